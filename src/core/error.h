@@ -1,0 +1,49 @@
+// The one exception type, and the two ways a program may fail.
+//
+// A message is one line that names what is wrong, where (file, key, tensor, sample), and what would be right.
+// The library throws; only main prints and exits.
+#pragma once
+
+#include <sstream>
+#include <stdexcept>
+#include <string>
+
+namespace tessera {
+
+enum class ErrorKind {
+  failed,       // the work could not be done: exit code 1
+  usage,        // the request itself is wrong (option, recipe key, missing argument): exit code 2
+  interrupted,  // SIGINT or SIGTERM, after the state was saved: exit code 130
+};
+
+class Error : public std::runtime_error {
+ public:
+  Error(ErrorKind error_kind, const std::string& message) : std::runtime_error(message), kind(error_kind) {}
+  ErrorKind kind;
+};
+
+// Joins its arguments as an output stream would: text("size is ", n, ", must be even").
+template <class... Parts>
+std::string text(const Parts&... parts) {
+  std::ostringstream out;
+  (out << ... << parts);
+  return out.str();
+}
+
+template <class... Parts>
+[[noreturn]] void fail(const Parts&... parts) {
+  throw Error(ErrorKind::failed, text(parts...));
+}
+
+template <class... Parts>
+[[noreturn]] void fail_usage(const Parts&... parts) {
+  throw Error(ErrorKind::usage, text(parts...));
+}
+
+// fail(...) unless the condition holds. For input; a mistake of our own is an assert.
+template <class... Parts>
+void check(bool condition, const Parts&... parts) {
+  if (!condition) fail(parts...);
+}
+
+}  // namespace tessera

@@ -1,0 +1,163 @@
+#include "core/text.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <numeric>
+
+#include "core/error.h"
+
+namespace tessera {
+
+std::vector<std::string> split(std::string_view line, char separator) {
+  std::vector<std::string> parts;
+  size_t begin = 0;
+  while (true) {
+    const size_t end = line.find(separator, begin);
+    parts.emplace_back(line.substr(begin, end == std::string_view::npos ? end : end - begin));
+    if (end == std::string_view::npos) return parts;
+    begin = end + 1;
+  }
+}
+
+std::string join(std::span<const std::string> parts, std::string_view separator) {
+  std::string out;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (i) out += separator;
+    out += parts[i];
+  }
+  return out;
+}
+
+std::string_view trim(std::string_view line) {
+  constexpr std::string_view blank = " \t\r\n";
+  const size_t begin = line.find_first_not_of(blank);
+  if (begin == std::string_view::npos) return {};
+  return line.substr(begin, line.find_last_not_of(blank) - begin + 1);
+}
+
+std::string lower(std::string_view line) {
+  std::string out(line);
+  for (char& c : out)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return out;
+}
+
+static size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t above = row[j];
+      row[j] = std::min({above + 1, row[j - 1] + 1, diagonal + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      diagonal = above;
+    }
+  }
+  return row[b.size()];
+}
+
+std::optional<std::string> nearest(std::string_view name, std::span<const std::string> candidates) {
+  std::optional<std::string> best;
+  size_t best_distance = std::max<size_t>(2, name.size() / 3) + 1;
+  for (const std::string& candidate : candidates) {
+    const size_t distance = edit_distance(lower(name), lower(candidate));
+    if (distance < best_distance) {
+      best_distance = distance;
+      best = candidate;
+    }
+  }
+  return best;
+}
+
+std::string did_you_mean(std::string_view name, std::span<const std::string> candidates) {
+  const auto best = nearest(name, candidates);
+  return best ? text(", did you mean '", *best, "'?") : "";
+}
+
+std::optional<int64_t> parse_int(std::string_view digits) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  if (error != std::errc() || end != digits.data() + digits.size()) return std::nullopt;
+  return value;
+}
+
+std::optional<double> parse_double(std::string_view digits) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  if (error != std::errc() || end != digits.data() + digits.size()) return std::nullopt;
+  return value;
+}
+
+std::string fixed(double value, int digits) {
+  std::array<char, 64> buffer{};
+  const int n = std::snprintf(buffer.data(), buffer.size(), "%.*f", digits, value);
+  return std::string(buffer.data(), static_cast<size_t>(std::min<int>(n, buffer.size() - 1)));
+}
+
+static std::string scaled(double value, std::span<const char* const> units) {
+  size_t unit = 0;
+  while (value >= 999.5 && unit + 1 < units.size()) {
+    value /= 1000;
+    ++unit;
+  }
+  const int digits = unit == 0 ? 0 : value < 10 ? 2 : value < 100 ? 1 : 0;
+  return text(fixed(value, digits), units[unit]);
+}
+
+std::string human_bytes(uint64_t bytes) {
+  static constexpr std::array<const char*, 5> units = {" B", " kB", " MB", " GB", " TB"};
+  return scaled(static_cast<double>(bytes), units);
+}
+
+std::string human_count(double count) {
+  static constexpr std::array<const char*, 5> units = {"", " k", " M", " G", " T"};
+  return scaled(count, units);
+}
+
+std::string human_duration(double seconds) {
+  const auto total = static_cast<int64_t>(std::max(0.0, seconds) + 0.5);
+  std::array<char, 32> buffer{};
+  if (total >= 3600)
+    std::snprintf(buffer.data(), buffer.size(), "%ld:%02ld:%02ld", static_cast<long>(total / 3600),
+                  static_cast<long>(total / 60 % 60), static_cast<long>(total % 60));
+  else
+    std::snprintf(buffer.data(), buffer.size(), "%02ld:%02ld", static_cast<long>(total / 60),
+                  static_cast<long>(total % 60));
+  return buffer.data();
+}
+
+std::string shortest(double value) {
+  if (std::isnan(value)) return "nan";
+  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
+  std::array<char, 40> buffer{};
+  const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value).ptr;
+  std::string out(buffer.data(), end);
+  if (out.find_first_of(".e") == std::string::npos) out += ".0";
+  return out;
+}
+
+bool is_utf8(std::string_view bytes) {
+  size_t i = 0;
+  while (i < bytes.size()) {
+    const auto lead = static_cast<unsigned char>(bytes[i]);
+    const int extra = lead < 0x80 ? 0 : lead >> 5 == 6 ? 1 : lead >> 4 == 14 ? 2 : lead >> 3 == 30 ? 3 : -1;
+    if (extra < 0 || i + static_cast<size_t>(extra) >= bytes.size()) return false;
+    uint32_t code = extra == 0 ? lead : lead & (0x3Fu >> extra);
+    for (int k = 1; k <= extra; ++k) {
+      const auto next = static_cast<unsigned char>(bytes[i + static_cast<size_t>(k)]);
+      if (next >> 6 != 2) return false;
+      code = code << 6 | (next & 0x3Fu);
+    }
+    static constexpr std::array<uint32_t, 4> smallest = {0, 0x80, 0x800, 0x10000};
+    if (code < smallest[static_cast<size_t>(extra)] || code > 0x10FFFF) return false;
+    if (code >= 0xD800 && code <= 0xDFFF) return false;
+    i += 1 + static_cast<size_t>(extra);
+  }
+  return true;
+}
+
+}  // namespace tessera

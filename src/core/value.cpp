@@ -1,0 +1,74 @@
+#include "core/value.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "core/toml.h"
+
+namespace tessera {
+
+static Value* entry(Value& table, std::string_view key) {
+  if (!table.is_table()) return nullptr;
+  for (auto& [name, value] : table.as_table())
+    if (name == key) return &value;
+  return nullptr;
+}
+
+Value* Value::find(std::string_view path) {
+  Value* at = this;
+  while (at) {
+    const size_t dot = path.find('.');
+    at = entry(*at, path.substr(0, dot));
+    if (dot == std::string_view::npos) return at;
+    path.remove_prefix(dot + 1);
+  }
+  return nullptr;
+}
+
+const Value* Value::find(std::string_view path) const { return const_cast<Value*>(this)->find(path); }
+
+void Value::set(std::string_view path, Value value) {
+  const size_t dot = path.find('.');
+  const std::string_view key = path.substr(0, dot);
+  if (!is_table()) data_ = Table{};
+  Value* child = entry(*this, key);
+  if (!child) child = &as_table().emplace_back(std::string(key), Value()).second;
+  if (dot == std::string_view::npos)
+    *child = std::move(value);
+  else
+    child->set(path.substr(dot + 1), std::move(value));
+}
+
+const char* Value::type_name() const {
+  static constexpr const char* names[] = {"a boolean", "an integer", "a number", "a string", "an array", "a table"};
+  return names[data_.index()];
+}
+
+void merge(Value& base, const Value& over) {
+  if (!base.is_table() || !over.is_table()) {
+    base = over;
+    return;
+  }
+  for (const auto& [key, value] : over.as_table()) {
+    if (Value* existing = entry(base, key))
+      merge(*existing, value);
+    else
+      base.as_table().emplace_back(key, value);
+  }
+}
+
+std::string first_difference(const Value& a, const Value& b, const std::string& prefix) {
+  if (!a.is_table() || !b.is_table())
+    return a == b ? "" : text(prefix, ": ", toml_text(a), " against ", toml_text(b));
+  const auto path = [&](const std::string& key) { return prefix.empty() ? key : prefix + "." + key; };
+  for (const auto& [key, value] : a.as_table()) {
+    const Value* other = entry(const_cast<Value&>(b), key);
+    if (!other) return text(path(key), ": ", toml_text(value), " against nothing");
+    if (auto difference = first_difference(value, *other, path(key)); !difference.empty()) return difference;
+  }
+  for (const auto& [key, value] : b.as_table())
+    if (!entry(const_cast<Value&>(a), key)) return text(path(key), ": nothing against ", toml_text(value));
+  return "";
+}
+
+}  // namespace tessera

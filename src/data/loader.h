@@ -1,0 +1,72 @@
+// Batches from a source: a pool of decoding threads behind a bounded queue.
+//
+// The order of samples depends on (seed, epoch) alone, every augmentation on (seed, epoch, sample) alone; threads only
+// change when a batch is ready, never what is in it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+#include "data/source.h"
+#include "data/transform.h"
+
+namespace tessera::data {
+
+struct Batch {
+  int64_t size = 0, channels = 3, height = 0, width = 0;
+  std::vector<float> images;     // [size, channels, height, width], normalised
+  std::vector<int64_t> labels;   // [size]; -1 where multi-label
+  std::vector<float> targets;    // [size, classes] for multi-label and after mixup/cutmix; else empty
+  std::vector<int64_t> indices;  // [size], into the source
+  int64_t epoch = 0, step_in_epoch = 0;
+};
+
+struct LoaderPosition {
+  int64_t epoch = 0, batch = 0;  // the next batch to be handed out
+};
+
+enum class OnBadImage { replace, fail };
+
+struct BadImages {
+  int64_t count = 0;
+  std::vector<std::string> lines;  // the first 100, "name: what is wrong"
+};
+
+struct LoaderConfig {
+  int64_t batch_size = 32;
+  int64_t threads = 1;          // decoding threads
+  int64_t queue = 4;            // batches ahead, at most
+  bool shuffle = true;
+  bool drop_last = true;        // training: whole batches only
+  bool balanced = false;        // draw classes equally often, with replacement
+  OnBadImage on_bad_image = OnBadImage::replace;
+  int64_t max_bad = 100;        // distinct bad samples before the run is failed
+  uint64_t seed = 0;
+  int64_t rank = 0, world_size = 1;  // this process' share of every (global) batch
+};
+
+class Loader {
+ public:
+  // `source` must outlive the loader. `transform` is shared by the threads and has no state.
+  Loader(const Source& source, std::shared_ptr<const Transform> transform, const LoaderConfig& config,
+         LoaderPosition start = {});
+  ~Loader();
+
+  int64_t batches_per_epoch() const;
+  // The next batch; training goes on into the next epoch for ever, evaluation (shuffle = false) ends after one.
+  std::optional<Batch> next();
+  // Where a new loader must start to hand out what this one would hand out next.
+  LoaderPosition position() const;
+  BadImages bad_images() const;
+  double seconds_waited() const;  // time that next() has spent waiting so far
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace tessera::data

@@ -1,0 +1,63 @@
+// Where samples come from. A source is size() and read(i); batching, shuffling and augmentation are others' work.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "io/image.h"
+
+namespace tessera::data {
+
+// One sample as it lies in its file. `picture` is encoded bytes (JPEG, PNG, WebP) or, for sources that hold raw pixels
+// (CIFAR binary, IDX, shapes), the picture itself.
+struct RawSample {
+  std::string name;  // file path, or shard and member: what an error line needs
+  std::variant<std::vector<std::byte>, Image> picture;
+};
+
+class Source {
+ public:
+  virtual ~Source() = default;
+  virtual int64_t size() const = 0;
+  // Thread-safe. Throws Error naming the sample when it cannot be read.
+  virtual RawSample read(int64_t index) const = 0;
+  // The class of a sample, 0 … classes-1, without reading its picture. For multi-label sources -1.
+  virtual int64_t label(int64_t index) const = 0;
+  // The classes of a multi-label sample; for single-label sources its one label.
+  virtual std::vector<int64_t> labels(int64_t index) const { return {label(index)}; }
+  virtual bool multi_label() const { return false; }
+  virtual const std::vector<std::string>& class_names() const = 0;
+  // Changes when the content that a run depends on changes (paths, sizes, labels): kept in checkpoints.
+  virtual uint64_t fingerprint() const = 0;
+  // One line: "ImageFolder DIR, 1,280 pictures, 16 classes".
+  virtual std::string describe() const = 0;
+};
+
+enum class Split { train, validation };
+
+// What `--data` and a recipe's [data] say.
+struct SourceConfig {
+  std::string path;         // "shapes:…", a folder, "train-{000..004}.tar.gz", a .csv/.tsv/.json, CIFAR or IDX files
+  std::string val_path;     // the held-out set, where it is another path
+  double val_share = 0.1;   // share held out where the source names no split of its own
+  std::string image_root;   // CSV, TSV and JSON: folder that relative paths start from (default: the file's own)
+  std::string class_names;  // file with one class name a line, for sources that hold numbers only
+  template <class V>
+  void visit(V& v) {
+    v("path", path, "where the pictures are");
+    v("val_path", val_path, "the held-out set, where it is another path");
+    v("val_share", val_share, "share held out where the source has no split of its own");
+    v("image_root", image_root, "CSV, TSV, JSON: folder that relative paths start from");
+    v("class_names", class_names, "file with one class name a line");
+  }
+};
+
+// Opens one split. The kind is told from the path; an unknown kind is a usage error that lists the known ones.
+std::unique_ptr<Source> open_source(const SourceConfig& config, Split split, uint64_t seed);
+
+}  // namespace tessera::data

@@ -1,0 +1,66 @@
+// From a raw sample to normalised floats: decode, crop, resize, flip, augment, normalise.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/random.h"
+#include "data/resize.h"
+#include "data/source.h"
+
+namespace tessera::data {
+
+// How pictures become tensors at test time; stored with the weights so that predict always does the same.
+struct Preprocess {
+  int64_t size = 224;            // pictures enter the model as [3, size, size]
+  double crop = 0.875;           // test crop: the short side is resized to size / crop, then the centre is cut
+  std::string interpolation = "bicubic";
+  std::vector<double> mean = {0.485, 0.456, 0.406}, std = {0.229, 0.224, 0.225};
+  bool apply_exif = false;
+  template <class V>
+  void visit(V& v) {
+    v("size", size, "side of the square input in pixels");
+    v("crop", crop, "test crop ratio: the short side becomes size / crop");
+    v("interpolation", interpolation, "bicubic, bilinear or lanczos, antialiased as Pillow does");
+    v("mean", mean, "per channel, of values in [0, 1]");
+    v("std", std, "per channel");
+    v("apply_exif", apply_exif, "turn pictures as their EXIF orientation says");
+  }
+};
+
+// Training-time augmentation of one picture.
+struct AugmentConfig {
+  std::string crop = "random_resized";  // random_resized, padded, centre
+  std::vector<double> scale = {0.08, 1.0}, ratio = {0.75, 4.0 / 3};
+  int64_t padding = 4;                  // `padded`: pixels on each side before the random cut
+  std::string padding_mode = "constant";  // constant (black) or reflect
+  double flip = 0.5;
+  std::string decode = "exact";         // exact, or fast (JPEG scaled in the DCT)
+  template <class V>
+  void visit(V& v) {
+    v("crop", crop, "random_resized, padded or centre");
+    v("scale", scale, "random_resized: share of the area");
+    v("ratio", ratio, "random_resized: aspect ratio");
+    v("padding", padding, "padded: pixels on each side");
+    v("padding_mode", padding_mode, "padded: constant or reflect");
+    v("flip", flip, "probability of a horizontal flip");
+    v("decode", decode, "exact, or fast (JPEG scaled while decoding)");
+  }
+};
+
+class Transform {
+ public:
+  virtual ~Transform() = default;
+  virtual int64_t height() const = 0;
+  virtual int64_t width() const = 0;
+  // Writes [3, height, width] normalised floats. `random` is this sample's own stream.
+  virtual void apply(const RawSample& sample, RandomStream& random, float* out) const = 0;
+};
+
+std::shared_ptr<const Transform> make_eval_transform(const Preprocess& preprocess);
+std::shared_ptr<const Transform> make_train_transform(const Preprocess& preprocess, const AugmentConfig& augment);
+
+}  // namespace tessera::data

@@ -1,0 +1,57 @@
+// Pictures in memory, and their codecs. The pixels are what Pillow's Image.open(f).convert("RGB") gives.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace tessera {
+
+// uint8, [height, width, channels], rows without padding.
+struct Image {
+  int width = 0, height = 0, channels = 3;
+  std::vector<uint8_t> pixels;
+
+  Image() = default;
+  Image(int w, int h, int c = 3)
+      : width(w), height(h), channels(c),
+        pixels(static_cast<size_t>(w) * static_cast<size_t>(h) * static_cast<size_t>(c)) {}
+  uint8_t* row(int y) { return pixels.data() + static_cast<size_t>(y) * static_cast<size_t>(width * channels); }
+  const uint8_t* row(int y) const {
+    return pixels.data() + static_cast<size_t>(y) * static_cast<size_t>(width * channels);
+  }
+};
+
+struct Box {
+  int left = 0, top = 0, width = 0, height = 0;
+};
+
+struct DecodeOptions {
+  int64_t max_pixels = 178956970;  // Pillow's limit against decompression bombs; checked before allocation
+  bool apply_exif = false;         // turn the picture as its EXIF orientation says
+  int scale = 1;                   // JPEG only: decode at 1/1, 1/2, 1/4 or 1/8 in the DCT (`decode = "fast"`)
+};
+
+// Size without decoding, in the file's own orientation.
+struct ImageInfo {
+  int width = 0, height = 0;
+  std::string format;  // "jpeg", "png", "webp"
+};
+
+// All throw Error with `name` (a file or a sample) in front: empty, not an image, truncated, too many pixels, ….
+// The format is told from the bytes, never from the name.
+ImageInfo image_info(std::span<const std::byte> bytes, const std::string& name);
+Image decode_image(std::span<const std::byte> bytes, const std::string& name, const DecodeOptions& options = {});
+
+// Exactly decode_image followed by a cut at `box` (in pixels of the unscaled picture), but decoding only the part
+// that is needed, with one more iMCU on each side.
+Image decode_image_crop(std::span<const std::byte> bytes, const std::string& name, const Box& box,
+                        const DecodeOptions& options = {});
+
+std::vector<std::byte> encode_png(const Image& image);               // 1 or 3 channels
+std::vector<std::byte> encode_jpeg(const Image& image, int quality = 90);  // 4:2:0
+
+}  // namespace tessera
