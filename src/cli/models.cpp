@@ -1,0 +1,73 @@
+// `tessera models`: every backbone by name, with parameters and multiply-adds.
+#include <iomanip>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "models/model.h"
+
+namespace tessera::cli {
+namespace {
+
+struct Row {
+  std::string name, family;
+  std::vector<std::string> aliases;
+  int64_t params = 0, macs = 0, size = 0;
+};
+
+// Builds the model without memory for its weights: only shapes are asked for.
+Row describe(const models::Family& family, const models::Size& published) {
+  const models::ModelSpec spec = models::resolve_model(published.name);
+  const Value* image_size = spec.settings.find("image_size");
+  const int64_t size = image_size && image_size->is_int() ? image_size->as_int() : 224;
+  const auto model = models::build_model(spec, /*seed=*/0);
+  return {published.name, family.name, published.aliases, models::count_parameters(*model),
+          model->macs(size, size), size};
+}
+
+void print_table(const std::vector<Row>& rows) {
+  size_t width = 5;
+  for (const Row& row : rows) width = std::max(width, row.name.size());
+  const auto column = static_cast<int>(width + 2);
+  std::cout << std::left << std::setw(column) << "model" << std::setw(10) << "family" << std::right << std::setw(14)
+            << "parameters" << std::setw(10) << "GMACs" << std::setw(7) << "size" << "\n";
+  for (const Row& row : rows)
+    std::cout << std::left << std::setw(column) << row.name << std::setw(10) << row.family << std::right
+              << std::setw(14) << row.params << std::setw(10) << fixed(static_cast<double>(row.macs) * 1e-9, 2)
+              << std::setw(7) << row.size << "\n";
+}
+
+void print_json(const std::vector<Row>& rows) {
+  for (const Row& row : rows) {
+    nlohmann::ordered_json line;
+    line["name"] = row.name;
+    line["family"] = row.family;
+    line["aliases"] = row.aliases;
+    line["params"] = row.params;
+    line["gmacs"] = static_cast<double>(row.macs) * 1e-9;
+    line["size"] = row.size;
+    std::cout << line.dump() << "\n";
+  }
+}
+
+}  // namespace
+
+void add_models(CLI::App& command, Action& action) {
+  auto filter = std::make_shared<std::string>();
+  auto json = std::make_shared<bool>(false);
+  command.add_option("NAME", *filter, "only models whose name or family holds this text");
+  command.add_flag("--json", *json, "one JSON object a line");
+  action = [filter, json] {
+    std::vector<Row> rows;
+    for (const models::Family& family : models::families())
+      for (const models::Size& size : family.sizes)
+        if (size.name.find(*filter) != std::string::npos || family.name.find(*filter) != std::string::npos)
+          rows.push_back(describe(family, size));
+    if (rows.empty()) fail_usage("no model's name holds '", *filter, "': `tessera models` lists all");
+    *json ? print_json(rows) : print_table(rows);
+  };
+}
+
+}  // namespace tessera::cli

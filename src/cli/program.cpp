@@ -1,0 +1,149 @@
+// Parsing, help, and the one place where errors become lines and exit codes.
+#include <iostream>
+#include <map>
+#include <memory>
+#include <new>
+
+#include "cli/command.h"
+#include "core/error.h"
+#include "core/interrupt.h"
+#include "core/text.h"
+
+namespace tessera::cli {
+namespace {
+
+struct Program {
+  CLI::App app{"Vision backbones built like language models: train, evaluate, predict, analyse.", "tessera"};
+  std::map<CLI::App*, Action> actions;
+};
+
+// Finds or makes the group app ("data") that a two-word command lives in.
+CLI::App* group_of(CLI::App& app, const std::string& group) {
+  for (CLI::App* existing : app.get_subcommands([](const CLI::App*) { return true; }))
+    if (existing->get_name() == group) return existing;
+  CLI::App* made = app.add_subcommand(group, "");
+  made->require_subcommand(1);
+  return made;
+}
+
+void declare(Program& program) {
+  program.app.require_subcommand(1);
+  program.app.set_help_flag("-h,--help", "this help");
+  program.app.footer("Each command explains itself: tessera COMMAND --help");
+  for (const Command& command : commands()) {
+    const std::string name = command.name;
+    const size_t space = name.find(' ');
+    CLI::App* parent = &program.app;
+    if (space != std::string::npos) {
+      parent = group_of(program.app, name.substr(0, space));
+      const std::string summary = parent->get_description();
+      parent->description(summary.empty() ? std::string(command.summary) : summary + "; " + command.summary);
+    }
+    CLI::App* app = parent->add_subcommand(space == std::string::npos ? name : name.substr(space + 1), command.summary);
+    app->footer(text("Example:\n  ", command.example));
+    command.add(*app, program.actions[app]);
+  }
+}
+
+CLI::App* deepest(CLI::App& app) {
+  const auto chosen = app.get_subcommands();
+  return chosen.empty() ? &app : deepest(*chosen.front());
+}
+
+// What the user could have typed here instead of `word`.
+std::vector<std::string> possible_words(const CLI::App& app, bool option) {
+  std::vector<std::string> words;
+  if (option)
+    for (const CLI::Option* known : app.get_options())
+      for (const std::string& name : known->get_lnames()) words.push_back("--" + name);
+  else
+    for (const CLI::App* known : app.get_subcommands([](const CLI::App*) { return true; }))
+      words.push_back(known->get_name());
+  return words;
+}
+
+std::string full_name(const CLI::App& app) {
+  const CLI::App* parent = app.get_parent();
+  return parent ? full_name(*parent) + " " + app.get_name() : app.get_name();
+}
+
+// One line for what the parser did not understand.
+std::string usage_line(CLI::App& app, const CLI::ParseError& error) {
+  const CLI::App& at = *deepest(app);
+  const std::vector<std::string> extras = at.remaining(true);
+  if (!extras.empty()) {
+    const std::string word = split(extras.front(), '=').front();
+    const bool option = word.starts_with("-");
+    return text(full_name(at), ": unknown ", option ? "option" : "argument", " '", word, "'",
+                did_you_mean(word, possible_words(at, option)));
+  }
+  std::string message = error.what();
+  for (char& c : message)
+    if (c == '\n') c = ' ';
+  return text(full_name(at), ": ", trim(message));
+}
+
+int report(const Error& error) {
+  std::cout.flush();
+  std::cerr << "tessera: " << error.what() << "\n";
+  switch (error.kind) {
+    case ErrorKind::usage: return 2;
+    case ErrorKind::interrupted: return 130;
+    default: return 1;
+  }
+}
+
+// An unknown first word is the commonest slip; the parser would call it a missing subcommand.
+void check_command_word(CLI::App& app, int argc, const char* const* argv) {
+  CLI::App* at = &app;
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    const auto words = possible_words(*at, false);
+    if (words.empty() || word.starts_with("-")) return;
+    if (std::find(words.begin(), words.end(), word) == words.end())
+      fail_usage("unknown command '", word, "'", did_you_mean(word, words),
+                 " `", full_name(*at), " --help` lists the commands");
+    at = at->get_subcommand(word);
+  }
+}
+
+int run_parsed(Program& program, int argc, const char* const* argv) {
+  if (argc == 1) {
+    std::cout << program.app.help();
+    return 0;
+  }
+  check_command_word(program.app, argc, argv);
+  try {
+    program.app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    std::cout << deepest(program.app)->help();
+    return 0;
+  } catch (const CLI::ParseError& error) {
+    fail_usage(usage_line(program.app, error), " (`", full_name(*deepest(program.app)), " --help` lists the options)");
+  }
+  program.actions.at(deepest(program.app))();
+  std::cout.flush();
+  if (!std::cout) fail("standard output: cannot write (is the disk full?)");
+  return 0;
+}
+
+}  // namespace
+
+int run_program(int argc, const char* const* argv) {
+  try {
+    catch_interrupts();
+    Program program;
+    declare(program);
+    return run_parsed(program, argc, argv);
+  } catch (const Error& error) {
+    return report(error);
+  } catch (const std::bad_alloc&) {
+    return report(Error(ErrorKind::failed, "out of memory: try a smaller batch or size"));
+  } catch (const std::exception& error) {
+    // LibTorch's messages carry a stack trace after the first line.
+    const std::string message = error.what();
+    return report(Error(ErrorKind::failed, message.substr(0, message.find('\n'))));
+  }
+}
+
+}  // namespace tessera::cli
