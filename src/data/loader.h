@@ -1,7 +1,7 @@
 // Batches from a source: a pool of decoding threads behind a bounded queue.
 //
-// The order of samples depends on (seed, epoch) alone, every augmentation on (seed, epoch, sample) alone; threads only
-// change when a batch is ready, never what is in it.
+// The order of samples depends on (seed, epoch) alone, every augmentation on (seed, epoch, sample) alone;
+// threads only change when a batch is ready, never what is in it.
 #pragma once
 
 #include <cstdint>
@@ -37,14 +37,15 @@ struct BadImages {
 };
 
 struct LoaderConfig {
-  int64_t batch_size = 32;
-  int64_t threads = 1;          // decoding threads
-  int64_t queue = 4;            // batches ahead, at most
+  int64_t batch_size =
+      32;               // of all ranks together; rank r of w gets [size * r / w, size * (r+1) / w) of each
+  int64_t threads = 1;  // decoding threads
+  int64_t queue = 4;    // batches ahead, at most
   bool shuffle = true;
-  bool drop_last = true;        // training: whole batches only
-  bool balanced = false;        // draw classes equally often, with replacement
+  bool drop_last = true;  // training: whole batches only
+  bool balanced = false;  // draw classes equally often, with replacement
   OnBadImage on_bad_image = OnBadImage::replace;
-  int64_t max_bad = 100;        // distinct bad samples before the run is failed
+  int64_t max_bad = 100;  // distinct bad samples before the run is failed
   uint64_t seed = 0;
   int64_t rank = 0, world_size = 1;  // this process' share of every (global) batch
 };
@@ -57,7 +58,8 @@ class Loader {
   ~Loader();
 
   int64_t batches_per_epoch() const;
-  // The next batch; training goes on into the next epoch for ever, evaluation (shuffle = false) ends after one.
+  // The next batch; training goes on into the next epoch for ever, evaluation (shuffle = false) ends after
+  // one.
   std::optional<Batch> next();
   // Where a new loader must start to hand out what this one would hand out next.
   LoaderPosition position() const;

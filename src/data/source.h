@@ -1,4 +1,5 @@
-// Where samples come from. A source is size() and read(i); batching, shuffling and augmentation are others' work.
+// Where samples come from. A source is size() and read(i); batching, shuffling and augmentation are others'
+// work.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +14,8 @@
 
 namespace tessera::data {
 
-// One sample as it lies in its file. `picture` is encoded bytes (JPEG, PNG, WebP) or, for sources that hold raw pixels
-// (CIFAR binary, IDX, shapes), the picture itself.
+// One sample as it lies in its file. `picture` is encoded bytes (JPEG, PNG, WebP) or, for sources that hold
+// raw pixels (CIFAR binary, IDX, shapes), the picture itself.
 struct RawSample {
   std::string name;  // file path, or shard and member: what an error line needs
   std::variant<std::vector<std::byte>, Image> picture;
@@ -34,30 +35,52 @@ class Source {
   virtual const std::vector<std::string>& class_names() const = 0;
   // Changes when the content that a run depends on changes (paths, sizes, labels): kept in checkpoints.
   virtual uint64_t fingerprint() const = 0;
-  // One line: "ImageFolder DIR, 1,280 pictures, 16 classes".
+  // One line: "ImageFolder DIR, 1280 pictures, 16 classes".
   virtual std::string describe() const = 0;
+  // What is wrong with the set as a whole (empty class, label out of range, picture without a label), a line
+  // each; samples named here are not among 0 … size-1. open_source refuses such a set, `data check` lists all
+  // of it.
+  virtual std::vector<std::string> problems() const { return {}; }
 };
 
 enum class Split { train, validation };
 
 // What `--data` and a recipe's [data] say.
 struct SourceConfig {
-  std::string path;         // "shapes:…", a folder, "train-{000..004}.tar.gz", a .csv/.tsv/.json, CIFAR or IDX files
-  std::string val_path;     // the held-out set, where it is another path
-  double val_share = 0.1;   // share held out where the source names no split of its own
-  std::string image_root;   // CSV, TSV and JSON: folder that relative paths start from (default: the file's own)
+  std::string path;  // "shapes:…", a folder, "train-{000..004}.tar.gz", a .csv/.tsv/.json, CIFAR or IDX files
+  std::string val_path;    // the held-out set, where it is another path
+  double val_share = 0.1;  // share held out where the source names no split of its own
+  int64_t split_seed =
+      0;  // which samples that share is; never the run's seed, or an evaluation could meet them
+  std::string
+      image_root;  // CSV, TSV and JSON: folder that relative paths start from (default: the file's own)
   std::string class_names;  // file with one class name a line, for sources that hold numbers only
   template <class V>
   void visit(V& v) {
     v("path", path, "where the pictures are");
     v("val_path", val_path, "the held-out set, where it is another path");
     v("val_share", val_share, "share held out where the source has no split of its own");
+    v("split_seed", split_seed, "another number holds out other samples");
     v("image_root", image_root, "CSV, TSV, JSON: folder that relative paths start from");
     v("class_names", class_names, "file with one class name a line");
   }
 };
 
-// Opens one split. The kind is told from the path; an unknown kind is a usage error that lists the known ones.
-std::unique_ptr<Source> open_source(const SourceConfig& config, Split split, uint64_t seed);
+// Opens one split. The kind is told from the path; an unknown kind is a usage error that lists the known
+// ones.
+std::unique_ptr<Source> open_source(const SourceConfig& config, Split split);
+
+// The same without refusing a set that has problems().
+std::unique_ptr<Source> open_source_with_problems(const SourceConfig& config, Split split);
+
+// Fails, naming the first class that only one of them has, unless both have the same classes in the same
+// order.
+void require_same_classes(const Source& train, const Source& validation);
+
+// Samples of each class; of multi-label sources a sample counts for each of its classes.
+std::vector<int64_t> class_counts(const Source& source);
+
+// Name of the source's kind ("ImageFolder", "WebDataset", …) for a path; usage error if there is none.
+std::string source_kind(const std::string& path);
 
 }  // namespace tessera::data
