@@ -1,0 +1,82 @@
+// What is learned: how a batch becomes a loss, and a held-out set becomes metrics. A task knows no trainer.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "data/loader.h"
+#include "models/model.h"
+
+namespace tessera::tasks {
+
+enum class Precision { fp32, bf16, fp64 };
+// Usage error naming the right names.
+Precision parse_precision(const std::string& name);
+
+// One batch on the device and in the type that the model computes in.
+struct Batch {
+  torch::Tensor images;   // [batch, 3, height, width]
+  torch::Tensor labels;   // [batch] int64; -1 where multi-label
+  torch::Tensor targets;  // [batch, classes]: multi-label sets and mixed pictures; undefined otherwise
+};
+Batch to_device(const data::Batch& batch, torch::Device device, Precision precision);
+
+// Autocast to bf16 within a scope; nothing for the other precisions.
+class AutocastScope {
+ public:
+  AutocastScope(torch::Device device, Precision precision);
+  ~AutocastScope();
+  AutocastScope(const AutocastScope&) = delete;
+  AutocastScope& operator=(const AutocastScope&) = delete;
+
+ private:
+  c10::DeviceType device_;
+  bool on_, was_enabled_ = false;
+};
+
+// Both are scalars on the device: nothing is read back here.
+struct StepOutput {
+  torch::Tensor loss;  // mean over the batch, with its graph
+  std::vector<std::pair<std::string, torch::Tensor>>
+      metrics;  // detached means over the batch, in [0, 1] where shares
+};
+
+struct Evaluation {
+  int64_t samples = 0;
+  std::vector<std::pair<std::string, double>> metrics;  // in the order to show; shares in [0, 1]
+  // Row by row as evaluated: scores are the model's outputs (logits), not probabilities.
+  int64_t classes = 0;
+  std::vector<float> scores;     // [samples, classes]
+  std::vector<int64_t> labels;   // [samples]; -1 where multi-label
+  std::vector<float> targets;    // [samples, classes] for multi-label sets
+  std::vector<int64_t> indices;  // [samples], into the source
+  double seconds = 0;
+  // The metric of that name; an error if there is none.
+  double metric(const std::string& name) const;
+};
+
+struct EvaluateOptions {
+  Precision precision = Precision::fp32;
+  torch::Device device = torch::kCPU;
+  // Called after every batch with the samples done so far; returning false ends with ErrorKind::interrupted.
+  std::function<bool(int64_t done)> progress;
+};
+
+class Task {
+ public:
+  virtual ~Task() = default;
+  // Names of StepOutput::metrics, in order.
+  virtual std::vector<std::string> step_metrics() const = 0;
+  virtual StepOutput step(models::Backbone& model, const Batch& batch, const models::Context& context) = 0;
+  // Runs the loader (shuffle = false) to its end. Leaves the model in evaluation mode.
+  virtual Evaluation evaluate(models::Backbone& model, data::Loader& loader,
+                              const EvaluateOptions& options) = 0;
+  // The metric that says which checkpoint is best, larger being better.
+  virtual std::string main_metric() const = 0;
+};
+
+}  // namespace tessera::tasks

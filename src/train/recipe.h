@@ -1,0 +1,117 @@
+// A recipe: everything that decides what a training run computes, as one typed tree.
+//
+//   Recipe recipe = load_recipe("recipes/cifar10/vil.toml", {"train.epochs=3", "data.path=my/shards"});
+//
+// A recipe file may start from another one: base = "other.toml" (relative to the file that says it). What is
+// laid over wins key by key; later overrides win over earlier ones.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/value.h"
+#include "data/mixup.h"
+#include "data/source.h"
+#include "data/transform.h"
+#include "models/model.h"
+#include "train/optimiser.h"
+#include "train/schedule.h"
+
+namespace tessera::train {
+
+// [model]: its name and where its first weights come from. Every other key of the section is a setting of the
+// family, laid over those of the size that `name` stands for.
+struct ModelSection {
+  std::string name = "vil_tiny_patch16_224";
+  std::string pretrained;  // safetensors file to start from, "" = fresh weights
+  Value settings;
+};
+
+struct TrainConfig {
+  int64_t epochs = 0, steps = 0;  // exactly one of them
+  int64_t batch_size = 128;
+  int64_t seed = 0;
+  std::string precision = "fp32";
+  std::string loss = "auto";
+  double label_smoothing = 0;
+  Value class_weights = "none";
+  bool balanced_sampling = false;
+  double clip_grad = 0;
+  double ema_decay = 0;
+  std::vector<std::string> freeze;
+  std::string device = "auto";
+  int64_t threads = 0, loader_threads = 1;
+  double eval_every = 1;
+  int64_t eval_batch_size = 0;
+  double checkpoint_seconds = 600;
+  int64_t checkpoint_steps = 0;
+  int64_t keep_last = 2;
+  int64_t log_every = 50;
+  std::string on_bad_image = "replace";
+  int64_t max_bad = 100;
+  std::string output;
+  template <class V>
+  void visit(V& v) {
+    v("epochs", epochs, "passes over the training set (or give steps)");
+    v("steps", steps, "optimiser steps (or give epochs)");
+    v("batch_size", batch_size, "pictures a step");
+    v("seed", seed, "of the first weights, the sample order and every augmentation");
+    v("precision", precision, "fp32, bf16 (autocast) or fp64");
+    v("loss", loss, "auto, cross_entropy or bce");
+    v("label_smoothing", label_smoothing, "share of the target spread over all classes");
+    v("class_weights", class_weights, "none, balanced, or one number a class");
+    v("balanced_sampling", balanced_sampling, "draw classes equally often");
+    v("clip_grad", clip_grad, "largest norm of the whole gradient, 0 = no clipping");
+    v("ema_decay", ema_decay, "of the weights' moving average, 0 = none");
+    v("freeze", freeze, "parameters that stay as they are, by patterns such as \"blocks.0.*\"");
+    v("device", device, "cpu, cuda or auto");
+    v("threads", threads, "compute threads, 0 = all cores");
+    v("loader_threads", loader_threads, "decoding threads");
+    v("eval_every", eval_every, "epochs between evaluations, 0 = only at the end");
+    v("eval_batch_size", eval_batch_size, "0 = batch_size");
+    v("checkpoint_seconds", checkpoint_seconds, "longest time between checkpoints, 0 = no limit");
+    v("checkpoint_steps", checkpoint_steps, "a checkpoint every so many steps, 0 = none");
+    v("keep_last", keep_last, "checkpoints kept besides the best");
+    v("log_every", log_every, "steps between lines in metrics.jsonl");
+    v("on_bad_image", on_bad_image, "replace or fail");
+    v("max_bad", max_bad, "broken pictures before the run is failed");
+    v("output", output, "run directory");
+  }
+};
+
+struct Recipe {
+  ModelSection model;
+  data::SourceConfig data;
+  data::Preprocess preprocess;
+  data::AugmentConfig augment;
+  data::MixupConfig mixup;
+  OptimiserConfig optimiser;
+  ScheduleConfig schedule;
+  TrainConfig train;
+};
+
+// Reads a file with its bases and lays `overrides` ("section.key=value") over it. Usage errors name file and
+// key: unknown keys with the nearest known one, wrong types, values out of range, keys that contradict each
+// other.
+Recipe load_recipe(const std::string& path, const std::vector<std::string>& overrides = {});
+
+// The same from a settings tree; `where` (a file name) stands in front of errors.
+Recipe read_recipe(const Value& table, const std::string& where);
+
+// The complete tree: every key of every section, the model's settings resolved. read_recipe gives the same
+// back.
+Value recipe_table(const Recipe& recipe);
+
+// The first key at which a run would be continued with another recipe than its own, as "train.batch_size: 64
+// against 128 in the run"; "" if there is none. Keys that do not change what is computed (output,
+// loader_threads, checkpoint_*, keep_last) may differ; the thread count is the checkpoint's own affair.
+std::string recipe_conflict(const Recipe& run, const Recipe& asked);
+
+// XXH3 of the keys that recipe_conflict compares, 16 hex digits.
+std::string recipe_hash(const Recipe& recipe);
+
+// One line a key: "section.key  default  meaning", for `tessera train --help-recipe` and the docs.
+std::string describe_recipe_keys();
+
+}  // namespace tessera::train

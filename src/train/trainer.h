@@ -1,0 +1,122 @@
+// The one training loop.
+//
+//   Recipe recipe = load_recipe("recipes/demo.toml", {"train.output=runs/demo"});
+//   RunSummary summary = run_training(recipe, {.observers = {&progress_bar}});
+//
+// A run directory holds: recipe.toml (resolved), metrics.jsonl, events.out.tfevents.*,
+// checkpoints/step-000123/ and checkpoints/latest, best.safetensors, and at the end model.safetensors (the
+// moving average where there is one).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "io/image.h"
+#include "tasks/task.h"
+#include "train/recipe.h"
+
+namespace tessera::train {
+
+using Metrics = std::vector<std::pair<std::string, double>>;
+
+// What the run will take, known before the first step.
+struct RunPlan {
+  std::string model, device, train_data, validation_data;
+  int64_t parameters = 0, trainable_parameters = 0, macs = 0;  // macs: multiply-adds of one picture
+  int64_t classes = 0, samples = 0, validation_samples = 0;
+  int64_t steps = 0, steps_per_epoch = 0, batch_size = 0, images = 0;
+  int threads = 1;
+  uint64_t checkpoint_bytes = 0;  // one checkpoint
+  uint64_t disk_bytes = 0;        // the most the run will hold at once
+  uint64_t free_bytes = 0;        // on the output's file system
+};
+
+// After every step; costs nothing but host counters. `loss` and `metrics` are means since the last reading,
+// which happens every few steps (see `train.log_every`) and are repeated in between.
+struct StepProgress {
+  int64_t step = 0, steps = 0, epoch = 0, step_in_epoch = 0, steps_per_epoch = 0;
+  double loss = 0;
+  Metrics metrics;
+  double learning_rate = 0;
+  double images_per_second = 0, wait_share = 0;  // since this process began to train
+  double seconds = 0, seconds_left = 0;          // seconds: of all processes of this run together
+};
+
+struct EvaluationReport {
+  int64_t step = 0, epoch = 0, samples = 0;
+  Metrics metrics;
+  bool best = false;  // of the run so far
+  double seconds = 0;
+};
+
+// Called from the training thread. Default: silence.
+class Observer {
+ public:
+  virtual ~Observer() = default;
+  virtual void started(const RunPlan&, int64_t /*first_step*/) {}
+  virtual void progressed(const StepProgress&) {}
+  virtual void logged(const StepProgress&) {
+  }  // every log_every steps, after the line went into metrics.jsonl
+  virtual void evaluating(int64_t /*done*/, int64_t /*samples*/) {}
+  virtual void evaluated(const EvaluationReport&) {}
+  virtual void checkpointed(const std::string& /*directory*/, uint64_t /*bytes*/, double /*seconds*/) {}
+  // A line that people should see: what was loaded, resumed, replaced, fallen back on.
+  virtual void note(const std::string& /*line*/) {}
+};
+
+enum class Resume {
+  never,      // start; refuse a directory that already holds a run
+  required,   // continue; fail if there is nothing to continue
+  automatic,  // continue if there is something, else start
+};
+
+struct TrainOptions {
+  Resume resume = Resume::never;
+  bool allow_other_threads = false;  // continue with another number of threads (no longer bit for bit)
+  std::vector<Observer*> observers;
+};
+
+// A held-out picture and what the final model says of it.
+struct PredictedPicture {
+  Image picture;
+  std::string name;
+  std::vector<int64_t> labels;
+  std::vector<std::pair<int64_t, double>> top;  // class, probability; best first, at most 5
+};
+
+// One line of metrics.jsonl of kind "train" or "eval".
+struct HistoryPoint {
+  std::string kind;
+  int64_t step = 0;
+  double epoch = 0;
+  Metrics values;
+};
+
+struct RunSummary {
+  RunPlan plan;
+  std::string output, model_file, best_file;
+  std::vector<std::string> class_names;
+  bool multi_label = false;
+  std::vector<HistoryPoint> history;  // the whole run, also what earlier processes did
+  Metrics final_metrics;
+  double best_metric = 0;
+  int64_t best_step = 0;
+  std::string main_metric;
+  std::vector<std::vector<int64_t>>
+      confusion;  // [truth][prediction] of the final model; empty where multi-label
+  std::vector<PredictedPicture> pictures;
+  double seconds = 0, images_per_second = 0, wait_share = 0;
+  int64_t bad_images = 0;
+};
+
+// What a run would take: builds the model and opens the data, writes nothing. For --dry-run.
+RunPlan plan_training(const Recipe& recipe);
+
+// Trains from the recipe's start, or from the newest valid checkpoint, to its end. SIGINT and SIGTERM (when
+// catch_interrupts() was called): a checkpoint, then Error of kind interrupted. A loss that is not a number:
+// Error, with the newest good checkpoint left in place.
+RunSummary run_training(const Recipe& recipe, const TrainOptions& options = {});
+
+}  // namespace tessera::train
