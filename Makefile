@@ -1,0 +1,86 @@
+# The front door. `make demo` and `make test` each set up everything from a bare Debian 12; `make help` lists the rest.
+#
+#   TESSERA_WHEELS=FOLDER   take the wheels from FOLDER instead of PyPI: no network is asked
+#   TESSERA_TORCH=FOLDER    use the LibTorch (2.11 to 2.15) in FOLDER, which holds include/ and lib/
+#   TESSERA_GOLDENS=FOLDER  goldens for `make parity`
+#   BUILD=FOLDER            build tree (build)          JOBS=N  compilers at once (by cores and memory)
+#   PREFIX=FOLDER           for `make install` (/usr/local)
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := build
+MAKEFLAGS += --no-print-directory
+
+BUILD ?= build
+JOBS ?= $(shell tools/setup jobs)
+PREFIX ?= /usr/local
+CLANG_FORMAT ?= clang-format-14
+CLANG_TIDY ?= clang-tidy-14
+BASE ?= main
+
+# LibTorch: the folder that was given, or the wheel under the build tree.
+TORCH_WHEEL := $(BUILD)/deps/torch-2.11
+TORCH := $(abspath $(or $(TESSERA_TORCH),$(TORCH_WHEEL)/torch))
+CONFIGURE := cmake --preset release -B $(BUILD) -DTESSERA_TORCH=$(TORCH)
+COMPILE := ninja -C $(BUILD) -j $(JOBS)
+SOURCES = git ls-files -- '*.h' '*.cpp' '*.cu'
+
+.PHONY: build demo test parity bench soak format format-check lint install deps packages configure clean help
+
+build: configure  ## the program, at build/tessera
+	$(COMPILE) tessera
+
+demo: build  ## train on the built-in pictures, show the accuracy, classify a picture, write a report
+	tools/demo $(BUILD)/tessera
+
+test: configure  ## build everything and run every test
+	$(COMPILE) all
+	ctest --test-dir $(BUILD) --output-on-failure --parallel $(JOBS)
+
+parity: configure  ## compare with a folder of goldens (TESSERA_GOLDENS=FOLDER)
+	$(COMPILE) parity
+	$(BUILD)/tests/parity/parity $(or $(TESSERA_GOLDENS),tests/data)
+
+bench: configure  ## measure speed; prints JSON
+	$(COMPILE) all
+	tools/bench $(BUILD)
+
+soak: configure  ## the long tests: 100 crashes and resumes
+	$(COMPILE) all
+	TESSERA_SOAK=1 ctest --test-dir $(BUILD) --output-on-failure -R soak
+
+format: packages-lint  ## lay out every source file
+	$(SOURCES) | xargs $(CLANG_FORMAT) -i
+
+format-check: packages-lint  ## fail if `make format` would change a file
+	$(SOURCES) | xargs $(CLANG_FORMAT) --dry-run --Werror
+
+lint: configure packages-lint  ## clang-tidy on what differs from BASE=main (all with BASE=)
+	CLANG_TIDY=$(CLANG_TIDY) tools/lint $(BUILD) $(BASE)
+
+install: configure  ## program, libraries, headers and CMake package into PREFIX
+	$(COMPILE) all
+	cmake --install $(BUILD) --prefix $(PREFIX)
+
+deps: packages $(if $(TESSERA_TORCH),,torch)  ## all that a build needs; afterwards no network is needed
+
+packages:
+	@tools/setup packages build
+
+packages-lint:
+	@tools/setup packages lint
+
+torch: packages
+	@tools/setup torch $(TORCH_WHEEL)
+
+# CMake runs again by itself when its files change; here it runs for the first time or for another LibTorch.
+configure: deps
+	@if [ ! -f $(BUILD)/build.ninja ] || ! grep -qxF 'TESSERA_TORCH:PATH=$(TORCH)' $(BUILD)/CMakeCache.txt; then \
+	  $(CONFIGURE); fi
+
+clean:  ## remove what was built, keep the downloads
+	find $(BUILD) -mindepth 1 -maxdepth 1 ! -name deps -exec rm -rf {} +
+
+help:  ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | sort | awk -F '\t' '{printf "  make %-13s %s\n", $$1, $$2}'
+	@sed -n '3,7s/^#//p' $(MAKEFILE_LIST)
