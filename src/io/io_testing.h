@@ -1,0 +1,52 @@
+// For the tests of io: a folder that is gone after the test, and error lines as strings.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+
+namespace tessera {
+
+// The message of the Error that `body` throws; "" if it throws none. Fails the test if it is not one line.
+template <class Body>
+std::string error_of(const Body& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    const std::string message = error.what();
+    EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+    return message;
+  }
+  return "";
+}
+
+class TemporaryFolder : public testing::Test {
+ protected:
+  TemporaryFolder() {
+    std::string name = (std::filesystem::temp_directory_path() / "tessera-test-XXXXXX").string();
+    if (!::mkdtemp(name.data())) throw std::runtime_error("cannot make a temporary folder");
+    folder_ = name;
+  }
+  ~TemporaryFolder() override { std::filesystem::remove_all(folder_); }
+
+  const std::string& folder() const { return folder_; }
+  std::string path(const std::string& name) const { return folder_ + "/" + name; }
+  std::vector<std::string> names() const {
+    std::vector<std::string> out;
+    for (const auto& entry : std::filesystem::directory_iterator(folder_))
+      out.push_back(entry.path().filename().string());
+    std::sort(out.begin(), out.end());
+    return out;
+  }
+
+ private:
+  std::string folder_;
+};
+
+}  // namespace tessera
