@@ -17,9 +17,18 @@ struct Image {
 
   Image() = default;
   Image(int w, int h, int c = 3)
-      : width(w), height(h), channels(c),
+      : width(w),
+        height(h),
+        channels(c),
         pixels(static_cast<size_t>(w) * static_cast<size_t>(h) * static_cast<size_t>(c)) {}
-  uint8_t* row(int y) { return pixels.data() + static_cast<size_t>(y) * static_cast<size_t>(width * channels); }
+  // Another size in the same memory; the pixels are then whatever lay there.
+  void reshape(int w, int h, int c = 3) {
+    width = w, height = h, channels = c;
+    pixels.resize(static_cast<size_t>(w) * static_cast<size_t>(h) * static_cast<size_t>(c));
+  }
+  uint8_t* row(int y) {
+    return pixels.data() + static_cast<size_t>(y) * static_cast<size_t>(width * channels);
+  }
   const uint8_t* row(int y) const {
     return pixels.data() + static_cast<size_t>(y) * static_cast<size_t>(width * channels);
   }
@@ -27,31 +36,45 @@ struct Image {
 
 struct Box {
   int left = 0, top = 0, width = 0, height = 0;
+  bool operator==(const Box&) const = default;
 };
 
 struct DecodeOptions {
   int64_t max_pixels = 178956970;  // Pillow's limit against decompression bombs; checked before allocation
   bool apply_exif = false;         // turn the picture as its EXIF orientation says
-  int scale = 1;                   // JPEG only: decode at 1/1, 1/2, 1/4 or 1/8 in the DCT (`decode = "fast"`)
+  int scale =
+      1;  // JPEG only, others ignore it: decode at 1/1, 1/2, 1/4 or 1/8 in the DCT (`decode = "fast"`)
 };
 
 // Size without decoding, in the file's own orientation.
 struct ImageInfo {
   int width = 0, height = 0;
-  std::string format;  // "jpeg", "png", "webp"
+  std::string format;   // "jpeg", "png", "webp"
+  int orientation = 1;  // EXIF, 1 to 8; from 5 on width and height change places when it is applied
 };
 
-// All throw Error with `name` (a file or a sample) in front: empty, not an image, truncated, too many pixels, ….
-// The format is told from the bytes, never from the name.
+// All throw Error with `name` (a file or a sample) in front: empty, not an image, truncated, too many pixels,
+// …. The format is told from the bytes, never from the name.
 ImageInfo image_info(std::span<const std::byte> bytes, const std::string& name);
-Image decode_image(std::span<const std::byte> bytes, const std::string& name, const DecodeOptions& options = {});
+Image decode_image(std::span<const std::byte> bytes, const std::string& name,
+                   const DecodeOptions& options = {});
 
-// Exactly decode_image followed by a cut at `box` (in pixels of the unscaled picture), but decoding only the part
-// that is needed, with one more iMCU on each side.
+// Exactly decode_image followed by a cut at `box` (in pixels of the unscaled picture, turned if the options
+// say so), but decoding only the part that is needed, with one more iMCU on each side. At a scale s the
+// result covers the scaled pixels from floor(left / s) to ceil((left + width) / s), and likewise down (before
+// turning).
 Image decode_image_crop(std::span<const std::byte> bytes, const std::string& name, const Box& box,
                         const DecodeOptions& options = {});
+// The same into a picture whose memory is used again.
+void decode_image_crop(std::span<const std::byte> bytes, const std::string& name, const Box& box,
+                       const DecodeOptions& options, Image& out);
 
-std::vector<std::byte> encode_png(const Image& image);               // 1 or 3 channels
+// The part of a picture inside a box that lies within it.
+Image cut(const Image& image, const Box& box);
+// Turned and mirrored as an EXIF orientation (1 to 8) asks for.
+Image turn(const Image& image, int orientation);
+
+std::vector<std::byte> encode_png(const Image& image);                     // 1 or 3 channels
 std::vector<std::byte> encode_jpeg(const Image& image, int quality = 90);  // 4:2:0
 
 }  // namespace tessera

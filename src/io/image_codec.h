@@ -1,0 +1,41 @@
+// What image.cpp needs of each codec. Private to the folder.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "io/image.h"
+
+namespace tessera::codec {
+
+using Bytes = std::span<const std::byte>;
+
+inline uint8_t byte_at(Bytes bytes, size_t i) { return std::to_integer<uint8_t>(bytes[i]); }
+inline uint32_t big_endian16(Bytes bytes, size_t i) {
+  return uint32_t{byte_at(bytes, i)} << 8 | byte_at(bytes, i + 1);
+}
+inline uint32_t big_endian32(Bytes bytes, size_t i) {
+  return big_endian16(bytes, i) << 16 | big_endian16(bytes, i + 2);
+}
+
+// Fails unless 1 <= width * height <= max_pixels.
+void check_size(int64_t width, int64_t height, int64_t max_pixels, const std::string& name);
+
+// 1 to 8 as EXIF numbers them, from a TIFF block; 1 where there is none or it makes no sense.
+int exif_orientation(Bytes tiff);
+
+// Size and orientation from the headers alone.
+ImageInfo jpeg_info(Bytes bytes, const std::string& name);
+ImageInfo png_info(Bytes bytes, const std::string& name);
+ImageInfo webp_info(Bytes bytes, const std::string& name);
+
+// The pixels inside `box` (which lies within the picture), in the file's own orientation. For JPEG at a scale
+// the box is in unscaled pixels and the result covers every scaled pixel that touches it.
+void decode_jpeg(Bytes bytes, const std::string& name, const Box& box, const DecodeOptions& options,
+                 Image& out);
+void decode_png(Bytes bytes, const std::string& name, const Box& box, Image& out);
+void decode_webp(Bytes bytes, const std::string& name, const Box& box, Image& out);
+
+}  // namespace tessera::codec
