@@ -13,6 +13,7 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -358,6 +359,45 @@ void sync_directory(const std::string& directory) {
   // Some file systems know no fsync of directories; they answer EINVAL.
   if (guarded(Operation::fsync, [&] { return ::fsync(fd); }) != 0 && errno != EINVAL)
     fail("cannot write the directory '", directory, "': ", reason(errno));
+}
+
+void move_directory(const std::string& fresh, const std::string& path) {
+  const auto move = [](const std::string& from, const std::string& to, unsigned flags) {
+    return guarded(Operation::rename,
+                   [&] { return ::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), flags); });
+  };
+  const auto fail_with = [&] { fail("cannot rename '", fresh, "' to '", path, "': ", reason(errno)); };
+  std::error_code nothing;
+  if (!fs::exists(path, nothing)) {
+    if (move(fresh, path, 0) != 0) fail_with();
+  } else if (move(fresh, path, RENAME_EXCHANGE) != 0) {
+    if (errno != EINVAL && errno != ENOSYS) fail_with();
+    const std::string aside = fresh + ".old";
+    if (move(path, aside, 0) != 0 || move(fresh, path, 0) != 0 || move(aside, fresh, 0) != 0) fail_with();
+  }
+  sync_directory(parent_of(path));
+}
+
+void replace_symlink(const std::string& target, const std::string& path) {
+  const std::string temporary = text(path, temporary_suffix(), ::getpid(), "-0");
+  ::unlink(temporary.c_str());
+  const auto make = [&] { return ::symlink(target.c_str(), temporary.c_str()); };
+  const auto put = [&] { return ::rename(temporary.c_str(), path.c_str()); };
+  if (guarded(Operation::open, make) != 0) fail("cannot make the link '", path, "': ", reason(errno));
+  if (guarded(Operation::rename, put) != 0) {
+    const int error = errno;
+    ::unlink(temporary.c_str());
+    fail("cannot make the link '", path, "': ", reason(error));
+  }
+  sync_directory(parent_of(path));
+}
+
+void cut_file(const std::string& path, uint64_t size) {
+  const Descriptor fd(guarded(Operation::open, [&] { return ::open(path.c_str(), O_WRONLY | O_CLOEXEC); }));
+  if (fd < 0) fail("cannot write '", path, "': ", reason(errno));
+  const auto cut = [&] { return ::ftruncate(fd, static_cast<off_t>(size)); };
+  if (guarded(Operation::truncate, cut) != 0 || guarded(Operation::fsync, [&] { return ::fsync(fd); }) != 0)
+    fail("cannot cut '", path, "' to ", size, " bytes: ", reason(errno));
 }
 
 void make_directories(const std::string& directory) {

@@ -91,6 +91,14 @@ class TemporaryFile {
 };
 
 void sync_directory(const std::string& directory);
+// Gives a finished directory its name, atomically, and fsyncs the parent. What stood there before is then at
+// `fresh` (for the caller to remove); where the file system cannot exchange two names it is at `fresh` +
+// ".old" for a moment.
+void move_directory(const std::string& fresh, const std::string& path);
+// Makes `path` a symbolic link to `target`, replacing a link that is there by rename.
+void replace_symlink(const std::string& target, const std::string& path);
+// Cuts a file to its first `size` bytes, and fsyncs it.
+void cut_file(const std::string& path, uint64_t size);
 // Makes a directory and its parents; no error if it is there.
 void make_directories(const std::string& directory);
 // Removes a file or a whole directory; no error if there is none.

@@ -20,15 +20,16 @@ namespace {
 constexpr int kKill = -2;
 constexpr std::array<const char*, 7> kOperations = {"open",     "write",  "fsync", "rename",
                                                     "truncate", "remove", "mkdir"};
-constexpr std::array<std::pair<const char*, int>, 9> kResults = {{{"ENOSPC", ENOSPC},
-                                                                  {"EIO", EIO},
-                                                                  {"EDQUOT", EDQUOT},
-                                                                  {"EACCES", EACCES},
-                                                                  {"EROFS", EROFS},
-                                                                  {"EINTR", EINTR},
-                                                                  {"EMFILE", EMFILE},
-                                                                  {"KILL", kKill},
-                                                                  {"SHORT", kShort}}};
+constexpr std::array<std::pair<const char*, int>, 10> kResults = {{{"ENOSPC", ENOSPC},
+                                                                   {"EIO", EIO},
+                                                                   {"EDQUOT", EDQUOT},
+                                                                   {"EACCES", EACCES},
+                                                                   {"EROFS", EROFS},
+                                                                   {"EINTR", EINTR},
+                                                                   {"EMFILE", EMFILE},
+                                                                   {"EINVAL", EINVAL},
+                                                                   {"KILL", kKill},
+                                                                   {"SHORT", kShort}}};
 
 struct Fault {
   std::optional<Operation> operation;  // none: any

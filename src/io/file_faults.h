@@ -4,11 +4,11 @@
 //
 //   TESSERA_FAULT=write:7:ENOSPC     the 7th write fails with "No space left on device"
 //   TESSERA_FAULT=write:7+:ENOSPC    the 7th and all later ones
-//   TESSERA_FAULT=any:7:KILL         the process is killed (SIGKILL) in place of its 7th operation of any
-//   kind TESSERA_FAULT=write:7:SHORT      the 7th write writes half of its bytes; the caller has to go on
+//   TESSERA_FAULT=any:7:KILL         the process is killed (SIGKILL) in place of its 7th operation
+//   TESSERA_FAULT=write:7:SHORT      the 7th write writes half of its bytes; the caller has to go on
 //
 // Operations: open (for writing), write, fsync, rename, truncate, remove, mkdir, any.
-// Results: ENOSPC, EIO, EDQUOT, EACCES, EROFS, EINTR, EMFILE, KILL, SHORT.
+// Results: ENOSPC, EIO, EDQUOT, EACCES, EROFS, EINTR, EMFILE, EINVAL, KILL, SHORT.
 #pragma once
 
 #include <cstdint>

@@ -299,5 +299,48 @@ TEST(FileFaults, AMisspelledFaultIsAUsageError) {
   }
 }
 
+TEST_F(FileTest, MovingADirectoryPutsTheWholeNewOneInPlace) {
+  const auto make = [&](const char* name, const char* content) {
+    make_directories(path(name));
+    write_text_atomic(path(name) + "/f", content);
+  };
+  make("fresh", "1");
+  move_directory(path("fresh"), path("d"));
+  EXPECT_EQ(names(), std::vector<std::string>{"d"});
+  make("fresh", "2");
+  move_directory(path("fresh"), path("d"));
+  EXPECT_EQ(read_text(path("d") + "/f"), "2");
+  EXPECT_EQ(read_text(path("fresh") + "/f"), "1");  // the old one, for the caller to remove
+  FileFaults::set("rename:1:EIO");
+  EXPECT_EQ(error_of([&] { move_directory(path("fresh"), path("d")); }),
+            "cannot rename '" + path("fresh") + "' to '" + path("d") + "': Input/output error");
+  EXPECT_EQ(read_text(path("d") + "/f"), "2");
+  FileFaults::set("rename:1:EINVAL");  // a file system that cannot exchange names
+  move_directory(path("fresh"), path("d"));
+  EXPECT_EQ(read_text(path("d") + "/f"), "1");
+  EXPECT_EQ(read_text(path("fresh") + "/f"), "2");
+}
+
+TEST_F(FileTest, ALinkIsReplacedByRename) {
+  replace_symlink("one", path("latest"));
+  replace_symlink("two", path("latest"));
+  EXPECT_EQ(fs::read_symlink(path("latest")), "two");
+  FileFaults::set("rename:1:EIO");
+  EXPECT_NE(error_of([&] { replace_symlink("three", path("latest")); }), "");
+  EXPECT_EQ(fs::read_symlink(path("latest")), "two");
+  EXPECT_EQ(names(), std::vector<std::string>{"latest"});
+}
+
+TEST_F(FileTest, CutsAFileToItsBeginning) {
+  write_text_atomic(path("f"), "12345");
+  cut_file(path("f"), 2);
+  EXPECT_EQ(read_text(path("f")), "12");
+  FileFaults::set("truncate:1:EIO");
+  EXPECT_EQ(error_of([&] { cut_file(path("f"), 1); }),
+            "cannot cut '" + path("f") + "' to 1 bytes: Input/output error");
+  EXPECT_EQ(error_of([&] { cut_file(path("none"), 1); }),
+            "cannot write '" + path("none") + "': No such file or directory");
+}
+
 }  // namespace
 }  // namespace tessera
