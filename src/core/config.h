@@ -3,12 +3,14 @@
 //   struct AdamWConfig {
 //     double lr = 1e-3;            // with its default
 //     int64_t warmup = 0;
-//     template <class V> void visit(V& v) { v("lr", lr, "base learning rate"); v("warmup", warmup, "steps"); }
+//     template <class V> void visit(V& v) { v("lr", lr, "base learning rate"); v("warmup", warmup, "steps");
+//     }
 //   };
 //   AdamWConfig config = read_config<AdamWConfig>(recipe, "optimiser");
 //
 // Unknown keys and wrong types are usage errors that name the key, its place, and the nearest right name.
-// Fields: bool, int64_t, double, std::string, std::vector of those, another config, and Value (taken as it is).
+// Fields: bool, int64_t, double, std::string, std::vector of those, another config, and Value (taken as it
+// is).
 #pragma once
 
 #include <algorithm>
@@ -29,15 +31,22 @@ struct Nothing {
   void operator()(const char*, T&, const char* = "") {}
 };
 template <class T>
-concept Visitable = requires(T t, Nothing n) { t.visit(n); };
+concept Visitable = requires(T t, Nothing n) {
+  t.visit(n);
+};
 
 template <class T>
 const char* wanted_type() {
-  if constexpr (std::is_same_v<T, bool>) return "true or false";
-  else if constexpr (std::is_same_v<T, int64_t>) return "an integer";
-  else if constexpr (std::is_same_v<T, double>) return "a number";
-  else if constexpr (std::is_same_v<T, std::string>) return "a string";
-  else return "an array";
+  if constexpr (std::is_same_v<T, bool>)
+    return "true or false";
+  else if constexpr (std::is_same_v<T, int64_t>)
+    return "an integer";
+  else if constexpr (std::is_same_v<T, double>)
+    return "a number";
+  else if constexpr (std::is_same_v<T, std::string>)
+    return "a string";
+  else
+    return "an array";
 }
 
 template <class T>
@@ -81,9 +90,12 @@ Value table_of(const Config& config) {
 
 template <class T>
 Value to_value(const T& field) {
-  if constexpr (Visitable<T>) return table_of(field);
-  else if constexpr (std::is_same_v<T, Value>) return field;
-  else if constexpr (std::is_constructible_v<Value, T>) return Value(field);
+  if constexpr (Visitable<T>)
+    return table_of(field);
+  else if constexpr (std::is_same_v<T, Value>)
+    return field;
+  else if constexpr (std::is_constructible_v<Value, T>)
+    return Value(field);
   else {
     Value::Array items;
     for (const auto& item : field) items.push_back(to_value(item));
@@ -101,7 +113,8 @@ void read_into(Config& config, const Value& table, const std::string& where) {
     for (const auto& [name, value] : table.as_table()) {
       if (name != key) continue;
       const std::string path = where.empty() ? name : where + "." + name;
-      if constexpr (Visitable<Field>) read_into(field, value, path);
+      if constexpr (Visitable<Field>)
+        read_into(field, value, path);
       else if (!assign(field, value))
         fail_usage(path, " is ", value.type_name(), ", must be ", wanted_type<Field>());
     }

@@ -1,7 +1,7 @@
 // Random numbers that depend on what they are for, never on who draws them or when.
 //
-// A stream is keyed by (seed, purpose, a, b): the same key gives the same numbers on any thread, rank or resumed
-// run. Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011).
+// A stream is keyed by (seed, purpose, a, b): the same key gives the same numbers on any thread, rank or
+// resumed run. Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011).
 #pragma once
 
 #include <array>
@@ -13,18 +13,19 @@ namespace tessera {
 
 class RandomStream {
  public:
-  // `purpose` names the use ("shuffle", "crop", "drop_path"); `a` and `b` place it (epoch and sample, step and layer).
+  // `purpose` names the use ("shuffle", "crop", "drop_path"); `a` and `b` place it (epoch and sample, step
+  // and layer).
   RandomStream(uint64_t seed, std::string_view purpose, uint64_t a = 0, uint64_t b = 0);
 
   uint32_t next_u32();
   uint64_t next_u64();
-  double uniform();                         // [0, 1), 53 bits
-  double uniform(double low, double high);  // [low, high)
-  double normal();                          // mean 0, variance 1 (Box-Muller)
-  uint64_t below(uint64_t bound);           // 0 … bound-1 without bias; bound > 0
+  double uniform();                            // [0, 1), 53 bits
+  double uniform(double low, double high);     // [low, high)
+  double normal();                             // mean 0, variance 1 (Box-Muller)
+  uint64_t below(uint64_t bound);              // 0 … bound-1 without bias; bound > 0
   int64_t integer(int64_t low, int64_t high);  // low … high, both included
-  double gamma(double shape);               // Marsaglia-Tsang, any shape > 0
-  double beta(double a, double b);          // by two gammas
+  double gamma(double shape);                  // Marsaglia-Tsang, any shape > 0
+  double beta(double a, double b);             // by two gammas
   bool chance(double probability) { return uniform() < probability; }
 
   // Fisher-Yates shuffle of 0 … n-1.

@@ -12,8 +12,9 @@ int num_threads();
 // Cores that this process may run on.
 int available_cores();
 
-// Calls body(begin, end) over pieces of [0, count), each at least `grain` long. The split depends only on count,
-// grain and num_threads(). Nested calls run serially. An exception of a piece is thrown again at the end.
+// Calls body(begin, end) over pieces of [0, count), each at least `grain` long. The split depends only on
+// count, grain and num_threads(). Nested calls run serially. An exception of a piece is thrown again at the
+// end.
 void parallel_for(int64_t count, int64_t grain, const std::function<void(int64_t, int64_t)>& body);
 
 }  // namespace tessera

@@ -59,8 +59,9 @@ std::string quoted(const std::string& s) {
 }
 
 std::string key_text(const std::string& key) {
-  const bool bare = !key.empty() && key.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                                          "0123456789_-") == std::string::npos;
+  const bool bare = !key.empty() && key.find_first_not_of(
+                                        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                        "0123456789_-") == std::string::npos;
   return bare ? key : quoted(key);
 }
 
@@ -78,7 +79,8 @@ void write_table(const Value& table, const std::string& prefix, std::string& out
 }  // namespace
 
 Value parse_toml(std::string_view document, const std::string& where) {
-  if (document.size() > kMaxBytes) fail_usage(where, ": ", document.size(), " bytes, a recipe has at most 1 MiB");
+  if (document.size() > kMaxBytes)
+    fail_usage(where, ": ", document.size(), " bytes, a recipe has at most 1 MiB");
   try {
     const toml::table table = toml::parse(document, where);
     return from_node(table, where, 0);

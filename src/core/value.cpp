@@ -40,7 +40,8 @@ void Value::set(std::string_view path, Value value) {
 }
 
 const char* Value::type_name() const {
-  static constexpr const char* names[] = {"a boolean", "an integer", "a number", "a string", "an array", "a table"};
+  static constexpr const char* names[] = {"a boolean", "an integer", "a number",
+                                          "a string",  "an array",   "a table"};
   return names[data_.index()];
 }
 

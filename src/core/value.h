@@ -18,14 +18,14 @@ class Value {
   using Table = std::vector<std::pair<std::string, Value>>;
 
   Value() : data_(Table{}) {}
-  Value(bool v) : data_(v) {}                           // NOLINT: settings read naturally as literals
-  Value(int v) : data_(static_cast<int64_t>(v)) {}      // NOLINT
-  Value(int64_t v) : data_(v) {}                        // NOLINT
-  Value(double v) : data_(v) {}                         // NOLINT
-  Value(const char* v) : data_(std::string(v)) {}       // NOLINT
-  Value(std::string v) : data_(std::move(v)) {}         // NOLINT
-  Value(Array v) : data_(std::move(v)) {}               // NOLINT
-  Value(Table v) : data_(std::move(v)) {}               // NOLINT
+  Value(bool v) : data_(v) {}                       // NOLINT: settings read naturally as literals
+  Value(int v) : data_(static_cast<int64_t>(v)) {}  // NOLINT
+  Value(int64_t v) : data_(v) {}                    // NOLINT
+  Value(double v) : data_(v) {}                     // NOLINT
+  Value(const char* v) : data_(std::string(v)) {}   // NOLINT
+  Value(std::string v) : data_(std::move(v)) {}     // NOLINT
+  Value(Array v) : data_(std::move(v)) {}           // NOLINT
+  Value(Table v) : data_(std::move(v)) {}           // NOLINT
 
   bool is_bool() const { return std::holds_alternative<bool>(data_); }
   bool is_int() const { return std::holds_alternative<int64_t>(data_); }

@@ -1,0 +1,55 @@
+// One line that tells how far long work has come.
+//
+// On a terminal: a bar redrawn in place, at most ten times a second, cut to the terminal's width:
+//   train  42% ███████████▌               1 640/3 900  loss 1.234  acc 0.567  210 img/s  wait 0 %  left 10:44
+// In a file or pipe: plain lines, one every few seconds, no control codes.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <iosfwd>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tessera {
+
+class ProgressLine {
+ public:
+  struct Options {
+    std::string label;
+    int64_t total = 0;
+    int64_t start = 0;          // already done when this process began
+    double plain_seconds = 10;  // time between plain lines
+    int columns = 0;  // width of the terminal, 0 = ask it; > 0 also means "draw the bar" (for tests)
+    std::function<double()> now;  // seconds; default: the steady clock
+  };
+  using Fields = std::vector<std::pair<std::string, std::string>>;  // name and value, in the order to show
+
+  // Draws the bar if `stream` is the standard output or error of a terminal.
+  ProgressLine(std::ostream& stream, Options options);
+  ~ProgressLine();
+  ProgressLine(const ProgressLine&) = delete;
+
+  void update(int64_t done, const Fields& fields);
+  // Prints a line above the bar.
+  void print(const std::string& line);
+  // The last state stays on the screen as a plain line.
+  void finish();
+
+ private:
+  void draw();
+  void clear();
+  std::string plain_line() const;
+  std::string bar_line(int columns) const;
+  double seconds_left() const;
+
+  std::ostream& stream_;
+  Options options_;
+  bool terminal_ = false, drawn_ = false, finished_ = false;
+  double began_ = 0, last_ = 0;
+  int64_t done_ = 0;
+  Fields fields_;
+};
+
+}  // namespace tessera
