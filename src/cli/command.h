@@ -1,5 +1,5 @@
-// The frame of the program: a subcommand is one file that declares its options and does its work, and one line in
-// the table of commands.cpp.
+// The frame of the program: a subcommand is one file that declares its options and does its work, and one
+// line in the table of commands.cpp.
 //
 //   void add_version(CLI::App& command, Action& action) {
 //     action = [] { std::cout << "…"; };

@@ -23,7 +23,7 @@ Row describe(const models::Family& family, const models::Size& published) {
   const Value* image_size = spec.settings.find("image_size");
   const int64_t size = image_size && image_size->is_int() ? image_size->as_int() : 224;
   const auto model = models::build_model(spec, /*seed=*/0);
-  return {published.name, family.name, published.aliases, models::count_parameters(*model),
+  return {published.name,          family.name, published.aliases, models::count_parameters(*model),
           model->macs(size, size), size};
 }
 
@@ -31,12 +31,13 @@ void print_table(const std::vector<Row>& rows) {
   size_t width = 5;
   for (const Row& row : rows) width = std::max(width, row.name.size());
   const auto column = static_cast<int>(width + 2);
-  std::cout << std::left << std::setw(column) << "model" << std::setw(10) << "family" << std::right << std::setw(14)
-            << "parameters" << std::setw(10) << "GMACs" << std::setw(7) << "size" << "\n";
+  std::cout << std::left << std::setw(column) << "model" << std::setw(10) << "family" << std::right
+            << std::setw(14) << "parameters" << std::setw(10) << "GMACs" << std::setw(7) << "size"
+            << "\n";
   for (const Row& row : rows)
     std::cout << std::left << std::setw(column) << row.name << std::setw(10) << row.family << std::right
-              << std::setw(14) << row.params << std::setw(10) << fixed(static_cast<double>(row.macs) * 1e-9, 2)
-              << std::setw(7) << row.size << "\n";
+              << std::setw(14) << row.params << std::setw(10)
+              << fixed(static_cast<double>(row.macs) * 1e-9, 2) << std::setw(7) << row.size << "\n";
 }
 
 void print_json(const std::vector<Row>& rows) {

@@ -39,7 +39,8 @@ void declare(Program& program) {
       const std::string summary = parent->get_description();
       parent->description(summary.empty() ? std::string(command.summary) : summary + "; " + command.summary);
     }
-    CLI::App* app = parent->add_subcommand(space == std::string::npos ? name : name.substr(space + 1), command.summary);
+    CLI::App* app =
+        parent->add_subcommand(space == std::string::npos ? name : name.substr(space + 1), command.summary);
     app->footer(text("Example:\n  ", command.example));
     command.add(*app, program.actions[app]);
   }
@@ -87,9 +88,12 @@ int report(const Error& error) {
   std::cout.flush();
   std::cerr << "tessera: " << error.what() << "\n";
   switch (error.kind) {
-    case ErrorKind::usage: return 2;
-    case ErrorKind::interrupted: return 130;
-    default: return 1;
+    case ErrorKind::usage:
+      return 2;
+    case ErrorKind::interrupted:
+      return 130;
+    default:
+      return 1;
   }
 }
 
@@ -101,8 +105,8 @@ void check_command_word(CLI::App& app, int argc, const char* const* argv) {
     const auto words = possible_words(*at, false);
     if (words.empty() || word.starts_with("-")) return;
     if (std::find(words.begin(), words.end(), word) == words.end())
-      fail_usage("unknown command '", word, "'", did_you_mean(word, words),
-                 " `", full_name(*at), " --help` lists the commands");
+      fail_usage("unknown command '", word, "'", did_you_mean(word, words), " `", full_name(*at),
+                 " --help` lists the commands");
     at = at->get_subcommand(word);
   }
 }
@@ -119,7 +123,8 @@ int run_parsed(Program& program, int argc, const char* const* argv) {
     std::cout << deepest(program.app)->help();
     return 0;
   } catch (const CLI::ParseError& error) {
-    fail_usage(usage_line(program.app, error), " (`", full_name(*deepest(program.app)), " --help` lists the options)");
+    fail_usage(usage_line(program.app, error), " (`", full_name(*deepest(program.app)),
+               " --help` lists the options)");
   }
   program.actions.at(deepest(program.app))();
   std::cout.flush();

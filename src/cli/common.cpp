@@ -1,0 +1,36 @@
+#include "cli/common.h"
+
+#include <ATen/Parallel.h>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "core/threads.h"
+
+namespace tessera::cli {
+
+void add_compute_options(CLI::App& command, std::string& device, std::string& precision, int64_t& threads) {
+  command.add_option("--device", device, "cpu, cuda or auto")->capture_default_str();
+  command.add_option("--precision", precision, "fp32, bf16 or fp64")->capture_default_str();
+  command.add_option("--threads", threads, "compute threads, 0 = all cores")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1024));
+}
+
+void set_compute_threads(int64_t count) {
+  set_num_threads(static_cast<int>(count));
+  at::set_num_threads(num_threads());
+}
+
+std::string class_name(const train::WeightsInfo& info, int64_t index) {
+  const auto i = static_cast<size_t>(index);
+  return i < info.class_names.size() ? info.class_names[i] : text("class ", index);
+}
+
+std::string csv_field(const std::string& field) {
+  if (field.find_first_of(",\"\r\n") == std::string::npos) return field;
+  std::string out = "\"";
+  for (const char c : field) out += c == '"' ? "\"\"" : std::string(1, c);
+  return out + '"';
+}
+
+}  // namespace tessera::cli

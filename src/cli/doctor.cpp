@@ -1,0 +1,83 @@
+// `tessera doctor`: what this machine and this build can do, in the words of a bug report.
+#include <ATen/Parallel.h>
+#include <sys/sysinfo.h>
+#include <torch/cuda.h>
+#include <torch/version.h>
+
+#include <fstream>
+#include <iomanip>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+#include "cli/version.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "core/threads.h"
+#include "io/file.h"
+
+namespace tessera::cli {
+namespace {
+
+using Facts = std::vector<std::pair<std::string, std::string>>;
+
+// "model name" and "flags" of the first processor.
+std::string cpu_field(const std::string& field) {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with(field)) continue;
+    const size_t colon = line.find(':');
+    return colon == std::string::npos ? "" : std::string(trim(std::string_view(line).substr(colon + 1)));
+  }
+  return "unknown";
+}
+
+std::string instruction_sets() {
+  const std::string flags = " " + cpu_field("flags") + " ";
+  std::string out;
+  for (const char* name : {"sse4_2", "avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vl",
+                           "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_bf16", "amx_int8"})
+    if (flags.find(text(" ", name, " ")) != std::string::npos)
+      out += (out.empty() ? "" : " ") + std::string(name);
+  return out.empty() ? "none known" : out;
+}
+
+std::string gpu() {
+  if (!torch::cuda::is_available()) return "none (this build or this machine has no CUDA)";
+  return text(torch::cuda::device_count(), " CUDA device(s)");
+}
+
+Facts facts() {
+  struct sysinfo memory {};
+  sysinfo(&memory);
+  const uint64_t unit = memory.mem_unit;
+  return {{"tessera", program_version()},
+          {"compiler", text("GCC ", __VERSION__)},
+          {"LibTorch", TORCH_VERSION},
+          {"processor", cpu_field("model name")},
+          {"instruction sets", instruction_sets()},
+          {"cores", std::to_string(available_cores())},
+          {"threads", text(num_threads(), " (LibTorch ", at::get_num_threads(), ")")},
+          {"memory",
+           text(human_bytes(memory.totalram * unit), ", ", human_bytes(memory.freeram * unit), " free")},
+          {"disk here", human_bytes(free_disk_bytes(".")) + " free"},
+          {"GPU", gpu()}};
+}
+
+}  // namespace
+
+void add_doctor(CLI::App& command, Action& action) {
+  auto json = std::make_shared<bool>(false);
+  command.add_flag("--json", *json, "one JSON object");
+  action = [json] {
+    nlohmann::ordered_json object;
+    for (const auto& [name, value] : facts())
+      if (*json)
+        object[name] = value;
+      else
+        std::cout << std::left << std::setw(18) << name << value << "\n";
+    if (*json) std::cout << object.dump(2) << "\n";
+  };
+}
+
+}  // namespace tessera::cli

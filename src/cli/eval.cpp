@@ -1,0 +1,221 @@
+// `tessera eval`: a trained model on a held-out set.
+#include <iomanip>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+#include "cli/common.h"
+#include "core/clock.h"
+#include "core/error.h"
+#include "core/interrupt.h"
+#include "core/progress.h"
+#include "core/text.h"
+#include "core/toml.h"
+#include "data/loader.h"
+#include "eval/classification.h"
+#include "io/file.h"
+#include "tasks/classify.h"
+#include "train/device.h"
+#include "train/weights.h"
+
+namespace tessera::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Options {
+  std::string weights, split = "validation", predictions, sizes, model, device = "auto", precision = "fp32";
+  data::SourceConfig data;
+  double crop = 0;
+  int64_t batch = 64, threads = 0, loader_threads = 1;
+  bool json = false, raw = false, per_class = false;
+};
+
+// The set that the run was validated on, unless the command line names another one.
+data::SourceConfig data_of(const Options& options, const train::WeightsInfo& info) {
+  data::SourceConfig config = options.data;
+  if (!config.path.empty()) return config;
+  if (!info.recipe.empty())
+    if (const Value* table = parse_toml(info.recipe, options.weights).find("data"))
+      return read_config<data::SourceConfig>(*table, "data");
+  fail_usage(options.weights, ": says nothing about its data; give --data");
+}
+
+std::vector<int64_t> sizes_of(const Options& options, const train::OpenedModel& opened) {
+  if (options.sizes.empty()) return {opened.info.preprocess.size};
+  std::vector<int64_t> sizes;
+  for (const std::string& part : split(options.sizes, ',')) {
+    const auto size = parse_int(trim(part));
+    if (!size || *size < 1 || *size > 8192)
+      fail_usage("--size: '", part, "' is no side in pixels (1 to 8192), as in 160,224,384");
+    sizes.push_back(*size);
+  }
+  return sizes;
+}
+
+// A model that was trained on other classes would be measured against the wrong names.
+void check_classes(const data::Source& source, const train::WeightsInfo& info, const std::string& weights) {
+  const auto& ours = info.class_names;
+  const auto& theirs = source.class_names();
+  if (ours.empty() || ours == theirs) return;
+  if (ours.size() != theirs.size())
+    fail(weights, ": the model knows ", ours.size(), " classes, the data has ", theirs.size());
+  for (size_t i = 0; i < ours.size(); ++i)
+    if (ours[i] != theirs[i])
+      fail(weights, ": class ", i, " is '", ours[i], "' in the model and '", theirs[i], "' in the data");
+}
+
+tasks::Evaluation evaluate_at(const Options& options, const data::Source& source,
+                              const train::OpenedModel& opened, int64_t size) {
+  data::Preprocess preprocess = opened.info.preprocess;
+  preprocess.size = size;
+  if (options.crop > 0) preprocess.crop = options.crop;
+  data::LoaderConfig config;
+  config.batch_size = options.batch;
+  config.threads = options.loader_threads;
+  config.shuffle = false;
+  config.drop_last = false;
+  config.on_bad_image = data::OnBadImage::fail;
+  data::Loader loader(source, data::make_eval_transform(preprocess), config);
+  const auto task =
+      tasks::make_classify({}, static_cast<int64_t>(source.class_names().size()), source.multi_label());
+  ProgressLine progress(std::cerr, {.label = text("evaluate at ", size), .total = source.size()});
+  const auto start = steady_seconds();
+  auto result = task->evaluate(*opened.model, loader,
+                               {.precision = tasks::parse_precision(options.precision),
+                                .device = train::choose_device(options.device),
+                                .progress = [&](int64_t done) {
+                                  const double rate = static_cast<double>(done) / (steady_seconds() - start);
+                                  progress.update(done, {{"images/s", fixed(rate, 0)}});
+                                  return !interrupted();
+                                }});
+  progress.finish();
+  return result;
+}
+
+void write_predictions(const std::string& path, const data::Source& source, const train::WeightsInfo& info,
+                       const tasks::Evaluation& evaluation) {
+  std::string out = "sample,label,prediction,probability,correct\n";
+  const auto classes = static_cast<size_t>(evaluation.classes);
+  for (size_t i = 0; i < evaluation.indices.size(); ++i) {
+    const std::span row(evaluation.scores.data() + i * classes, classes);
+    const auto best = static_cast<size_t>(std::max_element(row.begin(), row.end()) - row.begin());
+    double sum = 0;
+    for (const float score : row) sum += std::exp(static_cast<double>(score) - row[best]);
+    const int64_t label = evaluation.labels[i];
+    out += text(csv_field(source.read(evaluation.indices[i]).name), ",",
+                label < 0 ? "" : csv_field(class_name(info, label)), ",",
+                csv_field(class_name(info, static_cast<int64_t>(best))), ",", fixed(1 / sum, 6), ",",
+                label < 0 ? "" : (static_cast<size_t>(label) == best ? "1" : "0"), "\n");
+  }
+  write_text_atomic(path, out);
+}
+
+void print_per_class(const tasks::Evaluation& evaluation, const train::WeightsInfo& info) {
+  const auto rows = eval::per_class(evaluation.scores, evaluation.labels, evaluation.classes);
+  size_t width = 5;
+  for (int64_t c = 0; c < evaluation.classes; ++c) width = std::max(width, class_name(info, c).size());
+  const auto column = static_cast<int>(width + 2);
+  std::cout << "\n"
+            << std::left << std::setw(column) << "class" << std::right << std::setw(9) << "samples"
+            << std::setw(11) << "precision" << std::setw(9) << "recall" << std::setw(9) << "F1"
+            << "\n";
+  for (size_t c = 0; c < rows.size(); ++c)
+    std::cout << std::left << std::setw(column) << class_name(info, static_cast<int64_t>(c)) << std::right
+              << std::setw(9) << rows[c].support << std::setw(11) << fixed(100 * rows[c].precision, 1)
+              << std::setw(9) << fixed(100 * rows[c].recall, 1) << std::setw(9) << fixed(100 * rows[c].f1, 1)
+              << "\n";
+}
+
+Json as_json(const Options& options, const data::Source& source, const tasks::Evaluation& evaluation,
+             int64_t size, const train::WeightsInfo& info) {
+  Json line = {{"weights", options.weights},
+               {"data", source.describe()},
+               {"size", size},
+               {"samples", evaluation.samples}};
+  for (const auto& [name, value] : evaluation.metrics) line[name] = value;
+  line["images_per_s"] = static_cast<double>(evaluation.samples) / evaluation.seconds;
+  if (options.per_class) {
+    const auto rows = eval::per_class(evaluation.scores, evaluation.labels, evaluation.classes);
+    for (size_t c = 0; c < rows.size(); ++c)
+      line["per_class"][class_name(info, static_cast<int64_t>(c))] = {{"samples", rows[c].support},
+                                                                      {"precision", rows[c].precision},
+                                                                      {"recall", rows[c].recall},
+                                                                      {"f1", rows[c].f1}};
+  }
+  return line;
+}
+
+void print_row(const tasks::Evaluation& evaluation, int64_t size, bool header) {
+  if (header) {
+    std::cout << std::right << std::setw(6) << "size" << std::setw(9) << "samples";
+    for (const auto& [name, value] : evaluation.metrics) std::cout << std::setw(12) << name;
+    std::cout << std::setw(11) << "images/s"
+              << "\n";
+  }
+  std::cout << std::right << std::setw(6) << size << std::setw(9) << evaluation.samples;
+  for (const auto& [name, value] : evaluation.metrics) std::cout << std::setw(12) << fixed(value, 4);
+  std::cout << std::setw(11) << fixed(static_cast<double>(evaluation.samples) / evaluation.seconds, 0)
+            << "\n";
+}
+
+void evaluate(const Options& options) {
+  set_compute_threads(options.threads);
+  const auto closer = train::open_model(options.weights, {.model = options.model, .raw = options.raw});
+  const auto sizes = sizes_of(options, closer);
+  if (sizes.size() > 1 && !options.predictions.empty()) fail_usage("--predictions goes with one --size");
+  const data::Split which = options.split == "train" ? data::Split::train : data::Split::validation;
+  const auto source = data::open_source(data_of(options, closer.info), which);
+  check_classes(*source, closer.info, options.weights);
+  if (options.per_class && source->multi_label()) fail_usage("--per-class needs single-label data");
+  if (!options.json)
+    std::cout << closer.file << ": " << closer.info.model.name << "\n" << source->describe() << "\n";
+  bool header = true;
+  for (const int64_t size : sizes) {
+    const auto opened =
+        size == closer.info.preprocess.size
+            ? closer
+            : train::open_model(options.weights, {.model = options.model, .raw = options.raw, .size = size});
+    const auto evaluation = evaluate_at(options, *source, opened, size);
+    if (options.json) {
+      std::cout << as_json(options, *source, evaluation, size, opened.info).dump() << "\n";
+    } else {
+      print_row(evaluation, size, header);
+      if (options.per_class) print_per_class(evaluation, opened.info);
+    }
+    header = options.per_class;
+    if (!options.predictions.empty())
+      write_predictions(options.predictions, *source, opened.info, evaluation);
+  }
+}
+
+}  // namespace
+
+void add_eval(CLI::App& command, Action& action) {
+  auto options = std::make_shared<Options>();
+  command.add_option("-w,--weights", options->weights, "a weights file, a checkpoint or a run directory")
+      ->required();
+  command.add_option("--data", options->data.path, "the pictures (default: the data of the run's recipe)");
+  command.add_option("--val-data", options->data.val_path, "the held-out set, where it is another path");
+  command.add_option("--split", options->split, "validation or train")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"validation", "train"}));
+  command.add_option("--size", options->sizes, "input side in pixels, or several as 160,224,384 for a table");
+  command.add_option("--crop", options->crop, "test-crop ratio (default: as the weights say)")
+      ->check(CLI::Range(0.01, 1.0));
+  command.add_flag("--per-class", options->per_class, "a table of precision, recall and F1 by class");
+  command.add_option("--predictions", options->predictions, "write a CSV line for every sample to this file");
+  command.add_flag("--raw", options->raw, "checkpoints: the raw weights instead of their moving average");
+  command.add_option("--model", options->model, "model name, for weights of other programs");
+  command.add_option("--batch", options->batch, "pictures at a time")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 65536));
+  command.add_option("--loader-threads", options->loader_threads, "decoding threads")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 256));
+  command.add_flag("--json", options->json, "one JSON object a size");
+  add_compute_options(command, options->device, options->precision, options->threads);
+  action = [options] { evaluate(*options); };
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,178 @@
+// `tessera predict IMAGES… --weights FILE`: classify pictures with nothing but a weights file.
+#include <filesystem>
+#include <future>
+#include <iomanip>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+#include "cli/common.h"
+#include "core/error.h"
+#include "core/interrupt.h"
+#include "core/text.h"
+#include "core/threads.h"
+#include "data/transform.h"
+#include "io/file.h"
+#include "train/device.h"
+#include "train/weights.h"
+
+namespace tessera::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Options {
+  std::string weights;
+  std::vector<std::string> images;
+  int64_t top = 5, batch = 16, threads = 0;
+  bool json = false, csv = false, raw = false;
+  std::string device = "auto", precision = "fp32", model;
+};
+
+struct Decoded {
+  torch::Tensor images;             // [pictures, 3, size, size]; rows of broken ones are zero
+  std::vector<std::string> errors;  // one a picture, "" where it could be read
+};
+
+// Files as given, folders by all pictures below them in the order of their names.
+std::vector<std::string> collect(const std::vector<std::string>& arguments) {
+  std::vector<std::string> files;
+  for (const std::string& argument : arguments) {
+    if (!fs::exists(argument)) fail(argument, ": no such file or folder");
+    if (!fs::is_directory(argument)) {
+      files.push_back(argument);
+      continue;
+    }
+    std::vector<std::string> found;
+    for (const auto& entry : fs::recursive_directory_iterator(argument)) {
+      const std::string extension = lower(entry.path().extension().string());
+      if (extension == ".jpg" || extension == ".jpeg" || extension == ".png" || extension == ".webp")
+        found.push_back(entry.path().string());
+    }
+    if (found.empty()) fail(argument, ": no pictures (.jpg, .jpeg, .png, .webp) in this folder");
+    std::sort(found.begin(), found.end());
+    files.insert(files.end(), found.begin(), found.end());
+  }
+  return files;
+}
+
+Decoded decode(const data::Transform& transform, std::span<const std::string> files) {
+  const auto count = static_cast<int64_t>(files.size());
+  const int64_t stride = 3 * transform.height() * transform.width();
+  Decoded out{torch::zeros({count, 3, transform.height(), transform.width()}),
+              std::vector<std::string>(files.size())};
+  float* pixels = out.images.data_ptr<float>();
+  parallel_for(count, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const auto k = static_cast<size_t>(i);
+      try {
+        RandomStream unused(0, "predict");
+        transform.apply({files[k], read_file(files[k])}, unused, pixels + i * stride);
+      } catch (const Error& error) {
+        out.errors[k] = error.what();
+      }
+    }
+  });
+  return out;
+}
+
+class Printer {
+ public:
+  Printer(const Options& options, const train::WeightsInfo& info, size_t pictures)
+      : options_(options), info_(info), single_(pictures == 1) {
+    if (options_.csv) std::cout << "file,rank,class,index,probability\n";
+  }
+
+  void print(const std::string& file, const torch::Tensor& probabilities) const {
+    const auto [values, indices] = probabilities.topk(std::min(options_.top, probabilities.size(0)));
+    const float* p = values.data_ptr<float>();
+    const int64_t* c = indices.data_ptr<int64_t>();
+    nlohmann::ordered_json line = {{"file", file}, {"predictions", nlohmann::ordered_json::array()}};
+    if (!options_.json && !options_.csv) std::cout << (single_ ? "" : file + "\n");
+    for (int64_t rank = 0; rank < values.size(0); ++rank) {
+      const std::string name = class_name(info_, c[rank]);
+      if (options_.json)
+        line["predictions"].push_back({{"class", name}, {"index", c[rank]}, {"probability", p[rank]}});
+      else if (options_.csv)
+        std::cout << csv_field(file) << "," << rank + 1 << "," << csv_field(name) << "," << c[rank] << ","
+                  << fixed(p[rank], 6) << "\n";
+      else
+        std::cout << std::setw(7) << fixed(100 * p[rank], 2) << " %  " << name << "\n";
+    }
+    if (options_.json) std::cout << line.dump() << "\n";
+  }
+
+ private:
+  const Options& options_;
+  const train::WeightsInfo& info_;
+  bool single_;
+};
+
+void predict(const Options& options) {
+  if (options.json && options.csv) fail_usage("--json and --csv: choose one");
+  if (options.top < 1) fail_usage("--top is ", options.top, ", must be at least 1");
+  set_compute_threads(options.threads);
+  const std::vector<std::string> files = collect(options.images);
+  const torch::Device device = train::choose_device(options.device);
+  const tasks::Precision precision = tasks::parse_precision(options.precision);
+  const train::OpenedModel opened =
+      train::open_model(options.weights, {.model = options.model, .raw = options.raw});
+  opened.model->to(device);
+  if (precision == tasks::Precision::fp64) opened.model->to(torch::kFloat64);
+  const auto transform = data::make_eval_transform(opened.info.preprocess);
+  const torch::InferenceMode inference;
+  const Printer printer(options, opened.info, files.size());
+
+  const auto chunk = [&](size_t begin) {
+    return std::span(files).subspan(begin,
+                                    std::min(files.size() - begin, static_cast<size_t>(options.batch)));
+  };
+  size_t broken = 0;
+  // The next batch is decoded while the model works on this one.
+  auto next = std::async(std::launch::async, [&] { return decode(*transform, chunk(0)); });
+  for (size_t begin = 0; begin < files.size(); begin += static_cast<size_t>(options.batch)) {
+    if (interrupted()) throw Error(ErrorKind::interrupted, "interrupted");
+    const Decoded batch = next.get();
+    const size_t after = begin + static_cast<size_t>(options.batch);
+    if (after < files.size())
+      next = std::async(std::launch::async, [&, after] { return decode(*transform, chunk(after)); });
+    torch::Tensor probabilities;
+    {
+      const tasks::AutocastScope autocast(device, precision);
+      const auto type = precision == tasks::Precision::fp64 ? torch::kFloat64 : torch::kFloat32;
+      const torch::Tensor logits =
+          opened.model->forward(batch.images.to(device, type)).to(torch::kFloat32).cpu();
+      probabilities = opened.info.multi_label ? logits.sigmoid() : logits.softmax(1);
+    }
+    for (size_t i = 0; i < batch.errors.size(); ++i) {
+      if (batch.errors[i].empty()) {
+        printer.print(files[begin + i], probabilities[static_cast<int64_t>(i)]);
+      } else {
+        ++broken;
+        std::cerr << "tessera: " << batch.errors[i] << "\n";
+      }
+    }
+  }
+  if (broken) fail(broken, " of ", files.size(), " pictures could not be read");
+}
+
+}  // namespace
+
+void add_predict(CLI::App& command, Action& action) {
+  auto options = std::make_shared<Options>();
+  command.add_option("-w,--weights", options->weights, "a weights file, a checkpoint or a run directory")
+      ->required();
+  command.add_option("IMAGES", options->images, "pictures, or folders of pictures")->required();
+  command.add_option("--top", options->top, "classes to show a picture")->capture_default_str();
+  command.add_flag("--json", options->json, "one JSON object a picture");
+  command.add_flag("--csv", options->csv, "one line a picture and rank");
+  command.add_flag("--raw", options->raw, "checkpoints: the raw weights instead of their moving average");
+  command.add_option("--model", options->model, "model name, for weights of other programs");
+  command.add_option("--batch", options->batch, "pictures at a time")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 4096));
+  add_compute_options(command, options->device, options->precision, options->threads);
+  action = [options] { predict(*options); };
+}
+
+}  // namespace tessera::cli
