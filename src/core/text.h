@@ -33,6 +33,10 @@ std::string fixed(double value, int digits);  // 0.1234 with that many digits af
 // Shortest decimal form that reads back as the same double ("0.1", "1e-06"); integers keep a ".0".
 std::string shortest(double value);
 
+// A name from outside as it may stand in an error line: control characters and broken UTF-8 as \xNN, cut at
+// `most` bytes with "...".
+std::string printable(std::string_view name, size_t most = 200);
+
 // True if the bytes are well-formed UTF-8 (no overlong forms, no surrogates).
 bool is_utf8(std::string_view bytes);
 

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <memory_resource>
 #include <span>
 #include <string>
 #include <string_view>
@@ -25,6 +26,15 @@ struct TarMember {
   uint64_t size = 0;
 };
 
+// The members of an archive, and the memory that their names lie in.
+struct TarIndex {
+  std::unique_ptr<std::pmr::monotonic_buffer_resource> names;
+  std::vector<TarMember> members;
+};
+
+// The parser alone, for bytes in memory (and for fuzzing). `path` is for error lines.
+TarIndex index_tar(std::span<const std::byte> archive, const std::string& path);
+
 // The files of one archive, in its order. Directories are left out, hard links stand for the file they name.
 // A gzipped archive (told from its bytes) is inflated once, into an unnamed temporary file in $TMPDIR or
 // /tmp.
@@ -37,21 +47,15 @@ class TarArchive {
   explicit TarArchive(const std::string& path, const InflateLimits& limits = {});
 
   const std::string& path() const { return path_; }
-  const std::vector<TarMember>& members() const { return members_; }
+  const std::vector<TarMember>& members() const { return index_.members; }
   // The bytes of a member: a view that lives as long as the archive. Thread-safe; nothing is read or copied.
   std::span<const std::byte> bytes(size_t member) const;
 
  private:
   std::string path_;
-  MappedFile file_;          // unpacked
-  std::vector<char> names_;  // what the members' names point into
-  std::vector<TarMember> members_;
+  MappedFile file_;  // unpacked
+  TarIndex index_;
 };
-
-// The parser alone, for bytes in memory (and for fuzzing). `path` is for error lines. The names point into
-// `names`.
-std::vector<TarMember> index_tar(std::span<const std::byte> archive, const std::string& path,
-                                 std::vector<char>& names);
 
 // Writes an archive front to back: ustar, with a pax header where a name or a size needs one. The same
 // members give the same bytes (no times, no owners). Gzipped if the path ends in ".gz" or ".tgz".
