@@ -52,8 +52,7 @@ struct SourceConfig {
   double val_share = 0.1;  // share held out where the source names no split of its own
   int64_t split_seed =
       0;  // which samples that share is; never the run's seed, or an evaluation could meet them
-  std::string
-      image_root;  // CSV, TSV and JSON: folder that relative paths start from (default: the file's own)
+  std::string image_root;   // tables: folder that relative paths start from (default: the table's own)
   std::string class_names;  // file with one class name a line, for sources that hold numbers only
   template <class V>
   void visit(V& v) {

@@ -1,0 +1,305 @@
+#include "data/loader.h"
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "core/random.h"
+
+namespace tessera::data {
+namespace {
+
+constexpr int kReplacementTries = 16;
+constexpr size_t kMostBadLines = 100;
+
+// The samples of one epoch in their order. `draws` keys the augmentation of each: the sample's own number,
+// and where a sample is drawn more than once (balanced) another number for each time.
+struct Epoch {
+  std::vector<int64_t> samples;
+  std::vector<uint64_t> draws;
+};
+
+// As many draws as there are samples, in rounds through all the classes that have any.
+std::vector<int64_t> balanced_order(const std::vector<std::vector<int64_t>>& by_class, int64_t count,
+                                    RandomStream& random) {
+  std::vector<int64_t> order;
+  order.reserve(static_cast<size_t>(count));
+  while (static_cast<int64_t>(order.size()) < count)
+    for (const int64_t label : random.permutation(static_cast<int64_t>(by_class.size()))) {
+      if (static_cast<int64_t>(order.size()) == count) break;
+      const auto& members = by_class[static_cast<size_t>(label)];
+      order.push_back(members[random.below(members.size())]);
+    }
+  return order;
+}
+
+struct BadSample {
+  int64_t index;
+  std::string line;
+};
+
+// What a worker hands over: a batch with the bad samples met on the way, or the error that ended it.
+struct Finished {
+  Batch batch;
+  std::vector<BadSample> bad;
+  std::exception_ptr error;
+};
+
+}  // namespace
+
+struct Loader::State {
+  const Source& source;
+  const std::shared_ptr<const Transform> transform;
+  const LoaderConfig config;
+  const LoaderPosition start;
+  int64_t batches = 0;                         // an epoch
+  std::vector<std::vector<int64_t>> by_class;  // where balanced: the classes that have samples
+
+  std::mutex mutex;
+  std::condition_variable work, done;  // a place in the queue is free; a batch is finished
+  bool stopping = false;
+  int64_t claimed = 0, handed_out = 0;  // batches since `start`
+  std::map<int64_t, Finished> finished;
+  std::map<int64_t, std::shared_ptr<const Epoch>> epochs;  // the last few
+  std::set<int64_t> bad_samples;
+  BadImages bad;
+  double waited = 0;
+  std::exception_ptr broken;  // thrown by every later next()
+  std::vector<std::thread> threads;
+
+  State(const Source& the_source, std::shared_ptr<const Transform> the_transform,
+        const LoaderConfig& the_config, LoaderPosition the_start)
+      : source(the_source), transform(std::move(the_transform)), config(the_config), start(the_start) {}
+
+  LoaderPosition position_of(int64_t number) const {
+    const int64_t from_start = start.batch + number;
+    return {start.epoch + from_start / batches, from_start % batches};
+  }
+
+  bool ends_before(int64_t number) const {
+    return !config.shuffle && position_of(number).epoch > start.epoch;
+  }
+
+  std::shared_ptr<const Epoch> make_epoch(int64_t number) const {
+    auto epoch = std::make_shared<Epoch>();
+    const int64_t n = source.size();
+    RandomStream random(config.seed, "shuffle", static_cast<uint64_t>(number));
+    if (config.balanced) {
+      epoch->samples = balanced_order(by_class, n, random);
+      std::vector<uint64_t> times(static_cast<size_t>(n));
+      for (const int64_t sample : epoch->samples)
+        epoch->draws.push_back(static_cast<uint64_t>(sample) +
+                               static_cast<uint64_t>(n) * times[static_cast<size_t>(sample)]++);
+      return epoch;
+    }
+    if (config.shuffle) epoch->samples = random.permutation(n);
+    for (int64_t i = 0; !config.shuffle && i < n; ++i) epoch->samples.push_back(i);
+    epoch->draws.assign(epoch->samples.begin(), epoch->samples.end());
+    return epoch;
+  }
+
+  std::shared_ptr<const Epoch> epoch_of(int64_t number) {
+    const std::lock_guard lock(mutex);
+    auto& epoch = epochs[number];
+    if (!epoch) epoch = make_epoch(number);
+    while (epochs.size() > 2 && epochs.begin()->first < number - 1) epochs.erase(epochs.begin());
+    return epochs[number];
+  }
+
+  // Decodes one sample into its place; false, with the line, if its picture is bad.
+  bool try_sample(int64_t index, RandomStream random, float* out, std::vector<BadSample>& found) const {
+    try {
+      transform->apply(source.read(index), random, out);
+      return true;
+    } catch (const Error& error) {
+      if (config.on_bad_image == OnBadImage::fail || error.kind != ErrorKind::failed) throw;
+      found.push_back({index, error.what()});
+      return false;
+    }
+  }
+
+  // The sample that stands at this place of the epoch, or in its stead the first good one of a stream that
+  // depends on (seed, epoch, draw) alone. Returns its index.
+  int64_t load(int64_t epoch, int64_t index, uint64_t draw, float* out, std::vector<BadSample>& found) const {
+    const RandomStream augment(config.seed, "augment", static_cast<uint64_t>(epoch), draw);
+    if (try_sample(index, augment, out, found)) return index;
+    RandomStream others(config.seed, "replace", static_cast<uint64_t>(epoch), draw);
+    for (int attempt = 0; attempt < kReplacementTries; ++attempt) {
+      const auto other = static_cast<int64_t>(others.below(static_cast<uint64_t>(source.size())));
+      if (try_sample(other, augment, out, found)) return other;
+    }
+    fail("no good picture found in place of a bad one after ", kReplacementTries,
+         " tries; the last: ", found.back().line);
+  }
+
+  bool must_stop() {
+    const std::lock_guard lock(mutex);
+    return stopping;
+  }
+
+  Finished make_batch(int64_t number) {
+    const LoaderPosition place = position_of(number);
+    const auto epoch = epoch_of(place.epoch);
+    const int64_t first = place.batch * config.batch_size;
+    const int64_t whole = std::min(config.batch_size, source.size() - first);
+    const int64_t begin = first + whole * config.rank / config.world_size;
+    const int64_t end = first + whole * (config.rank + 1) / config.world_size;
+
+    Finished result;
+    Batch& batch = result.batch;
+    batch.size = end - begin;
+    batch.height = transform->height();
+    batch.width = transform->width();
+    batch.epoch = place.epoch;
+    batch.step_in_epoch = place.batch;
+    const auto classes = static_cast<int64_t>(source.class_names().size());
+    const size_t pixels = static_cast<size_t>(batch.channels * batch.height * batch.width);
+    batch.images.resize(static_cast<size_t>(batch.size) * pixels);
+    if (source.multi_label()) batch.targets.resize(static_cast<size_t>(batch.size * classes));
+    for (int64_t i = begin; i < end; ++i) {
+      if (must_stop()) return result;  // nobody will look at it
+      const auto slot = static_cast<size_t>(i - begin), p = static_cast<size_t>(i);
+      const int64_t index = load(place.epoch, epoch->samples[p], epoch->draws[p],
+                                 batch.images.data() + slot * pixels, result.bad);
+      batch.indices.push_back(index);
+      batch.labels.push_back(source.multi_label() ? -1 : source.label(index));
+      if (source.multi_label())
+        for (const int64_t label : source.labels(index))
+          batch.targets[slot * static_cast<size_t>(classes) + static_cast<size_t>(label)] = 1;
+    }
+    return result;
+  }
+
+  void run_worker() {
+    const int64_t ahead = std::max(config.queue, config.threads);
+    while (true) {
+      int64_t number = 0;
+      {
+        std::unique_lock lock(mutex);
+        work.wait(lock, [&] { return stopping || claimed - handed_out < ahead; });
+        if (stopping || ends_before(claimed)) return;
+        number = claimed++;
+      }
+      Finished result;
+      try {
+        result = make_batch(number);
+      } catch (...) {
+        result.error = std::current_exception();
+      }
+      const std::lock_guard lock(mutex);
+      finished.emplace(number, std::move(result));
+      done.notify_all();
+    }
+  }
+
+  // Counts the bad samples of a batch that is handed out, in its order, so that the count does not depend on
+  // threads.
+  void count_bad(const std::vector<BadSample>& found) {
+    for (const auto& [index, line] : found) {
+      if (!bad_samples.insert(index).second) continue;
+      ++bad.count;
+      if (bad.lines.size() < kMostBadLines) bad.lines.push_back(line);
+      if (bad.count > config.max_bad)
+        fail(bad.count, " pictures are bad, more than the ", config.max_bad,
+             " allowed by max_bad; the last: ", line);
+    }
+  }
+
+  void stop() {
+    {
+      const std::lock_guard lock(mutex);
+      stopping = true;
+    }
+    work.notify_all();
+    for (std::thread& thread : threads) thread.join();
+    threads.clear();
+  }
+};
+
+Loader::Loader(const Source& source, std::shared_ptr<const Transform> transform, const LoaderConfig& config,
+               LoaderPosition start)
+    : state_(std::make_unique<State>(source, std::move(transform), config, start)) {
+  State& s = *state_;
+  if (config.batch_size < 1) fail_usage("batch size is ", config.batch_size, ", must be at least 1");
+  if (config.threads < 1 || config.threads > 1024)
+    fail_usage("loader threads are ", config.threads, ", must be 1 to 1024");
+  if (config.queue < 1 || config.queue > 1024)
+    fail_usage("loader queue is ", config.queue, ", must be 1 to 1024");
+  if (config.world_size < 1 || config.rank < 0 || config.rank >= config.world_size)
+    fail_usage("rank ", config.rank, " of ", config.world_size, " ranks does not exist");
+  if (config.batch_size < config.world_size)
+    fail_usage("batch size is ", config.batch_size, ", must be at least the number of ranks, ",
+               config.world_size);
+  const int64_t n = source.size();
+  s.batches = config.drop_last ? n / config.batch_size : (n + config.batch_size - 1) / config.batch_size;
+  if (s.batches == 0)
+    fail(source.describe(), ": ", n, " pictures make no batch of ", config.batch_size,
+         "; take a smaller batch");
+  if (start.epoch < 0 || start.batch < 0 || start.batch > s.batches)
+    fail("loader position epoch ", start.epoch, " batch ", start.batch, " is beyond the ", s.batches,
+         " batches of an epoch");
+  if (config.balanced) {
+    if (source.multi_label()) fail_usage("balanced sampling needs one label a picture; ", source.describe());
+    s.by_class.resize(source.class_names().size());
+    for (int64_t i = 0; i < n; ++i) s.by_class[static_cast<size_t>(source.label(i))].push_back(i);
+    std::erase_if(s.by_class, [](const auto& members) { return members.empty(); });
+  }
+  try {
+    for (int64_t i = 0; i < config.threads; ++i) s.threads.emplace_back([&s] { s.run_worker(); });
+  } catch (...) {  // a thread could not be started: those that run must not outlive the state
+    s.stop();
+    throw;
+  }
+}
+
+Loader::~Loader() {
+  if (state_) state_->stop();
+}
+
+int64_t Loader::batches_per_epoch() const { return state_->batches; }
+
+std::optional<Batch> Loader::next() {
+  State& s = *state_;
+  std::unique_lock lock(s.mutex);
+  if (s.broken) std::rethrow_exception(s.broken);
+  if (s.ends_before(s.handed_out)) return std::nullopt;
+  const auto since = std::chrono::steady_clock::now();
+  s.done.wait(lock, [&] { return s.finished.contains(s.handed_out); });
+  s.waited += std::chrono::duration<double>(std::chrono::steady_clock::now() - since).count();
+  Finished result = std::move(s.finished.extract(s.handed_out).mapped());
+  try {
+    s.count_bad(result.bad);
+    if (result.error) std::rethrow_exception(result.error);
+  } catch (...) {
+    s.broken = std::current_exception();
+    s.stopping = true;
+    s.work.notify_all();
+    throw;
+  }
+  ++s.handed_out;
+  s.work.notify_all();
+  return std::move(result.batch);
+}
+
+LoaderPosition Loader::position() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->position_of(state_->handed_out);
+}
+
+BadImages Loader::bad_images() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->bad;
+}
+
+double Loader::seconds_waited() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->waited;
+}
+
+}  // namespace tessera::data

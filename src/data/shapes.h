@@ -1,0 +1,49 @@
+// The built-in set that needs no files: one textured shape on a textured background.
+//
+// Shape and texture are drawn independently and uniformly, so that the set can ask for either (task = shape
+// or texture) and later tell which of the two a model looks at. Position, size, rotation, colours,
+// background, illumination, noise and an occluding bar or disc are random. A sample depends on (seed, split,
+// index) alone.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "data/source.h"
+#include "io/image.h"
+
+namespace tessera::data {
+
+struct ShapesConfig {
+  int64_t train = 20000, val = 2000;
+  int64_t size = 32;
+  int64_t seed = 0;
+  std::string task = "shape";
+  template <class V>
+  void visit(V& v) {
+    v("train", train, "training pictures");
+    v("val", val, "held-out pictures");
+    v("size", size, "side in pixels, 32 or 64");
+    v("seed", seed, "another seed is another set");
+    v("task", task, "shape or texture: which of the two is the class");
+  }
+};
+
+// "shapes:train=20000,size=64"; an unknown key or a wrong value is a usage error.
+ShapesConfig parse_shapes(const std::string& path);
+
+// disc, ring, square, …; the index is the class.
+const std::vector<std::string>& shape_names();
+// plain, stripes, checks, …
+const std::vector<std::string>& texture_names();
+
+struct ShapesLabel {
+  int shape = 0, texture = 0;
+};
+ShapesLabel shapes_label(const ShapesConfig& config, Split split, int64_t index);
+
+// [size, size, 3]; edges are smooth over one pixel.
+Image draw_shapes(const ShapesConfig& config, Split split, int64_t index);
+
+}  // namespace tessera::data

@@ -1,0 +1,185 @@
+#include "data/shapes.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "core/error.h"
+#include "core/random.h"
+
+namespace tessera::data {
+namespace {
+
+// Softmax regression on the pixels, standardised, by gradient steps on batches; returns the share of held-out
+// pictures it gets right.
+class LinearClassifier {
+ public:
+  LinearClassifier(int64_t inputs, int64_t classes)
+      : inputs_(inputs), classes_(classes), weights_(static_cast<size_t>((inputs + 1) * classes)) {}
+
+  void step(const std::vector<float>& x, int64_t label, float rate, float decay) {
+    std::vector<float> p = scores(x);
+    const float top = *std::max_element(p.begin(), p.end());
+    float sum = 0;
+    for (float& v : p) sum += v = std::exp(v - top);
+    for (int64_t c = 0; c < classes_; ++c) {
+      const float slope = p[static_cast<size_t>(c)] / sum - (c == label ? 1.0f : 0.0f);
+      float* w = weights_.data() + c * (inputs_ + 1);
+      for (int64_t i = 0; i < inputs_; ++i) w[i] -= rate * (slope * x[static_cast<size_t>(i)] + decay * w[i]);
+      w[inputs_] -= rate * slope;
+    }
+  }
+
+  int64_t predict(const std::vector<float>& x) const {
+    const auto s = scores(x);
+    return std::max_element(s.begin(), s.end()) - s.begin();
+  }
+
+ private:
+  std::vector<float> scores(const std::vector<float>& x) const {
+    std::vector<float> s(static_cast<size_t>(classes_));
+    for (int64_t c = 0; c < classes_; ++c) {
+      const float* w = weights_.data() + c * (inputs_ + 1);
+      float sum = w[inputs_];
+      for (int64_t i = 0; i < inputs_; ++i) sum += w[i] * x[static_cast<size_t>(i)];
+      s[static_cast<size_t>(c)] = sum;
+    }
+    return s;
+  }
+  int64_t inputs_, classes_;
+  std::vector<float> weights_;  // [classes, inputs + 1]
+};
+
+std::vector<float> pixels_of(const Image& image) {
+  std::vector<float> x;
+  for (const uint8_t value : image.pixels) x.push_back((static_cast<float>(value) - 127.5f) / 70.0f);
+  return x;
+}
+
+double linear_accuracy(const ShapesConfig& config, int64_t classes, int epochs, float rate, float decay) {
+  constexpr int64_t kTrain = 4000, kTest = 1000;
+  const auto label = [&](Split split, int64_t i) {
+    const ShapesLabel both = shapes_label(config, split, i);
+    return config.task == "shape" ? both.shape : both.texture;
+  };
+  std::vector<std::vector<float>> train;
+  for (int64_t i = 0; i < kTrain; ++i) train.push_back(pixels_of(draw_shapes(config, Split::train, i)));
+  LinearClassifier classifier(static_cast<int64_t>(train[0].size()), classes);
+  for (int epoch = 0; epoch < epochs; ++epoch) {
+    const float now = rate * (1 - static_cast<float>(epoch) / static_cast<float>(epochs));
+    for (const int64_t i : RandomStream(0, "order", static_cast<uint64_t>(epoch)).permutation(kTrain))
+      classifier.step(train[static_cast<size_t>(i)], label(Split::train, i), now, decay);
+  }
+  int64_t right = 0;
+  for (int64_t i = 0; i < kTest; ++i)
+    right += classifier.predict(pixels_of(draw_shapes(config, Split::validation, i))) ==
+             label(Split::validation, i);
+  return static_cast<double>(right) / kTest;
+}
+
+TEST(Shapes, ALinearClassifierOnPixelsStaysBelow40Percent) {
+  for (const char* task : {"shape", "texture"}) {
+    ShapesConfig config;
+    config.task = task;
+    const auto classes =
+        static_cast<int64_t>(config.task == "shape" ? shape_names().size() : texture_names().size());
+    for (const float decay : {0.0f, 0.3f}) {
+      const double accuracy = linear_accuracy(config, classes, 12, 2e-4f, decay);
+      RecordProperty(config.task + " decay " + std::to_string(decay), std::to_string(accuracy));
+      printf("%s decay %g: %.3f\n", task, decay, accuracy);
+      EXPECT_LT(accuracy, 0.40) << task << ", weight decay " << decay;
+    }
+  }
+}
+
+TEST(Shapes, ShapeAndTextureAreUniformAndIndependent) {
+  const ShapesConfig config;
+  constexpr int64_t kSamples = 40000;
+  const size_t shapes = shape_names().size(), textures = texture_names().size();
+  ASSERT_GE(shapes, 10u);
+  ASSERT_GE(textures, 8u);
+  std::vector<int64_t> cells(shapes * textures);
+  for (int64_t i = 0; i < kSamples; ++i) {
+    const ShapesLabel label = shapes_label(config, Split::train, i);
+    ++cells[static_cast<size_t>(label.shape) * textures + static_cast<size_t>(label.texture)];
+  }
+  // Pearson's statistic over 80 cells: mean 79, deviation sqrt(2 * 79) = 12.6; five deviations.
+  double statistic = 0;
+  const double expected = static_cast<double>(kSamples) / static_cast<double>(cells.size());
+  for (const int64_t n : cells)
+    statistic += (static_cast<double>(n) - expected) * (static_cast<double>(n) - expected) / expected;
+  EXPECT_LT(statistic, 79 + 5 * 12.6);
+}
+
+TEST(Shapes, ASampleDependsOnSeedSplitAndIndexAlone) {
+  ShapesConfig config;
+  const auto draw = [&](Split split, int64_t i) { return draw_shapes(config, split, i).pixels; };
+  const auto first = draw(Split::train, 7);
+  EXPECT_NE(first, draw(Split::train, 8));
+  EXPECT_NE(first, draw(Split::validation, 7));
+  config.train = 50;
+  config.task = "texture";
+  EXPECT_EQ(first, draw(Split::train, 7)) << "neither the set's size nor the question changes the picture";
+  config.seed = 1;
+  EXPECT_NE(first, draw(Split::train, 7));
+}
+
+TEST(Shapes, TrainAndHeldOutPicturesDiffer) {
+  const ShapesConfig config;
+  std::set<std::vector<uint8_t>> train;
+  for (int64_t i = 0; i < 1000; ++i) train.insert(draw_shapes(config, Split::train, i).pixels);
+  EXPECT_EQ(train.size(), 1000u);
+  for (int64_t i = 0; i < 1000; ++i)
+    EXPECT_FALSE(train.contains(draw_shapes(config, Split::validation, i).pixels)) << i;
+}
+
+TEST(Shapes, TheObjectStandsOutAndLiesInThePicture) {
+  // Pictures of one class differ from each other, yet every picture has contrast of its own.
+  ShapesConfig config;
+  for (const int64_t size : {32, 64}) {
+    config.size = size;
+    for (int64_t i = 0; i < 200; ++i) {
+      const Image image = draw_shapes(config, Split::train, i);
+      ASSERT_EQ(image.width, size);
+      ASSERT_EQ(image.height, size);
+      double sum = 0, squares = 0;
+      for (const uint8_t v : image.pixels) sum += v, squares += static_cast<double>(v) * v;
+      const auto n = static_cast<double>(image.pixels.size());
+      EXPECT_GT(squares / n - sum / n * sum / n, 100.0) << "sample " << i;
+    }
+  }
+}
+
+TEST(Shapes, ThePathIsRead) {
+  const ShapesConfig config = parse_shapes("shapes:train=300,val=20,size=64,seed=5,task=texture");
+  EXPECT_EQ(config.train, 300);
+  EXPECT_EQ(config.val, 20);
+  EXPECT_EQ(config.size, 64);
+  EXPECT_EQ(config.seed, 5);
+  EXPECT_EQ(config.task, "texture");
+  EXPECT_EQ(parse_shapes("shapes:").train, 20000);
+  EXPECT_EQ(parse_shapes("shapes").size, 32);
+}
+
+TEST(Shapes, AWrongPathIsNamed) {
+  const auto error_of = [](const char* path) -> std::string {
+    try {
+      parse_shapes(path);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind, ErrorKind::usage);
+      return error.what();
+    }
+    return "no error";
+  };
+  EXPECT_EQ(error_of("shapes:trian=3"), "unknown key 'shapes.trian', did you mean 'train'?");
+  EXPECT_EQ(error_of("shapes:size=48"), "shapes.size is 48, must be 32 or 64");
+  EXPECT_EQ(error_of("shapes:train=0"), "shapes.train is 0, must be 1 to 1000000000");
+  EXPECT_EQ(error_of("shapes:task=colour"), "shapes.task is 'colour', must be shape or texture");
+  EXPECT_EQ(error_of("shapes:size"), "shapes:size: 'size' must read key=value");
+  EXPECT_EQ(error_of("shapes:size=big"), "shapes.size is a string, must be an integer");
+}
+
+}  // namespace
+}  // namespace tessera::data

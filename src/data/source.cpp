@@ -1,0 +1,72 @@
+#include "data/source.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "data/source_kinds.h"
+
+namespace tessera::data {
+namespace {
+
+// A new kind of source is a file and a line here. The first that matches the path opens it, so the kinds that
+// look into a folder stand before the one that takes any folder.
+constexpr SourceKind kKinds[] = {
+    {"shapes", "shapes:train=20000,val=2000,size=32", is_shapes_path, open_shapes},
+    {"WebDataset", "train-{000..004}.tar.gz", is_webdataset_path, open_webdataset},
+    {"ImageFolder", "a folder with a folder for each class", is_folder_path, open_folder},
+};
+
+const SourceKind& kind_of(const std::string& path) {
+  if (path.empty()) fail_usage("no data: give a path such as ", kKinds[0].example);
+  for (const SourceKind& kind : kKinds)
+    if (kind.matches(path)) return kind;
+  std::string known;
+  for (const SourceKind& kind : kKinds)
+    known += text(known.empty() ? "" : "; ", kind.name, ": ", kind.example);
+  fail_usage("data path '", path, "' does not exist or is of no known kind (", known, ")");
+}
+
+}  // namespace
+
+std::unique_ptr<Source> open_source_with_problems(const SourceConfig& config, Split split) {
+  if (!(config.val_share >= 0 && config.val_share < 1))
+    fail_usage("val_share is ", config.val_share, ", must be at least 0 and below 1");
+  return kind_of(path_of(config, split)).open(config, split);
+}
+
+std::unique_ptr<Source> open_source(const SourceConfig& config, Split split) {
+  auto source = open_source_with_problems(config, split);
+  const auto problems = source->problems();
+  if (!problems.empty()) {
+    const std::string more =
+        problems.size() == 1 ? std::string() : text(" (and ", problems.size() - 1, " more)");
+    fail(problems[0], more);
+  }
+  if (source->size() == 0)
+    fail(path_of(config, split),
+         split == Split::train ? " has no training pictures" : " has no held-out pictures");
+  return source;
+}
+
+std::string source_kind(const std::string& path) { return kind_of(path).name; }
+
+void require_same_classes(const Source& train, const Source& validation) {
+  const auto &a = train.class_names(), &b = validation.class_names();
+  for (size_t i = 0; i < std::max(a.size(), b.size()); ++i) {
+    if (i < a.size() && i < b.size() && a[i] == b[i]) continue;
+    const std::string ours = i < a.size() ? "'" + a[i] + "'" : "absent",
+                      theirs = i < b.size() ? "'" + b[i] + "'" : "absent";
+    fail("class ", i, " is ", ours, " in ", train.describe(), ", but ", theirs, " in ",
+         validation.describe());
+  }
+}
+
+std::vector<int64_t> class_counts(const Source& source) {
+  std::vector<int64_t> counts(source.class_names().size());
+  for (int64_t i = 0; i < source.size(); ++i)
+    for (const int64_t label : source.labels(i)) ++counts[static_cast<size_t>(label)];
+  return counts;
+}
+
+}  // namespace tessera::data

@@ -1,0 +1,124 @@
+// ImageFolder: a folder for each class. The root holds either the class folders themselves or train/ and, if
+// there is a held-out set, val/, validation/, valid/ or test/ with them.
+#include <algorithm>
+#include <filesystem>
+
+#include "core/error.h"
+#include "core/threads.h"
+#include "data/source_files.h"
+#include "data/source_kinds.h"
+
+namespace tessera::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kDeepest = 8;  // folders below a class; also ends a cycle of links
+
+// Sorted names of the entries of a folder that satisfy `wanted`; hidden ones are passed over.
+template <class Wanted>
+std::vector<std::string> list(const fs::path& folder, const Wanted& wanted) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (!name.starts_with('.') && wanted(*entry)) names.push_back(name);
+  }
+  if (error) fail(folder.string(), " cannot be listed: ", error.message());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+bool is_folder(const fs::directory_entry& entry) {
+  std::error_code error;
+  return entry.is_directory(error);
+}
+
+// Pictures below `folder`, as paths relative to `root`, sorted within each folder.
+void add_pictures(const fs::path& folder, const std::string& prefix, int depth,
+                  std::vector<std::string>& out) {
+  for (const std::string& name : list(folder, [](const fs::directory_entry& entry) {
+         return has_picture_extension(entry.path().filename().string()) && !is_folder(entry);
+       }))
+    out.push_back(prefix + name);
+  if (depth == kDeepest) return;
+  for (const std::string& name : list(folder, is_folder))
+    add_pictures(folder / name, prefix + name + "/", depth + 1, out);
+}
+
+std::vector<std::string> class_folders(const std::string& root) {
+  auto classes = list(root, is_folder);
+  if (classes.empty())
+    fail(root, " holds no folders; an ImageFolder has a folder for each class, with pictures in it");
+  return classes;
+}
+
+// Where the class folders of a split are, and whether the other split has a place of its own.
+struct Place {
+  std::string root;
+  bool by_share;
+};
+
+Place find_place(const SourceConfig& config, Split split) {
+  const std::string& path = path_of(config, split);
+  const bool own_path = !config.val_path.empty();
+  std::string held_out;
+  for (const char* name : {"val", "validation", "valid", "test"})
+    if (held_out.empty() && fs::is_directory(fs::path(path) / name))
+      held_out = (fs::path(path) / name).string();
+  const fs::path train = fs::path(path) / "train";
+  const bool has_train = fs::is_directory(train);
+  if (split == Split::train || !own_path) {
+    if (!has_train) return {path, !own_path};
+    if (split == Split::train) return {train.string(), !own_path && held_out.empty()};
+    return held_out.empty() ? Place{train.string(), true} : Place{held_out, false};
+  }
+  return {has_train && !held_out.empty() ? held_out : path, false};
+}
+
+class FolderSource final : public FileSource {
+ public:
+  using FileSource::FileSource;
+  const char* kind() const override { return "ImageFolder"; }
+};
+
+}  // namespace
+
+bool is_folder_path(const std::string& path) {
+  std::error_code error;
+  return fs::is_directory(path, error);
+}
+
+std::unique_ptr<Source> open_folder(const SourceConfig& config, Split split) {
+  const Place place = find_place(config, split);
+  const auto found = class_folders(place.root);
+  ProblemList problems;
+  FileSet set;
+  set.root = place.root;
+  set.classes = found;
+  if (split == Split::validation && !place.by_share && is_folder_path(config.path)) {
+    // The classes are the training set's: the held-out folder must have the same.
+    const std::string root = find_place(config, Split::train).root;
+    set.classes = class_folders(root);
+    for (const std::string& name : set.classes)
+      if (!std::binary_search(found.begin(), found.end(), name))
+        problems.add(place.root, " has no folder for the class '", name, "' of ", root);
+    for (const std::string& name : found)
+      if (!std::binary_search(set.classes.begin(), set.classes.end(), name))
+        problems.add(place.root, "/", name, " is no class of ", root);
+  }
+  for (size_t label = 0; label < set.classes.size(); ++label) {
+    const std::string& name = set.classes[label];
+    if (!std::binary_search(found.begin(), found.end(), name)) continue;
+    const size_t before = set.paths.size();
+    add_pictures(fs::path(place.root) / name, name + "/", 0, set.paths);
+    set.labels.resize(set.paths.size(), static_cast<int64_t>(label));
+    if (set.paths.size() == before)
+      problems.add(place.root, "/", name, " is an empty class: no .jpg, .jpeg, .png or .webp in it");
+  }
+  if (place.by_share) set.keep(select_split(config, split, set.paths, set.labels));
+  set.problems = problems.lines();
+  return std::make_unique<FolderSource>(std::move(set));
+}
+
+}  // namespace tessera::data

@@ -1,0 +1,161 @@
+#include "data/source_kinds.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "core/random.h"
+#include "core/text.h"
+#include "io/file.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+namespace tessera::data {
+
+const std::string& path_of(const SourceConfig& config, Split split) {
+  return split == Split::validation && !config.val_path.empty() ? config.val_path : config.path;
+}
+
+std::vector<int64_t> select_split(const SourceConfig& config, Split split,
+                                  const std::vector<std::string>& names, const std::vector<int64_t>& labels) {
+  std::map<int64_t, std::vector<std::pair<uint64_t, int64_t>>>
+      by_class;  // label -> (hash of the name, index)
+  const bool shared = config.val_path.empty();
+  std::vector<int64_t> chosen;
+  for (size_t i = 0; i < labels.size(); ++i) {
+    const auto index = static_cast<int64_t>(i);
+    if (!shared)
+      chosen.push_back(index);
+    else
+      by_class[labels[i]].emplace_back(
+          XXH3_64bits_withSeed(names[i].data(), names[i].size(), static_cast<uint64_t>(config.split_seed)),
+          index);
+  }
+  for (auto& [label, members] : by_class) {
+    std::sort(members.begin(), members.end());
+    const auto n = static_cast<int64_t>(members.size());
+    int64_t held_out = std::llround(config.val_share * static_cast<double>(n));
+    if (config.val_share > 0 && n >= 2) held_out = std::clamp<int64_t>(held_out, 1, n - 1);
+    for (int64_t i = 0; i < n; ++i)
+      if ((i < held_out) == (split == Split::validation))
+        chosen.push_back(members[static_cast<size_t>(i)].second);
+  }
+  std::sort(chosen.begin(), chosen.end());
+  return chosen;
+}
+
+namespace {
+
+constexpr size_t kMostPaths = 100'000;
+
+// What stands between one pair of braces, spelled out: "000..004" or "a,b".
+std::vector<std::string> alternatives(const std::string& inside, const std::string& path) {
+  const size_t dots = inside.find("..");
+  if (dots == std::string::npos) return split(inside, ',');
+  const std::string first = inside.substr(0, dots), last = inside.substr(dots + 2);
+  const auto low = parse_int(first), high = parse_int(last);
+  if (!low || !high || *low < 0 || *high < *low || *high - *low >= static_cast<int64_t>(kMostPaths))
+    fail_usage(path, ": {", inside, "} must be a range such as {000..004} with at most ", kMostPaths,
+               " numbers");
+  std::vector<std::string> numbers;
+  for (int64_t i = *low; i <= *high; ++i) {
+    std::string digits = std::to_string(i);
+    if (digits.size() < first.size()) digits.insert(0, first.size() - digits.size(), '0');
+    numbers.push_back(digits);
+  }
+  return numbers;
+}
+
+}  // namespace
+
+std::vector<std::string> expand_braces(const std::string& path) {
+  const size_t open = path.find('{');
+  if (open == std::string::npos) return {path};
+  const size_t close = path.find('}', open);
+  if (close == std::string::npos) fail_usage(path, ": '{' has no '}'");
+  std::vector<std::string> paths;
+  const auto rests = expand_braces(path.substr(close + 1));
+  for (const std::string& middle : alternatives(path.substr(open + 1, close - open - 1), path))
+    for (const std::string& rest : rests) {
+      paths.push_back(path.substr(0, open) + middle + rest);
+      if (paths.size() > kMostPaths) fail_usage(path, " stands for more than ", kMostPaths, " paths");
+    }
+  return paths;
+}
+
+std::vector<std::string> read_class_names(const std::string& path) {
+  const std::string content = read_text(path, uint64_t{16} << 20);
+  if (!is_utf8(content)) fail(path, " is not UTF-8 text");
+  std::vector<std::string> names;
+  for (const std::string& line : split(content, '\n')) names.emplace_back(trim(line));
+  while (!names.empty() && names.back().empty()) names.pop_back();
+  if (names.empty()) fail(path, " holds no class names");
+  std::set<std::string> seen;
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (names[i].empty()) fail(path, " line ", i + 1, " is blank, must be a class name");
+    if (!seen.insert(names[i]).second) fail(path, " line ", i + 1, " repeats the class '", names[i], "'");
+  }
+  return names;
+}
+
+std::vector<std::string> numbered_classes(int64_t count) {
+  std::vector<std::string> names;
+  for (int64_t i = 0; i < count; ++i) names.push_back(std::to_string(i));
+  return names;
+}
+
+std::vector<std::string> training_classes(const SourceConfig& config) {
+  return open_source_with_problems(config, Split::train)->class_names();
+}
+
+void find_empty_classes(const std::string& where, const std::vector<std::string>& classes,
+                        const std::vector<int64_t>& counts, ProblemList& problems) {
+  for (size_t i = 0; i < classes.size(); ++i)
+    if (counts[i] == 0)
+      problems.add(where, ": class ", i, " ('", classes[i], "') is empty: no picture has it");
+}
+
+bool has_picture_extension(std::string_view path) {
+  const size_t dot = path.rfind('.');
+  if (dot == std::string_view::npos) return false;
+  const std::string extension = lower(path.substr(dot));
+  return extension == ".jpg" || extension == ".jpeg" || extension == ".png" || extension == ".webp";
+}
+
+void ProblemList::add(const ProblemList& others) {
+  for (const std::string& line : others.lines_)
+    if (static_cast<int64_t>(lines_.size()) < kMost) lines_.push_back(line);
+  count_ += others.count_;
+}
+
+std::vector<std::string> ProblemList::lines() const {
+  auto lines = lines_;
+  if (count_ > kMost) lines.push_back(text("and ", count_ - kMost, " more of the kind"));
+  return lines;
+}
+
+struct Fingerprint::State {
+  XXH3_state_t hash;
+};
+
+Fingerprint::Fingerprint() : state_(std::make_unique<State>()) { XXH3_64bits_reset(&state_->hash); }
+Fingerprint::~Fingerprint() = default;
+
+void Fingerprint::add(std::string_view part) {
+  add(static_cast<int64_t>(part.size()));
+  XXH3_64bits_update(&state_->hash, part.data(), part.size());
+}
+
+void Fingerprint::add(int64_t number) { XXH3_64bits_update(&state_->hash, &number, sizeof number); }
+
+void Fingerprint::add(const std::vector<std::string>& parts) {
+  add(static_cast<int64_t>(parts.size()));
+  for (const std::string& part : parts) add(part);
+}
+
+uint64_t Fingerprint::value() const { return XXH3_64bits_digest(&state_->hash); }
+
+}  // namespace tessera::data

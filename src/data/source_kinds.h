@@ -1,0 +1,102 @@
+// What the kinds of sources share, and the openers that the table in source.cpp lists. Internal to this
+// folder.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/error.h"
+#include "data/source.h"
+
+namespace tessera::data {
+
+// One row of the table in source.cpp.
+struct SourceKind {
+  const char* name;     // "ImageFolder"
+  const char* example;  // what such a path looks like, for the line about an unknown kind
+  bool (*matches)(const std::string& path);
+  std::unique_ptr<Source> (*open)(const SourceConfig& config, Split split);
+};
+
+bool is_shapes_path(const std::string& path);
+bool is_folder_path(const std::string& path);
+bool is_webdataset_path(const std::string& path);
+bool is_table_path(const std::string& path);
+bool is_cifar_path(const std::string& path);
+bool is_idx_path(const std::string& path);
+std::unique_ptr<Source> open_shapes(const SourceConfig& config, Split split);
+std::unique_ptr<Source> open_folder(const SourceConfig& config, Split split);
+std::unique_ptr<Source> open_webdataset(const SourceConfig& config, Split split);
+std::unique_ptr<Source> open_table(const SourceConfig& config, Split split);
+std::unique_ptr<Source> open_cifar(const SourceConfig& config, Split split);
+std::unique_ptr<Source> open_idx(const SourceConfig& config, Split split);
+
+// The path that holds this split: val_path for the held-out one where it is given.
+const std::string& path_of(const SourceConfig& config, Split split);
+
+// Which samples belong to a split where the source names no split of its own: all of them if the other split
+// has a path of its own, otherwise per class the round(val_share * n) samples whose names hash lowest are
+// held out (at least one of a class with two or more, if val_share > 0). The choice depends on names and
+// split_seed only. `labels` may hold -1 (multi-label), which counts as one more class.
+std::vector<int64_t> select_split(const SourceConfig& config, Split split,
+                                  const std::vector<std::string>& names, const std::vector<int64_t>& labels);
+
+// "train-{000..004}.tar" and "{a,b}.tar" spelled out, in order; at most 100,000 paths.
+std::vector<std::string> expand_braces(const std::string& path);
+
+// One name a line; trailing blank lines are dropped, a blank, repeated or non-UTF-8 name is an error.
+std::vector<std::string> read_class_names(const std::string& path);
+
+// "0", "1", … for sets that name their classes nowhere.
+std::vector<std::string> numbered_classes(int64_t count);
+
+// Collects lines about a set, the first 1000 of them.
+class ProblemList {
+ public:
+  template <class... Parts>
+  void add(const Parts&... parts) {
+    if (++count_ <= kMost) lines_.push_back(text(parts...));
+  }
+  void add(const ProblemList& others);
+  std::vector<std::string> lines() const;
+
+ private:
+  static constexpr int64_t kMost = 1000;
+  int64_t count_ = 0;
+  std::vector<std::string> lines_;
+};
+
+// The longest encoded picture that is read into memory.
+inline constexpr uint64_t kMaxPictureBytes = uint64_t{256} << 20;
+
+// The class names of the training split, for a held-out set that does not name its own.
+std::vector<std::string> training_classes(const SourceConfig& config);
+
+// Adds a line for each class that no sample has.
+void find_empty_classes(const std::string& where, const std::vector<std::string>& classes,
+                        const std::vector<int64_t>& counts, ProblemList& problems);
+
+// True for .jpg .jpeg .png .webp in any case.
+bool has_picture_extension(std::string_view path);
+
+// XXH3 over what a run depends on.
+class Fingerprint {
+ public:
+  Fingerprint();
+  ~Fingerprint();
+  Fingerprint(const Fingerprint&) = delete;
+  Fingerprint& operator=(const Fingerprint&) = delete;
+  void add(std::string_view part);  // length and bytes, so that parts cannot run into each other
+  void add(int64_t number);
+  void add(const std::vector<std::string>& parts);
+  uint64_t value() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace tessera::data

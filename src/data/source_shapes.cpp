@@ -1,0 +1,60 @@
+// `shapes:…`: samples are drawn when they are read.
+#include "core/error.h"
+#include "core/text.h"
+#include "data/shapes.h"
+#include "data/source_kinds.h"
+
+namespace tessera::data {
+namespace {
+
+class ShapesSource final : public Source {
+ public:
+  ShapesSource(const ShapesConfig& config, Split split)
+      : config_(config), split_(split), by_shape_(config.task == "shape") {}
+
+  int64_t size() const override { return split_ == Split::train ? config_.train : config_.val; }
+
+  RawSample read(int64_t index) const override {
+    return {text(part(), " sample ", index), draw_shapes(config_, split_, index)};
+  }
+
+  int64_t label(int64_t index) const override {
+    const ShapesLabel label = shapes_label(config_, split_, index);
+    return by_shape_ ? label.shape : label.texture;
+  }
+
+  const std::vector<std::string>& class_names() const override {
+    return by_shape_ ? shape_names() : texture_names();
+  }
+
+  uint64_t fingerprint() const override {
+    Fingerprint print;
+    print.add("shapes 1");  // the number goes up when the drawing changes
+    print.add(part());
+    for (const int64_t number : {size(), config_.size, config_.seed}) print.add(number);
+    print.add(config_.task);
+    return print.value();
+  }
+
+  std::string describe() const override {
+    return text(part(), ", ", size(), " pictures of ", config_.size, "x", config_.size, ", ",
+                class_names().size(), by_shape_ ? " shapes" : " textures");
+  }
+
+ private:
+  std::string part() const { return split_ == Split::train ? "shapes train" : "shapes validation"; }
+
+  ShapesConfig config_;
+  Split split_;
+  bool by_shape_;
+};
+
+}  // namespace
+
+bool is_shapes_path(const std::string& path) { return path == "shapes" || path.starts_with("shapes:"); }
+
+std::unique_ptr<Source> open_shapes(const SourceConfig& config, Split split) {
+  return std::make_unique<ShapesSource>(parse_shapes(path_of(config, split)), split);
+}
+
+}  // namespace tessera::data

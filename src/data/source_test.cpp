@@ -1,0 +1,2 @@
+#include "data/source.h"
+#include <gtest/gtest.h>

@@ -1,0 +1,291 @@
+// WebDataset: tar shards, plain or gzipped, in which the members KEY.jpg (.jpeg, .png, .webp) and KEY.cls or
+// KEY.json make a sample. `train-{000..004}.tar.gz` names several shards, a folder of shards those that start
+// with train (or val, test). Class names stand in classes.txt beside the shards.
+//
+// KEY.cls holds a class number, or a class name where names are known; KEY.json holds {"label": number or
+// name} or, for several classes a picture, {"labels": [...]}.
+#include <algorithm>
+#include <filesystem>
+#include <map>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "core/threads.h"
+#include "data/source_json.h"
+#include "data/source_kinds.h"
+#include "data/source_labels.h"
+#include "io/tar.h"
+
+namespace tessera::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_shard_name(std::string_view path) {
+  return path.ends_with(".tar") || path.ends_with(".tar.gz") || path.ends_with(".tgz");
+}
+
+// Shards in a folder, sorted by name.
+std::vector<std::string> shards_in(const std::string& folder) {
+  std::vector<std::string> shards;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (is_shard_name(name) && !name.starts_with('.')) shards.push_back(entry->path().string());
+  }
+  std::sort(shards.begin(), shards.end());
+  return shards;
+}
+
+struct ShardList {
+  std::vector<std::string> paths;
+  bool by_share = false;
+};
+
+// What a split is made of. In a folder, shards called train… are for training and val…, test… held out; where
+// no shard says so, all are shared out.
+ShardList find_shards(const SourceConfig& config, Split split) {
+  const std::string& path = path_of(config, split);
+  const bool own_path = !config.val_path.empty();
+  if (!fs::is_directory(path)) return {expand_braces(path), !own_path};
+  const auto all = shards_in(path);
+  std::vector<std::string> train, held_out;
+  for (const std::string& shard : all) {
+    const std::string name = lower(fs::path(shard).filename().string());
+    if (name.starts_with("train")) train.push_back(shard);
+    if (name.starts_with("val") || name.starts_with("test")) held_out.push_back(shard);
+  }
+  if (split == Split::validation && !held_out.empty()) return {held_out, false};
+  if (train.empty()) return {all, !own_path};
+  return {own_path && split == Split::validation ? all : train, !own_path && held_out.empty()};
+}
+
+// One sample in a shard.
+struct Item {
+  std::string key;
+  size_t shard = 0, picture = 0;  // member
+  Label label;
+};
+
+// A shard and what was found in it.
+struct Shard {
+  std::unique_ptr<TarArchive> archive;
+  std::vector<Item> items;
+  ProblemList problems;
+};
+
+// The member's name up to the first dot of its last part, and what follows it.
+std::pair<std::string_view, std::string> split_member_name(std::string_view name) {
+  const size_t slash = name.rfind('/');
+  const size_t dot = name.find('.', slash == std::string_view::npos ? 0 : slash + 1);
+  if (dot == std::string_view::npos) return {name, ""};
+  return {name.substr(0, dot), lower(name.substr(dot))};
+}
+
+std::string_view as_text(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+// The members of one sample.
+struct Parts {
+  static constexpr size_t kNone = SIZE_MAX;
+  size_t picture = kNone, number = kNone, json = kNone;
+};
+
+Shard read_shard(const std::string& path, size_t number, const ClassNames& names) {
+  Shard shard;
+  shard.archive = std::make_unique<TarArchive>(path);
+  std::vector<std::pair<std::string_view, Parts>> samples;  // in the order of the archive
+  std::map<std::string_view, size_t> place;
+  const auto& members = shard.archive->members();
+  for (size_t m = 0; m < members.size(); ++m) {
+    const auto [key, extension] = split_member_name(members[m].name);
+    const bool is_picture = extension.find('.', 1) == std::string::npos && has_picture_extension(extension);
+    if (!is_picture && extension != ".cls" && extension != ".json") continue;
+    const auto [found, is_new] = place.try_emplace(key, samples.size());
+    if (is_new) samples.emplace_back(key, Parts{});
+    Parts& parts = samples[found->second].second;
+    size_t& part = is_picture ? parts.picture : extension == ".cls" ? parts.number : parts.json;
+    if (part != Parts::kNone)
+      shard.problems.add(path, ": '", key, "' has two ", is_picture ? "pictures" : extension);
+    else
+      part = m;
+  }
+  for (const auto& [key, parts] : samples) {
+    const std::string where = text(path, ": ", key);
+    const bool labelled = parts.number != Parts::kNone || parts.json != Parts::kNone;
+    if (parts.picture == Parts::kNone) {
+      shard.problems.add(where, " has a label but no .jpg, .jpeg, .png or .webp");
+    } else if (!labelled) {
+      shard.problems.add(where, " has a picture but no .cls or .json");
+    } else {
+      try {
+        Item item{std::string(key), number, parts.picture, {}};
+        if (parts.number != Parts::kNone)
+          item.label = {{read_label(as_text(shard.archive->bytes(parts.number)), LabelText::number_first,
+                                    names, where + ".cls")},
+                        false};
+        else
+          item.label = read_json_label(
+              parse_json(as_text(shard.archive->bytes(parts.json)), where + ".json", {uint64_t{1} << 20, 16}),
+              names, where + ".json");
+        shard.items.push_back(std::move(item));
+      } catch (const Error& error) {
+        shard.problems.add(error.what());
+      }
+    }
+  }
+  return shard;
+}
+
+class WebDatasetSource final : public Source {
+ public:
+  WebDatasetSource(const SourceConfig& config, Split split) : shown_(path_of(config, split)) {
+    const ShardList list = find_shards(config, split);
+    const ClassNames names = find_class_names(config, list.paths.front());
+    read_shards(list.paths, names);
+    classes_ = names.names().empty() ? count_classes(config, split) : names.names();
+    drop_out_of_range();
+    if (list.by_share) {
+      std::vector<std::string> keys;
+      std::vector<int64_t> labels;
+      for (const Item& item : items_) {
+        keys.push_back(item.key);
+        labels.push_back(item.label.multi ? -1 : item.label.classes[0]);
+      }
+      std::vector<Item> kept;
+      for (const int64_t i : select_split(config, split, keys, labels))
+        kept.push_back(std::move(items_[static_cast<size_t>(i)]));
+      items_ = std::move(kept);
+    }
+    if (split == Split::train) find_empty_classes(shown_, classes_, class_counts(*this), problems_);
+  }
+
+  int64_t size() const override { return static_cast<int64_t>(items_.size()); }
+
+  RawSample read(int64_t index) const override {
+    const Item& item = items_[static_cast<size_t>(index)];
+    const TarArchive& archive = *archives_[item.shard];
+    const auto bytes = archive.bytes(item.picture);
+    std::string name = text(archive.path(), ": ", archive.members()[item.picture].name);
+    if (bytes.size() > kMaxPictureBytes)
+      fail(name, " has ", bytes.size(), " bytes, at most ", kMaxPictureBytes, " are read");
+    return {std::move(name), std::vector<std::byte>(bytes.begin(), bytes.end())};
+  }
+
+  int64_t label(int64_t index) const override {
+    return multi_ ? -1 : items_[static_cast<size_t>(index)].label.classes[0];
+  }
+  std::vector<int64_t> labels(int64_t index) const override {
+    return items_[static_cast<size_t>(index)].label.classes;
+  }
+  bool multi_label() const override { return multi_; }
+  const std::vector<std::string>& class_names() const override { return classes_; }
+
+  uint64_t fingerprint() const override {
+    Fingerprint print;
+    print.add(classes_);
+    for (const Item& item : items_) {
+      print.add(item.key);
+      print.add(static_cast<int64_t>(archives_[item.shard]->members()[item.picture].size));
+      for (const int64_t one : item.label.classes) print.add(one);
+    }
+    return print.value();
+  }
+
+  std::string describe() const override {
+    return text("WebDataset ", shown_, ", ", archives_.size(),
+                archives_.size() == 1 ? " shard, " : " shards, ", size(), " pictures, ", classes_.size(),
+                " classes");
+  }
+  std::vector<std::string> problems() const override { return problems_.lines(); }
+
+ private:
+  // The file that was named, or classes.txt beside the shards or beside the training shards; may hold
+  // nothing.
+  static ClassNames find_class_names(const SourceConfig& config, const std::string& shard) {
+    if (!config.class_names.empty()) return ClassNames(read_class_names(config.class_names));
+    std::vector<fs::path> places = {fs::path(shard).parent_path()};
+    if (is_webdataset_path(config.path)) {
+      places.push_back(fs::is_directory(config.path) ? fs::path(config.path)
+                                                     : fs::path(config.path).parent_path());
+    }
+    for (const fs::path& place : places)
+      if (fs::exists(place / "classes.txt"))
+        return ClassNames(read_class_names((place / "classes.txt").string()));
+    return {};
+  }
+
+  void read_shards(const std::vector<std::string>& paths, const ClassNames& names) {
+    std::vector<Shard> shards(paths.size());
+    std::vector<std::string> broken(paths.size());
+    parallel_for(static_cast<int64_t>(paths.size()), 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) try {
+          shards[static_cast<size_t>(i)] =
+              read_shard(paths[static_cast<size_t>(i)], static_cast<size_t>(i), names);
+        } catch (const Error& error) {
+          broken[static_cast<size_t>(i)] = error.what();
+        }
+    });
+    for (size_t i = 0; i < shards.size(); ++i) {
+      if (!broken[i].empty()) problems_.add(broken[i]);
+      problems_.add(shards[i].problems);
+      archives_.push_back(std::move(shards[i].archive));
+      for (Item& item : shards[i].items) {
+        if (items_.empty()) multi_ = item.label.multi;
+        if (item.label.multi != multi_)
+          problems_.add(paths[i], ": ", item.key, multi_ ? " has one label" : " has a list of labels",
+                        ", unlike the samples before it");
+        else
+          items_.push_back(std::move(item));
+      }
+    }
+  }
+
+  // For sets without class names: as many classes as the largest label of the training set says.
+  std::vector<std::string> count_classes(const SourceConfig& config, Split split) const {
+    if (split == Split::validation && !config.val_path.empty() && !config.path.empty() &&
+        config.path != config.val_path)
+      return training_classes(config);
+    int64_t largest = -1;
+    for (const Item& item : items_)
+      for (const int64_t one : item.label.classes) largest = std::max(largest, one);
+    return numbered_classes(largest + 1);
+  }
+
+  void drop_out_of_range() {
+    std::vector<Item> kept;
+    for (Item& item : items_) {
+      const auto wrong = std::find_if(item.label.classes.begin(), item.label.classes.end(), [&](int64_t one) {
+        return one >= static_cast<int64_t>(classes_.size());
+      });
+      if (wrong == item.label.classes.end())
+        kept.push_back(std::move(item));
+      else
+        problems_.add(archives_[item.shard]->path(), ": ", item.key, " has label ", *wrong, ", must be 0 to ",
+                      static_cast<int64_t>(classes_.size()) - 1);
+    }
+    items_ = std::move(kept);
+  }
+
+  std::string shown_;
+  std::vector<std::unique_ptr<TarArchive>> archives_;  // null where a shard is broken
+  std::vector<Item> items_;
+  std::vector<std::string> classes_;
+  bool multi_ = false;
+  ProblemList problems_;
+};
+
+}  // namespace
+
+bool is_webdataset_path(const std::string& path) {
+  std::error_code error;
+  if (fs::is_directory(path, error)) return !shards_in(path).empty();
+  return is_shard_name(path);
+}
+
+std::unique_ptr<Source> open_webdataset(const SourceConfig& config, Split split) {
+  return std::make_unique<WebDatasetSource>(config, split);
+}
+
+}  // namespace tessera::data
