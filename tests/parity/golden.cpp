@@ -1,0 +1,66 @@
+#include <filesystem>
+
+#include "core/error.h"
+#include "io/file.h"
+#include "tests/parity/case.h"
+#include "train/weights.h"
+
+namespace tessera::parity {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+// Metadata values are strings; most of them are JSON inside.
+Json parsed(const Metadata& metadata) {
+  Json out = Json::object();
+  for (const auto& [key, value] : metadata) {
+    Json inner = Json::parse(value, nullptr, /*allow_exceptions=*/false);
+    out[key] = inner.is_discarded() ? Json(value) : inner;
+  }
+  return out;
+}
+
+}  // namespace
+
+const Json& Golden::config() const {
+  static const Json empty = Json::object();
+  const auto found = meta.find("config");
+  return found == meta.end() ? empty : *found;
+}
+
+bool Golden::has(const std::string& tensor) const { return arrays && arrays->find(tensor); }
+
+const TensorView& Golden::view(const std::string& tensor) const {
+  const TensorView* found = arrays ? arrays->find(tensor) : nullptr;
+  check(found != nullptr, name, ": no array '", tensor, "'");
+  return *found;
+}
+
+torch::Tensor Golden::tensor(const std::string& tensor, torch::ScalarType dtype) const {
+  const torch::Tensor value = train::to_tensor(view(tensor)).clone();
+  return dtype != torch::kUndefined && value.is_floating_point() ? value.to(dtype) : value;
+}
+
+std::vector<std::string> Golden::names(const std::string& prefix) const {
+  std::vector<std::string> out;
+  if (!arrays) return out;
+  for (const TensorView& tensor : arrays->tensors())
+    if (tensor.name.starts_with(prefix)) out.push_back(tensor.name.substr(prefix.size()));
+  return out;
+}
+
+Golden read_golden(const std::string& root, const std::string& folder, const std::string& name) {
+  Golden golden{
+      .folder = folder, .name = name, .meta = {}, .arrays = nullptr, .directory = root + "/" + folder};
+  const std::string stem = golden.directory + "/" + name;
+  if (fs::exists(stem + ".safetensors"))
+    golden.arrays = std::make_unique<SafetensorsFile>(stem + ".safetensors");
+  if (fs::exists(stem + ".json"))
+    golden.meta = Json::parse(read_text(stem + ".json"));
+  else
+    golden.meta = parsed(golden.arrays->metadata());
+  return golden;
+}
+
+}  // namespace tessera::parity
