@@ -38,7 +38,9 @@ struct TrainConfig {
   Value class_weights = "none";
   bool balanced_sampling = false;
   double clip_grad = 0;
+  std::string clip_mode = "norm";
   double ema_decay = 0;
+  bool ema_warmup = false;
   std::vector<std::string> freeze;
   std::string device = "auto";
   int64_t threads = 0, loader_threads = 1;
@@ -62,8 +64,10 @@ struct TrainConfig {
     v("label_smoothing", label_smoothing, "share of the target spread over all classes");
     v("class_weights", class_weights, "none, balanced, or one number a class");
     v("balanced_sampling", balanced_sampling, "draw classes equally often");
-    v("clip_grad", clip_grad, "largest norm of the whole gradient, 0 = no clipping");
+    v("clip_grad", clip_grad, "bound on the gradient, 0 = no clipping");
+    v("clip_mode", clip_mode, "what is bounded: norm (of the whole gradient), value, or agc");
     v("ema_decay", ema_decay, "of the weights' moving average, 0 = none");
+    v("ema_warmup", ema_warmup, "let early updates count for more in the moving average");
     v("freeze", freeze, "parameters that stay as they are, by patterns such as \"blocks.0.*\"");
     v("device", device, "cpu, cuda or auto");
     v("threads", threads, "compute threads, 0 = all cores");
@@ -86,8 +90,8 @@ struct Recipe {
   data::Preprocess preprocess;
   data::AugmentConfig augment;
   data::MixupConfig mixup;
-  OptimiserConfig optimiser;
-  ScheduleConfig schedule;
+  OptimiserSpec optimiser = resolve_optimiser({});
+  Value schedule = resolve_schedule({});  // complete: every key of the schedule that its "name" says
   TrainConfig train;
 };
 
@@ -111,7 +115,10 @@ std::string recipe_conflict(const Recipe& run, const Recipe& asked);
 // XXH3 of the keys that recipe_conflict compares, 16 hex digits.
 std::string recipe_hash(const Recipe& recipe);
 
-// One line a key: "section.key  default  meaning", for `tessera train --help-recipe` and the docs.
-std::string describe_recipe_keys();
+// Every key with its default and meaning, for help and docs.
+struct RecipeKey {
+  std::string key, standard, meaning;
+};
+std::vector<RecipeKey> recipe_keys();
 
 }  // namespace tessera::train

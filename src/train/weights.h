@@ -14,10 +14,10 @@
 #include <string>
 #include <vector>
 
-#include "core/dtype.h"
 #include "data/transform.h"
 #include "io/safetensors.h"
 #include "models/model.h"
+#include "train/ema.h"
 
 namespace tessera::train {
 
@@ -31,11 +31,7 @@ struct WeightsInfo {
   bool ours = false;   // the metadata are Tessera's
 };
 
-// Parameters and buffers of a module, in registration order, by their published names.
-using NamedTensors = std::vector<std::pair<std::string, torch::Tensor>>;
-NamedTensors named_tensors(const torch::nn::Module& module);
-
-// Writes tensors (of any device) as `dtype`, floating-point ones only converted. Returns the file's XXH3-64.
+// Writes tensors of any device in their own dtype. Returns the file's XXH3-64.
 std::string save_tensors(const std::string& path, const NamedTensors& tensors, const Metadata& metadata = {});
 std::string save_weights(const std::string& path, const NamedTensors& tensors, const WeightsInfo& info);
 Metadata weights_metadata(const WeightsInfo& info);
@@ -44,6 +40,7 @@ WeightsInfo read_weights_info(const Metadata& metadata, const std::string& name)
 
 // A tensor of our own from a view of a file's bytes.
 torch::Tensor to_tensor(const TensorView& view);
+NamedTensors read_tensors(const SafetensorsFile& file);
 
 // What loading did; nothing of it is silent.
 struct LoadReport {

@@ -1,0 +1,73 @@
+// Checkpoints that survive anything: a directory a step, valid only once its manifest is in place.
+//
+//   checkpoints/step-000123/weights.safetensors  ema.safetensors  optimiser.safetensors  manifest.json
+//   checkpoints/latest -> step-000123
+//
+// Writing: everything goes into a directory beside ("step-000123.writing-PID"), each file flushed, fsynced
+// and checksummed; the manifest is renamed in last, the directory fsynced and renamed to its name, `latest`
+// replaced by rename. Only then are older ones removed. Reading verifies every size and checksum, and falls
+// back to the newest valid one. Tensors are stored whole, so that any number of processes can read them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/value.h"
+#include "io/safetensors.h"
+#include "train/weights.h"
+
+namespace tessera::train {
+
+// The files of a checkpoint.
+inline constexpr const char* kWeightsFile = "weights.safetensors";
+inline constexpr const char* kEmaFile = "ema.safetensors";  // where there is a moving average
+inline constexpr const char* kOptimiserFile = "optimiser.safetensors";
+
+struct CheckpointFile {
+  std::string name;  // "weights.safetensors"
+  NamedTensors tensors;
+  Metadata metadata;
+};
+
+struct StoredCheckpoint {
+  std::string directory;
+  int64_t step = 0;
+  Value state;  // as given to save()
+  std::vector<std::string> files;
+  std::string path(const std::string& file) const { return directory + "/" + file; }
+};
+
+class CheckpointStore {
+ public:
+  // Nothing is made or changed until prepare() or save().
+  explicit CheckpointStore(std::string directory);
+
+  // Makes the directory and removes what writers that were killed left in it.
+  void prepare();
+
+  // Writes and commits. A valid checkpoint of the same step is replaced only by the whole new one.
+  // Returns the bytes written.
+  uint64_t save(int64_t step, const std::vector<CheckpointFile>& files, const Value& state);
+
+  // Steps of all committed directories, ascending, valid or not.
+  std::vector<int64_t> steps() const;
+
+  // The newest valid one. `notes` gets a line for each newer one that is not valid, with the reason.
+  std::optional<StoredCheckpoint> newest(std::vector<std::string>& notes) const;
+
+  // After a save of `newest_step`: removes all but it, the `keep_last` - 1 before it and `best_step` (-1:
+  // none).
+  void retain(int64_t newest_step, int64_t keep_last, int64_t best_step);
+
+  std::string directory_of(int64_t step) const;
+
+ private:
+  std::string directory_;
+};
+
+// Reads one checkpoint directory, verifying sizes and checksums; an error names what is wrong.
+StoredCheckpoint read_checkpoint(const std::string& directory);
+
+}  // namespace tessera::train

@@ -1,0 +1,24 @@
+// Where and in which arithmetic a model runs.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <string>
+
+#include "tasks/task.h"
+
+namespace tessera::train {
+
+// "cpu", "cuda", "cuda:1" or "auto" (a GPU where there is one). A GPU that is asked for and not there is an
+// error.
+torch::Device choose_device(const std::string& name);
+
+// "cpu (2 threads)", "cuda:0".
+std::string describe_device(torch::Device device);
+
+// The one number of compute threads for the library's own loops and LibTorch's; 0 = all cores. Returns it.
+int use_threads(int64_t threads);
+
+torch::ScalarType parameter_type(tasks::Precision precision);
+
+}  // namespace tessera::train
