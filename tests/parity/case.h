@@ -31,7 +31,7 @@ struct Golden {
   bool has(const std::string& tensor) const;
   const TensorView& view(const std::string& tensor) const;  // fails by name if absent
   // A copy as a tensor of the stored dtype, or converted if it is floating and `dtype` is given.
-  torch::Tensor tensor(const std::string& tensor, torch::ScalarType dtype = torch::kUndefined) const;
+  torch::Tensor tensor(const std::string& tensor, torch::ScalarType dtype = torch::ScalarType::Undefined) const;
   // Names of all tensors that begin with the prefix, with the prefix cut off.
   std::vector<std::string> names(const std::string& prefix) const;
 };

@@ -39,7 +39,7 @@ const TensorView& Golden::view(const std::string& tensor) const {
 
 torch::Tensor Golden::tensor(const std::string& tensor, torch::ScalarType dtype) const {
   const torch::Tensor value = train::to_tensor(view(tensor)).clone();
-  return dtype != torch::kUndefined && value.is_floating_point() ? value.to(dtype) : value;
+  return dtype != torch::ScalarType::Undefined && value.is_floating_point() ? value.to(dtype) : value;
 }
 
 std::vector<std::string> Golden::names(const std::string& prefix) const {
