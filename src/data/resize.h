@@ -1,8 +1,10 @@
-// Pillow's antialiased resize, bit for bit on uint8 (Resample.c: support scaled by the ratio, horizontal pass first,
-// coefficients in 22-bit fixed point, 8-bit rounding between the passes, a pass without change skipped).
+// Pillow's antialiased resize, bit for bit on uint8 (Resample.c: support scaled by the ratio, horizontal pass
+// first, coefficients in 22-bit fixed point, 8-bit rounding between the passes, a pass without change
+// skipped).
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "io/image.h"
 
@@ -13,11 +15,32 @@ enum class Interpolation { nearest, box, bilinear, hamming, bicubic, lanczos };
 // Usage error naming the right names.
 Interpolation parse_interpolation(const std::string& name);
 
-// The part `box` of the picture (fractions of pixels allowed, as Pillow's `box` argument), at width x height.
+// The part of a picture that is resized, in pixels; fractions allowed, as in Pillow's `box` argument.
 struct FloatBox {
   double left, top, right, bottom;
 };
+// 1 or 3 channels.
 Image resize(const Image& image, int width, int height, Interpolation interpolation);
 Image resize(const Image& image, int width, int height, Interpolation interpolation, const FloatBox& box);
+
+// What a model is fed: resize, then cut, then mirror, without the pixels that are cut off ever being
+// computed. `window` lies within the resized picture of width x height pixels. Writes planes, [3,
+// window.height, window.width]; one channel is repeated three times.
+struct ResizePlan {
+  FloatBox box;
+  int width = 0, height = 0;
+  Interpolation interpolation = Interpolation::bicubic;
+  Box window;
+  bool mirrored = false;
+};
+void resize_planes(const Image& image, const ResizePlan& plan, uint8_t* out);
+// The same, each byte replaced by table[channel * 256 + byte].
+void resize_planes(const Image& image, const ResizePlan& plan, const float* table, float* out);
+
+// The instruction sets that this processor can resize with, fastest first; TESSERA_RESAMPLE in the
+// environment and use_resample_form (tests, benchmarks; "" is the fastest) choose one. All give the same
+// bits.
+std::vector<std::string> resample_form_names();
+void use_resample_form(const std::string& name);
 
 }  // namespace tessera::data

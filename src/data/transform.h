@@ -15,10 +15,11 @@ namespace tessera::data {
 
 // How pictures become tensors at test time; stored with the weights so that predict always does the same.
 struct Preprocess {
-  int64_t size = 224;            // pictures enter the model as [3, size, size]
-  double crop = 0.875;           // test crop: the short side is resized to size / crop, then the centre is cut
+  int64_t size = 224;   // pictures enter the model as [3, size, size]
+  double crop = 0.875;  // test crop: the short side is resized to size / crop, then the centre is cut
   std::string interpolation = "bicubic";
   std::vector<double> mean = {0.485, 0.456, 0.406}, std = {0.229, 0.224, 0.225};
+  std::string crop_mode = "center";  // center, squash or border (see geometry.h)
   bool apply_exif = false;
   template <class V>
   void visit(V& v) {
@@ -27,18 +28,22 @@ struct Preprocess {
     v("interpolation", interpolation, "bicubic, bilinear or lanczos, antialiased as Pillow does");
     v("mean", mean, "per channel, of values in [0, 1]");
     v("std", std, "per channel");
+    v("crop_mode", crop_mode,
+      "test crop: center, squash (proportions are lost) or border (padded, nothing is cut)");
     v("apply_exif", apply_exif, "turn pictures as their EXIF orientation says");
   }
 };
 
 // Training-time augmentation of one picture.
 struct AugmentConfig {
-  std::string crop = "random_resized";  // random_resized, padded, centre
+  // random_resized; padded (short side to size, padded, cut at random: CIFAR's usual one, and DeiT III's
+  // simple random crop with reflect); centre (as in testing)
+  std::string crop = "random_resized";
   std::vector<double> scale = {0.08, 1.0}, ratio = {0.75, 4.0 / 3};
-  int64_t padding = 4;                  // `padded`: pixels on each side before the random cut
+  int64_t padding = 4;                    // `padded`: pixels on each side before the random cut
   std::string padding_mode = "constant";  // constant (black) or reflect
   double flip = 0.5;
-  std::string decode = "exact";         // exact, or fast (JPEG scaled in the DCT)
+  std::string decode = "exact";  // exact, or fast (JPEG scaled in the DCT)
   template <class V>
   void visit(V& v) {
     v("crop", crop, "random_resized, padded or centre");
@@ -60,7 +65,12 @@ class Transform {
   virtual void apply(const RawSample& sample, RandomStream& random, float* out) const = 0;
 };
 
+// Usage errors name the key that makes no sense.
 std::shared_ptr<const Transform> make_eval_transform(const Preprocess& preprocess);
-std::shared_ptr<const Transform> make_train_transform(const Preprocess& preprocess, const AugmentConfig& augment);
+// Another input than preprocess.size squared.
+std::shared_ptr<const Transform> make_eval_transform(const Preprocess& preprocess, int64_t height,
+                                                     int64_t width);
+std::shared_ptr<const Transform> make_train_transform(const Preprocess& preprocess,
+                                                      const AugmentConfig& augment);
 
 }  // namespace tessera::data
