@@ -1,10 +1,7 @@
 #include "cli/common.h"
 
-#include <ATen/Parallel.h>
-
 #include "core/error.h"
 #include "core/text.h"
-#include "core/threads.h"
 
 namespace tessera::cli {
 
@@ -14,11 +11,6 @@ void add_compute_options(CLI::App& command, std::string& device, std::string& pr
   command.add_option("--threads", threads, "compute threads, 0 = all cores")
       ->capture_default_str()
       ->check(CLI::Range(0, 1024));
-}
-
-void set_compute_threads(int64_t count) {
-  set_num_threads(static_cast<int>(count));
-  at::set_num_threads(num_threads());
 }
 
 std::string class_name(const train::WeightsInfo& info, int64_t index) {

@@ -12,9 +12,6 @@ namespace tessera::cli {
 // --device, --precision, --threads.
 void add_compute_options(CLI::App& command, std::string& device, std::string& precision, int64_t& threads);
 
-// Sets the one pool's size for our kernels and for LibTorch; 0 = all cores.
-void set_compute_threads(int64_t count);
-
 // The class's name, or "class 7" for weights that carry no names.
 std::string class_name(const train::WeightsInfo& info, int64_t index);
 

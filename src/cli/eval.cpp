@@ -1,4 +1,5 @@
 // `tessera eval`: a trained model on a held-out set.
+#include <cmath>
 #include <iomanip>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -160,7 +161,7 @@ void print_row(const tasks::Evaluation& evaluation, int64_t size, bool header) {
 }
 
 void evaluate(const Options& options) {
-  set_compute_threads(options.threads);
+  train::use_threads(options.threads);
   const auto closer = train::open_model(options.weights, {.model = options.model, .raw = options.raw});
   const auto sizes = sizes_of(options, closer);
   if (sizes.size() > 1 && !options.predictions.empty()) fail_usage("--predictions goes with one --size");

@@ -111,7 +111,7 @@ class Printer {
 void predict(const Options& options) {
   if (options.json && options.csv) fail_usage("--json and --csv: choose one");
   if (options.top < 1) fail_usage("--top is ", options.top, ", must be at least 1");
-  set_compute_threads(options.threads);
+  train::use_threads(options.threads);
   const std::vector<std::string> files = collect(options.images);
   const torch::Device device = train::choose_device(options.device);
   const tasks::Precision precision = tasks::parse_precision(options.precision);

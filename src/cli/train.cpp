@@ -1,0 +1,184 @@
+// `tessera train RECIPE`: the run, its progress, and the report at its end.
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+#include "cli/common.h"
+#include "cli/train_report.h"
+#include "core/error.h"
+#include "core/progress.h"
+#include "core/text.h"
+#include "core/toml.h"
+#include "train/trainer.h"
+
+namespace tessera::cli {
+namespace {
+
+struct Options {
+  std::string recipe, data, val_data, output, pretrained, device, resume;
+  std::vector<std::string> settings;
+  int64_t threads = -1;
+  bool dry_run = false, json = false, other_threads = false, keys = false;
+};
+
+std::string percent(double share) { return fixed(100 * share, 1) + " %"; }
+
+std::string named(const train::Metrics& metrics) {
+  std::string out;
+  for (const auto& [name, value] : metrics) out += text("  ", name, " ", fixed(value, 4));
+  return out;
+}
+
+// The run as a person watches it: a bar on a terminal, lines in a file.
+class Watcher : public train::Observer {
+ public:
+  void started(const train::RunPlan& plan, int64_t first_step) override {
+    say(text("model    ", plan.model, ": ", human_count(static_cast<double>(plan.parameters)), " parameters",
+             plan.trainable_parameters < plan.parameters
+                 ? text(" (", human_count(static_cast<double>(plan.trainable_parameters)), " trained)")
+                 : "",
+             ", ", human_count(static_cast<double>(plan.macs)), " multiply-adds a picture, on ", plan.device,
+             " with ", plan.threads, " threads"));
+    say(text("data     ", plan.train_data));
+    say(text("held out ", plan.validation_data));
+    say(text("plan     ", plan.steps, " steps of ", plan.batch_size, " pictures (", plan.steps_per_epoch,
+             " an epoch); disk: a checkpoint takes ", human_bytes(plan.checkpoint_bytes),
+             ", the run at most ", human_bytes(plan.disk_bytes), " of ", human_bytes(plan.free_bytes),
+             " free"));
+    bar_ = std::make_unique<ProgressLine>(
+        std::cerr, ProgressLine::Options{.label = "train", .total = plan.steps, .start = first_step});
+  }
+
+  void progressed(const train::StepProgress& at) override {
+    if (!bar_) return;
+    ProgressLine::Fields fields = {{"loss", fixed(at.loss, 3)}};
+    for (const auto& [name, value] : at.metrics) fields.emplace_back(name, percent(value));
+    fields.emplace_back("images/s", fixed(at.images_per_second, 0));
+    fields.emplace_back("wait", percent(at.wait_share));
+    bar_->update(at.step, fields);
+  }
+
+  void evaluated(const train::EvaluationReport& report) override {
+    say(text("epoch ", report.epoch, "  step ", report.step, "  held out:", named(report.metrics),
+             report.best ? "  (best so far)" : ""));
+  }
+
+  void note(const std::string& line) override { say(line); }
+
+  void done() {
+    if (bar_) bar_->finish();
+    bar_.reset();
+  }
+
+ private:
+  void say(const std::string& line) {
+    if (bar_)
+      bar_->print(line);
+    else
+      std::cerr << line << "\n";
+  }
+  std::unique_ptr<ProgressLine> bar_;
+};
+
+train::Resume parse_resume(const CLI::Option& option, const std::string& value) {
+  if (option.count() == 0) return train::Resume::never;
+  if (value.empty() || value == "auto") return train::Resume::automatic;
+  if (value == "required") return train::Resume::required;
+  fail_usage("--resume is '", value, "', must be auto (continue if there is something) or required");
+}
+
+train::Recipe recipe_of(const Options& options) {
+  std::vector<std::string> settings = options.settings;
+  const auto set = [&](const char* key, const std::string& value) {
+    if (!value.empty()) settings.push_back(text(key, "=", toml_text(Value(value))));
+  };
+  set("data.path", options.data);
+  set("data.val_path", options.val_data);
+  set("train.output", options.output);
+  set("model.pretrained", options.pretrained);
+  set("train.device", options.device);
+  if (options.threads >= 0) settings.push_back(text("train.threads=", options.threads));
+  return train::load_recipe(options.recipe, settings);
+}
+
+void print_plan(const train::Recipe& recipe) {
+  const train::RunPlan plan = train::plan_training(recipe);
+  std::cout << write_toml(train::recipe_table(recipe)) << "\n"
+            << "# parameters  " << plan.parameters << " (" << plan.trainable_parameters << " trained)\n"
+            << "# steps       " << plan.steps << " (" << plan.steps_per_epoch << " an epoch)\n"
+            << "# pictures    " << plan.images << " (" << plan.samples << " in the set, "
+            << plan.validation_samples << " held out)\n"
+            << "# disk        " << human_bytes(plan.disk_bytes) << " at most, a checkpoint "
+            << human_bytes(plan.checkpoint_bytes) << ", free " << human_bytes(plan.free_bytes) << "\n";
+}
+
+void print_summary(const train::RunSummary& summary, const std::string& report, bool json) {
+  if (json) {
+    nlohmann::ordered_json line = {
+        {"output", summary.output}, {"model", summary.model_file}, {"report", report}};
+    for (const auto& [name, value] : summary.final_metrics) line[name] = value;
+    line["best_step"] = summary.best_step;
+    line["images_per_s"] = summary.images_per_second;
+    line["wait_share"] = summary.wait_share;
+    line["seconds"] = summary.seconds;
+    line["bad_images"] = summary.bad_images;
+    std::cout << line.dump() << "\n";
+    return;
+  }
+  std::cout << "held out" << named(summary.final_metrics) << "\n"
+            << "trained  " << human_duration(summary.seconds) << ", " << fixed(summary.images_per_second, 0)
+            << " images/s, " << percent(summary.wait_share) << " of the time waiting for data\n";
+  if (summary.bad_images) std::cout << "pictures that could not be read: " << summary.bad_images << "\n";
+  std::cout << "weights  " << summary.model_file << "\n"
+            << "report   " << report << "\n"
+            << "try      tessera predict --weights " << summary.model_file << " PICTURE\n";
+}
+
+void run(const Options& options, train::Resume resume) {
+  if (options.keys) {
+    std::cout << train::describe_recipe_keys();
+    return;
+  }
+  if (options.recipe.empty()) fail_usage("tessera train: RECIPE is missing, for example recipes/demo.toml");
+  const train::Recipe recipe = recipe_of(options);
+  if (options.dry_run) {
+    print_plan(recipe);
+    return;
+  }
+  Watcher watcher;
+  const train::RunSummary summary = train::run_training(
+      recipe, {.resume = resume, .allow_other_threads = options.other_threads, .observers = {&watcher}});
+  watcher.done();
+  print_summary(summary, write_training_report(recipe, summary), options.json);
+}
+
+}  // namespace
+
+void add_train(CLI::App& command, Action& action) {
+  auto options = std::make_shared<Options>();
+  command.add_option("RECIPE", options->recipe, "a TOML file, as under recipes/");
+  command
+      .add_option("--set", options->settings,
+                  "lay a value over the recipe: --set train.epochs=3 model.dim=96")
+      ->expected(1, -1);
+  command.add_option("--data", options->data, "where the pictures are (data.path)");
+  command.add_option("--val-data", options->val_data,
+                     "the held-out set, where it is another path (data.val_path)");
+  command.add_option("-o,--output", options->output, "run directory (train.output)");
+  command.add_option("--pretrained", options->pretrained, "weights to start from (model.pretrained)");
+  CLI::Option* resume = command
+                            .add_option("--resume", options->resume,
+                                        "continue the run in the output directory: auto (or start), required")
+                            ->expected(0, 1);
+  command.add_flag("--allow-other-threads", options->other_threads,
+                   "continue with another number of threads (no longer bit for bit)");
+  command.add_option("--device", options->device, "cpu, cuda or auto (train.device)");
+  command.add_option("--threads", options->threads, "compute threads, 0 = all cores (train.threads)")
+      ->check(CLI::Range(0, 1024));
+  command.add_flag("--dry-run", options->dry_run, "print the resolved recipe and what the run would take");
+  command.add_flag("--help-recipe", options->keys, "every recipe key with its default and meaning");
+  command.add_flag("--json", options->json, "the result as one JSON object");
+  action = [options, resume] { run(*options, parse_resume(*resume, options->resume)); };
+}
+
+}  // namespace tessera::cli
