@@ -1,0 +1,55 @@
+// A page in one file: style, drawings and pictures inside, no script, nothing fetched (its content policy
+// forbids it).
+//
+// The markup is XML as well, so that a test can check it as such.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "io/image.h"
+
+namespace tessera::report {
+
+struct Fact {
+  std::string label{}, value{}, note{};  // "top-1", "95.4 %", "best 95.9 % in epoch 18"
+};
+
+struct Column {
+  std::string name{};
+  bool number = false;  // set flush right
+};
+
+// A picture with words under it. `good` and `bad` colour its frame.
+struct Picture {
+  Image image{};
+  std::string caption{}, detail{};
+  enum class Mark { none, good, bad } mark = Mark::none;
+};
+
+class Page {
+ public:
+  explicit Page(std::string title, std::string subtitle = {});
+
+  // Everything after goes under this heading, and the heading into the list at the top.
+  void section(std::string_view heading, std::string_view note = {});
+
+  void paragraph(std::string_view words);
+  void facts(const std::vector<Fact>& facts);           // a row of large numbers
+  void drawings(const std::vector<std::string>& svgs);  // side by side where there is room
+  void pictures(const std::vector<Picture>& pictures);  // a grid
+  void table(const std::vector<Column>& columns, const std::vector<std::vector<std::string>>& rows);
+  void pairs(const std::vector<std::pair<std::string, std::string>>& names_and_values);
+  void code(std::string_view words);
+
+  std::string finish() const;
+
+ private:
+  void close_section();
+  std::string title_, subtitle_, body_, contents_;
+  int sections_ = 0;
+};
+
+}  // namespace tessera::report

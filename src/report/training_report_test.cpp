@@ -1,0 +1,89 @@
+#include "report/training_report.h"
+
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "report/report_testing.h"
+
+namespace tessera::report {
+namespace {
+
+using testing::XmlReader;
+
+TrainingReport small_report(const std::vector<std::string>& classes) {
+  TrainingReport report;
+  report.title = "runs/" + classes[0];
+  report.subtitle = "vit on " + classes[1];
+  report.facts = {{"top-1", "95.4 %", "of " + classes[2]}};
+  report.charts = {
+      {{.title = "Loss " + classes[0], .x_label = classes[1]}, {{classes[2], {{0, 2}, {1, 1}}}}}};
+  report.confusion = {classes, {5, 1, 0, 0, 6, 0, 2, 0, 4}};
+  report.examples = {{Image(8, 8), classes[0], classes[0], 0.9}, {Image(8, 8), classes[1], classes[2], 0.5}};
+  report.recipe = "[data]\npath = \"" + classes[0] + "\"\n";
+  report.environment = {{classes[0], classes[1]}};
+  report.warnings = {"2 bad pictures in " + classes[1]};
+  return report;
+}
+
+TEST(TrainingReport, HoldsWhatItWasGiven) {
+  const std::string page = render(small_report({"circle", "square", "star"}));
+  const XmlReader xml(page);
+  EXPECT_EQ(xml.problem, "");
+  for (const char* part : {"runs/circle", "95.4 %", "Loss circle", "star taken for circle: 2 of 6 (33.3 %)",
+                           "50 % sure, is square", "path = &quot;circle&quot;", "2 bad pictures in square"})
+    EXPECT_NE(page.find(part), std::string::npos) << part;
+  EXPECT_EQ(std::count(xml.tags.begin(), xml.tags.end(), "img"), 2);
+  EXPECT_EQ(std::count(xml.tags.begin(), xml.tags.end(), "svg"), 2);
+}
+
+TEST(TrainingReport, HostileNamesStayWords) {
+  const std::string page = render(small_report({"</style><script>alert(1)</script>", "\" onload=\"alert(2)",
+                                                "<img src=x onerror=alert(3)>\xFF\x01&"}));
+  const XmlReader xml(page);
+  EXPECT_EQ(xml.problem, "");
+  EXPECT_EQ(std::count(xml.tags.begin(), xml.tags.end(), "script"), 0);
+  EXPECT_EQ(std::count(xml.tags.begin(), xml.tags.end(), "img"), 2);
+  EXPECT_EQ(page.find("onload=\""), std::string::npos);
+}
+
+TEST(TrainingReport, AsksNothingOfTheNetwork) {
+  const std::string page = render(small_report({"a", "b", "c"}));
+  EXPECT_NE(page.find("default-src 'none'"), std::string::npos);
+  for (const std::string& value : XmlReader(page).values) {
+    const bool namespace_name = value == "http://www.w3.org/2000/svg";
+    EXPECT_TRUE(namespace_name || value.find("//") == std::string::npos || value.starts_with("data:image/"))
+        << value;
+  }
+  for (const char* loader : {"<script", "<link", "@import", "url("})
+    EXPECT_EQ(page.find(loader), std::string::npos) << loader;
+}
+
+TEST(TrainingReport, SectionsWithoutContentAreLeftOut) {
+  TrainingReport report;
+  report.title = "empty";
+  const XmlReader xml(render(report));
+  EXPECT_EQ(xml.problem, "");
+  EXPECT_EQ(std::count(xml.tags.begin(), xml.tags.end(), "section"), 0);
+}
+
+TEST(TrainingReport, ManyClassesGetAListInsteadOfAMatrix) {
+  TrainingReport report;
+  report.title = "imagenet";
+  constexpr size_t kClasses = 1000;
+  for (size_t i = 0; i < kClasses; ++i) report.confusion.class_names.push_back("class " + std::to_string(i));
+  report.confusion.counts.assign(kClasses * kClasses, 0);
+  for (size_t i = 0; i < kClasses; ++i) report.confusion.counts[i * kClasses + (i * 7) % kClasses] = 50;
+  const std::string page = render(report);
+  EXPECT_EQ(XmlReader(page).problem, "");
+  EXPECT_LT(page.size(), 400000u);
+  EXPECT_NE(page.find("Most frequent mistakes"), std::string::npos);
+}
+
+TEST(TrainingReport, RefusesAMatrixOfAnotherSize) {
+  TrainingReport report = small_report({"a", "b", "c"});
+  report.confusion.counts.pop_back();
+  EXPECT_THROW(render(report), Error);
+}
+
+}  // namespace
+}  // namespace tessera::report
