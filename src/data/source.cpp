@@ -1,6 +1,7 @@
 #include "data/source.h"
 
 #include <algorithm>
+#include <filesystem>
 
 #include "core/error.h"
 #include "core/text.h"
@@ -14,6 +15,9 @@ namespace {
 constexpr SourceKind kKinds[] = {
     {"shapes", "shapes:train=20000,val=2000,size=32", is_shapes_path, open_shapes},
     {"WebDataset", "train-{000..004}.tar.gz", is_webdataset_path, open_webdataset},
+    {"table", "labels.csv, labels.tsv or labels.json", is_table_path, open_table},
+    {"CIFAR", "a folder with data_batch_1.bin or train.bin, or such a file", is_cifar_path, open_cifar},
+    {"IDX", "a folder with train-images-idx3-ubyte[.gz], or such a file", is_idx_path, open_idx},
     {"ImageFolder", "a folder with a folder for each class", is_folder_path, open_folder},
 };
 
@@ -24,7 +28,10 @@ const SourceKind& kind_of(const std::string& path) {
   std::string known;
   for (const SourceKind& kind : kKinds)
     known += text(known.empty() ? "" : "; ", kind.name, ": ", kind.example);
-  fail_usage("data path '", path, "' does not exist or is of no known kind (", known, ")");
+  std::error_code error;
+  if (!std::filesystem::exists(path, error))
+    fail("data path '", path, "' does not exist (known: ", known, ")");
+  fail_usage("data path '", path, "' is of no known kind (", known, ")");
 }
 
 }  // namespace

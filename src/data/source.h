@@ -47,13 +47,12 @@ enum class Split { train, validation };
 
 // What `--data` and a recipe's [data] say.
 struct SourceConfig {
-  std::string path;  // "shapes:…", a folder, "train-{000..004}.tar.gz", a .csv/.tsv/.json, CIFAR or IDX files
-  std::string val_path;    // the held-out set, where it is another path
-  double val_share = 0.1;  // share held out where the source names no split of its own
-  int64_t split_seed =
-      0;  // which samples that share is; never the run's seed, or an evaluation could meet them
-  std::string image_root;   // tables: folder that relative paths start from (default: the table's own)
-  std::string class_names;  // file with one class name a line, for sources that hold numbers only
+  std::string path = "";      // shapes:…, a folder, train-{000..004}.tar.gz, a table, CIFAR or IDX files
+  std::string val_path = "";  // the held-out set, where it is another path
+  double val_share = 0.1;     // share held out where the source names no split of its own
+  int64_t split_seed = 0;  // which samples that share is; not the run's seed: an evaluation would meet them
+  std::string image_root = "";   // tables: folder that relative paths start from (default: the table's own)
+  std::string class_names = "";  // file with one class name a line, for sources that hold numbers only
   template <class V>
   void visit(V& v) {
     v("path", path, "where the pictures are");

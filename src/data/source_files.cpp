@@ -10,6 +10,16 @@
 
 namespace tessera::data {
 
+std::vector<int64_t> FileSet::counts() const {
+  std::vector<int64_t> counts(classes.size());
+  for (size_t i = 0; i < paths.size(); ++i) {
+    if (!multi_label) ++counts[static_cast<size_t>(labels[i])];
+    for (size_t k = 0; multi_label && k < label_lists[i].size(); ++k)
+      ++counts[static_cast<size_t>(label_lists[i][k])];
+  }
+  return counts;
+}
+
 void FileSet::keep(const std::vector<int64_t>& chosen) {
   FileSet kept;
   for (const int64_t index : chosen) {
@@ -59,7 +69,7 @@ uint64_t FileSource::fingerprint() const {
 }
 
 std::string FileSource::describe() const {
-  return text(kind(), " ", set_.root, ", ", size(), " pictures, ", set_.classes.size(), " classes");
+  return text(kind(), " ", set_.shown, ", ", size(), " pictures, ", set_.classes.size(), " classes");
 }
 
 }  // namespace tessera::data

@@ -9,6 +9,7 @@
 namespace tessera::data {
 
 struct FileSet {
+  std::string shown;               // the path that was given
   std::string root;                // paths start here, unless they are absolute
   std::vector<std::string> paths;  // [size]
   bool multi_label = false;
@@ -17,6 +18,7 @@ struct FileSet {
   std::vector<std::string> classes;
   std::vector<std::string> problems;
 
+  std::vector<int64_t> counts() const;            // samples of each class
   void keep(const std::vector<int64_t>& chosen);  // drops the others
 };
 

@@ -4,7 +4,7 @@
 #include <filesystem>
 
 #include "core/error.h"
-#include "core/threads.h"
+#include "core/text.h"
 #include "data/source_files.h"
 #include "data/source_kinds.h"
 
@@ -50,6 +50,8 @@ std::vector<std::string> class_folders(const std::string& root) {
   auto classes = list(root, is_folder);
   if (classes.empty())
     fail(root, " holds no folders; an ImageFolder has a folder for each class, with pictures in it");
+  for (const std::string& name : classes)
+    if (!is_utf8(name)) fail(root, ": the name of a class folder is not UTF-8");
   return classes;
 }
 
@@ -94,7 +96,7 @@ std::unique_ptr<Source> open_folder(const SourceConfig& config, Split split) {
   const auto found = class_folders(place.root);
   ProblemList problems;
   FileSet set;
-  set.root = place.root;
+  set.shown = set.root = place.root;
   set.classes = found;
   if (split == Split::validation && !place.by_share && is_folder_path(config.path)) {
     // The classes are the training set's: the held-out folder must have the same.

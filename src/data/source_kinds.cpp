@@ -38,7 +38,7 @@ std::vector<int64_t> select_split(const SourceConfig& config, Split split,
     std::sort(members.begin(), members.end());
     const auto n = static_cast<int64_t>(members.size());
     int64_t held_out = std::llround(config.val_share * static_cast<double>(n));
-    if (config.val_share > 0 && n >= 2) held_out = std::clamp<int64_t>(held_out, 1, n - 1);
+    if (config.val_share > 0) held_out = std::clamp<int64_t>(held_out, n >= 2 ? 1 : 0, n - 1);
     for (int64_t i = 0; i < n; ++i)
       if ((i < held_out) == (split == Split::validation))
         chosen.push_back(members[static_cast<size_t>(i)].second);

@@ -1,2 +1,223 @@
 #include "data/source.h"
+
 #include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "data/data_testing.h"
+#include "data/source_csv.h"
+#include "data/source_json.h"
+#include "data/source_kinds.h"
+
+namespace tessera::data {
+namespace {
+
+// --- Which kind, which split ---
+
+TEST(OpenSource, AnUnknownPathListsTheKinds) {
+  const TemporaryFolder folder;
+  const auto open = [&](const std::string& path) {
+    return error_of([&] { open_source({.path = path}, Split::train); }, &folder);
+  };
+  EXPECT_EQ(open(""), "no data: give a path such as shapes:train=20000,val=2000,size=32");
+  EXPECT_TRUE(
+      open(folder.path("none")).starts_with("data path 'DIR/none' does not exist (known: shapes: shapes:"));
+  EXPECT_TRUE(
+      open(folder.write("notes.txt", "x")).starts_with("data path 'DIR/notes.txt' is of no known kind"));
+  EXPECT_EQ(error_of([] { open_source({.path = "shapes", .val_share = 1.0}, Split::train); }),
+            "val_share is 1, must be at least 0 and below 1");
+}
+
+TEST(OpenSource, ShapesHaveTheirOwnSplits) {
+  const SourceConfig config = {.path = "shapes:train=30,val=20,seed=1"};
+  const auto train = open_source(config, Split::train), held_out = open_source(config, Split::validation);
+  EXPECT_EQ(train->size(), 30);
+  EXPECT_EQ(held_out->size(), 20);
+  EXPECT_NE(train->fingerprint(), held_out->fingerprint());
+  EXPECT_NE(train->fingerprint(),
+            open_source({.path = "shapes:train=30,val=20,seed=2"}, Split::train)->fingerprint());
+  EXPECT_EQ(std::get<Image>(train->read(3).picture).width, 32);
+  EXPECT_EQ(train->describe(), "shapes train, 30 pictures of 32x32, 10 shapes");
+  EXPECT_EQ(source_kind("shapes:size=64"), "shapes");
+  require_same_classes(*train, *held_out);
+}
+
+TEST(OpenSource, DifferentClassesAreNamed) {
+  const auto shapes = open_source({.path = "shapes"}, Split::train);
+  const auto textures = open_source({.path = "shapes:task=texture"}, Split::train);
+  EXPECT_EQ(error_of([&] { require_same_classes(*shapes, *textures); }),
+            "class 0 is 'disc' in shapes train, 20000 pictures of 32x32, 10 shapes, but 'plain' in shapes "
+            "train, 20000 "
+            "pictures of 32x32, 8 textures");
+}
+
+TEST(SelectSplit, IsAPartitionThatHoldsTheShareOfEveryClassAndIgnoresOrder) {
+  std::vector<std::string> names;
+  std::vector<int64_t> labels;
+  for (int64_t i = 0; i < 230; ++i)
+    names.push_back("n" + std::to_string(i)), labels.push_back(i < 200 ? 0 : 1);
+  const SourceConfig config = {.path = "x", .val_share = 0.1};
+  const auto train = select_split(config, Split::train, names, labels);
+  const auto held_out = select_split(config, Split::validation, names, labels);
+  EXPECT_EQ(train.size() + held_out.size(), names.size());
+  std::set<int64_t> all(train.begin(), train.end());
+  all.insert(held_out.begin(), held_out.end());
+  EXPECT_EQ(all.size(), names.size());
+  EXPECT_EQ(std::count_if(held_out.begin(), held_out.end(), [](int64_t i) { return i < 200; }), 20);
+  EXPECT_EQ(held_out.size(), 23u);
+
+  std::set<std::string> chosen, chosen_reversed;
+  for (const int64_t i : held_out) chosen.insert(names[static_cast<size_t>(i)]);
+  std::reverse(names.begin(), names.end());
+  std::reverse(labels.begin(), labels.end());
+  for (const int64_t i : select_split(config, Split::validation, names, labels))
+    chosen_reversed.insert(names[static_cast<size_t>(i)]);
+  EXPECT_EQ(chosen, chosen_reversed);
+  EXPECT_NE(held_out,
+            select_split({.path = "x", .val_share = 0.1, .split_seed = 1}, Split::validation, names, labels));
+}
+
+TEST(SelectSplit, SmallClassesKeepATrainingSampleAndGiveAHeldOutOne) {
+  const std::vector<std::string> names = {"a", "b", "c", "d", "e"};
+  const std::vector<int64_t> labels = {0, 1, 1, 2, 2};
+  for (const double share : {0.01, 0.9}) {
+    const SourceConfig config = {.path = "x", .val_share = share};
+    EXPECT_EQ(select_split(config, Split::train, names, labels).size(), 3u) << share;
+    EXPECT_EQ(select_split(config, Split::validation, names, labels).size(), 2u) << share;
+  }
+}
+
+// --- ImageFolder ---
+
+TEST(ImageFolder, TrainAndValFolders) {
+  const TemporaryFolder folder;
+  folder.write("train/cat/b.JPG", "2");
+  folder.write("train/cat/a.png", "1");
+  folder.write("train/cat/deep/c.webp", "3");
+  folder.write("train/cat/notes.txt", "no picture");
+  folder.write("train/ant/z.jpeg", "4");
+  folder.write("train/.hidden/x.jpg", "5");
+  folder.write("val/ant/y.jpg", "6");
+  folder.write("val/cat/y.jpg", "7");
+  const SourceConfig config = {.path = folder.path()};
+  const auto train = open_source(config, Split::train), held_out = open_source(config, Split::validation);
+  EXPECT_EQ(train->class_names(), (std::vector<std::string>{"ant", "cat"}));
+  ASSERT_EQ(train->size(), 4);
+  std::vector<std::string> names;
+  std::vector<int64_t> labels;
+  for (int64_t i = 0; i < 4; ++i) {
+    names.push_back(train->read(i).name.substr(folder.path().size()));
+    labels.push_back(train->label(i));
+  }
+  EXPECT_EQ(names, (std::vector<std::string>{"/train/ant/z.jpeg", "/train/cat/a.png", "/train/cat/b.JPG",
+                                             "/train/cat/deep/c.webp"}));
+  EXPECT_EQ(labels, (std::vector<int64_t>{0, 1, 1, 1}));
+  EXPECT_EQ(held_out->size(), 2);
+  EXPECT_EQ(std::get<std::vector<std::byte>>(held_out->read(1).picture),
+            std::vector<std::byte>{std::byte{'7'}});
+  EXPECT_EQ(class_counts(*train), (std::vector<int64_t>{1, 3}));
+  EXPECT_EQ(source_kind(folder.path()), "ImageFolder");
+}
+
+TEST(ImageFolder, OneFolderIsSharedOut) {
+  const TemporaryFolder folder;
+  for (int i = 0; i < 20; ++i)
+    for (const char* name : {"a/", "b/"}) folder.write(name + std::to_string(i) + ".png", "x");
+  const SourceConfig config = {.path = folder.path(), .val_share = 0.25};
+  const auto train = open_source(config, Split::train), held_out = open_source(config, Split::validation);
+  EXPECT_EQ(class_counts(*train), (std::vector<int64_t>{15, 15}));
+  EXPECT_EQ(class_counts(*held_out), (std::vector<int64_t>{5, 5}));
+  std::set<std::string> names;
+  for (const auto* source : {train.get(), held_out.get()})
+    for (int64_t i = 0; i < source->size(); ++i) names.insert(source->read(i).name);
+  EXPECT_EQ(names.size(), 40u);
+  const auto whole = open_source({.path = folder.path(), .val_share = 0}, Split::train);
+  EXPECT_EQ(whole->size(), 40);
+  EXPECT_EQ(
+      error_of([&] { open_source({.path = folder.path(), .val_share = 0}, Split::validation); }, &folder),
+      "DIR has no held-out pictures");
+  // Renaming what lies above does not move samples between the splits.
+  const TemporaryFolder other;
+  std::filesystem::copy(folder.path(), other.path("copy"), std::filesystem::copy_options::recursive);
+  const auto moved = open_source({.path = other.path("copy"), .val_share = 0.25}, Split::validation);
+  for (int64_t i = 0; i < moved->size(); ++i)
+    EXPECT_EQ(moved->read(i).name.substr(other.path("copy").size()),
+              held_out->read(i).name.substr(folder.path().size()));
+}
+
+TEST(ImageFolder, WhatIsWrongIsNamed) {
+  const TemporaryFolder folder;
+  folder.write("train/a/1.jpg", "x");
+  folder.write("train/b/note.txt", "x");
+  folder.write("val/a/1.jpg", "x");
+  folder.write("val/c/1.jpg", "x");
+  const SourceConfig config = {.path = folder.path()};
+  const auto open = [&](Split split) { return error_of([&] { open_source(config, split); }, &folder); };
+  EXPECT_EQ(open(Split::train), "DIR/train/b is an empty class: no .jpg, .jpeg, .png or .webp in it");
+  EXPECT_EQ(open(Split::validation), "DIR/val has no folder for the class 'b' of DIR/train (and 1 more)");
+  EXPECT_EQ(open_source_with_problems(config, Split::validation)->problems()[1].substr(folder.path().size()),
+            "/val/c is no class of " + folder.path("train"));
+  const TemporaryFolder bare;
+  bare.write("1.jpg", "x");
+  EXPECT_EQ(error_of([&] { open_source({.path = bare.path()}, Split::train); }, &bare),
+            "DIR holds no folders; an ImageFolder has a folder for each class, with pictures in it");
+}
+
+TEST(ImageFolder, TheFingerprintSeesContentThatChanges) {
+  const TemporaryFolder folder;
+  folder.write("a/1.jpg", "x");
+  folder.write("b/1.jpg", "x");
+  const SourceConfig config = {.path = folder.path(), .val_share = 0};
+  const auto print = [&] { return open_source(config, Split::train)->fingerprint(); };
+  const uint64_t before = print();
+  EXPECT_EQ(before, print());
+  folder.write("b/1.jpg", "xy");
+  const uint64_t longer = print();
+  EXPECT_NE(before, longer);
+  folder.write("b/2.jpg", "x");
+  EXPECT_NE(longer, print());
+}
+
+// --- CSV ---
+
+TEST(Csv, FollowsRfc4180) {
+  const auto rows =
+      parse_csv("\xEF\xBB\xBFpath,label\r\n\"a,\"\"b\"\".jpg\",\"two\nlines\"\r\n\r\nc,\n,d", ',', "f");
+  ASSERT_EQ(rows.size(), 4u);
+  EXPECT_EQ(rows[0].fields, (std::vector<std::string>{"path", "label"}));
+  EXPECT_EQ(rows[1].fields, (std::vector<std::string>{"a,\"b\".jpg", "two\nlines"}));
+  EXPECT_EQ(rows[2].fields, (std::vector<std::string>{"c", ""}));
+  EXPECT_EQ(rows[2].line, 5);
+  EXPECT_EQ(rows[3].fields, (std::vector<std::string>{"", "d"}));
+  EXPECT_EQ(parse_csv("a\tb,c\n", '\t', "f")[0].fields, (std::vector<std::string>{"a", "b,c"}));
+  EXPECT_TRUE(parse_csv("", ',', "f").empty());
+}
+
+TEST(Csv, BrokenQuotesAreNamedWithTheirLine) {
+  const auto parse = [](const char* text) { return error_of([&] { parse_csv(text, ',', "f.csv"); }); };
+  EXPECT_EQ(parse("a,b\nc,\"d\n\ne"), "f.csv line 2: a quote that is never closed");
+  EXPECT_EQ(parse("a,b\"c\""), "f.csv line 1: a quote inside a field; put the whole field in quotes");
+  EXPECT_EQ(parse("a\n\"b\"c"), "f.csv line 2: text after a closing quote");
+}
+
+// --- Bounded JSON ---
+
+TEST(BoundedJson, RefusesWhatIsTooDeepTooLongOrBroken) {
+  const auto parse = [](const std::string& text) {
+    return error_of([&] { parse_json(text, "f", {100, 3}); });
+  };
+  EXPECT_EQ(parse(R"({"a": [[1]]})"), "no error");
+  EXPECT_EQ(parse(R"({"a": [[[1]]]})"), "f: JSON is nested deeper than 3");
+  EXPECT_EQ(parse(std::string(101, ' ')), "f has 101 bytes of JSON, at most 100 are read");
+  EXPECT_EQ(parse(R"({"a": 1, "a": 2})"), "f: JSON key 'a' stands twice");
+  EXPECT_EQ(parse("{\"a\": 1,}"), "f is not JSON: it goes wrong at byte 9");
+  EXPECT_EQ(parse("\"\xff\""), "f is not JSON: it goes wrong at byte 2");
+  EXPECT_EQ(error_of([] {
+              parse_json(std::string(200000, '['), "f", {1 << 20, 16});
+            }),
+            "f: JSON is nested deeper than 16");
+}
+
+}  // namespace
+}  // namespace tessera::data

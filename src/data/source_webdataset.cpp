@@ -158,7 +158,8 @@ class WebDatasetSource final : public Source {
         kept.push_back(std::move(items_[static_cast<size_t>(i)]));
       items_ = std::move(kept);
     }
-    if (split == Split::train) find_empty_classes(shown_, classes_, class_counts(*this), problems_);
+    if (split == Split::train && !names.names().empty())
+      find_empty_classes(shown_, classes_, class_counts(*this), problems_);
   }
 
   int64_t size() const override { return static_cast<int64_t>(items_.size()); }

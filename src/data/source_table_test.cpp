@@ -1,0 +1,189 @@
+#include <gtest/gtest.h>
+
+#include "data/data_testing.h"
+#include "data/source.h"
+
+namespace tessera::data {
+namespace {
+
+std::vector<std::string> problems_of(const SourceConfig& config, const TemporaryFolder& folder) {
+  std::vector<std::string> lines;
+  for (const std::string& line : open_source_with_problems(config, Split::train)->problems())
+    lines.push_back(error_of([&] { fail(line); }, &folder));
+  return lines;
+}
+
+std::vector<int64_t> labels_of(const Source& source) {
+  std::vector<int64_t> labels;
+  for (int64_t i = 0; i < source.size(); ++i) labels.push_back(source.label(i));
+  return labels;
+}
+
+using Labels = std::vector<int64_t>;
+using Names = std::vector<std::string>;
+
+TEST(Table, NamesWithAHeaderInAnyOrder) {
+  const TemporaryFolder folder;
+  folder.write("pictures/a.jpg", "A");
+  const SourceConfig config = {
+      .path = folder.write(
+          "l.csv", "Label,id,Path\r\ndog,1,pictures/a.jpg\r\n\"c, at\",2,b.jpg\r\ndog,3,/tmp/c.jpg\r\n"),
+      .val_share = 0};
+  const auto source = open_source(config, Split::train);
+  EXPECT_EQ(source->class_names(), (Names{"c, at", "dog"}));
+  EXPECT_EQ(labels_of(*source), (Labels{1, 0, 1}));
+  const RawSample sample = source->read(0);
+  EXPECT_EQ(sample.name, folder.path("pictures/a.jpg"));
+  EXPECT_EQ(std::get<std::vector<std::byte>>(sample.picture), std::vector<std::byte>{std::byte{'A'}});
+  EXPECT_NE(error_of([&] { source->read(1); }).find(folder.path("b.jpg")), std::string::npos);
+  EXPECT_NE(error_of([&] { source->read(2); }).find("/tmp/c.jpg"), std::string::npos);
+  EXPECT_EQ(source->describe(), "table " + config.path + ", 3 pictures, 2 classes");
+}
+
+TEST(Table, NumbersWithoutAHeaderAndAnotherRoot) {
+  const TemporaryFolder folder;
+  folder.write("elsewhere/a.png", "A");
+  const SourceConfig config = {.path = folder.write("l.tsv", "a.png\t2\nb.png\t0\n"),
+                               .val_share = 0,
+                               .image_root = folder.path("elsewhere")};
+  const auto source = open_source(config, Split::train);
+  EXPECT_EQ(source->class_names(), (Names{"0", "1", "2"}));
+  EXPECT_EQ(labels_of(*source), (Labels{2, 0}));
+  EXPECT_EQ(source->read(0).name, folder.path("elsewhere/a.png"));
+}
+
+TEST(Table, ASplitColumnSplits) {
+  const TemporaryFolder folder;
+  const SourceConfig config = {
+      .path = folder.write("l.csv", "path,label,split\na,x,train\nb,y,Val\nc,y,train\nd,x,test\n")};
+  EXPECT_EQ(labels_of(*open_source(config, Split::train)), (Labels{0, 1}));
+  EXPECT_EQ(labels_of(*open_source(config, Split::validation)), (Labels{1, 0}));
+}
+
+TEST(Table, TheHeldOutTableTakesTheClassesOfTheTrainingTable) {
+  const TemporaryFolder folder;
+  SourceConfig config = {.path = folder.write("t.csv", "a,x\nb,y\nc,z\n"),
+                         .val_path = folder.write("v.csv", "d,z\n")};
+  const auto held_out = open_source(config, Split::validation);
+  EXPECT_EQ(held_out->class_names(), (Names{"x", "y", "z"}));
+  EXPECT_EQ(labels_of(*held_out), Labels{2});
+  config.val_path = folder.write("w.csv", "d,w\n");
+  EXPECT_EQ(error_of([&] { open_source(config, Split::validation); }, &folder),
+            "DIR/w.csv line 1 has label 'w', which is no class, did you mean 'x'?");
+}
+
+TEST(Table, WithoutSplitsTheShareIsHeldOut) {
+  const TemporaryFolder folder;
+  std::string rows;
+  for (int i = 0; i < 100; ++i)
+    rows += "p" + std::to_string(i) + ".jpg," + (i % 4 == 0 ? "rare" : "often") + "\n";
+  const SourceConfig config = {.path = folder.write("l.csv", rows), .val_share = 0.2};
+  EXPECT_EQ(class_counts(*open_source(config, Split::train)), (Labels{60, 20}));
+  EXPECT_EQ(class_counts(*open_source(config, Split::validation)), (Labels{15, 5}));
+}
+
+TEST(Table, SeveralLabelsByBarsByTitleAndByColumns) {
+  const TemporaryFolder folder;
+  const std::string tables[] = {"path,label\na,cat|dog\nb,dog\nc,\n", "path,labels\na,cat|dog\nb,dog\nc,\n",
+                                "path,cat,dog\na,1,1\nb,0,1\nc,0,0\n"};
+  for (const std::string& table : tables) {
+    const auto source = open_source({.path = folder.write("l.csv", table), .val_share = 0}, Split::train);
+    EXPECT_TRUE(source->multi_label()) << table;
+    EXPECT_EQ(source->class_names(), (Names{"cat", "dog"})) << table;
+    EXPECT_EQ(source->label(0), -1);
+    EXPECT_EQ(source->labels(0), (Labels{0, 1})) << table;
+    EXPECT_EQ(source->labels(1), Labels{1}) << table;
+    EXPECT_TRUE(source->labels(2).empty()) << table;
+    EXPECT_EQ(class_counts(*source), (Labels{1, 2}));
+  }
+}
+
+TEST(Table, AHeldOutTableOfAMultiLabelOneIsMultiLabel) {
+  const TemporaryFolder folder;
+  const SourceConfig config = {.path = folder.write("t.csv", "a,x|y\nb,y\n"),
+                               .val_path = folder.write("v.csv", "d,y\n")};
+  const auto held_out = open_source(config, Split::validation);
+  EXPECT_TRUE(held_out->multi_label());
+  EXPECT_EQ(held_out->labels(0), Labels{1});
+}
+
+TEST(Table, Json) {
+  const TemporaryFolder folder;
+  const auto single = open_source(
+      {.path = folder.write("s.json", R"([{"path": "a", "label": "x"}, {"path": "b", "label": "w"}])"),
+       .val_share = 0},
+      Split::train);
+  EXPECT_EQ(single->class_names(), (Names{"w", "x"}));
+  EXPECT_EQ(labels_of(*single), (Labels{1, 0}));
+  const auto several = open_source(
+      {.path = folder.write("m.json", R"([{"path": "a", "labels": [2, 0]}, {"path": "b", "labels": []}])"),
+       .val_share = 0},
+      Split::train);
+  EXPECT_EQ(several->class_names(), (Names{"0", "1", "2"}));
+  EXPECT_EQ(several->labels(0), (Labels{0, 2}));
+  EXPECT_TRUE(several->labels(1).empty());
+}
+
+TEST(Table, NamesComeBeforeNumbersInTextAndAfterThemInJson) {
+  const TemporaryFolder folder;
+  const std::string names = folder.write("names.txt", "1\n2\n0\n");
+  const auto csv = open_source(
+      {.path = folder.write("l.csv", "a,1\nb,2\nc,0\n"), .val_share = 0, .class_names = names}, Split::train);
+  EXPECT_EQ(labels_of(*csv), (Labels{0, 1, 2}));
+  const auto json = open_source(
+      {.path = folder.write(
+           "l.json",
+           R"([{"path": "a", "label": 1}, {"path": "b", "label": "1"}, {"path": "c", "label": 2}])"),
+       .val_share = 0,
+       .class_names = names},
+      Split::train);
+  EXPECT_EQ(labels_of(*json), (Labels{1, 0, 2}));
+}
+
+TEST(Table, EveryProblemIsNamed) {
+  const TemporaryFolder folder;
+  const std::string names = folder.write("names.txt", "cat\ndog\nbird\n");
+  SourceConfig config = {
+      .path = folder.write("l.csv", "path,label\na,cat\nb,dogg\nc\nd,7\ne,\n,cat\nf,-1\ng,dog\n"),
+      .val_share = 0,
+      .class_names = names};
+  EXPECT_EQ(problems_of(config, folder),
+            (Names{"DIR/l.csv line 4 has 1 columns, must have 2",
+                   "DIR/l.csv line 3 has label 'dogg', which is no class, did you mean 'dog'?",
+                   "DIR/l.csv line 5 has label 7, must be 0 to 2", "DIR/l.csv line 6 has no label",
+                   "DIR/l.csv line 7 has an empty path",
+                   "DIR/l.csv line 8 has label -1, must be 0 to the number of classes less one",
+                   "DIR/l.csv: class 2 ('bird') is empty: no picture has it"}));
+  config = {.path = folder.write("m.csv", "path,x,y\na,1,2\nb,1,1\n"), .val_share = 0};
+  EXPECT_EQ(problems_of(config, folder), Names{"DIR/m.csv line 2: column 'y' holds '2', must be 0 or 1"});
+  config = {.path = folder.write("l.json", R"([3, {"label": 1}, {"path": "a"}, {"path": "a", "label": 1.5},
+      {"path": "a", "label": 1, "labels": []}, {"path": "a", "label": ""}, {"path": "a", "label": "x"}])"),
+            .val_share = 0};
+  EXPECT_EQ(problems_of(config, folder),
+            (Names{R"(DIR/l.json entry 0 is number, must be an object such as {"path": …, "label": …})",
+                   "DIR/l.json entry 1 has no text 'path'",
+                   "DIR/l.json entry 2 must have either 'label' or 'labels'",
+                   "DIR/l.json entry 3: a label is number, must be a whole number or a class name",
+                   "DIR/l.json entry 4 must have either 'label' or 'labels'",
+                   "DIR/l.json entry 5 has an empty label"}));
+}
+
+TEST(Table, AFileThatIsNoTableIsNamed) {
+  const TemporaryFolder folder;
+  const auto open = [&](const std::string& name, const std::string& content) {
+    return error_of([&] { open_source({.path = folder.write(name, content)}, Split::train); }, &folder);
+  };
+  EXPECT_EQ(open("l.csv", ""), "DIR/l.csv is empty");
+  EXPECT_EQ(open("l.csv", "a,b,c\n"),
+            "DIR/l.csv has 3 columns and no title 'path'; must have two (path, label) or such a header");
+  EXPECT_EQ(open("l.csv", "path,other\n"),
+            "DIR/l.csv has no column titled 'label', nor two or more of 0 and 1");
+  EXPECT_EQ(open("l.csv", "a,\xff\n"), "DIR/l.csv is not UTF-8 text");
+  EXPECT_EQ(open("l.csv", "path,label,split\na,b,later\n"),
+            "DIR/l.csv line 2: split is 'later', must be train, val or test");
+  EXPECT_EQ(open("l.json", "{}"), R"(DIR/l.json is object, must be a list of {"path": …, "label": …})");
+  EXPECT_EQ(open("l.json", "[[[[[1]]]]]"), "DIR/l.json: JSON is nested deeper than 4");
+}
+
+}  // namespace
+}  // namespace tessera::data

@@ -1,0 +1,204 @@
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "data/data_testing.h"
+#include "data/source.h"
+#include "data/source_kinds.h"
+#include "io/file.h"
+#include "io/tar.h"
+
+namespace tessera::data {
+namespace {
+
+using Members = std::vector<std::pair<std::string, std::string>>;
+
+std::string write_shard(const TemporaryFolder& folder, const std::string& name, const Members& members) {
+  TarWriter writer(folder.path(name));
+  for (const auto& [member, content] : members) writer.add(member, content);
+  writer.commit();
+  return folder.path(name);
+}
+
+std::string content_of(const Source& source, int64_t index) {
+  const RawSample sample = source.read(index);
+  const auto& bytes = std::get<std::vector<std::byte>>(sample.picture);
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+std::vector<std::string> contents_of(const Source& source) {
+  std::vector<std::string> contents;
+  for (int64_t i = 0; i < source.size(); ++i) contents.push_back(content_of(source, i));
+  return contents;
+}
+
+// Problems with the folder written as DIR.
+std::vector<std::string> problems_of(const SourceConfig& config, Split split, const TemporaryFolder& folder) {
+  std::vector<std::string> lines;
+  for (const std::string& line : open_source_with_problems(config, split)->problems())
+    lines.push_back(error_of([&] { fail(line); }, &folder));
+  return lines;
+}
+
+TEST(ExpandBraces, RangesAndLists) {
+  using Paths = std::vector<std::string>;
+  EXPECT_EQ(expand_braces("a.tar"), Paths{"a.tar"});
+  EXPECT_EQ(expand_braces("t-{008..011}.tar"), (Paths{"t-008.tar", "t-009.tar", "t-010.tar", "t-011.tar"}));
+  EXPECT_EQ(expand_braces("{a,b}-{0..1}"), (Paths{"a-0", "a-1", "b-0", "b-1"}));
+  EXPECT_EQ(error_of([] { expand_braces("t-{0..4.tar"); }), "t-{0..4.tar: '{' has no '}'");
+  EXPECT_NE(error_of([] { expand_braces("t-{4..0}.tar"); }).find("must be a range"), std::string::npos);
+  EXPECT_NE(error_of([] { expand_braces("{0..99999}{0..99999}"); }).find("more than 100000 paths"),
+            std::string::npos);
+  EXPECT_NE(error_of([] { expand_braces("{0..99999999999}"); }).find("must be a range"), std::string::npos);
+}
+
+TEST(WebDataset, ReadsPlainAndGzippedShardsInOrder) {
+  const TemporaryFolder folder;
+  folder.write("classes.txt", "cat\ndog\n\n");
+  write_shard(folder, "train-08.tar.gz", {{"x/k1.jpg", "one"}, {"x/k1.cls", "1\n"}, {"x/k1.txt", "ignored"}});
+  write_shard(folder, "train-09.tar.gz",
+              {{"k2.json", R"({"label": "cat", "more": [1, {}]})"}, {"k2.PNG", "two"}});
+  write_shard(folder, "train-10.tar.gz",
+              {{"k0.webp", "three"}, {"k0.cls", "0"}, {"k0.seg.png", "not the picture"}});
+  write_shard(folder, "held-out.tar", {{"k4.jpeg", "four"}, {"k4.cls", "1"}});
+  const SourceConfig config = {.path = folder.path("train-{08..10}.tar.gz"),
+                               .val_path = folder.path("held-out.tar")};
+  const auto train = open_source(config, Split::train), held_out = open_source(config, Split::validation);
+  EXPECT_EQ(contents_of(*train), (std::vector<std::string>{"one", "two", "three"}));
+  EXPECT_EQ(train->label(0), 1);
+  EXPECT_EQ(train->label(1), 0);
+  EXPECT_EQ(train->label(2), 0);
+  EXPECT_EQ(train->class_names(), (std::vector<std::string>{"cat", "dog"}));
+  EXPECT_EQ(train->read(0).name, folder.path("train-08.tar.gz") + ": x/k1.jpg");
+  EXPECT_EQ(contents_of(*held_out), std::vector<std::string>{"four"});
+  EXPECT_EQ(train->describe(), "WebDataset " + config.path + ", 3 shards, 3 pictures, 2 classes");
+  EXPECT_NE(train->fingerprint(), held_out->fingerprint());
+}
+
+TEST(WebDataset, AFolderOfShardsHasTheSplitsThatTheNamesSay) {
+  const TemporaryFolder folder;
+  write_shard(folder, "train-0.tar", {{"a.jpg", "a"}, {"a.cls", "0"}, {"b.jpg", "b"}, {"b.cls", "1"}});
+  write_shard(folder, "val-0.tar", {{"c.jpg", "c"}, {"c.cls", "0"}, {"d.jpg", "d"}, {"d.cls", "1"}});
+  const SourceConfig config = {.path = folder.path()};
+  EXPECT_EQ(contents_of(*open_source(config, Split::train)), (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(contents_of(*open_source(config, Split::validation)), (std::vector<std::string>{"c", "d"}));
+}
+
+TEST(WebDataset, ShardsWithoutASplitAreSharedOut) {
+  const TemporaryFolder folder;
+  Members members;
+  for (int i = 0; i < 40; ++i) {
+    members.emplace_back("k" + std::to_string(i) + ".jpg", std::to_string(i));
+    members.emplace_back("k" + std::to_string(i) + ".cls", std::to_string(i % 2));
+  }
+  const SourceConfig config = {.path = write_shard(folder, "all.tar", members), .val_share = 0.2};
+  const auto train = open_source(config, Split::train), held_out = open_source(config, Split::validation);
+  EXPECT_EQ(class_counts(*train), (std::vector<int64_t>{16, 16}));
+  EXPECT_EQ(class_counts(*held_out), (std::vector<int64_t>{4, 4}));
+  std::set<std::string> all;
+  for (const auto* source : {train.get(), held_out.get()})
+    for (const std::string& content : contents_of(*source)) all.insert(content);
+  EXPECT_EQ(all.size(), 40u);
+}
+
+TEST(WebDataset, WithoutNamesTheTrainingShardsCountTheClasses) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directories(folder.path("a"));
+  write_shard(folder, "a/train.tar", {{"a.jpg", "a"}, {"a.cls", "0"}, {"b.jpg", "b"}, {"b.cls", "2"}});
+  std::filesystem::create_directories(folder.path("b"));
+  write_shard(folder, "b/test.tar", {{"c.jpg", "c"}, {"c.cls", "1"}, {"d.jpg", "d"}, {"d.cls", "3"}});
+  const SourceConfig config = {.path = folder.path("a/train.tar"), .val_path = folder.path("b/test.tar")};
+  EXPECT_EQ(open_source(config, Split::train)->class_names(), (std::vector<std::string>{"0", "1", "2"}));
+  EXPECT_EQ(error_of([&] { open_source(config, Split::validation); }, &folder),
+            "DIR/b/test.tar: d has label 3, must be 0 to 2");
+}
+
+TEST(WebDataset, EveryProblemIsNamed) {
+  const TemporaryFolder folder;
+  folder.write("classes.txt", "cat\ndog\nbird\n");
+  const SourceConfig config = {.path = write_shard(folder, "s.tar",
+                                                   {{"lonely.jpg", "x"},
+                                                    {"bare.cls", "1"},
+                                                    {"twice.jpg", "x"},
+                                                    {"twice.png", "y"},
+                                                    {"twice.cls", "1"},
+                                                    {"far.jpg", "x"},
+                                                    {"far.cls", "12"},
+                                                    {"minus.jpg", "x"},
+                                                    {"minus.cls", "-1"},
+                                                    {"word.jpg", "x"},
+                                                    {"word.cls", "dgo"},
+                                                    {"json.jpg", "x"},
+                                                    {"json.json", "{\"labl\": 1}"},
+                                                    {"broken.jpg", "x"},
+                                                    {"broken.json", "{"},
+                                                    {"several.jpg", "x"},
+                                                    {"several.json", "{\"labels\": [0, 1]}"},
+                                                    {"good.jpg", "x"},
+                                                    {"good.cls", "0"}}),
+                               .val_share = 0};
+  const std::vector<std::string> expected = {
+      "DIR/s.tar: 'twice' has two pictures",
+      "DIR/s.tar: lonely has a picture but no .cls or .json",
+      "DIR/s.tar: bare has a label but no .jpg, .jpeg, .png or .webp",
+      "DIR/s.tar: minus.cls has label -1, must be 0 to the number of classes less one",
+      "DIR/s.tar: word.cls has label 'dgo', which is no class, did you mean 'dog'?",
+      "DIR/s.tar: json.json has neither 'label' nor 'labels'",
+      "DIR/s.tar: broken.json is not JSON: it goes wrong at byte 2",
+      "DIR/s.tar: several has a list of labels, unlike the samples before it",
+      "DIR/s.tar: far has label 12, must be 0 to 2",
+      "DIR/s.tar: class 2 ('bird') is empty: no picture has it",
+  };
+  EXPECT_EQ(problems_of(config, Split::train, folder), expected);
+  EXPECT_EQ(open_source_with_problems(config, Split::train)->size(), 2);
+  EXPECT_EQ(error_of([&] { open_source(config, Split::train); }, &folder), expected[0] + " (and 9 more)");
+}
+
+TEST(WebDataset, ATruncatedShardIsNamedAndTheOthersAreStillRead) {
+  const TemporaryFolder folder;
+  write_shard(folder, "s-0.tar", {{"a.jpg", std::string(2000, 'x')}, {"a.cls", "0"}});
+  write_shard(folder, "s-1.tar", {{"b.jpg", "b"}, {"b.cls", "0"}});
+  std::filesystem::resize_file(folder.path("s-0.tar"), 1000);
+  const SourceConfig config = {.path = folder.path("s-{0..2}.tar"), .val_share = 0};
+  const auto problems = problems_of(config, Split::train, folder);
+  ASSERT_EQ(problems.size(), 2u);
+  EXPECT_NE(problems[0].find("DIR/s-0.tar"), std::string::npos) << problems[0];
+  EXPECT_NE(problems[1].find("DIR/s-2.tar"), std::string::npos) << problems[1];
+  EXPECT_EQ(open_source_with_problems(config, Split::train)->size(), 1);
+}
+
+TEST(WebDataset, SeveralLabelsASample) {
+  const TemporaryFolder folder;
+  folder.write("names.txt", "a\nb\nc\n");
+  const SourceConfig config = {.path = write_shard(folder, "s.tar",
+                                                   {{"1.jpg", "x"},
+                                                    {"1.json", R"({"labels": ["c", 0, "c"]})"},
+                                                    {"2.jpg", "x"},
+                                                    {"2.json", R"({"labels": [1]})"},
+                                                    {"3.jpg", "x"},
+                                                    {"3.json", R"({"labels": []})"}}),
+                               .val_share = 0,
+                               .class_names = folder.path("names.txt")};
+  const auto source = open_source(config, Split::train);
+  EXPECT_TRUE(source->multi_label());
+  EXPECT_EQ(source->label(0), -1);
+  EXPECT_EQ(source->labels(0), (std::vector<int64_t>{0, 2}));
+  EXPECT_EQ(source->labels(1), std::vector<int64_t>{1});
+  EXPECT_TRUE(source->labels(2).empty());
+  EXPECT_EQ(class_counts(*source), (std::vector<int64_t>{1, 1, 1}));
+}
+
+TEST(ClassNames, BrokenFilesAreNamed) {
+  const TemporaryFolder folder;
+  const auto read = [&](const std::string& content) {
+    return error_of([&] { read_class_names(folder.write("c.txt", content)); }, &folder);
+  };
+  EXPECT_EQ(read("a\n\nb\n"), "DIR/c.txt line 2 is blank, must be a class name");
+  EXPECT_EQ(read("a\nb\na\n"), "DIR/c.txt line 3 repeats the class 'a'");
+  EXPECT_EQ(read("\n"), "DIR/c.txt holds no class names");
+  EXPECT_EQ(read("a\n\xff\n"), "DIR/c.txt is not UTF-8 text");
+  EXPECT_EQ(read_class_names(folder.write("c.txt", "a b\r\nc")), (std::vector<std::string>{"a b", "c"}));
+}
+
+}  // namespace
+}  // namespace tessera::data
