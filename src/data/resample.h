@@ -23,6 +23,7 @@ struct ResampleAxis {
   const int32_t* weights;
   const int16_t* high;
   const int16_t* low;
+  const int8_t* digits[3];
 };
 
 inline constexpr int kResampleBits = 22;

@@ -41,7 +41,7 @@ struct HammingFilter {
     if (x == 0.0) return 1.0;
     if (x >= 1.0) return 0.0;
     x *= std::numbers::pi;
-    return std::sin(x) / x * (0.54 + 0.46 * std::cos(x));
+    return std::sin(x) / x * (0.54f + 0.46f * std::cos(x));  // constants of single precision, as in Pillow
   }
 };
 struct BicubicFilter {  // Keys' cubic with a = -0.5
@@ -71,6 +71,7 @@ struct AxisTables {
   ResampleAxis view{};
   std::vector<int32_t> first, count, weights;
   std::vector<int16_t> high, low;
+  std::array<std::vector<int8_t>, 3> digits;
   std::vector<double> exact;
 };
 
@@ -118,6 +119,26 @@ void fill(AxisTables& axis, float low, float high, int outputs, const Range& ran
   }
 }
 
+// The forms of the weights that narrow multipliers take.
+void split_weights(AxisTables& axis) {
+  const size_t n = axis.weights.size();
+  axis.high.resize(n);
+  axis.low.resize(n);
+  for (auto& digits : axis.digits) digits.resize(n);
+  for (size_t i = 0; i < n; ++i) {
+    const int32_t w = axis.weights[i];
+    axis.high[i] = static_cast<int16_t>(w >> kLowBits);
+    axis.low[i] = static_cast<int16_t>(w & ((1 << kLowBits) - 1));
+    // Each digit is the nearest to what is left, so that it fits -128 … 127.
+    const int8_t d0 = static_cast<int8_t>(w);
+    const int32_t after0 = (w - d0) >> 8;
+    const int8_t d1 = static_cast<int8_t>(after0);
+    axis.digits[0][i] = d0;
+    axis.digits[1][i] = d1;
+    axis.digits[2][i] = static_cast<int8_t>((after0 - d1) >> 8);
+  }
+}
+
 // An axis of `inputs` samples whose part from `low` to `high` becomes `outputs` samples, of which `range` is
 // wanted. Positions are float32, as Pillow takes them.
 void make_axis(int inputs, double low, double high, int outputs, Interpolation interpolation,
@@ -143,17 +164,13 @@ void make_axis(int inputs, double low, double high, int outputs, Interpolation i
       fill<LanczosFilter>(axis, from, to, outputs, range);
       break;
   }
-  axis.high.resize(axis.weights.size());
-  axis.low.resize(axis.weights.size());
-  for (size_t i = 0; i < axis.weights.size(); ++i) {
-    axis.high[i] = static_cast<int16_t>(axis.weights[i] >> kLowBits);
-    axis.low[i] = static_cast<int16_t>(axis.weights[i] & ((1 << kLowBits) - 1));
-  }
+  split_weights(axis);
   axis.view.first = axis.first.data();
   axis.view.count = axis.count.data();
   axis.view.weights = axis.weights.data();
   axis.view.high = axis.high.data();
   axis.view.low = axis.low.data();
+  for (size_t d = 0; d < 3; ++d) axis.view.digits[d] = axis.digits[d].data();
 }
 
 // Pillow's nearest neighbour: the source position is summed up step by step in double. -1 lies outside.
@@ -175,6 +192,12 @@ std::vector<int> nearest_sources(int inputs, double low, double high, int output
 
 std::vector<const ResampleForm*> forms_here() {
   std::vector<const ResampleForm*> forms;
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni"))
+    forms.push_back(&resample_avx512);
+  if (__builtin_cpu_supports("avx2")) forms.push_back(&resample_avx2);
+#endif
   forms.push_back(&resample_plain);
   return forms;
 }

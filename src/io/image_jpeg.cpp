@@ -196,6 +196,7 @@ class Decompressor {
       return;
     }
     if (jpeg_has_multiple_scans(&info_)) return;  // read to its end before the first row came out
+    if (info_.unread_marker == JPEG_EOI) return;  // already met behind the last row that was decoded
     const JOCTET* at = source_.next_input_byte;
     const JOCTET* end = at + source_.bytes_in_buffer;
     if (end - at >= 2 && end[-2] == 0xff && end[-1] == JPEG_EOI) return;
