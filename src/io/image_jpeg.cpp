@@ -179,6 +179,8 @@ class Decompressor {
     const int left = std::max(0, (x0_ / unit_x - 1) * unit_x);
     const int right = std::min(full_width, ((x1_ + unit_x - 1) / unit_x + 1) * unit_x);
     const int top = std::max(0, (y0_ / unit_y - 1) * unit_y);
+    // libjpeg-turbo 2.1 crops 4:1:0 wrongly where it scales too.
+    if (scale > 1 && info_.max_h_samp_factor * info_.max_v_samp_factor > 4) return;
     if (right - left < full_width) {
       JDIMENSION offset = static_cast<JDIMENSION>(left), width = static_cast<JDIMENSION>(right - left);
       run([&] { jpeg_crop_scanline(&info_, &offset, &width); });
