@@ -1,0 +1,71 @@
+#include "nn/checkpoint.h"
+
+#include <ATen/autocast_mode.h>
+
+namespace tessera::nn {
+namespace {
+
+using Body = std::function<torch::Tensor(const torch::Tensor&)>;
+
+class AutocastGuard {
+ public:
+  AutocastGuard(c10::DeviceType device, bool enabled)
+      : device_(device), before_(at::autocast::is_autocast_enabled(device)) {
+    at::autocast::set_autocast_enabled(device_, enabled);
+  }
+  ~AutocastGuard() { at::autocast::set_autocast_enabled(device_, before_); }
+  AutocastGuard(const AutocastGuard&) = delete;
+  AutocastGuard& operator=(const AutocastGuard&) = delete;
+
+ private:
+  c10::DeviceType device_;
+  bool before_;
+};
+
+struct Recompute : public torch::autograd::Function<Recompute> {
+  static torch::Tensor forward(torch::autograd::AutogradContext* ctx, const std::shared_ptr<Body>& function,
+                               const torch::Tensor& x, at::TensorList parameters) {
+    torch::autograd::variable_list saved{x};
+    saved.insert(saved.end(), parameters.begin(), parameters.end());
+    ctx->save_for_backward(saved);
+    ctx->saved_data["function"] = c10::IValue::make_capsule(c10::make_intrusive<Holder>(function));
+    ctx->saved_data["autocast"] = at::autocast::is_autocast_enabled(x.device().type());
+    return (*function)(x);
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
+                                                 torch::autograd::variable_list gradients) {
+    const auto saved = ctx->get_saved_variables();
+    const auto holder = ctx->saved_data["function"].toCapsule();
+    const auto& function = static_cast<Holder&>(*holder).function;
+    const AutocastGuard autocast(saved[0].device().type(), ctx->saved_data["autocast"].toBool());
+    const torch::AutoGradMode with_gradients(true);
+    torch::autograd::variable_list inputs{saved[0].detach().requires_grad_()};
+    for (size_t i = 1; i < saved.size(); ++i)
+      if (saved[i].requires_grad()) inputs.push_back(saved[i]);
+    const torch::Tensor output = (*function)(inputs[0]);
+    const auto found = torch::autograd::grad({output}, inputs, {gradients[0]}, /*retain_graph=*/std::nullopt,
+                                             /*create_graph=*/false, /*allow_unused=*/true);
+    torch::autograd::variable_list result{torch::Tensor(), found[0]};  // nothing for the function itself
+    size_t next = 1;
+    for (size_t i = 1; i < saved.size(); ++i)
+      result.push_back(saved[i].requires_grad() ? found[next++] : torch::Tensor());
+    return result;
+  }
+
+  // Carries the function through saved_data.
+  struct Holder : torch::CustomClassHolder {
+    explicit Holder(std::shared_ptr<Body> f) : function(std::move(f)) {}
+    std::shared_ptr<Body> function;
+  };
+};
+
+}  // namespace
+
+torch::Tensor checkpoint(const Body& function, const torch::Tensor& x,
+                         const std::vector<torch::Tensor>& parameters) {
+  if (!torch::GradMode::is_enabled()) return function(x);
+  return Recompute::apply(std::make_shared<Body>(function), x, at::TensorList(parameters));
+}
+
+}  // namespace tessera::nn

@@ -1,0 +1,35 @@
+// What a forward pass is told besides its input: keys of its random draws, and which inner values to keep.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+
+namespace tessera::nn {
+
+// Named places inside a model that analysis wants to see: "blocks.3", "blocks.3.attention". A model calls
+// tap(taps, …); with taps == nullptr nothing is kept.
+struct Taps {
+  std::function<bool(const std::string& name)> wanted;  // empty = all
+  std::map<std::string, torch::Tensor> kept;
+  bool wants(const std::string& name) const { return !wanted || wanted(name); }
+};
+
+// Keeps the value if it is wanted, and gives it back.
+inline torch::Tensor tap(Taps* taps, const std::string& name, torch::Tensor value) {
+  if (taps && taps->wants(name)) taps->kept.insert_or_assign(name, value);
+  return value;
+}
+
+struct Context {
+  // Keys the random draws of drop path: (seed, step) and the samples' positions, never ATen's generator.
+  uint64_t seed = 0, step = 0;
+  Taps* taps = nullptr;
+  // Position of this batch's first sample among the samples of the step (ranks, accumulated pieces).
+  int64_t first_sample = 0;
+};
+
+}  // namespace tessera::nn

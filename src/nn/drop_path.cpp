@@ -1,0 +1,37 @@
+#include "nn/drop_path.h"
+
+#include "core/random.h"
+
+namespace tessera::nn {
+
+std::vector<int64_t> kept_samples(int64_t batch, double rate, int64_t layer, const Context& context) {
+  RandomStream stream(context.seed, "drop_path", context.step, static_cast<uint64_t>(layer));
+  for (int64_t i = 0; i < context.first_sample; ++i) stream.uniform();
+  std::vector<int64_t> kept;
+  for (int64_t i = 0; i < batch; ++i)
+    if (!stream.chance(rate)) kept.push_back(i);
+  return kept;
+}
+
+torch::Tensor residual(const torch::Tensor& x, double rate, bool training, int64_t layer,
+                       const Context& context,
+                       const std::function<torch::Tensor(const torch::Tensor&)>& branch) {
+  if (!training || rate <= 0) return x + branch(x);
+  const std::vector<int64_t> kept = kept_samples(x.size(0), rate, layer, context);
+  const double scale = 1 / (1 - rate);
+  if (kept.empty()) return x;
+  if (static_cast<int64_t>(kept.size()) == x.size(0)) return torch::add(x, branch(x), scale);
+  const torch::Tensor index = torch::tensor(kept, torch::kInt64).to(x.device());
+  return x.index_add(0, index, branch(x.index_select(0, index)).to(x.scalar_type()), scale);
+}
+
+std::vector<double> drop_path_rates(double rate, int64_t depth, bool decay) {
+  std::vector<double> rates(static_cast<size_t>(depth), rate);
+  if (decay)
+    for (int64_t i = 0; i < depth; ++i)
+      rates[static_cast<size_t>(i)] =
+          depth > 1 ? rate * static_cast<double>(i) / static_cast<double>(depth - 1) : 0;
+  return rates;
+}
+
+}  // namespace tessera::nn

@@ -1,0 +1,29 @@
+// Stochastic depth in its efficient form: the branch runs only on the samples that keep it.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "nn/context.h"
+
+namespace tessera::nn {
+
+// Positions of the samples that keep the branch. Sample i of the step drops it with probability `rate`; the
+// draw depends on (seed, step, layer, sample) alone, so it is the same for any batch split, rank, or
+// recomputation.
+std::vector<int64_t> kept_samples(int64_t batch, double rate, int64_t layer, const Context& context);
+
+// x + branch(x), each sample's branch dropped with probability `rate` and the kept ones scaled by 1 / (1 -
+// rate) (Huang et al. 2016). Without training, or with rate 0, plainly x + branch(x). `layer` tells the
+// branches of a model apart. The branch sees the kept samples only.
+torch::Tensor residual(const torch::Tensor& x, double rate, bool training, int64_t layer,
+                       const Context& context,
+                       const std::function<torch::Tensor(const torch::Tensor&)>& branch);
+
+// The rate of each of `depth` blocks: from 0 to `rate` linearly, or `rate` for all.
+std::vector<double> drop_path_rates(double rate, int64_t depth, bool decay);
+
+}  // namespace tessera::nn

@@ -1,0 +1,17 @@
+#include "nn/linear.h"
+
+#include "nn/init.h"
+
+namespace tessera::nn {
+
+LinearImpl::LinearImpl(int64_t in, int64_t out, bool with_bias) {
+  weight = register_parameter("weight", zeros({out, in}));
+  if (with_bias) bias = register_parameter("bias", zeros({out}));
+}
+
+MlpImpl::MlpImpl(int64_t width, int64_t hidden, bool with_bias) {
+  fc1 = register_module("fc1", Linear(width, hidden, with_bias));
+  fc2 = register_module("fc2", Linear(hidden, width, with_bias));
+}
+
+}  // namespace tessera::nn

@@ -1,0 +1,52 @@
+// Normalisation over the last axis, and the learned scale of a residual branch.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstdint>
+
+namespace tessera::nn {
+
+struct LayerNormOptions {
+  double eps = 1e-6;
+  bool bias = true;
+  bool residual = false;  // scale by 1 + weight, the weight starting at 0 (as xLSTM), instead of by weight
+};
+
+// (x - mean) / sqrt(variance + eps) * scale + bias (Ba et al. 2016).
+class LayerNormImpl : public torch::nn::Module {
+ public:
+  explicit LayerNormImpl(int64_t width, LayerNormOptions options = {});
+  torch::Tensor forward(const torch::Tensor& x) const;
+  // What x is multiplied by: weight, or 1 + weight.
+  torch::Tensor scale() const { return options_.residual ? weight + 1 : weight; }
+  double eps() const { return options_.eps; }
+  torch::Tensor weight, bias;
+
+ private:
+  LayerNormOptions options_;
+};
+TORCH_MODULE(LayerNorm);
+
+// x / sqrt(mean(x^2) + eps) * weight (Zhang & Sennrich 2019).
+class RmsNormImpl : public torch::nn::Module {
+ public:
+  explicit RmsNormImpl(int64_t width, double eps = 1e-6);
+  torch::Tensor forward(const torch::Tensor& x) const;
+  torch::Tensor weight;
+
+ private:
+  double eps_;
+};
+TORCH_MODULE(RmsNorm);
+
+// x * gamma, a number a channel (CaiT, Touvron et al. 2021).
+class LayerScaleImpl : public torch::nn::Module {
+ public:
+  LayerScaleImpl(int64_t width, double first_value);
+  torch::Tensor forward(const torch::Tensor& x) const { return x * gamma; }
+  torch::Tensor gamma;
+};
+TORCH_MODULE(LayerScale);
+
+}  // namespace tessera::nn

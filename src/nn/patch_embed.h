@@ -1,0 +1,33 @@
+// An image cut into patches, each mapped to a token.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstdint>
+
+namespace tessera::nn {
+
+// A convolution whose stride is its kernel (or less: overlapping patches). Parameters proj.weight
+// [width, 3, patch, patch] and proj.bias.
+class PatchEmbedImpl : public torch::nn::Module {
+ public:
+  PatchEmbedImpl(int64_t patch, int64_t width, int64_t stride = 0, bool with_bias = true,
+                 int64_t channels = 3);
+  // [batch, 3, height, width] -> [batch, rows, columns, width]. Height and width must be multiples of the
+  // patch.
+  torch::Tensor forward(const torch::Tensor& images) const;
+  int64_t rows(int64_t height) const { return (height - patch_) / stride_ + 1; }
+  int64_t macs(int64_t height, int64_t width) const;
+  int64_t patch() const { return patch_; }
+  int64_t stride() const { return stride_; }
+
+ private:
+  struct Projection : torch::nn::Module {
+    torch::Tensor weight, bias;
+  };
+  int64_t patch_, stride_, channels_;
+  std::shared_ptr<Projection> proj_;
+};
+TORCH_MODULE(PatchEmbed);
+
+}  // namespace tessera::nn

@@ -1,0 +1,57 @@
+#include "nn/position.h"
+
+#include <cmath>
+
+#include "core/error.h"
+
+namespace tessera::nn {
+
+torch::Tensor sincos_2d(int64_t rows, int64_t columns, int64_t width) {
+  check(width % 4 == 0, "sine-cosine positions need a width that is a multiple of 4, it is ", width);
+  const int64_t quarter = width / 4;
+  const auto options = torch::TensorOptions().dtype(torch::kFloat64);
+  const torch::Tensor frequency =
+      torch::pow(10000.0, torch::arange(quarter, options) / -static_cast<double>(quarter));  // [quarter]
+  const auto half = [&](int64_t count) {
+    const torch::Tensor angle = torch::outer(torch::arange(count, options), frequency);
+    return torch::cat({angle.sin(), angle.cos()}, 1);  // [count, width / 2]
+  };
+  const torch::Tensor column = half(columns).unsqueeze(0).expand({rows, columns, width / 2});
+  const torch::Tensor row = half(rows).unsqueeze(1).expand({rows, columns, width / 2});
+  return torch::cat({column, row}, 2).reshape({rows * columns, width}).to(torch::kFloat32);
+}
+
+torch::Tensor resample_grid(const torch::Tensor& table, int64_t rows, int64_t columns, Resample how) {
+  if (table.size(0) == rows && table.size(1) == columns) return table;
+  const torch::Tensor planes = table.permute({2, 0, 1}).unsqueeze(0);  // [1, width, rows, columns]
+  const std::vector<int64_t> size{rows, columns};
+  torch::Tensor moved;
+  switch (how) {
+    case Resample::bicubic:
+      moved = at::upsample_bicubic2d(planes, size, false);
+      break;
+    case Resample::bicubic_antialias:
+      moved = at::_upsample_bicubic2d_aa(planes, size, false);
+      break;
+    case Resample::bilinear:
+      moved = at::upsample_bilinear2d(planes, size, false);
+      break;
+    case Resample::bilinear_antialias:
+      moved = at::_upsample_bilinear2d_aa(planes, size, false);
+      break;
+  }
+  return moved.squeeze(0).permute({1, 2, 0});
+}
+
+torch::Tensor resample_tokens(const torch::Tensor& table, int64_t prefix, int64_t old_rows,
+                              int64_t old_columns, int64_t rows, int64_t columns, Resample how) {
+  check(table.size(1) == prefix + old_rows * old_columns, "position table has ", table.size(1),
+        " entries, must have ", prefix, " + ", old_rows, " x ", old_columns);
+  if (old_rows == rows && old_columns == columns) return table;
+  const int64_t width = table.size(2);
+  const torch::Tensor grid = table.slice(1, prefix).view({old_rows, old_columns, width});
+  const torch::Tensor moved = resample_grid(grid, rows, columns, how).reshape({1, rows * columns, width});
+  return prefix > 0 ? torch::cat({table.slice(1, 0, prefix), moved}, 1) : moved;
+}
+
+}  // namespace tessera::nn

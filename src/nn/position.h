@@ -1,0 +1,26 @@
+// Absolute positions: fixed tables, and learned ones moved to another grid.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstdint>
+
+namespace tessera::nn {
+
+// Fixed 2-D sine-cosine table [rows * columns, width] as in MAE (He et al. 2022): the first half of the
+// channels codes the column, the second the row; each half is [sin, cos] of position / 10000^(i / (width /
+// 4)). Width must be a multiple of 4.
+torch::Tensor sincos_2d(int64_t rows, int64_t columns, int64_t width);
+
+enum class Resample { bicubic, bicubic_antialias, bilinear, bilinear_antialias };
+
+// A table [rows, columns, width] interpolated to another grid, corners not aligned; itself if the grid is the
+// same. Gradients flow through.
+torch::Tensor resample_grid(const torch::Tensor& table, int64_t rows, int64_t columns, Resample how);
+
+// The same for [1, prefix + rows * columns, width] with `prefix` leading tokens that are copied (class token
+// …).
+torch::Tensor resample_tokens(const torch::Tensor& table, int64_t prefix, int64_t old_rows,
+                              int64_t old_columns, int64_t rows, int64_t columns, Resample how);
+
+}  // namespace tessera::nn
