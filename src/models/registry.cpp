@@ -1,0 +1,76 @@
+// The explicit table of families: self-registering statics would be dropped from a static archive.
+#include "core/error.h"
+#include "core/text.h"
+#include "models/family.h"
+#include "nn/init.h"
+
+namespace tessera::models {
+
+const std::vector<Family>& families() {
+  static const std::vector<Family> all = {
+      vit_family(),
+      vil_family(),
+  };
+  return all;
+}
+
+const Family& find_family(const std::string& name) {
+  std::vector<std::string> known;
+  for (const Family& family : families()) {
+    if (family.name == name) return family;
+    known.push_back(family.name);
+  }
+  fail_usage("there is no model family '", name, "'", did_you_mean(name, known));
+}
+
+ModelSpec resolve_model(const std::string& name, const Value& overrides) {
+  std::vector<std::string> known;
+  const auto spec = [&](const Family& family, Value settings) {
+    merge(settings, overrides);
+    return ModelSpec{name, family.name, family.resolve(settings)};
+  };
+  for (const Family& family : families()) {
+    if (family.name == name) return spec(family, Value());
+    known.push_back(family.name);
+    for (const Size& size : family.sizes) {
+      known.push_back(size.name);
+      known.insert(known.end(), size.aliases.begin(), size.aliases.end());
+      if (size.name == name ||
+          std::find(size.aliases.begin(), size.aliases.end(), name) != size.aliases.end())
+        return spec(family, size.settings);
+    }
+  }
+  fail_usage("there is no model '", name, "'", did_you_mean(name, known), " (`tessera models` lists them)");
+}
+
+std::shared_ptr<Backbone> build_model(const ModelSpec& spec, uint64_t seed) {
+  return find_family(spec.family).build(spec.settings, seed);
+}
+
+std::shared_ptr<Backbone> sketch_model(const ModelSpec& spec) {
+  const nn::ShapesOnly shapes_only;
+  return find_family(spec.family).build(spec.settings, 0);
+}
+
+int64_t count_parameters(const torch::nn::Module& module) {
+  int64_t count = 0;
+  for (const torch::Tensor& parameter : module.parameters()) count += parameter.numel();
+  return count;
+}
+
+Extent extent_of(const Value& setting, const char* name) {
+  Extent extent;
+  if (setting.is_int()) {
+    extent = {setting.as_int(), setting.as_int()};
+  } else if (setting.is_array() && setting.as_array().size() == 2 && setting.as_array()[0].is_int() &&
+             setting.as_array()[1].is_int()) {
+    extent = {setting.as_array()[0].as_int(), setting.as_array()[1].as_int()};
+  } else {
+    fail_usage("model.", name, " must be a number of pixels or [height, width]");
+  }
+  if (extent.height < 1 || extent.width < 1 || extent.height > 65536 || extent.width > 65536)
+    fail_usage("model.", name, " is ", extent.height, " x ", extent.width, ", both sides must be 1 to 65536");
+  return extent;
+}
+
+}  // namespace tessera::models
