@@ -8,6 +8,9 @@ const std::vector<Entry>& entries() {
   static const std::vector<Entry> table = {
       // folder, prefix, family, handler, reason for skipping
 
+      {"models", "vil2_", "vision_lstm", check_vision_lstm, ""},
+      {"models", "mlstm_parallel", "mlstm", check_mlstm_parallel, ""},
+      {"models", "mlstm_cell", "mlstm", check_mlstm_cell, ""},
       {"models", "dit", "", nullptr, "generation (DiT) comes later"},
       {"models", "sit", "", nullptr, "generation (SiT) comes later"},
       {"models", "diffusion", "", nullptr, "diffusion comes later"},
@@ -20,6 +23,9 @@ const std::vector<Entry>& entries() {
       {"components", "opt_", "", nullptr, "this optimiser part comes with the training system"},
       {"components", "loss_", "", nullptr, "this loss comes with its task"},
       {"components", "metric_", "", nullptr, "this metric comes with its task"},
+      {"components", "model_vit", "", check_vit, ""},
+      {"components", "model_deit3", "", check_vit, ""},
+      {"components", "model_torchvision_vit", "", check_vit, ""},
       {"components", "model_", "", nullptr, "this model comes with the other backbones"},
       {"components", "block_", "", nullptr, "this block comes with its models"},
       {"components", "posenc_", "", nullptr, "these positions come with the other backbones"},

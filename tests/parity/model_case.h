@@ -1,0 +1,42 @@
+// How a golden model becomes one of ours, and how the two are compared.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+
+#include "models/model.h"
+#include "tests/parity/case.h"
+
+namespace tessera::parity {
+
+// Our settings for the constructor arguments that a golden's config holds; fails for a config it cannot
+// express.
+models::ModelSpec vision_lstm_spec(const nlohmann::json& config);  // published VisionLSTM2
+models::ModelSpec vit_spec(const nlohmann::json& config);          // timm VisionTransformer
+
+// A settings tree from JSON.
+Value to_value(const nlohmann::json& json);
+
+using NamedOutputs = std::map<std::string, torch::Tensor>;
+// What the case runs: outputs by the names that the golden gives them ("out", "y", "features"). `input` gives
+// input.<name> in the dtype of the run.
+using RunModel = std::function<NamedOutputs(models::Backbone& model,
+                                            const std::function<torch::Tensor(const std::string&)>& input)>;
+
+// Puts the golden's param.* into the model, through the family's renaming; fails unless both sides match
+// exactly.
+void load_parameters(models::Backbone& model, const models::Family& family, const Golden& golden,
+                     torch::ScalarType dtype);
+
+// Builds the model, loads the parameters, and compares outputs and all gradients, in float64 at the sharp
+// tolerance of the goldens' README and in float32 at the loose one. Understands the formats of models/ and of
+// components/.
+CaseResult compare_model(const Golden& golden, const models::ModelSpec& spec, const RunModel& run);
+
+// The comparison alone, for cases that are no Backbone: parameters and inputs as leaves by their golden names
+// ("param.x", "input.q"), `run` computes the outputs from them.
+using Leaves = std::map<std::string, torch::Tensor>;
+CaseResult compare_function(const Golden& golden, const std::function<NamedOutputs(const Leaves&)>& run);
+
+}  // namespace tessera::parity
