@@ -58,6 +58,11 @@ std::unique_ptr<Source> open_source(const SourceConfig& config, Split split) {
 
 std::string source_kind(const std::string& path) { return kind_of(path).name; }
 
+Image decode_sample(const RawSample& sample, const DecodeOptions& options) {
+  if (const auto* image = std::get_if<Image>(&sample.picture)) return *image;
+  return decode_image(std::get<std::vector<std::byte>>(sample.picture), sample.name, options);
+}
+
 void require_same_classes(const Source& train, const Source& validation) {
   const auto &a = train.class_names(), &b = validation.class_names();
   for (size_t i = 0; i < std::max(a.size(), b.size()); ++i) {

@@ -71,6 +71,9 @@ std::unique_ptr<Source> open_source(const SourceConfig& config, Split split);
 // The same without refusing a set that has problems().
 std::unique_ptr<Source> open_source_with_problems(const SourceConfig& config, Split split);
 
+// The picture of a sample, decoded as convert("RGB") would.
+Image decode_sample(const RawSample& sample, const DecodeOptions& options = {});
+
 // Fails, naming the first class that only one of them has, unless both have the same classes in the same
 // order.
 void require_same_classes(const Source& train, const Source& validation);

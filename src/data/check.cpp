@@ -1,0 +1,182 @@
+#include "data/check.h"
+
+#include <algorithm>
+#include <bit>
+#include <unordered_map>
+#include <utility>
+
+#include "core/error.h"
+#include "core/interrupt.h"
+#include "core/threads.h"
+#include "io/image.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+namespace tessera::data {
+namespace {
+
+constexpr size_t kMostLines = 1000;
+constexpr int64_t kPiece = 512;  // pictures between two looks at progress and interrupts
+
+// What one picture turned out to be.
+struct Look {
+  std::string error;  // empty where it can be read
+  std::string format;
+  int width = 0, height = 0;
+  uint64_t low = 0, high = 0;  // XXH3-128 of its bytes
+};
+
+Look look_at(const Source& source, int64_t index) {
+  Look look;
+  try {
+    const RawSample sample = source.read(index);
+    const auto* bytes = std::get_if<std::vector<std::byte>>(&sample.picture);
+    XXH128_hash_t hash{};
+    if (bytes != nullptr) {
+      look.format = image_info(*bytes, sample.name).format;
+      hash = XXH3_128bits(bytes->data(), bytes->size());
+    }
+    const Image image = decode_sample(sample);
+    if (bytes == nullptr) {
+      look.format = "pixels";
+      hash =
+          XXH3_128bits_withSeed(image.pixels.data(), image.pixels.size(), static_cast<uint64_t>(image.width));
+    }
+    look.low = hash.low64;
+    look.high = hash.high64;
+    look.width = image.width;
+    look.height = image.height;
+  } catch (const Error& error) {
+    look.error = error.what();
+  }
+  return look;
+}
+
+struct Place {
+  const Source* source;
+  int64_t index;
+  bool held_out;
+};
+
+std::string label_text(const Source& source, int64_t index) {
+  std::string words;
+  for (const int64_t label : source.labels(index))
+    words += (words.empty() ? "" : "|") + source.class_names()[static_cast<size_t>(label)];
+  return words;
+}
+
+// Remembers the bytes that were seen and notes those that come again.
+class DuplicateFinder {
+ public:
+  explicit DuplicateFinder(CheckReport& report) : report_(report) {}
+
+  void add(const Look& look, const Place& place) {
+    const auto [found, is_new] = first_.try_emplace(look.low, Seen{look.high, place});
+    if (is_new || found->second.high != look.high) return;
+    const Place& first = found->second.place;
+    Findings& findings = first.held_out != place.held_out ? report_.leaks : report_.duplicates;
+    if (findings.lines.size() == kMostLines) {
+      ++findings.count;
+      return;
+    }
+    std::string line = text(name(place), " has the same bytes as ", name(first));
+    const std::string ours = label_text(*place.source, place.index),
+                      theirs = label_text(*first.source, first.index);
+    if (ours != theirs) line += text(", but another label ('", ours, "', not '", theirs, "')");
+    findings.add(std::move(line));
+  }
+
+ private:
+  struct Seen {
+    uint64_t high;
+    Place place;
+  };
+
+  static std::string name(const Place& place) { return place.source->read(place.index).name; }
+
+  CheckReport& report_;
+  std::unordered_map<uint64_t, Seen> first_;
+};
+
+SplitCheck describe_split(const Source& source, bool held_out, CheckReport& report) {
+  SplitCheck split;
+  split.name = held_out ? "validation" : "train";
+  split.description = source.describe();
+  split.pictures = source.size();
+  split.classes = source.class_names();
+  split.class_counts = class_counts(source);
+  for (const std::string& line : source.problems()) report.set.add(line);
+  return split;
+}
+
+void count_look(const Look& look, SplitCheck& split) {
+  const int shorter = std::min(look.width, look.height), longer = std::max(look.width, look.height);
+  split.smallest_side = split.readable == 0 ? shorter : std::min(split.smallest_side, shorter);
+  split.largest_side = std::max(split.largest_side, longer);
+  ++split.readable;
+  ++split.formats[look.format];
+  ++split.sides[std::bit_width(static_cast<unsigned>(shorter)) - 1];
+}
+
+}  // namespace
+
+void Findings::add(std::string line) {
+  ++count;
+  if (lines.size() < kMostLines) lines.push_back(std::move(line));
+}
+
+OpenSplits open_splits(const SourceConfig& config) {
+  OpenSplits splits;
+  for (const bool held_out : {false, true}) try {
+      auto source = open_source_with_problems(config, held_out ? Split::validation : Split::train);
+      if (source->size() > 0 || !source->problems().empty())
+        (held_out ? splits.validation : splits.train) = std::move(source);
+    } catch (const Error& error) {
+      if (error.kind != ErrorKind::failed) throw;
+      if (splits.errors.empty() || splits.errors[0] != error.what()) splits.errors.emplace_back(error.what());
+    }
+  return splits;
+}
+
+CheckReport check_data(const SourceConfig& config, const Progress& progress) {
+  CheckReport report;
+  const OpenSplits splits = open_splits(config);
+  for (const std::string& line : splits.errors) report.set.add(line);
+  if (splits.train && splits.validation) try {
+      require_same_classes(*splits.train, *splits.validation);
+    } catch (const Error& error) {
+      report.set.add(error.what());
+    }
+  int64_t total = 0, done = 0;
+  for (const Source* source : {splits.train.get(), splits.validation.get()})
+    if (source != nullptr) total += source->size();
+  if (total == 0 && report.set.count == 0) report.set.add(config.path + " has no pictures");
+  DuplicateFinder duplicates(report);
+  for (const Source* source : {splits.train.get(), splits.validation.get()}) {
+    if (source == nullptr) continue;
+    const bool held_out = source == splits.validation.get();
+    SplitCheck split = describe_split(*source, held_out, report);
+    for (int64_t first = 0; first < source->size(); first += kPiece) {
+      if (interrupted()) throw Error(ErrorKind::interrupted, "interrupted");
+      std::vector<Look> looks(static_cast<size_t>(std::min(kPiece, source->size() - first)));
+      parallel_for(static_cast<int64_t>(looks.size()), 1, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) looks[static_cast<size_t>(i)] = look_at(*source, first + i);
+      });
+      for (size_t i = 0; i < looks.size(); ++i) {
+        if (!looks[i].error.empty()) {
+          report.unreadable.add(looks[i].error);
+          continue;
+        }
+        count_look(looks[i], split);
+        duplicates.add(looks[i], {source, first + static_cast<int64_t>(i), held_out});
+      }
+      done += static_cast<int64_t>(looks.size());
+      if (progress) progress(done, total);
+    }
+    report.splits.push_back(std::move(split));
+  }
+  return report;
+}
+
+}  // namespace tessera::data

@@ -1,0 +1,225 @@
+#include "data/pack.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <iomanip>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <utility>
+
+#include "core/error.h"
+#include "core/interrupt.h"
+#include "core/random.h"
+#include "core/text.h"
+#include "core/threads.h"
+#include "data/resize.h"
+#include "io/file.h"
+#include "io/image.h"
+#include "io/tar.h"
+
+namespace tessera::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kPiece = 128;  // pictures encoded at a time
+
+std::string padded(int64_t number, int width) {
+  std::ostringstream out;
+  out << std::setw(width) << std::setfill('0') << number;
+  return out.str();
+}
+
+// A picture as it goes into a shard.
+struct Encoded {
+  std::vector<std::byte> bytes;
+  std::string extension, error;
+};
+
+Image shrunk(const Image& image, int64_t side) {
+  const int shorter = std::min(image.width, image.height);
+  const double ratio = static_cast<double>(side) / shorter;
+  const auto scaled = [&](int length) { return std::max(1, static_cast<int>(std::lround(length * ratio))); };
+  return resize(image, scaled(image.width), scaled(image.height), Interpolation::bicubic);
+}
+
+Encoded encode(const RawSample& sample, const PackConfig& pack) {
+  const auto* bytes = std::get_if<std::vector<std::byte>>(&sample.picture);
+  if (bytes == nullptr) {
+    const Image& image = std::get<Image>(sample.picture);
+    const bool large = pack.resize > 0 && std::min(image.width, image.height) > pack.resize;
+    return {encode_png(large ? shrunk(image, pack.resize) : image), ".png", ""};
+  }
+  const ImageInfo info = image_info(*bytes, sample.name);
+  const std::string extension = info.format == "jpeg" ? ".jpg" : "." + info.format;
+  if (pack.resize <= 0 || std::min(info.width, info.height) <= pack.resize) return {*bytes, extension, ""};
+  const Image small = shrunk(decode_image(*bytes, sample.name), pack.resize);
+  if (info.format == "png") return {encode_png(small), ".png", ""};
+  return {encode_jpeg(small, static_cast<int>(pack.quality)), ".jpg", ""};
+}
+
+// Starts a shard whenever the last one is full.
+class ShardWriter {
+ public:
+  ShardWriter(fs::path folder, std::string prefix, const PackConfig& pack, int64_t pictures,
+              PackReport& report)
+      : folder_(std::move(folder)), prefix_(std::move(prefix)), pack_(pack), report_(report) {
+    const int64_t shards = (pictures + pack.shard_size - 1) / pack.shard_size;
+    digits_ = std::max<int>(3, static_cast<int>(std::to_string(std::max<int64_t>(shards - 1, 0)).size()));
+  }
+
+  void add(const Encoded& picture, const std::string& label_extension, const std::string& label) {
+    if (!writer_) {
+      name_ = prefix_ + "-" + padded(shard_++, digits_) + (pack_.gzip ? ".tar.gz" : ".tar");
+      writer_ = std::make_unique<TarWriter>((folder_ / name_).string());
+    }
+    const std::string key = prefix_ + padded(written_++, 9);
+    writer_->add(key + picture.extension, picture.bytes);
+    writer_->add(key + label_extension, label);
+    if (++in_shard_ == pack_.shard_size) finish();
+  }
+
+  void finish() {
+    if (!writer_) return;
+    writer_->commit();
+    writer_.reset();
+    report_.files.push_back(name_);
+    report_.pictures += in_shard_;
+    report_.bytes += static_cast<int64_t>(fs::file_size(folder_ / name_));
+    in_shard_ = 0;
+  }
+
+ private:
+  fs::path folder_;
+  std::string prefix_, name_;
+  const PackConfig& pack_;
+  PackReport& report_;
+  int digits_ = 3;
+  int64_t shard_ = 0, written_ = 0, in_shard_ = 0;
+  std::unique_ptr<TarWriter> writer_;
+};
+
+void pack_split(const Source& source, const std::string& prefix, const fs::path& folder,
+                const PackConfig& pack, PackReport& report, const std::function<void(int64_t)>& advance) {
+  const auto order = RandomStream(0, "pack").permutation(source.size());
+  ShardWriter writer(folder, prefix, pack, source.size(), report);
+  for (size_t first = 0; first < order.size(); first += kPiece) {
+    if (interrupted()) throw Error(ErrorKind::interrupted, "interrupted");
+    std::vector<Encoded> pictures(std::min<size_t>(kPiece, order.size() - first));
+    parallel_for(static_cast<int64_t>(pictures.size()), 1, [&](int64_t begin, int64_t end) {
+      for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) try {
+          pictures[i] = encode(source.read(order[first + i]), pack);
+        } catch (const Error& error) {
+          pictures[i].error = error.what();
+        }
+    });
+    for (size_t i = 0; i < pictures.size(); ++i) {
+      const int64_t index = order[first + i];
+      if (!pictures[i].error.empty()) {
+        if (!pack.skip_bad) fail(pictures[i].error);
+        report.skipped.add(pictures[i].error);
+      } else if (source.multi_label()) {
+        writer.add(pictures[i], ".json", nlohmann::json{{"labels", source.labels(index)}}.dump());
+      } else {
+        writer.add(pictures[i], ".cls", std::to_string(source.label(index)));
+      }
+    }
+    advance(static_cast<int64_t>(pictures.size()));
+  }
+  writer.finish();
+}
+
+void check_config(const PackConfig& pack) {
+  if (pack.output.empty()) fail_usage("no folder to write to");
+  if (pack.shard_size < 1) fail_usage("shard size is ", pack.shard_size, ", must be at least 1");
+  if (pack.resize < 0)
+    fail_usage("resize is ", pack.resize, ", must be at least 1 pixel, or 0 to keep sizes");
+  if (pack.quality < 1 || pack.quality > 100) fail_usage("quality is ", pack.quality, ", must be 1 to 100");
+  std::error_code error;
+  if (fs::exists(pack.output, error) &&
+      !(fs::is_directory(pack.output, error) && fs::is_empty(pack.output, error)))
+    fail(pack.output, " exists and is not an empty folder");
+}
+
+// One name a line must read back as it was.
+std::string class_lines(const std::vector<std::string>& classes) {
+  std::string lines;
+  for (const std::string& name : classes) {
+    if (name.empty() || name != trim(name) || name.find('\n') != std::string::npos)
+      fail("the class '", name,
+           "' cannot stand on a line of classes.txt: blanks around it or a line end in it");
+    lines += name + "\n";
+  }
+  return lines;
+}
+
+// The folder that is written to; gone at the end unless it was put in place.
+class PartialFolder {
+ public:
+  explicit PartialFolder(const std::string& target) : target_(target), path_(target + ".partial") {
+    std::error_code error;
+    if (const fs::path parent = fs::path(target).parent_path(); !parent.empty())
+      fs::create_directories(parent, error);
+    if (!error && !fs::create_directory(path_, error) && !error)
+      fail(path_.string(), " exists: another pack writes it, or one was killed; if so remove it");
+    if (error) fail(path_.string(), " cannot be made: ", error.message());
+  }
+  ~PartialFolder() {
+    std::error_code error;
+    if (!done_) fs::remove_all(path_, error);
+  }
+  PartialFolder(const PartialFolder&) = delete;
+
+  const fs::path& path() const { return path_; }
+
+  void put_in_place() {
+    std::error_code error;
+    fs::rename(path_, target_, error);
+    if (error) fail(path_.string(), " cannot be renamed to ", target_.string(), ": ", error.message());
+    done_ = true;
+    const fs::path parent = target_.parent_path();
+    sync_directory(parent.empty() ? "." : parent.string());
+  }
+
+ private:
+  fs::path target_, path_;
+  bool done_ = false;
+};
+
+}  // namespace
+
+PackReport pack_data(const SourceConfig& config, const PackConfig& pack, const Progress& progress) {
+  check_config(pack);
+  const OpenSplits splits = open_splits(config);
+  if (!splits.errors.empty()) fail(splits.errors[0]);
+  int64_t total = 0, done = 0;
+  for (const Source* source : {splits.train.get(), splits.validation.get()}) {
+    if (source == nullptr) continue;
+    if (const auto problems = source->problems(); !problems.empty()) fail(problems[0]);
+    total += source->size();
+  }
+  if (total == 0) fail(config.path, " has no pictures");
+  if (splits.train && splits.validation) require_same_classes(*splits.train, *splits.validation);
+
+  std::string target = fs::path(pack.output).lexically_normal().string();
+  while (target.size() > 1 && target.back() == '/') target.pop_back();
+  PartialFolder folder(target);
+  PackReport report;
+  const auto advance = [&](int64_t count) {
+    done += count;
+    if (progress) progress(done, total);
+  };
+  for (const Source* source : {splits.train.get(), splits.validation.get()})
+    if (source != nullptr)
+      pack_split(*source, source == splits.train.get() ? "train" : "val", folder.path(), pack, report,
+                 advance);
+  const Source& any = splits.train ? *splits.train : *splits.validation;
+  write_text_atomic((folder.path() / "classes.txt").string(), class_lines(any.class_names()));
+  report.files.emplace_back("classes.txt");
+  folder.put_in_place();
+  return report;
+}
+
+}  // namespace tessera::data

@@ -1,0 +1,35 @@
+// Writes any source as WebDataset shards: a folder with train-000.tar …, val-000.tar … and classes.txt, which
+// opens as
+// `--data FOLDER`.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "data/check.h"
+#include "data/source.h"
+
+namespace tessera::data {
+
+struct PackConfig {
+  std::string output;          // the folder; must not exist or be empty
+  int64_t shard_size = 10000;  // pictures a shard
+  int64_t resize = 0;          // > 0: pictures whose shorter side is longer are shrunk to it (bicubic)
+  int64_t quality = 90;        // of JPEGs that are shrunk
+  bool gzip = false;
+  bool skip_bad = false;  // leave out pictures that cannot be read, instead of failing
+};
+
+struct PackReport {
+  std::vector<std::string> files;  // in the folder, in the order written
+  int64_t pictures = 0, bytes = 0;
+  Findings skipped;
+};
+
+// Encoded pictures are copied byte for byte unless they are shrunk (JPEG and WebP to JPEG, PNG to PNG); raw
+// pixels become PNG. Within a split the order is shuffled once, the same every time. All is written into
+// FOLDER.partial, which is renamed at the end: the folder is there whole or not at all.
+PackReport pack_data(const SourceConfig& config, const PackConfig& pack, const Progress& progress = {});
+
+}  // namespace tessera::data

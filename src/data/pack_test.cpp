@@ -1,0 +1,167 @@
+#include "data/pack.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <map>
+#include <set>
+
+#include "data/data_testing.h"
+#include "io/image.h"
+
+namespace tessera::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+using Bytes = std::vector<std::byte>;
+
+std::string as_text(const Bytes& bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+Image gradient(int width, int height, int shift) {
+  Image image(width, height, 3);
+  for (int y = 0; y < height; ++y)
+    for (int x = 0; x < width; ++x)
+      for (int c = 0; c < 3; ++c)
+        image.row(y)[3 * x + c] = static_cast<uint8_t>(x * 3 + y * 5 + c * 40 + shift);
+  return image;
+}
+
+// Encoded bytes with the class name, of every sample; for pictures held as pixels their PNG.
+std::multimap<std::string, std::string> content_of(const Source& source) {
+  std::multimap<std::string, std::string> content;
+  for (int64_t i = 0; i < source.size(); ++i) {
+    const RawSample sample = source.read(i);
+    const auto* bytes = std::get_if<Bytes>(&sample.picture);
+    content.emplace(as_text(bytes != nullptr ? *bytes : encode_png(std::get<Image>(sample.picture))),
+                    source.class_names()[static_cast<size_t>(source.label(i))]);
+  }
+  return content;
+}
+
+TEST(PackData, ShardsHoldTheSameBytesLabelsAndSplits) {
+  const TemporaryFolder folder;
+  for (int i = 0; i < 7; ++i)
+    for (const char* name : {"train/tree frog/", "train/newt/", "val/newt/", "val/tree frog/"})
+      folder.write(name + std::to_string(i) + (i % 2 ? ".png" : ".jpg"),
+                   as_text(i % 2 ? encode_png(gradient(12, 9, i + name[0]))
+                                 : encode_jpeg(gradient(12, 9, i + name[6]))));
+  const SourceConfig from = {.path = folder.path("")};
+  for (const bool gzip : {false, true}) {
+    const std::string out = folder.path(gzip ? "new/packed-gz" : "packed");
+    PackConfig pack;
+    pack.output = out;
+    pack.shard_size = 4;
+    pack.gzip = gzip;
+    const PackReport report = pack_data(from, pack);
+    EXPECT_EQ(report.pictures, 28);
+    ASSERT_EQ(report.files.size(), 9u);
+    EXPECT_EQ(report.files[3], gzip ? "train-003.tar.gz" : "train-003.tar");
+    EXPECT_EQ(report.files[4], gzip ? "val-000.tar.gz" : "val-000.tar");
+    for (const Split split : {Split::train, Split::validation}) {
+      const auto before = open_source(from, split), after = open_source({.path = out}, split);
+      EXPECT_EQ(content_of(*before), content_of(*after));
+      EXPECT_EQ(before->class_names(), after->class_names());
+    }
+    EXPECT_FALSE(fs::exists(out + ".partial"));
+  }
+}
+
+TEST(PackData, TheSamePackGivesTheSameBytes) {
+  const TemporaryFolder folder;
+  const SourceConfig from = {.path = "shapes:train=40,val=10"};
+  std::vector<std::string> contents;
+  for (const char* name : {"one", "two"}) {
+    PackConfig pack;
+    pack.output = folder.path(name);
+    pack.gzip = true;
+    pack_data(from, pack);
+    std::ifstream file(folder.path(name) + "/train-000.tar.gz", std::ios::binary);
+    contents.emplace_back(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
+  }
+  EXPECT_FALSE(contents[0].empty());
+  EXPECT_EQ(contents[0], contents[1]);
+  const auto before = open_source(from, Split::train),
+             after = open_source({.path = folder.path("one")}, Split::train);
+  EXPECT_EQ(content_of(*before), content_of(*after));
+}
+
+TEST(PackData, ResizeShrinksTheShorterSideAndLeavesSmallPicturesAlone) {
+  const TemporaryFolder folder;
+  folder.write("a/wide.jpg", as_text(encode_jpeg(gradient(80, 40, 0))));
+  folder.write("a/tall.png", as_text(encode_png(gradient(30, 90, 0))));
+  const std::string small = as_text(encode_jpeg(gradient(19, 80, 0)));
+  folder.write("a/small.jpg", small);
+  PackConfig pack;
+  pack.output = folder.path("packed");
+  pack.resize = 20;
+  pack_data({.path = folder.path(), .val_share = 0}, pack);
+  const auto source = open_source({.path = folder.path("packed"), .val_share = 0}, Split::train);
+  std::map<std::pair<int, int>, std::string> formats;
+  bool kept = false;
+  for (int64_t i = 0; i < 3; ++i) {
+    const RawSample sample = source->read(i);
+    const Bytes& bytes = std::get<Bytes>(sample.picture);
+    const ImageInfo info = image_info(bytes, "x");
+    formats[{info.width, info.height}] = info.format;
+    kept = kept || as_text(bytes) == small;
+  }
+  EXPECT_EQ(formats, (std::map<std::pair<int, int>, std::string>{
+                         {{40, 20}, "jpeg"}, {{20, 60}, "png"}, {{19, 80}, "jpeg"}}));
+  EXPECT_TRUE(kept);
+}
+
+TEST(PackData, SeveralLabelsSurvive) {
+  const TemporaryFolder folder;
+  folder.write("1.png", as_text(encode_png(gradient(4, 4, 1))));
+  folder.write("2.png", as_text(encode_png(gradient(4, 4, 2))));
+  const SourceConfig from = {.path = folder.write("l.csv", "path,x,y,z\n1.png,1,0,1\n2.png,0,1,0\n"),
+                             .val_share = 0};
+  PackConfig pack;
+  pack.output = folder.path("packed");
+  pack_data(from, pack);
+  const auto source = open_source({.path = folder.path("packed"), .val_share = 0}, Split::train);
+  EXPECT_TRUE(source->multi_label());
+  EXPECT_EQ(source->class_names(), (std::vector<std::string>{"x", "y", "z"}));
+  std::multiset<std::vector<int64_t>> labels = {source->labels(0), source->labels(1)};
+  EXPECT_EQ(labels, (std::multiset<std::vector<int64_t>>{{0, 2}, {1}}));
+}
+
+TEST(PackData, ABadPictureLeavesNothingBehindUnlessSkipped) {
+  const TemporaryFolder folder;
+  for (int i = 0; i < 5; ++i)
+    folder.write("set/a/" + std::to_string(i) + ".png", as_text(encode_png(gradient(8, 8, i))));
+  folder.write("set/a/bad.png", "no picture");
+  const SourceConfig from = {.path = folder.path("set"), .val_share = 0};
+  PackConfig pack;
+  pack.output = folder.path("packed/");
+  pack.shard_size = 1;
+  EXPECT_NE(error_of([&] { pack_data(from, pack); }).find("bad.png"), std::string::npos);
+  EXPECT_FALSE(fs::exists(folder.path("packed")));
+  EXPECT_FALSE(fs::exists(folder.path("packed.partial")));
+  pack.skip_bad = true;
+  const PackReport report = pack_data(from, pack);
+  EXPECT_EQ(report.pictures, 5);
+  EXPECT_EQ(report.skipped.count, 1);
+}
+
+TEST(PackData, WhatCannotBeWrittenIsRefused) {
+  const TemporaryFolder folder;
+  folder.write("full/file", "x");
+  const SourceConfig from = {.path = "shapes:train=3,val=1"};
+  PackConfig pack;
+  const auto error = [&] { return error_of([&] { pack_data(from, pack); }, &folder); };
+  EXPECT_EQ(error(), "no folder to write to");
+  pack.output = folder.path("full");
+  EXPECT_EQ(error(), "DIR/full exists and is not an empty folder");
+  fs::create_directories(folder.path("new.partial"));
+  pack.output = folder.path("new");
+  EXPECT_EQ(error(), "DIR/new.partial exists: another pack writes it, or one was killed; if so remove it");
+  pack.shard_size = 0;
+  EXPECT_EQ(error(), "shard size is 0, must be at least 1");
+}
+
+}  // namespace
+}  // namespace tessera::data

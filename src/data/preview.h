@@ -1,0 +1,21 @@
+// Samples to look at: decoded, with their label as caption.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "data/source.h"
+
+namespace tessera::data {
+
+struct PreviewCell {
+  Image picture;        // empty (no pixels) where the sample cannot be read
+  std::string caption;  // class name; "a, b" for several
+  std::string error;
+};
+
+// `count` samples drawn by seed, in the order of their classes.
+std::vector<PreviewCell> preview_cells(const Source& source, int64_t count, uint64_t seed);
+
+}  // namespace tessera::data
