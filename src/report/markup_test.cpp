@@ -65,7 +65,7 @@ TEST(Compact, WritesNumbersForPeople) {
 TEST(FitText, CutsBetweenCharactersOnly) {
   const std::string words = "großbritannisches Weißbrötchen";
   EXPECT_EQ(fit_text(words, 11, 1000), words);
-  for (double width = 5; width < 200; width += 3) {
+  for (int width = 5; width < 200; width += 3) {
     const std::string cut = fit_text(words, 11, width);
     EXPECT_EQ(escape(cut), cut) << "broken UTF-8 at width " << width;
     if (cut == words) continue;

@@ -47,7 +47,7 @@ class XmlReader {
     while (end < rest_.size() &&
            (std::isalnum(static_cast<unsigned char>(rest_[end])) || rest_[end] == '-' || rest_[end] == ':'))
       ++end;
-    const std::string found(rest_.substr(0, end));
+    std::string found(rest_.substr(0, end));
     rest_.remove_prefix(end);
     return found;
   }
