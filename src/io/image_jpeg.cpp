@@ -111,6 +111,9 @@ class Decompressor {
 
   void decode(const Box& box, const DecodeOptions& options, Image& out) {
     start(options);
+    check(box.left + box.width <= static_cast<int>(info_.image_width) &&
+              box.top + box.height <= static_cast<int>(info_.image_height),
+          name_, ": broken JPEG (its headers disagree about its size)");
     place(box, options.scale);
     const int width = x1_ - x0_;
     out.reshape(width, y1_ - y0_);
@@ -164,8 +167,9 @@ class Decompressor {
     });
   }
 
-  // Sets up the decoding of the box with a margin: upsampled chroma depends on neighbours that a decoder of
-  // the bare crop does not have, so one more iMCU each side is decoded and cut off.
+  // Sets up the decoding of the box. Upsampled chroma depends on neighbours: a cropped decoder lacks those to
+  // the left and right, so one more iMCU each side is decoded and cut off; for the rows above, skipping sees
+  // to it itself.
   void place(const Box& box, int scale) {
     x0_ = box.left / scale, x1_ = (box.left + box.width + scale - 1) / scale;
     y0_ = box.top / scale, y1_ = (box.top + box.height + scale - 1) / scale;
@@ -175,10 +179,8 @@ class Decompressor {
     whole_ = y1_ == full_height;
     crop_left_ = 0;
     const int unit_x = info_.max_h_samp_factor * info_.min_DCT_scaled_size;
-    const int unit_y = info_.max_v_samp_factor * info_.min_DCT_scaled_size;
     const int left = std::max(0, (x0_ / unit_x - 1) * unit_x);
     const int right = std::min(full_width, ((x1_ + unit_x - 1) / unit_x + 1) * unit_x);
-    const int top = std::max(0, (y0_ / unit_y - 1) * unit_y);
     // libjpeg-turbo 2.1 crops 4:1:0 wrongly where it scales too.
     if (scale > 1 && info_.max_h_samp_factor * info_.max_v_samp_factor > 4) return;
     if (right - left < full_width) {
@@ -186,7 +188,7 @@ class Decompressor {
       run([&] { jpeg_crop_scanline(&info_, &offset, &width); });
       crop_left_ = static_cast<int>(offset);
     }
-    if (top > 0) run([&] { jpeg_skip_scanlines(&info_, static_cast<JDIMENSION>(top)); });
+    if (y0_ > 0) run([&] { jpeg_skip_scanlines(&info_, static_cast<JDIMENSION>(y0_)); });
   }
 
   // A file that lacks its end is truncated even where the crop was complete: whether a sample is good must
