@@ -31,7 +31,7 @@ build: configure  ## the program, at build/tessera
 	$(COMPILE) tessera
 
 demo: build  ## train on the built-in pictures, show the accuracy, classify a picture, write a report
-	tools/demo $(BUILD)/tessera
+	tools/demo $(abspath $(BUILD))/tessera
 
 test: configure  ## build everything and run every test
 	$(COMPILE) all
@@ -59,7 +59,7 @@ lint: configure packages-lint  ## clang-tidy on what differs from BASE=main (all
 	CLANG_TIDY=$(CLANG_TIDY) tools/lint $(BUILD) $(BASE)
 
 install: configure  ## program, libraries, headers and CMake package into PREFIX
-	$(COMPILE) all
+	$(COMPILE) installable
 	cmake --install $(BUILD) --prefix $(PREFIX)
 
 deps: packages $(if $(TESSERA_TORCH),,torch)  ## all that a build needs; afterwards no network is needed
