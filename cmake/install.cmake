@@ -13,7 +13,7 @@ add_custom_target(installable DEPENDS ${layers})
 install(TARGETS ${layers} EXPORT tessera ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}/tessera)
 install(EXPORT tessera NAMESPACE tessera:: FILE tessera-targets.cmake DESTINATION ${package_dir})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/src/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tessera
-        FILES_MATCHING PATTERN "*.h" PATTERN "*_testing.h" EXCLUDE PATTERN "cli" EXCLUDE)
+        FILES_MATCHING PATTERN "*.h" PATTERN "*testing.h" EXCLUDE PATTERN "cli" EXCLUDE)
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/tessera-config.cmake.in

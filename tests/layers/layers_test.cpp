@@ -83,10 +83,10 @@ std::string objection(const std::string& from, const Include& include, bool is_t
   return "";
 }
 
-// x_test.cpp and what tests share, x_testing.h.
+// x_test.cpp and what tests share, testing.h and x_testing.h.
 bool is_test_file(const std::string& path) {
   const std::string stem = fs::path(path).stem().string();
-  return std::regex_search(stem, std::regex("_test(ing)?$"));
+  return std::regex_search(stem, std::regex("(^|_)test(ing)?$"));
 }
 
 // Objections to one file, as "path:line: includes X: why". `path` starts from src/.
@@ -150,6 +150,7 @@ TEST(Layers, PlantedIncludesAreCaught) {
       {"models/vit.cpp", "#include <torch/torch.h>\n#include \"nn/linear.h\"\n#include \"core/text.h\"\n",
        ""},
       {"io/io_testing.h", "#include <gtest/gtest.h>\n", ""},
+      {"kernels/testing.h", "#include <gtest/gtest.h>\n", ""},
       {"models/vit.cpp", "// #include \"train/trainer.h\"\n", ""},
       {"cli/main.cpp", "#include <vector>\n#include <CLI/CLI.hpp>\n#include \"cli/command.h\"\n", ""},
   };
