@@ -1,0 +1,124 @@
+#include "train/clip.h"
+
+#include <torch/torch.h>
+
+#include <cmath>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "train/plain_loops.h"
+
+namespace tessera::train {
+namespace {
+
+bool is_plain(const torch::Tensor& t) {
+  return t.scalar_type() == torch::kFloat32 && t.device().is_cpu() && t.layout() == torch::kStrided &&
+         t.is_non_overlapping_and_dense();
+}
+
+std::vector<torch::Tensor> gradients_of(const std::vector<torch::Tensor>& parameters) {
+  std::vector<torch::Tensor> gradients;
+  for (const torch::Tensor& parameter : parameters)
+    if (parameter.grad().defined()) gradients.push_back(parameter.grad());
+  return gradients;
+}
+
+// Norms of the blocks, joined without the last root: a sum of magnitudes or squares, or a maximum.
+struct Partial {
+  double norm_type, value = 0;
+  void add(double other) {
+    if (std::isinf(norm_type))
+      value = other > value || std::isnan(other) ? other : value;
+    else
+      value += other;
+  }
+};
+
+double plain_partial(const std::vector<torch::Tensor>& tensors, double norm_type) {
+  std::vector<int64_t> sizes;
+  for (const torch::Tensor& tensor : tensors) sizes.push_back(tensor.numel());
+  const auto blocks = plain::cut_into_blocks(sizes);
+  std::vector<double> values(blocks.size());
+  plain::for_each_block(blocks, [&](size_t i) {
+    const auto& [tensor, begin, end] = blocks[i];
+    const float* x = tensors[tensor].const_data_ptr<float>() + begin;
+    if (std::isinf(norm_type))
+      values[i] = static_cast<double>(plain::largest_magnitude(x, end - begin));
+    else if (norm_type == 1)
+      values[i] = plain::sum_of_magnitudes(x, end - begin);
+    else
+      values[i] = plain::sum_of_squares(x, end - begin);
+  });
+  Partial total{norm_type};
+  for (const double value : values) total.add(value);
+  return total.value;
+}
+
+// Adaptive clipping of one gradient: its norm by units (rows of the first dimension; a vector is one unit) is
+// held to `share` of the parameter's, which counts as at least 1e-3.
+void clip_adaptively(const torch::Tensor& parameter, torch::Tensor gradient, double share) {
+  std::vector<int64_t> dims;
+  for (int64_t d = 1; d < parameter.dim(); ++d) dims.push_back(d);
+  const auto norm = [&](const torch::Tensor& t) {
+    return t.dim() <= 1 ? t.norm() : at::linalg_vector_norm(t, 2, dims, /*keepdim=*/true);
+  };
+  const torch::Tensor allowed = norm(parameter).clamp_min(1e-3) * share, present = norm(gradient);
+  gradient.mul_(
+      torch::where(present < allowed, torch::ones_like(present), allowed / present.clamp_min(1e-6)));
+}
+
+}  // namespace
+
+void ClipConfig::check(const std::string& where) const {
+  const std::vector<std::string> modes = {"none", "norm", "value", "agc"};
+  if (std::find(modes.begin(), modes.end(), mode) == modes.end())
+    fail_usage(where, ".mode is '", mode, "', must be one of ", join(modes, ", "), did_you_mean(mode, modes));
+  if (!(value > 0)) fail_usage(where, ".value is ", shortest(value), ", must be above 0");
+  if (norm_type != 1 && norm_type != 2 && norm_type != HUGE_VAL)
+    fail_usage(where, ".norm_type is ", shortest(norm_type), ", must be 1, 2 or inf");
+}
+
+double gradient_norm(const std::vector<torch::Tensor>& gradients, double norm_type) {
+  const torch::NoGradGuard no_grad;
+  std::vector<torch::Tensor> plain, others;
+  for (const torch::Tensor& gradient : gradients)
+    if (gradient.numel() > 0) (is_plain(gradient) ? plain : others).push_back(gradient);
+  Partial total{norm_type};
+  total.add(plain_partial(plain, norm_type));
+  if (!others.empty()) {
+    std::vector<torch::Tensor> norms;
+    for (const torch::Tensor& norm : at::_foreach_norm(others, norm_type))
+      norms.push_back(norm.to(torch::kFloat64).to(others[0].device()));
+    const auto norm = at::linalg_vector_norm(torch::stack(norms), norm_type).item<double>();
+    total.add(norm_type == 2 ? norm * norm : norm);
+  }
+  return norm_type == 2 ? std::sqrt(total.value) : total.value;
+}
+
+void scale_gradients(const std::vector<torch::Tensor>& parameters, double scale) {
+  const torch::NoGradGuard no_grad;
+  if (scale == 1) return;
+  const auto gradients = gradients_of(parameters);
+  if (!gradients.empty()) at::_foreach_mul_(gradients, scale);
+}
+
+Clipped clip_gradients(const ClipConfig& config, const std::vector<torch::Tensor>& parameters) {
+  config.check();
+  const torch::NoGradGuard no_grad;
+  const auto gradients = gradients_of(parameters);
+  Clipped clipped;
+  clipped.norm = gradient_norm(gradients, config.norm_type);
+  if (config.mode == "norm") {
+    clipped.scale = std::min(1.0, config.value / (clipped.norm + 1e-6));
+    if (std::isnan(clipped.norm))
+      clipped.scale = clipped.norm;  // as the quotient would be: nothing is hidden
+  } else if (config.mode == "value") {
+    for (torch::Tensor gradient : gradients) gradient.clamp_(-config.value, config.value);
+  } else if (config.mode == "agc") {
+    for (const torch::Tensor& parameter : parameters)
+      if (parameter.grad().defined()) clip_adaptively(parameter.detach(), parameter.grad(), config.value);
+  }
+  return clipped;
+}
+
+}  // namespace tessera::train

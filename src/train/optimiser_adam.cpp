@@ -1,0 +1,105 @@
+// AdamW (Loshchilov & Hutter, "Decoupled weight decay regularization", 2019) and Adam with L2 decay in the
+// gradient (Kingma & Ba, 2015), with the arithmetic of torch.optim.AdamW and torch.optim.Adam:
+//   m <- beta1 m + (1-beta1) g,  v <- beta2 v + (1-beta2) g^2
+//   p <- p - lr / (1-beta1^t) * m / (sqrt(v) / sqrt(1-beta2^t) + eps)
+// where t counts the parameter's own updates, and before it p <- (1 - lr wd) p, or for Adam g <- g + wd p.
+#include <torch/torch.h>
+
+#include <cmath>
+
+#include "train/optimiser_kind.h"
+#include "train/plain_loops.h"
+
+namespace tessera::train {
+namespace {
+
+struct AdamConfig : OptimiserSettings {
+  std::vector<double> betas = {0.9, 0.999};
+  double eps = 1e-8;
+
+  template <class V>
+  void visit(V& v) {
+    OptimiserSettings::visit(v);
+    v("betas", betas, "decay of the first and second moment"),
+        v("eps", eps, "added to the root of the second moment");
+  }
+  void check(const std::string& where) const {
+    check_betas(where, betas);
+    check_setting(where, "eps", eps, 0, 1);
+  }
+};
+
+template <bool decoupled>
+class Adam final : public Optimiser {
+ public:
+  Adam(const AdamConfig& config, std::vector<ParameterGroup> groups)
+      : Optimiser(std::move(groups), {"exp_avg", "exp_avg_sq"}), config_(config) {}
+
+ private:
+  double beta1() const { return config_.betas[0]; }
+  double beta2() const { return config_.betas[1]; }
+  double step_size(const Slot& slot, double lr) const {
+    return lr * slot.lr_scale / (1 - std::pow(beta1(), static_cast<double>(slot.updates)));
+  }
+  double root_bias2(const Slot& slot) const {
+    return std::sqrt(1 - std::pow(beta2(), static_cast<double>(slot.updates)));
+  }
+  static double decay(const Slot& slot, double lr) {
+    return decoupled ? 1 - lr * slot.lr_scale * slot.weight_decay : 1;
+  }
+  static double l2(const Slot& slot) { return decoupled ? 0 : slot.weight_decay; }
+
+  void update_tensors(const Slots& slots, double lr, double gradient_scale) override {
+    std::vector<torch::Tensor> p, g, m, v;
+    std::vector<torch::Scalar> decays, l2s, steps, roots;
+    for (const Slot* slot : slots) {
+      p.push_back(slot->parameter.detach()), g.push_back(slot->gradient);
+      m.push_back(slot->state[0]), v.push_back(slot->state[1]);
+      decays.emplace_back(decay(*slot, lr)), l2s.emplace_back(l2(*slot));
+      steps.emplace_back(-step_size(*slot, lr)), roots.emplace_back(root_bias2(*slot));
+    }
+    if (gradient_scale != 1) g = at::_foreach_mul(g, gradient_scale);
+    if (decoupled)
+      at::_foreach_mul_(p, decays);
+    else
+      g = at::_foreach_add(g, at::_foreach_mul(p, l2s));
+    at::_foreach_mul_(m, beta1());
+    at::_foreach_add_(m, g, 1 - beta1());
+    at::_foreach_mul_(v, beta2());
+    at::_foreach_addcmul_(v, g, g, 1 - beta2());
+    auto denominator = at::_foreach_sqrt(v);
+    at::_foreach_div_(denominator, roots);
+    at::_foreach_add_(denominator, config_.eps);
+    at::_foreach_addcdiv_(p, m, denominator, steps);
+  }
+
+  void update_plain(const Slots& slots, double lr, double gradient_scale) override {
+    std::vector<int64_t> sizes;
+    std::vector<plain::Adam> constants;
+    const auto f = [](double value) { return static_cast<float>(value); };
+    for (const Slot* slot : slots) {
+      sizes.push_back(slot->parameter.numel());
+      constants.push_back({f(gradient_scale), f(l2(*slot)), f(decay(*slot, lr)), f(beta1()), f(1 - beta1()),
+                           f(beta2()), f(1 - beta2()), f(step_size(*slot, lr)), f(root_bias2(*slot)),
+                           f(config_.eps)});
+    }
+    const auto blocks = plain::cut_into_blocks(sizes);
+    plain::for_each_block(blocks, [&](size_t i) {
+      const auto& [tensor, begin, end] = blocks[i];
+      const Slot& slot = *slots[tensor];
+      plain::adam(slot.parameter.data_ptr<float>() + begin, slot.gradient.const_data_ptr<float>() + begin,
+                  slot.state[0].data_ptr<float>() + begin, slot.state[1].data_ptr<float>() + begin,
+                  end - begin, constants[tensor]);
+    });
+  }
+
+  AdamConfig config_;
+};
+
+}  // namespace
+
+OptimiserKind adamw() { return optimiser_kind<AdamConfig, Adam<true>>("adamw"); }
+
+OptimiserKind adam() { return optimiser_kind<AdamConfig, Adam<false>>("adam"); }
+
+}  // namespace tessera::train

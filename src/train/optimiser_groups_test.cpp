@@ -1,0 +1,68 @@
+#include "train/optimiser_groups.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <map>
+
+namespace tessera::train {
+namespace {
+
+using Layers = std::vector<int64_t>;
+
+TEST(ParameterGroups, OneDimensionBiasesAndNamedExceptionsTakeNoDecay) {
+  const NamedTensors parameters = {{"pos_embed", torch::zeros({1, 4, 8})},
+                                   {"fc.weight", torch::zeros({8, 8})},
+                                   {"fc.bias", torch::zeros({8})},
+                                   {"heads.bias", torch::zeros({2, 8})},
+                                   {"gate", torch::zeros({})}};
+  const auto groups =
+      make_parameter_groups(parameters, {.weight_decay = 0.3, .no_decay = {"pos_embed", "cls_token"}});
+  ASSERT_EQ(groups.size(), 2u);
+  EXPECT_EQ(groups[0].weight_decay, 0);
+  EXPECT_EQ(groups[0].parameters.size(), 4u);
+  EXPECT_EQ(groups[1].weight_decay, 0.3);
+  ASSERT_EQ(groups[1].parameters.size(), 1u);
+  EXPECT_EQ(groups[1].parameters[0].first, "fc.weight");
+  for (const ParameterGroup& group : groups) EXPECT_EQ(group.lr_scale, 1);
+}
+
+TEST(ParameterGroups, FrozenParametersAreLeftOut) {
+  torch::nn::Linear module(3, 4);
+  module->bias.requires_grad_(false);
+  const auto groups = make_parameter_groups(*module, GroupOptions{});
+  ASSERT_EQ(groups.size(), 1u);
+  ASSERT_EQ(groups[0].parameters.size(), 1u);
+  EXPECT_EQ(groups[0].parameters[0].first, "weight");
+  EXPECT_TRUE(groups[0].parameters[0].second.is_same(module->weight));
+}
+
+TEST(ParameterGroups, LayersFollowDepth) {
+  EXPECT_EQ(
+      layer_of_each({"cls_token", "patch_embed.proj.weight", "blocks.0.mlp.fc1.weight", "blocks.10.ls1.gamma",
+                     "blocks.2.norm1.bias", "norm.weight", "fc_norm.weight", "head.bias"}),
+      (Layers{0, 0, 1, 3, 2, 3, 4, 4}));
+}
+
+TEST(ParameterGroups, StagesComeBeforeTheirBlocks) {
+  EXPECT_EQ(layer_of_each({"patch_embed.norm.bias", "layers.0.blocks.0.attn.qkv.weight",
+                           "layers.0.blocks.1.norm1.bias", "layers.1.downsample.norm.bias",
+                           "layers.1.blocks.0.norm1.bias", "norm.bias", "head.fc.bias"}),
+            (Layers{0, 1, 2, 3, 3, 3, 4}));
+}
+
+TEST(ParameterGroups, RatesFallByTheSameFactorFromLayerToLayer) {
+  const NamedTensors parameters = {{"pos_embed", torch::zeros({1, 2, 2})},
+                                   {"blocks.0.w", torch::zeros({2, 2})},
+                                   {"blocks.1.w", torch::zeros({2, 2})},
+                                   {"head.weight", torch::zeros({2, 2})}};
+  std::map<std::string, double> scales;
+  for (const ParameterGroup& group :
+       make_parameter_groups(parameters, {.layer_decay = 0.5, .min_scale = 0.2}))
+    for (const auto& [name, tensor] : group.parameters) scales[name] = group.lr_scale;
+  EXPECT_EQ(scales, (std::map<std::string, double>{
+                        {"pos_embed", 0.2}, {"blocks.0.w", 0.25}, {"blocks.1.w", 0.5}, {"head.weight", 1}}));
+}
+
+}  // namespace
+}  // namespace tessera::train

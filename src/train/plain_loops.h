@@ -1,0 +1,75 @@
+// The inner loops of training's bookkeeping on plain float32 memory: optimiser updates, norms, averaging.
+//
+// One pass over memory each; all are bound by memory bandwidth, so what counts is what is read and written.
+// Element-wise loops give the same bits however the range is cut. Sums are taken in double.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace tessera::train::plain {
+
+// Adam (Kingma & Ba 2015) with decoupled decay (AdamW, Loshchilov & Hutter 2019) or L2 decay. g' = scale g +
+// l2 p:
+//   p <- decay p;  m <- beta1 m + (1-beta1) g';  v <- beta2 v + (1-beta2) g'^2
+//   p <- p - step_size m / (sqrt(v) / root_bias2 + eps)
+struct Adam {
+  float scale, l2, decay, beta1, one_minus_beta1, beta2, one_minus_beta2, step_size, root_bias2, eps;
+};
+void adam(float* p, const float* g, float* m, float* v, int64_t n, const Adam& c);
+
+// LAMB (You et al. 2020) in two passes, since the step's length depends on the norms of whole tensors. The
+// first updates m and v; both compute u = (m / bias1) / (sqrt(v) / root_bias2 + eps) + l2 p, the second p <-
+// p - step u.
+struct Lamb {
+  float scale, l2, decay, beta1, beta3, beta2, one_minus_beta2, bias1, root_bias2, eps;
+};
+struct LambNorms {
+  double parameter = 0, update = 0;  // sums of squares
+};
+LambNorms lamb_moments(float* p, const float* g, float* m, float* v, int64_t n, const Lamb& c);
+void lamb_step(float* p, const float* m, const float* v, int64_t n, const Lamb& c, float step);
+
+// Stochastic gradient descent with momentum: g' = trust (scale g + l2 p); b <- momentum b + keep g' (first: b
+// <- g'); p <- p - lr d with d = b, or g' + momentum b with Nesterov's form. Without momentum `b` is null and
+// d = g'.
+struct Sgd {
+  float scale, l2, trust, momentum, keep, lr;
+  bool first, nesterov;
+};
+void sgd(float* p, const float* g, float* b, int64_t n, const Sgd& c);
+
+double sum_of_squares(const float* x, int64_t n);
+double sum_of_magnitudes(const float* x, int64_t n);
+float largest_magnitude(const float* x, int64_t n);  // NaN if there is one
+void multiply(float* x, int64_t n, float factor);
+void clamp(float* x, int64_t n, float limit);                                 // to [-limit, limit]; NaN stays
+void average(float* mean, const float* x, int64_t n, float keep, float add);  // mean <- keep mean + add x
+
+// Tensors cut into pieces that threads can share evenly, at fixed places whatever the number of threads.
+struct Block {
+  size_t tensor;  // index into the sizes given
+  int64_t begin, end;
+};
+std::vector<Block> cut_into_blocks(std::span<const int64_t> sizes);
+
+// body(i) for every i < blocks.size(), the elements shared evenly by the compute threads.
+template <class Body>
+void for_each_block(const std::vector<Block>& blocks, const Body& body);
+
+}  // namespace tessera::train::plain
+
+#include "core/threads.h"
+
+template <class Body>
+void tessera::train::plain::for_each_block(const std::vector<Block>& blocks, const Body& body) {
+  int64_t elements = 0;
+  for (const Block& block : blocks) elements += block.end - block.begin;
+  constexpr int64_t kWorthAThread = 1 << 15;
+  const auto count = static_cast<int64_t>(blocks.size());
+  const int64_t grain = elements < kWorthAThread ? count : 1;
+  parallel_for(count, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) body(static_cast<size_t>(i));
+  });
+}
