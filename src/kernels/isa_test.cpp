@@ -1,0 +1,63 @@
+#include "kernels/isa.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "core/error.h"
+#include "kernels/mlstm/mlstm.h"
+#include "kernels/testing.h"
+
+namespace tessera::kernels {
+namespace {
+
+// TESSERA_ISA is read once a process, so each value is tried in one of its own.
+int exit_code_with(const char* value) {
+  ::setenv("TESSERA_ISA", value, 1);
+  try {
+    std::fputs(name_of(active_isa()), stderr);
+    return 0;
+  } catch (const Error& error) {
+    std::fputs(error.what(), stderr);
+    return error.kind == ErrorKind::usage ? 2 : 1;
+  }
+}
+
+TEST(IsaDeathTest, TheEnvironmentForcesOneByName) {
+  EXPECT_EXIT(std::exit(exit_code_with("portable")), ::testing::ExitedWithCode(0), "^portable$");
+  EXPECT_EXIT(std::exit(exit_code_with("reference")), ::testing::ExitedWithCode(0), "^reference$");
+  EXPECT_EXIT(std::exit(exit_code_with("")), ::testing::ExitedWithCode(0), name_of(machine().best));
+}
+
+TEST(IsaDeathTest, AnUnknownNameIsAUsageErrorWithTheNearest) {
+  EXPECT_EXIT(std::exit(exit_code_with("avx51")), ::testing::ExitedWithCode(2),
+              "TESSERA_ISA=avx51: no such instruction set, did you mean 'avx512'.*reference, portable, "
+              "avx2, avx512");
+}
+
+TEST(Isa, WhatTheMachineLacksIsRefused) {
+  if (machine().best == Isa::avx512) GTEST_SKIP() << "this machine has every instruction set";
+  EXPECT_THROW(force_isa(Isa::avx512), Error);
+}
+
+TEST(Isa, ForcingOneChoosesItsImplementation) {
+  const Isa before = active_isa();
+  for (const auto& entry : mlstm_table()) {
+    if (entry.isa > machine().best) continue;
+    force_isa(entry.isa);
+    EXPECT_EQ(&choose(mlstm_table()), entry.functions) << name_of(entry.isa);
+  }
+  force_isa(before);
+}
+
+TEST(Isa, TablesGoFromTheBestToTheReference) {
+  Isa last = Isa::avx512;
+  for (const auto& entry : mlstm_table()) {
+    EXPECT_LE(entry.isa, last);
+    last = entry.isa;
+  }
+  EXPECT_EQ(last, Isa::reference);
+}
+
+}  // namespace
+}  // namespace tessera::kernels

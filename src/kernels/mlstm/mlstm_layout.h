@@ -1,0 +1,150 @@
+// Where the working memory of one head lies: counted for mlstm_scratch_bytes, handed out for the kernels.
+// C headers only; everything static, so that each file has its own copy.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/mlstm/mlstm.h"
+
+namespace tessera::kernels {
+
+// Hands out pieces on 64-byte boundaries. With a null base it only counts.
+struct Arena {
+  char* base;
+  size_t used;
+};
+
+template <class T>
+[[maybe_unused]] static T* take(Arena& arena, int64_t count) {
+  T* piece = arena.base ? (T*)(arena.base + arena.used) : nullptr;
+  arena.used += ((size_t)count * sizeof(T) + 63) / 64 * 64;
+  return piece;
+}
+
+[[maybe_unused]] static int64_t round_up16(int64_t n) { return (n + 15) / 16 * 16; }
+
+// Tokens start … start+length-1 of a walk, and the factors that tie it to the state:
+//   C_next = keep * C + state_out * sum_s column_s k_s v_s^T,
+//   rows read state_in * C beside the chunk's own columns.
+struct MlstmChunk {
+  int64_t start, length;
+  float keep, state_in, state_out;
+};
+
+// Per token of the walk; L is the chunk, Kp and Vp are K and V rounded up to 16.
+struct MlstmGateScratch {
+  float *igate, *fgate, *log_f;  // (T)
+  double *column_log, *row_log;  // (T) log i_s - F_s, and its running maximum M_t
+  float* column;                 // (T) exp(column_log - R)
+  float* row;                    // (T) exp(R - row_log) / sqrt(K)
+  double* m;                     // (T) the stabiliser m_t
+  float* floor;                  // (T) exp(-m_t)
+  int32_t* largest;              // (T) the token that gave M_t, -1 for the initial state
+};
+
+struct MlstmForwardScratch {
+  MlstmGateScratch gates;
+  float *keys, *queries, *values;  // (L,Kp), (L,Kp), (L,Vp) copies where the input cannot be read in place
+  float* keys_t;                   // (K,Lp) transposed and scaled by column
+  float* scores;                   // (L,Lp), one block of rows used
+  float *row_sum, *row_scale;      // (L)
+  float *c, *n;                    // (K,Vp), (Kp)
+  float* h;                        // (L,Vp) where the output is not float
+};
+
+struct MlstmBackwardScratch {
+  MlstmGateScratch gates;
+  MlstmChunk* chunks;              // (T) at most
+  double* dcolumn;                 // (T) d loss / d column_log
+  double* dlargest;                // (T) d loss / d m_t of the rows whose maximum the token gave
+  float* drow;                     // (T) d loss / d row_log
+  float *keys, *queries, *values;  // as above
+  float *keys_t, *values_t;        // (K,Lp), (V,Lp) transposed and scaled by column
+  float *h, *dh, *u;               // (L,Vp)
+  float* u_sum;                    // (L) d_t
+  float* inverse_column;           // (Lp) 1 / column
+  float* pair_column;              // (Lp) sums over the chunk's own pairs
+  float *scores, *dscores;         // (L,Lp)
+  float *dq, *dk, *dv;             // (L,Kp), (L,Kp), (L,Vp) where the output is not float
+  float *dc, *dc_t, *dn;           // (K,Vp), (V,Kp), (Kp)
+  float *states, *states_n;        // (kept, V*Kp), (kept, Kp): states before chunks, values by keys
+};
+
+// How many states the backward pass keeps: one a chunk in the usual case, and at least twice the root of T,
+// so that gates which cut a chunk after every token can be done in two levels.
+[[maybe_unused]] static int64_t mlstm_kept_states(const MlstmShape& s) {
+  int64_t root = 1;
+  while (root * root < s.tokens) ++root;
+  const int64_t chunks = (s.tokens + s.chunk - 1) / s.chunk;
+  return chunks + 1 > 2 * root + 2 ? chunks + 1 : 2 * root + 2;
+}
+
+[[maybe_unused]] static MlstmGateScratch lay_out_gates(Arena& arena, int64_t tokens) {
+  MlstmGateScratch g;
+  const int64_t T = round_up16(tokens) + 16;  // whole vectors may be read from any token on
+  g.igate = take<float>(arena, T);
+  g.fgate = take<float>(arena, T);
+  g.log_f = take<float>(arena, T);
+  g.column_log = take<double>(arena, T);
+  g.row_log = take<double>(arena, T);
+  g.column = take<float>(arena, T);
+  g.row = take<float>(arena, T);
+  g.m = take<double>(arena, T);
+  g.floor = take<float>(arena, T);
+  g.largest = take<int32_t>(arena, T);
+  return g;
+}
+
+[[maybe_unused]] static MlstmForwardScratch lay_out_forward(Arena& arena, const MlstmShape& s) {
+  MlstmForwardScratch f;
+  const int64_t K = s.key_dim, L = s.chunk, Lp = round_up16(L), Kp = round_up16(K),
+                Vp = round_up16(s.value_dim);
+  f.gates = lay_out_gates(arena, s.tokens);
+  f.keys = take<float>(arena, L * Kp);
+  f.queries = take<float>(arena, L * Kp);
+  f.values = take<float>(arena, L * Vp);
+  f.keys_t = take<float>(arena, K * Lp);
+  f.scores = take<float>(arena, L * Lp);
+  f.row_sum = take<float>(arena, L);
+  f.row_scale = take<float>(arena, L);
+  f.c = take<float>(arena, K * Vp);
+  f.n = take<float>(arena, Kp);
+  f.h = take<float>(arena, L * Vp);
+  return f;
+}
+
+[[maybe_unused]] static MlstmBackwardScratch lay_out_backward(Arena& arena, const MlstmShape& s) {
+  MlstmBackwardScratch b;
+  const int64_t K = s.key_dim, V = s.value_dim, L = s.chunk;
+  const int64_t Lp = round_up16(L), Kp = round_up16(K), Vp = round_up16(V), kept = mlstm_kept_states(s);
+  b.gates = lay_out_gates(arena, s.tokens);
+  b.chunks = take<MlstmChunk>(arena, s.tokens);
+  b.dcolumn = take<double>(arena, s.tokens);
+  b.dlargest = take<double>(arena, s.tokens);
+  b.drow = take<float>(arena, s.tokens);
+  b.keys = take<float>(arena, L * Kp);
+  b.queries = take<float>(arena, L * Kp);
+  b.values = take<float>(arena, L * Vp);
+  b.keys_t = take<float>(arena, K * Lp);
+  b.values_t = take<float>(arena, V * Lp);
+  b.h = take<float>(arena, L * Vp);
+  b.dh = take<float>(arena, L * Vp);
+  b.u = take<float>(arena, L * Vp);
+  b.u_sum = take<float>(arena, L);
+  b.inverse_column = take<float>(arena, Lp);
+  b.pair_column = take<float>(arena, Lp);
+  b.scores = take<float>(arena, L * Lp);
+  b.dscores = take<float>(arena, L * Lp);
+  b.dq = take<float>(arena, L * Kp);
+  b.dk = take<float>(arena, L * Kp);
+  b.dv = take<float>(arena, L * Vp);
+  b.dc = take<float>(arena, K * Vp);
+  b.dc_t = take<float>(arena, V * Kp);
+  b.dn = take<float>(arena, Kp);
+  b.states = take<float>(arena, kept * V * Kp);
+  b.states_n = take<float>(arena, kept * Kp);
+  return b;
+}
+
+}  // namespace tessera::kernels

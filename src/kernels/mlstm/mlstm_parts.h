@@ -1,0 +1,202 @@
+// What the forward and the backward pass of the mLSTM share: gates, chunks, and rows as floats. Per-ISA.
+#pragma once
+
+#include "kernels/mlstm/mlstm_layout.h"
+#include "kernels/tiles.h"
+
+namespace tessera::kernels::TESSERA_ISA {
+
+void mlstm_backward(const MlstmBackward& call, int64_t begin, int64_t end, void* scratch);
+
+// The rows of one head in walking order.
+template <class Pointer>
+struct HeadWalk {
+  Pointer data;
+  Element element;
+  int64_t stride;
+};
+
+TESSERA_INLINE const void* advance(const void* p, Element element, int64_t by) {
+  return (const char*)p + by * (element == Element::f32 ? 4 : 2);
+}
+TESSERA_INLINE void* advance(void* p, Element element, int64_t by) {
+  return (char*)p + by * (element == Element::f32 ? 4 : 2);
+}
+
+template <class Pointer>
+TESSERA_INLINE HeadWalk<Pointer> walk(const HeadView<Pointer>& view, const MlstmShape& s, int64_t item) {
+  int64_t offset = item / s.heads * view.batch + item % s.heads * view.head;
+  if (s.reverse) offset += (s.tokens - 1) * view.token;
+  return {advance(view.data, view.element, offset), view.element, s.reverse ? -view.token : view.token};
+}
+
+template <class Pointer>
+TESSERA_INLINE Pointer walk(const GateView<Pointer>& view, const MlstmShape& s, int64_t item,
+                            int64_t* stride) {
+  const int64_t offset = item / s.heads * view.batch + item % s.heads * view.head;
+  *stride = s.reverse ? -view.token : view.token;
+  return view.data + offset + (s.reverse ? (s.tokens - 1) * view.token : 0);
+}
+
+// A (rows, width) matrix of floats.
+struct Matrix {
+  const float* data;
+  int64_t row;
+};
+struct MatrixOut {
+  float* data;
+  int64_t row;
+};
+
+template <class T>
+TESSERA_INLINE void copy_rows(const T* from, int64_t from_row, int64_t rows, int64_t width, float* to,
+                              int64_t to_row) {
+  for (int64_t r = 0; r < rows; ++r, from += from_row, to += to_row)
+    for (int64_t c = 0; c < to_row; c += W) {
+      const int64_t left = width - c;
+      store(to + c, left >= W ? load(from + c) : left > 0 ? load_part(from + c, left) : vf{});
+    }
+}
+
+// Rows start … start+length-1, in place where whole vectors of floats can be read there, else in `copy`,
+// whose rows are a multiple of 16 wide and filled with zeros.
+TESSERA_INLINE Matrix rows_as_floats(const HeadWalk<const void*>& from, int64_t start, int64_t length,
+                                     int64_t width, float* copy) {
+  const void* at = advance(from.data, from.element, start * from.stride);
+  if (from.element == Element::f32 && width % 16 == 0) return {(const float*)at, from.stride};
+  const int64_t padded = round_up16(width);
+  if (from.element == Element::f32)
+    copy_rows((const float*)at, from.stride, length, width, copy, padded);
+  else
+    copy_rows((const bf16*)at, from.stride, length, width, copy, padded);
+  return {copy, padded};
+}
+
+// Where to compute floats that belong at rows start … of `to`: there, or in `copy` until write_rows.
+TESSERA_INLINE MatrixOut rows_to_write(const HeadWalk<void*>& to, int64_t start, int64_t width, float* copy) {
+  if (to.element == Element::f32) return {(float*)advance(to.data, to.element, start * to.stride), to.stride};
+  return {copy, round_up16(width)};
+}
+TESSERA_INLINE void write_rows(const HeadWalk<void*>& to, int64_t start, int64_t length, int64_t width,
+                               const MatrixOut& from) {
+  if (to.element == Element::f32) return;
+  bf16* at = (bf16*)advance(to.data, to.element, start * to.stride);
+  for (int64_t r = 0; r < length; ++r, at += to.stride)
+    for (int64_t c = 0; c < width; c += W) {
+      const vf value = load(from.data + r * from.row + c);
+      if (width - c >= W)
+        store(at + c, value);
+      else
+        store_part(at + c, value, width - c);
+    }
+}
+
+// sum_i a[i] * b[i]
+TESSERA_INLINE float dot(const float* a, const float* b, int64_t n) {
+  vf total = {};
+  int64_t i = 0;
+  for (; i + W <= n; i += W) total += load(a + i) * load(b + i);
+  if (i < n) total += load_part(a + i, n - i) * load_part(b + i, n - i);
+  return sum(total);
+}
+
+// to[d] = keep * to[d] + gain * sum_s weight[s] * rows[s][d]; `to` is not read where keep is 0.
+TESSERA_INLINE void weighted_sum(const Matrix& rows, int64_t length, int64_t width, const float* weight,
+                                 float keep, float gain, float* to) {
+  for (int64_t d = 0; d < width; d += W) {
+    const int64_t left = width - d;
+    vf total = {};
+    for (int64_t s = 0; s < length; ++s) {
+      const float* at = rows.data + s * rows.row + d;
+      total += weight[s] * (left >= W ? load(at) : load_part(at, left));
+    }
+    total *= gain;
+    if (keep != 0) total += keep * load(to + d);
+    store(to + d, total);
+  }
+}
+
+// out[i] = scale * exp(sign * (x[i] - reference)), the exponent reduced in double: where it is large, a float
+// would carry a relative error of its own size times 2^-24 into the weight. Written to be vectorised.
+TESSERA_INLINE void exp_differences(const double* x, double sign, double reference, float scale, float* out,
+                                    int64_t count) {
+  const double magic = 6755399441055744.0;  // 1.5 * 2^52
+  for (int64_t i = 0; i < count; ++i) {
+    double y = sign * (x[i] - reference);
+    const bool vanishes = y < -87.3;
+    y = y < -88 ? -88 : y;
+    y = y > 89 ? 89 : y;
+    const double n = (y * 1.4426950408889634 + magic) - magic;
+    const float r = (float)(y - n * 0.6931471805599453);
+    float p = r * 1.392617612e-3f + 8.363173075e-3f;
+    p = p * r + 4.166655466e-2f;
+    p = p * r + 1.666657703e-1f;
+    p = p * r + 0.5f;
+    p = p * (r * r) + r + 1.0f;
+    const int32_t whole = (int32_t)n, half = whole >> 1;
+    const float a = __builtin_bit_cast(float, (half + 127) << 23);
+    const float b = __builtin_bit_cast(float, (whole - half + 127) << 23);
+    const float value = scale * (p * a * b);
+    out[i] = vanishes ? 0.0f : value;
+  }
+}
+
+// Reads the gates of a head in walking order.
+[[maybe_unused]] static void read_gates(const Gates& igate, const Gates& fgate, const MlstmShape& s,
+                                        int64_t item, const MlstmGateScratch& g) {
+  int64_t i_stride, f_stride;
+  const float* i_from = walk(igate, s, item, &i_stride);
+  const float* f_from = walk(fgate, s, item, &f_stride);
+  for (int64_t t = 0; t < s.tokens; ++t) {
+    g.igate[t] = i_from[t * i_stride];
+    g.fgate[t] = f_from[t * f_stride];
+  }
+  for (int64_t t = s.tokens; t < round_up16(s.tokens); ++t) g.fgate[t] = 0;
+  for (int64_t t = 0; t < s.tokens; t += W) store(g.log_f + t, log_sigmoid(load(g.fgate + t)));
+}
+
+// Rows of a chunk may differ by this much in M_t: column factors stay below exp(24), row factors above
+// exp(-24), which leaves room for the normaliser and for small gradients within the range of a float.
+constexpr double kWidestChunk = 48;
+
+// The chunk that begins at `start`, where the state's stabiliser is *m and *largest its token; both are moved
+// to the chunk's end. Fills the gate scratch for its tokens.
+[[maybe_unused]] static MlstmChunk next_chunk(const MlstmGateScratch& g, const MlstmShape& s, int64_t start,
+                                              double* m, int32_t* largest) {
+  const double initial = *m;
+  double log_f = 0, highest = initial, lowest = 0;
+  int32_t at = *largest;
+  const int64_t limit = s.tokens - start < s.chunk ? s.tokens : start + s.chunk;
+  int64_t t = start;
+  for (; t < limit; ++t) {
+    const double next_log_f = log_f + g.log_f[t];
+    const double column = g.igate[t] - next_log_f;
+    const bool keeps = column <= highest || highest != highest;  // a NaN stays
+    const double next = keeps ? highest : column;
+    if (t == start)
+      lowest = next;
+    else if (!(next - lowest <= kWidestChunk))
+      break;
+    log_f = next_log_f;
+    highest = next;
+    at = keeps ? at : (int32_t)t;
+    g.column_log[t] = column;
+    g.row_log[t] = highest;
+    g.m[t] = log_f + highest;
+    g.largest[t] = at;
+  }
+  const double reference = 0.5 * (lowest + highest);
+  const int64_t length = t - start;
+  const float scale = 1 / __builtin_sqrtf((float)s.key_dim);
+  exp_differences(g.column_log + start, 1, reference, 1, g.column + start, length);
+  exp_differences(g.row_log + start, -1, reference, scale, g.row + start, length);
+  MlstmChunk chunk = {start, length, 0, 0, 0};
+  exp_differences(&initial, 1, highest, 1, &chunk.keep, 1);
+  exp_differences(&initial, 1, reference, 1, &chunk.state_in, 1);
+  exp_differences(&highest, -1, reference, 1, &chunk.state_out, 1);
+  *m = log_f + highest;
+  *largest = at;
+  return chunk;
+}
+
+}  // namespace tessera::kernels::TESSERA_ISA

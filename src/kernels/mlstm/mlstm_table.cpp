@@ -1,0 +1,85 @@
+#include <cmath>
+
+#include "core/error.h"
+#include "core/threads.h"
+#include "kernels/mlstm/mlstm.h"
+#include "kernels/mlstm/mlstm_layout.h"
+#include "kernels/scratch.h"
+
+namespace tessera::kernels {
+
+TESSERA_IMPLEMENTATIONS(MlstmFunctions, mlstm);
+
+Table<MlstmFunctions> mlstm_table() { return {kImplementations, std::size(kImplementations)}; }
+
+MlstmShape mlstm_plan(const MlstmShape& shape) {
+  MlstmShape planned = shape;
+  if (planned.chunk <= 0) {
+    // One chunk up to 256 tokens: its triangle costs less than passing a state. Then 64: the products with
+    // the state (2 K V a token) outweigh those within the chunk, and all of a chunk stays in the first-level
+    // cache.
+    planned.chunk = shape.tokens <= 256 ? shape.tokens : 64;
+  }
+  planned.chunk = std::max<int64_t>(1, std::min(planned.chunk, std::max<int64_t>(shape.tokens, 1)));
+  return planned;
+}
+
+size_t mlstm_scratch_bytes(const MlstmShape& planned, bool backward) {
+  Arena arena = {nullptr, 0};
+  if (backward)
+    lay_out_backward(arena, planned);
+  else
+    lay_out_forward(arena, planned);
+  return arena.used;
+}
+
+namespace {
+
+void check_shape(const char* operation, const MlstmShape& s) {
+  constexpr int64_t kMost = int64_t{1} << 30;
+  check(s.batch >= 0 && s.heads >= 0 && s.tokens >= 0 && s.batch <= kMost && s.heads <= kMost &&
+            s.tokens <= kMost,
+        operation, ": shape is batch ", s.batch, ", heads ", s.heads, ", tokens ", s.tokens,
+        "; each must be between 0 and ", kMost);
+  check(s.key_dim >= 1 && s.value_dim >= 1 && s.key_dim <= 4096 && s.value_dim <= 4096, operation,
+        ": head dims are ", s.key_dim, " (keys) and ", s.value_dim, " (values), must be between 1 and 4096");
+  check(s.eps >= 0, operation, ": eps is ", s.eps, ", must not be negative");
+}
+
+template <class State>
+void check_state(const char* operation, const char* what, const State& state) {
+  const bool all = state.c && state.n && state.m, none = !state.c && !state.n && !state.m;
+  check(all || none, operation, ": ", what, " has only some of c, n and m; give all or none");
+}
+
+template <class Call, class Run>
+void over_heads(const Call& call, bool backward, Run run) {
+  const size_t bytes = mlstm_scratch_bytes(call.shape, backward);
+  parallel_for(call.shape.batch * call.shape.heads, 1,
+               [&](int64_t begin, int64_t end) { run(call, begin, end, thread_scratch(bytes)); });
+}
+
+}  // namespace
+
+void mlstm_forward(const MlstmForward& call) {
+  check_shape("mlstm_forward", call.shape);
+  check_state("mlstm_forward", "initial", call.initial);
+  check_state("mlstm_forward", "last", call.last);
+  MlstmForward planned = call;
+  planned.shape = mlstm_plan(call.shape);
+  over_heads(planned, false, choose(mlstm_table()).forward);
+}
+
+void mlstm_backward(const MlstmBackward& call) {
+  check_shape("mlstm_backward", call.shape);
+  check_state("mlstm_backward", "initial", call.initial);
+  check_state("mlstm_backward", "dlast", call.dlast);
+  check_state("mlstm_backward", "dinitial", call.dinitial);
+  check(!call.dinitial.c || call.initial.c,
+        "mlstm_backward: dinitial is wanted but there is no initial state");
+  MlstmBackward planned = call;
+  planned.shape = mlstm_plan(call.shape);
+  over_heads(planned, true, choose(mlstm_table()).backward);
+}
+
+}  // namespace tessera::kernels

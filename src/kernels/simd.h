@@ -1,0 +1,203 @@
+// Vectors of floats for per-ISA files, by GCC's vector extensions: arithmetic is written with operators, the
+// width W is that of the instruction set the file is being built for.
+//
+// Everything here has internal linkage and lives in the namespace of the instruction set; C headers only.
+#pragma once
+
+#ifndef TESSERA_ISA
+#error "simd.h belongs to files that are built once per instruction set, see kernels/CMakeLists.txt"
+#endif
+
+#include <stdint.h>
+#include <string.h>
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+#include "kernels/types.h"
+
+#define TESSERA_INLINE static inline __attribute__((always_inline))
+
+namespace tessera::kernels::TESSERA_ISA {
+
+#if defined(__AVX512F__)
+constexpr int kVectorBytes = 64;
+#elif defined(__AVX2__)
+constexpr int kVectorBytes = 32;
+#else
+constexpr int kVectorBytes = 16;
+#endif
+
+constexpr int W = kVectorBytes / 4;  // lanes of a vector
+typedef float vf __attribute__((vector_size(kVectorBytes)));
+typedef int32_t vi __attribute__((vector_size(kVectorBytes)));
+typedef uint32_t vu __attribute__((vector_size(kVectorBytes)));
+typedef uint16_t vh __attribute__((vector_size(kVectorBytes / 2)));
+
+// A bfloat16 in memory.
+struct bf16 {
+  uint16_t bits;
+};
+
+TESSERA_INLINE vf splat(float x) { return x - vf{}; }
+TESSERA_INLINE vi splat_int(int32_t x) { return x - vi{}; }
+
+// The lane numbers 0 … W-1.
+TESSERA_INLINE vi lanes() {
+#if defined(__AVX512F__)
+  return vi{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+#elif defined(__AVX2__)
+  return vi{0, 1, 2, 3, 4, 5, 6, 7};
+#else
+  return vi{0, 1, 2, 3};
+#endif
+}
+
+TESSERA_INLINE vf load(const float* from) {
+  vf v;
+  memcpy(&v, from, sizeof v);
+  return v;
+}
+TESSERA_INLINE void store(float* to, vf v) { memcpy(to, &v, sizeof v); }
+
+TESSERA_INLINE vf widen(vh half) {
+  const vu wide = __builtin_convertvector(half, vu) << 16;
+  return (vf)wide;
+}
+// Rounds to nearest, ties to even; a NaN stays one.
+TESSERA_INLINE vh narrow(vf v) {
+  const vu bits = (vu)v;
+  const vu rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+  const vu nan = (bits >> 16) | 0x40;
+  return __builtin_convertvector((vu)(v != v ? (vi)nan : (vi)rounded), vh);
+}
+TESSERA_INLINE vf load(const bf16* from) {
+  vh half;
+  memcpy(&half, from, sizeof half);
+  return widen(half);
+}
+TESSERA_INLINE void store(bf16* to, vf v) {
+  const vh half = narrow(v);
+  memcpy(to, &half, sizeof half);
+}
+
+// The first n lanes, 0 < n < W (also n = W); the others are zero, and memory behind them is not touched.
+TESSERA_INLINE vf load_part(const float* from, int64_t n) {
+#if defined(__AVX512F__)
+  return (vf)_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), from);
+#elif defined(__AVX2__)
+  return (vf)_mm256_maskload_ps(from, (__m256i)(lanes() < (int32_t)n));
+#else
+  vf v = {};
+  for (int64_t i = 0; i < n; ++i) v[i] = from[i];
+  return v;
+#endif
+}
+TESSERA_INLINE void store_part(float* to, vf v, int64_t n) {
+#if defined(__AVX512F__)
+  _mm512_mask_storeu_ps(to, (__mmask16)((1u << n) - 1), (__m512)v);
+#elif defined(__AVX2__)
+  _mm256_maskstore_ps(to, (__m256i)(lanes() < (int32_t)n), (__m256)v);
+#else
+  for (int64_t i = 0; i < n; ++i) to[i] = v[i];
+#endif
+}
+TESSERA_INLINE vf load_part(const bf16* from, int64_t n) {
+#if defined(__AVX512F__)
+  return widen((vh)_mm256_maskz_loadu_epi16((__mmask16)((1u << n) - 1), from));
+#else
+  vh half = {};
+  for (int64_t i = 0; i < n; ++i) half[i] = from[i].bits;
+  return widen(half);
+#endif
+}
+TESSERA_INLINE void store_part(bf16* to, vf v, int64_t n) {
+  const vh half = narrow(v);
+#if defined(__AVX512F__)
+  _mm256_mask_storeu_epi16(to, (__mmask16)((1u << n) - 1), (__m256i)half);
+#else
+  for (int64_t i = 0; i < n; ++i) to[i].bits = half[i];
+#endif
+}
+
+// a > b ? a : b; b where one of them is NaN.
+TESSERA_INLINE vf max(vf a, vf b) { return a > b ? a : b; }
+TESSERA_INLINE vf min(vf a, vf b) { return a < b ? a : b; }
+TESSERA_INLINE vf abs(vf a) { return (vf)((vi)a & 0x7fffffff); }
+
+TESSERA_INLINE float sum(vf v) {
+#if defined(__AVX512F__)
+  const auto eight = __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7) +
+                     __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15);
+#elif defined(__AVX2__)
+  const vf eight = v;
+#endif
+#if defined(__AVX2__)
+  const auto four =
+      __builtin_shufflevector(eight, eight, 0, 1, 2, 3) + __builtin_shufflevector(eight, eight, 4, 5, 6, 7);
+#else
+  const vf four = v;
+#endif
+  const auto two = four + __builtin_shufflevector(four, four, 2, 3, 0, 1);
+  return two[0] + two[1];
+}
+
+// e^x to about one unit in the last place; 0 below -87.3 (no denormals), infinity above 88.7, NaN for NaN.
+TESSERA_INLINE vf exp(vf x) {
+  const vf magic = splat(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer
+  const vf y = min(max(splat(-88.0f), x), splat(89.0f));
+  const vf shifted = y * 1.44269504f + magic;
+  const vf n = shifted - magic;
+  const vf r = (y - n * 0.693359375f) + n * 2.12194440e-4f;  // ln 2 in two parts, the first exact times n
+  vf p = r * 1.392617612e-3f + 8.363173075e-3f;
+  p = p * r + 4.166655466e-2f;
+  p = p * r + 1.666657703e-1f;
+  p = p * r + 0.5f;
+  p = p * (r * r) + r + 1.0f;
+  // 2^n in two factors, since n = 128 is no exponent of its own.
+  const vi whole = (vi)shifted - (vi)magic;
+  const vi half = whole >> 1;
+  const vf scaled = p * (vf)((half + 127) << 23) * (vf)((whole - half + 127) << 23);
+  const vf in_range = x < -87.3f ? vf{} : scaled;
+  return x != x ? x : in_range;
+}
+
+TESSERA_INLINE vf sigmoid(vf x) { return 1.0f / (1.0f + exp(-x)); }
+TESSERA_INLINE vf silu(vf x) { return x / (1.0f + exp(-x)); }
+// d silu(x) / dx
+TESSERA_INLINE vf silu_slope(vf x) {
+  const vf e = exp(min(-x, splat(80.0f)));
+  const vf s = 1.0f / (1.0f + e);
+  return s * (1.0f + x * (e * s));
+}
+// log(sigmoid(x)), with full relative precision on both sides.
+TESSERA_INLINE vf log_sigmoid(vf x) {
+  const vf y = exp(-abs(x));
+  const vf z = y / (y + 2.0f);  // log(1 + y) = 2 atanh(z)
+  const vf t = z * z;
+  vf p = t * 0.2439390808f + 0.2139856051f;
+  p = p * t + 0.2862020741f;
+  p = p * t + 0.3999871125f;
+  p = p * t + 0.6666667903f;
+  p = p * t + 2.0f;
+  return min(x, vf{}) - p * z;
+}
+
+// Transposes the W x W block whose rows are r[0] … r[W-1].
+TESSERA_INLINE void transpose(vf (&r)[W]) {
+  const vi lane = lanes();
+#pragma GCC unroll 4
+  for (int s = 1; s < W; s *= 2) {
+    const vi low = (lane & s) ? lane - s + W : lane;  // a's lanes without bit s, b's in the places with it
+    const vi high = (lane & s) ? lane + W : lane + s;
+#pragma GCC unroll 16
+    for (int i = 0; i < W; ++i) {
+      if (i & s) continue;
+      const vf a = r[i], b = r[i + s];
+      r[i] = __builtin_shuffle(a, b, low);
+      r[i + s] = __builtin_shuffle(a, b, high);
+    }
+  }
+}
+
+}  // namespace tessera::kernels::TESSERA_ISA

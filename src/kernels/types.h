@@ -1,0 +1,32 @@
+// Plain descriptions of tensors that somebody else owns, for kernels. C headers only: per-ISA files include
+// it.
+#pragma once
+
+#include <stdint.h>
+
+namespace tessera::kernels {
+
+// How numbers are stored; arithmetic is in float.
+enum class Element : int32_t { f32, bf16 };
+
+// A tensor (batch, head, token, channel) anywhere in memory: channels are contiguous, the other strides count
+// elements and may be negative. (batch, token, heads*dim) in one piece: head = dim, token = heads*dim.
+template <class Pointer>
+struct HeadView {
+  Pointer data;
+  Element element;
+  int64_t batch, head, token;
+};
+using HeadRows = HeadView<const void*>;
+using HeadRowsOut = HeadView<void*>;
+
+// A float per (batch, head, token); strides as above.
+template <class Pointer>
+struct GateView {
+  Pointer data;
+  int64_t batch, head, token;
+};
+using Gates = GateView<const float*>;
+using GatesOut = GateView<float*>;
+
+}  // namespace tessera::kernels
