@@ -9,13 +9,14 @@
 //   AdamWConfig config = read_config<AdamWConfig>(recipe, "optimiser");
 //
 // Unknown keys and wrong types are usage errors that name the key, its place, and the nearest right name.
-// Fields: bool, int64_t, double, std::string, std::vector of those, another config, and Value (taken as it
-// is).
+// Fields: bool, int64_t, double, std::string, another config, Value (taken as it is), and std::vector of
+// those.
 #pragma once
 
 #include <algorithm>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
@@ -49,30 +50,34 @@ const char* wanted_type() {
     return "an array";
 }
 
+template <class Config>
+void read_into(Config& config, const Value& table, const std::string& where);
+
+// Fills one field, or fails with its path: "optimiser.betas[1] is a string, must be a number".
 template <class T>
-bool assign(T& field, const Value& value) {
-  if constexpr (std::is_same_v<T, Value>) {
+void read_field(T& field, const Value& value, const std::string& path) {
+  bool right = true;
+  if constexpr (Visitable<T>) {
+    read_into(field, value, path);
+  } else if constexpr (std::is_same_v<T, Value>) {
     field = value;
-    return true;
   } else if constexpr (std::is_same_v<T, bool>) {
-    if (value.is_bool()) field = value.as_bool();
-    return value.is_bool();
+    if ((right = value.is_bool())) field = value.as_bool();
   } else if constexpr (std::is_same_v<T, int64_t>) {
-    if (value.is_int()) field = value.as_int();
-    return value.is_int();
+    if ((right = value.is_int())) field = value.as_int();
   } else if constexpr (std::is_same_v<T, double>) {
-    if (value.is_number()) field = value.as_double();
-    return value.is_number();
+    if ((right = value.is_number())) field = value.as_double();
   } else if constexpr (std::is_same_v<T, std::string>) {
-    if (value.is_string()) field = value.as_string();
-    return value.is_string();
-  } else {  // std::vector
-    if (!value.is_array()) return false;
+    if ((right = value.is_string())) field = value.as_string();
+  } else if ((right = value.is_array())) {  // std::vector
     field.clear();
-    for (const Value& item : value.as_array())
-      if (!assign(field.emplace_back(), item)) return false;
-    return true;
+    for (const Value& item : value.as_array()) {
+      typename T::value_type element{};
+      read_field(element, item, text(path, "[", field.size(), "]"));
+      field.push_back(std::move(element));
+    }
   }
+  if (!right) fail_usage(path, " is ", value.type_name(), ", must be ", wanted_type<T>());
 }
 
 template <class T>
@@ -109,15 +114,8 @@ void read_into(Config& config, const Value& table, const std::string& where) {
   std::vector<std::string> known;
   auto read = [&](const char* key, auto& field, const char* = "") {
     known.emplace_back(key);
-    using Field = std::decay_t<decltype(field)>;
-    for (const auto& [name, value] : table.as_table()) {
-      if (name != key) continue;
-      const std::string path = where.empty() ? name : where + "." + name;
-      if constexpr (Visitable<Field>)
-        read_into(field, value, path);
-      else if (!assign(field, value))
-        fail_usage(path, " is ", value.type_name(), ", must be ", wanted_type<Field>());
-    }
+    for (const auto& [name, value] : table.as_table())
+      if (name == key) read_field(field, value, where.empty() ? name : where + "." + name);
   };
   config.visit(read);
   for (const auto& [name, value] : table.as_table())

@@ -20,7 +20,9 @@ uint64_t hash_name(std::string_view name) {  // FNV-1a
   return hash;
 }
 
-std::array<uint32_t, 4> philox(std::array<uint32_t, 4> c, std::array<uint32_t, 2> key) {
+}  // namespace
+
+std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> c, std::array<uint32_t, 2> key) {
   for (int round = 0; round < 10; ++round) {
     const uint64_t low = 0xD2511F53ull * c[0], high = 0xCD9E8D57ull * c[2];
     c = {static_cast<uint32_t>(high >> 32) ^ c[1] ^ key[0], static_cast<uint32_t>(high),
@@ -31,8 +33,6 @@ std::array<uint32_t, 4> philox(std::array<uint32_t, 4> c, std::array<uint32_t, 2
   return c;
 }
 
-}  // namespace
-
 RandomStream::RandomStream(uint64_t seed, std::string_view purpose, uint64_t a, uint64_t b) {
   const uint64_t key = mix(mix(seed) ^ hash_name(purpose));
   const uint64_t place = mix(mix(a) + 0x632BE59BD9B4E019ull * b);
@@ -42,7 +42,7 @@ RandomStream::RandomStream(uint64_t seed, std::string_view purpose, uint64_t a, 
 
 uint32_t RandomStream::next_u32() {
   if (used_ == 4) {
-    block_ = philox(counter_, key_);
+    block_ = philox4x32(counter_, key_);
     if (++counter_[0] == 0) ++counter_[1];
     used_ = 0;
   }
@@ -78,7 +78,10 @@ uint64_t RandomStream::below(uint64_t bound) {
 }
 
 int64_t RandomStream::integer(int64_t low, int64_t high) {
-  return low + static_cast<int64_t>(below(static_cast<uint64_t>(high - low) + 1));
+  // In unsigned arithmetic, which wraps: the whole range of int64_t has 2^64 values, a count of 0.
+  const uint64_t count = static_cast<uint64_t>(high) - static_cast<uint64_t>(low) + 1;
+  const uint64_t draw = count == 0 ? next_u64() : below(count);
+  return static_cast<int64_t>(static_cast<uint64_t>(low) + draw);
 }
 
 double RandomStream::gamma(double shape) {

@@ -11,6 +11,9 @@
 
 namespace tessera {
 
+// Philox4x32-10: four random words for a counter under a key.
+std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key);
+
 class RandomStream {
  public:
   // `purpose` names the use ("shuffle", "crop", "drop_path"); `a` and `b` place it (epoch and sample, step

@@ -65,7 +65,8 @@ std::optional<std::string> nearest(std::string_view name, std::span<const std::s
   size_t best_distance = std::max<size_t>(2, name.size() / 3) + 1;
   for (const std::string& candidate : candidates) {
     const size_t distance = edit_distance(lower(name), lower(candidate));
-    if (distance < best_distance) {
+    const bool anything_left = distance < std::max(name.size(), candidate.size());
+    if (distance < best_distance && anything_left) {
       best_distance = distance;
       best = candidate;
     }

@@ -49,7 +49,7 @@ std::string quoted(const std::string& s) {
       out += "\\n";
     else if (c == '\t')
       out += "\\t";
-    else if (static_cast<unsigned char>(c) < 0x20) {
+    else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) {
       static constexpr char hex[] = "0123456789abcdef";
       out += text("\\u00", hex[(c >> 4) & 15], hex[c & 15]);
     } else

@@ -145,7 +145,7 @@ TEST_F(TensorBoardTest, EventsCarryTimeStepAndScalars) {
 TEST_F(TensorBoardTest, PicturesAndTextsAreStoredWhole) {
   TensorBoardWriter writer(folder());
   // Width 300, height 2, 8 bits, RGB; nothing behind the header is looked at.
-  const std::string png("\x89PNG\r\n\x1A\n\0\0\0\rIHDR\0\0\x01\x2C\0\0\0\x02\x08\x02\0\0\0some data", 42);
+  const std::string png("\x89PNG\r\n\x1A\n\0\0\0\rIHDR\0\0\x01\x2C\0\0\0\x02\x08\x02\0\0\0some data", 38);
   writer.image("grid", 3, as_bytes(png));
   writer.text("recipe", 0, "# a\n\n    lr = 1");
   const auto events = events_of(writer.path());

@@ -1,0 +1,42 @@
+#include "core/interrupt.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace tessera {
+namespace {
+
+// Runs `body` in a child, and gives its exit code (or minus the signal that ended it).
+template <class Body>
+int exit_code_of(const Body& body) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(body());
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+TEST(Interrupt, TheFirstSignalIsAFlagAndTheSecondEndsTheProcess) {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    EXPECT_EQ(exit_code_of([&] {
+                catch_interrupts();
+                if (interrupted()) return 1;
+                ::raise(signal);
+                return interrupted() ? 0 : 2;
+              }),
+              0);
+    EXPECT_EQ(exit_code_of([&] {
+                catch_interrupts();
+                ::raise(SIGINT);
+                ::raise(signal);
+                return 3;
+              }),
+              130);
+  }
+  EXPECT_FALSE(interrupted());
+}
+
+}  // namespace
+}  // namespace tessera
