@@ -38,8 +38,8 @@ test: configure  ## build everything and run every test
 	ctest --test-dir $(BUILD) --output-on-failure --parallel $(JOBS)
 
 parity: configure  ## compare with a folder of goldens (TESSERA_GOLDENS=FOLDER)
-	$(COMPILE) parity
-	$(BUILD)/tests/parity/parity $(or $(TESSERA_GOLDENS),tests/data)
+	$(COMPILE) tessera_parity
+	$(BUILD)/tests/parity/tessera_parity $(or $(TESSERA_GOLDENS),tests/data/goldens)
 
 bench: configure  ## measure speed; prints JSON
 	$(COMPILE) all

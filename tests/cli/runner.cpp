@@ -14,6 +14,10 @@
 // commands of a file run in one empty folder that is removed afterwards, with the program's folder first in
 // PATH, no input and no terminal.
 //
+// Of a page (FILE.md) every command in its ```sh blocks is run and must exit with 0, whatever it prints;
+// commands that are not the program's (make, git, …) are passed over. The folder then holds what pages speak
+// of: recipes/, examples/, photo.jpg and photos/.
+//
 //   cli_runner PROGRAM_FOLDER FILE
 #include <sys/wait.h>
 
@@ -75,6 +79,45 @@ std::vector<Step> read_steps(const fs::path& path) {
   }
   if (steps.empty()) throw std::runtime_error(path.string() + ": no command");
   return steps;
+}
+
+std::string without_comment(const std::string& line) {
+  const size_t comment = line.find(" #");
+  const std::string command = line.substr(0, comment);
+  return command.substr(0, command.find_last_not_of(' ') + 1);
+}
+
+// The program's commands in the ```sh blocks of a page; a line that ends in a backslash goes on in the next.
+std::vector<Step> read_page(const fs::path& path) {
+  std::vector<Step> steps;
+  bool inside = false;
+  int number = 0, begin = 0;
+  std::string command;
+  for (const std::string& line : read_lines(path)) {
+    ++number;
+    if (line.starts_with("```")) {
+      inside = !inside && line == "```sh";
+      continue;
+    }
+    if (!inside || line.empty() || line[0] == '#') continue;
+    if (command.empty()) begin = number;
+    command += without_comment(line);
+    if (command.ends_with("\\")) {
+      command.back() = ' ';
+      continue;
+    }
+    if (command.starts_with("tessera ")) steps.push_back({begin, command, {"..."}, {"..."}, 0});
+    command.clear();
+  }
+  return steps;
+}
+
+void lay_out_page_folder(const fs::path& root, const fs::path& folder) {
+  for (const char* name : {"recipes", "examples"}) fs::create_symlink(root / name, folder / name);
+  const fs::path picture = root / "examples/pictures/star.png";
+  fs::create_directory(folder / "photos");
+  fs::copy_file(picture, folder / "photo.jpg");
+  fs::copy_file(picture, folder / "photos/star.png");
 }
 
 // The expected line as a pattern.
@@ -165,9 +208,19 @@ void set_environment(const fs::path& program_folder, const fs::path& home) {
   unsetenv("COLUMNS");
 }
 
+// The folder above that holds the recipes.
+fs::path root_of(const fs::path& page) {
+  for (fs::path folder = fs::absolute(page).parent_path(); folder != folder.parent_path();
+       folder = folder.parent_path())
+    if (fs::is_directory(folder / "recipes")) return folder;
+  throw std::runtime_error(page.string() + ": no folder above it holds recipes/");
+}
+
 int run_file(const fs::path& program_folder, const fs::path& file) {
-  const std::vector<Step> steps = read_steps(file);
+  const bool page = file.extension() == ".md";
+  const std::vector<Step> steps = page ? read_page(file) : read_steps(file);
   const ScratchFolder scratch;
+  if (page) lay_out_page_folder(root_of(file), scratch.path / "work");
   set_environment(program_folder, scratch.path);
   int failed = 0;
   for (const Step& step : steps) failed += !check_step(file, step, run(step.command, scratch.path));
