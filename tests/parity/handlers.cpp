@@ -19,6 +19,12 @@ const std::vector<Entry>& entries() {
 
       {"training", "", "", nullptr, "no handler yet"},
 
+      {"components", "aug_resize_tensor", "", nullptr, "resizing of tensors is ATen's own"},
+      {"components", "aug_image_decode", "", check_image, ""},
+      {"components", "aug_resize", "", check_image, ""},
+      {"components", "aug_eval_transform", "", check_image, ""},
+      {"components", "aug_random_resized_crop", "", check_image, ""},
+      {"components", "aug_mixup_cutmix", "", check_image, ""},
       {"components", "aug_", "", nullptr, "this augmentation comes with the training system"},
       {"components", "opt_", "", nullptr, "this optimiser part comes with the training system"},
       {"components", "loss_", "", nullptr, "this loss comes with its task"},
