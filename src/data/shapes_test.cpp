@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <set>
 
 #include "core/error.h"
@@ -12,8 +13,7 @@
 namespace tessera::data {
 namespace {
 
-// Softmax regression on the pixels, standardised, by gradient steps on batches; returns the share of held-out
-// pictures it gets right.
+// Softmax regression, trained a sample at a time.
 class LinearClassifier {
  public:
   LinearClassifier(int64_t inputs, int64_t classes)
@@ -58,39 +58,52 @@ std::vector<float> pixels_of(const Image& image) {
   return x;
 }
 
-double linear_accuracy(const ShapesConfig& config, int64_t classes, int epochs, float rate, float decay) {
+using LabelOf = std::function<int64_t(Split, int64_t index, const Image&)>;
+
+// Share of 1000 held-out pictures that a classifier trained on 4000 gets right.
+double linear_accuracy(const ShapesConfig& config, int64_t classes, float decay, const LabelOf& label_of) {
   constexpr int64_t kTrain = 4000, kTest = 1000;
-  const auto label = [&](Split split, int64_t i) {
-    const ShapesLabel both = shapes_label(config, split, i);
-    return config.task == "shape" ? both.shape : both.texture;
-  };
+  constexpr int kEpochs = 10;
   std::vector<std::vector<float>> train;
-  for (int64_t i = 0; i < kTrain; ++i) train.push_back(pixels_of(draw_shapes(config, Split::train, i)));
+  std::vector<int64_t> labels;
+  for (int64_t i = 0; i < kTrain; ++i) {
+    const Image image = draw_shapes(config, Split::train, i);
+    train.push_back(pixels_of(image));
+    labels.push_back(label_of(Split::train, i, image));
+  }
   LinearClassifier classifier(static_cast<int64_t>(train[0].size()), classes);
-  for (int epoch = 0; epoch < epochs; ++epoch) {
-    const float now = rate * (1 - static_cast<float>(epoch) / static_cast<float>(epochs));
+  for (int epoch = 0; epoch < kEpochs; ++epoch) {
+    const float rate = 2e-4f * (1 - static_cast<float>(epoch) / kEpochs);
     for (const int64_t i : RandomStream(0, "order", static_cast<uint64_t>(epoch)).permutation(kTrain))
-      classifier.step(train[static_cast<size_t>(i)], label(Split::train, i), now, decay);
+      classifier.step(train[static_cast<size_t>(i)], labels[static_cast<size_t>(i)], rate, decay);
   }
   int64_t right = 0;
-  for (int64_t i = 0; i < kTest; ++i)
-    right += classifier.predict(pixels_of(draw_shapes(config, Split::validation, i))) ==
-             label(Split::validation, i);
+  for (int64_t i = 0; i < kTest; ++i) {
+    const Image image = draw_shapes(config, Split::validation, i);
+    right += classifier.predict(pixels_of(image)) == label_of(Split::validation, i, image);
+  }
   return static_cast<double>(right) / kTest;
 }
 
 TEST(Shapes, ALinearClassifierOnPixelsStaysBelow40Percent) {
-  for (const char* task : {"shape", "texture"}) {
-    ShapesConfig config;
-    config.task = task;
-    const auto classes =
-        static_cast<int64_t>(config.task == "shape" ? shape_names().size() : texture_names().size());
-    for (const float decay : {0.0f, 0.3f}) {
-      const double accuracy = linear_accuracy(config, classes, 12, 2e-4f, decay);
-      RecordProperty(config.task + " decay " + std::to_string(decay), std::to_string(accuracy));
-      printf("%s decay %g: %.3f\n", task, decay, accuracy);
-      EXPECT_LT(accuracy, 0.40) << task << ", weight decay " << decay;
-    }
+  const ShapesConfig config;
+  const LabelOf shape = [&](Split split, int64_t i, const Image&) {
+    return shapes_label(config, split, i).shape;
+  };
+  const LabelOf texture = [&](Split split, int64_t i, const Image&) {
+    return shapes_label(config, split, i).texture;
+  };
+  // The classifier is a fair one: it finds what is linear in the pixels.
+  const LabelOf mostly_red = [](Split, int64_t, const Image& image) {
+    int64_t red_less_green = 0;
+    for (size_t p = 0; p < image.pixels.size(); p += 3)
+      red_less_green += image.pixels[p] - image.pixels[p + 1];
+    return red_less_green > 0 ? 1 : 0;
+  };
+  EXPECT_GT(linear_accuracy(config, 2, 0, mostly_red), 0.95);
+  for (const float decay : {0.0f, 0.3f}) {
+    EXPECT_LT(linear_accuracy(config, 10, decay, shape), 0.40) << "weight decay " << decay;
+    EXPECT_LT(linear_accuracy(config, 8, decay, texture), 0.40) << "weight decay " << decay;
   }
 }
 

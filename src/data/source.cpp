@@ -25,12 +25,15 @@ const SourceKind& kind_of(const std::string& path) {
   if (path.empty()) fail_usage("no data: give a path such as ", kKinds[0].example);
   for (const SourceKind& kind : kKinds)
     if (kind.matches(path)) return kind;
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) {
+    const std::string scheme = path.substr(0, path.find(':'));
+    fail("data path '", path, "' does not exist",
+         did_you_mean(scheme, std::vector<std::string>{kKinds[0].name}));
+  }
   std::string known;
   for (const SourceKind& kind : kKinds)
     known += text(known.empty() ? "" : "; ", kind.name, ": ", kind.example);
-  std::error_code error;
-  if (!std::filesystem::exists(path, error))
-    fail("data path '", path, "' does not exist (known: ", known, ")");
   fail_usage("data path '", path, "' is of no known kind (", known, ")");
 }
 

@@ -21,10 +21,10 @@ TEST(OpenSource, AnUnknownPathListsTheKinds) {
     return error_of([&] { open_source({.path = path}, Split::train); }, &folder);
   };
   EXPECT_EQ(open(""), "no data: give a path such as shapes:train=20000,val=2000,size=32");
-  EXPECT_TRUE(
-      open(folder.path("none")).starts_with("data path 'DIR/none' does not exist (known: shapes: shapes:"));
-  EXPECT_TRUE(
-      open(folder.write("notes.txt", "x")).starts_with("data path 'DIR/notes.txt' is of no known kind"));
+  EXPECT_EQ(open(folder.path("none")), "data path 'DIR/none' does not exist");
+  EXPECT_EQ(open("shpes:size=64"), "data path 'shpes:size=64' does not exist, did you mean 'shapes'?");
+  EXPECT_TRUE(open(folder.write("notes.txt", "x"))
+                  .starts_with("data path 'DIR/notes.txt' is of no known kind (shapes: shapes:train="));
   EXPECT_EQ(error_of([] { open_source({.path = "shapes", .val_share = 1.0}, Split::train); }),
             "val_share is 1, must be at least 0 and below 1");
 }
