@@ -8,6 +8,10 @@ void add_eval(CLI::App&, Action&);
 void add_predict(CLI::App&, Action&);
 void add_models(CLI::App&, Action&);
 void add_inspect(CLI::App&, Action&);
+void add_data_info(CLI::App&, Action&);
+void add_data_check(CLI::App&, Action&);
+void add_data_pack(CLI::App&, Action&);
+void add_data_preview(CLI::App&, Action&);
 void add_doctor(CLI::App&, Action&);
 void add_version(CLI::App&, Action&);
 
@@ -23,6 +27,14 @@ std::span<const Command> commands() {
        add_models},
       {"inspect", "the tensors and metadata of a weights file or checkpoint",
        "tessera inspect runs/demo/model.safetensors --stats", add_inspect},
+      {"data info", "what a data set is: sizes, classes, mean and std of its pixels",
+       "tessera data info photos/", add_data_info},
+      {"data check", "read a whole data set and report all that is wrong",
+       "tessera data check 'train-{000..004}.tar.gz' --val-path test-000.tar.gz", add_data_check},
+      {"data pack", "write a data set as shards", "tessera data pack photos/ -o shards/ --resize 256",
+       add_data_pack},
+      {"data preview", "a picture of some samples with their labels",
+       "tessera data preview shapes: samples.png", add_data_preview},
       {"doctor", "what is installed: libraries, instruction sets, threads, GPU", "tessera doctor",
        add_doctor},
       {"version", "the version of the program and of LibTorch", "tessera version", add_version},

@@ -1,0 +1,339 @@
+// `tessera data info|check|pack|preview`: what a set is, whether it is sound, shards of it, a look at it.
+#include <algorithm>
+#include <iomanip>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+#include "core/error.h"
+#include "core/progress.h"
+#include "core/text.h"
+#include "core/threads.h"
+#include "data/check.h"
+#include "data/info.h"
+#include "data/pack.h"
+#include "data/preview.h"
+#include "io/file.h"
+#include "report/grid.h"
+
+namespace tessera::cli {
+namespace {
+
+using nlohmann::ordered_json;
+
+struct DataOptions {
+  data::SourceConfig source;
+  int64_t threads = 0;
+  bool json = false;
+};
+
+void add_data_options(CLI::App& command, DataOptions& options) {
+  command.add_option("DATA", options.source.path, "a folder, shards, a table, CIFAR or IDX files, shapes:…")
+      ->required();
+  command.add_option("--val-path", options.source.val_path, "the held-out set, where it is another path");
+  command
+      .add_option("--val-share", options.source.val_share,
+                  "share held out where the data has no split of its own")
+      ->capture_default_str();
+  command.add_option("--image-root", options.source.image_root,
+                     "tables: folder that relative paths start from");
+  command.add_option("--class-names", options.source.class_names, "file with one class name a line");
+  command.add_option("--threads", options.threads, "threads (0: as many as there are cores)")
+      ->capture_default_str();
+}
+
+data::Split parse_split(const std::string& name) {
+  return name == "train" ? data::Split::train : data::Split::validation;
+}
+
+// Progress on standard error, so that results can be piped.
+class Watch {
+ public:
+  explicit Watch(std::string label) : label_(std::move(label)) {}
+  data::Progress callback() {
+    return [this](int64_t done, int64_t total) {
+      if (!line_) {
+        ProgressLine::Options options;
+        options.label = label_;
+        options.total = total;
+        line_ = std::make_unique<ProgressLine>(std::cerr, options);
+      }
+      line_->update(done, {});
+    };
+  }
+  void finish() {
+    if (line_) line_->finish();
+  }
+
+ private:
+  std::string label_;
+  std::unique_ptr<ProgressLine> line_;
+};
+
+std::string percent(double share) { return fixed(100 * share, 1) + " %"; }
+
+// --- info ---
+
+struct InfoOptions : DataOptions {
+  int64_t sample = 1000;
+};
+
+std::string numbers(const std::array<double, 3>& values) {
+  return fixed(values[0], 4) + ", " + fixed(values[1], 4) + ", " + fixed(values[2], 4);
+}
+
+void print_info(const data::Source& source, const data::PixelStatistics& pixels, const char* split) {
+  std::cout << split << ": " << source.describe() << "\n";
+  if (pixels.pictures == 0) {
+    std::cout << "  no picture could be read\n";
+    return;
+  }
+  std::cout << "  sizes  " << pixels.min_width << "x" << pixels.min_height << " to " << pixels.max_width
+            << "x" << pixels.max_height << ", on average " << fixed(pixels.mean_width, 0) << "x"
+            << fixed(pixels.mean_height, 0) << " (of " << pixels.pictures << " pictures)\n"
+            << "  mean   [" << numbers(pixels.mean) << "]\n  std    [" << numbers(pixels.std) << "]\n";
+}
+
+ordered_json info_json(const data::Source& source, const data::PixelStatistics& pixels) {
+  ordered_json json = {{"description", source.describe()},
+                       {"pictures", source.size()},
+                       {"multi_label", source.multi_label()},
+                       {"class_counts", data::class_counts(source)}};
+  json["sample"] = {{"pictures", pixels.pictures},
+                    {"mean", pixels.mean},
+                    {"std", pixels.std},
+                    {"width", {pixels.min_width, pixels.max_width}},
+                    {"height", {pixels.min_height, pixels.max_height}}};
+  return json;
+}
+
+// A line a class with its pictures in each split.
+void print_classes(const std::vector<std::string>& classes, const std::vector<std::vector<int64_t>>& counts) {
+  size_t width = 5;
+  for (const std::string& name : classes) width = std::max(width, name.size());
+  for (size_t i = 0; i < classes.size(); ++i) {
+    std::cout << "  " << std::right << std::setw(4) << i << "  " << std::left
+              << std::setw(static_cast<int>(width)) << classes[i] << std::right;
+    for (const auto& of_split : counts) std::cout << std::setw(9) << of_split[i];
+    std::cout << "\n";
+  }
+}
+
+void info(const InfoOptions& options) {
+  set_num_threads(static_cast<int>(options.threads));
+  const data::OpenSplits splits = data::open_splits(options.source);
+  if (!splits.train && !splits.validation)
+    fail(splits.errors.empty() ? options.source.path + " has no pictures" : splits.errors[0]);
+  ordered_json json = {{"kind", data::source_kind(options.source.path)}};
+  if (!options.json) std::cout << "kind: " << data::source_kind(options.source.path) << "\n";
+  const data::Source& first = splits.train ? *splits.train : *splits.validation;
+  json["classes"] = first.class_names();
+  std::vector<std::vector<int64_t>> counts;
+  size_t problems = splits.errors.size();
+  for (const auto* source : {splits.train.get(), splits.validation.get()}) {
+    if (source == nullptr) continue;
+    const char* split = source == splits.train.get() ? "train" : "validation";
+    const auto pixels = data::pixel_statistics(*source, options.sample);
+    if (options.json)
+      json[split] = info_json(*source, pixels);
+    else
+      print_info(*source, pixels, split);
+    if (source->class_names() == first.class_names()) counts.push_back(data::class_counts(*source));
+    problems += source->problems().size();
+  }
+  json["problems"] = problems;
+  if (options.json) {
+    std::cout << json.dump(2) << "\n";
+    return;
+  }
+  std::cout << "classes (pictures in each split):\n";
+  print_classes(first.class_names(), counts);
+  if (problems > 0)
+    std::cout << problems << " problems: `tessera data check " << options.source.path << "` lists them\n";
+}
+
+// --- check ---
+
+struct CheckOptions : DataOptions {
+  int64_t show = 20;
+};
+
+void print_findings(const char* title, const data::Findings& findings, int64_t show) {
+  if (findings.count == 0) return;
+  std::cout << title << ": " << findings.count << "\n";
+  const auto shown = std::min<int64_t>(show, static_cast<int64_t>(findings.lines.size()));
+  for (int64_t i = 0; i < shown; ++i) std::cout << "  " << findings.lines[static_cast<size_t>(i)] << "\n";
+  if (shown < findings.count) std::cout << "  … and " << findings.count - shown << " more\n";
+}
+
+void print_split(const data::SplitCheck& split) {
+  std::cout << split.name << ": " << split.description << "\n";
+  if (split.readable == 0) return;
+  std::cout << "  formats ";
+  for (const auto& [format, count] : split.formats) std::cout << " " << format << " " << count;
+  std::cout << "\n  sides    " << split.smallest_side << " to " << split.largest_side << " pixels\n";
+  for (const auto& [power, count] : split.sides) {
+    const double share = static_cast<double>(count) / static_cast<double>(split.readable);
+    std::cout << "    shorter side " << std::setw(5) << (1 << power) << " to " << std::setw(5)
+              << (2 << power) - 1 << std::setw(9) << count << "  "
+              << std::string(static_cast<size_t>(40 * share + 0.5), '#') << " " << percent(share) << "\n";
+  }
+  if (split.class_counts.empty()) return;
+  const auto [least, most] = std::minmax_element(split.class_counts.begin(), split.class_counts.end());
+  std::cout << "  classes  " << split.classes.size() << ", of " << *least << " ('"
+            << split.classes[static_cast<size_t>(least - split.class_counts.begin())] << "') to " << *most
+            << " ('" << split.classes[static_cast<size_t>(most - split.class_counts.begin())]
+            << "') pictures\n";
+}
+
+ordered_json findings_json(const data::Findings& findings) {
+  return {{"count", findings.count}, {"lines", findings.lines}};
+}
+
+ordered_json check_json(const data::CheckReport& report) {
+  ordered_json json = {{"ok", report.problems() == 0}, {"splits", ordered_json::array()}};
+  for (const data::SplitCheck& split : report.splits) {
+    ordered_json sides = ordered_json::array();
+    for (const auto& [power, count] : split.sides)
+      sides.push_back({{"from", 1 << power}, {"to", (2 << power) - 1}, {"pictures", count}});
+    json["splits"].push_back({{"name", split.name},
+                              {"description", split.description},
+                              {"pictures", split.pictures},
+                              {"readable", split.readable},
+                              {"classes", split.classes},
+                              {"class_counts", split.class_counts},
+                              {"formats", split.formats},
+                              {"shorter_sides", sides}});
+  }
+  json["set"] = findings_json(report.set);
+  json["unreadable"] = findings_json(report.unreadable);
+  json["duplicates"] = findings_json(report.duplicates);
+  json["leaks"] = findings_json(report.leaks);
+  return json;
+}
+
+void check(const CheckOptions& options) {
+  set_num_threads(static_cast<int>(options.threads));
+  Watch watch("check");
+  const data::CheckReport report = data::check_data(options.source, watch.callback());
+  watch.finish();
+  if (options.json) {
+    std::cout << check_json(report).dump(2) << "\n";
+  } else {
+    for (const data::SplitCheck& split : report.splits) print_split(split);
+    print_findings("the set", report.set, options.show);
+    print_findings("unreadable pictures", report.unreadable, options.show);
+    print_findings("the same picture in training and held-out data", report.leaks, options.show);
+    print_findings("the same picture twice", report.duplicates, options.show);
+    if (report.problems() == 0) std::cout << "nothing wrong found\n";
+  }
+  if (report.problems() > 0)
+    fail(options.source.path, ": ", report.problems(),
+         report.problems() == 1 ? " problem found" : " problems found");
+}
+
+// --- pack ---
+
+struct PackOptions : DataOptions {
+  data::PackConfig pack;
+};
+
+void pack(const PackOptions& options) {
+  set_num_threads(static_cast<int>(options.threads));
+  Watch watch("pack");
+  const data::PackReport report = data::pack_data(options.source, options.pack, watch.callback());
+  watch.finish();
+  for (const std::string& line : report.skipped.lines) std::cerr << "left out: " << line << "\n";
+  std::cout << options.pack.output << ": " << report.pictures << " pictures in " << report.files.size() - 1
+            << " shards, " << human_bytes(static_cast<uint64_t>(report.bytes));
+  if (report.skipped.count > 0) std::cout << ", " << report.skipped.count << " left out";
+  std::cout << "\n";
+}
+
+// --- preview ---
+
+struct PreviewOptions : DataOptions {
+  std::string output, split = "train";
+  int64_t count = 64, columns = 0, cell = 96, seed = 0;
+};
+
+void preview(const PreviewOptions& options) {
+  set_num_threads(static_cast<int>(options.threads));
+  const auto source = data::open_source(options.source, parse_split(options.split));
+  std::vector<report::Cell> cells;
+  for (data::PreviewCell& cell :
+       data::preview_cells(*source, options.count, static_cast<uint64_t>(options.seed))) {
+    if (cell.error.empty()) {
+      cells.push_back({std::move(cell.picture), std::move(cell.caption)});
+    } else {
+      std::cerr << "left out: " << cell.error << "\n";
+    }
+  }
+  if (cells.empty()) fail(options.source.path, ": none of ", options.count, " pictures could be read");
+  const size_t count = cells.size();
+  const Image grid = report::image_grid(
+      cells, {.columns = static_cast<int>(options.columns), .cell = static_cast<int>(options.cell)});
+  write_file_atomic(options.output, encode_png(grid));
+  std::cout << options.output << ": " << count << " of " << source->size() << " pictures, " << grid.width
+            << "x" << grid.height << "\n";
+}
+
+}  // namespace
+
+void add_data_info(CLI::App& command, Action& action) {
+  auto options = std::make_shared<InfoOptions>();
+  add_data_options(command, *options);
+  command.add_option("--sample", options->sample, "pictures that mean and std are taken of")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 100'000'000));
+  command.add_flag("--json", options->json, "one JSON object");
+  action = [options] { info(*options); };
+}
+
+void add_data_check(CLI::App& command, Action& action) {
+  auto options = std::make_shared<CheckOptions>();
+  add_data_options(command, *options);
+  command.add_option("--show", options->show, "lines of each kind of problem")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1000));
+  command.add_flag("--json", options->json, "one JSON object with up to 1000 lines of each kind");
+  action = [options] { check(*options); };
+}
+
+void add_data_pack(CLI::App& command, Action& action) {
+  auto options = std::make_shared<PackOptions>();
+  add_data_options(command, *options);
+  command.add_option("-o,--output", options->pack.output, "folder for the shards; must not exist")
+      ->required();
+  command.add_option("--shard-size", options->pack.shard_size, "pictures a shard")->capture_default_str();
+  command.add_option("--resize", options->pack.resize, "shrink pictures to this shorter side (0: keep)")
+      ->capture_default_str();
+  command.add_option("--quality", options->pack.quality, "JPEG quality of shrunk pictures")
+      ->capture_default_str();
+  command.add_flag("--gzip", options->pack.gzip, "write .tar.gz");
+  command.add_flag("--skip-bad", options->pack.skip_bad, "leave out pictures that cannot be read");
+  action = [options] { pack(*options); };
+}
+
+void add_data_preview(CLI::App& command, Action& action) {
+  auto options = std::make_shared<PreviewOptions>();
+  add_data_options(command, *options);
+  command.add_option("OUT", options->output, "PNG file to write")->required();
+  command.add_option("--split", options->split, "train or validation")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"train", "validation"}));
+  command.add_option("-n,--count", options->count, "pictures")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 10000));
+  command.add_option("--columns", options->columns, "columns of the grid (0: square)")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1000));
+  command.add_option("--cell", options->cell, "side of a picture in the grid")
+      ->capture_default_str()
+      ->check(CLI::Range(16, 1024));
+  command.add_option("--seed", options->seed, "another seed draws other pictures")->capture_default_str();
+  action = [options] { preview(*options); };
+}
+
+}  // namespace tessera::cli
