@@ -89,6 +89,8 @@ CaseResult check_mlstm_cell(const Golden& golden);       // mlstm_cases.cpp
 CaseResult check_vit(const Golden& golden);              // vit_cases.cpp
 CaseResult check_trajectory(const Golden& golden);       // training_cases.cpp: training/*
 CaseResult check_optimiser(const Golden& golden);        // optimiser_cases.cpp: components/opt_*
+CaseResult check_loss(const Golden& golden);             // loss_cases.cpp: components/loss_*
+CaseResult check_metric(const Golden& golden);           // metric_cases.cpp: components/metric_*
 CaseResult check_image(const Golden& golden);            // image_cases.cpp: components/aug_*
 
 }  // namespace tessera::parity

@@ -17,7 +17,7 @@ const std::vector<Entry>& entries() {
       {"models", "vllama_mae", "", nullptr, "masked pre-training comes later"},
       {"models", "", "", nullptr, "this family comes with the other backbones"},
 
-      {"training", "", "", nullptr, "no handler yet"},
+      {"training", "", "", check_trajectory, ""},
 
       {"components", "aug_resize_tensor", "", nullptr, "resizing of tensors is ATen's own"},
       {"components", "aug_image_decode", "", check_image, ""},
@@ -26,9 +26,9 @@ const std::vector<Entry>& entries() {
       {"components", "aug_random_resized_crop", "", check_image, ""},
       {"components", "aug_mixup_cutmix", "", check_image, ""},
       {"components", "aug_", "", nullptr, "this augmentation comes with the training system"},
-      {"components", "opt_", "", nullptr, "this optimiser part comes with the training system"},
-      {"components", "loss_", "", nullptr, "this loss comes with its task"},
-      {"components", "metric_", "", nullptr, "this metric comes with its task"},
+      {"components", "opt_", "", check_optimiser, ""},
+      {"components", "loss_", "", check_loss, ""},
+      {"components", "metric_", "", check_metric, ""},
       {"components", "model_vit", "", check_vit, ""},
       {"components", "model_deit3", "", check_vit, ""},
       {"components", "model_torchvision_vit", "", check_vit, ""},
