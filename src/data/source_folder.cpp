@@ -61,21 +61,32 @@ struct Place {
   bool by_share;
 };
 
+// val/, validation/, valid/ or test/ in a folder; "" if there is none.
+std::string held_out_folder(const std::string& path) {
+  for (const char* name : {"val", "validation", "valid", "test"})
+    if (const fs::path folder = fs::path(path) / name; fs::is_directory(folder)) return folder.string();
+  return "";
+}
+
 Place find_place(const SourceConfig& config, Split split) {
   const std::string& path = path_of(config, split);
   const bool own_path = !config.val_path.empty();
-  std::string held_out;
-  for (const char* name : {"val", "validation", "valid", "test"})
-    if (held_out.empty() && fs::is_directory(fs::path(path) / name))
-      held_out = (fs::path(path) / name).string();
-  const fs::path train = fs::path(path) / "train";
+  const std::string held_out = held_out_folder(path), train = (fs::path(path) / "train").string();
   const bool has_train = fs::is_directory(train);
-  if (split == Split::train || !own_path) {
-    if (!has_train) return {path, !own_path};
-    if (split == Split::train) return {train.string(), !own_path && held_out.empty()};
-    return held_out.empty() ? Place{train.string(), true} : Place{held_out, false};
-  }
-  return {has_train && !held_out.empty() ? held_out : path, false};
+  // A folder with nothing but val/ in it is laid out as a set, not as a set with one class "val".
+  const bool only_held_out = !held_out.empty() && !has_train && class_folders(path).size() == 1;
+  if (split == Split::validation && own_path)
+    return {(has_train || only_held_out) && !held_out.empty() ? held_out : path, false};
+  if (only_held_out) fail(path, " has ", held_out, " but no train folder");
+  if (!has_train) return {path, !own_path};
+  if (split == Split::validation && !held_out.empty()) return {held_out, false};
+  return {train, !own_path && held_out.empty()};
+}
+
+// The class names of the training split, which the held-out one must have too.
+std::vector<std::string> required_classes(const SourceConfig& config) {
+  if (std::string_view(source_kind(config.path)) != "ImageFolder") return training_classes(config);
+  return class_folders(find_place(config, Split::train).root);
 }
 
 class FolderSource final : public FileSource {
@@ -98,16 +109,16 @@ std::unique_ptr<Source> open_folder(const SourceConfig& config, Split split) {
   FileSet set;
   set.shown = set.root = place.root;
   set.classes = found;
-  if (split == Split::validation && !place.by_share && is_folder_path(config.path)) {
-    // The classes are the training set's: the held-out folder must have the same.
-    const std::string root = find_place(config, Split::train).root;
-    set.classes = class_folders(root);
+  if (split == Split::validation && !place.by_share && !config.path.empty()) {
+    set.classes = required_classes(config);
+    const auto has = [](const std::vector<std::string>& names, const std::string& name) {
+      return std::find(names.begin(), names.end(), name) != names.end();
+    };
     for (const std::string& name : set.classes)
-      if (!std::binary_search(found.begin(), found.end(), name))
-        problems.add(place.root, " has no folder for the class '", name, "' of ", root);
+      if (!has(found, name))
+        problems.add(place.root, " has no folder for the class '", name, "' of the training set");
     for (const std::string& name : found)
-      if (!std::binary_search(set.classes.begin(), set.classes.end(), name))
-        problems.add(place.root, "/", name, " is no class of ", root);
+      if (!has(set.classes, name)) problems.add(place.root, "/", name, " is no class of the training set");
   }
   for (size_t label = 0; label < set.classes.size(); ++label) {
     const std::string& name = set.classes[label];

@@ -155,13 +155,31 @@ TEST(ImageFolder, WhatIsWrongIsNamed) {
   const SourceConfig config = {.path = folder.path()};
   const auto open = [&](Split split) { return error_of([&] { open_source(config, split); }, &folder); };
   EXPECT_EQ(open(Split::train), "DIR/train/b is an empty class: no .jpg, .jpeg, .png or .webp in it");
-  EXPECT_EQ(open(Split::validation), "DIR/val has no folder for the class 'b' of DIR/train (and 1 more)");
-  EXPECT_EQ(open_source_with_problems(config, Split::validation)->problems()[1].substr(folder.path().size()),
-            "/val/c is no class of " + folder.path("train"));
+  EXPECT_EQ(open(Split::validation),
+            "DIR/val has no folder for the class 'b' of the training set (and 1 more)");
+  EXPECT_EQ(open_source_with_problems(config, Split::validation)->problems()[1],
+            folder.path("val/c") + " is no class of the training set");
   const TemporaryFolder bare;
   bare.write("1.jpg", "x");
   EXPECT_EQ(error_of([&] { open_source({.path = bare.path()}, Split::train); }, &bare),
             "DIR holds no folders; an ImageFolder has a folder for each class, with pictures in it");
+}
+
+TEST(ImageFolder, AHeldOutPathHasTheClassesOfTheTrainingPath) {
+  const TemporaryFolder folder;
+  folder.write("mine/b/1.jpg", "x");
+  folder.write("mine/a/1.jpg", "x");
+  folder.write("theirs/val/b/1.jpg", "x");
+  folder.write("theirs/val/a/1.jpg", "y");
+  SourceConfig config = {.path = folder.path("mine"), .val_path = folder.path("theirs/val")};
+  EXPECT_EQ(open_source(config, Split::train)->size(), 2);
+  EXPECT_EQ(open_source(config, Split::validation)->size(), 2);
+  config.val_path = folder.path("theirs");
+  EXPECT_EQ(open_source(config, Split::validation)->read(0).name, folder.path("theirs/val/a/1.jpg"));
+  config.path = folder.write("t.csv", "1.jpg,b\n2.jpg,c\n");
+  EXPECT_EQ(open_source_with_problems(config, Split::validation)->problems().size(), 2u);
+  EXPECT_EQ(error_of([&] { open_source({.path = folder.path("theirs")}, Split::train); }, &folder),
+            "DIR/theirs has DIR/theirs/val but no train folder");
 }
 
 TEST(ImageFolder, TheFingerprintSeesContentThatChanges) {

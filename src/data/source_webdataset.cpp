@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <span>
 
 #include "core/error.h"
 #include "core/text.h"
@@ -60,11 +61,16 @@ ShardList find_shards(const SourceConfig& config, Split split) {
   return {own_path && split == Split::validation ? all : train, !own_path && held_out.empty()};
 }
 
-// One sample in a shard.
+// One sample; its key is the name of its picture.
 struct Item {
-  std::string key;
-  size_t shard = 0, picture = 0;  // member
-  Label label;
+  uint32_t shard = 0, picture = 0;  // picture: the member
+  int64_t label = -1;               // -1 where multi-label
+  std::vector<int64_t> labels;      // where multi-label
+
+  bool multi() const { return label < 0; }
+  std::span<const int64_t> classes() const {
+    return multi() ? std::span<const int64_t>(labels) : std::span<const int64_t>(&label, 1);
+  }
 };
 
 // A shard and what was found in it.
@@ -92,7 +98,15 @@ struct Parts {
   size_t picture = kNone, number = kNone, json = kNone;
 };
 
-Shard read_shard(const std::string& path, size_t number, const ClassNames& names) {
+void read_json(std::string_view content, const ClassNames& names, const std::string& where, Item& item) {
+  Label label = read_json_label(parse_json(content, where), names, where);
+  if (label.multi)
+    item.labels = std::move(label.classes);
+  else
+    item.label = label.classes[0];
+}
+
+Shard read_shard(const std::string& path, uint32_t number, const ClassNames& names) {
   Shard shard;
   shard.archive = std::make_unique<TarArchive>(path);
   std::vector<std::pair<std::string_view, Parts>> samples;  // in the order of the archive
@@ -120,15 +134,12 @@ Shard read_shard(const std::string& path, size_t number, const ClassNames& names
       shard.problems.add(where, " has a picture but no .cls or .json");
     } else {
       try {
-        Item item{std::string(key), number, parts.picture, {}};
+        Item item{number, static_cast<uint32_t>(parts.picture), -1, {}};
         if (parts.number != Parts::kNone)
-          item.label = {{read_label(as_text(shard.archive->bytes(parts.number)), LabelText::number_first,
-                                    names, where + ".cls")},
-                        false};
+          item.label = read_label(as_text(shard.archive->bytes(parts.number)), LabelText::number_first, names,
+                                  where + ".cls");
         else
-          item.label = read_json_label(
-              parse_json(as_text(shard.archive->bytes(parts.json)), where + ".json", {uint64_t{1} << 20, 16}),
-              names, where + ".json");
+          read_json(as_text(shard.archive->bytes(parts.json)), names, where + ".json", item);
         shard.items.push_back(std::move(item));
       } catch (const Error& error) {
         shard.problems.add(error.what());
@@ -150,8 +161,8 @@ class WebDatasetSource final : public Source {
       std::vector<std::string> keys;
       std::vector<int64_t> labels;
       for (const Item& item : items_) {
-        keys.push_back(item.key);
-        labels.push_back(item.label.multi ? -1 : item.label.classes[0]);
+        keys.emplace_back(key_of(item));
+        labels.push_back(item.label);
       }
       std::vector<Item> kept;
       for (const int64_t i : select_split(config, split, keys, labels))
@@ -174,11 +185,10 @@ class WebDatasetSource final : public Source {
     return {std::move(name), std::vector<std::byte>(bytes.begin(), bytes.end())};
   }
 
-  int64_t label(int64_t index) const override {
-    return multi_ ? -1 : items_[static_cast<size_t>(index)].label.classes[0];
-  }
+  int64_t label(int64_t index) const override { return items_[static_cast<size_t>(index)].label; }
   std::vector<int64_t> labels(int64_t index) const override {
-    return items_[static_cast<size_t>(index)].label.classes;
+    const auto classes = items_[static_cast<size_t>(index)].classes();
+    return {classes.begin(), classes.end()};
   }
   bool multi_label() const override { return multi_; }
   const std::vector<std::string>& class_names() const override { return classes_; }
@@ -187,9 +197,9 @@ class WebDatasetSource final : public Source {
     Fingerprint print;
     print.add(classes_);
     for (const Item& item : items_) {
-      print.add(item.key);
+      print.add(key_of(item));
       print.add(static_cast<int64_t>(archives_[item.shard]->members()[item.picture].size));
-      for (const int64_t one : item.label.classes) print.add(one);
+      for (const int64_t one : item.classes()) print.add(one);
     }
     return print.value();
   }
@@ -202,6 +212,10 @@ class WebDatasetSource final : public Source {
   std::vector<std::string> problems() const override { return problems_.lines(); }
 
  private:
+  std::string_view key_of(const Item& item) const {
+    return split_member_name(archives_[item.shard]->members()[item.picture].name).first;
+  }
+
   // The file that was named, or classes.txt beside the shards or beside the training shards; may hold
   // nothing.
   static ClassNames find_class_names(const SourceConfig& config, const std::string& shard) {
@@ -223,7 +237,7 @@ class WebDatasetSource final : public Source {
     parallel_for(static_cast<int64_t>(paths.size()), 1, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) try {
           shards[static_cast<size_t>(i)] =
-              read_shard(paths[static_cast<size_t>(i)], static_cast<size_t>(i), names);
+              read_shard(paths[static_cast<size_t>(i)], static_cast<uint32_t>(i), names);
         } catch (const Error& error) {
           broken[static_cast<size_t>(i)] = error.what();
         }
@@ -233,9 +247,9 @@ class WebDatasetSource final : public Source {
       problems_.add(shards[i].problems);
       archives_.push_back(std::move(shards[i].archive));
       for (Item& item : shards[i].items) {
-        if (items_.empty()) multi_ = item.label.multi;
-        if (item.label.multi != multi_)
-          problems_.add(paths[i], ": ", item.key, multi_ ? " has one label" : " has a list of labels",
+        if (items_.empty()) multi_ = item.multi();
+        if (item.multi() != multi_)
+          problems_.add(paths[i], ": ", key_of(item), multi_ ? " has one label" : " has a list of labels",
                         ", unlike the samples before it");
         else
           items_.push_back(std::move(item));
@@ -250,21 +264,22 @@ class WebDatasetSource final : public Source {
       return training_classes(config);
     int64_t largest = -1;
     for (const Item& item : items_)
-      for (const int64_t one : item.label.classes) largest = std::max(largest, one);
+      for (const int64_t one : item.classes()) largest = std::max(largest, one);
     return numbered_classes(largest + 1);
   }
 
   void drop_out_of_range() {
     std::vector<Item> kept;
     for (Item& item : items_) {
-      const auto wrong = std::find_if(item.label.classes.begin(), item.label.classes.end(), [&](int64_t one) {
+      const auto classes = item.classes();
+      const auto wrong = std::find_if(classes.begin(), classes.end(), [&](int64_t one) {
         return one >= static_cast<int64_t>(classes_.size());
       });
-      if (wrong == item.label.classes.end())
+      if (wrong == classes.end())
         kept.push_back(std::move(item));
       else
-        problems_.add(archives_[item.shard]->path(), ": ", item.key, " has label ", *wrong, ", must be 0 to ",
-                      static_cast<int64_t>(classes_.size()) - 1);
+        problems_.add(archives_[item.shard]->path(), ": ", key_of(item), " has label ", *wrong,
+                      ", must be 0 to ", static_cast<int64_t>(classes_.size()) - 1);
     }
     items_ = std::move(kept);
   }
