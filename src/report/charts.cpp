@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include "report/markup.h"
 #include "report/svg.h"
@@ -59,6 +60,19 @@ std::vector<Tick> ticks_of(const Range& range, int count, bool percent) {
   const double step = values.size() > 1 ? values[1] - values[0] : range.span();
   for (const double value : values) ticks.push_back({value, tick_label(value, step, percent)});
   return ticks;
+}
+
+// Between whole epochs there is nothing to mark.
+std::vector<Tick> x_ticks_of(const std::vector<Curve>& curves, const Plane& plane) {
+  const auto ticks = ticks_of(plane.x, std::max(2, static_cast<int>(plane.width / 80)), false);
+  const auto whole = [](double x) { return !std::isfinite(x) || x == std::floor(x); };
+  for (const Curve& curve : curves)
+    for (const Point& p : curve.points)
+      if (!whole(p.x)) return ticks;
+  std::vector<Tick> kept;
+  std::copy_if(ticks.begin(), ticks.end(), std::back_inserter(kept),
+               [&](const Tick& t) { return whole(t.value); });
+  return kept;
 }
 
 // Decades; 1-2-5 where there are fewer than three.
@@ -231,13 +245,12 @@ std::string line_chart(const std::vector<Curve>& curves, const ChartOptions& opt
   plane.left = 24 + labels, plane.top = options.y_label.empty() ? 40 : 52;
   plane.width = options.width - plane.left - 20;
   plane.height = options.height - plane.top - (options.x_label.empty() ? 28 : 44);
-  draw_axes(svg, plane, options, ticks_of(plane.x, std::max(2, static_cast<int>(plane.width / 80)), false),
-            y_ticks);
+  draw_axes(svg, plane, options, x_ticks_of(curves, plane), y_ticks);
   for (const bool faint : {true, false})
     for (size_t i = 0; i < curves.size(); ++i)
       if (curves[i].faint == faint)
         draw_curve(svg, curves[i], series_colour(colour_index(curves, i)), plane, options.percent);
-  if (curves.size() > 1) draw_legend(svg, curves, options, 22);
+  draw_legend(svg, curves, options, 22);
   return svg.finish();
 }
 

@@ -26,7 +26,7 @@ struct ChartOptions {
   double y_min = std::numeric_limits<double>::quiet_NaN(), y_max = std::numeric_limits<double>::quiet_NaN();
 };
 
-// Axes with ticks and grid, a legend where there is more than one curve, a tooltip on each point of a short
+// Axes with ticks and grid, a legend of the curves that have names, a tooltip on each point of a short
 // curve. Long curves are thinned to what the width can show, keeping every peak. Without a finite point: "no
 // data".
 std::string line_chart(const std::vector<Curve>& curves, const ChartOptions& options);

@@ -89,6 +89,13 @@ TEST(LineChart, AValueThatIsNotFiniteLeavesAGap) {
   EXPECT_EQ(svg.find("inf"), std::string::npos);
 }
 
+TEST(LineChart, WholeNumbersGetWholeTicks) {
+  const std::string whole = line_chart({{"", {{1, 1}, {2, 3}}}}, {.x_label = "epoch"});
+  EXPECT_NE(whole.find(">1</text>"), std::string::npos);
+  EXPECT_EQ(whole.find(">1.2</text>"), std::string::npos);
+  EXPECT_NE(line_chart({{"", {{1.1, 1}, {2, 3}}}}, {}).find(">1.2</text>"), std::string::npos);
+}
+
 TEST(LineChart, NothingToShowIsSaid) {
   for (const auto& curves : {std::vector<Curve>{}, {{"a", {}}}, {{"a", {{0, NAN}}}}}) {
     const std::string svg = line_chart(curves, {});
