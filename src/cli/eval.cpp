@@ -7,6 +7,7 @@
 #include "cli/command.h"
 #include "cli/common.h"
 #include "core/clock.h"
+#include "core/config.h"
 #include "core/error.h"
 #include "core/interrupt.h"
 #include "core/progress.h"
@@ -36,9 +37,10 @@ struct Options {
 data::SourceConfig data_of(const Options& options, const train::WeightsInfo& info) {
   data::SourceConfig config = options.data;
   if (!config.path.empty()) return config;
-  if (!info.recipe.empty())
-    if (const Value* table = parse_toml(info.recipe, options.weights).find("data"))
-      return read_config<data::SourceConfig>(*table, "data");
+  if (!info.recipe.empty()) {
+    const Value recipe = parse_toml(info.recipe, options.weights);
+    if (const Value* table = recipe.find("data")) return read_config<data::SourceConfig>(*table, "data");
+  }
   fail_usage(options.weights, ": says nothing about its data; give --data");
 }
 
@@ -80,7 +82,10 @@ tasks::Evaluation evaluate_at(const Options& options, const data::Source& source
   data::Loader loader(source, data::make_eval_transform(preprocess), config);
   const auto task =
       tasks::make_classify({}, static_cast<int64_t>(source.class_names().size()), source.multi_label());
-  ProgressLine progress(std::cerr, {.label = text("evaluate at ", size), .total = source.size()});
+  ProgressLine::Options bar;
+  bar.label = text("evaluate at ", size);
+  bar.total = source.size();
+  ProgressLine progress(std::cerr, bar);
   const auto start = steady_seconds();
   auto result = task->evaluate(*opened.model, loader,
                                {.precision = tasks::parse_precision(options.precision),
@@ -112,8 +117,14 @@ void write_predictions(const std::string& path, const data::Source& source, cons
   write_text_atomic(path, out);
 }
 
+std::vector<eval::ClassScores> class_scores(const tasks::Evaluation& evaluation) {
+  eval::ClassificationMeter meter(evaluation.classes);
+  meter.add(evaluation.scores, evaluation.labels);
+  return meter.per_class();
+}
+
 void print_per_class(const tasks::Evaluation& evaluation, const train::WeightsInfo& info) {
-  const auto rows = eval::per_class(evaluation.scores, evaluation.labels, evaluation.classes);
+  const auto rows = class_scores(evaluation);
   size_t width = 5;
   for (int64_t c = 0; c < evaluation.classes; ++c) width = std::max(width, class_name(info, c).size());
   const auto column = static_cast<int>(width + 2);
@@ -123,7 +134,7 @@ void print_per_class(const tasks::Evaluation& evaluation, const train::WeightsIn
             << "\n";
   for (size_t c = 0; c < rows.size(); ++c)
     std::cout << std::left << std::setw(column) << class_name(info, static_cast<int64_t>(c)) << std::right
-              << std::setw(9) << rows[c].support << std::setw(11) << fixed(100 * rows[c].precision, 1)
+              << std::setw(9) << rows[c].samples << std::setw(11) << fixed(100 * rows[c].precision, 1)
               << std::setw(9) << fixed(100 * rows[c].recall, 1) << std::setw(9) << fixed(100 * rows[c].f1, 1)
               << "\n";
 }
@@ -137,12 +148,12 @@ Json as_json(const Options& options, const data::Source& source, const tasks::Ev
   for (const auto& [name, value] : evaluation.metrics) line[name] = value;
   line["images_per_s"] = static_cast<double>(evaluation.samples) / evaluation.seconds;
   if (options.per_class) {
-    const auto rows = eval::per_class(evaluation.scores, evaluation.labels, evaluation.classes);
+    const auto rows = class_scores(evaluation);
     for (size_t c = 0; c < rows.size(); ++c)
-      line["per_class"][class_name(info, static_cast<int64_t>(c))] = {{"samples", rows[c].support},
-                                                                      {"precision", rows[c].precision},
-                                                                      {"recall", rows[c].recall},
-                                                                      {"f1", rows[c].f1}};
+      line["per_class"][class_name(info, static_cast<int64_t>(c))] = Json{{"samples", rows[c].samples},
+                                                                          {"precision", rows[c].precision},
+                                                                          {"recall", rows[c].recall},
+                                                                          {"f1", rows[c].f1}};
   }
   return line;
 }

@@ -17,12 +17,12 @@ struct Row {
   int64_t params = 0, macs = 0, size = 0;
 };
 
-// Builds the model without memory for its weights: only shapes are asked for.
+// Only shapes are asked for, so the model is made without memory for its weights.
 Row describe(const models::Family& family, const models::Size& published) {
   const models::ModelSpec spec = models::resolve_model(published.name);
   const Value* image_size = spec.settings.find("image_size");
   const int64_t size = image_size && image_size->is_int() ? image_size->as_int() : 224;
-  const auto model = models::build_model(spec, /*seed=*/0);
+  const auto model = models::sketch_model(spec);
   return {published.name,          family.name, published.aliases, models::count_parameters(*model),
           model->macs(size, size), size};
 }

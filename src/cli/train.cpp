@@ -45,8 +45,11 @@ class Watcher : public train::Observer {
              " an epoch); disk: a checkpoint takes ", human_bytes(plan.checkpoint_bytes),
              ", the run at most ", human_bytes(plan.disk_bytes), " of ", human_bytes(plan.free_bytes),
              " free"));
-    bar_ = std::make_unique<ProgressLine>(
-        std::cerr, ProgressLine::Options{.label = "train", .total = plan.steps, .start = first_step});
+    ProgressLine::Options bar;
+    bar.label = "train";
+    bar.total = plan.steps;
+    bar.start = first_step;
+    bar_ = std::make_unique<ProgressLine>(std::cerr, bar);
   }
 
   void progressed(const train::StepProgress& at) override {
