@@ -1,6 +1,7 @@
 // What image.cpp needs of each codec. Private to the folder.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -37,5 +38,13 @@ void decode_jpeg(Bytes bytes, const std::string& name, const Box& box, const Dec
                  Image& out);
 void decode_png(Bytes bytes, const std::string& name, const Box& box, Image& out);
 void decode_webp(Bytes bytes, const std::string& name, const Box& box, Image& out);
+
+// For tests: whether the Huffman decoder of jpeg_huffman.h may take over at all, in how many pictures it did,
+// and in how many of them it then left the work to libjpeg.
+struct HuffmanUse {
+  std::atomic<bool> allowed{true};
+  std::atomic<int64_t> taken{0}, left{0};
+};
+HuffmanUse& huffman_use();
 
 }  // namespace tessera::codec

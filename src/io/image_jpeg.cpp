@@ -10,8 +10,14 @@
 // jerror.h after jpeglib.h
 #include <jerror.h>
 
+#if __has_include(<jpegint.h>)
+#define TESSERA_OWN_HUFFMAN 1
+#include <jpegint.h>
+#endif
+
 #include "core/error.h"
 #include "io/image_codec.h"
+#include "io/jpeg_huffman.h"
 
 namespace tessera::codec {
 
@@ -27,6 +33,7 @@ struct ErrorManager {
   std::jmp_buf escape;
   char message[JMSG_LENGTH_MAX] = "";
   bool truncated = false;
+  bool left_to_libjpeg = false;  // our own Huffman decoder met something odd
 };
 
 [[noreturn]] void on_error(j_common_ptr info) {
@@ -89,9 +96,115 @@ void cmyk_to_rgb(const uint8_t* cmyk, uint8_t* rgb, int pixels) {
   }
 }
 
+// Thrown where a picture must be decoded again without our own Huffman decoder.
+struct LeftToLibjpeg {};
+
+#ifdef TESSERA_OWN_HUFFMAN
+
+HuffmanDecoder huffman_decoder() {
+#if defined(__x86_64__)
+  static const bool bmi2 = __builtin_cpu_supports("bmi2");
+  if (bmi2) return decode_mcu_bmi2;
+#endif
+  return decode_mcu_plain;
+}
+
+// Our Huffman decoder in the place of libjpeg's.
+class OwnHuffman {
+ public:
+  // After jpeg_start_decompress. Does nothing where the picture is not of the plain kind.
+  void take_over(jpeg_decompress_struct& info) {
+    if (info.progressive_mode || info.arith_code || info.restart_interval || info.data_precision != 8 ||
+        info.comps_in_scan != info.num_components || !layout_of(info) || !find_end(info))
+      return;
+    decode_ = huffman_decoder();
+    huffman_use().taken.fetch_add(1, std::memory_order_relaxed);
+    info.client_data = this;
+    info.entropy->decode_mcu = decode_mcu;
+  }
+
+ private:
+  static boolean decode_mcu(j_decompress_ptr info, JBLOCKROW* blocks) {
+    auto* self = static_cast<OwnHuffman*>(info->client_data);
+    int16_t* coefficients[D_MAX_BLOCKS_IN_MCU];
+    for (int b = 0; blocks && b < self->layout_.blocks; ++b) coefficients[b] = *blocks[b];
+    if (self->decode_(self->state_, self->layout_, blocks ? coefficients : nullptr)) return TRUE;
+    reinterpret_cast<ErrorManager*>(info->err)->left_to_libjpeg = true;
+    ERREXIT(info, JERR_BAD_STATE);
+    return FALSE;
+  }
+
+  bool layout_of(const jpeg_decompress_struct& info) {
+    layout_.blocks = info.blocks_in_MCU;
+    bool dc_built[4] = {}, ac_built[4] = {};
+    for (int b = 0; b < info.blocks_in_MCU; ++b) {
+      const int component = info.MCU_membership[b];
+      const int dc = info.cur_comp_info[component]->dc_tbl_no, ac = info.cur_comp_info[component]->ac_tbl_no;
+      const size_t d = static_cast<size_t>(dc) & 3, a = static_cast<size_t>(ac) & 3;
+      if (!dc_built[d] && !build(info.dc_huff_tbl_ptrs[d], true, dc_[d])) return false;
+      if (!ac_built[a] && !build(info.ac_huff_tbl_ptrs[a], false, ac_[a])) return false;
+      dc_built[d] = ac_built[a] = true;
+      layout_.component[b] = component;
+      layout_.dc[b] = &dc_[d];
+      layout_.ac[b] = &ac_[a];
+    }
+    return true;
+  }
+
+  static bool build(const JHUFF_TBL* table, bool dc, HuffmanTable& out) {
+    return table && build_huffman_table(table->bits, table->huffval, dc, out);
+  }
+
+  // Copies the scan's bytes without their stuffing and puts libjpeg behind it, where it reads on at the end.
+  // False if the scan does not end in EOI.
+  bool find_end(jpeg_decompress_struct& info) {
+    const JOCTET* at = info.src->next_input_byte;
+    const JOCTET* const end = at + info.src->bytes_in_buffer;
+    plain_.resize(static_cast<size_t>(end - at) + kHuffmanSlack);
+    uint8_t* to = plain_.data();
+    for (;;) {
+      // Eight bytes at once while none of them is 0xff: then no bit of ~eight is zero in all of a byte.
+      for (uint64_t eight; end - at >= 8; at += 8, to += 8) {
+        std::memcpy(&eight, at, 8);
+        if ((~eight - 0x0101010101010101u) & eight & 0x8080808080808080u) break;
+        std::memcpy(to, &eight, 8);
+      }
+      while (at < end && *at != 0xff) *to++ = *at++;
+      if (end - at < 2) return false;
+      at += 2;
+      if (at[-1] == JPEG_EOI) break;
+      if (at[-1] != 0) return false;
+      *to++ = 0xff;
+    }
+    std::memset(to, 0, kHuffmanSlack);
+    state_ = {};
+    state_.at = plain_.data();
+    state_.end = to;
+    info.src->next_input_byte = at;
+    info.src->bytes_in_buffer = static_cast<size_t>(end - at);
+    info.unread_marker = JPEG_EOI;
+    return true;
+  }
+
+  HuffmanDecoder decode_ = nullptr;
+  HuffmanLayout layout_;
+  HuffmanState state_;
+  HuffmanTable dc_[4], ac_[4];
+  std::vector<uint8_t> plain_;
+};
+
+#else
+
+struct OwnHuffman {
+  void take_over(jpeg_decompress_struct&) {}
+};
+
+#endif
+
 class Decompressor {
  public:
-  Decompressor(Bytes bytes, const std::string& name) : name_(name) {
+  // `own`: null to leave the Huffman decoding to libjpeg.
+  Decompressor(Bytes bytes, const std::string& name, OwnHuffman* own) : name_(name), own_(own) {
     prepare(errors_);
     info_.err = &errors_.base;
     run([this] { jpeg_create_decompress(&info_); });
@@ -147,6 +260,7 @@ class Decompressor {
   template <class Step>
   void run(Step&& step) {
     if (guarded(errors_, step)) return;
+    if (errors_.left_to_libjpeg) throw LeftToLibjpeg();
     if (errors_.truncated) fail(name_, ": truncated JPEG, the file ends before the picture does");
     fail(name_, ": broken JPEG (", errors_.message, ")");
   }
@@ -165,6 +279,7 @@ class Decompressor {
       info_.scale_denom = static_cast<unsigned>(options.scale);
       jpeg_start_decompress(&info_);
     });
+    if (own_) own_->take_over(info_);
   }
 
   // Sets up the decoding of the box. Upsampled chroma depends on neighbours: a cropped decoder lacks those to
@@ -212,6 +327,7 @@ class Decompressor {
   }
 
   const std::string& name_;
+  OwnHuffman* own_;
   jpeg_decompress_struct info_{};
   ErrorManager errors_;
   jpeg_source_mgr source_{};
@@ -223,6 +339,11 @@ class Decompressor {
 };
 
 }  // namespace
+
+HuffmanUse& huffman_use() {
+  static HuffmanUse use;
+  return use;
+}
 
 ImageInfo jpeg_info(Bytes bytes, const std::string& name) {
   ImageInfo info{0, 0, "jpeg", 1};
@@ -256,7 +377,13 @@ ImageInfo jpeg_info(Bytes bytes, const std::string& name) {
 
 void decode_jpeg(Bytes bytes, const std::string& name, const Box& box, const DecodeOptions& options,
                  Image& out) {
-  Decompressor(bytes, name).decode(box, options, out);
+  static thread_local OwnHuffman own;
+  try {
+    Decompressor(bytes, name, huffman_use().allowed ? &own : nullptr).decode(box, options, out);
+  } catch (const LeftToLibjpeg&) {
+    huffman_use().left.fetch_add(1, std::memory_order_relaxed);
+    Decompressor(bytes, name, nullptr).decode(box, options, out);
+  }
 }
 
 }  // namespace tessera::codec

@@ -12,6 +12,7 @@
 
 #include "core/random.h"
 #include "io/file.h"
+#include "io/image_codec.h"
 #include "io/io_testing.h"
 #include "io/safetensors.h"
 
@@ -58,7 +59,7 @@ struct JpegKind {
   int restart = 0;
 };
 
-Bytes encode(const Image& image, const JpegKind& kind) {
+Bytes encode(const Image& image, const JpegKind& kind, int quality = 85) {
   jpeg_compress_struct info{};
   jpeg_error_mgr errors;
   info.err = jpeg_std_error(&errors);
@@ -71,7 +72,7 @@ Bytes encode(const Image& image, const JpegKind& kind) {
   info.input_components = image.channels;
   info.in_color_space = image.channels == 1 ? JCS_GRAYSCALE : image.channels == 3 ? JCS_RGB : JCS_CMYK;
   jpeg_set_defaults(&info);
-  jpeg_set_quality(&info, 85, TRUE);
+  jpeg_set_quality(&info, quality, TRUE);
   if (image.channels == 4) jpeg_set_colorspace(&info, JCS_YCCK);
   info.comp_info[0].h_samp_factor = kind.across;
   info.comp_info[0].v_samp_factor = kind.down;
@@ -336,6 +337,55 @@ TEST(ImageDecode, DamagedFilesGiveAPictureOrAnErrorLine) {
   }
   EXPECT_GT(decoded, 100);
   EXPECT_GT(refused, 100);
+}
+
+// The pixels, or the error, with our own Huffman decoding or libjpeg's.
+std::string outcome(const Bytes& bytes, const Box* box, bool own) {
+  codec::huffman_use().allowed = own;
+  std::string result;
+  const std::string message = error_of([&] {
+    const Image image = box ? decode_image_crop(bytes, "x", *box) : decode_image(bytes, "x");
+    result.assign(image.pixels.begin(), image.pixels.end());
+  });
+  codec::huffman_use().allowed = true;
+  return message.empty() ? result : message;
+}
+
+TEST(ImageHuffman, DecodesPlainPicturesAsLibjpegDoes) {
+  codec::HuffmanUse& use = codec::huffman_use();
+  for (const JpegKind& kind : kKinds) {
+    const bool plain = !kind.progressive && !kind.arithmetic && !kind.separate_scans && !kind.restart;
+    for (const int quality : {5, 50, 85, 100}) {
+      for (const auto& [width, height] : {std::pair{97, 61}, {8, 8}, {1, 1}, {300, 33}}) {
+        const Bytes bytes = encode(scene(width, height, kind.components, 11), kind, quality);
+        const int64_t taken = use.taken, left = use.left;
+        const Box box{width / 2, height / 2, (width + 1) / 2, (height + 1) / 2};
+        ASSERT_EQ(outcome(bytes, nullptr, true), outcome(bytes, nullptr, false))
+            << kind.name << " " << quality;
+        ASSERT_EQ(outcome(bytes, &box, true), outcome(bytes, &box, false)) << kind.name << " " << quality;
+        EXPECT_EQ(use.taken - taken, plain ? 2 : 0) << kind.name;
+        EXPECT_EQ(use.left, left) << kind.name << " " << quality;
+      }
+    }
+  }
+}
+
+TEST(ImageHuffman, LeavesDamagedDataToLibjpeg) {
+  RandomStream random(6, "damage");
+  codec::HuffmanUse& use = codec::huffman_use();
+  const int64_t left = use.left;
+  for (const JpegKind& kind : {kKinds[0], kKinds[1], kKinds[4]}) {
+    const Bytes file = encode(scene(61, 47, kind.components, 12), kind, 90);
+    for (int i = 0; i < 400; ++i) {
+      Bytes bytes = file;
+      for (int64_t changes = random.integer(1, 4); changes > 0; --changes)
+        bytes[160 + random.below(bytes.size() - 160)] = static_cast<std::byte>(random.below(256));
+      const Box box{10, 20, 30, 20};
+      ASSERT_EQ(outcome(bytes, nullptr, true), outcome(bytes, nullptr, false)) << kind.name << " " << i;
+      ASSERT_EQ(outcome(bytes, &box, true), outcome(bytes, &box, false)) << kind.name << " " << i;
+    }
+  }
+  EXPECT_GT(use.left - left, 100);
 }
 
 TEST(ImageEncode, PngKeepsEveryPixel) {
