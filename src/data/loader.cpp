@@ -70,7 +70,8 @@ struct Loader::State {
   std::set<int64_t> bad_samples;
   BadImages bad;
   double waited = 0;
-  std::exception_ptr broken;  // thrown by every later next()
+  std::exception_ptr broken;              // thrown by every later next()
+  std::vector<std::vector<float>> spare;  // memory of batches that were given back
   std::vector<std::thread> threads;
 
   State(const Source& the_source, std::shared_ptr<const Transform> the_transform,
@@ -138,6 +139,20 @@ struct Loader::State {
          " tries; the last: ", found.back().line);
   }
 
+  // Room for the pictures of a batch; what lies in it is overwritten by every sample.
+  std::vector<float> memory_for(size_t floats) {
+    std::vector<float> memory;
+    {
+      const std::lock_guard lock(mutex);
+      if (!spare.empty()) {
+        memory = std::move(spare.back());
+        spare.pop_back();
+      }
+    }
+    memory.resize(floats);
+    return memory;
+  }
+
   bool must_stop() {
     const std::lock_guard lock(mutex);
     return stopping;
@@ -160,7 +175,7 @@ struct Loader::State {
     batch.step_in_epoch = place.batch;
     const auto classes = static_cast<int64_t>(source.class_names().size());
     const size_t pixels = static_cast<size_t>(batch.channels * batch.height * batch.width);
-    batch.images.resize(static_cast<size_t>(batch.size) * pixels);
+    batch.images = memory_for(static_cast<size_t>(batch.size) * pixels);
     if (source.multi_label()) batch.targets.resize(static_cast<size_t>(batch.size * classes));
     for (int64_t i = begin; i < end; ++i) {
       if (must_stop()) return result;  // nobody will look at it
@@ -285,6 +300,11 @@ std::optional<Batch> Loader::next() {
   ++s.handed_out;
   s.work.notify_all();
   return std::move(result.batch);
+}
+
+void Loader::recycle(Batch&& batch) {
+  const std::lock_guard lock(state_->mutex);
+  if (state_->spare.size() < 2) state_->spare.push_back(std::move(batch.images));
 }
 
 LoaderPosition Loader::position() const {

@@ -61,6 +61,9 @@ class Loader {
   // The next batch; training goes on into the next epoch for ever, evaluation (shuffle = false) ends after
   // one.
   std::optional<Batch> next();
+  // Takes back a batch that is done with, so that its memory (large, and dear to ask the system for) is used
+  // again. Optional.
+  void recycle(Batch&& batch);
   // Where a new loader must start to hand out what this one would hand out next.
   LoaderPosition position() const;
   BadImages bad_images() const;

@@ -39,10 +39,23 @@ using HorizontalPass = void (*)(const uint8_t* in, ptrdiff_t in_stride, int rows
 // One output row of `width` bytes: the weighted sum of `count` input rows, which lie `width` bytes apart.
 using VerticalPass = void (*)(const uint8_t* in, int width, const ResampleAxis& axis, int row, uint8_t* out);
 
+// Bytes of one colour to (byte / 255 - mean) / std, each step rounded to float32. `table` holds the 256
+// results.
+struct ByteMap {
+  const float* table;
+  float mean, std;
+  bool by_fma;  // quotients as below give the table's bits, for all 256 bytes
+};
+using MapPass = void (*)(const uint8_t* in, int count, const ByteMap& map, float* out);
+
+// a / b, correctly rounded but for rare b (Markstein, 1990), with y = 1 / b: q = a y, q + (a - q b) y.
+// The fast forms divide so; that it gives the table's bits is checked when a table is made.
+
 struct ResampleForm {
   const char* name;  // "plain", "avx2", "avx512"
   HorizontalPass horizontal;
   VerticalPass vertical;
+  MapPass map;
 };
 
 extern const ResampleForm resample_plain;

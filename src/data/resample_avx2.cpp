@@ -145,9 +145,29 @@ void vertical(const uint8_t* in, int width, const ResampleAxis& axis, int row, u
   if (x < width) vertical_block(top + width - 32, width, pairs, high, low, out + width - 32);
 }
 
+inline __m256 divide(__m256 a, __m256 b, __m256 inverse) {
+  const __m256 q = _mm256_mul_ps(a, inverse);
+  return _mm256_fmadd_ps(_mm256_fnmadd_ps(q, b, a), inverse, q);
+}
+
+void map(const uint8_t* in, int count, const ByteMap& map, float* out) {
+  if (!map.by_fma) return resample_plain.map(in, count, map, out);
+  const __m256 full = _mm256_set1_ps(255.0f), inverse_full = _mm256_set1_ps(1.0f / 255.0f);
+  const __m256 std = _mm256_set1_ps(map.std), inverse_std = _mm256_set1_ps(1.0f / map.std);
+  const __m256 mean = _mm256_set1_ps(map.mean);
+  int i = 0;
+  for (; i + 8 <= count; i += 8) {
+    const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(in + i));
+    const __m256 v = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes));
+    const __m256 share = divide(v, full, inverse_full);
+    _mm256_storeu_ps(out + i, divide(_mm256_sub_ps(share, mean), std, inverse_std));
+  }
+  for (; i < count; ++i) out[i] = map.table[in[i]];
+}
+
 }  // namespace
 
-const ResampleForm resample_avx2 = {"avx2", horizontal, vertical};
+const ResampleForm resample_avx2 = {"avx2", horizontal, vertical, map};
 
 }  // namespace tessera::data
 #endif

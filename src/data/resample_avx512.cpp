@@ -141,9 +141,29 @@ void vertical(const uint8_t* in, int width, const ResampleAxis& axis, int row, u
   }
 }
 
+inline __m512 divide(__m512 a, __m512 b, __m512 inverse) {
+  const __m512 q = _mm512_mul_ps(a, inverse);
+  return _mm512_fmadd_ps(_mm512_fnmadd_ps(q, b, a), inverse, q);
+}
+
+void map(const uint8_t* in, int count, const ByteMap& map, float* out) {
+  if (!map.by_fma) return resample_plain.map(in, count, map, out);
+  const __m512 full = _mm512_set1_ps(255.0f), inverse_full = _mm512_set1_ps(1.0f / 255.0f);
+  const __m512 std = _mm512_set1_ps(map.std), inverse_std = _mm512_set1_ps(1.0f / map.std);
+  const __m512 mean = _mm512_set1_ps(map.mean);
+  int i = 0;
+  for (; i + 16 <= count; i += 16) {
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(in + i));
+    const __m512 v = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes));
+    const __m512 share = divide(v, full, inverse_full);
+    _mm512_storeu_ps(out + i, divide(_mm512_sub_ps(share, mean), std, inverse_std));
+  }
+  for (; i < count; ++i) out[i] = map.table[in[i]];
+}
+
 }  // namespace
 
-const ResampleForm resample_avx512 = {"avx512", horizontal, vertical};
+const ResampleForm resample_avx512 = {"avx512", horizontal, vertical, map};
 
 }  // namespace tessera::data
 #endif

@@ -38,8 +38,12 @@ void vertical(const uint8_t* in, int width, const ResampleAxis& axis, int row, u
   }
 }
 
+void map(const uint8_t* in, int count, const ByteMap& map, float* out) {
+  for (int i = 0; i < count; ++i) out[i] = map.table[in[i]];
+}
+
 }  // namespace
 
-const ResampleForm resample_plain = {"plain", horizontal, vertical};
+const ResampleForm resample_plain = {"plain", horizontal, vertical, map};
 
 }  // namespace tessera::data

@@ -196,7 +196,7 @@ std::vector<const ResampleForm*> forms_here() {
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni"))
     forms.push_back(&resample_avx512);
-  if (__builtin_cpu_supports("avx2")) forms.push_back(&resample_avx2);
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) forms.push_back(&resample_avx2);
 #endif
   forms.push_back(&resample_plain);
   return forms;
@@ -373,14 +373,36 @@ void resize_planes(const Image& image, const ResizePlan& plan, uint8_t* out) {
   });
 }
 
-void resize_planes(const Image& image, const ResizePlan& plan, const float* table, float* out) {
-  const size_t width = static_cast<size_t>(plan.window.width),
-               plane = width * static_cast<size_t>(plan.window.height);
+Normalisation::Normalisation(const std::vector<double>& mean, const std::vector<double>& std) {
+  check(mean.size() == 3 && std.size() == 3, "normalisation needs 3 means and 3 deviations");
+  const auto divide = [](float a, float b) {  // as the fast forms of resample.h divide
+    const float inverse = 1.0f / b, q = a * inverse;
+    return std::fma(std::fma(-q, b, a), inverse, q);
+  };
+  for (size_t c = 0; c < 3; ++c) {
+    mean_[c] = static_cast<float>(mean[c]);
+    std_[c] = static_cast<float>(std[c]);
+    by_fma_[c] = true;
+    for (size_t v = 0; v < 256; ++v) {
+      const float byte = static_cast<float>(v), exact = (byte / 255.0f - mean_[c]) / std_[c];
+      table_[256 * c + v] = exact;
+      by_fma_[c] = by_fma_[c] && divide(divide(byte, 255.0f) - mean_[c], std_[c]) == exact;
+    }
+  }
+}
+
+void resize_planes(const Image& image, const ResizePlan& plan, const Normalisation& normalisation,
+                   float* out) {
+  const size_t width = static_cast<size_t>(plan.window.width);
+  const size_t plane = width * static_cast<size_t>(plan.window.height);
+  const MapPass map = form_in_use().load()->map;
   resized_rows(image, plan, [&](int y, const uint8_t* row) {
-    for (size_t c = 0; c < 3; ++c) {
-      const float* values = table + 256 * c;
-      float* to = out + c * plane + static_cast<size_t>(y) * width;
-      for (size_t x = 0; x < width; ++x) to[x] = values[row[c * width + x]];
+    for (int c = 0; c < 3; ++c) {
+      const ByteMap bytes{normalisation.table(c), normalisation.mean(c), normalisation.std(c),
+                          normalisation.by_fma(c)};
+      const size_t channel = static_cast<size_t>(c);
+      map(row + channel * width, plan.window.width, bytes,
+          out + channel * plane + static_cast<size_t>(y) * width);
     }
   });
 }

@@ -3,6 +3,7 @@
 // skipped).
 #pragma once
 
+#include <array>
 #include <string>
 #include <vector>
 
@@ -34,8 +35,26 @@ struct ResizePlan {
   bool mirrored = false;
 };
 void resize_planes(const Image& image, const ResizePlan& plan, uint8_t* out);
-// The same, each byte replaced by table[channel * 256 + byte].
-void resize_planes(const Image& image, const ResizePlan& plan, const float* table, float* out);
+
+// Bytes to the floats that a model is fed: (byte / 255 - mean) / std in float32, step by step as
+// torchvision's ToTensor and Normalize compute it.
+class Normalisation {
+ public:
+  // Three numbers each.
+  Normalisation(const std::vector<double>& mean, const std::vector<double>& std);
+  // The results for the bytes 0 … 255 of a channel.
+  const float* table(int channel) const { return table_.data() + 256 * channel; }
+  float mean(int channel) const { return mean_[static_cast<size_t>(channel)]; }
+  float std(int channel) const { return std_[static_cast<size_t>(channel)]; }
+  bool by_fma(int channel) const { return by_fma_[static_cast<size_t>(channel)]; }
+
+ private:
+  std::array<float, 3> mean_{}, std_{};
+  std::array<bool, 3> by_fma_{};
+  std::array<float, 3 * 256> table_{};
+};
+void resize_planes(const Image& image, const ResizePlan& plan, const Normalisation& normalisation,
+                   float* out);
 
 // The instruction sets that this processor can resize with, fastest first; TESSERA_RESAMPLE in the
 // environment and use_resample_form (tests, benchmarks; "" is the fastest) choose one. All give the same

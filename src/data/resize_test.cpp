@@ -121,16 +121,29 @@ TEST(Resize, AWindowIsTheCutOfTheWhole) {
   }
 }
 
-TEST(Resize, TablesReplaceEachByte) {
-  const Image image = noise(20, 10, 3, 5);
-  const ResizePlan plan{{0, 0, 20, 10}, 12, 14, Interpolation::bicubic, {0, 0, 12, 14}, false};
-  std::vector<uint8_t> bytes(3 * 12 * 14);
-  std::vector<float> values(bytes.size()), table(768);
-  for (size_t i = 0; i < 768; ++i) table[i] = static_cast<float>(i) * 0.5f;
-  resize_planes(image, plan, bytes.data());
-  resize_planes(image, plan, table.data(), values.data());
-  for (size_t i = 0; i < bytes.size(); ++i)
-    ASSERT_EQ(values[i], 0.5f * static_cast<float>(256 * (i / (12 * 14)) + bytes[i]));
+// Every form normalises to the bits of the plain division.
+TEST(Resize, NormalisesEachByte) {
+  FormGuard guard;
+  Image image(67, 40);  // every byte in every channel, and a width that is no multiple of any vector
+  for (size_t i = 0; i < image.pixels.size(); ++i) image.pixels[i] = static_cast<uint8_t>(i / 3 + i % 3);
+  const ResizePlan plan{{0, 0, 67, 40}, 67, 40, Interpolation::bicubic, {0, 0, 67, 40}, false};
+  RandomStream random(3, "deviations");
+  for (int i = 0; i < 30; ++i) {
+    std::vector<double> mean = {0.485, 0.456, 0.406}, std = {0.229, 0.224, 0.225};
+    for (size_t c = 0; i && c < 3; ++c) mean[c] = random.uniform(0, 1), std[c] = random.uniform(0.01, 1.5);
+    const Normalisation normalisation(mean, std);
+    ASSERT_TRUE(i > 0 || (normalisation.by_fma(0) && normalisation.by_fma(1) && normalisation.by_fma(2)));
+    for (const std::string& form : resample_form_names()) {
+      use_resample_form(form);
+      std::vector<float> got(3 * 67 * 40);
+      resize_planes(image, plan, normalisation, got.data());
+      for (size_t k = 0; k < got.size(); ++k) {
+        const size_t c = k / (67 * 40), pixel = k % (67 * 40);
+        const float byte = static_cast<float>(image.pixels[3 * pixel + c]);
+        ASSERT_EQ(got[k], (byte / 255.0f - static_cast<float>(mean[c])) / static_cast<float>(std[c])) << form;
+      }
+    }
+  }
 }
 
 TEST(Resize, KeepsAConstantPictureAndTheSameSize) {

@@ -11,16 +11,6 @@ namespace tessera::data {
 
 namespace {
 
-// (byte / 255 - mean) / std in float32, step by step as torchvision's ToTensor and Normalize compute it.
-std::vector<float> normalisation_table(const Preprocess& preprocess) {
-  std::vector<float> table(3 * 256);
-  for (size_t c = 0; c < 3; ++c) {
-    const float mean = static_cast<float>(preprocess.mean[c]), std = static_cast<float>(preprocess.std[c]);
-    for (size_t v = 0; v < 256; ++v) table[c * 256 + v] = (static_cast<float>(v) / 255.0f - mean) / std;
-  }
-  return table;
-}
-
 void check_preprocess(const Preprocess& p, int64_t height, int64_t width) {
   constexpr int64_t kLargest = 16384;
   if (height < 1 || width < 1 || height > kLargest || width > kLargest)
@@ -39,9 +29,8 @@ class Base : public Transform {
       : interpolation_(parse_interpolation(preprocess.interpolation)),
         crop_mode_(parse_crop_mode(preprocess.crop_mode)),
         crop_(preprocess.crop),
-        output_{static_cast<int>(height), static_cast<int>(width)} {
-    check_preprocess(preprocess, height, width);
-    table_ = normalisation_table(preprocess);
+        output_{static_cast<int>(height), static_cast<int>(width)},
+        normalisation_((check_preprocess(preprocess, height, width), preprocess.mean), preprocess.std) {
     decode_.apply_exif = preprocess.apply_exif;
     for (size_t c = 0; c < 3; ++c)
       border_[c] = crop_mode_ == CropMode::border
@@ -80,7 +69,7 @@ class Base : public Transform {
                     place.window,
                     mirrored};
     if (place.window.width == output_.width && place.window.height == output_.height) {
-      resize_planes(image, plan, table_.data(), out);
+      resize_planes(image, plan, normalisation_, out);
       return;
     }
     static thread_local std::vector<uint8_t> part;
@@ -94,10 +83,10 @@ class Base : public Transform {
   // Planes of bytes at `box` of the output, the border's colour around them.
   void surround(const std::vector<uint8_t>& part, const Box& box, float* out) const {
     const uint8_t* from = part.data();
-    for (size_t c = 0; c < 3; ++c) {
-      const float* values = table_.data() + 256 * c;
-      float* plane = out + c * pixels();
-      std::fill(plane, plane + pixels(), values[border_[c]]);
+    for (int c = 0; c < 3; ++c) {
+      const float* values = normalisation_.table(c);
+      float* plane = out + static_cast<size_t>(c) * pixels();
+      std::fill(plane, plane + pixels(), values[border_[static_cast<size_t>(c)]]);
       for (int y = 0; y < box.height; ++y) {
         float* row = plane + static_cast<ptrdiff_t>(box.top + y) * output_.width + box.left;
         for (int x = 0; x < box.width; ++x) row[x] = values[*from++];
@@ -112,7 +101,7 @@ class Base : public Transform {
   double crop_;
   Extent output_;
   DecodeOptions decode_;
-  std::vector<float> table_;
+  Normalisation normalisation_;
   std::array<uint8_t, 3> border_{};
 };
 
@@ -184,7 +173,7 @@ class TrainTransform final : public Base {
                    interpolation_,
                    {0, 0, output_.width, output_.height},
                    flipped(draws)},
-                  table_.data(), out);
+                  normalisation_, out);
   }
 
   // The smallest DCT scale that still gives at least as many pixels as are wanted.
@@ -230,7 +219,7 @@ class TrainTransform final : public Base {
     const bool mirror_edges = augment_.padding_mode == "reflect";
     for (int c = 0; c < 3; ++c) {
       const uint8_t* plane = planes + static_cast<ptrdiff_t>(c) * size.height * size.width;
-      const float* values = table_.data() + 256 * c;
+      const float* values = normalisation_.table(c);
       for (int y = 0; y < output_.height; ++y) {
         const int from_y = mirror_edges ? reflect(top + y, size.height) : top + y;
         const bool row_inside = from_y >= 0 && from_y < size.height;

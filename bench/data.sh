@@ -1,0 +1,27 @@
+#!/bin/bash
+# The loader against timm with Pillow, on the same 500x375 pictures; prints one JSON.
+#
+#   bench/data.sh BUILD [TILES]
+#
+# BUILD holds the compiled loader_bench; TILES (or TESSERA_BENCH_TILES) is a folder with JPEGs to tile the pictures from,
+# for example those of cue-conflict. TESSERA_PEER_PYTHON names a Python that has timm and torchvision; without it an
+# environment of its own is made under BUILD/peers (several GB). TESSERA_BENCH_ROUNDS (10).
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+build=${1:?usage: bench/data.sh BUILD [TILES]}
+tiles=${2:-${TESSERA_BENCH_TILES:-}}
+[ -n "$tiles" ] || { echo "bench/data.sh: name a folder of JPEGs to tile pictures from (TESSERA_BENCH_TILES)" >&2; exit 2; }
+
+python=${TESSERA_PEER_PYTHON:-}
+if [ -z "$python" ]; then
+  python=$build/peers/timm/bin/python
+  if ! "$python" -c 'import timm, torchvision' 2>/dev/null; then
+    python3 -m venv "$build/peers/timm" >&2
+    "$build/peers/timm/bin/pip" install --quiet timm torchvision >&2
+  fi
+fi
+
+program=$build/bench/loader_bench
+"$program" prepare "$tiles" "$build/bench/pictures" 512
+OMP_NUM_THREADS=1 exec "$python" "$here/data_peer.py" --program "$program" --folder "$build/bench/pictures" \
+  --rounds "${TESSERA_BENCH_ROUNDS:-10}"
