@@ -84,6 +84,11 @@ TEST(Toml, EveryFormMeansTheSame) {
   EXPECT_EQ(parse_toml(write_toml(tables), "f"), tables);
 }
 
+TEST(Toml, LettersThatAreNoBlanksStayLetters) {
+  EXPECT_EQ(parse_toml("s = \"\"\"\\\n§\"\"\"", "f").find("s")->as_string(), "§");
+  EXPECT_NE(usage_error([] { parse_toml("s = [\xEF\xB6\xBF]", "f"); }), "");
+}
+
 TEST(Toml, NumbersAreExact) {
   Value v;
   v.set("i", std::numeric_limits<int64_t>::min());
@@ -101,6 +106,8 @@ TEST(Toml, ErrorsNameFileAndLineOnOneLine) {
   EXPECT_TRUE(said("a = 1\nb = \n").starts_with("r.toml:2: ")) << said("a = 1\nb = \n");
   EXPECT_TRUE(said("a = 1\na = 2").starts_with("r.toml:2: ")) << said("a = 1\na = 2");
   EXPECT_TRUE(said("a = 1\n\n[t\nx = 1").starts_with("r.toml:3: ")) << said("a = 1\n\n[t\nx = 1");
+  EXPECT_TRUE(said("a = {b = na\n").starts_with("r.toml:1: "))
+      << "the parser's own words hold the line's end";
   EXPECT_TRUE(said("a = \"\xFF\"").starts_with("r.toml:1: ")) << said("a = \"\xFF\"");
   EXPECT_TRUE(said("a = 99999999999999999999").starts_with("r.toml:1: "));
   EXPECT_EQ(said("x = 1\nd = 2024-01-01"), "r.toml:2: dates and times have no meaning in a recipe");
