@@ -115,9 +115,12 @@ std::vector<Step> read_page(const fs::path& path) {
 void lay_out_page_folder(const fs::path& root, const fs::path& folder) {
   for (const char* name : {"recipes", "examples"}) fs::create_symlink(root / name, folder / name);
   const fs::path picture = root / "examples/pictures/star.png";
-  fs::create_directory(folder / "photos");
+  for (const char* place : {"photos", "DIR/train/star", "DIR/train/disc", "DIR/val/star", "DIR/val/disc"}) {
+    fs::create_directories(folder / place);
+    for (const char* name : {"1.png", "2.png", "3.png", "4.png", "5.png"})
+      fs::copy_file(picture, folder / place / name);
+  }
   fs::copy_file(picture, folder / "photo.jpg");
-  fs::copy_file(picture, folder / "photos/star.png");
 }
 
 // The expected line as a pattern.
