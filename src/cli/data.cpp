@@ -130,7 +130,7 @@ void info(const InfoOptions& options) {
   const data::Source& first = splits.train ? *splits.train : *splits.validation;
   json["classes"] = first.class_names();
   std::vector<std::vector<int64_t>> counts;
-  size_t problems = splits.errors.size();
+  const size_t problems = splits.problems().size();
   for (const auto* source : {splits.train.get(), splits.validation.get()}) {
     if (source == nullptr) continue;
     const char* split = source == splits.train.get() ? "train" : "validation";
@@ -140,7 +140,6 @@ void info(const InfoOptions& options) {
     else
       print_info(*source, pixels, split);
     if (source->class_names() == first.class_names()) counts.push_back(data::class_counts(*source));
-    problems += source->problems().size();
   }
   json["problems"] = problems;
   if (options.json) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <set>
 #include <unordered_map>
 #include <utility>
 
@@ -99,14 +100,13 @@ class DuplicateFinder {
   std::unordered_map<uint64_t, Seen> first_;
 };
 
-SplitCheck describe_split(const Source& source, bool held_out, CheckReport& report) {
+SplitCheck describe_split(const Source& source, bool held_out) {
   SplitCheck split;
   split.name = held_out ? "validation" : "train";
   split.description = source.describe();
   split.pictures = source.size();
   split.classes = source.class_names();
   split.class_counts = class_counts(source);
-  for (const std::string& line : source.problems()) report.set.add(line);
   return split;
 }
 
@@ -134,15 +134,25 @@ OpenSplits open_splits(const SourceConfig& config) {
         (held_out ? splits.validation : splits.train) = std::move(source);
     } catch (const Error& error) {
       if (error.kind != ErrorKind::failed) throw;
-      if (splits.errors.empty() || splits.errors[0] != error.what()) splits.errors.emplace_back(error.what());
+      splits.errors.emplace_back(error.what());
+      if (splits.errors.size() == 2 && splits.errors[0] == splits.errors[1]) splits.errors.pop_back();
     }
   return splits;
+}
+
+std::vector<std::string> OpenSplits::problems() const {
+  std::vector<std::string> lines = errors;
+  std::set<std::string> seen(lines.begin(), lines.end());
+  for (const Source* source : {train.get(), validation.get()})
+    for (const std::string& line : source != nullptr ? source->problems() : std::vector<std::string>())
+      if (seen.insert(line).second) lines.push_back(line);
+  return lines;
 }
 
 CheckReport check_data(const SourceConfig& config, const Progress& progress) {
   CheckReport report;
   const OpenSplits splits = open_splits(config);
-  for (const std::string& line : splits.errors) report.set.add(line);
+  for (const std::string& line : splits.problems()) report.set.add(line);
   if (splits.train && splits.validation) try {
       require_same_classes(*splits.train, *splits.validation);
     } catch (const Error& error) {
@@ -156,7 +166,7 @@ CheckReport check_data(const SourceConfig& config, const Progress& progress) {
   for (const Source* source : {splits.train.get(), splits.validation.get()}) {
     if (source == nullptr) continue;
     const bool held_out = source == splits.validation.get();
-    SplitCheck split = describe_split(*source, held_out, report);
+    SplitCheck split = describe_split(*source, held_out);
     for (int64_t first = 0; first < source->size(); first += kPiece) {
       if (interrupted()) throw Error(ErrorKind::interrupted, "interrupted");
       std::vector<Look> looks(static_cast<size_t>(std::min(kPiece, source->size() - first)));

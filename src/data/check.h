@@ -49,7 +49,9 @@ CheckReport check_data(const SourceConfig& config, const Progress& progress = {}
 // Opens the splits that exist, with their problems; the first is the training split.
 struct OpenSplits {
   std::unique_ptr<Source> train, validation;  // null where it cannot be opened or holds nothing
-  std::vector<std::string> errors;
+  std::vector<std::string> errors;            // of what cannot be opened
+  // Errors and the problems of the sources; what both splits report, as they come from one file, stands once.
+  std::vector<std::string> problems() const;
 };
 OpenSplits open_splits(const SourceConfig& config);
 

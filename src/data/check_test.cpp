@@ -96,6 +96,19 @@ TEST(CheckData, APictureBombIsNamedNotUnpacked) {
   EXPECT_EQ(report.problems(), 1);
 }
 
+TEST(CheckData, WhatBothSplitsSayStandsOnce) {
+  const TemporaryFolder folder;
+  std::string rows = "path,label\n";
+  for (int i = 0; i < 10; ++i) {
+    const std::string name = std::to_string(i) + ".png";
+    folder.write(name, plain_png(8, 8, static_cast<uint8_t>(i)));
+    rows += name + (i % 2 == 0 ? ",a\n" : ",b\n");
+  }
+  const CheckReport report = check_data({.path = folder.write("l.csv", rows + "10.png\n"), .val_share = 0.2});
+  EXPECT_EQ(report.splits.size(), 2u);
+  EXPECT_EQ(report.problems(), 1);
+}
+
 TEST(CheckData, ASetThatCannotBeOpenedIsAProblemNotAThrow) {
   const TemporaryFolder folder;
   const CheckReport report = check_data({.path = folder.write("l.csv", "a,b,c\n")});

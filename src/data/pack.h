@@ -1,6 +1,5 @@
-// Writes any source as WebDataset shards: a folder with train-000.tar …, val-000.tar … and classes.txt, which
-// opens as
-// `--data FOLDER`.
+// Writes any source as WebDataset shards: a folder with train-000.tar …, val-000.tar … and classes.txt,
+// which opens as `--data FOLDER`.
 #pragma once
 
 #include <cstdint>

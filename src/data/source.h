@@ -38,8 +38,8 @@ class Source {
   // One line: "ImageFolder DIR, 1280 pictures, 16 classes".
   virtual std::string describe() const = 0;
   // What is wrong with the set as a whole (empty class, label out of range, picture without a label), a line
-  // each; samples named here are not among 0 … size-1. open_source refuses such a set, `data check` lists all
-  // of it.
+  // each; samples named here are not among 0 … size-1. open_source refuses such a set, `data check` lists
+  // all of it.
   virtual std::vector<std::string> problems() const { return {}; }
 };
 

@@ -107,6 +107,10 @@ std::vector<std::string> numbered_classes(int64_t count) {
   return names;
 }
 
+bool has_training_path(const SourceConfig& config) {
+  return !config.path.empty() && !config.val_path.empty() && config.path != config.val_path;
+}
+
 std::vector<std::string> training_classes(const SourceConfig& config) {
   return open_source_with_problems(config, Split::train)->class_names();
 }

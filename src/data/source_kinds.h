@@ -72,6 +72,9 @@ class ProblemList {
 // The longest encoded picture that is read into memory.
 inline constexpr uint64_t kMaxPictureBytes = uint64_t{256} << 20;
 
+// True if the held-out set is another path than the training set, so that its classes are those of that one.
+bool has_training_path(const SourceConfig& config);
+
 // The class names of the training split, for a held-out set that does not name its own.
 std::vector<std::string> training_classes(const SourceConfig& config);
 

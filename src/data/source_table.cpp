@@ -287,7 +287,7 @@ std::unique_ptr<Source> open_table(const SourceConfig& config, Split split) {
   set.shown = path;
   set.root = config.image_root.empty() ? fs::path(path).parent_path().string() : config.image_root;
   ClassNames classes;
-  if (split == Split::train || !own_path || config.path.empty() || config.path == path) {
+  if (split == Split::train || !has_training_path(config)) {
     classes = classes_of(table, config);
   } else {
     const auto train = open_source_with_problems(config, Split::train);

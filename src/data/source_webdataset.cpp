@@ -259,9 +259,7 @@ class WebDatasetSource final : public Source {
 
   // For sets without class names: as many classes as the largest label of the training set says.
   std::vector<std::string> count_classes(const SourceConfig& config, Split split) const {
-    if (split == Split::validation && !config.val_path.empty() && !config.path.empty() &&
-        config.path != config.val_path)
-      return training_classes(config);
+    if (split == Split::validation && has_training_path(config)) return training_classes(config);
     int64_t largest = -1;
     for (const Item& item : items_)
       for (const int64_t one : item.classes()) largest = std::max(largest, one);
