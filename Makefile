@@ -2,7 +2,7 @@
 #
 #   TESSERA_WHEELS=FOLDER   take the wheels from FOLDER instead of PyPI: no network is asked
 #   TESSERA_TORCH=FOLDER    use the LibTorch (2.11 to 2.15) in FOLDER, which holds include/ and lib/
-#   TESSERA_GOLDENS=FOLDER  goldens for `make parity`
+#   TESSERA_GOLDENS=FOLDER  goldens for `make parity`; TESSERA_BENCH_TILES=FOLDER  JPEGs for `make bench`
 #   BUILD=FOLDER            build tree (build)          JOBS=N  compilers at once (by cores and memory)
 #   PREFIX=FOLDER           for `make install` (/usr/local)
 SHELL := /bin/bash
@@ -17,6 +17,8 @@ PREFIX ?= /usr/local
 CLANG_FORMAT ?= clang-format-14
 CLANG_TIDY ?= clang-tidy-14
 BASE ?= main
+CRASHES ?= 100
+FUZZ_SECONDS ?= 60
 
 # LibTorch: the folder that was given, or the wheel under the build tree.
 TORCH_WHEEL := $(BUILD)/deps/torch-2.11
@@ -25,7 +27,7 @@ CONFIGURE := cmake --preset release -B $(BUILD) -DTESSERA_TORCH=$(TORCH)
 COMPILE := ninja -C $(BUILD) -j $(JOBS)
 SOURCES = git ls-files -- '*.h' '*.cpp' '*.cu'
 
-.PHONY: build demo test parity bench soak format format-check lint install deps packages configure clean help
+.PHONY: build demo test parity bench soak fuzz format format-check lint install deps packages configure clean help
 
 build: configure  ## the program, at build/tessera
 	$(COMPILE) tessera
@@ -41,13 +43,17 @@ parity: configure  ## compare with a folder of goldens (TESSERA_GOLDENS=FOLDER)
 	$(COMPILE) tessera_parity
 	$(BUILD)/tests/parity/tessera_parity $(or $(TESSERA_GOLDENS),tests/data/goldens)
 
-bench: configure  ## measure speed; prints JSON
-	$(COMPILE) all
-	tools/bench $(BUILD)
+bench: configure  ## the data loader against timm with Pillow, on pictures tiled from TESSERA_BENCH_TILES; prints JSON
+	$(COMPILE) loader_bench
+	bench/data.sh $(abspath $(BUILD)) $(TESSERA_BENCH_TILES)
 
-soak: configure  ## the long tests: 100 crashes and resumes
-	$(COMPILE) all
-	TESSERA_SOAK=1 ctest --test-dir $(BUILD) --output-on-failure -R soak
+soak: configure  ## training killed and resumed CRASHES=100 times
+	$(COMPILE) crash_test
+	TESSERA_CRASHES=$(CRASHES) $(BUILD)/tests/fault/crash_test
+
+fuzz: packages  ## each reader of files fuzzed for FUZZ_SECONDS=60
+	@tools/setup packages fuzz
+	fuzz/run $(FUZZ_SECONDS)
 
 format: packages-lint  ## lay out every source file
 	$(SOURCES) | xargs $(CLANG_FORMAT) -i
