@@ -55,13 +55,20 @@ void Ema::update(const NamedTensors& model) {
     return t.scalar_type() == torch::kFloat32 && t.device().is_cpu() && t.is_non_overlapping_and_dense();
   };
   std::vector<int64_t> sizes(model.size(), 0);  // 0 = not for the plain loop
+  std::vector<torch::Tensor> averages, models;  // other floating-point ones
   for (size_t i = 0; i < model.size(); ++i) {
     torch::Tensor average = average_[i].second;
     const torch::Tensor tensor = model[i].second.detach();
     if (is_plain(tensor) && is_plain(average) && tensor.strides() == average.strides())
       sizes[i] = tensor.numel();
+    else if (average.is_floating_point())
+      averages.push_back(average), models.push_back(tensor);
     else
       average.copy_(average * keep + tensor * add);
+  }
+  if (!averages.empty()) {
+    at::_foreach_mul_(averages, keep);
+    at::_foreach_add_(averages, models, add);
   }
   const auto blocks = plain::cut_into_blocks(sizes);
   plain::for_each_block(blocks, [&](size_t i) {

@@ -122,7 +122,15 @@ void Optimiser::step(double lr, double gradient_scale) {
   }
   const double scale = rescale(all, gradient_scale);
   if (!plain.empty()) update_plain(plain, lr, scale);
-  if (!others.empty()) update_tensors(others, lr, scale);
+  // One by one on the CPU, where temporaries as large as the model cost more than calls; all at once
+  // elsewhere.
+  Slots elsewhere;
+  for (Slot* slot : others)
+    if (slot->parameter.device().is_cpu())
+      update_tensors({slot}, lr, scale);
+    else
+      elsewhere.push_back(slot);
+  if (!elsewhere.empty()) update_tensors(elsewhere, lr, scale);
   // The loops write past the tensors' own methods: views and saved graphs must still notice.
   for (Slot* slot : plain) slot->parameter.unsafeGetTensorImpl()->bump_version();
   for (Slot* slot : all) slot->gradient.reset();
