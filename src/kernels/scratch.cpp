@@ -16,11 +16,12 @@ struct Block {
   size_t size = 0;
 };
 
-thread_local Block block;
+thread_local Block blocks[3];
 
 }  // namespace
 
-void* thread_scratch(size_t bytes) {
+void* thread_scratch(ScratchFor purpose, size_t bytes) {
+  Block& block = blocks[static_cast<size_t>(purpose)];
   if (bytes > block.size) {
     const size_t rounded = (bytes + 4095) / 4096 * 4096;
     block.memory.reset();

@@ -9,6 +9,15 @@ namespace tessera::kernels {
 // How numbers are stored; arithmetic is in float.
 enum class Element : int32_t { f32, bf16 };
 
+// A tensor (batch, token, channel) of floats: channels are contiguous, strides count floats. Null data: none.
+template <class Pointer>
+struct TokenView {
+  Pointer data;
+  int64_t batch, token;
+};
+using FloatRows = TokenView<const float*>;
+using FloatRowsOut = TokenView<float*>;
+
 // A tensor (batch, head, token, channel) anywhere in memory: channels are contiguous, the other strides count
 // elements and may be negative. (batch, token, heads*dim) in one piece: head = dim, token = heads*dim.
 template <class Pointer>

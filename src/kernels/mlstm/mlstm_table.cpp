@@ -56,7 +56,7 @@ template <class Call, class Run>
 void over_heads(const Call& call, bool backward, Run run) {
   const size_t bytes = mlstm_scratch_bytes(call.shape, backward);
   parallel_for(call.shape.batch * call.shape.heads, 1,
-               [&](int64_t begin, int64_t end) { run(call, begin, end, thread_scratch(bytes)); });
+               [&](int64_t begin, int64_t end) { run(call, begin, end, thread_scratch(ScratchFor::kernel, bytes)); });
 }
 
 }  // namespace

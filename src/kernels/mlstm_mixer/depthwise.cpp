@@ -1,0 +1,304 @@
+// Depthwise convolution fused with bias and SiLU; contract in parts.h. Built once per instruction set.
+//
+// A group of W channels at a time: its taps stay in registers while the tokens pass, four outputs of a row
+// together, so that each loaded token serves up to four of them. With NX = 4 and a 3 x 3 kernel that is 18
+// loads for 36 multiply-adds.
+#include "kernels/mlstm_mixer/parts_isa.h"
+
+namespace tessera::kernels::TESSERA_ISA {
+namespace {
+
+constexpr int NX = 4;
+
+// The kernel as it meets the grid: taps in the order in which they lie over rows and columns.
+struct Stencil {
+  const DepthwiseShape& shape;
+  bool turned;        // taps are read from the last to the first
+  int64_t top, left;  // rows above and columns to the left of the output that the first tap lies at
+  int64_t tap(int64_t i, int64_t j) const {
+    const int64_t at = i * shape.kernel_columns + j;
+    return turned ? shape.kernel_rows * shape.kernel_columns - 1 - at : at;
+  }
+};
+
+Stencil stencil(const DepthwiseShape& s, bool turned) {
+  if (!turned) return {s, false, s.pad_top, s.pad_left};
+  return {s, true, s.kernel_rows - 1 - s.pad_top, s.kernel_columns - 1 - s.pad_left};
+}
+
+// W channels, or the last few of them.
+struct Group {
+  int64_t channel, lanes;
+};
+template <bool whole>
+TESSERA_INLINE vf get(const float* from, const Group& g) {
+  return whole ? load(from) : load_part(from, g.lanes);
+}
+template <bool whole>
+TESSERA_INLINE void put(float* to, vf value, const Group& g) {
+  if (whole)
+    store(to, value);
+  else
+    store_part(to, value, g.lanes);
+}
+
+// Tokens [first, last) of row `row` of the grid of sample `b`.
+struct Span {
+  int64_t b, row, first, last;
+};
+
+// Calls body(span) for the pieces of rows that make up tokens [begin, end) of all samples.
+template <class Body>
+TESSERA_INLINE void for_each_span(const DepthwiseShape& s, int64_t begin, int64_t end, Body body) {
+  const int64_t tokens = s.rows * s.columns;
+  for (int64_t at = begin; at < end;) {
+    const int64_t b = at / tokens, row = at % tokens / s.columns, first = at % s.columns;
+    const int64_t count = s.columns - first < end - at ? s.columns - first : end - at;
+    body(Span{b, row, first, first + count});
+    at += count;
+  }
+}
+
+// KH, KW: the kernel's size, or 0, 0 for one known at run time only; then its taps are read from memory.
+template <int KH, int KW>
+struct Taps {
+  vf values[KH * KW > 0 ? KH* KW : 1];
+};
+
+template <int KH, int KW, bool whole>
+TESSERA_INLINE Taps<KH, KW> load_taps(const Stencil& st, const float* taps, const Group& g) {
+  Taps<KH, KW> t = {};
+  if constexpr (KH > 0) {
+#pragma GCC unroll 16
+    for (int i = 0; i < KH * KW; ++i)
+      t.values[i] = get<whole>(taps + st.tap(i / KW, i % KW) * st.shape.channels + g.channel, g);
+  }
+  return t;
+}
+
+// Outputs column … column+NX-1 of a span's row.
+template <int KH, int KW, bool whole>
+TESSERA_INLINE void convolve_block(const Stencil& st, const float* x, int64_t x_token, const float* taps,
+                                   const Taps<KH, KW>& held, vf start, int64_t out_row, int64_t column,
+                                   const Group& g, vf (&out)[NX]) {
+  const DepthwiseShape& s = st.shape;
+  const int64_t kernel_rows = KH ? KH : s.kernel_rows, kernel_columns = KW ? KW : s.kernel_columns;
+#pragma GCC unroll 4
+  for (int n = 0; n < NX; ++n) out[n] = start;
+#pragma GCC unroll 3
+  for (int64_t i = 0; i < kernel_rows; ++i) {
+    const int64_t row = out_row + i - st.top;
+    if (row < 0 || row >= s.rows) continue;
+    const float* line = x + row * s.columns * x_token + g.channel;
+#pragma GCC unroll 7
+    for (int64_t c = 0; c < kernel_columns + NX - 1; ++c) {
+      const int64_t at = column + c - st.left;
+      if (at < 0 || at >= s.columns) continue;
+      const vf value = get<whole>(line + at * x_token, g);
+#pragma GCC unroll 4
+      for (int n = 0; n < NX; ++n) {
+        const int64_t j = c - n;
+        if (j < 0 || j >= kernel_columns) continue;
+        if constexpr (KH > 0)
+          out[n] += value * held.values[i * KW + j];
+        else
+          out[n] += value * get<whole>(taps + st.tap(i, j) * s.channels + g.channel, g);
+      }
+    }
+  }
+}
+
+template <int KH, int KW, bool whole, class Finish>
+TESSERA_INLINE void convolve(const Stencil& st, const FloatRows& x, const float* taps, const float* bias,
+                             int64_t begin, int64_t end, const Group& g, Finish finish) {
+  const vf start = bias ? get<whole>(bias + g.channel, g) : vf{};
+  const Taps<KH, KW> held = load_taps<KH, KW, whole>(st, taps, g);
+  for_each_span(
+      st.shape, begin, end, [&](const Span& span) __attribute__((always_inline)) {
+        for (int64_t column = span.first; column < span.last; column += NX) {
+          vf out[NX];
+          convolve_block<KH, KW, whole>(st, x.data + span.b * x.batch, x.token, taps, held, start, span.row,
+                                        column, g, out);
+          const int64_t count = span.last - column < NX ? span.last - column : NX;
+#pragma GCC unroll 4
+          for (int n = 0; n < NX; ++n)
+            if (n < count) finish(span.b, span.row * st.shape.columns + column + n, out[n]);
+        }
+      });
+}
+
+template <int KH, int KW, bool whole>
+void forward_group(const DepthwiseForward& call, int64_t begin, int64_t end, const Group& g) {
+  const Stencil st = stencil(call.shape, call.shape.reverse);
+  convolve<KH, KW, whole>(
+      st, call.x, call.taps, call.bias, begin, end,
+      g, [&](int64_t b, int64_t token, vf value) __attribute__((always_inline)) {
+        if (call.pre.data)
+          put<whole>(call.pre.data + b * call.pre.batch + token * call.pre.token + g.channel, value, g);
+        if (call.out.data)
+          put<whole>(call.out.data + b * call.out.batch + token * call.out.token + g.channel, silu(value), g);
+      });
+}
+
+// The gradient of x is dpre under the kernel turned the other way.
+template <int KH, int KW, bool whole>
+void input_gradient_group(const DepthwiseBackward& call, int64_t begin, int64_t end, const Group& g) {
+  const Stencil st = stencil(call.shape, !call.shape.reverse);
+  convolve<KH, KW, whole>(
+      st, call.dpre, call.taps, nullptr, begin, end,
+      g, [&](int64_t b, int64_t token, vf value) __attribute__((always_inline)) {
+        if (call.add.data)
+          value += get<whole>(call.add.data + b * call.add.batch + token * call.add.token + g.channel, g);
+        put<whole>(call.dx.data + b * call.dx.batch + token * call.dx.token + g.channel, value, g);
+      });
+}
+
+template <int KH, int KW, bool whole>
+void tap_gradient_group(const DepthwiseBackward& call, int64_t begin, int64_t end, const Group& g) {
+  const DepthwiseShape& s = call.shape;
+  const Stencil st = stencil(s, s.reverse);
+  vf sums[KH * KW], total = {};
+#pragma GCC unroll 16
+  for (int i = 0; i < KH * KW; ++i) sums[i] = vf{};
+  for_each_span(
+      s, begin, end, [&](const Span& span) __attribute__((always_inline)) {
+        const float* x = call.x.data + span.b * call.x.batch + g.channel;
+        const float* dpre =
+            call.dpre.data + span.b * call.dpre.batch + span.row * s.columns * call.dpre.token + g.channel;
+        for (int64_t column = span.first; column < span.last; column += NX) {
+          vf d[NX];
+#pragma GCC unroll 4
+          for (int n = 0; n < NX; ++n) {
+            d[n] = column + n < span.last ? get<whole>(dpre + (column + n) * call.dpre.token, g) : vf{};
+            total += d[n];
+          }
+#pragma GCC unroll 3
+          for (int i = 0; i < KH; ++i) {
+            const int64_t row = span.row + i - st.top;
+            if (row < 0 || row >= s.rows) continue;
+            const float* line = x + row * s.columns * call.x.token;
+#pragma GCC unroll 7
+            for (int c = 0; c < KW + NX - 1; ++c) {
+              const int64_t at = column + c - st.left;
+              if (at < 0 || at >= s.columns) continue;
+              const vf value = get<whole>(line + at * call.x.token, g);
+#pragma GCC unroll 4
+              for (int n = 0; n < NX; ++n)
+                if (c - n >= 0 && c - n < KW) sums[i * KW + c - n] += value * d[n];
+            }
+          }
+        }
+      });
+#pragma GCC unroll 16
+  for (int i = 0; i < KH * KW; ++i) {
+    float* to = call.dtaps + st.tap(i / KW, i % KW) * s.channels + g.channel;
+    put<whole>(to, get<whole>(to, g) + sums[i], g);
+  }
+  put<whole>(call.dbias + g.channel, get<whole>(call.dbias + g.channel, g) + total, g);
+}
+
+// A kernel of any size, a tap at a time.
+template <bool whole>
+void tap_gradient_any(const DepthwiseBackward& call, int64_t begin, int64_t end, const Group& g) {
+  const DepthwiseShape& s = call.shape;
+  const Stencil st = stencil(s, s.reverse);
+  for (int64_t tap = 0; tap <= s.kernel_rows * s.kernel_columns; ++tap) {
+    const bool is_bias = tap == s.kernel_rows * s.kernel_columns;
+    const int64_t i = tap / s.kernel_columns, j = tap % s.kernel_columns;
+    vf total = {};
+    for_each_span(
+        s, begin, end, [&](const Span& span) __attribute__((always_inline)) {
+          const int64_t row = is_bias ? span.row : span.row + i - st.top;
+          if (row < 0 || row >= s.rows) return;
+          for (int64_t column = span.first; column < span.last; ++column) {
+            const int64_t at = column + j - st.left;
+            if (!is_bias && (at < 0 || at >= s.columns)) continue;
+            const int64_t token = span.row * s.columns + column, source = row * s.columns + at;
+            const vf d = get<whole>(
+                call.dpre.data + span.b * call.dpre.batch + token * call.dpre.token + g.channel, g);
+            total +=
+                is_bias ? d
+                        : d * get<whole>(
+                                  call.x.data + span.b * call.x.batch + source * call.x.token + g.channel, g);
+          }
+        });
+    float* to = (is_bias ? call.dbias : call.dtaps + st.tap(i, j) * s.channels) + g.channel;
+    put<whole>(to, get<whole>(to, g) + total, g);
+  }
+}
+
+template <bool whole>
+void forward_any(const DepthwiseForward& call, int64_t begin, int64_t end, const Group& g) {
+  const DepthwiseShape& s = call.shape;
+  if (s.kernel_rows == 3 && s.kernel_columns == 3)
+    forward_group<3, 3, whole>(call, begin, end, g);
+  else if (s.kernel_rows == 1 && s.kernel_columns == 3)
+    forward_group<1, 3, whole>(call, begin, end, g);
+  else if (s.kernel_rows == 1 && s.kernel_columns == 4)
+    forward_group<1, 4, whole>(call, begin, end, g);
+  else
+    forward_group<0, 0, whole>(call, begin, end, g);
+}
+
+template <int KH, int KW, bool whole>
+void backward_group(const DepthwiseBackward& call, int64_t begin, int64_t end, const Group& g) {
+  input_gradient_group<KH, KW, whole>(call, begin, end, g);
+  if (call.dtaps) tap_gradient_group<KH, KW, whole>(call, begin, end, g);
+}
+
+template <bool whole>
+void backward_any(const DepthwiseBackward& call, int64_t begin, int64_t end, const Group& g) {
+  const DepthwiseShape& s = call.shape;
+  if (s.kernel_rows == 3 && s.kernel_columns == 3) return backward_group<3, 3, whole>(call, begin, end, g);
+  if (s.kernel_rows == 1 && s.kernel_columns == 3) return backward_group<1, 3, whole>(call, begin, end, g);
+  if (s.kernel_rows == 1 && s.kernel_columns == 4) return backward_group<1, 4, whole>(call, begin, end, g);
+  input_gradient_group<0, 0, whole>(call, begin, end, g);
+  if (call.dtaps) tap_gradient_any<whole>(call, begin, end, g);
+}
+
+// A sample at a time, so that all groups of its channels find it in the cache.
+template <class Whole, class Part>
+TESSERA_INLINE void over_groups(const DepthwiseShape& s, int64_t begin, int64_t end, Whole on_whole,
+                                Part on_part) {
+  const int64_t tokens = s.rows * s.columns;
+  for (int64_t at = begin; at < end;) {
+    const int64_t border = (at / tokens + 1) * tokens, stop = border < end ? border : end;
+    for (int64_t c = 0; c < s.channels; c += W) {
+      if (s.channels - c >= W)
+        on_whole(at, stop, Group{c, W});
+      else
+        on_part(at, stop, Group{c, s.channels - c});
+    }
+    at = stop;
+  }
+}
+
+}  // namespace
+
+void depthwise_forward(const DepthwiseForward& call, int64_t begin, int64_t end) {
+  over_groups(
+      call.shape, begin, end, [&](int64_t b, int64_t e, const Group& g) { forward_any<true>(call, b, e, g); },
+      [&](int64_t b, int64_t e, const Group& g) { forward_any<false>(call, b, e, g); });
+}
+
+void depthwise_backward(const DepthwiseBackward& call, int64_t begin, int64_t end) {
+  over_groups(
+      call.shape, begin, end,
+      [&](int64_t b, int64_t e, const Group& g) { backward_any<true>(call, b, e, g); },
+      [&](int64_t b, int64_t e, const Group& g) { backward_any<false>(call, b, e, g); });
+}
+
+void silu_backward(const SiluBackward& call, int64_t begin, int64_t end) {
+  for (int64_t at = begin; at < end; ++at) {
+    const int64_t b = at / call.tokens, t = at % call.tokens;
+    const float* dout = call.dout.data + b * call.dout.batch + t * call.dout.token;
+    const float* pre = call.pre.data + b * call.pre.batch + t * call.pre.token;
+    float* dpre = call.dpre.data + b * call.dpre.batch + t * call.dpre.token;
+    int64_t c = 0;
+    for (; c + W <= call.channels; c += W) store(dpre + c, load(dout + c) * silu_slope(load(pre + c)));
+    if (const int64_t left = call.channels - c)
+      store_part(dpre + c, load_part(dout + c, left) * silu_slope(load_part(pre + c, left)), left);
+  }
+}
+
+}  // namespace tessera::kernels::TESSERA_ISA

@@ -1,0 +1,140 @@
+// The parts of the Vision-LSTM mixer around the mLSTM cell; mlstm_mixer.h says how they fit together.
+//
+// All work on floats (batch, token, channel) and on a range [begin, end) of the B*T tokens, so that the
+// caller owns the threads and may take a sample at a time while it is in the cache. Gradients of parameters
+// are added to the caller's buffers, which hold one thread's share. Shape letters: B batch, T tokens, C
+// channels, H heads, G gates (2 H: the H input gates, then the H forget gates).
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/table.h"
+#include "kernels/types.h"
+
+namespace tessera::kernels {
+
+// ---- Depthwise convolution over the tokens' grid, rows x columns = T
+//
+// pre[y,x] = bias + sum_ij tap_ij x[y + i - pad_top, x + j - pad_left], zeros outside;   out = silu(pre).
+// A sequence is a grid of one row. `reverse` turns the kernel by 180 degrees, as if the tokens were flipped
+// before and after; causal then looks ahead.
+struct DepthwiseShape {
+  int64_t batch, rows, columns, channels;
+  int64_t kernel_rows, kernel_columns, pad_top, pad_left;
+  bool reverse = false;
+};
+template <class Real>
+struct DepthwiseForwardOf {
+  DepthwiseShape shape;
+  TokenView<const Real*> x;
+  const Real* taps;      // (kernel_rows * kernel_columns, C)
+  const Real* bias;      // (C) or null
+  TokenView<Real*> pre;  // before the SiLU; may be none
+  TokenView<Real*> out;  // may be none
+};
+template <class Real>
+struct DepthwiseBackwardOf {
+  DepthwiseShape shape;
+  TokenView<const Real*> x, dpre;  // dpre of all tokens, from silu_backward
+  const Real* taps;
+  TokenView<const Real*> add;  // added to dx where given
+  TokenView<Real*> dx;         // of tokens begin … end-1
+  Real *dtaps, *dbias;         // += sums over dpre of tokens begin … end-1; both or neither
+};
+// dpre = dout * silu'(pre); dpre may be dout.
+template <class Real>
+struct SiluBackwardOf {
+  int64_t tokens, channels;
+  TokenView<const Real*> dout, pre;
+  TokenView<Real*> dpre;
+};
+
+// ---- Block-diagonal projections and gates
+//
+//   q = Wq a + bq,   k = Wk a + bk,   v = Wv x + bv   in blocks of 4 channels;   gates = Wg [q; k; v] + bg
+//
+// `lanes` of a projection are the blocks' weights by column: lanes[d * C + 4 b + o] = W[b][o][d]. Gate
+// weights are rows of 3 C; G' is G rounded up to a multiple of 8, with zeros.
+template <class Real>
+struct HeadwiseWeightsOf {
+  const Real *q_lanes, *k_lanes, *v_lanes;  // (4, C)
+  const Real *q_bias, *k_bias, *v_bias;     // (C) or null
+  const Real* gate_weight;                  // (G', 3 C)
+  const Real* gate_bias;                    // (G')
+};
+template <class Real>
+struct HeadwiseGradientsOf {
+  Real *q_lanes, *k_lanes, *v_lanes, *q_bias, *k_bias, *v_bias, *gate_weight, *gate_bias;  // all given
+};
+template <class Real>
+struct HeadwiseForwardOf {
+  int64_t tokens, channels, gates;
+  TokenView<const Real*> a, x;
+  HeadwiseWeightsOf<Real> weights;
+  TokenView<Real*> q, k, v;  // (B,T,C)
+  TokenView<Real*> gate;     // (B,T,G'); G' = gates rounded up to a multiple of 8
+};
+template <class Real>
+struct HeadwiseBackwardOf {
+  int64_t tokens, channels, gates;
+  TokenView<const Real*> a, x, q, k, v;
+  HeadwiseWeightsOf<Real> weights;
+  TokenView<Real*> dq, dk, dv;     // in: from the cell; out: with what came through the gates
+  TokenView<const Real*> dgate;    // (B,T,G'), zeros behind G
+  TokenView<Real*> da;             // += (the skip's part is there already)
+  TokenView<Real*> dx;             // =
+  HeadwiseGradientsOf<Real> sums;  // +=
+};
+
+// ---- Norm a head, skip and output gate
+//
+//   y = (norm(h) (1 + w) + b + skip * a) * silu(z),   norm over the C/H channels of a head, variance biased
+template <class Real>
+struct HeadNormWeightsOf {
+  const Real *scale, *bias, *skip;  // (C): w, b (or null), skip
+};
+template <class Real>
+struct HeadNormForwardOf {
+  int64_t tokens, channels, heads;
+  Real eps;
+  TokenView<const Real*> h, a, z;
+  HeadNormWeightsOf<Real> weights;
+  TokenView<Real*> y;
+};
+template <class Real>
+struct HeadNormBackwardOf {
+  int64_t tokens, channels, heads;
+  Real eps;
+  TokenView<const Real*> h, a, z, dy;
+  HeadNormWeightsOf<Real> weights;
+  TokenView<Real*> dh, da, dz;   // =; dz may be dy
+  Real *dscale, *dbias, *dskip;  // (C) +=
+};
+
+using DepthwiseForward = DepthwiseForwardOf<float>;
+using DepthwiseBackward = DepthwiseBackwardOf<float>;
+using SiluBackward = SiluBackwardOf<float>;
+using HeadwiseWeights = HeadwiseWeightsOf<float>;
+using HeadwiseGradients = HeadwiseGradientsOf<float>;
+using HeadwiseForward = HeadwiseForwardOf<float>;
+using HeadwiseBackward = HeadwiseBackwardOf<float>;
+using HeadNormWeights = HeadNormWeightsOf<float>;
+using HeadNormForward = HeadNormForwardOf<float>;
+using HeadNormBackward = HeadNormBackwardOf<float>;
+
+struct MixerFunctions {
+  void (*depthwise_forward)(const DepthwiseForward&, int64_t begin, int64_t end);
+  void (*depthwise_backward)(const DepthwiseBackward&, int64_t begin, int64_t end);
+  void (*silu_backward)(const SiluBackward&, int64_t begin, int64_t end);
+  void (*headwise_forward)(const HeadwiseForward&, int64_t begin, int64_t end);
+  void (*headwise_backward)(const HeadwiseBackward&, int64_t begin, int64_t end);
+  void (*head_norm_forward)(const HeadNormForward&, int64_t begin, int64_t end);
+  void (*head_norm_backward)(const HeadNormBackward&, int64_t begin, int64_t end);
+  // Conversion of rows: bfloat16 to float and back, rounded to nearest even.
+  void (*widen)(const uint16_t* from, float* to, int64_t count);
+  void (*narrow)(const float* from, uint16_t* to, int64_t count);
+};
+Table<MixerFunctions> mixer_table();
+
+}  // namespace tessera::kernels

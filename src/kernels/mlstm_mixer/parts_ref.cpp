@@ -1,0 +1,252 @@
+#include "kernels/mlstm_mixer/parts_ref.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/reference.h"
+
+namespace tessera::kernels {
+namespace {
+
+double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
+
+template <class Real>
+Real* at(const TokenView<Real*>& view, int64_t b, int64_t t) {
+  return view.data + b * view.batch + t * view.token;
+}
+
+// The token that tap (i, j) reads for output `token`, or -1 outside the grid.
+int64_t source(const DepthwiseShape& s, int64_t token, int64_t i, int64_t j) {
+  const int64_t sign = s.reverse ? -1 : 1;
+  const int64_t row = token / s.columns + sign * (i - s.pad_top);
+  const int64_t column = token % s.columns + sign * (j - s.pad_left);
+  return row < 0 || row >= s.rows || column < 0 || column >= s.columns ? -1 : row * s.columns + column;
+}
+
+// sum_d W[b][o][d] x[4b+d] for channel c = 4b+o.
+template <class Real>
+double project(const Real* lanes, const Real* bias, const Real* x, int64_t channels, int64_t c) {
+  double total = bias ? bias[c] : 0;
+  for (int64_t d = 0; d < 4; ++d) total += double(lanes[d * channels + c]) * x[c / 4 * 4 + d];
+  return total;
+}
+
+}  // namespace
+
+template <class Real>
+void depthwise_forward_ref(const DepthwiseForwardOf<Real>& call, int64_t begin, int64_t end) {
+  const DepthwiseShape& s = call.shape;
+  const int64_t tokens = s.rows * s.columns;
+  for (int64_t n = begin; n < end; ++n)
+    for (int64_t c = 0; c < s.channels; ++c) {
+      const int64_t b = n / tokens, t = n % tokens;
+      double pre = call.bias ? call.bias[c] : 0;
+      for (int64_t i = 0; i < s.kernel_rows; ++i)
+        for (int64_t j = 0; j < s.kernel_columns; ++j)
+          if (const int64_t from = source(s, t, i, j); from >= 0)
+            pre += double(call.taps[(i * s.kernel_columns + j) * s.channels + c]) * at(call.x, b, from)[c];
+      if (call.pre.data) at(call.pre, b, t)[c] = static_cast<Real>(pre);
+      if (call.out.data) at(call.out, b, t)[c] = static_cast<Real>(pre * sigmoid(pre));
+    }
+}
+
+template <class Real>
+void depthwise_backward_ref(const DepthwiseBackwardOf<Real>& call, int64_t begin, int64_t end) {
+  const DepthwiseShape& s = call.shape;
+  const int64_t tokens = s.rows * s.columns;
+  for (int64_t n = begin; n < end; ++n)
+    for (int64_t c = 0; c < s.channels; ++c) {
+      const int64_t b = n / tokens, t = n % tokens;
+      double dx = call.add.data ? at(call.add, b, t)[c] : 0;
+      const double dpre = at(call.dpre, b, t)[c];
+      DepthwiseShape turned = s;  // outputs that read token t lie the other way
+      turned.reverse = !s.reverse;
+      for (int64_t i = 0; i < s.kernel_rows; ++i)
+        for (int64_t j = 0; j < s.kernel_columns; ++j) {
+          const int64_t tap = (i * s.kernel_columns + j) * s.channels + c;
+          if (const int64_t to = source(turned, t, i, j); to >= 0)
+            dx += double(call.taps[tap]) * at(call.dpre, b, to)[c];
+          if (const int64_t from = source(s, t, i, j); from >= 0 && call.dtaps)
+            call.dtaps[tap] += static_cast<Real>(dpre * at(call.x, b, from)[c]);
+        }
+      if (call.dtaps) call.dbias[c] += static_cast<Real>(dpre);
+      at(call.dx, b, t)[c] = static_cast<Real>(dx);
+    }
+}
+
+template <class Real>
+void silu_backward_ref(const SiluBackwardOf<Real>& call, int64_t begin, int64_t end) {
+  for (int64_t n = begin; n < end; ++n)
+    for (int64_t c = 0; c < call.channels; ++c) {
+      const int64_t b = n / call.tokens, t = n % call.tokens;
+      const double x = at(call.pre, b, t)[c], s = sigmoid(x);
+      at(call.dpre, b, t)[c] = static_cast<Real>(at(call.dout, b, t)[c] * (s + x * s * (1 - s)));
+    }
+}
+
+template <class Real>
+void headwise_forward_ref(const HeadwiseForwardOf<Real>& call, int64_t begin, int64_t end) {
+  const int64_t C = call.channels;
+  const HeadwiseWeightsOf<Real>& w = call.weights;
+  for (int64_t n = begin; n < end; ++n) {
+    const int64_t b = n / call.tokens, t = n % call.tokens;
+    const Real *a = at(call.a, b, t), *x = at(call.x, b, t);
+    Real *q = at(call.q, b, t), *k = at(call.k, b, t), *v = at(call.v, b, t);
+    for (int64_t c = 0; c < C; ++c) {
+      q[c] = static_cast<Real>(project(w.q_lanes, w.q_bias, a, C, c));
+      k[c] = static_cast<Real>(project(w.k_lanes, w.k_bias, a, C, c));
+      v[c] = static_cast<Real>(project(w.v_lanes, w.v_bias, x, C, c));
+    }
+    for (int64_t g = 0; g < (call.gates + 7) / 8 * 8; ++g) {
+      double gate = w.gate_bias[g];
+      const Real* row = w.gate_weight + g * 3 * C;
+      for (int64_t c = 0; c < C; ++c)
+        gate += double(row[c]) * q[c] + double(row[C + c]) * k[c] + double(row[2 * C + c]) * v[c];
+      at(call.gate, b, t)[g] = static_cast<Real>(gate);
+    }
+  }
+}
+
+template <class Real>
+void headwise_backward_ref(const HeadwiseBackwardOf<Real>& call, int64_t begin, int64_t end) {
+  const int64_t C = call.channels;
+  const HeadwiseWeightsOf<Real>& w = call.weights;
+  const HeadwiseGradientsOf<Real>& s = call.sums;
+  for (int64_t n = begin; n < end; ++n) {
+    const int64_t b = n / call.tokens, t = n % call.tokens;
+    const Real* dgate = at(call.dgate, b, t);
+    struct Part {
+      const Real *value, *in, *lanes;
+      Real *d, *din, *lane_sums, *bias_sum;
+    };
+    const Part parts[] = {{at(call.q, b, t), at(call.a, b, t), w.q_lanes, at(call.dq, b, t),
+                           at(call.da, b, t), s.q_lanes, s.q_bias},
+                          {at(call.k, b, t), at(call.a, b, t), w.k_lanes, at(call.dk, b, t),
+                           at(call.da, b, t), s.k_lanes, s.k_bias},
+                          {at(call.v, b, t), at(call.x, b, t), w.v_lanes, at(call.dv, b, t),
+                           at(call.dx, b, t), s.v_lanes, s.v_bias}};
+    std::fill_n(at(call.dx, b, t), C, Real(0));
+    for (int64_t g = 0; g < call.gates; ++g) s.gate_bias[g] += dgate[g];
+    for (int64_t part = 0; part < 3; ++part) {
+      const Part& p = parts[part];
+      for (int64_t c = 0; c < C; ++c) {
+        double d = p.d[c];
+        for (int64_t g = 0; g < call.gates; ++g) {
+          d += double(dgate[g]) * w.gate_weight[(g * 3 + part) * C + c];
+          s.gate_weight[(g * 3 + part) * C + c] += static_cast<Real>(double(dgate[g]) * p.value[c]);
+        }
+        p.d[c] = static_cast<Real>(d);
+      }
+      for (int64_t c = 0; c < C; ++c) {
+        p.bias_sum[c] += p.d[c];
+        for (int64_t d = 0; d < 4; ++d) {
+          p.din[c / 4 * 4 + d] += static_cast<Real>(double(p.lanes[d * C + c]) * p.d[c]);
+          p.lane_sums[d * C + c] += static_cast<Real>(double(p.d[c]) * p.in[c / 4 * 4 + d]);
+        }
+      }
+    }
+  }
+}
+
+namespace {
+
+struct Moments {
+  double mean, rstd;
+};
+
+template <class Real>
+Moments moments(const Real* h, int64_t n, double eps) {
+  double mean = 0, variance = 0;
+  for (int64_t c = 0; c < n; ++c) mean += h[c];
+  mean /= static_cast<double>(n);
+  for (int64_t c = 0; c < n; ++c) variance += (h[c] - mean) * (h[c] - mean);
+  return {mean, 1 / std::sqrt(variance / static_cast<double>(n) + eps)};
+}
+
+}  // namespace
+
+template <class Real>
+void head_norm_forward_ref(const HeadNormForwardOf<Real>& call, int64_t begin, int64_t end) {
+  const int64_t width = call.channels / call.heads;
+  const HeadNormWeightsOf<Real>& w = call.weights;
+  for (int64_t n = begin; n < end; ++n) {
+    const int64_t b = n / call.tokens, t = n % call.tokens;
+    for (int64_t c = 0; c < call.channels; ++c) {
+      const Moments m = moments(at(call.h, b, t) + c / width * width, width, call.eps);
+      const double normed = (at(call.h, b, t)[c] - m.mean) * m.rstd, z = at(call.z, b, t)[c];
+      const double value = normed * (1 + double(w.scale[c])) + (w.bias ? w.bias[c] : 0) +
+                           double(w.skip[c]) * at(call.a, b, t)[c];
+      at(call.y, b, t)[c] = static_cast<Real>(value * z * sigmoid(z));
+    }
+  }
+}
+
+template <class Real>
+void head_norm_backward_ref(const HeadNormBackwardOf<Real>& call, int64_t begin, int64_t end) {
+  const int64_t width = call.channels / call.heads;
+  const HeadNormWeightsOf<Real>& w = call.weights;
+  for (int64_t n = begin; n < end; ++n) {
+    const int64_t b = n / call.tokens, t = n % call.tokens;
+    const Real *h = at(call.h, b, t), *a = at(call.a, b, t);
+    for (int64_t head = 0; head < call.channels; head += width) {
+      const Moments m = moments(h + head, width, call.eps);
+      double mean_d = 0, mean_dx = 0;
+      std::vector<double> normed(width), dnormed(width);
+      for (int64_t i = 0; i < width; ++i) {
+        const int64_t c = head + i;
+        const double z = at(call.z, b, t)[c], s = sigmoid(z), dy = at(call.dy, b, t)[c];
+        normed[i] = (h[c] - m.mean) * m.rstd;
+        const double value =
+            normed[i] * (1 + double(w.scale[c])) + (w.bias ? w.bias[c] : 0) + double(w.skip[c]) * a[c];
+        const double dvalue = dy * z * s;
+        dnormed[i] = dvalue * (1 + double(w.scale[c]));
+        at(call.dz, b, t)[c] = static_cast<Real>(dy * value * (s + z * s * (1 - s)));
+        at(call.da, b, t)[c] = static_cast<Real>(dvalue * w.skip[c]);
+        call.dscale[c] += static_cast<Real>(dvalue * normed[i]);
+        call.dbias[c] += static_cast<Real>(dvalue);
+        call.dskip[c] += static_cast<Real>(dvalue * a[c]);
+        mean_d += dnormed[i] / static_cast<double>(width);
+        mean_dx += dnormed[i] * normed[i] / static_cast<double>(width);
+      }
+      for (int64_t i = 0; i < width; ++i)
+        at(call.dh, b, t)[head + i] = static_cast<Real>(m.rstd * (dnormed[i] - mean_d - normed[i] * mean_dx));
+    }
+  }
+}
+
+#define TESSERA_INSTANTIATE(Real)                                                           \
+  template void depthwise_forward_ref(const DepthwiseForwardOf<Real>&, int64_t, int64_t);   \
+  template void depthwise_backward_ref(const DepthwiseBackwardOf<Real>&, int64_t, int64_t); \
+  template void silu_backward_ref(const SiluBackwardOf<Real>&, int64_t, int64_t);           \
+  template void headwise_forward_ref(const HeadwiseForwardOf<Real>&, int64_t, int64_t);     \
+  template void headwise_backward_ref(const HeadwiseBackwardOf<Real>&, int64_t, int64_t);   \
+  template void head_norm_forward_ref(const HeadNormForwardOf<Real>&, int64_t, int64_t);    \
+  template void head_norm_backward_ref(const HeadNormBackwardOf<Real>&, int64_t, int64_t);
+TESSERA_INSTANTIATE(double)
+TESSERA_INSTANTIATE(float)
+
+namespace reference {
+namespace {
+
+void widen(const uint16_t* from, float* to, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) to[i] = static_cast<float>(read_element(from, Element::bf16, i));
+}
+void narrow(const float* from, uint16_t* to, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) write_element(to, Element::bf16, i, from[i]);
+}
+
+}  // namespace
+
+extern const MixerFunctions mixer_functions;
+const MixerFunctions mixer_functions = {depthwise_forward_ref<float>,
+                                        depthwise_backward_ref<float>,
+                                        silu_backward_ref<float>,
+                                        headwise_forward_ref<float>,
+                                        headwise_backward_ref<float>,
+                                        head_norm_forward_ref<float>,
+                                        head_norm_backward_ref<float>,
+                                        widen,
+                                        narrow};
+
+}  // namespace reference
+}  // namespace tessera::kernels
