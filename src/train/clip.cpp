@@ -7,14 +7,10 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "train/plain_loops.h"
+#include "train/plain_tensors.h"
 
 namespace tessera::train {
 namespace {
-
-bool is_plain(const torch::Tensor& t) {
-  return t.scalar_type() == torch::kFloat32 && t.device().is_cpu() && t.layout() == torch::kStrided &&
-         t.is_non_overlapping_and_dense();
-}
 
 std::vector<torch::Tensor> gradients_of(const std::vector<torch::Tensor>& parameters) {
   std::vector<torch::Tensor> gradients;
@@ -80,11 +76,11 @@ void ClipConfig::check(const std::string& where) const {
 
 double gradient_norm(const std::vector<torch::Tensor>& gradients, double norm_type) {
   const torch::NoGradGuard no_grad;
-  std::vector<torch::Tensor> plain, others;
+  std::vector<torch::Tensor> flat, others;
   for (const torch::Tensor& gradient : gradients)
-    if (gradient.numel() > 0) (is_plain(gradient) ? plain : others).push_back(gradient);
+    if (gradient.numel() > 0) (plain::is_plain(gradient) ? flat : others).push_back(gradient);
   Partial total{norm_type};
-  total.add(plain_partial(plain, norm_type));
+  total.add(plain_partial(flat, norm_type));
   if (!others.empty()) {
     std::vector<torch::Tensor> norms;
     for (const torch::Tensor& norm : at::_foreach_norm(others, norm_type))

@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "train/plain_loops.h"
+#include "train/plain_tensors.h"
 
 namespace tessera::train {
 
@@ -51,15 +52,12 @@ void Ema::update(const NamedTensors& model) {
   check_same(model);
   const torch::NoGradGuard no_grad;
   const double keep = decay_at(++updates_), add = 1 - keep;
-  const auto is_plain = [](const torch::Tensor& t) {
-    return t.scalar_type() == torch::kFloat32 && t.device().is_cpu() && t.is_non_overlapping_and_dense();
-  };
   std::vector<int64_t> sizes(model.size(), 0);  // 0 = not for the plain loop
   std::vector<torch::Tensor> averages, models;  // other floating-point ones
   for (size_t i = 0; i < model.size(); ++i) {
     torch::Tensor average = average_[i].second;
     const torch::Tensor tensor = model[i].second.detach();
-    if (is_plain(tensor) && is_plain(average) && tensor.strides() == average.strides())
+    if (plain::is_plain(tensor) && plain::is_plain(average) && plain::same_layout(tensor, average))
       sizes[i] = tensor.numel();
     else if (average.is_floating_point())
       averages.push_back(average), models.push_back(tensor);

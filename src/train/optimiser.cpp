@@ -2,6 +2,7 @@
 
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <set>
@@ -9,6 +10,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "train/optimiser_kind.h"
+#include "train/plain_tensors.h"
 
 namespace tessera::train {
 namespace {
@@ -101,11 +103,13 @@ std::vector<torch::Tensor> Optimiser::parameters() const {
 void Optimiser::step(double lr, double gradient_scale) {
   const torch::NoGradGuard no_grad;
   ++steps_;
-  const auto is_plain = [&](const torch::Tensor& t) {
-    return !composition_ && t.scalar_type() == torch::kFloat32 && t.device().is_cpu() &&
-           t.layout() == torch::kStrided && t.is_non_overlapping_and_dense();
+  const auto fits = [&](const Slot& slot) {
+    if (composition_ || !plain::is_plain(slot.parameter) || !plain::is_plain(slot.gradient)) return false;
+    return std::all_of(slot.state.begin(), slot.state.end(), [&](const torch::Tensor& state) {
+      return plain::is_plain(state) && plain::same_layout(state, slot.parameter);
+    });
   };
-  Slots all, plain, others;
+  Slots all, flat, others;
   for (Slot& slot : slots_) {
     slot.gradient = slot.parameter.grad();
     if (!slot.gradient.defined()) continue;
@@ -113,15 +117,17 @@ void Optimiser::step(double lr, double gradient_scale) {
           "' is sparse");
     ++slot.updates;
     all.push_back(&slot);
-    const bool fits = is_plain(slot.parameter) && is_plain(slot.gradient);
-    // The loops walk memory, so a gradient of another order of dimensions is first laid out like its
-    // parameter.
-    if (fits && slot.gradient.strides() != slot.parameter.strides())
+    if (!fits(slot)) {
+      others.push_back(&slot);
+      continue;
+    }
+    flat.push_back(&slot);
+    // The loops walk memory: a gradient of another order of dimensions is first laid out like its parameter.
+    if (!plain::same_layout(slot.gradient, slot.parameter))
       slot.gradient = torch::empty_like(slot.parameter.detach()).copy_(slot.gradient);
-    (fits ? plain : others).push_back(&slot);
   }
   const double scale = rescale(all, gradient_scale);
-  if (!plain.empty()) update_plain(plain, lr, scale);
+  if (!flat.empty()) update_plain(flat, lr, scale);
   // One by one on the CPU, where temporaries as large as the model cost more than calls; all at once
   // elsewhere.
   Slots elsewhere;
@@ -132,7 +138,7 @@ void Optimiser::step(double lr, double gradient_scale) {
       elsewhere.push_back(slot);
   if (!elsewhere.empty()) update_tensors(elsewhere, lr, scale);
   // The loops write past the tensors' own methods: views and saved graphs must still notice.
-  for (Slot* slot : plain) slot->parameter.unsafeGetTensorImpl()->bump_version();
+  for (Slot* slot : flat) slot->parameter.unsafeGetTensorImpl()->bump_version();
   for (Slot* slot : all) slot->gradient.reset();
 }
 

@@ -91,6 +91,19 @@ TEST(Optimiser, LoopsAreAsExactAsTheCompositionOfTensorOperations) {
   }
 }
 
+// A model may be laid out anew (channels last) after its optimiser was made.
+TEST(Optimiser, AParameterLaidOutAnewIsUpdatedAllTheSame) {
+  for (const std::string& kind : kEveryKind) {
+    auto moved = make(kind, some_groups()), kept = make(kind, some_groups());
+    for (uint64_t step = 0; step < 3; ++step) {
+      set_gradients(*moved, step), set_gradients(*kept, step);
+      if (step == 1) moved->parameters()[1].set_data(moved->parameters()[1].detach().contiguous());
+      moved->step(0.01), kept->step(0.01);
+    }
+    EXPECT_TRUE(torch::allclose(moved->parameters()[1], kept->parameters()[1], 1e-6, 1e-7)) << kind;
+  }
+}
+
 TEST(Optimiser, NumberOfThreadsChangesNoBit) {
   const int before = num_threads();
   for (const std::string& kind : kEveryKind) {
