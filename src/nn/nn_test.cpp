@@ -1,0 +1,243 @@
+#include <ATen/autocast_mode.h>
+#include <gtest/gtest.h>
+
+#include "core/threads.h"
+#include "nn/attention.h"
+#include "nn/checkpoint.h"
+#include "nn/drop_path.h"
+#include "nn/init.h"
+#include "nn/mlstm.h"
+#include "nn/norm.h"
+#include "nn/patch_embed.h"
+#include "nn/position.h"
+
+namespace tessera::nn {
+namespace {
+
+using torch::Tensor;
+
+void fill_all(torch::nn::Module& module, uint64_t seed) {
+  initialise(module, seed, [](const std::string&, const Tensor&, const Filler& fill) { fill.normal(0.3); });
+}
+
+// ---- first weights
+
+TEST(Initialise, DependsOnSeedAndNameAlone) {
+  MlpImpl wide(8, 16), narrow(8, 16);
+  const int before = num_threads();
+  set_num_threads(1);
+  fill_all(wide, 4);
+  set_num_threads(3);
+  torch::manual_seed(1);
+  fill_all(narrow, 4);
+  set_num_threads(before);
+  EXPECT_TRUE(torch::equal(wide.fc1->weight, narrow.fc1->weight));
+  EXPECT_FALSE(torch::equal(wide.fc1->weight.flatten(), wide.fc2->weight.flatten()));  // by name
+  fill_all(narrow, 5);
+  EXPECT_FALSE(torch::equal(wide.fc1->weight, narrow.fc1->weight));
+}
+
+TEST(Initialise, DistributionsAreWhatTheySay) {
+  const Tensor x = torch::empty({200, 500});
+  const auto moments = [&](double mean, double deviation) {
+    EXPECT_NEAR(x.mean().item<double>(), mean, 4 * deviation / 300);
+    EXPECT_NEAR(x.std().item<double>(), deviation, 0.02 * deviation);
+  };
+  const Filler fill(x, 1, "x");
+  fill.normal(0.5);
+  moments(0, 0.5);
+  fill.truncated_normal(2);  // cut at one deviation: what is left has 0.5396 of it
+  moments(0, 2 * 0.5396);
+  EXPECT_LE(x.abs().max().item<double>(), 2);
+  fill.xavier_uniform();
+  moments(0, std::sqrt(2.0 / 700));
+  fill.fan_in_uniform(12);
+  EXPECT_LE(x.abs().max().item<double>(), 1 / std::sqrt(12.0));
+  moments(0, 1 / 6.0);
+  const Tensor line = torch::empty({4});
+  Filler(line, 1, "line").linspace(3, 6);
+  EXPECT_TRUE(torch::allclose(line, torch::tensor({3.0f, 4.0f, 5.0f, 6.0f})));
+}
+
+TEST(ShapesOnly, TakesNoMemory) {
+  const ShapesOnly scope;
+  LinearImpl huge(1 << 20, 1 << 20);
+  EXPECT_TRUE(huge.weight.is_meta());
+  EXPECT_EQ(huge.macs(), int64_t{1} << 40);
+}
+
+// ---- drop path
+
+TEST(DropPath, DrawsBelongToSamplesNotToBatches) {
+  const Context whole{.seed = 1, .step = 5};
+  const auto kept = kept_samples(1000, 0.3, 2, whole);
+  EXPECT_NEAR(static_cast<double>(kept.size()), 700, 60);
+  std::vector<int64_t> pieces;
+  for (int64_t first = 0; first < 1000; first += 250)
+    for (const int64_t i : kept_samples(250, 0.3, 2, {.seed = 1, .step = 5, .first_sample = first}))
+      pieces.push_back(first + i);
+  EXPECT_EQ(pieces, kept);
+  EXPECT_NE(kept_samples(1000, 0.3, 3, whole), kept);
+  EXPECT_NE(kept_samples(1000, 0.3, 2, {.seed = 1, .step = 6}), kept);
+  EXPECT_NE(kept_samples(1000, 0.3, 2, {.seed = 2, .step = 5}), kept);
+}
+
+TEST(DropPath, ComputesKeptSamplesOnlyAndScalesThem) {
+  const Context context{.seed = 1, .step = 1};
+  const Tensor x = torch::randn({64, 3, 4}).requires_grad_();
+  const auto kept = kept_samples(64, 0.5, 0, context);
+  int64_t computed = 0;
+  const Tensor y = residual(x, 0.5, true, 0, context, [&](const Tensor& some) {
+    computed = some.size(0);
+    return some * 3;
+  });
+  EXPECT_EQ(computed, static_cast<int64_t>(kept.size()));
+  Tensor want = x.detach().clone();
+  for (const int64_t i : kept) want[i] += 2 * 3 * x.detach()[i];
+  EXPECT_TRUE(torch::allclose(y, want));
+  y.sum().backward();
+  EXPECT_TRUE(torch::allclose(x.grad(), want / x.detach()));
+}
+
+TEST(DropPath, DoesNothingInEvaluation) {
+  const Tensor x = torch::randn({8, 2});
+  const auto branch = [](const Tensor& some) { return some.square(); };
+  EXPECT_TRUE(torch::equal(residual(x, 0.9, false, 0, {}, branch), x + x.square()));
+  EXPECT_TRUE(torch::equal(residual(x, 0.0, true, 0, {}, branch), x + x.square()));
+}
+
+TEST(DropPath, RatesGrowOrStay) {
+  EXPECT_EQ(drop_path_rates(0.3, 4, true), (std::vector<double>{0, 0.3 / 3, 0.3 * 2 / 3, 0.3}));
+  EXPECT_EQ(drop_path_rates(0.3, 2, false), (std::vector<double>{0.3, 0.3}));
+  EXPECT_EQ(drop_path_rates(0.3, 1, true), (std::vector<double>{0}));
+}
+
+// ---- checkpointing
+
+TEST(Checkpoint, GivesTheSameValuesAndGradients) {
+  MlpImpl mlp(6, 12), unused(6, 12);
+  fill_all(mlp, 1);
+  auto parameters = mlp.parameters();
+  parameters.push_back(unused.fc1->weight);  // takes no part
+  parameters[0].set_requires_grad(false);    // frozen
+  const Tensor x = torch::randn({5, 6}).requires_grad_();
+  const auto body = [&](const Tensor& in) { return mlp.forward(in).square(); };
+  body(x).sum().backward();
+  const Tensor dx = x.grad().clone(), dw = mlp.fc2->weight.grad().clone();
+  x.mutable_grad() = mlp.fc2->weight.mutable_grad() = Tensor();
+  int calls = 0;
+  const Tensor y = checkpoint([&](const Tensor& in) { return ++calls, body(in); }, x, parameters);
+  EXPECT_EQ(calls, 1);
+  y.sum().backward();
+  EXPECT_EQ(calls, 2);
+  EXPECT_TRUE(torch::equal(y, body(x)));
+  EXPECT_TRUE(torch::equal(x.grad(), dx));
+  EXPECT_TRUE(torch::equal(mlp.fc2->weight.grad(), dw));
+  EXPECT_FALSE(mlp.fc1->weight.grad().defined());
+  EXPECT_FALSE(unused.fc1->weight.grad().defined());
+}
+
+TEST(Checkpoint, RecomputesInThePrecisionOfTheForwardPass) {
+  LinearImpl linear(4, 4);
+  fill_all(linear, 1);
+  const Tensor x = torch::randn({2, 4}).requires_grad_();
+  std::vector<torch::ScalarType> seen;
+  at::autocast::set_autocast_dtype(torch::kCPU, torch::kBFloat16);
+  at::autocast::set_autocast_enabled(torch::kCPU, true);
+  const Tensor y = checkpoint(
+      [&](const Tensor& in) {
+        const Tensor out = linear.forward(in);
+        seen.push_back(out.scalar_type());
+        return out;
+      },
+      x, linear.parameters());
+  at::autocast::clear_cache();
+  at::autocast::set_autocast_enabled(torch::kCPU, false);
+  y.sum().backward();
+  EXPECT_EQ(seen, (std::vector<torch::ScalarType>{torch::kBFloat16, torch::kBFloat16}));
+  EXPECT_FALSE(at::autocast::is_autocast_enabled(torch::kCPU));
+}
+
+// ---- layers
+
+TEST(PatchEmbed, IsAConvolution) {
+  PatchEmbedImpl embed(4, 6);
+  fill_all(embed, 2);
+  const Tensor x = torch::randn({2, 3, 8, 12});
+  const auto parameters = embed.named_parameters();
+  const Tensor want =
+      torch::conv2d(x, parameters["proj.weight"], parameters["proj.bias"], 4).permute({0, 2, 3, 1});
+  EXPECT_TRUE(torch::allclose(embed.forward(x), want, 1e-5, 1e-5));
+  EXPECT_EQ(embed.macs(8, 12), 6 * 6 * 48);
+  EXPECT_ANY_THROW(embed.forward(torch::zeros({1, 3, 8, 10})));
+  PatchEmbedImpl overlapping(4, 6, 2);
+  EXPECT_EQ(overlapping.forward(x).sizes(), (std::vector<int64_t>{2, 3, 5, 6}));
+  EXPECT_EQ(overlapping.macs(8, 12), 15 * 6 * 48);
+}
+
+TEST(Positions, ResamplingKeepsConstantsAndTheOwnGrid) {
+  const Tensor table = torch::randn({3, 5, 4}), flat = torch::full({3, 5, 4}, 2.5);
+  for (const Resample how :
+       {Resample::bicubic, Resample::bicubic_antialias, Resample::bilinear, Resample::bilinear_antialias}) {
+    EXPECT_TRUE(torch::equal(resample_grid(table, 3, 5, how), table));
+    EXPECT_TRUE(torch::allclose(resample_grid(flat, 7, 2, how), torch::full({7, 2, 4}, 2.5)));
+  }
+}
+
+TEST(Positions, LeadingTokensAreCopied) {
+  const Tensor table = torch::randn({1, 2 + 6, 4});
+  const Tensor moved = resample_tokens(table, 2, 2, 3, 4, 4, Resample::bicubic_antialias);
+  EXPECT_EQ(moved.sizes(), (std::vector<int64_t>{1, 2 + 16, 4}));
+  EXPECT_TRUE(torch::equal(moved.slice(1, 0, 2), table.slice(1, 0, 2)));
+  EXPECT_ANY_THROW(resample_tokens(table, 1, 2, 3, 4, 4, Resample::bicubic));
+}
+
+TEST(Positions, SineCosineCodesColumnsFirst) {
+  const Tensor table = sincos_2d(3, 4, 8).view({3, 4, 8});
+  EXPECT_TRUE(torch::equal(table[0].slice(1, 0, 4), table[2].slice(1, 0, 4)));
+  EXPECT_TRUE(torch::equal(table.select(1, 0).slice(1, 4), table.select(1, 3).slice(1, 4)));
+  EXPECT_NEAR(table[1][2][0].item<double>(), std::sin(2.0), 1e-6);
+  EXPECT_NEAR(table[1][2][3].item<double>(), std::cos(2.0 / 100), 1e-6);
+  EXPECT_NEAR(table[1][2][4].item<double>(), std::sin(1.0), 1e-6);
+}
+
+TEST(Norms, AreTheirFormulas) {
+  const Tensor x = torch::randn({3, 5}, torch::kFloat64) * 4 + 1;
+  LayerNormImpl residual(5, {.eps = 1e-3, .bias = false, .residual = true});
+  residual.to(torch::kFloat64);
+  const Tensor centred = x - x.mean(-1, true), variance = centred.square().mean(-1, true);
+  EXPECT_TRUE(torch::allclose(residual.forward(x), centred / (variance + 1e-3).sqrt()));
+  EXPECT_EQ(residual.parameters().size(), 1u);
+  RmsNormImpl rms(5, 1e-3);
+  rms.to(torch::kFloat64);
+  EXPECT_TRUE(torch::allclose(rms.forward(x), x / (x.square().mean(-1, true) + 1e-3).sqrt()));
+}
+
+TEST(Attention, TapsItsWeights) {
+  AttentionImpl attention(8, 2);
+  fill_all(attention, 3);
+  const Tensor x = torch::randn({2, 5, 8});
+  Taps taps;
+  const Tensor y = attention.forward(x, &taps, "here");
+  const Tensor weights = taps.kept.at("here.attention");
+  EXPECT_EQ(weights.sizes(), (std::vector<int64_t>{2, 2, 5, 5}));
+  EXPECT_TRUE(torch::allclose(weights.sum(-1), torch::ones({2, 2, 5})));
+  EXPECT_TRUE(torch::equal(attention.forward(x), y));
+  const Tensor order = torch::tensor({3, 1, 4, 0, 2});  // tokens have no order of their own
+  EXPECT_TRUE(
+      torch::allclose(attention.forward(x.index_select(1, order)), y.index_select(1, order), 1e-4, 1e-5));
+}
+
+TEST(MlstmLayer, ReversedIsTheFlippedSequence) {
+  for (const char* kind : {"2d", "causal1d"}) {
+    MlstmLayerImpl layer({.width = 8, .heads = 2, .conv = kind});
+    fill_all(layer, 3);
+    layer.to(torch::kFloat64);
+    const Tensor x = torch::randn({2, 6, 8}, torch::kFloat64);
+    EXPECT_TRUE(torch::allclose(layer.forward(x, 2, 3, true), layer.forward(x.flip(1), 2, 3, false).flip(1)));
+    EXPECT_FALSE(torch::allclose(layer.forward(x, 2, 3, true), layer.forward(x, 2, 3, false)));
+  }
+}
+
+}  // namespace
+}  // namespace tessera::nn
