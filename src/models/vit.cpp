@@ -367,7 +367,7 @@ Family vit_family() {
           {"vit_base_patch16_224", {}, size(16, 768, 12, 12)},
           {"vit_base_patch32_224", {}, size(32, 768, 12, 12)},
           {"vit_large_patch16_224", {}, size(16, 1024, 24, 16)},
-          {"vit_huge_patch14_224", {}, size(14, 1280, 32, 16)},
+          {"vit_huge_patch14_224", {}, size(14, 1280, 32, 16, table({{"classes", 0}}))},
           {"deit_tiny_patch16_224", {}, size(16, 192, 12, 3)},
           {"deit_small_patch16_224", {}, size(16, 384, 12, 6)},
           {"deit_base_patch16_224", {}, size(16, 768, 12, 12)},

@@ -1,0 +1,179 @@
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "models/model.h"
+#include "nn/position.h"
+
+namespace tessera::models {
+namespace {
+
+using torch::Tensor;
+
+std::string message_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind, ErrorKind::usage);
+    return error.what();
+  }
+  return "no error";
+}
+
+Value settings(Value::Table entries) { return Value(std::move(entries)); }
+
+ModelSpec small_vit(Value extra = {}) {
+  Value all = settings(
+      {{"dim", 16}, {"heads", 2}, {"depth", 2}, {"patch_size", 4}, {"image_size", 16}, {"classes", 3}});
+  merge(all, extra);
+  return resolve_model("vit", all);
+}
+ModelSpec small_vil(Value extra = {}) {
+  Value all = settings({{"dim", 16}, {"depth", 2}, {"patch_size", 4}, {"image_size", 16}, {"classes", 3}});
+  merge(all, extra);
+  return resolve_model("vil", all);
+}
+
+TEST(Registry, NamesAliasesAndFamilies) {
+  EXPECT_EQ(resolve_model("vil_tiny_patch16_224").settings, resolve_model("vil2-tiny").settings);
+  EXPECT_EQ(resolve_model("vil").family, "vil");
+  EXPECT_EQ(resolve_model("vit_base_patch32_224").settings.find("patch_size")->as_int(), 32);
+  std::set<std::string> names;
+  for (const Family& family : families())
+    for (const Size& size : family.sizes) {
+      EXPECT_TRUE(names.insert(size.name).second) << size.name;
+      for (const std::string& alias : size.aliases) EXPECT_TRUE(names.insert(alias).second) << alias;
+    }
+}
+
+TEST(Registry, ErrorsNameTheNearest) {
+  EXPECT_NE(message_of([] { resolve_model("vil_tiny_patch16_22"); }).find("vil_tiny_patch16_224"),
+            std::string::npos);
+  EXPECT_NE(message_of([] { find_family("vlt"); }).find("vit"), std::string::npos);
+  EXPECT_NE(message_of([] { small_vit(settings({{"headz", 2}})); }).find("'heads'"), std::string::npos);
+  EXPECT_NE(message_of([] { small_vit(settings({{"dim", "wide"}})); }).find("model.dim"), std::string::npos);
+  EXPECT_NE(message_of([] {
+              small_vit(settings({{"dim", 15}}));
+            }).find("multiple of model.heads"),
+            std::string::npos);
+  EXPECT_NE(message_of([] {
+              small_vit(settings({{"image_size", 18}}));
+            }).find("multiple"),
+            std::string::npos);
+  EXPECT_NE(message_of([] {
+              small_vil(settings({{"pooling", "maximal"}}));
+            }).find("bilateral_flatten"),
+            std::string::npos);
+  EXPECT_NE(message_of([] { small_vil(settings({{"drop_path", 1.0}})); }).find("[0, 1)"), std::string::npos);
+}
+
+TEST(Vit, OptionsChangeTheTreeAsTimmDoes) {
+  const auto has = [](const ModelSpec& spec, const char* name) {
+    return build_model(spec, 0)->named_parameters().contains(name);
+  };
+  EXPECT_TRUE(has(small_vit(), "norm.weight"));
+  const ModelSpec mean = small_vit(settings({{"global_pool", "avg"}}));
+  EXPECT_TRUE(has(mean, "fc_norm.weight") && !has(mean, "norm.weight"));
+  EXPECT_FALSE(has(small_vit(settings({{"positions", "sincos"}})), "pos_embed"));
+  EXPECT_TRUE(
+      build_model(small_vit(settings({{"positions", "sincos"}})), 0)->named_buffers().contains("pos_embed"));
+  const auto deit3 = sketch_model(resolve_model("deit3_small_patch16_224"));
+  EXPECT_EQ(deit3->named_parameters()["pos_embed"].size(1), 196);
+  EXPECT_NEAR(build_model(small_vit(settings({{"init_values", 0.25}})), 0)
+                  ->named_parameters()["blocks.0.ls1.gamma"]
+                  .mean()
+                  .item<double>(),
+              0.25, 1e-7);
+}
+
+TEST(Vit, FitsPositionsOfAnotherGrid) {
+  const auto model = build_model(small_vit(), 0);  // 4 x 4 patches and a class token
+  const Tensor stored = torch::randn({1, 1 + 36, 16});
+  const Tensor fitted = model->fit("pos_embed", stored);
+  EXPECT_EQ(fitted.sizes(), (std::vector<int64_t>{1, 17, 16}));
+  EXPECT_TRUE(torch::equal(fitted.select(1, 0), stored.select(1, 0)));
+  EXPECT_FALSE(model->fit("pos_embed", torch::randn({1, 1 + 35, 16})).defined());  // no square
+  EXPECT_FALSE(model->fit("pos_embed", torch::randn({1, 1 + 36, 8})).defined());   // another width
+  EXPECT_FALSE(model->fit("head.weight", stored).defined());
+}
+
+TEST(Vil, FitsPositionsAndKnowsThePublishedNames) {
+  const auto model = build_model(small_vil(), 0);
+  EXPECT_EQ(model->fit("pos_embed.embed", torch::randn({1, 6, 5, 16})).sizes(),
+            (std::vector<int64_t>{1, 4, 4, 16}));
+  EXPECT_FALSE(model->fit("pos_embed.embed", torch::randn({1, 6, 5, 8})).defined());
+  const auto& rename = find_family("vil").rename;
+  EXPECT_EQ(rename("xlstm.blocks.5.xlstm.conv1d.weight"),
+            "blocks.2.rowwise_from_bot_right.layer.conv.weight");
+  EXPECT_EQ(rename("blocks.4.xlstm_norm.bias"), "blocks.2.rowwise_from_top_left.norm.bias");
+  EXPECT_EQ(rename("blocks.4.xlstm.mlstm_cell.igate.bias"),
+            "blocks.2.rowwise_from_top_left.layer.mlstm_cell.igate.bias");
+  EXPECT_EQ(rename("xlstm.post_blocks_norm.weight"), "norm.weight");
+  EXPECT_EQ(rename("head.0.weight"), "legacy_norm.weight");
+  EXPECT_EQ(rename("head.1.bias"), "head.bias");
+  for (const auto& entry : model->named_parameters()) EXPECT_EQ(rename(entry.key()), entry.key());
+}
+
+TEST(Vit, KnowsOtherPeoplesNames) {
+  const auto& rename = find_family("vit").rename;
+  EXPECT_EQ(rename("encoder.layers.encoder_layer_11.self_attention.in_proj_weight"),
+            "blocks.11.attn.qkv.weight");
+  EXPECT_EQ(rename("encoder.layers.encoder_layer_0.mlp.3.bias"), "blocks.0.mlp.fc2.bias");
+  EXPECT_EQ(rename("encoder.layers.encoder_layer_0"), "encoder.layers.encoder_layer_0");
+  for (const auto& entry : build_model(small_vit(), 0)->named_parameters())
+    EXPECT_EQ(rename(entry.key()), entry.key());
+}
+
+TEST(Vil, TheConvolutionsGridFollowsTheImageUnlessToldOtherwise) {
+  const Tensor wide = torch::randn({1, 3, 8, 32});  // 2 x 8 tokens, built for 4 x 4
+  const auto input = build_model(small_vil(), 1),
+             built = build_model(small_vil(settings({{"conv_grid", "built"}})), 1);
+  input->eval();
+  built->eval();
+  EXPECT_FALSE(torch::allclose(input->forward(wide), built->forward(wide), 1e-3, 1e-7));
+  const Tensor square = torch::randn({1, 3, 16, 16});
+  EXPECT_TRUE(torch::equal(input->forward(square), built->forward(square)));
+  EXPECT_ANY_THROW(built->forward(torch::randn({1, 3, 20, 12})));  // 15 tokens make no 4 rows
+}
+
+TEST(Vil, FeaturesModeGivesTokensOrAMap) {
+  const Tensor x = torch::randn({2, 3, 16, 24});
+  const auto tokens = build_model(small_vil(settings({{"mode", "features"}, {"pooling", "none"}})), 1);
+  const auto map = build_model(small_vil(settings({{"mode", "features"}, {"pooling", "to_image"}})), 1);
+  const Tensor rows = tokens->forward(x), image = map->forward(x);
+  EXPECT_EQ(rows.sizes(), (std::vector<int64_t>{2, 24, 16}));
+  EXPECT_TRUE(torch::equal(image, rows.transpose(1, 2).reshape({2, 16, 4, 6})));
+}
+
+// The digits that the papers print, in units of 10^9.
+TEST(Macs, AreThoseOfThePapers) {
+  const auto billions = [](const char* name, int64_t side, Value overrides = {}) {
+    return static_cast<double>(sketch_model(resolve_model(name, overrides))->macs(side, side)) * 1e-9;
+  };
+  EXPECT_NEAR(billions("vil_tiny_patch16_224", 224), 1.3, 0.05);
+  EXPECT_NEAR(billions("vil_small_patch16_224", 224), 4.7, 0.05);
+  EXPECT_NEAR(billions("vil_base_patch16_224", 224), 17.9, 0.05);
+  const Value headless = settings({{"classes", 0}});
+  EXPECT_NEAR(billions("vil_tiny_patch16_224", 512, headless), 6.6, 0.05);
+  EXPECT_NEAR(billions("vil_small_patch16_224", 512, headless), 24.4, 0.05);
+  EXPECT_NEAR(billions("vil_base_patch16_224", 512, headless), 93.6, 0.05);
+  EXPECT_NEAR(billions("deit_tiny_patch16_224", 224), 1.3, 0.05);
+  EXPECT_NEAR(billions("deit3_small_patch16_224", 224), 4.6, 0.05);
+  EXPECT_NEAR(billions("deit3_base_patch16_224", 224), 17.6, 0.05);
+}
+
+TEST(Taps, KeepWhatIsWanted) {
+  for (const ModelSpec& spec : {small_vit(), small_vil()}) {
+    const auto model = build_model(spec, 1);
+    model->eval();
+    const Tensor x = torch::randn({1, 3, 16, 16});
+    Taps taps{.wanted = [](const std::string& name) { return name == "blocks.1" || name == "embed"; },
+              .kept = {}};
+    const Tensor y = model->forward(x, Context{.taps = &taps});
+    EXPECT_EQ(taps.kept.size(), 2u);
+    EXPECT_TRUE(torch::equal(taps.kept.at("embed"), model->embed(x)));
+    EXPECT_TRUE(torch::equal(model->forward(x), y));
+  }
+}
+
+}  // namespace
+}  // namespace tessera::models
