@@ -1,0 +1,190 @@
+// What every registered size must do; a tiny form of each, no exceptions.
+#include <ATen/autocast_mode.h>
+#include <gtest/gtest.h>
+
+#include "tests/contract/tiny.h"
+
+namespace tessera::models {
+namespace {
+
+class EverySize : public testing::TestWithParam<Named> {};
+
+torch::Tensor images(int64_t batch, int64_t height, int64_t width) {
+  torch::manual_seed(5);
+  return torch::randn({batch, 3, height, width});
+}
+
+// Output and all gradients of a fixed scalar loss.
+std::vector<torch::Tensor> output_and_gradients(Backbone& model, const torch::Tensor& x,
+                                                const Context& context) {
+  const torch::Tensor y = model.forward(x, context);
+  torch::manual_seed(6);
+  (y * torch::randn(y.sizes()).to(y.dtype())).sum().backward();
+  std::vector<torch::Tensor> results{y.detach()};
+  for (const torch::Tensor& parameter : model.parameters()) {
+    results.push_back(parameter.grad().defined() ? parameter.grad().clone() : torch::Tensor());
+    parameter.mutable_grad() = torch::Tensor();
+  }
+  return results;
+}
+
+TEST_P(EverySize, RunsAtTwoResolutions) {
+  const ModelSpec spec = tiny_spec(GetParam());
+  const auto model = build_model(spec, 1);
+  model->eval();
+  const int64_t side = tiny_side(spec);
+  for (const auto& [height, width] : {std::pair{side, side}, {side, side / 2 * 3}}) {
+    const torch::NoGradGuard no_grad;
+    const torch::Tensor x = images(2, height, width), y = model->forward(x);
+    EXPECT_EQ(y.sizes(), (std::vector<int64_t>{2, 5}));
+    EXPECT_TRUE(y.isfinite().all().item<bool>());
+    EXPECT_EQ(model->embed(x).sizes(), (std::vector<int64_t>{2, model->embed_width()}));
+    EXPECT_GT(model->macs(height, width), 0);
+  }
+  EXPECT_GT(model->macs(side, side / 2 * 3), model->macs(side, side));
+}
+
+TEST_P(EverySize, GivesMapsOfEveryBlock) {
+  const ModelSpec spec = tiny_spec(GetParam());
+  const auto model = build_model(spec, 1);
+  model->eval();
+  const torch::NoGradGuard no_grad;
+  const int64_t side = tiny_side(spec), last = model->block_count() - 1;
+  const auto maps = model->features(images(2, side, side / 2 * 3), {last, 0});
+  ASSERT_EQ(maps.size(), 2u);
+  for (const torch::Tensor& map : maps) {
+    EXPECT_EQ(map.dim(), 4);
+    EXPECT_EQ(map.size(0), 2);
+    EXPECT_EQ(map.size(3) * 2, map.size(2) * 3);
+    EXPECT_TRUE(map.isfinite().all().item<bool>());
+  }
+  EXPECT_ANY_THROW(model->features(images(1, side, side), {last + 1}));
+}
+
+TEST_P(EverySize, EveryParameterGetsAGradient) {
+  const ModelSpec spec = tiny_spec(GetParam());
+  const auto model = build_model(spec, 1);
+  model->to(torch::kFloat64);
+  model->train();
+  const int64_t side = tiny_side(spec);
+  const auto results = output_and_gradients(*model, images(2, side, side).to(torch::kFloat64), {});
+  const auto parameters = model->named_parameters().pairs();
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const torch::Tensor& gradient = results[i + 1];
+    ASSERT_TRUE(gradient.defined()) << parameters[i].first;
+    EXPECT_GT(gradient.abs().max().item<double>(), 0) << parameters[i].first;
+    EXPECT_TRUE(gradient.isfinite().all().item<bool>()) << parameters[i].first;
+  }
+}
+
+TEST_P(EverySize, SettingsComeBackAsTheyWere) {
+  for (const ModelSpec& spec : {resolve_model(GetParam().size->name), tiny_spec(GetParam())}) {
+    EXPECT_EQ(first_difference(GetParam().family->resolve(spec.settings), spec.settings), "");
+    EXPECT_EQ(spec.family, GetParam().family->name);
+  }
+  Value wrong;
+  wrong.set("dpeth", 3);
+  EXPECT_ANY_THROW(resolve_model(GetParam().size->name, wrong));
+}
+
+TEST_P(EverySize, CheckpointingAndDropPathChangeNothing) {
+  Value drop;
+  drop.set("drop_path", 0.4);
+  const ModelSpec spec = tiny_spec(GetParam(), drop);
+  const auto model = build_model(spec, 1);
+  model->train();
+  const int64_t side = tiny_side(spec);
+  const torch::Tensor x = images(4, side, side);
+  const Context context{.seed = 3, .step = 7};
+  const auto plain = output_and_gradients(*model, x, context);
+  model->set_checkpointing(true);
+  const auto again = output_and_gradients(*model, x, context);
+  ASSERT_EQ(plain.size(), again.size());
+  for (size_t i = 0; i < plain.size(); ++i) {
+    ASSERT_EQ(plain[i].defined(), again[i].defined()) << i;
+    if (plain[i].defined()) {
+      EXPECT_TRUE(torch::equal(plain[i], again[i])) << i;
+    }
+  }
+}
+
+TEST_P(EverySize, SeedAndNameDecideTheWeights) {
+  const ModelSpec spec = tiny_spec(GetParam());
+  const auto first = build_model(spec, 1);
+  torch::manual_seed(99);  // must not matter
+  const auto same = build_model(spec, 1), other = build_model(spec, 2);
+  bool differs = false;
+  auto names = first->named_parameters().pairs(), twins = same->named_parameters().pairs();
+  const auto others = other->parameters();
+  for (size_t i = 0; i < names.size(); ++i) {
+    EXPECT_EQ(names[i].first, twins[i].first);
+    EXPECT_TRUE(torch::equal(names[i].second, twins[i].second)) << names[i].first;
+    differs = differs || !torch::equal(names[i].second, others[i]);
+  }
+  EXPECT_TRUE(differs);
+}
+
+TEST_P(EverySize, WeightsMoveByName) {
+  const ModelSpec spec = tiny_spec(GetParam());
+  const auto from = build_model(spec, 1), to = build_model(spec, 2);
+  const int64_t side = tiny_side(spec);
+  const torch::NoGradGuard no_grad;
+  from->eval();
+  to->eval();
+  const torch::Tensor x = images(2, side, side);
+  EXPECT_FALSE(torch::equal(from->forward(x), to->forward(x)));
+  auto targets = to->named_parameters();
+  for (const auto& entry : from->named_parameters()) targets[entry.key()].copy_(entry.value());
+  EXPECT_TRUE(torch::equal(from->forward(x), to->forward(x)));
+}
+
+TEST_P(EverySize, TakesANewHead) {
+  const ModelSpec spec = tiny_spec(GetParam());
+  const auto model = build_model(spec, 1);
+  model->eval();
+  const torch::NoGradGuard no_grad;
+  const int64_t side = tiny_side(spec), before = count_parameters(*model);
+  const torch::Tensor x = images(2, side, side), read = model->embed(x), scores = model->forward(x);
+  model->reset_head(7);
+  EXPECT_EQ(model->forward(x).sizes(), (std::vector<int64_t>{2, 7}));
+  model->reset_head(0);
+  EXPECT_EQ(model->forward(x).size(1), model->embed_width());
+  model->reset_head(5);
+  EXPECT_EQ(count_parameters(*model), before);
+  EXPECT_TRUE(torch::equal(model->forward(x), scores));  // drawn from the model's own seed
+  EXPECT_TRUE(torch::equal(model->embed(x), read));
+}
+
+TEST_P(EverySize, RunsUnderBfloat16Autocast) {
+  const ModelSpec spec = tiny_spec(GetParam());
+  const auto model = build_model(spec, 1);
+  model->train();
+  const int64_t side = tiny_side(spec);
+  const torch::Tensor x = images(2, side, side);
+  const torch::Tensor exact = model->forward(x).detach();
+  at::autocast::set_autocast_dtype(torch::kCPU, torch::kBFloat16);
+  at::autocast::set_autocast_enabled(torch::kCPU, true);
+  const torch::Tensor rounded = model->forward(x);
+  at::autocast::clear_cache();
+  at::autocast::set_autocast_enabled(torch::kCPU, false);
+  rounded.to(torch::kFloat32).sum().backward();
+  EXPECT_LE((rounded.to(torch::kFloat32) - exact).abs().max().item<double>(),
+            0.1 * exact.abs().max().item<double>() + 1e-3);
+  for (const auto& entry : model->named_parameters())
+    EXPECT_TRUE(entry.value().grad().defined() && entry.value().grad().isfinite().all().item<bool>())
+        << entry.key();
+}
+
+TEST_P(EverySize, RefusesAnImageItCannotTake) {
+  const ModelSpec spec = tiny_spec(GetParam());
+  const auto model = build_model(spec, 1);
+  const int64_t side = tiny_side(spec);
+  EXPECT_ANY_THROW(model->forward(torch::zeros({1, 4, side, side})));
+  EXPECT_ANY_THROW(model->forward(torch::zeros({3, side, side})));
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, EverySize, testing::ValuesIn(all_sizes()),
+                         [](const testing::TestParamInfo<Named>& one) { return one.param.size->name; });
+
+}  // namespace
+}  // namespace tessera::models

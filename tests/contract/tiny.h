@@ -1,0 +1,40 @@
+// Every registered size in a form that is built and run in a moment.
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "models/model.h"
+
+namespace tessera::models {
+
+struct Named {
+  const Family* family;
+  const Size* size;
+};
+
+inline std::vector<Named> all_sizes() {
+  std::vector<Named> sizes;
+  for (const Family& family : families())
+    for (const Size& size : family.sizes) sizes.push_back({&family, &size});
+  return sizes;
+}
+
+// The size with its structure kept: narrow, shallow, few classes, an image of 2 x 2 patches.
+inline ModelSpec tiny_spec(const Named& named, Value overrides = {}) {
+  const Value full = resolve_model(named.size->name).settings;
+  const auto has = [&](const char* key) { return full.find(key) != nullptr; };
+  Value small;
+  small.set("classes", 5);
+  if (has("depth")) small.set("depth", 2);
+  if (has("dim") && has("heads")) small.set("dim", 8 * full.find("heads")->as_int());
+  if (has("patch_size")) small.set("image_size", 2 * full.find("patch_size")->as_int());
+  merge(small, overrides);
+  return resolve_model(named.size->name, small);
+}
+
+// A side of the image that the tiny form was built for.
+inline int64_t tiny_side(const ModelSpec& spec) { return spec.settings.find("image_size")->as_int(); }
+
+}  // namespace tessera::models
