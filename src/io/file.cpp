@@ -64,8 +64,8 @@ class Descriptor {
   int fd_;
 };
 
-int open_to_read(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+int open_to_read(const std::string& path, int more_flags = 0) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | more_flags);
   if (fd < 0) fail("cannot open '", path, "': ", reason(errno));
   return fd;
 }
@@ -80,20 +80,12 @@ struct stat status_of(int fd, const std::string& path) {
 // Writes everything or returns the errno; short writes go on where they stopped.
 int write_all(int fd, std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
-    const auto call = [&] {
-      const size_t wanted = std::min(bytes.size(), kMaxCall);
-      return ::write(fd, bytes.data(), wanted);
-    };
     const int fault = file_faults_detail::next(Operation::write);
     if (fault == EINTR) continue;
     if (fault > 0) return fault;
-    if (fault == file_faults_detail::kShort && bytes.size() > 1) {
-      const ssize_t half = ::write(fd, bytes.data(), bytes.size() / 2);
-      if (half < 0) return errno;
-      bytes = bytes.subspan(static_cast<size_t>(half));
-      continue;
-    }
-    const ssize_t written = call();
+    size_t wanted = std::min(bytes.size(), kMaxCall);
+    if (fault == file_faults_detail::kShort) wanted = (wanted + 1) / 2;
+    const ssize_t written = ::write(fd, bytes.data(), wanted);
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) return errno;
     if (written == 0) return ENOSPC;  // a regular file takes at least one byte or says why not
@@ -129,7 +121,8 @@ std::string hex16(uint64_t value) {
 MappedFile::MappedFile(const std::string& path) : MappedFile(-1, path) {}
 
 MappedFile::MappedFile(int descriptor, const std::string& path) {
-  const Descriptor own(descriptor < 0 ? open_to_read(path) : -1);
+  // O_NONBLOCK: a pipe that nobody writes to is refused below, not waited for.
+  const Descriptor own(descriptor < 0 ? open_to_read(path, O_NONBLOCK) : -1);
   const int fd = descriptor < 0 ? static_cast<int>(own) : descriptor;
   const struct stat status = status_of(fd, path);
   if (!S_ISREG(status.st_mode)) fail("'", path, "' is a device or a pipe, must be a regular file");

@@ -59,6 +59,9 @@ TEST_F(FileTest, ErrorsNameThePathAndTheReason) {
   EXPECT_EQ(error_of([&] { read_text(folder()); }), "'" + folder() + "' is a directory, must be a file");
   EXPECT_EQ(error_of([&] { MappedFile("/dev/null"); }),
             "'/dev/null' is a device or a pipe, must be a regular file");
+  ASSERT_EQ(::mkfifo(path("pipe").c_str(), 0600), 0);
+  EXPECT_EQ(error_of([&] { MappedFile{path("pipe")}; }),
+            "'" + path("pipe") + "' is a device or a pipe, must be a regular file");
   EXPECT_EQ(error_of([&] { read_text(path("f"), 4); }),
             "'" + path("f") + "' has 5 bytes, at most 4 bytes are read here");
   EXPECT_EQ(read_text(path("f"), 5), "12345");

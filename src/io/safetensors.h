@@ -1,8 +1,8 @@
 // The safetensors format: strict reader (memory map, nothing copied), atomic writer.
 //
-// Refused, each with a line that names file, tensor and rule: header over 100,000,000 bytes or over the file, not UTF-8,
-// not a JSON object, nesting, duplicate keys, unknown dtype, more than 8 dimensions, sizes that overflow, offsets out
-// of range, that overlap or leave holes, bytes after the last tensor.
+// Refused, each with a line that names file, tensor and rule: header over 100,000,000 bytes or over the file,
+// not UTF-8, not a JSON object, nesting, duplicate keys, unknown dtype, more than 8 dimensions, sizes that
+// overflow, offsets out of range, that overlap or leave holes, bytes after the last tensor.
 #pragma once
 
 #include <map>
@@ -22,7 +22,8 @@ class SafetensorsFile {
 
   const std::string& path() const { return path_; }
   const Metadata& metadata() const { return metadata_; }
-  // In the order of their offsets; the views live as long as this object.
+  // In the order of their offsets; the views live as long as this object. Their bytes need not be aligned to
+  // the element: copy them, or check.
   const std::vector<TensorView>& tensors() const { return tensors_; }
   const TensorView* find(const std::string& name) const;
 
