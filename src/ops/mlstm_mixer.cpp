@@ -1,6 +1,10 @@
 #include "ops/mlstm_mixer.h"
 
+#include <array>
+#include <optional>
+
 #include "core/error.h"
+#include "kernels/mlstm_mixer/mlstm_mixer.h"
 #include "ops/mlstm.h"
 
 namespace tessera::ops {
@@ -64,9 +68,145 @@ torch::Tensor mlstm_mixer_unfused(const torch::Tensor& u, const MlstmMixerParame
   return options.reverse ? y.flip(1) : y;
 }
 
+namespace {
+
+using Optional = std::optional<torch::Tensor>;
+
+Optional given(const torch::Tensor& tensor) {
+  return tensor.defined() ? Optional(tensor.to(torch::kFloat32).contiguous()) : std::nullopt;
+}
+const float* data_of(const Optional& tensor) { return tensor ? tensor->const_data_ptr<float>() : nullptr; }
+
+kernels::Element element_of(const torch::Tensor& tensor) {
+  return tensor.scalar_type() == torch::kFloat32 ? kernels::Element::f32 : kernels::Element::bf16;
+}
+
+kernels::MlstmMixerShape shape_of(const torch::Tensor& u, const MlstmMixerParameters& p,
+                                  const MlstmMixerOptions& options) {
+  kernels::MlstmMixerShape shape{};
+  shape.causal = p.conv_weight.dim() == 3;
+  shape.batch = u.size(0);
+  shape.rows = shape.causal ? 1 : options.rows;
+  shape.columns = shape.causal ? u.size(1) : options.columns;
+  shape.channels = u.size(2) / 2;
+  shape.heads = options.heads;
+  shape.kernel = p.conv_weight.size(-1);
+  shape.reverse = options.reverse;
+  shape.norm_eps = static_cast<float>(options.norm_eps);
+  shape.cell_eps = static_cast<float>(options.cell_eps);
+  return shape;
+}
+
+// The parameters in the order of the kernel's struct; the biases that are not there are nullopt.
+using ParameterList = std::array<Optional, 15>;
+
+ParameterList list_of(const MlstmMixerParameters& p) {
+  return {given(p.conv_weight),  given(p.conv_bias),  given(p.q_weight),      given(p.q_bias),
+          given(p.k_weight),     given(p.k_bias),     given(p.v_weight),      given(p.v_bias),
+          given(p.input_weight), given(p.input_bias), given(p.forget_weight), given(p.forget_bias),
+          given(p.norm_weight),  given(p.norm_bias),  given(p.skip)};
+}
+
+template <class Pointer, class Of>
+kernels::MlstmMixerParametersOf<Pointer> pointers(const ParameterList& list, Of of) {
+  kernels::MlstmMixerParametersOf<Pointer> p{};
+  Pointer* const fields[] = {&p.conv_weight,   &p.conv_bias,   &p.q_weight,    &p.q_bias,       &p.k_weight,
+                             &p.k_bias,        &p.v_weight,    &p.v_bias,      &p.input_weight, &p.input_bias,
+                             &p.forget_weight, &p.forget_bias, &p.norm_weight, &p.norm_bias,    &p.skip};
+  for (size_t i = 0; i < list.size(); ++i) *fields[i] = of(list[i]);
+  return p;
+}
+
+template <class Pointer>
+kernels::StoredRowsOf<Pointer> rows_of(const torch::Tensor& tensor,
+                                       Pointer data) {  // contiguous [batch, tokens, width]
+  return {data, element_of(tensor), tensor.stride(0), tensor.stride(1)};
+}
+kernels::StoredRows rows_of(const torch::Tensor& tensor) { return rows_of(tensor, tensor.const_data_ptr()); }
+kernels::StoredRowsOut rows_to(const torch::Tensor& tensor) {
+  return rows_of(tensor, tensor.mutable_data_ptr());
+}
+
+struct FusedMixer : torch::autograd::Function<FusedMixer> {
+  static torch::Tensor forward(torch::autograd::AutogradContext* ctx, const torch::Tensor& u,
+                               const Optional& conv, const Optional& conv_bias, const Optional& q,
+                               const Optional& q_bias, const Optional& k, const Optional& k_bias,
+                               const Optional& v, const Optional& v_bias, const Optional& input,
+                               const Optional& input_bias, const Optional& forget,
+                               const Optional& forget_bias, const Optional& norm, const Optional& norm_bias,
+                               const Optional& skip, const kernels::MlstmMixerShape& shape, bool keep) {
+    const ParameterList list{conv,  conv_bias,  q,      q_bias,      k,    k_bias,    v,   v_bias,
+                             input, input_bias, forget, forget_bias, norm, norm_bias, skip};
+    const int64_t tokens = u.size(1);
+    const torch::Tensor y = torch::empty({shape.batch, tokens, shape.channels}, u.options());
+    kernels::MlstmMixerSaved buffers{};
+    if (keep) {
+      const auto floats = u.options().dtype(torch::kFloat32);
+      const torch::Tensor h = torch::empty({shape.batch, tokens, shape.channels}, floats);
+      const torch::Tensor rows = torch::empty({2, shape.batch, shape.heads, tokens}, floats);
+      buffers = saved_in(h, rows);
+      torch::autograd::variable_list saved{u, h, rows};
+      for (const Optional& parameter : list) saved.push_back(parameter.value_or(torch::Tensor()));
+      ctx->save_for_backward(saved);
+      ctx->saved_data["shape"] = c10::IValue::make_capsule(c10::make_intrusive<Shape>(shape));
+    }
+    kernels::mlstm_mixer_forward(
+        {shape, rows_of(u), pointers<const float*>(list, data_of), rows_to(y), buffers});
+    return y;
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
+                                                 torch::autograd::variable_list gradients) {
+    const auto saved = ctx->get_saved_variables();
+    const auto holder = ctx->saved_data["shape"].toCapsule();
+    const torch::Tensor& u = saved[0];
+    const torch::Tensor dy = gradients[0].to(u.scalar_type()).contiguous(), du = torch::empty_like(u);
+    ParameterList list, dlist;
+    for (size_t i = 0; i < list.size(); ++i)
+      if (saved[3 + i].defined()) {
+        list[i] = saved[3 + i];
+        dlist[i] = torch::empty_like(saved[3 + i]);
+      }
+    const auto out = [](const Optional& tensor) {
+      return tensor ? tensor->mutable_data_ptr<float>() : nullptr;
+    };
+    kernels::mlstm_mixer_backward({static_cast<Shape&>(*holder).shape, rows_of(u), rows_of(dy),
+                                   pointers<const float*>(list, data_of), saved_in(saved[1], saved[2]),
+                                   rows_to(du), pointers<float*>(dlist, out)});
+    torch::autograd::variable_list result{du};
+    for (const Optional& gradient : dlist) result.push_back(gradient.value_or(torch::Tensor()));
+    result.resize(18);  // nothing for shape and keep
+    return result;
+  }
+
+  static kernels::MlstmMixerSaved saved_in(const torch::Tensor& h, const torch::Tensor& rows) {
+    float* normaliser = rows.mutable_data_ptr<float>();
+    return {h.mutable_data_ptr<float>(), normaliser, normaliser + rows.numel() / 2};
+  }
+
+  struct Shape : torch::CustomClassHolder {
+    explicit Shape(const kernels::MlstmMixerShape& s) : shape(s) {}
+    kernels::MlstmMixerShape shape;
+  };
+};
+
+}  // namespace
+
+bool mlstm_mixer_fuses(const torch::Tensor& u, const MlstmMixerParameters& parameters) {
+  return u.device().is_cpu() && (u.scalar_type() == torch::kFloat32 || u.scalar_type() == torch::kBFloat16) &&
+         parameters.conv_weight.scalar_type() != torch::kFloat64 && parameters.q_weight.size(-1) == 4 &&
+         u.numel() > 0;
+}
+
 torch::Tensor mlstm_mixer(const torch::Tensor& u, const MlstmMixerParameters& parameters,
                           const MlstmMixerOptions& options) {
-  return mlstm_mixer_unfused(u, parameters, options);
+  if (!mlstm_mixer_fuses(u, parameters)) return mlstm_mixer_unfused(u, parameters, options);
+  const ParameterList p = list_of(parameters);
+  bool keep = u.requires_grad();
+  for (const Optional& parameter : p) keep = keep || (parameter && parameter->requires_grad());
+  return FusedMixer::apply(u.contiguous(), p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8], p[9], p[10],
+                           p[11], p[12], p[13], p[14], shape_of(u, parameters, options),
+                           keep && torch::GradMode::is_enabled());
 }
 
 }  // namespace tessera::ops

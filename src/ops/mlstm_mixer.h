@@ -37,6 +37,10 @@ struct MlstmMixerOptions {
 torch::Tensor mlstm_mixer(const torch::Tensor& u, const MlstmMixerParameters& parameters,
                           const MlstmMixerOptions& options);
 
+// Whether mlstm_mixer takes the fused form: CPU, float32 or bfloat16, blocks of 4, a multiple of 16 channels
+// a head.
+bool mlstm_mixer_fuses(const torch::Tensor& u, const MlstmMixerParameters& parameters);
+
 // The same in ATen operations: the definition, the fallback, and the oracle of the tests.
 torch::Tensor mlstm_mixer_unfused(const torch::Tensor& u, const MlstmMixerParameters& parameters,
                                   const MlstmMixerOptions& options);
