@@ -11,41 +11,15 @@
 namespace tessera::data {
 namespace {
 
-const std::string kComponents = std::string(TESSERA_TEST_DATA) + "/components/";
-
-// Numbers that were written down, in their order; a request must be the one that was recorded.
-class ListedDraws final : public Draws {
- public:
-  explicit ListedDraws(const nlohmann::json& draws) : draws_(draws) {}
-  double uniform(double low, double high) override {
-    const auto& draw = next("uniform");
-    EXPECT_DOUBLE_EQ(low, draw[1].get<double>());
-    EXPECT_DOUBLE_EQ(high, draw[2].get<double>());
-    return draw[3];
-  }
-  int64_t integer(int64_t low, int64_t high) override {
-    const auto& draw = next("randint");
-    EXPECT_EQ(low, draw[1].get<int64_t>());
-    EXPECT_EQ(high, draw[2].get<int64_t>());
-    return draw[3];
-  }
-  bool used_up() const { return at_ == draws_.size(); }
-
- private:
-  const nlohmann::json& next(const std::string& kind) {
-    EXPECT_LT(at_, draws_.size());
-    EXPECT_EQ(draws_[at_][0], kind);
-    return draws_[at_++];
-  }
-  const nlohmann::json& draws_;
-  size_t at_ = 0;
-};
+const std::string kComponents = std::string(TESSERA_TEST_DATA) + "/goldens/components/";
 
 TEST(RandomResizedCrop, ChoosesTimmsBoxFromTheSameDraws) {
   const auto golden = nlohmann::json::parse(read_text(kComponents + "aug_random_resized_crop.json"));
   int compared = 0;
   for (const auto& c : golden["config"]["param_draws"]) {
-    ListedDraws draws(c["draws"]);
+    std::vector<RecordedDraw> recorded;
+    for (const auto& d : c["draws"]) recorded.push_back({d[0], d[1], d[2], d[3]});
+    ListedDraws draws(recorded);
     const Box box = random_resized_crop({c["h"], c["w"]}, c["scale"], c["ratio"], draws);
     EXPECT_EQ((std::vector<int>{box.top, box.left, box.height, box.width}),
               c["out_tlhw"].get<std::vector<int>>());

@@ -407,6 +407,28 @@ void resize_planes(const Image& image, const ResizePlan& plan, const Normalisati
   });
 }
 
+void normalise(const Image& image, const Normalisation& normalisation, float* out) {
+  check(image.channels == 3, "cannot normalise a picture of ", image.channels, " channels, must be 3");
+  const size_t pixels = image.pixels.size() / 3;
+  for (int c = 0; c < 3; ++c) {
+    const float* table = normalisation.table(c);
+    const uint8_t* from = image.pixels.data() + c;
+    for (size_t i = 0; i < pixels; ++i) *out++ = table[from[3 * i]];
+  }
+}
+
+Image resize(const Image& image, const ResizePlan& plan) {
+  check_plan(image, plan);
+  Image out(plan.window.width, plan.window.height);
+  const size_t width = static_cast<size_t>(plan.window.width);
+  resized_rows(image, plan, [&](int y, const uint8_t* row) {
+    uint8_t* to = out.row(y);
+    for (size_t x = 0; x < width; ++x)
+      for (size_t c = 0; c < 3; ++c) *to++ = row[c * width + x];
+  });
+  return out;
+}
+
 Image resize(const Image& image, int width, int height, Interpolation interpolation, const FloatBox& box) {
   Image out(std::max(width, 0), std::max(height, 0), image.channels);
   const size_t step = static_cast<size_t>(image.channels), row_pixels = static_cast<size_t>(out.width);

@@ -35,6 +35,8 @@ struct ResizePlan {
   bool mirrored = false;
 };
 void resize_planes(const Image& image, const ResizePlan& plan, uint8_t* out);
+// The same as a picture; 3 channels always.
+Image resize(const Image& image, const ResizePlan& plan);
 
 // Bytes to the floats that a model is fed: (byte / 255 - mean) / std in float32, step by step as
 // torchvision's ToTensor and Normalize compute it.
@@ -55,6 +57,8 @@ class Normalisation {
 };
 void resize_planes(const Image& image, const ResizePlan& plan, const Normalisation& normalisation,
                    float* out);
+// A picture of 3 channels as normalised planes.
+void normalise(const Image& image, const Normalisation& normalisation, float* out);
 
 // The instruction sets that this processor can resize with, fastest first; TESSERA_RESAMPLE in the
 // environment and use_resample_form (tests, benchmarks; "" is the fastest) choose one. All give the same

@@ -14,7 +14,7 @@
 namespace tessera::data {
 namespace {
 
-const std::string kGolden = std::string(TESSERA_TEST_DATA) + "/components/aug_resize";
+const std::string kGolden = std::string(TESSERA_TEST_DATA) + "/goldens/components/aug_resize";
 constexpr Interpolation kAll[] = {Interpolation::nearest, Interpolation::box,     Interpolation::bilinear,
                                   Interpolation::hamming, Interpolation::bicubic, Interpolation::lanczos};
 

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <utility>
 
 #include "core/error.h"
+#include "data/augment.h"
 #include "data/geometry.h"
 
 namespace tessera::data {
@@ -22,7 +24,36 @@ void check_preprocess(const Preprocess& p, int64_t height, int64_t width) {
     if (!(s > 0)) fail_usage("std holds ", s, ", must be positive");
 }
 
-// What both transforms share: preprocessing in the form that the pixels need.
+void check_augment(const AugmentConfig& a) {
+  if (a.crop != "random_resized" && a.crop != "padded" && a.crop != "centre")
+    fail_usage("unknown augment crop '", a.crop, "', must be random_resized, padded or centre");
+  if (a.decode != "exact" && a.decode != "fast")
+    fail_usage("augment decode is '", a.decode, "', must be exact or fast");
+  if (a.padding_mode != "constant" && a.padding_mode != "reflect")
+    fail_usage("padding_mode is '", a.padding_mode, "', must be constant or reflect");
+  if (a.scale.size() != 2 || !(a.scale[0] > 0 && a.scale[0] <= a.scale[1] && a.scale[1] <= 1))
+    fail_usage("augment scale must be two numbers, 0 < low <= high <= 1");
+  if (a.ratio.size() != 2 || !(a.ratio[0] > 0 && a.ratio[0] <= a.ratio[1]))
+    fail_usage("augment ratio must be two numbers, 0 < low <= high");
+  if (a.padding < 0 || a.padding > 4096) fail_usage("augment padding is ", a.padding, ", must be 0 to 4096");
+  if (!(a.flip >= 0 && a.flip <= 1)) fail_usage("augment flip is ", a.flip, ", must be 0 to 1");
+  check_erase(a.erase);
+}
+
+FloatBox whole(const Image& image) {
+  return {0, 0, static_cast<double>(image.width), static_cast<double>(image.height)};
+}
+
+// Pictures of one thread, their memory used again.
+struct Memory {
+  Image decoded, placed;
+};
+Memory& memory() {
+  static thread_local Memory m;
+  return m;
+}
+
+// What both transforms share: the preprocessing in the form that the pixels need, and the test crop.
 class Base : public Transform {
  public:
   Base(const Preprocess& preprocess, int64_t height, int64_t width)
@@ -32,69 +63,71 @@ class Base : public Transform {
         output_{static_cast<int>(height), static_cast<int>(width)},
         normalisation_((check_preprocess(preprocess, height, width), preprocess.mean), preprocess.std) {
     decode_.apply_exif = preprocess.apply_exif;
-    for (size_t c = 0; c < 3; ++c)
-      border_[c] = crop_mode_ == CropMode::border
-                       ? static_cast<uint8_t>(std::clamp(round_half_even(255 * preprocess.mean[c]), 0, 255))
-                       : uint8_t{0};
+    for (size_t c = 0; c < 3 && crop_mode_ == CropMode::border; ++c)
+      border_[c] = static_cast<uint8_t>(std::clamp(round_half_even(255 * preprocess.mean[c]), 0, 255));
   }
   int64_t height() const override { return output_.height; }
   int64_t width() const override { return output_.width; }
 
  protected:
-  // The picture's size as it will be decoded.
-  Extent extent_of(const RawSample& sample, int* orientation = nullptr) const {
+  // What the output is made of: `image` resized by `plan` and set in at (left, top) of the output, the
+  // border's colour around it where it does not fill it.
+  struct Source {
+    const Image* image = nullptr;
+    ResizePlan plan;
+    int left = 0, top = 0;
+  };
+
+  bool fills(const Source& s) const {
+    return s.plan.window.width == output_.width && s.plan.window.height == output_.height;
+  }
+
+  // The output as a picture.
+  const Image& picture_of(const Source& s) const {
+    Image& placed = memory().placed;
+    placed = resize(*s.image, s.plan);
+    if (fills(s)) return placed;
+    Image out(output_.width, output_.height);
+    for (size_t i = 0; i < out.pixels.size(); i += 3)
+      std::copy(border_.begin(), border_.end(), &out.pixels[i]);
+    for (int y = 0; y < placed.height; ++y)
+      std::memcpy(out.row(s.top + y) + 3 * s.left, placed.row(y), 3 * static_cast<size_t>(placed.width));
+    return placed = std::move(out);
+  }
+
+  void write(const Source& s, float* out) const {
+    if (fills(s))
+      resize_planes(*s.image, s.plan, normalisation_, out);
+    else
+      normalise(picture_of(s), normalisation_, out);
+  }
+
+  // The picture's size as it will be decoded, and its orientation if that will be applied.
+  Extent extent_of(const RawSample& sample, int& orientation) const {
+    orientation = 1;
     if (const auto* image = std::get_if<Image>(&sample.picture)) return {image->height, image->width};
     const ImageInfo info = image_info(std::get<std::vector<std::byte>>(sample.picture), sample.name);
-    const int turn = decode_.apply_exif ? info.orientation : 1;
-    if (orientation) *orientation = turn;
-    return turn >= 5 ? Extent{info.width, info.height} : Extent{info.height, info.width};
+    if (decode_.apply_exif) orientation = info.orientation;
+    return orientation >= 5 ? Extent{info.width, info.height} : Extent{info.height, info.width};
   }
 
-  // The whole picture; decoded into `memory` where it is encoded.
-  const Image& picture_of(const RawSample& sample, Image& memory) const {
+  // The whole picture; decoded into this thread's memory where it is encoded.
+  const Image& decoded(const RawSample& sample) const {
     if (const auto* image = std::get_if<Image>(&sample.picture)) return *image;
-    memory = decode_image(std::get<std::vector<std::byte>>(sample.picture), sample.name, decode_);
-    return memory;
+    memory().decoded = decode_image(std::get<std::vector<std::byte>>(sample.picture), sample.name, decode_);
+    return memory().decoded;
   }
 
-  void test_crop(const RawSample& sample, bool mirrored, float* out) const {
-    static thread_local Image memory;
-    const Image& image = picture_of(sample, memory);
-    const Extent resized = test_size({image.height, image.width}, output_, crop_, crop_mode_);
-    const Placement place = centre(resized, output_);
-    ResizePlan plan{{0, 0, static_cast<double>(image.width), static_cast<double>(image.height)},
-                    resized.width,
-                    resized.height,
-                    interpolation_,
-                    place.window,
-                    mirrored};
-    if (place.window.width == output_.width && place.window.height == output_.height) {
-      resize_planes(image, plan, normalisation_, out);
-      return;
-    }
-    static thread_local std::vector<uint8_t> part;
-    part.resize(size_t{3} * static_cast<size_t>(place.window.width) *
-                static_cast<size_t>(place.window.height));
-    resize_planes(image, plan, part.data());
+  Source test_crop(const RawSample& sample, bool mirrored) const {
+    const Image& image = decoded(sample);
+    const Extent size = test_size({image.height, image.width}, output_, crop_, crop_mode_);
+    const Placement place = centre(size, output_);
     const int left = mirrored ? output_.width - place.left - place.window.width : place.left;
-    surround(part, {left, place.top, place.window.width, place.window.height}, out);
+    return {&image,
+            {whole(image), size.width, size.height, interpolation_, place.window, mirrored},
+            left,
+            place.top};
   }
-
-  // Planes of bytes at `box` of the output, the border's colour around them.
-  void surround(const std::vector<uint8_t>& part, const Box& box, float* out) const {
-    const uint8_t* from = part.data();
-    for (int c = 0; c < 3; ++c) {
-      const float* values = normalisation_.table(c);
-      float* plane = out + static_cast<size_t>(c) * pixels();
-      std::fill(plane, plane + pixels(), values[border_[static_cast<size_t>(c)]]);
-      for (int y = 0; y < box.height; ++y) {
-        float* row = plane + static_cast<ptrdiff_t>(box.top + y) * output_.width + box.left;
-        for (int x = 0; x < box.width; ++x) row[x] = values[*from++];
-      }
-    }
-  }
-
-  size_t pixels() const { return static_cast<size_t>(output_.height) * static_cast<size_t>(output_.width); }
 
   Interpolation interpolation_;
   CropMode crop_mode_;
@@ -109,71 +142,64 @@ class EvalTransform final : public Base {
  public:
   using Base::Base;
   void apply(const RawSample& sample, RandomStream&, float* out) const override {
-    test_crop(sample, false, out);
+    write(test_crop(sample, false), out);
   }
 };
 
 class TrainTransform final : public Base {
  public:
   TrainTransform(const Preprocess& preprocess, const AugmentConfig& augment)
-      : Base(preprocess, preprocess.size, preprocess.size), augment_(augment) {
-    check_augment();
-    fast_ = augment.decode == "fast";
-  }
+      : Base(preprocess, preprocess.size, preprocess.size),
+        augment_((check_augment(augment), augment)),
+        pixels_(augment, preprocess) {}
 
   void apply(const RawSample& sample, RandomStream& random, float* out) const override {
     StreamDraws draws(random);
-    if (augment_.crop == "random_resized") {
-      random_resized(sample, draws, out);
-    } else if (augment_.crop == "padded") {
-      padded(sample, draws, out);
+    if (augment_.crop == "padded") {
+      finish(padded(sample, draws), draws, out);
     } else {
-      test_crop(sample, flipped(draws), out);
+      const Source source =
+          augment_.crop == "centre" ? test_crop(sample, flipped(draws)) : random_resized(sample, draws);
+      if (pixels_.enabled())
+        finish(picture_of(source), draws, out);
+      else
+        write(source, out);
     }
+    if (augment_.erase.probability > 0) erase(augment_.erase, output_.height, output_.width, draws, out);
   }
 
  private:
-  void check_augment() const {
-    const AugmentConfig& a = augment_;
-    if (a.crop != "random_resized" && a.crop != "padded" && a.crop != "centre")
-      fail_usage("unknown augment crop '", a.crop, "', must be random_resized, padded or centre");
-    if (a.decode != "exact" && a.decode != "fast")
-      fail_usage("augment decode is '", a.decode, "', must be exact or fast");
-    if (a.padding_mode != "constant" && a.padding_mode != "reflect")
-      fail_usage("padding_mode is '", a.padding_mode, "', must be constant or reflect");
-    if (a.scale.size() != 2 || !(a.scale[0] > 0 && a.scale[0] <= a.scale[1] && a.scale[1] <= 1))
-      fail_usage("augment scale must be two numbers, 0 < low <= high <= 1");
-    if (a.ratio.size() != 2 || !(a.ratio[0] > 0 && a.ratio[0] <= a.ratio[1]))
-      fail_usage("augment ratio must be two numbers, 0 < low <= high");
-    if (a.padding < 0 || a.padding > 4096)
-      fail_usage("augment padding is ", a.padding, ", must be 0 to 4096");
-    if (!(a.flip >= 0 && a.flip <= 1)) fail_usage("augment flip is ", a.flip, ", must be 0 to 1");
+  bool flipped(Draws& draws) const { return draws.fraction() < augment_.flip; }
+
+  void finish(const Image& picture, Draws& draws, float* out) const {
+    if (!pixels_.enabled()) return normalise(picture, normalisation_, out);
+    Image augmented = picture;
+    pixels_.apply(draws, augmented);
+    normalise(augmented, normalisation_, out);
   }
 
-  bool flipped(Draws& draws) const { return draws.uniform() < augment_.flip; }
-
-  void random_resized(const RawSample& sample, Draws& draws, float* out) const {
+  Source random_resized(const RawSample& sample, Draws& draws) const {
     int orientation = 1;
-    const Extent size = extent_of(sample, &orientation);
+    const Extent size = extent_of(sample, orientation);
     const Box box = random_resized_crop(size, augment_.scale, augment_.ratio, draws);
-    static thread_local Image crop;
+    const bool mirrored = flipped(draws);
+    Image& crop = memory().decoded;
     FloatBox inside{0, 0, static_cast<double>(box.width), static_cast<double>(box.height)};
     if (const auto* image = std::get_if<Image>(&sample.picture)) {
       crop = cut(*image, box);
     } else {
       DecodeOptions options = decode_;
-      if (fast_ && orientation == 1) options.scale = scale_for(box);
+      if (augment_.decode == "fast" && orientation == 1) options.scale = scale_for(box);
       decode_image_crop(std::get<std::vector<std::byte>>(sample.picture), sample.name, box, options, crop);
       if (options.scale > 1 && crop.width < box.width) inside = scaled_box(box, options.scale, crop);
     }
-    resize_planes(crop,
-                  {inside,
-                   output_.width,
-                   output_.height,
-                   interpolation_,
-                   {0, 0, output_.width, output_.height},
-                   flipped(draws)},
-                  normalisation_, out);
+    return {&crop,
+            {inside,
+             output_.width,
+             output_.height,
+             interpolation_,
+             {0, 0, output_.width, output_.height},
+             mirrored}};
   }
 
   // The smallest DCT scale that still gives at least as many pixels as are wanted.
@@ -186,56 +212,52 @@ class TrainTransform final : public Base {
 
   // Where the box lies within its scaled pixels, which begin and end at whole ones.
   static FloatBox scaled_box(const Box& box, int scale, const Image& crop) {
-    const double left = static_cast<double>(box.left % scale) / scale,
-                 top = static_cast<double>(box.top % scale) / scale;
+    const double left = static_cast<double>(box.left % scale) / scale;
+    const double top = static_cast<double>(box.top % scale) / scale;
     return {left, top, std::min<double>(crop.width, left + static_cast<double>(box.width) / scale),
             std::min<double>(crop.height, top + static_cast<double>(box.height) / scale)};
   }
 
-  void padded(const RawSample& sample, Draws& draws, float* out) const {
-    static thread_local Image memory;
-    static thread_local std::vector<uint8_t> planes;
-    const Image& image = picture_of(sample, memory);
-    // The short side becomes the output's, so that both sides cover it.
+  const Image& padded(const RawSample& sample, Draws& draws) const {
+    const Image& image = decoded(sample);
     const Extent have{image.height, image.width};
+    // The short side becomes the output's, so that both sides cover it.
     const Extent size = have == output_ ? have : resize_short_side(have, output_.width);
-    planes.resize(size_t{3} * static_cast<size_t>(size.height) * static_cast<size_t>(size.width));
-    resize_planes(image,
-                  {{0, 0, static_cast<double>(image.width), static_cast<double>(image.height)},
-                   size.width,
-                   size.height,
-                   interpolation_,
-                   {0, 0, size.width, size.height},
-                   false},
-                  planes.data());
+    const bool as_is = have == output_ && image.channels == 3;
+    if (!as_is)
+      memory().decoded = resize(
+          image,
+          {whole(image), size.width, size.height, interpolation_, {0, 0, size.width, size.height}, false});
     const int padding = static_cast<int>(augment_.padding);
     const int top = static_cast<int>(draws.integer(0, size.height + 2 * padding - output_.height)) - padding;
     const int left = static_cast<int>(draws.integer(0, size.width + 2 * padding - output_.width)) - padding;
-    cut_padded(planes.data(), size, top, left, flipped(draws), out);
+    return cut_padded(as_is ? image : memory().decoded, top, left, flipped(draws));
   }
 
-  // The output whose corner lies at (top, left) of the planes, which may be outside.
-  void cut_padded(const uint8_t* planes, Extent size, int top, int left, bool mirrored, float* out) const {
+  // The output whose corner lies at (top, left) of the picture, which may be outside.
+  const Image& cut_padded(const Image& image, int top, int left, bool mirrored) const {
     const bool mirror_edges = augment_.padding_mode == "reflect";
-    for (int c = 0; c < 3; ++c) {
-      const uint8_t* plane = planes + static_cast<ptrdiff_t>(c) * size.height * size.width;
-      const float* values = normalisation_.table(c);
-      for (int y = 0; y < output_.height; ++y) {
-        const int from_y = mirror_edges ? reflect(top + y, size.height) : top + y;
-        const bool row_inside = from_y >= 0 && from_y < size.height;
-        const uint8_t* row = plane + static_cast<ptrdiff_t>(row_inside ? from_y : 0) * size.width;
-        for (int x = 0; x < output_.width; ++x) {
-          const int wanted = left + (mirrored ? output_.width - 1 - x : x);
-          const int from_x = mirror_edges ? reflect(wanted, size.width) : wanted;
-          const bool inside = row_inside && from_x >= 0 && from_x < size.width;
-          *out++ = values[inside ? row[from_x] : 0];
-        }
+    Image& out = memory().placed;
+    out.reshape(output_.width, output_.height);
+    for (int y = 0; y < output_.height; ++y) {
+      const int from_y = mirror_edges ? reflect(top + y, image.height) : top + y;
+      const bool row_inside = from_y >= 0 && from_y < image.height;
+      const uint8_t* row = image.row(row_inside ? from_y : 0);
+      uint8_t* to = out.row(y);
+      for (int x = 0; x < output_.width; ++x, to += 3) {
+        const int wanted = left + (mirrored ? output_.width - 1 - x : x);
+        const int from_x = mirror_edges ? reflect(wanted, image.width) : wanted;
+        if (row_inside && from_x >= 0 && from_x < image.width)
+          std::memcpy(to, row + 3 * from_x, 3);
+        else
+          std::memset(to, 0, 3);
       }
     }
+    return out;
   }
 
   AugmentConfig augment_;
-  bool fast_ = false;
+  PixelAugment pixels_;
 };
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/random.h"
+#include "data/augment_erase.h"
 #include "data/resize.h"
 #include "data/source.h"
 
@@ -43,6 +44,10 @@ struct AugmentConfig {
   int64_t padding = 4;                    // `padded`: pixels on each side before the random cut
   std::string padding_mode = "constant";  // constant (black) or reflect
   double flip = 0.5;
+  std::string auto_augment;    // RandAugment or AutoAugment, as timm writes them: "rand-m9-mstd0.5-inc1"
+  bool three_augment = false;  // DeiT III: one of gray, solarized, blurred
+  std::vector<double> color_jitter;  // brightness, contrast, saturation and, if given, hue
+  EraseConfig erase;
   std::string decode = "exact";  // exact, or fast (JPEG scaled in the DCT)
   template <class V>
   void visit(V& v) {
@@ -52,6 +57,10 @@ struct AugmentConfig {
     v("padding", padding, "padded: pixels on each side");
     v("padding_mode", padding_mode, "padded: constant or reflect");
     v("flip", flip, "probability of a horizontal flip");
+    v("auto_augment", auto_augment, "RandAugment or AutoAugment in timm's notation, as rand-m9-mstd0.5-inc1");
+    v("three_augment", three_augment, "one of grayscale, solarize and Gaussian blur (DeiT III)");
+    v("color_jitter", color_jitter, "brightness, contrast, saturation[, hue]: factors from 1 - x to 1 + x");
+    v("erase", erase, "random erasing");
     v("decode", decode, "exact, or fast (JPEG scaled while decoding)");
   }
 };

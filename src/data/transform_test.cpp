@@ -8,6 +8,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "data/augment.h"
 #include "data/geometry.h"
 #include "io/file.h"
 #include "io/safetensors.h"
@@ -15,7 +16,7 @@
 namespace tessera::data {
 namespace {
 
-const std::string kComponents = std::string(TESSERA_TEST_DATA) + "/components/";
+const std::string kComponents = std::string(TESSERA_TEST_DATA) + "/goldens/components/";
 
 Image image_of(const TensorView& tensor) {
   Image image(static_cast<int>(tensor.shape[1]), static_cast<int>(tensor.shape[0]));
@@ -241,6 +242,45 @@ TEST(TrainTransform, CentreCropFlips) {
   for (size_t i = 0; i < plain.size(); ++i) ASSERT_EQ(flipped[i], plain[i / 16 * 16 + 15 - i % 16]);
 }
 
+// Pixel augmentations come after crop and flip, erasing after normalisation, each from the sample's own
+// stream.
+TEST(TrainTransform, AugmentsBetweenFlipAndNormalisation) {
+  Preprocess p;
+  p.size = 24;
+  AugmentConfig augment;
+  augment.auto_augment = "rand-m9-mstd0.5-inc1";
+  augment.three_augment = true;
+  augment.color_jitter = {0.3, 0.3, 0.3, 0.1};
+  augment.erase.probability = 0.5;
+  const Image image = scene(60, 50);
+  const auto transform = make_train_transform(p, augment);
+  const PixelAugment pixels(augment, p);
+  std::set<std::vector<float>> seen;
+  for (uint64_t i = 0; i < 30; ++i) {
+    const RandomStream stream(9, "augment", i);
+    RandomStream replay = stream;
+    StreamDraws draws(replay);
+    const Box box = random_resized_crop({50, 60}, augment.scale, augment.ratio, draws);
+    const bool flip = draws.fraction() < 0.5;
+    Image want = resize(cut(image, box), 24, 24, Interpolation::bicubic);
+    if (flip) want = turn(want, 2);
+    pixels.apply(draws, want);
+    std::vector<float> floats = normalised(want, p);
+    erase(augment.erase, 24, 24, draws, floats.data());
+    const std::vector<float> got = run(*transform, {"x", image}, stream);
+    ASSERT_EQ(got, floats) << i;
+    EXPECT_EQ(got, run(*transform, {"x", image}, stream));
+    seen.insert(got);
+  }
+  EXPECT_EQ(seen.size(), 30u);
+  for (const char* crop : {"padded", "centre"}) {
+    augment.crop = crop;
+    const auto other = make_train_transform(p, augment);
+    EXPECT_NE(run(*other, {"x", image}, RandomStream(1, "a", 1)),
+              run(*other, {"x", image}, RandomStream(1, "a", 2)));
+  }
+}
+
 TEST(Transform, NamesTheSettingThatMakesNoSense) {
   const auto message = [](auto change) {
     Preprocess p;
@@ -272,6 +312,10 @@ TEST(Transform, NamesTheSettingThatMakesNoSense) {
   EXPECT_NE(message([](P&, A& a) { a.flip = 1.5; }), "");
   EXPECT_NE(message([](P&, A& a) { a.decode = "quick"; }), "");
   EXPECT_NE(message([](P&, A& a) { a.padding_mode = "wrap"; }), "");
+  EXPECT_NE(message([](P&, A& a) { a.auto_augment = "rnd"; }), "");
+  EXPECT_NE(message([](P&, A& a) { a.color_jitter = {0.1}; }), "");
+  EXPECT_NE(message([](P&, A& a) { a.color_jitter = {0.1, 0.1, 0.1, 0.6}; }), "");
+  EXPECT_NE(message([](P&, A& a) { a.erase.mode = "x"; }), "");
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-const std::string kComponents = std::string(TESSERA_TEST_DATA) + "/components";
+const std::string kComponents = std::string(TESSERA_TEST_DATA) + "/goldens/components";
 const std::string kPictures = std::string(TESSERA_TEST_DATA) + "/pictures";
 
 void expect_same(const Image& got, const TensorView* want, const std::string& what) {

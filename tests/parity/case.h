@@ -92,5 +92,6 @@ CaseResult check_optimiser(const Golden& golden);        // optimiser_cases.cpp:
 CaseResult check_loss(const Golden& golden);             // loss_cases.cpp: components/loss_*
 CaseResult check_metric(const Golden& golden);           // metric_cases.cpp: components/metric_*
 CaseResult check_image(const Golden& golden);            // image_cases.cpp: components/aug_*
+CaseResult check_augment(const Golden& golden);          // augment_cases.cpp: components/aug_*
 
 }  // namespace tessera::parity

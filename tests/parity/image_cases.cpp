@@ -11,6 +11,7 @@
 #include "io/file.h"
 #include "io/image.h"
 #include "tests/parity/case.h"
+#include "tests/parity/image_case.h"
 
 namespace tessera::parity {
 namespace {
@@ -18,26 +19,11 @@ namespace {
 using Json = nlohmann::json;
 using data::Interpolation;
 
-// [height, width, 3] or [height, width] bytes.
-Image image_of(const TensorView& view) {
-  check(view.dtype == DType::u8 && (view.shape.size() == 2 || view.shape.size() == 3), view.name,
-        " is no picture");
-  Image image(static_cast<int>(view.shape[1]), static_cast<int>(view.shape[0]),
-              view.shape.size() == 3 ? static_cast<int>(view.shape[2]) : 1);
-  std::memcpy(image.pixels.data(), view.bytes.data(), image.pixels.size());
-  return image;
-}
-
 torch::Tensor tensor_of(const Image& image, bool with_channels = true) {
   const torch::Tensor bytes =
       torch::tensor(at::ArrayRef<uint8_t>(image.pixels.data(), image.pixels.size()), torch::kUInt8);
   if (!with_channels) return bytes.reshape({image.height, image.width});
   return bytes.reshape({image.height, image.width, image.channels});
-}
-
-void expect_picture(Comparison& compare, const Golden& golden, const std::string& name, const Image& got) {
-  const torch::Tensor want = golden.tensor(name);
-  compare.equal(name, tensor_of(got, want.dim() == 3), want);
 }
 
 // "32x48" as height and width.
@@ -47,30 +33,6 @@ data::Extent extent_of(const std::string& size) {
   return {static_cast<int>(parse_int(sides[0]).value_or(0)),
           static_cast<int>(parse_int(sides[1]).value_or(0))};
 }
-
-// The draws that a case lists, in their order.
-class ListedDraws final : public data::Draws {
- public:
-  explicit ListedDraws(const Json& draws) : draws_(draws) {}
-  double uniform(double low, double high) override { return next("uniform", low, high); }
-  int64_t integer(int64_t low, int64_t high) override {
-    return static_cast<int64_t>(next("randint", static_cast<double>(low), static_cast<double>(high)));
-  }
-  bool used_up() const { return at_ == draws_.size(); }
-
- private:
-  double next(const std::string& kind, double low, double high) {
-    check(at_ < draws_.size(), "more than the ", draws_.size(), " recorded numbers are drawn");
-    const Json& draw = draws_[at_++];
-    const bool same_range =
-        std::abs(draw[1].get<double>() - low) < 1e-12 && std::abs(draw[2].get<double>() - high) < 1e-12;
-    check(draw[0] == kind && same_range, "draw ", at_ - 1, " is ", kind, " of ", low, " to ", high,
-          ", recorded is ", draw.dump());
-    return draw[3];
-  }
-  const Json& draws_;
-  size_t at_ = 0;
-};
 
 CaseResult check_decode(const Golden& golden) {
   Comparison compare;
@@ -203,7 +165,7 @@ CaseResult check_resized_crop(const Golden& golden) {
   if (golden.has("output.hflip")) expect_picture(compare, golden, "output.hflip", turn(input, 2));
   if (golden.has("output.vflip")) expect_picture(compare, golden, "output.vflip", turn(input, 4));
   for (const Json& c : config["param_draws"]) {
-    ListedDraws draws(c["draws"]);
+    data::ListedDraws draws = recorded_draws(c["draws"]);
     const Box box = data::random_resized_crop({c["h"], c["w"]}, c["scale"], c["ratio"], draws);
     compare.holds(text("box of ", c["h"], "x", c["w"]),
                   draws.used_up() && c["out_tlhw"] == Json::array({box.top, box.left, box.height, box.width}),
@@ -215,7 +177,7 @@ CaseResult check_resized_crop(const Golden& golden) {
 
 // What a case drew: one draw, or one for each picture or pair, with the box centres in the order of their
 // use.
-std::vector<data::MixDraw> recorded_draws(const Json& config, int64_t height, int64_t width) {
+std::vector<data::MixDraw> recorded_mix(const Json& config, int64_t height, int64_t width) {
   const bool single = config["lam"].is_number();
   const Json lambdas = single ? Json::array({config["lam"]}) : config["lam"];
   const Json switches = single ? Json::array({config["use_cutmix"]}) : config["use_cutmix"];
@@ -245,7 +207,7 @@ CaseResult check_mixup(const Golden& golden) {
                                         labels.data_ptr<int64_t>() + labels.numel());
   const Json& cases = config["cases"];
   for (size_t i = 0; i < cases.size(); ++i) {
-    const auto draws = recorded_draws(cases[i], input.size(2), input.size(3));
+    const auto draws = recorded_mix(cases[i], input.size(2), input.size(3));
     torch::Tensor x = input.clone();
     const std::vector<double> lambda = data::mix_pictures(cases[i]["mode"], draws, x.data_ptr<float>(),
                                                           x.size(0), x.size(1), x.size(2), x.size(3));
@@ -269,6 +231,28 @@ CaseResult check_mixup(const Golden& golden) {
 }
 
 }  // namespace
+
+Image image_of(const TensorView& view) {
+  check(view.dtype == DType::u8 && (view.shape.size() == 2 || view.shape.size() == 3), view.name,
+        " is no picture");
+  Image image(static_cast<int>(view.shape[1]), static_cast<int>(view.shape[0]),
+              view.shape.size() == 3 ? static_cast<int>(view.shape[2]) : 1);
+  std::memcpy(image.pixels.data(), view.bytes.data(), image.pixels.size());
+  return image;
+}
+
+void expect_picture(Comparison& compare, const Golden& golden, const std::string& name, const Image& got) {
+  const torch::Tensor want = golden.tensor(name);
+  compare.equal(name, tensor_of(got, want.dim() == 3), want);
+}
+
+data::ListedDraws recorded_draws(const Json& draws) {
+  std::vector<data::RecordedDraw> list;
+  for (const Json& d : draws)
+    list.push_back(d.size() == 2 ? data::RecordedDraw{d[0], 0, 1, d[1]}
+                                 : data::RecordedDraw{d[0], d[1], d[2], d[3]});
+  return data::ListedDraws(list);
+}
 
 CaseResult check_image(const Golden& golden) {
   const auto is = [&](const char* prefix) { return golden.name.starts_with(prefix); };
