@@ -145,7 +145,7 @@ void pair_sums(const Head& head, const MlstmChunk& chunk) {
   const int64_t L = chunk.length, Lp = round_up16(head.call.shape.chunk);
   const float* column = b.gates.column + chunk.start;
   for (int64_t s = 0; s < L; s += W) {
-    const vf weight = load(column + s);
+    const vf weight = get(column + s, L - s);  // zeros behind the chunk
     store(b.inverse_column + s, weight > 0 ? 1.0f / weight : vf{});
     store(b.pair_column + s, vf{});
   }

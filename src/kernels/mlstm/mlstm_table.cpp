@@ -55,8 +55,9 @@ void check_state(const char* operation, const char* what, const State& state) {
 template <class Call, class Run>
 void over_heads(const Call& call, bool backward, Run run) {
   const size_t bytes = mlstm_scratch_bytes(call.shape, backward);
-  parallel_for(call.shape.batch * call.shape.heads, 1,
-               [&](int64_t begin, int64_t end) { run(call, begin, end, thread_scratch(ScratchFor::kernel, bytes)); });
+  parallel_for(call.shape.batch * call.shape.heads, 1, [&](int64_t begin, int64_t end) {
+    run(call, begin, end, thread_scratch(ScratchFor::kernel, bytes));
+  });
 }
 
 }  // namespace

@@ -159,9 +159,12 @@ struct Problem {
     return call;
   }
   int64_t items() const { return c.batch * c.heads; }
+  // Working memory holds whatever was there before: each run meets another kind of it.
   void run(const MlstmFunctions& functions) {
-    std::vector<float> scratch(mlstm_scratch_bytes(shape(), true) / 4 + 32,
-                               std::numeric_limits<float>::quiet_NaN());
+    static int runs = 0;
+    const float kinds[] = {std::numeric_limits<float>::quiet_NaN(), 1e-42f,
+                           std::numeric_limits<float>::infinity(), -3e38f};
+    std::vector<float> scratch(mlstm_scratch_bytes(shape(), true) / 4 + 32, kinds[runs++ % 4]);
     auto* aligned = reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(scratch.data()) + 63) / 64 * 64);
     functions.forward(forward(), 0, items(), aligned);
     functions.backward(backward(), 0, items(), aligned);

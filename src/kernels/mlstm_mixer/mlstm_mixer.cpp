@@ -328,9 +328,11 @@ void check_saved(const char* operation, const MlstmMixerSaved& saved) {
         operation, ": of h, normaliser and row_sign only some are given; give all or none");
 }
 
+// A sample is worth sharing when its steps take longer than the threads need to meet between them.
 Team team_for(const MlstmMixerShape& s) {
+  constexpr int64_t kWorthSharing = 1 << 14;  // numbers in a (T,C) tensor
   const int threads = num_threads();
-  return {threads, threads > 1 && s.batch < threads};
+  return {threads, threads > 1 && s.batch < threads && tokens_of(s) * s.channels >= kWorthSharing};
 }
 
 // body(sample, member) for all samples, divided among the team.
