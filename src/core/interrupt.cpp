@@ -25,4 +25,6 @@ void catch_interrupts() {
 
 bool interrupted() { return signals > 0; }
 
+void forget_interrupts() { signals = 0; }
+
 }  // namespace tessera

@@ -6,5 +6,7 @@ namespace tessera {
 // Installs the handlers. The second signal ends the process at once with exit code 130.
 void catch_interrupts();
 bool interrupted();
+// Forgets the signals so far: for programs that go on after one, and for tests.
+void forget_interrupts();
 
 }  // namespace tessera

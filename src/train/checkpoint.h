@@ -62,6 +62,7 @@ class CheckpointStore {
   void retain(int64_t newest_step, int64_t keep_last, int64_t best_step);
 
   std::string directory_of(int64_t step) const;
+  uint64_t bytes() const;  // of all that lies in the directory
 
  private:
   std::string directory_;

@@ -13,9 +13,6 @@ namespace tessera::train {
 // error.
 torch::Device choose_device(const std::string& name);
 
-// "cpu (2 threads)", "cuda:0".
-std::string describe_device(torch::Device device);
-
 // The one number of compute threads for the library's own loops and LibTorch's; 0 = all cores. Returns it.
 int use_threads(int64_t threads);
 

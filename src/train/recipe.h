@@ -23,8 +23,9 @@ namespace tessera::train {
 // [model]: its name and where its first weights come from. Every other key of the section is a setting of the
 // family, laid over those of the size that `name` stands for.
 struct ModelSection {
-  std::string name = "vil_tiny_patch16_224";
-  std::string pretrained;  // safetensors file to start from, "" = fresh weights
+  std::string name =
+      "vil_tiny_patch16_224";  // "auto": the model, and the preprocessing, of the pretrained file
+  std::string pretrained;      // safetensors file to start from, "" = fresh weights
   Value settings;
 };
 
@@ -107,18 +108,18 @@ Recipe read_recipe(const Value& table, const std::string& where);
 // back.
 Value recipe_table(const Recipe& recipe);
 
-// The first key at which a run would be continued with another recipe than its own, as "train.batch_size: 64
-// against 128 in the run"; "" if there is none. Keys that do not change what is computed (output,
-// loader_threads, checkpoint_*, keep_last) may differ; the thread count is the checkpoint's own affair.
+// The same without the keys that do not change what is computed, but where, how often and how fast: output,
+// threads, loader_threads, checkpoint_*, keep_last. What weight files carry.
+Value computed_part(const Recipe& recipe);
+
+// The first key of computed_part at which a run would be continued with another recipe than its own, as
+// "train.batch_size: 64 against 128 in the run"; "" if there is none.
 std::string recipe_conflict(const Recipe& run, const Recipe& asked);
 
-// XXH3 of the keys that recipe_conflict compares, 16 hex digits.
+// XXH3 of computed_part, 16 hex digits.
 std::string recipe_hash(const Recipe& recipe);
 
-// Every key with its default and meaning, for help and docs.
-struct RecipeKey {
-  std::string key, standard, meaning;
-};
-std::vector<RecipeKey> recipe_keys();
+// A line a key: "section.key  default  meaning".
+std::string describe_recipe_keys();
 
 }  // namespace tessera::train

@@ -16,10 +16,9 @@
 #include "io/image.h"
 #include "tasks/task.h"
 #include "train/recipe.h"
+#include "train/run_directory.h"
 
 namespace tessera::train {
-
-using Metrics = std::vector<std::pair<std::string, double>>;
 
 // What the run will take, known before the first step.
 struct RunPlan {
@@ -45,7 +44,9 @@ struct StepProgress {
 };
 
 struct EvaluationReport {
-  int64_t step = 0, epoch = 0, samples = 0;
+  int64_t step = 0;
+  double epoch = 0;  // done so far
+  int64_t samples = 0;
   Metrics metrics;
   bool best = false;  // of the run so far
   double seconds = 0;
@@ -75,7 +76,7 @@ enum class Resume {
 struct TrainOptions {
   Resume resume = Resume::never;
   bool allow_other_threads = false;  // continue with another number of threads (no longer bit for bit)
-  std::vector<Observer*> observers;
+  std::vector<Observer*> observers = {};
 };
 
 // A held-out picture and what the final model says of it.
@@ -84,14 +85,6 @@ struct PredictedPicture {
   std::string name;
   std::vector<int64_t> labels;
   std::vector<std::pair<int64_t, double>> top;  // class, probability; best first, at most 5
-};
-
-// One line of metrics.jsonl of kind "train" or "eval".
-struct HistoryPoint {
-  std::string kind;
-  int64_t step = 0;
-  double epoch = 0;
-  Metrics values;
 };
 
 struct RunSummary {
@@ -109,6 +102,7 @@ struct RunSummary {
   std::vector<PredictedPicture> pictures;
   double seconds = 0, images_per_second = 0, wait_share = 0;
   int64_t bad_images = 0;
+  std::vector<std::string> bad_image_lines;  // the first 100, "name: what is wrong"
 };
 
 // What a run would take: builds the model and opens the data, writes nothing. For --dry-run.

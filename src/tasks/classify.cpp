@@ -1,0 +1,143 @@
+#include "tasks/classify.h"
+
+#include <algorithm>
+#include <array>
+
+#include "core/clock.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "eval/classification.h"
+#include "eval/multilabel.h"
+#include "tasks/losses.h"
+
+namespace tessera::tasks {
+namespace {
+
+class Classify final : public Task {
+ public:
+  Classify(ClassifyConfig config, int64_t classes, bool multi_label)
+      : config_(std::move(config)), classes_(classes), multi_label_(multi_label) {
+    if (!config_.class_weights.empty()) weights_ = torch::tensor(config_.class_weights, torch::kFloat64);
+  }
+
+  std::vector<std::string> step_metrics() const override { return {"accuracy"}; }
+  std::string main_metric() const override { return multi_label_ ? "map" : "top1"; }
+
+  StepOutput step(models::Backbone& model, const Batch& batch, const models::Context& context) override {
+    const torch::Tensor scores = model.forward(batch.images, context);
+    return {loss(scores, batch), {{"accuracy", accuracy(scores.detach(), batch)}}};
+  }
+
+  Evaluation evaluate(models::Backbone& model, data::Loader& loader, const EvaluateOptions& options) override;
+
+ private:
+  torch::Tensor loss(const torch::Tensor& scores, const Batch& batch) const;
+  torch::Tensor accuracy(const torch::Tensor& scores, const Batch& batch) const;
+  torch::Tensor smoothed(const torch::Tensor& targets) const;
+  void measure(Evaluation& evaluation) const;
+
+  ClassifyConfig config_;
+  int64_t classes_;
+  bool multi_label_;
+  torch::Tensor weights_;  // [classes] float64, undefined where all are 1
+};
+
+// Mixed targets are smoothed after mixing; the two are linear, so the order does not matter.
+torch::Tensor Classify::smoothed(const torch::Tensor& targets) const {
+  const double s = config_.label_smoothing;
+  return s == 0 ? targets : targets * (1 - s) + s / static_cast<double>(classes_);
+}
+
+torch::Tensor Classify::loss(const torch::Tensor& raw, const Batch& batch) const {
+  const torch::Tensor scores = raw.scalar_type() == torch::kFloat64 ? raw : raw.to(torch::kFloat32);
+  const torch::Tensor weights = weights_.defined() ? weights_.to(scores.options()) : torch::Tensor();
+  const bool soft = batch.targets.defined();
+  if (config_.loss == "bce" || multi_label_) {
+    SigmoidOptions options;
+    options.label_smoothing = config_.label_smoothing;  // of labels; mixed targets are smoothed here
+    options.weight = weights;
+    // Several classes a picture are yes or no each: smoothing would take from the sure no's.
+    const torch::Tensor targets = soft && !multi_label_ ? smoothed(batch.targets) : batch.targets;
+    return sigmoid_cross_entropy(scores, soft ? targets : batch.labels, options);
+  }
+  if (soft) return soft_cross_entropy(scores, smoothed(batch.targets), weights);
+  return cross_entropy(scores, batch.labels,
+                       {.label_smoothing = config_.label_smoothing, .class_weights = weights});
+}
+
+// Share of pictures whose best class is the target's; several classes: share of right decisions.
+torch::Tensor Classify::accuracy(const torch::Tensor& scores, const Batch& batch) const {
+  if (multi_label_) return (scores > 0).eq(batch.targets > 0.5).to(torch::kFloat32).mean();
+  const torch::Tensor labels = batch.targets.defined() ? batch.targets.argmax(1) : batch.labels;
+  return scores.argmax(1).eq(labels).to(torch::kFloat32).mean();
+}
+
+Evaluation Classify::evaluate(models::Backbone& model, data::Loader& loader, const EvaluateOptions& options) {
+  const torch::NoGradGuard no_grad;
+  const torch::ScalarType type = options.precision == Precision::fp64 ? torch::kFloat64 : torch::kFloat32;
+  model.to(options.device, type);
+  model.eval();
+  Evaluation out;
+  out.classes = classes_;
+  const double began = steady_seconds();
+  while (auto loaded = loader.next()) {
+    const Batch batch = to_device(*loaded, options.device, options.precision);
+    torch::Tensor scores;
+    {
+      const AutocastScope autocast(options.device, options.precision);
+      scores = model.forward(batch.images);
+    }
+    check(scores.dim() == 2 && scores.size(0) == loaded->size && scores.size(1) == classes_,
+          "the model gives ", scores.size(-1), " scores a picture, the data has ", classes_, " classes");
+    scores = scores.to(torch::kCPU, torch::kFloat32).contiguous();
+    out.scores.insert(out.scores.end(), scores.const_data_ptr<float>(),
+                      scores.const_data_ptr<float>() + scores.numel());
+    out.labels.insert(out.labels.end(), loaded->labels.begin(), loaded->labels.end());
+    out.targets.insert(out.targets.end(), loaded->targets.begin(), loaded->targets.end());
+    out.indices.insert(out.indices.end(), loaded->indices.begin(), loaded->indices.end());
+    out.samples += loaded->size;
+    loader.recycle(std::move(*loaded));
+    if (options.progress && !options.progress(out.samples))
+      throw Error(ErrorKind::interrupted, text("interrupted after ", out.samples, " evaluated pictures"));
+  }
+  out.seconds = steady_seconds() - began;
+  check(out.samples > 0, "there is no picture to evaluate on");
+  measure(out);
+  return out;
+}
+
+void Classify::measure(Evaluation& out) const {
+  if (multi_label_) {
+    const auto scores = eval::multilabel_scores(out.scores, out.targets, classes_);
+    out.metrics = {{"map", scores.map},
+                   {"micro_f1", scores.micro_f1},
+                   {"macro_f1", scores.macro_f1},
+                   {"exact_match", scores.exact_match}};
+    return;
+  }
+  eval::ClassificationMeter meter(classes_);
+  meter.add(out.scores, out.labels);
+  out.metrics = {{"top1", meter.top(1)}};
+  if (classes_ > 5) out.metrics.emplace_back("top5", meter.top(5));
+  out.metrics.emplace_back("loss", meter.nll());
+}
+
+}  // namespace
+
+std::unique_ptr<Task> make_classify(const ClassifyConfig& config, int64_t classes, bool multi_label) {
+  static const std::array<std::string, 3> known = {"auto", "cross_entropy", "bce"};
+  if (std::find(known.begin(), known.end(), config.loss) == known.end())
+    fail_usage("loss '", config.loss, "', must be ", join(known, ", "), did_you_mean(config.loss, known));
+  if (multi_label && config.loss == "cross_entropy")
+    fail_usage("loss cross_entropy needs one class a picture, the data has several: use bce");
+  check(classes >= 1, "classification needs at least one class");
+  check(config.class_weights.empty() || static_cast<int64_t>(config.class_weights.size()) == classes,
+        "there are ", config.class_weights.size(), " class weights for ", classes, " classes");
+  return std::make_unique<Classify>(config, classes, multi_label);
+}
+
+torch::Tensor probabilities(const torch::Tensor& scores, bool multi_label) {
+  return multi_label ? scores.sigmoid() : scores.softmax(-1);
+}
+
+}  // namespace tessera::tasks

@@ -1,0 +1,168 @@
+#include "train/checkpoint.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "io/file_faults.h"
+#include "io/io_testing.h"
+#include "train/json_value.h"
+
+namespace tessera::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+class CheckpointTest : public TemporaryFolder {
+ protected:
+  void TearDown() override { FileFaults::set(""); }
+  CheckpointStore store() const { return CheckpointStore(path("checkpoints")); }
+  std::string directory(int64_t step) const { return store().directory_of(step); }
+
+  uint64_t save(int64_t step, double value) const {
+    Value state;
+    state.set("value", value);
+    return store().save(step,
+                        {{kWeightsFile, {{"w", torch::full({300}, value)}}, {{"k", "v"}}},
+                         {kOptimiserFile, {{"exp_avg.w", torch::full({300}, value)}}, {}}},
+                        state);
+  }
+  // The newest valid one, whose contents must agree with each other; -1 if there is none.
+  int64_t newest(std::vector<std::string>* notes = nullptr) const {
+    std::vector<std::string> lines;
+    const auto stored = store().newest(lines);
+    if (notes) *notes = lines;
+    if (!stored) return -1;
+    const double value = stored->state.find("value")->as_double();
+    for (const std::string& file : stored->files)
+      for (const auto& [name, tensor] : read_tensors(SafetensorsFile(stored->path(file))))
+        EXPECT_EQ(tensor.min().item<double>(), value) << name;
+    return stored->step;
+  }
+  void flip_bit(const std::string& file) const {
+    std::string content = read_text(file);
+    content[content.size() - 5] = static_cast<char>(content[content.size() - 5] ^ 4);
+    write_text_atomic(file, content);
+  }
+};
+
+TEST_F(CheckpointTest, TheNewestIsFound) {
+  EXPECT_EQ(newest(), -1);
+  save(1, 0.1);
+  save(12, 0.25);
+  const uint64_t bytes = save(7, 3);
+  EXPECT_EQ(store().steps(), (std::vector<int64_t>{1, 7, 12}));
+  EXPECT_EQ(newest(), 12);
+  EXPECT_EQ(fs::read_symlink(path("checkpoints/latest")), "step-000007");
+  EXPECT_GT(bytes, 2400u);
+  EXPECT_LT(bytes, 4000u);
+  EXPECT_EQ(SafetensorsFile(directory(7) + "/" + kWeightsFile).metadata().at("k"), "v");
+}
+
+TEST_F(CheckpointTest, SavingAStepAgainReplacesIt) {
+  save(3, 1);
+  save(3, 2);
+  EXPECT_EQ(newest(), 3);
+  EXPECT_EQ(store().newest(*std::make_unique<std::vector<std::string>>())->state.find("value")->as_double(),
+            2);
+  EXPECT_EQ(store().steps().size(), 1u);
+}
+
+TEST_F(CheckpointTest, DamageIsSaidAndTheOneBeforeUsed) {
+  for (const int64_t step : {1, 2, 3, 4, 5, 6}) save(step, static_cast<double>(step));
+  flip_bit(directory(6) + "/" + kOptimiserFile);
+  fs::resize_file(directory(5) + "/" + kWeightsFile, 100);
+  fs::remove(directory(4) + "/" + kWeightsFile);
+  fs::remove(directory(3) + "/manifest.json");
+  write_text_atomic(directory(2) + "/manifest.json", "{\"format\": 1, \"step\": 2}");
+  std::vector<std::string> notes;
+  EXPECT_EQ(newest(&notes), 1);
+  ASSERT_EQ(notes.size(), 5u);
+  EXPECT_EQ(notes[0], "checkpoint step-000006 is not usable: '" + directory(6) +
+                          "/optimiser.safetensors' is damaged: "
+                          "its checksum is not the manifest's");
+  EXPECT_NE(notes[1].find("has 100 bytes, its manifest says"), std::string::npos);
+  EXPECT_NE(notes[2].find("No such file"), std::string::npos);
+  EXPECT_NE(notes[3].find("has no manifest.json: its writing was never finished"), std::string::npos);
+  EXPECT_NE(notes[4].find("no usable 'state'"), std::string::npos);
+}
+
+TEST_F(CheckpointTest, AManifestCannotReachOutOfItsDirectory) {
+  save(1, 1);
+  write_text_atomic(path("secret"), "x");
+  write_text_atomic(
+      directory(1) + "/manifest.json",
+      R"({"format":1,"step":1,"state":{},"files":[{"name":"../../secret","bytes":1,"xxh3":"0"}]})");
+  std::vector<std::string> notes;
+  EXPECT_EQ(newest(&notes), -1);
+  EXPECT_NE(notes[0].find("is no file name"), std::string::npos);
+}
+
+TEST_F(CheckpointTest, RetentionKeepsTheLastTheBestAndWhatWasSavedNow) {
+  for (const int64_t step : {1, 2, 3, 4, 5}) save(step, 1);
+  store().retain(5, 2, 2);
+  EXPECT_EQ(store().steps(), (std::vector<int64_t>{2, 4, 5}));
+  save(6, 1);
+  store().retain(6, 1, -1);
+  EXPECT_EQ(store().steps(), (std::vector<int64_t>{6}));
+  save(9, 1);  // damaged, found so; the run went on from 6 and saved 7
+  save(7, 1);
+  store().retain(7, 3, 6);
+  EXPECT_EQ(store().steps(), (std::vector<int64_t>{6, 7}));
+}
+
+// Every file operation of a save in turn fails, in every way: what is newest afterwards is whole, and either
+// the one before or the new one.
+TEST_F(CheckpointTest, NoFailureLosesAValidCheckpoint) {
+  for (const std::string result : {":EIO", "+:ENOSPC"})
+    for (int n = 1;; ++n) {
+      fs::remove_all(path("checkpoints"));
+      save(1, 1);
+      FileFaults::set("any:" + std::to_string(n) + result);
+      const std::string line = error_of([&] {
+        save(2, 2);
+        store().retain(2, 1, -1);
+      });
+      FileFaults::set("");
+      const int64_t found = newest();
+      ASSERT_TRUE(found == 1 || found == 2) << n << result << ": " << found;
+      store().prepare();
+      EXPECT_EQ(newest(), found);
+      save(2, 3);
+      EXPECT_EQ(newest(), 2);
+      if (line.empty()) break;
+      ASSERT_LT(n, 200);
+    }
+}
+
+// The same with a process that is killed in place of its n-th operation, while it replaces a step too.
+TEST_F(CheckpointTest, NoKillLosesAValidCheckpoint) {
+  for (const int64_t next : {2, 1})
+    for (int n = 1;; ++n) {
+      fs::remove_all(path("checkpoints"));
+      save(1, 1);
+      const pid_t child = ::fork();
+      if (child == 0) {
+        FileFaults::set("any:" + std::to_string(n) + ":KILL");
+        save(next, 2);
+        store().retain(next, 1, -1);
+        ::_exit(0);
+      }
+      int status = 0;
+      ASSERT_EQ(::waitpid(child, &status, 0), child);
+      ASSERT_TRUE(newest() == 1 || newest() == 2) << n;
+      store().prepare();
+      for (const auto& entry : fs::directory_iterator(path("checkpoints")))
+        EXPECT_EQ(entry.path().string().find("writing"), std::string::npos) << entry.path();
+      save(5, 2);
+      EXPECT_EQ(newest(), 5);
+      if (WIFEXITED(status)) break;
+      ASSERT_LT(n, 200);
+    }
+}
+
+}  // namespace
+}  // namespace tessera::train

@@ -1,0 +1,101 @@
+#include "train/meter.h"
+
+#include "core/error.h"
+
+namespace tessera::train {
+
+Meter::Meter(std::vector<std::string> names, torch::Device device, bool with_gradient_norm)
+    : names_(std::move(names)), device_(device), with_gradient_norm_(with_gradient_norm) {
+  names_.insert(names_.begin(), "loss");
+  new_epoch();
+}
+
+Meter::Sums Meter::zero() const {
+  const auto count = static_cast<int64_t>(names_.size());
+  return {torch::zeros({count}, torch::TensorOptions(torch::kFloat64).device(device_)), 0, 0};
+}
+
+void Meter::add(const tasks::StepOutput& output, double gradient_norm) {
+  std::vector<torch::Tensor> values = {output.loss.detach().to(torch::kFloat64)};
+  for (const auto& metric : output.metrics) values.push_back(metric.second.to(torch::kFloat64));
+  interval_.values.add_(torch::stack(values));
+  interval_.gradient_norm += gradient_norm;
+  ++interval_.steps;
+}
+
+Metrics Meter::means(const Sums& sums) const {
+  Metrics means;
+  if (sums.steps == 0) return means;
+  const auto steps = static_cast<double>(sums.steps);
+  const torch::Tensor values = sums.values.to(torch::kCPU);
+  for (size_t i = 0; i < names_.size(); ++i)
+    means.emplace_back(names_[i], values[static_cast<int64_t>(i)].item<double>() / steps);
+  if (with_gradient_norm_) means.emplace_back("grad_norm", sums.gradient_norm / steps);
+  return means;
+}
+
+Metrics Meter::interval() const { return means(interval_); }
+
+Metrics Meter::epoch() const {
+  return means({before_.values + interval_.values, before_.gradient_norm + interval_.gradient_norm,
+                before_.steps + interval_.steps});
+}
+
+void Meter::new_interval() {
+  before_.values += interval_.values;
+  before_.gradient_norm += interval_.gradient_norm;
+  before_.steps += interval_.steps;
+  interval_ = zero();
+}
+
+void Meter::new_epoch() {
+  before_ = zero();
+  interval_ = zero();
+}
+
+Value Meter::state_of(const Sums& sums) const {
+  const torch::Tensor values = sums.values.to(torch::kCPU);
+  Value::Array list;
+  for (int64_t i = 0; i < values.numel(); ++i) list.emplace_back(values[i].item<double>());
+  Value state;
+  state.set("values", std::move(list));
+  state.set("gradient_norm", sums.gradient_norm);
+  state.set("steps", sums.steps);
+  return state;
+}
+
+Meter::Sums Meter::sums_of(const Value& state) const {
+  Sums sums = zero();
+  const Value* values = state.find("values");
+  const Value* norm = state.find("gradient_norm");
+  const Value* steps = state.find("steps");
+  check(values && values->is_array() && values->as_array().size() == names_.size() && norm &&
+            norm->is_number() && steps && steps->is_int(),
+        "checkpoint: the running means are not those of this task");
+  std::vector<double> numbers;
+  for (const Value& value : values->as_array()) {
+    check(value.is_number(), "checkpoint: the running means hold ", value.type_name());
+    numbers.push_back(value.as_double());
+  }
+  sums.values.copy_(torch::tensor(numbers, torch::kFloat64));
+  sums.gradient_norm = norm->as_double();
+  sums.steps = steps->as_int();
+  return sums;
+}
+
+Value Meter::state() const {
+  Value state;
+  state.set("interval", state_of(interval_));
+  state.set("before", state_of(before_));
+  return state;
+}
+
+void Meter::load_state(const Value& state) {
+  const Value* interval = state.find("interval");
+  const Value* before = state.find("before");
+  check(interval && before, "checkpoint: no running means");
+  interval_ = sums_of(*interval);
+  before_ = sums_of(*before);
+}
+
+}  // namespace tessera::train

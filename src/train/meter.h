@@ -1,0 +1,50 @@
+// Running means of the loss and the task's metrics, kept on the device so that a step never waits for them.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/value.h"
+#include "tasks/task.h"
+#include "train/run_directory.h"
+
+namespace tessera::train {
+
+class Meter {
+ public:
+  // `names` of the task's metrics; "loss" comes before them, "grad_norm" behind them where it is measured.
+  Meter(std::vector<std::string> names, torch::Device device, bool with_gradient_norm);
+
+  void add(const tasks::StepOutput& output, double gradient_norm);
+  // Means since the last new_interval(); waits for the device. Empty before the first add().
+  Metrics interval() const;
+  // Means over the epoch so far, the interval in progress included.
+  Metrics epoch() const;
+  void new_interval();
+  void new_epoch();
+
+  // The sums themselves: a resumed run goes on with the same bits.
+  Value state() const;
+  void load_state(const Value& state);
+
+ private:
+  struct Sums {
+    torch::Tensor values;  // [names] float64
+    double gradient_norm = 0;
+    int64_t steps = 0;
+  };
+  Sums zero() const;
+  Metrics means(const Sums& sums) const;
+  Value state_of(const Sums& sums) const;
+  Sums sums_of(const Value& state) const;
+
+  std::vector<std::string> names_;
+  torch::Device device_;
+  bool with_gradient_norm_;
+  Sums interval_, before_;  // before_: of this epoch, up to the interval in progress
+};
+
+}  // namespace tessera::train

@@ -1,0 +1,310 @@
+#include "train/recipe.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <filesystem>
+#include <span>
+
+#include "core/config.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "core/toml.h"
+#include "io/file.h"
+#include "io/safetensors.h"
+#include "train/weights.h"
+
+namespace tessera::train {
+namespace {
+
+constexpr int kMostBases = 8;
+constexpr uint64_t kMostBytes = 1 << 20;
+
+// The sections that are plain typed configs. The keys of [model], [optimiser] and [schedule] depend on which
+// one it is.
+template <class R, class F>
+void for_each_section(R& recipe, F&& f) {
+  f("data", recipe.data);
+  f("preprocess", recipe.preprocess);
+  f("augment", recipe.augment);
+  f("mixup", recipe.mixup);
+  f("train", recipe.train);
+}
+
+constexpr std::array kSections = {"model", "data",      "preprocess", "augment",
+                                  "mixup", "optimiser", "schedule",   "train"};
+
+// Keys that decide where and how often things are written, or how fast; never what is computed.
+constexpr std::array kFreeKeys = {"train.output",           "train.threads",
+                                  "train.loader_threads",   "train.checkpoint_seconds",
+                                  "train.checkpoint_steps", "train.keep_last"};
+
+// Laying one way to say how long to train over a recipe takes the other way back.
+void drop_rival(Value& base, const Value& over) {
+  Value* train = base.find("train");
+  if (!train || !train->is_table()) return;
+  const auto take_back = [&](const char* given, const char* rival) {
+    const Value* value = over.find(given);
+    if (value && *value != Value(0))
+      std::erase_if(train->as_table(), [&](const auto& entry) { return entry.first == rival; });
+  };
+  take_back("train.epochs", "steps");
+  take_back("train.steps", "epochs");
+}
+
+void lay_over(Value& base, const Value& over) {
+  drop_rival(base, over);
+  merge(base, over);
+}
+
+Value read_with_bases(const std::string& path, int depth) {
+  if (depth > kMostBases)
+    fail_usage(path, ": more than ", kMostBases, " recipes based on one another; is there a circle?");
+  Value table;
+  try {
+    table = parse_toml(read_text(path, kMostBytes), path);
+  } catch (const Error& error) {
+    fail_usage("recipe ", error.what());
+  }
+  const Value* base = table.find("base");
+  if (!base) return table;
+  if (!base->is_string()) fail_usage(path, ": base is ", base->type_name(), ", must be a file name");
+  const auto beside = std::filesystem::path(path).parent_path() / base->as_string();
+  Value merged = read_with_bases(beside.lexically_normal().string(), depth + 1);
+  std::erase_if(table.as_table(), [](const auto& entry) { return entry.first == "base"; });
+  lay_over(merged, table);
+  return merged;
+}
+
+std::vector<std::string> dotted_keys() {
+  std::vector<std::string> keys;
+  const Value all = recipe_table(Recipe());
+  for (const auto& [section, table] : all.as_table())
+    for (const auto& [key, value] : table.as_table()) keys.push_back(section + "." + key);
+  return keys;
+}
+
+// "epochs" for "train.epochs": the section left out.
+std::string section_hint(const std::string& key) {
+  std::vector<std::string> matches;
+  for (const std::string& known : dotted_keys())
+    if (known.ends_with("." + key)) matches.push_back(known);
+  if (matches.empty()) return did_you_mean(key, dotted_keys());
+  return text(", did you mean '", join(matches, "' or '"), "'?");
+}
+
+// "section.key=value" as a tree of its own.
+Value parse_override(const std::string& setting) {
+  const size_t equals = setting.find('=');
+  if (equals == std::string::npos || equals == 0)
+    fail_usage("--set '", setting, "': must be section.key=value, such as train.epochs=10");
+  const std::string key(trim(std::string_view(setting).substr(0, equals)));
+  if (key.find('.') == std::string::npos) fail_usage("unknown key '", key, "'", section_hint(key));
+  Value table;
+  table.set(key, parse_toml_value(trim(std::string_view(setting).substr(equals + 1))));
+  return table;
+}
+
+ModelSection read_model(const Value& table) {
+  ModelSection model;
+  if (!table.is_table()) fail_usage("model is ", table.type_name(), ", must be a table");
+  for (const auto& [key, value] : table.as_table()) {
+    if (key != "name" && key != "pretrained") {
+      model.settings.set(key, value);
+      continue;
+    }
+    if (!value.is_string()) fail_usage("model.", key, " is ", value.type_name(), ", must be a string");
+    (key == "name" ? model.name : model.pretrained) = value.as_string();
+  }
+  return model;
+}
+
+void require(bool condition, const char* key, const auto& value, const char* rule) {
+  if (!condition) fail_usage(key, " = ", value, ", must be ", rule);
+}
+
+void require_one_of(const std::string& value, const char* key, std::span<const std::string> known) {
+  if (std::find(known.begin(), known.end(), value) == known.end())
+    fail_usage(key, " = \"", value, "\", must be ", join(known, ", "), did_you_mean(value, known));
+}
+
+void check_class_weights(const Value& weights) {
+  const char* rule =
+      "train.class_weights must be \"none\", \"balanced\" or a list of one positive number a class";
+  if (weights.is_string() && (weights.as_string() == "none" || weights.as_string() == "balanced")) return;
+  if (!weights.is_array() || weights.as_array().empty()) fail_usage(rule, ", is ", toml_text(weights));
+  for (const Value& weight : weights.as_array())
+    if (!weight.is_number() || !(weight.as_double() > 0)) fail_usage(rule, ", one is ", toml_text(weight));
+}
+
+void check_train(const TrainConfig& t) {
+  if (t.epochs == 0 && t.steps == 0) fail_usage("train.epochs or train.steps must say how long to train");
+  if (t.epochs != 0 && t.steps != 0)
+    fail_usage("train.epochs = ", t.epochs, " and train.steps = ", t.steps,
+               " contradict each other: give one");
+  require(t.epochs >= 0, "train.epochs", t.epochs, "at least 1");
+  require(t.steps >= 0, "train.steps", t.steps, "at least 1");
+  require(t.batch_size >= 1 && t.batch_size <= (1 << 20), "train.batch_size", t.batch_size, "1 to 1048576");
+  require(t.seed >= 0, "train.seed", t.seed, "0 or larger");
+  require(t.label_smoothing >= 0 && t.label_smoothing < 1, "train.label_smoothing", t.label_smoothing,
+          "in [0, 1)");
+  require_one_of(t.clip_mode, "train.clip_mode", std::array<std::string, 3>{"norm", "value", "agc"});
+  require(t.clip_grad >= 0, "train.clip_grad", t.clip_grad, "0 (off) or larger");
+  require(t.ema_decay >= 0 && t.ema_decay < 1, "train.ema_decay", t.ema_decay, "in [0, 1), 0 = off");
+  require(t.threads >= 0 && t.threads <= 1024, "train.threads", t.threads, "0 (all cores) to 1024");
+  require(t.loader_threads >= 1 && t.loader_threads <= 256, "train.loader_threads", t.loader_threads,
+          "1 to 256");
+  require(t.eval_every >= 0, "train.eval_every", t.eval_every, "0 (only at the end) or larger");
+  require(t.eval_batch_size >= 0, "train.eval_batch_size", t.eval_batch_size, "0 (as batch_size) or larger");
+  require(t.checkpoint_seconds >= 0, "train.checkpoint_seconds", t.checkpoint_seconds,
+          "0 (no limit) or larger");
+  require(t.checkpoint_steps >= 0, "train.checkpoint_steps", t.checkpoint_steps, "0 (none) or larger");
+  require(t.keep_last >= 1, "train.keep_last", t.keep_last, "at least 1");
+  require(t.log_every >= 1, "train.log_every", t.log_every, "at least 1");
+  require(t.max_bad >= 0, "train.max_bad", t.max_bad, "0 or larger");
+  require_one_of(t.precision, "train.precision", std::array<std::string, 3>{"fp32", "bf16", "fp64"});
+  require_one_of(t.loss, "train.loss", std::array<std::string, 3>{"auto", "cross_entropy", "bce"});
+  if (!t.device.starts_with("cuda:"))
+    require_one_of(t.device, "train.device", std::array<std::string, 3>{"auto", "cpu", "cuda"});
+  require_one_of(t.on_bad_image, "train.on_bad_image", std::array<std::string, 2>{"replace", "fail"});
+  check_class_weights(t.class_weights);
+  if (t.balanced_sampling && t.class_weights != Value("none"))
+    fail_usage("train.balanced_sampling and train.class_weights both even out the classes: give one");
+}
+
+void check_mixup(const data::MixupConfig& m) {
+  require(m.mixup >= 0, "mixup.mixup", m.mixup, "0 (off) or larger");
+  require(m.cutmix >= 0, "mixup.cutmix", m.cutmix, "0 (off) or larger");
+  require(m.prob >= 0 && m.prob <= 1, "mixup.prob", m.prob, "in [0, 1]");
+  require(m.switch_prob >= 0 && m.switch_prob <= 1, "mixup.switch_prob", m.switch_prob, "in [0, 1]");
+  require_one_of(m.mode, "mixup.mode", std::array<std::string, 3>{"batch", "pair", "elem"});
+}
+
+// "auto": the model that the pretrained file holds, and its preprocessing where the recipe says nothing else.
+void take_from_pretrained(Recipe& recipe, bool size_given) {
+  const std::string& file = recipe.model.pretrained;
+  if (file.empty())
+    fail_usage(
+        "model.name = \"auto\" stands for the model of model.pretrained, which is empty (--pretrained FILE)");
+  const WeightsInfo info = read_weights_info(SafetensorsFile(file).metadata(), file);
+  if (!info.ours)
+    fail_usage("'", file, "' does not say which model it holds: set model.name (see `tessera models`)");
+  Value settings = info.model.settings;
+  if (size_given)
+    std::erase_if(settings.as_table(), [](const auto& entry) { return entry.first == "image_size"; });
+  merge(settings, recipe.model.settings);
+  recipe.model.name = info.model.name;
+  recipe.model.settings = settings;
+  recipe.preprocess = info.preprocess;
+}
+
+// The picture's size is said once: by preprocess.size, else by the model's own.
+void settle_size(Recipe& recipe, bool size_given) {
+  Value& settings = recipe.model.settings;
+  const bool model_given = settings.find("image_size") != nullptr;
+  if (size_given && !model_given) settings.set("image_size", recipe.preprocess.size);
+  settings = models::resolve_model(recipe.model.name, settings).settings;
+  const Value& size = *settings.find("image_size");
+  if (!size.is_int())
+    fail_usage("model.image_size = ", toml_text(size), ", must be one side: pictures are cut square");
+  if (size_given && size.as_int() != recipe.preprocess.size)
+    fail_usage("model.image_size = ", size.as_int(), " and preprocess.size = ", recipe.preprocess.size,
+               " contradict each other: give one");
+  recipe.preprocess.size = size.as_int();
+}
+
+}  // namespace
+
+Recipe read_recipe(const Value& table, const std::string& where) {
+  const std::vector<std::string> known(kSections.begin(), kSections.end());
+  const std::string prefix = where.empty() ? "" : where + ": ";
+  try {
+    for (const auto& [key, value] : table.as_table()) {
+      if (std::find(known.begin(), known.end(), key) == known.end())
+        fail_usage(value.is_table() ? "unknown section '" : "unknown key '", key, "'",
+                   value.is_table() ? did_you_mean(key, known) : section_hint(key));
+    }
+    Recipe recipe;
+    if (const Value* section = table.find("model")) recipe.model = read_model(*section);
+    const bool size_given = table.find("preprocess.size") != nullptr;
+    if (recipe.model.name == "auto") take_from_pretrained(recipe, size_given);
+    for_each_section(recipe, [&](const char* name, auto& config) {
+      if (const Value* section = table.find(name)) config = read_config(*section, name, config);
+    });
+    if (const Value* section = table.find("optimiser")) recipe.optimiser = resolve_optimiser(*section);
+    if (const Value* section = table.find("schedule")) recipe.schedule = resolve_schedule(*section);
+    check_train(recipe.train);
+    check_mixup(recipe.mixup);
+    require(recipe.preprocess.size >= 1 && recipe.preprocess.size <= 16384, "preprocess.size",
+            recipe.preprocess.size, "1 to 16384");
+    settle_size(recipe, size_given);
+    return recipe;
+  } catch (const Error& error) {
+    throw Error(error.kind, prefix + error.what());
+  }
+}
+
+Recipe load_recipe(const std::string& path, const std::vector<std::string>& overrides) {
+  Value table = read_with_bases(path, 0);
+  Value asked;
+  for (const std::string& setting : overrides) lay_over(asked, parse_override(setting));
+  lay_over(table, asked);
+  return read_recipe(table, path);
+}
+
+Value recipe_table(const Recipe& recipe) {
+  Value table;
+  table.set("model.name", recipe.model.name);
+  table.set("model.pretrained", recipe.model.pretrained);
+  for (const auto& [key, value] : recipe.model.settings.as_table())
+    if (key != "family") table.set("model." + key, value);
+  for_each_section(recipe,
+                   [&](const char* name, const auto& config) { table.set(name, write_config(config)); });
+  table.set("optimiser", recipe.optimiser.settings);
+  table.set("schedule", recipe.schedule);
+  return table;
+}
+
+Value computed_part(const Recipe& recipe) {
+  Value table = recipe_table(recipe);
+  Value::Table& train = table.find("train")->as_table();
+  for (const std::string free : kFreeKeys)
+    std::erase_if(train, [&](const auto& entry) { return "train." + entry.first == free; });
+  return table;
+}
+
+std::string recipe_conflict(const Recipe& run, const Recipe& asked) {
+  const std::string difference = first_difference(computed_part(asked), computed_part(run));
+  return difference.empty() ? "" : difference + " in the run";
+}
+
+std::string recipe_hash(const Recipe& recipe) {
+  return checksum_of(as_bytes(write_toml(computed_part(recipe))));
+}
+
+std::string describe_recipe_keys() {
+  Recipe recipe;
+  std::string out;
+  const auto line = [&](const std::string& key, const std::string& standard, const std::string& meaning) {
+    out += key + std::string(std::max<size_t>(28, key.size() + 2) - key.size(), ' ');
+    out += standard + std::string(std::max<size_t>(26, standard.size() + 2) - standard.size(), ' ') +
+           meaning + "\n";
+  };
+  const auto list = [&](const std::string& section, auto& config) {
+    auto key_line = [&](const char* key, auto& field, const char* meaning = "") {
+      line(section + "." + key, toml_text(config_detail::to_value(field)), meaning);
+    };
+    config.visit(key_line);
+  };
+  line("model.name", toml_text(recipe.model.name), "a size or family of `tessera models`");
+  line("model.pretrained", "\"\"", "weights file to start from");
+  line("model.*", "", "any setting of the family, laid over the size's");
+  for_each_section(recipe, list);
+  list("optimiser", recipe.optimiser.common);
+  line("optimiser.*", "", "any setting of that optimiser");
+  for (const auto& [key, value] : recipe.schedule.as_table())
+    line("schedule." + key, toml_text(value), key == "name" ? join(schedule_names(), ", ") : "");
+  return out;
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,194 @@
+#include "train/recipe.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "core/toml.h"
+#include "train/train_testing.h"
+#include "train/weights.h"
+
+namespace tessera::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+class RecipeTest : public TemporaryFolder {
+ protected:
+  std::string write(const std::string& name, const std::string& content) {
+    write_text_atomic(path(name), content);
+    return path(name);
+  }
+  // The error of a recipe with these lines, without the file's name in front.
+  std::string refusal(const std::string& lines, const std::vector<std::string>& settings = {}) {
+    const std::string file = write("r.toml", lines);
+    std::string line = error_of([&] { load_recipe(file, settings); });
+    if (line.starts_with(file + ": ")) line = line.substr(file.size() + 2);
+    return line;
+  }
+};
+
+constexpr const char* kLong = "[train]\nepochs = 1\n";
+
+TEST_F(RecipeTest, WhatIsWrittenIsReadBack) {
+  const Recipe recipe = read_recipe(parse_toml(kTinyRecipe, "tiny"), "tiny");
+  const Value table = recipe_table(recipe);
+  const Recipe again = read_recipe(parse_toml(write_toml(table), "again"), "again");
+  EXPECT_EQ(first_difference(table, recipe_table(again)), "");
+  EXPECT_EQ(recipe_conflict(recipe, again), "");
+  EXPECT_EQ(recipe_hash(recipe), recipe_hash(again));
+  EXPECT_EQ(recipe.optimiser.common.lr, 0.003);
+  EXPECT_EQ(recipe.train.ema_decay, 0.9);
+  EXPECT_EQ(*table.find("optimiser.lr"), Value(0.003));
+  EXPECT_NE(table.find("schedule.name"), nullptr);
+  EXPECT_EQ(table.find("model.mlp_ratio")->as_double(), 4);  // resolved: every setting stands in it
+}
+
+TEST_F(RecipeTest, UnknownKeysNameTheNearest) {
+  EXPECT_EQ(refusal("[train]\nepochs = 1\nbatchsize = 3\n"),
+            "unknown key 'train.batchsize', did you mean 'batch_size'?");
+  EXPECT_EQ(refusal("[optimizer]\nlr = 1.0\n"), "unknown section 'optimizer', did you mean 'optimiser'?");
+  EXPECT_EQ(refusal("epochs = 1\n"), "unknown key 'epochs', did you mean 'train.epochs'?");
+  EXPECT_EQ(refusal(kLong, {"batch_size=3"}), "unknown key 'batch_size', did you mean 'train.batch_size'?");
+  EXPECT_NE(
+      refusal("[model]\nname = \"vit\"\ndepht = 3\n[train]\nepochs = 1\n").find("did you mean 'depth'?"),
+      std::string::npos);
+  EXPECT_NE(refusal("[model]\nname = \"vil_tinny_patch16_224\"\n[train]\nepochs = 1\n")
+                .find("did you mean 'vil_tiny_patch16_224'?"),
+            std::string::npos);
+  EXPECT_NE(refusal("[optimiser]\nname = \"adamw\"\nbeta = [0.9, 0.99]\n[train]\nepochs = 1\n").find("betas"),
+            std::string::npos);
+}
+
+TEST_F(RecipeTest, WrongTypesAndValuesNameTheKey) {
+  EXPECT_EQ(refusal("[train]\nepochs = \"three\"\n"), "train.epochs is a string, must be an integer");
+  EXPECT_EQ(refusal("[train]\nepochs = 1\nbatch_size = 0\n"), "train.batch_size = 0, must be 1 to 1048576");
+  EXPECT_EQ(refusal("[train]\nepochs = 1\nlabel_smoothing = 1.0\n"),
+            "train.label_smoothing = 1, must be in [0, 1)");
+  EXPECT_EQ(refusal("[train]\nepochs = 1\nprecision = \"bf61\"\n"),
+            "train.precision = \"bf61\", must be fp32, bf16, fp64, did you mean 'bf16'?");
+  EXPECT_EQ(refusal("[train]\nepochs = 1\nclass_weights = \"even\"\n"),
+            "train.class_weights must be \"none\", \"balanced\" or a list of one positive number a class, is "
+            "\"even\"");
+  EXPECT_EQ(refusal("[mixup]\nprob = 2\n[train]\nepochs = 1\n"), "mixup.prob = 2, must be in [0, 1]");
+  EXPECT_EQ(refusal("train = 3\n"), "train is an integer, must be a table");
+}
+
+TEST_F(RecipeTest, ContradictionsAreOneLine) {
+  EXPECT_EQ(refusal("[train]\nbatch_size = 3\n"), "train.epochs or train.steps must say how long to train");
+  EXPECT_EQ(refusal("[train]\nepochs = 3\nsteps = 4\n"),
+            "train.epochs = 3 and train.steps = 4 contradict each other: give one");
+  EXPECT_EQ(refusal("[train]\nepochs = 3\nbalanced_sampling = true\nclass_weights = \"balanced\"\n"),
+            "train.balanced_sampling and train.class_weights both even out the classes: give one");
+  EXPECT_EQ(
+      refusal("[model]\nname = \"vit\"\nimage_size = 64\n[preprocess]\nsize = 32\n[train]\nepochs = 1\n"),
+      "model.image_size = 64 and preprocess.size = 32 contradict each other: give one");
+}
+
+TEST_F(RecipeTest, ThePictureSizeIsSaidOnce) {
+  const auto load = [&](const std::string& lines) { return load_recipe(write("r.toml", lines + kLong)); };
+  EXPECT_EQ(load("[model]\nname = \"vit\"\nimage_size = 64\n").preprocess.size, 64);
+  EXPECT_EQ(load("[model]\nname = \"vit\"\n").preprocess.size, 224);
+  const Recipe recipe = load("[model]\nname = \"vit\"\npatch_size = 9\n[preprocess]\nsize = 36\n");
+  EXPECT_EQ(*recipe.model.settings.find("image_size"), Value(36));
+}
+
+TEST_F(RecipeTest, OverridesWinAndBasesGiveWay) {
+  make_directories(path("sub"));
+  write("base.toml",
+        "[model]\nname = \"vit\"\ndim = 48\nheads = 3\n[train]\nepochs = 3\nbatch_size = 16\nseed = 1\n");
+  write("sub/middle.toml", "base = \"../base.toml\"\n[train]\nbatch_size = 32\nseed = 2\n");
+  const std::string file = write("sub/top.toml", "base = \"middle.toml\"\n[train]\nseed = 3\n");
+  const Recipe recipe =
+      load_recipe(file, {"optimiser.lr=0.5", "data.path = shapes:train=9", "train.seed=4", "train.seed=5"});
+  EXPECT_EQ(*recipe.model.settings.find("dim"), Value(48));
+  EXPECT_EQ(recipe.train.batch_size, 32);
+  EXPECT_EQ(recipe.train.seed, 5);
+  EXPECT_EQ(recipe.optimiser.common.lr, 0.5);
+  EXPECT_EQ(recipe.data.path, "shapes:train=9");
+}
+
+TEST_F(RecipeTest, StepsTakeEpochsBackAndTheOtherWayRound) {
+  const std::string file = write("base.toml", kLong);
+  EXPECT_EQ(load_recipe(file, {"train.steps=7"}).train.epochs, 0);
+  EXPECT_EQ(load_recipe(file, {"train.steps=7", "train.epochs=2"}).train.steps, 0);
+  EXPECT_EQ(load_recipe(write("top.toml", "base = \"base.toml\"\n[train]\nsteps = 3\n")).train.epochs, 0);
+}
+
+TEST_F(RecipeTest, FilesThatCannotBeRead) {
+  EXPECT_EQ(error_of([&] { load_recipe(path("none.toml")); }),
+            "recipe cannot open '" + path("none.toml") + "': No such file or directory");
+  EXPECT_NE(error_of([&] { load_recipe(write("a.toml", "base = \"a.toml\"\n")); }).find("circle"),
+            std::string::npos);
+  EXPECT_EQ(error_of([&] { load_recipe(write("b.toml", "base = 3\n")); }),
+            path("b.toml") + ": base is an integer, must be a file name");
+  EXPECT_NE(error_of([&] { load_recipe(write("c.toml", "[train\n")); }).find("c.toml:1"), std::string::npos);
+  try {
+    load_recipe(path("none.toml"));
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind, ErrorKind::usage);
+  }
+}
+
+TEST_F(RecipeTest, KeysThatChangeNothingMayDiffer) {
+  const Recipe run = read_recipe(parse_toml(kTinyRecipe, "tiny"), "tiny");
+  Recipe asked = run;
+  asked.train.output = "elsewhere";
+  asked.train.keep_last = 9;
+  asked.train.checkpoint_steps = 3;
+  asked.train.loader_threads = 4;
+  EXPECT_EQ(recipe_conflict(run, asked), "");
+  EXPECT_EQ(recipe_hash(run), recipe_hash(asked));
+  asked.train.eval_every = 2;
+  EXPECT_EQ(recipe_conflict(run, asked), "train.eval_every: 2.0 against 1.0 in the run");
+  EXPECT_NE(recipe_hash(run), recipe_hash(asked));
+}
+
+TEST_F(RecipeTest, EveryRecipeOfTheProjectIsValid) {
+  int64_t found = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(TESSERA_TEST_DATA "/../../recipes")) {
+    if (entry.path().extension() != ".toml") continue;
+    ++found;
+    std::vector<std::string> settings;
+    if (entry.path().stem() == "finetune") settings.push_back("model.name=vit");  // "auto" needs a file
+    const Recipe recipe = load_recipe(entry.path().string(), settings);
+    EXPECT_EQ(first_difference(recipe_table(recipe), recipe_table(read_recipe(recipe_table(recipe), ""))),
+              "");
+  }
+  EXPECT_GE(found, 3);
+}
+
+TEST_F(RecipeTest, AutoTakesTheModelAndPreprocessingOfTheFile) {
+  WeightsInfo info;
+  Value settings;
+  for (const auto& [key, value] :
+       {std::pair{"image_size", 32}, {"patch_size", 16}, {"dim", 16}, {"heads", 2}})
+    settings.set(key, value);
+  info.model = models::resolve_model("vit", settings);
+  info.preprocess.size = 32;
+  info.preprocess.interpolation = "bilinear";
+  save_weights(path("m.safetensors"), {}, info);
+  const std::string lines =
+      "[model]\nname = \"auto\"\npretrained = \"" + path("m.safetensors") + "\"\n" + kLong;
+  const Recipe same = load_recipe(write("r.toml", lines));
+  EXPECT_EQ(same.model.name, "vit");
+  EXPECT_EQ(*same.model.settings.find("dim"), Value(16));
+  EXPECT_EQ(same.preprocess.size, 32);
+  EXPECT_EQ(same.preprocess.interpolation, "bilinear");
+  const Recipe larger = load_recipe(path("r.toml"), {"preprocess.size=64", "model.drop_path=0.1"});
+  EXPECT_EQ(*larger.model.settings.find("image_size"), Value(64));
+  EXPECT_EQ(*larger.model.settings.find("drop_path"), Value(0.1));
+  EXPECT_EQ(larger.preprocess.interpolation, "bilinear");
+  EXPECT_NE(refusal("[model]\nname = \"auto\"\n").find("model.pretrained, which is empty"),
+            std::string::npos);
+}
+
+TEST_F(RecipeTest, EveryKeyIsDescribed) {
+  const std::string keys = describe_recipe_keys();
+  for (const char* key :
+       {"model.name", "data.path", "mixup.cutmix", "optimiser.lr", "schedule.name", "train.freeze"})
+    EXPECT_NE(keys.find(key), std::string::npos) << key;
+}
+
+}  // namespace
+}  // namespace tessera::train

@@ -1,0 +1,129 @@
+#include "train/run_directory.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <string_view>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "train/json_value.h"
+
+namespace tessera::train {
+namespace {
+
+constexpr const char* kMetrics = "metrics.jsonl";
+constexpr const char* kRecipe = "recipe.toml";
+constexpr uint64_t kMostBytes = uint64_t{1} << 30;
+
+std::string line_of(const HistoryPoint& point) {
+  Value line;
+  line.set("kind", point.kind);
+  line.set("step", point.step);
+  line.set("epoch", point.epoch);
+  for (const auto& [name, value] : point.values)
+    if (std::isfinite(value))
+      line.as_table().emplace_back(name, value);  // JSON has no NaN: what is undefined is absent
+  return json_text(line) + "\n";
+}
+
+HistoryPoint point_of(std::string_view line, const std::string& where) {
+  const Value table = parse_json(line, where);
+  HistoryPoint point;
+  if (!table.is_table()) fail(where, ": must be an object");
+  for (const auto& [key, value] : table.as_table()) {
+    if (key == "kind" && value.is_string())
+      point.kind = value.as_string();
+    else if (key == "step" && value.is_int())
+      point.step = value.as_int();
+    else if (key == "epoch" && value.is_number())
+      point.epoch = value.as_double();
+    else if (value.is_number())
+      point.values.emplace_back(key, value.as_double());
+    else
+      fail(where, ": '", key, "' is ", value.type_name());
+  }
+  return point;
+}
+
+// Calls see(line, end of the line) for every whole line.
+template <class See>
+void for_each_line(std::string_view content, const See& see) {
+  size_t begin = 0;
+  for (size_t end; (end = content.find('\n', begin)) != std::string_view::npos; begin = end + 1)
+    see(content.substr(begin, end - begin), end + 1);
+}
+
+}  // namespace
+
+RunDirectory::RunDirectory(std::string path) : path_(std::move(path)) {
+  while (path_.size() > 1 && path_.back() == '/') path_.pop_back();
+}
+
+RunDirectory::~RunDirectory() {
+  if (lock_ >= 0) ::close(lock_);  // gives the lock back too
+}
+
+bool RunDirectory::holds_run() const {
+  return file_exists(file(kRecipe)) || file_exists(file("checkpoints"));
+}
+
+void RunDirectory::claim() {
+  make_directories(path_);
+  const std::string name = file(".lock");
+  lock_ = ::open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (lock_ < 0) fail("cannot write '", name, "': ", std::strerror(errno));
+  // The system gives the lock back when the process ends, however it ends.
+  if (::flock(lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+    fail("run directory '", path_, "' is in use by another process");
+  remove_stale_temporaries(path_);
+}
+
+void RunDirectory::write_recipe(const std::string& toml) { write_text_atomic(file(kRecipe), toml); }
+
+std::optional<std::string> RunDirectory::recipe() const {
+  if (!file_exists(file(kRecipe))) return std::nullopt;
+  return read_text(file(kRecipe));
+}
+
+bool RunDirectory::open_metrics(uint64_t bytes, int64_t step) {
+  const std::string path = file(kMetrics);
+  const std::string content = file_exists(path) ? read_text(path, kMostBytes) : "";
+  const bool whole = bytes <= content.size() && (bytes == 0 || content[bytes - 1] == '\n');
+  uint64_t keep = whole ? bytes : 0;
+  if (!whole)
+    for_each_line(content, [&](std::string_view line, size_t end) {
+      if (point_of(line, "'" + path + "'").step <= step) keep = end;
+    });
+  if (keep < content.size()) cut_file(path, keep);
+  metrics_ = std::make_unique<AppendFile>(path);
+  metrics_bytes_ = keep;
+  return whole;
+}
+
+void RunDirectory::write(const HistoryPoint& point) {
+  const std::string line = line_of(point);
+  metrics_->write(line);
+  metrics_bytes_ += line.size();
+}
+
+uint64_t RunDirectory::sync_metrics() {
+  metrics_->sync();
+  return metrics_bytes_;
+}
+
+std::vector<HistoryPoint> read_history(const std::string& run_directory) {
+  const std::string path = run_directory + "/" + kMetrics;
+  const std::string content = read_text(path, kMostBytes);
+  std::vector<HistoryPoint> points;
+  for_each_line(content, [&](std::string_view line, size_t) {
+    points.push_back(point_of(line, text("'", path, "' line ", points.size() + 1)));
+  });
+  return points;
+}
+
+}  // namespace tessera::train

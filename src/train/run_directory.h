@@ -1,0 +1,71 @@
+// A run's folder: one process at a time, the recipe it was started with, and the metrics it wrote.
+//
+//   recipe.toml  metrics.jsonl  events.*  checkpoints/  best.safetensors  model.safetensors  report.html
+//
+// metrics.jsonl holds a line each of kind "train" (every log_every steps: means since the line before),
+// "epoch" (means over the epoch) and "eval". The keys in kTimeKeys depend on the clock; all others are the
+// same in every run.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/value.h"
+#include "io/file.h"
+
+namespace tessera::train {
+
+using Metrics = std::vector<std::pair<std::string, double>>;
+
+inline constexpr std::array kTimeKeys = {"seconds", "images_per_second", "wait_share"};
+
+// One line of metrics.jsonl.
+struct HistoryPoint {
+  std::string kind;  // "train", "epoch" or "eval"
+  int64_t step = 0;
+  double epoch = 0;  // with fractions
+  Metrics values;
+};
+
+class RunDirectory {
+ public:
+  explicit RunDirectory(std::string path);
+  ~RunDirectory();
+  RunDirectory(const RunDirectory&) = delete;
+
+  const std::string& path() const { return path_; }
+  std::string file(const std::string& name) const { return path_ + "/" + name; }
+  // A run was started here before.
+  bool holds_run() const;
+
+  // Makes the folder and keeps other processes out until this object is gone; an error if one is at work in
+  // it.
+  void claim();
+
+  void write_recipe(const std::string& toml);
+  std::optional<std::string> recipe() const;
+
+  // Opens metrics.jsonl for appending, after cutting it back to its first `bytes`. False if it holds less
+  // than that or is cut in the middle of a line: then it is cut after the last whole line of a step not after
+  // `step`.
+  bool open_metrics(uint64_t bytes, int64_t step);
+  void write(const HistoryPoint& point);
+  // Bytes of metrics.jsonl so far, all of them on the disk when this returns.
+  uint64_t sync_metrics();
+
+ private:
+  std::string path_;
+  int lock_ = -1;
+  std::unique_ptr<AppendFile> metrics_;
+  uint64_t metrics_bytes_ = 0;
+};
+
+// All points of a run's metrics.jsonl; a last line that was cut off is left out, other damage is an error.
+std::vector<HistoryPoint> read_history(const std::string& run_directory);
+
+}  // namespace tessera::train

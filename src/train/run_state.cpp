@@ -1,0 +1,88 @@
+#include "train/run_state.h"
+
+#include "core/error.h"
+#include "core/toml.h"
+
+namespace tessera::train {
+namespace {
+
+std::string hex(uint64_t value) {
+  std::ostringstream out;
+  out << std::hex << value;
+  return out.str();
+}
+
+const Value& part(const Value& table, const char* key, bool (Value::*is)() const, const std::string& where) {
+  const Value* value = table.find(key);
+  if (!value || !(value->*is)()) fail(where, ": no usable '", key, "'");
+  return *value;
+}
+
+int64_t integer(const Value& table, const char* key, const std::string& where) {
+  return part(table, key, &Value::is_int, where).as_int();
+}
+
+double number(const Value& table, const char* key, const std::string& where) {
+  return part(table, key, &Value::is_number, where).as_double();
+}
+
+void check_data(const Value& stored, const char* key, const data::Source& source, const std::string& where) {
+  const std::string& then = part(stored, key, &Value::is_string, where).as_string();
+  if (then != hex(source.fingerprint()))
+    fail("the run's data has changed since ", where, " was written: ", source.describe());
+}
+
+}  // namespace
+
+Value write_state(const RunState& state, const Setup& setup) {
+  Value out;
+  out.set("epoch", state.position.epoch);
+  out.set("batch", state.position.batch);
+  out.set("evaluation_pending", state.evaluation_pending);
+  out.set("best_step", state.best_step);
+  out.set("best_metric", state.best_metric);
+  out.set("seconds", state.seconds);
+  out.set("metrics_bytes", static_cast<int64_t>(state.metrics_bytes));
+  out.set("meter", state.meter);
+  out.set("optimiser_steps", state.optimiser_steps);
+  out.set("ema_updates", state.ema_updates);
+  out.set("seed", setup.recipe.train.seed);
+  out.set("threads", setup.plan.threads);
+  out.set("world_size", 1);
+  out.set("train_data", hex(setup.train_source->fingerprint()));
+  out.set("validation_data", hex(setup.validation_source->fingerprint()));
+  out.set("recipe_hash", recipe_hash(setup.recipe));
+  out.set("recipe", setup.info.recipe);
+  return out;
+}
+
+RunState read_state(const Value& value, const std::string& where) {
+  RunState state;
+  state.position = {integer(value, "epoch", where), integer(value, "batch", where)};
+  state.evaluation_pending = part(value, "evaluation_pending", &Value::is_bool, where).as_bool();
+  state.best_step = integer(value, "best_step", where);
+  state.best_metric = number(value, "best_metric", where);
+  state.seconds = number(value, "seconds", where);
+  state.metrics_bytes = static_cast<uint64_t>(integer(value, "metrics_bytes", where));
+  state.optimiser_steps = integer(value, "optimiser_steps", where);
+  state.ema_updates = integer(value, "ema_updates", where);
+  state.meter = part(value, "meter", &Value::is_table, where);
+  return state;
+}
+
+void check_same_run(const Value& stored, const Setup& setup, bool allow_other_threads,
+                    const std::string& where) {
+  const Recipe then =
+      read_recipe(parse_toml(part(stored, "recipe", &Value::is_string, where).as_string(), where), where);
+  if (const std::string conflict = recipe_conflict(then, setup.recipe); !conflict.empty())
+    fail_usage("the run cannot be continued with another recipe: ", conflict);
+  check_data(stored, "train_data", *setup.train_source, where);
+  check_data(stored, "validation_data", *setup.validation_source, where);
+  const int64_t threads = integer(stored, "threads", where);
+  if (threads != setup.plan.threads && setup.device.is_cpu() && !allow_other_threads)
+    fail_usage("the run was made with ", threads, " compute threads, now there are ", setup.plan.threads,
+               ": sums would be rounded in another order. Use --threads ", threads,
+               ", or allow other threads");
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,316 @@
+#include "train/trainer.h"
+
+#include <signal.h>
+
+#include <cmath>
+#include <filesystem>
+
+#include "core/interrupt.h"
+#include "core/threads.h"
+#include "train/checkpoint.h"
+#include "train/setup.h"
+#include "train/train_testing.h"
+#include "train/weights.h"
+
+namespace tessera::train {
+namespace {
+
+class TrainerTest : public TemporaryFolder {
+ protected:
+  void TearDown() override { forget_interrupts(); }
+  Recipe tiny(const std::string& run, const std::vector<std::string>& settings = {}) const {
+    return tiny_recipe(path(run), settings);
+  }
+};
+
+struct Stop {};  // a crash
+
+class Watcher : public Observer {
+ public:
+  int64_t crash_after_checkpoint = -1, interrupt_at_step = -1, interrupt_at_evaluation = -1;
+  std::vector<std::string> notes;
+  std::vector<int64_t> checkpoints, evaluations;
+
+  void progressed(const StepProgress& at) override {
+    if (at.step == interrupt_at_step) raise(SIGTERM);
+  }
+  void evaluating(int64_t, int64_t) override {
+    if (static_cast<int64_t>(evaluations.size()) == interrupt_at_evaluation) {
+      interrupt_at_evaluation = -1;
+      raise(SIGINT);
+    }
+  }
+  void evaluated(const EvaluationReport& report) override { evaluations.push_back(report.step); }
+  void checkpointed(const std::string&, uint64_t, double) override {
+    checkpoints.push_back(static_cast<int64_t>(checkpoints.size()));
+    if (static_cast<int64_t>(checkpoints.size()) - 1 == crash_after_checkpoint) throw Stop();
+  }
+  void note(const std::string& line) override { notes.push_back(line); }
+};
+
+TEST_F(TrainerTest, ARunLeavesAllItsFiles) {
+  const RunSummary summary = run_training(tiny("run"));
+  for (const char* name : {"recipe.toml", "metrics.jsonl", "model.safetensors", "best.safetensors",
+                           "checkpoints/latest/manifest.json", "checkpoints/step-000024/ema.safetensors"})
+    EXPECT_TRUE(file_exists(summary.output + "/" + name)) << name;
+  EXPECT_EQ(summary.plan.steps, 24);
+  EXPECT_EQ(summary.plan.classes, static_cast<int64_t>(summary.class_names.size()));
+  EXPECT_EQ(summary.confusion.size(), summary.class_names.size());
+  EXPECT_EQ(summary.pictures.size(), 24u);
+  int64_t evaluations = 0, epochs = 0, lines = 0;
+  for (const HistoryPoint& point : summary.history)
+    ++(point.kind == "eval" ? evaluations : point.kind == "epoch" ? epochs : lines);
+  EXPECT_EQ(evaluations, 3);
+  EXPECT_EQ(epochs, 3);
+  EXPECT_EQ(lines, 8);
+  // What was written is what was evaluated: the file alone gives the same accuracy.
+  const OpenedModel opened = open_model(summary.model_file);
+  const train::Setup setup = make_setup(tiny("run"));
+  data::Loader loader(*setup.validation_source, data::make_eval_transform(opened.info.preprocess),
+                      setup.validation_loader_config());
+  const auto again = setup.task->evaluate(*opened.model, loader, {});
+  EXPECT_EQ(again.metrics, summary.final_metrics);
+}
+
+TEST_F(TrainerTest, LearnsATinySetByHeart) {
+  const RunSummary summary =
+      run_training(tiny("run", {"train.epochs=40", "mixup.mixup=0", "mixup.cutmix=0", "augment.crop=centre",
+                                "augment.flip=0", "model.drop_path=0", "model.patch_size=8", "model.dim=32",
+                                "train.eval_every=0", "train.ema_decay=0"}));
+  double first = 0, last = 0;
+  for (const HistoryPoint& point : summary.history)
+    if (point.kind == "epoch") (first == 0 ? first : last) = point.values.front().second;
+  EXPECT_GT(first, 1.5);
+  EXPECT_LT(last, 0.5 * first);
+}
+
+// The run is stopped right after the n-th checkpoint and continued, over and over; nothing may tell it from a
+// run that was never stopped.
+TEST_F(TrainerTest, ContinuedRunsAreTheSameByteForByte) {
+  run_training(tiny("whole"));
+  const Recipe recipe = tiny("parts", {"train.checkpoint_steps=1", "train.keep_last=1"});
+  int64_t crashes = 0;
+  for (const int64_t checkpoints : {0, 1, 3, 4, 1, 6, 2, 0, 100}) {
+    Watcher watcher;
+    watcher.crash_after_checkpoint = checkpoints;
+    try {
+      run_training(recipe, {.resume = Resume::automatic, .observers = {&watcher}});
+    } catch (const Stop&) {
+      ++crashes;
+    }
+  }
+  EXPECT_EQ(crashes, 8);
+  expect_same_history(path("whole"), path("parts"));
+  expect_same_weights(path("whole"), path("parts"));
+}
+
+TEST_F(TrainerTest, WhatCameAfterTheCheckpointIsDoneAgain) {
+  run_training(tiny("whole"));
+  Watcher watcher;
+  watcher.crash_after_checkpoint = 2;  // steps 0, 5, 8 (best) …
+  const Recipe recipe = tiny("parts", {"train.checkpoint_steps=5"});
+  EXPECT_THROW(run_training(recipe, {.observers = {&watcher}}), Stop);
+  std::filesystem::remove_all(path("parts/checkpoints/step-000008"));
+  run_training(recipe, {.resume = Resume::required});
+  expect_same_history(path("whole"), path("parts"));
+  expect_same_weights(path("whole"), path("parts"));
+}
+
+TEST_F(TrainerTest, ASignalSavesFirst) {
+  catch_interrupts();
+  run_training(tiny("whole"));
+  for (const int64_t step : {1, 8, 13, 23, 24}) {
+    const std::string run = "stopped" + std::to_string(step);
+    Watcher watcher;
+    watcher.interrupt_at_step = step;
+    try {
+      run_training(tiny(run), {.observers = {&watcher}});
+      FAIL() << "not interrupted";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind, ErrorKind::interrupted);
+      EXPECT_NE(std::string(error.what()).find("interrupted after step " + std::to_string(step)),
+                std::string::npos);
+    }
+    forget_interrupts();
+    run_training(tiny(run), {.resume = Resume::required});
+    expect_same_history(path("whole"), path(run));
+    expect_same_weights(path("whole"), path(run));
+  }
+}
+
+TEST_F(TrainerTest, ASignalDuringEvaluationEvaluatesLater) {
+  catch_interrupts();
+  run_training(tiny("whole"));
+  for (const int64_t evaluation : {0, 2}) {
+    const std::string run = "stopped" + std::to_string(evaluation);
+    Watcher watcher, second;
+    watcher.interrupt_at_evaluation = evaluation;
+    EXPECT_THROW(run_training(tiny(run), {.observers = {&watcher}}), Error);
+    EXPECT_EQ(static_cast<int64_t>(watcher.evaluations.size()), evaluation);
+    forget_interrupts();
+    run_training(tiny(run), {.resume = Resume::required, .observers = {&second}});
+    EXPECT_EQ(second.evaluations.size(), static_cast<size_t>(3 - evaluation));
+    expect_same_history(path("whole"), path(run));
+    expect_same_weights(path("whole"), path(run));
+  }
+}
+
+TEST_F(TrainerTest, AFinishedRunIsNotTrainedAgain) {
+  const RunSummary first = run_training(tiny("run"));
+  Watcher watcher;
+  const RunSummary again = run_training(tiny("run"), {.resume = Resume::automatic, .observers = {&watcher}});
+  EXPECT_TRUE(watcher.checkpoints.empty());
+  EXPECT_EQ(first.final_metrics, again.final_metrics);
+  EXPECT_EQ(first.confusion, again.confusion);
+  EXPECT_EQ(first.history.size(), again.history.size());
+}
+
+TEST_F(TrainerTest, ADamagedCheckpointIsSaidAndTheOneBeforeUsed) {
+  run_training(tiny("whole"));
+  const Recipe recipe = tiny("parts", {"train.checkpoint_steps=5", "train.keep_last=3"});
+  Watcher watcher, second;
+  watcher.crash_after_checkpoint = 4;  // 0, 5, 8, 10, 15
+  EXPECT_THROW(run_training(recipe, {.observers = {&watcher}}), Stop);
+  const std::string damaged = path("parts/checkpoints/step-000015/optimiser.safetensors");
+  std::string content = read_text(damaged);
+  content[content.size() / 2] = static_cast<char>(content[content.size() / 2] ^ 1);
+  write_text_atomic(damaged, content);
+  run_training(recipe, {.resume = Resume::automatic, .observers = {&second}});
+  ASSERT_GE(second.notes.size(), 2u);
+  EXPECT_EQ(second.notes[0], "checkpoint step-000015 is not usable: '" + damaged +
+                                 "' is damaged: its checksum is not the manifest's");
+  EXPECT_EQ(second.notes[1], "continuing from " + path("parts/checkpoints/step-000010"));
+  expect_same_history(path("whole"), path("parts"));
+  expect_same_weights(path("whole"), path("parts"));
+}
+
+TEST_F(TrainerTest, OnlyTheLastAndTheBestCheckpointsAreKept) {
+  Watcher watcher;
+  const RunSummary summary =
+      run_training(tiny("run", {"train.checkpoint_steps=2", "train.keep_last=3"}), {.observers = {&watcher}});
+  std::vector<int64_t> expected = {20, 22, 24};
+  if (summary.best_step < 20) expected.insert(expected.begin(), summary.best_step);
+  EXPECT_EQ(CheckpointStore(path("run/checkpoints")).steps(), expected);
+  EXPECT_GE(watcher.checkpoints.size(), 13u);
+}
+
+TEST_F(TrainerTest, ALossThatIsNoNumberLeavesTheGoodCheckpoint) {
+  const Recipe recipe = tiny("run", {"optimiser.lr=1e30", "train.checkpoint_steps=1", "train.clip_grad=0"});
+  const std::string line = error_of([&] { run_training(recipe); });
+  EXPECT_NE(line.find("finite"), std::string::npos) << line;
+  EXPECT_NE(line.find("optimiser.lr"), std::string::npos) << line;
+  std::vector<std::string> notes;
+  const auto stored = CheckpointStore(path("run/checkpoints")).newest(notes);
+  ASSERT_TRUE(stored.has_value());
+  EXPECT_TRUE(notes.empty());
+  for (const auto& [name, tensor] : read_tensors(SafetensorsFile(stored->path(kWeightsFile))))
+    EXPECT_TRUE(torch::isfinite(tensor).all().item<bool>()) << name;
+}
+
+TEST_F(TrainerTest, OtherRecipesAreRefusedByTheirKey) {
+  Watcher watcher;
+  watcher.crash_after_checkpoint = 1;
+  EXPECT_THROW(run_training(tiny("run"), {.observers = {&watcher}}), Stop);
+  const auto refusal = [&](const std::vector<std::string>& settings) {
+    return error_of([&] { run_training(tiny("run", settings), {.resume = Resume::automatic}); });
+  };
+  EXPECT_EQ(refusal({"train.batch_size=4"}),
+            "the run cannot be continued with another recipe: train.batch_size: 4 against 8 in the run");
+  EXPECT_EQ(refusal({"optimiser.lr=0.01"}),
+            "the run cannot be continued with another recipe: optimiser.lr: 0.01 against 0.003 in the run");
+  EXPECT_EQ(refusal({"model.dim=32"}),
+            "the run cannot be continued with another recipe: model.dim: 32 against 16 in the run");
+  EXPECT_NE(refusal({"data.path=\"shapes:train=64,val=24,seed=1\""}), "");
+  EXPECT_NE(refusal({"train.threads=2"}).find("made with 1 compute threads, now there are 2"),
+            std::string::npos);
+  run_training(tiny("run", {"train.keep_last=5", "train.loader_threads=2", "train.checkpoint_steps=7"}),
+               {.resume = Resume::automatic});
+}
+
+TEST_F(TrainerTest, ADirectoryHoldsOneRunAndOneProcess) {
+  EXPECT_NE(error_of([&] { run_training(tiny("run"), {.resume = Resume::required}); }).find("holds no run"),
+            std::string::npos);
+  run_training(tiny("run", {"train.epochs=0", "train.steps=2"}));
+  EXPECT_NE(error_of([&] { run_training(tiny("run")); }).find("already holds a run"), std::string::npos);
+  RunDirectory other(path("run"));
+  other.claim();
+  EXPECT_EQ(error_of([&] { run_training(tiny("run"), {.resume = Resume::automatic}); }),
+            "run directory '" + path("run") + "' is in use by another process");
+}
+
+TEST_F(TrainerTest, FrozenParametersStayAsTheyAre) {
+  run_training(tiny("run", {"train.freeze=[\"patch_embed.*\", \"blocks.0.*\"]", "train.ema_decay=0"}));
+  const auto fresh = models::build_model(make_setup(tiny("run")).info.model, 0);
+  const SafetensorsFile trained(path("run/model.safetensors"));
+  for (const auto& [name, before] : named_state(*fresh)) {
+    const torch::Tensor after = to_tensor(*trained.find(name));
+    const bool frozen = name.starts_with("patch_embed.") || name.starts_with("blocks.0.");
+    EXPECT_EQ(torch::equal(before, after), frozen) << name;
+  }
+  EXPECT_EQ(error_of([&] { make_setup(tiny("x", {"train.freeze=[\"block.0.*\"]"})); }),
+            "train.freeze: no parameter matches 'block.0.*' (`tessera inspect` lists the names)");
+  EXPECT_NE(error_of([&] { make_setup(tiny("x", {"train.freeze=[\"*\"]"})); }).find("nothing to train"),
+            std::string::npos);
+}
+
+TEST_F(TrainerTest, DoublePrecisionIsDoubleThroughout) {
+  run_training(tiny("run", {"train.precision=fp64", "train.steps=4", "train.epochs=0"}));
+  const StoredCheckpoint stored = read_checkpoint(path("run/checkpoints/latest"));
+  for (const std::string& file : stored.files) {
+    const SafetensorsFile tensors(stored.path(file));
+    for (const TensorView& view : tensors.tensors()) EXPECT_EQ(view.dtype, DType::f64) << view.name;
+  }
+}
+
+TEST_F(TrainerTest, BfloatTrainsAndContinuesTheSame) {
+  const std::vector<std::string> settings = {"train.precision=bf16"};
+  run_training(tiny("whole", settings));
+  Watcher watcher;
+  watcher.crash_after_checkpoint = 1;
+  EXPECT_THROW(run_training(tiny("parts", settings), {.observers = {&watcher}}), Stop);
+  run_training(tiny("parts", settings), {.resume = Resume::automatic});
+  expect_same_weights(path("whole"), path("parts"));
+  const OpenedModel opened = open_model(path("whole"));
+  EXPECT_EQ(opened.model->parameters().front().scalar_type(), torch::kFloat32);
+}
+
+TEST_F(TrainerTest, FineTuningSaysWhatIsNew) {
+  run_training(tiny("base", {"train.steps=2", "train.epochs=0"}));
+  Watcher watcher;
+  run_training(tiny("fine", {"train.steps=2", "train.epochs=0", "preprocess.size=64",
+                             "data.path=\"shapes:train=64,val=24,size=64,task=texture\"",
+                             "model.pretrained=" + path("base/model.safetensors")}),
+               {.observers = {&watcher}});
+  ASSERT_EQ(watcher.notes.size(), 3u);
+  EXPECT_NE(watcher.notes[0].find("loaded "), std::string::npos);
+  EXPECT_NE(watcher.notes[1].find("new head for "), std::string::npos);
+  EXPECT_EQ(watcher.notes[2], "positions interpolated: pos_embed [1, 5, 16] to [1, 17, 16]");
+  // Once begun, the run no longer needs the file.
+  std::filesystem::remove(path("base/model.safetensors"));
+  const RunSummary again =
+      run_training(tiny("fine", {"train.steps=2", "train.epochs=0", "preprocess.size=64",
+                                 "data.path=\"shapes:train=64,val=24,size=64,task=texture\"",
+                                 "model.pretrained=" + path("base/model.safetensors")}),
+                   {.resume = Resume::automatic});
+  EXPECT_EQ(again.plan.steps, 2);
+}
+
+TEST_F(TrainerTest, ThePlanIsKnownBeforehand) {
+  const RunPlan plan = plan_training(tiny("run"));
+  EXPECT_FALSE(file_exists(path("run")));
+  const RunSummary summary = run_training(tiny("run"));
+  EXPECT_EQ(plan.steps, summary.plan.steps);
+  EXPECT_EQ(plan.parameters, summary.plan.parameters);
+  const CheckpointStore store(path("run/checkpoints"));
+  EXPECT_LE(store.bytes(), plan.disk_bytes);
+  EXPECT_GE(plan.checkpoint_bytes, store.bytes() / store.steps().size());
+}
+
+TEST_F(TrainerTest, TheOrderOfLoaderThreadsDoesNotMatter) {
+  run_training(tiny("one"));
+  run_training(tiny("three", {"train.loader_threads=3"}));
+  expect_same_weights(path("one"), path("three"));
+}
+
+}  // namespace
+}  // namespace tessera::train

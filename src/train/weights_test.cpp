@@ -1,0 +1,189 @@
+#include "train/weights.h"
+
+#include <gtest/gtest.h>
+
+#include "io/io_testing.h"
+#include "train/json_value.h"
+
+namespace tessera::train {
+namespace {
+
+class WeightsTest : public TemporaryFolder {
+ protected:
+  static Value settings(const std::string& over = "") {
+    Value table =
+        parse_json(R"({"image_size": 32, "patch_size": 16, "dim": 16, "depth": 1, "heads": 2, "classes": 3})",
+                   "settings");
+    if (!over.empty()) merge(table, parse_json(over, "over"));
+    return table;
+  }
+  static WeightsInfo info(const std::string& over = "") {
+    WeightsInfo out;
+    out.model = models::resolve_model("vit", settings(over));
+    out.class_names = {"a", "b \"quoted\"", "ü"};
+    out.preprocess.size = 32;
+    out.preprocess.mean = {0.1, 0.2, 0.3};
+    out.recipe = "[train]\nepochs = 1\n";
+    return out;
+  }
+  // A model with the given seed, saved.
+  std::string saved(const std::string& name, uint64_t seed, const std::string& over = "") const {
+    const WeightsInfo described = info(over);
+    save_weights(path(name), named_state(*models::build_model(described.model, seed)), described);
+    return path(name);
+  }
+  // The file with its tensors changed by `change`.
+  std::string changed(const std::string& file, const std::function<void(NamedTensors&)>& change,
+                      bool with_metadata = true) const {
+    const SafetensorsFile original(file);
+    NamedTensors tensors = read_tensors(original);
+    change(tensors);
+    const Metadata metadata = with_metadata ? original.metadata() : Metadata{};
+    save_tensors(path("changed.safetensors"), tensors, metadata);
+    return path("changed.safetensors");
+  }
+};
+
+TEST_F(WeightsTest, AFileIsAllThatIsNeeded) {
+  const std::string file = saved("m.safetensors", 7);
+  const OpenedModel opened = open_model(file);
+  EXPECT_EQ(opened.info.class_names, info().class_names);
+  EXPECT_EQ(opened.info.preprocess.mean, info().preprocess.mean);
+  EXPECT_EQ(opened.info.recipe, info().recipe);
+  EXPECT_EQ(opened.info.model.family, "vit");
+  EXPECT_EQ(opened.info.model.settings, info().model.settings);
+  EXPECT_FALSE(opened.model->is_training());
+  const torch::Tensor images = torch::ones({2, 3, 32, 32});
+  const auto original = models::build_model(info().model, 7);
+  original->eval();
+  EXPECT_TRUE(torch::equal(original->forward(images), opened.model->forward(images)));
+}
+
+TEST_F(WeightsTest, EveryElementTypeIsRead) {
+  for (const auto type : {torch::kFloat64, torch::kBFloat16, torch::kFloat16}) {
+    const std::string file = changed(saved("m.safetensors", 7), [&](NamedTensors& tensors) {
+      for (auto& entry : tensors) entry.second = entry.second.to(type);
+    });
+    const OpenedModel opened = open_model(file);
+    const auto original = models::build_model(info().model, 7);
+    for (size_t i = 0; i < original->parameters().size(); ++i)
+      EXPECT_TRUE(torch::equal(opened.model->parameters()[i],
+                               original->parameters()[i].to(type).to(torch::kFloat32)));
+  }
+}
+
+TEST_F(WeightsTest, WhatDoesNotFitIsNamed) {
+  const std::string file = saved("m.safetensors", 7);
+  const std::string bad = path("changed.safetensors");
+  changed(file, [](NamedTensors& tensors) { tensors.erase(tensors.begin() + 1); });
+  EXPECT_NE(error_of([&] { open_model(bad); }).find("1 missing ("), std::string::npos);
+  changed(file, [](NamedTensors& tensors) {
+    for (const char* name : {"x1", "x2", "x3", "x4", "x5", "x6"})
+      tensors.emplace_back(name, torch::zeros({1}));
+  });
+  EXPECT_EQ(error_of([&] { open_model(bad); }),
+            "'" + bad + "' does not fit vit: tensors 6 left over (x1, x2, x3, x4 and 2 more)");
+  changed(file, [](NamedTensors& tensors) {
+    for (auto& [name, tensor] : tensors)
+      if (name == "head.bias") tensor = torch::zeros({4});
+  });
+  EXPECT_EQ(error_of([&] { open_model(bad); }),
+            "'" + bad + "' does not fit vit: tensors 1 of another shape (head.bias [4], must be [3])");
+  changed(file, [](NamedTensors& tensors) {
+    for (auto& [name, tensor] : tensors)
+      if (name == "head.bias") tensor = torch::zeros({3}, torch::kInt64);
+  });
+  EXPECT_NE(error_of([&] { open_model(bad); }).find("tensor 'head.bias' is I64"), std::string::npos);
+}
+
+TEST_F(WeightsTest, HostileMetadataAllocateNothing) {
+  const std::string file = saved("m.safetensors", 7);
+  const auto with_model = [&](const std::string& json) {
+    const SafetensorsFile original(file);
+    Metadata metadata = original.metadata();
+    metadata["tessera.model"] = json;
+    save_tensors(path("hostile"), read_tensors(original), metadata);
+    return error_of([&] { open_model(path("hostile")); });
+  };
+  const std::string huge =
+      with_model(R"({"name":"vit","family":"vit","settings":{"dim":65536,"heads":2,"depth":100,
+                                          "image_size":32,"patch_size":16,"classes":3}})");
+  EXPECT_NE(huge.find("does not fit"), std::string::npos) << huge;
+  EXPECT_NE(with_model("{").find("is not JSON"), std::string::npos);
+  EXPECT_NE(with_model(R"({"name":"vit"})").find("no 'settings'"), std::string::npos);
+  EXPECT_NE(with_model(R"({"name":"x","family":"vitt","settings":{}})").find("did you mean 'vit'"),
+            std::string::npos);
+  EXPECT_NE(with_model(R"({"name":"vit","family":"vit","settings":{"dimm":3}})").find("dimm"),
+            std::string::npos);
+}
+
+TEST_F(WeightsTest, FilesOfOtherProgramsNeedAModelName) {
+  const std::string file = changed(
+      saved("m.safetensors", 7), [](NamedTensors&) {}, /*with_metadata=*/false);
+  EXPECT_EQ(error_of([&] { open_model(file); }),
+            "'" + file + "' does not say which model it holds: name it with --model (see `tessera models`)");
+  EXPECT_NE(error_of([&] { open_model(file, {.model = "vit"}); }).find("does not fit vit"),
+            std::string::npos);
+}
+
+TEST_F(WeightsTest, FineTuningTakesAllButTheHead) {
+  const std::string file = saved("m.safetensors", 7);
+  const models::ModelSpec spec =
+      models::resolve_model("vit", settings(R"({"classes": 5, "image_size": 64})"));
+  const auto model = models::build_model(spec, 1), fresh = models::build_model(spec, 1);
+  const auto source = models::build_model(info().model, 7);
+  const LoadReport report = load_pretrained(*model, spec, {"1", "2", "3", "4", "5"}, file);
+  EXPECT_EQ(report.fresh, (std::vector<std::string>{"head.weight", "head.bias"}));
+  EXPECT_EQ(report.interpolated, std::vector<std::string>{"pos_embed [1, 5, 16] to [1, 17, 16]"});
+  EXPECT_EQ(report.lines.size(), 3u);
+  const auto parameters = model->named_parameters();
+  EXPECT_TRUE(torch::equal(parameters["head.weight"], fresh->named_parameters()["head.weight"]));
+  EXPECT_TRUE(torch::equal(parameters["blocks.0.attn.qkv.weight"],
+                           source->named_parameters()["blocks.0.attn.qkv.weight"]));
+}
+
+TEST_F(WeightsTest, TheHeadStaysOnlyForTheSameClasses) {
+  const std::string file = saved("m.safetensors", 7);
+  const auto model = models::build_model(info().model, 1);
+  EXPECT_TRUE(load_pretrained(*model, info().model, info().class_names, file).fresh.empty());
+  EXPECT_EQ(load_pretrained(*model, info().model, {"other", "three", "classes"}, file).fresh.size(), 2u);
+}
+
+TEST_F(WeightsTest, FineTuningNeedsAllOfTheBackbone) {
+  const std::string file = saved("m.safetensors", 7);
+  const models::ModelSpec deeper = models::resolve_model("vit", settings(R"({"depth": 2})"));
+  EXPECT_NE(error_of([&] {
+              load_pretrained(*models::build_model(deeper, 1), deeper, info().class_names, file);
+            }).find("missing (blocks.1."),
+            std::string::npos);
+  const models::ModelSpec other = models::resolve_model("vit", settings(R"({"dim": 32})"));
+  EXPECT_NE(error_of([&] {
+              load_pretrained(*models::build_model(other, 1), other, info().class_names, file);
+            }).find("of another shape"),
+            std::string::npos);
+}
+
+TEST_F(WeightsTest, AnotherInputSizeInterpolatesPositions) {
+  const OpenedModel opened = open_model(saved("m.safetensors", 7), {.size = 48});
+  EXPECT_EQ(opened.info.preprocess.size, 48);
+  EXPECT_EQ(opened.model->forward(torch::zeros({1, 3, 48, 48})).sizes(), (std::vector<int64_t>{1, 3}));
+}
+
+TEST_F(WeightsTest, JsonKeepsEveryBitOfANumber) {
+  Value table;
+  table.set("a", 0.1);
+  table.set("b", 1.0 / 3);
+  table.set("c", 5e-324);
+  table.set("d", int64_t{9007199254740993});
+  table.set("e", Value::Array{1.0, 2, true, "x\n\"ü\""});
+  EXPECT_EQ(parse_json(json_text(table), "t"), table);
+  EXPECT_NE(error_of([] { parse_json(std::string(100, '['), "t"); }), "");
+  EXPECT_NE(error_of([] { parse_json("null", "t"); }), "");
+  EXPECT_NE(error_of([] { parse_json("[18446744073709551615]", "t"); }), "");
+  Value nan;
+  nan.set("x", std::nan(""));
+  EXPECT_NE(error_of([&] { json_text(nan); }), "");
+}
+
+}  // namespace
+}  // namespace tessera::train

@@ -1,0 +1,204 @@
+// Training that is killed at random moments, that runs out of disk, that is told to stop: nothing but time is
+// lost.
+//
+// TESSERA_CRASHES sets how many kills (10; `make soak` uses more), TESSERA_CRASH_SEED which ones.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "core/random.h"
+#include "io/file.h"
+#include "io/io_testing.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+constexpr const char* kRecipe = R"(
+[model]
+name = "vit"
+dim = 32
+depth = 2
+heads = 2
+patch_size = 8
+drop_path = 0.1
+[data]
+path = "shapes:train=320,val=64"
+[preprocess]
+size = 32
+[augment]
+crop = "padded"
+[mixup]
+cutmix = 1.0
+[optimiser]
+name = "adamw"
+lr = 0.003
+[train]
+epochs = 4
+batch_size = 8
+device = "cpu"
+threads = 1
+clip_grad = 1.0
+ema_decay = 0.95
+checkpoint_steps = 7
+log_every = 5
+)";
+
+int64_t number_from(const char* variable, int64_t standard) {
+  const char* value = std::getenv(variable);
+  return value ? std::atoll(value) : standard;
+}
+
+class CrashTest : public TemporaryFolder {
+ protected:
+  void SetUp() override { write_text_atomic(path("recipe.toml"), kRecipe); }
+
+  // Starts the program; its output goes to RUN.log. `fault` is for io/file_faults.h.
+  pid_t start(const std::string& run, const std::string& fault = "") const {
+    const pid_t child = ::fork();
+    if (child != 0) return child;
+    const int log = ::open(path(run + ".log").c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    ::dup2(log, 1);
+    ::dup2(log, 2);
+    if (!fault.empty()) ::setenv("TESSERA_FAULT", fault.c_str(), 1);
+    ::execl(TESSERA_PROGRAM, "tessera", "train", path("recipe.toml").c_str(), "--output", path(run).c_str(),
+            "--resume", "auto", static_cast<char*>(nullptr));
+    ::_exit(127);
+  }
+  static int wait_for(pid_t child) {
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    return status;
+  }
+  // Runs to the end; the exit code, or -signal.
+  int run(const std::string& name, const std::string& fault = "") const {
+    const int status = wait_for(start(name, fault));
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  }
+  std::string log(const std::string& run) const { return read_text(path(run + ".log")); }
+  std::string last_line(const std::string& run) const {
+    std::string text = log(run);
+    while (!text.empty() && text.back() == '\n') text.pop_back();
+    return text.substr(text.rfind('\n') + 1);
+  }
+
+  // Whatever `latest` points to is whole.
+  void expect_whole_checkpoint(const std::string& run) const {
+    const std::string latest = path(run + "/checkpoints/latest");
+    if (!fs::exists(latest)) return;  // killed before the first one was there
+    const Json manifest = Json::parse(read_text(latest + "/manifest.json"));
+    for (const Json& file : manifest.at("files")) {
+      const auto bytes = read_file(latest + "/" + file.at("name").get<std::string>());
+      EXPECT_EQ(bytes.size(), file.at("bytes").get<size_t>());
+      EXPECT_EQ(checksum_of(bytes), file.at("xxh3").get<std::string>());
+    }
+  }
+
+  std::vector<Json> metrics(const std::string& run) const {
+    std::vector<Json> lines;
+    std::istringstream content(read_text(path(run + "/metrics.jsonl")));
+    for (std::string line; std::getline(content, line);) {
+      Json object = Json::parse(line);
+      for (const char* key : {"seconds", "images_per_second", "wait_share"}) object.erase(key);
+      lines.push_back(object);
+    }
+    return lines;
+  }
+  void expect_same(const std::string& run, const std::string& other) const {
+    EXPECT_EQ(metrics(run), metrics(other));
+    for (const char* name :
+         {"/model.safetensors", "/best.safetensors", "/checkpoints/latest/weights.safetensors",
+          "/checkpoints/latest/ema.safetensors", "/checkpoints/latest/optimiser.safetensors"})
+      EXPECT_TRUE(read_file(path(run + name)) == read_file(path(other + name))) << name;
+  }
+};
+
+TEST_F(CrashTest, KilledRunsContinueAsIfNothingHadHappened) {
+  const auto began = std::chrono::steady_clock::now();
+  ASSERT_EQ(run("whole"), 0) << log("whole");
+  const double whole = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  const int64_t crashes = number_from("TESSERA_CRASHES", 10);
+  const auto seed = static_cast<uint64_t>(number_from("TESSERA_CRASH_SEED", 1));
+  int64_t killed = 0;
+  for (int64_t attempt = 0; killed < crashes; ++attempt) {
+    ASSERT_LT(attempt, 20 * crashes + 20) << "the program ends before it can be killed";
+    RandomStream random(seed, "crash", static_cast<uint64_t>(attempt));
+    int status = 0;
+    if (random.chance(0.5)) {  // at any moment
+      const pid_t child = start("parts");
+      std::this_thread::sleep_for(std::chrono::duration<double>(random.uniform(0, whole)));
+      ::kill(child, SIGKILL);
+      status = wait_for(child);
+    } else {  // in place of one of its file operations
+      status = wait_for(start("parts", "any:" + std::to_string(random.integer(1, 120)) + ":KILL"));
+    }
+    if (WIFSIGNALED(status)) {
+      ++killed;
+      expect_whole_checkpoint("parts");
+    } else {  // it came to its end: check it, and start anew
+      ASSERT_EQ(WEXITSTATUS(status), 0) << log("parts");
+      expect_same("whole", "parts");
+      fs::remove_all(path("parts"));
+    }
+    if (HasFailure()) FAIL() << "seed " << seed << ", attempt " << attempt << "\n" << log("parts");
+  }
+  ASSERT_EQ(run("parts"), 0) << log("parts");
+  expect_same("whole", "parts");
+}
+
+TEST_F(CrashTest, AFullDiskIsOneLineAndLosesNothing) {
+  ASSERT_EQ(run("whole"), 0);
+  for (const int operation : {1, 2, 5, 11, 24, 60}) {
+    EXPECT_EQ(run("parts", "write:" + std::to_string(operation) + "+:ENOSPC"), 1) << log("parts");
+    EXPECT_NE(last_line("parts").find("No space left on device"), std::string::npos) << log("parts");
+    expect_whole_checkpoint("parts");
+  }
+  ASSERT_EQ(run("parts"), 0) << log("parts");
+  expect_same("whole", "parts");
+}
+
+TEST_F(CrashTest, ASignalSavesAndExitsWith130) {
+  ASSERT_EQ(run("whole"), 0);
+  for (const int signal : {SIGINT, SIGTERM}) {
+    const std::string name = "parts" + std::to_string(signal);
+    const pid_t child = start(name);
+    while (!fs::exists(path(name + "/checkpoints/latest")) && ::kill(child, 0) == 0)
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    ::kill(child, signal);
+    const int status = wait_for(child);
+    ASSERT_TRUE(WIFEXITED(status));
+    EXPECT_EQ(WEXITSTATUS(status), 130) << log(name);
+    EXPECT_NE(last_line(name).find("interrupted after step "), std::string::npos) << log(name);
+    ASSERT_EQ(run(name), 0) << log(name);
+    expect_same("whole", name);
+  }
+}
+
+TEST_F(CrashTest, TwoProcessesDoNotShareARun) {
+  const pid_t first = start("run");
+  while (!fs::exists(path("run/checkpoints/latest")) && ::kill(first, 0) == 0)
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  ::kill(first, SIGSTOP);
+  const std::string before = log("run");
+  const pid_t second = start("run");
+  const int status = wait_for(second);
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 1);
+  EXPECT_NE(last_line("run").find("is in use by another process"), std::string::npos) << log("run");
+  ::kill(first, SIGCONT);
+  EXPECT_EQ(WEXITSTATUS(wait_for(first)), 0);
+}
+
+}  // namespace
+}  // namespace tessera
