@@ -51,12 +51,10 @@ float star(Point p) {
   return (along.x * (kTip - q.y) + along.y * q.x) / -length(along);
 }
 
-float heart(Point p) {
-  constexpr float kHalf = 0.52f, kLift = 0.12f, kRoot = 0.70710678f;
-  const Point q = {std::abs(p.x), p.y + kLift};
-  const Point diagonal = {kRoot * (q.x + q.y), kRoot * (q.y - q.x)};
-  const float square = box(diagonal, {0, 0}, kHalf, kHalf);
-  return std::min(square, disc(q, {kHalf * kRoot, kHalf * kRoot}, kHalf));
+// Two triangles that meet in a waist.
+float hourglass(Point p) {
+  constexpr float kWaist = 0.12f, kSlope = 0.75f, kScale = 0.8f;  // kScale = 1 / sqrt(1 + kSlope²)
+  return std::max(kScale * (std::abs(p.x) - kWaist - kSlope * std::abs(p.y)), std::abs(p.y) - 0.8f);
 }
 
 float shape_distance(int shape, Point p) {
@@ -76,7 +74,7 @@ float shape_distance(int shape, Point p) {
     case 6:
       return std::max(disc(p, {-0.1f, 0}, 0.95f), -disc(p, {0.35f, 0}, 0.75f));
     case 7:
-      return heart(p);
+      return hourglass(p);
     case 8:
       return box(p, {0, 0}, 0.98f, 0.28f);
     default:
@@ -208,7 +206,7 @@ Pattern random_pattern(RandomStream& random, int texture, const Colour& first, c
 
 Occluder random_occluder(RandomStream& random, Point centre, float radius, float size) {
   Occluder occluder;
-  occluder.present = random.chance(0.4);
+  occluder.present = random.chance(0.25);
   if (!occluder.present) return occluder;
   occluder.is_bar = random.chance(0.5);
   const float angle = uniform(random, 0, kTurn), away = radius * uniform(random, 0.3, 1.0);
@@ -235,7 +233,7 @@ ShapesLabel draw_label(RandomStream& random) {
 Scene draw_scene(RandomStream& random, float size) {
   Scene scene{};
   scene.label = draw_label(random);
-  scene.radius = size * uniform(random, 0.28, 0.42);
+  scene.radius = size * uniform(random, 0.34, 0.44);
   const float margin = 0.92f * scene.radius;
   scene.centre = {uniform(random, margin, size - margin), uniform(random, margin, size - margin)};
   const float angle = uniform(random, 0, kTurn);
@@ -244,8 +242,8 @@ Scene draw_scene(RandomStream& random, float size) {
 
   const Colour behind = random_colour(random);
   Colour behind_too = behind;
-  for (float& c : behind_too) c = std::clamp(c + uniform(random, -0.22, 0.22), 0.0f, 1.0f);
-  const Colour first = contrasting_colour(random, {behind, behind_too}, 0.5f);
+  for (float& c : behind_too) c = std::clamp(c + uniform(random, -0.12, 0.12), 0.0f, 1.0f);
+  const Colour first = contrasting_colour(random, {behind, behind_too}, 0.65f);
   const Colour second = contrasting_colour(random, {behind, behind_too, first}, 0.4f);
   const auto any_texture = static_cast<int>(random.below(texture_names().size()));
   scene.object = random_pattern(random, scene.label.texture, first, second, scene.centre,
@@ -254,7 +252,7 @@ Scene draw_scene(RandomStream& random, float size) {
                                     size * uniform(random, 0.14, 0.4));
   scene.occluder = random_occluder(random, scene.centre, scene.radius, size);
   scene.slope = {uniform(random, -0.25, 0.25) / size, uniform(random, -0.25, 0.25) / size};
-  scene.noise = uniform(random, 0, 0.05);
+  scene.noise = uniform(random, 0, 0.03);
   return scene;
 }
 
@@ -267,8 +265,8 @@ float noise_of_word(uint32_t w) {
 }  // namespace
 
 const std::vector<std::string>& shape_names() {
-  static const std::vector<std::string> names = {"disc",  "ring",     "square", "triangle", "star",
-                                                 "cross", "crescent", "heart",  "bar",      "corner"};
+  static const std::vector<std::string> names = {"disc",  "ring",     "square",    "triangle", "star",
+                                                 "cross", "crescent", "hourglass", "bar",      "corner"};
   return names;
 }
 

@@ -1,7 +1,8 @@
 // A golden case (numbers computed by published code) and what checks it.
 //
-// The runner reads every case of a folder, finds its handler in the table of handlers.cpp and prints one line a
-// case. A handler builds what the case describes from the case's own metadata, never from its full file name.
+// The runner reads every case of a folder, finds its handler in the table of handlers.cpp and prints one line
+// a case. A handler builds what the case describes from the case's own metadata, never from its full file
+// name.
 #pragma once
 
 #include <torch/torch.h>
@@ -31,7 +32,8 @@ struct Golden {
   bool has(const std::string& tensor) const;
   const TensorView& view(const std::string& tensor) const;  // fails by name if absent
   // A copy as a tensor of the stored dtype, or converted if it is floating and `dtype` is given.
-  torch::Tensor tensor(const std::string& tensor, torch::ScalarType dtype = torch::ScalarType::Undefined) const;
+  torch::Tensor tensor(const std::string& tensor,
+                       torch::ScalarType dtype = torch::ScalarType::Undefined) const;
   // Names of all tensors that begin with the prefix, with the prefix cut off.
   std::vector<std::string> names(const std::string& prefix) const;
 };
@@ -55,8 +57,8 @@ using Handler = std::function<CaseResult(const Golden&)>;
 // Collects comparisons of one case and says which one was worst.
 class Comparison {
  public:
-  // |got - want| <= relative * |want| + absolute, element by element, in double. Shapes must be equal; a NaN on
-  // either side fails. `what` names the tensor in the detail line.
+  // |got - want| <= relative * |want| + absolute, element by element, in double. Shapes must be equal; a NaN
+  // on either side fails. `what` names the tensor in the detail line.
   void close(const std::string& what, const torch::Tensor& got, const torch::Tensor& want, double relative,
              double absolute);
   // Same shape and every element equal.
@@ -73,8 +75,9 @@ class Comparison {
   std::vector<std::string> failures_;
 };
 
-// One line of the table: cases of `folder` whose name begins with `prefix` (and, if `family` is not empty, whose
-// metadata have that family). The first line that fits is taken; one without a handler skips with `reason`.
+// One line of the table: cases of `folder` whose name begins with `prefix` (and, if `family` is not empty,
+// whose metadata have that family). The first line that fits is taken; one without a handler skips with
+// `reason`.
 struct Entry {
   std::string folder, prefix, family;
   Handler handler;
@@ -83,15 +86,15 @@ struct Entry {
 const std::vector<Entry>& entries();
 
 // Handlers, one file a theme; add yours here and in the table of handlers.cpp.
-CaseResult check_vision_lstm(const Golden& golden);      // vision_lstm_cases.cpp
-CaseResult check_mlstm_parallel(const Golden& golden);   // mlstm_cases.cpp
-CaseResult check_mlstm_cell(const Golden& golden);       // mlstm_cases.cpp
-CaseResult check_vit(const Golden& golden);              // vit_cases.cpp
-CaseResult check_trajectory(const Golden& golden);       // training_cases.cpp: training/*
-CaseResult check_optimiser(const Golden& golden);        // optimiser_cases.cpp: components/opt_*
-CaseResult check_loss(const Golden& golden);             // loss_cases.cpp: components/loss_*
-CaseResult check_metric(const Golden& golden);           // metric_cases.cpp: components/metric_*
-CaseResult check_image(const Golden& golden);            // image_cases.cpp: components/aug_*
-CaseResult check_augment(const Golden& golden);          // augment_cases.cpp: components/aug_*
+CaseResult check_vision_lstm(const Golden& golden);     // vision_lstm_cases.cpp
+CaseResult check_mlstm_parallel(const Golden& golden);  // mlstm_cases.cpp
+CaseResult check_mlstm_cell(const Golden& golden);      // mlstm_cases.cpp
+CaseResult check_vit(const Golden& golden);             // vit_cases.cpp
+CaseResult check_trajectory(const Golden& golden);      // training_cases.cpp: training/*
+CaseResult check_optimiser(const Golden& golden);       // optimiser_cases.cpp: components/opt_*
+CaseResult check_loss(const Golden& golden);            // loss_cases.cpp: components/loss_*
+CaseResult check_metric(const Golden& golden);          // metric_cases.cpp: components/metric_*
+CaseResult check_image(const Golden& golden);           // image_cases.cpp: components/aug_*
+CaseResult check_augment(const Golden& golden);         // augment_cases.cpp: components/aug_*
 
 }  // namespace tessera::parity
