@@ -23,11 +23,11 @@ report::Curve curve_of(const train::RunSummary& summary, const std::string& kind
   return curve;
 }
 
-// Training and held-out values of one kind in one chart; nothing where neither was measured.
-void add_chart(report::TrainingReport& page, const train::RunSummary& summary, const std::string& value,
-               report::ChartOptions options) {
-  report::Curve training = curve_of(summary, "train", value, "training");
-  report::Curve held_out = curve_of(summary, "eval", value, "held out");
+// Training and held-out values in one chart; nothing where neither was measured.
+void add_chart(report::TrainingReport& page, const train::RunSummary& summary, const std::string& train_value,
+               const std::string& eval_value, report::ChartOptions options) {
+  report::Curve training = curve_of(summary, "train", train_value, "training");
+  report::Curve held_out = curve_of(summary, "eval", eval_value, "held out");
   report::Chart chart{.options = std::move(options), .curves = {}};
   chart.options.x_label = "epoch";
   if (!training.points.empty()) chart.curves.push_back(std::move(training));
@@ -69,11 +69,11 @@ std::string write_training_report(const train::Recipe& recipe, const train::RunS
   page.title = summary.plan.model;
   page.subtitle = text(summary.plan.train_data, "; held out: ", summary.plan.validation_data);
   add_facts(page, summary);
-  add_chart(page, summary, "loss", {.title = "Loss", .y_label = "loss"});
-  add_chart(page, summary, summary.main_metric,
+  add_chart(page, summary, "loss", "loss", {.title = "Loss", .y_label = "loss"});
+  add_chart(page, summary, "accuracy", summary.main_metric,
             {.title = "Accuracy", .y_label = summary.main_metric, .percent = true});
-  add_chart(page, summary, "learning_rate", {.title = "Learning rate", .y_label = "rate"});
-  add_chart(page, summary, "images_per_s", {.title = "Speed", .y_label = "images/s", .y_min = 0});
+  add_chart(page, summary, "learning_rate", "", {.title = "Learning rate", .y_label = "rate"});
+  add_chart(page, summary, "images_per_second", "", {.title = "Speed", .y_label = "images/s", .y_min = 0});
   add_confusion(page, summary);
   for (const train::PredictedPicture& picture : summary.pictures)
     if (!picture.top.empty())
