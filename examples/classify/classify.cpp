@@ -1,6 +1,8 @@
 // Classifies pictures with a weights file that `tessera train` has written: classify WEIGHTS PICTURE…
 #include <iostream>
 
+#include "core/error.h"
+#include "core/text.h"
 #include "data/transform.h"
 #include "io/file.h"
 #include "train/weights.h"
