@@ -229,21 +229,43 @@ TESSERA_INLINE vf log_sigmoid(vf x) {
   return min(x, vf{}) - p * z;
 }
 
-// Transposes the W x W block whose rows are r[0] … r[W-1].
-TESSERA_INLINE void transpose(vf (&r)[W]) {
-  const vi lane = lanes();
-#pragma GCC unroll 4
-  for (int s = 1; s < W; s *= 2) {
-    const vi low = (lane & s) ? lane - s + W : lane;  // a's lanes without bit s, b's in the places with it
-    const vi high = (lane & s) ? lane + W : lane + s;
-#pragma GCC unroll 16
-    for (int i = 0; i < W; ++i) {
-      if (i & s) continue;
-      const vf a = r[i], b = r[i + s];
-      r[i] = __builtin_shuffle(a, b, low);
-      r[i + s] = __builtin_shuffle(a, b, high);
-    }
-  }
+// Four numbers of a row: the quarters (of 64 bytes), halves (of 32) or whole of a vector.
+typedef float quad __attribute__((vector_size(16)));
+TESSERA_INLINE quad load_quad(const float* from) {
+  quad q;
+  memcpy(&q, from, sizeof q);
+  return q;
+}
+
+// Lane 4 i + c of the result is rows[i * 4 + j][c]: what a quarter of a transpose starts from.
+TESSERA_INLINE vf gather_quads(const float* from, int64_t row, int j) {
+#if defined(__AVX512F__)
+  __m512 v = _mm512_castps128_ps512((__m128)load_quad(from + j * row));
+  v = _mm512_insertf32x4(v, (__m128)load_quad(from + (j + 4) * row), 1);
+  v = _mm512_insertf32x4(v, (__m128)load_quad(from + (j + 8) * row), 2);
+  return (vf)_mm512_insertf32x4(v, (__m128)load_quad(from + (j + 12) * row), 3);
+#elif defined(__AVX2__)
+  const __m256 v = _mm256_castps128_ps256((__m128)load_quad(from + j * row));
+  return (vf)_mm256_insertf128_ps(v, (__m128)load_quad(from + (j + 4) * row), 1);
+#else
+  return (vf)load_quad(from + j * row);
+#endif
+}
+
+// Columns 0 … 3 of W rows that lie `row` apart: out[c] has row r in lane r. Only 4 x W numbers are read.
+TESSERA_INLINE void transpose_four(const float* from, int64_t row, vf (&out)[4]) {
+  const vi lane = lanes(), base = lane & ~3, in = lane & 3;
+  const vf z0 = gather_quads(from, row, 0), z1 = gather_quads(from, row, 1), z2 = gather_quads(from, row, 2),
+           z3 = gather_quads(from, row, 3);
+  // Within each group of four lanes: pairs of (z0, z1) and of (z2, z3), then pairs of those.
+  const vi low = base + (in >> 1) + (in & 1) * W, high = low + 2;
+  const vf a = __builtin_shuffle(z0, z1, low), b = __builtin_shuffle(z0, z1, high);
+  const vf c = __builtin_shuffle(z2, z3, low), d = __builtin_shuffle(z2, z3, high);
+  const vi first = base + (in & 1) + (in >> 1) * W, second = first + 2;
+  out[0] = __builtin_shuffle(a, c, first);
+  out[1] = __builtin_shuffle(a, c, second);
+  out[2] = __builtin_shuffle(b, d, first);
+  out[3] = __builtin_shuffle(b, d, second);
 }
 
 }  // namespace tessera::kernels::TESSERA_ISA

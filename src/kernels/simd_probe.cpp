@@ -37,10 +37,11 @@ void probe_from_bf16(const uint16_t* in, float* out, int64_t n) {
 }
 float probe_sum(const float* in) { return sum(load(in)); }
 void probe_transpose(const float* in, float* out) {
-  vf block[W];
-  for (int i = 0; i < W; ++i) block[i] = load(in + i * W);
-  transpose(block);
-  for (int i = 0; i < W; ++i) store(out + i * W, block[i]);
+  for (int c = 0; c < W; c += 4) {
+    vf columns[4];
+    transpose_four(in + c, W, columns);
+    for (int i = 0; i < 4; ++i) store(out + (c + i) * W, columns[i]);
+  }
 }
 
 }  // namespace

@@ -197,28 +197,29 @@ TESSERA_INLINE void triangle_rows(const Triangle& t, int64_t row) {
 
 // to[c][r] = scale[r] * from[r][c] (1 for a null scale) for r < rows, c < columns; zeros for the r behind up
 // to a multiple of 16. `to` has rows of to_row floats; `from` is readable only where it counts.
-[[maybe_unused]] static void transpose_scaled(const float* from, int64_t from_row, int64_t rows,
-                                              int64_t columns, const float* scale, float* to,
-                                              int64_t to_row) {
+[[maybe_unused]] static __attribute__((noinline)) void transpose_scaled(const float* from, int64_t from_row,
+                                                                        int64_t rows, int64_t columns,
+                                                                        const float* scale, float* to,
+                                                                        int64_t to_row) {
   const int64_t padded = (rows + 15) / 16 * 16;
-  for (int64_t r = 0; r < padded; r += W)
-    for (int64_t c = 0; c < columns; c += W) {
-      const int64_t lanes_now = columns - c < W ? columns - c : W;
-      vf block[W];
-#pragma GCC unroll 16
-      for (int i = 0; i < W; ++i) {
-        block[i] = vf{};
-        if (r + i < rows) {
-          const float* at = from + (r + i) * from_row + c;
-          block[i] = lanes_now == W ? load(at) : load_part(at, lanes_now);
-          if (scale) block[i] *= scale[r + i];
-        }
+  for (int64_t r = 0; r < padded; r += W) {
+    const int64_t left = rows - r;
+    const vf weight = !scale      ? splat(1.0f)
+                      : left >= W ? load(scale + r)
+                      : left > 0  ? load_part(scale + r, left)
+                                  : vf{};
+    int64_t c = 0;
+    if (left >= W)
+      for (; c + 4 <= columns; c += 4) {
+        vf column[4];
+        transpose_four(from + r * from_row + c, from_row, column);
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; ++i) store(to + (c + i) * to_row + r, column[i] * weight);
       }
-      transpose(block);
-#pragma GCC unroll 16
-      for (int i = 0; i < W; ++i)
-        if (i < lanes_now) store(to + (c + i) * to_row + r, block[i]);
-    }
+    for (; c < columns; ++c)  // what is left at the two edges, number by number
+      for (int64_t i = 0; i < W; ++i)
+        to[c * to_row + r + i] = i < left ? from[(r + i) * from_row + c] * weight[i] : 0;
+  }
 }
 
 }  // namespace tessera::kernels::TESSERA_ISA

@@ -38,21 +38,30 @@ void store_state(const Head& head, int64_t item, double m) {
   to.m[item] = (float)m;
 }
 
-// From the rows' sums (relative to R) to what numerators are to be multiplied by.
-void normalise(const Head& head, const MlstmChunk& chunk, int64_t begin, int64_t end) {
-  const MlstmShape& s = head.call.shape;
+// From the rows' sums (relative to R) to what numerators are to be multiplied by, for rows begin … begin+15.
+void normalise(const Head& head, const MlstmChunk& chunk, int64_t begin) {
   const MlstmForwardScratch& f = head.f;
-  for (int64_t t = begin; t < end; ++t) {
-    const int64_t token = chunk.start + t;
-    const float r = f.row_sum[t] * f.gates.row[token], size = __builtin_fabsf(r),
-                floor = f.gates.floor[token];
-    const bool by_floor = size <= floor;
-    const float normaliser = (by_floor ? floor : size) + s.eps;
-    f.row_scale[t] = f.gates.row[token] / normaliser;
+  for (int64_t t = begin; t < begin + kRowBlock; t += W) {
+    const int64_t left = chunk.length - t;
+    if (left <= 0) return;
+    const vf row = get(f.gates.row + chunk.start + t, left),
+             floor = get(f.gates.floor + chunk.start + t, left);
+    const vf r = load(f.row_sum + t) * row, size = abs(r);
+    const vf normaliser = (size <= floor ? floor : size) + head.call.shape.eps;
+    store(f.row_scale + t, row / normaliser);
     if (!head.normaliser) continue;
-    const int64_t at = s.reverse ? s.tokens - 1 - token : token;
-    head.normaliser[at] = normaliser;
-    head.row_sign[at] = by_floor ? 0.0f : r < 0 ? -1.0f : 1.0f;
+    store(f.normaliser + t, normaliser);
+    store(f.row_sign + t, size <= floor ? vf{} : r < 0 ? splat(-1.0f) : splat(1.0f));
+  }
+}
+
+void keep_normaliser(const Head& head, const MlstmChunk& chunk) {
+  const MlstmShape& s = head.call.shape;
+  if (!head.normaliser) return;
+  for (int64_t t = 0; t < chunk.length; ++t) {
+    const int64_t token = chunk.start + t, at = s.reverse ? s.tokens - 1 - token : token;
+    head.normaliser[at] = head.f.normaliser[t];
+    head.row_sign[at] = head.f.row_sign[t];
   }
 }
 
@@ -91,10 +100,11 @@ void forward_chunk(Head& head, const MlstmChunk& chunk, bool state_wanted) {
   for (int64_t t = 0; t < L; t += kRowBlock) {
     const int64_t end = t + kRowBlock < L ? t + kRowBlock : L;
     triangle(scores, t, end);
-    normalise(head, chunk, t, end);
+    normalise(head, chunk, t);
     mix(output, t, end);
   }
   write_rows(head.h, chunk.start, L, V, h);
+  keep_normaliser(head, chunk);
 
   if (!state_wanted) return;
   Mix update;

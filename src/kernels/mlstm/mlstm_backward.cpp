@@ -119,23 +119,31 @@ void load_dlast(Head& head, int64_t last, int32_t largest) {
 void prepare_rows(Head& head, const MlstmChunk& chunk) {
   const MlstmShape& s = head.call.shape;
   const MlstmBackwardScratch& b = head.b;
-  const int64_t V = s.value_dim, Vp = round_up16(V);
-  const Matrix h = rows_as_floats(head.h, chunk.start, chunk.length, V, b.h);
-  const Matrix dh = rows_as_floats(head.dh, chunk.start, chunk.length, V, b.dh);
-  for (int64_t t = 0; t < chunk.length; ++t) {
+  const int64_t V = s.value_dim, Vp = round_up16(V), L = chunk.length;
+  const Matrix h = rows_as_floats(head.h, chunk.start, L, V, b.h);
+  const Matrix dh = rows_as_floats(head.dh, chunk.start, L, V, b.dh);
+  for (int64_t t = 0; t < L; ++t) {
     const int64_t token = chunk.start + t, at = s.reverse ? s.tokens - 1 - token : token;
-    const float *dh_t = dh.data + t * dh.row, normaliser = head.normaliser[at], sign = head.row_sign[at];
-    const float dh_h = dot(dh_t, h.data + t * h.row, V), row = b.gates.row[token];
-    const float dnormaliser = -dh_h / normaliser, scale = row / normaliser;
+    b.normaliser[t] = head.normaliser[at];
+    b.row_sign[t] = head.row_sign[at];
+    b.dh_h[t] = dot(dh.data + t * dh.row, h.data + t * h.row, V);
+  }
+  for (int64_t t = 0; t < L; t += W) {
+    const int64_t left = L - t;
+    const vf row = get(b.gates.row + chunk.start + t, left), inverse = 1.0f / load(b.normaliser + t);
+    const vf dnormaliser = -get(b.dh_h + t, left) * inverse;
+    store(b.row_scale + t, row * inverse);
+    store(b.u_sum + t, row * get(b.row_sign + t, left) * dnormaliser);
+    put(b.drow + chunk.start + t, s.eps * dnormaliser, left);
+  }
+  for (int64_t t = 0; t < L; ++t) {
+    const int64_t token = chunk.start + t;
+    const float *dh_t = dh.data + t * dh.row, scale = b.row_scale[t];
     for (int64_t e = 0; e < Vp; e += W) {
       const int64_t left = V - e;
-      store(b.u + t * Vp + e, left >= W  ? scale * load(dh_t + e)
-                              : left > 0 ? scale * load_part(dh_t + e, left)
-                                         : vf{});
+      store(b.u + t * Vp + e, left > 0 ? scale * get(dh_t + e, left) : vf{});
     }
-    b.u_sum[t] = row * sign * dnormaliser;
-    add_to_largest(head, b.gates.largest[token], (double)s.eps * dnormaliser);
-    b.drow[token] = s.eps * dnormaliser;
+    add_to_largest(head, b.gates.largest[token], b.drow[token]);
   }
 }
 

@@ -48,7 +48,8 @@ struct MlstmForwardScratch {
   float *keys, *queries, *values;  // (L,Kp), (L,Kp), (L,Vp) copies where the input cannot be read in place
   float* keys_t;                   // (K,Lp) transposed and scaled by column
   float* scores;                   // (L,Lp), one block of rows used
-  float *row_sum, *row_scale;      // (L)
+  float *row_sum, *row_scale;      // (Lp)
+  float *normaliser, *row_sign;    // (Lp)
   float *c, *n;                    // (K,Vp), (Kp)
   float* h;                        // (L,Vp) where the output is not float
 };
@@ -62,7 +63,9 @@ struct MlstmBackwardScratch {
   float *keys, *queries, *values;  // as above
   float *keys_t, *values_t;        // (K,Lp), (V,Lp) transposed and scaled by column
   float *h, *dh, *u;               // (L,Vp)
-  float* u_sum;                    // (L) d_t
+  float* u_sum;                    // (Lp) d_t
+  float *dh_h, *row_scale;         // (Lp) dh_t . h_t, and what makes u of dh
+  float *normaliser, *row_sign;    // (Lp) in walking order
   float* inverse_column;           // (Lp) 1 / column
   float* pair_column;              // (Lp) sums over the chunk's own pairs
   float *scores, *dscores;         // (L,Lp)
@@ -106,8 +109,10 @@ struct MlstmBackwardScratch {
   f.values = take<float>(arena, L * Vp);
   f.keys_t = take<float>(arena, K * Lp);
   f.scores = take<float>(arena, L * Lp);
-  f.row_sum = take<float>(arena, L);
-  f.row_scale = take<float>(arena, L);
+  f.row_sum = take<float>(arena, Lp);
+  f.row_scale = take<float>(arena, Lp);
+  f.normaliser = take<float>(arena, Lp);
+  f.row_sign = take<float>(arena, Lp);
   f.c = take<float>(arena, K * Vp);
   f.n = take<float>(arena, Kp);
   f.h = take<float>(arena, L * Vp);
@@ -122,7 +127,7 @@ struct MlstmBackwardScratch {
   b.chunks = take<MlstmChunk>(arena, s.tokens);
   b.dcolumn = take<double>(arena, s.tokens);
   b.dlargest = take<double>(arena, s.tokens);
-  b.drow = take<float>(arena, s.tokens);
+  b.drow = take<float>(arena, round_up16(s.tokens) + 16);
   b.keys = take<float>(arena, L * Kp);
   b.queries = take<float>(arena, L * Kp);
   b.values = take<float>(arena, L * Vp);
@@ -131,7 +136,11 @@ struct MlstmBackwardScratch {
   b.h = take<float>(arena, L * Vp);
   b.dh = take<float>(arena, L * Vp);
   b.u = take<float>(arena, L * Vp);
-  b.u_sum = take<float>(arena, L);
+  b.u_sum = take<float>(arena, Lp);
+  b.dh_h = take<float>(arena, Lp);
+  b.row_scale = take<float>(arena, Lp);
+  b.normaliser = take<float>(arena, Lp);
+  b.row_sign = take<float>(arena, Lp);
   b.inverse_column = take<float>(arena, Lp);
   b.pair_column = take<float>(arena, Lp);
   b.scores = take<float>(arena, L * Lp);
