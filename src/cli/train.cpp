@@ -15,9 +15,9 @@ namespace tessera::cli {
 namespace {
 
 struct Options {
-  std::string recipe, data, val_data, output, pretrained, device, resume;
+  std::string recipe, data, val_data, output, pretrained, device, resume, on_bad_image;
   std::vector<std::string> settings;
-  int64_t threads = -1;
+  int64_t threads = -1, max_bad = -1;
   bool dry_run = false, json = false, other_threads = false, keys = false;
 };
 
@@ -100,6 +100,8 @@ train::Recipe recipe_of(const Options& options) {
   set("train.output", options.output);
   set("model.pretrained", options.pretrained);
   set("train.device", options.device);
+  set("train.on_bad_image", options.on_bad_image);
+  if (options.max_bad >= 0) settings.push_back(text("train.max_bad=", options.max_bad));
   if (options.threads >= 0) settings.push_back(text("train.threads=", options.threads));
   return train::load_recipe(options.recipe, settings);
 }
@@ -178,6 +180,10 @@ void add_train(CLI::App& command, Action& action) {
   command.add_option("--device", options->device, "cpu, cuda or auto (train.device)");
   command.add_option("--threads", options->threads, "compute threads, 0 = all cores (train.threads)")
       ->check(CLI::Range(0, 1024));
+  command.add_option("--on-bad-image", options->on_bad_image, "replace or fail (train.on_bad_image)");
+  command
+      .add_option("--max-bad", options->max_bad, "broken pictures before the run is failed (train.max_bad)")
+      ->check(CLI::Range(0, 1000000000));
   command.add_flag("--dry-run", options->dry_run, "print the resolved recipe and what the run would take");
   command.add_flag("--help-recipe", options->keys, "every recipe key with its default and meaning");
   command.add_flag("--json", options->json, "the result as one JSON object");
