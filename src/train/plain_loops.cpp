@@ -84,12 +84,22 @@ void sgd(float* __restrict p, const float* __restrict g, float* __restrict b, in
   }
 }
 
+// Four quarters at once: a core draws a third more from memory over four streams than over one.
 TESSERA_FOR_EACH_ISA
 double sum_of_squares(const float* x, int64_t n) {
-  double sum = 0;
-#pragma omp simd reduction(+ : sum)
-  for (int64_t i = 0; i < n; ++i) sum += static_cast<double>(x[i]) * static_cast<double>(x[i]);
-  return sum;
+  const auto square = [](float v) { return static_cast<double>(v) * static_cast<double>(v); };
+  const int64_t quarter = n / 4;
+  const float *x1 = x + quarter, *x2 = x1 + quarter, *x3 = x2 + quarter;
+  double sum0 = 0, sum1 = 0, sum2 = 0, sum3 = 0;
+#pragma omp simd reduction(+ : sum0, sum1, sum2, sum3)
+  for (int64_t i = 0; i < quarter; ++i) {
+    sum0 += square(x[i]);
+    sum1 += square(x1[i]);
+    sum2 += square(x2[i]);
+    sum3 += square(x3[i]);
+  }
+  for (int64_t i = 4 * quarter; i < n; ++i) sum0 += square(x[i]);
+  return (sum0 + sum1) + (sum2 + sum3);
 }
 
 TESSERA_FOR_EACH_ISA
