@@ -8,12 +8,15 @@
 
 #include "core/config.h"
 #include "models/model.h"
+#include "nn/norm.h"
 
 namespace tessera::models {
 
 // Each family file defines one of these; registry.cpp lists them.
 Family vit_family();
 Family vil_family();
+Family illama_family();
+Family visionllama_family();
 
 struct Extent {
   int64_t height = 0, width = 0;
@@ -21,6 +24,22 @@ struct Extent {
 
 // Reads a setting that is a side ("224") or [height, width]; both must be positive.
 Extent extent_of(const Value& setting, const char* name);
+
+// Checks that several families make of their settings; usage errors that name the key.
+void check_grid(const Value& image_size, int64_t patch_size);  // both sides whole patches
+void check_width(int64_t dim, int64_t depth, int64_t heads);   // positive, dim a multiple of heads
+void check_choice(const char* key, const std::string& value, const std::vector<std::string>& choices);
+void check_share(const char* key, double value, double most);  // in [0, most]
+void check_rate(const char* key, double value);                // in [0, 1)
+
+// A LayerNorm ("layer") or RMSNorm ("rms") with eps 1e-6, as a setting chooses.
+struct Norm {
+  nn::LayerNorm layer{nullptr};
+  nn::RmsNorm rms{nullptr};
+  torch::Tensor operator()(const torch::Tensor& x) { return layer ? layer(x) : rms(x); }
+};
+Norm register_norm(torch::nn::Module& owner, const char* name, const std::string& kind, int64_t width,
+                   double eps = 1e-6);
 
 // A settings table from pairs, for the lists of sizes: table({{"dim", 192}, {"heads", 3}}).
 inline Value table(Value::Table entries) { return Value(std::move(entries)); }

@@ -29,6 +29,11 @@ class Backbone : public torch::nn::Module {
   // The vector that the class head reads, [batch, embed_width()].
   virtual torch::Tensor embed(const torch::Tensor& images, const Context& context = {}) = 0;
   virtual int64_t embed_width() const = 0;
+  // One tensor of scores a head: forward's, or where the model has a distillation head, {class head, that
+  // head}.
+  virtual std::vector<torch::Tensor> forward_heads(const torch::Tensor& images, const Context& context = {}) {
+    return {forward(images, context)};
+  }
   // How many blocks features() can name.
   virtual int64_t block_count() const = 0;
   // Multiply-adds of one image of the given size, one multiply-add counted once: linear layers, convolutions,
@@ -47,6 +52,14 @@ class Backbone : public torch::nn::Module {
 
   virtual void set_checkpointing(bool on) { checkpointing = on; }
   bool checkpointing = false;
+};
+
+// A model whose causal mask is softened early in training (iLLaMA): the trainer sets the share of the
+// bi-directional mask before each step, 1 to 0.
+class SoftMasked {
+ public:
+  virtual ~SoftMasked() = default;
+  virtual void set_soft_mask(double share) = 0;
 };
 
 // A published size: its name, other names it goes by, and the settings that differ from the family's

@@ -10,6 +10,8 @@ const std::vector<Family>& families() {
   static const std::vector<Family> all = {
       vit_family(),
       vil_family(),
+      illama_family(),
+      visionllama_family(),
   };
   return all;
 }
@@ -56,21 +58,6 @@ int64_t count_parameters(const torch::nn::Module& module) {
   int64_t count = 0;
   for (const torch::Tensor& parameter : module.parameters()) count += parameter.numel();
   return count;
-}
-
-Extent extent_of(const Value& setting, const char* name) {
-  Extent extent;
-  if (setting.is_int()) {
-    extent = {setting.as_int(), setting.as_int()};
-  } else if (setting.is_array() && setting.as_array().size() == 2 && setting.as_array()[0].is_int() &&
-             setting.as_array()[1].is_int()) {
-    extent = {setting.as_array()[0].as_int(), setting.as_array()[1].as_int()};
-  } else {
-    fail_usage("model.", name, " must be a number of pixels or [height, width]");
-  }
-  if (extent.height < 1 || extent.width < 1 || extent.height > 65536 || extent.width > 65536)
-    fail_usage("model.", name, " is ", extent.height, " x ", extent.width, ", both sides must be 1 to 65536");
-  return extent;
 }
 
 }  // namespace tessera::models

@@ -8,7 +8,7 @@
 //   scores = head(legacy_norm([x_first, x_last] of norm(x)))
 #include "core/error.h"
 #include "models/family.h"
-#include "nn/checkpoint.h"
+#include "models/isotropic.h"
 #include "nn/drop_path.h"
 #include "nn/init.h"
 #include "nn/linear.h"
@@ -60,30 +60,22 @@ struct Config {
   int64_t read_width() const { return pooling == "bilateral_flatten" ? 2 * dim : dim; }
 
   void check() const {
-    const Extent image = extent_of(image_size, "image_size");
-    if (patch_size < 1 || image.height % patch_size != 0 || image.width % patch_size != 0)
-      fail_usage("model.image_size ", image.height, " x ", image.width,
-                 " must be a multiple of model.patch_size ", patch_size);
+    check_grid(image_size, patch_size);
+    check_choice("mode", mode, {"classifier", "features"});
+    check_choice("pooling", pooling,
+                 classifies() ? std::vector<std::string>{"bilateral_flatten", "bilateral_avg", "mean"}
+                              : std::vector<std::string>{"none", "to_image"});
+    check_choice("conv_kind", conv_kind, {"2d", "causal1d"});
+    check_choice("conv_grid", conv_grid, {"input", "built"});
+    check_rate("drop_path", drop_path);
     if (stride < 0 || stride > patch_size)
       fail_usage("model.stride is ", stride, ", must be 0 to patch_size");
     if (dim < 2 || dim % 2 != 0 || depth < 1 || heads < 1 || 2 * dim % heads != 0)
       fail_usage("model.dim ", dim, " must be even, 2 * dim a multiple of model.heads ", heads,
                  ", and depth positive");
     if (classes < 0) fail_usage("model.classes is ", classes, ", must not be negative");
-    if (mode != "classifier" && mode != "features")
-      fail_usage("model.mode is '", mode, "', must be classifier or features");
-    static const std::vector<std::string> reads = {"bilateral_flatten", "bilateral_avg", "mean"};
-    static const std::vector<std::string> maps = {"none", "to_image"};
-    const auto& allowed = classifies() ? reads : maps;
-    if (std::find(allowed.begin(), allowed.end(), pooling) == allowed.end())
-      fail_usage("model.pooling is '", pooling, "', must be ", join(allowed, " or "), " in mode ", mode);
-    if (conv_kind != "2d" && conv_kind != "causal1d")
-      fail_usage("model.conv_kind is '", conv_kind, "', must be 2d or causal1d");
-    if (conv_grid != "input" && conv_grid != "built")
-      fail_usage("model.conv_grid is '", conv_grid, "', must be input or built");
     if (conv_kernel < 1 || (conv_kind == "2d" && conv_kernel % 2 == 0))
       fail_usage("model.conv_kernel is ", conv_kernel, ", must be positive, and odd for the 2d convolution");
-    if (drop_path < 0 || drop_path >= 1) fail_usage("model.drop_path is ", drop_path, ", must be in [0, 1)");
   }
 
   nn::MlstmLayerOptions layer() const {
@@ -144,7 +136,7 @@ struct PositionTable : torch::nn::Module {
   torch::Tensor embed;  // [1, rows, columns, dim]
 };
 
-class Vil final : public Backbone {
+class Vil final : public IsotropicBackbone {
  public:
   explicit Vil(const Config& config) : config_(config) {
     const Extent image = extent_of(config.image_size, "image_size");
@@ -154,12 +146,11 @@ class Vil final : public Backbone {
         register_module("patch_embed", nn::PatchEmbed(config.patch_size, config.dim, config.stride));
     pos_embed_ = register_module("pos_embed", std::make_shared<PositionTable>());
     pos_embed_->embed = pos_embed_->register_parameter("embed", nn::zeros({1, rows_, columns_, config.dim}));
-    const auto list = register_module("blocks", torch::nn::ModuleList());
     const std::vector<double> rates =
         nn::drop_path_rates(config.drop_path, config.depth, config.drop_path_decay);
     for (int64_t i = 0; i < config.depth; ++i) {
       pairs_.push_back(std::make_shared<Pair>(config, rates[static_cast<size_t>(i)], i));
-      list->push_back(pairs_.back());
+      add_block(pairs_.back());
     }
     norm_ = register_module("norm",
                             nn::LayerNorm(config.dim, nn::LayerNormOptions{1e-6, config.norm_bias, true}));
@@ -170,43 +161,14 @@ class Vil final : public Backbone {
   }
 
   torch::Tensor forward(const torch::Tensor& images, const Context& context) override {
-    if (config_.classifies()) {
-      const torch::Tensor read = embed(images, context);
-      return head_ ? head_(read) : read;
-    }
-    Grid grid = run(images, context);
-    torch::Tensor x = norm_(grid.tokens);
+    if (config_.classifies()) return IsotropicBackbone::forward(images, context);
+    const Tokens tokens = start(images, context);
+    torch::Tensor x = norm_(run(tokens, context));
     if (legacy_norm_) x = legacy_norm_(x);
-    return config_.pooling == "to_image" ? to_map(x, grid) : x;
-  }
-
-  torch::Tensor embed(const torch::Tensor& images, const Context& context) override {
-    const torch::Tensor x = norm_(run(images, context).tokens);
-    torch::Tensor read;
-    if (config_.pooling == "bilateral_flatten")
-      read = torch::cat({x.select(1, 0), x.select(1, -1)}, 1);
-    else if (config_.pooling == "bilateral_avg")
-      read = (x.select(1, 0) + x.select(1, -1)) / 2;
-    else
-      read = x.mean(1);
-    if (legacy_norm_) read = legacy_norm_(read);
-    return tap(context.taps, "embed", read);
-  }
-
-  std::vector<torch::Tensor> features(const torch::Tensor& images, const std::vector<int64_t>& blocks,
-                                      const Context& context) override {
-    for (const int64_t block : blocks)
-      check(block >= 0 && block < config_.depth, "features: there is no block ", block, ", the model has ",
-            config_.depth);
-    std::vector<torch::Tensor> outputs;
-    const Grid grid = run(images, context, &outputs);
-    std::vector<torch::Tensor> chosen;
-    for (const int64_t block : blocks) chosen.push_back(to_map(outputs[static_cast<size_t>(block)], grid));
-    return chosen;
+    return config_.pooling == "to_image" ? to_map(x, tokens) : x;
   }
 
   int64_t embed_width() const override { return config_.read_width(); }
-  int64_t block_count() const override { return config_.depth; }
 
   // Counted as the paper's appendix B.2: the chunkwise form, inside a chunk the two products over half the
   // matrix, and per chunk two products with the d x d state. Chunks of 49 tokens give every printed figure of
@@ -224,13 +186,7 @@ class Vil final : public Backbone {
 
   void reset_head(int64_t classes) override {
     check(config_.classifies(), "a model in mode features has no head");
-    if (head_) unregister_module("head");
-    head_ = nullptr;
-    make_head(classes);
-    if (head_)
-      nn::initialise(*this, seed_, [&](const auto& name, const auto& parameter, const nn::Filler& fill) {
-        if (name.starts_with("head.")) first_values(name, parameter, fill);
-      });
+    IsotropicBackbone::reset_head(classes);
   }
 
   std::vector<std::string> no_weight_decay() const override { return {"pos_embed.embed"}; }
@@ -242,20 +198,39 @@ class Vil final : public Backbone {
     return nn::resample_grid(stored[0], rows_, columns_, nn::Resample::bicubic).unsqueeze(0);
   }
 
-  void initialise(uint64_t seed) override {
-    seed_ = seed;
-    nn::initialise(*this, seed, [this](const auto& name, const auto& parameter, const nn::Filler& fill) {
-      first_values(name, parameter, fill);
-    });
+ protected:
+  Tokens start(const torch::Tensor& images, const Context&) override {
+    const torch::Tensor patches = patch_embed_(images);
+    const int64_t batch = patches.size(0), rows = patches.size(1), columns = patches.size(2);
+    const torch::Tensor positions =
+        nn::resample_grid(pos_embed_->embed[0], rows, columns, nn::Resample::bicubic);
+    check(config_.conv_grid == "input" || config_.conv_kind != "2d" || rows * columns % rows_ == 0,
+          "conv_grid = built: ", rows * columns, " tokens do not make ", rows_, " rows");
+    return {.x = (patches + positions).reshape({batch, rows * columns, config_.dim}),
+            .rows = rows,
+            .columns = columns};
   }
 
- private:
-  struct Grid {
-    torch::Tensor tokens;  // [batch, rows * columns, dim]
-    int64_t rows, columns;
-  };
+  torch::Tensor run_block(int64_t index, const torch::Tensor& x, const Tokens& tokens,
+                          const Context& context) override {
+    // The published code fixes the convolution's rows when the model is built.
+    const int64_t rows = config_.conv_grid == "built" && config_.conv_kind == "2d" ? rows_ : tokens.rows;
+    return pairs_[static_cast<size_t>(index)]->forward(x, rows, x.size(1) / rows, context);
+  }
 
-  void first_values(const std::string& name, const torch::Tensor& parameter, const nn::Filler& fill) const {
+  torch::Tensor read(const torch::Tensor& last, const Tokens&, const Context&) override {
+    const torch::Tensor x = norm_(last);
+    torch::Tensor vector;
+    if (config_.pooling == "bilateral_flatten")
+      vector = torch::cat({x.select(1, 0), x.select(1, -1)}, 1);
+    else if (config_.pooling == "bilateral_avg")
+      vector = (x.select(1, 0) + x.select(1, -1)) / 2;
+    else
+      vector = x.mean(1);
+    return legacy_norm_ ? legacy_norm_(vector) : vector;
+  }
+
+  void first_values(const std::string& name, const torch::Tensor&, const nn::Filler& fill) const override {
     if (name == "pos_embed.embed")
       fill.truncated_normal(0.02);
     else if (name == "patch_embed.proj.weight")
@@ -264,55 +239,15 @@ class Vil final : public Backbone {
       fill.truncated_normal(2e-5);
     else if (const size_t layer = name.find(".layer."); layer != std::string::npos)
       nn::initialise_mlstm_layer(name.substr(layer + 7), fill, config_.layer());
-    (void)parameter;
   }
 
-  void make_head(int64_t classes) {
-    config_.classes = classes;
-    if (classes > 0) head_ = register_module("head", nn::Linear(config_.read_width(), classes));
-  }
-
-  // Tokens after the last pair, before the norm; `outputs` takes those of every pair.
-  Grid run(const torch::Tensor& images, const Context& context,
-           std::vector<torch::Tensor>* outputs = nullptr) {
-    const torch::Tensor patches = patch_embed_(images);
-    const int64_t batch = patches.size(0), rows = patches.size(1), columns = patches.size(2);
-    const torch::Tensor positions =
-        nn::resample_grid(pos_embed_->embed[0], rows, columns, nn::Resample::bicubic);
-    torch::Tensor x = (patches + positions).reshape({batch, rows * columns, config_.dim});
-    // The published code fixes the convolution's rows when the model is built.
-    const bool built = config_.conv_grid == "built" && config_.conv_kind == "2d";
-    check(!built || rows * columns % rows_ == 0, "conv_grid = built: ", rows * columns,
-          " tokens do not make ", rows_, " rows");
-    const int64_t conv_rows = built ? rows_ : rows, conv_columns = rows * columns / conv_rows;
-    for (size_t i = 0; i < pairs_.size(); ++i) {
-      const auto pair = pairs_[i];
-      if (checkpointing && is_training() && !context.taps)
-        x = nn::checkpoint(
-            [pair, conv_rows, conv_columns, context](const torch::Tensor& in) {
-              return pair->forward(in, conv_rows, conv_columns, context);
-            },
-            x, pair->parameters());
-      else
-        x = pair->forward(x, conv_rows, conv_columns, context);
-      tap(context.taps, "blocks." + std::to_string(i), x);
-      if (outputs) outputs->push_back(x);
-    }
-    return {x, rows, columns};
-  }
-
-  static torch::Tensor to_map(const torch::Tensor& tokens, const Grid& grid) {
-    return tokens.transpose(1, 2).reshape({tokens.size(0), tokens.size(2), grid.rows, grid.columns});
-  }
-
+ private:
   Config config_;
-  uint64_t seed_ = 0;
   int64_t rows_ = 0, columns_ = 0;
   nn::PatchEmbed patch_embed_{nullptr};
   std::shared_ptr<PositionTable> pos_embed_;
   std::vector<std::shared_ptr<Pair>> pairs_;
   nn::LayerNorm norm_{nullptr}, legacy_norm_{nullptr};
-  nn::Linear head_{nullptr};
 };
 
 // The published checkpoint files hold the names of the training source.

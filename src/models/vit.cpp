@@ -4,12 +4,10 @@
 //   x_0 = [class token; patches W] + positions
 //   y   = x + gamma_1 * attention(norm(x))          x' = y + gamma_2 * mlp(norm(y))
 //   scores = head(norm(x_L)[class token])           or head(norm(mean of the patches' tokens))
-#include <cmath>
-
 #include "core/error.h"
 #include "models/family.h"
+#include "models/isotropic.h"
 #include "nn/attention.h"
-#include "nn/checkpoint.h"
 #include "nn/drop_path.h"
 #include "nn/init.h"
 #include "nn/linear.h"
@@ -27,7 +25,7 @@ struct Config {
   bool qkv_bias = true, qk_norm = false;
   double init_values = 0;
   std::string global_pool = "token", fc_norm = "auto";
-  bool class_token = true, no_embed_class = false;
+  bool class_token = true, no_embed_class = false, distilled = false;
   int64_t reg_tokens = 0;
   bool pre_norm = false;
   std::string positions = "learned";
@@ -51,6 +49,7 @@ struct Config {
     v("fc_norm", fc_norm, "norm after the mean instead of before: auto (with avg), on, off");
     v("class_token", class_token, "a learned token in front of the patches");
     v("no_embed_class", no_embed_class, "no position for class and register tokens (DeiT III)");
+    v("distilled", distilled, "a distillation token with a head of its own (DeiT)");
     v("reg_tokens", reg_tokens, "register tokens (Darcet et al. 2024)");
     v("pre_norm", pre_norm, "a norm before the first block, no bias in the patch embedding (CLIP)");
     v("positions", positions, "learned, sincos (fixed) or none");
@@ -60,26 +59,23 @@ struct Config {
   }
 
   void check() const {
-    const Extent image = extent_of(image_size, "image_size");
-    if (patch_size < 1 || image.height % patch_size != 0 || image.width % patch_size != 0)
-      fail_usage("model.image_size ", image.height, " x ", image.width,
-                 " must be a multiple of model.patch_size ", patch_size);
-    if (dim < 1 || depth < 1 || heads < 1 || dim % heads != 0)
-      fail_usage("model.dim ", dim, " must be a positive multiple of model.heads ", heads,
-                 ", and model.depth positive");
+    check_grid(image_size, patch_size);
+    check_width(dim, depth, heads);
+    check_choice("global_pool", global_pool, {"token", "avg"});
+    check_choice("fc_norm", fc_norm, {"auto", "on", "off"});
+    check_choice("positions", positions, {"learned", "sincos", "none"});
+    check_rate("drop_path", drop_path);
     if (classes < 0 || reg_tokens < 0 || mlp_ratio <= 0)
-      fail_usage("model.classes and reg_tokens must not be negative");
-    if (global_pool != "token" && global_pool != "avg")
-      fail_usage("model.global_pool is '", global_pool, "', must be token or avg");
+      fail_usage("model.classes and reg_tokens must not be negative, mlp_ratio must be positive");
     if (global_pool == "token" && !class_token)
       fail_usage("model.global_pool = \"token\" needs class_token = true");
-    if (fc_norm != "auto" && fc_norm != "on" && fc_norm != "off")
-      fail_usage("model.fc_norm is '", fc_norm, "', must be auto, on or off");
-    if (positions != "learned" && positions != "sincos" && positions != "none")
-      fail_usage("model.positions is '", positions, "', must be learned, sincos or none");
     if (positions == "sincos" && dim % 4 != 0)
       fail_usage("model.positions = \"sincos\" needs dim to be a multiple of 4");
-    if (drop_path < 0 || drop_path >= 1) fail_usage("model.drop_path is ", drop_path, ", must be in [0, 1)");
+    if (distilled && (global_pool != "token" || fc_norm == "on" || no_embed_class || reg_tokens > 0))
+      fail_usage(
+          "model.distilled goes with global_pool = \"token\", a norm before it, positions for all tokens, "
+          "and "
+          "no reg_tokens");
   }
 };
 
@@ -97,9 +93,10 @@ class Block : public torch::nn::Module {
   }
 
   torch::Tensor forward(const torch::Tensor& x, const Context& context) {
+    const nn::AttentionExtras extras{.taps = context.taps, .name = name_};
     const torch::Tensor y =
         nn::residual(x, drop_path_, is_training(), 2 * index_, context, [&](const torch::Tensor& kept) {
-          const torch::Tensor mixed = attn_(norm1_(kept), context.taps, name_);
+          const torch::Tensor mixed = attn_(norm1_(kept), extras);
           return ls1_ ? ls1_(mixed) : mixed;
         });
     return nn::residual(y, drop_path_, is_training(), 2 * index_ + 1, context,
@@ -121,13 +118,13 @@ class Block : public torch::nn::Module {
   nn::LayerScale ls1_{nullptr}, ls2_{nullptr};
 };
 
-class Vit final : public Backbone {
+class Vit final : public IsotropicBackbone {
  public:
   explicit Vit(const Config& config) : config_(config) {
     const Extent image = extent_of(config.image_size, "image_size");
     rows_ = image.height / config.patch_size;
     columns_ = image.width / config.patch_size;
-    prefix_ = (config.class_token ? 1 : 0) + config.reg_tokens;
+    prefix_ = (config.class_token ? 1 : 0) + (config.distilled ? 1 : 0) + config.reg_tokens;
     if (config.class_token) cls_token_ = register_parameter("cls_token", nn::zeros({1, 1, config.dim}));
     if (config.reg_tokens > 0)
       reg_token_ = register_parameter("reg_token", nn::zeros({1, config.reg_tokens, config.dim}));
@@ -135,15 +132,15 @@ class Vit final : public Backbone {
     if (config.positions == "learned")
       pos_embed_ = register_parameter("pos_embed", nn::zeros({1, entries, config.dim}));
     if (config.positions == "sincos") pos_embed_ = register_buffer("pos_embed", fixed_positions());
+    if (config.distilled) dist_token_ = register_parameter("dist_token", nn::zeros({1, 1, config.dim}));
     patch_embed_ = register_module(
         "patch_embed", nn::PatchEmbed(config.patch_size, config.dim, config.patch_size, !config.pre_norm));
     if (config.pre_norm) norm_pre_ = register_module("norm_pre", nn::LayerNorm(config.dim));
-    const auto list = register_module("blocks", torch::nn::ModuleList());
     const std::vector<double> rates =
         nn::drop_path_rates(config.drop_path, config.depth, config.drop_path_decay);
     for (int64_t i = 0; i < config.depth; ++i) {
       blocks_.push_back(std::make_shared<Block>(config, i, rates[static_cast<size_t>(i)]));
-      list->push_back(blocks_.back());
+      add_block(blocks_.back());
     }
     const bool norm_last =
         config.fc_norm == "on" || (config.fc_norm == "auto" && config.global_pool == "avg");
@@ -152,59 +149,34 @@ class Vit final : public Backbone {
     make_head(config.classes);
   }
 
+  // With a distillation token: the mean of what the two heads say.
   torch::Tensor forward(const torch::Tensor& images, const Context& context) override {
-    const torch::Tensor read = embed(images, context);
-    return head_ ? head_(read) : read;
+    if (!config_.distilled) return IsotropicBackbone::forward(images, context);
+    const std::vector<torch::Tensor> scores = forward_heads(images, context);
+    return scores.size() == 2 ? (scores[0] + scores[1]) / 2 : scores[0];
   }
 
-  torch::Tensor embed(const torch::Tensor& images, const Context& context) override {
-    torch::Tensor x = embed_tokens(images);
-    for (size_t i = 0; i < blocks_.size(); ++i) x = run_block(i, x, context);
-    if (norm_) x = norm_(x);
-    tap(context.taps, "tokens", x);
-    x = config_.global_pool == "token" ? x.select(1, 0) : x.slice(1, prefix_).mean(1);
-    if (fc_norm_) x = fc_norm_(x);
-    return tap(context.taps, "embed", x);
-  }
-
-  std::vector<torch::Tensor> features(const torch::Tensor& images, const std::vector<int64_t>& blocks,
-                                      const Context& context) override {
-    const int64_t rows = images.size(2) / config_.patch_size, columns = images.size(3) / config_.patch_size;
-    std::map<int64_t, torch::Tensor> maps;
-    torch::Tensor x = embed_tokens(images);
-    for (size_t i = 0; i < blocks_.size(); ++i) {
-      x = run_block(i, x, context);
-      maps[static_cast<int64_t>(i)] = x;
-    }
-    std::vector<torch::Tensor> chosen;
-    for (const int64_t block : blocks) {
-      check(maps.contains(block), "features: there is no block ", block, ", the model has ", blocks_.size());
-      chosen.push_back(maps[block]
-                           .slice(1, prefix_)
-                           .transpose(1, 2)
-                           .reshape({images.size(0), config_.dim, rows, columns}));
-    }
-    return chosen;
+  std::vector<torch::Tensor> forward_heads(const torch::Tensor& images, const Context& context) override {
+    if (!config_.distilled || !head_) return Backbone::forward_heads(images, context);
+    const Tokens tokens = start(images, context);
+    const torch::Tensor x = norm_(run(tokens, context));
+    return {head_(x.select(1, 0)), head_dist_(x.select(1, 1))};
   }
 
   int64_t embed_width() const override { return config_.dim; }
-  int64_t block_count() const override { return config_.depth; }
 
   int64_t macs(int64_t height, int64_t width) const override {
     const int64_t tokens = (height / config_.patch_size) * (width / config_.patch_size) + prefix_;
-    int64_t total = patch_embed_->macs(height, width) + (head_ ? head_->macs() : 0);
+    int64_t total = patch_embed_->macs(height, width);
+    if (head_) total += head_->macs() * (config_.distilled ? 2 : 1);
     for (const auto& block : blocks_) total += block->macs(tokens);
     return total;
   }
 
   void reset_head(int64_t classes) override {
-    if (head_) unregister_module("head");
-    head_ = nullptr;
-    make_head(classes);
-    if (head_)
-      nn::initialise(*this, seed_, [&](const auto& name, const auto& parameter, const nn::Filler& fill) {
-        if (name.starts_with("head.")) first_values(name, parameter, fill);
-      });
+    if (head_dist_) unregister_module("head_dist");
+    head_dist_ = nullptr;
+    IsotropicBackbone::reset_head(classes);
   }
 
   std::vector<std::string> no_weight_decay() const override {
@@ -220,48 +192,12 @@ class Vit final : public Backbone {
       const torch::Tensor moved = grid.reshape({1, rows_ * columns_, width});
       return moved.sizes() == pos_embed_.sizes() ? moved : torch::Tensor();
     }
-    if (stored.dim() != 3 || stored.size(2) != width) return {};
-    const auto side =
-        static_cast<int64_t>(std::sqrt(static_cast<double>(stored.size(1) - position_prefix())) + 0.5);
-    if (side < 1 || side * side + position_prefix() != stored.size(1)) return {};  // of a square image only
-    return nn::resample_tokens(stored, position_prefix(), side, side, rows_, columns_,
-                               nn::Resample::bicubic_antialias);
+    return nn::fit_square_tokens(stored, position_prefix(), rows_, columns_, width,
+                                 nn::Resample::bicubic_antialias);
   }
 
-  void initialise(uint64_t seed) override {
-    seed_ = seed;
-    nn::initialise(*this, seed, first_values);
-  }
-
- private:
-  // timm's: truncated normal for linear layers and positions, PyTorch's own for the patch embedding.
-  static void first_values(const std::string& name, const torch::Tensor& parameter, const nn::Filler& fill) {
-    if (name == "pos_embed")
-      fill.truncated_normal(0.02);
-    else if (name == "cls_token" || name == "reg_token")
-      fill.normal(1e-6);
-    else if (name.starts_with("patch_embed.proj.")) {
-      if (parameter.dim() == 4) fill.fan_in_uniform(parameter[0].numel());
-    } else if (parameter.dim() == 2)
-      fill.truncated_normal(0.02);
-  }
-
-  void make_head(int64_t classes) {
-    config_.classes = classes;
-    if (classes > 0) head_ = register_module("head", nn::Linear(config_.dim, classes));
-  }
-
-  int64_t position_prefix() const { return config_.no_embed_class ? 0 : prefix_; }
-
-  // The fixed table, with zeros for the tokens in front.
-  torch::Tensor fixed_positions() const {
-    if (nn::ShapesOnly::active()) return nn::zeros({1, rows_ * columns_ + position_prefix(), config_.dim});
-    const torch::Tensor table = nn::sincos_2d(rows_, columns_, config_.dim);
-    return torch::cat({torch::zeros({position_prefix(), config_.dim}), table}).unsqueeze(0);
-  }
-
-  // [batch, 3, height, width] -> [batch, prefix + rows * columns, dim] with positions.
-  torch::Tensor embed_tokens(const torch::Tensor& images) {
+ protected:
+  Tokens start(const torch::Tensor& images, const Context&) override {
     const torch::Tensor patches = patch_embed_(images);
     const int64_t batch = patches.size(0), rows = patches.size(1), columns = patches.size(2);
     torch::Tensor x = patches.reshape({batch, rows * columns, config_.dim});
@@ -271,35 +207,67 @@ class Vit final : public Backbone {
                                       nn::Resample::bicubic_antialias);
     if (positions.defined() && config_.no_embed_class) x = x + positions;
     std::vector<torch::Tensor> parts;
-    if (cls_token_.defined()) parts.push_back(cls_token_.expand({batch, -1, -1}));
-    if (reg_token_.defined()) parts.push_back(reg_token_.expand({batch, -1, -1}));
+    for (const torch::Tensor& token : {cls_token_, dist_token_, reg_token_})
+      if (token.defined()) parts.push_back(token.expand({batch, -1, -1}));
     if (!parts.empty()) {
       parts.push_back(x);
       x = torch::cat(parts, 1);
     }
     if (positions.defined() && !config_.no_embed_class) x = x + positions;
-    return norm_pre_ ? norm_pre_(x) : x;
+    return {.x = norm_pre_ ? norm_pre_(x) : x, .rows = rows, .columns = columns, .before = prefix_};
   }
 
-  torch::Tensor run_block(size_t index, const torch::Tensor& x, const Context& context) {
-    const auto block = blocks_[index];
-    torch::Tensor y;
-    if (checkpointing && is_training() && !context.taps)
-      y = nn::checkpoint([block, context](const torch::Tensor& in) { return block->forward(in, context); }, x,
-                         block->parameters());
+  torch::Tensor run_block(int64_t index, const torch::Tensor& x, const Tokens&,
+                          const Context& context) override {
+    return blocks_[static_cast<size_t>(index)]->forward(x, context);
+  }
+
+  torch::Tensor read(const torch::Tensor& last, const Tokens&, const Context& context) override {
+    torch::Tensor x = norm_ ? norm_(last) : last;
+    tap(context.taps, "tokens", x);
+    if (config_.distilled)
+      x = (x.select(1, 0) + x.select(1, 1)) / 2;
     else
-      y = block->forward(x, context);
-    return tap(context.taps, "blocks." + std::to_string(index), y);
+      x = config_.global_pool == "token" ? x.select(1, 0) : x.slice(1, prefix_).mean(1);
+    return fc_norm_ ? fc_norm_(x) : x;
+  }
+
+  // timm's: truncated normal for linear layers and positions, PyTorch's own for the patch embedding.
+  void first_values(const std::string& name, const torch::Tensor& parameter,
+                    const nn::Filler& fill) const override {
+    if (name == "pos_embed" || name == "dist_token")
+      fill.truncated_normal(0.02);
+    else if (name == "cls_token" || name == "reg_token")
+      fill.normal(1e-6);
+    else if (name == "patch_embed.proj.weight")
+      fill.fan_in_uniform(parameter[0].numel());
+    else if (parameter.dim() == 2)
+      fill.truncated_normal(0.02);
+  }
+
+  void make_head(int64_t classes) override {
+    IsotropicBackbone::make_head(classes);
+    if (config_.distilled && classes > 0)
+      head_dist_ = register_module("head_dist", nn::Linear(config_.dim, classes));
+  }
+
+ private:
+  int64_t position_prefix() const { return config_.no_embed_class ? 0 : prefix_; }
+
+  // The fixed table, with zeros for the tokens in front.
+  torch::Tensor fixed_positions() const {
+    if (nn::ShapesOnly::active()) return nn::zeros({1, rows_ * columns_ + position_prefix(), config_.dim});
+    const torch::Tensor table = nn::sincos_2d(rows_, columns_, config_.dim);
+    return torch::cat({torch::zeros({position_prefix(), config_.dim}), table}).unsqueeze(0);
   }
 
   Config config_;
-  uint64_t seed_ = 0;
   int64_t rows_ = 0, columns_ = 0, prefix_ = 0;
-  torch::Tensor cls_token_, reg_token_, pos_embed_;
+  torch::Tensor cls_token_, dist_token_, reg_token_, pos_embed_;
   nn::PatchEmbed patch_embed_{nullptr};
   nn::LayerNorm norm_pre_{nullptr}, norm_{nullptr}, fc_norm_{nullptr};
   std::vector<std::shared_ptr<Block>> blocks_;
-  nn::Linear head_{nullptr};
+  nn::Linear head_dist_{nullptr};
 };
 
 // torchvision's names, and those of the DeiT-III re-implementation of the Vision-LSTM authors, to timm's.
@@ -356,6 +324,8 @@ Value deit3(int64_t patch, int64_t dim, int64_t depth, int64_t heads) {
               table({{"no_embed_class", true}, {"init_values", 1e-6}, {"drop_path_decay", false}}));
 }
 
+Value distilled(int64_t dim, int64_t heads) { return size(16, dim, 12, heads, table({{"distilled", true}})); }
+
 }  // namespace
 
 Family vit_family() {
@@ -372,6 +342,9 @@ Family vit_family() {
           {"deit_small_patch16_224", {}, size(16, 384, 12, 6)},
           {"deit_base_patch16_224", {}, size(16, 768, 12, 12)},
           {"deit_base_patch16_384", {}, size(16, 768, 12, 12, table({{"image_size", 384}}))},
+          {"deit_tiny_distilled_patch16_224", {}, distilled(192, 3)},
+          {"deit_small_distilled_patch16_224", {}, distilled(384, 6)},
+          {"deit_base_distilled_patch16_224", {}, distilled(768, 12)},
           {"deit3_tiny_patch16_224",  // of the Vision-LSTM authors: fixed positions, LayerScale from 1e-4
            {"deit3-tiny", "deit3-tiny-e400"},
            size(16, 192, 12, 3,

@@ -9,16 +9,32 @@
 #include "nn/context.h"
 #include "nn/linear.h"
 #include "nn/norm.h"
+#include "nn/rope.h"
 
 namespace tessera::nn {
 
-// softmax(q k^T / sqrt(d)) v over all tokens (Vaswani et al. 2017). Parameters qkv, proj, and with qk_norm a
-// LayerNorm over each head's q and k.
+// What attention does besides softmax(q k^T / sqrt(d)) v.
+struct AttentionExtras {
+  Rotation rotation = {};   // turns q and k by position
+  torch::Tensor bias = {};  // added to the scores, broadcast to [batch, heads, queries, keys]
+  bool causal = false;      // a token sees itself and what stands before it
+  torch::Tensor keep = {};  // multiplies the probabilities after the softmax (iLLaMA), broadcast likewise
+  Taps* taps = nullptr;     // "<name>.attention": the probabilities, [batch, heads, queries, keys]
+  std::string name = {};
+};
+
+// softmax(q k^T / sqrt(d) …) v for q, k, v [batch, heads, tokens, d] (Vaswani et al. 2017); q and k are
+// turned here.
+torch::Tensor attend(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v,
+                     const AttentionExtras& extras = {});
+
+// Self-attention over all tokens. Parameters qkv, proj, and with qk_norm a LayerNorm over each head's q and
+// k.
 class AttentionImpl : public torch::nn::Module {
  public:
   AttentionImpl(int64_t width, int64_t heads, bool qkv_bias = true, bool qk_norm = false);
-  // [batch, tokens, width] -> the same. The tap `name`.attention is [batch, heads, tokens, tokens].
-  torch::Tensor forward(const torch::Tensor& x, Taps* taps = nullptr, const std::string& name = "");
+  // [batch, tokens, width] -> the same.
+  torch::Tensor forward(const torch::Tensor& x, const AttentionExtras& extras = {});
   int64_t macs(int64_t tokens) const;
 
  private:

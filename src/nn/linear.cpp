@@ -14,4 +14,12 @@ MlpImpl::MlpImpl(int64_t width, int64_t hidden, bool with_bias) {
   fc2 = register_module("fc2", Linear(hidden, width, with_bias));
 }
 
+int64_t llama_hidden(int64_t width) { return (8 * width / 3 + 255) / 256 * 256; }
+
+SwiGluImpl::SwiGluImpl(int64_t width, int64_t hidden, const SwiGluNames& names) {
+  gate_ = register_module(names.gate, Linear(width, hidden, false));
+  up_ = register_module(names.up, Linear(width, hidden, false));
+  down_ = register_module(names.down, Linear(hidden, width, false));
+}
+
 }  // namespace tessera::nn

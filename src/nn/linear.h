@@ -27,4 +27,24 @@ class MlpImpl : public torch::nn::Module {
 };
 TORCH_MODULE(Mlp);
 
+// The gated feed-forward network of LLaMA, down(silu(gate x) * up x) (Shazeer 2020), without biases. The
+// published codes name the three matrices differently.
+struct SwiGluNames {
+  const char *gate, *up, *down;
+};
+inline constexpr SwiGluNames kVisionLlamaNames{"c_fc1", "c_fc2", "c_proj"},
+    kImageLlamaNames{"fc1", "fc3", "fc2"};
+// Two thirds of 4 * width, rounded up to a multiple of 256.
+int64_t llama_hidden(int64_t width);
+class SwiGluImpl : public torch::nn::Module {
+ public:
+  SwiGluImpl(int64_t width, int64_t hidden, const SwiGluNames& names);
+  torch::Tensor forward(const torch::Tensor& x) { return down_(torch::silu(gate_(x)) * up_(x)); }
+  int64_t macs() const { return 3 * down_->macs(); }
+
+ private:
+  Linear gate_{nullptr}, up_{nullptr}, down_{nullptr};
+};
+TORCH_MODULE(SwiGlu);
+
 }  // namespace tessera::nn

@@ -10,6 +10,7 @@
 #include "nn/norm.h"
 #include "nn/patch_embed.h"
 #include "nn/position.h"
+#include "nn/rope.h"
 
 namespace tessera::nn {
 namespace {
@@ -218,14 +219,74 @@ TEST(Attention, TapsItsWeights) {
   fill_all(attention, 3);
   const Tensor x = torch::randn({2, 5, 8});
   Taps taps;
-  const Tensor y = attention.forward(x, &taps, "here");
+  const Tensor y = attention.forward(x, {.taps = &taps, .name = "here"});
   const Tensor weights = taps.kept.at("here.attention");
   EXPECT_EQ(weights.sizes(), (std::vector<int64_t>{2, 2, 5, 5}));
   EXPECT_TRUE(torch::allclose(weights.sum(-1), torch::ones({2, 2, 5})));
-  EXPECT_TRUE(torch::equal(attention.forward(x), y));
+  EXPECT_TRUE(torch::allclose(attention.forward(x), y, 1e-4, 1e-5));
   const Tensor order = torch::tensor({3, 1, 4, 0, 2});  // tokens have no order of their own
   EXPECT_TRUE(
       torch::allclose(attention.forward(x.index_select(1, order)), y.index_select(1, order), 1e-4, 1e-5));
+}
+
+TEST(Attention, ExtrasAreWhatTheySay) {
+  const Tensor q = torch::randn({2, 3, 5, 8}), k = torch::randn({2, 3, 5, 8}), v = torch::randn({2, 3, 5, 8});
+  const Tensor weights = torch::softmax(torch::matmul(q, k.transpose(-2, -1)) / std::sqrt(8.0), -1);
+  const Tensor lower = torch::ones({5, 5}).tril();
+  EXPECT_TRUE(torch::allclose(attend(q, k, v), torch::matmul(weights, v), 1e-4, 1e-5));
+  EXPECT_TRUE(
+      torch::allclose(attend(q, k, v, {.keep = lower}), torch::matmul(weights * lower, v), 1e-4, 1e-5));
+  const Tensor renormalised = weights * lower / (weights * lower).sum(-1, true);
+  const Tensor causal = attend(q, k, v, {.causal = true});
+  EXPECT_TRUE(torch::allclose(causal, torch::matmul(renormalised, v), 1e-4, 1e-5));
+  const Tensor bias = (1 - lower) * -1e9;
+  EXPECT_TRUE(torch::allclose(attend(q, k, v, {.bias = bias}), causal, 1e-4, 1e-5));
+  Taps taps;  // the same values when the weights are looked at
+  EXPECT_TRUE(
+      torch::allclose(attend(q, k, v, {.causal = true, .taps = &taps, .name = "a"}), causal, 1e-4, 1e-5));
+  EXPECT_TRUE(torch::allclose(taps.kept.at("a.attention"), renormalised, 1e-4, 1e-5));
+}
+
+TEST(Rope, ScoresDependOnRelativePositionOnly) {
+  const Tensor q = torch::randn({1, 2, 12, 8}, torch::kFloat64),
+               k = torch::randn({1, 2, 12, 8}, torch::kFloat64);
+  const auto same_vector = [](const Tensor& x) { return x.select(2, 0).unsqueeze(2).expand({1, 2, 12, 8}); };
+  const auto scores = [&](const Rotation& rotation) {
+    return torch::matmul(rotate(same_vector(q), rotation),
+                         rotate(same_vector(k), rotation).transpose(-2, -1));
+  };
+  const Tensor line = scores(rotation_1d(torch::arange(12, torch::kFloat64), 8));
+  EXPECT_TRUE(torch::allclose(line.slice(-2, 0, 9).slice(-1, 0, 9), line.slice(-2, 3).slice(-1, 3)));
+  const GridPositions grid = grid_positions(0, 12, 4);  // 3 rows of 4
+  const Tensor plane = scores(rotation_2d(grid.x, grid.y, 8)).view({1, 2, 3, 4, 3, 4});
+  const auto from = [&](int64_t row, int64_t column) {  // 2 x 3 tokens against 2 x 3 tokens
+    return plane.slice(2, row, row + 2)
+        .slice(3, column, column + 3)
+        .slice(4, row, row + 2)
+        .slice(5, column, column + 3);
+  };
+  EXPECT_TRUE(torch::allclose(from(0, 0), from(1, 1)));
+  EXPECT_FALSE(torch::allclose(plane.select(2, 0), plane.select(2, 1)));
+}
+
+TEST(Rope, TablesHaveThePublishedLayout) {
+  const GridPositions grid = grid_positions(-1, 6, 3);  // a class token in front of 2 rows of 3
+  EXPECT_TRUE(torch::equal(grid.x, torch::tensor({2, 0, 1, 2, 0, 1, 2}, torch::kFloat64)));
+  EXPECT_TRUE(torch::equal(grid.y, torch::tensor({-1, 0, 0, 0, 1, 1, 1}, torch::kFloat64)));
+  const Tensor angles = rotation_2d(grid.x, grid.y, 8, 100).angles;  // pairs x, y, x, y
+  EXPECT_TRUE(torch::allclose(angles[6], torch::tensor({2.0, 1.0, 0.2, 0.1}, torch::kFloat64)));
+  const Rotation pieces = split_over_heads(rotation_1d(torch::arange(3, torch::kFloat64), 8), 2);
+  EXPECT_EQ(pieces.angles.sizes(), (std::vector<int64_t>{2, 3, 2}));
+  EXPECT_NEAR(pieces.angles[1][2][0].item<double>(), 2 * std::pow(10000, -0.5), 1e-12);
+}
+
+TEST(Rope, TurnsAShareOfTheChannels) {
+  const Tensor x = torch::randn({1, 1, 3, 6});
+  const Tensor y = rotate(x, rotation_1d(torch::arange(3, torch::kFloat64), 4));
+  EXPECT_TRUE(torch::equal(y.slice(-1, 4), x.slice(-1, 4)));
+  EXPECT_FALSE(torch::allclose(y.slice(-1, 0, 4), x.slice(-1, 0, 4)));
+  EXPECT_TRUE(torch::allclose(y.norm(2, -1), x.norm(2, -1)));
+  EXPECT_TRUE(torch::equal(y.select(2, 0), x.select(2, 0)));  // position 0
 }
 
 TEST(MlstmLayer, ReversedIsTheFlippedSequence) {

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "nn/init.h"
 
 namespace tessera::nn {
 
@@ -52,6 +53,31 @@ torch::Tensor resample_tokens(const torch::Tensor& table, int64_t prefix, int64_
   const torch::Tensor grid = table.slice(1, prefix).view({old_rows, old_columns, width});
   const torch::Tensor moved = resample_grid(grid, rows, columns, how).reshape({1, rows * columns, width});
   return prefix > 0 ? torch::cat({table.slice(1, 0, prefix), moved}, 1) : moved;
+}
+
+torch::Tensor fit_square_tokens(const torch::Tensor& stored, int64_t prefix, int64_t rows, int64_t columns,
+                                int64_t width, Resample how) {
+  if (stored.dim() != 3 || stored.size(0) != 1 || stored.size(2) != width || stored.size(1) <= prefix)
+    return {};
+  const auto side =
+      static_cast<int64_t>(std::lround(std::sqrt(static_cast<double>(stored.size(1) - prefix))));
+  if (side * side + prefix != stored.size(1)) return {};
+  return resample_tokens(stored, prefix, side, side, rows, columns, how);
+}
+
+ConditionalPositionsImpl::ConditionalPositionsImpl(int64_t width, bool nested) {
+  auto owner = register_module("proj", std::make_shared<torch::nn::Module>());
+  if (nested) owner = owner->register_module("0", std::make_shared<torch::nn::Module>());
+  weight_ = owner->register_parameter("weight", zeros({width, 1, 3, 3}));
+  bias_ = owner->register_parameter("bias", zeros({width}));
+}
+
+torch::Tensor ConditionalPositionsImpl::forward(const torch::Tensor& x, int64_t rows, int64_t columns) const {
+  const int64_t batch = x.size(0), width = x.size(2);
+  const torch::Tensor grid = x.reshape({batch, rows, columns, width}).permute({0, 3, 1, 2});
+  const torch::Tensor near =
+      torch::conv2d(grid, weight_, bias_, at::IntArrayRef{1}, at::IntArrayRef{1}, at::IntArrayRef{1}, width);
+  return x + near.permute({0, 2, 3, 1}).reshape(x.sizes());
 }
 
 }  // namespace tessera::nn

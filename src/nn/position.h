@@ -23,4 +23,24 @@ torch::Tensor resample_grid(const torch::Tensor& table, int64_t rows, int64_t co
 torch::Tensor resample_tokens(const torch::Tensor& table, int64_t prefix, int64_t old_rows,
                               int64_t old_columns, int64_t rows, int64_t columns, Resample how);
 
+// A stored table [1, prefix + side * side, width] of a square image moved to this grid; undefined if it is
+// not one.
+torch::Tensor fit_square_tokens(const torch::Tensor& stored, int64_t prefix, int64_t rows, int64_t columns,
+                                int64_t width, Resample how);
+
+// x + depthwise 3x3 convolution of x over the grid: positions that follow from the neighbours (Chu et al.
+// 2021, "Conditional positional encodings"). Parameters proj.weight [width, 1, 3, 3], proj.bias; with
+// `nested` proj.0.*, as timm names them.
+class ConditionalPositionsImpl : public torch::nn::Module {
+ public:
+  explicit ConditionalPositionsImpl(int64_t width, bool nested = false);
+  // [batch, rows * columns, width] -> the same.
+  torch::Tensor forward(const torch::Tensor& x, int64_t rows, int64_t columns) const;
+  int64_t macs() const { return weight_.numel(); }  // a token
+
+ private:
+  torch::Tensor weight_, bias_;
+};
+TORCH_MODULE(ConditionalPositions);
+
 }  // namespace tessera::nn

@@ -111,13 +111,18 @@ Value to_value(const Json& json) {
 }
 
 void load_parameters(models::Backbone& model, const models::Family& family, const Golden& golden,
-                     torch::ScalarType dtype) {
+                     torch::ScalarType dtype, const std::vector<std::string>& absent) {
   const torch::NoGradGuard no_grad;
-  std::set<std::string> loaded;
-  auto parameters = model.named_parameters();
+  // Published classes may hold parameters that they do not use.
+  const std::vector<std::string> unused =
+      golden.meta.value("params_without_grad", std::vector<std::string>());
+  auto parameters = model.named_parameters(), buffers = model.named_buffers();
+  std::set<std::string> loaded(absent.begin(), absent.end());
   for (const std::string& published : golden.names("param.")) {
     const std::string ours = family.rename(published);
     torch::Tensor* parameter = parameters.find(ours);
+    if (!parameter) parameter = buffers.find(ours);
+    if (!parameter && std::find(unused.begin(), unused.end(), published) != unused.end()) continue;
     check(parameter != nullptr, "the model has no parameter '", ours, "' (published: ", published, ")");
     torch::Tensor stored = golden.tensor("param." + published, dtype);
     if (stored.sizes() != parameter->sizes()) stored = model.fit(ours, stored);
@@ -130,13 +135,14 @@ void load_parameters(models::Backbone& model, const models::Family& family, cons
     check(loaded.contains(entry.key()), "the golden has no parameter '", entry.key(), "'");
 }
 
-CaseResult compare_model(const Golden& golden, const models::ModelSpec& spec, const RunModel& run) {
+CaseResult compare_model(const Golden& golden, const models::ModelSpec& spec, const RunModel& run,
+                         const std::vector<std::string>& absent) {
   const models::Family& family = models::find_family(spec.family);
   Comparison comparison;
   for (const torch::ScalarType dtype : {torch::kFloat64, torch::kFloat32}) {
     const auto model = models::build_model(spec, 0);
     model->to(dtype);
-    load_parameters(*model, family, golden, dtype);
+    load_parameters(*model, family, golden, dtype, absent);
     model->train(golden.meta.value("mode", "eval") == "train");
     std::map<std::string, torch::Tensor> inputs;
     const auto input = [&](const std::string& name) {

@@ -15,6 +15,9 @@ namespace tessera::parity {
 models::ModelSpec vision_lstm_spec(const nlohmann::json& config);  // published VisionLSTM2
 models::ModelSpec vit_spec(const nlohmann::json& config);          // timm VisionTransformer
 
+models::ModelSpec visionllama_spec(const Golden& golden);     // published VisionLLaMA, plain
+models::ModelSpec illama_spec(const nlohmann::json& config);  // published iLLaMA
+
 // A settings tree from JSON.
 Value to_value(const nlohmann::json& json);
 
@@ -27,12 +30,14 @@ using RunModel = std::function<NamedOutputs(models::Backbone& model,
 // Puts the golden's param.* into the model, through the family's renaming; fails unless both sides match
 // exactly.
 void load_parameters(models::Backbone& model, const models::Family& family, const Golden& golden,
-                     torch::ScalarType dtype);
+                     torch::ScalarType dtype, const std::vector<std::string>& absent = {});
 
 // Builds the model, loads the parameters, and compares outputs and all gradients, in float64 at the sharp
 // tolerance of the goldens' README and in float32 at the loose one. Understands the formats of models/ and of
 // components/.
-CaseResult compare_model(const Golden& golden, const models::ModelSpec& spec, const RunModel& run);
+// `absent` are parameters of ours that the published class does not have (nor use).
+CaseResult compare_model(const Golden& golden, const models::ModelSpec& spec, const RunModel& run,
+                         const std::vector<std::string>& absent = {});
 
 // The comparison alone, for cases that are no Backbone: parameters and inputs as leaves by their golden names
 // ("param.x", "input.q"), `run` computes the outputs from them.

@@ -28,8 +28,22 @@ models::ModelSpec vit_spec(const nlohmann::json& config) {
 }
 
 CaseResult check_vit(const Golden& golden) {
-  return compare_model(golden, vit_spec(golden.config()), [&](models::Backbone& model, const auto& input) {
+  // Two heads are compared one by one, and what evaluation makes of them.
+  const bool distilled = golden.has("output.dist");
+  models::ModelSpec spec = vit_spec(golden.config());
+  if (distilled)
+    spec = models::resolve_model("vit", [&] {
+      Value settings = spec.settings;
+      settings.set("distilled", true);
+      return settings;
+    }());
+  return compare_model(golden, spec, [&](models::Backbone& model, const auto& input) {
     NamedOutputs outputs;
+    if (distilled) {
+      const auto scores = model.forward_heads(input("x"));
+      outputs = {{"cls", scores.at(0)}, {"dist", scores.at(1)}, {"eval", model.forward(input("x"))}};
+      return outputs;
+    }
     models::Taps taps{.wanted = [](const std::string& name) { return name == "tokens"; }, .kept = {}};
     outputs["y"] = model.forward(input("x"), models::Context{.taps = &taps});
     if (golden.has("output.features")) outputs["features"] = taps.kept.at("tokens");

@@ -1,0 +1,62 @@
+#include "models/family.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "core/text.h"
+
+namespace tessera::models {
+
+Extent extent_of(const Value& setting, const char* name) {
+  Extent extent;
+  if (setting.is_int()) {
+    extent = {setting.as_int(), setting.as_int()};
+  } else if (setting.is_array() && setting.as_array().size() == 2 && setting.as_array()[0].is_int() &&
+             setting.as_array()[1].is_int()) {
+    extent = {setting.as_array()[0].as_int(), setting.as_array()[1].as_int()};
+  } else {
+    fail_usage("model.", name, " must be a number of pixels or [height, width]");
+  }
+  if (extent.height < 1 || extent.width < 1 || extent.height > 65536 || extent.width > 65536)
+    fail_usage("model.", name, " is ", extent.height, " x ", extent.width, ", both sides must be 1 to 65536");
+  return extent;
+}
+
+void check_grid(const Value& image_size, int64_t patch_size) {
+  const Extent image = extent_of(image_size, "image_size");
+  if (patch_size < 1 || image.height % patch_size != 0 || image.width % patch_size != 0)
+    fail_usage("model.image_size ", image.height, " x ", image.width,
+               " must be a multiple of model.patch_size ", patch_size);
+}
+
+void check_width(int64_t dim, int64_t depth, int64_t heads) {
+  if (dim < 1 || depth < 1 || heads < 1 || dim % heads != 0)
+    fail_usage("model.dim ", dim, " must be a positive multiple of model.heads ", heads,
+               ", and model.depth positive");
+}
+
+void check_choice(const char* key, const std::string& value, const std::vector<std::string>& choices) {
+  if (std::find(choices.begin(), choices.end(), value) == choices.end())
+    fail_usage("model.", key, " is '", value, "', must be ", join(choices, " or "));
+}
+
+void check_share(const char* key, double value, double most) {
+  if (!(value >= 0 && value <= most))
+    fail_usage("model.", key, " is ", value, ", must be in [0, ", most, "]");
+}
+
+void check_rate(const char* key, double value) {
+  if (!(value >= 0 && value < 1)) fail_usage("model.", key, " is ", value, ", must be in [0, 1)");
+}
+
+Norm register_norm(torch::nn::Module& owner, const char* name, const std::string& kind, int64_t width,
+                   double eps) {
+  Norm norm;
+  if (kind == "rms")
+    norm.rms = owner.register_module(name, nn::RmsNorm(width, eps));
+  else
+    norm.layer = owner.register_module(name, nn::LayerNorm(width, nn::LayerNormOptions{.eps = eps}));
+  return norm;
+}
+
+}  // namespace tessera::models

@@ -1,0 +1,44 @@
+#include "core/error.h"
+#include "models/illama.h"
+
+namespace tessera::models {
+
+std::vector<double> rates(const RateSchedule& s) {
+  check(s.epochs >= 0 && s.steps_per_epoch >= 0 && s.cutoff_epoch >= 0 && s.cutoff_epoch <= s.epochs,
+        "rate schedule: ", s.epochs, " epochs of ", s.steps_per_epoch, " steps with a cut-off at epoch ",
+        s.cutoff_epoch, ": the cut-off must lie within the epochs");
+  check(s.mode == "standard" || s.mode == "soft" || s.mode == "early" || s.mode == "late",
+        "rate schedule: mode is '", s.mode, "', must be standard, soft, early or late");
+  check(s.shape == "constant" || s.shape == "linear", "rate schedule: shape is '", s.shape,
+        "', must be constant or linear");
+  const int64_t early =
+      s.mode == "standard" ? s.epochs * s.steps_per_epoch : s.cutoff_epoch * s.steps_per_epoch;
+  const bool falls = s.shape == "linear" && (s.mode == "soft" || s.mode == "early");
+  const double step = early > 1 ? -s.rate / static_cast<double>(early - 1) : 0;
+  std::vector<double> values(static_cast<size_t>(s.epochs * s.steps_per_epoch),
+                             s.mode == "late" ? s.rate : 0);
+  for (int64_t i = 0; i < early; ++i) {
+    double value = s.mode == "late" ? 0 : s.rate;
+    if (falls) value = i > 0 && i + 1 == early ? 0 : static_cast<double>(i) * step + s.rate;
+    values[static_cast<size_t>(i)] = value;
+  }
+  return values;
+}
+
+torch::Tensor select_weights(const torch::Tensor& large, torch::IntArrayRef shape) {
+  check(large.dim() == static_cast<int64_t>(shape.size()), "weight selection: a tensor of shape ",
+        large.sizes(), " cannot be cut to ", shape);
+  torch::Tensor selected = large;
+  for (int64_t axis = 0; axis < large.dim(); ++axis) {
+    const int64_t from = large.size(axis), to = shape[static_cast<size_t>(axis)];
+    check(to > 0 && from >= to, "weight selection: axis ", axis, " of ", from, " elements cannot be cut to ",
+          to);
+    const torch::Tensor index =
+        from % to == 0 ? torch::arange(to) * (from / to)
+                       : torch::linspace(0, static_cast<double>(from - 1), to).round().to(torch::kInt64);
+    selected = selected.index_select(axis, index.to(large.device()));
+  }
+  return selected;
+}
+
+}  // namespace tessera::models

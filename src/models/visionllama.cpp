@@ -1,0 +1,294 @@
+// VisionLLaMA, plain (Chu et al. 2024, "VisionLLaMA: a unified LLaMA backbone for vision tasks"). Names of
+// parameters are those of the published code.
+//
+//   y  = x + gamma_1 * attention(norm(x))     q and k turned by 2-D RoPE, the same in all heads
+//   x' = y + gamma_2 * swiglu(norm(y))
+//   scores = head(norm(x_L)[class token])     or head(norm(mean of the tokens))
+// AS2DRoPE multiplies all positions by rope_anchor / height, so that any image spans the range seen in
+// training.
+#include <cmath>
+
+#include "core/error.h"
+#include "models/family.h"
+#include "models/isotropic.h"
+#include "nn/attention.h"
+#include "nn/drop_path.h"
+#include "nn/init.h"
+#include "nn/linear.h"
+#include "nn/norm.h"
+#include "nn/patch_embed.h"
+#include "nn/position.h"
+#include "nn/rope.h"
+
+namespace tessera::models {
+namespace {
+
+struct Config {
+  Value image_size = 224;
+  int64_t patch_size = 16, classes = 1000, dim = 384, depth = 12, heads = 6;
+  bool class_token = true, norm_before_mean = false, qkv_bias = true;
+  std::string norm = "layer", mlp = "swiglu", positions = "none";
+  double mlp_ratio = 4, init_values = 1e-4;
+  std::string rope = "2d", rope_grid = "input";
+  double rope_theta = 10000, rope_ratio = 1, rope_scale = 1, rope_ntk_scale = 1, rope_ntk_factor = 1;
+  bool rope_shared = true, auto_scale = false, peg = false;
+  double rope_anchor = 224, class_position = -1;
+  double drop_path = 0;
+  bool drop_path_decay = false;
+
+  template <class V>
+  void visit(V& v) {
+    v("image_size", image_size, "side in pixels, or [height, width]");
+    v("patch_size", patch_size, "side of a patch in pixels");
+    v("classes", classes, "outputs of the head, 0 = no head");
+    v("dim", dim, "width of a token");
+    v("depth", depth, "blocks");
+    v("heads", heads, "attention heads");
+    v("class_token", class_token,
+      "read a learned token in front of the patches, else the mean of the patches");
+    v("norm_before_mean", norm_before_mean,
+      "without class token: norm, then mean (published 1-D model), else mean first");
+    v("norm", norm, "layer or rms");
+    v("mlp", mlp, "swiglu or gelu");
+    v("mlp_ratio", mlp_ratio, "hidden width of the gelu MLP as a multiple of dim");
+    v("qkv_bias", qkv_bias, "biases of q, k, v");
+    v("init_values", init_values, "first value of layer scale, 0 = none");
+    v("positions", positions, "absolute positions besides RoPE: none, learned, sincos");
+    v("peg", peg, "conditional positional encoding after the first block (Chu et al. 2021)");
+    v("rope", rope, "2d, 1d or none");
+    v("rope_theta", rope_theta, "base of the rotary frequencies");
+    v("rope_ratio", rope_ratio, "share of each head's channels that is turned");
+    v("rope_shared", rope_shared, "one table for all heads, else one over the whole width, a piece a head");
+    v("rope_scale", rope_scale, "factor of all positions");
+    v("rope_ntk_scale", rope_ntk_scale,
+      "NTK-aware scaling of the base: theta * (f s - (f - 1))^(d / (d - 2))");
+    v("rope_ntk_factor", rope_ntk_factor, "f of that formula");
+    v("rope_grid", rope_grid,
+      "columns of the grid: input, or square (published code: the root of the number of patches)");
+    v("auto_scale", auto_scale, "AS2DRoPE: positions times rope_anchor / image height");
+    v("rope_anchor", rope_anchor, "image height in pixels whose positions are not scaled");
+    v("class_position", class_position,
+      "x and y of the class token, -1 = what floor division gives for index -1");
+    v("drop_path", drop_path, "rate of stochastic depth");
+    v("drop_path_decay", drop_path_decay,
+      "from 0 at the first block to drop_path at the last, else the same for all");
+  }
+
+  int64_t rope_channels() const {
+    return static_cast<int64_t>(static_cast<double>(rope_shared ? dim / heads : dim) * rope_ratio);
+  }
+
+  void check() const {
+    check_grid(image_size, patch_size);
+    check_width(dim, depth, heads);
+    check_choice("norm", norm, {"layer", "rms"});
+    check_choice("mlp", mlp, {"swiglu", "gelu"});
+    check_choice("positions", positions, {"none", "learned", "sincos"});
+    check_choice("rope", rope, {"2d", "1d", "none"});
+    check_choice("rope_grid", rope_grid, {"input", "square"});
+    check_share("rope_ratio", rope_ratio, 1);
+    check_rate("drop_path", drop_path);
+    if (classes < 0) fail_usage("model.classes is ", classes, ", must not be negative");
+    const int64_t step = rope == "2d" ? 4 : 2;
+    if (rope != "none" &&
+        (rope_channels() % step != 0 || (!rope_shared && rope_channels() % (step * heads) != 0)))
+      fail_usage("model.rope = \"", rope, "\" turns ", rope_channels(), " channels, must be a multiple of ",
+                 step);
+    if (norm_before_mean && class_token) fail_usage("model.norm_before_mean goes with class_token = false");
+    if (rope == "1d" && class_token) fail_usage("model.rope = \"1d\" goes with class_token = false");
+    if (rope_anchor <= 0 || rope_theta <= 0 || rope_ntk_scale <= 0)
+      fail_usage("model.rope_anchor, rope_theta and rope_ntk_scale must be positive");
+    if (positions == "sincos" && dim % 4 != 0)
+      fail_usage("model.positions = \"sincos\" needs dim to be a multiple of 4");
+  }
+};
+
+class Block : public torch::nn::Module {
+ public:
+  Block(const Config& config, int64_t index, double drop_path)
+      : index_(index), drop_path_(drop_path), name_("blocks." + std::to_string(index)) {
+    if (config.init_values > 0) {
+      gamma_1_ = register_parameter("gamma_1", nn::ones({config.dim}).mul_(config.init_values));
+      gamma_2_ = register_parameter("gamma_2", nn::ones({config.dim}).mul_(config.init_values));
+    }
+    norm1_ = register_norm(*this, "norm1", config.norm, config.dim);
+    attn_ = register_module("attn", nn::Attention(config.dim, config.heads, config.qkv_bias));
+    norm2_ = register_norm(*this, "norm2", config.norm, config.dim);
+    if (config.mlp == "swiglu")
+      swiglu_ =
+          register_module("mlp", nn::SwiGlu(config.dim, nn::llama_hidden(config.dim), nn::kVisionLlamaNames));
+    else
+      mlp_ = register_module("mlp", nn::Mlp(config.dim, static_cast<int64_t>(static_cast<double>(config.dim) *
+                                                                             config.mlp_ratio)));
+  }
+
+  torch::Tensor forward(const torch::Tensor& x, const nn::AttentionExtras& shared, const Context& context) {
+    nn::AttentionExtras extras = shared;
+    extras.taps = context.taps;
+    extras.name = name_;
+    const auto scaled = [](const torch::Tensor& gamma, const torch::Tensor& branch) {
+      return gamma.defined() ? gamma * branch : branch;
+    };
+    const torch::Tensor y = nn::residual(
+        x, drop_path_, is_training(), 2 * index_, context,
+        [&](const torch::Tensor& kept) { return scaled(gamma_1_, attn_(norm1_(kept), extras)); });
+    return nn::residual(y, drop_path_, is_training(), 2 * index_ + 1, context,
+                        [&](const torch::Tensor& kept) {
+                          return scaled(gamma_2_, swiglu_ ? swiglu_(norm2_(kept)) : mlp_(norm2_(kept)));
+                        });
+  }
+
+  int64_t macs(int64_t tokens) const {
+    return attn_->macs(tokens) + tokens * (swiglu_ ? swiglu_->macs() : mlp_->macs());
+  }
+
+ private:
+  int64_t index_;
+  double drop_path_;
+  std::string name_;
+  torch::Tensor gamma_1_, gamma_2_;
+  Norm norm1_, norm2_;
+  nn::Attention attn_{nullptr};
+  nn::SwiGlu swiglu_{nullptr};
+  nn::Mlp mlp_{nullptr};
+};
+
+class VisionLlama final : public IsotropicBackbone {
+ public:
+  explicit VisionLlama(const Config& config) : config_(config), prefix_(config.class_token ? 1 : 0) {
+    const Extent image = extent_of(config.image_size, "image_size");
+    rows_ = image.height / config.patch_size;
+    columns_ = image.width / config.patch_size;
+    if (config.class_token) cls_token_ = register_parameter("cls_token", nn::zeros({1, 1, config.dim}));
+    // The table always has an entry for a class token, as in the published checkpoints.
+    const int64_t entries = 1 + rows_ * columns_;
+    if (config.positions == "learned")
+      pos_embed_ = register_parameter("pos_embed", nn::zeros({1, entries, config.dim}));
+    if (config.positions == "sincos") pos_embed_ = register_buffer("pos_embed", fixed_positions());
+    patch_embed_ = register_module("patch_embed", nn::PatchEmbed(config.patch_size, config.dim));
+    norm_ = register_norm(*this, "norm", config.norm, config.dim);
+    make_head(config.classes);
+    const std::vector<double> rates =
+        nn::drop_path_rates(config.drop_path, config.depth, config.drop_path_decay);
+    for (int64_t i = 0; i < config.depth; ++i) {
+      blocks_.push_back(std::make_shared<Block>(config, i, rates[static_cast<size_t>(i)]));
+      add_block(blocks_.back());
+    }
+    if (config.peg) peg_ = register_module("peg", nn::ConditionalPositions(config.dim));
+  }
+
+  int64_t embed_width() const override { return config_.dim; }
+
+  int64_t macs(int64_t height, int64_t width) const override {
+    const int64_t patches = (height / config_.patch_size) * (width / config_.patch_size);
+    int64_t total = patch_embed_->macs(height, width) + (head_ ? head_->macs() : 0);
+    for (const auto& block : blocks_) total += block->macs(patches + prefix_);
+    return total + (peg_ ? patches * peg_->macs() : 0);
+  }
+
+  std::vector<std::string> no_weight_decay() const override { return {"pos_embed", "cls_token"}; }
+
+  torch::Tensor fit(const std::string& name, const torch::Tensor& stored) const override {
+    if (name != "pos_embed" || !pos_embed_.defined()) return {};
+    return nn::fit_square_tokens(stored, 1, rows_, columns_, config_.dim, nn::Resample::bicubic_antialias);
+  }
+
+ protected:
+  Tokens start(const torch::Tensor& images, const Context&) override {
+    const torch::Tensor patches = patch_embed_(images);
+    const int64_t batch = patches.size(0), rows = patches.size(1), columns = patches.size(2);
+    torch::Tensor x = patches.reshape({batch, rows * columns, config_.dim});
+    if (prefix_) x = torch::cat({cls_token_.expand({batch, -1, -1}), x}, 1);
+    if (pos_embed_.defined())
+      x = x +
+          nn::resample_tokens(pos_embed_, 1, rows_, columns_, rows, columns, nn::Resample::bicubic_antialias)
+              .slice(1, 1 - prefix_);
+    Tokens tokens{.x = x, .rows = rows, .columns = columns, .before = prefix_};
+    tokens.extras.rotation = rotation(rows, columns, images.size(2));
+    return tokens;
+  }
+
+  torch::Tensor run_block(int64_t index, const torch::Tensor& x, const Tokens& tokens,
+                          const Context& context) override {
+    const torch::Tensor y = blocks_[static_cast<size_t>(index)]->forward(x, tokens.extras, context);
+    if (!peg_ || index > 0) return y;
+    return torch::cat({y.slice(1, 0, prefix_), peg_(y.slice(1, prefix_), tokens.rows, tokens.columns)}, 1);
+  }
+
+  torch::Tensor read(const torch::Tensor& x, const Tokens&, const Context&) override {
+    if (prefix_) return norm_(x).select(1, 0);
+    return config_.norm_before_mean ? norm_(x).mean(1) : norm_(x.mean(1));
+  }
+
+  void first_values(const std::string& name, const torch::Tensor& parameter,
+                    const nn::Filler& fill) const override {
+    if (name.starts_with("patch_embed.proj."))
+      fill.fan_in_uniform(3 * config_.patch_size * config_.patch_size);
+    else if (name.starts_with("peg.proj."))
+      fill.fan_in_uniform(9);
+    else if (name == "pos_embed" || name == "cls_token" || parameter.dim() == 2)
+      fill.truncated_normal(0.02);
+  }
+
+ private:
+  torch::Tensor fixed_positions() const {
+    if (nn::ShapesOnly::active()) return nn::zeros({1, 1 + rows_ * columns_, config_.dim});
+    return torch::cat({torch::zeros({1, config_.dim}), nn::sincos_2d(rows_, columns_, config_.dim)})
+        .unsqueeze(0);
+  }
+
+  nn::Rotation rotation(int64_t rows, int64_t columns, int64_t height) const {
+    const int64_t channels = config_.rope_channels(), patches = rows * columns;
+    if (config_.rope == "none" || channels == 0) return {};
+    const double exponent =
+        static_cast<double>(channels) / static_cast<double>(std::max<int64_t>(channels - 2, 1));
+    const double ntk = config_.rope_ntk_factor * config_.rope_ntk_scale - (config_.rope_ntk_factor - 1);
+    const double theta = config_.rope_theta * std::pow(ntk, exponent);
+    double scale = config_.rope_scale;
+    if (config_.auto_scale) scale *= config_.rope_anchor / static_cast<double>(height);
+    nn::Rotation turned;
+    if (config_.rope == "1d") {
+      const auto options = torch::TensorOptions().dtype(torch::kFloat64);
+      turned = nn::rotation_1d(torch::arange(patches, options) * scale, channels, theta);
+    } else {
+      const bool square = config_.rope_grid == "square";
+      const int64_t wide = square ? static_cast<int64_t>(std::sqrt(static_cast<double>(patches))) : columns;
+      nn::GridPositions at = nn::grid_positions(-prefix_, patches, wide);
+      at.x = at.x * scale;
+      at.y = at.y * scale;
+      if (prefix_ && config_.class_position != -1) {
+        at.x[0] = config_.class_position;
+        at.y[0] = config_.class_position;
+      }
+      turned = nn::rotation_2d(at.x, at.y, channels, theta);
+    }
+    return config_.rope_shared ? turned : nn::split_over_heads(turned, config_.heads);
+  }
+
+  Config config_;
+  int64_t prefix_, rows_ = 0, columns_ = 0;
+  torch::Tensor cls_token_, pos_embed_;
+  nn::PatchEmbed patch_embed_{nullptr};
+  Norm norm_;
+  std::vector<std::shared_ptr<Block>> blocks_;
+  nn::ConditionalPositions peg_{nullptr};
+};
+
+Value size(int64_t dim, int64_t depth, int64_t heads, bool auto_scale = false) {
+  return table({{"dim", dim}, {"depth", depth}, {"heads", heads}, {"auto_scale", auto_scale}});
+}
+
+}  // namespace
+
+Family visionllama_family() {
+  return make_family<VisionLlama, Config>(
+      "visionllama", "VisionLLaMA, plain: 2-D RoPE and SwiGLU",
+      {
+          {"visionllama_small_patch16_224", {"vit_llama_rope_small_patch16"}, size(384, 12, 6)},
+          {"visionllama_base_patch16_224", {"vit_llama_rope_base_patch16"}, size(768, 12, 12)},
+          {"visionllama_large_patch16_224", {"vit_llama_rope_large_patch16"}, size(1024, 24, 16)},
+          {"visionllama_large_as_patch16_224", {"vit_llama_rope_large_as_patch16"}, size(1024, 24, 16, true)},
+      });
+}
+
+}  // namespace tessera::models

@@ -1,0 +1,38 @@
+// Rotary position embedding (Su et al. 2021), one- and two-dimensional.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstdint>
+
+namespace tessera::nn {
+
+// Angles by which adjacent pairs of channels (2m, 2m+1) are turned: [tokens, pairs], or [heads, tokens,
+// pairs] where every head has its own. Kept in float64; undefined = no rotation.
+struct Rotation {
+  torch::Tensor angles = {};
+  bool defined() const { return angles.defined(); }
+};
+
+// Pair m turns by position * theta^(-2m / channels). positions [tokens] float64; channels even.
+Rotation rotation_1d(const torch::Tensor& positions, int64_t channels, double theta = 10000);
+
+// Pairs alternate x, y, x, y, …: pairs 2m and 2m+1 turn by x, y times theta^(-4m / channels). x, y [tokens]
+// float64; channels a multiple of 4 (VisionLLaMA, Chu et al. 2024, eq. 5).
+Rotation rotation_2d(const torch::Tensor& x, const torch::Tensor& y, int64_t channels, double theta = 10000);
+
+// One table over heads * channels a head, cut into a piece for each head.
+Rotation split_over_heads(const Rotation& rotation, int64_t heads);
+
+// Columns and rows of the tokens `first` … `last` - 1 of a row-major grid with `width` columns, as float64.
+// Token -1 is (width - 1, -1), as floor division has it.
+struct GridPositions {
+  torch::Tensor x, y;
+};
+GridPositions grid_positions(int64_t first, int64_t last, int64_t width);
+
+// Turns x [batch, heads, tokens, channels]; channels beyond the table's stay as they are. Computed in
+// float32, or float64 if x is.
+torch::Tensor rotate(const torch::Tensor& x, const Rotation& rotation);
+
+}  // namespace tessera::nn

@@ -1,0 +1,136 @@
+// models/vllama_*, models/illama_*: VisionLLaMA (plain) and iLLaMA.
+#include <regex>
+
+#include "core/error.h"
+#include "models/illama.h"
+#include "nn/norm.h"
+#include "tests/parity/model_case.h"
+
+namespace tessera::parity {
+namespace {
+
+using Json = nlohmann::json;
+
+// Settings that the published classes name as timm does.
+Value common_settings(const Json& config) {
+  static const std::map<std::string, std::string> names = {
+      {"img_size", "image_size"}, {"patch_size", "patch_size"}, {"num_classes", "classes"},
+      {"embed_dim", "dim"},       {"depth", "depth"},           {"num_heads", "heads"},
+      {"qkv_bias", "qkv_bias"},   {"mlp_ratio", "mlp_ratio"},   {"drop_path_rate", "drop_path"}};
+  Value settings;
+  for (const auto& [key, ours] : names)
+    if (config.contains(key)) settings.set(ours, to_value(config[key]));
+  return settings;
+}
+
+double number_after(const std::string& text_in, const std::string& key, double otherwise) {
+  std::smatch match;
+  return std::regex_search(text_in, match, std::regex(key + "\\s*=\\s*([-+0-9.eE]+)")) ? std::stod(match[1])
+                                                                                       : otherwise;
+}
+
+}  // namespace
+
+models::ModelSpec visionllama_spec(const Golden& golden) {
+  const Json& config = golden.config();
+  const std::string source = golden.meta.value("source_class", "");
+  Value settings = common_settings(config);
+  settings.set("rope_grid", "square");
+  if (source == "VisionTransformerRotate") {
+    settings.set("class_token", false);
+    settings.set("norm_before_mean", true);
+    settings.set("rope", "1d");
+    settings.set("rope_scale", config.value("scale", 1.0));
+    const std::string notes = golden.meta.value("notes", "");
+    if (notes.find("reset_ntk_scale") != std::string::npos) {
+      settings.set("rope_ntk_scale", number_after(notes, "scale", 1));
+      settings.set("rope_ntk_factor", number_after(notes, "factor", 1));
+    }
+  } else {
+    settings.set("class_token", config.value("use_cls_token", false));
+    settings.set("auto_scale", config.value("auto_scale", false));
+    settings.set("rope_theta", config.value("theta", 10000.0));
+    settings.set("rope_ratio", config.value("rpe_ratio", 1.0));
+    settings.set("rope_shared", config.value("share_rpe", true));
+    settings.set("class_position", config.value("cls_pos", -1.0));
+    if (config.value("use_abs", false))
+      settings.set("positions", config.value("lr_pe", true) ? "learned" : "sincos");
+  }
+  // The segmentation backbone's anchor is a number of tokens, and its grid is the image's.
+  if (config.contains("base_size"))
+    settings.set("rope_anchor", config["base_size"].get<double>() * config["patch_size"].get<double>());
+  if (source == "VisionLLaMASEG") {
+    settings.set("rope_grid", "input");
+    settings.set("classes", 0);
+  }
+  const std::string block = config.value("blk_cls", "LAMABlock");
+  if (block == "LAMABlockNoLS" || block == "RBlockRMSNorm" || block == "RBlock")
+    settings.set("init_values", 0.0);
+  if (block == "LSRBlockRMSNorm" || block == "RBlockRMSNorm" || block == "RBlock")
+    settings.set("mlp", "gelu");
+  if (config.value("norm_layer", "LN1e-6") == "RMS") settings.set("norm", "rms");
+  return models::resolve_model("visionllama", settings);
+}
+
+CaseResult check_visionllama(const Golden& golden) {
+  const Json& config = golden.config();
+  const bool maps_only = config.contains("out_indices");  // the segmentation backbone has no final norm
+  const auto run = [&](models::Backbone& model, const auto& input) {
+    if (!maps_only) return NamedOutputs{{"out", model.forward(input("x"))}};
+    const auto maps = model.features(input("x"), config["out_indices"].get<std::vector<int64_t>>());
+    NamedOutputs outputs;
+    for (size_t i = 0; i < maps.size(); ++i) outputs["feat" + std::to_string(i)] = maps[i];
+    return outputs;
+  };
+  return compare_model(
+      golden, visionllama_spec(golden), run,
+      maps_only ? std::vector<std::string>{"norm.weight", "norm.bias"} : std::vector<std::string>{});
+}
+
+models::ModelSpec illama_spec(const Json& config) {
+  Value settings = common_settings(config);
+  settings.set("soft_mask", config.value("soft_mask_rate", 0.0));
+  return models::resolve_model("illama", settings);
+}
+
+CaseResult check_illama(const Golden& golden) {
+  return compare_model(golden, illama_spec(golden.config()), [](models::Backbone& model, const auto& input) {
+    return NamedOutputs{{"out", model.forward(input("x"))}};
+  });
+}
+
+CaseResult check_rms_norm(const Golden& golden) {
+  const Json& config = golden.config();
+  return compare_function(golden, [&](const Leaves& leaves) {
+    nn::RmsNorm norm(config["dim"].get<int64_t>(), config["eps"].get<double>());
+    norm->weight = leaves.at("param.weight");
+    return NamedOutputs{{"out", norm(leaves.at("input.x"))}};
+  });
+}
+
+CaseResult check_illama_schedules(const Golden& golden) {
+  Comparison comparison;
+  for (const auto& [name, entry] : golden.config().items()) {
+    const bool drop = name.starts_with("drop_schedule");
+    const models::RateSchedule schedule{.rate = entry[drop ? "drop_rate" : "soft_mask_rate"],
+                                        .epochs = entry["epochs"],
+                                        .steps_per_epoch = entry["niter_per_ep"],
+                                        .cutoff_epoch = entry["cutoff_epoch"],
+                                        .mode = entry["mode"],
+                                        .shape = entry["schedule"]};
+    comparison.close(name, torch::tensor(models::rates(schedule), torch::kFloat64),
+                     golden.tensor("output." + name), 0, 1e-15);
+  }
+  return comparison.result();
+}
+
+CaseResult check_weight_selection(const Golden& golden) {
+  Comparison comparison;
+  for (const std::string& name : golden.names("input.")) {
+    const torch::Tensor want = golden.tensor("output." + name);
+    comparison.equal(name, models::select_weights(golden.tensor("input." + name), want.sizes()), want);
+  }
+  return comparison.result();
+}
+
+}  // namespace tessera::parity
