@@ -16,10 +16,10 @@
 #include "core/text.h"
 #include "data/source_csv.h"
 #include "data/source_files.h"
-#include "data/source_json.h"
 #include "data/source_kinds.h"
 #include "data/source_labels.h"
 #include "io/file.h"
+#include "io/json.h"
 
 namespace tessera::data {
 namespace {
@@ -202,7 +202,8 @@ Row read_json_row(const nlohmann::json& object, const std::string& where, Table&
 }
 
 Table read_json(const std::string& path) {
-  const auto list = parse_json(read_text(path, kMostTableBytes), path, {kMostTableBytes, 4});
+  const auto list =
+      parse_json(read_text(path, kMostTableBytes), path, {.max_bytes = kMostTableBytes, .max_depth = 4});
   if (!list.is_array())
     fail(path, " is ", list.type_name(), R"(, must be a list of {"path": …, "label": …})");
   Table table;

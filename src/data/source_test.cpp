@@ -7,7 +7,6 @@
 
 #include "data/data_testing.h"
 #include "data/source_csv.h"
-#include "data/source_json.h"
 #include "data/source_kinds.h"
 
 namespace tessera::data {
@@ -217,24 +216,6 @@ TEST(Csv, BrokenQuotesAreNamedWithTheirLine) {
   EXPECT_EQ(parse("a,b\nc,\"d\n\ne"), "f.csv line 2: a quote that is never closed");
   EXPECT_EQ(parse("a,b\"c\""), "f.csv line 1: a quote inside a field; put the whole field in quotes");
   EXPECT_EQ(parse("a\n\"b\"c"), "f.csv line 2: text after a closing quote");
-}
-
-// --- Bounded JSON ---
-
-TEST(BoundedJson, RefusesWhatIsTooDeepTooLongOrBroken) {
-  const auto parse = [](const std::string& text) {
-    return error_of([&] { parse_json(text, "f", {100, 3}); });
-  };
-  EXPECT_EQ(parse(R"({"a": [[1]]})"), "no error");
-  EXPECT_EQ(parse(R"({"a": [[[1]]]})"), "f: JSON is nested deeper than 3");
-  EXPECT_EQ(parse(std::string(101, ' ')), "f has 101 bytes of JSON, at most 100 are read");
-  EXPECT_EQ(parse(R"({"a": 1, "a": 2})"), "f: JSON key 'a' stands twice");
-  EXPECT_EQ(parse("{\"a\": 1,}"), "f is not JSON: it goes wrong at byte 9");
-  EXPECT_EQ(parse("\"\xff\""), "f is not JSON: it goes wrong at byte 2");
-  EXPECT_EQ(error_of([] {
-              parse_json(std::string(200000, '['), "f", {1 << 20, 16});
-            }),
-            "f: JSON is nested deeper than 16");
 }
 
 }  // namespace

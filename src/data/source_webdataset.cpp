@@ -12,9 +12,9 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "core/threads.h"
-#include "data/source_json.h"
 #include "data/source_kinds.h"
 #include "data/source_labels.h"
+#include "io/json.h"
 #include "io/tar.h"
 
 namespace tessera::data {

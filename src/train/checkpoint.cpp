@@ -181,7 +181,7 @@ void CheckpointStore::retain(int64_t newest_step, int64_t keep_last, int64_t bes
 StoredCheckpoint read_checkpoint(const std::string& directory) {
   const std::string where = directory + "/" + kManifest;
   if (!file_exists(where)) fail("'", directory, "' has no manifest.json: its writing was never finished");
-  const Value manifest = parse_json(read_text(where), "'" + where + "'");
+  const Value manifest = parse_json_value(read_text(where), "'" + where + "'");
   const int64_t format = field(manifest, "format", where, &Value::is_int).as_int();
   if (format != kFormat) fail("'", where, "': format ", format, ", this program reads ", kFormat);
   StoredCheckpoint stored{.directory = directory,

@@ -1,28 +1,24 @@
 #include "train/json_value.h"
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "io/json.h"
 
 namespace tessera::train {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kMostBytes = size_t{16} << 20;
-constexpr int kMostDepth = 16;
-
-Value from_json(const Json& json, const std::string& where, int depth) {
-  if (depth > kMostDepth) fail(where, ": JSON nested deeper than ", kMostDepth, " levels");
+Value from_json(const Json& json, const std::string& where) {
   if (json.is_object()) {
     Value::Table table;
-    for (const auto& [key, child] : json.items()) table.emplace_back(key, from_json(child, where, depth + 1));
+    for (const auto& [key, child] : json.items()) table.emplace_back(key, from_json(child, where));
     return table;
   }
   if (json.is_array()) {
     Value::Array items;
-    for (const Json& child : json) items.push_back(from_json(child, where, depth + 1));
+    for (const Json& child : json) items.push_back(from_json(child, where));
     return items;
   }
   if (json.is_string()) return json.get<std::string>();
@@ -55,18 +51,8 @@ Json to_json(const Value& value) {
 
 }  // namespace
 
-Value parse_json(std::string_view json, const std::string& where) {
-  if (json.size() > kMostBytes)
-    fail(where, ": ", json.size(), " bytes of JSON, at most ", kMostBytes, " are read");
-  const auto limit_depth = [&](int depth, Json::parse_event_t, Json&) {
-    if (depth > kMostDepth) fail(where, ": JSON nested deeper than ", kMostDepth, " levels");
-    return true;
-  };
-  try {
-    return from_json(Json::parse(json, limit_depth), where, 0);
-  } catch (const Json::exception&) {
-    fail(where, ": is not JSON");
-  }
+Value parse_json_value(std::string_view json, const std::string& where) {
+  return from_json(parse_json<Json>(json, where), where);
 }
 
 std::string json_text(const Value& value, int indent) {

@@ -8,8 +8,8 @@
 
 namespace tessera::train {
 
-// `where` stands in front of errors. Refuses text over 16 MiB, nesting deeper than 16 and null.
-Value parse_json(std::string_view json, const std::string& where);
+// `where` stands in front of errors. Refuses what io's parse_json refuses, and null.
+Value parse_json_value(std::string_view json, const std::string& where);
 
 // Doubles are written so that they read back as the same bits. `indent` < 0: one line.
 std::string json_text(const Value& value, int indent = -1);

@@ -32,7 +32,7 @@ std::string line_of(const HistoryPoint& point) {
 }
 
 HistoryPoint point_of(std::string_view line, const std::string& where) {
-  const Value table = parse_json(line, where);
+  const Value table = parse_json_value(line, where);
   HistoryPoint point;
   if (!table.is_table()) fail(where, ": must be an object");
   for (const auto& [key, value] : table.as_table()) {

@@ -84,7 +84,7 @@ const std::string* entry(const Metadata& metadata, const char* key) {
 }
 
 models::ModelSpec read_model_spec(const std::string& json, const std::string& where) {
-  const Value table = parse_json(json, where);
+  const Value table = parse_json_value(json, where);
   const auto part = [&](const char* key) -> const std::string& {
     const Value* value = table.find(key);
     if (!value || !value->is_string()) fail(where, ": no '", key, "'");
@@ -142,7 +142,7 @@ WeightsInfo read_weights_info(const Metadata& metadata, const std::string& name)
   try {
     info.model = read_model_spec(*model, "tessera.model");
     if (const std::string* names = entry(metadata, "tessera.class_names")) {
-      const Value list = parse_json(*names, "tessera.class_names");
+      const Value list = parse_json_value(*names, "tessera.class_names");
       if (!list.is_array()) fail("tessera.class_names is ", list.type_name(), ", must be an array");
       for (const Value& item : list.as_array()) {
         if (!item.is_string()) fail("tessera.class_names holds ", item.type_name(), ", must hold strings");
@@ -151,7 +151,7 @@ WeightsInfo read_weights_info(const Metadata& metadata, const std::string& name)
     }
     if (const std::string* preprocess = entry(metadata, "tessera.preprocess"))
       info.preprocess =
-          read_config<data::Preprocess>(parse_json(*preprocess, "tessera.preprocess"), "preprocess");
+          read_config<data::Preprocess>(parse_json_value(*preprocess, "tessera.preprocess"), "preprocess");
     if (const std::string* multi = entry(metadata, "tessera.multi_label"))
       info.multi_label = *multi == "true";
     if (const std::string* recipe = entry(metadata, "tessera.recipe")) info.recipe = *recipe;

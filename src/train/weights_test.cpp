@@ -11,10 +11,10 @@ namespace {
 class WeightsTest : public TemporaryFolder {
  protected:
   static Value settings(const std::string& over = "") {
-    Value table =
-        parse_json(R"({"image_size": 32, "patch_size": 16, "dim": 16, "depth": 1, "heads": 2, "classes": 3})",
-                   "settings");
-    if (!over.empty()) merge(table, parse_json(over, "over"));
+    Value table = parse_json_value(
+        R"({"image_size": 32, "patch_size": 16, "dim": 16, "depth": 1, "heads": 2, "classes": 3})",
+        "settings");
+    if (!over.empty()) merge(table, parse_json_value(over, "over"));
     return table;
   }
   static WeightsInfo info(const std::string& over = "") {
@@ -176,10 +176,10 @@ TEST_F(WeightsTest, JsonKeepsEveryBitOfANumber) {
   table.set("c", 5e-324);
   table.set("d", int64_t{9007199254740993});
   table.set("e", Value::Array{1.0, 2, true, "x\n\"ü\""});
-  EXPECT_EQ(parse_json(json_text(table), "t"), table);
-  EXPECT_NE(error_of([] { parse_json(std::string(100, '['), "t"); }), "");
-  EXPECT_NE(error_of([] { parse_json("null", "t"); }), "");
-  EXPECT_NE(error_of([] { parse_json("[18446744073709551615]", "t"); }), "");
+  EXPECT_EQ(parse_json_value(json_text(table), "t"), table);
+  EXPECT_NE(error_of([] { parse_json_value(std::string(100, '['), "t"); }), "");
+  EXPECT_NE(error_of([] { parse_json_value("null", "t"); }), "");
+  EXPECT_NE(error_of([] { parse_json_value("[18446744073709551615]", "t"); }), "");
   Value nan;
   nan.set("x", std::nan(""));
   EXPECT_NE(error_of([&] { json_text(nan); }), "");

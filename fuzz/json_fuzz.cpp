@@ -1,0 +1,11 @@
+#include "fuzz/fuzz.h"
+#include "io/file.h"
+#include "io/json.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  return tessera::fuzz_one(data, size, [](std::span<const std::byte> bytes) {
+    const auto tree = tessera::parse_json(tessera::as_text(bytes), "f");
+    // What was read can be written, and means the same then.
+    if (tessera::parse_json(tree.dump(), "g") != tree) std::abort();
+  });
+}
