@@ -325,8 +325,10 @@ std::string archive_prefix(const std::vector<ZipEntry>& entries, const std::stri
 }  // namespace
 
 bool looks_like_torch(std::span<const std::byte> bytes) {
-  const std::string_view start = as_text(bytes.first(std::min<size_t>(bytes.size(), 4)));
-  return start.starts_with("PK\x03\x04") || start.starts_with('\x80');
+  const std::string_view start = as_text(bytes.first(std::min<size_t>(bytes.size(), 9)));
+  // A safetensors file may start with the same byte: its header's length, of which the upper half is zero.
+  const bool is_safetensors = start.size() == 9 && start.substr(4) == std::string_view("\0\0\0\0{", 5);
+  return start.starts_with("PK\x03\x04") || (start.starts_with('\x80') && !is_safetensors);
 }
 
 TorchContent parse_torch_archive(std::span<const std::byte> bytes, const std::string& name) {
@@ -349,7 +351,7 @@ TorchContent parse_torch_archive(std::span<const std::byte> bytes, const std::st
 TorchArchive::TorchArchive(const std::string& path)
     : path_(path), file_(path), content_(parse_torch_archive(file_.bytes(), path)) {}
 
-std::vector<TensorView> TorchArchive::weights(const std::string& key) const {
+const TorchGroup& TorchArchive::choose(const std::string& key) const {
   const auto find = [&](std::string_view wanted) {
     return std::find_if(groups().begin(), groups().end(),
                         [&](const TorchGroup& g) { return g.key == wanted; });
@@ -369,7 +371,11 @@ std::vector<TensorView> TorchArchive::weights(const std::string& key) const {
     fail(path_, ": has no weights", key.empty() ? "" : " under '" + key + "'",
          keys.empty() ? "" : text(", must be one of ", join(keys, ", ")));
   }
-  std::vector<TensorView> out = found->tensors;
+  return *found;
+}
+
+std::vector<TensorView> TorchArchive::weights(const std::string& key) const {
+  std::vector<TensorView> out = choose(key).tensors;
   for (const std::string_view wrapper : {"module.", "_orig_mod.", "module."})
     if (std::all_of(out.begin(), out.end(), [&](const TensorView& t) { return t.name.starts_with(wrapper); }))
       for (TensorView& t : out) t.name.erase(0, wrapper.size());

@@ -40,11 +40,12 @@ class TorchArchive {
 
   const std::string& path() const { return path_; }
   const std::vector<TorchGroup>& groups() const { return content_.groups; }
-  // The weights under `key` ("model_ema"). Without a key: those under the first of "state_dict", "model",
+  // The dictionary under `key` ("model_ema"). Without a key: the first of "state_dict", "model",
   // "model_state_dict", "module", "net", "network", "backbone", "weights", "params", "model_ema",
-  // "state_dict_ema", "teacher", "" that exist, or the only ones. An error lists the keys there are. A prefix
-  // that all names share because the model was wrapped ("module.", "_orig_mod.") is taken off. The views live
-  // as long as this object.
+  // "state_dict_ema", "teacher", "" that exists, or the only one. An error lists the keys there are.
+  const TorchGroup& choose(const std::string& key = "") const;
+  // Its weights. A prefix that all names share because the model was wrapped ("module.", "_orig_mod.") is
+  // taken off. The views live as long as this object.
   std::vector<TensorView> weights(const std::string& key = "") const;
 
  private:

@@ -1,0 +1,102 @@
+#include "io/safetensors_shards.h"
+
+#include <iomanip>
+#include <map>
+#include <set>
+#include <sstream>
+#include <utility>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "io/json.h"
+
+namespace tessera {
+namespace {
+
+constexpr JsonLimits kIndexLimits = {.max_bytes = uint64_t{64} << 20, .max_depth = 3, .max_keys = 200'000};
+constexpr size_t kMostFiles = 4096;
+
+std::string folder_of(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "" : path.substr(0, slash + 1);
+}
+
+// Names of the index are never a way out of its folder.
+bool is_plain_name(const std::string& name) {
+  return !name.empty() && name[0] != '.' && name.find('/') == std::string::npos && printable(name) == name;
+}
+
+using WeightMap = std::map<std::string, std::set<std::string>>;  // the tensors of each file
+
+WeightMap read_weight_map(const nlohmann::json& index, const std::string& path) {
+  check(index.is_object(), path, " is ", index.type_name(), R"(, must be an object with a "weight_map")");
+  const auto map = index.find("weight_map");
+  check(map != index.end() && map->is_object(), path, R"(: has no object "weight_map")");
+  WeightMap files;
+  for (const auto& [tensor, file] : map->items()) {
+    check(file.is_string() && is_plain_name(file.get_ref<const std::string&>()), path, ": tensor '",
+          printable(tensor), "' must name a file of the same folder");
+    files[file.get<std::string>()].insert(tensor);
+    check(files.size() <= kMostFiles, path, ": names more than ", kMostFiles, " files");
+  }
+  return files;
+}
+
+}  // namespace
+
+ShardedSafetensors::ShardedSafetensors(const std::string& index_path) {
+  const auto index = parse_json(read_text(index_path, kIndexLimits.max_bytes), index_path, kIndexLimits);
+  WeightMap map = read_weight_map(index, index_path);
+  if (const auto texts = index.find("metadata"); texts != index.end() && texts->is_object())
+    for (const auto& [key, value] : texts->items())
+      if (value.is_string()) metadata_.emplace(key, value.get<std::string>());
+  for (auto& [name, expected] : map) {
+    const SafetensorsFile& file =
+        *files_.emplace_back(std::make_unique<SafetensorsFile>(folder_of(index_path) + name));
+    for (const TensorView& tensor : file.tensors()) {
+      check(expected.erase(tensor.name) == 1, file.path(), ": holds tensor '", tensor.name, "', of which ",
+            index_path, " says otherwise");
+      tensors_.push_back(tensor);
+    }
+    if (!expected.empty())
+      fail(file.path(), ": lacks tensor '", printable(*expected.begin()), "', which ", index_path,
+           " says is in it");
+    metadata_.insert(file.metadata().begin(), file.metadata().end());
+  }
+}
+
+void write_sharded_safetensors(const std::string& index_path, const std::vector<TensorView>& tensors,
+                               const Metadata& metadata, uint64_t most_bytes) {
+  check(index_path.ends_with(kShardIndexEnding), "'", index_path, "' must end in ", kShardIndexEnding);
+  std::vector<std::vector<TensorView>> shards(1);
+  uint64_t held = 0, total = 0;
+  for (const TensorView& tensor : tensors) {
+    if (!shards.back().empty() && held + tensor.bytes.size() > most_bytes) {
+      shards.emplace_back();
+      held = 0;
+    }
+    shards.back().push_back(tensor);
+    held += tensor.bytes.size();
+    total += tensor.bytes.size();
+  }
+  check(shards.size() <= kMostFiles, "'", index_path, "': ", shards.size(), " files of at most ",
+        human_bytes(most_bytes), ", more than ", kMostFiles);
+  const std::string folder = folder_of(index_path);
+  const std::string stem = index_path.substr(
+      folder.size(), index_path.size() - folder.size() - std::string(kShardIndexEnding).size());
+  nlohmann::ordered_json index = {{"metadata", {{"total_size", total}}},
+                                  {"weight_map", nlohmann::ordered_json::object()}};
+  for (const auto& [key, value] : metadata) index["metadata"][key] = value;
+  nlohmann::json map = nlohmann::json::object();  // sorted: an ordered one takes each key in linear time
+  for (size_t i = 0; i < shards.size(); ++i) {
+    std::ostringstream name;
+    name << stem << "-" << std::setfill('0') << std::setw(5) << i + 1 << "-of-" << std::setw(5)
+         << shards.size() << ".safetensors";
+    write_safetensors(folder + name.str(), shards[i], {{"format", "pt"}});
+    for (const TensorView& tensor : shards[i]) map[tensor.name] = name.str();
+  }
+  index["weight_map"] = map;
+  write_text_atomic(index_path, index.dump(2) + "\n");
+}
+
+}  // namespace tessera

@@ -1,0 +1,61 @@
+#include "io/weight_file.h"
+
+#include <optional>
+#include <variant>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "io/safetensors_shards.h"
+#include "io/torch_archive.h"
+
+namespace tessera {
+
+// Keeps the memory that the views look at.
+struct WeightFile::Source {
+  std::variant<std::monostate, std::unique_ptr<SafetensorsFile>, std::unique_ptr<ShardedSafetensors>,
+               std::unique_ptr<TorchArchive>>
+      file;
+};
+
+namespace {
+
+std::string form_of(const TorchArchive& archive, const TorchGroup& chosen) {
+  if (archive.groups().size() == 1 && chosen.key.empty()) return "PyTorch archive";
+  std::vector<std::string> others;
+  for (const TorchGroup& group : archive.groups())
+    if (&group != &chosen && others.size() < 4) others.push_back("'" + printable(group.key) + "'");
+  return text("PyTorch archive, '", printable(chosen.key), "'",
+              others.empty() ? "" : text("; it also has ", join(others, ", ")));
+}
+
+}  // namespace
+
+WeightFile::WeightFile(const std::string& path, const std::string& key)
+    : path_(path), source_(std::make_unique<Source>()) {
+  const bool is_index = path.ends_with(".json");
+  if (!is_index && looks_like_torch(MappedFile(path).bytes())) {
+    auto archive = std::make_unique<TorchArchive>(path);
+    form_ = form_of(*archive, archive->choose(key));
+    tensors_ = archive->weights(key);
+    source_->file = std::move(archive);
+    return;
+  }
+  check(key.empty(), path, ": has no dictionary '", key, "': it is no PyTorch archive");
+  if (is_index) {
+    auto shards = std::make_unique<ShardedSafetensors>(path);
+    form_ = text("safetensors in ", shards->files(), " files");
+    metadata_ = shards->metadata();
+    tensors_ = shards->tensors();
+    source_->file = std::move(shards);
+  } else {
+    auto file = std::make_unique<SafetensorsFile>(path);
+    form_ = "safetensors";
+    metadata_ = file->metadata();
+    tensors_ = file->tensors();
+    source_->file = std::move(file);
+  }
+}
+
+WeightFile::~WeightFile() = default;
+
+}  // namespace tessera

@@ -1,0 +1,37 @@
+// A file of weights, whatever its form: safetensors, the index of several of them, or a PyTorch archive.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "io/safetensors.h"
+
+namespace tessera {
+
+class WeightFile {
+ public:
+  // The form follows from the content: "PK" or a pickle is PyTorch's, a name that ends in .json an index, all
+  // else safetensors. `key` says which dictionary of a PyTorch archive is meant ("model_ema"); without it the
+  // usual one is taken (see TorchArchive). The other forms have none.
+  explicit WeightFile(const std::string& path, const std::string& key = "");
+  ~WeightFile();
+  WeightFile(const WeightFile&) = delete;
+
+  const std::string& path() const { return path_; }
+  // What it is, to be said to people: "safetensors", "safetensors in 3 files", "PyTorch archive, 'model' of
+  // 'model', 'model_ema'".
+  const std::string& form() const { return form_; }
+  const Metadata& metadata() const { return metadata_; }  // empty for PyTorch archives
+  // The views live as long as this object. Their bytes need not be aligned to the element.
+  const std::vector<TensorView>& tensors() const { return tensors_; }
+
+ private:
+  struct Source;
+  std::string path_, form_;
+  std::unique_ptr<Source> source_;
+  Metadata metadata_;
+  std::vector<TensorView> tensors_;
+};
+
+}  // namespace tessera
