@@ -156,6 +156,18 @@ TESSERA_INLINE float sum(vf v) {
   return two[0] + two[1];
 }
 
+// The largest lane; a NaN may be passed over.
+TESSERA_INLINE float highest(vf v) {
+#if defined(__AVX512F__)
+  v = max(v, __builtin_shuffle(v, lanes() ^ 8));
+#endif
+#if defined(__AVX2__)
+  v = max(v, __builtin_shuffle(v, lanes() ^ 4));
+#endif
+  v = max(v, __builtin_shuffle(v, lanes() ^ 2));
+  return v[0] > v[1] ? v[0] : v[1];
+}
+
 // 1 / d for finite d away from the ends of the range, to about one unit in the last place. (A division of 16
 // lanes takes as long as a dozen other operations.)
 TESSERA_INLINE vf reciprocal(vf d) {
@@ -197,6 +209,24 @@ TESSERA_INLINE vf exp(vf x) {
 TESSERA_INLINE vf exp_within_range(vf x) {
   const Exponential e = reduced_exp(x);
   return e.mantissa * (vf)((e.whole + 127) << 23);
+}
+
+// 2^x for x < 127, to about one unit in the last place; what is below 2^-126 may be lost, NaN for NaN.
+TESSERA_INLINE vf exp2_below(vf x) {
+  const vf magic = splat(12582912.0f), held = max(splat(-126.0f), x);
+  const vf shifted = held + magic;
+  const vf r = held - (shifted - magic);
+  vf p = r * 1.5444884e-4f + 1.3381303e-3f;
+  p = p * r + 9.6181033e-3f;
+  p = p * r + 5.5503810e-2f;
+  p = p * r + 0.24022651f;
+  p = p * (r * r) + r * 0.69314718f + 1.0f;
+#if defined(__AVX512F__)
+  const vf scaled = (vf)_mm512_maskz_scalef_ps((__mmask16)-1, (__m512)p, (__m512)(shifted - magic));
+#else
+  const vf scaled = p * (vf)(((vi)shifted - (vi)magic + 127) << 23);
+#endif
+  return x < -126.0f ? vf{} : scaled;
 }
 
 // e^-x held within the range of a float, for the functions below; NaN stays.

@@ -16,6 +16,10 @@ void probe_exp(const float* in, float* out, int64_t n) {
   apply(
       in, out, n, [](vf x) __attribute__((always_inline)) { return exp(x); });
 }
+void probe_exp2_below(const float* in, float* out, int64_t n) {
+  apply(
+      in, out, n, [](vf x) __attribute__((always_inline)) { return exp2_below(x); });
+}
 void probe_silu(const float* in, float* out, int64_t n) {
   apply(
       in, out, n, [](vf x) __attribute__((always_inline)) { return silu(x); });
@@ -49,6 +53,7 @@ void probe_transpose(const float* in, float* out) {
 extern const SimdProbe simd_probe;
 const SimdProbe simd_probe = {W,
                               probe_exp,
+                              probe_exp2_below,
                               probe_silu,
                               probe_silu_slope,
                               probe_log_sigmoid,

@@ -9,6 +9,7 @@ struct SimdProbe {
   int width;
   // out[i] = f(in[i]) for i < count; in whole vectors and a part.
   void (*exp)(const float* in, float* out, int64_t count);
+  void (*exp2_below)(const float* in, float* out, int64_t count);
   void (*silu)(const float* in, float* out, int64_t count);
   void (*silu_slope)(const float* in, float* out, int64_t count);
   void (*log_sigmoid)(const float* in, float* out, int64_t count);

@@ -21,9 +21,12 @@ double silu_slope(double x) {
 }
 double log_sigmoid(double x) { return std::min(x, 0.0) - std::log1p(std::exp(-std::abs(x))); }
 double exponential(double x) { return std::exp(x); }
+double power_of_two(double x) { return std::exp2(x); }
 extern const SimdProbe simd_probe;
-const SimdProbe simd_probe = {1,       each<exponential>, each<silu>, each<silu_slope>, each<log_sigmoid>,
-                              nullptr, nullptr,           nullptr,    nullptr};
+const SimdProbe simd_probe = {1,          each<exponential>, each<power_of_two>,
+                              each<silu>, each<silu_slope>,  each<log_sigmoid>,
+                              nullptr,    nullptr,           nullptr,
+                              nullptr};
 }  // namespace reference
 
 TESSERA_IMPLEMENTATIONS(SimdProbe, simd_probe);
@@ -49,6 +52,7 @@ struct Function {
 // exp: 1 rounding of the polynomial's end and a little before it. sigmoid forms divide once more; silu' is a
 // sum whose terms cancel near its zero (x = -1.28), where the terms are about 0.28.
 const Function kFunctions[] = {{"exp", &SimdProbe::exp, 2, 2e-38},
+                               {"exp2_below", &SimdProbe::exp2_below, 2, 2e-38},
                                {"silu", &SimdProbe::silu, 3.5, 2e-36},
                                {"silu_slope", &SimdProbe::silu_slope, 6, 2e-7},
                                {"log_sigmoid", &SimdProbe::log_sigmoid, 4, 2e-38}};

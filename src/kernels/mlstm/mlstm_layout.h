@@ -5,24 +5,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/arena.h"
 #include "kernels/mlstm/mlstm.h"
 
 namespace tessera::kernels {
-
-// Hands out pieces on 64-byte boundaries. With a null base it only counts.
-struct Arena {
-  char* base;
-  size_t used;
-};
-
-template <class T>
-[[maybe_unused]] static T* take(Arena& arena, int64_t count) {
-  T* piece = arena.base ? (T*)(arena.base + arena.used) : nullptr;
-  arena.used += ((size_t)count * sizeof(T) + 63) / 64 * 64;
-  return piece;
-}
-
-[[maybe_unused]] static int64_t round_up16(int64_t n) { return (n + 15) / 16 * 16; }
 
 // Tokens start … start+length-1 of a walk, and the factors that tie it to the state:
 //   C_next = keep * C + state_out * sum_s column_s k_s v_s^T,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/mlstm/mlstm_layout.h"
+#include "kernels/rows.h"
 #include "kernels/tiles.h"
 
 namespace tessera::kernels::TESSERA_ISA {
@@ -16,13 +17,6 @@ struct HeadWalk {
   int64_t stride;
 };
 
-TESSERA_INLINE const void* advance(const void* p, Element element, int64_t by) {
-  return (const char*)p + by * (element == Element::f32 ? 4 : 2);
-}
-TESSERA_INLINE void* advance(void* p, Element element, int64_t by) {
-  return (char*)p + by * (element == Element::f32 ? 4 : 2);
-}
-
 template <class Pointer>
 TESSERA_INLINE HeadWalk<Pointer> walk(const HeadView<Pointer>& view, const MlstmShape& s, int64_t item) {
   int64_t offset = item / s.heads * view.batch + item % s.heads * view.head;
@@ -36,26 +30,6 @@ TESSERA_INLINE Pointer walk(const GateView<Pointer>& view, const MlstmShape& s, 
   const int64_t offset = item / s.heads * view.batch + item % s.heads * view.head;
   *stride = s.reverse ? -view.token : view.token;
   return view.data + offset + (s.reverse ? (s.tokens - 1) * view.token : 0);
-}
-
-// A (rows, width) matrix of floats.
-struct Matrix {
-  const float* data;
-  int64_t row;
-};
-struct MatrixOut {
-  float* data;
-  int64_t row;
-};
-
-template <class T>
-TESSERA_INLINE void copy_rows(const T* from, int64_t from_row, int64_t rows, int64_t width, float* to,
-                              int64_t to_row) {
-  for (int64_t r = 0; r < rows; ++r, from += from_row, to += to_row)
-    for (int64_t c = 0; c < to_row; c += W) {
-      const int64_t left = width - c;
-      store(to + c, left >= W ? load(from + c) : left > 0 ? load_part(from + c, left) : vf{});
-    }
 }
 
 // Rows start … start+length-1, in place where whole vectors of floats can be read there, else in `copy`,
@@ -89,15 +63,6 @@ TESSERA_INLINE void write_rows(const HeadWalk<void*>& to, int64_t start, int64_t
       else
         store_part(at + c, value, width - c);
     }
-}
-
-// sum_i a[i] * b[i]
-TESSERA_INLINE float dot(const float* a, const float* b, int64_t n) {
-  vf total = {};
-  int64_t i = 0;
-  for (; i + W <= n; i += W) total += load(a + i) * load(b + i);
-  if (i < n) total += load_part(a + i, n - i) * load_part(b + i, n - i);
-  return sum(total);
 }
 
 // to[d] = keep * to[d] + gain * sum_s weight[s] * rows[s][d]; `to` is not read where keep is 0.

@@ -1,0 +1,87 @@
+// What the attention's files agree on: blocks, working memory, and which keys a query sees. C headers only;
+// everything static, so that each file has its own copy.
+#pragma once
+
+#include "kernels/arena.h"
+#include "kernels/attention/attention.h"
+
+namespace tessera::kernels {
+
+constexpr int64_t kForwardRows = 16;   // queries whose scores are computed and then used at once
+constexpr int64_t kBackwardRows = 64;  // the same in backward
+constexpr float kLog2E = 1.44269504f;  // scores are kept in units of log 2
+
+// Keys [begin, end) of those there are.
+struct KeyRange {
+  int64_t begin, end;
+};
+
+[[maybe_unused]] static KeyRange clamp_range(KeyRange range, int64_t begin, int64_t end) {
+  const auto held = [=](int64_t at) __attribute__((always_inline)) {
+    return at < begin ? begin : at > end ? end : at;
+  };
+  return {held(range.begin), held(range.end)};
+}
+
+// The keys that the query at a position sees; both ends grow with the position.
+[[maybe_unused]] static KeyRange seen_from(const AttentionMask& mask, int64_t position, int64_t keys) {
+  KeyRange range = {0, keys};
+  if (mask.window > 0) range = {position - mask.window + 1, position + mask.window};
+  if (mask.causal && range.end > position + 1) range.end = position + 1;
+  return clamp_range(range, 0, keys);
+}
+
+// Dp is D rounded up to 16, Nb the key block rounded up to 16, R the rows of a unit.
+struct AttentionForwardScratch {
+  float* queries;          // (R, Dp) turned
+  float* rows;             // (Nb, Dp) keys before they are transposed
+  float* keys_t;           // (D, Nb)
+  float* values;           // (Nb, Dp)
+  float* scores;           // (kForwardRows, Nb)
+  float* sums;             // (R, Dp) sum of p v so far
+  float *highest, *total;  // (R) running maximum in units of log 2, running sum of p
+};
+
+struct AttentionBackwardScratch {
+  float *queries, *douts;    // (kBackwardRows, Dp)
+  float *keys, *keys_t;      // (Nb, Dp), (D, Nb)
+  float *rows, *values_t;    // (Nb, Dp), (D, Nb)
+  float *weights, *dscores;  // (kBackwardRows, Nb)
+  float *dkeys, *dvalues;    // (Nb, Dp)
+  float* dqueries;           // (Q, Dp)
+  float* dout_out;           // (Q) do_i . o_i
+};
+
+[[maybe_unused]] static AttentionForwardScratch lay_out_forward(Arena& arena, const AttentionShape& s) {
+  AttentionForwardScratch f;
+  const int64_t Dp = round_up16(s.dim), Nb = round_up16(s.key_block), R = s.query_rows;
+  f.queries = take<float>(arena, R * Dp);
+  f.rows = take<float>(arena, Nb * Dp);
+  f.keys_t = take<float>(arena, s.dim * Nb);
+  f.values = take<float>(arena, Nb * Dp);
+  f.scores = take<float>(arena, kForwardRows * Nb);
+  f.sums = take<float>(arena, R * Dp);
+  f.highest = take<float>(arena, R);
+  f.total = take<float>(arena, R);
+  return f;
+}
+
+[[maybe_unused]] static AttentionBackwardScratch lay_out_backward(Arena& arena, const AttentionShape& s) {
+  AttentionBackwardScratch b;
+  const int64_t Dp = round_up16(s.dim), Nb = round_up16(s.key_block);
+  b.queries = take<float>(arena, kBackwardRows * Dp);
+  b.douts = take<float>(arena, kBackwardRows * Dp);
+  b.keys = take<float>(arena, Nb * Dp);
+  b.keys_t = take<float>(arena, s.dim * Nb);
+  b.rows = take<float>(arena, Nb * Dp);
+  b.values_t = take<float>(arena, s.dim * Nb);
+  b.weights = take<float>(arena, kBackwardRows * Nb);
+  b.dscores = take<float>(arena, kBackwardRows * Nb);
+  b.dkeys = take<float>(arena, Nb * Dp);
+  b.dvalues = take<float>(arena, Nb * Dp);
+  b.dqueries = take<float>(arena, s.queries * Dp);
+  b.dout_out = take<float>(arena, s.queries);
+  return b;
+}
+
+}  // namespace tessera::kernels

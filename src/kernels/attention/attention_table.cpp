@@ -1,0 +1,107 @@
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "core/error.h"
+#include "core/threads.h"
+#include "kernels/attention/attention.h"
+#include "kernels/attention/attention_layout.h"
+#include "kernels/scratch.h"
+
+namespace tessera::kernels {
+
+TESSERA_IMPLEMENTATIONS(AttentionFunctions, attention);
+
+Table<AttentionFunctions> attention_table() { return {kImplementations, std::size(kImplementations)}; }
+
+AttentionShape attention_plan(const AttentionShape& shape, int threads) {
+  AttentionShape planned = shape;
+  // Up to 320 keys at once: no sum is ever corrected. Else blocks that stay in a second-level cache with the
+  // queries of a unit.
+  if (planned.key_block <= 0) planned.key_block = shape.keys <= 320 ? shape.keys : 256;
+  // Packing keys is worth many queries, but every thread should get several units.
+  if (planned.query_rows <= 0) {
+    const int64_t items = std::max<int64_t>(1, shape.batch * shape.heads);
+    const int64_t pieces = std::max<int64_t>(1, (4 * threads + items - 1) / items);
+    planned.query_rows = std::clamp<int64_t>((shape.queries + pieces - 1) / pieces, 64, 320);
+  }
+  planned.key_block = std::clamp<int64_t>(planned.key_block, 1, std::max<int64_t>(shape.keys, 1));
+  planned.query_rows = std::clamp<int64_t>(planned.query_rows, 1, std::max<int64_t>(shape.queries, 1));
+  return planned;
+}
+
+int64_t attention_units(const AttentionShape& planned) {
+  return planned.batch * planned.heads * ((planned.queries + planned.query_rows - 1) / planned.query_rows);
+}
+
+size_t attention_scratch_bytes(const AttentionShape& planned, bool backward) {
+  Arena arena = {nullptr, 0};
+  if (backward)
+    lay_out_backward(arena, planned);
+  else
+    lay_out_forward(arena, planned);
+  return arena.used;
+}
+
+namespace {
+
+template <class Call>
+void check_call(const char* operation, const Call& call) {
+  constexpr int64_t kMost = int64_t{1} << 30;
+  const AttentionShape& s = call.shape;
+  for (const int64_t size : {s.batch, s.heads, s.queries, s.keys})
+    check(size >= 0 && size <= kMost, operation, ": shape is batch ", s.batch, ", heads ", s.heads,
+          ", queries ", s.queries, ", keys ", s.keys, "; each must be between 0 and ", kMost);
+  check(s.dim >= 1 && s.dim <= 4096, operation, ": head dim is ", s.dim, ", must be between 1 and 4096");
+  check(s.scale > 0 && std::isfinite(s.scale), operation, ": scale is ", s.scale, ", must be above 0");
+  const AttentionMask& m = call.mask;
+  check(m.window >= 0 && m.first_query >= 0 && m.first_query <= kMost, operation, ": window is ", m.window,
+        " and first query ", m.first_query, ", neither may be negative");
+  for (const Rotary& table : {call.q_rotary, call.k_rotary})
+    check(!table.cos || (table.sin && table.pairs >= 0 && 2 * table.pairs <= s.dim), operation, ": ",
+          table.pairs, " pairs are turned, there are ", s.dim, " channels");
+  check(call.bias.batches >= 1, operation, ": the bias has ", call.bias.batches, " samples, must have one");
+}
+
+}  // namespace
+
+void attention_forward(const AttentionForward& call) {
+  check_call("attention_forward", call);
+  AttentionForward planned = call;
+  planned.shape = attention_plan(call.shape, num_threads());
+  const size_t bytes = attention_scratch_bytes(planned.shape, false);
+  const AttentionFunctions& functions = choose(attention_table());
+  parallel_for(attention_units(planned.shape), 1, [&](int64_t begin, int64_t end) {
+    functions.forward(planned, begin, end, thread_scratch(ScratchFor::kernel, bytes));
+  });
+}
+
+void attention_backward(const AttentionBackward& call) {
+  check_call("attention_backward", call);
+  check(!call.dbias || call.bias.data, "attention_backward: the gradient of a bias is wanted, there is none");
+  AttentionBackward planned = call;
+  planned.shape = attention_plan(call.shape, num_threads());
+  const AttentionShape& s = planned.shape;
+  const size_t bytes = attention_scratch_bytes(s, true);
+  const AttentionFunctions& functions = choose(attention_table());
+  const int64_t dbias_size =
+      call.dbias ? call.bias.batches * (call.bias.head ? s.heads : 1) * s.queries * s.keys : 0;
+  std::fill_n(call.dbias, dbias_size, 0.0f);
+  std::mutex adding;
+  std::map<int64_t, std::vector<float>> parts;  // in the order of heads, so that the sum is always the same
+  parallel_for(s.batch * s.heads, 1, [&](int64_t begin, int64_t end) {
+    // Heads of several threads may share a bias: each sums its own.
+    std::vector<float> dbias(static_cast<size_t>(dbias_size));
+    functions.backward(planned, begin, end, dbias_size ? dbias.data() : nullptr,
+                       thread_scratch(ScratchFor::kernel, bytes));
+    const std::lock_guard lock(adding);
+    parts.emplace(begin, std::move(dbias));
+  });
+  for (const auto& [begin, part] : parts)
+    for (size_t i = 0; i < part.size(); ++i) call.dbias[i] += part[i];
+}
+
+}  // namespace tessera::kernels

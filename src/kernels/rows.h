@@ -1,0 +1,45 @@
+// Rows of numbers anywhere in memory, read and written as floats. For per-ISA files.
+#pragma once
+
+#include "kernels/simd.h"
+
+namespace tessera::kernels::TESSERA_ISA {
+
+TESSERA_INLINE const void* advance(const void* p, Element element, int64_t by) {
+  return (const char*)p + by * (element == Element::f32 ? 4 : 2);
+}
+TESSERA_INLINE void* advance(void* p, Element element, int64_t by) {
+  return (char*)p + by * (element == Element::f32 ? 4 : 2);
+}
+
+// A (rows, width) matrix of floats.
+struct Matrix {
+  const float* data;
+  int64_t row;
+};
+struct MatrixOut {
+  float* data;
+  int64_t row;
+};
+
+// `to` gets rows of to_row floats, a multiple of W: those of `from`, converted, and zeros behind its width.
+template <class T>
+TESSERA_INLINE void copy_rows(const T* from, int64_t from_row, int64_t rows, int64_t width, float* to,
+                              int64_t to_row) {
+  for (int64_t r = 0; r < rows; ++r, from += from_row, to += to_row)
+    for (int64_t c = 0; c < to_row; c += W) {
+      const int64_t left = width - c;
+      store(to + c, left >= W ? load(from + c) : left > 0 ? load_part(from + c, left) : vf{});
+    }
+}
+
+// sum_i a[i] * b[i]
+TESSERA_INLINE float dot(const float* a, const float* b, int64_t n) {
+  vf total = {};
+  int64_t i = 0;
+  for (; i + W <= n; i += W) total += load(a + i) * load(b + i);
+  if (i < n) total += load_part(a + i, n - i) * load_part(b + i, n - i);
+  return sum(total);
+}
+
+}  // namespace tessera::kernels::TESSERA_ISA
