@@ -1,0 +1,313 @@
+// Runs linear layers: blocks of rows are made ready once, then every panel of weights passes over them.
+#include "kernels/linear/linear.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/error.h"
+#include "core/threads.h"
+#include "kernels/linear/linear_data.h"
+#include "kernels/scratch.h"
+
+namespace tessera::kernels {
+namespace {
+
+constexpr int64_t kBlockBytes = 384 * 1024;  // of ready rows: they stay in the second-level cache
+constexpr int64_t kWorthSharing = 1 << 20;   // multiply-adds
+constexpr int64_t kTilesWorthSplitting = 4;  // a thread, else threads share the columns
+constexpr int64_t kGradientRows = 256;       // of x and dy at a time
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+int64_t aligned(int64_t bytes) { return ceil_div(bytes, 64) * 64; }
+
+// A thread's share: rows [row, row_end) of panels [panel, panel_end).
+struct Share {
+  int64_t row, row_end, panel, panel_end;
+};
+
+struct Job {
+  const PackedLinearData& w;
+  const LinearForward& call;
+  int64_t parts;
+  bool by_rows;
+
+  Share share(int64_t i) const {
+    if (!by_rows) return {0, call.rows, w.panels * i / parts, w.panels * (i + 1) / parts};
+    const int64_t tiles = ceil_div(call.rows, kMostTileRows);
+    return {tiles * i / parts * kMostTileRows, std::min(call.rows, tiles * (i + 1) / parts * kMostTileRows),
+            0, w.panels};
+  }
+};
+
+Job plan(const PackedLinearData& w, const LinearForward& call) {
+  const int64_t threads = call.rows * w.in * w.out < kWorthSharing ? 1 : num_threads();
+  const int64_t tiles = ceil_div(call.rows, kMostTileRows);
+  const bool by_rows = tiles >= kTilesWorthSplitting * threads || tiles > w.panels;
+  return {w, call, std::min(threads, by_rows ? tiles : w.panels), by_rows};
+}
+
+// A thread's working memory.
+struct Work {
+  char* ready;
+  float *row, *scales, *sums, *gate_sums;
+  Work(const PackedLinearData& w, int64_t block, int64_t columns) {
+    const int64_t tile = aligned(kMostTileRows * w.panel * 4);
+    const int64_t sizes[] = {aligned(block * w.words * 4), aligned(columns * 4), aligned(block * 4), tile,
+                             tile};
+    int64_t total = 0;
+    for (const int64_t size : sizes) total += size;
+    char* at = static_cast<char*>(thread_scratch(ScratchFor::kernel, static_cast<size_t>(total)));
+    char* pieces[5];
+    for (int i = 0; i < 5; ++i) pieces[i] = at, at += sizes[i];
+    ready = pieces[0];
+    row = reinterpret_cast<float*>(pieces[1]), scales = reinterpret_cast<float*>(pieces[2]);
+    sums = reinterpret_cast<float*>(pieces[3]), gate_sums = reinterpret_cast<float*>(pieces[4]);
+  }
+};
+
+const char* element_at(const void* data, Element element, int64_t index) {
+  return static_cast<const char*>(data) + index * (element == Element::f32 ? 4 : 2);
+}
+
+// The ready form of rows [row, row + rows): where they lie if nothing has to be done to them.
+struct Block {
+  const void* words;
+  int64_t row_words;
+};
+Block make_ready(const Job& job, const Work& work, int64_t row, int64_t rows) {
+  const LinearForward& call = job.call;
+  const LinearFunctions& functions = *job.w.implementation.functions;
+  const char* x = element_at(call.x.data, call.x.element, row * call.x.row);
+  if (job.w.implementation.arithmetic == Arithmetic::f32 && call.x.element == Element::f32 && !call.norm)
+    return {x, call.x.row};
+  const RowNorm norm = call.norm ? *call.norm : RowNorm{};
+  functions.ready({rows, job.w.in, job.w.words, x, call.x.element, call.x.row, call.norm != nullptr,
+                   norm.centred, norm.weight, norm.bias, norm.eps, work.row, functions.form,
+                   job.w.implementation.arithmetic == Arithmetic::bf16, work.ready, job.w.static_scale,
+                   work.scales});
+  return {work.ready, job.w.words};
+}
+
+const char* panel_of(const PackedLinearData& w, const PackedMatrix& matrix, int64_t panel) {
+  return static_cast<const char*>(matrix.panels.get()) + panel * w.words * w.panel * 4;
+}
+
+template <class T>
+const T* padded_at(const std::vector<T>& values, int64_t index) {
+  return values.empty() ? nullptr : values.data() + index;
+}
+
+// Panel `panel` of rows that are ready.
+void run_panel(const Job& job, const Work& work, const Block& block, int64_t row, int64_t rows,
+               int64_t panel) {
+  const PackedLinearData& w = job.w;
+  const LinearForward& call = job.call;
+  const LinearFunctions& functions = *w.implementation.functions;
+  const int64_t column = panel * w.panel;
+  const bool gated = w.activation == Activation::silu_gate;
+  for (int64_t r = 0; r < rows; r += kMostTileRows) {
+    const int64_t count = std::min(kMostTileRows, rows - r), at = row + r;
+    ProductTile tile{static_cast<const char*>(block.words) + r * block.row_words * 4,
+                     block.row_words,
+                     1,
+                     panel_of(w, w.weight, panel),
+                     count,
+                     w.words,
+                     work.sums,
+                     w.panel,
+                     false};
+    functions.product(tile);
+    if (gated) {
+      tile.b = panel_of(w, w.gate, panel), tile.sums = work.gate_sums;
+      functions.product(tile);
+    }
+    FinishTile finish{};
+    finish.rows = count, finish.columns = std::min(w.panel, w.out - column);
+    finish.sums = work.sums, finish.gate_sums = work.gate_sums, finish.sums_row = w.panel;
+    finish.integer = w.implementation.arithmetic == Arithmetic::int8;
+    finish.row_scales = work.scales + r;
+    finish.scales = padded_at(w.weight.scales, column), finish.gate_scales = padded_at(w.gate.scales, column);
+    finish.offsets = padded_at(w.weight.offsets, column),
+    finish.gate_offsets = padded_at(w.gate.offsets, column);
+    finish.bias = padded_at(w.weight.bias, column), finish.gate_bias = padded_at(w.gate.bias, column);
+    finish.out_scale = padded_at(w.out_scale, column);
+    finish.activation = static_cast<int32_t>(w.activation);
+    if (call.residual.data)
+      finish.residual =
+          element_at(call.residual.data, call.residual.element, at * call.residual.row + column);
+    finish.residual_element = call.residual.element, finish.residual_row = call.residual.row;
+    finish.y = const_cast<char*>(element_at(call.y.data, call.y.element, at * call.y.row + column));
+    finish.y_element = call.y.element, finish.y_row = call.y.row;
+    functions.finish(finish);
+  }
+}
+
+void run_share(const Job& job, int64_t part) {
+  const Share share = job.share(part);
+  const int64_t row_bytes = job.w.words * 4, rows = share.row_end - share.row;
+  if (rows <= 0) return;
+  const int64_t most = std::max<int64_t>(kBlockBytes / row_bytes / kMostTileRows, 1) * kMostTileRows;
+  // Blocks of equal size, so that the last one is no remnant.
+  const int64_t blocks = ceil_div(rows, most), tiles = ceil_div(rows, kMostTileRows);
+  const Work work(job.w, ceil_div(tiles, blocks) * kMostTileRows, job.w.in);
+  for (int64_t i = 0; i < blocks; ++i) {
+    const int64_t begin = share.row + tiles * i / blocks * kMostTileRows;
+    const int64_t end = std::min(share.row_end, share.row + tiles * (i + 1) / blocks * kMostTileRows);
+    const Block block = make_ready(job, work, begin, end - begin);
+    for (int64_t p = share.panel; p < share.panel_end; ++p)
+      run_panel(job, work, block, begin, end - begin, p);
+  }
+}
+
+void check_rows(const char* operation, const char* what, int64_t row, int64_t columns, int64_t rows,
+                const void* data) {
+  check(rows == 0 || data != nullptr, operation, ": ", what, " is null");
+  check(rows <= 1 || row >= columns, operation, ": rows of ", what, " are ", row, " apart, must be at least ",
+        columns);
+}
+
+// Rows [first, first + count) of dy as tiles of outputs, [tiles][count][kMostTileRows] floats.
+void pack_outputs(const LinearGradients& call, const LinearFunctions& functions, int64_t first, int64_t count,
+                  float* row, float* to) {
+  const int64_t tiles = ceil_div(call.out, kMostTileRows);
+  std::memset(row, 0, static_cast<size_t>(tiles * kMostTileRows) * 4);
+  for (int64_t k = 0; k < count; ++k) {
+    const char* from = element_at(call.dy.data, call.dy.element, (first + k) * call.dy.row);
+    if (call.dy.element == Element::f32)
+      std::memcpy(row, from, static_cast<size_t>(call.out) * 4);
+    else
+      functions.widen(reinterpret_cast<const uint16_t*>(from), row, call.out);
+    for (int64_t t = 0; t < tiles; ++t)
+      std::memcpy(to + (t * count + k) * kMostTileRows, row + t * kMostTileRows, kMostTileRows * 4);
+  }
+}
+
+// One panel of columns of x, [count][panel] floats.
+void pack_inputs(const LinearGradients& call, const LinearFunctions& functions, int64_t first, int64_t count,
+                 int64_t column, float* to) {
+  const int64_t columns = std::min(functions.panel, call.in - column);
+  for (int64_t k = 0; k < count; ++k, to += functions.panel) {
+    const char* from = element_at(call.x.data, call.x.element, (first + k) * call.x.row + column);
+    if (call.x.element == Element::f32)
+      std::memcpy(to, from, static_cast<size_t>(columns) * 4);
+    else
+      functions.widen(reinterpret_cast<const uint16_t*>(from), to, columns);
+    std::fill(to + columns, to + functions.panel, 0.0f);
+  }
+}
+
+// dW of one panel of columns += the products of packed dy and x.
+void add_panel(const LinearGradients& call, const LinearFunctions& functions, const float* dy, const float* x,
+               int64_t count, int64_t column, bool add, float* edge) {
+  const int64_t columns = std::min(functions.panel, call.in - column);
+  for (int64_t o = 0; o < call.out; o += kMostTileRows) {
+    const int64_t outputs = std::min(kMostTileRows, call.out - o);
+    float* to = call.weight + o * call.in + column;
+    const bool direct = columns == functions.panel;
+    if (!direct && add)
+      for (int64_t m = 0; m < outputs; ++m)
+        std::copy_n(to + m * call.in, columns, edge + m * functions.panel);
+    functions.product({dy + o * count, 1, kMostTileRows, x, outputs, count, direct ? to : edge,
+                       direct ? call.in : functions.panel, add});
+    if (!direct)
+      for (int64_t m = 0; m < outputs; ++m)
+        std::copy_n(edge + m * functions.panel, columns, to + m * call.in);
+  }
+}
+
+void add_bias(const LinearGradients& call, const float* dy, int64_t count) {
+  for (int64_t o = 0; o < call.out; o += kMostTileRows) {
+    const int64_t outputs = std::min(kMostTileRows, call.out - o);
+    for (int64_t m = 0; m < outputs; ++m) {
+      float sum = 0;
+      for (int64_t k = 0; k < count; ++k) sum += dy[o * count + k * kMostTileRows + m];
+      call.bias[o + m] += sum;
+    }
+  }
+}
+
+// dW of panels [panel, panel_end); the first share also makes db.
+void gradients_share(const LinearGradients& call, const LinearFunctions& functions, int64_t panel,
+                     int64_t panel_end) {
+  const int64_t block = std::min(kGradientRows, call.rows);
+  const int64_t padded = ceil_div(call.out, kMostTileRows) * kMostTileRows;
+  const int64_t sizes[] = {aligned(padded * 4), aligned(padded * block * 4),
+                           aligned(block * functions.panel * 4),
+                           aligned(kMostTileRows * functions.panel * 4)};
+  char* at = static_cast<char*>(
+      thread_scratch(ScratchFor::kernel, static_cast<size_t>(sizes[0] + sizes[1] + sizes[2] + sizes[3])));
+  auto* row = reinterpret_cast<float*>(at);
+  auto* dy = reinterpret_cast<float*>(at + sizes[0]);
+  auto* x = reinterpret_cast<float*>(at + sizes[0] + sizes[1]);
+  auto* edge = reinterpret_cast<float*>(at + sizes[0] + sizes[1] + sizes[2]);
+  for (int64_t first = 0; first < call.rows; first += block) {
+    const int64_t count = std::min(block, call.rows - first);
+    pack_outputs(call, functions, first, count, row, dy);
+    if (call.bias && panel == 0) add_bias(call, dy, count);
+    for (int64_t p = panel; p < panel_end; ++p) {
+      pack_inputs(call, functions, first, count, p * functions.panel, x);
+      add_panel(call, functions, dy, x, count, p * functions.panel, first > 0, edge);
+    }
+  }
+}
+
+}  // namespace
+
+void linear_forward(const PackedLinear& weights, const LinearForward& call) {
+  const PackedLinearData& w = weights.data();
+  check(call.rows >= 0, "linear_forward: ", call.rows, " rows");
+  check_rows("linear_forward", "x", call.x.row, w.in, call.rows, call.x.data);
+  check_rows("linear_forward", "y", call.y.row, w.out, call.rows, call.y.data);
+  if (call.residual.data)
+    check_rows("linear_forward", "residual", call.residual.row, w.out, call.rows, call.residual.data);
+  if (call.rows == 0) return;
+  if (!w.implementation.functions) return linear_forward_reference(w, call);
+  const Job job = plan(w, call);
+  parallel_for(job.parts, 1, [&job](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) run_share(job, i);
+  });
+}
+
+void linear_gradients(const LinearGradients& call) {
+  check(call.rows >= 0 && call.in >= 1 && call.out >= 1, "linear_gradients: ", call.rows, " rows of ",
+        call.in, " and ", call.out);
+  check_rows("linear_gradients", "x", call.x.row, call.in, call.rows, call.x.data);
+  check_rows("linear_gradients", "dy", call.dy.row, call.out, call.rows, call.dy.data);
+  check(call.weight != nullptr, "linear_gradients: no place for dW");
+  const LinearFunctions* functions = choose_linear(Arithmetic::f32).functions;
+  if (!functions) return linear_gradients_reference(call);
+  if (call.bias) std::fill_n(call.bias, call.out, 0.0f);
+  if (call.rows == 0) return static_cast<void>(std::fill_n(call.weight, call.in * call.out, 0.0f));
+  const int64_t panels = ceil_div(call.in, functions->panel);
+  const struct {
+    const LinearGradients& call;
+    const LinearFunctions& functions;
+  } job{call, *functions};
+  const bool shared = call.rows * call.in * call.out >= kWorthSharing;
+  parallel_for(panels, shared ? 1 : panels,
+               [&job](int64_t begin, int64_t end) { gradients_share(job.call, job.functions, begin, end); });
+}
+
+void norm_forward(const NormForward& call) {
+  check(call.rows >= 0 && call.columns >= 1, "norm_forward: ", call.rows, " rows of ", call.columns);
+  check_rows("norm_forward", "x", call.x.row, call.columns, call.rows, call.x.data);
+  check_rows("norm_forward", "y", call.y.row, call.columns, call.rows, call.y.data);
+  const LinearFunctions* functions = choose_linear(Arithmetic::f32).functions;
+  if (!functions) return norm_forward_reference(call);
+  const struct {
+    const NormForward& call;
+    const LinearFunctions& functions;
+  } job{call, *functions};
+  const int64_t grain = std::max<int64_t>(1, (1 << 15) / call.columns);
+  parallel_for(call.rows, grain, [&job](int64_t begin, int64_t end) {
+    const NormForward& c = job.call;
+    auto* row = static_cast<float*>(
+        thread_scratch(ScratchFor::kernel, static_cast<size_t>(c.columns) * sizeof(float)));
+    job.functions.norm({end - begin, c.columns, element_at(c.x.data, c.x.element, begin * c.x.row),
+                        c.x.element, c.x.row, c.norm.centred, c.norm.weight, c.norm.bias, c.norm.eps, row,
+                        const_cast<char*>(element_at(c.y.data, c.y.element, begin * c.y.row)), c.y.element,
+                        c.y.row});
+  });
+}
+
+}  // namespace tessera::kernels

@@ -1,0 +1,128 @@
+// Linear layers on packed weights, with what stands before and behind them:
+//
+//   y = residual + scale * activation(norm(x) W^T + b)
+//
+// norm is none, a LayerNorm or an RMSNorm of each row; the activation is none, the exact GELU
+// x Phi(x) (Hendrycks & Gimpel 2016), or gating, silu(x G^T + c) * (x W^T + b) (Shazeer 2020). W is packed
+// once into panels of columns; a block of rows is normalised, converted and kept in the cache while all
+// panels pass. Rows x in x out multiply-adds; memory traffic of x, y and W once.
+//
+// Arithmetic:
+//   f32   float products and sums
+//   bf16  x (after the norm) and W rounded to bfloat16, exact products, float sums
+//   int8  W as int8 with a scale for each output; x as int8 with a scale for each row: largest |x| / 127, or
+//   a
+//         fixed one that calibration found; int32 sums are exact. Bias and all behind it in float.
+//
+// Implementations are listed best first; bf16 by AVX512_BF16's dot products is taken where they are faster
+// than float products on this processor (Zen 4; on Sapphire Rapids they are half as fast, and the widening
+// form is taken, with the same roundings of x and W).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "kernels/isa.h"
+#include "kernels/types.h"
+
+namespace tessera::kernels {
+
+enum class Arithmetic : int32_t { f32, bf16, int8 };
+enum class Activation : int32_t { none, gelu, silu_gate };
+
+// (out, in) numbers in any order; strides in elements.
+struct MatrixView {
+  const void* data = nullptr;
+  Element element = Element::f32;
+  int64_t row = 0, column = 0;
+};
+
+struct LinearLayer {
+  int64_t in = 0, out = 0;
+  MatrixView weight = {};
+  const float* bias = nullptr;  // (out) or null
+  Activation activation = Activation::none;
+  MatrixView gate = {};              // G, for silu_gate
+  const float* gate_bias = nullptr;  // c
+  const float* scale = nullptr;      // (out) or null: LayerScale
+  float static_scale = 0;            // int8: the scale of x; 0 = each row's own
+};
+
+// One way of computing; a name for `bench` and for tests.
+struct LinearImplementation {
+  const char* name;  // "avx512_bf16", "avx512_vnni", "avx512", "avx2", "portable", "reference"
+  Arithmetic arithmetic;
+  Isa isa;
+  const struct LinearFunctions* functions;  // null: the reference
+};
+// Those that this machine can run, best first, the reference last.
+std::span<const LinearImplementation> linear_implementations(Arithmetic arithmetic);
+// The one that the instruction set in use takes.
+const LinearImplementation& choose_linear(Arithmetic arithmetic);
+
+class PackedLinear {
+ public:
+  // Copies everything it is given. Throws if sizes do not fit; packs with all threads.
+  PackedLinear(const LinearLayer& layer, Arithmetic arithmetic);
+  PackedLinear(const LinearLayer& layer, const LinearImplementation& implementation);
+  ~PackedLinear();
+  PackedLinear(PackedLinear&&) noexcept;
+  PackedLinear& operator=(PackedLinear&&) noexcept;
+  int64_t in() const;
+  int64_t out() const;
+  size_t bytes() const;
+  const LinearImplementation& implementation() const;
+  const struct PackedLinearData& data() const { return *data_; }
+
+ private:
+  std::unique_ptr<struct PackedLinearData> data_;
+};
+
+// Normalises each row of x: (x - mean) / sqrt(variance + eps) * weight + bias, or without the mean (RMSNorm).
+struct RowNorm {
+  const float *weight = nullptr, *bias = nullptr;  // (in), null: ones, zeros
+  float eps = 1e-6f;
+  bool centred = true;
+};
+
+// A matrix (rows, columns) in memory, columns contiguous, stride in elements.
+template <class Pointer>
+struct RowsOf {
+  Pointer data = nullptr;
+  Element element = Element::f32;
+  int64_t row = 0;
+};
+using Rows = RowsOf<const void*>;
+using RowsOut = RowsOf<void*>;
+
+struct LinearForward {
+  int64_t rows = 0;
+  Rows x = {};
+  const RowNorm* norm = nullptr;
+  Rows residual = {};  // (rows, out), null data: none; may be y
+  RowsOut y = {};      // must not overlap x
+};
+void linear_forward(const PackedLinear& weights, const LinearForward& call);
+
+// dW = dy^T x and db = the columns' sums of dy, in float; the gradient of x is linear_forward with W
+// transposed.
+struct LinearGradients {
+  int64_t rows = 0, in = 0, out = 0;
+  Rows x, dy;
+  float* weight = nullptr;  // (out, in), overwritten
+  float* bias = nullptr;    // (out) or null
+};
+void linear_gradients(const LinearGradients& call);
+
+// y = norm(x), row by row.
+struct NormForward {
+  int64_t rows = 0, columns = 0;
+  Rows x = {};
+  RowNorm norm;
+  RowsOut y;
+};
+void norm_forward(const NormForward& call);
+
+}  // namespace tessera::kernels

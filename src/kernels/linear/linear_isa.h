@@ -1,0 +1,90 @@
+// What an instruction set gives to linear layers. C headers only: per-ISA files include it.
+#pragma once
+
+#include <stdint.h>
+
+#include "kernels/types.h"
+
+namespace tessera::kernels {
+
+constexpr int64_t kMostTileRows = 8;
+
+// How a panel of weights is stored. A word is what is broadcast from a row of x and multiplied by a vector of
+// columns: one float, two bfloat16, four bytes or two int16.
+enum class WordForm : int32_t { single, bf16_pair, byte_quad, int16_pair };
+constexpr int64_t numbers_per_word(WordForm form) {
+  return form == WordForm::single ? 1 : form == WordForm::byte_quad ? 4 : 2;
+}
+
+// sums[m][n] (+)= sum_k a[m * a_row + k * a_k] . b[k][n] for m < rows and the n of one panel.
+struct ProductTile {
+  const void* a;
+  int64_t a_row, a_k;  // in words
+  const void* b;       // k rows of a panel
+  int64_t rows, k;     // k in words
+  void* sums;          // float, or int32 for the integer forms
+  int64_t sums_row;
+  bool add;
+};
+
+// Rows of x made ready for products: normalised and converted.
+struct ReadyRows {
+  int64_t rows, columns, words;  // columns numbers fill `words` words, the rest is zero
+  const void* x;
+  Element element;
+  int64_t x_row;
+  bool normed, centred;
+  const float *weight, *bias;
+  float eps;
+  float* row;  // (columns), working memory
+  WordForm form;
+  bool round;          // single form: to bfloat16 first
+  void* out;           // (rows, words)
+  float static_scale;  // integer forms: 0 = each row's own
+  float* scales;       // integer forms: (rows)
+};
+
+// y = residual + scale * activation(sums) on one panel.
+struct FinishTile {
+  int64_t rows, columns;  // columns <= panel
+  const void *sums, *gate_sums;
+  int64_t sums_row;
+  bool integer;
+  const float* row_scales;                    // integer: (rows)
+  const float *scales, *gate_scales;          // integer: (panel)
+  const int32_t *offsets, *gate_offsets;      // integer: (panel), taken from the sums
+  const float *bias, *gate_bias, *out_scale;  // (panel), out_scale may be null
+  int32_t activation;                         // Activation
+  const void* residual;
+  Element residual_element;
+  int64_t residual_row;
+  void* y;
+  Element y_element;
+  int64_t y_row;
+};
+
+struct RowsToNorm {
+  int64_t rows, columns;
+  const void* x;
+  Element x_element;
+  int64_t x_row;
+  bool centred;
+  const float *weight, *bias;
+  float eps;
+  float* row;  // (columns), working memory
+  void* y;
+  Element y_element;
+  int64_t y_row;
+};
+
+struct LinearFunctions {
+  WordForm form;
+  int64_t tile_rows, panel;  // panel: columns of a panel
+  void (*product)(const ProductTile&);
+  void (*ready)(const ReadyRows&);
+  void (*finish)(const FinishTile&);
+  void (*norm)(const RowsToNorm&);
+  void (*widen)(const uint16_t* from, float* to, int64_t count);
+};
+
+}  // namespace tessera::kernels

@@ -1,0 +1,278 @@
+#include "kernels/linear/linear.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "core/error.h"
+#include "core/threads.h"
+#include "kernels/linear/linear_testing.h"
+#include "kernels/testing.h"
+
+namespace tessera::kernels {
+namespace {
+
+using testing::expect_within;
+using testing::Guarded;
+using testing::linear_cases;
+using testing::LinearCase;
+using testing::normal;
+
+constexpr Arithmetic kArithmetics[] = {Arithmetic::f32, Arithmetic::bf16, Arithmetic::int8};
+
+std::vector<float> numbers(int64_t count, uint64_t seed, double mean = 0, double deviation = 1) {
+  return normal(count, seed, mean, deviation);
+}
+
+// All tensors of a case, the outputs guarded and off alignment.
+struct Problem {
+  explicit Problem(const LinearCase& c, int64_t shift = 1)
+      : with(c),
+        weight(numbers(c.in * c.out, 1, 0, 1 / std::sqrt(static_cast<double>(c.in)))),
+        gate(numbers(c.in * c.out, 2, 0, 1 / std::sqrt(static_cast<double>(c.in)))),
+        bias(numbers(c.out, 3)),
+        gate_bias(numbers(c.out, 4)),
+        scale(numbers(c.out, 5, 1, 0.3)),
+        norm_weight(numbers(c.in, 6, 1, 0.3)),
+        norm_bias(numbers(c.in, 7, 0, 0.3)),
+        x(c.x, c.rows * (c.in + c.gap), shift),
+        residual(c.y, c.rows * (c.out + c.gap), shift),
+        y(c.y, c.rows * (c.out + c.gap), shift) {
+    const auto values = numbers(x.count(), 8, 0.5, 2), before = numbers(residual.count(), 9);
+    for (int64_t i = 0; i < x.count(); ++i) x.set(i, values[i]);
+    for (int64_t i = 0; i < residual.count(); ++i) residual.set(i, before[i]);
+    norm = {norm_weight.data(), with.norm == 1 ? norm_bias.data() : nullptr, 1e-6f, with.norm == 1};
+  }
+
+  LinearLayer layer() const {
+    LinearLayer l{with.in, with.out, {weight.data(), Element::f32, with.in, 1}};
+    l.activation = with.activation;
+    l.static_scale = with.static_scale;
+    if (with.bias) l.bias = bias.data();
+    if (with.scale) l.scale = scale.data();
+    if (with.activation == Activation::silu_gate) {
+      l.gate = {gate.data(), Element::f32, with.in, 1};
+      if (with.bias) l.gate_bias = gate_bias.data();
+    }
+    return l;
+  }
+  LinearForward call() {
+    LinearForward c{with.rows, {x.data(), with.x, with.in + with.gap}};
+    if (with.norm) c.norm = &norm;
+    if (with.residual) c.residual = {residual.data(), with.y, with.out + with.gap};
+    c.y = {y.data(), with.y, with.out + with.gap};
+    return c;
+  }
+  std::vector<double> run(const LinearImplementation& implementation) {
+    const PackedLinear packed(layer(), implementation);
+    linear_forward(packed, call());
+    return results();
+  }
+  std::vector<double> results() const {
+    std::vector<double> values;
+    for (int64_t r = 0; r < with.rows; ++r)
+      for (int64_t o = 0; o < with.out; ++o) values.push_back(y.get(r * (with.out + with.gap) + o));
+    return values;
+  }
+
+  LinearCase with;
+  std::vector<float> weight, gate, bias, gate_bias, scale, norm_weight, norm_bias;
+  Guarded x, residual, y;
+  RowNorm norm;
+};
+
+// Sums of products of unit variance times x of about 2: rounding of float sums grows with the root of their
+// length; what is stored as bfloat16 is off by half a unit of its 8 bits. A norm in float may tip a rounding
+// of x to bfloat16 or int8 the other way, for a few of its numbers: each is worth a step of x times a weight.
+double tolerance(const Problem& p, Arithmetic arithmetic, const std::vector<double>& want) {
+  const double in = static_cast<double>(p.with.in), most = std::max(1.0, testing::largest(want));
+  double t = 8 * 6e-8 * std::sqrt(in) * 4 + 1e-6 * most;
+  if (p.with.y == Element::bf16) t += most / 256;
+  if (p.with.norm && arithmetic != Arithmetic::f32) {
+    const double step = arithmetic == Arithmetic::bf16 ? 8.0 / 256 : 8.0 / 127;
+    t += 4 * step * 4 / std::sqrt(in) * most;
+  }
+  return t;
+}
+
+bool is_large(const LinearCase& with) { return with.rows * with.in * with.out > 200000; }
+
+void expect_the_definition(bool large) {
+  for (const LinearCase& with : linear_cases()) {
+    if (is_large(with) != large) continue;
+    for (const Arithmetic arithmetic : kArithmetics) {
+      const auto all = linear_implementations(arithmetic);
+      Problem p(with);
+      const std::vector<double> want = p.run(all.back());
+      for (const LinearImplementation& implementation : all)
+        expect_within(
+            p.run(implementation), want, tolerance(p, arithmetic, want),
+            text(with.what, ", ", implementation.name, ", arithmetic ", static_cast<int>(arithmetic)),
+            with.out);
+    }
+  }
+}
+TEST(Linear, EveryImplementationComputesTheDefinition) { expect_the_definition(false); }
+TEST(Linear, LargeLayersAreAsExactAsSmallOnes) { expect_the_definition(true); }
+
+// The definition of the arithmetics themselves against plain float64: int8 has steps of 1/127 of the
+// largest.
+TEST(Linear, ArithmeticsDifferByTheirRoundings) {
+  const LinearCase with{"", 20, 128, 40};
+  Problem p(with);
+  const std::vector<double> exact = p.run(linear_implementations(Arithmetic::f32).back());
+  const double size = testing::largest(exact);
+  const auto error = [&](Arithmetic arithmetic) {
+    return testing::largest_difference(p.run(choose_linear(arithmetic)), exact) / size;
+  };
+  EXPECT_LT(error(Arithmetic::f32), 1e-6);
+  EXPECT_LT(error(Arithmetic::bf16), 1.0 / 256);
+  EXPECT_GT(error(Arithmetic::bf16), 1e-5);
+  EXPECT_LT(error(Arithmetic::int8), 0.03);
+  EXPECT_GT(error(Arithmetic::int8), 1e-4);
+}
+
+TEST(Linear, ResidualMayBeTheOutput) {
+  Problem p({"", 30, 40, 50, Activation::none, true, true, true});
+  const LinearImplementation& best = choose_linear(Arithmetic::f32);
+  const std::vector<double> want = p.run(best);
+  for (int64_t i = 0; i < p.y.count(); ++i) p.y.set(i, p.residual.get(i));
+  LinearForward call = p.call();
+  call.residual = {call.y.data, call.y.element, call.y.row};
+  linear_forward(PackedLinear(p.layer(), best), call);
+  EXPECT_EQ(p.results(), want);
+}
+
+TEST(Linear, ATransposedWeightIsPackedLikeAStraightOne) {
+  Problem p({"", 9, 31, 45});
+  std::vector<float> turned(p.weight.size());
+  for (int64_t o = 0; o < 45; ++o)
+    for (int64_t k = 0; k < 31; ++k) turned[k * 45 + o] = p.weight[o * 31 + k];
+  for (const Arithmetic arithmetic : kArithmetics) {
+    const std::vector<double> want = p.run(choose_linear(arithmetic));
+    LinearLayer layer = p.layer();
+    layer.weight = {turned.data(), Element::f32, 1, 45};
+    linear_forward(PackedLinear(layer, arithmetic), p.call());
+    EXPECT_EQ(p.results(), want);
+  }
+}
+
+TEST(Linear, ARowDoesNotDependOnTheOthersNorOnThreads) {
+  for (const Arithmetic arithmetic : kArithmetics) {
+    Problem p({"", 130, 100, 200, Activation::gelu, true, false, false, 1});
+    const PackedLinear packed(p.layer(), arithmetic);
+    const int before = num_threads();
+    linear_forward(packed, p.call());
+    const std::vector<double> want = p.results();
+    set_num_threads(1);
+    linear_forward(packed, p.call());
+    EXPECT_EQ(p.results(), want);
+    LinearForward one = p.call();
+    one.rows = 1;
+    linear_forward(packed, one);
+    set_num_threads(before);
+    EXPECT_EQ(p.results(), want);
+  }
+}
+
+TEST(Linear, ANaNStaysInItsRow) {
+  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()})
+    for (const Arithmetic arithmetic : kArithmetics)
+      for (const LinearImplementation& implementation : linear_implementations(arithmetic))
+        for (const int norm : {0, 1}) {
+          Problem p({"", 19, 33, 21, Activation::gelu, true, false, false, norm});
+          const std::vector<double> before = p.run(implementation);
+          p.x.set(7 * 33 + 5, bad);
+          const std::vector<double> after = p.run(implementation);
+          for (size_t i = 0; i < after.size(); ++i)
+            if (i / 21 == 7)
+              EXPECT_FALSE(std::isfinite(after[i]) && after[i] == before[i]) << implementation.name;
+            else
+              ASSERT_EQ(after[i], before[i]) << implementation.name << " row " << i / 21;
+        }
+}
+
+void expect_the_gradients(bool large) {
+  for (const LinearCase& with : linear_cases()) {
+    if (is_large(with) != large) continue;
+    Problem p(with);
+    Guarded dy(with.x, with.rows * with.out, 1);
+    const auto values = numbers(dy.count(), 20);
+    for (int64_t i = 0; i < dy.count(); ++i) dy.set(i, values[i]);
+    const auto run = [&](Isa isa) {
+      Guarded dw(Element::f32, with.in * with.out, 1), db(Element::f32, with.out, 1);
+      for (int64_t i = 0; i < dw.count(); ++i) dw.set(i, std::nan(""));
+      force_isa(isa);
+      linear_gradients({with.rows,
+                        with.in,
+                        with.out,
+                        p.call().x,
+                        {dy.data(), with.x, with.out},
+                        static_cast<float*>(dw.data()),
+                        static_cast<float*>(db.data())});
+      std::vector<double> all;
+      for (int64_t i = 0; i < dw.count(); ++i) all.push_back(dw.get(i));
+      for (int64_t i = 0; i < db.count(); ++i) all.push_back(db.get(i));
+      return all;
+    };
+    const Isa before = active_isa();
+    const std::vector<double> want = run(Isa::reference);
+    for (const LinearImplementation& implementation : linear_implementations(Arithmetic::f32))
+      expect_within(run(implementation.isa), want, 2e-6 * std::sqrt(1.0 + with.rows) * 4,
+                    text("gradients, ", with.what, ", ", implementation.name), with.in);
+    force_isa(before);
+  }
+}
+TEST(Linear, GradientsAreTheDefinitions) { expect_the_gradients(false); }
+TEST(Linear, GradientsOfLargeLayersAreAsExactAsThoseOfSmallOnes) { expect_the_gradients(true); }
+
+TEST(Linear, NormIsTheDefinition) {
+  const Isa before = active_isa();
+  for (const bool centred : {true, false})
+    for (const Element x : {Element::f32, Element::bf16})
+      for (const Element y : {Element::f32, Element::bf16})
+        for (const int64_t columns : {1, 15, 16, 96, 197}) {
+          constexpr int64_t rows = 7;
+          Guarded in(x, rows * (columns + 3), 1), out(y, rows * (columns + 2), 1);
+          const auto values = numbers(in.count(), 30, 3, 2), weight = numbers(columns, 31, 1, 0.2);
+          for (int64_t i = 0; i < in.count(); ++i) in.set(i, values[i]);
+          const auto run = [&](Isa isa) {
+            force_isa(isa);
+            norm_forward({rows,
+                          columns,
+                          {in.data(), x, columns + 3},
+                          {weight.data(), nullptr, 1e-5f, centred},
+                          {out.data(), y, columns + 2}});
+            std::vector<double> all;
+            for (int64_t i = 0; i < rows * columns; ++i)
+              all.push_back(out.get(i / columns * (columns + 2) + i % columns));
+            return all;
+          };
+          const std::vector<double> want = run(Isa::reference);
+          const double t = (y == Element::bf16 ? 1.0 / 128 : 2e-6) * (1 + testing::largest(want));
+          for (const LinearImplementation& implementation : linear_implementations(Arithmetic::f32))
+            expect_within(run(implementation.isa), want, t, implementation.name, columns);
+        }
+  force_isa(before);
+}
+
+TEST(Linear, WhatDoesNotFitIsRefused) {
+  Problem p({"", 4, 5, 6});
+  LinearLayer layer = p.layer();
+  layer.in = 0;
+  EXPECT_THROW(PackedLinear(layer, Arithmetic::f32), Error);
+  layer = p.layer();
+  layer.activation = Activation::silu_gate;
+  EXPECT_THROW(PackedLinear(layer, Arithmetic::f32), Error);
+  const PackedLinear packed(p.layer(), Arithmetic::f32);
+  LinearForward call = p.call();
+  call.x.row = 4;
+  EXPECT_THROW(linear_forward(packed, call), Error);
+  call = p.call();
+  call.y.data = nullptr;
+  EXPECT_THROW(linear_forward(packed, call), Error);
+}
+
+}  // namespace
+}  // namespace tessera::kernels

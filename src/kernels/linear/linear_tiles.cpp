@@ -1,0 +1,296 @@
+// Linear layers for one instruction set: products of floats and of int16 pairs, and what is done to rows
+// before and behind them. Per-ISA.
+#include "kernels/linear/product_tile.h"
+
+#if defined(__SSE2__) && !defined(__AVX2__)
+#include <emmintrin.h>
+#endif
+
+namespace tessera::kernels::TESSERA_ISA {
+namespace {
+
+typedef uint8_t vb __attribute__((vector_size(W)));
+typedef int16_t vs __attribute__((vector_size(2 * W)));
+
+struct Single {
+  using Word = float;
+  using Vector = vf;
+  using Sum = vf;
+  TESSERA_INLINE vf splat(float a) { return TESSERA_ISA::splat(a); }
+  TESSERA_INLINE vf multiply_add(vf sum, vf a, vf b) { return sum + a * b; }
+};
+
+// Two int16 products a lane; |x|, |w| <= 127, so nothing overflows before 2^16 words.
+struct Int16Pair {
+  using Word = int32_t;
+  using Vector = vi;
+  using Sum = vi;
+  TESSERA_INLINE vi splat(int32_t a) { return splat_int(a); }
+  TESSERA_INLINE vi multiply_add(vi sum, vi a, vi b) {
+#if defined(__AVX512F__)
+    return sum + (vi)_mm512_madd_epi16((__m512i)a, (__m512i)b);
+#elif defined(__AVX2__)
+    return sum + (vi)_mm256_madd_epi16((__m256i)a, (__m256i)b);
+#elif defined(__SSE2__)
+    return sum + (vi)_mm_madd_epi16((__m128i)a, (__m128i)b);
+#else
+    return sum + ((a << 16) >> 16) * ((b << 16) >> 16) + (a >> 16) * (b >> 16);
+#endif
+  }
+};
+
+// erf(z) = z P(z^2) / Q(z^2), fitted to 1.5e-8 (relative) on |z| < 3.85; +-1 beyond.
+TESSERA_INLINE vf erf(vf z) {
+  const vf s = z * z;
+  vf p = s * 2.10826513e-6f + 2.85663689e-4f;
+  p = p * s + 3.67364158e-3f;
+  p = p * s + 5.24787909e-2f;
+  p = p * s + 1.87891610e-1f;
+  p = p * s + 1.12837915f;
+  vf q = s * 3.87311877e-5f + 1.14542246e-3f;
+  q = q * s + 1.47843144e-2f;
+  q = q * s + 1.13126344e-1f;
+  q = q * s + 4.99847480e-1f;
+  q = q * s + 1.0f;
+  const vf inside = z * p * reciprocal(min(q, splat(1e6f)));
+  const vf beyond = z < 0.0f ? splat(-1.0f) : splat(1.0f);
+  const vf result = abs(z) < 3.85f ? inside : beyond;
+  return z != z ? z : result;
+}
+TESSERA_INLINE vf gelu(vf x) { return 0.5f * x * (1.0f + erf(x * 0.70710678f)); }
+
+// x as floats in `row`.
+template <class T>
+TESSERA_INLINE const float* normed_row(const T* x, int64_t columns, bool normed, bool centred,
+                                       const float* weight, const float* bias, float eps, float* row) {
+  if (!normed) {
+    for (int64_t c = 0; c < columns; c += W) put(row + c, get(x + c, columns - c), columns - c);
+    return row;
+  }
+  const float count = (float)columns;
+  float mean = 0;
+  if (centred) {
+    vf total = {};
+    for (int64_t c = 0; c < columns; c += W) total += get(x + c, columns - c);
+    mean = sum(total) / count;
+  }
+  vf squares = {};
+  for (int64_t c = 0; c < columns; c += W) {
+    const int64_t left = columns - c;
+    vf v = get(x + c, left) - mean;
+    if (left < W) v = lanes() < (int32_t)left ? v : vf{};
+    put(row + c, v, left);
+    squares += v * v;
+  }
+  const float factor = 1.0f / __builtin_sqrtf(sum(squares) / count + eps);
+  for (int64_t c = 0; c < columns; c += W) {
+    const int64_t left = columns - c;
+    vf v = get(row + c, left) * factor;
+    if (weight) v *= get(weight + c, left);
+    if (bias) v += get(bias + c, left);
+    put(row + c, v, left);
+  }
+  return row;
+}
+
+// Row r of x as floats in `row`, or where it lies if `copy` does not ask for more and nothing is to be done
+// to it.
+template <class Call>
+TESSERA_INLINE const float* row_of(const Call& call, Element element, bool normed, int64_t r, float* row,
+                                   bool copy) {
+  const int64_t at = r * call.x_row;
+  if (element == Element::f32) {
+    const float* x = static_cast<const float*>(call.x) + at;
+    if (!normed && !copy) return x;
+    return normed_row(x, call.columns, normed, call.centred, call.weight, call.bias, call.eps, row);
+  }
+  return normed_row(static_cast<const bf16*>(call.x) + at, call.columns, normed, call.centred, call.weight,
+                    call.bias, call.eps, row);
+}
+
+void round_to_bf16(float* row, int64_t columns) {
+  for (int64_t c = 0; c < columns; c += W)
+    put(row + c, widen(narrow(get(row + c, columns - c))), columns - c);
+}
+
+// Largest size as its bits, which have the order of the sizes; a NaN or an infinity is 0x7f800000 or more.
+TESSERA_INLINE vi larger(vi most, vf v) {
+  const vi size = (vi)v & 0x7fffffff;
+  return size > most ? size : most;
+}
+// Scale of a row; not a number if the row has one that is not finite.
+TESSERA_INLINE float row_scale(const float* row, int64_t columns, float static_scale) {
+  vi most[4] = {};
+  int64_t c = 0;
+  for (; c + 4 * W <= columns; c += 4 * W)
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) most[i] = larger(most[i], load(row + c + i * W));
+  for (; c < columns; c += W) most[0] = larger(most[0], get(row + c, columns - c));
+#pragma GCC unroll 4
+  for (int i = 1; i < 4; ++i) most[0] = most[i] > most[0] ? most[i] : most[0];
+  int32_t bits = 0;
+  for (int i = 0; i < W; ++i) bits = most[0][i] > bits ? most[0][i] : bits;
+  if (bits >= 0x7f800000) return __builtin_nanf("");
+  float largest;
+  memcpy(&largest, &bits, sizeof largest);
+  return static_scale > 0 ? static_scale : largest > 0 ? largest / 127.0f : 1.0f;
+}
+TESSERA_INLINE vi to_integers(vf v, float inverse) {
+  const vf magic = splat(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer
+  const vf held = min(max(v * inverse, splat(-127.0f)), splat(127.0f));
+  return (vi)(held + magic) - (vi)magic;
+}
+
+// W of the row's numbers, or the `count` that fill the last words.
+TESSERA_INLINE void put_bytes(void* row, int64_t c, vi q, int64_t count) {
+  const vb bytes = __builtin_convertvector(q + 128, vb);
+  if (count >= W)
+    memcpy(static_cast<uint8_t*>(row) + c, &bytes, sizeof bytes);
+  else
+    memcpy(static_cast<uint8_t*>(row) + c, &bytes, (size_t)count);
+}
+TESSERA_INLINE void put_shorts(void* row, int64_t c, vi q, int64_t count) {
+  const vs shorts = __builtin_convertvector(q, vs);
+  if (count >= W)
+    memcpy(static_cast<int16_t*>(row) + c, &shorts, sizeof shorts);
+  else
+    memcpy(static_cast<int16_t*>(row) + c, &shorts, (size_t)count * 2);
+}
+
+// `numbers` are the columns and the zeros behind them that fill whole words.
+template <void (*put_integers)(void*, int64_t, vi, int64_t)>
+TESSERA_INLINE void quantise(const float* row, int64_t columns, int64_t numbers, float scale, void* out) {
+  const float inverse = 1.0f / scale;
+  int64_t c = 0;
+  for (; c + W <= columns; c += W) put_integers(out, c, to_integers(load(row + c), inverse), W);
+  for (; c < numbers; c += W) {
+    const int64_t left = columns - c;
+    put_integers(out, c, left > 0 ? to_integers(load_part(row + c, left), inverse) : vi{}, numbers - c);
+  }
+}
+
+void quantise_row(const ReadyRows& call, const float* row, int64_t r) {
+  const float scale = row_scale(row, call.columns, call.static_scale);
+  call.scales[r] = scale;
+  void* out = static_cast<int32_t*>(call.out) + r * call.words;
+  const int64_t numbers = call.words * numbers_per_word(call.form);
+  if (call.form == WordForm::byte_quad)
+    quantise<put_bytes>(row, call.columns, numbers, scale, out);
+  else
+    quantise<put_shorts>(row, call.columns, numbers, scale, out);
+}
+
+void ready(const ReadyRows& call) {
+  for (int64_t r = 0; r < call.rows; ++r) {
+    if (call.form == WordForm::single) {
+      float* out = static_cast<float*>(call.out) + r * call.words;
+      row_of(call, call.element, call.normed, r, out, true);
+      if (call.round) round_to_bf16(out, call.columns);
+      continue;
+    }
+    const float* row = row_of(call, call.element, call.normed, r, call.row, false);
+    if (call.form == WordForm::bf16_pair) {
+      bf16* out = static_cast<bf16*>(call.out) + r * call.words * 2;
+      for (int64_t c = 0; c < call.columns; c += W)
+        put(out + c, get(row + c, call.columns - c), call.columns - c);
+      if (call.columns % 2) out[call.columns] = bf16{0};
+    } else {
+      quantise_row(call, row, r);
+    }
+  }
+}
+
+struct Column {
+  const float *bias, *scales;
+  const int32_t* offsets;
+};
+TESSERA_INLINE vf value(const FinishTile& t, const void* sums, const Column& column, int64_t r, int64_t c) {
+  const char* from = static_cast<const char*>(sums) + (r * t.sums_row + c) * 4;
+  if (!t.integer) return load_words<vf>(from) + load(column.bias + c);
+  const vi whole = load_words<vi>(from) - load_words<vi>(column.offsets + c);
+  return __builtin_convertvector(whole, vf) * (load(column.scales + c) * t.row_scales[r]) +
+         load(column.bias + c);
+}
+
+template <class T>
+TESSERA_INLINE void add_row(vf (&v)[kProductVectors], const T* row, int64_t columns) {
+#pragma GCC unroll 4
+  for (int n = 0; n < kProductVectors; ++n)
+    if (n * W < columns) v[n] += get(row + n * W, columns - n * W);
+}
+template <class T>
+TESSERA_INLINE void put_row(T* row, const vf (&v)[kProductVectors], int64_t columns) {
+#pragma GCC unroll 4
+  for (int n = 0; n < kProductVectors; ++n)
+    if (n * W < columns) put(row + n * W, v[n], columns - n * W);
+}
+
+// `columns` is a constant for whole panels.
+template <int activation>
+TESSERA_INLINE void finish_rows(const FinishTile& t, int64_t columns) {
+  const Column main{t.bias, t.scales, t.offsets}, gate{t.gate_bias, t.gate_scales, t.gate_offsets};
+  for (int64_t r = 0; r < t.rows; ++r) {
+    vf v[kProductVectors];
+#pragma GCC unroll 4
+    for (int n = 0; n < kProductVectors; ++n) {
+      v[n] = value(t, t.sums, main, r, n * W);
+      if (activation == 1) v[n] = gelu(v[n]);
+      if (activation == 2) v[n] *= silu(value(t, t.gate_sums, gate, r, n * W));
+      if (t.out_scale) v[n] *= load(t.out_scale + n * W);
+    }
+    if (t.residual) {
+      const int64_t at = r * t.residual_row;
+      if (t.residual_element == Element::f32)
+        add_row(v, static_cast<const float*>(t.residual) + at, columns);
+      else
+        add_row(v, static_cast<const bf16*>(t.residual) + at, columns);
+    }
+    if (t.y_element == Element::f32)
+      put_row(static_cast<float*>(t.y) + r * t.y_row, v, columns);
+    else
+      put_row(static_cast<bf16*>(t.y) + r * t.y_row, v, columns);
+  }
+}
+template <int activation>
+void finish_as(const FinishTile& t) {
+  if (t.columns == kPanel)
+    finish_rows<activation>(t, kPanel);
+  else
+    finish_rows<activation>(t, t.columns);
+}
+
+void finish(const FinishTile& t) {
+  if (t.activation == 1)
+    finish_as<1>(t);
+  else if (t.activation == 2)
+    finish_as<2>(t);
+  else
+    finish_as<0>(t);
+}
+
+void norm(const RowsToNorm& call) {
+  for (int64_t r = 0; r < call.rows; ++r) {
+    const bool direct = call.y_element == Element::f32;
+    float* to = direct ? static_cast<float*>(call.y) + r * call.y_row : call.row;
+    const float* row = row_of(call, call.x_element, true, r, to, true);
+    if (direct) continue;
+    bf16* out = static_cast<bf16*>(call.y) + r * call.y_row;
+    for (int64_t c = 0; c < call.columns; c += W)
+      put(out + c, get(row + c, call.columns - c), call.columns - c);
+  }
+}
+
+void widen_row(const uint16_t* from, float* to, int64_t count) {
+  for (int64_t c = 0; c < count; c += W)
+    put(to + c, get(reinterpret_cast<const bf16*>(from) + c, count - c), count - c);
+}
+
+}  // namespace
+
+extern const LinearFunctions linear_single, linear_int16;
+const LinearFunctions linear_single = {WordForm::single, kProductRows, kPanel,   product<Single>, ready,
+                                       finish,           norm,         widen_row};
+const LinearFunctions linear_int16 = {
+    WordForm::int16_pair, kProductRows, kPanel, product<Int16Pair>, ready, finish, norm, widen_row};
+
+}  // namespace tessera::kernels::TESSERA_ISA

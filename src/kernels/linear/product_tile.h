@@ -1,0 +1,72 @@
+// The inner loop of linear layers for any kind of word. Per-ISA.
+#pragma once
+
+#include "kernels/linear/linear_isa.h"
+#include "kernels/simd.h"
+
+namespace tessera::kernels::TESSERA_ISA {
+
+#if defined(__AVX512F__)
+constexpr int kProductRows = 8;  // 8 x 3 sums, 3 of B, 1 of A: 28 of 32 registers
+#else
+constexpr int kProductRows = 4;  // 4 x 3 sums, 3 of B, 1 of A: all 16 registers
+#endif
+constexpr int kProductVectors = 3;
+constexpr int kPanel = kProductVectors * W;
+
+template <class T>
+TESSERA_INLINE T load_words(const void* from) {
+  T v;
+  memcpy(&v, from, sizeof v);
+  return v;
+}
+
+// Op: Word, Vector (of words), Sum (of float or int32), splat(word), multiply_add(sum, a, b).
+template <class Op, int MR>
+static __attribute__((noinline)) void product_rows(const ProductTile& t, int64_t row) {
+  using Word = typename Op::Word;
+  typename Op::Sum sums[MR][kProductVectors];
+  char* out = static_cast<char*>(t.sums) + row * t.sums_row * 4;
+#pragma GCC unroll 8
+  for (int m = 0; m < MR; ++m)
+#pragma GCC unroll 4
+    for (int n = 0; n < kProductVectors; ++n)
+      sums[m][n] =
+          t.add ? load_words<typename Op::Sum>(out + (m * t.sums_row + n * W) * 4) : typename Op::Sum{};
+  const Word* a = static_cast<const Word*>(t.a) + row * t.a_row;
+  const Word* next = a + MR * t.a_row;  // the rows of the next tile, fetched ahead; never read here
+  const Word* b = static_cast<const Word*>(t.b);
+  for (int64_t k = 0; k < t.k; ++k) {
+    typename Op::Vector bv[kProductVectors];
+#pragma GCC unroll 4
+    for (int n = 0; n < kProductVectors; ++n) {
+      bv[n] = load_words<typename Op::Vector>(b + n * W);
+      __builtin_prefetch(b + 8 * kPanel + n * W);
+    }
+    __builtin_prefetch(next + k * MR);
+#pragma GCC unroll 8
+    for (int m = 0; m < MR; ++m) {
+      const typename Op::Vector av = Op::splat(a[m * t.a_row]);
+#pragma GCC unroll 4
+      for (int n = 0; n < kProductVectors; ++n) sums[m][n] = Op::multiply_add(sums[m][n], av, bv[n]);
+    }
+    a += t.a_k;
+    b += kPanel;
+  }
+#pragma GCC unroll 8
+  for (int m = 0; m < MR; ++m)
+#pragma GCC unroll 4
+    for (int n = 0; n < kProductVectors; ++n)
+      memcpy(out + (m * t.sums_row + n * W) * 4, &sums[m][n], sizeof sums[m][n]);
+}
+
+template <class Op>
+static void product(const ProductTile& t) {
+  int64_t row = 0;
+  for (; row + kProductRows <= t.rows; row += kProductRows) product_rows<Op, kProductRows>(t, row);
+  if (kProductRows > 4 && t.rows - row >= 4) product_rows<Op, 4>(t, row), row += 4;
+  if (t.rows - row >= 2) product_rows<Op, 2>(t, row), row += 2;
+  if (t.rows - row >= 1) product_rows<Op, 1>(t, row);
+}
+
+}  // namespace tessera::kernels::TESSERA_ISA
