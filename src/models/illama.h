@@ -2,7 +2,7 @@
 // weights cut out of a larger model's.
 #pragma once
 
-#include <torch/torch.h>
+#include "ops/torch.h"
 
 #include <cstdint>
 #include <string>

@@ -2,6 +2,8 @@
 // block and the read-out; running, checkpointing, taps, maps and the class head are here.
 #pragma once
 
+#include <torch/nn/modules/container/modulelist.h>
+
 #include <memory>
 #include <string>
 #include <vector>

@@ -1,7 +1,7 @@
 // What every backbone is to the rest of the house: an image in, features and class scores out.
 #pragma once
 
-#include <torch/torch.h>
+#include "ops/torch.h"
 
 #include <functional>
 #include <memory>

@@ -1,7 +1,7 @@
 // Multi-head self-attention as in ViT.
 #pragma once
 
-#include <torch/torch.h>
+#include "ops/torch.h"
 
 #include <cstdint>
 #include <string>

@@ -1,6 +1,8 @@
 #include "nn/checkpoint.h"
 
 #include <ATen/autocast_mode.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 namespace tessera::nn {
 namespace {

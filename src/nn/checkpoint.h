@@ -1,7 +1,7 @@
 // Activation checkpointing: forget what is inside a block, compute it again for its gradient.
 #pragma once
 
-#include <torch/torch.h>
+#include "ops/torch.h"
 
 #include <functional>
 #include <vector>

@@ -1,7 +1,7 @@
 // What a forward pass is told besides its input: keys of its random draws, and which inner values to keep.
 #pragma once
 
-#include <torch/torch.h>
+#include "ops/torch.h"
 
 #include <cstdint>
 #include <functional>

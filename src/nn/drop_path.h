@@ -1,7 +1,7 @@
 // Stochastic depth in its efficient form: the branch runs only on the samples that keep it.
 #pragma once
 
-#include <torch/torch.h>
+#include "ops/torch.h"
 
 #include <cstdint>
 #include <functional>

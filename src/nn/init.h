@@ -2,7 +2,7 @@
 // number of threads, or ATen's generator.
 #pragma once
 
-#include <torch/torch.h>
+#include "ops/torch.h"
 
 #include <cstdint>
 #include <functional>

@@ -1,7 +1,7 @@
 // Linear layers, and the feed-forward networks made of them.
 #pragma once
 
-#include <torch/torch.h>
+#include "ops/torch.h"
 
 #include <cstdint>
 

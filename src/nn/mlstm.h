@@ -1,7 +1,7 @@
 // The layers of Vision-LSTM around the mLSTM cell.
 #pragma once
 
-#include <torch/torch.h>
+#include "ops/torch.h"
 
 #include <cstdint>
 #include <string>

@@ -1,7 +1,7 @@
 // Normalisation over the last axis, and the learned scale of a residual branch.
 #pragma once
 
-#include <torch/torch.h>
+#include "ops/torch.h"
 
 #include <cstdint>
 

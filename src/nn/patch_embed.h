@@ -1,7 +1,7 @@
 // An image cut into patches, each mapped to a token.
 #pragma once
 
-#include <torch/torch.h>
+#include "ops/torch.h"
 
 #include <cstdint>
 

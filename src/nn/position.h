@@ -1,7 +1,7 @@
 // Absolute positions: fixed tables, and learned ones moved to another grid.
 #pragma once
 
-#include <torch/torch.h>
+#include "ops/torch.h"
 
 #include <cstdint>
 

@@ -1,7 +1,7 @@
 // Rotary position embedding (Su et al. 2021), one- and two-dimensional.
 #pragma once
 
-#include <torch/torch.h>
+#include "ops/torch.h"
 
 #include <cstdint>
 

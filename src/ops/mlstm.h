@@ -6,7 +6,7 @@
 //   h_t = sum_s C_ts v_s / (n_t + eps)
 #pragma once
 
-#include <torch/torch.h>
+#include "ops/torch.h"
 
 namespace tessera::ops {
 

@@ -3,6 +3,8 @@
 #include <array>
 #include <optional>
 
+#include <torch/csrc/autograd/custom_function.h>
+
 #include "core/error.h"
 #include "kernels/mlstm_mixer/mlstm_mixer.h"
 #include "ops/mlstm.h"

@@ -8,7 +8,7 @@
 //   y = (norm(h) * (1 + w) + b + skip * a) * silu(z)      normed head by head, eps 1e-5
 #pragma once
 
-#include <torch/torch.h>
+#include "ops/torch.h"
 
 #include <cstdint>
 

@@ -1,6 +1,6 @@
 #include "tasks/losses.h"
 
-#include <torch/torch.h>
+#include "ops/torch.h"
 
 #include "core/error.h"
 

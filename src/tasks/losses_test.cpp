@@ -1,7 +1,7 @@
 #include "tasks/losses.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include "ops/torch.h"
 
 #include "core/error.h"
 

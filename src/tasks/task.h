@@ -1,7 +1,7 @@
 // What is learned: how a batch becomes a loss, and a held-out set becomes metrics. A task knows no trainer.
 #pragma once
 
-#include <torch/torch.h>
+#include "ops/torch.h"
 
 #include <functional>
 #include <string>

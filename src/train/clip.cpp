@@ -1,6 +1,6 @@
 #include "train/clip.h"
 
-#include <torch/torch.h>
+#include "ops/torch.h"
 
 #include <cmath>
 

@@ -1,7 +1,7 @@
 #include "train/clip.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include "ops/torch.h"
 
 #include <cmath>
 

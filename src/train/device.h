@@ -1,7 +1,7 @@
 // Where and in which arithmetic a model runs.
 #pragma once
 
-#include <torch/torch.h>
+#include "ops/torch.h"
 
 #include <string>
 

@@ -1,6 +1,6 @@
 #include "train/ema.h"
 
-#include <torch/torch.h>
+#include "ops/torch.h"
 
 #include <cmath>
 #include <map>

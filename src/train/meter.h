@@ -1,7 +1,7 @@
 // Running means of the loss and the task's metrics, kept on the device so that a step never waits for them.
 #pragma once
 
-#include <torch/torch.h>
+#include "ops/torch.h"
 
 #include <cstdint>
 #include <string>

@@ -3,7 +3,7 @@
 //   m <- beta1 m + (1-beta1) g,  v <- beta2 v + (1-beta2) g^2
 //   p <- p - lr / (1-beta1^t) * m / (sqrt(v) / sqrt(1-beta2^t) + eps)
 // where t counts the parameter's own updates, and before it p <- (1 - lr wd) p, or for Adam g <- g + wd p.
-#include <torch/torch.h>
+#include "ops/torch.h"
 
 #include <cmath>
 

@@ -4,7 +4,7 @@
 //
 //   optimiser_bench [SECONDS]   prints one line each: median and fastest ms, bytes moved by the arithmetic,
 //   GB/s
-#include <torch/torch.h>
+#include "ops/torch.h"
 
 #include <algorithm>
 #include <chrono>

@@ -1,6 +1,6 @@
 #include "train/optimiser_groups.h"
 
-#include <torch/torch.h>
+#include "ops/torch.h"
 
 #include <algorithm>
 #include <array>

@@ -1,7 +1,9 @@
+#include <torch/nn/modules/linear.h>
+
 #include "train/optimiser_groups.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include "ops/torch.h"
 
 #include <map>
 

@@ -4,7 +4,7 @@
 //   p <- p - lr * ratio * u,  ratio = |p| / |u| where both are positive, else 1.
 // Parameters without weight decay keep ratio 1 unless always_adapt. decoupled_decay takes wd out of u and
 // does p <- (1 - lr wd) p beforehand.
-#include <torch/torch.h>
+#include "ops/torch.h"
 
 #include <cmath>
 

@@ -3,7 +3,7 @@
 //   ratio = trust |p| / (|g| + wd |p| + eps) where both norms are positive, else 1.
 // Parameters without weight decay keep ratio 1 in LARS unless always_adapt; trust_clip makes the ratio
 // min(ratio / lr, 1) (LARC). The first momentum buffer is the gradient itself, without dampening.
-#include <torch/torch.h>
+#include "ops/torch.h"
 
 #include <cmath>
 

@@ -1,7 +1,7 @@
 #include "train/optimiser.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include "ops/torch.h"
 
 #include "core/error.h"
 #include "core/threads.h"

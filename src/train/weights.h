@@ -8,7 +8,7 @@
 //   tessera.task         "classify"; tessera.multi_label "true" or "false"
 #pragma once
 
-#include <torch/torch.h>
+#include "ops/torch.h"
 
 #include <memory>
 #include <string>

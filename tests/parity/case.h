@@ -5,7 +5,7 @@
 // name.
 #pragma once
 
-#include <torch/torch.h>
+#include "ops/torch.h"
 
 #include <functional>
 #include <memory>
