@@ -33,7 +33,7 @@ void IsotropicBackbone::reset_head(int64_t classes) {
   head_ = nullptr;
   make_head(classes);
   nn::initialise(*this, seed_, [this](const auto& name, const auto& parameter, const nn::Filler& fill) {
-    if (name.starts_with("head.")) first_values(name, parameter, fill);
+    if (name.starts_with("head")) first_values(name, parameter, fill);
   });
 }
 

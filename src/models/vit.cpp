@@ -151,9 +151,9 @@ class Vit final : public IsotropicBackbone {
 
   // With a distillation token: the mean of what the two heads say.
   torch::Tensor forward(const torch::Tensor& images, const Context& context) override {
-    if (!config_.distilled) return IsotropicBackbone::forward(images, context);
+    if (!config_.distilled || !head_) return IsotropicBackbone::forward(images, context);
     const std::vector<torch::Tensor> scores = forward_heads(images, context);
-    return scores.size() == 2 ? (scores[0] + scores[1]) / 2 : scores[0];
+    return (scores[0] + scores[1]) / 2;
   }
 
   std::vector<torch::Tensor> forward_heads(const torch::Tensor& images, const Context& context) override {
