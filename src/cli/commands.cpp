@@ -12,6 +12,12 @@ void add_data_info(CLI::App&, Action&);
 void add_data_check(CLI::App&, Action&);
 void add_data_pack(CLI::App&, Action&);
 void add_data_preview(CLI::App&, Action&);
+void add_bench_infer(CLI::App&, Action&);
+void add_bench_train(CLI::App&, Action&);
+void add_bench_linear(CLI::App&, Action&);
+void add_bench_attention(CLI::App&, Action&);
+void add_bench_mlstm(CLI::App&, Action&);
+void add_bench_data(CLI::App&, Action&);
 void add_doctor(CLI::App&, Action&);
 void add_version(CLI::App&, Action&);
 
@@ -35,6 +41,18 @@ std::span<const Command> commands() {
        add_data_pack},
       {"data preview", "a picture of some samples with their labels",
        "tessera data preview shapes: samples.png", add_data_preview},
+      {"bench infer", "images a second of a model, beside what the machine can do",
+       "tessera bench infer --model deit3_small_patch16_224 --dtype bf16 --profile", add_bench_infer},
+      {"bench train", "images a second of training steps",
+       "tessera bench train --model vil_tiny_patch16_224 --dtype bf16", add_bench_train},
+      {"bench linear", "a linear layer in every arithmetic",
+       "tessera bench linear --rows 1576 --in 384 --out 1536", add_bench_linear},
+      {"bench attention", "attention, forward and backward",
+       "tessera bench attention --batch 8 --tokens 197 --heads 6 --head-dim 64", add_bench_attention},
+      {"bench mlstm", "the mLSTM cell, forward and backward, each form",
+       "tessera bench mlstm --batch 1 --tokens 3136 --heads 4 --head-dim 96", add_bench_mlstm},
+      {"bench data", "the training loader on a folder of pictures", "tessera bench data photos/ --size 224",
+       add_bench_data},
       {"doctor", "what is installed: libraries, instruction sets, threads, GPU", "tessera doctor",
        add_doctor},
       {"version", "the version of the program and of LibTorch", "tessera version", add_version},

@@ -98,9 +98,10 @@ class Block : public torch::nn::Module {
   }
 
   torch::Tensor forward(const torch::Tensor& x, int64_t rows, int64_t columns, const Context& context) {
-    return nn::residual(x, drop_path_, is_training(), index_, context, [&](const torch::Tensor& kept) {
-      return layer_(norm_(kept), rows, columns, reverse_);
-    });
+    return nn::residual(x, {}, drop_path_, is_training(), index_, context,
+                        [&](const torch::Tensor& kept, const nn::Tail& tail) {
+                          return layer_->forward(norm_(kept), rows, columns, reverse_, tail);
+                        });
   }
 
   const nn::MlstmLayer& layer() const { return layer_; }

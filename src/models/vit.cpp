@@ -94,16 +94,17 @@ class Block : public torch::nn::Module {
 
   torch::Tensor forward(const torch::Tensor& x, const Context& context) {
     const nn::AttentionExtras extras{.taps = context.taps, .name = name_};
-    const torch::Tensor y =
-        nn::residual(x, drop_path_, is_training(), 2 * index_, context, [&](const torch::Tensor& kept) {
-          const torch::Tensor mixed = attn_(norm1_(kept), extras);
-          return ls1_ ? ls1_(mixed) : mixed;
-        });
-    return nn::residual(y, drop_path_, is_training(), 2 * index_ + 1, context,
-                        [&](const torch::Tensor& kept) {
-                          const torch::Tensor changed = mlp_(norm2_(kept));
-                          return ls2_ ? ls2_(changed) : changed;
-                        });
+    const auto add = [&](const torch::Tensor& to, const nn::LayerScale& scale, int64_t layer,
+                         const auto& branch) {
+      return nn::residual(to, scale ? scale->gamma : torch::Tensor(), drop_path_, is_training(), layer,
+                          context, branch);
+    };
+    const torch::Tensor y = add(x, ls1_, 2 * index_, [&](const torch::Tensor& kept, const nn::Tail& tail) {
+      return attn_->forward(norm1_(kept), extras, tail);
+    });
+    return add(y, ls2_, 2 * index_ + 1, [&](const torch::Tensor& kept, const nn::Tail& tail) {
+      return mlp_->forward(norm2_(kept), tail);
+    });
   }
 
   int64_t macs(int64_t tokens) const { return attn_->macs(tokens) + tokens * mlp_->macs(); }

@@ -41,7 +41,8 @@ AttentionImpl::AttentionImpl(int64_t width, int64_t heads, bool qkv_bias, bool q
   proj_ = register_module("proj", Linear(width, width));
 }
 
-torch::Tensor AttentionImpl::forward(const torch::Tensor& x, const AttentionExtras& extras) {
+torch::Tensor AttentionImpl::forward(const torch::Tensor& x, const AttentionExtras& extras,
+                                     const Tail& tail) {
   const int64_t batch = x.size(0), tokens = x.size(1), width = x.size(2);
   const torch::Tensor qkv = qkv_(x).view({batch, tokens, 3, heads_, width / heads_}).permute({2, 0, 3, 1, 4});
   torch::Tensor q = qkv[0], k = qkv[1];
@@ -49,7 +50,7 @@ torch::Tensor AttentionImpl::forward(const torch::Tensor& x, const AttentionExtr
     q = q_norm_(q);
     k = k_norm_(k);
   }
-  return proj_(attend(q, k, qkv[2], extras).transpose(1, 2).reshape({batch, tokens, width}));
+  return proj_->forward(attend(q, k, qkv[2], extras).transpose(1, 2).reshape({batch, tokens, width}), tail);
 }
 
 int64_t AttentionImpl::macs(int64_t tokens) const {

@@ -34,7 +34,7 @@ class AttentionImpl : public torch::nn::Module {
  public:
   AttentionImpl(int64_t width, int64_t heads, bool qkv_bias = true, bool qk_norm = false);
   // [batch, tokens, width] -> the same.
-  torch::Tensor forward(const torch::Tensor& x, const AttentionExtras& extras = {});
+  torch::Tensor forward(const torch::Tensor& x, const AttentionExtras& extras = {}, const Tail& tail = {});
   int64_t macs(int64_t tokens) const;
 
  private:

@@ -4,6 +4,8 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "ops/inference.h"
+
 namespace tessera::nn {
 namespace {
 
@@ -32,6 +34,9 @@ struct Recompute : public torch::autograd::Function<Recompute> {
     ctx->save_for_backward(saved);
     ctx->saved_data["function"] = c10::IValue::make_capsule(c10::make_intrusive<Holder>(function));
     ctx->saved_data["autocast"] = at::autocast::is_autocast_enabled(x.device().type());
+    ops::InferenceSettings settings = ops::inference_settings();
+    settings.gradients_follow = true;
+    const ops::InferenceScope scope(settings);
     return (*function)(x);
   }
 

@@ -25,6 +25,15 @@ torch::Tensor residual(const torch::Tensor& x, double rate, bool training, int64
   return x.index_add(0, index, branch(x.index_select(0, index)).to(x.scalar_type()), scale);
 }
 
+torch::Tensor residual(const torch::Tensor& x, const torch::Tensor& scale, double rate, bool training,
+                       int64_t layer, const Context& context,
+                       const std::function<torch::Tensor(const torch::Tensor&, const Tail&)>& branch) {
+  if (!training || rate <= 0) return branch(x, {scale, x});
+  return residual(x, rate, training, layer, context, [&](const torch::Tensor& kept) {
+    return branch(kept, {scale, {}});
+  });
+}
+
 std::vector<double> drop_path_rates(double rate, int64_t depth, bool decay) {
   std::vector<double> rates(static_cast<size_t>(depth), rate);
   if (decay)

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "nn/context.h"
+#include "nn/linear.h"
 
 namespace tessera::nn {
 
@@ -22,6 +23,12 @@ std::vector<int64_t> kept_samples(int64_t batch, double rate, int64_t layer, con
 torch::Tensor residual(const torch::Tensor& x, double rate, bool training, int64_t layer,
                        const Context& context,
                        const std::function<torch::Tensor(const torch::Tensor&)>& branch);
+
+// The same for a branch whose last layer takes a Tail: scale, and where no sample is dropped the residual
+// too, are that layer's business. `scale` [width] multiplies the branch (LayerScale); undefined: none.
+torch::Tensor residual(const torch::Tensor& x, const torch::Tensor& scale, double rate, bool training,
+                       int64_t layer, const Context& context,
+                       const std::function<torch::Tensor(const torch::Tensor&, const Tail&)>& branch);
 
 // The rate of each of `depth` blocks: from 0 to `rate` linearly, or `rate` for all.
 std::vector<double> drop_path_rates(double rate, int64_t depth, bool decay);

@@ -4,16 +4,30 @@
 #include "ops/torch.h"
 
 #include <cstdint>
+#include <memory>
+
+#include "ops/linear.h"
 
 namespace tessera::nn {
+
+// What a residual branch ends in: residual + scale * (the last layer's output). The last layer computes it
+// all.
+struct Tail {
+  torch::Tensor scale = {};     // [out]: LayerScale, or undefined
+  torch::Tensor residual = {};  // [..., out], or undefined
+};
 
 // y = x W^T + b; parameters `weight` [out, in] and `bias` [out], zero until initialised.
 class LinearImpl : public torch::nn::Module {
  public:
   LinearImpl(int64_t in, int64_t out, bool with_bias = true);
-  torch::Tensor forward(const torch::Tensor& x) const { return torch::linear(x, weight, bias); }
+  torch::Tensor forward(const torch::Tensor& x, const Tail& tail = {}) const;
+  torch::Tensor forward_gelu(const torch::Tensor& x) const;
   int64_t macs() const { return weight.numel(); }  // for one row of x
   torch::Tensor weight, bias;                      // bias is undefined without one
+
+ private:
+  std::shared_ptr<ops::LinearCache> cache_ = std::make_shared<ops::LinearCache>();
 };
 TORCH_MODULE(Linear);
 
@@ -21,7 +35,9 @@ TORCH_MODULE(Linear);
 class MlpImpl : public torch::nn::Module {
  public:
   MlpImpl(int64_t width, int64_t hidden, bool with_bias = true);
-  torch::Tensor forward(const torch::Tensor& x) { return fc2(torch::gelu(fc1(x))); }
+  torch::Tensor forward(const torch::Tensor& x, const Tail& tail = {}) {
+    return fc2->forward(fc1->forward_gelu(x), tail);
+  }
   int64_t macs() const { return fc1->macs() + fc2->macs(); }
   Linear fc1{nullptr}, fc2{nullptr};
 };
@@ -39,11 +55,12 @@ int64_t llama_hidden(int64_t width);
 class SwiGluImpl : public torch::nn::Module {
  public:
   SwiGluImpl(int64_t width, int64_t hidden, const SwiGluNames& names);
-  torch::Tensor forward(const torch::Tensor& x) { return down_(torch::silu(gate_(x)) * up_(x)); }
+  torch::Tensor forward(const torch::Tensor& x, const Tail& tail = {});
   int64_t macs() const { return 3 * down_->macs(); }
 
  private:
   Linear gate_{nullptr}, up_{nullptr}, down_{nullptr};
+  std::shared_ptr<ops::LinearCache> gated_ = std::make_shared<ops::LinearCache>();  // gate and up in one
 };
 TORCH_MODULE(SwiGlu);
 

@@ -62,7 +62,8 @@ MlstmLayerImpl::MlstmLayerImpl(const MlstmLayerOptions& options) : options_(opti
   proj_down_ = register_module("proj_down", Linear(inner, options.width, options.proj_bias));
 }
 
-torch::Tensor MlstmLayerImpl::forward(const torch::Tensor& x, int64_t rows, int64_t columns, bool reverse) {
+torch::Tensor MlstmLayerImpl::forward(const torch::Tensor& x, int64_t rows, int64_t columns, bool reverse,
+                                      const Tail& tail) {
   const ops::MlstmMixerParameters parameters{.conv_weight = conv_->weight,
                                              .conv_bias = conv_->bias,
                                              .q_weight = q_proj_->weight,
@@ -83,7 +84,7 @@ torch::Tensor MlstmLayerImpl::forward(const torch::Tensor& x, int64_t rows, int6
                                        .columns = columns,
                                        .reverse = reverse,
                                        .norm_eps = cell_->outnorm->eps()};
-  return proj_down_(ops::mlstm_mixer(proj_up_(x), parameters, options));
+  return proj_down_->forward(ops::mlstm_mixer(proj_up_(x), parameters, options), tail);
 }
 
 int64_t MlstmLayerImpl::macs_per_token() const {

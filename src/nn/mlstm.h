@@ -48,7 +48,8 @@ class MlstmLayerImpl : public torch::nn::Module {
  public:
   explicit MlstmLayerImpl(const MlstmLayerOptions& options);
   // x [batch, rows * columns, width]; `reverse` walks the tokens from last to first.
-  torch::Tensor forward(const torch::Tensor& x, int64_t rows, int64_t columns, bool reverse);
+  torch::Tensor forward(const torch::Tensor& x, int64_t rows, int64_t columns, bool reverse,
+                        const Tail& tail = {});
   // Linear maps and convolution of one token.
   int64_t macs_per_token() const;
   int64_t inner() const { return options_.width * options_.expansion; }

@@ -1,6 +1,7 @@
 #include "nn/norm.h"
 
 #include "nn/init.h"
+#include "ops/norm.h"
 
 namespace tessera::nn {
 
@@ -10,16 +11,14 @@ LayerNormImpl::LayerNormImpl(int64_t width, LayerNormOptions options) : options_
 }
 
 torch::Tensor LayerNormImpl::forward(const torch::Tensor& x) const {
-  return torch::layer_norm(x, {weight.size(0)}, scale(), bias, options_.eps);
+  return ops::layer_norm(x, scale(), bias, options_.eps);
 }
 
 RmsNormImpl::RmsNormImpl(int64_t width, double eps) : eps_(eps) {
   weight = register_parameter("weight", ones({width}));
 }
 
-torch::Tensor RmsNormImpl::forward(const torch::Tensor& x) const {
-  return x * torch::rsqrt(x.square().mean(-1, /*keepdim=*/true) + eps_) * weight;
-}
+torch::Tensor RmsNormImpl::forward(const torch::Tensor& x) const { return ops::rms_norm(x, weight, eps_); }
 
 LayerScaleImpl::LayerScaleImpl(int64_t width, double first_value) {
   gamma = register_parameter("gamma", ones({width}).mul_(first_value));

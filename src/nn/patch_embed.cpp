@@ -25,7 +25,8 @@ torch::Tensor PatchEmbedImpl::forward(const torch::Tensor& images) const {
   const torch::Tensor patches = images.view({batch, channels_, rows, patch_, columns, patch_})
                                     .permute({0, 2, 4, 1, 3, 5})
                                     .reshape({batch, rows, columns, channels_ * patch_ * patch_});
-  return torch::linear(patches, proj_->weight.view({proj_->weight.size(0), -1}), proj_->bias);
+  return ops::linear(
+      patches, {.weight = proj_->weight.view({proj_->weight.size(0), -1}), .bias = proj_->bias}, {}, *cache_);
 }
 
 int64_t PatchEmbedImpl::macs(int64_t height, int64_t width) const {

@@ -4,6 +4,9 @@
 #include "ops/torch.h"
 
 #include <cstdint>
+#include <memory>
+
+#include "ops/linear.h"
 
 namespace tessera::nn {
 
@@ -27,6 +30,7 @@ class PatchEmbedImpl : public torch::nn::Module {
   };
   int64_t patch_, stride_, channels_;
   std::shared_ptr<Projection> proj_;
+  std::shared_ptr<ops::LinearCache> cache_ = std::make_shared<ops::LinearCache>();
 };
 TORCH_MODULE(PatchEmbed);
 

@@ -7,7 +7,9 @@
 
 #include "core/error.h"
 #include "kernels/mlstm_mixer/mlstm_mixer.h"
+#include "ops/inference.h"
 #include "ops/mlstm.h"
+#include "ops/profile.h"
 
 namespace tessera::ops {
 
@@ -152,6 +154,7 @@ struct FusedMixer : torch::autograd::Function<FusedMixer> {
       ctx->save_for_backward(saved);
       ctx->saved_data["shape"] = c10::IValue::make_capsule(c10::make_intrusive<Shape>(shape));
     }
+    const Profiled profiled("mlstm_mixer");
     kernels::mlstm_mixer_forward(
         {shape, rows_of(u), pointers<const float*>(list, data_of), rows_to(y), buffers});
     return y;
@@ -172,6 +175,7 @@ struct FusedMixer : torch::autograd::Function<FusedMixer> {
     const auto out = [](const Optional& tensor) {
       return tensor ? tensor->mutable_data_ptr<float>() : nullptr;
     };
+    const Profiled profiled("mlstm_mixer backward");
     kernels::mlstm_mixer_backward({static_cast<Shape&>(*holder).shape, rows_of(u), rows_of(dy),
                                    pointers<const float*>(list, data_of), saved_in(saved[1], saved[2]),
                                    rows_to(du), pointers<float*>(dlist, out)});
@@ -195,7 +199,8 @@ struct FusedMixer : torch::autograd::Function<FusedMixer> {
 }  // namespace
 
 bool mlstm_mixer_fuses(const torch::Tensor& u, const MlstmMixerParameters& parameters) {
-  return u.device().is_cpu() && (u.scalar_type() == torch::kFloat32 || u.scalar_type() == torch::kBFloat16) &&
+  return inference_settings().fused && u.device().is_cpu() &&
+         (u.scalar_type() == torch::kFloat32 || u.scalar_type() == torch::kBFloat16) &&
          parameters.conv_weight.scalar_type() != torch::kFloat64 && parameters.q_weight.size(-1) == 4 &&
          u.numel() > 0;
 }

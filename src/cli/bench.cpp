@@ -1,0 +1,270 @@
+// `tessera bench infer|train`: images a second of a model, beside what the machine can do in the same run.
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <iomanip>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "cli/bench_limit.h"
+#include "cli/bench_profile.h"
+#include "cli/command.h"
+#include "core/clock.h"
+#include "core/error.h"
+#include "core/interrupt.h"
+#include "core/text.h"
+#include "kernels/linear/linear.h"
+#include "models/model.h"
+#include "ops/inference.h"
+#include "tasks/task.h"
+#include "train/device.h"
+#include "train/optimiser.h"
+
+namespace tessera::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Options {
+  std::string model, dtype = "fp32", impl = "fast";
+  int64_t batch = 8, size = 224, threads = 0;
+  double seconds = 6;
+  bool json = false, profile = false;
+};
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+double peak_rss_mb() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<double>(usage.ru_maxrss) / 1024;
+}
+
+// The layers of a transformer of width 384 on this batch: what the limit is measured with.
+class Limit {
+ public:
+  Limit(BenchDtype dtype, int64_t rows) {
+    for (const auto& [in, out] : {std::pair{384, 1152}, {384, 1536}, {1536, 384}})
+      products_.push_back({LimitProduct(dtype, rows, in, out), {}});
+    for (Timed& timed : products_) timed.product();
+  }
+  void run() {
+    for (Timed& timed : products_) {
+      const double start = steady_seconds();
+      timed.product();
+      timed.seconds.push_back(steady_seconds() - start);
+    }
+  }
+  double gflops() const {
+    double work = 0, seconds = 0;
+    for (const Timed& timed : products_) work += timed.product.gflop(), seconds += median(timed.seconds);
+    return work / seconds;
+  }
+
+ private:
+  struct Timed {
+    LimitProduct product;
+    std::vector<double> seconds;
+  };
+  std::vector<Timed> products_;
+};
+
+kernels::Arithmetic arithmetic_of(BenchDtype dtype) {
+  return dtype == BenchDtype::fp32   ? kernels::Arithmetic::f32
+         : dtype == BenchDtype::bf16 ? kernels::Arithmetic::bf16
+                                     : kernels::Arithmetic::int8;
+}
+
+std::shared_ptr<models::Backbone> build(const Options& options) {
+  Value settings{Value::Table{}};
+  settings.set("image_size", options.size);
+  return models::build_model(models::resolve_model(options.model, settings), 0);
+}
+
+// The precision of everything that is not a linear layer.
+tasks::Precision precision_of(BenchDtype dtype) {
+  return dtype == BenchDtype::fp32 ? tasks::Precision::fp32 : tasks::Precision::bf16;
+}
+
+// One step of what is measured; returns when it is done.
+using Step = std::function<void()>;
+
+void print_profile(const Step& step, int64_t steps, double limit) {
+  const double start = steady_seconds();
+  Profile profile;
+  for (int64_t i = 0; i < steps; ++i) step();
+  profile.stop();
+  const double wall = steady_seconds() - start, count = static_cast<double>(steps);
+  std::vector<std::pair<std::string, Profile::Row>> rows(profile.rows().begin(), profile.rows().end());
+  std::sort(rows.begin(), rows.end(),
+            [](const auto& a, const auto& b) { return a.second.seconds > b.second.seconds; });
+  double named = 0;
+  std::cerr << "  ms a step  share   calls  GFLOP/s  of limit  operation\n" << std::fixed;
+  const auto line = [&](const std::string& name, double calls, double seconds, double gflop) {
+    std::cerr << std::setw(11) << std::setprecision(3) << seconds / count * 1e3 << std::setw(6)
+              << std::setprecision(1) << 100 * seconds / wall << "%" << std::setw(8) << calls / count;
+    if (gflop > 0)
+      std::cerr << std::setw(9) << gflop * calls / seconds << std::setw(9)
+                << 100 * gflop * calls / seconds / limit << "%";
+    else
+      std::cerr << std::setw(19) << "";
+    std::cerr << "  " << name << "\n";
+  };
+  double small = 0;
+  for (const auto& [name, row] : rows) {
+    named += row.seconds;
+    if (row.seconds < 0.002 * wall) {
+      small += row.seconds;
+      continue;
+    }
+    // "linear 1576 x 384 -> 1152 …" says how much work it was.
+    double gflop = 0;
+    long long m = 0, k = 0, n = 0;
+    if (std::sscanf(name.c_str(), "linear %lld x %lld -> %lld", &m, &k, &n) == 3)
+      gflop = 2e-9 * static_cast<double>(m) * static_cast<double>(k) * static_cast<double>(n);
+    line(name, static_cast<double>(row.calls), row.seconds, gflop);
+  }
+  line("operations below 0.2 % each", 0, small, 0);
+  line("other", 0, wall - named, 0);
+}
+
+void report(const char* what, const Options& options, BenchDtype dtype, const std::vector<double>& seconds,
+            double gflop, const Limit& limit) {
+  const double images = static_cast<double>(options.batch) / median(seconds);
+  const double possible = limit.gflops(), achieved = gflop * images;
+  const Json line = {{"bench", what},
+                     {"model", options.model},
+                     {"dtype", name_of(dtype)},
+                     {"batch", options.batch},
+                     {"size", options.size},
+                     {"threads", train::use_threads(options.threads)},
+                     {"impl", options.impl},
+                     {"kernel", kernels::choose_linear(arithmetic_of(dtype)).name},
+                     {"images_per_s", images},
+                     {"ms", median(seconds) * 1e3},
+                     {"rounds", seconds.size()},
+                     {"gflops", achieved},
+                     {"limit_gflops", possible},
+                     {"percent_of_limit", 100 * achieved / possible},
+                     {"peak_rss_mb", peak_rss_mb()}};
+  if (options.json)
+    std::cout << line.dump() << std::endl;
+  else
+    for (const auto& [key, value] : line.items())
+      std::cout << std::left << std::setw(18) << key
+                << (value.is_string() ? value.get<std::string>() : value.dump()) << "\n";
+}
+
+// Steps and products of the limit take turns, so that what else the machine does meets both.
+void measure(const char* what, const Options& options, BenchDtype dtype, const Step& step, double gflop) {
+  Limit limit(dtype, options.batch * 197);
+  step();
+  std::vector<double> seconds;
+  for (const double begin = steady_seconds();
+       seconds.size() < 5 || steady_seconds() - begin < options.seconds;) {
+    if (interrupted()) throw Error(ErrorKind::interrupted, "interrupted");
+    const double start = steady_seconds();
+    step();
+    seconds.push_back(steady_seconds() - start);
+    limit.run();
+  }
+  report(what, options, dtype, seconds, gflop, limit);
+  if (options.profile)
+    print_profile(step, std::max<int64_t>(3, static_cast<int64_t>(seconds.size()) / 2), limit.gflops());
+}
+
+ops::InferenceSettings settings_of(const Options& options, BenchDtype dtype) {
+  return {.fused = options.impl == "fast", .int8 = dtype == BenchDtype::int8};
+}
+
+torch::Tensor images_for(const Options& options) {
+  torch::manual_seed(0);
+  return torch::randn({options.batch, 3, options.size, options.size});
+}
+
+void infer(const Options& options) {
+  const BenchDtype dtype = parse_bench_dtype(options.dtype);
+  train::use_threads(options.threads);
+  const auto model = build(options);
+  model->eval();
+  const torch::InferenceMode inference;
+  const ops::InferenceScope scope(settings_of(options, dtype));
+  const torch::Tensor images = images_for(options);
+  const Step step = [&] {
+    const tasks::AutocastScope autocast(torch::kCPU, precision_of(dtype));
+    model->forward(images);
+  };
+  measure("infer", options, dtype, step, 2e-9 * static_cast<double>(model->macs(options.size, options.size)));
+}
+
+void train_steps(const Options& options) {
+  const BenchDtype dtype = parse_bench_dtype(options.dtype);
+  if (dtype == BenchDtype::int8) fail_usage("--dtype int8: training takes fp32 or bf16");
+  train::use_threads(options.threads);
+  const auto model = build(options);
+  model->train();
+  const ops::InferenceScope scope(settings_of(options, dtype));
+  const auto optimiser =
+      train::make_optimiser(train::resolve_optimiser({}), train::make_parameter_groups(*model, {}));
+  const torch::Tensor images = images_for(options);
+  const int64_t outputs = [&] {
+    const torch::NoGradGuard no_grad;
+    return model->forward(images.slice(0, 0, 1)).size(1);
+  }();
+  const torch::Tensor labels = torch::arange(options.batch, torch::kInt64) % outputs;
+  const Step step = [&] {
+    torch::Tensor loss;
+    {
+      const tasks::AutocastScope autocast(torch::kCPU, precision_of(dtype));
+      loss = torch::nn::functional::cross_entropy(model->forward(images).to(torch::kFloat32), labels);
+    }
+    loss.backward();
+    optimiser->step(1e-4);
+    optimiser->zero_grad();
+  };
+  // Backward computes the gradients of inputs and of weights: twice the forward pass.
+  measure("train", options, dtype, step, 6e-9 * static_cast<double>(model->macs(options.size, options.size)));
+}
+
+void add_options(CLI::App& command, const std::shared_ptr<Options>& options, const char* dtypes) {
+  command.add_option("--model", options->model, "model name (`tessera models` lists them)")->required();
+  command.add_option("--batch", options->batch, "images at a time")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 4096));
+  command.add_option("--size", options->size, "side of the images in pixels")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 8192));
+  command.add_option("--dtype", options->dtype, dtypes)->capture_default_str();
+  command
+      .add_option("--impl", options->impl, "fast, or reference: the compositions of LibTorch's operations")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"fast", "reference"}));
+  command.add_option("--threads", options->threads, "compute threads, 0 = all cores")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1024));
+  command.add_option("--seconds", options->seconds, "how long to measure")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 3600.0));
+  command.add_flag("--json", options->json, "one JSON line");
+  command.add_flag("--profile", options->profile, "then a table of time by operation, to stderr");
+}
+
+}  // namespace
+
+void add_bench_infer(CLI::App& command, Action& action) {
+  auto options = std::make_shared<Options>();
+  add_options(command, options, "fp32, bf16 or int8");
+  action = [options] { infer(*options); };
+}
+
+void add_bench_train(CLI::App& command, Action& action) {
+  auto options = std::make_shared<Options>();
+  add_options(command, options, "fp32 or bf16");
+  action = [options] { train_steps(*options); };
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,57 @@
+// How operations compute where no gradient is wanted: fused or composed, and in which arithmetic.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <optional>
+
+#include "kernels/linear/linear.h"
+
+namespace tessera::ops {
+
+// Settings of this thread; the scopes below change them.
+struct InferenceSettings {
+  bool fused = true;  // false: the compositions of ATen operations (`--impl reference`)
+  // A gradient will be asked for though none is recorded now (activation checkpointing): what is computed now
+  // must be what is computed again, to the last bit.
+  bool gradients_follow = false;
+  bool int8 = false;  // linear layers in int8, everything else as without it
+};
+const InferenceSettings& inference_settings();
+
+// Overrules the settings of this thread until its end.
+class InferenceScope {
+ public:
+  explicit InferenceScope(const InferenceSettings& settings);
+  ~InferenceScope();
+  InferenceScope(const InferenceScope&) = delete;
+  InferenceScope& operator=(const InferenceScope&) = delete;
+
+ private:
+  InferenceSettings before_;
+};
+
+// The arithmetic of a fused linear layer on x: int8 where the settings ask for it, bfloat16 under CPU
+// autocast or for bfloat16 tensors, else float. None where a gradient is wanted, off the CPU, for other
+// element types, or where the settings forbid it.
+std::optional<kernels::Arithmetic> fused_arithmetic(const torch::Tensor& x);
+
+// What fused operations give in this arithmetic.
+torch::ScalarType output_type(kernels::Arithmetic arithmetic);
+
+// x as rows of its last axis without a copy where possible, and the description that kernels take.
+struct RowsOfTensor {
+  torch::Tensor tensor;  // keeps the memory
+  kernels::Rows rows;
+  int64_t count;
+};
+RowsOfTensor rows_of(const torch::Tensor& x);
+// Of a contiguous tensor.
+kernels::RowsOut rows_to(const torch::Tensor& y);
+
+// As contiguous floats; undefined stays undefined.
+torch::Tensor floats(const torch::Tensor& tensor);
+// Null for an undefined tensor.
+const float* float_pointer(const torch::Tensor& tensor);
+
+}  // namespace tessera::ops

@@ -1,0 +1,47 @@
+// A linear layer with what stands behind it, as one operation:
+//
+//   y = residual + scale * activation(x W^T + b)
+//
+// Without gradients on a CPU it runs on weights that are packed once (kernels/linear); else it is composed of
+// ATen operations.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <memory>
+
+#include "kernels/linear/linear.h"
+
+namespace tessera::ops {
+
+struct LinearParameters {
+  torch::Tensor weight, bias = {};  // [out, in], [out] or undefined
+  kernels::Activation activation = kernels::Activation::none;
+  torch::Tensor gate = {};   // [out, in]: for silu_gate
+  torch::Tensor scale = {};  // [out] or undefined
+};
+
+// The packed weights of one layer, kept with it. Packed again when a weight has changed (its memory or
+// version), or when another arithmetic or instruction set is asked for. May be used by several threads.
+class LinearCache {
+ public:
+  LinearCache();
+  ~LinearCache();
+  std::shared_ptr<const kernels::PackedLinear> packed(const LinearParameters& parameters,
+                                                      kernels::Arithmetic arithmetic);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// x [..., in], residual [..., out] or undefined -> [..., out]: of the residual's type where there is one,
+// else float, or bfloat16 where the arithmetic is bfloat16 or int8 (see fused_arithmetic).
+torch::Tensor linear(const torch::Tensor& x, const LinearParameters& parameters,
+                     const torch::Tensor& residual, LinearCache& cache);
+
+// The definition in ATen operations.
+torch::Tensor linear_unfused(const torch::Tensor& x, const LinearParameters& parameters,
+                             const torch::Tensor& residual);
+
+}  // namespace tessera::ops

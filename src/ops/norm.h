@@ -1,0 +1,16 @@
+// Normalisation of the last axis.
+#pragma once
+
+#include <torch/torch.h>
+
+namespace tessera::ops {
+
+// (x - mean) / sqrt(variance + eps) * weight + bias. Without gradients on a CPU one pass that gives what the
+// linear layer behind it takes (bfloat16 under autocast), else ATen's.
+torch::Tensor layer_norm(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias,
+                         double eps);
+
+// x / sqrt(mean(x^2) + eps) * weight.
+torch::Tensor rms_norm(const torch::Tensor& x, const torch::Tensor& weight, double eps);
+
+}  // namespace tessera::ops
