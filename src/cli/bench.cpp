@@ -220,7 +220,7 @@ void train_steps(const Options& options) {
     torch::Tensor loss;
     {
       const tasks::AutocastScope autocast(torch::kCPU, precision_of(dtype));
-      loss = torch::nn::functional::cross_entropy(model->forward(images).to(torch::kFloat32), labels);
+      loss = at::cross_entropy_loss(model->forward(images).to(torch::kFloat32), labels);
     }
     loss.backward();
     optimiser->step(1e-4);

@@ -1,12 +1,12 @@
 #include "cli/bench_limit.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <torch/torch.h>
 
 #include <array>
 
 #include "core/error.h"
 #include "core/text.h"
+#include "ops/torch.h"
 
 namespace tessera::cli {
 namespace {

@@ -1,11 +1,10 @@
 // How operations compute where no gradient is wanted: fused or composed, and in which arithmetic.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <optional>
 
 #include "kernels/linear/linear.h"
+#include "ops/torch.h"
 
 namespace tessera::ops {
 

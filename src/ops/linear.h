@@ -6,11 +6,10 @@
 // ATen operations.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <memory>
 
 #include "kernels/linear/linear.h"
+#include "ops/torch.h"
 
 namespace tessera::ops {
 

@@ -1,7 +1,7 @@
 // Normalisation of the last axis.
 #pragma once
 
-#include <torch/torch.h>
+#include "ops/torch.h"
 
 namespace tessera::ops {
 

@@ -1,0 +1,25 @@
+#!/bin/bash
+# Backbones beside timm in PyTorch and OpenVINO in one interleaved run; prints rows of docs/performance.md.
+#
+#   bench/infer.sh BUILD
+#
+# TESSERA_PEER_PYTHON names a Python that has torch, timm, openvino and nncf; without it an environment of its own is
+# made under BUILD/peers (several GB). TESSERA_BENCH_ROUNDS (5).
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+build=${1:?usage: bench/infer.sh BUILD}
+python=${TESSERA_PEER_PYTHON:-}
+if [ -z "$python" ]; then
+  python=$build/peers/infer/bin/python
+  if ! "$python" -c 'import timm, openvino, nncf' 2>/dev/null; then
+    python3 -m venv "$build/peers/infer" >&2
+    "$build/peers/infer/bin/pip" install --quiet timm openvino onnx onnxscript nncf >&2
+  fi
+fi
+rounds=${TESSERA_BENCH_ROUNDS:-5}
+echo "| model | batch | precision | | images/s | of the limit | tessera is faster by |"
+echo "|---|---|---|---|---|---|---|"
+"$python" "$here/infer_peer.py" --program "$build/tessera" --batch 8 --rounds "$rounds"
+"$python" "$here/infer_peer.py" --program "$build/tessera" --batch 1 --rounds "$rounds"
+"$python" "$here/infer_peer.py" --program "$build/tessera" --batch 8 --rounds "$rounds" \
+  --model deit3_base_patch16_224 --precisions bf16
