@@ -7,7 +7,8 @@ namespace tessera::cli {
 
 void add_compute_options(CLI::App& command, std::string& device, std::string& precision, int64_t& threads) {
   command.add_option("--device", device, "cpu, cuda or auto")->capture_default_str();
-  command.add_option("--precision", precision, "fp32, bf16 or fp64")->capture_default_str();
+  command.add_option("--precision", precision, "fp32, bf16, fp64, or int8 (CPU, without training)")
+      ->capture_default_str();
   command.add_option("--threads", threads, "compute threads, 0 = all cores")
       ->capture_default_str()
       ->check(CLI::Range(0, 1024));

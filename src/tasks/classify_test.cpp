@@ -129,7 +129,7 @@ TEST(Classify, EvaluationCountsEverySampleOnce) {
 
 TEST(Classify, EvaluationInEveryPrecision) {
   const Colours source(9, false);
-  for (const Precision precision : {Precision::fp32, Precision::bf16, Precision::fp64}) {
+  for (const Precision precision : {Precision::fp32, Precision::bf16, Precision::fp64, Precision::int8}) {
     Reader model(false);
     const auto task = make_classify({}, kClasses, false);
     EXPECT_EQ(evaluate(*task, model, source, {.precision = precision, .device = torch::kCPU, .progress = {}})

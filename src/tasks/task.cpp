@@ -10,7 +10,7 @@
 namespace tessera::tasks {
 
 Precision parse_precision(const std::string& name) {
-  static const std::array<std::string, 3> known = {"fp32", "bf16", "fp64"};
+  static const std::array<std::string, 4> known = {"fp32", "bf16", "fp64", "int8"};
   for (size_t i = 0; i < known.size(); ++i)
     if (name == known[i]) return static_cast<Precision>(i);
   fail_usage("precision '", name, "', must be ", join(known, ", "), did_you_mean(name, known));
@@ -43,8 +43,14 @@ Batch to_device(const data::Batch& batch, torch::Device device, Precision precis
 }
 
 AutocastScope::AutocastScope(torch::Device device, Precision precision)
-    : device_(device.type()), on_(precision == Precision::bf16) {
+    : device_(device.type()), on_(precision == Precision::bf16 || precision == Precision::int8) {
   if (!on_) return;
+  if (precision == Precision::int8) {
+    if (!device.is_cpu()) fail_usage("precision 'int8' is for the CPU; on a GPU use bf16");
+    ops::InferenceSettings settings = ops::inference_settings();
+    settings.int8 = true;
+    int8_.emplace(settings);
+  }
   was_enabled_ = at::autocast::is_autocast_enabled(device_);
   at::autocast::set_autocast_enabled(device_, true);
   at::autocast::set_autocast_dtype(device_, torch::kBFloat16);

@@ -4,16 +4,19 @@
 #include "ops/torch.h"
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "data/loader.h"
 #include "models/model.h"
+#include "ops/inference.h"
 
 namespace tessera::tasks {
 
-enum class Precision { fp32, bf16, fp64 };
+// int8: linear layers in int8 with a scale for each row, the rest as in bf16; for inference on a CPU.
+enum class Precision { fp32, bf16, fp64, int8 };
 // Usage error naming the right names.
 Precision parse_precision(const std::string& name);
 
@@ -25,7 +28,8 @@ struct Batch {
 };
 Batch to_device(const data::Batch& batch, torch::Device device, Precision precision);
 
-// Autocast to bf16 within a scope; nothing for the other precisions.
+// Autocast to bf16, and linear layers in int8 where that is asked for, within a scope; nothing for the other
+// precisions.
 class AutocastScope {
  public:
   AutocastScope(torch::Device device, Precision precision);
@@ -36,6 +40,7 @@ class AutocastScope {
  private:
   c10::DeviceType device_;
   bool on_, was_enabled_ = false;
+  std::optional<ops::InferenceScope> int8_;
 };
 
 // Both are scalars on the device: nothing is read back here.

@@ -1,7 +1,6 @@
 // Weights copied into panels of columns.
 #include <bit>
 #include <cmath>
-#include <cstring>
 
 #include "core/error.h"
 #include "core/threads.h"
@@ -15,12 +14,12 @@ float number_at(const MatrixView& from, int64_t o, int64_t k) {
   return static_cast<float>(read_element(from.data, from.element, o * from.row + k * from.column));
 }
 
-uint16_t bf16_bits(float value) {
-  uint16_t bits = 0;
-  write_element(&bits, Element::bf16, 0, value);
-  return bits;
+// To nearest, ties to even; a NaN stays one.
+uint32_t bf16_bits(float value) {
+  const auto bits = std::bit_cast<uint32_t>(value);
+  return value != value ? (bits >> 16) | 0x40 : (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
 }
-float rounded(float value) { return std::bit_cast<float>(static_cast<uint32_t>(bf16_bits(value)) << 16); }
+float rounded(float value) { return std::bit_cast<float>(bf16_bits(value) << 16); }
 
 // The scale of output o; not a number if a weight is not finite, so that the output is not one either.
 float scale_of(const MatrixView& from, int64_t o, int64_t in) {
@@ -42,32 +41,34 @@ struct Packer {
   const MatrixView& from;
   PackedMatrix& to;
 
-  float plain(int64_t o, int64_t k) const {
-    const float w = number_at(from, o, k);
-    switch (data.implementation.arithmetic) {
-      case Arithmetic::bf16:
-        return rounded(w);
-      case Arithmetic::int8:
-        return static_cast<float>(quantised(w, to.scales[o]));
-      default:
-        return w;
+  // The weights of output o as the arithmetic sees them; zeros for an output that only fills the last panel.
+  void numbers(int64_t o, float* row) const {
+    if (o >= data.out) return static_cast<void>(std::fill_n(row, data.in, 0.0f));
+    if (from.element == Element::f32) {
+      const float* w = static_cast<const float*>(from.data) + o * from.row;
+      for (int64_t k = 0; k < data.in; ++k) row[k] = w[k * from.column];
+    } else {
+      for (int64_t k = 0; k < data.in; ++k) row[k] = number_at(from, o, k);
     }
+    if (data.implementation.arithmetic == Arithmetic::bf16)
+      for (int64_t k = 0; k < data.in; ++k) row[k] = rounded(row[k]);
+    if (data.implementation.arithmetic == Arithmetic::int8)
+      for (int64_t k = 0; k < data.in; ++k) row[k] = static_cast<float>(quantised(row[k], to.scales[o]));
   }
 
-  void word(WordForm form, int64_t o, int64_t first, void* out) const {
-    const int64_t count = numbers_per_word(form);
-    unsigned char* bytes = static_cast<unsigned char*>(out);
-    for (int64_t i = 0; i < count; ++i) {
-      const int64_t k = first * count + i;
-      const float w = o < data.out && k < data.in ? plain(o, k) : 0;
-      const auto whole = form == WordForm::single || form == WordForm::bf16_pair ? 0 : static_cast<int>(w);
-      const auto byte = static_cast<int8_t>(whole);
-      const auto wide = static_cast<int16_t>(whole);
-      const uint16_t half = form == WordForm::bf16_pair ? bf16_bits(w) : uint16_t{0};
-      if (form == WordForm::single) std::memcpy(bytes, &w, 4);
-      if (form == WordForm::bf16_pair) std::memcpy(bytes + 2 * i, &half, 2);
-      if (form == WordForm::byte_quad) std::memcpy(bytes + i, &byte, 1);
-      if (form == WordForm::int16_pair) std::memcpy(bytes + 2 * i, &wide, 2);
+  static uint32_t word(WordForm form, const float* row) {
+    uint32_t bits = 0;
+    switch (form) {
+      case WordForm::single:
+        return std::bit_cast<uint32_t>(row[0]);
+      case WordForm::bf16_pair:
+        return bf16_bits(row[0]) | bf16_bits(row[1]) << 16;
+      case WordForm::byte_quad:
+        for (int i = 3; i >= 0; --i) bits = bits << 8 | static_cast<uint8_t>(static_cast<int>(row[i]));
+        return bits;
+      default:
+        for (int i = 1; i >= 0; --i) bits = bits << 16 | static_cast<uint16_t>(static_cast<int>(row[i]));
+        return bits;
     }
   }
 
@@ -82,10 +83,13 @@ struct Packer {
 
   void panel(int64_t p) const {
     const WordForm form = data.implementation.functions->form;
-    char* out = static_cast<char*>(to.panels.get()) + p * data.words * data.panel * 4;
-    for (int64_t k = 0; k < data.words; ++k)
-      for (int64_t n = 0; n < data.panel; ++n)
-        word(form, p * data.panel + n, k, out + (k * data.panel + n) * 4);
+    const int64_t step = numbers_per_word(form);
+    std::vector<float> row(static_cast<size_t>(data.words * step), 0.0f);
+    uint32_t* out = static_cast<uint32_t*>(to.panels.get()) + p * data.words * data.panel;
+    for (int64_t n = 0; n < data.panel; ++n) {
+      numbers(p * data.panel + n, row.data());
+      for (int64_t k = 0; k < data.words; ++k) out[k * data.panel + n] = word(form, row.data() + k * step);
+    }
   }
 };
 
@@ -103,8 +107,7 @@ void pack(PackedLinearData& data, const MatrixView& from, const float* bias, Pac
   }
   if (!data.implementation.functions) {
     to.plain.resize(static_cast<size_t>(data.in * data.out));
-    for (int64_t o = 0; o < data.out; ++o)
-      for (int64_t k = 0; k < data.in; ++k) to.plain[o * data.in + k] = packer.plain(o, k);
+    for (int64_t o = 0; o < data.out; ++o) packer.numbers(o, to.plain.data() + o * data.in);
     return;
   }
   const size_t bytes = padded * static_cast<size_t>(data.words) * 4;
