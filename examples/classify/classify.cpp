@@ -5,11 +5,11 @@
 #include "core/text.h"
 #include "data/transform.h"
 #include "io/file.h"
-#include "train/weights.h"
+#include "train/open_model.h"
 
 int main(int argc, char** argv) try {
   if (argc < 3) tessera::fail_usage("usage: classify WEIGHTS PICTURE…");
-  const auto [model, info, file] = tessera::train::open_model(argv[1]);
+  const auto [model, info, file, notes] = tessera::train::open_model(argv[1]);
   const auto transform = tessera::data::make_eval_transform(info.preprocess);
   const torch::InferenceMode no_gradients;
 

@@ -8,6 +8,7 @@ void add_eval(CLI::App&, Action&);
 void add_predict(CLI::App&, Action&);
 void add_models(CLI::App&, Action&);
 void add_inspect(CLI::App&, Action&);
+void add_convert(CLI::App&, Action&);
 void add_data_info(CLI::App&, Action&);
 void add_data_check(CLI::App&, Action&);
 void add_data_pack(CLI::App&, Action&);
@@ -33,6 +34,8 @@ std::span<const Command> commands() {
        add_models},
       {"inspect", "the tensors and metadata of a weights file or checkpoint",
        "tessera inspect runs/demo/model.safetensors --stats", add_inspect},
+      {"convert", "weights of any form as safetensors that say what they hold",
+       "tessera convert deit3_small.pth deit3_small.safetensors", add_convert},
       {"data info", "what a data set is: sizes, classes, mean and std of its pixels",
        "tessera data info photos/", add_data_info},
       {"data check", "read a whole data set and report all that is wrong",

@@ -18,7 +18,7 @@
 #include "io/file.h"
 #include "tasks/classify.h"
 #include "train/device.h"
-#include "train/weights.h"
+#include "train/open_model.h"
 
 namespace tessera::cli {
 namespace {
@@ -60,9 +60,11 @@ std::vector<int64_t> sizes_of(const Options& options, const train::OpenedModel& 
 void check_classes(const data::Source& source, const train::WeightsInfo& info, const std::string& weights) {
   const auto& ours = info.class_names;
   const auto& theirs = source.class_names();
-  if (ours.empty() || ours == theirs) return;
-  if (ours.size() != theirs.size())
-    fail(weights, ": the model knows ", ours.size(), " classes, the data has ", theirs.size());
+  if (ours == theirs) return;
+  const int64_t classes = info.model.settings.find("classes")->as_int();
+  if (classes != static_cast<int64_t>(theirs.size()))
+    fail(weights, ": the model knows ", classes, " classes, the data has ", theirs.size());
+  if (ours.empty()) return;  // weights of other programs name none
   for (size_t i = 0; i < ours.size(); ++i)
     if (ours[i] != theirs[i])
       fail(weights, ": class ", i, " is '", ours[i], "' in the model and '", theirs[i], "' in the data");
@@ -188,6 +190,7 @@ void evaluate(const Options& options) {
         size == closer.info.preprocess.size
             ? closer
             : train::open_model(options.weights, {.model = options.model, .raw = options.raw, .size = size});
+    for (const std::string& note : opened.notes) std::cerr << note << "\n";
     const auto evaluation = evaluate_at(options, *source, opened, size);
     if (options.json) {
       std::cout << as_json(options, *source, evaluation, size, opened.info).dump() << "\n";
@@ -205,7 +208,9 @@ void evaluate(const Options& options) {
 
 void add_eval(CLI::App& command, Action& action) {
   auto options = std::make_shared<Options>();
-  command.add_option("-w,--weights", options->weights, "a weights file, a checkpoint or a run directory")
+  command
+      .add_option("-w,--weights,--pretrained", options->weights,
+                  "a weights file of any form, a checkpoint or a run directory")
       ->required();
   command.add_option("--data", options->data.path, "the pictures (default: the data of the run's recipe)");
   command.add_option("--val-data", options->data.val_path, "the held-out set, where it is another path");
@@ -218,7 +223,7 @@ void add_eval(CLI::App& command, Action& action) {
   command.add_flag("--per-class", options->per_class, "a table of precision, recall and F1 by class");
   command.add_option("--predictions", options->predictions, "write a CSV line for every sample to this file");
   command.add_flag("--raw", options->raw, "checkpoints: the raw weights instead of their moving average");
-  command.add_option("--model", options->model, "model name, for weights of other programs");
+  command.add_option("--model", options->model, "model name, where weights of other programs do not tell");
   command.add_option("--batch", options->batch, "pictures at a time")
       ->capture_default_str()
       ->check(CLI::Range(1, 65536));

@@ -10,7 +10,7 @@
 #include "cli/command.h"
 #include "core/error.h"
 #include "core/text.h"
-#include "io/safetensors.h"
+#include "io/weight_file.h"
 
 namespace tessera::cli {
 namespace {
@@ -96,9 +96,10 @@ Stats stats_of(const TensorView& tensor) {
   return stats;
 }
 
-void print_json(const SafetensorsFile& file, const Options& options) {
+void print_json(const WeightFile& file, const Options& options) {
   Json out;
   out["file"] = file.path();
+  out["form"] = file.form();
   out["metadata"] = file.metadata();
   out["tensors"] = Json::array();
   for (const TensorView& tensor : file.tensors()) {
@@ -117,11 +118,11 @@ void print_json(const SafetensorsFile& file, const Options& options) {
   std::cout << out.dump(2) << "\n";
 }
 
-void print_table(const SafetensorsFile& file, const Options& options) {
+void print_table(const WeightFile& file, const Options& options) {
   size_t width = 6, bytes = 0;
   int64_t elements = 0;
   for (const TensorView& tensor : file.tensors()) width = std::max(width, tensor.name.size());
-  std::cout << file.path() << "\n";
+  std::cout << file.path() << ": " << file.form() << "\n";
   for (const auto& [key, value] : file.metadata()) {
     const std::string line = value.substr(0, value.find('\n'));
     const bool cut = line.size() < value.size() || line.size() > 100;
@@ -162,14 +163,14 @@ std::vector<std::string> files_of(const std::string& path) {
 
 void add_inspect(CLI::App& command, Action& action) {
   auto options = std::make_shared<Options>();
-  command.add_option("FILE", options->path, "a .safetensors file, a checkpoint or a run directory")
+  command.add_option("FILE", options->path, "a weights file of any form, a checkpoint or a run directory")
       ->required();
   command.add_option("--filter", options->filter, "only tensors whose name holds this text");
   command.add_flag("--stats", options->stats, "minimum, maximum, mean and deviation of every tensor");
   command.add_flag("--json", options->json, "JSON, one object a file");
   action = [options] {
     for (const std::string& path : files_of(options->path)) {
-      const SafetensorsFile file(path);
+      const WeightFile file(path);
       options->json ? print_json(file, *options) : print_table(file, *options);
     }
   };

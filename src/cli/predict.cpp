@@ -14,7 +14,7 @@
 #include "data/transform.h"
 #include "io/file.h"
 #include "train/device.h"
-#include "train/weights.h"
+#include "train/open_model.h"
 
 namespace tessera::cli {
 namespace {
@@ -117,6 +117,7 @@ void predict(const Options& options) {
   const tasks::Precision precision = tasks::parse_precision(options.precision);
   const train::OpenedModel opened =
       train::open_model(options.weights, {.model = options.model, .raw = options.raw});
+  for (const std::string& note : opened.notes) std::cerr << note << "\n";
   opened.model->to(device);
   if (precision == tasks::Precision::fp64) opened.model->to(torch::kFloat64);
   const auto transform = data::make_eval_transform(opened.info.preprocess);
@@ -160,14 +161,16 @@ void predict(const Options& options) {
 
 void add_predict(CLI::App& command, Action& action) {
   auto options = std::make_shared<Options>();
-  command.add_option("-w,--weights", options->weights, "a weights file, a checkpoint or a run directory")
+  command
+      .add_option("-w,--weights,--pretrained", options->weights,
+                  "a weights file of any form, a checkpoint or a run directory")
       ->required();
   command.add_option("IMAGES", options->images, "pictures, or folders of pictures")->required();
   command.add_option("--top", options->top, "classes to show a picture")->capture_default_str();
   command.add_flag("--json", options->json, "one JSON object a picture");
   command.add_flag("--csv", options->csv, "one line a picture and rank");
   command.add_flag("--raw", options->raw, "checkpoints: the raw weights instead of their moving average");
-  command.add_option("--model", options->model, "model name, for weights of other programs");
+  command.add_option("--model", options->model, "model name, where weights of other programs do not tell");
   command.add_option("--batch", options->batch, "pictures at a time")
       ->capture_default_str()
       ->check(CLI::Range(1, 4096));

@@ -120,7 +120,7 @@ int run_parsed(Program& program, int argc, const char* const* argv) {
   try {
     program.app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
-    std::cout << deepest(program.app)->help();
+    std::cout << program.app.help();  // of the command that was named, with its full name
     return 0;
   } catch (const CLI::ParseError& error) {
     fail_usage(usage_line(program.app, error), " (`", full_name(*deepest(program.app)),

@@ -15,7 +15,7 @@ namespace tessera::cli {
 namespace {
 
 struct Options {
-  std::string recipe, data, val_data, output, pretrained, device, resume, on_bad_image;
+  std::string recipe, data, val_data, output, model, pretrained, device, resume, on_bad_image;
   std::vector<std::string> settings;
   int64_t threads = -1, max_bad = -1;
   bool dry_run = false, json = false, other_threads = false, keys = false;
@@ -98,6 +98,7 @@ train::Recipe recipe_of(const Options& options) {
   set("data.path", options.data);
   set("data.val_path", options.val_data);
   set("train.output", options.output);
+  set("model.name", options.model);
   set("model.pretrained", options.pretrained);
   set("train.device", options.device);
   set("train.on_bad_image", options.on_bad_image);
@@ -170,7 +171,9 @@ void add_train(CLI::App& command, Action& action) {
   command.add_option("--val-data", options->val_data,
                      "the held-out set, where it is another path (data.val_path)");
   command.add_option("-o,--output", options->output, "run directory (train.output)");
-  command.add_option("--pretrained", options->pretrained, "weights to start from (model.pretrained)");
+  command.add_option("--model", options->model, "a name of `tessera models` (model.name)");
+  command.add_option("--pretrained", options->pretrained,
+                     "weights of any form to start from (model.pretrained)");
   CLI::Option* resume = command
                             .add_option("--resume", options->resume,
                                         "continue the run in the output directory: auto (or start), required")

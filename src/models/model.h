@@ -80,7 +80,8 @@ struct Family {
   std::function<Value(const Value& settings)> resolve;
   std::vector<Size> sizes;
   // Published tensor name -> ours, for names that differ (training-source forms, wrappers); ours stay as they
-  // are.
+  // are. "": a tensor that the model computes by itself, and that files hold all the same (index tables,
+  // masks).
   std::function<std::string(const std::string& published)> rename;
 };
 
@@ -95,6 +96,9 @@ struct ModelSpec {
 };
 ModelSpec resolve_model(const std::string& name, const Value& overrides = {});
 std::shared_ptr<Backbone> build_model(const ModelSpec& spec, uint64_t seed);
+// The same without drawing the first weights, for a model that takes all of them from a file. A head that is
+// reset afterwards is drawn as ever.
+std::shared_ptr<Backbone> build_undrawn(const ModelSpec& spec, uint64_t seed);
 // The same module tree without memory for its weights: names, shapes, macs; nothing can be computed with it.
 std::shared_ptr<Backbone> sketch_model(const ModelSpec& spec);
 const Family& find_family(const std::string& name);

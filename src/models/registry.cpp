@@ -49,6 +49,11 @@ std::shared_ptr<Backbone> build_model(const ModelSpec& spec, uint64_t seed) {
   return find_family(spec.family).build(spec.settings, seed);
 }
 
+std::shared_ptr<Backbone> build_undrawn(const ModelSpec& spec, uint64_t seed) {
+  const nn::Undrawn undrawn;
+  return build_model(spec, seed);
+}
+
 std::shared_ptr<Backbone> sketch_model(const ModelSpec& spec) {
   const nn::ShapesOnly shapes_only;
   return find_family(spec.family).build(spec.settings, 0);

@@ -11,8 +11,7 @@
 #include "core/text.h"
 #include "core/toml.h"
 #include "io/file.h"
-#include "io/safetensors.h"
-#include "train/weights.h"
+#include "train/open_model.h"
 
 namespace tessera::train {
 namespace {
@@ -186,9 +185,7 @@ void take_from_pretrained(Recipe& recipe, bool size_given) {
   if (file.empty())
     fail_usage(
         "model.name = \"auto\" stands for the model of model.pretrained, which is empty (--pretrained FILE)");
-  const WeightsInfo info = read_weights_info(SafetensorsFile(file).metadata(), file);
-  if (!info.ours)
-    fail_usage("'", file, "' does not say which model it holds: set model.name (see `tessera models`)");
+  const WeightsInfo info = describe_weights(WeightFile(file));
   Value settings = info.model.settings;
   if (size_given)
     std::erase_if(settings.as_table(), [](const auto& entry) { return entry.first == "image_size"; });

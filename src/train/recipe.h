@@ -25,7 +25,7 @@ namespace tessera::train {
 struct ModelSection {
   std::string name =
       "vil_tiny_patch16_224";  // "auto": the model, and the preprocessing, of the pretrained file
-  std::string pretrained;      // safetensors file to start from, "" = fresh weights
+  std::string pretrained;      // weights file to start from, "" = fresh weights
   Value settings;
 };
 

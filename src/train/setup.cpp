@@ -13,6 +13,7 @@
 #include "io/file.h"
 #include "tasks/classify.h"
 #include "train/device.h"
+#include "train/load.h"
 
 namespace tessera::train {
 namespace {
@@ -66,10 +67,13 @@ void describe_model(Setup& setup) {
 
 void build_model(Setup& setup, bool continued) {
   const Recipe& recipe = setup.recipe;
-  setup.model = models::build_model(setup.info.model, static_cast<uint64_t>(recipe.train.seed));
-  if (!recipe.model.pretrained.empty() && !continued) {
-    const LoadReport report =
-        load_pretrained(*setup.model, setup.info.model, setup.info.class_names, recipe.model.pretrained);
+  const bool pretrained = !recipe.model.pretrained.empty();
+  // The weights of a run that is continued come from its checkpoint.
+  const auto build = continued || pretrained ? models::build_undrawn : models::build_model;
+  setup.model = build(setup.info.model, setup.seed());
+  if (pretrained && !continued) {
+    const LoadReport report = load_pretrained(*setup.model, setup.info.model, setup.info.class_names,
+                                              WeightFile(recipe.model.pretrained));
     setup.notes.insert(setup.notes.end(), report.lines.begin(), report.lines.end());
   }
   setup.model->to(setup.device, parameter_type(setup.precision));

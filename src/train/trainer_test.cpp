@@ -8,9 +8,9 @@
 #include "core/interrupt.h"
 #include "core/threads.h"
 #include "train/checkpoint.h"
+#include "train/open_model.h"
 #include "train/setup.h"
 #include "train/train_testing.h"
-#include "train/weights.h"
 
 namespace tessera::train {
 namespace {

@@ -10,7 +10,6 @@
 
 #include "ops/torch.h"
 
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -44,41 +43,5 @@ NamedTensors read_tensors(const SafetensorsFile& file);
 // Copies by name; a tensor that is missing, unknown or of another shape is an error that names it and
 // `where`.
 void copy_tensors(const NamedTensors& from, const NamedTensors& to, const std::string& where);
-
-// What loading did; nothing of it is silent.
-struct LoadReport {
-  int64_t loaded = 0;                     // tensors taken from the file
-  std::vector<std::string> fresh;         // parameters that kept their first values (a new head)
-  std::vector<std::string> left_over;     // tensors of the file that were not used
-  std::vector<std::string> interpolated;  // "pos_embed [1, 197, 384] to [1, 65, 384]"
-  // For people: "loaded 150 tensors from F", "new head for 10 classes: head.weight, head.bias", "positions
-  // interpolated: …", "not used: …".
-  std::vector<std::string> lines;
-};
-
-// Exactly the file's tensors into exactly the model's: missing, left-over and wrongly shaped ones are an
-// error that names the first few and their number.
-LoadReport load_weights(models::Backbone& model, const models::ModelSpec& spec, const std::string& path);
-
-// For fine-tuning. The head stays as it is where the file was made for other classes, positions are
-// interpolated to this model's grid; everything else of the model must be in the file.
-LoadReport load_pretrained(models::Backbone& model, const models::ModelSpec& spec,
-                           const std::vector<std::string>& class_names, const std::string& path);
-
-// A model ready for use, in evaluation mode on the CPU.
-struct OpenedModel {
-  std::shared_ptr<models::Backbone> model;
-  WeightsInfo info;
-  std::string file;  // the weights file that was read
-};
-struct OpenOptions {
-  std::string model = {};  // size name, for files of other programs
-  bool raw = false;        // checkpoints: the raw weights even where there is a moving average
-  // Input side other than the trained one: positions follow by interpolation. 0 = as trained.
-  int64_t size = 0;
-};
-// `path` is a .safetensors file, a checkpoint directory, or a run directory (model.safetensors, else
-// best.safetensors, else the newest valid checkpoint).
-OpenedModel open_model(const std::string& path, const OpenOptions& options = {});
 
 }  // namespace tessera::train

@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include "io/io_testing.h"
+#include "io/safetensors_shards.h"
 #include "train/json_value.h"
+#include "train/load.h"
+#include "train/open_model.h"
 
 namespace tessera::train {
 namespace {
@@ -132,7 +135,7 @@ TEST_F(WeightsTest, FineTuningTakesAllButTheHead) {
       models::resolve_model("vit", settings(R"({"classes": 5, "image_size": 64})"));
   const auto model = models::build_model(spec, 1), fresh = models::build_model(spec, 1);
   const auto source = models::build_model(info().model, 7);
-  const LoadReport report = load_pretrained(*model, spec, {"1", "2", "3", "4", "5"}, file);
+  const LoadReport report = load_pretrained(*model, spec, {"1", "2", "3", "4", "5"}, WeightFile(file));
   EXPECT_EQ(report.fresh, (std::vector<std::string>{"head.weight", "head.bias"}));
   EXPECT_EQ(report.interpolated, std::vector<std::string>{"pos_embed [1, 5, 16] to [1, 17, 16]"});
   EXPECT_EQ(report.lines.size(), 3u);
@@ -145,26 +148,65 @@ TEST_F(WeightsTest, FineTuningTakesAllButTheHead) {
 TEST_F(WeightsTest, TheHeadStaysOnlyForTheSameClasses) {
   const std::string file = saved("m.safetensors", 7);
   const auto model = models::build_model(info().model, 1);
-  EXPECT_TRUE(load_pretrained(*model, info().model, info().class_names, file).fresh.empty());
-  EXPECT_EQ(load_pretrained(*model, info().model, {"other", "three", "classes"}, file).fresh.size(), 2u);
+  EXPECT_TRUE(load_pretrained(*model, info().model, info().class_names, WeightFile(file)).fresh.empty());
+  EXPECT_EQ(
+      load_pretrained(*model, info().model, {"other", "three", "classes"}, WeightFile(file)).fresh.size(),
+      2u);
 }
 
 TEST_F(WeightsTest, FineTuningNeedsAllOfTheBackbone) {
   const std::string file = saved("m.safetensors", 7);
   const models::ModelSpec deeper = models::resolve_model("vit", settings(R"({"depth": 2})"));
   EXPECT_NE(error_of([&] {
-              load_pretrained(*models::build_model(deeper, 1), deeper, info().class_names, file);
+              load_pretrained(*models::build_model(deeper, 1), deeper, info().class_names, WeightFile(file));
             }).find("missing (blocks.1."),
             std::string::npos);
   const models::ModelSpec other = models::resolve_model("vit", settings(R"({"dim": 32})"));
   EXPECT_NE(error_of([&] {
-              load_pretrained(*models::build_model(other, 1), other, info().class_names, file);
+              load_pretrained(*models::build_model(other, 1), other, info().class_names, WeightFile(file));
             }).find("of another shape"),
             std::string::npos);
 }
 
+TEST_F(WeightsTest, SeveralFilesAreOpenedAsOne) {
+  const WeightFile whole(saved("m.safetensors", 7));
+  make_directories(path("parts"));
+  const std::string index = path("parts/model.safetensors.index.json");
+  write_sharded_safetensors(index, whole.tensors(), whole.metadata(), 4000);
+  const torch::Tensor images = torch::ones({2, 3, 32, 32});
+  const torch::Tensor scores = open_model(path("m.safetensors")).model->forward(images);
+  for (const std::string& place : {index, path("parts")}) {
+    const OpenedModel opened = open_model(place);
+    EXPECT_EQ(opened.info.class_names, info().class_names);
+    EXPECT_TRUE(torch::equal(opened.model->forward(images), scores));
+  }
+}
+
+TEST_F(WeightsTest, APyTorchArchiveIsFineTuned) {
+  const WeightFile file(std::string(TESSERA_TEST_DATA) + "/torch/vit.pth");
+  const models::ModelSpec spec =
+      models::resolve_model("vit", settings(R"({"dim": 32, "depth": 2, "patch_size": 8, "image_size": 48})"));
+  const auto model = models::build_undrawn(spec, 1);
+  const LoadReport report = load_pretrained(*model, spec, {"a", "b", "c"}, file);
+  EXPECT_EQ(report.lines[0], "loaded 30 tensors from " + file.path() + " (PyTorch archive, 'model')");
+  EXPECT_EQ(report.lines[1], "new head for 3 classes (a, b, c): head.weight, head.bias");
+  EXPECT_EQ(report.lines[2], "positions interpolated: pos_embed [1, 17, 32] to [1, 37, 32]");
+  EXPECT_TRUE(report.left_over.empty());
+  // A head that is new is drawn, also where nothing else was.
+  EXPECT_TRUE(torch::equal(model->named_parameters()["head.weight"],
+                           models::build_model(spec, 1)->named_parameters()["head.weight"]));
+}
+
+TEST_F(WeightsTest, WhatIsNotDrawnIsNotDrawn) {
+  const auto model = models::build_undrawn(info().model, 7), drawn = models::build_model(info().model, 7);
+  EXPECT_EQ(model->named_parameters()["blocks.0.mlp.fc1.weight"].abs().max().item<float>(), 0);
+  EXPECT_GT(drawn->named_parameters()["blocks.0.mlp.fc1.weight"].abs().max().item<float>(), 0);
+}
+
 TEST_F(WeightsTest, AnotherInputSizeInterpolatesPositions) {
   const OpenedModel opened = open_model(saved("m.safetensors", 7), {.size = 48});
+  EXPECT_EQ(opened.notes,
+            std::vector<std::string>{"positions interpolated: pos_embed [1, 5, 16] to [1, 10, 16]"});
   EXPECT_EQ(opened.info.preprocess.size, 48);
   EXPECT_EQ(opened.model->forward(torch::zeros({1, 3, 48, 48})).sizes(), (std::vector<int64_t>{1, 3}));
 }

@@ -47,3 +47,14 @@ torch.save({"model": views}, "views_protocol4.pth", pickle_protocol=4)
 save_file({k: v.detach().clone().contiguous() for k, v in views.items()}, "views.safetensors")
 torch.save({"a": torch.ones(2, dtype=torch.complex64)}, "complex.pth")
 torch.save({"a": torch.ones(3, 4).to_sparse()}, "sparse.pth")
+
+# A timm ViT as a training script keeps it: tests/cli fine-tunes it. The numbers are small on purpose.
+import argparse  # noqa: E402
+
+import timm  # noqa: E402
+
+torch.manual_seed(1)
+vit = timm.models.vision_transformer.VisionTransformer(
+    img_size=32, patch_size=8, embed_dim=32, depth=2, num_heads=2, num_classes=7)
+half = {name: value.half() for name, value in vit.state_dict().items()}
+torch.save({"model": half, "epoch": 3, "args": argparse.Namespace(lr=1e-3)}, "vit.pth")

@@ -1,0 +1,112 @@
+// `tessera convert IN OUT`: weights of any form as safetensors that say what they hold.
+#include <filesystem>
+#include <iostream>
+
+#include "cli/command.h"
+#include "cli/common.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "io/file.h"
+#include "io/safetensors_shards.h"
+#include "io/weight_file.h"
+#include "train/load.h"
+#include "train/open_model.h"
+
+namespace tessera::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Options {
+  std::string in, out, model, key, precision;
+  double shard_gigabytes = 5;
+};
+
+// The tensors to write, and the memory of those that were converted.
+struct Tensors {
+  std::vector<TensorView> views;
+  std::vector<torch::Tensor> kept;
+};
+
+void convert_elements(Tensors& tensors, const std::string& precision) {
+  static const std::vector<std::tuple<std::string, DType, torch::ScalarType>> types = {
+      {"fp32", DType::f32, torch::kFloat32},
+      {"bf16", DType::bf16, torch::kBFloat16},
+      {"fp16", DType::f16, torch::kFloat16}};
+  for (const auto& [name, dtype, type] : types) {
+    if (name != precision) continue;
+    for (TensorView& view : tensors.views) {
+      const torch::Tensor stored = train::to_tensor(view);
+      if (!stored.is_floating_point() || view.dtype == dtype) continue;
+      const torch::Tensor& turned = tensors.kept.emplace_back(stored.to(type));
+      if (stored.isfinite().all().item<bool>() && !turned.isfinite().all().item<bool>())
+        fail("tensor '", view.name, "' has numbers too large for ", name);
+      view.dtype = dtype;
+      view.bytes = {static_cast<const std::byte*>(turned.const_data_ptr()), turned.nbytes()};
+    }
+  }
+}
+
+void run(const Options& options) {
+  const bool sharded = options.out.ends_with(kShardIndexEnding);
+  if (!sharded && !options.out.ends_with(".safetensors"))
+    fail_usage("'", options.out, "' must end in .safetensors, or in ", kShardIndexEnding,
+               " for several files");
+  if (fs::exists(options.out) && fs::equivalent(options.in, options.out))
+    fail_usage("'", options.out, "' is the file that is read: choose another name");
+  const WeightFile file(options.in, options.key);
+  std::cout << options.in << ": " << file.form() << ", " << file.tensors().size() << " tensors\n";
+
+  const bool ours = train::read_weights_info(file.metadata(), file.path()).ours;
+  const bool told = !ours && options.model.empty();
+  const auto sizes = told ? train::sizes_that_fit(file.tensors()) : std::vector{options.model};
+  Tensors tensors;
+  Metadata metadata = file.metadata();
+  if (sizes.size() == 1) {
+    const train::WeightsInfo info = train::describe_weights(file, sizes.front());
+    tensors.views = train::match_weights(*models::sketch_model(info.model), info.model, file);
+    const int64_t classes = info.model.settings.find("classes")->as_int();
+    std::cout << "model   " << info.model.name << (told ? ", by its tensors" : "") << ", "
+              << (classes > 0 ? text(classes, " classes") : "no head") << ", pictures of "
+              << info.preprocess.size << "\n";
+    metadata = train::weights_metadata(info);
+  } else {
+    tensors.views = file.tensors();
+    std::cout << "model   " << (sizes.empty() ? "unknown" : join(sizes, " or "))
+              << ": names stay as they are; with --model they become those of `tessera predict`\n";
+  }
+  convert_elements(tensors, options.precision);
+  if (sharded)
+    write_sharded_safetensors(options.out, tensors.views, metadata,
+                              static_cast<uint64_t>(options.shard_gigabytes * 1e9));
+  else
+    write_safetensors(options.out, tensors.views, metadata);
+  uint64_t bytes = 0;
+  for (const TensorView& view : tensors.views) bytes += view.bytes.size();
+  std::cout << "written " << options.out << ": " << tensors.views.size() << " tensors, " << human_bytes(bytes)
+            << "\n";
+}
+
+}  // namespace
+
+void add_convert(CLI::App& command, Action& action) {
+  auto options = std::make_shared<Options>();
+  command
+      .add_option("IN", options->in,
+                  "weights: .safetensors, .safetensors.index.json, or PyTorch's .pth, .pt, .bin, .th")
+      ->required();
+  command
+      .add_option("OUT", options->out, "NAME.safetensors, or NAME.safetensors.index.json for several files")
+      ->required();
+  command.add_option("--model", options->model,
+                     "model name (see `tessera models`), where the file does not tell by itself");
+  command.add_option("--key", options->key, "PyTorch archives: which dictionary, as model_ema");
+  command.add_option("--precision", options->precision, "element type of the numbers (default: as they are)")
+      ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
+  command.add_option("--shard-size", options->shard_gigabytes, "GB of tensors in one of several files")
+      ->capture_default_str()
+      ->check(CLI::Range(1e-6, 1e6));
+  action = [options] { run(*options); };
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,218 @@
+#include "train/load.h"
+
+#include <algorithm>
+#include <map>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "train/weights.h"
+
+namespace tessera::train {
+namespace {
+
+constexpr size_t kNamesShown = 4;
+
+std::string shape_text(const std::vector<int64_t>& shape) { return text(c10::IntArrayRef(shape)); }
+
+// "a, b, c, d and 8 more".
+std::string some_of(const std::vector<std::string>& names) {
+  std::vector<std::string> shown(
+      names.begin(), names.begin() + static_cast<std::ptrdiff_t>(std::min(names.size(), kNamesShown)));
+  std::string out = join(shown, ", ");
+  if (names.size() > kNamesShown) out += text(" and ", names.size() - kNamesShown, " more");
+  return out;
+}
+
+// Tensors under our names, without those that the model computes by itself; `where` in front of errors.
+using Views = std::map<std::string, const TensorView*>;
+Views renamed(const std::vector<TensorView>& tensors, const models::Family& family,
+              const std::string& where) {
+  Views views;
+  for (const TensorView& view : tensors) {
+    const std::string name = family.rename ? family.rename(view.name) : view.name;
+    if (!name.empty() && !views.emplace(name, &view).second)
+      fail("'", where, "': two of its tensors are '", name, "' of the model");
+  }
+  return views;
+}
+
+Views renamed(const WeightFile& file, const models::ModelSpec& spec) {
+  return renamed(file.tensors(), models::find_family(spec.family), file.path());
+}
+
+bool is_floating(const TensorView& view) {
+  return view.dtype == DType::f64 || view.dtype == DType::f32 || view.dtype == DType::f16 ||
+         view.dtype == DType::bf16;
+}
+
+void copy_into(torch::Tensor target, const TensorView& view, const std::string& path) {
+  if (is_floating(view) != target.is_floating_point())
+    fail("'", path, "': tensor '", view.name, "' is ", safetensors_name(view.dtype), ", the model needs ",
+         c10::toString(target.scalar_type()));
+  const torch::NoGradGuard no_grad;
+  target.copy_(to_tensor(view));
+}
+
+[[noreturn]] void fail_mismatch(const std::string& path, const models::ModelSpec& spec,
+                                const std::vector<std::string>& missing,
+                                const std::vector<std::string>& left_over,
+                                const std::vector<std::string>& wrong) {
+  std::vector<std::string> parts;
+  const auto add = [&](const char* what, const std::vector<std::string>& names) {
+    if (!names.empty()) parts.push_back(text(names.size(), " ", what, " (", some_of(names), ")"));
+  };
+  add("missing", missing);
+  add("left over", left_over);
+  add("of another shape", wrong);
+  fail("'", path, "' does not fit ", spec.name, ": tensors ", join(parts, ", "));
+}
+
+std::string loaded_line(const LoadReport& report, const WeightFile& file) {
+  return text("loaded ", report.loaded, " tensors from ", file.path(), " (", file.form(), ")");
+}
+
+void describe(LoadReport& report, const WeightFile& file, const std::vector<std::string>& class_names) {
+  report.lines.push_back(loaded_line(report, file));
+  if (!report.fresh.empty())
+    report.lines.push_back(text("new head for ", class_names.size(), " classes (", some_of(class_names),
+                                "): ", some_of(report.fresh)));
+  if (!report.interpolated.empty())
+    report.lines.push_back("positions interpolated: " + some_of(report.interpolated));
+  if (!report.left_over.empty())
+    report.lines.push_back(
+        text("not used: ", report.left_over.size(), " tensors (", some_of(report.left_over), ")"));
+}
+
+}  // namespace
+
+std::vector<TensorView> match_weights(const models::Backbone& model, const models::ModelSpec& spec,
+                                      const WeightFile& file) {
+  Views views = renamed(file, spec);
+  std::vector<TensorView> matched;
+  std::vector<std::string> missing, left_over, wrong;
+  for (const auto& [name, tensor] : named_state(model)) {
+    const auto found = views.find(name);
+    if (found == views.end()) {
+      missing.push_back(name);
+      continue;
+    }
+    TensorView view = *found->second;
+    views.erase(found);
+    if (c10::IntArrayRef(view.shape) != tensor.sizes())
+      wrong.push_back(text(name, " ", shape_text(view.shape), ", must be ", tensor.sizes()));
+    view.name = name;
+    matched.push_back(std::move(view));
+  }
+  for (const auto& left : views) left_over.push_back(left.second->name);
+  if (!missing.empty() || !left_over.empty() || !wrong.empty())
+    fail_mismatch(file.path(), spec, missing, left_over, wrong);
+  return matched;
+}
+
+LoadReport load_weights(models::Backbone& model, const models::ModelSpec& spec, const WeightFile& file) {
+  const std::vector<TensorView> views = match_weights(model, spec, file);
+  const NamedTensors targets = named_state(model);
+  for (size_t i = 0; i < views.size(); ++i) copy_into(targets[i].second, views[i], file.path());
+  LoadReport report;
+  report.loaded = static_cast<int64_t>(views.size());
+  report.lines.push_back(loaded_line(report, file));
+  return report;
+}
+
+LoadReport load_pretrained(models::Backbone& model, const models::ModelSpec& spec,
+                           const std::vector<std::string>& class_names, const WeightFile& file) {
+  Views views = renamed(file, spec);
+  const WeightsInfo info = read_weights_info(file.metadata(), file.path());
+  const Value* classes = spec.settings.find("classes");
+  const auto head = head_names(model, classes && classes->is_int() ? classes->as_int() : 0);
+  const bool other_classes = info.ours && info.class_names != class_names;
+  std::vector<std::string> missing, wrong;
+  std::vector<std::pair<torch::Tensor, torch::Tensor>> copies;  // only once everything is known to fit
+  LoadReport report;
+  for (const auto& [name, tensor] : named_state(model)) {
+    const auto found = views.find(name);
+    const bool fits = found != views.end() && c10::IntArrayRef(found->second->shape) == tensor.sizes();
+    if (head.contains(name) && (!fits || other_classes)) {
+      report.fresh.push_back(name);
+      if (found != views.end()) views.erase(found);
+      continue;
+    }
+    if (found == views.end()) {
+      missing.push_back(name);
+      continue;
+    }
+    const TensorView& view = *found->second;
+    torch::Tensor stored = to_tensor(view);
+    // In the model's own type: half-precision numbers cannot be interpolated everywhere.
+    if (!fits && is_floating(view)) stored = model.fit(name, stored.to(tensor.scalar_type()));
+    if (!stored.defined() || stored.sizes() != tensor.sizes() || !is_floating(view)) {
+      wrong.push_back(text(name, " ", shape_text(view.shape), ", must be ", tensor.sizes()));
+    } else {
+      if (!fits)
+        report.interpolated.push_back(text(name, " ", shape_text(view.shape), " to ", tensor.sizes()));
+      copies.emplace_back(tensor, stored);
+    }
+    views.erase(found);
+  }
+  if (!missing.empty() || !wrong.empty()) fail_mismatch(file.path(), spec, missing, {}, wrong);
+  const torch::NoGradGuard no_grad;
+  for (auto& [target, stored] : copies) target.copy_(stored);
+  for (const auto& left : views) report.left_over.push_back(left.second->name);
+  report.loaded = static_cast<int64_t>(copies.size());
+  describe(report, file, class_names);
+  return report;
+}
+
+std::set<std::string> head_names(models::Backbone& model, int64_t classes) {
+  const NamedTensors before = named_state(model);
+  model.reset_head(classes);
+  std::set<std::string> names;
+  for (const auto& [name, tensor] : named_state(model))
+    if (std::none_of(before.begin(), before.end(),
+                     [&](const auto& old) { return old.second.is_same(tensor); }))
+      names.insert(name);
+  return names;
+}
+
+namespace {
+
+// All of the model's tensors but the head's are in the file, with their shapes, and nothing else is.
+bool fits_but_for_the_head(const models::ModelSpec& spec, const Views& views) {
+  const auto sketch = models::sketch_model(spec);
+  const auto head = head_names(*sketch, 1);
+  size_t found = 0;
+  for (const auto& [name, tensor] : named_state(*sketch)) {
+    const auto view = views.find(name);
+    if (view != views.end()) ++found;
+    if (head.contains(name)) continue;
+    if (view == views.end() || c10::IntArrayRef(view->second->shape) != tensor.sizes()) return false;
+  }
+  return found == views.size();
+}
+
+}  // namespace
+
+std::vector<std::string> sizes_that_fit(const std::vector<TensorView>& tensors) {
+  Value one_class;
+  one_class.set("classes", 1);
+  std::vector<std::string> names;
+  std::vector<Value> known;
+  for (const models::Family& family : models::families()) {
+    Views views;
+    try {
+      views = renamed(tensors, family, "");
+    } catch (const Error&) {  // two tensors of one name: not this family's
+      continue;
+    }
+    for (const models::Size& size : family.sizes) {
+      const models::ModelSpec spec = models::resolve_model(size.name, one_class);
+      if (!fits_but_for_the_head(spec, views)) continue;
+      if (std::find(known.begin(), known.end(), spec.settings) != known.end()) continue;
+      known.push_back(spec.settings);
+      names.push_back(size.name);
+    }
+  }
+  return names;
+}
+
+}  // namespace tessera::train

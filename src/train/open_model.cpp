@@ -1,0 +1,120 @@
+#include "train/open_model.h"
+
+#include <filesystem>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "train/checkpoint.h"
+#include "train/load.h"
+
+namespace tessera::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The weights file that a path stands for.
+std::string weights_file(const std::string& path, bool raw) {
+  if (!fs::is_directory(path)) return path;
+  if (file_exists(path + "/manifest.json")) {
+    const StoredCheckpoint checkpoint = read_checkpoint(path);
+    const bool averaged = !raw && file_exists(checkpoint.path(kEmaFile));
+    return checkpoint.path(averaged ? kEmaFile : kWeightsFile);
+  }
+  if (!raw)
+    for (const char* name : {"model.safetensors", "best.safetensors", "model.safetensors.index.json"})
+      if (file_exists(path + "/" + name)) return path + "/" + name;
+  std::vector<std::string> notes;
+  if (const auto checkpoint = CheckpointStore(path + "/checkpoints").newest(notes))
+    return weights_file(checkpoint->directory, raw);
+  fail("'", path, "' holds no weights: it must be a weights file, a run directory or a checkpoint directory",
+       notes.empty() ? "" : "; ", notes.empty() ? "" : notes.front());
+}
+
+// A model as large as its metadata say must be in the file too: nothing is allocated on their word alone.
+void check_size(const models::Backbone& sketch, const WeightFile& file, const models::ModelSpec& spec) {
+  int64_t stored = 0;
+  for (const TensorView& view : file.tensors())
+    stored += static_cast<int64_t>(view.bytes.size() / size_of(view.dtype));
+  const int64_t needed = models::count_parameters(sketch);
+  // Interpolated positions may be larger than what is stored, by far less than this.
+  if (needed / 4 > stored)
+    fail("'", file.path(), "' does not fit ", spec.name, ": it holds ",
+         human_count(static_cast<double>(stored)), " numbers, the model has ",
+         human_count(static_cast<double>(needed)), " parameters");
+}
+
+// The size that a file of another program must be: the one whose tensors it has.
+std::string told_by_tensors(const WeightFile& file) {
+  const std::vector<std::string> sizes = sizes_that_fit(file.tensors());
+  if (sizes.empty())
+    fail_usage("'", file.path(),
+               "' does not say which model it holds: name it with --model (see `tessera models`)");
+  if (sizes.size() > 1)
+    fail_usage("'", file.path(), "' does not say which model it holds, and its tensors are those of ",
+               join(sizes, ", "), ": name it with --model");
+  return sizes.front();
+}
+
+// As many classes as the head in the file has rows; none where it has no head.
+int64_t classes_in(const WeightFile& file, const models::ModelSpec& spec) {
+  const auto sketch = models::sketch_model(spec);
+  const auto head = head_names(*sketch, 1);
+  const auto& family = models::find_family(spec.family);
+  for (const TensorView& view : file.tensors())
+    if (head.contains(family.rename ? family.rename(view.name) : view.name) && !view.shape.empty())
+      return view.shape[0];
+  return 0;
+}
+
+// The first line of what LibTorch says; the rest is a stack trace.
+std::string first_line(const std::string& message) { return message.substr(0, message.find('\n')); }
+
+}  // namespace
+
+WeightsInfo describe_weights(const WeightFile& file, const std::string& model) {
+  WeightsInfo info = read_weights_info(file.metadata(), file.path());
+  if (info.ours) {
+    if (!model.empty() && models::resolve_model(model).family != info.model.family)
+      fail_usage("'", file.path(), "' holds ", info.model.name, ", not ", model);
+    return info;
+  }
+  const std::string name = model.empty() ? told_by_tensors(file) : model;
+  info.model = models::resolve_model(name);
+  const int64_t classes = classes_in(file, info.model);
+  info.model.settings.set("classes", classes);
+  if (const Value* size = info.model.settings.find("image_size"); size && size->is_int())
+    info.preprocess.size = size->as_int();
+  return info;
+}
+
+OpenedModel open_model(const std::string& path, const OpenOptions& options) {
+  OpenedModel opened;
+  opened.file = weights_file(path, options.raw);
+  const WeightFile file(opened.file);
+  opened.info = describe_weights(file, options.model);
+  WeightsInfo& info = opened.info;
+  if (!info.ours && options.model.empty())
+    opened.notes.push_back(
+        text(opened.file, " does not say which model it holds; its tensors are those of ", info.model.name));
+  if (options.size > 0) {
+    info.model.settings.set("image_size", options.size);
+    info.preprocess.size = options.size;
+  }
+  try {
+    check_size(*models::sketch_model(info.model), file, info.model);
+    opened.model = models::build_undrawn(info.model, /*seed=*/0);
+  } catch (const c10::Error& error) {
+    fail("'", opened.file, "': the model it describes cannot be built: ", first_line(error.what()));
+  }
+  if (options.size > 0) {
+    const LoadReport report = load_pretrained(*opened.model, info.model, info.class_names, file);
+    for (const std::string& change : report.interpolated)
+      opened.notes.push_back("positions interpolated: " + change);
+  } else {
+    load_weights(*opened.model, info.model, file);
+  }
+  opened.model->eval();
+  return opened;
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,37 @@
+// A model ready for use from a file, a checkpoint or a run.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "io/weight_file.h"
+#include "models/model.h"
+#include "train/weights.h"
+
+namespace tessera::train {
+
+// In evaluation mode on the CPU.
+struct OpenedModel {
+  std::shared_ptr<models::Backbone> model;
+  WeightsInfo info;
+  std::string file;  // the weights file that was read
+  std::vector<std::string>
+      notes;  // what people should know: positions interpolated, a model told by its tensors
+};
+struct OpenOptions {
+  std::string model = {};  // size name, for files of other programs
+  bool raw = false;        // checkpoints: the raw weights even where there is a moving average
+  // Input side other than the trained one: positions follow by interpolation. 0 = as trained.
+  int64_t size = 0;
+};
+// `path` is a file of weights in any form (safetensors, index.json, PyTorch archive), a checkpoint directory,
+// or a run directory (model.safetensors, else best.safetensors, else the newest valid checkpoint).
+OpenedModel open_model(const std::string& path, const OpenOptions& options = {});
+
+// What a file holds. Files of Tessera say so; for others it is the model of that name, or without a name the
+// one registered size that has these tensors, with as many classes as its head has rows. A usage error where
+// neither tells.
+WeightsInfo describe_weights(const WeightFile& file, const std::string& model = "");
+
+}  // namespace tessera::train
