@@ -1,4 +1,6 @@
-// mlstm_bench [batch heads tokens dim]: milliseconds and GFLOP/s of each implementation.
+// mlstm_bench [batch heads tokens dim [chunk ...]]: milliseconds and GFLOP/s of each implementation.
+// mlstm_bench --json batch heads tokens dim: one JSON line, by the clock and of processor time of all
+// threads.
 #include <cstdlib>
 #include <memory>
 
@@ -111,11 +113,42 @@ void report(int64_t batch, int64_t heads, int64_t tokens, int64_t dim, std::vect
   }
 }
 
+double seconds_on(clockid_t clock) {
+  timespec now;
+  clock_gettime(clock, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+// Runs for 0.3 s; the median by the clock and the mean of processor time, in milliseconds.
+void print_json(const char* name, const std::function<void()>& run, const char* behind) {
+  const auto timing = bench::measure({{name, run}}, 0.3)[0];
+  int64_t runs = 0;
+  const double begin = seconds_on(CLOCK_MONOTONIC), cpu = seconds_on(CLOCK_PROCESS_CPUTIME_ID);
+  for (; runs == 0 || seconds_on(CLOCK_MONOTONIC) - begin < 0.3; ++runs) run();
+  std::printf("\"%s_ms\": %.4f, \"%s_cpu_ms\": %.4f%s", name, timing.median * 1e3, name,
+              (seconds_on(CLOCK_PROCESS_CPUTIME_ID) - cpu) / static_cast<double>(runs) * 1e3, behind);
+}
+
+void report_json(int64_t batch, int64_t heads, int64_t tokens, int64_t dim) {
+  Problem p(batch, heads, tokens, dim, 0);
+  p.forward();
+  std::printf("{");
+  print_json(
+      "forward", [&p] { p.forward(); }, ", ");
+  print_json(
+      "forward_backward", [&p] { p.forward(), p.backward(); }, "}\n");
+}
+
 }  // namespace
 }  // namespace tessera::kernels
 
 int main(int argc, char** argv) {
   using tessera::kernels::report;
+  if (argc == 6 && std::string(argv[1]) == "--json") {
+    tessera::kernels::report_json(std::atoll(argv[2]), std::atoll(argv[3]), std::atoll(argv[4]),
+                                  std::atoll(argv[5]));
+    return 0;
+  }
   std::printf("%d threads, %s\n", tessera::num_threads(), name_of(tessera::kernels::active_isa()));
   if (argc > 4) {
     std::vector<int64_t> chunks;

@@ -1,0 +1,24 @@
+#!/bin/bash
+# The mLSTM cell against the PyPI package mlstm-kernels, interleaved in one run; prints one JSON line a length.
+#
+#   bench/mlstm.sh BUILD [TOKENS ...]
+#
+# BUILD holds the compiled mlstm_bench; 4 heads of 96, batch 1, float32, 196 784 3136 12544 tokens unless others are
+# named. TESSERA_PEER_PYTHON names a Python that has mlstm-kernels and torch; without it an environment of its own is
+# made under BUILD/peers (several GB). TESSERA_BENCH_ROUNDS (7), OMP_NUM_THREADS (2).
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+build=${1:?usage: bench/mlstm.sh BUILD [TOKENS ...]}
+shift
+
+python=${TESSERA_PEER_PYTHON:-}
+if [ -z "$python" ]; then
+  python=$build/peers/mlstm/bin/python
+  if ! "$python" -c 'import mlstm_kernels.torch' 2>/dev/null; then
+    python3 -m venv "$build/peers/mlstm" >&2
+    "$build/peers/mlstm/bin/pip" install --quiet mlstm-kernels torch einops >&2
+  fi
+fi
+export OMP_NUM_THREADS=${OMP_NUM_THREADS:-2}
+exec "$python" "$here/mlstm_peer.py" --program "$build/src/kernels/mlstm_bench" \
+  --rounds "${TESSERA_BENCH_ROUNDS:-7}" --tokens ${@:-196 784 3136 12544}
