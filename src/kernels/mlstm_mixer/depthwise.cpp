@@ -76,25 +76,28 @@ TESSERA_INLINE Taps<KH, KW> load_taps(const Stencil& st, const float* taps, cons
   return t;
 }
 
-// Outputs column … column+NX-1 of a span's row.
+// Outputs column … column+count-1 of a span's row, and what belongs to them of x, whose row 0 is token
+// x_first.
 template <int KH, int KW, bool whole>
-TESSERA_INLINE void convolve_block(const Stencil& st, const float* x, int64_t x_token, const float* taps,
-                                   const Taps<KH, KW>& held, vf start, int64_t out_row, int64_t column,
-                                   const Group& g, vf (&out)[NX]) {
+TESSERA_INLINE void convolve_block(const Stencil& st, const float* x, int64_t x_token, int64_t x_first,
+                                   const float* taps, const Taps<KH, KW>& held, vf start, int64_t out_row,
+                                   int64_t column, int64_t count, const Group& g, vf (&out)[NX]) {
   const DepthwiseShape& s = st.shape;
   const int64_t kernel_rows = KH ? KH : s.kernel_rows, kernel_columns = KW ? KW : s.kernel_columns;
+  const int64_t last = column + count + kernel_columns - 1 - st.left,
+                limit = last < s.columns ? last : s.columns;
 #pragma GCC unroll 4
   for (int n = 0; n < NX; ++n) out[n] = start;
 #pragma GCC unroll 3
   for (int64_t i = 0; i < kernel_rows; ++i) {
     const int64_t row = out_row + i - st.top;
     if (row < 0 || row >= s.rows) continue;
-    const float* line = x + row * s.columns * x_token + g.channel;
+    const int64_t line = row * s.columns - x_first;
 #pragma GCC unroll 7
     for (int64_t c = 0; c < kernel_columns + NX - 1; ++c) {
       const int64_t at = column + c - st.left;
-      if (at < 0 || at >= s.columns) continue;
-      const vf value = get<whole>(line + at * x_token, g);
+      if (at < 0 || at >= limit) continue;
+      const vf value = get<whole>(x + (line + at) * x_token + g.channel, g);
 #pragma GCC unroll 4
       for (int n = 0; n < NX; ++n) {
         const int64_t j = c - n;
@@ -109,17 +112,17 @@ TESSERA_INLINE void convolve_block(const Stencil& st, const float* x, int64_t x_
 }
 
 template <int KH, int KW, bool whole, class Finish>
-TESSERA_INLINE void convolve(const Stencil& st, const FloatRows& x, const float* taps, const float* bias,
-                             int64_t begin, int64_t end, const Group& g, Finish finish) {
+TESSERA_INLINE void convolve(const Stencil& st, const FloatRows& x, int64_t x_first, const float* taps,
+                             const float* bias, int64_t begin, int64_t end, const Group& g, Finish finish) {
   const vf start = bias ? get<whole>(bias + g.channel, g) : vf{};
   const Taps<KH, KW> held = load_taps<KH, KW, whole>(st, taps, g);
   for_each_span(
       st.shape, begin, end, [&](const Span& span) __attribute__((always_inline)) {
         for (int64_t column = span.first; column < span.last; column += NX) {
-          vf out[NX];
-          convolve_block<KH, KW, whole>(st, x.data + span.b * x.batch, x.token, taps, held, start, span.row,
-                                        column, g, out);
           const int64_t count = span.last - column < NX ? span.last - column : NX;
+          vf out[NX];
+          convolve_block<KH, KW, whole>(st, x.data + span.b * x.batch, x.token, x_first, taps, held, start,
+                                        span.row, column, count, g, out);
 #pragma GCC unroll 4
           for (int n = 0; n < NX; ++n)
             if (n < count) finish(span.b, span.row * st.shape.columns + column + n, out[n]);
@@ -131,8 +134,9 @@ template <int KH, int KW, bool whole>
 void forward_group(const DepthwiseForward& call, int64_t begin, int64_t end, const Group& g) {
   const Stencil st = stencil(call.shape, call.shape.reverse);
   convolve<KH, KW, whole>(
-      st, call.x, call.taps, call.bias, begin, end,
-      g, [&](int64_t b, int64_t token, vf value) __attribute__((always_inline)) {
+      st, call.x, call.x_first, call.taps, call.bias, begin, end,
+      g, [&](int64_t b, int64_t at, vf value) __attribute__((always_inline)) {
+        const int64_t token = at - call.out_first;
         if (call.pre.data)
           put<whole>(call.pre.data + b * call.pre.batch + token * call.pre.token + g.channel, value, g);
         if (call.out.data)
@@ -145,7 +149,7 @@ template <int KH, int KW, bool whole>
 void input_gradient_group(const DepthwiseBackward& call, int64_t begin, int64_t end, const Group& g) {
   const Stencil st = stencil(call.shape, !call.shape.reverse);
   convolve<KH, KW, whole>(
-      st, call.dpre, call.taps, nullptr, begin, end,
+      st, call.dpre, 0, call.taps, nullptr, begin, end,
       g, [&](int64_t b, int64_t token, vf value) __attribute__((always_inline)) {
         if (call.add.data)
           value += get<whole>(call.add.data + b * call.add.batch + token * call.add.token + g.channel, g);

@@ -103,21 +103,48 @@ void unpack(const Packed& from, const MlstmMixerShape& s, const MlstmMixerGradie
   copy(g.skip, from.skip, C);
 }
 
-// What one sample needs between the steps; (T,C) unless said otherwise.
+// Tokens first … first+count-1, in the order of memory.
+struct Piece {
+  int64_t first, count;
+};
+
+// How many tokens forward takes at a time: a long sequence goes through all steps in pieces that stay in a
+// second-level cache, the cell's state between them. Whole chunks of the cell.
+int64_t piece_of(const MlstmMixerShape& s, int sharing) {
+  constexpr int64_t kChunk = 64, kFloats = 1 << 18;  // a, q, k, v and h of a piece
+  const int64_t tokens = std::max(kChunk, kFloats * sharing / (5 * s.channels) / kChunk * kChunk);
+  return tokens_of(s) <= std::max<int64_t>(tokens, 256) ? tokens_of(s) : tokens;
+}
+
+// A piece and the tokens around it that the convolution reads for it.
+Piece with_neighbours(const MlstmMixerShape& s, const Piece& piece) {
+  const int64_t around = s.causal ? s.kernel - 1 : s.kernel / 2 * (s.columns + 1);
+  const int64_t before = s.causal && s.reverse ? 0 : around, after = s.causal && !s.reverse ? 0 : around;
+  const int64_t first = std::max<int64_t>(0, piece.first - before);
+  return {first, std::min(tokens_of(s), piece.first + piece.count + after) - first};
+}
+
+// What one sample, or the piece of it that is at work, needs between the steps; (tokens,C) unless said
+// otherwise.
 struct Work {
-  float *x, *z, *y;                        // widened copies, only for bfloat16
-  float *pre, *a, *q, *k, *v, *gates, *h;  // gates (T,G')
-  float *normaliser, *row_sign;            // (H,T)
+  float *x, *z, *y;                        // widened copies, only for bfloat16; x with its neighbours
+  float *pre, *a, *q, *k, *v, *gates, *h;  // gates (tokens,G')
+  float *normaliser, *row_sign;            // (H,tokens)
+  MlstmStateOut state;                     // between pieces
   float *dx, *dz, *dh, *da, *dq, *dk, *dv, *dgates;
-  Work(Floats& floats, const MlstmMixerShape& s, bool half, bool backward) {
-    const int64_t rows = tokens_of(s) * s.channels, gate_rows = tokens_of(s) * round_up8(2 * s.heads);
+  Work(Floats& floats, const MlstmMixerShape& s, int64_t tokens, bool half, bool backward) {
+    const int64_t rows = tokens * s.channels, gate_rows = tokens * round_up8(2 * s.heads);
+    const int64_t dim = s.channels / s.heads, pieces = tokens < tokens_of(s) ? 2 : 1;
     const auto take = [&](bool wanted) { return floats.take(wanted ? rows : 0); };
-    x = take(half), z = take(half), y = take(half);
+    const int64_t around = tokens_of(s) > 0 ? 2 * with_neighbours(s, {0, 1}).count * s.channels : 0;
+    x = floats.take(half ? rows + around : 0), z = take(half), y = take(half);
+    state.c = floats.take(pieces > 1 ? s.channels * dim : 0), state.n = floats.take(s.channels);
+    state.m = floats.take(s.heads);
     pre = take(backward), a = take(true), q = take(true), k = take(true), v = take(true), h = take(true);
     dx = take(backward), dz = take(half && backward), dh = take(backward), da = take(backward);
     dq = take(backward), dk = take(backward), dv = take(backward);
     gates = floats.take(gate_rows), dgates = floats.take(backward ? gate_rows : 0);
-    normaliser = floats.take(tokens_of(s) * s.heads), row_sign = floats.take(tokens_of(s) * s.heads);
+    normaliser = floats.take(tokens * s.heads), row_sign = floats.take(tokens * s.heads);
   }
 };
 
@@ -153,9 +180,12 @@ struct Run {
     if (s.causal) return {1, 1, T(), s.channels, 1, s.kernel, 0, s.kernel - 1, s.reverse};
     return {1, s.rows, s.columns, s.channels, s.kernel, s.kernel, half, half, s.reverse};
   }
-  MlstmShape cell_shape() const {
+  // Of a piece, in the chunks of the whole.
+  MlstmShape cell_shape(int64_t count) const {
     const int64_t dim = s.channels / s.heads;
-    return mlstm_plan({1, s.heads, T(), dim, dim, s.reverse, s.cell_eps, 0});
+    MlstmShape shape = mlstm_plan({1, s.heads, T(), dim, dim, s.reverse, s.cell_eps, 0});
+    shape.tokens = count;
+    return mlstm_plan(shape);
   }
   HeadwiseWeights headwise() const {
     return {weights.q_lanes, weights.k_lanes, weights.v_lanes,     weights.q_bias,
@@ -172,51 +202,65 @@ struct Run {
   GatesOut gates_out(float* data, int64_t first) const { return {data + first, 0, 1, gate_row()}; }
 };
 
-// Part `half` (0: x, 1: z) of sample b of u as floats, copied to `copy` if they are stored in another form.
-FloatRows floats_of(const Run& run, const StoredRows& from, int64_t b, int64_t half, float* copy,
-                    int member) {
-  const int64_t C = run.s.channels, offset = b * from.batch + half * C;
+// Part `half` (0: x, 1: z) of a piece of sample b as floats, copied to `copy` if they are stored in another
+// form.
+FloatRows floats_of(const Run& run, const StoredRows& from, int64_t b, int64_t half, const Piece& piece,
+                    float* copy, int member) {
+  const int64_t C = run.s.channels, offset = b * from.batch + piece.first * from.token + half * C;
   if (from.element == Element::f32) return {static_cast<const float*>(from.data) + offset, 0, from.token};
-  run.team.over(run.T(), member, [&](int64_t begin, int64_t end, int) {
+  run.team.over(piece.count, member, [&](int64_t begin, int64_t end, int) {
     for (int64_t t = begin; t < end; ++t)
       run.parts.widen(static_cast<const uint16_t*>(from.data) + offset + t * from.token, copy + t * C, C);
   });
   return {copy, 0, C};
 }
-FloatRowsOut floats_to(const Run& run, const StoredRowsOut& to, int64_t b, int64_t half, float* copy) {
-  if (to.element == Element::f32)
-    return {static_cast<float*>(to.data) + b * to.batch + half * run.s.channels, 0, to.token};
-  return {copy, 0, run.s.channels};
+FloatRowsOut floats_to(const Run& run, const StoredRowsOut& to, int64_t b, int64_t half, const Piece& piece,
+                       float* copy) {
+  if (to.element != Element::f32) return {copy, 0, run.s.channels};
+  const int64_t offset = b * to.batch + piece.first * to.token + half * run.s.channels;
+  return {static_cast<float*>(to.data) + offset, 0, to.token};
 }
-void store_floats(const Run& run, const StoredRowsOut& to, int64_t b, int64_t half, const float* copy,
-                  int member) {
+void store_floats(const Run& run, const StoredRowsOut& to, int64_t b, int64_t half, const Piece& piece,
+                  const float* copy, int member) {
   if (to.element == Element::f32) return;
-  const int64_t C = run.s.channels, offset = b * to.batch + half * C;
-  run.team.over(run.T(), member, [&](int64_t begin, int64_t end, int) {
+  const int64_t C = run.s.channels, offset = b * to.batch + piece.first * to.token + half * C;
+  run.team.over(piece.count, member, [&](int64_t begin, int64_t end, int) {
     for (int64_t t = begin; t < end; ++t)
       run.parts.narrow(copy + t * C, static_cast<uint16_t*>(to.data) + offset + t * to.token, C);
   });
 }
 
-// The steps up to q, k, v and the gates.
-void project(const Run& run, const Work& w, const FloatRows& x, bool keep_pre, int member) {
-  run.team.over(run.T(), member, [&](int64_t begin, int64_t end, int) {
-    run.parts.depthwise_forward({run.conv_shape(), x, run.weights.taps, run.weights.conv_bias,
-                                 keep_pre ? run.rows_out(w.pre) : FloatRowsOut{}, run.rows_out(w.a)},
-                                begin, end);
+// The steps of a piece up to q, k, v and the gates; row 0 of x is token x_first.
+void project(const Run& run, const Work& w, const FloatRows& x, int64_t x_first, const Piece& piece,
+             bool keep_pre, int member) {
+  const FloatRows own{x.data + (piece.first - x_first) * x.token, 0, x.token};
+  run.team.over(piece.count, member, [&](int64_t begin, int64_t end, int) {
+    run.parts.depthwise_forward(
+        {run.conv_shape(), x, run.weights.taps, run.weights.conv_bias,
+         keep_pre ? run.rows_out(w.pre) : FloatRowsOut{}, run.rows_out(w.a), x_first, piece.first},
+        piece.first + begin, piece.first + end);
     run.parts.headwise_forward(
-        {run.T(), run.s.channels, 2 * run.s.heads, run.rows(w.a), x, run.headwise(), run.rows_out(w.q),
+        {piece.count, run.s.channels, 2 * run.s.heads, run.rows(w.a), own, run.headwise(), run.rows_out(w.q),
          run.rows_out(w.k), run.rows_out(w.v), FloatRowsOut{w.gates, 0, run.gate_row()}},
         begin, end);
   });
 }
 
-void run_cell(const Run& run, const Work& w, const MlstmMixerSaved& saved, int member) {
+// What a piece of the cell's walk is tied to.
+struct Ties {
+  bool initial, last;  // states before and after it are in Work
+};
+
+// `rows` are those of the piece; without normaliser and row_sign they are not kept.
+void run_cell(const Run& run, const Work& w, const MlstmMixerSaved& rows, int64_t count, const Ties& ties,
+              int member) {
   MlstmForward call;
-  call.shape = run.cell_shape();
-  call.q = run.heads(w.q), call.k = run.heads(w.k), call.v = run.heads(w.v), call.h = run.heads_out(saved.h);
+  call.shape = run.cell_shape(count);
+  call.q = run.heads(w.q), call.k = run.heads(w.k), call.v = run.heads(w.v), call.h = run.heads_out(rows.h);
   call.igate = run.gates(w.gates, 0), call.fgate = run.gates(w.gates, run.s.heads);
-  call.normaliser = saved.normaliser, call.row_sign = saved.row_sign;
+  if (ties.initial) call.initial = {w.state.c, w.state.n, w.state.m};
+  if (ties.last) call.last = w.state;
+  call.normaliser = rows.normaliser, call.row_sign = rows.row_sign;
   const size_t bytes = mlstm_scratch_bytes(call.shape, false);
   run.team.over(run.s.heads, member, [&](int64_t begin, int64_t end, int) {
     run.cell.forward(call, begin, end, thread_scratch(ScratchFor::kernel, bytes));
@@ -230,24 +274,47 @@ MlstmMixerSaved saved_of(const Run& run, const Work& w, const MlstmMixerSaved& s
   return {saved.h + b * rows, saved.normaliser + b * heads, saved.row_sign + b * heads};
 }
 
-void forward_sample(const Run& run, const MlstmMixerForward& call, const Work& w, int64_t b, int member) {
-  const FloatRows x = floats_of(run, call.u, b, 0, w.x, member),
-                  z = floats_of(run, call.u, b, 1, w.z, member);
-  const FloatRowsOut y = floats_to(run, call.y, b, 0, w.y);
-  const MlstmMixerSaved saved = saved_of(run, w, call.saved, b);
-  project(run, w, x, false, member);
-  run_cell(run, w, saved, member);
-  run.team.over(run.T(), member, [&](int64_t begin, int64_t end, int) {
-    run.parts.head_norm_forward({run.T(), run.s.channels, run.s.heads, run.s.norm_eps, run.rows(saved.h),
+// (H,count) of a piece into (H,T) of the sample.
+void keep_rows(const Run& run, const float* from, const Piece& piece, float* to) {
+  for (int64_t head = 0; head < run.s.heads; ++head)
+    std::copy_n(from + head * piece.count, piece.count, to + head * run.T() + piece.first);
+}
+
+void forward_piece(const Run& run, const MlstmMixerForward& call, const Work& w, int64_t b,
+                   const Piece& piece, const Ties& ties, int member) {
+  const Piece around = with_neighbours(run.s, piece);
+  const FloatRows x = floats_of(run, call.u, b, 0, around, w.x, member),
+                  z = floats_of(run, call.u, b, 1, piece, w.z, member);
+  const FloatRowsOut y = floats_to(run, call.y, b, 0, piece, w.y);
+  MlstmMixerSaved rows{w.h, nullptr, nullptr};
+  const MlstmMixerSaved kept = saved_of(run, w, call.saved, b);
+  if (call.saved.h) rows = {kept.h + piece.first * run.s.channels, w.normaliser, w.row_sign};
+  project(run, w, x, around.first, piece, false, member);
+  run_cell(run, w, rows, piece.count, ties, member);
+  run.team.over(piece.count, member, [&](int64_t begin, int64_t end, int) {
+    run.parts.head_norm_forward({piece.count, run.s.channels, run.s.heads, run.s.norm_eps, run.rows(rows.h),
                                  run.rows(w.a), z, run.norm(), y},
                                 begin, end);
   });
-  store_floats(run, call.y, b, 0, w.y, member);
+  store_floats(run, call.y, b, 0, piece, w.y, member);
+  if (!call.saved.h) return;
+  keep_rows(run, w.normaliser, piece, kept.normaliser);
+  keep_rows(run, w.row_sign, piece, kept.row_sign);
+}
+
+void forward_sample(const Run& run, const MlstmMixerForward& call, const Work& w, int64_t most, int64_t b,
+                    int member) {
+  const int64_t T = run.T();
+  for (int64_t done = 0; done < T; done += most) {
+    const int64_t count = std::min(most, T - done);
+    forward_piece(run, call, w, b, {run.s.reverse ? T - done - count : done, count},
+                  {done > 0, done + count < T}, member);
+  }
 }
 
 void cell_backward(const Run& run, const Work& w, const MlstmMixerSaved& saved, int member) {
   MlstmBackward call;
-  call.shape = run.cell_shape();
+  call.shape = run.cell_shape(run.T());
   call.q = run.heads(w.q), call.k = run.heads(w.k), call.v = run.heads(w.v), call.h = run.heads(saved.h);
   call.igate = run.gates(w.gates, 0), call.fgate = run.gates(w.gates, run.s.heads);
   call.normaliser = saved.normaliser, call.row_sign = saved.row_sign;
@@ -274,13 +341,14 @@ struct Sums {
 void backward_sample(const Run& run, const MlstmMixerBackward& call, const Work& w, const Sums& sums,
                      int64_t b, int member) {
   const int64_t T = run.T(), C = run.s.channels, H = run.s.heads;
-  const FloatRows x = floats_of(run, call.u, b, 0, w.x, member),
-                  z = floats_of(run, call.u, b, 1, w.z, member);
-  const FloatRows dy = floats_of(run, call.dy, b, 0, w.y, member);
-  const FloatRowsOut dz = floats_to(run, call.du, b, 1, w.dz);
+  const Piece all{0, T};
+  const FloatRows x = floats_of(run, call.u, b, 0, all, w.x, member),
+                  z = floats_of(run, call.u, b, 1, all, w.z, member);
+  const FloatRows dy = floats_of(run, call.dy, b, 0, all, w.y, member);
+  const FloatRowsOut dz = floats_to(run, call.du, b, 1, all, w.dz);
   const MlstmMixerSaved saved = saved_of(run, w, call.saved, b);
-  project(run, w, x, true, member);
-  if (!call.saved.h) run_cell(run, w, saved, member);
+  project(run, w, x, 0, all, true, member);
+  if (!call.saved.h) run_cell(run, w, saved, T, {false, false}, member);
   run.team.over(T, member, [&](int64_t begin, int64_t end, int who) {
     const Packed sum = sums.of(who, run.s);
     run.parts.head_norm_backward(
@@ -300,15 +368,15 @@ void backward_sample(const Run& run, const MlstmMixerBackward& call, const Work&
         begin, end);
     run.parts.silu_backward({T, C, run.rows(w.da), run.rows(w.pre), run.rows_out(w.da)}, begin, end);
   });
-  const FloatRowsOut dx = floats_to(run, call.du, b, 0, w.dx);  // may be where the values to add stand
+  const FloatRowsOut dx = floats_to(run, call.du, b, 0, all, w.dx);  // may be where the values to add stand
   run.team.over(T, member, [&](int64_t begin, int64_t end, int who) {
     const Packed sum = sums.of(who, run.s);
     run.parts.depthwise_backward(
         {run.conv_shape(), x, run.rows(w.da), run.weights.taps, run.rows(w.dx), dx, sum.taps, sum.conv_bias},
         begin, end);
   });
-  store_floats(run, call.du, b, 0, w.dx, member);
-  store_floats(run, call.du, b, 1, w.dz, member);
+  store_floats(run, call.du, b, 0, all, w.dx, member);
+  store_floats(run, call.du, b, 1, all, w.dz, member);
 }
 
 void check_shape(const char* operation, const MlstmMixerShape& s) {
@@ -349,11 +417,11 @@ void over_samples(const Team& team, int64_t batch, Body body) {
   });
 }
 
-Work work_of_thread(const MlstmMixerShape& s, bool half, bool backward) {
+Work work_of_thread(const MlstmMixerShape& s, int64_t tokens, bool half, bool backward) {
   Floats count{nullptr};
-  Work(count, s, half, backward);
+  Work(count, s, tokens, half, backward);
   Floats floats{static_cast<float*>(thread_scratch(ScratchFor::composition, count.bytes()))};
-  return Work(floats, s, half, backward);
+  return Work(floats, s, tokens, half, backward);
 }
 
 }  // namespace
@@ -371,8 +439,9 @@ void mlstm_mixer_forward(const MlstmMixerForward& call) {
   const Team team = team_for(s);
   const Run run{s, choose(mixer_table()), choose(mlstm_table()), weights, team};
   const bool half = call.u.element != Element::f32 || call.y.element != Element::f32;
+  const int64_t most = piece_of(s, team.shared ? team.members : 1);
   over_samples(team, s.batch, [&](int64_t b, int member) {
-    forward_sample(run, call, work_of_thread(s, half, false), b, member);
+    forward_sample(run, call, work_of_thread(s, most, half, false), most, b, member);
   });
 }
 
@@ -393,7 +462,7 @@ void mlstm_mixer_backward(const MlstmMixerBackward& call) {
   const bool half = call.u.element != Element::f32 || call.dy.element != Element::f32;
   if (tokens_of(s) > 0)
     over_samples(team, s.batch, [&](int64_t b, int member) {
-      backward_sample(run, call, work_of_thread(s, half, true), sums, b, member);
+      backward_sample(run, call, work_of_thread(s, tokens_of(s), half, true), sums, b, member);
     });
   for (int i = 1; i < team.members; ++i)
     for (int64_t j = 0; j < sums.share; ++j) sums.base[j] += sums.base[i * sums.share + j];

@@ -10,7 +10,8 @@
 //
 // With `reverse` all of it runs as if the tokens were flipped before and after; no memory is reordered.
 //
-// A sample goes through all steps while it is in the cache: between them nothing goes to main memory. Forward
+// A sample goes through all steps while it is in the cache, in forward a long one piece by piece with the
+// cell's state between them, so that time and working memory a token do not grow with the sequence. Forward
 // reads u and writes y (and h where it is kept); backward reads u and dy, computes the steps again (but for
 // the cell, if h was kept) and writes du. Threads share the samples; with fewer samples than threads they
 // share the tokens and heads of each. Arithmetic is in float whatever u is stored in.

@@ -40,6 +40,11 @@ const Case kCases[] = {{5, 7, 7, 32, 4, 3},
                        {1, 3, 5, 60, 3, 5, false, true, true, false},
                        {3, 6, 6, 64, 4, 3, false, true, true, true, Element::bf16},
                        {1, 2, 2, 4, 4, 3}};
+// Long enough for forward to take them in pieces, of 256 or 128 tokens.
+const Case kLongCases[] = {{1, 21, 16, 192, 4, 3},
+                           {2, 30, 13, 384, 4, 3, false, true, true, true, Element::bf16},
+                           {1, 1, 330, 384, 4, 4, true, false},
+                           {1, 1, 290, 384, 4, 4, true, true}};
 
 // The parameters in the order of MlstmMixerParametersOf, all in one list.
 constexpr const char* kNames[] = {"conv_weight",   "conv_bias",   "q_weight",    "q_bias",       "k_weight",
@@ -232,16 +237,37 @@ void for_each_way(const std::function<void(const std::string&)>& body) {
   set_num_threads(threads);
 }
 
+void expect_the_formula(const Case& c) {
+  Problem p(c);
+  const Doubles want = definition(c, dense_u(p), doubles(p.parameters));
+  for_each_way([&](const std::string& way) {
+    p.run();
+    // Some forty roundings from u to y, more where a row's sum nearly cancels; with bfloat16 one of y itself.
+    const double tolerance = (c.element == Element::bf16 ? 0.004 : 1e-5) * largest(want);
+    expect_within(p.values(p.y), want, tolerance, text(way, " ", c), c.channels);
+  });
+}
+
 TEST(MlstmMixer, ForwardIsTheFormula) {
-  for (const Case& c : kCases) {
-    Problem p(c);
-    const Doubles want = definition(c, dense_u(p), doubles(p.parameters));
+  for (const Case& c : kCases) expect_the_formula(c);
+}
+
+TEST(MlstmMixer, PiecesOfALongSequenceAreTheFormulaAsExactAs) {
+  for (const Case& c : kLongCases) expect_the_formula(c);
+}
+
+// What forward keeps of its pieces is what backward computes for itself, over the whole sequence at once.
+TEST(MlstmMixer, BackwardOfPiecesIsBackwardOfTheWholeAsExactAs) {
+  for (const Case& c : kLongCases) {
+    Case recomputed = c;
+    recomputed.saves = false;
+    Problem kept(c), whole(recomputed);
     for_each_way([&](const std::string& way) {
-      p.run();
-      // Some forty roundings from u to y, more where a row's sum nearly cancels; with bfloat16 one of y
-      // itself.
-      const double tolerance = (c.element == Element::bf16 ? 0.004 : 1e-5) * largest(want);
-      expect_within(p.values(p.y), want, tolerance, text(way, " ", c), c.channels);
+      kept.run(), whole.run();
+      const Doubles want = whole.values(whole.du);
+      // The two cut the sequence at other places: as many roundings again. bfloat16: one of du itself.
+      const double tolerance = (c.element == Element::bf16 ? 0.008 : 2e-5) * largest(want);
+      expect_within(kept.values(kept.du), want, tolerance, text(way, " ", c), 2 * c.channels);
     });
   }
 }

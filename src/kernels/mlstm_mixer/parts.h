@@ -28,10 +28,12 @@ template <class Real>
 struct DepthwiseForwardOf {
   DepthwiseShape shape;
   TokenView<const Real*> x;
-  const Real* taps;      // (kernel_rows * kernel_columns, C)
-  const Real* bias;      // (C) or null
-  TokenView<Real*> pre;  // before the SiLU; may be none
-  TokenView<Real*> out;  // may be none
+  const Real* taps;       // (kernel_rows * kernel_columns, C)
+  const Real* bias;       // (C) or null
+  TokenView<Real*> pre;   // before the SiLU; may be none
+  TokenView<Real*> out;   // may be none
+  int64_t x_first = 0;    // the tokens that the first rows of x, and of pre and out, stand for: a piece of
+  int64_t out_first = 0;  // a long sequence needs no buffers for the rest
 };
 template <class Real>
 struct DepthwiseBackwardOf {

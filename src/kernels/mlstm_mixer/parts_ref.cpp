@@ -44,9 +44,10 @@ void depthwise_forward_ref(const DepthwiseForwardOf<Real>& call, int64_t begin, 
       for (int64_t i = 0; i < s.kernel_rows; ++i)
         for (int64_t j = 0; j < s.kernel_columns; ++j)
           if (const int64_t from = source(s, t, i, j); from >= 0)
-            pre += double(call.taps[(i * s.kernel_columns + j) * s.channels + c]) * at(call.x, b, from)[c];
-      if (call.pre.data) at(call.pre, b, t)[c] = static_cast<Real>(pre);
-      if (call.out.data) at(call.out, b, t)[c] = static_cast<Real>(pre * sigmoid(pre));
+            pre += double(call.taps[(i * s.kernel_columns + j) * s.channels + c]) *
+                   at(call.x, b, from - call.x_first)[c];
+      if (call.pre.data) at(call.pre, b, t - call.out_first)[c] = static_cast<Real>(pre);
+      if (call.out.data) at(call.out, b, t - call.out_first)[c] = static_cast<Real>(pre * sigmoid(pre));
     }
 }
 
