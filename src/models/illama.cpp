@@ -211,15 +211,14 @@ class ImageLlama final : public IsotropicBackbone, public SoftMasked {
     if (config_.mask == "none") return;
     // In evaluation the mask is the causal one; a soft share belongs to training.
     const double soft = is_training() ? soft_mask_ : 0;
-    const auto options =
-        like.options().dtype(like.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32);
-    const torch::Tensor lower = torch::ones({count, count}, options).tril();
     if (config_.mask == "after") {
-      extras.keep = soft + (1 - soft) * lower;
+      extras.later = soft;
     } else if (config_.mask == "before" && soft == 0) {
       extras.causal = true;
     } else {
-      torch::Tensor seen = lower;
+      const auto options =
+          like.options().dtype(like.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32);
+      torch::Tensor seen = torch::ones({count, count}, options).tril();
       if (config_.mask == "modified") seen.select(0, last() ? count - 1 : 0).fill_(1);
       extras.bias =
           torch::log(soft + (1 - soft) * seen);  // 0 where seen, log of the soft share (or -inf) elsewhere

@@ -1,33 +1,34 @@
 #include "nn/attention.h"
 
-#include <cmath>
-#include <limits>
-#include <optional>
-
 #include "core/error.h"
+#include "ops/attention.h"
 
 namespace tessera::nn {
+namespace {
 
-torch::Tensor attend(const torch::Tensor& q_in, const torch::Tensor& k_in, const torch::Tensor& v,
-                     const AttentionExtras& extras) {
-  const torch::Tensor q = rotate(q_in, extras.rotation), k = rotate(k_in, extras.rotation);
-  const std::string name = extras.name + ".attention";
-  const bool tapped = extras.taps && extras.taps->wants(name);
-  std::optional<torch::Tensor> bias;
-  if (extras.bias.defined()) bias = extras.bias.to(q.scalar_type());
-  if (!tapped && !extras.keep.defined())
-    return at::scaled_dot_product_attention(q, k, v, bias, 0, extras.causal);
-  const double scale = 1 / std::sqrt(static_cast<double>(q.size(3)));
-  torch::Tensor scores = torch::matmul(q * scale, k.transpose(-2, -1));
-  if (bias) scores = scores + *bias;
-  if (extras.causal) {
-    const torch::Tensor later = torch::ones({q.size(2), k.size(2)}, q.options().dtype(torch::kBool)).triu(1);
-    scores = scores.masked_fill(later, -std::numeric_limits<double>::infinity());
+// The probabilities are wanted, and so the composition is.
+bool tapped(const AttentionExtras& extras) {
+  return extras.taps && extras.taps->wants(extras.name + ".attention");
+}
+
+ops::AttentionOptions options_of(const AttentionExtras& extras) {
+  ops::AttentionOptions options{.bias = extras.bias, .causal = extras.causal, .later = extras.later};
+  if (extras.rotation.defined()) {
+    options.cos = extras.rotation.angles.cos();
+    options.sin = extras.rotation.angles.sin();
   }
-  torch::Tensor weights = torch::softmax(scores, -1);
-  if (extras.keep.defined()) weights = weights * extras.keep.to(weights.scalar_type());
-  tap(extras.taps, name, weights);
-  return torch::matmul(weights, v);
+  return options;
+}
+
+}  // namespace
+
+torch::Tensor attend(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v,
+                     const AttentionExtras& extras) {
+  if (!tapped(extras)) return ops::attention(q, k, v, options_of(extras));
+  torch::Tensor weights;
+  const torch::Tensor attended = ops::attention_unfused(q, k, v, options_of(extras), &weights);
+  tap(extras.taps, extras.name + ".attention", weights);
+  return attended;
 }
 
 AttentionImpl::AttentionImpl(int64_t width, int64_t heads, bool qkv_bias, bool qk_norm) : heads_(heads) {
@@ -44,7 +45,10 @@ AttentionImpl::AttentionImpl(int64_t width, int64_t heads, bool qkv_bias, bool q
 torch::Tensor AttentionImpl::forward(const torch::Tensor& x, const AttentionExtras& extras,
                                      const Tail& tail) {
   const int64_t batch = x.size(0), tokens = x.size(1), width = x.size(2);
-  const torch::Tensor qkv = qkv_(x).view({batch, tokens, 3, heads_, width / heads_}).permute({2, 0, 3, 1, 4});
+  const torch::Tensor packed = qkv_(x).view({batch, tokens, 3, heads_, width / heads_});
+  if (!q_norm_ && !tapped(extras))
+    return proj_->forward(ops::attention_packed(packed, options_of(extras)), tail);
+  const torch::Tensor qkv = packed.permute({2, 0, 3, 1, 4});
   torch::Tensor q = qkv[0], k = qkv[1];
   if (q_norm_) {
     q = q_norm_(q);

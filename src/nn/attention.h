@@ -18,7 +18,7 @@ struct AttentionExtras {
   Rotation rotation = {};   // turns q and k by position
   torch::Tensor bias = {};  // added to the scores, broadcast to [batch, heads, queries, keys]
   bool causal = false;      // a token sees itself and what stands before it
-  torch::Tensor keep = {};  // multiplies the probabilities after the softmax (iLLaMA), broadcast likewise
+  double later = 1;         // factor of the probabilities of later tokens after the softmax (iLLaMA)
   Taps* taps = nullptr;     // "<name>.attention": the probabilities, [batch, heads, queries, keys]
   std::string name = {};
 };

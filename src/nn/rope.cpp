@@ -1,6 +1,7 @@
 #include "nn/rope.h"
 
 #include "core/error.h"
+#include "ops/attention.h"
 
 namespace tessera::nn {
 namespace {
@@ -38,15 +39,9 @@ GridPositions grid_positions(int64_t first, int64_t last, int64_t width) {
 
 torch::Tensor rotate(const torch::Tensor& x, const Rotation& rotation) {
   if (!rotation.defined()) return x;
-  const int64_t channels = 2 * rotation.angles.size(-1);
   const auto wide = x.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
-  const torch::Tensor pairs = x.slice(-1, 0, channels).to(wide).unflatten(-1, {channels / 2, 2});
-  const torch::Tensor a = pairs.select(-1, 0), b = pairs.select(-1, 1);
   const torch::Tensor angles = rotation.angles.to(x.device());
-  const torch::Tensor cos = angles.cos().to(wide), sin = angles.sin().to(wide);
-  const torch::Tensor turned =
-      torch::stack({a * cos - b * sin, a * sin + b * cos}, -1).flatten(-2).to(x.scalar_type());
-  return channels == x.size(-1) ? turned : torch::cat({turned, x.slice(-1, channels)}, -1);
+  return ops::turn_pairs(x, angles.cos().to(wide), angles.sin().to(wide));
 }
 
 }  // namespace tessera::nn

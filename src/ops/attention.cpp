@@ -1,0 +1,282 @@
+#include "ops/attention.h"
+
+#include <ATen/autocast_mode.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <algorithm>
+#include <cmath>
+#include <initializer_list>
+#include <limits>
+#include <optional>
+#include <vector>
+
+#include "core/error.h"
+#include "kernels/attention/attention.h"
+#include "ops/inference.h"
+#include "ops/profile.h"
+
+namespace tessera::ops {
+namespace {
+
+void check_shapes(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v) {
+  check(q.dim() == 4 && k.dim() == 4 && v.sizes() == k.sizes() && q.size(0) == k.size(0) &&
+            q.size(1) == k.size(1) && q.size(3) == k.size(3),
+        "attention: q ", q.sizes(), ", k ", k.sizes(), ", v ", v.sizes(),
+        " must be [batch, heads, tokens, d], k and v with the same tokens");
+}
+
+// As four axes, the first one repeated over the batch.
+torch::Tensor repeated(const torch::Tensor& bias, int64_t batch) {
+  torch::Tensor four = bias;
+  while (four.dim() < 4) four = four.unsqueeze(0);
+  const int64_t entries = four.size(0);
+  if (entries == 1 || entries == batch) return four;
+  check(entries > 0 && batch % entries == 0, "attention: a bias ", bias.sizes(), " does not fit a batch of ",
+        batch);
+  return four.repeat({batch / entries, 1, 1, 1});
+}
+
+// True where a query sees a key; undefined where all see all.
+torch::Tensor seen(const AttentionOptions& options, int64_t queries, int64_t keys, torch::Device device) {
+  if (!options.causal && options.window == 0) return {};
+  const auto integers = torch::TensorOptions(torch::kLong).device(device);
+  const torch::Tensor ahead =
+      torch::arange(keys, integers) -
+      torch::arange(options.first_query, options.first_query + queries, integers).unsqueeze(1);
+  torch::Tensor mask = options.causal ? ahead <= 0 : torch::ones_like(ahead, torch::kBool);
+  if (options.window > 0) mask = mask & (ahead.abs() < options.window);
+  return mask;
+}
+
+}  // namespace
+
+torch::Tensor turn_pairs(const torch::Tensor& x, const torch::Tensor& cos, const torch::Tensor& sin) {
+  const int64_t channels = 2 * cos.size(-1);
+  const torch::Tensor pairs = x.slice(-1, 0, channels).to(cos.scalar_type()).unflatten(-1, {channels / 2, 2});
+  const torch::Tensor a = pairs.select(-1, 0), b = pairs.select(-1, 1);
+  const torch::Tensor turned =
+      torch::stack({a * cos - b * sin, a * sin + b * cos}, -1).flatten(-2).to(x.scalar_type());
+  return channels == x.size(-1) ? turned : torch::cat({turned, x.slice(-1, channels)}, -1);
+}
+
+torch::Tensor attention_unfused(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v,
+                                const AttentionOptions& options, torch::Tensor* weights) {
+  check_shapes(q, k, v);
+  const auto turned = [&](const torch::Tensor& x) {
+    if (!options.cos.defined()) return x;
+    const auto wide = x.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
+    const auto table = [&](const torch::Tensor& t) {
+      return t.slice(-2, 0, x.size(2)).to(torch::TensorOptions(wide).device(x.device()));
+    };
+    return turn_pairs(x, table(options.cos), table(options.sin));
+  };
+  const torch::Tensor rq = turned(q), rk = turned(k);
+  std::optional<torch::Tensor> bias;
+  if (options.bias.defined()) bias = repeated(options.bias, q.size(0)).to(rq.scalar_type());
+  const bool shifted = options.first_query > 0 || options.window > 0;
+  if (!weights && !shifted && options.later == 1 && !(bias && options.causal))
+    return at::scaled_dot_product_attention(rq, rk, v, bias, 0, options.causal);
+  const double scale = 1 / std::sqrt(static_cast<double>(q.size(3)));
+  torch::Tensor scores = torch::matmul(rq * scale, rk.transpose(-2, -1));
+  if (bias) scores = scores + *bias;
+  const torch::Tensor mask = seen(options, q.size(2), k.size(2), q.device());
+  if (mask.defined()) scores = scores.masked_fill(~mask, -std::numeric_limits<double>::infinity());
+  torch::Tensor p = torch::softmax(scores, -1);
+  if (options.later != 1) {
+    const torch::Tensor earlier =
+        seen({.causal = true, .first_query = options.first_query}, q.size(2), k.size(2), q.device());
+    p = torch::where(earlier, p, p * options.later);
+  }
+  if (weights) *weights = p;
+  return torch::matmul(p, v.to(p.scalar_type()));
+}
+
+bool attention_fuses(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v) {
+  const auto fits = [](const torch::Tensor& x) {
+    return x.device().is_cpu() && (x.scalar_type() == torch::kFloat32 || x.scalar_type() == torch::kBFloat16);
+  };
+  return inference_settings().fused && fits(q) && fits(k) && fits(v);
+}
+
+namespace {
+
+kernels::Element element_of(const torch::Tensor& tensor) {
+  return tensor.scalar_type() == torch::kFloat32 ? kernels::Element::f32 : kernels::Element::bf16;
+}
+kernels::HeadRows heads_of(const torch::Tensor& x) {
+  return {x.const_data_ptr(), element_of(x), x.stride(0), x.stride(1), x.stride(2)};
+}
+kernels::HeadRowsOut heads_to(const torch::Tensor& x) {
+  return {x.mutable_data_ptr(), element_of(x), x.stride(0), x.stride(1), x.stride(2)};
+}
+
+// q, k, v of a packed tensor, or the three as they are.
+struct Parts {
+  torch::Tensor q, k, v;
+};
+Parts parts_of(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v) {
+  if (k.defined()) return {q, k, v};
+  const auto part = [&](int64_t i) { return q.select(2, i).transpose(1, 2); };
+  return {part(0), part(1), part(2)};
+}
+
+// A tensor [batch, heads, tokens, d] whose memory is [batch, tokens, heads, d].
+torch::Tensor by_token(const torch::Tensor& like) {
+  return torch::empty({like.size(0), like.size(2), like.size(1), like.size(3)}, like.options())
+      .transpose(1, 2);
+}
+
+// The masks, and the tensors as the kernel reads them.
+struct Request : torch::CustomClassHolder {
+  kernels::AttentionMask mask;
+  torch::Tensor cos, sin, bias;  // float32; the bias with four axes
+
+  kernels::AttentionShape shape(const Parts& p) const {
+    return {p.q.size(0), p.q.size(1), p.q.size(2),
+            p.k.size(2), p.q.size(3), 1 / std::sqrt(static_cast<float>(p.q.size(3)))};
+  }
+  kernels::Rotary rotary() const {
+    if (!cos.defined()) return {};
+    return {cos.const_data_ptr<float>(), sin.const_data_ptr<float>(), cos.dim() == 3 ? cos.stride(0) : 0,
+            cos.stride(-2), cos.size(-1)};
+  }
+  kernels::AttentionBias added() const {
+    if (!bias.defined()) return {};
+    const auto stride = [&](int64_t axis) { return bias.size(axis) == 1 ? 0 : bias.stride(axis); };
+    return {bias.const_data_ptr<float>(), bias.size(0), stride(0), stride(1), stride(2)};
+  }
+};
+
+c10::intrusive_ptr<Request> request_of(const Parts& p, const AttentionOptions& options) {
+  const int64_t queries = p.q.size(2), keys = p.k.size(2), tokens = std::max(queries, keys);
+  auto request = c10::make_intrusive<Request>();
+  request->mask = {options.causal, options.window, options.first_query, static_cast<float>(options.later)};
+  if (options.cos.defined()) {
+    check(options.cos.sizes() == options.sin.sizes() && options.cos.size(-2) >= tokens &&
+              2 * options.cos.size(-1) <= p.q.size(3) &&
+              (options.cos.dim() == 2 || (options.cos.dim() == 3 && options.cos.size(0) == p.q.size(1))),
+          "attention: angles ", options.cos.sizes(), " do not fit ", tokens, " tokens of ", p.q.sizes());
+    request->cos = options.cos.to(torch::kFloat32).contiguous();
+    request->sin = options.sin.to(torch::kFloat32).contiguous();
+  }
+  if (options.bias.defined()) {
+    torch::Tensor bias = options.bias.detach().to(torch::kFloat32);
+    while (bias.dim() < 4) bias = bias.unsqueeze(0);
+    const auto fits = [&](int64_t axis, int64_t size) {
+      return bias.size(axis) == size || bias.size(axis) == 1;
+    };
+    check(fits(1, p.q.size(1)) && fits(2, queries) && fits(3, keys) && bias.size(0) > 0 &&
+              p.q.size(0) % bias.size(0) == 0,
+          "attention: a bias ", options.bias.sizes(), " does not fit scores [", p.q.size(0), ", ",
+          p.q.size(1), ", ", queries, ", ", keys, "]");
+    request->bias = bias.expand({-1, -1, -1, keys}).contiguous();
+  }
+  return request;
+}
+
+using Optional = std::optional<torch::Tensor>;  // an undefined tensor may not be an argument of a node
+
+Optional given(const torch::Tensor& tensor) { return tensor.defined() ? Optional(tensor) : std::nullopt; }
+
+struct FusedAttention : torch::autograd::Function<FusedAttention> {
+  // `q` alone is a packed [batch, tokens, 3, heads, d]. `bias` is only there for its gradient.
+  static torch::Tensor forward(torch::autograd::AutogradContext* ctx, const torch::Tensor& q,
+                               const Optional& k_given, const Optional& v_given, const Optional& bias,
+                               const c10::intrusive_ptr<Request>& request, bool keep) {
+    const torch::Tensor k = k_given.value_or(torch::Tensor()), v = v_given.value_or(torch::Tensor());
+    const Parts p = parts_of(q, k, v);
+    const torch::Tensor out = by_token(p.q);
+    torch::Tensor lse;
+    kernels::AttentionForward call{request->shape(p), request->mask,     heads_of(p.q),
+                                   heads_of(p.k),     heads_of(p.v),     heads_to(out),
+                                   request->rotary(), request->rotary(), request->added()};
+    if (keep) {
+      lse = torch::empty(out.sizes().slice(0, 3), out.options().dtype(torch::kFloat32));
+      call.lse = lse.mutable_data_ptr<float>();
+      ctx->save_for_backward({q, k, v, out, lse});
+      ctx->saved_data["request"] = c10::IValue::make_capsule(request);
+      ctx->saved_data["bias"] = bias && bias->requires_grad() ? bias->sizes().vec() : std::vector<int64_t>{};
+    }
+    const Profiled profiled("attention");
+    kernels::attention_forward(call);
+    return out;
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
+                                                 torch::autograd::variable_list gradients) {
+    const auto saved = ctx->get_saved_variables();
+    const auto holder = ctx->saved_data["request"].toCapsule();
+    const auto& request = static_cast<Request&>(*holder);
+    const torch::Tensor &q = saved[0], &k = saved[1], &v = saved[2], &out = saved[3];
+    const Parts p = parts_of(q, k, v);
+    torch::Tensor dout = gradients[0].to(out.scalar_type());
+    if (dout.stride(3) != 1) dout = dout.contiguous();
+    torch::Tensor dq, dk, dv;
+    if (k.defined())
+      dq = by_token(q), dk = by_token(k), dv = by_token(v);
+    else
+      dq = torch::empty_like(q);
+    const Parts d = parts_of(dq, dk, dv);
+    const auto bias_sizes = ctx->saved_data["bias"].toIntVector();
+    torch::Tensor dbias;
+    if (!bias_sizes.empty()) {
+      const torch::Tensor& b = request.bias;
+      dbias = torch::empty({b.size(0), b.size(1), p.q.size(2), p.k.size(2)}, b.options());
+    }
+    const Profiled profiled("attention backward");
+    kernels::attention_backward({request.shape(p), request.mask, heads_of(p.q), heads_of(p.k), heads_of(p.v),
+                                 heads_of(out), saved[4].const_data_ptr<float>(), heads_of(dout),
+                                 heads_to(d.q), heads_to(d.k), heads_to(d.v), request.rotary(),
+                                 request.rotary(), request.added(),
+                                 dbias.defined() ? dbias.mutable_data_ptr<float>() : nullptr});
+    if (dbias.defined()) dbias = at::sum_to(dbias, bias_sizes);
+    return {dq, dk, dv, dbias, {}, {}};
+  }
+};
+
+// In autocast's precision where it is on, like ATen's own attention.
+torch::Tensor cast(const torch::Tensor& x) {
+  if (!x.is_floating_point() || x.scalar_type() == torch::kFloat64) return x;
+  const auto device = x.device().type();
+  return at::autocast::is_autocast_enabled(device) ? x.to(at::autocast::get_autocast_dtype(device)) : x;
+}
+
+bool any_needs_gradient(std::initializer_list<torch::Tensor> tensors) {
+  if (!torch::GradMode::is_enabled()) return false;
+  for (const torch::Tensor& x : tensors)
+    if (x.defined() && x.requires_grad()) return true;
+  return false;
+}
+
+torch::Tensor rows_contiguous(const torch::Tensor& x) { return x.stride(3) == 1 ? x : x.contiguous(); }
+
+}  // namespace
+
+torch::Tensor attention(const torch::Tensor& q_in, const torch::Tensor& k_in, const torch::Tensor& v_in,
+                        const AttentionOptions& options) {
+  check_shapes(q_in, k_in, v_in);
+  const torch::Tensor q = cast(q_in), k = cast(k_in), v = cast(v_in);
+  if (!attention_fuses(q, k, v)) return attention_unfused(q, k, v, options);
+  const Parts p{rows_contiguous(q), rows_contiguous(k), rows_contiguous(v)};
+  return FusedAttention::apply(p.q, given(p.k), given(p.v), given(options.bias), request_of(p, options),
+                               any_needs_gradient({q, k, v, options.bias}));
+}
+
+torch::Tensor attention_packed(const torch::Tensor& qkv_in, const AttentionOptions& options) {
+  check(qkv_in.dim() == 5 && qkv_in.size(2) == 3, "attention: q, k and v in one tensor ", qkv_in.sizes(),
+        " must be [batch, tokens, 3, heads, d]");
+  const torch::Tensor qkv = cast(qkv_in);
+  torch::Tensor out;
+  if (attention_fuses(qkv, qkv, qkv)) {
+    const torch::Tensor packed = qkv.contiguous();
+    out = FusedAttention::apply(packed, given({}), given({}), given(options.bias),
+                                request_of(parts_of(packed, {}, {}), options),
+                                any_needs_gradient({qkv, options.bias}));
+  } else {
+    const Parts p = parts_of(qkv, {}, {});
+    out = attention_unfused(p.q, p.k, p.v, options);
+  }
+  return out.transpose(1, 2).flatten(2);
+}
+
+}  // namespace tessera::ops

@@ -1,0 +1,45 @@
+// Softmax attention as one operation, with rotary positions, bias and masks inside:
+//
+//   softmax(R q (R k)^T / sqrt(d) + bias) v          R turns pairs of channels by the token's angles (RoPE)
+//
+// Fused on a CPU in float32 and bfloat16 (kernels/attention), else composed of ATen operations.
+#pragma once
+
+#include <cstdint>
+
+#include "ops/torch.h"
+
+namespace tessera::ops {
+
+struct AttentionOptions {
+  // Cosines and sines of the angles of channels (2m, 2m+1): [tokens, pairs], or [heads, tokens, pairs]; the
+  // same for queries and keys, channels behind the pairs stay. Undefined: no rotation.
+  torch::Tensor cos = {}, sin = {};
+  // Added to the scores: up to four axes, broadcast to [batch, heads, queries, keys]; a first axis n that
+  // divides the batch is repeated (sample b takes entry b modulo n). Undefined: none.
+  torch::Tensor bias = {};
+  bool causal = false;      // a query sees the keys up to its own position …
+  int64_t first_query = 0;  // … which is this for the first: the length of a key-value cache
+  int64_t window = 0;       // keys less than this far away are seen; 0 = all
+  double later = 1;         // factor after the softmax of keys behind the query (iLLaMA)
+};
+
+// q [batch, heads, queries, d], k, v [batch, heads, keys, d] -> like q. Under autocast in its precision.
+torch::Tensor attention(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v,
+                        const AttentionOptions& options = {});
+
+// Self-attention from one tensor: [batch, tokens, 3, heads, d] -> [batch, tokens, heads * d], no copies.
+torch::Tensor attention_packed(const torch::Tensor& qkv, const AttentionOptions& options = {});
+
+// The definition in ATen operations: the fallback and the oracle of the tests. `weights` takes what is
+// multiplied with v, [batch, heads, queries, keys].
+torch::Tensor attention_unfused(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v,
+                                const AttentionOptions& options = {}, torch::Tensor* weights = nullptr);
+
+// Turns x [..., tokens, channels] by tables as above; the last axis of the tables is half of what is turned.
+torch::Tensor turn_pairs(const torch::Tensor& x, const torch::Tensor& cos, const torch::Tensor& sin);
+
+// Whether attention takes the fused form: on a CPU, float32 or bfloat16, unless the settings forbid it.
+bool attention_fuses(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v);
+
+}  // namespace tessera::ops

@@ -1,0 +1,125 @@
+#include "ops/attention.h"
+
+#include <ATen/autocast_mode.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace tessera::ops {
+namespace {
+
+struct Case {
+  const char* name;
+  int64_t batch, heads, queries, keys, dim;
+  AttentionOptions options = {};
+  std::vector<int64_t> bias = {};
+  int64_t pairs = 0;
+  bool by_head = false;
+};
+
+const Case kCases[] = {
+    {"plain", 2, 3, 17, 17, 16},
+    {"cross", 2, 3, 5, 33, 24, {}, {}, 12},
+    {"causal, turned by head", 2, 3, 20, 20, 16, {.causal = true}, {}, 4, true},
+    {"published iLLaMA", 2, 2, 33, 33, 32, {.later = 0}, {}, 16},
+    {"soft iLLaMA", 2, 2, 33, 33, 32, {.later = 0.6}, {}, 16},
+    {"window with cache", 1, 2, 9, 30, 8, {.causal = true, .first_query = 21, .window = 6}},
+    {"bias over all", 4, 2, 9, 9, 8, {}, {9, 9}},
+    {"bias of heads", 4, 2, 9, 9, 8, {}, {2, 9, 9}},
+    {"bias of keys", 4, 2, 9, 9, 8, {}, {4, 1, 1, 9}},
+    {"bias of windows", 4, 2, 9, 9, 8, {.causal = true}, {2, 2, 9, 9}},
+    {"bias of windows, heads share", 4, 2, 9, 9, 8, {}, {2, 1, 9, 9}},
+};
+
+// Output, dq, dk, dv, dbias, in double; drawn in float32 for every precision.
+std::vector<torch::Tensor> run(const Case& c, bool fused, torch::ScalarType dtype, bool packed = false) {
+  torch::manual_seed(5);
+  AttentionOptions options = c.options;
+  const auto draw = [&](torch::IntArrayRef sizes) {
+    return torch::randn(sizes).to(torch::kBFloat16).to(dtype).requires_grad_();
+  };
+  torch::Tensor q = draw({c.batch, c.heads, c.queries, c.dim}), k = draw({c.batch, c.heads, c.keys, c.dim}),
+                v = draw({c.batch, c.heads, c.keys, c.dim});
+  if (!c.bias.empty()) options.bias = draw(c.bias);
+  if (c.pairs) {
+    const int64_t tokens = std::max(c.queries, c.keys);
+    const torch::Tensor angles = torch::randn(c.by_head ? std::vector<int64_t>{c.heads, tokens, c.pairs}
+                                                        : std::vector<int64_t>{tokens, c.pairs});
+    options.cos = angles.cos().to(torch::kFloat64), options.sin = angles.sin().to(torch::kFloat64);
+  }
+  const torch::Tensor weight = torch::randn(q.sizes()).to(dtype);
+  torch::Tensor y;
+  if (packed)
+    y = attention_packed(torch::stack({q, k, v}, 2).permute({0, 3, 2, 1, 4}), options)
+            .unflatten(2, {c.heads, c.dim})
+            .transpose(1, 2);
+  else
+    y = fused ? attention(q, k, v, options) : attention_unfused(q, k, v, options);
+  EXPECT_EQ(y.scalar_type(), dtype) << c.name;
+  (y * weight).sum().backward();
+  std::vector<torch::Tensor> results{y.detach(), q.grad(), k.grad(), v.grad()};
+  if (options.bias.defined()) results.push_back(options.bias.grad());
+  for (torch::Tensor& result : results) result = result.to(torch::kFloat64);
+  return results;
+}
+
+double error(const torch::Tensor& got, const torch::Tensor& want) {
+  return (got - want).abs().max().item<double>();
+}
+
+TEST(Attention, FusedIsAsExactAsTheComposition) {
+  for (const Case& c : kCases)
+    for (const auto dtype : {torch::kFloat32, torch::kBFloat16}) {
+      const auto want = run(c, false, torch::kFloat64), plain = run(c, false, dtype),
+                 got = run(c, true, dtype);
+      ASSERT_EQ(got.size(), want.size());
+      for (size_t i = 0; i < want.size(); ++i) {
+        EXPECT_EQ(got[i].sizes(), want[i].sizes()) << c.name << " result " << i;
+        // Twice the composition's error, and a rounding of the result where that was exact by luck.
+        const double rounding =
+            (dtype == torch::kFloat32 ? 6e-7 : 0x1p-8) * want[i].abs().max().item<double>();
+        EXPECT_LE(error(got[i], want[i]), 2 * error(plain[i], want[i]) + rounding)
+            << c.name << " " << dtype << " result " << i;
+      }
+    }
+}
+
+TEST(Attention, PackedIsTheSameNumbers) {
+  for (const Case& c : kCases) {
+    if (c.queries != c.keys) continue;
+    const auto want = run(c, true, torch::kFloat32), got = run(c, true, torch::kFloat32, true);
+    for (size_t i = 0; i < want.size(); ++i) EXPECT_TRUE(torch::equal(got[i], want[i])) << c.name << " " << i;
+    // In double both are the composition.
+    const auto doubles = run(c, false, torch::kFloat64), packed = run(c, true, torch::kFloat64, true);
+    for (size_t i = 0; i < want.size(); ++i)
+      EXPECT_LE(error(packed[i], doubles[i]), 1e-12) << c.name << " " << i;
+  }
+}
+
+TEST(Attention, AutocastTakesItsPrecisionAndGivesGradientsBack) {
+  const torch::Tensor qkv = torch::randn({2, 9, 3, 2, 8}).requires_grad_();
+  at::autocast::set_autocast_dtype(torch::kCPU, torch::kBFloat16);
+  at::autocast::set_autocast_enabled(torch::kCPU, true);
+  const torch::Tensor y = attention_packed(qkv);
+  at::autocast::set_autocast_enabled(torch::kCPU, false);
+  EXPECT_EQ(y.scalar_type(), torch::kBFloat16);
+  y.sum().backward();
+  EXPECT_EQ(qkv.grad().scalar_type(), torch::kFloat32);
+  EXPECT_LE(error(y.to(torch::kFloat32), attention_packed(qkv)), 0.03);
+}
+
+TEST(Attention, EmptyTensorsAndWrongShapes) {
+  const torch::Tensor none = torch::zeros({0, 2, 5, 8}, torch::requires_grad());
+  const torch::Tensor y = attention(none, none, none);
+  EXPECT_EQ(y.sizes(), none.sizes());
+  y.sum().backward();
+  EXPECT_EQ(none.grad().sizes(), none.sizes());
+  const torch::Tensor q = torch::randn({1, 2, 5, 8}), k = torch::randn({1, 2, 6, 8});
+  EXPECT_ANY_THROW(attention(q, k, q));
+  EXPECT_ANY_THROW(attention(q, q, q, {.bias = torch::zeros({4, 5})}));
+  EXPECT_ANY_THROW(attention(q, q, q, {.cos = torch::ones({4, 4}), .sin = torch::ones({4, 4})}));
+  EXPECT_ANY_THROW(attention_packed(torch::zeros({1, 5, 2, 2, 8})));
+}
+
+}  // namespace
+}  // namespace tessera::ops
