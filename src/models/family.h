@@ -17,6 +17,8 @@ Family vit_family();
 Family vil_family();
 Family illama_family();
 Family visionllama_family();
+Family visionllama_pyramid_family();
+Family twins_family();
 
 struct Extent {
   int64_t height = 0, width = 0;

@@ -2,19 +2,19 @@
 // causal, with the class token behind the patches. Names of parameters are those of the published code.
 //
 //   x_0 = [patches W; class token] + positions
-//   y   = x + A(rms(x))                                A = (softmax(R q (R k)^T / sqrt(d)) * S) v,  R: 1-D
-//   RoPE x'  = y + fc2(silu(fc1 rms(y)) * fc3 rms(y)) scores = head(rms(x_L)[last token])
+//   y   = x + A(rms(x))       A = (softmax(R q (R k)^T / sqrt(d)) * S) v, R: 1-D RoPE
+//   x'  = y + fc2(silu(fc1 rms(y)) * fc3 rms(y))
+//   scores = head(rms(x_L)[last token])
 // S is the lower triangle, or softly alpha + (1 - alpha) * lower triangle early in training. The published
 // code puts it behind the softmax; mask = "before" is the paper's Softmax(A + M).
+#include "models/illama.h"
+
 #include "core/error.h"
-#include "core/text.h"
 #include "models/family.h"
 #include "models/isotropic.h"
-#include "nn/attention.h"
+#include "models/residual_block.h"
 #include "nn/drop_path.h"
 #include "nn/init.h"
-#include "nn/linear.h"
-#include "nn/norm.h"
 #include "nn/patch_embed.h"
 #include "nn/position.h"
 
@@ -26,6 +26,8 @@ struct Config {
   int64_t patch_size = 16, classes = 1000, dim = 192, depth = 12, heads = 3;
   std::string norm = "rms", mlp = "swiglu", mask = "after", class_token = "last", positions = "both";
   double mlp_ratio = 4, rope_theta = 10000, soft_mask = 0;
+  int64_t soft_mask_steps = 0;
+  std::string soft_mask_schedule = "linear";
   bool qkv_bias = true;
   double drop_path = 0;
   bool drop_path_decay = true;
@@ -44,8 +46,10 @@ struct Config {
     v("mask", mask,
       "causal mask: after the softmax (published code), before (the paper's), modified (before, but the "
       "class token sees all), none");
-    v("soft_mask", soft_mask,
-      "share of the bi-directional mask in training; set_soft_mask changes it per step");
+    v("soft_mask", soft_mask, "share of the bi-directional mask at the start of training");
+    v("soft_mask_steps", soft_mask_steps,
+      "training steps after which the mask is causal, 0 = the share stays");
+    v("soft_mask_schedule", soft_mask_schedule, "linear: the share falls to 0 over those steps, or constant");
     v("class_token", class_token, "last (behind the patches) or first");
     v("positions", positions, "rope, learned, both, or none");
     v("rope_theta", rope_theta, "base of the rotary frequencies");
@@ -58,6 +62,17 @@ struct Config {
   bool ropes() const { return positions == "rope" || positions == "both"; }
   bool learns() const { return positions == "learned" || positions == "both"; }
 
+  ResidualBlockOptions block(int64_t index, double drop) const {
+    return {.dim = dim,
+            .norm = norm,
+            .mlp = mlp,
+            .hidden = default_hidden(mlp, dim, mlp_ratio),
+            .names = nn::kImageLlamaNames,
+            .drop_path = drop,
+            .index = index,
+            .name = "blocks." + std::to_string(index)};
+  }
+
   void check() const {
     check_grid(image_size, patch_size);
     check_width(dim, depth, heads);
@@ -67,6 +82,9 @@ struct Config {
     check_choice("class_token", class_token, {"last", "first"});
     check_choice("positions", positions, {"rope", "learned", "both", "none"});
     check_share("soft_mask", soft_mask, 1);
+    check_choice("soft_mask_schedule", soft_mask_schedule, {"linear", "constant"});
+    if (soft_mask_steps < 0 || mlp_ratio <= 0 || rope_theta <= 0)
+      fail_usage("model.soft_mask_steps must not be negative, mlp_ratio and rope_theta must be positive");
     check_rate("drop_path", drop_path);
     if (classes < 0) fail_usage("model.classes is ", classes, ", must not be negative");
     if (ropes() && dim / heads % 2 != 0)
@@ -74,54 +92,12 @@ struct Config {
   }
 };
 
-class Block : public torch::nn::Module {
- public:
-  Block(const Config& config, int64_t index, double drop_path)
-      : index_(index), drop_path_(drop_path), name_("blocks." + std::to_string(index)) {
-    norm1_ = register_norm(*this, "norm1", config.norm, config.dim);
-    attn_ = register_module("attn", nn::Attention(config.dim, config.heads, config.qkv_bias));
-    norm2_ = register_norm(*this, "norm2", config.norm, config.dim);
-    if (config.mlp == "swiglu")
-      swiglu_ =
-          register_module("mlp", nn::SwiGlu(config.dim, nn::llama_hidden(config.dim), nn::kImageLlamaNames));
-    else
-      mlp_ = register_module("mlp", nn::Mlp(config.dim, static_cast<int64_t>(static_cast<double>(config.dim) *
-                                                                             config.mlp_ratio)));
-  }
-
-  torch::Tensor forward(const torch::Tensor& x, const nn::AttentionExtras& shared, const Context& context) {
-    nn::AttentionExtras extras = shared;
-    extras.taps = context.taps;
-    extras.name = name_;
-    const torch::Tensor y =
-        nn::residual(x, drop_path_, is_training(), 2 * index_, context,
-                     [&](const torch::Tensor& kept) { return attn_(norm1_(kept), extras); });
-    return nn::residual(
-        y, drop_path_, is_training(), 2 * index_ + 1, context,
-        [&](const torch::Tensor& kept) { return swiglu_ ? swiglu_(norm2_(kept)) : mlp_(norm2_(kept)); });
-  }
-
-  int64_t macs(int64_t tokens) const {
-    return attn_->macs(tokens) + tokens * (swiglu_ ? swiglu_->macs() : mlp_->macs());
-  }
-
- private:
-  int64_t index_;
-  double drop_path_;
-  std::string name_;
-  Norm norm1_, norm2_;
-  nn::Attention attn_{nullptr};
-  nn::SwiGlu swiglu_{nullptr};
-  nn::Mlp mlp_{nullptr};
-};
-
-class ImageLlama final : public IsotropicBackbone, public SoftMasked {
+class ImageLlama final : public IsotropicBackbone {
  public:
   explicit ImageLlama(const Config& config) : config_(config) {
     const Extent image = extent_of(config.image_size, "image_size");
     rows_ = image.height / config.patch_size;
     columns_ = image.width / config.patch_size;
-    soft_mask_ = config.soft_mask;
     cls_token_ = register_parameter("cls_token", nn::zeros({1, 1, config.dim}));
     if (config.learns())
       pos_embed_ = register_parameter("pos_embed", nn::zeros({1, rows_ * columns_ + 1, config.dim}));
@@ -129,7 +105,8 @@ class ImageLlama final : public IsotropicBackbone, public SoftMasked {
     const std::vector<double> rates =
         nn::drop_path_rates(config.drop_path, config.depth, config.drop_path_decay);
     for (int64_t i = 0; i < config.depth; ++i) {
-      blocks_.push_back(std::make_shared<Block>(config, i, rates[static_cast<size_t>(i)]));
+      blocks_.push_back(std::make_shared<AttentionBlock>(config.block(i, rates[static_cast<size_t>(i)]),
+                                                         config.heads, config.qkv_bias));
       add_block(blocks_.back());
     }
     norm_ = register_norm(*this, "norm", config.norm, config.dim);
@@ -156,10 +133,8 @@ class ImageLlama final : public IsotropicBackbone, public SoftMasked {
     return moved.defined() && last() ? moved.roll(-1, 1) : moved;
   }
 
-  void set_soft_mask(double share) override { soft_mask_ = share; }
-
  protected:
-  Tokens start(const torch::Tensor& images, const Context&) override {
+  Tokens start(const torch::Tensor& images, const Context& context) override {
     const torch::Tensor patches = patch_embed_(images);
     const int64_t batch = patches.size(0), rows = patches.size(1), columns = patches.size(2);
     const torch::Tensor flat = patches.reshape({batch, rows * columns, config_.dim});
@@ -173,7 +148,7 @@ class ImageLlama final : public IsotropicBackbone, public SoftMasked {
       tokens.extras.rotation =
           nn::rotation_1d(torch::arange(count, torch::TensorOptions().dtype(torch::kFloat64)),
                           config_.dim / config_.heads, config_.rope_theta);
-    mask(tokens.extras, count, x);
+    mask(tokens.extras, count, x, static_cast<int64_t>(context.step));
     return tokens;
   }
 
@@ -207,10 +182,19 @@ class ImageLlama final : public IsotropicBackbone, public SoftMasked {
     return last() ? moved.roll(-1, 1) : moved;
   }
 
-  void mask(nn::AttentionExtras& extras, int64_t count, const torch::Tensor& like) const {
+  double soft_share(int64_t step) const {
+    if (config_.soft_mask_steps == 0) return config_.soft_mask;
+    return rate_at({.rate = config_.soft_mask,
+                    .steps_per_epoch = 1,
+                    .cutoff_epoch = config_.soft_mask_steps,
+                    .shape = config_.soft_mask_schedule},
+                   step);
+  }
+
+  void mask(nn::AttentionExtras& extras, int64_t count, const torch::Tensor& like, int64_t step) const {
     if (config_.mask == "none") return;
     // In evaluation the mask is the causal one; a soft share belongs to training.
-    const double soft = is_training() ? soft_mask_ : 0;
+    const double soft = is_training() ? soft_share(step) : 0;
     if (config_.mask == "after") {
       extras.later = soft;
     } else if (config_.mask == "before" && soft == 0) {
@@ -227,10 +211,9 @@ class ImageLlama final : public IsotropicBackbone, public SoftMasked {
 
   Config config_;
   int64_t rows_ = 0, columns_ = 0;
-  double soft_mask_ = 0;
   torch::Tensor cls_token_, pos_embed_;
   nn::PatchEmbed patch_embed_{nullptr};
-  std::vector<std::shared_ptr<Block>> blocks_;
+  std::vector<std::shared_ptr<AttentionBlock>> blocks_;
   Norm norm_;
 };
 

@@ -10,15 +10,19 @@
 
 namespace tessera::models {
 
-// A rate that is on for a part of training, one value a step.
-//   mode      "standard": `rate` throughout; "soft" or "early": until cutoff_epoch, then 0; "late": 0 until
-//   then, then rate shape     "constant", or "linear": falls from rate to 0 over the steps before the
-//   cut-off, both ends included
+// A rate that is on for a part of training.
+//   mode    "standard": `rate` throughout; "soft" or "early": until cutoff_epoch, then 0; "late": 0 until
+//   then,
+//           then `rate`
+//   shape   "constant", or "linear": falls from `rate` to 0 over the steps before the cut-off, both ends
+//           included ("soft" and "early" only)
 struct RateSchedule {
   double rate = 0;
   int64_t epochs = 0, steps_per_epoch = 0, cutoff_epoch = 0;
   std::string mode = "soft", shape = "linear";
 };
+double rate_at(const RateSchedule& schedule, int64_t step);
+// One value a step of all epochs.
 std::vector<double> rates(const RateSchedule& schedule);
 
 // Weight selection (Xu et al. 2024, "Initializing models with larger ones"), uniform: along each axis every

@@ -3,6 +3,16 @@
 
 namespace tessera::models {
 
+double rate_at(const RateSchedule& s, int64_t step) {
+  if (s.mode == "standard") return s.rate;
+  const int64_t early = s.cutoff_epoch * s.steps_per_epoch;
+  if (s.mode == "late") return step < early ? 0 : s.rate;
+  if (step >= early) return 0;
+  if (s.shape == "constant" || step == 0) return s.rate;
+  if (step + 1 == early) return 0;
+  return s.rate - static_cast<double>(step) * (s.rate / static_cast<double>(early - 1));
+}
+
 std::vector<double> rates(const RateSchedule& s) {
   check(s.epochs >= 0 && s.steps_per_epoch >= 0 && s.cutoff_epoch >= 0 && s.cutoff_epoch <= s.epochs,
         "rate schedule: ", s.epochs, " epochs of ", s.steps_per_epoch, " steps with a cut-off at epoch ",
@@ -11,17 +21,8 @@ std::vector<double> rates(const RateSchedule& s) {
         "rate schedule: mode is '", s.mode, "', must be standard, soft, early or late");
   check(s.shape == "constant" || s.shape == "linear", "rate schedule: shape is '", s.shape,
         "', must be constant or linear");
-  const int64_t early =
-      s.mode == "standard" ? s.epochs * s.steps_per_epoch : s.cutoff_epoch * s.steps_per_epoch;
-  const bool falls = s.shape == "linear" && (s.mode == "soft" || s.mode == "early");
-  const double step = early > 1 ? -s.rate / static_cast<double>(early - 1) : 0;
-  std::vector<double> values(static_cast<size_t>(s.epochs * s.steps_per_epoch),
-                             s.mode == "late" ? s.rate : 0);
-  for (int64_t i = 0; i < early; ++i) {
-    double value = s.mode == "late" ? 0 : s.rate;
-    if (falls) value = i > 0 && i + 1 == early ? 0 : static_cast<double>(i) * step + s.rate;
-    values[static_cast<size_t>(i)] = value;
-  }
+  std::vector<double> values;
+  for (int64_t step = 0; step < s.epochs * s.steps_per_epoch; ++step) values.push_back(rate_at(s, step));
   return values;
 }
 

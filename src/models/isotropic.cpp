@@ -5,11 +5,6 @@
 
 namespace tessera::models {
 
-torch::Tensor IsotropicBackbone::forward(const torch::Tensor& images, const Context& context) {
-  const torch::Tensor vector = embed(images, context);
-  return head_ ? head_(vector) : vector;
-}
-
 torch::Tensor IsotropicBackbone::embed(const torch::Tensor& images, const Context& context) {
   const Tokens tokens = start(images, context);
   return tap(context.taps, "embed", read(run(tokens, context), tokens, context));
@@ -28,30 +23,10 @@ std::vector<torch::Tensor> IsotropicBackbone::features(const torch::Tensor& imag
   return maps;
 }
 
-void IsotropicBackbone::reset_head(int64_t classes) {
-  if (head_) unregister_module("head");
-  head_ = nullptr;
-  make_head(classes);
-  nn::initialise(*this, seed_, [this](const auto& name, const auto& parameter, const nn::Filler& fill) {
-    if (name.starts_with("head")) first_values(name, parameter, fill);
-  });
-}
-
-void IsotropicBackbone::initialise(uint64_t seed) {
-  seed_ = seed;
-  nn::initialise(*this, seed, [this](const auto& name, const auto& parameter, const nn::Filler& fill) {
-    first_values(name, parameter, fill);
-  });
-}
-
 void IsotropicBackbone::add_block(const std::shared_ptr<torch::nn::Module>& block) {
   if (!list_) list_ = register_module("blocks", torch::nn::ModuleList());
   list_->push_back(block);
   blocks_.push_back(block);
-}
-
-void IsotropicBackbone::make_head(int64_t classes) {
-  if (classes > 0) head_ = register_module("head", nn::Linear(embed_width(), classes));
 }
 
 torch::Tensor IsotropicBackbone::run(const Tokens& tokens, const Context& context,
@@ -63,6 +38,7 @@ torch::Tensor IsotropicBackbone::run(const Tokens& tokens, const Context& contex
       return run_block(i, in, tokens, context);
     };
     x = recompute ? nn::checkpoint(body, x, blocks_[static_cast<size_t>(i)]->parameters()) : body(x);
+    x = after_block(i, x, tokens);
     tap(context.taps, "blocks." + std::to_string(i), x);
     if (outputs) outputs->push_back(x);
   }

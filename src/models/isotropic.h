@@ -1,5 +1,5 @@
 // Backbones whose tokens stay on one grid from the first block to the last. A family gives the tokens, the
-// block and the read-out; running, checkpointing, taps, maps and the class head are here.
+// block and the read-out; running, checkpointing, taps and maps are here.
 #pragma once
 
 #include <torch/nn/modules/container/modulelist.h>
@@ -8,22 +8,17 @@
 #include <string>
 #include <vector>
 
-#include "models/model.h"
+#include "models/headed.h"
 #include "nn/attention.h"
-#include "nn/init.h"
-#include "nn/linear.h"
 
 namespace tessera::models {
 
-class IsotropicBackbone : public Backbone {
+class IsotropicBackbone : public HeadedBackbone {
  public:
-  torch::Tensor forward(const torch::Tensor& images, const Context& context) override;
   torch::Tensor embed(const torch::Tensor& images, const Context& context) override;
   std::vector<torch::Tensor> features(const torch::Tensor& images, const std::vector<int64_t>& blocks,
                                       const Context& context) override;
   int64_t block_count() const override { return static_cast<int64_t>(blocks_.size()); }
-  void reset_head(int64_t classes) override;
-  void initialise(uint64_t seed) override;
 
  protected:
   // What goes into the first block, and what every block is told besides.
@@ -36,25 +31,19 @@ class IsotropicBackbone : public Backbone {
   virtual Tokens start(const torch::Tensor& images, const Context& context) = 0;
   virtual torch::Tensor run_block(int64_t index, const torch::Tensor& x, const Tokens& tokens,
                                   const Context& context) = 0;
+  // What stands behind a block without being recomputed with it (conditional positions).
+  virtual torch::Tensor after_block(int64_t /*index*/, const torch::Tensor& x, const Tokens& /*tokens*/) {
+    return x;
+  }
   // The vector that the head reads, from the tokens after the last block.
   virtual torch::Tensor read(const torch::Tensor& x, const Tokens& tokens, const Context& context) = 0;
-  // First values of one parameter, as the published code draws them; what is not touched stays as
-  // constructed.
-  virtual void first_values(const std::string& name, const torch::Tensor& parameter,
-                            const nn::Filler& fill) const = 0;
-
   // Registers a block under "blocks".
   void add_block(const std::shared_ptr<torch::nn::Module>& block);
-  // Registers "head" reading embed_width() numbers; none for 0 classes.
-  virtual void make_head(int64_t classes);
   // Runs all blocks; `outputs` takes the tokens after each.
   torch::Tensor run(const Tokens& tokens, const Context& context,
                     std::vector<torch::Tensor>* outputs = nullptr);
   // The patches' tokens as [batch, width, rows, columns].
   static torch::Tensor to_map(const torch::Tensor& x, const Tokens& tokens);
-
-  nn::Linear head_{nullptr};
-  uint64_t seed_ = 0;
 
  private:
   std::vector<std::shared_ptr<torch::nn::Module>> blocks_;

@@ -11,11 +11,9 @@
 #include "core/error.h"
 #include "models/family.h"
 #include "models/isotropic.h"
-#include "nn/attention.h"
+#include "models/residual_block.h"
 #include "nn/drop_path.h"
 #include "nn/init.h"
-#include "nn/linear.h"
-#include "nn/norm.h"
 #include "nn/patch_embed.h"
 #include "nn/position.h"
 #include "nn/rope.h"
@@ -25,7 +23,7 @@ namespace {
 
 struct Config {
   Value image_size = 224;
-  int64_t patch_size = 16, classes = 1000, dim = 384, depth = 12, heads = 6;
+  int64_t patch_size = 16, classes = 1000, dim = 384, depth = 12, heads = 6, mlp_hidden = 0;
   bool class_token = true, norm_before_mean = false, qkv_bias = true;
   std::string norm = "layer", mlp = "swiglu", positions = "none";
   double mlp_ratio = 4, init_values = 1e-4;
@@ -49,8 +47,9 @@ struct Config {
     v("norm_before_mean", norm_before_mean,
       "without class token: norm, then mean (published 1-D model), else mean first");
     v("norm", norm, "layer or rms");
-    v("mlp", mlp, "swiglu or gelu");
+    v("mlp", mlp, "swiglu, gelu, or swiglu_packed (one matrix, biases: the masked pre-training code)");
     v("mlp_ratio", mlp_ratio, "hidden width of the gelu MLP as a multiple of dim");
+    v("mlp_hidden", mlp_hidden, "hidden width of the MLP, 0 = mlp_ratio or LLaMA's rule");
     v("qkv_bias", qkv_bias, "biases of q, k, v");
     v("init_values", init_values, "first value of layer scale, 0 = none");
     v("positions", positions, "absolute positions besides RoPE: none, learned, sincos");
@@ -78,79 +77,40 @@ struct Config {
     return static_cast<int64_t>(static_cast<double>(rope_shared ? dim / heads : dim) * rope_ratio);
   }
 
+  ResidualBlockOptions block(int64_t index, double drop) const {
+    return {.dim = dim,
+            .norm = norm,
+            .mlp = mlp,
+            .hidden = mlp_hidden > 0 ? mlp_hidden : default_hidden(mlp, dim, mlp_ratio),
+            .init_values = init_values,
+            .drop_path = drop,
+            .index = index,
+            .name = "blocks." + std::to_string(index)};
+  }
+
   void check() const {
     check_grid(image_size, patch_size);
     check_width(dim, depth, heads);
     check_choice("norm", norm, {"layer", "rms"});
-    check_choice("mlp", mlp, {"swiglu", "gelu"});
+    check_choice("mlp", mlp, {"swiglu", "gelu", "swiglu_packed"});
     check_choice("positions", positions, {"none", "learned", "sincos"});
     check_choice("rope", rope, {"2d", "1d", "none"});
     check_choice("rope_grid", rope_grid, {"input", "square"});
     check_share("rope_ratio", rope_ratio, 1);
     check_rate("drop_path", drop_path);
-    if (classes < 0) fail_usage("model.classes is ", classes, ", must not be negative");
+    if (classes < 0 || mlp_hidden < 0 || mlp_ratio <= 0)
+      fail_usage("model.classes and mlp_hidden must not be negative, mlp_ratio must be positive");
     const int64_t step = rope == "2d" ? 4 : 2;
     if (rope != "none" &&
         (rope_channels() % step != 0 || (!rope_shared && rope_channels() % (step * heads) != 0)))
       fail_usage("model.rope = \"", rope, "\" turns ", rope_channels(), " channels, must be a multiple of ",
                  step);
     if (norm_before_mean && class_token) fail_usage("model.norm_before_mean goes with class_token = false");
-    if (rope == "1d" && class_token) fail_usage("model.rope = \"1d\" goes with class_token = false");
     if (rope_anchor <= 0 || rope_theta <= 0 || rope_ntk_scale <= 0)
       fail_usage("model.rope_anchor, rope_theta and rope_ntk_scale must be positive");
     if (positions == "sincos" && dim % 4 != 0)
       fail_usage("model.positions = \"sincos\" needs dim to be a multiple of 4");
   }
-};
-
-class Block : public torch::nn::Module {
- public:
-  Block(const Config& config, int64_t index, double drop_path)
-      : index_(index), drop_path_(drop_path), name_("blocks." + std::to_string(index)) {
-    if (config.init_values > 0) {
-      gamma_1_ = register_parameter("gamma_1", nn::ones({config.dim}).mul_(config.init_values));
-      gamma_2_ = register_parameter("gamma_2", nn::ones({config.dim}).mul_(config.init_values));
-    }
-    norm1_ = register_norm(*this, "norm1", config.norm, config.dim);
-    attn_ = register_module("attn", nn::Attention(config.dim, config.heads, config.qkv_bias));
-    norm2_ = register_norm(*this, "norm2", config.norm, config.dim);
-    if (config.mlp == "swiglu")
-      swiglu_ =
-          register_module("mlp", nn::SwiGlu(config.dim, nn::llama_hidden(config.dim), nn::kVisionLlamaNames));
-    else
-      mlp_ = register_module("mlp", nn::Mlp(config.dim, static_cast<int64_t>(static_cast<double>(config.dim) *
-                                                                             config.mlp_ratio)));
-  }
-
-  torch::Tensor forward(const torch::Tensor& x, const nn::AttentionExtras& shared, const Context& context) {
-    nn::AttentionExtras extras = shared;
-    extras.taps = context.taps;
-    extras.name = name_;
-    const auto scaled = [](const torch::Tensor& gamma, const torch::Tensor& branch) {
-      return gamma.defined() ? gamma * branch : branch;
-    };
-    const torch::Tensor y = nn::residual(
-        x, drop_path_, is_training(), 2 * index_, context,
-        [&](const torch::Tensor& kept) { return scaled(gamma_1_, attn_(norm1_(kept), extras)); });
-    return nn::residual(y, drop_path_, is_training(), 2 * index_ + 1, context,
-                        [&](const torch::Tensor& kept) {
-                          return scaled(gamma_2_, swiglu_ ? swiglu_(norm2_(kept)) : mlp_(norm2_(kept)));
-                        });
-  }
-
-  int64_t macs(int64_t tokens) const {
-    return attn_->macs(tokens) + tokens * (swiglu_ ? swiglu_->macs() : mlp_->macs());
-  }
-
- private:
-  int64_t index_;
-  double drop_path_;
-  std::string name_;
-  torch::Tensor gamma_1_, gamma_2_;
-  Norm norm1_, norm2_;
-  nn::Attention attn_{nullptr};
-  nn::SwiGlu swiglu_{nullptr};
-  nn::Mlp mlp_{nullptr};
 };
 
 class VisionLlama final : public IsotropicBackbone {
@@ -171,7 +131,8 @@ class VisionLlama final : public IsotropicBackbone {
     const std::vector<double> rates =
         nn::drop_path_rates(config.drop_path, config.depth, config.drop_path_decay);
     for (int64_t i = 0; i < config.depth; ++i) {
-      blocks_.push_back(std::make_shared<Block>(config, i, rates[static_cast<size_t>(i)]));
+      blocks_.push_back(std::make_shared<AttentionBlock>(config.block(i, rates[static_cast<size_t>(i)]),
+                                                         config.heads, config.qkv_bias));
       add_block(blocks_.back());
     }
     if (config.peg) peg_ = register_module("peg", nn::ConditionalPositions(config.dim));
@@ -210,9 +171,12 @@ class VisionLlama final : public IsotropicBackbone {
 
   torch::Tensor run_block(int64_t index, const torch::Tensor& x, const Tokens& tokens,
                           const Context& context) override {
-    const torch::Tensor y = blocks_[static_cast<size_t>(index)]->forward(x, tokens.extras, context);
-    if (!peg_ || index > 0) return y;
-    return torch::cat({y.slice(1, 0, prefix_), peg_(y.slice(1, prefix_), tokens.rows, tokens.columns)}, 1);
+    return blocks_[static_cast<size_t>(index)]->forward(x, tokens.extras, context);
+  }
+
+  torch::Tensor after_block(int64_t index, const torch::Tensor& x, const Tokens& tokens) override {
+    if (!peg_ || index > 0) return x;
+    return torch::cat({x.slice(1, 0, prefix_), peg_(x.slice(1, prefix_), tokens.rows, tokens.columns)}, 1);
   }
 
   torch::Tensor read(const torch::Tensor& x, const Tokens&, const Context&) override {
@@ -249,7 +213,7 @@ class VisionLlama final : public IsotropicBackbone {
     nn::Rotation turned;
     if (config_.rope == "1d") {
       const auto options = torch::TensorOptions().dtype(torch::kFloat64);
-      turned = nn::rotation_1d(torch::arange(patches, options) * scale, channels, theta);
+      turned = nn::rotation_1d(torch::arange(-prefix_, patches, options) * scale, channels, theta);
     } else {
       const bool square = config_.rope_grid == "square";
       const int64_t wide = square ? static_cast<int64_t>(std::sqrt(static_cast<double>(patches))) : columns;
@@ -270,9 +234,24 @@ class VisionLlama final : public IsotropicBackbone {
   torch::Tensor cls_token_, pos_embed_;
   nn::PatchEmbed patch_embed_{nullptr};
   Norm norm_;
-  std::vector<std::shared_ptr<Block>> blocks_;
+  std::vector<std::shared_ptr<AttentionBlock>> blocks_;
   nn::ConditionalPositions peg_{nullptr};
 };
+
+// The names of the masked pre-training code (mmpretrain) to those of the classifier's.
+std::string rename(const std::string& published) {
+  static const std::vector<std::pair<std::string, std::string>> whole = {
+      {"ln2.", "norm."}, {"patch_embed.projection.", "patch_embed.proj."}};
+  for (const auto& [theirs, ours] : whole)
+    if (published.starts_with(theirs)) return ours + published.substr(theirs.size());
+  if (!published.starts_with("layers.")) return published;
+  static const std::vector<std::pair<std::string, std::string>> inside = {
+      {".ln1.", ".norm1."}, {".ln2.", ".norm2."}, {".ffn.", ".mlp."}};
+  std::string name = "blocks." + published.substr(7);
+  for (const auto& [theirs, ours] : inside)
+    if (const size_t at = name.find(theirs); at != std::string::npos) name.replace(at, theirs.size(), ours);
+  return name;
+}
 
 Value size(int64_t dim, int64_t depth, int64_t heads, bool auto_scale = false) {
   return table({{"dim", dim}, {"depth", depth}, {"heads", heads}, {"auto_scale", auto_scale}});
@@ -288,7 +267,8 @@ Family visionllama_family() {
           {"visionllama_base_patch16_224", {"vit_llama_rope_base_patch16"}, size(768, 12, 12)},
           {"visionllama_large_patch16_224", {"vit_llama_rope_large_patch16"}, size(1024, 24, 16)},
           {"visionllama_large_as_patch16_224", {"vit_llama_rope_large_as_patch16"}, size(1024, 24, 16, true)},
-      });
+      },
+      rename);
 }
 
 }  // namespace tessera::models

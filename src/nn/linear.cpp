@@ -38,4 +38,14 @@ torch::Tensor SwiGluImpl::forward(const torch::Tensor& x, const Tail& tail) {
   return down_->forward(gated, tail);
 }
 
+PackedSwiGluImpl::PackedSwiGluImpl(int64_t width, int64_t hidden) {
+  w12_ = register_module("w12", Linear(width, 2 * hidden));
+  w3_ = register_module("w3", Linear(hidden, width));
+}
+
+torch::Tensor PackedSwiGluImpl::forward(const torch::Tensor& x, const Tail& tail) {
+  const std::vector<torch::Tensor> halves = w12_(x).chunk(2, -1);
+  return w3_->forward(torch::silu(halves[0]) * halves[1], tail);
+}
+
 }  // namespace tessera::nn

@@ -64,4 +64,17 @@ class SwiGluImpl : public torch::nn::Module {
 };
 TORCH_MODULE(SwiGlu);
 
+// The same with biases, and with gate and up in one matrix: parameters w12 = [gate; up] and w3 (mmpretrain's
+// SwiGLUFFNFused).
+class PackedSwiGluImpl : public torch::nn::Module {
+ public:
+  PackedSwiGluImpl(int64_t width, int64_t hidden);
+  torch::Tensor forward(const torch::Tensor& x, const Tail& tail = {});
+  int64_t macs() const { return w12_->macs() + w3_->macs(); }
+
+ private:
+  Linear w12_{nullptr}, w3_{nullptr};
+};
+TORCH_MODULE(PackedSwiGlu);
+
 }  // namespace tessera::nn

@@ -10,6 +10,12 @@
 
 namespace tessera::nn {
 
+// images [batch, channels, height, width] cut into patches as large as the kernel weight [width, channels,
+// patch, patch], each mapped to a vector: [batch, height / patch, width / patch, width]. A border that fills
+// no patch is left out.
+torch::Tensor embed_patches(const torch::Tensor& images, const torch::Tensor& weight,
+                            const torch::Tensor& bias, ops::LinearCache& cache);
+
 // A convolution whose stride is its kernel (or less: overlapping patches). Parameters proj.weight
 // [width, 3, patch, patch] and proj.bias.
 class PatchEmbedImpl : public torch::nn::Module {

@@ -21,7 +21,8 @@ inline std::vector<Named> all_sizes() {
   return sizes;
 }
 
-// The size with its structure kept: narrow, shallow, few classes, an image of 2 x 2 patches.
+// The size with its structure kept: narrow, shallow, few classes, an image of 2 x 2 patches (of the last
+// stage).
 inline ModelSpec tiny_spec(const Named& named, Value overrides = {}) {
   const Value full = resolve_model(named.size->name).settings;
   const auto has = [&](const char* key) { return full.find(key) != nullptr; };
@@ -30,6 +31,15 @@ inline ModelSpec tiny_spec(const Named& named, Value overrides = {}) {
   if (has("depth")) small.set("depth", 2);
   if (has("dim") && has("heads")) small.set("dim", 8 * full.find("heads")->as_int());
   if (has("patch_size")) small.set("image_size", 2 * full.find("patch_size")->as_int());
+  if (has("dims")) {  // stages: a width and a number of blocks each
+    Value::Array dims, depths;
+    for (const Value& heads : full.find("heads")->as_array()) dims.push_back(8 * heads.as_int());
+    for (const Value& blocks : full.find("depths")->as_array())
+      depths.push_back(std::min<int64_t>(2, blocks.as_int()));
+    small.set("image_size", full.find("patch_size")->as_int() << dims.size());
+    small.set("dims", dims);
+    small.set("depths", depths);
+  }
   merge(small, overrides);
   return resolve_model(named.size->name, small);
 }

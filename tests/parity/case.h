@@ -86,20 +86,25 @@ struct Entry {
 const std::vector<Entry>& entries();
 
 // Handlers, one file a theme; add yours here and in the table of handlers.cpp.
-CaseResult check_vision_lstm(const Golden& golden);       // vision_lstm_cases.cpp
-CaseResult check_mlstm_parallel(const Golden& golden);    // mlstm_cases.cpp
-CaseResult check_mlstm_cell(const Golden& golden);        // mlstm_cases.cpp
-CaseResult check_vit(const Golden& golden);               // vit_cases.cpp
-CaseResult check_visionllama(const Golden& golden);       // llama_cases.cpp
-CaseResult check_illama(const Golden& golden);            // llama_cases.cpp
-CaseResult check_rms_norm(const Golden& golden);          // llama_cases.cpp
-CaseResult check_illama_schedules(const Golden& golden);  // llama_cases.cpp
-CaseResult check_weight_selection(const Golden& golden);  // llama_cases.cpp
-CaseResult check_trajectory(const Golden& golden);        // training_cases.cpp: training/*
-CaseResult check_optimiser(const Golden& golden);         // optimiser_cases.cpp: components/opt_*
-CaseResult check_loss(const Golden& golden);              // loss_cases.cpp: components/loss_*
-CaseResult check_metric(const Golden& golden);            // metric_cases.cpp: components/metric_*
-CaseResult check_image(const Golden& golden);             // image_cases.cpp: components/aug_*
-CaseResult check_augment(const Golden& golden);           // augment_cases.cpp: components/aug_*
+CaseResult check_vision_lstm(const Golden& golden);          // vision_lstm_cases.cpp
+CaseResult check_mlstm_parallel(const Golden& golden);       // mlstm_cases.cpp
+CaseResult check_mlstm_cell(const Golden& golden);           // mlstm_cases.cpp
+CaseResult check_vit(const Golden& golden);                  // vit_cases.cpp
+CaseResult check_visionllama(const Golden& golden);          // llama_cases.cpp
+CaseResult check_pyramid(const Golden& golden);              // twins_cases.cpp
+CaseResult check_twins(const Golden& golden);                // twins_cases.cpp
+CaseResult check_sine_positions(const Golden& golden);       // position_cases.cpp
+CaseResult check_rotary_positions(const Golden& golden);     // position_cases.cpp
+CaseResult check_resampled_positions(const Golden& golden);  // position_cases.cpp
+CaseResult check_illama(const Golden& golden);               // llama_cases.cpp
+CaseResult check_rms_norm(const Golden& golden);             // llama_cases.cpp
+CaseResult check_illama_schedules(const Golden& golden);     // llama_cases.cpp
+CaseResult check_weight_selection(const Golden& golden);     // llama_cases.cpp
+CaseResult check_trajectory(const Golden& golden);           // training_cases.cpp: training/*
+CaseResult check_optimiser(const Golden& golden);            // optimiser_cases.cpp: components/opt_*
+CaseResult check_loss(const Golden& golden);                 // loss_cases.cpp: components/loss_*
+CaseResult check_metric(const Golden& golden);               // metric_cases.cpp: components/metric_*
+CaseResult check_image(const Golden& golden);                // image_cases.cpp: components/aug_*
+CaseResult check_augment(const Golden& golden);              // augment_cases.cpp: components/aug_*
 
 }  // namespace tessera::parity

@@ -3,6 +3,7 @@
 
 #include "core/error.h"
 #include "models/illama.h"
+#include "nn/linear.h"
 #include "nn/norm.h"
 #include "tests/parity/model_case.h"
 
@@ -21,6 +22,18 @@ Value common_settings(const Json& config) {
   for (const auto& [key, ours] : names)
     if (config.contains(key)) settings.set(ours, to_value(config[key]));
   return settings;
+}
+
+// mmpretrain's names; its backbone for fine-tuning has no head, no layer scale, and an MLP sized from an
+// already widened number of channels.
+void masked_pretraining_settings(const Json& arch, Value& settings) {
+  settings.set("dim", to_value(arch["embed_dims"]));
+  settings.set("depth", to_value(arch["num_layers"]));
+  settings.set("heads", to_value(arch["num_heads"]));
+  settings.set("mlp", "swiglu_packed");
+  settings.set("mlp_hidden", nn::llama_hidden(arch["feedforward_channels"].get<int64_t>()));
+  settings.set("init_values", 0.0);
+  settings.set("classes", 0);
 }
 
 double number_after(const std::string& text_in, const std::string& key, double otherwise) {
@@ -63,6 +76,7 @@ models::ModelSpec visionllama_spec(const Golden& golden) {
     settings.set("rope_grid", "input");
     settings.set("classes", 0);
   }
+  if (config.contains("arch")) masked_pretraining_settings(config["arch"], settings);
   const std::string block = config.value("blk_cls", "LAMABlock");
   if (block == "LAMABlockNoLS" || block == "RBlockRMSNorm" || block == "RBlock")
     settings.set("init_values", 0.0);

@@ -15,8 +15,10 @@ namespace tessera::parity {
 models::ModelSpec vision_lstm_spec(const nlohmann::json& config);  // published VisionLSTM2
 models::ModelSpec vit_spec(const nlohmann::json& config);          // timm VisionTransformer
 
-models::ModelSpec visionllama_spec(const Golden& golden);     // published VisionLLaMA, plain
-models::ModelSpec illama_spec(const nlohmann::json& config);  // published iLLaMA
+models::ModelSpec visionllama_spec(const Golden& golden);      // published VisionLLaMA, plain
+models::ModelSpec illama_spec(const nlohmann::json& config);   // published iLLaMA
+models::ModelSpec pyramid_spec(const nlohmann::json& config);  // published PyramidVisionLLaMA
+models::ModelSpec twins_spec(const nlohmann::json& config);    // timm Twins
 
 // A settings tree from JSON.
 Value to_value(const nlohmann::json& json);

@@ -1,0 +1,46 @@
+// Backbones whose grid shrinks from stage to stage. A family gives what enters a stage, its blocks and the
+// read-out; running, checkpointing, taps and maps are here. features() counts stages.
+#pragma once
+
+#include <torch/nn/modules/container/modulelist.h>
+
+#include <memory>
+#include <vector>
+
+#include "models/headed.h"
+
+namespace tessera::models {
+
+class PyramidBackbone : public HeadedBackbone {
+ public:
+  torch::Tensor embed(const torch::Tensor& images, const Context& context) override;
+  std::vector<torch::Tensor> features(const torch::Tensor& images, const std::vector<int64_t>& stages,
+                                      const Context& context) override;
+  int64_t block_count() const override { return static_cast<int64_t>(blocks_.size()); }
+
+ protected:
+  // What the first block of a stage reads, [batch, rows, columns, width]; `before` are the images (stage 0)
+  // or what the stage before left.
+  virtual torch::Tensor enter(int64_t stage, const torch::Tensor& before) = 0;
+  virtual torch::Tensor run_block(int64_t stage, int64_t index, const torch::Tensor& x,
+                                  const Context& context) = 0;
+  // What stands behind a block without being recomputed with it (conditional positions).
+  virtual torch::Tensor after_block(int64_t /*stage*/, int64_t /*index*/, const torch::Tensor& x) {
+    return x;
+  }
+  // What a stage gives to the next one and to features().
+  virtual torch::Tensor leave(int64_t /*stage*/, const torch::Tensor& x) { return x; }
+  // The vector that the head reads, from what the last stage left.
+  virtual torch::Tensor read(const torch::Tensor& x) = 0;
+
+  // Registers a block as "blocks.<stage>.<index>"; stages in their order.
+  void add_block(int64_t stage, const std::shared_ptr<torch::nn::Module>& block);
+
+ private:
+  std::vector<torch::Tensor> run(const torch::Tensor& images, int64_t stages, const Context& context);
+  std::vector<std::vector<std::shared_ptr<torch::nn::Module>>> blocks_;
+  torch::nn::ModuleList list_{nullptr};
+  std::vector<torch::nn::ModuleList> lists_;
+};
+
+}  // namespace tessera::models

@@ -1,0 +1,65 @@
+#include "models/residual_block.h"
+
+#include "nn/drop_path.h"
+#include "nn/init.h"
+
+namespace tessera::models {
+
+int64_t default_hidden(const std::string& mlp, int64_t dim, double mlp_ratio) {
+  return mlp == "gelu" ? static_cast<int64_t>(static_cast<double>(dim) * mlp_ratio) : nn::llama_hidden(dim);
+}
+
+ResidualBlock::ResidualBlock(const ResidualBlockOptions& options) : options_(options) {
+  if (options.init_values > 0) {
+    gamma_1_ = register_parameter("gamma_1", nn::ones({options.dim}).mul_(options.init_values));
+    gamma_2_ = register_parameter("gamma_2", nn::ones({options.dim}).mul_(options.init_values));
+  }
+  norm1_ = register_norm(*this, "norm1", options.norm, options.dim, options.eps);
+  norm2_ = register_norm(*this, "norm2", options.norm, options.dim, options.eps);
+  if (options.mlp == "swiglu")
+    swiglu_ = register_module("mlp", nn::SwiGlu(options.dim, options.hidden, options.names));
+  else if (options.mlp == "swiglu_packed")
+    packed_ = register_module("mlp", nn::PackedSwiGlu(options.dim, options.hidden));
+  else
+    gelu_ = register_module("mlp", nn::Mlp(options.dim, options.hidden));
+}
+
+torch::Tensor ResidualBlock::apply(const torch::Tensor& x, const Context& context, const Mixer& attention) {
+  const auto add = [&](const torch::Tensor& to, const torch::Tensor& gamma, int64_t layer,
+                       const Mixer& branch) {
+    return nn::residual(to, gamma, options_.drop_path, is_training(), layer, context, branch);
+  };
+  const torch::Tensor y =
+      add(x, gamma_1_, 2 * options_.index,
+          [&](const torch::Tensor& kept, const nn::Tail& tail) { return attention(norm1_(kept), tail); });
+  return add(y, gamma_2_, 2 * options_.index + 1, [&](const torch::Tensor& kept, const nn::Tail& tail) {
+    return feed_forward(norm2_(kept), tail);
+  });
+}
+
+torch::Tensor ResidualBlock::feed_forward(const torch::Tensor& x, const nn::Tail& tail) {
+  if (swiglu_) return swiglu_->forward(x, tail);
+  return packed_ ? packed_->forward(x, tail) : gelu_->forward(x, tail);
+}
+
+int64_t ResidualBlock::mlp_macs() const {
+  if (swiglu_) return swiglu_->macs();
+  return packed_ ? packed_->macs() : gelu_->macs();
+}
+
+AttentionBlock::AttentionBlock(const ResidualBlockOptions& options, int64_t heads, bool qkv_bias)
+    : ResidualBlock(options) {
+  attn_ = register_module("attn", nn::Attention(options.dim, heads, qkv_bias));
+}
+
+torch::Tensor AttentionBlock::forward(const torch::Tensor& x, const nn::AttentionExtras& shared,
+                                      const Context& context) {
+  nn::AttentionExtras extras = shared;
+  extras.taps = context.taps;
+  extras.name = tap_name();
+  return apply(x, context, [&](const torch::Tensor& normed, const nn::Tail& tail) {
+    return attn_->forward(normed, extras, tail);
+  });
+}
+
+}  // namespace tessera::models

@@ -1,0 +1,65 @@
+// The residual block that VisionLLaMA, its pyramid, iLLaMA and Twins share around their attention:
+//   y = x + gamma_1 * attention(norm1(x)),   x' = y + gamma_2 * mlp(norm2(y))
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "models/family.h"
+#include "models/model.h"
+#include "nn/attention.h"
+#include "nn/linear.h"
+
+namespace tessera::models {
+
+struct ResidualBlockOptions {
+  int64_t dim = 0;
+  std::string norm = "layer";  // or "rms"
+  double eps = 1e-6;
+  std::string mlp = "swiglu";  // "gelu", "swiglu" or "swiglu_packed" (gate and up in one matrix, biases)
+  int64_t hidden = 0;          // width inside the MLP
+  nn::SwiGluNames names = nn::kVisionLlamaNames;
+  double init_values = 0;  // first values of gamma_1 and gamma_2, 0 = neither
+  double drop_path = 0;
+  int64_t index = 0;      // among all blocks of the model: keys the draws of drop path
+  std::string name = {};  // "blocks.3": before the names of taps
+};
+
+// Width inside the MLP: mlp_ratio * dim for "gelu", else the LLaMA rule.
+int64_t default_hidden(const std::string& mlp, int64_t dim, double mlp_ratio);
+
+// Parameters norm1, norm2, mlp, gamma_1, gamma_2; a derived block brings the attention.
+class ResidualBlock : public torch::nn::Module {
+ public:
+  explicit ResidualBlock(const ResidualBlockOptions& options);
+
+ protected:
+  // The branch of the normed tokens, which also adds the tail.
+  using Mixer = std::function<torch::Tensor(const torch::Tensor& normed, const nn::Tail& tail)>;
+  // x [batch, …, dim]; both branches with stochastic depth.
+  torch::Tensor apply(const torch::Tensor& x, const Context& context, const Mixer& attention);
+  int64_t mlp_macs() const;  // a token
+  const std::string& tap_name() const { return options_.name; }
+
+ private:
+  torch::Tensor feed_forward(const torch::Tensor& x, const nn::Tail& tail);
+  ResidualBlockOptions options_;
+  torch::Tensor gamma_1_, gamma_2_;
+  Norm norm1_, norm2_;
+  nn::Mlp gelu_{nullptr};
+  nn::SwiGlu swiglu_{nullptr};
+  nn::PackedSwiGlu packed_{nullptr};
+};
+
+// The block with attention among all tokens, parameters attn.qkv and attn.proj.
+class AttentionBlock : public ResidualBlock {
+ public:
+  AttentionBlock(const ResidualBlockOptions& options, int64_t heads, bool qkv_bias);
+  torch::Tensor forward(const torch::Tensor& x, const nn::AttentionExtras& shared, const Context& context);
+  int64_t macs(int64_t tokens) const { return attn_->macs(tokens) + tokens * mlp_macs(); }
+
+ private:
+  nn::Attention attn_{nullptr};
+};
+
+}  // namespace tessera::models
