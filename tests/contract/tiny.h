@@ -32,13 +32,13 @@ inline ModelSpec tiny_spec(const Named& named, Value overrides = {}) {
   if (has("dim") && has("heads")) small.set("dim", 8 * full.find("heads")->as_int());
   if (has("patch_size")) small.set("image_size", 2 * full.find("patch_size")->as_int());
   if (has("dims")) {  // stages: a width and a number of blocks each
-    Value::Array dims, depths;
+    std::vector<int64_t> dims, depths;
     for (const Value& heads : full.find("heads")->as_array()) dims.push_back(8 * heads.as_int());
     for (const Value& blocks : full.find("depths")->as_array())
       depths.push_back(std::min<int64_t>(2, blocks.as_int()));
     small.set("image_size", full.find("patch_size")->as_int() << dims.size());
-    small.set("dims", dims);
-    small.set("depths", depths);
+    small.set("dims", Value::Array(dims.begin(), dims.end()));
+    small.set("depths", Value::Array(depths.begin(), depths.end()));
   }
   merge(small, overrides);
   return resolve_model(named.size->name, small);
