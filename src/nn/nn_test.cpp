@@ -234,8 +234,7 @@ TEST(Attention, ExtrasAreWhatTheySay) {
   const Tensor weights = torch::softmax(torch::matmul(q, k.transpose(-2, -1)) / std::sqrt(8.0), -1);
   const Tensor lower = torch::ones({5, 5}).tril();
   EXPECT_TRUE(torch::allclose(attend(q, k, v), torch::matmul(weights, v), 1e-4, 1e-5));
-  EXPECT_TRUE(
-      torch::allclose(attend(q, k, v, {.later = 0}), torch::matmul(weights * lower, v), 1e-4, 1e-5));
+  EXPECT_TRUE(torch::allclose(attend(q, k, v, {.later = 0}), torch::matmul(weights * lower, v), 1e-4, 1e-5));
   const Tensor renormalised = weights * lower / (weights * lower).sum(-1, true);
   const Tensor causal = attend(q, k, v, {.causal = true});
   EXPECT_TRUE(torch::allclose(causal, torch::matmul(renormalised, v), 1e-4, 1e-5));
