@@ -27,7 +27,7 @@ CONFIGURE := cmake --preset release -B $(BUILD) -DTESSERA_TORCH=$(TORCH)
 COMPILE := ninja -C $(BUILD) -j $(JOBS)
 SOURCES = git ls-files -- '*.h' '*.cpp' '*.cu'
 
-.PHONY: build demo test parity bench soak fuzz format format-check lint install deps packages configure clean help
+.PHONY: build demo test parity bench soak sanitize fuzz format format-check lint install deps packages configure clean help
 
 build: configure  ## the program, at build/tessera
 	$(COMPILE) tessera
@@ -52,9 +52,14 @@ soak: configure  ## training killed and resumed CRASHES=100 times
 	$(COMPILE) crash_test
 	TESSERA_CRASHES=$(CRASHES) $(BUILD)/tests/fault/crash_test
 
-fuzz: packages  ## each reader of files fuzzed for FUZZ_SECONDS=60
+sanitize: packages  ## the readers of files, hostile ones among them, under the address and undefined-behaviour sanitizers
+	cmake --preset asan-ubsan >/dev/null
+	ninja -C build/asan -j $(JOBS) core_test io_test fuzz/all
+	ctest --test-dir build/asan --output-on-failure --parallel $(JOBS) -R '^(core_test|io_test|fuzz_corpus_.*)$$'
+
+fuzz: packages  ## readers of files fuzzed for FUZZ_SECONDS=60: FUZZ="safetensors torch_archive", without it all
 	@tools/setup packages fuzz
-	fuzz/run $(FUZZ_SECONDS)
+	fuzz/run $(FUZZ_SECONDS) $(FUZZ)
 
 format: packages-lint  ## lay out every source file
 	$(SOURCES) | xargs $(CLANG_FORMAT) -i
