@@ -125,7 +125,8 @@ void print_profile(const Step& step, int64_t steps, double limit) {
     double gflop = 0;
     long long m = 0, k = 0, n = 0;
     if (std::sscanf(name.c_str(), "linear %lld x %lld -> %lld", &m, &k, &n) == 3)
-      gflop = 2e-9 * static_cast<double>(m) * static_cast<double>(k) * static_cast<double>(n);
+      gflop = (name.ends_with("gated") ? 4e-9 : 2e-9) * static_cast<double>(m) * static_cast<double>(k) *
+              static_cast<double>(n);
     line(name, static_cast<double>(row.calls), row.seconds, gflop);
   }
   line("operations below 0.2 % each", 0, small, 0);

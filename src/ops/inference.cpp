@@ -16,15 +16,23 @@ const InferenceSettings& inference_settings() { return settings; }
 InferenceScope::InferenceScope(const InferenceSettings& now) : before_(settings) { settings = now; }
 InferenceScope::~InferenceScope() { settings = before_; }
 
+namespace {
+
+bool gradients_wanted() { return settings.gradients_follow || torch::GradMode::is_enabled(); }
+
+}  // namespace
+
 std::optional<kernels::Arithmetic> fused_arithmetic(const torch::Tensor& x) {
+  return gradients_wanted() ? std::nullopt : product_arithmetic(x);
+}
+
+std::optional<kernels::Arithmetic> product_arithmetic(const torch::Tensor& x) {
   using kernels::Arithmetic;
-  if (!settings.fused || settings.gradients_follow || torch::GradMode::is_enabled() || !x.device().is_cpu() ||
-      x.numel() == 0)
-    return {};
+  if (!settings.fused || !x.device().is_cpu() || x.numel() == 0) return {};
   if (x.scalar_type() != torch::kFloat32 && !is_bf16(x)) return {};
   const bool autocast = at::autocast::is_autocast_enabled(at::kCPU);
   if (autocast && at::autocast::get_autocast_dtype(at::kCPU) != torch::kBFloat16) return {};
-  if (settings.int8) return Arithmetic::int8;
+  if (settings.int8 && !gradients_wanted()) return Arithmetic::int8;
   return autocast || is_bf16(x) ? Arithmetic::bf16 : Arithmetic::f32;
 }
 

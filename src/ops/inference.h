@@ -34,6 +34,9 @@ class InferenceScope {
 // autocast or for bfloat16 tensors, else float. None where a gradient is wanted, off the CPU, for other
 // element types, or where the settings forbid it.
 std::optional<kernels::Arithmetic> fused_arithmetic(const torch::Tensor& x);
+// The same whether or not a gradient is wanted, and never int8 where one is: the arithmetic of a product with
+// an autograd node.
+std::optional<kernels::Arithmetic> product_arithmetic(const torch::Tensor& x);
 
 // What fused operations give in this arithmetic.
 torch::ScalarType output_type(kernels::Arithmetic arithmetic);

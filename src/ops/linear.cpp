@@ -1,5 +1,7 @@
 #include "ops/linear.h"
 
+#include <torch/csrc/autograd/custom_function.h>
+
 #include <array>
 #include <mutex>
 #include <optional>
@@ -97,20 +99,17 @@ torch::Tensor linear_unfused(const torch::Tensor& x, const LinearParameters& p,
   return residual.defined() ? residual + y : y;
 }
 
-torch::Tensor linear(const torch::Tensor& x, const LinearParameters& p, const torch::Tensor& residual,
-                     LinearCache& cache) {
-  const std::optional<kernels::Arithmetic> arithmetic = fused_arithmetic(x);
-  if (!arithmetic || !fits(residual) || p.weight.scalar_type() == torch::kFloat64)
-    return linear_unfused(x, p, residual);
-  check_parameters(x, p, residual);
-  const auto packed = cache.packed(p, *arithmetic);
+namespace {
+
+// The layer's kernel, x and y of any number of axes.
+torch::Tensor run(const kernels::PackedLinear& packed, const torch::Tensor& x, torch::ScalarType type,
+                  const torch::Tensor& residual = {}, bool gated = false) {
   std::vector<int64_t> shape = x.sizes().vec();
-  shape.back() = packed->out();
-  const torch::Tensor y = torch::empty(
-      shape, x.options().dtype(residual.defined() ? residual.scalar_type() : output_type(*arithmetic)));
+  shape.back() = packed.out();
+  const torch::Tensor y = torch::empty(shape, x.options().dtype(type));
   const RowsOfTensor rows = rows_of(x);
-  const Profiled profiled("linear ", rows.count, " x ", packed->in(), " -> ",
-                          packed->out() * (p.gate.defined() ? 2 : 1));
+  const Profiled profiled("linear ", rows.count, " x ", packed.in(), " -> ", packed.out(),
+                          gated ? " gated" : "");
   kernels::LinearForward call;
   call.rows = rows.count, call.x = rows.rows, call.y = rows_to(y);
   RowsOfTensor before{};
@@ -118,8 +117,89 @@ torch::Tensor linear(const torch::Tensor& x, const LinearParameters& p, const to
     before = rows_of(residual);
     call.residual = before.rows;
   }
-  kernels::linear_forward(*packed, call);
+  kernels::linear_forward(packed, call);
   return y;
+}
+
+// The product in bfloat16 with its gradients: dx = dy W with W packed the other way round, dW = dy^T x and db
+// in float.
+struct ProductNode : torch::autograd::Function<ProductNode> {
+  static torch::Tensor forward(torch::autograd::AutogradContext* ctx, const torch::Tensor& x,
+                               const torch::Tensor& weight, const std::optional<torch::Tensor>& bias,
+                               const kernels::PackedLinear& packed) {
+    ctx->save_for_backward({x, weight});
+    ctx->saved_data["bias"] = bias.has_value();
+    return run(packed, x, torch::kBFloat16);
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
+                                                 torch::autograd::variable_list gradients) {
+    const auto saved = ctx->get_saved_variables();
+    const torch::Tensor &x = saved[0], &weight = saved[1], dy = gradients[0].contiguous();
+    torch::Tensor dx, dw, db;
+    if (ctx->needs_input_grad(0)) {
+      kernels::LinearLayer turned;
+      turned.in = weight.size(0), turned.out = weight.size(1);
+      const torch::Tensor plain = floats(weight);
+      turned.weight = {plain.const_data_ptr(), kernels::Element::f32, 1, plain.stride(0)};
+      dx = run({turned, kernels::Arithmetic::bf16}, dy, x.scalar_type());
+    }
+    const bool with_bias = ctx->saved_data["bias"].toBool();
+    if (ctx->needs_input_grad(1)) {
+      dw = torch::empty(weight.sizes(), weight.options());
+      if (with_bias) db = torch::empty({weight.size(0)}, weight.options());
+      const RowsOfTensor rows = rows_of(x), outputs = rows_of(dy);
+      const Profiled profiled("linear gradients");
+      kernels::linear_gradients({rows.count, weight.size(1), weight.size(0), rows.rows, outputs.rows,
+                                 dw.mutable_data_ptr<float>(),
+                                 with_bias ? db.mutable_data_ptr<float>() : nullptr});
+    } else if (with_bias && ctx->needs_input_grad(2)) {
+      db = dy.reshape({-1, weight.size(0)}).sum(0, false, torch::kFloat32);
+    }
+    return {dx, dw, db, {}};
+  }
+};
+
+// x W^T + b where gradients are wanted now or later: the same numbers for both.
+torch::Tensor product(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias,
+                      LinearCache& cache) {
+  const auto packed = cache.packed({.weight = weight, .bias = bias}, kernels::Arithmetic::bf16);
+  if (!torch::GradMode::is_enabled()) return run(*packed, x, torch::kBFloat16);
+  const std::optional<torch::Tensor> given = bias.defined() ? std::optional(bias) : std::nullopt;
+  return ProductNode::apply(x, weight, given, *packed);
+}
+
+// The composition, with products on packed weights in place of torch::linear.
+torch::Tensor linear_with_gradients(const torch::Tensor& x, const LinearParameters& p,
+                                    const torch::Tensor& residual, LinearCache& cache) {
+  torch::Tensor y = product(x, p.weight, p.bias, cache);
+  if (p.activation == Activation::gelu) y = torch::gelu(y);
+  if (p.scale.defined()) y = y * p.scale;
+  return residual.defined() ? residual + y : y;
+}
+
+bool in_floats(const LinearParameters& p) {
+  return p.weight.scalar_type() == torch::kFloat32 &&
+         (!p.bias.defined() || p.bias.scalar_type() == torch::kFloat32);
+}
+
+}  // namespace
+
+torch::Tensor linear(const torch::Tensor& x, const LinearParameters& p, const torch::Tensor& residual,
+                     LinearCache& cache) {
+  // In float LibTorch's own products are as fast, and need no packing in every step.
+  if (!fused_arithmetic(x) && product_arithmetic(x) == kernels::Arithmetic::bf16 && in_floats(p) &&
+      p.activation != Activation::silu_gate) {
+    check_parameters(x, p, residual);
+    return linear_with_gradients(x, p, residual, cache);
+  }
+  const std::optional<kernels::Arithmetic> arithmetic = fused_arithmetic(x);
+  if (!arithmetic || !fits(residual) || p.weight.scalar_type() == torch::kFloat64)
+    return linear_unfused(x, p, residual);
+  check_parameters(x, p, residual);
+  const auto packed = cache.packed(p, *arithmetic);
+  return run(*packed, x, residual.defined() ? residual.scalar_type() : output_type(*arithmetic), residual,
+             p.gate.defined());
 }
 
 }  // namespace tessera::ops

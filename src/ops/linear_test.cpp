@@ -3,6 +3,8 @@
 #include <ATen/autocast_mode.h>
 #include <gtest/gtest.h>
 
+#include <optional>
+
 #include "core/error.h"
 #include "ops/inference.h"
 #include "ops/norm.h"
@@ -83,7 +85,7 @@ TEST(LinearOp, WeightsArePackedOnceAndAgainWhenTheyChange) {
   expect_current();
 }
 
-TEST(LinearOp, GradientsAndTheReferenceTakeTheComposition) {
+TEST(LinearOp, GradientsAreNotFusedAndTheReferenceTakesTheComposition) {
   const LinearParameters p = parameters_of(kernels::Activation::gelu);
   const Tensor x = torch::randn({2, 50}).requires_grad_();
   LinearCache cache;
@@ -98,6 +100,45 @@ TEST(LinearOp, GradientsAndTheReferenceTakeTheComposition) {
   const InferenceScope scope({.fused = false});
   EXPECT_FALSE(fused_arithmetic(x).has_value());
   EXPECT_TRUE(torch::equal(linear(x, p, {}, cache), linear_unfused(x, p, {})));
+}
+
+// Against float64, beside ATen's own in the same precision.
+TEST(LinearOp, GradientsAreThoseOfTheComposition) {
+  for (const bool bf16 : {false, true})
+    for (const auto activation : {kernels::Activation::none, kernels::Activation::gelu}) {
+      const LinearParameters p = parameters_of(activation);
+      const Tensor x = torch::randn({3, 11, 50}), residual = torch::randn({3, 11, 70}),
+                   weights = torch::randn({3, 11, 70});
+      const auto gradients = [&](torch::ScalarType type, bool fused) {
+        const auto leaf = [&](const Tensor& t) { return t.to(type, false, true).requires_grad_(); };
+        const LinearParameters q{leaf(p.weight), leaf(p.bias), activation, {}, leaf(p.scale)};
+        const Tensor in = leaf(x);
+        LinearCache cache;
+        {
+          std::optional<Autocast> autocast;
+          if (bf16 && type == torch::kFloat32) autocast.emplace();
+          const Tensor y =
+              fused ? linear(in, q, residual.to(type), cache) : linear_unfused(in, q, residual.to(type));
+          (y * weights.to(type)).sum().backward();
+        }
+        return std::vector<Tensor>{in.grad(), q.weight.grad(), q.bias.grad(), q.scale.grad()};
+      };
+      const auto want = gradients(torch::kFloat64, false), got = gradients(torch::kFloat32, true),
+                 theirs = gradients(torch::kFloat32, false);
+      for (size_t i = 0; i < want.size(); ++i)
+        EXPECT_LT(relative(got[i], want[i]), 2 * relative(theirs[i], want[i]) + 1e-6) << i << " " << bf16;
+    }
+}
+
+TEST(LinearOp, WhatIsComputedAgainIsTheSameToTheLastBit) {
+  const LinearParameters p = parameters_of(kernels::Activation::gelu);
+  const Tensor x = torch::randn({7, 50}).requires_grad_();
+  LinearCache cache;
+  const Autocast autocast;
+  const Tensor recorded = linear(x, p, {}, cache);
+  const torch::NoGradGuard no_grad;
+  const InferenceScope scope({.gradients_follow = true});
+  EXPECT_TRUE(torch::equal(linear(x, p, {}, cache), recorded));
 }
 
 TEST(LinearOp, RowsMayLieApartAndSizesAreChecked) {
