@@ -43,9 +43,10 @@ parity: configure  ## compare with a folder of goldens (TESSERA_GOLDENS=FOLDER)
 	$(COMPILE) tessera_parity
 	$(BUILD)/tests/parity/tessera_parity $(or $(TESSERA_GOLDENS),tests/data/goldens)
 
-bench: configure  ## backbones, and the data loader with TESSERA_BENCH_TILES, beside their peers; prints tables
-	$(COMPILE) tessera loader_bench
+bench: configure  ## backbones, mLSTM, and the data loader with TESSERA_BENCH_TILES, beside their peers; prints tables
+	$(COMPILE) tessera loader_bench mlstm_bench
 	bench/infer.sh $(abspath $(BUILD))
+	bench/mlstm.sh $(abspath $(BUILD))
 	$(if $(TESSERA_BENCH_TILES),bench/data.sh $(abspath $(BUILD)) $(TESSERA_BENCH_TILES))
 
 soak: configure  ## training killed and resumed CRASHES=100 times
