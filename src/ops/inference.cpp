@@ -9,18 +9,18 @@ thread_local InferenceSettings settings;
 
 bool is_bf16(const torch::Tensor& tensor) { return tensor.scalar_type() == torch::kBFloat16; }
 
+kernels::Element element_of(const torch::Tensor& tensor) {
+  return is_bf16(tensor) ? kernels::Element::bf16 : kernels::Element::f32;
+}
+
+bool gradients_wanted() { return settings.gradients_follow || torch::GradMode::is_enabled(); }
+
 }  // namespace
 
 const InferenceSettings& inference_settings() { return settings; }
 
 InferenceScope::InferenceScope(const InferenceSettings& now) : before_(settings) { settings = now; }
 InferenceScope::~InferenceScope() { settings = before_; }
-
-namespace {
-
-bool gradients_wanted() { return settings.gradients_follow || torch::GradMode::is_enabled(); }
-
-}  // namespace
 
 std::optional<kernels::Arithmetic> fused_arithmetic(const torch::Tensor& x) {
   return gradients_wanted() ? std::nullopt : product_arithmetic(x);
@@ -39,14 +39,6 @@ std::optional<kernels::Arithmetic> product_arithmetic(const torch::Tensor& x) {
 torch::ScalarType output_type(kernels::Arithmetic arithmetic) {
   return arithmetic == kernels::Arithmetic::f32 ? torch::kFloat32 : torch::kBFloat16;
 }
-
-namespace {
-
-kernels::Element element_of(const torch::Tensor& tensor) {
-  return is_bf16(tensor) ? kernels::Element::bf16 : kernels::Element::f32;
-}
-
-}  // namespace
 
 RowsOfTensor rows_of(const torch::Tensor& x) {
   const int64_t width = x.size(-1);
