@@ -3,6 +3,7 @@
 
 namespace tessera::cli {
 
+void add_sweep(CLI::App&, Action&);
 void add_train(CLI::App&, Action&);
 void add_eval(CLI::App&, Action&);
 void add_predict(CLI::App&, Action&);
@@ -26,6 +27,8 @@ std::span<const Command> commands() {
   static constexpr Command table[] = {
       {"train", "train a model by a recipe",
        "tessera train recipes/demo.toml --set train.epochs=5 --output runs/demo", add_train},
+      {"sweep", "run a recipe with every combination of some settings",
+       "tessera sweep recipes/ablations/vil_tiny.toml --output runs/ablation", add_sweep},
       {"eval", "measure a trained model on held-out pictures",
        "tessera eval --weights runs/demo/model.safetensors --per-class", add_eval},
       {"predict", "classify pictures",

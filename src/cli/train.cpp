@@ -1,6 +1,8 @@
 // `tessera train RECIPE`: the run, its progress, and the report at its end.
+#include <chrono>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "cli/command.h"
 #include "cli/common.h"
@@ -9,13 +11,14 @@
 #include "core/progress.h"
 #include "core/text.h"
 #include "core/toml.h"
+#include "parallel/world.h"
 #include "train/trainer.h"
 
 namespace tessera::cli {
 namespace {
 
 struct Options {
-  std::string recipe, data, val_data, output, model, pretrained, device, resume, on_bad_image;
+  std::string recipe, data, val_data, output, model, pretrained, device, resume, on_bad_image, profile;
   std::vector<std::string> settings;
   int64_t threads = -1, max_bad = -1;
   bool dry_run = false, json = false, other_threads = false, keys = false;
@@ -38,7 +41,8 @@ class Watcher : public train::Observer {
                  ? text(" (", human_count(static_cast<double>(plan.trainable_parameters)), " trained)")
                  : "",
              ", ", human_count(static_cast<double>(plan.macs)), " multiply-adds a picture, on ", plan.device,
-             " with ", plan.threads, " threads"));
+             plan.processes > 1 ? text(" in ", plan.processes, " processes") : "", " with ", plan.threads,
+             " threads"));
     say(text("data     ", plan.train_data));
     say(text("held out ", plan.validation_data));
     say(text("plan     ", plan.steps, " steps of ", plan.batch_size, " pictures (", plan.steps_per_epoch,
@@ -114,6 +118,8 @@ void print_plan(const train::Recipe& recipe) {
             << "# steps       " << plan.steps << " (" << plan.steps_per_epoch << " an epoch)\n"
             << "# pictures    " << plan.images << " (" << plan.samples << " in the set, "
             << plan.validation_samples << " held out)\n"
+            << "# memory      about " << human_bytes(plan.memory_bytes)
+            << " in one process: weights, gradients, optimiser and activations, without the loader\n"
             << "# disk        " << human_bytes(plan.disk_bytes) << " at most, a checkpoint "
             << human_bytes(plan.checkpoint_bytes) << ", free " << human_bytes(plan.free_bytes) << "\n";
 }
@@ -140,22 +146,59 @@ void print_summary(const train::RunSummary& summary, const std::string& report, 
             << "try      tessera predict --weights " << summary.model_file << " PICTURE\n";
 }
 
+void train_here(const Options& options, train::Resume resume, parallel::World& world) {
+  const train::Recipe recipe = recipe_of(options);
+  if (options.dry_run) {
+    if (world.leader()) print_plan(recipe);
+    return;
+  }
+  Watcher watcher;
+  train::TrainOptions how = {.resume = resume,
+                             .allow_other_threads = options.other_threads,
+                             .observers = {},
+                             .world = &world,
+                             .profile = options.profile};
+  if (world.leader()) how.observers = {&watcher};
+  const train::RunSummary summary = train::run_training(recipe, how);
+  watcher.done();
+  if (world.leader()) print_summary(summary, write_training_report(recipe, summary), options.json);
+}
+
+// One process' failure is the end of all of them. Most failures come to all alike: then the leader is given
+// the time to say it alone.
+[[noreturn]] void end_together(parallel::World& world, const std::string& line, int exit_code) {
+  if (!world.leader()) std::this_thread::sleep_for(std::chrono::seconds(2));
+  std::cout.flush();
+  std::cerr << "tessera: process " << world.rank() << " of " << world.size() << ": " << line << std::endl;
+  world.abort(exit_code);
+}
+
+void train_together(const Options& options, train::Resume resume, std::unique_ptr<parallel::World> world) {
+  try {
+    train_here(options, resume, *world);
+  } catch (const Error& error) {
+    if (error.kind != ErrorKind::interrupted)
+      end_together(*world, error.what(), error.kind == ErrorKind::usage ? 2 : 1);
+    if (world->leader()) throw;
+    world.reset();
+    std::exit(130);  // the leader says it for all
+  } catch (const std::exception& error) {
+    const std::string message = error.what();
+    end_together(*world, message.substr(0, message.find('\n')), 1);
+  }
+}
+
 void run(const Options& options, train::Resume resume) {
   if (options.keys) {
     std::cout << train::describe_recipe_keys();
     return;
   }
   if (options.recipe.empty()) fail_usage("tessera train: RECIPE is missing, for example recipes/demo.toml");
-  const train::Recipe recipe = recipe_of(options);
-  if (options.dry_run) {
-    print_plan(recipe);
-    return;
-  }
-  Watcher watcher;
-  const train::RunSummary summary = train::run_training(
-      recipe, {.resume = resume, .allow_other_threads = options.other_threads, .observers = {&watcher}});
-  watcher.done();
-  print_summary(summary, write_training_report(recipe, summary), options.json);
+  auto world = parallel::World::join();
+  if (world->size() > 1)
+    train_together(options, resume, std::move(world));
+  else
+    train_here(options, resume, *world);
 }
 
 }  // namespace
@@ -187,6 +230,8 @@ void add_train(CLI::App& command, Action& action) {
   command
       .add_option("--max-bad", options->max_bad, "broken pictures before the run is failed (train.max_bad)")
       ->check(CLI::Range(0, 1000000000));
+  command.add_option("--profile", options->profile,
+                     "file for a Chrome trace of ten steps (chrome://tracing)");
   command.add_flag("--dry-run", options->dry_run, "print the resolved recipe and what the run would take");
   command.add_flag("--help-recipe", options->keys, "every recipe key with its default and meaning");
   command.add_flag("--json", options->json, "the result as one JSON object");

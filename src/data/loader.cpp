@@ -39,6 +39,12 @@ std::vector<int64_t> balanced_order(const std::vector<std::vector<int64_t>>& by_
   return order;
 }
 
+// Rank r's samples of a batch of `whole`: from share_begin(r) to share_begin(r + 1).
+int64_t share_begin(const LoaderConfig& config, int64_t whole, int64_t rank) {
+  if (!config.pairs) return whole * rank / config.world_size;
+  return std::min(whole, 2 * ((whole + 1) / 2 * rank / config.world_size));
+}
+
 struct BadSample {
   int64_t index;
   std::string line;
@@ -99,9 +105,13 @@ struct Loader::State {
                                static_cast<uint64_t>(n) * times[static_cast<size_t>(sample)]++);
       return epoch;
     }
-    if (config.shuffle) epoch->samples = random.permutation(n);
-    for (int64_t i = 0; !config.shuffle && i < n; ++i) epoch->samples.push_back(i);
-    epoch->draws.assign(epoch->samples.begin(), epoch->samples.end());
+    const std::vector<int64_t> order = config.shuffle ? random.permutation(n) : std::vector<int64_t>();
+    for (int64_t i = 0; i < n; ++i) {
+      const int64_t place = i / config.repeats;
+      const int64_t sample = config.shuffle ? order[static_cast<size_t>(place)] : place;
+      epoch->samples.push_back(sample);
+      epoch->draws.push_back(static_cast<uint64_t>(sample + n * (i % config.repeats)));
+    }
     return epoch;
   }
 
@@ -163,12 +173,14 @@ struct Loader::State {
     const auto epoch = epoch_of(place.epoch);
     const int64_t first = place.batch * config.batch_size;
     const int64_t whole = std::min(config.batch_size, source.size() - first);
-    const int64_t begin = first + whole * config.rank / config.world_size;
-    const int64_t end = first + whole * (config.rank + 1) / config.world_size;
+    const int64_t begin = first + share_begin(config, whole, config.rank);
+    const int64_t end = first + share_begin(config, whole, config.rank + 1);
 
     Finished result;
     Batch& batch = result.batch;
     batch.size = end - begin;
+    batch.first = begin - first;
+    batch.whole = whole;
     batch.height = transform->height();
     batch.width = transform->width();
     batch.epoch = place.epoch;
@@ -248,9 +260,14 @@ Loader::Loader(const Source& source, std::shared_ptr<const Transform> transform,
     fail_usage("loader queue is ", config.queue, ", must be 1 to 1024");
   if (config.world_size < 1 || config.rank < 0 || config.rank >= config.world_size)
     fail_usage("rank ", config.rank, " of ", config.world_size, " ranks does not exist");
-  if (config.batch_size < config.world_size)
-    fail_usage("batch size is ", config.batch_size, ", must be at least the number of ranks, ",
-               config.world_size);
+  if (config.batch_size < config.world_size * (config.pairs ? 2 : 1))
+    fail_usage("batch size is ", config.batch_size, ", must be at least ", config.pairs ? "twice " : "",
+               "the number of ranks, ", config.world_size);
+  if (config.repeats < 1 || config.repeats > 1024)
+    fail_usage("repeats are ", config.repeats, ", must be 1 to 1024");
+  if (config.repeats > 1 && config.balanced)
+    fail_usage(
+        "repeated augmentation and balanced sampling both decide how often a sample is drawn: give one");
   const int64_t n = source.size();
   s.batches = config.drop_last ? n / config.batch_size : (n + config.batch_size - 1) / config.batch_size;
   if (s.batches == 0)

@@ -18,6 +18,7 @@ namespace tessera::data {
 
 struct Batch {
   int64_t size = 0, channels = 3, height = 0, width = 0;
+  int64_t first = 0, whole = 0;  // place of its first sample in the batch of all ranks, and that batch's size
   std::vector<float> images;     // [size, channels, height, width], normalised
   std::vector<int64_t> labels;   // [size]; -1 where multi-label
   std::vector<float> targets;    // [size, classes] for multi-label and after mixup/cutmix; else empty
@@ -37,13 +38,15 @@ struct BadImages {
 };
 
 struct LoaderConfig {
-  int64_t batch_size =
-      32;               // of all ranks together; rank r of w gets [size * r / w, size * (r+1) / w) of each
-  int64_t threads = 1;  // decoding threads
-  int64_t queue = 4;    // batches ahead, at most
+  int64_t batch_size = 32;  // of all ranks together; each takes an equal share, in order
+  int64_t threads = 1;      // decoding threads
+  int64_t queue = 4;        // batches ahead, at most
   bool shuffle = true;
   bool drop_last = true;  // training: whole batches only
   bool balanced = false;  // draw classes equally often, with replacement
+  int64_t repeats = 1;    // every sample so often in a row, augmented anew each time (Hoffer et al. 2020); an
+                          // epoch stays as long as the set, so that it holds a part of it
+  bool pairs = false;     // shares of ranks keep samples 2i and 2i+1 together (mixup)
   OnBadImage on_bad_image = OnBadImage::replace;
   int64_t max_bad = 100;  // distinct bad samples before the run is failed
   uint64_t seed = 0;

@@ -164,8 +164,9 @@ TEST(Loader, ContinuesFromAnyPosition) {
 
 TEST(Loader, RanksPartitionEveryGlobalBatch) {
   const NumberedSource source(45, 5);
-  for (const bool train : {true, false}) {
+  for (const auto& [train, pairs] : {std::pair{true, false}, {true, true}, {false, false}}) {
     LoaderConfig config = train ? training(10) : evaluation(10);
+    config.pairs = pairs;
     Loader whole(source, kRecord, config);
     std::vector<std::unique_ptr<Loader>> ranks;
     config.world_size = 3;
@@ -176,7 +177,10 @@ TEST(Loader, RanksPartitionEveryGlobalBatch) {
       Batch joined;
       for (auto& rank : ranks) {
         const Batch part = rank->next().value();
-        EXPECT_LE(std::abs(part.size * 3 - global.size), 3);
+        EXPECT_LE(std::abs(part.size * 3 - global.size), pairs ? 6 : 3);
+        EXPECT_EQ(part.whole, global.size);
+        EXPECT_EQ(part.first, static_cast<int64_t>(joined.indices.size()));
+        EXPECT_TRUE(!pairs || part.first % 2 == 0);
         joined.indices.insert(joined.indices.end(), part.indices.begin(), part.indices.end());
         joined.images.insert(joined.images.end(), part.images.begin(), part.images.end());
       }
@@ -184,6 +188,32 @@ TEST(Loader, RanksPartitionEveryGlobalBatch) {
       EXPECT_EQ(joined.images, global.images);
     }
   }
+}
+
+// Repeated augmentation: every sample three times in a row, in pictures of their own; an epoch is a third of
+// the set.
+TEST(Loader, RepeatsAreTheSameSampleAugmentedAnew) {
+  const NumberedSource source(45, 5);
+  LoaderConfig config = training(9);
+  config.repeats = 3;
+  Loader loader(source, kRecord, config);
+  std::set<int64_t> seen;
+  for (int64_t step = 0; step < loader.batches_per_epoch(); ++step) {
+    const Batch batch = loader.next().value();
+    const size_t pixels = batch.images.size() / 9;
+    for (size_t i = 0; i < 9; i += 3) {
+      EXPECT_TRUE(seen.insert(batch.indices[i]).second);
+      EXPECT_EQ(batch.indices[i], batch.indices[i + 1]);
+      EXPECT_EQ(batch.indices[i], batch.indices[i + 2]);
+      const auto picture = [&](size_t k) {
+        return std::vector<float>(batch.images.begin() + static_cast<std::ptrdiff_t>(k * pixels),
+                                  batch.images.begin() + static_cast<std::ptrdiff_t>((k + 1) * pixels));
+      };
+      EXPECT_NE(picture(i), picture(i + 1));
+      EXPECT_NE(picture(i + 1), picture(i + 2));
+    }
+  }
+  EXPECT_EQ(seen.size(), 15u);
 }
 
 TEST(Loader, EvaluationKeepsOrderAndTheLastPartialBatchAndEnds) {

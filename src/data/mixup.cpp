@@ -72,16 +72,18 @@ std::vector<MixDraw> draw_mix(const MixupConfig& config, int64_t batch, int64_t 
   return draws;
 }
 
-std::vector<double> mix_pictures(const std::string& mode, const std::vector<MixDraw>& draws, float* pictures,
-                                 int64_t batch, int64_t channels, int64_t height, int64_t width) {
+std::vector<double> mix_pictures(const std::string& mode, const std::vector<MixDraw>& draws,
+                                 const std::vector<float*>& pictures, int64_t channels, int64_t height,
+                                 int64_t width) {
   const PictureShape shape{channels, height, width};
+  const auto batch = static_cast<int64_t>(pictures.size());
   std::vector<double> lambda(static_cast<size_t>(batch));
   std::vector<float> original(static_cast<size_t>(shape.numel()));
   for (int64_t i = 0; i < batch; ++i) lambda[static_cast<size_t>(i)] = draw_of(mode, draws, i, batch).lambda;
   // A pair at a time: the first of the two is kept as it was for the second.
   for (int64_t i = 0; i <= batch - 1 - i; ++i) {
-    float* first = pictures + i * shape.numel();
-    float* second = pictures + (batch - 1 - i) * shape.numel();
+    float* first = pictures[static_cast<size_t>(i)];
+    float* second = pictures[static_cast<size_t>(batch - 1 - i)];
     if (first == second) continue;  // the middle of an odd batch is its own partner
     std::copy(first, first + shape.numel(), original.data());
     mix_one(draw_of(mode, draws, i, batch), first, second, shape);

@@ -53,10 +53,11 @@ MixBox cutmix_box(int64_t height, int64_t width, double& lambda, int64_t centre_
 std::vector<MixDraw> draw_mix(const MixupConfig& config, int64_t batch, int64_t height, int64_t width,
                               RandomStream& random);
 
-// A batch in place; mixes pictures [batch, channels, height, width]. `draws` has 1 entry or one for each
-// picture or, with mode `pair`, one for each pair. Returns each picture's lambda.
-std::vector<double> mix_pictures(const std::string& mode, const std::vector<MixDraw>& draws, float* pictures,
-                                 int64_t batch, int64_t channels, int64_t height, int64_t width);
+// Mixes pictures [channels, height, width] in place, each with its mirror in the list. `draws` has 1 entry or
+// one for each picture or, with mode `pair`, one for each pair. Returns each picture's lambda.
+std::vector<double> mix_pictures(const std::string& mode, const std::vector<MixDraw>& draws,
+                                 const std::vector<float*>& pictures, int64_t channels, int64_t height,
+                                 int64_t width);
 
 // Smoothed one-hot targets mixed by lambda: [batch, classes]. One-hot: smoothing / classes off, 1 - smoothing
 // more on.

@@ -164,6 +164,18 @@ TEST_F(TensorBoardTest, PicturesAndTextsAreStoredWhole) {
             "TensorBoard picture 'grid' is not a PNG file");
 }
 
+// Steps order the events, not times: a clock that is set back changes nothing else.
+TEST_F(TensorBoardTest, AClockThatGoesBackLeavesWholeEvents) {
+  double now = 1700000000;
+  TensorBoardWriter writer(folder(), 0, [&] { return now -= 3600; });
+  for (int64_t step = 1; step <= 3; ++step) writer.scalar("loss", step, 1.0 / static_cast<double>(step));
+  const TensorBoardWriter later(folder(), 3, [&] { return now -= 3600; });
+  EXPECT_NE(writer.path(), later.path());
+  const auto events = events_of(writer.path());
+  ASSERT_EQ(events.size(), 5u);
+  for (size_t step = 1; step <= 3; ++step) EXPECT_EQ(field(events[step + 1], 2).integer, step);
+}
+
 TEST_F(TensorBoardTest, TwoWritersNeverShareAFile) {
   const TensorBoardWriter a(folder(), 0, [] { return 1000.0; }), b(folder(), 0, [] { return 1000.0; });
   EXPECT_NE(a.path(), b.path());

@@ -24,6 +24,7 @@ class Classify final : public Task {
   std::string main_metric() const override { return multi_label_ ? "map" : "top1"; }
 
   StepOutput step(models::Backbone& model, const Batch& batch, const models::Context& context) override {
+    if (config_.teacher) return distilled_step(model, batch, context);
     const torch::Tensor scores = model.forward(batch.images, context);
     return {loss(scores, batch), {{"accuracy", accuracy(scores.detach(), batch)}}};
   }
@@ -31,6 +32,8 @@ class Classify final : public Task {
   Evaluation evaluate(models::Backbone& model, data::Loader& loader, const EvaluateOptions& options) override;
 
  private:
+  StepOutput distilled_step(models::Backbone& model, const Batch& batch,
+                            const models::Context& context) const;
   torch::Tensor loss(const torch::Tensor& scores, const Batch& batch) const;
   torch::Tensor accuracy(const torch::Tensor& scores, const Batch& batch) const;
   torch::Tensor smoothed(const torch::Tensor& targets) const;
@@ -65,6 +68,28 @@ torch::Tensor Classify::loss(const torch::Tensor& raw, const Batch& batch) const
                        {.label_smoothing = config_.label_smoothing, .class_weights = weights});
 }
 
+// (1 - alpha) loss of the labelled pictures + alpha distillation on all. A model with a head for the teacher
+// (DeiT) uses it.
+StepOutput Classify::distilled_step(models::Backbone& model, const Batch& batch,
+                                    const models::Context& context) const {
+  const Teacher& teacher = *config_.teacher;
+  const torch::Tensor images =
+      batch.unlabelled.defined() ? torch::cat({batch.images, batch.unlabelled}) : batch.images;
+  torch::Tensor shown;
+  {
+    const torch::NoGradGuard no_grad;
+    shown = teacher.model->forward(teacher.scale.defined() ? images * teacher.scale + teacher.shift : images);
+  }
+  const std::vector<torch::Tensor> heads = model.forward_heads(images, context);
+  check(heads.back().sizes() == shown.sizes(), "the teacher gives ", shown.size(-1),
+        " scores a picture, the model ", heads.back().size(-1));
+  const torch::Tensor scores = heads.front().narrow(0, 0, batch.size());
+  const torch::Tensor distilled =
+      distillation(heads.back(), shown.to(heads.back().scalar_type()), teacher.kind, teacher.tau);
+  return {loss(scores, batch) * (1 - teacher.alpha) + distilled * teacher.alpha,
+          {{"accuracy", accuracy(scores.detach(), batch)}}};
+}
+
 // Share of pictures whose best class is the target's; several classes: share of right decisions.
 torch::Tensor Classify::accuracy(const torch::Tensor& scores, const Batch& batch) const {
   if (multi_label_) return (scores > 0).eq(batch.targets > 0.5).to(torch::kFloat32).mean();
@@ -80,7 +105,11 @@ Evaluation Classify::evaluate(models::Backbone& model, data::Loader& loader, con
   Evaluation out;
   out.classes = classes_;
   const double began = steady_seconds();
+  int64_t whole = 0;  // samples of all processes so far
   while (auto loaded = loader.next()) {
+    const int64_t before = whole;
+    whole += loaded->whole;
+    if (loaded->size == 0) continue;  // the last batch has fewer samples than there are processes
     const Batch batch = to_device(*loaded, options.device, options.precision);
     torch::Tensor scores;
     {
@@ -95,11 +124,13 @@ Evaluation Classify::evaluate(models::Backbone& model, data::Loader& loader, con
     out.labels.insert(out.labels.end(), loaded->labels.begin(), loaded->labels.end());
     out.targets.insert(out.targets.end(), loaded->targets.begin(), loaded->targets.end());
     out.indices.insert(out.indices.end(), loaded->indices.begin(), loaded->indices.end());
+    for (int64_t i = 0; i < loaded->size; ++i) out.places.push_back(before + loaded->first + i);
     out.samples += loaded->size;
     loader.recycle(std::move(*loaded));
     if (options.progress && !options.progress(out.samples))
       throw Error(ErrorKind::interrupted, text("interrupted after ", out.samples, " evaluated pictures"));
   }
+  if (options.gather) options.gather(out);
   out.seconds = steady_seconds() - began;
   check(out.samples > 0, "there is no picture to evaluate on");
   measure(out);

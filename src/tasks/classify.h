@@ -8,14 +8,26 @@
 #include <memory>
 #include <vector>
 
+#include "tasks/losses.h"
 #include "tasks/task.h"
 
 namespace tessera::tasks {
+
+// A trained model that shows its scores to the one in training (Hinton et al. 2015; Touvron et al. 2021).
+struct Teacher {
+  std::shared_ptr<models::Backbone> model;  // in evaluation mode, on the device of training
+  // Its input from the student's: x * scale + shift, a number a channel [1, 3, 1, 1]. Undefined: the same.
+  torch::Tensor scale, shift;
+  Distillation kind = Distillation::hard;
+  double alpha = 0.5;  // share of the teacher in the loss
+  double tau = 1;      // temperature of soft distillation
+};
 
 struct ClassifyConfig {
   std::string loss = "auto";          // auto (cross entropy; bce where multi-label), cross_entropy, bce
   double label_smoothing = 0;         // of training targets
   std::vector<double> class_weights;  // empty = all 1
+  std::shared_ptr<const Teacher> teacher = nullptr;
 };
 
 // Usage error where the loss does not go with the data.

@@ -236,5 +236,47 @@ TEST(ToDevice, CopiesIntoMemoryOfItsOwn) {
   EXPECT_EQ(moved.labels[0].item<int64_t>(), 1);
 }
 
+// (1 - alpha) of the labels' loss, alpha of the teacher's; unlabelled pictures count in the second only.
+TEST(Classify, ATeacherSharesTheLoss) {
+  auto teacher = std::make_shared<Teacher>();
+  teacher->model = std::make_shared<Reader>(false, 2);
+  teacher->alpha = 0.25;
+  Reader student(false);
+  const Batch batch = batch_of(torch::tensor({0, 1, 2, 0}, torch::kInt64));
+  const double plain_loss = make_classify({}, kClasses, false)->step(student, batch, {}).loss.item<double>();
+  for (const Distillation kind : {Distillation::hard, Distillation::soft}) {
+    teacher->kind = kind;
+    ClassifyConfig config;
+    config.teacher = teacher;
+    const auto task = make_classify(config, kClasses, false);
+    const auto with = [&](const torch::Tensor& unlabelled) {
+      Batch shown = batch;
+      shown.unlabelled = unlabelled;
+      return task->step(student, shown, {}).loss.item<double>();
+    };
+    const auto taught = [&](const torch::Tensor& images) {
+      return distillation(student.forward(images, {}), teacher->model->forward(images), kind, 1)
+          .item<double>();
+    };
+    const torch::Tensor more = batch_of(torch::tensor({2, 2}, torch::kInt64)).images;
+    EXPECT_NEAR(with({}), 0.75 * plain_loss + 0.25 * taught(batch.images), 1e-6);
+    EXPECT_NEAR(with(more), 0.75 * plain_loss + 0.25 * taught(torch::cat({batch.images, more})), 1e-6);
+  }
+}
+
+TEST(Batch, PiecesAreItsSamplesInOrder) {
+  Batch batch = batch_of(torch::arange(7));
+  batch.unlabelled = torch::rand({3, 3, 4, 4});
+  std::vector<torch::Tensor> labels, unlabelled;
+  for (int64_t i = 0; i < 3; ++i) {
+    const Batch piece = batch.piece(i, 3);
+    EXPECT_EQ(piece.images.size(0), piece.labels.size(0));
+    EXPECT_FALSE(piece.targets.defined());
+    labels.push_back(piece.labels), unlabelled.push_back(piece.unlabelled);
+  }
+  EXPECT_TRUE(torch::equal(torch::cat(labels), batch.labels));
+  EXPECT_TRUE(torch::equal(torch::cat(unlabelled), batch.unlabelled));
+}
+
 }  // namespace
 }  // namespace tessera::tasks

@@ -42,6 +42,15 @@ Batch to_device(const data::Batch& batch, torch::Device device, Precision precis
   return out;
 }
 
+Batch Batch::piece(int64_t index, int64_t count) const {
+  const auto cut = [&](const torch::Tensor& tensor) {
+    if (!tensor.defined()) return tensor;
+    const int64_t rows = tensor.size(0), begin = rows * index / count;
+    return tensor.narrow(0, begin, rows * (index + 1) / count - begin);
+  };
+  return {cut(images), cut(labels), cut(targets), cut(unlabelled)};
+}
+
 AutocastScope::AutocastScope(torch::Device device, Precision precision)
     : device_(device.type()), on_(precision == Precision::bf16 || precision == Precision::int8) {
   if (!on_) return;

@@ -25,6 +25,12 @@ struct Batch {
   torch::Tensor images;   // [batch, 3, height, width]
   torch::Tensor labels;   // [batch] int64; -1 where multi-label
   torch::Tensor targets;  // [batch, classes]: multi-label sets and mixed pictures; undefined otherwise
+  torch::Tensor unlabelled =
+      {};  // [any, 3, height, width]: pictures that only a teacher judges; or undefined
+
+  int64_t size() const { return images.size(0); }
+  // Piece `index` of `count`, each a run of about equally many samples.
+  Batch piece(int64_t index, int64_t count) const;
 };
 Batch to_device(const data::Batch& batch, torch::Device device, Precision precision);
 
@@ -59,6 +65,7 @@ struct Evaluation {
   std::vector<int64_t> labels;   // [samples]; -1 where multi-label
   std::vector<float> targets;    // [samples, classes] for multi-label sets
   std::vector<int64_t> indices;  // [samples], into the source
+  std::vector<int64_t> places;   // [samples], in the order of the loader of all processes
   double seconds = 0;
   // The metric of that name; an error if there is none.
   double metric(const std::string& name) const;
@@ -69,6 +76,8 @@ struct EvaluateOptions {
   torch::Device device = torch::kCPU;
   // Called after every batch with the samples done so far; returning false ends with ErrorKind::interrupted.
   std::function<bool(int64_t done)> progress;
+  // Called once with this process' rows, before the metrics are taken: makes them those of all processes.
+  std::function<void(Evaluation& rows)> gather = {};
 };
 
 class Task {

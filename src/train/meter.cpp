@@ -15,30 +15,40 @@ Meter::Sums Meter::zero() const {
   return {torch::zeros({count}, torch::TensorOptions(torch::kFloat64).device(device_)), 0, 0};
 }
 
-void Meter::add(const tasks::StepOutput& output, double gradient_norm) {
+Meter::Sums Meter::reduced(const Sums& sums, const Reduce& reduce) {
+  if (!reduce) return sums;
+  const torch::Tensor packed = torch::cat(
+      {sums.values.to(torch::kCPU), torch::tensor({sums.gradient_norm, sums.steps}, torch::kFloat64)});
+  reduce(packed);
+  const int64_t count = sums.values.numel();
+  return {packed.narrow(0, 0, count).to(sums.values.device()), packed[count].item<double>(),
+          packed[count + 1].item<double>()};
+}
+
+void Meter::add(const tasks::StepOutput& output, double gradient_norm, double share) {
   std::vector<torch::Tensor> values = {output.loss.detach().to(torch::kFloat64)};
   for (const auto& metric : output.metrics) values.push_back(metric.second.to(torch::kFloat64));
-  interval_.values.add_(torch::stack(values));
-  interval_.gradient_norm += gradient_norm;
-  ++interval_.steps;
+  interval_.values.add_(torch::stack(values), share);
+  interval_.gradient_norm += gradient_norm * share;
+  interval_.steps += share;
 }
 
 Metrics Meter::means(const Sums& sums) const {
   Metrics means;
   if (sums.steps == 0) return means;
-  const auto steps = static_cast<double>(sums.steps);
   const torch::Tensor values = sums.values.to(torch::kCPU);
   for (size_t i = 0; i < names_.size(); ++i)
-    means.emplace_back(names_[i], values[static_cast<int64_t>(i)].item<double>() / steps);
-  if (with_gradient_norm_) means.emplace_back("grad_norm", sums.gradient_norm / steps);
+    means.emplace_back(names_[i], values[static_cast<int64_t>(i)].item<double>() / sums.steps);
+  if (with_gradient_norm_) means.emplace_back("grad_norm", sums.gradient_norm / sums.steps);
   return means;
 }
 
-Metrics Meter::interval() const { return means(interval_); }
+Metrics Meter::interval(const Reduce& reduce) const { return means(reduced(interval_, reduce)); }
 
-Metrics Meter::epoch() const {
-  return means({before_.values + interval_.values, before_.gradient_norm + interval_.gradient_norm,
-                before_.steps + interval_.steps});
+Metrics Meter::epoch(const Reduce& reduce) const {
+  return means(reduced({before_.values + interval_.values, before_.gradient_norm + interval_.gradient_norm,
+                        before_.steps + interval_.steps},
+                       reduce));
 }
 
 void Meter::new_interval() {
@@ -70,7 +80,7 @@ Meter::Sums Meter::sums_of(const Value& state) const {
   const Value* norm = state.find("gradient_norm");
   const Value* steps = state.find("steps");
   check(values && values->is_array() && values->as_array().size() == names_.size() && norm &&
-            norm->is_number() && steps && steps->is_int(),
+            norm->is_number() && steps && steps->is_number(),
         "checkpoint: the running means are not those of this task");
   std::vector<double> numbers;
   for (const Value& value : values->as_array()) {
@@ -79,14 +89,14 @@ Meter::Sums Meter::sums_of(const Value& state) const {
   }
   sums.values.copy_(torch::tensor(numbers, torch::kFloat64));
   sums.gradient_norm = norm->as_double();
-  sums.steps = steps->as_int();
+  sums.steps = steps->as_double();
   return sums;
 }
 
-Value Meter::state() const {
+Value Meter::state(const Reduce& reduce) const {
   Value state;
-  state.set("interval", state_of(interval_));
-  state.set("before", state_of(before_));
+  state.set("interval", state_of(reduced(interval_, reduce)));
+  state.set("before", state_of(reduced(before_, reduce)));
   return state;
 }
 

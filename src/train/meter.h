@@ -4,6 +4,7 @@
 #include "ops/torch.h"
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -15,28 +16,33 @@ namespace tessera::train {
 
 class Meter {
  public:
+  // Sums a float64 tensor over all processes, in place; empty: one process.
+  using Reduce = std::function<void(const torch::Tensor&)>;
+
   // `names` of the task's metrics; "loss" comes before them, "grad_norm" behind them where it is measured.
   Meter(std::vector<std::string> names, torch::Device device, bool with_gradient_norm);
 
-  void add(const tasks::StepOutput& output, double gradient_norm);
+  // `share`: of the step's batch, in this process.
+  void add(const tasks::StepOutput& output, double gradient_norm, double share = 1);
   // Means since the last new_interval(); waits for the device. Empty before the first add().
-  Metrics interval() const;
+  Metrics interval(const Reduce& reduce = {}) const;
   // Means over the epoch so far, the interval in progress included.
-  Metrics epoch() const;
+  Metrics epoch(const Reduce& reduce = {}) const;
   void new_interval();
   void new_epoch();
 
   // The sums themselves: a resumed run goes on with the same bits.
-  Value state() const;
+  Value state(const Reduce& reduce = {}) const;
   void load_state(const Value& state);
 
  private:
   struct Sums {
     torch::Tensor values;  // [names] float64
     double gradient_norm = 0;
-    int64_t steps = 0;
+    double steps = 0;  // of several processes each has a share
   };
   Sums zero() const;
+  static Sums reduced(const Sums& sums, const Reduce& reduce);
   Metrics means(const Sums& sums) const;
   Value state_of(const Sums& sums) const;
   Sums sums_of(const Value& state) const;

@@ -53,6 +53,7 @@ OptimiserSpec resolve_optimiser(const Value& settings, const std::string& where)
   };
   spec.common.visit(copy);
   check_setting(where, "lr", spec.common.lr, 0, HUGE_VAL);
+  check_setting(where, "lr_batch", spec.common.lr_batch, 0, HUGE_VAL);
   check_setting(where, "weight_decay", spec.common.weight_decay, 0, HUGE_VAL);
   if (!(spec.common.layer_decay > 0 && spec.common.layer_decay <= 1))
     fail_usage(where, ".layer_decay is ", shortest(spec.common.layer_decay),

@@ -26,12 +26,15 @@ namespace tessera::train {
 struct OptimiserSettings {
   std::string name = "adamw";
   double lr = 1e-3;            // the schedule's base
+  double lr_batch = 0;         // lr is for batches of so many pictures and grows with the batch; 0 = as it is
   double weight_decay = 0.05;  // of parameters with two or more dimensions
   double layer_decay = 1;      // factor on the learning rate from each layer to the one before it; 1 = off
 
   template <class V>
   void visit(V& v) {
     v("name", name, "adamw, adam, lamb, lars or sgd"), v("lr", lr, "base learning rate");
+    v("lr_batch", lr_batch,
+      "lr is for batches of so many: it is multiplied by batch_size / lr_batch; 0 = off");
     v("weight_decay", weight_decay, "of parameters with two or more dimensions");
     v("layer_decay", layer_decay, "learning-rate factor from each layer to the one before it; 1 = off");
   }
@@ -39,6 +42,10 @@ struct OptimiserSettings {
 
 struct OptimiserSpec {
   OptimiserSettings common;
+  // The rate for batches of this size.
+  double lr_for(int64_t batch_size) const {
+    return common.lr_batch > 0 ? common.lr * static_cast<double>(batch_size) / common.lr_batch : common.lr;
+  }
   Value settings;  // complete: every key with its value
 };
 

@@ -27,11 +27,13 @@ void for_each_section(R& recipe, F&& f) {
   f("preprocess", recipe.preprocess);
   f("augment", recipe.augment);
   f("mixup", recipe.mixup);
+  f("distil", recipe.distil);
+  f("soft_mask", recipe.soft_mask);
   f("train", recipe.train);
 }
 
-constexpr std::array kSections = {"model", "data",      "preprocess", "augment",
-                                  "mixup", "optimiser", "schedule",   "train"};
+constexpr std::array kSections = {"model",  "data",      "preprocess", "augment",  "mixup",
+                                  "distil", "soft_mask", "optimiser",  "schedule", "train"};
 
 // Keys that decide where and how often things are written, or how fast; never what is computed.
 constexpr std::array kFreeKeys = {"train.output",           "train.threads",
@@ -108,13 +110,19 @@ ModelSection read_model(const Value& table) {
   ModelSection model;
   if (!table.is_table()) fail_usage("model is ", table.type_name(), ", must be a table");
   for (const auto& [key, value] : table.as_table()) {
-    if (key != "name" && key != "pretrained") {
+    std::string* own = key == "name"          ? &model.name
+                       : key == "pretrained"  ? &model.pretrained
+                       : key == "select_from" ? &model.select_from
+                                              : nullptr;
+    if (!own) {
       model.settings.set(key, value);
       continue;
     }
     if (!value.is_string()) fail_usage("model.", key, " is ", value.type_name(), ", must be a string");
-    (key == "name" ? model.name : model.pretrained) = value.as_string();
+    *own = value.as_string();
   }
+  if (!model.pretrained.empty() && !model.select_from.empty())
+    fail_usage("model.pretrained and model.select_from both give the first weights: give one");
   return model;
 }
 
@@ -144,6 +152,15 @@ void check_train(const TrainConfig& t) {
   require(t.epochs >= 0, "train.epochs", t.epochs, "at least 1");
   require(t.steps >= 0, "train.steps", t.steps, "at least 1");
   require(t.batch_size >= 1 && t.batch_size <= (1 << 20), "train.batch_size", t.batch_size, "1 to 1048576");
+  require(t.accumulate >= 1 && t.accumulate <= t.batch_size, "train.accumulate", t.accumulate,
+          "1 to train.batch_size");
+  require(t.repeats >= 1 && t.repeats <= 1024, "train.repeats", t.repeats, "1 to 1024");
+  if (t.repeats > 1 && t.balanced_sampling)
+    fail_usage(
+        "train.repeats and train.balanced_sampling both decide how often a picture is drawn: give one");
+  for (const int64_t size : t.sizes)
+    require(size >= 1 && size <= 16384, "train.sizes", size, "sides of 1 to 16384");
+  require(t.max_skipped >= 0, "train.max_skipped", t.max_skipped, "0 (none) or larger");
   require(t.seed >= 0, "train.seed", t.seed, "0 or larger");
   require(t.label_smoothing >= 0 && t.label_smoothing < 1, "train.label_smoothing", t.label_smoothing,
           "in [0, 1)");
@@ -177,6 +194,24 @@ void check_mixup(const data::MixupConfig& m) {
   require(m.prob >= 0 && m.prob <= 1, "mixup.prob", m.prob, "in [0, 1]");
   require(m.switch_prob >= 0 && m.switch_prob <= 1, "mixup.switch_prob", m.switch_prob, "in [0, 1]");
   require_one_of(m.mode, "mixup.mode", std::array<std::string, 3>{"batch", "pair", "elem"});
+}
+
+void check_distil(const DistilConfig& d) {
+  require_one_of(d.kind, "distil.kind", std::array<std::string, 3>{"hard", "soft", "batchmean"});
+  require(d.alpha >= 0 && d.alpha <= 1, "distil.alpha", d.alpha, "in [0, 1]");
+  require(d.tau > 0, "distil.tau", d.tau, "above 0");
+  require(d.unlabelled_batch >= 0, "distil.unlabelled_batch", d.unlabelled_batch, "0 (none) or larger");
+  if (d.unlabelled.empty() != (d.unlabelled_batch == 0))
+    fail_usage("distil.unlabelled and distil.unlabelled_batch belong together: give both or neither");
+  if (d.teacher.empty() && !d.unlabelled.empty())
+    fail_usage("distil.unlabelled needs distil.teacher: nobody else judges pictures without a label");
+}
+
+void check_soft_mask(const SoftMaskConfig& s) {
+  require(s.share >= 0 && s.share <= 1, "soft_mask.share", s.share, "in [0, 1], 0 = off");
+  require_one_of(s.mode, "soft_mask.mode", std::array<std::string, 3>{"soft", "standard", "late"});
+  require_one_of(s.shape, "soft_mask.shape", std::array<std::string, 2>{"linear", "constant"});
+  require(s.cutoff_epoch >= 0, "soft_mask.cutoff_epoch", s.cutoff_epoch, "0 or larger");
 }
 
 // "auto": the model that the pretrained file holds, and its preprocessing where the recipe says nothing else.
@@ -232,6 +267,8 @@ Recipe read_recipe(const Value& table, const std::string& where) {
     if (const Value* section = table.find("schedule")) recipe.schedule = resolve_schedule(*section);
     check_train(recipe.train);
     check_mixup(recipe.mixup);
+    check_distil(recipe.distil);
+    check_soft_mask(recipe.soft_mask);
     require(recipe.preprocess.size >= 1 && recipe.preprocess.size <= 16384, "preprocess.size",
             recipe.preprocess.size, "1 to 16384");
     settle_size(recipe, size_given);
@@ -253,6 +290,7 @@ Value recipe_table(const Recipe& recipe) {
   Value table;
   table.set("model.name", recipe.model.name);
   table.set("model.pretrained", recipe.model.pretrained);
+  table.set("model.select_from", recipe.model.select_from);
   for (const auto& [key, value] : recipe.model.settings.as_table())
     if (key != "family") table.set("model." + key, value);
   for_each_section(recipe,
@@ -295,6 +333,7 @@ std::string describe_recipe_keys() {
   };
   line("model.name", toml_text(recipe.model.name), "a size or family of `tessera models`");
   line("model.pretrained", "\"\"", "weights file to start from");
+  line("model.select_from", "\"\"", "weights file of a larger model to cut first weights out of");
   line("model.*", "", "any setting of the family, laid over the size's");
   for_each_section(recipe, list);
   list("optimiser", recipe.optimiser.common);

@@ -26,12 +26,49 @@ struct ModelSection {
   std::string name =
       "vil_tiny_patch16_224";  // "auto": the model, and the preprocessing, of the pretrained file
   std::string pretrained;      // weights file to start from, "" = fresh weights
+  std::string select_from;     // a larger model's file to cut first weights out of, "" = none
   Value settings;
+};
+
+// [distil]: a trained model as a teacher.
+struct DistilConfig {
+  std::string teacher;  // weights file or run, "" = none
+  std::string kind = "hard";
+  double alpha = 0.5, tau = 1;
+  std::string unlabelled;
+  int64_t unlabelled_batch = 0;
+  template <class V>
+  void visit(V& v) {
+    v("teacher", teacher, "weights file or run directory of a trained model, empty = none");
+    v("kind", kind,
+      "hard (the teacher's best class), soft (DeiT's) or batchmean (divided by the batch only)");
+    v("alpha", alpha, "share of the teacher in the loss");
+    v("tau", tau, "temperature of soft distillation");
+    v("unlabelled", unlabelled, "pictures that only the teacher judges: any kind of set, its labels unread");
+    v("unlabelled_batch", unlabelled_batch, "of them a step, besides the batch");
+  }
+};
+
+// [soft_mask]: the share of the bi-directional mask in training of causal models (iLLaMA).
+struct SoftMaskConfig {
+  double share = 0;
+  std::string mode = "soft", shape = "linear";
+  int64_t cutoff_epoch = 0;
+  template <class V>
+  void visit(V& v) {
+    v("share", share, "at the start, 0 = off");
+    v("mode", mode,
+      "soft (until cutoff_epoch, then 0), standard (throughout) or late (from cutoff_epoch on)");
+    v("shape", shape, "linear (falling to 0) or constant");
+    v("cutoff_epoch", cutoff_epoch, "where it ends");
+  }
 };
 
 struct TrainConfig {
   int64_t epochs = 0, steps = 0;  // exactly one of them
-  int64_t batch_size = 128;
+  int64_t batch_size = 128, accumulate = 1;
+  int64_t repeats = 1;
+  std::vector<int64_t> sizes;
   int64_t seed = 0;
   std::string precision = "fp32";
   std::string loss = "auto";
@@ -40,9 +77,11 @@ struct TrainConfig {
   bool balanced_sampling = false;
   double clip_grad = 0;
   std::string clip_mode = "norm";
+  int64_t max_skipped = 10;
   double ema_decay = 0;
   bool ema_warmup = false;
   std::vector<std::string> freeze;
+  bool checkpoint_activations = false;
   std::string device = "auto";
   int64_t threads = 0, loader_threads = 1;
   double eval_every = 1;
@@ -58,7 +97,11 @@ struct TrainConfig {
   void visit(V& v) {
     v("epochs", epochs, "passes over the training set (or give steps)");
     v("steps", steps, "optimiser steps (or give epochs)");
-    v("batch_size", batch_size, "pictures a step");
+    v("batch_size", batch_size, "pictures a step, of all processes together");
+    v("accumulate", accumulate, "pieces that a process computes its share of a step in, for less memory");
+    v("repeats", repeats, "repeated augmentation: so many views of a picture in a batch");
+    v("sizes", sizes,
+      "input sides over the run, each for an equal part of its epochs; empty = preprocess.size");
     v("seed", seed, "of the first weights, the sample order and every augmentation");
     v("precision", precision, "fp32, bf16 (autocast) or fp64");
     v("loss", loss, "auto, cross_entropy or bce");
@@ -67,9 +110,13 @@ struct TrainConfig {
     v("balanced_sampling", balanced_sampling, "draw classes equally often");
     v("clip_grad", clip_grad, "bound on the gradient, 0 = no clipping");
     v("clip_mode", clip_mode, "what is bounded: norm (of the whole gradient), value, or agc");
+    v("max_skipped", max_skipped,
+      "steps in a row without a finite loss and gradient before the run is stopped");
     v("ema_decay", ema_decay, "of the weights' moving average, 0 = none");
     v("ema_warmup", ema_warmup, "let early updates count for more in the moving average");
     v("freeze", freeze, "parameters that stay as they are, by patterns such as \"blocks.0.*\"");
+    v("checkpoint_activations", checkpoint_activations,
+      "compute blocks again in the backward pass: less memory");
     v("device", device, "cpu, cuda or auto");
     v("threads", threads, "compute threads, 0 = all cores");
     v("loader_threads", loader_threads, "decoding threads");
@@ -91,6 +138,8 @@ struct Recipe {
   data::Preprocess preprocess;
   data::AugmentConfig augment;
   data::MixupConfig mixup;
+  DistilConfig distil;
+  SoftMaskConfig soft_mask;
   OptimiserSpec optimiser = resolve_optimiser({});
   Value schedule = resolve_schedule({});  // complete: every key of the schedule that its "name" says
   TrainConfig train;

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "core/toml.h"
+#include "train/sweep.h"
 #include "train/train_testing.h"
 #include "train/weights.h"
 
@@ -144,20 +145,6 @@ TEST_F(RecipeTest, KeysThatChangeNothingMayDiffer) {
   EXPECT_NE(recipe_hash(run), recipe_hash(asked));
 }
 
-TEST_F(RecipeTest, EveryRecipeOfTheProjectIsValid) {
-  int64_t found = 0;
-  for (const auto& entry : fs::recursive_directory_iterator(TESSERA_TEST_DATA "/../../recipes")) {
-    if (entry.path().extension() != ".toml") continue;
-    ++found;
-    std::vector<std::string> settings;
-    if (entry.path().stem() == "finetune") settings.push_back("model.name=vit");  // "auto" needs a file
-    const Recipe recipe = load_recipe(entry.path().string(), settings);
-    EXPECT_EQ(first_difference(recipe_table(recipe), recipe_table(read_recipe(recipe_table(recipe), ""))),
-              "");
-  }
-  EXPECT_GE(found, 3);
-}
-
 TEST_F(RecipeTest, AutoTakesTheModelAndPreprocessingOfTheFile) {
   WeightsInfo info;
   Value settings;
@@ -188,6 +175,73 @@ TEST_F(RecipeTest, EveryKeyIsDescribed) {
   for (const char* key :
        {"model.name", "data.path", "mixup.cutmix", "optimiser.lr", "schedule.name", "train.freeze"})
     EXPECT_NE(keys.find(key), std::string::npos) << key;
+}
+
+// Every file under recipes/ resolves: its keys exist and its values fit. Sweeps are resolved point by point.
+TEST_F(RecipeTest, EveryPublishedRecipeResolves) {
+  int64_t recipes = 0, sweeps = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(TESSERA_TEST_DATA "/../../recipes")) {
+    if (entry.path().extension() != ".toml") continue;
+    SCOPED_TRACE(entry.path().string());
+    const Value table = parse_toml(read_text(entry.path().string()), entry.path().string());
+    if (table.find("recipe")) {
+      ++sweeps;
+      const Sweep sweep = read_sweep(entry.path().string());
+      EXPECT_GE(sweep.points.size(), 2u);
+      for (const SweepPoint& point : sweep.points) {
+        Value settings = sweep.common;
+        merge(settings, point.settings);
+        EXPECT_EQ(error_of([&] { load_recipe(sweep.recipe, overrides_of(settings)); }), "") << point.name;
+        merge(settings, sweep.final_settings);
+        EXPECT_EQ(error_of([&] { load_recipe(sweep.recipe, overrides_of(settings)); }), "") << point.name;
+      }
+      continue;
+    }
+    ++recipes;
+    std::vector<std::string> settings;
+    if (entry.path().stem() == "finetune") settings.push_back("model.name=vit");  // "auto" needs a file
+    EXPECT_EQ(error_of([&] {
+                const Recipe recipe = load_recipe(entry.path().string(), settings);
+                models::sketch_model(models::resolve_model(recipe.model.name, recipe.model.settings));
+                const Recipe again = read_recipe(recipe_table(recipe), "");
+                EXPECT_EQ(first_difference(recipe_table(recipe), recipe_table(again)), "");
+              }),
+              "");
+  }
+  EXPECT_GE(recipes, 40);
+  EXPECT_GE(sweeps, 3);
+}
+
+// Some lines of the papers' tables, read out of the files as they resolve.
+TEST_F(RecipeTest, TheRecipesSayWhatTheTablesSay) {
+  const auto load = [](const char* name) {
+    return load_recipe(std::string(TESSERA_TEST_DATA "/../../recipes/") + name);
+  };
+  const auto of_model = [](const Recipe& recipe, const char* key) {
+    return recipe.model.settings.find(key)->as_double();
+  };
+  const Recipe vil = load("vil/table10_base_224.toml");
+  EXPECT_DOUBLE_EQ(vil.optimiser.lr_for(vil.train.batch_size), 1e-5);
+  EXPECT_EQ(vil.preprocess.size, 224);
+  EXPECT_EQ(vil.train.epochs, 5);
+  EXPECT_EQ(of_model(vil, "drop_path"), 0.2);
+  const Recipe first = load("vil/table10_tiny.toml");
+  EXPECT_DOUBLE_EQ(first.optimiser.lr_for(first.train.batch_size), 2e-3);
+  EXPECT_EQ(first.preprocess.size, 192);
+  const Recipe llama = load("illama/table13_base.toml");
+  EXPECT_EQ(llama.mixup.mixup, 0.95);
+  EXPECT_EQ(llama.soft_mask.cutoff_epoch, 25);
+  EXPECT_EQ(llama.soft_mask.shape, "linear");
+  EXPECT_EQ(llama.schedule.find("warmup_epochs")->as_double(), 50);
+  const Recipe plain = load("visionllama/large_160.toml");
+  EXPECT_EQ(plain.optimiser.common.name, "lamb");
+  EXPECT_EQ(plain.train.loss, "bce");
+  EXPECT_EQ(plain.train.repeats, 3);
+  EXPECT_EQ(of_model(plain, "drop_path"), 0.45);
+  const Recipe tuned = load("visionllama/mae_finetune_large.toml");
+  EXPECT_EQ(tuned.train.epochs, 50);
+  EXPECT_EQ(tuned.optimiser.common.layer_decay, 0.45);
+  EXPECT_DOUBLE_EQ(tuned.optimiser.lr_for(tuned.train.batch_size), 4e-3);
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ namespace tessera::train {
 
 using Metrics = std::vector<std::pair<std::string, double>>;
 
-inline constexpr std::array kTimeKeys = {"seconds", "images_per_second", "wait_share"};
+inline constexpr std::array kTimeKeys = {"seconds", "images_per_second", "wait_share", "exchange_seconds"};
 
 // One line of metrics.jsonl.
 struct HistoryPoint {

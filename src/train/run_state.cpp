@@ -1,6 +1,7 @@
 #include "train/run_state.h"
 
 #include "core/error.h"
+#include "core/text.h"
 #include "core/toml.h"
 
 namespace tessera::train {
@@ -46,9 +47,11 @@ Value write_state(const RunState& state, const Setup& setup) {
   out.set("meter", state.meter);
   out.set("optimiser_steps", state.optimiser_steps);
   out.set("ema_updates", state.ema_updates);
+  out.set("skipped", state.skipped);
+  out.set("skipped_in_row", state.skipped_in_row);
   out.set("seed", setup.recipe.train.seed);
   out.set("threads", setup.plan.threads);
-  out.set("world_size", 1);
+  out.set("world_size", setup.plan.processes);
   out.set("train_data", hex(setup.train_source->fingerprint()));
   out.set("validation_data", hex(setup.validation_source->fingerprint()));
   out.set("recipe_hash", recipe_hash(setup.recipe));
@@ -66,23 +69,30 @@ RunState read_state(const Value& value, const std::string& where) {
   state.metrics_bytes = static_cast<uint64_t>(integer(value, "metrics_bytes", where));
   state.optimiser_steps = integer(value, "optimiser_steps", where);
   state.ema_updates = integer(value, "ema_updates", where);
+  state.skipped = integer(value, "skipped", where);
+  state.skipped_in_row = integer(value, "skipped_in_row", where);
   state.meter = part(value, "meter", &Value::is_table, where);
   return state;
 }
 
-void check_same_run(const Value& stored, const Setup& setup, bool allow_other_threads,
-                    const std::string& where) {
+std::string check_same_run(const Value& stored, const Setup& setup, bool allow_other_threads,
+                           const std::string& where) {
   const Recipe then =
       read_recipe(parse_toml(part(stored, "recipe", &Value::is_string, where).as_string(), where), where);
   if (const std::string conflict = recipe_conflict(then, setup.recipe); !conflict.empty())
     fail_usage("the run cannot be continued with another recipe: ", conflict);
   check_data(stored, "train_data", *setup.train_source, where);
   check_data(stored, "validation_data", *setup.validation_source, where);
+  const int64_t processes = integer(stored, "world_size", where);
+  if (processes != setup.plan.processes)
+    return text("the run was made by ", processes, processes == 1 ? " process" : " processes",
+                ", now there are ", setup.plan.processes, ": sums are rounded in another order");
   const int64_t threads = integer(stored, "threads", where);
   if (threads != setup.plan.threads && setup.device.is_cpu() && !allow_other_threads)
     fail_usage("the run was made with ", threads, " compute threads, now there are ", setup.plan.threads,
                ": sums would be rounded in another order. Use --threads ", threads,
                ", or allow other threads");
+  return "";
 }
 
 }  // namespace tessera::train

@@ -20,16 +20,18 @@ struct RunState {
   uint64_t metrics_bytes = 0;  // of metrics.jsonl
   Value meter;                 // Meter::state
   int64_t optimiser_steps = 0, ema_updates = 0;
+  int64_t skipped = 0, skipped_in_row = 0;  // steps without a finite loss and gradient
 };
 
-// With the recipe, its hash, the thread count, the seed and the data's fingerprints, for check_same_run.
+// With the recipe, its hash, the numbers of processes and threads, the seed and the data's fingerprints, for
+// check_same_run.
 Value write_state(const RunState& state, const Setup& setup);
 // `where` (the manifest) stands in front of errors.
 RunState read_state(const Value& value, const std::string& where);
 
 // Refuses to continue a checkpoint with another recipe (naming the key), other data or, unless allowed,
-// another number of threads.
-void check_same_run(const Value& stored, const Setup& setup, bool allow_other_threads,
-                    const std::string& where);
+// another number of threads. Another number of processes is welcome: the line that says so, else "".
+std::string check_same_run(const Value& stored, const Setup& setup, bool allow_other_threads,
+                           const std::string& where);
 
 }  // namespace tessera::train

@@ -11,9 +11,13 @@
 #include "core/threads.h"
 #include "core/toml.h"
 #include "io/file.h"
+#include "models/illama.h"
 #include "tasks/classify.h"
 #include "train/device.h"
 #include "train/load.h"
+#include "train/memory.h"
+#include "train/open_model.h"
+#include "train/select.h"
 
 namespace tessera::train {
 namespace {
@@ -30,6 +34,14 @@ void open_data(Setup& setup) {
   if (train.size() < recipe.train.batch_size)
     fail_usage("train.batch_size = ", recipe.train.batch_size,
                " is more than the training set holds: ", train.describe());
+  if (recipe.distil.unlabelled.empty()) return;
+  data::SourceConfig unlabelled;
+  unlabelled.path = recipe.distil.unlabelled;
+  unlabelled.val_share = 0;
+  setup.unlabelled_source = data::open_source(unlabelled, data::Split::train);
+  if (setup.unlabelled_source->size() < recipe.distil.unlabelled_batch)
+    fail_usage("distil.unlabelled_batch = ", recipe.distil.unlabelled_batch,
+               " is more than the set holds: ", setup.unlabelled_source->describe());
 }
 
 std::vector<double> class_weights(const Setup& setup) {
@@ -76,13 +88,71 @@ void build_model(Setup& setup, bool continued) {
                                               WeightFile(recipe.model.pretrained));
     setup.notes.insert(setup.notes.end(), report.lines.begin(), report.lines.end());
   }
+  if (!recipe.model.select_from.empty() && !continued) {
+    const LoadReport report =
+        select_pretrained(*setup.model, setup.info.model, WeightFile(recipe.model.select_from));
+    setup.notes.insert(setup.notes.end(), report.lines.begin(), report.lines.end());
+  }
+  setup.model->set_checkpointing(recipe.train.checkpoint_activations);
   setup.model->to(setup.device, parameter_type(setup.precision));
   if (const int64_t frozen = freeze_parameters(*setup.model, recipe.train.freeze); frozen > 0)
     setup.notes.push_back(
         text("frozen: ", frozen, " of ", setup.model->parameters().size(), " parameter tensors"));
   setup.model_state = named_state(*setup.model);
-  for (const torch::Tensor& parameter : setup.model->parameters())
-    if (parameter.requires_grad()) setup.trained.push_back(parameter);
+  const bool adaptive = recipe.train.clip_mode == "agc";
+  for (const auto& parameter : setup.model->named_parameters()) {
+    if (!parameter.value().requires_grad()) continue;
+    setup.trained.push_back(parameter.value());
+    if (!adaptive || !parameter.key().starts_with("head")) setup.clipped.push_back(parameter.value());
+  }
+}
+
+torch::Tensor channels(const std::vector<double>& values, torch::TensorOptions options) {
+  return torch::tensor(values, options).reshape({1, -1, 1, 1});
+}
+
+// The teacher sees the student's pictures, normalised as it was trained.
+std::shared_ptr<const tasks::Teacher> open_teacher(const Setup& setup) {
+  const DistilConfig& distil = setup.recipe.distil;
+  if (distil.teacher.empty()) return nullptr;
+  if (setup.info.multi_label) fail_usage("distil.teacher needs one class a picture, the data has several");
+  const data::Preprocess& own = setup.recipe.preprocess;
+  const OpenedModel opened = open_model(distil.teacher, {.size = own.size});
+  if (!opened.info.class_names.empty() && opened.info.class_names != setup.info.class_names)
+    fail_usage("distil.teacher '", opened.file, "' was trained on other classes than the data has");
+  auto teacher = std::make_shared<tasks::Teacher>();
+  teacher->model = opened.model;
+  teacher->model->to(setup.device, parameter_type(setup.precision));
+  teacher->kind = distil.kind == "hard"   ? tasks::Distillation::hard
+                  : distil.kind == "soft" ? tasks::Distillation::soft
+                                          : tasks::Distillation::batchmean;
+  teacher->alpha = distil.alpha;
+  teacher->tau = distil.tau;
+  const data::Preprocess& theirs = opened.info.preprocess;
+  if (theirs.mean != own.mean || theirs.std != own.std) {
+    const auto options = torch::TensorOptions(setup.device).dtype(parameter_type(setup.precision));
+    const torch::Tensor deviation = channels(theirs.std, options);
+    teacher->scale = channels(own.std, options) / deviation;
+    teacher->shift = (channels(own.mean, options) - channels(theirs.mean, options)) / deviation;
+  }
+  return teacher;
+}
+
+std::vector<double> soft_mask_of(const Setup& setup) {
+  const SoftMaskConfig& soft = setup.recipe.soft_mask;
+  if (soft.share == 0) return {};
+  if (!dynamic_cast<models::SoftMasked*>(setup.model.get()))
+    fail_usage("soft_mask.share = ", shortest(soft.share), ": ", setup.info.model.family,
+               " has no causal mask");
+  const int64_t spe = setup.plan.steps_per_epoch, epochs = (setup.plan.steps + spe - 1) / spe;
+  if (soft.cutoff_epoch > epochs)
+    fail_usage("soft_mask.cutoff_epoch = ", soft.cutoff_epoch, " is beyond the run's ", epochs, " epochs");
+  return models::rates({.rate = soft.share,
+                        .epochs = epochs,
+                        .steps_per_epoch = spe,
+                        .cutoff_epoch = soft.cutoff_epoch,
+                        .mode = soft.mode,
+                        .shape = soft.shape});
 }
 
 void build_training(Setup& setup) {
@@ -91,6 +161,7 @@ void build_training(Setup& setup) {
   classify.loss = train.loss;
   classify.label_smoothing = train.label_smoothing;
   classify.class_weights = class_weights(setup);
+  classify.teacher = open_teacher(setup);
   setup.task = tasks::make_classify(classify, setup.plan.classes, setup.info.multi_label);
   const OptimiserSettings& common = setup.recipe.optimiser.common;
   setup.optimiser =
@@ -101,9 +172,11 @@ void build_training(Setup& setup) {
   if (train.ema_decay > 0)
     setup.ema = std::make_unique<Ema>(EmaConfig{.decay = train.ema_decay, .warmup = train.ema_warmup},
                                       setup.model_state);
-  setup.schedule = make_schedule(
-      setup.recipe.schedule,
-      {.lr = common.lr, .steps = setup.plan.steps, .steps_per_epoch = setup.plan.steps_per_epoch});
+  setup.schedule =
+      make_schedule(setup.recipe.schedule, {.lr = setup.recipe.optimiser.lr_for(train.batch_size),
+                                            .steps = setup.plan.steps,
+                                            .steps_per_epoch = setup.plan.steps_per_epoch});
+  setup.soft_mask = soft_mask_of(setup);
   if (train.clip_grad > 0) setup.clip = {.mode = train.clip_mode, .value = train.clip_grad};
 }
 
@@ -150,21 +223,56 @@ void plan_model(RunPlan& plan, const models::Backbone& model, const models::Mode
   plan.free_bytes = recipe.train.output.empty() ? 0 : free_disk_bytes(recipe.train.output);
 }
 
-// Targets of several classes, each picture's mixed with its mirror's.
-std::vector<float> mixed(const std::vector<float>& targets, const std::vector<double>& lambda) {
-  const size_t batch = lambda.size(), classes = targets.size() / batch;
-  std::vector<float> out(targets.size());
-  for (size_t i = 0; i < batch; ++i)
-    for (size_t c = 0; c < classes; ++c)
-      out[i * classes + c] = static_cast<float>(lambda[i] * targets[i * classes + c] +
-                                                (1 - lambda[i]) * targets[(batch - 1 - i) * classes + c]);
+// Samples 0, 2, 4 … 5, 3, 1: mirrors in this order are neighbours in the batch, so that a process which holds
+// both of a pair mixes them without the others.
+std::vector<size_t> mix_order(int64_t count) {
+  std::vector<size_t> order;
+  for (int64_t i = 0; i < count; i += 2) order.push_back(static_cast<size_t>(i));
+  for (int64_t i = count / 2 * 2 - 1; i > 0; i -= 2) order.push_back(static_cast<size_t>(i));
+  return order;
+}
+
+// Of the draws for the batch of all processes (in mix order) those for this one's samples.
+std::vector<data::MixDraw> own_draws(const std::string& mode, const std::vector<data::MixDraw>& draws,
+                                     const data::Batch& batch) {
+  if (mode == "batch") return draws;
+  std::vector<data::MixDraw> own;
+  const int64_t count = mode == "pair" ? (batch.size + 1) / 2 : batch.size;
+  const auto order = mix_order(batch.size);
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t place = batch.first + static_cast<int64_t>(order[static_cast<size_t>(i)]);
+    own.push_back(draws.at(static_cast<size_t>(place % 2 == 0 ? place / 2 : batch.whole - 1 - place / 2)));
+  }
+  return own;
+}
+
+// One-hot targets, or those of several classes, each picture's mixed with its partner's.
+std::vector<float> mixed_targets(const data::Batch& batch, int64_t classes, const std::vector<size_t>& order,
+                                 const std::vector<double>& lambda) {
+  const auto width = static_cast<size_t>(classes);
+  std::vector<float> rows, out(order.size() * width);  // rows: in mix order
+  if (batch.targets.empty()) {
+    std::vector<int64_t> labels;
+    for (const size_t sample : order) labels.push_back(batch.labels[sample]);
+    rows = data::mix_targets(labels, classes, /*smoothing=*/0, lambda);
+  } else {
+    for (size_t i = 0; i < order.size(); ++i)
+      for (size_t c = 0; c < width; ++c)
+        rows.push_back(
+            static_cast<float>(lambda[i] * batch.targets[order[i] * width + c] +
+                               (1 - lambda[i]) * batch.targets[order[order.size() - 1 - i] * width + c]));
+  }
+  for (size_t i = 0; i < order.size(); ++i)
+    std::copy_n(rows.begin() + static_cast<std::ptrdiff_t>(i * width), width,
+                out.begin() + static_cast<std::ptrdiff_t>(order[i] * width));
   return out;
 }
 
 // All that can be known without memory for the model.
-Setup sketch(const Recipe& recipe) {
+Setup sketch(const Recipe& recipe, int64_t processes) {
   Setup setup;
   setup.recipe = recipe;
+  setup.plan.processes = processes;
   use_threads(recipe.train.threads);
   setup.device = choose_device(recipe.train.device);
   setup.precision = tasks::parse_precision(recipe.train.precision);
@@ -177,14 +285,28 @@ Setup sketch(const Recipe& recipe) {
 
 }  // namespace
 
-Setup make_setup(const Recipe& recipe, bool continued) {
-  Setup setup = sketch(recipe);
+Setup make_setup(const Recipe& recipe, bool continued, int64_t processes) {
+  Setup setup = sketch(recipe, processes);
   build_model(setup, continued);
   build_training(setup);
   return setup;
 }
 
-RunPlan plan_training(const Recipe& recipe) { return sketch(recipe).plan; }
+RunPlan plan_training(const Recipe& recipe) {
+  Setup setup = sketch(recipe, 1);
+  build_model(setup, /*continued=*/true);
+  setup.model->to(torch::kCPU);
+  const ActivationBytes activations =
+      measure_activations(*setup.model, setup.recipe.preprocess.size, setup.precision);
+  const TrainConfig& train = setup.recipe.train;
+  const int64_t pictures = (train.batch_size + train.accumulate - 1) / train.accumulate;
+  // A checkpoint holds weights, average and moments; the gradients come on top.
+  const uint64_t gradients =
+      static_cast<uint64_t>(setup.plan.trainable_parameters) * (train.precision == "fp64" ? 8 : 4);
+  setup.plan.memory_bytes = setup.plan.checkpoint_bytes + gradients +
+                            static_cast<uint64_t>(activations.fixed + activations.per_picture * pictures);
+  return setup.plan;
+}
 
 int64_t freeze_parameters(torch::nn::Module& model, const std::vector<std::string>& patterns) {
   std::vector<std::string> names;
@@ -211,12 +333,23 @@ void Setup::mix(data::Batch& batch, int64_t step) const {
   const data::MixupConfig& config = recipe.mixup;
   if (!config.enabled()) return;
   RandomStream random(seed(), "mixup", static_cast<uint64_t>(step));
-  const auto draws = data::draw_mix(config, batch.size, batch.height, batch.width, random);
-  const auto lambda = data::mix_pictures(config.mode, draws, batch.images.data(), batch.size, batch.channels,
-                                         batch.height, batch.width);
-  batch.targets = batch.targets.empty()
-                      ? data::mix_targets(batch.labels, plan.classes, /*smoothing=*/0, lambda)
-                      : mixed(batch.targets, lambda);
+  const auto draws = data::draw_mix(config, batch.whole, batch.height, batch.width, random);
+  const auto order = mix_order(batch.size);
+  std::vector<float*> pictures;
+  for (const size_t sample : order)
+    pictures.push_back(batch.images.data() +
+                       sample * static_cast<size_t>(batch.channels * batch.height * batch.width));
+  const auto lambda = data::mix_pictures(config.mode, own_draws(config.mode, draws, batch), pictures,
+                                         batch.channels, batch.height, batch.width);
+  batch.targets = mixed_targets(batch, plan.classes, order, lambda);
+}
+
+int64_t Setup::input_size(int64_t epoch) const {
+  const auto& sizes = recipe.train.sizes;
+  if (sizes.empty()) return recipe.preprocess.size;
+  const int64_t epochs = std::max<int64_t>(1, plan.steps / plan.steps_per_epoch);
+  const auto count = static_cast<int64_t>(sizes.size());
+  return sizes[static_cast<size_t>(std::min(count - 1, epoch * count / epochs))];
 }
 
 data::LoaderConfig Setup::train_loader_config() const {
@@ -224,6 +357,8 @@ data::LoaderConfig Setup::train_loader_config() const {
   return {.batch_size = train.batch_size,
           .threads = train.loader_threads,
           .balanced = train.balanced_sampling,
+          .repeats = train.repeats,
+          .pairs = recipe.mixup.enabled(),
           .on_bad_image = train.on_bad_image == "fail" ? data::OnBadImage::fail : data::OnBadImage::replace,
           .max_bad = train.max_bad,
           .seed = static_cast<uint64_t>(train.seed)};
@@ -232,7 +367,16 @@ data::LoaderConfig Setup::train_loader_config() const {
 data::LoaderConfig Setup::validation_loader_config() const {
   data::LoaderConfig config = train_loader_config();
   if (recipe.train.eval_batch_size > 0) config.batch_size = recipe.train.eval_batch_size;
-  config.shuffle = config.drop_last = config.balanced = false;
+  config.shuffle = config.drop_last = config.balanced = config.pairs = false;
+  config.repeats = 1;
+  return config;
+}
+
+data::LoaderConfig Setup::unlabelled_loader_config() const {
+  data::LoaderConfig config = train_loader_config();
+  config.batch_size = recipe.distil.unlabelled_batch;
+  config.balanced = config.pairs = false;
+  config.repeats = 1;
   return config;
 }
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "io/image.h"
+#include "parallel/world.h"
 #include "tasks/task.h"
 #include "train/recipe.h"
 #include "train/run_directory.h"
@@ -27,9 +28,11 @@ struct RunPlan {
   int64_t classes = 0, samples = 0, validation_samples = 0;
   int64_t steps = 0, steps_per_epoch = 0, batch_size = 0, images = 0;
   int threads = 1;
+  int64_t processes = 1;
   uint64_t checkpoint_bytes = 0;  // one checkpoint
   uint64_t disk_bytes = 0;        // the most the run will hold at once
   uint64_t free_bytes = 0;        // on the output's file system
+  uint64_t memory_bytes = 0;      // while training, of one process; plan_training alone finds it
 };
 
 // After every step; costs nothing but host counters. `loss` and `metrics` are means since the last reading,
@@ -73,10 +76,14 @@ enum class Resume {
   automatic,  // continue if there is something, else start
 };
 
+// With several processes all of them call run_training with the same recipe; the leader alone writes files
+// and tells its observers.
 struct TrainOptions {
   Resume resume = Resume::never;
   bool allow_other_threads = false;  // continue with another number of threads (no longer bit for bit)
   std::vector<Observer*> observers = {};
+  parallel::World* world = nullptr;  // null: this process alone
+  std::string profile = {};          // file for a Chrome trace of ten steps of the leader, from the third on
 };
 
 // A held-out picture and what the final model says of it.
@@ -105,7 +112,8 @@ struct RunSummary {
   std::vector<std::string> bad_image_lines;  // the first 100, "name: what is wrong"
 };
 
-// What a run would take: builds the model and opens the data, writes nothing. For --dry-run.
+// What a run would take: builds the model, tries it with two pictures and opens the data, writes nothing. For
+// --dry-run.
 RunPlan plan_training(const Recipe& recipe);
 
 // Trains from the recipe's start, or from the newest valid checkpoint, to its end. SIGINT and SIGTERM (when

@@ -8,6 +8,7 @@
 #include "data/augment_color.h"
 #include "data/augment_erase.h"
 #include "data/augment_policy.h"
+#include "nn/position.h"
 #include "tests/parity/case.h"
 #include "tests/parity/image_case.h"
 
@@ -171,6 +172,25 @@ CaseResult check_erasing(const Golden& golden) {
 }
 
 }  // namespace
+
+// output.FILTER.aaN.HEIGHTxWIDTH of float pictures: what positions and features are interpolated with.
+CaseResult check_resample(const Golden& golden) {
+  const Json tolerance = golden.meta.value("tolerance", Json::object());
+  Comparison compare;
+  for (const torch::ScalarType dtype : {torch::kFloat64, torch::kFloat32})
+    for (const std::string& name : golden.names("output.")) {
+      const std::vector<std::string> parts = split(name, '.'), sides = split(parts.at(2), 'x');
+      const bool smooth = parts[1] == "aa1", cubic = parts[0] == "bicubic";
+      const nn::Resample how = cubic ? (smooth ? nn::Resample::bicubic_antialias : nn::Resample::bicubic)
+                                     : (smooth ? nn::Resample::bilinear_antialias : nn::Resample::bilinear);
+      const torch::Tensor grid = golden.tensor("input.x", dtype)[0].permute({1, 2, 0});
+      const torch::Tensor got =
+          nn::resample_grid(grid, parse_int(sides.at(0)).value(), parse_int(sides.at(1)).value(), how);
+      compare.close(name, got.permute({2, 0, 1}).unsqueeze(0), golden.tensor("output." + name),
+                    tolerance.value("rtol", 1e-4), tolerance.value("atol", 1e-4));
+    }
+  return compare.result();
+}
 
 CaseResult check_augment(const Golden& golden) {
   const auto is = [&](const char* prefix) { return golden.name.starts_with(prefix); };

@@ -26,7 +26,7 @@ const std::vector<Entry>& entries() {
 
       {"training", "", "", check_trajectory, ""},
 
-      {"components", "aug_resize_tensor", "", nullptr, "resizing of tensors is ATen's own"},
+      {"components", "aug_resize_tensor", "", check_resample, ""},
       {"components", "aug_image_decode", "", check_image, ""},
       {"components", "aug_resize", "", check_image, ""},
       {"components", "aug_eval_transform", "", check_image, ""},
@@ -51,6 +51,7 @@ const std::vector<Entry>& entries() {
       {"components", "block_resample_pos_embed", "", check_resampled_positions, ""},
       {"components", "block_", "", nullptr, "this block comes with its models"},
       {"components", "darl_", "", nullptr, "DARL comes with the other backbones"},
+      {"components", "quant_lsq", "", check_learned_step, ""},
       {"components", "quant_", "", nullptr, "quantisation comes with the fast kernels"},
       {"components", "tok_", "", nullptr, "tokenisers come with vision-language models"},
   };

@@ -209,8 +209,10 @@ CaseResult check_mixup(const Golden& golden) {
   for (size_t i = 0; i < cases.size(); ++i) {
     const auto draws = recorded_mix(cases[i], input.size(2), input.size(3));
     torch::Tensor x = input.clone();
-    const std::vector<double> lambda = data::mix_pictures(cases[i]["mode"], draws, x.data_ptr<float>(),
-                                                          x.size(0), x.size(1), x.size(2), x.size(3));
+    std::vector<float*> pictures;
+    for (int64_t p = 0; p < x.size(0); ++p) pictures.push_back(x[p].data_ptr<float>());
+    const std::vector<double> lambda =
+        data::mix_pictures(cases[i]["mode"], draws, pictures, x.size(1), x.size(2), x.size(3));
     const std::vector<float> targets =
         data::mix_targets(label_list, config["num_classes"], cases[i]["smoothing"], lambda);
     const std::string prefix = text("output.case", i, ".");

@@ -1,0 +1,22 @@
+#!/bin/bash
+# The optimisers on a ViT-B's parameters against PyTorch and timm; prints one JSON.
+#
+#   bench/optimiser.sh BUILD
+#
+# BUILD holds the compiled optimiser_bench (ninja -C BUILD optimiser_bench). TESSERA_PEER_PYTHON names a Python that has
+# torch and timm; without it an environment of its own is made under BUILD/peers (several GB). TESSERA_BENCH_ROUNDS (3),
+# OMP_NUM_THREADS (2).
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+build=${1:?usage: bench/optimiser.sh BUILD}
+python=${TESSERA_PEER_PYTHON:-}
+if [ -z "$python" ]; then
+  python=$build/peers/timm/bin/python
+  if ! "$python" -c 'import timm, torch' 2>/dev/null; then
+    python3 -m venv "$build/peers/timm" >&2
+    "$build/peers/timm/bin/pip" install --quiet timm torchvision >&2
+  fi
+fi
+export OMP_NUM_THREADS=${OMP_NUM_THREADS:-2}
+exec "$python" "$here/optimiser_peer.py" --program "$build/src/train/optimiser_bench" \
+  --rounds "${TESSERA_BENCH_ROUNDS:-3}"

@@ -1,0 +1,74 @@
+#include "ops/lsq.h"
+
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <cmath>
+
+#include "core/error.h"
+
+namespace tessera::ops {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::Variable;
+using torch::autograd::variable_list;
+
+// Sums a gradient over the axes that its argument was broadcast along.
+torch::Tensor summed_to(const torch::Tensor& gradient, torch::IntArrayRef shape) {
+  return at::sum_to(gradient, shape);
+}
+
+class Lsq : public torch::autograd::Function<Lsq> {
+ public:
+  static Variable forward(AutogradContext* context, const Variable& x, const Variable& step, int64_t low,
+                          int64_t high, const Variable& offset) {
+    context->save_for_backward({x, step, offset});
+    context->saved_data["low"] = low;
+    context->saved_data["high"] = high;
+    const torch::Tensor shifted = offset.defined() ? x - offset : x;
+    const torch::Tensor y =
+        (shifted / step).clamp(static_cast<double>(-low), static_cast<double>(high)).round() * step;
+    return offset.defined() ? y + offset : y;
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const auto saved = context->get_saved_variables();
+    const torch::Tensor &x = saved[0], &step = saved[1], &offset = saved[2], &gradient = gradients[0];
+    const auto low = static_cast<double>(context->saved_data["low"].toInt()),
+               high = static_cast<double>(context->saved_data["high"].toInt());
+    const torch::Tensor v = (offset.defined() ? x - offset : x) / step;
+    const torch::Tensor inside = (v > -low).logical_and(v < high);
+    const torch::Tensor to_x = gradient * inside;
+    // Below and above the clamped value is the bound itself, inside it is what rounding moved.
+    const torch::Tensor slope = v.clamp(-low, high).round() - v * inside;
+    const double share = static_cast<double>(x.numel()) / static_cast<double>(step.numel());
+    const torch::Tensor to_step = summed_to(gradient * slope, step.sizes()) / std::sqrt(share * high);
+    torch::Tensor to_offset;
+    if (offset.defined()) to_offset = summed_to(gradient - to_x, offset.sizes());
+    return {to_x, to_step, {}, {}, to_offset};
+  }
+};
+
+}  // namespace
+
+QuantisedRange quantised_range(int64_t bits, bool with_sign) {
+  check(bits >= 2 && bits <= 16, "quantisation to ", bits, " bits: must be 2 to 16");
+  if (!with_sign) return {0, (int64_t{1} << bits) - 1};
+  return {int64_t{1} << (bits - 1), (int64_t{1} << (bits - 1)) - 1};
+}
+
+torch::Tensor learned_step_quantise(const torch::Tensor& x, const torch::Tensor& step,
+                                    const QuantisedRange& range, const torch::Tensor& offset) {
+  return Lsq::apply(x, step, range.low, range.high, offset);
+}
+
+torch::Tensor first_step(const torch::Tensor& x, const QuantisedRange& range, bool per_channel) {
+  const torch::NoGradGuard no_grad;
+  const double scale = 2 / std::sqrt(static_cast<double>(range.high));
+  if (!per_channel) return x.abs().mean().reshape({1}) * scale;
+  std::vector<int64_t> axes;
+  for (int64_t axis = 1; axis < x.dim(); ++axis) axes.push_back(axis);
+  return x.abs().mean(axes, /*keepdim=*/true) * scale;
+}
+
+}  // namespace tessera::ops

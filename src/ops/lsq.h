@@ -1,0 +1,33 @@
+// Learned-step-size quantisation while training (LSQ: Esser et al. 2020; with an offset LSQ+: Bhalgat et al.
+// 2020; both as in Q-ViT: Li et al. 2022).
+//
+//   y = s round(clamp((x - o) / s, -Qn, Qp)) + o              halves to even
+//   dy/dx = 1 where -Qn < (x - o) / s < Qp, else 0
+//   dy/ds = -Qn below, Qp above, round(v) - v inside, v = (x - o) / s; all of it times 1 / sqrt(N Qp)
+//   dy/do = 1 outside, 0 inside
+// N is the number of elements that share a step.
+#pragma once
+
+#include <cstdint>
+
+#include "ops/torch.h"
+
+namespace tessera::ops {
+
+// The integers of a width in bits: -Qn … Qp.
+struct QuantisedRange {
+  int64_t low, high;  // Qn, Qp
+};
+// Signed: 2^(b-1) and 2^(b-1) - 1; unsigned: 0 and 2^b - 1. Widths of 2 to 16.
+QuantisedRange quantised_range(int64_t bits, bool with_sign);
+
+// `step` broadcasts over x: one number, or one a channel; positive. `offset` is one number or undefined. The
+// gradient comes out for x, step and offset.
+torch::Tensor learned_step_quantise(const torch::Tensor& x, const torch::Tensor& step,
+                                    const QuantisedRange& range, const torch::Tensor& offset = {});
+
+// The first step: 2 mean|x| / sqrt(Qp), over the whole tensor or, with `per_channel`, over each x[i], in a
+// shape that broadcasts.
+torch::Tensor first_step(const torch::Tensor& x, const QuantisedRange& range, bool per_channel);
+
+}  // namespace tessera::ops

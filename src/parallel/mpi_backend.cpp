@@ -1,0 +1,225 @@
+// c10d's collectives over MPI: PyTorch's Reducer runs on them as on any other backend.
+//
+// A thread of its own starts each collective without blocking (MPI_Iallreduce …) and asks for its end, asleep
+// in between, so that gradients travel while the rest of the backward pass is computed and a process that
+// waits takes no core from one that computes. Only that thread calls MPI between the start and the end.
+#include <mpi.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <limits>
+#include <mutex>
+#include <thread>
+
+#include <ATen/core/ivalue_inl.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include "core/clock.h"
+#include "core/error.h"
+#include "parallel/group.h"
+
+namespace tessera::parallel {
+namespace {
+
+constexpr auto kNap = std::chrono::microseconds(20);
+
+MPI_Datatype type_of(const at::Tensor& tensor) {
+  switch (tensor.scalar_type()) {
+    case at::kFloat:
+      return MPI_FLOAT;
+    case at::kDouble:
+      return MPI_DOUBLE;
+    case at::kInt:
+      return MPI_INT32_T;
+    case at::kLong:
+      return MPI_INT64_T;
+    case at::kByte:
+      return MPI_UINT8_T;
+    default:
+      fail("MPI: tensors of ", tensor.scalar_type(), " are not exchanged");
+  }
+}
+
+int count_of(const at::Tensor& tensor) {
+  check(tensor.is_contiguous() && tensor.device().is_cpu(),
+        "MPI: a tensor must be contiguous and on the CPU");
+  check(tensor.numel() <= std::numeric_limits<int>::max(), "MPI: a tensor of ", tensor.numel(),
+        " elements is too large for one message");
+  return static_cast<int>(tensor.numel());
+}
+
+MPI_Op operation(const c10d::ReduceOp& reduce) {
+  switch (static_cast<c10d::ReduceOp::RedOpType>(reduce.op_)) {
+    case c10d::ReduceOp::SUM:
+      return MPI_SUM;
+    case c10d::ReduceOp::MAX:
+      return MPI_MAX;
+    default:
+      fail("MPI: only sums and maxima are taken over processes");
+  }
+}
+
+// A collective in flight: waits for, and hands over, the tensors that it fills.
+class MpiWork final : public c10d::Work {
+ public:
+  explicit MpiWork(c10::intrusive_ptr<c10::ivalue::Future> future) : future_(std::move(future)) {}
+  bool isCompleted() override { return future_->completed(); }
+  bool isSuccess() const override { return future_->completed() && !future_->hasError(); }
+  bool wait(std::chrono::milliseconds) override {
+    future_->waitAndThrow();
+    return true;
+  }
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
+
+ private:
+  c10::intrusive_ptr<c10::ivalue::Future> future_;
+};
+
+class MpiBackend final : public c10d::Backend {
+ public:
+  MpiBackend(int rank, int size) : Backend(rank, size), thread_([this] { run(); }) {}
+  ~MpiBackend() override {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    ready_.notify_all();
+    thread_.join();
+  }
+  const std::string getBackendName() const override { return "mpi"; }
+
+  c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
+                                           const c10d::AllreduceOptions& options) override {
+    const at::Tensor tensor = one(tensors);
+    const MPI_Op op = operation(options.reduceOp);
+    return begin(tensors, tensor.nbytes(), [=](MPI_Request* request) {
+      MPI_Iallreduce(MPI_IN_PLACE, tensor.mutable_data_ptr(), count_of(tensor), type_of(tensor), op,
+                     MPI_COMM_WORLD, request);
+    });
+  }
+  c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors,
+                                           const c10d::BroadcastOptions& options) override {
+    const at::Tensor tensor = one(tensors);
+    const auto root = static_cast<int>(options.rootRank);
+    return begin(tensors, tensor.nbytes(), [=](MPI_Request* request) {
+      MPI_Ibcast(tensor.mutable_data_ptr(), count_of(tensor), type_of(tensor), root, MPI_COMM_WORLD, request);
+    });
+  }
+  c10::intrusive_ptr<c10d::Work> allgather(std::vector<std::vector<at::Tensor>>& outputs,
+                                           std::vector<at::Tensor>& inputs,
+                                           const c10d::AllgatherOptions&) override {
+    const at::Tensor input = one(inputs);
+    check(outputs.size() == 1 && static_cast<int>(outputs[0].size()) == getSize(),
+          "MPI: allgather needs room for one tensor a process");
+    // MPI fills one piece of memory; the outputs are copied out of it.
+    const at::Tensor all = at::empty({getSize(), input.numel()}, input.options());
+    auto work = begin(outputs[0], input.nbytes() * static_cast<size_t>(getSize()), [=](MPI_Request* request) {
+      MPI_Iallgather(input.const_data_ptr(), count_of(input), type_of(input), all.mutable_data_ptr(),
+                     count_of(input), type_of(input), MPI_COMM_WORLD, request);
+    });
+    work->wait();
+    for (int rank = 0; rank < getSize(); ++rank)
+      outputs[0][static_cast<size_t>(rank)].copy_(all[rank].view_as(outputs[0][static_cast<size_t>(rank)]));
+    return work;
+  }
+  c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions&) override {
+    std::vector<at::Tensor> nothing;
+    return begin(nothing, 0, [](MPI_Request* request) { MPI_Ibarrier(MPI_COMM_WORLD, request); });
+  }
+
+  Traffic traffic() const {
+    const std::lock_guard lock(mutex_);
+    return traffic_;
+  }
+
+ private:
+  struct Job {
+    std::function<void(MPI_Request*)> start;
+    c10::intrusive_ptr<c10::ivalue::Future> future;
+    std::vector<at::Tensor> result;
+    size_t bytes;
+    double began;
+  };
+
+  static at::Tensor one(const std::vector<at::Tensor>& tensors) {
+    check(tensors.size() == 1, "MPI: a collective takes one tensor, not ", tensors.size());
+    count_of(tensors[0]), type_of(tensors[0]);  // wrong ones fail here, not in the thread
+    return tensors[0];
+  }
+
+  c10::intrusive_ptr<c10d::Work> begin(const std::vector<at::Tensor>& result, size_t bytes,
+                                       std::function<void(MPI_Request*)> start) {
+    auto future = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+    {
+      const std::lock_guard lock(mutex_);
+      jobs_.push_back({std::move(start), future, result, bytes, steady_seconds()});
+    }
+    ready_.notify_one();
+    return c10::make_intrusive<MpiWork>(std::move(future));
+  }
+
+  void run() {
+    while (true) {
+      Job job;
+      {
+        std::unique_lock lock(mutex_);
+        ready_.wait(lock, [&] { return stopping_ || !jobs_.empty(); });
+        if (jobs_.empty()) return;
+        job = std::move(jobs_.front());
+        jobs_.pop_front();
+      }
+      MPI_Request request;
+      job.start(&request);
+      for (int done = 0, tries = 0; !done; ++tries) {
+        MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+        if (!done && tries > 20) std::this_thread::sleep_for(kNap);
+      }
+      {
+        const std::lock_guard lock(mutex_);
+        ++traffic_.calls;
+        traffic_.bytes += static_cast<int64_t>(job.bytes);
+        traffic_.seconds += steady_seconds() - job.began;
+      }
+      job.future->markCompleted(c10::IValue(job.result));
+    }
+  }
+
+  mutable std::mutex mutex_;
+  std::condition_variable ready_;
+  std::deque<Job> jobs_;
+  bool stopping_ = false;
+  Traffic traffic_;
+  std::thread thread_;
+};
+
+}  // namespace
+
+Launched launch_mpi() {
+  int provided = 0;
+  MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided);
+  check(provided >= MPI_THREAD_SERIALIZED, "this MPI cannot be used from more than one thread");
+  Launched out;
+  MPI_Comm_rank(MPI_COMM_WORLD, &out.rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &out.size);
+  MPI_Comm machine;
+  MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, out.rank, MPI_INFO_NULL, &machine);
+  MPI_Comm_size(machine, &out.local_size);
+  MPI_Comm_free(&machine);
+  out.backend = c10::make_intrusive<MpiBackend>(out.rank, out.size);
+  return out;
+}
+
+void leave_mpi() { MPI_Finalize(); }
+
+void abort_mpi(int exit_code) {
+  MPI_Abort(MPI_COMM_WORLD, exit_code);
+  std::_Exit(exit_code);
+}
+
+Traffic mpi_traffic(const c10d::Backend& backend) {
+  return static_cast<const MpiBackend&>(backend).traffic();
+}
+
+}  // namespace tessera::parallel

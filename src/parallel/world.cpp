@@ -1,0 +1,103 @@
+#include "parallel/world.h"
+
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include "core/error.h"
+#include "parallel/group.h"
+
+namespace tessera::parallel {
+namespace {
+
+torch::Tensor tensor_of(const std::string& bytes, int64_t size) {
+  torch::Tensor out = torch::zeros({size}, torch::kUInt8);
+  if (!bytes.empty()) std::memcpy(out.mutable_data_ptr(), bytes.data(), bytes.size());
+  return out;
+}
+
+std::string bytes_of(const torch::Tensor& tensor, int64_t size) {
+  return {static_cast<const char*>(tensor.const_data_ptr()), static_cast<size_t>(size)};
+}
+
+}  // namespace
+
+World::World() = default;
+
+std::unique_ptr<World> World::alone() { return std::unique_ptr<World>(new World()); }
+
+std::unique_ptr<World> World::join() {
+  std::unique_ptr<World> world = alone();
+  // OpenMPI's and Slurm's launchers; a program that is started by hand never starts MPI.
+  const bool launched = std::getenv("OMPI_COMM_WORLD_SIZE") || std::getenv("PMIX_RANK");
+  if (!launched) return world;
+  Launched mpi = launch_mpi();
+  world->rank_ = mpi.rank, world->size_ = mpi.size, world->local_size_ = mpi.local_size;
+  auto processes = c10::make_intrusive<c10d::ProcessGroup>(mpi.rank, mpi.size);
+  processes->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::CUSTOM, mpi.backend);
+  processes->setDefaultBackend(c10d::ProcessGroup::BackendType::CUSTOM);
+  processes->setGroupName("tessera");
+  world->group_ = std::make_unique<Group>(Group{std::move(processes), std::move(mpi.backend)});
+  return world;
+}
+
+World::~World() {
+  if (!group_) return;
+  group_.reset();
+  leave_mpi();
+}
+
+void World::sum(const torch::Tensor& values) {
+  if (!group_) return;
+  std::vector<torch::Tensor> tensors = {values};
+  group_->backend->allreduce(tensors, {})->wait();
+}
+
+bool World::any(bool mine) {
+  if (!group_) return mine;
+  const torch::Tensor count = torch::tensor(mine ? 1 : 0, torch::kInt64);
+  sum(count);
+  return count.item<int64_t>() > 0;
+}
+
+std::string World::broadcast(const std::string& bytes) {
+  if (!group_) return bytes;
+  torch::Tensor size = torch::tensor(static_cast<int64_t>(bytes.size()), torch::kInt64);
+  std::vector<torch::Tensor> tensors = {size};
+  group_->backend->broadcast(tensors, {})->wait();
+  const auto count = size.item<int64_t>();
+  tensors = {leader() ? tensor_of(bytes, count) : torch::zeros({count}, torch::kUInt8)};
+  if (count > 0) group_->backend->broadcast(tensors, {})->wait();
+  return bytes_of(tensors[0], count);
+}
+
+std::vector<std::string> World::gather(const std::string& bytes) {
+  if (!group_) return {bytes};
+  const torch::Tensor sizes = torch::zeros({size_}, torch::kInt64);
+  sizes[rank_] = static_cast<int64_t>(bytes.size());
+  sum(sizes);
+  const auto largest = sizes.max().item<int64_t>();
+  std::vector<torch::Tensor> mine = {tensor_of(bytes, largest)};
+  std::vector<std::vector<torch::Tensor>> all(1);
+  for (int rank = 0; rank < size_; ++rank) all[0].push_back(torch::empty({largest}, torch::kUInt8));
+  if (largest > 0) group_->backend->allgather(all, mine, {})->wait();
+  std::vector<std::string> out;
+  for (int rank = 0; rank < size_; ++rank)
+    out.push_back(bytes_of(all[0][static_cast<size_t>(rank)], sizes[rank].item<int64_t>()));
+  return out;
+}
+
+void World::barrier() {
+  if (group_) group_->backend->barrier()->wait();
+}
+
+Traffic World::traffic() const { return group_ ? mpi_traffic(*group_->backend) : Traffic(); }
+
+void World::abort(int exit_code) {
+  if (group_) abort_mpi(exit_code);
+  std::_Exit(exit_code);
+}
+
+}  // namespace tessera::parallel

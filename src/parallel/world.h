@@ -1,0 +1,61 @@
+// The processes that work on one run: alone, or as many as mpirun or srun started.
+//
+//   const auto world = parallel::World::join();
+//   world->sum(tensor);                       // every process must call it
+//
+// Everything but rank(), size() and traffic() is collective: all processes call it, in the same order.
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace tessera::parallel {
+
+// What went through collectives so far in this process.
+struct Traffic {
+  int64_t calls = 0, bytes = 0;  // bytes: of this process' tensors
+  double seconds = 0;            // from handing over to completion; overlaps with computing where it can
+};
+
+class World {
+ public:
+  // Starts MPI where a launcher started this process; once a program. An error where there is a launcher and
+  // this build is without MPI.
+  static std::unique_ptr<World> join();
+  static std::unique_ptr<World> alone();
+  ~World();  // leaves; waits for the others
+  World(const World&) = delete;
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  int local_size() const { return local_size_; }  // processes on this machine
+  bool leader() const { return rank_ == 0; }
+
+  // In place; float, double or integers on the CPU, contiguous. Every process gets the same bits.
+  void sum(const torch::Tensor& values);
+  bool any(bool mine);
+  // The leader's bytes.
+  std::string broadcast(const std::string& bytes);
+  // Everyone's bytes by rank.
+  std::vector<std::string> gather(const std::string& bytes);
+  void barrier();
+  Traffic traffic() const;
+
+  // Ends all processes at once, without the others' help.
+  [[noreturn]] void abort(int exit_code);
+
+  // For the gradients (data_parallel.h): null where this process is alone.
+  struct Group;
+  Group* group() const { return group_.get(); }
+
+ private:
+  World();
+  int rank_ = 0, size_ = 1, local_size_ = 1;
+  std::unique_ptr<Group> group_;
+};
+
+}  // namespace tessera::parallel

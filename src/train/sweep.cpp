@@ -1,0 +1,304 @@
+#include "train/sweep.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <set>
+
+#include "core/config.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "core/toml.h"
+#include "io/file.h"
+#include "train/json_value.h"
+
+namespace tessera::train {
+namespace {
+
+constexpr size_t kMostPoints = 10000;
+constexpr const char* kResult = "result.json";
+
+struct PointConfig {
+  std::string name;
+  Value set;
+  template <class V>
+  void visit(V& v) {
+    v("name", name, "of the point");
+    v("set", set, "settings laid over the recipe");
+  }
+};
+
+struct FinalConfig {
+  Value set;
+  std::vector<int64_t> seeds;
+  template <class V>
+  void visit(V& v) {
+    v("set", set, "settings laid over the best point's");
+    v("seeds", seeds, "of its runs");
+  }
+};
+
+struct SweepConfig {
+  std::string recipe;
+  std::vector<int64_t> seeds = {0};
+  Value set, grid, final;
+  std::vector<PointConfig> points;
+  template <class V>
+  void visit(V& v) {
+    v("recipe", recipe, "recipe file, beside this one");
+    v("seeds", seeds, "each point is run with each");
+    v("set", set, "settings laid over the recipe in every run");
+    v("grid", grid, "a list of values a key");
+    v("points", points, "points by name");
+    v("final", final, "how the best point is run at the end");
+  }
+};
+
+// The leaves of a tree of settings with their dotted keys, in order.
+void leaves_of(const Value& tree, const std::string& prefix,
+               std::vector<std::pair<std::string, const Value*>>& out) {
+  for (const auto& [key, value] : tree.as_table()) {
+    const std::string path = prefix.empty() ? key : prefix + "." + key;
+    if (value.is_table())
+      leaves_of(value, path, out);
+    else
+      out.emplace_back(path, &value);
+  }
+}
+
+std::string short_text(const Value& value) {
+  return value.is_string() ? value.as_string() : toml_text(value);
+}
+
+// A folder's name: what would leave the folder, or trouble a shell, becomes '_'.
+std::string folder_name(std::string name) {
+  for (char& c : name)
+    if (c == '/' || c == ' ' || c == '"' || c == '\'' || static_cast<unsigned char>(c) < 32) c = '_';
+  return name;
+}
+
+std::vector<SweepPoint> combinations(const Value& grid) {
+  if (!grid.is_table()) fail_usage("grid is ", grid.type_name(), ", must be a table");
+  std::vector<std::pair<std::string, const Value*>> axes;
+  leaves_of(grid, "", axes);
+  std::vector<SweepPoint> points = {{"", Value()}};
+  for (const auto& [key, values] : axes) {
+    if (!values->is_array() || values->as_array().empty())
+      fail_usage("grid.", key, " is ", toml_text(*values), ", must be a list of values");
+    std::vector<SweepPoint> more;
+    for (const SweepPoint& point : points)
+      for (const Value& value : values->as_array()) {
+        SweepPoint next = point;
+        const std::string name = key.substr(key.rfind('.') + 1) + "=" + short_text(value);
+        next.name += (next.name.empty() ? "" : ",") + name;
+        next.settings.set(key, value);
+        more.push_back(std::move(next));
+      }
+    if (more.size() > kMostPoints) fail_usage("grid has more than ", kMostPoints, " points");
+    points = std::move(more);
+  }
+  return points;
+}
+
+void check_seeds(const std::vector<int64_t>& seeds, const char* key) {
+  if (seeds.empty()) fail_usage(key, " is empty, must be a list of numbers");
+  if (std::set<int64_t>(seeds.begin(), seeds.end()).size() != seeds.size())
+    fail_usage(key, " names a seed twice");
+}
+
+// One run to be made.
+struct Task {
+  std::string point, folder;
+  int64_t seed;
+  bool final;
+  Recipe recipe;
+};
+
+Task make_task(const Sweep& sweep, const SweepPoint& point, int64_t seed, bool final,
+               const std::string& directory, const SweepOptions& options) {
+  Value settings = sweep.common;
+  merge(settings, point.settings);
+  if (final) merge(settings, sweep.final_settings);
+  std::vector<std::string> overrides = overrides_of(settings);
+  const auto add = [&](const std::vector<std::string>& asked) {
+    overrides.insert(overrides.end(), asked.begin(), asked.end());
+  };
+  add(options.settings);
+  if (final) add(options.final_settings);
+  Task task{point.name,
+            text(directory, "/", final ? "final" : folder_name(point.name), "/seed-", seed),
+            seed,
+            final,
+            {}};
+  overrides.push_back(text("train.seed=", seed));
+  overrides.push_back("train.output=" + toml_text(Value(task.folder)));
+  task.recipe = load_recipe(sweep.recipe, overrides);
+  return task;
+}
+
+Value value_of(const SweepRun& run, const Recipe& recipe) {
+  Value out;
+  out.set("point", run.point);
+  out.set("metric", run.metric);
+  out.set("value", run.value);
+  out.set("parameters", run.parameters);
+  out.set("images_per_second", run.images_per_second);
+  out.set("seconds", run.seconds);
+  out.set("recipe_hash", recipe_hash(recipe));
+  return out;
+}
+
+// What an earlier sweep found, if it ran the same recipe.
+bool read_result(const Task& task, SweepRun& run) {
+  const std::string path = task.folder + "/" + kResult;
+  if (!file_exists(path)) return false;
+  const Value stored = parse_json_value(read_text(path), "'" + path + "'");
+  const auto at = [&](const char* key) -> const Value& {
+    const Value* value = stored.find(key);
+    if (!value) fail("'", path, "': no '", key, "'");
+    return *value;
+  };
+  if (at("recipe_hash") != Value(recipe_hash(task.recipe)))
+    fail_usage("'", task.folder, "' holds a run of another recipe: choose another --output");
+  run.metric = at("metric").as_string();
+  run.value = at("value").as_double();
+  run.parameters = at("parameters").as_int();
+  run.images_per_second = at("images_per_second").as_double();
+  run.seconds = at("seconds").as_double();
+  return true;
+}
+
+void train_one(const Task& task, const SweepOptions& options, SweepRun& run) {
+  try {
+    const RunSummary summary =
+        run_training(task.recipe, {.resume = Resume::automatic, .observers = options.observers});
+    run.metric = summary.main_metric;
+    for (const auto& [name, value] : summary.final_metrics)
+      if (name == run.metric) run.value = value;
+    run.parameters = summary.plan.parameters;
+    run.images_per_second = summary.images_per_second;
+    run.seconds = summary.seconds;
+    write_text_atomic(task.folder + "/" + kResult, json_text(value_of(run, task.recipe), 1) + "\n");
+  } catch (const Error& error) {
+    if (error.kind != ErrorKind::failed) throw;
+    run.failure = error.what();
+  }
+}
+
+std::string quoted(const std::string& field) {
+  if (field.find_first_of(",\"\n") == std::string::npos) return field;
+  std::string out = "\"";
+  for (const char c : field) out += c == '"' ? "\"\"" : std::string(1, c);
+  return out + "\"";
+}
+
+void write_results(const std::string& directory, const std::vector<SweepRun>& runs) {
+  std::string csv = "point,final,seed,metric,value,parameters,images_per_second,seconds,failure\n";
+  for (const SweepRun& run : runs)
+    csv += text(quoted(run.point), ",", run.final ? 1 : 0, ",", run.seed, ",", run.metric, ",",
+                run.failure.empty() ? shortest(run.value) : "", ",", run.parameters, ",",
+                fixed(run.images_per_second, 1), ",", fixed(run.seconds, 1), ",", quoted(run.failure), "\n");
+  write_text_atomic(directory + "/results.csv", csv);
+}
+
+}  // namespace
+
+std::vector<std::string> overrides_of(const Value& settings) {
+  std::vector<std::pair<std::string, const Value*>> leaves;
+  leaves_of(settings, "", leaves);
+  std::vector<std::string> overrides;
+  for (const auto& [key, value] : leaves) overrides.push_back(key + "=" + toml_text(*value));
+  return overrides;
+}
+
+Sweep read_sweep(const std::string& path) {
+  try {
+    const SweepConfig config = read_config<SweepConfig>(parse_toml(read_text(path, 1 << 20), path));
+    Sweep sweep;
+    if (config.recipe.empty()) fail_usage("recipe is missing: which recipe is to be swept");
+    sweep.recipe = (std::filesystem::path(path).parent_path() / config.recipe).lexically_normal().string();
+    sweep.common = config.set;
+    sweep.seeds = config.seeds;
+    check_seeds(sweep.seeds, "seeds");
+    const bool gridded = !config.grid.is_table() || !config.grid.as_table().empty();
+    if (gridded == !config.points.empty()) fail_usage("give [grid] or [[points]], one of them");
+    if (gridded) sweep.points = combinations(config.grid);
+    std::set<std::string> names;
+    for (const PointConfig& point : config.points) {
+      if (point.name.empty() || point.name == "final")
+        fail_usage("a point's name must not be empty or 'final'");
+      sweep.points.push_back({point.name, point.set});
+    }
+    for (const SweepPoint& point : sweep.points)
+      if (!names.insert(folder_name(point.name)).second)
+        fail_usage("two points are called '", point.name, "'");
+    if (!config.final.is_table() || config.final.as_table().empty()) return sweep;
+    const auto last = read_config<FinalConfig>(config.final, "final");
+    sweep.has_final = true;
+    sweep.final_settings = last.set;
+    sweep.final_seeds = last.seeds.empty() ? sweep.seeds : last.seeds;
+    check_seeds(sweep.final_seeds, "final.seeds");
+    return sweep;
+  } catch (const Error& error) {
+    throw Error(ErrorKind::usage, text("sweep ", path, ": ", error.what()));
+  }
+}
+
+std::vector<SweepRow> tabulate(const std::vector<SweepRun>& runs) {
+  std::vector<SweepRow> rows;
+  std::vector<std::vector<double>> values;
+  for (const SweepRun& run : runs) {
+    size_t i = 0;
+    while (i < rows.size() && (rows[i].point != run.point || rows[i].final != run.final)) ++i;
+    if (i == rows.size()) {
+      rows.push_back({.point = run.point, .final = run.final});
+      values.emplace_back();
+    }
+    ++(run.failure.empty() ? rows[i].done : rows[i].failed);
+    if (run.failure.empty()) values[i].push_back(run.value);
+  }
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const auto count = static_cast<double>(values[i].size());
+    for (const double value : values[i]) rows[i].mean += value / count;
+    double squares = 0;
+    for (const double value : values[i]) squares += (value - rows[i].mean) * (value - rows[i].mean);
+    rows[i].deviation = count > 1 ? std::sqrt(squares / (count - 1)) : 0;
+  }
+  return rows;
+}
+
+std::vector<SweepRun> run_sweep(const Sweep& sweep, const std::string& directory,
+                                const SweepOptions& options) {
+  std::vector<Task> tasks;
+  for (const SweepPoint& point : sweep.points)
+    for (const int64_t seed : sweep.seeds)
+      tasks.push_back(make_task(sweep, point, seed, false, directory, options));
+  make_directories(directory);
+  const auto count = static_cast<int64_t>(tasks.size() + sweep.final_seeds.size());
+  std::vector<SweepRun> runs;
+  const auto make = [&](const Task& task) {
+    SweepRun run{.point = task.point, .seed = task.seed, .final = task.final, .failure = "", .metric = ""};
+    if (!read_result(task, run)) {
+      if (options.starting)
+        options.starting(task.final ? "final: " + task.point : task.point, task.seed,
+                         static_cast<int64_t>(runs.size()) + 1, count);
+      train_one(task, options, run);
+    }
+    runs.push_back(run);
+    write_results(directory, runs);
+  };
+  for (const Task& task : tasks) make(task);
+  if (!sweep.has_final) return runs;
+  const SweepRow* best = nullptr;
+  const auto rows = tabulate(runs);
+  for (const SweepRow& row : rows)
+    if (row.done > 0 && (!best || row.mean > best->mean)) best = &row;
+  if (!best) fail("every run of the sweep failed; the first: ", runs.front().failure);
+  const auto chosen = std::find_if(sweep.points.begin(), sweep.points.end(),
+                                   [&](const SweepPoint& point) { return point.name == best->point; });
+  for (const int64_t seed : sweep.final_seeds)
+    make(make_task(sweep, *chosen, seed, true, directory, options));
+  return runs;
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,86 @@
+// Many runs that differ in some settings: every combination of a grid or a list of points, each with several
+// seeds, and at the end the best point once more with other settings (VTAB-1K: chosen on 800/200, trained on
+// all 1000).
+//
+//   recipe = "vil/ablation.toml"        # beside this file
+//   seeds = [0, 1, 2]
+//   [set]                               # laid over the recipe in every run
+//   train.epochs = 10
+//   [grid]                              # a list of values a key: every combination
+//   optimiser.lr = [1e-3, 5e-4]
+//   [[points]]                          # or instead of [grid]: points by name
+//   name = "no positions"
+//   set = { model = { positions = "none" } }
+//   [final]                             # the point of the best mean, with this laid over
+//   set = { data = { val_path = "test" } }
+//   seeds = [0, 1, 2, 3, 4]
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/value.h"
+#include "train/trainer.h"
+
+namespace tessera::train {
+
+struct SweepPoint {
+  std::string name;  // also its folder: "lr=0.001,depth=6"
+  Value settings;    // laid over the recipe and the sweep's own [set]
+};
+
+struct Sweep {
+  std::string recipe;
+  Value common;
+  std::vector<SweepPoint> points;
+  std::vector<int64_t> seeds = {0};
+  bool has_final = false;
+  Value final_settings;
+  std::vector<int64_t> final_seeds;
+};
+
+// Usage errors name the file and the key.
+Sweep read_sweep(const std::string& path);
+
+// A tree of settings as load_recipe takes them: "section.key=value" each.
+std::vector<std::string> overrides_of(const Value& settings);
+
+// One run that is done, or that failed.
+struct SweepRun {
+  std::string point;
+  int64_t seed = 0;
+  bool final = false;
+  std::string failure;  // "" = done
+  std::string metric;   // name of the task's main metric
+  double value = 0;     // at the end of the run
+  int64_t parameters = 0;
+  double images_per_second = 0, seconds = 0;
+};
+
+// The runs of a point together.
+struct SweepRow {
+  std::string point;
+  bool final = false;
+  int64_t done = 0, failed = 0;
+  double mean = 0, deviation = 0;  // of the value; deviation between seeds (of the sample), 0 for one run
+};
+std::vector<SweepRow> tabulate(const std::vector<SweepRun>& runs);
+
+struct SweepOptions {
+  std::vector<std::string> settings = {};        // "section.key=value", laid over everything
+  std::vector<std::string> final_settings = {};  // the same, for the last runs only
+  std::vector<Observer*> observers = {};
+  // Before and after each run that is not done yet; `number` of `count`.
+  std::function<void(const std::string& point, int64_t seed, int64_t number, int64_t count)> starting = {};
+};
+
+// Makes what is missing under `directory` (POINT/seed-N, final/seed-N), continuing runs that were
+// interrupted, and writes results.csv after each. All recipes are resolved before the first run. A run that
+// fails is noted and the next one made; an interrupt ends the sweep, which goes on where it stopped when it
+// is called again.
+std::vector<SweepRun> run_sweep(const Sweep& sweep, const std::string& directory,
+                                const SweepOptions& options = {});
+
+}  // namespace tessera::train

@@ -1,0 +1,116 @@
+#include "train/sweep.h"
+
+#include <filesystem>
+
+#include "core/text.h"
+
+#include "train/train_testing.h"
+
+namespace tessera::train {
+namespace {
+
+class SweepTest : public TemporaryFolder {
+ protected:
+  void SetUp() override { write_text_atomic(path("tiny.toml"), kTinyRecipe); }
+  Sweep sweep(const std::string& content) const {
+    write_text_atomic(path("sweep.toml"), content);
+    return read_sweep(path("sweep.toml"));
+  }
+  std::string refusal(const std::string& content) const {
+    const std::string line = error_of([&] { sweep(content); });
+    return line.substr(line.find(": ") + 2);
+  }
+};
+
+constexpr const char* kGrid = R"(
+recipe = "tiny.toml"
+seeds = [0, 1]
+[set]
+train.epochs = 1
+[grid]
+optimiser.lr = [1e-3, 3e-3]
+mixup.mode = ["batch", "pair"]
+)";
+
+TEST_F(SweepTest, AGridIsEveryCombination) {
+  const Sweep read = sweep(kGrid);
+  ASSERT_EQ(read.points.size(), 4u);
+  EXPECT_EQ(read.points[0].name, "lr=0.001,mode=batch");
+  EXPECT_EQ(read.points[3].name, "lr=0.003,mode=pair");
+  EXPECT_EQ(read.points[3].settings.find("mixup.mode")->as_string(), "pair");
+  EXPECT_EQ(read.common.find("train.epochs")->as_int(), 1);
+  EXPECT_FALSE(read.has_final);
+}
+
+TEST_F(SweepTest, WhatIsWrongIsSaidBeforeTheFirstRun) {
+  EXPECT_EQ(refusal("seeds = [1]"), "recipe is missing: which recipe is to be swept");
+  EXPECT_EQ(refusal("recipe = \"tiny.toml\""), "give [grid] or [[points]], one of them");
+  EXPECT_EQ(refusal("recipe = \"tiny.toml\"\n[grid]\noptimiser.lr = 1"),
+            "grid.optimiser.lr is 1, must be a list of values");
+  EXPECT_EQ(refusal("recipe = \"tiny.toml\"\nseeds = [1, 1]\n[grid]\noptimiser.lr = [1]"),
+            "seeds names a seed twice");
+  EXPECT_EQ(refusal("recipe = \"tiny.toml\"\n[[points]]\nname = \"a/b\"\n[[points]]\nname = \"a_b\""),
+            "two points are called 'a_b'");
+  EXPECT_EQ(refusal("recipe = \"tiny.toml\"\n[gird]\na = [1]"), "unknown key 'gird', did you mean 'grid'?");
+  const Sweep wrong = sweep("recipe = \"tiny.toml\"\n[grid]\noptimiser.lr = [1e-3, \"fast\"]");
+  EXPECT_NE(error_of([&] { run_sweep(wrong, path("runs")); }).find("optimiser.lr is a string"),
+            std::string::npos);
+  EXPECT_FALSE(file_exists(path("runs")));
+}
+
+TEST_F(SweepTest, RunsAreMadeOnceAndTabulated) {
+  const Sweep read = sweep(kGrid);
+  int64_t started = 0;
+  const auto run = [&] {
+    return run_sweep(read, path("runs"),
+                     {.starting = [&](const std::string&, int64_t, int64_t, int64_t) { ++started; }});
+  };
+  const auto runs = run();
+  EXPECT_EQ(started, 8);
+  ASSERT_EQ(runs.size(), 8u);
+  EXPECT_TRUE(file_exists(path("runs/lr=0.001,mode=batch/seed-1/model.safetensors")));
+  const auto rows = tabulate(runs);
+  ASSERT_EQ(rows.size(), 4u);
+  EXPECT_EQ(rows[0].done, 2);
+  EXPECT_DOUBLE_EQ(rows[0].mean, (runs[0].value + runs[1].value) / 2);
+  EXPECT_NEAR(rows[0].deviation, std::abs(runs[0].value - runs[1].value) / std::sqrt(2.0), 1e-12);
+  // Called again, only what is missing is made; the numbers are the same.
+  std::filesystem::remove_all(path("runs/lr=0.003,mode=pair/seed-0"));
+  const auto again = run();
+  EXPECT_EQ(started, 9);
+  for (size_t i = 0; i < runs.size(); ++i) EXPECT_EQ(runs[i].value, again[i].value) << runs[i].point;
+  // A changed recipe never passes for the old one.
+  write_text_atomic(path("tiny.toml"), text(kTinyRecipe, "label_smoothing = 0.1\n"));
+  EXPECT_NE(error_of([&] { run(); }).find("holds a run of another recipe"), std::string::npos);
+}
+
+TEST_F(SweepTest, ARunThatFailsIsNotedAndTheBestPointIsRunAtTheEnd) {
+  const Sweep read = sweep(R"(
+recipe = "tiny.toml"
+[set]
+train.epochs = 1
+[[points]]
+name = "astray"
+set = { optimiser = { lr = 1e30 }, train = { max_skipped = 0 } }
+[[points]]
+name = "good"
+set = { optimiser = { lr = 3e-3 } }
+[final]
+set = { train = { epochs = 2 } }
+seeds = [3, 4]
+)");
+  const auto runs = run_sweep(read, path("runs"));
+  ASSERT_EQ(runs.size(), 4u);
+  EXPECT_NE(runs[0].failure.find("not finite"), std::string::npos);
+  EXPECT_EQ(runs[1].failure, "");
+  EXPECT_TRUE(runs[2].final);
+  EXPECT_EQ(runs[3].point, "good");
+  EXPECT_EQ(runs[3].seed, 4);
+  EXPECT_EQ(load_recipe(path("runs/final/seed-4/recipe.toml")).train.epochs, 2);
+  const std::string csv = read_text(path("runs/results.csv"));
+  EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 5) << csv;
+  EXPECT_EQ(tabulate(runs)[0].failed, 1);
+}
+
+}  // namespace
+}  // namespace tessera::train

@@ -1,0 +1,243 @@
+// What a recipe can ask for besides the plain loop: accumulation, skipped steps, growing pictures, teachers,
+// soft masks, weight selection.
+#include "io/safetensors.h"
+#include "models/illama.h"
+#include "train/checkpoint.h"
+#include "train/select.h"
+#include "train/setup.h"
+#include "train/train_testing.h"
+
+namespace tessera::train {
+namespace {
+
+class TrainingPartsTest : public TemporaryFolder {
+ protected:
+  Recipe tiny(const std::string& run, const std::vector<std::string>& settings = {}) const {
+    return tiny_recipe(path(run), settings);
+  }
+  NamedTensors weights(const std::string& run) const {
+    return read_tensors(SafetensorsFile(path(run + "/checkpoints/latest/weights.safetensors")));
+  }
+};
+
+class Notes : public Observer {
+ public:
+  std::vector<std::string> lines;
+  void note(const std::string& line) override { lines.push_back(line); }
+};
+
+struct Stop {};  // a crash
+
+// Crashes after so many checkpoints.
+class Stopper : public Observer {
+ public:
+  explicit Stopper(int64_t checkpoints) : left_(checkpoints) {}
+  void checkpointed(const std::string&, uint64_t, double) override {
+    if (--left_ == 0) throw Stop();
+  }
+
+ private:
+  int64_t left_;
+};
+
+TEST_F(TrainingPartsTest, PiecesOfABatchGiveItsGradient) {
+  run_training(tiny("whole", {"train.precision=fp64"}));
+  for (const char* pieces : {"3", "8"}) {
+    const std::string run = std::string("pieces") + pieces;
+    run_training(tiny(run, {"train.precision=fp64", std::string("train.accumulate=") + pieces}));
+    const NamedTensors want = weights("whole"), got = weights(run);
+    for (size_t i = 0; i < want.size(); ++i) {
+      // A key's bias has no gradient but rounding, which Adam blows up.
+      const double largest = want[i].second.abs().max().item<double>();
+      EXPECT_LE((want[i].second - got[i].second).abs().max().item<double>(), 1e-9 * std::max(largest, 1e-3))
+          << want[i].first;
+    }
+  }
+}
+
+TEST_F(TrainingPartsTest, StepsWithoutAFiniteLossAreSkippedAndCounted) {
+  Notes notes;
+  const Recipe recipe = tiny("run", {"optimiser.lr=1e30", "train.max_skipped=3", "train.checkpoint_steps=1",
+                                     "train.clip_grad=0", "train.log_every=1"});
+  const std::string line = error_of([&] { run_training(recipe, {.observers = {&notes}}); });
+  EXPECT_NE(line.find("not finite in 4 steps in a row"), std::string::npos) << line;
+  EXPECT_NE(line.find("the newest checkpoint is "), std::string::npos) << line;
+  const auto skips = std::count_if(notes.lines.begin(), notes.lines.end(), [](const std::string& note) {
+    return note.ends_with("skipped: the loss or its gradient is not finite");
+  });
+  EXPECT_EQ(skips, 3);
+  // None of the checkpoints that were there before the first skipped step has made room for a later one.
+  const int64_t newest = CheckpointStore(path("run/checkpoints")).steps().back();
+  double counted = 0;
+  int64_t last_good = 0;
+  for (const HistoryPoint& point : read_history(path("run"))) {
+    double skipped = 0;
+    for (const auto& [name, value] : point.values)
+      if (name == "skipped_steps") skipped = value;
+    if (skipped == 0) last_good = point.step;
+    counted = std::max(counted, skipped);
+  }
+  EXPECT_EQ(counted, 3);
+  EXPECT_EQ(newest, last_good);
+}
+
+TEST_F(TrainingPartsTest, PicturesGrowOverTheRun) {
+  const std::vector<std::string> growing = {"train.sizes=[16, 24, 32]", "model.patch_size=8"};
+  const train::Setup setup = make_setup(tiny("plan", growing));
+  EXPECT_EQ(setup.input_size(0), 16);
+  EXPECT_EQ(setup.input_size(1), 24);
+  EXPECT_EQ(setup.input_size(2), 32);
+  run_training(tiny("whole", growing));
+  // Continued at and around the changes of size.
+  const Recipe recipe = [&] {
+    auto settings = growing;
+    settings.push_back("train.checkpoint_steps=4");
+    return tiny("parts", settings);
+  }();
+  for (int attempt = 0; attempt < 8; ++attempt) {
+    Stopper stopper(2);
+    try {
+      run_training(recipe, {.resume = Resume::automatic, .observers = {&stopper}});
+    } catch (const Stop&) {
+    }
+  }
+  expect_same_history(path("whole"), path("parts"));
+  expect_same_weights(path("whole"), path("parts"));
+}
+
+TEST_F(TrainingPartsTest, ATeacherIsFollowed) {
+  run_training(tiny("teacher", {"train.seed=1"}));
+  // alpha = 1: the labels have no say, only the teacher's.
+  const std::vector<std::string> settings = {"distil.teacher=\"" + path("teacher") + "\"",
+                                             "distil.alpha=1.0",
+                                             "distil.kind=\"hard\"",
+                                             "distil.unlabelled=\"shapes:train=64,val=8,seed=5\"",
+                                             "distil.unlabelled_batch=5",
+                                             "train.checkpoint_steps=5"};
+  run_training(tiny("student", settings));
+  std::vector<std::string> smooth = settings;
+  smooth.push_back("train.label_smoothing=0.3");
+  run_training(tiny("smooth", smooth));
+  run_training(tiny("alone"));
+  const NamedTensors student = weights("student"), same = weights("smooth"), alone = weights("alone");
+  for (size_t i = 0; i < student.size(); ++i)
+    EXPECT_TRUE(torch::equal(student[i].second, same[i].second)) << student[i].first;
+  EXPECT_FALSE(torch::equal(student.front().second, alone.front().second));
+  // Continued, it goes on with the unlabelled pictures that would have come.
+  Stopper stopper(3);
+  EXPECT_THROW(run_training(tiny("parts", settings), {.observers = {&stopper}}), Stop);
+  run_training(tiny("parts", settings), {.resume = Resume::required});
+  expect_same_weights(path("student"), path("parts"));
+  EXPECT_NE(error_of([&] { make_setup(tiny("x", {"distil.teacher=\"nowhere\""})); }), "");
+  EXPECT_EQ(error_of([&] {
+              tiny("x", {"distil.unlabelled=\"shapes:\"", "distil.unlabelled_batch=4"});
+            }),
+            "tiny: distil.unlabelled needs distil.teacher: nobody else judges pictures without a label");
+}
+
+TEST_F(TrainingPartsTest, TheSoftMaskFallsToTheCausalOne) {
+  const std::vector<std::string> settings = {"model.name=illama", "model.heads=2", "soft_mask.share=1.0",
+                                             "soft_mask.cutoff_epoch=2"};
+  const train::Setup setup = make_setup(tiny("plan", settings));
+  ASSERT_EQ(setup.soft_mask.size(), 24u);
+  EXPECT_EQ(setup.soft_mask.front(), 1);
+  EXPECT_EQ(setup.soft_mask[15], 0);
+  EXPECT_EQ(setup.soft_mask.back(), 0);
+  run_training(tiny("soft", settings));
+  run_training(tiny("hard", {"model.name=illama", "model.heads=2"}));
+  EXPECT_NE(read_file(path("soft/model.safetensors")), read_file(path("hard/model.safetensors")));
+  EXPECT_EQ(error_of([&] { make_setup(tiny("x", {"soft_mask.share=1.0"})); }),
+            "soft_mask.share = 1.0: vit has no causal mask");
+  EXPECT_EQ(error_of([&] {
+              make_setup(tiny("x", {"model.name=illama", "soft_mask.share=1.0", "soft_mask.cutoff_epoch=9"}));
+            }),
+            "soft_mask.cutoff_epoch = 9 is beyond the run's 3 epochs");
+}
+
+TEST_F(TrainingPartsTest, CheckpointedActivationsChangeNothing) {
+  run_training(tiny("kept", {"train.precision=fp64"}));
+  run_training(tiny("again", {"train.precision=fp64", "train.checkpoint_activations=true"}));
+  const NamedTensors want = weights("kept"), got = weights("again");
+  for (size_t i = 0; i < want.size(); ++i)
+    EXPECT_TRUE(torch::allclose(want[i].second, got[i].second, 1e-9, 1e-12)) << want[i].first;
+}
+
+TEST_F(TrainingPartsTest, TheRateGrowsWithTheBatch) {
+  EXPECT_DOUBLE_EQ(make_setup(tiny("x")).schedule->rate(0), 0.003);
+  EXPECT_DOUBLE_EQ(make_setup(tiny("x", {"optimiser.lr_batch=32"})).schedule->rate(0), 0.003 * 8 / 32);
+}
+
+TEST_F(TrainingPartsTest, AdaptiveClippingLeavesTheHeadAlone) {
+  const train::Setup all = make_setup(tiny("x")), adaptive = make_setup(tiny("x", {"train.clip_mode=agc"}));
+  EXPECT_EQ(all.clipped.size(), all.trained.size());
+  EXPECT_EQ(adaptive.clipped.size() + 2, adaptive.trained.size());  // head.weight and head.bias
+}
+
+// --- first weights from a larger model
+
+models::ModelSpec vit_of(int64_t dim, int64_t depth) {
+  Value settings;
+  settings.set("dim", dim), settings.set("depth", depth), settings.set("heads", 2);
+  settings.set("image_size", 32), settings.set("patch_size", 16), settings.set("classes", 3);
+  return models::resolve_model("vit", settings);
+}
+
+TEST_F(TrainingPartsTest, FirstWeightsAreSelectedFromALargerModel) {
+  const auto large = models::build_model(vit_of(32, 3), 1), small = models::build_model(vit_of(16, 2), 2);
+  const torch::Tensor head = small->named_parameters()["head.weight"].detach().clone();
+  save_tensors(path("large.safetensors"), named_state(*large));
+  const LoadReport report = select_pretrained(*small, vit_of(16, 2), WeightFile(path("large.safetensors")));
+  const auto from = large->named_parameters(), to = small->named_parameters();
+  EXPECT_EQ(report.loaded + 2, static_cast<int64_t>(to.size()));
+  using torch::indexing::Slice;
+  for (const char* name : {"blocks.1.attn.qkv.weight", "blocks.0.mlp.fc1.weight"})
+    EXPECT_TRUE(
+        torch::equal(to[name], from[name].index({Slice(torch::indexing::None, torch::indexing::None, 2),
+                                                 Slice(torch::indexing::None, torch::indexing::None, 2)})))
+        << name;
+  EXPECT_TRUE(torch::equal(to["head.weight"], head));
+  const auto smaller = models::build_model(vit_of(8, 1), 1);
+  save_tensors(path("smaller.safetensors"), named_state(*smaller));
+  EXPECT_NE(error_of([&] {
+              select_pretrained(*small, vit_of(16, 2), WeightFile(path("smaller.safetensors")));
+            }).find("cannot be cut"),
+            std::string::npos);
+}
+
+TEST_F(TrainingPartsTest, LlamaGivesItsBlocksToIllama) {
+  Value settings;
+  settings.set("dim", 16), settings.set("depth", 1), settings.set("heads", 2);
+  settings.set("image_size", 32), settings.set("patch_size", 16), settings.set("classes", 3);
+  const auto spec = models::resolve_model("illama", settings);
+  const auto model = models::build_model(spec, 0);
+  NamedTensors llama;
+  const auto add = [&](const std::string& name, std::vector<int64_t> shape) {
+    llama.emplace_back(name, torch::randn(shape));
+  };
+  for (const char* name : {"wq", "wk", "wv", "wo"})
+    add(std::string("layers.0.attention.") + name + ".weight", {64, 64});
+  add("layers.0.feed_forward.w1.weight", {512, 64});
+  add("layers.0.feed_forward.w2.weight", {64, 512});
+  add("layers.0.feed_forward.w3.weight", {512, 64});
+  add("layers.0.attention_norm.weight", {64});
+  add("layers.0.ffn_norm.weight", {64});
+  add("norm.weight", {64});
+  add("tok_embeddings.weight", {100, 64});
+  save_tensors(path("llama.safetensors"), llama);
+  const LoadReport report = select_pretrained(*model, spec, WeightFile(path("llama.safetensors")));
+  EXPECT_EQ(report.loaded, 8);
+  const torch::Tensor qkv = model->named_parameters()["blocks.0.attn.qkv.weight"];
+  for (int64_t part = 0; part < 3; ++part)
+    EXPECT_TRUE(torch::equal(qkv.narrow(0, 16 * part, 16),
+                             models::select_weights(llama[static_cast<size_t>(part)].second, {16, 16})));
+  EXPECT_TRUE(torch::equal(model->named_parameters()["blocks.0.mlp.fc2.weight"],
+                           models::select_weights(llama[5].second, {16, 256})));
+  save_tensors(path("other.safetensors"), {{"a", torch::zeros({2})}});
+  EXPECT_NE(error_of([&] {
+              select_pretrained(*model, spec, WeightFile(path("other.safetensors")));
+            }).find("holds no tensor to select from"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace tessera::train
