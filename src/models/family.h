@@ -19,6 +19,7 @@ Family illama_family();
 Family visionllama_family();
 Family visionllama_pyramid_family();
 Family twins_family();
+Family swin_family();
 
 struct Extent {
   int64_t height = 0, width = 0;

@@ -90,6 +90,7 @@ CaseResult check_vision_lstm(const Golden& golden);          // vision_lstm_case
 CaseResult check_mlstm_parallel(const Golden& golden);       // mlstm_cases.cpp
 CaseResult check_mlstm_cell(const Golden& golden);           // mlstm_cases.cpp
 CaseResult check_vit(const Golden& golden);                  // vit_cases.cpp
+CaseResult check_swin(const Golden& golden);                 // swin_cases.cpp
 CaseResult check_visionllama(const Golden& golden);          // llama_cases.cpp
 CaseResult check_pyramid(const Golden& golden);              // twins_cases.cpp
 CaseResult check_twins(const Golden& golden);                // twins_cases.cpp

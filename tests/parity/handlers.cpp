@@ -44,6 +44,7 @@ const std::vector<Entry>& entries() {
       {"components", "model_deit_distilled", "", check_vit, ""},
       {"components", "model_deit3", "", check_vit, ""},
       {"components", "model_torchvision_vit", "", check_vit, ""},
+      {"components", "model_swin", "", check_swin, ""},
       {"components", "model_twins_svt", "", check_twins, ""},
       {"components", "model_", "", nullptr, "this model comes with the other backbones"},
       {"components", "posenc_basic", "", check_sine_positions, ""},

@@ -1,0 +1,468 @@
+// Swin Transformer (Liu et al. 2021, "Swin Transformer: hierarchical vision transformer using shifted
+// windows"). Names of parameters and sizes are timm's.
+//
+//   a block:  y = x + windows(norm(x)),  x' = y + mlp(norm(y));  every second one shifts the windows by half
+//   attention inside a window: softmax(q k^T / sqrt(d) + B) v, B a learned number for each offset between two
+//   cells between stages: 2 x 2 cells become one, 4 C channels normed and mapped to the next width scores =
+//   head(mean over the cells of norm(x_L))
+//
+// Any size of picture goes: a border that fills no patch, no window or no 2 x 2 cells is padded with zeros.
+// As in timm the map is shifted before it is padded (the first published code pads first), and a stage whose
+// grid is not larger than a window has one window of the grid's size.
+#include <torch/nn/modules/container/modulelist.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/error.h"
+#include "models/family.h"
+#include "nn/attention.h"
+#include "nn/checkpoint.h"
+#include "nn/drop_path.h"
+#include "nn/init.h"
+#include "nn/linear.h"
+#include "nn/norm.h"
+#include "nn/patch_embed.h"
+#include "nn/position.h"
+
+namespace tessera::models {
+namespace {
+
+constexpr double kEps = 1e-5;
+constexpr const char* kBiasTable = "relative_position_bias_table";
+
+struct Config {
+  Value image_size = 224;
+  int64_t patch_size = 4, classes = 1000;
+  std::vector<int64_t> dims = {96, 192, 384, 768}, depths = {2, 2, 6, 2}, heads = {3, 6, 12, 24};
+  int64_t window_size = 7;
+  bool shift = true, relative_bias = true;
+  std::string positions = "none";
+  double mlp_ratio = 4;
+  bool qkv_bias = true;
+  double drop_path = 0;
+  bool drop_path_decay = true;
+
+  template <class V>
+  void visit(V& v) {
+    v("image_size", image_size, "side in pixels, or [height, width]");
+    v("patch_size", patch_size, "side of a patch of the first stage in pixels; the others halve the grid");
+    v("classes", classes, "outputs of the head, 0 = no head");
+    v("dims", dims, "width of a token, a stage each");
+    v("depths", depths, "blocks");
+    v("heads", heads, "attention heads");
+    v("window_size", window_size, "cells along a side of a window");
+    v("shift", shift, "shift the windows of every second block by half a window");
+    v("relative_bias", relative_bias, "a learned bias for each offset between two cells of a window");
+    v("positions", positions, "absolute positions of the patches besides: none or learned");
+    v("mlp_ratio", mlp_ratio, "hidden width of the MLP as a multiple of the token's");
+    v("qkv_bias", qkv_bias, "biases of q, k, v");
+    v("drop_path", drop_path, "rate of stochastic depth");
+    v("drop_path_decay", drop_path_decay,
+      "from 0 at the first block to drop_path at the last, else the same for all");
+  }
+
+  void check() const {
+    extent_of(image_size, "image_size");
+    if (dims.empty() || dims.size() > 8 || depths.size() != dims.size() || heads.size() != dims.size())
+      fail_usage("model.dims, model.depths and model.heads must have as many entries each, 1 to 8");
+    for (size_t i = 0; i < dims.size(); ++i) check_width(dims[i], depths[i], heads[i]);
+    if (patch_size < 1 || patch_size > 64 || window_size < 1 || window_size > 1024)
+      fail_usage("model.patch_size must be 1 to 64, model.window_size 1 to 1024");
+    check_choice("positions", positions, {"none", "learned"});
+    check_rate("drop_path", drop_path);
+    if (classes < 0 || mlp_ratio <= 0)
+      fail_usage("model.classes must not be negative, model.mlp_ratio must be positive");
+  }
+};
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// The map with zeros below and to the right, so that both sides are multiples of these.
+torch::Tensor pad_to_multiple(const torch::Tensor& x, int64_t rows, int64_t columns) {
+  const int64_t below = ceil_div(x.size(1), rows) * rows - x.size(1);
+  const int64_t right = ceil_div(x.size(2), columns) * columns - x.size(2);
+  return below || right ? torch::constant_pad_nd(x, {0, 0, 0, right, 0, below}) : x;
+}
+
+// Attention inside the windows of a map. Parameters relative_position_bias_table, qkv, proj.
+class WindowAttention : public torch::nn::Module {
+ public:
+  WindowAttention(int64_t width, int64_t heads, Extent window, Extent shift, const Config& config)
+      : width_(width), window_(window), shift_(shift) {
+    if (config.relative_bias)
+      table_ = register_parameter(kBiasTable,
+                                  nn::zeros({(2 * window.height - 1) * (2 * window.width - 1), heads}));
+    attention_ = std::make_shared<nn::AttentionImpl>(width, heads, config.qkv_bias);
+    for (const auto& part : attention_->named_children()) register_module(part.key(), part.value());
+  }
+
+  // x [batch, rows, columns, width] -> the same.
+  torch::Tensor forward(const torch::Tensor& x, Taps* taps, const std::string& name) {
+    const bool shifted = shift_.height > 0 || shift_.width > 0;
+    const torch::Tensor turned = shifted ? torch::roll(x, {-shift_.height, -shift_.width}, {1, 2}) : x;
+    const torch::Tensor padded = pad_to_multiple(turned, window_.height, window_.width);
+    const int64_t batch = padded.size(0), rows = padded.size(1), columns = padded.size(2);
+    const int64_t down = rows / window_.height, across = columns / window_.width, cells = this->cells();
+    const torch::Tensor windows = padded.view({batch, down, window_.height, across, window_.width, width_})
+                                      .transpose(2, 3)
+                                      .reshape({batch * down * across, cells, width_});
+    torch::Tensor bias = relative_bias();
+    if (shifted) {
+      const torch::Tensor mask = shift_mask(rows, columns, x);
+      bias = bias.defined() ? bias + mask : mask;  // [windows, heads or 1, cells, cells]
+      bias = bias.repeat({batch, 1, 1, 1});
+    }
+    const torch::Tensor mixed = attention_->forward(windows, {.bias = bias, .taps = taps, .name = name});
+    const torch::Tensor map = mixed.view({batch, down, across, window_.height, window_.width, width_})
+                                  .transpose(2, 3)
+                                  .reshape({batch, rows, columns, width_})
+                                  .slice(1, 0, x.size(1))
+                                  .slice(2, 0, x.size(2));
+    return shifted ? torch::roll(map, {shift_.height, shift_.width}, {1, 2}) : map;
+  }
+
+  int64_t macs(int64_t rows, int64_t columns) const {
+    return ceil_div(rows, window_.height) * ceil_div(columns, window_.width) * attention_->macs(cells());
+  }
+
+  // A stored table of another window, moved to this one as the first published code does; undefined if it is
+  // none.
+  torch::Tensor fit(const torch::Tensor& stored) const {
+    if (!table_.defined() || stored.dim() != 2 || stored.size(1) != table_.size(1)) return {};
+    const auto side = static_cast<int64_t>(std::lround(std::sqrt(static_cast<double>(stored.size(0)))));
+    if (side * side != stored.size(0)) return {};
+    return nn::resample_grid(stored.view({side, side, -1}), 2 * window_.height - 1, 2 * window_.width - 1,
+                             nn::Resample::bicubic)
+        .reshape(table_.sizes());
+  }
+
+ private:
+  int64_t cells() const { return window_.height * window_.width; }
+
+  // The bias of each pair of cells, [1, heads, cells, cells].
+  torch::Tensor relative_bias() const {
+    if (!table_.defined()) return {};
+    const auto whole = torch::TensorOptions(torch::kInt64).device(table_.device());
+    const torch::Tensor cell = torch::arange(cells(), whole), row = cell.div(window_.width, "floor"),
+                        column = cell.remainder(window_.width);
+    const torch::Tensor down = row.unsqueeze(1) - row + (window_.height - 1);
+    const torch::Tensor across = column.unsqueeze(1) - column + (window_.width - 1);
+    const torch::Tensor index = (down * (2 * window_.width - 1) + across).flatten();
+    return table_.index_select(0, index).view({cells(), cells(), -1}).permute({2, 0, 1}).unsqueeze(0);
+  }
+
+  // Along one side of the shifted map: 0 where no window wraps around, 1 and 2 for what came from either end.
+  static torch::Tensor regions(int64_t size, int64_t window, int64_t shift) {
+    torch::Tensor region = torch::zeros({size}, torch::kInt64);
+    if (shift == 0) return region;
+    region.slice(0, size - window).fill_(1);
+    region.slice(0, size - shift).fill_(2);
+    return region;
+  }
+
+  // -100 between cells that were no neighbours before the shift, [windows, 1, cells, cells].
+  torch::Tensor shift_mask(int64_t rows, int64_t columns, const torch::Tensor& like) const {
+    const torch::Tensor region = regions(rows, window_.height, shift_.height).unsqueeze(1) * 3 +
+                                 regions(columns, window_.width, shift_.width);
+    const torch::Tensor windows =
+        region.view({rows / window_.height, window_.height, columns / window_.width, window_.width})
+            .transpose(1, 2)
+            .reshape({-1, cells()});
+    const torch::Tensor apart = windows.unsqueeze(1) != windows.unsqueeze(2);
+    return (apart.to(torch::kFloat32) * -100).unsqueeze(1).to(like.options());
+  }
+
+  int64_t width_;
+  Extent window_, shift_;
+  torch::Tensor table_;
+  std::shared_ptr<nn::AttentionImpl> attention_;
+};
+
+struct BlockPlace {
+  int64_t dim = 0, heads = 1, index = 0;  // index: among all blocks of the model, keys the draws of drop path
+  double drop_path = 0;
+  Extent window = {}, shift = {};
+  std::string name = {};  // before the names of taps
+};
+
+class SwinBlock : public torch::nn::Module {
+ public:
+  SwinBlock(const BlockPlace& place, const Config& config) : place_(place) {
+    const nn::LayerNormOptions options{.eps = kEps};
+    norm1_ = register_module("norm1", nn::LayerNorm(place.dim, options));
+    attn_ = register_module(
+        "attn", std::make_shared<WindowAttention>(place.dim, place.heads, place.window, place.shift, config));
+    norm2_ = register_module("norm2", nn::LayerNorm(place.dim, options));
+    const auto hidden = static_cast<int64_t>(static_cast<double>(place.dim) * config.mlp_ratio);
+    mlp_ = register_module("mlp", nn::Mlp(place.dim, hidden));
+  }
+
+  // x [batch, rows, columns, dim] -> the same.
+  torch::Tensor forward(const torch::Tensor& x, const Context& context) {
+    const auto branch = [&](const torch::Tensor& in, int64_t number, const auto& body) {
+      return nn::residual(in, place_.drop_path, is_training(), 2 * place_.index + number, context, body);
+    };
+    const torch::Tensor y = branch(x, 0, [&](const torch::Tensor& kept) {
+      return attn_->forward(norm1_(kept), context.taps, place_.name);
+    });
+    return branch(y, 1, [&](const torch::Tensor& kept) { return mlp_(norm2_(kept)); });
+  }
+
+  int64_t macs(int64_t rows, int64_t columns) const {
+    return attn_->macs(rows, columns) + rows * columns * mlp_->macs();
+  }
+
+ private:
+  BlockPlace place_;
+  nn::LayerNorm norm1_{nullptr}, norm2_{nullptr};
+  std::shared_ptr<WindowAttention> attn_;
+  nn::Mlp mlp_{nullptr};
+};
+
+// 2 x 2 cells to one: their channels in the order (0, 0), (1, 0), (0, 1), (1, 1) of row and column.
+class PatchMerging : public torch::nn::Module {
+ public:
+  PatchMerging(int64_t in, int64_t out) {
+    norm_ = register_module("norm", nn::LayerNorm(4 * in, nn::LayerNormOptions{.eps = kEps}));
+    reduction_ = register_module("reduction", nn::Linear(4 * in, out, false));
+  }
+
+  torch::Tensor forward(const torch::Tensor& map) {
+    const torch::Tensor x = pad_to_multiple(map, 2, 2);
+    const int64_t batch = x.size(0), rows = x.size(1) / 2, columns = x.size(2) / 2;
+    const torch::Tensor cells =
+        x.view({batch, rows, 2, columns, 2, x.size(3)}).permute({0, 1, 3, 4, 2, 5}).flatten(3);
+    return reduction_(norm_(cells));
+  }
+
+  int64_t macs() const { return reduction_->macs(); }  // of one new cell
+
+ private:
+  nn::LayerNorm norm_{nullptr};
+  nn::Linear reduction_{nullptr};
+};
+
+class Swin final : public Backbone {
+ public:
+  explicit Swin(const Config& config) : config_(config) {
+    const Extent image = extent_of(config.image_size, "image_size");
+    Extent grid = grid_of(image.height, image.width);
+    patch_embed_ = register_module("patch_embed", nn::PatchEmbed(config.patch_size, config.dims[0]));
+    patch_norm_ = patch_embed_->register_module(
+        "norm", nn::LayerNorm(config.dims[0], nn::LayerNormOptions{.eps = kEps}));
+    if (config.positions == "learned")
+      absolute_ =
+          register_parameter("absolute_pos_embed", nn::zeros({1, grid.height * grid.width, config.dims[0]}));
+    built_ = grid;
+    auto layers = register_module("layers", torch::nn::ModuleList());
+    int64_t depth = 0;
+    for (const int64_t blocks : config.depths) depth += blocks;
+    const std::vector<double> rates = nn::drop_path_rates(config.drop_path, depth, config.drop_path_decay);
+    int64_t index = 0;
+    for (size_t stage = 0; stage < config.dims.size(); ++stage) {
+      if (stage > 0) grid = {ceil_div(grid.height, 2), ceil_div(grid.width, 2)};
+      layers->push_back(make_stage(stage, grid, rates, index));
+    }
+    norm_ = register_module("norm", nn::LayerNorm(config.dims.back(), nn::LayerNormOptions{.eps = kEps}));
+    make_head(config.classes);
+  }
+
+  torch::Tensor forward(const torch::Tensor& images, const Context& context) override {
+    const torch::Tensor vector = embed(images, context);
+    return head_ ? head_(vector) : vector;
+  }
+
+  torch::Tensor embed(const torch::Tensor& images, const Context& context) override {
+    const torch::Tensor last = run(images, block_count(), context).back();
+    return tap(context.taps, "embed", norm_(last).mean({1, 2}));
+  }
+
+  // Counts stages, not blocks.
+  std::vector<torch::Tensor> features(const torch::Tensor& images, const std::vector<int64_t>& stages,
+                                      const Context& context) override {
+    int64_t needed = 0;
+    for (const int64_t stage : stages) {
+      check(stage >= 0 && stage < block_count(), "features: there is no stage ", stage, ", the model has ",
+            block_count());
+      needed = std::max(needed, stage + 1);
+    }
+    const std::vector<torch::Tensor> left = run(images, needed, context);
+    std::vector<torch::Tensor> maps;
+    for (const int64_t stage : stages) maps.push_back(left[static_cast<size_t>(stage)].permute({0, 3, 1, 2}));
+    return maps;
+  }
+
+  int64_t block_count() const override { return static_cast<int64_t>(stages_.size()); }
+  int64_t embed_width() const override { return config_.dims.back(); }
+
+  void reset_head(int64_t classes) override {
+    if (head_) unregister_module("head");
+    head_ = nullptr;
+    make_head(classes);
+    nn::initialise(*this, seed_, [this](const auto& name, const auto& parameter, const nn::Filler& fill) {
+      if (name.starts_with("head.")) first_values(name, parameter, fill);
+    });
+  }
+
+  void initialise(uint64_t seed) override {
+    seed_ = seed;
+    nn::initialise(*this, seed, [this](const auto& name, const auto& parameter, const nn::Filler& fill) {
+      first_values(name, parameter, fill);
+    });
+  }
+
+  int64_t macs(int64_t height, int64_t width) const override {
+    Extent grid = grid_of(height, width);
+    int64_t total = patch_embed_->macs(grid.height * config_.patch_size, grid.width * config_.patch_size);
+    for (size_t stage = 0; stage < stages_.size(); ++stage) {
+      if (stage > 0) {
+        grid = {ceil_div(grid.height, 2), ceil_div(grid.width, 2)};
+        total += grid.height * grid.width * merging_[stage - 1]->macs();
+      }
+      for (const auto& block : stages_[stage]) total += block->macs(grid.height, grid.width);
+    }
+    return total + (head_ ? head_->macs() : 0);
+  }
+
+  std::vector<std::string> no_weight_decay() const override {
+    std::vector<std::string> names{"absolute_pos_embed"};
+    for (const auto& entry : named_parameters())
+      if (nn::ends_with(entry.key(), kBiasTable)) names.push_back(entry.key());
+    return names;
+  }
+
+  torch::Tensor fit(const std::string& name, const torch::Tensor& stored) const override {
+    if (name == "absolute_pos_embed")
+      return nn::fit_square_tokens(stored, 0, built_.height, built_.width, config_.dims[0],
+                                   nn::Resample::bicubic);
+    for (const auto& entry : named_modules())
+      if (const auto attention = std::dynamic_pointer_cast<WindowAttention>(entry.value());
+          attention && name == entry.key() + "." + kBiasTable)
+        return attention->fit(stored);
+    return {};
+  }
+
+ private:
+  // What each of the first stages leaves, [batch, rows, columns, width].
+  std::vector<torch::Tensor> run(const torch::Tensor& images, int64_t stages, const Context& context) {
+    const bool recompute = checkpointing && is_training() && !context.taps;
+    std::vector<torch::Tensor> left;
+    for (int64_t stage = 0; stage < stages; ++stage) {
+      torch::Tensor x = enter(stage, stage == 0 ? images : left.back());
+      const auto& blocks = stages_[static_cast<size_t>(stage)];
+      for (size_t i = 0; i < blocks.size(); ++i) {
+        const auto body = [block = blocks[i], context](const torch::Tensor& in) {
+          return block->forward(in, context);
+        };
+        x = recompute ? nn::checkpoint(body, x, blocks[i]->parameters()) : body(x);
+        tap(context.taps, "blocks." + std::to_string(stage) + "." + std::to_string(i), x);
+      }
+      left.push_back(x);
+    }
+    return left;
+  }
+
+  // What the first block of a stage reads, from the images or from what the stage before left.
+  torch::Tensor enter(int64_t stage, const torch::Tensor& before) {
+    if (stage > 0) return merging_[static_cast<size_t>(stage - 1)]->forward(before);
+    check(before.dim() == 4, "images have shape ", before.sizes(), ", must be [batch, 3, height, width]");
+    const int64_t side = config_.patch_size;
+    const int64_t below = ceil_div(before.size(2), side) * side - before.size(2);
+    const int64_t right = ceil_div(before.size(3), side) * side - before.size(3);
+    const torch::Tensor images =
+        below || right ? torch::constant_pad_nd(before, {0, right, 0, below}) : before;
+    const torch::Tensor x = patch_norm_(patch_embed_(images));
+    if (!absolute_.defined()) return x;
+    const torch::Tensor positions = nn::resample_tokens(absolute_, 0, built_.height, built_.width, x.size(1),
+                                                        x.size(2), nn::Resample::bicubic);
+    return x + positions.view({1, x.size(1), x.size(2), x.size(3)});
+  }
+
+  // timm's: truncated normal for linear layers and tables, PyTorch's own for the patch embedding.
+  void first_values(const std::string& name, const torch::Tensor& parameter, const nn::Filler& fill) const {
+    if (name == "patch_embed.proj.weight")
+      fill.fan_in_uniform(parameter[0].numel());
+    else if (parameter.dim() > 1)
+      fill.truncated_normal(0.02);
+  }
+
+  void make_head(int64_t classes) {
+    if (classes < 1) return;
+    const auto head = register_module("head", std::make_shared<torch::nn::Module>());
+    head_ = head->register_module("fc", nn::Linear(embed_width(), classes));
+  }
+
+  Extent grid_of(int64_t height, int64_t width) const {
+    return {ceil_div(height, config_.patch_size), ceil_div(width, config_.patch_size)};
+  }
+
+  std::shared_ptr<torch::nn::Module> make_stage(size_t stage, Extent grid, const std::vector<double>& rates,
+                                                int64_t& index) {
+    const auto owner = std::make_shared<torch::nn::Module>();
+    if (stage > 0)
+      merging_.push_back(owner->register_module(
+          "downsample", std::make_shared<PatchMerging>(config_.dims[stage - 1], config_.dims[stage])));
+    const auto blocks = owner->register_module("blocks", torch::nn::ModuleList());
+    const int64_t side = config_.window_size;
+    const Extent window{std::min(grid.height, side), std::min(grid.width, side)};
+    const Extent half{grid.height > side ? side / 2 : 0, grid.width > side ? side / 2 : 0};
+    stages_.emplace_back();
+    for (int64_t i = 0; i < config_.depths[stage]; ++i, ++index) {
+      const BlockPlace place{.dim = config_.dims[stage],
+                             .heads = config_.heads[stage],
+                             .index = index,
+                             .drop_path = rates[static_cast<size_t>(index)],
+                             .window = window,
+                             .shift = config_.shift && i % 2 == 1 ? half : Extent{},
+                             .name = "blocks." + std::to_string(stage) + "." + std::to_string(i)};
+      const auto block = std::make_shared<SwinBlock>(place, config_);
+      blocks->push_back(block);
+      stages_.back().push_back(block);
+    }
+    return owner;
+  }
+
+  Config config_;
+  uint64_t seed_ = 0;
+  Extent built_;  // grid of the pictures that the model was built for
+  nn::PatchEmbed patch_embed_{nullptr};
+  nn::LayerNorm patch_norm_{nullptr}, norm_{nullptr};
+  nn::Linear head_{nullptr};
+  torch::Tensor absolute_;
+  std::vector<std::vector<std::shared_ptr<SwinBlock>>> stages_;
+  std::vector<std::shared_ptr<PatchMerging>> merging_;
+};
+
+// Index tables and masks follow from the sizes.
+std::string rename(const std::string& published) {
+  if (nn::ends_with(published, ".relative_position_index") || nn::ends_with(published, ".attn_mask"))
+    return "";
+  return published;
+}
+
+Value size(int64_t dim, int64_t deep, int64_t heads, Value extra = {}) {
+  const auto doubling = [](int64_t first) { return Value::Array{first, 2 * first, 4 * first, 8 * first}; };
+  Value settings =
+      table({{"dims", doubling(dim)}, {"depths", Value::Array{2, 2, deep, 2}}, {"heads", doubling(heads)}});
+  merge(settings, extra);
+  return settings;
+}
+
+}  // namespace
+
+Family swin_family() {
+  return make_family<Swin, Config>("swin", "Swin Transformer: attention inside shifted windows, four stages",
+                                   {
+                                       {"swin_tiny_patch4_window7_224", {}, size(96, 6, 3)},
+                                       {"swin_small_patch4_window7_224", {}, size(96, 18, 3)},
+                                       {"swin_base_patch4_window7_224", {}, size(128, 18, 4)},
+                                       {"swin_base_patch4_window12_384",
+                                        {},
+                                        size(128, 18, 4, table({{"image_size", 384}, {"window_size", 12}}))},
+                                       {"swin_large_patch4_window7_224", {}, size(192, 18, 6)},
+                                   },
+                                   rename);
+}
+
+}  // namespace tessera::models

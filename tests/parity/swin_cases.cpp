@@ -1,0 +1,38 @@
+// components/model_swin*: timm's Swin Transformer.
+#include "core/error.h"
+#include "tests/parity/model_case.h"
+
+namespace tessera::parity {
+namespace {
+
+models::ModelSpec swin_spec(const nlohmann::json& config) {
+  static const std::map<std::string, std::string> names = {
+      {"img_size", "image_size"}, {"patch_size", "patch_size"}, {"window_size", "window_size"},
+      {"depths", "depths"},       {"num_heads", "heads"},       {"num_classes", "classes"},
+      {"mlp_ratio", "mlp_ratio"}, {"qkv_bias", "qkv_bias"},     {"drop_path_rate", "drop_path"}};
+  Value settings;
+  for (const auto& [key, value] : config.items()) {
+    if (key == "blocks") continue;  // what the others lead to
+    if (key == "embed_dim") {
+      Value::Array dims;
+      for (size_t stage = 0; stage < config["depths"].size(); ++stage)
+        dims.emplace_back(value.get<int64_t>() << stage);
+      settings.set("dims", dims);
+      continue;
+    }
+    const auto found = names.find(key);
+    check(found != names.end(), "Swin config key '", key, "' is not known");
+    settings.set(found->second, to_value(value));
+  }
+  return models::resolve_model("swin", settings);
+}
+
+}  // namespace
+
+CaseResult check_swin(const Golden& golden) {
+  return compare_model(golden, swin_spec(golden.config()), [](models::Backbone& model, const auto& input) {
+    return NamedOutputs{{"y", model.forward(input("x"))}};
+  });
+}
+
+}  // namespace tessera::parity
