@@ -15,6 +15,8 @@ namespace tessera::models {
 // Each family file defines one of these; registry.cpp lists them.
 Family vit_family();
 Family vil_family();
+Family vil1_family();
+Family darl_family();
 Family illama_family();
 Family visionllama_family();
 Family visionllama_pyramid_family();
@@ -40,6 +42,7 @@ struct Norm {
   nn::LayerNorm layer{nullptr};
   nn::RmsNorm rms{nullptr};
   torch::Tensor operator()(const torch::Tensor& x) { return layer ? layer(x) : rms(x); }
+  explicit operator bool() const { return layer || rms; }
 };
 Norm register_norm(torch::nn::Module& owner, const char* name, const std::string& kind, int64_t width,
                    double eps = 1e-6);

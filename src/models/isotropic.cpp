@@ -45,7 +45,7 @@ torch::Tensor IsotropicBackbone::run(const Tokens& tokens, const Context& contex
   return x;
 }
 
-torch::Tensor IsotropicBackbone::to_map(const torch::Tensor& x, const Tokens& tokens) {
+torch::Tensor IsotropicBackbone::to_map(const torch::Tensor& x, const Tokens& tokens) const {
   return x.slice(1, tokens.before, x.size(1) - tokens.behind)
       .transpose(1, 2)
       .reshape({x.size(0), x.size(2), tokens.rows, tokens.columns});

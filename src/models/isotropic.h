@@ -43,7 +43,7 @@ class IsotropicBackbone : public HeadedBackbone {
   torch::Tensor run(const Tokens& tokens, const Context& context,
                     std::vector<torch::Tensor>* outputs = nullptr);
   // The patches' tokens as [batch, width, rows, columns].
-  static torch::Tensor to_map(const torch::Tensor& x, const Tokens& tokens);
+  virtual torch::Tensor to_map(const torch::Tensor& x, const Tokens& tokens) const;
 
  private:
   std::vector<std::shared_ptr<torch::nn::Module>> blocks_;

@@ -8,8 +8,15 @@ namespace tessera::models {
 
 const std::vector<Family>& families() {
   static const std::vector<Family> all = {
-      vit_family(),   vil_family(),  illama_family(), visionllama_family(), visionllama_pyramid_family(),
-      twins_family(), swin_family(),
+      vit_family(),
+      vil_family(),
+      vil1_family(),
+      darl_family(),
+      illama_family(),
+      visionllama_family(),
+      visionllama_pyramid_family(),
+      twins_family(),
+      swin_family(),
   };
   return all;
 }

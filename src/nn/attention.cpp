@@ -42,19 +42,32 @@ AttentionImpl::AttentionImpl(int64_t width, int64_t heads, bool qkv_bias, bool q
   proj_ = register_module("proj", Linear(width, width));
 }
 
+// [batch, tokens, 3, heads, d].
+torch::Tensor AttentionImpl::pack(const torch::Tensor& x) {
+  return qkv_(x).view({x.size(0), x.size(1), 3, heads_, x.size(2) / heads_});
+}
+
+std::array<torch::Tensor, 3> AttentionImpl::unpack(const torch::Tensor& packed) {
+  const torch::Tensor qkv = packed.permute({2, 0, 3, 1, 4});
+  if (!q_norm_) return {qkv[0], qkv[1], qkv[2]};
+  return {q_norm_(qkv[0]), k_norm_(qkv[1]), qkv[2]};
+}
+
+torch::Tensor AttentionImpl::split(const torch::Tensor& x) const {
+  return x.unflatten(-1, {heads_, x.size(-1) / heads_}).transpose(1, 2);
+}
+
+torch::Tensor AttentionImpl::merge(const torch::Tensor& attended, const Tail& tail) {
+  return proj_->forward(attended.transpose(1, 2).flatten(2), tail);
+}
+
 torch::Tensor AttentionImpl::forward(const torch::Tensor& x, const AttentionExtras& extras,
                                      const Tail& tail) {
-  const int64_t batch = x.size(0), tokens = x.size(1), width = x.size(2);
-  const torch::Tensor packed = qkv_(x).view({batch, tokens, 3, heads_, width / heads_});
+  const torch::Tensor packed = pack(x);
   if (!q_norm_ && !tapped(extras))
     return proj_->forward(ops::attention_packed(packed, options_of(extras)), tail);
-  const torch::Tensor qkv = packed.permute({2, 0, 3, 1, 4});
-  torch::Tensor q = qkv[0], k = qkv[1];
-  if (q_norm_) {
-    q = q_norm_(q);
-    k = k_norm_(k);
-  }
-  return proj_->forward(attend(q, k, qkv[2], extras).transpose(1, 2).reshape({batch, tokens, width}), tail);
+  const auto [q, k, v] = unpack(packed);
+  return merge(attend(q, k, v, extras), tail);
 }
 
 int64_t AttentionImpl::macs(int64_t tokens) const {

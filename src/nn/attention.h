@@ -3,6 +3,7 @@
 
 #include "ops/torch.h"
 
+#include <array>
 #include <cstdint>
 #include <string>
 
@@ -36,8 +37,15 @@ class AttentionImpl : public torch::nn::Module {
   // [batch, tokens, width] -> the same.
   torch::Tensor forward(const torch::Tensor& x, const AttentionExtras& extras = {}, const Tail& tail = {});
   int64_t macs(int64_t tokens) const;
+  // The parts of forward: q, k and v [batch, heads, tokens, d], not turned; [batch, tokens, width] cut into
+  // heads; and the output from what the heads attended to.
+  std::array<torch::Tensor, 3> project(const torch::Tensor& x) { return unpack(pack(x)); }
+  torch::Tensor split(const torch::Tensor& x) const;
+  torch::Tensor merge(const torch::Tensor& attended, const Tail& tail = {});
 
  private:
+  torch::Tensor pack(const torch::Tensor& x);
+  std::array<torch::Tensor, 3> unpack(const torch::Tensor& packed);
   int64_t heads_;
   Linear qkv_{nullptr}, proj_{nullptr};
   LayerNorm q_norm_{nullptr}, k_norm_{nullptr};

@@ -1,5 +1,7 @@
 #include "nn/mlstm.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "core/error.h"
@@ -18,10 +20,11 @@ torch::Tensor HeadwiseLinearImpl::forward(const torch::Tensor& x) const {
   return ops::headwise_linear(x, weight, bias);
 }
 
-MlstmCellImpl::MlstmCellImpl(int64_t width, int64_t heads, bool norm_bias) : heads_(heads) {
+MlstmCellImpl::MlstmCellImpl(int64_t width, int64_t heads, bool norm_bias, int64_t gate_width)
+    : heads_(heads) {
   check(width % heads == 0, "the inner width ", width, " must be a multiple of the number of heads ", heads);
-  igate = register_module("igate", Linear(3 * width, heads));
-  fgate = register_module("fgate", Linear(3 * width, heads));
+  igate = register_module("igate", Linear(gate_width, heads));
+  fgate = register_module("fgate", Linear(gate_width, heads));
   outnorm =
       register_module("outnorm", LayerNorm(width, LayerNormOptions{1e-5, norm_bias, /*residual=*/true}));
 }
@@ -40,66 +43,160 @@ torch::Tensor MlstmCellImpl::forward(const torch::Tensor& q, const torch::Tensor
                             outnorm->bias, outnorm->eps());
 }
 
-MlstmLayerImpl::MlstmLayerImpl(const MlstmLayerOptions& options) : options_(options) {
-  const int64_t inner = options.width * options.expansion;
-  proj_up_ = register_module("proj_up", Linear(options.width, 2 * inner, options.proj_bias));
-  q_proj_ = register_module("q_proj", HeadwiseLinear(inner, options.block, options.proj_bias));
-  k_proj_ = register_module("k_proj", HeadwiseLinear(inner, options.block, options.proj_bias));
-  v_proj_ = register_module("v_proj", HeadwiseLinear(inner, options.block, options.proj_bias));
-  conv_ = std::make_shared<Convolution>();
-  if (options.conv == "2d") {
-    check(options.kernel % 2 == 1, "the 2d convolution's kernel is ", options.kernel, ", must be odd");
-    register_module("conv", conv_);
-    conv_->weight = conv_->register_parameter("weight", zeros({inner, 1, options.kernel, options.kernel}));
-  } else {
-    check(options.conv == "causal1d", "conv_kind is '", options.conv, "', must be 2d or causal1d");
-    register_module("conv", std::make_shared<torch::nn::Module>())->register_module("conv", conv_);
-    conv_->weight = conv_->register_parameter("weight", zeros({inner, 1, options.kernel}));
-  }
-  conv_->bias = conv_->register_parameter("bias", zeros({inner}));
-  cell_ = register_module("mlstm_cell", MlstmCell(inner, options.heads, options.norm_bias));
-  skip_ = register_parameter("learnable_skip", ones({inner}));
-  proj_down_ = register_module("proj_down", Linear(inner, options.width, options.proj_bias));
+std::string Traversal::name() const {
+  const char* start =
+      mirrored ? (reversed ? "bot_left" : "top_right") : (reversed ? "bot_right" : "top_left");
+  return std::string(columns ? "colwise_from_" : "rowwise_from_") + start;
 }
 
-torch::Tensor MlstmLayerImpl::forward(const torch::Tensor& x, int64_t rows, int64_t columns, bool reverse,
-                                      const Tail& tail) {
-  const ops::MlstmMixerParameters parameters{.conv_weight = conv_->weight,
-                                             .conv_bias = conv_->bias,
-                                             .q_weight = q_proj_->weight,
-                                             .q_bias = q_proj_->bias,
-                                             .k_weight = k_proj_->weight,
-                                             .k_bias = k_proj_->bias,
-                                             .v_weight = v_proj_->weight,
-                                             .v_bias = v_proj_->bias,
-                                             .input_weight = cell_->igate->weight,
-                                             .input_bias = cell_->igate->bias,
-                                             .forget_weight = cell_->fgate->weight,
-                                             .forget_bias = cell_->fgate->bias,
-                                             .norm_weight = cell_->outnorm->weight,
-                                             .norm_bias = cell_->outnorm->bias,
-                                             .skip = skip_};
+std::vector<Traversal> traversals(int64_t count) {
+  check(count == 1 || count == 2 || count == 4 || count == 8, "there are 1, 2, 4 or 8 directions, not ",
+        count);
+  std::vector<Traversal> all;
+  for (int64_t i = 0; i < count; ++i)
+    all.push_back({.columns = i / 2 % 2 == 1, .mirrored = i >= 4, .reversed = i % 2 == 1});
+  return all;
+}
+
+namespace {
+
+// What the parameters of each direction end in; the first four are those of the training source.
+constexpr std::array<const char*, 8> kSuffixes = {"",        "_rev",        "_du",        "_ud",
+                                                  "_mirror", "_mirror_rev", "_mirror_du", "_mirror_ud"};
+
+// Which token stands at each place of the walk, before it is reversed: [tokens].
+torch::Tensor walk_order(const TokenGrid& grid, const Traversal& direction) {
+  torch::Tensor path = torch::arange(grid.rows * grid.columns, torch::kInt64).view({grid.rows, grid.columns});
+  if (direction.mirrored) path = path.flip(1);
+  if (direction.columns) path = path.transpose(0, 1);
+  path = path.reshape({-1});
+  if (grid.off_grid.empty()) return path;
+  torch::Tensor on_grid = torch::ones({grid.tokens()}, torch::kBool), order = torch::arange(grid.tokens());
+  for (const int64_t place : grid.off_grid) on_grid[place] = false;
+  const torch::Tensor places = on_grid.nonzero().squeeze(1);
+  return order.index_copy(0, places, places.index_select(0, path));
+}
+
+// "q_proj_rev.weight" -> "q_proj.weight".
+std::string without_suffix(const std::string& name) {
+  const size_t dot = std::min(name.find('.'), name.size());
+  const std::string first = name.substr(0, dot);
+  size_t longest = 0;
+  for (const std::string suffix : kSuffixes)
+    if (ends_with(first, suffix)) longest = std::max(longest, suffix.size());
+  return first.substr(0, first.size() - longest) + name.substr(dot);
+}
+
+}  // namespace
+
+MlstmLayerImpl::MlstmLayerImpl(const MlstmLayerOptions& options) : options_(options) {
+  check(!options.directions.empty() && options.directions.size() <= kSuffixes.size(),
+        "an mLSTM layer has 1 to ", kSuffixes.size(), " directions, not ", options.directions.size());
+  proj_up_ = register_module("proj_up", Linear(options.width, 2 * options.inner, options.proj_bias));
+  for (size_t i = 0; i < options.directions.size(); ++i) add_branch(options.directions[i], kSuffixes[i]);
+  proj_down_ = register_module("proj_down", Linear(options.inner, options.width, options.proj_bias));
+}
+
+void MlstmLayerImpl::add_branch(const Traversal& direction, const std::string& suffix) {
+  const int64_t inner = options_.inner;
+  const auto projection = [&](const char* name) {
+    return register_module(name + suffix, HeadwiseLinear(inner, options_.block, options_.proj_bias));
+  };
+  Branch branch{.direction = direction};
+  branch.q = projection("q_proj");
+  branch.k = projection("k_proj");
+  branch.v = projection("v_proj");
+  branch.conv = make_convolution(suffix);
+  // The norms of the further directions never have a bias in the training source.
+  branch.cell = register_module("mlstm_cell" + suffix,
+                                MlstmCell(inner, options_.heads, options_.norm_bias && suffix.empty(),
+                                          options_.paper_cell ? inner : 3 * inner));
+  if (options_.skip) branch.skip = register_parameter("learnable_skip" + suffix, ones({inner}));
+  branches_.push_back(std::move(branch));
+}
+
+std::shared_ptr<MlstmLayerImpl::Convolution> MlstmLayerImpl::make_convolution(const std::string& suffix) {
+  if (options_.conv == "none") return nullptr;
+  const int64_t inner = options_.inner, kernel = options_.kernel;
+  const bool causal = options_.conv == "causal1d", flat = causal || options_.conv == "conv1d";
+  check(flat || options_.conv == "2d", "the convolution is '", options_.conv,
+        "', must be 2d, conv1d, causal1d or none");
+  check(causal || kernel % 2 == 1, "the kernel of a ", options_.conv, " convolution is ", kernel,
+        ", must be odd");
+  auto conv = std::make_shared<Convolution>();
+  const std::string name = options_.conv_name + suffix;
+  if (causal)  // a module inside a module, as published
+    register_module(name, std::make_shared<torch::nn::Module>())->register_module("conv", conv);
+  else
+    register_module(name, conv);
+  conv->weight = conv->register_parameter(
+      "weight", flat ? zeros({inner, 1, kernel}) : zeros({inner, 1, kernel, kernel}));
+  if (options_.conv_bias) conv->bias = conv->register_parameter("bias", zeros({inner}));
+  return conv;
+}
+
+torch::Tensor MlstmLayerImpl::mix(const Branch& branch, const torch::Tensor& u, const TokenGrid& grid) const {
+  ops::MlstmMixerParameters parameters{.q_weight = branch.q->weight,
+                                       .q_bias = branch.q->bias,
+                                       .k_weight = branch.k->weight,
+                                       .k_bias = branch.k->bias,
+                                       .v_weight = branch.v->weight,
+                                       .v_bias = branch.v->bias,
+                                       .input_weight = branch.cell->igate->weight,
+                                       .input_bias = branch.cell->igate->bias,
+                                       .forget_weight = branch.cell->fgate->weight,
+                                       .forget_bias = branch.cell->fgate->bias,
+                                       .norm_weight = branch.cell->outnorm->weight,
+                                       .norm_bias = branch.cell->outnorm->bias,
+                                       .skip = branch.skip};
+  if (branch.conv) {
+    parameters.conv_weight = branch.conv->weight;
+    parameters.conv_bias = branch.conv->bias;
+  }
+  const Traversal& direction = branch.direction;
   const ops::MlstmMixerOptions options{.heads = options_.heads,
-                                       .rows = rows,
-                                       .columns = columns,
-                                       .reverse = reverse,
-                                       .norm_eps = cell_->outnorm->eps()};
-  return proj_down_->forward(ops::mlstm_mixer(proj_up_(x), parameters, options), tail);
+                                       .rows = direction.columns ? grid.columns : grid.rows,
+                                       .columns = direction.columns ? grid.rows : grid.columns,
+                                       .causal = options_.conv == "causal1d",
+                                       .reverse = direction.reversed,
+                                       .norm_eps = branch.cell->outnorm->eps(),
+                                       .off_grid = grid.off_grid,
+                                       .paper_cell = options_.paper_cell};
+  if (!direction.columns && !direction.mirrored) return ops::mlstm_mixer(u, parameters, options);
+  const torch::Tensor order = walk_order(grid, direction).to(u.device());
+  return ops::mlstm_mixer(u.index_select(1, order), parameters, options).index_select(1, order.argsort());
+}
+
+torch::Tensor MlstmLayerImpl::forward(const torch::Tensor& x, const TokenGrid& grid, const Tail& tail) {
+  check(x.dim() == 3 && x.size(1) == grid.tokens(), "an mLSTM layer got ", x.sizes(), ", not ", grid.tokens(),
+        " tokens: a grid of ", grid.rows, " x ", grid.columns, " and ", grid.off_grid.size(), " others");
+  const torch::Tensor u = proj_up_(x);
+  torch::Tensor sum;
+  for (const Branch& branch : branches_) {
+    const torch::Tensor y = mix(branch, u, grid);
+    sum = sum.defined() ? sum + y : y;
+  }
+  return proj_down_->forward(sum, tail);
 }
 
 int64_t MlstmLayerImpl::macs_per_token() const {
-  return proj_up_->macs() + proj_down_->macs() + 3 * q_proj_->weight.numel() + conv_->weight.numel() +
-         2 * cell_->igate->macs();
+  int64_t total = proj_up_->macs() + proj_down_->macs();
+  for (const Branch& branch : branches_)
+    total += 3 * branch.q->weight.numel() + 2 * branch.cell->igate->macs() +
+             (branch.conv ? branch.conv->weight.numel() : 0);
+  return total;
 }
 
-bool initialise_mlstm_layer(const std::string& name, const Filler& fill, const MlstmLayerOptions& options) {
+bool initialise_mlstm_layer(const std::string& name_in, const Filler& fill,
+                            const MlstmLayerOptions& options) {
+  const std::string name = without_suffix(name_in);
   const auto width = static_cast<double>(options.width);
   if (name == "proj_up.weight" || name == "q_proj.weight" || name == "k_proj.weight" ||
       name == "v_proj.weight") {
     fill.normal(std::sqrt(2 / (5 * width)));  // Nguyen & Salazar 2019
   } else if (name == "proj_down.weight") {
     fill.normal(2 / std::sqrt(width));  // Wang & Komatsuzaki 2021, with one block
-  } else if (name.starts_with("conv.")) {
+  } else if (name.starts_with(options.conv_name + ".")) {
     fill.fan_in_uniform(options.conv == "2d" ? options.kernel * options.kernel : options.kernel);
   } else if (name == "mlstm_cell.fgate.bias") {
     fill.linspace(3, 6);

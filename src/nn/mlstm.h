@@ -4,7 +4,9 @@
 #include "ops/torch.h"
 
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "nn/init.h"
 #include "nn/linear.h"
@@ -24,10 +26,10 @@ TORCH_MODULE(HeadwiseLinear);
 // Gates from [q, k, v], the cell, a norm a head. Parameters igate, fgate, outnorm.
 class MlstmCellImpl : public torch::nn::Module {
  public:
-  MlstmCellImpl(int64_t width, int64_t heads, bool norm_bias);
-  // [batch, tokens, width] each -> the same.
+  // `gate_width` numbers go into each gate.
+  MlstmCellImpl(int64_t width, int64_t heads, bool norm_bias, int64_t gate_width);
+  // [batch, tokens, width] each -> the same; for gates that read q, k and v.
   torch::Tensor forward(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v) const;
-  int64_t heads() const { return heads_; }
   Linear igate{nullptr}, fgate{nullptr};
   LayerNorm outnorm{nullptr};
 
@@ -36,35 +38,65 @@ class MlstmCellImpl : public torch::nn::Module {
 };
 TORCH_MODULE(MlstmCell);
 
-struct MlstmLayerOptions {
-  int64_t width = 192, heads = 4, block = 4, expansion = 2;
-  std::string conv = "2d";  // "2d" or "causal1d"
-  int64_t kernel = 3;
-  bool proj_bias = true, norm_bias = true;
+// An order in which the tokens of an image are walked: along rows from the top left, changed by each of
+// these.
+struct Traversal {
+  bool columns = false;      // column after column instead of row after row
+  bool mirrored = false;     // from the right instead of from the left
+  bool reversed = false;     // the same path from its end
+  std::string name() const;  // "rowwise_from_top_left", "colwise_from_bot_right", …
+};
+// The first 1, 2, 4 or 8 of: rows, rows reversed, columns, columns reversed, and those four mirrored
+// (Vision-LSTM, Figure 4: uni-, bi-, quad- and oct-directional).
+std::vector<Traversal> traversals(int64_t count);
+
+// The tokens of an image in row-major order, and where among them stand others (class tokens), ascending.
+struct TokenGrid {
+  int64_t rows = 0, columns = 0;
+  std::vector<int64_t> off_grid = {};
+  int64_t tokens() const { return rows * columns + static_cast<int64_t>(off_grid.size()); }
 };
 
-// The whole layer: proj_up, the mixer of ops/mlstm_mixer.h, proj_down.
+struct MlstmLayerOptions {
+  int64_t width = 192, inner = 384, heads = 4, block = 4;
+  std::string conv = "2d";         // 2d, conv1d, causal1d or none
+  std::string conv_name = "conv";  // the convolution's name in the published code
+  int64_t kernel = 3;
+  bool proj_bias = true, norm_bias = true, conv_bias = true, skip = true;
+  bool paper_cell = false;  // ops/mlstm_mixer.h
+  // Each has its own convolution, q, k, v, cell and skip; their outputs are summed.
+  std::vector<Traversal> directions = {{}};
+};
+
+// The whole layer: proj_up, the mixer of ops/mlstm_mixer.h in each direction, proj_down. The parameters of
+// the second direction end in "_rev", of the others in "_du", "_ud", "_mirror", … as in the training source.
 class MlstmLayerImpl : public torch::nn::Module {
  public:
   explicit MlstmLayerImpl(const MlstmLayerOptions& options);
-  // x [batch, rows * columns, width]; `reverse` walks the tokens from last to first.
-  torch::Tensor forward(const torch::Tensor& x, int64_t rows, int64_t columns, bool reverse,
-                        const Tail& tail = {});
-  // Linear maps and convolution of one token.
+  // x [batch, grid.tokens(), width] -> the same.
+  torch::Tensor forward(const torch::Tensor& x, const TokenGrid& grid, const Tail& tail = {});
+  // Linear maps and convolutions of one token.
   int64_t macs_per_token() const;
-  int64_t inner() const { return options_.width * options_.expansion; }
   const MlstmLayerOptions& options() const { return options_; }
 
  private:
   struct Convolution : torch::nn::Module {
     torch::Tensor weight, bias;
   };
+  struct Branch {
+    Traversal direction;
+    HeadwiseLinear q{nullptr}, k{nullptr}, v{nullptr};
+    std::shared_ptr<Convolution> conv = nullptr;  // where its parameters are; null without convolution
+    MlstmCell cell{nullptr};
+    torch::Tensor skip = {};  // may be undefined
+  };
+  void add_branch(const Traversal& direction, const std::string& suffix);
+  std::shared_ptr<Convolution> make_convolution(const std::string& suffix);
+  torch::Tensor mix(const Branch& branch, const torch::Tensor& u, const TokenGrid& grid) const;
+
   MlstmLayerOptions options_;
   Linear proj_up_{nullptr}, proj_down_{nullptr};
-  HeadwiseLinear q_proj_{nullptr}, k_proj_{nullptr}, v_proj_{nullptr};
-  std::shared_ptr<Convolution> conv_;  // where the parameters are: `conv`, or `conv.conv` for the causal form
-  MlstmCell cell_{nullptr};
-  torch::Tensor skip_;
+  std::vector<Branch> branches_;
 };
 TORCH_MODULE(MlstmLayer);
 

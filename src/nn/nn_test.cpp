@@ -288,15 +288,83 @@ TEST(Rope, TurnsAShareOfTheChannels) {
   EXPECT_TRUE(torch::equal(y.select(2, 0), x.select(2, 0)));  // position 0
 }
 
+// A layer that walks in one direction, its weights the same for all.
+MlstmLayer walking(const Traversal& direction, const std::string& conv) {
+  MlstmLayer layer(
+      MlstmLayerOptions{.width = 8, .inner = 16, .heads = 2, .conv = conv, .directions = {direction}});
+  fill_all(*layer, 3);
+  layer->to(torch::kFloat64);
+  return layer;
+}
+
 TEST(MlstmLayer, ReversedIsTheFlippedSequence) {
-  for (const char* kind : {"2d", "causal1d"}) {
-    MlstmLayerImpl layer({.width = 8, .heads = 2, .conv = kind});
-    fill_all(layer, 3);
-    layer.to(torch::kFloat64);
+  for (const char* conv : {"2d", "conv1d", "causal1d", "none"}) {
     const Tensor x = torch::randn({2, 6, 8}, torch::kFloat64);
-    EXPECT_TRUE(torch::allclose(layer.forward(x, 2, 3, true), layer.forward(x.flip(1), 2, 3, false).flip(1)));
-    EXPECT_FALSE(torch::allclose(layer.forward(x, 2, 3, true), layer.forward(x, 2, 3, false)));
+    MlstmLayer back = walking({.reversed = true}, conv), forth = walking({}, conv);
+    EXPECT_TRUE(torch::allclose(back->forward(x, {2, 3}), forth->forward(x.flip(1), {2, 3}).flip(1))) << conv;
+    EXPECT_FALSE(torch::allclose(back->forward(x, {2, 3}), forth->forward(x, {2, 3}))) << conv;
   }
+}
+
+// Walking another way is walking the turned image.
+TEST(MlstmLayer, DirectionsAreThoseOfTheTurnedImage) {
+  const Tensor image = torch::randn({2, 3, 4, 8}, torch::kFloat64);  // rows, columns
+  const auto flat = [](const Tensor& grid) { return grid.reshape({grid.size(0), -1, grid.size(3)}); };
+  for (const char* conv : {"2d", "causal1d"}) {
+    MlstmLayer plain = walking({}, conv);
+    for (const Traversal& direction : traversals(8)) {
+      const auto turn = [&](Tensor grid) {
+        if (direction.mirrored) grid = grid.flip(2);
+        if (direction.columns) grid = grid.transpose(1, 2);
+        return direction.reversed ? grid.flip({1, 2}) : grid;
+      };
+      const Tensor turned = turn(image);
+      const TokenGrid grid{turned.size(1), turned.size(2)};
+      const Tensor want = plain->forward(flat(turned), grid).view(turned.sizes());
+      const Tensor got = walking(direction, conv)->forward(flat(image), {3, 4}).view(image.sizes());
+      EXPECT_TRUE(torch::allclose(turn(got), want)) << conv << " " << direction.name();
+    }
+  }
+}
+
+TEST(MlstmLayer, DirectionsInOneLayerAreSummed) {
+  MlstmLayer both(MlstmLayerOptions{
+      .width = 8, .inner = 16, .heads = 2, .proj_bias = false, .directions = traversals(2)});
+  MlstmLayer there = walking({}, "2d"), back = walking({.reversed = true}, "2d");
+  both->to(torch::kFloat64);
+  const torch::NoGradGuard no_grad;
+  auto theirs = there->named_parameters(), others = back->named_parameters();
+  for (auto& entry : both->named_parameters()) {
+    std::string name = entry.key();
+    const size_t suffix = name.find("_rev");
+    if (suffix != std::string::npos) name.erase(suffix, 4);
+    entry.value().copy_((suffix != std::string::npos ? others : theirs)[name]);
+  }
+  for (auto* parameters : {&theirs, &others})  // what `both` does not have
+    for (auto& entry : *parameters)
+      if (entry.key().find("proj") != std::string::npos && ends_with(entry.key(), ".bias"))
+        entry.value().zero_();
+  others["mlstm_cell.outnorm.bias"].zero_();
+  const Tensor x = torch::randn({2, 6, 8}, torch::kFloat64);
+  EXPECT_TRUE(
+      torch::allclose(both->forward(x, {2, 3}), there->forward(x, {2, 3}) + back->forward(x, {2, 3})));
+}
+
+// A class token in the middle: the convolution over the grid passes it by, the cell sees it in its place.
+TEST(MlstmLayer, TokensOffTheGridKeepTheirPlaces) {
+  const Tensor x = torch::randn({1, 7, 8}, torch::kFloat64);
+  const TokenGrid grid{2, 3, {3}};
+  for (const Traversal& direction : traversals(8)) {
+    MlstmLayer layer = walking(direction, "2d");
+    Tensor changed = x.clone();
+    changed.select(1, 3).add_(1);
+    const Tensor difference =
+        (layer->forward(changed, grid) - layer->forward(x, grid)).abs().sum(-1).squeeze(0);
+    // The token itself and what comes after it on the walk: half the tokens, of which the walk decides.
+    EXPECT_EQ((difference > 1e-12).sum().item<int64_t>(), 4) << direction.name();
+    EXPECT_GT(difference[3].item<double>(), 1e-6);
+  }
+  EXPECT_ANY_THROW(walking({}, "2d")->forward(x, {2, 3}));
 }
 
 }  // namespace

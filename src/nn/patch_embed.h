@@ -40,4 +40,8 @@ class PatchEmbedImpl : public torch::nn::Module {
 };
 TORCH_MODULE(PatchEmbed);
 
+// The pixels of each patch in the order row, column, channel, as MAE has them (He et al. 2022): [batch, 3,
+// height, width] -> [batch, rows * columns, patch * patch * 3].
+torch::Tensor patchify(const torch::Tensor& images, int64_t patch);
+
 }  // namespace tessera::nn

@@ -25,6 +25,13 @@ Rotation rotation_2d(const torch::Tensor& x, const torch::Tensor& y, int64_t cha
   return {torch::stack({torch::outer(x, frequency), torch::outer(y, frequency)}, -1).flatten(1)};
 }
 
+Rotation rotation_halves(const torch::Tensor& x, const torch::Tensor& y, int64_t channels, double theta) {
+  check(channels % 4 == 0,
+        "two-dimensional rotary positions need a multiple of 4 channels a head, there are ", channels);
+  return {torch::cat({rotation_1d(x, channels / 2, theta).angles, rotation_1d(y, channels / 2, theta).angles},
+                     1)};
+}
+
 Rotation split_over_heads(const Rotation& rotation, int64_t heads) {
   const int64_t tokens = rotation.angles.size(0), pairs = rotation.angles.size(1);
   check(pairs % heads == 0, pairs, " pairs of channels cannot be split over ", heads, " heads");

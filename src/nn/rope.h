@@ -21,6 +21,11 @@ Rotation rotation_1d(const torch::Tensor& positions, int64_t channels, double th
 // float64; channels a multiple of 4 (VisionLLaMA, Chu et al. 2024, eq. 5).
 Rotation rotation_2d(const torch::Tensor& x, const torch::Tensor& y, int64_t channels, double theta = 10000);
 
+// The pairs of the first half of the channels turn by x, those of the second half by y, both with theta^(-4m
+// / channels), m = 0 … channels / 4 - 1 (DARL, Li et al. 2024, section 3.4).
+Rotation rotation_halves(const torch::Tensor& x, const torch::Tensor& y, int64_t channels,
+                         double theta = 10000);
+
 // One table over heads * channels a head, cut into a piece for each head.
 Rotation split_over_heads(const Rotation& rotation, int64_t heads);
 

@@ -1,24 +1,67 @@
-// The mLSTM cell (Beck et al. 2024) in its parallel form, stabilised as in the published Vision-LSTM code.
+// The mLSTM cell (Beck et al. 2024) in its three forms, stabilised as in the published Vision-LSTM code.
 //
-// With F_t = sum_{r<=t} log sigmoid(f_r):
+// With log f_t = log sigmoid(f_t) and F_t = log f_1 + … + log f_t:
 //   log D_ts = F_t - F_s + i_s for s <= t, else -inf          m_t = max_s log D_ts
 //   C_ts = (q_t . k_s / sqrt(d)) exp(log D_ts - m_t)          n_t = max(|sum_s C_ts|, exp(-m_t))
 //   h_t = sum_s C_ts v_s / (n_t + eps)
+// The same as a recurrence, from a state (c, n, m) that stands for all earlier tokens:
+//   m_t = max(log f_t + m_(t-1), i_t)     a = exp(log f_t + m_(t-1) - m_t)     b = exp(i_t - m_t)
+//   c_t = a c_(t-1) + b k_t v_t^T         n_t = a n_(t-1) + b k_t
+//   h_t = (q_t c_t / sqrt(d)) / (max(|q_t . n_t / sqrt(d)|, exp(-m_t)) + eps)
+// The chunkwise form is the parallel one inside a chunk and the recurrence between chunks.
+//
+// All are built of ATen operations: any floating dtype, any device, every gradient autograd's.
 #pragma once
 
 #include "ops/torch.h"
+
+#include <cstdint>
 
 namespace tessera::ops {
 
 struct MlstmOptions {
   double eps = 1e-6;
-  bool rowwise = true;  // false: one maximum m over the whole matrix of a head
+  bool rowwise = true;  // parallel form only. false: one maximum m over the whole matrix of a head
+  // log f_t = f_t, as the Vision-LSTM paper's equation 8 has it, instead of log sigmoid(f_t).
+  bool exponential_forget = false;
 };
 
-// q, k, v [batch, heads, tokens, d]; input and forget gates (pre-activations) [batch, heads, tokens] -> h
-// like v. Any floating dtype, any device; built of ATen operations, so every gradient is autograd's.
+// What a sequence has left behind, with keys not divided by sqrt(d) and everything scaled by exp(-m):
+// c [batch, heads, d, value d], n [batch, heads, d], m [batch, heads].
+struct MlstmState {
+  torch::Tensor c, n, m;
+};
+struct MlstmResult {
+  torch::Tensor h;
+  MlstmState last;
+};
+
+// Before the first token: nothing remembered. m is -inf for a fresh sequence, which makes the three forms
+// agree exactly; the published recurrent and chunkwise kernels start at m = 0, which changes the weight of
+// eps alone.
+enum class MlstmStart { fresh, published };
+MlstmState mlstm_start(const torch::Tensor& k, const torch::Tensor& v, MlstmStart start = MlstmStart::fresh);
+
+// In all forms: q, k [batch, heads, tokens, d], v [batch, heads, tokens, value d]; input and forget gates
+// (pre-activations) [batch, heads, tokens] -> h like v.
 torch::Tensor mlstm_parallel(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v,
                              const torch::Tensor& input_gate, const torch::Tensor& forget_gate,
                              const MlstmOptions& options = {});
+
+// Chunks of `chunk` tokens, the last one shorter where they do not divide the sequence. A chunk that holds
+// the whole sequence is the parallel form with states.
+MlstmResult mlstm_chunkwise(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v,
+                            const torch::Tensor& input_gate, const torch::Tensor& forget_gate, int64_t chunk,
+                            const MlstmState& initial, const MlstmOptions& options = {});
+
+// One token after another.
+MlstmResult mlstm_recurrent(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v,
+                            const torch::Tensor& input_gate, const torch::Tensor& forget_gate,
+                            const MlstmState& initial, const MlstmOptions& options = {});
+
+// One token: q, k [batch, heads, d], v [batch, heads, value d], gates [batch, heads].
+MlstmResult mlstm_step(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v,
+                       const torch::Tensor& input_gate, const torch::Tensor& forget_gate,
+                       const MlstmState& before, const MlstmOptions& options = {});
 
 }  // namespace tessera::ops

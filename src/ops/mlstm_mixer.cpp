@@ -1,6 +1,8 @@
 #include "ops/mlstm_mixer.h"
 
+#include <algorithm>
 #include <array>
+#include <cmath>
 #include <optional>
 
 #include <torch/csrc/autograd/custom_function.h>
@@ -25,10 +27,12 @@ torch::Tensor headwise_linear(const torch::Tensor& x, const torch::Tensor& weigh
 }
 
 torch::Tensor sequence_conv(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias,
-                            int64_t rows, int64_t columns) {
+                            int64_t rows, int64_t columns, bool causal) {
   const int64_t batch = x.size(0), tokens = x.size(1), inner = x.size(2), kernel = weight.size(-1);
-  if (weight.dim() == 3) {  // causal
-    const torch::Tensor padded = torch::constant_pad_nd(x.transpose(1, 2), {kernel - 1, 0});
+  if (weight.dim() == 3) {
+    check(causal || kernel % 2 == 1, "a convolution to both sides needs an odd kernel, it is ", kernel);
+    const int64_t before = causal ? kernel - 1 : kernel / 2;
+    const torch::Tensor padded = torch::constant_pad_nd(x.transpose(1, 2), {before, kernel - 1 - before});
     return torch::conv1d(padded, weight, bias, at::IntArrayRef{1}, at::IntArrayRef{0}, at::IntArrayRef{1},
                          inner)
         .transpose(1, 2);
@@ -48,27 +52,54 @@ torch::Tensor headwise_norm(const torch::Tensor& h, int64_t heads, const torch::
   return torch::group_norm(h.reshape({-1, inner}), heads, scale, bias, eps).view(h.sizes());
 }
 
+namespace {
+
+// conv(x) of the walked sequence.
+torch::Tensor convolved(const torch::Tensor& x, const MlstmMixerParameters& p,
+                        const MlstmMixerOptions& options) {
+  if (!p.conv_weight.defined()) return x;
+  if (p.conv_weight.dim() == 3 || options.off_grid.empty())
+    return sequence_conv(x, p.conv_weight, p.conv_bias, options.rows, options.columns, options.causal);
+  const int64_t tokens = x.size(1);
+  std::vector<int64_t> on_grid;
+  for (int64_t t = 0; t < tokens; ++t) {
+    const int64_t place = options.reverse ? tokens - 1 - t : t;
+    if (!std::binary_search(options.off_grid.begin(), options.off_grid.end(), place)) on_grid.push_back(t);
+  }
+  const torch::Tensor patches = torch::tensor(on_grid, torch::kInt64).to(x.device());
+  const torch::Tensor seen =
+      sequence_conv(x.index_select(1, patches), p.conv_weight, p.conv_bias, options.rows, options.columns);
+  return x.index_copy(1, patches, seen.to(x.scalar_type()));
+}
+
+}  // namespace
+
 torch::Tensor mlstm_mixer_unfused(const torch::Tensor& u, const MlstmMixerParameters& p,
                                   const MlstmMixerOptions& options) {
   const int64_t batch = u.size(0), tokens = u.size(1), inner = u.size(2) / 2, heads = options.heads;
   const torch::Tensor walked = options.reverse ? u.flip(1) : u;
-  const torch::Tensor x = walked.slice(2, 0, inner), z = walked.slice(2, inner);
-  const torch::Tensor a =
-      torch::silu(sequence_conv(x.contiguous(), p.conv_weight, p.conv_bias, options.rows, options.columns));
+  const torch::Tensor x = walked.slice(2, 0, inner).contiguous(), z = walked.slice(2, inner);
+  const torch::Tensor a = torch::silu(convolved(x, p, options));
   const torch::Tensor q = headwise_linear(a, p.q_weight, p.q_bias);
-  const torch::Tensor k = headwise_linear(a, p.k_weight, p.k_bias);
+  // The cell divides keys by sqrt(d), bias and all.
+  const bool whole_bias = options.paper_cell && p.k_bias.defined();
+  const torch::Tensor k = headwise_linear(
+      a, p.k_weight, whole_bias ? p.k_bias * std::sqrt(static_cast<double>(inner / heads)) : p.k_bias);
   const torch::Tensor v = headwise_linear(x, p.v_weight, p.v_bias);
-  const torch::Tensor qkv = torch::cat({q, k, v}, -1);
-  const torch::Tensor i = torch::linear(qkv, p.input_weight, p.input_bias).transpose(1, 2);
-  const torch::Tensor f = torch::linear(qkv, p.forget_weight, p.forget_bias).transpose(1, 2);
+  const torch::Tensor seen = options.paper_cell ? x : torch::cat({q, k, v}, -1);
+  const torch::Tensor i = torch::linear(seen, p.input_weight, p.input_bias).transpose(1, 2);
+  const torch::Tensor f = torch::linear(seen, p.forget_weight, p.forget_bias).transpose(1, 2);
   const auto by_head = [&](const torch::Tensor& t) {
     return t.view({batch, tokens, heads, inner / heads}).transpose(1, 2);
   };
-  const torch::Tensor h = mlstm_parallel(by_head(q), by_head(k), by_head(v), i, f, {.eps = options.cell_eps})
+  const MlstmOptions cell{.eps = options.paper_cell ? 0 : options.cell_eps,
+                          .exponential_forget = options.paper_cell};
+  const torch::Tensor h = mlstm_parallel(by_head(q), by_head(k), by_head(v), i, f, cell)
                               .transpose(1, 2)
                               .reshape({batch, tokens, inner});
-  const torch::Tensor normed = headwise_norm(h, heads, p.norm_weight + 1, p.norm_bias, options.norm_eps);
-  const torch::Tensor y = (normed + p.skip * a) * torch::silu(z);
+  torch::Tensor y = headwise_norm(h, heads, p.norm_weight + 1, p.norm_bias, options.norm_eps);
+  if (p.skip.defined()) y = y + p.skip * a;
+  y = y * (options.paper_cell ? torch::sigmoid(z) : torch::silu(z));
   return options.reverse ? y.flip(1) : y;
 }
 
@@ -198,16 +229,19 @@ struct FusedMixer : torch::autograd::Function<FusedMixer> {
 
 }  // namespace
 
-bool mlstm_mixer_fuses(const torch::Tensor& u, const MlstmMixerParameters& parameters) {
-  return inference_settings().fused && u.device().is_cpu() &&
+bool mlstm_mixer_fuses(const torch::Tensor& u, const MlstmMixerParameters& parameters,
+                       const MlstmMixerOptions& options) {
+  const torch::Tensor& conv = parameters.conv_weight;
+  if (!conv.defined() || !parameters.skip.defined() || options.paper_cell || u.numel() == 0) return false;
+  const bool handled = conv.dim() == 3 ? options.causal : options.off_grid.empty();
+  return handled && inference_settings().fused && u.device().is_cpu() &&
          (u.scalar_type() == torch::kFloat32 || u.scalar_type() == torch::kBFloat16) &&
-         parameters.conv_weight.scalar_type() != torch::kFloat64 && parameters.q_weight.size(-1) == 4 &&
-         u.numel() > 0;
+         conv.scalar_type() != torch::kFloat64 && parameters.q_weight.size(-1) == 4;
 }
 
 torch::Tensor mlstm_mixer(const torch::Tensor& u, const MlstmMixerParameters& parameters,
                           const MlstmMixerOptions& options) {
-  if (!mlstm_mixer_fuses(u, parameters)) return mlstm_mixer_unfused(u, parameters, options);
+  if (!mlstm_mixer_fuses(u, parameters, options)) return mlstm_mixer_unfused(u, parameters, options);
   const ParameterList p = list_of(parameters);
   bool keep = u.requires_grad();
   for (const Optional& parameter : p) keep = keep || (parameter && parameter->requires_grad());

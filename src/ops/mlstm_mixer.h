@@ -1,7 +1,7 @@
 // What stands between the two large projections of a Vision-LSTM layer, as one operation:
 //
 //   x, z = halves of u                     (u = proj_up of the normed tokens)
-//   a = silu(conv(x))                      depthwise: 3x3 over the grid, or causal over the sequence
+//   a = silu(conv(x))                      depthwise: 3x3 over the grid, or over the sequence, or none
 //   q, k = blocks of a, v = blocks of x    block-diagonal linear maps, 4x4 blocks
 //   i, f = linear in [q, k, v]             one number a head
 //   h = mlstm(q, k, v, i, f)
@@ -11,25 +11,34 @@
 #include "ops/torch.h"
 
 #include <cstdint>
+#include <vector>
 
 namespace tessera::ops {
 
+// What is undefined is left out.
 struct MlstmMixerParameters {
-  torch::Tensor conv_weight;       // [inner, 1, k, k], or [inner, 1, k] for the causal convolution
-  torch::Tensor conv_bias;         // [inner] or undefined
-  torch::Tensor q_weight, q_bias;  // [inner / 4, 4, 4]; bias [inner] or undefined
-  torch::Tensor k_weight, k_bias, v_weight, v_bias;
-  torch::Tensor input_weight, input_bias;    // [heads, 3 * inner], [heads]
-  torch::Tensor forget_weight, forget_bias;  // the same
-  torch::Tensor norm_weight, norm_bias;      // [inner]; bias may be undefined
-  torch::Tensor skip;                        // [inner]
+  // [inner, 1, k, k] over the grid, [inner, 1, k] over the sequence, undefined: conv(x) = x; bias [inner].
+  torch::Tensor conv_weight = {}, conv_bias = {};
+  // [inner / 4, 4, 4]; bias [inner].
+  torch::Tensor q_weight = {}, q_bias = {}, k_weight = {}, k_bias = {}, v_weight = {}, v_bias = {};
+  // [heads, 3 * inner], for paper_cell [heads, inner]; bias [heads].
+  torch::Tensor input_weight = {}, input_bias = {}, forget_weight = {}, forget_bias = {};
+  torch::Tensor norm_weight = {}, norm_bias = {};  // [inner]
+  torch::Tensor skip = {};                         // [inner]
 };
 
 struct MlstmMixerOptions {
   int64_t heads = 4;
-  int64_t rows = 0, columns = 0;  // the grid of the 3x3 convolution; unused by the causal one
+  int64_t rows = 0, columns = 0;  // the grid of the 3x3 convolution; unused by the one over the sequence
+  bool causal = true;             // a convolution over the sequence sees nothing later
   bool reverse = false;  // walk the tokens from last to first (the convolution's grid is turned with them)
   double norm_eps = 1e-5, cell_eps = 1e-6;
+  // Places in the sequence of tokens that stand outside the grid (class tokens), ascending: the 3x3
+  // convolution leaves them as they are.
+  std::vector<int64_t> off_grid = {};
+  // The cell as the Vision-LSTM paper writes it (eq. 3 to 9): gates linear in x, an exponential forget gate,
+  // a key bias that is not divided by sqrt(d), no eps, sigmoid(z) as the output gate.
+  bool paper_cell = false;
 };
 
 // [batch, tokens, 2 * inner] -> [batch, tokens, inner]. Takes the fused form where there is one for the
@@ -37,9 +46,10 @@ struct MlstmMixerOptions {
 torch::Tensor mlstm_mixer(const torch::Tensor& u, const MlstmMixerParameters& parameters,
                           const MlstmMixerOptions& options);
 
-// Whether mlstm_mixer takes the fused form: CPU, float32 or bfloat16, blocks of 4, a multiple of 16 channels
-// a head.
-bool mlstm_mixer_fuses(const torch::Tensor& u, const MlstmMixerParameters& parameters);
+// Whether mlstm_mixer takes the fused form: CPU, float32 or bfloat16, blocks of 4, a 3x3 or causal
+// convolution and a skip, every token of a 3x3 convolution on the grid, the published cell.
+bool mlstm_mixer_fuses(const torch::Tensor& u, const MlstmMixerParameters& parameters,
+                       const MlstmMixerOptions& options);
 
 // The same in ATen operations: the definition, the fallback, and the oracle of the tests.
 torch::Tensor mlstm_mixer_unfused(const torch::Tensor& u, const MlstmMixerParameters& parameters,
@@ -50,9 +60,10 @@ torch::Tensor mlstm_mixer_unfused(const torch::Tensor& u, const MlstmMixerParame
 torch::Tensor headwise_linear(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias);
 
 // Depthwise convolution of a token sequence [batch, tokens, inner]: weight [inner, 1, k, k] sees the rows x
-// columns grid with zeros around it, weight [inner, 1, k] sees the k tokens up to each one.
+// columns grid with zeros around it; weight [inner, 1, k] sees the k tokens up to each one, or with k odd and
+// not causal those on both sides.
 torch::Tensor sequence_conv(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias,
-                            int64_t rows, int64_t columns);
+                            int64_t rows, int64_t columns, bool causal = true);
 
 // Layer norm of each head's share of the last axis.
 torch::Tensor headwise_norm(const torch::Tensor& h, int64_t heads, const torch::Tensor& scale,

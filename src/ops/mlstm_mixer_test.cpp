@@ -2,8 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "kernels/isa.h"
-#include "ops/mlstm.h"
 
 namespace tessera::ops {
 namespace {
@@ -54,7 +55,7 @@ std::vector<torch::Tensor> run(const Case& c, bool fused, torch::ScalarType dtyp
   u = u.to(u_dtype == torch::ScalarType::Undefined || !fused ? dtype : u_dtype).requires_grad_();
   const MlstmMixerOptions options{
       .heads = c.heads, .rows = c.rows, .columns = c.columns, .reverse = c.reverse};
-  EXPECT_TRUE(!fused || mlstm_mixer_fuses(u, p)) << c.name;
+  EXPECT_TRUE(!fused || mlstm_mixer_fuses(u, p, options)) << c.name;
   const torch::Tensor y = fused ? mlstm_mixer(u, p, options) : mlstm_mixer_unfused(u, p, options);
   EXPECT_EQ(y.scalar_type(), u.scalar_type());
   (y * weight.to(dtype)).sum().backward();
@@ -122,7 +123,7 @@ TEST(MlstmMixer, FallsBackToTheCompositionInDouble) {
   const MlstmMixerParameters p = parameters_of(c, torch::kFloat64);
   const torch::Tensor u = torch::randn({2, 16, 128}, torch::kFloat64);
   const MlstmMixerOptions options{.heads = c.heads, .rows = c.rows, .columns = c.columns, .reverse = true};
-  EXPECT_FALSE(mlstm_mixer_fuses(u, p));
+  EXPECT_FALSE(mlstm_mixer_fuses(u, p, options));
   EXPECT_TRUE(torch::equal(mlstm_mixer(u, p, options), mlstm_mixer_unfused(u, p, options)));
 }
 
@@ -137,16 +138,76 @@ TEST(SequenceConv, CausalSeesNothingLater) {
   EXPECT_FALSE(torch::equal(before.slice(1, 4), after.slice(1, 4)));
 }
 
-TEST(MlstmParallel, LaterTokensChangeNothingEarlier) {
-  torch::manual_seed(4);
-  torch::Tensor q = torch::randn({1, 2, 6, 8}), k = torch::randn({1, 2, 6, 8}),
-                v = torch::randn({1, 2, 6, 8});
-  const torch::Tensor i = torch::randn({1, 2, 6}), f = torch::randn({1, 2, 6});
-  const torch::Tensor before = mlstm_parallel(q, k, v, i, f);
-  for (torch::Tensor* t : {&q, &k, &v}) t->select(2, 4).add_(1);
-  const torch::Tensor after = mlstm_parallel(q, k, v, i, f);
-  EXPECT_TRUE(torch::allclose(before.slice(2, 0, 4), after.slice(2, 0, 4), 0, 1e-6));
-  EXPECT_FALSE(torch::allclose(before.slice(2, 4), after.slice(2, 4), 0, 1e-3));
+TEST(SequenceConv, ToBothSidesSeesItsNeighbours) {
+  torch::manual_seed(3);
+  const torch::Tensor weight = torch::randn({8, 1, 3}), bias = torch::randn({8});
+  const torch::Tensor x = torch::randn({1, 6, 8});
+  torch::Tensor changed = x.clone();
+  changed.select(1, 3).add_(1);
+  const torch::Tensor difference =
+      (sequence_conv(changed, weight, bias, 0, 0, false) - sequence_conv(x, weight, bias, 0, 0, false))
+          .abs()
+          .sum(at::IntArrayRef{0, 2});
+  EXPECT_TRUE(torch::equal(difference > 0, torch::tensor({false, false, true, true, true, false})));
+  EXPECT_ANY_THROW(sequence_conv(x, torch::randn({8, 1, 4}), bias, 0, 0, false));
+}
+
+// What the fused form does not know goes through the composition, in float32 too.
+TEST(MlstmMixer, OptionsWithoutAFusedFormAreComposed) {
+  const Case& c = kCases[0];
+  const torch::Tensor u = torch::randn({2, 17, 128});
+  const MlstmMixerOptions options{.heads = c.heads, .rows = c.rows, .columns = c.columns};
+  const MlstmMixerParameters all = parameters_of(c, torch::kFloat32);
+  const auto output = [&](const MlstmMixerParameters& p, const MlstmMixerOptions& with, int64_t tokens = 16) {
+    EXPECT_FALSE(mlstm_mixer_fuses(u.slice(1, 0, tokens), p, with));
+    return mlstm_mixer(u.slice(1, 0, tokens), p, with);
+  };
+  const torch::Tensor usual = mlstm_mixer(u.slice(1, 0, 16), all, options);
+  MlstmMixerParameters no_skip = all, zero_skip = all, no_conv = all;
+  no_skip.skip = no_conv.conv_weight = torch::Tensor();
+  zero_skip.skip = torch::zeros({c.inner});
+  EXPECT_TRUE(torch::allclose(output(no_skip, options), mlstm_mixer(u.slice(1, 0, 16), zero_skip, options),
+                              1e-4, 1e-4));
+  EXPECT_FALSE(torch::allclose(output(no_conv, options), usual, 1e-2, 1e-2));
+  MlstmMixerOptions middle = options;
+  middle.off_grid = {8};
+  EXPECT_EQ(output(all, middle, 17).sizes(), (std::vector<int64_t>{2, 17, c.inner}));
+}
+
+// The paper's cell (equations 3 to 9) for one head, token by token.
+TEST(MlstmMixer, ThePapersCellIsItsEquations) {
+  torch::manual_seed(5);
+  const auto draw = [](torch::IntArrayRef shape) { return torch::randn(shape, torch::kFloat64) * 0.5; };
+  const int64_t inner = 8, tokens = 5;
+  MlstmMixerParameters p{.q_weight = draw({2, 4, 4}),
+                         .q_bias = draw({inner}),
+                         .k_weight = draw({2, 4, 4}),
+                         .k_bias = draw({inner}),
+                         .v_weight = draw({2, 4, 4}),
+                         .v_bias = draw({inner}),
+                         .input_weight = draw({1, inner}),
+                         .input_bias = draw({1}),
+                         .forget_weight = draw({1, inner}),
+                         .forget_bias = draw({1}),
+                         .norm_weight = torch::zeros({inner}, torch::kFloat64)};
+  const torch::Tensor u = draw({1, tokens, 2 * inner}), x = u[0].slice(1, 0, inner), z = u[0].slice(1, inner);
+  const torch::Tensor a = torch::silu(x);  // no convolution
+  const torch::Tensor q = headwise_linear(a, p.q_weight, p.q_bias),
+                      v = headwise_linear(x, p.v_weight, p.v_bias);
+  const torch::Tensor k =
+      headwise_linear(a, p.k_weight, {}) / std::sqrt(static_cast<double>(inner)) + p.k_bias;
+  torch::Tensor c = torch::zeros({inner, inner}, torch::kFloat64), n = torch::zeros({inner}, torch::kFloat64);
+  std::vector<torch::Tensor> rows;
+  for (int64_t t = 0; t < tokens; ++t) {
+    const torch::Tensor i = (torch::linear(x[t], p.input_weight, p.input_bias)).exp();
+    const torch::Tensor f = (torch::linear(x[t], p.forget_weight, p.forget_bias)).exp();
+    c = f * c + i * torch::outer(v[t], k[t]);
+    n = f * n + i * k[t];
+    const torch::Tensor h = torch::mv(c, q[t]) / torch::clamp_min(torch::dot(n, q[t]).abs(), 1);
+    rows.push_back(torch::layer_norm(h, {inner}, {}, {}, 1e-5) * torch::sigmoid(z[t]));
+  }
+  const torch::Tensor got = mlstm_mixer(u, p, {.heads = 1, .paper_cell = true});
+  EXPECT_TRUE(torch::allclose(got[0], torch::stack(rows), 1e-9, 1e-11));
 }
 
 }  // namespace

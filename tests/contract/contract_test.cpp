@@ -55,7 +55,7 @@ TEST_P(EverySize, GivesMapsOfEveryBlock) {
   for (const torch::Tensor& map : maps) {
     EXPECT_EQ(map.dim(), 4);
     EXPECT_EQ(map.size(0), 2);
-    EXPECT_EQ(map.size(3) * 2, map.size(2) * 3);
+    EXPECT_GT(map.size(3), map.size(2));  // 3 to 2 but where patches overlap
     EXPECT_TRUE(map.isfinite().all().item<bool>());
   }
   EXPECT_ANY_THROW(model->features(images(1, side, side), {last + 1}));

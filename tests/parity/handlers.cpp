@@ -1,6 +1,6 @@
 // Which handler checks which golden. The first line that fits a case is taken; what belongs to later work is
 // skipped with its reason.
-#include "tests/parity/case.h"
+#include "tests/parity/model_case.h"
 
 namespace tessera::parity {
 
@@ -12,6 +12,9 @@ const std::vector<Entry>& entries() {
       {"models", "mlstm_parallel", "mlstm", check_mlstm_parallel, ""},
       {"models", "mlstm_cell", "mlstm", check_mlstm_cell, ""},
       {"models", "vllama_mmpretrain", "vision_llama_mae", check_visionllama, ""},
+      {"models", "mlstm_states", "mlstm", check_mlstm_states, ""},
+      {"models", "vil1_", "vision_lstm", check_vision_lstm_1, ""},
+      {"models", "vil_stack_", "vision_lstm", check_vision_lstm_stack, ""},
       {"models", "vllama_", "vision_llama_plain", check_visionllama, ""},
       {"models", "pyramid_", "vision_llama_pyramid", check_pyramid, ""},
       {"models", "illama_rmsnorm", "illama", check_rms_norm, ""},
@@ -51,7 +54,12 @@ const std::vector<Entry>& entries() {
       {"components", "posenc_rope", "", check_rotary_positions, ""},
       {"components", "block_resample_pos_embed", "", check_resampled_positions, ""},
       {"components", "block_", "", nullptr, "this block comes with its models"},
-      {"components", "darl_", "", nullptr, "DARL comes with the other backbones"},
+      {"components", "darl_mse_normpix", "", nullptr, "normalised targets come with DARL's pre-training"},
+      {"components", "darl_mse", "", check_darl_next_patch, ""},
+      {"components", "darl_two_stream", "", check_darl_two_stream, ""},
+      {"components", "darl_rope2d", "", check_darl_rope, ""},
+      {"components", "darl_patch_orders", "", check_darl_orders, ""},
+      {"components", "darl_", "", nullptr, "the denoising objective comes with DARL's pre-training"},
       {"components", "quant_lsq", "", check_learned_step, ""},
       {"components", "quant_", "", nullptr, "quantisation comes with the fast kernels"},
       {"components", "tok_", "", nullptr, "tokenisers come with vision-language models"},

@@ -22,7 +22,7 @@ class Tolerance {
   }
 
   void compare(Comparison& comparison, const std::string& key, const torch::Tensor& got) const {
-    const torch::Tensor want = golden_.tensor(key, torch::kFloat64);
+    const torch::Tensor want = golden_.tensor(key).to(torch::kFloat64);  // masks too
     const double largest = want.numel() ? want.abs().max().item<double>() : 0;
     const std::string what = (sharp_ ? "float64 " : "float32 ") + key;
     const bool gradient = key.starts_with("grad.");
@@ -58,9 +58,11 @@ class Tolerance {
   double all_gradients_ = 0;
 };
 
-// sum over outputs of sum(output * loss_weight), over those that have a weight.
+// sum over outputs of sum(output * loss_weight), over those that have a weight; or the output that is a loss
+// itself.
 torch::Tensor scalar_loss(const Golden& golden, const NamedOutputs& outputs, torch::ScalarType dtype) {
   torch::Tensor loss;
+  if (golden.names("loss_weight.").empty() && outputs.contains("loss")) return outputs.at("loss").sum();
   for (const auto& [name, output] : outputs) {
     if (!golden.has("loss_weight." + name)) continue;
     const torch::Tensor part = (output * golden.tensor("loss_weight." + name, dtype)).sum();
@@ -136,13 +138,13 @@ void load_parameters(models::Backbone& model, const models::Family& family, cons
 }
 
 CaseResult compare_model(const Golden& golden, const models::ModelSpec& spec, const RunModel& run,
-                         const std::vector<std::string>& absent) {
+                         const std::vector<std::string>& absent, const Golden* weights) {
   const models::Family& family = models::find_family(spec.family);
   Comparison comparison;
   for (const torch::ScalarType dtype : {torch::kFloat64, torch::kFloat32}) {
     const auto model = models::build_model(spec, 0);
     model->to(dtype);
-    load_parameters(*model, family, golden, dtype, absent);
+    load_parameters(*model, family, weights ? *weights : golden, dtype, absent);
     model->train(golden.meta.value("mode", "eval") == "train");
     std::map<std::string, torch::Tensor> inputs;
     const auto input = [&](const std::string& name) {
@@ -161,7 +163,8 @@ CaseResult compare_model(const Golden& golden, const models::ModelSpec& spec, co
     loss.backward();
     const std::string prefix = golden.folder == "components" ? "grad." : "grad.param.";
     std::map<std::string, std::string> published;
-    for (const std::string& name : golden.names("param.")) published[family.rename(name)] = name;
+    for (const std::string& name : (weights ? *weights : golden).names("param."))
+      published[family.rename(name)] = name;
     for (const auto& entry : model->named_parameters()) {
       const std::string key = prefix + published[entry.key()];
       if (golden.has(key))

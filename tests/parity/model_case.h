@@ -37,13 +37,24 @@ void load_parameters(models::Backbone& model, const models::Family& family, cons
 // Builds the model, loads the parameters, and compares outputs and all gradients, in float64 at the sharp
 // tolerance of the goldens' README and in float32 at the loose one. Understands the formats of models/ and of
 // components/.
-// `absent` are parameters of ours that the published class does not have (nor use).
+// `absent` are parameters of ours that the published class does not have (nor use). `weights` is the golden
+// that holds the parameters, where it is another one. Gradients are those of the outputs' sum weighted by
+// loss_weight.*, or without such arrays those of the output "loss".
 CaseResult compare_model(const Golden& golden, const models::ModelSpec& spec, const RunModel& run,
-                         const std::vector<std::string>& absent = {});
+                         const std::vector<std::string>& absent = {}, const Golden* weights = nullptr);
 
 // The comparison alone, for cases that are no Backbone: parameters and inputs as leaves by their golden names
 // ("param.x", "input.q"), `run` computes the outputs from them.
 using Leaves = std::map<std::string, torch::Tensor>;
 CaseResult compare_function(const Golden& golden, const std::function<NamedOutputs(const Leaves&)>& run);
+
+// Handlers of the mLSTM's states, Vision-LSTM's first version and training source, and DARL.
+CaseResult check_mlstm_states(const Golden& golden);       // mlstm_cases.cpp
+CaseResult check_vision_lstm_1(const Golden& golden);      // vision_lstm_cases.cpp
+CaseResult check_vision_lstm_stack(const Golden& golden);  // vision_lstm_cases.cpp
+CaseResult check_darl_next_patch(const Golden& golden);    // darl_cases.cpp
+CaseResult check_darl_two_stream(const Golden& golden);    // darl_cases.cpp
+CaseResult check_darl_rope(const Golden& golden);          // darl_cases.cpp
+CaseResult check_darl_orders(const Golden& golden);        // darl_cases.cpp
 
 }  // namespace tessera::parity

@@ -1,14 +1,17 @@
-// models/vil2_*: Vision-LSTM 2, classifier and features.
+// models/vil*: Vision-LSTM 2 and 1, classifier and features, and the block stacks of the training source.
+#include <cmath>
+
 #include "core/error.h"
+#include "models/vil.h"
 #include "tests/parity/model_case.h"
 
 namespace tessera::parity {
 
-models::ModelSpec vision_lstm_spec(const nlohmann::json& config) {
+namespace {
+
+// Settings that the published classes of both versions name alike.
+Value published_settings(const nlohmann::json& config) {
   Value settings;
-  // The published code keeps the convolution's grid of the resolution it was built for, and its kernel is
-  // always 3.
-  settings.set("conv_grid", "built");
   settings.set("legacy_norm", false);
   for (const auto& [key, value] : config.items()) {
     if (key == "input_shape")
@@ -17,6 +20,8 @@ models::ModelSpec vision_lstm_spec(const nlohmann::json& config) {
       settings.set("classes", value.is_null() ? Value(0) : to_value(value[0]));
     else if (key == "pooling")
       settings.set("pooling", value.is_null() ? Value("none") : to_value(value));
+    else if (key == "mode")
+      settings.set("mode", value.is_null() ? Value("features") : to_value(value));
     else if (key == "stride")
       settings.set("stride", value.is_null() ? Value(0) : to_value(value));
     else if (key == "drop_path_rate")
@@ -24,14 +29,77 @@ models::ModelSpec vision_lstm_spec(const nlohmann::json& config) {
     else if (key != "conv_kernel_size" && key != "checkpoint_input_shape")
       settings.set(key, to_value(value));
   }
+  return settings;
+}
+
+// create_block_stack's arguments as settings of version 1.
+models::ModelSpec stack_spec(const nlohmann::json& config) {
+  Value settings;
+  settings.set("classes", 0);
+  settings.set("positions", false);
+  const auto directions = [&](const std::string& name) {
+    settings.set("directions", name == "quaddirectional" ? "quad" : "bi");
+  };
+  for (const auto& [key, value] : config.items()) {
+    if (key == "dim" || key == "depth")
+      settings.set(key, to_value(value));
+    else if (key == "num_heads")
+      settings.set("heads", to_value(value));
+    else if (key == "round_proj_up_to_multiple_of")
+      settings.set("inner_multiple", to_value(value));
+    else if (key == "conv1d_kernel_size")
+      settings.set("conv_kernel", to_value(value));
+    else if (key == "alternation")
+      directions(value.get<std::string>());
+    else if (key == "bidirectional" || key == "quaddirectional") {
+      directions(key);
+      settings.set("traversal", "in_layer");
+    } else if (key == "use_conv2d")
+      settings.set("conv_kind", value.get<bool>() ? "2d" : "causal1d");
+    else if (key == "bias") {
+      settings.set("norm_bias", to_value(value));
+      settings.set("proj_bias", to_value(value));
+    } else
+      check(key == "context_length" || (key == "share_conv" && value.get<bool>()) ||
+                (key == "qkv_proj_blocksize" && value == 4),
+            "the stack's argument '", key, "' is not known");
+  }
+  return models::resolve_model("vil1", settings);
+}
+
+NamedOutputs scores(models::Backbone& model, const std::function<torch::Tensor(const std::string&)>& input) {
+  return {{"out", model.forward(input("x"))}};
+}
+
+}  // namespace
+
+models::ModelSpec vision_lstm_spec(const nlohmann::json& config) {
+  Value settings = published_settings(config);
+  // The published code keeps the convolution's grid of the resolution it was built for, and its kernel is
+  // always 3.
+  settings.set("conv_grid", "built");
   return models::resolve_model("vil", settings);
+}
+
+CaseResult check_vision_lstm_1(const Golden& golden) {
+  return compare_model(golden, models::resolve_model("vil1", published_settings(golden.config())), scores);
+}
+
+CaseResult check_vision_lstm_stack(const Golden& golden) {
+  const auto run = [&](models::Backbone& model, const auto& input) {
+    auto& vil = dynamic_cast<models::VilBackbone&>(model);
+    const auto side =
+        static_cast<int64_t>(std::lround(std::sqrt(golden.config()["context_length"].get<double>())));
+    return NamedOutputs{{"out", vil.run_stack(input("x"), side, side)}};
+  };
+  // The stack knows no image and no head.
+  return compare_model(golden, stack_spec(golden.config()), run,
+                       {"patch_embed.proj.weight", "patch_embed.proj.bias", "norm.weight", "norm.bias"});
 }
 
 CaseResult check_vision_lstm(const Golden& golden) {
   const models::ModelSpec spec = vision_lstm_spec(golden.config());
-  const CaseResult result = compare_model(golden, spec, [](models::Backbone& model, const auto& input) {
-    return NamedOutputs{{"out", model.forward(input("x"))}};
-  });
+  const CaseResult result = compare_model(golden, spec, scores);
   if (!golden.has("extra.checkpoint.pos_embed.embed") || result.outcome != Outcome::passed) return result;
   // Loading interpolates the positions of a checkpoint of another resolution.
   Comparison resized;

@@ -1,0 +1,334 @@
+// DARL (Li, Bornschein & Chen 2024, "Denoising autoregressive representation learning"): a ViT trunk that
+// reads [start, patches] and, in pre-training, predicts each patch from those before it. There is no
+// published code; where the paper is silent, docs/models.md says what was chosen.
+//
+//   tokens = [start, patches W + b]                q and k turned by decomposed 2-D RoPE:
+//   y  = x + attention(norm1(x))                   half of a head's channels by x, half by y
+//   x' = y + mlp(norm2(y))                         start stands at (-1, -1)
+//   scores = head(norm(x_L)[last patch])
+// Two streams: g' = g + attention(query(norm1(g)); keys, values of the content) etc., all else shared.
+#include "models/darl.h"
+
+#include <algorithm>
+#include <numbers>
+
+#include "core/error.h"
+#include "models/family.h"
+#include "models/isotropic.h"
+#include "nn/attention.h"
+#include "nn/drop_path.h"
+#include "nn/init.h"
+#include "nn/linear.h"
+#include "nn/norm.h"
+#include "nn/patch_embed.h"
+#include "nn/position.h"
+#include "nn/rope.h"
+
+namespace tessera::models {
+namespace {
+
+struct Config {
+  Value image_size = 224;
+  int64_t patch_size = 16, classes = 1000, dim = 768, depth = 12, heads = 12;
+  double mlp_ratio = 4;
+  std::string positions = "rope_2d", pooling = "last";
+  double rope_theta = 10000;
+  bool rope_turns = false, interpolate = true, causal = false, two_stream = false;
+  double drop_path = 0;
+  bool drop_path_decay = false;
+
+  template <class V>
+  void visit(V& v) {
+    v("image_size", image_size, "side in pixels, or [height, width]");
+    v("patch_size", patch_size, "side of a patch in pixels");
+    v("classes", classes, "outputs of the head, 0 = no head");
+    v("dim", dim, "width of a token");
+    v("depth", depth, "blocks");
+    v("heads", heads, "attention heads");
+    v("mlp_ratio", mlp_ratio, "hidden width of the MLP as a multiple of dim");
+    v("positions", positions, "none, absolute (2-D sine and cosine), learned, rope_1d, rope_2d");
+    v("rope_theta", rope_theta, "base of the rotary frequencies");
+    v("rope_turns", rope_turns, "angles in turns, 2 pi m theta, as section 3.4 prints them");
+    v("interpolate", interpolate,
+      "rotary positions of another grid are scaled to span the grid of image_size, else they run on");
+    v("causal", causal, "the class head's tokens see only those before them (pre-training always does)");
+    v("pooling", pooling, "what the head reads: last (the last patch) or mean (of all patches)");
+    v("two_stream", two_stream, "a query stream for pre-training with orders that change");
+    v("drop_path", drop_path, "rate of stochastic depth");
+    v("drop_path_decay", drop_path_decay,
+      "from 0 at the first block to drop_path at the last, else the same for all");
+  }
+
+  bool rotary() const { return positions == "rope_1d" || positions == "rope_2d"; }
+
+  void check() const {
+    check_grid(image_size, patch_size);
+    check_width(dim, depth, heads);
+    check_choice("positions", positions, {"none", "absolute", "learned", "rope_1d", "rope_2d"});
+    check_choice("pooling", pooling, {"last", "mean"});
+    check_rate("drop_path", drop_path);
+    if (classes < 0) fail_usage("model.classes is ", classes, ", must not be negative");
+    if (!(mlp_ratio > 0) || !(rope_theta > 0))
+      fail_usage("model.mlp_ratio and model.rope_theta must be positive");
+    const int64_t step = positions == "rope_2d" ? 4 : 2;
+    if (rotary() && dim / heads % step != 0)
+      fail_usage("model.positions = \"", positions, "\" turns ", dim / heads,
+                 " channels a head, must be a multiple of ", step);
+    if (positions == "absolute" && dim % 4 != 0)
+      fail_usage("model.positions = \"absolute\" needs dim to be a multiple of 4");
+  }
+};
+
+class Block : public torch::nn::Module {
+ public:
+  Block(const Config& config, int64_t index, double drop_path)
+      : index_(index), drop_path_(drop_path), name_("blocks." + std::to_string(index)) {
+    norm1_ = register_module("norm1", nn::LayerNorm(config.dim));
+    attn_ = register_module("attn", nn::Attention(config.dim, config.heads));
+    norm2_ = register_module("norm2", nn::LayerNorm(config.dim));
+    mlp_ = register_module(
+        "mlp", nn::Mlp(config.dim, static_cast<int64_t>(static_cast<double>(config.dim) * config.mlp_ratio)));
+  }
+
+  torch::Tensor forward(const torch::Tensor& x, const nn::AttentionExtras& shared, const Context& context) {
+    nn::AttentionExtras extras = shared;
+    extras.taps = context.taps;
+    extras.name = name_;
+    const torch::Tensor y = nn::residual(x, {}, drop_path_, is_training(), 2 * index_, context,
+                                         [&](const torch::Tensor& kept, const nn::Tail& tail) {
+                                           return attn_->forward(norm1_(kept), extras, tail);
+                                         });
+    return nn::residual(
+        y, {}, drop_path_, is_training(), 2 * index_ + 1, context,
+        [&](const torch::Tensor& kept, const nn::Tail& tail) { return mlp_->forward(norm2_(kept), tail); });
+  }
+
+  // Both streams, causal: query t sees content 0 … t, of which the last is the patch before its own. `ask`
+  // makes the query stream's queries.
+  NextPatch::Streams forward(const NextPatch::Streams& in, nn::Linear& ask,
+                             const nn::Rotation& content_places, const nn::Rotation& query_places) {
+    const auto [q, k_in, v] = attn_->project(norm1_(in.content));
+    const torch::Tensor k = nn::rotate(k_in, content_places);
+    const auto stream = [&](const torch::Tensor& x, const torch::Tensor& asks) {
+      const torch::Tensor y = x + attn_->merge(nn::attend(asks, k, v, {.causal = true}));
+      return y + mlp_(norm2_(y));
+    };
+    return {stream(in.query, nn::rotate(attn_->split(ask(norm1_(in.query))), query_places)),
+            stream(in.content, nn::rotate(q, content_places))};
+  }
+
+  int64_t macs(int64_t tokens) const { return attn_->macs(tokens) + tokens * mlp_->macs(); }
+
+ private:
+  int64_t index_;
+  double drop_path_;
+  std::string name_;
+  nn::LayerNorm norm1_{nullptr}, norm2_{nullptr};
+  nn::Attention attn_{nullptr};
+  nn::Mlp mlp_{nullptr};
+};
+
+class Darl final : public IsotropicBackbone, public NextPatch {
+ public:
+  explicit Darl(const Config& config) : config_(config) {
+    const Extent image = extent_of(config.image_size, "image_size");
+    rows_ = image.height / config.patch_size;
+    columns_ = image.width / config.patch_size;
+    start_token_ = register_parameter("start_token", nn::zeros({1, 1, config.dim}));
+    if (config.two_stream) {
+      query_token_ = register_parameter("query_token", nn::zeros({1, 1, config.dim}));
+      const auto list = register_module("q_query", torch::nn::ModuleList());
+      for (int64_t i = 0; i < config.depth; ++i) {
+        asks_.emplace_back(config.dim, config.dim);
+        list->push_back(asks_.back());
+      }
+    }
+    patch_embed_ =
+        register_module("patch_embed", nn::Linear(3 * config.patch_size * config.patch_size, config.dim));
+    if (config.positions == "learned")
+      pos_embed_ = register_parameter("pos_embed", nn::zeros({1, rows_ * columns_, config.dim}));
+    const std::vector<double> rates =
+        nn::drop_path_rates(config.drop_path, config.depth, config.drop_path_decay);
+    for (int64_t i = 0; i < config.depth; ++i) {
+      blocks_.push_back(std::make_shared<Block>(config, i, rates[static_cast<size_t>(i)]));
+      add_block(blocks_.back());
+    }
+    norm_ = register_module("norm", nn::LayerNorm(config.dim));
+    make_head(config.classes);
+  }
+
+  int64_t embed_width() const override { return config_.dim; }
+
+  int64_t macs(int64_t height, int64_t width) const override {
+    const int64_t patches = (height / config_.patch_size) * (width / config_.patch_size);
+    int64_t total = patches * patch_embed_->macs() + (head_ ? head_->macs() : 0);
+    for (const auto& block : blocks_) total += block->macs(patches + 1);
+    return total;
+  }
+
+  std::vector<std::string> no_weight_decay() const override {
+    return {"pos_embed", "start_token", "query_token"};
+  }
+
+  torch::Tensor fit(const std::string& name, const torch::Tensor& stored) const override {
+    if (name != "pos_embed" || !pos_embed_.defined()) return {};
+    return nn::fit_square_tokens(stored, 0, rows_, columns_, config_.dim, nn::Resample::bicubic);
+  }
+
+  torch::Tensor before_each_patch(const torch::Tensor& images, const torch::Tensor& order,
+                                  const Context& context) override {
+    Tokens tokens = arrange(images, order, /*all=*/false);
+    tokens.extras.causal = true;
+    return norm_(run(tokens, context));
+  }
+
+  Streams two_streams(const torch::Tensor& images, const torch::Tensor& order) override {
+    check(config_.two_stream, "this DARL has no query stream: set model.two_stream");
+    const Tokens tokens = arrange(images, order, /*all=*/false);
+    const torch::Tensor raster = order_or_raster(order, tokens.rows * tokens.columns);
+    torch::Tensor query = query_token_.expand({images.size(0), raster.size(0), -1});
+    if (const torch::Tensor table = position_table(tokens.rows, tokens.columns); table.defined())
+      query = query + table.index_select(1, raster.to(table.device()));
+    const nn::Rotation places = rotation(raster, tokens.rows, tokens.columns);
+    Streams streams{query, tokens.x};
+    for (size_t i = 0; i < blocks_.size(); ++i)
+      streams = blocks_[i]->forward(streams, asks_[i], tokens.extras.rotation, places);
+    return {norm_(streams.query), norm_(streams.content)};
+  }
+
+ protected:
+  Tokens start(const torch::Tensor& images, const Context&) override {
+    Tokens tokens = arrange(images, {}, /*all=*/true);
+    tokens.extras.causal = config_.causal;
+    return tokens;
+  }
+
+  torch::Tensor run_block(int64_t index, const torch::Tensor& x, const Tokens& tokens,
+                          const Context& context) override {
+    return blocks_[static_cast<size_t>(index)]->forward(x, tokens.extras, context);
+  }
+
+  torch::Tensor read(const torch::Tensor& x, const Tokens&, const Context&) override {
+    return config_.pooling == "last" ? norm_(x.select(1, -1)) : norm_(x).slice(1, 1).mean(1);
+  }
+
+  // As MAE (He et al. 2022), whose recipe the paper follows.
+  void first_values(const std::string& name, const torch::Tensor& parameter,
+                    const nn::Filler& fill) const override {
+    if (name == "head.weight")
+      fill.truncated_normal(2e-5);
+    else if (name == "start_token" || name == "query_token" || name == "pos_embed")
+      fill.normal(0.02);
+    else if (parameter.dim() == 2)
+      fill.xavier_uniform();
+  }
+
+ private:
+  static torch::Tensor order_or_raster(const torch::Tensor& order, int64_t patches) {
+    if (!order.defined()) return torch::arange(patches, torch::kInt64);
+    check(order.dim() == 1 && order.size(0) == patches && order.scalar_type() == torch::kInt64 &&
+              torch::equal(std::get<0>(order.sort()), torch::arange(patches, order.options())),
+          "an order of ", patches, " patches must be a permutation of 0 to ", patches - 1);
+    return order;
+  }
+
+  // Absolute positions of the grid, [1, rows * columns, dim], or undefined.
+  torch::Tensor position_table(int64_t rows, int64_t columns) const {
+    if (config_.positions == "learned")
+      return nn::resample_tokens(pos_embed_, 0, rows_, columns_, rows, columns, nn::Resample::bicubic);
+    if (config_.positions != "absolute") return {};
+    return nn::sincos_2d(rows, columns, config_.dim)
+        .unsqueeze(0)
+        .to(start_token_.device(), start_token_.scalar_type());
+  }
+
+  // Of patches by their place in the raster; -1 is the start token.
+  nn::Rotation rotation(const torch::Tensor& places, int64_t rows, int64_t columns) const {
+    const int64_t channels = config_.dim / config_.heads;
+    const double unit = config_.rope_turns ? 2 * std::numbers::pi : 1;
+    const auto share = [&](int64_t built, int64_t now) {
+      return unit * (config_.interpolate ? static_cast<double>(built) / static_cast<double>(now) : 1);
+    };
+    if (config_.positions == "rope_1d")
+      return nn::rotation_1d(places.to(torch::kFloat64) * share(rows_ * columns_, rows * columns), channels,
+                             config_.rope_theta);
+    if (config_.positions != "rope_2d") return {};
+    const torch::Tensor before = places < 0;
+    const torch::Tensor x = torch::remainder(places, columns).masked_fill(before, -1).to(torch::kFloat64);
+    const torch::Tensor y = torch::floor_divide(places, columns).masked_fill(before, -1).to(torch::kFloat64);
+    return nn::rotation_halves(x * share(columns_, columns), y * share(rows_, rows), channels,
+                               config_.rope_theta);
+  }
+
+  // [start, patches in order], all of them or without the last.
+  Tokens arrange(const torch::Tensor& images, const torch::Tensor& order, bool all) const {
+    const torch::Tensor pixels = nn::patchify(images, config_.patch_size);
+    const int64_t rows = images.size(2) / config_.patch_size, columns = images.size(3) / config_.patch_size;
+    torch::Tensor x = patch_embed_->forward(pixels);
+    if (const torch::Tensor table = position_table(rows, columns); table.defined()) x = x + table;
+    torch::Tensor places = order_or_raster(order, rows * columns);
+    if (order.defined()) x = x.index_select(1, order.to(x.device()));
+    if (!all) {
+      x = x.slice(1, 0, -1);
+      places = places.slice(0, 0, -1);
+    }
+    Tokens tokens{.x = torch::cat({start_token_.expand({images.size(0), -1, -1}), x}, 1),
+                  .rows = rows,
+                  .columns = columns,
+                  .before = 1};
+    tokens.extras.rotation =
+        rotation(torch::cat({torch::full({1}, -1, places.options()), places}), rows, columns);
+    return tokens;
+  }
+
+  Config config_;
+  int64_t rows_ = 0, columns_ = 0;
+  torch::Tensor start_token_, query_token_, pos_embed_;
+  nn::Linear patch_embed_{nullptr};
+  std::vector<std::shared_ptr<Block>> blocks_;
+  std::vector<nn::Linear> asks_;  // queries of the query stream, one a block
+  nn::LayerNorm norm_{nullptr};
+};
+
+Value size(int64_t patch, int64_t dim, int64_t depth, int64_t heads) {
+  return table({{"patch_size", patch}, {"dim", dim}, {"depth", depth}, {"heads", heads}});
+}
+
+}  // namespace
+
+torch::Tensor patch_order(const std::string& kind, int64_t rows, int64_t columns, int64_t block) {
+  check(rows > 0 && columns > 0 && block > 0, "patches of ", rows, " x ", columns, " in blocks of ", block);
+  if (kind == "raster") return torch::arange(rows * columns, torch::kInt64);
+  std::vector<std::vector<int64_t>> blocks;  // each in raster order
+  size_t longest = 0;
+  for (int64_t top = 0; top < rows; top += block)
+    for (int64_t left = 0; left < columns; left += block) {
+      std::vector<int64_t> inside;
+      for (int64_t y = top; y < std::min(top + block, rows); ++y)
+        for (int64_t x = left; x < std::min(left + block, columns); ++x) inside.push_back(y * columns + x);
+      longest = std::max(longest, inside.size());
+      blocks.push_back(std::move(inside));
+    }
+  std::vector<int64_t> order;
+  if (kind == "nested") {
+    for (const auto& inside : blocks) order.insert(order.end(), inside.begin(), inside.end());
+  } else {
+    check(kind == "round_robin", "the order of patches is '", kind,
+          "', must be raster, nested or round_robin");
+    for (size_t round = 0; round < longest; ++round)
+      for (const auto& inside : blocks)
+        if (round < inside.size()) order.push_back(inside[round]);
+  }
+  return torch::tensor(order, torch::kInt64);
+}
+
+Family darl_family() {
+  return make_family<Darl, Config>("darl", "DARL: a causal ViT with decomposed 2-D RoPE",
+                                   {
+                                       {"darl_base_patch16_224", {"darl-b16"}, size(16, 768, 12, 12)},
+                                       {"darl_large_patch16_224", {"darl-l16"}, size(16, 1024, 24, 16)},
+                                       {"darl_huge_patch14_224", {"darl-h14"}, size(14, 1280, 32, 16)},
+                                   });
+}
+
+}  // namespace tessera::models

@@ -1,0 +1,35 @@
+// What pre-training asks of DARL's trunk besides what every backbone gives.
+#pragma once
+
+#include "ops/torch.h"
+
+#include <cstdint>
+#include <string>
+
+#include "nn/context.h"
+
+namespace tessera::models {
+
+class NextPatch {
+ public:
+  virtual ~NextPatch() = default;
+  // What the trunk knows before each patch: [start, all patches but the last] through all blocks and the last
+  // norm, causal whatever the model's setting. `order` [patches] int64 is the order in which the patches
+  // come, undefined = raster. -> [batch, patches, dim]; row t stands for patch order[t].
+  virtual torch::Tensor before_each_patch(const torch::Tensor& images, const torch::Tensor& order = {},
+                                          const nn::Context& context = {}) = 0;
+  // Two streams (Yang et al. 2019, XLNet), for orders that change: a query that knows its place but not its
+  // patch attends to the content of start and all patches before it. Both [batch, patches, dim], after the
+  // last norm; content row t holds the patch before order[t]. Needs the setting two_stream; no drop path.
+  struct Streams {
+    torch::Tensor query, content;
+  };
+  virtual Streams two_streams(const torch::Tensor& images, const torch::Tensor& order = {}) = 0;
+};
+
+// Orders of a grid's patches as indices of the raster [rows * columns]: "raster"; "nested" (blocks of
+// `block` x `block` patches one after the other, each in raster order); "round_robin" (one patch of each
+// block in turn). Blocks at the right and bottom edge are smaller where the grid is no multiple of them.
+torch::Tensor patch_order(const std::string& kind, int64_t rows, int64_t columns, int64_t block = 1);
+
+}  // namespace tessera::models
