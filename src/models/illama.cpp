@@ -7,7 +7,6 @@
 //   scores = head(rms(x_L)[last token])
 // S is the lower triangle, or softly alpha + (1 - alpha) * lower triangle early in training. The published
 // code puts it behind the softmax; mask = "before" is the paper's Softmax(A + M).
-#include "models/illama.h"
 
 #include "core/error.h"
 #include "models/family.h"
@@ -26,8 +25,6 @@ struct Config {
   int64_t patch_size = 16, classes = 1000, dim = 192, depth = 12, heads = 3;
   std::string norm = "rms", mlp = "swiglu", mask = "after", class_token = "last", positions = "both";
   double mlp_ratio = 4, rope_theta = 10000, soft_mask = 0;
-  int64_t soft_mask_steps = 0;
-  std::string soft_mask_schedule = "linear";
   bool qkv_bias = true;
   double drop_path = 0;
   bool drop_path_decay = true;
@@ -46,10 +43,8 @@ struct Config {
     v("mask", mask,
       "causal mask: after the softmax (published code), before (the paper's), modified (before, but the "
       "class token sees all), none");
-    v("soft_mask", soft_mask, "share of the bi-directional mask at the start of training");
-    v("soft_mask_steps", soft_mask_steps,
-      "training steps after which the mask is causal, 0 = the share stays");
-    v("soft_mask_schedule", soft_mask_schedule, "linear: the share falls to 0 over those steps, or constant");
+    v("soft_mask", soft_mask,
+      "share of the bi-directional mask in training; a recipe's [soft_mask] changes it step by step");
     v("class_token", class_token, "last (behind the patches) or first");
     v("positions", positions, "rope, learned, both, or none");
     v("rope_theta", rope_theta, "base of the rotary frequencies");
@@ -82,9 +77,8 @@ struct Config {
     check_choice("class_token", class_token, {"last", "first"});
     check_choice("positions", positions, {"rope", "learned", "both", "none"});
     check_share("soft_mask", soft_mask, 1);
-    check_choice("soft_mask_schedule", soft_mask_schedule, {"linear", "constant"});
-    if (soft_mask_steps < 0 || mlp_ratio <= 0 || rope_theta <= 0)
-      fail_usage("model.soft_mask_steps must not be negative, mlp_ratio and rope_theta must be positive");
+    if (mlp_ratio <= 0 || rope_theta <= 0)
+      fail_usage("model.mlp_ratio and model.rope_theta must be positive");
     check_rate("drop_path", drop_path);
     if (classes < 0) fail_usage("model.classes is ", classes, ", must not be negative");
     if (ropes() && dim / heads % 2 != 0)
@@ -92,7 +86,7 @@ struct Config {
   }
 };
 
-class ImageLlama final : public IsotropicBackbone {
+class ImageLlama final : public IsotropicBackbone, public SoftMasked {
  public:
   explicit ImageLlama(const Config& config) : config_(config) {
     const Extent image = extent_of(config.image_size, "image_size");
@@ -114,6 +108,7 @@ class ImageLlama final : public IsotropicBackbone {
   }
 
   int64_t embed_width() const override { return config_.dim; }
+  void set_soft_mask(double share) override { config_.soft_mask = share; }
 
   int64_t macs(int64_t height, int64_t width) const override {
     const int64_t tokens = (height / config_.patch_size) * (width / config_.patch_size) + 1;
@@ -134,7 +129,7 @@ class ImageLlama final : public IsotropicBackbone {
   }
 
  protected:
-  Tokens start(const torch::Tensor& images, const Context& context) override {
+  Tokens start(const torch::Tensor& images, const Context&) override {
     const torch::Tensor patches = patch_embed_(images);
     const int64_t batch = patches.size(0), rows = patches.size(1), columns = patches.size(2);
     const torch::Tensor flat = patches.reshape({batch, rows * columns, config_.dim});
@@ -148,7 +143,7 @@ class ImageLlama final : public IsotropicBackbone {
       tokens.extras.rotation =
           nn::rotation_1d(torch::arange(count, torch::TensorOptions().dtype(torch::kFloat64)),
                           config_.dim / config_.heads, config_.rope_theta);
-    mask(tokens.extras, count, x, static_cast<int64_t>(context.step));
+    mask(tokens.extras, count, x);
     return tokens;
   }
 
@@ -182,19 +177,10 @@ class ImageLlama final : public IsotropicBackbone {
     return last() ? moved.roll(-1, 1) : moved;
   }
 
-  double soft_share(int64_t step) const {
-    if (config_.soft_mask_steps == 0) return config_.soft_mask;
-    return rate_at({.rate = config_.soft_mask,
-                    .steps_per_epoch = 1,
-                    .cutoff_epoch = config_.soft_mask_steps,
-                    .shape = config_.soft_mask_schedule},
-                   step);
-  }
-
-  void mask(nn::AttentionExtras& extras, int64_t count, const torch::Tensor& like, int64_t step) const {
+  void mask(nn::AttentionExtras& extras, int64_t count, const torch::Tensor& like) const {
     if (config_.mask == "none") return;
     // In evaluation the mask is the causal one; a soft share belongs to training.
-    const double soft = is_training() ? soft_share(step) : 0;
+    const double soft = is_training() ? config_.soft_mask : 0;
     if (config_.mask == "after") {
       extras.later = soft;
     } else if (config_.mask == "before" && soft == 0) {

@@ -3,6 +3,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <cmath>
+#include <optional>
 
 #include "core/error.h"
 
@@ -21,7 +22,8 @@ torch::Tensor summed_to(const torch::Tensor& gradient, torch::IntArrayRef shape)
 class Lsq : public torch::autograd::Function<Lsq> {
  public:
   static Variable forward(AutogradContext* context, const Variable& x, const Variable& step, int64_t low,
-                          int64_t high, const Variable& offset) {
+                          int64_t high, const std::optional<torch::Tensor>& given_offset) {
+    const torch::Tensor offset = given_offset.value_or(torch::Tensor());
     context->save_for_backward({x, step, offset});
     context->saved_data["low"] = low;
     context->saved_data["high"] = high;
@@ -59,7 +61,9 @@ QuantisedRange quantised_range(int64_t bits, bool with_sign) {
 
 torch::Tensor learned_step_quantise(const torch::Tensor& x, const torch::Tensor& step,
                                     const QuantisedRange& range, const torch::Tensor& offset) {
-  return Lsq::apply(x, step, range.low, range.high, offset);
+  // The function's arguments must be defined tensors, or absent.
+  return Lsq::apply(x, step, range.low, range.high,
+                    offset.defined() ? std::optional<torch::Tensor>(offset) : std::nullopt);
 }
 
 torch::Tensor first_step(const torch::Tensor& x, const QuantisedRange& range, bool per_channel) {
