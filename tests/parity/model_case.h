@@ -24,8 +24,9 @@ models::ModelSpec twins_spec(const nlohmann::json& config);    // timm Twins
 Value to_value(const nlohmann::json& json);
 
 using NamedOutputs = std::map<std::string, torch::Tensor>;
-// What the case runs: outputs by the names that the golden gives them ("out", "y", "features"). `input` gives
-// input.<name> in the dtype of the run.
+// What the case runs: outputs by the names that the golden gives them ("out", "y", "features"); undefined for
+// a table of the published class that is seen through the other outputs only. `input` gives input.<name> in
+// the dtype of the run.
 using RunModel = std::function<NamedOutputs(models::Backbone& model,
                                             const std::function<torch::Tensor(const std::string&)>& input)>;
 

@@ -31,7 +31,14 @@ models::ModelSpec swin_spec(const nlohmann::json& config) {
 
 CaseResult check_swin(const Golden& golden) {
   return compare_model(golden, swin_spec(golden.config()), [](models::Backbone& model, const auto& input) {
-    return NamedOutputs{{"y", model.forward(input("x"))}};
+    const auto parameters = model.named_parameters();
+    const torch::Tensor last = model.features(input("x"), {model.block_count() - 1})[0].permute({0, 2, 3, 1});
+    NamedOutputs outputs{{"y", model.forward(input("x"))},
+                         {"features", torch::layer_norm(last, {last.size(3)}, parameters["norm.weight"],
+                                                        parameters["norm.bias"], 1e-5)}};
+    outputs["relative_position_index.stage0"] = outputs["attn_mask.layers.0.blocks.1.attn_mask"] =
+        torch::Tensor();
+    return outputs;
   });
 }
 
