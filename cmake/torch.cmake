@@ -10,4 +10,5 @@ target_compile_features(torch_pch PUBLIC cxx_std_20)
 target_compile_options(torch_pch PRIVATE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Werror -fopenmp)
 target_link_libraries(torch_pch PRIVATE tessera::torch)
 target_include_directories(torch_pch PRIVATE ${PROJECT_SOURCE_DIR}/src)
-target_precompile_headers(torch_pch PRIVATE "${PROJECT_SOURCE_DIR}/src/ops/torch.h")
+# Angle brackets: with the folder in its name, checkouts in two places would share nothing in the compiler cache.
+target_precompile_headers(torch_pch PRIVATE <ops/torch.h>)
