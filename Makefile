@@ -27,7 +27,7 @@ CONFIGURE := cmake --preset release -B $(BUILD) -DTESSERA_TORCH=$(TORCH)
 COMPILE := ninja -C $(BUILD) -j $(JOBS)
 SOURCES = git ls-files -- '*.h' '*.cpp' '*.cu'
 
-.PHONY: build demo test parity bench soak sanitize fuzz format format-check lint install deps packages configure clean help
+.PHONY: build demo test parity bench soak sanitize fuzz format format-check lint install deps packages packages-lint packages-mpi torch configure clean help
 
 build: configure  ## the program, at build/tessera
 	$(COMPILE) tessera
@@ -35,7 +35,9 @@ build: configure  ## the program, at build/tessera
 demo: build  ## train on the built-in pictures, show the accuracy, classify a picture, write a report
 	tools/demo $(abspath $(BUILD))/tessera
 
-test: configure  ## build everything and run every test
+# OpenMPI comes before CMake looks for it: with it the tests of one run over several processes are built too.
+test: packages-mpi configure  ## build everything and run every test
+	@cmake $(BUILD) >/dev/null
 	$(COMPILE) all
 	ctest --test-dir $(BUILD) --output-on-failure --parallel $(JOBS)
 
@@ -82,6 +84,9 @@ packages:
 
 packages-lint:
 	@tools/setup packages lint
+
+packages-mpi:
+	@tools/setup packages mpi
 
 torch: packages
 	@tools/setup torch $(TORCH_WHEEL)

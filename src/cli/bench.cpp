@@ -231,38 +231,29 @@ void train_steps(const Options& options) {
   measure("train", options, dtype, step, 6e-9 * static_cast<double>(model->macs(options.size, options.size)));
 }
 
-void add_options(CLI::App& command, const std::shared_ptr<Options>& options, const char* dtypes) {
-  command.add_option("--model", options->model, "model name (`tessera models` lists them)")->required();
-  command.add_option("--batch", options->batch, "images at a time")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 4096));
-  command.add_option("--size", options->size, "side of the images in pixels")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 8192));
-  command.add_option("--dtype", options->dtype, dtypes)->capture_default_str();
-  command
-      .add_option("--impl", options->impl, "fast, or reference: the compositions of LibTorch's operations")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"fast", "reference"}));
-  command.add_option("--threads", options->threads, "compute threads, 0 = all cores")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 1024));
-  command.add_option("--seconds", options->seconds, "how long to measure")
-      ->capture_default_str()
-      ->check(CLI::Range(0.0, 3600.0));
-  command.add_flag("--json", options->json, "one JSON line");
-  command.add_flag("--profile", options->profile, "then a table of time by operation, to stderr");
+void add_options(Arguments& command, const std::shared_ptr<Options>& options, const char* dtypes) {
+  command.add("--model", options->model, "model name (`tessera models` lists them)").required();
+  command.add("--batch", options->batch, "images at a time").show_default().range(1, 4096);
+  command.add("--size", options->size, "side of the images in pixels").show_default().range(1, 8192);
+  command.add("--dtype", options->dtype, dtypes).show_default();
+  command.add("--impl", options->impl, "fast, or reference: the compositions of LibTorch's operations")
+      .show_default()
+      .one_of({"fast", "reference"});
+  command.add("--threads", options->threads, "compute threads, 0 = all cores").show_default().range(0, 1024);
+  command.add("--seconds", options->seconds, "how long to measure").show_default().range(0.0, 3600.0);
+  command.flag("--json", options->json, "one JSON line");
+  command.flag("--profile", options->profile, "then a table of time by operation, to stderr");
 }
 
 }  // namespace
 
-void add_bench_infer(CLI::App& command, Action& action) {
+void add_bench_infer(Arguments& command, Action& action) {
   auto options = std::make_shared<Options>();
   add_options(command, options, "fp32, bf16 or int8");
   action = [options] { infer(*options); };
 }
 
-void add_bench_train(CLI::App& command, Action& action) {
+void add_bench_train(Arguments& command, Action& action) {
   auto options = std::make_shared<Options>();
   add_options(command, options, "fp32 or bf16");
   action = [options] { train_steps(*options); };

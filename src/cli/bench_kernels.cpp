@@ -207,21 +207,17 @@ void mlstm(const Shape& s) {
   print(s, describe("mlstm", s, threads), forms, {});
 }
 
-void add_common(CLI::App& command, const std::shared_ptr<Shape>& shape) {
-  command.add_option("--threads", shape->threads, "compute threads, 0 = all cores")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 1024));
-  command.add_option("--seconds", shape->seconds, "how long to measure")
-      ->capture_default_str()
-      ->check(CLI::Range(0.0, 3600.0));
-  command.add_flag("--json", shape->json, "one JSON line");
+void add_common(Arguments& command, const std::shared_ptr<Shape>& shape) {
+  command.add("--threads", shape->threads, "compute threads, 0 = all cores").show_default().range(0, 1024);
+  command.add("--seconds", shape->seconds, "how long to measure").show_default().range(0.0, 3600.0);
+  command.flag("--json", shape->json, "one JSON line");
 }
 
-void size_option(CLI::App& command, const char* name, int64_t& value, const char* what) {
-  command.add_option(name, value, what)->capture_default_str()->check(CLI::Range(1, 1 << 20));
+void size_option(Arguments& command, const char* name, int64_t& value, const char* what) {
+  command.add(name, value, what).show_default().range(1, 1 << 20);
 }
 
-std::shared_ptr<Shape> add_heads(CLI::App& command) {
+std::shared_ptr<Shape> add_heads(Arguments& command) {
   auto shape = std::make_shared<Shape>();
   size_option(command, "--batch", shape->batch, "sequences");
   size_option(command, "--tokens", shape->tokens, "length of a sequence");
@@ -233,7 +229,7 @@ std::shared_ptr<Shape> add_heads(CLI::App& command) {
 
 }  // namespace
 
-void add_bench_linear(CLI::App& command, Action& action) {
+void add_bench_linear(Arguments& command, Action& action) {
   auto shape = std::make_shared<Shape>();
   size_option(command, "--rows", shape->rows, "rows of x");
   size_option(command, "--in", shape->in, "columns of x");
@@ -242,25 +238,25 @@ void add_bench_linear(CLI::App& command, Action& action) {
   action = [shape] { linear(*shape); };
 }
 
-void add_bench_attention(CLI::App& command, Action& action) {
+void add_bench_attention(Arguments& command, Action& action) {
   const auto shape = add_heads(command);
   action = [shape] { attention(*shape); };
 }
 
-void add_bench_mlstm(CLI::App& command, Action& action) {
+void add_bench_mlstm(Arguments& command, Action& action) {
   const auto shape = add_heads(command);
   action = [shape] { mlstm(*shape); };
 }
 
-void add_bench_data(CLI::App& command, Action& action) {
+void add_bench_data(Arguments& command, Action& action) {
   auto folder = std::make_shared<std::string>();
   auto config = std::make_shared<data::LoaderBenchConfig>();
   auto json = std::make_shared<bool>(false);
-  command.add_option("FOLDER", *folder, "a folder of classes")->required();
+  command.add("FOLDER", *folder, "a folder of classes").required();
   size_option(command, "--size", config->size, "side of the crops in pixels");
   size_option(command, "--batch", config->batch, "pictures at a time");
   size_option(command, "--threads", config->threads, "decoding threads");
-  command.add_flag("--json", *json, "one JSON line");
+  command.flag("--json", *json, "one JSON line");
   action = [folder, config, json] {
     data::time_loader(*folder, *config);  // brings the files into memory
     const data::LoaderPass pass = data::time_loader(*folder, *config);

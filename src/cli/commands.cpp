@@ -1,27 +1,28 @@
 // The table of subcommands: adding one is its file and a line here.
 #include "cli/command.h"
+#include "core/error.h"
 
 namespace tessera::cli {
 
-void add_sweep(CLI::App&, Action&);
-void add_train(CLI::App&, Action&);
-void add_eval(CLI::App&, Action&);
-void add_predict(CLI::App&, Action&);
-void add_models(CLI::App&, Action&);
-void add_inspect(CLI::App&, Action&);
-void add_convert(CLI::App&, Action&);
-void add_data_info(CLI::App&, Action&);
-void add_data_check(CLI::App&, Action&);
-void add_data_pack(CLI::App&, Action&);
-void add_data_preview(CLI::App&, Action&);
-void add_bench_infer(CLI::App&, Action&);
-void add_bench_train(CLI::App&, Action&);
-void add_bench_linear(CLI::App&, Action&);
-void add_bench_attention(CLI::App&, Action&);
-void add_bench_mlstm(CLI::App&, Action&);
-void add_bench_data(CLI::App&, Action&);
-void add_doctor(CLI::App&, Action&);
-void add_version(CLI::App&, Action&);
+void add_sweep(Arguments&, Action&);
+void add_train(Arguments&, Action&);
+void add_eval(Arguments&, Action&);
+void add_predict(Arguments&, Action&);
+void add_models(Arguments&, Action&);
+void add_inspect(Arguments&, Action&);
+void add_convert(Arguments&, Action&);
+void add_data_info(Arguments&, Action&);
+void add_data_check(Arguments&, Action&);
+void add_data_pack(Arguments&, Action&);
+void add_data_preview(Arguments&, Action&);
+void add_bench_infer(Arguments&, Action&);
+void add_bench_train(Arguments&, Action&);
+void add_bench_linear(Arguments&, Action&);
+void add_bench_attention(Arguments&, Action&);
+void add_bench_mlstm(Arguments&, Action&);
+void add_bench_data(Arguments&, Action&);
+void add_doctor(Arguments&, Action&);
+void add_version(Arguments&, Action&);
 
 std::span<const Command> commands() {
   static constexpr Command table[] = {
@@ -64,6 +65,12 @@ std::span<const Command> commands() {
       {"version", "the version of the program and of LibTorch", "tessera version", add_version},
   };
   return table;
+}
+
+std::string_view group_summary(std::string_view group) {
+  if (group == "data") return "look at, check and pack data sets";
+  if (group == "bench") return "measure speed beside what the machine can do";
+  fail("commands.cpp says nothing of the group '", group, "'");
 }
 
 }  // namespace tessera::cli

@@ -5,13 +5,10 @@
 
 namespace tessera::cli {
 
-void add_compute_options(CLI::App& command, std::string& device, std::string& precision, int64_t& threads) {
-  command.add_option("--device", device, "cpu, cuda or auto")->capture_default_str();
-  command.add_option("--precision", precision, "fp32, bf16, fp64, or int8 (CPU, without training)")
-      ->capture_default_str();
-  command.add_option("--threads", threads, "compute threads, 0 = all cores")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 1024));
+void add_compute_options(Arguments& command, std::string& device, std::string& precision, int64_t& threads) {
+  command.add("--device", device, "cpu, cuda or auto").show_default();
+  command.add("--precision", precision, "fp32, bf16, fp64, or int8 (CPU, without training)").show_default();
+  command.add("--threads", threads, "compute threads, 0 = all cores").show_default().range(0, 1024);
 }
 
 std::string class_name(const train::WeightsInfo& info, int64_t index) {

@@ -1,16 +1,16 @@
 // What several subcommands share: compute options, class names, CSV fields.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <string>
 
+#include "cli/arguments.h"
 #include "train/weights.h"
 
 namespace tessera::cli {
 
 // --device, --precision, --threads.
-void add_compute_options(CLI::App& command, std::string& device, std::string& precision, int64_t& threads);
+void add_compute_options(Arguments& command, std::string& device, std::string& precision, int64_t& threads);
 
 // The class's name, or "class 7" for weights that carry no names.
 std::string class_name(const train::WeightsInfo& info, int64_t index);

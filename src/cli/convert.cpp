@@ -89,23 +89,22 @@ void run(const Options& options) {
 
 }  // namespace
 
-void add_convert(CLI::App& command, Action& action) {
+void add_convert(Arguments& command, Action& action) {
   auto options = std::make_shared<Options>();
   command
-      .add_option("IN", options->in,
-                  "weights: .safetensors, .safetensors.index.json, or PyTorch's .pth, .pt, .bin, .th")
-      ->required();
-  command
-      .add_option("OUT", options->out, "NAME.safetensors, or NAME.safetensors.index.json for several files")
-      ->required();
-  command.add_option("--model", options->model,
-                     "model name (see `tessera models`), where the file does not tell by itself");
-  command.add_option("--key", options->key, "PyTorch archives: which dictionary, as model_ema");
-  command.add_option("--precision", options->precision, "element type of the numbers (default: as they are)")
-      ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
-  command.add_option("--shard-size", options->shard_gigabytes, "GB of tensors in one of several files")
-      ->capture_default_str()
-      ->check(CLI::Range(1e-6, 1e6));
+      .add("IN", options->in,
+           "weights: .safetensors, .safetensors.index.json, or PyTorch's .pth, .pt, .bin, .th")
+      .required();
+  command.add("OUT", options->out, "NAME.safetensors, or NAME.safetensors.index.json for several files")
+      .required();
+  command.add("--model", options->model,
+              "model name (see `tessera models`), where the file does not tell by itself");
+  command.add("--key", options->key, "PyTorch archives: which dictionary, as model_ema");
+  command.add("--precision", options->precision, "element type of the numbers (default: as they are)")
+      .one_of({"fp32", "bf16", "fp16"});
+  command.add("--shard-size", options->shard_gigabytes, "GB of tensors in one of several files")
+      .show_default()
+      .range(1e-6, 1e6);
   action = [options] { run(*options); };
 }
 

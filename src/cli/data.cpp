@@ -28,19 +28,16 @@ struct DataOptions {
   bool json = false;
 };
 
-void add_data_options(CLI::App& command, DataOptions& options) {
-  command.add_option("DATA", options.source.path, "a folder, shards, a table, CIFAR or IDX files, shapes:…")
-      ->required();
-  command.add_option("--val-path", options.source.val_path, "the held-out set, where it is another path");
+void add_data_options(Arguments& command, DataOptions& options) {
+  command.add("DATA", options.source.path, "a folder, shards, a table, CIFAR or IDX files, shapes:…")
+      .required();
+  command.add("--val-path", options.source.val_path, "the held-out set, where it is another path");
   command
-      .add_option("--val-share", options.source.val_share,
-                  "share held out where the data has no split of its own")
-      ->capture_default_str();
-  command.add_option("--image-root", options.source.image_root,
-                     "tables: folder that relative paths start from");
-  command.add_option("--class-names", options.source.class_names, "file with one class name a line");
-  command.add_option("--threads", options.threads, "threads (0: as many as there are cores)")
-      ->capture_default_str();
+      .add("--val-share", options.source.val_share, "share held out where the data has no split of its own")
+      .show_default();
+  command.add("--image-root", options.source.image_root, "tables: folder that relative paths start from");
+  command.add("--class-names", options.source.class_names, "file with one class name a line");
+  command.add("--threads", options.threads, "threads (0: as many as there are cores)").show_default();
 }
 
 data::Split parse_split(const std::string& name) {
@@ -280,58 +277,48 @@ void preview(const PreviewOptions& options) {
 
 }  // namespace
 
-void add_data_info(CLI::App& command, Action& action) {
+void add_data_info(Arguments& command, Action& action) {
   auto options = std::make_shared<InfoOptions>();
   add_data_options(command, *options);
-  command.add_option("--sample", options->sample, "pictures that mean and std are taken of")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 100'000'000));
-  command.add_flag("--json", options->json, "one JSON object");
+  command.add("--sample", options->sample, "pictures that mean and std are taken of")
+      .show_default()
+      .range(1, 100'000'000);
+  command.flag("--json", options->json, "one JSON object");
   action = [options] { info(*options); };
 }
 
-void add_data_check(CLI::App& command, Action& action) {
+void add_data_check(Arguments& command, Action& action) {
   auto options = std::make_shared<CheckOptions>();
   add_data_options(command, *options);
-  command.add_option("--show", options->show, "lines of each kind of problem")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 1000));
-  command.add_flag("--json", options->json, "one JSON object with up to 1000 lines of each kind");
+  command.add("--show", options->show, "lines of each kind of problem").show_default().range(0, 1000);
+  command.flag("--json", options->json, "one JSON object with up to 1000 lines of each kind");
   action = [options] { check(*options); };
 }
 
-void add_data_pack(CLI::App& command, Action& action) {
+void add_data_pack(Arguments& command, Action& action) {
   auto options = std::make_shared<PackOptions>();
   add_data_options(command, *options);
-  command.add_option("-o,--output", options->pack.output, "folder for the shards; must not exist")
-      ->required();
-  command.add_option("--shard-size", options->pack.shard_size, "pictures a shard")->capture_default_str();
-  command.add_option("--resize", options->pack.resize, "shrink pictures to this shorter side (0: keep)")
-      ->capture_default_str();
-  command.add_option("--quality", options->pack.quality, "JPEG quality of shrunk pictures")
-      ->capture_default_str();
-  command.add_flag("--gzip", options->pack.gzip, "write .tar.gz");
-  command.add_flag("--skip-bad", options->pack.skip_bad, "leave out pictures that cannot be read");
+  command.add("-o,--output", options->pack.output, "folder for the shards; must not exist").required();
+  command.add("--shard-size", options->pack.shard_size, "pictures a shard").show_default();
+  command.add("--resize", options->pack.resize, "shrink pictures to this shorter side (0: keep)")
+      .show_default();
+  command.add("--quality", options->pack.quality, "JPEG quality of shrunk pictures").show_default();
+  command.flag("--gzip", options->pack.gzip, "write .tar.gz");
+  command.flag("--skip-bad", options->pack.skip_bad, "leave out pictures that cannot be read");
   action = [options] { pack(*options); };
 }
 
-void add_data_preview(CLI::App& command, Action& action) {
+void add_data_preview(Arguments& command, Action& action) {
   auto options = std::make_shared<PreviewOptions>();
   add_data_options(command, *options);
-  command.add_option("OUT", options->output, "PNG file to write")->required();
-  command.add_option("--split", options->split, "train or validation")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"train", "validation"}));
-  command.add_option("-n,--count", options->count, "pictures")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 10000));
-  command.add_option("--columns", options->columns, "columns of the grid (0: square)")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 1000));
-  command.add_option("--cell", options->cell, "side of a picture in the grid")
-      ->capture_default_str()
-      ->check(CLI::Range(16, 1024));
-  command.add_option("--seed", options->seed, "another seed draws other pictures")->capture_default_str();
+  command.add("OUT", options->output, "PNG file to write").required();
+  command.add("--split", options->split, "train or validation")
+      .show_default()
+      .one_of({"train", "validation"});
+  command.add("-n,--count", options->count, "pictures").show_default().range(1, 10000);
+  command.add("--columns", options->columns, "columns of the grid (0: square)").show_default().range(0, 1000);
+  command.add("--cell", options->cell, "side of a picture in the grid").show_default().range(16, 1024);
+  command.add("--seed", options->seed, "another seed draws other pictures").show_default();
   action = [options] { preview(*options); };
 }
 

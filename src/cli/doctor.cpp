@@ -66,9 +66,9 @@ Facts facts() {
 
 }  // namespace
 
-void add_doctor(CLI::App& command, Action& action) {
+void add_doctor(Arguments& command, Action& action) {
   auto json = std::make_shared<bool>(false);
-  command.add_flag("--json", *json, "one JSON object");
+  command.flag("--json", *json, "one JSON object");
   action = [json] {
     nlohmann::ordered_json object;
     for (const auto& [name, value] : facts())

@@ -206,31 +206,26 @@ void evaluate(const Options& options) {
 
 }  // namespace
 
-void add_eval(CLI::App& command, Action& action) {
+void add_eval(Arguments& command, Action& action) {
   auto options = std::make_shared<Options>();
   command
-      .add_option("-w,--weights,--pretrained", options->weights,
-                  "a weights file of any form, a checkpoint or a run directory")
-      ->required();
-  command.add_option("--data", options->data.path, "the pictures (default: the data of the run's recipe)");
-  command.add_option("--val-data", options->data.val_path, "the held-out set, where it is another path");
-  command.add_option("--split", options->split, "validation or train")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"validation", "train"}));
-  command.add_option("--size", options->sizes, "input side in pixels, or several as 160,224,384 for a table");
-  command.add_option("--crop", options->crop, "test-crop ratio (default: as the weights say)")
-      ->check(CLI::Range(0.01, 1.0));
-  command.add_flag("--per-class", options->per_class, "a table of precision, recall and F1 by class");
-  command.add_option("--predictions", options->predictions, "write a CSV line for every sample to this file");
-  command.add_flag("--raw", options->raw, "checkpoints: the raw weights instead of their moving average");
-  command.add_option("--model", options->model, "model name, where weights of other programs do not tell");
-  command.add_option("--batch", options->batch, "pictures at a time")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 65536));
-  command.add_option("--loader-threads", options->loader_threads, "decoding threads")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 256));
-  command.add_flag("--json", options->json, "one JSON object a size");
+      .add("-w,--weights,--pretrained", options->weights,
+           "a weights file of any form, a checkpoint or a run directory")
+      .required();
+  command.add("--data", options->data.path, "the pictures (default: the data of the run's recipe)");
+  command.add("--val-data", options->data.val_path, "the held-out set, where it is another path");
+  command.add("--split", options->split, "validation or train")
+      .show_default()
+      .one_of({"validation", "train"});
+  command.add("--size", options->sizes, "input side in pixels, or several as 160,224,384 for a table");
+  command.add("--crop", options->crop, "test-crop ratio (default: as the weights say)").range(0.01, 1.0);
+  command.flag("--per-class", options->per_class, "a table of precision, recall and F1 by class");
+  command.add("--predictions", options->predictions, "write a CSV line for every sample to this file");
+  command.flag("--raw", options->raw, "checkpoints: the raw weights instead of their moving average");
+  command.add("--model", options->model, "model name, where weights of other programs do not tell");
+  command.add("--batch", options->batch, "pictures at a time").show_default().range(1, 65536);
+  command.add("--loader-threads", options->loader_threads, "decoding threads").show_default().range(1, 256);
+  command.flag("--json", options->json, "one JSON object a size");
   add_compute_options(command, options->device, options->precision, options->threads);
   action = [options] { evaluate(*options); };
 }

@@ -161,13 +161,13 @@ std::vector<std::string> files_of(const std::string& path) {
 
 }  // namespace
 
-void add_inspect(CLI::App& command, Action& action) {
+void add_inspect(Arguments& command, Action& action) {
   auto options = std::make_shared<Options>();
-  command.add_option("FILE", options->path, "a weights file of any form, a checkpoint or a run directory")
-      ->required();
-  command.add_option("--filter", options->filter, "only tensors whose name holds this text");
-  command.add_flag("--stats", options->stats, "minimum, maximum, mean and deviation of every tensor");
-  command.add_flag("--json", options->json, "JSON, one object a file");
+  command.add("FILE", options->path, "a weights file of any form, a checkpoint or a run directory")
+      .required();
+  command.add("--filter", options->filter, "only tensors whose name holds this text");
+  command.flag("--stats", options->stats, "minimum, maximum, mean and deviation of every tensor");
+  command.flag("--json", options->json, "JSON, one object a file");
   action = [options] {
     for (const std::string& path : files_of(options->path)) {
       const WeightFile file(path);

@@ -61,11 +61,11 @@ void print_json(const std::vector<Row>& rows) {
 
 }  // namespace
 
-void add_models(CLI::App& command, Action& action) {
+void add_models(Arguments& command, Action& action) {
   auto filter = std::make_shared<std::string>();
   auto json = std::make_shared<bool>(false);
-  command.add_option("NAME", *filter, "only models whose name or family holds this text");
-  command.add_flag("--json", *json, "one JSON object a line");
+  command.add("NAME", *filter, "only models whose name or family holds this text");
+  command.flag("--json", *json, "one JSON object a line");
   action = [filter, json] {
     std::vector<Row> rows;
     for (const models::Family& family : models::families())

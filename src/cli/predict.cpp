@@ -159,21 +159,19 @@ void predict(const Options& options) {
 
 }  // namespace
 
-void add_predict(CLI::App& command, Action& action) {
+void add_predict(Arguments& command, Action& action) {
   auto options = std::make_shared<Options>();
   command
-      .add_option("-w,--weights,--pretrained", options->weights,
-                  "a weights file of any form, a checkpoint or a run directory")
-      ->required();
-  command.add_option("IMAGES", options->images, "pictures, or folders of pictures")->required();
-  command.add_option("--top", options->top, "classes to show a picture")->capture_default_str();
-  command.add_flag("--json", options->json, "one JSON object a picture");
-  command.add_flag("--csv", options->csv, "one line a picture and rank");
-  command.add_flag("--raw", options->raw, "checkpoints: the raw weights instead of their moving average");
-  command.add_option("--model", options->model, "model name, where weights of other programs do not tell");
-  command.add_option("--batch", options->batch, "pictures at a time")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 4096));
+      .add("-w,--weights,--pretrained", options->weights,
+           "a weights file of any form, a checkpoint or a run directory")
+      .required();
+  command.add("IMAGES", options->images, "pictures, or folders of pictures").required();
+  command.add("--top", options->top, "classes to show a picture").show_default();
+  command.flag("--json", options->json, "one JSON object a picture");
+  command.flag("--csv", options->csv, "one line a picture and rank");
+  command.flag("--raw", options->raw, "checkpoints: the raw weights instead of their moving average");
+  command.add("--model", options->model, "model name, where weights of other programs do not tell");
+  command.add("--batch", options->batch, "pictures at a time").show_default().range(1, 4096);
   add_compute_options(command, options->device, options->precision, options->threads);
   action = [options] { predict(*options); };
 }

@@ -1,4 +1,5 @@
 // Parsing, help, and the one place where errors become lines and exit codes.
+#include <CLI/CLI.hpp>
 #include <iostream>
 #include <map>
 #include <memory>
@@ -21,8 +22,9 @@ struct Program {
 CLI::App* group_of(CLI::App& app, const std::string& group) {
   for (CLI::App* existing : app.get_subcommands([](const CLI::App*) { return true; }))
     if (existing->get_name() == group) return existing;
-  CLI::App* made = app.add_subcommand(group, "");
+  CLI::App* made = app.add_subcommand(group, std::string(group_summary(group)));
   made->require_subcommand(1);
+  made->footer(text("Each command explains itself: tessera ", group, " COMMAND --help"));
   return made;
 }
 
@@ -33,16 +35,13 @@ void declare(Program& program) {
   for (const Command& command : commands()) {
     const std::string name = command.name;
     const size_t space = name.find(' ');
-    CLI::App* parent = &program.app;
-    if (space != std::string::npos) {
-      parent = group_of(program.app, name.substr(0, space));
-      const std::string summary = parent->get_description();
-      parent->description(summary.empty() ? std::string(command.summary) : summary + "; " + command.summary);
-    }
+    CLI::App* parent =
+        space == std::string::npos ? &program.app : group_of(program.app, name.substr(0, space));
     CLI::App* app =
         parent->add_subcommand(space == std::string::npos ? name : name.substr(space + 1), command.summary);
     app->footer(text("Example:\n  ", command.example));
-    command.add(*app, program.actions[app]);
+    Arguments arguments(*app);
+    command.add(arguments, program.actions[app]);
   }
 }
 
@@ -78,6 +77,8 @@ std::string usage_line(CLI::App& app, const CLI::ParseError& error) {
     return text(full_name(at), ": unknown ", option ? "option" : "argument", " '", word, "'",
                 did_you_mean(word, possible_words(at, option)));
   }
+  if (error.get_name() == "RequiredError" && !possible_words(at, false).empty())
+    return text(full_name(at), ": say which: ", join(possible_words(at, false), ", "));
   std::string message = error.what();
   for (char& c : message)
     if (c == '\n') c = ' ';

@@ -81,22 +81,17 @@ void run(const Options& options) {
 
 }  // namespace
 
-void add_sweep(CLI::App& command, Action& action) {
+void add_sweep(Arguments& command, Action& action) {
   auto options = std::make_shared<Options>();
-  command.add_option("FILE", options->file, "a TOML file with a recipe and a [grid] or [[points]]")
-      ->required();
-  command.add_option("-o,--output", options->output, "folder for the runs and results.csv");
-  command.add_option("--set", options->settings, "lay a value over every run: --set train.epochs=3")
-      ->expected(1, -1);
-  command
-      .add_option("--final-set", options->final_settings, "lay a value over the last runs, of the best point")
-      ->expected(1, -1);
-  command.add_option("--data", options->data, "where the pictures are (data.path)");
-  command.add_option("--device", options->device, "cpu, cuda or auto (train.device)");
-  command.add_option("--threads", options->threads, "compute threads, 0 = all cores (train.threads)")
-      ->check(CLI::Range(0, 1024));
-  command.add_flag("--dry-run", options->dry_run, "list the runs");
-  command.add_flag("--json", options->json, "the table as JSON");
+  command.add("FILE", options->file, "a TOML file with a recipe and a [grid] or [[points]]").required();
+  command.add("-o,--output", options->output, "folder for the runs and results.csv");
+  command.add("--set", options->settings, "lay a value over every run: --set train.epochs=3");
+  command.add("--final-set", options->final_settings, "lay a value over the last runs, of the best point");
+  command.add("--data", options->data, "where the pictures are (data.path)");
+  command.add("--device", options->device, "cpu, cuda or auto (train.device)");
+  command.add("--threads", options->threads, "compute threads, 0 = all cores (train.threads)").range(0, 1024);
+  command.flag("--dry-run", options->dry_run, "list the runs");
+  command.flag("--json", options->json, "the table as JSON");
   action = [options] { run(*options); };
 }
 

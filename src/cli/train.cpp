@@ -87,8 +87,8 @@ class Watcher : public train::Observer {
   std::unique_ptr<ProgressLine> bar_;
 };
 
-train::Resume parse_resume(const CLI::Option& option, const std::string& value) {
-  if (option.count() == 0) return train::Resume::never;
+train::Resume parse_resume(const Argument& option, const std::string& value) {
+  if (!option.given()) return train::Resume::never;
   if (value.empty() || value == "auto") return train::Resume::automatic;
   if (value == "required") return train::Resume::required;
   fail_usage("--resume is '", value, "', must be auto (continue if there is something) or required");
@@ -111,8 +111,8 @@ train::Recipe recipe_of(const Options& options) {
   return train::load_recipe(options.recipe, settings);
 }
 
-void print_plan(const train::Recipe& recipe) {
-  const train::RunPlan plan = train::plan_training(recipe);
+void print_plan(const train::PlannedRun& planned) {
+  const auto& [recipe, plan] = planned;
   std::cout << write_toml(train::recipe_table(recipe)) << "\n"
             << "# parameters  " << plan.parameters << " (" << plan.trainable_parameters << " trained)\n"
             << "# steps       " << plan.steps << " (" << plan.steps_per_epoch << " an epoch)\n"
@@ -149,7 +149,7 @@ void print_summary(const train::RunSummary& summary, const std::string& report, 
 void train_here(const Options& options, train::Resume resume, parallel::World& world) {
   const train::Recipe recipe = recipe_of(options);
   if (options.dry_run) {
-    if (world.leader()) print_plan(recipe);
+    if (world.leader()) print_plan(train::plan_training(recipe));
     return;
   }
   Watcher watcher;
@@ -203,39 +203,31 @@ void run(const Options& options, train::Resume resume) {
 
 }  // namespace
 
-void add_train(CLI::App& command, Action& action) {
+void add_train(Arguments& command, Action& action) {
   auto options = std::make_shared<Options>();
-  command.add_option("RECIPE", options->recipe, "a TOML file, as under recipes/");
-  command
-      .add_option("--set", options->settings,
-                  "lay a value over the recipe: --set train.epochs=3 model.dim=96")
-      ->expected(1, -1);
-  command.add_option("--data", options->data, "where the pictures are (data.path)");
-  command.add_option("--val-data", options->val_data,
-                     "the held-out set, where it is another path (data.val_path)");
-  command.add_option("-o,--output", options->output, "run directory (train.output)");
-  command.add_option("--model", options->model, "a name of `tessera models` (model.name)");
-  command.add_option("--pretrained", options->pretrained,
-                     "weights of any form to start from (model.pretrained)");
-  CLI::Option* resume = command
-                            .add_option("--resume", options->resume,
-                                        "continue the run in the output directory: auto (or start), required")
-                            ->expected(0, 1);
-  command.add_flag("--allow-other-threads", options->other_threads,
-                   "continue with another number of threads (no longer bit for bit)");
-  command.add_option("--device", options->device, "cpu, cuda or auto (train.device)");
-  command.add_option("--threads", options->threads, "compute threads, 0 = all cores (train.threads)")
-      ->check(CLI::Range(0, 1024));
-  command.add_option("--on-bad-image", options->on_bad_image, "replace or fail (train.on_bad_image)");
-  command
-      .add_option("--max-bad", options->max_bad, "broken pictures before the run is failed (train.max_bad)")
-      ->check(CLI::Range(0, 1000000000));
-  command.add_option("--profile", options->profile,
-                     "file for a Chrome trace of ten steps (chrome://tracing)");
-  command.add_flag("--dry-run", options->dry_run, "print the resolved recipe and what the run would take");
-  command.add_flag("--help-recipe", options->keys, "every recipe key with its default and meaning");
-  command.add_flag("--json", options->json, "the result as one JSON object");
-  action = [options, resume] { run(*options, parse_resume(*resume, options->resume)); };
+  command.add("RECIPE", options->recipe, "a TOML file, as under recipes/");
+  command.add("--set", options->settings, "lay a value over the recipe: --set train.epochs=3 model.dim=96");
+  command.add("--data", options->data, "where the pictures are (data.path)");
+  command.add("--val-data", options->val_data, "the held-out set, where it is another path (data.val_path)");
+  command.add("-o,--output", options->output, "run directory (train.output)");
+  command.add("--model", options->model, "a name of `tessera models` (model.name)");
+  command.add("--pretrained", options->pretrained, "weights of any form to start from (model.pretrained)");
+  const Argument resume = command
+                              .add("--resume", options->resume,
+                                   "continue the run in the output directory: auto (or start), required")
+                              .optional_value();
+  command.flag("--allow-other-threads", options->other_threads,
+               "continue with another number of threads (no longer bit for bit)");
+  command.add("--device", options->device, "cpu, cuda or auto (train.device)");
+  command.add("--threads", options->threads, "compute threads, 0 = all cores (train.threads)").range(0, 1024);
+  command.add("--on-bad-image", options->on_bad_image, "replace or fail (train.on_bad_image)");
+  command.add("--max-bad", options->max_bad, "broken pictures before the run is failed (train.max_bad)")
+      .range(0, 1000000000);
+  command.add("--profile", options->profile, "file for a Chrome trace of ten steps (chrome://tracing)");
+  command.flag("--dry-run", options->dry_run, "print the resolved recipe and what the run would take");
+  command.flag("--help-recipe", options->keys, "every recipe key with its default and meaning");
+  command.flag("--json", options->json, "the result as one JSON object");
+  action = [options, resume] { run(*options, parse_resume(resume, options->resume)); };
 }
 
 }  // namespace tessera::cli

@@ -7,7 +7,7 @@
 
 namespace tessera::cli {
 
-void add_version(CLI::App&, Action& action) {
+void add_version(Arguments&, Action& action) {
   action = [] { std::cout << "tessera " << program_version() << " (LibTorch " << TORCH_VERSION << ")\n"; };
 }
 

@@ -65,7 +65,7 @@ Value read_with_bases(const std::string& path, int depth) {
   try {
     table = parse_toml(read_text(path, kMostBytes), path);
   } catch (const Error& error) {
-    fail_usage("recipe ", error.what());
+    fail_usage("the recipe: ", error.what());
   }
   const Value* base = table.find("base");
   if (!base) return table;

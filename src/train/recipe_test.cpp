@@ -118,7 +118,7 @@ TEST_F(RecipeTest, StepsTakeEpochsBackAndTheOtherWayRound) {
 
 TEST_F(RecipeTest, FilesThatCannotBeRead) {
   EXPECT_EQ(error_of([&] { load_recipe(path("none.toml")); }),
-            "recipe cannot open '" + path("none.toml") + "': No such file or directory");
+            "the recipe: cannot open '" + path("none.toml") + "': No such file or directory");
   EXPECT_NE(error_of([&] { load_recipe(write("a.toml", "base = \"a.toml\"\n")); }).find("circle"),
             std::string::npos);
   EXPECT_EQ(error_of([&] { load_recipe(write("b.toml", "base = 3\n")); }),

@@ -292,7 +292,7 @@ Setup make_setup(const Recipe& recipe, bool continued, int64_t processes) {
   return setup;
 }
 
-RunPlan plan_training(const Recipe& recipe) {
+PlannedRun plan_training(const Recipe& recipe) {
   Setup setup = sketch(recipe, 1);
   build_model(setup, /*continued=*/true);
   setup.model->to(torch::kCPU);
@@ -305,7 +305,7 @@ RunPlan plan_training(const Recipe& recipe) {
       static_cast<uint64_t>(setup.plan.trainable_parameters) * (train.precision == "fp64" ? 8 : 4);
   setup.plan.memory_bytes = setup.plan.checkpoint_bytes + gradients +
                             static_cast<uint64_t>(activations.fixed + activations.per_picture * pictures);
-  return setup.plan;
+  return {setup.recipe, setup.plan};
 }
 
 int64_t freeze_parameters(torch::nn::Module& model, const std::vector<std::string>& patterns) {

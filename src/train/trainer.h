@@ -112,9 +112,14 @@ struct RunSummary {
   std::vector<std::string> bad_image_lines;  // the first 100, "name: what is wrong"
 };
 
+struct PlannedRun {
+  Recipe recipe;  // with what the data and the pretrained file decide, as the run would keep it
+  RunPlan plan;
+};
+
 // What a run would take: builds the model, tries it with two pictures and opens the data, writes nothing. For
 // --dry-run.
-RunPlan plan_training(const Recipe& recipe);
+PlannedRun plan_training(const Recipe& recipe);
 
 // Trains from the recipe's start, or from the newest valid checkpoint, to its end. SIGINT and SIGTERM (when
 // catch_interrupts() was called): a checkpoint, then Error of kind interrupted. A loss that is not a number:

@@ -296,7 +296,8 @@ TEST_F(TrainerTest, FineTuningSaysWhatIsNew) {
 }
 
 TEST_F(TrainerTest, ThePlanIsKnownBeforehand) {
-  const RunPlan plan = plan_training(tiny("run"));
+  const auto [recipe, plan] = plan_training(tiny("run"));
+  EXPECT_EQ(recipe.model.settings.find("classes")->as_int(), plan.classes);
   EXPECT_FALSE(file_exists(path("run")));
   const RunSummary summary = run_training(tiny("run"));
   EXPECT_EQ(plan.steps, summary.plan.steps);

@@ -1,0 +1,215 @@
+// What a run evaluates, keeps on disk and tells.
+#include <algorithm>
+#include <numeric>
+
+#include "core/error.h"
+#include "core/interrupt.h"
+#include "core/text.h"
+#include "io/file.h"
+#include "models/model.h"
+#include "train/summary.h"
+#include "train/trainer_run.h"
+
+namespace tessera::train {
+namespace {
+
+constexpr double kReadingSeconds = 0.5;  // between readings of the loss for observers
+constexpr int64_t kPictures = 24;        // in the grid of predictions
+constexpr const char* kFinalFile = "model.safetensors";
+constexpr const char* kBestFile = "best.safetensors";
+
+// Puts the moving average into the model for as long as it lives.
+class AveragedWeights {
+ public:
+  AveragedWeights(Ema* ema, const NamedTensors& model) : ema_(ema), model_(model) {
+    if (ema_) ema_->exchange(model_);
+  }
+  ~AveragedWeights() {
+    if (ema_) ema_->exchange(model_);
+  }
+  AveragedWeights(const AveragedWeights&) = delete;
+
+ private:
+  Ema* ema_;
+  const NamedTensors& model_;
+};
+
+// The rows that every process evaluated, in the order of one loader.
+void gather_rows(parallel::World& world, tasks::Evaluation& rows) {
+  const auto everyone = [&](auto& values) {
+    using Element = typename std::decay_t<decltype(values)>::value_type;
+    const std::string bytes(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(Element));
+    values.clear();
+    for (const std::string& part : world.gather(bytes)) {
+      const auto* elements = reinterpret_cast<const Element*>(part.data());
+      values.insert(values.end(), elements, elements + part.size() / sizeof(Element));
+    }
+  };
+  everyone(rows.places), everyone(rows.labels), everyone(rows.indices);
+  everyone(rows.scores), everyone(rows.targets);
+  rows.samples = static_cast<int64_t>(rows.places.size());
+  std::vector<size_t> order(rows.places.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return rows.places[a] < rows.places[b]; });
+  const auto arrange = [&](auto& values) {
+    if (values.empty()) return;
+    const size_t width = values.size() / order.size();
+    const auto before = values;
+    for (size_t i = 0; i < order.size(); ++i)
+      std::copy_n(before.begin() + static_cast<std::ptrdiff_t>(order[i] * width), width,
+                  values.begin() + static_cast<std::ptrdiff_t>(i * width));
+  };
+  arrange(rows.labels), arrange(rows.indices), arrange(rows.scores), arrange(rows.targets);
+  arrange(rows.places);
+}
+
+}  // namespace
+
+tasks::Evaluation Trainer::run_evaluation() {
+  data::LoaderConfig config = setup_.validation_loader_config();
+  config.rank = world_.rank(), config.world_size = world_.size();
+  data::Loader loader(*setup_.validation_source, data::make_eval_transform(setup_.recipe.preprocess), config);
+  const bool alone = world_.size() == 1;
+  const auto tell = [&](int64_t done) {
+    for (Observer* observer : options_.observers)
+      observer->evaluating(std::min(done * world_.size(), setup_.plan.validation_samples),
+                           setup_.plan.validation_samples);
+    return !alone || !interrupted();  // several stop together, after the evaluation
+  };
+  const AveragedWeights averaged(setup_.ema.get(), setup_.model_state);
+  tasks::EvaluateOptions options = {.precision = setup_.precision, .device = setup_.device, .progress = tell};
+  if (!alone) options.gather = [&](tasks::Evaluation& rows) { gather_rows(world_, rows); };
+  auto evaluation = setup_.task->evaluate(*setup_.model, loader, options);
+  setup_.model->train();
+  return evaluation;
+}
+
+void Trainer::evaluate() {
+  state_.evaluation_pending = true;
+  if (stopping()) return;
+  try {
+    last_evaluation_ = run_evaluation();
+  } catch (const Error& error) {
+    setup_.model->train();
+    if (error.kind == ErrorKind::interrupted) return;
+    throw;
+  }
+  state_.evaluation_pending = false;
+  const double reached = last_evaluation_->metric(setup_.task->main_metric());
+  new_best_ = state_.best_step < 0 || reached > state_.best_metric;
+  if (new_best_) {
+    state_.best_step = state_.step;
+    state_.best_metric = reached;
+    if (leader()) save_weights(directory_.file(kBestFile), final_weights(), setup_.info);
+  }
+  Metrics values = last_evaluation_->metrics;
+  values.emplace_back("samples", static_cast<double>(last_evaluation_->samples));
+  values.emplace_back("images_per_second",
+                      static_cast<double>(last_evaluation_->samples) / last_evaluation_->seconds);
+  write("eval", std::move(values));
+  for (Observer* observer : options_.observers)
+    observer->evaluated({state_.step, epoch(), last_evaluation_->samples, last_evaluation_->metrics,
+                         new_best_, last_evaluation_->seconds});
+}
+
+void Trainer::checkpoint() {
+  check_weights();
+  state_.position = loader_->position();
+  state_.meter = meter_.state(reduce());
+  state_.optimiser_steps = setup_.optimiser->steps();
+  state_.ema_updates = setup_.ema ? setup_.ema->updates() : 0;
+  if (leader()) write_checkpoint();
+  new_best_ = false;
+  saved_step_ = state_.step;
+  saved_at_ = steady_seconds();
+}
+
+void Trainer::write_checkpoint() {
+  const double began = steady_seconds();
+  state_.seconds = seconds();
+  state_.metrics_bytes = directory_.sync_metrics();
+  const Metadata metadata = weights_metadata(setup_.info);
+  std::vector<CheckpointFile> files = {{kWeightsFile, setup_.model_state, metadata},
+                                       {kOptimiserFile, setup_.optimiser->state(), {}}};
+  if (setup_.ema) files.push_back({kEmaFile, setup_.ema->tensors(), metadata});
+  const uint64_t bytes = store_.save(state_.step, files, write_state(state_, setup_));
+  store_.retain(state_.step, setup_.recipe.train.keep_last, state_.best_step);
+  for (Observer* observer : options_.observers)
+    observer->checkpointed(store_.directory_of(state_.step), bytes, steady_seconds() - began);
+}
+
+void Trainer::write(const std::string& kind, Metrics values) {
+  if (!leader()) return;
+  Metrics tagged;
+  for (const auto& [name, value] : values) tagged.emplace_back(kind + "/" + name, value);
+  events_->scalars(state_.step, tagged);
+  values.emplace_back("seconds", seconds());
+  directory_.write({kind, state_.step, epoch(), std::move(values)});
+}
+
+void Trainer::tell_progress(bool logged) {
+  if (options_.observers.empty()) return;
+  const double now = steady_seconds();
+  const auto shares = static_cast<std::ptrdiff_t>(setup_.task->step_metrics().size());
+  if (logged || read_at_ == 0 || now - read_at_ >= kReadingSeconds) {
+    read_at_ = now;
+    if (const Metrics means = meter_.interval(); !means.empty()) {  // of this process
+      progress_.loss = means.front().second;
+      progress_.metrics.assign(means.begin() + 1, means.begin() + 1 + shares);
+    }
+    StepTime time = total_;
+    time.add(interval_);
+    progress_.images_per_second = time.images_per_second();
+    progress_.wait_share = time.wait_share();
+  }
+  const RunPlan& plan = setup_.plan;
+  progress_.step = state_.step, progress_.steps = plan.steps,
+  progress_.steps_per_epoch = plan.steps_per_epoch;
+  progress_.epoch = (state_.step - 1) / plan.steps_per_epoch;
+  progress_.step_in_epoch = (state_.step - 1) % plan.steps_per_epoch + 1;
+  progress_.seconds = seconds();
+  const auto done = static_cast<double>(state_.step - first_step_),
+             left = static_cast<double>(plan.steps - state_.step);
+  progress_.seconds_left = done > 0 ? left * (now - began_) / done : 0;
+  for (Observer* observer : options_.observers) {
+    observer->progressed(progress_);
+    if (logged) observer->logged(progress_);
+  }
+}
+
+void Trainer::note(const std::string& line) const {
+  for (Observer* observer : options_.observers) observer->note(line);
+}
+
+RunSummary Trainer::summarise() {
+  RunSummary summary;
+  summary.plan = setup_.plan;
+  summary.output = directory_.path();
+  summary.model_file = directory_.file(kFinalFile);
+  summary.best_file = state_.best_step < 0 ? "" : directory_.file(kBestFile);
+  summary.class_names = setup_.info.class_names;
+  summary.multi_label = setup_.info.multi_label;
+  summary.main_metric = setup_.task->main_metric();
+  if (leader()) save_weights(summary.model_file, final_weights(), setup_.info);
+  if (!last_evaluation_ && setup_.plan.validation_samples > 0) last_evaluation_ = run_evaluation();
+  if (!leader()) return summary;
+  if (last_evaluation_) {
+    summary.final_metrics = last_evaluation_->metrics;
+    summary.confusion = confusion_of(*last_evaluation_);
+    summary.pictures = predicted_pictures(setup_, *last_evaluation_, kPictures);
+  }
+  summary.best_step = state_.best_step;
+  summary.best_metric = state_.best_metric;
+  summary.history = read_history(directory_.path());
+  total_.add(interval_);
+  summary.seconds = seconds();
+  summary.images_per_second = total_.images_per_second();
+  summary.wait_share = total_.wait_share();
+  const data::BadImages bad = loader_->bad_images();
+  summary.bad_images = bad_before_.count + bad.count;
+  summary.bad_image_lines = bad_before_.lines;
+  summary.bad_image_lines.insert(summary.bad_image_lines.end(), bad.lines.begin(), bad.lines.end());
+  return summary;
+}
+
+}  // namespace tessera::train

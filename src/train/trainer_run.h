@@ -1,0 +1,109 @@
+// One run of the training loop; trainer.h is what others use. What happens before a step and in it stands in
+// trainer.cpp; what is evaluated, written and told after it in trainer_results.cpp.
+#pragma once
+
+#include <torch/csrc/autograd/profiler_legacy.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "core/clock.h"
+#include "io/tensorboard.h"
+#include "parallel/data_parallel.h"
+#include "train/checkpoint.h"
+#include "train/meter.h"
+#include "train/run_state.h"
+#include "train/setup.h"
+#include "train/trainer.h"
+
+namespace tessera::train {
+
+// Time spent in training steps, evaluation and checkpoints left out.
+struct StepTime {
+  double seconds = 0, waited = 0;
+  int64_t images = 0;
+  double images_per_second() const { return seconds > 0 ? static_cast<double>(images) / seconds : 0; }
+  double wait_share() const { return seconds > 0 ? waited / seconds : 0; }
+  void add(const StepTime& other) {
+    seconds += other.seconds, waited += other.waited, images += other.images;
+  }
+};
+
+class Trainer {
+ public:
+  Trainer(Setup setup, const TrainOptions& options, parallel::World& world);
+  RunSummary run();
+
+ private:
+  // Before the first step.
+  void start();
+  void claim_directory();
+  std::optional<StoredCheckpoint> stored_checkpoint();
+  std::optional<StoredCheckpoint> agreed_checkpoint();
+  void open_files();
+  void open_loaders();
+  void restore(const StoredCheckpoint& stored);
+  void check_disk() const;
+
+  // The loop.
+  void train_step();
+  tasks::StepOutput compute_gradients(const tasks::Batch& batch, int64_t first, double share);
+  bool all_finite(const tasks::StepOutput& output, const Clipped& clipped);
+  void after_step();
+  void log();
+  void end_epoch();
+  void evaluate();
+  void checkpoint();
+  void write_checkpoint();
+  bool evaluation_due() const;
+  bool checkpoint_due() const;
+  bool stopping();
+  void profile();
+  void check_weights() const;
+  [[noreturn]] void stop_for_good(const std::string& what) const;
+
+  // What others are told.
+  void write(const std::string& kind, Metrics values);
+  void tell_progress(bool logged);
+  void note(const std::string& line) const;
+  RunSummary summarise();
+
+  tasks::Evaluation run_evaluation();
+  // What is evaluated and kept in the end.
+  const NamedTensors& final_weights() const {
+    return setup_.ema ? setup_.ema->tensors() : setup_.model_state;
+  }
+  double epoch() const {
+    return static_cast<double>(state_.step) / static_cast<double>(setup_.plan.steps_per_epoch);
+  }
+  double seconds() const { return seconds_before_ + steady_seconds() - began_; }
+  bool leader() const { return world_.leader(); }
+  Meter::Reduce reduce() const {
+    if (world_.size() == 1) return {};
+    return [this](const torch::Tensor& values) { world_.sum(values); };
+  }
+
+  Setup setup_;
+  const TrainOptions options_;
+  parallel::World& world_;
+  parallel::GradientMean mean_;
+  RunDirectory directory_;
+  CheckpointStore store_;
+  RunState state_;
+  Meter meter_;
+  std::unique_ptr<data::Loader> loader_, unlabelled_loader_;
+  data::BadImages bad_before_;                 // of loaders that gave way to one of another size
+  std::unique_ptr<TensorBoardWriter> events_;  // a new file each time the run is continued
+  std::unique_ptr<torch::autograd::profiler::RecordProfile> profiler_;
+  std::optional<tasks::Evaluation> last_evaluation_;  // of the weights as they are
+  StepProgress progress_;
+  StepTime total_, interval_;
+  parallel::Traffic traffic_;  // when the interval began
+  int64_t first_step_ = 0, saved_step_ = -1;
+  size_t bad_told_ = 0;
+  bool new_best_ = false;
+  double began_ = steady_seconds(), seconds_before_ = 0, saved_at_ = 0, read_at_ = 0;
+};
+
+}  // namespace tessera::train
