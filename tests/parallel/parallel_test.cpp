@@ -1,0 +1,243 @@
+// Training over processes: the same run whatever their number, and what happens when one of them dies.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "io/file.h"
+#include "io/io_testing.h"
+#include "io/safetensors.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+// 24 pictures a step: shares of 24, 12 and 8. The last evaluation batch is not a multiple of three.
+constexpr const char* kRecipe = R"(
+[model]
+name = "vit"
+dim = 32
+depth = 2
+heads = 2
+patch_size = 8
+drop_path = 0.3
+[data]
+path = "shapes:train=240,val=50"
+[preprocess]
+size = 32
+[augment]
+crop = "padded"
+[mixup]
+mixup = 0.8
+cutmix = 1.0
+[optimiser]
+name = "adamw"
+lr = 0.001
+[schedule]
+name = "cosine"
+warmup_steps = 3
+[train]
+steps = 20
+batch_size = 24
+eval_batch_size = 16
+device = "cpu"
+threads = 1
+clip_grad = 1.0
+ema_decay = 0.9
+log_every = 5
+)";
+
+class ParallelTest : public TemporaryFolder {
+ protected:
+  void SetUp() override { write_text_atomic(path("recipe.toml"), kRecipe); }
+
+  // Starts `processes` of the program; what they print goes to RUN.out and RUN.log.
+  pid_t start(int processes, const std::string& run, const std::vector<std::string>& settings,
+              const std::vector<std::string>& options = {}) const {
+    std::vector<std::string> words;
+    if (processes > 1)
+      words = {TESSERA_MPIRUN, "-n", std::to_string(processes), "--oversubscribe", "--bind-to", "none"};
+    for (const char* word : {TESSERA_PROGRAM, "train"}) words.emplace_back(word);
+    words.push_back(path("recipe.toml"));
+    for (const std::string& word : {std::string("--output"), path(run)}) words.push_back(word);
+    words.insert(words.end(), options.begin(), options.end());
+    for (const std::string& setting : settings) words.insert(words.end(), {"--set", setting});
+    const pid_t child = ::fork();
+    if (child != 0) return child;
+    ::dup2(::open(path(run + ".out").c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666), 1);
+    ::dup2(::open(path(run + ".log").c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666), 2);
+    for (const char* variable : {"OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"})
+      ::setenv(variable, "1", 1);
+    std::vector<char*> argv;
+    for (std::string& word : words) argv.push_back(word.data());
+    argv.push_back(nullptr);
+    ::execv(argv[0], argv.data());
+    ::_exit(127);
+  }
+  static int exit_code(pid_t child) {
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  }
+  int run(int processes, const std::string& name, const std::vector<std::string>& settings = {},
+          const std::vector<std::string>& options = {}) const {
+    return exit_code(start(processes, name, settings, options));
+  }
+  std::string log(const std::string& run) const { return read_text(path(run + ".log")); }
+
+  std::map<std::string, std::vector<double>> weights(const std::string& run) const {
+    const SafetensorsFile file(path(run + "/checkpoints/latest/weights.safetensors"));
+    std::map<std::string, std::vector<double>> out;
+    for (const TensorView& view : file.tensors()) {
+      auto& numbers = out[view.name];
+      const auto take = [&](auto element) {
+        using Element = decltype(element);
+        numbers.resize(view.bytes.size() / sizeof(Element));
+        for (size_t i = 0; i < numbers.size(); ++i) {
+          std::memcpy(&element, view.bytes.data() + i * sizeof(Element), sizeof(Element));
+          numbers[i] = static_cast<double>(element);
+        }
+      };
+      if (view.dtype == DType::f64)
+        take(double{});
+      else
+        take(float{});
+    }
+    return out;
+  }
+  std::vector<Json> metrics(const std::string& run, const std::string& kind) const {
+    std::vector<Json> lines;
+    std::istringstream content(read_text(path(run + "/metrics.jsonl")));
+    for (std::string line; std::getline(content, line);)
+      if (const Json object = Json::parse(line); object.at("kind") == kind) lines.push_back(object);
+    return lines;
+  }
+  void expect_close_metrics(const std::string& run, const std::string& other, double relative) const {
+    for (const char* kind : {"train", "eval"}) {
+      const auto a = metrics(run, kind), b = metrics(other, kind);
+      ASSERT_EQ(a.size(), b.size());
+      for (size_t i = 0; i < a.size(); ++i)
+        for (const char* key : {"loss", "accuracy", "top1", "grad_norm", "samples"}) {
+          if (!a[i].contains(key)) continue;
+          const double want = a[i][key].get<double>(), got = b[i].at(key).get<double>();
+          // Shares of right answers are means in float32.
+          const double allowed = std::string(key) == "accuracy" ? std::max(relative, 1e-6) : relative;
+          EXPECT_NEAR(want, got, allowed * std::max(1.0, std::abs(want)))
+              << kind << " line " << i << " " << key;
+        }
+    }
+  }
+};
+
+TEST_F(ParallelTest, InDoublePrecisionOneTwoAndThreeProcessesMakeTheSameWeights) {
+  const std::vector<std::string> settings = {"train.precision=fp64"};
+  for (const int processes : {1, 2, 3})
+    ASSERT_EQ(run(processes, "run" + std::to_string(processes), settings), 0)
+        << log("run" + std::to_string(processes));
+  const auto want = weights("run1");
+  for (const char* other : {"run2", "run3"}) {
+    const auto got = weights(other);
+    ASSERT_EQ(got.size(), want.size());
+    for (const auto& [name, numbers] : want) {
+      double difference = 0, size = 0;
+      for (size_t i = 0; i < numbers.size(); ++i) {
+        difference += std::pow(numbers[i] - got.at(name)[i], 2);
+        size += numbers[i] * numbers[i];
+      }
+      // A tensor that has hardly left zero (the biases of the keys) is held to the step that Adam can make.
+      EXPECT_LE(std::sqrt(difference), 1e-9 * std::max(std::sqrt(size), 1e-2)) << other << " " << name;
+    }
+    expect_close_metrics("run1", other, 1e-9);
+  }
+  // All 50 held-out pictures were evaluated, each once, and the leader alone has spoken.
+  for (const Json& line : metrics("run3", "eval")) EXPECT_EQ(line.at("samples"), 50);
+  const std::string out = read_text(path("run3.out"));
+  EXPECT_EQ(out.find("held out"), out.rfind("held out")) << out;
+  EXPECT_GT(metrics("run3", "train").back().at("exchange_bytes").get<double>(), 0);
+}
+
+TEST_F(ParallelTest, InSinglePrecisionTheyAgreeToRounding) {
+  const std::vector<std::string> sgd = {"optimiser.name=sgd", "optimiser.lr=0.05"};
+  for (const int processes : {1, 2, 3}) {
+    ASSERT_EQ(run(processes, "sgd" + std::to_string(processes), sgd), 0);
+    ASSERT_EQ(run(processes, "adamw" + std::to_string(processes)), 0);
+  }
+  for (const char* other : {"2", "3"}) {
+    const auto want = weights("sgd1"), got = weights(std::string("sgd") + other);
+    double difference = 0, size = 0;
+    for (const auto& [name, numbers] : want)
+      for (size_t i = 0; i < numbers.size(); ++i) {
+        difference += std::pow(numbers[i] - got.at(name)[i], 2);
+        size += numbers[i] * numbers[i];
+      }
+    EXPECT_LE(std::sqrt(difference), 1e-6 * std::sqrt(size)) << other;
+    expect_close_metrics("adamw1", std::string("adamw") + other, 1e-4);
+  }
+}
+
+// Children of a process.
+std::vector<pid_t> children_of(pid_t parent) {
+  std::vector<pid_t> found;
+  for (const auto& entry : fs::directory_iterator("/proc")) {
+    std::ifstream stat(entry.path() / "stat");
+    std::string pid, name, state;
+    pid_t ppid = 0;
+    if (stat >> pid >> name >> state >> ppid && ppid == parent) found.push_back(std::stoi(pid));
+  }
+  return found;
+}
+
+TEST_F(ParallelTest, AProcessThatDiesEndsTheJobAndFewerContinue) {
+  ASSERT_EQ(run(1, "whole", {"train.precision=fp64", "train.checkpoint_steps=4"}), 0);
+  const std::vector<std::string> slow = {"train.precision=fp64", "train.checkpoint_steps=4"};
+  const pid_t job = start(3, "parts", slow, {"--resume", "auto"});
+  while (!fs::exists(path("parts/checkpoints/step-000004/manifest.json")) && ::kill(job, 0) == 0)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  const auto processes = children_of(job);
+  const auto killed = std::chrono::steady_clock::now();
+  ASSERT_FALSE(processes.empty());
+  ::kill(processes.back(), SIGKILL);
+  const int code = exit_code(job);
+  EXPECT_LT(std::chrono::steady_clock::now() - killed, std::chrono::seconds(30));
+  EXPECT_NE(code, 0);
+  EXPECT_NE(log("parts").find("signal 9"), std::string::npos) << log("parts");
+  ASSERT_EQ(run(2, "parts", slow, {"--resume", "required"}), 0) << log("parts");
+  EXPECT_NE(log("parts").find("the run was made by 3 processes, now there are 2"), std::string::npos)
+      << log("parts");
+  expect_close_metrics("whole", "parts", 1e-9);
+}
+
+TEST_F(ParallelTest, WhatIsWrongIsSaidOnce) {
+  EXPECT_EQ(run(2, "typo", {"train.epoch=1"}), 2);
+  const std::string line = "tessera: process 0 of 2: " + path("recipe.toml") + ": unknown key 'train.epoch'";
+  const std::string said = log("typo");
+  EXPECT_NE(said.find(line), std::string::npos) << said;
+  EXPECT_EQ(said.find("unknown key"), said.rfind("unknown key")) << said;
+  EXPECT_EQ(run(2, "small", {"train.batch_size=3"}), 2);
+  EXPECT_NE(log("small").find("batch size is 3, must be at least twice the number of ranks, 2"),
+            std::string::npos)
+      << log("small");
+}
+
+TEST_F(ParallelTest, ASignalStopsAllAfterTheSameStep) {
+  const pid_t job = start(2, "stopped", {"train.steps=100000", "train.checkpoint_steps=4"});
+  while (!fs::exists(path("stopped/checkpoints/step-000004/manifest.json")) && ::kill(job, 0) == 0)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  for (const pid_t process : children_of(job)) ::kill(process, SIGTERM);
+  EXPECT_EQ(exit_code(job), 130) << log("stopped");
+  EXPECT_NE(log("stopped").find("interrupted after step "), std::string::npos) << log("stopped");
+}
+
+}  // namespace
+}  // namespace tessera
