@@ -64,7 +64,7 @@ void run(const Options& options) {
   Metadata metadata = file.metadata();
   if (sizes.size() == 1) {
     const train::WeightsInfo info = train::describe_weights(file, sizes.front());
-    tensors.views = train::match_weights(*models::sketch_model(info.model), info.model, file);
+    tensors.views = train::match_weights(*train::sketch_of(info), info.model, file);
     const int64_t classes = info.model.settings.find("classes")->as_int();
     std::cout << "model   " << info.model.name << (told ? ", by its tensors" : "") << ", "
               << (classes > 0 ? text(classes, " classes") : "no head") << ", pictures of "

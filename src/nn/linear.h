@@ -17,6 +17,11 @@ struct Tail {
   torch::Tensor residual = {};  // [..., out], or undefined
 };
 
+// Widths in bits of quantisation-aware training.
+struct QuantisedBits {
+  int64_t weights = 8, activations = 8;
+};
+
 // y = x W^T + b; parameters `weight` [out, in] and `bias` [out], zero until initialised.
 class LinearImpl : public torch::nn::Module {
  public:
@@ -26,7 +31,18 @@ class LinearImpl : public torch::nn::Module {
   int64_t macs() const { return weight.numel(); }  // for one row of x
   torch::Tensor weight, bias;                      // bias is undefined without one
 
+  // From now on x and the weights are rounded to learned steps (ops/lsq.h): one a row of the weights, one for
+  // all of x. Parameters `weight_log_step` [out], from the weights as they are, and `input_log_step` [1],
+  // from the first x that comes (unless it was loaded). They are logarithms, so that a step stays positive
+  // and an optimiser moves it by shares of itself.
+  void quantise(const QuantisedBits& bits);
+  bool quantised() const { return input_log_step_.defined(); }
+
  private:
+  torch::Tensor forward_quantised(const torch::Tensor& x, const torch::Tensor& scale,
+                                  const torch::Tensor& residual) const;
+  QuantisedBits bits_;
+  torch::Tensor weight_log_step_, input_log_step_;  // undefined where nothing is quantised
   std::shared_ptr<ops::LinearCache> cache_ = std::make_shared<ops::LinearCache>();
 };
 TORCH_MODULE(Linear);

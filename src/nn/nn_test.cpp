@@ -367,5 +367,49 @@ TEST(MlstmLayer, TokensOffTheGridKeepTheirPlaces) {
   EXPECT_ANY_THROW(walking({}, "2d")->forward(x, {2, 3}));
 }
 
+// Rounded inputs times rounded weights, whatever stands around the layer.
+TEST(Quantised, LayersRoundTheirInputsAndWeights) {
+  torch::manual_seed(0);
+  const auto drawn = [](LinearImpl& layer) {
+    const torch::NoGradGuard no_grad;
+    layer.weight.normal_();
+    if (layer.bias.defined()) layer.bias.normal_();
+    layer.quantise({.weights = 4, .activations = 3});
+  };
+  const torch::Tensor x = torch::randn({5, 8}), residual = torch::randn({5, 6}), scale = torch::rand({6});
+  LinearImpl layer(8, 6);
+  drawn(layer);
+  layer.forward(x);  // sets the step of the inputs
+  const auto parameters = layer.named_parameters();
+  const auto step = [&](const char* name) { return parameters[name].exp(); };
+  EXPECT_TRUE(torch::allclose(step("input_log_step"), 2 * x.abs().mean() / std::sqrt(3.0)));
+  const torch::Tensor steps = step("weight_log_step").unsqueeze(1);
+  EXPECT_TRUE(
+      torch::allclose(steps, 2 * layer.weight.abs().mean(std::vector<int64_t>{1}, true) / std::sqrt(7.0)));
+  const auto rounded = [](const torch::Tensor& y, const torch::Tensor& s, double low, double high) {
+    return (y / s).clamp(low, high).round() * s;
+  };
+  const auto expected = [&](const torch::Tensor& y) {
+    return torch::linear(rounded(y, step("input_log_step"), -4, 3), rounded(layer.weight, steps, -8, 7),
+                         layer.bias);
+  };
+  EXPECT_TRUE(torch::allclose(layer.forward(x), expected(x), 1e-5, 1e-6));
+  EXPECT_TRUE(torch::allclose(layer.forward(4 * x, {.scale = scale, .residual = residual}),
+                              residual + scale * expected(4 * x), 1e-5, 1e-6));
+  EXPECT_TRUE(torch::allclose(layer.forward_gelu(x), torch::gelu(expected(x)), 1e-5, 1e-6));
+  layer.forward(x).square().sum().backward();
+  for (const auto& parameter : parameters)
+    EXPECT_GT(parameter.value().grad().abs().max().item<double>(), 0) << parameter.key();
+
+  SwiGluImpl gated(8, 6, kImageLlamaNames);
+  for (const auto& module : gated.children()) drawn(dynamic_cast<LinearImpl&>(*module));
+  const auto part = [&](const char* name) {
+    return std::dynamic_pointer_cast<LinearImpl>(gated.named_children()[name]);
+  };
+  EXPECT_TRUE(torch::allclose(
+      gated.forward(x), part("fc2")->forward(torch::silu(part("fc1")->forward(x)) * part("fc3")->forward(x)),
+      1e-5, 1e-6));
+}
+
 }  // namespace
 }  // namespace tessera::nn

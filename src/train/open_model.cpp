@@ -87,6 +87,12 @@ WeightsInfo describe_weights(const WeightFile& file, const std::string& model) {
   return info;
 }
 
+std::shared_ptr<models::Backbone> sketch_of(const WeightsInfo& info) {
+  auto sketch = models::sketch_model(info.model);
+  if (info.quantization.enabled()) quantise_blocks(*sketch, info.quantization);
+  return sketch;
+}
+
 OpenedModel open_model(const std::string& path, const OpenOptions& options) {
   OpenedModel opened;
   opened.file = weights_file(path, options.raw);
@@ -101,8 +107,9 @@ OpenedModel open_model(const std::string& path, const OpenOptions& options) {
     info.preprocess.size = options.size;
   }
   try {
-    check_size(*models::sketch_model(info.model), file, info.model);
+    check_size(*sketch_of(info), file, info.model);
     opened.model = models::build_undrawn(info.model, /*seed=*/0);
+    if (info.quantization.enabled()) quantise_blocks(*opened.model, info.quantization);
   } catch (const c10::Error& error) {
     fail("'", opened.file, "': the model it describes cannot be built: ", first_line(error.what()));
   }

@@ -34,4 +34,7 @@ OpenedModel open_model(const std::string& path, const OpenOptions& options = {})
 // neither tells.
 WeightsInfo describe_weights(const WeightFile& file, const std::string& model = "");
 
+// Names and shapes of such a model, with the steps of what is quantised.
+std::shared_ptr<models::Backbone> sketch_of(const WeightsInfo& info);
+
 }  // namespace tessera::train

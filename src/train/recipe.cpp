@@ -29,11 +29,12 @@ void for_each_section(R& recipe, F&& f) {
   f("mixup", recipe.mixup);
   f("distil", recipe.distil);
   f("soft_mask", recipe.soft_mask);
+  f("quantization", recipe.quantization);
   f("train", recipe.train);
 }
 
-constexpr std::array kSections = {"model",  "data",      "preprocess", "augment",  "mixup",
-                                  "distil", "soft_mask", "optimiser",  "schedule", "train"};
+constexpr std::array kSections = {"model",     "data",         "preprocess", "augment",  "mixup", "distil",
+                                  "soft_mask", "quantization", "optimiser",  "schedule", "train"};
 
 // Keys that decide where and how often things are written, or how fast; never what is computed.
 constexpr std::array kFreeKeys = {"train.output",           "train.threads",
@@ -214,6 +215,14 @@ void check_soft_mask(const SoftMaskConfig& s) {
   require(s.cutoff_epoch >= 0, "soft_mask.cutoff_epoch", s.cutoff_epoch, "0 or larger");
 }
 
+void check_quantization(const QuantizationConfig& q) {
+  if (q.weights == 0 && q.activations == 0) return;
+  require(q.weights >= 2 && q.weights <= 16, "quantization.weights", q.weights,
+          "2 to 16 bits, or 0 like activations");
+  require(q.activations >= 2 && q.activations <= 16, "quantization.activations", q.activations,
+          "2 to 16 bits, or 0 like weights");
+}
+
 // "auto": the model that the pretrained file holds, and its preprocessing where the recipe says nothing else.
 void take_from_pretrained(Recipe& recipe, bool size_given) {
   const std::string& file = recipe.model.pretrained;
@@ -269,6 +278,7 @@ Recipe read_recipe(const Value& table, const std::string& where) {
     check_mixup(recipe.mixup);
     check_distil(recipe.distil);
     check_soft_mask(recipe.soft_mask);
+    check_quantization(recipe.quantization);
     require(recipe.preprocess.size >= 1 && recipe.preprocess.size <= 16384, "preprocess.size",
             recipe.preprocess.size, "1 to 16384");
     settle_size(recipe, size_given);

@@ -16,6 +16,7 @@
 #include "data/transform.h"
 #include "models/model.h"
 #include "train/optimiser.h"
+#include "train/quantise.h"
 #include "train/schedule.h"
 
 namespace tessera::train {
@@ -140,6 +141,7 @@ struct Recipe {
   data::MixupConfig mixup;
   DistilConfig distil;
   SoftMaskConfig soft_mask;
+  QuantizationConfig quantization;
   OptimiserSpec optimiser = resolve_optimiser({});
   Value schedule = resolve_schedule({});  // complete: every key of the schedule that its "name" says
   TrainConfig train;

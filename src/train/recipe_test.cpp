@@ -233,6 +233,11 @@ TEST_F(RecipeTest, TheRecipesSayWhatTheTablesSay) {
   EXPECT_EQ(llama.soft_mask.cutoff_epoch, 25);
   EXPECT_EQ(llama.soft_mask.shape, "linear");
   EXPECT_EQ(llama.schedule.find("warmup_epochs")->as_double(), 50);
+  const Recipe quantised = load("illama/table15_small.toml");
+  EXPECT_EQ(quantised.optimiser.common.lr, 4e-3);
+  EXPECT_EQ(quantised.quantization.weights, 8);
+  EXPECT_EQ(quantised.soft_mask.shape, "linear");
+  EXPECT_EQ(quantised.schedule.find("warmup_epochs")->as_double(), 5);
   const Recipe plain = load("visionllama/large_160.toml");
   EXPECT_EQ(plain.optimiser.common.name, "lamb");
   EXPECT_EQ(plain.train.loss, "bce");

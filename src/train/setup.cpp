@@ -22,6 +22,8 @@
 namespace tessera::train {
 namespace {
 
+constexpr int64_t kFirstPictures = 64;  // that set the steps of quantised activations
+
 // --- data
 
 void open_data(Setup& setup) {
@@ -73,6 +75,7 @@ void describe_model(Setup& setup) {
   setup.info.class_names = source.class_names();
   setup.info.preprocess = recipe.preprocess;
   setup.info.multi_label = source.multi_label();
+  setup.info.quantization = recipe.quantization;
   setup.info.recipe = write_toml(computed_part(recipe));
   setup.info.ours = true;
 }
@@ -93,6 +96,10 @@ void build_model(Setup& setup, bool continued) {
         select_pretrained(*setup.model, setup.info.model, WeightFile(recipe.model.select_from));
     setup.notes.insert(setup.notes.end(), report.lines.begin(), report.lines.end());
   }
+  if (recipe.quantization.enabled())
+    setup.notes.push_back(text("quantised: ", quantise_blocks(*setup.model, recipe.quantization),
+                               " layers, weights of ", recipe.quantization.weights, " bits, activations of ",
+                               recipe.quantization.activations));
   setup.model->set_checkpointing(recipe.train.checkpoint_activations);
   setup.model->to(setup.device, parameter_type(setup.precision));
   if (const int64_t frozen = freeze_parameters(*setup.model, recipe.train.freeze); frozen > 0)
@@ -178,6 +185,20 @@ void build_training(Setup& setup) {
                                             .steps_per_epoch = setup.plan.steps_per_epoch});
   setup.soft_mask = soft_mask_of(setup);
   if (train.clip_grad > 0) setup.clip = {.mode = train.clip_mode, .value = train.clip_grad};
+}
+
+// The first pictures set the steps of quantised activations: the same ones in every process.
+void set_activation_steps(Setup& setup) {
+  data::LoaderConfig config = setup.train_loader_config();
+  config.batch_size = std::min(config.batch_size, kFirstPictures);
+  config.repeats = 1, config.pairs = false;
+  data::Loader loader(*setup.train_source,
+                      data::make_train_transform(setup.recipe.preprocess, setup.recipe.augment), config);
+  const auto batch = loader.next();
+  const torch::NoGradGuard no_grad;
+  const tasks::AutocastScope autocast(setup.device, setup.precision);
+  setup.model->eval();
+  setup.model->forward(tasks::to_device(*batch, setup.device, setup.precision).images);
 }
 
 // --- the plan
@@ -279,7 +300,7 @@ Setup sketch(const Recipe& recipe, int64_t processes) {
   open_data(setup);
   describe_model(setup);
   plan_steps(setup);
-  plan_model(setup.plan, *models::sketch_model(setup.info.model), setup.info.model, setup.recipe);
+  plan_model(setup.plan, *sketch_of(setup.info), setup.info.model, setup.recipe);
   return setup;
 }
 
@@ -288,6 +309,7 @@ Setup sketch(const Recipe& recipe, int64_t processes) {
 Setup make_setup(const Recipe& recipe, bool continued, int64_t processes) {
   Setup setup = sketch(recipe, processes);
   build_model(setup, continued);
+  if (recipe.quantization.enabled() && !continued) set_activation_steps(setup);
   build_training(setup);
   return setup;
 }

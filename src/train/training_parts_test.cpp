@@ -3,6 +3,7 @@
 #include "io/safetensors.h"
 #include "models/illama.h"
 #include "train/checkpoint.h"
+#include "train/open_model.h"
 #include "train/select.h"
 #include "train/setup.h"
 #include "train/train_testing.h"
@@ -152,6 +153,49 @@ TEST_F(TrainingPartsTest, TheSoftMaskFallsToTheCausalOne) {
               make_setup(tiny("x", {"model.name=illama", "soft_mask.share=1.0", "soft_mask.cutoff_epoch=9"}));
             }),
             "soft_mask.cutoff_epoch = 9 is beyond the run's 3 epochs");
+}
+
+TEST_F(TrainingPartsTest, QuantisedTrainingLearnsItsStepsAndIsReadBackAsItWas) {
+  const std::vector<std::string> settings = {"model.name=illama", "model.heads=2", "quantization.weights=4",
+                                             "quantization.activations=4", "train.checkpoint_steps=5"};
+  const RunSummary whole = run_training(tiny("whole", settings));
+  Stopper crash(3);  // the first one stands before the first step
+  EXPECT_THROW(run_training(tiny("parts", settings), {.observers = {&crash}}), Stop);
+  run_training(tiny("parts", settings), {.resume = Resume::required});
+  expect_same_weights(path("whole"), path("parts"));
+  expect_same_history(path("whole"), path("parts"));
+
+  const auto first = read_tensors(SafetensorsFile(path("parts/checkpoints/step-000020/weights.safetensors")));
+  const auto last = weights("whole");
+  int64_t steps = 0;
+  for (size_t i = 0; i < last.size(); ++i) {
+    if (!last[i].first.ends_with("log_step")) continue;
+    ++steps;
+    EXPECT_TRUE(torch::isfinite(last[i].second).all().item<bool>()) << last[i].first;
+    EXPECT_FALSE(torch::equal(first[i].second, last[i].second)) << last[i].first;
+  }
+  EXPECT_EQ(steps, 2 * 5 * 2);  // two blocks of qkv, proj, fc1, fc2, fc3, two kinds of steps
+
+  // The file says that it is quantised: what is opened gives the final evaluation.
+  const OpenedModel opened = open_model(path("whole"));
+  EXPECT_EQ(opened.info.quantization.weights, 4);
+  const train::Setup setup = make_setup(tiny("again", settings));
+  const auto loss_of = [&](const std::shared_ptr<models::Backbone>& model) {
+    data::Loader loader(*setup.validation_source, data::make_eval_transform(setup.recipe.preprocess),
+                        setup.validation_loader_config());
+    return setup.task->evaluate(*model, loader, {}).metric("loss");
+  };
+  const auto loss = std::find_if(whole.final_metrics.begin(), whole.final_metrics.end(),
+                                 [](const auto& metric) { return metric.first == "loss"; });
+  EXPECT_DOUBLE_EQ(loss_of(opened.model), loss->second);
+
+  EXPECT_EQ(error_of([&] { tiny("x", {"quantization.weights=4"}); }),
+            "tiny: quantization.activations = 0, must be 2 to 16 bits, or 0 like weights");
+  EXPECT_EQ(
+      error_of([&] {
+        make_setup(tiny("x", {"model.name=vil", "quantization.weights=8", "quantization.activations=8"}));
+      }).substr(0, 16),
+      "[quantization] i");
 }
 
 TEST_F(TrainingPartsTest, CheckpointedActivationsChangeNothing) {

@@ -93,13 +93,16 @@ Metadata weights_metadata(const WeightsInfo& info) {
   model.set("name", info.model.name);
   model.set("family", info.model.family);
   model.set("settings", info.model.settings);
-  return {{"format", "pt"},  // what readers of published weights expect
-          {"tessera.model", json_text(model)},
-          {"tessera.class_names", json_text(class_names_value(info.class_names))},
-          {"tessera.preprocess", json_text(write_config(info.preprocess))},
-          {"tessera.task", "classify"},
-          {"tessera.multi_label", info.multi_label ? "true" : "false"},
-          {"tessera.recipe", info.recipe}};
+  Metadata metadata = {{"format", "pt"},  // what readers of published weights expect
+                       {"tessera.model", json_text(model)},
+                       {"tessera.class_names", json_text(class_names_value(info.class_names))},
+                       {"tessera.preprocess", json_text(write_config(info.preprocess))},
+                       {"tessera.task", "classify"},
+                       {"tessera.multi_label", info.multi_label ? "true" : "false"},
+                       {"tessera.recipe", info.recipe}};
+  if (info.quantization.enabled())
+    metadata["tessera.quantization"] = json_text(write_config(info.quantization));
+  return metadata;
 }
 
 std::string save_weights(const std::string& path, const NamedTensors& tensors, const WeightsInfo& info) {
@@ -126,6 +129,9 @@ WeightsInfo read_weights_info(const Metadata& metadata, const std::string& name)
     if (const std::string* preprocess = entry(metadata, "tessera.preprocess"))
       info.preprocess =
           read_config<data::Preprocess>(parse_json_value(*preprocess, "tessera.preprocess"), "preprocess");
+    if (const std::string* bits = entry(metadata, "tessera.quantization"))
+      info.quantization =
+          read_config<QuantizationConfig>(parse_json_value(*bits, "tessera.quantization"), "quantization");
     if (const std::string* multi = entry(metadata, "tessera.multi_label"))
       info.multi_label = *multi == "true";
     if (const std::string* recipe = entry(metadata, "tessera.recipe")) info.recipe = *recipe;

@@ -5,6 +5,7 @@
 //   tessera.class_names  JSON: array of strings
 //   tessera.preprocess   JSON: size, crop, interpolation, mean, std, apply_exif
 //   tessera.recipe       TOML: the resolved recipe of the run that made the weights
+//   tessera.quantization  JSON: weights, activations: bits; only where there is quantisation
 //   tessera.task         "classify"; tessera.multi_label "true" or "false"
 #pragma once
 
@@ -17,6 +18,7 @@
 #include "io/safetensors.h"
 #include "models/model.h"
 #include "train/ema.h"
+#include "train/quantise.h"
 
 namespace tessera::train {
 
@@ -26,6 +28,7 @@ struct WeightsInfo {
   std::vector<std::string> class_names;  // empty in files of other programs
   data::Preprocess preprocess;
   bool multi_label = false;
+  QuantizationConfig quantization;
   std::string recipe;  // TOML, "" in files of other programs
   bool ours = false;   // the metadata are Tessera's
 };

@@ -1,0 +1,23 @@
+#include "train/quantise.h"
+
+#include "core/error.h"
+#include "nn/linear.h"
+
+namespace tessera::train {
+
+int64_t quantise_blocks(models::Backbone& model, const QuantizationConfig& config) {
+  int64_t layers = 0;
+  for (const auto& module : model.named_modules()) {
+    const std::string& name = module.key();
+    if (name.find(".attn.") == std::string::npos && name.find(".mlp.") == std::string::npos) continue;
+    auto* linear = dynamic_cast<nn::LinearImpl*>(module.value().get());
+    if (!linear) continue;
+    linear->quantise({.weights = config.weights, .activations = config.activations});
+    ++layers;
+  }
+  if (layers == 0)
+    fail_usage("[quantization] is for the attention and feed-forward layers of blocks; this model has none");
+  return layers;
+}
+
+}  // namespace tessera::train
