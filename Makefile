@@ -2,7 +2,8 @@
 #
 #   TESSERA_WHEELS=FOLDER   take the wheels from FOLDER instead of PyPI: no network is asked
 #   TESSERA_TORCH=FOLDER    use the LibTorch (2.11 to 2.15) in FOLDER, which holds include/ and lib/
-#   TESSERA_GOLDENS=FOLDER  goldens for `make parity`; TESSERA_BENCH_TILES=FOLDER  JPEGs for `make bench`
+#   TESSERA_GOLDENS=FOLDER  goldens for `make parity`
+#   TESSERA_BENCH_TILES=FOLDER  JPEGs, TESSERA_BENCH_CIFAR10=FOLDER  shards of CIFAR-10, both for `make bench`
 #   BUILD=FOLDER            build tree (build)          JOBS=N  compilers at once (by cores and memory)
 #   PREFIX=FOLDER           for `make install` (/usr/local)
 SHELL := /bin/bash
@@ -17,7 +18,7 @@ PREFIX ?= /usr/local
 CLANG_FORMAT ?= clang-format-14
 CLANG_TIDY ?= clang-tidy-14
 BASE ?= main
-CRASHES ?= 100
+CRASHES ?= 200
 FUZZ_SECONDS ?= 60
 
 # LibTorch: the folder that was given, or the wheel under the build tree.
@@ -45,13 +46,17 @@ parity: configure  ## compare with a folder of goldens (TESSERA_GOLDENS=FOLDER)
 	$(COMPILE) tessera_parity
 	$(BUILD)/tests/parity/tessera_parity $(or $(TESSERA_GOLDENS),tests/data/goldens)
 
-bench: configure  ## backbones, mLSTM, and the data loader with TESSERA_BENCH_TILES, beside their peers; prints tables
-	$(COMPILE) tessera loader_bench mlstm_bench
+bench: packages-mpi configure  ## backbones, mLSTM, optimisers, processes and (with TESSERA_BENCH_TILES) the loader, beside their peers
+	@cmake $(BUILD) >/dev/null
+	$(COMPILE) tessera loader_bench mlstm_bench optimiser_bench
 	bench/infer.sh $(abspath $(BUILD))
 	bench/mlstm.sh $(abspath $(BUILD))
+	bench/optimiser.sh $(abspath $(BUILD))
+	bench/processes.sh $(abspath $(BUILD)) $(TESSERA_BENCH_CIFAR10)
 	$(if $(TESSERA_BENCH_TILES),bench/data.sh $(abspath $(BUILD)) $(TESSERA_BENCH_TILES))
+	$(if $(TESSERA_BENCH_TILES),$(if $(TESSERA_BENCH_CIFAR10),bench/waiting.sh $(abspath $(BUILD)) $(TESSERA_BENCH_CIFAR10) $(TESSERA_BENCH_TILES)))
 
-soak: configure  ## training killed and resumed CRASHES=100 times
+soak: configure  ## training killed and resumed CRASHES=200 times
 	$(COMPILE) crash_test
 	TESSERA_CRASHES=$(CRASHES) $(BUILD)/tests/fault/crash_test
 
@@ -101,4 +106,4 @@ clean:  ## remove what was built, keep the downloads
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | sort | awk -F '\t' '{printf "  make %-13s %s\n", $$1, $$2}'
-	@sed -n '3,7s/^#//p' $(MAKEFILE_LIST)
+	@sed -n '3,8s/^#//p' $(MAKEFILE_LIST)

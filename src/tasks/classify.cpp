@@ -23,6 +23,11 @@ class Classify final : public Task {
   std::vector<std::string> step_metrics() const override { return {"accuracy"}; }
   std::string main_metric() const override { return multi_label_ ? "map" : "top1"; }
 
+  double weight_of(const Batch& batch) const override {
+    if (!weights_.defined() || multi_label_) return Task::weight_of(batch);
+    return weights_.index_select(0, batch.labels.to(torch::kCPU)).sum().item<double>();
+  }
+
   StepOutput step(models::Backbone& model, const Batch& batch, const models::Context& context) override {
     if (config_.teacher) return distilled_step(model, batch, context);
     const torch::Tensor scores = model.forward(batch.images, context);
@@ -64,8 +69,11 @@ torch::Tensor Classify::loss(const torch::Tensor& raw, const Batch& batch) const
     return sigmoid_cross_entropy(scores, soft ? targets : batch.labels, options);
   }
   if (soft) return soft_cross_entropy(scores, smoothed(batch.targets), weights);
-  return cross_entropy(scores, batch.labels,
-                       {.label_smoothing = config_.label_smoothing, .class_weights = weights});
+  const bool part = weights_.defined() && batch.mean_weight > 0;
+  const torch::Tensor loss =
+      cross_entropy(scores, batch.labels,
+                    {.label_smoothing = config_.label_smoothing, .class_weights = weights, .sum = part});
+  return part ? loss / (batch.mean_weight * static_cast<double>(batch.size())) : loss;
 }
 
 // (1 - alpha) loss of the labelled pictures + alpha distillation on all. A model with a head for the teacher

@@ -27,6 +27,9 @@ struct Batch {
   torch::Tensor targets;  // [batch, classes]: multi-label sets and mixed pictures; undefined otherwise
   torch::Tensor unlabelled =
       {};  // [any, 3, height, width]: pictures that only a teacher judges; or undefined
+  // Mean class weight of the labels of a step's whole batch, of which this may be a part: what a weighted
+  // loss is divided by, a picture. 0: this is all of it.
+  double mean_weight = 0;
 
   int64_t size() const { return images.size(0); }
   // Piece `index` of `count`, each a run of about equally many samples.
@@ -85,6 +88,8 @@ class Task {
   virtual ~Task() = default;
   // Names of StepOutput::metrics, in order.
   virtual std::vector<std::string> step_metrics() const = 0;
+  // Sum of the weights of a batch's pictures.
+  virtual double weight_of(const Batch& batch) const { return static_cast<double>(batch.size()); }
   virtual StepOutput step(models::Backbone& model, const Batch& batch, const models::Context& context) = 0;
   // Runs the loader (shuffle = false) to its end. Leaves the model in evaluation mode.
   virtual Evaluation evaluate(models::Backbone& model, data::Loader& loader,

@@ -161,13 +161,18 @@ void Trainer::train_step() {
   check(loaded.has_value(), "the training data ended early: ", setup_.plan.train_data);
   setup_.mix(*loaded, state_.step);
   tasks::Batch batch = tasks::to_device(*loaded, setup_.device, setup_.precision);
-  const int64_t first = loaded->first, images = loaded->whole;
-  const double share = static_cast<double>(loaded->size) / static_cast<double>(loaded->whole);
+  const int64_t first = loaded->first, whole = loaded->whole;
+  const double share = static_cast<double>(loaded->size) / static_cast<double>(whole);
   loader_->recycle(std::move(*loaded));
   if (unlabelled_loader_) {
     auto more = unlabelled_loader_->next();
     batch.unlabelled = tasks::to_device(*more, setup_.device, setup_.precision).images;
     unlabelled_loader_->recycle(std::move(*more));
+  }
+  if (setup_.recipe.train.class_weights != Value("none")) {
+    const torch::Tensor weight = torch::tensor({setup_.task->weight_of(batch)}, torch::kFloat64);
+    if (world_.size() > 1) world_.sum(weight);
+    batch.mean_weight = weight.item<double>() / static_cast<double>(whole);
   }
   if (!setup_.soft_mask.empty())
     dynamic_cast<models::SoftMasked&>(*setup_.model)
@@ -192,7 +197,7 @@ void Trainer::train_step() {
                          state_.skipped_in_row == 1 ? " step" : " steps in a row"));
     note(text("step ", state_.step, " skipped: the loss or its gradient is not finite"));
   }
-  interval_.add({steady_seconds() - began, loader_->seconds_waited() - waited, images});
+  interval_.add({steady_seconds() - began, loader_->seconds_waited() - waited, whole});
 }
 
 // Piece by piece. Every loss is a mean over its samples: each counts by its share of the step's batch, and

@@ -42,16 +42,22 @@ class Stopper : public Observer {
 };
 
 TEST_F(TrainingPartsTest, PiecesOfABatchGiveItsGradient) {
-  run_training(tiny("whole", {"train.precision=fp64"}));
-  for (const char* pieces : {"3", "8"}) {
-    const std::string run = std::string("pieces") + pieces;
-    run_training(tiny(run, {"train.precision=fp64", std::string("train.accumulate=") + pieces}));
-    const NamedTensors want = weights("whole"), got = weights(run);
+  // Labels that weigh differently: the sum of a step's weights is that of all its pieces.
+  const std::vector<std::string> weighted = {"train.class_weights=[1, 9, 1, 1, 4, 1, 1, 0.1, 1, 1]",
+                                             "mixup.mixup=0.0", "mixup.cutmix=0.0"};
+  for (const bool with_weights : {false, true})
+    for (const char* pieces : {"1", "3", "8"}) {
+      std::vector<std::string> settings = {"train.precision=fp64", std::string("train.accumulate=") + pieces};
+      if (with_weights) settings.insert(settings.end(), weighted.begin(), weighted.end());
+      run_training(tiny((with_weights ? "weighted" : "plain") + std::string(pieces), settings));
+    }
+  for (const std::string run : {"plain3", "plain8", "weighted3", "weighted8"}) {
+    const NamedTensors want = weights(run.substr(0, run.size() - 1) + "1"), got = weights(run);
     for (size_t i = 0; i < want.size(); ++i) {
       // A key's bias has no gradient but rounding, which Adam blows up.
       const double largest = want[i].second.abs().max().item<double>();
       EXPECT_LE((want[i].second - got[i].second).abs().max().item<double>(), 1e-9 * std::max(largest, 1e-3))
-          << want[i].first;
+          << run << " " << want[i].first;
     }
   }
 }
