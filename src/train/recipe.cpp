@@ -288,8 +288,10 @@ Recipe read_recipe(const Value& table, const std::string& where) {
   }
 }
 
+Value read_based(const std::string& path) { return read_with_bases(path, 0); }
+
 Recipe load_recipe(const std::string& path, const std::vector<std::string>& overrides) {
-  Value table = read_with_bases(path, 0);
+  Value table = read_based(path);
   Value asked;
   for (const std::string& setting : overrides) lay_over(asked, parse_override(setting));
   lay_over(table, asked);

@@ -147,6 +147,9 @@ struct Recipe {
   TrainConfig train;
 };
 
+// The tree of a file (a recipe or a sweep) laid over that of its base.
+Value read_based(const std::string& path);
+
 // Reads a file with its bases and lays `overrides` ("section.key=value") over it. Usage errors name file and
 // key: unknown keys with the nearest known one, wrong types, values out of range, keys that contradict each
 // other.

@@ -213,7 +213,7 @@ std::vector<std::string> overrides_of(const Value& settings) {
 
 Sweep read_sweep(const std::string& path) {
   try {
-    const SweepConfig config = read_config<SweepConfig>(parse_toml(read_text(path, 1 << 20), path));
+    const SweepConfig config = read_config<SweepConfig>(read_based(path));
     Sweep sweep;
     if (config.recipe.empty()) fail_usage("recipe is missing: which recipe is to be swept");
     sweep.recipe = (std::filesystem::path(path).parent_path() / config.recipe).lexically_normal().string();

@@ -2,6 +2,7 @@
 // seeds, and at the end the best point once more with other settings (VTAB-1K: chosen on 800/200, trained on
 // all 1000).
 //
+//   base = "other_sweep.toml"           # this one is laid over it
 //   recipe = "vil/ablation.toml"        # beside this file
 //   seeds = [0, 1, 2]
 //   [set]                               # laid over the recipe in every run
