@@ -41,33 +41,46 @@ struct Packer {
   const MatrixView& from;
   PackedMatrix& to;
 
-  // The weights of output o as the arithmetic sees them; zeros for an output that only fills the last panel.
-  void numbers(int64_t o, float* row) const {
-    if (o >= data.out) return static_cast<void>(std::fill_n(row, data.in, 0.0f));
+  // Numbers [first, first + count) of the outputs of panel p as the arithmetic sees them, [count][panel]
+  // floats; zeros where a panel or the last word is only filled up.
+  void numbers(int64_t p, int64_t first, int64_t count, float* out) const {
+    const int64_t begin = p * data.panel, outputs = std::min(data.panel, data.out - begin);
+    const int64_t stored = std::min(count, data.in - first);
+    if (outputs < data.panel || stored < count) std::fill_n(out, count * data.panel, 0.0f);
     if (from.element == Element::f32) {
-      const float* w = static_cast<const float*>(from.data) + o * from.row;
-      for (int64_t k = 0; k < data.in; ++k) row[k] = w[k * from.column];
+      const float* w = static_cast<const float*>(from.data) + begin * from.row + first * from.column;
+      if (from.row == 1)
+        for (int64_t k = 0; k < stored; ++k) std::copy_n(w + k * from.column, outputs, out + k * data.panel);
+      else
+        for (int64_t n = 0; n < outputs; ++n)
+          for (int64_t k = 0; k < stored; ++k) out[k * data.panel + n] = w[n * from.row + k * from.column];
     } else {
-      for (int64_t k = 0; k < data.in; ++k) row[k] = number_at(from, o, k);
+      for (int64_t n = 0; n < outputs; ++n)
+        for (int64_t k = 0; k < stored; ++k) out[k * data.panel + n] = number_at(from, begin + n, first + k);
     }
     if (data.implementation.arithmetic == Arithmetic::bf16)
-      for (int64_t k = 0; k < data.in; ++k) row[k] = rounded(row[k]);
+      for (int64_t i = 0; i < count * data.panel; ++i) out[i] = rounded(out[i]);
     if (data.implementation.arithmetic == Arithmetic::int8)
-      for (int64_t k = 0; k < data.in; ++k) row[k] = static_cast<float>(quantised(row[k], to.scales[o]));
+      for (int64_t k = 0; k < stored; ++k)
+        for (int64_t n = 0; n < outputs; ++n) {
+          float& w = out[k * data.panel + n];
+          w = static_cast<float>(quantised(w, to.scales[begin + n]));
+        }
   }
 
-  static uint32_t word(WordForm form, const float* row) {
+  // The numbers of a word lie `apart` from each other.
+  static uint32_t word(WordForm form, const float* row, int64_t apart) {
     uint32_t bits = 0;
     switch (form) {
-      case WordForm::single:
-        return std::bit_cast<uint32_t>(row[0]);
       case WordForm::bf16_pair:
-        return bf16_bits(row[0]) | bf16_bits(row[1]) << 16;
+        return bf16_bits(row[0]) | bf16_bits(row[apart]) << 16;
       case WordForm::byte_quad:
-        for (int i = 3; i >= 0; --i) bits = bits << 8 | static_cast<uint8_t>(static_cast<int>(row[i]));
+        for (int i = 3; i >= 0; --i)
+          bits = bits << 8 | static_cast<uint8_t>(static_cast<int>(row[i * apart]));
         return bits;
       default:
-        for (int i = 1; i >= 0; --i) bits = bits << 16 | static_cast<uint16_t>(static_cast<int>(row[i]));
+        for (int i = 1; i >= 0; --i)
+          bits = bits << 16 | static_cast<uint16_t>(static_cast<int>(row[i * apart]));
         return bits;
     }
   }
@@ -82,13 +95,23 @@ struct Packer {
   }
 
   void panel(int64_t p) const {
+    constexpr int64_t kBlock =
+        64;  // numbers of each output at a time: what is turned around stays in the cache
     const WordForm form = data.implementation.functions->form;
     const int64_t step = numbers_per_word(form);
-    std::vector<float> row(static_cast<size_t>(data.words * step), 0.0f);
     uint32_t* out = static_cast<uint32_t*>(to.panels.get()) + p * data.words * data.panel;
-    for (int64_t n = 0; n < data.panel; ++n) {
-      numbers(p * data.panel + n, row.data());
-      for (int64_t k = 0; k < data.words; ++k) out[k * data.panel + n] = word(form, row.data() + k * step);
+    std::vector<float> block(static_cast<size_t>(form == WordForm::single ? 0 : kBlock * data.panel));
+    for (int64_t first = 0; first < data.words * step; first += kBlock) {
+      const int64_t count = std::min(kBlock, data.words * step - first);
+      if (form == WordForm::single) {
+        numbers(p, first, count, reinterpret_cast<float*>(out + first * data.panel));
+        continue;
+      }
+      numbers(p, first, count, block.data());
+      for (int64_t k = 0; k < count / step; ++k)
+        for (int64_t n = 0; n < data.panel; ++n)
+          out[(first / step + k) * data.panel + n] =
+              word(form, block.data() + k * step * data.panel + n, data.panel);
     }
   }
 };
@@ -107,7 +130,7 @@ void pack(PackedLinearData& data, const MatrixView& from, const float* bias, Pac
   }
   if (!data.implementation.functions) {
     to.plain.resize(static_cast<size_t>(data.in * data.out));
-    for (int64_t o = 0; o < data.out; ++o) packer.numbers(o, to.plain.data() + o * data.in);
+    for (int64_t o = 0; o < data.out; ++o) packer.numbers(o, 0, data.in, to.plain.data() + o * data.in);
     return;
   }
   const size_t bytes = padded * static_cast<size_t>(data.words) * 4;
