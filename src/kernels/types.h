@@ -9,6 +9,16 @@ namespace tessera::kernels {
 // How numbers are stored; arithmetic is in float.
 enum class Element : int32_t { f32, bf16 };
 
+// A matrix (rows, columns) in memory, columns contiguous, stride in elements.
+template <class Pointer>
+struct RowsOf {
+  Pointer data = nullptr;
+  Element element = Element::f32;
+  int64_t row = 0;
+};
+using Rows = RowsOf<const void*>;
+using RowsOut = RowsOf<void*>;
+
 // A tensor (batch, token, channel) of floats: channels are contiguous, strides count floats. Null data: none.
 template <class Pointer>
 struct TokenView {

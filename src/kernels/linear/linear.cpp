@@ -88,6 +88,12 @@ Block make_ready(const Job& job, const Work& work, int64_t row, int64_t rows) {
   return {work.ready, job.w.words};
 }
 
+RowsOut part_of(const RowsOut& rows, int64_t row, int64_t column) {
+  if (!rows.data) return {};
+  return {const_cast<char*>(element_at(rows.data, rows.element, row * rows.row + column)), rows.element,
+          rows.row};
+}
+
 const char* panel_of(const PackedLinearData& w, const PackedMatrix& matrix, int64_t panel) {
   return static_cast<const char*>(matrix.panels.get()) + panel * w.words * w.panel * 4;
 }
@@ -138,6 +144,8 @@ void run_panel(const Job& job, const Work& work, const Block& block, int64_t row
     finish.residual_element = call.residual.element, finish.residual_row = call.residual.row;
     finish.y = const_cast<char*>(element_at(call.y.data, call.y.element, at * call.y.row + column));
     finish.y_element = call.y.element, finish.y_row = call.y.row;
+    finish.before = part_of(call.before, at, column);
+    finish.gate_before = part_of(call.gate_before, at, column);
     functions.finish(finish);
   }
 }
@@ -260,6 +268,9 @@ void linear_forward(const PackedLinear& weights, const LinearForward& call) {
   check_rows("linear_forward", "y", call.y.row, w.out, call.rows, call.y.data);
   if (call.residual.data)
     check_rows("linear_forward", "residual", call.residual.row, w.out, call.rows, call.residual.data);
+  for (const RowsOut& kept : {call.before, call.gate_before})
+    if (kept.data) check_rows("linear_forward", "what is kept", kept.row, w.out, call.rows, kept.data);
+  check(!call.gate_before.data || w.activation == Activation::silu_gate, "linear_forward: there is no gate");
   if (call.rows == 0) return;
   if (!w.implementation.functions) return linear_forward_reference(w, call);
   const Job job = plan(w, call);

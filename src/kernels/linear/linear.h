@@ -87,22 +87,14 @@ struct RowNorm {
   bool centred = true;
 };
 
-// A matrix (rows, columns) in memory, columns contiguous, stride in elements.
-template <class Pointer>
-struct RowsOf {
-  Pointer data = nullptr;
-  Element element = Element::f32;
-  int64_t row = 0;
-};
-using Rows = RowsOf<const void*>;
-using RowsOut = RowsOf<void*>;
-
 struct LinearForward {
   int64_t rows = 0;
   Rows x = {};
   const RowNorm* norm = nullptr;
   Rows residual = {};  // (rows, out), null data: none; may be y
   RowsOut y = {};      // must not overlap x
+  // What training keeps, where wanted: x W^T + b before the activation, and x G^T + c.
+  RowsOut before = {}, gate_before = {};
 };
 void linear_forward(const PackedLinear& weights, const LinearForward& call);
 

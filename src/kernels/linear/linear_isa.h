@@ -61,6 +61,7 @@ struct FinishTile {
   void* y;
   Element y_element;
   int64_t y_row;
+  RowsOut before, gate_before;  // null data: not wanted
 };
 
 struct RowsToNorm {

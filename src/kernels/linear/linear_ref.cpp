@@ -68,9 +68,12 @@ void linear_forward_reference(const PackedLinearData& w, const LinearForward& ca
     const double scale = prepare(x, w.implementation.arithmetic, w.static_scale);
     for (int64_t o = 0; o < w.out; ++o) {
       double v = output(w, w.weight, x, scale, o);
+      if (call.before.data) write_element(call.before.data, call.before.element, r * call.before.row + o, v);
       if (w.activation == Activation::gelu) v *= 0.5 * (1 + std::erf(v / std::sqrt(2.0)));
       if (w.activation == Activation::silu_gate) {
         const double g = output(w, w.gate, x, scale, o);
+        if (call.gate_before.data)
+          write_element(call.gate_before.data, call.gate_before.element, r * call.gate_before.row + o, g);
         v *= g / (1 + std::exp(-g));
       }
       if (!w.out_scale.empty()) v *= w.out_scale[o];

@@ -133,6 +133,34 @@ TEST(Linear, ArithmeticsDifferByTheirRoundings) {
   EXPECT_GT(error(Arithmetic::int8), 1e-4);
 }
 
+TEST(Linear, WhatTrainingKeepsIsTheOutputWithoutActivation) {
+  using enum Activation;
+  for (const Activation activation : {gelu, silu_gate})
+    for (const Element kept : {Element::f32, Element::bf16}) {
+      Problem p({"", 11, 34, 61, activation});
+      const auto run = [&](const LinearImplementation& implementation) {
+        Guarded before(kept, 11 * 64, 1), gate_before(kept, 11 * 64, 1);
+        for (Guarded* to : {&before, &gate_before})
+          for (int64_t i = 0; i < to->count(); ++i) to->set(i, 0);
+        LinearForward call = p.call();
+        call.before = {before.data(), kept, 64};
+        if (activation == silu_gate) call.gate_before = {gate_before.data(), kept, 64};
+        linear_forward(PackedLinear(p.layer(), implementation), call);
+        std::vector<double> all = p.results();
+        for (const Guarded* from : {&before, &gate_before})
+          for (int64_t i = 0; i < from->count(); ++i) all.push_back(from->get(i));
+        return all;
+      };
+      const auto implementations = linear_implementations(Arithmetic::f32);
+      const std::vector<double> want = run(implementations.back());
+      EXPECT_GT(testing::largest({want.end() - 64, want.end()}), activation == silu_gate ? 0.1 : -1);
+      for (const LinearImplementation& implementation : implementations)
+        expect_within(run(implementation), want,
+                      (kept == Element::f32 ? 1e-5 : 1.0 / 128) * testing::largest(want), implementation.name,
+                      61);
+    }
+}
+
 TEST(Linear, ResidualMayBeTheOutput) {
   Problem p({"", 30, 40, 50, Activation::none, true, true, true});
   const LinearImplementation& best = choose_linear(Arithmetic::f32);

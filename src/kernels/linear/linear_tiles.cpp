@@ -1,5 +1,6 @@
 // Linear layers for one instruction set: products of floats and of int16 pairs, and what is done to rows
 // before and behind them. Per-ISA.
+#include "kernels/linear/gelu.h"
 #include "kernels/linear/product_tile.h"
 
 #if defined(__SSE2__) && !defined(__AVX2__)
@@ -38,26 +39,6 @@ struct Int16Pair {
 #endif
   }
 };
-
-// erf(z) = z P(z^2) / Q(z^2), fitted to 1.5e-8 (relative) on |z| < 3.85; +-1 beyond.
-TESSERA_INLINE vf erf(vf z) {
-  const vf s = z * z;
-  vf p = s * 2.10826513e-6f + 2.85663689e-4f;
-  p = p * s + 3.67364158e-3f;
-  p = p * s + 5.24787909e-2f;
-  p = p * s + 1.87891610e-1f;
-  p = p * s + 1.12837915f;
-  vf q = s * 3.87311877e-5f + 1.14542246e-3f;
-  q = q * s + 1.47843144e-2f;
-  q = q * s + 1.13126344e-1f;
-  q = q * s + 4.99847480e-1f;
-  q = q * s + 1.0f;
-  const vf inside = z * p * reciprocal(min(q, splat(1e6f)));
-  const vf beyond = z < 0.0f ? splat(-1.0f) : splat(1.0f);
-  const vf result = abs(z) < 3.85f ? inside : beyond;
-  return z != z ? z : result;
-}
-TESSERA_INLINE vf gelu(vf x) { return 0.5f * x * (1.0f + erf(x * 0.70710678f)); }
 
 // x as floats in `row`.
 template <class T>
@@ -225,17 +206,30 @@ TESSERA_INLINE void put_row(T* row, const vf (&v)[kProductVectors], int64_t colu
     if (n * W < columns) put(row + n * W, v[n], columns - n * W);
 }
 
+TESSERA_INLINE void keep(const RowsOut& to, int64_t r, const vf (&v)[kProductVectors], int64_t columns) {
+  if (to.element == Element::f32)
+    put_row(static_cast<float*>(to.data) + r * to.row, v, columns);
+  else
+    put_row(static_cast<bf16*>(to.data) + r * to.row, v, columns);
+}
+
 // `columns` is a constant for whole panels.
 template <int activation>
 TESSERA_INLINE void finish_rows(const FinishTile& t, int64_t columns) {
   const Column main{t.bias, t.scales, t.offsets}, gate{t.gate_bias, t.gate_scales, t.gate_offsets};
   for (int64_t r = 0; r < t.rows; ++r) {
-    vf v[kProductVectors];
+    vf v[kProductVectors], g[kProductVectors];
 #pragma GCC unroll 4
     for (int n = 0; n < kProductVectors; ++n) {
       v[n] = value(t, t.sums, main, r, n * W);
+      if (activation == 2) g[n] = value(t, t.gate_sums, gate, r, n * W);
+    }
+    if (t.before.data) keep(t.before, r, v, columns);
+    if (activation == 2 && t.gate_before.data) keep(t.gate_before, r, g, columns);
+#pragma GCC unroll 4
+    for (int n = 0; n < kProductVectors; ++n) {
       if (activation == 1) v[n] = gelu(v[n]);
-      if (activation == 2) v[n] *= silu(value(t, t.gate_sums, gate, r, n * W));
+      if (activation == 2) v[n] *= silu(g[n]);
       if (t.out_scale) v[n] *= load(t.out_scale + n * W);
     }
     if (t.residual) {
@@ -245,10 +239,7 @@ TESSERA_INLINE void finish_rows(const FinishTile& t, int64_t columns) {
       else
         add_row(v, static_cast<const bf16*>(t.residual) + at, columns);
     }
-    if (t.y_element == Element::f32)
-      put_row(static_cast<float*>(t.y) + r * t.y_row, v, columns);
-    else
-      put_row(static_cast<bf16*>(t.y) + r * t.y_row, v, columns);
+    keep({t.y, t.y_element, t.y_row}, r, v, columns);
   }
 }
 template <int activation>
