@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "kernels/linear/linear_backward.h"
 #include "ops/inference.h"
 #include "ops/profile.h"
 
@@ -83,6 +84,7 @@ std::shared_ptr<const kernels::PackedLinear> LinearCache::packed(const LinearPar
                 &kernels::choose_linear(arithmetic)};
   const std::lock_guard lock(state_->mutex);
   if (!state_->packed || !(state_->key == key)) {
+    const Profiled profiled("linear packing");
     state_->packed.reset();
     state_->packed = std::make_shared<const kernels::PackedLinear>(pack(p, *key.implementation));
     state_->key = key;
@@ -101,9 +103,14 @@ torch::Tensor linear_unfused(const torch::Tensor& x, const LinearParameters& p,
 
 namespace {
 
+// What training keeps of a layer with an activation: x W^T + b, and x G^T for silu_gate.
+struct Kept {
+  torch::Tensor before, gate_before;
+};
+
 // The layer's kernel, x and y of any number of axes.
 torch::Tensor run(const kernels::PackedLinear& packed, const torch::Tensor& x, torch::ScalarType type,
-                  const torch::Tensor& residual = {}, bool gated = false) {
+                  const torch::Tensor& residual = {}, bool gated = false, const Kept& kept = {}) {
   std::vector<int64_t> shape = x.sizes().vec();
   shape.back() = packed.out();
   const torch::Tensor y = torch::empty(shape, x.options().dtype(type));
@@ -117,70 +124,137 @@ torch::Tensor run(const kernels::PackedLinear& packed, const torch::Tensor& x, t
     before = rows_of(residual);
     call.residual = before.rows;
   }
+  if (kept.before.defined()) call.before = rows_to(kept.before);
+  if (kept.gate_before.defined()) call.gate_before = rows_to(kept.gate_before);
   kernels::linear_forward(packed, call);
   return y;
 }
 
-// The product in bfloat16 with its gradients: dx = dy W with W packed the other way round, dW = dy^T x and db
-// in float.
-struct ProductNode : torch::autograd::Function<ProductNode> {
+// dx = dy W, with W packed the other way round; added to `to` where there is one.
+torch::Tensor input_gradient(const torch::Tensor& dy, const torch::Tensor& weight, torch::ScalarType type,
+                             const torch::Tensor& to = {}) {
+  kernels::LinearLayer turned;
+  turned.in = weight.size(0), turned.out = weight.size(1);
+  const torch::Tensor plain = floats(weight);
+  turned.weight = {plain.const_data_ptr(), kernels::Element::f32, 1, plain.stride(0)};
+  const kernels::PackedLinear packed = [&] {
+    const Profiled profiled("linear packing");
+    return kernels::PackedLinear(turned, kernels::Arithmetic::bf16);
+  }();
+  return run(packed, dy, type, to);
+}
+
+// dW = dy^T x and, where wanted, db: floats.
+struct WeightGradients {
+  torch::Tensor weight, bias;
+};
+WeightGradients weight_gradients(const torch::Tensor& x, const torch::Tensor& dy, bool with_bias) {
+  const auto options = torch::TensorOptions(torch::kFloat32);
+  WeightGradients gradients{torch::empty({dy.size(-1), x.size(-1)}, options), {}};
+  if (with_bias) gradients.bias = torch::empty({dy.size(-1)}, options);
+  const RowsOfTensor rows = rows_of(x), outputs = rows_of(dy);
+  const Profiled profiled("linear gradients");
+  kernels::linear_gradients({rows.count, x.size(-1), dy.size(-1), rows.rows, outputs.rows,
+                             gradients.weight.mutable_data_ptr<float>(),
+                             with_bias ? gradients.bias.mutable_data_ptr<float>() : nullptr});
+  return gradients;
+}
+
+// Gradients of x W^T + b and of x G^T from that of silu(x G^T) (x W^T + b), or the first from gelu(x W^T +
+// b)'s.
+Kept activation_gradients(const torch::Tensor& dy, const Kept& kept) {
+  const bool gated = kept.gate_before.defined();
+  Kept gradients{torch::empty_like(kept.before), gated ? torch::empty_like(kept.before) : torch::Tensor()};
+  const RowsOfTensor rows = rows_of(dy), before = rows_of(kept.before),
+                     gate_before = gated ? rows_of(kept.gate_before) : RowsOfTensor{};
+  const Profiled profiled("activation backward");
+  kernels::activation_backward({rows.count, dy.size(-1), gated, before.rows, gate_before.rows, rows.rows,
+                                rows_to(gradients.before),
+                                gated ? rows_to(gradients.gate_before) : kernels::RowsOut{}});
+  return gradients;
+}
+
+// The whole layer in bfloat16, gradients of the parameters in float. With an activation there is neither
+// scale nor residual (see linear_with_gradients).
+//
+// The gradient of scale needs no output: with D = dy^T x and d = sum dy, taken before scale, it is
+// sum_k D W + d b, and dW = scale D, db = scale d.
+struct LinearNode : torch::autograd::Function<LinearNode> {
+  using Optional = std::optional<torch::Tensor>;
+
   static torch::Tensor forward(torch::autograd::AutogradContext* ctx, const torch::Tensor& x,
-                               const torch::Tensor& weight, const std::optional<torch::Tensor>& bias,
-                               const kernels::PackedLinear& packed) {
-    ctx->save_for_backward({x, weight});
-    ctx->saved_data["bias"] = bias.has_value();
-    return run(packed, x, torch::kBFloat16);
+                               const torch::Tensor& weight, const Optional& bias, const Optional& gate,
+                               const Optional& scale, const Optional& residual,
+                               const kernels::PackedLinear& packed, Activation activation, bool recorded) {
+    const torch::Tensor before = residual.value_or(torch::Tensor());
+    Kept kept;
+    if (activation != Activation::none && recorded) {
+      std::vector<int64_t> shape = x.sizes().vec();
+      shape.back() = packed.out();
+      kept.before = torch::empty(shape, x.options().dtype(torch::kBFloat16));
+      if (gate) kept.gate_before = torch::empty_like(kept.before);
+    }
+    ctx->save_for_backward({x, weight, bias.value_or(torch::Tensor()), gate.value_or(torch::Tensor()),
+                            scale.value_or(torch::Tensor()), kept.before, kept.gate_before});
+    ctx->saved_data["residual"] = residual.has_value();
+    return run(packed, x, residual ? residual->scalar_type() : torch::kBFloat16, before, gate.has_value(),
+               kept);
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
                                                  torch::autograd::variable_list gradients) {
     const auto saved = ctx->get_saved_variables();
-    const torch::Tensor &x = saved[0], &weight = saved[1], dy = gradients[0].contiguous();
-    torch::Tensor dx, dw, db;
-    if (ctx->needs_input_grad(0)) {
-      kernels::LinearLayer turned;
-      turned.in = weight.size(0), turned.out = weight.size(1);
-      const torch::Tensor plain = floats(weight);
-      turned.weight = {plain.const_data_ptr(), kernels::Element::f32, 1, plain.stride(0)};
-      dx = run({turned, kernels::Arithmetic::bf16}, dy, x.scalar_type());
+    const torch::Tensor &x = saved[0], &weight = saved[1], &bias = saved[2], &gate = saved[3],
+                        &scale = saved[4];
+    const torch::Tensor out = gradients[0].contiguous();
+    Kept dy{out, {}};
+    if (saved[5].defined()) dy = activation_gradients(out, {saved[5], saved[6]});
+    // Inputs that are not there have no number.
+    auto wanted = [ctx, next = size_t{0}](const torch::Tensor& input) mutable {
+      return input.defined() && ctx->needs_input_grad(next++);
+    };
+    const bool want_x = wanted(x), want_weight = wanted(weight), want_bias = wanted(bias),
+               want_gate = wanted(gate), want_scale = wanted(scale);
+    torch::Tensor dx, dgate, dscale;
+    WeightGradients dw;
+    if (want_x) {
+      const torch::Tensor scaled = scale.defined() ? weight * scale.unsqueeze(1) : weight;
+      dx = input_gradient(dy.before, scaled, x.scalar_type());
+      if (gate.defined()) dx = input_gradient(dy.gate_before, gate, x.scalar_type(), dx);
     }
-    const bool with_bias = ctx->saved_data["bias"].toBool();
-    if (ctx->needs_input_grad(1)) {
-      dw = torch::empty(weight.sizes(), weight.options());
-      if (with_bias) db = torch::empty({weight.size(0)}, weight.options());
-      const RowsOfTensor rows = rows_of(x), outputs = rows_of(dy);
-      const Profiled profiled("linear gradients");
-      kernels::linear_gradients({rows.count, weight.size(1), weight.size(0), rows.rows, outputs.rows,
-                                 dw.mutable_data_ptr<float>(),
-                                 with_bias ? db.mutable_data_ptr<float>() : nullptr});
-    } else if (with_bias && ctx->needs_input_grad(2)) {
-      db = dy.reshape({-1, weight.size(0)}).sum(0, false, torch::kFloat32);
+    if (want_weight || want_bias || want_scale) dw = weight_gradients(x, dy.before, bias.defined());
+    if (want_gate) dgate = weight_gradients(x, dy.gate_before, false).weight;
+    if (scale.defined() && dw.weight.defined()) {
+      dscale = (dw.weight * weight).sum(1);
+      dw.weight.mul_(scale.unsqueeze(1));
+      if (bias.defined()) dscale.add_(dw.bias * bias), dw.bias.mul_(scale);
     }
-    return {dx, dw, db, {}};
+    const torch::Tensor dresidual = ctx->saved_data["residual"].toBool() ? gradients[0] : torch::Tensor();
+    return {dx, dw.weight, dw.bias, dgate, dscale, dresidual, {}, {}, {}};
   }
 };
 
-// x W^T + b where gradients are wanted now or later: the same numbers for both.
-torch::Tensor product(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias,
-                      LinearCache& cache) {
-  const auto packed = cache.packed({.weight = weight, .bias = bias}, kernels::Arithmetic::bf16);
-  if (!torch::GradMode::is_enabled()) return run(*packed, x, torch::kBFloat16);
-  const std::optional<torch::Tensor> given = bias.defined() ? std::optional(bias) : std::nullopt;
-  return ProductNode::apply(x, weight, given, *packed);
-}
-
-// The composition, with products on packed weights in place of torch::linear.
+// The whole layer with gradients now or later: the same numbers for both. Scale and residual behind an
+// activation (which no model has) are composed.
 torch::Tensor linear_with_gradients(const torch::Tensor& x, const LinearParameters& p,
                                     const torch::Tensor& residual, LinearCache& cache) {
-  torch::Tensor y = product(x, p.weight, p.bias, cache);
-  if (p.activation == Activation::gelu) y = torch::gelu(y);
-  if (p.scale.defined()) y = y * p.scale;
-  return residual.defined() ? residual + y : y;
+  if (p.activation != Activation::none && (p.scale.defined() || residual.defined())) {
+    torch::Tensor y = linear_with_gradients(x, {p.weight, p.bias, p.activation, p.gate}, {}, cache);
+    if (p.scale.defined()) y = y * p.scale;
+    return residual.defined() ? residual + y : y;
+  }
+  const auto given = [](const torch::Tensor& tensor) {
+    return tensor.defined() ? std::optional(tensor) : std::nullopt;
+  };
+  return LinearNode::apply(x, p.weight, given(p.bias), given(p.gate), given(p.scale), given(residual),
+                           *cache.packed(p, kernels::Arithmetic::bf16), p.activation,
+                           torch::GradMode::is_enabled());
 }
 
 bool in_floats(const LinearParameters& p) {
-  return p.weight.scalar_type() == torch::kFloat32 &&
-         (!p.bias.defined() || p.bias.scalar_type() == torch::kFloat32);
+  for (const torch::Tensor& tensor : {p.weight, p.bias, p.gate, p.scale})
+    if (tensor.defined() && tensor.scalar_type() != torch::kFloat32) return false;
+  return true;
 }
 
 }  // namespace
@@ -189,7 +263,7 @@ torch::Tensor linear(const torch::Tensor& x, const LinearParameters& p, const to
                      LinearCache& cache) {
   // In float LibTorch's own products are as fast, and need no packing in every step.
   if (!fused_arithmetic(x) && product_arithmetic(x) == kernels::Arithmetic::bf16 && in_floats(p) &&
-      p.activation != Activation::silu_gate) {
+      fits(residual)) {
     check_parameters(x, p, residual);
     return linear_with_gradients(x, p, residual, cache);
   }

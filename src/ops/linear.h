@@ -2,8 +2,8 @@
 //
 //   y = residual + scale * activation(x W^T + b)
 //
-// Without gradients on a CPU it runs on weights that are packed once (kernels/linear). With gradients the
-// product does so in bfloat16, as an autograd node; everything else is composed of ATen operations.
+// Without gradients on a CPU it runs on weights that are packed once (kernels/linear). With gradients it does
+// so in bfloat16, as an autograd node; in float, and elsewhere, it is composed of ATen operations.
 #pragma once
 
 #include <memory>

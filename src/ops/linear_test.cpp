@@ -102,32 +102,62 @@ TEST(LinearOp, GradientsAreNotFusedAndTheReferenceTakesTheComposition) {
   EXPECT_TRUE(torch::equal(linear(x, p, {}, cache), linear_unfused(x, p, {})));
 }
 
+// Gradients of all that a layer depends on: of x, of each parameter and of the residual.
+std::vector<Tensor> gradients_of(const LinearParameters& p, const Tensor& x, const Tensor& residual,
+                                 torch::ScalarType type, bool bf16, bool fused) {
+  std::vector<Tensor> leaves;
+  const auto leaf = [&](const Tensor& t) {
+    if (!t.defined()) return t;
+    return leaves.emplace_back(t.to(type, false, true).requires_grad_());
+  };
+  const LinearParameters q{leaf(p.weight), leaf(p.bias), p.activation, leaf(p.gate), leaf(p.scale)};
+  const Tensor in = leaf(x), before = leaf(residual);
+  torch::manual_seed(5);
+  const Tensor weights = torch::randn({3, 11, 70}).to(type);
+  LinearCache cache;
+  std::optional<Autocast> autocast;
+  if (bf16 && type == torch::kFloat32) autocast.emplace();
+  const Tensor y = fused ? linear(in, q, before, cache) : linear_unfused(in, q, before);
+  (y * weights).sum().backward();
+  std::vector<Tensor> gradients;
+  for (const Tensor& tensor : leaves) gradients.push_back(tensor.grad());
+  return gradients;
+}
+
 // Against float64, beside ATen's own in the same precision.
 TEST(LinearOp, GradientsAreThoseOfTheComposition) {
+  using enum kernels::Activation;
   for (const bool bf16 : {false, true})
-    for (const auto activation : {kernels::Activation::none, kernels::Activation::gelu}) {
-      const LinearParameters p = parameters_of(activation);
-      const Tensor x = torch::randn({3, 11, 50}), residual = torch::randn({3, 11, 70}),
-                   weights = torch::randn({3, 11, 70});
-      const auto gradients = [&](torch::ScalarType type, bool fused) {
-        const auto leaf = [&](const Tensor& t) { return t.to(type, false, true).requires_grad_(); };
-        const LinearParameters q{leaf(p.weight), leaf(p.bias), activation, {}, leaf(p.scale)};
-        const Tensor in = leaf(x);
-        LinearCache cache;
-        {
-          std::optional<Autocast> autocast;
-          if (bf16 && type == torch::kFloat32) autocast.emplace();
-          const Tensor y =
-              fused ? linear(in, q, residual.to(type), cache) : linear_unfused(in, q, residual.to(type));
-          (y * weights.to(type)).sum().backward();
+    for (const auto activation : {none, gelu, silu_gate})
+      for (const bool bias : {true, false})
+        for (const bool tail : {true, false}) {
+          LinearParameters p = parameters_of(activation);
+          if (!bias || activation == silu_gate) p.bias = Tensor();
+          if (!tail) p.scale = Tensor();
+          const Tensor x = torch::randn({3, 11, 50}), residual = tail ? torch::randn({3, 11, 70}) : Tensor();
+          const auto gradients = [&](torch::ScalarType type, bool fused) {
+            return gradients_of(p, x, residual, type, bf16, fused);
+          };
+          const auto want = gradients(torch::kFloat64, false), got = gradients(torch::kFloat32, true),
+                     theirs = gradients(torch::kFloat32, false);
+          for (size_t i = 0; i < want.size(); ++i)
+            EXPECT_LT(relative(got[i], want[i]), 2 * relative(theirs[i], want[i]) + 1e-6)
+                << i << " bf16 " << bf16 << " activation " << static_cast<int>(activation) << " bias " << bias
+                << " tail " << tail;
         }
-        return std::vector<Tensor>{in.grad(), q.weight.grad(), q.bias.grad(), q.scale.grad()};
-      };
-      const auto want = gradients(torch::kFloat64, false), got = gradients(torch::kFloat32, true),
-                 theirs = gradients(torch::kFloat32, false);
-      for (size_t i = 0; i < want.size(); ++i)
-        EXPECT_LT(relative(got[i], want[i]), 2 * relative(theirs[i], want[i]) + 1e-6) << i << " " << bf16;
-    }
+}
+
+TEST(LinearOp, FrozenParametersGetNoGradientAndTheOthersTheirs) {
+  const Autocast autocast;
+  LinearParameters p = parameters_of(kernels::Activation::none);
+  const Tensor x = torch::randn({4, 50}), residual = torch::randn({4, 70});
+  LinearCache cache;
+  p.bias.requires_grad_(), p.scale.requires_grad_();
+  linear(x, p, residual, cache).sum().backward();
+  EXPECT_FALSE(p.weight.grad().defined());
+  const Tensor want = p.scale.detach() * 4;  // a sum over 4 rows
+  EXPECT_LT(relative(p.bias.grad(), want.to(torch::kFloat64)), 1e-6);
+  EXPECT_TRUE(p.scale.grad().defined());
 }
 
 TEST(LinearOp, WhatIsComputedAgainIsTheSameToTheLastBit) {
@@ -156,7 +186,7 @@ TEST(LinearOp, RowsMayLieApartAndSizesAreChecked) {
 TEST(NormOp, IsItsComposition) {
   const Tensor x = torch::randn({4, 7, 37}) * 3 + 1, weight = torch::rand({37}), bias = torch::randn({37});
   const Tensor layer = torch::layer_norm(x, {37}, weight, bias, 1e-6);
-  const Tensor rms = rms_norm(x, weight, 1e-6);  // with gradients enabled: composed
+  const Tensor rms = rms_norm(x.to(torch::kFloat64), weight, 1e-6).to(torch::kFloat32);  // composed
   const torch::NoGradGuard no_grad;
   EXPECT_TRUE(torch::allclose(layer_norm(x, weight, bias, 1e-6), layer, 1e-5, 1e-5));
   EXPECT_TRUE(
@@ -164,6 +194,31 @@ TEST(NormOp, IsItsComposition) {
   EXPECT_TRUE(torch::allclose(rms_norm(x, weight, 1e-6), rms, 1e-5, 1e-5));
   const Autocast autocast;
   EXPECT_EQ(layer_norm(x, weight, bias, 1e-6).scalar_type(), torch::kBFloat16);
+}
+
+TEST(NormOp, GradientsAreThoseOfTheComposition) {
+  for (const bool centred : {true, false})
+    for (const bool bf16 : {true, false}) {
+      torch::manual_seed(1);
+      const Tensor x = torch::randn({5, 9, 37}) * 3 + 1, weight = torch::rand({37}) + 0.5,
+                   bias = torch::randn({37}), weights = torch::randn({5, 9, 37});
+      const auto gradients = [&](torch::ScalarType type) {
+        const auto leaf = [&](const Tensor& t) { return t.to(type, false, true).requires_grad_(); };
+        const Tensor in = leaf(x), w = leaf(weight), b = leaf(bias);
+        std::optional<Autocast> autocast;
+        if (bf16 && type == torch::kFloat32) autocast.emplace();
+        const Tensor y = centred ? layer_norm(in, w, b, 1e-5) : rms_norm(in, w, 1e-5);
+        EXPECT_EQ(y.scalar_type(), bf16 && type == torch::kFloat32 ? torch::kBFloat16 : type);
+        (y * weights.to(y.scalar_type())).sum().backward();
+        std::vector<Tensor> all = {in.grad(), w.grad()};
+        if (centred) all.push_back(b.grad());
+        return all;
+      };
+      const auto want = gradients(torch::kFloat64), got = gradients(torch::kFloat32);
+      // In bfloat16 what comes in is rounded to 8 bits.
+      for (size_t i = 0; i < want.size(); ++i)
+        EXPECT_LT(relative(got[i], want[i]), bf16 ? 1.0 / 128 : 2e-6) << i << " " << centred << bf16;
+    }
 }
 
 }  // namespace

@@ -1,15 +1,18 @@
 #include "ops/norm.h"
 
+#include <torch/csrc/autograd/custom_function.h>
+
 #include <optional>
 
+#include "kernels/linear/linear_backward.h"
 #include "ops/inference.h"
 #include "ops/profile.h"
 
 namespace tessera::ops {
 namespace {
 
-torch::Tensor fused_norm(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias,
-                         double eps, bool centred, kernels::Arithmetic arithmetic) {
+torch::Tensor run(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias, double eps,
+                  bool centred, kernels::Arithmetic arithmetic) {
   const torch::Tensor y = torch::empty(x.sizes(), x.options().dtype(output_type(arithmetic)));
   const torch::Tensor scale = floats(weight), shift = floats(bias);
   const RowsOfTensor rows = rows_of(x);
@@ -22,19 +25,59 @@ torch::Tensor fused_norm(const torch::Tensor& x, const torch::Tensor& weight, co
   return y;
 }
 
+struct NormNode : torch::autograd::Function<NormNode> {
+  static torch::Tensor forward(torch::autograd::AutogradContext* ctx, const torch::Tensor& x,
+                               const torch::Tensor& weight, const std::optional<torch::Tensor>& bias,
+                               double eps, bool centred, kernels::Arithmetic arithmetic) {
+    ctx->save_for_backward({x, weight});
+    ctx->saved_data["eps"] = eps;
+    ctx->saved_data["centred"] = centred;
+    ctx->saved_data["bias"] = bias.has_value();
+    return run(x, weight, bias.value_or(torch::Tensor()), eps, centred, arithmetic);
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
+                                                 torch::autograd::variable_list gradients) {
+    const auto saved = ctx->get_saved_variables();
+    const torch::Tensor &x = saved[0], &weight = saved[1];
+    const bool with_bias = ctx->saved_data["bias"].toBool() && ctx->needs_input_grad(2);
+    const torch::Tensor dx = torch::empty(x.sizes(), x.options()), dweight = torch::empty_like(weight),
+                        dbias = torch::empty_like(weight);
+    const RowsOfTensor rows = rows_of(x), outputs = rows_of(gradients[0]);
+    const Profiled profiled("norm backward");
+    kernels::norm_backward({rows.count, x.size(-1), ctx->saved_data["centred"].toBool(),
+                            static_cast<float>(ctx->saved_data["eps"].toDouble()), rows.rows, outputs.rows,
+                            float_pointer(weight), rows_to(dx),
+                            ctx->needs_input_grad(1) ? dweight.mutable_data_ptr<float>() : nullptr,
+                            with_bias ? dbias.mutable_data_ptr<float>() : nullptr});
+    return {dx, dweight, with_bias ? dbias : torch::Tensor(), {}, {}, {}};
+  }
+};
+
+// The kernels' norm, with its gradients where they are wanted now or later; undefined where kernels do not
+// apply.
+torch::Tensor fused(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias,
+                    double eps, bool centred) {
+  if (const auto arithmetic = fused_arithmetic(x)) return run(x, weight, bias, eps, centred, *arithmetic);
+  const auto arithmetic = product_arithmetic(x);
+  const bool in_floats =
+      weight.scalar_type() == torch::kFloat32 && (!bias.defined() || bias.scalar_type() == torch::kFloat32);
+  if (!arithmetic || !in_floats) return {};
+  return NormNode::apply(x, weight.contiguous(), bias.defined() ? std::optional(bias) : std::nullopt, eps,
+                         centred, *arithmetic);
+}
+
 }  // namespace
 
 torch::Tensor layer_norm(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias,
                          double eps) {
-  if (const std::optional<kernels::Arithmetic> arithmetic = fused_arithmetic(x))
-    return fused_norm(x, weight, bias, eps, true, *arithmetic);
-  return torch::layer_norm(x, {x.size(-1)}, weight, bias, eps);
+  const torch::Tensor y = fused(x, weight, bias, eps, true);
+  return y.defined() ? y : torch::layer_norm(x, {x.size(-1)}, weight, bias, eps);
 }
 
 torch::Tensor rms_norm(const torch::Tensor& x, const torch::Tensor& weight, double eps) {
-  if (const std::optional<kernels::Arithmetic> arithmetic = fused_arithmetic(x))
-    return fused_norm(x, weight, {}, eps, false, *arithmetic);
-  return x * torch::rsqrt(x.square().mean(-1, /*keepdim=*/true) + eps) * weight;
+  const torch::Tensor y = fused(x, weight, {}, eps, false);
+  return y.defined() ? y : x * torch::rsqrt(x.square().mean(-1, /*keepdim=*/true) + eps) * weight;
 }
 
 }  // namespace tessera::ops

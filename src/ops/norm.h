@@ -5,8 +5,8 @@
 
 namespace tessera::ops {
 
-// (x - mean) / sqrt(variance + eps) * weight + bias. Without gradients on a CPU one pass that gives what the
-// linear layer behind it takes (bfloat16 under autocast), else ATen's.
+// (x - mean) / sqrt(variance + eps) * weight + bias. On a CPU one pass, with gradients an autograd node, that
+// gives what the linear layer behind it takes (bfloat16 under autocast); else composed of ATen's operations.
 torch::Tensor layer_norm(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias,
                          double eps);
 
