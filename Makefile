@@ -46,15 +46,19 @@ parity: configure  ## compare with a folder of goldens (TESSERA_GOLDENS=FOLDER)
 	$(COMPILE) tessera_parity
 	$(BUILD)/tests/parity/tessera_parity $(or $(TESSERA_GOLDENS),tests/data/goldens)
 
-bench: packages-mpi configure  ## backbones, mLSTM, optimisers, processes and (with TESSERA_BENCH_TILES) the loader, beside their peers
+bench: packages-mpi configure  ## speed beside the peers, reading pictures with TESSERA_BENCH_TILES; into docs/performance.md
 	@cmake $(BUILD) >/dev/null
 	$(COMPILE) tessera loader_bench mlstm_bench optimiser_bench
-	bench/infer.sh $(abspath $(BUILD))
-	bench/mlstm.sh $(abspath $(BUILD))
+	bench/infer.sh $(abspath $(BUILD)) | bench/tables infer docs/performance.md
+	bench/forms.sh $(abspath $(BUILD)) docs/images/vil-by-size.svg | bench/tables forms docs/performance.md
+	bench/mlstm.sh $(abspath $(BUILD)) | bench/tables mlstm docs/performance.md
 	bench/optimiser.sh $(abspath $(BUILD))
 	bench/processes.sh $(abspath $(BUILD)) $(TESSERA_BENCH_CIFAR10)
-	$(if $(TESSERA_BENCH_TILES),bench/data.sh $(abspath $(BUILD)) $(TESSERA_BENCH_TILES))
-	$(if $(TESSERA_BENCH_TILES),$(if $(TESSERA_BENCH_CIFAR10),bench/waiting.sh $(abspath $(BUILD)) $(TESSERA_BENCH_CIFAR10) $(TESSERA_BENCH_TILES)))
+ifdef TESSERA_BENCH_TILES
+	bench/data.sh $(abspath $(BUILD)) $(TESSERA_BENCH_TILES)
+	bench/predict.sh $(abspath $(BUILD)) $(TESSERA_BENCH_TILES) | bench/tables predict docs/performance.md
+	$(if $(TESSERA_BENCH_CIFAR10),bench/waiting.sh $(abspath $(BUILD)) $(TESSERA_BENCH_CIFAR10) $(TESSERA_BENCH_TILES))
+endif
 
 soak: configure  ## training killed and resumed CRASHES=200 times
 	$(COMPILE) crash_test

@@ -23,3 +23,9 @@ echo "|---|---|---|---|---|---|---|"
 "$python" "$here/infer_peer.py" --program "$build/tessera" --batch 1 --rounds "$rounds"
 "$python" "$here/infer_peer.py" --program "$build/tessera" --batch 8 --rounds "$rounds" \
   --model deit3_base_patch16_224 --precisions bf16
+echo
+echo "Training steps:"
+echo
+echo "| model | batch | precision | | images/s | of the limit | tessera is faster by |"
+echo "|---|---|---|---|---|---|---|"
+"$python" "$here/infer_peer.py" --program "$build/tessera" --batch 8 --rounds "$rounds" --train --precisions bf16,fp32

@@ -4,14 +4,14 @@ Prints a row of Markdown for each way, best first within its precision, and with
 """
 
 import argparse
-import io
+import copy
 import json
 import statistics
-import subprocess
-import sys
 import time
 
 import torch
+
+from rounds import row, take_turns, tessera, times_faster
 
 
 def timed(step, seconds):
@@ -52,9 +52,20 @@ def openvino_step(model, images, precision, threads):
     return lambda: request.infer([array])
 
 
-def tessera_rate(program, arguments):
-    command = [program, "bench", "infer", "--json", *arguments]
-    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+def torch_training_step(model, images, precision):
+    """What `tessera bench train` does: cross entropy, backward, AdamW; bf16 by autocast."""
+    model = model.train()
+    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    labels = torch.arange(len(images))
+
+    def step():
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
+            scores = model(images)
+        torch.nn.functional.cross_entropy(scores.float(), labels).backward()
+        optimiser.step()
+        optimiser.zero_grad()
+
+    return step
 
 
 def main():
@@ -66,44 +77,40 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=2, help="of each way in each round")
     parser.add_argument("--precisions", default="fp32,bf16,int8")
+    parser.add_argument("--train", action="store_true", help="training steps")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-
-    import copy
 
     import timm
 
     model = timm.create_model(options.model, pretrained=False).eval()
     images = torch.randn(options.batch, 3, 224, 224)
+    kind = "train" if options.train else "infer"
+
+    def rate(step):
+        return lambda: {"images_per_s": options.batch / timed(step, options.seconds)}
+
     ways = {}
     for precision in options.precisions.split(","):
-        arguments = ["--model", options.model, "--batch", str(options.batch), "--threads", str(options.threads),
-                     "--seconds", str(options.seconds), "--dtype", precision]
-        ways["tessera", precision] = lambda a=arguments: tessera_rate(options.program, a)
+        ways["tessera", precision] = lambda precision=precision: tessera(
+            options.program, kind, model=options.model, batch=options.batch, threads=options.threads,
+            seconds=options.seconds, dtype=precision)
+        if options.train:
+            ways["PyTorch, timm", precision] = rate(torch_training_step(copy.deepcopy(model), images, precision))
+            continue
         if precision != "int8":
             dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[precision]
-            ways["PyTorch, timm", precision] = torch_step(copy.deepcopy(model), images, dtype)
-        ways["OpenVINO", precision] = openvino_step(copy.deepcopy(model), images, precision, options.threads)
+            ways["PyTorch, timm", precision] = rate(torch_step(copy.deepcopy(model), images, dtype))
+        ways["OpenVINO", precision] = rate(openvino_step(copy.deepcopy(model), images, precision, options.threads))
 
-    rates = {way: [] for way in ways}
-    limits = {}
-    for round_number in range(options.rounds):
-        for way, step in ways.items():
-            if way[0] == "tessera":
-                line = step()
-                rates[way].append(line["images_per_s"])
-                limits.setdefault(way[1], []).append(line["percent_of_limit"])
-            else:
-                rates[way].append(options.batch / timed(step, options.seconds))
-        print(f"round {round_number + 1} of {options.rounds}", file=sys.stderr)
-
+    results = take_turns(ways, options.rounds, f"{kind} {options.model}, batch {options.batch}")
+    rates = {way: [line["images_per_s"] for line in lines] for way, lines in results.items()}
     for (name, precision), values in rates.items():
-        ours = rates["tessera", precision]
-        ratio = statistics.median(a / b for a, b in zip(ours, values))
-        limit = f"{statistics.median(limits[precision]):.0f} %" if name == "tessera" else ""
-        times = "" if name == "tessera" else f"{ratio:.2f}"
-        print(f"| {options.model} | {options.batch} | {precision} | {name} | {statistics.median(values):.1f} | {limit} | {times} |")
+        own = name == "tessera"
+        limit = statistics.median(line["percent_of_limit"] for line in results[name, precision]) if own else None
+        row(options.model, options.batch, precision, name, f"{statistics.median(values):.1f}",
+            f"{limit:.0f} %" if own else "", "" if own else f"{times_faster(rates['tessera', precision], values):.2f}")
     if options.json:
         print(json.dumps({f"{name} {precision}": values for (name, precision), values in rates.items()}))
 

@@ -2,7 +2,7 @@
 """The mLSTM cell against mlstm-kernels' forms for a CPU, in one run: rounds of ours and each of theirs alternate.
 
 Batch 1, float32, the same number of threads. The peer's chunkwise form gets the fastest of the chunk sizes that divide
-the tokens. Prints one JSON line a length: medians over the rounds of milliseconds by the clock (`ms`) and of processor
+the tokens. Prints one JSON line a length, then a table: medians over the rounds of milliseconds by the clock (`ms`) and of processor
 time, all threads together (`cpu_ms`), which a busy machine spoils less; `ratio` is the peer's cpu_ms over ours.
 """
 import argparse
@@ -14,6 +14,8 @@ import time
 
 import torch
 from mlstm_kernels.torch import get_mlstm_kernel
+
+from rounds import head, row
 
 arguments = argparse.ArgumentParser(description=__doc__)
 arguments.add_argument("--program", required=True, help="mlstm_bench")
@@ -72,6 +74,7 @@ def forms(peer, tokens):
         yield "parallel--native_autograd", get_mlstm_kernel("parallel--native_autograd"), {}
 
 
+results = []
 for tokens in options.tokens:
     peer = Peer(tokens)
     found = {}
@@ -93,3 +96,16 @@ for tokens in options.tokens:
             key = part + "_cpu_ms"
             result[name][part + "_ratio"] = round(result[name][key] / result["tessera"][key], 2)
     print(json.dumps(result), flush=True)
+    results.append(result)
+
+print("\nProcessor time in ms, all threads together:\n")
+theirs = [f"`{form}--native_autograd`" for form in ("chunkwise", "parallel")]
+head("tokens", "forward", *theirs, "forward and backward", "chunkwise", "parallel")
+for result in results:
+    cells = []
+    for part in ("forward", "forward_backward"):
+        cells.append(f"{result['tessera'][part + '_cpu_ms']:.3g}")
+        for form in ("chunkwise", "parallel"):
+            peer = result.get(form + "--native_autograd")
+            cells.append(f"{peer[part + '_cpu_ms']:.3g} ({peer[part + '_ratio']:.1f} times)" if peer else "")
+    row(result["tokens"], *cells)
