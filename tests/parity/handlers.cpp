@@ -61,7 +61,8 @@ const std::vector<Entry>& entries() {
       {"components", "darl_patch_orders", "", check_darl_orders, ""},
       {"components", "darl_", "", nullptr, "the denoising objective comes with DARL's pre-training"},
       {"components", "quant_lsq", "", check_learned_step, ""},
-      {"components", "quant_", "", nullptr, "quantisation comes with the fast kernels"},
+      {"components", "quant_int8_linear", "", check_int8_linear, ""},
+      {"components", "quant_", "", nullptr, "LibTorch's own operation, which nothing here calls"},
       {"components", "tok_", "", nullptr, "tokenisers come with vision-language models"},
   };
   return table;

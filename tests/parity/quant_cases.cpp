@@ -1,5 +1,8 @@
-// components/quant_lsq*: quantisation with a learned step, values and gradients.
+// components/quant_lsq: quantisation with a learned step, values and gradients; components/quant_int8_linear:
+// a linear layer with weights of 8 bits an output and inputs of 8 bits a token.
 #include "core/error.h"
+#include "ops/inference.h"
+#include "ops/linear.h"
 #include "ops/lsq.h"
 #include "tests/parity/case.h"
 
@@ -44,6 +47,23 @@ CaseResult check_learned_step(const Golden& golden) {
     for (const Json& wanted : golden.config().at("cases"))
       check_quantiser(comparison, golden, wanted, tolerance.value("rtol", 1e-5),
                       tolerance.value("atol", 1e-6), dtype);
+  return comparison.result();
+}
+
+// The fused layer gives floats where there is a residual, here of zeros. One scale for all of W, and inputs
+// with an offset, are not among what it does.
+CaseResult check_int8_linear(const Golden& golden) {
+  const Json tolerance = golden.meta.value("tolerance", Json::object());
+  const torch::NoGradGuard no_grad;
+  const ops::InferenceScope int8({.fused = true, .gradients_follow = false, .int8 = true});
+  ops::LinearCache cache;
+  const torch::Tensor want = golden.tensor("output.y");
+  const torch::Tensor y =
+      ops::linear(golden.tensor("input.x"),
+                  {.weight = golden.tensor("input.weight"), .bias = golden.tensor("input.bias")},
+                  torch::zeros_like(want), cache);
+  Comparison comparison;
+  comparison.close("y", y, want, tolerance.value("rtol", 1e-5), tolerance.value("atol", 1e-5));
   return comparison.result();
 }
 
