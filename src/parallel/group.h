@@ -22,5 +22,6 @@ Launched launch_mpi();
 void leave_mpi();
 [[noreturn]] void abort_mpi(int exit_code);
 Traffic mpi_traffic(const c10d::Backend& backend);
+std::vector<Collective> mpi_record(c10d::Backend& backend);
 
 }  // namespace tessera::parallel

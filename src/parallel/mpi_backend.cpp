@@ -12,6 +12,7 @@
 #include <limits>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include <ATen/core/ivalue_inl.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -94,7 +95,7 @@ class MpiBackend final : public c10d::Backend {
                                            const c10d::AllreduceOptions& options) override {
     const at::Tensor tensor = one(tensors);
     const MPI_Op op = operation(options.reduceOp);
-    return begin(tensors, tensor.nbytes(), [=](MPI_Request* request) {
+    return begin("allreduce", tensors, tensor.nbytes(), [=](MPI_Request* request) {
       MPI_Iallreduce(MPI_IN_PLACE, tensor.mutable_data_ptr(), count_of(tensor), type_of(tensor), op,
                      MPI_COMM_WORLD, request);
     });
@@ -103,7 +104,7 @@ class MpiBackend final : public c10d::Backend {
                                            const c10d::BroadcastOptions& options) override {
     const at::Tensor tensor = one(tensors);
     const auto root = static_cast<int>(options.rootRank);
-    return begin(tensors, tensor.nbytes(), [=](MPI_Request* request) {
+    return begin("broadcast", tensors, tensor.nbytes(), [=](MPI_Request* request) {
       MPI_Ibcast(tensor.mutable_data_ptr(), count_of(tensor), type_of(tensor), root, MPI_COMM_WORLD, request);
     });
   }
@@ -115,10 +116,11 @@ class MpiBackend final : public c10d::Backend {
           "MPI: allgather needs room for one tensor a process");
     // MPI fills one piece of memory; the outputs are copied out of it.
     const at::Tensor all = at::empty({getSize(), input.numel()}, input.options());
-    auto work = begin(outputs[0], input.nbytes() * static_cast<size_t>(getSize()), [=](MPI_Request* request) {
-      MPI_Iallgather(input.const_data_ptr(), count_of(input), type_of(input), all.mutable_data_ptr(),
-                     count_of(input), type_of(input), MPI_COMM_WORLD, request);
-    });
+    auto work = begin(
+        "allgather", outputs[0], input.nbytes() * static_cast<size_t>(getSize()), [=](MPI_Request* request) {
+          MPI_Iallgather(input.const_data_ptr(), count_of(input), type_of(input), all.mutable_data_ptr(),
+                         count_of(input), type_of(input), MPI_COMM_WORLD, request);
+        });
     work->wait();
     for (int rank = 0; rank < getSize(); ++rank)
       outputs[0][static_cast<size_t>(rank)].copy_(all[rank].view_as(outputs[0][static_cast<size_t>(rank)]));
@@ -126,7 +128,7 @@ class MpiBackend final : public c10d::Backend {
   }
   c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions&) override {
     std::vector<at::Tensor> nothing;
-    return begin(nothing, 0, [](MPI_Request* request) { MPI_Ibarrier(MPI_COMM_WORLD, request); });
+    return begin("barrier", nothing, 0, [](MPI_Request* request) { MPI_Ibarrier(MPI_COMM_WORLD, request); });
   }
 
   Traffic traffic() const {
@@ -134,8 +136,15 @@ class MpiBackend final : public c10d::Backend {
     return traffic_;
   }
 
+  std::vector<Collective> record() {
+    const std::lock_guard lock(mutex_);
+    recording_ = true;
+    return std::exchange(recorded_, {});
+  }
+
  private:
   struct Job {
+    const char* kind;
     std::function<void(MPI_Request*)> start;
     c10::intrusive_ptr<c10::ivalue::Future> future;
     std::vector<at::Tensor> result;
@@ -149,12 +158,12 @@ class MpiBackend final : public c10d::Backend {
     return tensors[0];
   }
 
-  c10::intrusive_ptr<c10d::Work> begin(const std::vector<at::Tensor>& result, size_t bytes,
+  c10::intrusive_ptr<c10d::Work> begin(const char* kind, const std::vector<at::Tensor>& result, size_t bytes,
                                        std::function<void(MPI_Request*)> start) {
     auto future = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
     {
       const std::lock_guard lock(mutex_);
-      jobs_.push_back({std::move(start), future, result, bytes, steady_seconds()});
+      jobs_.push_back({kind, std::move(start), future, result, bytes, steady_seconds()});
     }
     ready_.notify_one();
     return c10::make_intrusive<MpiWork>(std::move(future));
@@ -178,9 +187,12 @@ class MpiBackend final : public c10d::Backend {
       }
       {
         const std::lock_guard lock(mutex_);
+        const Collective done = {job.kind, static_cast<int64_t>(job.bytes), job.began,
+                                 steady_seconds() - job.began};
         ++traffic_.calls;
-        traffic_.bytes += static_cast<int64_t>(job.bytes);
-        traffic_.seconds += steady_seconds() - job.began;
+        traffic_.bytes += done.bytes;
+        traffic_.seconds += done.seconds;
+        if (recording_) recorded_.push_back(done);
       }
       job.future->markCompleted(c10::IValue(job.result));
     }
@@ -191,6 +203,8 @@ class MpiBackend final : public c10d::Backend {
   std::deque<Job> jobs_;
   bool stopping_ = false;
   Traffic traffic_;
+  bool recording_ = false;
+  std::vector<Collective> recorded_;
   std::thread thread_;
 };
 
@@ -220,6 +234,9 @@ void abort_mpi(int exit_code) {
 
 Traffic mpi_traffic(const c10d::Backend& backend) {
   return static_cast<const MpiBackend&>(backend).traffic();
+}
+std::vector<Collective> mpi_record(c10d::Backend& backend) {
+  return static_cast<MpiBackend&>(backend).record();
 }
 
 }  // namespace tessera::parallel

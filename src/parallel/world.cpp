@@ -95,6 +95,10 @@ void World::barrier() {
 
 Traffic World::traffic() const { return group_ ? mpi_traffic(*group_->backend) : Traffic(); }
 
+std::vector<Collective> World::record() {
+  return group_ ? mpi_record(*group_->backend) : std::vector<Collective>();
+}
+
 void World::abort(int exit_code) {
   if (group_) abort_mpi(exit_code);
   std::_Exit(exit_code);

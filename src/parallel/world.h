@@ -3,7 +3,8 @@
 //   const auto world = parallel::World::join();
 //   world->sum(tensor);                       // every process must call it
 //
-// Everything but rank(), size() and traffic() is collective: all processes call it, in the same order.
+// Everything but rank(), size(), traffic() and record() is collective: all processes call it, in the same
+// order.
 #pragma once
 
 #include <torch/types.h>
@@ -19,6 +20,13 @@ namespace tessera::parallel {
 struct Traffic {
   int64_t calls = 0, bytes = 0;  // bytes: of this process' tensors
   double seconds = 0;            // from handing over to completion; overlaps with computing where it can
+};
+
+// One collective that is done.
+struct Collective {
+  const char* kind = "";          // "allreduce", "broadcast", "allgather", "barrier"
+  int64_t bytes = 0;              // as in Traffic
+  double began = 0, seconds = 0;  // handed over at steady_seconds(); until it was complete
 };
 
 class World {
@@ -44,6 +52,8 @@ class World {
   std::vector<std::string> gather(const std::string& bytes);
   void barrier();
   Traffic traffic() const;
+  // From the first call on every collective of this process is kept; gives those since the call before.
+  std::vector<Collective> record();
 
   // Ends all processes at once, without the others' help.
   [[noreturn]] void abort(int exit_code);

@@ -39,18 +39,35 @@ RunSummary Trainer::run() {
     train_step();
     after_step();
   }
-  profiler_.reset();
+  end_profile();
   return summarise();
 }
 
-// Starts and ends the trace; writing it is the profiler's work.
 void Trainer::profile() {
   const int64_t done = state_.step - first_step_;
   if (done == kFirstProfiled) {
     write_text_atomic(options_.profile, "");  // says now, in one line, if it cannot be written
+    world_.record();
+    profile_began_ = steady_seconds();
     profiler_ = std::make_unique<torch::autograd::profiler::RecordProfile>(options_.profile);
   }
-  if (done == kFirstProfiled + kProfiledSteps) profiler_.reset();
+  if (done == kFirstProfiled + kProfiledSteps) end_profile();
+}
+
+// The profiler writes its list of events; the collectives, which run in another thread, are put behind them.
+void Trainer::end_profile() {
+  if (!profiler_) return;
+  profiler_.reset();
+  std::string trace = read_text(options_.profile);
+  const size_t end = trace.rfind(']');
+  check(end != std::string::npos, "the profiler left no list of events in '", options_.profile, "'");
+  trace.resize(end);
+  for (const parallel::Collective& done : world_.record())
+    trace += text(", {\"name\": \"", done.kind,
+                  "\", \"ph\": \"X\", \"ts\": ", fixed(1e6 * (done.began - profile_began_), 3),
+                  ", \"dur\": ", fixed(1e6 * done.seconds, 3),
+                  ", \"tid\": 0, \"pid\": \"collectives\", \"args\": {\"bytes\": ", done.bytes, "}}");
+  write_text_atomic(options_.profile, trace + "]\n");
 }
 // --- before the first step
 

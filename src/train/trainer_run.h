@@ -60,6 +60,7 @@ class Trainer {
   bool checkpoint_due() const;
   bool stopping();
   void profile();
+  void end_profile();
   void check_weights() const;
   [[noreturn]] void stop_for_good(const std::string& what) const;
 
@@ -103,7 +104,7 @@ class Trainer {
   int64_t first_step_ = 0, saved_step_ = -1;
   size_t bad_told_ = 0;
   bool new_best_ = false;
-  double began_ = steady_seconds(), seconds_before_ = 0, saved_at_ = 0, read_at_ = 0;
+  double began_ = steady_seconds(), seconds_before_ = 0, saved_at_ = 0, read_at_ = 0, profile_began_ = 0;
 };
 
 }  // namespace tessera::train

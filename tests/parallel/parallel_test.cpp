@@ -205,6 +205,23 @@ TEST_F(ParallelTest, InSinglePrecisionTheyAgreeToRounding) {
   }
 }
 
+TEST_F(ParallelTest, TheTraceHoldsEveryCollectiveWithItsBytes) {
+  ASSERT_EQ(run(2, "traced", {"train.steps=14"}, {"--profile", path("trace.json")}), 0) << log("traced");
+  std::map<std::string, int64_t> count, bytes;
+  const Json trace = Json::parse(read_text(path("trace.json")));
+  for (const Json& event : trace) {
+    if (event.at("pid") != "collectives") continue;
+    EXPECT_GE(event.at("dur").get<double>(), 0);
+    EXPECT_GE(event.at("ts").get<double>(), 0);
+    ++count[event.at("name")];
+    bytes[event.at("name")] += event.at("args").at("bytes").get<int64_t>();
+  }
+  int64_t parameters = 0;
+  for (const auto& [name, numbers] : weights("traced")) parameters += static_cast<int64_t>(numbers.size());
+  EXPECT_GE(count["allreduce"], 10);
+  EXPECT_GE(bytes["allreduce"], 10 * 4 * parameters);  // the gradients of ten steps
+}
+
 // Children of a process.
 std::vector<pid_t> children_of(pid_t parent) {
   std::vector<pid_t> found;
