@@ -42,7 +42,8 @@ torch::Tensor LinearImpl::forward_quantised(const torch::Tensor& x, const torch:
     const torch::NoGradGuard no_grad;
     torch::Tensor(input_log_step_).copy_(log_of_step(ops::first_step(x, range, /*per_channel=*/false)));
   }
-  const torch::Tensor rounded = ops::learned_step_quantise(x, input_log_step_.exp(), range);
+  const torch::Tensor rounded =
+      ops::learned_step_quantise(x, input_log_step_.exp(), range, /*offset=*/{}, x.numel() / x.size(0));
   const torch::Tensor weights = ops::learned_step_quantise(weight, weight_log_step_.exp().unsqueeze(1),
                                                            ops::quantised_range(bits_.weights, true));
   // The packed weights of `cache_` are told by their memory; these are new ones each time.

@@ -22,11 +22,12 @@ torch::Tensor summed_to(const torch::Tensor& gradient, torch::IntArrayRef shape)
 class Lsq : public torch::autograd::Function<Lsq> {
  public:
   static Variable forward(AutogradContext* context, const Variable& x, const Variable& step, int64_t low,
-                          int64_t high, const std::optional<torch::Tensor>& given_offset) {
+                          int64_t high, const std::optional<torch::Tensor>& given_offset, int64_t sharing) {
     const torch::Tensor offset = given_offset.value_or(torch::Tensor());
     context->save_for_backward({x, step, offset});
     context->saved_data["low"] = low;
     context->saved_data["high"] = high;
+    context->saved_data["sharing"] = sharing > 0 ? sharing : x.numel() / step.numel();
     const torch::Tensor shifted = offset.defined() ? x - offset : x;
     const torch::Tensor y =
         (shifted / step).clamp(static_cast<double>(-low), static_cast<double>(high)).round() * step;
@@ -43,11 +44,11 @@ class Lsq : public torch::autograd::Function<Lsq> {
     const torch::Tensor to_x = gradient * inside;
     // Below and above the clamped value is the bound itself, inside it is what rounding moved.
     const torch::Tensor slope = v.clamp(-low, high).round() - v * inside;
-    const double share = static_cast<double>(x.numel()) / static_cast<double>(step.numel());
-    const torch::Tensor to_step = summed_to(gradient * slope, step.sizes()) / std::sqrt(share * high);
+    const auto sharing = static_cast<double>(context->saved_data["sharing"].toInt());
+    const torch::Tensor to_step = summed_to(gradient * slope, step.sizes()) / std::sqrt(sharing * high);
     torch::Tensor to_offset;
     if (offset.defined()) to_offset = summed_to(gradient - to_x, offset.sizes());
-    return {to_x, to_step, {}, {}, to_offset};
+    return {to_x, to_step, {}, {}, to_offset, {}};
   }
 };
 
@@ -60,10 +61,11 @@ QuantisedRange quantised_range(int64_t bits, bool with_sign) {
 }
 
 torch::Tensor learned_step_quantise(const torch::Tensor& x, const torch::Tensor& step,
-                                    const QuantisedRange& range, const torch::Tensor& offset) {
+                                    const QuantisedRange& range, const torch::Tensor& offset,
+                                    int64_t sharing) {
   // The function's arguments must be defined tensors, or absent.
   return Lsq::apply(x, step, range.low, range.high,
-                    offset.defined() ? std::optional<torch::Tensor>(offset) : std::nullopt);
+                    offset.defined() ? std::optional<torch::Tensor>(offset) : std::nullopt, sharing);
 }
 
 torch::Tensor first_step(const torch::Tensor& x, const QuantisedRange& range, bool per_channel) {

@@ -5,7 +5,8 @@
 //   dy/dx = 1 where -Qn < (x - o) / s < Qp, else 0
 //   dy/ds = -Qn below, Qp above, round(v) - v inside, v = (x - o) / s; all of it times 1 / sqrt(N Qp)
 //   dy/do = 1 outside, 0 inside
-// N is the number of elements that share a step.
+// N is the number of elements that share a step, or what the caller takes for it: of activations those of one
+// sample (LSQ's number of features), so that a batch may be computed in parts.
 #pragma once
 
 #include <cstdint>
@@ -22,9 +23,10 @@ struct QuantisedRange {
 QuantisedRange quantised_range(int64_t bits, bool with_sign);
 
 // `step` broadcasts over x: one number, or one a channel; positive. `offset` is one number or undefined. The
-// gradient comes out for x, step and offset.
+// gradient comes out for x, step and offset. `sharing` is N; 0: as many as there are.
 torch::Tensor learned_step_quantise(const torch::Tensor& x, const torch::Tensor& step,
-                                    const QuantisedRange& range, const torch::Tensor& offset = {});
+                                    const QuantisedRange& range, const torch::Tensor& offset = {},
+                                    int64_t sharing = 0);
 
 // The first step: 2 mean|x| / sqrt(Qp), over the whole tensor or, with `per_channel`, over each x[i], in a
 // shape that broadcasts.

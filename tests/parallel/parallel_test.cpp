@@ -186,6 +186,16 @@ TEST_F(ParallelTest, WhatIsSummedOverABatchIsSummedOverAllProcesses) {
   expect_close_metrics("run1", "run3", 1e-9);
 }
 
+TEST_F(ParallelTest, TheStepsOfQuantisedLayersAreThoseOfTheWholeBatch) {
+  const std::vector<std::string> settings = {"train.precision=fp64",   "train.steps=6",
+                                             "train.accumulate=2",     "model.name=illama",
+                                             "quantization.weights=4", "quantization.activations=4"};
+  for (const int processes : {1, 3})
+    ASSERT_EQ(run(processes, "run" + std::to_string(processes), settings), 0)
+        << log("run" + std::to_string(processes));
+  expect_close_weights("run1", "run3");
+}
+
 TEST_F(ParallelTest, InSinglePrecisionTheyAgreeToRounding) {
   const std::vector<std::string> sgd = {"optimiser.name=sgd", "optimiser.lr=0.05"};
   for (const int processes : {1, 2, 3}) {
