@@ -52,12 +52,12 @@ bench: packages-mpi configure  ## speed beside the peers, reading pictures with 
 	bench/infer.sh $(abspath $(BUILD)) | bench/tables infer docs/performance.md
 	bench/forms.sh $(abspath $(BUILD)) docs/images/vil-by-size.svg | bench/tables forms docs/performance.md
 	bench/mlstm.sh $(abspath $(BUILD)) | bench/tables mlstm docs/performance.md
-	bench/optimiser.sh $(abspath $(BUILD))
-	bench/processes.sh $(abspath $(BUILD)) $(TESSERA_BENCH_CIFAR10)
+	bench/optimiser.sh $(abspath $(BUILD)) | bench/tables optimiser docs/performance.md
+	bench/processes.sh $(abspath $(BUILD)) $(TESSERA_BENCH_CIFAR10) | bench/tables processes docs/performance.md
 ifdef TESSERA_BENCH_TILES
 	bench/data.sh $(abspath $(BUILD)) $(TESSERA_BENCH_TILES)
 	bench/predict.sh $(abspath $(BUILD)) $(TESSERA_BENCH_TILES) | bench/tables predict docs/performance.md
-	$(if $(TESSERA_BENCH_CIFAR10),bench/waiting.sh $(abspath $(BUILD)) $(TESSERA_BENCH_CIFAR10) $(TESSERA_BENCH_TILES))
+	$(if $(TESSERA_BENCH_CIFAR10),bench/waiting.sh $(abspath $(BUILD)) $(TESSERA_BENCH_CIFAR10) $(TESSERA_BENCH_TILES) | bench/tables waiting docs/performance.md)
 endif
 
 soak: configure  ## training killed and resumed CRASHES=200 times

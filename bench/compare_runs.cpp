@@ -4,7 +4,6 @@
 #include <cmath>
 #include <filesystem>
 #include <iostream>
-#include <map>
 
 #include "core/error.h"
 #include "core/text.h"
@@ -14,34 +13,25 @@
 #include "report/charts.h"
 #include "train/open_model.h"
 #include "train/run_directory.h"
+#include "train/sweep.h"
 
 namespace {
 
 using namespace tessera;
 namespace fs = std::filesystem;
 
-struct Row {
-  std::string model;
+// What is said of a model besides its accuracy: of its first seed.
+struct Model {
+  std::string name;
   int64_t parameters = 0, epochs = 0;
-  std::vector<double> top1, seconds, images_per_second;
+  double seconds = 0, images_per_second = 0;
+  report::Curve curve = {};
 };
 
 double value_of(const train::HistoryPoint& point, const std::string& name) {
   for (const auto& [key, value] : point.values)
     if (key == name) return value;
   fail("metrics.jsonl: a line of kind ", point.kind, " has no '", name, "'");
-}
-
-double mean(const std::vector<double>& values) {
-  double sum = 0;
-  for (const double value : values) sum += value;
-  return sum / static_cast<double>(values.size());
-}
-
-double deviation(const std::vector<double>& values) {
-  double sum = 0;
-  for (const double value : values) sum += (value - mean(values)) * (value - mean(values));
-  return std::sqrt(sum / static_cast<double>(values.size() - 1));
 }
 
 std::vector<std::string> folders_of(const std::string& path) {
@@ -52,60 +42,60 @@ std::vector<std::string> folders_of(const std::string& path) {
   return names;
 }
 
-// Adds a run to its model's row and gives its curve.
-report::Curve read_run(const std::string& run, Row& row) {
-  report::Curve curve;
-  std::vector<double> speeds;
-  double seconds = 0;
+Model read_run(const std::string& name, const std::string& run) {
+  const WeightFile weights(run + "/model.safetensors");
+  Model model{.name = name,
+              .parameters = models::count_parameters(*train::sketch_of(train::describe_weights(weights))),
+              .curve = {.name = name}};
+  int64_t lines = 0;
   for (const train::HistoryPoint& point : train::read_history(run)) {
-    if (point.kind == "train") speeds.push_back(value_of(point, "images_per_second"));
+    if (point.kind == "train") {
+      model.images_per_second += value_of(point, "images_per_second");
+      ++lines;
+    }
     if (point.kind != "eval") continue;
-    curve.points.push_back({point.epoch, value_of(point, "top1")});
-    seconds = value_of(point, "seconds");
+    model.curve.points.push_back({point.epoch, value_of(point, "top1")});
+    model.seconds = value_of(point, "seconds");
   }
-  check(!curve.points.empty() && !speeds.empty(), run, ": no evaluation in metrics.jsonl");
-  row.epochs = std::llround(curve.points.back().x);
-  row.top1.push_back(curve.points.back().y);
-  row.seconds.push_back(seconds);
-  row.images_per_second.push_back(mean(speeds));
-  return curve;
+  check(!model.curve.points.empty() && lines > 0, run, ": no evaluation in metrics.jsonl");
+  model.images_per_second /= static_cast<double>(lines);
+  model.epochs = std::llround(model.curve.points.back().x);
+  return model;
 }
 
-void print(std::vector<Row>& rows) {
-  std::sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) { return mean(a.top1) > mean(b.top1); });
+void print(const std::vector<Model>& models, std::vector<train::SweepRow> rows) {
+  std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a.mean > b.mean; });
   std::cout << "| model | parameters | epochs | time | images/s | top-1 |\n|---|---|---|---|---|---|\n";
-  for (const Row& row : rows) {
-    std::string top1 = fixed(100 * mean(row.top1), 1) + " %";
-    if (row.top1.size() > 1)
-      top1 += text(" +- ", fixed(100 * deviation(row.top1), 1), " over ", row.top1.size(), " seeds");
-    std::cout << "| " << row.model << " | " << human_count(static_cast<double>(row.parameters)) << " | "
-              << row.epochs << " | " << human_duration(mean(row.seconds)) << " | "
-              << fixed(mean(row.images_per_second), 0) << " | " << top1 << " |\n";
+  for (const train::SweepRow& row : rows) {
+    const auto model =
+        std::find_if(models.begin(), models.end(), [&](const Model& m) { return m.name == row.point; });
+    std::string top1 = fixed(100 * row.mean, 1) + " %";
+    if (row.done > 1) top1 += text(" +- ", fixed(100 * row.deviation, 1), " over ", row.done, " seeds");
+    std::cout << "| " << row.point << " | " << human_count(static_cast<double>(model->parameters)) << " | "
+              << model->epochs << " | " << human_duration(model->seconds) << " | "
+              << fixed(model->images_per_second, 0) << " | " << top1 << " |\n";
   }
 }
 
 void run(const std::string& output) {
-  std::vector<Row> rows;
+  std::vector<Model> models;
   std::vector<report::Curve> curves;
-  for (const std::string& model : folders_of(output)) {
-    Row row;
-    row.model = model;
-    for (const std::string& seed : folders_of(output + "/" + model)) {
-      const std::string path = text(output, "/", model, "/", seed);
-      const std::string weights = path + "/model.safetensors";
-      if (!fs::exists(weights)) continue;  // still running
-      row.parameters =
-          models::count_parameters(*models::sketch_model(train::describe_weights(WeightFile(weights)).model));
-      report::Curve curve = read_run(path, row);
-      if (row.top1.size() == 1) {
-        curve.name = model;
-        curves.push_back(std::move(curve));
-      }
+  std::vector<train::SweepRun> runs;
+  for (const std::string& name : folders_of(output))
+    for (const std::string& seed : folders_of(output + "/" + name)) {
+      const std::string path = text(output, "/", name, "/", seed);
+      if (!fs::exists(path + "/model.safetensors")) continue;  // still running
+      Model model = read_run(name, path);
+      train::SweepRun done;
+      done.point = name;
+      done.value = model.curve.points.back().y;
+      runs.push_back(done);
+      if (!models.empty() && models.back().name == name) continue;
+      curves.push_back(model.curve);
+      models.push_back(std::move(model));
     }
-    if (!row.top1.empty()) rows.push_back(std::move(row));
-  }
-  check(!rows.empty(), output, ": holds no finished run MODEL/seed-N");
-  print(rows);
+  check(!runs.empty(), output, ": holds no finished run MODEL/seed-N");
+  print(models, train::tabulate(runs));
   write_text_atomic(output + "/accuracy.svg",
                     report::line_chart(curves, {.title = "Held-out accuracy on CIFAR-10",
                                                 .x_label = "epoch",

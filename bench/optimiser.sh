@@ -1,5 +1,5 @@
 #!/bin/bash
-# The optimisers on a ViT-B's parameters against PyTorch and timm; prints one JSON.
+# The optimisers on a ViT-B's parameters against PyTorch and timm; prints a table and a line of JSON.
 #
 #   bench/optimiser.sh BUILD
 #

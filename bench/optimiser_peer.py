@@ -2,8 +2,8 @@
 """One update of a ViT-B's 86 M float32 parameters: ours against PyTorch's and timm's, in one run.
 
 Rounds alternate: our program for some seconds, then theirs. Theirs is `clip_grad_norm_`, fused `torch.optim.AdamW` in
-timm's two groups and timm's ModelEmaV2; and timm's Lamb. Prints one JSON of median milliseconds; `ratio` is theirs over
-ours.
+timm's two groups and timm's ModelEmaV2; and timm's Lamb. Prints a table of median milliseconds and a line of JSON; `ratio`
+is theirs over ours.
 """
 import argparse
 import json
@@ -18,6 +18,8 @@ import torch
 from timm.optim import Lamb
 from timm.optim._param_groups import param_groups_weight_decay
 from timm.utils import ModelEmaV2
+
+import rounds
 
 arguments = argparse.ArgumentParser(description=__doc__)
 arguments.add_argument("--program", required=True, help="optimiser_bench")
@@ -61,9 +63,12 @@ for _ in range(options.rounds):
     theirs["norm + adamw + ema"].append(median_ms(step, options.seconds))
     theirs["lamb"].append(median_ms(lamb.step, options.seconds))
 
+peers = {"norm + adamw + ema": "`clip_grad_norm_`, fused `AdamW`, `ModelEmaV2`", "lamb": "timm's `Lamb`"}
 result = {"parameters": sum(p.numel() for p in parameters), "threads": torch.get_num_threads(),
           "torch": torch.__version__, "timm": timm.__version__}
+rounds.head("", "Tessera", f"PyTorch {torch.__version__}, timm {timm.__version__}", "times")
 for name, times in ours.items():
     mine, peer = statistics.median(times), statistics.median(theirs[name])
     result[name] = {"ours_ms": round(mine, 1), "theirs_ms": round(peer, 1), "ratio": round(peer / mine, 2)}
-print(json.dumps(result, indent=1))
+    rounds.row(name, f"{mine:.1f} ms", f"{peer:.1f} ms: {peers[name]}", f"{peer / mine:.2f}")
+print(json.dumps(result))
