@@ -133,7 +133,7 @@ uint64_t CheckpointStore::save(int64_t step, const std::vector<CheckpointFile>& 
     }
     write_text_atomic(fresh + "/" + kManifest, manifest_of(step, listed, state));
     move_directory(fresh, directory_of(step));
-    replace_symlink(name_of(step), directory_ + "/" + kLatest);
+    point_latest(step);
     remove_all(fresh);  // what was replaced, if anything
     return total;
   } catch (...) {
@@ -143,6 +143,10 @@ uint64_t CheckpointStore::save(int64_t step, const std::vector<CheckpointFile>& 
     }
     throw;
   }
+}
+
+void CheckpointStore::point_latest(int64_t step) const {
+  replace_symlink(name_of(step), directory_ + "/" + kLatest);
 }
 
 std::vector<int64_t> CheckpointStore::steps() const {

@@ -51,6 +51,9 @@ class CheckpointStore {
   // Returns the bytes written.
   uint64_t save(int64_t step, const std::vector<CheckpointFile>& files, const Value& state);
 
+  // Lets `latest` point to this step. save() does so; a writer may have been killed just before.
+  void point_latest(int64_t step) const;
+
   // Steps of all committed directories, ascending, valid or not.
   std::vector<int64_t> steps() const;
 

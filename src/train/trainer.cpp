@@ -122,6 +122,7 @@ std::optional<StoredCheckpoint> Trainer::stored_checkpoint() {
 std::optional<StoredCheckpoint> Trainer::agreed_checkpoint() {
   std::optional<StoredCheckpoint> stored;
   if (leader()) stored = stored_checkpoint();
+  if (stored) store_.point_latest(stored->step);
   const std::string directory = world_.broadcast(stored ? stored->directory : "");
   if (!leader() && !directory.empty()) stored = read_checkpoint(directory);
   return stored;

@@ -15,6 +15,8 @@
 namespace tessera::train {
 namespace {
 
+namespace fs = std::filesystem;
+
 class TrainerTest : public TemporaryFolder {
  protected:
   void TearDown() override { forget_interrupts(); }
@@ -153,6 +155,18 @@ TEST_F(TrainerTest, ASignalDuringEvaluationEvaluatesLater) {
     expect_same_history(path("whole"), path(run));
     expect_same_weights(path("whole"), path(run));
   }
+}
+
+// As after a kill between the last checkpoint and its link.
+TEST_F(TrainerTest, LatestIsTheCheckpointThatARunGoesOnFrom) {
+  run_training(tiny("run", {"train.checkpoint_steps=5"}));
+  const std::string latest = path("run/checkpoints/latest");
+  const auto newest = fs::read_symlink(latest);
+  ASSERT_EQ(newest, "step-000024");
+  fs::remove(latest);
+  fs::create_symlink("step-000020", latest);
+  run_training(tiny("run", {"train.checkpoint_steps=5"}), {.resume = Resume::required});
+  EXPECT_EQ(fs::read_symlink(latest), newest);
 }
 
 TEST_F(TrainerTest, AFinishedRunIsNotTrainedAgain) {
