@@ -5,6 +5,7 @@
 #include "core/threads.h"
 #include "kernels/bench.h"
 #include "kernels/linear/linear.h"
+#include "kernels/linear/linear_backward.h"
 #include "kernels/testing.h"
 
 namespace tessera::kernels {
@@ -50,6 +51,30 @@ void report(int64_t rows, int64_t in, int64_t out, Activation activation, bool n
                 times[i].median * 1e3, flops / times[i].median, flops / times[i].fastest);
 }
 
+// What moves memory rather than multiplies: gigabytes a second.
+void report_backward(int64_t rows, int64_t columns) {
+  const auto count = static_cast<size_t>(rows * columns);
+  std::vector<float> x(count, 0.5f), dy(count, 0.25f), out(count), weight(static_cast<size_t>(columns), 1.0f),
+      dweight(weight.size()), dbias(weight.size());
+  const Rows in{x.data(), Element::f32, columns}, slope{dy.data(), Element::f32, columns};
+  const RowsOut to{out.data(), Element::f32, columns};
+  const auto times = bench::measure({{"norm backward",
+                                      [&] {
+                                        norm_backward({rows, columns, true, 1e-6f, in, slope, weight.data(),
+                                                       to, dweight.data(), dbias.data()});
+                                      }},
+                                     {"gelu backward",
+                                      [&] {
+                                        activation_backward({rows, columns, false, in, {}, slope, to, {}});
+                                      }}},
+                                    1);
+  const char* names[] = {"norm backward", "gelu backward"};
+  for (size_t i = 0; i < times.size(); ++i)
+    std::printf("%5ld x %4ld  %-18s %8.3f ms  %7.1f GB/s\n", static_cast<long>(rows),
+                static_cast<long>(columns), names[i], times[i].median * 1e3,
+                12e-9 * static_cast<double>(rows * columns) / times[i].median);
+}
+
 }  // namespace
 }  // namespace tessera::kernels
 
@@ -68,4 +93,6 @@ int main(int argc, char** argv) {
   report(197, 384, 1536, Activation::gelu, true);
   report(8, 384, 1000, Activation::none, false);
   report(1568, 192, 768, Activation::none, false);
+  tessera::kernels::report_backward(1576, 384);
+  tessera::kernels::report_backward(1576, 1536);
 }
