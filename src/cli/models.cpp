@@ -1,4 +1,5 @@
 // `tessera models`: every backbone by name, with parameters and multiply-adds.
+#include <algorithm>
 #include <iomanip>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -32,15 +33,24 @@ Row describe(const models::Family& family, const models::Size& published) {
   return row;
 }
 
+// Whether a name that the model goes by holds the text.
+bool holds(const models::Family& family, const models::Size& size, const std::string& wanted) {
+  const auto in = [&](const std::string& name) { return name.find(wanted) != std::string::npos; };
+  return in(size.name) || in(family.name) || std::any_of(size.aliases.begin(), size.aliases.end(), in);
+}
+
 void print_table(const std::vector<Row>& rows) {
-  size_t width = 5;
-  for (const Row& row : rows) width = std::max(width, row.name.size());
-  const auto column = static_cast<int>(width + 2);
-  std::cout << std::left << std::setw(column) << "model" << std::setw(10) << "family" << std::right
+  size_t longest_name = 5, longest_family = 6;
+  for (const Row& row : rows) {
+    longest_name = std::max(longest_name, row.name.size());
+    longest_family = std::max(longest_family, row.family.size());
+  }
+  const auto column = static_cast<int>(longest_name + 2), beside = static_cast<int>(longest_family);
+  std::cout << std::left << std::setw(column) << "model" << std::setw(beside) << "family" << std::right
             << std::setw(14) << "parameters" << std::setw(10) << "GMACs" << std::setw(7) << "size"
             << "\n";
   for (const Row& row : rows)
-    std::cout << std::left << std::setw(column) << row.name << std::setw(10) << row.family << std::right
+    std::cout << std::left << std::setw(column) << row.name << std::setw(beside) << row.family << std::right
               << std::setw(14) << row.params << std::setw(10)
               << fixed(static_cast<double>(row.macs) * 1e-9, 2) << std::setw(7) << row.size << "\n";
 }
@@ -64,14 +74,13 @@ void print_json(const std::vector<Row>& rows) {
 void add_models(Arguments& command, Action& action) {
   auto filter = std::make_shared<std::string>();
   auto json = std::make_shared<bool>(false);
-  command.add("NAME", *filter, "only models whose name or family holds this text");
+  command.add("NAME", *filter, "only models whose name, alias or family holds this text");
   command.flag("--json", *json, "one JSON object a line");
   action = [filter, json] {
     std::vector<Row> rows;
     for (const models::Family& family : models::families())
       for (const models::Size& size : family.sizes)
-        if (size.name.find(*filter) != std::string::npos || family.name.find(*filter) != std::string::npos)
-          rows.push_back(describe(family, size));
+        if (holds(family, size, *filter)) rows.push_back(describe(family, size));
     if (rows.empty()) fail_usage("no model's name holds '", *filter, "': `tessera models` lists all");
     *json ? print_json(rows) : print_table(rows);
   };

@@ -83,9 +83,16 @@ struct Family {
   // are. "": a tensor that the model computes by itself, and that files hold all the same (index tables,
   // masks).
   std::function<std::string(const std::string& published)> rename;
+  // Brings the names of a whole file from an older published form, which no name tells alone, to that which
+  // `rename` reads; null where there is none.
+  std::function<void(std::vector<std::string>& names)> modernise = nullptr;
 };
 
 const std::vector<Family>& families();
+
+// The names of all tensors of a file as the family's models have them, in the same order; "" as `rename`
+// gives it.
+std::vector<std::string> our_names(const Family& family, std::vector<std::string> published);
 
 // The settings of a model by size name, alias or family name, with overrides laid over; usage error with the
 // nearest name if there is none.

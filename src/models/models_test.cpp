@@ -104,6 +104,7 @@ TEST(Vil, FitsPositionsAndKnowsThePublishedNames) {
   const auto& rename = find_family("vil").rename;
   EXPECT_EQ(rename("xlstm.blocks.5.xlstm.conv1d.weight"),
             "blocks.2.rowwise_from_bot_right.layer.conv.weight");
+  EXPECT_EQ(rename("blocks.4.xlstm.conv1d_k.bias"), "blocks.2.rowwise_from_top_left.layer.conv_k.bias");
   EXPECT_EQ(rename("blocks.4.xlstm_norm.bias"), "blocks.2.rowwise_from_top_left.norm.bias");
   EXPECT_EQ(rename("blocks.4.xlstm.mlstm_cell.igate.bias"),
             "blocks.2.rowwise_from_top_left.layer.mlstm_cell.igate.bias");
@@ -157,8 +158,15 @@ TEST(Macs, AreThoseOfThePapers) {
   EXPECT_NEAR(billions("vil_small_patch16_224", 512, headless), 24.4, 0.05);
   EXPECT_NEAR(billions("vil_base_patch16_224", 512, headless), 93.6, 0.05);
   EXPECT_NEAR(billions("deit_tiny_patch16_224", 224), 1.3, 0.05);
+  EXPECT_NEAR(billions("deit_small_patch16_224", 224), 4.6, 0.05);
+  EXPECT_NEAR(billions("deit_base_patch16_384", 384), 55.5, 0.05);
   EXPECT_NEAR(billions("deit3_small_patch16_224", 224), 4.6, 0.05);
   EXPECT_NEAR(billions("deit3_base_patch16_224", 224), 17.6, 0.05);
+  EXPECT_NEAR(billions("swin_tiny_patch4_window7_224", 224), 4.5, 0.05);
+  EXPECT_NEAR(billions("swin_small_patch4_window7_224", 224), 8.7, 0.05);
+  EXPECT_NEAR(billions("swin_base_patch4_window7_224", 224), 15.4, 0.05);
+  EXPECT_NEAR(billions("swin_base_patch4_window12_384", 384), 47.0, 0.1);  // 47.08: the paper cuts
+  EXPECT_NEAR(billions("swin_large_patch4_window7_224", 224), 34.5, 0.05);
 }
 
 TEST(Taps, KeepWhatIsWanted) {

@@ -29,11 +29,15 @@ std::vector<torch::Tensor> PyramidBackbone::features(const torch::Tensor& images
 void PyramidBackbone::add_block(int64_t stage, const std::shared_ptr<torch::nn::Module>& block) {
   if (!list_) list_ = register_module("blocks", torch::nn::ModuleList());
   if (stage == block_count()) {
-    blocks_.emplace_back();
     lists_.emplace_back(torch::nn::ModuleList());
     list_->push_back(lists_.back());
   }
   lists_[static_cast<size_t>(stage)]->push_back(block);
+  keep_block(stage, block);
+}
+
+void PyramidBackbone::keep_block(int64_t stage, const std::shared_ptr<torch::nn::Module>& block) {
+  if (stage == block_count()) blocks_.emplace_back();
   blocks_[static_cast<size_t>(stage)].push_back(block);
 }
 

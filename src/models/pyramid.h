@@ -35,6 +35,8 @@ class PyramidBackbone : public HeadedBackbone {
 
   // Registers a block as "blocks.<stage>.<index>"; stages in their order.
   void add_block(int64_t stage, const std::shared_ptr<torch::nn::Module>& block);
+  // The same for a block that the family registers itself.
+  void keep_block(int64_t stage, const std::shared_ptr<torch::nn::Module>& block);
 
  private:
   std::vector<torch::Tensor> run(const torch::Tensor& images, int64_t stages, const Context& context);

@@ -30,6 +30,12 @@ const Family& find_family(const std::string& name) {
   fail_usage("there is no model family '", name, "'", did_you_mean(name, known));
 }
 
+std::vector<std::string> our_names(const Family& family, std::vector<std::string> published) {
+  if (family.modernise) family.modernise(published);
+  for (std::string& name : published) name = family.rename(name);
+  return published;
+}
+
 ModelSpec resolve_model(const std::string& name, const Value& overrides) {
   std::vector<std::string> known;
   const auto spec = [&](const Family& family, Value settings) {

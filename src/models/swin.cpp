@@ -15,9 +15,10 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "core/text.h"
 #include "models/family.h"
+#include "models/pyramid.h"
 #include "nn/attention.h"
-#include "nn/checkpoint.h"
 #include "nn/drop_path.h"
 #include "nn/init.h"
 #include "nn/linear.h"
@@ -243,7 +244,7 @@ class PatchMerging : public torch::nn::Module {
   nn::Linear reduction_{nullptr};
 };
 
-class Swin final : public Backbone {
+class Swin final : public PyramidBackbone {
  public:
   explicit Swin(const Config& config) : config_(config) {
     const Extent image = extent_of(config.image_size, "image_size");
@@ -268,49 +269,7 @@ class Swin final : public Backbone {
     make_head(config.classes);
   }
 
-  torch::Tensor forward(const torch::Tensor& images, const Context& context) override {
-    const torch::Tensor vector = embed(images, context);
-    return head_ ? head_(vector) : vector;
-  }
-
-  torch::Tensor embed(const torch::Tensor& images, const Context& context) override {
-    const torch::Tensor last = run(images, block_count(), context).back();
-    return tap(context.taps, "embed", norm_(last).mean({1, 2}));
-  }
-
-  // Counts stages, not blocks.
-  std::vector<torch::Tensor> features(const torch::Tensor& images, const std::vector<int64_t>& stages,
-                                      const Context& context) override {
-    int64_t needed = 0;
-    for (const int64_t stage : stages) {
-      check(stage >= 0 && stage < block_count(), "features: there is no stage ", stage, ", the model has ",
-            block_count());
-      needed = std::max(needed, stage + 1);
-    }
-    const std::vector<torch::Tensor> left = run(images, needed, context);
-    std::vector<torch::Tensor> maps;
-    for (const int64_t stage : stages) maps.push_back(left[static_cast<size_t>(stage)].permute({0, 3, 1, 2}));
-    return maps;
-  }
-
-  int64_t block_count() const override { return static_cast<int64_t>(stages_.size()); }
   int64_t embed_width() const override { return config_.dims.back(); }
-
-  void reset_head(int64_t classes) override {
-    if (head_) unregister_module("head");
-    head_ = nullptr;
-    make_head(classes);
-    nn::initialise(*this, seed_, [this](const auto& name, const auto& parameter, const nn::Filler& fill) {
-      if (name.starts_with("head.")) first_values(name, parameter, fill);
-    });
-  }
-
-  void initialise(uint64_t seed) override {
-    seed_ = seed;
-    nn::initialise(*this, seed, [this](const auto& name, const auto& parameter, const nn::Filler& fill) {
-      first_values(name, parameter, fill);
-    });
-  }
 
   int64_t macs(int64_t height, int64_t width) const override {
     Extent grid = grid_of(height, width);
@@ -343,28 +302,15 @@ class Swin final : public Backbone {
     return {};
   }
 
- private:
-  // What each of the first stages leaves, [batch, rows, columns, width].
-  std::vector<torch::Tensor> run(const torch::Tensor& images, int64_t stages, const Context& context) {
-    const bool recompute = checkpointing && is_training() && !context.taps;
-    std::vector<torch::Tensor> left;
-    for (int64_t stage = 0; stage < stages; ++stage) {
-      torch::Tensor x = enter(stage, stage == 0 ? images : left.back());
-      const auto& blocks = stages_[static_cast<size_t>(stage)];
-      for (size_t i = 0; i < blocks.size(); ++i) {
-        const auto body = [block = blocks[i], context](const torch::Tensor& in) {
-          return block->forward(in, context);
-        };
-        x = recompute ? nn::checkpoint(body, x, blocks[i]->parameters()) : body(x);
-        tap(context.taps, "blocks." + std::to_string(stage) + "." + std::to_string(i), x);
-      }
-      left.push_back(x);
-    }
-    return left;
+ protected:
+  torch::Tensor run_block(int64_t stage, int64_t index, const torch::Tensor& x,
+                          const Context& context) override {
+    return stages_[static_cast<size_t>(stage)][static_cast<size_t>(index)]->forward(x, context);
   }
 
-  // What the first block of a stage reads, from the images or from what the stage before left.
-  torch::Tensor enter(int64_t stage, const torch::Tensor& before) {
+  torch::Tensor read(const torch::Tensor& x) override { return norm_(x).mean({1, 2}); }
+
+  torch::Tensor enter(int64_t stage, const torch::Tensor& before) override {
     if (stage > 0) return merging_[static_cast<size_t>(stage - 1)]->forward(before);
     check(before.dim() == 4, "images have shape ", before.sizes(), ", must be [batch, 3, height, width]");
     const int64_t side = config_.patch_size;
@@ -380,19 +326,21 @@ class Swin final : public Backbone {
   }
 
   // timm's: truncated normal for linear layers and tables, PyTorch's own for the patch embedding.
-  void first_values(const std::string& name, const torch::Tensor& parameter, const nn::Filler& fill) const {
+  void first_values(const std::string& name, const torch::Tensor& parameter,
+                    const nn::Filler& fill) const override {
     if (name == "patch_embed.proj.weight")
       fill.fan_in_uniform(parameter[0].numel());
     else if (parameter.dim() > 1)
       fill.truncated_normal(0.02);
   }
 
-  void make_head(int64_t classes) {
+  void make_head(int64_t classes) override {
     if (classes < 1) return;
     const auto head = register_module("head", std::make_shared<torch::nn::Module>());
     head_ = head->register_module("fc", nn::Linear(embed_width(), classes));
   }
 
+ private:
   Extent grid_of(int64_t height, int64_t width) const {
     return {ceil_div(height, config_.patch_size), ceil_div(width, config_.patch_size)};
   }
@@ -419,26 +367,43 @@ class Swin final : public Backbone {
       const auto block = std::make_shared<SwinBlock>(place, config_);
       blocks->push_back(block);
       stages_.back().push_back(block);
+      keep_block(static_cast<int64_t>(stage), block);
     }
     return owner;
   }
 
   Config config_;
-  uint64_t seed_ = 0;
   Extent built_;  // grid of the pictures that the model was built for
   nn::PatchEmbed patch_embed_{nullptr};
   nn::LayerNorm patch_norm_{nullptr}, norm_{nullptr};
-  nn::Linear head_{nullptr};
   torch::Tensor absolute_;
   std::vector<std::vector<std::shared_ptr<SwinBlock>>> stages_;
   std::vector<std::shared_ptr<PatchMerging>> merging_;
 };
 
-// Index tables and masks follow from the sizes.
+// Index tables and masks follow from the sizes. The first published code (Microsoft's) has the head without
+// a module of its own.
 std::string rename(const std::string& published) {
   if (nn::ends_with(published, ".relative_position_index") || nn::ends_with(published, ".attn_mask"))
     return "";
+  if (published == "head.weight" || published == "head.bias") return "head.fc" + published.substr(4);
   return published;
+}
+
+// In the first published code the cells are merged at the end of a stage, in timm's at the start of the next:
+// layers.0 has a downsample in the former alone.
+void modernise(std::vector<std::string>& names) {
+  static const std::string layers = "layers.", merging = ".downsample.";
+  const auto merges = [](const std::string& name) { return name.starts_with(layers + "0" + merging); };
+  if (std::none_of(names.begin(), names.end(), merges)) return;
+  for (std::string& name : names) {
+    const size_t dot = name.find('.', layers.size());
+    if (!name.starts_with(layers) || dot == std::string::npos ||
+        name.compare(dot, merging.size(), merging) != 0)
+      continue;
+    if (const auto stage = parse_int(std::string_view(name).substr(layers.size(), dot - layers.size())))
+      name = layers + std::to_string(*stage + 1) + name.substr(dot);
+  }
 }
 
 Value size(int64_t dim, int64_t deep, int64_t heads, Value extra = {}) {
@@ -452,17 +417,20 @@ Value size(int64_t dim, int64_t deep, int64_t heads, Value extra = {}) {
 }  // namespace
 
 Family swin_family() {
-  return make_family<Swin, Config>("swin", "Swin Transformer: attention inside shifted windows, four stages",
-                                   {
-                                       {"swin_tiny_patch4_window7_224", {}, size(96, 6, 3)},
-                                       {"swin_small_patch4_window7_224", {}, size(96, 18, 3)},
-                                       {"swin_base_patch4_window7_224", {}, size(128, 18, 4)},
-                                       {"swin_base_patch4_window12_384",
-                                        {},
-                                        size(128, 18, 4, table({{"image_size", 384}, {"window_size", 12}}))},
-                                       {"swin_large_patch4_window7_224", {}, size(192, 18, 6)},
-                                   },
-                                   rename);
+  Family family =
+      make_family<Swin, Config>("swin", "Swin Transformer: attention inside shifted windows, four stages",
+                                {
+                                    {"swin_tiny_patch4_window7_224", {}, size(96, 6, 3)},
+                                    {"swin_small_patch4_window7_224", {}, size(96, 18, 3)},
+                                    {"swin_base_patch4_window7_224", {}, size(128, 18, 4)},
+                                    {"swin_base_patch4_window12_384",
+                                     {},
+                                     size(128, 18, 4, table({{"image_size", 384}, {"window_size", 12}}))},
+                                    {"swin_large_patch4_window7_224", {}, size(192, 18, 6)},
+                                },
+                                rename);
+  family.modernise = modernise;
+  return family;
 }
 
 }  // namespace tessera::models

@@ -46,7 +46,7 @@ std::string rename(const std::string& published) {
     rest = ".layer." + rest.substr(layer.size());
   else
     rest = ".norm." + rest.substr(norm.size());
-  if (const size_t conv = rest.find(".conv1d."); conv != std::string::npos) rest.replace(conv, 8, ".conv.");
+  if (const size_t conv = rest.find(".conv1d"); conv != std::string::npos) rest.replace(conv, 7, ".conv");
   const char* direction = *number % 2 == 0 ? ".rowwise_from_top_left" : ".rowwise_from_bot_right";
   return "blocks." + std::to_string(*number / 2) + direction + rest;
 }

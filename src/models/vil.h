@@ -28,7 +28,9 @@ struct VilConfig {
   std::string norm = "layer", norm_eps = "published", cell = "published";
   std::string conv_kind = "2d", conv_grid = "input";
   int64_t conv_kernel = 3;
+  bool share_conv = true, value_conv = false, share_directions = false;
   bool skip = true, norm_bias = true, proj_bias = true, conv_bias = true;
+  double init_values = 0;
   double drop_path = 0;
   bool drop_path_decay = false;
 
@@ -65,6 +67,10 @@ struct VilConfig {
       "rows of the 2d convolution: input (those of the image), or built (as the published "
       "code, those of image_size whatever the image)");
     v("conv_kernel", conv_kernel, "side of the convolution");
+    v("share_conv", share_conv, "one convolution for q and k (and v), else one for each");
+    v("value_conv", value_conv, "v reads the convolution too");
+    v("share_directions", share_directions, "traversal in_layer: the same weights in all directions");
+    v("init_values", init_values, "first values of the layer scale, 0 = none");
     v("skip", skip, "learnable skip from the convolution to the output");
     v("norm_bias", norm_bias, "biases of the norms");
     v("proj_bias", proj_bias, "biases of the projections");

@@ -27,21 +27,22 @@ Norm register_scaled_norm(torch::nn::Module& owner, const char* name, const VilC
 // norm and layer, one direction or several inside the layer.
 class Block final : public VilUnit {
  public:
-  Block(const VilConfig& config, const nn::MlstmLayerOptions& layer, double drop_path, int64_t index)
-      : drop_path_(drop_path), index_(index) {
+  Block(const VilConfig& config, const nn::MlstmLayerOptions& layer, double drop_path, int64_t index,
+        std::string name)
+      : drop_path_(drop_path), index_(index), name_(std::move(name)) {
     norm_ = register_scaled_norm(*this, "norm", config, 1e-5);
     layer_ = register_module("layer", nn::MlstmLayer(layer));
   }
 
-  torch::Tensor branch(const torch::Tensor& x, const nn::TokenGrid& grid) {
-    return layer_->forward(norm_(x), grid);
+  torch::Tensor branch(const torch::Tensor& x, const nn::TokenGrid& grid, const Context& context,
+                       const nn::Tail& tail = {}) {
+    return layer_->forward(norm_(x), grid, tail, context.taps, name_);
   }
 
   torch::Tensor forward(const torch::Tensor& x, const nn::TokenGrid& grid, const Context& context) override {
-    return nn::residual(x, {}, drop_path_, is_training(), index_, context,
-                        [&](const torch::Tensor& kept, const nn::Tail& tail) {
-                          return layer_->forward(norm_(kept), grid, tail);
-                        });
+    return nn::residual(
+        x, {}, drop_path_, is_training(), index_, context,
+        [&](const torch::Tensor& kept, const nn::Tail& tail) { return branch(kept, grid, context, tail); });
   }
 
   std::vector<nn::MlstmLayer> layers() const override { return {layer_}; }
@@ -49,6 +50,7 @@ class Block final : public VilUnit {
  private:
   double drop_path_;
   int64_t index_;
+  std::string name_;  // before the names of taps
   Norm norm_;
   nn::MlstmLayer layer_{nullptr};
 };
@@ -65,8 +67,8 @@ class Group final : public VilUnit {
   torch::Tensor forward(const torch::Tensor& x, const nn::TokenGrid& grid, const Context& context) override {
     if (parallel_)
       return nn::residual(x, drop_path_, is_training(), index_, context, [&](const torch::Tensor& kept) {
-        torch::Tensor sum = blocks_[0]->branch(kept, grid);
-        for (size_t i = 1; i < blocks_.size(); ++i) sum = sum + blocks_[i]->branch(kept, grid);
+        torch::Tensor sum = blocks_[0]->branch(kept, grid, context);
+        for (size_t i = 1; i < blocks_.size(); ++i) sum = sum + blocks_[i]->branch(kept, grid, context);
         return sum;
       });
     torch::Tensor y = x;
@@ -144,6 +146,11 @@ void VilConfig::check() const {
                ", must be positive, and odd for the convolutions that see both sides");
   if (traversal == "parallel" && directions == "uni")
     fail_usage("model.traversal = \"parallel\" needs more than one direction");
+  if (share_directions && (traversal != "in_layer" || directions == "uni"))
+    fail_usage("model.share_directions goes with traversal in_layer and more than one direction");
+  if (conv_kind == "none" && (!share_conv || value_conv))
+    fail_usage("model.conv_kind = \"none\" leaves nothing for share_conv = false and value_conv");
+  if (init_values < 0) fail_usage("model.init_values is ", init_values, ", must not be negative");
   if (conv_grid == "built" && direction_count() > 2)
     fail_usage("model.conv_grid = \"built\" goes with directions uni or bi: columns need the image's grid");
 }
@@ -178,7 +185,11 @@ nn::MlstmLayerOptions VilBackbone::layer_options() const {
           .norm_bias = config_.norm_bias,
           .conv_bias = config_.conv_bias,
           .skip = config_.skip,
-          .paper_cell = config_.cell == "paper"};
+          .paper_cell = config_.cell == "paper",
+          .share_conv = config_.share_conv,
+          .value_conv = config_.value_conv,
+          .share_directions = config_.share_directions,
+          .init_values = config_.init_values};
 }
 
 void VilBackbone::make_blocks(const VilVersion& version) {
@@ -189,23 +200,25 @@ void VilBackbone::make_blocks(const VilVersion& version) {
   for (int64_t i = 0; i < config_.depth; ++i) {
     const double rate = rates[static_cast<size_t>(i)];
     nn::MlstmLayerOptions layer = layer_options();
-    const auto block = [&](const nn::Traversal& way) {
+    const std::string name = "blocks." + std::to_string(i);
+    const auto block = [&](const nn::Traversal& way, const std::string& inside = "") {
       layer.directions = {way};
-      return std::make_shared<Block>(config_, layer, rate, made++);
+      return std::make_shared<Block>(config_, layer, rate, made++, name + inside);
     };
     const auto next_way = [&] { return ways[static_cast<size_t>(made) % ways.size()]; };
     std::vector<std::pair<std::string, std::shared_ptr<Block>>> named;
     if (config_.traversal == "in_layer") {
       layer.directions = ways;
-      units_.push_back(std::make_shared<Block>(config_, layer, rate, made++));
+      units_.push_back(std::make_shared<Block>(config_, layer, rate, made++, name));
     } else if (config_.traversal == "parallel") {
-      for (const nn::Traversal& way : ways) named.emplace_back(way.name(), block(way));
+      for (const nn::Traversal& way : ways) named.emplace_back(way.name(), block(way, "." + way.name()));
       units_.push_back(std::make_shared<Group>(named, true, rate, i));
     } else if (version.pairs) {
       for (int64_t half = 0; half < 2; ++half) {
         const nn::Traversal way = next_way();
         // Two blocks of one direction need two names.
-        named.emplace_back(way.name() + (ways.size() == 1 && half == 1 ? "_again" : ""), block(way));
+        const std::string inside = way.name() + (ways.size() == 1 && half == 1 ? "_again" : "");
+        named.emplace_back(inside, block(way, "." + inside));
       }
       units_.push_back(std::make_shared<Group>(named, false, rate, i));
     } else {

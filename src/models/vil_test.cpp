@@ -63,6 +63,11 @@ TEST(VilOptions, AllOfThemRunAndLearnEverywhere) {
   cases.push_back({{"norm_eps", "training"}});
   cases.push_back({{"cell", "paper"}});
   cases.push_back({{"inner_multiple", 24}});
+  cases.push_back({{"share_conv", false}});
+  cases.push_back({{"value_conv", true}, {"pooling", "cls_bilateral"}});
+  cases.push_back({{"share_conv", false}, {"value_conv", true}, {"conv_kind", "causal1d"}});
+  cases.push_back({{"share_directions", true}, {"directions", "quad"}, {"traversal", "in_layer"}});
+  cases.push_back({{"init_values", 0.1}});
   for (const char* family : {"vil", "vil1"})
     for (const Value::Table& entries : cases) {
       const ModelSpec spec = small(family, entries);
@@ -174,6 +179,82 @@ TEST(VilOptions, ParallelTraversalAddsBothDirections) {
   EXPECT_TRUE(torch::allclose(change(*parallel), down + up));
 }
 
+// One set of weights for all directions is a set for each with the same numbers in it.
+TEST(VilOptions, SharedDirectionsAreEqualOnes) {
+  for (const char* family : {"vil", "vil1"}) {
+    Value::Table entries{{"directions", "quad"}, {"traversal", "in_layer"}, {"norm_bias", false}};
+    const auto apart = lively(small(family, entries));
+    entries.emplace_back("share_directions", true);
+    const auto shared = lively(small(family, entries));
+    EXPECT_LT(count_parameters(*shared), count_parameters(*apart));
+    const torch::NoGradGuard no_grad;
+    auto first = shared->named_parameters();
+    for (const auto& entry : apart->named_parameters()) {
+      std::string name = entry.key();
+      for (const std::string suffix : {"_rev", "_du", "_ud"})
+        if (const size_t at = name.find(suffix); at != std::string::npos) name.erase(at, suffix.size());
+      entry.value().copy_(first[name]);
+    }
+    EXPECT_TRUE(torch::allclose(shared->forward(picture()), apart->forward(picture()))) << family;
+  }
+}
+
+TEST(VilOptions, ConvolutionsOfTheirOwnMayBeTheSame) {
+  for (const char* kind : {"2d", "causal1d"}) {
+    const auto own = lively(small("vil", {{"conv_kind", kind}, {"share_conv", false}, {"value_conv", true}}));
+    const auto shared = lively(small("vil", {{"conv_kind", kind}, {"value_conv", true}}));
+    copy_weights(*own, *shared);
+    const Tensor x = picture(), before = own->forward(x);
+    EXPECT_FALSE(torch::allclose(before, shared->forward(x))) << kind;
+    const torch::NoGradGuard no_grad;
+    auto parameters = own->named_parameters();
+    for (const auto& entry : own->named_parameters())
+      for (const char* which : {".conv_k.", ".conv_v."})
+        if (const size_t at = entry.key().find(which); at != std::string::npos) {
+          std::string name = entry.key();
+          entry.value().copy_(parameters[name.replace(at, 8, ".conv.")]);
+        }
+    EXPECT_TRUE(torch::allclose(own->forward(x), shared->forward(x))) << kind;
+  }
+}
+
+// Where v's convolution is silent, its layer adds nothing; v that is not convolved does not care.
+TEST(VilOptions, ValuesReadTheirConvolution) {
+  for (const bool reads : {false, true}) {
+    const auto model = lively(small("vil", {{"depth", 1},
+                                            {"share_conv", false},
+                                            {"value_conv", reads},
+                                            {"skip", false},
+                                            {"norm_bias", false},
+                                            {"proj_bias", false}}));
+    const torch::NoGradGuard no_grad;
+    for (const auto& entry : model->named_parameters())
+      if (entry.key().find(".conv_v.") != std::string::npos) entry.value().zero_();
+    const Tensor before = model->features(picture(), {0})[0];
+    for (const auto& entry : model->named_parameters())
+      if (entry.key().find("proj_down") != std::string::npos) entry.value().zero_();
+    EXPECT_EQ(torch::equal(model->features(picture(), {0})[0], before), reads);
+  }
+}
+
+TEST(VilOptions, LayerScaleMultipliesWhatALayerAdds) {
+  const auto scaled = lively(small("vil", {{"init_values", 0.25}})), plain = lively(small("vil", {}));
+  EXPECT_NEAR(build_model(small("vil", {{"init_values", 0.25}}), 1)
+                  ->named_parameters()["blocks.0.rowwise_from_bot_right.layer.layerscale.gamma"]
+                  .mean()
+                  .item<double>(),
+              0.25, 1e-7);
+  copy_weights(*scaled, *plain);
+  const torch::NoGradGuard no_grad;
+  auto parameters = scaled->named_parameters();
+  for (const auto& entry : plain->named_parameters())
+    if (const size_t at = entry.key().find("proj_down"); at != std::string::npos) {
+      const Tensor gamma = parameters[entry.key().substr(0, at) + "layerscale.gamma"];
+      entry.value().mul_(entry.value().dim() == 2 ? gamma.unsqueeze(1) : gamma);
+    }
+  EXPECT_TRUE(torch::allclose(scaled->forward(picture()), plain->forward(picture())));
+}
+
 TEST(VilOptions, BlocksAreNamedAfterTheirDirections) {
   const auto has = [](const ModelSpec& spec, const char* name) {
     return sketch_model(spec)->named_parameters().contains(name);
@@ -194,7 +275,9 @@ TEST(VilOptions, WrongCombinationsAreRefused) {
        {Value::Table{{"directions", "both"}}, Value::Table{{"directions", "uni"}, {"traversal", "parallel"}},
         Value::Table{{"directions", "quad"}, {"conv_grid", "built"}},
         Value::Table{{"conv_kind", "conv1d"}, {"conv_kernel", 4}}, Value::Table{{"cell", "gru"}},
-        Value::Table{{"mode", "features"}, {"pooling", "mean"}}, Value::Table{{"inner_multiple", 0}}})
+        Value::Table{{"mode", "features"}, {"pooling", "mean"}}, Value::Table{{"inner_multiple", 0}},
+        Value::Table{{"share_directions", true}}, Value::Table{{"init_values", -1.0}},
+        Value::Table{{"conv_kind", "none"}, {"share_conv", false}}})
     EXPECT_THROW(small("vil", wrong), Error);
 }
 

@@ -160,7 +160,8 @@ class Vit final : public IsotropicBackbone {
   std::vector<torch::Tensor> forward_heads(const torch::Tensor& images, const Context& context) override {
     if (!config_.distilled || !head_) return Backbone::forward_heads(images, context);
     const Tokens tokens = start(images, context);
-    const torch::Tensor x = norm_(run(tokens, context));
+    const torch::Tensor last = run(tokens, context), x = norm_(last);
+    if (context.taps) tap(context.taps, "embed", read(last, tokens, context));
     return {head_(x.select(1, 0)), head_dist_(x.select(1, 1))};
   }
 

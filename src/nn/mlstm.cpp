@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "core/error.h"
-#include "ops/mlstm.h"
 #include "ops/mlstm_mixer.h"
 
 namespace tessera::nn {
@@ -93,8 +92,18 @@ MlstmLayerImpl::MlstmLayerImpl(const MlstmLayerOptions& options) : options_(opti
   check(!options.directions.empty() && options.directions.size() <= kSuffixes.size(),
         "an mLSTM layer has 1 to ", kSuffixes.size(), " directions, not ", options.directions.size());
   proj_up_ = register_module("proj_up", Linear(options.width, 2 * options.inner, options.proj_bias));
-  for (size_t i = 0; i < options.directions.size(); ++i) add_branch(options.directions[i], kSuffixes[i]);
+  for (size_t i = 0; i < options.directions.size(); ++i) {
+    if (i == 0 || !options.share_directions) {
+      add_branch(options.directions[i], kSuffixes[i]);
+    } else {
+      branches_.push_back(branches_.front());
+      branches_.back().direction = options.directions[i];
+    }
+  }
   proj_down_ = register_module("proj_down", Linear(options.inner, options.width, options.proj_bias));
+  if (options.init_values != 0)
+    gamma_ = register_module("layerscale", std::make_shared<torch::nn::Module>())
+                 ->register_parameter("gamma", zeros({options.width}));
 }
 
 void MlstmLayerImpl::add_branch(const Traversal& direction, const std::string& suffix) {
@@ -106,7 +115,12 @@ void MlstmLayerImpl::add_branch(const Traversal& direction, const std::string& s
   branch.q = projection("q_proj");
   branch.k = projection("k_proj");
   branch.v = projection("v_proj");
-  branch.conv = make_convolution(suffix);
+  const std::string conv = options_.conv_name;
+  branch.conv = make_convolution(conv + suffix);
+  if (!options_.share_conv) {
+    branch.k_conv = make_convolution(conv + "_k" + suffix);
+    if (options_.value_conv) branch.v_conv = make_convolution(conv + "_v" + suffix);
+  }
   // The norms of the further directions never have a bias in the training source.
   branch.cell = register_module("mlstm_cell" + suffix,
                                 MlstmCell(inner, options_.heads, options_.norm_bias && suffix.empty(),
@@ -115,7 +129,7 @@ void MlstmLayerImpl::add_branch(const Traversal& direction, const std::string& s
   branches_.push_back(std::move(branch));
 }
 
-std::shared_ptr<MlstmLayerImpl::Convolution> MlstmLayerImpl::make_convolution(const std::string& suffix) {
+std::shared_ptr<MlstmLayerImpl::Convolution> MlstmLayerImpl::make_convolution(const std::string& name) {
   if (options_.conv == "none") return nullptr;
   const int64_t inner = options_.inner, kernel = options_.kernel;
   const bool causal = options_.conv == "causal1d", flat = causal || options_.conv == "conv1d";
@@ -124,7 +138,6 @@ std::shared_ptr<MlstmLayerImpl::Convolution> MlstmLayerImpl::make_convolution(co
   check(causal || kernel % 2 == 1, "the kernel of a ", options_.conv, " convolution is ", kernel,
         ", must be odd");
   auto conv = std::make_shared<Convolution>();
-  const std::string name = options_.conv_name + suffix;
   if (causal)  // a module inside a module, as published
     register_module(name, std::make_shared<torch::nn::Module>())->register_module("conv", conv);
   else
@@ -135,7 +148,8 @@ std::shared_ptr<MlstmLayerImpl::Convolution> MlstmLayerImpl::make_convolution(co
   return conv;
 }
 
-torch::Tensor MlstmLayerImpl::mix(const Branch& branch, const torch::Tensor& u, const TokenGrid& grid) const {
+torch::Tensor MlstmLayerImpl::mix(const Branch& branch, const torch::Tensor& u, const TokenGrid& grid,
+                                  ops::MlstmState* last) const {
   ops::MlstmMixerParameters parameters{.q_weight = branch.q->weight,
                                        .q_bias = branch.q->bias,
                                        .k_weight = branch.k->weight,
@@ -149,10 +163,14 @@ torch::Tensor MlstmLayerImpl::mix(const Branch& branch, const torch::Tensor& u, 
                                        .norm_weight = branch.cell->outnorm->weight,
                                        .norm_bias = branch.cell->outnorm->bias,
                                        .skip = branch.skip};
-  if (branch.conv) {
-    parameters.conv_weight = branch.conv->weight;
-    parameters.conv_bias = branch.conv->bias;
-  }
+  const auto take = [](const std::shared_ptr<Convolution>& from, torch::Tensor& weight, torch::Tensor& bias) {
+    if (!from) return;
+    weight = from->weight;
+    bias = from->bias;
+  };
+  take(branch.conv, parameters.conv_weight, parameters.conv_bias);
+  take(branch.k_conv, parameters.k_conv_weight, parameters.k_conv_bias);
+  take(branch.v_conv, parameters.v_conv_weight, parameters.v_conv_bias);
   const Traversal& direction = branch.direction;
   const ops::MlstmMixerOptions options{.heads = options_.heads,
                                        .rows = direction.columns ? grid.columns : grid.rows,
@@ -161,29 +179,42 @@ torch::Tensor MlstmLayerImpl::mix(const Branch& branch, const torch::Tensor& u, 
                                        .reverse = direction.reversed,
                                        .norm_eps = branch.cell->outnorm->eps(),
                                        .off_grid = grid.off_grid,
-                                       .paper_cell = options_.paper_cell};
+                                       .paper_cell = options_.paper_cell,
+                                       .value_conv = options_.value_conv,
+                                       .last = last};
   if (!direction.columns && !direction.mirrored) return ops::mlstm_mixer(u, parameters, options);
   const torch::Tensor order = walk_order(grid, direction).to(u.device());
   return ops::mlstm_mixer(u.index_select(1, order), parameters, options).index_select(1, order.argsort());
 }
 
-torch::Tensor MlstmLayerImpl::forward(const torch::Tensor& x, const TokenGrid& grid, const Tail& tail) {
+torch::Tensor MlstmLayerImpl::forward(const torch::Tensor& x, const TokenGrid& grid, const Tail& tail,
+                                      Taps* taps, const std::string& name) {
   check(x.dim() == 3 && x.size(1) == grid.tokens(), "an mLSTM layer got ", x.sizes(), ", not ", grid.tokens(),
         " tokens: a grid of ", grid.rows, " x ", grid.columns, " and ", grid.off_grid.size(), " others");
   const torch::Tensor u = proj_up_(x);
   torch::Tensor sum;
-  for (const Branch& branch : branches_) {
-    const torch::Tensor y = mix(branch, u, grid);
+  for (size_t i = 0; i < branches_.size(); ++i) {
+    const std::string at = name + ".state" + kSuffixes[i];
+    const bool wanted = taps && (taps->wants(at + ".c") || taps->wants(at + ".n") || taps->wants(at + ".m"));
+    ops::MlstmState state;
+    const torch::Tensor y = mix(branches_[i], u, grid, wanted ? &state : nullptr);
+    if (wanted) {
+      tap(taps, at + ".c", state.c);
+      tap(taps, at + ".n", state.n);
+      tap(taps, at + ".m", state.m);
+    }
     sum = sum.defined() ? sum + y : y;
   }
-  return proj_down_->forward(sum, tail);
+  return proj_down_->forward(sum, gamma_.defined() ? Tail{gamma_, tail.residual} : tail);
 }
 
 int64_t MlstmLayerImpl::macs_per_token() const {
   int64_t total = proj_up_->macs() + proj_down_->macs();
-  for (const Branch& branch : branches_)
-    total += 3 * branch.q->weight.numel() + 2 * branch.cell->igate->macs() +
-             (branch.conv ? branch.conv->weight.numel() : 0);
+  for (const Branch& branch : branches_) {
+    total += 3 * branch.q->weight.numel() + 2 * branch.cell->igate->macs();
+    for (const auto& conv : {branch.conv, branch.k_conv, branch.v_conv})
+      if (conv) total += conv->weight.numel();
+  }
   return total;
 }
 
@@ -196,7 +227,9 @@ bool initialise_mlstm_layer(const std::string& name_in, const Filler& fill,
     fill.normal(std::sqrt(2 / (5 * width)));  // Nguyen & Salazar 2019
   } else if (name == "proj_down.weight") {
     fill.normal(2 / std::sqrt(width));  // Wang & Komatsuzaki 2021, with one block
-  } else if (name.starts_with(options.conv_name + ".")) {
+  } else if (name == "layerscale.gamma") {
+    fill.constant(options.init_values);
+  } else if (name.starts_with(options.conv_name + ".") || name.starts_with(options.conv_name + "_")) {
     fill.fan_in_uniform(options.conv == "2d" ? options.kernel * options.kernel : options.kernel);
   } else if (name == "mlstm_cell.fgate.bias") {
     fill.linspace(3, 6);

@@ -8,9 +8,11 @@
 #include <string>
 #include <vector>
 
+#include "nn/context.h"
 #include "nn/init.h"
 #include "nn/linear.h"
 #include "nn/norm.h"
+#include "ops/mlstm.h"
 
 namespace tessera::nn {
 
@@ -64,8 +66,12 @@ struct MlstmLayerOptions {
   int64_t kernel = 3;
   bool proj_bias = true, norm_bias = true, conv_bias = true, skip = true;
   bool paper_cell = false;  // ops/mlstm_mixer.h
-  // Each has its own convolution, q, k, v, cell and skip; their outputs are summed.
+  bool share_conv = true;   // one convolution for what reads it, else "<conv_name>_k" and "_v" besides
+  bool value_conv = false;  // v reads the convolution too
+  // Each has its own convolution, q, k, v, cell and skip, or all have the same; their outputs are summed.
   std::vector<Traversal> directions = {{}};
+  bool share_directions = false;
+  double init_values = 0;  // first values of layerscale.gamma, a factor of the output; 0 = none
 };
 
 // The whole layer: proj_up, the mixer of ops/mlstm_mixer.h in each direction, proj_down. The parameters of
@@ -73,8 +79,10 @@ struct MlstmLayerOptions {
 class MlstmLayerImpl : public torch::nn::Module {
  public:
   explicit MlstmLayerImpl(const MlstmLayerOptions& options);
-  // x [batch, grid.tokens(), width] -> the same.
-  torch::Tensor forward(const torch::Tensor& x, const TokenGrid& grid, const Tail& tail = {});
+  // x [batch, grid.tokens(), width] -> the same. Taps take the state after the last token, "<name>.state.c",
+  // ".n" and ".m" (ops/mlstm.h), of further directions "<name>.state_rev.c" and so on.
+  torch::Tensor forward(const torch::Tensor& x, const TokenGrid& grid, const Tail& tail = {},
+                        Taps* taps = nullptr, const std::string& name = {});
   // Linear maps and convolutions of one token.
   int64_t macs_per_token() const;
   const MlstmLayerOptions& options() const { return options_; }
@@ -86,17 +94,21 @@ class MlstmLayerImpl : public torch::nn::Module {
   struct Branch {
     Traversal direction;
     HeadwiseLinear q{nullptr}, k{nullptr}, v{nullptr};
-    std::shared_ptr<Convolution> conv = nullptr;  // where its parameters are; null without convolution
+    // Where their parameters are; null without a convolution (of its own).
+    std::shared_ptr<Convolution> conv = nullptr, k_conv = nullptr, v_conv = nullptr;
     MlstmCell cell{nullptr};
     torch::Tensor skip = {};  // may be undefined
   };
   void add_branch(const Traversal& direction, const std::string& suffix);
-  std::shared_ptr<Convolution> make_convolution(const std::string& suffix);
-  torch::Tensor mix(const Branch& branch, const torch::Tensor& u, const TokenGrid& grid) const;
+  std::shared_ptr<Convolution> make_convolution(const std::string& name);
+  // `last` takes the state after the last token, if it is not null.
+  torch::Tensor mix(const Branch& branch, const torch::Tensor& u, const TokenGrid& grid,
+                    ops::MlstmState* last) const;
 
   MlstmLayerOptions options_;
   Linear proj_up_{nullptr}, proj_down_{nullptr};
   std::vector<Branch> branches_;
+  torch::Tensor gamma_;  // may be undefined
 };
 TORCH_MODULE(MlstmLayer);
 

@@ -10,7 +10,8 @@
 #include "nn/norm.h"
 #include "nn/patch_embed.h"
 #include "nn/position.h"
-#include "nn/rope.h"
+#include "nn/relative_position.h"
+#include "nn/rope_scaling.h"
 
 namespace tessera::nn {
 namespace {
@@ -295,6 +296,84 @@ MlstmLayer walking(const Traversal& direction, const std::string& conv) {
   fill_all(*layer, 3);
   layer->to(torch::kFloat64);
   return layer;
+}
+
+// ---- positions of sequences
+
+TEST(RelativePosition, BucketsGrowWithTheDistance) {
+  const Tensor offsets = torch::arange(-50, 51), both = relative_buckets(offsets, true, 16, 40),
+               earlier = relative_buckets(offsets, false, 16, 40);
+  EXPECT_TRUE((both.slice(0, 0, 50).diff() <= 0).all().item<bool>());  // up to the query, then from 8 on
+  EXPECT_TRUE((both.slice(0, 51).diff() >= 0).all().item<bool>());
+  EXPECT_TRUE(torch::equal(both.slice(0, 51) - 8, both.slice(0, 0, 50).flip(0)));
+  EXPECT_EQ(both[50].item<int64_t>(), 0);
+  EXPECT_EQ(both.max().item<int64_t>(), 15);
+  EXPECT_EQ(both[100].item<int64_t>(), both[91].item<int64_t>());  // 50 and 41 are beyond the furthest
+  EXPECT_EQ(earlier.slice(0, 50).max().item<int64_t>(), 0);
+  EXPECT_EQ(earlier[0].item<int64_t>(), 15);
+  EXPECT_ANY_THROW(relative_buckets(offsets, true, 2, 40));
+  EXPECT_ANY_THROW(relative_buckets(offsets, true, 16, 4));
+}
+
+TEST(RelativePosition, AlibiFallsWithTheDistance) {
+  for (const int64_t heads : {1, 6, 8}) {
+    const Tensor slopes = alibi_slopes(heads), bias = alibi_bias(heads, 5);
+    EXPECT_EQ(slopes.size(0), heads);
+    EXPECT_TRUE(((slopes > 0) & (slopes <= 1)).all().item<bool>());
+    EXPECT_EQ(std::get<0>(at::_unique(slopes)).size(0), heads);  // every head looks as far as no other
+    EXPECT_TRUE(torch::equal(bias, bias.transpose(1, 2)));
+    EXPECT_TRUE(torch::allclose(bias.select(1, 0).select(1, 3), slopes * -3));
+  }
+}
+
+TEST(RopeScaling, FastPairsStayAndSlowOnesAreStretched) {
+  const Tensor plain = rotary_frequencies(32, 10000);
+  EXPECT_TRUE(torch::equal(rotation_at(torch::arange(3, torch::kFloat64), plain).angles,
+                           rotation_1d(torch::arange(3, torch::kFloat64), 32).angles));
+  for (const char* kind : {"yarn", "llama3"}) {
+    const Tensor scaled = rotary_frequencies(32, 10000, {.kind = kind, .factor = 4, .trained = 256});
+    EXPECT_DOUBLE_EQ(scaled[0].item<double>(), plain[0].item<double>()) << kind;
+    EXPECT_DOUBLE_EQ(scaled[15].item<double>(), plain[15].item<double>() / 4) << kind;
+    EXPECT_TRUE(((scaled <= plain) & (scaled >= plain / 4)).all().item<bool>()) << kind;
+  }
+  for (const char* kind : {"linear", "ntk", "dynamic", "yarn", "llama3"})
+    EXPECT_TRUE(torch::allclose(rotary_frequencies(32, 10000, {.kind = kind, .trained = 256}), plain))
+        << kind;
+  const RopeScaling dynamic{.kind = "dynamic", .factor = 2, .trained = 64};
+  EXPECT_TRUE(torch::allclose(rotary_frequencies(32, 10000, dynamic, 64), plain));
+  EXPECT_LT(rotary_frequencies(32, 10000, dynamic, 65)[15].item<double>(), plain[15].item<double>());
+  EXPECT_ANY_THROW(rotary_frequencies(32, 10000, {.kind = "longer"}));
+  EXPECT_ANY_THROW(rotary_frequencies(32, 10000, {.kind = "yarn", .factor = 2}));
+}
+
+TEST(RopeScaling, SplitLayoutIsTheSameRotationOfOtherPairs) {
+  const Tensor x = torch::randn({2, 3, 5, 8}, torch::kFloat64);
+  const Rotation rotation = rotation_1d(torch::arange(5, torch::kFloat64), 8);
+  const Tensor order = torch::tensor({0, 4, 1, 5, 2, 6, 3, 7});
+  EXPECT_TRUE(torch::allclose(rotate_split(x, rotation).index_select(3, order),
+                              rotate(x.index_select(3, order), rotation)));
+}
+
+TEST(Positions, SinusoidsHoldTheSameWavesInBothOrders) {
+  const Tensor pairs = sinusoids(7, 6, Waves::side_by_side), halves = sinusoids(7, 6, Waves::sines_first);
+  EXPECT_TRUE(torch::equal(pairs.index_select(1, torch::tensor({0, 2, 4, 1, 3, 5})), halves));
+  const Tensor columns = sincos_2d(3, 4, 8), rows = sincos_2d_rows_first(3, 4, 8);
+  EXPECT_TRUE(torch::equal(rows.index_select(1, torch::tensor({2, 3, 6, 7, 0, 1, 4, 5})), columns));
+}
+
+TEST(MlstmLayer, TapsTheStateOfEachDirection) {
+  MlstmLayer layer(
+      MlstmLayerOptions{.width = 8, .inner = 16, .heads = 2, .directions = {{}, {.reversed = true}}});
+  fill_all(*layer, 3);
+  const Tensor x = torch::randn({2, 6, 8});
+  const TokenGrid grid{2, 3};
+  Taps taps;
+  EXPECT_TRUE(
+      torch::allclose(layer->forward(x, grid, {}, &taps, "here"), layer->forward(x, grid), 1e-4, 1e-5));
+  EXPECT_EQ(taps.kept.size(), 6u);
+  EXPECT_EQ(taps.kept.at("here.state.c").sizes(), (std::vector<int64_t>{2, 2, 8, 8}));
+  EXPECT_EQ(taps.kept.at("here.state_rev.n").sizes(), (std::vector<int64_t>{2, 2, 8}));
+  EXPECT_EQ(taps.kept.at("here.state.m").sizes(), (std::vector<int64_t>{2, 2}));
 }
 
 TEST(MlstmLayer, ReversedIsTheFlippedSequence) {

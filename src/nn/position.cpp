@@ -7,19 +7,47 @@
 
 namespace tessera::nn {
 
-torch::Tensor sincos_2d(int64_t rows, int64_t columns, int64_t width) {
-  check(width % 4 == 0, "sine-cosine positions need a width that is a multiple of 4, it is ", width);
-  const int64_t quarter = width / 4;
+namespace {
+
+// The angles of positions 0 … count - 1, [count, waves].
+torch::Tensor wave_angles(int64_t count, int64_t waves) {
   const auto options = torch::TensorOptions().dtype(torch::kFloat64);
   const torch::Tensor frequency =
-      torch::pow(10000.0, torch::arange(quarter, options) / -static_cast<double>(quarter));  // [quarter]
-  const auto half = [&](int64_t count) {
-    const torch::Tensor angle = torch::outer(torch::arange(count, options), frequency);
-    return torch::cat({angle.sin(), angle.cos()}, 1);  // [count, width / 2]
-  };
-  const torch::Tensor column = half(columns).unsqueeze(0).expand({rows, columns, width / 2});
-  const torch::Tensor row = half(rows).unsqueeze(1).expand({rows, columns, width / 2});
-  return torch::cat({column, row}, 2).reshape({rows * columns, width}).to(torch::kFloat32);
+      torch::pow(10000.0, torch::arange(waves, options) / -static_cast<double>(waves));
+  return torch::outer(torch::arange(count, options), frequency);
+}
+
+// The angles of the columns and the rows of a grid, [rows, columns, width / 4] each.
+std::pair<torch::Tensor, torch::Tensor> grid_angles(int64_t rows, int64_t columns, int64_t width) {
+  check(width % 4 == 0, "sine-cosine positions need a width that is a multiple of 4, it is ", width);
+  const std::vector<int64_t> shape{rows, columns, width / 4};
+  return {wave_angles(columns, width / 4).unsqueeze(0).expand(shape),
+          wave_angles(rows, width / 4).unsqueeze(1).expand(shape)};
+}
+
+torch::Tensor table_of(const std::vector<torch::Tensor>& parts) {
+  return torch::cat(parts, 2).flatten(0, 1).to(torch::kFloat32);
+}
+
+}  // namespace
+
+torch::Tensor sincos_2d(int64_t rows, int64_t columns, int64_t width) {
+  const auto [column, row] = grid_angles(rows, columns, width);
+  return table_of({column.sin(), column.cos(), row.sin(), row.cos()});
+}
+
+torch::Tensor sincos_2d_rows_first(int64_t rows, int64_t columns, int64_t width) {
+  const auto [column, row] = grid_angles(rows, columns, width);
+  return table_of({row.sin(), column.sin(), row.cos(), column.cos()});
+}
+
+torch::Tensor sinusoids(int64_t count, int64_t width, Waves order) {
+  check(width % 2 == 0, "sinusoids need an even width, it is ", width);
+  const torch::Tensor angle = wave_angles(count, width / 2);
+  const torch::Tensor table = order == Waves::sines_first
+                                  ? torch::cat({angle.sin(), angle.cos()}, 1)
+                                  : torch::stack({angle.sin(), angle.cos()}, 2).flatten(1);
+  return table.to(torch::kFloat32);
 }
 
 torch::Tensor resample_grid(const torch::Tensor& table, int64_t rows, int64_t columns, Resample how) {

@@ -10,7 +10,6 @@
 #include "core/error.h"
 #include "kernels/mlstm_mixer/mlstm_mixer.h"
 #include "ops/inference.h"
-#include "ops/mlstm.h"
 #include "ops/profile.h"
 
 namespace tessera::ops {
@@ -55,11 +54,11 @@ torch::Tensor headwise_norm(const torch::Tensor& h, int64_t heads, const torch::
 namespace {
 
 // conv(x) of the walked sequence.
-torch::Tensor convolved(const torch::Tensor& x, const MlstmMixerParameters& p,
+torch::Tensor convolved(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias,
                         const MlstmMixerOptions& options) {
-  if (!p.conv_weight.defined()) return x;
-  if (p.conv_weight.dim() == 3 || options.off_grid.empty())
-    return sequence_conv(x, p.conv_weight, p.conv_bias, options.rows, options.columns, options.causal);
+  if (!weight.defined()) return x;
+  if (weight.dim() == 3 || options.off_grid.empty())
+    return sequence_conv(x, weight, bias, options.rows, options.columns, options.causal);
   const int64_t tokens = x.size(1);
   std::vector<int64_t> on_grid;
   for (int64_t t = 0; t < tokens; ++t) {
@@ -68,7 +67,7 @@ torch::Tensor convolved(const torch::Tensor& x, const MlstmMixerParameters& p,
   }
   const torch::Tensor patches = torch::tensor(on_grid, torch::kInt64).to(x.device());
   const torch::Tensor seen =
-      sequence_conv(x.index_select(1, patches), p.conv_weight, p.conv_bias, options.rows, options.columns);
+      sequence_conv(x.index_select(1, patches), weight, bias, options.rows, options.columns);
   return x.index_copy(1, patches, seen.to(x.scalar_type()));
 }
 
@@ -79,13 +78,19 @@ torch::Tensor mlstm_mixer_unfused(const torch::Tensor& u, const MlstmMixerParame
   const int64_t batch = u.size(0), tokens = u.size(1), inner = u.size(2) / 2, heads = options.heads;
   const torch::Tensor walked = options.reverse ? u.flip(1) : u;
   const torch::Tensor x = walked.slice(2, 0, inner).contiguous(), z = walked.slice(2, inner);
-  const torch::Tensor a = torch::silu(convolved(x, p, options));
+  const torch::Tensor a = torch::silu(convolved(x, p.conv_weight, p.conv_bias, options));
+  // What k and v read: the same, or convolved on their own.
+  const auto read = [&](const torch::Tensor& weight, const torch::Tensor& bias) {
+    return weight.defined() ? torch::silu(convolved(x, weight, bias, options)) : a;
+  };
   const torch::Tensor q = headwise_linear(a, p.q_weight, p.q_bias);
   // The cell divides keys by sqrt(d), bias and all.
   const bool whole_bias = options.paper_cell && p.k_bias.defined();
-  const torch::Tensor k = headwise_linear(
-      a, p.k_weight, whole_bias ? p.k_bias * std::sqrt(static_cast<double>(inner / heads)) : p.k_bias);
-  const torch::Tensor v = headwise_linear(x, p.v_weight, p.v_bias);
+  const torch::Tensor k =
+      headwise_linear(read(p.k_conv_weight, p.k_conv_bias), p.k_weight,
+                      whole_bias ? p.k_bias * std::sqrt(static_cast<double>(inner / heads)) : p.k_bias);
+  const torch::Tensor v =
+      headwise_linear(options.value_conv ? read(p.v_conv_weight, p.v_conv_bias) : x, p.v_weight, p.v_bias);
   const torch::Tensor seen = options.paper_cell ? x : torch::cat({q, k, v}, -1);
   const torch::Tensor i = torch::linear(seen, p.input_weight, p.input_bias).transpose(1, 2);
   const torch::Tensor f = torch::linear(seen, p.forget_weight, p.forget_bias).transpose(1, 2);
@@ -94,9 +99,16 @@ torch::Tensor mlstm_mixer_unfused(const torch::Tensor& u, const MlstmMixerParame
   };
   const MlstmOptions cell{.eps = options.paper_cell ? 0 : options.cell_eps,
                           .exponential_forget = options.paper_cell};
-  const torch::Tensor h = mlstm_parallel(by_head(q), by_head(k), by_head(v), i, f, cell)
-                              .transpose(1, 2)
-                              .reshape({batch, tokens, inner});
+  torch::Tensor h;
+  if (options.last) {
+    const MlstmState start = mlstm_start(by_head(k), by_head(v));
+    const MlstmResult result = mlstm_chunkwise(by_head(q), by_head(k), by_head(v), i, f, tokens, start, cell);
+    h = result.h;
+    *options.last = result.last;
+  } else {
+    h = mlstm_parallel(by_head(q), by_head(k), by_head(v), i, f, cell);
+  }
+  h = h.transpose(1, 2).reshape({batch, tokens, inner});
   torch::Tensor y = headwise_norm(h, heads, p.norm_weight + 1, p.norm_bias, options.norm_eps);
   if (p.skip.defined()) y = y + p.skip * a;
   y = y * (options.paper_cell ? torch::sigmoid(z) : torch::silu(z));
@@ -232,7 +244,9 @@ struct FusedMixer : torch::autograd::Function<FusedMixer> {
 bool mlstm_mixer_fuses(const torch::Tensor& u, const MlstmMixerParameters& parameters,
                        const MlstmMixerOptions& options) {
   const torch::Tensor& conv = parameters.conv_weight;
-  if (!conv.defined() || !parameters.skip.defined() || options.paper_cell || u.numel() == 0) return false;
+  if (!conv.defined() || !parameters.skip.defined() || options.paper_cell || u.numel() == 0 ||
+      parameters.k_conv_weight.defined() || options.value_conv || options.last)
+    return false;
   const bool handled = conv.dim() == 3 ? options.causal : options.off_grid.empty();
   return handled && inference_settings().fused && u.device().is_cpu() &&
          (u.scalar_type() == torch::kFloat32 || u.scalar_type() == torch::kBFloat16) &&

@@ -13,12 +13,17 @@
 #include <cstdint>
 #include <vector>
 
+#include "ops/mlstm.h"
+
 namespace tessera::ops {
 
 // What is undefined is left out.
 struct MlstmMixerParameters {
   // [inner, 1, k, k] over the grid, [inner, 1, k] over the sequence, undefined: conv(x) = x; bias [inner].
   torch::Tensor conv_weight = {}, conv_bias = {};
+  // Convolutions of their own for k, and with value_conv for v, in the same shape; undefined: they share that
+  // of q.
+  torch::Tensor k_conv_weight = {}, k_conv_bias = {}, v_conv_weight = {}, v_conv_bias = {};
   // [inner / 4, 4, 4]; bias [inner].
   torch::Tensor q_weight = {}, q_bias = {}, k_weight = {}, k_bias = {}, v_weight = {}, v_bias = {};
   // [heads, 3 * inner], for paper_cell [heads, inner]; bias [heads].
@@ -39,6 +44,8 @@ struct MlstmMixerOptions {
   // The cell as the Vision-LSTM paper writes it (eq. 3 to 9): gates linear in x, an exponential forget gate,
   // a key bias that is not divided by sqrt(d), no eps, sigmoid(z) as the output gate.
   bool paper_cell = false;
+  bool value_conv = false;     // v reads its convolution too
+  MlstmState* last = nullptr;  // takes the state after the last token of the walk
 };
 
 // [batch, tokens, 2 * inner] -> [batch, tokens, inner]. Takes the fused form where there is one for the
@@ -47,7 +54,8 @@ torch::Tensor mlstm_mixer(const torch::Tensor& u, const MlstmMixerParameters& pa
                           const MlstmMixerOptions& options);
 
 // Whether mlstm_mixer takes the fused form: CPU, float32 or bfloat16, blocks of 4, a 3x3 or causal
-// convolution and a skip, every token of a 3x3 convolution on the grid, the published cell.
+// convolution (one for q and k, none for v) and a skip, every token of a 3x3 convolution on the grid, the
+// published cell.
 bool mlstm_mixer_fuses(const torch::Tensor& u, const MlstmMixerParameters& parameters,
                        const MlstmMixerOptions& options);
 

@@ -27,12 +27,11 @@ std::string some_of(const std::vector<std::string>& names) {
 using Views = std::map<std::string, const TensorView*>;
 Views renamed(const std::vector<TensorView>& tensors, const models::Family& family,
               const std::string& where) {
+  const std::vector<std::string> names = our_names(tensors, family);
   Views views;
-  for (const TensorView& view : tensors) {
-    const std::string name = family.rename ? family.rename(view.name) : view.name;
-    if (!name.empty() && !views.emplace(name, &view).second)
-      fail("'", where, "': two of its tensors are '", name, "' of the model");
-  }
+  for (size_t i = 0; i < names.size(); ++i)
+    if (!names[i].empty() && !views.emplace(names[i], &tensors[i]).second)
+      fail("'", where, "': two of its tensors are '", names[i], "' of the model");
   return views;
 }
 
@@ -161,6 +160,12 @@ LoadReport load_pretrained(models::Backbone& model, const models::ModelSpec& spe
   report.loaded = static_cast<int64_t>(copies.size());
   describe(report, file, class_names);
   return report;
+}
+
+std::vector<std::string> our_names(const std::vector<TensorView>& tensors, const models::Family& family) {
+  std::vector<std::string> names;
+  for (const TensorView& view : tensors) names.push_back(view.name);
+  return models::our_names(family, std::move(names));
 }
 
 std::set<std::string> head_names(models::Backbone& model, int64_t classes) {

@@ -34,6 +34,9 @@ LoadReport load_weights(models::Backbone& model, const models::ModelSpec& spec, 
 LoadReport load_pretrained(models::Backbone& model, const models::ModelSpec& spec,
                            const std::vector<std::string>& class_names, const WeightFile& file);
 
+// The tensors' names as the family's models have them, in the same order (models::our_names).
+std::vector<std::string> our_names(const std::vector<TensorView>& tensors, const models::Family& family);
+
 // Parameters of the class head: those that a new head for so many classes replaces. The head is drawn from
 // the model's seed again, so it is what it was before.
 std::set<std::string> head_names(models::Backbone& model, int64_t classes);

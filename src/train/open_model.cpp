@@ -59,10 +59,10 @@ std::string told_by_tensors(const WeightFile& file) {
 int64_t classes_in(const WeightFile& file, const models::ModelSpec& spec) {
   const auto sketch = models::sketch_model(spec);
   const auto head = head_names(*sketch, 1);
-  const auto& family = models::find_family(spec.family);
-  for (const TensorView& view : file.tensors())
-    if (head.contains(family.rename ? family.rename(view.name) : view.name) && !view.shape.empty())
-      return view.shape[0];
+  const std::vector<TensorView>& tensors = file.tensors();
+  const std::vector<std::string> names = our_names(tensors, models::find_family(spec.family));
+  for (size_t i = 0; i < names.size(); ++i)
+    if (head.contains(names[i]) && !tensors[i].shape.empty()) return tensors[i].shape[0];
   return 0;
 }
 

@@ -77,11 +77,12 @@ torch::Tensor selected(const std::vector<const TensorView*>& parts, const torch:
 
 LoadReport select_pretrained(models::Backbone& model, const models::ModelSpec& spec, const WeightFile& file) {
   const std::string& path = file.path();
-  const auto& family = models::find_family(spec.family);
+  const std::vector<TensorView>& tensors = file.tensors();
+  const std::vector<std::string> names = our_names(tensors, models::find_family(spec.family));
   Views views;
-  for (const TensorView& view : file.tensors()) {
-    views.emplace(view.name, &view);
-    if (family.rename) views.emplace(family.rename(view.name), &view);
+  for (size_t i = 0; i < names.size(); ++i) {
+    views.emplace(tensors[i].name, &tensors[i]);
+    views.emplace(names[i], &tensors[i]);
   }
   LoadReport report;
   const torch::NoGradGuard no_grad;

@@ -108,6 +108,55 @@ TEST_P(EverySize, CheckpointingAndDropPathChangeNothing) {
   }
 }
 
+// What a sample's branch adds is not computed where the sample is dropped: no parameter of it gets a
+// gradient.
+TEST_P(EverySize, DroppedBranchesAreNotComputed) {
+  Value drop;
+  drop.set("drop_path", 0.999999);
+  drop.set("drop_path_decay", false);
+  const ModelSpec spec = tiny_spec(GetParam(), drop);
+  const auto model = build_model(spec, 1);
+  model->train();
+  const int64_t side = tiny_side(spec);
+  const torch::Tensor y = model->forward(images(2, side, side), {.seed = 3, .step = 7});
+  y.square().sum().backward();
+  int64_t inside = 0;
+  for (const auto& entry : model->named_parameters())
+    if (entry.key().find("blocks.") != std::string::npos) {
+      ++inside;
+      EXPECT_FALSE(entry.value().grad().defined()) << entry.key();
+    }
+  EXPECT_GT(inside, 0);
+}
+
+// Every block's output, every layer's attention or state, and the vector before the head, by name; looking at
+// them changes nothing.
+TEST_P(EverySize, NamesItsInnerPlaces) {
+  const ModelSpec spec = tiny_spec(GetParam());
+  const auto model = build_model(spec, 1);
+  model->to(torch::kFloat64);
+  model->eval();
+  const torch::NoGradGuard no_grad;
+  const int64_t side = tiny_side(spec);
+  const torch::Tensor x = images(2, side, side / 2 * 3).to(torch::kFloat64);
+  Taps taps;
+  const torch::Tensor y = model->forward(x, {.taps = &taps});
+  EXPECT_TRUE(torch::allclose(y, model->forward(x)));
+  EXPECT_TRUE(torch::allclose(taps.kept.at("embed"), model->embed(x)));
+  int64_t outputs = 0, layers = 0;
+  for (const auto& [name, value] : taps.kept) {
+    EXPECT_TRUE(value.isfinite().all().item<bool>()) << name;
+    if (name.ends_with(".attention") || name.ends_with(".state.c")) {
+      ++layers;
+      EXPECT_EQ(value.dim(), 4) << name;
+    } else if (name.starts_with("blocks.") && name.find(".state.") == std::string::npos) {
+      ++outputs;
+    }
+  }
+  EXPECT_GE(outputs, model->block_count());
+  EXPECT_GE(layers, outputs);  // a pair of Vision-LSTM 2 is one output of two layers
+}
+
 TEST_P(EverySize, SeedAndNameDecideTheWeights) {
   const ModelSpec spec = tiny_spec(GetParam());
   const auto first = build_model(spec, 1);

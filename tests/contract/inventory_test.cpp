@@ -63,6 +63,28 @@ TEST(Inventory, VisionLlama) {
 
 TEST(Inventory, ImageLlama) { compare_file("illama.json"); }
 
+// Microsoft's first files of Swin: a stage ends in the merging that timm's next stage begins with, the head
+// has no module of its own, and index tables and masks are stored.
+TEST(Inventory, SwinInItsFirstForm) {
+  const Family& family = find_family("swin");
+  const auto published = inventory("timm.json").at("swin_tiny_patch4_window7_224");
+  std::vector<std::string> newer,
+      older{"layers.0.blocks.1.attn_mask", "layers.3.blocks.1.attn.relative_position_index"};
+  for (const auto& [name, shape] : published["tensors"].items()) {
+    newer.push_back(name);
+    std::string first = name;
+    if (const size_t at = name.find(".downsample."); at != std::string::npos)
+      first = "layers." + std::to_string(std::stoi(name.substr(7)) - 1) + name.substr(at);
+    if (name.starts_with("head.fc.")) first = "head." + name.substr(8);
+    older.push_back(first);
+  }
+  EXPECT_EQ(our_names(family, newer), newer);
+  std::vector<std::string> ours = our_names(family, older);
+  EXPECT_EQ(ours[0] + ours[1], "");
+  ours.erase(ours.begin(), ours.begin() + 2);
+  EXPECT_EQ(ours, newer);
+}
+
 // A sketch takes no memory, so the largest are as quick as the smallest, and agrees with the model itself.
 TEST(Inventory, SketchesHaveNamesAndShapesOnly) {
   for (const Named& named : all_sizes()) {

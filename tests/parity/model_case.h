@@ -57,5 +57,7 @@ CaseResult check_darl_next_patch(const Golden& golden);    // darl_cases.cpp
 CaseResult check_darl_two_stream(const Golden& golden);    // darl_cases.cpp
 CaseResult check_darl_rope(const Golden& golden);          // darl_cases.cpp
 CaseResult check_darl_orders(const Golden& golden);        // darl_cases.cpp
+CaseResult check_timm_layers(const Golden& golden);        // block_cases.cpp
+CaseResult check_classic_attention(const Golden& golden);  // block_cases.cpp
 
 }  // namespace tessera::parity

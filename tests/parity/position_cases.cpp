@@ -1,10 +1,9 @@
-// components/posenc_*, block_resample_pos_embed: the positions that vision backbones use. The same files hold
-// what language models alone use (sinusoids, T5's buckets, ALiBi, other layouts and scalings of RoPE); that
-// is not compared here.
+// components/posenc_*, block_resample_pos_embed: absolute, relative and rotary positions.
 #include "core/error.h"
 #include "core/text.h"
 #include "nn/position.h"
-#include "nn/rope.h"
+#include "nn/relative_position.h"
+#include "nn/rope_scaling.h"
 #include "tests/parity/case.h"
 
 namespace tessera::parity {
@@ -27,19 +26,78 @@ std::vector<int64_t> numbers(const std::string& shape) {
   return out;
 }
 
+// "n32" -> 32.
+int64_t number_behind(const std::string& part, const std::string& sign) {
+  check(part.starts_with(sign), "'", part, "' does not begin with '", sign, "'");
+  return numbers(part.substr(sign.size())).at(0);
+}
+
 }  // namespace
 
 CaseResult check_sine_positions(const Golden& golden) {
   Comparison comparison;
   const Tolerance allowed(golden);
-  const std::string prefix = "mae_sincos2d.";
-  for (const std::string& name : golden.names("output." + prefix)) {
-    const std::vector<int64_t> shape = numbers(name);
-    comparison.close(prefix + name, nn::sincos_2d(shape.at(0), shape.at(1), shape.at(2)),
-                     golden.tensor("output." + prefix + name), allowed.relative, allowed.absolute);
+  // "mae_sincos2d.4x6x16", "alibi_causal.h8", "t5_bucket.bi1.n32.max128": a kind and what it is made for.
+  for (const std::string& name : golden.names("output.")) {
+    const std::vector<std::string> parts = split(name, '.');
+    const std::string& kind = parts.at(0);
+    const torch::Tensor want = golden.tensor("output." + name);
+    const auto close = [&](const torch::Tensor& got) {
+      comparison.close(name, got, want, allowed.relative, allowed.absolute);
+    };
+    if (kind == "t5_bucket") {
+      const torch::Tensor got = nn::relative_buckets(
+          golden.tensor("input.t5_relative_position"), number_behind(parts.at(1), "bi") == 1,
+          number_behind(parts.at(2), "n"), number_behind(parts.at(3), "max"));
+      comparison.equal(name, got, want);
+    } else if (kind.starts_with("alibi")) {
+      const int64_t heads = number_behind(parts.at(1), "h");
+      const torch::Tensor slopes = nn::alibi_slopes(heads);
+      if (kind == "alibi_slopes") close(slopes);
+      if (kind == "alibi_causal") close(nn::alibi_bias(heads, want.size(-1)).tril());
+      // BLOOM's form is the last query's row plus a constant that the softmax does not see.
+      if (kind == "alibi_key_bias") {
+        const int64_t tokens = want.size(-1);
+        close(nn::alibi_bias(heads, tokens).select(1, tokens - 1) +
+              (slopes * static_cast<double>(tokens - 1)).unsqueeze(1));
+      }
+    } else {
+      const std::vector<int64_t> shape = numbers(parts.at(1));
+      if (kind == "mae_sincos2d") close(nn::sincos_2d(shape.at(0), shape.at(1), shape.at(2)));
+      if (kind == "timm_sincos2d") close(nn::sincos_2d_rows_first(shape.at(0), shape.at(1), shape.at(2)));
+      if (kind == "sinusoidal_concat") close(nn::sinusoids(shape.at(0), shape.at(1), nn::Waves::sines_first));
+      if (kind == "sinusoidal_interleaved")
+        close(nn::sinusoids(shape.at(0), shape.at(1), nn::Waves::side_by_side));
+    }
   }
+  comparison.holds("outputs", comparison.count() == static_cast<int64_t>(golden.names("output.").size()),
+                   "of some kind are not compared");
   return comparison.result();
 }
+
+namespace {
+
+// Our settings for a scaling by the names of Hugging Face's rope_parameters.
+nn::RopeScaling rope_scaling(const nlohmann::json& wanted) {
+  const auto& params = wanted["params"];
+  const double most = wanted["max_position_embeddings"];
+  return {.kind = params["rope_type"],
+          .factor = params["factor"],
+          .trained = params.value("original_max_position_embeddings", most),
+          .low_frequency = params.value("low_freq_factor", 1.0),
+          .high_frequency = params.value("high_freq_factor", 4.0)};
+}
+
+// timm's angles over a grid: those of the row, then those of the column.
+nn::Rotation over_grid(const torch::Tensor& rows, const torch::Tensor& columns,
+                       const torch::Tensor& frequencies) {
+  const auto grid = torch::meshgrid({rows, columns}, "ij");
+  return {torch::cat({nn::rotation_at(grid[0].flatten(), frequencies).angles,
+                      nn::rotation_at(grid[1].flatten(), frequencies).angles},
+                     1)};
+}
+
+}  // namespace
 
 CaseResult check_rotary_positions(const Golden& golden) {
   Comparison comparison;
@@ -52,19 +110,48 @@ CaseResult check_rotary_positions(const Golden& golden) {
   const double base = config["base"], stretch = config["ntk_scale"];
   const torch::Tensor positions = golden.tensor("input.positions").to(torch::kFloat64);
   const nn::Rotation rotation = nn::rotation_1d(positions, channels, base);
-  const torch::Tensor q = nn::rotate(golden.tensor("input.q"), rotation),
-                      k = nn::rotate(golden.tensor("input.k"), rotation);
-  close("interleaved.q", q);
-  close("interleaved.k", k);
-  close("interleaved.scores", torch::matmul(q, k.transpose(-2, -1)));
-  // A table's row for position p holds p times the frequencies.
-  const auto frequencies = [&](double position, double theta) {
-    return nn::rotation_1d(torch::full({1}, position, torch::kFloat64), channels, theta).angles[0];
+  for (const std::string layout : {"interleaved", "half"}) {
+    const auto turn = [&](const char* name) {
+      const torch::Tensor x = golden.tensor(std::string("input.") + name);
+      return layout == "half" ? nn::rotate_split(x, rotation) : nn::rotate(x, rotation);
+    };
+    const torch::Tensor q = turn("q"), k = turn("k");
+    close(layout + ".q", q);
+    close(layout + ".k", k);
+    close(layout + ".scores", torch::matmul(q, k.transpose(-2, -1)));
+  }
+  close("inv_freq", nn::rotary_frequencies(channels, base));
+  close("linear.inv_freq", nn::rotary_frequencies(channels, base, {.kind = "linear", .factor = stretch}));
+  close("ntk_aware.inv_freq", nn::rotary_frequencies(channels, base, {.kind = "ntk", .factor = stretch}));
+  for (const auto& [name, wanted] : config["scaled"].items()) {
+    if (!wanted.contains("params")) continue;
+    const nn::RopeScaling scaling = rope_scaling(wanted);
+    const int64_t length = wanted["seq_len"].is_null() ? 0 : wanted["seq_len"].get<int64_t>();
+    close("scaled." + name + ".inv_freq",
+          nn::rotary_frequencies(wanted["head_dim"], wanted["params"]["rope_theta"], scaling, length));
+    const double magnitude = wanted["attention_factor"];
+    comparison.holds(name + " magnitude", std::abs(nn::rotary_magnitude(scaling) - magnitude) < 1e-12,
+                     "differs");
+  }
+  const auto& flat = config["scaled"]["timm2d"];
+  const std::vector<int64_t> grid = flat["feat_hw"];
+  const int64_t bands = flat["dim"].get<int64_t>() / 4;
+  // The library computes angles of up to 112 pi in float32, which moves their sines by some 2e-5.
+  const auto check_grid = [&](const std::string& name, const nn::Rotation& turned) {
+    for (const auto& [what, got] : {std::pair{".sin", turned.angles.sin().repeat_interleave(2, 1)},
+                                    {".cos", turned.angles.cos().repeat_interleave(2, 1)},
+                                    {".y", nn::rotate(golden.tensor("input." + name + ".x"), turned)}})
+      comparison.close(name + what, got, golden.tensor("output." + name + what), allowed.relative,
+                       4 * allowed.absolute);
   };
-  close("inv_freq", frequencies(1, base));
-  close("linear.inv_freq", frequencies(1 / stretch, base));
-  const auto width = static_cast<double>(channels);
-  close("ntk_aware.inv_freq", frequencies(1, base * std::pow(stretch, width / (width - 2))));
+  const auto spread = [](int64_t count) { return torch::linspace(-1, 1, count, torch::kFloat64); };
+  check_grid("timm2d_pixel", over_grid(spread(grid[0]), spread(grid[1]), nn::pixel_frequencies(bands, 224)));
+  // Positions as on the grid of 4 x 4 that the model was trained on.
+  const auto steps = [](int64_t count) {
+    return torch::arange(count, torch::kFloat64) * (4.0 / static_cast<double>(count));
+  };
+  check_grid("timm2d_lang",
+             over_grid(steps(grid[0]), steps(grid[1]), nn::rotary_frequencies(2 * bands, 10000)));
   return comparison.result();
 }
 

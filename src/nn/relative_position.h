@@ -1,0 +1,23 @@
+// Positions as numbers added to the scores of attention, by how far a key is from its query.
+#pragma once
+
+#include "ops/torch.h"
+
+#include <cstdint>
+
+namespace tessera::nn {
+
+// The bucket of each offset (key minus query, int64, any shape), 0 … buckets - 1, as T5 has it (Raffel et al.
+// 2020): half of them hold one offset each, the others grow logarithmically up to `furthest`, beyond which
+// all share the last. With `both_sides` later keys have the upper half of the buckets, else they share bucket
+// 0. Needs at least two buckets a side and `furthest` beyond the exact ones.
+torch::Tensor relative_buckets(const torch::Tensor& offsets, bool both_sides, int64_t buckets,
+                               int64_t furthest);
+
+// ALiBi (Press et al. 2022): the slope of each head, [heads] float64: 2^(-8 i / heads) for a power of two,
+// else those of the power below and every second one of the power above.
+torch::Tensor alibi_slopes(int64_t heads);
+// -slope * |key - query|, [heads, tokens, tokens] float64, for AttentionExtras::bias.
+torch::Tensor alibi_bias(int64_t heads, int64_t tokens);
+
+}  // namespace tessera::nn

@@ -1,0 +1,85 @@
+#include "nn/rope_scaling.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "core/error.h"
+
+namespace tessera::nn {
+namespace {
+
+constexpr double kTurn = 2 * std::numbers::pi;
+
+torch::Tensor plain_frequencies(int64_t channels, double theta) {
+  return torch::pow(theta, torch::arange(0, channels, 2, torch::kFloat64) / -static_cast<double>(channels));
+}
+
+// kept where `share` is 1, divided by the factor where it is 0.
+torch::Tensor blend(const torch::Tensor& frequency, const torch::Tensor& share, double factor) {
+  return frequency * share + frequency / factor * (1 - share);
+}
+
+torch::Tensor yarn(const torch::Tensor& frequency, int64_t channels, double theta, const RopeScaling& s) {
+  const auto width = static_cast<double>(channels);
+  // The pair that turns so many times over the positions of training.
+  const auto pair = [&](double turns) {
+    return width * std::log(s.trained / (turns * kTurn)) / (2 * std::log(theta));
+  };
+  const double first = std::max(std::floor(pair(s.fast)), 0.0);
+  const double last = std::min(std::ceil(pair(s.slow)), width - 1);
+  const torch::Tensor place = torch::arange(channels / 2, torch::kFloat64);
+  const torch::Tensor ramp = ((place - first) / std::max(last - first, 1e-3)).clamp(0, 1);
+  return blend(frequency, 1 - ramp, s.factor);
+}
+
+torch::Tensor llama3(const torch::Tensor& frequency, const RopeScaling& s) {
+  const torch::Tensor turns = s.trained * frequency / kTurn;
+  return blend(frequency, ((turns - s.low_frequency) / (s.high_frequency - s.low_frequency)).clamp(0, 1),
+               s.factor);
+}
+
+}  // namespace
+
+torch::Tensor rotary_frequencies(int64_t channels, double theta, const RopeScaling& s, int64_t length) {
+  check(channels >= 2 && channels % 2 == 0, "rotary positions turn pairs of channels, there are ", channels);
+  check(theta > 1 && s.factor >= 1, "rotary frequencies: theta ", theta, " must be over 1, the factor ",
+        s.factor, " at least 1");
+  const auto width = static_cast<double>(channels);
+  const auto stretched = [&](double by) {
+    check(channels > 2, "NTK-aware scaling needs more than one pair of channels");
+    return plain_frequencies(channels, theta * std::pow(by, width / (width - 2)));
+  };
+  const torch::Tensor frequency = plain_frequencies(channels, theta);
+  if (s.kind == "none") return frequency;
+  if (s.kind == "linear") return frequency / s.factor;
+  if (s.kind == "ntk") return stretched(s.factor);
+  check(s.trained > 0, "rotary scaling '", s.kind, "' needs the number of positions of training");
+  if (s.kind == "dynamic") {
+    const double reach = std::max(static_cast<double>(length), s.trained);
+    return stretched(s.factor * reach / s.trained - (s.factor - 1));
+  }
+  if (s.kind == "yarn") return yarn(frequency, channels, theta, s);
+  check(s.kind == "llama3", "rotary scaling '", s.kind,
+        "' is unknown, must be none, linear, ntk, dynamic, yarn or llama3");
+  return llama3(frequency, s);
+}
+
+double rotary_magnitude(const RopeScaling& scaling) {
+  return scaling.kind == "yarn" ? 0.1 * std::log(scaling.factor) + 1 : 1;
+}
+
+torch::Tensor pixel_frequencies(int64_t count, double resolution) {
+  return torch::linspace(1, resolution / 2, count, torch::kFloat64) * std::numbers::pi;
+}
+
+Rotation rotation_at(const torch::Tensor& positions, const torch::Tensor& frequencies) {
+  return {torch::outer(positions, frequencies)};
+}
+
+torch::Tensor rotate_split(const torch::Tensor& x, const Rotation& rotation) {
+  const torch::Tensor pairs = x.unflatten(-1, {2, -1}).transpose(-2, -1).flatten(-2);
+  return rotate(pairs, rotation).unflatten(-1, {-1, 2}).transpose(-2, -1).flatten(-2);
+}
+
+}  // namespace tessera::nn

@@ -1,0 +1,46 @@
+// Rotary frequencies for sequences longer than those of training, and other layouts of the same rotation.
+#pragma once
+
+#include "nn/rope.h"
+
+#include <cstdint>
+#include <string>
+
+namespace tessera::nn {
+
+// How the frequencies theta^(-2m / channels) change so that `factor` times as many positions fit:
+//   linear   all divided by `factor` (Chen et al. 2023)
+//   ntk      theta * factor^(d / (d - 2))
+//   dynamic  ntk with a factor that grows with the length: none up to `trained`, then
+//            factor * length / trained - (factor - 1)
+//   yarn     those that turn more than `fast` times over `trained` positions stay, those that turn less than
+//            `slow` times are divided, a ramp between (Peng et al. 2023)
+//   llama3   the same idea with wavelengths: shorter than trained / high_frequency stay, longer than trained
+//   /
+//            low_frequency are divided
+struct RopeScaling {
+  std::string kind = "none";
+  double factor = 1;
+  double trained = 0;  // positions of training: dynamic, yarn, llama3
+  double fast = 32, slow = 1;
+  double low_frequency = 1, high_frequency = 4;
+};
+
+// [channels / 2] float64, for rotation_at; `length` positions are to fit (dynamic).
+torch::Tensor rotary_frequencies(int64_t channels, double theta, const RopeScaling& scaling = {},
+                                 int64_t length = 0);
+// What yarn multiplies cosines and sines by: 0.1 ln(factor) + 1; 1 for the others.
+double rotary_magnitude(const RopeScaling& scaling);
+
+// [count]: evenly from pi to pi * resolution / 2, for positions from -1 to 1 over an image (timm's "pixel"
+// frequencies, after Perceiver).
+torch::Tensor pixel_frequencies(int64_t count, double resolution);
+
+// Pair m turns by positions [tokens] float64 times frequencies[m].
+Rotation rotation_at(const torch::Tensor& positions, const torch::Tensor& frequencies);
+
+// Turns channels (m, m + channels / 2) instead of adjacent ones, as LLaMA's weights in their usual form need:
+// x [batch, heads, tokens, channels], all channels.
+torch::Tensor rotate_split(const torch::Tensor& x, const Rotation& rotation);
+
+}  // namespace tessera::nn
