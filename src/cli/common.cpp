@@ -1,5 +1,7 @@
 #include "cli/common.h"
 
+#include <nlohmann/json.hpp>
+
 #include "core/error.h"
 #include "core/text.h"
 
@@ -14,6 +16,10 @@ void add_compute_options(Arguments& command, std::string& device, std::string& p
 std::string class_name(const train::WeightsInfo& info, int64_t index) {
   const auto i = static_cast<size_t>(index);
   return i < info.class_names.size() ? info.class_names[i] : text("class ", index);
+}
+
+std::string json_text(const nlohmann::ordered_json& value, int indent) {
+  return value.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
 std::string csv_field(const std::string& field) {

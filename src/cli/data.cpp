@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
+#include "cli/common.h"
 #include "core/error.h"
 #include "core/progress.h"
 #include "core/text.h"
@@ -37,7 +38,9 @@ void add_data_options(Arguments& command, DataOptions& options) {
       .show_default();
   command.add("--image-root", options.source.image_root, "tables: folder that relative paths start from");
   command.add("--class-names", options.source.class_names, "file with one class name a line");
-  command.add("--threads", options.threads, "threads (0: as many as there are cores)").show_default();
+  command.add("--threads", options.threads, "threads (0: as many as there are cores)")
+      .show_default()
+      .range(0, 1024);
 }
 
 data::Split parse_split(const std::string& name) {
@@ -140,7 +143,7 @@ void info(const InfoOptions& options) {
   }
   json["problems"] = problems;
   if (options.json) {
-    std::cout << json.dump(2) << "\n";
+    std::cout << json_text(json, 2) << "\n";
     return;
   }
   std::cout << "classes (pictures in each split):\n";
@@ -215,7 +218,7 @@ void check(const CheckOptions& options) {
   const data::CheckReport report = data::check_data(options.source, watch.callback());
   watch.finish();
   if (options.json) {
-    std::cout << check_json(report).dump(2) << "\n";
+    std::cout << json_text(check_json(report), 2) << "\n";
   } else {
     for (const data::SplitCheck& split : report.splits) print_split(split);
     print_findings("the set", report.set, options.show);

@@ -1,6 +1,5 @@
 // `tessera doctor`: what this machine and this build can do, in the words of a bug report.
 #include <ATen/Parallel.h>
-#include <sys/sysinfo.h>
 #include <torch/cuda.h>
 #include <torch/version.h>
 
@@ -15,6 +14,7 @@
 #include "core/text.h"
 #include "core/threads.h"
 #include "io/file.h"
+#include "kernels/isa.h"
 
 namespace tessera::cli {
 namespace {
@@ -47,19 +47,31 @@ std::string gpu() {
   return text(torch::cuda::device_count(), " CUDA device(s)");
 }
 
+// "1.2 GB, 800 MB available" (what programs may still take, file cache included).
+std::string memory() {
+  std::ifstream file("/proc/meminfo");
+  uint64_t total = 0, available = 0;
+  for (std::string name, unit; file >> name;) {
+    uint64_t kilobytes = 0;
+    file >> kilobytes;
+    std::getline(file, unit);
+    if (name == "MemTotal:") total = kilobytes * 1024;
+    if (name == "MemAvailable:") available = kilobytes * 1024;
+  }
+  return text(human_bytes(total), ", ", human_bytes(available), " available");
+}
+
 Facts facts() {
-  struct sysinfo memory {};
-  sysinfo(&memory);
-  const uint64_t unit = memory.mem_unit;
   return {{"tessera", program_version()},
           {"compiler", text("GCC ", __VERSION__)},
           {"LibTorch", TORCH_VERSION},
           {"processor", cpu_field("model name")},
           {"instruction sets", instruction_sets()},
+          {"kernels",
+           text("for ", kernels::name_of(kernels::active_isa()), " (TESSERA_ISA chooses another set)")},
           {"cores", std::to_string(available_cores())},
           {"threads", text(num_threads(), " (LibTorch ", at::get_num_threads(), ")")},
-          {"memory",
-           text(human_bytes(memory.totalram * unit), ", ", human_bytes(memory.freeram * unit), " free")},
+          {"memory", memory()},
           {"disk here", human_bytes(free_disk_bytes(".")) + " free"},
           {"GPU", gpu()}};
 }

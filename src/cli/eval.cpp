@@ -33,15 +33,25 @@ struct Options {
   bool json = false, raw = false, per_class = false;
 };
 
-// The set that the run was validated on, unless the command line names another one.
+// The data of the run that made the weights; an empty path where they do not say.
+data::SourceConfig data_of_run(const std::string& weights, const train::WeightsInfo& info) {
+  if (info.recipe.empty()) return {};
+  const Value recipe = parse_toml(info.recipe, weights);
+  const Value* table = recipe.find("data");
+  return table ? read_config<data::SourceConfig>(*table, "data") : data::SourceConfig{};
+}
+
+// The set that the run was validated on, unless the command line names another one. Of another set all is
+// measured that it does not itself mark as training pictures: the run's share holds for the run's set.
 data::SourceConfig data_of(const Options& options, const train::WeightsInfo& info) {
-  data::SourceConfig config = options.data;
-  if (!config.path.empty()) return config;
-  if (!info.recipe.empty()) {
-    const Value recipe = parse_toml(info.recipe, options.weights);
-    if (const Value* table = recipe.find("data")) return read_config<data::SourceConfig>(*table, "data");
+  data::SourceConfig config = data_of_run(options.weights, info);
+  if (!options.data.path.empty() && options.data.path != config.path) {
+    config = {.path = options.data.path};
+    if (options.split == "validation") config.val_path = config.path;
   }
-  fail_usage(options.weights, ": says nothing about its data; give --data");
+  if (config.path.empty()) fail_usage(options.weights, ": says nothing about its data; give --data");
+  if (!options.data.val_path.empty()) config.val_path = options.data.val_path;
+  return config;
 }
 
 std::vector<int64_t> sizes_of(const Options& options, const train::OpenedModel& opened) {
@@ -108,13 +118,16 @@ void write_predictions(const std::string& path, const data::Source& source, cons
   for (size_t i = 0; i < evaluation.indices.size(); ++i) {
     const std::span row(evaluation.scores.data() + i * classes, classes);
     const auto best = static_cast<size_t>(std::max_element(row.begin(), row.end()) - row.begin());
-    double sum = 0;
+    double sum = 0;  // softmax, or sigmoid where a picture has several classes
     for (const float score : row) sum += std::exp(static_cast<double>(score) - row[best]);
-    const int64_t label = evaluation.labels[i];
-    out += text(csv_field(source.read(evaluation.indices[i]).name), ",",
-                label < 0 ? "" : csv_field(class_name(info, label)), ",",
+    if (source.multi_label()) sum = 1 + std::exp(-static_cast<double>(row[best]));
+    const std::vector<int64_t> labels = source.labels(evaluation.indices[i]);
+    std::vector<std::string> names;
+    for (const int64_t label : labels) names.push_back(class_name(info, label));
+    const bool correct = std::find(labels.begin(), labels.end(), static_cast<int64_t>(best)) != labels.end();
+    out += text(csv_field(source.read(evaluation.indices[i]).name), ",", csv_field(join(names, "|")), ",",
                 csv_field(class_name(info, static_cast<int64_t>(best))), ",", fixed(1 / sum, 6), ",",
-                label < 0 ? "" : (static_cast<size_t>(label) == best ? "1" : "0"), "\n");
+                correct ? "1" : "0", "\n");
   }
   write_text_atomic(path, out);
 }
@@ -193,7 +206,7 @@ void evaluate(const Options& options) {
     for (const std::string& note : opened.notes) std::cerr << note << "\n";
     const auto evaluation = evaluate_at(options, *source, opened, size);
     if (options.json) {
-      std::cout << as_json(options, *source, evaluation, size, opened.info).dump() << "\n";
+      std::cout << json_text(as_json(options, *source, evaluation, size, opened.info)) << "\n";
     } else {
       print_row(evaluation, size, header);
       if (options.per_class) print_per_class(evaluation, opened.info);

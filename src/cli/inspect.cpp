@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
+#include "cli/common.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "io/weight_file.h"
@@ -115,22 +116,23 @@ void print_json(const WeightFile& file, const Options& options) {
     }
     out["tensors"].push_back(row);
   }
-  std::cout << out.dump(2) << "\n";
+  std::cout << json_text(out, 2) << "\n";
 }
 
 void print_table(const WeightFile& file, const Options& options) {
-  size_t width = 6, bytes = 0;
+  size_t width = 6, bytes = 0, shown = 0;
   int64_t elements = 0;
   for (const TensorView& tensor : file.tensors()) width = std::max(width, tensor.name.size());
   std::cout << file.path() << ": " << file.form() << "\n";
   for (const auto& [key, value] : file.metadata()) {
     const std::string line = value.substr(0, value.find('\n'));
-    const bool cut = line.size() < value.size() || line.size() > 100;
-    std::cout << "  " << key << ": " << line.substr(0, 100) << (cut ? " …" : "") << "\n";
+    std::cout << "  " << printable(key) << ": " << printable(line, 100)
+              << (line.size() < value.size() ? " …" : "") << "\n";
   }
   for (const TensorView& tensor : file.tensors()) {
     if (tensor.name.find(options.filter) == std::string::npos) continue;
     const size_t count = tensor.bytes.size() / size_of(tensor.dtype);
+    ++shown;
     elements += static_cast<int64_t>(count);
     bytes += tensor.bytes.size();
     std::cout << "  " << std::left << std::setw(static_cast<int>(width) + 2) << tensor.name << std::setw(6)
@@ -144,6 +146,7 @@ void print_table(const WeightFile& file, const Options& options) {
     }
     std::cout << "\n";
   }
+  if (shown < file.tensors().size()) std::cout << shown << " of ";
   std::cout << file.tensors().size() << " tensors, " << elements << " elements, " << human_bytes(bytes)
             << "\n";
 }

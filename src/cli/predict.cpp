@@ -47,9 +47,7 @@ std::vector<std::string> collect(const std::vector<std::string>& arguments) {
     }
     std::vector<std::string> found;
     for (const auto& entry : fs::recursive_directory_iterator(argument)) {
-      const std::string extension = lower(entry.path().extension().string());
-      if (extension == ".jpg" || extension == ".jpeg" || extension == ".png" || extension == ".webp")
-        found.push_back(entry.path().string());
+      if (data::has_picture_extension(entry.path().string())) found.push_back(entry.path().string());
     }
     if (found.empty()) fail(argument, ": no pictures (.jpg, .jpeg, .png, .webp) in this folder");
     std::sort(found.begin(), found.end());
@@ -109,7 +107,7 @@ class Printer {
       else
         std::cout << std::setw(7) << fixed(100 * p[rank], 2) << " %  " << name << "\n";
     }
-    if (options_.json) std::cout << line.dump() << "\n";
+    if (options_.json) std::cout << json_text(line) << "\n";
   }
 
  private:

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
+#include "cli/common.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "core/toml.h"
@@ -53,7 +54,7 @@ void print_json(const std::vector<train::SweepRun>& runs) {
                     {"failed", row.failed},
                     {"mean", row.mean},
                     {"deviation", row.deviation}});
-  std::cout << list.dump() << "\n";
+  std::cout << json_text(list) << "\n";
 }
 
 void run(const Options& options) {

@@ -134,7 +134,7 @@ void print_summary(const train::RunSummary& summary, const std::string& report, 
     line["wait_share"] = summary.wait_share;
     line["seconds"] = summary.seconds;
     line["bad_images"] = summary.bad_images;
-    std::cout << line.dump() << "\n";
+    std::cout << json_text(line) << "\n";
     return;
   }
   std::cout << "held out" << named(summary.final_metrics) << "\n"
@@ -193,7 +193,12 @@ void run(const Options& options, train::Resume resume) {
     std::cout << train::describe_recipe_keys();
     return;
   }
-  if (options.recipe.empty()) fail_usage("tessera train: RECIPE is missing, for example recipes/demo.toml");
+  if (options.recipe.empty()) {
+    for (const std::string& setting : options.settings)
+      if (setting.find('=') == std::string::npos)
+        fail_usage("tessera train: '", setting, "' stands among the values of --set: put RECIPE first");
+    fail_usage("tessera train: RECIPE is missing, for example recipes/demo.toml");
+  }
   auto world = parallel::World::join();
   if (world->size() > 1)
     train_together(options, resume, std::move(world));

@@ -45,7 +45,7 @@ std::string class_text(const train::RunSummary& summary, const std::vector<int64
 }
 
 void add_confusion(report::TrainingReport& page, const train::RunSummary& summary) {
-  if (summary.confusion.empty() || summary.class_names.size() > report::kMostClasses) return;
+  if (summary.confusion.empty()) return;
   page.confusion.class_names = summary.class_names;
   for (const auto& row : summary.confusion)
     page.confusion.counts.insert(page.confusion.counts.end(), row.begin(), row.end());
@@ -86,7 +86,7 @@ std::string write_training_report(const train::Recipe& recipe, const train::RunS
                       {"steps", std::to_string(summary.plan.steps)},
                       {"weights", summary.model_file}};
   if (summary.bad_images)
-    page.warnings.push_back(text(summary.bad_images, " pictures could not be read and were replaced"));
+    page.warnings.push_back(text(summary.bad_images, " pictures could not be read: replaced in training, left out of the evaluation"));
   const std::string path = summary.output + "/report.html";
   write_text_atomic(path, report::render(page));
   return path;

@@ -10,11 +10,23 @@ namespace tessera::data {
 
 int round_half_even(double value) { return static_cast<int>(std::nearbyint(value)); }
 
+namespace {
+
+// A side in pixels; a strip that grows past what an int holds is refused.
+int side_of(double pixels, Extent picture) {
+  constexpr double kLongest = 1e9;
+  if (pixels > kLongest)
+    fail(picture.width, "x", picture.height, " pixels are too long a strip to be resized");
+  return static_cast<int>(pixels);
+}
+
+}  // namespace
+
 Extent resize_short_side(Extent picture, int side) {
   const bool upright = picture.width <= picture.height;
   const double shorter = upright ? picture.width : picture.height,
                longer = upright ? picture.height : picture.width;
-  const int other = static_cast<int>(side * longer / shorter);
+  const int other = side_of(side * longer / shorter, picture);
   return upright ? Extent{other, side} : Extent{side, other};
 }
 
@@ -22,8 +34,8 @@ Extent resize_keep_ratio(Extent picture, Extent target, bool longest) {
   const double down = static_cast<double>(picture.height) / target.height;
   const double across = static_cast<double>(picture.width) / target.width;
   const double ratio = longest ? std::max(down, across) : std::min(down, across);
-  return {std::max(1, round_half_even(picture.height / ratio)),
-          std::max(1, round_half_even(picture.width / ratio))};
+  return {std::max(1, side_of(std::nearbyint(picture.height / ratio), picture)),
+          std::max(1, side_of(std::nearbyint(picture.width / ratio), picture))};
 }
 
 Placement centre(Extent picture, Extent output) {

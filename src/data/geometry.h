@@ -18,6 +18,7 @@ struct Extent {
 // Python's round(): halves go to the even neighbour.
 int round_half_even(double value);
 
+// The long side of a strip may not grow past 1e9 pixels: Error.
 // Short side to `side`, the long one in proportion and truncated (torchvision's Resize of one number).
 Extent resize_short_side(Extent picture, int side);
 // Both sides divided by one ratio, the smaller (`longest` false: covers the target) or the larger one (fits

@@ -16,7 +16,7 @@ namespace tessera::data {
 namespace {
 
 constexpr int kReplacementTries = 16;
-constexpr size_t kMostBadLines = 100;
+constexpr size_t kMostBadLines = 10'000;
 
 // The samples of one epoch in their order. `draws` keys the augmentation of each: the sample's own number,
 // and where a sample is drawn more than once (balanced) another number for each time.
@@ -43,6 +43,15 @@ std::vector<int64_t> balanced_order(const std::vector<std::vector<int64_t>>& by_
 int64_t share_begin(const LoaderConfig& config, int64_t whole, int64_t rank) {
   if (!config.pairs) return whole * rank / config.world_size;
   return std::min(whole, 2 * ((whole + 1) / 2 * rank / config.world_size));
+}
+
+// The places of a batch in the order in which they are taken: first the first view of every sample, then the
+// second, and so on.
+std::vector<size_t> deal(int64_t whole, int64_t repeats) {
+  std::vector<size_t> places;
+  for (int64_t view = 0; view < repeats; ++view)
+    for (int64_t place = view; place < whole; place += repeats) places.push_back(static_cast<size_t>(place));
+  return places;
 }
 
 struct BadSample {
@@ -189,9 +198,11 @@ struct Loader::State {
     const size_t pixels = static_cast<size_t>(batch.channels * batch.height * batch.width);
     batch.images = memory_for(static_cast<size_t>(batch.size) * pixels);
     if (source.multi_label()) batch.targets.resize(static_cast<size_t>(batch.size * classes));
+    const std::vector<size_t> dealt = deal(whole, config.repeats);
     for (int64_t i = begin; i < end; ++i) {
       if (must_stop()) return result;  // nobody will look at it
-      const auto slot = static_cast<size_t>(i - begin), p = static_cast<size_t>(i);
+      const auto slot = static_cast<size_t>(i - begin);
+      const size_t p = static_cast<size_t>(first) + dealt[static_cast<size_t>(i - first)];
       const int64_t index = load(place.epoch, epoch->samples[p], epoch->draws[p],
                                  batch.images.data() + slot * pixels, result.bad);
       batch.indices.push_back(index);

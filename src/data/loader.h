@@ -34,7 +34,7 @@ enum class OnBadImage { replace, fail };
 
 struct BadImages {
   int64_t count = 0;
-  std::vector<std::string> lines;  // the first 100, "name: what is wrong"
+  std::vector<std::string> lines;  // the first 10,000, "name: what is wrong"
 };
 
 struct LoaderConfig {
@@ -44,8 +44,10 @@ struct LoaderConfig {
   bool shuffle = true;
   bool drop_last = true;  // training: whole batches only
   bool balanced = false;  // draw classes equally often, with replacement
-  int64_t repeats = 1;    // every sample so often in a row, augmented anew each time (Hoffer et al. 2020); an
-                          // epoch stays as long as the set, so that it holds a part of it
+  // Every sample so often in a batch, augmented anew each time (Hoffer et al. 2020), the views apart from one
+  // another, so that mixup's neighbours are different samples. An epoch stays as long as the set, so that it
+  // holds a part of it.
+  int64_t repeats = 1;
   bool pairs = false;     // shares of ranks keep samples 2i and 2i+1 together (mixup)
   OnBadImage on_bad_image = OnBadImage::replace;
   int64_t max_bad = 100;  // distinct bad samples before the run is failed

@@ -54,10 +54,13 @@ Encoded encode(const RawSample& sample, const PackConfig& pack) {
   }
   const ImageInfo info = image_info(*bytes, sample.name);
   const std::string extension = info.format == "jpeg" ? ".jpg" : "." + info.format;
-  if (pack.resize <= 0 || std::min(info.width, info.height) <= pack.resize) return {*bytes, extension, ""};
+  if (pack.resize <= 0 || std::min(info.width, info.height) <= pack.resize) {
+    if (pack.skip_bad) decode_image(*bytes, sample.name);  // throws where it is damaged
+    return {*bytes, extension, ""};
+  }
   const Image small = shrunk(decode_image(*bytes, sample.name), pack.resize);
-  if (info.format == "png") return {encode_png(small), ".png", ""};
-  return {encode_jpeg(small, static_cast<int>(pack.quality)), ".jpg", ""};
+  if (info.format == "png") return {encode_png(small, info.orientation), ".png", ""};
+  return {encode_jpeg(small, static_cast<int>(pack.quality), info.orientation), ".jpg", ""};
 }
 
 // Starts a shard whenever the last one is full.

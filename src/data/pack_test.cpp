@@ -134,6 +134,8 @@ TEST(PackData, ABadPictureLeavesNothingBehindUnlessSkipped) {
   for (int i = 0; i < 5; ++i)
     folder.write("set/a/" + std::to_string(i) + ".png", as_text(encode_png(gradient(8, 8, i))));
   folder.write("set/a/bad.png", "no picture");
+  const std::string whole = as_text(encode_png(gradient(30, 30, 0)));
+  folder.write("set/a/cut.png", whole.substr(0, whole.size() / 2));  // its headers are sound
   const SourceConfig from = {.path = folder.path("set"), .val_share = 0};
   PackConfig pack;
   pack.output = folder.path("packed/");
@@ -144,7 +146,25 @@ TEST(PackData, ABadPictureLeavesNothingBehindUnlessSkipped) {
   pack.skip_bad = true;
   const PackReport report = pack_data(from, pack);
   EXPECT_EQ(report.pictures, 5);
-  EXPECT_EQ(report.skipped.count, 1);
+  EXPECT_EQ(report.skipped.count, 2);
+}
+
+TEST(PackData, ShrunkPicturesKeepTheirOrientation) {
+  const TemporaryFolder folder;
+  folder.write("set/a/1.jpg", as_text(encode_jpeg(gradient(24, 16, 1), 90, 6)));
+  folder.write("set/a/2.png", as_text(encode_png(gradient(24, 16, 2), 3)));
+  PackConfig pack;
+  pack.output = folder.path("packed");
+  pack.resize = 8;
+  pack_data({.path = folder.path("set"), .val_share = 0}, pack);
+  const auto source = open_source({.path = folder.path("packed"), .val_share = 0}, Split::train);
+  std::multiset<int> orientations;
+  for (int64_t i = 0; i < source->size(); ++i) {
+    const ImageInfo info = image_info(std::get<Bytes>(source->read(i).picture), "packed");
+    EXPECT_EQ(info.height, 8);
+    orientations.insert(info.orientation);
+  }
+  EXPECT_EQ(orientations, (std::multiset<int>{3, 6}));
 }
 
 TEST(PackData, WhatCannotBeWrittenIsRefused) {

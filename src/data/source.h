@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -70,6 +71,9 @@ std::unique_ptr<Source> open_source(const SourceConfig& config, Split split);
 
 // The same without refusing a set that has problems().
 std::unique_ptr<Source> open_source_with_problems(const SourceConfig& config, Split split);
+
+// True for .jpg .jpeg .png .webp in any case.
+bool has_picture_extension(std::string_view path);
 
 // The picture of a sample, decoded as convert("RGB") would.
 Image decode_sample(const RawSample& sample, const DecodeOptions& options = {});

@@ -45,7 +45,8 @@ Files find_files(const SourceConfig& config, Split split) {
   if (train.empty() && fs::exists(folder / "train.bin")) train.push_back((folder / "train.bin").string());
   for (const char* name : {"test_batch.bin", "test.bin"}) {
     if (!fs::exists(folder / name)) continue;
-    if (split == Split::validation || train.empty()) return {{(folder / name).string()}, false};
+    if (split == Split::validation) return {{(folder / name).string()}, false};
+    if (train.empty()) fail(path, " has ", name, " but no data_batch_1.bin or train.bin to train on");
     return {train, false};
   }
   return {train, !own_path};

@@ -82,9 +82,6 @@ std::vector<std::string> training_classes(const SourceConfig& config);
 void find_empty_classes(const std::string& where, const std::vector<std::string>& classes,
                         const std::vector<int64_t>& counts, ProblemList& problems);
 
-// True for .jpg .jpeg .png .webp in any case.
-bool has_picture_extension(std::string_view path);
-
 // XXH3 over what a run depends on.
 class Fingerprint {
  public:

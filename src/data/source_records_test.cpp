@@ -74,6 +74,9 @@ TEST(Cifar, ReadsTheFineLabelsOfCifar100) {
 
 TEST(Cifar, WrongFilesAreNamed) {
   const TemporaryFolder folder;
+  folder.write("tests/test_batch.bin", ten_records());
+  EXPECT_EQ(error_of([&] { open_source({.path = folder.path("tests")}, Split::train); }, &folder),
+            "DIR/tests has test_batch.bin but no data_batch_1.bin or train.bin to train on");
   const std::string file = folder.write("some.bin", ten_records().substr(0, 30000));
   EXPECT_EQ(error_at(folder, {.path = file, .val_share = 0}),
             "DIR/some.bin has 30000 bytes, not a whole number of CIFAR-10 records of 3073 (and 1 more)");

@@ -14,6 +14,7 @@
 #include "core/threads.h"
 #include "data/source_kinds.h"
 #include "data/source_labels.h"
+#include "io/file.h"
 #include "io/json.h"
 #include "io/tar.h"
 
@@ -50,15 +51,18 @@ ShardList find_shards(const SourceConfig& config, Split split) {
   const bool own_path = !config.val_path.empty();
   if (!fs::is_directory(path)) return {expand_braces(path), !own_path};
   const auto all = shards_in(path);
-  std::vector<std::string> train, held_out;
+  std::vector<std::string> train, held_out, others;
   for (const std::string& shard : all) {
     const std::string name = lower(fs::path(shard).filename().string());
-    if (name.starts_with("train")) train.push_back(shard);
-    if (name.starts_with("val") || name.starts_with("test")) held_out.push_back(shard);
+    const bool out = name.starts_with("val") || name.starts_with("test");
+    (out ? held_out : name.starts_with("train") ? train : others).push_back(shard);
   }
   if (split == Split::validation && !held_out.empty()) return {held_out, false};
-  if (train.empty()) return {all, !own_path};
-  return {own_path && split == Split::validation ? all : train, !own_path && held_out.empty()};
+  if (split == Split::validation && own_path) return {all, false};
+  if (train.empty() && others.empty())
+    fail(path, " has shards to hold out (", fs::path(held_out[0]).filename().string(),
+         ") but none to train on");
+  return {train.empty() ? others : train, !own_path && held_out.empty()};
 }
 
 // One sample; its key is the name of its picture.
@@ -86,10 +90,6 @@ std::pair<std::string_view, std::string> split_member_name(std::string_view name
   const size_t dot = name.find('.', slash == std::string_view::npos ? 0 : slash + 1);
   if (dot == std::string_view::npos) return {name, ""};
   return {name.substr(0, dot), lower(name.substr(dot))};
-}
-
-std::string_view as_text(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
 // The members of one sample.

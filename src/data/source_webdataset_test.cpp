@@ -84,6 +84,18 @@ TEST(WebDataset, AFolderOfShardsHasTheSplitsThatTheNamesSay) {
   EXPECT_EQ(contents_of(*open_source(config, Split::validation)), (std::vector<std::string>{"c", "d"}));
 }
 
+TEST(WebDataset, HeldOutShardsAreNeverTrainedOn) {
+  const TemporaryFolder folder;
+  write_shard(folder, "shard-0.tar", {{"a.jpg", "one"}, {"a.cls", "0"}, {"b.jpg", "two"}, {"b.cls", "1"}});
+  write_shard(folder, "val-0.tar", {{"c.jpg", "three"}, {"c.cls", "1"}});
+  const SourceConfig config = {.path = folder.path()};
+  EXPECT_EQ(contents_of(*open_source(config, Split::train)), (std::vector<std::string>{"one", "two"}));
+  EXPECT_EQ(contents_of(*open_source(config, Split::validation)), std::vector<std::string>{"three"});
+  std::filesystem::remove(folder.path("shard-0.tar"));
+  EXPECT_EQ(error_of([&] { open_source(config, Split::train); }, &folder),
+            "DIR has shards to hold out (val-0.tar) but none to train on");
+}
+
 TEST(WebDataset, ShardsWithoutASplitAreSharedOut) {
   const TemporaryFolder folder;
   Members members;

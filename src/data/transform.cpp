@@ -111,6 +111,16 @@ class Base : public Transform {
     return orientation >= 5 ? Extent{info.width, info.height} : Extent{info.height, info.width};
   }
 
+  // An error about a picture's size names the picture.
+  template <class Size>
+  static Extent naming(const RawSample& sample, const Size& size) {
+    try {
+      return size();
+    } catch (const Error& error) {
+      fail(sample.name, ": ", error.what());
+    }
+  }
+
   // The whole picture; decoded into this thread's memory where it is encoded.
   const Image& decoded(const RawSample& sample) const {
     if (const auto* image = std::get_if<Image>(&sample.picture)) return *image;
@@ -120,7 +130,9 @@ class Base : public Transform {
 
   Source test_crop(const RawSample& sample, bool mirrored) const {
     const Image& image = decoded(sample);
-    const Extent size = test_size({image.height, image.width}, output_, crop_, crop_mode_);
+    const Extent size = naming(sample, [&] {
+      return test_size({image.height, image.width}, output_, crop_, crop_mode_);
+    });
     const Placement place = centre(size, output_);
     const int left = mirrored ? output_.width - place.left - place.window.width : place.left;
     return {&image,
@@ -222,35 +234,57 @@ class TrainTransform final : public Base {
     const Image& image = decoded(sample);
     const Extent have{image.height, image.width};
     // The short side becomes the output's, so that both sides cover it.
-    const Extent size = have == output_ ? have : resize_short_side(have, output_.width);
-    const bool as_is = have == output_ && image.channels == 3;
-    if (!as_is)
-      memory().decoded = resize(
-          image,
-          {whole(image), size.width, size.height, interpolation_, {0, 0, size.width, size.height}, false});
+    const Extent size =
+        have == output_ ? have : naming(sample, [&] { return resize_short_side(have, output_.width); });
     const int padding = static_cast<int>(augment_.padding);
     const int top = static_cast<int>(draws.integer(0, size.height + 2 * padding - output_.height)) - padding;
     const int left = static_cast<int>(draws.integer(0, size.width + 2 * padding - output_.width)) - padding;
-    return cut_padded(as_is ? image : memory().decoded, top, left, flipped(draws));
+    const Line rows = line(top, output_.height, size.height, false);
+    const Line columns = line(left, output_.width, size.width, flipped(draws));
+    if (have == output_ && image.channels == 3) return place(image, {0, 0}, rows, columns);
+    // Only what is cut out is resized: a strip's long side may be as long as it likes.
+    const Box window{columns.first, rows.first, columns.count(), rows.count()};
+    memory().decoded = resize(image, {whole(image), size.width, size.height, interpolation_, window, false});
+    return place(memory().decoded, {rows.first, columns.first}, rows, columns);
   }
 
-  // The output whose corner lies at (top, left) of the picture, which may be outside.
-  const Image& cut_padded(const Image& image, int top, int left, bool mirrored) const {
-    const bool mirror_edges = augment_.padding_mode == "reflect";
+  // Where the pixels of a line of the output come from, -1 where they are black, and the first and last that
+  // do come from the picture (one pixel of it where none does).
+  struct Line {
+    std::vector<int> from;
+    int first = 0, last = 0;
+    int count() const { return last - first + 1; }
+  };
+  Line line(int start, int length, int size, bool mirrored) const {
+    Line out;
+    out.first = size - 1;
+    for (int i = 0; i < length; ++i) {
+      int from = start + (mirrored ? length - 1 - i : i);
+      if (augment_.padding_mode == "reflect") from = reflect(from, size);
+      if (from < 0 || from >= size) from = -1;
+      out.from.push_back(from);
+      if (from < 0) continue;
+      out.first = std::min(out.first, from);
+      out.last = std::max(out.last, from);
+    }
+    if (out.last < out.first) out.last = out.first;
+    return out;
+  }
+
+  // The output from a part of the picture whose corner lies at `corner`.
+  const Image& place(const Image& part, Extent corner, const Line& rows, const Line& columns) const {
     Image& out = memory().placed;
     out.reshape(output_.width, output_.height);
     for (int y = 0; y < output_.height; ++y) {
-      const int from_y = mirror_edges ? reflect(top + y, image.height) : top + y;
-      const bool row_inside = from_y >= 0 && from_y < image.height;
-      const uint8_t* row = image.row(row_inside ? from_y : 0);
+      const int from_y = rows.from[static_cast<size_t>(y)];
+      const uint8_t* row = part.row(from_y < 0 ? 0 : from_y - corner.height);
       uint8_t* to = out.row(y);
-      for (int x = 0; x < output_.width; ++x, to += 3) {
-        const int wanted = left + (mirrored ? output_.width - 1 - x : x);
-        const int from_x = mirror_edges ? reflect(wanted, image.width) : wanted;
-        if (row_inside && from_x >= 0 && from_x < image.width)
-          std::memcpy(to, row + 3 * from_x, 3);
+      for (const int from_x : columns.from) {
+        if (from_y >= 0 && from_x >= 0)
+          std::memcpy(to, row + 3 * (from_x - corner.width), 3);
         else
           std::memset(to, 0, 3);
+        to += 3;
       }
     }
     return out;

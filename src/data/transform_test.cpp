@@ -205,6 +205,23 @@ TEST(TrainTransform, PaddedCropsOfLargerPictures) {
   EXPECT_EQ(lefts.size(), 11u);
 }
 
+// A strip of two rows becomes 640,000 columns at this size: only those that are cut out are computed.
+TEST(TrainTransform, AStripCostsNoMoreThanItsCut) {
+  Preprocess p;
+  p.size = 32;
+  AugmentConfig augment;
+  augment.crop = "padded";
+  const auto transform = make_train_transform(p, augment);
+  const std::vector<float> out = run(*transform, {"strip", scene(40000, 2)}, RandomStream(8, "crop", 1));
+  EXPECT_TRUE(std::all_of(out.begin(), out.end(), [](float v) { return std::isfinite(v); }));
+  for (const auto& long_one : {transform, make_eval_transform(p)}) try {
+      run(*long_one, {"long.png", Image(70'000'000, 1)}, RandomStream(8, "crop", 1));
+      FAIL();
+    } catch (const Error& error) {
+      EXPECT_STREQ(error.what(), "long.png: 70000000x1 pixels are too long a strip to be resized");
+    }
+}
+
 TEST(TrainTransform, FastDecodingIsCloseAndOnlyForLargeCrops) {
   Preprocess p;
   p.size = 24;

@@ -120,6 +120,12 @@ int exif_orientation(Bytes tiff) {
   return 1;
 }
 
+std::array<uint8_t, 26> exif_block(int orientation) {
+  // Little-endian; one directory with one entry: tag 0x0112, one 16-bit number; no further directory.
+  return {'I', 'I', 42, 0, 8, 0, 0, 0, 1, 0, 0x12, 0x01, 3, 0, 1, 0, 0, 0, static_cast<uint8_t>(orientation),
+          0,   0,   0,  0, 0, 0, 0};
+}
+
 }  // namespace codec
 
 Image cut(const Image& image, const Box& box) {

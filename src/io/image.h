@@ -74,7 +74,8 @@ Image cut(const Image& image, const Box& box);
 // Turned and mirrored as an EXIF orientation (1 to 8) asks for.
 Image turn(const Image& image, int orientation);
 
-std::vector<std::byte> encode_png(const Image& image);                     // 1 or 3 channels
-std::vector<std::byte> encode_jpeg(const Image& image, int quality = 90);  // 4:2:0
+// 1 or 3 channels; JPEG in 4:2:0. An EXIF orientation other than 1 is written into the file's metadata.
+std::vector<std::byte> encode_png(const Image& image, int orientation = 1);
+std::vector<std::byte> encode_jpeg(const Image& image, int quality = 90, int orientation = 1);
 
 }  // namespace tessera

@@ -1,6 +1,7 @@
 // What image.cpp needs of each codec. Private to the folder.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -26,6 +27,9 @@ void check_size(int64_t width, int64_t height, int64_t max_pixels, const std::st
 
 // 1 to 8 as EXIF numbers them, from a TIFF block; 1 where there is none or it makes no sense.
 int exif_orientation(Bytes tiff);
+
+// A TIFF block that says nothing but an orientation.
+std::array<uint8_t, 26> exif_block(int orientation);
 
 // Size and orientation from the headers alone.
 ImageInfo jpeg_info(Bytes bytes, const std::string& name);

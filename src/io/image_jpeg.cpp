@@ -1,5 +1,6 @@
 // JPEG through libjpeg-turbo: slow integer DCT and fancy upsampling, as Pillow decodes.
 #include <algorithm>
+#include <array>
 #include <csetjmp>
 #include <cstdio>
 #include <cstdlib>
@@ -390,7 +391,7 @@ void decode_jpeg(Bytes bytes, const std::string& name, const Box& box, const Dec
 
 namespace tessera {
 
-std::vector<std::byte> encode_jpeg(const Image& image, int quality) {
+std::vector<std::byte> encode_jpeg(const Image& image, int quality, int orientation) {
   check(image.width > 0 && image.height > 0 && image.width <= 65500 && image.height <= 65500, "cannot write ",
         image.width, "x", image.height, " pixels as JPEG, each side must be 1 to 65500");
   check(image.channels == 1 || image.channels == 3, "cannot write ", image.channels,
@@ -412,6 +413,12 @@ std::vector<std::byte> encode_jpeg(const Image& image, int quality) {
     jpeg_set_defaults(&info);  // 4:2:0 for colour
     jpeg_set_quality(&info, quality, TRUE);
     jpeg_start_compress(&info, TRUE);
+    if (orientation != 1) {
+      const auto exif = codec::exif_block(orientation);
+      std::array<JOCTET, 6 + exif.size()> marker{'E', 'x', 'i', 'f'};
+      std::copy(exif.begin(), exif.end(), marker.begin() + 6);
+      jpeg_write_marker(&info, JPEG_APP0 + 1, marker.data(), marker.size());
+    }
     while (info.next_scanline < info.image_height) {
       JSAMPROW row = const_cast<JSAMPROW>(image.row(static_cast<int>(info.next_scanline)));
       jpeg_write_scanlines(&info, &row, 1);

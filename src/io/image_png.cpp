@@ -1,5 +1,6 @@
 // PNG through libpng, with its transformations set so that the pixels are Pillow's.
 #include <png.h>
+#include <zlib.h>
 
 #include <algorithm>
 #include <csetjmp>
@@ -155,7 +156,23 @@ void decode_png(Bytes bytes, const std::string& name, const Box& box, Image& out
 
 namespace tessera {
 
-std::vector<std::byte> encode_png(const Image& image) {
+namespace {
+
+// A chunk behind the header, which libpng's simple interface has no words for.
+void insert_exif(std::vector<std::byte>& png, int orientation) {
+  constexpr std::ptrdiff_t kBehindHeader = 33;  // signature and IHDR
+  const auto exif = codec::exif_block(orientation);
+  std::vector<uint8_t> chunk = {0, 0, 0, static_cast<uint8_t>(exif.size()), 'e', 'X', 'I', 'f'};
+  chunk.insert(chunk.end(), exif.begin(), exif.end());
+  const auto sum = crc32(0, chunk.data() + 4, static_cast<uInt>(chunk.size() - 4));
+  for (const int shift : {24, 16, 8, 0}) chunk.push_back(static_cast<uint8_t>(sum >> shift));
+  const auto* bytes = reinterpret_cast<const std::byte*>(chunk.data());
+  png.insert(png.begin() + kBehindHeader, bytes, bytes + chunk.size());
+}
+
+}  // namespace
+
+std::vector<std::byte> encode_png(const Image& image, int orientation) {
   check(image.width > 0 && image.height > 0, "cannot write ", image.width, "x", image.height,
         " pixels as PNG");
   check(image.channels == 1 || image.channels == 3, "cannot write ", image.channels,
@@ -170,6 +187,7 @@ std::vector<std::byte> encode_png(const Image& image) {
   const int ok = png_image_write_to_memory(&header, bytes.data(), &size, 0, image.pixels.data(), 0, nullptr);
   check(ok != 0, "cannot write PNG: ", header.message);
   bytes.resize(size);
+  if (orientation != 1) insert_exif(bytes, orientation);
   return bytes;
 }
 

@@ -414,6 +414,18 @@ TEST(ImageEncode, JpegIsCloseAndSubsampled) {
   EXPECT_NE(error_of([&] { encode_jpeg(Image(3, 3, 2)); }), "");
 }
 
+TEST(ImageEncode, TheOrientationIsWrittenAndChangesNoPixel) {
+  const Image image = scene(13, 7, 3, 9);
+  for (int orientation = 1; orientation <= 8; ++orientation) {
+    const Bytes jpeg = encode_jpeg(image, 90, orientation), png = encode_png(image, orientation);
+    EXPECT_EQ(image_info(jpeg, "a.jpg").orientation, orientation);
+    EXPECT_EQ(image_info(png, "a.png").orientation, orientation);
+    EXPECT_EQ(decode_image(jpeg, "a.jpg").pixels, decode_image(encode_jpeg(image), "b.jpg").pixels);
+    EXPECT_EQ(decode_image(png, "a.png").pixels, image.pixels);
+    EXPECT_EQ(decode_image(png, "a.png", {.apply_exif = true}).pixels, turn(image, orientation).pixels);
+  }
+}
+
 TEST(ImageTurn, UndoesItself) {
   const Image image = scene(7, 5, 3, 8);
   const int inverse[9] = {0, 1, 2, 3, 4, 5, 8, 7, 6};
