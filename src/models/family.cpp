@@ -23,16 +23,21 @@ Extent extent_of(const Value& setting, const char* name) {
 }
 
 void check_grid(const Value& image_size, int64_t patch_size) {
+  constexpr int64_t kMostTokens = int64_t{1} << 20;
   const Extent image = extent_of(image_size, "image_size");
   if (patch_size < 1 || image.height % patch_size != 0 || image.width % patch_size != 0)
     fail_usage("model.image_size ", image.height, " x ", image.width,
                " must be a multiple of model.patch_size ", patch_size);
+  if (image.height / patch_size > kMostTokens / (image.width / patch_size))
+    fail_usage("model.image_size ", image.height, " x ", image.width, " in patches of ", patch_size,
+               " makes more than ", kMostTokens, " tokens");
 }
 
 void check_width(int64_t dim, int64_t depth, int64_t heads) {
-  if (dim < 1 || depth < 1 || heads < 1 || dim % heads != 0)
-    fail_usage("model.dim ", dim, " must be a positive multiple of model.heads ", heads,
-               ", and model.depth positive");
+  constexpr int64_t kMostBlocks = 1000;
+  if (dim < 1 || heads < 1 || dim % heads != 0)
+    fail_usage("model.dim ", dim, " must be a positive multiple of model.heads ", heads);
+  if (depth < 1 || depth > kMostBlocks) fail_usage("model.depth ", depth, " must be 1 to ", kMostBlocks);
 }
 
 void check_choice(const char* key, const std::string& value, const std::vector<std::string>& choices) {

@@ -89,10 +89,6 @@ std::vector<std::string> World::gather(const std::string& bytes) {
   return out;
 }
 
-void World::barrier() {
-  if (group_) group_->backend->barrier()->wait();
-}
-
 Traffic World::traffic() const { return group_ ? mpi_traffic(*group_->backend) : Traffic(); }
 
 std::vector<Collective> World::record() {

@@ -50,7 +50,6 @@ class World {
   std::string broadcast(const std::string& bytes);
   // Everyone's bytes by rank.
   std::vector<std::string> gather(const std::string& bytes);
-  void barrier();
   Traffic traffic() const;
   // From the first call on every collective of this process is kept; gives those since the call before.
   std::vector<Collective> record();

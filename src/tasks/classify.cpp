@@ -63,6 +63,7 @@ torch::Tensor Classify::loss(const torch::Tensor& raw, const Batch& batch) const
   if (config_.loss == "bce" || multi_label_) {
     SigmoidOptions options;
     options.label_smoothing = config_.label_smoothing;  // of labels; mixed targets are smoothed here
+    if (soft && !multi_label_) options.target_threshold = config_.target_threshold;
     options.weight = weights;
     // Several classes a picture are yes or no each: smoothing would take from the sure no's.
     const torch::Tensor targets = soft && !multi_label_ ? smoothed(batch.targets) : batch.targets;
@@ -81,21 +82,28 @@ torch::Tensor Classify::loss(const torch::Tensor& raw, const Batch& batch) const
 StepOutput Classify::distilled_step(models::Backbone& model, const Batch& batch,
                                     const models::Context& context) const {
   const Teacher& teacher = *config_.teacher;
-  const torch::Tensor images =
-      batch.unlabelled.defined() ? torch::cat({batch.images, batch.unlabelled}) : batch.images;
+  const std::vector<torch::Tensor> heads = model.forward_heads(batch.images, context);
+  torch::Tensor images = batch.images, judged = heads.back();
+  if (batch.unlabelled.defined()) {
+    models::Context others = context;
+    others.first_sample = batch.first_unlabelled;
+    images = torch::cat({images, batch.unlabelled});
+    judged = torch::cat({judged, model.forward_heads(batch.unlabelled, others).back()});
+  }
   torch::Tensor shown;
   {
     const torch::NoGradGuard no_grad;
     shown = teacher.model->forward(teacher.scale.defined() ? images * teacher.scale + teacher.shift : images);
   }
-  const std::vector<torch::Tensor> heads = model.forward_heads(images, context);
-  check(heads.back().sizes() == shown.sizes(), "the teacher gives ", shown.size(-1),
-        " scores a picture, the model ", heads.back().size(-1));
-  const torch::Tensor scores = heads.front().narrow(0, 0, batch.size());
+  check(judged.sizes() == shown.sizes(), "the teacher gives ", shown.size(-1),
+        " scores a picture, the model ", judged.size(-1));
+  // The teacher's mean is over all pictures, the step's weight of this piece goes by its labelled ones.
+  const double share =
+      batch.labelled_share * static_cast<double>(images.size(0)) / static_cast<double>(batch.size());
   const torch::Tensor distilled =
-      distillation(heads.back(), shown.to(heads.back().scalar_type()), teacher.kind, teacher.tau);
-  return {loss(scores, batch) * (1 - teacher.alpha) + distilled * teacher.alpha,
-          {{"accuracy", accuracy(scores.detach(), batch)}}};
+      distillation(judged, shown.to(judged.scalar_type()), teacher.kind, teacher.tau) * share;
+  return {loss(heads.front(), batch) * (1 - teacher.alpha) + distilled * teacher.alpha,
+          {{"accuracy", accuracy(heads.front().detach(), batch)}}};
 }
 
 // Share of pictures whose best class is the target's; several classes: share of right decisions.
@@ -103,6 +111,23 @@ torch::Tensor Classify::accuracy(const torch::Tensor& scores, const Batch& batch
   if (multi_label_) return (scores > 0).eq(batch.targets > 0.5).to(torch::kFloat32).mean();
   const torch::Tensor labels = batch.targets.defined() ? batch.targets.argmax(1) : batch.labels;
   return scores.argmax(1).eq(labels).to(torch::kFloat32).mean();
+}
+
+// A loader puts another picture in the place of a broken one; such rows are no part of what is measured.
+void drop_replaced(Evaluation& rows) {
+  std::vector<size_t> kept;
+  for (size_t i = 0; i < rows.places.size(); ++i)
+    if (rows.indices[i] == rows.places[i]) kept.push_back(i);
+  if (kept.size() == rows.places.size()) return;
+  const auto keep = [&](auto& values) {
+    const size_t width = values.size() / rows.places.size();
+    auto to = values.begin();
+    for (const size_t i : kept)
+      to = std::copy_n(values.begin() + static_cast<std::ptrdiff_t>(i * width), width, to);
+    values.erase(to, values.end());
+  };
+  keep(rows.scores), keep(rows.labels), keep(rows.targets), keep(rows.indices), keep(rows.places);
+  rows.samples = static_cast<int64_t>(kept.size());
 }
 
 Evaluation Classify::evaluate(models::Backbone& model, data::Loader& loader, const EvaluateOptions& options) {
@@ -139,6 +164,7 @@ Evaluation Classify::evaluate(models::Backbone& model, data::Loader& loader, con
       throw Error(ErrorKind::interrupted, text("interrupted after ", out.samples, " evaluated pictures"));
   }
   if (options.gather) options.gather(out);
+  drop_replaced(out);
   out.seconds = steady_seconds() - began;
   check(out.samples > 0, "there is no picture to evaluate on");
   measure(out);

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "tasks/losses.h"
@@ -24,8 +25,10 @@ struct Teacher {
 };
 
 struct ClassifyConfig {
-  std::string loss = "auto";          // auto (cross entropy; bce where multi-label), cross_entropy, bce
-  double label_smoothing = 0;         // of training targets
+  std::string loss = "auto";   // auto (cross entropy; bce where multi-label), cross_entropy, bce
+  double label_smoothing = 0;  // of training targets
+  // bce: targets (mixed ones too) above it count as 1, all others as 0; DeiT III: 0.
+  std::optional<double> target_threshold = {};
   std::vector<double> class_weights;  // empty = all 1
   std::shared_ptr<const Teacher> teacher = nullptr;
 };

@@ -200,6 +200,24 @@ TEST(Classify, ClassWeightsWeigh) {
               (5 * right + wrong) / 6, 1e-5);
 }
 
+// DeiT III: of a mixed target both classes count in full.
+TEST(Classify, TargetsAboveTheThresholdCountInFull) {
+  Reader model(false);
+  Batch batch = batch_of(torch::tensor({0, 1}, torch::kInt64));
+  batch.targets = torch::tensor({{0.7, 0.3, 0.0}, {0.0, 1.0, 0.0}}, torch::kFloat32);
+  ClassifyConfig config;
+  config.loss = "bce";
+  const auto loss = [&] {
+    return make_classify(config, kClasses, false)->step(model, batch, {}).loss.item<double>();
+  };
+  const double mixed = loss();
+  config.target_threshold = 0.0;
+  const double counted = loss();
+  batch.targets = torch::tensor({{1.0, 1.0, 0.0}, {0.0, 1.0, 0.0}}, torch::kFloat32);
+  EXPECT_NE(mixed, counted);
+  EXPECT_EQ(counted, loss());
+}
+
 TEST(Classify, WrongRequestsAreUsageErrors) {
   ClassifyConfig config;
   config.loss = "cross_entropi";
@@ -252,6 +270,7 @@ TEST(Classify, ATeacherSharesTheLoss) {
     const auto with = [&](const torch::Tensor& unlabelled) {
       Batch shown = batch;
       shown.unlabelled = unlabelled;
+      if (unlabelled.defined()) shown.labelled_share = 4.0 / static_cast<double>(4 + unlabelled.size(0));
       return task->step(student, shown, {}).loss.item<double>();
     };
     const auto taught = [&](const torch::Tensor& images) {

@@ -48,7 +48,9 @@ Batch Batch::piece(int64_t index, int64_t count) const {
     const int64_t rows = tensor.size(0), begin = rows * index / count;
     return tensor.narrow(0, begin, rows * (index + 1) / count - begin);
   };
-  return {cut(images), cut(labels), cut(targets), cut(unlabelled), mean_weight};
+  const int64_t skipped = unlabelled.defined() ? unlabelled.size(0) * index / count : 0;
+  return {cut(images),    cut(labels), cut(targets), cut(unlabelled), first_unlabelled + skipped,
+          labelled_share, mean_weight};
 }
 
 AutocastScope::AutocastScope(torch::Device device, Precision precision)

@@ -25,8 +25,11 @@ struct Batch {
   torch::Tensor images;   // [batch, 3, height, width]
   torch::Tensor labels;   // [batch] int64; -1 where multi-label
   torch::Tensor targets;  // [batch, classes]: multi-label sets and mixed pictures; undefined otherwise
-  torch::Tensor unlabelled =
-      {};  // [any, 3, height, width]: pictures that only a teacher judges; or undefined
+  // Pictures that only a teacher judges, [any, 3, height, width], or undefined; the place of the first among
+  // all pictures of the step, and the share of the labelled ones in all of the step.
+  torch::Tensor unlabelled = {};
+  int64_t first_unlabelled = 0;
+  double labelled_share = 1;
   // Mean class weight of the labels of a step's whole batch, of which this may be a part: what a weighted
   // loss is divided by, a picture. 0: this is all of it.
   double mean_weight = 0;
@@ -91,7 +94,8 @@ class Task {
   // Sum of the weights of a batch's pictures.
   virtual double weight_of(const Batch& batch) const { return static_cast<double>(batch.size()); }
   virtual StepOutput step(models::Backbone& model, const Batch& batch, const models::Context& context) = 0;
-  // Runs the loader (shuffle = false) to its end. Leaves the model in evaluation mode.
+  // Runs the loader (shuffle = false) to its end; pictures that it had to replace are left out. Leaves the
+  // model in evaluation mode.
   virtual Evaluation evaluate(models::Backbone& model, data::Loader& loader,
                               const EvaluateOptions& options) = 0;
   // The metric that says which checkpoint is best, larger being better.

@@ -30,12 +30,36 @@ std::string weights_file(const std::string& path, bool raw) {
        notes.empty() ? "" : "; ", notes.empty() ? "" : notes.front());
 }
 
+int64_t numbers_in(const WeightFile& file) {
+  int64_t numbers = 0;
+  for (const TensorView& view : file.tensors())
+    numbers += static_cast<int64_t>(view.bytes.size() / size_of(view.dtype));
+  return numbers;
+}
+
+// Before even the outline is built from what a file says of itself: a block of any family has more numbers
+// than the square of its width, and as many blocks must be in the file.
+void check_claims(const WeightFile& file, const models::ModelSpec& spec) {
+  const auto largest = [&](const char* one, const char* several) {
+    std::vector<double> values;
+    if (const Value* value = spec.settings.find(one); value && value->is_int())
+      values.push_back(static_cast<double>(value->as_int()));
+    if (const Value* list = spec.settings.find(several); list && list->is_array())
+      for (const Value& value : list->as_array())
+        if (value.is_int()) values.push_back(static_cast<double>(value.as_int()));
+    return values.empty() ? 0 : *std::max_element(values.begin(), values.end());
+  };
+  const double width = largest("dim", "dims"), blocks = largest("depth", "depths");
+  if (blocks > static_cast<double>(file.tensors().size()) ||
+      width * width > 4 * static_cast<double>(numbers_in(file)))
+    fail("'", file.path(), "' does not fit ", spec.name, ": it holds ", file.tensors().size(), " tensors of ",
+         human_count(static_cast<double>(numbers_in(file))), " numbers, the model would have ", blocks,
+         " blocks of width ", width);
+}
+
 // A model as large as its metadata say must be in the file too: nothing is allocated on their word alone.
 void check_size(const models::Backbone& sketch, const WeightFile& file, const models::ModelSpec& spec) {
-  int64_t stored = 0;
-  for (const TensorView& view : file.tensors())
-    stored += static_cast<int64_t>(view.bytes.size() / size_of(view.dtype));
-  const int64_t needed = models::count_parameters(sketch);
+  const int64_t stored = numbers_in(file), needed = models::count_parameters(sketch);
   // Interpolated positions may be larger than what is stored, by far less than this.
   if (needed / 4 > stored)
     fail("'", file.path(), "' does not fit ", spec.name, ": it holds ",
@@ -106,6 +130,7 @@ OpenedModel open_model(const std::string& path, const OpenOptions& options) {
     info.model.settings.set("image_size", options.size);
     info.preprocess.size = options.size;
   }
+  check_claims(file, info.model);
   try {
     check_size(*sketch_of(info), file, info.model);
     opened.model = models::build_undrawn(info.model, /*seed=*/0);

@@ -143,15 +143,8 @@ void Optimiser::step(double lr, double gradient_scale) {
   for (Slot* slot : all) slot->gradient.reset();
 }
 
-void Optimiser::zero_grad(bool in_place) {
-  for (Slot& slot : slots_) {
-    torch::Tensor& gradient = slot.parameter.mutable_grad();
-    if (!gradient.defined()) continue;
-    if (in_place)
-      gradient.detach_().zero_();
-    else
-      gradient.reset();
-  }
+void Optimiser::zero_grad() {
+  for (Slot& slot : slots_) slot.parameter.mutable_grad().reset();
 }
 
 NamedTensors Optimiser::state() const {

@@ -57,9 +57,8 @@ class Optimiser {
   // One update with the gradients times `gradient_scale` (what clipping by norm found). A group's rate is
   // lr * lr_scale. Parameters without a gradient are left alone.
   void step(double lr, double gradient_scale = 1);
-  // Forgets the gradients; with `in_place` sets them to zero instead (needed where they are views of
-  // buckets).
-  void zero_grad(bool in_place = false);
+  // Forgets the gradients: a parameter that gets none in the next step is then left alone.
+  void zero_grad();
 
   int64_t steps() const { return steps_; }
   const std::vector<ParameterGroup>& groups() const { return groups_; }

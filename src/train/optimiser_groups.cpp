@@ -23,13 +23,15 @@ using Place = std::array<int64_t, 3>;
 constexpr Place kStem = {0, 0, 0}, kHead = {2, 0, 0};
 
 Place place_of(const std::string& name) {
-  static constexpr std::string_view stems[] = {"cls_token",   "dist_token",    "reg_token",   "mask_token",
-                                               "pos_embed",   "pos_drop",      "patch_embed", "norm_pre",
-                                               "start_token", "patch_embeds.0"};
+  static constexpr std::string_view stems[] = {
+      "cls_token",  "dist_token",   "reg_token",          "mask_token",  "pos_embed",
+      "pos_drop",   "patch_embed",  "norm_pre",           "start_token", "patch_embeds.0",
+      "cls_tokens", "pos_embeds.0", "absolute_pos_embed", "peg"};
   for (const std::string_view stem : stems)
     if (starts_with_part(name, stem)) return kStem;
   const auto parts = split(name, '.');
-  static constexpr std::string_view stacks[] = {"blocks", "layers", "stages", "patch_embeds", "pos_block"};
+  static constexpr std::string_view stacks[] = {"blocks",    "layers",     "stages", "patch_embeds",
+                                                "pos_block", "pos_embeds", "pegs"};
   if (std::find(std::begin(stacks), std::end(stacks), parts[0]) == std::end(stacks)) return kHead;
   // The numbers on the way name stage and block: "layers.1.blocks.0.…", "blocks.3.…", "blocks.0.1.…". What
   // belongs to a stage but to none of its blocks ("layers.1.downsample") goes with the stage's first.

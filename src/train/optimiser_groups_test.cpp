@@ -5,7 +5,13 @@
 #include <gtest/gtest.h>
 #include "ops/torch.h"
 
+#include <algorithm>
 #include <map>
+#include <memory>
+
+#include "core/error.h"
+#include "core/toml.h"
+#include "models/model.h"
 
 namespace tessera::train {
 namespace {
@@ -51,6 +57,31 @@ TEST(ParameterGroups, StagesComeBeforeTheirBlocks) {
                            "layers.0.blocks.1.norm1.bias", "layers.1.downsample.norm.bias",
                            "layers.1.blocks.0.norm1.bias", "norm.bias", "head.fc.bias"}),
             (Layers{0, 1, 2, 3, 3, 3, 4}));
+}
+
+// Every family: what stands in front of the first block is the stem's, and only final norms and heads have
+// the full rate.
+TEST(ParameterGroups, EveryFamilysParametersHaveTheirPlace) {
+  for (const models::Family& family : models::families()) {
+    for (const char* settings : {"", "peg = true", "pooling = 'cls_first'"}) {
+      std::shared_ptr<models::Backbone> model;
+      try {
+        model = models::sketch_model(
+            models::resolve_model(family.sizes.front().name, parse_toml(settings, "settings")));
+      } catch (const Error&) {
+        continue;  // an option that this family does not have
+      }
+      std::vector<std::string> names;
+      for (const auto& parameter : model->named_parameters()) names.push_back(parameter.key());
+      const Layers layers = layer_of_each(names);
+      const int64_t top = *std::max_element(layers.begin(), layers.end());
+      for (size_t i = 0; i < names.size(); ++i) {
+        const bool ends =
+            names[i].find("head") != std::string::npos || names[i].find("norm") != std::string::npos;
+        EXPECT_TRUE(layers[i] < top || ends) << family.name << " " << names[i];
+      }
+    }
+  }
 }
 
 TEST(ParameterGroups, RatesFallByTheSameFactorFromLayerToLayer) {

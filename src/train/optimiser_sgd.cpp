@@ -1,8 +1,9 @@
 // Stochastic gradient descent with momentum, as torch.optim.SGD, and LARS (You et al., "Large batch training
 // of convolutional networks", 2017), as timm has it: the same descent on g' = ratio (g + wd p),
 //   ratio = trust |p| / (|g| + wd |p| + eps) where both norms are positive, else 1.
-// Parameters without weight decay keep ratio 1 in LARS unless always_adapt; trust_clip makes the ratio
-// min(ratio / lr, 1) (LARC). The first momentum buffer is the gradient itself, without dampening.
+// Parameters without weight decay keep ratio 1 in LARS unless always_adapt (timm) or adapt_matrices (MAE);
+// trust_clip makes the ratio min(ratio / lr, 1) (LARC). The first momentum buffer is the gradient itself,
+// without dampening.
 #include "ops/torch.h"
 
 #include <cmath>
@@ -35,7 +36,7 @@ struct SgdConfig : OptimiserSettings {
 
 struct LarsConfig : SgdConfig {
   double trust_coeff = 0.001, eps = 1e-8;
-  bool trust_clip = false, always_adapt = false;
+  bool trust_clip = false, always_adapt = false, adapt_matrices = false;
 
   template <class V>
   void visit(V& v) {
@@ -44,6 +45,8 @@ struct LarsConfig : SgdConfig {
         v("eps", eps, "added to the ratio's denominator");
     v("trust_clip", trust_clip, "bound the resulting rate by the given one (LARC)");
     v("always_adapt", always_adapt, "trust ratio for parameters without weight decay too");
+    v("adapt_matrices", adapt_matrices,
+      "trust ratio for parameters of two dimensions or more, whatever their decay (MAE's linear probe)");
   }
   void check(const std::string& where) const {
     SgdConfig::check(where);
@@ -135,7 +138,10 @@ class Lars final : public Sgd {
       : Sgd(config, std::move(groups)), config_(config) {}
 
  private:
-  bool adapts(const Slot& slot) const override { return slot.weight_decay != 0 || config_.always_adapt; }
+  bool adapts(const Slot& slot) const override {
+    if (config_.adapt_matrices) return slot.parameter.dim() > 1;
+    return slot.weight_decay != 0 || config_.always_adapt;
+  }
   double trust(const Slot& slot, double length, double gradient, double lr) const override {
     double ratio = 1;
     if (length > 0 && gradient > 0)

@@ -127,21 +127,6 @@ float largest_magnitude(const float* x, int64_t n) {
 }
 
 TESSERA_FOR_EACH_ISA
-void multiply(float* x, int64_t n, float factor) {
-#pragma omp simd
-  for (int64_t i = 0; i < n; ++i) x[i] *= factor;
-}
-
-TESSERA_FOR_EACH_ISA
-void clamp(float* x, int64_t n, float limit) {
-#pragma omp simd
-  for (int64_t i = 0; i < n; ++i) {
-    const float low = x[i] < -limit ? -limit : x[i];
-    x[i] = low > limit ? limit : low;
-  }
-}
-
-TESSERA_FOR_EACH_ISA
 void average(float* __restrict mean, const float* __restrict x, int64_t n, float keep, float add) {
 #pragma omp simd
   for (int64_t i = 0; i < n; ++i) mean[i] = keep * mean[i] + add * x[i];

@@ -165,8 +165,13 @@ void check_train(const TrainConfig& t) {
   require(t.seed >= 0, "train.seed", t.seed, "0 or larger");
   require(t.label_smoothing >= 0 && t.label_smoothing < 1, "train.label_smoothing", t.label_smoothing,
           "in [0, 1)");
+  require(t.target_threshold < 1, "train.target_threshold", t.target_threshold, "below 1, negative = off");
+  if (t.target_threshold >= 0 && (t.loss != "bce" || t.label_smoothing > 0))
+    fail_usage("train.target_threshold goes with train.loss = \"bce\" and without train.label_smoothing");
   require_one_of(t.clip_mode, "train.clip_mode", std::array<std::string, 3>{"norm", "value", "agc"});
   require(t.clip_grad >= 0, "train.clip_grad", t.clip_grad, "0 (off) or larger");
+  if (t.clip_grad == 0 && t.clip_mode != "norm")
+    fail_usage("train.clip_mode = \"", t.clip_mode, "\" does nothing with train.clip_grad = 0: give a bound");
   require(t.ema_decay >= 0 && t.ema_decay < 1, "train.ema_decay", t.ema_decay, "in [0, 1), 0 = off");
   require(t.threads >= 0 && t.threads <= 1024, "train.threads", t.threads, "0 (all cores) to 1024");
   require(t.loader_threads >= 1 && t.loader_threads <= 256, "train.loader_threads", t.loader_threads,
@@ -212,6 +217,10 @@ void check_soft_mask(const SoftMaskConfig& s) {
   require(s.share >= 0 && s.share <= 1, "soft_mask.share", s.share, "in [0, 1], 0 = off");
   require_one_of(s.mode, "soft_mask.mode", std::array<std::string, 3>{"soft", "standard", "late"});
   require_one_of(s.shape, "soft_mask.shape", std::array<std::string, 2>{"linear", "constant"});
+  if (s.share > 0 && s.mode == "soft" && s.cutoff_epoch == 0)
+    fail_usage("soft_mask.share = ", shortest(s.share),
+               " is over before it begins with soft_mask.cutoff_epoch = 0: "
+               "say when it ends");
   require(s.cutoff_epoch >= 0, "soft_mask.cutoff_epoch", s.cutoff_epoch, "0 or larger");
 }
 

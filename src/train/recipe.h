@@ -73,6 +73,7 @@ struct TrainConfig {
   int64_t seed = 0;
   std::string precision = "fp32";
   std::string loss = "auto";
+  double target_threshold = -1;
   double label_smoothing = 0;
   Value class_weights = "none";
   bool balanced_sampling = false;
@@ -106,6 +107,8 @@ struct TrainConfig {
     v("seed", seed, "of the first weights, the sample order and every augmentation");
     v("precision", precision, "fp32, bf16 (autocast) or fp64");
     v("loss", loss, "auto, cross_entropy or bce");
+    v("target_threshold", target_threshold,
+      "bce: mixed targets above it count as 1, all others as 0 (DeiT III: 0); negative = as they are");
     v("label_smoothing", label_smoothing, "share of the target spread over all classes");
     v("class_weights", class_weights, "none, balanced, or one number a class");
     v("balanced_sampling", balanced_sampling, "draw classes equally often");

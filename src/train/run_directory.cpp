@@ -85,11 +85,6 @@ void RunDirectory::claim() {
 
 void RunDirectory::write_recipe(const std::string& toml) { write_text_atomic(file(kRecipe), toml); }
 
-std::optional<std::string> RunDirectory::recipe() const {
-  if (!file_exists(file(kRecipe))) return std::nullopt;
-  return read_text(file(kRecipe));
-}
-
 bool RunDirectory::open_metrics(uint64_t bytes, int64_t step) {
   const std::string path = file(kMetrics);
   const std::string content = file_exists(path) ? read_text(path, kMostBytes) : "";

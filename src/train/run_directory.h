@@ -48,7 +48,6 @@ class RunDirectory {
   void claim();
 
   void write_recipe(const std::string& toml);
-  std::optional<std::string> recipe() const;
 
   // Opens metrics.jsonl for appending, after cutting it back to its first `bytes`. False if it holds less
   // than that or is cut in the middle of a line: then it is cut after the last whole line of a step not after

@@ -7,12 +7,6 @@
 namespace tessera::train {
 namespace {
 
-std::string hex(uint64_t value) {
-  std::ostringstream out;
-  out << std::hex << value;
-  return out.str();
-}
-
 const Value& part(const Value& table, const char* key, bool (Value::*is)() const, const std::string& where) {
   const Value* value = table.find(key);
   if (!value || !(value->*is)()) fail(where, ": no usable '", key, "'");
@@ -27,10 +21,15 @@ double number(const Value& table, const char* key, const std::string& where) {
   return part(table, key, &Value::is_number, where).as_double();
 }
 
-void check_data(const Value& stored, const char* key, const data::Source& source, const std::string& where) {
-  const std::string& then = part(stored, key, &Value::is_string, where).as_string();
-  if (then != hex(source.fingerprint()))
-    fail("the run's data has changed since ", where, " was written: ", source.describe());
+void check_data(const Value& stored, const Setup& setup, const std::string& where) {
+  for (const auto& [name, now] : setup.fingerprints) {
+    if (part(stored, name.c_str(), &Value::is_string, where).as_string() == now) continue;
+    const std::string what = name == "train_data"        ? setup.train_source->describe()
+                             : name == "validation_data" ? setup.validation_source->describe()
+                             : name == "unlabelled_data" ? setup.unlabelled_source->describe()
+                                                         : setup.recipe.distil.teacher;
+    fail("the run's data has changed since ", where, " was written: ", what);
+  }
 }
 
 }  // namespace
@@ -49,11 +48,11 @@ Value write_state(const RunState& state, const Setup& setup) {
   out.set("ema_updates", state.ema_updates);
   out.set("skipped", state.skipped);
   out.set("skipped_in_row", state.skipped_in_row);
+  out.set("bad_pictures", Value::Array(state.bad_pictures.begin(), state.bad_pictures.end()));
   out.set("seed", setup.recipe.train.seed);
   out.set("threads", setup.plan.threads);
   out.set("world_size", setup.plan.processes);
-  out.set("train_data", hex(setup.train_source->fingerprint()));
-  out.set("validation_data", hex(setup.validation_source->fingerprint()));
+  for (const auto& [name, value] : setup.fingerprints) out.set(name, value);
   out.set("recipe_hash", recipe_hash(setup.recipe));
   out.set("recipe", setup.info.recipe);
   return out;
@@ -71,6 +70,10 @@ RunState read_state(const Value& value, const std::string& where) {
   state.ema_updates = integer(value, "ema_updates", where);
   state.skipped = integer(value, "skipped", where);
   state.skipped_in_row = integer(value, "skipped_in_row", where);
+  for (const Value& line : part(value, "bad_pictures", &Value::is_array, where).as_array()) {
+    if (!line.is_string()) fail(where, ": no usable 'bad_pictures'");
+    state.bad_pictures.insert(line.as_string());
+  }
   state.meter = part(value, "meter", &Value::is_table, where);
   return state;
 }
@@ -81,8 +84,7 @@ std::string check_same_run(const Value& stored, const Setup& setup, bool allow_o
       read_recipe(parse_toml(part(stored, "recipe", &Value::is_string, where).as_string(), where), where);
   if (const std::string conflict = recipe_conflict(then, setup.recipe); !conflict.empty())
     fail_usage("the run cannot be continued with another recipe: ", conflict);
-  check_data(stored, "train_data", *setup.train_source, where);
-  check_data(stored, "validation_data", *setup.validation_source, where);
+  check_data(stored, setup, where);
   const int64_t processes = integer(stored, "world_size", where);
   if (processes != setup.plan.processes)
     return text("the run was made by ", processes, processes == 1 ? " process" : " processes",

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 
 #include "core/value.h"
@@ -21,6 +22,7 @@ struct RunState {
   Value meter;                 // Meter::state
   int64_t optimiser_steps = 0, ema_updates = 0;
   int64_t skipped = 0, skipped_in_row = 0;  // steps without a finite loss and gradient
+  std::set<std::string> bad_pictures;       // that were replaced, in all processes: "name: what is wrong"
 };
 
 // With the recipe, its hash, the numbers of processes and threads, the seed and the data's fingerprints, for

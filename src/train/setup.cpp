@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <sstream>
 
 #include "core/error.h"
 #include "core/random.h"
@@ -119,7 +120,7 @@ torch::Tensor channels(const std::vector<double>& values, torch::TensorOptions o
 }
 
 // The teacher sees the student's pictures, normalised as it was trained.
-std::shared_ptr<const tasks::Teacher> open_teacher(const Setup& setup) {
+std::shared_ptr<const tasks::Teacher> open_teacher(Setup& setup) {
   const DistilConfig& distil = setup.recipe.distil;
   if (distil.teacher.empty()) return nullptr;
   if (setup.info.multi_label) fail_usage("distil.teacher needs one class a picture, the data has several");
@@ -127,6 +128,7 @@ std::shared_ptr<const tasks::Teacher> open_teacher(const Setup& setup) {
   const OpenedModel opened = open_model(distil.teacher, {.size = own.size});
   if (!opened.info.class_names.empty() && opened.info.class_names != setup.info.class_names)
     fail_usage("distil.teacher '", opened.file, "' was trained on other classes than the data has");
+  setup.fingerprints.emplace_back("teacher", checksum_of(MappedFile(opened.file).bytes()));
   auto teacher = std::make_shared<tasks::Teacher>();
   teacher->model = opened.model;
   teacher->model->to(setup.device, parameter_type(setup.precision));
@@ -167,6 +169,10 @@ void build_training(Setup& setup) {
   tasks::ClassifyConfig classify;
   classify.loss = train.loss;
   classify.label_smoothing = train.label_smoothing;
+  if (train.label_smoothing > 0 && setup.info.multi_label)
+    fail_usage("train.label_smoothing = ", shortest(train.label_smoothing),
+               " is for one class a picture, the data has several");
+  if (train.target_threshold >= 0) classify.target_threshold = train.target_threshold;
   classify.class_weights = class_weights(setup);
   classify.teacher = open_teacher(setup);
   setup.task = tasks::make_classify(classify, setup.plan.classes, setup.info.multi_label);
@@ -304,12 +310,40 @@ Setup sketch(const Recipe& recipe, int64_t processes) {
   return setup;
 }
 
+// What a run must find as it was to be continued.
+std::vector<std::pair<std::string, std::string>> fingerprints_of(const Setup& setup) {
+  const auto hex = [](uint64_t value) {
+    std::ostringstream out;
+    out << std::hex << value;
+    return out.str();
+  };
+  std::vector<std::pair<std::string, std::string>> out = {
+      {"train_data", hex(setup.train_source->fingerprint())},
+      {"validation_data", hex(setup.validation_source->fingerprint())}};
+  if (setup.unlabelled_source)
+    out.emplace_back("unlabelled_data", hex(setup.unlabelled_source->fingerprint()));
+  return out;
+}
+
+// A size that the model cannot take is said now, not when the run comes to it.
+void check_sizes(const Setup& setup) {
+  const torch::NoGradGuard no_grad;
+  setup.model->eval();
+  for (const int64_t size : setup.recipe.train.sizes) try {
+      setup.model->forward(torch::zeros({1, 3, size, size}, setup.model->parameters()[0].options()));
+    } catch (const Error& error) {
+      fail_usage("train.sizes holds ", size, ": ", error.what());
+    }
+}
+
 }  // namespace
 
 Setup make_setup(const Recipe& recipe, bool continued, int64_t processes) {
   Setup setup = sketch(recipe, processes);
+  setup.fingerprints = fingerprints_of(setup);
   build_model(setup, continued);
   if (recipe.quantization.enabled() && !continued) set_activation_steps(setup);
+  check_sizes(setup);
   build_training(setup);
   return setup;
 }
@@ -318,8 +352,10 @@ PlannedRun plan_training(const Recipe& recipe) {
   Setup setup = sketch(recipe, 1);
   build_model(setup, /*continued=*/true);
   setup.model->to(torch::kCPU);
-  const ActivationBytes activations =
-      measure_activations(*setup.model, setup.recipe.preprocess.size, setup.precision);
+  check_sizes(setup);
+  int64_t largest = setup.recipe.preprocess.size;
+  for (const int64_t size : setup.recipe.train.sizes) largest = std::max(largest, size);
+  const ActivationBytes activations = measure_activations(*setup.model, largest, setup.precision);
   const TrainConfig& train = setup.recipe.train;
   const int64_t pictures = (train.batch_size + train.accumulate - 1) / train.accumulate;
   // A checkpoint holds weights, average and moments; the gradients come on top.

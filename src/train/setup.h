@@ -39,6 +39,7 @@ struct Setup {
   ClipConfig clip;
   std::vector<double> soft_mask;  // share of the bi-directional mask at each step; empty where it is off
   RunPlan plan;
+  std::vector<std::pair<std::string, std::string>> fingerprints;  // of the data and the teacher, by name
   std::vector<std::string> notes;  // what people should know: pretrained weights, frozen parameters
 
   uint64_t seed() const { return static_cast<uint64_t>(recipe.train.seed); }

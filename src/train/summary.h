@@ -9,7 +9,7 @@
 
 namespace tessera::train {
 
-// [truth][prediction] counts; empty where multi-label.
+// [truth][prediction] counts; empty where multi-label, or of more than 4096 classes.
 std::vector<std::vector<int64_t>> confusion_of(const tasks::Evaluation& evaluation);
 
 // Up to `count` held-out pictures, the same in every run of a recipe, as people see them (whole, at most 160

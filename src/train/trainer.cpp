@@ -185,6 +185,8 @@ void Trainer::train_step() {
   if (unlabelled_loader_) {
     auto more = unlabelled_loader_->next();
     batch.unlabelled = tasks::to_device(*more, setup_.device, setup_.precision).images;
+    batch.first_unlabelled = whole + more->first;
+    batch.labelled_share = static_cast<double>(whole) / static_cast<double>(whole + more->whole);
     unlabelled_loader_->recycle(std::move(*more));
   }
   if (setup_.recipe.train.class_weights != Value("none")) {
@@ -293,9 +295,7 @@ void Trainer::log() {
   meter_.new_interval();
   total_.add(interval_);
   interval_ = {};
-  const data::BadImages bad = loader_->bad_images();
-  for (; bad_told_ < bad.lines.size(); ++bad_told_)
-    note("replaced a broken picture: " + bad.lines[bad_told_]);
+  collect_bad_pictures();
 }
 
 void Trainer::end_epoch() {
@@ -306,10 +306,8 @@ void Trainer::end_epoch() {
   state_.position = loader_->position();
   const int64_t epoch = state_.step / setup_.plan.steps_per_epoch;
   if (setup_.input_size(epoch) == setup_.input_size(epoch - 1)) return;
-  const data::BadImages bad = loader_->bad_images();
-  bad_before_.count += bad.count;
-  bad_before_.lines.insert(bad_before_.lines.end(), bad.lines.begin(), bad.lines.end());
-  bad_told_ = 0;
+  collect_bad_pictures();
+  bad_read_ = unlabelled_bad_read_ = 0;
   open_loaders();
 }
 

@@ -108,8 +108,7 @@ struct RunSummary {
       confusion;  // [truth][prediction] of the final model; empty where multi-label
   std::vector<PredictedPicture> pictures;
   double seconds = 0, images_per_second = 0, wait_share = 0;
-  int64_t bad_images = 0;
-  std::vector<std::string> bad_image_lines;  // the first 100, "name: what is wrong"
+  int64_t bad_images = 0;  // replaced while training, or left out of the evaluation
 };
 
 struct PlannedRun {

@@ -63,6 +63,18 @@ void gather_rows(parallel::World& world, tasks::Evaluation& rows) {
   arrange(rows.places);
 }
 
+// The lines about bad pictures that a loader of any process has had since `read` of them were read here.
+std::vector<std::string> new_lines(parallel::World& world, const data::Loader& loader, size_t& read) {
+  const data::BadImages bad = loader.bad_images();
+  const std::span fresh = std::span(bad.lines).subspan(read);
+  read = bad.lines.size();
+  std::vector<std::string> lines;
+  for (const std::string& part : world.gather(join(fresh, "\n")))
+    for (const std::string& line : split(part, '\n'))
+      if (!line.empty()) lines.push_back(line);
+  return lines;
+}
+
 }  // namespace
 
 tasks::Evaluation Trainer::run_evaluation() {
@@ -81,7 +93,25 @@ tasks::Evaluation Trainer::run_evaluation() {
   if (!alone) options.gather = [&](tasks::Evaluation& rows) { gather_rows(world_, rows); };
   auto evaluation = setup_.task->evaluate(*setup_.model, loader, options);
   setup_.model->train();
+  size_t read = 0;
+  for (const std::string& line : new_lines(world_, loader, read))
+    if (bad_held_out_.insert(line).second) note("left out of the evaluation, a broken picture: " + line);
   return evaluation;
+}
+
+// What all processes had to replace since the last time, told once in a run.
+void Trainer::collect_bad_pictures() {
+  std::vector<std::string> lines = new_lines(world_, *loader_, bad_read_);
+  if (unlabelled_loader_) {
+    const auto more = new_lines(world_, *unlabelled_loader_, unlabelled_bad_read_);
+    lines.insert(lines.end(), more.begin(), more.end());
+  }
+  for (const std::string& line : lines)
+    if (state_.bad_pictures.insert(line).second) note("replaced a broken picture: " + line);
+  const auto count = static_cast<int64_t>(state_.bad_pictures.size());
+  if (!lines.empty() && count > setup_.recipe.train.max_bad)
+    fail(count, " pictures are bad, more than train.max_bad = ", setup_.recipe.train.max_bad,
+         "; the last: ", lines.back());
 }
 
 void Trainer::evaluate() {
@@ -114,6 +144,7 @@ void Trainer::evaluate() {
 
 void Trainer::checkpoint() {
   check_weights();
+  collect_bad_pictures();
   state_.position = loader_->position();
   state_.meter = meter_.state(reduce());
   state_.optimiser_steps = setup_.optimiser->steps();
@@ -192,6 +223,7 @@ RunSummary Trainer::summarise() {
   summary.main_metric = setup_.task->main_metric();
   if (leader()) save_weights(summary.model_file, final_weights(), setup_.info);
   if (!last_evaluation_ && setup_.plan.validation_samples > 0) last_evaluation_ = run_evaluation();
+  collect_bad_pictures();
   if (!leader()) return summary;
   if (last_evaluation_) {
     summary.final_metrics = last_evaluation_->metrics;
@@ -205,10 +237,7 @@ RunSummary Trainer::summarise() {
   summary.seconds = seconds();
   summary.images_per_second = total_.images_per_second();
   summary.wait_share = total_.wait_share();
-  const data::BadImages bad = loader_->bad_images();
-  summary.bad_images = bad_before_.count + bad.count;
-  summary.bad_image_lines = bad_before_.lines;
-  summary.bad_image_lines.insert(summary.bad_image_lines.end(), bad.lines.begin(), bad.lines.end());
+  summary.bad_images = static_cast<int64_t>(state_.bad_pictures.size() + bad_held_out_.size());
   return summary;
 }
 

@@ -71,6 +71,7 @@ class Trainer {
   RunSummary summarise();
 
   tasks::Evaluation run_evaluation();
+  void collect_bad_pictures();
   // What is evaluated and kept in the end.
   const NamedTensors& final_weights() const {
     return setup_.ema ? setup_.ema->tensors() : setup_.model_state;
@@ -94,7 +95,6 @@ class Trainer {
   RunState state_;
   Meter meter_;
   std::unique_ptr<data::Loader> loader_, unlabelled_loader_;
-  data::BadImages bad_before_;                 // of loaders that gave way to one of another size
   std::unique_ptr<TensorBoardWriter> events_;  // a new file each time the run is continued
   std::unique_ptr<torch::autograd::profiler::RecordProfile> profiler_;
   std::optional<tasks::Evaluation> last_evaluation_;  // of the weights as they are
@@ -102,7 +102,8 @@ class Trainer {
   StepTime total_, interval_;
   parallel::Traffic traffic_;  // when the interval began
   int64_t first_step_ = 0, saved_step_ = -1;
-  size_t bad_told_ = 0;
+  size_t bad_read_ = 0, unlabelled_bad_read_ = 0;  // lines of the loaders that were read
+  std::set<std::string> bad_held_out_;
   bool new_best_ = false;
   double began_ = steady_seconds(), seconds_before_ = 0, saved_at_ = 0, read_at_ = 0, profile_began_ = 0;
 };

@@ -1,5 +1,9 @@
 // What a recipe can ask for besides the plain loop: accumulation, skipped steps, growing pictures, teachers,
 // soft masks, weight selection.
+#include <filesystem>
+
+#include "core/text.h"
+#include "io/image.h"
 #include "io/safetensors.h"
 #include "models/illama.h"
 #include "train/checkpoint.h"
@@ -42,24 +46,67 @@ class Stopper : public Observer {
 };
 
 TEST_F(TrainingPartsTest, PiecesOfABatchGiveItsGradient) {
-  // Labels that weigh differently: the sum of a step's weights is that of all its pieces.
-  const std::vector<std::string> weighted = {"train.class_weights=[1, 9, 1, 1, 4, 1, 1, 0.1, 1, 1]",
-                                             "mixup.mixup=0.0", "mixup.cutmix=0.0"};
-  for (const bool with_weights : {false, true})
+  run_training(tiny("teacher", {"train.seed=1", "train.epochs=1"}));
+  const std::vector<std::vector<std::string>> recipes = {
+      {},
+      // Classes that weigh differently: the pieces hold different ones.
+      {"mixup.mixup=0.0", "mixup.cutmix=0.0",
+       "train.class_weights=[1.0, 9.0, 1.0, 2.0, 1.0, 5.0, 1.0, 1.0, 1.0, 3.0]"},
+      // Pieces with none, one or two of the pictures that the teacher alone judges.
+      {"distil.teacher=\"" + path("teacher") + "\"", "distil.unlabelled=\"shapes:train=64,val=8,seed=5\"",
+       "distil.unlabelled_batch=5"},
+      {"train.repeats=2"}};
+  for (size_t r = 0; r < recipes.size(); ++r)
     for (const char* pieces : {"1", "3", "8"}) {
-      std::vector<std::string> settings = {"train.precision=fp64", std::string("train.accumulate=") + pieces};
-      if (with_weights) settings.insert(settings.end(), weighted.begin(), weighted.end());
-      run_training(tiny((with_weights ? "weighted" : "plain") + std::string(pieces), settings));
+      const std::string run = text("run", r, "-", pieces);
+      std::vector<std::string> settings = {"train.precision=fp64", "train.epochs=1",
+                                           text("train.accumulate=", pieces)};
+      settings.insert(settings.end(), recipes[r].begin(), recipes[r].end());
+      run_training(tiny(run, settings));
+      const NamedTensors want = weights(text("run", r, "-1")), got = weights(run);
+      for (size_t i = 0; i < want.size(); ++i) {
+        // A key's bias has no gradient but rounding, which Adam blows up.
+        const double largest = want[i].second.abs().max().item<double>();
+        EXPECT_LE((want[i].second - got[i].second).abs().max().item<double>(), 1e-9 * std::max(largest, 1e-3))
+            << run << " " << want[i].first;
+      }
     }
-  for (const std::string run : {"plain3", "plain8", "weighted3", "weighted8"}) {
-    const NamedTensors want = weights(run.substr(0, run.size() - 1) + "1"), got = weights(run);
-    for (size_t i = 0; i < want.size(); ++i) {
-      // A key's bias has no gradient but rounding, which Adam blows up.
-      const double largest = want[i].second.abs().max().item<double>();
-      EXPECT_LE((want[i].second - got[i].second).abs().max().item<double>(), 1e-9 * std::max(largest, 1e-3))
-          << run << " " << want[i].first;
+}
+
+TEST_F(TrainingPartsTest, BrokenPicturesAreToldOnceCountedAndLeftOutOfWhatIsMeasured) {
+  for (const char* folder : {"train/a", "train/b", "val/a", "val/b"})
+    std::filesystem::create_directories(path(folder));
+  for (const char* split : {"train", "val"})
+    for (int i = 0; i < 24; ++i) {
+      Image image(20, 20, 3);
+      std::fill(image.pixels.begin(), image.pixels.end(), static_cast<uint8_t>(40 * (i % 5)));
+      const bool bad = i == 3 || (i == 5 && *split == 'v');
+      write_file_atomic(path(text(split, i % 2 ? "/b/" : "/a/", i, ".png")),
+                        bad ? std::vector<std::byte>(9) : encode_png(image));
     }
-  }
+  const std::vector<std::string> settings = {"data.path=\"" + path("") + "\"", "train.checkpoint_steps=2",
+                                             "train.log_every=100"};
+  Notes first, second;
+  Stopper stopper(3);
+  EXPECT_THROW(run_training(tiny("run", settings), {.observers = {&first, &stopper}}), Stop);
+  const RunSummary summary =
+      run_training(tiny("run", settings), {.resume = Resume::required, .observers = {&second}});
+  const auto told = [](const Notes& notes, const char* what) {
+    return std::count_if(notes.lines.begin(), notes.lines.end(),
+                         [&](const std::string& line) { return line.starts_with(what); });
+  };
+  EXPECT_EQ(told(first, "replaced a broken picture: "), 1);
+  EXPECT_EQ(told(second, "replaced a broken picture: "), 0) << "told again after the continuation";
+  EXPECT_EQ(told(second, "left out of the evaluation, a broken picture: "), 2);
+  EXPECT_EQ(summary.bad_images, 3);
+  for (const HistoryPoint& point : read_history(path("run")))
+    for (const auto& [name, value] : point.values)
+      EXPECT_TRUE(point.kind != "eval" || name != "samples" || value == 22) << value;
+}
+
+TEST_F(TrainingPartsTest, ASizeThatTheModelCannotTakeIsSaidAtOnce) {
+  const std::string line = error_of([&] { make_setup(tiny("run", {"train.sizes=[16, 30, 32]"})); });
+  EXPECT_TRUE(line.starts_with("train.sizes holds 30: ")) << line;
 }
 
 TEST_F(TrainingPartsTest, StepsWithoutAFiniteLossAreSkippedAndCounted) {
@@ -135,6 +182,12 @@ TEST_F(TrainingPartsTest, ATeacherIsFollowed) {
   EXPECT_THROW(run_training(tiny("parts", settings), {.observers = {&stopper}}), Stop);
   run_training(tiny("parts", settings), {.resume = Resume::required});
   expect_same_weights(path("student"), path("parts"));
+  // Not with a teacher that has become another.
+  std::filesystem::copy(path("alone/model.safetensors"), path("teacher/model.safetensors"),
+                        std::filesystem::copy_options::overwrite_existing);
+  const std::string line =
+      error_of([&] { run_training(tiny("parts", settings), {.resume = Resume::required}); });
+  EXPECT_NE(line.find("data has changed"), std::string::npos) << line;
   EXPECT_NE(error_of([&] { make_setup(tiny("x", {"distil.teacher=\"nowhere\""})); }), "");
   EXPECT_EQ(error_of([&] {
               tiny("x", {"distil.unlabelled=\"shapes:\"", "distil.unlabelled_batch=4"});
@@ -153,7 +206,9 @@ TEST_F(TrainingPartsTest, TheSoftMaskFallsToTheCausalOne) {
   run_training(tiny("soft", settings));
   run_training(tiny("hard", {"model.name=illama", "model.heads=2"}));
   EXPECT_NE(read_file(path("soft/model.safetensors")), read_file(path("hard/model.safetensors")));
-  EXPECT_EQ(error_of([&] { make_setup(tiny("x", {"soft_mask.share=1.0"})); }),
+  EXPECT_EQ(error_of([&] {
+              make_setup(tiny("x", {"soft_mask.share=1.0", "soft_mask.cutoff_epoch=2"}));
+            }),
             "soft_mask.share = 1.0: vit has no causal mask");
   EXPECT_EQ(error_of([&] {
               make_setup(tiny("x", {"model.name=illama", "soft_mask.share=1.0", "soft_mask.cutoff_epoch=9"}));

@@ -112,6 +112,14 @@ TEST_F(WeightsTest, HostileMetadataAllocateNothing) {
       with_model(R"({"name":"vit","family":"vit","settings":{"dim":65536,"heads":2,"depth":100,
                                           "image_size":32,"patch_size":16,"classes":3}})");
   EXPECT_NE(huge.find("does not fit"), std::string::npos) << huge;
+  const std::string deep =
+      with_model(R"({"name":"vit","family":"vit","settings":{"dim":8,"heads":2,"depth":900,
+                                          "image_size":32,"patch_size":16,"classes":3}})");
+  EXPECT_NE(deep.find("the model would have 900 blocks of width 8"), std::string::npos) << deep;
+  const std::string wide =
+      with_model(R"({"name":"vit","family":"vit","settings":{"dim":8,"heads":2,"depth":2,"positions":"sincos",
+                                          "image_size":8192,"patch_size":2,"classes":3}})");
+  EXPECT_NE(wide.find("makes more than 1048576 tokens"), std::string::npos) << wide;
   EXPECT_NE(with_model("{").find("is not JSON"), std::string::npos);
   EXPECT_NE(with_model(R"({"name":"vit"})").find("no 'settings'"), std::string::npos);
   EXPECT_NE(with_model(R"({"name":"x","family":"vitt","settings":{}})").find("did you mean 'vit'"),
