@@ -86,7 +86,8 @@ std::string write_training_report(const train::Recipe& recipe, const train::RunS
                       {"steps", std::to_string(summary.plan.steps)},
                       {"weights", summary.model_file}};
   if (summary.bad_images)
-    page.warnings.push_back(text(summary.bad_images, " pictures could not be read: replaced in training, left out of the evaluation"));
+    page.warnings.push_back(text(
+        summary.bad_images, " pictures could not be read: replaced in training, left out of the evaluation"));
   const std::string path = summary.output + "/report.html";
   write_text_atomic(path, report::render(page));
   return path;

@@ -48,7 +48,7 @@ struct LoaderConfig {
   // another, so that mixup's neighbours are different samples. An epoch stays as long as the set, so that it
   // holds a part of it.
   int64_t repeats = 1;
-  bool pairs = false;     // shares of ranks keep samples 2i and 2i+1 together (mixup)
+  bool pairs = false;  // shares of ranks keep samples 2i and 2i+1 together (mixup)
   OnBadImage on_bad_image = OnBadImage::replace;
   int64_t max_bad = 100;  // distinct bad samples before the run is failed
   uint64_t seed = 0;

@@ -201,7 +201,8 @@ TEST(Loader, RepeatsAreTheSameSampleAugmentedAnew) {
   for (int64_t step = 0; step < loader.batches_per_epoch(); ++step) {
     const Batch batch = loader.next().value();
     const size_t pixels = batch.images.size() / 9;
-    for (size_t i = 0; i < 8; i += 2) EXPECT_NE(batch.indices[i], batch.indices[i + 1]) << "mixed with itself";
+    for (size_t i = 0; i < 8; i += 2)
+      EXPECT_NE(batch.indices[i], batch.indices[i + 1]) << "mixed with itself";
     for (size_t i = 0; i < 3; ++i) {
       EXPECT_TRUE(seen.insert(batch.indices[i]).second);
       EXPECT_EQ(batch.indices[i], batch.indices[i + 3]);
