@@ -4,8 +4,10 @@
 
 #include "cli/command.h"
 #include "cli/common.h"
+#include "core/config.h"
 #include "core/error.h"
 #include "core/text.h"
+#include "core/toml.h"
 #include "io/file.h"
 #include "io/safetensors_shards.h"
 #include "io/weight_file.h"
@@ -19,6 +21,7 @@ namespace fs = std::filesystem;
 
 struct Options {
   std::string in, out, model, key, precision;
+  std::vector<std::string> preprocess;
   double shard_gigabytes = 5;
 };
 
@@ -57,18 +60,28 @@ void run(const Options& options) {
   const WeightFile file(options.in, options.key);
   std::cout << options.in << ": " << file.form() << ", " << file.tensors().size() << " tensors\n";
 
+  Value asked;
+  for (const std::string& setting : options.preprocess) {
+    const size_t equals = setting.find('=');
+    if (equals == std::string::npos)
+      fail_usage("--preprocess '", setting, "': must be key=value, such as crop=1.0");
+    asked.set(setting.substr(0, equals), parse_toml_value(setting.substr(equals + 1)));
+  }
   const bool ours = train::read_weights_info(file.metadata(), file.path()).ours;
   const bool told = !ours && options.model.empty();
   const auto sizes = told ? train::sizes_that_fit(file.tensors()) : std::vector{options.model};
   Tensors tensors;
   Metadata metadata = file.metadata();
   if (sizes.size() == 1) {
-    const train::WeightsInfo info = train::describe_weights(file, sizes.front());
+    train::WeightsInfo info = train::describe_weights(file, sizes.front());
+    info.preprocess = read_config(asked, "preprocess", info.preprocess);
     tensors.views = train::match_weights(*train::sketch_of(info), info.model, file);
     const int64_t classes = info.model.settings.find("classes")->as_int();
     std::cout << "model   " << info.model.name << (told ? ", by its tensors" : "") << ", "
               << (classes > 0 ? text(classes, " classes") : "no head") << ", pictures of "
               << info.preprocess.size << "\n";
+    if (!ours || !options.preprocess.empty())
+      std::cout << "pixels  " << train::preprocess_text(info.preprocess) << "\n";
     metadata = train::weights_metadata(info);
   } else {
     tensors.views = file.tensors();
@@ -100,6 +113,8 @@ void add_convert(Arguments& command, Action& action) {
   command.add("--model", options->model,
               "model name (see `tessera models`), where the file does not tell by itself");
   command.add("--key", options->key, "PyTorch archives: which dictionary, as model_ema");
+  command.add("--preprocess", options->preprocess,
+              "how pictures are prepared, where not as published: --preprocess crop=1.0 mean=[0.5,0.5,0.5]");
   command.add("--precision", options->precision, "element type of the numbers (default: as they are)")
       .one_of({"fp32", "bf16", "fp16"});
   command.add("--shard-size", options->shard_gigabytes, "GB of tensors in one of several files")

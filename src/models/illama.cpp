@@ -217,7 +217,10 @@ Family illama_family() {
           {"illama_small_patch16_224", {"illama_small"}, size(384, 12, 6)},
           {"illama_base_patch16_224", {"illama_base"}, size(768, 12, 12)},
           {"illama_large_patch16_224", {"illama_large"}, size(1024, 24, 16)},
-          {"illama_base_patch16_384", {"illama_base (384)"}, size(768, 12, 12, 384)},
+          {"illama_base_patch16_384",
+           {"illama_base (384)"},
+           size(768, 12, 12, 384),
+           table({{"crop", 1.0}, {"crop_mode", "squash"}})},  // as its code does from 384 on
       });
 }
 

@@ -68,6 +68,7 @@ struct Size {
   std::string name;
   std::vector<std::string> aliases;
   Value settings;
+  Value preprocess = {};  // as Family::preprocess, laid over it
 };
 
 struct Family {
@@ -86,6 +87,9 @@ struct Family {
   // Brings the names of a whole file from an older published form, which no name tells alone, to that which
   // `rename` reads; null where there is none.
   std::function<void(std::vector<std::string>& names)> modernise = nullptr;
+  // How pictures were prepared when the published weights were measured, where it is not a test crop of 0.875
+  // and ImageNet's mean and deviation: keys of a recipe's [preprocess].
+  Value preprocess = {};
 };
 
 const std::vector<Family>& families();
@@ -102,6 +106,9 @@ struct ModelSpec {
   Value settings;  // complete
 };
 ModelSpec resolve_model(const std::string& name, const Value& overrides = {});
+
+// The [preprocess] keys that the published weights of a size ask for (Family::preprocess).
+Value published_preprocess(const ModelSpec& spec);
 std::shared_ptr<Backbone> build_model(const ModelSpec& spec, uint64_t seed);
 // The same without drawing the first weights, for a model that takes all of them from a file. A head that is
 // reset afterwards is drawn as ever.

@@ -56,6 +56,16 @@ ModelSpec resolve_model(const std::string& name, const Value& overrides) {
   fail_usage("there is no model '", name, "'", did_you_mean(name, known), " (`tessera models` lists them)");
 }
 
+Value published_preprocess(const ModelSpec& spec) {
+  const Family& family = find_family(spec.family);
+  Value preprocess = family.preprocess;
+  for (const Size& size : family.sizes)
+    if (size.name == spec.name ||
+        std::find(size.aliases.begin(), size.aliases.end(), spec.name) != size.aliases.end())
+      merge(preprocess, size.preprocess);
+  return preprocess;
+}
+
 std::shared_ptr<Backbone> build_model(const ModelSpec& spec, uint64_t seed) {
   return find_family(spec.family).build(spec.settings, seed);
 }

@@ -54,7 +54,7 @@ std::string rename(const std::string& published) {
 }  // namespace
 
 Family vil_family() {
-  return make_family<Vil, VilConfig>(
+  Family family = make_family<Vil, VilConfig>(
       "vil", "Vision-LSTM 2",
       {
           {"vil_tiny_patch16_224", {"vil2-tiny", "vil2-tiny-e400"}, table({{"dim", 192}})},
@@ -62,6 +62,8 @@ Family vil_family() {
           {"vil_base_patch16_224", {"vil2-base"}, table({{"dim", 768}})},
       },
       rename);
+  family.preprocess = table({{"crop", 1.0}});  // Table 10
+  return family;
 }
 
 }  // namespace tessera::models

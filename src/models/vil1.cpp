@@ -53,7 +53,7 @@ Value size(int64_t dim, int64_t depth, int64_t stride = 0) {
 }  // namespace
 
 Family vil1_family() {
-  return make_family<Vil1, Config>(
+  Family family = make_family<Vil1, Config>(
       "vil1", "Vision-LSTM, version 1",
       {
           {"vil1_tiny_patch16_224", {"vil-tiny", "vil-tiny-e400"}, size(192, 24)},
@@ -66,6 +66,8 @@ Family vil1_family() {
           {"vil1_base_patch16_stride8_224", {"vil-base-stride8"}, size(768, 24, 8)},
       },
       rename);
+  family.preprocess = table({{"crop", 1.0}});  // as version 2
+  return family;
 }
 
 }  // namespace tessera::models

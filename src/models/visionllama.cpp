@@ -260,7 +260,7 @@ Value size(int64_t dim, int64_t depth, int64_t heads, bool auto_scale = false) {
 }  // namespace
 
 Family visionllama_family() {
-  return make_family<VisionLlama, Config>(
+  Family family = make_family<VisionLlama, Config>(
       "visionllama", "VisionLLaMA, plain: 2-D RoPE and SwiGLU",
       {
           {"visionllama_small_patch16_224", {"vit_llama_rope_small_patch16"}, size(384, 12, 6)},
@@ -269,6 +269,8 @@ Family visionllama_family() {
           {"visionllama_large_as_patch16_224", {"vit_llama_rope_large_as_patch16"}, size(1024, 24, 16, true)},
       },
       rename);
+  family.preprocess = table({{"crop", 1.0}});  // Table 13
+  return family;
 }
 
 }  // namespace tessera::models

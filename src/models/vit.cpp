@@ -326,6 +326,13 @@ Value deit3(int64_t patch, int64_t dim, int64_t depth, int64_t heads) {
               table({{"no_embed_class", true}, {"init_values", 1e-6}, {"drop_path_decay", false}}));
 }
 
+// timm's weights of AugReg; those of DeiT III see the whole picture.
+Value augreg() {
+  const Value half = Value::Array{0.5, 0.5, 0.5};
+  return table({{"crop", 0.9}, {"mean", half}, {"std", half}});
+}
+Value whole() { return table({{"crop", 1.0}}); }
+
 Value distilled(int64_t dim, int64_t heads) { return size(16, dim, 12, heads, table({{"distilled", true}})); }
 
 }  // namespace
@@ -334,12 +341,12 @@ Family vit_family() {
   return make_family<Vit, Config>(
       "vit", "Vision Transformer, DeiT, DeiT III",
       {
-          {"vit_tiny_patch16_224", {}, size(16, 192, 12, 3)},
-          {"vit_small_patch16_224", {}, size(16, 384, 12, 6)},
-          {"vit_base_patch16_224", {}, size(16, 768, 12, 12)},
-          {"vit_base_patch32_224", {}, size(32, 768, 12, 12)},
-          {"vit_large_patch16_224", {}, size(16, 1024, 24, 16)},
-          {"vit_huge_patch14_224", {}, size(14, 1280, 32, 16, table({{"classes", 0}}))},
+          {"vit_tiny_patch16_224", {}, size(16, 192, 12, 3), augreg()},
+          {"vit_small_patch16_224", {}, size(16, 384, 12, 6), augreg()},
+          {"vit_base_patch16_224", {}, size(16, 768, 12, 12), augreg()},
+          {"vit_base_patch32_224", {}, size(32, 768, 12, 12), augreg()},
+          {"vit_large_patch16_224", {}, size(16, 1024, 24, 16), augreg()},
+          {"vit_huge_patch14_224", {}, size(14, 1280, 32, 16, table({{"classes", 0}})), augreg()},
           {"deit_tiny_patch16_224", {}, size(16, 192, 12, 3)},
           {"deit_small_patch16_224", {}, size(16, 384, 12, 6)},
           {"deit_base_patch16_224", {}, size(16, 768, 12, 12)},
@@ -350,12 +357,13 @@ Family vit_family() {
           {"deit3_tiny_patch16_224",  // of the Vision-LSTM authors: fixed positions, LayerScale from 1e-4
            {"deit3-tiny", "deit3-tiny-e400"},
            size(16, 192, 12, 3,
-                table({{"positions", "sincos"}, {"no_embed_class", true}, {"init_values", 1e-4}}))},
-          {"deit3_small_patch16_224", {}, deit3(16, 384, 12, 6)},
-          {"deit3_medium_patch16_224", {}, deit3(16, 512, 12, 8)},
-          {"deit3_base_patch16_224", {}, deit3(16, 768, 12, 12)},
-          {"deit3_large_patch16_224", {}, deit3(16, 1024, 24, 16)},
-          {"deit3_huge_patch14_224", {}, deit3(14, 1280, 32, 16)},
+                table({{"positions", "sincos"}, {"no_embed_class", true}, {"init_values", 1e-4}})),
+           whole()},
+          {"deit3_small_patch16_224", {}, deit3(16, 384, 12, 6), whole()},
+          {"deit3_medium_patch16_224", {}, deit3(16, 512, 12, 8), whole()},
+          {"deit3_base_patch16_224", {}, deit3(16, 768, 12, 12), whole()},
+          {"deit3_large_patch16_224", {}, deit3(16, 1024, 24, 16), whole()},
+          {"deit3_huge_patch14_224", {}, deit3(14, 1280, 32, 16), whole()},
       },
       rename);
 }

@@ -2,8 +2,10 @@
 
 #include <filesystem>
 
+#include "core/config.h"
 #include "core/error.h"
 #include "core/text.h"
+#include "core/toml.h"
 #include "train/checkpoint.h"
 #include "train/load.h"
 
@@ -95,6 +97,14 @@ std::string first_line(const std::string& message) { return message.substr(0, me
 
 }  // namespace
 
+std::string preprocess_text(const data::Preprocess& preprocess) {
+  std::vector<std::string> parts;
+  const Value table = write_config(preprocess);
+  for (const char* key : {"size", "crop", "crop_mode", "interpolation", "mean", "std"})
+    parts.push_back(text(key, " ", toml_text(*table.find(key))));
+  return join(parts, ", ");
+}
+
 WeightsInfo describe_weights(const WeightFile& file, const std::string& model) {
   WeightsInfo info = read_weights_info(file.metadata(), file.path());
   if (info.ours) {
@@ -106,6 +116,7 @@ WeightsInfo describe_weights(const WeightFile& file, const std::string& model) {
   info.model = models::resolve_model(name);
   const int64_t classes = classes_in(file, info.model);
   info.model.settings.set("classes", classes);
+  info.preprocess = read_config(models::published_preprocess(info.model), "preprocess", info.preprocess);
   if (const Value* size = info.model.settings.find("image_size"); size && size->is_int())
     info.preprocess.size = size->as_int();
   return info;
@@ -126,6 +137,9 @@ OpenedModel open_model(const std::string& path, const OpenOptions& options) {
   if (!info.ours && options.model.empty())
     opened.notes.push_back(
         text(opened.file, " does not say which model it holds; its tensors are those of ", info.model.name));
+  if (!info.ours)
+    opened.notes.push_back(text(opened.file, " says nothing of preprocessing; as published for ",
+                                info.model.name, ": ", preprocess_text(info.preprocess)));
   if (options.size > 0) {
     info.model.settings.set("image_size", options.size);
     info.preprocess.size = options.size;

@@ -29,9 +29,12 @@ struct OpenOptions {
 // or a run directory (model.safetensors, else best.safetensors, else the newest valid checkpoint).
 OpenedModel open_model(const std::string& path, const OpenOptions& options = {});
 
+// "size 224, crop 0.875, …": how pictures are prepared, for people.
+std::string preprocess_text(const data::Preprocess& preprocess);
+
 // What a file holds. Files of Tessera say so; for others it is the model of that name, or without a name the
-// one registered size that has these tensors, with as many classes as its head has rows. A usage error where
-// neither tells.
+// one registered size that has these tensors, with as many classes as its head has rows, and the
+// preprocessing that its published weights were measured with. A usage error where neither tells.
 WeightsInfo describe_weights(const WeightFile& file, const std::string& model = "");
 
 // Names and shapes of such a model, with the steps of what is quantised.

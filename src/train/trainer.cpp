@@ -12,6 +12,7 @@
 #include "core/toml.h"
 #include "io/file.h"
 #include "models/model.h"
+#include "train/device.h"
 #include "train/trainer_run.h"
 
 namespace tessera::train {
@@ -350,9 +351,9 @@ RunSummary run_training(const Recipe& recipe, const TrainOptions& options) {
   // Processes of one machine share its cores.
   if (recipe.train.threads == 0 && world.local_size() > 1)
     shared.train.threads = std::max(1, available_cores() / world.local_size());
+  if (world.size() > 1 && !choose_device(recipe.train.device).is_cpu())
+    fail_usage("training over several processes runs on the CPU: use --device cpu");
   Setup setup = make_setup(shared, continued, world.size());
-  if (world.size() > 1 && !setup.device.is_cpu())
-    fail("training over several processes runs on the CPU: use --device cpu");
   return Trainer(std::move(setup), options, world).run();
 }
 

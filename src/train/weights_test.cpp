@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "core/config.h"
 #include "io/io_testing.h"
 #include "io/safetensors_shards.h"
 #include "train/json_value.h"
@@ -126,6 +127,21 @@ TEST_F(WeightsTest, HostileMetadataAllocateNothing) {
             std::string::npos);
   EXPECT_NE(with_model(R"({"name":"vit","family":"vit","settings":{"dimm":3}})").find("dimm"),
             std::string::npos);
+}
+
+// Weights of other programs say nothing of it: what the published ones were measured with is known by name.
+TEST(PublishedPreprocess, IsKnownForEverySize) {
+  const auto of = [](const std::string& name) {
+    return read_config<data::Preprocess>(models::published_preprocess(models::resolve_model(name)));
+  };
+  for (const models::Family& family : models::families())
+    for (const models::Size& size : family.sizes) EXPECT_GT(of(size.name).crop, 0.8) << size.name;
+  EXPECT_EQ(of("deit_small_patch16_224").crop, 0.875);
+  EXPECT_EQ(of("deit3_small_patch16_224").crop, 1.0);
+  EXPECT_EQ(of("deit3_small_patch16_224").mean, data::Preprocess().mean);
+  EXPECT_EQ(of("vit_small_patch16_224").mean, (std::vector<double>{0.5, 0.5, 0.5}));
+  EXPECT_EQ(of("vil2-tiny").crop, 1.0);
+  EXPECT_EQ(of("illama_base_patch16_384").crop_mode, "squash");
 }
 
 TEST_F(WeightsTest, FilesOfOtherProgramsNeedAModelName) {
