@@ -12,14 +12,7 @@ build=${1:?usage: bench/data.sh BUILD [TILES]}
 tiles=${2:-${TESSERA_BENCH_TILES:-}}
 [ -n "$tiles" ] || { echo "bench/data.sh: name a folder of JPEGs to tile pictures from (TESSERA_BENCH_TILES)" >&2; exit 2; }
 
-python=${TESSERA_PEER_PYTHON:-}
-if [ -z "$python" ]; then
-  python=$build/peers/timm/bin/python
-  if ! "$python" -c 'import timm, torchvision' 2>/dev/null; then
-    python3 -m venv "$build/peers/timm" >&2
-    "$build/peers/timm/bin/pip" install --quiet timm torchvision >&2
-  fi
-fi
+python=$("$here/peer_python" "$build" timm "timm, torchvision" timm torchvision)
 
 program=$build/bench/loader_bench
 "$program" prepare "$tiles" "$build/bench/pictures" 512

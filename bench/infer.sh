@@ -8,14 +8,7 @@
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 build=${1:?usage: bench/infer.sh BUILD}
-python=${TESSERA_PEER_PYTHON:-}
-if [ -z "$python" ]; then
-  python=$build/peers/infer/bin/python
-  if ! "$python" -c 'import timm, openvino, nncf' 2>/dev/null; then
-    python3 -m venv "$build/peers/infer" >&2
-    "$build/peers/infer/bin/pip" install --quiet timm openvino onnx onnxscript nncf >&2
-  fi
-fi
+python=$("$here/peer_python" "$build" infer "timm, openvino, nncf" timm openvino onnx onnxscript nncf)
 rounds=${TESSERA_BENCH_ROUNDS:-5}
 echo "| model | batch | precision | | images/s | of the limit | tessera is faster by |"
 echo "|---|---|---|---|---|---|---|"

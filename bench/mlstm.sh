@@ -11,14 +11,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 build=${1:?usage: bench/mlstm.sh BUILD [TOKENS ...]}
 shift
 
-python=${TESSERA_PEER_PYTHON:-}
-if [ -z "$python" ]; then
-  python=$build/peers/mlstm/bin/python
-  if ! "$python" -c 'import mlstm_kernels.torch' 2>/dev/null; then
-    python3 -m venv "$build/peers/mlstm" >&2
-    "$build/peers/mlstm/bin/pip" install --quiet mlstm-kernels torch einops >&2
-  fi
-fi
+python=$("$here/peer_python" "$build" mlstm "mlstm_kernels.torch" mlstm-kernels torch einops)
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-2}
 exec "$python" "$here/mlstm_peer.py" --program "$build/src/kernels/mlstm_bench" \
   --rounds "${TESSERA_BENCH_ROUNDS:-7}" --tokens ${@:-196 784 3136 12544}

@@ -9,14 +9,7 @@
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 build=${1:?usage: bench/optimiser.sh BUILD}
-python=${TESSERA_PEER_PYTHON:-}
-if [ -z "$python" ]; then
-  python=$build/peers/timm/bin/python
-  if ! "$python" -c 'import timm, torch' 2>/dev/null; then
-    python3 -m venv "$build/peers/timm" >&2
-    "$build/peers/timm/bin/pip" install --quiet timm torchvision >&2
-  fi
-fi
+python=$("$here/peer_python" "$build" timm "timm, torch" timm torchvision)
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-2}
 exec "$python" "$here/optimiser_peer.py" --program "$build/src/train/optimiser_bench" \
   --rounds "${TESSERA_BENCH_ROUNDS:-3}"
