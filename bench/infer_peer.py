@@ -4,9 +4,12 @@ Prints a row of Markdown for each way, best first within its precision, and with
 """
 
 import argparse
+import contextlib
 import copy
 import json
+import os
 import statistics
+import sys
 import time
 
 import torch
@@ -36,6 +39,20 @@ def torch_step(model, images, dtype):
     return step
 
 
+@contextlib.contextmanager
+def stdout_to_stderr():
+    """Progress bars of a library are no part of the table that this program prints."""
+    sys.stdout.flush()
+    saved = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(saved, 1)
+        os.close(saved)
+
+
 def openvino_step(model, images, precision, threads):
     import openvino
 
@@ -44,7 +61,8 @@ def openvino_step(model, images, precision, threads):
         import nncf
 
         samples = nncf.Dataset([torch.randn_like(images) for _ in range(4)])
-        network = nncf.quantize(network, samples, model_type=nncf.ModelType.TRANSFORMER)
+        with stdout_to_stderr():
+            network = nncf.quantize(network, samples, model_type=nncf.ModelType.TRANSFORMER)
     hint = {"fp32": "f32", "bf16": "bf16", "int8": "bf16"}[precision]
     options = {"INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": hint, "NUM_STREAMS": 1}
     request = openvino.compile_model(network, "CPU", options).create_infer_request()
