@@ -55,7 +55,7 @@ bench: packages-mpi configure  ## speed beside the peers, reading pictures with 
 	bench/optimiser.sh $(abspath $(BUILD)) | bench/tables optimiser docs/performance.md
 	bench/processes.sh $(abspath $(BUILD)) $(TESSERA_BENCH_CIFAR10) | bench/tables processes docs/performance.md
 ifdef TESSERA_BENCH_TILES
-	bench/data.sh $(abspath $(BUILD)) $(TESSERA_BENCH_TILES)
+	bench/data.sh $(abspath $(BUILD)) $(TESSERA_BENCH_TILES) | bench/tables data docs/performance.md
 	bench/predict.sh $(abspath $(BUILD)) $(TESSERA_BENCH_TILES) | bench/tables predict docs/performance.md
 	$(if $(TESSERA_BENCH_CIFAR10),bench/waiting.sh $(abspath $(BUILD)) $(TESSERA_BENCH_CIFAR10) $(TESSERA_BENCH_TILES) | bench/tables waiting docs/performance.md)
 endif

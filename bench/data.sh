@@ -1,5 +1,5 @@
 #!/bin/bash
-# The loader against timm with Pillow, on the same 500x375 pictures; prints one JSON.
+# The loader against timm with Pillow, on the same 500x375 pictures; prints a line of JSON and a table.
 #
 #   bench/data.sh BUILD [TILES]
 #

@@ -3,7 +3,8 @@
 
 Passes over the pictures alternate: ours, theirs, ours, … Theirs is timm's ImageDataset with timm's training transform
 (random resized crop, bicubic, to 224; flip; to tensor; normalise), once as the bare transform without batches and once
-through a DataLoader without workers. Needs timm and torchvision. Prints one JSON; `ratio` is against the faster one.
+through a DataLoader without workers. Needs timm and torchvision. Prints one JSON line, whose `ratio` is
+against the faster one, and a table.
 """
 import argparse
 import json
@@ -21,6 +22,8 @@ import torch
 import torchvision
 from PIL import features
 from timm.data import ImageDataset, create_transform
+
+from rounds import head, row
 
 arguments = argparse.ArgumentParser(description=__doc__)
 arguments.add_argument("--program", required=True, help="loader_bench")
@@ -85,6 +88,7 @@ def ratios(side, clock=0):
 
 faster = "transform" if rate("transform") > rate("loader") else "loader"
 sizes = [os.path.getsize(os.path.join(folder, name)) for folder, _, names in os.walk(options.folder) for name in names]
+names = f"timm {timm.__version__} with Pillow {PIL.__version__}"
 print(json.dumps({
     "benchmark": "loader, one thread: 500x375 JPEG, random resized crop 224, flip, normalise",
     "pictures": len(dataset),
@@ -105,3 +109,9 @@ print(json.dumps({
             f"{features.version_feature('libjpeg_turbo')}), torch {torch.__version__}, "
             f"torchvision {torchvision.__version__}",
 }))
+print()
+head("one thread", "images/s", "Tessera is faster by", "lowest round", "highest round")
+row("Tessera", rate("ours"), "", "", "")
+for side, what in (("transform", f"{names}, its transform"), ("loader", "timm's loader around it")):
+    found = ratios(side)
+    row(what, rate(side), f"{statistics.median(found):.2f}", f"{found[0]:.2f}", f"{found[-1]:.2f}")

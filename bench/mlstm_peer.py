@@ -2,8 +2,8 @@
 """The mLSTM cell against mlstm-kernels' forms for a CPU, in one run: rounds of ours and each of theirs alternate.
 
 Batch 1, float32, the same number of threads. The peer's chunkwise form gets the fastest of the chunk sizes that divide
-the tokens. Prints one JSON line a length, then a table: medians over the rounds of milliseconds by the clock (`ms`) and of processor
-time, all threads together (`cpu_ms`), which a busy machine spoils less; `ratio` is the peer's cpu_ms over ours.
+the tokens. Prints one JSON line a length, then two tables: medians over the rounds of milliseconds by the clock (`ms`), and of
+processor time of all threads together (`cpu_ms`), which a busy machine spoils less but which counts threads that wait.
 """
 import argparse
 import json
@@ -92,20 +92,24 @@ for tokens in options.tokens:
         result[name] = {key: round(statistics.median(values), 3) for key, values in parts.items()}
     for name, _, settings in candidates:
         result[name].update(settings)
-        for part in ("forward", "forward_backward"):
-            key = part + "_cpu_ms"
-            result[name][part + "_ratio"] = round(result[name][key] / result["tessera"][key], 2)
     print(json.dumps(result), flush=True)
     results.append(result)
 
-print("\nProcessor time in ms, all threads together:\n")
-theirs = [f"`{form}--native_autograd`" for form in ("chunkwise", "parallel")]
-head("tokens", "forward", *theirs, "forward and backward", "chunkwise", "parallel")
-for result in results:
-    cells = []
-    for part in ("forward", "forward_backward"):
-        cells.append(f"{result['tessera'][part + '_cpu_ms']:.3g}")
-        for form in ("chunkwise", "parallel"):
-            peer = result.get(form + "--native_autograd")
-            cells.append(f"{peer[part + '_cpu_ms']:.3g} ({peer[part + '_ratio']:.1f} times)" if peer else "")
-    row(result["tokens"], *cells)
+
+def table(title, unit):
+    print(f"\n{title}:\n")
+    theirs = [f"`{form}--native_autograd`" for form in ("chunkwise", "parallel")]
+    head("tokens", "forward", *theirs, "forward and backward", "chunkwise", "parallel")
+    for result in results:
+        cells = []
+        for part in ("forward", "forward_backward"):
+            ours = result["tessera"][part + unit]
+            cells.append(f"{ours:.3g}")
+            for form in ("chunkwise", "parallel"):
+                peer = result.get(form + "--native_autograd")
+                cells.append(f"{peer[part + unit]:.3g} ({peer[part + unit] / ours:.1f} times)" if peer else "")
+        row(result["tokens"], *cells)
+
+
+table("Milliseconds by the clock", "_ms")
+table("Processor time in ms, all threads together", "_cpu_ms")
