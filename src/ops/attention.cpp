@@ -18,11 +18,21 @@
 namespace tessera::ops {
 namespace {
 
-void check_shapes(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v) {
+void check_shapes(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v,
+                  const AttentionOptions& options) {
   check(q.dim() == 4 && k.dim() == 4 && v.sizes() == k.sizes() && q.size(0) == k.size(0) &&
             q.size(1) == k.size(1) && q.size(3) == k.size(3),
         "attention: q ", q.sizes(), ", k ", k.sizes(), ", v ", v.sizes(),
         " must be [batch, heads, tokens, d], k and v with the same tokens");
+  check(options.first_query >= 0, "attention: the first query stands at ", options.first_query,
+        ", must be 0 or more");
+  const torch::Tensor& angles = options.cos;
+  if (!angles.defined()) return;
+  const int64_t tokens = std::max(options.first_query + q.size(2), k.size(2));
+  check(angles.sizes() == options.sin.sizes() && angles.size(-2) >= tokens &&
+            2 * angles.size(-1) <= q.size(3) &&
+            (angles.dim() == 2 || (angles.dim() == 3 && angles.size(0) == q.size(1))),
+        "attention: angles ", angles.sizes(), " do not fit ", tokens, " tokens of ", q.sizes());
 }
 
 // As four axes, the first one repeated over the batch.
@@ -61,16 +71,16 @@ torch::Tensor turn_pairs(const torch::Tensor& x, const torch::Tensor& cos, const
 
 torch::Tensor attention_unfused(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v,
                                 const AttentionOptions& options, torch::Tensor* weights) {
-  check_shapes(q, k, v);
-  const auto turned = [&](const torch::Tensor& x) {
+  check_shapes(q, k, v, options);
+  const auto turned = [&](const torch::Tensor& x, int64_t first) {
     if (!options.cos.defined()) return x;
     const auto wide = x.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
     const auto table = [&](const torch::Tensor& t) {
-      return t.slice(-2, 0, x.size(2)).to(torch::TensorOptions(wide).device(x.device()));
+      return t.slice(-2, first, first + x.size(2)).to(torch::TensorOptions(wide).device(x.device()));
     };
     return turn_pairs(x, table(options.cos), table(options.sin));
   };
-  const torch::Tensor rq = turned(q), rk = turned(k);
+  const torch::Tensor rq = turned(q, options.first_query), rk = turned(k, 0);
   std::optional<torch::Tensor> bias;
   if (options.bias.defined()) bias = repeated(options.bias, q.size(0)).to(rq.scalar_type());
   const bool shifted = options.first_query > 0 || options.window > 0;
@@ -135,11 +145,15 @@ struct Request : torch::CustomClassHolder {
     return {p.q.size(0), p.q.size(1), p.q.size(2),
             p.k.size(2), p.q.size(3), 1 / std::sqrt(static_cast<float>(p.q.size(3)))};
   }
-  kernels::Rotary rotary() const {
+  // Of tokens from `first` on.
+  kernels::Rotary rotary(int64_t first) const {
     if (!cos.defined()) return {};
-    return {cos.const_data_ptr<float>(), sin.const_data_ptr<float>(), cos.dim() == 3 ? cos.stride(0) : 0,
-            cos.stride(-2), cos.size(-1)};
+    const int64_t token = cos.stride(-2), at = first * token;
+    return {cos.const_data_ptr<float>() + at, sin.const_data_ptr<float>() + at,
+            cos.dim() == 3 ? cos.stride(0) : 0, token, cos.size(-1)};
   }
+  kernels::Rotary q_rotary() const { return rotary(mask.first_query); }
+  kernels::Rotary k_rotary() const { return rotary(0); }
   kernels::AttentionBias added() const {
     if (!bias.defined()) return {};
     const auto stride = [&](int64_t axis) { return bias.size(axis) == 1 ? 0 : bias.stride(axis); };
@@ -148,14 +162,10 @@ struct Request : torch::CustomClassHolder {
 };
 
 c10::intrusive_ptr<Request> request_of(const Parts& p, const AttentionOptions& options) {
-  const int64_t queries = p.q.size(2), keys = p.k.size(2), tokens = std::max(queries, keys);
+  const int64_t queries = p.q.size(2), keys = p.k.size(2);
   auto request = c10::make_intrusive<Request>();
   request->mask = {options.causal, options.window, options.first_query, static_cast<float>(options.later)};
   if (options.cos.defined()) {
-    check(options.cos.sizes() == options.sin.sizes() && options.cos.size(-2) >= tokens &&
-              2 * options.cos.size(-1) <= p.q.size(3) &&
-              (options.cos.dim() == 2 || (options.cos.dim() == 3 && options.cos.size(0) == p.q.size(1))),
-          "attention: angles ", options.cos.sizes(), " do not fit ", tokens, " tokens of ", p.q.sizes());
     request->cos = options.cos.to(torch::kFloat32).contiguous();
     request->sin = options.sin.to(torch::kFloat32).contiguous();
   }
@@ -187,9 +197,9 @@ struct FusedAttention : torch::autograd::Function<FusedAttention> {
     const Parts p = parts_of(q, k, v);
     const torch::Tensor out = by_token(p.q);
     torch::Tensor lse;
-    kernels::AttentionForward call{request->shape(p), request->mask,     heads_of(p.q),
-                                   heads_of(p.k),     heads_of(p.v),     heads_to(out),
-                                   request->rotary(), request->rotary(), request->added()};
+    kernels::AttentionForward call{request->shape(p),   request->mask,       heads_of(p.q),
+                                   heads_of(p.k),       heads_of(p.v),       heads_to(out),
+                                   request->q_rotary(), request->k_rotary(), request->added()};
     if (keep) {
       lse = torch::empty(out.sizes().slice(0, 3), out.options().dtype(torch::kFloat32));
       call.lse = lse.mutable_data_ptr<float>();
@@ -226,8 +236,8 @@ struct FusedAttention : torch::autograd::Function<FusedAttention> {
     const Profiled profiled("attention backward");
     kernels::attention_backward({request.shape(p), request.mask, heads_of(p.q), heads_of(p.k), heads_of(p.v),
                                  heads_of(out), saved[4].const_data_ptr<float>(), heads_of(dout),
-                                 heads_to(d.q), heads_to(d.k), heads_to(d.v), request.rotary(),
-                                 request.rotary(), request.added(),
+                                 heads_to(d.q), heads_to(d.k), heads_to(d.v), request.q_rotary(),
+                                 request.k_rotary(), request.added(),
                                  dbias.defined() ? dbias.mutable_data_ptr<float>() : nullptr});
     if (dbias.defined()) dbias = at::sum_to(dbias, bias_sizes);
     return {dq, dk, dv, dbias, {}, {}};
@@ -254,7 +264,7 @@ torch::Tensor rows_contiguous(const torch::Tensor& x) { return x.stride(3) == 1 
 
 torch::Tensor attention(const torch::Tensor& q_in, const torch::Tensor& k_in, const torch::Tensor& v_in,
                         const AttentionOptions& options) {
-  check_shapes(q_in, k_in, v_in);
+  check_shapes(q_in, k_in, v_in, options);
   const torch::Tensor q = cast(q_in), k = cast(k_in), v = cast(v_in);
   if (!attention_fuses(q, k, v)) return attention_unfused(q, k, v, options);
   const Parts p{rows_contiguous(q), rows_contiguous(k), rows_contiguous(v)};
@@ -269,8 +279,9 @@ torch::Tensor attention_packed(const torch::Tensor& qkv_in, const AttentionOptio
   torch::Tensor out;
   if (attention_fuses(qkv, qkv, qkv)) {
     const torch::Tensor packed = qkv.contiguous();
-    out = FusedAttention::apply(packed, given({}), given({}), given(options.bias),
-                                request_of(parts_of(packed, {}, {}), options),
+    const Parts p = parts_of(packed, {}, {});
+    check_shapes(p.q, p.k, p.v, options);
+    out = FusedAttention::apply(packed, given({}), given({}), given(options.bias), request_of(p, options),
                                 any_needs_gradient({qkv, options.bias}));
   } else {
     const Parts p = parts_of(qkv, {}, {});

@@ -12,14 +12,15 @@
 namespace tessera::ops {
 
 struct AttentionOptions {
-  // Cosines and sines of the angles of channels (2m, 2m+1): [tokens, pairs], or [heads, tokens, pairs]; the
-  // same for queries and keys, channels behind the pairs stay. Undefined: no rotation.
+  // Cosines and sines of the angles of channels (2m, 2m+1): [tokens, pairs], or [heads, tokens, pairs], by
+  // position: key j takes row j, query i row first_query + i. Channels behind the pairs stay. Undefined: no
+  // rotation.
   torch::Tensor cos = {}, sin = {};
   // Added to the scores: up to four axes, broadcast to [batch, heads, queries, keys]; a first axis n that
   // divides the batch is repeated (sample b takes entry b modulo n). Undefined: none.
   torch::Tensor bias = {};
-  bool causal = false;      // a query sees the keys up to its own position …
-  int64_t first_query = 0;  // … which is this for the first: the length of a key-value cache
+  bool causal = false;      // a query sees the keys up to its own position
+  int64_t first_query = 0;  // the first query's position: the length of a key-value cache
   int64_t window = 0;       // keys less than this far away are seen; 0 = all
   double later = 1;         // factor after the softmax of keys behind the query (iLLaMA)
 };

@@ -24,6 +24,8 @@ const Case kCases[] = {
     {"published iLLaMA", 2, 2, 33, 33, 32, {.later = 0}, {}, 16},
     {"soft iLLaMA", 2, 2, 33, 33, 32, {.later = 0.6}, {}, 16},
     {"window with cache", 1, 2, 9, 30, 8, {.causal = true, .first_query = 21, .window = 6}},
+    {"turned, with cache", 2, 2, 7, 19, 16, {.causal = true, .first_query = 12}, {}, 6},
+    {"turned by head, with cache", 1, 3, 9, 30, 8, {.first_query = 21, .window = 6}, {}, 4, true},
     {"bias over all", 4, 2, 9, 9, 8, {}, {9, 9}},
     {"bias of heads", 4, 2, 9, 9, 8, {}, {2, 9, 9}},
     {"bias of keys", 4, 2, 9, 9, 8, {}, {4, 1, 1, 9}},
@@ -42,7 +44,7 @@ std::vector<torch::Tensor> run(const Case& c, bool fused, torch::ScalarType dtyp
                 v = draw({c.batch, c.heads, c.keys, c.dim});
   if (!c.bias.empty()) options.bias = draw(c.bias);
   if (c.pairs) {
-    const int64_t tokens = std::max(c.queries, c.keys);
+    const int64_t tokens = std::max(c.options.first_query + c.queries, c.keys);
     const torch::Tensor angles = torch::randn(c.by_head ? std::vector<int64_t>{c.heads, tokens, c.pairs}
                                                         : std::vector<int64_t>{tokens, c.pairs});
     options.cos = angles.cos().to(torch::kFloat64), options.sin = angles.sin().to(torch::kFloat64);
@@ -96,6 +98,46 @@ TEST(Attention, PackedIsTheSameNumbers) {
   }
 }
 
+// Angles [tokens, pairs] of a sequence; of a grid 5 wide, pairs in turn by column and by row; one a head.
+std::vector<torch::Tensor> tables_of_angles(int64_t tokens, int64_t heads, int64_t pairs) {
+  const auto integers = torch::arange(tokens, torch::kFloat64);
+  const torch::Tensor frequency = torch::pow(100.0, -torch::arange(pairs, torch::kFloat64) / pairs);
+  const torch::Tensor line = torch::outer(integers, frequency);
+  const torch::Tensor row = torch::floor(integers / 5), column = integers - 5 * row;
+  const torch::Tensor half = frequency.slice(0, 0, pairs, 2);
+  const torch::Tensor grid =
+      torch::stack({torch::outer(column, half), torch::outer(row, half)}, -1).flatten(1);
+  const torch::Tensor by_head = line * torch::arange(1, heads + 1, torch::kFloat64).view({-1, 1, 1});
+  return {{}, line, grid, by_head};
+}
+
+TEST(Attention, StepsThroughACacheAreTheWholeSequence) {
+  constexpr int64_t kTokens = 37, kHeads = 3, kDim = 16, kPairs = 6;
+  torch::manual_seed(7);
+  const auto draw = [] { return torch::randn({2, kHeads, kTokens, kDim}); };
+  const torch::Tensor q = draw(), k = draw(), v = draw();
+  for (const torch::Tensor& angles : tables_of_angles(kTokens, kHeads, kPairs))
+    for (const int64_t window : {0, 9})
+      for (const auto dtype : {torch::kFloat32, torch::kFloat64}) {  // the kernel, and the composition
+        AttentionOptions options{.causal = true, .window = window};
+        if (angles.defined()) options.cos = angles.cos(), options.sin = angles.sin();
+        const torch::Tensor whole = attention(q.to(dtype), k.to(dtype), v.to(dtype), options);
+        std::vector<torch::Tensor> pieces;
+        for (const int64_t step : {1, 1, 4, 13, 1, 17}) {
+          const int64_t end = options.first_query + step;
+          const auto cached = [&](const torch::Tensor& x) { return x.slice(2, 0, end).to(dtype); };
+          pieces.push_back(
+              attention(q.slice(2, options.first_query, end).to(dtype), cached(k), cached(v), options));
+          options.first_query = end;
+        }
+        ASSERT_EQ(options.first_query, kTokens);
+        const double allowed = (dtype == torch::kFloat32 ? 4e-6 : 1e-14) * whole.abs().max().item<double>();
+        EXPECT_LE(error(torch::cat(pieces, 2), whole), allowed)
+            << (angles.defined() ? angles.sizes() : c10::IntArrayRef{}) << " window " << window << " "
+            << dtype;
+      }
+}
+
 TEST(Attention, AutocastTakesItsPrecisionAndGivesGradientsBack) {
   const torch::Tensor qkv = torch::randn({2, 9, 3, 2, 8}).requires_grad_();
   at::autocast::set_autocast_dtype(torch::kCPU, torch::kBFloat16);
@@ -118,6 +160,10 @@ TEST(Attention, EmptyTensorsAndWrongShapes) {
   EXPECT_ANY_THROW(attention(q, k, q));
   EXPECT_ANY_THROW(attention(q, q, q, {.bias = torch::zeros({4, 5})}));
   EXPECT_ANY_THROW(attention(q, q, q, {.cos = torch::ones({4, 4}), .sin = torch::ones({4, 4})}));
+  const torch::Tensor angles = torch::ones({5, 4});
+  EXPECT_ANY_THROW(attention(q, q, q, {.cos = angles, .sin = angles, .first_query = 1}));
+  EXPECT_ANY_THROW(attention_unfused(q, q, q, {.cos = angles, .sin = angles, .first_query = 1}));
+  EXPECT_ANY_THROW(attention(q, q, q, {.first_query = -1}));
   EXPECT_ANY_THROW(attention_packed(torch::zeros({1, 5, 2, 2, 8})));
 }
 
