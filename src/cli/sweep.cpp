@@ -45,6 +45,11 @@ void print_table(const std::vector<train::SweepRun>& runs) {
   }
 }
 
+// What happens in a run that people should know: pictures replaced, steps skipped, checkpoints passed over.
+class Notes : public train::Observer {
+  void note(const std::string& line) override { std::cerr << line << "\n"; }
+};
+
 void print_json(const std::vector<train::SweepRun>& runs) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const train::SweepRow& row : train::tabulate(runs))
@@ -52,8 +57,8 @@ void print_json(const std::vector<train::SweepRun>& runs) {
                     {"final", row.final},
                     {"runs", row.done},
                     {"failed", row.failed},
-                    {"mean", row.mean},
-                    {"deviation", row.deviation}});
+                    {"mean", row.done > 0 ? nlohmann::ordered_json(row.mean) : nullptr},
+                    {"deviation", row.done > 0 ? nlohmann::ordered_json(row.deviation) : nullptr}});
   std::cout << json_text(list) << "\n";
 }
 
@@ -73,11 +78,18 @@ void run(const Options& options) {
   how.starting = [](const std::string& point, int64_t seed, int64_t number, int64_t count) {
     std::cerr << "run " << number << " of " << count << "  " << point << "  seed " << seed << std::endl;
   };
+  Notes notes;
+  how.observers = {&notes};
   const auto runs = train::run_sweep(sweep, options.output, how);
-  for (const train::SweepRun& one : runs)
-    if (!one.failure.empty())
-      std::cerr << "failed: " << one.point << " seed " << one.seed << ": " << one.failure << "\n";
   options.json ? print_json(runs) : print_table(runs);
+  std::cout.flush();
+  int64_t failed = 0;
+  for (const train::SweepRun& one : runs) {
+    if (one.failure.empty()) continue;
+    ++failed;
+    std::cerr << "failed: " << one.point << " seed " << one.seed << ": " << one.failure << "\n";
+  }
+  if (failed > 0) fail(failed, " of ", runs.size(), " runs failed");
 }
 
 }  // namespace

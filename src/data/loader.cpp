@@ -54,6 +54,10 @@ std::vector<size_t> deal(int64_t whole, int64_t repeats) {
   return places;
 }
 
+int64_t batches_of(const Source& source, const LoaderConfig& config) {
+  return (source.size() + (config.drop_last ? 0 : config.batch_size - 1)) / config.batch_size;
+}
+
 struct BadSample {
   int64_t index;
   std::string line;
@@ -260,10 +264,7 @@ struct Loader::State {
   }
 };
 
-Loader::Loader(const Source& source, std::shared_ptr<const Transform> transform, const LoaderConfig& config,
-               LoaderPosition start)
-    : state_(std::make_unique<State>(source, std::move(transform), config, start)) {
-  State& s = *state_;
+void check_loader(const Source& source, const LoaderConfig& config) {
   if (config.batch_size < 1) fail_usage("batch size is ", config.batch_size, ", must be at least 1");
   if (config.threads < 1 || config.threads > 1024)
     fail_usage("loader threads are ", config.threads, ", must be 1 to 1024");
@@ -279,16 +280,24 @@ Loader::Loader(const Source& source, std::shared_ptr<const Transform> transform,
   if (config.repeats > 1 && config.balanced)
     fail_usage(
         "repeated augmentation and balanced sampling both decide how often a sample is drawn: give one");
-  const int64_t n = source.size();
-  s.batches = config.drop_last ? n / config.batch_size : (n + config.batch_size - 1) / config.batch_size;
-  if (s.batches == 0)
-    fail(source.describe(), ": ", n, " pictures make no batch of ", config.batch_size,
+  if (batches_of(source, config) == 0)
+    fail(source.describe(), ": ", source.size(), " pictures make no batch of ", config.batch_size,
          "; take a smaller batch");
+  if (config.balanced && source.multi_label())
+    fail_usage("balanced sampling needs one label a picture; ", source.describe());
+}
+
+Loader::Loader(const Source& source, std::shared_ptr<const Transform> transform, const LoaderConfig& config,
+               LoaderPosition start)
+    : state_(std::make_unique<State>(source, std::move(transform), config, start)) {
+  State& s = *state_;
+  check_loader(source, config);
+  const int64_t n = source.size();
+  s.batches = batches_of(source, config);
   if (start.epoch < 0 || start.batch < 0 || start.batch > s.batches)
     fail("loader position epoch ", start.epoch, " batch ", start.batch, " is beyond the ", s.batches,
          " batches of an epoch");
   if (config.balanced) {
-    if (source.multi_label()) fail_usage("balanced sampling needs one label a picture; ", source.describe());
     s.by_class.resize(source.class_names().size());
     for (int64_t i = 0; i < n; ++i) s.by_class[static_cast<size_t>(source.label(i))].push_back(i);
     std::erase_if(s.by_class, [](const auto& members) { return members.empty(); });

@@ -55,6 +55,9 @@ struct LoaderConfig {
   int64_t rank = 0, world_size = 1;  // this process' share of every (global) batch
 };
 
+// Usage errors, and pictures that make no batch: what the constructor refuses, without opening anything.
+void check_loader(const Source& source, const LoaderConfig& config);
+
 class Loader {
  public:
   // `source` must outlive the loader. `transform` is shared by the threads and has no state.

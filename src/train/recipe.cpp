@@ -36,10 +36,13 @@ void for_each_section(R& recipe, F&& f) {
 constexpr std::array kSections = {"model",     "data",         "preprocess", "augment",  "mixup", "distil",
                                   "soft_mask", "quantization", "optimiser",  "schedule", "train"};
 
-// Keys that decide where and how often things are written, or how fast; never what is computed.
-constexpr std::array kFreeKeys = {"train.output",           "train.threads",
-                                  "train.loader_threads",   "train.checkpoint_seconds",
-                                  "train.checkpoint_steps", "train.keep_last"};
+// Keys that decide where and how often things are written, how fast, or when to give up; never what is
+// computed.
+constexpr std::array kFreeKeys = {
+    "train.output",          "train.device",          "train.threads",
+    "train.loader_threads",  "train.keep_last",       "train.max_bad",
+    "train.max_skipped",     "train.eval_batch_size", "train.checkpoint_seconds",
+    "train.checkpoint_steps"};
 
 // Laying one way to say how long to train over a recipe takes the other way back.
 void drop_rival(Value& base, const Value& over) {
@@ -52,11 +55,6 @@ void drop_rival(Value& base, const Value& over) {
   };
   take_back("train.epochs", "steps");
   take_back("train.steps", "epochs");
-}
-
-void lay_over(Value& base, const Value& over) {
-  drop_rival(base, over);
-  merge(base, over);
 }
 
 Value read_with_bases(const std::string& path, int depth) {
@@ -232,20 +230,30 @@ void check_quantization(const QuantizationConfig& q) {
           "2 to 16 bits, or 0 like weights");
 }
 
-// "auto": the model that the pretrained file holds, and its preprocessing where the recipe says nothing else.
-void take_from_pretrained(Recipe& recipe, bool size_given) {
+// What "auto" stands for: of the run in the output directory, if there is one (the file that it started from
+// may be gone), else of the pretrained file. Preprocessing is theirs where the recipe says nothing else.
+void settle_auto(Recipe& recipe, const Value* output, bool size_given) {
   const std::string& file = recipe.model.pretrained;
   if (file.empty())
     fail_usage(
         "model.name = \"auto\" stands for the model of model.pretrained, which is empty (--pretrained FILE)");
-  const WeightsInfo info = describe_weights(WeightFile(file));
-  Value settings = info.model.settings;
+  const std::string run = output && output->is_string() ? output->as_string() + "/recipe.toml" : "";
+  Value settings;
+  if (!run.empty() && file_exists(run)) {
+    const Recipe stored = load_recipe(run);
+    recipe.model.name = stored.model.name;
+    settings = stored.model.settings;
+    recipe.preprocess = stored.preprocess;
+  } else {
+    const WeightsInfo info = describe_weights(WeightFile(file));
+    recipe.model.name = info.model.name;
+    settings = info.model.settings;
+    recipe.preprocess = info.preprocess;
+  }
   if (size_given)
     std::erase_if(settings.as_table(), [](const auto& entry) { return entry.first == "image_size"; });
   merge(settings, recipe.model.settings);
-  recipe.model.name = info.model.name;
   recipe.model.settings = settings;
-  recipe.preprocess = info.preprocess;
 }
 
 // The picture's size is said once: by preprocess.size, else by the model's own.
@@ -265,6 +273,11 @@ void settle_size(Recipe& recipe, bool size_given) {
 
 }  // namespace
 
+void lay_over(Value& base, const Value& over) {
+  drop_rival(base, over);
+  merge(base, over);
+}
+
 Recipe read_recipe(const Value& table, const std::string& where) {
   const std::vector<std::string> known(kSections.begin(), kSections.end());
   const std::string prefix = where.empty() ? "" : where + ": ";
@@ -277,7 +290,7 @@ Recipe read_recipe(const Value& table, const std::string& where) {
     Recipe recipe;
     if (const Value* section = table.find("model")) recipe.model = read_model(*section);
     const bool size_given = table.find("preprocess.size") != nullptr;
-    if (recipe.model.name == "auto") take_from_pretrained(recipe, size_given);
+    if (recipe.model.name == "auto") settle_auto(recipe, table.find("train.output"), size_given);
     for_each_section(recipe, [&](const char* name, auto& config) {
       if (const Value* section = table.find(name)) config = read_config(*section, name, config);
     });

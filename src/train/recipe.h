@@ -150,6 +150,9 @@ struct Recipe {
   TrainConfig train;
 };
 
+// Lays settings over others, key by key; train.epochs takes train.steps back, and the other way round.
+void lay_over(Value& base, const Value& over);
+
 // The tree of a file (a recipe or a sweep) laid over that of its base.
 Value read_based(const std::string& path);
 
@@ -166,7 +169,7 @@ Recipe read_recipe(const Value& table, const std::string& where);
 Value recipe_table(const Recipe& recipe);
 
 // The same without the keys that do not change what is computed, but where, how often and how fast: output,
-// threads, loader_threads, checkpoint_*, keep_last. What weight files carry.
+// device, threads, checkpoint_* and their like. What weight files carry.
 Value computed_part(const Recipe& recipe);
 
 // The first key of computed_part at which a run would be continued with another recipe than its own, as

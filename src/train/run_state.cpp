@@ -52,6 +52,7 @@ Value write_state(const RunState& state, const Setup& setup) {
   out.set("seed", setup.recipe.train.seed);
   out.set("threads", setup.plan.threads);
   out.set("world_size", setup.plan.processes);
+  out.set("device", torch::DeviceTypeName(setup.device.type(), /*lower_case=*/true));
   for (const auto& [name, value] : setup.fingerprints) out.set(name, value);
   out.set("recipe_hash", recipe_hash(setup.recipe));
   out.set("recipe", setup.info.recipe);
@@ -89,6 +90,11 @@ std::string check_same_run(const Value& stored, const Setup& setup, bool allow_o
   if (processes != setup.plan.processes)
     return text("the run was made by ", processes, processes == 1 ? " process" : " processes",
                 ", now there are ", setup.plan.processes, ": sums are rounded in another order");
+  const std::string device = part(stored, "device", &Value::is_string, where).as_string();
+  const std::string ours = torch::DeviceTypeName(setup.device.type(), /*lower_case=*/true);
+  if (device != ours)
+    return text("the run was made on ", device, ", now it is on ", ours,
+                ": sums are rounded in another order");
   const int64_t threads = integer(stored, "threads", where);
   if (threads != setup.plan.threads && setup.device.is_cpu() && !allow_other_threads)
     fail_usage("the run was made with ", threads, " compute threads, now there are ", setup.plan.threads,

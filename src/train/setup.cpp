@@ -164,7 +164,8 @@ std::vector<double> soft_mask_of(const Setup& setup) {
                         .shape = soft.shape});
 }
 
-void build_training(Setup& setup) {
+// The loss, but for the teacher.
+tasks::ClassifyConfig loss_of(const Setup& setup) {
   const TrainConfig& train = setup.recipe.train;
   tasks::ClassifyConfig classify;
   classify.loss = train.loss;
@@ -174,6 +175,12 @@ void build_training(Setup& setup) {
                " is for one class a picture, the data has several");
   if (train.target_threshold >= 0) classify.target_threshold = train.target_threshold;
   classify.class_weights = class_weights(setup);
+  return classify;
+}
+
+void build_training(Setup& setup) {
+  const TrainConfig& train = setup.recipe.train;
+  tasks::ClassifyConfig classify = loss_of(setup);
   classify.teacher = open_teacher(setup);
   setup.task = tasks::make_classify(classify, setup.plan.classes, setup.info.multi_label);
   const OptimiserSettings& common = setup.recipe.optimiser.common;
@@ -185,10 +192,6 @@ void build_training(Setup& setup) {
   if (train.ema_decay > 0)
     setup.ema = std::make_unique<Ema>(EmaConfig{.decay = train.ema_decay, .warmup = train.ema_warmup},
                                       setup.model_state);
-  setup.schedule =
-      make_schedule(setup.recipe.schedule, {.lr = setup.recipe.optimiser.lr_for(train.batch_size),
-                                            .steps = setup.plan.steps,
-                                            .steps_per_epoch = setup.plan.steps_per_epoch});
   setup.soft_mask = soft_mask_of(setup);
   if (train.clip_grad > 0) setup.clip = {.mode = train.clip_mode, .value = train.clip_grad};
 }
@@ -295,6 +298,24 @@ std::vector<float> mixed_targets(const data::Batch& batch, int64_t classes, cons
   return out;
 }
 
+// What would stop the run at its first batch or evaluation stops it before anything is written.
+void check_loading(const Setup& setup) {
+  const Recipe& recipe = setup.recipe;
+  data::make_train_transform(recipe.preprocess, recipe.augment);
+  data::make_eval_transform(recipe.preprocess);
+  const auto check = [&](const data::Source& source, data::LoaderConfig config) {
+    config.world_size = setup.plan.processes;
+    data::check_loader(source, config);
+  };
+  check(*setup.train_source, setup.train_loader_config());
+  check(*setup.validation_source, setup.validation_loader_config());
+  if (setup.unlabelled_source) check(*setup.unlabelled_source, setup.unlabelled_loader_config());
+  const int64_t epochs = std::max<int64_t>(1, setup.plan.steps / setup.plan.steps_per_epoch);
+  if (std::ssize(recipe.train.sizes) > epochs)
+    fail_usage("train.sizes has ", recipe.train.sizes.size(), " sizes, more than the run has epochs, ",
+               epochs);
+}
+
 // All that can be known without memory for the model.
 Setup sketch(const Recipe& recipe, int64_t processes) {
   Setup setup;
@@ -307,6 +328,11 @@ Setup sketch(const Recipe& recipe, int64_t processes) {
   describe_model(setup);
   plan_steps(setup);
   plan_model(setup.plan, *sketch_of(setup.info), setup.info.model, setup.recipe);
+  check_loading(setup);
+  setup.schedule =
+      make_schedule(setup.recipe.schedule, {.lr = setup.recipe.optimiser.lr_for(recipe.train.batch_size),
+                                            .steps = setup.plan.steps,
+                                            .steps_per_epoch = setup.plan.steps_per_epoch});
   return setup;
 }
 
@@ -350,6 +376,7 @@ Setup make_setup(const Recipe& recipe, bool continued, int64_t processes) {
 
 PlannedRun plan_training(const Recipe& recipe) {
   Setup setup = sketch(recipe, 1);
+  loss_of(setup);  // says what does not fit
   build_model(setup, /*continued=*/true);
   setup.model->to(torch::kCPU);
   check_sizes(setup);

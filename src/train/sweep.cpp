@@ -117,8 +117,8 @@ struct Task {
 Task make_task(const Sweep& sweep, const SweepPoint& point, int64_t seed, bool final,
                const std::string& directory, const SweepOptions& options) {
   Value settings = sweep.common;
-  merge(settings, point.settings);
-  if (final) merge(settings, sweep.final_settings);
+  lay_over(settings, point.settings);
+  if (final) lay_over(settings, sweep.final_settings);
   std::vector<std::string> overrides = overrides_of(settings);
   const auto add = [&](const std::vector<std::string>& asked) {
     overrides.insert(overrides.end(), asked.begin(), asked.end());
@@ -180,8 +180,11 @@ void train_one(const Task& task, const SweepOptions& options, SweepRun& run) {
     run.seconds = summary.seconds;
     write_text_atomic(task.folder + "/" + kResult, json_text(value_of(run, task.recipe), 1) + "\n");
   } catch (const Error& error) {
-    if (error.kind != ErrorKind::failed) throw;
+    if (error.kind == ErrorKind::interrupted) throw;
     run.failure = error.what();
+  } catch (const std::exception& error) {  // of the libraries: no memory, say
+    const std::string message = error.what();
+    run.failure = message.substr(0, message.find('\n'));
   }
 }
 
@@ -225,8 +228,9 @@ Sweep read_sweep(const std::string& path) {
     if (gridded) sweep.points = combinations(config.grid);
     std::set<std::string> names;
     for (const PointConfig& point : config.points) {
-      if (point.name.empty() || point.name == "final")
-        fail_usage("a point's name must not be empty or 'final'");
+      if (point.name.empty() || point.name == "final" || point.name == "." || point.name == "..")
+        fail_usage("a point is called '", point.name,
+                   "': its name is that of its folder, not 'final', '.' or '..'");
       sweep.points.push_back({point.name, point.set});
     }
     for (const SweepPoint& point : sweep.points)

@@ -84,6 +84,31 @@ TEST_F(SweepTest, RunsAreMadeOnceAndTabulated) {
   EXPECT_NE(error_of([&] { run(); }).find("holds a run of another recipe"), std::string::npos);
 }
 
+// A point that cannot run at all is noted like one that fails on the way, and how long a run takes is said by
+// whoever speaks last.
+TEST_F(SweepTest, ABadPointDoesNotEndTheSweep) {
+  const Sweep read = sweep(R"(
+recipe = "tiny.toml"
+[set]
+train.epochs = 1
+[[points]]
+name = "too long a warm-up"
+set = { schedule = { warmup_epochs = 3 } }
+[[points]]
+name = "short"
+set = { train = { steps = 3 } }
+[final]
+set = { train = { epochs = 2 } }
+)");
+  const auto runs = run_sweep(read, path("runs"));
+  ASSERT_EQ(runs.size(), 3u);
+  EXPECT_NE(runs[0].failure.find("longer than the run"), std::string::npos);
+  EXPECT_EQ(load_recipe(path("runs/short/seed-0/recipe.toml")).train.steps, 3);
+  EXPECT_EQ(load_recipe(path("runs/final/seed-0/recipe.toml")).train.epochs, 2);
+  EXPECT_EQ(refusal("recipe = \"tiny.toml\"\n[[points]]\nname = \"..\""),
+            "a point is called '..': its name is that of its folder, not 'final', '.' or '..'");
+}
+
 TEST_F(SweepTest, ARunThatFailsIsNotedAndTheBestPointIsRunAtTheEnd) {
   const Sweep read = sweep(R"(
 recipe = "tiny.toml"

@@ -46,8 +46,7 @@ RunSummary Trainer::run() {
 
 void Trainer::profile() {
   const int64_t done = state_.step - first_step_;
-  if (done == kFirstProfiled) {
-    write_text_atomic(options_.profile, "");  // says now, in one line, if it cannot be written
+  if (done == std::min(kFirstProfiled, setup_.plan.steps - first_step_ - 1)) {
     world_.record();
     profile_began_ = steady_seconds();
     profiler_ = std::make_unique<torch::autograd::profiler::RecordProfile>(options_.profile);
@@ -93,6 +92,7 @@ void Trainer::open_files() {
 }
 
 void Trainer::start() {
+  if (leader() && !options_.profile.empty()) write_text_atomic(options_.profile, "");  // fails now if it must
   if (leader()) claim_directory();
   for (const std::string& line : setup_.notes) note(line);
   const auto stored = agreed_checkpoint();
@@ -171,7 +171,7 @@ void Trainer::check_disk() const {
 // --- the loop
 
 void Trainer::train_step() {
-  const double began = steady_seconds(), waited = loader_->seconds_waited();
+  const double began = steady_seconds(), waited = seconds_waited();
   std::optional<data::Batch> loaded;
   {
     RECORD_USER_SCOPE("wait for data");
@@ -184,6 +184,7 @@ void Trainer::train_step() {
   const double share = static_cast<double>(loaded->size) / static_cast<double>(whole);
   loader_->recycle(std::move(*loaded));
   if (unlabelled_loader_) {
+    RECORD_USER_SCOPE("wait for data");
     auto more = unlabelled_loader_->next();
     batch.unlabelled = tasks::to_device(*more, setup_.device, setup_.precision).images;
     batch.first_unlabelled = whole + more->first;
@@ -218,7 +219,7 @@ void Trainer::train_step() {
                          state_.skipped_in_row == 1 ? " step" : " steps in a row"));
     note(text("step ", state_.step, " skipped: the loss or its gradient is not finite"));
   }
-  interval_.add({steady_seconds() - began, loader_->seconds_waited() - waited, whole});
+  interval_.add({steady_seconds() - began, seconds_waited() - waited, whole});
 }
 
 // Piece by piece. Every loss is a mean over its samples: each counts by its share of the step's batch, and
@@ -316,7 +317,8 @@ bool Trainer::evaluation_due() const {
   if (setup_.plan.validation_samples == 0) return false;
   if (state_.evaluation_pending || state_.step == setup_.plan.steps) return true;
   const double every = setup_.recipe.train.eval_every * static_cast<double>(setup_.plan.steps_per_epoch);
-  return every > 0 && state_.step % std::max<int64_t>(1, std::llround(every)) == 0;
+  return every > 0 && every < static_cast<double>(setup_.plan.steps) &&
+         state_.step % std::max<int64_t>(1, std::llround(every)) == 0;
 }
 
 bool Trainer::checkpoint_due() const {

@@ -79,6 +79,9 @@ class Trainer {
   double epoch() const {
     return static_cast<double>(state_.step) / static_cast<double>(setup_.plan.steps_per_epoch);
   }
+  double seconds_waited() const {
+    return loader_->seconds_waited() + (unlabelled_loader_ ? unlabelled_loader_->seconds_waited() : 0);
+  }
   double seconds() const { return seconds_before_ + steady_seconds() - began_; }
   bool leader() const { return world_.leader(); }
   Meter::Reduce reduce() const {

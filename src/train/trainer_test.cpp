@@ -237,8 +237,59 @@ TEST_F(TrainerTest, OtherRecipesAreRefusedByTheirKey) {
   EXPECT_NE(refusal({"data.path=\"shapes:train=64,val=24,seed=1\""}), "");
   EXPECT_NE(refusal({"train.threads=2"}).find("made with 1 compute threads, now there are 2"),
             std::string::npos);
-  run_training(tiny("run", {"train.keep_last=5", "train.loader_threads=2", "train.checkpoint_steps=7"}),
+  run_training(tiny("run", {"train.keep_last=5", "train.loader_threads=2", "train.checkpoint_steps=7",
+                            "train.max_bad=7", "train.eval_batch_size=5", "train.device=\"auto\""}),
                {.resume = Resume::automatic});
+}
+
+// What a user mends and tries again must not meet a directory that "already holds a run".
+TEST_F(TrainerTest, WhatCannotRunIsRefusedBeforeAnythingIsWritten) {
+  const auto refused = [&](const std::string& setting, const std::string& reason) {
+    const Recipe recipe = tiny("run", {setting});
+    EXPECT_NE(error_of([&] { run_training(recipe); }).find(reason), std::string::npos) << setting;
+    EXPECT_NE(error_of([&] { plan_training(recipe); }).find(reason), std::string::npos) << setting;
+    EXPECT_FALSE(file_exists(path("run"))) << setting;
+  };
+  refused("augment.auto_augment=\"rand-x9\"", "rand-x9");
+  refused("preprocess.mean=[0.5]", "mean");
+  refused("schedule.warmup_epochs=50", "longer than the run");
+  refused("train.class_weights=[1.0, 2.0]", "2 numbers, the data has");
+  refused("train.sizes=[16, 32, 48, 64]", "4 sizes, more than the run has epochs, 3");
+  const Recipe recipe = tiny("run", {"train.eval_batch_size=1"});
+  EXPECT_NE(error_of([&] { make_setup(recipe, false, 2); }).find("the number of ranks, 2"),
+            std::string::npos);
+}
+
+TEST_F(TrainerTest, AnEvaluationFurtherAwayThanTheEndIsTheOneAtTheEnd) {
+  Watcher watcher;
+  run_training(tiny("run", {"train.eval_every=inf"}), {.observers = {&watcher}});
+  EXPECT_EQ(watcher.evaluations, std::vector<int64_t>{24});
+}
+
+TEST_F(TrainerTest, ShortRunsAreProfiledToo) {
+  run_training(tiny("run", {"train.epochs=0", "train.steps=2"}), {.profile = path("trace.json")});
+  EXPECT_NE(read_text(path("trace.json")).find("optimiser and moving average"), std::string::npos);
+  EXPECT_NE(
+      error_of([&] { run_training(tiny("other"), {.profile = path("none/trace.json")}); }).find("trace"),
+      std::string::npos);
+  EXPECT_FALSE(file_exists(path("other")));
+}
+
+TEST_F(TrainerTest, ARunOfAutoGoesOnWithoutTheFileItStartedFrom) {
+  const RunSummary first = run_training(tiny("first", {"train.epochs=1"}));
+  fs::copy_file(first.model_file, path("start.safetensors"));
+  const auto load = [&] {
+    write_text_atomic(path("auto.toml"),
+                      text("[model]\nname = \"auto\"\npretrained = \"", path("start.safetensors"),
+                           "\"\n[data]\npath = \"shapes:train=64,val=24\"\n[train]\n"
+                           "epochs = 1\nbatch_size = 8\ndevice = \"cpu\"\n"));
+    return load_recipe(path("auto.toml"), {"train.output=\"" + path("run") + "\""});
+  };
+  Watcher watcher;
+  watcher.crash_after_checkpoint = 0;
+  EXPECT_THROW(run_training(load(), {.observers = {&watcher}}), Stop);
+  fs::remove(path("start.safetensors"));
+  EXPECT_EQ(run_training(load(), {.resume = Resume::required}).plan.steps, 8);
 }
 
 TEST_F(TrainerTest, ADirectoryHoldsOneRunAndOneProcess) {
