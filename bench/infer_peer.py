@@ -1,4 +1,5 @@
-"""Images a second of one backbone: tessera beside timm in PyTorch and OpenVINO, taking turns in one run.
+"""Images a second of one backbone: tessera beside PyTorch (timm, or vil_peer.py for Vision-LSTM) and OpenVINO, taking
+turns in one run.
 
 Prints a row of Markdown for each way, best first within its precision, and with --json one line with all rounds.
 """
@@ -18,11 +19,11 @@ from rounds import row, take_turns, tessera, times_faster
 
 
 def timed(step, seconds):
-    """Images are counted by the caller; here the median seconds of a step, after two to warm up."""
-    step(), step()
+    """Images are counted by the caller; here the median seconds of a step, after one to warm up."""
+    step()
     times = []
     begin = time.perf_counter()
-    while time.perf_counter() - begin < seconds or len(times) < 3:
+    while time.perf_counter() - begin < seconds or len(times) < 2:
         start = time.perf_counter()
         step()
         times.append(time.perf_counter() - start)
@@ -86,6 +87,17 @@ def torch_training_step(model, images, precision):
     return step
 
 
+def published(options):
+    """The peer's network and its name in the table."""
+    if options.model.startswith("vil_"):
+        import vil_peer
+
+        return vil_peer.create(options.model, options.program), "PyTorch"
+    import timm
+
+    return timm.create_model(options.model, pretrained=False).eval(), "PyTorch, timm"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--program", required=True)
@@ -95,14 +107,13 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=2, help="of each way in each round")
     parser.add_argument("--precisions", default="fp32,bf16,int8")
+    parser.add_argument("--compile", action="store_true", help="torch.compile in bf16 too")
     parser.add_argument("--train", action="store_true", help="training steps")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
 
-    import timm
-
-    model = timm.create_model(options.model, pretrained=False).eval()
+    model, peer = published(options)
     images = torch.randn(options.batch, 3, 224, 224)
     kind = "train" if options.train else "infer"
 
@@ -115,11 +126,13 @@ def main():
             options.program, kind, model=options.model, batch=options.batch, threads=options.threads,
             seconds=options.seconds, dtype=precision)
         if options.train:
-            ways["PyTorch, timm", precision] = rate(torch_training_step(copy.deepcopy(model), images, precision))
+            ways[peer, precision] = rate(torch_training_step(copy.deepcopy(model), images, precision))
             continue
         if precision != "int8":
             dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[precision]
-            ways["PyTorch, timm", precision] = rate(torch_step(copy.deepcopy(model), images, dtype))
+            ways[peer, precision] = rate(torch_step(copy.deepcopy(model), images, dtype))
+            if options.compile and precision == "bf16":
+                ways["torch.compile", precision] = rate(torch_step(torch.compile(copy.deepcopy(model)), images, dtype))
         ways["OpenVINO", precision] = rate(openvino_step(copy.deepcopy(model), images, precision, options.threads))
 
     results = take_turns(ways, options.rounds, f"{kind} {options.model}, batch {options.batch}")
