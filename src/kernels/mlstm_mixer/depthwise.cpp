@@ -111,11 +111,116 @@ TESSERA_INLINE void convolve_block(const Stencil& st, const float* x, int64_t x_
   }
 }
 
+// Three rows of the grid with a border of zeros, where a 3 x 3 kernel finds them in the first-level cache and
+// without asking for edges. (In a tensor as wide as the layer a column of tokens falls into few sets of the
+// cache.)
+template <bool whole>
+class RowRing {
+ public:
+  static constexpr int64_t kColumns = 56;  // outputs of a row at a time
+  RowRing(const DepthwiseShape& s, const float* x, int64_t x_token, int64_t x_first, const Group& g)
+      : s_(s), x_(x + g.channel - x_first * x_token), token_(x_token), g_(g) {}
+  // Rows above, at and below the outputs [first, last) of row `row`; column `first` - 1 is their number 0.
+  void move_to(int64_t row, int64_t first, int64_t last) {
+    const bool next = row == row_ + 1 && first == first_ && last == last_;
+    row_ = row, first_ = first, last_ = last;
+    for (int64_t i = next ? 1 : -1; i <= 1; ++i) fill(row + i);
+  }
+  const vf* above() const { return line(row_ - 1); }
+  const vf* at() const { return line(row_); }
+  const vf* below() const { return line(row_ + 1); }
+
+ private:
+  vf* line(int64_t row) { return lines_[(row + 3) % 3]; }
+  const vf* line(int64_t row) const { return lines_[(row + 3) % 3]; }
+  void fill(int64_t row) {
+    vf* to = line(row);
+    const int64_t count = last_ - first_ + 2;
+    if (row < 0 || row >= s_.rows) {
+      for (int64_t i = 0; i < count; ++i) to[i] = vf{};
+      return;
+    }
+    const float* from = x_ + (row * s_.columns + first_ - 1) * token_;
+    const int64_t ahead = row + 1 < s_.rows ? s_.columns * token_ : 0;
+    to[0] = first_ > 0 ? get<whole>(from, g_) : vf{};
+    for (int64_t i = 1; i < count - 1; ++i) {
+      __builtin_prefetch(from + i * token_ + ahead);
+      to[i] = get<whole>(from + i * token_, g_);
+    }
+    to[count - 1] = last_ < s_.columns ? get<whole>(from + (count - 1) * token_, g_) : vf{};
+  }
+
+  const DepthwiseShape& s_;
+  const float* x_;  // of token 0
+  int64_t token_;
+  Group g_;
+  int64_t row_ = -9, first_ = 0, last_ = 0;
+  vf lines_[3][kColumns + 2];
+};
+
+// Outputs column … column+N-1, counted from the ring's first.
+template <int N>
+TESSERA_INLINE void convolve_ring(const vf* const (&lines)[3], const Taps<3, 3>& taps, vf start,
+                                  int64_t column, vf (&out)[N]) {
+#pragma GCC unroll 8
+  for (int n = 0; n < N; ++n) out[n] = start;
+#pragma GCC unroll 3
+  for (int i = 0; i < 3; ++i)
+#pragma GCC unroll 10
+    for (int c = 0; c < N + 2; ++c) {
+      const vf value = lines[i][column + c];
+#pragma GCC unroll 8
+      for (int n = 0; n < N; ++n)
+        if (c - n >= 0 && c - n < 3) out[n] += value * taps.values[i * 3 + c - n];
+    }
+}
+
+template <bool whole, class Finish>
+TESSERA_INLINE void convolve_3x3(const Taps<3, 3>& taps, vf start, int64_t columns, const Span& span,
+                                 RowRing<whole>& ring, Finish finish) {
+  const int64_t token = span.row * columns;
+  for (int64_t first = span.first; first < span.last; first += RowRing<whole>::kColumns) {
+    const int64_t left = span.last - first,
+                  count = left < RowRing<whole>::kColumns ? left : RowRing<whole>::kColumns;
+    ring.move_to(span.row, first, first + count);
+    const vf* const lines[3] = {ring.above(), ring.at(), ring.below()};
+    int64_t column = 0;
+    const auto block = [&]<int N>(vf(&out)[N]) __attribute__((always_inline)) {
+      convolve_ring<N>(lines, taps, start, column, out);
+#pragma GCC unroll 8
+      for (int n = 0; n < N; ++n) finish(span.b, token + first + column + n, out[n]);
+      column += N;
+    };
+    while (count - column >= 7) {
+      vf out[7];
+      block(out);
+    }
+    while (count - column >= 4) {
+      vf out[4];
+      block(out);
+    }
+    while (count - column >= 1) {
+      vf out[1];
+      block(out);
+    }
+  }
+}
+
 template <int KH, int KW, bool whole, class Finish>
 TESSERA_INLINE void convolve(const Stencil& st, const FloatRows& x, int64_t x_first, const float* taps,
                              const float* bias, int64_t begin, int64_t end, const Group& g, Finish finish) {
   const vf start = bias ? get<whole>(bias + g.channel, g) : vf{};
   const Taps<KH, KW> held = load_taps<KH, KW, whole>(st, taps, g);
+  if constexpr (KH == 3 && KW == 3) {
+    if (st.top == 1 && st.left == 1) {
+      const int64_t tokens = st.shape.rows * st.shape.columns, b = begin / tokens;
+      RowRing<whole> ring(st.shape, x.data + b * x.batch, x.token, x_first, g);
+      return for_each_span(
+          st.shape, begin, end, [&](const Span& span) __attribute__((always_inline)) {
+            convolve_3x3<whole>(held, start, st.shape.columns, span, ring, finish);
+          });
+    }
+  }
   for_each_span(
       st.shape, begin, end, [&](const Span& span) __attribute__((always_inline)) {
         for (int64_t column = span.first; column < span.last; column += NX) {
@@ -290,19 +395,6 @@ void depthwise_backward(const DepthwiseBackward& call, int64_t begin, int64_t en
       call.shape, begin, end,
       [&](int64_t b, int64_t e, const Group& g) { backward_any<true>(call, b, e, g); },
       [&](int64_t b, int64_t e, const Group& g) { backward_any<false>(call, b, e, g); });
-}
-
-void silu_backward(const SiluBackward& call, int64_t begin, int64_t end) {
-  for (int64_t at = begin; at < end; ++at) {
-    const int64_t b = at / call.tokens, t = at % call.tokens;
-    const float* dout = call.dout.data + b * call.dout.batch + t * call.dout.token;
-    const float* pre = call.pre.data + b * call.pre.batch + t * call.pre.token;
-    float* dpre = call.dpre.data + b * call.dpre.batch + t * call.dpre.token;
-    int64_t c = 0;
-    for (; c + W <= call.channels; c += W) store(dpre + c, load(dout + c) * silu_slope(load(pre + c)));
-    if (const int64_t left = call.channels - c)
-      store_part(dpre + c, load_part(dout + c, left) * silu_slope(load_part(pre + c, left)), left);
-  }
 }
 
 }  // namespace tessera::kernels::TESSERA_ISA

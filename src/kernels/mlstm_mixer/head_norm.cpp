@@ -11,75 +11,108 @@ TESSERA_INLINE vf only(vf value, int64_t left) {
   return left >= W ? value : lanes() < (int32_t)left ? value : vf{};
 }
 
+constexpr int64_t kBlock = 16;  // tokens at a time: their sums overlap, and weights stay in registers
+
+// Of one head of up to kBlock tokens.
 struct Moments {
-  float mean, rstd;
+  float mean[kBlock], rstd[kBlock];
 };
 
 // Two passes: the mean first, then the squares about it.
-TESSERA_INLINE Moments moments(const float* h, int64_t n, float eps) {
-  vf total = {};
-  for (int64_t c = 0; c < n; c += W) total += get(h + c, n - c);
-  const float mean = sum(total) / (float)n;
-  vf squares = {};
-  for (int64_t c = 0; c < n; c += W) {
-    const vf d = only(get(h + c, n - c) - mean, n - c);
-    squares += d * d;
+void moments(const float* h, int64_t h_row, int64_t count, int64_t n, float eps, Moments& m) {
+  for (int64_t t = 0; t < count; ++t) {
+    vf total = {};
+    for (int64_t c = 0; c < n; c += W) total += get(h + t * h_row + c, n - c);
+    m.mean[t] = sum(total) / (float)n;
   }
-  return {mean, 1.0f / __builtin_sqrtf(sum(squares) / (float)n + eps)};
-}
-
-void forward_token(const HeadNormForward& call, const float* h, const float* a, const float* z, float* y) {
-  const int64_t n = call.channels / call.heads;
-  const HeadNormWeights& w = call.weights;
-  for (int64_t head = 0; head < call.channels; head += n) {
-    const Moments m = moments(h + head, n, call.eps);
-    for (int64_t i = 0; i < n; i += W) {
-      const int64_t c = head + i, left = n - i;
-      const vf normed = (get(h + c, left) - m.mean) * m.rstd;
-      vf value = normed + normed * get(w.scale + c, left) + get(w.skip + c, left) * get(a + c, left);
-      if (w.bias) value += get(w.bias + c, left);
-      put(y + c, value * silu(get(z + c, left)), left);
+  for (int64_t t = 0; t < count; ++t) {
+    vf squares = {};
+    for (int64_t c = 0; c < n; c += W) {
+      const vf d = only(get(h + t * h_row + c, n - c) - m.mean[t], n - c);
+      squares += d * d;
     }
+    m.rstd[t] = 1.0f / __builtin_sqrtf(sum(squares) / (float)n + eps);
   }
 }
 
-void backward_token(const HeadNormBackward& call, const float* h, const float* a, const float* z,
-                    const float* dy, float* dh, float* da, float* dz) {
-  const int64_t n = call.channels / call.heads;
-  const HeadNormWeights& w = call.weights;
-  for (int64_t head = 0; head < call.channels; head += n) {
-    const Moments m = moments(h + head, n, call.eps);
-    vf sum_d = {}, sum_dx = {};  // of d loss / d normed, and of it times normed
-    for (int64_t i = 0; i < n; i += W) {
-      const int64_t c = head + i, left = n - i;
-      const vf normed = only((get(h + c, left) - m.mean) * m.rstd, left), scale = get(w.scale + c, left);
-      const vf skip = get(w.skip + c, left), av = get(a + c, left), zv = get(z + c, left),
-               d = get(dy + c, left);
-      vf value = normed + normed * scale + skip * av;
-      if (w.bias) value += get(w.bias + c, left);
-      const SiluAndSlope gate = silu_and_slope(zv);
-      const vf dvalue = d * gate.value, dnormed = dvalue + dvalue * scale;
-      put(dz + c, d * value * gate.slope, left);
-      put(da + c, dvalue * skip, left);
-      put(dh + c, dnormed, left);
-      add_to(call.dscale + c, dvalue * normed, left);
-      add_to(call.dbias + c, dvalue, left);
-      add_to(call.dskip + c, dvalue * av, left);
-      sum_d += dnormed;
-      sum_dx += dnormed * normed;
-    }
-    const float mean_d = sum(sum_d) / (float)n, mean_dx = sum(sum_dx) / (float)n;
-    for (int64_t i = 0; i < n; i += W) {
-      const int64_t c = head + i, left = n - i;
-      const vf normed = (get(h + c, left) - m.mean) * m.rstd;
-      put(dh + c, m.rstd * (get(dh + c, left) - mean_d - normed * mean_dx), left);
-    }
-  }
+// Channels c … of one head, and what is the same for all tokens.
+struct Column {
+  vf scale, bias, skip;
+};
+TESSERA_INLINE Column column_of(const HeadNormWeights& w, int64_t c, int64_t left) {
+  return {get(w.scale + c, left), w.bias ? get(w.bias + c, left) : vf{}, get(w.skip + c, left)};
 }
 
 template <class View>
 TESSERA_INLINE auto row(const View& view, int64_t b, int64_t t) {
   return view.data + b * view.batch + t * view.token;
+}
+
+// Tokens [t, end) of sample b, at most kBlock. z and y are touched for the first time here: the next block's
+// are asked for early.
+void forward_block(const HeadNormForward& call, int64_t b, int64_t t, int64_t end) {
+  const int64_t n = call.channels / call.heads, count = end - t;
+  const float *h = row(call.h, b, t), *a = row(call.a, b, t), *z = row(call.z, b, t);
+  float* y = row(call.y, b, t);
+  Moments m;
+  for (int64_t head = 0; head < call.channels; head += n) {
+    moments(h + head, call.h.token, count, n, call.eps, m);
+    for (int64_t i = 0; i < n; i += W) {
+      const int64_t c = head + i, left = n - i;
+      const Column w = column_of(call.weights, c, left);
+      for (int64_t j = 0; j < count; ++j) {
+        __builtin_prefetch(z + (j + kBlock) * call.z.token + c);
+        __builtin_prefetch(y + (j + kBlock) * call.y.token + c, 1);
+        const vf normed = (get(h + j * call.h.token + c, left) - m.mean[j]) * m.rstd[j];
+        const vf value = normed + normed * w.scale + (w.skip * get(a + j * call.a.token + c, left) + w.bias);
+        put(y + j * call.y.token + c, value * silu(get(z + j * call.z.token + c, left)), left);
+      }
+    }
+  }
+}
+
+void backward_block(const HeadNormBackward& call, int64_t b, int64_t t, int64_t end) {
+  const int64_t n = call.channels / call.heads, count = end - t;
+  const float *h = row(call.h, b, t), *a = row(call.a, b, t), *z = row(call.z, b, t),
+              *dy = row(call.dy, b, t);
+  float *dh = row(call.dh, b, t), *da = row(call.da, b, t), *dz = row(call.dz, b, t);
+  Moments m;
+  for (int64_t head = 0; head < call.channels; head += n) {
+    moments(h + head, call.h.token, count, n, call.eps, m);
+    vf sum_d[kBlock] = {}, sum_dx[kBlock] = {};  // of d loss / d normed, and of it times normed
+    for (int64_t i = 0; i < n; i += W) {
+      const int64_t c = head + i, left = n - i;
+      const Column w = column_of(call.weights, c, left);
+      vf dscale = {}, dbias = {}, dskip = {};
+      for (int64_t j = 0; j < count; ++j) {
+        __builtin_prefetch(z + (j + kBlock) * call.z.token + c);
+        __builtin_prefetch(dy + (j + kBlock) * call.dy.token + c);
+        __builtin_prefetch(dz + (j + kBlock) * call.dz.token + c, 1);
+        const vf normed = only((get(h + j * call.h.token + c, left) - m.mean[j]) * m.rstd[j], left);
+        const vf av = get(a + j * call.a.token + c, left), d = get(dy + j * call.dy.token + c, left);
+        const SiluAndSlope gate = silu_and_slope(get(z + j * call.z.token + c, left));
+        const vf value = normed + normed * w.scale + (w.skip * av + w.bias);
+        const vf dvalue = d * gate.value, dnormed = dvalue + dvalue * w.scale;
+        put(dz + j * call.dz.token + c, d * value * gate.slope, left);
+        put(da + j * call.da.token + c, dvalue * w.skip, left);
+        put(dh + j * call.dh.token + c, dnormed, left);
+        dscale += dvalue * normed, dbias += dvalue, dskip += dvalue * av;
+        sum_d[j] += dnormed, sum_dx[j] += dnormed * normed;
+      }
+      add_to(call.dscale + c, dscale, left);
+      add_to(call.dbias + c, dbias, left);
+      add_to(call.dskip + c, dskip, left);
+    }
+    for (int64_t j = 0; j < count; ++j) {
+      const float mean_d = sum(sum_d[j]) / (float)n, mean_dx = sum(sum_dx[j]) / (float)n;
+      for (int64_t i = 0; i < n; i += W) {
+        const int64_t left = n - i;
+        const vf normed = (get(h + j * call.h.token + head + i, left) - m.mean[j]) * m.rstd[j];
+        float* at = dh + j * call.dh.token + head + i;
+        put(at, m.rstd[j] * (get(at, left) - mean_d - normed * mean_dx), left);
+      }
+    }
+  }
 }
 
 void widen_rows(const uint16_t* from, float* to, int64_t count) {
@@ -96,23 +129,18 @@ void narrow_rows(const float* from, uint16_t* to, int64_t count) {
 }  // namespace
 
 void head_norm_forward(const HeadNormForward& call, int64_t begin, int64_t end) {
-  for (int64_t at = begin; at < end; ++at) {
-    const int64_t b = at / call.tokens, t = at % call.tokens;
-    forward_token(call, row(call.h, b, t), row(call.a, b, t), row(call.z, b, t), row(call.y, b, t));
-  }
+  for_each_piece(call.tokens, kBlock, begin, end,
+                 [&](int64_t b, int64_t t, int64_t last) { forward_block(call, b, t, last); });
 }
 
 void head_norm_backward(const HeadNormBackward& call, int64_t begin, int64_t end) {
-  for (int64_t at = begin; at < end; ++at) {
-    const int64_t b = at / call.tokens, t = at % call.tokens;
-    backward_token(call, row(call.h, b, t), row(call.a, b, t), row(call.z, b, t), row(call.dy, b, t),
-                   row(call.dh, b, t), row(call.da, b, t), row(call.dz, b, t));
-  }
+  for_each_piece(call.tokens, kBlock, begin, end,
+                 [&](int64_t b, int64_t t, int64_t last) { backward_block(call, b, t, last); });
 }
 
 extern const MixerFunctions mixer_functions;
-const MixerFunctions mixer_functions = {depthwise_forward,  depthwise_backward, silu_backward,
-                                        headwise_forward,   headwise_backward,  head_norm_forward,
-                                        head_norm_backward, widen_rows,         narrow_rows};
+const MixerFunctions mixer_functions = {
+    depthwise_forward, depthwise_backward, headwise_forward,   headwise_backward, gates_forward,
+    gates_backward,    head_norm_forward,  head_norm_backward, widen_rows,        narrow_rows};
 
 }  // namespace tessera::kernels::TESSERA_ISA

@@ -1,11 +1,11 @@
 #include "kernels/mlstm_mixer/mlstm_mixer.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "core/error.h"
 #include "core/threads.h"
 #include "kernels/mlstm/mlstm.h"
+#include "kernels/mlstm_mixer/mlstm_mixer_pack.h"
 #include "kernels/scratch.h"
 
 namespace tessera::kernels {
@@ -16,135 +16,99 @@ Table<MixerFunctions> mixer_table() { return {kImplementations, std::size(kImple
 
 namespace {
 
-// Hands out floats on 64-byte boundaries; with a null base it only counts.
-struct Floats {
-  float* base;
-  int64_t used = 0;
-  float* take(int64_t count) {
-    float* piece = base ? base + used : nullptr;
-    used += (count + 15) / 16 * 16;
-    return piece;
-  }
-  size_t bytes() const { return static_cast<size_t>(used) * sizeof(float); }
-};
-
-int64_t round_up8(int64_t n) { return (n + 7) / 8 * 8; }
 int64_t tokens_of(const MlstmMixerShape& s) { return s.rows * s.columns; }
-int64_t taps_of(const MlstmMixerShape& s) { return s.causal ? s.kernel : s.kernel * s.kernel; }
-
-// Parameters in the layouts of parts.h; also their gradients.
-struct Packed {
-  float *taps, *conv_bias, *q_lanes, *k_lanes, *v_lanes, *q_bias, *k_bias, *v_bias, *gate_weight, *gate_bias;
-  float *scale, *bias, *skip;
-  Packed(Floats& floats, const MlstmMixerShape& s) {
-    const int64_t C = s.channels, G = round_up8(2 * s.heads);
-    taps = floats.take(taps_of(s) * C), conv_bias = floats.take(C);
-    q_lanes = floats.take(4 * C), k_lanes = floats.take(4 * C), v_lanes = floats.take(4 * C);
-    q_bias = floats.take(C), k_bias = floats.take(C), v_bias = floats.take(C);
-    gate_weight = floats.take(G * 3 * C), gate_bias = floats.take(G);
-    scale = floats.take(C), bias = floats.take(C), skip = floats.take(C);
-  }
-};
-
-void copy_or_zero(float* to, const float* from, int64_t count) {
-  if (from)
-    std::copy_n(from, count, to);
-  else
-    std::fill_n(to, count, 0.0f);
-}
-
-// lanes[d * C + 4 b + o] and weight[b][o][d], either way.
-template <class Move>
-void for_each_lane(int64_t channels, Move move) {
-  for (int64_t c = 0; c < channels; ++c)
-    for (int64_t d = 0; d < 4; ++d) move(d * channels + c, c * 4 + d);
-}
-
-void pack(const MlstmMixerParameters& p, const MlstmMixerShape& s, const Packed& to) {
-  const int64_t C = s.channels, H = s.heads, taps = taps_of(s), G = round_up8(2 * H);
-  for (int64_t c = 0; c < C; ++c)
-    for (int64_t t = 0; t < taps; ++t) to.taps[t * C + c] = p.conv_weight[c * taps + t];
-  for_each_lane(C, [&](int64_t lane, int64_t weight) {
-    to.q_lanes[lane] = p.q_weight[weight];
-    to.k_lanes[lane] = p.k_weight[weight];
-    to.v_lanes[lane] = p.v_weight[weight];
-  });
-  std::copy_n(p.input_weight, H * 3 * C, to.gate_weight);
-  std::copy_n(p.forget_weight, H * 3 * C, to.gate_weight + H * 3 * C);
-  std::fill_n(to.gate_weight + 2 * H * 3 * C, (G - 2 * H) * 3 * C, 0.0f);
-  std::copy_n(p.input_bias, H, to.gate_bias);
-  std::copy_n(p.forget_bias, H, to.gate_bias + H);
-  std::fill_n(to.gate_bias + 2 * H, G - 2 * H, 0.0f);
-  copy_or_zero(to.conv_bias, p.conv_bias, C);
-  copy_or_zero(to.q_bias, p.q_bias, C), copy_or_zero(to.k_bias, p.k_bias, C),
-      copy_or_zero(to.v_bias, p.v_bias, C);
-  copy_or_zero(to.scale, p.norm_weight, C), copy_or_zero(to.bias, p.norm_bias, C),
-      copy_or_zero(to.skip, p.skip, C);
-}
-
-void unpack(const Packed& from, const MlstmMixerShape& s, const MlstmMixerGradients& g) {
-  const int64_t C = s.channels, H = s.heads, taps = taps_of(s);
-  if (g.conv_weight)
-    for (int64_t c = 0; c < C; ++c)
-      for (int64_t t = 0; t < taps; ++t) g.conv_weight[c * taps + t] = from.taps[t * C + c];
-  for_each_lane(C, [&](int64_t lane, int64_t weight) {
-    if (g.q_weight) g.q_weight[weight] = from.q_lanes[lane];
-    if (g.k_weight) g.k_weight[weight] = from.k_lanes[lane];
-    if (g.v_weight) g.v_weight[weight] = from.v_lanes[lane];
-  });
-  const auto copy = [](float* to, const float* values, int64_t count) {
-    if (to) std::copy_n(values, count, to);
-  };
-  copy(g.input_weight, from.gate_weight, H * 3 * C);
-  copy(g.forget_weight, from.gate_weight + H * 3 * C, H * 3 * C);
-  copy(g.input_bias, from.gate_bias, H), copy(g.forget_bias, from.gate_bias + H, H);
-  copy(g.conv_bias, from.conv_bias, C), copy(g.q_bias, from.q_bias, C), copy(g.k_bias, from.k_bias, C);
-  copy(g.v_bias, from.v_bias, C), copy(g.norm_weight, from.scale, C), copy(g.norm_bias, from.bias, C);
-  copy(g.skip, from.skip, C);
-}
 
 // Tokens first … first+count-1, in the order of memory.
 struct Piece {
   int64_t first, count;
 };
 
-// How many tokens forward takes at a time: a long sequence goes through all steps in pieces that stay in a
-// second-level cache, the cell's state between them. Whole chunks of the cell.
+// Heads that go through the steps behind the gates together: one, or all where a block of four channels may
+// belong to two.
+struct HeadGroups {
+  int64_t count, heads, dim;  // groups, heads of each, channels of a head
+  explicit HeadGroups(const MlstmMixerShape& s) : dim(s.channels / s.heads) {
+    count = dim % 4 == 0 ? s.heads : 1;
+    heads = s.heads / count;
+  }
+  int64_t width() const { return heads * dim; }
+};
+
+// Tokens that forward takes at a time, whole chunks of the cell: a long sequence goes through all steps in
+// pieces that stay in a second-level cache, the cell's state between them.
 int64_t piece_of(const MlstmMixerShape& s, int sharing) {
-  constexpr int64_t kChunk = 64, kFloats = 1 << 18;  // a, q, k, v and h of a piece
-  const int64_t tokens = std::max(kChunk, kFloats * sharing / (5 * s.channels) / kChunk * kChunk);
+  constexpr int64_t kChunk = 64, kFloats = 1 << 18;
+  const int64_t floats = 2 * s.channels + 4 * HeadGroups(s).width();  // x, a; q, k, v and h of a group
+  const int64_t tokens = std::max(kChunk, kFloats * sharing / floats / kChunk * kChunk);
   return tokens_of(s) <= std::max<int64_t>(tokens, 256) ? tokens_of(s) : tokens;
 }
 
-// A piece and the tokens around it that the convolution reads for it.
+// How many tokens before and after each one the convolution reads.
+struct Reach {
+  int64_t before, after;
+  explicit Reach(const MlstmMixerShape& s) {
+    const int64_t around = s.causal ? s.kernel - 1 : s.kernel / 2 * (s.columns + 1);
+    before = s.causal && s.reverse ? 0 : around, after = s.causal && !s.reverse ? 0 : around;
+  }
+};
+
 Piece with_neighbours(const MlstmMixerShape& s, const Piece& piece) {
-  const int64_t around = s.causal ? s.kernel - 1 : s.kernel / 2 * (s.columns + 1);
-  const int64_t before = s.causal && s.reverse ? 0 : around, after = s.causal && !s.reverse ? 0 : around;
-  const int64_t first = std::max<int64_t>(0, piece.first - before);
-  return {first, std::min(tokens_of(s), piece.first + piece.count + after) - first};
+  const Reach reach(s);
+  const int64_t first = std::max<int64_t>(0, piece.first - reach.before);
+  return {first, std::min(tokens_of(s), piece.first + piece.count + reach.after) - first};
 }
 
-// What one sample, or the piece of it that is at work, needs between the steps; (tokens,C) unless said
-// otherwise.
+// What a group of heads needs between its steps; (tokens,width).
+struct GroupWork {
+  float *z, *y;  // widened copies, only for bfloat16
+  float *q, *k, *v, *h;
+  float *dh, *dq, *dk, *dv;
+};
+
+// What one sample, or the piece of it at work, needs between the steps; (tokens,C) unless said otherwise.
 struct Work {
-  float *x, *z, *y;                        // widened copies, only for bfloat16; x with its neighbours
-  float *pre, *a, *q, *k, *v, *gates, *h;  // gates (tokens,G')
-  float *normaliser, *row_sign;            // (H,tokens)
-  MlstmStateOut state;                     // between pieces
-  float *dx, *dz, *dh, *da, *dq, *dk, *dv, *dgates;
-  Work(Floats& floats, const MlstmMixerShape& s, int64_t tokens, bool half, bool backward) {
-    const int64_t rows = tokens * s.channels, gate_rows = tokens * round_up8(2 * s.heads);
+  float* x;                      // with its neighbours
+  float *pre, *a, *gates;        // gates (tokens,G')
+  float *normaliser, *row_sign;  // (H,tokens)
+  MlstmStateOut state;           // between pieces
+  float *da, *dx, *dgates;       // dx only for bfloat16
+  Floats group_floats;           // where the first group's work lies, and what each takes
+  int64_t group_tokens, group_width;
+  bool half, backward;
+  Work(Floats& floats, const MlstmMixerShape& s, int64_t tokens, int64_t groups, bool half_in,
+       bool backward_in)
+      : group_floats{nullptr},
+        group_tokens(tokens),
+        group_width(HeadGroups(s).width()),
+        half(half_in),
+        backward(backward_in) {
+    const int64_t rows = tokens * s.channels, gate_rows = tokens * gate_row(s);
     const int64_t dim = s.channels / s.heads, pieces = tokens < tokens_of(s) ? 2 : 1;
-    const auto take = [&](bool wanted) { return floats.take(wanted ? rows : 0); };
-    const int64_t around = tokens_of(s) > 0 ? 2 * with_neighbours(s, {0, 1}).count * s.channels : 0;
-    x = floats.take(half ? rows + around : 0), z = take(half), y = take(half);
+    const Reach reach(s);
+    x = floats.take(rows + (reach.before + reach.after) * s.channels);
     state.c = floats.take(pieces > 1 ? s.channels * dim : 0), state.n = floats.take(s.channels);
     state.m = floats.take(s.heads);
-    pre = take(backward), a = take(true), q = take(true), k = take(true), v = take(true), h = take(true);
-    dx = take(backward), dz = take(half && backward), dh = take(backward), da = take(backward);
-    dq = take(backward), dk = take(backward), dv = take(backward);
+    pre = floats.take(backward ? rows : 0), a = floats.take(rows), da = floats.take(backward ? rows : 0);
+    dx = floats.take(half && backward ? rows : 0);
     gates = floats.take(gate_rows), dgates = floats.take(backward ? gate_rows : 0);
     normaliser = floats.take(tokens * s.heads), row_sign = floats.take(tokens * s.heads);
+    lay_out(group_floats);
+    group_floats.base = floats.take(groups * group_floats.used);
+  }
+  // Place `slot`; the same one may serve groups that are worked on one after the other.
+  GroupWork group(int64_t slot) const {
+    Floats floats{group_floats.base + slot * group_floats.used};
+    return lay_out(floats);
+  }
+
+ private:
+  GroupWork lay_out(Floats& floats) const {
+    const auto take = [&](bool wanted) { return floats.take(wanted ? group_tokens * group_width : 0); };
+    GroupWork g;
+    g.z = take(half), g.y = take(half);
+    g.q = take(true), g.k = take(true), g.v = take(true), g.h = take(true);
+    g.dh = take(backward), g.dq = take(backward), g.dk = take(backward), g.dv = take(backward);
+    return g;
   }
 };
 
@@ -162,86 +126,119 @@ struct Team {
         body(count * i / members, count * (i + 1) / members, static_cast<int>(i));
     });
   }
+  // body(group, slot, member) for each of `count` groups; two that may be at work at once differ in the slot.
+  template <class Body>
+  void each(int64_t count, int member, Body body) const {
+    over(count, member, [&](int64_t begin, int64_t end, int who) {
+      for (int64_t g = begin; g < end; ++g) body(g, shared ? who : 0, who);
+    });
+  }
 };
 
 struct Run {
   const MlstmMixerShape& s;
   const MixerFunctions& parts;
   const MlstmFunctions& cell;
-  const Packed& weights;
+  const PackedMixer& weights;
   const Team& team;
+  HeadGroups groups{s};
   int64_t T() const { return tokens_of(s); }
   FloatRows rows(const float* data) const { return {data, 0, s.channels}; }
   FloatRowsOut rows_out(float* data) const { return {data, 0, s.channels}; }
-  int64_t gate_row() const { return round_up8(2 * s.heads); }
+  FloatRows group_rows(const float* data) const { return {data, 0, groups.width()}; }
+  FloatRowsOut group_rows_out(float* data) const { return {data, 0, groups.width()}; }
 
   DepthwiseShape conv_shape() const {
     const int64_t half = (s.kernel - 1) / 2;
     if (s.causal) return {1, 1, T(), s.channels, 1, s.kernel, 0, s.kernel - 1, s.reverse};
     return {1, s.rows, s.columns, s.channels, s.kernel, s.kernel, half, half, s.reverse};
   }
-  // Of a piece, in the chunks of the whole.
+  // Of a group and a piece, in the chunks of the whole.
   MlstmShape cell_shape(int64_t count) const {
-    const int64_t dim = s.channels / s.heads;
-    MlstmShape shape = mlstm_plan({1, s.heads, T(), dim, dim, s.reverse, s.cell_eps, 0});
+    MlstmShape shape = mlstm_plan({1, groups.heads, T(), groups.dim, groups.dim, s.reverse, s.cell_eps, 0});
     shape.tokens = count;
     return mlstm_plan(shape);
   }
-  HeadwiseWeights headwise() const {
-    return {weights.q_lanes, weights.k_lanes, weights.v_lanes,     weights.q_bias,
-            weights.k_bias,  weights.v_bias,  weights.gate_weight, weights.gate_bias};
+  HeadNormWeights norm(int64_t c) const { return {weights.scale + c, weights.bias + c, weights.skip + c}; }
+  // Heads of a group in rows `token` apart.
+  HeadRows heads(const float* data, int64_t token) const {
+    return {data, Element::f32, 0, groups.dim, token};
   }
-  HeadNormWeights norm() const { return {weights.scale, weights.bias, weights.skip}; }
-  HeadRows heads(const float* data) const {
-    return {data, Element::f32, 0, s.channels / s.heads, s.channels};
+  HeadRowsOut heads_out(float* data, int64_t token) const {
+    return {data, Element::f32, 0, groups.dim, token};
   }
-  HeadRowsOut heads_out(float* data) const {
-    return {data, Element::f32, 0, s.channels / s.heads, s.channels};
-  }
-  Gates gates(const float* data, int64_t first) const { return {data + first, 0, 1, gate_row()}; }
-  GatesOut gates_out(float* data, int64_t first) const { return {data + first, 0, 1, gate_row()}; }
+  Gates gates(const float* data, int64_t first) const { return {data + first, 0, 1, gate_row(s)}; }
+  GatesOut gates_out(float* data, int64_t first) const { return {data + first, 0, 1, gate_row(s)}; }
 };
 
-// Part `half` (0: x, 1: z) of a piece of sample b as floats, copied to `copy` if they are stored in another
-// form.
-FloatRows floats_of(const Run& run, const StoredRows& from, int64_t b, int64_t half, const Piece& piece,
-                    float* copy, int member) {
-  const int64_t C = run.s.channels, offset = b * from.batch + piece.first * from.token + half * C;
-  if (from.element == Element::f32) return {static_cast<const float*>(from.data) + offset, 0, from.token};
-  run.team.over(piece.count, member, [&](int64_t begin, int64_t end, int) {
-    for (int64_t t = begin; t < end; ++t)
-      run.parts.widen(static_cast<const uint16_t*>(from.data) + offset + t * from.token, copy + t * C, C);
-  });
-  return {copy, 0, C};
-}
-FloatRowsOut floats_to(const Run& run, const StoredRowsOut& to, int64_t b, int64_t half, const Piece& piece,
-                       float* copy) {
-  if (to.element != Element::f32) return {copy, 0, run.s.channels};
-  const int64_t offset = b * to.batch + piece.first * to.token + half * run.s.channels;
-  return {static_cast<float*>(to.data) + offset, 0, to.token};
-}
-void store_floats(const Run& run, const StoredRowsOut& to, int64_t b, int64_t half, const Piece& piece,
-                  const float* copy, int member) {
-  if (to.element == Element::f32) return;
-  const int64_t C = run.s.channels, offset = b * to.batch + piece.first * to.token + half * C;
-  run.team.over(piece.count, member, [&](int64_t begin, int64_t end, int) {
-    for (int64_t t = begin; t < end; ++t)
-      run.parts.narrow(copy + t * C, static_cast<uint16_t*>(to.data) + offset + t * to.token, C);
-  });
+template <class View>
+View columns_from(View view, int64_t c) {
+  view.data += c;
+  return view;
 }
 
-// The steps of a piece up to q, k, v and the gates; row 0 of x is token x_first.
-void project(const Run& run, const Work& w, const FloatRows& x, int64_t x_first, const Piece& piece,
-             bool keep_pre, int member) {
+// Columns first … first+count-1 of a tensor.
+struct Columns {
+  int64_t first, count;
+};
+
+// Tokens [begin, end) of a piece of sample b, as floats in rows of `columns.count`.
+void copy_floats(const Run& run, const StoredRows& from, int64_t b, const Columns& columns,
+                 const Piece& piece, float* copy, int64_t begin, int64_t end) {
+  const int64_t offset = b * from.batch + piece.first * from.token + columns.first;
+  for (int64_t t = begin; t < end; ++t) {
+    const int64_t at = offset + t * from.token;
+    float* to = copy + t * columns.count;
+    if (from.element == Element::f32)
+      std::copy_n(static_cast<const float*>(from.data) + at, columns.count, to);
+    else
+      run.parts.widen(static_cast<const uint16_t*>(from.data) + at, to, columns.count);
+  }
+}
+
+// All tokens of a piece as floats: in place, or copied where they are stored in another form.
+FloatRows floats_of(const Run& run, const StoredRows& from, int64_t b, const Columns& columns,
+                    const Piece& piece, float* copy) {
+  if (from.element == Element::f32)
+    return {static_cast<const float*>(from.data) + b * from.batch + piece.first * from.token + columns.first,
+            0, from.token};
+  copy_floats(run, from, b, columns, piece, copy, 0, piece.count);
+  return {copy, 0, columns.count};
+}
+FloatRowsOut floats_to(const StoredRowsOut& to, int64_t b, const Columns& columns, const Piece& piece,
+                       float* copy) {
+  if (to.element != Element::f32) return {copy, 0, columns.count};
+  return {static_cast<float*>(to.data) + b * to.batch + piece.first * to.token + columns.first, 0, to.token};
+}
+void store_floats(const Run& run, const StoredRowsOut& to, int64_t b, const Columns& columns,
+                  const Piece& piece, const float* copy, int64_t begin, int64_t end) {
+  if (to.element == Element::f32) return;
+  const int64_t offset = b * to.batch + piece.first * to.token + columns.first;
+  for (int64_t t = begin; t < end; ++t)
+    run.parts.narrow(copy + t * columns.count, static_cast<uint16_t*>(to.data) + offset + t * to.token,
+                     columns.count);
+}
+
+// x of a piece with the neighbours that the convolution reads; always copied, since it is read column by
+// column and more than once, and in u a row is a page.
+FloatRows x_of(const Run& run, const StoredRows& u, int64_t b, const Piece& around, float* copy, int member) {
+  run.team.over(around.count, member, [&](int64_t begin, int64_t end, int) {
+    copy_floats(run, u, b, {0, run.s.channels}, around, copy, begin, end);
+  });
+  return run.rows(copy);
+}
+
+// The convolution and the gates of a piece; row 0 of x is token x_first.
+void convolve(const Run& run, const Work& w, const FloatRows& x, int64_t x_first, const Piece& piece,
+              int member) {
   const FloatRows own{x.data + (piece.first - x_first) * x.token, 0, x.token};
   run.team.over(piece.count, member, [&](int64_t begin, int64_t end, int) {
-    run.parts.depthwise_forward(
-        {run.conv_shape(), x, run.weights.taps, run.weights.conv_bias,
-         keep_pre ? run.rows_out(w.pre) : FloatRowsOut{}, run.rows_out(w.a), x_first, piece.first},
-        piece.first + begin, piece.first + end);
-    run.parts.headwise_forward(
-        {piece.count, run.s.channels, 2 * run.s.heads, run.rows(w.a), own, run.headwise(), run.rows_out(w.q),
-         run.rows_out(w.k), run.rows_out(w.v), FloatRowsOut{w.gates, 0, run.gate_row()}},
+    run.parts.depthwise_forward({run.conv_shape(), x, run.weights.taps, run.weights.conv_bias,
+                                 run.rows_out(w.pre), run.rows_out(w.a), x_first, piece.first},
+                                piece.first + begin, piece.first + end);
+    run.parts.gates_forward(
+        {piece.count, run.s.channels, 2 * run.s.heads, run.rows(w.a), own, run.weights.folded_weight,
+         run.weights.folded_bias, FloatRowsOut{w.gates, 0, gate_row(run.s)}},
         begin, end);
   });
 }
@@ -251,27 +248,33 @@ struct Ties {
   bool initial, last;  // states before and after it are in Work
 };
 
-// `rows` are those of the piece; without normaliser and row_sign they are not kept.
-void run_cell(const Run& run, const Work& w, const MlstmMixerSaved& rows, int64_t count, const Ties& ties,
-              int member) {
+// h of a group: rows `token` apart.
+struct GroupOutput {
+  float* h;
+  int64_t token;
+  float *normaliser, *row_sign;  // (heads of the group, tokens); null: not kept
+};
+
+// q, k, v of group `g` in `at`, and the cell.
+void run_group(const Run& run, const Work& w, const GroupWork& at, const FloatRows& x, int64_t g,
+               int64_t count, const Ties& ties, const GroupOutput* out) {
+  const int64_t dim = run.groups.dim, width = run.groups.width(), c = g * width, head = g * run.groups.heads;
+  run.parts.headwise_forward(
+      {count, width, columns_from(run.rows(w.a), c), columns_from(x, c), run.weights.headwise(run.s, c),
+       run.group_rows_out(at.q), run.group_rows_out(at.k), run.group_rows_out(at.v)},
+      0, count);
+  if (!out) return;
   MlstmForward call;
   call.shape = run.cell_shape(count);
-  call.q = run.heads(w.q), call.k = run.heads(w.k), call.v = run.heads(w.v), call.h = run.heads_out(rows.h);
-  call.igate = run.gates(w.gates, 0), call.fgate = run.gates(w.gates, run.s.heads);
-  if (ties.initial) call.initial = {w.state.c, w.state.n, w.state.m};
-  if (ties.last) call.last = w.state;
-  call.normaliser = rows.normaliser, call.row_sign = rows.row_sign;
-  const size_t bytes = mlstm_scratch_bytes(call.shape, false);
-  run.team.over(run.s.heads, member, [&](int64_t begin, int64_t end, int) {
-    run.cell.forward(call, begin, end, thread_scratch(ScratchFor::kernel, bytes));
-  });
-}
-
-// The cell's outputs of sample b: in the caller's memory where they are kept, else in the sample's.
-MlstmMixerSaved saved_of(const Run& run, const Work& w, const MlstmMixerSaved& saved, int64_t b) {
-  if (!saved.h) return {w.h, w.normaliser, w.row_sign};
-  const int64_t rows = run.T() * run.s.channels, heads = run.T() * run.s.heads;
-  return {saved.h + b * rows, saved.normaliser + b * heads, saved.row_sign + b * heads};
+  call.q = run.heads(at.q, width), call.k = run.heads(at.k, width), call.v = run.heads(at.v, width);
+  call.h = run.heads_out(out->h, out->token);
+  call.igate = run.gates(w.gates, head), call.fgate = run.gates(w.gates, run.s.heads + head);
+  const MlstmStateOut state{w.state.c + c * dim, w.state.n + c, w.state.m + head};
+  if (ties.initial) call.initial = {state.c, state.n, state.m};
+  if (ties.last) call.last = state;
+  call.normaliser = out->normaliser, call.row_sign = out->row_sign;
+  run.cell.forward(call, 0, run.groups.heads,
+                   thread_scratch(ScratchFor::kernel, mlstm_scratch_bytes(call.shape, false)));
 }
 
 // (H,count) of a piece into (H,T) of the sample.
@@ -282,24 +285,30 @@ void keep_rows(const Run& run, const float* from, const Piece& piece, float* to)
 
 void forward_piece(const Run& run, const MlstmMixerForward& call, const Work& w, int64_t b,
                    const Piece& piece, const Ties& ties, int member) {
+  const int64_t C = run.s.channels, H = run.s.heads, width = run.groups.width();
   const Piece around = with_neighbours(run.s, piece);
-  const FloatRows x = floats_of(run, call.u, b, 0, around, w.x, member),
-                  z = floats_of(run, call.u, b, 1, piece, w.z, member);
-  const FloatRowsOut y = floats_to(run, call.y, b, 0, piece, w.y);
-  MlstmMixerSaved rows{w.h, nullptr, nullptr};
-  const MlstmMixerSaved kept = saved_of(run, w, call.saved, b);
-  if (call.saved.h) rows = {kept.h + piece.first * run.s.channels, w.normaliser, w.row_sign};
-  project(run, w, x, around.first, piece, false, member);
-  run_cell(run, w, rows, piece.count, ties, member);
-  run.team.over(piece.count, member, [&](int64_t begin, int64_t end, int) {
-    run.parts.head_norm_forward({piece.count, run.s.channels, run.s.heads, run.s.norm_eps, run.rows(rows.h),
-                                 run.rows(w.a), z, run.norm(), y},
-                                begin, end);
+  const FloatRows x = x_of(run, call.u, b, around, w.x, member);
+  const FloatRows own{x.data + (piece.first - around.first) * x.token, 0, x.token};
+  convolve(run, w, x, around.first, piece, member);
+  run.team.each(run.groups.count, member, [&](int64_t g, int64_t slot, int) {
+    const GroupWork at = w.group(slot);
+    const int64_t c = g * width, head = g * run.groups.heads;
+    GroupOutput out{at.h, width, nullptr, nullptr};
+    if (call.saved.h)
+      out = {call.saved.h + (b * run.T() + piece.first) * C + c, C, w.normaliser + head * piece.count,
+             w.row_sign + head * piece.count};
+    run_group(run, w, at, own, g, piece.count, ties, &out);
+    const Columns columns{c, width}, gate{C + c, width};
+    const FloatRows z = floats_of(run, call.u, b, gate, piece, at.z);
+    run.parts.head_norm_forward(
+        {piece.count, width, run.groups.heads, run.s.norm_eps, FloatRows{out.h, 0, out.token},
+         columns_from(run.rows(w.a), c), z, run.norm(c), floats_to(call.y, b, columns, piece, at.y)},
+        0, piece.count);
+    store_floats(run, call.y, b, columns, piece, at.y, 0, piece.count);
   });
-  store_floats(run, call.y, b, 0, piece, w.y, member);
   if (!call.saved.h) return;
-  keep_rows(run, w.normaliser, piece, kept.normaliser);
-  keep_rows(run, w.row_sign, piece, kept.row_sign);
+  keep_rows(run, w.normaliser, piece, call.saved.normaliser + b * H * run.T());
+  keep_rows(run, w.row_sign, piece, call.saved.row_sign + b * H * run.T());
 }
 
 void forward_sample(const Run& run, const MlstmMixerForward& call, const Work& w, int64_t most, int64_t b,
@@ -312,71 +321,88 @@ void forward_sample(const Run& run, const MlstmMixerForward& call, const Work& w
   }
 }
 
-void cell_backward(const Run& run, const Work& w, const MlstmMixerSaved& saved, int member) {
+// dq, dk, dv of a group in `at` and its columns of the gates' gradients, from at.dh.
+void cell_backward(const Run& run, const Work& w, const GroupWork& at, const GroupOutput& out, int64_t g) {
+  const int64_t head = g * run.groups.heads, width = run.groups.width();
   MlstmBackward call;
   call.shape = run.cell_shape(run.T());
-  call.q = run.heads(w.q), call.k = run.heads(w.k), call.v = run.heads(w.v), call.h = run.heads(saved.h);
-  call.igate = run.gates(w.gates, 0), call.fgate = run.gates(w.gates, run.s.heads);
-  call.normaliser = saved.normaliser, call.row_sign = saved.row_sign;
-  call.dh = run.heads(w.dh);
-  call.dq = run.heads_out(w.dq), call.dk = run.heads_out(w.dk), call.dv = run.heads_out(w.dv);
-  call.digate = run.gates_out(w.dgates, 0), call.dfgate = run.gates_out(w.dgates, run.s.heads);
-  const size_t bytes = mlstm_scratch_bytes(call.shape, true);
-  if (run.gate_row() > 2 * run.s.heads) std::fill_n(w.dgates, run.T() * run.gate_row(), 0.0f);
-  run.team.over(run.s.heads, member, [&](int64_t begin, int64_t end, int) {
-    run.cell.backward(call, begin, end, thread_scratch(ScratchFor::kernel, bytes));
-  });
+  call.q = run.heads(at.q, width), call.k = run.heads(at.k, width), call.v = run.heads(at.v, width);
+  call.h = run.heads(out.h, out.token), call.dh = run.heads(at.dh, width);
+  call.igate = run.gates(w.gates, head), call.fgate = run.gates(w.gates, run.s.heads + head);
+  call.normaliser = out.normaliser, call.row_sign = out.row_sign;
+  call.dq = run.heads_out(at.dq, width), call.dk = run.heads_out(at.dk, width);
+  call.dv = run.heads_out(at.dv, width);
+  call.digate = run.gates_out(w.dgates, head), call.dfgate = run.gates_out(w.dgates, run.s.heads + head);
+  run.cell.backward(call, 0, run.groups.heads,
+                    thread_scratch(ScratchFor::kernel, mlstm_scratch_bytes(call.shape, true)));
 }
 
-// One Packed of gradients for each member, `share` floats apart.
+// One PackedMixer of gradients for each member, `share` floats apart.
 struct Sums {
   float* base;
   int64_t share;
-  Packed of(int member, const MlstmMixerShape& s) const {
+  PackedMixer of(int member, const MlstmMixerShape& s) const {
     Floats floats{base + member * share};
-    return Packed(floats, s);
+    return PackedMixer(floats, s);
   }
 };
 
+// All steps of a group of heads of sample b; leaves its columns of w.da, dx and w.dgates.
+void backward_group(const Run& run, const MlstmMixerBackward& call, const Work& w, const GroupWork& at,
+                    const FloatRows& x, const FloatRowsOut& dx, const PackedMixer& sum, int64_t b,
+                    int64_t g) {
+  const int64_t T = run.T(), C = run.s.channels, width = run.groups.width(), c = g * width,
+                head = g * run.groups.heads;
+  const Piece all{0, T};
+  const Columns columns{c, width}, gate{C + c, width};
+  GroupOutput out{at.h, width, w.normaliser + head * T, w.row_sign + head * T};
+  if (call.saved.h) {
+    const int64_t rows = (b * run.s.heads + head) * T;
+    out = {call.saved.h + b * T * C + c, C, call.saved.normaliser + rows, call.saved.row_sign + rows};
+  }
+  run_group(run, w, at, x, g, T, {false, false}, call.saved.h ? nullptr : &out);
+  const FloatRows a = columns_from(run.rows(w.a), c);
+  const FloatRowsOut da = columns_from(run.rows_out(w.da), c);
+  run.parts.head_norm_backward(
+      {T, width, run.groups.heads, run.s.norm_eps, FloatRows{out.h, 0, out.token}, a,
+       floats_of(run, call.u, b, gate, all, at.z), floats_of(run, call.dy, b, columns, all, at.y),
+       run.norm(c), run.group_rows_out(at.dh), da, floats_to(call.du, b, gate, all, at.y), sum.scale + c,
+       sum.bias + c, sum.skip + c},
+      0, T);
+  store_floats(run, call.du, b, gate, all, at.y, 0, T);
+  cell_backward(run, w, at, out, g);
+  run.parts.headwise_backward(
+      {T, width, a, columns_from(x, c), run.group_rows(at.dq), run.group_rows(at.dk), run.group_rows(at.dv),
+       run.weights.headwise(run.s, c), da, columns_from(dx, c), sum.headwise_sums(run.s, c)},
+      0, T);
+}
+
 void backward_sample(const Run& run, const MlstmMixerBackward& call, const Work& w, const Sums& sums,
                      int64_t b, int member) {
-  const int64_t T = run.T(), C = run.s.channels, H = run.s.heads;
+  const int64_t T = run.T(), C = run.s.channels, G = gate_row(run.s);
   const Piece all{0, T};
-  const FloatRows x = floats_of(run, call.u, b, 0, all, w.x, member),
-                  z = floats_of(run, call.u, b, 1, all, w.z, member);
-  const FloatRows dy = floats_of(run, call.dy, b, 0, all, w.y, member);
-  const FloatRowsOut dz = floats_to(run, call.du, b, 1, all, w.dz);
-  const MlstmMixerSaved saved = saved_of(run, w, call.saved, b);
-  project(run, w, x, 0, all, true, member);
-  if (!call.saved.h) run_cell(run, w, saved, T, {false, false}, member);
+  const Columns columns{0, C};
+  const FloatRows x = x_of(run, call.u, b, all, w.x, member);
+  const FloatRowsOut dx = floats_to(call.du, b, columns, all, w.dx);
+  convolve(run, w, x, 0, all, member);
+  if (G > 2 * run.s.heads) std::fill_n(w.dgates, T * G, 0.0f);
+  run.team.each(run.groups.count, member, [&](int64_t g, int64_t slot, int who) {
+    backward_group(run, call, w, w.group(slot), x, dx, sums.of(who, run.s), b, g);
+  });
   run.team.over(T, member, [&](int64_t begin, int64_t end, int who) {
-    const Packed sum = sums.of(who, run.s);
-    run.parts.head_norm_backward(
-        {T, C, H, run.s.norm_eps, run.rows(saved.h), run.rows(w.a), z, dy, run.norm(), run.rows_out(w.dh),
-         run.rows_out(w.da), dz, sum.scale, sum.bias, sum.skip},
+    const PackedMixer sum = sums.of(who, run.s);
+    run.parts.gates_backward(
+        {T, C, 2 * run.s.heads, run.rows(w.a), x, run.rows(w.pre), run.weights.folded_weight,
+         FloatRows{w.dgates, 0, G}, run.rows_out(w.da), dx, sum.folded_weight, sum.folded_bias},
         begin, end);
   });
-  cell_backward(run, w, saved, member);
   run.team.over(T, member, [&](int64_t begin, int64_t end, int who) {
-    const Packed sum = sums.of(who, run.s);
-    run.parts.headwise_backward(
-        {T, C, 2 * H, run.rows(w.a), x, run.rows(w.q), run.rows(w.k), run.rows(w.v), run.headwise(),
-         run.rows_out(w.dq), run.rows_out(w.dk), run.rows_out(w.dv), FloatRows{w.dgates, 0, run.gate_row()},
-         run.rows_out(w.da), run.rows_out(w.dx),
-         HeadwiseGradients{sum.q_lanes, sum.k_lanes, sum.v_lanes, sum.q_bias, sum.k_bias, sum.v_bias,
-                           sum.gate_weight, sum.gate_bias}},
-        begin, end);
-    run.parts.silu_backward({T, C, run.rows(w.da), run.rows(w.pre), run.rows_out(w.da)}, begin, end);
+    const PackedMixer sum = sums.of(who, run.s);
+    run.parts.depthwise_backward({run.conv_shape(), x, run.rows(w.da), run.weights.taps,
+                                  FloatRows{dx.data, 0, dx.token}, dx, sum.taps, sum.conv_bias},
+                                 begin, end);
+    store_floats(run, call.du, b, columns, all, w.dx, begin, end);
   });
-  const FloatRowsOut dx = floats_to(run, call.du, b, 0, all, w.dx);  // may be where the values to add stand
-  run.team.over(T, member, [&](int64_t begin, int64_t end, int who) {
-    const Packed sum = sums.of(who, run.s);
-    run.parts.depthwise_backward(
-        {run.conv_shape(), x, run.rows(w.da), run.weights.taps, run.rows(w.dx), dx, sum.taps, sum.conv_bias},
-        begin, end);
-  });
-  store_floats(run, call.du, b, 0, all, w.dx, member);
-  store_floats(run, call.du, b, 1, all, w.dz, member);
 }
 
 void check_shape(const char* operation, const MlstmMixerShape& s) {
@@ -417,11 +443,12 @@ void over_samples(const Team& team, int64_t batch, Body body) {
   });
 }
 
-Work work_of_thread(const MlstmMixerShape& s, int64_t tokens, bool half, bool backward) {
+Work work_of_thread(const MlstmMixerShape& s, int64_t tokens, const Team& team, bool half, bool backward) {
+  const int64_t slots = team.shared ? team.members : 1;
   Floats count{nullptr};
-  Work(count, s, tokens, half, backward);
+  Work(count, s, tokens, slots, half, backward);
   Floats floats{static_cast<float*>(thread_scratch(ScratchFor::composition, count.bytes()))};
-  return Work(floats, s, tokens, half, backward);
+  return Work(floats, s, tokens, slots, half, backward);
 }
 
 }  // namespace
@@ -432,16 +459,17 @@ void mlstm_mixer_forward(const MlstmMixerForward& call) {
   check_saved("mlstm_mixer_forward", call.saved);
   if (s.batch == 0 || tokens_of(s) == 0) return;
   Floats count{nullptr};
-  Packed(count, s);
+  PackedMixer(count, s);
   Floats floats{static_cast<float*>(thread_scratch(ScratchFor::shared, count.bytes()))};
-  const Packed weights(floats, s);
-  pack(call.parameters, s, weights);
+  const PackedMixer weights(floats, s);
+  const MixerFunctions& parts = choose(mixer_table());
+  pack_mixer(call.parameters, s, parts, weights);
   const Team team = team_for(s);
-  const Run run{s, choose(mixer_table()), choose(mlstm_table()), weights, team};
+  const Run run{s, parts, choose(mlstm_table()), weights, team};
   const bool half = call.u.element != Element::f32 || call.y.element != Element::f32;
   const int64_t most = piece_of(s, team.shared ? team.members : 1);
   over_samples(team, s.batch, [&](int64_t b, int member) {
-    forward_sample(run, call, work_of_thread(s, most, half, false), most, b, member);
+    forward_sample(run, call, work_of_thread(s, most, team, half, false), most, b, member);
   });
 }
 
@@ -452,21 +480,22 @@ void mlstm_mixer_backward(const MlstmMixerBackward& call) {
   check(call.du.element == call.u.element, "mlstm_mixer_backward: du must be stored as u is");
   const Team team = team_for(s);
   Floats count{nullptr};
-  for (int i = 0; i <= team.members; ++i) Packed(count, s);
+  for (int i = 0; i <= team.members; ++i) PackedMixer(count, s);
   Floats floats{static_cast<float*>(thread_scratch(ScratchFor::shared, count.bytes()))};
-  const Packed weights(floats, s);
-  pack(call.parameters, s, weights);
+  const PackedMixer weights(floats, s);
+  const MixerFunctions& parts = choose(mixer_table());
+  pack_mixer(call.parameters, s, parts, weights);
   const Sums sums{floats.base + floats.used, floats.used};
   std::fill_n(sums.base, sums.share * team.members, 0.0f);
-  const Run run{s, choose(mixer_table()), choose(mlstm_table()), weights, team};
+  const Run run{s, parts, choose(mlstm_table()), weights, team};
   const bool half = call.u.element != Element::f32 || call.dy.element != Element::f32;
   if (tokens_of(s) > 0)
     over_samples(team, s.batch, [&](int64_t b, int member) {
-      backward_sample(run, call, work_of_thread(s, tokens_of(s), half, true), sums, b, member);
+      backward_sample(run, call, work_of_thread(s, tokens_of(s), team, half, true), sums, b, member);
     });
   for (int i = 1; i < team.members; ++i)
     for (int64_t j = 0; j < sums.share; ++j) sums.base[j] += sums.base[i * sums.share + j];
-  unpack(sums.of(0, s), s, call.gradients);
+  unpack_mixer(weights, sums.of(0, s), s, parts, call.gradients);
 }
 
 }  // namespace tessera::kernels

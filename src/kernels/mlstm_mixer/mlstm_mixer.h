@@ -10,11 +10,12 @@
 //
 // With `reverse` all of it runs as if the tokens were flipped before and after; no memory is reordered.
 //
-// A sample goes through all steps while it is in the cache, in forward a long one piece by piece with the
-// cell's state between them, so that time and working memory a token do not grow with the sequence. Forward
-// reads u and writes y (and h where it is kept); backward reads u and dy, computes the steps again (but for
-// the cell, if h was kept) and writes du. Threads share the samples; with fewer samples than threads they
-// share the tokens and heads of each. Arithmetic is in float whatever u is stored in.
+// A sample goes through all steps while it is in the cache, from q, k and v on one head after the other, and
+// in forward a long one piece by piece with the cell's state between them, so that time and working memory a
+// token do not grow with the sequence. Forward reads u and writes y (and h where it is kept); backward reads
+// u and dy, computes the steps again (but for the cell, if h was kept) and writes du. Threads share the
+// samples; with fewer samples than threads they share the tokens and heads of each. Arithmetic is in float
+// whatever u is stored in.
 //
 // How to wrap it: keep u, h, normaliser and row_sign from forward (h of B*T*C floats; leave all three null to
 // save their memory and compute the cell twice), and hand them to backward together with dy. Gradients of

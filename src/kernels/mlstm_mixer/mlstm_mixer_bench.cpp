@@ -28,6 +28,9 @@ struct Problem {
     parameters = normal(total, 1, 0, 0.05), gradients = parameters;
     int64_t at = 0, i = 0;
     for (const int64_t size : sizes) {
+      // Forget gates as at the start of training: with weaker ones the cell would cut its chunks short.
+      if (&weights.conv_weight + i == &weights.forget_bias)
+        for (int64_t head = 0; head < size; ++head) parameters[at + head] = 3 + static_cast<float>(head);
       (&weights.conv_weight)[i] = parameters.data() + at;
       (&sums.conv_weight)[i++] = gradients.data() + at;
       at += size;

@@ -38,55 +38,73 @@ struct DepthwiseForwardOf {
 template <class Real>
 struct DepthwiseBackwardOf {
   DepthwiseShape shape;
-  TokenView<const Real*> x, dpre;  // dpre of all tokens, from silu_backward
+  TokenView<const Real*> x, dpre;  // dpre of all tokens, from gates_backward
   const Real* taps;
   TokenView<const Real*> add;  // added to dx where given
   TokenView<Real*> dx;         // of tokens begin … end-1
   Real *dtaps, *dbias;         // += sums over dpre of tokens begin … end-1; both or neither
 };
-// dpre = dout * silu'(pre); dpre may be dout.
-template <class Real>
-struct SiluBackwardOf {
-  int64_t tokens, channels;
-  TokenView<const Real*> dout, pre;
-  TokenView<Real*> dpre;
-};
 
-// ---- Block-diagonal projections and gates
+// ---- Block-diagonal projections
 //
-//   q = Wq a + bq,   k = Wk a + bk,   v = Wv x + bv   in blocks of 4 channels;   gates = Wg [q; k; v] + bg
+//   q = Wq a + bq,   k = Wk a + bk,   v = Wv x + bv   in blocks of 4 channels
 //
-// `lanes` of a projection are the blocks' weights by column: lanes[d * C + 4 b + o] = W[b][o][d]. Gate
-// weights are rows of 3 C; G' is G rounded up to a multiple of 8, with zeros.
+// `lanes` of a projection are the blocks' weights by column: lanes[d * lane_row + 4 b + o] = W[b][o][d]. The
+// channels may be some of a wider tensor's: all pointers then point at the first of them.
 template <class Real>
 struct HeadwiseWeightsOf {
-  const Real *q_lanes, *k_lanes, *v_lanes;  // (4, C)
-  const Real *q_bias, *k_bias, *v_bias;     // (C) or null
-  const Real* gate_weight;                  // (G', 3 C)
-  const Real* gate_bias;                    // (G')
+  const Real *q_lanes, *k_lanes, *v_lanes;  // (4, C), rows lane_row apart
+  int64_t lane_row;
+  const Real *q_bias, *k_bias, *v_bias;  // (C) or null
 };
 template <class Real>
 struct HeadwiseGradientsOf {
-  Real *q_lanes, *k_lanes, *v_lanes, *q_bias, *k_bias, *v_bias, *gate_weight, *gate_bias;  // all given
+  Real *q_lanes, *k_lanes, *v_lanes;  // as the weights; all given or none
+  int64_t lane_row;
+  Real *q_bias, *k_bias, *v_bias;  // all given or none
 };
 template <class Real>
 struct HeadwiseForwardOf {
-  int64_t tokens, channels, gates;
+  int64_t tokens, channels;
   TokenView<const Real*> a, x;
   HeadwiseWeightsOf<Real> weights;
-  TokenView<Real*> q, k, v;  // (B,T,C)
-  TokenView<Real*> gate;     // (B,T,G'); G' = gates rounded up to a multiple of 8
+  TokenView<Real*> q, k, v;
 };
 template <class Real>
 struct HeadwiseBackwardOf {
-  int64_t tokens, channels, gates;
-  TokenView<const Real*> a, x, q, k, v;
+  int64_t tokens, channels;
+  TokenView<const Real*> a, x;  // not read where no sums are wanted
+  TokenView<const Real*> dq, dk, dv;
   HeadwiseWeightsOf<Real> weights;
-  TokenView<Real*> dq, dk, dv;     // in: from the cell; out: with what came through the gates
-  TokenView<const Real*> dgate;    // (B,T,G'), zeros behind G
   TokenView<Real*> da;             // += (the skip's part is there already)
-  TokenView<Real*> dx;             // =
+  TokenView<Real*> dx;             // =; both or neither
   HeadwiseGradientsOf<Real> sums;  // +=
+};
+
+// ---- Gates, as linear maps of a and x
+//
+//   gate = W [a; x] + b
+//
+// The layer's gates are linear in [q; k; v], which are linear in a and x: the caller multiplies the two maps
+// (fold_gates), and a third of the products is saved. Weights are rows of 2 C; G' is G rounded up to a
+// multiple of 8, with zeros.
+template <class Real>
+struct GatesForwardOf {
+  int64_t tokens, channels, gates;
+  TokenView<const Real*> a, x;
+  const Real *weight, *bias;  // (G', 2 C), (G')
+  TokenView<Real*> gate;      // (B,T,G')
+};
+// With what came to a and x through the gates, and the slope of the SiLU that gave a.
+template <class Real>
+struct GatesBackwardOf {
+  int64_t tokens, channels, gates;
+  TokenView<const Real*> a, x, pre;
+  const Real* weight;
+  TokenView<const Real*> dgate;  // (B,T,G'), zeros behind G
+  TokenView<Real*> da;           // = (da + Wa^T dgate) silu'(pre)
+  TokenView<Real*> dx;           // += Wx^T dgate
+  Real *dweight, *dbias;         // (G', 2 C), (G') +=
 };
 
 // ---- Norm a head, skip and output gate
@@ -116,11 +134,12 @@ struct HeadNormBackwardOf {
 
 using DepthwiseForward = DepthwiseForwardOf<float>;
 using DepthwiseBackward = DepthwiseBackwardOf<float>;
-using SiluBackward = SiluBackwardOf<float>;
 using HeadwiseWeights = HeadwiseWeightsOf<float>;
 using HeadwiseGradients = HeadwiseGradientsOf<float>;
 using HeadwiseForward = HeadwiseForwardOf<float>;
 using HeadwiseBackward = HeadwiseBackwardOf<float>;
+using GatesForward = GatesForwardOf<float>;
+using GatesBackward = GatesBackwardOf<float>;
 using HeadNormWeights = HeadNormWeightsOf<float>;
 using HeadNormForward = HeadNormForwardOf<float>;
 using HeadNormBackward = HeadNormBackwardOf<float>;
@@ -128,9 +147,10 @@ using HeadNormBackward = HeadNormBackwardOf<float>;
 struct MixerFunctions {
   void (*depthwise_forward)(const DepthwiseForward&, int64_t begin, int64_t end);
   void (*depthwise_backward)(const DepthwiseBackward&, int64_t begin, int64_t end);
-  void (*silu_backward)(const SiluBackward&, int64_t begin, int64_t end);
   void (*headwise_forward)(const HeadwiseForward&, int64_t begin, int64_t end);
   void (*headwise_backward)(const HeadwiseBackward&, int64_t begin, int64_t end);
+  void (*gates_forward)(const GatesForward&, int64_t begin, int64_t end);
+  void (*gates_backward)(const GatesBackward&, int64_t begin, int64_t end);
   void (*head_norm_forward)(const HeadNormForward&, int64_t begin, int64_t end);
   void (*head_norm_backward)(const HeadNormBackward&, int64_t begin, int64_t end);
   // Conversion of rows: bfloat16 to float and back, rounded to nearest even.

@@ -25,9 +25,9 @@ int64_t source(const DepthwiseShape& s, int64_t token, int64_t i, int64_t j) {
 
 // sum_d W[b][o][d] x[4b+d] for channel c = 4b+o.
 template <class Real>
-double project(const Real* lanes, const Real* bias, const Real* x, int64_t channels, int64_t c) {
+double project(const Real* lanes, int64_t lane_row, const Real* bias, const Real* x, int64_t c) {
   double total = bias ? bias[c] : 0;
-  for (int64_t d = 0; d < 4; ++d) total += double(lanes[d * channels + c]) * x[c / 4 * 4 + d];
+  for (int64_t d = 0; d < 4; ++d) total += double(lanes[d * lane_row + c]) * x[c / 4 * 4 + d];
   return total;
 }
 
@@ -76,75 +76,83 @@ void depthwise_backward_ref(const DepthwiseBackwardOf<Real>& call, int64_t begin
 }
 
 template <class Real>
-void silu_backward_ref(const SiluBackwardOf<Real>& call, int64_t begin, int64_t end) {
-  for (int64_t n = begin; n < end; ++n)
-    for (int64_t c = 0; c < call.channels; ++c) {
-      const int64_t b = n / call.tokens, t = n % call.tokens;
-      const double x = at(call.pre, b, t)[c], s = sigmoid(x);
-      at(call.dpre, b, t)[c] = static_cast<Real>(at(call.dout, b, t)[c] * (s + x * s * (1 - s)));
-    }
-}
-
-template <class Real>
 void headwise_forward_ref(const HeadwiseForwardOf<Real>& call, int64_t begin, int64_t end) {
-  const int64_t C = call.channels;
   const HeadwiseWeightsOf<Real>& w = call.weights;
   for (int64_t n = begin; n < end; ++n) {
     const int64_t b = n / call.tokens, t = n % call.tokens;
     const Real *a = at(call.a, b, t), *x = at(call.x, b, t);
-    Real *q = at(call.q, b, t), *k = at(call.k, b, t), *v = at(call.v, b, t);
-    for (int64_t c = 0; c < C; ++c) {
-      q[c] = static_cast<Real>(project(w.q_lanes, w.q_bias, a, C, c));
-      k[c] = static_cast<Real>(project(w.k_lanes, w.k_bias, a, C, c));
-      v[c] = static_cast<Real>(project(w.v_lanes, w.v_bias, x, C, c));
-    }
-    for (int64_t g = 0; g < (call.gates + 7) / 8 * 8; ++g) {
-      double gate = w.gate_bias[g];
-      const Real* row = w.gate_weight + g * 3 * C;
-      for (int64_t c = 0; c < C; ++c)
-        gate += double(row[c]) * q[c] + double(row[C + c]) * k[c] + double(row[2 * C + c]) * v[c];
-      at(call.gate, b, t)[g] = static_cast<Real>(gate);
+    for (int64_t c = 0; c < call.channels; ++c) {
+      at(call.q, b, t)[c] = static_cast<Real>(project(w.q_lanes, w.lane_row, w.q_bias, a, c));
+      at(call.k, b, t)[c] = static_cast<Real>(project(w.k_lanes, w.lane_row, w.k_bias, a, c));
+      at(call.v, b, t)[c] = static_cast<Real>(project(w.v_lanes, w.lane_row, w.v_bias, x, c));
     }
   }
 }
 
 template <class Real>
 void headwise_backward_ref(const HeadwiseBackwardOf<Real>& call, int64_t begin, int64_t end) {
-  const int64_t C = call.channels;
   const HeadwiseWeightsOf<Real>& w = call.weights;
   const HeadwiseGradientsOf<Real>& s = call.sums;
   for (int64_t n = begin; n < end; ++n) {
     const int64_t b = n / call.tokens, t = n % call.tokens;
-    const Real* dgate = at(call.dgate, b, t);
     struct Part {
-      const Real *value, *in, *lanes;
-      Real *d, *din, *lane_sums, *bias_sum;
+      const Real *d, *lanes;
+      const TokenView<const Real*>& in;
+      const TokenView<Real*>& din;
+      Real *lane_sums, *bias_sum;
     };
-    const Part parts[] = {{at(call.q, b, t), at(call.a, b, t), w.q_lanes, at(call.dq, b, t),
-                           at(call.da, b, t), s.q_lanes, s.q_bias},
-                          {at(call.k, b, t), at(call.a, b, t), w.k_lanes, at(call.dk, b, t),
-                           at(call.da, b, t), s.k_lanes, s.k_bias},
-                          {at(call.v, b, t), at(call.x, b, t), w.v_lanes, at(call.dv, b, t),
-                           at(call.dx, b, t), s.v_lanes, s.v_bias}};
-    std::fill_n(at(call.dx, b, t), C, Real(0));
-    for (int64_t g = 0; g < call.gates; ++g) s.gate_bias[g] += dgate[g];
-    for (int64_t part = 0; part < 3; ++part) {
-      const Part& p = parts[part];
-      for (int64_t c = 0; c < C; ++c) {
-        double d = p.d[c];
-        for (int64_t g = 0; g < call.gates; ++g) {
-          d += double(dgate[g]) * w.gate_weight[(g * 3 + part) * C + c];
-          s.gate_weight[(g * 3 + part) * C + c] += static_cast<Real>(double(dgate[g]) * p.value[c]);
-        }
-        p.d[c] = static_cast<Real>(d);
-      }
-      for (int64_t c = 0; c < C; ++c) {
-        p.bias_sum[c] += p.d[c];
+    const Part parts[] = {{at(call.dq, b, t), w.q_lanes, call.a, call.da, s.q_lanes, s.q_bias},
+                          {at(call.dk, b, t), w.k_lanes, call.a, call.da, s.k_lanes, s.k_bias},
+                          {at(call.dv, b, t), w.v_lanes, call.x, call.dx, s.v_lanes, s.v_bias}};
+    if (call.dx.data) std::fill_n(at(call.dx, b, t), call.channels, Real(0));
+    for (const Part& p : parts)
+      for (int64_t c = 0; c < call.channels; ++c) {
+        if (p.bias_sum) p.bias_sum[c] += p.d[c];
         for (int64_t d = 0; d < 4; ++d) {
-          p.din[c / 4 * 4 + d] += static_cast<Real>(double(p.lanes[d * C + c]) * p.d[c]);
-          p.lane_sums[d * C + c] += static_cast<Real>(double(p.d[c]) * p.in[c / 4 * 4 + d]);
+          if (p.din.data)
+            at(p.din, b, t)[c / 4 * 4 + d] += static_cast<Real>(double(p.lanes[d * w.lane_row + c]) * p.d[c]);
+          if (p.lane_sums)
+            p.lane_sums[d * s.lane_row + c] +=
+                static_cast<Real>(double(p.d[c]) * at(p.in, b, t)[c / 4 * 4 + d]);
         }
       }
+  }
+}
+
+template <class Real>
+void gates_forward_ref(const GatesForwardOf<Real>& call, int64_t begin, int64_t end) {
+  const int64_t C = call.channels;
+  for (int64_t n = begin; n < end; ++n) {
+    const int64_t b = n / call.tokens, t = n % call.tokens;
+    for (int64_t g = 0; g < (call.gates + 7) / 8 * 8; ++g) {
+      double gate = call.bias[g];
+      const Real* row = call.weight + g * 2 * C;
+      for (int64_t c = 0; c < C; ++c)
+        gate += double(row[c]) * at(call.a, b, t)[c] + double(row[C + c]) * at(call.x, b, t)[c];
+      at(call.gate, b, t)[g] = static_cast<Real>(gate);
+    }
+  }
+}
+
+template <class Real>
+void gates_backward_ref(const GatesBackwardOf<Real>& call, int64_t begin, int64_t end) {
+  const int64_t C = call.channels;
+  for (int64_t n = begin; n < end; ++n) {
+    const int64_t b = n / call.tokens, t = n % call.tokens;
+    const Real* dgate = at(call.dgate, b, t);
+    for (int64_t g = 0; g < call.gates; ++g) call.dbias[g] += dgate[g];
+    for (int64_t c = 0; c < C; ++c) {
+      double da = at(call.da, b, t)[c], dx = at(call.dx, b, t)[c];
+      for (int64_t g = 0; g < call.gates; ++g) {
+        const int64_t of_a = g * 2 * C + c, of_x = of_a + C;
+        da += double(dgate[g]) * call.weight[of_a];
+        dx += double(dgate[g]) * call.weight[of_x];
+        call.dweight[of_a] += static_cast<Real>(double(dgate[g]) * at(call.a, b, t)[c]);
+        call.dweight[of_x] += static_cast<Real>(double(dgate[g]) * at(call.x, b, t)[c]);
+      }
+      const double pre = at(call.pre, b, t)[c], s = sigmoid(pre);
+      at(call.da, b, t)[c] = static_cast<Real>(da * (s + pre * s * (1 - s)));
+      at(call.dx, b, t)[c] = static_cast<Real>(dx);
     }
   }
 }
@@ -218,9 +226,10 @@ void head_norm_backward_ref(const HeadNormBackwardOf<Real>& call, int64_t begin,
 #define TESSERA_INSTANTIATE(Real)                                                           \
   template void depthwise_forward_ref(const DepthwiseForwardOf<Real>&, int64_t, int64_t);   \
   template void depthwise_backward_ref(const DepthwiseBackwardOf<Real>&, int64_t, int64_t); \
-  template void silu_backward_ref(const SiluBackwardOf<Real>&, int64_t, int64_t);           \
   template void headwise_forward_ref(const HeadwiseForwardOf<Real>&, int64_t, int64_t);     \
   template void headwise_backward_ref(const HeadwiseBackwardOf<Real>&, int64_t, int64_t);   \
+  template void gates_forward_ref(const GatesForwardOf<Real>&, int64_t, int64_t);           \
+  template void gates_backward_ref(const GatesBackwardOf<Real>&, int64_t, int64_t);         \
   template void head_norm_forward_ref(const HeadNormForwardOf<Real>&, int64_t, int64_t);    \
   template void head_norm_backward_ref(const HeadNormBackwardOf<Real>&, int64_t, int64_t);
 TESSERA_INSTANTIATE(double)
@@ -241,9 +250,10 @@ void narrow(const float* from, uint16_t* to, int64_t count) {
 extern const MixerFunctions mixer_functions;
 const MixerFunctions mixer_functions = {depthwise_forward_ref<float>,
                                         depthwise_backward_ref<float>,
-                                        silu_backward_ref<float>,
                                         headwise_forward_ref<float>,
                                         headwise_backward_ref<float>,
+                                        gates_forward_ref<float>,
+                                        gates_backward_ref<float>,
                                         head_norm_forward_ref<float>,
                                         head_norm_backward_ref<float>,
                                         widen,

@@ -11,11 +11,13 @@ void depthwise_forward_ref(const DepthwiseForwardOf<Real>& call, int64_t begin, 
 template <class Real>
 void depthwise_backward_ref(const DepthwiseBackwardOf<Real>& call, int64_t begin, int64_t end);
 template <class Real>
-void silu_backward_ref(const SiluBackwardOf<Real>& call, int64_t begin, int64_t end);
-template <class Real>
 void headwise_forward_ref(const HeadwiseForwardOf<Real>& call, int64_t begin, int64_t end);
 template <class Real>
 void headwise_backward_ref(const HeadwiseBackwardOf<Real>& call, int64_t begin, int64_t end);
+template <class Real>
+void gates_forward_ref(const GatesForwardOf<Real>& call, int64_t begin, int64_t end);
+template <class Real>
+void gates_backward_ref(const GatesBackwardOf<Real>& call, int64_t begin, int64_t end);
 template <class Real>
 void head_norm_forward_ref(const HeadNormForwardOf<Real>& call, int64_t begin, int64_t end);
 template <class Real>

@@ -1,5 +1,6 @@
 #include "kernels/mlstm_mixer/parts.h"
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <memory>
@@ -137,8 +138,8 @@ TEST(Depthwise, EveryImplementationMatchesTheDefinition) {
                                g.kernel_columns, g.pad_top, g.pad_left, g.reverse};
     const int64_t T = g.rows * g.columns, B = g.batch * T, C = g.channels,
                   taps = g.kernel_rows * g.kernel_columns;
-    Tensor x(B, C, 1, 5), weight(taps, C, 2), bias(1, C, 3), pre(B, C, 4, 3), out(B, C, 5), dout(B, C, 6, 2),
-        dpre(B, C, 7), add(B, C, 8), dx(B, C, 9, 1), dtaps(taps, C, 10), dbias(1, C, 11);
+    Tensor x(B, C, 1, 5), weight(taps, C, 2), bias(1, C, 3), pre(B, C, 4, 3), out(B, C, 5), dpre(B, C, 7),
+        add(B, C, 8), dx(B, C, 9, 1), dtaps(taps, C, 10), dbias(1, C, 11);
     const std::string what = text("grid ", g.rows, "x", g.columns, " channels ", C, " kernel ", g.kernel_rows,
                                   "x", g.kernel_columns, g.reverse ? " reverse" : "");
     const auto forward = [&]<class Real>(Real) {
@@ -154,15 +155,6 @@ TEST(Depthwise, EveryImplementationMatchesTheDefinition) {
         what, B, {{"pre", &pre, taps + 2.0}, {"out", &out, taps + 7.0}},
         [&](int64_t b, int64_t e) { depthwise_forward_ref(forward(0.0), b, e); },
         [&](const MixerFunctions& f, int64_t b, int64_t e) { f.depthwise_forward(forward(0.0f), b, e); });
-    const auto slope = [&]<class Real>(Real) {
-      return SiluBackwardOf<Real>{T, C, rows_in<Real>(dout, T), rows_in<Real>(pre, T),
-                                  rows_out<Real>(dpre, T)};
-    };
-    pre.reset();
-    compare(
-        what, B, {{"dpre", &dpre, 10}}, [&](int64_t b, int64_t e) { silu_backward_ref(slope(0.0), b, e); },
-        [&](const MixerFunctions& f, int64_t b, int64_t e) { f.silu_backward(slope(0.0f), b, e); });
-    dpre.reset();
     const auto backward = [&]<class Real>(Real) {
       return DepthwiseBackwardOf<Real>{shape,
                                        rows_in<Real>(x, T),
@@ -187,119 +179,170 @@ struct HeadwiseCase {
 const HeadwiseCase kHeadwise[] = {{2, 7, 8, 2},    {1, 1, 4, 2},    {1, 64, 192, 8}, {2, 19, 20, 6},
                                   {1, 33, 48, 16}, {1, 17, 36, 12}, {1, 70, 768, 8}};
 
+// The middle channels of lanes that are two blocks wider.
 struct HeadwiseProblem {
   explicit HeadwiseProblem(const HeadwiseCase& config)
       : c(config),
-        G((c.gates + 7) / 8 * 8),
         rows(c.batch * c.tokens),
         a(rows, c.channels, 1, 3),
         x(rows, c.channels, 2, 1),
-        wq(4, c.channels, 3),
-        wk(4, c.channels, 4),
-        wv(4, c.channels, 5),
+        wq(4, c.channels, 3, 8),
+        wk(4, c.channels, 4, 8),
+        wv(4, c.channels, 5, 8),
         bq(1, c.channels, 6),
         bk(1, c.channels, 7),
         bv(1, c.channels, 8),
-        wg(G, 3 * c.channels, 9),
-        bg(1, G, 10),
         q(rows, c.channels, 11),
         k(rows, c.channels, 12),
         v(rows, c.channels, 13, 2),
-        gate(rows, G, 14),
         dq(rows, c.channels, 15),
         dk(rows, c.channels, 16),
         dv(rows, c.channels, 17, 1),
-        dgate(rows, G, 18),
         da(rows, c.channels, 19),
         dx(rows, c.channels, 20, 3),
-        swq(4, c.channels, 21),
-        swk(4, c.channels, 22),
-        swv(4, c.channels, 23),
+        swq(4, c.channels, 21, 8),
+        swk(4, c.channels, 22, 8),
+        swv(4, c.channels, 23, 8),
         sbq(1, c.channels, 24),
         sbk(1, c.channels, 25),
-        sbv(1, c.channels, 26),
-        swg(G, 3 * c.channels, 27),
-        sbg(1, G, 28) {
-    for (int64_t r = 0; r < rows; ++r)
-      for (int64_t g = c.gates; g < G; ++g) dgate.single()[r * G + g] = 0, dgate.exact()[r * G + g] = 0;
-  }
+        sbv(1, c.channels, 26) {}
   template <class Real>
   HeadwiseWeightsOf<Real> weights() {
-    return {data<Real>(wq), data<Real>(wk), data<Real>(wv), data<Real>(bq),
-            data<Real>(bk), data<Real>(bv), data<Real>(wg), data<Real>(bg)};
+    return {data<Real>(wq), data<Real>(wk), data<Real>(wv), wq.stride(),
+            data<Real>(bq), data<Real>(bk), data<Real>(bv)};
   }
   template <class Real>
   HeadwiseForwardOf<Real> forward() {
     const int64_t T = c.tokens;
     return {T,
             c.channels,
-            c.gates,
             rows_in<Real>(a, T),
             rows_in<Real>(x, T),
             weights<Real>(),
             rows_out<Real>(q, T),
             rows_out<Real>(k, T),
-            rows_out<Real>(v, T),
-            rows_out<Real>(gate, T)};
+            rows_out<Real>(v, T)};
   }
   template <class Real>
   HeadwiseBackwardOf<Real> backward() {
     const int64_t T = c.tokens;
     return {T,
             c.channels,
-            c.gates,
             rows_in<Real>(a, T),
             rows_in<Real>(x, T),
-            rows_in<Real>(q, T),
-            rows_in<Real>(k, T),
-            rows_in<Real>(v, T),
+            rows_in<Real>(dq, T),
+            rows_in<Real>(dk, T),
+            rows_in<Real>(dv, T),
             weights<Real>(),
-            rows_out<Real>(dq, T),
-            rows_out<Real>(dk, T),
-            rows_out<Real>(dv, T),
-            rows_in<Real>(dgate, T),
             rows_out<Real>(da, T),
             rows_out<Real>(dx, T),
-            {data<Real>(swq), data<Real>(swk), data<Real>(swv), data<Real>(sbq), data<Real>(sbk),
-             data<Real>(sbv), data<Real>(swg), data<Real>(sbg)}};
+            {data<Real>(swq), data<Real>(swk), data<Real>(swv), swq.stride(), data<Real>(sbq),
+             data<Real>(sbk), data<Real>(sbv)}};
   }
   HeadwiseCase c;
-  int64_t G, rows;
-  Tensor a, x, wq, wk, wv, bq, bk, bv, wg, bg, q, k, v, gate, dq, dk, dv, dgate, da, dx, swq, swk, swv, sbq,
-      sbk, sbv, swg, sbg;
+  int64_t rows;
+  Tensor a, x, wq, wk, wv, bq, bk, bv, q, k, v, dq, dk, dv, da, dx, swq, swk, swv, sbq, sbk, sbv;
 };
 
 TEST(Headwise, EveryImplementationMatchesTheDefinition) {
   for (const HeadwiseCase& c : kHeadwise) {
     HeadwiseProblem p(c);
-    const std::string what = text("B", c.batch, " T", c.tokens, " C", c.channels, " G", c.gates);
-    const double gate_sum = 2 * std::sqrt(3.0 * static_cast<double>(c.channels)) + 8;
+    const std::string what = text("B", c.batch, " T", c.tokens, " C", c.channels);
     compare(
-        what, p.rows, {{"q", &p.q, 6}, {"k", &p.k, 6}, {"v", &p.v, 6}, {"gate", &p.gate, gate_sum}},
+        what, p.rows, {{"q", &p.q, 6}, {"k", &p.k, 6}, {"v", &p.v, 6}},
         [&](int64_t b, int64_t e) { headwise_forward_ref(p.forward<double>(), b, e); },
         [&](const MixerFunctions& f, int64_t b, int64_t e) { f.headwise_forward(p.forward<float>(), b, e); });
-    for (Tensor* t : {&p.q, &p.k, &p.v}) t->reset();
+    const double sum = 4 * std::sqrt(static_cast<double>(p.rows)) + 8;
+    const auto backward = [&](bool inputs, bool biases, const std::vector<Checked>& checked) {
+      const auto call = [&]<class Real>(Real) {
+        HeadwiseBackwardOf<Real> all = p.backward<Real>();
+        if (!inputs) all.da.data = all.dx.data = nullptr;
+        if (!biases) all.sums.q_bias = all.sums.k_bias = all.sums.v_bias = nullptr;
+        return all;
+      };
+      compare(
+          what, p.rows, checked, [&](int64_t b, int64_t e) { headwise_backward_ref(call(0.0), b, e); },
+          [&](const MixerFunctions& f, int64_t b, int64_t e) { f.headwise_backward(call(0.0f), b, e); });
+    };
+    const std::vector<Checked> lanes = {{"wq", &p.swq, sum}, {"wk", &p.swk, sum}, {"wv", &p.swv, sum}};
+    backward(false, false, lanes);
+    std::vector<Checked> all = {
+        {"da", &p.da, 12}, {"dx", &p.dx, 12}, {"bq", &p.sbq, sum}, {"bk", &p.sbk, sum}, {"bv", &p.sbv, sum}};
+    all.insert(all.end(), lanes.begin(), lanes.end());
+    backward(true, true, all);
+  }
+}
+
+struct GatesProblem {
+  explicit GatesProblem(const HeadwiseCase& config)
+      : c(config),
+        G((c.gates + 7) / 8 * 8),
+        rows(c.batch * c.tokens),
+        a(rows, c.channels, 1, 3),
+        x(rows, c.channels, 2, 1),
+        pre(rows, c.channels, 3, 2),
+        weight(G, 2 * c.channels, 9),
+        bias(1, G, 10),
+        gate(rows, G, 14),
+        dgate(rows, G, 18),
+        da(rows, c.channels, 19),
+        dx(rows, c.channels, 20, 3),
+        dweight(G, 2 * c.channels, 27),
+        dbias(1, G, 28) {
+    for (int64_t r = 0; r < rows; ++r)
+      for (int64_t g = c.gates; g < G; ++g) dgate.single()[r * G + g] = 0, dgate.exact()[r * G + g] = 0;
+  }
+  template <class Real>
+  GatesForwardOf<Real> forward() {
+    const int64_t T = c.tokens;
+    return {T,
+            c.channels,
+            c.gates,
+            rows_in<Real>(a, T),
+            rows_in<Real>(x, T),
+            data<Real>(weight),
+            data<Real>(bias),
+            rows_out<Real>(gate, T)};
+  }
+  template <class Real>
+  GatesBackwardOf<Real> backward() {
+    const int64_t T = c.tokens;
+    return {T,
+            c.channels,
+            c.gates,
+            rows_in<Real>(a, T),
+            rows_in<Real>(x, T),
+            rows_in<Real>(pre, T),
+            data<Real>(weight),
+            rows_in<Real>(dgate, T),
+            rows_out<Real>(da, T),
+            rows_out<Real>(dx, T),
+            data<Real>(dweight),
+            data<Real>(dbias)};
+  }
+  HeadwiseCase c;
+  int64_t G, rows;
+  Tensor a, x, pre, weight, bias, gate, dgate, da, dx, dweight, dbias;
+};
+
+TEST(Gates, EveryImplementationMatchesTheDefinition) {
+  for (const HeadwiseCase& c : kHeadwise) {
+    GatesProblem p(c);
+    const std::string what = text("B", c.batch, " T", c.tokens, " C", c.channels, " G", c.gates);
+    compare(
+        what, p.rows, {{"gate", &p.gate, 2 * std::sqrt(2.0 * static_cast<double>(c.channels)) + 8}},
+        [&](int64_t b, int64_t e) { gates_forward_ref(p.forward<double>(), b, e); },
+        [&](const MixerFunctions& f, int64_t b, int64_t e) { f.gates_forward(p.forward<float>(), b, e); });
     const double sum = 4 * std::sqrt(static_cast<double>(p.rows)) + 8,
                  gates = 12 + static_cast<double>(c.gates);
     compare(
         what, p.rows,
-        {{"dq", &p.dq, gates},
-         {"dk", &p.dk, gates},
-         {"dv", &p.dv, gates},
-         {"da", &p.da, gates},
+        {{"da", &p.da, gates + 10},
          {"dx", &p.dx, gates},
-         {"wq", &p.swq, sum},
-         {"wk", &p.swk, sum},
-         {"wv", &p.swv, sum},
-         {"bq", &p.sbq, sum},
-         {"bk", &p.sbk, sum},
-         {"bv", &p.sbv, sum},
-         {"wg", &p.swg, sum},
-         {"bg", &p.sbg, sum}},
-        [&](int64_t b, int64_t e) { headwise_backward_ref(p.backward<double>(), b, e); },
-        [&](const MixerFunctions& f, int64_t b, int64_t e) {
-          f.headwise_backward(p.backward<float>(), b, e);
-        });
+         {"dweight", &p.dweight, sum},
+         {"dbias", &p.dbias, sum}},
+        [&](int64_t b, int64_t e) { gates_backward_ref(p.backward<double>(), b, e); },
+        [&](const MixerFunctions& f, int64_t b, int64_t e) { f.gates_backward(p.backward<float>(), b, e); });
   }
 }
 
@@ -420,7 +463,8 @@ double dot(Tensor& a, Tensor& b) {
 
 void zero(std::initializer_list<Tensor*> tensors) {
   for (Tensor* t : tensors)
-    for (size_t i = 0; i < t->want().size(); ++i) t->exact()[i] = 0;
+    for (size_t i = 0; i < t->want().size() / static_cast<size_t>(t->width()); ++i)
+      std::fill_n(t->exact() + static_cast<int64_t>(i) * t->stride(), t->width(), 0.0);
 }
 
 TEST(Depthwise, TheDefinitionHasTheGradientsOfItsForward) {
@@ -429,18 +473,14 @@ TEST(Depthwise, TheDefinitionHasTheGradientsOfItsForward) {
                                g.kernel_columns, g.pad_top, g.pad_left, g.reverse};
     const int64_t T = g.rows * g.columns, B = g.batch * T, C = g.channels,
                   taps = g.kernel_rows * g.kernel_columns;
-    Tensor x(B, C, 1), weight(taps, C, 2), bias(1, C, 3), pre(B, C, 4), out(B, C, 5), dout(B, C, 6),
-        dpre(B, C, 7), dx(B, C, 9), dtaps(taps, C, 10), dbias(1, C, 11);
+    Tensor x(B, C, 1), weight(taps, C, 2), bias(1, C, 3), pre(B, C, 4), dpre(B, C, 7), dx(B, C, 9),
+        dtaps(taps, C, 10), dbias(1, C, 11);
     zero({&dtaps, &dbias});
     const auto loss = [&] {
-      depthwise_forward_ref<double>({shape, rows_in<double>(x, T), weight.exact(), bias.exact(),
-                                     rows_out<double>(pre, T), rows_out<double>(out, T)},
-                                    0, B);
-      return dot(out, dout);
+      depthwise_forward_ref<double>(
+          {shape, rows_in<double>(x, T), weight.exact(), bias.exact(), rows_out<double>(pre, T), {}}, 0, B);
+      return dot(pre, dpre);
     };
-    loss();
-    silu_backward_ref<double>(
-        {T, C, rows_in<double>(dout, T), rows_in<double>(pre, T), rows_out<double>(dpre, T)}, 0, B);
     depthwise_backward_ref<double>({shape,
                                     rows_in<double>(x, T),
                                     rows_in<double>(dpre, T),
@@ -457,16 +497,11 @@ TEST(Depthwise, TheDefinitionHasTheGradientsOfItsForward) {
 
 TEST(Headwise, TheDefinitionHasTheGradientsOfItsForward) {
   HeadwiseProblem p({2, 3, 8, 4});
-  Tensor dq(p.rows, 8, 50), dk(p.rows, 8, 51), dv(p.rows, 8, 52);
   const auto loss = [&] {
     headwise_forward_ref(p.forward<double>(), 0, p.rows);
-    return dot(p.q, dq) + dot(p.k, dk) + dot(p.v, dv) + dot(p.gate, p.dgate);
+    return dot(p.q, p.dq) + dot(p.k, p.dk) + dot(p.v, p.dv);
   };
-  loss();
-  zero({&p.da, &p.swq, &p.swk, &p.swv, &p.sbq, &p.sbk, &p.sbv, &p.swg, &p.sbg});
-  for (auto [to, from] : {std::pair{&p.dq, &dq}, {&p.dk, &dk}, {&p.dv, &dv}})
-    for (int64_t r = 0; r < p.rows; ++r)
-      for (int64_t c = 0; c < 8; ++c) to->exact()[r * to->stride() + c] = from->exact()[r * 8 + c];
+  zero({&p.da, &p.swq, &p.swk, &p.swv, &p.sbq, &p.sbk, &p.sbv});
   headwise_backward_ref(p.backward<double>(), 0, p.rows);
   expect_gradients("headwise", loss,
                    {{&p.a, &p.da},
@@ -476,10 +511,34 @@ TEST(Headwise, TheDefinitionHasTheGradientsOfItsForward) {
                     {&p.wv, &p.swv},
                     {&p.bq, &p.sbq},
                     {&p.bk, &p.sbk},
-                    {&p.bv, &p.sbv},
-                    {&p.wg, &p.swg},
-                    {&p.bg, &p.sbg}},
-                   {"a", "x", "wq", "wk", "wv", "bq", "bk", "bv", "wg", "bg"});
+                    {&p.bv, &p.sbv}},
+                   {"a", "x", "wq", "wk", "wv", "bq", "bk", "bv"});
+}
+
+// a = silu(pre), and something else that reads a and x.
+TEST(Gates, TheDefinitionHasTheGradientsOfItsForward) {
+  GatesProblem p({2, 3, 8, 4});
+  Tensor of_a(p.rows, 8, 50, 0), of_x(p.rows, 8, 51, 3);
+  const auto activate = [&] {
+    for (int64_t r = 0; r < p.rows; ++r)
+      for (int64_t c = 0; c < 8; ++c) {
+        const double pre = p.pre.exact()[r * p.pre.stride() + c];
+        p.a.exact()[r * p.a.stride() + c] = pre / (1 + std::exp(-pre));
+      }
+  };
+  const auto loss = [&] {
+    activate();
+    gates_forward_ref(p.forward<double>(), 0, p.rows);
+    return dot(p.gate, p.dgate) + dot(p.a, of_a) + dot(p.x, of_x);
+  };
+  activate();
+  zero({&p.dweight, &p.dbias});
+  for (auto [to, from] : {std::pair{&p.da, &of_a}, {&p.dx, &of_x}})
+    std::copy_n(from->exact(), p.rows * from->stride(), to->exact());
+  gates_backward_ref(p.backward<double>(), 0, p.rows);
+  expect_gradients("gates", loss,
+                   {{&p.pre, &p.da}, {&p.x, &p.dx}, {&p.weight, &p.dweight}, {&p.bias, &p.dbias}},
+                   {"pre", "x", "weight", "bias"});
 }
 
 TEST(HeadNorm, TheDefinitionHasTheGradientsOfItsForward) {
