@@ -92,13 +92,47 @@ std::shared_ptr<const kernels::PackedLinear> LinearCache::packed(const LinearPar
   return state_->packed;
 }
 
-torch::Tensor linear_unfused(const torch::Tensor& x, const LinearParameters& p,
-                             const torch::Tensor& residual) {
-  torch::Tensor y = torch::linear(x, p.weight, p.bias);
+namespace {
+
+// The layer with `product`(x, weight, bias) for its products.
+template <class Product>
+torch::Tensor compose(const torch::Tensor& x, const LinearParameters& p, const torch::Tensor& residual,
+                      Product product) {
+  torch::Tensor y = product(x, p.weight, p.bias);
   if (p.activation == Activation::gelu) y = torch::gelu(y);
-  if (p.activation == Activation::silu_gate) y = torch::silu(torch::linear(x, p.gate)) * y;
+  if (p.activation == Activation::silu_gate) y = torch::silu(product(x, p.gate, torch::Tensor())) * y;
   if (p.scale.defined()) y = y * p.scale;
   return residual.defined() ? residual + y : y;
+}
+
+// x W^T + b in float, by LibTorch's products. Its own gradient of W comes transposed and is copied into the
+// parameter's layout; here it is computed in that layout.
+struct FloatProduct : torch::autograd::Function<FloatProduct> {
+  static torch::Tensor forward(torch::autograd::AutogradContext* ctx, const torch::Tensor& x,
+                               const torch::Tensor& weight, const std::optional<torch::Tensor>& bias) {
+    ctx->save_for_backward({x, weight});
+    ctx->saved_data["bias"] = bias.has_value();
+    return torch::linear(x, weight, bias.value_or(torch::Tensor()));
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
+                                                 torch::autograd::variable_list gradients) {
+    const auto saved = ctx->get_saved_variables();
+    const torch::Tensor &x = saved[0], &weight = saved[1];
+    const torch::Tensor dy = gradients[0].reshape({-1, weight.size(0)});
+    torch::Tensor dx, dweight, dbias;
+    if (ctx->needs_input_grad(0)) dx = dy.mm(weight).view(x.sizes());
+    if (ctx->needs_input_grad(1)) dweight = dy.t().mm(x.reshape({-1, weight.size(1)}));
+    if (ctx->saved_data["bias"].toBool() && ctx->needs_input_grad(2)) dbias = dy.sum(0);
+    return {dx, dweight, dbias};
+  }
+};
+
+}  // namespace
+
+torch::Tensor linear_unfused(const torch::Tensor& x, const LinearParameters& p,
+                             const torch::Tensor& residual) {
+  return compose(x, p, residual, [](const auto&... inputs) { return torch::linear(inputs...); });
 }
 
 namespace {
@@ -261,11 +295,16 @@ bool in_floats(const LinearParameters& p) {
 
 torch::Tensor linear(const torch::Tensor& x, const LinearParameters& p, const torch::Tensor& residual,
                      LinearCache& cache) {
-  // In float LibTorch's own products are as fast, and need no packing in every step.
-  if (!fused_arithmetic(x) && product_arithmetic(x) == kernels::Arithmetic::bf16 && in_floats(p) &&
-      fits(residual)) {
+  const std::optional<kernels::Arithmetic> trained =
+      fused_arithmetic(x) ? std::nullopt : product_arithmetic(x);
+  if (trained && in_floats(p) && fits(residual)) {
     check_parameters(x, p, residual);
-    return linear_with_gradients(x, p, residual, cache);
+    if (trained == kernels::Arithmetic::bf16) return linear_with_gradients(x, p, residual, cache);
+    // In float LibTorch's own products are as fast, and need no packing in every step.
+    return compose(
+        x, p, residual, [](const torch::Tensor& in, const torch::Tensor& weight, const torch::Tensor& bias) {
+          return FloatProduct::apply(in, weight, bias.defined() ? std::optional(bias) : std::nullopt);
+        });
   }
   const std::optional<kernels::Arithmetic> arithmetic = fused_arithmetic(x);
   if (!arithmetic || !fits(residual) || p.weight.scalar_type() == torch::kFloat64)
