@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
 #include <set>
 #include <utility>
 
@@ -21,29 +22,32 @@ const std::string& path_of(const SourceConfig& config, Split split) {
 
 std::vector<int64_t> select_split(const SourceConfig& config, Split split,
                                   const std::vector<std::string>& names, const std::vector<int64_t>& labels) {
-  std::map<int64_t, std::vector<std::pair<uint64_t, int64_t>>>
-      by_class;  // label -> (hash of the name, index)
-  const bool shared = config.val_path.empty();
-  std::vector<int64_t> chosen;
-  for (size_t i = 0; i < labels.size(); ++i) {
-    const auto index = static_cast<int64_t>(i);
-    if (!shared)
-      chosen.push_back(index);
-    else
-      by_class[labels[i]].emplace_back(
-          XXH3_64bits_withSeed(names[i].data(), names[i].size(), static_cast<uint64_t>(config.split_seed)),
-          index);
-  }
-  for (auto& [label, members] : by_class) {
-    std::sort(members.begin(), members.end());
+  std::vector<int64_t> chosen(labels.size());
+  std::iota(chosen.begin(), chosen.end(), 0);
+  if (!config.val_path.empty()) return chosen;
+  std::vector<uint64_t> hashes;
+  for (const std::string& name : names)
+    hashes.push_back(
+        XXH3_64bits_withSeed(name.data(), name.size(), static_cast<uint64_t>(config.split_seed)));
+  std::vector<std::pair<uint64_t, int64_t>> once;  // each name with the first of its labels
+  for (size_t i = 0; i < labels.size(); ++i) once.emplace_back(hashes[i], labels[i]);
+  std::sort(once.begin(), once.end());
+  once.erase(std::unique(once.begin(), once.end(), [](auto& a, auto& b) { return a.first == b.first; }),
+             once.end());
+  std::map<int64_t, std::vector<uint64_t>> by_class;  // in ascending order each
+  for (const auto& [hash, label] : once) by_class[label].push_back(hash);
+  std::vector<uint64_t> held_out;
+  for (const auto& [label, members] : by_class) {
     const auto n = static_cast<int64_t>(members.size());
-    int64_t held_out = std::llround(config.val_share * static_cast<double>(n));
-    if (config.val_share > 0) held_out = std::clamp<int64_t>(held_out, n >= 2 ? 1 : 0, n - 1);
-    for (int64_t i = 0; i < n; ++i)
-      if ((i < held_out) == (split == Split::validation))
-        chosen.push_back(members[static_cast<size_t>(i)].second);
+    int64_t count = std::llround(config.val_share * static_cast<double>(n));
+    if (config.val_share > 0) count = std::clamp<int64_t>(count, n >= 2 ? 1 : 0, n - 1);
+    held_out.insert(held_out.end(), members.begin(), members.begin() + count);
   }
-  std::sort(chosen.begin(), chosen.end());
+  std::sort(held_out.begin(), held_out.end());
+  std::erase_if(chosen, [&](int64_t i) {
+    const bool held = std::binary_search(held_out.begin(), held_out.end(), hashes[static_cast<size_t>(i)]);
+    return held != (split == Split::validation);
+  });
   return chosen;
 }
 

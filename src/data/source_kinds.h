@@ -38,9 +38,10 @@ std::unique_ptr<Source> open_idx(const SourceConfig& config, Split split);
 const std::string& path_of(const SourceConfig& config, Split split);
 
 // Which samples belong to a split where the source names no split of its own: all of them if the other split
-// has a path of its own, otherwise per class the round(val_share * n) samples whose names hash lowest are
-// held out (at least one of a class with two or more, if val_share > 0). The choice depends on names and
-// split_seed only. `labels` may hold -1 (multi-label), which counts as one more class.
+// has a path of its own, otherwise per class the round(val_share * n) of n names that hash lowest are held
+// out (at least one of a class with two or more, if val_share > 0). Samples of one name stay together, in the
+// share of the lowest of their labels. The choice depends on names and split_seed only. `labels` may hold -1
+// (multi-label), which counts as one more class.
 std::vector<int64_t> select_split(const SourceConfig& config, Split split,
                                   const std::vector<std::string>& names, const std::vector<int64_t>& labels);
 

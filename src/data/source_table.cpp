@@ -230,13 +230,24 @@ bool all_numbers(const Table& table) {
   return true;
 }
 
+// A number would be taken for a place among the sorted names, which nobody counted.
+void refuse_numbers(const Table& table) {
+  for (const Row& row : table.rows)
+    if (row.numbers)
+      fail(row.where, " has the number ", row.labels[0],
+           " as its label, others have names; must be numbers or names in all, or give class_names");
+}
+
 // The classes that a training table stands for.
 ClassNames classes_of(const Table& table, const SourceConfig& config) {
   if (!config.class_names.empty()) return ClassNames(read_class_names(config.class_names));
   if (!table.classes.empty()) return ClassNames(table.classes);
   std::set<std::string> words;
   for (const Row& row : table.rows) words.insert(row.labels.begin(), row.labels.end());
-  if (!all_numbers(table)) return ClassNames({words.begin(), words.end()});
+  if (!all_numbers(table)) {
+    refuse_numbers(table);
+    return ClassNames({words.begin(), words.end()});
+  }
   int64_t largest = -1;
   for (const std::string& word : words) {
     const int64_t number = parse_int(word).value_or(-1);

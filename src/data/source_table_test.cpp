@@ -140,6 +140,31 @@ TEST(Table, NamesComeBeforeNumbersInTextAndAfterThemInJson) {
   EXPECT_EQ(labels_of(*json), (Labels{1, 0, 2}));
 }
 
+TEST(Table, JsonThatMixesNumbersAndNamesIsRefused) {
+  const TemporaryFolder folder;
+  const auto open = [&](const std::string& rows) {
+    return error_of(
+        [&] { open_source({.path = folder.write("l.json", rows), .val_share = 0}, Split::train); }, &folder);
+  };
+  EXPECT_EQ(
+      open(R"([{"path": "p", "label": "b"}, {"path": "q", "label": 1}])"),
+      "DIR/l.json entry 1 has the number 1 as its label, others have names; must be numbers or names in "
+      "all, or give class_names");
+  EXPECT_NE(open(R"([{"path": "p", "labels": [2]}, {"path": "q", "labels": ["a"]}])"), "no error");
+  EXPECT_EQ(open(R"([{"path": "p", "label": "0"}, {"path": "q", "label": 1}])"), "no error");
+}
+
+TEST(Table, APictureThatIsNamedSeveralTimesIsInOneSet) {
+  const TemporaryFolder folder;
+  std::string rows;
+  for (int i = 0; i < 300; ++i)
+    rows += "p" + std::to_string(i % 30) + ".jpg," + (i % 7 == 0 ? "b" : "a") + "\n";
+  const SourceConfig config = {.path = folder.write("l.csv", rows), .val_share = 0.2};
+  const auto count = [&](Split split) { return open_source(config, split)->size(); };
+  EXPECT_EQ(count(Split::train), 240);
+  EXPECT_EQ(count(Split::validation), 60);
+}
+
 TEST(Table, EveryProblemIsNamed) {
   const TemporaryFolder folder;
   const std::string names = folder.write("names.txt", "cat\ndog\nbird\n");

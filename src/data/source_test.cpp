@@ -77,6 +77,21 @@ TEST(SelectSplit, IsAPartitionThatHoldsTheShareOfEveryClassAndIgnoresOrder) {
             select_split({.path = "x", .val_share = 0.1, .split_seed = 1}, Split::validation, names, labels));
 }
 
+TEST(SelectSplit, SamplesOfOneNameStayTogetherWhateverTheirClass) {
+  std::vector<std::string> names;
+  std::vector<int64_t> labels;
+  for (int64_t i = 0; i < 400; ++i)
+    names.push_back("n" + std::to_string(i % 100)), labels.push_back(i < 350 ? i % 2 : 2);
+  const SourceConfig config = {.path = "x", .val_share = 0.3};
+  std::set<std::string> sets[2];
+  for (const Split split : {Split::train, Split::validation})
+    for (const int64_t i : select_split(config, split, names, labels))
+      sets[split == Split::train ? 0 : 1].insert(names[static_cast<size_t>(i)]);
+  EXPECT_EQ(sets[0].size(), 70u);
+  EXPECT_EQ(sets[1].size(), 30u);
+  for (const std::string& name : sets[1]) EXPECT_FALSE(sets[0].contains(name)) << name;
+}
+
 TEST(SelectSplit, SmallClassesKeepATrainingSampleAndGiveAHeldOutOne) {
   const std::vector<std::string> names = {"a", "b", "c", "d", "e"};
   const std::vector<int64_t> labels = {0, 1, 1, 2, 2};

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <set>
 #include <span>
 
 #include "core/error.h"
@@ -160,8 +161,10 @@ class WebDatasetSource final : public Source {
     if (list.by_share) {
       std::vector<std::string> keys;
       std::vector<int64_t> labels;
+      std::set<std::string_view> seen;
       for (const Item& item : items_) {
-        keys.emplace_back(key_of(item));
+        const std::string_view key = key_of(item);  // other shards may have other pictures under it
+        keys.push_back(seen.insert(key).second ? std::string(key) : text(item.shard, "/", key));
         labels.push_back(item.label);
       }
       std::vector<Item> kept;

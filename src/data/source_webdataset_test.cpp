@@ -179,6 +179,15 @@ TEST(WebDataset, ATruncatedShardIsNamedAndTheOthersAreStillRead) {
   EXPECT_EQ(open_source_with_problems(config, Split::train)->size(), 1);
 }
 
+TEST(WebDataset, OneKeyInTwoShardsIsTwoSamples) {
+  const TemporaryFolder folder;
+  for (const char* shard : {"s-0.tar", "s-1.tar"})
+    write_shard(folder, shard, {{"a.jpg", shard}, {"a.cls", "0"}});
+  const SourceConfig config = {.path = folder.path("s-{0..1}.tar"), .val_share = 0.5};
+  EXPECT_EQ(open_source(config, Split::train)->size(), 1);
+  EXPECT_EQ(open_source(config, Split::validation)->size(), 1);
+}
+
 TEST(WebDataset, SeveralLabelsASample) {
   const TemporaryFolder folder;
   folder.write("names.txt", "a\nb\nc\n");
