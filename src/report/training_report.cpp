@@ -72,16 +72,16 @@ void add_confusion(Page& page, const Confusion& confusion) {
 
 void add_examples(Page& page, const std::vector<ExamplePrediction>& examples) {
   if (examples.empty()) return;
-  const auto wrong = std::count_if(examples.begin(), examples.end(),
-                                   [](const ExamplePrediction& e) { return e.label != e.predicted; });
+  const auto wrong =
+      std::count_if(examples.begin(), examples.end(), [](const ExamplePrediction& e) { return !e.right; });
   page.section("Predictions",
                text(examples.size(), " held-out pictures, ", wrong, " of them wrong (framed red)."));
   std::vector<Picture> pictures;
   for (const ExamplePrediction& example : examples) {
-    const bool right = example.label == example.predicted;
     const std::string sure = compact(example.probability * 100, 3) + " % sure";
-    pictures.push_back({example.picture, example.predicted, right ? sure : sure + ", is " + example.label,
-                        right ? Picture::Mark::good : Picture::Mark::bad});
+    pictures.push_back({example.picture, example.predicted,
+                        example.right ? sure : sure + ", is " + example.label,
+                        example.right ? Picture::Mark::good : Picture::Mark::bad});
   }
   page.pictures(pictures);
 }

@@ -19,8 +19,9 @@ struct Chart {
 
 struct ExamplePrediction {
   Image picture;
-  std::string label{}, predicted{};
-  double probability = 0;  // of the predicted class, 0 … 1
+  std::string label{}, predicted{};  // `label`: all of them where a picture has several
+  double probability = 0;            // of the predicted class, 0 … 1
+  bool right = false;                // the predicted class is among the labels
 };
 
 struct TrainingReport {

@@ -18,7 +18,8 @@ TrainingReport small_report(const std::vector<std::string>& classes) {
   report.charts = {
       {{.title = "Loss " + classes[0], .x_label = classes[1]}, {{classes[2], {{0, 2}, {1, 1}}}}}};
   report.confusion = {classes, {5, 1, 0, 0, 6, 0, 2, 0, 4}};
-  report.examples = {{Image(8, 8), classes[0], classes[0], 0.9}, {Image(8, 8), classes[1], classes[2], 0.5}};
+  report.examples = {{Image(8, 8), classes[0], classes[0], 0.9, true},
+                     {Image(8, 8), classes[1], classes[2], 0.5}};
   report.recipe = "[data]\npath = \"" + classes[0] + "\"\n";
   report.environment = {{classes[0], classes[1]}};
   report.warnings = {"2 bad pictures in " + classes[1]};
@@ -34,6 +35,16 @@ TEST(TrainingReport, HoldsWhatItWasGiven) {
     EXPECT_NE(page.find(part), std::string::npos) << part;
   EXPECT_EQ(std::count(xml.tags.begin(), xml.tags.end(), "img"), 2);
   EXPECT_EQ(std::count(xml.tags.begin(), xml.tags.end(), "svg"), 2);
+}
+
+TEST(TrainingReport, OneOfSeveralLabelsIsRight) {
+  TrainingReport report = small_report({"circle", "square", "star"});
+  report.examples = {{Image(8, 8), "circle, star", "star", 0.9, true},
+                     {Image(8, 8), "circle, star", "square", 0.5}};
+  const std::string page = render(report);
+  EXPECT_NE(page.find("2 held-out pictures, 1 of them wrong"), std::string::npos);
+  EXPECT_NE(page.find("50 % sure, is circle, star"), std::string::npos);
+  EXPECT_EQ(page.find("90 % sure, is"), std::string::npos);
 }
 
 TEST(TrainingReport, HostileNamesStayWords) {
