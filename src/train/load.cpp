@@ -201,7 +201,7 @@ std::vector<std::string> sizes_that_fit(const std::vector<TensorView>& tensors) 
   Value one_class;
   one_class.set("classes", 1);
   std::vector<std::string> names;
-  std::vector<Value> known;
+  std::vector<std::pair<Value, Value>> known;  // settings and preprocessing
   for (const models::Family& family : models::families()) {
     Views views;
     try {
@@ -212,8 +212,9 @@ std::vector<std::string> sizes_that_fit(const std::vector<TensorView>& tensors) 
     for (const models::Size& size : family.sizes) {
       const models::ModelSpec spec = models::resolve_model(size.name, one_class);
       if (!fits_but_for_the_head(spec, views)) continue;
-      if (std::find(known.begin(), known.end(), spec.settings) != known.end()) continue;
-      known.push_back(spec.settings);
+      std::pair same{spec.settings, models::published_preprocess(spec)};
+      if (std::find(known.begin(), known.end(), same) != known.end()) continue;
+      known.push_back(std::move(same));
       names.push_back(size.name);
     }
   }

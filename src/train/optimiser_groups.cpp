@@ -5,7 +5,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdint>
+#include <iterator>
 #include <map>
+#include <optional>
 
 #include "core/text.h"
 
@@ -17,21 +20,21 @@ bool starts_with_part(std::string_view name, std::string_view part) {
          (name.size() == part.size() || name[part.size()] == '.' || part.back() == '.');
 }
 
-// Where a parameter lies in depth: {0} the stem, {1, stage, block} a block, {2} the head. The final norm has
-// no place of its own.
+// Where a parameter lies in depth: {0} the stem, {1, stage, block} a block, {2} the head.
 using Place = std::array<int64_t, 3>;
 constexpr Place kStem = {0, 0, 0}, kHead = {2, 0, 0};
+constexpr int64_t kEnd = INT64_MAX;  // behind all stages, or all blocks of a stage
 
 Place place_of(const std::string& name) {
   static constexpr std::string_view stems[] = {
       "cls_token",  "dist_token",   "reg_token",          "mask_token",  "pos_embed",
       "pos_drop",   "patch_embed",  "norm_pre",           "start_token", "patch_embeds.0",
-      "cls_tokens", "pos_embeds.0", "absolute_pos_embed", "peg"};
+      "cls_tokens", "pos_embeds.0", "absolute_pos_embed", "peg",         "query_token"};
   for (const std::string_view stem : stems)
     if (starts_with_part(name, stem)) return kStem;
   const auto parts = split(name, '.');
   static constexpr std::string_view stacks[] = {"blocks",    "layers",     "stages", "patch_embeds",
-                                                "pos_block", "pos_embeds", "pegs"};
+                                                "pos_block", "pos_embeds", "pegs",   "q_query"};
   if (std::find(std::begin(stacks), std::end(stacks), parts[0]) == std::end(stacks)) return kHead;
   // The numbers on the way name stage and block: "layers.1.blocks.0.…", "blocks.3.…", "blocks.0.1.…". What
   // belongs to a stage but to none of its blocks ("layers.1.downsample") goes with the stage's first.
@@ -42,20 +45,37 @@ Place place_of(const std::string& name) {
   return found == 0 ? kHead : place;
 }
 
+// A norm behind blocks has no layer of its own, it goes with the last of them: `final_norm` of all blocks,
+// "norm_list.2" of those of a stage.
+std::optional<Place> blocks_before(const std::string& name, std::string_view final_norm) {
+  if (starts_with_part(name, final_norm)) return Place{1, kEnd, kEnd};
+  if (!starts_with_part(name, "norm_list")) return std::nullopt;
+  return Place{1, parse_int(split(name, '.')[1]).value_or(kEnd), kEnd};
+}
+
+// Vision-LSTM has two last norms: the first is of all tokens, the second of the vector that the head reads.
+std::string_view final_norm_of(const std::vector<std::string>& names) {
+  for (const std::string& name : names)
+    for (const std::string_view norm : {"norm", "legacy_norm"})
+      if (starts_with_part(name, norm)) return norm;
+  return "norm";
+}
+
 }  // namespace
 
 std::vector<int64_t> layer_of_each(const std::vector<std::string>& names) {
+  const std::string_view final_norm = final_norm_of(names);
   std::map<Place, int64_t> layers;
   for (const std::string& name : names)
-    if (!starts_with_part(name, "norm")) layers[place_of(name)] = 0;
-  int64_t next = 0, last_below_head = 0;
-  for (auto& [place, layer] : layers) {
-    layer = next++;
-    if (place != kHead) last_below_head = layer;
-  }
+    if (!blocks_before(name, final_norm)) layers[place_of(name)] = 0;
+  int64_t next = 0;
+  for (auto& [place, layer] : layers) layer = next++;
   std::vector<int64_t> result;
-  for (const std::string& name : names)
-    result.push_back(starts_with_part(name, "norm") ? last_below_head : layers[place_of(name)]);
+  for (const std::string& name : names) {
+    const auto behind = blocks_before(name, final_norm);
+    const auto after = layers.upper_bound(behind ? *behind : place_of(name));
+    result.push_back(after == layers.begin() ? 0 : std::prev(after)->second);
+  }
   return result;
 }
 
@@ -88,10 +108,13 @@ std::vector<ParameterGroup> make_parameter_groups(const NamedTensors& parameters
 
 std::vector<ParameterGroup> make_parameter_groups(const torch::nn::Module& module,
                                                   const GroupOptions& options) {
-  NamedTensors trainable;
-  for (const auto& item : module.named_parameters())
-    if (item.value().requires_grad()) trainable.emplace_back(item.key(), item.value());
-  return make_parameter_groups(trainable, options);
+  NamedTensors all;  // the layers are counted in the whole model, also where some of it is frozen
+  for (const auto& item : module.named_parameters()) all.emplace_back(item.key(), item.value());
+  std::vector<ParameterGroup> groups = make_parameter_groups(all, options);
+  for (ParameterGroup& group : groups)
+    std::erase_if(group.parameters, [](const auto& one) { return !one.second.requires_grad(); });
+  std::erase_if(groups, [](const ParameterGroup& group) { return group.parameters.empty(); });
+  return groups;
 }
 
 }  // namespace tessera::train

@@ -27,7 +27,8 @@ struct GroupOptions {
   std::vector<std::string> no_decay = {};  // full names that take none, besides the one-dimensional ones
 };
 
-// The module's trainable parameters (requires_grad) in groups of equal rate and decay. Parameters of at most
+// The module's trainable parameters (requires_grad) in groups of equal rate and decay; frozen ones count as
+// layers too. Parameters of at most
 // one dimension, names that end in ".bias" and the named exceptions take no decay; an exception that is no
 // parameter's name is left unused (a family names a class token whether or not the size has one).
 std::vector<ParameterGroup> make_parameter_groups(const torch::nn::Module& module,
@@ -36,8 +37,8 @@ std::vector<ParameterGroup> make_parameter_groups(const NamedTensors& parameters
                                                   const GroupOptions& options);
 
 // The layer of each parameter for layer-wise decay (BEiT, MAE), from the published names: 0 is the stem
-// (patch embedding, tokens, positions), then the blocks in order; a final "norm" goes with the last block;
-// what is left (heads, norms of a head) is the last layer.
+// (patch embedding, tokens, positions), then the blocks in order; a final "norm" goes with the last block, a
+// stage's with the stage's last; what is left (heads, norms of a head) is the last layer.
 std::vector<int64_t> layer_of_each(const std::vector<std::string>& names);
 
 }  // namespace tessera::train

@@ -59,11 +59,43 @@ TEST(ParameterGroups, StagesComeBeforeTheirBlocks) {
             (Layers{0, 1, 2, 3, 3, 3, 4}));
 }
 
+TEST(ParameterGroups, AStagesNormGoesWithItsLastBlock) {
+  EXPECT_EQ(layer_of_each({"patch_embeds.0.proj.weight", "blocks.0.0.norm1.bias", "blocks.0.1.norm1.bias",
+                           "patch_embeds.1.proj.weight", "blocks.1.0.norm1.bias", "norm_list.0.weight",
+                           "norm_list.1.weight", "head.bias"}),
+            (Layers{0, 1, 2, 3, 3, 2, 3, 4}));
+}
+
+// Its first version calls them the other way round.
+TEST(ParameterGroups, OfVisionLstmsTwoLastNormsTheSecondIsTheHeads) {
+  EXPECT_EQ(layer_of_each({"blocks.0.norm.weight", "norm.weight", "legacy_norm.weight", "head.bias"}),
+            (Layers{0, 0, 1, 1}));
+  EXPECT_EQ(layer_of_each({"blocks.0.norm.weight", "legacy_norm.weight", "norm.weight", "head.bias"}),
+            (Layers{0, 0, 1, 1}));
+}
+
+std::map<std::string, double> scales_of(const std::vector<ParameterGroup>& groups) {
+  std::map<std::string, double> scales;
+  for (const ParameterGroup& group : groups)
+    for (const auto& [name, tensor] : group.parameters) scales[name] = group.lr_scale;
+  return scales;
+}
+
+TEST(ParameterGroups, FreezingLeavesTheRatesOfTheOthers) {
+  const auto model = models::sketch_model(models::resolve_model("vit_tiny_patch16_224"));
+  const GroupOptions options = {.layer_decay = 0.5};
+  auto expected = scales_of(make_parameter_groups(*model, options));
+  for (const auto& item : model->named_parameters())
+    if (!item.key().starts_with("blocks.3.") && !item.key().starts_with("patch_embed"))
+      item.value().set_requires_grad(false), expected.erase(item.key());
+  EXPECT_EQ(scales_of(make_parameter_groups(*model, options)), expected);
+}
+
 // Every family: what stands in front of the first block is the stem's, and only final norms and heads have
-// the full rate.
+// the full rate, the last of Vision-LSTM's norms among them.
 TEST(ParameterGroups, EveryFamilysParametersHaveTheirPlace) {
   for (const models::Family& family : models::families()) {
-    for (const char* settings : {"", "peg = true", "pooling = 'cls_first'"}) {
+    for (const char* settings : {"", "peg = true", "pooling = 'cls_first'", "two_stream = true"}) {
       std::shared_ptr<models::Backbone> model;
       try {
         model = models::sketch_model(
@@ -76,9 +108,9 @@ TEST(ParameterGroups, EveryFamilysParametersHaveTheirPlace) {
       const Layers layers = layer_of_each(names);
       const int64_t top = *std::max_element(layers.begin(), layers.end());
       for (size_t i = 0; i < names.size(); ++i) {
-        const bool ends =
-            names[i].find("head") != std::string::npos || names[i].find("norm") != std::string::npos;
-        EXPECT_TRUE(layers[i] < top || ends) << family.name << " " << names[i];
+        const bool ends = names[i].starts_with("head") || names[i].starts_with("fc_norm") ||
+                          names[i].starts_with(family.name == "vil1" ? "norm" : "legacy_norm");
+        EXPECT_EQ(layers[i] == top, ends) << family.name << " " << names[i];
       }
     }
   }
@@ -89,12 +121,9 @@ TEST(ParameterGroups, RatesFallByTheSameFactorFromLayerToLayer) {
                                    {"blocks.0.w", torch::zeros({2, 2})},
                                    {"blocks.1.w", torch::zeros({2, 2})},
                                    {"head.weight", torch::zeros({2, 2})}};
-  std::map<std::string, double> scales;
-  for (const ParameterGroup& group :
-       make_parameter_groups(parameters, {.layer_decay = 0.5, .min_scale = 0.2}))
-    for (const auto& [name, tensor] : group.parameters) scales[name] = group.lr_scale;
-  EXPECT_EQ(scales, (std::map<std::string, double>{
-                        {"pos_embed", 0.2}, {"blocks.0.w", 0.25}, {"blocks.1.w", 0.5}, {"head.weight", 1}}));
+  EXPECT_EQ(scales_of(make_parameter_groups(parameters, {.layer_decay = 0.5, .min_scale = 0.2})),
+            (std::map<std::string, double>{
+                {"pos_embed", 0.2}, {"blocks.0.w", 0.25}, {"blocks.1.w", 0.5}, {"head.weight", 1}}));
 }
 
 }  // namespace

@@ -36,22 +36,21 @@ const TensorView* find(const Views& views, const std::string& name) {
   return found == views.end() ? nullptr : found->second;
 }
 
-// The file's tensors that make up ours: one, or three that are joined; none where the file has none.
+// The file's tensors that make up ours: one, or three that are joined; none where the file lacks any.
 std::vector<const TensorView*> sources_of(const std::string& name, const Views& views) {
   if (const TensorView* same = find(views, name)) return {same};
   std::vector<const TensorView*> parts;
   const auto add = [&](const std::string& meta, const std::string& hugging_face) {
     const TensorView* part = find(views, meta);
-    if (!part) part = find(views, "model." + hugging_face);
-    if (part) parts.push_back(part);
+    parts.push_back(part ? part : find(views, "model." + hugging_face));
   };
   if (name == "norm.weight") add("norm.weight", "norm.weight");
-  if (!name.starts_with("blocks.")) return parts;
-  const size_t dot = name.find('.', 7);
-  if (dot == std::string::npos) return parts;
-  const std::string layer = "layers." + name.substr(7, dot - 7) + ".", tail = name.substr(dot + 1);
+  const size_t dot = name.starts_with("blocks.") ? name.find('.', 7) : std::string::npos;
+  const std::string layer = dot == std::string::npos ? "" : "layers." + name.substr(7, dot - 7) + ".";
+  const std::string tail = layer.empty() ? "" : name.substr(dot + 1);
   for (const LlamaName& known : kLlamaNames)
     if (tail == known.ours) add(layer + known.meta, layer + known.hugging_face);
+  if (std::find(parts.begin(), parts.end(), nullptr) != parts.end()) return {};
   return parts;
 }
 

@@ -337,6 +337,11 @@ TEST_F(TrainingPartsTest, LlamaGivesItsBlocksToIllama) {
                              models::select_weights(llama[static_cast<size_t>(part)].second, {16, 16})));
   EXPECT_TRUE(torch::equal(model->named_parameters()["blocks.0.mlp.fc2.weight"],
                            models::select_weights(llama[5].second, {16, 256})));
+  llama.erase(llama.begin() + 1);  // wk: q and v alone are not cut into three
+  save_tensors(path("part.safetensors"), llama);
+  const LoadReport part = select_pretrained(*model, spec, WeightFile(path("part.safetensors")));
+  EXPECT_EQ(part.loaded, 7);
+  EXPECT_EQ(std::count(part.fresh.begin(), part.fresh.end(), "blocks.0.attn.qkv.weight"), 1);
   save_tensors(path("other.safetensors"), {{"a", torch::zeros({2})}});
   EXPECT_NE(error_of([&] {
               select_pretrained(*model, spec, WeightFile(path("other.safetensors")));
