@@ -12,7 +12,6 @@
 #include "cli/command.h"
 #include "core/clock.h"
 #include "core/error.h"
-#include "core/interrupt.h"
 #include "core/text.h"
 #include "kernels/linear/linear.h"
 #include "models/model.h"
@@ -169,7 +168,6 @@ void measure(const char* what, const Options& options, BenchDtype dtype, const S
   std::vector<double> seconds;
   const double begin = steady_seconds();
   while (steady_seconds() - begin < options.seconds + (seconds.size() < 5 ? kPatience : 0)) {
-    if (interrupted()) throw Error(ErrorKind::interrupted, "interrupted");
     const double start = steady_seconds();
     step();
     seconds.push_back(steady_seconds() - start);

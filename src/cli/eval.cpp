@@ -1,5 +1,6 @@
 // `tessera eval`: a trained model on a held-out set.
 #include <cmath>
+#include <filesystem>
 #include <iomanip>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -41,11 +42,17 @@ data::SourceConfig data_of_run(const std::string& weights, const train::WeightsI
   return table ? read_config<data::SourceConfig>(*table, "data") : data::SourceConfig{};
 }
 
+// "photos", "photos/" and "$PWD/photos" are one set.
+bool same_path(const std::string& one, const std::string& other) {
+  std::error_code ignored;
+  return one == other || std::filesystem::equivalent(one, other, ignored);
+}
+
 // The set that the run was validated on, unless the command line names another one. Of another set all is
 // measured that it does not itself mark as training pictures: the run's share holds for the run's set.
 data::SourceConfig data_of(const Options& options, const train::WeightsInfo& info) {
   data::SourceConfig config = data_of_run(options.weights, info);
-  if (!options.data.path.empty() && options.data.path != config.path) {
+  if (!options.data.path.empty() && !same_path(options.data.path, config.path)) {
     config = {.path = options.data.path};
     if (options.split == "validation") config.val_path = config.path;
   }
@@ -99,6 +106,7 @@ tasks::Evaluation evaluate_at(const Options& options, const data::Source& source
   bar.total = source.size();
   ProgressLine progress(std::cerr, bar);
   const auto start = steady_seconds();
+  const Interruptible stretch;
   auto result = task->evaluate(*opened.model, loader,
                                {.precision = tasks::parse_precision(options.precision),
                                 .device = train::choose_device(options.device),

@@ -126,6 +126,9 @@ void predict(const Options& options) {
   const train::OpenedModel opened =
       train::open_model(options.weights, {.model = options.model, .raw = options.raw});
   for (const std::string& note : opened.notes) std::cerr << note << "\n";
+  if (opened.info.model.settings.find("classes")->as_int() == 0)
+    fail(opened.file,
+         ": holds no head, so it knows no classes; must be weights that were trained to classify");
   opened.model->to(device);
   if (precision == tasks::Precision::fp64) opened.model->to(torch::kFloat64);
   const auto transform = data::make_eval_transform(opened.info.preprocess);
@@ -138,10 +141,10 @@ void predict(const Options& options) {
   };
   const int workers = std::max(1, num_threads() / 8);  // a picture takes 2 ms, a model ten times that
   size_t broken = 0;
+  const Interruptible stretch;
   // The next batch is decoded while the model works on this one.
   auto next = std::async(std::launch::async, [&] { return decode(*transform, chunk(0), workers); });
   for (size_t begin = 0; begin < files.size(); begin += static_cast<size_t>(options.batch)) {
-    if (interrupted()) throw Error(ErrorKind::interrupted, "interrupted");
     const Decoded batch = next.get();
     const size_t after = begin + static_cast<size_t>(options.batch);
     if (after < files.size())
@@ -154,6 +157,7 @@ void predict(const Options& options) {
           opened.model->forward(batch.images.to(device, type)).to(torch::kFloat32).cpu();
       probabilities = opened.info.multi_label ? logits.sigmoid() : logits.softmax(1);
     }
+    if (interrupted()) throw Error(ErrorKind::interrupted, "interrupted");
     for (size_t i = 0; i < batch.errors.size(); ++i) {
       if (batch.errors[i].empty()) {
         printer.print(files[begin + i], probabilities[static_cast<int64_t>(i)]);

@@ -3,17 +3,29 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <atomic>
+
 namespace tessera {
 namespace {
 
-volatile sig_atomic_t signals = 0;
+// Any thread may be the one that a signal interrupts.
+std::atomic<int> signals = 0, stretches = 0;
+static_assert(std::atomic<int>::is_always_lock_free, "a signal handler must not wait for a lock");
 
-void on_signal(int) {
-  signals = signals + 1;
-  if (signals > 1) _exit(130);
+void on_signal(int signal) {
+  if (stretches == 0) {
+    ::signal(signal, SIG_DFL);
+    ::raise(signal);  // delivered when this handler returns
+  } else if (++signals > 1) {
+    _exit(130);
+  }
 }
 
 }  // namespace
+
+Interruptible::Interruptible() { ++stretches; }
+
+Interruptible::~Interruptible() { --stretches; }
 
 void catch_interrupts() {
   struct sigaction action {};

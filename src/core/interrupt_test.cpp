@@ -22,6 +22,7 @@ TEST(Interrupt, TheFirstSignalIsAFlagAndTheSecondEndsTheProcess) {
   for (const int signal : {SIGINT, SIGTERM}) {
     EXPECT_EQ(exit_code_of([&] {
                 catch_interrupts();
+                const Interruptible stretch;
                 if (interrupted()) return 1;
                 ::raise(signal);
                 return interrupted() ? 0 : 2;
@@ -29,6 +30,7 @@ TEST(Interrupt, TheFirstSignalIsAFlagAndTheSecondEndsTheProcess) {
               0);
     EXPECT_EQ(exit_code_of([&] {
                 catch_interrupts();
+                const Interruptible stretch;
                 ::raise(SIGINT);
                 ::raise(signal);
                 return 3;
@@ -36,6 +38,29 @@ TEST(Interrupt, TheFirstSignalIsAFlagAndTheSecondEndsTheProcess) {
               130);
   }
   EXPECT_FALSE(interrupted());
+}
+
+TEST(Interrupt, WhereNobodyAsksASignalEndsTheProcess) {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    EXPECT_EQ(exit_code_of([&] {
+                catch_interrupts();
+                ::raise(signal);
+                return 1;
+              }),
+              -signal);
+    EXPECT_EQ(exit_code_of([&] {
+                catch_interrupts();
+                {
+                  const Interruptible outer;
+                  { const Interruptible inner; }
+                  ::raise(signal);
+                }
+                if (!interrupted()) return 1;
+                ::raise(signal);
+                return 2;
+              }),
+              -signal);
+  }
 }
 
 }  // namespace

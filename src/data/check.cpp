@@ -163,6 +163,7 @@ CheckReport check_data(const SourceConfig& config, const Progress& progress) {
     if (source != nullptr) total += source->size();
   if (total == 0 && report.set.count == 0) report.set.add(config.path + " has no pictures");
   DuplicateFinder duplicates(report);
+  const Interruptible stretch;
   for (const Source* source : {splits.train.get(), splits.validation.get()}) {
     if (source == nullptr) continue;
     const bool held_out = source == splits.validation.get();

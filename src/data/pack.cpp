@@ -208,6 +208,7 @@ PackReport pack_data(const SourceConfig& config, const PackConfig& pack, const P
 
   std::string target = fs::path(pack.output).lexically_normal().string();
   while (target.size() > 1 && target.back() == '/') target.pop_back();
+  const Interruptible stretch;  // the folder is not left behind
   PartialFolder folder(target);
   PackReport report;
   const auto advance = [&](int64_t count) {

@@ -49,7 +49,7 @@ Place place_of(const std::string& name) {
 // "norm_list.2" of those of a stage.
 std::optional<Place> blocks_before(const std::string& name, std::string_view final_norm) {
   if (starts_with_part(name, final_norm)) return Place{1, kEnd, kEnd};
-  if (!starts_with_part(name, "norm_list")) return std::nullopt;
+  if (!name.starts_with("norm_list.")) return std::nullopt;
   return Place{1, parse_int(split(name, '.')[1]).value_or(kEnd), kEnd};
 }
 

@@ -34,6 +34,8 @@ Trainer::Trainer(Setup setup, const TrainOptions& options, parallel::World& worl
 
 RunSummary Trainer::run() {
   start();
+  const Interruptible stretch;
+  if (saved_step_ < 0) checkpoint();  // from here on there is always one to go on from
   if (state_.evaluation_pending) after_step();
   while (state_.step < setup_.plan.steps) {
     if (!options_.profile.empty() && leader()) profile();
@@ -104,7 +106,6 @@ void Trainer::start() {
   open_loaders();
   saved_step_ = stored ? state_.step : -1;
   saved_at_ = steady_seconds();
-  if (!stored) checkpoint();  // from here on there is always one to go on from
 }
 
 std::optional<StoredCheckpoint> Trainer::stored_checkpoint() {

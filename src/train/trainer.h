@@ -121,7 +121,8 @@ struct PlannedRun {
 PlannedRun plan_training(const Recipe& recipe);
 
 // Trains from the recipe's start, or from the newest valid checkpoint, to its end. SIGINT and SIGTERM (when
-// catch_interrupts() was called): a checkpoint, then Error of kind interrupted. A loss that is not a number:
+// catch_interrupts() was called, and once the first checkpoint is begun): a checkpoint, then Error of kind
+// interrupted. A loss that is not a number:
 // Error, with the newest good checkpoint left in place.
 RunSummary run_training(const Recipe& recipe, const TrainOptions& options = {});
 

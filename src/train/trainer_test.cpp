@@ -33,6 +33,9 @@ class Watcher : public Observer {
   std::vector<std::string> notes;
   std::vector<int64_t> checkpoints, evaluations;
 
+  void started(const RunPlan&, int64_t) override {
+    if (interrupt_at_step == 0) raise(SIGTERM);
+  }
   void progressed(const StepProgress& at) override {
     if (at.step == interrupt_at_step) raise(SIGTERM);
   }
@@ -138,6 +141,14 @@ TEST_F(TrainerTest, ASignalSavesFirst) {
     expect_same_history(path("whole"), path(run));
     expect_same_weights(path("whole"), path(run));
   }
+}
+
+TEST_F(TrainerTest, ASignalBeforeTheFirstCheckpointEndsAtOnce) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  catch_interrupts();
+  Watcher watcher;
+  watcher.interrupt_at_step = 0;
+  EXPECT_EXIT(run_training(tiny("stopped"), {.observers = {&watcher}}), testing::KilledBySignal(SIGTERM), "");
 }
 
 TEST_F(TrainerTest, ASignalDuringEvaluationEvaluatesLater) {
