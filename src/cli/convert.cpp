@@ -55,9 +55,9 @@ void run(const Options& options) {
   if (!sharded && !options.out.ends_with(".safetensors"))
     fail_usage("'", options.out, "' must end in .safetensors, or in ", kShardIndexEnding,
                " for several files");
+  const WeightFile file(options.in, options.key);
   if (fs::exists(options.out) && fs::equivalent(options.in, options.out))
     fail_usage("'", options.out, "' is the file that is read: choose another name");
-  const WeightFile file(options.in, options.key);
   std::cout << options.in << ": " << file.form() << ", " << file.tensors().size() << " tensors\n";
 
   Value asked;
@@ -75,6 +75,7 @@ void run(const Options& options) {
   if (sizes.size() == 1) {
     train::WeightsInfo info = train::describe_weights(file, sizes.front());
     info.preprocess = read_config(asked, "preprocess", info.preprocess);
+    data::make_eval_transform(info.preprocess);  // checks it
     tensors.views = train::match_weights(*train::sketch_of(info), info.model, file);
     const int64_t classes = info.model.settings.find("classes")->as_int();
     std::cout << "model   " << info.model.name << (told ? ", by its tensors" : "") << ", "
@@ -84,6 +85,8 @@ void run(const Options& options) {
       std::cout << "pixels  " << train::preprocess_text(info.preprocess) << "\n";
     metadata = train::weights_metadata(info);
   } else {
+    if (!options.preprocess.empty())
+      fail_usage("--preprocess is kept with a known model: name it with --model");
     tensors.views = file.tensors();
     std::cout << "model   " << (sizes.empty() ? "unknown" : join(sizes, " or "))
               << ": names stay as they are; with --model they become those of `tessera predict`\n";

@@ -20,7 +20,17 @@ struct Options {
   bool dry_run = false, json = false;
 };
 
-void print_points(const train::Sweep& sweep) {
+void print_points(const train::Sweep& sweep, bool json) {
+  if (json) {
+    nlohmann::ordered_json list = nlohmann::ordered_json::array();
+    for (const train::SweepPoint& point : sweep.points)
+      for (const int64_t seed : sweep.seeds)
+        list.push_back({{"point", point.name}, {"final", false}, {"seed", seed}});
+    for (const int64_t seed : sweep.final_seeds)
+      list.push_back({{"point", nullptr}, {"final", true}, {"seed", seed}});
+    std::cout << json_text(list) << "\n";
+    return;
+  }
   for (const train::SweepPoint& point : sweep.points)
     for (const int64_t seed : sweep.seeds) std::cout << point.name << "  seed " << seed << "\n";
   for (const int64_t seed : sweep.final_seeds) std::cout << "final: the best point  seed " << seed << "\n";
@@ -65,7 +75,7 @@ void print_json(const std::vector<train::SweepRun>& runs) {
 void run(const Options& options) {
   const train::Sweep sweep = train::read_sweep(options.file);
   if (options.dry_run) {
-    print_points(sweep);
+    print_points(sweep, options.json);
     return;
   }
   if (options.output.empty()) fail_usage("tessera sweep: --output is missing: where the runs are written");

@@ -12,6 +12,7 @@
 #include "core/text.h"
 #include "core/toml.h"
 #include "parallel/world.h"
+#include "train/json_value.h"
 #include "train/trainer.h"
 
 namespace tessera::cli {
@@ -111,8 +112,25 @@ train::Recipe recipe_of(const Options& options) {
   return train::load_recipe(options.recipe, settings);
 }
 
-void print_plan(const train::PlannedRun& planned) {
+void print_plan(const train::PlannedRun& planned, bool json) {
   const auto& [recipe, plan] = planned;
+  if (json) {
+    const auto table = nlohmann::ordered_json::parse(train::json_text(train::recipe_table(recipe)));
+    std::cout << json_text(nlohmann::ordered_json{{"recipe", table},
+                                                  {"parameters", plan.parameters},
+                                                  {"trained_parameters", plan.trainable_parameters},
+                                                  {"steps", plan.steps},
+                                                  {"steps_per_epoch", plan.steps_per_epoch},
+                                                  {"pictures", plan.images},
+                                                  {"samples", plan.samples},
+                                                  {"held_out", plan.validation_samples},
+                                                  {"memory_bytes", plan.memory_bytes},
+                                                  {"disk_bytes", plan.disk_bytes},
+                                                  {"checkpoint_bytes", plan.checkpoint_bytes},
+                                                  {"free_bytes", plan.free_bytes}})
+              << "\n";
+    return;
+  }
   std::cout << write_toml(train::recipe_table(recipe)) << "\n"
             << "# parameters  " << plan.parameters << " (" << plan.trainable_parameters << " trained)\n"
             << "# steps       " << plan.steps << " (" << plan.steps_per_epoch << " an epoch)\n"
@@ -149,7 +167,7 @@ void print_summary(const train::RunSummary& summary, const std::string& report, 
 void train_here(const Options& options, train::Resume resume, parallel::World& world) {
   const train::Recipe recipe = recipe_of(options);
   if (options.dry_run) {
-    if (world.leader()) print_plan(train::plan_training(recipe));
+    if (world.leader()) print_plan(train::plan_training(recipe), options.json);
     return;
   }
   Watcher watcher;

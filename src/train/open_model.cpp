@@ -16,7 +16,10 @@ namespace fs = std::filesystem;
 
 // The weights file that a path stands for.
 std::string weights_file(const std::string& path, bool raw) {
-  if (!fs::is_directory(path)) return path;
+  if (!fs::is_directory(path)) {
+    if (raw) fail_usage("'", path, "' is a file: raw weights are those of a checkpoint or run directory");
+    return path;
+  }
   if (file_exists(path + "/manifest.json")) {
     const StoredCheckpoint checkpoint = read_checkpoint(path);
     const bool averaged = !raw && file_exists(checkpoint.path(kEmaFile));
