@@ -105,29 +105,6 @@ torch::Tensor compose(const torch::Tensor& x, const LinearParameters& p, const t
   return residual.defined() ? residual + y : y;
 }
 
-// x W^T + b in float, by LibTorch's products. Its own gradient of W comes transposed and is copied into the
-// parameter's layout; here it is computed in that layout.
-struct FloatProduct : torch::autograd::Function<FloatProduct> {
-  static torch::Tensor forward(torch::autograd::AutogradContext* ctx, const torch::Tensor& x,
-                               const torch::Tensor& weight, const std::optional<torch::Tensor>& bias) {
-    ctx->save_for_backward({x, weight});
-    ctx->saved_data["bias"] = bias.has_value();
-    return torch::linear(x, weight, bias.value_or(torch::Tensor()));
-  }
-
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
-                                                 torch::autograd::variable_list gradients) {
-    const auto saved = ctx->get_saved_variables();
-    const torch::Tensor &x = saved[0], &weight = saved[1];
-    const torch::Tensor dy = gradients[0].reshape({-1, weight.size(0)});
-    torch::Tensor dx, dweight, dbias;
-    if (ctx->needs_input_grad(0)) dx = dy.mm(weight).view(x.sizes());
-    if (ctx->needs_input_grad(1)) dweight = dy.t().mm(x.reshape({-1, weight.size(1)}));
-    if (ctx->saved_data["bias"].toBool() && ctx->needs_input_grad(2)) dbias = dy.sum(0);
-    return {dx, dweight, dbias};
-  }
-};
-
 }  // namespace
 
 torch::Tensor linear_unfused(const torch::Tensor& x, const LinearParameters& p,
@@ -162,6 +139,52 @@ torch::Tensor run(const kernels::PackedLinear& packed, const torch::Tensor& x, t
   if (kept.gate_before.defined()) call.gate_before = rows_to(kept.gate_before);
   kernels::linear_forward(packed, call);
   return y;
+}
+
+// x W^T + b (+ residual) in float. Forward runs on packed weights where they are given (LibTorch's writes the
+// bias to all rows first and adds the residual last), the gradients are LibTorch's products; its own gradient
+// of W would come transposed and be copied into the parameter's layout.
+struct FloatNode : torch::autograd::Function<FloatNode> {
+  using Optional = std::optional<torch::Tensor>;
+
+  static torch::Tensor forward(torch::autograd::AutogradContext* ctx, const torch::Tensor& x,
+                               const torch::Tensor& weight, const Optional& bias, const Optional& residual,
+                               const kernels::PackedLinear* packed) {
+    ctx->save_for_backward({x, weight});
+    ctx->saved_data["bias"] = bias.has_value();
+    ctx->saved_data["residual"] = residual.has_value();
+    if (!packed) return torch::linear(x, weight, bias.value_or(torch::Tensor()));
+    return run(*packed, x, torch::kFloat32, residual.value_or(torch::Tensor()));
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
+                                                 torch::autograd::variable_list gradients) {
+    const auto saved = ctx->get_saved_variables();
+    const torch::Tensor &x = saved[0], &weight = saved[1];
+    const torch::Tensor dy = gradients[0].reshape({-1, weight.size(0)});
+    torch::Tensor dx, dweight, dbias;
+    if (ctx->needs_input_grad(0)) dx = dy.mm(weight).view(x.sizes());
+    if (ctx->needs_input_grad(1)) dweight = dy.t().mm(x.reshape({-1, weight.size(1)}));
+    if (ctx->saved_data["bias"].toBool() && ctx->needs_input_grad(2)) dbias = dy.sum(0);
+    return {dx, dweight, dbias, ctx->saved_data["residual"].toBool() ? gradients[0] : torch::Tensor(), {}};
+  }
+};
+
+torch::Tensor float_linear_with_gradients(const torch::Tensor& x, const LinearParameters& p,
+                                          const torch::Tensor& residual, LinearCache& cache) {
+  constexpr int64_t kWorthPacking = 1024;  // rows
+  const auto given = [](const torch::Tensor& tensor) {
+    return tensor.defined() ? std::optional(tensor) : std::nullopt;
+  };
+  const bool plain = p.activation == Activation::none && !p.scale.defined();
+  if (plain && (!residual.defined() || residual.scalar_type() == torch::kFloat32) &&
+      x.numel() >= kWorthPacking * x.size(-1))
+    return FloatNode::apply(x, p.weight, given(p.bias), given(residual),
+                            cache.packed(p, kernels::Arithmetic::f32).get());
+  return compose(x, p, residual,
+                 [&](const torch::Tensor& in, const torch::Tensor& weight, const torch::Tensor& bias) {
+                   return FloatNode::apply(in, weight, given(bias), std::nullopt, nullptr);
+                 });
 }
 
 // dx = dy W, with W packed the other way round; added to `to` where there is one.
@@ -300,11 +323,7 @@ torch::Tensor linear(const torch::Tensor& x, const LinearParameters& p, const to
   if (trained && in_floats(p) && fits(residual)) {
     check_parameters(x, p, residual);
     if (trained == kernels::Arithmetic::bf16) return linear_with_gradients(x, p, residual, cache);
-    // In float LibTorch's own products are as fast, and need no packing in every step.
-    return compose(
-        x, p, residual, [](const torch::Tensor& in, const torch::Tensor& weight, const torch::Tensor& bias) {
-          return FloatProduct::apply(in, weight, bias.defined() ? std::optional(bias) : std::nullopt);
-        });
+    return float_linear_with_gradients(x, p, residual, cache);
   }
   const std::optional<kernels::Arithmetic> arithmetic = fused_arithmetic(x);
   if (!arithmetic || !fits(residual) || p.weight.scalar_type() == torch::kFloat64)

@@ -3,7 +3,7 @@
 //   y = residual + scale * activation(x W^T + b)
 //
 // Without gradients on a CPU it runs on weights that are packed once (kernels/linear). With gradients it does
-// so in bfloat16, as an autograd node; in float, and elsewhere, it is composed of ATen operations.
+// so in bfloat16, and in float forward for many rows without activation and scale; else ATen composes it.
 #pragma once
 
 #include <memory>
