@@ -1,5 +1,5 @@
 // `tessera eval`: a trained model on a held-out set.
-#include <cmath>
+#include <algorithm>
 #include <filesystem>
 #include <iomanip>
 #include <iostream>
@@ -122,19 +122,13 @@ tasks::Evaluation evaluate_at(const Options& options, const data::Source& source
 void write_predictions(const std::string& path, const data::Source& source, const train::WeightsInfo& info,
                        const tasks::Evaluation& evaluation) {
   std::string out = "sample,label,prediction,probability,correct\n";
-  const auto classes = static_cast<size_t>(evaluation.classes);
-  for (size_t i = 0; i < evaluation.indices.size(); ++i) {
-    const std::span row(evaluation.scores.data() + i * classes, classes);
-    const auto best = static_cast<size_t>(std::max_element(row.begin(), row.end()) - row.begin());
-    double sum = 0;  // softmax, or sigmoid where a picture has several classes
-    for (const float score : row) sum += std::exp(static_cast<double>(score) - row[best]);
-    if (source.multi_label()) sum = 1 + std::exp(-static_cast<double>(row[best]));
-    const std::vector<int64_t> labels = source.labels(evaluation.indices[i]);
+  for (const auto& [index, verdict] : evaluation.rows) {
+    const std::vector<int64_t> labels = source.labels(index);
     std::vector<std::string> names;
     for (const int64_t label : labels) names.push_back(class_name(info, label));
-    const bool correct = std::find(labels.begin(), labels.end(), static_cast<int64_t>(best)) != labels.end();
-    out += text(csv_field(source.read(evaluation.indices[i]).name), ",", csv_field(join(names, "|")), ",",
-                csv_field(class_name(info, static_cast<int64_t>(best))), ",", fixed(1 / sum, 6), ",",
+    const bool correct = std::find(labels.begin(), labels.end(), verdict.best) != labels.end();
+    out += text(csv_field(source.read(index).name), ",", csv_field(join(names, "|")), ",",
+                csv_field(class_name(info, verdict.best)), ",", fixed(verdict.confidence, 6), ",",
                 correct ? "1" : "0", "\n");
   }
   write_text_atomic(path, out);
@@ -142,7 +136,7 @@ void write_predictions(const std::string& path, const data::Source& source, cons
 
 std::vector<eval::ClassScores> class_scores(const tasks::Evaluation& evaluation) {
   eval::ClassificationMeter meter(evaluation.classes);
-  meter.add(evaluation.scores, evaluation.labels);
+  for (const tasks::EvaluatedSample& row : evaluation.rows) meter.add(row.verdict);
   return meter.per_class();
 }
 

@@ -75,15 +75,13 @@ std::string write_training_report(const train::Recipe& recipe, const train::RunS
   add_chart(page, summary, "learning_rate", "", {.title = "Learning rate", .y_label = "rate"});
   add_chart(page, summary, "images_per_second", "", {.title = "Speed", .y_label = "images/s", .y_min = 0});
   add_confusion(page, summary);
-  for (const train::PredictedPicture& picture : summary.pictures) {
-    if (picture.top.empty()) continue;
-    const auto& [best, probability] = picture.top[0];
-    page.examples.push_back({.picture = picture.picture,
-                             .label = class_text(summary, picture.labels),
-                             .predicted = class_text(summary, {best}),
-                             .probability = probability,
-                             .right = std::count(picture.labels.begin(), picture.labels.end(), best) > 0});
-  }
+  for (const train::PredictedPicture& picture : summary.pictures)
+    page.examples.push_back(
+        {.picture = picture.picture,
+         .label = class_text(summary, picture.labels),
+         .predicted = class_text(summary, {picture.prediction}),
+         .probability = picture.probability,
+         .right = std::count(picture.labels.begin(), picture.labels.end(), picture.prediction) > 0});
   page.recipe = write_toml(train::recipe_table(recipe));
   page.environment = {{"tessera", program_version()},
                       {"device", summary.plan.device},

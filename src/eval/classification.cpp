@@ -12,14 +12,6 @@ namespace {
 
 double share(double part, double whole) { return whole > 0 ? part / whole : 0; }
 
-// The class with the highest score, the first of equals; a NaN is higher than any number.
-int64_t best_of(std::span<const float> logits) {
-  size_t best = 0;
-  for (size_t c = 0; c < logits.size() && !std::isnan(logits[best]); ++c)
-    if (logits[c] > logits[best] || std::isnan(logits[c])) best = c;
-  return static_cast<int64_t>(best);
-}
-
 // log(sum(exp(x / T))) of one row.
 double log_sum_exp(std::span<const float> logits, double temperature) {
   double largest = -std::numeric_limits<double>::infinity();
@@ -41,19 +33,48 @@ std::span<const float> row(std::span<const float> logits, int64_t classes, size_
   return logits.subspan(i * static_cast<size_t>(classes), static_cast<size_t>(classes));
 }
 
-}  // namespace
-
-int64_t rank_of_label(std::span<const float> logits, int64_t label, Ties ties) {
+// By tie rule. A NaN is ranked before every number, and the label's own after all.
+std::array<int32_t, 3> ranks_of_label(std::span<const float> logits, int64_t label) {
   const auto at = static_cast<size_t>(label);
   const float score = logits[at];
-  if (std::isnan(score)) return static_cast<int64_t>(logits.size()) - 1;
-  int64_t before = 0;
+  const auto classes = static_cast<int32_t>(logits.size());
+  if (std::isnan(score)) return {classes - 1, classes - 1, classes - 1};
+  int32_t above = 0, equal_before = 0, equal_behind = 0;
   for (size_t c = 0; c < logits.size(); ++c) {
-    if (c == at) continue;
-    const bool wins_tie = ties == Ties::pessimistic || (ties == Ties::lowest_index && c < at);
-    before += logits[c] > score || std::isnan(logits[c]) || (logits[c] == score && wins_tie);
+    above += logits[c] > score || std::isnan(logits[c]);
+    (c < at ? equal_before : equal_behind) += logits[c] == score;
   }
-  return before;
+  return {above + equal_before, above, above + equal_before + equal_behind - 1};  // without the label itself
+}
+
+}  // namespace
+
+int64_t best_class(std::span<const float> logits) {
+  size_t best = 0;
+  for (size_t c = 0; c < logits.size() && !std::isnan(logits[best]); ++c)
+    if (logits[c] > logits[best] || std::isnan(logits[c])) best = c;
+  return static_cast<int64_t>(best);
+}
+
+int64_t rank_of_label(std::span<const float> logits, int64_t label, Ties ties) {
+  return ranks_of_label(logits, label)[static_cast<size_t>(ties)];
+}
+
+Verdict judge(std::span<const float> logits, int64_t label) {
+  const auto at = static_cast<size_t>(label);
+  Verdict verdict;
+  verdict.label = label;
+  verdict.best = best_class(logits);
+  verdict.ranks = ranks_of_label(logits, label);
+  verdict.right = verdict.best == label && !std::isnan(logits[at]);
+  const double log_sum = log_sum_exp(logits, 1);
+  for (size_t c = 0; c < logits.size(); ++c) {
+    const double error = std::exp(static_cast<double>(logits[c]) - log_sum) - (c == at ? 1 : 0);
+    verdict.brier += error * error;
+  }
+  verdict.nll = log_sum - static_cast<double>(logits[at]);
+  verdict.confidence = std::exp(static_cast<double>(logits[static_cast<size_t>(verdict.best)]) - log_sum);
+  return verdict;
 }
 
 ClassificationMeter::ClassificationMeter(int64_t classes) : classes_(classes) {
@@ -66,31 +87,22 @@ ClassificationMeter::ClassificationMeter(int64_t classes) : classes_(classes) {
 
 void ClassificationMeter::add(std::span<const float> logits, std::span<const int64_t> labels) {
   check_rows(logits, labels, classes_);
-  for (size_t i = 0; i < labels.size(); ++i) add_row(row(logits, classes_, i), labels[i]);
+  for (size_t i = 0; i < labels.size(); ++i) add(judge(row(logits, classes_, i), labels[i]));
 }
 
-void ClassificationMeter::add_row(std::span<const float> logits, int64_t label) {
+void ClassificationMeter::add(const Verdict& verdict) {
+  const auto label = static_cast<size_t>(verdict.label), best = static_cast<size_t>(verdict.best);
   ++samples_;
-  for (const Ties ties : {Ties::lowest_index, Ties::optimistic, Ties::pessimistic})
-    ++ranks_[static_cast<size_t>(ties)][static_cast<size_t>(rank_of_label(logits, label, ties))];
-  const int64_t best = best_of(logits);
-  ++true_[static_cast<size_t>(label)];
-  ++predicted_[static_cast<size_t>(best)];
-  if (best == label && !std::isnan(logits[static_cast<size_t>(label)]))
-    ++correct_[static_cast<size_t>(label)];
-  if (!confusion_.empty()) ++confusion_[static_cast<size_t>(label * classes_ + best)];
-
-  const double log_sum = log_sum_exp(logits, 1);
-  double squares = 0;
-  for (size_t c = 0; c < logits.size(); ++c) {
-    const double wanted = static_cast<int64_t>(c) == label ? 1 : 0;
-    const double error = std::exp(static_cast<double>(logits[c]) - log_sum) - wanted;
-    squares += error * error;
-  }
-  brier_ += squares;
-  nll_ += log_sum - static_cast<double>(logits[static_cast<size_t>(label)]);
-  confidences_.push_back(std::exp(static_cast<double>(logits[static_cast<size_t>(best)]) - log_sum));
-  hits_.push_back(best == label);
+  for (size_t ties = 0; ties < ranks_.size(); ++ties)
+    ++ranks_[ties][static_cast<size_t>(verdict.ranks[ties])];
+  ++true_[label];
+  ++predicted_[best];
+  correct_[label] += verdict.right;
+  if (!confusion_.empty()) ++confusion_[label * static_cast<size_t>(classes_) + best];
+  brier_ += verdict.brier;
+  nll_ += verdict.nll;
+  confidences_.push_back(verdict.confidence);
+  hits_.push_back(verdict.best == verdict.label);
 }
 
 double ClassificationMeter::top(int64_t k, Ties ties) const {

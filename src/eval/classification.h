@@ -4,10 +4,14 @@
 //   meter.add(logits, labels);            // as often as there are batches
 //   meter.top(1), meter.top(5), meter.nll(), meter.calibration(15).ece, …
 //
+// What the metrics need of a sample is its Verdict, 56 bytes whatever the number of classes; a meter
+// adds verdicts in any process to the same bits, as long as they come in the same order.
+//
 // Logits are row-major [samples, classes]. A row whose label has a NaN counts as wrong, another class's NaN
 // as the highest score (as in torch.topk); NLL and Brier score then are NaN.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -18,8 +22,21 @@ namespace tessera::eval {
 // argmax), none is, or all are.
 enum class Ties { lowest_index, optimistic, pessimistic };
 
+// The class with the highest score, the first of equals; a NaN is higher than any number.
+int64_t best_class(std::span<const float> logits);
+
 // How many classes are ranked before the label.
 int64_t rank_of_label(std::span<const float> logits, int64_t label, Ties ties = Ties::lowest_index);
+
+// One sample's logits against its label.
+struct Verdict {
+  int64_t label = 0, best = 0;
+  std::array<int32_t, 3> ranks = {};  // classes ranked before the label, by tie rule
+  bool right = false;                 // the best class is the label, and its score a number
+  double nll = 0, brier = 0;          // -log softmax at the label; squared errors of the probabilities
+  double confidence = 0;              // probability of the best class
+};
+Verdict judge(std::span<const float> logits, int64_t label);
 
 struct ClassScores {
   int64_t samples = 0, predicted = 0, correct = 0;
@@ -47,6 +64,7 @@ class ClassificationMeter {
 
   // Errors name the first sample whose label is out of range.
   void add(std::span<const float> logits, std::span<const int64_t> labels);
+  void add(const Verdict& verdict);
 
   int64_t classes() const { return classes_; }
   int64_t samples() const { return samples_; }
@@ -64,10 +82,8 @@ class ClassificationMeter {
   double adaptive_ece(int64_t bins = 15) const;
 
  private:
-  void add_row(std::span<const float> logits, int64_t label);
-
   int64_t classes_, samples_ = 0;
-  std::vector<int64_t> ranks_[3];  // histograms by tie rule
+  std::array<std::vector<int64_t>, 3> ranks_;  // histograms by tie rule
   std::vector<int64_t> true_, predicted_, correct_, confusion_;
   double nll_ = 0, brier_ = 0;
   std::vector<double> confidences_;

@@ -11,15 +11,9 @@ namespace {
 
 double share(double part, double whole) { return whole > 0 ? part / whole : 0; }
 
-struct Counts {
-  double hit = 0, said = 0, wanted = 0;
-  void add(bool yes, bool target) {
-    hit += yes && target;
-    said += yes;
-    wanted += target;
-  }
-  double f1() const { return share(2 * hit, said + wanted); }
-};
+double f1(int64_t hit, int64_t said, int64_t wanted) {
+  return share(2 * static_cast<double>(hit), static_cast<double>(said + wanted));
+}
 
 }  // namespace
 
@@ -47,35 +41,33 @@ double average_precision(std::span<const float> scores, std::span<const float> t
   return hits > 0 ? sum / hits : -1;
 }
 
-MultiLabelScores multilabel_scores(std::span<const float> scores, std::span<const float> targets,
-                                   int64_t classes, double threshold) {
-  check(classes > 0 && scores.size() == targets.size() && scores.size() % static_cast<size_t>(classes) == 0,
-        "metric: ", scores.size(), " scores and ", targets.size(), " targets for ", classes, " classes");
-  const size_t n = static_cast<size_t>(classes), samples = scores.size() / n;
+LabelScores label_scores(std::span<const float> scores, std::span<const float> targets, double threshold) {
+  LabelScores one = {.average_precision = average_precision(scores, targets)};
+  for (size_t i = 0; i < scores.size(); ++i) {
+    const bool yes = static_cast<double>(scores[i]) > threshold, target = targets[i] > 0.5f;
+    one.hit += yes && target;
+    one.said += yes;
+    one.wanted += target;
+  }
+  return one;
+}
+
+MultiLabelScores multilabel_scores(std::span<const LabelScores> by_class, int64_t exact, int64_t samples) {
   MultiLabelScores result;
-  Counts all;
+  int64_t hit = 0, said = 0, wanted = 0;
   double with_positive = 0;
-  std::vector<float> column(samples), wanted(samples);
-  std::vector<bool> exact(samples, true);
-  for (size_t c = 0; c < n; ++c) {
-    Counts one;
-    for (size_t i = 0; i < samples; ++i) {
-      column[i] = scores[i * n + c], wanted[i] = targets[i * n + c];
-      const bool yes = static_cast<double>(column[i]) > threshold, target = wanted[i] > 0.5f;
-      one.add(yes, target), all.add(yes, target);
-      if (yes != target) exact[i] = false;
-    }
-    result.average_precision.push_back(average_precision(column, wanted));
+  for (const LabelScores& one : by_class) {
+    hit += one.hit, said += one.said, wanted += one.wanted;
+    result.average_precision.push_back(one.average_precision);
     if (one.wanted == 0) continue;
     with_positive += 1;
-    result.map += result.average_precision.back();
-    result.macro_f1 += one.f1();
+    result.map += one.average_precision;
+    result.macro_f1 += f1(one.hit, one.said, one.wanted);
   }
   result.map = share(result.map, with_positive);
   result.macro_f1 = share(result.macro_f1, with_positive);
-  result.micro_f1 = all.f1();
-  result.exact_match =
-      share(static_cast<double>(std::count(exact.begin(), exact.end(), true)), static_cast<double>(samples));
+  result.micro_f1 = f1(hit, said, wanted);
+  result.exact_match = share(static_cast<double>(exact), static_cast<double>(samples));
   return result;
 }
 

@@ -1,5 +1,5 @@
-// Metrics of classifiers with several classes a sample, on plain arrays [samples, classes]: any increasing
-// function of the probability as score, targets above 0.5 as yes.
+// Metrics of classifiers with several classes a sample, class by class: any increasing function of the
+// probability as score, targets above 0.5 as yes.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +13,20 @@ namespace tessera::eval {
 // there is no positive.
 double average_precision(std::span<const float> scores, std::span<const float> targets);
 
+// One class of all samples. `threshold` is on the scores' scale: 0 for logits, 0.5 for probabilities.
+struct LabelScores {
+  double average_precision = -1;
+  int64_t hit = 0, said = 0, wanted = 0;  // decisions score > threshold, targets, and both
+};
+LabelScores label_scores(std::span<const float> scores, std::span<const float> targets, double threshold = 0);
+
 struct MultiLabelScores {
   double map = 0;                         // mean over the classes that have a positive; 0 if none has
   std::vector<double> average_precision;  // by class, -1 where there is no positive
-  double micro_f1 = 0,
-         macro_f1 = 0;     // of the decisions score > threshold; macro over classes with a positive
-  double exact_match = 0;  // share of samples with every class right
+  double micro_f1 = 0, macro_f1 = 0;      // of the decisions; macro over classes with a positive
+  double exact_match = 0;                 // share of samples with every class right
 };
-// `threshold` is on the scores' scale: 0 for logits, 0.5 for probabilities.
-MultiLabelScores multilabel_scores(std::span<const float> scores, std::span<const float> targets,
-                                   int64_t classes, double threshold = 0);
+// `exact` of the samples have every class right.
+MultiLabelScores multilabel_scores(std::span<const LabelScores> by_class, int64_t exact, int64_t samples);
 
 }  // namespace tessera::eval

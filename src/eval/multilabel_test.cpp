@@ -46,7 +46,11 @@ TEST(MultiLabel, ScoresFollowTheirDefinitions) {
   const Floats targets = {1, 0, 0,  //
                           0, 1, 0,  //
                           1, 1, 0};
-  const auto result = multilabel_scores(scores, targets, 3);
+  std::vector<LabelScores> by_class;
+  for (size_t c = 0; c < 3; ++c)
+    by_class.push_back(label_scores(Floats{scores[c], scores[3 + c], scores[6 + c]},
+                                    Floats{targets[c], targets[3 + c], targets[6 + c]}));
+  const auto result = multilabel_scores(by_class, 1, 3);
   EXPECT_DOUBLE_EQ(result.average_precision[0], (1 + 2.0 / 3) / 2);
   EXPECT_DOUBLE_EQ(result.average_precision[1], 1);
   EXPECT_DOUBLE_EQ(result.average_precision[2], -1);
@@ -56,10 +60,9 @@ TEST(MultiLabel, ScoresFollowTheirDefinitions) {
   EXPECT_DOUBLE_EQ(result.exact_match, 1.0 / 3);
 }
 
-TEST(MultiLabel, WrongSizesAreRefused) {
-  EXPECT_THROW(multilabel_scores(Floats(6), Floats(5), 3), Error);
-  EXPECT_THROW(multilabel_scores(Floats(5), Floats(5), 3), Error);
-  EXPECT_EQ(multilabel_scores({}, {}, 3).map, 0);
+TEST(MultiLabel, WrongSizesAreRefusedAndNothingIsNoScore) {
+  EXPECT_THROW(label_scores(Floats(6), Floats(5)), Error);
+  EXPECT_EQ(multilabel_scores({}, 0, 0).map, 0);
 }
 
 }  // namespace

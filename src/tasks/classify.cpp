@@ -6,9 +6,8 @@
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/text.h"
-#include "eval/classification.h"
-#include "eval/multilabel.h"
 #include "tasks/losses.h"
+#include "tasks/tally.h"
 
 namespace tessera::tasks {
 namespace {
@@ -42,7 +41,6 @@ class Classify final : public Task {
   torch::Tensor loss(const torch::Tensor& scores, const Batch& batch) const;
   torch::Tensor accuracy(const torch::Tensor& scores, const Batch& batch) const;
   torch::Tensor smoothed(const torch::Tensor& targets) const;
-  void measure(Evaluation& evaluation) const;
 
   ClassifyConfig config_;
   int64_t classes_;
@@ -113,32 +111,14 @@ torch::Tensor Classify::accuracy(const torch::Tensor& scores, const Batch& batch
   return scores.argmax(1).eq(labels).to(torch::kFloat32).mean();
 }
 
-// A loader puts another picture in the place of a broken one; such rows are no part of what is measured.
-void drop_replaced(Evaluation& rows) {
-  std::vector<size_t> kept;
-  for (size_t i = 0; i < rows.places.size(); ++i)
-    if (rows.indices[i] == rows.places[i]) kept.push_back(i);
-  if (kept.size() == rows.places.size()) return;
-  const auto keep = [&](auto& values) {
-    const size_t width = values.size() / rows.places.size();
-    auto to = values.begin();
-    for (const size_t i : kept)
-      to = std::copy_n(values.begin() + static_cast<std::ptrdiff_t>(i * width), width, to);
-    values.erase(to, values.end());
-  };
-  keep(rows.scores), keep(rows.labels), keep(rows.targets), keep(rows.indices), keep(rows.places);
-  rows.samples = static_cast<int64_t>(kept.size());
-}
-
 Evaluation Classify::evaluate(models::Backbone& model, data::Loader& loader, const EvaluateOptions& options) {
   const torch::NoGradGuard no_grad;
   const torch::ScalarType type = options.precision == Precision::fp64 ? torch::kFloat64 : torch::kFloat32;
   model.to(options.device, type);
   model.eval();
-  Evaluation out;
-  out.classes = classes_;
   const double began = steady_seconds();
-  int64_t whole = 0;  // samples of all processes so far
+  Tally tally(classes_, multi_label_, loader.batches_per_epoch());
+  int64_t whole = 0, done = 0;  // samples of all processes, and of this one
   while (auto loaded = loader.next()) {
     const int64_t before = whole;
     whole += loaded->whole;
@@ -151,40 +131,16 @@ Evaluation Classify::evaluate(models::Backbone& model, data::Loader& loader, con
     }
     check(scores.dim() == 2 && scores.size(0) == loaded->size && scores.size(1) == classes_,
           "the model gives ", scores.size(-1), " scores a picture, the data has ", classes_, " classes");
-    scores = scores.to(torch::kCPU, torch::kFloat32).contiguous();
-    out.scores.insert(out.scores.end(), scores.const_data_ptr<float>(),
-                      scores.const_data_ptr<float>() + scores.numel());
-    out.labels.insert(out.labels.end(), loaded->labels.begin(), loaded->labels.end());
-    out.targets.insert(out.targets.end(), loaded->targets.begin(), loaded->targets.end());
-    out.indices.insert(out.indices.end(), loaded->indices.begin(), loaded->indices.end());
-    for (int64_t i = 0; i < loaded->size; ++i) out.places.push_back(before + loaded->first + i);
-    out.samples += loaded->size;
+    tally.add(*loaded, before, scores.to(torch::kCPU, torch::kFloat32).contiguous());
+    done += loaded->size;
     loader.recycle(std::move(*loaded));
-    if (options.progress && !options.progress(out.samples))
-      throw Error(ErrorKind::interrupted, text("interrupted after ", out.samples, " evaluated pictures"));
+    if (options.progress && !options.progress(done))
+      throw Error(ErrorKind::interrupted, text("interrupted after ", done, " evaluated pictures"));
   }
-  if (options.gather) options.gather(out);
-  drop_replaced(out);
+  Evaluation out;
+  tally.finish(options, out);
   out.seconds = steady_seconds() - began;
-  check(out.samples > 0, "there is no picture to evaluate on");
-  measure(out);
   return out;
-}
-
-void Classify::measure(Evaluation& out) const {
-  if (multi_label_) {
-    const auto scores = eval::multilabel_scores(out.scores, out.targets, classes_);
-    out.metrics = {{"map", scores.map},
-                   {"micro_f1", scores.micro_f1},
-                   {"macro_f1", scores.macro_f1},
-                   {"exact_match", scores.exact_match}};
-    return;
-  }
-  eval::ClassificationMeter meter(classes_);
-  meter.add(out.scores, out.labels);
-  out.metrics = {{"top1", meter.top(1)}};
-  if (classes_ > 5) out.metrics.emplace_back("top5", meter.top(5));
-  out.metrics.emplace_back("loss", meter.nll());
 }
 
 }  // namespace
@@ -199,10 +155,6 @@ std::unique_ptr<Task> make_classify(const ClassifyConfig& config, int64_t classe
   check(config.class_weights.empty() || static_cast<int64_t>(config.class_weights.size()) == classes,
         "there are ", config.class_weights.size(), " class weights for ", classes, " classes");
   return std::make_unique<Classify>(config, classes, multi_label);
-}
-
-torch::Tensor probabilities(const torch::Tensor& scores, bool multi_label) {
-  return multi_label ? scores.sigmoid() : scores.softmax(-1);
 }
 
 }  // namespace tessera::tasks

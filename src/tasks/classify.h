@@ -36,7 +36,4 @@ struct ClassifyConfig {
 // Usage error where the loss does not go with the data.
 std::unique_ptr<Task> make_classify(const ClassifyConfig& config, int64_t classes, bool multi_label);
 
-// Class probabilities of scores [samples, classes]: softmax, or a sigmoid each where multi-label.
-torch::Tensor probabilities(const torch::Tensor& scores, bool multi_label);
-
 }  // namespace tessera::tasks

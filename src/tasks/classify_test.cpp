@@ -116,10 +116,10 @@ TEST(Classify, EvaluationCountsEverySampleOnce) {
   const Evaluation all = evaluate(*task, good, source);
   EXPECT_EQ(all.samples, 10);
   EXPECT_EQ(all.metric("top1"), 1);
-  EXPECT_EQ(all.scores.size(), 30u);
+  ASSERT_EQ(all.rows.size(), 10u);
   for (int64_t i = 0; i < 10; ++i) {
-    EXPECT_EQ(all.indices[static_cast<size_t>(i)], i);
-    EXPECT_EQ(all.labels[static_cast<size_t>(i)], i % kClasses);
+    EXPECT_EQ(all.rows[static_cast<size_t>(i)].index, i);
+    EXPECT_EQ(all.rows[static_cast<size_t>(i)].verdict.label, i % kClasses);
   }
   const double sum = std::exp(4) + 2;
   EXPECT_NEAR(all.metric("loss"), cross_entropy_of(std::exp(4) / sum), 1e-6);
@@ -159,7 +159,7 @@ TEST(Classify, SeveralClassesAPicture) {
   const Evaluation evaluation = evaluate(*task, model, source);
   EXPECT_EQ(evaluation.metric("map"), 1);
   EXPECT_EQ(evaluation.metric("exact_match"), 1);
-  EXPECT_EQ(evaluation.targets.size(), 48u);
+  EXPECT_EQ(evaluation.rows.size(), 16u);
   EXPECT_EQ(task->main_metric(), "map");
 }
 

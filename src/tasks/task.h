@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "data/loader.h"
+#include "eval/classification.h"
 #include "models/model.h"
 #include "ops/inference.h"
 
@@ -62,16 +63,18 @@ struct StepOutput {
       metrics;  // detached means over the batch, in [0, 1] where shares
 };
 
+// What is kept of a held-out sample, whatever the number of classes.
+struct EvaluatedSample {
+  int64_t index = 0;  // into the source
+  // Several classes a sample: its label is -1, `right` says that every class is, nll, brier and ranks are 0.
+  eval::Verdict verdict;
+};
+
 struct Evaluation {
   int64_t samples = 0;
   std::vector<std::pair<std::string, double>> metrics;  // in the order to show; shares in [0, 1]
-  // Row by row as evaluated: scores are the model's outputs (logits), not probabilities.
   int64_t classes = 0;
-  std::vector<float> scores;     // [samples, classes]
-  std::vector<int64_t> labels;   // [samples]; -1 where multi-label
-  std::vector<float> targets;    // [samples, classes] for multi-label sets
-  std::vector<int64_t> indices;  // [samples], into the source
-  std::vector<int64_t> places;   // [samples], in the order of the loader of all processes
+  std::vector<EvaluatedSample> rows;  // of all processes, in the order of the source
   double seconds = 0;
   // The metric of that name; an error if there is none.
   double metric(const std::string& name) const;
@@ -82,8 +85,9 @@ struct EvaluateOptions {
   torch::Device device = torch::kCPU;
   // Called after every batch with the samples done so far; returning false ends with ErrorKind::interrupted.
   std::function<bool(int64_t done)> progress;
-  // Called once with this process' rows, before the metrics are taken: makes them those of all processes.
-  std::function<void(Evaluation& rows)> gather = {};
+  // The bytes of all processes, by rank, from those of this one. All of them evaluate a share each and call
+  // it equally often. Empty: this process is alone.
+  std::function<std::vector<std::string>(const std::string& bytes)> gather = {};
 };
 
 class Task {
@@ -94,8 +98,8 @@ class Task {
   // Sum of the weights of a batch's pictures.
   virtual double weight_of(const Batch& batch) const { return static_cast<double>(batch.size()); }
   virtual StepOutput step(models::Backbone& model, const Batch& batch, const models::Context& context) = 0;
-  // Runs the loader (shuffle = false) to its end; pictures that it had to replace are left out. Leaves the
-  // model in evaluation mode.
+  // Runs the loader (shuffle = false) to its end; pictures that it had to replace are left out. The same bits
+  // whatever the number of processes. Leaves the model in evaluation mode.
   virtual Evaluation evaluate(models::Backbone& model, data::Loader& loader,
                               const EvaluateOptions& options) = 0;
   // The metric that says which checkpoint is best, larger being better.

@@ -91,7 +91,8 @@ struct PredictedPicture {
   Image picture;
   std::string name;
   std::vector<int64_t> labels;
-  std::vector<std::pair<int64_t, double>> top;  // class, probability; best first, at most 5
+  int64_t prediction = 0;  // the class with the highest score
+  double probability = 0;
 };
 
 struct RunSummary {

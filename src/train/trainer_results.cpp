@@ -1,6 +1,5 @@
 // What a run evaluates, keeps on disk and tells.
 #include <algorithm>
-#include <numeric>
 
 #include "core/error.h"
 #include "core/interrupt.h"
@@ -34,35 +33,6 @@ class AveragedWeights {
   const NamedTensors& model_;
 };
 
-// The rows that every process evaluated, in the order of one loader.
-void gather_rows(parallel::World& world, tasks::Evaluation& rows) {
-  const auto everyone = [&](auto& values) {
-    using Element = typename std::decay_t<decltype(values)>::value_type;
-    const std::string bytes(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(Element));
-    values.clear();
-    for (const std::string& part : world.gather(bytes)) {
-      const auto* elements = reinterpret_cast<const Element*>(part.data());
-      values.insert(values.end(), elements, elements + part.size() / sizeof(Element));
-    }
-  };
-  everyone(rows.places), everyone(rows.labels), everyone(rows.indices);
-  everyone(rows.scores), everyone(rows.targets);
-  rows.samples = static_cast<int64_t>(rows.places.size());
-  std::vector<size_t> order(rows.places.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return rows.places[a] < rows.places[b]; });
-  const auto arrange = [&](auto& values) {
-    if (values.empty()) return;
-    const size_t width = values.size() / order.size();
-    const auto before = values;
-    for (size_t i = 0; i < order.size(); ++i)
-      std::copy_n(before.begin() + static_cast<std::ptrdiff_t>(order[i] * width), width,
-                  values.begin() + static_cast<std::ptrdiff_t>(i * width));
-  };
-  arrange(rows.labels), arrange(rows.indices), arrange(rows.scores), arrange(rows.targets);
-  arrange(rows.places);
-}
-
 // The lines about bad pictures that a loader of any process has had since `read` of them were read here.
 std::vector<std::string> new_lines(parallel::World& world, const data::Loader& loader, size_t& read) {
   const data::BadImages bad = loader.bad_images();
@@ -90,7 +60,7 @@ tasks::Evaluation Trainer::run_evaluation() {
   };
   const AveragedWeights averaged(setup_.ema.get(), setup_.model_state);
   tasks::EvaluateOptions options = {.precision = setup_.precision, .device = setup_.device, .progress = tell};
-  if (!alone) options.gather = [&](tasks::Evaluation& rows) { gather_rows(world_, rows); };
+  if (!alone) options.gather = [&](const std::string& bytes) { return world_.gather(bytes); };
   auto evaluation = setup_.task->evaluate(*setup_.model, loader, options);
   setup_.model->train();
   size_t read = 0;

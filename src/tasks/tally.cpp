@@ -1,0 +1,146 @@
+#include "tasks/tally.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <type_traits>
+
+#include "core/error.h"
+#include "core/threads.h"
+#include "eval/multilabel.h"
+
+namespace tessera::tasks {
+namespace {
+
+constexpr size_t kWorthAThread = 4096;      // scores
+constexpr size_t kBlock = size_t{1} << 20;  // scores of all processes that are in one place at a time
+
+static_assert(std::is_trivially_copyable_v<EvaluatedSample>);
+
+std::vector<std::string> everyone(const EvaluateOptions& options, std::string bytes) {
+  if (options.gather) return options.gather(bytes);
+  return {std::move(bytes)};
+}
+
+// Behind what `values` holds.
+template <class Element>
+void append(std::vector<Element>& values, std::string_view bytes) {
+  const size_t before = values.size();
+  values.resize(before + bytes.size() / sizeof(Element));
+  if (!bytes.empty()) std::memcpy(values.data() + before, bytes.data(), bytes.size());
+}
+
+eval::Verdict judge_labels(std::span<const float> scores, std::span<const float> targets) {
+  eval::Verdict verdict;
+  verdict.label = -1;
+  verdict.best = eval::best_class(scores);
+  verdict.confidence = 1 / (1 + std::exp(-static_cast<double>(scores[static_cast<size_t>(verdict.best)])));
+  verdict.right = true;
+  for (size_t c = 0; c < scores.size(); ++c) verdict.right &= (scores[c] > 0) == (targets[c] > 0.5f);
+  return verdict;
+}
+
+}  // namespace
+
+Tally::Tally(int64_t classes, bool multi_label, int64_t batches)
+    : classes_(static_cast<size_t>(classes)),
+      batches_(static_cast<size_t>(batches)),
+      multi_label_(multi_label) {}
+
+void Tally::add(const data::Batch& batch, int64_t before, const torch::Tensor& scores) {
+  const float* data = scores.const_data_ptr<float>();
+  const size_t first = rows_.size();
+  if (rows_.empty()) {  // all at once: vectors that grow would take up to twice as much
+    const size_t rows = batches_ * static_cast<size_t>(batch.size);
+    rows_.reserve(rows);
+    if (multi_label_) scores_.reserve(rows * classes_), targets_.reserve(rows * classes_);
+  }
+  std::vector<size_t> kept;  // in the batch
+  for (int64_t i = 0; i < batch.size; ++i) {
+    const auto at = static_cast<size_t>(i);
+    if (batch.indices[at] != before + batch.first + i) continue;
+    kept.push_back(at);
+    rows_.push_back({batch.indices[at], {}});
+    if (!multi_label_) {
+      check(batch.labels[at] >= 0 && batch.labels[at] < static_cast<int64_t>(classes_), "sample ",
+            batch.indices[at], " has label ", batch.labels[at], ", must be 0 to ", classes_ - 1);
+      continue;
+    }
+    scores_.insert(scores_.end(), data + at * classes_, data + (at + 1) * classes_);
+    for (size_t c = 0; c < classes_; ++c) targets_.push_back(batch.targets[at * classes_ + c] > 0.5f);
+  }
+  const auto grain = static_cast<int64_t>(kWorthAThread / classes_) + 1;
+  parallel_for(static_cast<int64_t>(kept.size()), grain, [&](int64_t begin, int64_t end) {
+    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
+      const std::span row(data + kept[i] * classes_, classes_);
+      rows_[first + i].verdict =
+          multi_label_ ? judge_labels(row, std::span(batch.targets).subspan(kept[i] * classes_, classes_))
+                       : eval::judge(row, batch.labels[kept[i]]);
+    }
+  });
+}
+
+void Tally::finish(const EvaluateOptions& options, Evaluation& out) {
+  out.classes = static_cast<int64_t>(classes_);
+  gather_rows(options, out);
+  check(out.samples > 0, "there is no picture to evaluate on");
+  if (multi_label_)
+    measure_labels(options, out);
+  else
+    measure_classes(out);
+}
+
+void Tally::gather_rows(const EvaluateOptions& options, Evaluation& out) {
+  const std::string mine(reinterpret_cast<const char*>(rows_.data()), rows_.size() * sizeof(EvaluatedSample));
+  out.rows.clear();
+  for (const std::string& part : everyone(options, mine)) append(out.rows, part);
+  std::sort(out.rows.begin(), out.rows.end(), [](const auto& a, const auto& b) { return a.index < b.index; });
+  out.samples = static_cast<int64_t>(out.rows.size());
+}
+
+void Tally::measure_classes(Evaluation& out) const {
+  eval::ClassificationMeter meter(out.classes);
+  for (const EvaluatedSample& row : out.rows) meter.add(row.verdict);
+  out.metrics = {{"top1", meter.top(1)}};
+  if (classes_ > 5) out.metrics.emplace_back("top5", meter.top(5));
+  out.metrics.emplace_back("loss", meter.nll());
+}
+
+// Scores of `width` classes, one after another, and behind them their targets.
+std::string Tally::block_of(size_t first, size_t width) const {
+  std::vector<float> block(2 * width * rows_.size());
+  for (size_t c = 0; c < width; ++c)
+    for (size_t i = 0; i < rows_.size(); ++i) {
+      const size_t from = i * classes_ + first + c, to = c * rows_.size() + i;
+      block[to] = scores_[from], block[width * rows_.size() + to] = targets_[from] ? 1 : 0;
+    }
+  return {reinterpret_cast<const char*>(block.data()), block.size() * sizeof(float)};
+}
+
+// A few classes at a time come together from all processes.
+void Tally::measure_labels(const EvaluateOptions& options, Evaluation& out) const {
+  const size_t at_once = std::clamp<size_t>(kBlock / out.rows.size(), 1, classes_);
+  std::vector<eval::LabelScores> by_class;
+  for (size_t first = 0; first < classes_; first += at_once) {
+    const size_t width = std::min(at_once, classes_ - first);
+    const std::vector<std::string> parts = everyone(options, block_of(first, width));
+    for (size_t c = 0; c < width; ++c) {
+      std::vector<float> scores, targets;
+      for (const std::string_view part : parts) {
+        const size_t column = part.size() / (2 * width);
+        append(scores, part.substr(c * column, column));
+        append(targets, part.substr((width + c) * column, column));
+      }
+      by_class.push_back(eval::label_scores(scores, targets));
+    }
+  }
+  const auto right = std::count_if(out.rows.begin(), out.rows.end(),
+                                   [](const EvaluatedSample& row) { return row.verdict.right; });
+  const auto all = eval::multilabel_scores(by_class, right, out.samples);
+  out.metrics = {{"map", all.map},
+                 {"micro_f1", all.micro_f1},
+                 {"macro_f1", all.macro_f1},
+                 {"exact_match", all.exact_match}};
+}
+
+}  // namespace tessera::tasks

@@ -1,0 +1,147 @@
+#include "tasks/tally.h"
+
+#include <gtest/gtest.h>
+
+#include <barrier>
+#include <thread>
+
+#include "core/error.h"
+#include "core/random.h"
+#include "eval/multilabel.h"
+
+namespace tessera::tasks {
+namespace {
+
+constexpr int64_t kSamples = 103, kClasses = 7;
+
+// Held-out scores; every fourth sample has two classes where that is asked for. Some scores are equal.
+struct Drawn {
+  explicit Drawn(bool several) : multi_label(several) {
+    RandomStream stream(1, "tally_test");
+    for (int64_t i = 0; i < kSamples; ++i) {
+      for (int64_t c = 0; c < kClasses; ++c)
+        scores.push_back(static_cast<float>(stream.integer(-6, 6)) / 2 + (c == 0 ? 1e-3f : 0));
+      labels.push_back(stream.integer(0, kClasses - 1));
+      for (int64_t c = 0; c < kClasses; ++c) targets.push_back(stream.chance(0.3) ? 1 : 0);
+    }
+  }
+  bool multi_label;
+  std::vector<float> scores, targets;
+  std::vector<int64_t> labels;
+};
+
+// What process `rank` of `size` finds with batches of `batch` samples of all of them. Sample 40 is broken.
+Evaluation evaluated(const Drawn& drawn, int64_t batch, int64_t rank = 0, int64_t size = 1,
+                     const EvaluateOptions& options = {}) {
+  Tally tally(kClasses, drawn.multi_label, (kSamples + batch - 1) / batch);
+  for (int64_t before = 0; before < kSamples; before += batch) {
+    data::Batch loaded;
+    loaded.whole = std::min(batch, kSamples - before);
+    loaded.first = loaded.whole * rank / size;
+    loaded.size = loaded.whole * (rank + 1) / size - loaded.first;
+    if (loaded.size == 0) continue;
+    const int64_t from = before + loaded.first;
+    const auto rows = [&](const std::vector<float>& all) {
+      return std::vector<float>(all.begin() + from * kClasses, all.begin() + (from + loaded.size) * kClasses);
+    };
+    for (int64_t i = 0; i < loaded.size; ++i) {
+      loaded.indices.push_back(from + i == 40 ? 41 : from + i);
+      loaded.labels.push_back(drawn.multi_label ? -1 : drawn.labels[static_cast<size_t>(from + i)]);
+    }
+    if (drawn.multi_label) loaded.targets = rows(drawn.targets);
+    std::vector<float> scores = rows(drawn.scores);
+    tally.add(loaded, before, torch::from_blob(scores.data(), {loaded.size, kClasses}));
+  }
+  Evaluation out;
+  tally.finish(options, out);
+  return out;
+}
+
+// The same with one thread a process.
+std::vector<Evaluation> evaluated_together(const Drawn& drawn, int64_t batch, int64_t size) {
+  std::vector<std::string> sent(static_cast<size_t>(size));
+  std::vector<Evaluation> found(sent.size());
+  std::barrier<> meeting(size);
+  std::vector<std::thread> threads;
+  for (int64_t rank = 0; rank < size; ++rank)
+    threads.emplace_back([&, rank] {
+      EvaluateOptions options;
+      options.gather = [&](const std::string& bytes) {
+        sent[static_cast<size_t>(rank)] = bytes;
+        meeting.arrive_and_wait();
+        const auto all = sent;
+        meeting.arrive_and_wait();
+        return all;
+      };
+      found[static_cast<size_t>(rank)] = evaluated(drawn, batch, rank, size, options);
+    });
+  for (std::thread& thread : threads) thread.join();
+  return found;
+}
+
+TEST(Tally, NeitherBatchesNorProcessesChangeABit) {
+  for (const bool several : {false, true}) {
+    const Drawn drawn(several);
+    const Evaluation whole = evaluated(drawn, kSamples);
+    EXPECT_EQ(whole.samples, kSamples - 1) << "the broken one is left out";
+    for (const int64_t batch : {1, 5, 64}) EXPECT_EQ(evaluated(drawn, batch).metrics, whole.metrics) << batch;
+    for (const int64_t processes : {2, 3})
+      for (const int64_t batch : {2, 16})  // the last batch has fewer samples than there are processes
+        for (const Evaluation& part : evaluated_together(drawn, batch, processes)) {
+          EXPECT_EQ(part.metrics, whole.metrics) << processes << " processes, batches of " << batch;
+          ASSERT_EQ(part.rows.size(), whole.rows.size());
+          for (size_t i = 0; i < part.rows.size(); ++i) {
+            EXPECT_EQ(part.rows[i].index, whole.rows[i].index);
+            EXPECT_EQ(part.rows[i].verdict.best, whole.rows[i].verdict.best);
+          }
+        }
+  }
+}
+
+TEST(Tally, TheMetricsAreThoseOfAllScoresAtOnce) {
+  Drawn drawn(false);
+  drawn.scores.erase(drawn.scores.begin() + 40 * kClasses, drawn.scores.begin() + 41 * kClasses);
+  drawn.labels.erase(drawn.labels.begin() + 40);
+  eval::ClassificationMeter meter(kClasses);
+  meter.add(drawn.scores, drawn.labels);
+  const Evaluation found = evaluated(Drawn(false), 10);
+  EXPECT_EQ(found.metric("top1"), meter.top(1));
+  EXPECT_EQ(found.metric("top5"), meter.top(5));
+  EXPECT_EQ(found.metric("loss"), meter.nll());
+}
+
+TEST(Tally, SeveralClassesAreMeasuredClassByClass) {
+  const Drawn drawn(true);
+  std::vector<eval::LabelScores> by_class;
+  int64_t exact = 0;
+  for (int64_t c = 0; c < kClasses; ++c) {
+    std::vector<float> scores, targets;
+    for (int64_t i = 0; i < kSamples; ++i) {
+      if (i == 40) continue;
+      scores.push_back(drawn.scores[static_cast<size_t>(i * kClasses + c)]);
+      targets.push_back(drawn.targets[static_cast<size_t>(i * kClasses + c)]);
+    }
+    by_class.push_back(eval::label_scores(scores, targets));
+  }
+  const Evaluation found = evaluated(drawn, 10);
+  for (const EvaluatedSample& row : found.rows) exact += row.verdict.right;
+  const auto wanted = eval::multilabel_scores(by_class, exact, kSamples - 1);
+  EXPECT_EQ(found.metric("map"), wanted.map);
+  EXPECT_EQ(found.metric("micro_f1"), wanted.micro_f1);
+  EXPECT_EQ(found.metric("macro_f1"), wanted.macro_f1);
+  EXPECT_EQ(found.metric("exact_match"), wanted.exact_match);
+}
+
+TEST(Tally, AWrongLabelIsNamed) {
+  Drawn drawn(false);
+  drawn.labels[7] = kClasses;
+  try {
+    evaluated(drawn, 10);
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "sample 7 has label 7, must be 0 to 6");
+  }
+}
+
+}  // namespace
+}  // namespace tessera::tasks
