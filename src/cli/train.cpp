@@ -152,12 +152,18 @@ void print_summary(const train::RunSummary& summary, const std::string& report, 
     line["wait_share"] = summary.wait_share;
     line["seconds"] = summary.seconds;
     line["bad_images"] = summary.bad_images;
+    for (const parallel::Traffic& kind : summary.exchanges)
+      line["exchanges"][kind.kind] = {
+          {"calls", kind.calls}, {"bytes", kind.bytes}, {"seconds", kind.seconds}};
     std::cout << json_text(line) << "\n";
     return;
   }
   std::cout << "held out" << named(summary.final_metrics) << "\n"
             << "trained  " << human_duration(summary.seconds) << ", " << fixed(summary.images_per_second, 0)
             << " images/s, " << percent(summary.wait_share) << " of the time waiting for data\n";
+  for (const parallel::Traffic& kind : summary.exchanges)
+    std::cout << "exchange " << kind.kind << ": " << kind.calls << " times, "
+              << human_bytes(static_cast<uint64_t>(kind.bytes)) << ", " << fixed(kind.seconds, 2) << " s\n";
   if (summary.bad_images) std::cout << "pictures that could not be read: " << summary.bad_images << "\n";
   std::cout << "weights  " << summary.model_file << "\n"
             << "report   " << report << "\n"

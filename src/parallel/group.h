@@ -2,26 +2,34 @@
 #pragma once
 
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include <memory>
+
+#include "parallel/collective_log.h"
 #include "parallel/world.h"
 
 namespace tessera::parallel {
 
 struct World::Group {
-  c10::intrusive_ptr<c10d::ProcessGroup> processes;
-  c10::intrusive_ptr<c10d::Backend> backend;
+  c10::intrusive_ptr<c10d::ProcessGroup> processes;  // of the gradients
+  c10::intrusive_ptr<c10d::Backend> backend;         // of all else, over MPI
+  c10::intrusive_ptr<c10d::Backend> nccl;            // null: the gradients go over MPI too
+  std::shared_ptr<CollectiveLog> log;
 };
+
+// A store that all processes of the world have joined: the leader's machine serves it on a free port.
+c10::intrusive_ptr<c10d::Store> meet(World& world);
 
 // --- mpi_backend.cpp, or where the build is without MPI, no_mpi.cpp
 
 struct Launched {
-  int rank = 0, size = 1, local_size = 1;
-  c10::intrusive_ptr<c10d::Backend> backend;  // null: alone
+  int rank = 0, size = 1, local_rank = 0, local_size = 1;
+  // Over one thread, so that all processes start them in one order; logged apart.
+  c10::intrusive_ptr<c10d::Backend> gradients, others;
 };
-Launched launch_mpi();
+Launched launch_mpi(const std::shared_ptr<CollectiveLog>& log);
 void leave_mpi();
 [[noreturn]] void abort_mpi(int exit_code);
-Traffic mpi_traffic(const c10d::Backend& backend);
-std::vector<Collective> mpi_record(c10d::Backend& backend);
 
 }  // namespace tessera::parallel

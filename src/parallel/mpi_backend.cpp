@@ -78,10 +78,11 @@ class MpiWork final : public c10d::Work {
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 
-class MpiBackend final : public c10d::Backend {
+// Starts collectives one after another, in the order in which they were handed over.
+class MpiThread {
  public:
-  MpiBackend(int rank, int size) : Backend(rank, size), thread_([this] { run(); }) {}
-  ~MpiBackend() override {
+  explicit MpiThread(std::shared_ptr<CollectiveLog> log) : log_(std::move(log)), thread_([this] { run(); }) {}
+  ~MpiThread() {
     {
       const std::lock_guard lock(mutex_);
       stopping_ = true;
@@ -89,85 +90,26 @@ class MpiBackend final : public c10d::Backend {
     ready_.notify_all();
     thread_.join();
   }
-  const std::string getBackendName() const override { return "mpi"; }
-
-  c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
-                                           const c10d::AllreduceOptions& options) override {
-    const at::Tensor tensor = one(tensors);
-    const MPI_Op op = operation(options.reduceOp);
-    return begin("allreduce", tensors, tensor.nbytes(), [=](MPI_Request* request) {
-      MPI_Iallreduce(MPI_IN_PLACE, tensor.mutable_data_ptr(), count_of(tensor), type_of(tensor), op,
-                     MPI_COMM_WORLD, request);
-    });
-  }
-  c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors,
-                                           const c10d::BroadcastOptions& options) override {
-    const at::Tensor tensor = one(tensors);
-    const auto root = static_cast<int>(options.rootRank);
-    return begin("broadcast", tensors, tensor.nbytes(), [=](MPI_Request* request) {
-      MPI_Ibcast(tensor.mutable_data_ptr(), count_of(tensor), type_of(tensor), root, MPI_COMM_WORLD, request);
-    });
-  }
-  c10::intrusive_ptr<c10d::Work> allgather(std::vector<std::vector<at::Tensor>>& outputs,
-                                           std::vector<at::Tensor>& inputs,
-                                           const c10d::AllgatherOptions&) override {
-    const at::Tensor input = one(inputs);
-    check(outputs.size() == 1 && static_cast<int>(outputs[0].size()) == getSize(),
-          "MPI: allgather needs room for one tensor a process");
-    // MPI fills one piece of memory; the outputs are copied out of it.
-    const at::Tensor all = at::empty({getSize(), input.numel()}, input.options());
-    auto work = begin(
-        "allgather", outputs[0], input.nbytes() * static_cast<size_t>(getSize()), [=](MPI_Request* request) {
-          MPI_Iallgather(input.const_data_ptr(), count_of(input), type_of(input), all.mutable_data_ptr(),
-                         count_of(input), type_of(input), MPI_COMM_WORLD, request);
-        });
-    work->wait();
-    for (int rank = 0; rank < getSize(); ++rank)
-      outputs[0][static_cast<size_t>(rank)].copy_(all[rank].view_as(outputs[0][static_cast<size_t>(rank)]));
-    return work;
-  }
-  c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions&) override {
-    std::vector<at::Tensor> nothing;
-    return begin("barrier", nothing, 0, [](MPI_Request* request) { MPI_Ibarrier(MPI_COMM_WORLD, request); });
-  }
-
-  Traffic traffic() const {
-    const std::lock_guard lock(mutex_);
-    return traffic_;
-  }
-
-  std::vector<Collective> record() {
-    const std::lock_guard lock(mutex_);
-    recording_ = true;
-    return std::exchange(recorded_, {});
-  }
-
- private:
-  struct Job {
-    const char* kind;
-    std::function<void(MPI_Request*)> start;
-    c10::intrusive_ptr<c10::ivalue::Future> future;
-    std::vector<at::Tensor> result;
-    size_t bytes;
-    double began;
-  };
-
-  static at::Tensor one(const std::vector<at::Tensor>& tensors) {
-    check(tensors.size() == 1, "MPI: a collective takes one tensor, not ", tensors.size());
-    count_of(tensors[0]), type_of(tensors[0]);  // wrong ones fail here, not in the thread
-    return tensors[0];
-  }
 
   c10::intrusive_ptr<c10d::Work> begin(const char* kind, const std::vector<at::Tensor>& result, size_t bytes,
                                        std::function<void(MPI_Request*)> start) {
     auto future = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+    const Collective what = {kind, static_cast<int64_t>(bytes), steady_seconds(), 0};
     {
       const std::lock_guard lock(mutex_);
-      jobs_.push_back({kind, std::move(start), future, result, bytes, steady_seconds()});
+      jobs_.push_back({what, std::move(start), future, result});
     }
     ready_.notify_one();
     return c10::make_intrusive<MpiWork>(std::move(future));
   }
+
+ private:
+  struct Job {
+    Collective what;
+    std::function<void(MPI_Request*)> start;
+    c10::intrusive_ptr<c10::ivalue::Future> future;
+    std::vector<at::Tensor> result;
+  };
 
   void run() {
     while (true) {
@@ -185,32 +127,77 @@ class MpiBackend final : public c10d::Backend {
         MPI_Test(&request, &done, MPI_STATUS_IGNORE);
         if (!done && tries > 20) std::this_thread::sleep_for(kNap);
       }
-      {
-        const std::lock_guard lock(mutex_);
-        const Collective done = {job.kind, static_cast<int64_t>(job.bytes), job.began,
-                                 steady_seconds() - job.began};
-        ++traffic_.calls;
-        traffic_.bytes += done.bytes;
-        traffic_.seconds += done.seconds;
-        if (recording_) recorded_.push_back(done);
-      }
+      job.what.seconds = steady_seconds() - job.what.began;
+      log_->add(job.what);
       job.future->markCompleted(c10::IValue(job.result));
     }
   }
 
-  mutable std::mutex mutex_;
+  std::shared_ptr<CollectiveLog> log_;
+  std::mutex mutex_;
   std::condition_variable ready_;
   std::deque<Job> jobs_;
   bool stopping_ = false;
-  Traffic traffic_;
-  bool recording_ = false;
-  std::vector<Collective> recorded_;
   std::thread thread_;
+};
+
+class MpiBackend final : public c10d::Backend {
+ public:
+  // `allreduce`: what its sums are logged as.
+  MpiBackend(int rank, int size, const char* allreduce, std::shared_ptr<MpiThread> thread)
+      : Backend(rank, size), sum_(allreduce), thread_(std::move(thread)) {}
+  const std::string getBackendName() const override { return "mpi"; }
+
+  c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
+                                           const c10d::AllreduceOptions& options) override {
+    const at::Tensor tensor = one(tensors);
+    const MPI_Op op = operation(options.reduceOp);
+    return thread_->begin(sum_, tensors, tensor.nbytes(), [=](MPI_Request* request) {
+      MPI_Iallreduce(MPI_IN_PLACE, tensor.mutable_data_ptr(), count_of(tensor), type_of(tensor), op,
+                     MPI_COMM_WORLD, request);
+    });
+  }
+  c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors,
+                                           const c10d::BroadcastOptions& options) override {
+    const at::Tensor tensor = one(tensors);
+    const auto root = static_cast<int>(options.rootRank);
+    return thread_->begin(kBroadcast, tensors, tensor.nbytes(), [=](MPI_Request* request) {
+      MPI_Ibcast(tensor.mutable_data_ptr(), count_of(tensor), type_of(tensor), root, MPI_COMM_WORLD, request);
+    });
+  }
+  c10::intrusive_ptr<c10d::Work> allgather(std::vector<std::vector<at::Tensor>>& outputs,
+                                           std::vector<at::Tensor>& inputs,
+                                           const c10d::AllgatherOptions&) override {
+    const at::Tensor input = one(inputs);
+    check(outputs.size() == 1 && static_cast<int>(outputs[0].size()) == getSize(),
+          "MPI: allgather needs room for one tensor a process");
+    // MPI fills one piece of memory; the outputs are copied out of it.
+    const at::Tensor all = at::empty({getSize(), input.numel()}, input.options());
+    const size_t bytes = input.nbytes() * static_cast<size_t>(getSize());
+    auto work = thread_->begin(kGather, outputs[0], bytes, [=](MPI_Request* request) {
+      MPI_Iallgather(input.const_data_ptr(), count_of(input), type_of(input), all.mutable_data_ptr(),
+                     count_of(input), type_of(input), MPI_COMM_WORLD, request);
+    });
+    work->wait();
+    for (int rank = 0; rank < getSize(); ++rank)
+      outputs[0][static_cast<size_t>(rank)].copy_(all[rank].view_as(outputs[0][static_cast<size_t>(rank)]));
+    return work;
+  }
+
+ private:
+  static at::Tensor one(const std::vector<at::Tensor>& tensors) {
+    check(tensors.size() == 1, "MPI: a collective takes one tensor, not ", tensors.size());
+    count_of(tensors[0]), type_of(tensors[0]);  // wrong ones fail here, not in the thread
+    return tensors[0];
+  }
+
+  const char* sum_;
+  std::shared_ptr<MpiThread> thread_;
 };
 
 }  // namespace
 
-Launched launch_mpi() {
+Launched launch_mpi(const std::shared_ptr<CollectiveLog>& log) {
   int provided = 0;
   MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided);
   check(provided >= MPI_THREAD_SERIALIZED, "this MPI cannot be used from more than one thread");
@@ -220,8 +207,11 @@ Launched launch_mpi() {
   MPI_Comm machine;
   MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, out.rank, MPI_INFO_NULL, &machine);
   MPI_Comm_size(machine, &out.local_size);
+  MPI_Comm_rank(machine, &out.local_rank);
   MPI_Comm_free(&machine);
-  out.backend = c10::make_intrusive<MpiBackend>(out.rank, out.size);
+  const auto thread = std::make_shared<MpiThread>(log);
+  out.gradients = c10::make_intrusive<MpiBackend>(out.rank, out.size, kGradients, thread);
+  out.others = c10::make_intrusive<MpiBackend>(out.rank, out.size, kSum, thread);
   return out;
 }
 
@@ -230,13 +220,6 @@ void leave_mpi() { MPI_Finalize(); }
 void abort_mpi(int exit_code) {
   MPI_Abort(MPI_COMM_WORLD, exit_code);
   std::_Exit(exit_code);
-}
-
-Traffic mpi_traffic(const c10d::Backend& backend) {
-  return static_cast<const MpiBackend&>(backend).traffic();
-}
-std::vector<Collective> mpi_record(c10d::Backend& backend) {
-  return static_cast<MpiBackend&>(backend).record();
 }
 
 }  // namespace tessera::parallel

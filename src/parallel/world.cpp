@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "parallel/group.h"
+#include "parallel/nccl.h"
 
 namespace tessera::parallel {
 namespace {
@@ -33,18 +34,22 @@ std::unique_ptr<World> World::join() {
   // OpenMPI's and Slurm's launchers; a program that is started by hand never starts MPI.
   const bool launched = std::getenv("OMPI_COMM_WORLD_SIZE") || std::getenv("PMIX_RANK");
   if (!launched) return world;
-  Launched mpi = launch_mpi();
-  world->rank_ = mpi.rank, world->size_ = mpi.size, world->local_size_ = mpi.local_size;
+  auto log = std::make_shared<CollectiveLog>();
+  Launched mpi = launch_mpi(log);
+  world->rank_ = mpi.rank, world->size_ = mpi.size;
+  world->local_rank_ = mpi.local_rank, world->local_size_ = mpi.local_size;
   auto processes = c10::make_intrusive<c10d::ProcessGroup>(mpi.rank, mpi.size);
-  processes->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::CUSTOM, mpi.backend);
+  processes->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::CUSTOM, mpi.gradients);
   processes->setDefaultBackend(c10d::ProcessGroup::BackendType::CUSTOM);
   processes->setGroupName("tessera");
-  world->group_ = std::make_unique<Group>(Group{std::move(processes), std::move(mpi.backend)});
+  world->group_ =
+      std::make_unique<Group>(Group{std::move(processes), std::move(mpi.others), nullptr, std::move(log)});
   return world;
 }
 
 World::~World() {
   if (!group_) return;
+  if (group_->nccl) group_->nccl->shutdown();
   group_.reset();
   leave_mpi();
 }
@@ -89,10 +94,22 @@ std::vector<std::string> World::gather(const std::string& bytes) {
   return out;
 }
 
-Traffic World::traffic() const { return group_ ? mpi_traffic(*group_->backend) : Traffic(); }
+std::vector<Traffic> World::traffic() const {
+  if (!group_) return {};
+  if (group_->nccl) collect_nccl(*group_->nccl);
+  return group_->log->traffic();
+}
 
 std::vector<Collective> World::record() {
-  return group_ ? mpi_record(*group_->backend) : std::vector<Collective>();
+  if (!group_) return {};
+  if (group_->nccl) collect_nccl(*group_->nccl);
+  return group_->log->record();
+}
+
+void World::take_gpu(int index) {
+  check(group_ != nullptr, "a process that is alone takes any GPU without the others");
+  group_->nccl = make_nccl(meet(*this), rank_, size_, index, group_->log);
+  group_->processes->setBackend(c10::DeviceType::CUDA, c10d::ProcessGroup::BackendType::NCCL, group_->nccl);
 }
 
 void World::abort(int exit_code) {

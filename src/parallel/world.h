@@ -3,8 +3,8 @@
 //   const auto world = parallel::World::join();
 //   world->sum(tensor);                       // every process must call it
 //
-// Everything but rank(), size(), traffic() and record() is collective: all processes call it, in the same
-// order.
+// Everything but rank(), size(), traffic(), record() and abort() is collective: all processes call it, in the
+// same order.
 #pragma once
 
 #include <torch/types.h>
@@ -16,17 +16,25 @@
 
 namespace tessera::parallel {
 
-// What went through collectives so far in this process.
+// Kinds of collectives: the gradients' all-reduce, sums of measurements and decisions, the leader's bytes to
+// all, everyone's bytes to all.
+inline constexpr const char *kGradients = "gradients", *kSum = "sum", *kBroadcast = "broadcast",
+                            *kGather = "gather";
+
+// What went through the collectives of one kind so far in this process.
 struct Traffic {
+  std::string kind;
   int64_t calls = 0, bytes = 0;  // bytes: of this process' tensors
-  double seconds = 0;            // from handing over to completion; overlaps with computing where it can
+  double seconds = 0;            // of all of them together, as in Collective
 };
 
 // One collective that is done.
 struct Collective {
-  const char* kind = "";          // "allreduce", "broadcast", "allgather", "barrier"
-  int64_t bytes = 0;              // as in Traffic
-  double began = 0, seconds = 0;  // handed over at steady_seconds(); until it was complete
+  const char* kind = "";
+  int64_t bytes = 0;  // of this process' tensors
+  // Handed over at steady_seconds(). On the CPU until it was complete, computing that went on beside it
+  // included; on a GPU the time that the GPU took.
+  double began = 0, seconds = 0;
 };
 
 class World {
@@ -41,6 +49,7 @@ class World {
   int rank() const { return rank_; }
   int size() const { return size_; }
   int local_size() const { return local_size_; }  // processes on this machine
+  int local_rank() const { return local_rank_; }  // this one's number among them
   bool leader() const { return rank_ == 0; }
 
   // In place; float, double or integers on the CPU, contiguous. Every process gets the same bits.
@@ -50,9 +59,12 @@ class World {
   std::string broadcast(const std::string& bytes);
   // Everyone's bytes by rank.
   std::vector<std::string> gather(const std::string& bytes);
-  Traffic traffic() const;
+  std::vector<Traffic> traffic() const;  // by kind, in alphabetical order
   // From the first call on every collective of this process is kept; gives those since the call before.
   std::vector<Collective> record();
+
+  // The gradients go over GPUs from here on: this process' is the one of that number. Needs NCCL (gpus.h).
+  void take_gpu(int index);
 
   // Ends all processes at once, without the others' help.
   [[noreturn]] void abort(int exit_code);
@@ -63,7 +75,7 @@ class World {
 
  private:
   World();
-  int rank_ = 0, size_ = 1, local_size_ = 1;
+  int rank_ = 0, size_ = 1, local_rank_ = 0, local_size_ = 1;
   std::unique_ptr<Group> group_;
 };
 

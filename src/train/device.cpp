@@ -6,12 +6,15 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "core/threads.h"
+#include "parallel/gpus.h"
 
 namespace tessera::train {
 namespace {
 
+int gpus_here() { return torch::cuda::is_available() ? static_cast<int>(torch::cuda::device_count()) : 0; }
+
 torch::Device cuda_device(const std::string& name) {
-  const auto present = static_cast<int64_t>(torch::cuda::is_available() ? torch::cuda::device_count() : 0);
+  const int present = gpus_here();
   if (present == 0) fail("device '", name, "': this build or this machine has no CUDA GPU, use --device cpu");
   const int64_t index = name == "cuda" ? 0 : parse_int(std::string_view(name).substr(5)).value_or(-1);
   if (index < 0 || index >= present)
@@ -27,6 +30,24 @@ torch::Device choose_device(const std::string& name) {
     return torch::cuda::is_available() ? torch::Device(torch::kCUDA, 0) : torch::Device(torch::kCPU);
   if (name == "cuda" || name.starts_with("cuda:")) return cuda_device(name);
   fail_usage("device '", name, "', must be cpu, cuda, cuda:INDEX or auto");
+}
+
+torch::Device choose_device(const std::string& name, parallel::World& world,
+                            std::vector<std::string>& notes) {
+  if (world.size() == 1 || name == "cpu") return choose_device(name);
+  if (name.starts_with("cuda:"))
+    fail_usage("device '", name, "' is for one process; several take a GPU each: use --device cuda");
+  const int gpu =
+      parallel::gpu_of(world.local_rank(), world.local_size(), parallel::has_nccl() ? gpus_here() : 0);
+  std::string why = parallel::why_no_gpu_each(world.gather(gpu < 0 ? "" : parallel::name_of_gpu(gpu)));
+  if (why.empty()) {
+    world.take_gpu(gpu);
+    return {torch::kCUDA, static_cast<c10::DeviceIndex>(gpu)};
+  }
+  if (!parallel::has_nccl()) why = "this build is without NCCL";
+  if (name == "cuda") fail_usage("device 'cuda': ", why, "; use --device cpu");
+  if (gpus_here() > 0) notes.push_back("training on the CPU: " + why);
+  return torch::kCPU;
 }
 
 int use_threads(int64_t threads) {

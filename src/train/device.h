@@ -4,7 +4,9 @@
 #include "ops/torch.h"
 
 #include <string>
+#include <vector>
 
+#include "parallel/world.h"
 #include "tasks/task.h"
 
 namespace tessera::train {
@@ -12,6 +14,10 @@ namespace tessera::train {
 // "cpu", "cuda", "cuda:1" or "auto" (a GPU where there is one). A GPU that is asked for and not there is an
 // error.
 torch::Device choose_device(const std::string& name);
+
+// The same for each of several processes: a GPU each, or the CPU for all; all decide alike. "auto" takes the
+// CPU where there is no GPU for each, and says so in `notes`; "cuda" is then an error.
+torch::Device choose_device(const std::string& name, parallel::World& world, std::vector<std::string>& notes);
 
 // The one number of compute threads for the library's own loops and LibTorch's; 0 = all cores. Returns it.
 int use_threads(int64_t threads);

@@ -3,15 +3,15 @@
 //   recipe.toml  metrics.jsonl  events.*  checkpoints/  best.safetensors  model.safetensors  report.html
 //
 // metrics.jsonl holds a line each of kind "train" (every log_every steps: means since the line before),
-// "epoch" (means over the epoch) and "eval". The keys in kTimeKeys depend on the clock; all others are the
-// same in every run.
+// "epoch" (means over the epoch) and "eval". Keys for which is_time_key() holds depend on the
+// clock; all others are the same in every run of as many processes.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -22,7 +22,9 @@ namespace tessera::train {
 
 using Metrics = std::vector<std::pair<std::string, double>>;
 
-inline constexpr std::array kTimeKeys = {"seconds", "images_per_second", "wait_share", "exchange_seconds"};
+inline bool is_time_key(std::string_view key) {
+  return key.ends_with("seconds") || key == "images_per_second" || key == "wait_share";
+}
 
 // One line of metrics.jsonl.
 struct HistoryPoint {

@@ -64,9 +64,7 @@ inline Recipe tiny_recipe(const std::string& output, const std::vector<std::stri
 inline std::vector<HistoryPoint> timeless_history(const std::string& run) {
   std::vector<HistoryPoint> points = read_history(run);
   for (HistoryPoint& point : points)
-    std::erase_if(point.values, [](const auto& entry) {
-      return std::find(kTimeKeys.begin(), kTimeKeys.end(), entry.first) != kTimeKeys.end();
-    });
+    std::erase_if(point.values, [](const auto& entry) { return is_time_key(entry.first); });
   return points;
 }
 

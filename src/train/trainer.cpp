@@ -13,6 +13,7 @@
 #include "io/file.h"
 #include "models/model.h"
 #include "train/device.h"
+#include "train/picture_sheet.h"
 #include "train/trainer_run.h"
 
 namespace tessera::train {
@@ -88,9 +89,11 @@ void Trainer::claim_directory() {
 void Trainer::open_files() {
   if (!directory_.open_metrics(state_.metrics_bytes, state_.step))
     note("metrics.jsonl is shorter than when the checkpoint was written; some of its lines are lost");
-  directory_.write_recipe(write_toml(recipe_table(setup_.recipe)));
+  const std::string recipe = write_toml(recipe_table(setup_.recipe));
+  directory_.write_recipe(recipe);
   events_ = std::make_unique<TensorBoardWriter>(directory_.path(),
                                                 first_step_ + (state_.evaluation_pending ? 0 : 1));
+  events_->text("recipe", first_step_, "```toml\n" + recipe + "```\n");
 }
 
 void Trainer::start() {
@@ -180,6 +183,8 @@ void Trainer::train_step() {
   }
   check(loaded.has_value(), "the training data ended early: ", setup_.plan.train_data);
   setup_.mix(*loaded, state_.step);
+  if (state_.step == 0 && leader())
+    events_->image("first batch", 0, encode_png(picture_sheet(*loaded, setup_.recipe.preprocess)));
   tasks::Batch batch = tasks::to_device(*loaded, setup_.device, setup_.precision);
   const int64_t first = loaded->first, whole = loaded->whole;
   const double share = static_cast<double>(loaded->size) / static_cast<double>(whole);
@@ -285,13 +290,7 @@ void Trainer::log() {
   Metrics values = meter_.interval(reduce());
   values.emplace_back("learning_rate", progress_.learning_rate);
   if (state_.skipped > 0) values.emplace_back("skipped_steps", static_cast<double>(state_.skipped));
-  if (world_.size() > 1) {
-    const parallel::Traffic now = world_.traffic();
-    values.emplace_back("exchanges", static_cast<double>(now.calls - traffic_.calls));
-    values.emplace_back("exchange_bytes", static_cast<double>(now.bytes - traffic_.bytes));
-    values.emplace_back("exchange_seconds", now.seconds - traffic_.seconds);
-    traffic_ = now;
-  }
+  add_traffic(values);
   values.emplace_back("images_per_second", interval_.images_per_second());
   values.emplace_back("wait_share", interval_.wait_share());
   write("train", std::move(values));
@@ -299,6 +298,17 @@ void Trainer::log() {
   total_.add(interval_);
   interval_ = {};
   collect_bad_pictures();
+}
+
+// What each kind of collective took since the line before.
+void Trainer::add_traffic(Metrics& values) {
+  for (const parallel::Traffic& now : world_.traffic()) {
+    parallel::Traffic& before = traffic_[now.kind];
+    values.emplace_back(now.kind + "_exchanges", static_cast<double>(now.calls - before.calls));
+    values.emplace_back(now.kind + "_bytes", static_cast<double>(now.bytes - before.bytes));
+    values.emplace_back(now.kind + "_seconds", now.seconds - before.seconds);
+    before = now;
+  }
 }
 
 void Trainer::end_epoch() {
@@ -315,7 +325,6 @@ void Trainer::end_epoch() {
 }
 
 bool Trainer::evaluation_due() const {
-  if (setup_.plan.validation_samples == 0) return false;
   if (state_.evaluation_pending || state_.step == setup_.plan.steps) return true;
   const double every = setup_.recipe.train.eval_every * static_cast<double>(setup_.plan.steps_per_epoch);
   return every > 0 && every < static_cast<double>(setup_.plan.steps) &&
@@ -354,9 +363,11 @@ RunSummary run_training(const Recipe& recipe, const TrainOptions& options) {
   // Processes of one machine share its cores.
   if (recipe.train.threads == 0 && world.local_size() > 1)
     shared.train.threads = std::max(1, available_cores() / world.local_size());
-  if (world.size() > 1 && !choose_device(recipe.train.device).is_cpu())
-    fail_usage("training over several processes runs on the CPU: use --device cpu");
+  std::vector<std::string> notes;
+  if (world.size() > 1) shared.train.device = choose_device(recipe.train.device, world, notes).str();
   Setup setup = make_setup(shared, continued, world.size());
+  setup.recipe.train.device = recipe.train.device;  // the number of a GPU is this process' own
+  setup.notes.insert(setup.notes.begin(), notes.begin(), notes.end());
   return Trainer(std::move(setup), options, world).run();
 }
 

@@ -109,7 +109,8 @@ struct RunSummary {
       confusion;  // [truth][prediction] of the final model; empty where multi-label
   std::vector<PredictedPicture> pictures;
   double seconds = 0, images_per_second = 0, wait_share = 0;
-  int64_t bad_images = 0;  // replaced while training, or left out of the evaluation
+  int64_t bad_images = 0;                    // replaced while training, or left out of the evaluation
+  std::vector<parallel::Traffic> exchanges;  // of this process with the others, by kind
 };
 
 struct PlannedRun {

@@ -192,14 +192,12 @@ RunSummary Trainer::summarise() {
   summary.multi_label = setup_.info.multi_label;
   summary.main_metric = setup_.task->main_metric();
   if (leader()) save_weights(summary.model_file, final_weights(), setup_.info);
-  if (!last_evaluation_ && setup_.plan.validation_samples > 0) last_evaluation_ = run_evaluation();
+  if (!last_evaluation_) last_evaluation_ = run_evaluation();
   collect_bad_pictures();
   if (!leader()) return summary;
-  if (last_evaluation_) {
-    summary.final_metrics = last_evaluation_->metrics;
-    summary.confusion = confusion_of(*last_evaluation_);
-    summary.pictures = predicted_pictures(setup_, *last_evaluation_, kPictures);
-  }
+  summary.final_metrics = last_evaluation_->metrics;
+  summary.confusion = confusion_of(*last_evaluation_);
+  summary.pictures = predicted_pictures(setup_, *last_evaluation_, kPictures);
   summary.best_step = state_.best_step;
   summary.best_metric = state_.best_metric;
   summary.history = read_history(directory_.path());
@@ -207,6 +205,7 @@ RunSummary Trainer::summarise() {
   summary.seconds = seconds();
   summary.images_per_second = total_.images_per_second();
   summary.wait_share = total_.wait_share();
+  summary.exchanges = world_.traffic();
   summary.bad_images = static_cast<int64_t>(state_.bad_pictures.size() + bad_held_out_.size());
   return summary;
 }

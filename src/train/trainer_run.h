@@ -4,6 +4,7 @@
 
 #include <torch/csrc/autograd/profiler_legacy.h>
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -52,6 +53,7 @@ class Trainer {
   bool all_finite(const tasks::StepOutput& output, const Clipped& clipped);
   void after_step();
   void log();
+  void add_traffic(Metrics& values);
   void end_epoch();
   void evaluate();
   void checkpoint();
@@ -103,7 +105,7 @@ class Trainer {
   std::optional<tasks::Evaluation> last_evaluation_;  // of the weights as they are
   StepProgress progress_;
   StepTime total_, interval_;
-  parallel::Traffic traffic_;  // when the interval began
+  std::map<std::string, parallel::Traffic> traffic_;  // when the interval began
   int64_t first_step_ = 0, saved_step_ = -1;
   size_t bad_read_ = 0, unlabelled_bad_read_ = 0;  // lines of the loaders that were read
   std::set<std::string> bad_held_out_;

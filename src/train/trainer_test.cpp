@@ -68,6 +68,12 @@ TEST_F(TrainerTest, ARunLeavesAllItsFiles) {
   EXPECT_EQ(evaluations, 3);
   EXPECT_EQ(epochs, 3);
   EXPECT_EQ(lines, 8);
+  // TensorBoard's file holds the recipe as text and the first batch as a picture.
+  std::string events;
+  for (const auto& entry : fs::directory_iterator(summary.output))
+    if (entry.path().filename().string().starts_with("events.")) events += read_text(entry.path().string());
+  EXPECT_NE(events.find("```toml\n" + read_text(summary.output + "/recipe.toml")), std::string::npos);
+  EXPECT_NE(events.find("\x89PNG"), std::string::npos);
   // What was written is what was evaluated: the file alone gives the same accuracy.
   const OpenedModel opened = open_model(summary.model_file);
   const train::Setup setup = make_setup(tiny("run"));

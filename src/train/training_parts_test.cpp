@@ -8,12 +8,34 @@
 #include "models/illama.h"
 #include "train/checkpoint.h"
 #include "train/open_model.h"
+#include "train/picture_sheet.h"
 #include "train/select.h"
 #include "train/setup.h"
 #include "train/train_testing.h"
 
 namespace tessera::train {
 namespace {
+
+TEST(PictureSheet, ShowsEachPictureInItsPlaceAndColours) {
+  data::Batch batch;
+  batch.size = 9, batch.height = 2, batch.width = 3;
+  for (int i = 0; i < 9; ++i)
+    for (int c = 0; c < 3; ++c)
+      for (int p = 0; p < 6; ++p) batch.images.push_back(static_cast<float>(10 * i + c + (p == 5 ? 100 : 0)));
+  data::Preprocess preprocess;
+  preprocess.mean = {0, 0, 0};
+  preprocess.std = {1.0 / 255, 1.0 / 255, 1.0 / 255};
+  const Image sheet = picture_sheet(batch, preprocess);
+  ASSERT_EQ(sheet.width, 24);
+  ASSERT_EQ(sheet.height, 4);
+  EXPECT_EQ(sheet.row(0)[3 * 21 + 2], 72);  // the eighth picture's blue
+  EXPECT_EQ(sheet.row(1)[3 * 2 + 1], 101);  // the first one's last pixel
+  EXPECT_EQ(sheet.row(2)[0], 80);           // the ninth, in a second row
+  EXPECT_EQ(sheet.row(2)[3 * 3], 0);        // nothing beside it
+  preprocess.mean = {0.9, 0.9, 0.9};
+  EXPECT_EQ(picture_sheet(batch, preprocess, 3).width, 9);
+  EXPECT_EQ(picture_sheet(batch, preprocess, 3).row(1)[3 * 2], 255);  // no overflow
+}
 
 class TrainingPartsTest : public TemporaryFolder {
  protected:

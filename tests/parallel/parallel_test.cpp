@@ -65,18 +65,22 @@ class ParallelTest : public TemporaryFolder {
   // Starts `processes` of the program; what they print goes to RUN.out and RUN.log.
   pid_t start(int processes, const std::string& run, const std::vector<std::string>& settings,
               const std::vector<std::string>& options = {}) const {
-    std::vector<std::string> words;
-    if (processes > 1)
-      words = {TESSERA_MPIRUN, "-n", std::to_string(processes), "--oversubscribe", "--bind-to", "none"};
-    for (const char* word : {TESSERA_PROGRAM, "train"}) words.emplace_back(word);
-    words.push_back(path("recipe.toml"));
-    for (const std::string& word : {std::string("--output"), path(run)}) words.push_back(word);
+    std::vector<std::string> words = {TESSERA_PROGRAM, "train", path("recipe.toml"), "--output", path(run)};
     words.insert(words.end(), options.begin(), options.end());
     for (const std::string& setting : settings) words.insert(words.end(), {"--set", setting});
+    return start_words(path(run), processes > 1 ? mpirun(processes, words) : words);
+  }
+  static std::vector<std::string> mpirun(int processes, const std::vector<std::string>& program) {
+    std::vector<std::string> words = {TESSERA_MPIRUN,    "-n",        std::to_string(processes),
+                                      "--oversubscribe", "--bind-to", "none"};
+    words.insert(words.end(), program.begin(), program.end());
+    return words;
+  }
+  static pid_t start_words(const std::string& output, std::vector<std::string> words) {
     const pid_t child = ::fork();
     if (child != 0) return child;
-    ::dup2(::open(path(run + ".out").c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666), 1);
-    ::dup2(::open(path(run + ".log").c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666), 2);
+    ::dup2(::open((output + ".out").c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666), 1);
+    ::dup2(::open((output + ".log").c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666), 2);
     for (const char* variable : {"OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"})
       ::setenv(variable, "1", 1);
     std::vector<char*> argv;
@@ -96,8 +100,9 @@ class ParallelTest : public TemporaryFolder {
   }
   std::string log(const std::string& run) const { return read_text(path(run + ".log")); }
 
-  std::map<std::string, std::vector<double>> weights(const std::string& run) const {
-    const SafetensorsFile file(path(run + "/checkpoints/latest/weights.safetensors"));
+  std::map<std::string, std::vector<double>> weights(const std::string& run,
+                                                     const std::string& which = "weights") const {
+    const SafetensorsFile file(path(run + "/checkpoints/latest/" + which + ".safetensors"));
     std::map<std::string, std::vector<double>> out;
     for (const TensorView& view : file.tensors()) {
       auto& numbers = out[view.name];
@@ -123,18 +128,34 @@ class ParallelTest : public TemporaryFolder {
       if (const Json object = Json::parse(line); object.at("kind") == kind) lines.push_back(object);
     return lines;
   }
-  // To 1e-9 of each tensor.
+  // To 1e-9 of each tensor, of the weights and of their moving average.
   void expect_close_weights(const std::string& run, const std::string& other) const {
-    const auto want = weights(run), got = weights(other);
-    ASSERT_EQ(got.size(), want.size());
-    for (const auto& [name, numbers] : want) {
-      double difference = 0, size = 0;
-      for (size_t i = 0; i < numbers.size(); ++i) {
-        difference += std::pow(numbers[i] - got.at(name)[i], 2);
-        size += numbers[i] * numbers[i];
+    for (const char* which : {"weights", "ema"}) {
+      const auto want = weights(run, which), got = weights(other, which);
+      ASSERT_EQ(got.size(), want.size());
+      for (const auto& [name, numbers] : want) {
+        double difference = 0, size = 0;
+        for (size_t i = 0; i < numbers.size(); ++i) {
+          difference += std::pow(numbers[i] - got.at(name)[i], 2);
+          size += numbers[i] * numbers[i];
+        }
+        // A tensor that has hardly left zero (the biases of the keys) is held to the step that Adam can make.
+        EXPECT_LE(std::sqrt(difference), 1e-9 * std::max(std::sqrt(size), 1e-2))
+            << other << " " << which << " " << name;
       }
-      // A tensor that has hardly left zero (the biases of the keys) is held to the step that Adam can make.
-      EXPECT_LE(std::sqrt(difference), 1e-9 * std::max(std::sqrt(size), 1e-2)) << other << " " << name;
+    }
+  }
+  // The same weights and measurements in float64 whatever the number of processes.
+  void expect_same_runs(const std::vector<int>& processes, std::vector<std::string> settings) const {
+    settings.emplace_back("train.precision=fp64");
+    const auto name = [](int count) { return "run" + std::to_string(count); };
+    for (const int count : processes) {
+      fs::remove_all(path(name(count)));
+      ASSERT_EQ(run(count, name(count), settings), 0) << log(name(count));
+    }
+    for (size_t i = 1; i < processes.size(); ++i) {
+      expect_close_weights(name(processes[0]), name(processes[i]));
+      expect_close_metrics(name(processes[0]), name(processes[i]), 1e-9);
     }
   }
   void expect_close_metrics(const std::string& run, const std::string& other, double relative) const {
@@ -155,45 +176,63 @@ class ParallelTest : public TemporaryFolder {
 };
 
 TEST_F(ParallelTest, InDoublePrecisionOneTwoAndThreeProcessesMakeTheSameWeights) {
-  const std::vector<std::string> settings = {"train.precision=fp64"};
-  for (const int processes : {1, 2, 3})
-    ASSERT_EQ(run(processes, "run" + std::to_string(processes), settings), 0)
-        << log("run" + std::to_string(processes));
-  for (const char* other : {"run2", "run3"}) {
-    expect_close_weights("run1", other);
-    expect_close_metrics("run1", other, 1e-9);
-  }
+  expect_same_runs({1, 2, 3}, {});
   // All 50 held-out pictures were evaluated, each once, and the leader alone has spoken.
   for (const Json& line : metrics("run3", "eval")) EXPECT_EQ(line.at("samples"), 50);
   const std::string out = read_text(path("run3.out"));
   EXPECT_EQ(out.find("held out"), out.rfind("held out")) << out;
-  EXPECT_GT(metrics("run3", "train").back().at("exchange_bytes").get<double>(), 0);
 }
 
 // Pieces of a share, three views of a picture, labels that weigh differently.
 TEST_F(ParallelTest, WhatIsSummedOverABatchIsSummedOverAllProcesses) {
-  const std::vector<std::string> settings = {"train.precision=fp64",
-                                             "train.accumulate=2",
-                                             "train.repeats=3",
-                                             "mixup.mixup=0.0",
-                                             "mixup.cutmix=0.0",
-                                             "train.steps=6",
-                                             "train.class_weights=[1, 9, 1, 1, 4, 1, 1, 0.1, 1, 1]"};
-  for (const int processes : {1, 3})
-    ASSERT_EQ(run(processes, "run" + std::to_string(processes), settings), 0)
-        << log("run" + std::to_string(processes));
-  expect_close_weights("run1", "run3");
-  expect_close_metrics("run1", "run3", 1e-9);
+  expect_same_runs({1, 3}, {"train.accumulate=2", "train.repeats=3", "mixup.mixup=0.0", "mixup.cutmix=0.0",
+                            "train.steps=6", "train.class_weights=[1, 9, 1, 1, 4, 1, 1, 0.1, 1, 1]"});
+}
+
+// Rates by layer over an optimiser that looks at whole tensors, in pieces, with everything that is drawn.
+TEST_F(ParallelTest, OptimisersOfWholeTensorsMakeTheSameWeights) {
+  const std::vector<std::string> all = {"train.accumulate=2", "train.steps=8", "optimiser.layer_decay=0.7",
+                                        "mixup.mode=elem", "train.ema_warmup=true"};
+  for (const char* optimiser : {"lamb", "lars"}) {
+    SCOPED_TRACE(optimiser);
+    auto settings = all;
+    settings.push_back(std::string("optimiser.name=") + optimiser);
+    expect_same_runs({1, 2, 3}, settings);
+  }
+}
+
+// Blocks that are computed twice, shares of 10, 8 and 8 pictures with pairs in them, clipping tensor by
+// tensor.
+TEST_F(ParallelTest, UnevenSharesAndRecomputedBlocksMakeTheSameWeights) {
+  expect_same_runs({1, 2, 3}, {"train.batch_size=26", "train.accumulate=3", "train.steps=8",
+                               "train.checkpoint_activations=true", "train.clip_mode=agc", "mixup.mode=pair",
+                               "train.clip_grad=0.05"});
+}
+
+// Pictures that grow from epoch to epoch, drawn by class, with a yes or no for each class.
+TEST_F(ParallelTest, GrowingPicturesAndBalancedClassesMakeTheSameWeights) {
+  expect_same_runs(
+      {1, 3}, {"train.sizes=[16, 32]", "train.steps=14", "train.balanced_sampling=true", "train.loss=bce",
+               "train.target_threshold=0.0", "train.clip_mode=value", "train.clip_grad=0.01",
+               "augment.erase.probability=0.5", "augment.auto_augment=rand-m9-mstd0.5-inc1"});
+}
+
+// Products are rounded to bfloat16 alike; what differs is the order of sums of weights that stay in float32.
+TEST_F(ParallelTest, InBfloat16TheLossesAgree) {
+  const std::vector<std::string> settings = {"train.precision=bf16", "train.accumulate=2", "train.steps=12"};
+  for (const int processes : {1, 2, 3})
+    ASSERT_EQ(run(processes, "bf" + std::to_string(processes), settings), 0);
+  for (const char* other : {"bf2", "bf3"}) {
+    const auto want = metrics("bf1", "train"), got = metrics(other, "train");
+    ASSERT_EQ(want.size(), got.size());
+    for (size_t i = 0; i < want.size(); ++i)
+      EXPECT_NEAR(want[i].at("loss").get<double>(), got[i].at("loss").get<double>(), 1e-2) << other << i;
+  }
 }
 
 TEST_F(ParallelTest, TheStepsOfQuantisedLayersAreThoseOfTheWholeBatch) {
-  const std::vector<std::string> settings = {"train.precision=fp64",   "train.steps=6",
-                                             "train.accumulate=2",     "model.name=illama",
-                                             "quantization.weights=4", "quantization.activations=4"};
-  for (const int processes : {1, 3})
-    ASSERT_EQ(run(processes, "run" + std::to_string(processes), settings), 0)
-        << log("run" + std::to_string(processes));
-  expect_close_weights("run1", "run3");
+  expect_same_runs({1, 3}, {"train.steps=6", "train.accumulate=2", "model.name=illama",
+                            "quantization.weights=4", "quantization.activations=4"});
 }
 
 TEST_F(ParallelTest, InSinglePrecisionTheyAgreeToRounding) {
@@ -228,8 +267,46 @@ TEST_F(ParallelTest, TheTraceHoldsEveryCollectiveWithItsBytes) {
   }
   int64_t parameters = 0;
   for (const auto& [name, numbers] : weights("traced")) parameters += static_cast<int64_t>(numbers.size());
-  EXPECT_GE(count["allreduce"], 10);
-  EXPECT_GE(bytes["allreduce"], 10 * 4 * parameters);  // the gradients of ten steps
+  EXPECT_GE(count["gradients"], 10);
+  EXPECT_GE(bytes["gradients"], 10 * 4 * parameters);  // of ten steps
+  EXPECT_GE(count["sum"], 10);                         // whether any process' loss is not finite
+}
+
+TEST_F(ParallelTest, TheLogHoldsEachKindOfCollective) {
+  ASSERT_EQ(run(2, "logged", {"train.steps=10", "train.log_every=5", "train.eval_every=1"}), 0);
+  int64_t parameters = 0;
+  for (const auto& [name, numbers] : weights("logged")) parameters += static_cast<int64_t>(numbers.size());
+  const auto lines = metrics("logged", "train");
+  ASSERT_EQ(lines.size(), 2u);
+  for (const Json& line : lines) {
+    EXPECT_GE(line.at("gradients_exchanges"), 5);
+    // Five steps' gradients, and which of the parameters had one.
+    EXPECT_GE(line.at("gradients_bytes"), 5 * 4 * parameters);
+    EXPECT_LT(line.at("gradients_bytes"), 5 * 5 * parameters);
+    EXPECT_GT(line.at("gradients_seconds"), 0);
+    EXPECT_GE(line.at("sum_exchanges"), 5);
+    EXPECT_GT(line.at("sum_bytes"), 0);
+  }
+  const std::string out = read_text(path("logged.out"));
+  for (const char* kind : {"broadcast", "gather", "gradients", "sum"})
+    EXPECT_NE(out.find(std::string("exchange ") + kind + ": "), std::string::npos) << out;
+}
+
+// What NCCL needs before its first collective: one store for all, found over MPI.
+TEST_F(ParallelTest, ProcessesMeetInAStore) {
+  EXPECT_EQ(exit_code(start_words(path("meeting"), mpirun(3, {TESSERA_MEETING}))), 0) << log("meeting");
+}
+
+TEST_F(ParallelTest, WithoutAGpuEachTheCpuIsTakenOrTheRequestRefused) {
+  EXPECT_EQ(run(2, "auto", {"train.device=auto", "train.steps=4"}), 0) << log("auto");
+  EXPECT_NE(log("auto").find("on cpu in 2 processes"), std::string::npos) << log("auto");
+  EXPECT_NE(read_text(path("auto/recipe.toml")).find("device = \"auto\""), std::string::npos);
+  EXPECT_EQ(run(2, "gpu", {"train.device=cuda"}), 2);
+  EXPECT_NE(log("gpu").find("device 'cuda': "), std::string::npos) << log("gpu");
+  EXPECT_NE(log("gpu").find("; use --device cpu"), std::string::npos) << log("gpu");
+  EXPECT_EQ(run(2, "one", {"train.device=cuda:0"}), 2);
+  EXPECT_NE(log("one").find("device 'cuda:0' is for one process; several take a GPU each"), std::string::npos)
+      << log("one");
 }
 
 // Children of a process.
@@ -262,6 +339,7 @@ TEST_F(ParallelTest, AProcessThatDiesEndsTheJobAndFewerContinue) {
   EXPECT_NE(log("parts").find("the run was made by 3 processes, now there are 2"), std::string::npos)
       << log("parts");
   expect_close_metrics("whole", "parts", 1e-9);
+  expect_close_weights("whole", "parts");
 }
 
 TEST_F(ParallelTest, WhatIsWrongIsSaidOnce) {

@@ -1,0 +1,30 @@
+#include "parallel/collective_log.h"
+
+#include <utility>
+
+namespace tessera::parallel {
+
+void CollectiveLog::add(const Collective& done) {
+  const std::lock_guard lock(mutex_);
+  Traffic& kind = traffic_[done.kind];
+  kind.kind = done.kind;
+  ++kind.calls;
+  kind.bytes += done.bytes;
+  kind.seconds += done.seconds;
+  if (recording_) recorded_.push_back(done);
+}
+
+std::vector<Traffic> CollectiveLog::traffic() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<Traffic> kinds;
+  for (const auto& [name, kind] : traffic_) kinds.push_back(kind);
+  return kinds;
+}
+
+std::vector<Collective> CollectiveLog::record() {
+  const std::lock_guard lock(mutex_);
+  recording_ = true;
+  return std::exchange(recorded_, {});
+}
+
+}  // namespace tessera::parallel

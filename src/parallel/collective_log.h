@@ -1,0 +1,28 @@
+// Inside this folder: what went through the collectives of a process.
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "parallel/world.h"
+
+namespace tessera::parallel {
+
+// From any thread.
+class CollectiveLog {
+ public:
+  void add(const Collective& done);
+  // By kind, in alphabetical order.
+  std::vector<Traffic> traffic() const;
+  // As World::record().
+  std::vector<Collective> record();
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<std::string, Traffic> traffic_;
+  bool recording_ = false;
+  std::vector<Collective> recorded_;
+};
+
+}  // namespace tessera::parallel

@@ -1,0 +1,45 @@
+// Where processes meet whose collectives are not MPI's: a store of PyTorch's, found over MPI.
+#include <unistd.h>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include <array>
+
+#include "core/error.h"
+#include "parallel/group.h"
+
+namespace tessera::parallel {
+namespace {
+
+std::string name_of_machine() {
+  std::array<char, 256> name = {};
+  check(::gethostname(name.data(), name.size() - 1) == 0, "this machine has no name");
+  return name.data();
+}
+
+c10::intrusive_ptr<c10d::TCPStore> open_store(const std::string& host, uint16_t port, const World& world) {
+  c10d::TCPStoreOptions options;
+  options.port = port;  // 0: a free one
+  options.isServer = world.leader();
+  options.numWorkers = static_cast<size_t>(world.size());
+  options.waitWorkers = false;  // the others do not know the port yet
+  try {
+    return c10::make_intrusive<c10d::TCPStore>(host, options);
+  } catch (const std::exception& error) {
+    const std::string why = error.what();
+    fail("process ", world.rank(), " of ", world.size(), " does not reach ", host, " port ", port,
+         ", where the first process waits: ", why.substr(0, why.find('\n')));
+  }
+}
+
+}  // namespace
+
+c10::intrusive_ptr<c10d::Store> meet(World& world) {
+  const std::string host = world.broadcast(name_of_machine());
+  c10::intrusive_ptr<c10d::TCPStore> store;
+  if (world.leader()) store = open_store(host, 0, world);
+  const std::string port = world.broadcast(store ? std::to_string(store->getPort()) : "");
+  if (!store) store = open_store(host, static_cast<uint16_t>(std::stoi(port)), world);
+  return store;
+}
+
+}  // namespace tessera::parallel
