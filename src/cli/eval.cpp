@@ -20,6 +20,7 @@
 #include "tasks/classify.h"
 #include "train/device.h"
 #include "train/open_model.h"
+#include "train/recipe.h"
 
 namespace tessera::cli {
 namespace {
@@ -28,6 +29,7 @@ using Json = nlohmann::ordered_json;
 
 struct Options {
   std::string weights, split = "validation", predictions, sizes, model, device = "auto", precision = "fp32";
+  std::vector<std::string> settings;
   data::SourceConfig data;
   double crop = 0;
   int64_t batch = 64, threads = 0, loader_threads = 1;
@@ -188,9 +190,20 @@ void print_row(const tasks::Evaluation& evaluation, int64_t size, bool header) {
             << "\n";
 }
 
+// The model's settings among what --set says; there are no others.
+Value model_settings(const Options& options) {
+  Value all;
+  for (const std::string& setting : options.settings) merge(all, train::parse_setting(setting));
+  for (const auto& [section, values] : all.as_table())
+    if (section != "model") fail_usage("--set ", section, ".…: only settings of the model, model.key=value");
+  const Value* model = all.find("model");
+  return model ? *model : Value();
+}
+
 void evaluate(const Options& options) {
   train::use_threads(options.threads);
-  const auto closer = train::open_model(options.weights, {.model = options.model, .raw = options.raw});
+  train::OpenOptions how = {.model = options.model, .raw = options.raw, .settings = model_settings(options)};
+  const auto closer = train::open_model(options.weights, how);
   const auto sizes = sizes_of(options, closer);
   if (sizes.size() > 1 && !options.predictions.empty()) fail_usage("--predictions goes with one --size");
   const data::Split which = options.split == "train" ? data::Split::train : data::Split::validation;
@@ -201,10 +214,9 @@ void evaluate(const Options& options) {
     std::cout << closer.file << ": " << closer.info.model.name << "\n" << source->describe() << "\n";
   bool header = true;
   for (const int64_t size : sizes) {
+    how.size = size;
     const auto opened =
-        size == closer.info.preprocess.size
-            ? closer
-            : train::open_model(options.weights, {.model = options.model, .raw = options.raw, .size = size});
+        size == closer.info.preprocess.size ? closer : train::open_model(options.weights, how);
     for (const std::string& note : opened.notes) std::cerr << note << "\n";
     const auto evaluation = evaluate_at(options, *source, opened, size);
     if (options.json) {
@@ -238,6 +250,8 @@ void add_eval(Arguments& command, Action& action) {
   command.add("--predictions", options->predictions, "write a CSV line for every sample to this file");
   command.flag("--raw", options->raw, "checkpoints: the raw weights instead of their moving average");
   command.add("--model", options->model, "model name, where weights of other programs do not tell");
+  command.add("--set", options->settings,
+              "lay a setting that changes no tensor over the model's: --set model.rope_ntk=2");
   command.add("--batch", options->batch, "pictures at a time").show_default().range(1, 65536);
   command.add("--loader-threads", options->loader_threads, "decoding threads").show_default().range(1, 256);
   command.flag("--json", options->json, "one JSON object a size");

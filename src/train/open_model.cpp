@@ -143,6 +143,11 @@ OpenedModel open_model(const std::string& path, const OpenOptions& options) {
   if (!info.ours)
     opened.notes.push_back(text(opened.file, " says nothing of preprocessing; as published for ",
                                 info.model.name, ": ", preprocess_text(info.preprocess)));
+  if (!options.settings.as_table().empty()) {
+    Value settings = info.model.settings;
+    merge(settings, options.settings);
+    info.model = models::resolve_model(info.model.name, settings);
+  }
   if (options.size > 0) {
     info.model.settings.set("image_size", options.size);
     info.preprocess.size = options.size;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "core/value.h"
 #include "io/weight_file.h"
 #include "models/model.h"
 #include "train/weights.h"
@@ -24,6 +25,8 @@ struct OpenOptions {
   bool raw = false;        // checkpoints: the raw weights even where there is a moving average
   // Input side other than the trained one: positions follow by interpolation. 0 = as trained.
   int64_t size = 0;
+  // Laid over the settings in the file: what changes no tensor, such as the base of rotary positions.
+  Value settings = {};
 };
 // `path` is a file of weights in any form (safetensors, index.json, PyTorch archive), a checkpoint directory,
 // or a run directory (model.safetensors, else best.safetensors, else the newest valid checkpoint).

@@ -93,18 +93,6 @@ std::string section_hint(const std::string& key) {
   return text(", did you mean '", join(matches, "' or '"), "'?");
 }
 
-// "section.key=value" as a tree of its own.
-Value parse_override(const std::string& setting) {
-  const size_t equals = setting.find('=');
-  if (equals == std::string::npos || equals == 0)
-    fail_usage("--set '", setting, "': must be section.key=value, such as train.epochs=10");
-  const std::string key(trim(std::string_view(setting).substr(0, equals)));
-  if (key.find('.') == std::string::npos) fail_usage("unknown key '", key, "'", section_hint(key));
-  Value table;
-  table.set(key, parse_toml_value(trim(std::string_view(setting).substr(equals + 1))));
-  return table;
-}
-
 ModelSection read_model(const Value& table) {
   ModelSection model;
   if (!table.is_table()) fail_usage("model is ", table.type_name(), ", must be a table");
@@ -278,6 +266,17 @@ void lay_over(Value& base, const Value& over) {
   merge(base, over);
 }
 
+Value parse_setting(const std::string& setting) {
+  const size_t equals = setting.find('=');
+  if (equals == std::string::npos || equals == 0)
+    fail_usage("--set '", setting, "': must be section.key=value, such as train.epochs=10");
+  const std::string key(trim(std::string_view(setting).substr(0, equals)));
+  if (key.find('.') == std::string::npos) fail_usage("unknown key '", key, "'", section_hint(key));
+  Value table;
+  table.set(key, parse_toml_value(trim(std::string_view(setting).substr(equals + 1))));
+  return table;
+}
+
 Recipe read_recipe(const Value& table, const std::string& where) {
   const std::vector<std::string> known(kSections.begin(), kSections.end());
   const std::string prefix = where.empty() ? "" : where + ": ";
@@ -315,7 +314,7 @@ Value read_based(const std::string& path) { return read_with_bases(path, 0); }
 Recipe load_recipe(const std::string& path, const std::vector<std::string>& overrides) {
   Value table = read_based(path);
   Value asked;
-  for (const std::string& setting : overrides) lay_over(asked, parse_override(setting));
+  for (const std::string& setting : overrides) lay_over(asked, parse_setting(setting));
   lay_over(table, asked);
   return read_recipe(table, path);
 }

@@ -156,6 +156,9 @@ void lay_over(Value& base, const Value& over);
 // The tree of a file (a recipe or a sweep) laid over that of its base.
 Value read_based(const std::string& path);
 
+// "section.key=value", as the command line has it, as a tree of its own.
+Value parse_setting(const std::string& setting);
+
 // Reads a file with its bases and lays `overrides` ("section.key=value") over it. Usage errors name file and
 // key: unknown keys with the nearest known one, wrong types, values out of range, keys that contradict each
 // other.

@@ -191,7 +191,12 @@ TEST_F(RecipeTest, EveryPublishedRecipeResolves) {
       for (const SweepPoint& point : sweep.points) {
         Value settings = sweep.common;
         merge(settings, point.settings);
-        EXPECT_EQ(error_of([&] { load_recipe(sweep.recipe, overrides_of(settings)); }), "") << point.name;
+        EXPECT_EQ(error_of([&] {
+                    const Recipe recipe = load_recipe(sweep.recipe, overrides_of(settings));
+                    models::sketch_model(models::resolve_model(recipe.model.name, recipe.model.settings));
+                  }),
+                  "")
+            << point.name;
         merge(settings, sweep.final_settings);
         EXPECT_EQ(error_of([&] { load_recipe(sweep.recipe, overrides_of(settings)); }), "") << point.name;
       }

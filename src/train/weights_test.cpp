@@ -63,6 +63,18 @@ TEST_F(WeightsTest, AFileIsAllThatIsNeeded) {
   EXPECT_TRUE(torch::equal(original->forward(images), opened.model->forward(images)));
 }
 
+TEST_F(WeightsTest, SettingsThatChangeNoTensorAreLaidOverTheFiles) {
+  const std::string file = saved("m.safetensors", 7);
+  OpenOptions options;
+  options.settings.set("drop_path", 0.25);
+  EXPECT_EQ(open_model(file, options).info.model.settings.find("drop_path")->as_double(), 0.25);
+  options.settings.set("drop_path", 2.0);
+  EXPECT_NE(error_of([&] { open_model(file, options); }), "");
+  options.settings = {};
+  options.settings.set("drop_paths", 0.25);
+  EXPECT_NE(error_of([&] { open_model(file, options); }).find("did you mean 'drop_path'"), std::string::npos);
+}
+
 TEST_F(WeightsTest, EveryElementTypeIsRead) {
   for (const auto type : {torch::kFloat64, torch::kBFloat16, torch::kFloat16}) {
     const std::string file = changed(saved("m.safetensors", 7), [&](NamedTensors& tensors) {
