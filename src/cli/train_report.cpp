@@ -11,6 +11,8 @@
 namespace tessera::cli {
 namespace {
 
+constexpr size_t kFewPoints = 40;  // of a curve that needs no smoothing
+
 // One curve of a named value over epochs, from the lines of one kind.
 report::Curve curve_of(const train::RunSummary& summary, const std::string& kind, const std::string& value,
                        const std::string& name) {
@@ -30,7 +32,14 @@ void add_chart(report::TrainingReport& page, const train::RunSummary& summary, c
   report::Curve held_out = curve_of(summary, "eval", eval_value, "held out");
   report::Chart chart{.options = std::move(options), .curves = {}};
   chart.options.x_label = "epoch";
-  if (!training.points.empty()) chart.curves.push_back(std::move(training));
+  if (const size_t count = training.points.size(); count > kFewPoints) {  // a line of its own for the trend
+    report::Curve trend = report::smoothed(training, count / kFewPoints * 2 + 1);
+    training.faint = true;
+    chart.curves.push_back(std::move(training));
+    chart.curves.push_back(std::move(trend));
+  } else if (count > 0) {
+    chart.curves.push_back(std::move(training));
+  }
   if (!held_out.points.empty()) chart.curves.push_back(std::move(held_out));
   if (!chart.curves.empty()) page.charts.push_back(std::move(chart));
 }
@@ -72,6 +81,7 @@ std::string write_training_report(const train::Recipe& recipe, const train::RunS
   add_chart(page, summary, "loss", "loss", {.title = "Loss", .y_label = "loss"});
   add_chart(page, summary, "accuracy", summary.main_metric,
             {.title = "Accuracy", .y_label = summary.main_metric, .percent = true});
+  add_chart(page, summary, "grad_norm", "", {.title = "Gradient norm", .y_label = "norm", .log_y = true});
   add_chart(page, summary, "learning_rate", "", {.title = "Learning rate", .y_label = "rate"});
   add_chart(page, summary, "images_per_second", "", {.title = "Speed", .y_label = "images/s", .y_min = 0});
   add_confusion(page, summary);

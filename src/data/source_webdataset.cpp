@@ -4,11 +4,16 @@
 //
 // KEY.cls holds a class number, or a class name where names are known; KEY.json holds {"label": number or
 // name} or, for several classes a picture, {"labels": [...]}.
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <memory>
+#include <mutex>
 #include <set>
 #include <span>
+#include <tuple>
 
 #include "core/error.h"
 #include "core/text.h"
@@ -78,9 +83,30 @@ struct Item {
   }
 };
 
+// An archive that both splits read is mapped, and where it is gzipped unpacked, once: while one of them has
+// it open, and as long as the file is the same.
+std::shared_ptr<const TarArchive> open_archive(const std::string& path) {
+  using Key = std::tuple<dev_t, ino_t, off_t, time_t, long>;
+  static std::mutex mutex;
+  static std::map<Key, std::weak_ptr<const TarArchive>> opened;
+  struct ::stat file {};
+  if (::stat(path.c_str(), &file) != 0) return std::make_shared<TarArchive>(path);  // which says why
+  const Key key = {file.st_dev, file.st_ino, file.st_size, file.st_mtim.tv_sec, file.st_mtim.tv_nsec};
+  {
+    const std::lock_guard lock(mutex);
+    std::erase_if(opened, [](const auto& entry) { return entry.second.expired(); });
+    if (const auto found = opened.find(key); found != opened.end())
+      if (auto archive = found->second.lock(); archive && archive->path() == path) return archive;
+  }
+  auto archive = std::make_shared<const TarArchive>(path);
+  const std::lock_guard lock(mutex);
+  opened[key] = archive;
+  return archive;
+}
+
 // A shard and what was found in it.
 struct Shard {
-  std::unique_ptr<TarArchive> archive;
+  std::shared_ptr<const TarArchive> archive;
   std::vector<Item> items;
   ProblemList problems;
 };
@@ -109,7 +135,7 @@ void read_json(std::string_view content, const ClassNames& names, const std::str
 
 Shard read_shard(const std::string& path, uint32_t number, const ClassNames& names) {
   Shard shard;
-  shard.archive = std::make_unique<TarArchive>(path);
+  shard.archive = open_archive(path);
   std::vector<std::pair<std::string_view, Parts>> samples;  // in the order of the archive
   std::map<std::string_view, size_t> place;
   const auto& members = shard.archive->members();
@@ -286,7 +312,7 @@ class WebDatasetSource final : public Source {
   }
 
   std::string shown_;
-  std::vector<std::unique_ptr<TarArchive>> archives_;  // null where a shard is broken
+  std::vector<std::shared_ptr<const TarArchive>> archives_;  // null where a shard is broken
   std::vector<Item> items_;
   std::vector<std::string> classes_;
   bool multi_ = false;

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <set>
 
 #include "data/data_testing.h"
@@ -50,6 +51,36 @@ TEST(ExpandBraces, RangesAndLists) {
   EXPECT_NE(error_of([] { expand_braces("{0..99999}{0..99999}"); }).find("more than 100000 paths"),
             std::string::npos);
   EXPECT_NE(error_of([] { expand_braces("{0..99999999999}"); }).find("must be a range"), std::string::npos);
+}
+
+// Files without a name that this process has mapped: what gzipped archives are unpacked to.
+int64_t unpacked_archives() {
+  std::ifstream maps("/proc/self/maps");
+  int64_t count = 0;
+  for (std::string line; std::getline(maps, line);) count += line.ends_with(" (deleted)");
+  return count;
+}
+
+TEST(WebDataset, BothSplitsShareOneUnpackedArchive) {
+  const TemporaryFolder folder;
+  const auto shard = [&](const char* content) {
+    Members members;
+    for (int i = 0; i < 20; ++i) {
+      members.emplace_back(text(i, ".jpg"), text(content, i));
+      members.emplace_back(text(i, ".cls"), text(i % 2));
+    }
+    return write_shard(folder, "all.tar.gz", members);
+  };
+  const SourceConfig config = {.path = shard("old "), .val_share = 0.5};
+  const int64_t before = unpacked_archives();
+  const auto train = open_source(config, Split::train);
+  EXPECT_EQ(unpacked_archives(), before + 1);
+  const auto held_out = open_source(config, Split::validation);
+  EXPECT_EQ(unpacked_archives(), before + 1);
+  EXPECT_EQ(train->size() + held_out->size(), 20);
+  shard("new ");  // another file under the name
+  EXPECT_EQ(content_of(*open_source(config, Split::train), 0).substr(0, 4), "new ");
+  EXPECT_EQ(content_of(*train, 0).substr(0, 4), "old ");
 }
 
 TEST(WebDataset, ReadsPlainAndGzippedShardsInOrder) {

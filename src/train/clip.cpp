@@ -91,13 +91,6 @@ double gradient_norm(const std::vector<torch::Tensor>& gradients, double norm_ty
   return norm_type == 2 ? std::sqrt(total.value) : total.value;
 }
 
-void scale_gradients(const std::vector<torch::Tensor>& parameters, double scale) {
-  const torch::NoGradGuard no_grad;
-  if (scale == 1) return;
-  const auto gradients = gradients_of(parameters);
-  if (!gradients.empty()) at::_foreach_mul_(gradients, scale);
-}
-
 Clipped clip_gradients(const ClipConfig& config, const std::vector<torch::Tensor>& parameters) {
   config.check();
   const torch::NoGradGuard no_grad;

@@ -28,10 +28,9 @@ struct Clipped {
 };
 
 // Clips the gradients of the parameters (those without one are passed over). Norm mode reads the gradients
-// once and leaves them as they are: hand `scale` = min(1, value / (norm + 1e-6)) to Optimiser::step, or call
-// scale_gradients. The other modes change them and return scale 1.
+// once and leaves them as they are: hand `scale` = min(1, value / (norm + 1e-6)) to Optimiser::step.
+// The other modes change them and return scale 1.
 Clipped clip_gradients(const ClipConfig& config, const std::vector<torch::Tensor>& parameters);
-void scale_gradients(const std::vector<torch::Tensor>& parameters, double scale);
 
 // The p-norm (1, 2 or infinity) of all tensors together. The same whatever the number of threads.
 double gradient_norm(const std::vector<torch::Tensor>& gradients, double norm_type = 2);
