@@ -212,7 +212,7 @@ TEST_F(ParallelTest, UnevenSharesAndRecomputedBlocksMakeTheSameWeights) {
 // Pictures that grow from epoch to epoch, drawn by class, with a yes or no for each class.
 TEST_F(ParallelTest, GrowingPicturesAndBalancedClassesMakeTheSameWeights) {
   expect_same_runs(
-      {1, 3}, {"train.sizes=[16, 32]", "train.steps=14", "train.balanced_sampling=true", "train.loss=bce",
+      {1, 3}, {"train.sizes=[16, 32]", "train.steps=20", "train.balanced_sampling=true", "train.loss=bce",
                "train.target_threshold=0.0", "train.clip_mode=value", "train.clip_grad=0.01",
                "augment.erase.probability=0.5", "augment.auto_augment=rand-m9-mstd0.5-inc1"});
 }
