@@ -1,6 +1,7 @@
 // `tessera bench infer|train`: images a second of a model, beside what the machine can do in the same run.
 #include <sys/resource.h>
 
+#include <torch/cuda.h>
 #include <algorithm>
 #include <iomanip>
 #include <iostream>
@@ -27,7 +28,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct Options {
-  std::string model, dtype = "fp32", impl = "fast";
+  std::string model, device = "cpu", dtype = "fp32", impl = "fast";
   int64_t batch = 8, size = 224, threads = 0;
   double seconds = 6;
   bool json = false, profile = false;
@@ -93,7 +94,17 @@ tasks::Precision precision_of(BenchDtype dtype) {
 // One step of what is measured; returns when it is done.
 using Step = std::function<void()>;
 
-void print_profile(const Step& step, int64_t steps, double limit) {
+// A GPU only takes note of its work: the step is done when the GPU is.
+Step waited_for(const Step& step, const torch::Device& device) {
+  if (!device.is_cuda()) return step;
+  return [step, device] {
+    step();
+    torch::cuda::synchronize(device.index());
+  };
+}
+
+// `limit` in GFLOP/s, where it is known.
+void print_profile(const Step& step, int64_t steps, std::optional<double> limit) {
   const double start = steady_seconds();
   Profile profile;
   for (int64_t i = 0; i < steps; ++i) step();
@@ -107,9 +118,9 @@ void print_profile(const Step& step, int64_t steps, double limit) {
   const auto line = [&](const std::string& name, double calls, double seconds, double gflop) {
     std::cerr << std::setw(11) << std::setprecision(3) << seconds / count * 1e3 << std::setw(6)
               << std::setprecision(1) << 100 * seconds / wall << "%" << std::setw(8) << calls / count;
-    if (gflop > 0)
+    if (gflop > 0 && limit)
       std::cerr << std::setw(9) << gflop * calls / seconds << std::setw(9)
-                << 100 * gflop * calls / seconds / limit << "%";
+                << 100 * gflop * calls / seconds / *limit << "%";
     else
       std::cerr << std::setw(19) << "";
     std::cerr << "  " << name << "\n";
@@ -134,24 +145,26 @@ void print_profile(const Step& step, int64_t steps, double limit) {
 }
 
 void report(const char* what, const Options& options, BenchDtype dtype, const std::vector<double>& seconds,
-            double gflop, const Limit& limit) {
-  const double images = static_cast<double>(options.batch) / median(seconds);
-  const double possible = limit.gflops(), achieved = gflop * images;
-  const Json line = {{"bench", what},
-                     {"model", options.model},
-                     {"dtype", name_of(dtype)},
-                     {"batch", options.batch},
-                     {"size", options.size},
-                     {"threads", train::use_threads(options.threads)},
-                     {"impl", options.impl},
-                     {"kernel", kernels::choose_linear(arithmetic_of(dtype)).name},
-                     {"images_per_s", images},
-                     {"ms", median(seconds) * 1e3},
-                     {"rounds", seconds.size()},
-                     {"gflops", achieved},
-                     {"limit_gflops", possible},
-                     {"percent_of_limit", 100 * achieved / possible},
-                     {"peak_rss_mb", peak_rss_mb()}};
+            double gflop, std::optional<double> limit) {
+  const double images = static_cast<double>(options.batch) / median(seconds), achieved = gflop * images;
+  Json line = {{"bench", what},
+               {"model", options.model},
+               {"device", options.device},
+               {"dtype", name_of(dtype)},
+               {"batch", options.batch},
+               {"size", options.size},
+               {"threads", train::use_threads(options.threads)},
+               {"impl", options.impl}};
+  if (limit) line["kernel"] = kernels::choose_linear(arithmetic_of(dtype)).name;
+  line["images_per_s"] = images;
+  line["ms"] = median(seconds) * 1e3;
+  line["rounds"] = seconds.size();
+  line["gflops"] = achieved;
+  if (limit) {
+    line["limit_gflops"] = *limit;
+    line["percent_of_limit"] = 100 * achieved / *limit;
+  }
+  line["peak_rss_mb"] = peak_rss_mb();
   if (options.json)
     std::cout << line.dump() << std::endl;
   else
@@ -161,9 +174,12 @@ void report(const char* what, const Options& options, BenchDtype dtype, const st
 }
 
 // Steps and products of the limit take turns, so that what else the machine does meets both.
-void measure(const char* what, const Options& options, BenchDtype dtype, const Step& step, double gflop) {
+void measure(const char* what, const Options& options, const torch::Device& device, BenchDtype dtype,
+             const Step& once, double gflop) {
   constexpr double kPatience = 10;  // seconds more than asked for, for five rounds of slow steps
-  Limit limit(dtype, options.batch * 197);
+  const Step step = waited_for(once, device);
+  std::optional<Limit> products;  // of the processor
+  if (device.is_cpu()) products.emplace(dtype, options.batch * 197);
   step();
   std::vector<double> seconds;
   const double begin = steady_seconds();
@@ -171,56 +187,64 @@ void measure(const char* what, const Options& options, BenchDtype dtype, const S
     const double start = steady_seconds();
     step();
     seconds.push_back(steady_seconds() - start);
-    limit.run();
+    if (products) products->run();
   }
+  const auto limit = products ? std::optional(products->gflops()) : std::nullopt;
   report(what, options, dtype, seconds, gflop, limit);
   if (options.profile)
-    print_profile(step, std::max<int64_t>(3, static_cast<int64_t>(seconds.size()) / 2), limit.gflops());
+    print_profile(step, std::max<int64_t>(3, static_cast<int64_t>(seconds.size()) / 2), limit);
 }
 
 ops::InferenceSettings settings_of(const Options& options, BenchDtype dtype) {
   return {.fused = options.impl == "fast", .int8 = dtype == BenchDtype::int8};
 }
 
-torch::Tensor images_for(const Options& options) {
+torch::Tensor images_for(const Options& options, const torch::Device& device) {
   torch::manual_seed(0);
-  return torch::randn({options.batch, 3, options.size, options.size});
+  return torch::randn({options.batch, 3, options.size, options.size}).to(device);
 }
 
 void infer(const Options& options) {
   const BenchDtype dtype = parse_bench_dtype(options.dtype);
+  const torch::Device device = train::choose_device(options.device);
+  if (dtype == BenchDtype::int8 && !device.is_cpu())
+    fail_usage("--dtype int8 is for the CPU; on a GPU use bf16");
   train::use_threads(options.threads);
   const auto model = build(options);
+  model->to(device);
   model->eval();
   const torch::InferenceMode inference;
   const ops::InferenceScope scope(settings_of(options, dtype));
-  const torch::Tensor images = images_for(options);
+  const torch::Tensor images = images_for(options, device);
   const Step step = [&] {
-    const tasks::AutocastScope autocast(torch::kCPU, precision_of(dtype));
+    const tasks::AutocastScope autocast(device, precision_of(dtype));
     model->forward(images);
   };
-  measure("infer", options, dtype, step, 2e-9 * static_cast<double>(model->macs(options.size, options.size)));
+  measure("infer", options, device, dtype, step,
+          2e-9 * static_cast<double>(model->macs(options.size, options.size)));
 }
 
 void train_steps(const Options& options) {
   const BenchDtype dtype = parse_bench_dtype(options.dtype);
   if (dtype == BenchDtype::int8) fail_usage("--dtype int8: training takes fp32 or bf16");
+  const torch::Device device = train::choose_device(options.device);
   train::use_threads(options.threads);
   const auto model = build(options);
+  model->to(device);
   model->train();
   const ops::InferenceScope scope(settings_of(options, dtype));
   const auto optimiser =
       train::make_optimiser(train::resolve_optimiser({}), train::make_parameter_groups(*model, {}));
-  const torch::Tensor images = images_for(options);
+  const torch::Tensor images = images_for(options, device);
   const int64_t outputs = [&] {
     const torch::NoGradGuard no_grad;
     return model->forward(images.slice(0, 0, 1)).size(1);
   }();
-  const torch::Tensor labels = torch::arange(options.batch, torch::kInt64) % outputs;
+  const torch::Tensor labels = torch::arange(options.batch, images.options().dtype(torch::kInt64)) % outputs;
   const Step step = [&] {
     torch::Tensor loss;
     {
-      const tasks::AutocastScope autocast(torch::kCPU, precision_of(dtype));
+      const tasks::AutocastScope autocast(device, precision_of(dtype));
       loss = at::cross_entropy_loss(model->forward(images).to(torch::kFloat32), labels);
     }
     loss.backward();
@@ -229,13 +253,15 @@ void train_steps(const Options& options) {
     optimiser->zero_grad();
   };
   // Backward computes the gradients of inputs and of weights: twice the forward pass.
-  measure("train", options, dtype, step, 6e-9 * static_cast<double>(model->macs(options.size, options.size)));
+  measure("train", options, device, dtype, step,
+          6e-9 * static_cast<double>(model->macs(options.size, options.size)));
 }
 
 void add_options(Arguments& command, const std::shared_ptr<Options>& options, const char* dtypes) {
   command.add("--model", options->model, "model name (`tessera models` lists them)").required();
   command.add("--batch", options->batch, "images at a time").show_default().range(1, 4096);
   command.add("--size", options->size, "side of the images in pixels").show_default().range(1, 8192);
+  command.add("--device", options->device, "cpu, cuda or auto").show_default();
   command.add("--dtype", options->dtype, dtypes).show_default();
   command.add("--impl", options->impl, "fast, or reference: the compositions of LibTorch's operations")
       .show_default()

@@ -5,10 +5,10 @@
 
 #include "cli/bench_limit.h"
 #include "cli/command.h"
-#include "core/clock.h"
 #include "core/error.h"
 #include "data/loader_bench.h"
 #include "kernels/attention/attention.h"
+#include "kernels/bench.h"
 #include "kernels/linear/linear.h"
 #include "kernels/mlstm/mlstm.h"
 #include "ops/mlstm.h"
@@ -27,36 +27,15 @@ struct Shape {
   bool json = false;
 };
 
-struct Form {
-  std::string name;
-  std::function<void()> run;
-};
-
-// The median milliseconds of each form; they take turns, after one round to warm up.
-std::vector<double> take_turns(const std::vector<Form>& forms, double seconds) {
-  std::vector<std::vector<double>> times(forms.size());
-  for (const Form& form : forms) form.run();
-  const double begin = steady_seconds();
-  for (int round = 0; round < 5 || steady_seconds() - begin < seconds; ++round)
-    for (size_t i = 0; i < forms.size(); ++i) {
-      const double start = steady_seconds();
-      forms[i].run();
-      times[i].push_back((steady_seconds() - start) * 1e3);
-    }
-  std::vector<double> medians;
-  for (std::vector<double>& list : times) {
-    std::sort(list.begin(), list.end());
-    medians.push_back(list[list.size() / 2]);
-  }
-  return medians;
-}
+using Form = kernels::bench::Candidate;
 
 // `gflop` of each form, or empty.
 void print(const Shape& shape, Json line, const std::vector<Form>& forms, const std::vector<double>& gflop) {
-  const std::vector<double> ms = take_turns(forms, shape.seconds);
+  const std::vector<kernels::bench::Timing> timings = kernels::bench::measure(forms, shape.seconds);
   for (size_t i = 0; i < forms.size(); ++i) {
-    Json result = {{"ms", ms[i]}};
-    if (i < gflop.size()) result["gflops"] = gflop[i] / ms[i] * 1e3;
+    const double seconds = timings[i].median;
+    Json result = {{"ms", seconds * 1e3}};
+    if (i < gflop.size()) result["gflops"] = gflop[i] / seconds;
     line["forms"][forms[i].name] = result;
   }
   std::cout << (shape.json ? line.dump() : line.dump(2)) << "\n";
