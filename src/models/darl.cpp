@@ -15,8 +15,8 @@
 #include "core/error.h"
 #include "models/family.h"
 #include "models/isotropic.h"
+#include "models/residual_block.h"
 #include "nn/attention.h"
-#include "nn/drop_path.h"
 #include "nn/init.h"
 #include "nn/linear.h"
 #include "nn/norm.h"
@@ -27,24 +27,17 @@
 namespace tessera::models {
 namespace {
 
-struct Config {
-  Value image_size = 224;
-  int64_t patch_size = 16, classes = 1000, dim = 768, depth = 12, heads = 12;
+struct Config : IsotropicSettings {
   double mlp_ratio = 4;
   std::string positions = "rope_2d", pooling = "last";
   double rope_theta = 10000;
   bool rope_turns = false, interpolate = true, causal = false, two_stream = false;
-  double drop_path = 0;
-  bool drop_path_decay = false;
+
+  Config() { dim = 768, heads = 12; }
 
   template <class V>
   void visit(V& v) {
-    v("image_size", image_size, "side in pixels, or [height, width]");
-    v("patch_size", patch_size, "side of a patch in pixels");
-    v("classes", classes, "outputs of the head, 0 = no head");
-    v("dim", dim, "width of a token");
-    v("depth", depth, "blocks");
-    v("heads", heads, "attention heads");
+    visit_size(v);
     v("mlp_ratio", mlp_ratio, "hidden width of the MLP as a multiple of dim");
     v("positions", positions, "none, absolute (2-D sine and cosine), learned, rope_1d, rope_2d");
     v("rope_theta", rope_theta, "base of the rotary frequencies");
@@ -54,19 +47,15 @@ struct Config {
     v("causal", causal, "the class head's tokens see only those before them (pre-training always does)");
     v("pooling", pooling, "what the head reads: last (the last patch) or mean (of all patches)");
     v("two_stream", two_stream, "a query stream for pre-training with orders that change");
-    v("drop_path", drop_path, "rate of stochastic depth");
-    v("drop_path_decay", drop_path_decay,
-      "from 0 at the first block to drop_path at the last, else the same for all");
+    visit_drop_path(v);
   }
 
   bool rotary() const { return positions == "rope_1d" || positions == "rope_2d"; }
 
   void check() const {
-    check_grid(image_size, patch_size);
-    check_width(dim, depth, heads);
+    check_size();
     check_choice("positions", positions, {"none", "absolute", "learned", "rope_1d", "rope_2d"});
     check_choice("pooling", pooling, {"last", "mean"});
-    check_rate("drop_path", drop_path);
     if (classes < 0) fail_usage("model.classes is ", classes, ", must not be negative");
     if (!(mlp_ratio > 0) || !(rope_theta > 0))
       fail_usage("model.mlp_ratio and model.rope_theta must be positive");
@@ -79,61 +68,38 @@ struct Config {
   }
 };
 
-class Block : public torch::nn::Module {
+// The plain ViT block, and both streams through it.
+class Block final : public AttentionBlock {
  public:
   Block(const Config& config, int64_t index, double drop_path)
-      : index_(index), drop_path_(drop_path), name_("blocks." + std::to_string(index)) {
-    norm1_ = register_module("norm1", nn::LayerNorm(config.dim));
-    attn_ = register_module("attn", nn::Attention(config.dim, config.heads));
-    norm2_ = register_module("norm2", nn::LayerNorm(config.dim));
-    mlp_ = register_module(
-        "mlp", nn::Mlp(config.dim, static_cast<int64_t>(static_cast<double>(config.dim) * config.mlp_ratio)));
-  }
-
-  torch::Tensor forward(const torch::Tensor& x, const nn::AttentionExtras& shared, const Context& context) {
-    nn::AttentionExtras extras = shared;
-    extras.taps = context.taps;
-    extras.name = name_;
-    const torch::Tensor y = nn::residual(x, {}, drop_path_, is_training(), 2 * index_, context,
-                                         [&](const torch::Tensor& kept, const nn::Tail& tail) {
-                                           return attn_->forward(norm1_(kept), extras, tail);
-                                         });
-    return nn::residual(
-        y, {}, drop_path_, is_training(), 2 * index_ + 1, context,
-        [&](const torch::Tensor& kept, const nn::Tail& tail) { return mlp_->forward(norm2_(kept), tail); });
-  }
+      : AttentionBlock({.dim = config.dim,
+                        .mlp = "gelu",
+                        .hidden = default_hidden("gelu", config.dim, config.mlp_ratio),
+                        .drop_path = drop_path,
+                        .index = index,
+                        .name = "blocks." + std::to_string(index)},
+                       config.heads, /*qkv_bias=*/true) {}
 
   // Both streams, causal: query t sees content 0 … t, of which the last is the patch before its own. `ask`
   // makes the query stream's queries.
-  NextPatch::Streams forward(const NextPatch::Streams& in, nn::Linear& ask,
-                             const nn::Rotation& content_places, const nn::Rotation& query_places) {
+  NextPatch::Streams two_streams(const NextPatch::Streams& in, nn::Linear& ask,
+                                 const nn::Rotation& content_places, const nn::Rotation& query_places) {
     const auto [q, k_in, v] = attn_->project(norm1_(in.content));
     const torch::Tensor k = nn::rotate(k_in, content_places);
     const auto stream = [&](const torch::Tensor& x, const torch::Tensor& asks) {
-      const torch::Tensor y = x + attn_->merge(nn::attend(asks, k, v, {.causal = true}));
-      return y + mlp_(norm2_(y));
+      const torch::Tensor y = x + attn_->output(attn_->merge(nn::attend(asks, k, v, {.causal = true})));
+      return y + feed_forward(norm2_(y), {});
     };
     return {stream(in.query, nn::rotate(attn_->split(ask(norm1_(in.query))), query_places)),
             stream(in.content, nn::rotate(q, content_places))};
   }
-
-  int64_t macs(int64_t tokens) const { return attn_->macs(tokens) + tokens * mlp_->macs(); }
-
- private:
-  int64_t index_;
-  double drop_path_;
-  std::string name_;
-  nn::LayerNorm norm1_{nullptr}, norm2_{nullptr};
-  nn::Attention attn_{nullptr};
-  nn::Mlp mlp_{nullptr};
 };
 
 class Darl final : public IsotropicBackbone, public NextPatch {
  public:
   explicit Darl(const Config& config) : config_(config) {
-    const Extent image = extent_of(config.image_size, "image_size");
-    rows_ = image.height / config.patch_size;
-    columns_ = image.width / config.patch_size;
+    rows_ = config.grid().height;
+    columns_ = config.grid().width;
     start_token_ = register_parameter("start_token", nn::zeros({1, 1, config.dim}));
     if (config.two_stream) {
       query_token_ = register_parameter("query_token", nn::zeros({1, 1, config.dim}));
@@ -147,8 +113,7 @@ class Darl final : public IsotropicBackbone, public NextPatch {
         register_module("patch_embed", nn::Linear(3 * config.patch_size * config.patch_size, config.dim));
     if (config.positions == "learned")
       pos_embed_ = register_parameter("pos_embed", nn::zeros({1, rows_ * columns_, config.dim}));
-    const std::vector<double> rates =
-        nn::drop_path_rates(config.drop_path, config.depth, config.drop_path_decay);
+    const std::vector<double> rates = config.drop_path_rates(config.depth);
     for (int64_t i = 0; i < config.depth; ++i) {
       blocks_.push_back(std::make_shared<Block>(config, i, rates[static_cast<size_t>(i)]));
       add_block(blocks_.back());
@@ -160,7 +125,7 @@ class Darl final : public IsotropicBackbone, public NextPatch {
   int64_t embed_width() const override { return config_.dim; }
 
   int64_t macs(int64_t height, int64_t width) const override {
-    const int64_t patches = (height / config_.patch_size) * (width / config_.patch_size);
+    const int64_t patches = config_.patches(height, width);
     int64_t total = patches * patch_embed_->macs() + (head_ ? head_->macs() : 0);
     for (const auto& block : blocks_) total += block->macs(patches + 1);
     return total;
@@ -192,7 +157,7 @@ class Darl final : public IsotropicBackbone, public NextPatch {
     const nn::Rotation places = rotation(raster, tokens.rows, tokens.columns);
     Streams streams{query, tokens.x};
     for (size_t i = 0; i < blocks_.size(); ++i)
-      streams = blocks_[i]->forward(streams, asks_[i], tokens.extras.rotation, places);
+      streams = blocks_[i]->two_streams(streams, asks_[i], tokens.extras.rotation, places);
     return {norm_(streams.query), norm_(streams.content)};
   }
 

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
-#include "models/model.h"
+#include "models/models_testing.h"
 
 namespace tessera::models {
 namespace {
@@ -22,16 +22,7 @@ ModelSpec small(Value::Table entries) {
   return resolve_model("darl", all);
 }
 
-std::shared_ptr<Backbone> lively(Value::Table entries) {
-  const auto model = build_model(small(std::move(entries)), 1);
-  model->to(torch::kFloat64);
-  model->eval();
-  const torch::NoGradGuard no_grad;
-  torch::manual_seed(2);
-  for (const Tensor& parameter : model->parameters())
-    parameter.add_(torch::randn(parameter.sizes(), parameter.options()) * 0.2);
-  return model;
-}
+std::shared_ptr<Backbone> lively(Value::Table entries) { return lively(small(std::move(entries)), 0.2); }
 
 Tensor picture(int64_t height = 16, int64_t width = 16) {
   torch::manual_seed(3);

@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "nn/drop_path.h"
 
 namespace tessera::models {
 
@@ -52,6 +53,10 @@ void check_share(const char* key, double value, double most) {
 
 void check_rate(const char* key, double value) {
   if (!(value >= 0 && value < 1)) fail_usage("model.", key, " is ", value, ", must be in [0, 1)");
+}
+
+std::vector<double> DropPathSettings::drop_path_rates(int64_t depth) const {
+  return nn::drop_path_rates(drop_path, depth, drop_path_decay);
 }
 
 Norm register_norm(torch::nn::Module& owner, const char* name, const std::string& kind, int64_t width,

@@ -37,6 +37,20 @@ void check_choice(const char* key, const std::string& value, const std::vector<s
 void check_share(const char* key, double value, double most);  // in [0, most]
 void check_rate(const char* key, double value);                // in [0, 1)
 
+// Stochastic depth, the last settings of almost every family.
+struct DropPathSettings {
+  double drop_path = 0;
+  bool drop_path_decay = false;
+
+  template <class V>
+  void visit_drop_path(V& v) {
+    v("drop_path", drop_path, "rate of stochastic depth");
+    v("drop_path_decay", drop_path_decay,
+      "from 0 at the first block to drop_path at the last, else the same for all");
+  }
+  std::vector<double> drop_path_rates(int64_t depth) const;  // of each block
+};
+
 // A LayerNorm ("layer") or RMSNorm ("rms") with eps 1e-6, as a setting chooses.
 struct Norm {
   nn::LayerNorm layer{nullptr};

@@ -12,7 +12,6 @@
 #include "models/family.h"
 #include "models/isotropic.h"
 #include "models/residual_block.h"
-#include "nn/drop_path.h"
 #include "nn/init.h"
 #include "nn/patch_embed.h"
 #include "nn/position.h"
@@ -20,23 +19,16 @@
 namespace tessera::models {
 namespace {
 
-struct Config {
-  Value image_size = 224;
-  int64_t patch_size = 16, classes = 1000, dim = 192, depth = 12, heads = 3;
+struct Config : IsotropicSettings {
   std::string norm = "rms", mlp = "swiglu", mask = "after", class_token = "last", positions = "both";
   double mlp_ratio = 4, rope_theta = 10000, soft_mask = 0;
   bool qkv_bias = true;
-  double drop_path = 0;
-  bool drop_path_decay = true;
+
+  Config() { drop_path_decay = true; }
 
   template <class V>
   void visit(V& v) {
-    v("image_size", image_size, "side in pixels, or [height, width]");
-    v("patch_size", patch_size, "side of a patch in pixels");
-    v("classes", classes, "outputs of the head, 0 = no head");
-    v("dim", dim, "width of a token");
-    v("depth", depth, "blocks");
-    v("heads", heads, "attention heads");
+    visit_size(v);
     v("norm", norm, "rms or layer");
     v("mlp", mlp, "swiglu or gelu");
     v("mlp_ratio", mlp_ratio, "hidden width of the gelu MLP as a multiple of dim");
@@ -49,9 +41,7 @@ struct Config {
     v("positions", positions, "rope, learned, both, or none");
     v("rope_theta", rope_theta, "base of the rotary frequencies");
     v("qkv_bias", qkv_bias, "biases of q, k, v");
-    v("drop_path", drop_path, "rate of stochastic depth");
-    v("drop_path_decay", drop_path_decay,
-      "from 0 at the first block to drop_path at the last, else the same for all");
+    visit_drop_path(v);
   }
 
   bool ropes() const { return positions == "rope" || positions == "both"; }
@@ -69,8 +59,7 @@ struct Config {
   }
 
   void check() const {
-    check_grid(image_size, patch_size);
-    check_width(dim, depth, heads);
+    check_size();
     check_choice("norm", norm, {"rms", "layer"});
     check_choice("mlp", mlp, {"swiglu", "gelu"});
     check_choice("mask", mask, {"after", "before", "modified", "none"});
@@ -79,7 +68,6 @@ struct Config {
     check_share("soft_mask", soft_mask, 1);
     if (mlp_ratio <= 0 || rope_theta <= 0)
       fail_usage("model.mlp_ratio and model.rope_theta must be positive");
-    check_rate("drop_path", drop_path);
     if (classes < 0) fail_usage("model.classes is ", classes, ", must not be negative");
     if (ropes() && dim / heads % 2 != 0)
       fail_usage("model.dim / model.heads is ", dim / heads, ", RoPE needs it even");
@@ -89,15 +77,13 @@ struct Config {
 class ImageLlama final : public IsotropicBackbone, public SoftMasked {
  public:
   explicit ImageLlama(const Config& config) : config_(config) {
-    const Extent image = extent_of(config.image_size, "image_size");
-    rows_ = image.height / config.patch_size;
-    columns_ = image.width / config.patch_size;
+    rows_ = config.grid().height;
+    columns_ = config.grid().width;
     cls_token_ = register_parameter("cls_token", nn::zeros({1, 1, config.dim}));
     if (config.learns())
       pos_embed_ = register_parameter("pos_embed", nn::zeros({1, rows_ * columns_ + 1, config.dim}));
     patch_embed_ = register_module("patch_embed", nn::PatchEmbed(config.patch_size, config.dim));
-    const std::vector<double> rates =
-        nn::drop_path_rates(config.drop_path, config.depth, config.drop_path_decay);
+    const std::vector<double> rates = config.drop_path_rates(config.depth);
     for (int64_t i = 0; i < config.depth; ++i) {
       blocks_.push_back(std::make_shared<AttentionBlock>(config.block(i, rates[static_cast<size_t>(i)]),
                                                          config.heads, config.qkv_bias));
@@ -111,7 +97,7 @@ class ImageLlama final : public IsotropicBackbone, public SoftMasked {
   void set_soft_mask(double share) override { config_.soft_mask = share; }
 
   int64_t macs(int64_t height, int64_t width) const override {
-    const int64_t tokens = (height / config_.patch_size) * (width / config_.patch_size) + 1;
+    const int64_t tokens = config_.patches(height, width) + 1;
     int64_t total = patch_embed_->macs(height, width) + (head_ ? head_->macs() : 0);
     for (const auto& block : blocks_) total += block->macs(tokens);
     return total;

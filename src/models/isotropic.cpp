@@ -5,6 +5,17 @@
 
 namespace tessera::models {
 
+void IsotropicSettings::check_size() const {
+  check_grid(image_size, patch_size);
+  check_width(dim, depth, heads);
+  check_rate("drop_path", drop_path);
+}
+
+Extent IsotropicSettings::grid() const {
+  const Extent image = extent_of(image_size, "image_size");
+  return {image.height / patch_size, image.width / patch_size};
+}
+
 torch::Tensor IsotropicBackbone::embed(const torch::Tensor& images, const Context& context) {
   const Tokens tokens = start(images, context);
   return tap(context.taps, "embed", read(run(tokens, context), tokens, context));

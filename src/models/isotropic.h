@@ -8,10 +8,33 @@
 #include <string>
 #include <vector>
 
+#include "models/family.h"
 #include "models/headed.h"
 #include "nn/attention.h"
 
 namespace tessera::models {
+
+// The settings that all of them have. A family's Config derives from these, changes defaults in its
+// constructor, and names its own settings in visit() between visit_size() and visit_drop_path().
+struct IsotropicSettings : DropPathSettings {
+  Value image_size = 224;
+  int64_t patch_size = 16, classes = 1000, dim = 192, depth = 12, heads = 3;
+
+  template <class V>
+  void visit_size(V& v) {
+    v("image_size", image_size, "side in pixels, or [height, width]");
+    v("patch_size", patch_size, "side of a patch in pixels");
+    v("classes", classes, "outputs of the head, 0 = no head");
+    v("dim", dim, "width of a token");
+    v("depth", depth, "blocks");
+    v("heads", heads, "attention heads");
+  }
+  void check_size() const;
+  Extent grid() const;  // patches of image_size
+  int64_t patches(int64_t height, int64_t width) const {
+    return (height / patch_size) * (width / patch_size);
+  }
+};
 
 class IsotropicBackbone : public HeadedBackbone {
  public:

@@ -3,6 +3,7 @@
 
 #include "core/error.h"
 #include "models/illama.h"
+#include "models/models_testing.h"
 #include "models/twins_stages.h"
 
 namespace tessera::models {
@@ -34,13 +35,7 @@ std::shared_ptr<Backbone> small(const char* family, Value::Table extra = {}) {
                                  {"classes", 3}});
   if (std::string(family) == "visionllama_pyramid") all.set("rope_anchor", Value::Array{8.0, 4.0});
   merge(all, settings(std::move(extra)));
-  const auto model = build_model(resolve_model(family, all), 1);
-  model->to(torch::kFloat64);
-  model->eval();
-  const torch::NoGradGuard no_grad;
-  torch::manual_seed(3);
-  for (Tensor& parameter : model->parameters()) parameter.add_(torch::randn_like(parameter), 0.3);
-  return model;
+  return lively(resolve_model(family, all), 0.3);
 }
 
 Tensor image(int64_t height = 16, int64_t width = 16) {
@@ -213,7 +208,7 @@ TEST(VisionLlama, OptionsAreTakenBackByTheirNeutralValues) {
 TEST(Twins, OneWindowIsGlobalAttention) {
   const torch::NoGradGuard no_grad;
   TwinsBlockOptions options{.residual = {.dim = 8, .hidden = 16}, .heads = 2, .window = 4};
-  options.rope.channels = 4;
+  options.rope.rotary = {};
   TwinsBlock local(options);
   options.window = 0;
   TwinsBlock global(options);
@@ -257,7 +252,7 @@ TEST(VisionLlamaPyramid, KeysStandAtTheMeanOfTheirCells) {
   const auto differs = [](int64_t rows, int64_t cells) {
     TwinsBlockOptions options{
         .residual = {.dim = 8, .hidden = 16}, .heads = 2, .window = 0, .sub_sampling = cells};
-    options.rope.channels = 4;
+    options.rope.rotary = {};
     TwinsBlock published(options);
     options.rope.mean_keys = true;
     TwinsBlock mean(options);
@@ -343,6 +338,64 @@ TEST(ConditionalPositions, GetTheirGradientWithCheckpointing) {
   }
 }
 
+// --- scaling of rotary frequencies
+
+constexpr const char* kScalings[] = {"linear", "ntk", "yarn", "llama3"};
+
+// Stages of the pyramid wide enough for NTK: more than one frequency along an axis.
+std::shared_ptr<Backbone> scaled(const char* family, const char* scaling, Value::Table extra = {}) {
+  if (std::string(family) == "visionllama_pyramid") extra.emplace_back("dims", Value::Array{16, 32});
+  extra.emplace_back("rope_scaling", scaling);
+  return small(family, std::move(extra));
+}
+
+TEST(RopeScaling, MakesRoomForLargerGridsOnly) {
+  const torch::NoGradGuard no_grad;
+  for (const char* family : {"visionllama", "visionllama_pyramid"})
+    for (const char* rope : {"2d", "1d"}) {
+      const auto plain = scaled(family, "none", {{"rope", rope}});
+      const Tensor unscaled = plain->forward(image(32, 24));
+      for (const char* kind : kScalings) {
+        const auto model = scaled(family, kind, {{"rope", rope}});
+        EXPECT_TRUE(close(model->forward(image()), plain->forward(image()))) << family << rope << kind;
+        EXPECT_TRUE(close(model->forward(image(8, 16)), plain->forward(image(8, 16)))) << family << kind;
+        EXPECT_FALSE(close(model->forward(image(32, 24)), unscaled)) << family << rope << kind;
+      }
+    }
+}
+
+TEST(RopeScaling, LinearIsAutoScaleFromTheBuiltSize) {
+  const torch::NoGradGuard no_grad;
+  const auto same = [](const char* family, Value::Table anchored) {
+    const auto linear = scaled(family, "linear"), automatic = scaled(family, "none", std::move(anchored));
+    EXPECT_TRUE(close(linear->forward(image(32, 32)), automatic->forward(image(32, 32)))) << family;
+  };
+  same("visionllama", {{"auto_scale", true}, {"rope_anchor", 16.0}});
+  same("visionllama_pyramid", {{"auto_scale", true}});  // anchors: rows of the stages
+}
+
+// YaRN lengthens what it turns: inside the kernel and in its gradient too.
+TEST(RopeScaling, MagnitudesGoThroughTheFusedAttention) {
+  for (const char* family : {"visionllama", "visionllama_pyramid"}) {
+    const auto model = scaled(family, "yarn");
+    const Tensor exact = model->forward(image(32, 32));
+    exact.square().sum().backward();
+    std::vector<Tensor> gradients;
+    for (const Tensor& parameter : model->parameters()) gradients.push_back(parameter.grad().clone());
+    model->zero_grad();
+    model->to(torch::kFloat32);
+    const Tensor fused = model->forward(image(32, 32).to(torch::kFloat32));
+    // A few hundred float32 roundings of numbers around one.
+    EXPECT_LT((fused - exact).abs().max().item<double>(), 1e-4 * exact.abs().max().item<double>()) << family;
+    fused.square().sum().backward();
+    const auto parameters = model->parameters();
+    for (size_t i = 0; i < gradients.size(); ++i)
+      EXPECT_LT((parameters[i].grad() - gradients[i]).abs().max().item<double>(),
+                1e-3 * (gradients[i].abs().max().item<double>() + 1e-3))
+          << family << i;
+  }
+}
+
 TEST(LlamaSettings, ErrorsNameTheKey) {
   const auto message = [](const char* family, Value::Table extra) -> std::string {
     try {
@@ -353,6 +406,12 @@ TEST(LlamaSettings, ErrorsNameTheKey) {
     return "no error";
   };
   EXPECT_NE(message("visionllama", {{"rope_ratio", 0.3}}).find("multiple of 4"), std::string::npos);
+  EXPECT_NE(message("visionllama", {{"rope_scaling", "dynamic"}}).find("yarn"), std::string::npos);
+  EXPECT_NE(
+      message("visionllama", {{"rope_scaling", "ntk"}, {"auto_scale", true}}).find("auto_scale = false"),
+      std::string::npos);
+  EXPECT_NE(message("visionllama_pyramid", {{"rope_scaling", "ntk"}}).find("more than 4 channels"),
+            std::string::npos);
   EXPECT_NE(message("visionllama", {{"mlp", "swigl"}}).find("swiglu"), std::string::npos);
   EXPECT_NE(message("visionllama_pyramid", {{"dims", Value::Array{8}}}).find("an entry a stage"),
             std::string::npos);

@@ -56,6 +56,10 @@ TEST(Registry, ErrorsNameTheNearest) {
             }).find("multiple of model.heads"),
             std::string::npos);
   EXPECT_NE(message_of([] {
+              small_vit(settings({{"positions", "relative"}}));
+            }).find("global_pool = \"avg\""),
+            std::string::npos);
+  EXPECT_NE(message_of([] {
               small_vit(settings({{"image_size", 18}}));
             }).find("multiple"),
             std::string::npos);
@@ -83,6 +87,53 @@ TEST(Vit, OptionsChangeTheTreeAsTimmDoes) {
                   .mean()
                   .item<double>(),
               0.25, 1e-7);
+}
+
+// With every position a bias of the scores, what a patch sees depends on offsets alone.
+TEST(Vit, BiasesArePositions) {
+  const torch::NoGradGuard no_grad;
+  for (const char* kind : {"relative", "alibi"}) {
+    const auto model = build_model(small_vit(settings({{"positions", kind}, {"global_pool", "avg"}})), 0);
+    model->eval();
+    for (auto& entry : model->named_parameters()) {
+      if (entry.key().find("relative_positions") != std::string::npos) entry.value().normal_();
+      if (entry.key().find("attn.qkv") != std::string::npos) entry.value().zero_();
+    }
+    Taps taps;
+    model->forward(torch::randn({1, 3, 16, 24}), Context{.taps = &taps});  // 4 x 6 patches, built for 4 x 4
+    const Tensor scores = taps.kept.at("blocks.1.attention").log()[0];     // [heads, 25, 25]
+    const Tensor patches = scores.slice(1, 1).slice(2, 1).reshape({2, 4, 6, 4, 6});
+    const auto bias = [&](int64_t row, int64_t column, int64_t down, int64_t right) {
+      const Tensor query = patches.select(1, row).select(1, column);
+      return query.select(1, row + down).select(1, column + right) - query.select(1, row).select(1, column);
+    };
+    EXPECT_TRUE(torch::allclose(bias(0, 0, 2, 3), bias(1, 2, 2, 3), 1e-4, 1e-5)) << kind;
+    EXPECT_TRUE(torch::allclose(bias(3, 5, -1, -2), bias(1, 2, -1, -2), 1e-4, 1e-5)) << kind;
+    EXPECT_FALSE(torch::allclose(bias(0, 0, 2, 3), bias(0, 0, 3, 3), 1e-3, 1e-3)) << kind;
+    EXPECT_TRUE(torch::allclose(scores.select(1, 0), scores[0][0][0].expand({2, 25}), 1e-4, 1e-5)) << kind;
+  }
+}
+
+TEST(Vit, RelativePositionsLearnUnderCheckpointingToo) {
+  const auto gradients = [](bool checkpointing) {
+    const auto model =
+        build_model(small_vit(settings({{"positions", "relative"}, {"global_pool", "avg"}})), 0);
+    model->train();
+    model->set_checkpointing(checkpointing);
+    torch::manual_seed(2);
+    model->forward(torch::randn({2, 3, 16, 16})).square().sum().backward();
+    std::vector<Tensor> found;
+    for (const auto& entry : model->named_parameters())
+      if (entry.key().find("relative_positions") != std::string::npos) found.push_back(entry.value().grad());
+    return found;
+  };
+  const std::vector<Tensor> plain = gradients(false), recomputed = gradients(true);
+  ASSERT_EQ(plain.size(), 4u);  // rows and columns of two blocks
+  for (size_t i = 0; i < plain.size(); ++i) {
+    ASSERT_TRUE(plain[i].defined() && recomputed[i].defined()) << i;
+    EXPECT_GT(plain[i].abs().max().item<double>(), 0) << i;
+    EXPECT_TRUE(torch::allclose(plain[i], recomputed[i], 1e-4, 1e-7)) << i;
+  }
 }
 
 TEST(Vit, FitsPositionsOfAnotherGrid) {

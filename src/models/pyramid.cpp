@@ -1,11 +1,25 @@
 #include "models/pyramid.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "core/error.h"
 #include "nn/checkpoint.h"
 
 namespace tessera::models {
+
+void PyramidSettings::check_stages() const {
+  if (dims.empty() || dims.size() > 8 || depths.size() != dims.size() || heads.size() != dims.size())
+    fail_usage("model.dims, model.depths and model.heads must have as many entries each, 1 to 8");
+  for (size_t i = 0; i < dims.size(); ++i) check_width(dims[i], depths[i], heads[i]);
+  check_rate("drop_path", drop_path);
+  if (classes < 0 || mlp_ratio <= 0)
+    fail_usage("model.classes must not be negative, model.mlp_ratio must be positive");
+}
+
+std::vector<double> PyramidSettings::drop_path_rates() const {
+  return DropPathSettings::drop_path_rates(std::accumulate(depths.begin(), depths.end(), int64_t{0}));
+}
 
 torch::Tensor PyramidBackbone::embed(const torch::Tensor& images, const Context& context) {
   return tap(context.taps, "embed", read(run(images, block_count(), context).back()));

@@ -7,9 +7,33 @@
 #include <memory>
 #include <vector>
 
+#include "models/family.h"
 #include "models/headed.h"
 
 namespace tessera::models {
+
+// The settings that all of them have; lists hold an entry a stage. A family's Config derives from these as
+// from IsotropicSettings.
+struct PyramidSettings : DropPathSettings {
+  Value image_size = 224;
+  int64_t patch_size = 4, classes = 1000;
+  std::vector<int64_t> dims = {64, 128, 256, 512}, depths = {2, 2, 10, 4}, heads = {2, 4, 8, 16};
+  double mlp_ratio = 4;
+  bool qkv_bias = true;
+
+  template <class V>
+  void visit_stages(V& v) {
+    v("image_size", image_size, "side in pixels, or [height, width]");
+    v("patch_size", patch_size, "side of a patch of the first stage in pixels; the others halve the grid");
+    v("classes", classes, "outputs of the head, 0 = no head");
+    v("dims", dims, "width of a token, a stage each");
+    v("depths", depths, "blocks");
+    v("heads", heads, "attention heads");
+  }
+  void check_stages() const;
+  // The rate of every block, stage after stage.
+  std::vector<double> drop_path_rates() const;
+};
 
 class PyramidBackbone : public HeadedBackbone {
  public:

@@ -1,4 +1,4 @@
-// The residual block that VisionLLaMA, its pyramid, iLLaMA and Twins share around their attention:
+// The residual block that VisionLLaMA, its pyramid, iLLaMA, DARL and Twins share around their attention:
 //   y = x + gamma_1 * attention(norm1(x)),   x' = y + gamma_2 * mlp(norm2(y))
 #pragma once
 
@@ -40,12 +40,13 @@ class ResidualBlock : public torch::nn::Module {
   torch::Tensor apply(const torch::Tensor& x, const Context& context, const Mixer& attention);
   int64_t mlp_macs() const;  // a token
   const std::string& tap_name() const { return options_.name; }
+  torch::Tensor feed_forward(const torch::Tensor& x, const nn::Tail& tail);
+
+  Norm norm1_, norm2_;
 
  private:
-  torch::Tensor feed_forward(const torch::Tensor& x, const nn::Tail& tail);
   ResidualBlockOptions options_;
   torch::Tensor gamma_1_, gamma_2_;
-  Norm norm1_, norm2_;
   nn::Mlp gelu_{nullptr};
   nn::SwiGlu swiglu_{nullptr};
   nn::PackedSwiGlu packed_{nullptr};
@@ -58,7 +59,7 @@ class AttentionBlock : public ResidualBlock {
   torch::Tensor forward(const torch::Tensor& x, const nn::AttentionExtras& shared, const Context& context);
   int64_t macs(int64_t tokens) const { return attn_->macs(tokens) + tokens * mlp_macs(); }
 
- private:
+ protected:
   nn::Attention attn_{nullptr};
 };
 

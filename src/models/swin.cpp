@@ -25,6 +25,7 @@
 #include "nn/norm.h"
 #include "nn/patch_embed.h"
 #include "nn/position.h"
+#include "nn/window.h"
 
 namespace tessera::models {
 namespace {
@@ -32,65 +33,44 @@ namespace {
 constexpr double kEps = 1e-5;
 constexpr const char* kBiasTable = "relative_position_bias_table";
 
-struct Config {
-  Value image_size = 224;
-  int64_t patch_size = 4, classes = 1000;
-  std::vector<int64_t> dims = {96, 192, 384, 768}, depths = {2, 2, 6, 2}, heads = {3, 6, 12, 24};
+struct Config : PyramidSettings {
   int64_t window_size = 7;
   bool shift = true, relative_bias = true;
   std::string positions = "none";
-  double mlp_ratio = 4;
-  bool qkv_bias = true;
-  double drop_path = 0;
-  bool drop_path_decay = true;
+
+  Config() {
+    dims = {96, 192, 384, 768}, depths = {2, 2, 6, 2}, heads = {3, 6, 12, 24};
+    drop_path_decay = true;
+  }
 
   template <class V>
   void visit(V& v) {
-    v("image_size", image_size, "side in pixels, or [height, width]");
-    v("patch_size", patch_size, "side of a patch of the first stage in pixels; the others halve the grid");
-    v("classes", classes, "outputs of the head, 0 = no head");
-    v("dims", dims, "width of a token, a stage each");
-    v("depths", depths, "blocks");
-    v("heads", heads, "attention heads");
+    visit_stages(v);
     v("window_size", window_size, "cells along a side of a window");
     v("shift", shift, "shift the windows of every second block by half a window");
     v("relative_bias", relative_bias, "a learned bias for each offset between two cells of a window");
     v("positions", positions, "absolute positions of the patches besides: none or learned");
     v("mlp_ratio", mlp_ratio, "hidden width of the MLP as a multiple of the token's");
     v("qkv_bias", qkv_bias, "biases of q, k, v");
-    v("drop_path", drop_path, "rate of stochastic depth");
-    v("drop_path_decay", drop_path_decay,
-      "from 0 at the first block to drop_path at the last, else the same for all");
+    visit_drop_path(v);
   }
 
   void check() const {
     extent_of(image_size, "image_size");
-    if (dims.empty() || dims.size() > 8 || depths.size() != dims.size() || heads.size() != dims.size())
-      fail_usage("model.dims, model.depths and model.heads must have as many entries each, 1 to 8");
-    for (size_t i = 0; i < dims.size(); ++i) check_width(dims[i], depths[i], heads[i]);
+    check_stages();
     if (patch_size < 1 || patch_size > 64 || window_size < 1 || window_size > 1024)
       fail_usage("model.patch_size must be 1 to 64, model.window_size 1 to 1024");
     check_choice("positions", positions, {"none", "learned"});
-    check_rate("drop_path", drop_path);
-    if (classes < 0 || mlp_ratio <= 0)
-      fail_usage("model.classes must not be negative, model.mlp_ratio must be positive");
   }
 };
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// The map with zeros below and to the right, so that both sides are multiples of these.
-torch::Tensor pad_to_multiple(const torch::Tensor& x, int64_t rows, int64_t columns) {
-  const int64_t below = ceil_div(x.size(1), rows) * rows - x.size(1);
-  const int64_t right = ceil_div(x.size(2), columns) * columns - x.size(2);
-  return below || right ? torch::constant_pad_nd(x, {0, 0, 0, right, 0, below}) : x;
-}
-
 // Attention inside the windows of a map. Parameters relative_position_bias_table, qkv, proj.
 class WindowAttention : public torch::nn::Module {
  public:
   WindowAttention(int64_t width, int64_t heads, Extent window, Extent shift, const Config& config)
-      : width_(width), window_(window), shift_(shift) {
+      : window_(window), shift_(shift) {
     if (config.relative_bias)
       table_ = register_parameter(kBiasTable,
                                   nn::zeros({(2 * window.height - 1) * (2 * window.width - 1), heads}));
@@ -99,28 +79,18 @@ class WindowAttention : public torch::nn::Module {
   }
 
   // x [batch, rows, columns, width] -> the same.
-  torch::Tensor forward(const torch::Tensor& x, Taps* taps, const std::string& name) {
+  torch::Tensor forward(const torch::Tensor& x, Taps* taps, const std::string& name, const nn::Tail& tail) {
     const bool shifted = shift_.height > 0 || shift_.width > 0;
     const torch::Tensor turned = shifted ? torch::roll(x, {-shift_.height, -shift_.width}, {1, 2}) : x;
-    const torch::Tensor padded = pad_to_multiple(turned, window_.height, window_.width);
-    const int64_t batch = padded.size(0), rows = padded.size(1), columns = padded.size(2);
-    const int64_t down = rows / window_.height, across = columns / window_.width, cells = this->cells();
-    const torch::Tensor windows = padded.view({batch, down, window_.height, across, window_.width, width_})
-                                      .transpose(2, 3)
-                                      .reshape({batch * down * across, cells, width_});
     torch::Tensor bias = relative_bias();
-    if (shifted) {
-      const torch::Tensor mask = shift_mask(rows, columns, x);
-      bias = bias.defined() ? bias + mask : mask;  // [windows, heads or 1, cells, cells]
-      bias = bias.repeat({batch, 1, 1, 1});
+    if (shifted) {  // [windows, heads or 1, cells, cells]: for the windows of every picture
+      const torch::Tensor mask = shift_mask(x);
+      bias = bias.defined() ? bias + mask : mask;
     }
-    const torch::Tensor mixed = attention_->forward(windows, {.bias = bias, .taps = taps, .name = name});
-    const torch::Tensor map = mixed.view({batch, down, across, window_.height, window_.width, width_})
-                                  .transpose(2, 3)
-                                  .reshape({batch, rows, columns, width_})
-                                  .slice(1, 0, x.size(1))
-                                  .slice(2, 0, x.size(2));
-    return shifted ? torch::roll(map, {shift_.height, shift_.width}, {1, 2}) : map;
+    const torch::Tensor mixed = attention_->mix(nn::to_windows(turned, window_.height, window_.width),
+                                                {.bias = bias, .taps = taps, .name = name});
+    const torch::Tensor map = nn::from_windows(mixed, window_.height, window_.width, x.size(1), x.size(2));
+    return attention_->output(shifted ? torch::roll(map, {shift_.height, shift_.width}, {1, 2}) : map, tail);
   }
 
   int64_t macs(int64_t rows, int64_t columns) const {
@@ -162,19 +132,19 @@ class WindowAttention : public torch::nn::Module {
     return region;
   }
 
-  // -100 between cells that were no neighbours before the shift, [windows, 1, cells, cells].
-  torch::Tensor shift_mask(int64_t rows, int64_t columns, const torch::Tensor& like) const {
+  // -100 between cells of the padded map x that were no neighbours before the shift, [windows, 1, cells,
+  // cells].
+  torch::Tensor shift_mask(const torch::Tensor& x) const {
+    const int64_t rows = ceil_div(x.size(1), window_.height) * window_.height;
+    const int64_t columns = ceil_div(x.size(2), window_.width) * window_.width;
     const torch::Tensor region = regions(rows, window_.height, shift_.height).unsqueeze(1) * 3 +
                                  regions(columns, window_.width, shift_.width);
     const torch::Tensor windows =
-        region.view({rows / window_.height, window_.height, columns / window_.width, window_.width})
-            .transpose(1, 2)
-            .reshape({-1, cells()});
+        nn::to_windows(region.view({1, rows, columns, 1}), window_.height, window_.width).squeeze(2);
     const torch::Tensor apart = windows.unsqueeze(1) != windows.unsqueeze(2);
-    return (apart.to(torch::kFloat32) * -100).unsqueeze(1).to(like.options());
+    return (apart.to(torch::kFloat32) * -100).unsqueeze(1).to(x.options());
   }
 
-  int64_t width_;
   Extent window_, shift_;
   torch::Tensor table_;
   std::shared_ptr<nn::AttentionImpl> attention_;
@@ -202,12 +172,14 @@ class SwinBlock : public torch::nn::Module {
   // x [batch, rows, columns, dim] -> the same.
   torch::Tensor forward(const torch::Tensor& x, const Context& context) {
     const auto branch = [&](const torch::Tensor& in, int64_t number, const auto& body) {
-      return nn::residual(in, place_.drop_path, is_training(), 2 * place_.index + number, context, body);
+      return nn::residual(in, {}, place_.drop_path, is_training(), 2 * place_.index + number, context, body);
     };
-    const torch::Tensor y = branch(x, 0, [&](const torch::Tensor& kept) {
-      return attn_->forward(norm1_(kept), context.taps, place_.name);
+    const torch::Tensor y = branch(x, 0, [&](const torch::Tensor& kept, const nn::Tail& tail) {
+      return attn_->forward(norm1_(kept), context.taps, place_.name, tail);
     });
-    return branch(y, 1, [&](const torch::Tensor& kept) { return mlp_(norm2_(kept)); });
+    return branch(y, 1, [&](const torch::Tensor& kept, const nn::Tail& tail) {
+      return mlp_->forward(norm2_(kept), tail);
+    });
   }
 
   int64_t macs(int64_t rows, int64_t columns) const {
@@ -230,7 +202,7 @@ class PatchMerging : public torch::nn::Module {
   }
 
   torch::Tensor forward(const torch::Tensor& map) {
-    const torch::Tensor x = pad_to_multiple(map, 2, 2);
+    const torch::Tensor x = nn::pad_to_multiple(map, 2, 2);
     const int64_t batch = x.size(0), rows = x.size(1) / 2, columns = x.size(2) / 2;
     const torch::Tensor cells =
         x.view({batch, rows, 2, columns, 2, x.size(3)}).permute({0, 1, 3, 4, 2, 5}).flatten(3);
@@ -257,9 +229,7 @@ class Swin final : public PyramidBackbone {
           register_parameter("absolute_pos_embed", nn::zeros({1, grid.height * grid.width, config.dims[0]}));
     built_ = grid;
     auto layers = register_module("layers", torch::nn::ModuleList());
-    int64_t depth = 0;
-    for (const int64_t blocks : config.depths) depth += blocks;
-    const std::vector<double> rates = nn::drop_path_rates(config.drop_path, depth, config.drop_path_decay);
+    const std::vector<double> rates = config.drop_path_rates();
     int64_t index = 0;
     for (size_t stage = 0; stage < config.dims.size(); ++stage) {
       if (stage > 0) grid = {ceil_div(grid.height, 2), ceil_div(grid.width, 2)};

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
-#include "models/model.h"
+#include "models/models_testing.h"
 
 namespace tessera::models {
 namespace {
@@ -19,14 +19,7 @@ std::shared_ptr<Backbone> lively(Value::Table entries) {
                          {"window_size", 4},
                          {"classes", 3}});
   merge(all, Value(std::move(entries)));
-  const auto model = build_model(resolve_model("swin", all), 1);
-  model->to(torch::kFloat64);
-  model->eval();
-  const torch::NoGradGuard no_grad;
-  torch::manual_seed(2);
-  for (const Tensor& parameter : model->parameters())
-    parameter.add_(torch::randn(parameter.sizes(), parameter.options()) * 0.2);
-  return model;
+  return lively(resolve_model("swin", all), 0.2);
 }
 
 Tensor picture(int64_t height = 8, int64_t width = 8) {

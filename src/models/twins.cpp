@@ -10,56 +10,23 @@
 namespace tessera::models {
 namespace {
 
-struct Config {
-  Value image_size = 224;
-  int64_t patch_size = 4, classes = 1000;
-  std::vector<int64_t> dims = {64, 128, 256, 512}, depths = {2, 2, 10, 4}, heads = {2, 4, 8, 16},
-                       windows = {7, 7, 7, 7}, sub_sampling = {8, 4, 2, 1};
-  double mlp_ratio = 4;
-  bool qkv_bias = true;
-  double drop_path = 0;
-  bool drop_path_decay = true;
+struct Config : TwinsSettings {
+  Config() { drop_path_decay = true; }
 
   template <class V>
   void visit(V& v) {
-    v("image_size", image_size, "side in pixels, or [height, width]");
-    v("patch_size", patch_size, "side of a patch of the first stage in pixels; the others halve the grid");
-    v("classes", classes, "outputs of the head, 0 = no head");
-    v("dims", dims, "width of a token, a stage each");
-    v("depths", depths, "blocks");
-    v("heads", heads, "attention heads");
-    v("windows", windows, "side of the windows of every second block, 0 = global attention in all");
-    v("sub_sampling", sub_sampling, "cells along a side that share a key of global attention");
+    visit_stages(v);
     v("mlp_ratio", mlp_ratio, "hidden width of the MLP as a multiple of the token's");
     v("qkv_bias", qkv_bias, "biases of q, k, v");
-    v("drop_path", drop_path, "rate of stochastic depth");
-    v("drop_path_decay", drop_path_decay,
-      "from 0 at the first block to drop_path at the last, else the same for all");
+    visit_drop_path(v);
   }
 
-  void check() const {
-    check_stages(image_size, patch_size, dims, depths, heads, windows, sub_sampling);
-    check_rate("drop_path", drop_path);
-    if (classes < 0 || mlp_ratio <= 0)
-      fail_usage("model.classes must not be negative, model.mlp_ratio must be positive");
-  }
+  void check() const { check_stages(); }
 
   TwinsPlan plan() const {
-    TwinsPlan plan{.patch_size = patch_size,
-                   .classes = classes,
-                   .dims = dims,
-                   .depths = depths,
-                   .heads = heads,
-                   .windows = windows,
-                   .sub_sampling = sub_sampling,
-                   .hidden = {},
-                   .drop_path = drop_path,
-                   .drop_path_decay = drop_path_decay,
-                   .pegs = "pos_block",
-                   .nested_pegs = true};
-    for (const int64_t dim : dims) plan.hidden.push_back(default_hidden("gelu", dim, mlp_ratio));
-    plan.block.residual.mlp = "gelu";
-    plan.block.qkv_bias = qkv_bias;
+    TwinsPlan plan = plan_stages(*this, "gelu");
+    plan.pegs = "pos_block";
+    plan.nested_pegs = true;
     return plan;
   }
 };

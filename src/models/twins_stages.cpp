@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "core/error.h"
-#include "nn/drop_path.h"
 #include "nn/init.h"
 #include "nn/window.h"
 
@@ -28,8 +27,7 @@ SubsampledAttentionImpl::SubsampledAttentionImpl(int64_t width, int64_t heads, i
   norm_ = register_module("norm", nn::LayerNorm(width, nn::LayerNormOptions{.eps = kEmbedEps}));
 }
 
-torch::Tensor SubsampledAttentionImpl::forward(const torch::Tensor& x, const nn::Rotation& queries,
-                                               const nn::Rotation& keys, const nn::AttentionExtras& extras,
+torch::Tensor SubsampledAttentionImpl::forward(const torch::Tensor& x, const nn::AttentionExtras& extras,
                                                const nn::Tail& tail) {
   const int64_t batch = x.size(0), width = x.size(3);
   const auto per_head = [&](const torch::Tensor& tokens, int64_t parts) {
@@ -38,7 +36,7 @@ torch::Tensor SubsampledAttentionImpl::forward(const torch::Tensor& x, const nn:
   const torch::Tensor sampled =
       norm_ ? norm_(nn::embed_patches(x.permute({0, 3, 1, 2}), sr_weight_, sr_bias_, *sr_cache_)) : x;
   const torch::Tensor q = per_head(q_(x), 1)[0], kv = per_head(kv_(sampled), 2);
-  const torch::Tensor mixed = nn::attend(nn::rotate(q, queries), nn::rotate(kv[0], keys), kv[1], extras);
+  const torch::Tensor mixed = nn::attend(q, kv[0], kv[1], extras);
   return proj_->forward(mixed.transpose(1, 2).reshape(x.sizes()), tail);
 }
 
@@ -51,15 +49,15 @@ int64_t SubsampledAttentionImpl::macs(int64_t rows, int64_t columns) const {
 
 TwinsBlock::TwinsBlock(const TwinsBlockOptions& options)
     : ResidualBlock(options.residual),
+      dim_(options.residual.dim),
       heads_(options.heads),
       window_(options.window),
       sub_sampling_(options.sub_sampling),
       rope_(options.rope) {
-  const int64_t dim = options.residual.dim;
   if (window_ > 0)
-    local_ = register_module("attn", nn::Attention(dim, heads_, options.qkv_bias));
+    local_ = register_module("attn", nn::Attention(dim_, heads_, options.qkv_bias));
   else
-    global_ = register_module("attn", SubsampledAttention(dim, heads_, sub_sampling_, options.qkv_bias));
+    global_ = register_module("attn", SubsampledAttention(dim_, heads_, sub_sampling_, options.qkv_bias));
 }
 
 torch::Tensor TwinsBlock::forward(const torch::Tensor& x, const Context& context) {
@@ -68,48 +66,43 @@ torch::Tensor TwinsBlock::forward(const torch::Tensor& x, const Context& context
   });
 }
 
-nn::Rotation TwinsBlock::rotation(const nn::GridPositions& at, int64_t columns, double scale,
-                                  double theta) const {
-  const torch::Tensor x = at.x * scale, y = at.y * scale;
-  const nn::Rotation turned =
-      rope_.flat ? nn::rotation_1d(y * static_cast<double>(columns) + x, rope_.channels, theta)
-                 : nn::rotation_2d(x, y, rope_.channels, theta);
-  return rope_.shared ? turned : nn::split_over_heads(turned, heads_);
+nn::Rotation TwinsBlock::rotation(const nn::GridPositions& at, int64_t columns, double scale, double theta,
+                                  const nn::RopeScaling& scaling) const {
+  return rope_.rotary.rotation({at.x * scale, at.y * scale}, columns, dim_, heads_, theta, scaling);
 }
 
 torch::Tensor TwinsBlock::attend_in_windows(const torch::Tensor& x, const Context& context,
                                             const nn::Tail& tail) {
   const int64_t rows = x.size(1), columns = x.size(2);
   nn::AttentionExtras extras{.taps = context.taps, .name = tap_name()};
-  if (rope_.channels > 0) {
+  if (rope_.rotary.rope != "none") {
     const bool scaled = rope_.anchor > 0 && rope_.scale_local;
     const double scale = scaled ? rope_.anchor / static_cast<double>(rows) : 1;
-    extras.rotation =
-        rotation(nn::grid_positions(0, window_ * window_, window_), window_, scale, rope_.theta);
+    extras.rotation = rotation(nn::grid_positions(0, window_ * window_, window_), window_, scale,
+                               rope_.rotary.rope_theta, {});
   }
-  // The tail is not in windows, so that the projection cannot add it.
-  const torch::Tensor mixed =
-      nn::from_windows(local_(nn::to_windows(x, window_), extras), window_, rows, columns);
-  const torch::Tensor scaled = tail.scale.defined() ? tail.scale * mixed : mixed;
-  return tail.residual.defined() ? tail.residual + scaled : scaled;
+  const torch::Tensor mixed = local_->mix(nn::to_windows(x, window_, window_), extras);
+  return local_->output(nn::from_windows(mixed, window_, window_, rows, columns), tail);
 }
 
 torch::Tensor TwinsBlock::attend_globally(const torch::Tensor& x, const Context& context,
                                           const nn::Tail& tail) {
   const int64_t rows = x.size(1), columns = x.size(2);
-  nn::Rotation queries, keys;
-  if (rope_.channels > 0) {
+  nn::AttentionExtras extras{.taps = context.taps, .name = tap_name()};
+  if (rope_.rotary.rope != "none") {
     const double scale = rope_.anchor > 0 ? rope_.anchor / static_cast<double>(rows) : 1;
-    queries = rotation(nn::grid_positions(0, rows * columns, columns), columns, scale, rope_.query_theta);
+    const nn::RopeScaling scaling = rope_.rotary.scaling(rope_.built, {rows, columns});
+    extras.rotation =
+        rotation(nn::grid_positions(0, rows * columns, columns), columns, scale, rope_.query_theta, scaling);
     const int64_t across = columns / sub_sampling_, count = rows / sub_sampling_ * across;
     const auto step = static_cast<double>(sub_sampling_);
     nn::GridPositions at = nn::grid_positions(0, count, rope_.mean_keys ? across : columns);
     const double first = rope_.mean_keys ? (step - 1) / 2 : 1 - 1 / step;
     at.x = first + step * at.x;
     at.y = first + step * at.y;
-    keys = rotation(at, columns, scale, rope_.key_theta);
+    extras.key_rotation = rotation(at, columns, scale, rope_.key_theta, scaling);
   }
-  return global_(x, queries, keys, nn::AttentionExtras{.taps = context.taps, .name = tap_name()}, tail);
+  return global_(x, extras, tail);
 }
 
 int64_t TwinsBlock::macs(int64_t rows, int64_t columns) const {
@@ -124,30 +117,37 @@ TwinsBackbone::StageEmbed::StageEmbed(int64_t patch, int64_t channels, int64_t w
   norm_ = register_module("norm", nn::LayerNorm(width, nn::LayerNormOptions{.eps = kEmbedEps}));
 }
 
+TwinsPlan plan_stages(const TwinsSettings& settings, const std::string& mlp) {
+  TwinsPlan plan{.settings = settings};
+  plan.block.residual.mlp = mlp;
+  plan.block.qkv_bias = settings.qkv_bias;
+  for (const int64_t dim : settings.dims) plan.hidden.push_back(default_hidden(mlp, dim, settings.mlp_ratio));
+  return plan;
+}
+
 TwinsBackbone::TwinsBackbone(TwinsPlan given) : plan_(std::move(given)) {
+  const TwinsSettings& stages = plan_.settings;
   const auto embeds = register_module("patch_embeds", torch::nn::ModuleList());
   torch::nn::ModuleList pegs;
   if (!plan_.pegs.empty()) register_module(plan_.pegs, pegs);
-  int64_t depth = 0;
-  for (const int64_t blocks : plan_.depths) depth += blocks;
-  const std::vector<double> rates = nn::drop_path_rates(plan_.drop_path, depth, plan_.drop_path_decay);
+  const std::vector<double> rates = stages.drop_path_rates();
   int64_t count = 0;
-  for (size_t s = 0; s < plan_.dims.size(); ++s) {
-    const int64_t dim = plan_.dims[s];
+  for (size_t s = 0; s < stages.dims.size(); ++s) {
+    const int64_t dim = stages.dims[s];
     embeds_.push_back(
-        std::make_shared<StageEmbed>(s == 0 ? plan_.patch_size : 2, s == 0 ? 3 : plan_.dims[s - 1], dim));
+        std::make_shared<StageEmbed>(s == 0 ? stages.patch_size : 2, s == 0 ? 3 : stages.dims[s - 1], dim));
     embeds->push_back(embeds_.back());
     blocks_.emplace_back();
-    for (int64_t i = 0; i < plan_.depths[s]; ++i, ++count) {
+    for (int64_t i = 0; i < stages.depths[s]; ++i, ++count) {
       TwinsBlockOptions block = plan_.block;
       block.residual.dim = dim;
       block.residual.hidden = plan_.hidden[s];
       block.residual.drop_path = rates[static_cast<size_t>(count)];
       block.residual.index = count;
       block.residual.name = "blocks." + std::to_string(s) + "." + std::to_string(i);
-      block.heads = plan_.heads[s];
-      block.window = i % 2 == 0 ? plan_.windows[s] : 0;
-      block.sub_sampling = plan_.sub_sampling[s];
+      block.heads = stages.heads[s];
+      block.window = i % 2 == 0 ? stages.windows[s] : 0;
+      block.sub_sampling = stages.sub_sampling[s];
       if (!plan_.ropes.empty()) block.rope = plan_.ropes[s];
       blocks_.back().push_back(std::make_shared<TwinsBlock>(block));
       add_block(static_cast<int64_t>(s), blocks_.back().back());
@@ -157,15 +157,15 @@ TwinsBackbone::TwinsBackbone(TwinsPlan given) : plan_(std::move(given)) {
     pegs->push_back(pegs_.back());
   }
   const ResidualBlockOptions& block = plan_.block.residual;
-  if (plan_.final_norm) norm_ = register_norm(*this, "norm", block.norm, plan_.dims.back(), block.eps);
-  make_head(plan_.classes);
+  if (plan_.final_norm) norm_ = register_norm(*this, "norm", block.norm, stages.dims.back(), block.eps);
+  make_head(stages.classes);
 }
 
 torch::Tensor TwinsBackbone::enter(int64_t stage, const torch::Tensor& before) {
   const auto& embed = embeds_[static_cast<size_t>(stage)];
   if (stage == 0) {
     check(before.dim() == 4, "images have shape ", before.sizes(), ", must be [batch, 3, height, width]");
-    const int64_t least = smallest_side(plan_.patch_size, plan_.sub_sampling);
+    const int64_t least = plan_.settings.smallest_side();
     check(before.size(2) >= least && before.size(3) >= least, "images are ", before.size(2), "x",
           before.size(3), ", both sides must be at least ", least);
     return embed->forward(before);
@@ -207,7 +207,7 @@ int64_t TwinsBackbone::macs(int64_t height, int64_t width) const {
   return total;
 }
 
-int64_t smallest_side(int64_t patch_size, const std::vector<int64_t>& sub_sampling) {
+int64_t TwinsSettings::smallest_side() const {
   int64_t least = 0, stride = patch_size;
   for (const int64_t cells : sub_sampling) {
     least = std::max(least, stride * cells);
@@ -224,26 +224,21 @@ Value stages_table(const std::vector<int64_t>& dims, const std::vector<int64_t>&
   return table({{"dims", list(dims)}, {"depths", list(depths)}, {"heads", list(heads)}});
 }
 
-void check_stages(const Value& image_size, int64_t patch_size, const std::vector<int64_t>& dims,
-                  const std::vector<int64_t>& depths, const std::vector<int64_t>& heads,
-                  const std::vector<int64_t>& windows, const std::vector<int64_t>& sub_sampling) {
+void TwinsSettings::check_stages() const {
   check_grid(image_size, patch_size);
   const size_t stages = dims.size();
   if (stages < 1 || stages > 8 || depths.size() != stages || heads.size() != stages ||
       windows.size() != stages || sub_sampling.size() != stages)
     fail_usage("model.dims, depths, heads, windows and sub_sampling must have an entry a stage (1 to 8)");
-  for (size_t s = 0; s < stages; ++s) {
-    check_width(dims[s], depths[s], heads[s]);
+  PyramidSettings::check_stages();
+  for (size_t s = 0; s < stages; ++s)
     if (windows[s] < 0 || windows[s] > 1024 || sub_sampling[s] < 1 || sub_sampling[s] > 1024)
       fail_usage("model.windows must be 0 (no windows) to 1024 and model.sub_sampling 1 to 1024, stage ", s,
                  " has ", windows[s], " and ", sub_sampling[s]);
-  }
   const Extent image = extent_of(image_size, "image_size");
-  if (std::min(image.height, image.width) < smallest_side(patch_size, sub_sampling))
+  if (std::min(image.height, image.width) < smallest_side())
     fail_usage("model.image_size ", image.height, " x ", image.width,
-               " is too small, both sides must be at "
-               "least ",
-               smallest_side(patch_size, sub_sampling));
+               " is too small, both sides must be at least ", smallest_side());
 }
 
 }  // namespace tessera::models

@@ -8,23 +8,37 @@
 
 #include "models/pyramid.h"
 #include "models/residual_block.h"
+#include "models/rotary.h"
 #include "nn/patch_embed.h"
 #include "nn/position.h"
 #include "nn/rope.h"
 
 namespace tessera::models {
 
-// How queries and keys are turned by position; not at all with channels == 0.
+// The settings that the two families share.
+struct TwinsSettings : PyramidSettings {
+  std::vector<int64_t> windows = {7, 7, 7, 7}, sub_sampling = {8, 4, 2, 1};
+
+  template <class V>
+  void visit_stages(V& v) {
+    PyramidSettings::visit_stages(v);
+    v("windows", windows, "side of the windows of every second block, 0 = global attention in all");
+    v("sub_sampling", sub_sampling, "cells along a side that share a key of global attention");
+  }
+  void check_stages() const;
+  int64_t smallest_side() const;  // of an image that leaves every stage a key
+};
+
+// How queries and keys are turned by position.
 struct TwinsRope {
-  int64_t channels = 0;  // that are turned: of a head, or of all heads together if not shared
-  bool shared = true;    // one table for all heads, else one over the whole width, a piece a head
-  bool flat = false;     // 1-D positions: the index along the rows
-  double theta = 10000, query_theta = 10000, key_theta = 10000;  // in windows; global queries and keys
+  RotarySettings rotary{.rope = "none"};
+  double query_theta = 10000, key_theta = 10000;  // of global attention
   // GSA's key for cells sr i … sr i + sr - 1 stands at their mean; else (published code) at sr i + 1 - 1 /
   // sr, and the grid of keys is read with as many columns as the queries' grid has.
   bool mean_keys = false;
   double anchor = 0;         // AS2DRoPE: positions times anchor / rows of the grid, 0 = as they are
   bool scale_local = false;  // inside windows too
+  Extent built = {};         // the stage's grid for image_size: what rope_scaling starts from
 };
 
 struct TwinsBlockOptions {
@@ -42,8 +56,7 @@ class SubsampledAttentionImpl : public torch::nn::Module {
  public:
   SubsampledAttentionImpl(int64_t width, int64_t heads, int64_t sub_sampling, bool qkv_bias);
   // x [batch, rows, columns, width] -> the same.
-  torch::Tensor forward(const torch::Tensor& x, const nn::Rotation& queries, const nn::Rotation& keys,
-                        const nn::AttentionExtras& extras, const nn::Tail& tail);
+  torch::Tensor forward(const torch::Tensor& x, const nn::AttentionExtras& extras, const nn::Tail& tail);
   int64_t macs(int64_t rows, int64_t columns) const;
 
  private:
@@ -65,31 +78,32 @@ class TwinsBlock : public ResidualBlock {
  private:
   torch::Tensor attend_in_windows(const torch::Tensor& x, const Context& context, const nn::Tail& tail);
   torch::Tensor attend_globally(const torch::Tensor& x, const Context& context, const nn::Tail& tail);
-  // The rotation of tokens at these places of a grid with `columns` columns.
-  nn::Rotation rotation(const nn::GridPositions& at, int64_t columns, double scale, double theta) const;
-  int64_t heads_, window_, sub_sampling_;
+  // The rotation of tokens at these places, times `scale`, of a grid with `columns` columns.
+  nn::Rotation rotation(const nn::GridPositions& at, int64_t columns, double scale, double theta,
+                        const nn::RopeScaling& scaling) const;
+  int64_t dim_, heads_, window_, sub_sampling_;
   TwinsRope rope_;
   nn::Attention local_{nullptr};
   SubsampledAttention global_{nullptr};
 };
 
-// Everything that the two families' settings say about the stages; vectors hold an entry a stage.
+// What a family makes of its settings; vectors hold an entry a stage.
 struct TwinsPlan {
-  int64_t patch_size = 4, classes = 1000;
-  std::vector<int64_t> dims, depths, heads, windows, sub_sampling, hidden;
+  TwinsSettings settings = {};
+  std::vector<int64_t> hidden = {};   // width inside the MLPs
   TwinsBlockOptions block = {};       // what all blocks share; the rest is filled in for each
   std::vector<TwinsRope> ropes = {};  // empty = none
-  double drop_path = 0;
-  bool drop_path_decay = true;
   std::string pegs = {};  // name of the list of conditional positions behind the first blocks, "" = none
   bool nested_pegs = false;
   bool final_norm = true;
 };
+// The plan of blocks with this MLP.
+TwinsPlan plan_stages(const TwinsSettings& settings, const std::string& mlp);
 
 // Parameters patch_embeds, blocks, norm, head, and conditional positions if there are any.
 class TwinsBackbone : public PyramidBackbone {
  public:
-  int64_t embed_width() const override { return plan_.dims.back(); }
+  int64_t embed_width() const override { return plan_.settings.dims.back(); }
   int64_t macs(int64_t height, int64_t width) const override;
 
  protected:
@@ -121,17 +135,8 @@ class TwinsBackbone : public PyramidBackbone {
   std::vector<nn::ConditionalPositions> pegs_;
 };
 
-// Usage errors for stage lists of different lengths, widths that are no multiple of the heads, and images
-// that shrink to nothing.
-void check_stages(const Value& image_size, int64_t patch_size, const std::vector<int64_t>& dims,
-                  const std::vector<int64_t>& depths, const std::vector<int64_t>& heads,
-                  const std::vector<int64_t>& windows, const std::vector<int64_t>& sub_sampling);
-
 // The settings of a published size: dims, depths and heads of its stages.
 Value stages_table(const std::vector<int64_t>& dims, const std::vector<int64_t>& depths,
                    const std::vector<int64_t>& heads);
-
-// The smallest side that leaves every stage a key.
-int64_t smallest_side(int64_t patch_size, const std::vector<int64_t>& sub_sampling);
 
 }  // namespace tessera::models

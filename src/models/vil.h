@@ -19,9 +19,8 @@
 
 namespace tessera::models {
 
-struct VilConfig {
-  Value image_size = 224;
-  int64_t patch_size = 16, stride = 0, classes = 1000, dim = 192, depth = 12, heads = 4, inner_multiple = 1;
+struct VilConfig : IsotropicSettings {
+  int64_t stride = 0, inner_multiple = 1;
   std::string mode = "classifier", pooling = "bilateral_flatten";
   std::string directions = "bi", traversal = "alternating";
   bool positions = true, legacy_norm = true;
@@ -31,8 +30,8 @@ struct VilConfig {
   bool share_conv = true, value_conv = false, share_directions = false;
   bool skip = true, norm_bias = true, proj_bias = true, conv_bias = true;
   double init_values = 0;
-  double drop_path = 0;
-  bool drop_path_decay = false;
+
+  VilConfig() { heads = 4; }
 
   template <class V>
   void visit(V& v) {

@@ -35,7 +35,7 @@ class Block final : public VilUnit {
   }
 
   torch::Tensor branch(const torch::Tensor& x, const nn::TokenGrid& grid, const Context& context,
-                       const nn::Tail& tail = {}) {
+                       const nn::Tail& tail) {
     return layer_->forward(norm_(x), grid, tail, context.taps, name_);
   }
 
@@ -66,11 +66,13 @@ class Group final : public VilUnit {
 
   torch::Tensor forward(const torch::Tensor& x, const nn::TokenGrid& grid, const Context& context) override {
     if (parallel_)
-      return nn::residual(x, drop_path_, is_training(), index_, context, [&](const torch::Tensor& kept) {
-        torch::Tensor sum = blocks_[0]->branch(kept, grid, context);
-        for (size_t i = 1; i < blocks_.size(); ++i) sum = sum + blocks_[i]->branch(kept, grid, context);
-        return sum;
-      });
+      return nn::residual(x, {}, drop_path_, is_training(), index_, context,
+                          [&](const torch::Tensor& kept, const nn::Tail& tail) {
+                            torch::Tensor sum = blocks_[0]->branch(kept, grid, context, tail);
+                            for (size_t i = 1; i < blocks_.size(); ++i)
+                              sum = blocks_[i]->branch(kept, grid, context, {.residual = sum});
+                            return sum;
+                          });
     torch::Tensor y = x;
     for (const auto& block : blocks_) y = block->forward(y, grid, context);
     return y;
@@ -157,9 +159,8 @@ void VilConfig::check() const {
 
 VilBackbone::VilBackbone(const VilConfig& config, const VilVersion& version)
     : config_(config), conv_name_(version.conv_name) {
-  const Extent image = extent_of(config.image_size, "image_size");
-  rows_ = image.height / config.patch_size;
-  columns_ = image.width / config.patch_size;
+  rows_ = config.grid().height;
+  columns_ = config.grid().width;
   patch_embed_ = register_module("patch_embed", nn::PatchEmbed(config.patch_size, config.dim, config.stride));
   if (config.positions) {
     pos_embed_ = register_module("pos_embed", std::make_shared<PositionTable>());
@@ -194,8 +195,7 @@ nn::MlstmLayerOptions VilBackbone::layer_options() const {
 
 void VilBackbone::make_blocks(const VilVersion& version) {
   const std::vector<nn::Traversal> ways = nn::traversals(config_.direction_count());
-  const std::vector<double> rates =
-      nn::drop_path_rates(config_.drop_path, config_.depth, config_.drop_path_decay);
+  const std::vector<double> rates = config_.drop_path_rates(config_.depth);
   int64_t made = 0;
   for (int64_t i = 0; i < config_.depth; ++i) {
     const double rate = rates[static_cast<size_t>(i)];

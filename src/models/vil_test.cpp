@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
+#include "models/models_testing.h"
 
 namespace tessera::models {
 namespace {
@@ -16,17 +17,7 @@ ModelSpec small(const char* family, Value::Table entries) {
   return resolve_model(family, all);
 }
 
-// In double, with healthy weights everywhere (gates start at zero, the head almost there).
-std::shared_ptr<Backbone> lively(const ModelSpec& spec) {
-  const auto model = build_model(spec, 1);
-  model->to(torch::kFloat64);
-  model->eval();
-  const torch::NoGradGuard no_grad;
-  torch::manual_seed(2);
-  for (const Tensor& parameter : model->parameters())
-    parameter.add_(torch::randn(parameter.sizes(), parameter.options()) * 0.1);
-  return model;
-}
+std::shared_ptr<Backbone> lively(const ModelSpec& spec) { return lively(spec, 0.1); }
 
 Tensor picture(int64_t height = 16, int64_t width = 16) {
   torch::manual_seed(3);

@@ -12,7 +12,7 @@
 #include "models/family.h"
 #include "models/isotropic.h"
 #include "models/residual_block.h"
-#include "nn/drop_path.h"
+#include "models/rotary.h"
 #include "nn/init.h"
 #include "nn/patch_embed.h"
 #include "nn/position.h"
@@ -21,27 +21,21 @@
 namespace tessera::models {
 namespace {
 
-struct Config {
-  Value image_size = 224;
-  int64_t patch_size = 16, classes = 1000, dim = 384, depth = 12, heads = 6, mlp_hidden = 0;
+struct Config : IsotropicSettings, RotarySettings {
+  int64_t mlp_hidden = 0;
   bool class_token = true, norm_before_mean = false, qkv_bias = true;
   std::string norm = "layer", mlp = "swiglu", positions = "none";
   double mlp_ratio = 4, init_values = 1e-4;
-  std::string rope = "2d", rope_grid = "input";
-  double rope_theta = 10000, rope_ratio = 1, rope_scale = 1, rope_ntk_scale = 1, rope_ntk_factor = 1;
-  bool rope_shared = true, auto_scale = false, peg = false;
+  std::string rope_grid = "input";
+  double rope_scale = 1, rope_ntk_scale = 1, rope_ntk_factor = 1;
+  bool auto_scale = false, peg = false;
   double rope_anchor = 224, class_position = -1;
-  double drop_path = 0;
-  bool drop_path_decay = false;
+
+  Config() { dim = 384, heads = 6; }
 
   template <class V>
   void visit(V& v) {
-    v("image_size", image_size, "side in pixels, or [height, width]");
-    v("patch_size", patch_size, "side of a patch in pixels");
-    v("classes", classes, "outputs of the head, 0 = no head");
-    v("dim", dim, "width of a token");
-    v("depth", depth, "blocks");
-    v("heads", heads, "attention heads");
+    visit_size(v);
     v("class_token", class_token,
       "read a learned token in front of the patches, else the mean of the patches");
     v("norm_before_mean", norm_before_mean,
@@ -54,10 +48,7 @@ struct Config {
     v("init_values", init_values, "first value of layer scale, 0 = none");
     v("positions", positions, "absolute positions besides RoPE: none, learned, sincos");
     v("peg", peg, "conditional positional encoding after the first block (Chu et al. 2021)");
-    v("rope", rope, "2d, 1d or none");
-    v("rope_theta", rope_theta, "base of the rotary frequencies");
-    v("rope_ratio", rope_ratio, "share of each head's channels that is turned");
-    v("rope_shared", rope_shared, "one table for all heads, else one over the whole width, a piece a head");
+    visit_rope(v);
     v("rope_scale", rope_scale, "factor of all positions");
     v("rope_ntk_scale", rope_ntk_scale,
       "NTK-aware scaling of the base: theta * (f s - (f - 1))^(d / (d - 2))");
@@ -68,13 +59,7 @@ struct Config {
     v("rope_anchor", rope_anchor, "image height in pixels whose positions are not scaled");
     v("class_position", class_position,
       "x and y of the class token, -1 = what floor division gives for index -1");
-    v("drop_path", drop_path, "rate of stochastic depth");
-    v("drop_path_decay", drop_path_decay,
-      "from 0 at the first block to drop_path at the last, else the same for all");
-  }
-
-  int64_t rope_channels() const {
-    return static_cast<int64_t>(static_cast<double>(rope_shared ? dim / heads : dim) * rope_ratio);
+    visit_drop_path(v);
   }
 
   ResidualBlockOptions block(int64_t index, double drop) const {
@@ -89,25 +74,19 @@ struct Config {
   }
 
   void check() const {
-    check_grid(image_size, patch_size);
-    check_width(dim, depth, heads);
+    check_size();
     check_choice("norm", norm, {"layer", "rms"});
     check_choice("mlp", mlp, {"swiglu", "gelu", "swiglu_packed"});
     check_choice("positions", positions, {"none", "learned", "sincos"});
-    check_choice("rope", rope, {"2d", "1d", "none"});
     check_choice("rope_grid", rope_grid, {"input", "square"});
-    check_share("rope_ratio", rope_ratio, 1);
-    check_rate("drop_path", drop_path);
+    check_rope(dim, heads);
     if (classes < 0 || mlp_hidden < 0 || mlp_ratio <= 0)
       fail_usage("model.classes and mlp_hidden must not be negative, mlp_ratio must be positive");
-    const int64_t step = rope == "2d" ? 4 : 2;
-    if (rope != "none" &&
-        (rope_channels() % step != 0 || (!rope_shared && rope_channels() % (step * heads) != 0)))
-      fail_usage("model.rope = \"", rope, "\" turns ", rope_channels(), " channels, must be a multiple of ",
-                 step);
     if (norm_before_mean && class_token) fail_usage("model.norm_before_mean goes with class_token = false");
-    if (rope_anchor <= 0 || rope_theta <= 0 || rope_ntk_scale <= 0)
-      fail_usage("model.rope_anchor, rope_theta and rope_ntk_scale must be positive");
+    if (rope_anchor <= 0 || rope_ntk_scale <= 0)
+      fail_usage("model.rope_anchor and rope_ntk_scale must be positive");
+    if (auto_scale && rope_scaling != "none")
+      fail_usage("model.rope_scaling goes with auto_scale = false: both make room for larger grids");
     if (positions == "sincos" && dim % 4 != 0)
       fail_usage("model.positions = \"sincos\" needs dim to be a multiple of 4");
   }
@@ -116,9 +95,8 @@ struct Config {
 class VisionLlama final : public IsotropicBackbone {
  public:
   explicit VisionLlama(const Config& config) : config_(config), prefix_(config.class_token ? 1 : 0) {
-    const Extent image = extent_of(config.image_size, "image_size");
-    rows_ = image.height / config.patch_size;
-    columns_ = image.width / config.patch_size;
+    rows_ = config.grid().height;
+    columns_ = config.grid().width;
     if (config.class_token) cls_token_ = register_parameter("cls_token", nn::zeros({1, 1, config.dim}));
     // The table always has an entry for a class token, as in the published checkpoints.
     const int64_t entries = 1 + rows_ * columns_;
@@ -128,8 +106,7 @@ class VisionLlama final : public IsotropicBackbone {
     patch_embed_ = register_module("patch_embed", nn::PatchEmbed(config.patch_size, config.dim));
     norm_ = register_norm(*this, "norm", config.norm, config.dim);
     make_head(config.classes);
-    const std::vector<double> rates =
-        nn::drop_path_rates(config.drop_path, config.depth, config.drop_path_decay);
+    const std::vector<double> rates = config.drop_path_rates(config.depth);
     for (int64_t i = 0; i < config.depth; ++i) {
       blocks_.push_back(std::make_shared<AttentionBlock>(config.block(i, rates[static_cast<size_t>(i)]),
                                                          config.heads, config.qkv_bias));
@@ -141,7 +118,7 @@ class VisionLlama final : public IsotropicBackbone {
   int64_t embed_width() const override { return config_.dim; }
 
   int64_t macs(int64_t height, int64_t width) const override {
-    const int64_t patches = (height / config_.patch_size) * (width / config_.patch_size);
+    const int64_t patches = config_.patches(height, width);
     int64_t total = patch_embed_->macs(height, width) + (head_ ? head_->macs() : 0);
     for (const auto& block : blocks_) total += block->macs(patches + prefix_);
     return total + (peg_ ? patches * peg_->macs() : 0);
@@ -202,31 +179,25 @@ class VisionLlama final : public IsotropicBackbone {
   }
 
   nn::Rotation rotation(int64_t rows, int64_t columns, int64_t height) const {
-    const int64_t channels = config_.rope_channels(), patches = rows * columns;
-    if (config_.rope == "none" || channels == 0) return {};
+    const int64_t channels = config_.rope_channels(config_.dim, config_.heads), patches = rows * columns;
+    if (channels == 0) return {};
     const double exponent =
         static_cast<double>(channels) / static_cast<double>(std::max<int64_t>(channels - 2, 1));
     const double ntk = config_.rope_ntk_factor * config_.rope_ntk_scale - (config_.rope_ntk_factor - 1);
     const double theta = config_.rope_theta * std::pow(ntk, exponent);
     double scale = config_.rope_scale;
     if (config_.auto_scale) scale *= config_.rope_anchor / static_cast<double>(height);
-    nn::Rotation turned;
-    if (config_.rope == "1d") {
-      const auto options = torch::TensorOptions().dtype(torch::kFloat64);
-      turned = nn::rotation_1d(torch::arange(-prefix_, patches, options) * scale, channels, theta);
-    } else {
-      const bool square = config_.rope_grid == "square";
-      const int64_t wide = square ? static_cast<int64_t>(std::sqrt(static_cast<double>(patches))) : columns;
-      nn::GridPositions at = nn::grid_positions(-prefix_, patches, wide);
-      at.x = at.x * scale;
-      at.y = at.y * scale;
-      if (prefix_ && config_.class_position != -1) {
-        at.x[0] = config_.class_position;
-        at.y[0] = config_.class_position;
-      }
-      turned = nn::rotation_2d(at.x, at.y, channels, theta);
+    const bool square = config_.rope_grid == "square";
+    const int64_t wide = square ? static_cast<int64_t>(std::sqrt(static_cast<double>(patches))) : columns;
+    nn::GridPositions at = nn::grid_positions(-prefix_, patches, wide);
+    at.x = at.x * scale;
+    at.y = at.y * scale;
+    if (prefix_ && config_.rope == "2d" && config_.class_position != -1) {
+      at.x[0] = config_.class_position;
+      at.y[0] = config_.class_position;
     }
-    return config_.rope_shared ? turned : nn::split_over_heads(turned, config_.heads);
+    return config_.rotation(at, wide, config_.dim, config_.heads, theta,
+                            config_.scaling(config_.grid(), {rows, columns}));
   }
 
   Config config_;

@@ -14,31 +14,18 @@
 namespace tessera::models {
 namespace {
 
-struct Config {
-  Value image_size = 224;
-  int64_t patch_size = 4, classes = 1000;
-  std::vector<int64_t> dims = {64, 128, 256, 512}, depths = {2, 2, 10, 4}, heads = {2, 4, 8, 16},
-                       windows = {7, 7, 7, 7}, sub_sampling = {8, 4, 2, 1};
+struct Config : TwinsSettings, RotarySettings {
   std::string norm = "layer", mlp = "swiglu", positions = "none";
-  double mlp_ratio = 4, init_values = 1e-4;
-  bool qkv_bias = true, peg = false, stage_norms = false;
-  std::string rope = "2d", rope_keys = "published";
-  double rope_theta = 10000, rope_ratio = 1, rope_ntk = 1;
-  bool rope_ntk_keys = false, rope_shared = true, auto_scale = false, auto_scale_local = false;
+  double init_values = 1e-4;
+  bool peg = false, stage_norms = false;
+  std::string rope_keys = "published";
+  double rope_ntk = 1;
+  bool rope_ntk_keys = false, auto_scale = false, auto_scale_local = false;
   std::vector<double> rope_anchor = {14, 14, 14, 14};
-  double drop_path = 0;
-  bool drop_path_decay = false;
 
   template <class V>
   void visit(V& v) {
-    v("image_size", image_size, "side in pixels, or [height, width]");
-    v("patch_size", patch_size, "side of a patch of the first stage in pixels; the others halve the grid");
-    v("classes", classes, "outputs of the head, 0 = no head");
-    v("dims", dims, "width of a token, a stage each");
-    v("depths", depths, "blocks");
-    v("heads", heads, "attention heads");
-    v("windows", windows, "side of the windows of every second block, 0 = global attention in all");
-    v("sub_sampling", sub_sampling, "cells along a side that share a key of global attention");
+    visit_stages(v);
     v("norm", norm, "layer or rms, in the blocks and before the head");
     v("mlp", mlp, "swiglu or gelu");
     v("mlp_ratio", mlp_ratio, "hidden width of the gelu MLP as a multiple of the token's");
@@ -48,10 +35,7 @@ struct Config {
       "a norm behind every stage instead of the last alone (published segmentation backbone)");
     v("positions", positions, "absolute positions of every stage besides RoPE: none, learned, sincos");
     v("peg", peg, "conditional positional encoding after the first block of a stage (Chu et al. 2021)");
-    v("rope", rope, "2d, 1d or none");
-    v("rope_theta", rope_theta, "base of the rotary frequencies");
-    v("rope_ratio", rope_ratio, "share of each head's channels that is turned");
-    v("rope_shared", rope_shared, "one table for all heads, else one over the whole width, a piece a head");
+    visit_rope(v);
     v("rope_ntk", rope_ntk, "NTK-aware scaling: the base of global attention's queries times this");
     v("rope_ntk_keys", rope_ntk_keys, "of its keys too (the published code scales the queries alone)");
     v("rope_keys", rope_keys,
@@ -62,93 +46,71 @@ struct Config {
     v("auto_scale_local", auto_scale_local, "inside windows too (the paper's form)");
     v("rope_anchor", rope_anchor,
       "rows of each stage's grid whose positions are not scaled (published code: 14 in all stages)");
-    v("drop_path", drop_path, "rate of stochastic depth");
-    v("drop_path_decay", drop_path_decay,
-      "from 0 at the first block to drop_path at the last, else the same for all");
-  }
-
-  int64_t rope_channels(size_t stage) const {
-    const int64_t width = rope_shared ? dims[stage] / heads[stage] : dims[stage];
-    return rope == "none" ? 0 : static_cast<int64_t>(static_cast<double>(width) * rope_ratio);
+    visit_drop_path(v);
   }
 
   void check() const {
-    check_stages(image_size, patch_size, dims, depths, heads, windows, sub_sampling);
+    check_stages();
     check_choice("norm", norm, {"layer", "rms"});
     check_choice("mlp", mlp, {"swiglu", "gelu"});
     check_choice("positions", positions, {"none", "learned", "sincos"});
-    check_choice("rope", rope, {"2d", "1d", "none"});
     check_choice("rope_keys", rope_keys, {"published", "mean"});
-    check_share("rope_ratio", rope_ratio, 1);
-    check_rate("drop_path", drop_path);
-    if (classes < 0 || mlp_ratio <= 0)
-      fail_usage("model.classes must not be negative, model.mlp_ratio must be positive");
-    if (rope_theta <= 0 || rope_ntk <= 0) fail_usage("model.rope_theta and rope_ntk must be positive");
+    for (size_t s = 0; s < dims.size(); ++s) check_rope(dims[s], heads[s], text(" in stage ", s));
+    if (rope_ntk <= 0) fail_usage("model.rope_ntk must be positive");
+    if (auto_scale && rope_scaling != "none")
+      fail_usage("model.rope_scaling goes with auto_scale = false: both make room for larger grids");
     if (rope_anchor.size() != dims.size() ||
         std::any_of(rope_anchor.begin(), rope_anchor.end(), [](double rows) { return !(rows > 0); }))
       fail_usage("model.rope_anchor must have a positive number a stage");
-    for (size_t s = 0; s < dims.size(); ++s) {
-      const int64_t step = (rope == "1d" ? 2 : 4) * (rope_shared ? 1 : heads[s]);
-      if (rope_channels(s) % step != 0)
-        fail_usage("model.rope = \"", rope, "\" turns ", rope_channels(s), " channels in stage ", s,
-                   ", must be a multiple of ", step);
-      if (positions == "sincos" && dims[s] % 4 != 0)
-        fail_usage("model.positions = \"sincos\" needs dims that are multiples of 4");
-    }
+    if (positions == "sincos" &&
+        std::any_of(dims.begin(), dims.end(), [](int64_t dim) { return dim % 4 != 0; }))
+      fail_usage("model.positions = \"sincos\" needs dims that are multiples of 4");
+  }
+
+  // Of each stage, for image_size.
+  std::vector<Extent> grids() const {
+    const Extent image = extent_of(image_size, "image_size");
+    std::vector<Extent> all;
+    for (int64_t s = 0, side = patch_size; s < static_cast<int64_t>(dims.size()); ++s, side *= 2)
+      all.push_back({image.height / side, image.width / side});
+    return all;
   }
 
   TwinsPlan plan() const {
-    TwinsPlan plan{.patch_size = patch_size,
-                   .classes = classes,
-                   .dims = dims,
-                   .depths = depths,
-                   .heads = heads,
-                   .windows = windows,
-                   .sub_sampling = sub_sampling,
-                   .hidden = {},
-                   .drop_path = drop_path,
-                   .drop_path_decay = drop_path_decay,
-                   .pegs = peg ? "pegs" : "",
-                   .final_norm = !stage_norms};
+    TwinsPlan plan = plan_stages(*this, mlp);
+    plan.pegs = peg ? "pegs" : "";
+    plan.final_norm = !stage_norms;
     plan.block.residual.norm = norm;
     plan.block.residual.eps = norm == "layer" ? 1e-5 : 1e-6;
-    plan.block.residual.mlp = mlp;
     plan.block.residual.init_values = init_values;
-    plan.block.qkv_bias = qkv_bias;
-    for (size_t s = 0; s < dims.size(); ++s) {
-      plan.hidden.push_back(default_hidden(mlp, dims[s], mlp_ratio));
-      plan.ropes.push_back({.channels = rope_channels(s),
-                            .shared = rope_shared,
-                            .flat = rope == "1d",
-                            .theta = rope_theta,
+    for (size_t s = 0; s < dims.size(); ++s)
+      plan.ropes.push_back({.rotary = *this,
                             .query_theta = rope_theta * rope_ntk,
                             .key_theta = rope_theta * (rope_ntk_keys ? rope_ntk : 1),
                             .mean_keys = rope_keys == "mean",
                             .anchor = auto_scale ? rope_anchor[s] : 0,
-                            .scale_local = auto_scale_local});
-    }
+                            .scale_local = auto_scale_local,
+                            .built = grids()[s]});
     return plan;
   }
 };
 
 class PyramidVisionLlama final : public TwinsBackbone {
  public:
-  explicit PyramidVisionLlama(const Config& config) : TwinsBackbone(config.plan()), config_(config) {
-    const Extent image = extent_of(config.image_size, "image_size");
-    int64_t rows = image.height / config.patch_size, columns = image.width / config.patch_size;
+  explicit PyramidVisionLlama(const Config& config)
+      : TwinsBackbone(config.plan()), config_(config), grids_(config.grids()) {
     torch::nn::ModuleList norms;
     auto tables = std::make_shared<torch::nn::Module>();
     if (config.stage_norms) register_module("norm_list", norms);
     if (config.positions == "learned") register_module("pos_embeds", tables);
-    for (size_t s = 0; s < config.dims.size(); ++s, rows /= 2, columns /= 2) {
+    for (size_t s = 0; s < config.dims.size(); ++s) {
       const std::string name = std::to_string(s);
-      grids_.push_back({rows, columns});
       if (config.stage_norms)
         norms_.push_back(
             register_norm(*norms, name.c_str(), config.norm, config.dims[s], plan().block.residual.eps));
       if (config.positions == "learned")
-        pos_embeds_.push_back(
-            tables->register_parameter(name, nn::zeros({1, rows * columns, config.dims[s]})));
+        pos_embeds_.push_back(tables->register_parameter(
+            name, nn::zeros({1, grids_[s].height * grids_[s].width, config.dims[s]})));
     }
   }
 

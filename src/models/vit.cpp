@@ -14,13 +14,12 @@
 #include "nn/norm.h"
 #include "nn/patch_embed.h"
 #include "nn/position.h"
+#include "nn/relative_position.h"
 
 namespace tessera::models {
 namespace {
 
-struct Config {
-  Value image_size = 224;
-  int64_t patch_size = 16, classes = 1000, dim = 192, depth = 12, heads = 3;
+struct Config : IsotropicSettings {
   double mlp_ratio = 4;
   bool qkv_bias = true, qk_norm = false;
   double init_values = 0;
@@ -29,17 +28,12 @@ struct Config {
   int64_t reg_tokens = 0;
   bool pre_norm = false;
   std::string positions = "learned";
-  double drop_path = 0;
-  bool drop_path_decay = true;
+
+  Config() { drop_path_decay = true; }
 
   template <class V>
   void visit(V& v) {
-    v("image_size", image_size, "side in pixels, or [height, width]");
-    v("patch_size", patch_size, "side of a patch in pixels");
-    v("classes", classes, "outputs of the head, 0 = no head");
-    v("dim", dim, "width of a token");
-    v("depth", depth, "blocks");
-    v("heads", heads, "attention heads");
+    visit_size(v);
     v("mlp_ratio", mlp_ratio, "hidden width of the MLP as a multiple of dim");
     v("qkv_bias", qkv_bias, "biases of q, k, v");
     v("qk_norm", qk_norm, "normalise q and k in each head");
@@ -52,23 +46,25 @@ struct Config {
     v("distilled", distilled, "a distillation token with a head of its own (DeiT)");
     v("reg_tokens", reg_tokens, "register tokens (Darcet et al. 2024)");
     v("pre_norm", pre_norm, "a norm before the first block, no bias in the patch embedding (CLIP)");
-    v("positions", positions, "learned, sincos (fixed) or none");
-    v("drop_path", drop_path, "rate of stochastic depth");
-    v("drop_path_decay", drop_path_decay,
-      "from 0 at the first block to drop_path at the last, else the same for all");
+    v("positions", positions,
+      "learned, sincos (fixed), relative (a learned bias a head for row and column offsets, in each block), "
+      "alibi (a fixed bias that falls with the distance), or none");
+    visit_drop_path(v);
   }
 
   void check() const {
-    check_grid(image_size, patch_size);
-    check_width(dim, depth, heads);
+    check_size();
     check_choice("global_pool", global_pool, {"token", "avg"});
     check_choice("fc_norm", fc_norm, {"auto", "on", "off"});
-    check_choice("positions", positions, {"learned", "sincos", "none"});
-    check_rate("drop_path", drop_path);
+    check_choice("positions", positions, {"learned", "sincos", "relative", "alibi", "none"});
     if (classes < 0 || reg_tokens < 0 || mlp_ratio <= 0)
       fail_usage("model.classes and reg_tokens must not be negative, mlp_ratio must be positive");
     if (global_pool == "token" && !class_token)
       fail_usage("model.global_pool = \"token\" needs class_token = true");
+    if (positions == "relative" && global_pool == "token")
+      fail_usage(
+          "model.positions = \"relative\" needs global_pool = \"avg\": a class token has no place, so that "
+          "the last block would not learn any");
     if (positions == "sincos" && dim % 4 != 0)
       fail_usage("model.positions = \"sincos\" needs dim to be a multiple of 4");
     if (distilled && (global_pool != "token" || fc_norm == "on" || no_embed_class || reg_tokens > 0))
@@ -90,10 +86,15 @@ class Block : public torch::nn::Module {
     const auto hidden = static_cast<int64_t>(static_cast<double>(config.dim) * config.mlp_ratio);
     mlp_ = register_module("mlp", nn::Mlp(config.dim, hidden));
     if (config.init_values > 0) ls2_ = register_module("ls2", nn::LayerScale(config.dim, config.init_values));
+    if (config.positions == "relative")
+      relative_ = register_module("relative_positions", nn::GridBias(config.heads));
   }
 
-  torch::Tensor forward(const torch::Tensor& x, const Context& context) {
-    const nn::AttentionExtras extras{.taps = context.taps, .name = name_};
+  // x: `prefix` tokens, then a grid of patches; `bias` is added to the scores, if it is defined.
+  torch::Tensor forward(const torch::Tensor& x, int64_t prefix, int64_t rows, int64_t columns,
+                        const torch::Tensor& bias, const Context& context) {
+    const nn::AttentionExtras extras{
+        .bias = relative_ ? relative_(prefix, rows, columns) : bias, .taps = context.taps, .name = name_};
     const auto add = [&](const torch::Tensor& to, const nn::LayerScale& scale, int64_t layer,
                          const auto& branch) {
       return nn::residual(to, scale ? scale->gamma : torch::Tensor(), drop_path_, is_training(), layer,
@@ -117,14 +118,14 @@ class Block : public torch::nn::Module {
   nn::Attention attn_{nullptr};
   nn::Mlp mlp_{nullptr};
   nn::LayerScale ls1_{nullptr}, ls2_{nullptr};
+  nn::GridBias relative_{nullptr};
 };
 
 class Vit final : public IsotropicBackbone {
  public:
   explicit Vit(const Config& config) : config_(config) {
-    const Extent image = extent_of(config.image_size, "image_size");
-    rows_ = image.height / config.patch_size;
-    columns_ = image.width / config.patch_size;
+    rows_ = config.grid().height;
+    columns_ = config.grid().width;
     prefix_ = (config.class_token ? 1 : 0) + (config.distilled ? 1 : 0) + config.reg_tokens;
     if (config.class_token) cls_token_ = register_parameter("cls_token", nn::zeros({1, 1, config.dim}));
     if (config.reg_tokens > 0)
@@ -137,8 +138,7 @@ class Vit final : public IsotropicBackbone {
     patch_embed_ = register_module(
         "patch_embed", nn::PatchEmbed(config.patch_size, config.dim, config.patch_size, !config.pre_norm));
     if (config.pre_norm) norm_pre_ = register_module("norm_pre", nn::LayerNorm(config.dim));
-    const std::vector<double> rates =
-        nn::drop_path_rates(config.drop_path, config.depth, config.drop_path_decay);
+    const std::vector<double> rates = config.drop_path_rates(config.depth);
     for (int64_t i = 0; i < config.depth; ++i) {
       blocks_.push_back(std::make_shared<Block>(config, i, rates[static_cast<size_t>(i)]));
       add_block(blocks_.back());
@@ -168,7 +168,7 @@ class Vit final : public IsotropicBackbone {
   int64_t embed_width() const override { return config_.dim; }
 
   int64_t macs(int64_t height, int64_t width) const override {
-    const int64_t tokens = (height / config_.patch_size) * (width / config_.patch_size) + prefix_;
+    const int64_t tokens = config_.patches(height, width) + prefix_;
     int64_t total = patch_embed_->macs(height, width);
     if (head_) total += head_->macs() * (config_.distilled ? 2 : 1);
     for (const auto& block : blocks_) total += block->macs(tokens);
@@ -182,7 +182,10 @@ class Vit final : public IsotropicBackbone {
   }
 
   std::vector<std::string> no_weight_decay() const override {
-    return {"pos_embed", "cls_token", "dist_token"};
+    std::vector<std::string> names{"pos_embed", "cls_token", "dist_token"};
+    for (const auto& entry : named_parameters())
+      if (entry.key().find(".relative_positions.") != std::string::npos) names.push_back(entry.key());
+    return names;
   }
 
   torch::Tensor fit(const std::string& name, const torch::Tensor& stored) const override {
@@ -216,12 +219,16 @@ class Vit final : public IsotropicBackbone {
       x = torch::cat(parts, 1);
     }
     if (positions.defined() && !config_.no_embed_class) x = x + positions;
-    return {.x = norm_pre_ ? norm_pre_(x) : x, .rows = rows, .columns = columns, .before = prefix_};
+    Tokens tokens{.x = norm_pre_ ? norm_pre_(x) : x, .rows = rows, .columns = columns, .before = prefix_};
+    if (config_.positions == "alibi")
+      tokens.extras.bias = nn::alibi_bias_2d(config_.heads, prefix_, rows, columns).to(x.options());
+    return tokens;
   }
 
-  torch::Tensor run_block(int64_t index, const torch::Tensor& x, const Tokens&,
+  torch::Tensor run_block(int64_t index, const torch::Tensor& x, const Tokens& tokens,
                           const Context& context) override {
-    return blocks_[static_cast<size_t>(index)]->forward(x, context);
+    return blocks_[static_cast<size_t>(index)]->forward(x, prefix_, tokens.rows, tokens.columns,
+                                                        tokens.extras.bias, context);
   }
 
   torch::Tensor read(const torch::Tensor& last, const Tokens&, const Context& context) override {

@@ -13,10 +13,13 @@ bool tapped(const AttentionExtras& extras) {
 
 ops::AttentionOptions options_of(const AttentionExtras& extras) {
   ops::AttentionOptions options{.bias = extras.bias, .causal = extras.causal, .later = extras.later};
-  if (extras.rotation.defined()) {
-    options.cos = extras.rotation.angles.cos();
-    options.sin = extras.rotation.angles.sin();
-  }
+  const auto tables = [](const Rotation& rotation, torch::Tensor& cos, torch::Tensor& sin) {
+    if (!rotation.defined()) return;
+    cos = rotation.angles.cos() * rotation.magnitude;
+    sin = rotation.angles.sin() * rotation.magnitude;
+  };
+  tables(extras.rotation, options.cos, options.sin);
+  tables(extras.key_rotation, options.key_cos, options.key_sin);
   return options;
 }
 
@@ -57,17 +60,11 @@ torch::Tensor AttentionImpl::split(const torch::Tensor& x) const {
   return x.unflatten(-1, {heads_, x.size(-1) / heads_}).transpose(1, 2);
 }
 
-torch::Tensor AttentionImpl::merge(const torch::Tensor& attended, const Tail& tail) {
-  return proj_->forward(attended.transpose(1, 2).flatten(2), tail);
-}
-
-torch::Tensor AttentionImpl::forward(const torch::Tensor& x, const AttentionExtras& extras,
-                                     const Tail& tail) {
+torch::Tensor AttentionImpl::mix(const torch::Tensor& x, const AttentionExtras& extras) {
   const torch::Tensor packed = pack(x);
-  if (!q_norm_ && !tapped(extras))
-    return proj_->forward(ops::attention_packed(packed, options_of(extras)), tail);
+  if (!q_norm_ && !tapped(extras)) return ops::attention_packed(packed, options_of(extras));
   const auto [q, k, v] = unpack(packed);
-  return merge(attend(q, k, v, extras), tail);
+  return merge(attend(q, k, v, extras));
 }
 
 int64_t AttentionImpl::macs(int64_t tokens) const {

@@ -16,11 +16,12 @@ namespace tessera::nn {
 
 // What attention does besides softmax(q k^T / sqrt(d)) v.
 struct AttentionExtras {
-  Rotation rotation = {};   // turns q and k by position
-  torch::Tensor bias = {};  // added to the scores, broadcast to [batch, heads, queries, keys]
-  bool causal = false;      // a token sees itself and what stands before it
-  double later = 1;         // factor of the probabilities of later tokens after the softmax (iLLaMA)
-  Taps* taps = nullptr;     // "<name>.attention": the probabilities, [batch, heads, queries, keys]
+  Rotation rotation = {};      // turns q and k by position
+  Rotation key_rotation = {};  // turns k, where keys stand elsewhere than the queries
+  torch::Tensor bias = {};     // added to the scores, broadcast to [batch, heads, queries, keys]
+  bool causal = false;         // a token sees itself and what stands before it
+  double later = 1;            // factor of the probabilities of later tokens after the softmax (iLLaMA)
+  Taps* taps = nullptr;        // "<name>.attention": the probabilities, [batch, heads, queries, keys]
   std::string name = {};
 };
 
@@ -35,13 +36,21 @@ class AttentionImpl : public torch::nn::Module {
  public:
   AttentionImpl(int64_t width, int64_t heads, bool qkv_bias = true, bool qk_norm = false);
   // [batch, tokens, width] -> the same.
-  torch::Tensor forward(const torch::Tensor& x, const AttentionExtras& extras = {}, const Tail& tail = {});
+  torch::Tensor forward(const torch::Tensor& x, const AttentionExtras& extras = {}, const Tail& tail = {}) {
+    return output(mix(x, extras), tail);
+  }
   int64_t macs(int64_t tokens) const;
-  // The parts of forward: q, k and v [batch, heads, tokens, d], not turned; [batch, tokens, width] cut into
-  // heads; and the output from what the heads attended to.
+  // The two halves of forward: what the heads attended to, side by side [batch, tokens, width]; and the
+  // output from that, of any shape [..., width].
+  torch::Tensor mix(const torch::Tensor& x, const AttentionExtras& extras = {});
+  torch::Tensor output(const torch::Tensor& mixed, const Tail& tail = {}) {
+    return proj_->forward(mixed, tail);
+  }
+  // Parts of these: q, k and v [batch, heads, tokens, d], not turned; [batch, tokens, width] cut into heads,
+  // and heads put side by side.
   std::array<torch::Tensor, 3> project(const torch::Tensor& x) { return unpack(pack(x)); }
   torch::Tensor split(const torch::Tensor& x) const;
-  torch::Tensor merge(const torch::Tensor& attended, const Tail& tail = {});
+  static torch::Tensor merge(const torch::Tensor& attended) { return attended.transpose(1, 2).flatten(2); }
 
  private:
   torch::Tensor pack(const torch::Tensor& x);

@@ -326,6 +326,18 @@ TEST(RelativePosition, AlibiFallsWithTheDistance) {
   }
 }
 
+TEST(RelativePosition, AlibiOnAGridFallsWithTheDistance) {
+  // One row of patches is the sequence.
+  EXPECT_TRUE(torch::allclose(alibi_bias_2d(3, 0, 1, 7)[0], alibi_bias(3, 7)));
+  const torch::Tensor bias = alibi_bias_2d(2, 1, 4, 5)[0];  // a class token, then 20 patches
+  EXPECT_EQ(bias.sizes(), (std::vector<int64_t>{2, 21, 21}));
+  EXPECT_EQ(bias.select(1, 0).abs().max().item<double>(), 0);
+  EXPECT_EQ(bias.select(2, 0).abs().max().item<double>(), 0);
+  // From (0, 1) to (3, 5 - 1): 3 rows and 3 columns away.
+  EXPECT_NEAR(bias[1][1 + 1][1 + 3 * 5 + 4].item<double>(),
+              -std::sqrt(18.0) * alibi_slopes(2)[1].item<double>(), 1e-12);
+}
+
 TEST(RopeScaling, FastPairsStayAndSlowOnesAreStretched) {
   const Tensor plain = rotary_frequencies(32, 10000);
   EXPECT_TRUE(torch::equal(rotation_at(torch::arange(3, torch::kFloat64), plain).angles,

@@ -19,5 +19,22 @@ torch::Tensor relative_buckets(const torch::Tensor& offsets, bool both_sides, in
 torch::Tensor alibi_slopes(int64_t heads);
 // -slope * |key - query|, [heads, tokens, tokens] float64, for AttentionExtras::bias.
 torch::Tensor alibi_bias(int64_t heads, int64_t tokens);
+// The same for patches of a grid by the distance between their middles, in patches (2-D ALiBi, Fuller et al.
+// 2022): [1, heads, tokens, tokens] float64 for `prefix` tokens without a place, biased by 0, and rows *
+// columns patches.
+torch::Tensor alibi_bias_2d(int64_t heads, int64_t prefix, int64_t rows, int64_t columns);
+
+// T5's buckets on a grid: a learned number a head for the row offset of two patches and one for the column
+// offset, added up (the cross method of Wu et al. 2021). Parameters rows and columns [buckets, heads].
+class GridBiasImpl : public torch::nn::Module {
+ public:
+  explicit GridBiasImpl(int64_t heads);
+  // [1, heads, tokens, tokens] as alibi_bias_2d.
+  torch::Tensor forward(int64_t prefix, int64_t rows, int64_t columns) const;
+
+ private:
+  torch::Tensor rows_, columns_;
+};
+TORCH_MODULE(GridBias);
 
 }  // namespace tessera::nn

@@ -12,17 +12,23 @@ torch::Tensor doubles(int64_t first, int64_t last, int64_t step = 1) {
 
 }  // namespace
 
+Rotation rotation_at(const torch::Tensor& positions, const torch::Tensor& frequencies) {
+  return {torch::outer(positions, frequencies)};
+}
+
+Rotation rotation_at(const torch::Tensor& x, const torch::Tensor& y, const torch::Tensor& frequencies) {
+  return {torch::stack({torch::outer(x, frequencies), torch::outer(y, frequencies)}, -1).flatten(1)};
+}
+
 Rotation rotation_1d(const torch::Tensor& positions, int64_t channels, double theta) {
   check(channels % 2 == 0, "rotary positions turn pairs of channels, there are ", channels);
-  const torch::Tensor frequency = torch::pow(theta, doubles(0, channels, 2) / -static_cast<double>(channels));
-  return {torch::outer(positions, frequency)};
+  return rotation_at(positions, torch::pow(theta, doubles(0, channels, 2) / -static_cast<double>(channels)));
 }
 
 Rotation rotation_2d(const torch::Tensor& x, const torch::Tensor& y, int64_t channels, double theta) {
   check(channels % 4 == 0,
         "two-dimensional rotary positions need a multiple of 4 channels a head, there are ", channels);
-  const torch::Tensor frequency = torch::pow(theta, doubles(0, channels, 4) / -static_cast<double>(channels));
-  return {torch::stack({torch::outer(x, frequency), torch::outer(y, frequency)}, -1).flatten(1)};
+  return rotation_at(x, y, torch::pow(theta, doubles(0, channels, 4) / -static_cast<double>(channels)));
 }
 
 Rotation rotation_halves(const torch::Tensor& x, const torch::Tensor& y, int64_t channels, double theta) {
@@ -35,7 +41,8 @@ Rotation rotation_halves(const torch::Tensor& x, const torch::Tensor& y, int64_t
 Rotation split_over_heads(const Rotation& rotation, int64_t heads) {
   const int64_t tokens = rotation.angles.size(0), pairs = rotation.angles.size(1);
   check(pairs % heads == 0, pairs, " pairs of channels cannot be split over ", heads, " heads");
-  return {rotation.angles.view({tokens, heads, pairs / heads}).transpose(0, 1).contiguous()};
+  return {rotation.angles.view({tokens, heads, pairs / heads}).transpose(0, 1).contiguous(),
+          rotation.magnitude};
 }
 
 GridPositions grid_positions(int64_t first, int64_t last, int64_t width) {
@@ -48,7 +55,8 @@ torch::Tensor rotate(const torch::Tensor& x, const Rotation& rotation) {
   if (!rotation.defined()) return x;
   const auto wide = x.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
   const torch::Tensor angles = rotation.angles.to(x.device());
-  return ops::turn_pairs(x, angles.cos().to(wide), angles.sin().to(wide));
+  return ops::turn_pairs(x, (angles.cos() * rotation.magnitude).to(wide),
+                         (angles.sin() * rotation.magnitude).to(wide));
 }
 
 }  // namespace tessera::nn

@@ -43,6 +43,8 @@ torch::Tensor llama3(const torch::Tensor& frequency, const RopeScaling& s) {
 
 torch::Tensor rotary_frequencies(int64_t channels, double theta, const RopeScaling& s, int64_t length) {
   check(channels >= 2 && channels % 2 == 0, "rotary positions turn pairs of channels, there are ", channels);
+  const torch::Tensor frequency = plain_frequencies(channels, theta);
+  if (s.kind == "none") return frequency;
   check(theta > 1 && s.factor >= 1, "rotary frequencies: theta ", theta, " must be over 1, the factor ",
         s.factor, " at least 1");
   const auto width = static_cast<double>(channels);
@@ -50,8 +52,6 @@ torch::Tensor rotary_frequencies(int64_t channels, double theta, const RopeScali
     check(channels > 2, "NTK-aware scaling needs more than one pair of channels");
     return plain_frequencies(channels, theta * std::pow(by, width / (width - 2)));
   };
-  const torch::Tensor frequency = plain_frequencies(channels, theta);
-  if (s.kind == "none") return frequency;
   if (s.kind == "linear") return frequency / s.factor;
   if (s.kind == "ntk") return stretched(s.factor);
   check(s.trained > 0, "rotary scaling '", s.kind, "' needs the number of positions of training");
@@ -71,10 +71,6 @@ double rotary_magnitude(const RopeScaling& scaling) {
 
 torch::Tensor pixel_frequencies(int64_t count, double resolution) {
   return torch::linspace(1, resolution / 2, count, torch::kFloat64) * std::numbers::pi;
-}
-
-Rotation rotation_at(const torch::Tensor& positions, const torch::Tensor& frequencies) {
-  return {torch::outer(positions, frequencies)};
 }
 
 torch::Tensor rotate_split(const torch::Tensor& x, const Rotation& rotation) {

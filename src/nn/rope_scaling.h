@@ -26,18 +26,15 @@ struct RopeScaling {
   double low_frequency = 1, high_frequency = 4;
 };
 
-// [channels / 2] float64, for rotation_at; `length` positions are to fit (dynamic).
+// [channels / 2] float64, for rotation_at (nn/rope.h); `length` positions are to fit (dynamic).
 torch::Tensor rotary_frequencies(int64_t channels, double theta, const RopeScaling& scaling = {},
                                  int64_t length = 0);
-// What yarn multiplies cosines and sines by: 0.1 ln(factor) + 1; 1 for the others.
+// What yarn multiplies cosines and sines by (Rotation::magnitude): 0.1 ln(factor) + 1; 1 for the others.
 double rotary_magnitude(const RopeScaling& scaling);
 
 // [count]: evenly from pi to pi * resolution / 2, for positions from -1 to 1 over an image (timm's "pixel"
 // frequencies, after Perceiver).
 torch::Tensor pixel_frequencies(int64_t count, double resolution);
-
-// Pair m turns by positions [tokens] float64 times frequencies[m].
-Rotation rotation_at(const torch::Tensor& positions, const torch::Tensor& frequencies);
 
 // Turns channels (m, m + channels / 2) instead of adjacent ones, as LLaMA's weights in their usual form need:
 // x [batch, heads, tokens, channels], all channels.

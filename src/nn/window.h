@@ -1,4 +1,4 @@
-// A map cut into square windows and put together again, for attention inside windows.
+// A map cut into windows and put together again, for attention inside windows.
 #pragma once
 
 #include "ops/torch.h"
@@ -7,12 +7,16 @@
 
 namespace tessera::nn {
 
-// x [batch, rows, columns, width], zeros added below and to the right up to whole windows ->
-// [batch * windows, window * window, width]; windows and the tokens in them row by row.
-torch::Tensor to_windows(const torch::Tensor& x, int64_t window);
+// x [batch, rows, columns, width] with zeros below and to the right, so that its sides are multiples of
+// these; itself if they are.
+torch::Tensor pad_to_multiple(const torch::Tensor& x, int64_t rows, int64_t columns);
 
-// The way back, without what was added: [batch * windows, window * window, width] ->
-// [batch, rows, columns, width].
-torch::Tensor from_windows(const torch::Tensor& windows, int64_t window, int64_t rows, int64_t columns);
+// x [batch, rows, columns, width], padded to whole windows of `height` x `width` cells ->
+// [batch * windows, height * width, width of x]; windows and the tokens in them row by row.
+torch::Tensor to_windows(const torch::Tensor& x, int64_t height, int64_t width);
+
+// The way back to [batch, rows, columns, width], without what was added.
+torch::Tensor from_windows(const torch::Tensor& windows, int64_t height, int64_t width, int64_t rows,
+                           int64_t columns);
 
 }  // namespace tessera::nn

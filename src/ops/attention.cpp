@@ -26,13 +26,15 @@ void check_shapes(const torch::Tensor& q, const torch::Tensor& k, const torch::T
         " must be [batch, heads, tokens, d], k and v with the same tokens");
   check(options.first_query >= 0, "attention: the first query stands at ", options.first_query,
         ", must be 0 or more");
-  const torch::Tensor& angles = options.cos;
-  if (!angles.defined()) return;
-  const int64_t tokens = std::max(options.first_query + q.size(2), k.size(2));
-  check(angles.sizes() == options.sin.sizes() && angles.size(-2) >= tokens &&
-            2 * angles.size(-1) <= q.size(3) &&
-            (angles.dim() == 2 || (angles.dim() == 3 && angles.size(0) == q.size(1))),
-        "attention: angles ", angles.sizes(), " do not fit ", tokens, " tokens of ", q.sizes());
+  const auto check_angles = [&](const torch::Tensor& cos, const torch::Tensor& sin, int64_t tokens) {
+    check(cos.sizes() == sin.sizes() && cos.size(-2) >= tokens && 2 * cos.size(-1) <= q.size(3) &&
+              (cos.dim() == 2 || (cos.dim() == 3 && cos.size(0) == q.size(1))),
+          "attention: angles ", cos.sizes(), " do not fit ", tokens, " tokens of ", q.sizes());
+  };
+  const int64_t queries = options.first_query + q.size(2), keys = k.size(2);
+  const bool own = options.key_cos.defined();
+  if (options.cos.defined()) check_angles(options.cos, options.sin, own ? queries : std::max(queries, keys));
+  if (own) check_angles(options.key_cos, options.key_sin, keys);
 }
 
 // As four axes, the first one repeated over the batch.
@@ -72,15 +74,19 @@ torch::Tensor turn_pairs(const torch::Tensor& x, const torch::Tensor& cos, const
 torch::Tensor attention_unfused(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v,
                                 const AttentionOptions& options, torch::Tensor* weights) {
   check_shapes(q, k, v, options);
-  const auto turned = [&](const torch::Tensor& x, int64_t first) {
-    if (!options.cos.defined()) return x;
+  const auto turned = [](const torch::Tensor& x, int64_t first, const torch::Tensor& cos,
+                         const torch::Tensor& sin) {
+    if (!cos.defined()) return x;
     const auto wide = x.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
     const auto table = [&](const torch::Tensor& t) {
       return t.slice(-2, first, first + x.size(2)).to(torch::TensorOptions(wide).device(x.device()));
     };
-    return turn_pairs(x, table(options.cos), table(options.sin));
+    return turn_pairs(x, table(cos), table(sin));
   };
-  const torch::Tensor rq = turned(q, options.first_query), rk = turned(k, 0);
+  const bool own = options.key_cos.defined();
+  const torch::Tensor rq = turned(q, options.first_query, options.cos, options.sin);
+  const torch::Tensor rk =
+      turned(k, 0, own ? options.key_cos : options.cos, own ? options.key_sin : options.sin);
   std::optional<torch::Tensor> bias;
   if (options.bias.defined()) bias = repeated(options.bias, q.size(0)).to(rq.scalar_type());
   const bool shifted = options.first_query > 0 || options.window > 0;
@@ -136,14 +142,13 @@ torch::Tensor by_token(const torch::Tensor& like) {
       .transpose(1, 2);
 }
 
-// The masks, and the tensors as the kernel reads them.
-struct Request : torch::CustomClassHolder {
-  kernels::AttentionMask mask;
-  torch::Tensor cos, sin, bias;  // float32; the bias with four axes
-
-  kernels::AttentionShape shape(const Parts& p) const {
-    return {p.q.size(0), p.q.size(1), p.q.size(2),
-            p.k.size(2), p.q.size(3), 1 / std::sqrt(static_cast<float>(p.q.size(3)))};
+// Cosines and sines in float32, or none.
+struct Turns {
+  Turns() = default;
+  Turns(const torch::Tensor& cosines, const torch::Tensor& sines) {
+    if (!cosines.defined()) return;
+    cos = cosines.to(torch::kFloat32).contiguous();
+    sin = sines.to(torch::kFloat32).contiguous();
   }
   // Of tokens from `first` on.
   kernels::Rotary rotary(int64_t first) const {
@@ -152,8 +157,21 @@ struct Request : torch::CustomClassHolder {
     return {cos.const_data_ptr<float>() + at, sin.const_data_ptr<float>() + at,
             cos.dim() == 3 ? cos.stride(0) : 0, token, cos.size(-1)};
   }
-  kernels::Rotary q_rotary() const { return rotary(mask.first_query); }
-  kernels::Rotary k_rotary() const { return rotary(0); }
+  torch::Tensor cos, sin;
+};
+
+// The masks, and the tensors as the kernel reads them.
+struct Request : torch::CustomClassHolder {
+  kernels::AttentionMask mask;
+  Turns queries, keys;
+  torch::Tensor bias;  // float32, four axes
+
+  kernels::AttentionShape shape(const Parts& p) const {
+    return {p.q.size(0), p.q.size(1), p.q.size(2),
+            p.k.size(2), p.q.size(3), 1 / std::sqrt(static_cast<float>(p.q.size(3)))};
+  }
+  kernels::Rotary q_rotary() const { return queries.rotary(mask.first_query); }
+  kernels::Rotary k_rotary() const { return keys.rotary(0); }
   kernels::AttentionBias added() const {
     if (!bias.defined()) return {};
     const auto stride = [&](int64_t axis) { return bias.size(axis) == 1 ? 0 : bias.stride(axis); };
@@ -165,10 +183,8 @@ c10::intrusive_ptr<Request> request_of(const Parts& p, const AttentionOptions& o
   const int64_t queries = p.q.size(2), keys = p.k.size(2);
   auto request = c10::make_intrusive<Request>();
   request->mask = {options.causal, options.window, options.first_query, static_cast<float>(options.later)};
-  if (options.cos.defined()) {
-    request->cos = options.cos.to(torch::kFloat32).contiguous();
-    request->sin = options.sin.to(torch::kFloat32).contiguous();
-  }
+  request->queries = {options.cos, options.sin};
+  request->keys = options.key_cos.defined() ? Turns(options.key_cos, options.key_sin) : request->queries;
   if (options.bias.defined()) {
     torch::Tensor bias = options.bias.detach().to(torch::kFloat32);
     while (bias.dim() < 4) bias = bias.unsqueeze(0);

@@ -13,9 +13,9 @@ namespace tessera::ops {
 
 struct AttentionOptions {
   // Cosines and sines of the angles of channels (2m, 2m+1): [tokens, pairs], or [heads, tokens, pairs], by
-  // position: key j takes row j, query i row first_query + i. Channels behind the pairs stay. Undefined: no
-  // rotation.
-  torch::Tensor cos = {}, sin = {};
+  // position: key j takes row j, query i row first_query + i. Keys that stand elsewhere have tables of their
+  // own. Channels behind the pairs stay. Undefined: no rotation.
+  torch::Tensor cos = {}, sin = {}, key_cos = {}, key_sin = {};
   // Added to the scores: up to four axes, broadcast to [batch, heads, queries, keys]; a first axis n that
   // divides the batch is repeated (sample b takes entry b modulo n). Undefined: none.
   torch::Tensor bias = {};

@@ -15,12 +15,14 @@ struct Case {
   std::vector<int64_t> bias = {};
   int64_t pairs = 0;
   bool by_head = false;
+  double own_keys = 0;  // keys have their own angles, and turning stretches by this
 };
 
 const Case kCases[] = {
     {"plain", 2, 3, 17, 17, 16},
     {"cross", 2, 3, 5, 33, 24, {}, {}, 12},
     {"causal, turned by head", 2, 3, 20, 20, 16, {.causal = true}, {}, 4, true},
+    {"keys stand elsewhere", 2, 3, 33, 7, 24, {}, {}, 8, true, 1.25},
     {"published iLLaMA", 2, 2, 33, 33, 32, {.later = 0}, {}, 16},
     {"soft iLLaMA", 2, 2, 33, 33, 32, {.later = 0.6}, {}, 16},
     {"window with cache", 1, 2, 9, 30, 8, {.causal = true, .first_query = 21, .window = 6}},
@@ -44,10 +46,20 @@ std::vector<torch::Tensor> run(const Case& c, bool fused, torch::ScalarType dtyp
                 v = draw({c.batch, c.heads, c.keys, c.dim});
   if (!c.bias.empty()) options.bias = draw(c.bias);
   if (c.pairs) {
-    const int64_t tokens = std::max(c.options.first_query + c.queries, c.keys);
-    const torch::Tensor angles = torch::randn(c.by_head ? std::vector<int64_t>{c.heads, tokens, c.pairs}
-                                                        : std::vector<int64_t>{tokens, c.pairs});
-    options.cos = angles.cos().to(torch::kFloat64), options.sin = angles.sin().to(torch::kFloat64);
+    const auto angles = [&](int64_t tokens) {
+      return torch::randn(c.by_head ? std::vector<int64_t>{c.heads, tokens, c.pairs}
+                                    : std::vector<int64_t>{tokens, c.pairs})
+          .to(torch::kFloat64);
+    };
+    const bool own = c.own_keys > 0;
+    const double length = own ? c.own_keys : 1;
+    const int64_t queries = c.options.first_query + c.queries;
+    const torch::Tensor of_queries = angles(own ? queries : std::max(queries, c.keys));
+    options.cos = of_queries.cos() * length, options.sin = of_queries.sin() * length;
+    if (own) {
+      const torch::Tensor of_keys = angles(c.keys);
+      options.key_cos = of_keys.cos() * length, options.key_sin = of_keys.sin() * length;
+    }
   }
   const torch::Tensor weight = torch::randn(q.sizes()).to(dtype);
   torch::Tensor y;
@@ -164,6 +176,8 @@ TEST(Attention, EmptyTensorsAndWrongShapes) {
   EXPECT_ANY_THROW(attention(q, q, q, {.cos = angles, .sin = angles, .first_query = 1}));
   EXPECT_ANY_THROW(attention_unfused(q, q, q, {.cos = angles, .sin = angles, .first_query = 1}));
   EXPECT_ANY_THROW(attention(q, q, q, {.first_query = -1}));
+  const torch::Tensor four = torch::ones({4, 4});
+  EXPECT_ANY_THROW(attention(q, q, q, {.cos = angles, .sin = angles, .key_cos = four, .key_sin = four}));
   EXPECT_ANY_THROW(attention_packed(torch::zeros({1, 5, 2, 2, 8})));
 }
 

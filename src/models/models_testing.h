@@ -1,0 +1,22 @@
+// What the tests of the families share.
+#pragma once
+
+#include <memory>
+
+#include "models/model.h"
+
+namespace tessera::models {
+
+// The model in double and in evaluation, every parameter well away from zero: gates, biases and heads start
+// there, and would hide what a test looks for.
+inline std::shared_ptr<Backbone> lively(const ModelSpec& spec, double amount) {
+  const auto model = build_model(spec, 1);
+  model->to(torch::kFloat64);
+  model->eval();
+  const torch::NoGradGuard no_grad;
+  torch::manual_seed(2);
+  for (torch::Tensor& parameter : model->parameters()) parameter.add_(torch::randn_like(parameter), amount);
+  return model;
+}
+
+}  // namespace tessera::models

@@ -1,0 +1,42 @@
+// The rotary positions of VisionLLaMA, plain and pyramid: their settings, and the rotations that these ask
+// for.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "models/family.h"
+#include "nn/rope.h"
+#include "nn/rope_scaling.h"
+
+namespace tessera::models {
+
+struct RotarySettings {
+  std::string rope = "2d";
+  double rope_theta = 10000, rope_ratio = 1;
+  bool rope_shared = true;
+  std::string rope_scaling = "none";
+
+  template <class V>
+  void visit_rope(V& v) {
+    v("rope", rope, "2d, 1d or none");
+    v("rope_theta", rope_theta, "base of the rotary frequencies");
+    v("rope_ratio", rope_ratio, "share of each head's channels that is turned");
+    v("rope_shared", rope_shared, "one table for all heads, else one over the whole width, a piece a head");
+    v("rope_scaling", rope_scaling,
+      "how the frequencies make room for grids larger than that of image_size: none, linear, ntk, yarn or "
+      "llama3");
+  }
+  // Usage errors for a layer of this width; `where` ends "turns 6 channels": " in stage 2".
+  void check_rope(int64_t dim, int64_t heads, const std::string& where = "") const;
+  // How many channels are turned: of a head, or of all heads together where they share no table.
+  int64_t rope_channels(int64_t dim, int64_t heads) const;
+  // What rope_scaling makes of a grid when the model was built for another: the factor is by how much the
+  // grid is longer along its side that grew most (1-D: by how many times it has more cells), at least 1.
+  nn::RopeScaling scaling(Extent built, Extent now) const;
+  // The rotation of tokens at these places of a grid with `columns` columns; none without channels.
+  nn::Rotation rotation(const nn::GridPositions& at, int64_t columns, int64_t dim, int64_t heads,
+                        double theta, const nn::RopeScaling& scaling) const;
+};
+
+}  // namespace tessera::models
