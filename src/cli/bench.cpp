@@ -34,45 +34,11 @@ struct Options {
   bool json = false, profile = false;
 };
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
 double peak_rss_mb() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   return static_cast<double>(usage.ru_maxrss) / 1024;
 }
-
-// The layers of a transformer of width 384 on this batch: what the limit is measured with.
-class Limit {
- public:
-  Limit(BenchDtype dtype, int64_t rows) {
-    for (const auto& [in, out] : {std::pair{384, 1152}, {384, 1536}, {1536, 384}})
-      products_.push_back({LimitProduct(dtype, rows, in, out), {}});
-    for (Timed& timed : products_) timed.product();
-  }
-  void run() {
-    for (Timed& timed : products_) {
-      const double start = steady_seconds();
-      timed.product();
-      timed.seconds.push_back(steady_seconds() - start);
-    }
-  }
-  double gflops() const {
-    double work = 0, seconds = 0;
-    for (const Timed& timed : products_) work += timed.product.gflop(), seconds += median(timed.seconds);
-    return work / seconds;
-  }
-
- private:
-  struct Timed {
-    LimitProduct product;
-    std::vector<double> seconds;
-  };
-  std::vector<Timed> products_;
-};
 
 kernels::Arithmetic arithmetic_of(BenchDtype dtype) {
   return dtype == BenchDtype::fp32   ? kernels::Arithmetic::f32
@@ -101,6 +67,28 @@ Step waited_for(const Step& step, const torch::Device& device) {
     step();
     torch::cuda::synchronize(device.index());
   };
+}
+
+// "linear 1576 x 384 -> 1152 …" in a profile says how much work it was; a gated layer makes two products.
+std::optional<ProductShape> product_of(const std::string& name, const Profile::Row& row) {
+  long long rows = 0, in = 0, out = 0;
+  if (std::sscanf(name.c_str(), "linear %lld x %lld -> %lld", &rows, &in, &out) != 3) return std::nullopt;
+  return ProductShape{rows, in, name.ends_with("gated") ? 2 * out : out, static_cast<double>(row.calls)};
+}
+
+// The products of a forward pass, which is run once for it with our own operations.
+std::vector<ProductShape> products_of(const Step& forward) {
+  const torch::NoGradGuard no_grad;
+  ops::InferenceSettings settings = ops::inference_settings();
+  settings.fused = true;
+  const ops::InferenceScope scope(settings);
+  Profile profile;
+  forward();
+  profile.stop();
+  std::vector<ProductShape> products;
+  for (const auto& [name, row] : profile.rows())
+    if (const auto product = product_of(name, row)) products.push_back(*product);
+  return products;
 }
 
 // `limit` in GFLOP/s, where it is known.
@@ -132,12 +120,10 @@ void print_profile(const Step& step, int64_t steps, std::optional<double> limit)
       small += row.seconds;
       continue;
     }
-    // "linear 1576 x 384 -> 1152 …" says how much work it was.
     double gflop = 0;
-    long long m = 0, k = 0, n = 0;
-    if (std::sscanf(name.c_str(), "linear %lld x %lld -> %lld", &m, &k, &n) == 3)
-      gflop = (name.ends_with("gated") ? 4e-9 : 2e-9) * static_cast<double>(m) * static_cast<double>(k) *
-              static_cast<double>(n);
+    if (const auto product = product_of(name, row))
+      gflop = 2e-9 * static_cast<double>(product->rows) * static_cast<double>(product->in) *
+              static_cast<double>(product->out);
     line(name, static_cast<double>(row.calls), row.seconds, gflop);
   }
   line("operations below 0.2 % each", 0, small, 0);
@@ -175,11 +161,11 @@ void report(const char* what, const Options& options, BenchDtype dtype, const st
 
 // Steps and products of the limit take turns, so that what else the machine does meets both.
 void measure(const char* what, const Options& options, const torch::Device& device, BenchDtype dtype,
-             const Step& once, double gflop) {
+             const Step& forward, const Step& once, double gflop) {
   constexpr double kPatience = 10;  // seconds more than asked for, for five rounds of slow steps
   const Step step = waited_for(once, device);
   std::optional<Limit> products;  // of the processor
-  if (device.is_cpu()) products.emplace(dtype, options.batch * 197);
+  if (device.is_cpu()) products.emplace(dtype, products_of(forward));
   step();
   std::vector<double> seconds;
   const double begin = steady_seconds();
@@ -220,7 +206,7 @@ void infer(const Options& options) {
     const tasks::AutocastScope autocast(device, precision_of(dtype));
     model->forward(images);
   };
-  measure("infer", options, device, dtype, step,
+  measure("infer", options, device, dtype, step, step,
           2e-9 * static_cast<double>(model->macs(options.size, options.size)));
 }
 
@@ -240,6 +226,10 @@ void train_steps(const Options& options) {
     const torch::NoGradGuard no_grad;
     return model->forward(images.slice(0, 0, 1)).size(1);
   }();
+  const Step forward = [&] {
+    const tasks::AutocastScope autocast(device, precision_of(dtype));
+    model->forward(images);
+  };
   const torch::Tensor labels = torch::arange(options.batch, images.options().dtype(torch::kInt64)) % outputs;
   const Step step = [&] {
     torch::Tensor loss;
@@ -253,7 +243,7 @@ void train_steps(const Options& options) {
     optimiser->zero_grad();
   };
   // Backward computes the gradients of inputs and of weights: twice the forward pass.
-  measure("train", options, device, dtype, step,
+  measure("train", options, device, dtype, forward, step,
           6e-9 * static_cast<double>(model->macs(options.size, options.size)));
 }
 

@@ -134,55 +134,102 @@ void attention(const Shape& s) {
   print(s, describe("attention", s, threads), forms, {});
 }
 
+// The cell's inputs and outputs [batch, tokens, heads, head dim] in one element type, gates in float.
+struct MlstmTensors {
+  MlstmTensors(const Shape& s, torch::ScalarType type)
+      : shape{s.batch, s.heads, s.tokens, s.head_dim, s.head_dim} {
+    for (torch::Tensor* t : {&q, &k, &v, &h, &dh, &dq, &dk, &dv})
+      *t = (torch::randn({s.batch, s.tokens, s.heads, s.head_dim}) * 0.1).to(type);
+    i = torch::randn({s.batch, s.tokens, s.heads}), f = i + 4, di = i.clone(), df = i.clone();
+    normaliser = torch::empty({s.batch, s.heads, s.tokens}), sign = normaliser.clone();
+  }
+  kernels::MlstmForward forward() const {
+    kernels::MlstmForward call{};
+    call.shape = shape;
+    call.q = in(q), call.k = in(k), call.v = in(v);
+    call.igate = gate(i), call.fgate = gate(f);
+    call.h = out(h);
+    call.normaliser = normaliser.mutable_data_ptr<float>();
+    call.row_sign = sign.mutable_data_ptr<float>();
+    return call;
+  }
+  kernels::MlstmBackward backward() const {
+    kernels::MlstmBackward call{};
+    call.shape = shape;
+    call.q = in(q), call.k = in(k), call.v = in(v);
+    call.igate = gate(i), call.fgate = gate(f);
+    call.h = in(h), call.dh = in(dh);
+    call.normaliser = normaliser.const_data_ptr<float>();
+    call.row_sign = sign.const_data_ptr<float>();
+    call.dq = out(dq), call.dk = out(dk), call.dv = out(dv);
+    call.digate = gate_out(di), call.dfgate = gate_out(df);
+    return call;
+  }
+  kernels::MlstmShape shape;
+  torch::Tensor q, k, v, h, dh, dq, dk, dv, i, f, di, df, normaliser, sign;
+};
+
+std::vector<Form> chunkwise_forms(const std::string& name, const MlstmTensors& t) {
+  return {{name + " forward", [t] { kernels::mlstm_forward(t.forward()); }},
+          {name + " forward and backward", [t] {
+             kernels::mlstm_forward(t.forward());
+             kernels::mlstm_backward(t.backward());
+           }}};
+}
+
+// Streaming: one token after another, the state in place.
+Form recurrent_form(const MlstmTensors& t) {
+  const auto [batch, heads, tokens, key_dim, value_dim, reverse, eps, chunk] = t.shape;
+  const torch::Tensor c = torch::zeros({batch, heads, key_dim, value_dim}),
+                      n = torch::zeros({batch, heads, key_dim}), m = torch::zeros({batch, heads});
+  std::vector<kernels::MlstmForward> steps;
+  for (int64_t token = 0; token < tokens; ++token) {
+    const auto at = [token](const torch::Tensor& all) { return all.narrow(1, token, 1); };
+    kernels::MlstmForward step = t.forward();
+    step.q = in(at(t.q)), step.k = in(at(t.k)), step.v = in(at(t.v));
+    step.igate = gate(at(t.i)), step.fgate = gate(at(t.f));
+    step.h = out(at(t.h));
+    step.normaliser = step.row_sign = nullptr;
+    step.shape.tokens = 1;
+    step.last = {c.mutable_data_ptr<float>(), n.mutable_data_ptr<float>(), m.mutable_data_ptr<float>()};
+    step.initial = {step.last.c, step.last.n, step.last.m};
+    steps.push_back(step);
+  }
+  return {"recurrent forward", [t, c, n, m, steps] {
+            for (const torch::Tensor& state : {c, n, m}) state.zero_();
+            for (const kernels::MlstmForward& step : steps) kernels::mlstm_forward(step);
+          }};
+}
+
+std::vector<Form> parallel_forms(const MlstmTensors& t) {
+  std::vector<torch::Tensor> inputs;
+  for (const torch::Tensor& x : {t.q, t.k, t.v, t.i, t.f}) inputs.push_back(x.transpose(1, 2).contiguous());
+  const auto forward = [](const std::vector<torch::Tensor>& x) {
+    return ops::mlstm_parallel(x[0], x[1], x[2], x[3], x[4]);
+  };
+  return {{"parallel forward",
+           [=] {
+             const torch::NoGradGuard no_grad;
+             forward(inputs);
+           }},
+          {"parallel forward and backward", [=] {
+             std::vector<torch::Tensor> leaves;
+             for (const torch::Tensor& x : inputs) leaves.push_back(x.detach().requires_grad_());
+             forward(leaves).sum().backward();
+           }}};
+}
+
 void mlstm(const Shape& s) {
   const int threads = train::use_threads(s.threads);
-  const auto make = [&] { return torch::randn({s.batch, s.tokens, s.heads, s.head_dim}) * 0.1; };
-  const torch::Tensor q = make(), k = make(), v = make(), h = make(), dh = make(), dq = make(), dk = make(),
-                      dv = make();
-  const torch::Tensor i = torch::randn({s.batch, s.tokens, s.heads}), f = i + 4, di = i.clone(),
-                      df = i.clone();
-  const torch::Tensor saved = torch::empty({2, s.batch, s.heads, s.tokens});
-  float* normaliser = saved.mutable_data_ptr<float>();
-  float* sign = normaliser + saved.numel() / 2;
-  const kernels::MlstmShape shape{s.batch, s.heads, s.tokens, s.head_dim, s.head_dim};
-  const auto forward = [&] {
-    kernels::mlstm_forward({shape, in(q), in(k), in(v), gate(i), gate(f), out(h), {}, {}, normaliser, sign});
-  };
-  std::vector<Form> forms = {{"chunkwise forward", forward}, {"chunkwise forward and backward", [&] {
-                                                                forward();
-                                                                kernels::mlstm_backward({shape,
-                                                                                         in(q),
-                                                                                         in(k),
-                                                                                         in(v),
-                                                                                         gate(i),
-                                                                                         gate(f),
-                                                                                         in(h),
-                                                                                         normaliser,
-                                                                                         sign,
-                                                                                         in(dh),
-                                                                                         out(dq),
-                                                                                         out(dk),
-                                                                                         out(dv),
-                                                                                         gate_out(di),
-                                                                                         gate_out(df),
-                                                                                         {},
-                                                                                         {},
-                                                                                         {}});
-                                                              }}};
+  const MlstmTensors floats(s, torch::kFloat32);
+  std::vector<Form> forms = chunkwise_forms("chunkwise", floats);
+  const auto add = [&](std::vector<Form> more) { forms.insert(forms.end(), more.begin(), more.end()); };
+  add(chunkwise_forms("chunkwise bf16", MlstmTensors(s, torch::kBFloat16)));
+  forms.push_back(recurrent_form(floats));
   // The parallel form holds several matrices of tokens x tokens.
   if (static_cast<double>(s.batch * s.heads) * static_cast<double>(s.tokens) * static_cast<double>(s.tokens) <
-      2e8) {
-    const auto heads = [](const torch::Tensor& t) { return t.transpose(1, 2).contiguous(); };
-    const torch::Tensor hq = heads(q), hk = heads(k), hv = heads(v), hi = heads(i), hf = heads(f);
-    forms.push_back({"parallel forward", [=] {
-                       const torch::NoGradGuard no_grad;
-                       ops::mlstm_parallel(hq, hk, hv, hi, hf);
-                     }});
-    forms.push_back({"parallel forward and backward", [=] {
-                       const torch::Tensor gq = hq.detach().requires_grad_();
-                       ops::mlstm_parallel(gq, hk, hv, hi, hf).sum().backward();
-                     }});
-  }
+      2e8)
+    add(parallel_forms(floats));
   print(s, describe("mlstm", s, threads), forms, {});
 }
 

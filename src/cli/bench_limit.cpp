@@ -2,8 +2,11 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 
+#include <algorithm>
 #include <array>
+#include <utility>
 
+#include "core/clock.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "ops/torch.h"
@@ -61,6 +64,53 @@ LimitProduct::LimitProduct(BenchDtype dtype, int64_t rows, int64_t in, int64_t o
   const auto type = dtype == BenchDtype::bf16 ? torch::kBFloat16 : torch::kFloat32;
   const torch::Tensor x = torch::randn({rows, in}).to(type), w = torch::randn({out, in}).to(type);
   run_ = dtype == BenchDtype::int8 ? byte_product(x, w) : float_product(x, w);
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+Limit::Limit(BenchDtype dtype, std::vector<ProductShape> shapes) {
+  constexpr size_t kMost = 4;
+  check(!shapes.empty(), "the model makes no matrix product to compare with");
+  const auto work = [](const ProductShape& s) {
+    return s.calls * static_cast<double>(s.rows) * static_cast<double>(s.in) * static_cast<double>(s.out);
+  };
+  std::sort(shapes.begin(), shapes.end(),
+            [&](const ProductShape& a, const ProductShape& b) { return work(a) > work(b); });
+  shapes.resize(std::min(shapes.size(), kMost));
+  std::vector<BenchDtype> precisions = {dtype};
+  if (dtype == BenchDtype::bf16) precisions.push_back(BenchDtype::fp32);
+  for (const BenchDtype precision : precisions) {
+    std::vector<Timed>& way = ways_.emplace_back();
+    for (const ProductShape& s : shapes)
+      way.push_back({LimitProduct(precision, s.rows, s.in, s.out), s.calls, {}});
+  }
+  for (const auto& way : ways_)
+    for (const Timed& timed : way) timed.product();  // warm
+}
+
+void Limit::run() {
+  for (auto& way : ways_)
+    for (Timed& timed : way) {
+      const double start = steady_seconds();
+      timed.product();
+      timed.seconds.push_back(steady_seconds() - start);
+    }
+}
+
+double Limit::gflops() const {
+  double best = 0;
+  for (const auto& way : ways_) {
+    double work = 0, seconds = 0;
+    for (const Timed& timed : way) {
+      work += timed.calls * timed.product.gflop();
+      seconds += timed.calls * median(timed.seconds);
+    }
+    best = std::max(best, work / seconds);
+  }
+  return best;
 }
 
 }  // namespace tessera::cli

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 namespace tessera::cli {
 
@@ -21,6 +22,32 @@ class LimitProduct {
  private:
   std::function<void()> run_;
   double gflop_;
+};
+
+double median(std::vector<double> values);  // of one or more
+
+// A product of a model: x [rows, in] W^T, `calls` times a step.
+struct ProductShape {
+  int64_t rows, in, out;
+  double calls;
+};
+
+// GFLOP/s of oneDNN over the products of a model, timed in turns with the model. In bfloat16 its products in
+// float count where they are the faster ones (processors whose bfloat16 runs at half the rate).
+class Limit {
+ public:
+  // Of the shapes those with the most work, at most four. There must be one.
+  Limit(BenchDtype dtype, std::vector<ProductShape> shapes);
+  void run();  // each product once
+  double gflops() const;
+
+ private:
+  struct Timed {
+    LimitProduct product;
+    double calls;
+    std::vector<double> seconds;
+  };
+  std::vector<std::vector<Timed>> ways_;  // a list of the products for each precision
 };
 
 }  // namespace tessera::cli
