@@ -33,6 +33,30 @@ TESSERA_INLINE void copy_rows(const T* from, int64_t from_row, int64_t rows, int
     }
 }
 
+// Sizes as their bits, which have the order of the sizes; a NaN or an infinity is 0x7f800000 or more.
+TESSERA_INLINE vi larger_size(vi most, vf v) {
+  const vi size = (vi)v & 0x7fffffff;
+  return size > most ? size : most;
+}
+// The largest |x|; not a number if one of them is not finite.
+template <class T>
+TESSERA_INLINE float largest_size(const T* x, int64_t count) {
+  vi most[4] = {};
+  int64_t c = 0;
+  for (; c + 4 * W <= count; c += 4 * W)
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) most[i] = larger_size(most[i], load(x + c + i * W));
+  for (; c < count; c += W) most[0] = larger_size(most[0], get(x + c, count - c));
+#pragma GCC unroll 4
+  for (int i = 1; i < 4; ++i) most[0] = most[i] > most[0] ? most[i] : most[0];
+  int32_t bits = 0;
+  for (int i = 0; i < W; ++i) bits = most[0][i] > bits ? most[0][i] : bits;
+  if (bits >= 0x7f800000) return __builtin_nanf("");
+  float largest;
+  memcpy(&largest, &bits, sizeof largest);
+  return largest;
+}
+
 // sum_i a[i] * b[i]
 TESSERA_INLINE float dot(const float* a, const float* b, int64_t n) {
   vf total = {};

@@ -61,15 +61,28 @@ TESSERA_INLINE vf load(const float* from) {
 TESSERA_INLINE void store(float* to, vf v) { memcpy(to, &v, sizeof v); }
 
 TESSERA_INLINE vf widen(vh half) {
-  const vu wide = __builtin_convertvector(half, vu) << 16;
-  return (vf)wide;
+#if defined(__AVX512F__)
+  const vu wide = (vu)_mm512_maskz_cvtepu16_epi32((__mmask16)-1, (__m256i)half);
+#else
+  const vu wide = __builtin_convertvector(half, vu);
+#endif
+  return (vf)(wide << 16);
 }
 // Rounds to nearest, ties to even; a NaN stays one.
 TESSERA_INLINE vh narrow(vf v) {
+#if defined(__AVX512BF16__)
+  return (vh)_mm512_cvtneps_pbh((__m512)v);  // denormals become zeros
+#else
   const vu bits = (vu)v;
   const vu rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
   const vu nan = (bits >> 16) | 0x40;
-  return __builtin_convertvector((vu)(v != v ? (vi)nan : (vi)rounded), vh);
+  const vi chosen = v != v ? (vi)nan : (vi)rounded;
+#if defined(__AVX512F__)
+  return (vh)_mm512_maskz_cvtepi32_epi16((__mmask16)-1, (__m512i)chosen);
+#else
+  return __builtin_convertvector((vu)chosen, vh);
+#endif
+#endif
 }
 TESSERA_INLINE vf load(const bf16* from) {
   vh half;
@@ -135,8 +148,16 @@ TESSERA_INLINE void put(T* to, vf value, int64_t left) {
 TESSERA_INLINE void add_to(float* to, vf value, int64_t left) { put(to, get(to, left) + value, left); }
 
 // a > b ? a : b; b where one of them is NaN.
+#if defined(__AVX512F__)
+TESSERA_INLINE vf max(vf a, vf b) { return (vf)_mm512_maskz_max_ps((__mmask16)-1, (__m512)a, (__m512)b); }
+TESSERA_INLINE vf min(vf a, vf b) { return (vf)_mm512_maskz_min_ps((__mmask16)-1, (__m512)a, (__m512)b); }
+#elif defined(__AVX2__)
+TESSERA_INLINE vf max(vf a, vf b) { return (vf)_mm256_max_ps((__m256)a, (__m256)b); }
+TESSERA_INLINE vf min(vf a, vf b) { return (vf)_mm256_min_ps((__m256)a, (__m256)b); }
+#else
 TESSERA_INLINE vf max(vf a, vf b) { return a > b ? a : b; }
 TESSERA_INLINE vf min(vf a, vf b) { return a < b ? a : b; }
+#endif
 TESSERA_INLINE vf abs(vf a) { return (vf)((vi)a & 0x7fffffff); }
 
 TESSERA_INLINE float sum(vf v) {
@@ -211,8 +232,8 @@ TESSERA_INLINE vf exp_within_range(vf x) {
   return e.mantissa * (vf)((e.whole + 127) << 23);
 }
 
-// 2^x for x < 127, to about one unit in the last place; what is below 2^-126 may be lost, NaN for NaN.
-TESSERA_INLINE vf exp2_below(vf x) {
+// 2^x for -126 <= x < 127, to about one unit in the last place; what is below counts as -126, NaN stays.
+TESSERA_INLINE vf exp2_from_least(vf x) {
   const vf magic = splat(12582912.0f), held = max(splat(-126.0f), x);
   const vf shifted = held + magic;
   const vf r = held - (shifted - magic);
@@ -222,12 +243,13 @@ TESSERA_INLINE vf exp2_below(vf x) {
   p = p * r + 0.24022651f;
   p = p * (r * r) + r * 0.69314718f + 1.0f;
 #if defined(__AVX512F__)
-  const vf scaled = (vf)_mm512_maskz_scalef_ps((__mmask16)-1, (__m512)p, (__m512)(shifted - magic));
+  return (vf)_mm512_maskz_scalef_ps((__mmask16)-1, (__m512)p, (__m512)(shifted - magic));
 #else
-  const vf scaled = p * (vf)(((vi)shifted - (vi)magic + 127) << 23);
+  return p * (vf)(((vi)shifted - (vi)magic + 127) << 23);
 #endif
-  return x < -126.0f ? vf{} : scaled;
 }
+// 2^x for x < 127, to about one unit in the last place; what is below 2^-126 may be lost, NaN for NaN.
+TESSERA_INLINE vf exp2_below(vf x) { return x < -126.0f ? vf{} : exp2_from_least(x); }
 
 // e^-x held within the range of a float, for the functions below; NaN stays.
 TESSERA_INLINE vf exp_minus(vf x) { return exp_within_range(min(splat(87.0f), max(splat(-87.0f), -x))); }

@@ -165,6 +165,7 @@ struct Request : torch::CustomClassHolder {
   kernels::AttentionMask mask;
   Turns queries, keys;
   torch::Tensor bias;  // float32, four axes
+  bool fixed_point = false;
 
   kernels::AttentionShape shape(const Parts& p) const {
     return {p.q.size(0), p.q.size(1), p.q.size(2),
@@ -182,6 +183,7 @@ struct Request : torch::CustomClassHolder {
 c10::intrusive_ptr<Request> request_of(const Parts& p, const AttentionOptions& options) {
   const int64_t queries = p.q.size(2), keys = p.k.size(2);
   auto request = c10::make_intrusive<Request>();
+  request->fixed_point = fused_arithmetic(p.q) == kernels::Arithmetic::int8;
   request->mask = {options.causal, options.window, options.first_query, static_cast<float>(options.later)};
   request->queries = {options.cos, options.sin};
   request->keys = options.key_cos.defined() ? Turns(options.key_cos, options.key_sin) : request->queries;
@@ -216,6 +218,7 @@ struct FusedAttention : torch::autograd::Function<FusedAttention> {
     kernels::AttentionForward call{request->shape(p),   request->mask,       heads_of(p.q),
                                    heads_of(p.k),       heads_of(p.v),       heads_to(out),
                                    request->q_rotary(), request->k_rotary(), request->added()};
+    call.fixed_point = request->fixed_point;
     if (keep) {
       lse = torch::empty(out.sizes().slice(0, 3), out.options().dtype(torch::kFloat32));
       call.lse = lse.mutable_data_ptr<float>();

@@ -61,6 +61,9 @@ struct AttentionForward {
   Rotary q_rotary, k_rotary;
   AttentionBias bias;
   float* lse = nullptr;  // (B,H,Q) contiguous: lse_i / log 2, kept for backward, or null
+  // Both products on whole numbers of 16 bits (attention_fixed.cpp), where the processor is faster at them:
+  // the result is off by about as much as its rounding to bfloat16.
+  bool fixed_point = false;
 };
 
 // Contents of the outputs before are overwritten.
@@ -82,15 +85,19 @@ struct AttentionBackward {
 void attention_forward(const AttentionForward& call);
 void attention_backward(const AttentionBackward& call);
 
+using AttentionForwardFunction = void (*)(const AttentionForward&, int64_t begin, int64_t end, void* scratch);
+
 // One implementation; the shape must be planned, `scratch` holds attention_scratch_bytes() on a 64-byte
 // boundary. Forward handles units [begin, end): the pieces of query_rows queries of each of the B*H heads in
 // turn. Backward handles heads [begin, end) and adds to `dbias`.
 struct AttentionFunctions {
-  void (*forward)(const AttentionForward&, int64_t begin, int64_t end, void* scratch);
+  AttentionForwardFunction forward;
   void (*backward)(const AttentionBackward&, int64_t begin, int64_t end, float* dbias, void* scratch);
 };
 
 Table<AttentionFunctions> attention_table();
+// What `fixed_point` takes; null where this machine, or the instruction set in use, has no such products.
+AttentionForwardFunction attention_fixed_point();
 // The shape with its blocks chosen, for so many threads.
 AttentionShape attention_plan(const AttentionShape& shape, int threads);
 int64_t attention_units(const AttentionShape& planned);  // of forward

@@ -25,6 +25,13 @@ void report(const AttentionCase& c) {
     candidates.push_back(
         {text(name_of(isa), " backward"), [&p, isa] { force_isa(isa), attention_backward(p.backward()); }});
   }
+  if (attention_fixed_point())
+    candidates.push_back({"whole numbers", [&p] {
+                            force_isa(machine().best);
+                            AttentionForward call = p.forward();
+                            call.fixed_point = true;
+                            attention_forward(call);
+                          }});
   const auto times = bench::measure(candidates, 0.7);
   force_isa(before);
   // Multiply-adds of all pairs; a causal mask leaves half of them.

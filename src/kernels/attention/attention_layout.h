@@ -39,6 +39,7 @@ struct AttentionForwardScratch {
   float* values;           // (Nb, Dp)
   float* scores;           // (kForwardRows, Nb)
   float* sums;             // (R, Dp) sum of p v so far
+  float* value_units;      // (Dp) of whole numbers: what one is worth
   float *highest, *total;  // (R) running maximum in units of log 2, running sum of p
 };
 
@@ -61,6 +62,7 @@ struct AttentionBackwardScratch {
   f.values = take<float>(arena, Nb * Dp);
   f.scores = take<float>(arena, kForwardRows * Nb);
   f.sums = take<float>(arena, R * Dp);
+  f.value_units = take<float>(arena, Dp);
   f.highest = take<float>(arena, R);
   f.total = take<float>(arena, R);
   return f;

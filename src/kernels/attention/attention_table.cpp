@@ -14,8 +14,20 @@
 namespace tessera::kernels {
 
 TESSERA_IMPLEMENTATIONS(AttentionFunctions, attention);
+#if TESSERA_KERNELS_X86
+namespace avx512_vnni {
+extern const AttentionForwardFunction attention_fixed;
+}
+#endif
 
 Table<AttentionFunctions> attention_table() { return {kImplementations, std::size(kImplementations)}; }
+
+AttentionForwardFunction attention_fixed_point() {
+#if TESSERA_KERNELS_X86
+  if (machine().vnni && active_isa() >= Isa::avx512) return avx512_vnni::attention_fixed;
+#endif
+  return nullptr;
+}
 
 AttentionShape attention_plan(const AttentionShape& shape, int threads) {
   AttentionShape planned = shape;
@@ -73,9 +85,11 @@ void attention_forward(const AttentionForward& call) {
   AttentionForward planned = call;
   planned.shape = attention_plan(call.shape, num_threads());
   const size_t bytes = attention_scratch_bytes(planned.shape, false);
-  const AttentionFunctions& functions = choose(attention_table());
+  AttentionForwardFunction forward =
+      call.fixed_point && call.mask.later >= 0 && call.mask.later <= 1 ? attention_fixed_point() : nullptr;
+  if (!forward) forward = choose(attention_table()).forward;
   parallel_for(attention_units(planned.shape), 1, [&](int64_t begin, int64_t end) {
-    functions.forward(planned, begin, end, thread_scratch(ScratchFor::kernel, bytes));
+    forward(planned, begin, end, thread_scratch(ScratchFor::kernel, bytes));
   });
 }
 

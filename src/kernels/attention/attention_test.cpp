@@ -66,18 +66,30 @@ Results expected(const AttentionHead<Real>& head, const Doubles& dout) {
           {"dv", convert<double>(g.dv)}};
 }
 
-// Working memory holds whatever was there before: each run meets another kind of it.
+// Working memory on its boundary, which holds whatever was there before: each has another kind of it.
+class Scratch {
+ public:
+  explicit Scratch(const AttentionShape& shape) {
+    static int made = 0;
+    const float kinds[] = {std::numeric_limits<float>::quiet_NaN(), 1e-42f,
+                           std::numeric_limits<float>::infinity(), -3e38f};
+    const size_t bytes =
+        std::max(attention_scratch_bytes(shape, false), attention_scratch_bytes(shape, true));
+    memory_.assign(bytes / 4 + 32, kinds[made++ % 4]);
+  }
+  void* get() {
+    return reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(memory_.data()) + 63) / 64 * 64);
+  }
+
+ private:
+  std::vector<float> memory_;
+};
+
 void run(AttentionProblem& p, const AttentionFunctions& functions) {
-  static int runs = 0;
-  const float kinds[] = {std::numeric_limits<float>::quiet_NaN(), 1e-42f,
-                         std::numeric_limits<float>::infinity(), -3e38f};
-  const size_t bytes =
-      std::max(attention_scratch_bytes(p.shape(), false), attention_scratch_bytes(p.shape(), true));
-  std::vector<float> scratch(bytes / 4 + 32, kinds[runs++ % 4]);
-  auto* aligned = reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(scratch.data()) + 63) / 64 * 64);
-  functions.forward(p.forward(), 0, attention_units(p.shape()), aligned);
+  Scratch scratch(p.shape());
+  functions.forward(p.forward(), 0, attention_units(p.shape()), scratch.get());
   std::fill(p.dbias.begin(), p.dbias.end(), 0.0f);
-  functions.backward(p.backward(), 0, p.items(), p.dbias.empty() ? nullptr : p.dbias.data(), aligned);
+  functions.backward(p.backward(), 0, p.items(), p.dbias.empty() ? nullptr : p.dbias.data(), scratch.get());
 }
 
 // The bound of flash-attention's tests: at most twice the error of the plain form in float, both against
@@ -113,6 +125,37 @@ TEST(Attention, EveryImplementationIsAsExactAsThePlainForm) {
           }
         });
   }
+}
+
+// Whole numbers of 16 bits in place of floats: off by less than the largest output's rounding to bfloat16, by
+// which a result in bfloat16 is off once more.
+TEST(Attention, WholeNumbersAreAsExactAsBfloat16) {
+  const AttentionForwardFunction forward = attention_fixed_point();
+  if (!forward) GTEST_SKIP() << "no products of whole numbers here";
+  for (const AttentionCase& c : attention_cases()) {
+    AttentionProblem p(c);
+    std::vector<Doubles> want;
+    double size = 0;
+    for (int64_t item = 0; item < p.items(); ++item) {
+      want.push_back(attention_head_forward(head_of(p, item)).out);
+      size = std::max(size, largest(want.back()));
+    }
+    forward(p.forward(), 0, attention_units(p.shape()), Scratch(p.shape()).get());
+    for (int64_t item = 0; item < p.items(); ++item)
+      expect_within(p.out.item(item), want[item], std::ldexp(size, c.element == Element::bf16 ? -7 : -8),
+                    text(c, " item ", item), c.dim);
+  }
+}
+
+// A head whose sums of products are as large as the widths of the numbers allow.
+TEST(Attention, WholeNumbersDoNotOverflow) {
+  const AttentionForwardFunction forward = attention_fixed_point();
+  if (!forward) GTEST_SKIP() << "no products of whole numbers here";
+  AttentionProblem p({1, 1, 20, 300, 64});
+  p.q.fill(std::vector<float>(20 * 64, -3)), p.k.fill(std::vector<float>(300 * 64, 5));
+  p.v.fill(std::vector<float>(300 * 64, -7));
+  forward(p.forward(), 0, attention_units(p.shape()), Scratch(p.shape()).get());
+  for (const double value : p.out.item(0)) ASSERT_NEAR(value, -7, 1e-5);
 }
 
 // The bias' gradient is summed over what the bias is broadcast over, on any number of threads.
@@ -219,31 +262,34 @@ TEST(Attention, ANanStaysInItsSampleAndHead) {
             EXPECT_EQ(std::isnan(p.dv.get(item, 9, 5)), item == 1) << isa << " item " << item;
           }
         });
+    if (const AttentionForwardFunction forward = attention_fixed_point()) {
+      forward(p.forward(), 0, attention_units(p.shape()), Scratch(p.shape()).get());
+      for (int64_t item = 0; item < 4; ++item)
+        EXPECT_EQ(std::isnan(p.out.get(item, 7, 0)), item == 1) << "whole numbers, item " << item;
+    }
   }
 }
 
 // Token by token through a key-value cache gives what the whole sequence gives.
 TEST(Attention, StreamingThroughACacheIsTheCausalSequence) {
   AttentionProblem whole({1, 2, 37, 37, 32, {.causal = true}});
-  for_each_implementation(attention_table(), [&](const std::string& isa,
-                                                 const AttentionFunctions& functions) {
-    run(whole, functions);
-    HeadTensor one(1, 2, 37, 32, testing::Layout::tokens_first);
-    for (int64_t t = 0; t < 37; ++t) {
-      AttentionForward call = whole.forward();
-      call.shape.queries = 1, call.shape.keys = t + 1, call.mask.first_query = t;
-      call.shape = attention_plan(call.shape, 1);
-      call.lse = nullptr;
-      call.q.data = static_cast<const float*>(call.q.data) + t * call.q.token;
-      call.out = one.out();
-      call.out.data = static_cast<float*>(call.out.data) + t * call.out.token;
-      std::vector<float> scratch(attention_scratch_bytes(call.shape, false) / 4 + 32);
-      auto* aligned = reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(scratch.data()) + 63) / 64 * 64);
-      functions.forward(call, 0, attention_units(call.shape), aligned);
-    }
-    for (int64_t item = 0; item < 2; ++item)
-      expect_within(one.item(item), whole.out.item(item), 2e-6, text(isa, " head ", item), 32);
-  });
+  for_each_implementation(
+      attention_table(), [&](const std::string& isa, const AttentionFunctions& functions) {
+        run(whole, functions);
+        HeadTensor one(1, 2, 37, 32, testing::Layout::tokens_first);
+        for (int64_t t = 0; t < 37; ++t) {
+          AttentionForward call = whole.forward();
+          call.shape.queries = 1, call.shape.keys = t + 1, call.mask.first_query = t;
+          call.shape = attention_plan(call.shape, 1);
+          call.lse = nullptr;
+          call.q.data = static_cast<const float*>(call.q.data) + t * call.q.token;
+          call.out = one.out();
+          call.out.data = static_cast<float*>(call.out.data) + t * call.out.token;
+          functions.forward(call, 0, attention_units(call.shape), Scratch(call.shape).get());
+        }
+        for (int64_t item = 0; item < 2; ++item)
+          expect_within(one.item(item), whole.out.item(item), 2e-6, text(isa, " head ", item), 32);
+      });
 }
 
 TEST(Attention, LongSequencesKeepTheirPrecision) {

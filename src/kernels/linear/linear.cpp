@@ -121,10 +121,12 @@ void run_panel(const Job& job, const Work& work, const Block& block, int64_t row
                      w.words,
                      work.sums,
                      w.panel,
-                     false};
+                     false,
+                     padded_at(w.weight.start, column)};
     functions.product(tile);
     if (gated) {
       tile.b = panel_of(w, w.gate, panel), tile.sums = work.gate_sums;
+      tile.start = padded_at(w.gate.start, column);
       functions.product(tile);
     }
     FinishTile finish{};
@@ -133,8 +135,6 @@ void run_panel(const Job& job, const Work& work, const Block& block, int64_t row
     finish.integer = w.implementation.arithmetic == Arithmetic::int8;
     finish.row_scales = work.scales + r;
     finish.scales = padded_at(w.weight.scales, column), finish.gate_scales = padded_at(w.gate.scales, column);
-    finish.offsets = padded_at(w.weight.offsets, column),
-    finish.gate_offsets = padded_at(w.gate.offsets, column);
     finish.bias = padded_at(w.weight.bias, column), finish.gate_bias = padded_at(w.gate.bias, column);
     finish.out_scale = padded_at(w.out_scale, column);
     finish.activation = static_cast<int32_t>(w.activation);
@@ -216,7 +216,7 @@ void add_panel(const LinearGradients& call, const LinearFunctions& functions, co
       for (int64_t m = 0; m < outputs; ++m)
         std::copy_n(to + m * call.in, columns, edge + m * functions.panel);
     functions.product({dy + o * count, 1, kMostTileRows, x, outputs, count, direct ? to : edge,
-                       direct ? call.in : functions.panel, add});
+                       direct ? call.in : functions.panel, add, nullptr});
     if (!direct)
       for (int64_t m = 0; m < outputs; ++m)
         std::copy_n(edge + m * functions.panel, columns, to + m * call.in);

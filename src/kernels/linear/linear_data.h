@@ -19,7 +19,7 @@ struct PackedMatrix {
   std::unique_ptr<void, FreeMemory> panels;  // [panels][words][panel] words
   std::vector<float> bias;                   // zeros where there is none
   std::vector<float> scales;                 // int8
-  std::vector<int32_t> offsets;              // int8: 128 * the column's sum where x is stored unsigned
+  std::vector<int32_t> start;                // int8: -128 * the column's sum, where x is stored 128 larger
   std::vector<float> plain;                  // reference: (out, in), rounded as the arithmetic asks
 };
 

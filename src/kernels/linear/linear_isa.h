@@ -16,7 +16,8 @@ constexpr int64_t numbers_per_word(WordForm form) {
   return form == WordForm::single ? 1 : form == WordForm::byte_quad ? 4 : 2;
 }
 
-// sums[m][n] (+)= sum_k a[m * a_row + k * a_k] . b[k][n] for m < rows and the n of one panel.
+// sums[m][n] = start[n] + sum_k a[m * a_row + k * a_k] . b[k][n] for m < rows and the n of one panel; or
+// added to what is there.
 struct ProductTile {
   const void* a;
   int64_t a_row, a_k;  // in words
@@ -25,6 +26,7 @@ struct ProductTile {
   void* sums;          // float, or int32 for the integer forms
   int64_t sums_row;
   bool add;
+  const void* start;  // null: zeros
 };
 
 // Rows of x made ready for products: normalised and converted.
@@ -52,7 +54,6 @@ struct FinishTile {
   bool integer;
   const float* row_scales;                    // integer: (rows)
   const float *scales, *gate_scales;          // integer: (panel)
-  const int32_t *offsets, *gate_offsets;      // integer: (panel), taken from the sums
   const float *bias, *gate_bias, *out_scale;  // (panel), out_scale may be null
   int32_t activation;                         // Activation
   const void* residual;

@@ -91,7 +91,7 @@ struct Packer {
     int64_t sum = 0;
     for (int64_t k = 0; k < data.in; ++k) sum += quantised(number_at(from, o, k), to.scales[o]);
     const LinearFunctions* functions = data.implementation.functions;
-    to.offsets[o] = functions && functions->form == WordForm::byte_quad ? static_cast<int32_t>(128 * sum) : 0;
+    to.start[o] = functions && functions->form == WordForm::byte_quad ? static_cast<int32_t>(-128 * sum) : 0;
   }
 
   void panel(int64_t p) const {
@@ -123,7 +123,7 @@ void pack(PackedLinearData& data, const MatrixView& from, const float* bias, Pac
   const Packer packer{data, from, to};
   if (data.implementation.arithmetic == Arithmetic::int8) {
     to.scales.assign(padded, 1);
-    to.offsets.assign(padded, 0);
+    to.start.assign(padded, 0);
     parallel_for(data.out, 16, [&](int64_t begin, int64_t end) {
       for (int64_t o = begin; o < end; ++o) packer.describe(o);
     });

@@ -17,8 +17,9 @@ namespace avx2 {
 extern const LinearFunctions linear_single, linear_int16;
 }
 namespace avx512_bf16 {
+extern const LinearFunctions linear_single, linear_int16;
 extern void (*const linear_dot)(const ProductTile&);
-}
+}  // namespace avx512_bf16
 namespace avx512_vnni {
 extern void (*const linear_dot)(const ProductTile&);
 }
@@ -30,8 +31,16 @@ extern const LinearFunctions linear_single, linear_int16;
 namespace {
 
 #if TESSERA_KERNELS_X86
+// The extension rounds to bfloat16 in one instruction, whatever the products are.
+const LinearFunctions& single512() {
+  return machine().bf16 ? avx512_bf16::linear_single : avx512::linear_single;
+}
+const LinearFunctions& int16_512() {
+  return machine().bf16 ? avx512_bf16::linear_int16 : avx512::linear_int16;
+}
+
 LinearFunctions with_dot(WordForm form, void (*product)(const ProductTile&)) {
-  LinearFunctions functions = avx512::linear_single;
+  LinearFunctions functions = single512();
   functions.form = form;
   functions.product = product;
   return functions;
@@ -51,9 +60,9 @@ double fastest(const LinearFunctions& functions, int64_t numbers) {
   std::vector<float> words(static_cast<size_t>(numbers * (kMostTileRows + functions.panel)));
   std::vector<float> sums(static_cast<size_t>(kMostTileRows * functions.panel));
   const int64_t k = numbers / numbers_per_word(functions.form);
-  const ProductTile tile{words.data(),  k, 1,           words.data() + kMostTileRows * k,
-                         kMostTileRows, k, sums.data(), functions.panel,
-                         false};
+  const ProductTile tile{words.data(),  k,      1,           words.data() + kMostTileRows * k,
+                         kMostTileRows, k,      sums.data(), functions.panel,
+                         false,         nullptr};
   double best = 1;
   for (int i = 0; i < 30; ++i) {
     timespec start, end;
@@ -68,7 +77,7 @@ double fastest(const LinearFunctions& functions, int64_t numbers) {
 
 // Measured once, in some 50 microseconds: processors differ by a factor of four.
 bool dot_is_faster() {
-  static const bool faster = fastest(bf16_dot(), 128) < 0.9 * fastest(avx512::linear_single, 128);
+  static const bool faster = fastest(bf16_dot(), 128) < 0.9 * fastest(single512(), 128);
   return faster;
 }
 #else
@@ -82,8 +91,7 @@ std::vector<LinearImplementation> list(Arithmetic arithmetic) {
   if (arithmetic == Arithmetic::bf16 && machine().bf16)
     all.push_back({"avx512_bf16", arithmetic, Isa::avx512, &bf16_dot()});
   if (integer && machine().vnni) all.push_back({"avx512_vnni", arithmetic, Isa::avx512, &byte_dot()});
-  all.push_back(
-      {"avx512", arithmetic, Isa::avx512, integer ? &avx512::linear_int16 : &avx512::linear_single});
+  all.push_back({"avx512", arithmetic, Isa::avx512, integer ? &int16_512() : &single512()});
   all.push_back({"avx2", arithmetic, Isa::avx2, integer ? &avx2::linear_int16 : &avx2::linear_single});
 #endif
   all.push_back(

@@ -2,6 +2,7 @@
 // before and behind them. Per-ISA.
 #include "kernels/linear/gelu.h"
 #include "kernels/linear/product_tile.h"
+#include "kernels/rows.h"
 
 #if defined(__SSE2__) && !defined(__AVX2__)
 #include <emmintrin.h>
@@ -94,74 +95,93 @@ void round_to_bf16(float* row, int64_t columns) {
     put(row + c, widen(narrow(get(row + c, columns - c))), columns - c);
 }
 
-// Largest size as its bits, which have the order of the sizes; a NaN or an infinity is 0x7f800000 or more.
-TESSERA_INLINE vi larger(vi most, vf v) {
-  const vi size = (vi)v & 0x7fffffff;
-  return size > most ? size : most;
-}
 // Scale of a row; not a number if the row has one that is not finite.
-TESSERA_INLINE float row_scale(const float* row, int64_t columns, float static_scale) {
-  vi most[4] = {};
-  int64_t c = 0;
-  for (; c + 4 * W <= columns; c += 4 * W)
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; ++i) most[i] = larger(most[i], load(row + c + i * W));
-  for (; c < columns; c += W) most[0] = larger(most[0], get(row + c, columns - c));
-#pragma GCC unroll 4
-  for (int i = 1; i < 4; ++i) most[0] = most[i] > most[0] ? most[i] : most[0];
-  int32_t bits = 0;
-  for (int i = 0; i < W; ++i) bits = most[0][i] > bits ? most[0][i] : bits;
-  if (bits >= 0x7f800000) return __builtin_nanf("");
-  float largest;
-  memcpy(&largest, &bits, sizeof largest);
+template <class T>
+TESSERA_INLINE float row_scale(const T* row, int64_t columns, float static_scale) {
+  const float largest = largest_size(row, columns);
+  if (largest != largest) return largest;
   return static_scale > 0 ? static_scale : largest > 0 ? largest / 127.0f : 1.0f;
 }
-TESSERA_INLINE vi to_integers(vf v, float inverse) {
-  const vf magic = splat(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer
-  const vf held = min(max(v * inverse, splat(-127.0f)), splat(127.0f));
-  return (vi)(held + magic) - (vi)magic;
+
+// Where a quantised number stands among the bits of its float: adding 1.5 * 2^23 rounds to an integer and
+// leaves that in the low ones. Without `held` it must not be beyond 127 by more than a rounding.
+template <bool held>
+TESSERA_INLINE vi integer_bits(vf v, float inverse, float zero) {
+  vf scaled = v * inverse;
+  if (held) scaled = min(max(scaled, splat(-127.0f)), splat(127.0f));
+  return (vi)(scaled + (12582912.0f + zero));
 }
 
-// W of the row's numbers, or the `count` that fill the last words.
-TESSERA_INLINE void put_bytes(void* row, int64_t c, vi q, int64_t count) {
-  const vb bytes = __builtin_convertvector(q + 128, vb);
+// A byte is 128 more than its number, a short the number itself. `count` are those that fill the last words,
+// or W and more.
+struct Bytes {
+  using Number = uint8_t;
+  static constexpr int kZero = 128;
+  TESSERA_INLINE vb lowest(vi bits) {
+#if defined(__AVX512F__)
+    return (vb)_mm512_maskz_cvtepi32_epi8((__mmask16)-1, (__m512i)bits);
+#else
+    return __builtin_convertvector(bits, vb);
+#endif
+  }
+};
+struct Shorts {
+  using Number = int16_t;
+  static constexpr int kZero = 0;
+  TESSERA_INLINE vs lowest(vi bits) {
+#if defined(__AVX512F__)
+    return (vs)_mm512_maskz_cvtepi32_epi16((__mmask16)-1, (__m512i)bits);
+#else
+    return __builtin_convertvector(bits, vs);
+#endif
+  }
+};
+template <class Form>
+TESSERA_INLINE void put_integers(void* row, int64_t c, vi bits, int64_t count) {
+  const auto numbers = Form::lowest(bits);
+  auto* to = static_cast<typename Form::Number*>(row) + c;
   if (count >= W)
-    memcpy(static_cast<uint8_t*>(row) + c, &bytes, sizeof bytes);
+    memcpy(to, &numbers, sizeof numbers);
   else
-    memcpy(static_cast<uint8_t*>(row) + c, &bytes, (size_t)count);
-}
-TESSERA_INLINE void put_shorts(void* row, int64_t c, vi q, int64_t count) {
-  const vs shorts = __builtin_convertvector(q, vs);
-  if (count >= W)
-    memcpy(static_cast<int16_t*>(row) + c, &shorts, sizeof shorts);
-  else
-    memcpy(static_cast<int16_t*>(row) + c, &shorts, (size_t)count * 2);
+    memcpy(to, &numbers, (size_t)count * sizeof *to);
 }
 
 // `numbers` are the columns and the zeros behind them that fill whole words.
-template <void (*put_integers)(void*, int64_t, vi, int64_t)>
-TESSERA_INLINE void quantise(const float* row, int64_t columns, int64_t numbers, float scale, void* out) {
+template <class Form, bool held, class T>
+TESSERA_INLINE void quantise(const T* row, int64_t columns, int64_t numbers, float scale, void* out) {
   const float inverse = 1.0f / scale;
   int64_t c = 0;
-  for (; c + W <= columns; c += W) put_integers(out, c, to_integers(load(row + c), inverse), W);
+  for (; c + W <= columns; c += W)
+    put_integers<Form>(out, c, integer_bits<held>(load(row + c), inverse, Form::kZero), W);
   for (; c < numbers; c += W) {
     const int64_t left = columns - c;
-    put_integers(out, c, left > 0 ? to_integers(load_part(row + c, left), inverse) : vi{}, numbers - c);
+    put_integers<Form>(out, c,
+                       left > 0 ? integer_bits<held>(load_part(row + c, left), inverse, Form::kZero)
+                                : splat_int(Form::kZero),
+                       numbers - c);
   }
 }
 
-void quantise_row(const ReadyRows& call, const float* row, int64_t r) {
+template <class T>
+TESSERA_INLINE void quantise_row(const ReadyRows& call, const T* row, int64_t r) {
   const float scale = row_scale(row, call.columns, call.static_scale);
   call.scales[r] = scale;
   void* out = static_cast<int32_t*>(call.out) + r * call.words;
   const int64_t numbers = call.words * numbers_per_word(call.form);
-  if (call.form == WordForm::byte_quad)
-    quantise<put_bytes>(row, call.columns, numbers, scale, out);
-  else
-    quantise<put_shorts>(row, call.columns, numbers, scale, out);
+  if (call.static_scale > 0) {
+    if (call.form == WordForm::byte_quad)
+      quantise<Bytes, true>(row, call.columns, numbers, scale, out);
+    else
+      quantise<Shorts, true>(row, call.columns, numbers, scale, out);
+  } else if (call.form == WordForm::byte_quad) {
+    quantise<Bytes, false>(row, call.columns, numbers, scale, out);
+  } else {
+    quantise<Shorts, false>(row, call.columns, numbers, scale, out);
+  }
 }
 
 void ready(const ReadyRows& call) {
+  const bool integers = call.form == WordForm::byte_quad || call.form == WordForm::int16_pair;
   for (int64_t r = 0; r < call.rows; ++r) {
     if (call.form == WordForm::single) {
       float* out = static_cast<float*>(call.out) + r * call.words;
@@ -169,28 +189,31 @@ void ready(const ReadyRows& call) {
       if (call.round) round_to_bf16(out, call.columns);
       continue;
     }
-    const float* row = row_of(call, call.element, call.normed, r, call.row, false);
-    if (call.form == WordForm::bf16_pair) {
-      bf16* out = static_cast<bf16*>(call.out) + r * call.words * 2;
-      for (int64_t c = 0; c < call.columns; c += W)
-        put(out + c, get(row + c, call.columns - c), call.columns - c);
-      if (call.columns % 2) out[call.columns] = bf16{0};
-    } else {
-      quantise_row(call, row, r);
+    if (integers && !call.normed && call.element == Element::bf16) {
+      quantise_row(call, static_cast<const bf16*>(call.x) + r * call.x_row, r);
+      continue;
     }
+    const float* row = row_of(call, call.element, call.normed, r, call.row, false);
+    if (integers) {
+      quantise_row(call, row, r);
+      continue;
+    }
+    bf16* out = static_cast<bf16*>(call.out) + r * call.words * 2;
+    for (int64_t c = 0; c < call.columns; c += W)
+      put(out + c, get(row + c, call.columns - c), call.columns - c);
+    if (call.columns % 2) out[call.columns] = bf16{0};
   }
 }
 
 struct Column {
   const float *bias, *scales;
-  const int32_t* offsets;
 };
+template <bool integer>
 TESSERA_INLINE vf value(const FinishTile& t, const void* sums, const Column& column, int64_t r, int64_t c) {
   const char* from = static_cast<const char*>(sums) + (r * t.sums_row + c) * 4;
-  if (!t.integer) return load_words<vf>(from) + load(column.bias + c);
-  const vi whole = load_words<vi>(from) - load_words<vi>(column.offsets + c);
-  return __builtin_convertvector(whole, vf) * (load(column.scales + c) * t.row_scales[r]) +
-         load(column.bias + c);
+  if (!integer) return load_words<vf>(from) + load(column.bias + c);
+  const vf whole = __builtin_convertvector(load_words<vi>(from), vf);
+  return whole * (load(column.scales + c) * t.row_scales[r]) + load(column.bias + c);
 }
 
 template <class T>
@@ -214,21 +237,21 @@ TESSERA_INLINE void keep(const RowsOut& to, int64_t r, const vf (&v)[kProductVec
 }
 
 // `columns` is a constant for whole panels.
-template <int activation>
+template <int activation, bool integer>
 TESSERA_INLINE void finish_rows(const FinishTile& t, int64_t columns) {
-  const Column main{t.bias, t.scales, t.offsets}, gate{t.gate_bias, t.gate_scales, t.gate_offsets};
+  const Column main{t.bias, t.scales}, gate{t.gate_bias, t.gate_scales};
   for (int64_t r = 0; r < t.rows; ++r) {
     vf v[kProductVectors], g[kProductVectors];
 #pragma GCC unroll 4
     for (int n = 0; n < kProductVectors; ++n) {
-      v[n] = value(t, t.sums, main, r, n * W);
-      if (activation == 2) g[n] = value(t, t.gate_sums, gate, r, n * W);
+      v[n] = value<integer>(t, t.sums, main, r, n * W);
+      if (activation == 2) g[n] = value<integer>(t, t.gate_sums, gate, r, n * W);
     }
     if (t.before.data) keep(t.before, r, v, columns);
     if (activation == 2 && t.gate_before.data) keep(t.gate_before, r, g, columns);
 #pragma GCC unroll 4
     for (int n = 0; n < kProductVectors; ++n) {
-      if (activation == 1) v[n] = gelu(v[n]);
+      if (activation == 1) v[n] = integer ? gelu_coarse(v[n]) : gelu(v[n]);
       if (activation == 2) v[n] *= silu(g[n]);
       if (t.out_scale) v[n] *= load(t.out_scale + n * W);
     }
@@ -242,12 +265,19 @@ TESSERA_INLINE void finish_rows(const FinishTile& t, int64_t columns) {
     keep({t.y, t.y_element, t.y_row}, r, v, columns);
   }
 }
+template <int activation, bool integer>
+void finish_columns(const FinishTile& t) {
+  if (t.columns == kPanel)
+    finish_rows<activation, integer>(t, kPanel);
+  else
+    finish_rows<activation, integer>(t, t.columns);
+}
 template <int activation>
 void finish_as(const FinishTile& t) {
-  if (t.columns == kPanel)
-    finish_rows<activation>(t, kPanel);
+  if (t.integer)
+    finish_columns<activation, true>(t);
   else
-    finish_rows<activation>(t, t.columns);
+    finish_columns<activation, false>(t);
 }
 
 void finish(const FinishTile& t) {

@@ -31,8 +31,9 @@ static __attribute__((noinline)) void product_rows(const ProductTile& t, int64_t
   for (int m = 0; m < MR; ++m)
 #pragma GCC unroll 4
     for (int n = 0; n < kProductVectors; ++n)
-      sums[m][n] =
-          t.add ? load_words<typename Op::Sum>(out + (m * t.sums_row + n * W) * 4) : typename Op::Sum{};
+      sums[m][n] = t.add     ? load_words<typename Op::Sum>(out + (m * t.sums_row + n * W) * 4)
+                   : t.start ? load_words<typename Op::Sum>(static_cast<const Word*>(t.start) + n * W)
+                             : typename Op::Sum{};
   const Word* a = static_cast<const Word*>(t.a) + row * t.a_row;
   const Word* next = a + MR * t.a_row;  // the rows of the next tile, fetched ahead; never read here
   const Word* b = static_cast<const Word*>(t.b);
