@@ -32,6 +32,7 @@ struct Config : IsotropicSettings {
   std::string positions = "rope_2d", pooling = "last";
   double rope_theta = 10000;
   bool rope_turns = false, interpolate = true, causal = false, two_stream = false;
+  bool head_batch_norm = false;
 
   Config() { dim = 768, heads = 12; }
 
@@ -48,6 +49,8 @@ struct Config : IsotropicSettings {
     v("pooling", pooling, "what the head reads: last (the last patch) or mean (of all patches)");
     v("two_stream", two_stream, "a query stream for pre-training with orders that change");
     visit_drop_path(v);
+    v("head_batch_norm", head_batch_norm,
+      "batch norm without parameters before the head (MAE's linear probing)");
   }
 
   bool rotary() const { return positions == "rope_1d" || positions == "rope_2d"; }
@@ -119,6 +122,7 @@ class Darl final : public IsotropicBackbone, public NextPatch {
       add_block(blocks_.back());
     }
     norm_ = register_module("norm", nn::LayerNorm(config.dim));
+    head_batch_norm_ = config.head_batch_norm;
     make_head(config.classes);
   }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "models/model.h"
+#include "nn/batch_norm.h"
 #include "nn/init.h"
 #include "nn/linear.h"
 
@@ -19,9 +20,12 @@ class HeadedBackbone : public Backbone {
   // constructed.
   virtual void first_values(const std::string& name, const torch::Tensor& parameter,
                             const nn::Filler& fill) const = 0;
-  // Registers "head" reading embed_width() numbers; none for 0 classes.
+  // Registers "head" reading embed_width() numbers, behind "head_norm" where there is one; none for 0
+  // classes.
   virtual void make_head(int64_t classes);
 
+  bool head_batch_norm_ = false;  // to be set before make_head
+  nn::BatchNorm head_norm_{nullptr};
   nn::Linear head_{nullptr};
   uint64_t seed_ = 0;
 };

@@ -396,6 +396,33 @@ TEST(RopeScaling, MagnitudesGoThroughTheFusedAttention) {
   }
 }
 
+// MAE's linear probing: the head reads the features behind a batch norm whose statistics are the model's own.
+TEST(HeadBatchNorm, StandsBetweenFeaturesAndHead) {
+  for (const char* family : {"visionllama", "darl"}) {
+    const auto model = small(family, {{"head_batch_norm", true}});
+    const auto buffers = model->named_buffers();
+    ASSERT_NE(buffers.find("head_norm.running_mean"), nullptr) << family;
+    ASSERT_NE(buffers.find("head_norm.running_var"), nullptr) << family;
+    const auto width = model->embed_width();
+    const torch::Tensor mean = torch::randn({width}, torch::kFloat64),
+                        variance = torch::rand({width}, torch::kFloat64) + 0.5;
+    torch::Tensor(buffers["head_norm.running_mean"]).copy_(mean);
+    torch::Tensor(buffers["head_norm.running_var"]).copy_(variance);
+    model->eval();
+    const torch::NoGradGuard no_grad;
+    const auto parameters = model->named_parameters();
+    const torch::Tensor read = (model->embed(image(), {}) - mean) / (variance + 1e-6).sqrt();
+    EXPECT_TRUE(close(model->forward(image()),
+                      torch::linear(read, parameters["head.weight"], parameters["head.bias"])))
+        << family;
+    model->reset_head(7);
+    EXPECT_TRUE(torch::equal(model->named_buffers()["head_norm.running_mean"], torch::zeros({width})))
+        << family;
+    model->reset_head(0);
+    EXPECT_EQ(model->named_buffers().find("head_norm.running_mean"), nullptr) << family;
+  }
+}
+
 TEST(LlamaSettings, ErrorsNameTheKey) {
   const auto message = [](const char* family, Value::Table extra) -> std::string {
     try {

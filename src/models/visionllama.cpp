@@ -30,6 +30,7 @@ struct Config : IsotropicSettings, RotarySettings {
   double rope_scale = 1, rope_ntk_scale = 1, rope_ntk_factor = 1;
   bool auto_scale = false, peg = false;
   double rope_anchor = 224, class_position = -1;
+  bool head_batch_norm = false;
 
   Config() { dim = 384, heads = 6; }
 
@@ -60,6 +61,8 @@ struct Config : IsotropicSettings, RotarySettings {
     v("class_position", class_position,
       "x and y of the class token, -1 = what floor division gives for index -1");
     visit_drop_path(v);
+    v("head_batch_norm", head_batch_norm,
+      "batch norm without parameters before the head (MAE's linear probing)");
   }
 
   ResidualBlockOptions block(int64_t index, double drop) const {
@@ -105,6 +108,7 @@ class VisionLlama final : public IsotropicBackbone {
     if (config.positions == "sincos") pos_embed_ = register_buffer("pos_embed", fixed_positions());
     patch_embed_ = register_module("patch_embed", nn::PatchEmbed(config.patch_size, config.dim));
     norm_ = register_norm(*this, "norm", config.norm, config.dim);
+    head_batch_norm_ = config.head_batch_norm;
     make_head(config.classes);
     const std::vector<double> rates = config.drop_path_rates(config.depth);
     for (int64_t i = 0; i < config.depth; ++i) {

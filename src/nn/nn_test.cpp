@@ -3,6 +3,7 @@
 
 #include "core/threads.h"
 #include "nn/attention.h"
+#include "nn/batch_norm.h"
 #include "nn/checkpoint.h"
 #include "nn/drop_path.h"
 #include "nn/init.h"
@@ -500,6 +501,36 @@ TEST(Quantised, LayersRoundTheirInputsAndWeights) {
   EXPECT_TRUE(torch::allclose(
       gated.forward(x), part("fc2")->forward(torch::silu(part("fc1")->forward(x)) * part("fc3")->forward(x)),
       1e-5, 1e-6));
+}
+
+// As torch's batch norm without parameters: outputs, gradients and running statistics.
+TEST(BatchNorm, IsTorchsWithoutParameters) {
+  BatchNorm norm(5);
+  torch::Tensor mean = torch::zeros({5}), variance = torch::ones({5});
+  for (int step = 0; step < 3; ++step) {
+    const torch::Tensor x = (torch::randn({7, 5}) * 3 + 2).requires_grad_();
+    const torch::Tensor other = x.detach().clone().requires_grad_();
+    const torch::Tensor weight = torch::randn({7, 5});
+    const torch::Tensor want =
+        torch::batch_norm(other, {}, {}, mean, variance, /*training=*/true, /*momentum=*/0.1, /*eps=*/1e-6,
+                          /*cudnn_enabled=*/false);
+    const torch::Tensor got = norm(x);
+    EXPECT_TRUE(torch::allclose(got, want, 1e-5, 1e-5)) << step;
+    (got * weight).sum().backward();
+    (want * weight).sum().backward();
+    EXPECT_TRUE(torch::allclose(x.grad(), other.grad(), 1e-4, 1e-5)) << step;
+    EXPECT_TRUE(torch::allclose(norm->running_mean, mean, 1e-5, 1e-6)) << step;
+    EXPECT_TRUE(torch::allclose(norm->running_var, variance, 1e-5, 1e-6)) << step;
+  }
+  norm->eval();
+  const torch::Tensor x = torch::randn({1, 5});
+  EXPECT_TRUE(torch::allclose(norm(x), (x - mean) / (variance + 1e-6).sqrt(), 1e-5, 1e-6));
+  EXPECT_TRUE(torch::allclose(norm->running_mean, mean, 1e-5, 1e-6));  // evaluation changes nothing
+  norm->train();
+  const torch::Tensor before = norm->running_var.clone();
+  EXPECT_TRUE(torch::equal(norm(x), torch::zeros({1, 5})));  // one picture has no variance
+  EXPECT_TRUE(torch::equal(norm->running_var, before));
+  EXPECT_TRUE(norm->parameters().empty());
 }
 
 }  // namespace
