@@ -19,12 +19,12 @@
 
 #include "core/clock.h"
 #include "core/error.h"
+#include "core/text.h"
 #include "parallel/group.h"
+#include "parallel/mpi_wait.h"
 
 namespace tessera::parallel {
 namespace {
-
-constexpr auto kNap = std::chrono::microseconds(20);
 
 MPI_Datatype type_of(const at::Tensor& tensor) {
   switch (tensor.scalar_type()) {
@@ -68,6 +68,7 @@ class MpiWork final : public c10d::Work {
   explicit MpiWork(c10::intrusive_ptr<c10::ivalue::Future> future) : future_(std::move(future)) {}
   bool isCompleted() override { return future_->completed(); }
   bool isSuccess() const override { return future_->completed() && !future_->hasError(); }
+  // Throws if the collective did not end; how long is waited for it is MpiWait's affair.
   bool wait(std::chrono::milliseconds) override {
     future_->waitAndThrow();
     return true;
@@ -121,11 +122,12 @@ class MpiThread {
         job = std::move(jobs_.front());
         jobs_.pop_front();
       }
-      MPI_Request request;
-      job.start(&request);
-      for (int done = 0, tries = 0; !done; ++tries) {
-        MPI_Test(&request, &done, MPI_STATUS_IGNORE);
-        if (!done && tries > 20) std::this_thread::sleep_for(kNap);
+      const std::string lost = wait_.complete(
+          job.start,
+          text("exchange '", job.what.kind, "' of ", human_bytes(static_cast<uint64_t>(job.what.bytes))));
+      if (!lost.empty()) {
+        job.future->setError(std::make_exception_ptr(Error(ErrorKind::failed, lost)));
+        continue;
       }
       job.what.seconds = steady_seconds() - job.what.began;
       log_->add(job.what);
@@ -134,6 +136,7 @@ class MpiThread {
   }
 
   std::shared_ptr<CollectiveLog> log_;
+  MpiWait wait_;  // of the thread alone
   std::mutex mutex_;
   std::condition_variable ready_;
   std::deque<Job> jobs_;

@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "parallel/group.h"
+#include "parallel/launcher.h"
 #include "parallel/nccl.h"
 
 namespace tessera::parallel {
@@ -31,11 +32,10 @@ std::unique_ptr<World> World::alone() { return std::unique_ptr<World>(new World(
 
 std::unique_ptr<World> World::join() {
   std::unique_ptr<World> world = alone();
-  // OpenMPI's and Slurm's launchers; a program that is started by hand never starts MPI.
-  const bool launched = std::getenv("OMPI_COMM_WORLD_SIZE") || std::getenv("PMIX_RANK");
-  if (!launched) return world;
+  if (!launched()) return world;  // a program that is started by hand never starts MPI
   auto log = std::make_shared<CollectiveLog>();
   Launched mpi = launch_mpi(log);
+  refuse_lonely(mpi.size);
   world->rank_ = mpi.rank, world->size_ = mpi.size;
   world->local_rank_ = mpi.local_rank, world->local_size_ = mpi.local_size;
   auto processes = c10::make_intrusive<c10d::ProcessGroup>(mpi.rank, mpi.size);

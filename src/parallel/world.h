@@ -40,7 +40,10 @@ struct Collective {
 class World {
  public:
   // Starts MPI where a launcher started this process; once a program. An error where there is a launcher and
-  // this build is without MPI.
+  // this build is without MPI, and where several processes were started that MPI does not bring together.
+  //
+  // A collective that does not end within TESSERA_WAIT_SECONDS (600) because a process does not come to it
+  // (stopped, stuck) is an error in those that wait, which names it and them.
   static std::unique_ptr<World> join();
   static std::unique_ptr<World> alone();
   ~World();  // leaves; waits for the others
