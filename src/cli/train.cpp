@@ -113,7 +113,7 @@ train::Recipe recipe_of(const Options& options) {
 }
 
 void print_plan(const train::PlannedRun& planned, bool json) {
-  const auto& [recipe, plan] = planned;
+  const auto& [recipe, plan, missing_data, missing_weights] = planned;
   if (json) {
     const auto table = nlohmann::ordered_json::parse(train::json_text(train::recipe_table(recipe)));
     std::cout << json_text(nlohmann::ordered_json{{"recipe", table},
@@ -127,17 +127,32 @@ void print_plan(const train::PlannedRun& planned, bool json) {
                                                   {"memory_bytes", plan.memory_bytes},
                                                   {"disk_bytes", plan.disk_bytes},
                                                   {"checkpoint_bytes", plan.checkpoint_bytes},
-                                                  {"free_bytes", plan.free_bytes}})
+                                                  {"free_bytes", plan.free_bytes},
+                                                  {"missing_data", missing_data},
+                                                  {"missing_weights", missing_weights}})
               << "\n";
     return;
   }
-  std::cout << write_toml(train::recipe_table(recipe)) << "\n"
-            << "# parameters  " << plan.parameters << " (" << plan.trainable_parameters << " trained)\n"
-            << "# steps       " << plan.steps << " (" << plan.steps_per_epoch << " an epoch)\n"
-            << "# pictures    " << plan.images << " (" << plan.samples << " in the set, "
-            << plan.validation_samples << " held out)\n"
-            << "# memory      about " << human_bytes(plan.memory_bytes)
-            << " in one process: weights, gradients, optimiser and activations, without the loader\n"
+  const bool counted = missing_data.empty();
+  std::cout << write_toml(train::recipe_table(recipe)) << "\n";
+  if (!counted) std::cout << "# data        " << missing_data << " (--data DIR)\n";
+  if (!missing_weights.empty()) std::cout << "# weights     " << missing_weights << "\n";
+  std::cout << "# parameters  " << plan.parameters << " (" << plan.trainable_parameters << " trained)"
+            << (counted ? "" : text(", with ", plan.classes, " classes")) << "\n"
+            << "# steps       ";
+  if (counted)
+    std::cout << plan.steps << " (" << plan.steps_per_epoch << " an epoch)\n";
+  else if (plan.steps > 0)
+    std::cout << plan.steps << "\n";
+  else
+    std::cout << recipe.train.epochs << " epochs in batches of " << plan.batch_size
+              << "; how many steps the data will tell\n";
+  std::cout << "# pictures    "
+            << (plan.images > 0 ? text(plan.images) : text(recipe.train.epochs, " times the set"));
+  if (counted)
+    std::cout << " (" << plan.samples << " in the set, " << plan.validation_samples << " held out)";
+  std::cout << "\n# memory      about " << human_bytes(plan.memory_bytes)
+            << " in one process at most: program, weights, gradients, optimiser, activations and loader\n"
             << "# disk        " << human_bytes(plan.disk_bytes) << " at most, a checkpoint "
             << human_bytes(plan.checkpoint_bytes) << ", free " << human_bytes(plan.free_bytes) << "\n";
 }

@@ -1,8 +1,10 @@
 #include "core/memory.h"
 
 #include <malloc.h>
+#include <unistd.h>
 
 #include <climits>
+#include <fstream>
 
 namespace tessera {
 
@@ -15,6 +17,13 @@ void keep_freed_memory() {
   mallopt(M_TOP_PAD, 64 << 20);
   // NOLINTEND(concurrency-mt-unsafe)
 #endif
+}
+
+uint64_t resident_bytes() {
+  std::ifstream pages("/proc/self/statm");
+  uint64_t all = 0, resident = 0;
+  if (!(pages >> all >> resident)) return 0;
+  return resident * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
 }
 
 }  // namespace tessera

@@ -1,6 +1,8 @@
 // How the process keeps its memory.
 #pragma once
 
+#include <cstdint>
+
 namespace tessera {
 
 // Freed blocks stay with the process instead of going back to the system each time: training frees and asks
@@ -8,5 +10,8 @@ namespace tessera {
 // a step of a small Vision-LSTM). For programs, at their start; no effect where the C library has no such
 // setting.
 void keep_freed_memory();
+
+// Main memory that this process holds now (its resident set) in bytes; 0 where the system does not say.
+uint64_t resident_bytes();
 
 }  // namespace tessera

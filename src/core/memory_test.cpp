@@ -35,5 +35,17 @@ TEST(Memory, FreedBlocksAreUsedAgain) {
 #endif
 }
 
+TEST(Memory, WhatIsTouchedIsCounted) {
+#ifdef __linux__
+  const uint64_t before = resident_bytes();
+  const size_t size = size_t{40} << 20;
+  void* volatile block = std::malloc(size);
+  std::memset(block, 1, size);
+  EXPECT_GT(resident_bytes(), before);
+  EXPECT_GT(before, uint64_t{1} << 20);
+  std::free(block);
+#endif
+}
+
 }  // namespace
 }  // namespace tessera

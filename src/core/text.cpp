@@ -141,7 +141,8 @@ std::string shortest(double value) {
   return out;
 }
 
-size_t utf8_length(std::string_view bytes, size_t i) {
+// Length of the well-formed UTF-8 character that starts at `i`, or 0.
+static size_t utf8_length(std::string_view bytes, size_t i) {
   const auto lead = static_cast<unsigned char>(bytes[i]);
   const int extra = lead < 0x80 ? 0 : lead >> 5 == 6 ? 1 : lead >> 4 == 14 ? 2 : lead >> 3 == 30 ? 3 : -1;
   if (extra < 0 || i + static_cast<size_t>(extra) >= bytes.size()) return 0;

@@ -37,10 +37,7 @@ std::string shortest(double value);
 // `most` bytes with "...".
 std::string printable(std::string_view name, size_t most = 200);
 
-// Length of the well-formed UTF-8 character (no overlong form, no surrogate) that starts at `i`, or 0.
-size_t utf8_length(std::string_view bytes, size_t i = 0);
-
-// True if the bytes are well-formed UTF-8.
+// True if the bytes are well-formed UTF-8 (no overlong forms, no surrogates).
 bool is_utf8(std::string_view bytes);
 
 }  // namespace tessera

@@ -442,10 +442,6 @@ bool file_exists(const std::string& path) {
   return fs::exists(path, nothing);
 }
 
-bool is_plain_name(const std::string& name) {
-  return !name.empty() && name[0] != '.' && name.find('/') == std::string::npos && printable(name) == name;
-}
-
 std::string checksum_of(std::span<const std::byte> bytes) {
   return hex16(XXH3_64bits(bytes.data(), bytes.size()));
 }

@@ -107,9 +107,6 @@ void remove_all(const std::string& path);
 // gone. Returns how many.
 int remove_stale_temporaries(const std::string& directory);
 bool file_exists(const std::string& path);  // a file or a directory
-// True if a name from a file, joined to a folder, can name nothing outside of it: no path, not hidden,
-// printable.
-bool is_plain_name(const std::string& name);
 
 std::string checksum_of(std::span<const std::byte> bytes);  // XXH3-64, 16 hex digits
 uint64_t free_disk_bytes(const std::string& path);  // of the file system that holds `path` (or its parent)

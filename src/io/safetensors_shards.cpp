@@ -8,7 +8,6 @@
 
 #include "core/error.h"
 #include "core/text.h"
-#include "io/file.h"
 #include "io/json.h"
 
 namespace tessera {
@@ -20,6 +19,11 @@ constexpr size_t kMostFiles = 4096;
 std::string folder_of(const std::string& path) {
   const size_t slash = path.rfind('/');
   return slash == std::string::npos ? "" : path.substr(0, slash + 1);
+}
+
+// Names of the index are never a way out of its folder.
+bool is_plain_name(const std::string& name) {
+  return !name.empty() && name[0] != '.' && name.find('/') == std::string::npos && printable(name) == name;
 }
 
 using WeightMap = std::map<std::string, std::set<std::string>>;  // the tensors of each file

@@ -1,5 +1,4 @@
-// What the plain references share: sums of products, and how they read and write the tensors of types.h, into
-// and out of double arrays.
+// How the plain references read and write the tensors of types.h: into and out of double arrays.
 #pragma once
 
 #include <cstdint>
@@ -8,18 +7,6 @@
 #include "kernels/types.h"
 
 namespace tessera::kernels {
-
-template <class Real>
-Real dot(const Real* a, const Real* b, int64_t n) {
-  Real total = 0;
-  for (int64_t i = 0; i < n; ++i) total += a[i] * b[i];
-  return total;
-}
-
-template <class Real>
-void add_scaled(Real* to, Real scale, const Real* from, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) to[i] += scale * from[i];
-}
 
 // One head of a tensor; with `reverse` token 0 is the last one in memory.
 struct HeadAt {

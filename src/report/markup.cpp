@@ -5,17 +5,30 @@
 #include <cstdint>
 #include <cstdio>
 
-#include "core/text.h"
-
 namespace tessera::report {
 namespace {
 
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 
-// Length of the UTF-8 character at the front that may stand in a document, 0 if there is none: U+FFFE and
-// U+FFFF are well-formed, but no characters.
-size_t character_length(std::string_view bytes) {
-  return bytes.starts_with("\xEF\xBF\xBE") || bytes.starts_with("\xEF\xBF\xBF") ? 0 : utf8_length(bytes);
+// Length of the well-formed UTF-8 sequence at the front, 0 if there is none.
+size_t sequence_length(std::string_view bytes) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(bytes[i]); };
+  const auto follows = [&](size_t i) { return i < bytes.size() && (byte(i) & 0xC0) == 0x80; };
+  const unsigned char first = byte(0);
+  if (first < 0x80) return 1;
+  if (first >= 0xC2 && first <= 0xDF) return follows(1) ? 2 : 0;
+  if (first >= 0xE0 && first <= 0xEF) {
+    if (!follows(1) || !follows(2)) return 0;
+    const bool overlong = first == 0xE0 && byte(1) < 0xA0, surrogate = first == 0xED && byte(1) > 0x9F;
+    const bool no_character = first == 0xEF && byte(1) == 0xBF && byte(2) >= 0xBE;
+    return overlong || surrogate || no_character ? 0 : 3;
+  }
+  if (first >= 0xF0 && first <= 0xF4) {
+    if (!follows(1) || !follows(2) || !follows(3)) return 0;
+    const bool outside = (first == 0xF0 && byte(1) < 0x90) || (first == 0xF4 && byte(1) > 0x8F);
+    return outside ? 0 : 4;
+  }
+  return 0;
 }
 
 void append_escaped(std::string& out, char c) {
@@ -51,7 +64,7 @@ std::string escape(std::string_view words) {
   std::string out;
   out.reserve(words.size());
   while (!words.empty()) {
-    const size_t length = character_length(words);
+    const size_t length = sequence_length(words);
     if (length == 1)
       append_escaped(out, words.front());
     else

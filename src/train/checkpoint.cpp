@@ -59,6 +59,12 @@ const Value& field(const Value& table, const char* key, const std::string& where
   return *value;
 }
 
+// A name from a manifest is joined to a path: it must stay in the directory.
+bool is_plain_name(const std::string& name) {
+  return !name.empty() && name[0] != '.' && name.find('/') == std::string::npos &&
+         name.find('\0') == std::string::npos;
+}
+
 void verify_file(const std::string& directory, const Value& entry, const std::string& where) {
   const std::string& name = field(entry, "name", where, &Value::is_string).as_string();
   if (!is_plain_name(name)) fail(where, ": '", name, "' is no file name");

@@ -48,8 +48,10 @@ OptimiserSpec resolve_optimiser(const Value& settings, const std::string& where)
     const Value& value = *spec.settings.find(key);
     if constexpr (std::is_same_v<Field, double>)
       field = value.as_double();
-    else
+    else if constexpr (std::is_same_v<Field, std::string>)
       field = value.as_string();
+    else
+      config_detail::read_field(field, value, where + "." + key);
   };
   spec.common.visit(copy);
   check_setting(where, "lr", spec.common.lr, 0, HUGE_VAL);
@@ -58,6 +60,11 @@ OptimiserSpec resolve_optimiser(const Value& settings, const std::string& where)
   if (!(spec.common.layer_decay > 0 && spec.common.layer_decay <= 1))
     fail_usage(where, ".layer_decay is ", shortest(spec.common.layer_decay),
                ", must be above 0 and at most 1");
+  for (const ParameterRule& rule : spec.common.groups) {
+    if (rule.pattern.empty()) fail_usage(where, ".groups: a group without a pattern");
+    check_setting(where + ".groups", "lr_scale", rule.lr_scale, 0, HUGE_VAL);
+    check_setting(where + ".groups", "weight_decay", rule.weight_decay, -HUGE_VAL, HUGE_VAL);
+  }
   return spec;
 }
 

@@ -29,6 +29,7 @@ struct OptimiserSettings {
   double lr_batch = 0;         // lr is for batches of so many pictures and grows with the batch; 0 = as it is
   double weight_decay = 0.05;  // of parameters with two or more dimensions
   double layer_decay = 1;      // factor on the learning rate from each layer to the one before it; 1 = off
+  std::vector<ParameterRule> groups;  // parameters with a rate or a decay of their own
 
   template <class V>
   void visit(V& v) {
@@ -37,6 +38,8 @@ struct OptimiserSettings {
       "lr is for batches of so many: it is multiplied by batch_size / lr_batch; 0 = off");
     v("weight_decay", weight_decay, "of parameters with two or more dimensions");
     v("layer_decay", layer_decay, "learning-rate factor from each layer to the one before it; 1 = off");
+    v("groups", groups,
+      "[[optimiser.groups]]: pattern, lr_scale, weight_decay of parameters that learn in another way");
   }
 };
 

@@ -2,6 +2,8 @@
 
 #include "ops/torch.h"
 
+#include <fnmatch.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -10,6 +12,7 @@
 #include <map>
 #include <optional>
 
+#include "core/error.h"
 #include "core/text.h"
 
 namespace tessera::train {
@@ -61,7 +64,19 @@ std::string_view final_norm_of(const std::vector<std::string>& names) {
   return "norm";
 }
 
+void check_rules(const std::vector<ParameterRule>& rules, const std::vector<std::string>& names) {
+  for (const ParameterRule& rule : rules)
+    if (std::none_of(names.begin(), names.end(),
+                     [&](const auto& name) { return matches(rule.pattern, name); }))
+      fail_usage("optimiser.groups: no parameter matches '", rule.pattern, "'",
+                 did_you_mean(rule.pattern, names), " (`tessera inspect` lists the names)");
+}
+
 }  // namespace
+
+bool matches(const std::string& pattern, const std::string& name) {
+  return fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
+}
 
 std::vector<int64_t> layer_of_each(const std::vector<std::string>& names) {
   const std::string_view final_norm = final_norm_of(names);
@@ -86,15 +101,21 @@ std::vector<ParameterGroup> make_parameter_groups(const NamedTensors& parameters
   const std::vector<int64_t> layers = layer_of_each(names);
   const int64_t top = layers.empty() ? 0 : *std::max_element(layers.begin(), layers.end());
   const auto& exceptions = options.no_decay;
+  check_rules(options.rules, names);
   std::vector<ParameterGroup> groups;
   for (size_t i = 0; i < parameters.size(); ++i) {
     const auto& [name, tensor] = parameters[i];
     const bool free_of_decay = tensor.dim() <= 1 || name.ends_with(".bias") ||
                                std::find(exceptions.begin(), exceptions.end(), name) != exceptions.end();
-    const double weight_decay = free_of_decay ? 0 : options.weight_decay;
+    double weight_decay = free_of_decay ? 0 : options.weight_decay;
     const double depth = static_cast<double>(top - layers[i]);
-    const double lr_scale =
+    double lr_scale =
         options.layer_decay == 1 ? 1 : std::max(options.min_scale, std::pow(options.layer_decay, depth));
+    for (const ParameterRule& rule : options.rules) {
+      if (!matches(rule.pattern, name)) continue;
+      lr_scale *= rule.lr_scale;
+      if (rule.weight_decay >= 0) weight_decay = rule.weight_decay;
+    }
     const auto group = std::find_if(groups.begin(), groups.end(), [&](const ParameterGroup& g) {
       return g.lr_scale == lr_scale && g.weight_decay == weight_decay;
     });

@@ -20,11 +20,30 @@ struct ParameterGroup {
   double lr_scale = 1, weight_decay = 0;
 };
 
+// A rule of one's own: what the parameters whose names match (`pattern` as for matches()) have besides.
+struct ParameterRule {
+  std::string pattern;
+  double lr_scale = 1;       // times the learning rate that they have otherwise
+  double weight_decay = -1;  // instead of the one that they have otherwise; negative = that one
+
+  template <class V>
+  void visit(V& v) {
+    v("pattern", pattern, "which parameters, such as \"head.*\"");
+    v("lr_scale", lr_scale, "factor on their learning rate");
+    v("weight_decay", weight_decay, "of them; negative = as without the rule");
+  }
+};
+
+// Whether a pattern of the shell ("blocks.0.*") is a parameter's name.
+bool matches(const std::string& pattern, const std::string& name);
+
 struct GroupOptions {
   double weight_decay = 0.05;
   double layer_decay = 1;                  // 1 = one learning rate for all
   double min_scale = 0;                    // lower bound of a layer's scale
   std::vector<std::string> no_decay = {};  // full names that take none, besides the one-dimensional ones
+  // In order: factors multiply, the last decay counts. One that matches nothing is a usage error.
+  std::vector<ParameterRule> rules = {};
 };
 
 // The module's trainable parameters (requires_grad) in groups of equal rate and decay; frozen ones count as

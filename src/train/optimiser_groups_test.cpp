@@ -116,6 +116,31 @@ TEST(ParameterGroups, EveryFamilysParametersHaveTheirPlace) {
   }
 }
 
+TEST(ParameterGroups, RulesOfOnesOwnAreLaidOverTheRest) {
+  const NamedTensors parameters = {{"blocks.0.w", torch::zeros({2, 2})},
+                                   {"blocks.0.bias", torch::zeros({2})},
+                                   {"head.weight", torch::zeros({2, 2})}};
+  std::map<std::string, std::pair<double, double>> found;
+  const GroupOptions options = {.weight_decay = 0.1,
+                                .layer_decay = 0.5,
+                                .rules = {{.pattern = "head.*", .lr_scale = 10},
+                                          {.pattern = "*.bias", .lr_scale = 2, .weight_decay = 0.3},
+                                          {.pattern = "blocks.*", .lr_scale = 3}}};
+  for (const ParameterGroup& group : make_parameter_groups(parameters, options))
+    for (const auto& [name, tensor] : group.parameters) found[name] = {group.lr_scale, group.weight_decay};
+  EXPECT_EQ(found["blocks.0.w"], std::pair(0.5 * 3, 0.1));
+  EXPECT_EQ(found["blocks.0.bias"], std::pair(0.5 * 6, 0.3));
+  EXPECT_EQ(found["head.weight"], std::pair(10.0, 0.1));
+  try {
+    make_parameter_groups(parameters, {.rules = {{.pattern = "heed.weight"}}});
+    FAIL() << "a rule that matches nothing was taken";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(),
+                 "optimiser.groups: no parameter matches 'heed.weight', did you mean 'head.weight'? "
+                 "(`tessera inspect` lists the names)");
+  }
+}
+
 TEST(ParameterGroups, RatesFallByTheSameFactorFromLayerToLayer) {
   const NamedTensors parameters = {{"pos_embed", torch::zeros({1, 2, 2})},
                                    {"blocks.0.w", torch::zeros({2, 2})},

@@ -1,5 +1,8 @@
 #include "train/run_state.h"
 
+#include <algorithm>
+#include <set>
+
 #include "core/error.h"
 #include "core/text.h"
 #include "core/toml.h"
@@ -32,6 +35,28 @@ void check_data(const Value& stored, const Setup& setup, const std::string& wher
   }
 }
 
+// Which class is there only once.
+void check_classes(const Value& stored, const Setup& setup) {
+  const Value* names = stored.find("classes");
+  if (!names || !names->is_array()) return;  // checkpoints did not always keep them
+  std::vector<std::string> then;
+  for (const Value& name : names->as_array())
+    if (name.is_string()) then.push_back(name.as_string());
+  const std::vector<std::string>& now = setup.info.class_names;
+  if (now == then) return;
+  const auto only_in = [](const std::vector<std::string>& a, const std::vector<std::string>& b) {
+    const std::set<std::string> others(b.begin(), b.end());
+    const auto found =
+        std::find_if(a.begin(), a.end(), [&](const auto& name) { return !others.contains(name); });
+    return found == a.end() ? std::string() : *found;
+  };
+  const std::string gone = only_in(then, now), fresh = only_in(now, then);
+  fail(setup.train_source->describe(), ": the data has ", now.size(), " classes, the run had ", then.size(),
+       gone.empty() ? "" : text(": class '", gone, "' is gone"),
+       fresh.empty() ? "" : text(": class '", fresh, "' is new"),
+       gone.empty() && fresh.empty() ? ", in another order" : "");
+}
+
 }  // namespace
 
 Value write_state(const RunState& state, const Setup& setup) {
@@ -53,6 +78,8 @@ Value write_state(const RunState& state, const Setup& setup) {
   out.set("threads", setup.plan.threads);
   out.set("world_size", setup.plan.processes);
   out.set("device", torch::DeviceTypeName(setup.device.type(), /*lower_case=*/true));
+  const auto& classes = setup.info.class_names;
+  out.set("classes", Value::Array(classes.begin(), classes.end()));
   for (const auto& [name, value] : setup.fingerprints) out.set(name, value);
   out.set("recipe_hash", recipe_hash(setup.recipe));
   out.set("recipe", setup.info.recipe);
@@ -81,6 +108,7 @@ RunState read_state(const Value& value, const std::string& where) {
 
 std::string check_same_run(const Value& stored, const Setup& setup, bool allow_other_threads,
                            const std::string& where) {
+  check_classes(stored, setup);
   const Recipe then =
       read_recipe(parse_toml(part(stored, "recipe", &Value::is_string, where).as_string(), where), where);
   if (const std::string conflict = recipe_conflict(then, setup.recipe); !conflict.empty())

@@ -1,12 +1,11 @@
 #include "train/setup.h"
 
-#include <fnmatch.h>
-
 #include <algorithm>
 #include <cmath>
 #include <sstream>
 
 #include "core/error.h"
+#include "core/memory.h"
 #include "core/random.h"
 #include "core/text.h"
 #include "core/threads.h"
@@ -24,6 +23,9 @@ namespace tessera::train {
 namespace {
 
 constexpr int64_t kFirstPictures = 64;  // that set the steps of quantised activations
+// Blocks that are freed and asked for again in each step leave holes: so much more memory do activations take
+// after some steps than they fill (1.2 to 1.6 in the runs that were measured).
+constexpr double kHoles = 1.4;
 
 // --- data
 
@@ -67,18 +69,45 @@ std::vector<double> class_weights(const Setup& setup) {
 
 // --- model
 
+// What stands in the way of the first weights; "" if nothing does.
+std::string missing_weights(const Recipe& recipe) {
+  for (const auto& [key, file] : {std::pair("model.pretrained", recipe.model.pretrained),
+                                  std::pair("model.select_from", recipe.model.select_from)})
+    if (!file.empty() && !file_exists(file))
+      return text(key, " = '", file, "' does not exist: ",
+                  recipe.model.select_from.empty()
+                      ? "say with --pretrained FILE where the weights are that the run starts from"
+                      : "it names the larger model's weights");
+  return "";
+}
+
+// Without data the model has the classes that the recipe, or the size that it names, says.
 void describe_model(Setup& setup) {
-  const data::Source& source = *setup.train_source;
   Recipe& recipe = setup.recipe;
-  recipe.model.settings.set("classes", static_cast<int64_t>(source.class_names().size()));
+  if (const data::Source* source = setup.train_source.get()) {
+    recipe.model.settings.set("classes", static_cast<int64_t>(source->class_names().size()));
+    setup.info.class_names = source->class_names();
+    setup.info.multi_label = source->multi_label();
+  }
   setup.info.model = models::resolve_model(recipe.model.name, recipe.model.settings);
   recipe.model.settings = setup.info.model.settings;
-  setup.info.class_names = source.class_names();
   setup.info.preprocess = recipe.preprocess;
-  setup.info.multi_label = source.multi_label();
   setup.info.quantization = recipe.quantization;
   setup.info.recipe = write_toml(computed_part(recipe));
   setup.info.ours = true;
+}
+
+// A head alone learns nothing from a backbone whose weights were drawn at random.
+void check_something_learns(const Setup& setup) {
+  bool frozen = false;
+  for (const auto& parameter : setup.model->named_parameters()) {
+    const bool learns = parameter.value().requires_grad();
+    if (learns && !parameter.key().starts_with("head")) return;
+    frozen = frozen || !learns;
+  }
+  if (frozen)
+    fail_usage("train.freeze leaves the head alone to learn, and the frozen backbone has random weights: ",
+               "give it trained ones (--pretrained FILE)");
 }
 
 void build_model(Setup& setup, bool continued) {
@@ -106,6 +135,7 @@ void build_model(Setup& setup, bool continued) {
   if (const int64_t frozen = freeze_parameters(*setup.model, recipe.train.freeze); frozen > 0)
     setup.notes.push_back(
         text("frozen: ", frozen, " of ", setup.model->parameters().size(), " parameter tensors"));
+  if (!continued && !pretrained && recipe.model.select_from.empty()) check_something_learns(setup);
   setup.model_state = named_state(*setup.model);
   const bool adaptive = recipe.train.clip_mode == "agc";
   for (const auto& parameter : setup.model->named_parameters()) {
@@ -184,11 +214,11 @@ void build_training(Setup& setup) {
   classify.teacher = open_teacher(setup);
   setup.task = tasks::make_classify(classify, setup.plan.classes, setup.info.multi_label);
   const OptimiserSettings& common = setup.recipe.optimiser.common;
-  setup.optimiser =
-      make_optimiser(setup.recipe.optimiser,
-                     make_parameter_groups(*setup.model, {.weight_decay = common.weight_decay,
-                                                          .layer_decay = common.layer_decay,
-                                                          .no_decay = setup.model->no_weight_decay()}));
+  setup.optimiser = make_optimiser(
+      setup.recipe.optimiser, make_parameter_groups(*setup.model, {.weight_decay = common.weight_decay,
+                                                                   .layer_decay = common.layer_decay,
+                                                                   .no_decay = setup.model->no_weight_decay(),
+                                                                   .rules = common.groups}));
   if (train.ema_decay > 0)
     setup.ema = std::make_unique<Ema>(EmaConfig{.decay = train.ema_decay, .warmup = train.ema_warmup},
                                       setup.model_state);
@@ -216,11 +246,13 @@ void plan_steps(Setup& setup) {
   const TrainConfig& train = setup.recipe.train;
   RunPlan& plan = setup.plan;
   plan.batch_size = train.batch_size;
-  plan.samples = setup.train_source->size();
-  plan.validation_samples = setup.validation_source->size();
-  plan.train_data = setup.train_source->describe();
-  plan.validation_data = setup.validation_source->describe();
-  plan.classes = static_cast<int64_t>(setup.train_source->class_names().size());
+  plan.classes = setup.info.model.settings.find("classes")->as_int();
+  if (setup.train_source) {
+    plan.samples = setup.train_source->size();
+    plan.validation_samples = setup.validation_source->size();
+    plan.train_data = setup.train_source->describe();
+    plan.validation_data = setup.validation_source->describe();
+  }
   plan.steps_per_epoch = plan.samples / train.batch_size;
   plan.steps = train.steps > 0 ? train.steps : train.epochs * plan.steps_per_epoch;
   plan.images = plan.steps * train.batch_size;
@@ -235,10 +267,8 @@ void plan_model(RunPlan& plan, const models::Backbone& model, const models::Mode
   plan.macs = model.macs(recipe.preprocess.size, recipe.preprocess.size);
   const auto& patterns = recipe.train.freeze;
   for (const auto& parameter : model.named_parameters()) {
-    const auto matches = [&](const std::string& p) {
-      return fnmatch(p.c_str(), parameter.key().c_str(), 0) == 0;
-    };
-    if (std::none_of(patterns.begin(), patterns.end(), matches))
+    if (std::none_of(patterns.begin(), patterns.end(),
+                     [&](const auto& pattern) { return matches(pattern, parameter.key()); }))
       plan.trainable_parameters += parameter.value().numel();
   }
   // Weights, their average, and two moments of what is trained; then as many checkpoints as are ever there at
@@ -250,7 +280,7 @@ void plan_model(RunPlan& plan, const models::Backbone& model, const models::Mode
   plan.checkpoint_bytes = size * (all * (averaged ? 2 : 1) + 2 * trained) + (uint64_t{1} << 18);
   plan.disk_bytes = (static_cast<uint64_t>(recipe.train.keep_last) + 2) * plan.checkpoint_bytes +
                     2 * (size * all + (1 << 18));
-  plan.free_bytes = recipe.train.output.empty() ? 0 : free_disk_bytes(recipe.train.output);
+  plan.free_bytes = free_disk_bytes(recipe.train.output);
 }
 
 // Samples 0, 2, 4 … 5, 3, 1: mirrors in this order are neighbours in the batch, so that a process which holds
@@ -316,18 +346,26 @@ void check_loading(const Setup& setup) {
                epochs);
 }
 
-// All that can be known without memory for the model.
-Setup sketch(const Recipe& recipe, int64_t processes) {
+// All that can be known without memory for the model. `missing_data`: where it is given, data that cannot be
+// opened are no error: it says what is wrong with them, and they count nothing in the plan.
+Setup sketch(const Recipe& recipe, int64_t processes, std::string* missing_data = nullptr) {
   Setup setup;
   setup.recipe = recipe;
   setup.plan.processes = processes;
   use_threads(recipe.train.threads);
   setup.device = choose_device(recipe.train.device);
   setup.precision = tasks::parse_precision(recipe.train.precision);
-  open_data(setup);
+  try {
+    open_data(setup);
+  } catch (const Error& error) {
+    if (!missing_data || error.kind == ErrorKind::usage) throw;
+    *missing_data = error.what();
+    setup.train_source.reset(), setup.validation_source.reset(), setup.unlabelled_source.reset();
+  }
   describe_model(setup);
   plan_steps(setup);
   plan_model(setup.plan, *sketch_of(setup.info), setup.info.model, setup.recipe);
+  if (!setup.train_source) return setup;  // what follows depends on the pictures
   check_loading(setup);
   setup.schedule =
       make_schedule(setup.recipe.schedule, {.lr = setup.recipe.optimiser.lr_for(recipe.train.batch_size),
@@ -351,6 +389,33 @@ std::vector<std::pair<std::string, std::string>> fingerprints_of(const Setup& se
   return out;
 }
 
+// The most memory that the run takes in one process: what this one holds after a pass over two pictures
+// (program, LibTorch, weights, gradients, the kernels' room), and what a run has besides.
+uint64_t memory_of(const Setup& setup) {
+  const TrainConfig& train = setup.recipe.train;
+  int64_t side = setup.recipe.preprocess.size;
+  for (const int64_t size : train.sizes) side = std::max(side, size);
+  {
+    const torch::NoGradGuard no_grad;
+    for (const torch::Tensor& parameter : setup.model->parameters()) parameter.zero_();  // take their place
+  }
+  const ActivationBytes activations = measure_activations(*setup.model, side, setup.precision);
+  const uint64_t now = resident_bytes();
+  const int64_t pictures = (train.batch_size + train.accumulate - 1) / train.accumulate;
+  const auto more = static_cast<int64_t>(
+      kHoles * static_cast<double>(activations.per_picture * std::max<int64_t>(0, pictures - 2)));
+  // A checkpoint holds the average and the moments, which are not there yet, and the weights, which are. What
+  // the evaluation needs takes the place of gradients and activations.
+  const uint64_t weights = static_cast<uint64_t>(setup.plan.parameters) * (train.precision == "fp64" ? 8 : 4);
+  const uint64_t state = setup.plan.checkpoint_bytes - weights;
+  // Of both loaders: what is ready ahead, in use, and on its way to the model.
+  const auto batches = [&](const data::LoaderConfig& config) {
+    return (std::max(config.queue, config.threads) + 2) * config.batch_size * 3 * side * side *
+           static_cast<int64_t>(sizeof(float));
+  };
+  return now + state + static_cast<uint64_t>(more + batches(setup.train_loader_config()));
+}
+
 // A size that the model cannot take is said now, not when the run comes to it.
 void check_sizes(const Setup& setup) {
   const torch::NoGradGuard no_grad;
@@ -365,6 +430,7 @@ void check_sizes(const Setup& setup) {
 }  // namespace
 
 Setup make_setup(const Recipe& recipe, bool continued, int64_t processes) {
+  if (const std::string missing = missing_weights(recipe); !continued && !missing.empty()) fail(missing);
   Setup setup = sketch(recipe, processes);
   setup.fingerprints = fingerprints_of(setup);
   build_model(setup, continued);
@@ -375,36 +441,28 @@ Setup make_setup(const Recipe& recipe, bool continued, int64_t processes) {
 }
 
 PlannedRun plan_training(const Recipe& recipe) {
-  Setup setup = sketch(recipe, 1);
-  loss_of(setup);  // says what does not fit
+  PlannedRun planned;
+  Setup setup = sketch(recipe, 1, &planned.missing_data);
+  planned.missing_weights = missing_weights(recipe);
+  if (setup.train_source) loss_of(setup);  // says what does not fit
   build_model(setup, /*continued=*/true);
   setup.model->to(torch::kCPU);
   check_sizes(setup);
-  int64_t largest = setup.recipe.preprocess.size;
-  for (const int64_t size : setup.recipe.train.sizes) largest = std::max(largest, size);
-  const ActivationBytes activations = measure_activations(*setup.model, largest, setup.precision);
-  const TrainConfig& train = setup.recipe.train;
-  const int64_t pictures = (train.batch_size + train.accumulate - 1) / train.accumulate;
-  // A checkpoint holds weights, average and moments; the gradients come on top.
-  const uint64_t gradients =
-      static_cast<uint64_t>(setup.plan.trainable_parameters) * (train.precision == "fp64" ? 8 : 4);
-  setup.plan.memory_bytes = setup.plan.checkpoint_bytes + gradients +
-                            static_cast<uint64_t>(activations.fixed + activations.per_picture * pictures);
-  return {setup.recipe, setup.plan};
+  setup.plan.memory_bytes = memory_of(setup);
+  planned.recipe = setup.recipe;
+  planned.plan = setup.plan;
+  return planned;
 }
 
 int64_t freeze_parameters(torch::nn::Module& model, const std::vector<std::string>& patterns) {
   std::vector<std::string> names;
   for (const auto& parameter : model.named_parameters()) names.push_back(parameter.key());
   for (const std::string& pattern : patterns) {
-    const auto matches = [&](const std::string& name) {
-      return fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
-    };
-    if (std::none_of(names.begin(), names.end(), matches))
+    if (std::none_of(names.begin(), names.end(), [&](const auto& name) { return matches(pattern, name); }))
       fail_usage("train.freeze: no parameter matches '", pattern, "'", did_you_mean(pattern, names),
                  " (`tessera inspect` lists the names)");
     for (auto& parameter : model.named_parameters())
-      if (matches(parameter.key())) parameter.value().set_requires_grad(false);
+      if (matches(pattern, parameter.key())) parameter.value().set_requires_grad(false);
   }
   const auto parameters = model.parameters();
   const int64_t frozen =

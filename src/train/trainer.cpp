@@ -206,6 +206,7 @@ void Trainer::train_step() {
     dynamic_cast<models::SoftMasked&>(*setup_.model)
         .set_soft_mask(setup_.soft_mask[static_cast<size_t>(state_.step)]);
   const tasks::StepOutput output = compute_gradients(batch, first, share);
+  average_statistics(share);
   const Clipped clipped = clip_gradients(setup_.clip, setup_.clipped);
   progress_.learning_rate = setup_.schedule->rate(state_.step);
   const bool finite = all_finite(output, clipped);
@@ -259,6 +260,14 @@ tasks::StepOutput Trainer::compute_gradients(const tasks::Batch& batch, int64_t 
     for (size_t m = 0; m < mean.metrics.size(); ++m) mean.metrics[m].second += output.metrics[m].second;
   }
   return mean;
+}
+
+// Running statistics of batch norms: every process has seen its share of the batch alone.
+void Trainer::average_statistics(double share) {
+  if (world_.size() == 1) return;
+  const torch::NoGradGuard no_grad;
+  for (const auto& [name, tensor] : setup_.model_state)
+    if (name.ends_with(".running_mean") || name.ends_with(".running_var")) world_.sum(tensor.mul_(share));
 }
 
 // The same answer in every process.

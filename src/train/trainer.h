@@ -115,11 +115,12 @@ struct RunSummary {
 
 struct PlannedRun {
   Recipe recipe;  // with what the data and the pretrained file decide, as the run would keep it
-  RunPlan plan;
+  RunPlan plan;   // without data: no samples, and steps only where the recipe says them
+  std::string missing_data, missing_weights;  // what the run would be refused for, "" = nothing
 };
 
 // What a run would take: builds the model, tries it with two pictures and opens the data, writes nothing. For
-// --dry-run.
+// --dry-run. Data or first weights that cannot be opened are no error here.
 PlannedRun plan_training(const Recipe& recipe);
 
 // Trains from the recipe's start, or from the newest valid checkpoint, to its end. SIGINT and SIGTERM (when

@@ -378,7 +378,9 @@ TEST_F(TrainerTest, FineTuningSaysWhatIsNew) {
 }
 
 TEST_F(TrainerTest, ThePlanIsKnownBeforehand) {
-  const auto [recipe, plan] = plan_training(tiny("run"));
+  const PlannedRun planned = plan_training(tiny("run"));
+  const Recipe& recipe = planned.recipe;
+  const RunPlan& plan = planned.plan;
   EXPECT_EQ(recipe.model.settings.find("classes")->as_int(), plan.classes);
   EXPECT_FALSE(file_exists(path("run")));
   const RunSummary summary = run_training(tiny("run"));
@@ -387,6 +389,32 @@ TEST_F(TrainerTest, ThePlanIsKnownBeforehand) {
   const CheckpointStore store(path("run/checkpoints"));
   EXPECT_LE(store.bytes(), plan.disk_bytes);
   EXPECT_GE(plan.checkpoint_bytes, store.bytes() / store.steps().size());
+}
+
+TEST_F(TrainerTest, WithoutDataOrWeightsThePlanSaysWhatIsMissing) {
+  const std::string weights = path("none.safetensors");
+  const auto planned =
+      plan_training(tiny("run", {"data.path=nowhere", "model.classes=7", "model.pretrained=" + weights}));
+  EXPECT_EQ(planned.missing_data, "data path 'nowhere' does not exist");
+  EXPECT_NE(planned.missing_weights.find("'" + weights + "' does not exist"), std::string::npos);
+  EXPECT_EQ(planned.plan.classes, 7);
+  EXPECT_EQ(planned.plan.samples, 0);
+  EXPECT_GT(planned.plan.parameters, 0);
+  EXPECT_GT(planned.plan.memory_bytes, planned.plan.checkpoint_bytes);
+  const std::string refused = error_of([&] { make_setup(tiny("run", {"model.pretrained=" + weights})); });
+  EXPECT_NE(refused.find("does not exist: say with --pretrained FILE"), std::string::npos) << refused;
+}
+
+TEST_F(TrainerTest, AHeadAloneIsNotTrainedOnRandomWeights) {
+  const std::string head_alone =
+      "train.freeze=[\"cls_token\", \"pos_embed\", \"patch_embed.*\", \"blocks.*\", \"norm.*\"]";
+  EXPECT_NE(
+      error_of([&] { make_setup(tiny("x", {head_alone})); }).find("the frozen backbone has random weights"),
+      std::string::npos);
+  run_training(tiny("base"));
+  EXPECT_EQ(make_setup(tiny("x", {head_alone, "model.pretrained=" + path("base/model.safetensors")}))
+                .trained.size(),
+            2u);
 }
 
 TEST_F(TrainerTest, TheOrderOfLoaderThreadsDoesNotMatter) {

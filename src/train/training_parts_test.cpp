@@ -331,6 +331,34 @@ TEST_F(TrainingPartsTest, FirstWeightsAreSelectedFromALargerModel) {
             std::string::npos);
 }
 
+// ViT's names are iLLaMA's where both have the layer; its first MLP matrix gives the gate's, and what ViT
+// does not have (the other matrix of the gate) stays as it was drawn.
+TEST_F(TrainingPartsTest, VitGivesItsBlocksToIllama) {
+  Value settings;
+  settings.set("dim", 16), settings.set("depth", 2), settings.set("heads", 2);
+  settings.set("image_size", 32), settings.set("patch_size", 16), settings.set("classes", 3);
+  const auto spec = models::resolve_model("illama", settings);
+  const auto model = models::build_model(spec, 0), drawn = models::build_model(spec, 0);
+  const auto vit = models::build_model(vit_of(64, 3), 1);
+  save_tensors(path("vit.safetensors"), named_state(*vit));
+  const LoadReport report = select_pretrained(*model, spec, WeightFile(path("vit.safetensors")));
+  const auto from = vit->named_parameters(), to = model->named_parameters(),
+             first = drawn->named_parameters();
+  int64_t selected = 0;
+  for (const auto& item : to) {
+    const bool fresh = std::find(report.fresh.begin(), report.fresh.end(), item.key()) != report.fresh.end();
+    selected += !fresh;
+    const torch::Tensor want =
+        fresh ? first[item.key()] : models::select_weights(from[item.key()], item.value().sizes());
+    EXPECT_TRUE(torch::equal(item.value(), want)) << item.key();
+  }
+  EXPECT_EQ(selected, report.loaded);
+  for (const char* name : {"patch_embed.proj.weight", "blocks.1.attn.qkv.weight", "blocks.0.mlp.fc1.weight",
+                           "blocks.0.mlp.fc2.weight", "blocks.1.norm1.weight", "norm.weight"})
+    EXPECT_EQ(std::count(report.fresh.begin(), report.fresh.end(), name), 0) << name;
+  EXPECT_EQ(std::count(report.fresh.begin(), report.fresh.end(), "blocks.0.mlp.fc3.weight"), 1);
+}
+
 TEST_F(TrainingPartsTest, LlamaGivesItsBlocksToIllama) {
   Value settings;
   settings.set("dim", 16), settings.set("depth", 1), settings.set("heads", 2);

@@ -12,6 +12,18 @@ namespace tessera::kernels {
 namespace {
 
 template <class Real>
+Real dot(const Real* a, const Real* b, int64_t n) {
+  Real total = 0;
+  for (int64_t i = 0; i < n; ++i) total += a[i] * b[i];
+  return total;
+}
+
+template <class Real>
+void add_scaled(Real* to, Real scale, const Real* from, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) to[i] += scale * from[i];
+}
+
+template <class Real>
 std::vector<Real> turned(std::vector<Real> rows, int64_t dim, const RotaryRef<Real>& table, Real direction) {
   for (size_t i = 0; i < table.cos.size(); ++i) {
     const auto at = static_cast<int64_t>(i);

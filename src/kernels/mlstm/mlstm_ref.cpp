@@ -16,6 +16,18 @@ Real log_sigmoid(Real x) {
   return std::min(x, Real(0)) - std::log1p(std::exp(-std::abs(x)));
 }
 
+template <class Real>
+Real dot(const Real* a, const Real* b, int64_t n) {
+  Real total = 0;
+  for (int64_t i = 0; i < n; ++i) total += a[i] * b[i];
+  return total;
+}
+
+template <class Real>
+void add_scaled(Real* to, Real scale, const Real* from, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) to[i] += scale * from[i];
+}
+
 // Row t of the weights exp(log D_ts - m_t): columns 0 … t for the tokens, column T for the initial state.
 template <class Real>
 struct Row {
