@@ -170,6 +170,24 @@ TEST_F(RecipeTest, AutoTakesTheModelAndPreprocessingOfTheFile) {
             std::string::npos);
 }
 
+TEST_F(RecipeTest, GroupsOfParametersAreAListOfTables) {
+  const Recipe recipe = load_recipe(write(
+      "r.toml", std::string(kLong) + "[[optimiser.groups]]\npattern = \"head.*\"\nlr_scale = 10\n"
+                                     "[[optimiser.groups]]\npattern = \"*.bias\"\nweight_decay = 0.1\n"));
+  const auto& groups = recipe.optimiser.common.groups;
+  ASSERT_EQ(groups.size(), 2u);
+  EXPECT_EQ(groups[0].lr_scale, 10);
+  EXPECT_EQ(groups[1].weight_decay, 0.1);
+  const Recipe again = read_recipe(parse_toml(write_toml(recipe_table(recipe)), "again"), "");
+  EXPECT_EQ(first_difference(recipe_table(recipe), recipe_table(again)), "");
+  EXPECT_NE(
+      refusal(std::string(kLong) + "[[optimiser.groups]]\nlr_scale = 2\n").find("a group without a pattern"),
+      std::string::npos);
+  EXPECT_NE(
+      refusal(std::string(kLong) + "[[optimiser.groups]]\npatern = \"x\"\n").find("did you mean 'pattern'"),
+      std::string::npos);
+}
+
 TEST_F(RecipeTest, EveryKeyIsDescribed) {
   const std::string keys = describe_recipe_keys();
   for (const char* key :
@@ -248,6 +266,14 @@ TEST_F(RecipeTest, TheRecipesSayWhatTheTablesSay) {
   EXPECT_EQ(plain.train.loss, "bce");
   EXPECT_EQ(plain.train.repeats, 3);
   EXPECT_EQ(of_model(plain, "drop_path"), 0.45);
+  const Recipe cifar = load("illama/table16_vit_cifar100.toml");
+  EXPECT_EQ(cifar.train.epochs, 300);
+  EXPECT_EQ(cifar.soft_mask.share, 0);
+  EXPECT_EQ(of_model(cifar, "drop_path"), 0);
+  EXPECT_FALSE(cifar.model.pretrained.empty());
+  const Recipe probe = load("visionllama/linear_probe.toml");
+  EXPECT_TRUE(probe.model.settings.find("head_batch_norm")->as_bool());
+  EXPECT_DOUBLE_EQ(probe.optimiser.lr_for(probe.train.batch_size), 6.4);
   const Recipe tuned = load("visionllama/mae_finetune_large.toml");
   EXPECT_EQ(tuned.train.epochs, 50);
   EXPECT_EQ(tuned.optimiser.common.layer_decay, 0.45);
