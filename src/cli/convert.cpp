@@ -6,11 +6,15 @@
 #include "cli/common.h"
 #include "core/config.h"
 #include "core/error.h"
+#include "core/interrupt.h"
+#include "core/progress.h"
 #include "core/text.h"
 #include "core/toml.h"
+#include "data/loader.h"
 #include "io/file.h"
 #include "io/safetensors_shards.h"
 #include "io/weight_file.h"
+#include "train/calibrate.h"
 #include "train/load.h"
 #include "train/open_model.h"
 
@@ -20,8 +24,9 @@ namespace {
 namespace fs = std::filesystem;
 
 struct Options {
-  std::string in, out, model, key, precision;
+  std::string in, out, model, key, precision, calibrate;
   std::vector<std::string> preprocess;
+  int64_t calibrate_images = 512;
   double shard_gigabytes = 5;
 };
 
@@ -40,7 +45,7 @@ void convert_elements(Tensors& tensors, const std::string& precision) {
     if (name != precision) continue;
     for (TensorView& view : tensors.views) {
       const torch::Tensor stored = train::to_tensor(view);
-      if (!stored.is_floating_point() || view.dtype == dtype) continue;
+      if (!stored.is_floating_point() || view.dtype == dtype || view.name.ends_with("_log_step")) continue;
       const torch::Tensor& turned = tensors.kept.emplace_back(stored.to(type));
       if (stored.isfinite().all().item<bool>() && !turned.isfinite().all().item<bool>())
         fail("tensor '", view.name, "' has numbers too large for ", name);
@@ -48,6 +53,39 @@ void convert_elements(Tensors& tensors, const std::string& precision) {
       view.bytes = {static_cast<const std::byte*>(turned.const_data_ptr()), turned.nbytes()};
     }
   }
+}
+
+TensorView view_of(const std::string& name, const torch::Tensor& floats) {
+  return {name,
+          DType::f32,
+          floats.sizes().vec(),
+          {static_cast<const std::byte*>(floats.const_data_ptr()), floats.nbytes()}};
+}
+
+// The training pictures of a set, so many of them, in an order of the seed 0, prepared as the weights ask.
+void add_calibration(Tensors& tensors, const Options& options, const WeightFile& file,
+                     const train::WeightsInfo& info) {
+  const auto source = data::open_source({.path = options.calibrate}, data::Split::train);
+  const int64_t pictures = std::min(options.calibrate_images, source->size());
+  if (pictures == 0) fail_usage("--calibrate ", options.calibrate, ": no pictures");
+  data::Loader loader(*source, data::make_eval_transform(info.preprocess),
+                      {.batch_size = std::min<int64_t>(pictures, 32), .drop_last = false});
+  ProgressLine::Options bar;
+  bar.label = "calibrate";
+  bar.total = pictures;
+  ProgressLine progress(std::cerr, bar);
+  const auto model = train::read_model(file, info);
+  const auto steps = train::calibrate(*model, loader, pictures, [&](int64_t done) {
+    progress.update(done, {});
+    return !interrupted();
+  });
+  progress.finish();
+  for (const auto& [name, step] : steps) {
+    std::erase_if(tensors.views, [&](const TensorView& view) { return view.name == name; });
+    tensors.views.push_back(view_of(name, tensors.kept.emplace_back(step)));
+  }
+  std::cout << "int8    a step for the inputs of " << steps.size() << " layers, from " << pictures
+            << " pictures of " << source->describe() << "\n";
 }
 
 void run(const Options& options) {
@@ -76,7 +114,7 @@ void run(const Options& options) {
     train::WeightsInfo info = train::describe_weights(file, sizes.front());
     info.preprocess = read_config(asked, "preprocess", info.preprocess);
     data::make_eval_transform(info.preprocess);  // checks it
-    tensors.views = train::match_weights(*train::sketch_of(info), info.model, file);
+    tensors.views = train::match_weights(*train::sketch_of(info, file), info.model, file);
     const int64_t classes = info.model.settings.find("classes")->as_int();
     std::cout << "model   " << info.model.name << (told ? ", by its tensors" : "") << ", "
               << (classes > 0 ? text(classes, " classes") : "no head") << ", pictures of "
@@ -84,6 +122,9 @@ void run(const Options& options) {
     if (!ours || !options.preprocess.empty())
       std::cout << "pixels  " << train::preprocess_text(info.preprocess) << "\n";
     metadata = train::weights_metadata(info);
+    if (!options.calibrate.empty()) add_calibration(tensors, options, file, info);
+  } else if (!options.calibrate.empty()) {
+    fail_usage("--calibrate runs the model: name it with --model (see `tessera models`)");
   } else {
     if (!options.preprocess.empty())
       fail_usage("--preprocess is kept with a known model: name it with --model");
@@ -120,6 +161,11 @@ void add_convert(Arguments& command, Action& action) {
               "how pictures are prepared, where not as published: --preprocess crop=1.0 mean=[0.5,0.5,0.5]");
   command.add("--precision", options->precision, "element type of the numbers (default: as they are)")
       .one_of({"fp32", "bf16", "fp16"});
+  command.add("--calibrate", options->calibrate,
+              "pictures (as --data of `tessera train`) that set fixed scales for --precision int8");
+  command.add("--calibrate-images", options->calibrate_images, "so many of them")
+      .show_default()
+      .range(1, 1 << 20);
   command.add("--shard-size", options->shard_gigabytes, "GB of tensors in one of several files")
       .show_default()
       .range(1e-6, 1e6);

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "nn/init.h"
+#include "ops/inference.h"
 #include "ops/lsq.h"
 
 namespace tessera::nn {
@@ -35,30 +36,44 @@ void LinearImpl::quantise(const QuantisedBits& bits) {
   input_log_step_ = register_parameter("input_log_step", input);
 }
 
-torch::Tensor LinearImpl::forward_quantised(const torch::Tensor& x, const torch::Tensor& scale,
-                                            const torch::Tensor& residual) const {
+torch::Tensor LinearImpl::add_input_step() {
+  if (!input_log_step_.defined())
+    input_log_step_ = register_buffer("input_log_step", torch::zeros({1}, weight.options()));
+  return input_log_step_;
+}
+
+// x on its learned step.
+torch::Tensor LinearImpl::rounded(const torch::Tensor& x) const {
+  if (!quantised()) return x;
   const auto range = ops::quantised_range(bits_.activations, true);
   if (input_log_step_.detach().isinf().item<bool>()) {
     const torch::NoGradGuard no_grad;
     torch::Tensor(input_log_step_).copy_(log_of_step(ops::first_step(x, range, /*per_channel=*/false)));
   }
-  const torch::Tensor rounded =
-      ops::learned_step_quantise(x, input_log_step_.exp(), range, /*offset=*/{}, x.numel() / x.size(0));
-  const torch::Tensor weights = ops::learned_step_quantise(weight, weight_log_step_.exp().unsqueeze(1),
-                                                           ops::quantised_range(bits_.weights, true));
-  // The packed weights of `cache_` are told by their memory; these are new ones each time.
-  return ops::linear_unfused(rounded, {.weight = weights, .bias = bias, .scale = scale}, residual);
+  // The kernel rounds to 8 bits by itself.
+  if (bits_.activations == 8 && ops::fused_arithmetic(x) == kernels::Arithmetic::int8) return x;
+  return ops::learned_step_quantise(x, input_log_step_.exp(), range, /*offset=*/{}, x.numel() / x.size(0));
+}
+
+ops::LinearParameters LinearImpl::parameters_for(const torch::Tensor& x) const {
+  if (watcher_) watcher_(x);
+  ops::LinearParameters parameters{.weight = weight, .bias = bias};
+  parameters.weight_log_step = weight_log_step_;
+  parameters.weight_bits = bits_.weights;
+  if (bits_.activations <= 8) parameters.input_log_step = input_log_step_;
+  return parameters;
 }
 
 torch::Tensor LinearImpl::forward(const torch::Tensor& x, const Tail& tail) const {
-  if (quantised()) return forward_quantised(x, tail.scale, tail.residual);
-  return ops::linear(x, {.weight = weight, .bias = bias, .scale = tail.scale}, tail.residual, *cache_);
+  ops::LinearParameters parameters = parameters_for(x);
+  parameters.scale = tail.scale;
+  return ops::linear(rounded(x), parameters, tail.residual, *cache_);
 }
 
 torch::Tensor LinearImpl::forward_gelu(const torch::Tensor& x) const {
-  if (quantised()) return torch::gelu(forward_quantised(x, {}, {}));
-  return ops::linear(x, {.weight = weight, .bias = bias, .activation = kernels::Activation::gelu}, {},
-                     *cache_);
+  ops::LinearParameters parameters = parameters_for(x);
+  parameters.activation = kernels::Activation::gelu;
+  return ops::linear(rounded(x), parameters, {}, *cache_);
 }
 
 MlpImpl::MlpImpl(int64_t width, int64_t hidden, bool with_bias) {
@@ -76,10 +91,10 @@ SwiGluImpl::SwiGluImpl(int64_t width, int64_t hidden, const SwiGluNames& names) 
 
 torch::Tensor SwiGluImpl::forward(const torch::Tensor& x, const Tail& tail) {
   if (up_->quantised()) return down_->forward(torch::silu(gate_(x)) * up_(x), tail);
-  const torch::Tensor gated = ops::linear(
-      x, {.weight = up_->weight, .activation = kernels::Activation::silu_gate, .gate = gate_->weight}, {},
-      *gated_);
-  return down_->forward(gated, tail);
+  ops::LinearParameters parameters = up_->parameters_for(x);  // gate_ sees the same x
+  parameters.activation = kernels::Activation::silu_gate;
+  parameters.gate = gate_->parameters_for(x).weight;
+  return down_->forward(ops::linear(x, parameters, {}, *gated_), tail);
 }
 
 PackedSwiGluImpl::PackedSwiGluImpl(int64_t width, int64_t hidden) {

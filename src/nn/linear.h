@@ -4,6 +4,7 @@
 #include "ops/torch.h"
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "ops/linear.h"
@@ -30,19 +31,27 @@ class LinearImpl : public torch::nn::Module {
   torch::Tensor forward_gelu(const torch::Tensor& x) const;
   int64_t macs() const { return weight.numel(); }  // for one row of x
   torch::Tensor weight, bias;                      // bias is undefined without one
+  // What ops::linear takes of this layer for x, which a watcher is told of.
+  ops::LinearParameters parameters_for(const torch::Tensor& x) const;
 
   // From now on x and the weights are rounded to learned steps (ops/lsq.h): one a row of the weights, one for
   // all of x. Parameters `weight_log_step` [out], from the weights as they are, and `input_log_step` [1],
   // from the first x that comes (unless it was loaded). They are logarithms, so that a step stays positive
   // and an optimiser moves it by shares of itself.
   void quantise(const QuantisedBits& bits);
-  bool quantised() const { return input_log_step_.defined(); }
+  bool quantised() const { return weight_log_step_.defined(); }
+
+  // For calibration: a buffer `input_log_step` [1], the step on which int8 rounds every x from now on instead
+  // of each row on its own; nothing else takes notice of it. Returns it, 0 until it is set or loaded.
+  torch::Tensor add_input_step();
+  // `watcher` is called with every x, until it is taken away by an empty one.
+  void watch(std::function<void(const torch::Tensor& x)> watcher) { watcher_ = std::move(watcher); }
 
  private:
-  torch::Tensor forward_quantised(const torch::Tensor& x, const torch::Tensor& scale,
-                                  const torch::Tensor& residual) const;
+  torch::Tensor rounded(const torch::Tensor& x) const;
   QuantisedBits bits_;
-  torch::Tensor weight_log_step_, input_log_step_;  // undefined where nothing is quantised
+  torch::Tensor weight_log_step_, input_log_step_;  // undefined where there are none
+  std::function<void(const torch::Tensor& x)> watcher_;
   std::shared_ptr<ops::LinearCache> cache_ = std::make_shared<ops::LinearCache>();
 };
 TORCH_MODULE(Linear);

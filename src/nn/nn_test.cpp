@@ -13,6 +13,7 @@
 #include "nn/position.h"
 #include "nn/relative_position.h"
 #include "nn/rope_scaling.h"
+#include "ops/inference.h"
 
 namespace tessera::nn {
 namespace {
@@ -462,11 +463,11 @@ TEST(MlstmLayer, TokensOffTheGridKeepTheirPlaces) {
 // Rounded inputs times rounded weights, whatever stands around the layer.
 TEST(Quantised, LayersRoundTheirInputsAndWeights) {
   torch::manual_seed(0);
-  const auto drawn = [](LinearImpl& layer) {
+  const auto drawn = [](LinearImpl& layer, const QuantisedBits& bits = {.weights = 4, .activations = 3}) {
     const torch::NoGradGuard no_grad;
     layer.weight.normal_();
     if (layer.bias.defined()) layer.bias.normal_();
-    layer.quantise({.weights = 4, .activations = 3});
+    layer.quantise(bits);
   };
   const torch::Tensor x = torch::randn({5, 8}), residual = torch::randn({5, 6}), scale = torch::rand({6});
   LinearImpl layer(8, 6);
@@ -492,6 +493,26 @@ TEST(Quantised, LayersRoundTheirInputsAndWeights) {
   layer.forward(x).square().sum().backward();
   for (const auto& parameter : parameters)
     EXPECT_GT(parameter.value().grad().abs().max().item<double>(), 0) << parameter.key();
+
+  // Without gradients weights are rounded once, and int8 computes the same integers.
+  const torch::NoGradGuard no_grad;
+  for (const QuantisedBits bits : {QuantisedBits{4, 3}, {8, 8}, {3, 8}}) {
+    LinearImpl small(8, 6);
+    drawn(small, bits);
+    small.forward(x);
+    const auto all = [&] {
+      return torch::cat({small.forward(2 * x, {.scale = scale, .residual = residual}),
+                         small.forward_gelu(x).to(torch::kFloat32)});
+    };
+    const torch::Tensor want = [&] {
+      const ops::InferenceScope composed({.fused = false});
+      return all();
+    }();
+    EXPECT_TRUE(torch::allclose(all(), want, 1e-5, 1e-6));
+    const ops::InferenceScope int8({.int8 = true});
+    EXPECT_TRUE(torch::allclose(all().slice(0, 0, 5), want.slice(0, 0, 5), 1e-5, 1e-6)) << bits.weights;
+    EXPECT_TRUE(torch::allclose(all(), want, 1.0 / 256, 1e-6)) << bits.weights;  // GELU gives bfloat16
+  }
 
   SwiGluImpl gated(8, 6, kImageLlamaNames);
   for (const auto& module : gated.children()) drawn(dynamic_cast<LinearImpl&>(*module));

@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "kernels/linear/linear_backward.h"
 #include "ops/inference.h"
+#include "ops/lsq.h"
 #include "ops/profile.h"
 
 namespace tessera::ops {
@@ -29,7 +30,7 @@ Identity identity_of(const torch::Tensor& tensor) {
 }
 
 struct Key {
-  std::array<Identity, 4> tensors;
+  std::array<Identity, 6> tensors;
   const kernels::LinearImplementation* implementation = nullptr;
   bool operator==(const Key&) const = default;
 };
@@ -39,14 +40,28 @@ kernels::MatrixView view_of(const torch::Tensor& matrix) {
   return {matrix.const_data_ptr<float>(), kernels::Element::f32, matrix.stride(0), matrix.stride(1)};
 }
 
+// W on its learned steps.
+torch::Tensor rounded_weight(const LinearParameters& p) {
+  if (!p.weight_log_step.defined()) return p.weight;
+  return learned_step_quantise(p.weight, p.weight_log_step.exp().unsqueeze(1),
+                               quantised_range(p.weight_bits, true));
+}
+
 kernels::PackedLinear pack(const LinearParameters& p, const kernels::LinearImplementation& implementation) {
-  const torch::Tensor weight = floats(p.weight), bias = floats(p.bias), gate = floats(p.gate),
+  const torch::Tensor weight = floats(rounded_weight(p)), bias = floats(p.bias), gate = floats(p.gate),
                       scale = floats(p.scale);
   kernels::LinearLayer layer;
   layer.in = weight.size(1), layer.out = weight.size(0);
   layer.weight = view_of(weight), layer.gate = view_of(gate);
   layer.activation = p.activation;
   layer.bias = float_pointer(bias), layer.scale = float_pointer(scale);
+  const bool integer = implementation.arithmetic == kernels::Arithmetic::int8;
+  torch::Tensor steps;
+  if (integer && p.weight_log_step.defined() && p.weight_bits <= 8) {
+    steps = floats(p.weight_log_step.exp());
+    layer.weight_scales = float_pointer(steps);
+  }
+  if (integer && p.input_log_step.defined()) layer.static_scale = p.input_log_step.exp().item<float>();
   return {layer, implementation};
 }
 
@@ -80,7 +95,8 @@ LinearCache::~LinearCache() = default;
 
 std::shared_ptr<const kernels::PackedLinear> LinearCache::packed(const LinearParameters& p,
                                                                  kernels::Arithmetic arithmetic) {
-  const Key key{{identity_of(p.weight), identity_of(p.bias), identity_of(p.gate), identity_of(p.scale)},
+  const Key key{{identity_of(p.weight), identity_of(p.bias), identity_of(p.gate), identity_of(p.scale),
+                 identity_of(p.weight_log_step), identity_of(p.input_log_step)},
                 &kernels::choose_linear(arithmetic)};
   const std::lock_guard lock(state_->mutex);
   if (!state_->packed || !(state_->key == key)) {
@@ -98,7 +114,7 @@ namespace {
 template <class Product>
 torch::Tensor compose(const torch::Tensor& x, const LinearParameters& p, const torch::Tensor& residual,
                       Product product) {
-  torch::Tensor y = product(x, p.weight, p.bias);
+  torch::Tensor y = product(x, rounded_weight(p), p.bias);
   if (p.activation == Activation::gelu) y = torch::gelu(y);
   if (p.activation == Activation::silu_gate) y = torch::silu(product(x, p.gate, torch::Tensor())) * y;
   if (p.scale.defined()) y = y * p.scale;
@@ -320,7 +336,8 @@ torch::Tensor linear(const torch::Tensor& x, const LinearParameters& p, const to
                      LinearCache& cache) {
   const std::optional<kernels::Arithmetic> trained =
       fused_arithmetic(x) ? std::nullopt : product_arithmetic(x);
-  if (trained && in_floats(p) && fits(residual)) {
+  const bool composed = trained == kernels::Arithmetic::bf16 && p.weight_log_step.defined();
+  if (trained && !composed && in_floats(p) && fits(residual)) {
     check_parameters(x, p, residual);
     if (trained == kernels::Arithmetic::bf16) return linear_with_gradients(x, p, residual, cache);
     return float_linear_with_gradients(x, p, residual, cache);

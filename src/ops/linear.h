@@ -18,6 +18,11 @@ struct LinearParameters {
   kernels::Activation activation = kernels::Activation::none;
   torch::Tensor gate = {};   // [out, in]: for silu_gate
   torch::Tensor scale = {};  // [out] or undefined
+  // Learned steps as logarithms (ops/lsq.h), or undefined. W is rounded to `weight_bits` on its steps [out]:
+  // once, where it is packed. The step of x [1] is its scale in int8, which is else each row's own; other
+  // arithmetics do not round x. No gate goes with steps of W.
+  torch::Tensor weight_log_step = {}, input_log_step = {};
+  int64_t weight_bits = 8;
 };
 
 // The packed weights of one layer, kept with it. Packed again when a weight has changed (its memory or
@@ -39,7 +44,7 @@ class LinearCache {
 torch::Tensor linear(const torch::Tensor& x, const LinearParameters& parameters,
                      const torch::Tensor& residual, LinearCache& cache);
 
-// The definition in ATen operations.
+// The definition in ATen operations, x as it is.
 torch::Tensor linear_unfused(const torch::Tensor& x, const LinearParameters& parameters,
                              const torch::Tensor& residual);
 

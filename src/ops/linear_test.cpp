@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "ops/inference.h"
+#include "ops/lsq.h"
 #include "ops/norm.h"
 
 namespace tessera::ops {
@@ -83,6 +84,40 @@ TEST(LinearOp, WeightsArePackedOnceAndAgainWhenTheyChange) {
   expect_current();
   p.weight.set_data(torch::randn({70, 50}));
   expect_current();
+}
+
+// What fake quantisation trains is what int8 computes: the same integers, so that only the sums' rounding
+// differs. Numbers beyond the range on both sides are among them.
+TEST(LinearOp, LearnedStepsGiveTheIntegersOfFakeQuantisation) {
+  torch::manual_seed(4);
+  const Tensor x = torch::randn({40, 90}), w = torch::randn({70, 90}), none = torch::zeros({40, 70});
+  const auto range = quantised_range(8, true);
+  LinearParameters p{.weight = w, .bias = torch::randn({70})};
+  p.weight_log_step = (torch::rand({70}) * 0.01 + 0.01).log();
+  p.input_log_step = torch::full({1}, 0.013).log();
+  const Tensor fake = learned_step_quantise(x, p.input_log_step.exp(), range);
+  ASSERT_GT((fake == fake.min()).sum().item<int64_t>(), 10);
+  LinearParameters exact{.weight = learned_step_quantise(w, p.weight_log_step.exp().unsqueeze(1), range)};
+  exact.weight = exact.weight.to(torch::kFloat64), exact.bias = p.bias.to(torch::kFloat64);
+  const Tensor want = linear_unfused(fake.to(torch::kFloat64), exact, none.to(torch::kFloat64));
+  const torch::NoGradGuard no_grad;
+  LinearCache cache;
+  EXPECT_LT(relative(linear(fake, p, none, cache), want), 2e-6);  // in float the weights are rounded too
+  const InferenceScope scope({.int8 = true});
+  EXPECT_LT(relative(linear(x, p, none, cache), want), 1e-6);
+  p.input_log_step.add_(1);
+  EXPECT_GT(relative(linear(x, p, none, cache), want), 1e-3);
+
+  // The integers themselves: the unit matrix on steps of one.
+  const LinearParameters unit{.weight = torch::eye(90),
+                              .weight_log_step = torch::zeros({90}),
+                              .input_log_step = torch::full({1}, 0.02).log()};
+  const Tensor step = unit.input_log_step.exp();
+  const Tensor halves =
+      torch::cat({x, (torch::arange(-200, 200) + 0.5).slice(0, 0, 360).view({4, 90}) * step});
+  LinearCache units;
+  EXPECT_TRUE(torch::equal(linear(halves, unit, torch::zeros_like(halves), units),
+                           learned_step_quantise(halves, step, range)));
 }
 
 TEST(LinearOp, GradientsAreNotFusedAndTheReferenceTakesTheComposition) {
@@ -200,6 +235,56 @@ TEST(NormOp, IsItsComposition) {
   EXPECT_TRUE(torch::allclose(rms_norm(x, weight, 1e-6), rms, 1e-5, 1e-5));
   const Autocast autocast;
   EXPECT_EQ(layer_norm(x, weight, bias, 1e-6).scalar_type(), torch::kBFloat16);
+}
+
+// Gradients of `of` at `leaves` in float64 against differences, one number of each leaf in seven.
+template <class Function>
+void expect_slopes(const std::vector<Tensor>& leaves, Function of, const char* what) {
+  constexpr double h = 1e-5;
+  for (const Tensor& leaf : leaves) leaf.requires_grad_();
+  const Tensor y = of();
+  const Tensor weights = torch::randn(y.sizes(), torch::kFloat64);
+  (y * weights).sum().backward();
+  const torch::NoGradGuard no_grad;
+  for (size_t i = 0; i < leaves.size(); ++i) {
+    const Tensor flat = leaves[i].view(-1), gradient = leaves[i].grad().reshape(-1);
+    for (int64_t at = 0; at < flat.numel(); at += 7) {
+      const auto moved = [&](double by) {
+        flat[at] += by;
+        const double loss = (of() * weights).sum().template item<double>();
+        flat[at] -= by;
+        return loss;
+      };
+      EXPECT_NEAR(gradient[at].item<double>(), (moved(h) - moved(-h)) / (2 * h), 1e-7)
+          << what << ", leaf " << i << ", number " << at;
+    }
+  }
+}
+
+TEST(LinearOp, GradientsInDoubleAreSlopes) {
+  using enum kernels::Activation;
+  for (const auto activation : {none, gelu, silu_gate}) {
+    torch::manual_seed(6);
+    const auto draw = [](torch::IntArrayRef sizes) { return torch::randn(sizes, torch::kFloat64); };
+    const Tensor x = draw({3, 6}), residual = draw({3, 5});
+    LinearParameters p{draw({5, 6}), draw({5}), activation, {}, draw({5})};
+    std::vector<Tensor> leaves = {x, residual, p.weight, p.bias, p.scale};
+    if (activation == silu_gate) leaves.push_back(p.gate = draw({5, 6}));
+    LinearCache cache;
+    expect_slopes(
+        leaves, [&] { return linear(x, p, residual, cache); }, "linear");
+  }
+}
+
+TEST(NormOp, GradientsInDoubleAreSlopes) {
+  torch::manual_seed(7);
+  const Tensor x = torch::randn({4, 9}, torch::kFloat64) * 2 + 1,
+               weight = torch::rand({9}, torch::kFloat64) + 0.5, bias = torch::randn({9}, torch::kFloat64);
+  expect_slopes(
+      {x, weight, bias}, [&] { return layer_norm(x, weight, bias, 1e-3); }, "layer norm");
+  for (const Tensor& leaf : {x, weight}) leaf.mutable_grad() = Tensor();
+  expect_slopes(
+      {x, weight}, [&] { return rms_norm(x, weight, 1e-3); }, "root mean square norm");
 }
 
 TEST(NormOp, GradientsAreThoseOfTheComposition) {

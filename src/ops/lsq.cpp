@@ -19,6 +19,11 @@ torch::Tensor summed_to(const torch::Tensor& gradient, torch::IntArrayRef shape)
   return at::sum_to(gradient, shape);
 }
 
+// (x - offset) / step.
+torch::Tensor in_steps(const torch::Tensor& x, const torch::Tensor& step, const torch::Tensor& offset) {
+  return (offset.defined() ? x - offset : x) * step.reciprocal();
+}
+
 class Lsq : public torch::autograd::Function<Lsq> {
  public:
   static Variable forward(AutogradContext* context, const Variable& x, const Variable& step, int64_t low,
@@ -28,9 +33,10 @@ class Lsq : public torch::autograd::Function<Lsq> {
     context->saved_data["low"] = low;
     context->saved_data["high"] = high;
     context->saved_data["sharing"] = sharing > 0 ? sharing : x.numel() / step.numel();
-    const torch::Tensor shifted = offset.defined() ? x - offset : x;
-    const torch::Tensor y =
-        (shifted / step).clamp(static_cast<double>(-low), static_cast<double>(high)).round() * step;
+    const torch::Tensor y = in_steps(x, step, offset)
+                                .clamp_(static_cast<double>(-low), static_cast<double>(high))
+                                .round_()
+                                .mul_(step);
     return offset.defined() ? y + offset : y;
   }
 
@@ -39,7 +45,7 @@ class Lsq : public torch::autograd::Function<Lsq> {
     const torch::Tensor &x = saved[0], &step = saved[1], &offset = saved[2], &gradient = gradients[0];
     const auto low = static_cast<double>(context->saved_data["low"].toInt()),
                high = static_cast<double>(context->saved_data["high"].toInt());
-    const torch::Tensor v = (offset.defined() ? x - offset : x) / step;
+    const torch::Tensor v = in_steps(x, step, offset);
     const torch::Tensor inside = (v > -low).logical_and(v < high);
     const torch::Tensor to_x = gradient * inside;
     // Below and above the clamped value is the bound itself, inside it is what rounding moved.

@@ -1,7 +1,8 @@
 // Learned-step-size quantisation while training (LSQ: Esser et al. 2020; with an offset LSQ+: Bhalgat et al.
 // 2020; both as in Q-ViT: Li et al. 2022).
 //
-//   y = s round(clamp((x - o) / s, -Qn, Qp)) + o              halves to even
+//   y = s round(clamp((x - o) / s, -Qn, Qp)) + o              halves to even; computed as (x - o) (1 / s),
+//                                                             the integers of the int8 kernels
 //   dy/dx = 1 where -Qn < (x - o) / s < Qp, else 0
 //   dy/ds = -Qn below, Qp above, round(v) - v inside, v = (x - o) / s; all of it times 1 / sqrt(N Qp)
 //   dy/do = 1 outside, 0 inside

@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "core/toml.h"
+#include "train/calibrate.h"
 #include "train/checkpoint.h"
 #include "train/load.h"
 
@@ -98,6 +99,24 @@ int64_t classes_in(const WeightFile& file, const models::ModelSpec& spec) {
 // The first line of what LibTorch says; the rest is a stack trace.
 std::string first_line(const std::string& message) { return message.substr(0, message.find('\n')); }
 
+std::vector<std::string> names_in(const WeightFile& file, const WeightsInfo& info) {
+  return our_names(file.tensors(), models::find_family(info.model.family));
+}
+
+// Ready to be loaded from the file.
+std::shared_ptr<models::Backbone> build_for(const WeightFile& file, const WeightsInfo& info) {
+  check_claims(file, info.model);
+  try {
+    check_size(*sketch_of(info), file, info.model);
+    auto model = models::build_undrawn(info.model, /*seed=*/0);
+    if (info.quantization.enabled()) quantise_blocks(*model, info.quantization);
+    add_input_steps(*model, names_in(file, info));
+    return model;
+  } catch (const c10::Error& error) {
+    fail("'", file.path(), "': the model it describes cannot be built: ", first_line(error.what()));
+  }
+}
+
 }  // namespace
 
 std::string preprocess_text(const data::Preprocess& preprocess) {
@@ -131,6 +150,20 @@ std::shared_ptr<models::Backbone> sketch_of(const WeightsInfo& info) {
   return sketch;
 }
 
+std::shared_ptr<models::Backbone> sketch_of(const WeightsInfo& info, const WeightFile& file) {
+  auto sketch = sketch_of(info);
+  add_input_steps(*sketch, names_in(file, info));
+  return sketch;
+}
+
+std::shared_ptr<models::Backbone> read_model(const WeightFile& file, const WeightsInfo& info) {
+  auto model = build_for(file, info);
+  load_weights(*model, info.model, file);
+  check_input_steps(*model, file.path());
+  model->eval();
+  return model;
+}
+
 OpenedModel open_model(const std::string& path, const OpenOptions& options) {
   OpenedModel opened;
   opened.file = weights_file(path, options.raw);
@@ -148,25 +181,17 @@ OpenedModel open_model(const std::string& path, const OpenOptions& options) {
     merge(settings, options.settings);
     info.model = models::resolve_model(info.model.name, settings);
   }
-  if (options.size > 0) {
-    info.model.settings.set("image_size", options.size);
-    info.preprocess.size = options.size;
+  if (options.size == 0) {
+    opened.model = read_model(file, info);
+    return opened;
   }
-  check_claims(file, info.model);
-  try {
-    check_size(*sketch_of(info), file, info.model);
-    opened.model = models::build_undrawn(info.model, /*seed=*/0);
-    if (info.quantization.enabled()) quantise_blocks(*opened.model, info.quantization);
-  } catch (const c10::Error& error) {
-    fail("'", opened.file, "': the model it describes cannot be built: ", first_line(error.what()));
-  }
-  if (options.size > 0) {
-    const LoadReport report = load_pretrained(*opened.model, info.model, info.class_names, file);
-    for (const std::string& change : report.interpolated)
-      opened.notes.push_back("positions interpolated: " + change);
-  } else {
-    load_weights(*opened.model, info.model, file);
-  }
+  info.model.settings.set("image_size", options.size);
+  info.preprocess.size = options.size;
+  opened.model = build_for(file, info);
+  const LoadReport report = load_pretrained(*opened.model, info.model, info.class_names, file);
+  for (const std::string& change : report.interpolated)
+    opened.notes.push_back("positions interpolated: " + change);
+  check_input_steps(*opened.model, file.path());
   opened.model->eval();
   return opened;
 }

@@ -40,7 +40,11 @@ std::string preprocess_text(const data::Preprocess& preprocess);
 // preprocessing that its published weights were measured with. A usage error where neither tells.
 WeightsInfo describe_weights(const WeightFile& file, const std::string& model = "");
 
-// Names and shapes of such a model, with the steps of what is quantised.
+// Names and shapes of such a model, with the steps of what is quantised; of a file those of calibration too.
 std::shared_ptr<models::Backbone> sketch_of(const WeightsInfo& info);
+std::shared_ptr<models::Backbone> sketch_of(const WeightsInfo& info, const WeightFile& file);
+
+// The model of a file, as it was described, in evaluation mode.
+std::shared_ptr<models::Backbone> read_model(const WeightFile& file, const WeightsInfo& info);
 
 }  // namespace tessera::train

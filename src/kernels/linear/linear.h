@@ -10,9 +10,10 @@
 // Arithmetic:
 //   f32   float products and sums
 //   bf16  x (after the norm) and W rounded to bfloat16, exact products, float sums
-//   int8  W as int8 with a scale for each output; x as int8 with a scale for each row: largest |x| / 127, or
-//   a
-//         fixed one that calibration found; int32 sums are exact. Bias and all behind it in float.
+//   int8  W as int8 with a scale for each output: largest |w| / 127, or a given one; x as int8 with a scale
+//         for each row: largest |x| / 127, or a given one for all. Given ones are learned in training or
+//         found by calibration. x (1 / scale) is rounded, halves to even, and held in -128 to 127; int32 sums
+//         are exact. Bias and all behind it in float.
 //
 // Implementations are listed best first; bf16 by AVX512_BF16's dot products is taken where they are faster
 // than float products on this processor (Zen 4; on Sapphire Rapids they are half as fast, and the widening
@@ -44,10 +45,11 @@ struct LinearLayer {
   MatrixView weight = {};
   const float* bias = nullptr;  // (out) or null
   Activation activation = Activation::none;
-  MatrixView gate = {};              // G, for silu_gate
-  const float* gate_bias = nullptr;  // c
-  const float* scale = nullptr;      // (out) or null: LayerScale
-  float static_scale = 0;            // int8: the scale of x; 0 = each row's own
+  MatrixView gate = {};                  // G, for silu_gate
+  const float* gate_bias = nullptr;      // c
+  const float* scale = nullptr;          // (out) or null: LayerScale
+  float static_scale = 0;                // int8: the scale of x; 0 = each row's own
+  const float* weight_scales = nullptr;  // int8: (out), or null = from the weights; not for silu_gate
 };
 
 // One way of computing; a name for `bench` and for tests.

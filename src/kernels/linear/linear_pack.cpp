@@ -21,24 +21,26 @@ uint32_t bf16_bits(float value) {
 }
 float rounded(float value) { return std::bit_cast<float>(bf16_bits(value) << 16); }
 
-// The scale of output o; not a number if a weight is not finite, so that the output is not one either.
-float scale_of(const MatrixView& from, int64_t o, int64_t in) {
+// The scale of output o, `given` where that is not 0; not a number if a weight is not finite, so that the
+// output is not one either.
+float scale_of(const MatrixView& from, int64_t o, int64_t in, float given) {
   float largest = 0;
   for (int64_t k = 0; k < in; ++k) {
     const float w = number_at(from, o, k);
     if (!std::isfinite(w)) return std::nanf("");
     largest = std::max(largest, std::abs(w));
   }
-  return largest > 0 ? largest / 127.0f : 1.0f;
+  return given != 0 ? given : largest > 0 ? largest / 127.0f : 1.0f;
 }
 int quantised(float w, float scale) {
-  return std::isfinite(scale) ? static_cast<int>(std::lrintf(std::min(127.0f, std::max(-127.0f, w / scale))))
+  return std::isfinite(scale) ? static_cast<int>(std::lrintf(std::min(127.0f, std::max(-128.0f, w / scale))))
                               : 0;
 }
 
 struct Packer {
   const PackedLinearData& data;
   const MatrixView& from;
+  const float* given_scales;  // or null
   PackedMatrix& to;
 
   // Numbers [first, first + count) of the outputs of panel p as the arithmetic sees them, [count][panel]
@@ -87,7 +89,7 @@ struct Packer {
 
   // What belongs to output o besides its numbers.
   void describe(int64_t o) const {
-    to.scales[o] = scale_of(from, o, data.in);
+    to.scales[o] = scale_of(from, o, data.in, given_scales ? given_scales[o] : 0);
     int64_t sum = 0;
     for (int64_t k = 0; k < data.in; ++k) sum += quantised(number_at(from, o, k), to.scales[o]);
     const LinearFunctions* functions = data.implementation.functions;
@@ -116,11 +118,12 @@ struct Packer {
   }
 };
 
-void pack(PackedLinearData& data, const MatrixView& from, const float* bias, PackedMatrix& to) {
+void pack(PackedLinearData& data, const MatrixView& from, const float* bias, const float* given_scales,
+          PackedMatrix& to) {
   const auto padded = static_cast<size_t>(data.panels * data.panel);
   to.bias.assign(padded, 0);
   if (bias) std::copy_n(bias, data.out, to.bias.begin());
-  const Packer packer{data, from, to};
+  const Packer packer{data, from, given_scales, to};
   if (data.implementation.arithmetic == Arithmetic::int8) {
     to.scales.assign(padded, 1);
     to.start.assign(padded, 0);
@@ -150,6 +153,10 @@ void check_layer(const LinearLayer& layer) {
         "linear: a gate matrix goes with silu_gate, and with nothing else");
   check(std::isfinite(layer.static_scale) && layer.static_scale >= 0, "linear: the scale of x is ",
         layer.static_scale, ", must be 0 (each row's own) or positive");
+  for (int64_t o = 0; layer.weight_scales && o < layer.out; ++o)
+    check(std::isfinite(layer.weight_scales[o]) && layer.weight_scales[o] > 0 && !layer.gate.data,
+          "linear: the scale of output ", o, " is ", layer.weight_scales[o],
+          ", must be positive, and there must be no gate");
 }
 
 }  // namespace
@@ -173,8 +180,8 @@ PackedLinear::PackedLinear(const LinearLayer& layer, const LinearImplementation&
     data.panel = 1;
   }
   data.panels = (layer.out + data.panel - 1) / data.panel;
-  pack(data, layer.weight, layer.bias, data.weight);
-  if (layer.gate.data) pack(data, layer.gate, layer.gate_bias, data.gate);
+  pack(data, layer.weight, layer.bias, layer.weight_scales, data.weight);
+  if (layer.gate.data) pack(data, layer.gate, layer.gate_bias, nullptr, data.gate);
   if (layer.scale) {
     data.out_scale.assign(static_cast<size_t>(data.panels * data.panel), 1);
     std::copy_n(layer.scale, layer.out, data.out_scale.begin());

@@ -47,7 +47,7 @@ double prepare(std::vector<double>& row, Arithmetic arithmetic, float static_sca
   if (!finite) return std::nan("");
   const float scale = static_scale > 0 ? static_scale : largest > 0 ? largest / 127.0f : 1.0f;
   for (double& v : row)
-    v = std::nearbyint(std::min(127.0f, std::max(-127.0f, static_cast<float>(v) * (1.0f / scale))));
+    v = std::nearbyint(std::min(127.0f, std::max(-128.0f, static_cast<float>(v) * (1.0f / scale))));
   return scale;
 }
 

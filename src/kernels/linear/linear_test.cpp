@@ -42,6 +42,8 @@ struct Problem {
     const auto values = numbers(x.count(), 8, 0.5, 2), before = numbers(residual.count(), 9);
     for (int64_t i = 0; i < x.count(); ++i) x.set(i, values[i]);
     for (int64_t i = 0; i < residual.count(); ++i) residual.set(i, before[i]);
+    for (int64_t o = 0; with.weight_scale > 0 && o < c.out; ++o)
+      weight_scales.push_back(with.weight_scale * static_cast<float>(1 + o % 3));
     norm = {norm_weight.data(), with.norm == 1 ? norm_bias.data() : nullptr, 1e-6f, with.norm == 1};
   }
 
@@ -49,6 +51,7 @@ struct Problem {
     LinearLayer l{with.in, with.out, {weight.data(), Element::f32, with.in, 1}};
     l.activation = with.activation;
     l.static_scale = with.static_scale;
+    if (!weight_scales.empty()) l.weight_scales = weight_scales.data();
     if (with.bias) l.bias = bias.data();
     if (with.scale) l.scale = scale.data();
     if (with.activation == Activation::silu_gate) {
@@ -77,7 +80,7 @@ struct Problem {
   }
 
   LinearCase with;
-  std::vector<float> weight, gate, bias, gate_bias, scale, norm_weight, norm_bias;
+  std::vector<float> weight, gate, bias, gate_bias, scale, weight_scales, norm_weight, norm_bias;
   Guarded x, residual, y;
   RowNorm norm;
 };

@@ -15,7 +15,7 @@ struct LinearCase {
   bool bias = true, scale = false, residual = false;
   int norm = 0;  // 0 none, 1 LayerNorm, 2 RMSNorm
   Element x = Element::f32, y = Element::f32;
-  float static_scale = 0;
+  float static_scale = 0, weight_scale = 0;
   int64_t gap = 0;  // numbers between rows
 };
 
@@ -38,8 +38,9 @@ inline std::vector<LinearCase> linear_cases() {
       {"root mean square norm", 17, 71, 50, none, false, false, false, 2, h, f},
       {"gated", 11, 34, 60, silu_gate, false, false, false, 2},
       {"gated, biases, norm", 20, 48, 101, silu_gate, true, true, true, 1, f, h},
-      {"strided rows", 13, 29, 31, none, true, false, true, 0, f, f, 0, 5},
+      {"strided rows", 13, 29, 31, none, true, false, true, 0, f, f, 0, 0, 5},
       {"fixed scale of x", 10, 52, 40, gelu, true, false, false, 0, f, f, 0.03f},
+      {"fixed scales that clip", 9, 53, 40, none, true, true, true, 0, f, f, 0.01f, 0.0007f},
       {"few rows, many columns: threads share columns", 2, 500, 1100},
       {"many rows: threads share rows", 133, 70, 110, gelu, true, true, true, 1},
       {"blocks of rows", 60, 2600, 13},

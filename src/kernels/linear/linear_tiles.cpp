@@ -22,7 +22,7 @@ struct Single {
   TESSERA_INLINE vf multiply_add(vf sum, vf a, vf b) { return sum + a * b; }
 };
 
-// Two int16 products a lane; |x|, |w| <= 127, so nothing overflows before 2^16 words.
+// Two int16 products a lane; |x|, |w| <= 128, so nothing overflows before 2^16 words.
 struct Int16Pair {
   using Word = int32_t;
   using Vector = vi;
@@ -108,7 +108,7 @@ TESSERA_INLINE float row_scale(const T* row, int64_t columns, float static_scale
 template <bool held>
 TESSERA_INLINE vi integer_bits(vf v, float inverse, float zero) {
   vf scaled = v * inverse;
-  if (held) scaled = min(max(scaled, splat(-127.0f)), splat(127.0f));
+  if (held) scaled = min(max(scaled, splat(-128.0f)), splat(127.0f));
   return (vi)(scaled + (12582912.0f + zero));
 }
 
