@@ -88,9 +88,12 @@ kernels::GatesOut gate_out(const torch::Tensor& t) {
   return {t.mutable_data_ptr<float>(), t.stride(0), t.stride(2), t.stride(1)};
 }
 
-Json describe(const char* what, const Shape& s, int threads) {
-  return {{"bench", what},    {"batch", s.batch},       {"tokens", s.tokens},
-          {"heads", s.heads}, {"head_dim", s.head_dim}, {"threads", threads}};
+template <class Functions>
+Json describe(const char* what, const kernels::Table<Functions>& table, const Shape& s, int threads) {
+  return {{"bench", what},     {"kernel", kernels::name_of(kernels::choose_entry(table).isa)},
+          {"batch", s.batch},  {"tokens", s.tokens},
+          {"heads", s.heads},  {"head_dim", s.head_dim},
+          {"threads", threads}};
 }
 
 void attention(const Shape& s) {
@@ -131,7 +134,7 @@ void attention(const Shape& s) {
         {name + " forward, LibTorch",
          [=] { at::scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)); }});
   }
-  print(s, describe("attention", s, threads), forms, {});
+  print(s, describe("attention", kernels::attention_table(), s, threads), forms, {});
 }
 
 // The cell's inputs and outputs [batch, tokens, heads, head dim] in one element type, gates in float.
@@ -230,7 +233,7 @@ void mlstm(const Shape& s) {
   if (static_cast<double>(s.batch * s.heads) * static_cast<double>(s.tokens) * static_cast<double>(s.tokens) <
       2e8)
     add(parallel_forms(floats));
-  print(s, describe("mlstm", s, threads), forms, {});
+  print(s, describe("mlstm", kernels::mlstm_table(), s, threads), forms, {});
 }
 
 void add_common(Arguments& command, const std::shared_ptr<Shape>& shape) {

@@ -14,7 +14,7 @@
 #include "core/text.h"
 #include "core/threads.h"
 #include "io/file.h"
-#include "kernels/isa.h"
+#include "kernels/linear/linear.h"
 
 namespace tessera::cli {
 namespace {
@@ -42,6 +42,15 @@ std::string instruction_sets() {
   return out.empty() ? "none known" : out;
 }
 
+// Which set the kernels are for, and what linear layers take in each precision.
+std::string kernels_in_use() {
+  using kernels::Arithmetic;
+  const auto linear = [](Arithmetic arithmetic) { return kernels::choose_linear(arithmetic).name; };
+  return text("for ", kernels::name_of(kernels::active_isa()),
+              " (TESSERA_ISA chooses another set); linear fp32 ", linear(Arithmetic::f32), ", bf16 ",
+              linear(Arithmetic::bf16), ", int8 ", linear(Arithmetic::int8));
+}
+
 std::string gpu() {
   if (!torch::cuda::is_available()) return "none (this build or this machine has no CUDA)";
   return text(torch::cuda::device_count(), " CUDA device(s)");
@@ -67,8 +76,7 @@ Facts facts() {
           {"LibTorch", TORCH_VERSION},
           {"processor", cpu_field("model name")},
           {"instruction sets", instruction_sets()},
-          {"kernels",
-           text("for ", kernels::name_of(kernels::active_isa()), " (TESSERA_ISA chooses another set)")},
+          {"kernels", kernels_in_use()},
           {"cores", std::to_string(available_cores())},
           {"threads", text(num_threads(), " (LibTorch ", at::get_num_threads(), ")")},
           {"memory", memory()},

@@ -24,11 +24,15 @@ struct Table {
 
 // The first implementation that the instruction set in use can run.
 template <class Functions>
-const Functions& choose(const Table<Functions>& table) {
+const Implementation<Functions>& choose_entry(const Table<Functions>& table) {
   const Isa isa = active_isa();
   for (const Implementation<Functions>& entry : table)
-    if (entry.isa <= isa) return *entry.functions;
-  return *table.first[table.count - 1].functions;
+    if (entry.isa <= isa) return entry;
+  return table.first[table.count - 1];
+}
+template <class Functions>
+const Functions& choose(const Table<Functions>& table) {
+  return *choose_entry(table).functions;
 }
 
 // For the file that holds an operator's table: declares the object `name` that each instruction set's
