@@ -148,6 +148,44 @@ TEST(LinearBackward, TheDefinitionIsTheSlopeOfTheNorm) {
   force_isa(before);
 }
 
+// And of the activations, against differences of their formulas in double.
+TEST(LinearBackward, TheDefinitionIsTheSlopeOfTheActivation) {
+  const Isa held = active_isa();
+  force_isa(Isa::reference);
+  constexpr int64_t columns = 61;
+  const std::vector<float> x = normal(columns, 1, 0, 3), gate = normal(columns, 2, 0, 3),
+                           dy = normal(columns, 3);
+  const auto activated = [](bool gated, double v, double g) {
+    return gated ? v * g / (1 + std::exp(-g)) : v * 0.5 * (1 + std::erf(v / std::sqrt(2.0)));
+  };
+  for (const bool gated : {false, true}) {
+    std::vector<float> dx(columns), dgate(columns);
+    const auto in = [](const std::vector<float>& row) { return Rows{row.data(), Element::f32, columns}; };
+    activation_backward({1,
+                         columns,
+                         gated,
+                         in(x),
+                         in(gate),
+                         in(dy),
+                         {dx.data(), Element::f32, columns},
+                         {dgate.data(), Element::f32, columns}});
+    for (int64_t c = 0; c < columns; ++c) {
+      constexpr double h = 1e-5;
+      const double v = x[c], g = gate[c];
+      const auto slope = [&](double along_v, double along_g) {
+        return dy[c] *
+               (activated(gated, v + along_v, g + along_g) - activated(gated, v - along_v, g - along_g)) /
+               (2 * h);
+      };
+      EXPECT_NEAR(dx[c], slope(h, 0), 1e-6) << gated << " " << v << " " << g;
+      if (gated) {
+        EXPECT_NEAR(dgate[c], slope(0, h), 2e-6) << v << " " << g;
+      }
+    }
+  }
+  force_isa(held);
+}
+
 TEST(LinearBackward, ANaNStaysInItsRowAndExtremesAreFinite) {
   for (const LinearImplementation& implementation : linear_implementations(Arithmetic::f32)) {
     const Isa before = active_isa();
