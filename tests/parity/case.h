@@ -107,9 +107,9 @@ CaseResult check_loss(const Golden& golden);                 // loss_cases.cpp: 
 CaseResult check_metric(const Golden& golden);               // metric_cases.cpp: components/metric_*
 CaseResult check_image(const Golden& golden);                // image_cases.cpp: components/aug_*
 CaseResult check_augment(const Golden& golden);              // augment_cases.cpp: components/aug_*
-CaseResult check_resample(const Golden& golden);  // augment_cases.cpp: components/aug_resize_tensor*
-CaseResult check_learned_step(const Golden& golden);
-CaseResult check_int8_linear(
-    const Golden& golden);  // quant_cases.cpp: components/quant_lsq, quant_int8_linear
+CaseResult check_resample(const Golden& golden);       // augment_cases.cpp: components/aug_resize_tensor*
+CaseResult check_learned_step(const Golden& golden);   // quant_cases.cpp: components/quant_lsq
+CaseResult check_int8_linear(const Golden& golden);    // quant_cases.cpp: components/quant_int8_linear
+CaseResult check_fake_quantise(const Golden& golden);  // quant_cases.cpp: components/quant_torch_fake
 
 }  // namespace tessera::parity

@@ -65,7 +65,7 @@ const std::vector<Entry>& entries() {
       {"components", "darl_", "", nullptr, "the denoising objective comes with DARL's pre-training"},
       {"components", "quant_lsq", "", check_learned_step, ""},
       {"components", "quant_int8_linear", "", check_int8_linear, ""},
-      {"components", "quant_", "", nullptr, "LibTorch's own operation, which nothing here calls"},
+      {"components", "quant_torch_fake", "", check_fake_quantise, ""},
       {"components", "tok_", "", nullptr, "tokenisers come with vision-language models"},
   };
   return table;

@@ -1,5 +1,7 @@
 // components/quant_lsq: quantisation with a learned step, values and gradients; components/quant_int8_linear:
-// a linear layer with weights of 8 bits an output and inputs of 8 bits a token.
+// a linear layer with weights of 8 bits an output and inputs of 8 bits a token; components/quant_torch_fake.
+#include <functional>
+
 #include "core/error.h"
 #include "ops/inference.h"
 #include "ops/linear.h"
@@ -50,20 +52,100 @@ CaseResult check_learned_step(const Golden& golden) {
   return comparison.result();
 }
 
-// The fused layer gives floats where there is a residual, here of zeros. One scale for all of W, and inputs
-// with an offset, are not among what it does.
+namespace {
+
+// The int8 layer's output in float: that it gives where there is a residual, here of zeros.
+torch::Tensor int8_layer(const torch::Tensor& x, const ops::LinearParameters& parameters) {
+  ops::LinearCache cache;
+  std::vector<int64_t> shape = x.sizes().vec();
+  shape.back() = parameters.weight.size(0);
+  return ops::linear(x, parameters, torch::zeros(shape), cache);
+}
+
+// W's integers: a row of the unit matrix is 127 on a step of 1/127, so that it reads a column of them.
+torch::Tensor integers_of(const ops::LinearParameters& weights, const torch::Tensor& scales) {
+  const torch::Tensor columns = int8_layer(torch::eye(weights.weight.size(1)), weights);
+  return (columns / scales).round().t();
+}
+
+}  // namespace
+
+// Inputs with an offset are not among what the layer does.
 CaseResult check_int8_linear(const Golden& golden) {
   const Json tolerance = golden.meta.value("tolerance", Json::object());
+  const double relative = tolerance.value("rtol", 1e-5), absolute = tolerance.value("atol", 1e-5);
   const torch::NoGradGuard no_grad;
   const ops::InferenceScope int8({.fused = true, .gradients_follow = false, .int8 = true});
-  ops::LinearCache cache;
-  const torch::Tensor want = golden.tensor("output.y");
-  const torch::Tensor y =
-      ops::linear(golden.tensor("input.x"),
-                  {.weight = golden.tensor("input.weight"), .bias = golden.tensor("input.bias")},
-                  torch::zeros_like(want), cache);
+  const torch::Tensor x = golden.tensor("input.x"), bias = golden.tensor("input.bias"),
+                      x_scale = golden.tensor("output.x_scale").unsqueeze(-1),
+                      w_scale = golden.tensor("output.w_scale");
+  ops::LinearParameters layer{.weight = golden.tensor("input.weight"), .bias = bias};
+  const ops::LinearParameters plain{.weight = layer.weight}, unit{.weight = torch::eye(x.size(-1))};
   Comparison comparison;
-  comparison.close("y", y, want, tolerance.value("rtol", 1e-5), tolerance.value("atol", 1e-5));
+  const torch::Tensor y = int8_layer(x, layer), x_dequant = int8_layer(x, unit);
+  comparison.close("y", y, golden.tensor("output.y"), relative, absolute);
+  comparison.close("x_dequant", x_dequant, golden.tensor("output.x_dequant"), relative, absolute);
+  const auto integers = [&](const char* what, const torch::Tensor& got) {
+    comparison.equal(what, got, golden.tensor(text("output.", what)).to(torch::kFloat32));
+  };
+  integers("x_int8", (x_dequant / x_scale).round());
+  integers("w_int8", integers_of(plain, w_scale));
+  integers("acc_int32", (int8_layer(x, plain) / (x_scale * w_scale)).round());
+  // One scale for all of W, as a learned step.
+  const torch::Tensor step = golden.tensor("output.w_per_tensor_scale");
+  layer.weight_log_step = step.log().expand({layer.weight.size(0)});
+  comparison.close("y_per_tensor", int8_layer(x, layer), golden.tensor("output.y_per_tensor"), relative,
+                   absolute);
+  layer.bias = torch::Tensor();
+  integers("w_per_tensor_int8", integers_of(layer, step));
+  return comparison.result();
+}
+
+// torch.fake_quantize with zero points: integers of the range less the zero point. Where a number lies at
+// most half a step beyond the range its gradient passes there, in LSQ it does not.
+CaseResult check_fake_quantise(const Golden& golden) {
+  const Json tolerance = golden.meta.value("tolerance", Json::object());
+  const double relative = tolerance.value("rtol", 1e-6), absolute = tolerance.value("atol", 1e-6);
+  const torch::Tensor loss_weight = golden.tensor("loss_weight"), scales = golden.tensor("input.scale"),
+                      zero_points = golden.tensor("input.zero_point");
+  Comparison comparison;
+  const auto check = [&](const std::string& name,
+                         const std::function<torch::Tensor(const torch::Tensor&)>& of,
+                         const torch::Tensor& beyond) {
+    const torch::Tensor x = golden.tensor("input.x").requires_grad_();
+    const torch::Tensor y = of(x);
+    (y * loss_weight).sum().backward();
+    comparison.close(name, y, golden.tensor("output." + name), relative, absolute);
+    const torch::Tensor wanted = golden.tensor("grad." + name).masked_fill(beyond, 0);
+    comparison.close(name + " gradient", x.grad(), wanted, relative, absolute);
+  };
+  const torch::Tensor x = golden.tensor("input.x");
+  const auto outside = [](const torch::Tensor& v, int64_t low, int64_t high) {
+    return (v <= -low) | (v >= high);
+  };
+  check(
+      "per_tensor",
+      [](const torch::Tensor& in) {
+        return ops::learned_step_quantise(in, torch::full({1}, 0.04f), {.low = 10, .high = 245});
+      },
+      outside(x / 0.04f, 10, 245));
+  std::vector<torch::Tensor> beyond;
+  std::vector<ops::QuantisedRange> ranges;
+  for (int64_t c = 0; c < x.size(1); ++c) {
+    const auto zero = zero_points[c].item<int64_t>();
+    ranges.push_back({.low = 128 + zero, .high = 127 - zero});
+    beyond.push_back(outside(x.select(1, c) / scales[c], ranges.back().low, ranges.back().high));
+  }
+  check(
+      "per_channel",
+      [&](const torch::Tensor& in) {
+        std::vector<torch::Tensor> columns;
+        for (int64_t c = 0; c < x.size(1); ++c)
+          columns.push_back(ops::learned_step_quantise(in.select(1, c), scales.slice(0, c, c + 1),
+                                                       ranges[static_cast<size_t>(c)]));
+        return torch::stack(columns, 1);
+      },
+      torch::stack(beyond, 1));
   return comparison.result();
 }
 
