@@ -20,21 +20,6 @@ constexpr int kLastProtocol = 4;
 
 using Kind = PickleNode::Kind;
 
-// The names of the opcodes that are refused, for the error line; those that are read stand in Machine::step.
-constexpr std::pair<uint8_t, const char*> kRefused[] = {{'0', "POP"},          {'1', "POP_MARK"},
-                                                        {'2', "DUP"},          {'F', "FLOAT"},
-                                                        {'I', "INT"},          {'L', "LONG"},
-                                                        {'P', "PERSID"},       {'S', "STRING"},
-                                                        {'V', "UNICODE"},      {'d', "DICT"},
-                                                        {'g', "GET"},          {'i', "INST"},
-                                                        {'l', "LIST"},         {'o', "OBJ"},
-                                                        {'p', "PUT"},          {0x82, "EXT1"},
-                                                        {0x83, "EXT2"},        {0x84, "EXT4"},
-                                                        {0x8B, "LONG4"},       {0x8D, "BINUNICODE8"},
-                                                        {0x8E, "BINBYTES8"},   {0x91, "FROZENSET"},
-                                                        {0x92, "NEWOBJ_EX"},   {0x96, "BYTEARRAY8"},
-                                                        {0x97, "NEXT_BUFFER"}, {0x98, "READONLY_BUFFER"}};
-
 class Machine {
  public:
   Machine(std::span<const std::byte> bytes, const std::string& where,
@@ -211,100 +196,8 @@ class Machine {
     stopped_ = true;
   }
 
-  void step() {
-    opcode_at_ = at_;
-    const auto opcode = static_cast<uint8_t>(number(1));
-    switch (opcode) {
-      case 0x80:
-        return read_protocol();  // PROTO
-      case 0x95:
-        return static_cast<void>(number(8));  // FRAME: only a hint for buffers
-      case '.':
-        return stop();  // STOP
-      case '(':
-        return push_mark();  // MARK
-      case 'N':
-        return push(Kind::none);  // NONE
-      case 0x88:
-        return push(Kind::boolean, 1);  // NEWTRUE
-      case 0x89:
-        return push(Kind::boolean, 0);  // NEWFALSE
-      case 'K':
-        return push_integer_of(number(1));  // BININT1
-      case 'M':
-        return push_integer_of(number(2));  // BININT2
-      case 'J':
-        return push_integer(4);  // BININT
-      case 0x8A:
-        return push_integer(number(1));  // LONG1
-      case 'G':
-        return push_real();  // BINFLOAT
-      case 'X':
-        return push(Kind::text, take(number(4)));  // BINUNICODE
-      case 0x8C:
-        return push(Kind::text, take(number(1)));  // SHORT_BINUNICODE
-      case 'U':
-        return push(Kind::bytes, take(number(1)));  // SHORT_BINSTRING
-      case 'T':
-        return push(Kind::bytes, take(number(4)));  // BINSTRING
-      case 'C':
-        return push(Kind::bytes, take(number(1)));  // SHORT_BINBYTES
-      case 'B':
-        return push(Kind::bytes, take(number(4)));  // BINBYTES
-      case ')':
-        return push(Kind::tuple);  // EMPTY_TUPLE
-      case 0x85:
-        return push_tuple(1);  // TUPLE1
-      case 0x86:
-        return push_tuple(2);  // TUPLE2
-      case 0x87:
-        return push_tuple(3);  // TUPLE3
-      case 't':
-        return push_items(Kind::tuple, pop_to_mark());  // TUPLE
-      case ']':
-        return push(Kind::list);  // EMPTY_LIST
-      case 0x8F:
-        return push(Kind::set);  // EMPTY_SET
-      case '}':
-        return push(Kind::dict);  // EMPTY_DICT
-      case 'a':
-        return add_last(1, false);  // APPEND
-      case 's':
-        return add_last(2, true);  // SETITEM
-      case 'e':
-        return add(pop_to_mark(), false);  // APPENDS
-      case 0x90:
-        return add(pop_to_mark(), false);  // ADDITEMS
-      case 'u':
-        return add(pop_to_mark(), true);  // SETITEMS
-      case 'q':
-        return remember(number(1));  // BINPUT
-      case 'r':
-        return remember(number(4));  // LONG_BINPUT
-      case 0x94:
-        return remember(memo_.size());  // MEMOIZE
-      case 'h':
-        return recall(number(1));  // BINGET
-      case 'j':
-        return recall(number(4));  // LONG_BINGET
-      case 'c':
-        return read_global();  // GLOBAL
-      case 0x93:
-        return push_global_from_stack();  // STACK_GLOBAL
-      case 'R':
-        return push_call();  // REDUCE
-      case 0x81:
-        return push_call();  // NEWOBJ
-      case 'b':
-        return set_state();  // BUILD
-      case 'Q':
-        return push_items(Kind::persistent, {pop()});  // BINPERSID
-      default:
-        return refuse(opcode);
-    }
-  }
-
   void push_integer_of(uint64_t value) { push(Kind::integer, static_cast<int64_t>(value)); }
+  void push_content(Kind kind, size_t size_bytes) { push(kind, take(number(size_bytes))); }
 
   void read_global() {
     const std::string_view module = line();
@@ -317,11 +210,26 @@ class Machine {
     add({items.begin(), items.begin() + static_cast<std::ptrdiff_t>(count)}, pairs);
   }
 
-  [[noreturn]] void refuse(uint8_t opcode) const {
-    for (const auto& [code, name] : kRefused)
-      if (code == opcode)
-        fail(where_, ": the pickle holds ", name, " at byte ", opcode_at_, ", which is not allowed");
-    fail(where_, ": damaged pickle at byte ", opcode_at_, ": no such opcode as ", static_cast<int>(opcode));
+  // --- the opcodes
+
+  struct Opcode {
+    uint8_t code;
+    const char* name;
+    void (*act)(Machine&);  // null: refused
+  };
+  static const Opcode kOpcodes[];
+
+  static const Opcode* find(uint8_t code);  // null: there is none
+
+  void step() {
+    opcode_at_ = at_;
+    const auto code = static_cast<uint8_t>(number(1));
+    const Opcode* opcode = find(code);
+    if (!opcode)
+      fail(where_, ": damaged pickle at byte ", opcode_at_, ": no such opcode as ", static_cast<int>(code));
+    if (!opcode->act)
+      fail(where_, ": the pickle holds ", opcode->name, " at byte ", opcode_at_, ", which is not allowed");
+    opcode->act(*this);
   }
 
   std::span<const std::byte> bytes_;
@@ -334,6 +242,93 @@ class Machine {
   size_t at_ = 0, opcode_at_ = 0;
   bool stopped_ = false;
 };
+
+// Every opcode of protocols 0 to 5, by kind.
+const Machine::Opcode Machine::kOpcodes[] = {
+    // The stream.
+    {0x80, "PROTO", [](Machine& m) { m.read_protocol(); }},
+    {0x95, "FRAME", [](Machine& m) { m.number(8); }},  // only a hint for buffers
+    {'.', "STOP", [](Machine& m) { m.stop(); }},
+    {'(', "MARK", [](Machine& m) { m.push_mark(); }},
+    // Values.
+    {'N', "NONE", [](Machine& m) { m.push(Kind::none); }},
+    {0x88, "NEWTRUE", [](Machine& m) { m.push(Kind::boolean, 1); }},
+    {0x89, "NEWFALSE", [](Machine& m) { m.push(Kind::boolean, 0); }},
+    {'K', "BININT1", [](Machine& m) { m.push_integer_of(m.number(1)); }},
+    {'M', "BININT2", [](Machine& m) { m.push_integer_of(m.number(2)); }},
+    {'J', "BININT", [](Machine& m) { m.push_integer(4); }},
+    {0x8A, "LONG1", [](Machine& m) { m.push_integer(m.number(1)); }},
+    {'G', "BINFLOAT", [](Machine& m) { m.push_real(); }},
+    {'X', "BINUNICODE", [](Machine& m) { m.push_content(Kind::text, 4); }},
+    {0x8C, "SHORT_BINUNICODE", [](Machine& m) { m.push_content(Kind::text, 1); }},
+    {'T', "BINSTRING", [](Machine& m) { m.push_content(Kind::bytes, 4); }},
+    {'U', "SHORT_BINSTRING", [](Machine& m) { m.push_content(Kind::bytes, 1); }},
+    {'B', "BINBYTES", [](Machine& m) { m.push_content(Kind::bytes, 4); }},
+    {'C', "SHORT_BINBYTES", [](Machine& m) { m.push_content(Kind::bytes, 1); }},
+    // Tuples, lists, sets and dictionaries.
+    {')', "EMPTY_TUPLE", [](Machine& m) { m.push(Kind::tuple); }},
+    {0x85, "TUPLE1", [](Machine& m) { m.push_tuple(1); }},
+    {0x86, "TUPLE2", [](Machine& m) { m.push_tuple(2); }},
+    {0x87, "TUPLE3", [](Machine& m) { m.push_tuple(3); }},
+    {'t', "TUPLE", [](Machine& m) { m.push_items(Kind::tuple, m.pop_to_mark()); }},
+    {']', "EMPTY_LIST", [](Machine& m) { m.push(Kind::list); }},
+    {0x8F, "EMPTY_SET", [](Machine& m) { m.push(Kind::set); }},
+    {'}', "EMPTY_DICT", [](Machine& m) { m.push(Kind::dict); }},
+    {'a', "APPEND", [](Machine& m) { m.add_last(1, false); }},
+    {'e', "APPENDS", [](Machine& m) { m.add(m.pop_to_mark(), false); }},
+    {0x90, "ADDITEMS", [](Machine& m) { m.add(m.pop_to_mark(), false); }},
+    {'s', "SETITEM", [](Machine& m) { m.add_last(2, true); }},
+    {'u', "SETITEMS", [](Machine& m) { m.add(m.pop_to_mark(), true); }},
+    // What was remembered.
+    {'q', "BINPUT", [](Machine& m) { m.remember(m.number(1)); }},
+    {'r', "LONG_BINPUT", [](Machine& m) { m.remember(m.number(4)); }},
+    {0x94, "MEMOIZE", [](Machine& m) { m.remember(m.memo_.size()); }},
+    {'h', "BINGET", [](Machine& m) { m.recall(m.number(1)); }},
+    {'j', "LONG_BINGET", [](Machine& m) { m.recall(m.number(4)); }},
+    // Objects.
+    {'c', "GLOBAL", [](Machine& m) { m.read_global(); }},
+    {0x93, "STACK_GLOBAL", [](Machine& m) { m.push_global_from_stack(); }},
+    {'R', "REDUCE", [](Machine& m) { m.push_call(); }},
+    {0x81, "NEWOBJ", [](Machine& m) { m.push_call(); }},
+    {'b', "BUILD", [](Machine& m) { m.set_state(); }},
+    {'Q', "BINPERSID", [](Machine& m) { m.push_items(Kind::persistent, {m.pop()}); }},
+    // Of no use in dictionaries of tensors and numbers.
+    {'0', "POP", nullptr},
+    {'1', "POP_MARK", nullptr},
+    {'2', "DUP", nullptr},
+    {'F', "FLOAT", nullptr},
+    {'I', "INT", nullptr},
+    {'L', "LONG", nullptr},
+    {'P', "PERSID", nullptr},
+    {'S', "STRING", nullptr},
+    {'V', "UNICODE", nullptr},
+    {'d', "DICT", nullptr},
+    {'g', "GET", nullptr},
+    {'i', "INST", nullptr},
+    {'l', "LIST", nullptr},
+    {'o', "OBJ", nullptr},
+    {'p', "PUT", nullptr},
+    {0x82, "EXT1", nullptr},
+    {0x83, "EXT2", nullptr},
+    {0x84, "EXT4", nullptr},
+    {0x8B, "LONG4", nullptr},
+    {0x8D, "BINUNICODE8", nullptr},
+    {0x8E, "BINBYTES8", nullptr},
+    {0x91, "FROZENSET", nullptr},
+    {0x92, "NEWOBJ_EX", nullptr},
+    {0x96, "BYTEARRAY8", nullptr},
+    {0x97, "NEXT_BUFFER", nullptr},
+    {0x98, "READONLY_BUFFER", nullptr},
+};
+
+const Machine::Opcode* Machine::find(uint8_t code) {
+  static const std::array<const Opcode*, 256> by_code = [] {
+    std::array<const Opcode*, 256> all{};
+    for (const Opcode& opcode : kOpcodes) all[opcode.code] = &opcode;
+    return all;
+  }();
+  return by_code[code];
+}
 
 }  // namespace
 
