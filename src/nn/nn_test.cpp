@@ -511,7 +511,8 @@ TEST(Quantised, LayersRoundTheirInputsAndWeights) {
     EXPECT_TRUE(torch::allclose(all(), want, 1e-5, 1e-6));
     const ops::InferenceScope int8({.int8 = true});
     EXPECT_TRUE(torch::allclose(all().slice(0, 0, 5), want.slice(0, 0, 5), 1e-5, 1e-6)) << bits.weights;
-    EXPECT_TRUE(torch::allclose(all(), want, 1.0 / 256, 1e-6)) << bits.weights;  // GELU gives bfloat16
+    // GELU gives bfloat16, of a polynomial that is up to 8e-5 off.
+    EXPECT_TRUE(torch::allclose(all(), want, 1.0 / 256, 1.6e-4)) << bits.weights;
   }
 
   SwiGluImpl gated(8, 6, kImageLlamaNames);

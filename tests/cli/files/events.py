@@ -62,6 +62,8 @@ for path in sorted(glob.glob(sys.argv[1] + "/events.out.tfevents.*")):
         event = dict(fields(message))
         for _, value in fields(event.get(5, b"")):
             entry = dict(fields(value))
+            if 2 not in entry:  # text and pictures
+                continue
             scalars[entry[1].decode(), event.get(2, 0)] = struct.unpack("<f", entry[2])[0]
 
 counts = {}
