@@ -21,9 +21,15 @@ std::vector<Traffic> CollectiveLog::traffic() const {
   return kinds;
 }
 
-std::vector<Collective> CollectiveLog::record() {
+void CollectiveLog::start_recording() {
   const std::lock_guard lock(mutex_);
   recording_ = true;
+  recorded_.clear();
+}
+
+std::vector<Collective> CollectiveLog::stop_recording() {
+  const std::lock_guard lock(mutex_);
+  recording_ = false;
   return std::exchange(recorded_, {});
 }
 

@@ -15,8 +15,9 @@ class CollectiveLog {
   void add(const Collective& done);
   // By kind, in alphabetical order.
   std::vector<Traffic> traffic() const;
-  // As World::record().
-  std::vector<Collective> record();
+  // As in World.
+  void start_recording();
+  std::vector<Collective> stop_recording();
 
  private:
   mutable std::mutex mutex_;

@@ -25,15 +25,16 @@ TEST(CollectiveLog, AddsUpByKindFromAnyThread) {
   EXPECT_EQ(kinds[1].calls, 100);
 }
 
-TEST(CollectiveLog, KeepsWhatComesAfterTheFirstReading) {
+TEST(CollectiveLog, KeepsWhatComesWhileItRecords) {
   CollectiveLog log;
   log.add({kSum, 1, 0, 0});
-  EXPECT_TRUE(log.record().empty());
+  log.start_recording();
   log.add({kGather, 2, 3, 4});
-  const auto kept = log.record();
+  const auto kept = log.stop_recording();
   ASSERT_EQ(kept.size(), 1u);
   EXPECT_EQ(kept[0].bytes, 2);
-  EXPECT_TRUE(log.record().empty());
+  log.add({kSum, 5, 6, 7});
+  EXPECT_TRUE(log.stop_recording().empty());
 }
 
 }  // namespace

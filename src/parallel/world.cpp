@@ -100,10 +100,16 @@ std::vector<Traffic> World::traffic() const {
   return group_->log->traffic();
 }
 
-std::vector<Collective> World::record() {
+void World::start_recording() {
+  if (!group_) return;
+  if (group_->nccl) collect_nccl(*group_->nccl);  // what was before is not part of it
+  group_->log->start_recording();
+}
+
+std::vector<Collective> World::stop_recording() {
   if (!group_) return {};
   if (group_->nccl) collect_nccl(*group_->nccl);
-  return group_->log->record();
+  return group_->log->stop_recording();
 }
 
 void World::take_gpu(int index) {

@@ -3,8 +3,8 @@
 //   const auto world = parallel::World::join();
 //   world->sum(tensor);                       // every process must call it
 //
-// Everything but rank(), size(), traffic(), record() and abort() is collective: all processes call it, in the
-// same order.
+// Everything but rank(), size(), traffic(), recording and abort() is collective: all processes call it, in
+// the same order.
 #pragma once
 
 #include <torch/types.h>
@@ -63,8 +63,9 @@ class World {
   // Everyone's bytes by rank.
   std::vector<std::string> gather(const std::string& bytes);
   std::vector<Traffic> traffic() const;  // by kind, in alphabetical order
-  // From the first call on every collective of this process is kept; gives those since the call before.
-  std::vector<Collective> record();
+  // Between the two every collective of this process is kept; stop_recording() gives them.
+  void start_recording();
+  std::vector<Collective> stop_recording();
 
   // The gradients go over GPUs from here on: this process' is the one of that number. Needs NCCL (gpus.h).
   void take_gpu(int index);

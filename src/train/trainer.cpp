@@ -50,7 +50,7 @@ RunSummary Trainer::run() {
 void Trainer::profile() {
   const int64_t done = state_.step - first_step_;
   if (done == std::min(kFirstProfiled, setup_.plan.steps - first_step_ - 1)) {
-    world_.record();
+    world_.start_recording();
     profile_began_ = steady_seconds();
     profiler_ = std::make_unique<torch::autograd::profiler::RecordProfile>(options_.profile);
   }
@@ -65,7 +65,7 @@ void Trainer::end_profile() {
   const size_t end = trace.rfind(']');
   check(end != std::string::npos, "the profiler left no list of events in '", options_.profile, "'");
   trace.resize(end);
-  for (const parallel::Collective& done : world_.record())
+  for (const parallel::Collective& done : world_.stop_recording())
     trace += text(", {\"name\": \"", done.kind,
                   "\", \"ph\": \"X\", \"ts\": ", fixed(1e6 * (done.began - profile_began_), 3),
                   ", \"dur\": ", fixed(1e6 * done.seconds, 3),
