@@ -6,7 +6,6 @@
 
 #include "core/error.h"
 #include "core/memory.h"
-#include "core/random.h"
 #include "core/text.h"
 #include "core/threads.h"
 #include "core/toml.h"
@@ -283,51 +282,6 @@ void plan_model(RunPlan& plan, const models::Backbone& model, const models::Mode
   plan.free_bytes = free_disk_bytes(recipe.train.output);
 }
 
-// Samples 0, 2, 4 … 5, 3, 1: mirrors in this order are neighbours in the batch, so that a process which holds
-// both of a pair mixes them without the others.
-std::vector<size_t> mix_order(int64_t count) {
-  std::vector<size_t> order;
-  for (int64_t i = 0; i < count; i += 2) order.push_back(static_cast<size_t>(i));
-  for (int64_t i = count / 2 * 2 - 1; i > 0; i -= 2) order.push_back(static_cast<size_t>(i));
-  return order;
-}
-
-// Of the draws for the batch of all processes (in mix order) those for this one's samples.
-std::vector<data::MixDraw> own_draws(const std::string& mode, const std::vector<data::MixDraw>& draws,
-                                     const data::Batch& batch) {
-  if (mode == "batch") return draws;
-  std::vector<data::MixDraw> own;
-  const int64_t count = mode == "pair" ? (batch.size + 1) / 2 : batch.size;
-  const auto order = mix_order(batch.size);
-  for (int64_t i = 0; i < count; ++i) {
-    const int64_t place = batch.first + static_cast<int64_t>(order[static_cast<size_t>(i)]);
-    own.push_back(draws.at(static_cast<size_t>(place % 2 == 0 ? place / 2 : batch.whole - 1 - place / 2)));
-  }
-  return own;
-}
-
-// One-hot targets, or those of several classes, each picture's mixed with its partner's.
-std::vector<float> mixed_targets(const data::Batch& batch, int64_t classes, const std::vector<size_t>& order,
-                                 const std::vector<double>& lambda) {
-  const auto width = static_cast<size_t>(classes);
-  std::vector<float> rows, out(order.size() * width);  // rows: in mix order
-  if (batch.targets.empty()) {
-    std::vector<int64_t> labels;
-    for (const size_t sample : order) labels.push_back(batch.labels[sample]);
-    rows = data::mix_targets(labels, classes, /*smoothing=*/0, lambda);
-  } else {
-    for (size_t i = 0; i < order.size(); ++i)
-      for (size_t c = 0; c < width; ++c)
-        rows.push_back(
-            static_cast<float>(lambda[i] * batch.targets[order[i] * width + c] +
-                               (1 - lambda[i]) * batch.targets[order[order.size() - 1 - i] * width + c]));
-  }
-  for (size_t i = 0; i < order.size(); ++i)
-    std::copy_n(rows.begin() + static_cast<std::ptrdiff_t>(i * width), width,
-                out.begin() + static_cast<std::ptrdiff_t>(order[i] * width));
-  return out;
-}
-
 // What would stop the run at its first batch or evaluation stops it before anything is written.
 void check_loading(const Setup& setup) {
   const Recipe& recipe = setup.recipe;
@@ -470,21 +424,6 @@ int64_t freeze_parameters(torch::nn::Module& model, const std::vector<std::strin
   if (frozen == static_cast<int64_t>(parameters.size()))
     fail_usage("train.freeze leaves nothing to train: it matches all ", frozen, " parameters");
   return frozen;
-}
-
-void Setup::mix(data::Batch& batch, int64_t step) const {
-  const data::MixupConfig& config = recipe.mixup;
-  if (!config.enabled()) return;
-  RandomStream random(seed(), "mixup", static_cast<uint64_t>(step));
-  const auto draws = data::draw_mix(config, batch.whole, batch.height, batch.width, random);
-  const auto order = mix_order(batch.size);
-  std::vector<float*> pictures;
-  for (const size_t sample : order)
-    pictures.push_back(batch.images.data() +
-                       sample * static_cast<size_t>(batch.channels * batch.height * batch.width));
-  const auto lambda = data::mix_pictures(config.mode, own_draws(config.mode, draws, batch), pictures,
-                                         batch.channels, batch.height, batch.width);
-  batch.targets = mixed_targets(batch, plan.classes, order, lambda);
 }
 
 int64_t Setup::input_size(int64_t epoch) const {
