@@ -87,13 +87,13 @@ class Block final : public AttentionBlock {
   // makes the query stream's queries.
   NextPatch::Streams two_streams(const NextPatch::Streams& in, nn::Linear& ask,
                                  const nn::Rotation& content_places, const nn::Rotation& query_places) {
-    const auto [q, k_in, v] = attn_->project(norm1_(in.content));
+    const auto [q, k_in, v] = attn_->project(norm1_.before_linear(in.content));
     const torch::Tensor k = nn::rotate(k_in, content_places);
     const auto stream = [&](const torch::Tensor& x, const torch::Tensor& asks) {
       const torch::Tensor y = x + attn_->output(attn_->merge(nn::attend(asks, k, v, {.causal = true})));
-      return y + feed_forward(norm2_(y), {});
+      return y + feed_forward(norm2_.before_linear(y), {});
     };
-    return {stream(in.query, nn::rotate(attn_->split(ask(norm1_(in.query))), query_places)),
+    return {stream(in.query, nn::rotate(attn_->split(ask(norm1_.before_linear(in.query))), query_places)),
             stream(in.content, nn::rotate(q, content_places))};
   }
 };

@@ -56,6 +56,9 @@ struct Norm {
   nn::LayerNorm layer{nullptr};
   nn::RmsNorm rms{nullptr};
   torch::Tensor operator()(const torch::Tensor& x) { return layer ? layer(x) : rms(x); }
+  nn::Normed before_linear(const torch::Tensor& x) const {
+    return layer ? layer->before_linear(x) : rms->before_linear(x);
+  }
   explicit operator bool() const { return layer || rms; }
 };
 Norm register_norm(torch::nn::Module& owner, const char* name, const std::string& kind, int64_t width,

@@ -26,18 +26,19 @@ ResidualBlock::ResidualBlock(const ResidualBlockOptions& options) : options_(opt
 
 torch::Tensor ResidualBlock::apply(const torch::Tensor& x, const Context& context, const Mixer& attention) {
   const auto add = [&](const torch::Tensor& to, const torch::Tensor& gamma, int64_t layer,
-                       const Mixer& branch) {
+                       const auto& branch) {
     return nn::residual(to, gamma, options_.drop_path, is_training(), layer, context, branch);
   };
   const torch::Tensor y =
-      add(x, gamma_1_, 2 * options_.index,
-          [&](const torch::Tensor& kept, const nn::Tail& tail) { return attention(norm1_(kept), tail); });
+      add(x, gamma_1_, 2 * options_.index, [&](const torch::Tensor& kept, const nn::Tail& tail) {
+        return attention(norm1_.before_linear(kept), tail);
+      });
   return add(y, gamma_2_, 2 * options_.index + 1, [&](const torch::Tensor& kept, const nn::Tail& tail) {
-    return feed_forward(norm2_(kept), tail);
+    return feed_forward(norm2_.before_linear(kept), tail);
   });
 }
 
-torch::Tensor ResidualBlock::feed_forward(const torch::Tensor& x, const nn::Tail& tail) {
+torch::Tensor ResidualBlock::feed_forward(const nn::Normed& x, const nn::Tail& tail) {
   if (swiglu_) return swiglu_->forward(x, tail);
   return packed_ ? packed_->forward(x, tail) : gelu_->forward(x, tail);
 }
@@ -57,7 +58,7 @@ torch::Tensor AttentionBlock::forward(const torch::Tensor& x, const nn::Attentio
   nn::AttentionExtras extras = shared;
   extras.taps = context.taps;
   extras.name = tap_name();
-  return apply(x, context, [&](const torch::Tensor& normed, const nn::Tail& tail) {
+  return apply(x, context, [&](const nn::Normed& normed, const nn::Tail& tail) {
     return attn_->forward(normed, extras, tail);
   });
 }

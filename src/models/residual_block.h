@@ -35,12 +35,12 @@ class ResidualBlock : public torch::nn::Module {
 
  protected:
   // The branch of the normed tokens, which also adds the tail.
-  using Mixer = std::function<torch::Tensor(const torch::Tensor& normed, const nn::Tail& tail)>;
+  using Mixer = std::function<torch::Tensor(const nn::Normed& normed, const nn::Tail& tail)>;
   // x [batch, …, dim]; both branches with stochastic depth.
   torch::Tensor apply(const torch::Tensor& x, const Context& context, const Mixer& attention);
   int64_t mlp_macs() const;  // a token
   const std::string& tap_name() const { return options_.name; }
-  torch::Tensor feed_forward(const torch::Tensor& x, const nn::Tail& tail);
+  torch::Tensor feed_forward(const nn::Normed& x, const nn::Tail& tail);
 
   Norm norm1_, norm2_;
 

@@ -178,7 +178,7 @@ class SwinBlock : public torch::nn::Module {
       return attn_->forward(norm1_(kept), context.taps, place_.name, tail);
     });
     return branch(y, 1, [&](const torch::Tensor& kept, const nn::Tail& tail) {
-      return mlp_->forward(norm2_(kept), tail);
+      return mlp_->forward(norm2_->before_linear(kept), tail);
     });
   }
 
@@ -206,7 +206,7 @@ class PatchMerging : public torch::nn::Module {
     const int64_t batch = x.size(0), rows = x.size(1) / 2, columns = x.size(2) / 2;
     const torch::Tensor cells =
         x.view({batch, rows, 2, columns, 2, x.size(3)}).permute({0, 1, 3, 4, 2, 5}).flatten(3);
-    return reduction_(norm_(cells));
+    return reduction_(norm_->before_linear(cells));
   }
 
   int64_t macs() const { return reduction_->macs(); }  // of one new cell

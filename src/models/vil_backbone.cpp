@@ -36,7 +36,7 @@ class Block final : public VilUnit {
 
   torch::Tensor branch(const torch::Tensor& x, const nn::TokenGrid& grid, const Context& context,
                        const nn::Tail& tail) {
-    return layer_->forward(norm_(x), grid, tail, context.taps, name_);
+    return layer_->forward(norm_.before_linear(x), grid, tail, context.taps, name_);
   }
 
   torch::Tensor forward(const torch::Tensor& x, const nn::TokenGrid& grid, const Context& context) override {

@@ -101,10 +101,10 @@ class Block : public torch::nn::Module {
                           context, branch);
     };
     const torch::Tensor y = add(x, ls1_, 2 * index_, [&](const torch::Tensor& kept, const nn::Tail& tail) {
-      return attn_->forward(norm1_(kept), extras, tail);
+      return attn_->forward(norm1_->before_linear(kept), extras, tail);
     });
     return add(y, ls2_, 2 * index_ + 1, [&](const torch::Tensor& kept, const nn::Tail& tail) {
-      return mlp_->forward(norm2_(kept), tail);
+      return mlp_->forward(norm2_->before_linear(kept), tail);
     });
   }
 

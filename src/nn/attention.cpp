@@ -46,8 +46,9 @@ AttentionImpl::AttentionImpl(int64_t width, int64_t heads, bool qkv_bias, bool q
 }
 
 // [batch, tokens, 3, heads, d].
-torch::Tensor AttentionImpl::pack(const torch::Tensor& x) {
-  return qkv_(x).view({x.size(0), x.size(1), 3, heads_, x.size(2) / heads_});
+torch::Tensor AttentionImpl::pack(const Normed& x) {
+  const int64_t batch = x.x.size(0), tokens = x.x.size(1), width = x.x.size(2);
+  return qkv_(x).view({batch, tokens, 3, heads_, width / heads_});
 }
 
 std::array<torch::Tensor, 3> AttentionImpl::unpack(const torch::Tensor& packed) {
@@ -60,7 +61,7 @@ torch::Tensor AttentionImpl::split(const torch::Tensor& x) const {
   return x.unflatten(-1, {heads_, x.size(-1) / heads_}).transpose(1, 2);
 }
 
-torch::Tensor AttentionImpl::mix(const torch::Tensor& x, const AttentionExtras& extras) {
+torch::Tensor AttentionImpl::mix(const Normed& x, const AttentionExtras& extras) {
   const torch::Tensor packed = pack(x);
   if (!q_norm_ && !tapped(extras)) return ops::attention_packed(packed, options_of(extras));
   const auto [q, k, v] = unpack(packed);

@@ -36,24 +36,24 @@ class AttentionImpl : public torch::nn::Module {
  public:
   AttentionImpl(int64_t width, int64_t heads, bool qkv_bias = true, bool qk_norm = false);
   // [batch, tokens, width] -> the same.
-  torch::Tensor forward(const torch::Tensor& x, const AttentionExtras& extras = {}, const Tail& tail = {}) {
+  torch::Tensor forward(const Normed& x, const AttentionExtras& extras = {}, const Tail& tail = {}) {
     return output(mix(x, extras), tail);
   }
   int64_t macs(int64_t tokens) const;
   // The two halves of forward: what the heads attended to, side by side [batch, tokens, width]; and the
   // output from that, of any shape [..., width].
-  torch::Tensor mix(const torch::Tensor& x, const AttentionExtras& extras = {});
+  torch::Tensor mix(const Normed& x, const AttentionExtras& extras = {});
   torch::Tensor output(const torch::Tensor& mixed, const Tail& tail = {}) {
     return proj_->forward(mixed, tail);
   }
   // Parts of these: q, k and v [batch, heads, tokens, d], not turned; [batch, tokens, width] cut into heads,
   // and heads put side by side.
-  std::array<torch::Tensor, 3> project(const torch::Tensor& x) { return unpack(pack(x)); }
+  std::array<torch::Tensor, 3> project(const Normed& x) { return unpack(pack(x)); }
   torch::Tensor split(const torch::Tensor& x) const;
   static torch::Tensor merge(const torch::Tensor& attended) { return attended.transpose(1, 2).flatten(2); }
 
  private:
-  torch::Tensor pack(const torch::Tensor& x);
+  torch::Tensor pack(const Normed& x);
   std::array<torch::Tensor, 3> unpack(const torch::Tensor& packed);
   int64_t heads_;
   Linear qkv_{nullptr}, proj_{nullptr};

@@ -55,6 +55,10 @@ torch::Tensor LinearImpl::rounded(const torch::Tensor& x) const {
   return ops::learned_step_quantise(x, input_log_step_.exp(), range, /*offset=*/{}, x.numel() / x.size(0));
 }
 
+Normed LinearImpl::seen(const Normed& x) const {
+  return watcher_ || quantised() ? Normed(torch::Tensor(x)) : x;
+}
+
 ops::LinearParameters LinearImpl::parameters_for(const torch::Tensor& x) const {
   if (watcher_) watcher_(x);
   ops::LinearParameters parameters{.weight = weight, .bias = bias};
@@ -64,16 +68,18 @@ ops::LinearParameters LinearImpl::parameters_for(const torch::Tensor& x) const {
   return parameters;
 }
 
-torch::Tensor LinearImpl::forward(const torch::Tensor& x, const Tail& tail) const {
+torch::Tensor LinearImpl::forward(const Normed& in, const Tail& tail) const {
+  const auto [x, norm] = seen(in);
   ops::LinearParameters parameters = parameters_for(x);
   parameters.scale = tail.scale;
-  return ops::linear(rounded(x), parameters, tail.residual, *cache_);
+  return ops::linear(rounded(x), parameters, tail.residual, *cache_, norm);
 }
 
-torch::Tensor LinearImpl::forward_gelu(const torch::Tensor& x) const {
+torch::Tensor LinearImpl::forward_gelu(const Normed& in) const {
+  const auto [x, norm] = seen(in);
   ops::LinearParameters parameters = parameters_for(x);
   parameters.activation = kernels::Activation::gelu;
-  return ops::linear(rounded(x), parameters, {}, *cache_);
+  return ops::linear(rounded(x), parameters, {}, *cache_, norm);
 }
 
 MlpImpl::MlpImpl(int64_t width, int64_t hidden, bool with_bias) {
@@ -89,12 +95,13 @@ SwiGluImpl::SwiGluImpl(int64_t width, int64_t hidden, const SwiGluNames& names) 
   down_ = register_module(names.down, Linear(hidden, width, false));
 }
 
-torch::Tensor SwiGluImpl::forward(const torch::Tensor& x, const Tail& tail) {
+torch::Tensor SwiGluImpl::forward(const Normed& in, const Tail& tail) {
+  const auto [x, norm] = up_->seen(gate_->seen(in));
   if (up_->quantised()) return down_->forward(torch::silu(gate_(x)) * up_(x), tail);
   ops::LinearParameters parameters = up_->parameters_for(x);  // gate_ sees the same x
   parameters.activation = kernels::Activation::silu_gate;
   parameters.gate = gate_->parameters_for(x).weight;
-  return down_->forward(ops::linear(x, parameters, {}, *gated_), tail);
+  return down_->forward(ops::linear(x, parameters, {}, *gated_, norm), tail);
 }
 
 PackedSwiGluImpl::PackedSwiGluImpl(int64_t width, int64_t hidden) {
@@ -102,7 +109,7 @@ PackedSwiGluImpl::PackedSwiGluImpl(int64_t width, int64_t hidden) {
   w3_ = register_module("w3", Linear(hidden, width));
 }
 
-torch::Tensor PackedSwiGluImpl::forward(const torch::Tensor& x, const Tail& tail) {
+torch::Tensor PackedSwiGluImpl::forward(const Normed& x, const Tail& tail) {
   const std::vector<torch::Tensor> halves = w12_(x).chunk(2, -1);
   return w3_->forward(torch::silu(halves[0]) * halves[1], tail);
 }

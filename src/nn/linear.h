@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 
+#include "nn/norm.h"
 #include "ops/linear.h"
 
 namespace tessera::nn {
@@ -27,11 +28,14 @@ struct QuantisedBits {
 class LinearImpl : public torch::nn::Module {
  public:
   LinearImpl(int64_t in, int64_t out, bool with_bias = true);
-  torch::Tensor forward(const torch::Tensor& x, const Tail& tail = {}) const;
-  torch::Tensor forward_gelu(const torch::Tensor& x) const;
+  torch::Tensor forward(const Normed& x, const Tail& tail = {}) const;
+  torch::Tensor forward_gelu(const Normed& x) const;
   int64_t macs() const { return weight.numel(); }  // for one row of x
   torch::Tensor weight, bias;                      // bias is undefined without one
-  // What ops::linear takes of this layer for x, which a watcher is told of.
+  // x as ops::linear takes it for this layer: behind its norm where a watcher or the rounding wants to see
+  // that.
+  Normed seen(const Normed& x) const;
+  // What ops::linear takes of this layer for an x that is seen(), which a watcher is told of.
   ops::LinearParameters parameters_for(const torch::Tensor& x) const;
 
   // From now on x and the weights are rounded to learned steps (ops/lsq.h): one a row of the weights, one for
@@ -60,7 +64,7 @@ TORCH_MODULE(Linear);
 class MlpImpl : public torch::nn::Module {
  public:
   MlpImpl(int64_t width, int64_t hidden, bool with_bias = true);
-  torch::Tensor forward(const torch::Tensor& x, const Tail& tail = {}) {
+  torch::Tensor forward(const Normed& x, const Tail& tail = {}) {
     return fc2->forward(fc1->forward_gelu(x), tail);
   }
   int64_t macs() const { return fc1->macs() + fc2->macs(); }
@@ -80,7 +84,7 @@ int64_t llama_hidden(int64_t width);
 class SwiGluImpl : public torch::nn::Module {
  public:
   SwiGluImpl(int64_t width, int64_t hidden, const SwiGluNames& names);
-  torch::Tensor forward(const torch::Tensor& x, const Tail& tail = {});
+  torch::Tensor forward(const Normed& x, const Tail& tail = {});
   int64_t macs() const { return 3 * down_->macs(); }
 
  private:
@@ -94,7 +98,7 @@ TORCH_MODULE(SwiGlu);
 class PackedSwiGluImpl : public torch::nn::Module {
  public:
   PackedSwiGluImpl(int64_t width, int64_t hidden);
-  torch::Tensor forward(const torch::Tensor& x, const Tail& tail = {});
+  torch::Tensor forward(const Normed& x, const Tail& tail = {});
   int64_t macs() const { return w12_->macs() + w3_->macs(); }
 
  private:

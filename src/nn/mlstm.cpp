@@ -187,11 +187,12 @@ torch::Tensor MlstmLayerImpl::mix(const Branch& branch, const torch::Tensor& u, 
   return ops::mlstm_mixer(u.index_select(1, order), parameters, options).index_select(1, order.argsort());
 }
 
-torch::Tensor MlstmLayerImpl::forward(const torch::Tensor& x, const TokenGrid& grid, const Tail& tail,
-                                      Taps* taps, const std::string& name) {
+torch::Tensor MlstmLayerImpl::forward(const Normed& in, const TokenGrid& grid, const Tail& tail, Taps* taps,
+                                      const std::string& name) {
+  const torch::Tensor& x = in.x;
   check(x.dim() == 3 && x.size(1) == grid.tokens(), "an mLSTM layer got ", x.sizes(), ", not ", grid.tokens(),
         " tokens: a grid of ", grid.rows, " x ", grid.columns, " and ", grid.off_grid.size(), " others");
-  const torch::Tensor u = proj_up_(x);
+  const torch::Tensor u = proj_up_(in);
   torch::Tensor sum;
   for (size_t i = 0; i < branches_.size(); ++i) {
     const std::string at = name + ".state" + kSuffixes[i];

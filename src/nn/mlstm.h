@@ -81,8 +81,8 @@ class MlstmLayerImpl : public torch::nn::Module {
   explicit MlstmLayerImpl(const MlstmLayerOptions& options);
   // x [batch, grid.tokens(), width] -> the same. Taps take the state after the last token, "<name>.state.c",
   // ".n" and ".m" (ops/mlstm.h), of further directions "<name>.state_rev.c" and so on.
-  torch::Tensor forward(const torch::Tensor& x, const TokenGrid& grid, const Tail& tail = {},
-                        Taps* taps = nullptr, const std::string& name = {});
+  torch::Tensor forward(const Normed& x, const TokenGrid& grid, const Tail& tail = {}, Taps* taps = nullptr,
+                        const std::string& name = {});
   // Linear maps and convolutions of one token.
   int64_t macs_per_token() const;
   const MlstmLayerOptions& options() const { return options_; }

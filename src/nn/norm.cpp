@@ -1,7 +1,6 @@
 #include "nn/norm.h"
 
 #include "nn/init.h"
-#include "ops/norm.h"
 
 namespace tessera::nn {
 
@@ -10,15 +9,9 @@ LayerNormImpl::LayerNormImpl(int64_t width, LayerNormOptions options) : options_
   if (options.bias) bias = register_parameter("bias", zeros({width}));
 }
 
-torch::Tensor LayerNormImpl::forward(const torch::Tensor& x) const {
-  return ops::layer_norm(x, scale(), bias, options_.eps);
-}
-
 RmsNormImpl::RmsNormImpl(int64_t width, double eps) : eps_(eps) {
   weight = register_parameter("weight", ones({width}));
 }
-
-torch::Tensor RmsNormImpl::forward(const torch::Tensor& x) const { return ops::rms_norm(x, weight, eps_); }
 
 LayerScaleImpl::LayerScaleImpl(int64_t width, double first_value) {
   gamma = register_parameter("gamma", ones({width}).mul_(first_value));

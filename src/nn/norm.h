@@ -5,7 +5,20 @@
 
 #include <cstdint>
 
+#include "ops/norm.h"
+
 namespace tessera::nn {
+
+// x and the norm that stands before whatever reads it. A linear layer takes both in one pass where it can
+// (ops/linear.h); anything else reads the tensor and has it computed then.
+struct Normed {
+  Normed(torch::Tensor already) : x(std::move(already)) {}
+  Normed(torch::Tensor of, ops::NormParameters by) : x(std::move(of)), norm(std::move(by)) {}
+  operator torch::Tensor() const { return norm.defined() ? ops::norm(x, norm) : x; }
+
+  torch::Tensor x;
+  ops::NormParameters norm = {};
+};
 
 struct LayerNormOptions {
   double eps = 1e-6;
@@ -17,13 +30,16 @@ struct LayerNormOptions {
 class LayerNormImpl : public torch::nn::Module {
  public:
   explicit LayerNormImpl(int64_t width, LayerNormOptions options = {});
-  torch::Tensor forward(const torch::Tensor& x) const;
+  torch::Tensor forward(const torch::Tensor& x) const { return ops::norm(x, parameters_now()); }
+  // The same for the linear layer behind this norm.
+  Normed before_linear(const torch::Tensor& x) const { return {x, parameters_now()}; }
   // What x is multiplied by: weight, or 1 + weight.
   torch::Tensor scale() const { return options_.residual ? weight + 1 : weight; }
   double eps() const { return options_.eps; }
   torch::Tensor weight, bias;
 
  private:
+  ops::NormParameters parameters_now() const { return {scale(), bias, options_.eps}; }
   LayerNormOptions options_;
 };
 TORCH_MODULE(LayerNorm);
@@ -32,10 +48,12 @@ TORCH_MODULE(LayerNorm);
 class RmsNormImpl : public torch::nn::Module {
  public:
   explicit RmsNormImpl(int64_t width, double eps = 1e-6);
-  torch::Tensor forward(const torch::Tensor& x) const;
+  torch::Tensor forward(const torch::Tensor& x) const { return ops::norm(x, parameters_now()); }
+  Normed before_linear(const torch::Tensor& x) const { return {x, parameters_now()}; }
   torch::Tensor weight;
 
  private:
+  ops::NormParameters parameters_now() const { return {weight, {}, eps_, /*centred=*/false}; }
   double eps_;
 };
 TORCH_MODULE(RmsNorm);

@@ -137,11 +137,15 @@ struct Kept {
 
 // The layer's kernel, x and y of any number of axes.
 torch::Tensor run(const kernels::PackedLinear& packed, const torch::Tensor& x, torch::ScalarType type,
-                  const torch::Tensor& residual = {}, bool gated = false, const Kept& kept = {}) {
+                  const torch::Tensor& residual = {}, bool gated = false, const Kept& kept = {},
+                  const NormParameters& norm = {}) {
   std::vector<int64_t> shape = x.sizes().vec();
   shape.back() = packed.out();
   const torch::Tensor y = torch::empty(shape, x.options().dtype(type));
   const RowsOfTensor rows = rows_of(x);
+  const torch::Tensor norm_weight = floats(norm.weight), norm_bias = floats(norm.bias);
+  const kernels::RowNorm row_norm{float_pointer(norm_weight), float_pointer(norm_bias),
+                                  static_cast<float>(norm.eps), norm.centred};
   const Profiled profiled("linear ", rows.count, " x ", packed.in(), " -> ", packed.out(),
                           gated ? " gated" : "");
   kernels::LinearForward call;
@@ -153,6 +157,7 @@ torch::Tensor run(const kernels::PackedLinear& packed, const torch::Tensor& x, t
   }
   if (kept.before.defined()) call.before = rows_to(kept.before);
   if (kept.gate_before.defined()) call.gate_before = rows_to(kept.gate_before);
+  if (norm.defined()) call.norm = &row_norm;
   kernels::linear_forward(packed, call);
   return y;
 }
@@ -333,22 +338,25 @@ bool in_floats(const LinearParameters& p) {
 }  // namespace
 
 torch::Tensor linear(const torch::Tensor& x, const LinearParameters& p, const torch::Tensor& residual,
-                     LinearCache& cache) {
-  const std::optional<kernels::Arithmetic> trained =
-      fused_arithmetic(x) ? std::nullopt : product_arithmetic(x);
+                     LinearCache& cache, const NormParameters& norm) {
+  const std::optional<kernels::Arithmetic> arithmetic = fused_arithmetic(x);
+  if (arithmetic && fits(residual) && p.weight.scalar_type() != torch::kFloat64) {
+    check_parameters(x, p, residual);
+    check(!norm.defined() || norm.weight.numel() == x.size(-1), "linear: x is ", x.sizes(),
+          ", the norm before it has ", norm.weight.numel(), " numbers");
+    const auto packed = cache.packed(p, *arithmetic);
+    return run(*packed, x, residual.defined() ? residual.scalar_type() : output_type(*arithmetic), residual,
+               p.gate.defined(), {}, norm);
+  }
+  if (norm.defined()) return linear(ops::norm(x, norm), p, residual, cache);
+  const std::optional<kernels::Arithmetic> trained = arithmetic ? std::nullopt : product_arithmetic(x);
   const bool composed = trained == kernels::Arithmetic::bf16 && p.weight_log_step.defined();
   if (trained && !composed && in_floats(p) && fits(residual)) {
     check_parameters(x, p, residual);
     if (trained == kernels::Arithmetic::bf16) return linear_with_gradients(x, p, residual, cache);
     return float_linear_with_gradients(x, p, residual, cache);
   }
-  const std::optional<kernels::Arithmetic> arithmetic = fused_arithmetic(x);
-  if (!arithmetic || !fits(residual) || p.weight.scalar_type() == torch::kFloat64)
-    return linear_unfused(x, p, residual);
-  check_parameters(x, p, residual);
-  const auto packed = cache.packed(p, *arithmetic);
-  return run(*packed, x, residual.defined() ? residual.scalar_type() : output_type(*arithmetic), residual,
-             p.gate.defined());
+  return linear_unfused(x, p, residual);
 }
 
 }  // namespace tessera::ops

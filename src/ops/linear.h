@@ -1,14 +1,17 @@
 // A linear layer with what stands behind it, as one operation:
 //
-//   y = residual + scale * activation(x W^T + b)
+//   y = residual + scale * activation(norm(x) W^T + b)
 //
-// Without gradients on a CPU it runs on weights that are packed once (kernels/linear). With gradients it does
-// so in bfloat16, and in float forward for many rows without activation and scale; else ATen composes it.
+// Without gradients on a CPU it runs on weights that are packed once (kernels/linear), rows normalised in the
+// cache where there is a norm. With gradients the norm comes first, an operation of its own; the rest runs on
+// packed weights in bfloat16, and in float forward for many rows without activation and scale; else ATen
+// composes it.
 #pragma once
 
 #include <memory>
 
 #include "kernels/linear/linear.h"
+#include "ops/norm.h"
 #include "ops/torch.h"
 
 namespace tessera::ops {
@@ -42,7 +45,7 @@ class LinearCache {
 // x [..., in], residual [..., out] or undefined -> [..., out]: of the residual's type where there is one,
 // else float, or bfloat16 where the arithmetic is bfloat16 or int8 (see fused_arithmetic).
 torch::Tensor linear(const torch::Tensor& x, const LinearParameters& parameters,
-                     const torch::Tensor& residual, LinearCache& cache);
+                     const torch::Tensor& residual, LinearCache& cache, const NormParameters& norm = {});
 
 // The definition in ATen operations, x as it is.
 torch::Tensor linear_unfused(const torch::Tensor& x, const LinearParameters& parameters,

@@ -224,6 +224,47 @@ TEST(LinearOp, RowsMayLieApartAndSizesAreChecked) {
   EXPECT_EQ(linear(torch::randn({0, 50}), p, {}, cache).size(0), 0);
 }
 
+// The norm and then the layer, but for the rounding between the two in int8.
+TEST(LinearOp, ANormBeforeItIsComputedInTheSamePass) {
+  using enum kernels::Activation;
+  for (const bool centred : {true, false})
+    for (const auto activation : {none, gelu, silu_gate}) {
+      LinearParameters p = parameters_of(activation);
+      p.scale = Tensor();
+      const Tensor x = torch::randn({3, 5, 50}) * 2 + 1;
+      const NormParameters before{torch::rand({50}) + 0.5, centred ? torch::randn({50}) : Tensor(), 1e-3,
+                                  centred};
+      LinearCache cache;
+      const auto difference = [&] {
+        const torch::NoGradGuard no_grad;
+        return relative(linear(x, p, {}, cache, before),
+                        linear(norm(x, before), p, {}, cache).to(torch::kFloat64));
+      };
+      EXPECT_LT(difference(), 1e-6);
+      {
+        const Autocast autocast;
+        EXPECT_LT(difference(), 4e-3);
+      }
+      {
+        const InferenceScope scope({.int8 = true});
+        EXPECT_LT(difference(), 0.02);
+      }
+      // With gradients the two are two operations.
+      const auto slope = [&](const auto& layer) {
+        const Tensor leaf = x.clone().requires_grad_();
+        layer(leaf).square().sum().backward();
+        return leaf.grad();
+      };
+      const Tensor fused = slope([&](const Tensor& in) { return linear(in, p, {}, cache, before); });
+      const Tensor apart = slope([&](const Tensor& in) { return linear(norm(in, before), p, {}, cache); });
+      EXPECT_TRUE(torch::equal(fused, apart));
+    }
+  LinearCache cache;
+  const torch::NoGradGuard no_grad;
+  const LinearParameters p{.weight = torch::randn({70, 50})};
+  EXPECT_THROW(linear(torch::randn({2, 50}), p, {}, cache, {.weight = torch::ones({49})}), Error);
+}
+
 TEST(NormOp, IsItsComposition) {
   const Tensor x = torch::randn({4, 7, 37}) * 3 + 1, weight = torch::rand({37}), bias = torch::randn({37});
   const Tensor layer = torch::layer_norm(x, {37}, weight, bias, 1e-6);

@@ -69,6 +69,10 @@ torch::Tensor fused(const torch::Tensor& x, const torch::Tensor& weight, const t
 
 }  // namespace
 
+torch::Tensor norm(const torch::Tensor& x, const NormParameters& p) {
+  return p.centred ? layer_norm(x, p.weight, p.bias, p.eps) : rms_norm(x, p.weight, p.eps);
+}
+
 torch::Tensor layer_norm(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias,
                          double eps) {
   const torch::Tensor y = fused(x, weight, bias, eps, true);

@@ -5,6 +5,15 @@
 
 namespace tessera::ops {
 
+// A norm of the last axis, to be computed where it is read: LayerNorm, or RMSNorm if not `centred`.
+struct NormParameters {
+  torch::Tensor weight = {}, bias = {};  // [width]; the bias may be undefined
+  double eps = 1e-6;
+  bool centred = true;
+  bool defined() const { return weight.defined(); }
+};
+torch::Tensor norm(const torch::Tensor& x, const NormParameters& parameters);
+
 // (x - mean) / sqrt(variance + eps) * weight + bias. On a CPU one pass, with gradients an autograd node, that
 // gives what the linear layer behind it takes (bfloat16 under autocast); else composed of ATen's operations.
 torch::Tensor layer_norm(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias,
