@@ -11,10 +11,10 @@
 namespace tessera::kernels {
 namespace {
 
-constexpr std::array kNames = {"reference", "portable", "avx2", "avx512"};
+constexpr std::array kNames = {"reference", "portable", "avx2", "avx512", "avx512_vnni", "avx512_bf16"};
 
 Machine detect() {
-  Machine found{Isa::portable, false, false};
+  Machine found{Isa::portable};
 #if TESSERA_KERNELS_X86
   __builtin_cpu_init();
   if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !__builtin_cpu_supports("f16c"))
@@ -24,8 +24,8 @@ Machine detect() {
       !__builtin_cpu_supports("avx512vl") || !__builtin_cpu_supports("avx512dq"))
     return found;
   found.best = Isa::avx512;
-  found.bf16 = __builtin_cpu_supports("avx512bf16");
-  found.vnni = __builtin_cpu_supports("avx512vnni");
+  if (!__builtin_cpu_supports("avx512vnni")) return found;
+  found.best = __builtin_cpu_supports("avx512bf16") ? Isa::avx512_bf16 : Isa::avx512_vnni;
 #endif
   return found;
 }

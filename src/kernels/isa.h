@@ -14,14 +14,14 @@ namespace tessera::kernels {
 //   reference  the plain definition in double precision, one thread; slow, there to compare with
 //   portable   the compiler's baseline (SSE2 on x86-64), 16-byte vectors
 //   avx2       AVX2 + FMA + F16C, 32-byte vectors (Haswell, Zen)
-//   avx512     AVX-512 F, BW, VL, DQ, 64-byte vectors (Skylake-X, Zen 4)
-enum class Isa : int32_t { reference, portable, avx2, avx512 };
+//   avx512     AVX-512 F, BW, VL, DQ, 64-byte vectors (Skylake-X)
+//   avx512_vnni  and AVX512_VNNI: products of int8 quadruples (Cascade Lake)
+//   avx512_bf16  and AVX512_BF16: products of bfloat16 pairs, rounding to bfloat16 (Cooper Lake, Zen 4)
+enum class Isa : int32_t { reference, portable, avx2, avx512, avx512_vnni, avx512_bf16 };
 
 // What the machine has, whatever is forced.
 struct Machine {
   Isa best;
-  bool bf16;  // AVX512_BF16: products of bfloat16 pairs
-  bool vnni;  // AVX512_VNNI: products of int8 quadruples
 };
 const Machine& machine();
 

@@ -5,6 +5,8 @@
 #include <cstdlib>
 
 #include "core/error.h"
+#include "kernels/attention/attention.h"
+#include "kernels/linear/linear.h"
 #include "kernels/mlstm/mlstm.h"
 #include "kernels/testing.h"
 
@@ -32,12 +34,24 @@ TEST(IsaDeathTest, TheEnvironmentForcesOneByName) {
 TEST(IsaDeathTest, AnUnknownNameIsAUsageErrorWithTheNearest) {
   EXPECT_EXIT(std::exit(exit_code_with("avx51")), ::testing::ExitedWithCode(2),
               "TESSERA_ISA=avx51: no such instruction set, did you mean 'avx512'.*reference, portable, "
-              "avx2, avx512");
+              "avx2, avx512, avx512_vnni, avx512_bf16");
 }
 
 TEST(Isa, WhatTheMachineLacksIsRefused) {
-  if (machine().best == Isa::avx512) GTEST_SKIP() << "this machine has every instruction set";
-  EXPECT_THROW(force_isa(Isa::avx512), Error);
+  if (machine().best == Isa::avx512_bf16) GTEST_SKIP() << "this machine has every instruction set";
+  EXPECT_THROW(force_isa(Isa::avx512_bf16), Error);
+}
+
+TEST(Isa, AForcedOneTakesNothingOfItsExtensions) {
+  const Isa before = active_isa();
+  for (const Isa isa : {Isa::avx512_bf16, Isa::avx512_vnni, Isa::avx512, Isa::avx2, Isa::portable}) {
+    if (isa > machine().best) continue;
+    force_isa(isa);
+    for (const auto arithmetic : {Arithmetic::f32, Arithmetic::bf16, Arithmetic::int8})
+      EXPECT_LE(choose_linear(arithmetic).isa, isa);
+    EXPECT_EQ(attention_fixed_point() != nullptr, isa >= Isa::avx512_vnni) << name_of(isa);
+  }
+  force_isa(before);
 }
 
 TEST(Isa, ForcingOneChoosesItsImplementation) {
@@ -51,7 +65,7 @@ TEST(Isa, ForcingOneChoosesItsImplementation) {
 }
 
 TEST(Isa, TablesGoFromTheBestToTheReference) {
-  Isa last = Isa::avx512;
+  Isa last = Isa::avx512_bf16;
   for (const auto& entry : mlstm_table()) {
     EXPECT_LE(entry.isa, last);
     last = entry.isa;

@@ -24,7 +24,7 @@ Table<AttentionFunctions> attention_table() { return {kImplementations, std::siz
 
 AttentionForwardFunction attention_fixed_point() {
 #if TESSERA_KERNELS_X86
-  if (machine().vnni && active_isa() >= Isa::avx512) return avx512_vnni::attention_fixed;
+  if (active_isa() >= Isa::avx512_vnni) return avx512_vnni::attention_fixed;
 #endif
   return nullptr;
 }

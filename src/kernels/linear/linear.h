@@ -54,7 +54,7 @@ struct LinearLayer {
 
 // One way of computing; a name for `bench` and for tests.
 struct LinearImplementation {
-  const char* name;  // "avx512_bf16", "avx512_vnni", "avx512", "avx2", "portable", "reference"
+  const char* name;  // of the instructions that multiply; "+bf16" where others only round
   Arithmetic arithmetic;
   Isa isa;
   const struct LinearFunctions* functions;  // null: the reference

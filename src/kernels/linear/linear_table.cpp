@@ -14,7 +14,7 @@ namespace avx2 {
 extern const LinearFunctions linear_single, linear_int16;
 }
 namespace avx512_bf16 {
-extern const LinearFunctions linear_single, linear_int16;
+extern const LinearFunctions linear_single;
 extern void (*const linear_dot)(const ProductTile&);
 }  // namespace avx512_bf16
 namespace avx512_vnni {
@@ -28,28 +28,30 @@ extern const LinearFunctions linear_single, linear_int16;
 namespace {
 
 #if TESSERA_KERNELS_X86
-// The extension rounds to bfloat16 in one instruction, whatever the products are.
-const LinearFunctions& single512() {
-  return machine().bf16 ? avx512_bf16::linear_single : avx512::linear_single;
-}
-const LinearFunctions& int16_512() {
-  return machine().bf16 ? avx512_bf16::linear_int16 : avx512::linear_int16;
-}
-
-LinearFunctions with_dot(WordForm form, void (*product)(const ProductTile&)) {
-  LinearFunctions functions = single512();
+LinearFunctions with_dot(const LinearFunctions& rest, WordForm form, void (*product)(const ProductTile&)) {
+  LinearFunctions functions = rest;
   functions.form = form;
   functions.product = product;
   return functions;
 }
 
-const LinearFunctions& bf16_dot() {
-  static const LinearFunctions functions = with_dot(WordForm::bf16_pair, avx512_bf16::linear_dot);
-  return functions;
-}
-const LinearFunctions& byte_dot() {
-  static const LinearFunctions functions = with_dot(WordForm::byte_quad, avx512_vnni::linear_dot);
-  return functions;
+// Best first. AVX512_BF16 also rounds to bfloat16 in one instruction, whatever the products are.
+void add_avx512(std::vector<LinearImplementation>& all, Arithmetic arithmetic) {
+  static const LinearFunctions pairs =
+      with_dot(avx512_bf16::linear_single, WordForm::bf16_pair, avx512_bf16::linear_dot);
+  static const LinearFunctions bytes =
+      with_dot(avx512::linear_single, WordForm::byte_quad, avx512_vnni::linear_dot);
+  static const LinearFunctions bytes_rounded =
+      with_dot(avx512_bf16::linear_single, WordForm::byte_quad, avx512_vnni::linear_dot);
+  if (arithmetic == Arithmetic::int8) {
+    all.push_back({"avx512_vnni+bf16", arithmetic, Isa::avx512_bf16, &bytes_rounded});
+    all.push_back({"avx512_vnni", arithmetic, Isa::avx512_vnni, &bytes});
+    all.push_back({"avx512", arithmetic, Isa::avx512, &avx512::linear_int16});
+    return;
+  }
+  if (arithmetic == Arithmetic::bf16) all.push_back({"avx512_bf16", arithmetic, Isa::avx512_bf16, &pairs});
+  all.push_back({"avx512+bf16", arithmetic, Isa::avx512_bf16, &avx512_bf16::linear_single});
+  all.push_back({"avx512", arithmetic, Isa::avx512, &avx512::linear_single});
 }
 
 // Known, not measured: where training goes on, and in every process of it, the same form must be taken. AMD's
@@ -67,10 +69,7 @@ std::vector<LinearImplementation> list(Arithmetic arithmetic) {
   std::vector<LinearImplementation> all;
   const bool integer = arithmetic == Arithmetic::int8;
 #if TESSERA_KERNELS_X86
-  if (arithmetic == Arithmetic::bf16 && machine().bf16)
-    all.push_back({"avx512_bf16", arithmetic, Isa::avx512, &bf16_dot()});
-  if (integer && machine().vnni) all.push_back({"avx512_vnni", arithmetic, Isa::avx512, &byte_dot()});
-  all.push_back({"avx512", arithmetic, Isa::avx512, integer ? &int16_512() : &single512()});
+  add_avx512(all, arithmetic);
   all.push_back({"avx2", arithmetic, Isa::avx2, integer ? &avx2::linear_int16 : &avx2::linear_single});
 #endif
   all.push_back(
