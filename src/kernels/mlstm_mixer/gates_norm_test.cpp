@@ -1,0 +1,215 @@
+#include "kernels/mlstm_mixer/parts.h"
+
+#include <cmath>
+
+#include "kernels/mlstm_mixer/parts_ref.h"
+#include "kernels/mlstm_mixer/parts_testing.h"
+
+namespace tessera::kernels {
+namespace {
+
+using namespace testing;
+
+struct GatesProblem {
+  explicit GatesProblem(const HeadwiseCase& config)
+      : c(config),
+        G((c.gates + 7) / 8 * 8),
+        rows(c.batch * c.tokens),
+        a(rows, c.channels, 1, 3),
+        x(rows, c.channels, 2, 1),
+        pre(rows, c.channels, 3, 2),
+        weight(G, 2 * c.channels, 9),
+        bias(1, G, 10),
+        gate(rows, G, 14),
+        dgate(rows, G, 18),
+        da(rows, c.channels, 19),
+        dx(rows, c.channels, 20, 3),
+        dweight(G, 2 * c.channels, 27),
+        dbias(1, G, 28) {
+    for (int64_t r = 0; r < rows; ++r)
+      for (int64_t g = c.gates; g < G; ++g) dgate.single()[r * G + g] = 0, dgate.exact()[r * G + g] = 0;
+  }
+  template <class Real>
+  GatesForwardOf<Real> forward() {
+    const int64_t T = c.tokens;
+    return {T,
+            c.channels,
+            c.gates,
+            rows_in<Real>(a, T),
+            rows_in<Real>(x, T),
+            data<Real>(weight),
+            data<Real>(bias),
+            rows_out<Real>(gate, T)};
+  }
+  template <class Real>
+  GatesBackwardOf<Real> backward() {
+    const int64_t T = c.tokens;
+    return {T,
+            c.channels,
+            c.gates,
+            rows_in<Real>(a, T),
+            rows_in<Real>(x, T),
+            rows_in<Real>(pre, T),
+            data<Real>(weight),
+            rows_in<Real>(dgate, T),
+            rows_out<Real>(da, T),
+            rows_out<Real>(dx, T),
+            data<Real>(dweight),
+            data<Real>(dbias)};
+  }
+  HeadwiseCase c;
+  int64_t G, rows;
+  Tensor a, x, pre, weight, bias, gate, dgate, da, dx, dweight, dbias;
+};
+
+TEST(Gates, EveryImplementationMatchesTheDefinition) {
+  for (const HeadwiseCase& c : kHeadwise) {
+    GatesProblem p(c);
+    const std::string what = text("B", c.batch, " T", c.tokens, " C", c.channels, " G", c.gates);
+    compare(
+        what, p.rows, {{"gate", &p.gate, 2 * std::sqrt(2.0 * static_cast<double>(c.channels)) + 8}},
+        [&](int64_t b, int64_t e) { gates_forward_ref(p.forward<double>(), b, e); },
+        [&](const MixerFunctions& f, int64_t b, int64_t e) { f.gates_forward(p.forward<float>(), b, e); });
+    const double sum = 4 * std::sqrt(static_cast<double>(p.rows)) + 8,
+                 gates = 12 + static_cast<double>(c.gates);
+    compare(
+        what, p.rows,
+        {{"da", &p.da, gates + 10},
+         {"dx", &p.dx, gates},
+         {"dweight", &p.dweight, sum},
+         {"dbias", &p.dbias, sum}},
+        [&](int64_t b, int64_t e) { gates_backward_ref(p.backward<double>(), b, e); },
+        [&](const MixerFunctions& f, int64_t b, int64_t e) { f.gates_backward(p.backward<float>(), b, e); });
+  }
+}
+
+struct NormCase {
+  int64_t batch, tokens, channels, heads;
+};
+const NormCase kNorms[] = {{2, 5, 8, 2},  {1, 64, 192, 4}, {1, 3, 20, 1},
+                           {2, 9, 60, 3}, {1, 7, 768, 4},  {1, 4, 12, 3}};
+
+struct NormProblem {
+  explicit NormProblem(const NormCase& config)
+      : c(config),
+        rows(c.batch * c.tokens),
+        h(rows, c.channels, 1, 0, 0.5),
+        a(rows, c.channels, 2, 2),
+        z(rows, c.channels, 3, 5),
+        dy(rows, c.channels, 4, 1),
+        scale(1, c.channels, 5),
+        bias(1, c.channels, 6),
+        skip(1, c.channels, 7),
+        y(rows, c.channels, 8, 3),
+        dh(rows, c.channels, 9),
+        da(rows, c.channels, 10),
+        dz(rows, c.channels, 11, 4),
+        dscale(1, c.channels, 12),
+        dbias(1, c.channels, 13),
+        dskip(1, c.channels, 14) {}
+  template <class Real>
+  HeadNormForwardOf<Real> forward() {
+    return {c.tokens,
+            c.channels,
+            c.heads,
+            Real(1e-5),
+            rows_in<Real>(h, c.tokens),
+            rows_in<Real>(a, c.tokens),
+            rows_in<Real>(z, c.tokens),
+            {data<Real>(scale), data<Real>(bias), data<Real>(skip)},
+            rows_out<Real>(y, c.tokens)};
+  }
+  template <class Real>
+  HeadNormBackwardOf<Real> backward() {
+    return {c.tokens,
+            c.channels,
+            c.heads,
+            Real(1e-5),
+            rows_in<Real>(h, c.tokens),
+            rows_in<Real>(a, c.tokens),
+            rows_in<Real>(z, c.tokens),
+            rows_in<Real>(dy, c.tokens),
+            {data<Real>(scale), data<Real>(bias), data<Real>(skip)},
+            rows_out<Real>(dh, c.tokens),
+            rows_out<Real>(da, c.tokens),
+            rows_out<Real>(dz, c.tokens),
+            data<Real>(dscale),
+            data<Real>(dbias),
+            data<Real>(dskip)};
+  }
+  NormCase c;
+  int64_t rows;
+  Tensor h, a, z, dy, scale, bias, skip, y, dh, da, dz, dscale, dbias, dskip;
+};
+
+TEST(HeadNorm, EveryImplementationMatchesTheDefinition) {
+  for (const NormCase& c : kNorms) {
+    NormProblem p(c);
+    const std::string what = text("B", c.batch, " T", c.tokens, " C", c.channels, " H", c.heads);
+    compare(
+        what, p.rows, {{"y", &p.y, 12}},
+        [&](int64_t b, int64_t e) { head_norm_forward_ref(p.forward<double>(), b, e); },
+        [&](const MixerFunctions& f, int64_t b, int64_t e) {
+          f.head_norm_forward(p.forward<float>(), b, e);
+        });
+    const double sum = 4 * std::sqrt(static_cast<double>(p.rows)) + 12;
+    compare(
+        what, p.rows,
+        {{"dh", &p.dh, 30},
+         {"da", &p.da, 12},
+         {"dz", &p.dz, 20},
+         {"dscale", &p.dscale, sum},
+         {"dbias", &p.dbias, sum},
+         {"dskip", &p.dskip, sum}},
+        [&](int64_t b, int64_t e) { head_norm_backward_ref(p.backward<double>(), b, e); },
+        [&](const MixerFunctions& f, int64_t b, int64_t e) {
+          f.head_norm_backward(p.backward<float>(), b, e);
+        });
+  }
+}
+
+TEST(Gates, TheDefinitionHasTheGradientsOfItsForward) {
+  GatesProblem p({2, 3, 8, 4});
+  Tensor of_a(p.rows, 8, 50, 0), of_x(p.rows, 8, 51, 3);
+  const auto activate = [&] {
+    for (int64_t r = 0; r < p.rows; ++r)
+      for (int64_t c = 0; c < 8; ++c) {
+        const double pre = p.pre.exact()[r * p.pre.stride() + c];
+        p.a.exact()[r * p.a.stride() + c] = pre / (1 + std::exp(-pre));
+      }
+  };
+  const auto loss = [&] {
+    activate();
+    gates_forward_ref(p.forward<double>(), 0, p.rows);
+    return dot(p.gate, p.dgate) + dot(p.a, of_a) + dot(p.x, of_x);
+  };
+  activate();
+  zero({&p.dweight, &p.dbias});
+  for (auto [to, from] : {std::pair{&p.da, &of_a}, {&p.dx, &of_x}})
+    std::copy_n(from->exact(), p.rows * from->stride(), to->exact());
+  gates_backward_ref(p.backward<double>(), 0, p.rows);
+  expect_gradients("gates", loss,
+                   {{&p.pre, &p.da}, {&p.x, &p.dx}, {&p.weight, &p.dweight}, {&p.bias, &p.dbias}},
+                   {"pre", "x", "weight", "bias"});
+}
+
+TEST(HeadNorm, TheDefinitionHasTheGradientsOfItsForward) {
+  NormProblem p({1, 3, 12, 3});
+  const auto loss = [&] {
+    head_norm_forward_ref(p.forward<double>(), 0, p.rows);
+    return dot(p.y, p.dy);
+  };
+  zero({&p.dscale, &p.dbias, &p.dskip});
+  head_norm_backward_ref(p.backward<double>(), 0, p.rows);
+  expect_gradients("head norm", loss,
+                   {{&p.h, &p.dh},
+                    {&p.a, &p.da},
+                    {&p.z, &p.dz},
+                    {&p.scale, &p.dscale},
+                    {&p.bias, &p.dbias},
+                    {&p.skip, &p.dskip}},
+                   {"h", "a", "z", "scale", "bias", "skip"});
+}
+
+}  // namespace
+}  // namespace tessera::kernels
