@@ -179,32 +179,6 @@ TEST(PatchEmbed, IsAConvolution) {
   EXPECT_EQ(overlapping.macs(8, 12), 15 * 6 * 48);
 }
 
-TEST(Positions, ResamplingKeepsConstantsAndTheOwnGrid) {
-  const Tensor table = torch::randn({3, 5, 4}), flat = torch::full({3, 5, 4}, 2.5);
-  for (const Resample how :
-       {Resample::bicubic, Resample::bicubic_antialias, Resample::bilinear, Resample::bilinear_antialias}) {
-    EXPECT_TRUE(torch::equal(resample_grid(table, 3, 5, how), table));
-    EXPECT_TRUE(torch::allclose(resample_grid(flat, 7, 2, how), torch::full({7, 2, 4}, 2.5)));
-  }
-}
-
-TEST(Positions, LeadingTokensAreCopied) {
-  const Tensor table = torch::randn({1, 2 + 6, 4});
-  const Tensor moved = resample_tokens(table, 2, 2, 3, 4, 4, Resample::bicubic_antialias);
-  EXPECT_EQ(moved.sizes(), (std::vector<int64_t>{1, 2 + 16, 4}));
-  EXPECT_TRUE(torch::equal(moved.slice(1, 0, 2), table.slice(1, 0, 2)));
-  EXPECT_ANY_THROW(resample_tokens(table, 1, 2, 3, 4, 4, Resample::bicubic));
-}
-
-TEST(Positions, SineCosineCodesColumnsFirst) {
-  const Tensor table = sincos_2d(3, 4, 8).view({3, 4, 8});
-  EXPECT_TRUE(torch::equal(table[0].slice(1, 0, 4), table[2].slice(1, 0, 4)));
-  EXPECT_TRUE(torch::equal(table.select(1, 0).slice(1, 4), table.select(1, 3).slice(1, 4)));
-  EXPECT_NEAR(table[1][2][0].item<double>(), std::sin(2.0), 1e-6);
-  EXPECT_NEAR(table[1][2][3].item<double>(), std::cos(2.0 / 100), 1e-6);
-  EXPECT_NEAR(table[1][2][4].item<double>(), std::sin(1.0), 1e-6);
-}
-
 TEST(Norms, AreTheirFormulas) {
   const Tensor x = torch::randn({3, 5}, torch::kFloat64) * 4 + 1;
   LayerNormImpl residual(5, {.eps = 1e-3, .bias = false, .residual = true});
@@ -249,48 +223,6 @@ TEST(Attention, ExtrasAreWhatTheySay) {
   EXPECT_TRUE(torch::allclose(taps.kept.at("a.attention"), renormalised, 1e-4, 1e-5));
 }
 
-TEST(Rope, ScoresDependOnRelativePositionOnly) {
-  const Tensor q = torch::randn({1, 2, 12, 8}, torch::kFloat64),
-               k = torch::randn({1, 2, 12, 8}, torch::kFloat64);
-  const auto same_vector = [](const Tensor& x) { return x.select(2, 0).unsqueeze(2).expand({1, 2, 12, 8}); };
-  const auto scores = [&](const Rotation& rotation) {
-    return torch::matmul(rotate(same_vector(q), rotation),
-                         rotate(same_vector(k), rotation).transpose(-2, -1));
-  };
-  const Tensor line = scores(rotation_1d(torch::arange(12, torch::kFloat64), 8));
-  EXPECT_TRUE(torch::allclose(line.slice(-2, 0, 9).slice(-1, 0, 9), line.slice(-2, 3).slice(-1, 3)));
-  const GridPositions grid = grid_positions(0, 12, 4);  // 3 rows of 4
-  const Tensor plane = scores(rotation_2d(grid.x, grid.y, 8)).view({1, 2, 3, 4, 3, 4});
-  const auto from = [&](int64_t row, int64_t column) {  // 2 x 3 tokens against 2 x 3 tokens
-    return plane.slice(2, row, row + 2)
-        .slice(3, column, column + 3)
-        .slice(4, row, row + 2)
-        .slice(5, column, column + 3);
-  };
-  EXPECT_TRUE(torch::allclose(from(0, 0), from(1, 1)));
-  EXPECT_FALSE(torch::allclose(plane.select(2, 0), plane.select(2, 1)));
-}
-
-TEST(Rope, TablesHaveThePublishedLayout) {
-  const GridPositions grid = grid_positions(-1, 6, 3);  // a class token in front of 2 rows of 3
-  EXPECT_TRUE(torch::equal(grid.x, torch::tensor({2, 0, 1, 2, 0, 1, 2}, torch::kFloat64)));
-  EXPECT_TRUE(torch::equal(grid.y, torch::tensor({-1, 0, 0, 0, 1, 1, 1}, torch::kFloat64)));
-  const Tensor angles = rotation_2d(grid.x, grid.y, 8, 100).angles;  // pairs x, y, x, y
-  EXPECT_TRUE(torch::allclose(angles[6], torch::tensor({2.0, 1.0, 0.2, 0.1}, torch::kFloat64)));
-  const Rotation pieces = split_over_heads(rotation_1d(torch::arange(3, torch::kFloat64), 8), 2);
-  EXPECT_EQ(pieces.angles.sizes(), (std::vector<int64_t>{2, 3, 2}));
-  EXPECT_NEAR(pieces.angles[1][2][0].item<double>(), 2 * std::pow(10000, -0.5), 1e-12);
-}
-
-TEST(Rope, TurnsAShareOfTheChannels) {
-  const Tensor x = torch::randn({1, 1, 3, 6});
-  const Tensor y = rotate(x, rotation_1d(torch::arange(3, torch::kFloat64), 4));
-  EXPECT_TRUE(torch::equal(y.slice(-1, 4), x.slice(-1, 4)));
-  EXPECT_FALSE(torch::allclose(y.slice(-1, 0, 4), x.slice(-1, 0, 4)));
-  EXPECT_TRUE(torch::allclose(y.norm(2, -1), x.norm(2, -1)));
-  EXPECT_TRUE(torch::equal(y.select(2, 0), x.select(2, 0)));  // position 0
-}
-
 // A layer that walks in one direction, its weights the same for all.
 MlstmLayer walking(const Traversal& direction, const std::string& conv) {
   MlstmLayer layer(
@@ -298,81 +230,6 @@ MlstmLayer walking(const Traversal& direction, const std::string& conv) {
   fill_all(*layer, 3);
   layer->to(torch::kFloat64);
   return layer;
-}
-
-// ---- positions of sequences
-
-TEST(RelativePosition, BucketsGrowWithTheDistance) {
-  const Tensor offsets = torch::arange(-50, 51), both = relative_buckets(offsets, true, 16, 40),
-               earlier = relative_buckets(offsets, false, 16, 40);
-  EXPECT_TRUE((both.slice(0, 0, 50).diff() <= 0).all().item<bool>());  // up to the query, then from 8 on
-  EXPECT_TRUE((both.slice(0, 51).diff() >= 0).all().item<bool>());
-  EXPECT_TRUE(torch::equal(both.slice(0, 51) - 8, both.slice(0, 0, 50).flip(0)));
-  EXPECT_EQ(both[50].item<int64_t>(), 0);
-  EXPECT_EQ(both.max().item<int64_t>(), 15);
-  EXPECT_EQ(both[100].item<int64_t>(), both[91].item<int64_t>());  // 50 and 41 are beyond the furthest
-  EXPECT_EQ(earlier.slice(0, 50).max().item<int64_t>(), 0);
-  EXPECT_EQ(earlier[0].item<int64_t>(), 15);
-  EXPECT_ANY_THROW(relative_buckets(offsets, true, 2, 40));
-  EXPECT_ANY_THROW(relative_buckets(offsets, true, 16, 4));
-}
-
-TEST(RelativePosition, AlibiFallsWithTheDistance) {
-  for (const int64_t heads : {1, 6, 8}) {
-    const Tensor slopes = alibi_slopes(heads), bias = alibi_bias(heads, 5);
-    EXPECT_EQ(slopes.size(0), heads);
-    EXPECT_TRUE(((slopes > 0) & (slopes <= 1)).all().item<bool>());
-    EXPECT_EQ(std::get<0>(at::_unique(slopes)).size(0), heads);  // every head looks as far as no other
-    EXPECT_TRUE(torch::equal(bias, bias.transpose(1, 2)));
-    EXPECT_TRUE(torch::allclose(bias.select(1, 0).select(1, 3), slopes * -3));
-  }
-}
-
-TEST(RelativePosition, AlibiOnAGridFallsWithTheDistance) {
-  // One row of patches is the sequence.
-  EXPECT_TRUE(torch::allclose(alibi_bias_2d(3, 0, 1, 7)[0], alibi_bias(3, 7)));
-  const torch::Tensor bias = alibi_bias_2d(2, 1, 4, 5)[0];  // a class token, then 20 patches
-  EXPECT_EQ(bias.sizes(), (std::vector<int64_t>{2, 21, 21}));
-  EXPECT_EQ(bias.select(1, 0).abs().max().item<double>(), 0);
-  EXPECT_EQ(bias.select(2, 0).abs().max().item<double>(), 0);
-  // From (0, 1) to (3, 5 - 1): 3 rows and 3 columns away.
-  EXPECT_NEAR(bias[1][1 + 1][1 + 3 * 5 + 4].item<double>(),
-              -std::sqrt(18.0) * alibi_slopes(2)[1].item<double>(), 1e-12);
-}
-
-TEST(RopeScaling, FastPairsStayAndSlowOnesAreStretched) {
-  const Tensor plain = rotary_frequencies(32, 10000);
-  EXPECT_TRUE(torch::equal(rotation_at(torch::arange(3, torch::kFloat64), plain).angles,
-                           rotation_1d(torch::arange(3, torch::kFloat64), 32).angles));
-  for (const char* kind : {"yarn", "llama3"}) {
-    const Tensor scaled = rotary_frequencies(32, 10000, {.kind = kind, .factor = 4, .trained = 256});
-    EXPECT_DOUBLE_EQ(scaled[0].item<double>(), plain[0].item<double>()) << kind;
-    EXPECT_DOUBLE_EQ(scaled[15].item<double>(), plain[15].item<double>() / 4) << kind;
-    EXPECT_TRUE(((scaled <= plain) & (scaled >= plain / 4)).all().item<bool>()) << kind;
-  }
-  for (const char* kind : {"linear", "ntk", "dynamic", "yarn", "llama3"})
-    EXPECT_TRUE(torch::allclose(rotary_frequencies(32, 10000, {.kind = kind, .trained = 256}), plain))
-        << kind;
-  const RopeScaling dynamic{.kind = "dynamic", .factor = 2, .trained = 64};
-  EXPECT_TRUE(torch::allclose(rotary_frequencies(32, 10000, dynamic, 64), plain));
-  EXPECT_LT(rotary_frequencies(32, 10000, dynamic, 65)[15].item<double>(), plain[15].item<double>());
-  EXPECT_ANY_THROW(rotary_frequencies(32, 10000, {.kind = "longer"}));
-  EXPECT_ANY_THROW(rotary_frequencies(32, 10000, {.kind = "yarn", .factor = 2}));
-}
-
-TEST(RopeScaling, SplitLayoutIsTheSameRotationOfOtherPairs) {
-  const Tensor x = torch::randn({2, 3, 5, 8}, torch::kFloat64);
-  const Rotation rotation = rotation_1d(torch::arange(5, torch::kFloat64), 8);
-  const Tensor order = torch::tensor({0, 4, 1, 5, 2, 6, 3, 7});
-  EXPECT_TRUE(torch::allclose(rotate_split(x, rotation).index_select(3, order),
-                              rotate(x.index_select(3, order), rotation)));
-}
-
-TEST(Positions, SinusoidsHoldTheSameWavesInBothOrders) {
-  const Tensor pairs = sinusoids(7, 6, Waves::side_by_side), halves = sinusoids(7, 6, Waves::sines_first);
-  EXPECT_TRUE(torch::equal(pairs.index_select(1, torch::tensor({0, 2, 4, 1, 3, 5})), halves));
-  const Tensor columns = sincos_2d(3, 4, 8), rows = sincos_2d_rows_first(3, 4, 8);
-  EXPECT_TRUE(torch::equal(rows.index_select(1, torch::tensor({2, 3, 6, 7, 0, 1, 4, 5})), columns));
 }
 
 TEST(MlstmLayer, TapsTheStateOfEachDirection) {
