@@ -130,8 +130,16 @@ void print_profile(const Step& step, int64_t steps, std::optional<double> limit)
   line("other", 0, wall - named, 0);
 }
 
-void report(const char* what, const Options& options, BenchDtype dtype, const std::vector<double>& seconds,
-            double gflop, std::optional<double> limit) {
+// What a measurement found; the limit in GFLOP/s where it is known.
+struct Measured {
+  std::vector<double> seconds;  // of each step
+  double peak_rss_mb;
+  std::optional<double> limit;
+};
+
+void report(const char* what, const Options& options, BenchDtype dtype, const Measured& measured,
+            double gflop) {
+  const auto& [seconds, peak_rss_mb, limit] = measured;
   const double images = static_cast<double>(options.batch) / median(seconds), achieved = gflop * images;
   Json line = {{"bench", what},
                {"model", options.model},
@@ -150,7 +158,7 @@ void report(const char* what, const Options& options, BenchDtype dtype, const st
     line["limit_gflops"] = *limit;
     line["percent_of_limit"] = 100 * achieved / *limit;
   }
-  line["peak_rss_mb"] = peak_rss_mb();
+  line["peak_rss_mb"] = peak_rss_mb;
   if (options.json)
     std::cout << line.dump() << std::endl;
   else
@@ -164,9 +172,10 @@ void measure(const char* what, const Options& options, const torch::Device& devi
              const Step& forward, const Step& once, double gflop) {
   constexpr double kPatience = 10;  // seconds more than asked for, for five rounds of slow steps
   const Step step = waited_for(once, device);
-  std::optional<Limit> products;  // of the processor
-  if (device.is_cpu()) products.emplace(dtype, products_of(forward));
   step();
+  const double peak = peak_rss_mb();  // before the limit's products ask for memory of their own
+  std::optional<Limit> products;      // of the processor
+  if (device.is_cpu()) products.emplace(dtype, products_of(forward));
   std::vector<double> seconds;
   const double begin = steady_seconds();
   while (steady_seconds() - begin < options.seconds + (seconds.size() < 5 ? kPatience : 0)) {
@@ -176,7 +185,7 @@ void measure(const char* what, const Options& options, const torch::Device& devi
     if (products) products->run();
   }
   const auto limit = products ? std::optional(products->gflops()) : std::nullopt;
-  report(what, options, dtype, seconds, gflop, limit);
+  report(what, options, dtype, {seconds, peak, limit}, gflop);
   if (options.profile)
     print_profile(step, std::max<int64_t>(3, static_cast<int64_t>(seconds.size()) / 2), limit);
 }

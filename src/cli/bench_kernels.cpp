@@ -22,6 +22,10 @@ using Json = nlohmann::ordered_json;
 struct Shape {
   int64_t batch = 1, tokens = 3136, heads = 4, head_dim = 96;
   int64_t rows = 1576, in = 384, out = 1536;
+  std::string activation = "none";
+  bool norm = false, residual = false;  // around a linear layer
+  bool causal = false, rope = false;    // of attention
+  int64_t window = 0;
   int64_t threads = 0;
   double seconds = 3;
   bool json = false;
@@ -41,34 +45,66 @@ void print(const Shape& shape, Json line, const std::vector<Form>& forms, const 
   std::cout << (shape.json ? line.dump() : line.dump(2)) << "\n";
 }
 
+const std::vector<std::string> kActivations = {"none", "gelu", "silu_gate"};  // kernels::Activation's
+
+// A layer with random numbers, and what stands around it.
+struct LinearTensors {
+  explicit LinearTensors(const Shape& shape) : s(shape) {
+    const auto matrix = [](const torch::Tensor& m) {
+      return kernels::MatrixView{m.const_data_ptr(), kernels::Element::f32, m.size(1), 1};
+    };
+    layer = {s.in, s.out, matrix(w), b.const_data_ptr<float>()};
+    const auto at = std::find(kActivations.begin(), kActivations.end(), s.activation) - kActivations.begin();
+    layer.activation = static_cast<kernels::Activation>(at);
+    if (gated()) layer.gate = matrix(g);
+    norm.weight = norm_weight.const_data_ptr<float>();
+  }
+  bool gated() const { return s.activation == "silu_gate"; }
+  void run(const kernels::PackedLinear& weights) const {
+    kernels::LinearForward call;
+    call.rows = s.rows, call.x = {x.const_data_ptr(), kernels::Element::f32, s.in};
+    call.y = {y.mutable_data_ptr(), kernels::Element::f32, s.out};
+    if (s.norm) call.norm = &norm;
+    if (s.residual) call.residual = {residual.const_data_ptr(), kernels::Element::f32, s.out};
+    kernels::linear_forward(weights, call);
+  }
+  Shape s;
+  torch::Tensor x = torch::randn({s.rows, s.in}), w = torch::randn({s.out, s.in}), g = torch::randn_like(w),
+                b = torch::randn({s.out}), residual = torch::randn({s.rows, s.out}),
+                y = torch::empty_like(residual), norm_weight = torch::ones({s.in});
+  kernels::RowNorm norm;
+  kernels::LinearLayer layer;
+};
+
 void linear(const Shape& s) {
   const int threads = train::use_threads(s.threads);
   const torch::NoGradGuard no_grad;
-  const torch::Tensor x = torch::randn({s.rows, s.in}), w = torch::randn({s.out, s.in}),
-                      b = torch::randn({s.out});
-  const torch::Tensor y = torch::empty({s.rows, s.out});
-  const kernels::LinearLayer layer{
-      s.in, s.out, {w.const_data_ptr(), kernels::Element::f32, s.in, 1}, b.const_data_ptr<float>()};
-  std::vector<std::shared_ptr<kernels::PackedLinear>> packed;
+  const LinearTensors tensors(s);
+  const int64_t outputs = tensors.gated() ? 2 * s.out : s.out;
   std::vector<Form> forms;
   for (const BenchDtype dtype : {BenchDtype::fp32, BenchDtype::bf16, BenchDtype::int8}) {
     for (const auto& implementation :
          kernels::linear_implementations(static_cast<kernels::Arithmetic>(dtype))) {
       if (implementation.isa < kernels::Isa::avx2) continue;
-      packed.push_back(std::make_shared<kernels::PackedLinear>(layer, implementation));
-      forms.push_back({text(name_of(dtype), " ", implementation.name), [&, weights = packed.back()] {
-                         kernels::LinearForward call;
-                         call.rows = s.rows, call.x = {x.const_data_ptr(), kernels::Element::f32, s.in};
-                         call.y = {y.mutable_data_ptr(), kernels::Element::f32, s.out};
-                         kernels::linear_forward(*weights, call);
-                       }});
+      const auto weights = std::make_shared<kernels::PackedLinear>(tensors.layer, implementation);
+      forms.push_back(
+          {text(name_of(dtype), " ", implementation.name), [&tensors, weights] { tensors.run(*weights); }});
     }
+    // The product alone: the limit.
     forms.push_back({text(name_of(dtype), " oneDNN"),
-                     [product = LimitProduct(dtype, s.rows, s.in, s.out)] { product(); }});
+                     [product = LimitProduct(dtype, s.rows, s.in, outputs)] { product(); }});
   }
-  const double gflop = 2e-9 * static_cast<double>(s.rows * s.in * s.out);
-  print(s, {{"bench", "linear"}, {"rows", s.rows}, {"in", s.in}, {"out", s.out}, {"threads", threads}}, forms,
-        std::vector<double>(forms.size(), gflop));
+  const double gflop = 2e-9 * static_cast<double>(s.rows * s.in * outputs);
+  print(s,
+        {{"bench", "linear"},
+         {"rows", s.rows},
+         {"in", s.in},
+         {"out", s.out},
+         {"activation", s.activation},
+         {"norm", s.norm},
+         {"residual", s.residual},
+         {"threads", threads}},
+        forms, std::vector<double>(forms.size(), gflop));
 }
 
 // [batch, tokens, heads, d] in memory, seen by kernels.
@@ -96,27 +132,73 @@ Json describe(const char* what, const kernels::Table<Functions>& table, const Sh
           {"threads", threads}};
 }
 
+// Adjacent pairs of x [batch, tokens, heads, d] turned by `angles` [tokens, d / 2].
+torch::Tensor turned(const torch::Tensor& x, const torch::Tensor& angles) {
+  const torch::Tensor pairs = torch::view_as_complex(x.to(torch::kFloat32).unflatten(-1, {-1, 2}));
+  const torch::Tensor turn = torch::polar(torch::ones_like(angles), angles).unsqueeze(1);
+  return torch::view_as_real(pairs * turn).flatten(-2).to(x.scalar_type());
+}
+
+// What attention does beside softmax(q k^T) v, for the kernel and for LibTorch.
+struct AttentionExtras {
+  explicit AttentionExtras(const Shape& s) : causal(s.causal) {
+    mask.causal = s.causal, mask.window = s.window;
+    if (s.rope) {
+      const torch::Tensor places = torch::arange(s.tokens, torch::kFloat32).unsqueeze(1);
+      angles = places * torch::pow(1e-4, torch::arange(s.head_dim / 2) * 2.0 / s.head_dim).unsqueeze(0);
+      cos = angles.cos().contiguous(), sin = angles.sin().contiguous();
+      rotary = {cos.const_data_ptr<float>(), sin.const_data_ptr<float>(), 0, s.head_dim / 2, s.head_dim / 2};
+    }
+    if (s.window > 0) {
+      const torch::Tensor at = torch::arange(s.tokens), away = at.unsqueeze(1) - at.unsqueeze(0);
+      seen = away.abs() < s.window;
+      if (s.causal) seen = seen & (away >= 0);
+    }
+  }
+  torch::Tensor in_libtorch(torch::Tensor q, torch::Tensor k, const torch::Tensor& v) const {
+    if (angles.defined()) q = turned(q, angles), k = turned(k, angles);
+    return at::scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2),
+                                            seen.defined() ? std::optional(seen) : std::nullopt, 0.0,
+                                            causal && !seen.defined());
+  }
+  bool causal;
+  kernels::AttentionMask mask;
+  kernels::Rotary rotary;
+  torch::Tensor angles, cos, sin, seen;
+};
+
 void attention(const Shape& s) {
+  if (s.rope && s.head_dim % 2 != 0)
+    fail_usage("--rope turns pairs of channels: --head-dim ", s.head_dim, " must be even");
   const int threads = train::use_threads(s.threads);
   const torch::NoGradGuard no_grad;
   std::vector<Form> forms;
   const kernels::AttentionShape shape{s.batch,  s.heads,    s.tokens,
                                       s.tokens, s.head_dim, 1 / std::sqrt(static_cast<float>(s.head_dim))};
   const torch::Tensor lse = torch::empty({s.batch, s.heads, s.tokens});
+  const AttentionExtras extras(s);
   for (const auto type : {torch::kFloat32, torch::kBFloat16}) {
     const std::string name = type == torch::kFloat32 ? "fp32" : "bf16";
     const auto make = [&] { return torch::randn({s.batch, s.tokens, s.heads, s.head_dim}).to(type); };
     const torch::Tensor q = make(), k = make(), v = make(), o = make(), d = make(), dq = make(), dk = make(),
                         dv = make();
     const auto forward = [=] {
-      kernels::attention_forward(
-          {shape, {}, in(q), in(k), in(v), out(o), {}, {}, {}, lse.mutable_data_ptr<float>()});
+      kernels::attention_forward({shape,
+                                  extras.mask,
+                                  in(q),
+                                  in(k),
+                                  in(v),
+                                  out(o),
+                                  extras.rotary,
+                                  extras.rotary,
+                                  {},
+                                  lse.mutable_data_ptr<float>()});
     };
     forms.push_back({name + " forward", forward});
     forms.push_back({name + " forward and backward", [=] {
                        forward();
                        kernels::attention_backward({shape,
-                                                    {},
+                                                    extras.mask,
                                                     in(q),
                                                     in(k),
                                                     in(v),
@@ -126,15 +208,15 @@ void attention(const Shape& s) {
                                                     out(dq),
                                                     out(dk),
                                                     out(dv),
-                                                    {},
-                                                    {},
+                                                    extras.rotary,
+                                                    extras.rotary,
                                                     {}});
                      }});
-    forms.push_back(
-        {name + " forward, LibTorch",
-         [=] { at::scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)); }});
+    forms.push_back({name + " forward, LibTorch", [=] { extras.in_libtorch(q, k, v); }});
   }
-  print(s, describe("attention", kernels::attention_table(), s, threads), forms, {});
+  Json line = describe("attention", kernels::attention_table(), s, threads);
+  line.update({{"causal", s.causal}, {"window", s.window}, {"rope", s.rope}});
+  print(s, line, forms, {});
 }
 
 // The cell's inputs and outputs [batch, tokens, heads, head dim] in one element type, gates in float.
@@ -263,12 +345,22 @@ void add_bench_linear(Arguments& command, Action& action) {
   size_option(command, "--rows", shape->rows, "rows of x");
   size_option(command, "--in", shape->in, "columns of x");
   size_option(command, "--out", shape->out, "columns of the result");
+  command.add("--activation", shape->activation, "behind the product; silu_gate makes two products")
+      .show_default()
+      .one_of(kActivations);
+  command.flag("--norm", shape->norm, "a LayerNorm before the product");
+  command.flag("--residual", shape->residual, "added to the result");
   add_common(command, shape);
   action = [shape] { linear(*shape); };
 }
 
 void add_bench_attention(Arguments& command, Action& action) {
   const auto shape = add_heads(command);
+  command.flag("--causal", shape->causal, "a token sees itself and what stands before it");
+  command.add("--window", shape->window, "a token sees those less than so far away, 0 = all")
+      .show_default()
+      .range(0, 1 << 20);
+  command.flag("--rope", shape->rope, "queries and keys turned by their position");
   action = [shape] { attention(*shape); };
 }
 
