@@ -25,28 +25,42 @@ class Recorder final : public c10::MemoryReportingInfoBase {
   int64_t alive_ = 0, peak_ = 0;
 };
 
-int64_t peak_of(models::Backbone& model, int64_t pictures, int64_t side, tasks::Precision precision) {
+// `pass` is given the pictures.
+template <class Pass>
+int64_t peak_of(int64_t pictures, int64_t side, tasks::Precision precision, const Pass& pass) {
   const torch::Tensor images =
       torch::zeros({pictures, 3, side, side}, torch::TensorOptions(parameter_type(precision)));
   const auto recorder = std::make_shared<Recorder>();
   const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, recorder);
-  torch::Tensor loss;
-  {
-    const tasks::AutocastScope autocast(torch::kCPU, precision);
-    loss = model.forward(images).sum();
-  }
-  loss.backward();
+  pass(images);
   return recorder->peak();
+}
+
+template <class Pass>
+ActivationBytes measure(int64_t side, tasks::Precision precision, const Pass& pass) {
+  peak_of(1, side, precision, pass);  // makes room for what stays: gradients, packed weights
+  const int64_t one = peak_of(1, side, precision, pass), two = peak_of(2, side, precision, pass);
+  const int64_t per_picture = std::max<int64_t>(0, two - one);
+  return {std::max<int64_t>(0, one - per_picture), per_picture};
+}
+
+torch::Tensor scores_of(models::Backbone& model, const torch::Tensor& images, tasks::Precision precision) {
+  const tasks::AutocastScope autocast(torch::kCPU, precision);
+  return model.forward(images);
 }
 
 }  // namespace
 
-ActivationBytes measure_activations(models::Backbone& model, int64_t side, tasks::Precision precision) {
+ActivationBytes measure_training(models::Backbone& model, int64_t side, tasks::Precision precision) {
   model.train();
-  peak_of(model, 1, side, precision);  // makes room for the gradients
-  const int64_t one = peak_of(model, 1, side, precision), two = peak_of(model, 2, side, precision);
-  const int64_t per_picture = std::max<int64_t>(0, two - one);
-  return {std::max<int64_t>(0, one - per_picture), per_picture};
+  return measure(side, precision,
+                 [&](const torch::Tensor& images) { scores_of(model, images, precision).sum().backward(); });
+}
+
+ActivationBytes measure_evaluation(models::Backbone& model, int64_t side, tasks::Precision precision) {
+  model.eval();
+  const torch::NoGradGuard no_grad;
+  return measure(side, precision, [&](const torch::Tensor& images) { scores_of(model, images, precision); });
 }
 
 }  // namespace tessera::train

@@ -8,12 +8,15 @@
 
 namespace tessera::train {
 
-// What a forward and backward pass allocates at its height besides weights and gradients: `fixed` and, for
-// each picture, `per_picture` bytes.
+// What a pass allocates at its height besides weights and gradients: `fixed` and, for each picture,
+// `per_picture` bytes.
 struct ActivationBytes {
   int64_t fixed = 0, per_picture = 0;
 };
-// The model on the CPU, in training; its gradients are left set. `side` of the pictures in pixels.
-ActivationBytes measure_activations(models::Backbone& model, int64_t side, tasks::Precision precision);
+// Of a forward and backward pass of the model on the CPU; its gradients are left set. `side` of the pictures
+// in pixels.
+ActivationBytes measure_training(models::Backbone& model, int64_t side, tasks::Precision precision);
+// Of a forward pass without gradients.
+ActivationBytes measure_evaluation(models::Backbone& model, int64_t side, tasks::Precision precision);
 
 }  // namespace tessera::train
