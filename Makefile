@@ -28,7 +28,7 @@ CONFIGURE := cmake --preset release -B $(BUILD) -DTESSERA_TORCH=$(TORCH)
 COMPILE := ninja -C $(BUILD) -j $(JOBS)
 SOURCES = git ls-files -- '*.h' '*.cpp' '*.cu'
 
-.PHONY: build demo test parity bench soak sanitize fuzz format format-check lint install deps packages packages-lint packages-mpi torch configure clean help
+.PHONY: build demo test parity bench soak sanitize fuzz format format-check lint install deps packages packages-lint packages-mpi packages-qemu torch configure clean help
 
 build: configure  ## the program, at build/tessera
 	$(COMPILE) tessera
@@ -36,8 +36,9 @@ build: configure  ## the program, at build/tessera
 demo: build  ## train on the built-in pictures, show the accuracy, classify a picture, write a report
 	tools/demo $(abspath $(BUILD))/tessera
 
-# OpenMPI comes before CMake looks for it: with it the tests of one run over several processes are built too.
-test: packages-mpi configure  ## build everything and run every test
+# OpenMPI and qemu come before CMake looks for them: with them there are tests of one run over several processes, and of the
+# kernels on older processors.
+test: packages-mpi packages-qemu configure  ## build everything and run every test
 	@cmake $(BUILD) >/dev/null
 	$(COMPILE) all
 	ctest --test-dir $(BUILD) --output-on-failure --parallel $(JOBS)
@@ -65,10 +66,12 @@ soak: configure  ## training killed and resumed CRASHES=200 times
 	$(COMPILE) crash_test
 	TESSERA_CRASHES=$(CRASHES) $(BUILD)/tests/fault/crash_test
 
-sanitize: packages  ## the readers of files, hostile ones among them, under the address and undefined-behaviour sanitizers
+SANITIZED := core_test io_test kernels_test data_test eval_test report_test
+sanitize: packages  ## all below LibTorch and the readers of hostile files under the address and undefined-behaviour sanitizers
 	cmake --preset asan-ubsan >/dev/null
-	ninja -C build/asan -j $(JOBS) core_test io_test fuzz/all
-	ctest --test-dir build/asan --output-on-failure --parallel $(JOBS) -R '^(core_test|io_test|fuzz_corpus_.*)$$'
+	ninja -C build/asan -j $(JOBS) $(SANITIZED) fuzz/all
+	ctest --test-dir build/asan --output-on-failure --parallel $(JOBS) \
+	  -R "^($$(echo $(SANITIZED) | tr ' ' '|')|fuzz_corpus_.*)$$"
 
 fuzz: packages  ## readers of files fuzzed for FUZZ_SECONDS=60: FUZZ="safetensors torch_archive", without it all
 	@tools/setup packages fuzz
@@ -97,6 +100,9 @@ packages-lint:
 
 packages-mpi:
 	@tools/setup packages mpi
+
+packages-qemu:
+	@tools/setup packages qemu
 
 torch: packages
 	@tools/setup torch $(TORCH_WHEEL)
