@@ -11,19 +11,30 @@ namespace {
 
 using Body = std::function<torch::Tensor(const torch::Tensor&)>;
 
+// Autocast of this thread (the engine has its own for a GPU) as it was in the forward pass.
 class AutocastGuard {
  public:
-  AutocastGuard(c10::DeviceType device, bool enabled)
-      : device_(device), before_(at::autocast::is_autocast_enabled(device)) {
+  AutocastGuard(c10::DeviceType device, bool enabled, torch::ScalarType type)
+      : device_(device),
+        before_(at::autocast::is_autocast_enabled(device)),
+        type_before_(at::autocast::get_autocast_dtype(device)) {
     at::autocast::set_autocast_enabled(device_, enabled);
+    at::autocast::set_autocast_dtype(device_, type);
+    at::autocast::increment_nesting();
   }
-  ~AutocastGuard() { at::autocast::set_autocast_enabled(device_, before_); }
+  ~AutocastGuard() {
+    // Rounded copies of the weights must not outlive the step.
+    if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+    at::autocast::set_autocast_dtype(device_, type_before_);
+    at::autocast::set_autocast_enabled(device_, before_);
+  }
   AutocastGuard(const AutocastGuard&) = delete;
   AutocastGuard& operator=(const AutocastGuard&) = delete;
 
  private:
   c10::DeviceType device_;
   bool before_;
+  torch::ScalarType type_before_;
 };
 
 struct Recompute : public torch::autograd::Function<Recompute> {
@@ -33,7 +44,9 @@ struct Recompute : public torch::autograd::Function<Recompute> {
     saved.insert(saved.end(), parameters.begin(), parameters.end());
     ctx->save_for_backward(saved);
     ctx->saved_data["function"] = c10::IValue::make_capsule(c10::make_intrusive<Holder>(function));
-    ctx->saved_data["autocast"] = at::autocast::is_autocast_enabled(x.device().type());
+    const c10::DeviceType device = x.device().type();
+    ctx->saved_data["autocast"] = at::autocast::is_autocast_enabled(device);
+    ctx->saved_data["autocast_type"] = static_cast<int64_t>(at::autocast::get_autocast_dtype(device));
     ops::InferenceSettings settings = ops::inference_settings();
     settings.gradients_follow = true;
     const ops::InferenceScope scope(settings);
@@ -45,7 +58,8 @@ struct Recompute : public torch::autograd::Function<Recompute> {
     const auto saved = ctx->get_saved_variables();
     const auto holder = ctx->saved_data["function"].toCapsule();
     const auto& function = static_cast<Holder&>(*holder).function;
-    const AutocastGuard autocast(saved[0].device().type(), ctx->saved_data["autocast"].toBool());
+    const AutocastGuard autocast(saved[0].device().type(), ctx->saved_data["autocast"].toBool(),
+                                 static_cast<torch::ScalarType>(ctx->saved_data["autocast_type"].toInt()));
     const torch::AutoGradMode with_gradients(true);
     torch::autograd::variable_list inputs{saved[0].detach().requires_grad_()};
     for (size_t i = 1; i < saved.size(); ++i)

@@ -1,8 +1,21 @@
 #include "nn/drop_path.h"
 
+#include <ATen/autocast_mode.h>
+
 #include "core/random.h"
 
 namespace tessera::nn {
+namespace {
+
+// Under autocast the stream is summed in float, even where patches or a norm gave its first tokens in
+// bfloat16: a branch of less than 0.2 % would be rounded away.
+torch::Tensor stream_of(const torch::Tensor& x) {
+  const bool wider =
+      x.scalar_type() == torch::kBFloat16 && at::autocast::is_autocast_enabled(x.device().type());
+  return wider ? x.to(torch::kFloat32) : x;
+}
+
+}  // namespace
 
 std::vector<int64_t> kept_samples(int64_t batch, double rate, int64_t layer, const Context& context) {
   RandomStream stream(context.seed, "drop_path", context.step, static_cast<uint64_t>(layer));
@@ -25,9 +38,10 @@ torch::Tensor residual(const torch::Tensor& x, double rate, bool training, int64
   return x.index_add(0, index, branch(x.index_select(0, index)).to(x.scalar_type()), scale);
 }
 
-torch::Tensor residual(const torch::Tensor& x, const torch::Tensor& scale, double rate, bool training,
+torch::Tensor residual(const torch::Tensor& given, const torch::Tensor& scale, double rate, bool training,
                        int64_t layer, const Context& context,
                        const std::function<torch::Tensor(const torch::Tensor&, const Tail&)>& branch) {
+  const torch::Tensor x = stream_of(given);
   if (!training || rate <= 0) return branch(x, {scale, x});
   return residual(x, rate, training, layer, context, [&](const torch::Tensor& kept) {
     return branch(kept, {scale, {}});

@@ -162,6 +162,42 @@ TEST(Checkpoint, RecomputesInThePrecisionOfTheForwardPass) {
   EXPECT_FALSE(at::autocast::is_autocast_enabled(torch::kCPU));
 }
 
+// What the second pass rounds is not what the next step's first pass reads.
+TEST(Checkpoint, RoundedWeightsDoNotOutliveTheStep) {
+  const Tensor weight = torch::ones({4, 4}).requires_grad_(), x = torch::ones({1, 4}).requires_grad_();
+  const auto step = [&] {
+    at::autocast::set_autocast_dtype(torch::kCPU, torch::kBFloat16);
+    at::autocast::set_autocast_enabled(torch::kCPU, true);
+    const Tensor y = checkpoint([&](const Tensor& in) { return torch::linear(in, weight); }, x, {weight});
+    at::autocast::clear_cache();
+    at::autocast::set_autocast_enabled(torch::kCPU, false);
+    y.sum().backward();
+    return y.sum().item<double>();
+  };
+  EXPECT_EQ(step(), 16);
+  {
+    const torch::NoGradGuard no_grad;
+    Tensor(weight).mul_(2);
+  }
+  EXPECT_EQ(step(), 32);
+}
+
+TEST(Residual, IsSummedInFloatUnderAutocast) {
+  const Tensor x = torch::ones({2, 3}, torch::kBFloat16);
+  const auto branch = [](const Tensor& in, const Tail& tail) {
+    return tail.residual.defined()
+               ? tail.residual + torch::full_like(in, 1e-3).to(tail.residual.scalar_type())
+               : torch::full_like(in, 1e-3);
+  };
+  const Context context{};
+  EXPECT_EQ(residual(x, {}, 0, false, 0, context, branch).scalar_type(), torch::kBFloat16);
+  at::autocast::set_autocast_enabled(torch::kCPU, true);
+  const Tensor y = residual(x, {}, 0, false, 0, context, branch);
+  at::autocast::set_autocast_enabled(torch::kCPU, false);
+  EXPECT_EQ(y.scalar_type(), torch::kFloat32);
+  EXPECT_GT(y.min().item<double>(), 1);
+}
+
 // ---- layers
 
 TEST(PatchEmbed, IsAConvolution) {

@@ -32,6 +32,8 @@ Identity identity_of(const torch::Tensor& tensor) {
 struct Key {
   std::array<Identity, 6> tensors;
   const kernels::LinearImplementation* implementation = nullptr;
+  Activation activation = Activation::none;
+  int64_t weight_bits = 8;
   bool operator==(const Key&) const = default;
 };
 
@@ -97,7 +99,9 @@ std::shared_ptr<const kernels::PackedLinear> LinearCache::packed(const LinearPar
                                                                  kernels::Arithmetic arithmetic) {
   const Key key{{identity_of(p.weight), identity_of(p.bias), identity_of(p.gate), identity_of(p.scale),
                  identity_of(p.weight_log_step), identity_of(p.input_log_step)},
-                &kernels::choose_linear(arithmetic)};
+                &kernels::choose_linear(arithmetic),
+                p.activation,
+                p.weight_bits};
   const std::lock_guard lock(state_->mutex);
   if (!state_->packed || !(state_->key == key)) {
     const Profiled profiled("linear packing");
@@ -197,7 +201,8 @@ torch::Tensor float_linear_with_gradients(const torch::Tensor& x, const LinearPa
   const auto given = [](const torch::Tensor& tensor) {
     return tensor.defined() ? std::optional(tensor) : std::nullopt;
   };
-  const bool plain = p.activation == Activation::none && !p.scale.defined();
+  // FloatNode knows no gradient through the rounding of weights.
+  const bool plain = p.activation == Activation::none && !p.scale.defined() && !p.weight_log_step.defined();
   if (plain && (!residual.defined() || residual.scalar_type() == torch::kFloat32) &&
       x.numel() >= kWorthPacking * x.size(-1))
     return FloatNode::apply(x, p.weight, given(p.bias), given(residual),
@@ -342,8 +347,7 @@ torch::Tensor linear(const torch::Tensor& x, const LinearParameters& p, const to
   const std::optional<kernels::Arithmetic> arithmetic = fused_arithmetic(x);
   if (arithmetic && fits(residual) && p.weight.scalar_type() != torch::kFloat64) {
     check_parameters(x, p, residual);
-    check(!norm.defined() || norm.weight.numel() == x.size(-1), "linear: x is ", x.sizes(),
-          ", the norm before it has ", norm.weight.numel(), " numbers");
+    if (norm.defined()) check_norm(x, norm.weight, norm.bias);
     const auto packed = cache.packed(p, *arithmetic);
     return run(*packed, x, residual.defined() ? residual.scalar_type() : output_type(*arithmetic), residual,
                p.gate.defined(), {}, norm);

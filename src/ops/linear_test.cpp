@@ -3,6 +3,7 @@
 #include <ATen/autocast_mode.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <optional>
 
 #include "core/error.h"
@@ -263,6 +264,41 @@ TEST(LinearOp, ANormBeforeItIsComputedInTheSamePass) {
   const torch::NoGradGuard no_grad;
   const LinearParameters p{.weight = torch::randn({70, 50})};
   EXPECT_THROW(linear(torch::randn({2, 50}), p, {}, cache, {.weight = torch::ones({49})}), Error);
+  EXPECT_THROW(linear(torch::randn({2, 50}), p, {}, cache, {torch::ones({50}), torch::ones({51})}), Error);
+  EXPECT_THROW(norm(torch::randn({2, 50}), {.weight = torch::ones({49})}), Error);
+}
+
+TEST(LinearOp, AnotherActivationIsPackedAnew) {
+  const torch::NoGradGuard no_grad;
+  LinearParameters p = parameters_of(kernels::Activation::none);
+  LinearCache cache;
+  const Tensor x = torch::randn({4, 50});
+  for (const auto activation : {kernels::Activation::none, kernels::Activation::gelu}) {
+    p.activation = activation;
+    EXPECT_TRUE(torch::allclose(linear(x, p, {}, cache), linear_unfused(x, p, {}), 1e-4, 1e-5));
+  }
+}
+
+// As many rows as take packed weights in training: the rounding has its gradients there too.
+TEST(LinearOp, LearnedStepsHaveGradientsForManyRows) {
+  torch::manual_seed(5);
+  const Tensor inputs = torch::randn({1100, 9});
+  const auto gradients = [&](const auto& layer) {
+    LinearParameters p{.weight = torch::linspace(-1, 1, 72).view({8, 9}).requires_grad_()};
+    p.weight_log_step = torch::full({8}, 0.01).log().requires_grad_();
+    const Tensor x = inputs.clone().requires_grad_();
+    layer(x, p).square().sum().backward();
+    return std::array{x.grad(), p.weight.grad(), p.weight_log_step.grad()};
+  };
+  LinearCache cache;
+  const auto got =
+      gradients([&](const Tensor& x, const LinearParameters& p) { return linear(x, p, {}, cache); });
+  const auto want =
+      gradients([](const Tensor& x, const LinearParameters& p) { return linear_unfused(x, p, {}); });
+  for (size_t i = 0; i < got.size(); ++i) {
+    ASSERT_TRUE(got[i].defined()) << i;
+    EXPECT_TRUE(torch::allclose(got[i], want[i], 1e-4, 1e-4)) << i;
+  }
 }
 
 TEST(NormOp, IsItsComposition) {

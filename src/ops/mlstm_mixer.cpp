@@ -92,10 +92,15 @@ torch::Tensor mlstm_mixer_unfused(const torch::Tensor& u, const MlstmMixerParame
   const torch::Tensor v =
       headwise_linear(options.value_conv ? read(p.v_conv_weight, p.v_conv_bias) : x, p.v_weight, p.v_bias);
   const torch::Tensor seen = options.paper_cell ? x : torch::cat({q, k, v}, -1);
-  const torch::Tensor i = torch::linear(seen, p.input_weight, p.input_bias).transpose(1, 2);
-  const torch::Tensor f = torch::linear(seen, p.forget_weight, p.forget_bias).transpose(1, 2);
+  // Sums of the gates over the tokens need more bits than half precision has.
+  const auto wide = [](const torch::Tensor& t) {
+    const bool half = t.scalar_type() == torch::kBFloat16 || t.scalar_type() == torch::kHalf;
+    return half ? t.to(torch::kFloat32) : t;
+  };
+  const torch::Tensor i = wide(torch::linear(seen, p.input_weight, p.input_bias)).transpose(1, 2);
+  const torch::Tensor f = wide(torch::linear(seen, p.forget_weight, p.forget_bias)).transpose(1, 2);
   const auto by_head = [&](const torch::Tensor& t) {
-    return t.view({batch, tokens, heads, inner / heads}).transpose(1, 2);
+    return wide(t).view({batch, tokens, heads, inner / heads}).transpose(1, 2);
   };
   const MlstmOptions cell{.eps = options.paper_cell ? 0 : options.cell_eps,
                           .exponential_forget = options.paper_cell};
@@ -108,7 +113,7 @@ torch::Tensor mlstm_mixer_unfused(const torch::Tensor& u, const MlstmMixerParame
   } else {
     h = mlstm_parallel(by_head(q), by_head(k), by_head(v), i, f, cell);
   }
-  h = h.transpose(1, 2).reshape({batch, tokens, inner});
+  h = h.transpose(1, 2).reshape({batch, tokens, inner}).to(u.scalar_type());
   torch::Tensor y = headwise_norm(h, heads, p.norm_weight + 1, p.norm_bias, options.norm_eps);
   if (p.skip.defined()) y = y + p.skip * a;
   y = y * (options.paper_cell ? torch::sigmoid(z) : torch::silu(z));
@@ -256,12 +261,14 @@ bool mlstm_mixer_fuses(const torch::Tensor& u, const MlstmMixerParameters& param
 torch::Tensor mlstm_mixer(const torch::Tensor& u, const MlstmMixerParameters& parameters,
                           const MlstmMixerOptions& options) {
   if (!mlstm_mixer_fuses(u, parameters, options)) return mlstm_mixer_unfused(u, parameters, options);
+  const kernels::MlstmMixerShape shape = shape_of(u, parameters, options);
+  check(shape.rows * shape.columns == u.size(1), "a grid of ", shape.rows, " x ", shape.columns,
+        " tokens does not hold ", u.size(1), " tokens");
   const ParameterList p = list_of(parameters);
   bool keep = u.requires_grad();
   for (const Optional& parameter : p) keep = keep || (parameter && parameter->requires_grad());
   return FusedMixer::apply(u.contiguous(), p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8], p[9], p[10],
-                           p[11], p[12], p[13], p[14], shape_of(u, parameters, options),
-                           keep && torch::GradMode::is_enabled());
+                           p[11], p[12], p[13], p[14], shape, keep && torch::GradMode::is_enabled());
 }
 
 }  // namespace tessera::ops

@@ -4,6 +4,7 @@
 
 #include <optional>
 
+#include "core/error.h"
 #include "kernels/linear/linear_backward.h"
 #include "ops/inference.h"
 #include "ops/profile.h"
@@ -58,6 +59,7 @@ struct NormNode : torch::autograd::Function<NormNode> {
 // apply.
 torch::Tensor fused(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias,
                     double eps, bool centred) {
+  check_norm(x, weight, bias);
   if (const auto arithmetic = fused_arithmetic(x)) return run(x, weight, bias, eps, centred, *arithmetic);
   const auto arithmetic = product_arithmetic(x);
   const bool in_floats =
@@ -68,6 +70,13 @@ torch::Tensor fused(const torch::Tensor& x, const torch::Tensor& weight, const t
 }
 
 }  // namespace
+
+void check_norm(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias) {
+  const int64_t width = x.dim() > 0 ? x.size(-1) : 0;
+  check(width > 0 && weight.numel() == width && (!bias.defined() || bias.numel() == width), "norm: x is ",
+        x.sizes(), ", so that weight and bias must have ", width, " numbers; the weight has ",
+        weight.numel());
+}
 
 torch::Tensor norm(const torch::Tensor& x, const NormParameters& p) {
   return p.centred ? layer_norm(x, p.weight, p.bias, p.eps) : rms_norm(x, p.weight, p.eps);

@@ -13,6 +13,8 @@ struct NormParameters {
   bool defined() const { return weight.defined(); }
 };
 torch::Tensor norm(const torch::Tensor& x, const NormParameters& parameters);
+// Throws where the weight, or the bias if there is one, has not a number for each of x's last axis.
+void check_norm(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias);
 
 // (x - mean) / sqrt(variance + eps) * weight + bias. On a CPU one pass, with gradients an autograd node, that
 // gives what the linear layer behind it takes (bfloat16 under autocast); else composed of ATen's operations.
