@@ -395,7 +395,8 @@ Family swin_family() {
                                     {"swin_base_patch4_window7_224", {}, size(128, 18, 4)},
                                     {"swin_base_patch4_window12_384",
                                      {},
-                                     size(128, 18, 4, table({{"image_size", 384}, {"window_size", 12}}))},
+                                     size(128, 18, 4, table({{"image_size", 384}, {"window_size", 12}})),
+                                     table({{"crop", 1.0}, {"crop_mode", "squash"}})},  // TEST.CROP: False
                                     {"swin_large_patch4_window7_224", {}, size(192, 18, 6)},
                                 },
                                 rename);
