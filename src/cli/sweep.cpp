@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "core/toml.h"
+#include "parallel/world.h"
 #include "train/sweep.h"
 
 namespace tessera::cli {
@@ -79,6 +80,10 @@ void run(const Options& options) {
     return;
   }
   if (options.output.empty()) fail_usage("tessera sweep: --output is missing: where the runs are written");
+  if (const auto world = parallel::World::join(); world->size() > 1)
+    fail_usage(
+        "tessera sweep: ", world->size(),
+        " processes were started, but a sweep makes its runs in one: start it without mpirun or srun -n");
   train::SweepOptions how;
   how.settings = options.settings;
   how.final_settings = options.final_settings;

@@ -2,6 +2,7 @@
 
 #include <omp.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <exception>
@@ -13,6 +14,15 @@ int available_cores() {
   CPU_ZERO(&set);
   if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
   return std::max(1, CPU_COUNT(&set));
+}
+
+std::string core_mask() {
+  char host[256] = {};
+  gethostname(host, sizeof host - 1);
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  sched_getaffinity(0, sizeof set, &set);
+  return std::string(host) + '\0' + std::string(reinterpret_cast<const char*>(&set), sizeof set);
 }
 
 void set_num_threads(int count) { omp_set_num_threads(count > 0 ? count : available_cores()); }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 
 namespace tessera {
 
@@ -11,6 +12,8 @@ void set_num_threads(int count);
 int num_threads();
 // Cores that this process may run on.
 int available_cores();
+// Which those are, and of which machine: the same bytes in every process that shares them.
+std::string core_mask();
 
 // Calls body(begin, end) over pieces of [0, count), each at least `grain` long. The split depends only on
 // count, grain and num_threads(). Nested calls run serially. An exception of a piece is thrown again at the

@@ -24,7 +24,7 @@ struct GradientMean::State {
 
 GradientMean::GradientMean(World& world, const std::vector<torch::Tensor>& parameters, bool may_skip)
     : state_(std::make_unique<State>()) {
-  if (!world.group()) return;
+  if (world.size() == 1) return;
   // Gradients come in about the reverse order: the last bucket is the first to be ready.
   auto buckets = std::get<0>(c10d::compute_bucket_assignment_by_size(
       parameters, {c10d::kDefaultFirstBucketBytes, c10d::kDefaultBucketBytesCap},

@@ -65,15 +65,14 @@ void Ema::update(const NamedTensors& model) {
       average.copy_(average * keep + tensor * add);
   }
   if (!averages.empty()) {
-    at::_foreach_mul_(averages, keep);
-    at::_foreach_add_(averages, models, add);
+    at::_foreach_lerp_(averages, models, add);
   }
   const auto blocks = plain::cut_into_blocks(sizes);
   plain::for_each_block(blocks, [&](size_t i) {
     const auto& [tensor, begin, end] = blocks[i];
     plain::average(average_[tensor].second.data_ptr<float>() + begin,
                    model[tensor].second.const_data_ptr<float>() + begin, end - begin,
-                   static_cast<float>(keep), static_cast<float>(add));
+                   static_cast<float>(add));
   });
 }
 

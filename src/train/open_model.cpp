@@ -117,6 +117,16 @@ std::shared_ptr<models::Backbone> build_for(const WeightFile& file, const Weight
   }
 }
 
+// Whether `name` is the model's family, its size, or another name of that size; a model that was described by
+// its settings alone is taken for any size of its family.
+bool is_of(const models::ModelSpec& model, const std::string& name) {
+  if (name == model.name) return true;
+  const models::ModelSpec asked = models::resolve_model(name);
+  if (asked.family != model.family) return false;
+  if (name == asked.family || model.name == model.family) return true;
+  return asked.settings == models::resolve_model(model.name).settings;
+}
+
 }  // namespace
 
 std::string preprocess_text(const data::Preprocess& preprocess) {
@@ -130,7 +140,7 @@ std::string preprocess_text(const data::Preprocess& preprocess) {
 WeightsInfo describe_weights(const WeightFile& file, const std::string& model) {
   WeightsInfo info = read_weights_info(file.metadata(), file.path());
   if (info.ours) {
-    if (!model.empty() && models::resolve_model(model).family != info.model.family)
+    if (!model.empty() && !is_of(info.model, model))
       fail_usage("'", file.path(), "' holds ", info.model.name, ", not ", model);
     return info;
   }

@@ -127,9 +127,9 @@ float largest_magnitude(const float* x, int64_t n) {
 }
 
 TESSERA_FOR_EACH_ISA
-void average(float* __restrict mean, const float* __restrict x, int64_t n, float keep, float add) {
+void average(float* __restrict mean, const float* __restrict x, int64_t n, float add) {
 #pragma omp simd
-  for (int64_t i = 0; i < n; ++i) mean[i] = keep * mean[i] + add * x[i];
+  for (int64_t i = 0; i < n; ++i) mean[i] += add * (x[i] - mean[i]);
 }
 
 std::vector<Block> cut_into_blocks(std::span<const int64_t> sizes) {

@@ -42,8 +42,9 @@ void sgd(float* p, const float* g, float* b, int64_t n, const Sgd& c);
 
 double sum_of_squares(const float* x, int64_t n);
 double sum_of_magnitudes(const float* x, int64_t n);
-float largest_magnitude(const float* x, int64_t n);                           // NaN if there is one
-void average(float* mean, const float* x, int64_t n, float keep, float add);  // mean <- keep mean + add x
+float largest_magnitude(const float* x, int64_t n);  // NaN if there is one
+// mean <- mean + add (x - mean): what does not change stays as it is, to the last bit.
+void average(float* mean, const float* x, int64_t n, float add);
 
 // Tensors cut into pieces that threads can share evenly, at fixed places whatever the number of threads.
 struct Block {

@@ -39,10 +39,10 @@ constexpr std::array kSections = {"model",     "data",         "preprocess", "au
 // Keys that decide where and how often things are written, how fast, or when to give up; never what is
 // computed.
 constexpr std::array kFreeKeys = {
-    "train.output",          "train.device",          "train.threads",
-    "train.loader_threads",  "train.keep_last",       "train.max_bad",
-    "train.max_skipped",     "train.eval_batch_size", "train.checkpoint_seconds",
-    "train.checkpoint_steps"};
+    "train.output",           "train.device",          "train.threads",
+    "train.loader_threads",   "train.keep_last",       "train.max_bad",
+    "train.max_skipped",      "train.eval_batch_size", "train.checkpoint_seconds",
+    "train.checkpoint_steps", "train.log_every",       "train.on_bad_image"};
 
 // Laying one way to say how long to train over a recipe takes the other way back.
 void drop_rival(Value& base, const Value& over) {

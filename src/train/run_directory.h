@@ -4,7 +4,8 @@
 //
 // metrics.jsonl holds a line each of kind "train" (every log_every steps: means since the line before),
 // "epoch" (means over the epoch) and "eval". Keys for which is_time_key() holds depend on the
-// clock; all others are the same in every run of as many processes.
+// clock (checkpoints come by it, and are exchanges too); all others are the same in every run of as many
+// processes.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +24,8 @@ namespace tessera::train {
 using Metrics = std::vector<std::pair<std::string, double>>;
 
 inline bool is_time_key(std::string_view key) {
-  return key.ends_with("seconds") || key == "images_per_second" || key == "wait_share";
+  return key.ends_with("seconds") || key.ends_with("_exchanges") || key.ends_with("_bytes") ||
+         key == "images_per_second" || key == "wait_share";
 }
 
 // One line of metrics.jsonl.

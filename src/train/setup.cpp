@@ -115,6 +115,10 @@ void build_model(Setup& setup, bool continued) {
   // The weights of a run that is continued come from its checkpoint.
   const auto build = continued || pretrained ? models::build_undrawn : models::build_model;
   setup.model = build(setup.info.model, setup.seed());
+  if (pretrained && continued) {  // loading makes the head anew, behind all else; sums go in that order
+    const Value* classes = setup.info.model.settings.find("classes");
+    setup.model->reset_head(classes && classes->is_int() ? classes->as_int() : 0);
+  }
   if (pretrained && !continued) {
     const LoadReport report = load_pretrained(*setup.model, setup.info.model, setup.info.class_names,
                                               WeightFile(recipe.model.pretrained));
@@ -148,6 +152,24 @@ torch::Tensor channels(const std::vector<double>& values, torch::TensorOptions o
   return torch::tensor(values, options).reshape({1, -1, 1, 1});
 }
 
+// What does not fit is said before the run is begun.
+void check_teacher(const Setup& setup, const OpenedModel& teacher) {
+  const torch::NoGradGuard no_grad;
+  std::vector<int64_t> sizes = setup.recipe.train.sizes;
+  if (sizes.empty()) sizes = {setup.recipe.preprocess.size};
+  for (const int64_t size : sizes) {
+    torch::Tensor scores;
+    try {
+      scores = teacher.model->forward(torch::zeros({1, 3, size, size}));
+    } catch (const Error& error) {
+      fail_usage("distil.teacher '", teacher.file, "' cannot take pictures of ", size, ": ", error.what());
+    }
+    if (scores.size(-1) != setup.plan.classes)
+      fail_usage("distil.teacher '", teacher.file, "' tells ", scores.size(-1),
+                 " classes apart, the data has ", setup.plan.classes);
+  }
+}
+
 // The teacher sees the student's pictures, normalised as it was trained.
 std::shared_ptr<const tasks::Teacher> open_teacher(Setup& setup) {
   const DistilConfig& distil = setup.recipe.distil;
@@ -157,6 +179,7 @@ std::shared_ptr<const tasks::Teacher> open_teacher(Setup& setup) {
   const OpenedModel opened = open_model(distil.teacher, {.size = own.size});
   if (!opened.info.class_names.empty() && opened.info.class_names != setup.info.class_names)
     fail_usage("distil.teacher '", opened.file, "' was trained on other classes than the data has");
+  check_teacher(setup, opened);
   setup.fingerprints.emplace_back("teacher", checksum_of(MappedFile(opened.file).bytes()));
   auto teacher = std::make_shared<tasks::Teacher>();
   teacher->model = opened.model;

@@ -126,7 +126,7 @@ Task make_task(const Sweep& sweep, const SweepPoint& point, int64_t seed, bool f
   add(options.settings);
   if (final) add(options.final_settings);
   Task task{point.name,
-            text(directory, "/", final ? "final" : folder_name(point.name), "/seed-", seed),
+            text(directory, final ? "/final/" : "/", folder_name(point.name), "/seed-", seed),
             seed,
             final,
             {}};
@@ -134,6 +134,12 @@ Task make_task(const Sweep& sweep, const SweepPoint& point, int64_t seed, bool f
   overrides.push_back("train.output=" + toml_text(Value(task.folder)));
   task.recipe = load_recipe(sweep.recipe, overrides);
   return task;
+}
+
+// Of what a run computes. Its classes are the data's: a recipe of "auto" knows them only after the run.
+std::string hash_of(Recipe recipe) {
+  recipe.model.settings.set("classes", 0);
+  return recipe_hash(recipe);
 }
 
 Value value_of(const SweepRun& run, const Recipe& recipe) {
@@ -144,7 +150,7 @@ Value value_of(const SweepRun& run, const Recipe& recipe) {
   out.set("parameters", run.parameters);
   out.set("images_per_second", run.images_per_second);
   out.set("seconds", run.seconds);
-  out.set("recipe_hash", recipe_hash(recipe));
+  out.set("recipe_hash", hash_of(recipe));
   return out;
 }
 
@@ -158,7 +164,7 @@ bool read_result(const Task& task, SweepRun& run) {
     if (!value) fail("'", path, "': no '", key, "'");
     return *value;
   };
-  if (at("recipe_hash") != Value(recipe_hash(task.recipe)))
+  if (at("recipe_hash") != Value(hash_of(task.recipe)))
     fail_usage("'", task.folder, "' holds a run of another recipe: choose another --output");
   run.metric = at("metric").as_string();
   run.value = at("value").as_double();

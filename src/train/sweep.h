@@ -77,7 +77,7 @@ struct SweepOptions {
   std::function<void(const std::string& point, int64_t seed, int64_t number, int64_t count)> starting = {};
 };
 
-// Makes what is missing under `directory` (POINT/seed-N, final/seed-N), continuing runs that were
+// Makes what is missing under `directory` (POINT/seed-N, final/POINT/seed-N), continuing runs that were
 // interrupted, and writes results.csv after each. All recipes are resolved before the first run. A run that
 // fails is noted and the next one made; an interrupt ends the sweep, which goes on where it stopped when it
 // is called again.

@@ -104,9 +104,26 @@ set = { train = { epochs = 2 } }
   ASSERT_EQ(runs.size(), 3u);
   EXPECT_NE(runs[0].failure.find("longer than the run"), std::string::npos);
   EXPECT_EQ(load_recipe(path("runs/short/seed-0/recipe.toml")).train.steps, 3);
-  EXPECT_EQ(load_recipe(path("runs/final/seed-0/recipe.toml")).train.epochs, 2);
+  EXPECT_EQ(load_recipe(path("runs/final/short/seed-0/recipe.toml")).train.epochs, 2);
   EXPECT_EQ(refusal("recipe = \"tiny.toml\"\n[[points]]\nname = \"..\""),
             "a point is called '..': its name is that of its folder, not 'final', '.' or '..'");
+}
+
+// Its classes become the data's only in the run.
+TEST_F(SweepTest, ASweepOfAutoIsMadeOnce) {
+  const RunSummary first = run_training(
+      load_recipe(path("tiny.toml"), {"train.epochs=1", "train.output=\"" + path("first") + "\""}));
+  write_text_atomic(path("auto.toml"), text("[model]\nname = \"auto\"\npretrained = \"", first.model_file,
+                                            "\"\n[data]\npath = \"shapes:task=texture,train=64,val=24\"\n"
+                                            "[train]\nepochs = 1\nbatch_size = 8\ndevice = \"cpu\"\n"));
+  const Sweep read = sweep("recipe = \"auto.toml\"\n[grid]\noptimiser.lr = [1e-3, 1e-4]\n");
+  int64_t started = 0;
+  for (int time = 0; time < 2; ++time) {
+    const auto runs = run_sweep(read, path("runs"),
+                                {.starting = [&](const auto&, int64_t, int64_t, int64_t) { ++started; }});
+    for (const SweepRun& run : runs) EXPECT_EQ(run.failure, "");
+  }
+  EXPECT_EQ(started, 2);
 }
 
 TEST_F(SweepTest, ARunThatFailsIsNotedAndTheBestPointIsRunAtTheEnd) {
@@ -131,7 +148,7 @@ seeds = [3, 4]
   EXPECT_TRUE(runs[2].final);
   EXPECT_EQ(runs[3].point, "good");
   EXPECT_EQ(runs[3].seed, 4);
-  EXPECT_EQ(load_recipe(path("runs/final/seed-4/recipe.toml")).train.epochs, 2);
+  EXPECT_EQ(load_recipe(path("runs/final/good/seed-4/recipe.toml")).train.epochs, 2);
   const std::string csv = read_text(path("runs/results.csv"));
   EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 5) << csv;
   EXPECT_EQ(tabulate(runs)[0].failed, 1);

@@ -20,6 +20,7 @@ namespace tessera::train {
 namespace {
 
 constexpr int64_t kFirstProfiled = 2, kProfiledSteps = 10;
+constexpr uint64_t kMostTrace = uint64_t{1} << 36;  // bytes
 
 }  // namespace
 
@@ -61,7 +62,7 @@ void Trainer::profile() {
 void Trainer::end_profile() {
   if (!profiler_) return;
   profiler_.reset();
-  std::string trace = read_text(options_.profile);
+  std::string trace = read_text(options_.profile, kMostTrace);
   const size_t end = trace.rfind(']');
   check(end != std::string::npos, "the profiler left no list of events in '", options_.profile, "'");
   trace.resize(end);
@@ -81,9 +82,9 @@ void Trainer::claim_directory() {
                "' already holds a run: continue it with --resume, or choose ", "another --output");
   if (options_.resume == Resume::required && !held_run)
     fail_usage("run directory '", directory_.path(), "' holds no run to continue");
+  check_disk();
   directory_.claim();
   store_.prepare();
-  check_disk();
 }
 
 void Trainer::open_files() {
@@ -152,7 +153,9 @@ void Trainer::open_loaders() {
 
 void Trainer::restore(const StoredCheckpoint& stored) {
   const std::string where = stored.path("manifest.json");
-  const std::string others = check_same_run(stored.state, setup_, options_.allow_other_threads, where);
+  // The number of threads that is stored is the leader's; on another machine it may be another one.
+  const std::string others =
+      check_same_run(stored.state, setup_, options_.allow_other_threads || !leader(), where);
   if (!others.empty()) note(others);
   state_ = read_state(stored.state, where);
   state_.step = stored.step;
@@ -205,6 +208,9 @@ void Trainer::train_step() {
   if (!setup_.soft_mask.empty())
     dynamic_cast<models::SoftMasked&>(*setup_.model)
         .set_soft_mask(setup_.soft_mask[static_cast<size_t>(state_.step)]);
+  const std::vector<torch::Tensor> running = statistics();
+  std::vector<torch::Tensor> before;  // the step
+  for (const torch::Tensor& tensor : running) before.push_back(tensor.clone());
   const tasks::StepOutput output = compute_gradients(batch, first, share);
   average_statistics(share);
   const Clipped clipped = clip_gradients(setup_.clip, setup_.clipped);
@@ -220,6 +226,7 @@ void Trainer::train_step() {
   ++state_.step;
   state_.skipped_in_row = finite ? 0 : state_.skipped_in_row + 1;
   if (!finite) {
+    for (size_t i = 0; i < before.size(); ++i) running[i].copy_(before[i]);
     ++state_.skipped;
     if (state_.skipped_in_row > setup_.recipe.train.max_skipped)
       stop_for_good(text("the loss or its gradient is not finite in ", state_.skipped_in_row,
@@ -266,8 +273,19 @@ tasks::StepOutput Trainer::compute_gradients(const tasks::Batch& batch, int64_t 
 void Trainer::average_statistics(double share) {
   if (world_.size() == 1) return;
   const torch::NoGradGuard no_grad;
+  for (const torch::Tensor& tensor : statistics()) {
+    const torch::Tensor sum = (tensor * share).to(torch::kCPU).contiguous();
+    world_.sum(sum);
+    tensor.copy_(sum);
+  }
+}
+
+// The running means and variances of batch norms.
+std::vector<torch::Tensor> Trainer::statistics() const {
+  std::vector<torch::Tensor> found;
   for (const auto& [name, tensor] : setup_.model_state)
-    if (name.ends_with(".running_mean") || name.ends_with(".running_var")) world_.sum(tensor.mul_(share));
+    if (name.ends_with(".running_mean") || name.ends_with(".running_var")) found.push_back(tensor);
+  return found;
 }
 
 // The same answer in every process.
@@ -286,7 +304,10 @@ void Trainer::after_step() {
     if (logging) log();
     if (state_.step % setup_.plan.steps_per_epoch == 0) end_epoch();
   }
-  if (evaluation_due()) evaluate();
+  if (evaluation_due()) {
+    check_weights();
+    evaluate();
+  }
   const bool stop = stopping();
   if (stop || world_.any(leader() && checkpoint_due())) checkpoint();
   if (stop)
@@ -369,9 +390,13 @@ RunSummary run_training(const Recipe& recipe, const TrainOptions& options) {
   const std::unique_ptr<parallel::World> alone = options.world ? nullptr : parallel::World::alone();
   parallel::World& world = options.world ? *options.world : *alone;
   Recipe shared = recipe;
-  // Processes of one machine share its cores.
-  if (recipe.train.threads == 0 && world.local_size() > 1)
-    shared.train.threads = std::max(1, available_cores() / world.local_size());
+  // Processes share the cores that they may run on; a launcher may have given each its own already.
+  if (recipe.train.threads == 0 && world.size() > 1) {
+    const std::string mine = core_mask();
+    const std::vector<std::string> all = world.gather(mine);
+    const auto sharing = static_cast<int>(std::count(all.begin(), all.end(), mine));
+    shared.train.threads = std::max(1, available_cores() / sharing);
+  }
   std::vector<std::string> notes;
   if (world.size() > 1) shared.train.device = choose_device(recipe.train.device, world, notes).str();
   Setup setup = make_setup(shared, continued, world.size());

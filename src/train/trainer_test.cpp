@@ -255,7 +255,8 @@ TEST_F(TrainerTest, OtherRecipesAreRefusedByTheirKey) {
   EXPECT_NE(refusal({"train.threads=2"}).find("made with 1 compute threads, now there are 2"),
             std::string::npos);
   run_training(tiny("run", {"train.keep_last=5", "train.loader_threads=2", "train.checkpoint_steps=7",
-                            "train.max_bad=7", "train.eval_batch_size=5", "train.device=\"auto\""}),
+                            "train.max_bad=7", "train.eval_batch_size=5", "train.device=\"auto\"",
+                            "train.log_every=3", "train.on_bad_image=\"fail\""}),
                {.resume = Resume::automatic});
 }
 
@@ -321,13 +322,16 @@ TEST_F(TrainerTest, ADirectoryHoldsOneRunAndOneProcess) {
 }
 
 TEST_F(TrainerTest, FrozenParametersStayAsTheyAre) {
-  run_training(tiny("run", {"train.freeze=[\"patch_embed.*\", \"blocks.0.*\"]", "train.ema_decay=0"}));
-  const auto fresh = models::build_model(make_setup(tiny("run")).info.model, 0);
-  const SafetensorsFile trained(path("run/model.safetensors"));
-  for (const auto& [name, before] : named_state(*fresh)) {
-    const torch::Tensor after = to_tensor(*trained.find(name));
-    const bool frozen = name.starts_with("patch_embed.") || name.starts_with("blocks.0.");
-    EXPECT_EQ(torch::equal(before, after), frozen) << name;
+  for (const std::string decay : {"0", "0.9"}) {  // in the moving average too
+    const std::string run = "run" + decay;
+    run_training(tiny(run, {"train.freeze=[\"patch_embed.*\", \"blocks.0.*\"]", "train.ema_decay=" + decay}));
+    const auto fresh = models::build_model(make_setup(tiny("run")).info.model, 0);
+    const SafetensorsFile trained(path(run + "/model.safetensors"));
+    for (const auto& [name, before] : named_state(*fresh)) {
+      const torch::Tensor after = to_tensor(*trained.find(name));
+      const bool frozen = name.starts_with("patch_embed.") || name.starts_with("blocks.0.");
+      EXPECT_EQ(torch::equal(before, after), frozen) << run << " " << name;
+    }
   }
   EXPECT_EQ(error_of([&] { make_setup(tiny("x", {"train.freeze=[\"block.0.*\"]"})); }),
             "train.freeze: no parameter matches 'block.0.*' (`tessera inspect` lists the names)");
