@@ -61,9 +61,14 @@ static size_t edit_distance(std::string_view a, std::string_view b) {
 }
 
 std::optional<std::string> nearest(std::string_view name, std::span<const std::string> candidates) {
+  constexpr size_t kLongestWord = 1000;  // comparing takes the product of the lengths
   std::optional<std::string> best;
   size_t best_distance = std::max<size_t>(2, name.size() / 3) + 1;
   for (const std::string& candidate : candidates) {
+    const size_t longer = std::max(name.size(), candidate.size()),
+                 shorter = std::min(name.size(), candidate.size());
+    if (longer - shorter >= best_distance || longer > kLongestWord)
+      continue;  // lacks as many letters at least
     const size_t distance = edit_distance(lower(name), lower(candidate));
     const bool anything_left = distance < std::max(name.size(), candidate.size());
     if (distance < best_distance && anything_left) {

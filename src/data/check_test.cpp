@@ -137,7 +137,7 @@ TEST(PixelStatistics, AreThoseOfThePixels) {
 
 TEST(PreviewCells, AreInTheOrderOfClassesWithTheirNames) {
   const auto source = open_source({.path = "shapes:train=500,val=1"}, Split::train);
-  const auto cells = preview_cells(*source, 30, 1);
+  const auto cells = preview_cells(*source, 30, 1, 64);
   ASSERT_EQ(cells.size(), 30u);
   std::vector<std::string> names;
   for (const PreviewCell& cell : cells) {
@@ -145,8 +145,8 @@ TEST(PreviewCells, AreInTheOrderOfClassesWithTheirNames) {
     if (names.empty() || names.back() != cell.caption) names.push_back(cell.caption);
   }
   EXPECT_LE(names.size(), 10u) << "each class in one piece";
-  EXPECT_EQ(preview_cells(*source, 1000, 1).size(), 500u);
-  EXPECT_NE(preview_cells(*source, 30, 2)[0].picture.pixels, cells[0].picture.pixels);
+  EXPECT_EQ(preview_cells(*source, 1000, 1, 64).size(), 500u);
+  EXPECT_NE(preview_cells(*source, 30, 2, 64)[0].picture.pixels, cells[0].picture.pixels);
 }
 
 }  // namespace

@@ -144,6 +144,9 @@ void check_config(const PackConfig& pack) {
   if (fs::exists(pack.output, error) &&
       !(fs::is_directory(pack.output, error) && fs::is_empty(pack.output, error)))
     fail(pack.output, " exists and is not an empty folder");
+  if (fs::is_symlink(pack.output, error) || fs::equivalent(pack.output, ".", error))
+    fail(pack.output, " is ", fs::is_symlink(pack.output, error) ? "a link" : "the folder that you are in",
+         " and cannot be replaced by the finished one: name another folder");
 }
 
 // One name a line must read back as it was.
@@ -168,10 +171,17 @@ class PartialFolder {
     if (!error && !fs::create_directory(path_, error) && !error)
       fail(path_.string(), " exists: another pack writes it, or one was killed; if so remove it");
     if (error) fail(path_.string(), " cannot be made: ", error.message());
+    existed_ = fs::remove(target_, error);  // an empty folder; a mount point cannot be replaced
+    if (!error) return;
+    std::error_code ignored;
+    fs::remove(path_, ignored);
+    fail(target_.string(), " cannot be replaced by the finished folder: ", error.message());
   }
   ~PartialFolder() {
     std::error_code error;
-    if (!done_) fs::remove_all(path_, error);
+    if (done_) return;
+    fs::remove_all(path_, error);
+    if (existed_) fs::create_directory(target_, error);
   }
   PartialFolder(const PartialFolder&) = delete;
 
@@ -188,7 +198,7 @@ class PartialFolder {
 
  private:
   fs::path target_, path_;
-  bool done_ = false;
+  bool existed_ = false, done_ = false;
 };
 
 }  // namespace
@@ -205,6 +215,8 @@ PackReport pack_data(const SourceConfig& config, const PackConfig& pack, const P
   }
   if (total == 0) fail(config.path, " has no pictures");
   if (splits.train && splits.validation) require_same_classes(*splits.train, *splits.validation);
+  const Source& any = splits.train ? *splits.train : *splits.validation;
+  const std::string classes = class_lines(any.class_names());  // fails before the work
 
   std::string target = fs::path(pack.output).lexically_normal().string();
   while (target.size() > 1 && target.back() == '/') target.pop_back();
@@ -219,8 +231,7 @@ PackReport pack_data(const SourceConfig& config, const PackConfig& pack, const P
     if (source != nullptr)
       pack_split(*source, source == splits.train.get() ? "train" : "val", folder.path(), pack, report,
                  advance);
-  const Source& any = splits.train ? *splits.train : *splits.validation;
-  write_text_atomic((folder.path() / "classes.txt").string(), class_lines(any.class_names()));
+  write_text_atomic((folder.path() / "classes.txt").string(), classes);
   report.files.emplace_back("classes.txt");
   folder.put_in_place();
   return report;

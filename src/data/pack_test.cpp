@@ -181,6 +181,23 @@ TEST(PackData, WhatCannotBeWrittenIsRefused) {
   EXPECT_EQ(error(), "DIR/new.partial exists: another pack writes it, or one was killed; if so remove it");
   pack.shard_size = 0;
   EXPECT_EQ(error(), "shard size is 0, must be at least 1");
+  pack.shard_size = 2;
+  fs::create_directories(folder.path("there"));
+  fs::create_directory_symlink(folder.path("there"), folder.path("link"));
+  pack.output = folder.path("link");
+  EXPECT_EQ(error(), "DIR/link is a link and cannot be replaced by the finished one: name another folder");
+  pack.output = folder.path("there");
+  EXPECT_EQ(error(), "no error");
+  EXPECT_TRUE(fs::exists(folder.path("there/classes.txt")));
+}
+
+TEST(PackData, AClassThatNoLineHoldsIsSaidBeforeTheWork) {
+  const TemporaryFolder folder;
+  const SourceConfig from = {.path = folder.write("l.csv", "path,label\na.png,\"two\nlines\"\n"),
+                             .val_share = 0};
+  EXPECT_NE(error_of([&] { pack_data(from, {.output = folder.path("out")}); }).find("classes.txt"),
+            std::string::npos);
+  EXPECT_FALSE(fs::exists(folder.path("out.partial")));
 }
 
 }  // namespace

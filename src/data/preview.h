@@ -15,7 +15,8 @@ struct PreviewCell {
   std::string error;
 };
 
-// `count` samples drawn by seed, in the order of their classes.
-std::vector<PreviewCell> preview_cells(const Source& source, int64_t count, uint64_t seed);
+// `count` samples drawn by seed, in the order of their classes; shrunk to fit side x side where they are
+// larger.
+std::vector<PreviewCell> preview_cells(const Source& source, int64_t count, uint64_t seed, int side);
 
 }  // namespace tessera::data

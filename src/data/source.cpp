@@ -67,6 +67,12 @@ Image decode_sample(const RawSample& sample, const DecodeOptions& options) {
 }
 
 void require_same_classes(const Source& train, const Source& validation) {
+  const auto labels = [](const Source& source) {
+    return source.multi_label() ? "several labels" : "one label";
+  };
+  if (train.size() > 0 && validation.size() > 0 && train.multi_label() != validation.multi_label())
+    fail(train.describe(), " has ", labels(train), " a picture, but ", validation.describe(), " has ",
+         labels(validation));
   const auto &a = train.class_names(), &b = validation.class_names();
   for (size_t i = 0; i < std::max(a.size(), b.size()); ++i) {
     if (i < a.size() && i < b.size() && a[i] == b[i]) continue;

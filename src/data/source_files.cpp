@@ -39,6 +39,10 @@ std::string FileSource::full_path(int64_t index) const {
 
 RawSample FileSource::read(int64_t index) const {
   const std::string path = full_path(index);
+  std::error_code error;
+  const auto kind = std::filesystem::status(path, error);
+  if (std::filesystem::is_other(kind))  // opening a pipe would wait for ever
+    fail("'", path, "' is a device or a pipe, must be a regular file");
   return {path, read_file(path, kMaxPictureBytes)};
 }
 

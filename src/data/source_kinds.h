@@ -54,7 +54,7 @@ std::vector<std::string> read_class_names(const std::string& path);
 // "0", "1", … for sets that name their classes nowhere.
 std::vector<std::string> numbered_classes(int64_t count);
 
-// Collects lines about a set, the first 1000 of them.
+// Collects lines about a set, the first million of them; all are counted.
 class ProblemList {
  public:
   template <class... Parts>
@@ -65,7 +65,7 @@ class ProblemList {
   std::vector<std::string> lines() const;
 
  private:
-  static constexpr int64_t kMost = 1000;
+  static constexpr int64_t kMost = 1'000'000;
   int64_t count_ = 0;
   std::vector<std::string> lines_;
 };

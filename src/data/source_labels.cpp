@@ -22,7 +22,7 @@ namespace {
 
 std::string shortened(std::string_view content) {
   constexpr size_t kMost = 40;
-  return std::string(content.substr(0, kMost)) + (content.size() > kMost ? "…" : "");
+  return printable(content.substr(0, kMost)) + (content.size() > kMost ? "…" : "");
 }
 
 int64_t checked_number(int64_t number, const std::string& where) {

@@ -308,8 +308,12 @@ std::unique_ptr<Source> open_table(const SourceConfig& config, Split split) {
     if (table.multi && !set.multi_label)
       fail(path, " has several labels a picture, ", train->describe(), " has one");
   }
+  // Under a path of its own a table that marks nothing for this split is taken whole.
+  const auto marked = [&](const Row& row) { return row.split == split; };
+  const bool whole =
+      !table.has_split || (own_path && std::none_of(table.rows.begin(), table.rows.end(), marked));
   for (const Row& row : table.rows) try {
-      if (!table.has_split || own_path || row.split == split) add_row(row, classes, set);
+      if (whole || marked(row)) add_row(row, classes, set);
     } catch (const Error& error) {
       table.problems.add(error.what());
     }

@@ -60,6 +60,16 @@ TEST(Table, ASplitColumnSplits) {
   EXPECT_EQ(labels_of(*open_source(config, Split::validation)), (Labels{1, 0}));
 }
 
+TEST(Table, UnderAPathOfItsOwnItsMarksHoldUnlessThereAreNone) {
+  const TemporaryFolder folder;
+  SourceConfig config = {.path = folder.write("l.csv", "path,label,split\na,x,train\nb,y,test\nc,y,train\n")};
+  config.val_path = config.path;
+  EXPECT_EQ(labels_of(*open_source(config, Split::train)), (Labels{0, 1}));
+  EXPECT_EQ(labels_of(*open_source(config, Split::validation)), Labels{1});
+  config.val_path = folder.write("v.csv", "path,label,split\na,x,train\nb,y,train\n");
+  EXPECT_EQ(labels_of(*open_source(config, Split::validation)), (Labels{0, 1}));
+}
+
 TEST(Table, TheHeldOutTableTakesTheClassesOfTheTrainingTable) {
   const TemporaryFolder folder;
   SourceConfig config = {.path = folder.write("t.csv", "a,x\nb,y\nc,z\n"),

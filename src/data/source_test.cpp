@@ -1,6 +1,7 @@
 #include "data/source.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <set>
@@ -49,6 +50,29 @@ TEST(OpenSource, DifferentClassesAreNamed) {
             "class 0 is 'disc' in shapes train, 20000 pictures of 32x32, 10 shapes, but 'plain' in shapes "
             "train, 20000 "
             "pictures of 32x32, 8 textures");
+}
+
+TEST(OpenSource, OneLabelBesideSeveralIsRefused) {
+  const TemporaryFolder folder;
+  const auto open = [&](const char* name, const char* content) {
+    return open_source({.path = folder.write(name, content), .val_share = 0}, Split::train);
+  };
+  const auto one = open("one.csv", "a.png,x\nb.png,y\n"),
+             several = open("several.csv", "a.png,x|y\nb.png,y\n");
+  EXPECT_EQ(
+      error_of([&] { require_same_classes(*several, *one); }, &folder),
+      "table DIR/several.csv, 2 pictures, 2 classes has several labels a picture, but table DIR/one.csv, 2 "
+      "pictures, 2 classes has one label");
+}
+
+TEST(ImageFolder, APipeIsNamedAndNotWaitedFor) {
+  const TemporaryFolder folder;
+  folder.write("a/x.png", "x");
+  ASSERT_EQ(mkfifo(folder.path("a/y.png").c_str(), 0600), 0);
+  const auto source = open_source({.path = folder.path(), .val_share = 0}, Split::train);
+  ASSERT_EQ(source->size(), 2);
+  EXPECT_EQ(error_of([&] { source->read(1); }, &folder),
+            "'DIR/a/y.png' is a device or a pipe, must be a regular file");
 }
 
 TEST(SelectSplit, IsAPartitionThatHoldsTheShareOfEveryClassAndIgnoresOrder) {

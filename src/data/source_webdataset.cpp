@@ -48,6 +48,7 @@ std::vector<std::string> shards_in(const std::string& folder) {
 struct ShardList {
   std::vector<std::string> paths;
   bool by_share = false;
+  bool beside = false;  // held out, with the shards to train on in the same folder
 };
 
 // What a split is made of. In a folder, shards called train… are for training and val…, test… held out; where
@@ -63,7 +64,8 @@ ShardList find_shards(const SourceConfig& config, Split split) {
     const bool out = name.starts_with("val") || name.starts_with("test");
     (out ? held_out : name.starts_with("train") ? train : others).push_back(shard);
   }
-  if (split == Split::validation && !held_out.empty()) return {held_out, false};
+  if (split == Split::validation && !held_out.empty())
+    return {held_out, false, !own_path && !(train.empty() && others.empty())};
   if (split == Split::validation && own_path) return {all, false};
   if (train.empty() && others.empty())
     fail(path, " has shards to hold out (", fs::path(held_out[0]).filename().string(),
@@ -182,7 +184,7 @@ class WebDatasetSource final : public Source {
     const ShardList list = find_shards(config, split);
     const ClassNames names = find_class_names(config, list.paths.front());
     read_shards(list.paths, names);
-    classes_ = names.names().empty() ? count_classes(config, split) : names.names();
+    classes_ = names.names().empty() ? count_classes(config, split, list.beside) : names.names();
     drop_out_of_range();
     if (list.by_share) {
       std::vector<std::string> keys;
@@ -287,8 +289,8 @@ class WebDatasetSource final : public Source {
   }
 
   // For sets without class names: as many classes as the largest label of the training set says.
-  std::vector<std::string> count_classes(const SourceConfig& config, Split split) const {
-    if (split == Split::validation && has_training_path(config)) return training_classes(config);
+  std::vector<std::string> count_classes(const SourceConfig& config, Split split, bool beside) const {
+    if (split == Split::validation && (beside || has_training_path(config))) return training_classes(config);
     int64_t largest = -1;
     for (const Item& item : items_)
       for (const int64_t one : item.classes()) largest = std::max(largest, one);

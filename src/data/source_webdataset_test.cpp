@@ -154,6 +154,10 @@ TEST(WebDataset, WithoutNamesTheTrainingShardsCountTheClasses) {
   EXPECT_EQ(open_source(config, Split::train)->class_names(), (std::vector<std::string>{"0", "1", "2"}));
   EXPECT_EQ(error_of([&] { open_source(config, Split::validation); }, &folder),
             "DIR/b/test.tar: d has label 3, must be 0 to 2");
+  // Held-out shards in the same folder need not show every class.
+  write_shard(folder, "a/val.tar", {{"e.jpg", "e"}, {"e.cls", "0"}});
+  const SourceConfig beside = {.path = folder.path("a")};
+  EXPECT_EQ(open_source(beside, Split::validation)->class_names(), (std::vector<std::string>{"0", "1", "2"}));
 }
 
 TEST(WebDataset, EveryProblemIsNamed) {
