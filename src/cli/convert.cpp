@@ -163,13 +163,19 @@ void add_convert(Arguments& command, Action& action) {
       .one_of({"fp32", "bf16", "fp16"});
   command.add("--calibrate", options->calibrate,
               "pictures (as --data of `tessera train`) that set fixed scales for --precision int8");
-  command.add("--calibrate-images", options->calibrate_images, "so many of them")
-      .show_default()
-      .range(1, 1 << 20);
-  command.add("--shard-size", options->shard_gigabytes, "GB of tensors in one of several files")
-      .show_default()
-      .range(1e-6, 1e6);
-  action = [options] { run(*options); };
+  const Argument images = command.add("--calibrate-images", options->calibrate_images, "so many of them")
+                              .show_default()
+                              .range(1, 1 << 20);
+  const Argument shard =
+      command.add("--shard-size", options->shard_gigabytes, "GB of tensors in one of several files")
+          .show_default()
+          .range(1e-6, 1e6);
+  action = [options, images, shard] {
+    if (images.given() && options->calibrate.empty()) fail_usage("--calibrate-images goes with --calibrate");
+    if (shard.given() && !options->out.ends_with(kShardIndexEnding))
+      fail_usage("--shard-size goes with an OUT that ends in ", kShardIndexEnding);
+    run(*options);
+  };
 }
 
 }  // namespace tessera::cli

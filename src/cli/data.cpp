@@ -259,10 +259,14 @@ struct PreviewOptions : DataOptions {
 
 void preview(const PreviewOptions& options) {
   set_num_threads(static_cast<int>(options.threads));
+  constexpr int64_t kMostPixels = 500'000'000;  // of the sheet
+  if (options.count * options.cell * options.cell > kMostPixels)
+    fail_usage("--count ", options.count, " with --cell ", options.cell,
+               " make too large a picture: take fewer or smaller ones");
   const auto source = data::open_source(options.source, parse_split(options.split));
   std::vector<report::Cell> cells;
-  for (data::PreviewCell& cell :
-       data::preview_cells(*source, options.count, static_cast<uint64_t>(options.seed))) {
+  for (data::PreviewCell& cell : data::preview_cells(
+           *source, options.count, static_cast<uint64_t>(options.seed), static_cast<int>(options.cell))) {
     if (cell.error.empty()) {
       cells.push_back({std::move(cell.picture), std::move(cell.caption)});
     } else {

@@ -4,6 +4,7 @@
 #include <iomanip>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "cli/command.h"
 #include "cli/common.h"
@@ -58,8 +59,9 @@ data::SourceConfig data_of(const Options& options, const train::WeightsInfo& inf
     config = {.path = options.data.path};
     if (options.split == "validation") config.val_path = config.path;
   }
-  if (config.path.empty()) fail_usage(options.weights, ": says nothing about its data; give --data");
   if (!options.data.val_path.empty()) config.val_path = options.data.val_path;
+  if (config.path.empty() && (config.val_path.empty() || options.split == "train"))
+    fail_usage(options.weights, ": says nothing about its data; give --data");
   return config;
 }
 
@@ -84,6 +86,8 @@ void check_classes(const data::Source& source, const train::WeightsInfo& info, c
   if (classes != static_cast<int64_t>(theirs.size()))
     fail(weights, ": the model knows ", classes, " classes, the data has ", theirs.size());
   if (ours.empty()) return;  // weights of other programs name none
+  if (ours.size() != theirs.size())
+    fail(weights, ": its metadata name ", ours.size(), " classes, the model has ", classes);
   for (size_t i = 0; i < ours.size(); ++i)
     if (ours[i] != theirs[i])
       fail(weights, ": class ", i, " is '", ours[i], "' in the model and '", theirs[i], "' in the data");
@@ -121,7 +125,7 @@ tasks::Evaluation evaluate_at(const Options& options, const data::Source& source
   return result;
 }
 
-void write_predictions(const std::string& path, const data::Source& source, const train::WeightsInfo& info,
+void write_predictions(AtomicFile& file, const data::Source& source, const train::WeightsInfo& info,
                        const tasks::Evaluation& evaluation) {
   std::string out = "sample,label,prediction,probability,correct\n";
   for (const auto& [index, verdict] : evaluation.rows) {
@@ -133,7 +137,8 @@ void write_predictions(const std::string& path, const data::Source& source, cons
                 csv_field(class_name(info, verdict.best)), ",", fixed(verdict.confidence, 6), ",",
                 correct ? "1" : "0", "\n");
   }
-  write_text_atomic(path, out);
+  file.write(out);
+  file.commit();
 }
 
 std::vector<eval::ClassScores> class_scores(const tasks::Evaluation& evaluation) {
@@ -206,6 +211,8 @@ void evaluate(const Options& options) {
   const auto closer = train::open_model(options.weights, how);
   const auto sizes = sizes_of(options, closer);
   if (sizes.size() > 1 && !options.predictions.empty()) fail_usage("--predictions goes with one --size");
+  if (std::filesystem::is_directory(options.predictions))
+    fail_usage("--predictions ", options.predictions, " is a folder, must be a file to be written");
   const data::Split which = options.split == "train" ? data::Split::train : data::Split::validation;
   const auto source = data::open_source(data_of(options, closer.info), which);
   check_classes(*source, closer.info, options.weights);
@@ -218,6 +225,8 @@ void evaluate(const Options& options) {
     const auto opened =
         size == closer.info.preprocess.size ? closer : train::open_model(options.weights, how);
     for (const std::string& note : opened.notes) std::cerr << note << "\n";
+    std::optional<AtomicFile> predictions;  // what cannot be written is said before the work
+    if (!options.predictions.empty()) predictions.emplace(options.predictions);
     const auto evaluation = evaluate_at(options, *source, opened, size);
     if (options.json) {
       std::cout << json_text(as_json(options, *source, evaluation, size, opened.info)) << "\n";
@@ -226,8 +235,7 @@ void evaluate(const Options& options) {
       if (options.per_class) print_per_class(evaluation, opened.info);
     }
     header = options.per_class;
-    if (!options.predictions.empty())
-      write_predictions(options.predictions, *source, opened.info, evaluation);
+    if (predictions) write_predictions(*predictions, *source, opened.info, evaluation);
   }
 }
 

@@ -158,6 +158,8 @@ std::vector<std::string> files_of(const std::string& path) {
   for (const auto& entry : fs::directory_iterator(path))
     if (entry.path().extension() == ".safetensors") files.push_back(entry.path().string());
   std::sort(files.begin(), files.end());
+  if (const std::string newest = path + "/checkpoints/latest"; files.empty() && fs::is_directory(newest))
+    return files_of(newest);
   if (files.empty()) fail(path, ": no .safetensors file in this folder");
   return files;
 }
