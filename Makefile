@@ -66,8 +66,8 @@ soak: configure  ## training killed and resumed CRASHES=200 times
 	$(COMPILE) crash_test
 	TESSERA_CRASHES=$(CRASHES) $(BUILD)/tests/fault/crash_test
 
-SANITIZED := core_test io_test kernels_test data_test eval_test report_test
-sanitize: packages  ## all below LibTorch and the readers of hostile files under the address and undefined-behaviour sanitizers
+SANITIZED := core_test io_test kernels_test
+sanitize: packages  ## kernels and readers of files, hostile ones among them, under the address and undefined-behaviour sanitizers
 	cmake --preset asan-ubsan >/dev/null
 	ninja -C build/asan -j $(JOBS) $(SANITIZED) fuzz/all
 	ctest --test-dir build/asan --output-on-failure --parallel $(JOBS) \
