@@ -2,7 +2,6 @@
 
 #include <omp.h>
 #include <sched.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <exception>
@@ -17,12 +16,10 @@ int available_cores() {
 }
 
 std::string core_mask() {
-  char host[256] = {};
-  gethostname(host, sizeof host - 1);
   cpu_set_t set;
   CPU_ZERO(&set);
   sched_getaffinity(0, sizeof set, &set);
-  return std::string(host) + '\0' + std::string(reinterpret_cast<const char*>(&set), sizeof set);
+  return {reinterpret_cast<const char*>(&set), sizeof set};
 }
 
 void set_num_threads(int count) { omp_set_num_threads(count > 0 ? count : available_cores()); }

@@ -12,7 +12,7 @@ void set_num_threads(int count);
 int num_threads();
 // Cores that this process may run on.
 int available_cores();
-// Which those are, and of which machine: the same bytes in every process that shares them.
+// Which those are: the same bytes in every process of a machine that shares them.
 std::string core_mask();
 
 // Calls body(begin, end) over pieces of [0, count), each at least `grain` long. The split depends only on

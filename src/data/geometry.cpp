@@ -58,9 +58,6 @@ CropMode parse_crop_mode(const std::string& name) {
 }
 
 Extent test_size(Extent picture, Extent output, double crop, CropMode mode) {
-  constexpr int kLongest = 1 << 24;  // shrinking takes 44 bytes and more for each pixel of a side
-  if (mode != CropMode::center && std::max(picture.height, picture.width) > kLongest)
-    fail(picture.width, "x", picture.height, " pixels are too long a strip to be resized");
   const Extent scaled = {static_cast<int>(std::floor(output.height / crop)),
                          static_cast<int>(std::floor(output.width / crop))};
   if (mode == CropMode::squash) return scaled;

@@ -226,6 +226,9 @@ void check_plan(const Image& image, const ResizePlan& plan) {
         " channels, must be 1 or 3");
   check(image.width > 0 && image.height > 0 && plan.width > 0 && plan.height > 0, "cannot resize ",
         image.width, "x", image.height, " to ", plan.width, "x", plan.height, ", sides must be positive");
+  constexpr int kLongest = 1 << 24;  // shrinking takes 44 bytes and more for each pixel of a side
+  check(std::max(image.width, image.height) <= kLongest, "a picture of ", image.width, "x", image.height,
+        " pixels is too long a strip to be resized, at most ", kLongest, " are taken");
   const FloatBox& box = plan.box;
   check(box.left >= 0 && box.top >= 0 && box.right <= image.width && box.bottom <= image.height &&
             box.right > box.left && box.bottom > box.top,
@@ -444,6 +447,14 @@ Image resize(const Image& image, int width, int height, Interpolation interpolat
 Image resize(const Image& image, int width, int height, Interpolation interpolation) {
   return resize(image, width, height, interpolation,
                 {0, 0, static_cast<double>(image.width), static_cast<double>(image.height)});
+}
+
+Image shrunk_to_fit(const Image& image, int side) {
+  const int longest = std::max(image.width, image.height);
+  if (longest <= side) return image;
+  const double scale = static_cast<double>(side) / longest;
+  const auto scaled = [&](int n) { return std::max(1, static_cast<int>(std::lround(n * scale))); };
+  return resize(image, scaled(image.width), scaled(image.height), Interpolation::bicubic);
 }
 
 std::vector<std::string> resample_form_names() {

@@ -24,6 +24,9 @@ struct FloatBox {
 Image resize(const Image& image, int width, int height, Interpolation interpolation);
 Image resize(const Image& image, int width, int height, Interpolation interpolation, const FloatBox& box);
 
+// The picture, or where a side is longer than `side` pixels the same shrunk so that none is.
+Image shrunk_to_fit(const Image& image, int side);
+
 // What a model is fed: resize, then cut, then mirror, without the pixels that are cut off ever being
 // computed. `window` lies within the resized picture of width x height pixels. Writes planes, [3,
 // window.height, window.width]; one channel is repeated three times.

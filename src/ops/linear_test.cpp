@@ -304,14 +304,14 @@ TEST(LinearOp, LearnedStepsHaveGradientsForManyRows) {
 TEST(NormOp, IsItsComposition) {
   const Tensor x = torch::randn({4, 7, 37}) * 3 + 1, weight = torch::rand({37}), bias = torch::randn({37});
   const Tensor layer = torch::layer_norm(x, {37}, weight, bias, 1e-6);
-  const Tensor rms = rms_norm(x.to(torch::kFloat64), weight, 1e-6).to(torch::kFloat32);  // composed
+  const Tensor rms = norm(x.to(torch::kFloat64), {weight, {}, 1e-6, false}).to(torch::kFloat32);  // composed
   const torch::NoGradGuard no_grad;
-  EXPECT_TRUE(torch::allclose(layer_norm(x, weight, bias, 1e-6), layer, 1e-5, 1e-5));
+  EXPECT_TRUE(torch::allclose(norm(x, {weight, bias, 1e-6}), layer, 1e-5, 1e-5));
   EXPECT_TRUE(
-      torch::allclose(layer_norm(x.transpose(0, 1), weight, bias, 1e-6), layer.transpose(0, 1), 1e-5, 1e-5));
-  EXPECT_TRUE(torch::allclose(rms_norm(x, weight, 1e-6), rms, 1e-5, 1e-5));
+      torch::allclose(norm(x.transpose(0, 1), {weight, bias, 1e-6}), layer.transpose(0, 1), 1e-5, 1e-5));
+  EXPECT_TRUE(torch::allclose(norm(x, {weight, {}, 1e-6, false}), rms, 1e-5, 1e-5));
   const Autocast autocast;
-  EXPECT_EQ(layer_norm(x, weight, bias, 1e-6).scalar_type(), torch::kBFloat16);
+  EXPECT_EQ(norm(x, {weight, bias, 1e-6}).scalar_type(), torch::kBFloat16);
 }
 
 // Gradients of `of` at `leaves` in float64 against differences, one number of each leaf in seven.
@@ -358,10 +358,18 @@ TEST(NormOp, GradientsInDoubleAreSlopes) {
   const Tensor x = torch::randn({4, 9}, torch::kFloat64) * 2 + 1,
                weight = torch::rand({9}, torch::kFloat64) + 0.5, bias = torch::randn({9}, torch::kFloat64);
   expect_slopes(
-      {x, weight, bias}, [&] { return layer_norm(x, weight, bias, 1e-3); }, "layer norm");
+      {x, weight, bias},
+      [&] {
+        return norm(x, {weight, bias, 1e-3});
+      },
+      "layer norm");
   for (const Tensor& leaf : {x, weight}) leaf.mutable_grad() = Tensor();
   expect_slopes(
-      {x, weight}, [&] { return rms_norm(x, weight, 1e-3); }, "root mean square norm");
+      {x, weight},
+      [&] {
+        return norm(x, {weight, {}, 1e-3, false});
+      },
+      "root mean square norm");
 }
 
 TEST(NormOp, GradientsAreThoseOfTheComposition) {
@@ -375,7 +383,7 @@ TEST(NormOp, GradientsAreThoseOfTheComposition) {
         const Tensor in = leaf(x), w = leaf(weight), b = leaf(bias);
         std::optional<Autocast> autocast;
         if (bf16 && type == torch::kFloat32) autocast.emplace();
-        const Tensor y = centred ? layer_norm(in, w, b, 1e-5) : rms_norm(in, w, 1e-5);
+        const Tensor y = centred ? norm(in, {w, b, 1e-5}) : norm(in, {w, {}, 1e-5, false});
         EXPECT_EQ(y.scalar_type(), bf16 && type == torch::kFloat32 ? torch::kBFloat16 : type);
         (y * weights.to(y.scalar_type())).sum().backward();
         std::vector<Tensor> all = {in.grad(), w.grad()};

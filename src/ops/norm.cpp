@@ -79,18 +79,10 @@ void check_norm(const torch::Tensor& x, const torch::Tensor& weight, const torch
 }
 
 torch::Tensor norm(const torch::Tensor& x, const NormParameters& p) {
-  return p.centred ? layer_norm(x, p.weight, p.bias, p.eps) : rms_norm(x, p.weight, p.eps);
-}
-
-torch::Tensor layer_norm(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias,
-                         double eps) {
-  const torch::Tensor y = fused(x, weight, bias, eps, true);
-  return y.defined() ? y : torch::layer_norm(x, {x.size(-1)}, weight, bias, eps);
-}
-
-torch::Tensor rms_norm(const torch::Tensor& x, const torch::Tensor& weight, double eps) {
-  const torch::Tensor y = fused(x, weight, {}, eps, false);
-  return y.defined() ? y : x * torch::rsqrt(x.square().mean(-1, /*keepdim=*/true) + eps) * weight;
+  const torch::Tensor y = fused(x, p.weight, p.bias, p.eps, p.centred);
+  if (y.defined()) return y;
+  if (p.centred) return torch::layer_norm(x, {x.size(-1)}, p.weight, p.bias, p.eps);
+  return x * torch::rsqrt(x.square().mean(-1, /*keepdim=*/true) + p.eps) * p.weight;
 }
 
 }  // namespace tessera::ops

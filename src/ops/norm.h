@@ -5,23 +5,19 @@
 
 namespace tessera::ops {
 
-// A norm of the last axis, to be computed where it is read: LayerNorm, or RMSNorm if not `centred`.
+// LayerNorm, (x - mean) / sqrt(variance + eps) * weight + bias, or RMSNorm if not `centred`, x /
+// sqrt(mean(x^2) + eps) * weight.
 struct NormParameters {
   torch::Tensor weight = {}, bias = {};  // [width]; the bias may be undefined
   double eps = 1e-6;
   bool centred = true;
   bool defined() const { return weight.defined(); }
 };
+
+// On a CPU one pass, with gradients an autograd node, that gives what the linear layer behind it takes
+// (bfloat16 under autocast); else composed of ATen's operations.
 torch::Tensor norm(const torch::Tensor& x, const NormParameters& parameters);
 // Throws where the weight, or the bias if there is one, has not a number for each of x's last axis.
 void check_norm(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias);
-
-// (x - mean) / sqrt(variance + eps) * weight + bias. On a CPU one pass, with gradients an autograd node, that
-// gives what the linear layer behind it takes (bfloat16 under autocast); else composed of ATen's operations.
-torch::Tensor layer_norm(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias,
-                         double eps);
-
-// x / sqrt(mean(x^2) + eps) * weight.
-torch::Tensor rms_norm(const torch::Tensor& x, const torch::Tensor& weight, double eps);
 
 }  // namespace tessera::ops

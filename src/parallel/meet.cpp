@@ -1,20 +1,11 @@
 // Where processes meet whose collectives are not MPI's: a store of PyTorch's, found over MPI.
-#include <unistd.h>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
-
-#include <array>
 
 #include "core/error.h"
 #include "parallel/group.h"
 
 namespace tessera::parallel {
 namespace {
-
-std::string name_of_machine() {
-  std::array<char, 256> name = {};
-  check(::gethostname(name.data(), name.size() - 1) == 0, "this machine has no name");
-  return name.data();
-}
 
 c10::intrusive_ptr<c10d::TCPStore> open_store(const std::string& host, uint16_t port, const World& world) {
   c10d::TCPStoreOptions options;

@@ -1,8 +1,10 @@
 #include "parallel/world.h"
 
 #include <torch/torch.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <cstring>
 
@@ -29,6 +31,12 @@ std::string bytes_of(const torch::Tensor& tensor, int64_t size) {
 World::World() = default;
 
 std::unique_ptr<World> World::alone() { return std::unique_ptr<World>(new World()); }
+
+std::string name_of_machine() {
+  std::array<char, 256> name = {};
+  check(::gethostname(name.data(), name.size() - 1) == 0, "this machine has no name");
+  return name.data();
+}
 
 std::unique_ptr<World> World::join() {
   std::unique_ptr<World> world = alone();

@@ -37,6 +37,9 @@ struct Collective {
   double began = 0, seconds = 0;
 };
 
+// As the system calls it.
+std::string name_of_machine();
+
 class World {
  public:
   // Starts MPI where a launcher started this process; once a program. An error where there is a launcher and

@@ -28,9 +28,7 @@ Image fitted(const Image& picture, int side) {
     const int factor = side / longest;
     return data::resize(image, image.width * factor, image.height * factor, data::Interpolation::nearest);
   }
-  const double scale = static_cast<double>(side) / longest;
-  const auto scaled = [&](int n) { return std::max(1, static_cast<int>(std::lround(n * scale))); };
-  return data::resize(image, scaled(image.width), scaled(image.height), data::Interpolation::bicubic);
+  return data::shrunk_to_fit(image, side);
 }
 
 std::string fitted_caption(const std::string& caption, int width) {

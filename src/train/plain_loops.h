@@ -43,7 +43,7 @@ void sgd(float* p, const float* g, float* b, int64_t n, const Sgd& c);
 double sum_of_squares(const float* x, int64_t n);
 double sum_of_magnitudes(const float* x, int64_t n);
 float largest_magnitude(const float* x, int64_t n);  // NaN if there is one
-// mean <- mean + add (x - mean): what does not change stays as it is, to the last bit.
+// mean <- mean + add (x - mean): what does not change stays as it is to the last bit, and 1 gives x.
 void average(float* mean, const float* x, int64_t n, float add);
 
 // Tensors cut into pieces that threads can share evenly, at fixed places whatever the number of threads.

@@ -212,7 +212,7 @@ void Trainer::train_step() {
   std::vector<torch::Tensor> before;  // the step
   for (const torch::Tensor& tensor : running) before.push_back(tensor.clone());
   const tasks::StepOutput output = compute_gradients(batch, first, share);
-  average_statistics(share);
+  if (world_.size() > 1) average(running, share);
   const Clipped clipped = clip_gradients(setup_.clip, setup_.clipped);
   progress_.learning_rate = setup_.schedule->rate(state_.step);
   const bool finite = all_finite(output, clipped);
@@ -269,11 +269,10 @@ tasks::StepOutput Trainer::compute_gradients(const tasks::Batch& batch, int64_t 
   return mean;
 }
 
-// Running statistics of batch norms: every process has seen its share of the batch alone.
-void Trainer::average_statistics(double share) {
-  if (world_.size() == 1) return;
+// Every process has seen its share of the batch alone.
+void Trainer::average(const std::vector<torch::Tensor>& statistics, double share) {
   const torch::NoGradGuard no_grad;
-  for (const torch::Tensor& tensor : statistics()) {
+  for (const torch::Tensor& tensor : statistics) {
     const torch::Tensor sum = (tensor * share).to(torch::kCPU).contiguous();
     world_.sum(sum);
     tensor.copy_(sum);
@@ -392,7 +391,7 @@ RunSummary run_training(const Recipe& recipe, const TrainOptions& options) {
   Recipe shared = recipe;
   // Processes share the cores that they may run on; a launcher may have given each its own already.
   if (recipe.train.threads == 0 && world.size() > 1) {
-    const std::string mine = core_mask();
+    const std::string mine = parallel::name_of_machine() + core_mask();
     const std::vector<std::string> all = world.gather(mine);
     const auto sharing = static_cast<int>(std::count(all.begin(), all.end(), mine));
     shared.train.threads = std::max(1, available_cores() / sharing);

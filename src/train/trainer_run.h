@@ -49,7 +49,7 @@ class Trainer {
 
   // The loop.
   void train_step();
-  void average_statistics(double share);
+  void average(const std::vector<torch::Tensor>& statistics, double share);
   std::vector<torch::Tensor> statistics() const;
   tasks::StepOutput compute_gradients(const tasks::Batch& batch, int64_t first, double share);
   bool all_finite(const tasks::StepOutput& output, const Clipped& clipped);
