@@ -138,4 +138,27 @@ Value write_config(const Config& config) {
   return config_detail::table_of(config);
 }
 
+// One key of a config, for help.
+struct KeyDescription {
+  std::string key;
+  Value standard;
+  std::string meaning;
+};
+
+// All keys of a config as it stands, "where.key" each; those of configs in it follow in their places.
+template <class Config>
+std::vector<KeyDescription> describe_config(const Config& config, const std::string& where) {
+  std::vector<KeyDescription> keys;
+  auto describe = [&](const char* key, auto& field, const char* meaning = "") {
+    const std::string path = where + "." + key;
+    if constexpr (config_detail::Visitable<std::decay_t<decltype(field)>>) {
+      for (KeyDescription& inner : describe_config(field, path)) keys.push_back(std::move(inner));
+    } else {
+      keys.push_back({path, config_detail::to_value(field), meaning});
+    }
+  };
+  const_cast<Config&>(config).visit(describe);
+  return keys;
+}
+
 }  // namespace tessera

@@ -130,6 +130,7 @@ std::string ProgressLine::bar_line(int columns) const {
   const double left = seconds_left();
   const std::string end = left >= 0 ? text("  left ", human_duration(left)) : "";
   const int fixed_width = width_of(head) + width_of(tail) + width_of(end);
+  if (fixed_width >= columns) return width_of(head) < columns ? head : "";
   // Fields in their order as far as they fit beside a bar of ten cells.
   int room = columns - 1 - fixed_width - 10;
   for (const auto& [name, value] : fields_) {

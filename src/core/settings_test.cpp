@@ -117,6 +117,20 @@ TEST(Toml, ErrorsNameFileAndLineOnOneLine) {
   EXPECT_EQ(said(std::string((1 << 20) + 1, '#')), "r.toml: 1048577 bytes, a recipe has at most 1 MiB");
 }
 
+TEST(Toml, AKeyOfEndlessPartsIsRefused) {
+  std::string parts;
+  for (int i = 0; i < 100000; ++i) parts += "a.";
+  for (const std::string& document : {parts + "a = 1", "[" + parts + "a]", "b = { " + parts + "a = 1 }"})
+    EXPECT_EQ(usage_error([&] { parse_toml(document, "r.toml"); }), "r.toml: a key of more than 64 parts");
+  std::string numbers = "v = [0.5";
+  for (int i = 0; i < 1000; ++i) numbers += ", 0.5";
+  const std::string dots(1000, '.');
+  const Value read = parse_toml(
+      numbers + "]  # " + dots + "\nt = \"a\\\"" + dots + "\"\nm = \"\"\"\n" + dots + "\"\"\"", "r.toml");
+  EXPECT_EQ(read.find("v")->as_array().size(), 1001u);
+  EXPECT_EQ(read.find("m")->as_string(), dots);
+}
+
 TEST(Toml, ASingleValueMayLackItsQuotes) {
   EXPECT_EQ(parse_toml_value("3"), Value(3));
   EXPECT_EQ(parse_toml_value("0.5"), Value(0.5));

@@ -61,7 +61,7 @@ static size_t edit_distance(std::string_view a, std::string_view b) {
 }
 
 std::optional<std::string> nearest(std::string_view name, std::span<const std::string> candidates) {
-  constexpr size_t kLongestWord = 1000;  // comparing takes the product of the lengths
+  constexpr size_t kLongestWord = 100;  // comparing takes the product of the lengths
   std::optional<std::string> best;
   size_t best_distance = std::max<size_t>(2, name.size() / 3) + 1;
   for (const std::string& candidate : candidates) {

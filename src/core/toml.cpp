@@ -86,11 +86,39 @@ void write_table(const Value& table, const std::string& prefix, std::string& out
   }
 }
 
+// The parser makes a table of each part of a dotted key and walks through them recursively: a key of a
+// million dots would overflow its stack. Dots in texts and comments are none of keys; a number has one.
+bool has_endless_key(std::string_view document) {
+  constexpr int kMostDots = 64;
+  int dots = 0;
+  for (size_t i = 0; i < document.size(); ++i) {
+    const char c = document[i];
+    if (c == '"' || c == '\'') {
+      const std::string_view mark =
+          document.substr(i, document.substr(i).starts_with(std::string(3, c)) ? 3 : 1);
+      for (i += mark.size(); i < document.size() && !document.substr(i).starts_with(mark); ++i) {
+        if (mark.size() == 1 && document[i] == '\n') break;
+        if (c == '"' && document[i] == '\\') ++i;
+      }
+      if (i < document.size() && document[i] != '\n') i += mark.size() - 1;
+    } else if (c == '#') {
+      i = std::min(document.find('\n', i), document.size());
+      dots = 0;
+    } else if (c == '.') {
+      if (++dots > kMostDots) return true;
+    } else if (c == '\n' || c == '=' || c == ',' || c == '{' || c == '[') {
+      dots = 0;
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 Value parse_toml(std::string_view document, const std::string& where) {
   if (document.size() > kMaxBytes)
     fail_usage(where, ": ", document.size(), " bytes, a recipe has at most 1 MiB");
+  if (has_endless_key(document)) fail_usage(where, ": a key of more than 64 parts");
   try {
     const toml::table table = toml::parse(document, where);
     return from_node(table, where, 0);

@@ -40,7 +40,7 @@ struct BadImages {
 struct LoaderConfig {
   int64_t batch_size = 32;  // of all ranks together; each takes an equal share, in order
   int64_t threads = 1;      // decoding threads
-  int64_t queue = 4;        // batches ahead, at most
+  int64_t queue = 4;        // batches ahead, at most; one a thread if that is more
   bool shuffle = true;
   bool drop_last = true;  // training: whole batches only
   bool balanced = false;  // draw classes equally often, with replacement

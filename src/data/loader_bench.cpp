@@ -35,7 +35,7 @@ std::vector<std::string> jpegs_below(const std::string& folder) {
 void paste(const Image& tile, int left, int top, Image& onto) {
   const int width = std::min(tile.width, onto.width - left),
             height = std::min(tile.height, onto.height - top);
-  for (int y = 0; y < height; ++y)
+  for (int y = 0; y < height && width > 0; ++y)
     std::memcpy(onto.row(top + y) + 3 * left, tile.row(y), 3 * static_cast<size_t>(width));
 }
 

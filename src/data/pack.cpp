@@ -189,9 +189,11 @@ class PartialFolder {
 
   void put_in_place() {
     std::error_code error;
+    done_ = true;  // what is finished stays, under one name or the other
     fs::rename(path_, target_, error);
-    if (error) fail(path_.string(), " cannot be renamed to ", target_.string(), ": ", error.message());
-    done_ = true;
+    if (error)
+      fail("the finished folder is ", path_.string(), ", it cannot be renamed to ", target_.string(), ": ",
+           error.message());
     const fs::path parent = target_.parent_path();
     sync_directory(parent.empty() ? "." : parent.string());
   }

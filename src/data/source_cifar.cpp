@@ -40,8 +40,14 @@ Files find_files(const SourceConfig& config, Split split) {
   if (!fs::is_directory(path)) return {{path}, !own_path};
   const fs::path folder = path;
   std::vector<std::string> train;
-  for (int i = 1; fs::exists(folder / text("data_batch_", i, ".bin")); ++i)
-    train.push_back((folder / text("data_batch_", i, ".bin")).string());
+  constexpr int kMostBatches = 100;
+  const auto batch = [&](int i) { return folder / text("data_batch_", i, ".bin"); };
+  for (int i = 1; i <= kMostBatches; ++i) {
+    if (!fs::exists(batch(i))) continue;
+    if (std::ssize(train) + 1 < i)
+      fail(batch(std::ssize(train) + 1).string(), " is missing: ", batch(i).string(), " is there");
+    train.push_back(batch(i).string());
+  }
   if (train.empty() && fs::exists(folder / "train.bin")) train.push_back((folder / "train.bin").string());
   for (const char* name : {"test_batch.bin", "test.bin"}) {
     if (!fs::exists(folder / name)) continue;

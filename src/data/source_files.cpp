@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/text.h"
 #include "core/threads.h"
 #include "data/source_kinds.h"
 #include "io/file.h"
@@ -43,7 +44,7 @@ RawSample FileSource::read(int64_t index) const {
   const auto kind = std::filesystem::status(path, error);
   if (std::filesystem::is_other(kind))  // opening a pipe would wait for ever
     fail("'", path, "' is a device or a pipe, must be a regular file");
-  return {path, read_file(path, kMaxPictureBytes)};
+  return {printable(path, kMostNameBytes), read_file(path, kMaxPictureBytes)};
 }
 
 std::vector<int64_t> FileSource::labels(int64_t index) const {

@@ -1,7 +1,10 @@
 // ImageFolder: a folder for each class. The root holds either the class folders themselves or train/ and, if
 // there is a held-out set, val/, validation/, valid/ or test/ with them.
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <filesystem>
+#include <set>
 
 #include "core/error.h"
 #include "core/text.h"
@@ -13,7 +16,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kDeepest = 8;  // folders below a class; also ends a cycle of links
+constexpr int kDeepest = 64;  // folders below a class
+
+// The folders of a class that were listed already: a link to one of them brings nothing new.
+using Seen = std::set<std::pair<dev_t, ino_t>>;
 
 // Sorted names of the entries of a folder that satisfy `wanted`; hidden ones are passed over.
 template <class Wanted>
@@ -35,15 +41,17 @@ bool is_folder(const fs::directory_entry& entry) {
 }
 
 // Pictures below `folder`, as paths relative to `root`, sorted within each folder.
-void add_pictures(const fs::path& folder, const std::string& prefix, int depth,
+void add_pictures(const fs::path& folder, const std::string& prefix, int depth, Seen& seen,
                   std::vector<std::string>& out) {
+  struct stat place {};
+  if (::stat(folder.c_str(), &place) == 0 && !seen.emplace(place.st_dev, place.st_ino).second) return;
+  if (depth > kDeepest) fail(folder.string(), " lies more than ", kDeepest, " folders below its class");
   for (const std::string& name : list(folder, [](const fs::directory_entry& entry) {
          return has_picture_extension(entry.path().filename().string()) && !is_folder(entry);
        }))
     out.push_back(prefix + name);
-  if (depth == kDeepest) return;
   for (const std::string& name : list(folder, is_folder))
-    add_pictures(folder / name, prefix + name + "/", depth + 1, out);
+    add_pictures(folder / name, prefix + name + "/", depth + 1, seen, out);
 }
 
 std::vector<std::string> class_folders(const std::string& root) {
@@ -124,7 +132,8 @@ std::unique_ptr<Source> open_folder(const SourceConfig& config, Split split) {
     const std::string& name = set.classes[label];
     if (!std::binary_search(found.begin(), found.end(), name)) continue;
     const size_t before = set.paths.size();
-    add_pictures(fs::path(place.root) / name, name + "/", 0, set.paths);
+    Seen seen;
+    add_pictures(fs::path(place.root) / name, name + "/", 0, seen, set.paths);
     set.labels.resize(set.paths.size(), static_cast<int64_t>(label));
     if (set.paths.size() == before)
       problems.add(place.root, "/", name, " is an empty class: no .jpg, .jpeg, .png or .webp in it");

@@ -37,6 +37,7 @@ std::string find_pictures(const std::string& folder, std::initializer_list<const
                                     [&](const char* word) { return name.find(word) != std::string::npos; });
     if (is_pictures_name(name) && wanted) names.push_back(entry->path().string());
   }
+  if (error) fail(folder, " cannot be listed: ", error.message());
   return names.empty() ? "" : *std::min_element(names.begin(), names.end());
 }
 
@@ -150,6 +151,9 @@ std::unique_ptr<Source> open_idx(const SourceConfig& config, Split split) {
   const auto& shape = pictures->shape;
   if (shape.size() < 3 || (shape.size() == 4 && shape[3] != 1 && shape[3] != 3))
     fail(pictures->path, " must hold pictures: 3 dimensions (n, height, width), or 4 with 1 or 3 channels");
+  if (shape[1] > 0 && shape[2] > DecodeOptions().max_pixels / shape[1])
+    fail(pictures->path, " holds pictures of ", shape[2], "x", shape[1], ", at most ",
+         DecodeOptions().max_pixels, " pixels are taken");
   if (shape[1] < 1 || shape[2] < 1 || shape[1] > kMostSide || shape[2] > kMostSide)
     fail(pictures->path, " holds pictures of ", shape[2], "x", shape[1], ", must be 1 to ", kMostSide,
          " a side");

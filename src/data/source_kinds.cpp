@@ -76,6 +76,9 @@ std::vector<std::string> alternatives(const std::string& inside, const std::stri
 }  // namespace
 
 std::vector<std::string> expand_braces(const std::string& path) {
+  constexpr int kMostLists = 16;
+  if (std::count(path.begin(), path.end(), '{') > kMostLists)
+    fail_usage(printable(path, 60), ": more than ", kMostLists, " lists in braces");
   const size_t open = path.find('{');
   if (open == std::string::npos) return {path};
   const size_t close = path.find('}', open);
@@ -94,7 +97,9 @@ std::vector<std::string> read_class_names(const std::string& path) {
   const std::string content = read_text(path, uint64_t{16} << 20);
   if (!is_utf8(content)) fail(path, " is not UTF-8 text");
   std::vector<std::string> names;
-  for (const std::string& line : split(content, '\n')) names.emplace_back(trim(line));
+  const size_t mark = content.starts_with("\xEF\xBB\xBF") ? 3 : 0;  // byte order
+  for (const std::string& line : split(std::string_view(content).substr(mark), '\n'))
+    names.emplace_back(trim(line));
   while (!names.empty() && names.back().empty()) names.pop_back();
   if (names.empty()) fail(path, " holds no class names");
   std::set<std::string> seen;

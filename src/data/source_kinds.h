@@ -72,6 +72,8 @@ class ProblemList {
 
 // The longest encoded picture that is read into memory.
 inline constexpr uint64_t kMaxPictureBytes = uint64_t{256} << 20;
+// A sample's name is printable and no longer, so that it stays on the line of an error.
+inline constexpr size_t kMostNameBytes = 4096;
 
 // True if the held-out set is another path than the training set, so that its classes are those of that one.
 bool has_training_path(const SourceConfig& config);

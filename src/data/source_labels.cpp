@@ -13,6 +13,10 @@ ClassNames::ClassNames(std::vector<std::string> names) : names_(std::move(names)
   for (size_t i = 0; i < names_.size(); ++i) places_.emplace(names_[i], static_cast<int64_t>(i));
 }
 
+std::string ClassNames::hint(std::string_view name) const {
+  return hints_left_->fetch_sub(1) > 0 ? did_you_mean(name, names_) : "";
+}
+
 int64_t ClassNames::find(std::string_view name) const {
   const auto found = places_.find(name);
   return found == places_.end() ? -1 : found->second;
@@ -54,7 +58,7 @@ int64_t read_label(std::string_view content, LabelText kind, const ClassNames& n
   if (number) return checked_number(*number, where);
   if (names.names().empty())
     fail(where, " has label '", shortened(word), "', must be a whole number: no class names are given");
-  fail(where, " has label '", shortened(word), "', which is no class", did_you_mean(word, names.names()));
+  fail(where, " has label '", shortened(word), "', which is no class", names.hint(word));
 }
 
 Label read_json_label(const nlohmann::json& object, const ClassNames& names, const std::string& where) {

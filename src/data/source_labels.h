@@ -1,8 +1,10 @@
 // Labels as files spell them: numbers, class names, or several of either. Internal to this folder.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
@@ -25,8 +27,12 @@ class ClassNames {
   const std::vector<std::string>& names() const { return names_; }
   // -1 if there is no such class.
   int64_t find(std::string_view name) const;
+  // ", did you mean 'cat'?" or nothing. A wrong list of classes would ask for every row: only the first
+  // questions are answered.
+  std::string hint(std::string_view name) const;
 
  private:
+  std::shared_ptr<std::atomic<int>> hints_left_ = std::make_shared<std::atomic<int>>(20);
   std::vector<std::string> names_;
   std::map<std::string, int64_t, std::less<>> places_;
 };

@@ -74,6 +74,10 @@ TEST(Cifar, ReadsTheFineLabelsOfCifar100) {
 
 TEST(Cifar, WrongFilesAreNamed) {
   const TemporaryFolder folder;
+  folder.write("gap/data_batch_1.bin", ten_records());
+  folder.write("gap/data_batch_3.bin", ten_records());
+  EXPECT_EQ(error_of([&] { open_source({.path = folder.path("gap")}, Split::train); }, &folder),
+            "DIR/gap/data_batch_2.bin is missing: DIR/gap/data_batch_3.bin is there");
   folder.write("tests/test_batch.bin", ten_records());
   EXPECT_EQ(error_of([&] { open_source({.path = folder.path("tests")}, Split::train); }, &folder),
             "DIR/tests has test_batch.bin but no data_batch_1.bin or train.bin to train on");

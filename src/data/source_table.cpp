@@ -76,7 +76,12 @@ Columns find_columns(const CsvRow& first, const std::string& name) {
   for (const std::string& field : first.fields) titles.push_back(lower(trim(field)));
   columns.count = titles.size();
   columns.path = find_column(titles, {"path", "file", "filename", "filepath", "image"});
+  const auto label = find_column(titles, {"label", "labels", "class", "target"});
   if (columns.path == kNone) {
+    if (label != kNone)
+      fail(name, " starts with titles, '", printable(titles[0], 60),
+           "' and so on, but none of them is 'path': the ",
+           "column of the pictures' files must be called so");
     if (titles.size() != 2)
       fail(name, " has ", titles.size(),
            " columns and no title 'path'; must have two (path, label) or such a header");
@@ -84,7 +89,7 @@ Columns find_columns(const CsvRow& first, const std::string& name) {
     columns.header = false;
     return columns;
   }
-  columns.label = find_column(titles, {"label", "labels", "class", "target"});
+  columns.label = label;
   columns.split = find_column(titles, {"split"});
   if (columns.label != kNone) {
     columns.labels_title = titles[columns.label] == "labels";

@@ -211,6 +211,10 @@ TEST(Table, AFileThatIsNoTableIsNamed) {
   EXPECT_EQ(open("l.csv", ""), "DIR/l.csv is empty");
   EXPECT_EQ(open("l.csv", "a,b,c\n"),
             "DIR/l.csv has 3 columns and no title 'path'; must have two (path, label) or such a header");
+  EXPECT_EQ(
+      open("l.csv", "image_id,label\n1.jpg,3\n"),
+      "DIR/l.csv starts with titles, 'image_id' and so on, but none of them is 'path': the column of the "
+      "pictures' files must be called so");
   EXPECT_EQ(open("l.csv", "path,other\n"),
             "DIR/l.csv has no column titled 'label', nor two or more of 0 and 1");
   EXPECT_EQ(open("l.csv", "a,\xff\n"), "DIR/l.csv is not UTF-8 text");

@@ -203,6 +203,16 @@ TEST(ImageFolder, WhatIsWrongIsNamed) {
             "DIR holds no folders; an ImageFolder has a folder for each class, with pictures in it");
 }
 
+TEST(ImageFolder, LinksThatLeadBackBringNothingTwice) {
+  const TemporaryFolder folder;
+  folder.write("cat/1.jpg", "x");
+  folder.write("cat/more/2.jpg", "y");
+  folder.write("dog/1.jpg", "z");
+  for (const char* link : {"cat/self", "cat/more/up", "cat/again"})
+    std::filesystem::create_directory_symlink(folder.path("cat"), folder.path(link));
+  EXPECT_EQ(open_source({.path = folder.path(), .val_share = 0}, Split::train)->size(), 3);
+}
+
 TEST(ImageFolder, AHeldOutPathHasTheClassesOfTheTrainingPath) {
   const TemporaryFolder folder;
   folder.write("mine/b/1.jpg", "x");

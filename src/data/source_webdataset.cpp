@@ -41,6 +41,7 @@ std::vector<std::string> shards_in(const std::string& folder) {
     const std::string name = entry->path().filename().string();
     if (is_shard_name(name) && !name.starts_with('.')) shards.push_back(entry->path().string());
   }
+  if (error) fail(folder, " cannot be listed: ", error.message());
   std::sort(shards.begin(), shards.end());
   return shards;
 }
@@ -56,7 +57,8 @@ struct ShardList {
 ShardList find_shards(const SourceConfig& config, Split split) {
   const std::string& path = path_of(config, split);
   const bool own_path = !config.val_path.empty();
-  if (!fs::is_directory(path)) return {expand_braces(path), !own_path};
+  std::error_code too_long;  // a list in braces may be longer than a name
+  if (!fs::is_directory(path, too_long)) return {expand_braces(path), !own_path};
   const auto all = shards_in(path);
   std::vector<std::string> train, held_out, others;
   for (const std::string& shard : all) {
@@ -210,7 +212,8 @@ class WebDatasetSource final : public Source {
     const Item& item = items_[static_cast<size_t>(index)];
     const TarArchive& archive = *archives_[item.shard];
     const auto bytes = archive.bytes(item.picture);
-    std::string name = text(archive.path(), ": ", archive.members()[item.picture].name);
+    std::string name =
+        printable(text(archive.path(), ": ", archive.members()[item.picture].name), kMostNameBytes);
     if (bytes.size() > kMaxPictureBytes)
       fail(name, " has ", bytes.size(), " bytes, at most ", kMaxPictureBytes, " are read");
     return {std::move(name), std::vector<std::byte>(bytes.begin(), bytes.end())};
@@ -253,8 +256,9 @@ class WebDatasetSource final : public Source {
     if (!config.class_names.empty()) return ClassNames(read_class_names(config.class_names));
     std::vector<fs::path> places = {fs::path(shard).parent_path()};
     if (is_webdataset_path(config.path)) {
-      places.push_back(fs::is_directory(config.path) ? fs::path(config.path)
-                                                     : fs::path(config.path).parent_path());
+      std::error_code too_long;
+      places.push_back(fs::is_directory(config.path, too_long) ? fs::path(config.path)
+                                                               : fs::path(config.path).parent_path());
     }
     for (const fs::path& place : places)
       if (fs::exists(place / "classes.txt"))

@@ -18,6 +18,9 @@ void check_preprocess(const Preprocess& p, int64_t height, int64_t width) {
   if (height < 1 || width < 1 || height > kLargest || width > kLargest)
     fail_usage("input size is ", height, "x", width, ", each side must be 1 to ", kLargest);
   if (!(p.crop > 0 && p.crop <= 1)) fail_usage("crop is ", p.crop, ", must be above 0 and at most 1");
+  constexpr int64_t kLongest = 1 << 24;  // as resizing takes
+  if (static_cast<double>(std::max(height, width)) / p.crop > kLongest)
+    fail_usage("crop is ", p.crop, ": pictures would be enlarged to more than ", kLongest, " pixels");
   if (p.mean.size() != 3) fail_usage("mean has ", p.mean.size(), " numbers, must be 3");
   if (p.std.size() != 3) fail_usage("std has ", p.std.size(), " numbers, must be 3");
   for (const double s : p.std)
@@ -83,9 +86,9 @@ class Base : public Transform {
   }
 
   // The output as a picture.
-  const Image& picture_of(const Source& s) const {
+  const Image& picture_of(const RawSample& sample, const Source& s) const {
     Image& placed = memory().placed;
-    placed = resize(*s.image, s.plan);
+    placed = naming(sample, [&] { return resize(*s.image, s.plan); });
     if (fills(s)) return placed;
     Image out(output_.width, output_.height);
     for (size_t i = 0; i < out.pixels.size(); i += 3)
@@ -95,11 +98,11 @@ class Base : public Transform {
     return placed = std::move(out);
   }
 
-  void write(const Source& s, float* out) const {
+  void write(const RawSample& sample, const Source& s, float* out) const {
     if (fills(s))
-      resize_planes(*s.image, s.plan, normalisation_, out);
+      naming(sample, [&] { resize_planes(*s.image, s.plan, normalisation_, out); });
     else
-      normalise(picture_of(s), normalisation_, out);
+      normalise(picture_of(sample, s), normalisation_, out);
   }
 
   // The picture's size as it will be decoded, and its orientation if that will be applied.
@@ -112,10 +115,10 @@ class Base : public Transform {
   }
 
   // An error about a picture's size names the picture.
-  template <class Size>
-  static Extent naming(const RawSample& sample, const Size& size) {
+  template <class Work>
+  static auto naming(const RawSample& sample, const Work& work) -> decltype(work()) {
     try {
-      return size();
+      return work();
     } catch (const Error& error) {
       fail(sample.name, ": ", error.what());
     }
@@ -154,7 +157,7 @@ class EvalTransform final : public Base {
  public:
   using Base::Base;
   void apply(const RawSample& sample, RandomStream&, float* out) const override {
-    write(test_crop(sample, false), out);
+    write(sample, test_crop(sample, false), out);
   }
 };
 
@@ -173,9 +176,9 @@ class TrainTransform final : public Base {
       const Source source =
           augment_.crop == "centre" ? test_crop(sample, flipped(draws)) : random_resized(sample, draws);
       if (pixels_.enabled())
-        finish(picture_of(source), draws, out);
+        finish(picture_of(sample, source), draws, out);
       else
-        write(source, out);
+        write(sample, source, out);
     }
     if (augment_.erase.probability > 0) erase(augment_.erase, output_.height, output_.width, draws, out);
   }
@@ -244,7 +247,9 @@ class TrainTransform final : public Base {
     if (have == output_ && image.channels == 3) return place(image, {0, 0}, rows, columns);
     // Only what is cut out is resized: a strip's long side may be as long as it likes.
     const Box window{columns.first, rows.first, columns.count(), rows.count()};
-    memory().decoded = resize(image, {whole(image), size.width, size.height, interpolation_, window, false});
+    memory().decoded = naming(sample, [&] {
+      return resize(image, {whole(image), size.width, size.height, interpolation_, window, false});
+    });
     return place(memory().decoded, {rows.first, columns.first}, rows, columns);
   }
 

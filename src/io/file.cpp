@@ -225,20 +225,37 @@ struct AtomicFile::State {
   }
 };
 
-AtomicFile::AtomicFile(const std::string& path) : state_(std::make_unique<State>()) {
-  static std::atomic<int> made{0};
-  State& s = *state_;
+namespace {
+
+std::atomic<int> temporaries_made = 0;  // of this process: their numbers
+
+// Where a file will lie that is written as `path`: what a symbolic link names, there or not.
+std::string behind_links(const std::string& path) {
+  constexpr int kMostLinks = 40;  // as the system follows
   std::error_code nothing;
-  const bool link = fs::is_symlink(path, nothing);
-  const fs::path real = link ? fs::canonical(path, nothing) : fs::path();
-  s.path = real.empty() ? path : real.string();
+  fs::path at = path;
+  for (int i = 0; i < kMostLinks && fs::is_symlink(at, nothing); ++i) {
+    const fs::path to = fs::read_symlink(at, nothing);
+    at = to.is_absolute() ? to : at.parent_path() / to;
+  }
+  return at.string();
+}
+
+}  // namespace
+
+AtomicFile::AtomicFile(const std::string& path) : state_(std::make_unique<State>()) {
+  State& s = *state_;
+  s.path = behind_links(path);
   struct stat old {};
   const bool replaces = ::stat(s.path.c_str(), &old) == 0;
   if (replaces && S_ISDIR(old.st_mode)) fail("cannot write '", path, "': it is a directory");
   if (replaces && !S_ISREG(old.st_mode)) fail("cannot write '", path, "': it is not a regular file");
-  const std::string temporary = text(s.path, temporary_suffix(), ::getpid(), "-", ++made);
-  s.fd = guarded(Operation::open,
-                 [&] { return ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666); });
+  std::string temporary;
+  do {  // a process of this number may have left one of this name, on a machine that was started anew
+    temporary = text(s.path, temporary_suffix(), ::getpid(), "-", ++temporaries_made);
+    s.fd = guarded(Operation::open,
+                   [&] { return ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666); });
+  } while (s.fd < 0 && errno == EEXIST);
   if (s.fd < 0) s.fail_with(errno);
   s.temporary = temporary;
   if (replaces) {  // the owner first, since changing it may clear mode bits; only root may, and that is fine
@@ -423,7 +440,9 @@ int remove_stale_temporaries(const std::string& directory) {
     if (at == std::string::npos) return false;
     const auto parts = split(std::string_view(name).substr(at + suffix.size()), '-');
     const auto process = parse_int(parts[0]);
-    if (parts.size() != 2 || !parse_int(parts[1]) || !process || *process <= 0) return false;
+    const auto number = parts.size() == 2 ? parse_int(parts[1]) : std::nullopt;
+    if (!number || !process || *process <= 0) return false;
+    if (*process == ::getpid()) return *number > temporaries_made;  // of a process before that had our number
     return ::kill(static_cast<pid_t>(*process), 0) != 0 && errno == ESRCH;
   };
   int removed = 0;

@@ -8,8 +8,10 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 
 #include "core/error.h"
+#include "core/text.h"
 #include "io/file_faults.h"
 #include "io/io_testing.h"
 
@@ -174,6 +176,23 @@ TEST_F(FileTest, TemporariesOfLivingWritersAndStrangersStay) {
   EXPECT_EQ(names().size(), 2u);
 }
 
+// A machine that was started anew gives the number of the process that was killed to this one.
+TEST_F(FileTest, ALeftoverOfOnesOwnNumberIsPassedOverAndRemoved) {
+  std::string temporary;
+  {
+    AtomicFile file(path("f"));
+    temporary = names().at(0);
+  }
+  const size_t dash = temporary.rfind('-');
+  const int64_t next = parse_int(temporary.substr(dash + 1)).value() + 1;
+  for (const int64_t number : {next, next + 1})
+    std::ofstream(path(temporary.substr(0, dash + 1) + std::to_string(number))) << "left";
+  EXPECT_EQ(remove_stale_temporaries(folder()), 2);
+  std::ofstream(path(temporary.substr(0, dash + 1) + std::to_string(next))) << "left";
+  write_text_atomic(path("f"), "new");
+  EXPECT_EQ(read_text(path("f")), "new");
+}
+
 TEST_F(FileTest, WithoutCommitNothingHappens) {
   write_text_atomic(path("f"), "old");
   { AtomicFile(path("f")).write("new"); }
@@ -203,6 +222,10 @@ TEST_F(FileTest, ReplacingKeepsTheModeAndFollowsLinks) {
   struct stat status {};
   ::stat(path("f").c_str(), &status);
   EXPECT_EQ(status.st_mode & 07777, 0640u);
+  fs::create_symlink("not-yet", path("early"));
+  write_text_atomic(path("early"), "first");
+  EXPECT_TRUE(fs::is_symlink(path("early")));
+  EXPECT_EQ(read_text(path("not-yet")), "first");
 }
 
 TEST_F(FileTest, ChecksumsAreXxh3) {

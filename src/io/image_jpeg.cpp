@@ -348,6 +348,7 @@ HuffmanUse& huffman_use() {
 
 ImageInfo jpeg_info(Bytes bytes, const std::string& name) {
   ImageInfo info{0, 0, "jpeg", 1};
+  bool exif = false;
   size_t at = 2;
   auto truncated = [&] { fail(name, ": truncated JPEG, the file ends in its headers"); };
   for (;;) {
@@ -370,8 +371,9 @@ ImageInfo jpeg_info(Bytes bytes, const std::string& name) {
       return info;
     }
     if (at + length > bytes.size()) truncated();
-    if (marker == 0xe1 && length >= 8 && std::memcmp(bytes.data() + at + 2, "Exif\0\0", 6) == 0)
-      info.orientation = exif_orientation(bytes.subspan(at + 8, length - 8));
+    if (marker == 0xe1 && !exif && length >= 8 && std::memcmp(bytes.data() + at + 2, "Exif\0\0", 6) == 0)
+      info.orientation = exif_orientation(bytes.subspan(at + 8, length - 8)),
+      exif = true;  // the first one counts
     at += length;
   }
 }

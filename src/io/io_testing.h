@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -12,6 +13,13 @@
 #include "core/error.h"
 
 namespace tessera {
+
+// Whether a child process goes on; one that has ended stays to be waited for.
+inline bool is_running(pid_t child) {
+  siginfo_t info = {};
+  return ::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+         info.si_pid == 0;
+}
 
 // The message of the Error that `body` throws; "" if it throws none. Fails the test if it is not one line.
 template <class Body>

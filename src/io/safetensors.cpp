@@ -353,12 +353,19 @@ std::string make_header(const std::vector<TensorView>& tensors, const Metadata& 
 
 }  // namespace
 
+void put_safetensors(AtomicFile& file, const std::string& name, const std::vector<TensorView>& tensors,
+                     const Metadata& metadata, const std::function<void()>& before_each) {
+  file.write(make_header(tensors, metadata, name));
+  for (const TensorView& t : tensors) {
+    if (before_each) before_each();
+    file.write(t.bytes);
+  }
+}
+
 std::string write_safetensors(const std::string& path, const std::vector<TensorView>& tensors,
-                              const Metadata& metadata) {
-  const std::string header = make_header(tensors, metadata, path);
+                              const Metadata& metadata, const std::function<void()>& before_each) {
   AtomicFile file(path);
-  file.write(header);
-  for (const TensorView& t : tensors) file.write(t.bytes);
+  put_safetensors(file, path, tensors, metadata, before_each);
   file.commit();
   return file.checksum();
 }

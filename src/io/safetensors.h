@@ -5,6 +5,7 @@
 // overflow, offsets out of range, that overlap or leave holes, bytes after the last tensor.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -43,9 +44,13 @@ struct SafetensorsContent {
 SafetensorsContent parse_safetensors(std::span<const std::byte> bytes, const std::string& name);
 
 // Writes the tensors in the order given, with the header padded so that data starts 8-byte aligned.
-// Returns the file's XXH3-64. The target is replaced atomically.
+// Returns the file's XXH3-64. The target is replaced atomically. `before_each` tensor is called: what it
+// throws leaves the target as it was.
 std::string write_safetensors(const std::string& path, const std::vector<TensorView>& tensors,
-                              const Metadata& metadata = {});
+                              const Metadata& metadata = {}, const std::function<void()>& before_each = {});
+// The same into a file, called `name` in errors, that the caller commits.
+void put_safetensors(AtomicFile& file, const std::string& name, const std::vector<TensorView>& tensors,
+                     const Metadata& metadata, const std::function<void()>& before_each);
 
 // "F32", "BF16", … as in the header.
 const char* safetensors_name(DType dtype);

@@ -66,7 +66,8 @@ ShardedSafetensors::ShardedSafetensors(const std::string& index_path) {
 }
 
 void write_sharded_safetensors(const std::string& index_path, const std::vector<TensorView>& tensors,
-                               const Metadata& metadata, uint64_t most_bytes) {
+                               const Metadata& metadata, uint64_t most_bytes,
+                               const std::function<void()>& before_each) {
   check(index_path.ends_with(kShardIndexEnding), "'", index_path, "' must end in ", kShardIndexEnding);
   std::vector<std::vector<TensorView>> shards(1);
   uint64_t held = 0, total = 0;
@@ -87,15 +88,18 @@ void write_sharded_safetensors(const std::string& index_path, const std::vector<
   nlohmann::ordered_json index = {{"metadata", {{"total_size", total}}},
                                   {"weight_map", nlohmann::ordered_json::object()}};
   for (const auto& [key, value] : metadata) index["metadata"][key] = value;
-  nlohmann::json map = nlohmann::json::object();  // sorted: an ordered one takes each key in linear time
+  nlohmann::json map = nlohmann::json::object();   // sorted: an ordered one takes each key in linear time
+  std::vector<std::unique_ptr<AtomicFile>> files;  // put in place when all are written: a mixture would load
   for (size_t i = 0; i < shards.size(); ++i) {
     std::ostringstream name;
     name << stem << "-" << std::setfill('0') << std::setw(5) << i + 1 << "-of-" << std::setw(5)
          << shards.size() << ".safetensors";
-    write_safetensors(folder + name.str(), shards[i], {{"format", "pt"}});
+    put_safetensors(*files.emplace_back(std::make_unique<AtomicFile>(folder + name.str())),
+                    folder + name.str(), shards[i], {{"format", "pt"}}, before_each);
     for (const TensorView& tensor : shards[i]) map[tensor.name] = name.str();
   }
   index["weight_map"] = map;
+  for (const auto& file : files) file->commit();
   write_text_atomic(index_path, index.dump(2) + "\n");
 }
 

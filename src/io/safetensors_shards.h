@@ -4,6 +4,7 @@
 //   …}}
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -35,8 +36,9 @@ class ShardedSafetensors {
 
 // Writes NAME-00001-of-0000N.safetensors … beside `index_path` (NAME.safetensors.index.json), each with at
 // most `most_bytes` of tensors unless a single one is larger, and the index last. The metadata stand in the
-// index.
+// index. `before_each` as in write_safetensors.
 void write_sharded_safetensors(const std::string& index_path, const std::vector<TensorView>& tensors,
-                               const Metadata& metadata, uint64_t most_bytes);
+                               const Metadata& metadata, uint64_t most_bytes,
+                               const std::function<void()>& before_each = {});
 
 }  // namespace tessera

@@ -269,9 +269,11 @@ class Interpreter {
       std::memcpy(out + done, from.bytes.data() + static_cast<size_t>(at_element) * width, width);
       for (size_t i = shape.size();
            i-- > 0;) {  // the next index, as a counter with a wheel for each dimension
-        at_element += strides[i];
-        if (++index[i] < shape[i]) break;
-        at_element -= strides[i] * shape[i];
+        if (++index[i] < shape[i]) {
+          at_element += strides[i];
+          break;
+        }
+        if (shape[i] > 1) at_element -= strides[i] * (shape[i] - 1);  // of one alone the stride is any number
         index[i] = 0;
       }
     }

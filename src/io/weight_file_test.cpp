@@ -58,6 +58,22 @@ TEST_F(WeightFileTest, ShardsComeBackAsTheyWere) {
   }
 }
 
+// New files beside old ones would be read as one set.
+TEST_F(WeightFileTest, AWriteThatIsStoppedLeavesAllOfTheOldFiles) {
+  write(28);
+  const std::string other(36, '-');
+  std::vector<TensorView> fresh = tensors();
+  for (TensorView& tensor : fresh) tensor.bytes = as_bytes(other).subspan(0, tensor.bytes.size());
+  int left = 2;
+  const auto stop = [&] {
+    if (left-- == 0) fail("stopped");
+  };
+  EXPECT_EQ(error_of([&] { write_sharded_safetensors(index_, fresh, {}, 28, stop); }), "stopped");
+  EXPECT_EQ(names().size(), 3u);
+  const WeightFile file(index_);
+  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(as_text(file.tensors()[i].bytes), as_text(tensors()[i].bytes));
+}
+
 TEST_F(WeightFileTest, AnIndexNeverLeadsOutOfItsFolder) {
   for (const char* name :
        {"../x.safetensors", "/etc/passwd", "", ".hidden", "a\\u0007b", "sub/x.safetensors"})
