@@ -1,9 +1,9 @@
 // Which instruction set the kernels use: the best one the machine has, unless TESSERA_ISA names another.
 //
 // A kernel's file x.cpp is compiled once per instruction set, each time in a namespace of its own (see
-// CMakeLists.txt), so a file built that way includes C headers and the headers of this folder's root only: an
-// inline function of the C++ library would be shared by the linker and carry, say, AVX-512 to a machine
-// without it.
+// CMakeLists.txt), so a file built that way includes C headers, simd.h and its operator's own headers that do
+// the same: an inline function of the C++ library would be shared by the linker and carry, say, AVX-512 to a
+// machine without it.
 #pragma once
 
 #include <stdint.h>
@@ -11,7 +11,7 @@
 namespace tessera::kernels {
 
 // Ascending: each includes the ones before it.
-//   reference  the plain definition in double precision, one thread; slow, there to compare with
+//   reference  the plain definition; slow, there to compare with
 //   portable   the compiler's baseline (SSE2 on x86-64), 16-byte vectors
 //   avx2       AVX2 + FMA + F16C, 32-byte vectors (Haswell, Zen)
 //   avx512     AVX-512 F, BW, VL, DQ, 64-byte vectors (Skylake-X)

@@ -96,8 +96,13 @@ torch::Tensor attention_unfused(const torch::Tensor& q, const torch::Tensor& k, 
   torch::Tensor scores = torch::matmul(rq * scale, rk.transpose(-2, -1));
   if (bias) scores = scores + *bias;
   const torch::Tensor mask = seen(options, q.size(2), k.size(2), q.device());
-  if (mask.defined()) scores = scores.masked_fill(~mask, -std::numeric_limits<double>::infinity());
+  torch::Tensor blind;  // queries that see no key at all: their sums are empty
+  if (mask.defined()) {
+    blind = ~mask.any(-1, /*keepdim=*/true);
+    scores = scores.masked_fill(~mask & ~blind, -std::numeric_limits<double>::infinity());
+  }
   torch::Tensor p = torch::softmax(scores, -1);
+  if (blind.defined()) p = p.masked_fill(blind, 0);
   if (options.later != 1) {
     const torch::Tensor earlier =
         seen({.causal = true, .first_query = options.first_query}, q.size(2), k.size(2), q.device());
@@ -222,7 +227,13 @@ struct FusedAttention : torch::autograd::Function<FusedAttention> {
     if (keep) {
       lse = torch::empty(out.sizes().slice(0, 3), out.options().dtype(torch::kFloat32));
       call.lse = lse.mutable_data_ptr<float>();
-      ctx->save_for_backward({q, k, v, out, lse});
+      // The tables are read from `request`; saved, they are refused if they were changed before the backward
+      // pass.
+      const auto kept = [](const torch::Tensor& x) {
+        return x.defined() && !x.is_inference() ? x : torch::Tensor();
+      };
+      ctx->save_for_backward({q, k, v, out, lse, kept(request->bias), kept(request->queries.cos),
+                              kept(request->queries.sin), kept(request->keys.cos), kept(request->keys.sin)});
       ctx->saved_data["request"] = c10::IValue::make_capsule(request);
       ctx->saved_data["bias"] = bias && bias->requires_grad() ? bias->sizes().vec() : std::vector<int64_t>{};
     }
@@ -233,6 +244,7 @@ struct FusedAttention : torch::autograd::Function<FusedAttention> {
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
                                                  torch::autograd::variable_list gradients) {
+    check_first_derivative("attention");
     const auto saved = ctx->get_saved_variables();
     const auto holder = ctx->saved_data["request"].toCapsule();
     const auto& request = static_cast<Request&>(*holder);
@@ -277,6 +289,11 @@ bool any_needs_gradient(std::initializer_list<torch::Tensor> tensors) {
   return false;
 }
 
+// The kernels have no gradient of the angles.
+bool angles_are_learned(const AttentionOptions& o) {
+  return any_needs_gradient({o.cos, o.sin, o.key_cos, o.key_sin});
+}
+
 torch::Tensor rows_contiguous(const torch::Tensor& x) { return x.stride(3) == 1 ? x : x.contiguous(); }
 
 }  // namespace
@@ -285,7 +302,7 @@ torch::Tensor attention(const torch::Tensor& q_in, const torch::Tensor& k_in, co
                         const AttentionOptions& options) {
   check_shapes(q_in, k_in, v_in, options);
   const torch::Tensor q = cast(q_in), k = cast(k_in), v = cast(v_in);
-  if (!attention_fuses(q, k, v)) return attention_unfused(q, k, v, options);
+  if (!attention_fuses(q, k, v) || angles_are_learned(options)) return attention_unfused(q, k, v, options);
   const Parts p{rows_contiguous(q), rows_contiguous(k), rows_contiguous(v)};
   return FusedAttention::apply(p.q, given(p.k), given(p.v), given(options.bias), request_of(p, options),
                                any_needs_gradient({q, k, v, options.bias}));
@@ -296,7 +313,7 @@ torch::Tensor attention_packed(const torch::Tensor& qkv_in, const AttentionOptio
         " must be [batch, tokens, 3, heads, d]");
   const torch::Tensor qkv = cast(qkv_in);
   torch::Tensor out;
-  if (attention_fuses(qkv, qkv, qkv)) {
+  if (attention_fuses(qkv, qkv, qkv) && !angles_are_learned(options)) {
     const torch::Tensor packed = qkv.contiguous();
     const Parts p = parts_of(packed, {}, {});
     check_shapes(p.q, p.k, p.v, options);

@@ -26,6 +26,7 @@ const Case kCases[] = {
     {"published iLLaMA", 2, 2, 33, 33, 32, {.later = 0}, {}, 16},
     {"soft iLLaMA", 2, 2, 33, 33, 32, {.later = 0.6}, {}, 16},
     {"window with cache", 1, 2, 9, 30, 8, {.causal = true, .first_query = 21, .window = 6}},
+    {"queries without keys", 1, 2, 5, 3, 8, {.first_query = 3, .window = 4}},
     {"turned, with cache", 2, 2, 7, 19, 16, {.causal = true, .first_query = 12}, {}, 6},
     {"turned by head, with cache", 1, 3, 9, 30, 8, {.first_query = 21, .window = 6}, {}, 4, true},
     {"bias over all", 4, 2, 9, 9, 8, {}, {9, 9}},
@@ -160,6 +161,21 @@ TEST(Attention, AutocastTakesItsPrecisionAndGivesGradientsBack) {
   y.sum().backward();
   EXPECT_EQ(qkv.grad().scalar_type(), torch::kFloat32);
   EXPECT_LE(error(y.to(torch::kFloat32), attention_packed(qkv)), 0.03);
+}
+
+TEST(Attention, LearnedAnglesGetTheirGradient) {
+  const torch::Tensor q = torch::randn({1, 2, 5, 8}), angles = torch::randn({5, 4}).requires_grad_();
+  attention(q, q, q, {.cos = angles.cos(), .sin = angles.sin()}).square().sum().backward();
+  ASSERT_TRUE(angles.grad().defined());
+  EXPECT_GT(angles.grad().abs().max().item<double>(), 0);
+}
+
+// The backward pass computes the weights again.
+TEST(Attention, ABiasThatWasChangedBeforeTheBackwardPassIsRefused) {
+  const torch::Tensor q = torch::randn({1, 2, 5, 8}).requires_grad_(), bias = torch::randn({1, 1, 5, 5});
+  const torch::Tensor y = attention(q, q, q, {.bias = bias});
+  bias.mul_(2);
+  EXPECT_ANY_THROW(y.sum().backward());
 }
 
 TEST(Attention, EmptyTensorsAndWrongShapes) {

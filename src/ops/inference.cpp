@@ -2,6 +2,8 @@
 
 #include <ATen/autocast_mode.h>
 
+#include "core/error.h"
+
 namespace tessera::ops {
 namespace {
 
@@ -57,6 +59,11 @@ torch::Tensor floats(const torch::Tensor& tensor) {
 
 const float* float_pointer(const torch::Tensor& tensor) {
   return tensor.defined() ? tensor.const_data_ptr<float>() : nullptr;
+}
+
+void check_first_derivative(const char* operation) {
+  check(!torch::GradMode::is_enabled(), operation,
+        ": the fused form has no second derivative; compute forward under InferenceScope({.fused = false})");
 }
 
 }  // namespace tessera::ops

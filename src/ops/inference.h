@@ -52,6 +52,10 @@ RowsOfTensor rows_of(const torch::Tensor& x);
 // Of a contiguous tensor.
 kernels::RowsOut rows_to(const torch::Tensor& y);
 
+// For the backward pass of a kernel, which autograd cannot look into: an error where a second derivative is
+// to be taken through it (create_graph).
+void check_first_derivative(const char* operation);
+
 // As contiguous floats; undefined stays undefined.
 torch::Tensor floats(const torch::Tensor& tensor);
 // Null for an undefined tensor.

@@ -18,15 +18,19 @@ namespace {
 
 using kernels::Activation;
 
-// What tells whether a tensor is the one that was packed. Tensors made in inference mode have no version.
+// What tells whether a tensor is the one that was packed. Tensors made in inference mode have no version. The
+// address of a storage tells it apart only while it is kept from being given to another: see
+// LinearCache::State.
 struct Identity {
+  c10::StorageImpl* storage = nullptr;
   const void* data = nullptr;
   int64_t version = 0;
   bool operator==(const Identity&) const = default;
 };
 Identity identity_of(const torch::Tensor& tensor) {
   if (!tensor.defined()) return {};
-  return {tensor.const_data_ptr(), tensor.is_inference() ? 0 : static_cast<int64_t>(tensor._version())};
+  return {tensor.storage().unsafeGetStorageImpl(), tensor.const_data_ptr(),
+          tensor.is_inference() ? 0 : static_cast<int64_t>(tensor._version())};
 }
 
 struct Key {
@@ -77,6 +81,10 @@ void check_parameters(const torch::Tensor& x, const LinearParameters& p, const t
         p.gate.sizes(), ", must be ", p.weight.sizes());
   check(!residual.defined() || (residual.numel() / out * x.size(-1) == x.numel() && residual.size(-1) == out),
         "linear: x is ", x.sizes(), ", the residual ", residual.sizes());
+  check(!p.weight_log_step.defined() || p.weight_log_step.numel() == out, "linear: the weight's steps are ",
+        p.weight_log_step.sizes(), ", must be ", out);
+  check(!p.input_log_step.defined() || p.input_log_step.numel() == 1, "linear: the input's step is ",
+        p.input_log_step.sizes(), ", must be one number");
 }
 
 bool fits(const torch::Tensor& residual) {
@@ -89,6 +97,8 @@ bool fits(const torch::Tensor& residual) {
 struct LinearCache::State {
   std::mutex mutex;
   Key key;
+  // The numbers of these storages may go, their addresses not.
+  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> held;
   std::shared_ptr<const kernels::PackedLinear> packed;
 };
 
@@ -97,6 +107,7 @@ LinearCache::~LinearCache() = default;
 
 std::shared_ptr<const kernels::PackedLinear> LinearCache::packed(const LinearParameters& p,
                                                                  kernels::Arithmetic arithmetic) {
+  const std::array tensors = {&p.weight, &p.bias, &p.gate, &p.scale, &p.weight_log_step, &p.input_log_step};
   const Key key{{identity_of(p.weight), identity_of(p.bias), identity_of(p.gate), identity_of(p.scale),
                  identity_of(p.weight_log_step), identity_of(p.input_log_step)},
                 &kernels::choose_linear(arithmetic),
@@ -108,6 +119,9 @@ std::shared_ptr<const kernels::PackedLinear> LinearCache::packed(const LinearPar
     state_->packed.reset();
     state_->packed = std::make_shared<const kernels::PackedLinear>(pack(p, *key.implementation));
     state_->key = key;
+    state_->held.clear();
+    for (const torch::Tensor* tensor : tensors)
+      if (tensor->defined()) state_->held.emplace_back(tensor->storage().getWeakStorageImpl());
   }
   return state_->packed;
 }
@@ -122,7 +136,7 @@ torch::Tensor compose(const torch::Tensor& x, const LinearParameters& p, const t
   if (p.activation == Activation::gelu) y = torch::gelu(y);
   if (p.activation == Activation::silu_gate) y = torch::silu(product(x, p.gate, torch::Tensor())) * y;
   if (p.scale.defined()) y = y * p.scale;
-  return residual.defined() ? residual + y : y;
+  return residual.defined() ? (residual + y).to(residual.scalar_type()) : y;
 }
 
 }  // namespace
@@ -289,6 +303,7 @@ struct LinearNode : torch::autograd::Function<LinearNode> {
     const auto saved = ctx->get_saved_variables();
     const torch::Tensor &x = saved[0], &weight = saved[1], &bias = saved[2], &gate = saved[3],
                         &scale = saved[4];
+    check_first_derivative("linear");
     const torch::Tensor out = gradients[0].contiguous();
     Kept dy{out, {}};
     if (saved[5].defined()) dy = activation_gradients(out, {saved[5], saved[6]});
@@ -324,7 +339,7 @@ torch::Tensor linear_with_gradients(const torch::Tensor& x, const LinearParamete
   if (p.activation != Activation::none && (p.scale.defined() || residual.defined())) {
     torch::Tensor y = linear_with_gradients(x, {p.weight, p.bias, p.activation, p.gate}, {}, cache);
     if (p.scale.defined()) y = y * p.scale;
-    return residual.defined() ? residual + y : y;
+    return residual.defined() ? (residual + y).to(residual.scalar_type()) : y;
   }
   const auto given = [](const torch::Tensor& tensor) {
     return tensor.defined() ? std::optional(tensor) : std::nullopt;

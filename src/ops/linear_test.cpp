@@ -2,6 +2,7 @@
 
 #include <ATen/autocast_mode.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include <array>
 #include <optional>
@@ -85,6 +86,11 @@ TEST(LinearOp, WeightsArePackedOnceAndAgainWhenTheyChange) {
   expect_current();
   p.weight.set_data(torch::randn({70, 50}));
   expect_current();
+  for (int i = 0; i < 8; ++i) {  // the memory of the one before is free to be taken again
+    p.weight = Tensor();
+    p.weight = torch::randn({70, 50});
+    expect_current();
+  }
 }
 
 // What fake quantisation trains is what int8 computes: the same integers, so that only the sums' rounding
@@ -223,6 +229,33 @@ TEST(LinearOp, RowsMayLieApartAndSizesAreChecked) {
   EXPECT_THROW(linear(torch::randn({2, 49}), p, {}, cache), Error);
   EXPECT_THROW(linear(torch::randn({2, 50}), p, torch::randn({3, 70}), cache), Error);
   EXPECT_EQ(linear(torch::randn({0, 50}), p, {}, cache).size(0), 0);
+  LinearParameters steps = p;
+  steps.weight_log_step = torch::zeros({1});
+  EXPECT_THROW(linear(torch::randn({2, 50}), steps, {}, cache), Error);
+  steps.weight_log_step = Tensor(), steps.input_log_step = torch::zeros({50});
+  EXPECT_THROW(linear(torch::randn({2, 50}), steps, {}, cache), Error);
+}
+
+TEST(LinearOp, TheResultHasTheTypeOfItsResidual) {
+  const LinearParameters p = parameters_of(kernels::Activation::gelu);
+  const Tensor x = torch::randn({4, 50}), residual = torch::randn({4, 70}).to(torch::kBFloat16);
+  LinearCache cache;
+  p.weight.requires_grad_();
+  EXPECT_EQ(linear(x, p, residual, cache).scalar_type(), torch::kBFloat16);
+  const torch::NoGradGuard no_grad;
+  EXPECT_EQ(linear(x, p, residual, cache).scalar_type(), torch::kBFloat16);
+}
+
+TEST(LinearOp, SecondDerivativesAreRefusedWhereKernelsHaveNone) {
+  const Autocast autocast;
+  LinearParameters p = parameters_of(kernels::Activation::none);
+  const Tensor x = torch::randn({4, 50}).requires_grad_();
+  LinearCache cache;
+  const Tensor y = linear(x, p, {}, cache).to(torch::kFloat32).square().sum();
+  EXPECT_THROW(torch::autograd::grad({y}, {x}, {}, true, /*create_graph=*/true), Error);
+  const InferenceScope composed({.fused = false});
+  const Tensor z = linear(x, p, {}, cache).to(torch::kFloat32).square().sum();
+  EXPECT_TRUE(torch::autograd::grad({z}, {x}, {}, true, true)[0].requires_grad());
 }
 
 // The norm and then the layer, but for the rounding between the two in int8.

@@ -149,6 +149,38 @@ kernels::MlstmMixerShape shape_of(const torch::Tensor& u, const MlstmMixerParame
   return shape;
 }
 
+// The kernel copies by these sizes.
+void check_parameters(const MlstmMixerParameters& p, const kernels::MlstmMixerShape& s) {
+  struct Wanted {
+    const char* name;
+    const torch::Tensor& tensor;
+    int64_t numbers;
+    bool required;
+  };
+  const int64_t inner = s.channels, heads = s.heads, taps = s.causal ? s.kernel : s.kernel * s.kernel;
+  check(heads > 0 && inner % heads == 0 && inner % 4 == 0, "mlstm_mixer: ", inner, " channels, ", heads,
+        " heads: a head must have a whole number of channels, and all together a multiple of 4");
+  const Wanted all[] = {{"conv_weight", p.conv_weight, inner * taps, true},
+                        {"conv_bias", p.conv_bias, inner, false},
+                        {"q_weight", p.q_weight, 4 * inner, true},
+                        {"q_bias", p.q_bias, inner, false},
+                        {"k_weight", p.k_weight, 4 * inner, true},
+                        {"k_bias", p.k_bias, inner, false},
+                        {"v_weight", p.v_weight, 4 * inner, true},
+                        {"v_bias", p.v_bias, inner, false},
+                        {"input_weight", p.input_weight, heads * 3 * inner, true},
+                        {"input_bias", p.input_bias, heads, false},
+                        {"forget_weight", p.forget_weight, heads * 3 * inner, true},
+                        {"forget_bias", p.forget_bias, heads, false},
+                        {"norm_weight", p.norm_weight, inner, false},
+                        {"norm_bias", p.norm_bias, inner, false},
+                        {"skip", p.skip, inner, true}};
+  for (const Wanted& w : all)
+    check(w.tensor.defined() ? w.tensor.numel() == w.numbers : !w.required, "mlstm_mixer: ", w.name, " has ",
+          w.tensor.defined() ? w.tensor.numel() : 0, " numbers, must have ", w.numbers, " for ", inner,
+          " channels and ", heads, " heads");
+}
+
 // The parameters in the order of the kernel's struct; the biases that are not there are nullopt.
 using ParameterList = std::array<Optional, 15>;
 
@@ -210,6 +242,7 @@ struct FusedMixer : torch::autograd::Function<FusedMixer> {
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
                                                  torch::autograd::variable_list gradients) {
+    check_first_derivative("mlstm_mixer");
     const auto saved = ctx->get_saved_variables();
     const auto holder = ctx->saved_data["shape"].toCapsule();
     const torch::Tensor& u = saved[0];
@@ -264,6 +297,7 @@ torch::Tensor mlstm_mixer(const torch::Tensor& u, const MlstmMixerParameters& pa
   const kernels::MlstmMixerShape shape = shape_of(u, parameters, options);
   check(shape.rows * shape.columns == u.size(1), "a grid of ", shape.rows, " x ", shape.columns,
         " tokens does not hold ", u.size(1), " tokens");
+  check_parameters(parameters, shape);
   const ParameterList p = list_of(parameters);
   bool keep = u.requires_grad();
   for (const Optional& parameter : p) keep = keep || (parameter && parameter->requires_grad());

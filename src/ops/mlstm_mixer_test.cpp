@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "core/error.h"
 #include "kernels/isa.h"
 
 namespace tessera::ops {
@@ -116,6 +117,21 @@ TEST(MlstmMixer, KeepsNothingWithoutGradients) {
   EXPECT_TRUE(with.requires_grad());
   EXPECT_FALSE(without.requires_grad());
   EXPECT_TRUE(torch::equal(with, without));
+}
+
+TEST(MlstmMixer, GateBiasesMayBeLeftOutAndSizesAreChecked) {
+  const torch::NoGradGuard no_grad;
+  const Case& c = kCases[0];
+  MlstmMixerParameters p = parameters_of(c, torch::kFloat32);
+  const torch::Tensor u = torch::randn({c.batch, c.rows * c.columns, 2 * c.inner});
+  MlstmMixerOptions options{.heads = c.heads, .rows = c.rows, .columns = c.columns};
+  p.input_bias = p.forget_bias = torch::Tensor();
+  ASSERT_TRUE(mlstm_mixer_fuses(u, p, options));
+  EXPECT_TRUE(torch::allclose(mlstm_mixer(u, p, options), mlstm_mixer_unfused(u, p, options), 1e-4, 1e-4));
+  options.heads = 8;
+  EXPECT_THROW(mlstm_mixer(u, p, options), Error);
+  options.heads = c.heads, p.skip = torch::zeros({c.inner - 1});
+  EXPECT_THROW(mlstm_mixer(u, p, options), Error);
 }
 
 TEST(MlstmMixer, FallsBackToTheCompositionInDouble) {

@@ -41,17 +41,19 @@ struct NormNode : torch::autograd::Function<NormNode> {
                                                  torch::autograd::variable_list gradients) {
     const auto saved = ctx->get_saved_variables();
     const torch::Tensor &x = saved[0], &weight = saved[1];
-    const bool with_bias = ctx->saved_data["bias"].toBool() && ctx->needs_input_grad(2);
-    const torch::Tensor dx = torch::empty(x.sizes(), x.options()), dweight = torch::empty_like(weight),
-                        dbias = torch::empty_like(weight);
+    check_first_derivative("norm");
+    const auto wanted = [&](bool is) { return is ? torch::empty_like(weight) : torch::Tensor(); };
+    const auto to = [](const torch::Tensor& sum) {
+      return sum.defined() ? sum.mutable_data_ptr<float>() : nullptr;
+    };
+    const torch::Tensor dx = torch::empty(x.sizes(), x.options()), dweight = wanted(ctx->needs_input_grad(1)),
+                        dbias = wanted(ctx->saved_data["bias"].toBool() && ctx->needs_input_grad(2));
     const RowsOfTensor rows = rows_of(x), outputs = rows_of(gradients[0]);
     const Profiled profiled("norm backward");
     kernels::norm_backward({rows.count, x.size(-1), ctx->saved_data["centred"].toBool(),
                             static_cast<float>(ctx->saved_data["eps"].toDouble()), rows.rows, outputs.rows,
-                            float_pointer(weight), rows_to(dx),
-                            ctx->needs_input_grad(1) ? dweight.mutable_data_ptr<float>() : nullptr,
-                            with_bias ? dbias.mutable_data_ptr<float>() : nullptr});
-    return {dx, dweight, with_bias ? dbias : torch::Tensor(), {}, {}, {}};
+                            float_pointer(weight), rows_to(dx), to(dweight), to(dbias)});
+    return {dx, dweight, dbias, {}, {}, {}};
   }
 };
 

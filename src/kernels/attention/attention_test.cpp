@@ -158,6 +158,17 @@ TEST(Attention, WholeNumbersDoNotOverflow) {
   for (const double value : p.out.item(0)) ASSERT_NEAR(value, -7, 1e-5);
 }
 
+// Numbers whose products vanish give the mean of v, not 0 times infinity.
+TEST(Attention, WholeNumbersOfTinyScoresStayNumbers) {
+  const AttentionForwardFunction forward = attention_fixed_point();
+  if (!forward) GTEST_SKIP() << "no products of whole numbers here";
+  AttentionProblem p({1, 1, 3, 65, 64});
+  p.q.fill(std::vector<float>(3 * 64, 5e-20f)), p.k.fill(std::vector<float>(65 * 64, 5e-20f));
+  p.v.fill(std::vector<float>(65 * 64, 2));
+  forward(p.forward(), 0, attention_units(p.shape()), Scratch(p.shape()).get());
+  for (const double value : p.out.item(0)) ASSERT_NEAR(value, 2, 1e-5);
+}
+
 // The bias' gradient is summed over what the bias is broadcast over, on any number of threads.
 TEST(Attention, TheGradientOfABiasIsSummedOverWhatItServes) {
   for (const AttentionCase& c : attention_cases()) {

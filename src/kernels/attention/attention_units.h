@@ -65,16 +65,19 @@ static void add_block(const Form& form, const AttentionUnit& unit, const KeyBloc
   const KeyRange columns = {seen(0).begin / 16 * 16, seen(rows - 1).end};
   if (columns.end <= columns.begin) return;
   form.scores(unit, r, rows, columns);
+  // Not 0, where the unit of tiny scores vanishes: 0 times the infinity of a masked key is no number.
+  const float unit_gain = s.scale * kLog2E * form.score_unit(),
+              gain = unit_gain < __FLT_MIN__ ? __FLT_MIN__ : unit_gain;
   const AttentionBias& bias = call.bias;
   for (int64_t i = 0; i < rows; ++i) {
     const float* bias_row = nullptr;
     if (bias.data)
       bias_row = bias.data + unit.item.batch % bias.batches * bias.batch + unit.item.head * bias.head +
                  (query + i) * bias.query + block.first;
-    soften(form, unit,
-           {unit.f.scores + i * round_up16(s.key_block), bias_row, s.keys - block.first, columns, seen(i),
-            s.scale * kLog2E * form.score_unit()},
-           r + i, position + i);
+    soften(
+        form, unit,
+        {unit.f.scores + i * round_up16(s.key_block), bias_row, s.keys - block.first, columns, seen(i), gain},
+        r + i, position + i);
   }
   // Nothing behind the last query has a weight where `later` is 0.
   const int64_t last = call.mask.later == 0 && position + rows < columns.end ? position + rows : columns.end;

@@ -81,7 +81,7 @@ struct RowsToNorm {
 
 struct LinearFunctions {
   WordForm form;
-  int64_t tile_rows, panel;  // panel: columns of a panel
+  int64_t panel;  // columns of a panel
   void (*product)(const ProductTile&);
   void (*ready)(const ReadyRows&);
   void (*finish)(const FinishTile&);

@@ -167,6 +167,9 @@ PackedLinear::PackedLinear(const LinearLayer& layer, Arithmetic arithmetic)
 PackedLinear::PackedLinear(const LinearLayer& layer, const LinearImplementation& implementation)
     : data_(std::make_unique<PackedLinearData>()) {
   check_layer(layer);
+  constexpr int64_t kMostInt8 = int64_t{1} << 17;  // 2^17 products of two bytes stay below 2^31
+  check(implementation.arithmetic != Arithmetic::int8 || layer.in < kMostInt8, "linear: ", layer.in,
+        " inputs in int8, must be fewer than ", kMostInt8);
   PackedLinearData& data = *data_;
   data.implementation = implementation;
   data.in = layer.in, data.out = layer.out;
@@ -194,11 +197,5 @@ PackedLinear& PackedLinear::operator=(PackedLinear&&) noexcept = default;
 int64_t PackedLinear::in() const { return data_->in; }
 int64_t PackedLinear::out() const { return data_->out; }
 const LinearImplementation& PackedLinear::implementation() const { return data_->implementation; }
-size_t PackedLinear::bytes() const {
-  const auto matrices = static_cast<size_t>(data_->gate.bias.empty() ? 1 : 2);
-  const auto numbers = static_cast<size_t>(data_->panels * data_->panel);
-  return matrices * numbers * 4 *
-         static_cast<size_t>(data_->implementation.functions ? data_->words : data_->in);
-}
 
 }  // namespace tessera::kernels

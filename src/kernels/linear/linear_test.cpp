@@ -305,6 +305,10 @@ TEST(Linear, WhatDoesNotFitIsRefused) {
   call = p.call();
   call.y.data = nullptr;
   EXPECT_THROW(linear_forward(packed, call), Error);
+  const std::vector<float> wide(size_t{1} << 17, 1);
+  layer = {};
+  layer.in = 1 << 17, layer.out = 1, layer.weight = {wide.data(), Element::f32, layer.in, 1};
+  EXPECT_THROW(PackedLinear(layer, Arithmetic::int8), Error);  // sums of 32 bits could overflow
 }
 
 }  // namespace

@@ -309,9 +309,9 @@ void widen_row(const uint16_t* from, float* to, int64_t count) {
 }  // namespace
 
 extern const LinearFunctions linear_single, linear_int16;
-const LinearFunctions linear_single = {WordForm::single, kProductRows, kPanel,   product<Single>, ready,
-                                       finish,           norm,         widen_row};
+const LinearFunctions linear_single = {WordForm::single, kPanel, product<Single>, ready,
+                                       finish,           norm,   widen_row};
 const LinearFunctions linear_int16 = {
-    WordForm::int16_pair, kProductRows, kPanel, product<Int16Pair>, ready, finish, norm, widen_row};
+    WordForm::int16_pair, kPanel, product<Int16Pair>, ready, finish, norm, widen_row};
 
 }  // namespace tessera::kernels::TESSERA_ISA

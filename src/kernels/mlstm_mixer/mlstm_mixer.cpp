@@ -88,7 +88,8 @@ struct Work {
     x = floats.take(rows + (reach.before + reach.after) * s.channels);
     state.c = floats.take(pieces > 1 ? s.channels * dim : 0), state.n = floats.take(s.channels);
     state.m = floats.take(s.heads);
-    pre = floats.take(backward ? rows : 0), a = floats.take(rows), da = floats.take(backward ? rows : 0);
+    pre = backward ? floats.take(rows) : nullptr, a = floats.take(rows),
+    da = floats.take(backward ? rows : 0);
     dx = floats.take(half && backward ? rows : 0);
     gates = floats.take(gate_rows), dgates = floats.take(backward ? gate_rows : 0);
     normaliser = floats.take(tokens * s.heads), row_sign = floats.take(tokens * s.heads);

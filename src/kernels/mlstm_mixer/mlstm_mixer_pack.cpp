@@ -132,8 +132,7 @@ void pack_mixer(const MlstmMixerParameters& p, const MlstmMixerShape& s, const M
   std::copy_n(p.input_weight, H * 3 * C, to.gate_weight);
   std::copy_n(p.forget_weight, H * 3 * C, to.gate_weight + H * 3 * C);
   std::fill_n(to.gate_weight + 2 * H * 3 * C, (G - 2 * H) * 3 * C, 0.0f);
-  std::copy_n(p.input_bias, H, to.gate_bias);
-  std::copy_n(p.forget_bias, H, to.gate_bias + H);
+  copy_or_zero(to.gate_bias, p.input_bias, H), copy_or_zero(to.gate_bias + H, p.forget_bias, H);
   std::fill_n(to.gate_bias + 2 * H, G - 2 * H, 0.0f);
   copy_or_zero(to.conv_bias, p.conv_bias, C);
   copy_or_zero(to.q_bias, p.q_bias, C), copy_or_zero(to.k_bias, p.k_bias, C),
