@@ -95,6 +95,7 @@ class ImageLlama final : public IsotropicBackbone, public SoftMasked {
 
   int64_t embed_width() const override { return config_.dim; }
   void set_soft_mask(double share) override { config_.soft_mask = share; }
+  bool is_masked() const override { return config_.mask != "none"; }
 
   int64_t macs(int64_t height, int64_t width) const override {
     const int64_t tokens = config_.patches(height, width) + 1;

@@ -60,6 +60,7 @@ class SoftMasked {
  public:
   virtual ~SoftMasked() = default;
   virtual void set_soft_mask(double share) = 0;
+  virtual bool is_masked() const = 0;  // otherwise the share changes nothing
 };
 
 // A published size: its name, other names it goes by, and the settings that differ from the family's

@@ -62,8 +62,7 @@ TORCH_MODULE(RmsNorm);
 class LayerScaleImpl : public torch::nn::Module {
  public:
   LayerScaleImpl(int64_t width, double first_value);
-  torch::Tensor forward(const torch::Tensor& x) const { return x * gamma; }
-  torch::Tensor gamma;
+  torch::Tensor gamma;  // [width]: what adds the branch multiplies by it
 };
 TORCH_MODULE(LayerScale);
 

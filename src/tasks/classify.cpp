@@ -82,7 +82,7 @@ StepOutput Classify::distilled_step(models::Backbone& model, const Batch& batch,
   const Teacher& teacher = *config_.teacher;
   const std::vector<torch::Tensor> heads = model.forward_heads(batch.images, context);
   torch::Tensor images = batch.images, judged = heads.back();
-  if (batch.unlabelled.defined()) {
+  if (batch.unlabelled.defined() && batch.unlabelled.size(0) > 0) {  // a small piece may have none
     models::Context others = context;
     others.first_sample = batch.first_unlabelled;
     images = torch::cat({images, batch.unlabelled});

@@ -91,12 +91,15 @@ double gradient_norm(const std::vector<torch::Tensor>& gradients, double norm_ty
   return norm_type == 2 ? std::sqrt(total.value) : total.value;
 }
 
-Clipped clip_gradients(const ClipConfig& config, const std::vector<torch::Tensor>& parameters) {
+Clipped clip_gradients(const ClipConfig& config, const std::vector<torch::Tensor>& parameters,
+                       const std::vector<torch::Tensor>& unclipped) {
   config.check();
   const torch::NoGradGuard no_grad;
   const auto gradients = gradients_of(parameters);
+  auto all = gradients;
+  for (const torch::Tensor& gradient : gradients_of(unclipped)) all.push_back(gradient);
   Clipped clipped;
-  clipped.norm = gradient_norm(gradients, config.norm_type);
+  clipped.norm = gradient_norm(all, config.norm_type);
   if (config.mode == "norm") {
     clipped.scale = std::min(1.0, config.value / (clipped.norm + 1e-6));
     if (std::isnan(clipped.norm))

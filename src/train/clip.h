@@ -12,13 +12,6 @@ struct ClipConfig {
   std::string mode = "none";  // none, norm, value or agc
   double value = 1;           // largest norm; largest magnitude; largest share of the parameter's norm
   double norm_type = 2;       // 1, 2 or inf
-
-  template <class V>
-  void visit(V& v) {
-    v("mode", mode, "none, norm, value or agc");
-    v("value", value, "bound on the norm, on each magnitude, or on the share of the parameter's norm");
-    v("norm_type", norm_type, "1, 2 or inf");
-  }
   void check(const std::string& where = "clip") const;
 };
 
@@ -29,8 +22,9 @@ struct Clipped {
 
 // Clips the gradients of the parameters (those without one are passed over). Norm mode reads the gradients
 // once and leaves them as they are: hand `scale` = min(1, value / (norm + 1e-6)) to Optimiser::step.
-// The other modes change them and return scale 1.
-Clipped clip_gradients(const ClipConfig& config, const std::vector<torch::Tensor>& parameters);
+// The other modes change them and return scale 1. The gradients of `unclipped` count in the norm and stay.
+Clipped clip_gradients(const ClipConfig& config, const std::vector<torch::Tensor>& parameters,
+                       const std::vector<torch::Tensor>& unclipped = {});
 
 // The p-norm (1, 2 or infinity) of all tensors together. The same whatever the number of threads.
 double gradient_norm(const std::vector<torch::Tensor>& gradients, double norm_type = 2);

@@ -2,7 +2,7 @@
 //   average <- d average + (1 - d) model, after every update.
 // Integer buffers are averaged too, and truncated. With warm-up (ModelEmaV3) the t-th update, counted from 1,
 // has
-//   d = min(decay, 1 - (1 + (t - 1) / gamma)^-power), so the first one copies the model.
+//   d = min(decay, 1 - t^(-2/3)), so the first one copies the model.
 #pragma once
 
 #include <torch/types.h>
@@ -17,15 +17,6 @@ namespace tessera::train {
 struct EmaConfig {
   double decay = 0.9999;
   bool warmup = false;
-  double warmup_gamma = 1, warmup_power = 2.0 / 3;
-
-  template <class V>
-  void visit(V& v) {
-    v("decay", decay, "share of the average that stays"),
-        v("warmup", warmup, "let early updates count for more");
-    v("warmup_gamma", warmup_gamma, "updates over which the warm-up starts");
-    v("warmup_power", warmup_power, "2/3 for a million steps, 3/4 for fewer");
-  }
   void check(const std::string& where = "ema") const;
 };
 

@@ -35,6 +35,10 @@ std::vector<std::string> optimiser_names() {
   return names;
 }
 
+std::vector<KeyDescription> optimiser_keys(const std::string& name) {
+  return find_kind(name, "optimiser").keys;
+}
+
 OptimiserSpec resolve_optimiser(const Value& settings, const std::string& where) {
   OptimiserSpec spec;
   if (!settings.is_table()) fail_usage(where, " is ", settings.type_name(), ", must be a table");

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/config.h"
 #include "core/value.h"
 #include "train/optimiser_groups.h"
 
@@ -109,5 +110,7 @@ class Optimiser {
 OptimiserSpec resolve_optimiser(const Value& settings, const std::string& where = "optimiser");
 std::unique_ptr<Optimiser> make_optimiser(const OptimiserSpec& spec, std::vector<ParameterGroup> groups);
 std::vector<std::string> optimiser_names();
+// The keys of that one, "optimiser.lr" and so on, with their defaults.
+std::vector<KeyDescription> optimiser_keys(const std::string& name);
 
 }  // namespace tessera::train

@@ -13,6 +13,7 @@ namespace tessera::train {
 
 struct OptimiserKind {
   const char* name;
+  std::vector<KeyDescription> keys;
   std::function<Value(const Value& settings, const std::string& where)> resolve;
   std::function<std::unique_ptr<Optimiser>(const Value& settings, std::vector<ParameterGroup>)> make;
 };
@@ -22,7 +23,7 @@ template <class Config, class Implementation>
 OptimiserKind optimiser_kind(const char* name, const Config& defaults = {}) {
   Config named = defaults;
   named.name = name;
-  return {name,
+  return {name, describe_config(named, "optimiser"),
           [named](const Value& settings, const std::string& where) {
             const Config config = read_config<Config>(settings, where, named);
             config.check(where);

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <filesystem>
+#include <functional>
 #include <span>
 
 #include "core/config.h"
@@ -350,29 +351,56 @@ std::string recipe_hash(const Recipe& recipe) {
   return checksum_of(as_bytes(write_toml(computed_part(recipe))));
 }
 
+namespace {
+
+// The keys of several kinds under one heading: a key that not all of them have names those that do.
+std::vector<KeyDescription> keys_of_kinds(
+    const std::vector<std::string>& names,
+    const std::function<std::vector<KeyDescription>(const std::string&)>& keys_of) {
+  std::vector<KeyDescription> keys;
+  std::vector<std::vector<std::string>> owners;
+  for (const std::string& name : names)
+    for (const KeyDescription& key : keys_of(name)) {
+      size_t i = 0;
+      while (i < keys.size() &&
+             (keys[i].key != key.key || keys[i].standard != key.standard || keys[i].meaning != key.meaning))
+        ++i;
+      if (i == keys.size()) keys.push_back(key), owners.emplace_back();
+      owners[i].push_back(name);
+    }
+  for (size_t i = 0; i < keys.size(); ++i)
+    if (owners[i].size() < names.size()) keys[i].meaning = join(owners[i], ", ") + ": " + keys[i].meaning;
+  return keys;
+}
+
+}  // namespace
+
 std::string describe_recipe_keys() {
-  Recipe recipe;
+  const Recipe recipe{};
   std::string out;
   const auto line = [&](const std::string& key, const std::string& standard, const std::string& meaning) {
     out += key + std::string(std::max<size_t>(28, key.size() + 2) - key.size(), ' ');
     out += standard + std::string(std::max<size_t>(26, standard.size() + 2) - standard.size(), ' ') +
            meaning + "\n";
   };
-  const auto list = [&](const std::string& section, auto& config) {
-    auto key_line = [&](const char* key, auto& field, const char* meaning = "") {
-      line(section + "." + key, toml_text(config_detail::to_value(field)), meaning);
-    };
-    config.visit(key_line);
+  const auto list = [&](const std::vector<KeyDescription>& keys) {
+    for (const KeyDescription& key : keys) line(key.key, toml_text(key.standard), key.meaning);
+  };
+  const auto list_kinds = [&](const std::string& standard, const std::vector<std::string>& names,
+                              const auto& keys_of) {
+    const std::string name_key = keys_of(standard).front().key;
+    line(name_key, toml_text(Value(standard)), join(names, ", "));
+    for (const KeyDescription& key : keys_of_kinds(names, keys_of))
+      if (key.key != name_key) list({key});
   };
   line("model.name", toml_text(recipe.model.name), "a size or family of `tessera models`");
   line("model.pretrained", "\"\"", "weights file to start from");
   line("model.select_from", "\"\"", "weights file of a larger model to cut first weights out of");
   line("model.*", "", "any setting of the family, laid over the size's");
-  for_each_section(recipe, list);
-  list("optimiser", recipe.optimiser.common);
-  line("optimiser.*", "", "any setting of that optimiser");
-  for (const auto& [key, value] : recipe.schedule.as_table())
-    line("schedule." + key, toml_text(value), key == "name" ? join(schedule_names(), ", ") : "");
+  for_each_section(recipe,
+                   [&](const char* name, const auto& config) { list(describe_config(config, name)); });
+  list_kinds("adamw", optimiser_names(), optimiser_keys);
+  list_kinds("cosine", schedule_names(), schedule_keys);
   return out;
 }
 

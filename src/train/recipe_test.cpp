@@ -191,7 +191,8 @@ TEST_F(RecipeTest, GroupsOfParametersAreAListOfTables) {
 TEST_F(RecipeTest, EveryKeyIsDescribed) {
   const std::string keys = describe_recipe_keys();
   for (const char* key :
-       {"model.name", "data.path", "mixup.cutmix", "optimiser.lr", "schedule.name", "train.freeze"})
+       {"model.name", "data.path", "augment.erase.probability", "mixup.cutmix", "optimiser.lr ",
+        "optimiser.trust_coeff", "schedule.name", "schedule.milestones", "train.freeze"})
     EXPECT_NE(keys.find(key), std::string::npos) << key;
 }
 

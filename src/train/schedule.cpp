@@ -248,6 +248,7 @@ class Constant final : public Schedule {
 
 struct Kind {
   const char* name;
+  std::vector<KeyDescription> keys;
   std::function<Value(const Value&, const std::string&)> resolve;
   std::function<std::unique_ptr<Schedule>(const Value&, const ScheduleSpan&, const std::string&)> make;
 };
@@ -261,8 +262,10 @@ Kind kind(const char* name) {
     config.check(where);
     return config;
   };
+  Config named;
+  named.name = name;
   return {
-      name,
+      name, describe_config(named, "schedule"),
       [read](const Value& settings, const std::string& where) { return write_config(read(settings, where)); },
       [read](const Value& settings, const ScheduleSpan& span, const std::string& where) {
         const Config config = read(settings, where);
@@ -286,15 +289,18 @@ const std::vector<Kind>& kinds() {
   return table;
 }
 
-const Kind& find_kind(const Value& settings, const std::string& where) {
-  if (!settings.is_table()) fail_usage(where, " is ", settings.type_name(), ", must be a table");
-  const Value* value = settings.find("name");
-  if (value && !value->is_string()) fail_usage(where, ".name is ", value->type_name(), ", must be a string");
-  const std::string name = value ? value->as_string() : "cosine";
+const Kind& find_named(const std::string& name, const std::string& where) {
   for (const Kind& entry : kinds())
     if (entry.name == name) return entry;
   const auto names = schedule_names();
   fail_usage(where, ".name is '", name, "', must be one of ", join(names, ", "), did_you_mean(name, names));
+}
+
+const Kind& find_kind(const Value& settings, const std::string& where) {
+  if (!settings.is_table()) fail_usage(where, " is ", settings.type_name(), ", must be a table");
+  const Value* value = settings.find("name");
+  if (value && !value->is_string()) fail_usage(where, ".name is ", value->type_name(), ", must be a string");
+  return find_named(value ? value->as_string() : "cosine", where);
 }
 
 }  // namespace
@@ -303,6 +309,10 @@ std::vector<std::string> schedule_names() {
   std::vector<std::string> names;
   for (const Kind& entry : kinds()) names.emplace_back(entry.name);
   return names;
+}
+
+std::vector<KeyDescription> schedule_keys(const std::string& name) {
+  return find_named(name, "schedule").keys;
 }
 
 Value resolve_schedule(const Value& settings, const std::string& where) {

@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "core/config.h"
 #include "core/value.h"
 
 namespace tessera::train {
@@ -43,5 +44,7 @@ Value resolve_schedule(const Value& settings, const std::string& where = "schedu
 std::unique_ptr<Schedule> make_schedule(const Value& settings, const ScheduleSpan& span,
                                         const std::string& where = "schedule");
 std::vector<std::string> schedule_names();
+// The keys of that one, "schedule.min_lr" and so on, with their defaults.
+std::vector<KeyDescription> schedule_keys(const std::string& name);
 
 }  // namespace tessera::train

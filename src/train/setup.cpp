@@ -144,7 +144,8 @@ void build_model(Setup& setup, bool continued) {
   for (const auto& parameter : setup.model->named_parameters()) {
     if (!parameter.value().requires_grad()) continue;
     setup.trained.push_back(parameter.value());
-    if (!adaptive || !parameter.key().starts_with("head")) setup.clipped.push_back(parameter.value());
+    const bool left = adaptive && parameter.key().starts_with("head");
+    (left ? setup.unclipped : setup.clipped).push_back(parameter.value());
   }
 }
 
@@ -202,9 +203,10 @@ std::shared_ptr<const tasks::Teacher> open_teacher(Setup& setup) {
 std::vector<double> soft_mask_of(const Setup& setup) {
   const SoftMaskConfig& soft = setup.recipe.soft_mask;
   if (soft.share == 0) return {};
-  if (!dynamic_cast<models::SoftMasked*>(setup.model.get()))
+  const auto* masked = dynamic_cast<const models::SoftMasked*>(setup.model.get());
+  if (!masked || !masked->is_masked())
     fail_usage("soft_mask.share = ", shortest(soft.share), ": ", setup.info.model.family,
-               " has no causal mask");
+               masked ? " with model.mask = \"none\"" : "", " has no causal mask");
   const int64_t spe = setup.plan.steps_per_epoch, epochs = (setup.plan.steps + spe - 1) / spe;
   if (soft.cutoff_epoch > epochs)
     fail_usage("soft_mask.cutoff_epoch = ", soft.cutoff_epoch, " is beyond the run's ", epochs, " epochs");
@@ -224,6 +226,9 @@ tasks::ClassifyConfig loss_of(const Setup& setup) {
   classify.label_smoothing = train.label_smoothing;
   if (train.label_smoothing > 0 && setup.info.multi_label)
     fail_usage("train.label_smoothing = ", shortest(train.label_smoothing),
+               " is for one class a picture, the data has several");
+  if (train.target_threshold >= 0 && setup.info.multi_label)
+    fail_usage("train.target_threshold = ", shortest(train.target_threshold),
                " is for one class a picture, the data has several");
   if (train.target_threshold >= 0) classify.target_threshold = train.target_threshold;
   classify.class_weights = class_weights(setup);

@@ -28,10 +28,9 @@ struct Setup {
   std::unique_ptr<data::Source> unlabelled_source;  // null where the recipe has none
   WeightsInfo info;                                 // what every weight file of the run says
   std::shared_ptr<models::Backbone> model;
-  NamedTensors model_state;            // its parameters and buffers
-  std::vector<torch::Tensor> trained;  // its parameters that are not frozen
-  std::vector<torch::Tensor>
-      clipped;  // those whose gradients are clipped: without the head for AGC, as in timm
+  NamedTensors model_state;                       // its parameters and buffers
+  std::vector<torch::Tensor> trained;             // its parameters that are not frozen
+  std::vector<torch::Tensor> clipped, unclipped;  // of those: AGC leaves the head's gradients, as in timm
   std::unique_ptr<tasks::Task> task;
   std::unique_ptr<Optimiser> optimiser;
   std::unique_ptr<Ema> ema;  // null where there is none

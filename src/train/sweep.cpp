@@ -100,6 +100,10 @@ std::vector<SweepPoint> combinations(const Value& grid) {
   return points;
 }
 
+void check_table(const Value& settings, const char* key) {
+  if (!settings.is_table()) fail_usage(key, " is ", settings.type_name(), ", must be a table");
+}
+
 void check_seeds(const std::vector<int64_t>& seeds, const char* key) {
   if (seeds.empty()) fail_usage(key, " is empty, must be a list of numbers");
   if (std::set<int64_t>(seeds.begin(), seeds.end()).size() != seeds.size())
@@ -125,6 +129,10 @@ Task make_task(const Sweep& sweep, const SweepPoint& point, int64_t seed, bool f
   };
   add(options.settings);
   if (final) add(options.final_settings);
+  for (const std::string& setting : overrides)
+    for (const char* own : {"train.seed", "train.output"})
+      if (trim(setting.substr(0, setting.find('='))) == own)
+        fail_usage("a sweep sets ", own, " itself: give seeds, and --output");
   Task task{point.name,
             text(directory, final ? "/final/" : "/", folder_name(point.name), "/seed-", seed),
             seed,
@@ -223,6 +231,7 @@ std::vector<std::string> overrides_of(const Value& settings) {
 Sweep read_sweep(const std::string& path) {
   try {
     const SweepConfig config = read_config<SweepConfig>(read_based(path));
+    check_table(config.set, "set"), check_table(config.final, "final");
     Sweep sweep;
     if (config.recipe.empty()) fail_usage("recipe is missing: which recipe is to be swept");
     sweep.recipe = (std::filesystem::path(path).parent_path() / config.recipe).lexically_normal().string();
@@ -237,13 +246,15 @@ Sweep read_sweep(const std::string& path) {
       if (point.name.empty() || point.name == "final" || point.name == "." || point.name == "..")
         fail_usage("a point is called '", point.name,
                    "': its name is that of its folder, not 'final', '.' or '..'");
+      check_table(point.set, "points.set");
       sweep.points.push_back({point.name, point.set});
     }
     for (const SweepPoint& point : sweep.points)
       if (!names.insert(folder_name(point.name)).second)
         fail_usage("two points are called '", point.name, "'");
-    if (!config.final.is_table() || config.final.as_table().empty()) return sweep;
+    if (config.final.as_table().empty()) return sweep;
     const auto last = read_config<FinalConfig>(config.final, "final");
+    check_table(last.set, "final.set");
     sweep.has_final = true;
     sweep.final_settings = last.set;
     sweep.final_seeds = last.seeds.empty() ? sweep.seeds : last.seeds;
@@ -277,12 +288,28 @@ std::vector<SweepRow> tabulate(const std::vector<SweepRun>& runs) {
   return rows;
 }
 
+void check_sweep(const Sweep& sweep, const std::string& directory, const SweepOptions& options) {
+  if (!sweep.has_final && !options.final_settings.empty())
+    fail_usage("settings for the last runs (", options.final_settings.front(),
+               ") but the sweep has no [final]");
+  for (const SweepPoint& point : sweep.points) {
+    const Task task = make_task(sweep, point, sweep.seeds.front(), false, directory, options);
+    if (sweep.has_final && !file_exists(task.folder + "/" + kResult))
+      make_task(sweep, point, sweep.final_seeds.front(), true, directory, options);
+  }
+}
+
 std::vector<SweepRun> run_sweep(const Sweep& sweep, const std::string& directory,
                                 const SweepOptions& options) {
+  check_sweep(sweep, directory, options);
   std::vector<Task> tasks;
   for (const SweepPoint& point : sweep.points)
     for (const int64_t seed : sweep.seeds)
       tasks.push_back(make_task(sweep, point, seed, false, directory, options));
+  for (const Task& task : tasks) {
+    SweepRun found;
+    read_result(task, found);  // of another recipe: an error before the first run
+  }
   make_directories(directory);
   const auto count = static_cast<int64_t>(tasks.size() + sweep.final_seeds.size());
   std::vector<SweepRun> runs;
@@ -299,10 +326,12 @@ std::vector<SweepRun> run_sweep(const Sweep& sweep, const std::string& directory
   };
   for (const Task& task : tasks) make(task);
   if (!sweep.has_final) return runs;
+  // A point that fails with some seeds is the best only where all do.
   const SweepRow* best = nullptr;
   const auto rows = tabulate(runs);
+  const auto rank = [](const SweepRow& row) { return std::pair(row.failed == 0, row.mean); };
   for (const SweepRow& row : rows)
-    if (row.done > 0 && (!best || row.mean > best->mean)) best = &row;
+    if (row.done > 0 && (!best || rank(row) > rank(*best))) best = &row;
   if (!best) fail("every run of the sweep failed; the first: ", runs.front().failure);
   const auto chosen = std::find_if(sweep.points.begin(), sweep.points.end(),
                                    [&](const SweepPoint& point) { return point.name == best->point; });

@@ -77,6 +77,10 @@ struct SweepOptions {
   std::function<void(const std::string& point, int64_t seed, int64_t number, int64_t count)> starting = {};
 };
 
+// Resolves every recipe of the sweep, those of the last runs for each point that may be the best: a usage
+// error comes before the first run.
+void check_sweep(const Sweep& sweep, const std::string& directory, const SweepOptions& options = {});
+
 // Makes what is missing under `directory` (POINT/seed-N, final/POINT/seed-N), continuing runs that were
 // interrupted, and writes results.csv after each. All recipes are resolved before the first run. A run that
 // fails is noted and the next one made; an interrupt ends the sweep, which goes on where it stopped when it

@@ -52,6 +52,16 @@ TEST_F(SweepTest, WhatIsWrongIsSaidBeforeTheFirstRun) {
   EXPECT_EQ(refusal("recipe = \"tiny.toml\"\n[[points]]\nname = \"a/b\"\n[[points]]\nname = \"a_b\""),
             "two points are called 'a_b'");
   EXPECT_EQ(refusal("recipe = \"tiny.toml\"\n[gird]\na = [1]"), "unknown key 'gird', did you mean 'grid'?");
+  EXPECT_EQ(refusal("recipe = \"tiny.toml\"\nset = \"train.epochs=1\"\n[grid]\noptimiser.lr = [1]"),
+            "set is a string, must be a table");
+  EXPECT_EQ(refusal("recipe = \"tiny.toml\"\nfinal = true\n[grid]\noptimiser.lr = [1]"),
+            "final is a boolean, must be a table");
+  const Sweep seeded = sweep("recipe = \"tiny.toml\"\n[grid]\ntrain.seed = [0, 1]");
+  EXPECT_EQ(error_of([&] { run_sweep(seeded, path("runs")); }),
+            "a sweep sets train.seed itself: give seeds, and --output");
+  const Sweep last =
+      sweep("recipe = \"tiny.toml\"\n[grid]\noptimiser.lr = [1]\n[final]\nset = { train = { epoch = 1 } }");
+  EXPECT_NE(error_of([&] { run_sweep(last, path("runs")); }).find("train.epoch"), std::string::npos);
   const Sweep wrong = sweep("recipe = \"tiny.toml\"\n[grid]\noptimiser.lr = [1e-3, \"fast\"]");
   EXPECT_NE(error_of([&] { run_sweep(wrong, path("runs")); }).find("optimiser.lr is a string"),
             std::string::npos);

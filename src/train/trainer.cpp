@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 
 #include "core/error.h"
 #include "core/interrupt.h"
@@ -97,12 +98,62 @@ void Trainer::open_files() {
   events_->text("recipe", first_step_, "```toml\n" + recipe + "```\n");
 }
 
+// Fails now if it must; within the run directory, which is still to be made, it will not.
+void Trainer::check_profile() const {
+  const auto plain = [](const std::string& path) {
+    return std::filesystem::absolute(path).lexically_normal().string();
+  };
+  if (!options_.profile.empty() && !plain(options_.profile).starts_with(plain(directory_.path()) + "/"))
+    AtomicFile(options_.profile);
+}
+
+// Processes compute one run only where they see the same data and recipe.
+void Trainer::check_same_everywhere() {
+  std::string mine;
+  for (const auto& [name, print] : setup_.fingerprints) mine += name + "\t" + print + "\n";
+  mine += "recipe\t" + recipe_hash(setup_.recipe);
+  const std::vector<std::string> all = world_.gather(mine);
+  for (size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] == all[0]) continue;
+    const auto ours = split(all[0], '\n'), theirs = split(all[rank], '\n');
+    size_t i = 0;
+    while (i + 1 < std::min(ours.size(), theirs.size()) && ours[i] == theirs[i]) ++i;
+    fail("process ", rank, " of ", world_.size(), " has another ", ours[i].substr(0, ours[i].find('\t')),
+         " than the first one: every process must see the same data and recipe");
+  }
+}
+
+// They are drawn alike from the seed; files of weights and the number of threads may be each process' own.
+void Trainer::share_first_weights() {
+  std::string sums;
+  for (const auto& [name, tensor] : setup_.model_state) {
+    const torch::Tensor plain = tensor.detach().to(torch::kCPU).contiguous();
+    sums += checksum_of({static_cast<const std::byte*>(plain.const_data_ptr()), plain.nbytes()});
+  }
+  const std::vector<std::string> all = world_.gather(checksum_of(as_bytes(sums)));
+  if (std::count(all.begin(), all.end(), all[0]) == std::ssize(all)) return;
+  note("the first weights differ between processes: all take those of the first one");
+  const torch::NoGradGuard no_grad;
+  for (const auto& [name, tensor] : setup_.model_state) {
+    torch::Tensor first =
+        tensor.detach().to(torch::kCPU, tensor.scalar_type(), false, /*copy=*/true).contiguous();
+    if (!leader()) first.zero_();
+    world_.sum(first);
+    tensor.copy_(first);
+  }
+  if (setup_.ema) setup_.ema->load_state(0, setup_.model_state);
+}
+
 void Trainer::start() {
-  if (leader() && !options_.profile.empty()) write_text_atomic(options_.profile, "");  // fails now if it must
+  if (leader()) check_profile();
   if (leader()) claim_directory();
   for (const std::string& line : setup_.notes) note(line);
+  if (world_.size() > 1) check_same_everywhere();
   const auto stored = agreed_checkpoint();
-  if (stored) restore(*stored);
+  if (stored)
+    restore(*stored);
+  else if (world_.size() > 1)
+    share_first_weights();
   first_step_ = state_.step;
   if (leader()) open_files();
   setup_.model->train();
@@ -213,7 +264,7 @@ void Trainer::train_step() {
   for (const torch::Tensor& tensor : running) before.push_back(tensor.clone());
   const tasks::StepOutput output = compute_gradients(batch, first, share);
   if (world_.size() > 1) average(running, share);
-  const Clipped clipped = clip_gradients(setup_.clip, setup_.clipped);
+  const Clipped clipped = clip_gradients(setup_.clip, setup_.clipped, setup_.unclipped);
   progress_.learning_rate = setup_.schedule->rate(state_.step);
   const bool finite = all_finite(output, clipped);
   if (finite) {
@@ -399,7 +450,8 @@ RunSummary run_training(const Recipe& recipe, const TrainOptions& options) {
   std::vector<std::string> notes;
   if (world.size() > 1) shared.train.device = choose_device(recipe.train.device, world, notes).str();
   Setup setup = make_setup(shared, continued, world.size());
-  setup.recipe.train.device = recipe.train.device;  // the number of a GPU is this process' own
+  setup.recipe.train.device = recipe.train.device;    // the number of a GPU is this process' own
+  setup.recipe.train.threads = recipe.train.threads;  // and so is its share of the cores
   setup.notes.insert(setup.notes.begin(), notes.begin(), notes.end());
   return Trainer(std::move(setup), options, world).run();
 }

@@ -39,6 +39,9 @@ class Trainer {
  private:
   // Before the first step.
   void start();
+  void check_profile() const;
+  void check_same_everywhere();
+  void share_first_weights();
   void claim_directory();
   std::optional<StoredCheckpoint> stored_checkpoint();
   std::optional<StoredCheckpoint> agreed_checkpoint();

@@ -172,7 +172,7 @@ TEST_F(CrashTest, ASignalSavesAndExitsWith130) {
   for (const int signal : {SIGINT, SIGTERM}) {
     const std::string name = "parts" + std::to_string(signal);
     const pid_t child = start(name);
-    while (!fs::exists(path(name + "/checkpoints/latest")) && ::kill(child, 0) == 0)
+    while (!fs::exists(path(name + "/checkpoints/latest")) && is_running(child))
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     ::kill(child, signal);
@@ -187,7 +187,7 @@ TEST_F(CrashTest, ASignalSavesAndExitsWith130) {
 
 TEST_F(CrashTest, TwoProcessesDoNotShareARun) {
   const pid_t first = start("run");
-  while (!fs::exists(path("run/checkpoints/latest")) && ::kill(first, 0) == 0)
+  while (!fs::exists(path("run/checkpoints/latest")) && is_running(first))
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   ::kill(first, SIGSTOP);
   const std::string before = log("run");

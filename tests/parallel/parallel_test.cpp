@@ -65,10 +65,15 @@ class ParallelTest : public TemporaryFolder {
   // Starts `processes` of the program; what they print goes to RUN.out and RUN.log.
   pid_t start(int processes, const std::string& run, const std::vector<std::string>& settings,
               const std::vector<std::string>& options = {}) const {
+    const std::vector<std::string> words = training(run, settings, options);
+    return start_words(path(run), processes > 1 ? mpirun(processes, words) : words);
+  }
+  std::vector<std::string> training(const std::string& run, const std::vector<std::string>& settings,
+                                    const std::vector<std::string>& options = {}) const {
     std::vector<std::string> words = {TESSERA_PROGRAM, "train", path("recipe.toml"), "--output", path(run)};
     words.insert(words.end(), options.begin(), options.end());
     for (const std::string& setting : settings) words.insert(words.end(), {"--set", setting});
-    return start_words(path(run), processes > 1 ? mpirun(processes, words) : words);
+    return words;
   }
   static std::vector<std::string> mpirun(int processes, const std::vector<std::string>& program) {
     std::vector<std::string> words = {TESSERA_MPIRUN,    "-n",        std::to_string(processes),
@@ -331,7 +336,7 @@ TEST_F(ParallelTest, AProcessThatDiesEndsTheJobAndFewerContinue) {
   ASSERT_EQ(run(1, "whole", {"train.precision=fp64", "train.checkpoint_steps=4"}), 0);
   const std::vector<std::string> slow = {"train.precision=fp64", "train.checkpoint_steps=4"};
   const pid_t job = start(3, "parts", slow, {"--resume", "auto"});
-  while (!fs::exists(path("parts/checkpoints/step-000004/manifest.json")) && ::kill(job, 0) == 0)
+  while (!fs::exists(path("parts/checkpoints/step-000004/manifest.json")) && is_running(job))
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   const auto processes = children_of(job);
   const auto killed = std::chrono::steady_clock::now();
@@ -407,10 +412,21 @@ TEST_F(ParallelTest, ProcessesThatCannotFindEachOtherDoNotMakeTheSameRunEach) {
   EXPECT_EQ(run(1, "one", {"train.steps=1", "schedule.warmup_steps=0"}), 0) << log("one");
 }
 
+TEST_F(ParallelTest, OtherDataOnOneMachineIsSeenBeforeTheFirstStep) {
+  std::vector<std::string> words = mpirun(1, training("other", {}));
+  const auto second = training("other", {"data.path=shapes:train=264,val=50"});
+  words.insert(words.end(), {":", "-n", "1"});
+  words.insert(words.end(), second.begin(), second.end());
+  EXPECT_EQ(exit_code(start_words(path("other"), words)), 1) << log("other");
+  EXPECT_NE(log("other").find("has another train_data than the first one"), std::string::npos)
+      << log("other");
+  EXPECT_FALSE(fs::exists(path("other/metrics.jsonl")));
+}
+
 TEST_F(ParallelTest, AProcessThatIsStoppedIsNamedByThoseThatWait) {
   const Environment environment(Variables{{"TESSERA_WAIT_SECONDS", "6"}});
   const pid_t job = start(3, "stuck", {"train.steps=1000000", "train.checkpoint_steps=4"});
-  while (!fs::exists(path("stuck/checkpoints/step-000004/manifest.json")) && ::kill(job, 0) == 0)
+  while (!fs::exists(path("stuck/checkpoints/step-000004/manifest.json")) && is_running(job))
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   const pid_t stopped = process_of(job, 2);
   ASSERT_GT(stopped, 0);
@@ -472,7 +488,7 @@ TEST_F(ParallelTest, RunningStatisticsAreThoseOfAllProcesses) {
 
 TEST_F(ParallelTest, ASignalStopsAllAfterTheSameStep) {
   const pid_t job = start(2, "stopped", {"train.steps=100000", "train.checkpoint_steps=4"});
-  while (!fs::exists(path("stopped/checkpoints/step-000004/manifest.json")) && ::kill(job, 0) == 0)
+  while (!fs::exists(path("stopped/checkpoints/step-000004/manifest.json")) && is_running(job))
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   for (const pid_t process : children_of(job)) ::kill(process, SIGTERM);
   EXPECT_EQ(exit_code(job), 130) << log("stopped");
