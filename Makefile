@@ -28,6 +28,8 @@ CONFIGURE := cmake --preset release -B $(BUILD) -DTESSERA_TORCH=$(TORCH)
 COMPILE := ninja -C $(BUILD) -j $(JOBS)
 SOURCES = git ls-files -- '*.h' '*.cpp' '*.cu'
 
+# ninja runs side by side; what stands here installs packages, one at a time.
+.NOTPARALLEL:
 .PHONY: build demo test parity bench soak sanitize fuzz format format-check lint install deps packages packages-lint packages-mpi packages-qemu torch configure clean help
 
 build: configure  ## the program, at build/tessera
@@ -50,16 +52,16 @@ parity: configure  ## compare with a folder of goldens (TESSERA_GOLDENS=FOLDER)
 bench: packages-mpi configure  ## speed beside the peers, reading pictures with TESSERA_BENCH_TILES; into docs/performance.md
 	@cmake $(BUILD) >/dev/null
 	$(COMPILE) tessera loader_bench mlstm_bench optimiser_bench
-	bench/infer.sh $(abspath $(BUILD)) | bench/tables infer docs/performance.md
-	bench/vil.sh $(abspath $(BUILD)) | bench/tables vil docs/performance.md
-	bench/forms.sh $(abspath $(BUILD)) docs/images/vil-by-size.svg | bench/tables forms docs/performance.md
-	bench/mlstm.sh $(abspath $(BUILD)) | bench/tables mlstm docs/performance.md
-	bench/optimiser.sh $(abspath $(BUILD)) | bench/tables optimiser docs/performance.md
-	bench/processes.sh $(abspath $(BUILD)) $(TESSERA_BENCH_CIFAR10) | bench/tables processes docs/performance.md
+	bench/tables infer docs/performance.md bench/infer.sh $(abspath $(BUILD))
+	bench/tables vil docs/performance.md bench/vil.sh $(abspath $(BUILD))
+	bench/tables forms docs/performance.md bench/forms.sh $(abspath $(BUILD)) docs/images/vil-by-size.svg
+	bench/tables mlstm docs/performance.md bench/mlstm.sh $(abspath $(BUILD))
+	bench/tables optimiser docs/performance.md bench/optimiser.sh $(abspath $(BUILD))
+	bench/tables processes docs/performance.md bench/processes.sh $(abspath $(BUILD)) $(TESSERA_BENCH_CIFAR10)
 ifdef TESSERA_BENCH_TILES
-	bench/data.sh $(abspath $(BUILD)) $(TESSERA_BENCH_TILES) | bench/tables data docs/performance.md
-	bench/predict.sh $(abspath $(BUILD)) $(TESSERA_BENCH_TILES) | bench/tables predict docs/performance.md
-	$(if $(TESSERA_BENCH_CIFAR10),bench/waiting.sh $(abspath $(BUILD)) $(TESSERA_BENCH_CIFAR10) $(TESSERA_BENCH_TILES) | bench/tables waiting docs/performance.md)
+	bench/tables data docs/performance.md bench/data.sh $(abspath $(BUILD)) $(TESSERA_BENCH_TILES)
+	bench/tables predict docs/performance.md bench/predict.sh $(abspath $(BUILD)) $(TESSERA_BENCH_TILES)
+	$(if $(TESSERA_BENCH_CIFAR10),bench/tables waiting docs/performance.md bench/waiting.sh $(abspath $(BUILD)) $(TESSERA_BENCH_CIFAR10) $(TESSERA_BENCH_TILES))
 endif
 
 soak: configure  ## training killed and resumed CRASHES=200 times
@@ -113,7 +115,7 @@ configure: deps
 	  $(CONFIGURE); fi
 
 clean:  ## remove what was built, keep the downloads
-	find $(BUILD) -mindepth 1 -maxdepth 1 ! -name deps -exec rm -rf {} +
+	[ ! -d $(BUILD) ] || find $(BUILD) -mindepth 1 -maxdepth 1 ! -name deps -exec rm -rf {} +
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | sort | awk -F '\t' '{printf "  make %-13s %s\n", $$1, $$2}'

@@ -113,5 +113,8 @@ int main(int argc, char** argv) try {
   return 0;
 } catch (const tessera::Error& error) {
   std::cerr << "compare_runs: " << error.what() << "\n";
+  return error.kind == tessera::ErrorKind::usage ? 2 : 1;
+} catch (const std::exception& error) {
+  std::cerr << "compare_runs: " << error.what() << "\n";
   return 1;
 }

@@ -1,7 +1,7 @@
 """Images a second of one backbone: tessera beside PyTorch (timm, or vil_peer.py for Vision-LSTM) and OpenVINO, taking
 turns in one run.
 
-Prints a row of Markdown for each way, best first within its precision, and with --json one line with all rounds.
+Prints a row of Markdown for each way, and with --json one line with all rounds.
 """
 
 import argparse

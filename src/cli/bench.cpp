@@ -149,7 +149,7 @@ void report(const char* what, const Options& options, BenchDtype dtype, const Me
                {"size", options.size},
                {"threads", train::use_threads(options.threads)},
                {"impl", options.impl}};
-  if (limit) line["kernel"] = kernels::choose_linear(arithmetic_of(dtype)).name;
+  if (limit && options.impl == "fast") line["kernel"] = kernels::choose_linear(arithmetic_of(dtype)).name;
   line["images_per_s"] = images;
   line["ms"] = median(seconds) * 1e3;
   line["rounds"] = seconds.size();
@@ -204,6 +204,8 @@ void infer(const Options& options) {
   const torch::Device device = train::choose_device(options.device);
   if (dtype == BenchDtype::int8 && !device.is_cpu())
     fail_usage("--dtype int8 is for the CPU; on a GPU use bf16");
+  if (dtype == BenchDtype::int8 && options.impl == "reference")
+    fail_usage("--dtype int8 has no --impl reference: LibTorch's operations here are fp32 and bf16");
   train::use_threads(options.threads);
   const auto model = build(options);
   model->to(device);

@@ -29,7 +29,7 @@ std::span<const Command> commands() {
       {"train", "train a model by a recipe",
        "tessera train recipes/demo.toml --set train.epochs=5 --output runs/demo", add_train},
       {"sweep", "run a recipe with every combination of some settings",
-       "tessera sweep recipes/ablations/vil_tiny.toml --output runs/ablation", add_sweep},
+       "tessera sweep recipes/ablations/vil_pooling.toml --output runs/ablation", add_sweep},
       {"eval", "measure a trained model on held-out pictures",
        "tessera eval --weights runs/demo/model.safetensors --per-class", add_eval},
       {"predict", "classify pictures",

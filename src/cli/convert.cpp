@@ -96,6 +96,7 @@ void run(const Options& options) {
   const WeightFile file(options.in, options.key);
   if (fs::exists(options.out) && fs::equivalent(options.in, options.out))
     fail_usage("'", options.out, "' is the file that is read: choose another name");
+  const Interruptible stretch;
   std::cout << options.in << ": " << file.form() << ", " << file.tensors().size() << " tensors\n";
 
   Value asked;
@@ -133,11 +134,15 @@ void run(const Options& options) {
               << ": names stay as they are; with --model they become those of `tessera predict`\n";
   }
   convert_elements(tensors, options.precision);
+  const auto go_on = [&] {
+    if (interrupted())
+      throw Error(ErrorKind::interrupted, "interrupted: '" + options.out + "' is not written");
+  };
   if (sharded)
     write_sharded_safetensors(options.out, tensors.views, metadata,
-                              static_cast<uint64_t>(options.shard_gigabytes * 1e9));
+                              static_cast<uint64_t>(options.shard_gigabytes * 1e9), go_on);
   else
-    write_safetensors(options.out, tensors.views, metadata);
+    write_safetensors(options.out, tensors.views, metadata, go_on);
   uint64_t bytes = 0;
   for (const TensorView& view : tensors.views) bytes += view.bytes.size();
   std::cout << "written " << options.out << ": " << tensors.views.size() << " tensors, " << human_bytes(bytes)
@@ -162,7 +167,8 @@ void add_convert(Arguments& command, Action& action) {
   command.add("--precision", options->precision, "element type of the numbers (default: as they are)")
       .one_of({"fp32", "bf16", "fp16"});
   command.add("--calibrate", options->calibrate,
-              "pictures (as --data of `tessera train`) that set fixed scales for --precision int8");
+              "pictures (as --data of `tessera train`) that set fixed scales for --precision int8 of eval "
+              "and predict");
   const Argument images = command.add("--calibrate-images", options->calibrate_images, "so many of them")
                               .show_default()
                               .range(1, 1 << 20);

@@ -56,7 +56,7 @@ bool same_path(const std::string& one, const std::string& other) {
 data::SourceConfig data_of(const Options& options, const train::WeightsInfo& info) {
   data::SourceConfig config = data_of_run(options.weights, info);
   if (!options.data.path.empty() && !same_path(options.data.path, config.path)) {
-    config = {.path = options.data.path};
+    config = {.path = options.data.path, .class_names = config.class_names};
     if (options.split == "validation") config.val_path = config.path;
   }
   if (!options.data.val_path.empty()) config.val_path = options.data.val_path;
@@ -93,8 +93,9 @@ void check_classes(const data::Source& source, const train::WeightsInfo& info, c
       fail(weights, ": class ", i, " is '", ours[i], "' in the model and '", theirs[i], "' in the data");
 }
 
+// Pictures that cannot be decoded are left out and named in `broken`.
 tasks::Evaluation evaluate_at(const Options& options, const data::Source& source,
-                              const train::OpenedModel& opened, int64_t size) {
+                              const train::OpenedModel& opened, int64_t size, data::BadImages& broken) {
   data::Preprocess preprocess = opened.info.preprocess;
   preprocess.size = size;
   if (options.crop > 0) preprocess.crop = options.crop;
@@ -103,7 +104,7 @@ tasks::Evaluation evaluate_at(const Options& options, const data::Source& source
   config.threads = options.loader_threads;
   config.shuffle = false;
   config.drop_last = false;
-  config.on_bad_image = data::OnBadImage::fail;
+  config.max_bad = source.size();
   data::Loader loader(source, data::make_eval_transform(preprocess), config);
   const auto task =
       tasks::make_classify({}, static_cast<int64_t>(source.class_names().size()), source.multi_label());
@@ -112,7 +113,6 @@ tasks::Evaluation evaluate_at(const Options& options, const data::Source& source
   bar.total = source.size();
   ProgressLine progress(std::cerr, bar);
   const auto start = steady_seconds();
-  const Interruptible stretch;
   auto result = task->evaluate(*opened.model, loader,
                                {.precision = tasks::parse_precision(options.precision),
                                 .device = train::choose_device(options.device),
@@ -122,6 +122,7 @@ tasks::Evaluation evaluate_at(const Options& options, const data::Source& source
                                   return !interrupted();
                                 }});
   progress.finish();
+  broken = loader.bad_images();
   return result;
 }
 
@@ -129,6 +130,7 @@ void write_predictions(AtomicFile& file, const data::Source& source, const train
                        const tasks::Evaluation& evaluation) {
   std::string out = "sample,label,prediction,probability,correct\n";
   for (const auto& [index, verdict] : evaluation.rows) {
+    if (interrupted()) throw Error(ErrorKind::interrupted, "interrupted: no predictions were written");
     const std::vector<int64_t> labels = source.labels(index);
     std::vector<std::string> names;
     for (const int64_t label : labels) names.push_back(class_name(info, label));
@@ -220,6 +222,8 @@ void evaluate(const Options& options) {
   if (!options.json)
     std::cout << closer.file << ": " << closer.info.model.name << "\n" << source->describe() << "\n";
   bool header = true;
+  data::BadImages broken;
+  const Interruptible stretch;
   for (const int64_t size : sizes) {
     how.size = size;
     const auto opened =
@@ -227,7 +231,8 @@ void evaluate(const Options& options) {
     for (const std::string& note : opened.notes) std::cerr << note << "\n";
     std::optional<AtomicFile> predictions;  // what cannot be written is said before the work
     if (!options.predictions.empty()) predictions.emplace(options.predictions);
-    const auto evaluation = evaluate_at(options, *source, opened, size);
+    const auto evaluation = evaluate_at(options, *source, opened, size, broken);
+    if (evaluation.samples == 0) fail("no picture could be decoded; the first: ", broken.lines.front());
     if (options.json) {
       std::cout << json_text(as_json(options, *source, evaluation, size, opened.info)) << "\n";
     } else {
@@ -237,6 +242,8 @@ void evaluate(const Options& options) {
     header = options.per_class;
     if (predictions) write_predictions(*predictions, *source, opened.info, evaluation);
   }
+  for (const std::string& line : broken.lines) std::cerr << "tessera: left out: " << line << "\n";
+  if (broken.count > 0) fail(broken.count, " of ", source->size(), " pictures could not be decoded");
 }
 
 }  // namespace

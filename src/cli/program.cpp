@@ -112,6 +112,16 @@ void check_command_word(CLI::App& app, int argc, const char* const* argv) {
   }
 }
 
+// The parser would take a file's name such as '[2020]' for a list. Last word first, as it wants them.
+std::vector<std::string> parser_words(int argc, const char* const* argv) {
+  std::vector<std::string> words;
+  for (int i = argc - 1; i > 0; --i) {
+    const std::string word = argv[i];
+    words.push_back(word.starts_with("[") && word.ends_with("]") ? "./" + word : word);
+  }
+  return words;
+}
+
 int run_parsed(Program& program, int argc, const char* const* argv) {
   if (argc == 1) {
     std::cout << program.app.help();
@@ -119,7 +129,7 @@ int run_parsed(Program& program, int argc, const char* const* argv) {
   }
   check_command_word(program.app, argc, argv);
   try {
-    program.app.parse(argc, argv);
+    program.app.parse(parser_words(argc, argv));
   } catch (const CLI::CallForHelp&) {
     std::cout << program.app.help();  // of the command that was named, with its full name
     return 0;

@@ -37,6 +37,13 @@ void print_points(const train::Sweep& sweep, bool json) {
   for (const int64_t seed : sweep.final_seeds) std::cout << "final: the best point  seed " << seed << "\n";
 }
 
+// The task's, which a run that failed does not know.
+std::string metric_of(const std::vector<train::SweepRun>& runs) {
+  for (const train::SweepRun& run : runs)
+    if (!run.metric.empty()) return run.metric;
+  return "";
+}
+
 void print_table(const std::vector<train::SweepRun>& runs) {
   const auto rows = train::tabulate(runs);
   size_t width = 5;
@@ -44,8 +51,7 @@ void print_table(const std::vector<train::SweepRun>& runs) {
   const auto column = [](const std::string& content, size_t size) {
     return std::string(size - std::min(size, content.size()), ' ') + content;
   };
-  const std::string metric = runs.empty() ? "" : runs.front().metric;
-  std::cout << "point" << std::string(width - 5, ' ') << column("runs", 6) << column(metric, 10)
+  std::cout << "point" << std::string(width - 5, ' ') << column("runs", 6) << column(metric_of(runs), 10)
             << column("+-", 10) << column("failed", 8) << "\n";
   for (const train::SweepRow& row : rows) {
     const std::string name = row.final ? "final: " + row.point : row.point;
@@ -68,14 +74,27 @@ void print_json(const std::vector<train::SweepRun>& runs) {
                     {"final", row.final},
                     {"runs", row.done},
                     {"failed", row.failed},
+                    {"metric", metric_of(runs)},
                     {"mean", row.done > 0 ? nlohmann::ordered_json(row.mean) : nullptr},
                     {"deviation", row.done > 0 ? nlohmann::ordered_json(row.deviation) : nullptr}});
   std::cout << json_text(list) << "\n";
 }
 
+train::SweepOptions sweep_options(const Options& options) {
+  train::SweepOptions how;
+  how.settings = options.settings;
+  how.final_settings = options.final_settings;
+  if (!options.data.empty()) how.settings.push_back("data.path=" + toml_text(Value(options.data)));
+  if (!options.device.empty()) how.settings.push_back("train.device=" + options.device);
+  if (options.threads >= 0) how.settings.push_back(text("train.threads=", options.threads));
+  return how;
+}
+
 void run(const Options& options) {
   const train::Sweep sweep = train::read_sweep(options.file);
+  train::SweepOptions how = sweep_options(options);
   if (options.dry_run) {
+    train::check_sweep(sweep, options.output, how);
     print_points(sweep, options.json);
     return;
   }
@@ -84,12 +103,6 @@ void run(const Options& options) {
     fail_usage(
         "tessera sweep: ", world->size(),
         " processes were started, but a sweep makes its runs in one: start it without mpirun or srun -n");
-  train::SweepOptions how;
-  how.settings = options.settings;
-  how.final_settings = options.final_settings;
-  if (!options.data.empty()) how.settings.push_back("data.path=" + toml_text(Value(options.data)));
-  if (!options.device.empty()) how.settings.push_back("train.device=" + options.device);
-  if (options.threads >= 0) how.settings.push_back(text("train.threads=", options.threads));
   how.starting = [](const std::string& point, int64_t seed, int64_t number, int64_t count) {
     std::cerr << "run " << number << " of " << count << "  " << point << "  seed " << seed << std::endl;
   };

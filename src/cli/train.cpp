@@ -55,18 +55,25 @@ class Watcher : public train::Observer {
     bar.total = plan.steps;
     bar.start = first_step;
     bar_ = std::make_unique<ProgressLine>(std::cerr, bar);
+    step_ = first_step;
   }
 
   void progressed(const train::StepProgress& at) override {
+    step_ = at.step;
     if (!bar_) return;
-    ProgressLine::Fields fields = {{"loss", fixed(at.loss, 3)}};
-    for (const auto& [name, value] : at.metrics) fields.emplace_back(name, percent(value));
-    fields.emplace_back("images/s", fixed(at.images_per_second, 0));
-    fields.emplace_back("wait", percent(at.wait_share));
-    bar_->update(at.step, fields);
+    fields_ = {{"loss", fixed(at.loss, 3)}};
+    for (const auto& [name, value] : at.metrics) fields_.emplace_back(name, percent(value));
+    fields_.emplace_back("images/s", fixed(at.images_per_second, 0));
+    fields_.emplace_back("wait", percent(at.wait_share));
+    bar_->update(at.step, fields_);
+  }
+
+  void evaluating(int64_t done, int64_t samples) override {
+    if (bar_) bar_->update(step_, {{"evaluating", text(done, " of ", samples)}});
   }
 
   void evaluated(const train::EvaluationReport& report) override {
+    if (bar_) bar_->update(step_, fields_);
     say(text("epoch ", report.epoch, "  step ", report.step, "  held out:", named(report.metrics),
              report.best ? "  (best so far)" : ""));
   }
@@ -86,6 +93,8 @@ class Watcher : public train::Observer {
       std::cerr << line << "\n";
   }
   std::unique_ptr<ProgressLine> bar_;
+  int64_t step_ = 0;
+  ProgressLine::Fields fields_;  // of that step
 };
 
 train::Resume parse_resume(const Argument& option, const std::string& value) {
@@ -256,10 +265,11 @@ void add_train(Arguments& command, Action& action) {
   command.add("-o,--output", options->output, "run directory (train.output)");
   command.add("--model", options->model, "a name of `tessera models` (model.name)");
   command.add("--pretrained", options->pretrained, "weights of any form to start from (model.pretrained)");
-  const Argument resume = command
-                              .add("--resume", options->resume,
-                                   "continue the run in the output directory: auto (or start), required")
-                              .optional_value();
+  const Argument resume =
+      command
+          .add("--resume", options->resume,
+               "continue the run in the output directory: auto (else start anew), required")
+          .optional_value();
   command.flag("--allow-other-threads", options->other_threads,
                "continue with another number of threads (no longer bit for bit)");
   command.add("--device", options->device, "cpu, cuda or auto (train.device)");

@@ -75,7 +75,7 @@ std::vector<Tick> x_ticks_of(const std::vector<Curve>& curves, const Plane& plan
   return kept;
 }
 
-// Decades; 1-2-5 where there are fewer than three.
+// Decades; 1-2-5 where there are fewer than three; even steps where there are none of those.
 std::vector<Tick> log_ticks(const Range& exponents, bool percent) {
   std::vector<Tick> ticks;
   const int low = static_cast<int>(std::floor(exponents.low)),
@@ -88,6 +88,10 @@ std::vector<Tick> log_ticks(const Range& exponents, bool percent) {
       if (place < exponents.low - 1e-9 || place > exponents.high + 1e-9) continue;
       ticks.push_back({value, percent ? compact(value * 100, 4) + " %" : compact(value, 4)});
     }
+  if (ticks.size() < 2) {
+    const Range values = {std::pow(10.0, exponents.low), std::pow(10.0, exponents.high)};
+    return ticks_of(values, 4, percent);
+  }
   return ticks;
 }
 

@@ -2,7 +2,7 @@
 enter="unshare -m"
 $enter true 2>/dev/null || enter="unshare -rm"
 if ! $enter sh -c 'mkdir -p small && mount -t tmpfs -o size=12m none small' 2>/dev/null; then
-  echo "tessera: no disk can be mounted here: No space left on device"
+  echo "tessera: not tried, no disk can be mounted here: No space left on device"
   echo "step-0/manifest.json is there"
   exit 0
 fi
