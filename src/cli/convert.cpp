@@ -96,7 +96,6 @@ void run(const Options& options) {
   const WeightFile file(options.in, options.key);
   if (fs::exists(options.out) && fs::equivalent(options.in, options.out))
     fail_usage("'", options.out, "' is the file that is read: choose another name");
-  const Interruptible stretch;
   std::cout << options.in << ": " << file.form() << ", " << file.tensors().size() << " tensors\n";
 
   Value asked;
@@ -134,6 +133,7 @@ void run(const Options& options) {
               << ": names stay as they are; with --model they become those of `tessera predict`\n";
   }
   convert_elements(tensors, options.precision);
+  const Interruptible stretch;
   const auto go_on = [&] {
     if (interrupted())
       throw Error(ErrorKind::interrupted, "interrupted: '" + options.out + "' is not written");

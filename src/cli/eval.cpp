@@ -56,7 +56,8 @@ bool same_path(const std::string& one, const std::string& other) {
 data::SourceConfig data_of(const Options& options, const train::WeightsInfo& info) {
   data::SourceConfig config = data_of_run(options.weights, info);
   if (!options.data.path.empty() && !same_path(options.data.path, config.path)) {
-    config = {.path = options.data.path, .class_names = config.class_names};
+    const std::string names = file_exists(config.class_names) ? config.class_names : "";
+    config = {.path = options.data.path, .class_names = names};
     if (options.split == "validation") config.val_path = config.path;
   }
   if (!options.data.val_path.empty()) config.val_path = options.data.val_path;
@@ -232,7 +233,6 @@ void evaluate(const Options& options) {
     std::optional<AtomicFile> predictions;  // what cannot be written is said before the work
     if (!options.predictions.empty()) predictions.emplace(options.predictions);
     const auto evaluation = evaluate_at(options, *source, opened, size, broken);
-    if (evaluation.samples == 0) fail("no picture could be decoded; the first: ", broken.lines.front());
     if (options.json) {
       std::cout << json_text(as_json(options, *source, evaluation, size, opened.info)) << "\n";
     } else {

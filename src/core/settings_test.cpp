@@ -120,7 +120,8 @@ TEST(Toml, ErrorsNameFileAndLineOnOneLine) {
 TEST(Toml, AKeyOfEndlessPartsIsRefused) {
   std::string parts;
   for (int i = 0; i < 100000; ++i) parts += "a.";
-  for (const std::string& document : {parts + "a = 1", "[" + parts + "a]", "b = { " + parts + "a = 1 }"})
+  for (const std::string& document : {parts + "a = 1", "[" + parts + "a]", "b = { " + parts + "a = 1 }",
+                                      "b = { t = \"\"\"x\"\"\"\", " + parts + "a = 1 }"})
     EXPECT_EQ(usage_error([&] { parse_toml(document, "r.toml"); }), "r.toml: a key of more than 64 parts");
   std::string numbers = "v = [0.5";
   for (int i = 0; i < 1000; ++i) numbers += ", 0.5";

@@ -101,11 +101,14 @@ bool has_endless_key(std::string_view document) {
         if (c == '"' && document[i] == '\\') ++i;
       }
       if (i < document.size() && document[i] != '\n') i += mark.size() - 1;
+      for (int more = 0; mark.size() == 3 && more < 2 && i + 1 < document.size() && document[i + 1] == c;
+           ++more)
+        ++i;
     } else if (c == '#') {
       i = std::min(document.find('\n', i), document.size());
       dots = 0;
     } else if (c == '.') {
-      if (++dots > kMostDots) return true;
+      if (++dots >= kMostDots) return true;
     } else if (c == '\n' || c == '=' || c == ',' || c == '{' || c == '[') {
       dots = 0;
     }

@@ -78,7 +78,7 @@ Columns find_columns(const CsvRow& first, const std::string& name) {
   columns.path = find_column(titles, {"path", "file", "filename", "filepath", "image"});
   const auto label = find_column(titles, {"label", "labels", "class", "target"});
   if (columns.path == kNone) {
-    if (label != kNone)
+    if (label != kNone && !has_picture_extension(titles[0]))
       fail(name, " starts with titles, '", printable(titles[0], 60),
            "' and so on, but none of them is 'path': the ",
            "column of the pictures' files must be called so");

@@ -215,6 +215,8 @@ TEST(Table, AFileThatIsNoTableIsNamed) {
       open("l.csv", "image_id,label\n1.jpg,3\n"),
       "DIR/l.csv starts with titles, 'image_id' and so on, but none of them is 'path': the column of the "
       "pictures' files must be called so");
+  const std::string headless = open("l.csv", "1.jpg,target\n2.jpg,other\n");
+  EXPECT_EQ(headless.find("starts with titles"), std::string::npos) << headless;
   EXPECT_EQ(open("l.csv", "path,other\n"),
             "DIR/l.csv has no column titled 'label', nor two or more of 0 and 1");
   EXPECT_EQ(open("l.csv", "a,\xff\n"), "DIR/l.csv is not UTF-8 text");

@@ -245,7 +245,7 @@ class TrainTransform final : public Base {
     const Line rows = line(top, output_.height, size.height, false);
     const Line columns = line(left, output_.width, size.width, flipped(draws));
     if (have == output_ && image.channels == 3) return place(image, {0, 0}, rows, columns);
-    // Only what is cut out is resized: a strip's long side may be as long as it likes.
+    // Only what is cut out is resized: the resized strip's long side may be as long as it likes.
     const Box window{columns.first, rows.first, columns.count(), rows.count()};
     memory().decoded = naming(sample, [&] {
       return resize(image, {whole(image), size.width, size.height, interpolation_, window, false});

@@ -247,7 +247,7 @@ AtomicFile::AtomicFile(const std::string& path) : state_(std::make_unique<State>
   State& s = *state_;
   s.path = behind_links(path);
   struct stat old {};
-  const bool replaces = ::stat(s.path.c_str(), &old) == 0;
+  const bool replaces = ::stat(path.c_str(), &old) == 0;
   if (replaces && S_ISDIR(old.st_mode)) fail("cannot write '", path, "': it is a directory");
   if (replaces && !S_ISREG(old.st_mode)) fail("cannot write '", path, "': it is not a regular file");
   std::string temporary;
@@ -286,12 +286,18 @@ std::string AtomicFile::checksum() const { return hex16(XXH3_64bits_digest(&stat
 
 uint64_t AtomicFile::size() const { return state_->size; }
 
-void AtomicFile::commit() {
+void AtomicFile::finish() {
   State& s = *state_;
   check(s.fd >= 0 && !s.failed, "cannot write '", s.path, "': it is closed, or an earlier write failed");
   s.flush();
   if (guarded(Operation::fsync, [&] { return ::fsync(s.fd); }) != 0) s.fail_with(errno);
   if (::close(std::exchange(s.fd, -1)) != 0 && errno != EINTR) s.fail_with(errno);
+  s.buffer = {};
+}
+
+void AtomicFile::commit() {
+  State& s = *state_;
+  if (s.fd >= 0 || s.failed || s.temporary.empty()) finish();
   if (guarded(Operation::rename, [&] { return ::rename(s.temporary.c_str(), s.path.c_str()); }) != 0)
     s.fail_with(errno);
   s.temporary.clear();

@@ -51,6 +51,8 @@ class AtomicFile {
   // XXH3-64 of all that was written, as 16 hex digits.
   std::string checksum() const;
   uint64_t size() const;
+  // All is on the disk and no descriptor open: what is left to commit() is the rename. Optional.
+  void finish();
   // After a failure in here the file at `path` is either the old one or the whole new one.
   void commit();
 

@@ -371,9 +371,10 @@ ImageInfo jpeg_info(Bytes bytes, const std::string& name) {
       return info;
     }
     if (at + length > bytes.size()) truncated();
-    if (marker == 0xe1 && !exif && length >= 8 && std::memcmp(bytes.data() + at + 2, "Exif\0\0", 6) == 0)
-      info.orientation = exif_orientation(bytes.subspan(at + 8, length - 8)),
+    if (marker == 0xe1 && !exif && length >= 8 && std::memcmp(bytes.data() + at + 2, "Exif\0\0", 6) == 0) {
+      info.orientation = exif_orientation(bytes.subspan(at + 8, length - 8));
       exif = true;  // the first one counts
+    }
     at += length;
   }
 }

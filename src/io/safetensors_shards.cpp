@@ -94,8 +94,9 @@ void write_sharded_safetensors(const std::string& index_path, const std::vector<
     std::ostringstream name;
     name << stem << "-" << std::setfill('0') << std::setw(5) << i + 1 << "-of-" << std::setw(5)
          << shards.size() << ".safetensors";
-    put_safetensors(*files.emplace_back(std::make_unique<AtomicFile>(folder + name.str())),
-                    folder + name.str(), shards[i], {{"format", "pt"}}, before_each);
+    AtomicFile& file = *files.emplace_back(std::make_unique<AtomicFile>(folder + name.str()));
+    put_safetensors(file, folder + name.str(), shards[i], {{"format", "pt"}}, before_each);
+    file.finish();
     for (const TensorView& tensor : shards[i]) map[tensor.name] = name.str();
   }
   index["weight_map"] = map;

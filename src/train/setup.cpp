@@ -200,11 +200,12 @@ std::shared_ptr<const tasks::Teacher> open_teacher(Setup& setup) {
   return teacher;
 }
 
-std::vector<double> soft_mask_of(const Setup& setup) {
+// Runs that were begun before this was refused go on.
+std::vector<double> soft_mask_of(const Setup& setup, bool continued) {
   const SoftMaskConfig& soft = setup.recipe.soft_mask;
   if (soft.share == 0) return {};
   const auto* masked = dynamic_cast<const models::SoftMasked*>(setup.model.get());
-  if (!masked || !masked->is_masked())
+  if (!masked || (!masked->is_masked() && !continued))
     fail_usage("soft_mask.share = ", shortest(soft.share), ": ", setup.info.model.family,
                masked ? " with model.mask = \"none\"" : "", " has no causal mask");
   const int64_t spe = setup.plan.steps_per_epoch, epochs = (setup.plan.steps + spe - 1) / spe;
@@ -219,7 +220,7 @@ std::vector<double> soft_mask_of(const Setup& setup) {
 }
 
 // The loss, but for the teacher.
-tasks::ClassifyConfig loss_of(const Setup& setup) {
+tasks::ClassifyConfig loss_of(const Setup& setup, bool continued) {
   const TrainConfig& train = setup.recipe.train;
   tasks::ClassifyConfig classify;
   classify.loss = train.loss;
@@ -227,7 +228,7 @@ tasks::ClassifyConfig loss_of(const Setup& setup) {
   if (train.label_smoothing > 0 && setup.info.multi_label)
     fail_usage("train.label_smoothing = ", shortest(train.label_smoothing),
                " is for one class a picture, the data has several");
-  if (train.target_threshold >= 0 && setup.info.multi_label)
+  if (train.target_threshold >= 0 && setup.info.multi_label && !continued)
     fail_usage("train.target_threshold = ", shortest(train.target_threshold),
                " is for one class a picture, the data has several");
   if (train.target_threshold >= 0) classify.target_threshold = train.target_threshold;
@@ -235,9 +236,9 @@ tasks::ClassifyConfig loss_of(const Setup& setup) {
   return classify;
 }
 
-void build_training(Setup& setup) {
+void build_training(Setup& setup, bool continued) {
   const TrainConfig& train = setup.recipe.train;
-  tasks::ClassifyConfig classify = loss_of(setup);
+  tasks::ClassifyConfig classify = loss_of(setup, continued);
   classify.teacher = open_teacher(setup);
   setup.task = tasks::make_classify(classify, setup.plan.classes, setup.info.multi_label);
   const OptimiserSettings& common = setup.recipe.optimiser.common;
@@ -249,7 +250,7 @@ void build_training(Setup& setup) {
   if (train.ema_decay > 0)
     setup.ema = std::make_unique<Ema>(EmaConfig{.decay = train.ema_decay, .warmup = train.ema_warmup},
                                       setup.model_state);
-  setup.soft_mask = soft_mask_of(setup);
+  setup.soft_mask = soft_mask_of(setup, continued);
   if (train.clip_grad > 0) setup.clip = {.mode = train.clip_mode, .value = train.clip_grad};
 }
 
@@ -424,7 +425,7 @@ Setup make_setup(const Recipe& recipe, bool continued, int64_t processes) {
   build_model(setup, continued);
   if (recipe.quantization.enabled() && !continued) set_activation_steps(setup);
   check_sizes(setup);
-  build_training(setup);
+  build_training(setup, continued);
   return setup;
 }
 
@@ -432,7 +433,7 @@ PlannedRun plan_training(const Recipe& recipe) {
   PlannedRun planned;
   Setup setup = sketch(recipe, 1, &planned.missing_data);
   planned.missing_weights = missing_weights(recipe);
-  if (setup.train_source) loss_of(setup);  // says what does not fit
+  if (setup.train_source) loss_of(setup, /*continued=*/false);  // says what does not fit
   build_model(setup, /*continued=*/true);
   setup.model->to(torch::kCPU);
   check_sizes(setup);

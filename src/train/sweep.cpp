@@ -292,11 +292,17 @@ void check_sweep(const Sweep& sweep, const std::string& directory, const SweepOp
   if (!sweep.has_final && !options.final_settings.empty())
     fail_usage("settings for the last runs (", options.final_settings.front(),
                ") but the sweep has no [final]");
-  for (const SweepPoint& point : sweep.points) {
-    const Task task = make_task(sweep, point, sweep.seeds.front(), false, directory, options);
-    if (sweep.has_final && !file_exists(task.folder + "/" + kResult))
-      make_task(sweep, point, sweep.final_seeds.front(), true, directory, options);
-  }
+  bool all_done = true;
+  const auto look = [&](const SweepPoint& point, int64_t seed, bool final) {
+    SweepRun found;
+    const bool done = read_result(make_task(sweep, point, seed, final, directory, options), found);
+    all_done = all_done && (done || final);
+  };
+  for (const SweepPoint& point : sweep.points)
+    for (const int64_t seed : sweep.seeds) look(point, seed, false);
+  if (all_done) return;  // which point is the best is known, and its last runs come at once
+  for (const SweepPoint& point : sweep.points)
+    for (const int64_t seed : sweep.final_seeds) look(point, seed, true);
 }
 
 std::vector<SweepRun> run_sweep(const Sweep& sweep, const std::string& directory,
@@ -306,10 +312,6 @@ std::vector<SweepRun> run_sweep(const Sweep& sweep, const std::string& directory
   for (const SweepPoint& point : sweep.points)
     for (const int64_t seed : sweep.seeds)
       tasks.push_back(make_task(sweep, point, seed, false, directory, options));
-  for (const Task& task : tasks) {
-    SweepRun found;
-    read_result(task, found);  // of another recipe: an error before the first run
-  }
   make_directories(directory);
   const auto count = static_cast<int64_t>(tasks.size() + sweep.final_seeds.size());
   std::vector<SweepRun> runs;

@@ -77,8 +77,8 @@ struct SweepOptions {
   std::function<void(const std::string& point, int64_t seed, int64_t number, int64_t count)> starting = {};
 };
 
-// Resolves every recipe of the sweep, those of the last runs for each point that may be the best: a usage
-// error comes before the first run.
+// Resolves every recipe of the sweep, those of the last runs for each point that may be the best, and reads
+// the results that lie under `directory` already: a usage error comes before the first run.
 void check_sweep(const Sweep& sweep, const std::string& directory, const SweepOptions& options = {});
 
 // Makes what is missing under `directory` (POINT/seed-N, final/POINT/seed-N), continuing runs that were

@@ -98,12 +98,13 @@ void Trainer::open_files() {
   events_->text("recipe", first_step_, "```toml\n" + recipe + "```\n");
 }
 
-// Fails now if it must; within the run directory, which is still to be made, it will not.
+// Fails now if it must; the run directory itself is still to be made.
 void Trainer::check_profile() const {
+  if (options_.profile.empty()) return;
   const auto plain = [](const std::string& path) {
-    return std::filesystem::absolute(path).lexically_normal().string();
+    return std::filesystem::absolute(path).lexically_normal();
   };
-  if (!options_.profile.empty() && !plain(options_.profile).starts_with(plain(directory_.path()) + "/"))
+  if (plain(options_.profile).parent_path() != plain(directory_.path() + "/").parent_path())
     AtomicFile(options_.profile);
 }
 
@@ -111,7 +112,10 @@ void Trainer::check_profile() const {
 void Trainer::check_same_everywhere() {
   std::string mine;
   for (const auto& [name, print] : setup_.fingerprints) mine += name + "\t" + print + "\n";
-  mine += "recipe\t" + recipe_hash(setup_.recipe);
+  Recipe recipe = setup_.recipe;  // but for where each machine keeps what the prints are of
+  recipe.data.path = recipe.data.val_path = recipe.data.image_root = recipe.data.class_names = "";
+  recipe.model.pretrained = recipe.model.select_from = recipe.distil.teacher = recipe.distil.unlabelled = "";
+  mine += "recipe\t" + recipe_hash(recipe);
   const std::vector<std::string> all = world_.gather(mine);
   for (size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == all[0]) continue;
@@ -145,10 +149,10 @@ void Trainer::share_first_weights() {
 }
 
 void Trainer::start() {
+  if (world_.size() > 1) check_same_everywhere();
   if (leader()) check_profile();
   if (leader()) claim_directory();
   for (const std::string& line : setup_.notes) note(line);
-  if (world_.size() > 1) check_same_everywhere();
   const auto stored = agreed_checkpoint();
   if (stored)
     restore(*stored);

@@ -298,6 +298,7 @@ TEST_F(TrainingPartsTest, AdaptiveClippingLeavesTheHeadAlone) {
   const train::Setup all = make_setup(tiny("x")), adaptive = make_setup(tiny("x", {"train.clip_mode=agc"}));
   EXPECT_EQ(all.clipped.size(), all.trained.size());
   EXPECT_EQ(adaptive.clipped.size() + 2, adaptive.trained.size());  // head.weight and head.bias
+  EXPECT_EQ(adaptive.unclipped.size(), 2u);
 }
 
 // --- first weights from a larger model

@@ -420,7 +420,7 @@ TEST_F(ParallelTest, OtherDataOnOneMachineIsSeenBeforeTheFirstStep) {
   EXPECT_EQ(exit_code(start_words(path("other"), words)), 1) << log("other");
   EXPECT_NE(log("other").find("has another train_data than the first one"), std::string::npos)
       << log("other");
-  EXPECT_FALSE(fs::exists(path("other/metrics.jsonl")));
+  EXPECT_FALSE(fs::exists(path("other")));
 }
 
 TEST_F(ParallelTest, AProcessThatIsStoppedIsNamedByThoseThatWait) {
