@@ -226,9 +226,8 @@ void check_plan(const Image& image, const ResizePlan& plan) {
         " channels, must be 1 or 3");
   check(image.width > 0 && image.height > 0 && plan.width > 0 && plan.height > 0, "cannot resize ",
         image.width, "x", image.height, " to ", plan.width, "x", plan.height, ", sides must be positive");
-  constexpr int kLongest = 1 << 24;  // shrinking takes 44 bytes and more for each pixel of a side
-  check(std::max(image.width, image.height) <= kLongest, "a picture of ", image.width, "x", image.height,
-        " pixels is too long a strip to be resized, at most ", kLongest, " are taken");
+  check(std::max(image.width, image.height) <= kLongestSide, "a picture of ", image.width, "x", image.height,
+        " pixels is too long a strip to be resized, at most ", kLongestSide, " are taken");
   const FloatBox& box = plan.box;
   check(box.left >= 0 && box.top >= 0 && box.right <= image.width && box.bottom <= image.height &&
             box.right > box.left && box.bottom > box.top,

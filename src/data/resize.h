@@ -20,6 +20,9 @@ Interpolation parse_interpolation(const std::string& name);
 struct FloatBox {
   double left, top, right, bottom;
 };
+// The longest side that is resized, in pixels: shrinking takes 44 bytes and more for each.
+inline constexpr int kLongestSide = 1 << 24;
+
 // 1 or 3 channels.
 Image resize(const Image& image, int width, int height, Interpolation interpolation);
 Image resize(const Image& image, int width, int height, Interpolation interpolation, const FloatBox& box);

@@ -18,9 +18,8 @@ void check_preprocess(const Preprocess& p, int64_t height, int64_t width) {
   if (height < 1 || width < 1 || height > kLargest || width > kLargest)
     fail_usage("input size is ", height, "x", width, ", each side must be 1 to ", kLargest);
   if (!(p.crop > 0 && p.crop <= 1)) fail_usage("crop is ", p.crop, ", must be above 0 and at most 1");
-  constexpr int64_t kLongest = 1 << 24;  // as resizing takes
-  if (static_cast<double>(std::max(height, width)) / p.crop > kLongest)
-    fail_usage("crop is ", p.crop, ": pictures would be enlarged to more than ", kLongest, " pixels");
+  if (static_cast<double>(std::max(height, width)) / p.crop > kLongestSide)
+    fail_usage("crop is ", p.crop, ": pictures would be enlarged to more than ", kLongestSide, " pixels");
   if (p.mean.size() != 3) fail_usage("mean has ", p.mean.size(), " numbers, must be 3");
   if (p.std.size() != 3) fail_usage("std has ", p.std.size(), " numbers, must be 3");
   for (const double s : p.std)

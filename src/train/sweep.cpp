@@ -182,6 +182,28 @@ bool read_result(const Task& task, SweepRun& run) {
   return true;
 }
 
+// Every run before the last ones. What an earlier sweep stored is read, so that a folder of other runs is
+// said before the first run; so is, unless every point is done and they come at once, whatever is wrong with
+// the last runs of any point.
+std::vector<Task> make_tasks(const Sweep& sweep, const std::string& directory, const SweepOptions& options) {
+  if (!sweep.has_final && !options.final_settings.empty())
+    fail_usage("settings for the last runs (", options.final_settings.front(),
+               ") but the sweep has no [final]");
+  std::vector<Task> tasks;
+  bool all_done = true;
+  SweepRun stored;
+  for (const SweepPoint& point : sweep.points)
+    for (const int64_t seed : sweep.seeds) {
+      tasks.push_back(make_task(sweep, point, seed, false, directory, options));
+      all_done = read_result(tasks.back(), stored) && all_done;
+    }
+  if (all_done) return tasks;
+  for (const SweepPoint& point : sweep.points)
+    for (const int64_t seed : sweep.final_seeds)
+      read_result(make_task(sweep, point, seed, true, directory, options), stored);
+  return tasks;
+}
+
 void train_one(const Task& task, const SweepOptions& options, SweepRun& run) {
   try {
     const RunSummary summary =
@@ -289,29 +311,12 @@ std::vector<SweepRow> tabulate(const std::vector<SweepRun>& runs) {
 }
 
 void check_sweep(const Sweep& sweep, const std::string& directory, const SweepOptions& options) {
-  if (!sweep.has_final && !options.final_settings.empty())
-    fail_usage("settings for the last runs (", options.final_settings.front(),
-               ") but the sweep has no [final]");
-  bool all_done = true;
-  const auto look = [&](const SweepPoint& point, int64_t seed, bool final) {
-    SweepRun found;
-    const bool done = read_result(make_task(sweep, point, seed, final, directory, options), found);
-    all_done = all_done && (done || final);
-  };
-  for (const SweepPoint& point : sweep.points)
-    for (const int64_t seed : sweep.seeds) look(point, seed, false);
-  if (all_done) return;  // which point is the best is known, and its last runs come at once
-  for (const SweepPoint& point : sweep.points)
-    for (const int64_t seed : sweep.final_seeds) look(point, seed, true);
+  make_tasks(sweep, directory, options);
 }
 
 std::vector<SweepRun> run_sweep(const Sweep& sweep, const std::string& directory,
                                 const SweepOptions& options) {
-  check_sweep(sweep, directory, options);
-  std::vector<Task> tasks;
-  for (const SweepPoint& point : sweep.points)
-    for (const int64_t seed : sweep.seeds)
-      tasks.push_back(make_task(sweep, point, seed, false, directory, options));
+  const std::vector<Task> tasks = make_tasks(sweep, directory, options);
   make_directories(directory);
   const auto count = static_cast<int64_t>(tasks.size() + sweep.final_seeds.size());
   std::vector<SweepRun> runs;
