@@ -34,4 +34,8 @@ void force_isa(Isa isa);
 
 const char* name_of(Isa isa);
 
+// Whether products of bfloat16 pairs are faster than those of floats, where the machine has them. Known, not
+// measured: where training goes on, and in every process of it, the same form must be taken.
+bool bf16_dot_is_faster();
+
 }  // namespace tessera::kernels

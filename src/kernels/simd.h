@@ -84,6 +84,10 @@ TESSERA_INLINE vh narrow(vf v) {
 #endif
 #endif
 }
+TESSERA_INLINE vf to_bf16(vf v) { return widen(narrow(v)); }
+// Words of two numbers that are bfloat16 already, the first in the lower half.
+TESSERA_INLINE vf pair_up(vf first, vf second) { return (vf)((vi)((vu)first >> 16) | (vi)second); }
+
 TESSERA_INLINE vf load(const bf16* from) {
   vh half;
   memcpy(&half, from, sizeof half);

@@ -252,7 +252,7 @@ WeightGradients weight_gradients(const torch::Tensor& x, const torch::Tensor& dy
   const RowsOfTensor rows = rows_of(x), outputs = rows_of(dy);
   const Profiled profiled("linear gradients");
   kernels::linear_gradients({rows.count, x.size(-1), dy.size(-1), rows.rows, outputs.rows,
-                             gradients.weight.mutable_data_ptr<float>(),
+                             kernels::Arithmetic::bf16, gradients.weight.mutable_data_ptr<float>(),
                              with_bias ? gradients.bias.mutable_data_ptr<float>() : nullptr});
   return gradients;
 }

@@ -16,11 +16,12 @@ struct Case {
   bool causal, reverse, biases;
 };
 
-MlstmMixerParameters parameters_of(const Case& c, torch::ScalarType dtype) {
+MlstmMixerParameters parameters_of(const Case& c, torch::ScalarType dtype,
+                                   torch::ScalarType drawn = torch::kFloat32) {
   torch::manual_seed(7);
   const auto make = [&](torch::IntArrayRef shape, double deviation) {
-    // Drawn in float32, so that both precisions see the same numbers.
-    return (torch::randn(shape) * deviation).to(dtype).requires_grad_();
+    // Drawn in the lowest precision, so that all see the same numbers.
+    return (torch::randn(shape) * deviation).to(drawn).to(dtype).requires_grad_();
   };
   const auto bias = [&](int64_t size) { return c.biases ? make({size}, 0.3) : torch::Tensor(); };
   MlstmMixerParameters p;
@@ -47,12 +48,13 @@ std::vector<torch::Tensor> list_of(const MlstmMixerParameters& p) {
 // Output, gradient of u, gradients of the parameters.
 std::vector<torch::Tensor> run(const Case& c, bool fused, torch::ScalarType dtype,
                                torch::ScalarType u_dtype = torch::ScalarType::Undefined) {
-  const MlstmMixerParameters p = parameters_of(c, dtype);
+  const bool half = u_dtype == torch::kBFloat16;
+  const MlstmMixerParameters p = parameters_of(c, dtype, half ? torch::kBFloat16 : torch::kFloat32);
   torch::manual_seed(8);
   torch::Tensor u = torch::randn({c.batch, c.rows * c.columns, 2 * c.inner});
   const torch::Tensor weight = torch::randn({c.batch, c.rows * c.columns, c.inner});
   // bfloat16 inputs are rounded for both sides.
-  if (u_dtype == torch::kBFloat16) u = u.to(torch::kBFloat16);
+  if (half) u = u.to(torch::kBFloat16);
   u = u.to(u_dtype == torch::ScalarType::Undefined || !fused ? dtype : u_dtype).requires_grad_();
   const MlstmMixerOptions options{
       .heads = c.heads, .rows = c.rows, .columns = c.columns, .reverse = c.reverse};
@@ -103,6 +105,27 @@ TEST(MlstmMixer, TakesBfloat16InputsWithFloatParameters) {
       const double allowed = 8e-3 * want[i].abs().max().item<double>() + 1e-4 * largest(want);
       EXPECT_LE((got[i] - want[i]).abs().max().item<double>(), allowed) << c.name << ", tensor " << i;
     }
+  }
+}
+
+// Without gradients the cell's products may be of bfloat16 pairs: at most twice the error of the composition
+// in bfloat16.
+TEST(MlstmMixer, InferenceIsAsExactAsTheCompositionInBfloat16) {
+  for (const Case& c : kCases) {
+    const auto output = [&](bool fused, torch::ScalarType dtype) {
+      const torch::NoGradGuard no_grad;
+      const MlstmMixerParameters p = parameters_of(c, dtype, torch::kBFloat16);
+      torch::manual_seed(8);
+      const torch::Tensor u = torch::randn({c.batch, c.rows * c.columns, 2 * c.inner}).to(torch::kBFloat16);
+      const MlstmMixerOptions options{
+          .heads = c.heads, .rows = c.rows, .columns = c.columns, .reverse = c.reverse};
+      const torch::Tensor y =
+          fused ? mlstm_mixer(u, p, options) : mlstm_mixer_unfused(u.to(dtype), p, options);
+      return y.to(torch::kFloat64);
+    };
+    const torch::Tensor want = output(false, torch::kFloat64);
+    const auto error = [&](const torch::Tensor& y) { return (y - want).abs().max().item<double>(); };
+    EXPECT_LE(error(output(true, torch::kFloat32)), 2 * error(output(false, torch::kBFloat16))) << c.name;
   }
 }
 

@@ -8,7 +8,8 @@
 //   ds_ij = p_ij (keep_ij do_i . v_j - do_i . o_i)     the gradient, dbias; dq, dk and dv follow from it
 //
 // R turns adjacent pairs of channels by the token's angles (RoPE, Su et al. 2021) while a row is read. A
-// query that sees no key gives zeros. Arithmetic is in float whatever the tensors are stored in.
+// query that sees no key gives zeros. Arithmetic is in float whatever the tensors are stored in, but for the
+// forms of forward below.
 //
 // Shape letters: B batch, H heads, Q queries, K keys, D channels of a head. Cost: 4 QKD multiply-adds a head
 // forward with backward 14 QKD, less what the mask hides.
@@ -98,6 +99,9 @@ struct AttentionFunctions {
 Table<AttentionFunctions> attention_table();
 // What `fixed_point` takes; null where this machine, or the instruction set in use, has no such products.
 AttentionForwardFunction attention_fixed_point();
+// For tensors of bfloat16 where its products in pairs are the faster ones (attention_pairs.cpp): turned
+// queries and keys, the weights and the gradients of the scores are rounded to bfloat16 too. Null as above.
+const AttentionFunctions* attention_bf16_pairs();
 // The shape with its blocks chosen, for so many threads.
 AttentionShape attention_plan(const AttentionShape& shape, int threads);
 int64_t attention_units(const AttentionShape& planned);  // of forward

@@ -1,60 +1,10 @@
-// Attention backward; the formulas are in attention.h. Built once per instruction set.
-#include "kernels/attention/attention_parts.h"
+// Attention backward in float. Built once per instruction set.
+#include "kernels/attention/attention_backward_walk.h"
 
 namespace tessera::kernels::TESSERA_ISA {
 namespace {
 
-struct Head {
-  const AttentionBackward& call;
-  AttentionBackwardScratch b;
-  AttentionItem item;
-  const float* lse;
-  float* dbias;  // of the head's first query, or null
-};
-
-void clear(float* rows, int64_t count) { memset(rows, 0, (size_t)count * sizeof(float)); }
-
-// do_i . o_i for all queries, through the buffers of a block.
-void dot_outputs(const Head& head) {
-  const AttentionShape& s = head.call.shape;
-  const AttentionBackwardScratch& b = head.b;
-  const int64_t Dp = round_up16(s.dim);
-  for (int64_t q = 0; q < s.queries; q += kBackwardRows) {
-    const int64_t rows = s.queries - q < kBackwardRows ? s.queries - q : kBackwardRows;
-    read_rows(head.call.out, s, head.item, q, rows, {}, b.queries);
-    read_rows(head.call.dout, s, head.item, q, rows, {}, b.douts);
-    for (int64_t r = 0; r < rows; ++r) b.dout_out[q + r] = dot(b.queries + r * Dp, b.douts + r * Dp, s.dim);
-  }
-}
-
-void pack(const Head& head, int64_t first, int64_t count) {
-  const AttentionShape& s = head.call.shape;
-  const AttentionBackwardScratch& b = head.b;
-  const int64_t Dp = round_up16(s.dim), Nb = round_up16(s.key_block);
-  read_rows(head.call.k, s, head.item, first, count, head.call.k_rotary, b.keys);
-  transpose_scaled(b.keys, Dp, count, s.dim, nullptr, b.keys_t, Nb);
-  read_rows(head.call.v, s, head.item, first, count, {}, b.rows);
-  transpose_scaled(b.rows, Dp, count, s.dim, nullptr, b.values_t, Nb);
-  clear(b.dkeys, count * Dp);
-  clear(b.dvalues, count * Dp);
-}
-
-// Turns the products of one query into weights and do . v into the gradient of the scores.
-void differentiate(const Head& head, const ScoreRow& row, float* dscores, int64_t query, int64_t own,
-                   float* dbias) {
-  const float gain = gain_of(row), later = head.call.mask.later, lse = head.lse[query],
-              dout_out = head.b.dout_out[query];
-  for (int64_t c = row.columns.begin; c < row.columns.end; c += W) {
-    const vf p = exp2_below(finish_scores(row, c) * gain - lse);
-    const vf kept = later == 1 ? p : keep_weights(p, c, own, later);
-    const vf ds = kept * load(dscores + c) - p * dout_out;
-    store(row.scores + c, kept);
-    store(dscores + c, ds);
-    if (dbias) add_to(dbias + c, ds, row.bias_left - c);
-  }
-}
-
-// Rows a_row … of `out` += a b, with a transposed where its rows are contiguous.
+// Rows of `out` += a b, with a transposed where its rows are contiguous.
 void add_product(const Product& product, int64_t rows, float* out, int64_t width) {
   Mix sum;
   sum.second = product;
@@ -65,95 +15,48 @@ void add_product(const Product& product, int64_t rows, float* out, int64_t width
   mix(sum, 0, rows);
 }
 
-// Queries q … q+rows-1 against keys first … first+count-1.
-void add_block(const Head& head, int64_t first, int64_t count, int64_t q, int64_t rows) {
-  const AttentionBackward& call = head.call;
-  const AttentionShape& s = call.shape;
-  const AttentionBackwardScratch& b = head.b;
-  const int64_t Dp = round_up16(s.dim), Nb = round_up16(s.key_block);
-  const int64_t position = call.mask.first_query + q - first;
-  const auto seen = [&](int64_t row) __attribute__((always_inline)) {
-    const KeyRange all = seen_from(call.mask, call.mask.first_query + q + row, s.keys);
-    return clamp_range({all.begin - first, all.end - first}, 0, count);
-  };
-  const KeyRange columns = {seen(0).begin / 16 * 16, seen(rows - 1).end};
-  if (columns.end <= columns.begin) return;
-  const int64_t from = columns.begin, many = columns.end - from;
-  read_rows(call.q, s, head.item, q, rows, call.q_rotary, b.queries);
-  read_rows(call.dout, s, head.item, q, rows, {}, b.douts);
-
-  Mix products;
-  products.second = {b.queries, Dp, 1, b.keys_t + from, Nb, s.dim};
-  products.out = b.weights + from;
-  products.out_row = Nb;
-  products.width = round_up16(many);
-  mix(products, 0, rows);
-  products.second = {b.douts, Dp, 1, b.values_t + from, Nb, s.dim};
-  products.out = b.dscores + from;
-  mix(products, 0, rows);
-  const AttentionBias& bias = call.bias;
-  for (int64_t i = 0; i < rows; ++i) {
-    const float* bias_row = nullptr;
-    if (bias.data)
-      bias_row = bias.data + head.item.batch % bias.batches * bias.batch + head.item.head * bias.head +
-                 (q + i) * bias.query + first;
-    differentiate(head, {b.weights + i * Nb, bias_row, s.keys - first, columns, seen(i), s.scale * kLog2E},
-                  b.dscores + i * Nb, q + i, position + i,
-                  head.dbias ? head.dbias + (q + i) * s.keys + first : nullptr);
+struct FloatForm {
+  void pack(const BackwardHead& head, int64_t first, int64_t count) {
+    const AttentionShape& s = head.call.shape;
+    const AttentionBackwardScratch& b = head.b;
+    const int64_t Dp = round_up16(s.dim), Nb = round_up16(s.key_block);
+    read_rows(head.call.k, s, head.item, first, count, head.call.k_rotary, b.keys);
+    transpose_scaled(b.keys, Dp, count, s.dim, nullptr, b.keys_t, Nb);
+    read_rows(head.call.v, s, head.item, first, count, {}, b.rows);
+    transpose_scaled(b.rows, Dp, count, s.dim, nullptr, b.values_t, Nb);
   }
-  add_product({b.weights + from, 1, Nb, b.douts, Dp, rows}, many, b.dvalues + from * Dp, Dp);
-  add_product({b.dscores + from, 1, Nb, b.queries, Dp, rows}, many, b.dkeys + from * Dp, Dp);
-  add_product({b.dscores + from, Nb, 1, b.keys + from * Dp, Dp, many}, rows, b.dqueries + q * Dp, Dp);
-}
-
-// Turns gradients back, scales and stores them.
-void write_rows(const Head& head, float* from, int64_t first, int64_t count, const Rotary& table, float scale,
-                const HeadRowsOut& to) {
-  const AttentionShape& s = head.call.shape;
-  const int64_t Dp = round_up16(s.dim);
-  turn_rows(from, Dp, count, table, head.item.head, first, -1);
-  for (int64_t r = 0; r < count; ++r) {
-    void* at = row_of(to, head.item, first + r);
-    if (to.element == Element::f32)
-      put_row(from + r * Dp, s.dim, scale, (float*)at);
-    else
-      put_row(from + r * Dp, s.dim, scale, (bf16*)at);
+  void products(const BackwardHead& head, const BackwardBlock& block) {
+    const AttentionShape& s = head.call.shape;
+    const AttentionBackwardScratch& b = head.b;
+    const int64_t Dp = round_up16(s.dim), Nb = round_up16(s.key_block), from = block.columns.begin;
+    read_rows(head.call.q, s, head.item, block.query, block.rows, head.call.q_rotary, b.queries);
+    read_rows(head.call.dout, s, head.item, block.query, block.rows, {}, b.douts);
+    Mix products;
+    products.second = {b.queries, Dp, 1, b.keys_t + from, Nb, s.dim};
+    products.out = b.weights + from;
+    products.out_row = Nb;
+    products.width = round_up16(block.columns.end - from);
+    mix(products, 0, block.rows);
+    products.second = {b.douts, Dp, 1, b.values_t + from, Nb, s.dim};
+    products.out = b.dscores + from;
+    mix(products, 0, block.rows);
   }
-}
-
-void backward_head(const Head& head) {
-  const AttentionBackward& call = head.call;
-  const AttentionShape& s = call.shape;
-  dot_outputs(head);
-  clear(head.b.dqueries, s.queries * round_up16(s.dim));
-  for (int64_t first = 0; first < s.keys; first += s.key_block) {
-    const int64_t count = s.keys - first < s.key_block ? s.keys - first : s.key_block;
-    pack(head, first, count);
-    for (int64_t q = 0; q < s.queries; q += kBackwardRows)
-      add_block(head, first, count, q, s.queries - q < kBackwardRows ? s.queries - q : kBackwardRows);
-    write_rows(head, head.b.dkeys, first, count, call.k_rotary, s.scale, call.dk);
-    write_rows(head, head.b.dvalues, first, count, {}, 1, call.dv);
+  void add_gradients(const BackwardHead& head, const BackwardBlock& block) {
+    const AttentionBackwardScratch& b = head.b;
+    const int64_t Dp = round_up16(head.call.shape.dim), Nb = round_up16(head.call.shape.key_block);
+    const int64_t from = block.columns.begin, many = block.columns.end - from, rows = block.rows;
+    add_product({b.weights + from, 1, Nb, b.douts, Dp, rows}, many, b.dvalues + from * Dp, Dp);
+    add_product({b.dscores + from, 1, Nb, b.queries, Dp, rows}, many, b.dkeys + from * Dp, Dp);
+    add_product({b.dscores + from, Nb, 1, b.keys + from * Dp, Dp, many}, rows, b.dqueries + block.query * Dp,
+                Dp);
   }
-  write_rows(head, head.b.dqueries, 0, s.queries, call.q_rotary, s.scale, call.dq);
-}
+};
 
 }  // namespace
 
 void attention_backward(const AttentionBackward& call, int64_t begin, int64_t end, float* dbias,
                         void* scratch) {
-  const AttentionShape& s = call.shape;
-  Arena arena = {(char*)scratch, 0};
-  const AttentionBackwardScratch b = lay_out_backward(arena, s);
-  for (int64_t i = begin; i < end; ++i) {
-    const AttentionItem item = {i / s.heads, i % s.heads};
-    float* to = nullptr;
-    if (dbias) {
-      const int64_t heads = call.bias.head ? s.heads : 1;
-      to = dbias +
-           (item.batch % call.bias.batches * heads + (call.bias.head ? item.head : 0)) * s.queries * s.keys;
-    }
-    backward_head({call, b, item, call.lse + i * s.queries, to});
-  }
+  run_backward<FloatForm>(call, begin, end, dbias, scratch);
 }
 
 }  // namespace tessera::kernels::TESSERA_ISA

@@ -32,13 +32,17 @@ void report(const AttentionCase& c) {
                             call.fixed_point = true;
                             attention_forward(call);
                           }});
+  if (c.element == Element::bf16 && attention_bf16_pairs() && bf16_dot_is_faster())
+    candidates.push_back(
+        {"bfloat16 pairs", [&p] { force_isa(machine().best), attention_forward(p.forward()); }});
   const auto times = bench::measure(candidates, 0.7);
   force_isa(before);
   // Multiply-adds of all pairs; a causal mask leaves half of them.
   const double pairs =
       static_cast<double>(c.batch * c.heads * c.queries * c.keys) * (c.mask.causal ? 0.5 : 1);
   for (size_t i = 0; i < times.size(); ++i) {
-    const double flops = pairs * static_cast<double>(c.dim) * (i % 2 ? 10 : 4);
+    const double flops =
+        pairs * static_cast<double>(c.dim) * (candidates[i].name.ends_with("backward") ? 10 : 4);
     std::printf("%-70s %-18s %9.3f ms (fastest %9.3f)  %6.1f GFLOP/s\n", text(c).c_str(),
                 candidates[i].name.c_str(), times[i].median * 1e3, times[i].fastest * 1e3,
                 flops / times[i].median * 1e-9);

@@ -51,6 +51,10 @@ struct AttentionBackwardScratch {
   float *dkeys, *dvalues;    // (Nb, Dp)
   float* dqueries;           // (Q, Dp)
   float* dout_out;           // (Q) do_i . o_i
+  // Of words of two bfloat16, two rows of a matrix each:
+  float *query_pairs, *dout_pairs;     // (kBackwardRows / 2, Dp)
+  float* key_pairs;                    // (Nb / 2, Dp)
+  float *weight_pairs, *dscore_pairs;  // (kBackwardRows / 2, Nb)
 };
 
 [[maybe_unused]] static AttentionForwardScratch lay_out_forward(Arena& arena, const AttentionShape& s) {
@@ -83,6 +87,11 @@ struct AttentionBackwardScratch {
   b.dvalues = take<float>(arena, Nb * Dp);
   b.dqueries = take<float>(arena, s.queries * Dp);
   b.dout_out = take<float>(arena, s.queries);
+  b.query_pairs = take<float>(arena, kBackwardRows / 2 * Dp);
+  b.dout_pairs = take<float>(arena, kBackwardRows / 2 * Dp);
+  b.key_pairs = take<float>(arena, Nb / 2 * Dp);
+  b.weight_pairs = take<float>(arena, kBackwardRows / 2 * Nb);
+  b.dscore_pairs = take<float>(arena, kBackwardRows / 2 * Nb);
   return b;
 }
 

@@ -18,6 +18,9 @@ TESSERA_IMPLEMENTATIONS(AttentionFunctions, attention);
 namespace avx512_vnni {
 extern const AttentionForwardFunction attention_fixed;
 }
+namespace avx512_bf16 {
+extern const AttentionFunctions attention_pairs;
+}
 #endif
 
 Table<AttentionFunctions> attention_table() { return {kImplementations, std::size(kImplementations)}; }
@@ -25,6 +28,13 @@ Table<AttentionFunctions> attention_table() { return {kImplementations, std::siz
 AttentionForwardFunction attention_fixed_point() {
 #if TESSERA_KERNELS_X86
   if (active_isa() >= Isa::avx512_vnni) return avx512_vnni::attention_fixed;
+#endif
+  return nullptr;
+}
+
+const AttentionFunctions* attention_bf16_pairs() {
+#if TESSERA_KERNELS_X86
+  if (active_isa() >= Isa::avx512_bf16) return &avx512_bf16::attention_pairs;
 #endif
   return nullptr;
 }
@@ -78,6 +88,14 @@ void check_call(const char* operation, const Call& call) {
   check(call.bias.batches >= 1, operation, ": the bias has ", call.bias.batches, " samples, must have one");
 }
 
+template <class Call>
+const AttentionFunctions& functions_for(const Call& call) {
+  const auto half = [](const HeadRows& rows) { return rows.element == Element::bf16; };
+  if (half(call.q) && half(call.k) && half(call.v) && bf16_dot_is_faster())
+    if (const AttentionFunctions* pairs = attention_bf16_pairs()) return *pairs;
+  return choose(attention_table());
+}
+
 }  // namespace
 
 void attention_forward(const AttentionForward& call) {
@@ -85,9 +103,9 @@ void attention_forward(const AttentionForward& call) {
   AttentionForward planned = call;
   planned.shape = attention_plan(call.shape, num_threads());
   const size_t bytes = attention_scratch_bytes(planned.shape, false);
-  AttentionForwardFunction forward =
-      call.fixed_point && call.mask.later >= 0 && call.mask.later <= 1 ? attention_fixed_point() : nullptr;
-  if (!forward) forward = choose(attention_table()).forward;
+  const bool whole = call.fixed_point && call.mask.later >= 0 && call.mask.later <= 1;
+  AttentionForwardFunction forward = whole ? attention_fixed_point() : nullptr;
+  if (!forward) forward = functions_for(call).forward;
   parallel_for(attention_units(planned.shape), 1, [&](int64_t begin, int64_t end) {
     forward(planned, begin, end, thread_scratch(ScratchFor::kernel, bytes));
   });
@@ -100,7 +118,7 @@ void attention_backward(const AttentionBackward& call) {
   planned.shape = attention_plan(call.shape, num_threads());
   const AttentionShape& s = planned.shape;
   const size_t bytes = attention_scratch_bytes(s, true);
-  const AttentionFunctions& functions = choose(attention_table());
+  const AttentionFunctions& functions = functions_for(call);
   const int64_t dbias_size =
       call.dbias ? call.bias.batches * (call.bias.head ? s.heads : 1) * s.queries * s.keys : 0;
   std::fill_n(call.dbias, dbias_size, 0.0f);

@@ -92,6 +92,12 @@ void run(AttentionProblem& p, const AttentionFunctions& functions) {
   functions.backward(p.backward(), 0, p.items(), p.dbias.empty() ? nullptr : p.dbias.data(), scratch.get());
 }
 
+template <class Body>
+void for_each_form(Body body) {
+  for_each_implementation(attention_table(), body);
+  if (const AttentionFunctions* pairs = attention_bf16_pairs()) body("bf16 pairs", *pairs);
+}
+
 // The bound of flash-attention's tests: at most twice the error of the plain form in float, both against
 // double. A result in bfloat16 is rounded once more, to 8 bits, as are the two factors of a product in pairs
 // of bfloat16 (weights and their gradients).
@@ -145,6 +151,32 @@ TEST(Attention, WholeNumbersAreAsExactAsBfloat16) {
       expect_within(p.out.item(item), want[item], std::ldexp(size, c.element == Element::bf16 ? -7 : -8),
                     text(c, " item ", item), c.dim);
   }
+}
+
+// Pairs of bfloat16: off by no more than whole numbers are. Turned queries and keys, weights, values, the
+// scores' gradients and the result are each off by up to 2^-8 of themselves, most of them by less and to
+// either side.
+TEST(Attention, PairsAreAsExactAsBfloat16) {
+  const AttentionFunctions* pairs = attention_bf16_pairs();
+  if (!pairs) GTEST_SKIP() << "no products of bfloat16 pairs here";
+  for (AttentionCase c : attention_cases())
+    for (const Element element : {Element::f32, Element::bf16}) {
+      c.element = element;
+      AttentionProblem p(c);
+      std::vector<Results> want;
+      std::vector<double> size(4);
+      for (int64_t item = 0; item < p.items(); ++item) {
+        want.push_back(expected(head_of(p, item), p.dout.item(item)));
+        for (size_t i = 0; i < 4; ++i) size[i] = std::max(size[i], largest(want.back()[i].values));
+      }
+      run(p, *pairs);
+      for (int64_t item = 0; item < p.items(); ++item) {
+        const HeadTensor* got[] = {&p.out, &p.dq, &p.dk, &p.dv};
+        for (size_t i = 0; i < 4; ++i)
+          expect_within(got[i]->item(item), want[item][i].values, std::ldexp(std::max(size[i], size[0]), -7),
+                        text(c, " item ", item, " ", want[item][i].name), c.dim);
+      }
+    }
 }
 
 // A head whose sums of products are as large as the widths of the numbers allow.
@@ -264,15 +296,14 @@ TEST(Attention, ANanStaysInItsSampleAndHead) {
     AttentionProblem p(
         {2, 2, 33, 33, 24, {}, Turned::shared, Added::none, testing::Layout::tokens_first, element});
     p.k.set(1, 4, 2, std::nan(""));
-    for_each_implementation(
-        attention_table(), [&](const std::string& isa, const AttentionFunctions& functions) {
-          run(p, functions);
-          for (int64_t item = 0; item < 4; ++item) {
-            EXPECT_EQ(std::isnan(p.out.get(item, 7, 0)), item == 1) << isa << " item " << item;
-            EXPECT_EQ(std::isnan(p.dq.get(item, 7, 0)), item == 1) << isa << " item " << item;
-            EXPECT_EQ(std::isnan(p.dv.get(item, 9, 5)), item == 1) << isa << " item " << item;
-          }
-        });
+    for_each_form([&](const std::string& isa, const AttentionFunctions& functions) {
+      run(p, functions);
+      for (int64_t item = 0; item < 4; ++item) {
+        EXPECT_EQ(std::isnan(p.out.get(item, 7, 0)), item == 1) << isa << " item " << item;
+        EXPECT_EQ(std::isnan(p.dq.get(item, 7, 0)), item == 1) << isa << " item " << item;
+        EXPECT_EQ(std::isnan(p.dv.get(item, 9, 5)), item == 1) << isa << " item " << item;
+      }
+    });
     if (const AttentionForwardFunction forward = attention_fixed_point()) {
       forward(p.forward(), 0, attention_units(p.shape()), Scratch(p.shape()).get());
       for (int64_t item = 0; item < 4; ++item)

@@ -13,12 +13,7 @@ namespace tessera::kernels {
 namespace {
 
 constexpr int64_t kBlockBytes = 384 * 1024;  // of ready rows: they stay in the second-level cache
-constexpr int64_t kWorthSharing = 1 << 20;   // multiply-adds
 constexpr int64_t kTilesWorthSplitting = 4;  // a thread, else threads share the columns
-constexpr int64_t kGradientRows = 256;       // of x and dy at a time
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-int64_t aligned(int64_t bytes) { return ceil_div(bytes, 64) * 64; }
 
 // A thread's share: rows [row, row_end) of panels [panel, panel_end).
 struct Share {
@@ -40,7 +35,7 @@ struct Job {
 };
 
 Job plan(const PackedLinearData& w, const LinearForward& call) {
-  const int64_t threads = call.rows * w.in * w.out < kWorthSharing ? 1 : num_threads();
+  const int64_t threads = call.rows * w.in * w.out < kLinearWorthSharing ? 1 : num_threads();
   const int64_t tiles = ceil_div(call.rows, kMostTileRows);
   const bool by_rows = tiles >= kTilesWorthSplitting * threads || tiles > w.panels;
   return {w, call, std::min(threads, by_rows ? tiles : w.panels), by_rows};
@@ -64,10 +59,6 @@ struct Work {
     sums = reinterpret_cast<float*>(pieces[3]), gate_sums = reinterpret_cast<float*>(pieces[4]);
   }
 };
-
-const char* element_at(const void* data, Element element, int64_t index) {
-  return static_cast<const char*>(data) + index * (element == Element::f32 ? 4 : 2);
-}
 
 // The ready form of rows [row, row + rows): where they lie if nothing has to be done to them.
 struct Block {
@@ -167,98 +158,6 @@ void run_share(const Job& job, int64_t part) {
   }
 }
 
-void check_rows(const char* operation, const char* what, int64_t row, int64_t columns, int64_t rows,
-                const void* data) {
-  check(rows == 0 || data != nullptr, operation, ": ", what, " is null");
-  check(rows <= 1 || row >= columns, operation, ": rows of ", what, " are ", row, " apart, must be at least ",
-        columns);
-}
-
-// Rows [first, first + count) of dy as tiles of outputs, [tiles][count][kMostTileRows] floats.
-void pack_outputs(const LinearGradients& call, const LinearFunctions& functions, int64_t first, int64_t count,
-                  float* row, float* to) {
-  const int64_t tiles = ceil_div(call.out, kMostTileRows);
-  std::memset(row, 0, static_cast<size_t>(tiles * kMostTileRows) * 4);
-  for (int64_t k = 0; k < count; ++k) {
-    const char* from = element_at(call.dy.data, call.dy.element, (first + k) * call.dy.row);
-    if (call.dy.element == Element::f32)
-      std::memcpy(row, from, static_cast<size_t>(call.out) * 4);
-    else
-      functions.widen(reinterpret_cast<const uint16_t*>(from), row, call.out);
-    for (int64_t t = 0; t < tiles; ++t)
-      std::memcpy(to + (t * count + k) * kMostTileRows, row + t * kMostTileRows, kMostTileRows * 4);
-  }
-}
-
-// One panel of columns of x, [count][panel] floats.
-void pack_inputs(const LinearGradients& call, const LinearFunctions& functions, int64_t first, int64_t count,
-                 int64_t column, float* to) {
-  const int64_t columns = std::min(functions.panel, call.in - column);
-  for (int64_t k = 0; k < count; ++k, to += functions.panel) {
-    const char* from = element_at(call.x.data, call.x.element, (first + k) * call.x.row + column);
-    if (call.x.element == Element::f32)
-      std::memcpy(to, from, static_cast<size_t>(columns) * 4);
-    else
-      functions.widen(reinterpret_cast<const uint16_t*>(from), to, columns);
-    std::fill(to + columns, to + functions.panel, 0.0f);
-  }
-}
-
-// dW of one panel of columns += the products of packed dy and x.
-void add_panel(const LinearGradients& call, const LinearFunctions& functions, const float* dy, const float* x,
-               int64_t count, int64_t column, bool add, float* edge) {
-  const int64_t columns = std::min(functions.panel, call.in - column);
-  for (int64_t o = 0; o < call.out; o += kMostTileRows) {
-    const int64_t outputs = std::min(kMostTileRows, call.out - o);
-    float* to = call.weight + o * call.in + column;
-    const bool direct = columns == functions.panel;
-    if (!direct && add)
-      for (int64_t m = 0; m < outputs; ++m)
-        std::copy_n(to + m * call.in, columns, edge + m * functions.panel);
-    functions.product({dy + o * count, 1, kMostTileRows, x, outputs, count, direct ? to : edge,
-                       direct ? call.in : functions.panel, add, nullptr});
-    if (!direct)
-      for (int64_t m = 0; m < outputs; ++m)
-        std::copy_n(edge + m * functions.panel, columns, to + m * call.in);
-  }
-}
-
-void add_bias(const LinearGradients& call, const float* dy, int64_t count) {
-  for (int64_t o = 0; o < call.out; o += kMostTileRows) {
-    const int64_t outputs = std::min(kMostTileRows, call.out - o);
-    for (int64_t m = 0; m < outputs; ++m) {
-      float sum = 0;
-      for (int64_t k = 0; k < count; ++k) sum += dy[o * count + k * kMostTileRows + m];
-      call.bias[o + m] += sum;
-    }
-  }
-}
-
-// dW of panels [panel, panel_end); the first share also makes db.
-void gradients_share(const LinearGradients& call, const LinearFunctions& functions, int64_t panel,
-                     int64_t panel_end) {
-  const int64_t block = std::min(kGradientRows, call.rows);
-  const int64_t padded = ceil_div(call.out, kMostTileRows) * kMostTileRows;
-  const int64_t sizes[] = {aligned(padded * 4), aligned(padded * block * 4),
-                           aligned(block * functions.panel * 4),
-                           aligned(kMostTileRows * functions.panel * 4)};
-  char* at = static_cast<char*>(
-      thread_scratch(ScratchFor::kernel, static_cast<size_t>(sizes[0] + sizes[1] + sizes[2] + sizes[3])));
-  auto* row = reinterpret_cast<float*>(at);
-  auto* dy = reinterpret_cast<float*>(at + sizes[0]);
-  auto* x = reinterpret_cast<float*>(at + sizes[0] + sizes[1]);
-  auto* edge = reinterpret_cast<float*>(at + sizes[0] + sizes[1] + sizes[2]);
-  for (int64_t first = 0; first < call.rows; first += block) {
-    const int64_t count = std::min(block, call.rows - first);
-    pack_outputs(call, functions, first, count, row, dy);
-    if (call.bias && panel == 0) add_bias(call, dy, count);
-    for (int64_t p = panel; p < panel_end; ++p) {
-      pack_inputs(call, functions, first, count, p * functions.panel, x);
-      add_panel(call, functions, dy, x, count, p * functions.panel, first > 0, edge);
-    }
-  }
-}
-
 }  // namespace
 
 void linear_forward(const PackedLinear& weights, const LinearForward& call) {
@@ -277,26 +176,6 @@ void linear_forward(const PackedLinear& weights, const LinearForward& call) {
   parallel_for(job.parts, 1, [&job](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) run_share(job, i);
   });
-}
-
-void linear_gradients(const LinearGradients& call) {
-  check(call.rows >= 0 && call.in >= 1 && call.out >= 1, "linear_gradients: ", call.rows, " rows of ",
-        call.in, " and ", call.out);
-  check_rows("linear_gradients", "x", call.x.row, call.in, call.rows, call.x.data);
-  check_rows("linear_gradients", "dy", call.dy.row, call.out, call.rows, call.dy.data);
-  check(call.weight != nullptr, "linear_gradients: no place for dW");
-  const LinearFunctions* functions = choose_linear(Arithmetic::f32).functions;
-  if (!functions) return linear_gradients_reference(call);
-  if (call.bias) std::fill_n(call.bias, call.out, 0.0f);
-  if (call.rows == 0) return static_cast<void>(std::fill_n(call.weight, call.in * call.out, 0.0f));
-  const int64_t panels = ceil_div(call.in, functions->panel);
-  const struct {
-    const LinearGradients& call;
-    const LinearFunctions& functions;
-  } job{call, *functions};
-  const bool shared = call.rows * call.in * call.out >= kWorthSharing;
-  parallel_for(panels, shared ? 1 : panels,
-               [&job](int64_t begin, int64_t end) { gradients_share(job.call, job.functions, begin, end); });
 }
 
 void norm_forward(const NormForward& call) {

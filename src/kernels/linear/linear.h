@@ -99,13 +99,14 @@ struct LinearForward {
 };
 void linear_forward(const PackedLinear& weights, const LinearForward& call);
 
-// dW = dy^T x and db = the columns' sums of dy, in float; the gradient of x is linear_forward with W
+// dW = dy^T x and db = the columns' sums of dy, summed in float; the gradient of x is linear_forward with W
 // transposed.
 struct LinearGradients {
   int64_t rows = 0, in = 0, out = 0;
   Rows x, dy;
-  float* weight = nullptr;  // (out, in), overwritten
-  float* bias = nullptr;    // (out) or null
+  Arithmetic arithmetic = Arithmetic::f32;  // bf16: x and dy may be rounded to it, as in the layer itself
+  float* weight = nullptr;                  // (out, in), overwritten
+  float* bias = nullptr;                    // (out) or null
 };
 void linear_gradients(const LinearGradients& call);
 

@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "core/error.h"
 #include "kernels/linear/linear.h"
 #include "kernels/linear/linear_isa.h"
 
@@ -32,6 +33,20 @@ struct PackedLinearData {
   PackedMatrix weight, gate;
   std::vector<float> out_scale;  // empty: none
 };
+
+// What the drivers share.
+constexpr int64_t kLinearWorthSharing = 1 << 20;  // multiply-adds
+inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+inline int64_t aligned(int64_t bytes) { return ceil_div(bytes, 64) * 64; }
+inline const char* element_at(const void* data, Element element, int64_t index) {
+  return static_cast<const char*>(data) + index * (element == Element::f32 ? 4 : 2);
+}
+inline void check_rows(const char* operation, const char* what, int64_t row, int64_t columns, int64_t rows,
+                       const void* data) {
+  check(rows == 0 || data != nullptr, operation, ": ", what, " is null");
+  check(rows <= 1 || row >= columns, operation, ": rows of ", what, " are ", row, " apart, must be at least ",
+        columns);
+}
 
 // The definition: double sums, one thread.
 void linear_forward_reference(const PackedLinearData& weights, const LinearForward& call);

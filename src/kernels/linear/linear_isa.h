@@ -79,6 +79,15 @@ struct RowsToNorm {
   int64_t y_row;
 };
 
+// Weights of `outputs` <= panel outputs as words of two bfloat16: to[k][n] = (w[n][2 k], w[n][2 k + 1]),
+// zeros where a panel or the last word is only filled up. One of the strides is 1.
+struct PairsToPack {
+  const float* weight;
+  int64_t row, column;  // strides of outputs and inputs
+  int64_t in, outputs, words;
+  uint32_t* to;
+};
+
 struct LinearFunctions {
   WordForm form;
   int64_t panel;  // columns of a panel
@@ -87,6 +96,10 @@ struct LinearFunctions {
   void (*finish)(const FinishTile&);
   void (*norm)(const RowsToNorm&);
   void (*widen)(const uint16_t* from, float* to, int64_t count);
+  // Words of two numbers, rounded where they are floats; null second: zeros.
+  void (*pair)(const void* first, const void* second, Element element, uint32_t* to, int64_t count);
+  void (*pack_pairs)(const PairsToPack&);
+  void (*add_row)(const void* row, Element element, float* sums, int64_t count);  // sums += row
 };
 
 }  // namespace tessera::kernels

@@ -102,6 +102,13 @@ struct Packer {
     const WordForm form = data.implementation.functions->form;
     const int64_t step = numbers_per_word(form);
     uint32_t* out = static_cast<uint32_t*>(to.panels.get()) + p * data.words * data.panel;
+    if (form == WordForm::bf16_pair && from.element == Element::f32 && (from.row == 1 || from.column == 1)) {
+      const int64_t begin = p * data.panel;
+      data.implementation.functions->pack_pairs({static_cast<const float*>(from.data) + begin * from.row,
+                                                 from.row, from.column, data.in,
+                                                 std::min(data.panel, data.out - begin), data.words, out});
+      return;
+    }
     std::vector<float> block(static_cast<size_t>(form == WordForm::single ? 0 : kBlock * data.panel));
     for (int64_t first = 0; first < data.words * step; first += kBlock) {
       const int64_t count = std::min(kBlock, data.words * step - first);

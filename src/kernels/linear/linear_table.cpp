@@ -53,16 +53,6 @@ void add_avx512(std::vector<LinearImplementation>& all, Arithmetic arithmetic) {
   all.push_back({"avx512+bf16", arithmetic, Isa::avx512_bf16, &avx512_bf16::linear_single});
   all.push_back({"avx512", arithmetic, Isa::avx512, &avx512::linear_single});
 }
-
-// Known, not measured: where training goes on, and in every process of it, the same form must be taken. AMD's
-// dot product makes twice the products of a float multiply-add (Zen 4), Intel's half of them (Sapphire
-// Rapids).
-bool dot_is_faster() {
-  __builtin_cpu_init();
-  return __builtin_cpu_is("amd");
-}
-#else
-bool dot_is_faster() { return false; }
 #endif
 
 std::vector<LinearImplementation> list(Arithmetic arithmetic) {
@@ -91,7 +81,7 @@ const LinearImplementation& choose_linear(Arithmetic arithmetic) {
   const auto all = linear_implementations(arithmetic);
   for (const LinearImplementation& entry : all) {
     const bool by_pairs = entry.functions && entry.functions->form == WordForm::bf16_pair;
-    if (entry.isa <= isa && (!by_pairs || dot_is_faster())) return entry;
+    if (entry.isa <= isa && (!by_pairs || bf16_dot_is_faster())) return entry;
   }
   return all.back();
 }

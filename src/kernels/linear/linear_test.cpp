@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <limits>
+#include <span>
 
 #include "core/error.h"
 #include "core/threads.h"
@@ -233,7 +234,7 @@ void expect_the_gradients(bool large) {
     Guarded dy(with.x, with.rows * with.out, 1);
     const auto values = numbers(dy.count(), 20);
     for (int64_t i = 0; i < dy.count(); ++i) dy.set(i, values[i]);
-    const auto run = [&](Isa isa) {
+    const auto run = [&](Isa isa, Arithmetic arithmetic) {
       Guarded dw(Element::f32, with.in * with.out, 1), db(Element::f32, with.out, 1);
       for (int64_t i = 0; i < dw.count(); ++i) dw.set(i, std::nan(""));
       force_isa(isa);
@@ -242,6 +243,7 @@ void expect_the_gradients(bool large) {
                         with.out,
                         p.call().x,
                         {dy.data(), with.x, with.out},
+                        arithmetic,
                         static_cast<float*>(dw.data()),
                         static_cast<float*>(db.data())});
       std::vector<double> all;
@@ -250,10 +252,22 @@ void expect_the_gradients(bool large) {
       return all;
     };
     const Isa before = active_isa();
-    const std::vector<double> want = run(Isa::reference);
-    for (const LinearImplementation& implementation : linear_implementations(Arithmetic::f32))
-      expect_within(run(implementation.isa), want, 2e-6 * std::sqrt(1.0 + with.rows) * 4,
-                    text("gradients, ", with.what, ", ", implementation.name), with.in);
+    const std::vector<double> want = run(Isa::reference, Arithmetic::f32);
+    std::vector<std::pair<std::string, std::vector<double>>> got;
+    for (const Arithmetic arithmetic : {Arithmetic::f32, Arithmetic::bf16})
+      for (const LinearImplementation& implementation : linear_implementations(arithmetic))
+        got.emplace_back(text("gradients, ", with.what, ", ", implementation.name),
+                         run(implementation.isa, arithmetic));
+    for (const auto& [what, made] : std::span(got).first(linear_implementations(Arithmetic::f32).size()))
+      expect_within(made, want, 8e-6 * std::sqrt(1.0 + with.rows), what, with.in);
+    // Both factors of a term may be off by 2^-8 of themselves: of all terms, what their sizes sum up to.
+    for (Guarded* tensor : {&p.x, &dy})
+      for (int64_t i = 0; i < tensor->count(); ++i) tensor->set(i, std::abs(tensor->get(i)));
+    const std::vector<double> size = run(Isa::reference, Arithmetic::f32);
+    for (const auto& [what, made] : std::span(got).subspan(linear_implementations(Arithmetic::f32).size()))
+      for (size_t i = 0; i < want.size(); ++i)
+        ASSERT_NEAR(made[i], want[i], (with.x == Element::f32 ? 0.008 : 8e-6) * size[i] + 1e-5)
+            << what << ", number " << i;
     force_isa(before);
   }
 }

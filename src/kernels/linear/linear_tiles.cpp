@@ -301,6 +301,68 @@ void norm(const RowsToNorm& call) {
   }
 }
 
+TESSERA_INLINE vf numbers_left(const float* from, int64_t left) { return left > 0 ? get(from, left) : vf{}; }
+
+template <class T>
+void pair_numbers(const T* first, const T* second, float* to, int64_t count) {
+  for (int64_t c = 0; c < count; c += W) {
+    const vf a = to_bf16(get(first + c, count - c));
+    const vf b = second ? to_bf16(get(second + c, count - c)) : vf{};
+    put(to + c, pair_up(a, b), count - c);
+  }
+}
+void pair_rows(const void* first, const void* second, Element element, uint32_t* to, int64_t count) {
+  float* out = reinterpret_cast<float*>(to);
+  if (element == Element::f32)
+    pair_numbers(static_cast<const float*>(first), static_cast<const float*>(second), out, count);
+  else
+    pair_numbers(static_cast<const bf16*>(first), static_cast<const bf16*>(second), out, count);
+}
+
+// W outputs whose inputs lie side by side: words of rows, turned.
+void pack_block(const PairsToPack& p, int64_t output, int64_t word) {
+  float words[W * W];
+  for (int64_t r = 0; r < W; ++r) {
+    const int64_t left = output + r < p.outputs ? p.in - 2 * word : 0;
+    const float* from = p.weight + (output + r) * p.row + 2 * word;
+    bf16* to = reinterpret_cast<bf16*>(words + r * W);
+    store(to, numbers_left(from, left));
+    store(to + W, numbers_left(from + W, left - W));
+  }
+  for (int64_t w = 0; w < W && word + w < p.words; w += 4) {
+    vf turned[4];
+    transpose_four(words + w, W, turned);
+    for (int64_t i = 0; i < 4 && word + w + i < p.words; ++i)
+      store(reinterpret_cast<float*>(p.to) + (word + w + i) * kPanel + output, turned[i]);
+  }
+}
+void pack_pairs(const PairsToPack& p) {
+  for (int64_t output = 0; output < kPanel; output += W) {
+    if (p.column == 1) {
+      for (int64_t word = 0; word < p.words; word += W) pack_block(p, output, word);
+      continue;
+    }
+    for (int64_t k = 0; k < p.words; ++k) {
+      const float* from = p.weight + 2 * k * p.column + output;
+      const int64_t left = p.outputs - output;
+      const vf first = to_bf16(numbers_left(from, left));
+      const vf second = 2 * k + 1 < p.in ? to_bf16(numbers_left(from + p.column, left)) : vf{};
+      store(reinterpret_cast<float*>(p.to) + k * kPanel + output, pair_up(first, second));
+    }
+  }
+}
+
+template <class T>
+void add_numbers(const T* row, float* sums, int64_t count) {
+  for (int64_t c = 0; c < count; c += W) add_to(sums + c, get(row + c, count - c), count - c);
+}
+void add_row(const void* row, Element element, float* sums, int64_t count) {
+  if (element == Element::f32)
+    add_numbers(static_cast<const float*>(row), sums, count);
+  else
+    add_numbers(static_cast<const bf16*>(row), sums, count);
+}
+
 void widen_row(const uint16_t* from, float* to, int64_t count) {
   for (int64_t c = 0; c < count; c += W)
     put(to + c, get(reinterpret_cast<const bf16*>(from) + c, count - c), count - c);
@@ -309,9 +371,10 @@ void widen_row(const uint16_t* from, float* to, int64_t count) {
 }  // namespace
 
 extern const LinearFunctions linear_single, linear_int16;
-const LinearFunctions linear_single = {WordForm::single, kPanel, product<Single>, ready,
-                                       finish,           norm,   widen_row};
+const LinearFunctions linear_single = {WordForm::single, kPanel,    product<Single>, ready,  finish, norm,
+                                       widen_row,        pair_rows, pack_pairs,      add_row};
 const LinearFunctions linear_int16 = {
-    WordForm::int16_pair, kPanel, product<Int16Pair>, ready, finish, norm, widen_row};
+    WordForm::int16_pair, kPanel, product<Int16Pair>, ready, finish, norm, widen_row, pair_rows,
+    pack_pairs,           add_row};
 
 }  // namespace tessera::kernels::TESSERA_ISA

@@ -83,12 +83,20 @@ void mlstm_backward(const MlstmBackward& call);
 
 // One implementation. A call handles items [begin, end) of the B*H heads; the caller owns the threads.
 // `scratch` holds mlstm_scratch_bytes() on a 64-byte boundary; shape.chunk must have been chosen.
+using MlstmForwardFunction = void (*)(const MlstmForward&, int64_t begin, int64_t end, void* scratch);
 struct MlstmFunctions {
-  void (*forward)(const MlstmForward&, int64_t begin, int64_t end, void* scratch);
+  MlstmForwardFunction forward;
   void (*backward)(const MlstmBackward&, int64_t begin, int64_t end, void* scratch);
 };
 
 Table<MlstmFunctions> mlstm_table();
+// Forward with the factors of its products rounded to bfloat16 (mlstm_pairs.cpp); null where this machine, or
+// the instruction set in use, has no products of such pairs.
+MlstmForwardFunction mlstm_bf16_pairs();
+// What to take for tensors stored so: pairs where these are the faster ones, else the table's. Where a
+// backward pass follows (`kept`) always the table's: it makes small differences of large sums, in float, and
+// the gates' gradients would be wrong by what the two passes do not share.
+MlstmForwardFunction mlstm_forward_for(Element element, bool kept);
 // The shape with its chunk chosen.
 MlstmShape mlstm_plan(const MlstmShape& shape);
 // Bytes for one thread, whatever the implementation.

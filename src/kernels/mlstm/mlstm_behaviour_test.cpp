@@ -102,9 +102,17 @@ TEST(Mlstm, Bfloat16IsRoundedOnce) {
   }
 }
 
+// With the forward pass on pairs of bfloat16 where there is one.
+template <class Body>
+void for_each_form(Body body) {
+  for_each_implementation(mlstm_table(), body);
+  if (const MlstmForwardFunction pairs = mlstm_bf16_pairs())
+    body("bf16 pairs", MlstmFunctions{pairs, choose(mlstm_table()).backward});
+}
+
 TEST(Mlstm, ANanStaysInItsHead) {
   const Case c{2, 2, 40, 16, 16, GateKind::usual, false, Layout::tokens_first, 16};
-  for_each_implementation(mlstm_table(), [&](const std::string& isa, const MlstmFunctions& functions) {
+  for_each_form([&](const std::string& isa, const MlstmFunctions& functions) {
     for (int where = 0; where < 3; ++where) {
       Problem clean(c), spoilt(c);
       (where == 0 ? spoilt.q : where == 1 ? spoilt.v : spoilt.fgate).set(1, 20, 0, std::nan(""));
@@ -121,7 +129,7 @@ TEST(Mlstm, ANanStaysInItsHead) {
 
 TEST(Mlstm, NoTokensPassTheStateOnAndNoHeadsDoNothing) {
   Case c{1, 2, 0, 8, 12, GateKind::usual, false, Layout::tokens_first, 0, true};
-  for_each_implementation(mlstm_table(), [&](const std::string& isa, const MlstmFunctions& functions) {
+  for_each_form([&](const std::string& isa, const MlstmFunctions& functions) {
     Problem p(c);
     std::fill(p.c1.begin(), p.c1.end(), 0.0f);
     p.run(functions);

@@ -38,6 +38,9 @@ struct MlstmForwardScratch {
   float *normaliser, *row_sign;    // (Lp)
   float *c, *n;                    // (K,Vp), (Kp)
   float* h;                        // (L,Vp) where the output is not float
+  // For words of two bfloat16:
+  float* keys_rows;    // (K + 1,Lp) transposed: a channel's tokens side by side
+  float* state_words;  // (K/2,Vp)
 };
 
 struct MlstmBackwardScratch {
@@ -90,7 +93,7 @@ struct MlstmBackwardScratch {
   const int64_t K = s.key_dim, L = s.chunk, Lp = round_up16(L), Kp = round_up16(K),
                 Vp = round_up16(s.value_dim);
   f.gates = lay_out_gates(arena, s.tokens);
-  f.keys = take<float>(arena, L * Kp);
+  f.keys = take<float>(arena, Lp * Kp);  // words are turned a vector of rows at a time
   f.queries = take<float>(arena, L * Kp);
   f.values = take<float>(arena, L * Vp);
   f.keys_t = take<float>(arena, K * Lp);
@@ -102,6 +105,8 @@ struct MlstmBackwardScratch {
   f.c = take<float>(arena, K * Vp);
   f.n = take<float>(arena, Kp);
   f.h = take<float>(arena, L * Vp);
+  f.keys_rows = take<float>(arena, (K + 1) * Lp);
+  f.state_words = take<float>(arena, (K + 1) / 2 * Vp);
   return f;
 }
 

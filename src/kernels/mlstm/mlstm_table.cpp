@@ -9,8 +9,25 @@
 namespace tessera::kernels {
 
 TESSERA_IMPLEMENTATIONS(MlstmFunctions, mlstm);
+#if TESSERA_KERNELS_X86
+namespace avx512_bf16 {
+extern const MlstmForwardFunction mlstm_pairs;
+}
+#endif
 
 Table<MlstmFunctions> mlstm_table() { return {kImplementations, std::size(kImplementations)}; }
+
+MlstmForwardFunction mlstm_bf16_pairs() {
+#if TESSERA_KERNELS_X86
+  if (active_isa() >= Isa::avx512_bf16) return avx512_bf16::mlstm_pairs;
+#endif
+  return nullptr;
+}
+
+MlstmForwardFunction mlstm_forward_for(Element element, bool kept) {
+  const bool pairs = element == Element::bf16 && !kept && bf16_dot_is_faster() && mlstm_bf16_pairs();
+  return pairs ? mlstm_bf16_pairs() : choose(mlstm_table()).forward;
+}
 
 MlstmShape mlstm_plan(const MlstmShape& shape) {
   MlstmShape planned = shape;
@@ -68,7 +85,7 @@ void mlstm_forward(const MlstmForward& call) {
   check_state("mlstm_forward", "last", call.last);
   MlstmForward planned = call;
   planned.shape = mlstm_plan(call.shape);
-  over_heads(planned, false, choose(mlstm_table()).forward);
+  over_heads(planned, false, mlstm_forward_for(call.q.element, call.normaliser != nullptr));
 }
 
 void mlstm_backward(const MlstmBackward& call) {

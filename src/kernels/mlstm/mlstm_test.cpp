@@ -125,6 +125,45 @@ TEST(Mlstm, EveryImplementationIsAsExactAsThePlainForm) {
   }
 }
 
+// Every number as its size: what the terms of all sums are at most.
+MlstmHead<double> sizes_of(MlstmHead<double> head) {
+  for (Doubles* x : {&head.q, &head.k, &head.v, &head.initial.c, &head.initial.n})
+    for (double& value : *x) value = std::abs(value);
+  return head;
+}
+
+// Of the factors of each term q, k with its gate's weight, their product and v (or q and the state, whose own
+// terms have two) are off by up to 2^-8 of themselves: 2^-6 of what the terms' sizes sum up to.
+TEST(Mlstm, PairsAreAsExactAsTheirRoundings) {
+  const MlstmForwardFunction forward = mlstm_bf16_pairs();
+  if (!forward) GTEST_SKIP() << "no products of bfloat16 pairs here";
+  for (Case c : cases())
+    for (const Element element : {Element::f32, Element::bf16}) {
+      c.element = element;
+      Problem p(c);
+      std::vector<float> scratch(mlstm_scratch_bytes(p.shape(), false) / 4 + 32, std::nanf(""));
+      forward(p.forward(), 0, p.items(),
+              reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(scratch.data()) + 63) / 64 * 64));
+      for (int64_t item = 0; item < p.items(); ++item) {
+        const auto head = head_of<double>(p, item);
+        const auto want = mlstm_head_forward(head), size = mlstm_head_forward(sizes_of(head));
+        const Results got = results(p, item);
+        const std::string where = text(c, " item ", item);
+        for (size_t i = 0; i < want.h.size(); ++i) {
+          const size_t t = i / static_cast<size_t>(c.value_dim);
+          const double terms = (size.h[i] + std::abs(want.h[i])) * size.normaliser[t] / want.normaliser[t];
+          ASSERT_NEAR(got[0].values[i], want.h[i], 0.016 * terms + std::ldexp(std::abs(want.h[i]), -8))
+              << where << " h " << i;
+        }
+        if (!c.states) continue;
+        for (size_t i = 0; i < want.last.c.size(); ++i)
+          ASSERT_NEAR(got[7].values[i], want.last.c[i], 0.016 * size.last.c[i]) << where << " C " << i;
+        for (size_t i = 0; i < want.last.n.size(); ++i)
+          ASSERT_NEAR(got[8].values[i], want.last.n[i], 0.016 * size.last.n[i]) << where << " n " << i;
+      }
+    }
+}
+
 // Central differences of the reference in double check its gradients, which everything else is compared with.
 TEST(Mlstm, TheReferenceHasTheGradientsOfItsForward) {
   using enum GateKind;

@@ -83,14 +83,11 @@ struct Work {
         half(half_in),
         backward(backward_in) {
     const int64_t rows = tokens * s.channels, gate_rows = tokens * gate_row(s);
-    const int64_t dim = s.channels / s.heads, pieces = tokens < tokens_of(s) ? 2 : 1;
-    const Reach reach(s);
-    x = floats.take(rows + (reach.before + reach.after) * s.channels);
-    state.c = floats.take(pieces > 1 ? s.channels * dim : 0), state.n = floats.take(s.channels);
-    state.m = floats.take(s.heads);
-    pre = backward ? floats.take(rows) : nullptr, a = floats.take(rows),
-    da = floats.take(backward ? rows : 0);
-    dx = floats.take(half && backward ? rows : 0);
+    x = floats.take(rows + (Reach(s).before + Reach(s).after) * s.channels);
+    state.c = floats.take(tokens < tokens_of(s) ? s.channels * (s.channels / s.heads) : 0);
+    state.n = floats.take(s.channels), state.m = floats.take(s.heads);
+    pre = backward ? floats.take(rows) : nullptr, a = floats.take(rows);
+    da = floats.take(backward ? rows : 0), dx = floats.take(half && backward ? rows : 0);
     gates = floats.take(gate_rows), dgates = floats.take(backward ? gate_rows : 0);
     normaliser = floats.take(tokens * s.heads), row_sign = floats.take(tokens * s.heads);
     lay_out(group_floats);
@@ -139,7 +136,7 @@ struct Team {
 struct Run {
   const MlstmMixerShape& s;
   const MixerFunctions& parts;
-  const MlstmFunctions& cell;
+  MlstmFunctions cell;
   const PackedMixer& weights;
   const Team& team;
   HeadGroups groups{s};
@@ -466,7 +463,8 @@ void mlstm_mixer_forward(const MlstmMixerForward& call) {
   const MixerFunctions& parts = choose(mixer_table());
   pack_mixer(call.parameters, s, parts, weights);
   const Team team = team_for(s);
-  const Run run{s, parts, choose(mlstm_table()), weights, team};
+  const MlstmFunctions cell{mlstm_forward_for(call.u.element, call.saved.h != nullptr), nullptr};
+  const Run run{s, parts, cell, weights, team};
   const bool half = call.u.element != Element::f32 || call.y.element != Element::f32;
   const int64_t most = piece_of(s, team.shared ? team.members : 1);
   over_samples(team, s.batch, [&](int64_t b, int member) {

@@ -1,0 +1,148 @@
+// Attention forward on pairs of bfloat16 (AVX512_BF16): q and k as they are turned, the weights and v are
+// rounded to it, sums are floats. Built once, on top of AVX-512.
+#include "kernels/attention/attention_backward_walk.h"
+#include "kernels/attention/attention_units.h"
+#include "kernels/pair_tiles.h"
+
+namespace tessera::kernels::TESSERA_ISA {
+namespace {
+
+// Rows token … token+count-1 of an item, turned, as rows of Dp bfloat16 at the start of rows of Dp floats.
+void read_words(const HeadRows& from, const AttentionShape& s, const AttentionItem& item, int64_t token,
+                int64_t count, const Rotary& table, float* rows) {
+  const int64_t Dp = round_up16(s.dim);
+  if (from.element == Element::bf16 && !table.cos && s.dim == Dp) {
+    const bf16* at = (const bf16*)row_of(from, item, token);
+    for (int64_t r = 0; r < count; ++r) memcpy(rows + r * Dp, at + r * from.token, (size_t)Dp * sizeof(bf16));
+    return;
+  }
+  read_rows(from, s, item, token, count, table, rows);
+  for (int64_t r = 0; r < count; ++r, rows += Dp)
+    for (int64_t c = 0; c < Dp; c += W) store((bf16*)rows + c, load(rows + c));
+}
+
+// Words of two rows of v, Dp apart; zeros behind the last row and channel.
+template <class T>
+void pair_values(const T* from, int64_t from_row, int64_t count, int64_t dim, float* to) {
+  const int64_t Dp = round_up16(dim);
+  for (int64_t r = 0; r < count; r += 2, from += 2 * from_row, to += Dp)
+    for (int64_t c = 0; c < Dp; c += W) {
+      const vf first = to_bf16(get(from + c, dim - c));
+      const vf second = r + 1 < count ? to_bf16(get(from + from_row + c, dim - c)) : vf{};
+      store(to + c, pair_up(first, second));
+    }
+}
+
+struct PairForm {
+  TESSERA_INLINE float score_unit() { return 1; }
+  TESSERA_INLINE float weight_unit() { return 1; }
+  TESSERA_INLINE vf weights(vf x) { return to_bf16(exp2_coarse(x)); }
+  TESSERA_INLINE vf numbers(vf p) { return p; }
+  TESSERA_INLINE vf rounded(vf p) { return to_bf16(p); }
+  // Eight words where sixteen scores were: in front of those that are still to be read.
+  TESSERA_INLINE void put_weights(float* row, int64_t c, vf p) { store((bf16*)row + c, p); }
+
+  void read_queries(const AttentionUnit& unit) {
+    read_words(unit.call.q, unit.call.shape, unit.item, unit.first, unit.count, unit.call.q_rotary,
+               unit.f.queries);
+  }
+  void pack_keys(const AttentionUnit& unit, const KeyBlock& block) {
+    const AttentionShape& s = unit.call.shape;
+    const AttentionForwardScratch& f = unit.f;
+    read_words(unit.call.k, s, unit.item, block.first, block.count, unit.call.k_rotary, f.rows);
+    turn_words(f.rows, round_up16(s.dim), block.count, (s.dim + 1) / 2, f.keys_t, round_up16(s.key_block));
+    const HeadRows& v = unit.call.v;
+    const void* at = row_of(v, unit.item, block.first);
+    if (v.element == Element::f32)
+      pair_values((const float*)at, v.token, block.count, s.dim, f.values);
+    else
+      pair_values((const bf16*)at, v.token, block.count, s.dim, f.values);
+  }
+  void scores(const AttentionUnit& unit, int64_t r, int64_t rows, const KeyRange& columns) const {
+    const AttentionShape& s = unit.call.shape;
+    const int64_t Dp = round_up16(s.dim), Nb = round_up16(s.key_block);
+    pair_product({unit.f.queries + r * Dp, Dp, unit.f.keys_t + columns.begin, Nb, (s.dim + 1) / 2,
+                  unit.f.scores + columns.begin, Nb},
+                 rows, round_up16(columns.end) - columns.begin);
+  }
+  void add_values(const AttentionUnit& unit, int64_t r, int64_t rows, const KeyRange& keys) const {
+    const AttentionShape& s = unit.call.shape;
+    const int64_t Dp = round_up16(s.dim), Nb = round_up16(s.key_block);
+    pair_product({unit.f.scores + keys.begin / 2, Nb, unit.f.values + keys.begin / 2 * Dp, Dp,
+                  (keys.end - keys.begin + 1) / 2, unit.f.sums + r * Dp, Dp, 1},
+                 rows, Dp);
+  }
+};
+
+// Words of two rows of floats, `row` apart; a last row without a second has zeros there.
+void pair_floats(const float* from, int64_t row, int64_t count, int64_t width, float* to) {
+  for (int64_t r = 0; r < count; r += 2, from += 2 * row, to += row)
+    for (int64_t c = 0; c < width; c += W) {
+      const vf second = r + 1 < count ? to_bf16(load(from + row + c)) : vf{};
+      store(to + c, pair_up(to_bf16(load(from + c)), second));
+    }
+}
+// Rows of floats become rows of bfloat16 at the start of the same rows, zeros behind `width`.
+void narrow_rows(float* rows, int64_t row, int64_t count, int64_t width) {
+  for (int64_t r = 0; r < count; ++r, rows += row)
+    for (int64_t c = 0; c < width; c += W) store((bf16*)rows + c, get(rows + c, width - c));
+}
+
+struct BackwardPairForm {
+  void pack(const BackwardHead& head, int64_t first, int64_t count) {
+    const AttentionShape& s = head.call.shape;
+    const AttentionBackwardScratch& b = head.b;
+    const int64_t Dp = round_up16(s.dim), Nb = round_up16(s.key_block), words = (s.dim + 1) / 2;
+    read_rows(head.call.k, s, head.item, first, count, head.call.k_rotary, b.keys);
+    pair_floats(b.keys, Dp, count, Dp, b.key_pairs);
+    narrow_rows(b.keys, Dp, count, Dp);
+    turn_words(b.keys, Dp, count, words, b.keys_t, Nb);
+    read_words(head.call.v, s, head.item, first, count, {}, b.rows);
+    turn_words(b.rows, Dp, count, words, b.values_t, Nb);
+  }
+  void products(const BackwardHead& head, const BackwardBlock& block) {
+    const AttentionShape& s = head.call.shape;
+    const AttentionBackwardScratch& b = head.b;
+    const int64_t Dp = round_up16(s.dim), Nb = round_up16(s.key_block), words = (s.dim + 1) / 2;
+    const int64_t from = block.columns.begin, width = round_up16(block.columns.end - from);
+    read_rows(head.call.q, s, head.item, block.query, block.rows, head.call.q_rotary, b.queries);
+    read_rows(head.call.dout, s, head.item, block.query, block.rows, {}, b.douts);
+    pair_floats(b.queries, Dp, block.rows, Dp, b.query_pairs);
+    pair_floats(b.douts, Dp, block.rows, Dp, b.dout_pairs);
+    narrow_rows(b.queries, Dp, block.rows, Dp);
+    narrow_rows(b.douts, Dp, block.rows, Dp);
+    pair_product({b.queries, Dp, b.keys_t + from, Nb, words, b.weights + from, Nb}, block.rows, width);
+    pair_product({b.douts, Dp, b.values_t + from, Nb, words, b.dscores + from, Nb}, block.rows, width);
+  }
+  void add_gradients(const BackwardHead& head, const BackwardBlock& block) {
+    const AttentionBackwardScratch& b = head.b;
+    const int64_t Dp = round_up16(head.call.shape.dim), Nb = round_up16(head.call.shape.key_block);
+    const int64_t from = block.columns.begin, many = block.columns.end - from, pairs = (block.rows + 1) / 2;
+    pair_floats(b.weights + from, Nb, block.rows, many, b.weight_pairs + from);
+    pair_floats(b.dscores + from, Nb, block.rows, many, b.dscore_pairs + from);
+    narrow_rows(b.dscores + from, Nb, block.rows, many);
+    PairProduct sum = {b.weight_pairs + from, 1, b.dout_pairs, Dp, pairs, b.dvalues + from * Dp, Dp};
+    sum.keep = 1, sum.a_k = Nb;
+    pair_product(sum, many, Dp);
+    sum.a = b.dscore_pairs + from, sum.b = b.query_pairs, sum.out = b.dkeys + from * Dp;
+    pair_product(sum, many, Dp);
+    pair_product({b.dscores + from, Nb, b.key_pairs + from / 2 * Dp, Dp, (many + 1) / 2,
+                  b.dqueries + block.query * Dp, Dp, 1},
+                 block.rows, Dp);
+  }
+};
+
+void attention_forward(const AttentionForward& call, int64_t begin, int64_t end, void* scratch) {
+  run_units<PairForm>(call, begin, end, scratch);
+}
+void attention_backward_pairs(const AttentionBackward& call, int64_t begin, int64_t end, float* dbias,
+                              void* scratch) {
+  run_backward<BackwardPairForm>(call, begin, end, dbias, scratch);
+}
+
+}  // namespace
+
+extern const AttentionFunctions attention_pairs;
+const AttentionFunctions attention_pairs = {attention_forward, attention_backward_pairs};
+
+}  // namespace tessera::kernels::TESSERA_ISA

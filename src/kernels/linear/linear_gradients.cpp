@@ -1,0 +1,161 @@
+// Gradients of the weights of linear layers: dW = dy^T x, blocks of rows packed as the products take them.
+#include <algorithm>
+#include <cstring>
+
+#include "core/threads.h"
+#include "kernels/linear/linear_data.h"
+#include "kernels/scratch.h"
+
+namespace tessera::kernels {
+namespace {
+
+constexpr int64_t kWords = 256;  // of each column of x and dy at a time
+
+struct Job {
+  const LinearGradients& call;
+  const LinearFunctions& functions;
+  bool pairs() const { return functions.form == WordForm::bf16_pair; }
+  int64_t rows_a_word() const { return pairs() ? 2 : 1; }
+  int64_t words_of(int64_t rows) const { return ceil_div(rows, rows_a_word()); }
+  // Of a block of rows: all but the last are equal.
+  int64_t block_words() const {
+    const int64_t words = words_of(call.rows);
+    return ceil_div(words, ceil_div(words, kWords));
+  }
+};
+
+// Rows [first, first + count) of x and dy.
+struct Block {
+  int64_t first, count;
+};
+
+// `columns` words of rows first + 0 (and 1, where a word holds two) of a matrix from `column` on.
+void words_of_rows(const Job& job, const Rows& from, int64_t first, int64_t rows, int64_t column,
+                   int64_t columns, void* to) {
+  const char* at = element_at(from.data, from.element, first * from.row + column);
+  if (job.pairs())
+    job.functions.pair(at, rows > 1 ? element_at(at, from.element, from.row) : nullptr, from.element,
+                       static_cast<uint32_t*>(to), columns);
+  else if (from.element == Element::f32)
+    std::memcpy(to, at, static_cast<size_t>(columns) * 4);
+  else
+    job.functions.widen(reinterpret_cast<const uint16_t*>(at), static_cast<float*>(to), columns);
+}
+
+// dy as tiles of outputs, [tiles][words][kMostTileRows]. A few tiles at a time: their rows are a power of two
+// apart and would push each other out of the cache.
+void pack_outputs(const Job& job, const Block& block, float* to) {
+  constexpr int64_t kTiles = 8;
+  float row[kTiles * kMostTileRows] = {};
+  const int64_t words = job.words_of(block.count), step = job.rows_a_word();
+  for (int64_t o = 0; o < job.call.out; o += kTiles * kMostTileRows) {
+    const int64_t outputs = std::min(kTiles * kMostTileRows, job.call.out - o);
+    std::fill(row + outputs, std::end(row), 0.0f);
+    for (int64_t k = 0; k < words; ++k) {
+      words_of_rows(job, job.call.dy, block.first + k * step, block.count - k * step, o, outputs, row);
+      for (int64_t t = 0; t * kMostTileRows < outputs; ++t)
+        std::memcpy(to + o * words + (t * words + k) * kMostTileRows, row + t * kMostTileRows,
+                    kMostTileRows * 4);
+    }
+  }
+}
+
+// One panel of columns of x, [words][panel].
+void pack_inputs(const Job& job, const Block& block, int64_t column, float* to) {
+  const int64_t words = job.words_of(block.count), step = job.rows_a_word(), panel = job.functions.panel;
+  const int64_t columns = std::min(panel, job.call.in - column);
+  for (int64_t k = 0; k < words; ++k, to += panel) {
+    words_of_rows(job, job.call.x, block.first + k * step, block.count - k * step, column, columns, to);
+    std::fill(to + columns, to + panel, 0.0f);
+  }
+}
+
+// dW of one panel of columns += the products of packed dy and x.
+void add_panel(const Job& job, const float* dy, const float* x, int64_t words, int64_t column, bool add,
+               float* edge) {
+  const LinearGradients& call = job.call;
+  const int64_t panel = job.functions.panel, columns = std::min(panel, call.in - column);
+  for (int64_t o = 0; o < call.out; o += kMostTileRows) {
+    const int64_t outputs = std::min(kMostTileRows, call.out - o);
+    float* to = call.weight + o * call.in + column;
+    const bool direct = columns == panel;
+    if (!direct && add)
+      for (int64_t m = 0; m < outputs; ++m) std::copy_n(to + m * call.in, columns, edge + m * panel);
+    job.functions.product({dy + o * words, 1, kMostTileRows, x, outputs, words, direct ? to : edge,
+                           direct ? call.in : panel, add, nullptr});
+    if (!direct)
+      for (int64_t m = 0; m < outputs; ++m) std::copy_n(edge + m * panel, columns, to + m * call.in);
+  }
+}
+
+// db of outputs [begin, end), the sums of some rows at a time.
+void bias_share(const Job& job, int64_t begin, int64_t end) {
+  const LinearGradients& call = job.call;
+  const auto count = static_cast<size_t>(end - begin);
+  auto* sums = static_cast<float*>(thread_scratch(ScratchFor::kernel, count * 4));
+  std::fill_n(call.bias + begin, count, 0.0f);
+  for (int64_t first = 0; first < call.rows; first += kWords) {
+    std::fill_n(sums, count, 0.0f);
+    for (int64_t r = first; r < std::min(call.rows, first + kWords); ++r)
+      job.functions.add_row(element_at(call.dy.data, call.dy.element, r * call.dy.row + begin),
+                            call.dy.element, sums, end - begin);
+    for (size_t o = 0; o < count; ++o) call.bias[begin + static_cast<int64_t>(o)] += sums[o];
+  }
+}
+
+// dW of panels [panel, panel_end).
+void weight_share(const Job& job, int64_t panel, int64_t panel_end) {
+  const LinearGradients& call = job.call;
+  const int64_t words = job.block_words(), rows = words * job.rows_a_word(), width = job.functions.panel;
+  const int64_t padded_out = ceil_div(call.out, kMostTileRows) * kMostTileRows;
+  const int64_t sizes[] = {aligned(padded_out * words * 4), aligned(words * width * 4),
+                           aligned(kMostTileRows * width * 4)};
+  char* at = static_cast<char*>(
+      thread_scratch(ScratchFor::kernel, static_cast<size_t>(sizes[0] + sizes[1] + sizes[2])));
+  auto* dy = reinterpret_cast<float*>(at);
+  auto* x = reinterpret_cast<float*>(at + sizes[0]);
+  auto* edge = reinterpret_cast<float*>(at + sizes[0] + sizes[1]);
+  for (int64_t first = 0; first < call.rows; first += rows) {
+    const Block block{first, std::min(rows, call.rows - first)};
+    pack_outputs(job, block, dy);
+    for (int64_t p = panel; p < panel_end; ++p) {
+      pack_inputs(job, block, p * width, x);
+      add_panel(job, dy, x, job.words_of(block.count), p * width, first > 0, edge);
+    }
+  }
+}
+
+// Of the two arithmetics only pairs of bfloat16 differ from floats in what they take.
+const LinearFunctions* functions_for(const LinearGradients& call) {
+  const LinearFunctions* functions = choose_linear(call.arithmetic).functions;
+  return functions && functions->form == WordForm::bf16_pair ? functions
+                                                             : choose_linear(Arithmetic::f32).functions;
+}
+
+}  // namespace
+
+void linear_gradients(const LinearGradients& call) {
+  check(call.rows >= 0 && call.in >= 1 && call.out >= 1, "linear_gradients: ", call.rows, " rows of ",
+        call.in, " and ", call.out);
+  check_rows("linear_gradients", "x", call.x.row, call.in, call.rows, call.x.data);
+  check_rows("linear_gradients", "dy", call.dy.row, call.out, call.rows, call.dy.data);
+  check(call.weight != nullptr, "linear_gradients: no place for dW");
+  check(call.arithmetic != Arithmetic::int8, "linear_gradients: there are none in int8");
+  const LinearFunctions* functions = functions_for(call);
+  if (!functions) return linear_gradients_reference(call);
+  if (call.rows == 0) {
+    std::fill_n(call.weight, call.in * call.out, 0.0f);
+    if (call.bias) std::fill_n(call.bias, call.out, 0.0f);
+    return;
+  }
+  const Job job{call, *functions};
+  const int64_t panels = ceil_div(call.in, functions->panel);
+  const bool shared = call.rows * call.in * call.out >= kLinearWorthSharing;
+  parallel_for(panels, shared ? 1 : panels,
+               [&job](int64_t begin, int64_t end) { weight_share(job, begin, end); });
+  if (call.bias)
+    parallel_for(call.out, shared ? 64 : call.out,
+                 [&job](int64_t begin, int64_t end) { bias_share(job, begin, end); });
+}
+
+}  // namespace tessera::kernels

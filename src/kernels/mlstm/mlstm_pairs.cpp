@@ -1,0 +1,140 @@
+// mLSTM forward on pairs of bfloat16 (AVX512_BF16): q, k times its column's factor, v, the weights and the
+// state as it is read are rounded to it; sums, the normaliser and the state between chunks are floats. Built
+// once, on top of AVX-512.
+#include "kernels/mlstm/mlstm_walk.h"
+#include "kernels/pair_tiles.h"
+
+namespace tessera::kernels::TESSERA_ISA {
+namespace {
+
+TESSERA_INLINE bf16* bf16_row(float* rows, int64_t row, int64_t r) { return (bf16*)(rows + r * row); }
+
+// Rows of `row` floats become rows of as many bfloat16 at the start of those of `to`, times scale[r] where
+// given.
+void narrow_rows(const Matrix& from, int64_t count, const float* scale, float* to, int64_t to_row) {
+  for (int64_t r = 0; r < count; ++r)
+    for (int64_t c = 0; c < to_row; c += W) {
+      const vf v = load(from.data + r * from.row + c);
+      store(bf16_row(to, to_row, r) + c, scale ? v * scale[r] : v);
+    }
+}
+
+// Words of two rows, times `gain`; a last row without a second has a zero there.
+void pair_rows_up(const Matrix& from, int64_t count, float gain, float* to, int64_t to_row) {
+  for (int64_t r = 0; r < count; r += 2, to += to_row)
+    for (int64_t c = 0; c < to_row; c += W) {
+      const float* at = from.data + r * from.row + c;
+      const vf second = r + 1 < count ? to_bf16(load(at + from.row) * gain) : vf{};
+      store(to + c, pair_up(to_bf16(load(at) * gain), second));
+    }
+}
+
+class PairForm {
+ public:
+  PairForm(const WalkedHead& head, const MlstmChunk& chunk)
+      : head_(head),
+        chunk_(chunk),
+        s_(head.call.shape),
+        f_(head.f),
+        reads_state_(head.has_state && chunk.state_in != 0) {
+    const int64_t K = s_.key_dim, V = s_.value_dim, L = chunk.length;
+    narrow_rows(rows_as_floats(head.q, chunk.start, L, K, f_.queries), L, nullptr, f_.queries, Kp_);
+    narrow_rows(rows_as_floats(head.k, chunk.start, L, K, f_.keys), L, f_.gates.column + chunk.start, f_.keys,
+                Kp_);
+    turn_words(f_.keys, Kp_, L, key_words_, f_.keys_t, Lp_);
+    pair_rows_up(rows_as_floats(head.v, chunk.start, L, V, f_.values), L, 1, f_.values, Vp_);
+    if (reads_state_) pair_rows_up({f_.c, Vp_}, K, chunk.state_in, f_.state_words, Vp_);
+    for (int64_t t = 0; t < L; ++t) f_.row_sum[t] = reads_state_ ? chunk.state_in * read_n(t) : 0;
+  }
+
+  // Weights stand as bfloat16 at the start of their rows.
+  void scores(int64_t begin, int64_t end) {
+    const int64_t width = round_up16(end);
+    pair_product({f_.queries + begin * Kp_, Kp_, f_.keys_t, Lp_, key_words_, f_.scores, Lp_}, end - begin,
+                 width);
+    for (int64_t t = begin; t < end; ++t) {
+      float* row = f_.scores + (t - begin) * Lp_;
+      vf total = {};
+      for (int64_t c = 0; c < width; c += W) {
+        const vf weight = to_bf16(load(row + c));
+        const vf kept = lanes() + (int32_t)c <= (int32_t)t ? weight : vf{};
+        total += kept;
+        store((bf16*)row + c, kept);
+      }
+      f_.row_sum[t] += sum(total);
+    }
+  }
+  void output(int64_t begin, int64_t end) {
+    const int64_t rows = end - begin;
+    if (reads_state_)
+      pair_product({f_.queries + begin * Kp_, Kp_, f_.state_words, Vp_, key_words_, f_.h, Vp_}, rows, Vp_);
+    pair_product({f_.scores, Lp_, f_.values, Vp_, (end + 1) / 2, f_.h, Vp_, reads_state_ ? 1.0f : 0.0f}, rows,
+                 Vp_);
+    for (int64_t t = begin; t < end; ++t) {
+      void* to = advance(head_.h.data, head_.h.element, (chunk_.start + t) * head_.h.stride);
+      const float* from = f_.h + (t - begin) * Vp_;
+      if (head_.h.element == Element::f32)
+        put_row(from, f_.row_scale[t], (float*)to);
+      else
+        put_row(from, f_.row_scale[t], (bf16*)to);
+    }
+  }
+  void finish() {}
+  void update(float keep) {
+    turn_pairs();
+    pair_product(
+        {f_.keys_rows, Lp_, f_.values, Vp_, (chunk_.length + 1) / 2, f_.c, Vp_, keep, chunk_.state_out},
+        s_.key_dim, Vp_);
+    for (int64_t d = 0; d < Kp_; d += W) {
+      vf total = {};
+      for (int64_t t = 0; t < chunk_.length; ++t) total += load(bf16_row(f_.keys, Kp_, t) + d);
+      total *= chunk_.state_out;
+      if (keep != 0) total += keep * load(f_.n + d);
+      store(f_.n + d, total);
+    }
+  }
+
+ private:
+  float read_n(int64_t t) const {
+    const bf16* q = bf16_row(f_.queries, Kp_, t);
+    vf total = {};
+    for (int64_t d = 0; d < Kp_; d += W) total += load(q + d) * load(f_.n + d);
+    return sum(total);
+  }
+  template <class T>
+  void put_row(const float* from, float factor, T* to) const {
+    for (int64_t c = 0; c < s_.value_dim; c += W) put(to + c, load(from + c) * factor, s_.value_dim - c);
+  }
+  // Words of two channels, token by token, become rows of a channel: bfloat16 token by token, zeros behind
+  // the last.
+  void turn_pairs() {
+    for (int64_t w = 0; w < key_words_; ++w)
+      for (int64_t t = 0; t < chunk_.length; t += W) {
+        const vi all = load_words(f_.keys_t + w * Lp_ + t);
+        const vi words = lanes() + (int32_t)t < (int32_t)chunk_.length ? all : vi{};
+        const auto lower = (vh)_mm512_maskz_cvtepi32_epi16((__mmask16)-1, (__m512i)words);
+        const auto upper = (vh)_mm512_maskz_cvtepi32_epi16((__mmask16)-1, (__m512i)((vu)words >> 16));
+        memcpy(bf16_row(f_.keys_rows, Lp_, 2 * w) + t, &lower, sizeof lower);
+        memcpy(bf16_row(f_.keys_rows, Lp_, 2 * w + 1) + t, &upper, sizeof upper);
+      }
+  }
+
+  const WalkedHead& head_;
+  const MlstmChunk& chunk_;
+  const MlstmShape& s_;
+  const MlstmForwardScratch& f_;
+  bool reads_state_;
+  int64_t Kp_ = round_up16(s_.key_dim), Vp_ = round_up16(s_.value_dim), Lp_ = round_up16(s_.chunk);
+  int64_t key_words_ = (s_.key_dim + 1) / 2;
+};
+
+void mlstm_forward(const MlstmForward& call, int64_t begin, int64_t end, void* scratch) {
+  run_heads<PairForm>(call, begin, end, scratch);
+}
+
+}  // namespace
+
+extern const MlstmForwardFunction mlstm_pairs;
+const MlstmForwardFunction mlstm_pairs = mlstm_forward;
+
+}  // namespace tessera::kernels::TESSERA_ISA

@@ -1,0 +1,131 @@
+// Small matrix products over words of two 16-bit numbers, for per-ISA files whose processor multiplies such
+// pairs: bfloat16 (AVX512_BF16) or whole numbers (AVX512_VNNI).
+//
+// A is read a word at a time, B and the output a vector at a time along contiguous columns; a word of A holds
+// two neighbours of a row (of a column where A is read the other way round), one of B two rows of a column.
+// Rows are counted in floats, which words are stored as.
+#pragma once
+
+#include "kernels/simd.h"
+
+namespace tessera::kernels::TESSERA_ISA {
+
+// out = keep * out + gain * scale[n] * sum_k a[m][k] . b[k][n]; `out` is not read where keep is 0.
+struct PairProduct {
+  const float* a;
+  int64_t a_row;
+  const float* b;
+  int64_t b_k, k;
+  float* out;
+  int64_t out_row;
+  float keep = 0, gain = 1;
+  const float* scale = nullptr;  // null: 1
+  int64_t a_k = 1;
+};
+
+TESSERA_INLINE vi load_words(const float* from) { return (vi)load(from); }
+TESSERA_INLINE vi splat_word(const float* from) {
+  int32_t word;
+  memcpy(&word, from, sizeof word);
+  return splat_int(word);
+}
+
+#if defined(__AVX512BF16__)
+struct PairDot {
+  using Sum = vf;
+  TESSERA_INLINE vf multiply_add(vf sum, vi a, vi b) {
+    return (vf)_mm512_dpbf16_ps((__m512)sum, (__m512bh)a, (__m512bh)b);
+  }
+  TESSERA_INLINE vf number(vf sum) { return sum; }
+};
+#else
+struct PairDot {
+  using Sum = vi;
+  TESSERA_INLINE vi multiply_add(vi sum, vi a, vi b) {
+    return (vi)_mm512_dpwssd_epi32((__m512i)sum, (__m512i)a, (__m512i)b);
+  }
+  TESSERA_INLINE vf number(vi sum) { return __builtin_convertvector(sum, vf); }
+};
+#endif
+
+template <int MR, int NV>
+static __attribute__((noinline)) void pair_tile(const PairProduct& p, int64_t row, int64_t column) {
+  PairDot::Sum sums[MR][NV];
+#pragma GCC unroll 8
+  for (int m = 0; m < MR; ++m)
+#pragma GCC unroll 4
+    for (int n = 0; n < NV; ++n) sums[m][n] = PairDot::Sum{};
+  const float *a = p.a + row * p.a_row, *b = p.b + column;
+  for (int64_t k = 0; k < p.k; ++k, a += p.a_k, b += p.b_k) {
+    vi bv[NV];
+#pragma GCC unroll 4
+    for (int n = 0; n < NV; ++n) bv[n] = load_words(b + n * W);
+#pragma GCC unroll 8
+    for (int m = 0; m < MR; ++m) {
+      const vi av = splat_word(a + m * p.a_row);
+#pragma GCC unroll 4
+      for (int n = 0; n < NV; ++n) sums[m][n] = PairDot::multiply_add(sums[m][n], av, bv[n]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int m = 0; m < MR; ++m)
+#pragma GCC unroll 4
+    for (int n = 0; n < NV; ++n) {
+      float* out = p.out + (row + m) * p.out_row + column + n * W;
+      vf value = PairDot::number(sums[m][n]);
+      if (p.scale) value *= load(p.scale + column + n * W);
+      if (p.gain != 1) value *= p.gain;
+      store(out, p.keep != 0 ? value + p.keep * load(out) : value);
+    }
+}
+
+template <int MR>
+TESSERA_INLINE void pair_rows(const PairProduct& p, int64_t row, int64_t width) {
+  int64_t vectors = width / W, column = 0;
+  for (int64_t groups = (vectors + 2) / 3; groups > 0; --groups) {
+    const int64_t now = (vectors + groups - 1) / groups;
+    if (now == 3)
+      pair_tile<MR, 3>(p, row, column);
+    else if (now == 2)
+      pair_tile<MR, 2>(p, row, column);
+    else
+      pair_tile<MR, 1>(p, row, column);
+    vectors -= now;
+    column += now * W;
+  }
+}
+
+// All columns, `width` of them: a multiple of 16.
+[[maybe_unused]] static void pair_product(const PairProduct& p, int64_t rows, int64_t width) {
+  int64_t row = 0;
+  for (; row + 8 <= rows; row += 8) pair_rows<8>(p, row, width);
+  if (rows - row >= 4) pair_rows<4>(p, row, width), row += 4;
+  if (rows - row >= 2) pair_rows<2>(p, row, width), row += 2;
+  if (rows - row >= 1) pair_rows<1>(p, row, width);
+}
+
+// Words of `count` rows, from_row apart, turned: to[w][r] for w < words; what is behind `count` is any
+// number.
+[[maybe_unused]] static void turn_words(const float* from, int64_t from_row, int64_t count, int64_t words,
+                                        float* to, int64_t to_row) {
+  for (int64_t r = 0; r < count; r += W)
+    for (int64_t w = 0; w < words; w += 4) {
+      vf turned[4];
+      transpose_four(from + r * from_row + w, from_row, turned);
+      for (int64_t i = 0; i < 4 && w + i < words; ++i) store(to + (w + i) * to_row + r, turned[i]);
+    }
+}
+
+// 2^x to 2.6e-6, a sixth of what rounding to 14 bits does to the largest; below 2^-149 zero, NaN for NaN.
+TESSERA_INLINE vf exp2_coarse(vf x) {
+  const vf magic = splat(12582912.0f),
+           held = max(splat(-200.0f), x);  // 1.5 * 2^23: adding it rounds to an integer
+  const vf n = (held + magic) - magic, r = held - n;
+  vf p = r * 9.5701019e-3f + 5.5917864e-2f;
+  p = p * r + 2.4024745e-1f;
+  p = p * r + 6.9312181e-1f;
+  p = p * r + 9.9999926e-1f;
+  return (vf)_mm512_maskz_scalef_ps((__mmask16)-1, (__m512)p, (__m512)n);
+}
+
+}  // namespace tessera::kernels::TESSERA_ISA
