@@ -116,10 +116,11 @@ TESSERA_INLINE void pair_rows(const PairProduct& p, int64_t row, int64_t width) 
     }
 }
 
-// 2^x to 2.6e-6, a sixth of what rounding to 14 bits does to the largest; below 2^-149 zero, NaN for NaN.
+// 2^x to 2.6e-6 of itself, x below 128: exact enough where the result is rounded to 14 bits or fewer. Zero
+// below 2^-149, NaN for NaN.
 TESSERA_INLINE vf exp2_coarse(vf x) {
-  const vf magic = splat(12582912.0f),
-           held = max(splat(-200.0f), x);  // 1.5 * 2^23: adding it rounds to an integer
+  const vf magic = splat(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer
+  const vf held = max(splat(-200.0f), x);
   const vf n = (held + magic) - magic, r = held - n;
   vf p = r * 9.5701019e-3f + 5.5917864e-2f;
   p = p * r + 2.4024745e-1f;

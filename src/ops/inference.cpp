@@ -15,9 +15,9 @@ kernels::Element element_of(const torch::Tensor& tensor) {
   return is_bf16(tensor) ? kernels::Element::bf16 : kernels::Element::f32;
 }
 
-bool gradients_wanted() { return settings.gradients_follow || torch::GradMode::is_enabled(); }
-
 }  // namespace
+
+bool gradients_wanted() { return settings.gradients_follow || torch::GradMode::is_enabled(); }
 
 const InferenceSettings& inference_settings() { return settings; }
 

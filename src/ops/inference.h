@@ -18,6 +18,8 @@ struct InferenceSettings {
   bool int8 = false;
 };
 const InferenceSettings& inference_settings();
+// Whether gradients are recorded, or will be asked for.
+bool gradients_wanted();
 
 // Overrules the settings of this thread until its end.
 class InferenceScope {

@@ -311,7 +311,7 @@ std::vector<SweepRow> tabulate(const std::vector<SweepRun>& runs) {
 }
 
 void check_sweep(const Sweep& sweep, const std::string& directory, const SweepOptions& options) {
-  make_tasks(sweep, directory, options);
+  make_tasks(sweep, directory, options);  // throws what a run of it would
 }
 
 std::vector<SweepRun> run_sweep(const Sweep& sweep, const std::string& directory,

@@ -48,7 +48,7 @@ struct BackwardBlock {
     const vf ds = kept * load(dscores + c) - p * dout_out;
     store(row.scores + c, kept);
     store(dscores + c, ds);
-    if (dbias) add_to(dbias + c, ds, row.bias_left - c);
+    if (dbias) add_to(dbias + c, ds, row.columns.end - c);
   }
 }
 

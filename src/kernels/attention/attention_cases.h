@@ -61,6 +61,7 @@ inline const std::vector<AttentionCase>& attention_cases() {
       {1, 1, 100, 100, 16, {.later = 0}, no, over_samples, tokens, f32, 20, 48},
       {1, 2, 197, 197, 64, {.later = 0}, shared},
       {1, 1, 197, 197, 96},
+      {1, 2, 100, 100, 32, {}, no, full, tokens, f32, 20, 17},
       {1, 1, 130, 130, 128, {.window = 40}, shared, none, tokens, f32, 0, 64},
       {2, 2, 33, 33, 64, {}, no, none, wide, bf},
       {1, 2, 70, 70, 40, {.causal = true}, shared, over_samples, tokens, bf, 16, 32},

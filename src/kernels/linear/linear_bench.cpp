@@ -33,15 +33,17 @@ void report(int64_t rows, int64_t in, int64_t out, Activation activation, bool n
       candidates.push_back({text(names[static_cast<int>(arithmetic)], " ", implementation.name),
                             [&weights, call] { linear_forward(weights, call); }});
     }
-  candidates.push_back({"dW", [&] {
-                          linear_gradients({rows,
-                                            in,
-                                            out,
-                                            {x.data(), Element::f32, in},
-                                            {y.data(), Element::f32, out},
-                                            dw.data(),
-                                            nullptr});
-                        }});
+  for (const Arithmetic arithmetic : {Arithmetic::f32, Arithmetic::bf16})
+    candidates.push_back({text("dW ", names[static_cast<int>(arithmetic)]), [&, arithmetic] {
+                            linear_gradients({rows,
+                                              in,
+                                              out,
+                                              {x.data(), Element::f32, in},
+                                              {y.data(), Element::f32, out},
+                                              arithmetic,
+                                              dw.data(),
+                                              nullptr});
+                          }});
   const auto times = bench::measure(candidates, 1);
   const double flops = 2e-9 * static_cast<double>(rows * in * out);
   for (size_t i = 0; i < times.size(); ++i)

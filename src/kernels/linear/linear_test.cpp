@@ -184,11 +184,13 @@ TEST(Linear, ATransposedWeightIsPackedLikeAStraightOne) {
   for (int64_t o = 0; o < 45; ++o)
     for (int64_t k = 0; k < 31; ++k) turned[k * 45 + o] = p.weight[o * 31 + k];
   for (const Arithmetic arithmetic : kArithmetics) {
-    const std::vector<double> want = p.run(choose_linear(arithmetic));
-    LinearLayer layer = p.layer();
-    layer.weight = {turned.data(), Element::f32, 1, 45};
-    linear_forward(PackedLinear(layer, arithmetic), p.call());
-    EXPECT_EQ(p.results(), want);
+    for (const LinearImplementation& implementation : linear_implementations(arithmetic)) {
+      const std::vector<double> want = p.run(implementation);
+      LinearLayer layer = p.layer();
+      layer.weight = {turned.data(), Element::f32, 1, 45};
+      linear_forward(PackedLinear(layer, implementation), p.call());
+      EXPECT_EQ(p.results(), want) << implementation.name;
+    }
   }
 }
 

@@ -44,6 +44,8 @@ inline std::vector<LinearCase> linear_cases() {
       {"few rows, many columns: threads share columns", 2, 500, 1100},
       {"many rows: threads share rows", 133, 70, 110, gelu, true, true, true, 1},
       {"blocks of rows", 60, 2600, 13},
+      {"blocks of rows in the gradients", 1035, 50, 13},
+      {"blocks of rows in the gradients, bfloat16", 1035, 50, 13, none, true, false, false, 0, h, h},
   };
 }
 

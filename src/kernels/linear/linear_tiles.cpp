@@ -311,7 +311,7 @@ void pair_numbers(const T* first, const T* second, float* to, int64_t count) {
     put(to + c, pair_up(a, b), count - c);
   }
 }
-void pair_rows(const void* first, const void* second, Element element, uint32_t* to, int64_t count) {
+void pair_words(const void* first, const void* second, Element element, uint32_t* to, int64_t count) {
   float* out = reinterpret_cast<float*>(to);
   if (element == Element::f32)
     pair_numbers(static_cast<const float*>(first), static_cast<const float*>(second), out, count);
@@ -356,7 +356,7 @@ template <class T>
 void add_numbers(const T* row, float* sums, int64_t count) {
   for (int64_t c = 0; c < count; c += W) add_to(sums + c, get(row + c, count - c), count - c);
 }
-void add_row(const void* row, Element element, float* sums, int64_t count) {
+void add_row_to(const void* row, Element element, float* sums, int64_t count) {
   if (element == Element::f32)
     add_numbers(static_cast<const float*>(row), sums, count);
   else
@@ -371,10 +371,10 @@ void widen_row(const uint16_t* from, float* to, int64_t count) {
 }  // namespace
 
 extern const LinearFunctions linear_single, linear_int16;
-const LinearFunctions linear_single = {WordForm::single, kPanel,    product<Single>, ready,  finish, norm,
-                                       widen_row,        pair_rows, pack_pairs,      add_row};
+const LinearFunctions linear_single = {WordForm::single, kPanel,     product<Single>, ready,     finish, norm,
+                                       widen_row,        pair_words, pack_pairs,      add_row_to};
 const LinearFunctions linear_int16 = {
-    WordForm::int16_pair, kPanel, product<Int16Pair>, ready, finish, norm, widen_row, pair_rows,
-    pack_pairs,           add_row};
+    WordForm::int16_pair, kPanel,     product<Int16Pair>, ready, finish, norm, widen_row,
+    pair_words,           pack_pairs, add_row_to};
 
 }  // namespace tessera::kernels::TESSERA_ISA

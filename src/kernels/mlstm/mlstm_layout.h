@@ -39,8 +39,8 @@ struct MlstmForwardScratch {
   float *c, *n;                    // (K,Vp), (Kp)
   float* h;                        // (L,Vp) where the output is not float
   // For words of two bfloat16:
-  float* keys_rows;    // (K + 1,Lp) transposed: a channel's tokens side by side
-  float* state_words;  // (K/2,Vp)
+  float* keys_rows;    // (K + 1,Lp/2) transposed: a channel's tokens side by side
+  float* state_words;  // ((K + 1)/2,Vp)
 };
 
 struct MlstmBackwardScratch {
@@ -105,7 +105,7 @@ struct MlstmBackwardScratch {
   f.c = take<float>(arena, K * Vp);
   f.n = take<float>(arena, Kp);
   f.h = take<float>(arena, L * Vp);
-  f.keys_rows = take<float>(arena, (K + 1) * Lp);
+  f.keys_rows = take<float>(arena, (K + 1) * Lp / 2);
   f.state_words = take<float>(arena, (K + 1) / 2 * Vp);
   return f;
 }

@@ -9,23 +9,36 @@ namespace {
 
 TESSERA_INLINE bf16* bf16_row(float* rows, int64_t row, int64_t r) { return (bf16*)(rows + r * row); }
 
-// Rows of `row` floats become rows of as many bfloat16 at the start of those of `to`, times scale[r] where
-// given.
-void narrow_rows(const Matrix& from, int64_t count, const float* scale, float* to, int64_t to_row) {
-  for (int64_t r = 0; r < count; ++r)
+// Rows start … of a head, in walking order.
+template <class T>
+struct WalkedRows {
+  const T* data;
+  int64_t row, count, width;
+};
+template <class T>
+WalkedRows<T> rows_of(const HeadWalk<const void*>& from, int64_t start, int64_t count, int64_t width) {
+  return {(const T*)from.data + start * from.stride, from.stride, count, width};
+}
+
+// Rows of bfloat16 at the start of rows of `to`, times scale[r] where given, zeros behind their width.
+template <class T>
+void narrow_rows(const WalkedRows<T>& from, const float* scale, float* to, int64_t to_row) {
+  for (int64_t r = 0; r < from.count; ++r)
     for (int64_t c = 0; c < to_row; c += W) {
-      const vf v = load(from.data + r * from.row + c);
+      const vf v = get(from.data + r * from.row + c, from.width - c);
       store(bf16_row(to, to_row, r) + c, scale ? v * scale[r] : v);
     }
 }
 
 // Words of two rows, times `gain`; a last row without a second has a zero there.
-void pair_rows_up(const Matrix& from, int64_t count, float gain, float* to, int64_t to_row) {
-  for (int64_t r = 0; r < count; r += 2, to += to_row)
+template <class T>
+void pair_rows_up(const WalkedRows<T>& from, float gain, float* to, int64_t to_row) {
+  for (int64_t r = 0; r < from.count; r += 2, to += to_row)
     for (int64_t c = 0; c < to_row; c += W) {
-      const float* at = from.data + r * from.row + c;
-      const vf second = r + 1 < count ? to_bf16(load(at + from.row) * gain) : vf{};
-      store(to + c, pair_up(to_bf16(load(at) * gain), second));
+      const T* at = from.data + r * from.row + c;
+      const int64_t left = from.width - c;
+      const vf second = r + 1 < from.count ? to_bf16(get(at + from.row, left) * gain) : vf{};
+      store(to + c, pair_up(to_bf16(get(at, left) * gain), second));
     }
 }
 
@@ -37,21 +50,22 @@ class PairForm {
         s_(head.call.shape),
         f_(head.f),
         reads_state_(head.has_state && chunk.state_in != 0) {
-    const int64_t K = s_.key_dim, V = s_.value_dim, L = chunk.length;
-    narrow_rows(rows_as_floats(head.q, chunk.start, L, K, f_.queries), L, nullptr, f_.queries, Kp_);
-    narrow_rows(rows_as_floats(head.k, chunk.start, L, K, f_.keys), L, f_.gates.column + chunk.start, f_.keys,
-                Kp_);
-    turn_words(f_.keys, Kp_, L, key_words_, f_.keys_t, Lp_);
-    pair_rows_up(rows_as_floats(head.v, chunk.start, L, V, f_.values), L, 1, f_.values, Vp_);
-    if (reads_state_) pair_rows_up({f_.c, Vp_}, K, chunk.state_in, f_.state_words, Vp_);
-    for (int64_t t = 0; t < L; ++t) f_.row_sum[t] = reads_state_ ? chunk.state_in * read_n(t) : 0;
+    if (head.q.element == Element::f32)
+      read<float>();
+    else
+      read<bf16>();
+    turn_words(f_.keys, Kp_, chunk.length, key_words_, f_.keys_t, Lp_);
+    if (reads_state_)
+      pair_rows_up(WalkedRows<float>{f_.c, Vp_, s_.key_dim, s_.value_dim}, chunk.state_in, f_.state_words,
+                   Vp_);
+    for (int64_t t = 0; t < chunk.length; ++t) f_.row_sum[t] = reads_state_ ? chunk.state_in * read_n(t) : 0;
   }
 
   // Weights stand as bfloat16 at the start of their rows.
   void scores(int64_t begin, int64_t end) {
     const int64_t width = round_up16(end);
-    pair_product({f_.queries + begin * Kp_, Kp_, f_.keys_t, Lp_, key_words_, f_.scores, Lp_}, end - begin,
-                 width);
+    pair_product({queries_ + begin * queries_row_, queries_row_, f_.keys_t, Lp_, key_words_, f_.scores, Lp_},
+                 end - begin, width);
     for (int64_t t = begin; t < end; ++t) {
       float* row = f_.scores + (t - begin) * Lp_;
       vf total = {};
@@ -67,7 +81,9 @@ class PairForm {
   void output(int64_t begin, int64_t end) {
     const int64_t rows = end - begin;
     if (reads_state_)
-      pair_product({f_.queries + begin * Kp_, Kp_, f_.state_words, Vp_, key_words_, f_.h, Vp_}, rows, Vp_);
+      pair_product(
+          {queries_ + begin * queries_row_, queries_row_, f_.state_words, Vp_, key_words_, f_.h, Vp_}, rows,
+          Vp_);
     pair_product({f_.scores, Lp_, f_.values, Vp_, (end + 1) / 2, f_.h, Vp_, reads_state_ ? 1.0f : 0.0f}, rows,
                  Vp_);
     for (int64_t t = begin; t < end; ++t) {
@@ -83,7 +99,7 @@ class PairForm {
   void update(float keep) {
     turn_pairs();
     pair_product(
-        {f_.keys_rows, Lp_, f_.values, Vp_, (chunk_.length + 1) / 2, f_.c, Vp_, keep, chunk_.state_out},
+        {f_.keys_rows, Lp_ / 2, f_.values, Vp_, (chunk_.length + 1) / 2, f_.c, Vp_, keep, chunk_.state_out},
         s_.key_dim, Vp_);
     for (int64_t d = 0; d < Kp_; d += W) {
       vf total = {};
@@ -95,8 +111,20 @@ class PairForm {
   }
 
  private:
+  // q, k and v of the chunk. q is taken where it lies if whole vectors of words can be read there.
+  template <class T>
+  void read() {
+    const int64_t K = s_.key_dim, V = s_.value_dim, L = chunk_.length;
+    const auto q = rows_of<T>(head_.q, chunk_.start, L, K);
+    if (head_.q.element == Element::bf16 && K == Kp_ && q.row % 2 == 0)
+      queries_ = (const float*)q.data, queries_row_ = q.row / 2;
+    else
+      narrow_rows(q, nullptr, f_.queries, Kp_);
+    narrow_rows(rows_of<T>(head_.k, chunk_.start, L, K), f_.gates.column + chunk_.start, f_.keys, Kp_);
+    pair_rows_up(rows_of<T>(head_.v, chunk_.start, L, V), 1, f_.values, Vp_);
+  }
   float read_n(int64_t t) const {
-    const bf16* q = bf16_row(f_.queries, Kp_, t);
+    const bf16* q = (const bf16*)(queries_ + t * queries_row_);
     vf total = {};
     for (int64_t d = 0; d < Kp_; d += W) total += load(q + d) * load(f_.n + d);
     return sum(total);
@@ -114,8 +142,8 @@ class PairForm {
         const vi words = lanes() + (int32_t)t < (int32_t)chunk_.length ? all : vi{};
         const auto lower = (vh)_mm512_maskz_cvtepi32_epi16((__mmask16)-1, (__m512i)words);
         const auto upper = (vh)_mm512_maskz_cvtepi32_epi16((__mmask16)-1, (__m512i)((vu)words >> 16));
-        memcpy(bf16_row(f_.keys_rows, Lp_, 2 * w) + t, &lower, sizeof lower);
-        memcpy(bf16_row(f_.keys_rows, Lp_, 2 * w + 1) + t, &upper, sizeof upper);
+        memcpy(bf16_row(f_.keys_rows, Lp_ / 2, 2 * w) + t, &lower, sizeof lower);
+        memcpy(bf16_row(f_.keys_rows, Lp_ / 2, 2 * w + 1) + t, &upper, sizeof upper);
       }
   }
 
@@ -126,6 +154,8 @@ class PairForm {
   bool reads_state_;
   int64_t Kp_ = round_up16(s_.key_dim), Vp_ = round_up16(s_.value_dim), Lp_ = round_up16(s_.chunk);
   int64_t key_words_ = (s_.key_dim + 1) / 2;
+  const float* queries_ = f_.queries;
+  int64_t queries_row_ = Kp_;
 };
 
 void mlstm_forward(const MlstmForward& call, int64_t begin, int64_t end, void* scratch) {

@@ -25,8 +25,9 @@ MlstmForwardFunction mlstm_bf16_pairs() {
 }
 
 MlstmForwardFunction mlstm_forward_for(Element element, bool kept) {
-  const bool pairs = element == Element::bf16 && !kept && bf16_dot_is_faster() && mlstm_bf16_pairs();
-  return pairs ? mlstm_bf16_pairs() : choose(mlstm_table()).forward;
+  const bool wanted = element == Element::bf16 && !kept && bf16_dot_is_faster();
+  const MlstmForwardFunction pairs = wanted ? mlstm_bf16_pairs() : nullptr;
+  return pairs ? pairs : choose(mlstm_table()).forward;
 }
 
 MlstmShape mlstm_plan(const MlstmShape& shape) {

@@ -86,11 +86,10 @@ static void forward_chunk(WalkedHead& head, const MlstmChunk& chunk, bool state_
 }
 
 // Form, with the chunk's rows in the working memory:
-//   Form(head, chunk)     makes ready what the products take
-//   scores(t, end)        the rows' weights but for their scale, and f.row_sum of those of the chunk's own
-//   tokens and the
-//                         state's
+//   Form(head, chunk)     makes ready what the products take; f.row_sum is what the rows have from the state
+//   scores(t, end)        the rows' weights but for their scale, their sums added to f.row_sum
 //   output(t, end)        h of these rows from the weights, the state and f.row_scale
+//   finish()              writes h where output has not
 //   update(keep)          the state behind the chunk; `keep` of what it was
 template <class Form>
 static void run_heads(const MlstmForward& call, int64_t begin, int64_t end, void* scratch) {

@@ -4,6 +4,7 @@
 
 #include "kernels/mlstm_mixer/parts_ref.h"
 #include "kernels/mlstm_mixer/parts_testing.h"
+#include "kernels/reference.h"
 
 namespace tessera::kernels {
 namespace {
@@ -165,6 +166,39 @@ TEST(HeadNorm, EveryImplementationMatchesTheDefinition) {
         [&](const MixerFunctions& f, int64_t b, int64_t e) {
           f.head_norm_backward(p.backward<float>(), b, e);
         });
+  }
+}
+
+TEST(HeadNorm, Bfloat16InPlaceIsTheSameRounded) {
+  for (const NormCase& c : kNorms) {
+    NormProblem p(c);
+    const int64_t row = c.channels + 3;
+    std::vector<uint16_t> z(static_cast<size_t>(p.rows * row)), y(z.size());
+    for (int64_t r = 0; r < p.rows; ++r)
+      for (int64_t n = 0; n < c.channels; ++n) {
+        float& single = p.z.single()[r * p.z.stride() + n];
+        write_element(z.data(), Element::bf16, r * row + n, single);
+        single = static_cast<float>(read_element(z.data(), Element::bf16, r * row + n));
+      }
+    for_each_implementation(mixer_table(), [&](const std::string& isa, const MixerFunctions& functions) {
+      std::fill(y.begin(), y.end(), uint16_t{0x1234});
+      HeadNormForward call = p.forward<float>();
+      functions.head_norm_forward(call, 0, p.rows);
+      call.z_half = {z.data(), c.tokens * row, row}, call.y_half = {y.data(), c.tokens * row, row};
+      call.z.data = nullptr, call.y.data = nullptr;
+      functions.head_norm_forward(call, 0, p.rows);
+      for (int64_t r = 0; r < p.rows; ++r)
+        for (int64_t n = 0; n < row; ++n) {
+          const double got = read_element(y.data(), Element::bf16, r * row + n);
+          if (n >= c.channels) {
+            ASSERT_EQ(y[static_cast<size_t>(r * row + n)], 0x1234) << isa << " behind row " << r;
+            continue;
+          }
+          const double want = p.y.single()[r * p.y.stride() + n];
+          ASSERT_NEAR(got, want, std::ldexp(std::abs(want), -8) + 1e-37)
+              << isa << " row " << r << " channel " << n;
+        }
+    });
   }
 }
 

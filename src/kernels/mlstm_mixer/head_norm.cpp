@@ -50,10 +50,13 @@ TESSERA_INLINE auto row(const View& view, int64_t b, int64_t t) {
 
 // Tokens [t, end) of sample b, at most kBlock. z and y are touched for the first time here: the next block's
 // are asked for early.
-void forward_block(const HeadNormForward& call, int64_t b, int64_t t, int64_t end) {
+template <class Number>
+void forward_block(const HeadNormForward& call, const TokenView<const Number*>& z_rows,
+                   const TokenView<Number*>& y_rows, int64_t b, int64_t t, int64_t end) {
   const int64_t n = call.channels / call.heads, count = end - t;
-  const float *h = row(call.h, b, t), *a = row(call.a, b, t), *z = row(call.z, b, t);
-  float* y = row(call.y, b, t);
+  const float *h = row(call.h, b, t), *a = row(call.a, b, t);
+  const Number* z = row(z_rows, b, t);
+  Number* y = row(y_rows, b, t);
   Moments m;
   for (int64_t head = 0; head < call.channels; head += n) {
     moments(h + head, call.h.token, count, n, call.eps, m);
@@ -61,11 +64,11 @@ void forward_block(const HeadNormForward& call, int64_t b, int64_t t, int64_t en
       const int64_t c = head + i, left = n - i;
       const Column w = column_of(call.weights, c, left);
       for (int64_t j = 0; j < count; ++j) {
-        __builtin_prefetch(z + (j + kBlock) * call.z.token + c);
-        __builtin_prefetch(y + (j + kBlock) * call.y.token + c, 1);
+        __builtin_prefetch(z + (j + kBlock) * z_rows.token + c);
+        __builtin_prefetch(y + (j + kBlock) * y_rows.token + c, 1);
         const vf normed = (get(h + j * call.h.token + c, left) - m.mean[j]) * m.rstd[j];
         const vf value = normed + normed * w.scale + (w.skip * get(a + j * call.a.token + c, left) + w.bias);
-        put(y + j * call.y.token + c, value * silu(get(z + j * call.z.token + c, left)), left);
+        put(y + j * y_rows.token + c, value * silu(get(z + j * z_rows.token + c, left)), left);
       }
     }
   }
@@ -129,8 +132,16 @@ void narrow_rows(const float* from, uint16_t* to, int64_t count) {
 }  // namespace
 
 void head_norm_forward(const HeadNormForward& call, int64_t begin, int64_t end) {
-  for_each_piece(call.tokens, kBlock, begin, end,
-                 [&](int64_t b, int64_t t, int64_t last) { forward_block(call, b, t, last); });
+  const auto half = [](const auto& view, auto* as) {
+    return TokenView<decltype(as)>{(decltype(as))view.data, view.batch, view.token};
+  };
+  for_each_piece(call.tokens, kBlock, begin, end, [&](int64_t b, int64_t t, int64_t last) {
+    if (call.z_half.data)
+      forward_block(call, half(call.z_half, (const bf16*)nullptr), half(call.y_half, (bf16*)nullptr), b, t,
+                    last);
+    else
+      forward_block(call, call.z, call.y, b, t, last);
+  });
 }
 
 void head_norm_backward(const HeadNormBackward& call, int64_t begin, int64_t end) {

@@ -51,13 +51,17 @@ TESSERA_INLINE Lanes transpose_lanes(const Lanes& l) {
   return t;
 }
 
-// Tokens [t, end) of sample b, at most kTokenBlock of them.
-void forward_block(const HeadwiseForward& call, int64_t b, int64_t t, int64_t end) {
+// Tokens [t, end) of sample b, at most kTokenBlock of them; q, k and v of the sample.
+template <class Number>
+void forward_block(const HeadwiseForward& call, Number* q, Number* k, Number* v, int64_t b, int64_t t,
+                   int64_t end) {
   const int64_t C = call.channels;
   const HeadwiseWeights& w = call.weights;
+  const bool half = call.q_half.data != nullptr;
+  const int64_t q_row = half ? call.q_half.token : call.q.token,
+                k_row = half ? call.k_half.token : call.k.token,
+                v_row = half ? call.v_half.token : call.v.token;
   const float *a = call.a.data + b * call.a.batch, *x = call.x.data + b * call.x.batch;
-  float *q = call.q.data + b * call.q.batch, *k = call.k.data + b * call.k.batch,
-        *v = call.v.data + b * call.v.batch;
   for (int64_t c = 0; c < C; c += W) {
     const int64_t left = C - c;
     const Lanes lq = load_lanes(w.q_lanes, w.lane_row, w.q_bias, c, left),
@@ -66,10 +70,9 @@ void forward_block(const HeadwiseForward& call, int64_t b, int64_t t, int64_t en
     for (int64_t i = t; i < end; ++i) {
       const vf av = get(a + i * call.a.token + c, left), xv = get(x + i * call.x.token + c, left);
       const vf a0 = spread<0>(av), a1 = spread<1>(av), a2 = spread<2>(av), a3 = spread<3>(av);
-      put(q + i * call.q.token + c, project(lq, a0, a1, a2, a3), left);
-      put(k + i * call.k.token + c, project(lk, a0, a1, a2, a3), left);
-      put(v + i * call.v.token + c, project(lv, spread<0>(xv), spread<1>(xv), spread<2>(xv), spread<3>(xv)),
-          left);
+      put(q + i * q_row + c, project(lq, a0, a1, a2, a3), left);
+      put(k + i * k_row + c, project(lk, a0, a1, a2, a3), left);
+      put(v + i * v_row + c, project(lv, spread<0>(xv), spread<1>(xv), spread<2>(xv), spread<3>(xv)), left);
     }
   }
 }
@@ -130,8 +133,14 @@ void weight_gradient(const HeadwiseBackward& call, int64_t b, int64_t t, int64_t
 }  // namespace
 
 void headwise_forward(const HeadwiseForward& call, int64_t begin, int64_t end) {
-  for_each_piece(call.tokens, kTokenBlock, begin, end,
-                 [&](int64_t b, int64_t t, int64_t last) { forward_block(call, b, t, last); });
+  for_each_piece(call.tokens, kTokenBlock, begin, end, [&](int64_t b, int64_t t, int64_t last) {
+    const auto half = [b](const TokenView<uint16_t*>& rows) { return (bf16*)rows.data + b * rows.batch; };
+    const auto whole = [b](const FloatRowsOut& rows) { return rows.data + b * rows.batch; };
+    if (call.q_half.data)
+      forward_block(call, half(call.q_half), half(call.k_half), half(call.v_half), b, t, last);
+    else
+      forward_block(call, whole(call.q), whole(call.k), whole(call.v), b, t, last);
+  });
 }
 
 void headwise_backward(const HeadwiseBackward& call, int64_t begin, int64_t end) {

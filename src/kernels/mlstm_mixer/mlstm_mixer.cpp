@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "core/threads.h"
 #include "kernels/mlstm/mlstm.h"
+#include "kernels/mlstm_mixer/mixer_floats.h"
 #include "kernels/mlstm_mixer/mlstm_mixer_pack.h"
 #include "kernels/scratch.h"
 
@@ -17,11 +18,6 @@ Table<MixerFunctions> mixer_table() { return {kImplementations, std::size(kImple
 namespace {
 
 int64_t tokens_of(const MlstmMixerShape& s) { return s.rows * s.columns; }
-
-// Tokens first … first+count-1, in the order of memory.
-struct Piece {
-  int64_t first, count;
-};
 
 // Heads that go through the steps behind the gates together: one, or all where a block of four channels may
 // belong to two.
@@ -141,6 +137,8 @@ struct Run {
   const Team& team;
   HeadGroups groups{s};
   int64_t T() const { return tokens_of(s); }
+  // Whether the cell rounds q, k and v to bfloat16 in any case.
+  bool half_cell() const { return cell.forward == mlstm_bf16_pairs(); }
   FloatRows rows(const float* data) const { return {data, 0, s.channels}; }
   FloatRowsOut rows_out(float* data) const { return {data, 0, s.channels}; }
   FloatRows group_rows(const float* data) const { return {data, 0, groups.width()}; }
@@ -175,53 +173,11 @@ View columns_from(View view, int64_t c) {
   return view;
 }
 
-// Columns first … first+count-1 of a tensor.
-struct Columns {
-  int64_t first, count;
-};
-
-// Tokens [begin, end) of a piece of sample b, as floats in rows of `columns.count`.
-void copy_floats(const Run& run, const StoredRows& from, int64_t b, const Columns& columns,
-                 const Piece& piece, float* copy, int64_t begin, int64_t end) {
-  const int64_t offset = b * from.batch + piece.first * from.token + columns.first;
-  for (int64_t t = begin; t < end; ++t) {
-    const int64_t at = offset + t * from.token;
-    float* to = copy + t * columns.count;
-    if (from.element == Element::f32)
-      std::copy_n(static_cast<const float*>(from.data) + at, columns.count, to);
-    else
-      run.parts.widen(static_cast<const uint16_t*>(from.data) + at, to, columns.count);
-  }
-}
-
-// All tokens of a piece as floats: in place, or copied where they are stored in another form.
-FloatRows floats_of(const Run& run, const StoredRows& from, int64_t b, const Columns& columns,
-                    const Piece& piece, float* copy) {
-  if (from.element == Element::f32)
-    return {static_cast<const float*>(from.data) + b * from.batch + piece.first * from.token + columns.first,
-            0, from.token};
-  copy_floats(run, from, b, columns, piece, copy, 0, piece.count);
-  return {copy, 0, columns.count};
-}
-FloatRowsOut floats_to(const StoredRowsOut& to, int64_t b, const Columns& columns, const Piece& piece,
-                       float* copy) {
-  if (to.element != Element::f32) return {copy, 0, columns.count};
-  return {static_cast<float*>(to.data) + b * to.batch + piece.first * to.token + columns.first, 0, to.token};
-}
-void store_floats(const Run& run, const StoredRowsOut& to, int64_t b, const Columns& columns,
-                  const Piece& piece, const float* copy, int64_t begin, int64_t end) {
-  if (to.element == Element::f32) return;
-  const int64_t offset = b * to.batch + piece.first * to.token + columns.first;
-  for (int64_t t = begin; t < end; ++t)
-    run.parts.narrow(copy + t * columns.count, static_cast<uint16_t*>(to.data) + offset + t * to.token,
-                     columns.count);
-}
-
 // x of a piece with the neighbours that the convolution reads; always copied, since it is read column by
 // column and more than once, and in u a row is a page.
 FloatRows x_of(const Run& run, const StoredRows& u, int64_t b, const Piece& around, float* copy, int member) {
   run.team.over(around.count, member, [&](int64_t begin, int64_t end, int) {
-    copy_floats(run, u, b, {0, run.s.channels}, around, copy, begin, end);
+    copy_floats(run.parts, u, b, {0, run.s.channels}, around, copy, begin, end);
   });
   return run.rows(copy);
 }
@@ -257,14 +213,26 @@ struct GroupOutput {
 void run_group(const Run& run, const Work& w, const GroupWork& at, const FloatRows& x, int64_t g,
                int64_t count, const Ties& ties, const GroupOutput* out) {
   const int64_t dim = run.groups.dim, width = run.groups.width(), c = g * width, head = g * run.groups.heads;
-  run.parts.headwise_forward(
-      {count, width, columns_from(run.rows(w.a), c), columns_from(x, c), run.weights.headwise(run.s, c),
-       run.group_rows_out(at.q), run.group_rows_out(at.k), run.group_rows_out(at.v)},
-      0, count);
-  if (!out) return;
+  HeadwiseForward projections{count,
+                              width,
+                              columns_from(run.rows(w.a), c),
+                              columns_from(x, c),
+                              run.weights.headwise(run.s, c),
+                              run.group_rows_out(at.q),
+                              run.group_rows_out(at.k),
+                              run.group_rows_out(at.v)};
   MlstmForward call;
   call.shape = run.cell_shape(count);
   call.q = run.heads(at.q, width), call.k = run.heads(at.k, width), call.v = run.heads(at.v, width);
+  if (run.half_cell()) {  // in the same places
+    const auto half = [width](float* data) {
+      return TokenView<uint16_t*>{reinterpret_cast<uint16_t*>(data), 0, width};
+    };
+    projections.q_half = half(at.q), projections.k_half = half(at.k), projections.v_half = half(at.v);
+    for (HeadRows* rows : {&call.q, &call.k, &call.v}) rows->element = Element::bf16;
+  }
+  run.parts.headwise_forward(projections, 0, count);
+  if (!out) return;
   call.h = run.heads_out(out->h, out->token);
   call.igate = run.gates(w.gates, head), call.fgate = run.gates(w.gates, run.s.heads + head);
   const MlstmStateOut state{w.state.c + c * dim, w.state.n + c, w.state.m + head};
@@ -297,12 +265,25 @@ void forward_piece(const Run& run, const MlstmMixerForward& call, const Work& w,
              w.row_sign + head * piece.count};
     run_group(run, w, at, own, g, piece.count, ties, &out);
     const Columns columns{c, width}, gate{C + c, width};
-    const FloatRows z = floats_of(run, call.u, b, gate, piece, at.z);
-    run.parts.head_norm_forward(
-        {piece.count, width, run.groups.heads, run.s.norm_eps, FloatRows{out.h, 0, out.token},
-         columns_from(run.rows(w.a), c), z, run.norm(c), floats_to(call.y, b, columns, piece, at.y)},
-        0, piece.count);
-    store_floats(run, call.y, b, columns, piece, at.y, 0, piece.count);
+    HeadNormForward norm{piece.count,
+                         width,
+                         run.groups.heads,
+                         run.s.norm_eps,
+                         FloatRows{out.h, 0, out.token},
+                         columns_from(run.rows(w.a), c),
+                         {},
+                         run.norm(c),
+                         {}};
+    const bool half = call.u.element == Element::bf16 && call.y.element == Element::bf16;
+    if (half) {
+      norm.z_half = half_of<TokenView<const uint16_t*>>(call.u, b, gate, piece);
+      norm.y_half = half_of<TokenView<uint16_t*>>(call.y, b, columns, piece);
+    } else {
+      norm.z = floats_of(run.parts, call.u, b, gate, piece, at.z);
+      norm.y = floats_to(call.y, b, columns, piece, at.y);
+    }
+    run.parts.head_norm_forward(norm, 0, piece.count);
+    if (!half) store_floats(run.parts, call.y, b, columns, piece, at.y, 0, piece.count);
   });
   if (!call.saved.h) return;
   keep_rows(run, w.normaliser, piece, call.saved.normaliser + b * H * run.T());
@@ -363,11 +344,11 @@ void backward_group(const Run& run, const MlstmMixerBackward& call, const Work& 
   const FloatRowsOut da = columns_from(run.rows_out(w.da), c);
   run.parts.head_norm_backward(
       {T, width, run.groups.heads, run.s.norm_eps, FloatRows{out.h, 0, out.token}, a,
-       floats_of(run, call.u, b, gate, all, at.z), floats_of(run, call.dy, b, columns, all, at.y),
+       floats_of(run.parts, call.u, b, gate, all, at.z), floats_of(run.parts, call.dy, b, columns, all, at.y),
        run.norm(c), run.group_rows_out(at.dh), da, floats_to(call.du, b, gate, all, at.y), sum.scale + c,
        sum.bias + c, sum.skip + c},
       0, T);
-  store_floats(run, call.du, b, gate, all, at.y, 0, T);
+  store_floats(run.parts, call.du, b, gate, all, at.y, 0, T);
   cell_backward(run, w, at, out, g);
   run.parts.headwise_backward(
       {T, width, a, columns_from(x, c), run.group_rows(at.dq), run.group_rows(at.dk), run.group_rows(at.dv),
@@ -399,7 +380,7 @@ void backward_sample(const Run& run, const MlstmMixerBackward& call, const Work&
     run.parts.depthwise_backward({run.conv_shape(), x, run.rows(w.da), run.weights.taps,
                                   FloatRows{dx.data, 0, dx.token}, dx, sum.taps, sum.conv_bias},
                                  begin, end);
-    store_floats(run, call.du, b, columns, all, w.dx, begin, end);
+    store_floats(run.parts, call.du, b, columns, all, w.dx, begin, end);
   });
 }
 
@@ -463,7 +444,8 @@ void mlstm_mixer_forward(const MlstmMixerForward& call) {
   const MixerFunctions& parts = choose(mixer_table());
   pack_mixer(call.parameters, s, parts, weights);
   const Team team = team_for(s);
-  const MlstmFunctions cell{mlstm_forward_for(call.u.element, call.saved.h != nullptr), nullptr};
+  const bool follows = call.saved.h || call.gradients_follow;
+  const MlstmFunctions cell{mlstm_forward_for(call.u.element, follows), nullptr};
   const Run run{s, parts, cell, weights, team};
   const bool half = call.u.element != Element::f32 || call.y.element != Element::f32;
   const int64_t most = piece_of(s, team.shared ? team.members : 1);

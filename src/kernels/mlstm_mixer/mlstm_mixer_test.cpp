@@ -3,6 +3,7 @@
 #include <cmath>
 #include <functional>
 #include <memory>
+#include <span>
 
 #include "core/error.h"
 #include "core/threads.h"
@@ -108,12 +109,22 @@ struct Problem {
     return {h.data(), normaliser.data(), row_sign.data()};
   }
   int64_t u_row() const { return 2 * c.channels + 3; }
+  MlstmMixerForward forward() {
+    const int64_t C = c.channels;
+    return {shape(),
+            {u.data(), c.element, T * u_row(), u_row()},
+            pointers<MlstmMixerParameters>(parameters),
+            {y.data(), c.element, T * C, C},
+            saved()};
+  }
   void run() {
     const int64_t C = c.channels;
+    MlstmMixerForward call = forward();
+    call.gradients_follow = true;
+    mlstm_mixer_forward(call);
     const StoredRows u_rows{u.data(), c.element, T * u_row(), u_row()},
         dy_rows{dy.data(), c.element, T * C, C};
     const auto p = pointers<MlstmMixerParameters>(parameters);
-    mlstm_mixer_forward({shape(), u_rows, p, {y.data(), c.element, T * C, C}, saved()});
     mlstm_mixer_backward({shape(),
                           u_rows,
                           dy_rows,
@@ -314,6 +325,36 @@ TEST(MlstmMixer, BackwardOfPiecesIsBackwardOfTheWholeAsExactAs) {
       expect_within(kept.values(kept.du), want, tolerance, text(way, " ", c), 2 * c.channels);
     });
   }
+}
+
+// Inference in bfloat16, where the cell's products may be of such pairs. A weight's relative error of 2^-7
+// (its two factors and itself) becomes one of y's largest number, times what a row's sum may cancel by; and y
+// is rounded.
+TEST(MlstmMixer, InferenceInBfloat16IsTheFormulaAsExactAs) {
+  for (const auto& cases : {std::span<const Case>(kCases), std::span<const Case>(kLongCases)})
+    for (Case c : cases) {
+      c.element = Element::bf16, c.saves = false;
+      Problem p(c);
+      const Doubles want = definition(c, dense_u(p), doubles(p.parameters));
+      for_each_way([&](const std::string& way) {
+        mlstm_mixer_forward(p.forward());
+        expect_within(p.values(p.y), want, 0.02 * largest(want), text(way, " ", c), c.channels);
+      });
+    }
+}
+
+// A forward pass that is to be computed again gives the bits of the one that keeps.
+TEST(MlstmMixer, WhatIsComputedAgainForGradientsIsTheSame) {
+  Case c{2, 6, 6, 64, 4, 3};
+  c.element = Element::bf16;
+  Problem kept(c);
+  c.saves = false;
+  Problem again(c);
+  mlstm_mixer_forward(kept.forward());
+  MlstmMixerForward call = again.forward();
+  call.gradients_follow = true;
+  mlstm_mixer_forward(call);
+  EXPECT_EQ(again.values(again.y), kept.values(kept.y));
 }
 
 // The loss sum(y dy) along random directions, one tensor at a time: the slope by central differences of the

@@ -69,6 +69,8 @@ struct HeadwiseForwardOf {
   TokenView<const Real*> a, x;
   HeadwiseWeightsOf<Real> weights;
   TokenView<Real*> q, k, v;
+  // In bfloat16, in place of q, k and v where they are given; all or none.
+  TokenView<uint16_t*> q_half{}, k_half{}, v_half{};
 };
 template <class Real>
 struct HeadwiseBackwardOf {
@@ -121,6 +123,9 @@ struct HeadNormForwardOf {
   TokenView<const Real*> h, a, z;
   HeadNormWeightsOf<Real> weights;
   TokenView<Real*> y;
+  // In bfloat16, in place of z and y where they are given; both or neither.
+  TokenView<const uint16_t*> z_half{};
+  TokenView<uint16_t*> y_half{};
 };
 template <class Real>
 struct HeadNormBackwardOf {

@@ -81,10 +81,17 @@ void headwise_forward_ref(const HeadwiseForwardOf<Real>& call, int64_t begin, in
   for (int64_t n = begin; n < end; ++n) {
     const int64_t b = n / call.tokens, t = n % call.tokens;
     const Real *a = at(call.a, b, t), *x = at(call.x, b, t);
+    const auto write = [&](const TokenView<Real*>& to, const TokenView<uint16_t*>& half, int64_t c,
+                           double value) {
+      if (half.data)
+        write_element(at(half, b, t), Element::bf16, c, value);
+      else
+        at(to, b, t)[c] = static_cast<Real>(value);
+    };
     for (int64_t c = 0; c < call.channels; ++c) {
-      at(call.q, b, t)[c] = static_cast<Real>(project(w.q_lanes, w.lane_row, w.q_bias, a, c));
-      at(call.k, b, t)[c] = static_cast<Real>(project(w.k_lanes, w.lane_row, w.k_bias, a, c));
-      at(call.v, b, t)[c] = static_cast<Real>(project(w.v_lanes, w.lane_row, w.v_bias, x, c));
+      write(call.q, call.q_half, c, project(w.q_lanes, w.lane_row, w.q_bias, a, c));
+      write(call.k, call.k_half, c, project(w.k_lanes, w.lane_row, w.k_bias, a, c));
+      write(call.v, call.v_half, c, project(w.v_lanes, w.lane_row, w.v_bias, x, c));
     }
   }
 }
@@ -182,10 +189,15 @@ void head_norm_forward_ref(const HeadNormForwardOf<Real>& call, int64_t begin, i
     const int64_t b = n / call.tokens, t = n % call.tokens;
     for (int64_t c = 0; c < call.channels; ++c) {
       const Moments m = moments(at(call.h, b, t) + c / width * width, width, call.eps);
-      const double normed = (at(call.h, b, t)[c] - m.mean) * m.rstd, z = at(call.z, b, t)[c];
+      const double normed = (at(call.h, b, t)[c] - m.mean) * m.rstd;
+      const double z = call.z_half.data ? read_element(at(call.z_half, b, t), Element::bf16, c)
+                                        : static_cast<double>(at(call.z, b, t)[c]);
       const double value = normed * (1 + double(w.scale[c])) + (w.bias ? w.bias[c] : 0) +
                            double(w.skip[c]) * at(call.a, b, t)[c];
-      at(call.y, b, t)[c] = static_cast<Real>(value * z * sigmoid(z));
+      if (call.y_half.data)
+        write_element(at(call.y_half, b, t), Element::bf16, c, value * z * sigmoid(z));
+      else
+        at(call.y, b, t)[c] = static_cast<Real>(value * z * sigmoid(z));
     }
   }
 }

@@ -4,6 +4,7 @@
 
 #include "kernels/mlstm_mixer/parts_ref.h"
 #include "kernels/mlstm_mixer/parts_testing.h"
+#include "kernels/reference.h"
 
 namespace tessera::kernels {
 namespace {
@@ -156,6 +157,38 @@ TEST(Headwise, EveryImplementationMatchesTheDefinition) {
         {"da", &p.da, 12}, {"dx", &p.dx, 12}, {"bq", &p.sbq, sum}, {"bk", &p.sbk, sum}, {"bv", &p.sbv, sum}};
     all.insert(all.end(), lanes.begin(), lanes.end());
     backward(true, true, all);
+  }
+}
+
+TEST(Headwise, Bfloat16IsTheSameRounded) {
+  for (const HeadwiseCase& c : kHeadwise) {
+    HeadwiseProblem p(c);
+    const int64_t row = c.channels + 4;
+    std::vector<uint16_t> half[3];
+    for_each_implementation(mixer_table(), [&](const std::string& isa, const MixerFunctions& functions) {
+      HeadwiseForward call = p.forward<float>();
+      functions.headwise_forward(call, 0, p.rows);
+      TokenView<uint16_t*>* views[] = {&call.q_half, &call.k_half, &call.v_half};
+      for (int i = 0; i < 3; ++i) {
+        half[i].assign(static_cast<size_t>(p.rows * row), 0x1234);
+        *views[i] = {half[i].data(), c.tokens * row, row};
+      }
+      call.q.data = call.k.data = call.v.data = nullptr;
+      functions.headwise_forward(call, 0, p.rows);
+      Tensor* want[] = {&p.q, &p.k, &p.v};
+      for (int i = 0; i < 3; ++i)
+        for (int64_t n = 0; n < p.rows * row; ++n) {
+          const int64_t r = n / row, channel = n % row;
+          if (channel >= c.channels) {
+            ASSERT_EQ(half[i][static_cast<size_t>(n)], 0x1234) << isa << " behind row " << r;
+            continue;
+          }
+          const double single = want[i]->single()[r * want[i]->stride() + channel];
+          ASSERT_NEAR(read_element(half[i].data(), Element::bf16, n), single,
+                      std::ldexp(std::abs(single), -8) + 1e-37)
+              << isa << " result " << i << " row " << r << " channel " << channel;
+        }
+    });
   }
 }
 
