@@ -104,6 +104,40 @@ TESSERA_INLINE void pair_rows(const PairProduct& p, int64_t row, int64_t width) 
   if (rows - row >= 1) pair_rows<1>(p, row, width);
 }
 
+#if defined(__AVX512BF16__)
+// Rows of numbers, `row` apart.
+template <class T>
+struct NumberRows {
+  const T* data;
+  int64_t row, count, width;
+};
+
+// bfloat16 at the start of rows of `to`, times scale[r] where given, zeros behind their width up to a
+// multiple of
+// 16. `to` may be where the rows lie.
+template <class T>
+static void narrow_rows(const NumberRows<T>& from, const float* scale, float* to, int64_t to_row) {
+  for (int64_t r = 0; r < from.count; ++r)
+    for (int64_t c = 0; c < from.width; c += W) {
+      const vf v = get(from.data + r * from.row + c, from.width - c);
+      store((bf16*)(to + r * to_row) + c, scale ? v * scale[r] : v);
+    }
+}
+
+// Words of two rows, times `gain`: zeros behind their width up to a multiple of 16, and for the second of a
+// last row without one.
+template <class T>
+static void pair_up_rows(const NumberRows<T>& from, float gain, float* to, int64_t to_row) {
+  for (int64_t r = 0; r < from.count; r += 2, to += to_row)
+    for (int64_t c = 0; c < from.width; c += W) {
+      const T* at = from.data + r * from.row + c;
+      const int64_t left = from.width - c;
+      const vf second = r + 1 < from.count ? to_bf16(get(at + from.row, left) * gain) : vf{};
+      store(to + c, pair_up(to_bf16(get(at, left) * gain), second));
+    }
+}
+#endif
+
 // Words of `count` rows, from_row apart, turned: to[w][r] for w < words; what is behind `count` is any
 // number.
 [[maybe_unused]] static void turn_words(const float* from, int64_t from_row, int64_t count, int64_t words,

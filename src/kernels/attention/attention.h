@@ -8,8 +8,8 @@
 //   ds_ij = p_ij (keep_ij do_i . v_j - do_i . o_i)     the gradient, dbias; dq, dk and dv follow from it
 //
 // R turns adjacent pairs of channels by the token's angles (RoPE, Su et al. 2021) while a row is read. A
-// query that sees no key gives zeros. Arithmetic is in float whatever the tensors are stored in, but for the
-// forms of forward below.
+// query that sees no key gives zeros. Arithmetic is in float whatever the tensors are stored in, but for
+// attention_fixed_point and attention_bf16_pairs.
 //
 // Shape letters: B batch, H heads, Q queries, K keys, D channels of a head. Cost: 4 QKD multiply-adds a head
 // forward with backward 14 QKD, less what the mask hides.

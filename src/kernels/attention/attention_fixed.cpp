@@ -7,8 +7,7 @@
 // No sum of products leaves 32 bits: |q'|, |k'| <= sqrt(2^31 / D) (12 bits and the sign where D is 64) and
 // |v'| <= 2^31 / (2^14 K) (9 bits and the sign for 256 keys). A number that is not finite makes its scale no
 // number, and with it what depends on it.
-#include "kernels/attention/attention_units.h"
-#include "kernels/pair_tiles.h"
+#include "kernels/attention/attention_words.h"
 
 namespace tessera::kernels::TESSERA_ISA {
 namespace {
@@ -86,18 +85,10 @@ struct FixedForm {
                f.value_units);
   }
   void scores(const AttentionUnit& unit, int64_t r, int64_t rows, const KeyRange& columns) const {
-    const AttentionShape& s = unit.call.shape;
-    const int64_t Dp = round_up16(s.dim), Nb = round_up16(s.key_block);
-    pair_product({unit.f.queries + r * Dp, Dp, unit.f.keys_t + columns.begin, Nb, (s.dim + 1) / 2,
-                  unit.f.scores + columns.begin, Nb},
-                 rows, round_up16(columns.end) - columns.begin);
+    word_scores(unit, r, rows, columns);
   }
   void add_values(const AttentionUnit& unit, int64_t r, int64_t rows, const KeyRange& keys) const {
-    const AttentionShape& s = unit.call.shape;
-    const int64_t Dp = round_up16(s.dim), Nb = round_up16(s.key_block);
-    pair_product({unit.f.scores + keys.begin / 2, Nb, unit.f.values + keys.begin / 2 * Dp, Dp,
-                  (keys.end - keys.begin + 1) / 2, unit.f.sums + r * Dp, Dp, 1, 1, unit.f.value_units},
-                 rows, Dp);
+    add_word_values(unit, r, rows, keys, unit.f.value_units);
   }
 };
 

@@ -2,8 +2,7 @@
 // weights, do and the gradients of the scores are rounded to it, sums are floats. Built once, on top of
 // AVX-512.
 #include "kernels/attention/attention_backward_walk.h"
-#include "kernels/attention/attention_units.h"
-#include "kernels/pair_tiles.h"
+#include "kernels/attention/attention_words.h"
 
 namespace tessera::kernels::TESSERA_ISA {
 namespace {
@@ -18,20 +17,7 @@ void read_words(const HeadRows& from, const AttentionShape& s, const AttentionIt
     return;
   }
   read_rows(from, s, item, token, count, table, rows);
-  for (int64_t r = 0; r < count; ++r, rows += Dp)
-    for (int64_t c = 0; c < Dp; c += W) store((bf16*)rows + c, load(rows + c));
-}
-
-// Words of two rows of v, Dp apart; zeros behind the last row and channel.
-template <class T>
-void pair_values(const T* from, int64_t from_row, int64_t count, int64_t dim, float* to) {
-  const int64_t Dp = round_up16(dim);
-  for (int64_t r = 0; r < count; r += 2, from += 2 * from_row, to += Dp)
-    for (int64_t c = 0; c < Dp; c += W) {
-      const vf first = to_bf16(get(from + c, dim - c));
-      const vf second = r + 1 < count ? to_bf16(get(from + from_row + c, dim - c)) : vf{};
-      store(to + c, pair_up(first, second));
-    }
+  narrow_rows(NumberRows<float>{rows, Dp, count, Dp}, nullptr, rows, Dp);
 }
 
 struct PairForm {
@@ -54,40 +40,19 @@ struct PairForm {
     turn_words(f.rows, round_up16(s.dim), block.count, (s.dim + 1) / 2, f.keys_t, round_up16(s.key_block));
     const HeadRows& v = unit.call.v;
     const void* at = row_of(v, unit.item, block.first);
+    const int64_t Dp = round_up16(s.dim);
     if (v.element == Element::f32)
-      pair_values((const float*)at, v.token, block.count, s.dim, f.values);
+      pair_up_rows(NumberRows<float>{(const float*)at, v.token, block.count, s.dim}, 1, f.values, Dp);
     else
-      pair_values((const bf16*)at, v.token, block.count, s.dim, f.values);
+      pair_up_rows(NumberRows<bf16>{(const bf16*)at, v.token, block.count, s.dim}, 1, f.values, Dp);
   }
   void scores(const AttentionUnit& unit, int64_t r, int64_t rows, const KeyRange& columns) const {
-    const AttentionShape& s = unit.call.shape;
-    const int64_t Dp = round_up16(s.dim), Nb = round_up16(s.key_block);
-    pair_product({unit.f.queries + r * Dp, Dp, unit.f.keys_t + columns.begin, Nb, (s.dim + 1) / 2,
-                  unit.f.scores + columns.begin, Nb},
-                 rows, round_up16(columns.end) - columns.begin);
+    word_scores(unit, r, rows, columns);
   }
   void add_values(const AttentionUnit& unit, int64_t r, int64_t rows, const KeyRange& keys) const {
-    const AttentionShape& s = unit.call.shape;
-    const int64_t Dp = round_up16(s.dim), Nb = round_up16(s.key_block);
-    pair_product({unit.f.scores + keys.begin / 2, Nb, unit.f.values + keys.begin / 2 * Dp, Dp,
-                  (keys.end - keys.begin + 1) / 2, unit.f.sums + r * Dp, Dp, 1},
-                 rows, Dp);
+    add_word_values(unit, r, rows, keys, nullptr);
   }
 };
-
-// Words of two rows of floats, `row` apart; a last row without a second has zeros there.
-void pair_floats(const float* from, int64_t row, int64_t count, int64_t width, float* to) {
-  for (int64_t r = 0; r < count; r += 2, from += 2 * row, to += row)
-    for (int64_t c = 0; c < width; c += W) {
-      const vf second = r + 1 < count ? to_bf16(load(from + row + c)) : vf{};
-      store(to + c, pair_up(to_bf16(load(from + c)), second));
-    }
-}
-// Rows of floats become rows of bfloat16 at the start of the same rows, zeros behind `width`.
-void narrow_rows(float* rows, int64_t row, int64_t count, int64_t width) {
-  for (int64_t r = 0; r < count; ++r, rows += row)
-    for (int64_t c = 0; c < width; c += W) store((bf16*)rows + c, get(rows + c, width - c));
-}
 
 struct BackwardPairForm {
   void pack(const BackwardHead& head, int64_t first, int64_t count) {
@@ -95,8 +60,9 @@ struct BackwardPairForm {
     const AttentionBackwardScratch& b = head.b;
     const int64_t Dp = round_up16(s.dim), Nb = round_up16(s.key_block), words = (s.dim + 1) / 2;
     read_rows(head.call.k, s, head.item, first, count, head.call.k_rotary, b.keys);
-    pair_floats(b.keys, Dp, count, Dp, b.key_pairs);
-    narrow_rows(b.keys, Dp, count, Dp);
+    const NumberRows<float> keys = {b.keys, Dp, count, Dp};
+    pair_up_rows(keys, 1, b.key_pairs, Dp);
+    narrow_rows(keys, nullptr, b.keys, Dp);
     turn_words(b.keys, Dp, count, words, b.keys_t, Nb);
     read_words(head.call.v, s, head.item, first, count, {}, b.rows);
     turn_words(b.rows, Dp, count, words, b.values_t, Nb);
@@ -108,10 +74,9 @@ struct BackwardPairForm {
     const int64_t from = block.columns.begin, width = round_up16(block.columns.end - from);
     read_rows(head.call.q, s, head.item, block.query, block.rows, head.call.q_rotary, b.queries);
     read_rows(head.call.dout, s, head.item, block.query, block.rows, {}, b.douts);
-    pair_floats(b.queries, Dp, block.rows, Dp, b.query_pairs);
-    pair_floats(b.douts, Dp, block.rows, Dp, b.dout_pairs);
-    narrow_rows(b.queries, Dp, block.rows, Dp);
-    narrow_rows(b.douts, Dp, block.rows, Dp);
+    const NumberRows<float> queries = {b.queries, Dp, block.rows, Dp}, douts = {b.douts, Dp, block.rows, Dp};
+    pair_up_rows(queries, 1, b.query_pairs, Dp), pair_up_rows(douts, 1, b.dout_pairs, Dp);
+    narrow_rows(queries, nullptr, b.queries, Dp), narrow_rows(douts, nullptr, b.douts, Dp);
     pair_product({b.queries, Dp, b.keys_t + from, Nb, words, b.weights + from, Nb}, block.rows, width);
     pair_product({b.douts, Dp, b.values_t + from, Nb, words, b.dscores + from, Nb}, block.rows, width);
   }
@@ -119,9 +84,10 @@ struct BackwardPairForm {
     const AttentionBackwardScratch& b = head.b;
     const int64_t Dp = round_up16(head.call.shape.dim), Nb = round_up16(head.call.shape.key_block);
     const int64_t from = block.columns.begin, many = block.columns.end - from, pairs = (block.rows + 1) / 2;
-    pair_floats(b.weights + from, Nb, block.rows, many, b.weight_pairs + from);
-    pair_floats(b.dscores + from, Nb, block.rows, many, b.dscore_pairs + from);
-    narrow_rows(b.dscores + from, Nb, block.rows, many);
+    const NumberRows<float> dscores = {b.dscores + from, Nb, block.rows, many};
+    pair_up_rows(NumberRows<float>{b.weights + from, Nb, block.rows, many}, 1, b.weight_pairs + from, Nb);
+    pair_up_rows(dscores, 1, b.dscore_pairs + from, Nb);
+    narrow_rows(dscores, nullptr, b.dscores + from, Nb);
     PairProduct sum = {b.weight_pairs + from, 1, b.dout_pairs, Dp, pairs, b.dvalues + from * Dp, Dp};
     sum.keep = 1, sum.a_k = Nb;
     pair_product(sum, many, Dp);

@@ -11,35 +11,8 @@ TESSERA_INLINE bf16* bf16_row(float* rows, int64_t row, int64_t r) { return (bf1
 
 // Rows start … of a head, in walking order.
 template <class T>
-struct WalkedRows {
-  const T* data;
-  int64_t row, count, width;
-};
-template <class T>
-WalkedRows<T> rows_of(const HeadWalk<const void*>& from, int64_t start, int64_t count, int64_t width) {
+NumberRows<T> rows_of(const HeadWalk<const void*>& from, int64_t start, int64_t count, int64_t width) {
   return {(const T*)from.data + start * from.stride, from.stride, count, width};
-}
-
-// Rows of bfloat16 at the start of rows of `to`, times scale[r] where given, zeros behind their width.
-template <class T>
-void narrow_rows(const WalkedRows<T>& from, const float* scale, float* to, int64_t to_row) {
-  for (int64_t r = 0; r < from.count; ++r)
-    for (int64_t c = 0; c < to_row; c += W) {
-      const vf v = get(from.data + r * from.row + c, from.width - c);
-      store(bf16_row(to, to_row, r) + c, scale ? v * scale[r] : v);
-    }
-}
-
-// Words of two rows, times `gain`; a last row without a second has a zero there.
-template <class T>
-void pair_rows_up(const WalkedRows<T>& from, float gain, float* to, int64_t to_row) {
-  for (int64_t r = 0; r < from.count; r += 2, to += to_row)
-    for (int64_t c = 0; c < to_row; c += W) {
-      const T* at = from.data + r * from.row + c;
-      const int64_t left = from.width - c;
-      const vf second = r + 1 < from.count ? to_bf16(get(at + from.row, left) * gain) : vf{};
-      store(to + c, pair_up(to_bf16(get(at, left) * gain), second));
-    }
 }
 
 class PairForm {
@@ -56,7 +29,7 @@ class PairForm {
       read<bf16>();
     turn_words(f_.keys, Kp_, chunk.length, key_words_, f_.keys_t, Lp_);
     if (reads_state_)
-      pair_rows_up(WalkedRows<float>{f_.c, Vp_, s_.key_dim, s_.value_dim}, chunk.state_in, f_.state_words,
+      pair_up_rows(NumberRows<float>{f_.c, Vp_, s_.key_dim, s_.value_dim}, chunk.state_in, f_.state_words,
                    Vp_);
     for (int64_t t = 0; t < chunk.length; ++t) f_.row_sum[t] = reads_state_ ? chunk.state_in * read_n(t) : 0;
   }
@@ -121,7 +94,7 @@ class PairForm {
     else
       narrow_rows(q, nullptr, f_.queries, Kp_);
     narrow_rows(rows_of<T>(head_.k, chunk_.start, L, K), f_.gates.column + chunk_.start, f_.keys, Kp_);
-    pair_rows_up(rows_of<T>(head_.v, chunk_.start, L, V), 1, f_.values, Vp_);
+    pair_up_rows(rows_of<T>(head_.v, chunk_.start, L, V), 1, f_.values, Vp_);
   }
   float read_n(int64_t t) const {
     const bf16* q = (const bf16*)(queries_ + t * queries_row_);

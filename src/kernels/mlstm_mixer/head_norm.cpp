@@ -132,13 +132,11 @@ void narrow_rows(const float* from, uint16_t* to, int64_t count) {
 }  // namespace
 
 void head_norm_forward(const HeadNormForward& call, int64_t begin, int64_t end) {
-  const auto half = [](const auto& view, auto* as) {
-    return TokenView<decltype(as)>{(decltype(as))view.data, view.batch, view.token};
-  };
+  const TokenView<const bf16*> z = {(const bf16*)call.z_half.data, call.z_half.batch, call.z_half.token};
+  const TokenView<bf16*> y = {(bf16*)call.y_half.data, call.y_half.batch, call.y_half.token};
   for_each_piece(call.tokens, kBlock, begin, end, [&](int64_t b, int64_t t, int64_t last) {
     if (call.z_half.data)
-      forward_block(call, half(call.z_half, (const bf16*)nullptr), half(call.y_half, (bf16*)nullptr), b, t,
-                    last);
+      forward_block(call, z, y, b, t, last);
     else
       forward_block(call, call.z, call.y, b, t, last);
   });
