@@ -206,34 +206,41 @@ TESSERA_INLINE vf reciprocal(vf d) {
 
 // e^x = mantissa * 2^whole.
 struct Exponential {
-  vf mantissa;
-  vi whole;
+  vf mantissa, whole;
 };
 TESSERA_INLINE Exponential reduced_exp(vf x) {
   const vf magic = splat(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer
-  const vf shifted = x * 1.44269504f + magic;
-  const vf n = shifted - magic;
+  const vf n = (x * 1.44269504f + magic) - magic;
   const vf r = (x - n * 0.693359375f) + n * 2.12194440e-4f;  // log 2 in two parts, the first exact times n
   vf p = r * 1.392617612e-3f + 8.363173075e-3f;
   p = p * r + 4.166655466e-2f;
   p = p * r + 1.666657703e-1f;
   p = p * r + 0.5f;
-  return {p * (r * r) + r + 1.0f, (vi)shifted - (vi)magic};
+  p = p * r + 1.0f;
+  return {p * r + 1.0f, n};
 }
 
 // e^x to about one unit in the last place; 0 below -87.3 (no denormals), infinity above 88.7, NaN for NaN.
 TESSERA_INLINE vf exp(vf x) {
   const Exponential e = reduced_exp(min(max(splat(-88.0f), x), splat(89.0f)));
+#if defined(__AVX512F__)
+  const vf scaled = (vf)_mm512_maskz_scalef_ps((__mmask16)-1, (__m512)e.mantissa, (__m512)e.whole);
+#else
   // 2^n in two factors, since n = 128 is no exponent of its own.
-  const vi half = e.whole >> 1;
-  const vf scaled = e.mantissa * (vf)((half + 127) << 23) * (vf)((e.whole - half + 127) << 23);
+  const vi whole = __builtin_convertvector(e.whole, vi), half = whole >> 1;
+  const vf scaled = e.mantissa * (vf)((half + 127) << 23) * (vf)((whole - half + 127) << 23);
+#endif
   const vf in_range = x < -87.3f ? vf{} : scaled;
   return x != x ? x : in_range;
 }
 // The same for |x| <= 87.
 TESSERA_INLINE vf exp_within_range(vf x) {
   const Exponential e = reduced_exp(x);
-  return e.mantissa * (vf)((e.whole + 127) << 23);
+#if defined(__AVX512F__)
+  return (vf)_mm512_maskz_scalef_ps((__mmask16)-1, (__m512)e.mantissa, (__m512)e.whole);
+#else
+  return e.mantissa * (vf)((__builtin_convertvector(e.whole, vi) + 127) << 23);
+#endif
 }
 
 // 2^x for -126 <= x < 127, to about one unit in the last place; what is below counts as -126, NaN stays.
@@ -256,7 +263,7 @@ TESSERA_INLINE vf exp2_from_least(vf x) {
 TESSERA_INLINE vf exp2_below(vf x) { return x < -126.0f ? vf{} : exp2_from_least(x); }
 
 // e^-x held within the range of a float, for the functions below; NaN stays.
-TESSERA_INLINE vf exp_minus(vf x) { return exp_within_range(min(splat(87.0f), max(splat(-87.0f), -x))); }
+TESSERA_INLINE vf exp_minus(vf x) { return exp_within_range(-min(splat(87.0f), max(splat(-87.0f), x))); }
 TESSERA_INLINE vf sigmoid(vf x) { return reciprocal(1.0f + exp_minus(x)); }
 // x sigmoid(x); 0 below -87, where it is smaller than 2e-36.
 TESSERA_INLINE vf silu(vf x) {

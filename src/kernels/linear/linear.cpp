@@ -65,12 +65,21 @@ struct Block {
   const void* words;
   int64_t row_words;
 };
+int64_t words_of(const Rows& rows) { return rows.element == Element::f32 ? rows.row : rows.row / 2; }
+bool lie_ready(const Job& job) {
+  const LinearForward& call = job.call;
+  if (call.norm) return false;
+  if (job.w.implementation.arithmetic == Arithmetic::f32) return call.x.element == Element::f32;
+  const bool whole_words =
+      call.x.row % 2 == 0 && job.w.in % 2 == 0 && reinterpret_cast<uintptr_t>(call.x.data) % 4 == 0;
+  return job.w.implementation.functions->form == WordForm::bf16_pair && call.x.element == Element::bf16 &&
+         whole_words;
+}
 Block make_ready(const Job& job, const Work& work, int64_t row, int64_t rows) {
   const LinearForward& call = job.call;
   const LinearFunctions& functions = *job.w.implementation.functions;
   const char* x = element_at(call.x.data, call.x.element, row * call.x.row);
-  if (job.w.implementation.arithmetic == Arithmetic::f32 && call.x.element == Element::f32 && !call.norm)
-    return {x, call.x.row};
+  if (lie_ready(job)) return {x, words_of(call.x)};
   const RowNorm norm = call.norm ? *call.norm : RowNorm{};
   functions.ready({rows, job.w.in, job.w.words, x, call.x.element, call.x.row, call.norm != nullptr,
                    norm.centred, norm.weight, norm.bias, norm.eps, work.row, functions.form,
@@ -114,6 +123,11 @@ void run_panel(const Job& job, const Work& work, const Block& block, int64_t row
                      w.panel,
                      false,
                      padded_at(w.weight.start, column)};
+    const int64_t columns = std::min(w.panel, w.out - column);
+    const void* residual = call.residual.data ? element_at(call.residual.data, call.residual.element,
+                                                           at * call.residual.row + column)
+                                              : nullptr;
+    if (residual) fetch_rows(residual, call.residual.element, call.residual.row, count, columns);
     functions.product(tile);
     if (gated) {
       tile.b = panel_of(w, w.gate, panel), tile.sums = work.gate_sums;
@@ -121,7 +135,7 @@ void run_panel(const Job& job, const Work& work, const Block& block, int64_t row
       functions.product(tile);
     }
     FinishTile finish{};
-    finish.rows = count, finish.columns = std::min(w.panel, w.out - column);
+    finish.rows = count, finish.columns = columns;
     finish.sums = work.sums, finish.gate_sums = work.gate_sums, finish.sums_row = w.panel;
     finish.integer = w.implementation.arithmetic == Arithmetic::int8;
     finish.row_scales = work.scales + r;
@@ -129,10 +143,8 @@ void run_panel(const Job& job, const Work& work, const Block& block, int64_t row
     finish.bias = padded_at(w.weight.bias, column), finish.gate_bias = padded_at(w.gate.bias, column);
     finish.out_scale = padded_at(w.out_scale, column);
     finish.activation = static_cast<int32_t>(w.activation);
-    if (call.residual.data)
-      finish.residual =
-          element_at(call.residual.data, call.residual.element, at * call.residual.row + column);
-    finish.residual_element = call.residual.element, finish.residual_row = call.residual.row;
+    finish.residual = residual, finish.residual_element = call.residual.element,
+    finish.residual_row = call.residual.row;
     finish.y = const_cast<char*>(element_at(call.y.data, call.y.element, at * call.y.row + column));
     finish.y_element = call.y.element, finish.y_row = call.y.row;
     finish.before = part_of(call.before, at, column);
@@ -191,10 +203,8 @@ void norm_forward(const NormForward& call) {
   const int64_t grain = std::max<int64_t>(1, (1 << 15) / call.columns);
   parallel_for(call.rows, grain, [&job](int64_t begin, int64_t end) {
     const NormForward& c = job.call;
-    auto* row = static_cast<float*>(
-        thread_scratch(ScratchFor::kernel, static_cast<size_t>(c.columns) * sizeof(float)));
     job.functions.norm({end - begin, c.columns, element_at(c.x.data, c.x.element, begin * c.x.row),
-                        c.x.element, c.x.row, c.norm.centred, c.norm.weight, c.norm.bias, c.norm.eps, row,
+                        c.x.element, c.x.row, c.norm.centred, c.norm.weight, c.norm.bias, c.norm.eps,
                         const_cast<char*>(element_at(c.y.data, c.y.element, begin * c.y.row)), c.y.element,
                         c.y.row});
   });

@@ -41,6 +41,16 @@ inline int64_t aligned(int64_t bytes) { return ceil_div(bytes, 64) * 64; }
 inline const char* element_at(const void* data, Element element, int64_t index) {
   return static_cast<const char*>(data) + index * (element == Element::f32 ? 4 : 2);
 }
+// Asks for a matrix that will be read while something else is computed. (Inlined always: a function that does
+// nothing else counts as one without effect, and GCC leaves out the call.)
+__attribute__((always_inline)) inline void fetch_rows(const void* data, Element element, int64_t row,
+                                                      int64_t rows, int64_t columns) {
+  for (int64_t r = 0; r < rows; ++r) {
+    const char *first = element_at(data, element, r * row), *last = element_at(first, element, columns - 1);
+    for (const char* at = first; at < last; at += 64) __builtin_prefetch(at);
+    __builtin_prefetch(last);
+  }
+}
 inline void check_rows(const char* operation, const char* what, int64_t row, int64_t columns, int64_t rows,
                        const void* data) {
   check(rows == 0 || data != nullptr, operation, ": ", what, " is null");

@@ -42,14 +42,16 @@ void words_of_rows(const Job& job, const Rows& from, int64_t first, int64_t rows
     job.functions.widen(reinterpret_cast<const uint16_t*>(at), static_cast<float*>(to), columns);
 }
 
-// dy as tiles of outputs, [tiles][words][kMostTileRows]. A few tiles at a time: their rows are a power of two
-// apart and would push each other out of the cache.
-void pack_outputs(const Job& job, const Block& block, float* to) {
-  constexpr int64_t kTiles = 8;
-  float row[kTiles * kMostTileRows] = {};
+// Outputs of dy that are packed together. A few tiles at a time: their rows are a power of two apart and
+// would push each other out of the cache.
+constexpr int64_t kGroup = 8 * kMostTileRows;
+
+// Groups [begin, end) of dy as tiles of outputs, [tiles][words][kMostTileRows].
+void pack_outputs(const Job& job, const Block& block, int64_t begin, int64_t end, float* to) {
+  float row[kGroup] = {};
   const int64_t words = job.words_of(block.count), step = job.rows_a_word();
-  for (int64_t o = 0; o < job.call.out; o += kTiles * kMostTileRows) {
-    const int64_t outputs = std::min(kTiles * kMostTileRows, job.call.out - o);
+  for (int64_t o = begin * kGroup; o < std::min(end * kGroup, job.call.out); o += kGroup) {
+    const int64_t outputs = std::min(kGroup, job.call.out - o);
     std::fill(row + outputs, std::end(row), 0.0f);
     for (int64_t k = 0; k < words; ++k) {
       words_of_rows(job, job.call.dy, block.first + k * step, block.count - k * step, o, outputs, row);
@@ -79,6 +81,9 @@ void add_panel(const Job& job, const float* dy, const float* x, int64_t words, i
     const int64_t outputs = std::min(kMostTileRows, call.out - o);
     float* to = call.weight + o * call.in + column;
     const bool direct = columns == panel;
+    if (const int64_t next = o + kMostTileRows; add && direct && next < call.out)
+      fetch_rows(to + kMostTileRows * call.in, Element::f32, call.in,
+                 std::min(kMostTileRows, call.out - next), columns);
     if (!direct && add)
       for (int64_t m = 0; m < outputs; ++m) std::copy_n(to + m * call.in, columns, edge + m * panel);
     job.functions.product({dy + o * words, 1, kMostTileRows, x, outputs, words, direct ? to : edge,
@@ -103,25 +108,30 @@ void bias_share(const Job& job, int64_t begin, int64_t end) {
   }
 }
 
-// dW of panels [panel, panel_end).
-void weight_share(const Job& job, int64_t panel, int64_t panel_end) {
+// What a block of rows adds to dW of panels [begin, end).
+void weight_share(const Job& job, const Block& block, const float* dy, int64_t begin, int64_t end) {
+  const int64_t words = job.words_of(block.count), width = job.functions.panel, size = words * width;
+  auto* x = static_cast<float*>(
+      thread_scratch(ScratchFor::kernel, static_cast<size_t>(size + kMostTileRows * width) * 4));
+  for (int64_t p = begin; p < end; ++p) {
+    pack_inputs(job, block, p * width, x);
+    add_panel(job, dy, x, words, p * width, block.first > 0, x + size);
+  }
+}
+
+// Threads share the packing of dy, then the panels of x.
+void weight_gradient(const Job& job, bool shared) {
   const LinearGradients& call = job.call;
-  const int64_t words = job.block_words(), rows = words * job.rows_a_word(), width = job.functions.panel;
-  const int64_t padded_out = ceil_div(call.out, kMostTileRows) * kMostTileRows;
-  const int64_t sizes[] = {aligned(padded_out * words * 4), aligned(words * width * 4),
-                           aligned(kMostTileRows * width * 4)};
-  char* at = static_cast<char*>(
-      thread_scratch(ScratchFor::kernel, static_cast<size_t>(sizes[0] + sizes[1] + sizes[2])));
-  auto* dy = reinterpret_cast<float*>(at);
-  auto* x = reinterpret_cast<float*>(at + sizes[0]);
-  auto* edge = reinterpret_cast<float*>(at + sizes[0] + sizes[1]);
+  const int64_t words = job.block_words(), rows = words * job.rows_a_word();
+  const int64_t panels = ceil_div(call.in, job.functions.panel), groups = ceil_div(call.out, kGroup);
+  const auto size = static_cast<size_t>(ceil_div(call.out, kMostTileRows) * kMostTileRows * words * 4);
+  auto* dy = static_cast<float*>(thread_scratch(ScratchFor::shared, size));
   for (int64_t first = 0; first < call.rows; first += rows) {
     const Block block{first, std::min(rows, call.rows - first)};
-    pack_outputs(job, block, dy);
-    for (int64_t p = panel; p < panel_end; ++p) {
-      pack_inputs(job, block, p * width, x);
-      add_panel(job, dy, x, job.words_of(block.count), p * width, first > 0, edge);
-    }
+    parallel_for(groups, shared ? 1 : groups,
+                 [&](int64_t begin, int64_t end) { pack_outputs(job, block, begin, end, dy); });
+    parallel_for(panels, shared ? 1 : panels,
+                 [&](int64_t begin, int64_t end) { weight_share(job, block, dy, begin, end); });
   }
 }
 
@@ -149,10 +159,8 @@ void linear_gradients(const LinearGradients& call) {
     return;
   }
   const Job job{call, *functions};
-  const int64_t panels = ceil_div(call.in, functions->panel);
   const bool shared = call.rows * call.in * call.out >= kLinearWorthSharing;
-  parallel_for(panels, shared ? 1 : panels,
-               [&job](int64_t begin, int64_t end) { weight_share(job, begin, end); });
+  weight_gradient(job, shared);
   if (call.bias)
     parallel_for(call.out, shared ? 64 : call.out,
                  [&job](int64_t begin, int64_t end) { bias_share(job, begin, end); });

@@ -38,7 +38,7 @@ struct ReadyRows {
   bool normed, centred;
   const float *weight, *bias;
   float eps;
-  float* row;  // (columns), working memory
+  float* row;  // (columns), working memory of the integer forms
   WordForm form;
   bool round;          // single form: to bfloat16 first
   void* out;           // (rows, words)
@@ -73,7 +73,6 @@ struct RowsToNorm {
   bool centred;
   const float *weight, *bias;
   float eps;
-  float* row;  // (columns), working memory
   void* y;
   Element y_element;
   int64_t y_row;

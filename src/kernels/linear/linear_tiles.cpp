@@ -41,19 +41,24 @@ struct Int16Pair {
   }
 };
 
-// x as floats in `row`.
-template <class T>
-TESSERA_INLINE const float* normed_row(const T* x, int64_t columns, bool normed, bool centred,
-                                       const float* weight, const float* bias, float eps, float* row) {
+// A row x of `call`, normalised where that is wanted, in `to`; the next one is asked for meanwhile. `to` may
+// be x itself.
+template <class Call, class From, class To>
+TESSERA_INLINE void norm_row(const Call& call, bool normed, const From* x, To* to) {
+  const int64_t columns = call.columns;
   if (!normed) {
-    for (int64_t c = 0; c < columns; c += W) put(row + c, get(x + c, columns - c), columns - c);
-    return row;
+    for (int64_t c = 0; c < columns; c += W) put(to + c, get(x + c, columns - c), columns - c);
+    return;
   }
   const float count = (float)columns;
+  const From* next = x + call.x_row;
   float mean = 0;
-  if (centred) {
+  if (call.centred) {
     vf total = {};
-    for (int64_t c = 0; c < columns; c += W) total += get(x + c, columns - c);
+    for (int64_t c = 0; c < columns; c += W) {
+      __builtin_prefetch(next + c);
+      total += get(x + c, columns - c);
+    }
     mean = sum(total) / count;
   }
   vf squares = {};
@@ -61,33 +66,24 @@ TESSERA_INLINE const float* normed_row(const T* x, int64_t columns, bool normed,
     const int64_t left = columns - c;
     vf v = get(x + c, left) - mean;
     if (left < W) v = lanes() < (int32_t)left ? v : vf{};
-    put(row + c, v, left);
     squares += v * v;
   }
-  const float factor = 1.0f / __builtin_sqrtf(sum(squares) / count + eps);
+  const float factor = 1.0f / __builtin_sqrtf(sum(squares) / count + call.eps);
   for (int64_t c = 0; c < columns; c += W) {
     const int64_t left = columns - c;
-    vf v = get(row + c, left) * factor;
-    if (weight) v *= get(weight + c, left);
-    if (bias) v += get(bias + c, left);
-    put(row + c, v, left);
+    vf v = (get(x + c, left) - mean) * factor;
+    if (call.weight) v *= get(call.weight + c, left);
+    if (call.bias) v += get(call.bias + c, left);
+    put(to + c, v, left);
   }
-  return row;
 }
-
-// Row r of x as floats in `row`, or where it lies if `copy` does not ask for more and nothing is to be done
-// to it.
-template <class Call>
-TESSERA_INLINE const float* row_of(const Call& call, Element element, bool normed, int64_t r, float* row,
-                                   bool copy) {
+template <class Call, class To>
+TESSERA_INLINE void norm_row_of(const Call& call, Element element, bool normed, int64_t r, To* to) {
   const int64_t at = r * call.x_row;
-  if (element == Element::f32) {
-    const float* x = static_cast<const float*>(call.x) + at;
-    if (!normed && !copy) return x;
-    return normed_row(x, call.columns, normed, call.centred, call.weight, call.bias, call.eps, row);
-  }
-  return normed_row(static_cast<const bf16*>(call.x) + at, call.columns, normed, call.centred, call.weight,
-                    call.bias, call.eps, row);
+  if (element == Element::f32)
+    norm_row(call, normed, static_cast<const float*>(call.x) + at, to);
+  else
+    norm_row(call, normed, static_cast<const bf16*>(call.x) + at, to);
 }
 
 void round_to_bf16(float* row, int64_t columns) {
@@ -180,28 +176,28 @@ TESSERA_INLINE void quantise_row(const ReadyRows& call, const T* row, int64_t r)
   }
 }
 
+void ready_integers(const ReadyRows& call, int64_t r) {
+  const int64_t at = r * call.x_row;
+  if (!call.normed && call.element == Element::bf16)
+    return quantise_row(call, static_cast<const bf16*>(call.x) + at, r);
+  if (!call.normed) return quantise_row(call, static_cast<const float*>(call.x) + at, r);
+  norm_row_of(call, call.element, true, r, call.row);
+  quantise_row(call, call.row, r);
+}
+
 void ready(const ReadyRows& call) {
-  const bool integers = call.form == WordForm::byte_quad || call.form == WordForm::int16_pair;
   for (int64_t r = 0; r < call.rows; ++r) {
     if (call.form == WordForm::single) {
       float* out = static_cast<float*>(call.out) + r * call.words;
-      row_of(call, call.element, call.normed, r, out, true);
-      if (call.round) round_to_bf16(out, call.columns);
-      continue;
+      norm_row_of(call, call.element, call.normed, r, out);
+      if (call.round && (call.normed || call.element == Element::f32)) round_to_bf16(out, call.columns);
+    } else if (call.form == WordForm::bf16_pair) {
+      bf16* out = static_cast<bf16*>(call.out) + r * call.words * 2;
+      norm_row_of(call, call.element, call.normed, r, out);
+      if (call.columns % 2) out[call.columns] = bf16{0};
+    } else {
+      ready_integers(call, r);
     }
-    if (integers && !call.normed && call.element == Element::bf16) {
-      quantise_row(call, static_cast<const bf16*>(call.x) + r * call.x_row, r);
-      continue;
-    }
-    const float* row = row_of(call, call.element, call.normed, r, call.row, false);
-    if (integers) {
-      quantise_row(call, row, r);
-      continue;
-    }
-    bf16* out = static_cast<bf16*>(call.out) + r * call.words * 2;
-    for (int64_t c = 0; c < call.columns; c += W)
-      put(out + c, get(row + c, call.columns - c), call.columns - c);
-    if (call.columns % 2) out[call.columns] = bf16{0};
   }
 }
 
@@ -290,24 +286,23 @@ void finish(const FinishTile& t) {
 }
 
 void norm(const RowsToNorm& call) {
-  for (int64_t r = 0; r < call.rows; ++r) {
-    const bool direct = call.y_element == Element::f32;
-    float* to = direct ? static_cast<float*>(call.y) + r * call.y_row : call.row;
-    const float* row = row_of(call, call.x_element, true, r, to, true);
-    if (direct) continue;
-    bf16* out = static_cast<bf16*>(call.y) + r * call.y_row;
-    for (int64_t c = 0; c < call.columns; c += W)
-      put(out + c, get(row + c, call.columns - c), call.columns - c);
-  }
+  for (int64_t r = 0; r < call.rows; ++r)
+    if (call.y_element == Element::f32)
+      norm_row_of(call, call.x_element, true, r, static_cast<float*>(call.y) + r * call.y_row);
+    else
+      norm_row_of(call, call.x_element, true, r, static_cast<bf16*>(call.y) + r * call.y_row);
 }
 
 TESSERA_INLINE vf numbers_left(const float* from, int64_t left) { return left > 0 ? get(from, left) : vf{}; }
 
+TESSERA_INLINE vf rounded_numbers(const float* from, int64_t left) { return to_bf16(get(from, left)); }
+TESSERA_INLINE vf rounded_numbers(const bf16* from, int64_t left) { return get(from, left); }
+
 template <class T>
 void pair_numbers(const T* first, const T* second, float* to, int64_t count) {
   for (int64_t c = 0; c < count; c += W) {
-    const vf a = to_bf16(get(first + c, count - c));
-    const vf b = second ? to_bf16(get(second + c, count - c)) : vf{};
+    const vf a = rounded_numbers(first + c, count - c);
+    const vf b = second ? rounded_numbers(second + c, count - c) : vf{};
     put(to + c, pair_up(a, b), count - c);
   }
 }

@@ -13,7 +13,21 @@ namespace tessera::kernels {
 
 TESSERA_IMPLEMENTATIONS(MixerFunctions, mixer_functions);
 
+#if TESSERA_KERNELS_X86
+// The same in AVX-512, with its instruction for rounding to bfloat16.
+namespace avx512_bf16 {
+extern const MixerFunctions mixer_functions;
+}
+static constexpr Implementation<MixerFunctions> kWithBf16[] = {
+    {Isa::avx512_bf16, &avx512_bf16::mixer_functions},
+    kImplementations[0],
+    kImplementations[1],
+    kImplementations[2],
+    kImplementations[3]};
+Table<MixerFunctions> mixer_table() { return {kWithBf16, std::size(kWithBf16)}; }
+#else
 Table<MixerFunctions> mixer_table() { return {kImplementations, std::size(kImplementations)}; }
+#endif
 
 namespace {
 
