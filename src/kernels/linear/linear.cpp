@@ -103,16 +103,42 @@ const T* padded_at(const std::vector<T>& values, int64_t index) {
   return values.empty() ? nullptr : values.data() + index;
 }
 
+// What is done behind the products of panel `panel`, on `count` rows from row `at` on, `r` of its block.
+FinishTile finish_of(const Job& job, const Work& work, int64_t at, int64_t r, int64_t count, int64_t panel) {
+  const PackedLinearData& w = job.w;
+  const LinearForward& call = job.call;
+  const int64_t column = panel * w.panel;
+  FinishTile finish{};
+  finish.rows = count, finish.columns = std::min(w.panel, w.out - column);
+  finish.sums = work.sums, finish.gate_sums = work.gate_sums, finish.sums_row = w.panel;
+  finish.integer = w.implementation.arithmetic == Arithmetic::int8;
+  finish.row_scales = work.scales + r;
+  finish.scales = padded_at(w.weight.scales, column), finish.gate_scales = padded_at(w.gate.scales, column);
+  finish.bias = padded_at(w.weight.bias, column), finish.gate_bias = padded_at(w.gate.bias, column);
+  finish.out_scale = padded_at(w.out_scale, column);
+  finish.activation = static_cast<int32_t>(w.activation);
+  if (call.residual.data)
+    finish.residual = element_at(call.residual.data, call.residual.element, at * call.residual.row + column);
+  finish.residual_element = call.residual.element, finish.residual_row = call.residual.row;
+  finish.y = const_cast<char*>(element_at(call.y.data, call.y.element, at * call.y.row + column));
+  finish.y_element = call.y.element, finish.y_row = call.y.row;
+  finish.before = part_of(call.before, at, column);
+  finish.gate_before = part_of(call.gate_before, at, column);
+  return finish;
+}
+
 // Panel `panel` of rows that are ready.
 void run_panel(const Job& job, const Work& work, const Block& block, int64_t row, int64_t rows,
                int64_t panel) {
   const PackedLinearData& w = job.w;
-  const LinearForward& call = job.call;
   const LinearFunctions& functions = *w.implementation.functions;
   const int64_t column = panel * w.panel;
-  const bool gated = w.activation == Activation::silu_gate;
   for (int64_t r = 0; r < rows; r += kMostTileRows) {
-    const int64_t count = std::min(kMostTileRows, rows - r), at = row + r;
+    const int64_t count = std::min(kMostTileRows, rows - r);
+    const FinishTile finish = finish_of(job, work, row + r, r, count, panel);
+    if (finish.residual)
+      fetch_rows(finish.residual, finish.residual_element, finish.residual_row, count, finish.columns);
+    fetch_rows(finish.y, finish.y_element, finish.y_row, count, finish.columns);  // stores wait as well
     ProductTile tile{static_cast<const char*>(block.words) + r * block.row_words * 4,
                      block.row_words,
                      1,
@@ -123,32 +149,12 @@ void run_panel(const Job& job, const Work& work, const Block& block, int64_t row
                      w.panel,
                      false,
                      padded_at(w.weight.start, column)};
-    const int64_t columns = std::min(w.panel, w.out - column);
-    const void* residual = call.residual.data ? element_at(call.residual.data, call.residual.element,
-                                                           at * call.residual.row + column)
-                                              : nullptr;
-    if (residual) fetch_rows(residual, call.residual.element, call.residual.row, count, columns);
     functions.product(tile);
-    if (gated) {
+    if (w.activation == Activation::silu_gate) {
       tile.b = panel_of(w, w.gate, panel), tile.sums = work.gate_sums;
       tile.start = padded_at(w.gate.start, column);
       functions.product(tile);
     }
-    FinishTile finish{};
-    finish.rows = count, finish.columns = columns;
-    finish.sums = work.sums, finish.gate_sums = work.gate_sums, finish.sums_row = w.panel;
-    finish.integer = w.implementation.arithmetic == Arithmetic::int8;
-    finish.row_scales = work.scales + r;
-    finish.scales = padded_at(w.weight.scales, column), finish.gate_scales = padded_at(w.gate.scales, column);
-    finish.bias = padded_at(w.weight.bias, column), finish.gate_bias = padded_at(w.gate.bias, column);
-    finish.out_scale = padded_at(w.out_scale, column);
-    finish.activation = static_cast<int32_t>(w.activation);
-    finish.residual = residual, finish.residual_element = call.residual.element,
-    finish.residual_row = call.residual.row;
-    finish.y = const_cast<char*>(element_at(call.y.data, call.y.element, at * call.y.row + column));
-    finish.y_element = call.y.element, finish.y_row = call.y.row;
-    finish.before = part_of(call.before, at, column);
-    finish.gate_before = part_of(call.gate_before, at, column);
     functions.finish(finish);
   }
 }
