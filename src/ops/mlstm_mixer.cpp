@@ -236,7 +236,7 @@ struct FusedMixer : torch::autograd::Function<FusedMixer> {
     }
     const Profiled profiled("mlstm_mixer");
     kernels::mlstm_mixer_forward(
-        {shape, rows_of(u), pointers<const float*>(list, data_of), rows_to(y), buffers, gradients_wanted()});
+        {shape, rows_of(u), pointers<const float*>(list, data_of), rows_to(y), buffers});
     return y;
   }
 

@@ -90,20 +90,22 @@ TEST(MlstmMixer, FusedIsAsExactAsTheComposition) {
                fused = run(c, true, torch::kFloat32);
     const double floor = 1e-7 * largest(want);  // where the composition happens to be exact
     for (size_t i = 0; i < want.size(); ++i) {
-      const double allowed = 3 * (plain[i] - want[i]).abs().max().item<double>() + floor;
-      EXPECT_LE((fused[i] - want[i]).abs().max().item<double>(), allowed) << c.name << ", tensor " << i;
+      const auto error = [&](const torch::Tensor& x) { return (x - want[i]).norm().item<double>(); };
+      EXPECT_LE(error(fused[i]), 3 * error(plain[i]) + floor) << c.name << ", tensor " << i;
     }
   }
 }
 
+// On bfloat16 inputs the cell's products, forward and backward, may be of such pairs: as exact as the
+// composition in bfloat16, if not more.
 TEST(MlstmMixer, TakesBfloat16InputsWithFloatParameters) {
   for (const Case& c : kCases) {
     const auto want = run(c, false, torch::kFloat64, torch::kBFloat16),
-               got = run(c, true, torch::kFloat32, torch::kBFloat16);
+               got = run(c, true, torch::kFloat32, torch::kBFloat16),
+               composed = run(c, false, torch::kBFloat16, torch::kBFloat16);
     for (size_t i = 0; i < want.size(); ++i) {
-      // One rounding of the output, or of its gradient on the way back.
-      const double allowed = 8e-3 * want[i].abs().max().item<double>() + 1e-4 * largest(want);
-      EXPECT_LE((got[i] - want[i]).abs().max().item<double>(), allowed) << c.name << ", tensor " << i;
+      const auto error = [&](const torch::Tensor& x) { return (x - want[i]).norm().item<double>(); };
+      EXPECT_LE(error(got[i]), 1.2 * error(composed[i])) << c.name << ", tensor " << i;
     }
   }
 }

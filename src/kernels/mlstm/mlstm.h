@@ -14,7 +14,7 @@
 // splits into a factor of the column and one of the row about a common reference R, and so a chunk needs
 // products only, no exponential a pair. A chunk ends early where the two factors would leave a safe range
 // (strong gates), so any gates are exact; scans and exponents are in double, products in float (or of
-// bfloat16 pairs, mlstm_forward_for). Cost a token
+// bfloat16 pairs, mlstm_for). Cost a token
 // and head, forward: 2 K + 2 V multiply-adds for each of the chunk's earlier tokens (on average half a
 // chunk), and 2 K V for the state between chunks.
 //
@@ -84,20 +84,19 @@ void mlstm_backward(const MlstmBackward& call);
 
 // One implementation. A call handles items [begin, end) of the B*H heads; the caller owns the threads.
 // `scratch` holds mlstm_scratch_bytes() on a 64-byte boundary; shape.chunk must have been chosen.
-using MlstmForwardFunction = void (*)(const MlstmForward&, int64_t begin, int64_t end, void* scratch);
 struct MlstmFunctions {
-  MlstmForwardFunction forward;
+  void (*forward)(const MlstmForward&, int64_t begin, int64_t end, void* scratch);
   void (*backward)(const MlstmBackward&, int64_t begin, int64_t end, void* scratch);
 };
 
 Table<MlstmFunctions> mlstm_table();
-// Forward with the factors of its products rounded to bfloat16 (mlstm_pairs.cpp); null where this machine, or
-// the instruction set in use, has no products of such pairs.
-MlstmForwardFunction mlstm_bf16_pairs();
-// What to take for tensors stored so: pairs where these are the faster ones, else the table's. Where a
-// backward pass follows (`kept`) always the table's: it makes small differences of large sums, in float, and
-// the gates' gradients would be wrong by what the two passes do not share.
-MlstmForwardFunction mlstm_forward_for(Element element, bool kept);
+// With the factors of the products rounded to bfloat16 (mlstm_pairs.cpp, mlstm_backward_pairs.cpp); null
+// where this machine, or the instruction set in use, has no products of such pairs. Forward and backward
+// belong together: the gates' gradients are small differences of large sums, and would be wrong by what two
+// forms do not share.
+const MlstmFunctions* mlstm_bf16_pairs();
+// What to take for q, k and v stored so: pairs where these are the faster ones, else the table's.
+const MlstmFunctions& mlstm_for(Element element);
 // The shape with its chunk chosen.
 MlstmShape mlstm_plan(const MlstmShape& shape);
 // Bytes for one thread, whatever the implementation.

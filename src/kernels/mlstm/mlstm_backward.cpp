@@ -1,439 +1,80 @@
-// mLSTM backward. Letters as in mlstm.cpp; everything below is relative to a chunk's reference R.
-//
-//   u_t   = dh_t row_t / N_t                      N_t the normaliser, row_t = exp(R - M_t) / sqrt(K)
-//   d_t   = row_t row_sign_t dN_t,                dN_t = -(dh_t . h_t) / N_t
-//   S_ts  = column_s (q_t . k_s),                 dS_ts = column_s (u_t . v_s + d_t)          (s <= t)
-//   dq_t  = sum_s dS_ts k_s + state_in (C u_t + d_t n)
-//   dk_s  = sum_t dS_ts q_t + state_out column_s (dC v_s + dn)
-//   dv_s  = sum_t S_ts u_t  + state_out column_s dC^T k_s
-//   dC    = keep dC + state_in sum_t q_t u_t^T,   dn = keep dn + state_in sum_t d_t q_t       (walking back)
-// The gates: G_ts = d loss / d log D_ts = S_ts dS_ts / column_s within the chunk; the pairs with the state
-// add q_t . dq_t to a row's sum and k_s . dk_s to a column's, of the parts of dq and dk that come through it;
-// the stabiliser's own part, eps dN_t, belongs to the row and to the token that gave its maximum. Then
-//   digate_s = column sum,   d log f_u = sum_(t >= u in the chunk) (row sum - column sum) + (C . dC + n . dn)
-// with the state after the chunk: all weights between tokens before and after a border pass through it, so
-// that the rounding of these sums, which mostly cancel, does not add up over chunks.
-#include "kernels/mlstm/mlstm_parts.h"
+// mLSTM backward in float. Built once per instruction set.
+#include "kernels/mlstm/mlstm_backward_walk.h"
 
 namespace tessera::kernels::TESSERA_ISA {
 namespace {
 
-struct Head {
-  const MlstmBackward& call;
-  MlstmBackwardScratch b;
-  HeadWalk<const void*> q, k, v, h, dh;
-  HeadWalk<void*> dq, dk, dv;
-  const float *normaliser, *row_sign;  // in memory order
-  int64_t item;
-  bool has_dstate;    // whether b.dc and b.dn hold something
-  double dinitial_m;  // what the stabiliser adds to d m_0
-  // Sums over later tokens of row sum - column sum, and of the stabiliser's part in it.
-  double rows_to_come, stabiliser_to_come;
-};
+class FloatForm {
+ public:
+  static constexpr bool kTakesFloats = true;
 
-// The state before chunk `i` of a segment, values by keys.
-float* state_at(const Head& head, int64_t i) {
-  return head.b.states + i * head.call.shape.value_dim * round_up16(head.call.shape.key_dim);
-}
-float* state_n_at(const Head& head, int64_t i) {
-  return head.b.states_n + i * round_up16(head.call.shape.key_dim);
-}
+  FloatForm(const HeadGradients& head, const MlstmChunk& chunk, const ChunkInputs& in)
+      : b_(head.b), s_(head.call.shape), chunk_(chunk), in_(in) {}
 
-bool load_initial_state(const Head& head) {
-  const MlstmShape& s = head.call.shape;
-  const int64_t K = s.key_dim, V = s.value_dim, Kp = round_up16(K);
-  const MlstmState& from = head.call.initial;
-  if (!from.c) return false;
-  transpose_scaled(from.c + head.item * K * V, V, K, V, nullptr, state_at(head, 0), Kp);
-  copy_rows(from.n + head.item * K, K, 1, K, state_n_at(head, 0), Kp);
-  return true;
-}
-
-// State `to` from state `from` and the chunk between them.
-void advance_state(const Head& head, const MlstmChunk& chunk, bool has_state, int64_t from, int64_t to) {
-  const MlstmShape& s = head.call.shape;
-  const MlstmBackwardScratch& b = head.b;
-  const int64_t K = s.key_dim, V = s.value_dim, L = chunk.length, Lp = round_up16(s.chunk),
-                Kp = round_up16(K);
-  const Matrix k = rows_as_floats(head.k, chunk.start, L, K, b.keys);
-  const Matrix v = rows_as_floats(head.v, chunk.start, L, V, b.values);
-  const float* column = b.gates.column + chunk.start;
-  transpose_scaled(v.data, v.row, L, V, column, b.values_t, Lp);
-  float *c = state_at(head, to), *n = state_n_at(head, to);
-  if (has_state && from != to) {
-    memcpy(c, state_at(head, from), sizeof(float) * V * Kp);
-    memcpy(n, state_n_at(head, from), sizeof(float) * Kp);
+  void pairs() const {
+    Triangle scores;
+    scores.product = {in_.q.data, in_.q.row, 1, b_.keys_t, Lp_, s_.key_dim};
+    scores.out = b_.scores;
+    scores.out_row = Lp_;
+    triangle(scores, 0, chunk_.length);
+    Triangle dscores;
+    dscores.product = {b_.u, Vp_, 1, b_.values_t, Lp_, s_.value_dim};
+    dscores.init_row = b_.u_sum;
+    dscores.init_vector = column();
+    dscores.out = b_.dscores;
+    dscores.out_row = Lp_;
+    triangle(dscores, 0, chunk_.length);
+    add_sums();
   }
-  Mix update;
-  update.first = {b.values_t, Lp, 1, k.data, k.row, L};
-  update.gain = chunk.state_out;
-  update.keep = has_state ? chunk.keep : 0;
-  update.out = c;
-  update.out_row = Kp;
-  update.width = K;
-  mix(update, 0, V);
-  weighted_sum(k, L, K, column, update.keep, chunk.state_out, n);
-}
-
-// The gradient of the state has changed. Kept states are values by keys.
-void set_dstate(Head& head) {
-  const MlstmShape& s = head.call.shape;
-  transpose_scaled(head.b.dc, round_up16(s.value_dim), s.key_dim, s.value_dim, nullptr, head.b.dc_t,
-                   round_up16(s.key_dim));
-  head.has_dstate = true;
-}
-
-// C . dC + n . dn of state `i` and the gradient at hand.
-double state_dot(const Head& head, int64_t i) {
-  const MlstmShape& s = head.call.shape;
-  const int64_t K = s.key_dim, V = s.value_dim;
-  double total = dot(head.b.dn, state_n_at(head, i), K);
-  for (int64_t e = 0; e < V; ++e)
-    total += dot(head.b.dc_t + e * round_up16(K), state_at(head, i) + e * round_up16(K), K);
-  return total;
-}
-
-// Something to the gradient of a row's maximum, whose token is `largest`.
-void add_to_largest(Head& head, int32_t largest, double value) {
-  head.stabiliser_to_come += value;
-  if (largest < 0)
-    head.dinitial_m += value;
-  else
-    head.b.dlargest[largest] += value;
-}
-
-// dC and dn from the gradient of the last state; `last` is where that state itself stands.
-void load_dlast(Head& head, int64_t last, int32_t largest) {
-  const MlstmShape& s = head.call.shape;
-  const int64_t K = s.key_dim, V = s.value_dim, Vp = round_up16(V), Kp = round_up16(K);
-  const MlstmState& from = head.call.dlast;
-  copy_rows(from.c + head.item * K * V, V, K, V, head.b.dc, Vp);
-  copy_rows(from.n + head.item * K, K, 1, K, head.b.dn, Kp);
-  set_dstate(head);
-  // C and n are multiples of exp(-m).
-  add_to_largest(head, largest, from.m[head.item] - state_dot(head, last));
-  head.rows_to_come = from.m[head.item];
-}
-
-// u, d and what the normaliser gives to the gates.
-void prepare_rows(Head& head, const MlstmChunk& chunk) {
-  const MlstmShape& s = head.call.shape;
-  const MlstmBackwardScratch& b = head.b;
-  const int64_t V = s.value_dim, Vp = round_up16(V), L = chunk.length;
-  const Matrix h = rows_as_floats(head.h, chunk.start, L, V, b.h);
-  const Matrix dh = rows_as_floats(head.dh, chunk.start, L, V, b.dh);
-  for (int64_t t = 0; t < L; ++t) {
-    const int64_t token = chunk.start + t, at = s.reverse ? s.tokens - 1 - token : token;
-    b.normaliser[t] = head.normaliser[at];
-    b.row_sign[t] = head.row_sign[at];
-    b.dh_h[t] = dot(dh.data + t * dh.row, h.data + t * h.row, V);
+  void add_queries(Mix& out) const {
+    out.second = {b_.dscores, Lp_, 1, in_.k.data, in_.k.row, chunk_.length};
+    out.part = Part::lower;
+    mix(out, 0, chunk_.length);
   }
-  for (int64_t t = 0; t < L; t += W) {
-    const int64_t left = L - t;
-    const vf row = get(b.gates.row + chunk.start + t, left), inverse = 1.0f / load(b.normaliser + t);
-    const vf dnormaliser = -get(b.dh_h + t, left) * inverse;
-    store(b.row_scale + t, row * inverse);
-    store(b.u_sum + t, row * get(b.row_sign + t, left) * dnormaliser);
-    put(b.drow + chunk.start + t, s.eps * dnormaliser, left);
+  void add_keys(Mix& out) const {
+    out.second = {b_.dscores, 1, Lp_, in_.q.data, in_.q.row, chunk_.length};
+    out.part = Part::upper;
+    mix(out, 0, chunk_.length);
   }
-  for (int64_t t = 0; t < L; ++t) {
-    const int64_t token = chunk.start + t;
-    const float *dh_t = dh.data + t * dh.row, scale = b.row_scale[t];
-    for (int64_t e = 0; e < Vp; e += W) {
-      const int64_t left = V - e;
-      store(b.u + t * Vp + e, left > 0 ? scale * get(dh_t + e, left) : vf{});
+  void add_values(Mix& out) const {
+    out.second = {b_.scores, 1, Lp_, b_.u, Vp_, chunk_.length};
+    out.part = Part::upper;
+    mix(out, 0, chunk_.length);
+  }
+
+ private:
+  const float* column() const { return b_.gates.column + chunk_.start; }
+  void add_sums() const {
+    const int64_t L = chunk_.length;
+    for (int64_t s = 0; s < L; s += W) {
+      const vf weight = get(column() + s, L - s);  // zeros behind the chunk
+      store(b_.inverse_column + s, weight > 0 ? 1.0f / weight : vf{});
+      store(b_.pair_column + s, vf{});
     }
-    add_to_largest(head, b.gates.largest[token], b.drow[token]);
-  }
-}
-
-// Adds the chunk's own G to the sums of its rows and columns.
-void pair_sums(const Head& head, const MlstmChunk& chunk) {
-  const MlstmBackwardScratch& b = head.b;
-  const int64_t L = chunk.length, Lp = round_up16(head.call.shape.chunk);
-  const float* column = b.gates.column + chunk.start;
-  for (int64_t s = 0; s < L; s += W) {
-    const vf weight = get(column + s, L - s);  // zeros behind the chunk
-    store(b.inverse_column + s, weight > 0 ? 1.0f / weight : vf{});
-    store(b.pair_column + s, vf{});
-  }
-  for (int64_t t = 0; t < L; ++t) {
-    const float *scores = b.scores + t * Lp, *dscores = b.dscores + t * Lp;
-    vf row_sum = {};
-    for (int64_t s = 0; s <= t; s += W) {
-      const vf g = load(scores + s) * load(b.inverse_column + s) * load(dscores + s);
-      row_sum += g;
-      store(b.pair_column + s, load(b.pair_column + s) + g);
-    }
-    b.drow[chunk.start + t] += sum(row_sum);
-  }
-  for (int64_t s = 0; s < L; ++s) b.dcolumn[chunk.start + s] += b.pair_column[s];
-}
-
-struct ChunkInputs {
-  Matrix q, k, v;
-  bool reads_state;
-  const float *c_t, *n;  // the state before the chunk
-};
-
-void query_gradient(const Head& head, const MlstmChunk& chunk, const ChunkInputs& in) {
-  const MlstmShape& s = head.call.shape;
-  const MlstmBackwardScratch& b = head.b;
-  const int64_t K = s.key_dim, V = s.value_dim, L = chunk.length, Lp = round_up16(s.chunk);
-  const MatrixOut dq = rows_to_write(head.dq, chunk.start, K, b.dq);
-  Mix out;
-  out.out = dq.data;
-  out.out_row = dq.row;
-  out.width = K;
-  if (in.reads_state) {
-    out.init_row = b.u_sum;
-    out.init_vector = in.n;
-    out.first = {b.u, round_up16(V), 1, in.c_t, round_up16(K), V};
-    out.gain = chunk.state_in;
-    mix(out, 0, L);
-    for (int64_t t = 0; t < L; ++t)
-      b.drow[chunk.start + t] += dot(in.q.data + t * in.q.row, dq.data + t * dq.row, K);
-    out.init_row = nullptr;
-    out.first = {};
-    out.gain = out.keep = 1;
-  }
-  out.second = {b.dscores, Lp, 1, in.k.data, in.k.row, L};
-  out.part = Part::lower;
-  mix(out, 0, L);
-  write_rows(head.dq, chunk.start, L, K, dq);
-}
-
-void key_gradient(const Head& head, const MlstmChunk& chunk, const ChunkInputs& in) {
-  const MlstmShape& s = head.call.shape;
-  const MlstmBackwardScratch& b = head.b;
-  const int64_t K = s.key_dim, V = s.value_dim, L = chunk.length, Lp = round_up16(s.chunk),
-                Kp = round_up16(K);
-  const MatrixOut dk = rows_to_write(head.dk, chunk.start, K, b.dk);
-  Mix out;
-  out.out = dk.data;
-  out.out_row = dk.row;
-  out.width = K;
-  if (head.has_dstate) {
-    out.init_row = b.gates.column + chunk.start;
-    out.init_vector = b.dn;
-    out.first = {b.values_t, 1, Lp, b.dc_t, Kp, V};
-    out.gain = chunk.state_out;
-    mix(out, 0, L);
-    for (int64_t t = 0; t < L; ++t)
-      b.dcolumn[chunk.start + t] += dot(in.k.data + t * in.k.row, dk.data + t * dk.row, K);
-    out.init_row = nullptr;
-    out.first = {};
-    out.gain = out.keep = 1;
-  }
-  out.second = {b.dscores, 1, Lp, in.q.data, in.q.row, L};
-  out.part = Part::upper;
-  mix(out, 0, L);
-  write_rows(head.dk, chunk.start, L, K, dk);
-}
-
-void value_gradient(const Head& head, const MlstmChunk& chunk) {
-  const MlstmShape& s = head.call.shape;
-  const MlstmBackwardScratch& b = head.b;
-  const int64_t K = s.key_dim, V = s.value_dim, L = chunk.length, Lp = round_up16(s.chunk),
-                Vp = round_up16(V);
-  const MatrixOut dv = rows_to_write(head.dv, chunk.start, V, b.dv);
-  Mix out;
-  if (head.has_dstate) {
-    out.first = {b.keys_t, 1, Lp, b.dc, Vp, K};
-    out.gain = chunk.state_out;
-  }
-  out.second = {b.scores, 1, Lp, b.u, Vp, L};
-  out.part = Part::upper;
-  out.out = dv.data;
-  out.out_row = dv.row;
-  out.width = V;
-  mix(out, 0, L);
-  write_rows(head.dv, chunk.start, L, V, dv);
-}
-
-// dC and dn of the state before the chunk.
-void state_gradient(Head& head, const MlstmChunk& chunk, const Matrix& q) {
-  const MlstmShape& s = head.call.shape;
-  const MlstmBackwardScratch& b = head.b;
-  const int64_t K = s.key_dim, V = s.value_dim, L = chunk.length, Vp = round_up16(V);
-  Mix out;
-  out.first = {q.data, 1, q.row, b.u, Vp, L};
-  out.gain = chunk.state_in;
-  out.keep = head.has_dstate ? chunk.keep : 0;
-  out.out = b.dc;
-  out.out_row = Vp;
-  out.width = V;
-  mix(out, 0, K);
-  weighted_sum(q, L, K, b.u_sum, out.keep, chunk.state_in, b.dn);
-  set_dstate(head);
-}
-
-void gate_gradients(Head& head, const MlstmChunk& chunk) {
-  const MlstmShape& s = head.call.shape;
-  const MlstmBackwardScratch& b = head.b;
-  int64_t i_stride, f_stride;
-  float* digate = walk(head.call.digate, s, head.item, &i_stride);
-  float* dfgate = walk(head.call.dfgate, s, head.item, &f_stride);
-  float* slope = b.gates.fgate + chunk.start;  // no more needed as the gate itself
-  for (int64_t t = 0; t < chunk.length; t += W) {
-    const int64_t left = chunk.length - t;
-    const vf x = left >= W ? load(slope + t) : load_part(slope + t, left);
-    if (left >= W)
-      store(slope + t, sigmoid(-x));
-    else
-      store_part(slope + t, sigmoid(-x), left);
-  }
-  for (int64_t t = chunk.length - 1; t >= 0; --t) {
-    const int64_t token = chunk.start + t;
-    const double column_sum = b.dcolumn[token] + b.dlargest[token];
-    head.rows_to_come += b.drow[token] - column_sum;
-    head.stabiliser_to_come -= b.dlargest[token];
-    digate[token * i_stride] = (float)column_sum;
-    dfgate[token * f_stride] = (float)head.rows_to_come * slope[t];
-  }
-}
-
-// `state` is the index of the state before the chunk.
-void backward_chunk(Head& head, const MlstmChunk& chunk, int64_t state, bool has_state) {
-  const MlstmShape& s = head.call.shape;
-  const MlstmBackwardScratch& b = head.b;
-  const int64_t K = s.key_dim, V = s.value_dim, L = chunk.length, Lp = round_up16(s.chunk);
-  ChunkInputs in = {rows_as_floats(head.q, chunk.start, L, K, b.queries),
-                    rows_as_floats(head.k, chunk.start, L, K, b.keys),
-                    rows_as_floats(head.v, chunk.start, L, V, b.values),
-                    has_state && chunk.state_in != 0,
-                    state_at(head, state),
-                    state_n_at(head, state)};
-  const float* column = b.gates.column + chunk.start;
-  transpose_scaled(in.k.data, in.k.row, L, K, column, b.keys_t, Lp);
-  transpose_scaled(in.v.data, in.v.row, L, V, column, b.values_t, Lp);
-  prepare_rows(head, chunk);
-  Triangle scores;
-  scores.product = {in.q.data, in.q.row, 1, b.keys_t, Lp, K};
-  scores.out = b.scores;
-  scores.out_row = Lp;
-  triangle(scores, 0, L);
-  Triangle dscores;
-  dscores.product = {b.u, round_up16(V), 1, b.values_t, Lp, V};
-  dscores.init_row = b.u_sum;
-  dscores.init_vector = column;
-  dscores.out = b.dscores;
-  dscores.out_row = Lp;
-  triangle(dscores, 0, L);
-  pair_sums(head, chunk);
-  query_gradient(head, chunk, in);
-  key_gradient(head, chunk, in);
-  value_gradient(head, chunk);
-  gate_gradients(head, chunk);
-  if (has_state) {
-    state_gradient(head, chunk, in.q);
-    head.rows_to_come = head.stabiliser_to_come + state_dot(head, state);
-  }
-}
-
-void store_dinitial(const Head& head, bool has_tokens) {
-  const MlstmShape& s = head.call.shape;
-  const int64_t K = s.key_dim, V = s.value_dim, Vp = round_up16(V);
-  const MlstmStateOut& to = head.call.dinitial;
-  const float *c = head.call.initial.c + head.item * K * V, *n = head.call.initial.n + head.item * K;
-  double dm = head.dinitial_m;
-  for (int64_t d = 0; d < K; ++d) {
-    const float dn = head.has_dstate ? head.b.dn[d] : 0;
-    to.n[head.item * K + d] = dn;
-    dm += (double)dn * n[d];
-    for (int64_t e = 0; e < V; ++e) {
-      const float dc = head.has_dstate ? head.b.dc[d * Vp + e] : 0;
-      to.c[(head.item * K + d) * V + e] = dc;
-      dm += (double)dc * c[d * V + e];
-    }
-  }
-  if (!has_tokens) dm = head.has_dstate ? head.call.dlast.m[head.item] : 0;
-  to.m[head.item] = (float)dm;
-}
-
-// All chunks of the head; returns how many.
-int64_t plan_chunks(const Head& head, double m) {
-  const MlstmShape& s = head.call.shape;
-  const MlstmBackwardScratch& b = head.b;
-  int32_t largest = -1;
-  int64_t count = 0;
-  for (int64_t start = 0; start < s.tokens; start += b.chunks[count++].length)
-    b.chunks[count] = next_chunk(b.gates, s, start, &m, &largest);
-  return count;
-}
-
-// Chunks are taken in segments of as many as states can be kept: slot 0 holds the state before the segment,
-// slots 1 … those after its chunks. With more than one segment (strong gates that cut many chunks) the states
-// before the segments stand behind those.
-void backward_head(Head& head) {
-  const MlstmShape& s = head.call.shape;
-  const MlstmBackwardScratch& b = head.b;
-  const MlstmState& initial = head.call.initial;
-  read_gates(head.call.igate, head.call.fgate, s, head.item, b.gates);
-  for (int64_t t = 0; t < s.tokens; ++t) b.dcolumn[t] = b.dlargest[t] = 0;
-  const int64_t count = plan_chunks(head, initial.c ? initial.m[head.item] : -__builtin_inf());
-  const bool has_initial = load_initial_state(head), wants_last = head.call.dlast.c != nullptr;
-  const int64_t kept = mlstm_kept_states(s);
-  int64_t segment = count;
-  if (count + 1 > kept) {
-    for (segment = 1; segment * segment < count;) ++segment;
-    const int64_t segments = (count + segment - 1) / segment;
-    const int64_t Kp = round_up16(s.key_dim);
-    for (int64_t i = 0; i < count; ++i) {
-      if (i % segment == 0 && (i > 0 || has_initial)) {
-        const int64_t slot = kept - segments + i / segment;
-        memcpy(state_at(head, slot), state_at(head, 0), sizeof(float) * s.value_dim * Kp);
-        memcpy(state_n_at(head, slot), state_n_at(head, 0), sizeof(float) * Kp);
+    for (int64_t t = 0; t < L; ++t) {
+      const float *scores = b_.scores + t * Lp_, *dscores = b_.dscores + t * Lp_;
+      vf row_sum = {};
+      for (int64_t s = 0; s <= t; s += W) {
+        const vf g = load(scores + s) * load(b_.inverse_column + s) * load(dscores + s);
+        row_sum += g;
+        store(b_.pair_column + s, load(b_.pair_column + s) + g);
       }
-      if (i / segment < segments - 1) advance_state(head, b.chunks[i], i > 0 || has_initial, 0, 0);
+      b_.drow[chunk_.start + t] += sum(row_sum);
     }
+    for (int64_t s = 0; s < L; ++s) b_.dcolumn[chunk_.start + s] += b_.pair_column[s];
   }
-  const int64_t segments = segment ? (count + segment - 1) / segment : 0;
-  for (int64_t g = segments - 1; g >= 0; --g) {
-    const int64_t first = g * segment, end = first + segment < count ? first + segment : count;
-    if (segments > 1 && (g > 0 || has_initial)) {
-      const int64_t Kp = round_up16(s.key_dim), slot = kept - segments + g;
-      memcpy(state_at(head, 0), state_at(head, slot), sizeof(float) * s.value_dim * Kp);
-      memcpy(state_n_at(head, 0), state_n_at(head, slot), sizeof(float) * Kp);
-    }
-    for (int64_t i = first; i < end; ++i)
-      if (i + 1 < end || (wants_last && end == count))
-        advance_state(head, b.chunks[i], i > 0 || has_initial, i - first, i - first + 1);
-    if (wants_last && end == count) load_dlast(head, end - first, b.gates.largest[s.tokens - 1]);
-    for (int64_t i = end - 1; i >= first; --i)
-      backward_chunk(head, b.chunks[i], i - first, i > 0 || has_initial);
-  }
-  if (count == 0 && wants_last) load_dlast(head, 0, -1);
-  if (head.call.dinitial.c) store_dinitial(head, count > 0);
-}
+
+  const MlstmBackwardScratch& b_;
+  const MlstmShape& s_;
+  const MlstmChunk& chunk_;
+  const ChunkInputs& in_;
+  int64_t Lp_ = round_up16(s_.chunk), Vp_ = round_up16(s_.value_dim);
+};
 
 }  // namespace
 
 void mlstm_backward(const MlstmBackward& call, int64_t begin, int64_t end, void* scratch) {
-  const MlstmShape& s = call.shape;
-  Arena arena = {(char*)scratch, 0};
-  const MlstmBackwardScratch b = lay_out_backward(arena, s);
-  for (int64_t item = begin; item < end; ++item) {
-    const int64_t saved = item * s.tokens;
-    Head head = {call,
-                 b,
-                 walk(call.q, s, item),
-                 walk(call.k, s, item),
-                 walk(call.v, s, item),
-                 walk(call.h, s, item),
-                 walk(call.dh, s, item),
-                 walk(call.dq, s, item),
-                 walk(call.dk, s, item),
-                 walk(call.dv, s, item),
-                 call.normaliser + saved,
-                 call.row_sign + saved,
-                 item,
-                 false,
-                 0,
-                 0,
-                 0};
-    backward_head(head);
-  }
+  run_heads_back<FloatForm>(call, begin, end, scratch);
 }
 
 }  // namespace tessera::kernels::TESSERA_ISA

@@ -37,7 +37,7 @@ struct MlstmForwardScratch {
   float *row_sum, *row_scale;      // (Lp)
   float *normaliser, *row_sign;    // (Lp)
   float *c, *n;                    // (K,Vp), (Kp)
-  float* h;                        // (L,Vp) where the output is not float
+  float* h;                        // (L,Vp) where the output is not whole vectors of floats
   // For words of two bfloat16:
   float* keys_rows;    // (K + 1,Lp/2) transposed: a channel's tokens side by side
   float* state_words;  // ((K + 1)/2,Vp)
@@ -58,9 +58,14 @@ struct MlstmBackwardScratch {
   float* inverse_column;           // (Lp) 1 / column
   float* pair_column;              // (Lp) sums over the chunk's own pairs
   float *scores, *dscores;         // (L,Lp)
-  float *dq, *dk, *dv;             // (L,Kp), (L,Kp), (L,Vp) where the output is not float
+  float *dq, *dk, *dv;             // (L,Kp), (L,Kp), (L,Vp) where the output is not whole vectors of floats
   float *dc, *dc_t, *dn;           // (K,Vp), (V,Kp), (Kp)
-  float *states, *states_n;        // (kept, V*Kp), (kept, Kp): states before chunks, values by keys
+  // For words of two bfloat16: rows of such numbers, words of their neighbours turned, words of two rows.
+  float *query_rows, *key_rows, *value_rows, *u_rows;  // (L,Kp/2), (Lp,Kp/2), (Lp,Vp/2), (L,Vp/2)
+  float *key_words, *value_words;                      // (Kp/2,Lp), (Vp/2,Lp)
+  float *query_pairs, *key_pairs, *u_pairs;            // ((L+1)/2,Kp), ((L+1)/2,Kp), ((L+1)/2,Vp)
+  float *score_pairs, *dscore_pairs;                   // ((L+1)/2,Lp)
+  float *states, *states_n;  // (kept, V*Kp), (kept, Kp): states before chunks, values by keys
 };
 
 // How many states the backward pass keeps: one a chunk in the usual case, and at least twice the root of T,
@@ -142,6 +147,18 @@ struct MlstmBackwardScratch {
   b.dc = take<float>(arena, K * Vp);
   b.dc_t = take<float>(arena, V * Kp);
   b.dn = take<float>(arena, Kp);
+  const int64_t Lw = (L + 1) / 2;
+  b.query_rows = take<float>(arena, L * Kp / 2);
+  b.key_rows = take<float>(arena, Lp * Kp / 2);
+  b.value_rows = take<float>(arena, Lp * Vp / 2);
+  b.u_rows = take<float>(arena, L * Vp / 2);
+  b.key_words = take<float>(arena, Kp / 2 * Lp);
+  b.value_words = take<float>(arena, Vp / 2 * Lp);
+  b.query_pairs = take<float>(arena, Lw * Kp);
+  b.key_pairs = take<float>(arena, Lw * Kp);
+  b.u_pairs = take<float>(arena, Lw * Vp);
+  b.score_pairs = take<float>(arena, Lw * Lp);
+  b.dscore_pairs = take<float>(arena, Lw * Lp);
   b.states = take<float>(arena, kept * V * Kp);
   b.states_n = take<float>(arena, kept * Kp);
   return b;

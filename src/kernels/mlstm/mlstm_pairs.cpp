@@ -1,19 +1,13 @@
 // mLSTM forward on pairs of bfloat16 (AVX512_BF16): q, k times its column's factor, v, the weights and the
 // state as it is read are rounded to it; sums, the normaliser and the state between chunks are floats. Built
 // once, on top of AVX-512.
+#include "kernels/mlstm/mlstm_pair_rows.h"
 #include "kernels/mlstm/mlstm_walk.h"
-#include "kernels/pair_tiles.h"
 
 namespace tessera::kernels::TESSERA_ISA {
 namespace {
 
 TESSERA_INLINE bf16* bf16_row(float* rows, int64_t row, int64_t r) { return (bf16*)(rows + r * row); }
-
-// Rows start … of a head, in walking order.
-template <class T>
-NumberRows<T> rows_of(const HeadWalk<const void*>& from, int64_t start, int64_t count, int64_t width) {
-  return {(const T*)from.data + start * from.stride, from.stride, count, width};
-}
 
 class PairForm {
  public:
@@ -137,7 +131,7 @@ void mlstm_forward(const MlstmForward& call, int64_t begin, int64_t end, void* s
 
 }  // namespace
 
-extern const MlstmForwardFunction mlstm_pairs;
-const MlstmForwardFunction mlstm_pairs = mlstm_forward;
+extern const MlstmFunctions mlstm_pairs;
+const MlstmFunctions mlstm_pairs = {mlstm_forward, mlstm_backward};
 
 }  // namespace tessera::kernels::TESSERA_ISA

@@ -46,23 +46,28 @@ TESSERA_INLINE Matrix rows_as_floats(const HeadWalk<const void*>& from, int64_t 
   return {copy, padded};
 }
 
-// Where to compute floats that belong at rows start … of `to`: there, or in `copy` until write_rows.
+// Where to compute floats that belong at rows start … of `to`: there, if they are whole vectors, or in `copy`
+// until write_rows.
 TESSERA_INLINE MatrixOut rows_to_write(const HeadWalk<void*>& to, int64_t start, int64_t width, float* copy) {
-  if (to.element == Element::f32) return {(float*)advance(to.data, to.element, start * to.stride), to.stride};
+  if (to.element == Element::f32 && width % 16 == 0)
+    return {(float*)advance(to.data, to.element, start * to.stride), to.stride};
   return {copy, round_up16(width)};
+}
+template <class T>
+TESSERA_INLINE void write_rows_as(T* to, int64_t to_row, int64_t length, int64_t width,
+                                  const MatrixOut& from) {
+  for (int64_t r = 0; r < length; ++r)
+    for (int64_t c = 0; c < width; c += W)
+      put(to + r * to_row + c, load(from.data + r * from.row + c), width - c);
 }
 TESSERA_INLINE void write_rows(const HeadWalk<void*>& to, int64_t start, int64_t length, int64_t width,
                                const MatrixOut& from) {
-  if (to.element == Element::f32) return;
-  bf16* at = (bf16*)advance(to.data, to.element, start * to.stride);
-  for (int64_t r = 0; r < length; ++r, at += to.stride)
-    for (int64_t c = 0; c < width; c += W) {
-      const vf value = load(from.data + r * from.row + c);
-      if (width - c >= W)
-        store(at + c, value);
-      else
-        store_part(at + c, value, width - c);
-    }
+  void* at = advance(to.data, to.element, start * to.stride);
+  if (from.data == at) return;
+  if (to.element == Element::f32)
+    write_rows_as((float*)at, to.stride, length, width, from);
+  else
+    write_rows_as((bf16*)at, to.stride, length, width, from);
 }
 
 // to[d] = keep * to[d] + gain * sum_s weight[s] * rows[s][d]; `to` is not read where keep is 0.

@@ -11,23 +11,23 @@ namespace tessera::kernels {
 TESSERA_IMPLEMENTATIONS(MlstmFunctions, mlstm);
 #if TESSERA_KERNELS_X86
 namespace avx512_bf16 {
-extern const MlstmForwardFunction mlstm_pairs;
+extern const MlstmFunctions mlstm_pairs;
 }
 #endif
 
 Table<MlstmFunctions> mlstm_table() { return {kImplementations, std::size(kImplementations)}; }
 
-MlstmForwardFunction mlstm_bf16_pairs() {
+const MlstmFunctions* mlstm_bf16_pairs() {
 #if TESSERA_KERNELS_X86
-  if (active_isa() >= Isa::avx512_bf16) return avx512_bf16::mlstm_pairs;
+  if (active_isa() >= Isa::avx512_bf16) return &avx512_bf16::mlstm_pairs;
 #endif
   return nullptr;
 }
 
-MlstmForwardFunction mlstm_forward_for(Element element, bool kept) {
-  const bool wanted = element == Element::bf16 && !kept && bf16_dot_is_faster();
-  const MlstmForwardFunction pairs = wanted ? mlstm_bf16_pairs() : nullptr;
-  return pairs ? pairs : choose(mlstm_table()).forward;
+const MlstmFunctions& mlstm_for(Element element) {
+  const bool wanted = element == Element::bf16 && bf16_dot_is_faster();
+  const MlstmFunctions* pairs = wanted ? mlstm_bf16_pairs() : nullptr;
+  return pairs ? *pairs : choose(mlstm_table());
 }
 
 MlstmShape mlstm_plan(const MlstmShape& shape) {
@@ -86,7 +86,7 @@ void mlstm_forward(const MlstmForward& call) {
   check_state("mlstm_forward", "last", call.last);
   MlstmForward planned = call;
   planned.shape = mlstm_plan(call.shape);
-  over_heads(planned, false, mlstm_forward_for(call.q.element, call.normaliser != nullptr));
+  over_heads(planned, false, mlstm_for(call.q.element).forward);
 }
 
 void mlstm_backward(const MlstmBackward& call) {
@@ -98,7 +98,7 @@ void mlstm_backward(const MlstmBackward& call) {
         "mlstm_backward: dinitial is wanted but there is no initial state");
   MlstmBackward planned = call;
   planned.shape = mlstm_plan(call.shape);
-  over_heads(planned, true, choose(mlstm_table()).backward);
+  over_heads(planned, true, mlstm_for(call.q.element).backward);
 }
 
 }  // namespace tessera::kernels

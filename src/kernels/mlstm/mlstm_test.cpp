@@ -135,15 +135,15 @@ MlstmHead<double> sizes_of(MlstmHead<double> head) {
 // Of the factors of each term q, k with its gate's weight, their product and v (or q and the state, whose own
 // terms have two) are off by up to 2^-8 of themselves: 2^-6 of what the terms' sizes sum up to.
 TEST(Mlstm, PairsAreAsExactAsTheirRoundings) {
-  const MlstmForwardFunction forward = mlstm_bf16_pairs();
-  if (!forward) GTEST_SKIP() << "no products of bfloat16 pairs here";
+  const MlstmFunctions* pairs = mlstm_bf16_pairs();
+  if (!pairs) GTEST_SKIP() << "no products of bfloat16 pairs here";
   for (Case c : cases())
     for (const Element element : {Element::f32, Element::bf16}) {
       c.element = element;
       Problem p(c);
       std::vector<float> scratch(mlstm_scratch_bytes(p.shape(), false) / 4 + 32, std::nanf(""));
-      forward(p.forward(), 0, p.items(),
-              reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(scratch.data()) + 63) / 64 * 64));
+      pairs->forward(p.forward(), 0, p.items(),
+                     reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(scratch.data()) + 63) / 64 * 64));
       for (int64_t item = 0; item < p.items(); ++item) {
         const auto head = head_of<double>(p, item);
         const auto want = mlstm_head_forward(head), size = mlstm_head_forward(sizes_of(head));
@@ -162,6 +162,39 @@ TEST(Mlstm, PairsAreAsExactAsTheirRoundings) {
           ASSERT_NEAR(got[8].values[i], want.last.n[i], 0.016 * size.last.n[i]) << where << " n " << i;
       }
     }
+}
+
+double root_mean_square_of_difference(const Doubles& a, const Doubles& b) {
+  double squares = 0;
+  for (size_t i = 0; i < a.size(); ++i) squares += (a[i] - b[i]) * (a[i] - b[i]);
+  return std::sqrt(squares / static_cast<double>(std::max<size_t>(1, a.size())));
+}
+
+// The gradients are no further from those in double than these move when the inputs are rounded to bfloat16,
+// times three: k with its gate's weight, the weights and dS are rounded as well.
+TEST(Mlstm, GradientsByPairsAreAsExactAsTheirRoundings) {
+  const MlstmFunctions* pairs = mlstm_bf16_pairs();
+  if (!pairs) GTEST_SKIP() << "no products of bfloat16 pairs here";
+  constexpr size_t kKeys = 3;  // dk among the results
+  const auto size_of = [](const Doubles& x) { return root_mean_square_of_difference(x, Doubles(x.size())); };
+  for (const Case& c : cases()) {
+    Case half = c;
+    half.element = Element::bf16;
+    Problem p(c), rounded(half);
+    p.run(*pairs);
+    for (int64_t item = 0; item < p.items(); ++item) {
+      const Results want = expected<double>(p, item), moved = expected<double>(rounded, item),
+                    got = results(p, item);
+      for (size_t i = 0; i < want.size(); ++i) {
+        const double error = root_mean_square_of_difference(got[i].values, want[i].values),
+                     change = root_mean_square_of_difference(moved[i].values, want[i].values);
+        // What the gates get are sums of k dk, which may cancel.
+        const bool sum = want[i].width == 1;
+        const double size = std::max(size_of(want[i].values), sum ? size_of(want[kKeys].values) : 0);
+        EXPECT_LE(error, 3 * change + 0.004 * size + 1e-6) << c << " item " << item << " " << want[i].name;
+      }
+    }
+  }
 }
 
 // Central differences of the reference in double check its gradients, which everything else is compared with.

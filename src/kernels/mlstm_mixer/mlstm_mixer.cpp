@@ -146,13 +146,17 @@ struct Team {
 struct Run {
   const MlstmMixerShape& s;
   const MixerFunctions& parts;
-  MlstmFunctions cell;
+  const MlstmFunctions& cell;
   const PackedMixer& weights;
   const Team& team;
   HeadGroups groups{s};
   int64_t T() const { return tokens_of(s); }
   // Whether the cell rounds q, k and v to bfloat16 in any case.
-  bool half_cell() const { return cell.forward == mlstm_bf16_pairs(); }
+  bool half_cell() const { return &cell == mlstm_bf16_pairs(); }
+  // Where run_group has left q, k or v of a group.
+  HeadRows cell_rows(const float* data) const {
+    return {data, half_cell() ? Element::bf16 : Element::f32, 0, groups.dim, groups.width()};
+  }
   FloatRows rows(const float* data) const { return {data, 0, s.channels}; }
   FloatRowsOut rows_out(float* data) const { return {data, 0, s.channels}; }
   FloatRows group_rows(const float* data) const { return {data, 0, groups.width()}; }
@@ -237,13 +241,12 @@ void run_group(const Run& run, const Work& w, const GroupWork& at, const FloatRo
                               run.group_rows_out(at.v)};
   MlstmForward call;
   call.shape = run.cell_shape(count);
-  call.q = run.heads(at.q, width), call.k = run.heads(at.k, width), call.v = run.heads(at.v, width);
+  call.q = run.cell_rows(at.q), call.k = run.cell_rows(at.k), call.v = run.cell_rows(at.v);
   if (run.half_cell()) {  // in the same places
     const auto half = [width](float* data) {
       return TokenView<uint16_t*>{reinterpret_cast<uint16_t*>(data), 0, width};
     };
     projections.q_half = half(at.q), projections.k_half = half(at.k), projections.v_half = half(at.v);
-    for (HeadRows* rows : {&call.q, &call.k, &call.v}) rows->element = Element::bf16;
   }
   run.parts.headwise_forward(projections, 0, count);
   if (!out) return;
@@ -319,7 +322,7 @@ void cell_backward(const Run& run, const Work& w, const GroupWork& at, const Gro
   const int64_t head = g * run.groups.heads, width = run.groups.width();
   MlstmBackward call;
   call.shape = run.cell_shape(run.T());
-  call.q = run.heads(at.q, width), call.k = run.heads(at.k, width), call.v = run.heads(at.v, width);
+  call.q = run.cell_rows(at.q), call.k = run.cell_rows(at.k), call.v = run.cell_rows(at.v);
   call.h = run.heads(out.h, out.token), call.dh = run.heads(at.dh, width);
   call.igate = run.gates(w.gates, head), call.fgate = run.gates(w.gates, run.s.heads + head);
   call.normaliser = out.normaliser, call.row_sign = out.row_sign;
@@ -458,9 +461,7 @@ void mlstm_mixer_forward(const MlstmMixerForward& call) {
   const MixerFunctions& parts = choose(mixer_table());
   pack_mixer(call.parameters, s, parts, weights);
   const Team team = team_for(s);
-  const bool follows = call.saved.h || call.gradients_follow;
-  const MlstmFunctions cell{mlstm_forward_for(call.u.element, follows), nullptr};
-  const Run run{s, parts, cell, weights, team};
+  const Run run{s, parts, mlstm_for(call.u.element), weights, team};
   const bool half = call.u.element != Element::f32 || call.y.element != Element::f32;
   const int64_t most = piece_of(s, team.shared ? team.members : 1);
   over_samples(team, s.batch, [&](int64_t b, int member) {
@@ -482,7 +483,7 @@ void mlstm_mixer_backward(const MlstmMixerBackward& call) {
   pack_mixer(call.parameters, s, parts, weights);
   const Sums sums{floats.base + floats.used, floats.used};
   std::fill_n(sums.base, sums.share * team.members, 0.0f);
-  const Run run{s, parts, choose(mlstm_table()), weights, team};
+  const Run run{s, parts, mlstm_for(call.u.element), weights, team};
   const bool half = call.u.element != Element::f32 || call.dy.element != Element::f32;
   if (tokens_of(s) > 0)
     over_samples(team, s.batch, [&](int64_t b, int member) {

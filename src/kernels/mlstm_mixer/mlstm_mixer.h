@@ -15,13 +15,12 @@
 // token do not grow with the sequence. Forward reads u and writes y (and h where it is kept); backward reads
 // u and dy, computes the steps again (but for the cell, if h was kept) and writes du. Threads share the
 // samples; with fewer samples than threads they share the tokens and heads of each. Arithmetic is in float
-// whatever u is stored in, but for the cell's products in inference (mlstm_forward_for).
+// whatever u is stored in, but for the cell's products (mlstm_for).
 //
-// How to wrap it: keep u, h, normaliser and row_sign from forward (h of B*T*C floats; leave all three null,
-// and say gradients_follow, to save their memory and compute the cell twice), and hand them to backward
-// together with dy. Gradients of parameters come in the parameters' layouts, in float; those that are null
-// are left out. The result does not depend on the machine's load, but the parameters' gradients depend on the
-// number of threads by rounding.
+// How to wrap it: keep u, h, normaliser and row_sign from forward (h of B*T*C floats; leave all three null
+// to save their memory and compute the cell twice), and hand them to backward together with dy. Gradients of
+// parameters come in the parameters' layouts, in float; those that are null are left out. The result does not
+// depend on the machine's load, but the parameters' gradients depend on the number of threads by rounding.
 #pragma once
 
 #include "kernels/mlstm_mixer/parts.h"
@@ -73,9 +72,6 @@ struct MlstmMixerForward {
   MlstmMixerParameters parameters;
   StoredRowsOut y;
   MlstmMixerSaved saved;
-  // Nothing is kept but a backward pass is still to come, or this is computed again for it: the cell's
-  // products are then of floats, as they are where something is kept (mlstm_forward_for).
-  bool gradients_follow = false;
 };
 struct MlstmMixerBackward {
   MlstmMixerShape shape;
