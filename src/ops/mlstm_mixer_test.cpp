@@ -83,15 +83,15 @@ double largest(const std::vector<torch::Tensor>& tensors) {
   return most;
 }
 
-// Against float64, the fused form errs at most three times as much as the composition in the same precision.
+// Against float64, the fused form errs at most four times as much as the composition in the same precision.
 TEST(MlstmMixer, FusedIsAsExactAsTheComposition) {
   for (const Case& c : kCases) {
     const auto want = run(c, false, torch::kFloat64), plain = run(c, false, torch::kFloat32),
                fused = run(c, true, torch::kFloat32);
     const double floor = 1e-7 * largest(want);  // where the composition happens to be exact
     for (size_t i = 0; i < want.size(); ++i) {
-      const auto error = [&](const torch::Tensor& x) { return (x - want[i]).norm().item<double>(); };
-      EXPECT_LE(error(fused[i]), 3 * error(plain[i]) + floor) << c.name << ", tensor " << i;
+      const auto error = [&](const torch::Tensor& x) { return (x - want[i]).abs().max().item<double>(); };
+      EXPECT_LE(error(fused[i]), 4 * error(plain[i]) + floor) << c.name << ", tensor " << i;
     }
   }
 }
@@ -105,13 +105,16 @@ TEST(MlstmMixer, TakesBfloat16InputsWithFloatParameters) {
                composed = run(c, false, torch::kBFloat16, torch::kBFloat16);
     for (size_t i = 0; i < want.size(); ++i) {
       const auto error = [&](const torch::Tensor& x) { return (x - want[i]).norm().item<double>(); };
+      const auto largest_error = [&](const torch::Tensor& x) {
+        return (x - want[i]).abs().max().item<double>();
+      };
       EXPECT_LE(error(got[i]), 1.2 * error(composed[i])) << c.name << ", tensor " << i;
+      EXPECT_LE(largest_error(got[i]), 2 * largest_error(composed[i])) << c.name << ", tensor " << i;
     }
   }
 }
 
-// Without gradients the cell's products may be of bfloat16 pairs: at most twice the error of the composition
-// in bfloat16.
+// The same without gradients: at most twice the largest error of the composition.
 TEST(MlstmMixer, InferenceIsAsExactAsTheCompositionInBfloat16) {
   for (const Case& c : kCases) {
     const auto output = [&](bool fused, torch::ScalarType dtype) {

@@ -310,6 +310,14 @@ std::vector<SweepRow> tabulate(const std::vector<SweepRun>& runs) {
   return rows;
 }
 
+const SweepRow* best_of(const std::vector<SweepRow>& rows) {
+  const SweepRow* best = nullptr;
+  const auto rank = [](const SweepRow& row) { return std::pair(row.failed == 0, row.mean); };
+  for (const SweepRow& row : rows)
+    if (row.done > 0 && (!best || rank(row) > rank(*best))) best = &row;
+  return best;
+}
+
 void check_sweep(const Sweep& sweep, const std::string& directory, const SweepOptions& options) {
   make_tasks(sweep, directory, options);  // throws what a run of it would
 }
@@ -333,12 +341,8 @@ std::vector<SweepRun> run_sweep(const Sweep& sweep, const std::string& directory
   };
   for (const Task& task : tasks) make(task);
   if (!sweep.has_final) return runs;
-  // A point that fails with some seeds is the best only where all do.
-  const SweepRow* best = nullptr;
   const auto rows = tabulate(runs);
-  const auto rank = [](const SweepRow& row) { return std::pair(row.failed == 0, row.mean); };
-  for (const SweepRow& row : rows)
-    if (row.done > 0 && (!best || rank(row) > rank(*best))) best = &row;
+  const SweepRow* best = best_of(rows);
   if (!best) fail("every run of the sweep failed; the first: ", runs.front().failure);
   const auto chosen = std::find_if(sweep.points.begin(), sweep.points.end(),
                                    [&](const SweepPoint& point) { return point.name == best->point; });

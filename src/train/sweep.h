@@ -68,6 +68,9 @@ struct SweepRow {
   double mean = 0, deviation = 0;  // of the value; deviation between seeds (of the sample), 0 for one run
 };
 std::vector<SweepRow> tabulate(const std::vector<SweepRun>& runs);
+// The row whose point the final runs take: the highest mean. A point that fails with some seeds is the best
+// only where all do; null where every run failed.
+const SweepRow* best_of(const std::vector<SweepRow>& rows);
 
 struct SweepOptions {
   std::vector<std::string> settings = {};        // "section.key=value", laid over everything

@@ -136,6 +136,24 @@ TEST_F(SweepTest, ASweepOfAutoIsMadeOnce) {
   EXPECT_EQ(started, 2);
 }
 
+TEST(SweepRows, TheBestIsTheHighestMeanThatFailsWithNoSeed) {
+  const auto row = [](const std::string& name, int64_t done, int64_t failed, double mean) {
+    SweepRow made;
+    made.point = name, made.done = done, made.failed = failed, made.mean = mean;
+    return made;
+  };
+  const auto best = [](const std::vector<SweepRow>& rows) {
+    const SweepRow* found = best_of(rows);
+    return found ? found->point : "";
+  };
+  EXPECT_EQ(best({row("low", 2, 0, 0.3), row("high", 2, 0, 0.7), row("middle", 2, 0, 0.5)}), "high");
+  EXPECT_EQ(best({row("fails once", 1, 1, 0.9), row("sound", 2, 0, 0.4)}), "sound");
+  EXPECT_EQ(best({row("fails once", 1, 1, 0.6), row("fails as well", 1, 1, 0.8), row("never ends", 0, 2, 0)}),
+            "fails as well");
+  EXPECT_EQ(best({row("first of two", 1, 0, 0.5), row("second", 1, 0, 0.5)}), "first of two");
+  EXPECT_EQ(best({row("never ends", 0, 2, 0)}), "");
+}
+
 TEST_F(SweepTest, ARunThatFailsIsNotedAndTheBestPointIsRunAtTheEnd) {
   const Sweep read = sweep(R"(
 recipe = "tiny.toml"

@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "core/text.h"
 #include "io/file.h"
 #include "io/io_testing.h"
 #include "io/safetensors.h"
@@ -421,6 +422,28 @@ TEST_F(ParallelTest, OtherDataOnOneMachineIsSeenBeforeTheFirstStep) {
   EXPECT_NE(log("other").find("has another train_data than the first one"), std::string::npos)
       << log("other");
   EXPECT_FALSE(fs::exists(path("other")));
+}
+
+// Each process reads a file of its own: the run is that of the first one's.
+TEST_F(ParallelTest, OtherFirstWeightsGiveWayToThoseOfTheFirstProcess) {
+  const auto pretrained = [&](const std::string& run) {
+    return "model.pretrained=" + path(run + "/checkpoints/latest/weights.safetensors");
+  };
+  for (const char* seed : {"1", "2"})
+    ASSERT_EQ(run(1, text("weights", seed),
+                  {"train.steps=1", "schedule.warmup_steps=0", text("train.seed=", seed)}),
+              0);
+  const std::string doubles = "train.precision=fp64";
+  ASSERT_EQ(run(2, "same", {doubles, pretrained("weights1")}), 0) << log("same");
+  std::vector<std::string> words = mpirun(1, training("other", {doubles, pretrained("weights1")}));
+  const auto second = training("other", {doubles, pretrained("weights2")});
+  words.insert(words.end(), {":", "-n", "1"});
+  words.insert(words.end(), second.begin(), second.end());
+  ASSERT_EQ(exit_code(start_words(path("other"), words)), 0) << log("other");
+  EXPECT_NE(log("other").find("the first weights differ between processes"), std::string::npos)
+      << log("other");
+  EXPECT_EQ(log("same").find("the first weights differ"), std::string::npos) << log("same");
+  expect_close_weights("same", "other");
 }
 
 TEST_F(ParallelTest, AProcessThatIsStoppedIsNamedByThoseThatWait) {

@@ -2,7 +2,6 @@
 #include "kernels/linear/linear.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "core/error.h"
 #include "core/threads.h"
@@ -65,7 +64,9 @@ struct Block {
   const void* words;
   int64_t row_words;
 };
-int64_t words_of(const Rows& rows) { return rows.element == Element::f32 ? rows.row : rows.row / 2; }
+int64_t row_words(const Rows& rows) { return rows.element == Element::f32 ? rows.row : rows.row / 2; }
+// Whether rows of x are what products read, words of one float or of two bfloat16: these whole, so of an even
+// number of columns, and as aligned as words.
 bool lie_ready(const Job& job) {
   const LinearForward& call = job.call;
   if (call.norm) return false;
@@ -79,7 +80,7 @@ Block make_ready(const Job& job, const Work& work, int64_t row, int64_t rows) {
   const LinearForward& call = job.call;
   const LinearFunctions& functions = *job.w.implementation.functions;
   const char* x = element_at(call.x.data, call.x.element, row * call.x.row);
-  if (lie_ready(job)) return {x, words_of(call.x)};
+  if (lie_ready(job)) return {x, row_words(call.x)};
   const RowNorm norm = call.norm ? *call.norm : RowNorm{};
   functions.ready({rows, job.w.in, job.w.words, x, call.x.element, call.x.row, call.norm != nullptr,
                    norm.centred, norm.weight, norm.bias, norm.eps, work.row, functions.form,

@@ -41,8 +41,8 @@ inline int64_t aligned(int64_t bytes) { return ceil_div(bytes, 64) * 64; }
 inline const char* element_at(const void* data, Element element, int64_t index) {
   return static_cast<const char*>(data) + index * (element == Element::f32 ? 4 : 2);
 }
-// Asks for a matrix that will be read while something else is computed. (Inlined always: a function that does
-// nothing else counts as one without effect, and GCC leaves out the call.)
+// Asks for a matrix that will be read or written while something else is computed. (Inlined always: a
+// function that does nothing else counts as one without effect, and GCC leaves out the call.)
 __attribute__((always_inline)) inline void fetch_rows(const void* data, Element element, int64_t row,
                                                       int64_t rows, int64_t columns) {
   for (int64_t r = 0; r < rows; ++r) {

@@ -122,6 +122,31 @@ void expect_the_definition(bool large) {
 TEST(Linear, EveryImplementationComputesTheDefinition) { expect_the_definition(false); }
 TEST(Linear, LargeLayersAreAsExactAsSmallOnes) { expect_the_definition(true); }
 
+// bfloat16 rows are multiplied where they lie if they are whole aligned words, else copied: in either case
+// alike.
+TEST(Linear, RowsInBfloat16AreTheSameWhereTheyLieAndCopied) {
+  for (const int64_t in : {40, 41})
+    for (const int64_t gap : {0, 1, 2})
+      for (const int64_t rows : {1, 21}) {
+        LinearCase with{"", rows, in, 50};
+        with.x = Element::bf16, with.gap = gap;
+        Problem aligned(with, 0), shifted(with, 1);
+        for (const LinearImplementation& implementation : linear_implementations(Arithmetic::bf16)) {
+          const auto want = aligned.run(linear_implementations(Arithmetic::bf16).back());
+          const std::string where = text(implementation.name, " ", rows, " rows of ", in, ", gap ", gap);
+          expect_within(aligned.run(implementation), want, tolerance(aligned, Arithmetic::bf16, want), where,
+                        50);
+          expect_within(shifted.run(implementation), aligned.run(implementation), 0, where, 50);
+          if (rows == 1) continue;
+          Problem spoilt(with, 0);
+          spoilt.x.set(7 * (in + gap) + 3, std::nan(""));
+          const auto after = spoilt.run(implementation), before = aligned.run(implementation);
+          for (int64_t i = 0; i < 50 * rows; ++i)
+            EXPECT_TRUE(i / 50 == 7 ? !std::isfinite(after[i]) : after[i] == before[i]) << where << " " << i;
+        }
+      }
+}
+
 // The definition of the arithmetics themselves against plain float64: int8 has steps of 1/127 of the
 // largest.
 TEST(Linear, ArithmeticsDifferByTheirRoundings) {

@@ -41,8 +41,8 @@ struct Int16Pair {
   }
 };
 
-// A row x of `call`, normalised where that is wanted, in `to`; the next one is asked for meanwhile. `to` may
-// be x itself.
+// A row x of `call`, normalised where that is wanted, in `to`. The next one is asked for while this one's
+// squares are summed: a row is read three times, but only once from far away.
 template <class Call, class From, class To>
 TESSERA_INLINE void norm_row(const Call& call, bool normed, const From* x, To* to) {
   const int64_t columns = call.columns;
@@ -52,18 +52,17 @@ TESSERA_INLINE void norm_row(const Call& call, bool normed, const From* x, To* t
   }
   const float count = (float)columns;
   const From* next = x + call.x_row;
+  constexpr int64_t line = 64 / sizeof(From);
   float mean = 0;
   if (call.centred) {
     vf total = {};
-    for (int64_t c = 0; c < columns; c += W) {
-      __builtin_prefetch(next + c);
-      total += get(x + c, columns - c);
-    }
+    for (int64_t c = 0; c < columns; c += W) total += get(x + c, columns - c);
     mean = sum(total) / count;
   }
   vf squares = {};
   for (int64_t c = 0; c < columns; c += W) {
     const int64_t left = columns - c;
+    if (c % line == 0) __builtin_prefetch(next + c);
     vf v = get(x + c, left) - mean;
     if (left < W) v = lanes() < (int32_t)left ? v : vf{};
     squares += v * v;

@@ -14,9 +14,8 @@
 // splits into a factor of the column and one of the row about a common reference R, and so a chunk needs
 // products only, no exponential a pair. A chunk ends early where the two factors would leave a safe range
 // (strong gates), so any gates are exact; scans and exponents are in double, products in float (or of
-// bfloat16 pairs, mlstm_for). Cost a token
-// and head, forward: 2 K + 2 V multiply-adds for each of the chunk's earlier tokens (on average half a
-// chunk), and 2 K V for the state between chunks.
+// bfloat16 pairs, mlstm_for). Cost a token and head, forward: 2 K + 2 V multiply-adds for each of the
+// chunk's earlier tokens (on average half a chunk), and 2 K V for the state between chunks.
 //
 // Shape letters: B batch, H heads, T tokens, K head dim of queries and keys, V head dim of values.
 #pragma once

@@ -1,9 +1,11 @@
-// mLSTM backward on pairs of bfloat16 (AVX512_BF16): within a chunk q, k times its column's factor, v, the
-// weights, u and dS are rounded to it as forward rounded them; sums, gates and what goes through the state
-// are floats. Built once, on top of AVX-512.
+// mLSTM backward on pairs of bfloat16 (AVX512_BF16). Within a chunk q, k times its column's factor, v and the
+// weights are rounded to it as in forward, and u, k and dS as well; sums, gates and what goes through the
+// state are floats. Built once, on top of AVX-512.
 //
-// What the gates get is a small difference of large sums: of a row's G in truth nothing is left but eps. It
-// stays so because d_t is taken from the rounded u, and the weights and v are those that made h.
+// What the gates get is a small difference of large sums: where a row's |r| is above its floor, nothing is
+// left of its G in truth but eps. So it stays, because d_t is taken from the rounded u, and the weights and v
+// are those that made h; but for what a row reads from a state, which forward rounds and this does not: 2^-9
+// of that part.
 #include "kernels/mlstm/mlstm_backward_walk.h"
 #include "kernels/mlstm/mlstm_pair_rows.h"
 
@@ -121,14 +123,10 @@ class PairForm {
   // out_s += sum over t >= s of pairs[t][s] rows_t
   void add_later(const float* pairs, const float* rows, int64_t width, const Mix& out) const {
     for (int64_t s = 0; s < L_; s += kRows) {
-      PairProduct p = {pairs + s / 2 * Lp_ + s,
-                       1,
-                       rows + s / 2 * width,
-                       width,
-                       (L_ + 1) / 2 - s / 2,
-                       out.out + s * out.out_row,
-                       out.out_row,
-                       out.keep};
+      PairProduct p = {};
+      p.a = pairs + s / 2 * Lp_ + s, p.a_row = 1;
+      p.b = rows + s / 2 * width, p.b_k = width, p.k = (L_ + 1) / 2 - s / 2;
+      p.out = out.out + s * out.out_row, p.out_row = out.out_row, p.keep = out.keep, p.gain = 1;
       p.a_k = Lp_;
       pair_product(p, L_ - s < kRows ? L_ - s : kRows, width);
     }

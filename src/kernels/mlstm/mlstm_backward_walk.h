@@ -35,14 +35,14 @@ struct HeadGradients {
 };
 
 // The state before chunk `i` of a segment, values by keys.
-static float* state_at(const HeadGradients& head, int64_t i) {
+[[maybe_unused]] static float* state_at(const HeadGradients& head, int64_t i) {
   return head.b.states + i * head.call.shape.value_dim * round_up16(head.call.shape.key_dim);
 }
-static float* state_n_at(const HeadGradients& head, int64_t i) {
+[[maybe_unused]] static float* state_n_at(const HeadGradients& head, int64_t i) {
   return head.b.states_n + i * round_up16(head.call.shape.key_dim);
 }
 
-static bool load_initial_state(const HeadGradients& head) {
+[[maybe_unused]] static bool load_initial_state(const HeadGradients& head) {
   const MlstmShape& s = head.call.shape;
   const int64_t K = s.key_dim, V = s.value_dim, Kp = round_up16(K);
   const MlstmState& from = head.call.initial;
@@ -53,8 +53,8 @@ static bool load_initial_state(const HeadGradients& head) {
 }
 
 // State `to` from state `from` and the chunk between them.
-static void advance_state(const HeadGradients& head, const MlstmChunk& chunk, bool has_state, int64_t from,
-                          int64_t to) {
+[[maybe_unused]] static void advance_state(const HeadGradients& head, const MlstmChunk& chunk, bool has_state,
+                                           int64_t from, int64_t to) {
   const MlstmShape& s = head.call.shape;
   const MlstmBackwardScratch& b = head.b;
   const int64_t K = s.key_dim, V = s.value_dim, L = chunk.length, Lp = round_up16(s.chunk),
@@ -80,7 +80,7 @@ static void advance_state(const HeadGradients& head, const MlstmChunk& chunk, bo
 }
 
 // The gradient of the state has changed. Kept states are values by keys.
-static void set_dstate(HeadGradients& head) {
+[[maybe_unused]] static void set_dstate(HeadGradients& head) {
   const MlstmShape& s = head.call.shape;
   transpose_scaled(head.b.dc, round_up16(s.value_dim), s.key_dim, s.value_dim, nullptr, head.b.dc_t,
                    round_up16(s.key_dim));
@@ -88,7 +88,7 @@ static void set_dstate(HeadGradients& head) {
 }
 
 // C . dC + n . dn of state `i` and the gradient at hand.
-static double state_dot(const HeadGradients& head, int64_t i) {
+[[maybe_unused]] static double state_dot(const HeadGradients& head, int64_t i) {
   const MlstmShape& s = head.call.shape;
   const int64_t K = s.key_dim, V = s.value_dim;
   double total = dot(head.b.dn, state_n_at(head, i), K);
@@ -98,7 +98,7 @@ static double state_dot(const HeadGradients& head, int64_t i) {
 }
 
 // Something to the gradient of a row's maximum, whose token is `largest`.
-static void add_to_largest(HeadGradients& head, int32_t largest, double value) {
+[[maybe_unused]] static void add_to_largest(HeadGradients& head, int32_t largest, double value) {
   head.stabiliser_to_come += value;
   if (largest < 0)
     head.dinitial_m += value;
@@ -107,7 +107,7 @@ static void add_to_largest(HeadGradients& head, int32_t largest, double value) {
 }
 
 // dC and dn from the gradient of the last state; `last` is where that state itself stands.
-static void load_dlast(HeadGradients& head, int64_t last, int32_t largest) {
+[[maybe_unused]] static void load_dlast(HeadGradients& head, int64_t last, int32_t largest) {
   const MlstmShape& s = head.call.shape;
   const int64_t K = s.key_dim, V = s.value_dim, Vp = round_up16(V), Kp = round_up16(K);
   const MlstmState& from = head.call.dlast;
@@ -120,7 +120,7 @@ static void load_dlast(HeadGradients& head, int64_t last, int32_t largest) {
 }
 
 // u, d and what the normaliser gives to the gates. Returns the rows of h.
-static Matrix prepare_rows(HeadGradients& head, const MlstmChunk& chunk) {
+[[maybe_unused]] static Matrix prepare_rows(HeadGradients& head, const MlstmChunk& chunk) {
   const MlstmShape& s = head.call.shape;
   const MlstmBackwardScratch& b = head.b;
   const int64_t V = s.value_dim, Vp = round_up16(V), L = chunk.length;
@@ -152,15 +152,16 @@ static Matrix prepare_rows(HeadGradients& head, const MlstmChunk& chunk) {
   return h;
 }
 
-// The rows of a chunk, and those of k and v times their factors, transposed: as floats where a form, or the
-// state, takes them.
+// The rows of a chunk as floats; of q, k and v only what a form, or the state, takes, else null.
 struct ChunkInputs {
   Matrix q, k, v, h;
   bool reads_state;
   const float *c_t, *n;  // the state before the chunk
 };
 
-static void transpose_inputs(const HeadGradients& head, const MlstmChunk& chunk, const ChunkInputs& in) {
+// k and v times their columns' factors, transposed.
+[[maybe_unused]] static void transpose_inputs(const HeadGradients& head, const MlstmChunk& chunk,
+                                              const ChunkInputs& in) {
   const MlstmShape& s = head.call.shape;
   const float* column = head.b.gates.column + chunk.start;
   const int64_t Lp = round_up16(s.chunk);
@@ -169,7 +170,7 @@ static void transpose_inputs(const HeadGradients& head, const MlstmChunk& chunk,
 }
 
 // `out` is about to add the chunk's own pairs to what is there.
-static void add_pairs_to(Mix& out) {
+[[maybe_unused]] static void add_pairs_to(Mix& out) {
   out.init_row = nullptr;
   out.first = {};
   out.gain = out.keep = 1;
@@ -244,7 +245,7 @@ static void value_gradient(const HeadGradients& head, const MlstmChunk& chunk, c
 }
 
 // dC and dn of the state before the chunk.
-static void state_gradient(HeadGradients& head, const MlstmChunk& chunk, const Matrix& q) {
+[[maybe_unused]] static void state_gradient(HeadGradients& head, const MlstmChunk& chunk, const Matrix& q) {
   const MlstmShape& s = head.call.shape;
   const MlstmBackwardScratch& b = head.b;
   const int64_t K = s.key_dim, V = s.value_dim, L = chunk.length, Vp = round_up16(V);
@@ -260,7 +261,7 @@ static void state_gradient(HeadGradients& head, const MlstmChunk& chunk, const M
   set_dstate(head);
 }
 
-static void gate_gradients(HeadGradients& head, const MlstmChunk& chunk) {
+[[maybe_unused]] static void gate_gradients(HeadGradients& head, const MlstmChunk& chunk) {
   const MlstmShape& s = head.call.shape;
   const MlstmBackwardScratch& b = head.b;
   int64_t i_stride, f_stride;
@@ -294,8 +295,8 @@ static void backward_chunk(HeadGradients& head, const MlstmChunk& chunk, int64_t
   ChunkInputs in = {};
   in.reads_state = has_state && chunk.state_in != 0;
   in.c_t = state_at(head, state), in.n = state_n_at(head, state);
-  if (Form::kTakesFloats || has_state || head.has_dstate) {
-    in.q = rows_as_floats(head.q, chunk.start, L, s.key_dim, b.queries);
+  if (Form::kTakesFloats || has_state) in.q = rows_as_floats(head.q, chunk.start, L, s.key_dim, b.queries);
+  if (Form::kTakesFloats || head.has_dstate) {
     in.k = rows_as_floats(head.k, chunk.start, L, s.key_dim, b.keys);
     in.v = rows_as_floats(head.v, chunk.start, L, s.value_dim, b.values);
     transpose_inputs(head, chunk, in);
@@ -313,7 +314,7 @@ static void backward_chunk(HeadGradients& head, const MlstmChunk& chunk, int64_t
   }
 }
 
-static void store_dinitial(const HeadGradients& head, bool has_tokens) {
+[[maybe_unused]] static void store_dinitial(const HeadGradients& head, bool has_tokens) {
   const MlstmShape& s = head.call.shape;
   const int64_t K = s.key_dim, V = s.value_dim, Vp = round_up16(V);
   const MlstmStateOut& to = head.call.dinitial;
@@ -334,7 +335,7 @@ static void store_dinitial(const HeadGradients& head, bool has_tokens) {
 }
 
 // All chunks of the head; returns how many.
-static int64_t plan_chunks(const HeadGradients& head, double m) {
+[[maybe_unused]] static int64_t plan_chunks(const HeadGradients& head, double m) {
   const MlstmShape& s = head.call.shape;
   const MlstmBackwardScratch& b = head.b;
   int32_t largest = -1;
@@ -349,7 +350,7 @@ static int64_t plan_chunks(const HeadGradients& head, double m) {
 // before the segments stand behind those.
 //
 // Form, with the chunk's rows in the working memory:
-//   kTakesFloats                 whether it reads ChunkInputs and what transpose_inputs left
+//   kTakesFloats                 whether it reads q, k and v of ChunkInputs and what transpose_inputs left
 //   Form(head, chunk, in)        makes ready what the products take; may round u, and d_t with it
 //   pairs()                      S and dS; adds G's sums to b.drow and b.dcolumn
 //   add_queries, add_keys(out)   adds the pairs' part of dq, dk to what `out` keeps

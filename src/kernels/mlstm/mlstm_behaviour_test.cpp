@@ -25,6 +25,13 @@ using testing::expect_within;
 using testing::for_each_implementation;
 using testing::largest;
 
+// With that on pairs of bfloat16 where there is one.
+template <class Body>
+void for_each_form(Body body) {
+  for_each_implementation(mlstm_table(), body);
+  if (const MlstmFunctions* pairs = mlstm_bf16_pairs()) body("bf16 pairs", *pairs);
+}
+
 // With tokens one at a time and the state in place, as in streaming, the numbers are those of the whole.
 TEST(Mlstm, StepsOfStreamingGiveTheWhole) {
   const Case c{1, 2, 37, 24, 40, GateKind::usual, false, Layout::tokens_first, 0, true};
@@ -65,7 +72,7 @@ TEST(Mlstm, ReverseIsTheFlippedSequence) {
     for (int64_t item = 0; item < 4; ++item)
       for (int64_t t = 0; t < c.tokens; ++t)
         for (int64_t e = 0; e < from->width(); ++e) to->set(item, c.tokens - 1 - t, e, from->get(item, t, e));
-  for_each_implementation(mlstm_table(), [&](const std::string& isa, const MlstmFunctions& functions) {
+  for_each_form([&](const std::string& isa, const MlstmFunctions& functions) {
     forwards.run(functions), backwards.run(functions);
     for (int64_t item = 0; item < 4; ++item) {
       const Results a = results(forwards, item), b = results(backwards, item);
@@ -100,13 +107,6 @@ TEST(Mlstm, Bfloat16IsRoundedOnce) {
       }
     });
   }
-}
-
-// With that on pairs of bfloat16 where there is one.
-template <class Body>
-void for_each_form(Body body) {
-  for_each_implementation(mlstm_table(), body);
-  if (const MlstmFunctions* pairs = mlstm_bf16_pairs()) body("bf16 pairs", *pairs);
 }
 
 TEST(Mlstm, ANanStaysInItsHead) {

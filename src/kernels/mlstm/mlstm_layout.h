@@ -37,7 +37,7 @@ struct MlstmForwardScratch {
   float *row_sum, *row_scale;      // (Lp)
   float *normaliser, *row_sign;    // (Lp)
   float *c, *n;                    // (K,Vp), (Kp)
-  float* h;                        // (L,Vp) where the output is not whole vectors of floats
+  float* h;                        // (L,Vp) where h is not computed in its place
   // For words of two bfloat16:
   float* keys_rows;    // (K + 1,Lp/2) transposed: a channel's tokens side by side
   float* state_words;  // ((K + 1)/2,Vp)

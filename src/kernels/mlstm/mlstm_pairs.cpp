@@ -30,19 +30,23 @@ class PairForm {
 
   // Weights stand as bfloat16 at the start of their rows.
   void scores(int64_t begin, int64_t end) {
-    const int64_t width = round_up16(end);
+    static_assert(kRowBlock == W);
+    const int64_t width = begin + W;
     pair_product({queries_ + begin * queries_row_, queries_row_, f_.keys_t, Lp_, key_words_, f_.scores, Lp_},
                  end - begin, width);
+    // Rows begin at whole vectors, so that the diagonal passes through the last one only.
     for (int64_t t = begin; t < end; ++t) {
       float* row = f_.scores + (t - begin) * Lp_;
       vf total = {};
-      for (int64_t c = 0; c < width; c += W) {
+      for (int64_t c = 0; c < begin; c += W) {
         const vf weight = to_bf16(load(row + c));
-        const vf kept = lanes() + (int32_t)c <= (int32_t)t ? weight : vf{};
-        total += kept;
-        store((bf16*)row + c, kept);
+        total += weight;
+        store((bf16*)row + c, weight);
       }
-      f_.row_sum[t] += sum(total);
+      const vf weight = to_bf16(load(row + begin));
+      const vf kept = lanes() + (int32_t)begin <= (int32_t)t ? weight : vf{};
+      store((bf16*)row + begin, kept);
+      f_.row_sum[t] += sum(total + kept);
     }
   }
   void output(int64_t begin, int64_t end) {

@@ -1,4 +1,4 @@
-#include <cmath>
+#include <algorithm>
 
 #include "core/error.h"
 #include "core/threads.h"
@@ -64,6 +64,12 @@ void check_shape(const char* operation, const MlstmShape& s) {
   check(s.eps >= 0, operation, ": eps is ", s.eps, ", must not be negative");
 }
 
+template <class Call>
+void check_elements(const char* operation, const Call& call) {
+  check(call.k.element == call.q.element && call.v.element == call.q.element, operation,
+        ": q, k and v are stored as different types, must be of one");
+}
+
 template <class State>
 void check_state(const char* operation, const char* what, const State& state) {
   const bool all = state.c && state.n && state.m, none = !state.c && !state.n && !state.m;
@@ -82,6 +88,7 @@ void over_heads(const Call& call, bool backward, Run run) {
 
 void mlstm_forward(const MlstmForward& call) {
   check_shape("mlstm_forward", call.shape);
+  check_elements("mlstm_forward", call);
   check_state("mlstm_forward", "initial", call.initial);
   check_state("mlstm_forward", "last", call.last);
   MlstmForward planned = call;
@@ -91,6 +98,7 @@ void mlstm_forward(const MlstmForward& call) {
 
 void mlstm_backward(const MlstmBackward& call) {
   check_shape("mlstm_backward", call.shape);
+  check_elements("mlstm_backward", call);
   check_state("mlstm_backward", "initial", call.initial);
   check_state("mlstm_backward", "dlast", call.dlast);
   check_state("mlstm_backward", "dinitial", call.dinitial);

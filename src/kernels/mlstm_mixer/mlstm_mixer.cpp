@@ -14,10 +14,12 @@ namespace tessera::kernels {
 TESSERA_IMPLEMENTATIONS(MixerFunctions, mixer_functions);
 
 #if TESSERA_KERNELS_X86
-// The same in AVX-512, with its instruction for rounding to bfloat16.
+// Above AVX-512 one more, for its instruction that rounds to bfloat16: what is written in it takes four
+// others.
 namespace avx512_bf16 {
 extern const MixerFunctions mixer_functions;
 }
+static_assert(std::size(kImplementations) == 4);
 static constexpr Implementation<MixerFunctions> kWithBf16[] = {
     {Isa::avx512_bf16, &avx512_bf16::mixer_functions},
     kImplementations[0],
