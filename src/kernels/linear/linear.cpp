@@ -14,9 +14,10 @@ namespace {
 constexpr int64_t kBlockBytes = 384 * 1024;  // of ready rows: they stay in the second-level cache
 constexpr int64_t kTilesWorthSplitting = 4;  // a thread, else threads share the columns
 
-// A thread's share: rows [row, row_end) of panels [panel, panel_end).
+// A thread's share: rows [row, row_end) of panels [panel, panel_end), but for the first tile of rows in
+// panels below `first_from`, and the last one from panel `last_until` on.
 struct Share {
-  int64_t row, row_end, panel, panel_end;
+  int64_t row, row_end, panel, panel_end, first_from, last_until;
 };
 
 struct Job {
@@ -25,11 +26,15 @@ struct Job {
   int64_t parts;
   bool by_rows;
 
+  // Between threads that share the rows a tile is divided by its panels: of a picture's 197 rows two threads
+  // would else have 96 and 101.
   Share share(int64_t i) const {
-    if (!by_rows) return {0, call.rows, w.panels * i / parts, w.panels * (i + 1) / parts};
-    const int64_t tiles = ceil_div(call.rows, kMostTileRows);
-    return {tiles * i / parts * kMostTileRows, std::min(call.rows, tiles * (i + 1) / parts * kMostTileRows),
-            0, w.panels};
+    const int64_t tiles = ceil_div(call.rows, kMostTileRows), all = w.panels;
+    if (!by_rows) return {0, call.rows, all * i / parts, all * (i + 1) / parts, 0, all};
+    const int64_t begin = tiles * all * i / parts, end = tiles * all * (i + 1) / parts;
+    const int64_t last = ceil_div(end, all);  // one behind it
+    return {begin / all * kMostTileRows, std::min(call.rows, last * kMostTileRows), 0, all, begin % all,
+            end % all ? end % all : all};
   }
 };
 
@@ -128,14 +133,14 @@ FinishTile finish_of(const Job& job, const Work& work, int64_t at, int64_t r, in
   return finish;
 }
 
-// Panel `panel` of rows that are ready.
-void run_panel(const Job& job, const Work& work, const Block& block, int64_t row, int64_t rows,
+// Panel `panel` of rows [begin, end) of a block that is ready, whose first row is `row`.
+void run_panel(const Job& job, const Work& work, const Block& block, int64_t row, int64_t begin, int64_t end,
                int64_t panel) {
   const PackedLinearData& w = job.w;
   const LinearFunctions& functions = *w.implementation.functions;
   const int64_t column = panel * w.panel;
-  for (int64_t r = 0; r < rows; r += kMostTileRows) {
-    const int64_t count = std::min(kMostTileRows, rows - r);
+  for (int64_t r = begin; r < end; r += kMostTileRows) {
+    const int64_t count = std::min(kMostTileRows, end - r);
     const FinishTile finish = finish_of(job, work, row + r, r, count, panel);
     if (finish.residual)
       fetch_rows(finish.residual, finish.residual_element, finish.residual_row, count, finish.columns);
@@ -160,20 +165,23 @@ void run_panel(const Job& job, const Work& work, const Block& block, int64_t row
   }
 }
 
-void run_share(const Job& job, int64_t part) {
-  const Share share = job.share(part);
+void run_share(const Job& job, const Share& share) {
   const int64_t row_bytes = job.w.words * 4, rows = share.row_end - share.row;
   if (rows <= 0) return;
   const int64_t most = std::max<int64_t>(kBlockBytes / row_bytes / kMostTileRows, 1) * kMostTileRows;
   // Blocks of equal size, so that the last one is no remnant.
   const int64_t blocks = ceil_div(rows, most), tiles = ceil_div(rows, kMostTileRows);
   const Work work(job.w, ceil_div(tiles, blocks) * kMostTileRows, job.w.in);
+  const int64_t last_tile = share.row + (tiles - 1) * kMostTileRows;
   for (int64_t i = 0; i < blocks; ++i) {
     const int64_t begin = share.row + tiles * i / blocks * kMostTileRows;
     const int64_t end = std::min(share.row_end, share.row + tiles * (i + 1) / blocks * kMostTileRows);
     const Block block = make_ready(job, work, begin, end - begin);
-    for (int64_t p = share.panel; p < share.panel_end; ++p)
-      run_panel(job, work, block, begin, end - begin, p);
+    for (int64_t p = share.panel; p < share.panel_end; ++p) {
+      const int64_t first = i == 0 && p < share.first_from ? kMostTileRows : 0;
+      run_panel(job, work, block, begin, first,
+                (p < share.last_until ? end : std::min(end, last_tile)) - begin, p);
+    }
   }
 }
 
@@ -193,7 +201,7 @@ void linear_forward(const PackedLinear& weights, const LinearForward& call) {
   if (!w.implementation.functions) return linear_forward_reference(w, call);
   const Job job = plan(w, call);
   parallel_for(job.parts, 1, [&job](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) run_share(job, i);
+    for (int64_t i = begin; i < end; ++i) run_share(job, job.share(i));
   });
 }
 
