@@ -126,7 +126,7 @@ class PairForm {
       PairProduct p = {};
       p.a = pairs + s / 2 * Lp_ + s, p.a_row = 1;
       p.b = rows + s / 2 * width, p.b_k = width, p.k = (L_ + 1) / 2 - s / 2;
-      p.out = out.out + s * out.out_row, p.out_row = out.out_row, p.keep = out.keep, p.gain = 1;
+      p.out = out.out + s * out.out_row, p.out_row = out.out_row, p.keep = out.keep;
       p.a_k = Lp_;
       pair_product(p, L_ - s < kRows ? L_ - s : kRows, width);
     }

@@ -114,6 +114,9 @@ static void run_heads(const MlstmForward& call, int64_t begin, int64_t end, void
     for (int64_t start = 0; start < s.tokens;) {
       const MlstmChunk chunk = next_chunk(f.gates, s, start, &m, &largest);
       start += chunk.length;
+      const int64_t ahead = s.tokens - start < chunk.length ? s.tokens - start : chunk.length;
+      fetch_rows(head.q, start, ahead, s.key_dim), fetch_rows(head.k, start, ahead, s.key_dim);
+      fetch_rows(head.v, start, ahead, s.value_dim), fetch_rows(head.h, start, ahead, s.value_dim);
       forward_chunk<Form>(head, chunk, start < s.tokens || call.last.c);
     }
     if (call.last.c) store_state(head, item, m);
