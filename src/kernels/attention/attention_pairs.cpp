@@ -23,8 +23,8 @@ void read_words(const HeadRows& from, const AttentionShape& s, const AttentionIt
 struct PairForm {
   TESSERA_INLINE float score_unit() { return 1; }
   TESSERA_INLINE float weight_unit() { return 1; }
-  TESSERA_INLINE vf weights(vf x) { return to_bf16(exp2_coarse(x)); }
-  TESSERA_INLINE vf numbers(vf p) { return p; }
+  TESSERA_INLINE vf weights(vf x) { return exp2_coarse(x); }
+  TESSERA_INLINE vf numbers(vf p) { return to_bf16(p); }
   TESSERA_INLINE vf rounded(vf p) { return to_bf16(p); }
   // Eight words where sixteen scores were: in front of those that are still to be read.
   TESSERA_INLINE void put_weights(float* row, int64_t c, vf p) { store((bf16*)row + c, p); }

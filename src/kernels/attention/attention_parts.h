@@ -77,11 +77,15 @@ struct ScoreRow {
 // The factor that is left to apply to the scores of a row after finish_scores.
 TESSERA_INLINE float gain_of(const ScoreRow& row) { return row.bias ? 1.0f : row.scale; }
 
+TESSERA_INLINE bool sees_all(const ScoreRow& row, int64_t c) {
+  return c >= row.seen.begin && c + W <= row.seen.end;
+}
+
 // The scores from c on, with bias and mask but for gain_of, -infinity where the query sees no key.
 TESSERA_INLINE vf finish_scores(const ScoreRow& row, int64_t c) {
   vf s = load(row.scores + c);
   if (row.bias) s = s * row.scale + get(row.bias + c, row.bias_left - c) * kLog2E;
-  if (c < row.seen.begin || c + W > row.seen.end) {
+  if (!sees_all(row, c)) {
     const vi column = lanes() + (int32_t)c;
     s = column >= (int32_t)row.seen.begin && column < (int32_t)row.seen.end ? s : splat(-__builtin_inff());
   }

@@ -27,7 +27,7 @@ static void soften(const Form& form, const AttentionUnit& unit, const ScoreRow& 
   vf high = splat(-__builtin_inff());
   for (int64_t c = row.columns.begin; c < row.columns.end; c += W) {
     const vf s = finish_scores(row, c);
-    store(row.scores + c, s);
+    if (row.bias || !sees_all(row, c)) store(row.scores + c, s);
     high = max(s, high);
   }
   const float before = f.highest[r], here = highest(high) * gain, now = before > here ? before : here;
@@ -105,8 +105,8 @@ static void add_block(const Form& form, const AttentionUnit& unit, const KeyBloc
 // Form, with the rows in the unit's working memory:
 //   read_queries(unit), pack_keys(unit, block)   make ready what the products take
 //   scores(unit, r, rows, columns)               rows of products q . k, in units of score_unit()
-//   weights(x)                                   p = 2^x as it is kept, in units of weight_unit()
-//   numbers(weights), rounded(numbers)           the numbers that are kept, and back
+//   weights(x)                                   p = 2^x, in units of weight_unit()
+//   numbers(weights), rounded(numbers)           the numbers that are kept of them, and back
 //   put_weights(row, column, weights)            over the scores
 //   add_values(unit, r, rows, keys)              sums += weights V
 template <class Form>
