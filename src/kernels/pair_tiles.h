@@ -113,8 +113,7 @@ struct NumberRows {
 };
 
 // bfloat16 at the start of rows of `to`, times scale[r] where given, zeros behind their width up to a
-// multiple of
-// 16. `to` may be where the rows lie.
+// multiple of 16. `to` may be where the rows lie.
 template <class T>
 static void narrow_rows(const NumberRows<T>& from, const float* scale, float* to, int64_t to_row) {
   for (int64_t r = 0; r < from.count; ++r)

@@ -216,8 +216,7 @@ TESSERA_INLINE Exponential reduced_exp(vf x) {
   p = p * r + 4.166655466e-2f;
   p = p * r + 1.666657703e-1f;
   p = p * r + 0.5f;
-  p = p * r + 1.0f;
-  return {p * r + 1.0f, n};
+  return {p * (r * r) + r + 1.0f, n};
 }
 
 // e^x to about one unit in the last place; 0 below -87.3 (no denormals), infinity above 88.7, NaN for NaN.

@@ -83,7 +83,7 @@ double largest(const std::vector<torch::Tensor>& tensors) {
   return most;
 }
 
-// Against float64, the fused form errs at most four times as much as the composition in the same precision.
+// Against float64, the fused form errs at most three times as much as the composition in the same precision.
 TEST(MlstmMixer, FusedIsAsExactAsTheComposition) {
   for (const Case& c : kCases) {
     const auto want = run(c, false, torch::kFloat64), plain = run(c, false, torch::kFloat32),
@@ -91,7 +91,7 @@ TEST(MlstmMixer, FusedIsAsExactAsTheComposition) {
     const double floor = 1e-7 * largest(want);  // where the composition happens to be exact
     for (size_t i = 0; i < want.size(); ++i) {
       const auto error = [&](const torch::Tensor& x) { return (x - want[i]).abs().max().item<double>(); };
-      EXPECT_LE(error(fused[i]), 4 * error(plain[i]) + floor) << c.name << ", tensor " << i;
+      EXPECT_LE(error(fused[i]), 3 * error(plain[i]) + floor) << c.name << ", tensor " << i;
     }
   }
 }

@@ -276,7 +276,7 @@ struct Allowed {
 };
 Allowed allowed(const Case& c) {
   if (c.element == Element::f32) return {2e-5, 2e-5};
-  if (&mlstm_for(c.element) == mlstm_bf16_pairs()) return {0.006, 0.05};
+  if (&mlstm_for(c.element) == mlstm_bf16_pairs()) return {0.006, 0.02};
   return {0.003, 0.004};
 }
 void expect_the_formula(const Case& c) {
@@ -297,10 +297,11 @@ TEST(MlstmMixer, ForwardIsTheFormula) {
 }
 
 TEST(MlstmMixer, InBfloat16ForwardIsTheFormulaAsExactAs) {
-  for (Case c : kCases) {
-    c.element = Element::bf16, c.saves = false;
-    expect_the_formula(c);
-  }
+  for (const auto& cases : {std::span<const Case>(kCases), std::span<const Case>(kLongCases)})
+    for (Case c : cases) {
+      c.element = Element::bf16, c.saves = false;
+      expect_the_formula(c);
+    }
 }
 
 TEST(MlstmMixer, GatesToBothSidesOfWhatAFloatsExponentHolds) {
