@@ -215,9 +215,8 @@ void attention(const Shape& s) {
     forms.push_back({name + " forward, LibTorch", [=] { extras.in_libtorch(q, k, v); }});
   }
   Json line = describe("attention", kernels::attention_table(), s, threads);
-  const bool pairs = kernels::attention_bf16_pairs() && kernels::bf16_dot_is_faster();
-  line["kernel_bf16"] =
-      pairs ? kernels::name_of(kernels::Isa::avx512_bf16) : line["kernel"].get<std::string>();
+  const bool pairs = kernels::attention_bf16_pairs() && kernels::bf16_pairs_are_faster(kernels::active_isa());
+  line["kernel_bf16"] = pairs ? kernels::name_of(kernels::active_isa()) : line["kernel"].get<std::string>();
   line.update({{"causal", s.causal}, {"window", s.window}, {"rope", s.rope}});
   print(s, line, forms, {});
 }

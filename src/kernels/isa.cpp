@@ -5,13 +5,34 @@
 #include <cstdlib>
 #include <string>
 
+#if defined(__x86_64__) && defined(__linux__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 #include "core/error.h"
 #include "core/text.h"
 
 namespace tessera::kernels {
 namespace {
 
-constexpr std::array kNames = {"reference", "portable", "avx2", "avx512", "avx512_vnni", "avx512_bf16"};
+constexpr std::array kNames = {"reference",   "portable",    "avx2", "avx512",
+                               "avx512_vnni", "avx512_bf16", "amx"};
+
+// Whether the processor multiplies tiles of bfloat16 and of bytes, and the kernel grants the 8 kB of
+// registers that they take: to the whole process, once asked.
+bool has_tiles() {
+#if defined(__x86_64__) && defined(__linux__)
+  constexpr unsigned kTiles = 1u << 24, kBf16 = 1u << 22, kInt8 = 1u << 25, kAll = kTiles | kBf16 | kInt8;
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & kAll) != kAll) return false;
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+#else
+  return false;
+#endif
+}
 
 Machine detect() {
   Machine found{Isa::portable};
@@ -25,7 +46,9 @@ Machine detect() {
     return found;
   found.best = Isa::avx512;
   if (!__builtin_cpu_supports("avx512vnni")) return found;
-  found.best = __builtin_cpu_supports("avx512bf16") ? Isa::avx512_bf16 : Isa::avx512_vnni;
+  found.best = Isa::avx512_vnni;
+  if (!__builtin_cpu_supports("avx512bf16")) return found;
+  found.best = has_tiles() ? Isa::amx : Isa::avx512_bf16;
 #endif
   return found;
 }
@@ -67,11 +90,11 @@ void force_isa(Isa isa) { forced = static_cast<int>(checked(isa, "force_isa")); 
 const char* name_of(Isa isa) { return kNames[static_cast<size_t>(isa)]; }
 
 // AMD's dot product makes twice the products of a float multiply-add (Zen 4), Intel's half of them (Sapphire
-// Rapids).
-bool bf16_dot_is_faster() {
+// Rapids); tiles make sixteen times as many.
+bool bf16_pairs_are_faster([[maybe_unused]] Isa isa) {
 #if TESSERA_KERNELS_X86
   __builtin_cpu_init();
-  return __builtin_cpu_is("amd");
+  return isa >= Isa::amx || (isa >= Isa::avx512_bf16 && __builtin_cpu_is("amd"));
 #else
   return false;
 #endif

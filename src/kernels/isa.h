@@ -17,7 +17,8 @@ namespace tessera::kernels {
 //   avx512     AVX-512 F, BW, VL, DQ, 64-byte vectors (Skylake-X)
 //   avx512_vnni  and AVX512_VNNI: products of int8 quadruples (Cascade Lake)
 //   avx512_bf16  and AVX512_BF16: products of bfloat16 pairs, rounding to bfloat16 (Cooper Lake, Zen 4)
-enum class Isa : int32_t { reference, portable, avx2, avx512, avx512_vnni, avx512_bf16 };
+//   amx        and AMX_BF16, AMX_INT8: products of tiles of either (Sapphire Rapids)
+enum class Isa : int32_t { reference, portable, avx2, avx512, avx512_vnni, avx512_bf16, amx };
 
 // What the machine has, whatever is forced.
 struct Machine {
@@ -34,8 +35,8 @@ void force_isa(Isa isa);
 
 const char* name_of(Isa isa);
 
-// Whether products of bfloat16 pairs are faster than those of floats, where the machine has them. Known, not
-// measured: where training goes on, and in every process of it, the same form must be taken.
-bool bf16_dot_is_faster();
+// Whether products of bfloat16 pairs, as `isa` has them, are faster than those of floats on this machine.
+// Known, not measured: where training goes on, and in every process of it, the same form must be taken.
+bool bf16_pairs_are_faster(Isa isa);
 
 }  // namespace tessera::kernels

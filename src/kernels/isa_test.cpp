@@ -34,17 +34,18 @@ TEST(IsaDeathTest, TheEnvironmentForcesOneByName) {
 TEST(IsaDeathTest, AnUnknownNameIsAUsageErrorWithTheNearest) {
   EXPECT_EXIT(std::exit(exit_code_with("avx51")), ::testing::ExitedWithCode(2),
               "TESSERA_ISA=avx51: no such instruction set, did you mean 'avx512'.*reference, portable, "
-              "avx2, avx512, avx512_vnni, avx512_bf16");
+              "avx2, avx512, avx512_vnni, avx512_bf16, amx");
 }
 
 TEST(Isa, WhatTheMachineLacksIsRefused) {
-  if (machine().best == Isa::avx512_bf16) GTEST_SKIP() << "this machine has every instruction set";
-  EXPECT_THROW(force_isa(Isa::avx512_bf16), Error);
+  if (machine().best == Isa::amx) GTEST_SKIP() << "this machine has every instruction set";
+  EXPECT_THROW(force_isa(Isa::amx), Error);
 }
 
 TEST(Isa, AForcedOneTakesNothingOfItsExtensions) {
   const Isa before = active_isa();
-  for (const Isa isa : {Isa::avx512_bf16, Isa::avx512_vnni, Isa::avx512, Isa::avx2, Isa::portable}) {
+  for (const Isa isa :
+       {Isa::amx, Isa::avx512_bf16, Isa::avx512_vnni, Isa::avx512, Isa::avx2, Isa::portable}) {
     if (isa > machine().best) continue;
     force_isa(isa);
     for (const auto arithmetic : {Arithmetic::f32, Arithmetic::bf16, Arithmetic::int8})
@@ -67,7 +68,7 @@ TEST(Isa, ForcingOneChoosesItsImplementation) {
 }
 
 TEST(Isa, TablesGoFromTheBestToTheReference) {
-  Isa last = Isa::avx512_bf16;
+  Isa last = Isa::amx;
   for (const auto& entry : mlstm_table()) {
     EXPECT_LE(entry.isa, last);
     last = entry.isa;

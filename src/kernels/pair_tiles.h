@@ -1,5 +1,5 @@
 // Small matrix products over words of two 16-bit numbers, for per-ISA files whose processor multiplies such
-// pairs: bfloat16 (AVX512_BF16) or whole numbers (AVX512_VNNI).
+// pairs: bfloat16 (AMX_BF16, AVX512_BF16) or whole numbers (AVX512_VNNI).
 //
 // A is read a word at a time, B and the output a vector at a time along contiguous columns; a word of A holds
 // two neighbours of a row (of a column where A is read the other way round), one of B two rows of a column.
@@ -24,6 +24,20 @@ struct PairProduct {
 };
 
 TESSERA_INLINE vi load_words(const float* from) { return (vi)load(from); }
+
+}  // namespace tessera::kernels::TESSERA_ISA
+
+#if defined(__AMX_BF16__)
+#include "kernels/pair_product_amx.h"
+#endif
+
+namespace tessera::kernels::TESSERA_ISA {
+
+#if !defined(__AMX_BF16__)
+// Around products, in each thread.
+[[maybe_unused]] static void begin_pair_products() {}
+[[maybe_unused]] static void end_pair_products() {}
+
 TESSERA_INLINE vi splat_word(const float* from) {
   int32_t word;
   memcpy(&word, from, sizeof word);
@@ -104,6 +118,8 @@ TESSERA_INLINE void pair_rows(const PairProduct& p, int64_t row, int64_t width) 
   if (rows - row >= 1) pair_rows<1>(p, row, width);
 }
 
+#endif
+
 #if defined(__AVX512BF16__)
 // Rows of numbers, `row` apart.
 template <class T>
@@ -149,17 +165,16 @@ static void pair_up_rows(const NumberRows<T>& from, float gain, float* to, int64
     }
 }
 
-// 2^x to 2.6e-6 of itself, x below 128: exact enough where the result is rounded to 14 bits or fewer. Zero
+// 2^x to 2.7e-6 of itself, x below 128: exact enough where the result is rounded to 14 bits or fewer. Zero
 // below 2^-149, NaN for NaN.
 TESSERA_INLINE vf exp2_coarse(vf x) {
-  const vf magic = splat(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer
-  const vf held = max(splat(-200.0f), x);
-  const vf n = (held + magic) - magic, r = held - n;
-  vf p = r * 9.5701019e-3f + 5.5917864e-2f;
-  p = p * r + 2.4024745e-1f;
-  p = p * r + 6.9312181e-1f;
-  p = p * r + 9.9999926e-1f;
-  return (vf)_mm512_maskz_scalef_ps((__mmask16)-1, (__m512)p, (__m512)n);
+  constexpr int kBehindFloor = 9;  // x - floor(x), 0 for an infinity; scalef takes the floor itself
+  const vf r = (vf)_mm512_maskz_reduce_ps((__mmask16)-1, (__m512)x, kBehindFloor);
+  vf p = r * 1.3534165e-2f + 5.2011468e-2f;
+  p = p * r + 2.4144275e-1f;
+  p = p * r + 6.9300383e-1f;
+  p = p * r + 1.0000026f;
+  return (vf)_mm512_maskz_scalef_ps((__mmask16)-1, (__m512)p, (__m512)x);
 }
 
 }  // namespace tessera::kernels::TESSERA_ISA

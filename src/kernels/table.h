@@ -34,6 +34,14 @@ template <class Functions>
 const Functions& choose(const Table<Functions>& table) {
   return *choose_entry(table).functions;
 }
+// The same for a table without a reference; null where it has none for that instruction set.
+template <class Functions>
+const Functions* choose_if_any(const Table<Functions>& table) {
+  const Isa isa = active_isa();
+  for (const Implementation<Functions>& entry : table)
+    if (entry.isa <= isa) return entry.functions;
+  return nullptr;
+}
 
 // For the file that holds an operator's table: declares the object `name` that each instruction set's
 // namespace (and `reference`) defines, and lists them as kImplementations.

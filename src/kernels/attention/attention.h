@@ -102,6 +102,7 @@ AttentionForwardFunction attention_fixed_point();
 // For tensors of bfloat16 where its products in pairs are the faster ones (attention_pairs.cpp): turned
 // queries and keys, the weights and the gradients of the scores are rounded to bfloat16 too. Null as above.
 const AttentionFunctions* attention_bf16_pairs();
+Table<AttentionFunctions> attention_pairs_table();
 // The shape with its blocks chosen, for so many threads.
 AttentionShape attention_plan(const AttentionShape& shape, int threads);
 int64_t attention_units(const AttentionShape& planned);  // of forward

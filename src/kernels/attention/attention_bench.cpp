@@ -32,7 +32,7 @@ void report(const AttentionCase& c) {
                             call.fixed_point = true;
                             attention_forward(call);
                           }});
-  if (c.element == Element::bf16 && attention_bf16_pairs() && bf16_dot_is_faster())
+  if (c.element == Element::bf16 && attention_bf16_pairs() && bf16_pairs_are_faster(active_isa()))
     candidates.push_back(
         {"bfloat16 pairs", [&p] { force_isa(machine().best), attention_forward(p.forward()); }});
   const auto times = bench::measure(candidates, 0.7);

@@ -13,7 +13,12 @@ void read_words(const HeadRows& from, const AttentionShape& s, const AttentionIt
   const int64_t Dp = round_up16(s.dim);
   if (from.element == Element::bf16 && !table.cos && s.dim == Dp) {
     const bf16* at = (const bf16*)row_of(from, item, token);
-    for (int64_t r = 0; r < count; ++r) memcpy(rows + r * Dp, at + r * from.token, (size_t)Dp * sizeof(bf16));
+    for (int64_t r = 0; r < count; ++r)
+      for (int64_t c = 0; c < Dp; c += W) {
+        vh numbers;
+        memcpy(&numbers, at + r * from.token + c, sizeof numbers);
+        memcpy((bf16*)(rows + r * Dp) + c, &numbers, sizeof numbers);
+      }
     return;
   }
   read_rows(from, s, item, token, count, table, rows);
@@ -100,11 +105,15 @@ struct BackwardPairForm {
 };
 
 void attention_forward(const AttentionForward& call, int64_t begin, int64_t end, void* scratch) {
+  begin_pair_products();
   run_units<PairForm>(call, begin, end, scratch);
+  end_pair_products();
 }
 void attention_backward_pairs(const AttentionBackward& call, int64_t begin, int64_t end, float* dbias,
                               void* scratch) {
+  begin_pair_products();
   run_backward<BackwardPairForm>(call, begin, end, dbias, scratch);
+  end_pair_products();
 }
 
 }  // namespace

@@ -21,6 +21,9 @@ extern const AttentionForwardFunction attention_fixed;
 namespace avx512_bf16 {
 extern const AttentionFunctions attention_pairs;
 }
+namespace amx {
+extern const AttentionFunctions attention_pairs;
+}
 #endif
 
 Table<AttentionFunctions> attention_table() { return {kImplementations, std::size(kImplementations)}; }
@@ -32,12 +35,16 @@ AttentionForwardFunction attention_fixed_point() {
   return nullptr;
 }
 
-const AttentionFunctions* attention_bf16_pairs() {
+Table<AttentionFunctions> attention_pairs_table() {
 #if TESSERA_KERNELS_X86
-  if (active_isa() >= Isa::avx512_bf16) return &avx512_bf16::attention_pairs;
+  static constexpr Implementation<AttentionFunctions> kPairs[] = {
+      {Isa::amx, &amx::attention_pairs}, {Isa::avx512_bf16, &avx512_bf16::attention_pairs}};
+  return {kPairs, std::size(kPairs)};
+#else
+  return {nullptr, 0};
 #endif
-  return nullptr;
 }
+const AttentionFunctions* attention_bf16_pairs() { return choose_if_any(attention_pairs_table()); }
 
 AttentionShape attention_plan(const AttentionShape& shape, int threads) {
   AttentionShape planned = shape;
@@ -91,9 +98,18 @@ void check_call(const char* operation, const Call& call) {
 template <class Call>
 const AttentionFunctions& functions_for(const Call& call) {
   const auto half = [](const HeadRows& rows) { return rows.element == Element::bf16; };
-  if (half(call.q) && half(call.k) && half(call.v) && bf16_dot_is_faster())
+  if (half(call.q) && half(call.k) && half(call.v) && bf16_pairs_are_faster(active_isa()))
     if (const AttentionFunctions* pairs = attention_bf16_pairs()) return *pairs;
   return choose(attention_table());
+}
+
+// Where products on whole numbers are allowed; those of tiles of bfloat16 are faster still.
+AttentionForwardFunction forward_for(const AttentionForward& call) {
+  const AttentionFunctions& functions = functions_for(call);
+  const bool on_tiles = active_isa() >= Isa::amx && &functions == attention_bf16_pairs();
+  const bool whole = call.fixed_point && call.mask.later >= 0 && call.mask.later <= 1;
+  const AttentionForwardFunction fixed = whole && !on_tiles ? attention_fixed_point() : nullptr;
+  return fixed ? fixed : functions.forward;
 }
 
 }  // namespace
@@ -103,9 +119,7 @@ void attention_forward(const AttentionForward& call) {
   AttentionForward planned = call;
   planned.shape = attention_plan(call.shape, num_threads());
   const size_t bytes = attention_scratch_bytes(planned.shape, false);
-  const bool whole = call.fixed_point && call.mask.later >= 0 && call.mask.later <= 1;
-  AttentionForwardFunction forward = whole ? attention_fixed_point() : nullptr;
-  if (!forward) forward = functions_for(call).forward;
+  const AttentionForwardFunction forward = forward_for(call);
   parallel_for(attention_units(planned.shape), 1, [&](int64_t begin, int64_t end) {
     forward(planned, begin, end, thread_scratch(ScratchFor::kernel, bytes));
   });

@@ -95,7 +95,9 @@ void run(AttentionProblem& p, const AttentionFunctions& functions) {
 template <class Body>
 void for_each_form(Body body) {
   for_each_implementation(attention_table(), body);
-  if (const AttentionFunctions* pairs = attention_bf16_pairs()) body("bf16 pairs", *pairs);
+  for_each_implementation(
+      attention_pairs_table(),
+      [&](const std::string& isa, const AttentionFunctions& pairs) { body("bf16 pairs, " + isa, pairs); });
 }
 
 // The bound of flash-attention's tests: at most twice the error of the plain form in float, both against
@@ -156,9 +158,7 @@ TEST(Attention, WholeNumbersAreAsExactAsBfloat16) {
 // Turned queries and keys, weights, values, the scores' gradients and the result are each off by up to 2^-8
 // of themselves, most of them by less and to either side: together within 2^-7 of the largest number, that of
 // the output where a gradient's terms, which are of the output's size, cancel.
-TEST(Attention, PairsAreAsExactAsBfloat16) {
-  const AttentionFunctions* pairs = attention_bf16_pairs();
-  if (!pairs) GTEST_SKIP() << "no products of bfloat16 pairs here";
+void expect_as_exact_as_bfloat16(const std::string& isa, const AttentionFunctions& pairs) {
   for (AttentionCase c : attention_cases())
     for (const Element element : {Element::f32, Element::bf16}) {
       c.element = element;
@@ -169,18 +169,23 @@ TEST(Attention, PairsAreAsExactAsBfloat16) {
         want.push_back(expected(head_of(p, item), p.dout.item(item)));
         for (size_t i = 0; i < 4; ++i) size[i] = std::max(size[i], largest(want.back()[i].values));
       }
-      run(p, *pairs), run(plain, choose(attention_table()));
+      run(p, pairs), run(plain, choose(attention_table()));
       double largest_bias = 0;
       for (const float value : plain.dbias) largest_bias = std::max(largest_bias, std::abs(double{value}));
       for (size_t i = 0; i < p.dbias.size(); ++i)
-        ASSERT_NEAR(p.dbias[i], plain.dbias[i], std::ldexp(largest_bias, -6)) << text(c, " bias ", i);
+        ASSERT_NEAR(p.dbias[i], plain.dbias[i], std::ldexp(largest_bias, -6))
+            << text(isa, " ", c, " bias ", i);
       for (int64_t item = 0; item < p.items(); ++item) {
         const HeadTensor* got[] = {&p.out, &p.dq, &p.dk, &p.dv};
         for (size_t i = 0; i < 4; ++i)
           expect_within(got[i]->item(item), want[item][i].values, std::ldexp(std::max(size[i], size[0]), -7),
-                        text(c, " item ", item, " ", want[item][i].name), c.dim);
+                        text(isa, " ", c, " item ", item, " ", want[item][i].name), c.dim);
       }
     }
+}
+TEST(Attention, PairsAreAsExactAsBfloat16) {
+  if (!attention_bf16_pairs()) GTEST_SKIP() << "no products of bfloat16 pairs here";
+  for_each_implementation(attention_pairs_table(), expect_as_exact_as_bfloat16);
 }
 
 // A head whose sums of products are as large as the widths of the numbers allow.

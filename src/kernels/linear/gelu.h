@@ -24,7 +24,8 @@ TESSERA_INLINE vf erf(vf z) {
   return z != z ? z : result;
 }
 TESSERA_INLINE vf gelu(vf x) { return 0.5f * x * (1.0f + erf(x * 0.70710678f)); }
-// The same to 8e-5, for what is rounded to 8 bits anyway: Phi(x) = 1/2 + x P(x^2), at |x| = 4.2 1 or 0.
+// The same to 8e-5, for what is rounded to 8 bits in front and behind: Phi(x) = 1/2 + x P(x^2), at |x| = 4.2
+// 1 or 0.
 TESSERA_INLINE vf gelu_coarse(vf x) {
   const vf held = min(splat(4.2f), max(splat(-4.2f), x)), s = held * held;
   vf p = s * -9.01750674e-10f + 7.9413212e-8f;

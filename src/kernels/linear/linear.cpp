@@ -29,30 +29,33 @@ struct Job {
   // Between threads that share the rows a tile is divided by its panels: of a picture's 197 rows two threads
   // would else have 96 and 101.
   Share share(int64_t i) const {
-    const int64_t tiles = ceil_div(call.rows, kMostTileRows), all = w.panels;
+    const int64_t tiles = ceil_div(call.rows, w.tile_rows()), all = w.panels;
     if (!by_rows) return {0, call.rows, all * i / parts, all * (i + 1) / parts, 0, all};
     const int64_t begin = tiles * all * i / parts, end = tiles * all * (i + 1) / parts;
     const int64_t last = ceil_div(end, all);  // one behind it
-    return {begin / all * kMostTileRows, std::min(call.rows, last * kMostTileRows), 0, all, begin % all,
+    return {begin / all * w.tile_rows(), std::min(call.rows, last * w.tile_rows()), 0, all, begin % all,
             end % all ? end % all : all};
   }
 };
 
 Job plan(const PackedLinearData& w, const LinearForward& call) {
   const int64_t threads = call.rows * w.in * w.out < kLinearWorthSharing ? 1 : num_threads();
-  const int64_t tiles = ceil_div(call.rows, kMostTileRows);
+  const int64_t tiles = ceil_div(call.rows, w.tile_rows());
   const bool by_rows = tiles >= kTilesWorthSplitting * threads || tiles > w.panels;
   return {w, call, std::min(threads, by_rows ? tiles : w.panels), by_rows};
 }
 
 // A thread's working memory.
 struct Work {
+  int64_t tile;
   char* ready;
-  float *row, *scales, *sums, *gate_sums;
+  float *row, *scales;
+  char *sums, *gate_sums;
   Work(const PackedLinearData& w, int64_t block, int64_t columns) {
-    const int64_t tile = aligned(kMostTileRows * w.panel * 4);
-    const int64_t sizes[] = {aligned(block * w.words * 4), aligned(columns * 4), aligned(block * 4), tile,
-                             tile};
+    // Two of each, where one is finished while the other is summed.
+    tile = aligned(w.tile_rows() * w.panel * 4);
+    const int64_t sizes[] = {aligned(block * w.words * 4), aligned(columns * 4), aligned(block * 4), 2 * tile,
+                             2 * tile};
     int64_t total = 0;
     for (const int64_t size : sizes) total += size;
     char* at = static_cast<char*>(thread_scratch(ScratchFor::kernel, static_cast<size_t>(total)));
@@ -60,7 +63,7 @@ struct Work {
     for (int i = 0; i < 5; ++i) pieces[i] = at, at += sizes[i];
     ready = pieces[0];
     row = reinterpret_cast<float*>(pieces[1]), scales = reinterpret_cast<float*>(pieces[2]);
-    sums = reinterpret_cast<float*>(pieces[3]), gate_sums = reinterpret_cast<float*>(pieces[4]);
+    sums = pieces[3], gate_sums = pieces[4];
   }
 };
 
@@ -109,20 +112,26 @@ const T* padded_at(const std::vector<T>& values, int64_t index) {
   return values.empty() ? nullptr : values.data() + index;
 }
 
-// What is done behind the products of panel `panel`, on `count` rows from row `at` on, `r` of its block.
-FinishTile finish_of(const Job& job, const Work& work, int64_t at, int64_t r, int64_t count, int64_t panel) {
+// What is done behind the products of panel `panel`, on `count` rows from row `at` on, `r` of its block, in
+// the first or second place for sums.
+FinishTile finish_of(const Job& job, const Work& work, int64_t at, int64_t r, int64_t count, int64_t panel,
+                     bool second) {
   const PackedLinearData& w = job.w;
   const LinearForward& call = job.call;
   const int64_t column = panel * w.panel;
   FinishTile finish{};
   finish.rows = count, finish.columns = std::min(w.panel, w.out - column);
-  finish.sums = work.sums, finish.gate_sums = work.gate_sums, finish.sums_row = w.panel;
+  finish.sums = work.sums + second * work.tile, finish.gate_sums = work.gate_sums + second * work.tile;
+  finish.sums_row = w.panel;
   finish.integer = w.implementation.arithmetic == Arithmetic::int8;
   finish.row_scales = work.scales + r;
   finish.scales = padded_at(w.weight.scales, column), finish.gate_scales = padded_at(w.gate.scales, column);
   finish.bias = padded_at(w.weight.bias, column), finish.gate_bias = padded_at(w.gate.bias, column);
   finish.out_scale = padded_at(w.out_scale, column);
   finish.activation = static_cast<int32_t>(w.activation);
+  // As exact as what is rounded to 8 bits in front and behind.
+  finish.coarse = w.implementation.arithmetic == Arithmetic::int8 ||
+                  (w.implementation.arithmetic == Arithmetic::bf16 && call.y.element == Element::bf16);
   if (call.residual.data)
     finish.residual = element_at(call.residual.data, call.residual.element, at * call.residual.row + column);
   finish.residual_element = call.residual.element, finish.residual_row = call.residual.row;
@@ -133,55 +142,88 @@ FinishTile finish_of(const Job& job, const Work& work, int64_t at, int64_t r, in
   return finish;
 }
 
+// Products and what is behind them, which some leave to be done along with the next product.
+class Pipeline {
+ public:
+  explicit Pipeline(const LinearFunctions& functions) : functions_(functions) {}
+  bool second() const { return second_; }
+  void product(ProductTile tile) {
+    if (waits_) tile.meanwhile = &waiting_, tile.finish = functions_.finish;
+    functions_.product(tile);
+    waits_ = false;
+  }
+  void finish(const FinishTile& tile) {
+    if (!functions_.rows.finishes_meanwhile) return functions_.finish(tile, 0, tile.rows);
+    waiting_ = tile, waits_ = true, second_ = !second_;
+  }
+  void flush() {
+    if (waits_) functions_.finish(waiting_, 0, waiting_.rows);
+    waits_ = false;
+  }
+
+ private:
+  const LinearFunctions& functions_;
+  FinishTile waiting_;
+  bool waits_ = false, second_ = false;
+};
+
+// Stores wait for their lines as loads do.
+void fetch_ahead(const FinishTile& finish) {
+  if (finish.residual)
+    fetch_rows(finish.residual, finish.residual_element, finish.residual_row, finish.rows, finish.columns);
+  fetch_rows(finish.y, finish.y_element, finish.y_row, finish.rows, finish.columns);
+}
+
 // Panel `panel` of rows [begin, end) of a block that is ready, whose first row is `row`.
 void run_panel(const Job& job, const Work& work, const Block& block, int64_t row, int64_t begin, int64_t end,
-               int64_t panel) {
+               int64_t panel, Pipeline& pipeline) {
   const PackedLinearData& w = job.w;
-  const LinearFunctions& functions = *w.implementation.functions;
   const int64_t column = panel * w.panel;
-  for (int64_t r = begin; r < end; r += kMostTileRows) {
-    const int64_t count = std::min(kMostTileRows, end - r);
-    const FinishTile finish = finish_of(job, work, row + r, r, count, panel);
-    if (finish.residual)
-      fetch_rows(finish.residual, finish.residual_element, finish.residual_row, count, finish.columns);
-    fetch_rows(finish.y, finish.y_element, finish.y_row, count, finish.columns);  // stores wait as well
+  for (int64_t r = begin; r < end; r += w.tile_rows()) {
+    const int64_t count = std::min(w.tile_rows(), end - r);
+    const FinishTile finish = finish_of(job, work, row + r, r, count, panel, pipeline.second());
+    if (!w.implementation.functions->rows.finishes_meanwhile) fetch_ahead(finish);
     ProductTile tile{static_cast<const char*>(block.words) + r * block.row_words * 4,
                      block.row_words,
                      1,
                      panel_of(w, w.weight, panel),
                      count,
                      w.words,
-                     work.sums,
+                     const_cast<void*>(finish.sums),
                      w.panel,
                      false,
                      padded_at(w.weight.start, column)};
-    functions.product(tile);
+    pipeline.product(tile);
     if (w.activation == Activation::silu_gate) {
-      tile.b = panel_of(w, w.gate, panel), tile.sums = work.gate_sums;
+      tile.b = panel_of(w, w.gate, panel), tile.sums = const_cast<void*>(finish.gate_sums);
       tile.start = padded_at(w.gate.start, column);
-      functions.product(tile);
+      pipeline.product(tile);
     }
-    functions.finish(finish);
+    pipeline.finish(finish);
   }
 }
 
 void run_share(const Job& job, const Share& share) {
-  const int64_t row_bytes = job.w.words * 4, rows = share.row_end - share.row;
+  const int64_t row_bytes = job.w.words * 4, rows = share.row_end - share.row, tile = job.w.tile_rows();
   if (rows <= 0) return;
-  const int64_t most = std::max<int64_t>(kBlockBytes / row_bytes / kMostTileRows, 1) * kMostTileRows;
+  const int64_t most = std::max<int64_t>(kBlockBytes / row_bytes / tile, 1) * tile;
   // Blocks of equal size, so that the last one is no remnant.
-  const int64_t blocks = ceil_div(rows, most), tiles = ceil_div(rows, kMostTileRows);
-  const Work work(job.w, ceil_div(tiles, blocks) * kMostTileRows, job.w.in);
-  const int64_t last_tile = share.row + (tiles - 1) * kMostTileRows;
+  const int64_t blocks = ceil_div(rows, most), tiles = ceil_div(rows, tile);
+  const Work work(job.w, ceil_div(tiles, blocks) * tile, job.w.in);
+  const LinearFunctions& functions = *job.w.implementation.functions;
+  const OpenProducts open(functions);
+  Pipeline pipeline(functions);
+  const int64_t last_tile = share.row + (tiles - 1) * tile;
   for (int64_t i = 0; i < blocks; ++i) {
-    const int64_t begin = share.row + tiles * i / blocks * kMostTileRows;
-    const int64_t end = std::min(share.row_end, share.row + tiles * (i + 1) / blocks * kMostTileRows);
+    const int64_t begin = share.row + tiles * i / blocks * tile;
+    const int64_t end = std::min(share.row_end, share.row + tiles * (i + 1) / blocks * tile);
     const Block block = make_ready(job, work, begin, end - begin);
     for (int64_t p = share.panel; p < share.panel_end; ++p) {
-      const int64_t first = i == 0 && p < share.first_from ? kMostTileRows : 0;
+      const int64_t first = i == 0 && p < share.first_from ? tile : 0;
       run_panel(job, work, block, begin, first,
-                (p < share.last_until ? end : std::min(end, last_tile)) - begin, p);
+                (p < share.last_until ? end : std::min(end, last_tile)) - begin, p, pipeline);
     }
+    pipeline.flush();
   }
 }
 

@@ -32,6 +32,23 @@ struct PackedLinearData {
   int64_t words = 0, panel = 0, panels = 0;
   PackedMatrix weight, gate;
   std::vector<float> out_scale;  // empty: none
+  int64_t tile_rows() const { return implementation.functions->rows.together; }
+};
+
+// While one lives its thread may call products.
+class OpenProducts {
+ public:
+  explicit OpenProducts(const LinearFunctions& functions) : rows_(functions.rows) {
+    if (rows_.open) rows_.open();
+  }
+  ~OpenProducts() {
+    if (rows_.close) rows_.close();
+  }
+  OpenProducts(const OpenProducts&) = delete;
+  OpenProducts& operator=(const OpenProducts&) = delete;
+
+ private:
+  const ProductRows& rows_;
 };
 
 // What the drivers share.

@@ -9,7 +9,8 @@
 namespace tessera::kernels {
 namespace {
 
-constexpr int64_t kWords = 256;  // of each column of x and dy at a time
+// Words of each column of x and dy at a time; tiles pass over the sums so fast that fewer passes count more.
+constexpr int64_t kWords = 256, kWordsOfTiles = 400;
 
 struct Job {
   const LinearGradients& call;
@@ -17,11 +18,13 @@ struct Job {
   bool pairs() const { return functions.form == WordForm::bf16_pair; }
   int64_t rows_a_word() const { return pairs() ? 2 : 1; }
   int64_t words_of(int64_t rows) const { return ceil_div(rows, rows_a_word()); }
-  // Of a block of rows: all but the last are equal.
+  // Of a block of rows: all but the last are equal, and whole tiles where words are turned.
   int64_t block_words() const {
-    const int64_t words = words_of(call.rows);
-    return ceil_div(words, ceil_div(words, kWords));
+    const int64_t words = words_of(call.rows), most = functions.rows.turn ? kWordsOfTiles : kWords;
+    const int64_t equal = ceil_div(words, ceil_div(words, most));
+    return functions.rows.turn ? ceil_div(equal, 16) * 16 : equal;
   }
+  int64_t tile_rows() const { return functions.rows.together; }
 };
 
 // Rows [first, first + count) of x and dy.
@@ -44,20 +47,36 @@ void words_of_rows(const Job& job, const Rows& from, int64_t first, int64_t rows
 
 // Outputs of dy that are packed together. A few tiles at a time: their rows are a power of two apart and
 // would push each other out of the cache.
-constexpr int64_t kGroup = 8 * kMostTileRows;
+constexpr int64_t kGroup = 64;
 
-// Groups [begin, end) of dy as tiles of outputs, [tiles][words][kMostTileRows].
+// Groups [begin, end) of dy as rows of words, [outputs][words].
+void pack_turned(const Job& job, const Block& block, int64_t begin, int64_t end, float* to) {
+  constexpr int64_t kTurned = 16;  // words of each output at a time
+  float rows[kTurned * kGroup] = {};
+  const int64_t words = job.words_of(block.count), step = job.rows_a_word(), row = job.block_words();
+  for (int64_t o = begin * kGroup; o < std::min(end * kGroup, job.call.out); o += kGroup) {
+    const int64_t outputs = std::min(kGroup, job.call.out - o);
+    for (int64_t k = 0; k < words; k += kTurned) {
+      for (int64_t i = k; i < std::min(words, k + kTurned); ++i)
+        words_of_rows(job, job.call.dy, block.first + i * step, block.count - i * step, o, outputs,
+                      rows + (i - k) * kGroup);
+      job.functions.rows.turn(rows, kGroup, std::min(kTurned, words - k), outputs, to + o * row + k, row);
+    }
+  }
+}
+
+// The same as tiles of outputs, [tiles][words][rows of a tile].
 void pack_outputs(const Job& job, const Block& block, int64_t begin, int64_t end, float* to) {
+  if (job.functions.rows.turn) return pack_turned(job, block, begin, end, to);
   float row[kGroup] = {};
-  const int64_t words = job.words_of(block.count), step = job.rows_a_word();
+  const int64_t words = job.words_of(block.count), step = job.rows_a_word(), tile = job.tile_rows();
   for (int64_t o = begin * kGroup; o < std::min(end * kGroup, job.call.out); o += kGroup) {
     const int64_t outputs = std::min(kGroup, job.call.out - o);
     std::fill(row + outputs, std::end(row), 0.0f);
     for (int64_t k = 0; k < words; ++k) {
       words_of_rows(job, job.call.dy, block.first + k * step, block.count - k * step, o, outputs, row);
-      for (int64_t t = 0; t * kMostTileRows < outputs; ++t)
-        std::memcpy(to + o * words + (t * words + k) * kMostTileRows, row + t * kMostTileRows,
-                    kMostTileRows * 4);
+      for (int64_t t = 0; t * tile < outputs; ++t)
+        std::memcpy(to + o * words + (t * words + k) * tile, row + t * tile, static_cast<size_t>(tile) * 4);
     }
   }
 }
@@ -77,17 +96,19 @@ void add_panel(const Job& job, const float* dy, const float* x, int64_t words, i
                float* edge) {
   const LinearGradients& call = job.call;
   const int64_t panel = job.functions.panel, columns = std::min(panel, call.in - column);
-  for (int64_t o = 0; o < call.out; o += kMostTileRows) {
-    const int64_t outputs = std::min(kMostTileRows, call.out - o);
+  const int64_t tile = job.tile_rows();
+  const bool turned = job.functions.rows.turn != nullptr;
+  for (int64_t o = 0; o < call.out; o += tile) {
+    const int64_t outputs = std::min(tile, call.out - o);
     float* to = call.weight + o * call.in + column;
     const bool direct = columns == panel;
-    if (const int64_t next = o + kMostTileRows; add && direct && next < call.out)
-      fetch_rows(to + kMostTileRows * call.in, Element::f32, call.in,
-                 std::min(kMostTileRows, call.out - next), columns);
+    if (const int64_t next = o + tile; add && direct && !turned && next < call.out)
+      fetch_rows(to + tile * call.in, Element::f32, call.in, std::min(tile, call.out - next), columns);
     if (!direct && add)
       for (int64_t m = 0; m < outputs; ++m) std::copy_n(to + m * call.in, columns, edge + m * panel);
-    job.functions.product({dy + o * words, 1, kMostTileRows, x, outputs, words, direct ? to : edge,
-                           direct ? call.in : panel, add, nullptr});
+    job.functions.product({dy + o * (turned ? job.block_words() : words), turned ? job.block_words() : 1,
+                           turned ? 1 : tile, x, outputs, words, direct ? to : edge, direct ? call.in : panel,
+                           add, nullptr});
     if (!direct)
       for (int64_t m = 0; m < outputs; ++m) std::copy_n(edge + m * panel, columns, to + m * call.in);
   }
@@ -112,7 +133,8 @@ void bias_share(const Job& job, int64_t begin, int64_t end) {
 void weight_share(const Job& job, const Block& block, const float* dy, int64_t begin, int64_t end) {
   const int64_t words = job.words_of(block.count), width = job.functions.panel, size = words * width;
   auto* x = static_cast<float*>(
-      thread_scratch(ScratchFor::kernel, static_cast<size_t>(size + kMostTileRows * width) * 4));
+      thread_scratch(ScratchFor::kernel, static_cast<size_t>(size + job.tile_rows() * width) * 4));
+  const OpenProducts open(job.functions);
   for (int64_t p = begin; p < end; ++p) {
     pack_inputs(job, block, p * width, x);
     add_panel(job, dy, x, words, p * width, block.first > 0, x + size);
@@ -124,7 +146,7 @@ void weight_gradient(const Job& job, bool shared) {
   const LinearGradients& call = job.call;
   const int64_t words = job.block_words(), rows = words * job.rows_a_word();
   const int64_t panels = ceil_div(call.in, job.functions.panel), groups = ceil_div(call.out, kGroup);
-  const auto size = static_cast<size_t>(ceil_div(call.out, kMostTileRows) * kMostTileRows * words * 4);
+  const auto size = static_cast<size_t>(ceil_div(call.out, job.tile_rows()) * job.tile_rows() * words * 4);
   auto* dy = static_cast<float*>(thread_scratch(ScratchFor::shared, size));
   for (int64_t first = 0; first < call.rows; first += rows) {
     const Block block{first, std::min(rows, call.rows - first)};

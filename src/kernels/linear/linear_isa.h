@@ -7,8 +7,6 @@
 
 namespace tessera::kernels {
 
-constexpr int64_t kMostTileRows = 8;
-
 // How a panel of weights is stored. A word is what is broadcast from a row of x and multiplied by a vector of
 // columns: one float, two bfloat16, four bytes or two int16.
 enum class WordForm : int32_t { single, bf16_pair, byte_quad, int16_pair };
@@ -18,6 +16,7 @@ constexpr int64_t numbers_per_word(WordForm form) {
 
 // sums[m][n] = start[n] + sum_k a[m * a_row + k * a_k] . b[k][n] for m < rows and the n of one panel; or
 // added to what is there.
+struct FinishTile;
 struct ProductTile {
   const void* a;
   int64_t a_row, a_k;  // in words
@@ -27,6 +26,9 @@ struct ProductTile {
   int64_t sums_row;
   bool add;
   const void* start;  // null: zeros
+  // Where products leave vectors idle: what is to be finished meanwhile, or null.
+  const FinishTile* meanwhile = nullptr;
+  void (*finish)(const FinishTile&, int64_t begin, int64_t end) = nullptr;
 };
 
 // Rows of x made ready for products: normalised and converted.
@@ -56,6 +58,7 @@ struct FinishTile {
   const float *scales, *gate_scales;          // integer: (panel)
   const float *bias, *gate_bias, *out_scale;  // (panel), out_scale may be null
   int32_t activation;                         // Activation
+  bool coarse;                                // GELU to 8e-5
   const void* residual;
   Element residual_element;
   int64_t residual_row;
@@ -87,18 +90,39 @@ struct PairsToPack {
   uint32_t* to;
 };
 
+// How products take their rows.
+struct ProductRows {
+  int64_t together = 8;  // rows of x for which the sums of a panel are computed at once
+  bool finishes_meanwhile = false;
+  // Around products, in each thread; null: nothing to do.
+  void (*open)() = nullptr;
+  void (*close)() = nullptr;
+  // Words of `count` rows turned, to[w][r] for w < words. Not null: products read a along k, a_k is 1, and
+  // this makes such rows of columns.
+  void (*turn)(const float* from, int64_t from_row, int64_t count, int64_t words, float* to,
+               int64_t to_row) = nullptr;
+};
+
 struct LinearFunctions {
   WordForm form;
   int64_t panel;  // columns of a panel
   void (*product)(const ProductTile&);
   void (*ready)(const ReadyRows&);
-  void (*finish)(const FinishTile&);
+  void (*finish)(const FinishTile&, int64_t begin, int64_t end);  // rows
   void (*norm)(const RowsToNorm&);
   void (*widen)(const uint16_t* from, float* to, int64_t count);
   // Words of two numbers, rounded where they are floats; null second: zeros.
   void (*pair)(const void* first, const void* second, Element element, uint32_t* to, int64_t count);
   void (*pack_pairs)(const PairsToPack&);
   void (*add_row)(const void* row, Element element, float* sums, int64_t count);  // sums += row
+  ProductRows rows = {};
+};
+
+// Products on tile registers, of pairs of bfloat16 and of bytes.
+struct LinearTiles {
+  void (*pairs)(const ProductTile&);
+  void (*bytes)(const ProductTile&);
+  ProductRows rows;
 };
 
 }  // namespace tessera::kernels

@@ -17,6 +17,9 @@ namespace avx512_bf16 {
 extern const LinearFunctions linear_single;
 extern void (*const linear_dot)(const ProductTile&);
 }  // namespace avx512_bf16
+namespace amx {
+extern const LinearTiles linear_tiles;
+}
 namespace avx512_vnni {
 extern void (*const linear_dot)(const ProductTile&);
 }
@@ -34,6 +37,13 @@ LinearFunctions with_dot(const LinearFunctions& rest, WordForm form, void (*prod
   functions.product = product;
   return functions;
 }
+LinearFunctions with_tiles(WordForm form) {
+  const LinearTiles& tiles = amx::linear_tiles;
+  LinearFunctions functions =
+      with_dot(avx512_bf16::linear_single, form, form == WordForm::bf16_pair ? tiles.pairs : tiles.bytes);
+  functions.rows = tiles.rows;
+  return functions;
+}
 
 // Best first. AVX512_BF16 also rounds to bfloat16 in one instruction, whatever the products are.
 void add_avx512(std::vector<LinearImplementation>& all, Arithmetic arithmetic) {
@@ -43,13 +53,19 @@ void add_avx512(std::vector<LinearImplementation>& all, Arithmetic arithmetic) {
       with_dot(avx512::linear_single, WordForm::byte_quad, avx512_vnni::linear_dot);
   static const LinearFunctions bytes_rounded =
       with_dot(avx512_bf16::linear_single, WordForm::byte_quad, avx512_vnni::linear_dot);
+  static const LinearFunctions pair_tiles = with_tiles(WordForm::bf16_pair),
+                               byte_tiles = with_tiles(WordForm::byte_quad);
   if (arithmetic == Arithmetic::int8) {
+    all.push_back({"amx", arithmetic, Isa::amx, &byte_tiles});
     all.push_back({"avx512_vnni+bf16", arithmetic, Isa::avx512_bf16, &bytes_rounded});
     all.push_back({"avx512_vnni", arithmetic, Isa::avx512_vnni, &bytes});
     all.push_back({"avx512", arithmetic, Isa::avx512, &avx512::linear_int16});
     return;
   }
-  if (arithmetic == Arithmetic::bf16) all.push_back({"avx512_bf16", arithmetic, Isa::avx512_bf16, &pairs});
+  if (arithmetic == Arithmetic::bf16) {
+    all.push_back({"amx", arithmetic, Isa::amx, &pair_tiles});
+    all.push_back({"avx512_bf16", arithmetic, Isa::avx512_bf16, &pairs});
+  }
   all.push_back({"avx512+bf16", arithmetic, Isa::avx512_bf16, &avx512_bf16::linear_single});
   all.push_back({"avx512", arithmetic, Isa::avx512, &avx512::linear_single});
 }
@@ -81,7 +97,7 @@ const LinearImplementation& choose_linear(Arithmetic arithmetic) {
   const auto all = linear_implementations(arithmetic);
   for (const LinearImplementation& entry : all) {
     const bool by_pairs = entry.functions && entry.functions->form == WordForm::bf16_pair;
-    if (entry.isa <= isa && (!by_pairs || bf16_dot_is_faster())) return entry;
+    if (entry.isa <= isa && (!by_pairs || bf16_pairs_are_faster(entry.isa))) return entry;
   }
   return all.back();
 }

@@ -231,23 +231,26 @@ TESSERA_INLINE void keep(const RowsOut& to, int64_t r, const vf (&v)[kProductVec
     put_row(static_cast<bf16*>(to.data) + r * to.row, v, columns);
 }
 
+enum { kNone, kGelu, kSiluGate, kCoarseGelu };
+
 // `columns` is a constant for whole panels.
 template <int activation, bool integer>
-TESSERA_INLINE void finish_rows(const FinishTile& t, int64_t columns) {
+TESSERA_INLINE void finish_rows(const FinishTile& t, int64_t begin, int64_t end, int64_t columns) {
   const Column main{t.bias, t.scales}, gate{t.gate_bias, t.gate_scales};
-  for (int64_t r = 0; r < t.rows; ++r) {
+  for (int64_t r = begin; r < end; ++r) {
     vf v[kProductVectors], g[kProductVectors];
 #pragma GCC unroll 4
     for (int n = 0; n < kProductVectors; ++n) {
       v[n] = value<integer>(t, t.sums, main, r, n * W);
-      if (activation == 2) g[n] = value<integer>(t, t.gate_sums, gate, r, n * W);
+      if (activation == kSiluGate) g[n] = value<integer>(t, t.gate_sums, gate, r, n * W);
     }
     if (t.before.data) keep(t.before, r, v, columns);
-    if (activation == 2 && t.gate_before.data) keep(t.gate_before, r, g, columns);
+    if (activation == kSiluGate && t.gate_before.data) keep(t.gate_before, r, g, columns);
 #pragma GCC unroll 4
     for (int n = 0; n < kProductVectors; ++n) {
-      if (activation == 1) v[n] = integer ? gelu_coarse(v[n]) : gelu(v[n]);
-      if (activation == 2) v[n] *= silu(g[n]);
+      if (activation == kGelu) v[n] = gelu(v[n]);
+      if (activation == kCoarseGelu) v[n] = gelu_coarse(v[n]);
+      if (activation == kSiluGate) v[n] *= silu(g[n]);
       if (t.out_scale) v[n] *= load(t.out_scale + n * W);
     }
     if (t.residual) {
@@ -261,27 +264,29 @@ TESSERA_INLINE void finish_rows(const FinishTile& t, int64_t columns) {
   }
 }
 template <int activation, bool integer>
-void finish_columns(const FinishTile& t) {
+void finish_columns(const FinishTile& t, int64_t begin, int64_t end) {
   if (t.columns == kPanel)
-    finish_rows<activation, integer>(t, kPanel);
+    finish_rows<activation, integer>(t, begin, end, kPanel);
   else
-    finish_rows<activation, integer>(t, t.columns);
+    finish_rows<activation, integer>(t, begin, end, t.columns);
 }
 template <int activation>
-void finish_as(const FinishTile& t) {
+void finish_as(const FinishTile& t, int64_t begin, int64_t end) {
   if (t.integer)
-    finish_columns<activation, true>(t);
+    finish_columns<activation, true>(t, begin, end);
   else
-    finish_columns<activation, false>(t);
+    finish_columns<activation, false>(t, begin, end);
 }
 
-void finish(const FinishTile& t) {
-  if (t.activation == 1)
-    finish_as<1>(t);
-  else if (t.activation == 2)
-    finish_as<2>(t);
-  else
-    finish_as<0>(t);
+void finish(const FinishTile& t, int64_t begin, int64_t end) {
+  switch (t.activation) {
+    case kGelu:
+      return t.coarse ? finish_as<kCoarseGelu>(t, begin, end) : finish_as<kGelu>(t, begin, end);
+    case kSiluGate:
+      return finish_as<kSiluGate>(t, begin, end);
+    default:
+      return finish_as<kNone>(t, begin, end);
+  }
 }
 
 void norm(const RowsToNorm& call) {

@@ -94,6 +94,7 @@ Table<MlstmFunctions> mlstm_table();
 // belong together: the gates' gradients are small differences of large sums, and would be wrong by what two
 // forms do not share.
 const MlstmFunctions* mlstm_bf16_pairs();
+Table<MlstmFunctions> mlstm_pairs_table();
 // What to take for q, k and v stored so: pairs where these are the faster ones, else the table's.
 const MlstmFunctions& mlstm_for(Element element);
 // The shape with its chunk chosen.

@@ -144,7 +144,9 @@ class PairForm {
 }  // namespace
 
 void mlstm_backward(const MlstmBackward& call, int64_t begin, int64_t end, void* scratch) {
+  begin_pair_products();
   run_heads_back<PairForm>(call, begin, end, scratch);
+  end_pair_products();
 }
 
 }  // namespace tessera::kernels::TESSERA_ISA

@@ -29,7 +29,9 @@ using testing::largest;
 template <class Body>
 void for_each_form(Body body) {
   for_each_implementation(mlstm_table(), body);
-  if (const MlstmFunctions* pairs = mlstm_bf16_pairs()) body("bf16 pairs", *pairs);
+  for_each_implementation(mlstm_pairs_table(), [&](const std::string& isa, const MlstmFunctions& pairs) {
+    body("bf16 pairs, " + isa, pairs);
+  });
 }
 
 // With tokens one at a time and the state in place, as in streaming, the numbers are those of the whole.

@@ -130,7 +130,9 @@ class PairForm {
 };
 
 void mlstm_forward(const MlstmForward& call, int64_t begin, int64_t end, void* scratch) {
+  begin_pair_products();
   run_heads<PairForm>(call, begin, end, scratch);
+  end_pair_products();
 }
 
 }  // namespace

@@ -13,19 +13,26 @@ TESSERA_IMPLEMENTATIONS(MlstmFunctions, mlstm);
 namespace avx512_bf16 {
 extern const MlstmFunctions mlstm_pairs;
 }
+namespace amx {
+extern const MlstmFunctions mlstm_pairs;
+}
 #endif
 
 Table<MlstmFunctions> mlstm_table() { return {kImplementations, std::size(kImplementations)}; }
 
-const MlstmFunctions* mlstm_bf16_pairs() {
+Table<MlstmFunctions> mlstm_pairs_table() {
 #if TESSERA_KERNELS_X86
-  if (active_isa() >= Isa::avx512_bf16) return &avx512_bf16::mlstm_pairs;
+  static constexpr Implementation<MlstmFunctions> kPairs[] = {{Isa::amx, &amx::mlstm_pairs},
+                                                              {Isa::avx512_bf16, &avx512_bf16::mlstm_pairs}};
+  return {kPairs, std::size(kPairs)};
+#else
+  return {nullptr, 0};
 #endif
-  return nullptr;
 }
+const MlstmFunctions* mlstm_bf16_pairs() { return choose_if_any(mlstm_pairs_table()); }
 
 const MlstmFunctions& mlstm_for(Element element) {
-  const bool wanted = element == Element::bf16 && bf16_dot_is_faster();
+  const bool wanted = element == Element::bf16 && bf16_pairs_are_faster(active_isa());
   const MlstmFunctions* pairs = wanted ? mlstm_bf16_pairs() : nullptr;
   return pairs ? *pairs : choose(mlstm_table());
 }

@@ -134,21 +134,19 @@ MlstmHead<double> sizes_of(MlstmHead<double> head) {
 
 // Of the factors of each term q, k with its gate's weight, their product and v (or q and the state, whose own
 // terms have two) are off by up to 2^-8 of themselves: 2^-6 of what the terms' sizes sum up to.
-TEST(Mlstm, PairsAreAsExactAsTheirRoundings) {
-  const MlstmFunctions* pairs = mlstm_bf16_pairs();
-  if (!pairs) GTEST_SKIP() << "no products of bfloat16 pairs here";
+void expect_as_exact_as_roundings(const std::string& isa, const MlstmFunctions& pairs) {
   for (Case c : cases())
     for (const Element element : {Element::f32, Element::bf16}) {
       c.element = element;
       Problem p(c);
       std::vector<float> scratch(mlstm_scratch_bytes(p.shape(), false) / 4 + 32, std::nanf(""));
-      pairs->forward(p.forward(), 0, p.items(),
-                     reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(scratch.data()) + 63) / 64 * 64));
+      pairs.forward(p.forward(), 0, p.items(),
+                    reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(scratch.data()) + 63) / 64 * 64));
       for (int64_t item = 0; item < p.items(); ++item) {
         const auto head = head_of<double>(p, item);
         const auto want = mlstm_head_forward(head), size = mlstm_head_forward(sizes_of(head));
         const Results got = results(p, item);
-        const std::string where = text(c, " item ", item);
+        const std::string where = text(isa, " ", c, " item ", item);
         for (size_t i = 0; i < want.h.size(); ++i) {
           const size_t t = i / static_cast<size_t>(c.value_dim);
           const double terms = (size.h[i] + std::abs(want.h[i])) * size.normaliser[t] / want.normaliser[t];
@@ -163,6 +161,10 @@ TEST(Mlstm, PairsAreAsExactAsTheirRoundings) {
       }
     }
 }
+TEST(Mlstm, PairsAreAsExactAsTheirRoundings) {
+  if (!mlstm_bf16_pairs()) GTEST_SKIP() << "no products of bfloat16 pairs here";
+  for_each_implementation(mlstm_pairs_table(), expect_as_exact_as_roundings);
+}
 
 double root_mean_square_of_difference(const Doubles& a, const Doubles& b) {
   double squares = 0;
@@ -173,9 +175,7 @@ double root_mean_square_of_difference(const Doubles& a, const Doubles& b) {
 // The gradients are no further from those in double than these move when the inputs are rounded to bfloat16,
 // times three, and 2^-8 of themselves (and twice what storing h and them in bfloat16 costs): k with its
 // gate's weight, the weights and dS are rounded as well. Single ones may be ten times as far.
-TEST(Mlstm, GradientsByPairsAreAsExactAsTheirRoundings) {
-  const MlstmFunctions* pairs = mlstm_bf16_pairs();
-  if (!pairs) GTEST_SKIP() << "no products of bfloat16 pairs here";
+void expect_gradients_as_exact_as_roundings(const std::string& isa, const MlstmFunctions& pairs) {
   constexpr size_t kKeys = 3;  // dk among the results
   const auto size_of = [](const Doubles& x) { return root_mean_square_of_difference(x, Doubles(x.size())); };
   for (Case c : cases()) {
@@ -184,7 +184,7 @@ TEST(Mlstm, GradientsByPairsAreAsExactAsTheirRoundings) {
     Problem half(c);
     for (Problem* p : {&single, &half}) {
       Problem in_floats(p->c);
-      p->run(*pairs), in_floats.run(choose(mlstm_table()));
+      p->run(pairs), in_floats.run(choose(mlstm_table()));
       for (int64_t item = 0; item < p->items(); ++item) {
         const Results exact = expected<double>(single, item), moved = expected<double>(half, item),
                       got = results(*p, item), want = expected<double>(*p, item),
@@ -197,14 +197,18 @@ TEST(Mlstm, GradientsByPairsAreAsExactAsTheirRoundings) {
           const double size = std::max(size_of(want[i].values), sum ? size_of(want[kKeys].values) : 0);
           const double allowed = 3 * change + 0.004 * size + 1e-6;
           EXPECT_LE(error, allowed + 2 * root_mean_square_of_difference(floats[i].values, want[i].values))
-              << p->c << " item " << item << " " << want[i].name;
+              << isa << " " << p->c << " item " << item << " " << want[i].name;
           expect_within(got[i].values, want[i].values,
                         10 * allowed + 2 * largest_difference(floats[i].values, want[i].values),
-                        text(p->c, " item ", item, " ", want[i].name), want[i].width);
+                        text(isa, " ", p->c, " item ", item, " ", want[i].name), want[i].width);
         }
       }
     }
   }
+}
+TEST(Mlstm, GradientsByPairsAreAsExactAsTheirRoundings) {
+  if (!mlstm_bf16_pairs()) GTEST_SKIP() << "no products of bfloat16 pairs here";
+  for_each_implementation(mlstm_pairs_table(), expect_gradients_as_exact_as_roundings);
 }
 
 // Central differences of the reference in double check its gradients, which everything else is compared with.
