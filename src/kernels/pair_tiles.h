@@ -165,16 +165,4 @@ static void pair_up_rows(const NumberRows<T>& from, float gain, float* to, int64
     }
 }
 
-// 2^x to 2.7e-6 of itself, x below 128: exact enough where the result is rounded to 14 bits or fewer. Zero
-// below 2^-149, NaN for NaN.
-TESSERA_INLINE vf exp2_coarse(vf x) {
-  constexpr int kBehindFloor = 9;  // x - floor(x), 0 for an infinity; scalef takes the floor itself
-  const vf r = (vf)_mm512_maskz_reduce_ps((__mmask16)-1, (__m512)x, kBehindFloor);
-  vf p = r * 1.3534165e-2f + 5.2011468e-2f;
-  p = p * r + 2.4144275e-1f;
-  p = p * r + 6.9300383e-1f;
-  p = p * r + 1.0000026f;
-  return (vf)_mm512_maskz_scalef_ps((__mmask16)-1, (__m512)p, (__m512)x);
-}
-
 }  // namespace tessera::kernels::TESSERA_ISA

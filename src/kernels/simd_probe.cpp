@@ -24,6 +24,10 @@ void probe_silu(const float* in, float* out, int64_t n) {
   apply(
       in, out, n, [](vf x) __attribute__((always_inline)) { return silu(x); });
 }
+void probe_silu_coarse(const float* in, float* out, int64_t n) {
+  apply(
+      in, out, n, [](vf x) __attribute__((always_inline)) { return silu_coarse(x); });
+}
 void probe_silu_slope(const float* in, float* out, int64_t n) {
   apply(
       in, out, n, [](vf x) __attribute__((always_inline)) { return silu_slope(x); });
@@ -55,6 +59,7 @@ const SimdProbe simd_probe = {W,
                               probe_exp,
                               probe_exp2_below,
                               probe_silu,
+                              probe_silu_coarse,
                               probe_silu_slope,
                               probe_log_sigmoid,
                               probe_to_bf16,

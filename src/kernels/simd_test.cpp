@@ -23,9 +23,16 @@ double log_sigmoid(double x) { return std::min(x, 0.0) - std::log1p(std::exp(-st
 double exponential(double x) { return std::exp(x); }
 double power_of_two(double x) { return std::exp2(x); }
 extern const SimdProbe simd_probe;
-const SimdProbe simd_probe = {1,          each<exponential>, each<power_of_two>,
-                              each<silu>, each<silu_slope>,  each<log_sigmoid>,
-                              nullptr,    nullptr,           nullptr,
+const SimdProbe simd_probe = {1,
+                              each<exponential>,
+                              each<power_of_two>,
+                              each<silu>,
+                              each<silu>,
+                              each<silu_slope>,
+                              each<log_sigmoid>,
+                              nullptr,
+                              nullptr,
+                              nullptr,
                               nullptr};
 }  // namespace reference
 
@@ -54,6 +61,7 @@ struct Function {
 const Function kFunctions[] = {{"exp", &SimdProbe::exp, 2, 2e-38},
                                {"exp2_below", &SimdProbe::exp2_below, 2, 2e-38},
                                {"silu", &SimdProbe::silu, 3.5, 2e-36},
+                               {"silu_coarse", &SimdProbe::silu_coarse, 7e-5 / 6e-8, 2e-36},
                                {"silu_slope", &SimdProbe::silu_slope, 6, 2e-7},
                                {"log_sigmoid", &SimdProbe::log_sigmoid, 4, 2e-38}};
 
@@ -91,6 +99,12 @@ TEST(Simd, FunctionsAtTheEndsOfTheRange) {
     EXPECT_EQ(y[4], 1e30f) << isa;
     EXPECT_EQ(y[5], 0) << isa;
     EXPECT_TRUE(std::isnan(y[2])) << isa;
+    probe.silu_coarse(x.data(), y.data(), n);
+    EXPECT_EQ(y[0], inf) << isa;
+    EXPECT_NEAR(y[1], 0, 2e-36) << isa;
+    EXPECT_TRUE(std::isnan(y[2])) << isa;
+    EXPECT_EQ(y[4], 1e30f) << isa;
+    EXPECT_NEAR(y[5], 0, 2e-36) << isa;
     probe.log_sigmoid(x.data(), y.data(), n);
     EXPECT_EQ(y[0], 0) << isa;
     EXPECT_EQ(y[1], -inf) << isa;

@@ -13,8 +13,8 @@
 //   int8  W as int8 with a scale for each output: largest |w| / 127, or a given one; x as int8 with a scale
 //         for each row: largest |x| / 127, or a given one for all. Given ones are learned in training or
 //         found by calibration. x (1 / scale) is rounded, halves to even, and held in -128 to 127; int32 sums
-//         are exact. Bias and all behind it in float, GELU to 8e-5, far below the steps of x and W;
-//         so in bf16 where y is stored as such.
+//         are exact. Bias and all behind it in float, GELU to 8e-5 and SiLU to 7e-5 of itself, far
+//         below the steps of x and W; so in bf16 where y is stored as such.
 //
 // Implementations are listed best first; bf16 by AVX512_BF16's dot products is taken where they are faster
 // than float products on this processor (Zen 4; on Sapphire Rapids they are half as fast, and the widening

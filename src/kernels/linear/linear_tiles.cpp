@@ -231,10 +231,10 @@ TESSERA_INLINE void keep(const RowsOut& to, int64_t r, const vf (&v)[kProductVec
     put_row(static_cast<bf16*>(to.data) + r * to.row, v, columns);
 }
 
-enum { kNone, kGelu, kSiluGate, kCoarseGelu };
+enum { kNone, kGelu, kSiluGate };  // Activation
 
 // `columns` is a constant for whole panels.
-template <int activation, bool integer>
+template <int activation, bool coarse, bool integer>
 TESSERA_INLINE void finish_rows(const FinishTile& t, int64_t begin, int64_t end, int64_t columns) {
   const Column main{t.bias, t.scales}, gate{t.gate_bias, t.gate_scales};
   for (int64_t r = begin; r < end; ++r) {
@@ -248,9 +248,8 @@ TESSERA_INLINE void finish_rows(const FinishTile& t, int64_t begin, int64_t end,
     if (activation == kSiluGate && t.gate_before.data) keep(t.gate_before, r, g, columns);
 #pragma GCC unroll 4
     for (int n = 0; n < kProductVectors; ++n) {
-      if (activation == kGelu) v[n] = gelu(v[n]);
-      if (activation == kCoarseGelu) v[n] = gelu_coarse(v[n]);
-      if (activation == kSiluGate) v[n] *= silu(g[n]);
+      if (activation == kGelu) v[n] = coarse ? gelu_coarse(v[n]) : gelu(v[n]);
+      if (activation == kSiluGate) v[n] *= coarse ? silu_coarse(g[n]) : silu(g[n]);
       if (t.out_scale) v[n] *= load(t.out_scale + n * W);
     }
     if (t.residual) {
@@ -263,29 +262,33 @@ TESSERA_INLINE void finish_rows(const FinishTile& t, int64_t begin, int64_t end,
     keep({t.y, t.y_element, t.y_row}, r, v, columns);
   }
 }
-template <int activation, bool integer>
+template <int activation, bool coarse, bool integer>
 void finish_columns(const FinishTile& t, int64_t begin, int64_t end) {
   if (t.columns == kPanel)
-    finish_rows<activation, integer>(t, begin, end, kPanel);
+    finish_rows<activation, coarse, integer>(t, begin, end, kPanel);
   else
-    finish_rows<activation, integer>(t, begin, end, t.columns);
+    finish_rows<activation, coarse, integer>(t, begin, end, t.columns);
 }
+// What is multiplied as whole numbers is coarse.
 template <int activation>
 void finish_as(const FinishTile& t, int64_t begin, int64_t end) {
   if (t.integer)
-    finish_columns<activation, true>(t, begin, end);
+    finish_columns<activation, true, true>(t, begin, end);
+  else if (t.coarse)
+    finish_columns<activation, true, false>(t, begin, end);
   else
-    finish_columns<activation, false>(t, begin, end);
+    finish_columns<activation, false, false>(t, begin, end);
 }
 
 void finish(const FinishTile& t, int64_t begin, int64_t end) {
   switch (t.activation) {
     case kGelu:
-      return t.coarse ? finish_as<kCoarseGelu>(t, begin, end) : finish_as<kGelu>(t, begin, end);
+      return finish_as<kGelu>(t, begin, end);
     case kSiluGate:
       return finish_as<kSiluGate>(t, begin, end);
     default:
-      return finish_as<kNone>(t, begin, end);
+      return t.integer ? finish_columns<kNone, true, true>(t, begin, end)
+                       : finish_columns<kNone, false, false>(t, begin, end);
   }
 }
 

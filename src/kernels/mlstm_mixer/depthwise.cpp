@@ -235,7 +235,7 @@ TESSERA_INLINE void convolve(const Stencil& st, const FloatRows& x, int64_t x_fi
       });
 }
 
-template <int KH, int KW, bool whole>
+template <int KH, int KW, bool whole, bool coarse>
 void forward_group(const DepthwiseForward& call, int64_t begin, int64_t end, const Group& g) {
   const Stencil st = stencil(call.shape, call.shape.reverse);
   convolve<KH, KW, whole>(
@@ -245,7 +245,8 @@ void forward_group(const DepthwiseForward& call, int64_t begin, int64_t end, con
         if (call.pre.data)
           put<whole>(call.pre.data + b * call.pre.batch + token * call.pre.token + g.channel, value, g);
         if (call.out.data)
-          put<whole>(call.out.data + b * call.out.batch + token * call.out.token + g.channel, silu(value), g);
+          put<whole>(call.out.data + b * call.out.batch + token * call.out.token + g.channel,
+                     coarse ? silu_coarse(value) : silu(value), g);
       });
 }
 
@@ -336,17 +337,17 @@ void tap_gradient_any(const DepthwiseBackward& call, int64_t begin, int64_t end,
   }
 }
 
-template <bool whole>
+template <bool whole, bool coarse>
 void forward_any(const DepthwiseForward& call, int64_t begin, int64_t end, const Group& g) {
   const DepthwiseShape& s = call.shape;
   if (s.kernel_rows == 3 && s.kernel_columns == 3)
-    forward_group<3, 3, whole>(call, begin, end, g);
+    forward_group<3, 3, whole, coarse>(call, begin, end, g);
   else if (s.kernel_rows == 1 && s.kernel_columns == 3)
-    forward_group<1, 3, whole>(call, begin, end, g);
+    forward_group<1, 3, whole, coarse>(call, begin, end, g);
   else if (s.kernel_rows == 1 && s.kernel_columns == 4)
-    forward_group<1, 4, whole>(call, begin, end, g);
+    forward_group<1, 4, whole, coarse>(call, begin, end, g);
   else
-    forward_group<0, 0, whole>(call, begin, end, g);
+    forward_group<0, 0, whole, coarse>(call, begin, end, g);
 }
 
 template <int KH, int KW, bool whole>
@@ -382,12 +383,18 @@ TESSERA_INLINE void over_groups(const DepthwiseShape& s, int64_t begin, int64_t 
   }
 }
 
+template <bool coarse>
+void forward_as(const DepthwiseForward& call, int64_t begin, int64_t end) {
+  over_groups(
+      call.shape, begin, end,
+      [&](int64_t b, int64_t e, const Group& g) { forward_any<true, coarse>(call, b, e, g); },
+      [&](int64_t b, int64_t e, const Group& g) { forward_any<false, coarse>(call, b, e, g); });
+}
+
 }  // namespace
 
 void depthwise_forward(const DepthwiseForward& call, int64_t begin, int64_t end) {
-  over_groups(
-      call.shape, begin, end, [&](int64_t b, int64_t e, const Group& g) { forward_any<true>(call, b, e, g); },
-      [&](int64_t b, int64_t e, const Group& g) { forward_any<false>(call, b, e, g); });
+  call.coarse ? forward_as<true>(call, begin, end) : forward_as<false>(call, begin, end);
 }
 
 void depthwise_backward(const DepthwiseBackward& call, int64_t begin, int64_t end) {

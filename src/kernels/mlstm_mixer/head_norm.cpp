@@ -48,6 +48,9 @@ TESSERA_INLINE auto row(const View& view, int64_t b, int64_t t) {
   return view.data + b * view.batch + t * view.token;
 }
 
+TESSERA_INLINE vf gate_of(const float* z, int64_t left) { return silu(get(z, left)); }
+TESSERA_INLINE vf gate_of(const bf16* z, int64_t left) { return silu_coarse(get(z, left)); }
+
 // Tokens [t, end) of sample b, at most kBlock. z and y are touched for the first time here: the next block's
 // are asked for early.
 template <class Number>
@@ -68,7 +71,7 @@ void forward_block(const HeadNormForward& call, const TokenView<const Number*>& 
         __builtin_prefetch(y + (j + kBlock) * y_rows.token + c, 1);
         const vf normed = (get(h + j * call.h.token + c, left) - m.mean[j]) * m.rstd[j];
         const vf value = normed + normed * w.scale + (w.skip * get(a + j * call.a.token + c, left) + w.bias);
-        put(y + j * y_rows.token + c, value * silu(get(z + j * z_rows.token + c, left)), left);
+        put(y + j * y_rows.token + c, value * gate_of(z + j * z_rows.token + c, left), left);
       }
     }
   }

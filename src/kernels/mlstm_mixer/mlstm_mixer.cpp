@@ -151,6 +151,7 @@ struct Run {
   const MlstmFunctions& cell;
   const PackedMixer& weights;
   const Team& team;
+  bool coarse;  // what is computed is rounded to bfloat16 behind
   HeadGroups groups{s};
   int64_t T() const { return tokens_of(s); }
   // Whether the cell rounds q, k and v to bfloat16 in any case.
@@ -208,7 +209,7 @@ void convolve(const Run& run, const Work& w, const FloatRows& x, int64_t x_first
   const FloatRows own{x.data + (piece.first - x_first) * x.token, 0, x.token};
   run.team.over(piece.count, member, [&](int64_t begin, int64_t end, int) {
     run.parts.depthwise_forward({run.conv_shape(), x, run.weights.taps, run.weights.conv_bias,
-                                 run.rows_out(w.pre), run.rows_out(w.a), x_first, piece.first},
+                                 run.rows_out(w.pre), run.rows_out(w.a), run.coarse, x_first, piece.first},
                                 piece.first + begin, piece.first + end);
     run.parts.gates_forward(
         {piece.count, run.s.channels, 2 * run.s.heads, run.rows(w.a), own, run.weights.folded_weight,
@@ -463,7 +464,7 @@ void mlstm_mixer_forward(const MlstmMixerForward& call) {
   const MixerFunctions& parts = choose(mixer_table());
   pack_mixer(call.parameters, s, parts, weights);
   const Team team = team_for(s);
-  const Run run{s, parts, mlstm_for(call.u.element), weights, team};
+  const Run run{s, parts, mlstm_for(call.u.element), weights, team, call.u.element == Element::bf16};
   const bool half = call.u.element != Element::f32 || call.y.element != Element::f32;
   const int64_t most = piece_of(s, team.shared ? team.members : 1);
   over_samples(team, s.batch, [&](int64_t b, int member) {
@@ -485,7 +486,7 @@ void mlstm_mixer_backward(const MlstmMixerBackward& call) {
   pack_mixer(call.parameters, s, parts, weights);
   const Sums sums{floats.base + floats.used, floats.used};
   std::fill_n(sums.base, sums.share * team.members, 0.0f);
-  const Run run{s, parts, mlstm_for(call.u.element), weights, team};
+  const Run run{s, parts, mlstm_for(call.u.element), weights, team, call.u.element == Element::bf16};
   const bool half = call.u.element != Element::f32 || call.dy.element != Element::f32;
   if (tokens_of(s) > 0)
     over_samples(team, s.batch, [&](int64_t b, int member) {

@@ -32,6 +32,7 @@ struct DepthwiseForwardOf {
   const Real* bias;       // (C) or null
   TokenView<Real*> pre;   // before the SiLU; may be none
   TokenView<Real*> out;   // may be none
+  bool coarse = false;    // the SiLU to 7e-5 of itself
   int64_t x_first = 0;    // the tokens that the first rows of x, and of pre and out, stand for: a piece of
   int64_t out_first = 0;  // a long sequence needs no buffers for the rest
 };
