@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "kernels/fetch.h"
 #include "kernels/linear/linear.h"
 #include "kernels/linear/linear_isa.h"
 
@@ -58,14 +59,12 @@ inline int64_t aligned(int64_t bytes) { return ceil_div(bytes, 64) * 64; }
 inline const char* element_at(const void* data, Element element, int64_t index) {
   return static_cast<const char*>(data) + index * (element == Element::f32 ? 4 : 2);
 }
-// Asks for a matrix that will be read or written while something else is computed. (Inlined always: a
-// function that does nothing else counts as one without effect, and GCC leaves out the call.)
+// Asks for a matrix that will be read or written while something else is computed.
 __attribute__((always_inline)) inline void fetch_rows(const void* data, Element element, int64_t row,
                                                       int64_t rows, int64_t columns) {
   for (int64_t r = 0; r < rows; ++r) {
-    const char *first = element_at(data, element, r * row), *last = element_at(first, element, columns - 1);
-    for (const char* at = first; at < last; at += 64) __builtin_prefetch(at);
-    __builtin_prefetch(last);
+    const char* first = element_at(data, element, r * row);
+    fetch<FetchFor::soon>(first, element_at(first, element, columns) - first);
   }
 }
 inline void check_rows(const char* operation, const char* what, int64_t row, int64_t columns, int64_t rows,

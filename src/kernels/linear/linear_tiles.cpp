@@ -41,15 +41,11 @@ struct Int16Pair {
   }
 };
 
-// A row x of `call`, normalised where that is wanted, in `to`. The next one is asked for while this one's
+// A row x of `call`, normalised, in `to`. The next one is asked for while this one's
 // squares are summed: a row is read three times, but only once from far away.
 template <class Call, class From, class To>
-TESSERA_INLINE void norm_row(const Call& call, bool normed, const From* x, To* to) {
+TESSERA_INLINE void norm_row(const Call& call, const From* x, To* to) {
   const int64_t columns = call.columns;
-  if (!normed) {
-    for (int64_t c = 0; c < columns; c += W) put(to + c, get(x + c, columns - c), columns - c);
-    return;
-  }
   const float count = (float)columns;
   const From* next = x + call.x_row;
   constexpr int64_t line = 64 / sizeof(From);
@@ -77,12 +73,28 @@ TESSERA_INLINE void norm_row(const Call& call, bool normed, const From* x, To* t
   }
 }
 template <class Call, class To>
-TESSERA_INLINE void norm_row_of(const Call& call, Element element, bool normed, int64_t r, To* to) {
+TESSERA_INLINE void norm_row_of(const Call& call, Element element, int64_t r, To* to) {
   const int64_t at = r * call.x_row;
   if (element == Element::f32)
-    norm_row(call, normed, static_cast<const float*>(call.x) + at, to);
+    norm_row(call, static_cast<const float*>(call.x) + at, to);
   else
-    norm_row(call, normed, static_cast<const bf16*>(call.x) + at, to);
+    norm_row(call, static_cast<const bf16*>(call.x) + at, to);
+}
+
+template <class From, class To>
+TESSERA_INLINE void copy_row(const From* from, int64_t columns, To* to) {
+  for (int64_t c = 0; c < columns; c += W) put(to + c, get(from + c, columns - c), columns - c);
+}
+// Row r as it is wanted, normalised or only converted.
+template <class To>
+TESSERA_INLINE void ready_row(const ReadyRows& call, int64_t r, To* to) {
+  const int64_t at = r * call.x_row;
+  if (call.normed)
+    norm_row_of(call, call.element, r, to);
+  else if (call.element == Element::f32)
+    copy_row(static_cast<const float*>(call.x) + at, call.columns, to);
+  else
+    copy_row(static_cast<const bf16*>(call.x) + at, call.columns, to);
 }
 
 void round_to_bf16(float* row, int64_t columns) {
@@ -180,7 +192,7 @@ void ready_integers(const ReadyRows& call, int64_t r) {
   if (!call.normed && call.element == Element::bf16)
     return quantise_row(call, static_cast<const bf16*>(call.x) + at, r);
   if (!call.normed) return quantise_row(call, static_cast<const float*>(call.x) + at, r);
-  norm_row_of(call, call.element, true, r, call.row);
+  norm_row_of(call, call.element, r, call.row);
   quantise_row(call, call.row, r);
 }
 
@@ -188,11 +200,11 @@ void ready(const ReadyRows& call) {
   for (int64_t r = 0; r < call.rows; ++r) {
     if (call.form == WordForm::single) {
       float* out = static_cast<float*>(call.out) + r * call.words;
-      norm_row_of(call, call.element, call.normed, r, out);
+      ready_row(call, r, out);
       if (call.round && (call.normed || call.element == Element::f32)) round_to_bf16(out, call.columns);
     } else if (call.form == WordForm::bf16_pair) {
       bf16* out = static_cast<bf16*>(call.out) + r * call.words * 2;
-      norm_row_of(call, call.element, call.normed, r, out);
+      ready_row(call, r, out);
       if (call.columns % 2) out[call.columns] = bf16{0};
     } else {
       ready_integers(call, r);
@@ -295,9 +307,9 @@ void finish(const FinishTile& t, int64_t begin, int64_t end) {
 void norm(const RowsToNorm& call) {
   for (int64_t r = 0; r < call.rows; ++r)
     if (call.y_element == Element::f32)
-      norm_row_of(call, call.x_element, true, r, static_cast<float*>(call.y) + r * call.y_row);
+      norm_row_of(call, call.x_element, r, static_cast<float*>(call.y) + r * call.y_row);
     else
-      norm_row_of(call, call.x_element, true, r, static_cast<bf16*>(call.y) + r * call.y_row);
+      norm_row_of(call, call.x_element, r, static_cast<bf16*>(call.y) + r * call.y_row);
 }
 
 TESSERA_INLINE vf numbers_left(const float* from, int64_t left) { return left > 0 ? get(from, left) : vf{}; }

@@ -176,6 +176,12 @@ struct ChunkInputs {
   out.gain = out.keep = 1;
 }
 
+TESSERA_INLINE Mix mix_into(const MatrixOut& to, int64_t width) {
+  Mix mix;
+  mix.out = to.data, mix.out_row = to.row, mix.width = width;
+  return mix;
+}
+
 template <class Form>
 static void query_gradient(const HeadGradients& head, const MlstmChunk& chunk, const ChunkInputs& in,
                            const Form& form) {
@@ -183,10 +189,7 @@ static void query_gradient(const HeadGradients& head, const MlstmChunk& chunk, c
   const MlstmBackwardScratch& b = head.b;
   const int64_t K = s.key_dim, V = s.value_dim, L = chunk.length;
   const MatrixOut dq = rows_to_write(head.dq, chunk.start, K, b.dq);
-  Mix out;
-  out.out = dq.data;
-  out.out_row = dq.row;
-  out.width = K;
+  Mix out = mix_into(dq, K);
   if (in.reads_state) {
     out.init_row = b.u_sum;
     out.init_vector = in.n;
@@ -208,10 +211,7 @@ static void key_gradient(const HeadGradients& head, const MlstmChunk& chunk, con
   const MlstmBackwardScratch& b = head.b;
   const int64_t K = s.key_dim, L = chunk.length;
   const MatrixOut dk = rows_to_write(head.dk, chunk.start, K, b.dk);
-  Mix out;
-  out.out = dk.data;
-  out.out_row = dk.row;
-  out.width = K;
+  Mix out = mix_into(dk, K);
   if (head.has_dstate) {
     out.init_row = b.gates.column + chunk.start;
     out.init_vector = b.dn;
@@ -232,14 +232,11 @@ static void value_gradient(const HeadGradients& head, const MlstmChunk& chunk, c
   const MlstmBackwardScratch& b = head.b;
   const int64_t V = s.value_dim, L = chunk.length;
   const MatrixOut dv = rows_to_write(head.dv, chunk.start, V, b.dv);
-  Mix out;
+  Mix out = mix_into(dv, V);
   if (head.has_dstate) {
     out.first = {b.keys_t, 1, round_up16(s.chunk), b.dc, round_up16(V), s.key_dim};
     out.gain = chunk.state_out;
   }
-  out.out = dv.data;
-  out.out_row = dv.row;
-  out.width = V;
   form.add_values(out);
   write_rows(head.dv, chunk.start, L, V, dv);
 }
@@ -249,13 +246,10 @@ static void value_gradient(const HeadGradients& head, const MlstmChunk& chunk, c
   const MlstmShape& s = head.call.shape;
   const MlstmBackwardScratch& b = head.b;
   const int64_t K = s.key_dim, V = s.value_dim, L = chunk.length, Vp = round_up16(V);
-  Mix out;
+  Mix out = mix_into({b.dc, Vp}, V);
   out.first = {q.data, 1, q.row, b.u, Vp, L};
   out.gain = chunk.state_in;
   out.keep = head.has_dstate ? chunk.keep : 0;
-  out.out = b.dc;
-  out.out_row = Vp;
-  out.width = V;
   mix(out, 0, K);
   weighted_sum(q, L, K, b.u_sum, out.keep, chunk.state_in, b.dn);
   set_dstate(head);

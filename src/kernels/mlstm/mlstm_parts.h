@@ -1,6 +1,7 @@
 // What the forward and the backward pass of the mLSTM share: gates, chunks, and rows as floats. Per-ISA.
 #pragma once
 
+#include "kernels/fetch.h"
 #include "kernels/mlstm/mlstm_layout.h"
 #include "kernels/rows.h"
 #include "kernels/tiles.h"
@@ -32,16 +33,12 @@ TESSERA_INLINE Pointer walk(const GateView<Pointer>& view, const MlstmShape& s, 
   return view.data + offset + (s.reverse ? (s.tokens - 1) * view.token : 0);
 }
 
-// Asks for rows start … start+length-1 of a chunk that is walked next: a head's rows lie a row of all heads
-// apart, which the processor does not foresee. (Inlined always, or GCC takes it for a function without
-// effect.)
+// Asks for rows start … start+length-1 of a chunk that is walked next.
 template <class Pointer>
 TESSERA_INLINE void fetch_rows(const HeadWalk<Pointer>& rows, int64_t start, int64_t length, int64_t width) {
   const int64_t bytes = width * (rows.element == Element::f32 ? 4 : 2);
-  for (int64_t t = start; t < start + length; ++t) {
-    const char* at = (const char*)advance(rows.data, rows.element, t * rows.stride);
-    for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(at + i, 0, 2);
-  }
+  for (int64_t t = start; t < start + length; ++t)
+    fetch<FetchFor::later>(advance(rows.data, rows.element, t * rows.stride), bytes);
 }
 
 // Rows start … start+length-1, in place where whole vectors of floats can be read there, else in `copy`,

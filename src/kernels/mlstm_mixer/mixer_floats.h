@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "kernels/fetch.h"
 #include "kernels/mlstm_mixer/mlstm_mixer.h"
 #include "kernels/mlstm_mixer/parts.h"
 
@@ -19,15 +20,16 @@ struct Columns {
 };
 
 // Tokens [begin, end) of a piece of sample b, as floats in rows of `columns.count`. A few rows ahead are
-// asked for: they are pieces of longer ones, which the processor does not foresee.
+// asked for.
 inline void copy_floats(const MixerFunctions& parts, const StoredRows& from, int64_t b,
                         const Columns& columns, const Piece& piece, float* copy, int64_t begin, int64_t end) {
   const int64_t offset = b * from.batch + piece.first * from.token + columns.first;
-  const int64_t size = from.element == Element::f32 ? 4 : 2, line = 64 / size, ahead = 4;
+  const int64_t size = from.element == Element::f32 ? 4 : 2, ahead = 4;
   for (int64_t t = begin; t < end; ++t) {
     const int64_t at = offset + t * from.token;
-    for (int64_t c = 0; t + ahead < end && c < columns.count; c += line)
-      __builtin_prefetch(static_cast<const char*>(from.data) + (at + ahead * from.token + c) * size);
+    if (t + ahead < end)
+      fetch<FetchFor::soon>(static_cast<const char*>(from.data) + (at + ahead * from.token) * size,
+                            columns.count * size);
     float* to = copy + t * columns.count;
     if (from.element == Element::f32)
       std::copy_n(static_cast<const float*>(from.data) + at, columns.count, to);

@@ -1,0 +1,187 @@
+// Training runs over processes of this machine, for the tests of them: started, waited for, compared.
+#pragma once
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "core/text.h"
+#include "io/file.h"
+#include "io/io_testing.h"
+#include "io/safetensors.h"
+
+namespace tessera::parallel_testing {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+// 24 pictures a step: shares of 24, 12 and 8. The last evaluation batch is not a multiple of three.
+inline constexpr const char* kRecipe = R"(
+[model]
+name = "vit"
+dim = 32
+depth = 2
+heads = 2
+patch_size = 8
+drop_path = 0.3
+[data]
+path = "shapes:train=240,val=50"
+[preprocess]
+size = 32
+[augment]
+crop = "padded"
+[mixup]
+mixup = 0.8
+cutmix = 1.0
+[optimiser]
+name = "adamw"
+lr = 0.001
+[schedule]
+name = "cosine"
+warmup_steps = 3
+[train]
+steps = 20
+batch_size = 24
+eval_batch_size = 16
+device = "cpu"
+threads = 1
+clip_grad = 1.0
+ema_decay = 0.9
+log_every = 5
+)";
+
+class ParallelTest : public TemporaryFolder {
+ protected:
+  void SetUp() override { write_text_atomic(path("recipe.toml"), kRecipe); }
+
+  // Starts `processes` of the program; what they print goes to RUN.out and RUN.log.
+  pid_t start(int processes, const std::string& run, const std::vector<std::string>& settings,
+              const std::vector<std::string>& options = {}) const {
+    const std::vector<std::string> words = training(run, settings, options);
+    return start_words(path(run), processes > 1 ? mpirun(processes, words) : words);
+  }
+  std::vector<std::string> training(const std::string& run, const std::vector<std::string>& settings,
+                                    const std::vector<std::string>& options = {}) const {
+    std::vector<std::string> words = {TESSERA_PROGRAM, "train", path("recipe.toml"), "--output", path(run)};
+    words.insert(words.end(), options.begin(), options.end());
+    for (const std::string& setting : settings) words.insert(words.end(), {"--set", setting});
+    return words;
+  }
+  static std::vector<std::string> mpirun(int processes, const std::vector<std::string>& program) {
+    std::vector<std::string> words = {TESSERA_MPIRUN,    "-n",        std::to_string(processes),
+                                      "--oversubscribe", "--bind-to", "none"};
+    words.insert(words.end(), program.begin(), program.end());
+    return words;
+  }
+  static pid_t start_words(const std::string& output, std::vector<std::string> words) {
+    const pid_t child = ::fork();
+    if (child != 0) return child;
+    ::dup2(::open((output + ".out").c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666), 1);
+    ::dup2(::open((output + ".log").c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666), 2);
+    for (const char* variable : {"OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"})
+      ::setenv(variable, "1", 1);
+    std::vector<char*> argv;
+    for (std::string& word : words) argv.push_back(word.data());
+    argv.push_back(nullptr);
+    ::execv(argv[0], argv.data());
+    ::_exit(127);
+  }
+  static int exit_code(pid_t child) {
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  }
+  int run(int processes, const std::string& name, const std::vector<std::string>& settings = {},
+          const std::vector<std::string>& options = {}) const {
+    return exit_code(start(processes, name, settings, options));
+  }
+  std::string log(const std::string& run) const { return read_text(path(run + ".log")); }
+
+  std::map<std::string, std::vector<double>> weights(const std::string& run,
+                                                     const std::string& which = "weights") const {
+    const SafetensorsFile file(path(run + "/checkpoints/latest/" + which + ".safetensors"));
+    std::map<std::string, std::vector<double>> out;
+    for (const TensorView& view : file.tensors()) {
+      auto& numbers = out[view.name];
+      const auto take = [&](auto element) {
+        using Element = decltype(element);
+        numbers.resize(view.bytes.size() / sizeof(Element));
+        for (size_t i = 0; i < numbers.size(); ++i) {
+          std::memcpy(&element, view.bytes.data() + i * sizeof(Element), sizeof(Element));
+          numbers[i] = static_cast<double>(element);
+        }
+      };
+      if (view.dtype == DType::f64)
+        take(double{});
+      else
+        take(float{});
+    }
+    return out;
+  }
+  std::vector<Json> metrics(const std::string& run, const std::string& kind) const {
+    std::vector<Json> lines;
+    std::istringstream content(read_text(path(run + "/metrics.jsonl")));
+    for (std::string line; std::getline(content, line);)
+      if (const Json object = Json::parse(line); object.at("kind") == kind) lines.push_back(object);
+    return lines;
+  }
+  // A key's bias adds the same to all scores of a query: its true gradient is zero, and what Adam makes of
+  // rounding is held to the step that it can make. It is the middle third of its tensor.
+  static bool is_key_bias(const std::string& name, size_t i, size_t count) {
+    return name.ends_with(".attn.qkv.bias") && i >= count / 3 && i < 2 * count / 3;
+  }
+  // To 1e-9 of each tensor, of the weights and of their moving average.
+  void expect_close_weights(const std::string& run, const std::string& other) const {
+    for (const char* which : {"weights", "ema"}) {
+      const auto want = weights(run, which), got = weights(other, which);
+      ASSERT_EQ(got.size(), want.size());
+      for (const auto& [name, numbers] : want) {
+        double difference = 0, size = 0, of_keys = 0;
+        for (size_t i = 0; i < numbers.size(); ++i) {
+          const double square = std::pow(numbers[i] - got.at(name)[i], 2);
+          (is_key_bias(name, i, numbers.size()) ? of_keys : difference) += square;
+          size += numbers[i] * numbers[i];
+        }
+        EXPECT_LE(std::sqrt(difference), 1e-9 * std::sqrt(size)) << other << " " << which << " " << name;
+        EXPECT_LE(std::sqrt(of_keys), 1e-9 * std::max(std::sqrt(size), 1e-2))
+            << other << " " << which << " " << name;
+      }
+    }
+  }
+  // The same weights and measurements in float64 whatever the number of processes.
+  void expect_same_runs(const std::vector<int>& processes, std::vector<std::string> settings) const {
+    settings.emplace_back("train.precision=fp64");
+    const auto name = [](int count) { return "run" + std::to_string(count); };
+    for (const int count : processes) {
+      fs::remove_all(path(name(count)));
+      ASSERT_EQ(run(count, name(count), settings), 0) << log(name(count));
+    }
+    for (size_t i = 1; i < processes.size(); ++i) {
+      expect_close_weights(name(processes[0]), name(processes[i]));
+      expect_close_metrics(name(processes[0]), name(processes[i]), 1e-9);
+    }
+  }
+  void expect_close_metrics(const std::string& run, const std::string& other, double relative) const {
+    for (const char* kind : {"train", "eval"}) {
+      const auto a = metrics(run, kind), b = metrics(other, kind);
+      ASSERT_EQ(a.size(), b.size());
+      for (size_t i = 0; i < a.size(); ++i)
+        for (const char* key : {"loss", "accuracy", "top1", "grad_norm", "samples"}) {
+          if (!a[i].contains(key)) continue;
+          const double want = a[i][key].get<double>(), got = b[i].at(key).get<double>();
+          // Shares of right answers are means in float32.
+          const double allowed = std::string(key) == "accuracy" ? std::max(relative, 1e-6) : relative;
+          EXPECT_NEAR(want, got, allowed * std::max(1.0, std::abs(want)))
+              << kind << " line " << i << " " << key;
+        }
+    }
+  }
+};
+
+}  // namespace tessera::parallel_testing
