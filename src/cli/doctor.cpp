@@ -46,9 +46,10 @@ std::string instruction_sets() {
 std::string kernels_in_use() {
   using kernels::Arithmetic;
   const auto linear = [](Arithmetic arithmetic) { return kernels::choose_linear(arithmetic).name; };
-  return text("for ", kernels::name_of(kernels::active_isa()),
-              " (TESSERA_ISA chooses another set); linear fp32 ", linear(Arithmetic::f32), ", bf16 ",
-              linear(Arithmetic::bf16), ", int8 ", linear(Arithmetic::int8));
+  return text("for ", kernels::name_of(kernels::active_isa()), " (TESSERA_ISA chooses another set",
+              kernels::machine().tiles_refused ? "; the system does not grant AMX to this process" : "",
+              "); linear fp32 ", linear(Arithmetic::f32), ", bf16 ", linear(Arithmetic::bf16), ", int8 ",
+              linear(Arithmetic::int8));
 }
 
 std::string gpu() {

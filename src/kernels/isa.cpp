@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <string>
 
-#if defined(__x86_64__) && defined(__linux__)
+#if TESSERA_KERNELS_X86
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -20,19 +20,24 @@ namespace {
 constexpr std::array kNames = {"reference",   "portable",    "avx2", "avx512",
                                "avx512_vnni", "avx512_bf16", "amx"};
 
-// Whether the processor multiplies tiles of bfloat16 and of bytes, and the kernel grants the 8 kB of
-// registers that they take: to the whole process, once asked.
+#if TESSERA_KERNELS_X86
+// Whether the processor multiplies tiles of bfloat16 and of bytes.
 bool has_tiles() {
-#if defined(__x86_64__) && defined(__linux__)
   constexpr unsigned kTiles = 1u << 24, kBf16 = 1u << 22, kInt8 = 1u << 25, kAll = kTiles | kBf16 | kInt8;
   unsigned a = 0, b = 0, c = 0, d = 0;
-  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & kAll) != kAll) return false;
+  return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & kAll) == kAll;
+}
+// The system grants the 8 kB of registers that tiles take to the whole process, once it is asked; not if a
+// thread's stack for signals is too small to hold them.
+bool grants_tiles() {
+#if defined(__linux__)
   constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
   return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 #else
   return false;
 #endif
 }
+#endif
 
 Machine detect() {
   Machine found{Isa::portable};
@@ -48,7 +53,10 @@ Machine detect() {
   if (!__builtin_cpu_supports("avx512vnni")) return found;
   found.best = Isa::avx512_vnni;
   if (!__builtin_cpu_supports("avx512bf16")) return found;
-  found.best = has_tiles() ? Isa::amx : Isa::avx512_bf16;
+  found.best = Isa::avx512_bf16;
+  if (!has_tiles()) return found;
+  found.tiles_refused = !grants_tiles();
+  if (!found.tiles_refused) found.best = Isa::amx;
 #endif
   return found;
 }

@@ -23,6 +23,7 @@ enum class Isa : int32_t { reference, portable, avx2, avx512, avx512_vnni, avx51
 // What the machine has, whatever is forced.
 struct Machine {
   Isa best;
+  bool tiles_refused = false;  // the processor has AMX, the system does not grant it to this process
 };
 const Machine& machine();
 

@@ -97,7 +97,8 @@ struct AttentionFunctions {
 };
 
 Table<AttentionFunctions> attention_table();
-// What `fixed_point` takes; null where this machine, or the instruction set in use, has no such products.
+// What `fixed_point` takes, but for tensors of bfloat16 on tiles (AMX); null where this machine, or the
+// instruction set in use, has no such products.
 AttentionForwardFunction attention_fixed_point();
 // For tensors of bfloat16 where its products in pairs are the faster ones (attention_pairs.cpp): turned
 // queries and keys, the weights and the gradients of the scores are rounded to bfloat16 too. Null as above.

@@ -27,7 +27,7 @@ void report(const AttentionCase& c) {
   }
   if (attention_fixed_point())
     candidates.push_back({"whole numbers", [&p] {
-                            force_isa(machine().best);
+                            force_isa(Isa::avx512_vnni);
                             AttentionForward call = p.forward();
                             call.fixed_point = true;
                             attention_forward(call);

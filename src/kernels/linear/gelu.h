@@ -27,7 +27,7 @@ TESSERA_INLINE vf gelu(vf x) { return 0.5f * x * (1.0f + erf(x * 0.70710678f)); 
 // The same to 8e-5, for what is rounded to 8 bits in front and behind: Phi(x) = 1/2 + x P(x^2), at |x| = 4.2
 // 1 or 0.
 TESSERA_INLINE vf gelu_coarse(vf x) {
-  const vf held = min(splat(4.2f), max(splat(-4.2f), x)), s = held * held;
+  const vf above = max(splat(-4.2f), x), held = min(splat(4.2f), above), s = held * held;
   vf p = s * -9.01750674e-10f + 7.9413212e-8f;
   p = p * s - 3.03792649e-6f;
   p = p * s + 6.68906214e-5f;
@@ -35,7 +35,7 @@ TESSERA_INLINE vf gelu_coarse(vf x) {
   p = p * s + 9.2982268e-3f;
   p = p * s - 6.55281991e-2f;
   p = p * s + 3.98465872e-1f;
-  return x * (held * p + 0.5f);
+  return above * (held * p + 0.5f);
 }
 
 // d gelu / dx = Phi(x) + x phi(x).

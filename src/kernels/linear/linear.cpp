@@ -130,8 +130,7 @@ FinishTile finish_of(const Job& job, const Work& work, int64_t at, int64_t r, in
   finish.out_scale = padded_at(w.out_scale, column);
   finish.activation = static_cast<int32_t>(w.activation);
   // As exact as what is rounded to 8 bits in front and behind.
-  finish.coarse = w.implementation.arithmetic == Arithmetic::int8 ||
-                  (w.implementation.arithmetic == Arithmetic::bf16 && call.y.element == Element::bf16);
+  finish.coarse = w.implementation.arithmetic == Arithmetic::bf16 && call.y.element == Element::bf16;
   if (call.residual.data)
     finish.residual = element_at(call.residual.data, call.residual.element, at * call.residual.row + column);
   finish.residual_element = call.residual.element, finish.residual_row = call.residual.row;

@@ -16,9 +16,9 @@
 //         are exact. Bias and all behind it in float, GELU to 8e-5 and SiLU to 7e-5 of itself, far
 //         below the steps of x and W; so in bf16 where y is stored as such.
 //
-// Implementations are listed best first; bf16 by AVX512_BF16's dot products is taken where they are faster
-// than float products on this processor (Zen 4; on Sapphire Rapids they are half as fast, and the widening
-// form is taken, with the same roundings of x and W).
+// Implementations are listed best first: tiles (AMX), then dot products. Those of AVX512_BF16 are taken where
+// they are faster than float products on this processor (Zen 4; on Intel's without AMX they are half as fast,
+// and the widening form is taken, with the same roundings of x and W).
 #pragma once
 
 #include <cstddef>

@@ -54,16 +54,13 @@ void tile_product(const ProductTile& t) {
   }
 }
 
-void open() { set_up_tiles(); }
-void close() { release_tiles(); }
-void turn(const float* from, int64_t from_row, int64_t count, int64_t words, float* to, int64_t to_row) {
-  turn_words(from, from_row, count, words, to, to_row);
-}
+static_assert(ProductRows::kTurned == kTileSide);
 
 }  // namespace
 
 extern const LinearTiles linear_tiles;
-const LinearTiles linear_tiles = {
-    tile_product<Bf16Tiles>, tile_product<ByteTiles>, {2 * kTileSide, true, open, close, turn}};
+const LinearTiles linear_tiles = {tile_product<Bf16Tiles>,
+                                  tile_product<ByteTiles>,
+                                  {2 * kTileSide, true, begin_pair_products, end_pair_products, turn_words}};
 
 }  // namespace tessera::kernels::TESSERA_ISA

@@ -22,7 +22,7 @@ struct Job {
   int64_t block_words() const {
     const int64_t words = words_of(call.rows), most = functions.rows.turn ? kWordsOfTiles : kWords;
     const int64_t equal = ceil_div(words, ceil_div(words, most));
-    return functions.rows.turn ? ceil_div(equal, 16) * 16 : equal;
+    return functions.rows.turn ? ceil_div(equal, ProductRows::kTurned) * ProductRows::kTurned : equal;
   }
   int64_t tile_rows() const { return functions.rows.together; }
 };
@@ -49,9 +49,9 @@ void words_of_rows(const Job& job, const Rows& from, int64_t first, int64_t rows
 // would push each other out of the cache.
 constexpr int64_t kGroup = 64;
 
-// Groups [begin, end) of dy as rows of words, [outputs][words].
+// Groups [begin, end) of dy as rows of words, [outputs][block_words()].
 void pack_turned(const Job& job, const Block& block, int64_t begin, int64_t end, float* to) {
-  constexpr int64_t kTurned = 16;  // words of each output at a time
+  constexpr int64_t kTurned = ProductRows::kTurned;
   float rows[kTurned * kGroup] = {};
   const int64_t words = job.words_of(block.count), step = job.rows_a_word(), row = job.block_words();
   for (int64_t o = begin * kGroup; o < std::min(end * kGroup, job.call.out); o += kGroup) {
@@ -65,7 +65,8 @@ void pack_turned(const Job& job, const Block& block, int64_t begin, int64_t end,
   }
 }
 
-// The same as tiles of outputs, [tiles][words][rows of a tile].
+// Groups [begin, end) of dy as products take them: so, or as tiles of outputs, [tiles][words][rows of a
+// tile].
 void pack_outputs(const Job& job, const Block& block, int64_t begin, int64_t end, float* to) {
   if (job.functions.rows.turn) return pack_turned(job, block, begin, end, to);
   float row[kGroup] = {};

@@ -14,9 +14,10 @@ constexpr int64_t numbers_per_word(WordForm form) {
   return form == WordForm::single ? 1 : form == WordForm::byte_quad ? 4 : 2;
 }
 
+struct FinishTile;
+
 // sums[m][n] = start[n] + sum_k a[m * a_row + k * a_k] . b[k][n] for m < rows and the n of one panel; or
 // added to what is there.
-struct FinishTile;
 struct ProductTile {
   const void* a;
   int64_t a_row, a_k;  // in words
@@ -58,7 +59,7 @@ struct FinishTile {
   const float *scales, *gate_scales;          // integer: (panel)
   const float *bias, *gate_bias, *out_scale;  // (panel), out_scale may be null
   int32_t activation;                         // Activation
-  bool coarse;                                // GELU to 8e-5, SiLU to 7e-5 of itself
+  bool coarse;                                // GELU to 8e-5, SiLU to 7e-5 of itself; integers: always
   const void* residual;
   Element residual_element;
   int64_t residual_row;
@@ -97,8 +98,9 @@ struct ProductRows {
   // Around products, in each thread; null: nothing to do.
   void (*open)() = nullptr;
   void (*close)() = nullptr;
-  // Words of `count` rows turned, to[w][r] for w < words. Not null: products read a along k, a_k is 1, and
-  // this makes such rows of columns.
+  // Words of `count` <= kTurned rows turned, to[w][r] for w < words; writes kTurned of each. Not null:
+  // products read a along k, a_k is 1, and this makes such rows of columns.
+  static constexpr int64_t kTurned = 16;
   void (*turn)(const float* from, int64_t from_row, int64_t count, int64_t words, float* to,
                int64_t to_row) = nullptr;
 };

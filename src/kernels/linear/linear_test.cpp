@@ -164,43 +164,52 @@ TEST(Linear, ArithmeticsDifferByTheirRoundings) {
   EXPECT_GT(error(Arithmetic::int8), 1e-4);
 }
 
+// What the layer gives, and what it keeps of it in front of the activation.
+std::vector<double> with_what_is_kept(Problem& p, const LinearImplementation& implementation, Element kept) {
+  const int64_t row = p.with.out + 3, rows = p.with.rows;
+  Guarded before(kept, rows * row, 1), gate_before(kept, rows * row, 1);
+  for (Guarded* to : {&before, &gate_before})
+    for (int64_t i = 0; i < to->count(); ++i) to->set(i, 0);
+  LinearForward call = p.call();
+  call.before = {before.data(), kept, row};
+  if (p.with.activation == Activation::silu_gate) call.gate_before = {gate_before.data(), kept, row};
+  linear_forward(PackedLinear(p.layer(), implementation), call);
+  std::vector<double> all = p.results();
+  for (const Guarded* from : {&before, &gate_before})
+    for (int64_t i = 0; i < from->count(); ++i) all.push_back(from->get(i));
+  return all;
+}
+
 TEST(Linear, WhatTrainingKeepsIsTheOutputWithoutActivation) {
   using enum Activation;
   for (const Activation activation : {gelu, silu_gate})
-    for (const Element kept : {Element::f32, Element::bf16}) {
-      Problem p({"", 11, 34, 61, activation});
-      const auto run = [&](const LinearImplementation& implementation) {
-        Guarded before(kept, 11 * 64, 1), gate_before(kept, 11 * 64, 1);
-        for (Guarded* to : {&before, &gate_before})
-          for (int64_t i = 0; i < to->count(); ++i) to->set(i, 0);
-        LinearForward call = p.call();
-        call.before = {before.data(), kept, 64};
-        if (activation == silu_gate) call.gate_before = {gate_before.data(), kept, 64};
-        linear_forward(PackedLinear(p.layer(), implementation), call);
-        std::vector<double> all = p.results();
-        for (const Guarded* from : {&before, &gate_before})
-          for (int64_t i = 0; i < from->count(); ++i) all.push_back(from->get(i));
-        return all;
-      };
-      const auto implementations = linear_implementations(Arithmetic::f32);
-      const std::vector<double> want = run(implementations.back());
-      EXPECT_GT(testing::largest({want.end() - 64, want.end()}), activation == silu_gate ? 0.1 : -1);
-      for (const LinearImplementation& implementation : implementations)
-        expect_within(run(implementation), want,
-                      (kept == Element::f32 ? 1e-5 : 1.0 / 128) * testing::largest(want), implementation.name,
-                      61);
-    }
+    for (const Element kept : {Element::f32, Element::bf16})
+      for (const int64_t rows : {11, 75})
+        for (const Arithmetic arithmetic : {Arithmetic::f32, Arithmetic::bf16}) {
+          Problem p({"", rows, 34, 61, activation});
+          const auto implementations = linear_implementations(arithmetic);
+          const std::vector<double> want = with_what_is_kept(p, implementations.back(), kept);
+          EXPECT_GT(testing::largest({want.end() - 64, want.end()}), activation == silu_gate ? 0.1 : -1);
+          for (const LinearImplementation& implementation : implementations)
+            expect_within(with_what_is_kept(p, implementation, kept), want,
+                          (kept == Element::f32 ? 1e-5 : 1.0 / 128) * testing::largest(want),
+                          text(implementation.name, " ", rows, " rows"), 61);
+        }
 }
 
+// Also where a tile of rows is finished while the next one is summed.
 TEST(Linear, ResidualMayBeTheOutput) {
-  Problem p({"", 30, 40, 50, Activation::none, true, true, true});
-  const LinearImplementation& best = choose_linear(Arithmetic::f32);
-  const std::vector<double> want = p.run(best);
-  for (int64_t i = 0; i < p.y.count(); ++i) p.y.set(i, p.residual.get(i));
-  LinearForward call = p.call();
-  call.residual = {call.y.data, call.y.element, call.y.row};
-  linear_forward(PackedLinear(p.layer(), best), call);
-  EXPECT_EQ(p.results(), want);
+  for (const Arithmetic arithmetic : kArithmetics)
+    for (const LinearImplementation& implementation : linear_implementations(arithmetic))
+      for (const Element element : {Element::f32, Element::bf16}) {
+        Problem p({"", 75, 40, 110, Activation::none, true, true, true, 0, element, element});
+        const std::vector<double> want = p.run(implementation);
+        for (int64_t i = 0; i < p.y.count(); ++i) p.y.set(i, p.residual.get(i));
+        LinearForward call = p.call();
+        call.residual = {call.y.data, call.y.element, call.y.row};
+        linear_forward(PackedLinear(p.layer(), implementation), call);
+        EXPECT_EQ(p.results(), want) << implementation.name;
+      }
 }
 
 TEST(Linear, ATransposedWeightIsPackedLikeAStraightOne) {

@@ -1,6 +1,6 @@
-// mLSTM backward on pairs of bfloat16 (AVX512_BF16). Within a chunk q, k times its column's factor, v and the
-// weights are rounded to it as in forward, and u, k and dS as well; sums, gates and what goes through the
-// state are floats. Built once, on top of AVX-512.
+// mLSTM backward on pairs of bfloat16 (AMX, AVX512_BF16). Within a chunk q, k times its column's factor, v
+// and the weights are rounded to it as in forward, and u, k and dS as well; sums, gates and what goes through
+// the state are floats. Built once for each, on top of AVX-512.
 //
 // What the gates get is a small difference of large sums: where a row's |r| is above its floor, nothing is
 // left of its G in truth but eps. So it stays, because d_t is taken from the rounded u, and the weights and v

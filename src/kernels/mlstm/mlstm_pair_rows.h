@@ -1,4 +1,4 @@
-// Rows of the mLSTM's tensors for products of bfloat16 pairs. Per-ISA, AVX512_BF16.
+// Rows of the mLSTM's tensors for products of bfloat16 pairs. Per-ISA, AMX and AVX512_BF16.
 #pragma once
 
 #include "kernels/mlstm/mlstm_parts.h"

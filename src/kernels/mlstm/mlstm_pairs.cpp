@@ -1,6 +1,6 @@
-// mLSTM forward on pairs of bfloat16 (AVX512_BF16): q, k times its column's factor, v, the weights and the
-// state as it is read are rounded to it; sums, the normaliser and the state between chunks are floats. Built
-// once, on top of AVX-512.
+// mLSTM forward on pairs of bfloat16 (AMX, AVX512_BF16): q, k times its column's factor, v, the weights and
+// the state as it is read are rounded to it; sums, the normaliser and the state between chunks are floats.
+// Built once for each, on top of AVX-512.
 #include "kernels/mlstm/mlstm_pair_rows.h"
 #include "kernels/mlstm/mlstm_walk.h"
 

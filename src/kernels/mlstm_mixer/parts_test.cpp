@@ -35,19 +35,23 @@ TEST(Depthwise, EveryImplementationMatchesTheDefinition) {
         add(B, C, 8), dx(B, C, 9, 1), dtaps(taps, C, 10), dbias(1, C, 11);
     const std::string what = text("grid ", g.rows, "x", g.columns, " channels ", C, " kernel ", g.kernel_rows,
                                   "x", g.kernel_columns, g.reverse ? " reverse" : "");
-    const auto forward = [&]<class Real>(Real) {
+    const auto forward = [&]<class Real>(Real, bool coarse = false) {
       return DepthwiseForwardOf<Real>{shape,
                                       rows_in<Real>(x, T),
                                       data<Real>(weight),
                                       data<Real>(bias),
                                       rows_out<Real>(pre, T),
-                                      rows_out<Real>(out, T)};
+                                      rows_out<Real>(out, T),
+                                      coarse};
     };
-    // A sum of `taps` products and the bias, then the roundings of silu.
-    compare(
-        what, B, {{"pre", &pre, taps + 2.0}, {"out", &out, taps + 7.0}},
-        [&](int64_t b, int64_t e) { depthwise_forward_ref(forward(0.0), b, e); },
-        [&](const MixerFunctions& f, int64_t b, int64_t e) { f.depthwise_forward(forward(0.0f), b, e); });
+    // A sum of `taps` products and the bias, then the roundings of silu, or 7e-5 of it.
+    for (const bool coarse : {false, true})
+      compare(
+          what, B, {{"pre", &pre, taps + 2.0}, {"out", &out, taps + 7.0 + (coarse ? 7e-5 / 6e-8 : 0)}},
+          [&](int64_t b, int64_t e) { depthwise_forward_ref(forward(0.0), b, e); },
+          [&](const MixerFunctions& f, int64_t b, int64_t e) {
+            f.depthwise_forward(forward(0.0f, coarse), b, e);
+          });
     const auto backward = [&]<class Real>(Real) {
       return DepthwiseBackwardOf<Real>{shape,
                                        rows_in<Real>(x, T),
