@@ -41,8 +41,8 @@ struct Int16Pair {
   }
 };
 
-// A row x of `call`, normalised, in `to`. The next one is asked for while this one's squares are summed: a row
-// is read three times, but only once from far away.
+// A row x of `call`, normalised, in `to`. The next one is asked for while this one's squares are summed: a
+// row is read three times, but only once from far away.
 template <class Call, class From, class To>
 TESSERA_INLINE void norm_row(const Call& call, const From* x, To* to) {
   const int64_t columns = call.columns;
