@@ -166,13 +166,6 @@ class Pipeline {
   bool waits_ = false, second_ = false;
 };
 
-// Stores wait for their lines as loads do.
-void fetch_ahead(const FinishTile& finish) {
-  if (finish.residual)
-    fetch_rows(finish.residual, finish.residual_element, finish.residual_row, finish.rows, finish.columns);
-  fetch_rows(finish.y, finish.y_element, finish.y_row, finish.rows, finish.columns);
-}
-
 // Panel `panel` of rows [begin, end) of a block that is ready, whose first row is `row`.
 void run_panel(const Job& job, const Work& work, const Block& block, int64_t row, int64_t begin, int64_t end,
                int64_t panel, Pipeline& pipeline) {
@@ -181,7 +174,6 @@ void run_panel(const Job& job, const Work& work, const Block& block, int64_t row
   for (int64_t r = begin; r < end; r += w.tile_rows()) {
     const int64_t count = std::min(w.tile_rows(), end - r);
     const FinishTile finish = finish_of(job, work, row + r, r, count, panel, pipeline.second());
-    if (!w.implementation.functions->rows.finishes_meanwhile) fetch_ahead(finish);
     ProductTile tile{static_cast<const char*>(block.words) + r * block.row_words * 4,
                      block.row_words,
                      1,
@@ -192,6 +184,7 @@ void run_panel(const Job& job, const Work& work, const Block& block, int64_t row
                      w.panel,
                      false,
                      padded_at(w.weight.start, column)};
+    tile.ahead = &finish;
     pipeline.product(tile);
     if (w.activation == Activation::silu_gate) {
       tile.b = panel_of(w, w.gate, panel), tile.sums = const_cast<void*>(finish.gate_sums);

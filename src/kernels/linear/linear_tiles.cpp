@@ -153,13 +153,18 @@ TESSERA_INLINE void put_integers(void* row, int64_t c, vi bits, int64_t count) {
     memcpy(to, &numbers, (size_t)count * sizeof *to);
 }
 
-// `numbers` are the columns and the zeros behind them that fill whole words.
+// `numbers` are the columns and the zeros behind them that fill whole words. The row that is read next is
+// asked for meanwhile.
 template <class Form, bool held, class T>
-TESSERA_INLINE void quantise(const T* row, int64_t columns, int64_t numbers, float scale, void* out) {
+TESSERA_INLINE void quantise(const T* row, const T* next, int64_t columns, int64_t numbers, float scale,
+                             void* out) {
+  constexpr int64_t line = 64 / sizeof(T);
   const float inverse = 1.0f / scale;
   int64_t c = 0;
-  for (; c + W <= columns; c += W)
+  for (; c + W <= columns; c += W) {
+    if (c % line == 0) __builtin_prefetch(next + c);
     put_integers<Form>(out, c, integer_bits<held>(load(row + c), inverse, Form::kZero), W);
+  }
   for (; c < numbers; c += W) {
     const int64_t left = columns - c;
     put_integers<Form>(out, c,
@@ -170,30 +175,31 @@ TESSERA_INLINE void quantise(const T* row, int64_t columns, int64_t numbers, flo
 }
 
 template <class T>
-TESSERA_INLINE void quantise_row(const ReadyRows& call, const T* row, int64_t r) {
+TESSERA_INLINE void quantise_row(const ReadyRows& call, const T* row, const T* next, int64_t r) {
   const float scale = row_scale(row, call.columns, call.static_scale);
   call.scales[r] = scale;
   void* out = static_cast<int32_t*>(call.out) + r * call.words;
   const int64_t numbers = call.words * numbers_per_word(call.form);
   if (call.static_scale > 0) {
     if (call.form == WordForm::byte_quad)
-      quantise<Bytes, true>(row, call.columns, numbers, scale, out);
+      quantise<Bytes, true>(row, next, call.columns, numbers, scale, out);
     else
-      quantise<Shorts, true>(row, call.columns, numbers, scale, out);
+      quantise<Shorts, true>(row, next, call.columns, numbers, scale, out);
   } else if (call.form == WordForm::byte_quad) {
-    quantise<Bytes, false>(row, call.columns, numbers, scale, out);
+    quantise<Bytes, false>(row, next, call.columns, numbers, scale, out);
   } else {
-    quantise<Shorts, false>(row, call.columns, numbers, scale, out);
+    quantise<Shorts, false>(row, next, call.columns, numbers, scale, out);
   }
 }
 
 void ready_integers(const ReadyRows& call, int64_t r) {
-  const int64_t at = r * call.x_row;
-  if (!call.normed && call.element == Element::bf16)
-    return quantise_row(call, static_cast<const bf16*>(call.x) + at, r);
-  if (!call.normed) return quantise_row(call, static_cast<const float*>(call.x) + at, r);
+  const auto quantise_from = [&](const auto* x) __attribute__((always_inline)) {
+    quantise_row(call, x + r * call.x_row, x + (r + 1) * call.x_row, r);
+  };
+  if (!call.normed && call.element == Element::bf16) return quantise_from(static_cast<const bf16*>(call.x));
+  if (!call.normed) return quantise_from(static_cast<const float*>(call.x));
   norm_row_of(call, call.element, r, call.row);
-  quantise_row(call, call.row, r);
+  quantise_row(call, call.row, call.row, r);
 }
 
 void ready(const ReadyRows& call) {

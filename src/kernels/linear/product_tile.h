@@ -1,6 +1,7 @@
 // The inner loop of linear layers for any kind of word. Per-ISA.
 #pragma once
 
+#include "kernels/fetch.h"
 #include "kernels/linear/linear_isa.h"
 #include "kernels/simd.h"
 
@@ -21,6 +22,18 @@ TESSERA_INLINE T load_words(const void* from) {
   return v;
 }
 
+// Asks for what row r of a tile will read and write.
+TESSERA_INLINE void fetch_row(const FinishTile& t, int64_t r) {
+  const auto fetch_from = [&](const void* data, Element element, int64_t row) __attribute__((always_inline)) {
+    const int64_t size = element == Element::f32 ? 4 : 2;
+    if (data) fetch<FetchFor::soon>((const char*)data + r * row * size, t.columns * size);
+  };
+  if (t.residual != t.y) fetch_from(t.residual, t.residual_element, t.residual_row);
+  fetch_from(t.y, t.y_element, t.y_row);
+  fetch_from(t.before.data, t.before.element, t.before.row);
+  fetch_from(t.gate_before.data, t.gate_before.element, t.gate_before.row);
+}
+
 // Op: Word, Vector (of words), Sum (of float or int32), splat(word), multiply_add(sum, a, b).
 template <class Op, int MR>
 static __attribute__((noinline)) void product_rows(const ProductTile& t, int64_t row) {
@@ -34,6 +47,7 @@ static __attribute__((noinline)) void product_rows(const ProductTile& t, int64_t
       sums[m][n] = t.add     ? load_words<typename Op::Sum>(out + (m * t.sums_row + n * W) * 4)
                    : t.start ? load_words<typename Op::Sum>(static_cast<const Word*>(t.start) + n * W)
                              : typename Op::Sum{};
+  for (int m = 0; t.ahead && m < MR; ++m) fetch_row(*t.ahead, row + m);
   const Word* a = static_cast<const Word*>(t.a) + row * t.a_row;
   const Word* next = a + MR * t.a_row;  // the rows of the next tile, fetched ahead; never read here
   const Word* b = static_cast<const Word*>(t.b);
