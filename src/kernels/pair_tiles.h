@@ -21,6 +21,8 @@ struct PairProduct {
   float keep = 0, gain = 1;
   const float* scale = nullptr;  // null: 1
   int64_t a_k = 1;
+  const float* start =
+      nullptr;  // sums of column n begin there (words of whole numbers), null: at 0; not on tiles
 };
 
 TESSERA_INLINE vi load_words(const float* from) { return (vi)load(from); }
@@ -62,13 +64,27 @@ struct PairDot {
 };
 #endif
 
-template <int MR, int NV>
+#if defined(__AVX512VNNI__)
+// Four bytes a word, those of A unsigned, those of B signed.
+struct ByteDot {
+  using Sum = vi;
+  TESSERA_INLINE vi multiply_add(vi sum, vi a, vi b) {
+    return (vi)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)a, (__m512i)b);
+  }
+  TESSERA_INLINE vf number(vi sum) { return __builtin_convertvector(sum, vf); }
+};
+#endif
+
+template <class Dot, int MR, int NV>
 static __attribute__((noinline)) void pair_tile(const PairProduct& p, int64_t row, int64_t column) {
-  PairDot::Sum sums[MR][NV];
-#pragma GCC unroll 8
-  for (int m = 0; m < MR; ++m)
+  using Sum = typename Dot::Sum;
+  Sum sums[MR][NV];
 #pragma GCC unroll 4
-    for (int n = 0; n < NV; ++n) sums[m][n] = PairDot::Sum{};
+  for (int n = 0; n < NV; ++n) {
+    const Sum start = p.start ? (Sum)load(p.start + column + n * W) : Sum{};
+#pragma GCC unroll 8
+    for (int m = 0; m < MR; ++m) sums[m][n] = start;
+  }
   const float *a = p.a + row * p.a_row, *b = p.b + column;
   for (int64_t k = 0; k < p.k; ++k, a += p.a_k, b += p.b_k) {
     vi bv[NV];
@@ -78,7 +94,7 @@ static __attribute__((noinline)) void pair_tile(const PairProduct& p, int64_t ro
     for (int m = 0; m < MR; ++m) {
       const vi av = splat_word(a + m * p.a_row);
 #pragma GCC unroll 4
-      for (int n = 0; n < NV; ++n) sums[m][n] = PairDot::multiply_add(sums[m][n], av, bv[n]);
+      for (int n = 0; n < NV; ++n) sums[m][n] = Dot::multiply_add(sums[m][n], av, bv[n]);
     }
   }
 #pragma GCC unroll 8
@@ -86,36 +102,40 @@ static __attribute__((noinline)) void pair_tile(const PairProduct& p, int64_t ro
 #pragma GCC unroll 4
     for (int n = 0; n < NV; ++n) {
       float* out = p.out + (row + m) * p.out_row + column + n * W;
-      vf value = PairDot::number(sums[m][n]);
+      vf value = Dot::number(sums[m][n]);
       if (p.scale) value *= load(p.scale + column + n * W);
       if (p.gain != 1) value *= p.gain;
       store(out, p.keep != 0 ? value + p.keep * load(out) : value);
     }
 }
 
-template <int MR>
+template <class Dot, int MR>
 TESSERA_INLINE void pair_rows(const PairProduct& p, int64_t row, int64_t width) {
   int64_t vectors = width / W, column = 0;
   for (int64_t groups = (vectors + 2) / 3; groups > 0; --groups) {
     const int64_t now = (vectors + groups - 1) / groups;
     if (now == 3)
-      pair_tile<MR, 3>(p, row, column);
+      pair_tile<Dot, MR, 3>(p, row, column);
     else if (now == 2)
-      pair_tile<MR, 2>(p, row, column);
+      pair_tile<Dot, MR, 2>(p, row, column);
     else
-      pair_tile<MR, 1>(p, row, column);
+      pair_tile<Dot, MR, 1>(p, row, column);
     vectors -= now;
     column += now * W;
   }
 }
 
 // All columns, `width` of them: a multiple of 16.
-[[maybe_unused]] static void pair_product(const PairProduct& p, int64_t rows, int64_t width) {
+template <class Dot>
+static void word_product(const PairProduct& p, int64_t rows, int64_t width) {
   int64_t row = 0;
-  for (; row + 8 <= rows; row += 8) pair_rows<8>(p, row, width);
-  if (rows - row >= 4) pair_rows<4>(p, row, width), row += 4;
-  if (rows - row >= 2) pair_rows<2>(p, row, width), row += 2;
-  if (rows - row >= 1) pair_rows<1>(p, row, width);
+  for (; row + 8 <= rows; row += 8) pair_rows<Dot, 8>(p, row, width);
+  if (rows - row >= 4) pair_rows<Dot, 4>(p, row, width), row += 4;
+  if (rows - row >= 2) pair_rows<Dot, 2>(p, row, width), row += 2;
+  if (rows - row >= 1) pair_rows<Dot, 1>(p, row, width);
+}
+[[maybe_unused]] static void pair_product(const PairProduct& p, int64_t rows, int64_t width) {
+  word_product<PairDot>(p, rows, width);
 }
 
 #endif
@@ -139,8 +159,29 @@ static void narrow_rows(const NumberRows<T>& from, const float* scale, float* to
     }
 }
 
-// Words of two rows, times `gain`: zeros behind their width up to a multiple of 16, and for the second of a
-// last row without one.
+// Words of whole vectors of two rows.
+TESSERA_INLINE vf pair_up(const bf16* first, const bf16* second) {
+  __m256i low, high;
+  memcpy(&low, first, sizeof low), memcpy(&high, second, sizeof high);
+  const vi lower = (vi)_mm512_maskz_cvtepu16_epi32((__mmask16)-1, low);
+  return (vf)(lower | (vi)_mm512_maskz_cvtepu16_epi32((__mmask16)-1, high) << 16);
+}
+
+// Words of two rows: zeros behind their width up to a multiple of 16, and for the second of a last row
+// without one.
+[[maybe_unused]] static void pair_up_rows(const NumberRows<bf16>& from, float* to, int64_t to_row) {
+  const bf16* at = from.data;
+  for (int64_t r = 0; r < from.count; r += 2, at += 2 * from.row, to += to_row)
+    for (int64_t c = 0; c < from.width; c += W) {
+      const int64_t left = from.width - c;
+      if (left >= W && r + 1 < from.count)
+        store(to + c, pair_up(at + c, at + from.row + c));
+      else
+        store(to + c, pair_up(get(at + c, left), r + 1 < from.count ? get(at + from.row + c, left) : vf{}));
+    }
+}
+
+// The same of numbers times `gain`.
 template <class T>
 static void pair_up_rows(const NumberRows<T>& from, float gain, float* to, int64_t to_row) {
   for (int64_t r = 0; r < from.count; r += 2, to += to_row)

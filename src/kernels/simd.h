@@ -242,16 +242,20 @@ TESSERA_INLINE vf exp_within_range(vf x) {
 #endif
 }
 
-// 2^x for -126 <= x < 127, to about one unit in the last place; what is below counts as -126, NaN stays.
-TESSERA_INLINE vf exp2_from_least(vf x) {
-  const vf magic = splat(12582912.0f), held = max(splat(-126.0f), x);
-  const vf shifted = held + magic;
-  const vf r = held - (shifted - magic);
+// 2^r for |r| <= 1/2.
+TESSERA_INLINE vf exp2_of_rest(vf r) {
   vf p = r * 1.5444884e-4f + 1.3381303e-3f;
   p = p * r + 9.6181033e-3f;
   p = p * r + 5.5503810e-2f;
   p = p * r + 0.24022651f;
-  p = p * (r * r) + r * 0.69314718f + 1.0f;
+  return p * (r * r) + r * 0.69314718f + 1.0f;
+}
+
+// 2^x for -126 <= x < 127, to about one unit in the last place; what is below counts as -126, NaN stays.
+TESSERA_INLINE vf exp2_from_least(vf x) {
+  const vf magic = splat(12582912.0f), held = max(splat(-126.0f), x);
+  const vf shifted = held + magic;
+  const vf p = exp2_of_rest(held - (shifted - magic));
 #if defined(__AVX512F__)
   return (vf)_mm512_maskz_scalef_ps((__mmask16)-1, (__m512)p, (__m512)(shifted - magic));
 #else
@@ -259,7 +263,15 @@ TESSERA_INLINE vf exp2_from_least(vf x) {
 #endif
 }
 // 2^x for x < 127, to about one unit in the last place; what is below 2^-126 may be lost, NaN for NaN.
-TESSERA_INLINE vf exp2_below(vf x) { return x < -126.0f ? vf{} : exp2_from_least(x); }
+TESSERA_INLINE vf exp2_below(vf x) {
+#if defined(__AVX512DQ__)
+  constexpr int kFromNearest = 8;  // x - round(x), 0 for an infinity
+  const vf r = (vf)_mm512_maskz_reduce_ps((__mmask16)-1, (__m512)x, kFromNearest);
+  return (vf)_mm512_maskz_scalef_ps((__mmask16)-1, (__m512)exp2_of_rest(r), (__m512)(x - r));
+#else
+  return x < -126.0f ? vf{} : exp2_from_least(x);
+#endif
+}
 
 // e^-x held within the range of a float, for the functions below; NaN stays.
 TESSERA_INLINE vf exp_minus(vf x) { return exp_within_range(-min(splat(87.0f), max(splat(-87.0f), x))); }

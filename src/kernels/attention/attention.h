@@ -62,8 +62,9 @@ struct AttentionForward {
   Rotary q_rotary, k_rotary;
   AttentionBias bias;
   float* lse = nullptr;  // (B,H,Q) contiguous: lse_i / log 2, kept for backward, or null
-  // Both products on whole numbers of 16 bits (attention_fixed.cpp), where the processor is faster at them:
-  // the result is off by about as much as its rounding to bfloat16.
+  // Products on whole numbers, where the processor is faster at them: both on 16 bits, which puts the result
+  // off by about as much as its rounding to bfloat16, or q . k on 8, a scale for each token, which puts a
+  // score off by about 1/200 of |q| |k| / sqrt(D).
   bool fixed_point = false;
 };
 
@@ -97,8 +98,10 @@ struct AttentionFunctions {
 };
 
 Table<AttentionFunctions> attention_table();
-// What `fixed_point` takes, but for tensors of bfloat16 on tiles (AMX); null where this machine, or the
-// instruction set in use, has no such products.
+// What `fixed_point` takes: where pairs of bfloat16 are the faster ones, for tensors of bfloat16, scores from
+// bytes (attention_bytes.cpp; tiles of bfloat16, AMX, are faster still), else whole numbers of 16 bits
+// (attention_fixed.cpp). Null where this machine, or the instruction set in use, has no such products.
+AttentionForwardFunction attention_byte_scores();
 AttentionForwardFunction attention_fixed_point();
 // For tensors of bfloat16 where its products in pairs are the faster ones (attention_pairs.cpp): turned
 // queries and keys, the weights and the gradients of the scores are rounded to bfloat16 too. Null as above.

@@ -62,7 +62,10 @@ struct FixedForm {
   TESSERA_INLINE vf rounded(vf p) { return p + kRounds; }
   // Eight words where sixteen scores were: in front of those that are still to be read.
   TESSERA_INLINE void put_weights(float* row, int64_t c, vf kept) { store_shorts(row + c / 2, (vi)kept); }
-  float score_unit() const { return query_unit * key_unit; }
+  float weigh(const ScoreRow& row, float gain, float reference) const {
+    return weigh_row(*this, row, gain, reference);
+  }
+  float score_unit(const AttentionUnit&, int64_t) const { return query_unit * key_unit; }
 
   static float most(const AttentionShape& s) {
     const float held = __builtin_floorf(__builtin_sqrtf(kMostOfSum / (float)round_up16(s.dim)));
@@ -85,7 +88,7 @@ struct FixedForm {
                f.value_units);
   }
   void scores(const AttentionUnit& unit, int64_t r, int64_t rows, const KeyRange& columns) const {
-    word_scores(unit, r, rows, columns);
+    word_scores(unit, {unit.f.queries, round_up16(unit.call.shape.dim)}, r, rows, columns);
   }
   void add_values(const AttentionUnit& unit, int64_t r, int64_t rows, const KeyRange& keys) const {
     add_word_values(unit, r, rows, keys, unit.f.value_units);

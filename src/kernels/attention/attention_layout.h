@@ -33,14 +33,18 @@ struct KeyRange {
 
 // Dp is D rounded up to 16, Nb the key block rounded up to 16, R the rows of a unit.
 struct AttentionForwardScratch {
-  float* queries;          // (R, Dp) turned
+  float* queries;          // (R up to a multiple of 16, Dp) turned
   float* rows;             // (Nb, Dp) keys before they are transposed
-  float* keys_t;           // (D, Nb)
+  float* keys_t;           // (Dp, Nb)
   float* values;           // (Nb, Dp)
   float* scores;           // (kForwardRows, Nb)
   float* sums;             // (R, Dp) sum of p v so far
   float* value_units;      // (Dp) of whole numbers: what one is worth
   float *highest, *total;  // (R) running maximum in units of log 2, running sum of p
+  // Of bytes: what one of a query and of a key is worth, what the sums for a key begin with, 16 rows of words
+  // on their way.
+  float *query_units, *key_units, *key_starts;  // (R, Nb, Nb), up to a multiple of 16
+  float* sixteen;                               // (Dp / 2, 16)
 };
 
 struct AttentionBackwardScratch {
@@ -60,15 +64,19 @@ struct AttentionBackwardScratch {
 [[maybe_unused]] static AttentionForwardScratch lay_out_forward(Arena& arena, const AttentionShape& s) {
   AttentionForwardScratch f;
   const int64_t Dp = round_up16(s.dim), Nb = round_up16(s.key_block), R = s.query_rows;
-  f.queries = take<float>(arena, R * Dp);
+  f.queries = take<float>(arena, round_up16(R) * Dp);
   f.rows = take<float>(arena, Nb * Dp);
-  f.keys_t = take<float>(arena, s.dim * Nb);
+  f.keys_t = take<float>(arena, Dp * Nb);
   f.values = take<float>(arena, Nb * Dp);
   f.scores = take<float>(arena, kForwardRows * Nb);
   f.sums = take<float>(arena, R * Dp);
   f.value_units = take<float>(arena, Dp);
   f.highest = take<float>(arena, R);
   f.total = take<float>(arena, R);
+  f.query_units = take<float>(arena, round_up16(R));
+  f.key_units = take<float>(arena, Nb);
+  f.key_starts = take<float>(arena, Nb);
+  f.sixteen = take<float>(arena, Dp / 2 * 16);
   return f;
 }
 

@@ -2,62 +2,10 @@
 // weights, do and the gradients of the scores are rounded to it, sums are floats. Built once for
 // each, on top of AVX-512.
 #include "kernels/attention/attention_backward_walk.h"
-#include "kernels/attention/attention_words.h"
+#include "kernels/attention/attention_pair_form.h"
 
 namespace tessera::kernels::TESSERA_ISA {
 namespace {
-
-// Rows token … token+count-1 of an item, turned, as rows of Dp bfloat16 at the start of rows of Dp floats.
-void read_words(const HeadRows& from, const AttentionShape& s, const AttentionItem& item, int64_t token,
-                int64_t count, const Rotary& table, float* rows) {
-  const int64_t Dp = round_up16(s.dim);
-  if (from.element == Element::bf16 && !table.cos && s.dim == Dp) {
-    const bf16* at = (const bf16*)row_of(from, item, token);
-    for (int64_t r = 0; r < count; ++r)
-      for (int64_t c = 0; c < Dp; c += W) {
-        vh numbers;
-        memcpy(&numbers, at + r * from.token + c, sizeof numbers);
-        memcpy((bf16*)(rows + r * Dp) + c, &numbers, sizeof numbers);
-      }
-    return;
-  }
-  read_rows(from, s, item, token, count, table, rows);
-  narrow_rows(NumberRows<float>{rows, Dp, count, Dp}, nullptr, rows, Dp);
-}
-
-struct PairForm {
-  TESSERA_INLINE float score_unit() { return 1; }
-  TESSERA_INLINE float weight_unit() { return 1; }
-  TESSERA_INLINE vf weights(vf x) { return exp2_coarse(x); }
-  TESSERA_INLINE vf numbers(vf p) { return to_bf16(p); }
-  TESSERA_INLINE vf rounded(vf p) { return to_bf16(p); }
-  // Eight words where sixteen scores were: in front of those that are still to be read.
-  TESSERA_INLINE void put_weights(float* row, int64_t c, vf p) { store((bf16*)row + c, p); }
-
-  void read_queries(const AttentionUnit& unit) {
-    read_words(unit.call.q, unit.call.shape, unit.item, unit.first, unit.count, unit.call.q_rotary,
-               unit.f.queries);
-  }
-  void pack_keys(const AttentionUnit& unit, const KeyBlock& block) {
-    const AttentionShape& s = unit.call.shape;
-    const AttentionForwardScratch& f = unit.f;
-    read_words(unit.call.k, s, unit.item, block.first, block.count, unit.call.k_rotary, f.rows);
-    turn_words(f.rows, round_up16(s.dim), block.count, (s.dim + 1) / 2, f.keys_t, round_up16(s.key_block));
-    const HeadRows& v = unit.call.v;
-    const void* at = row_of(v, unit.item, block.first);
-    const int64_t Dp = round_up16(s.dim);
-    if (v.element == Element::f32)
-      pair_up_rows(NumberRows<float>{(const float*)at, v.token, block.count, s.dim}, 1, f.values, Dp);
-    else
-      pair_up_rows(NumberRows<bf16>{(const bf16*)at, v.token, block.count, s.dim}, 1, f.values, Dp);
-  }
-  void scores(const AttentionUnit& unit, int64_t r, int64_t rows, const KeyRange& columns) const {
-    word_scores(unit, r, rows, columns);
-  }
-  void add_values(const AttentionUnit& unit, int64_t r, int64_t rows, const KeyRange& keys) const {
-    add_word_values(unit, r, rows, keys, nullptr);
-  }
-};
 
 struct BackwardPairForm {
   void pack(const BackwardHead& head, int64_t first, int64_t count) {
@@ -69,8 +17,7 @@ struct BackwardPairForm {
     pair_up_rows(keys, 1, b.key_pairs, Dp);
     narrow_rows(keys, nullptr, b.keys, Dp);
     turn_words(b.keys, Dp, count, words, b.keys_t, Nb);
-    read_words(head.call.v, s, head.item, first, count, {}, b.rows);
-    turn_words(b.rows, Dp, count, words, b.values_t, Nb);
+    turn_rows_of_words(head.call.v, s, head.item, {first, count}, {}, b.rows, b.values_t);
   }
   void products(const BackwardHead& head, const BackwardBlock& block) {
     const AttentionShape& s = head.call.shape;

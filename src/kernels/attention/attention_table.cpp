@@ -20,7 +20,8 @@ extern const AttentionForwardFunction attention_fixed;
 }
 namespace avx512_bf16 {
 extern const AttentionFunctions attention_pairs;
-}
+extern const AttentionForwardFunction attention_bytes;
+}  // namespace avx512_bf16
 namespace amx {
 extern const AttentionFunctions attention_pairs;
 }
@@ -31,6 +32,13 @@ Table<AttentionFunctions> attention_table() { return {kImplementations, std::siz
 AttentionForwardFunction attention_fixed_point() {
 #if TESSERA_KERNELS_X86
   if (active_isa() >= Isa::avx512_vnni) return avx512_vnni::attention_fixed;
+#endif
+  return nullptr;
+}
+
+AttentionForwardFunction attention_byte_scores() {
+#if TESSERA_KERNELS_X86
+  if (active_isa() >= Isa::avx512_bf16) return avx512_bf16::attention_bytes;
 #endif
   return nullptr;
 }
@@ -103,12 +111,14 @@ const AttentionFunctions& functions_for(const Call& call) {
   return choose(attention_table());
 }
 
-// Where products on whole numbers are allowed; those of tiles of bfloat16 are faster still.
+// Where products on whole numbers are allowed. Tiles of bfloat16 are faster still.
 AttentionForwardFunction forward_for(const AttentionForward& call) {
   const AttentionFunctions& functions = functions_for(call);
-  const bool on_tiles = active_isa() >= Isa::amx && &functions == attention_bf16_pairs();
-  const bool whole = call.fixed_point && call.mask.later >= 0 && call.mask.later <= 1;
-  const AttentionForwardFunction fixed = whole && !on_tiles ? attention_fixed_point() : nullptr;
+  if (!call.fixed_point) return functions.forward;
+  if (&functions == attention_bf16_pairs())
+    return active_isa() >= Isa::amx ? functions.forward : attention_byte_scores();
+  const bool in_units = call.mask.later >= 0 && call.mask.later <= 1;
+  const AttentionForwardFunction fixed = in_units ? attention_fixed_point() : nullptr;
   return fixed ? fixed : functions.forward;
 }
 

@@ -188,26 +188,95 @@ TEST(Attention, PairsAreAsExactAsBfloat16) {
   for_each_implementation(attention_pairs_table(), expect_as_exact_as_bfloat16);
 }
 
+// The standard deviation of the score that is the furthest off where rows of q and k are rounded to steps of
+// a 127th of their largest number; turning a pair makes that up to sqrt(2) times as large.
+double largest_score_error(const AttentionHead<double>& head) {
+  struct Size {
+    double step = 0, norm = 0;
+  };
+  const auto largest_of = [&](const Doubles& rows) {
+    Size largest;
+    for (auto row = rows.begin(); row != rows.end(); row += head.dim) {
+      double most = 0, squares = 0;
+      for (auto x = row; x != row + head.dim; ++x) most = std::max(most, std::abs(*x)), squares += *x * *x;
+      largest.step = std::max(largest.step, std::sqrt(2.0) * most / 127);
+      largest.norm = std::max(largest.norm, std::sqrt(squares));
+    }
+    return largest;
+  };
+  const Size q = largest_of(head.q), k = largest_of(head.k);
+  return head.scale * std::hypot(q.step * k.norm, k.step * q.norm) / std::sqrt(12.0);
+}
+
+// Scores off by no more than five standard deviations, each weight by as much of itself; the rest is rounded
+// to bfloat16 as above.
+TEST(Attention, ScoresOfBytesAreAsExactAsBytes) {
+  const AttentionForwardFunction forward = attention_byte_scores();
+  if (!forward) GTEST_SKIP() << "no products of bytes and of bfloat16 pairs here";
+  for (AttentionCase c : attention_cases())
+    for (const Element element : {Element::f32, Element::bf16}) {
+      c.element = element;
+      AttentionProblem p(c);
+      forward(p.forward(), 0, attention_units(p.shape()), Scratch(p.shape()).get());
+      for (int64_t item = 0; item < p.items(); ++item) {
+        const AttentionHead<double> head = head_of(p, item);
+        const Doubles want = attention_head_forward(head).out;
+        expect_within(p.out.item(item), want,
+                      std::ldexp(largest(want), -7) + 5 * largest_score_error(head) * largest(head.v),
+                      text(c, " item ", item), c.dim);
+      }
+    }
+}
+
+// The largest number of every row is 127 of its steps: sums are whole, and nothing is lost but in v.
+TEST(Attention, ScoresOfBytesAreExactWhereNumbersAreSteps) {
+  const AttentionForwardFunction forward = attention_byte_scores();
+  if (!forward) GTEST_SKIP() << "no products of bytes and of bfloat16 pairs here";
+  for (const Element element : {Element::f32, Element::bf16}) {
+    AttentionCase c{2, 3, 37, 41, 64};
+    c.element = element;
+    AttentionProblem p(c);
+    for (HeadTensor* rows : {&p.q, &p.k})
+      for (int64_t item = 0; item < p.items(); ++item)
+        for (int64_t t = 0; t < (rows == &p.q ? c.queries : c.keys); ++t)
+          for (int64_t d = 0; d < c.dim; ++d)
+            rows->set(
+                item, t, d,
+                d == t % 7 ? (t % 2 ? 127 : -127) : static_cast<float>((item + t * 5 + d * 3) % 9 - 4) * 16);
+    const auto run_forward = [&](AttentionForwardFunction function) {
+      function(p.forward(), 0, attention_units(p.shape()), Scratch(p.shape()).get());
+      std::vector<Doubles> out;
+      for (int64_t item = 0; item < p.items(); ++item) out.push_back(p.out.item(item));
+      return out;
+    };
+    EXPECT_EQ(run_forward(forward), run_forward(attention_bf16_pairs()->forward));
+  }
+}
+
 // A head whose sums of products are as large as the widths of the numbers allow.
 TEST(Attention, WholeNumbersDoNotOverflow) {
-  const AttentionForwardFunction forward = attention_fixed_point();
-  if (!forward) GTEST_SKIP() << "no products of whole numbers here";
-  AttentionProblem p({1, 1, 20, 300, 64});
-  p.q.fill(std::vector<float>(20 * 64, -3)), p.k.fill(std::vector<float>(300 * 64, 5));
-  p.v.fill(std::vector<float>(300 * 64, -7));
-  forward(p.forward(), 0, attention_units(p.shape()), Scratch(p.shape()).get());
-  for (const double value : p.out.item(0)) ASSERT_NEAR(value, -7, 1e-5);
+  for (const AttentionForwardFunction forward : {attention_fixed_point(), attention_byte_scores()}) {
+    if (!forward) continue;  // no such products here
+    AttentionProblem p({1, 1, 20, 300, 64});
+    p.q.fill(std::vector<float>(20 * 64, -3)), p.k.fill(std::vector<float>(300 * 64, 5));
+    p.v.fill(std::vector<float>(300 * 64, -7));
+    forward(p.forward(), 0, attention_units(p.shape()), Scratch(p.shape()).get());
+    for (const double value : p.out.item(0)) ASSERT_NEAR(value, -7, 1e-5);
+  }
 }
 
 // Numbers whose products vanish give the mean of v, not 0 times infinity.
 TEST(Attention, WholeNumbersOfTinyScoresStayNumbers) {
-  const AttentionForwardFunction forward = attention_fixed_point();
-  if (!forward) GTEST_SKIP() << "no products of whole numbers here";
-  AttentionProblem p({1, 1, 3, 65, 64});
-  p.q.fill(std::vector<float>(3 * 64, 5e-20f)), p.k.fill(std::vector<float>(65 * 64, 5e-20f));
-  p.v.fill(std::vector<float>(65 * 64, 2));
-  forward(p.forward(), 0, attention_units(p.shape()), Scratch(p.shape()).get());
-  for (const double value : p.out.item(0)) ASSERT_NEAR(value, 2, 1e-5);
+  for (const AttentionForwardFunction forward : {attention_fixed_point(), attention_byte_scores()}) {
+    if (!forward) continue;  // no such products here
+    for (const float tiny : {5e-20f, 1e-37f, 1e-42f}) {
+      AttentionProblem p({1, 1, 3, 65, 64});
+      p.q.fill(std::vector<float>(3 * 64, tiny)), p.k.fill(std::vector<float>(65 * 64, tiny));
+      p.v.fill(std::vector<float>(65 * 64, 2));
+      forward(p.forward(), 0, attention_units(p.shape()), Scratch(p.shape()).get());
+      for (const double value : p.out.item(0)) ASSERT_NEAR(value, 2, 1e-5);
+    }
+  }
 }
 
 // The bias' gradient is summed over what the bias is broadcast over, on any number of threads.
@@ -315,6 +384,11 @@ TEST(Attention, ANanStaysInItsSampleAndHead) {
       forward(p.forward(), 0, attention_units(p.shape()), Scratch(p.shape()).get());
       for (int64_t item = 0; item < 4; ++item)
         EXPECT_EQ(std::isnan(p.out.get(item, 7, 0)), item == 1) << "whole numbers, item " << item;
+    }
+    if (const AttentionForwardFunction forward = attention_byte_scores()) {
+      forward(p.forward(), 0, attention_units(p.shape()), Scratch(p.shape()).get());
+      for (int64_t item = 0; item < 4; ++item)
+        EXPECT_EQ(std::isnan(p.out.get(item, 7, 0)), item == 1) << "scores of bytes, item " << item;
     }
   }
 }

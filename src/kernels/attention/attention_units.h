@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/attention/attention_parts.h"
+#include "kernels/fetch.h"
 
 namespace tessera::kernels::TESSERA_ISA {
 
@@ -18,29 +19,88 @@ struct KeyBlock {
   int64_t first, count;
 };
 
+// Rows of heads that lie far apart in memory, asked for while others are computed: for each query of a unit a
+// few of those that come next. (All at once would be more than the processor has in flight.)
+struct RowsAhead {
+  const void* data = nullptr;
+  int64_t row_bytes = 0, bytes = 0;  // from one row to the next, of a row
+  int64_t count = 0, each = 0;       // rows, of which for each query
+
+  void fetch_for(int64_t query) const {
+    const int64_t begin = query * each, end = begin + each < count ? begin + each : count;
+    for (int64_t r = begin; r < end; ++r) fetch<FetchFor::later>((const char*)data + r * row_bytes, bytes);
+  }
+};
+// Rows first … first+count-1 of an item for `queries` queries.
+template <class Pointer>
+static RowsAhead rows_ahead(const HeadView<Pointer>& view, int64_t dim, const AttentionItem& item,
+                            int64_t first, int64_t count, int64_t queries) {
+  const int64_t size = view.element == Element::f32 ? 4 : 2;
+  return {row_of(view, item, first), view.token * size, dim * size, count, (count + queries - 1) / queries};
+}
+
+// What follows a block of keys: the next one, or the next unit's queries and first block and the rows that
+// this one ends with.
+struct UnitAhead {
+  RowsAhead queries, keys, values, out;
+  void fetch_for(int64_t query) const {
+    queries.fetch_for(query), keys.fetch_for(query), values.fetch_for(query), out.fetch_for(query);
+  }
+};
+
+// The largest score of a row, which gets its bias and mask.
+TESSERA_INLINE float finish_row(const ScoreRow& row) {
+  vf high = splat(-__builtin_inff());
+  const auto finish_until = [&](int64_t c, int64_t end) __attribute__((always_inline)) {
+    for (; c < end; c += W) {
+      const vf s = finish_scores(row, c);
+      store(row.scores + c, s);
+      high = max(s, high);
+    }
+  };
+  // As products are those that need neither.
+  KeyRange plain = {round_up16(row.seen.begin), row.seen.end / W * W};
+  plain = clamp_range(row.bias ? KeyRange{} : plain, row.columns.begin, row.columns.end / W * W);
+  finish_until(row.columns.begin, plain.begin);
+  for (int64_t c = plain.begin; c < plain.end; c += W) high = max(load(row.scores + c), high);
+  finish_until(plain.end > plain.begin ? plain.end : plain.begin, row.columns.end);
+  return highest(high);
+}
+
+// Weights p = 2^(gain s - reference) in place of a row's scores; returns their sum in units of weight_unit().
+template <class Form>
+TESSERA_INLINE float weigh_row(const Form& form, const ScoreRow& row, float gain, float reference) {
+  vf total = {};
+  for (int64_t c = row.columns.begin; c < row.columns.end; c += W) {
+    const vf p = form.weights(load(row.scores + c) * gain - reference);
+    total += form.numbers(p);
+    form.put_weights(row.scores, c, p);
+  }
+  return sum(total);
+}
+// The same where keys behind the query's `own` are kept to `later` behind the softmax.
+template <class Form>
+TESSERA_INLINE float weigh_and_mask_row(const Form& form, const ScoreRow& row, float gain, float reference,
+                                        int64_t own, float later) {
+  vf total = {};
+  for (int64_t c = row.columns.begin; c < row.columns.end; c += W) {
+    const vf p = form.numbers(form.weights(load(row.scores + c) * gain - reference));
+    total += p;
+    form.put_weights(row.scores, c, form.rounded(keep_weights(p, c, own, later)));
+  }
+  return sum(total);
+}
+
 // Turns the scores of query r of the unit into weights, moves its maximum and sum on, and corrects what was
 // summed before.
 template <class Form>
 static void soften(const Form& form, const AttentionUnit& unit, const ScoreRow& row, int64_t r, int64_t own) {
   const AttentionForwardScratch& f = unit.f;
   const float gain = gain_of(row), later = unit.call.mask.later;
-  vf high = splat(-__builtin_inff());
-  for (int64_t c = row.columns.begin; c < row.columns.end; c += W) {
-    const vf s = finish_scores(row, c);
-    if (row.bias || !sees_all(row, c)) store(row.scores + c, s);
-    high = max(s, high);
-  }
-  const float before = f.highest[r], here = highest(high) * gain, now = before > here ? before : here;
+  const float before = f.highest[r], here = finish_row(row) * gain, now = before > here ? before : here;
   const float reference = now == -__builtin_inff() ? 0 : now;  // no key yet: all weights are 0
-  vf total = {};
-  for (int64_t c = row.columns.begin; c < row.columns.end; c += W) {
-    const vf p = form.weights(load(row.scores + c) * gain - reference);
-    total += form.numbers(p);
-    if (later == 1)
-      form.put_weights(row.scores, c, p);
-    else
-      form.put_weights(row.scores, c, form.rounded(keep_weights(form.numbers(p), c, own, later)));
-  }
+  const float total = later == 1 ? form.weigh(row, gain, reference)
+                                 : weigh_and_mask_row(form, row, gain, reference, own, later);
   float factor = 1;
   if (before != now && before != -__builtin_inff()) {
     factor = exp2_below(splat(before - reference))[0];
@@ -48,13 +108,13 @@ static void soften(const Form& form, const AttentionUnit& unit, const ScoreRow& 
     for (int64_t c = 0; c < unit.call.shape.dim; c += W) store(sums + c, load(sums + c) * factor);
   }
   f.highest[r] = now;
-  f.total[r] = f.total[r] * factor + sum(total) * form.weight_unit();
+  f.total[r] = f.total[r] * factor + total * form.weight_unit();
 }
 
 // Rows r … r+rows-1 of the unit against one block of keys.
 template <class Form>
-static void add_block(const Form& form, const AttentionUnit& unit, const KeyBlock& block, int64_t r,
-                      int64_t rows) {
+static void add_block(const Form& form, const AttentionUnit& unit, const KeyBlock& block,
+                      const UnitAhead& ahead, int64_t r, int64_t rows) {
   const AttentionForward& call = unit.call;
   const AttentionShape& s = call.shape;
   const int64_t query = unit.first + r, position = call.mask.first_query + query - block.first;
@@ -65,19 +125,20 @@ static void add_block(const Form& form, const AttentionUnit& unit, const KeyBloc
   const KeyRange columns = {seen(0).begin / 16 * 16, seen(rows - 1).end};
   if (columns.end <= columns.begin) return;
   form.scores(unit, r, rows, columns);
-  // Not 0, where the unit of tiny scores vanishes: 0 times the infinity of a masked key is no number.
-  const float unit_gain = s.scale * kLog2E * form.score_unit(),
-              gain = unit_gain < __FLT_MIN__ ? __FLT_MIN__ : unit_gain;
   const AttentionBias& bias = call.bias;
   for (int64_t i = 0; i < rows; ++i) {
     const float* bias_row = nullptr;
     if (bias.data)
       bias_row = bias.data + unit.item.batch % bias.batches * bias.batch + unit.item.head * bias.head +
                  (query + i) * bias.query + block.first;
+    // Not 0, where the unit of tiny scores vanishes: 0 times the infinity of a masked key is no number.
+    const float unit_gain = s.scale * kLog2E * form.score_unit(unit, r + i),
+                gain = unit_gain < __FLT_MIN__ ? __FLT_MIN__ : unit_gain;
     soften(
         form, unit,
         {unit.f.scores + i * round_up16(s.key_block), bias_row, s.keys - block.first, columns, seen(i), gain},
         r + i, position + i);
+    ahead.fetch_for(r + i);
   }
   // Nothing behind the last query has a weight where `later` is 0.
   const int64_t last = call.mask.later == 0 && position + rows < columns.end ? position + rows : columns.end;
@@ -104,35 +165,79 @@ static void add_block(const Form& form, const AttentionUnit& unit, const KeyBloc
 
 // Form, with the rows in the unit's working memory:
 //   read_queries(unit), pack_keys(unit, block)   make ready what the products take
-//   scores(unit, r, rows, columns)               rows of products q . k, in units of score_unit()
+//   scores(unit, r, rows, columns)               rows of products q . k, in units of
+//   score_unit(unit, r)                          what that of row r is worth
 //   weights(x)                                   p = 2^x, in units of weight_unit()
 //   numbers(weights), rounded(numbers)           the numbers that are kept of them, and back
 //   put_weights(row, column, weights)            over the scores
+//   weigh(row, gain, reference)                  weigh_row, or what does the same sooner
 //   add_values(unit, r, rows, keys)              sums += weights V
+// The units of a call, one behind the other.
+struct AttentionUnits {
+  const AttentionForward& call;
+  AttentionForwardScratch f;
+  int64_t pieces;  // of an item
+
+  AttentionUnit unit(int64_t u) const {
+    const AttentionShape& s = call.shape;
+    const int64_t item = u / pieces, first = u % pieces * s.query_rows;
+    const int64_t count = s.queries - first < s.query_rows ? s.queries - first : s.query_rows;
+    return {call, f, {item / s.heads, item % s.heads}, first, count};
+  }
+  // The keys that a unit's queries see between them.
+  KeyRange keys(const AttentionUnit& unit) const {
+    const int64_t position = call.mask.first_query + unit.first;
+    return {seen_from(call.mask, position, call.shape.keys).begin,
+            seen_from(call.mask, position + unit.count - 1, call.shape.keys).end};
+  }
+  KeyBlock block(const KeyRange& keys, int64_t first) const {
+    const int64_t left = keys.end - first, most = call.shape.key_block;
+    return {first, left < most ? left : most};
+  }
+  // What follows the block behind which `key` is the first, where a unit u+1 follows or not.
+  UnitAhead ahead(const AttentionUnit& unit, const KeyRange& keys, int64_t key, int64_t u, bool last) const {
+    const int64_t dim = call.shape.dim;
+    UnitAhead ahead;
+    const auto add_keys = [&](const AttentionItem& item, const KeyBlock& block) {
+      ahead.keys = rows_ahead(call.k, dim, item, block.first, block.count, unit.count);
+      ahead.values = rows_ahead(call.v, dim, item, block.first, block.count, unit.count);
+    };
+    if (key < keys.end) {
+      add_keys(unit.item, block(keys, key));
+      return ahead;
+    }
+    ahead.out = rows_ahead(call.out, dim, unit.item, unit.first, unit.count, unit.count);
+    if (last) return ahead;
+    const AttentionUnit next = this->unit(u + 1);
+    const KeyRange its = this->keys(next);
+    ahead.queries = rows_ahead(call.q, dim, next.item, next.first, next.count, unit.count);
+    if (its.begin < its.end) add_keys(next.item, block(its, its.begin));
+    return ahead;
+  }
+};
+
 template <class Form>
 static void run_units(const AttentionForward& call, int64_t begin, int64_t end, void* scratch) {
   const AttentionShape& s = call.shape;
   Arena arena = {(char*)scratch, 0};
-  const AttentionForwardScratch f = lay_out_forward(arena, s);
-  const int64_t pieces = (s.queries + s.query_rows - 1) / s.query_rows;
+  const AttentionUnits units = {call, lay_out_forward(arena, s),
+                                (s.queries + s.query_rows - 1) / s.query_rows};
   Form form;
   for (int64_t u = begin; u < end; ++u) {
-    const int64_t item = u / pieces, first = u % pieces * s.query_rows;
-    const int64_t count = s.queries - first < s.query_rows ? s.queries - first : s.query_rows;
-    const AttentionUnit unit = {call, f, {item / s.heads, item % s.heads}, first, count};
+    const AttentionUnit unit = units.unit(u);
+    const int64_t count = unit.count;
     form.read_queries(unit);
-    memset(f.sums, 0, (size_t)(count * round_up16(s.dim)) * sizeof(float));
-    for (int64_t r = 0; r < count; ++r) f.highest[r] = -__builtin_inff(), f.total[r] = 0;
-    const int64_t position = call.mask.first_query + first;
-    const KeyRange from = seen_from(call.mask, position, s.keys),
-                   to = seen_from(call.mask, position + count - 1, s.keys);
-    for (int64_t key = from.begin; key < to.end; key += s.key_block) {
-      const KeyBlock block = {key, to.end - key < s.key_block ? to.end - key : s.key_block};
+    memset(unit.f.sums, 0, (size_t)(count * round_up16(s.dim)) * sizeof(float));
+    for (int64_t r = 0; r < count; ++r) unit.f.highest[r] = -__builtin_inff(), unit.f.total[r] = 0;
+    const KeyRange keys = units.keys(unit);
+    for (int64_t key = keys.begin; key < keys.end; key += s.key_block) {
+      const KeyBlock block = units.block(keys, key);
+      const UnitAhead ahead = units.ahead(unit, keys, key + block.count, u, u + 1 == end);
       form.pack_keys(unit, block);
       for (int64_t r = 0; r < count; r += kForwardRows)
-        add_block(form, unit, block, r, count - r < kForwardRows ? count - r : kForwardRows);
+        add_block(form, unit, block, ahead, r, count - r < kForwardRows ? count - r : kForwardRows);
     }
-    end_unit(unit, item);
+    end_unit(unit, u / units.pieces);
   }
 }
 

@@ -6,13 +6,19 @@
 
 namespace tessera::kernels::TESSERA_ISA {
 
+// Rows of words, in floats apart.
+struct WordRows {
+  const float* data;
+  int64_t row;
+};
+
 // Scores of rows r … of the unit, from words of queries and of turned keys.
-[[maybe_unused]] static void word_scores(const AttentionUnit& unit, int64_t r, int64_t rows,
-                                         const KeyRange& columns) {
+[[maybe_unused]] static void word_scores(const AttentionUnit& unit, const WordRows& queries, int64_t r,
+                                         int64_t rows, const KeyRange& columns) {
   const AttentionShape& s = unit.call.shape;
-  const int64_t Dp = round_up16(s.dim), Nb = round_up16(s.key_block);
-  pair_product({unit.f.queries + r * Dp, Dp, unit.f.keys_t + columns.begin, Nb, (s.dim + 1) / 2,
-                unit.f.scores + columns.begin, Nb},
+  const int64_t Nb = round_up16(s.key_block);
+  pair_product({queries.data + r * queries.row, queries.row, unit.f.keys_t + columns.begin, Nb,
+                (s.dim + 1) / 2, unit.f.scores + columns.begin, Nb},
                rows, round_up16(columns.end) - columns.begin);
 }
 
