@@ -51,6 +51,7 @@ TEST(Isa, AForcedOneTakesNothingOfItsExtensions) {
     for (const auto arithmetic : {Arithmetic::f32, Arithmetic::bf16, Arithmetic::int8})
       EXPECT_LE(choose_linear(arithmetic).isa, isa);
     EXPECT_EQ(attention_fixed_point() != nullptr, isa >= Isa::avx512_vnni) << name_of(isa);
+    EXPECT_EQ(attention_byte_scores() != nullptr, isa >= Isa::avx512_bf16) << name_of(isa);
     EXPECT_EQ(attention_bf16_pairs() != nullptr, isa >= Isa::avx512_bf16) << name_of(isa);
     EXPECT_EQ(mlstm_bf16_pairs() != nullptr, isa >= Isa::avx512_bf16) << name_of(isa);
   }

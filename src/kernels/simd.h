@@ -251,25 +251,19 @@ TESSERA_INLINE vf exp2_of_rest(vf r) {
   return p * (r * r) + r * 0.69314718f + 1.0f;
 }
 
-// 2^x for -126 <= x < 127, to about one unit in the last place; what is below counts as -126, NaN stays.
-TESSERA_INLINE vf exp2_from_least(vf x) {
-  const vf magic = splat(12582912.0f), held = max(splat(-126.0f), x);
-  const vf shifted = held + magic;
-  const vf p = exp2_of_rest(held - (shifted - magic));
-#if defined(__AVX512F__)
-  return (vf)_mm512_maskz_scalef_ps((__mmask16)-1, (__m512)p, (__m512)(shifted - magic));
-#else
-  return p * (vf)(((vi)shifted - (vi)magic + 127) << 23);
-#endif
-}
-// 2^x for x < 127, to about one unit in the last place; what is below 2^-126 may be lost, NaN for NaN.
+// 2^x for x < 127, to about one unit in the last place; 0 below -126 (no denormals), NaN for NaN.
 TESSERA_INLINE vf exp2_below(vf x) {
-#if defined(__AVX512DQ__)
+#if defined(__AVX512F__)
   constexpr int kFromNearest = 8;  // x - round(x), 0 for an infinity
   const vf r = (vf)_mm512_maskz_reduce_ps((__mmask16)-1, (__m512)x, kFromNearest);
-  return (vf)_mm512_maskz_scalef_ps((__mmask16)-1, (__m512)exp2_of_rest(r), (__m512)(x - r));
+  const __mmask16 in_range = _mm512_cmp_ps_mask((__m512)x, (__m512)splat(-126.0f), _CMP_NLT_UQ);
+  return (vf)_mm512_maskz_scalef_ps(in_range, (__m512)exp2_of_rest(r), (__m512)(x - r));
 #else
-  return x < -126.0f ? vf{} : exp2_from_least(x);
+  const vf magic = splat(12582912.0f),
+           held = max(splat(-126.0f), x);  // adding 1.5 * 2^23 rounds to an integer
+  const vf shifted = held + magic;
+  const vf p = exp2_of_rest(held - (shifted - magic)) * (vf)(((vi)shifted - (vi)magic + 127) << 23);
+  return x < -126.0f ? vf{} : p;
 #endif
 }
 

@@ -83,7 +83,7 @@ TEST(Simd, FunctionsAreExactToAFewUnitsInTheLastPlace) {
 
 TEST(Simd, FunctionsAtTheEndsOfTheRange) {
   const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
-  const std::vector<float> x = {inf, -inf, nan, 88.8f, 1e30f, -1e30f, -104.0f, 0.0f};
+  const std::vector<float> x = {inf, -inf, nan, 88.8f, 1e30f, -1e30f, -104.0f, 0.0f, -127.0f};
   for_each_probe([&](const std::string& isa, const SimdProbe& probe) {
     std::vector<float> y(x.size());
     const auto n = static_cast<int64_t>(x.size());
@@ -94,6 +94,13 @@ TEST(Simd, FunctionsAtTheEndsOfTheRange) {
     EXPECT_EQ(y[3], inf) << isa;
     EXPECT_EQ(y[6], 0) << isa;
     EXPECT_EQ(y[7], 1) << isa;
+    probe.exp2_below(x.data(), y.data(), n);
+    EXPECT_EQ(y[1], 0) << isa;
+    EXPECT_TRUE(std::isnan(y[2])) << isa;
+    EXPECT_EQ(y[5], 0) << isa;
+    EXPECT_EQ(y[6], std::ldexp(1.0f, -104)) << isa;
+    EXPECT_EQ(y[7], 1) << isa;
+    EXPECT_EQ(y[8], 0) << isa;
     probe.silu(x.data(), y.data(), n);
     EXPECT_EQ(y[0], inf) << isa;
     EXPECT_EQ(y[4], 1e30f) << isa;

@@ -211,34 +211,39 @@ using Optional = std::optional<torch::Tensor>;  // an undefined tensor may not b
 
 Optional given(const torch::Tensor& tensor) { return tensor.defined() ? Optional(tensor) : std::nullopt; }
 
+// The kernel; `lse`, where wanted, gets what the backward pass needs.
+torch::Tensor run_forward(const Parts& p, const Request& request, torch::Tensor* lse) {
+  const torch::Tensor out = by_token(p.q);
+  kernels::AttentionForward call{request.shape(p),   request.mask,       heads_of(p.q),
+                                 heads_of(p.k),      heads_of(p.v),      heads_to(out),
+                                 request.q_rotary(), request.k_rotary(), request.added()};
+  call.fixed_point = request.fixed_point;
+  if (lse) {
+    *lse = torch::empty(out.sizes().slice(0, 3), out.options().dtype(torch::kFloat32));
+    call.lse = lse->mutable_data_ptr<float>();
+  }
+  const Profiled profiled("attention");
+  kernels::attention_forward(call);
+  return out;
+}
+
 struct FusedAttention : torch::autograd::Function<FusedAttention> {
   // `q` alone is a packed [batch, tokens, 3, heads, d]. `bias` is only there for its gradient.
   static torch::Tensor forward(torch::autograd::AutogradContext* ctx, const torch::Tensor& q,
                                const Optional& k_given, const Optional& v_given, const Optional& bias,
-                               const c10::intrusive_ptr<Request>& request, bool keep) {
+                               const c10::intrusive_ptr<Request>& request) {
     const torch::Tensor k = k_given.value_or(torch::Tensor()), v = v_given.value_or(torch::Tensor());
-    const Parts p = parts_of(q, k, v);
-    const torch::Tensor out = by_token(p.q);
     torch::Tensor lse;
-    kernels::AttentionForward call{request->shape(p),   request->mask,       heads_of(p.q),
-                                   heads_of(p.k),       heads_of(p.v),       heads_to(out),
-                                   request->q_rotary(), request->k_rotary(), request->added()};
-    call.fixed_point = request->fixed_point;
-    if (keep) {
-      lse = torch::empty(out.sizes().slice(0, 3), out.options().dtype(torch::kFloat32));
-      call.lse = lse.mutable_data_ptr<float>();
-      // The tables are read from `request`; saved, they are refused if they were changed before the backward
-      // pass.
-      const auto kept = [](const torch::Tensor& x) {
-        return x.defined() && !x.is_inference() ? x : torch::Tensor();
-      };
-      ctx->save_for_backward({q, k, v, out, lse, kept(request->bias), kept(request->queries.cos),
-                              kept(request->queries.sin), kept(request->keys.cos), kept(request->keys.sin)});
-      ctx->saved_data["request"] = c10::IValue::make_capsule(request);
-      ctx->saved_data["bias"] = bias && bias->requires_grad() ? bias->sizes().vec() : std::vector<int64_t>{};
-    }
-    const Profiled profiled("attention");
-    kernels::attention_forward(call);
+    const torch::Tensor out = run_forward(parts_of(q, k, v), *request, &lse);
+    // The tables are read from `request`; saved, they are refused if they were changed before the backward
+    // pass.
+    const auto kept = [](const torch::Tensor& x) {
+      return x.defined() && !x.is_inference() ? x : torch::Tensor();
+    };
+    ctx->save_for_backward({q, k, v, out, lse, kept(request->bias), kept(request->queries.cos),
+                            kept(request->queries.sin), kept(request->keys.cos), kept(request->keys.sin)});
+    ctx->saved_data["request"] = c10::IValue::make_capsule(request);
+    ctx->saved_data["bias"] = bias && bias->requires_grad() ? bias->sizes().vec() : std::vector<int64_t>{};
     return out;
   }
 
@@ -271,7 +276,7 @@ struct FusedAttention : torch::autograd::Function<FusedAttention> {
                                  request.k_rotary(), request.added(),
                                  dbias.defined() ? dbias.mutable_data_ptr<float>() : nullptr});
     if (dbias.defined()) dbias = at::sum_to(dbias, bias_sizes);
-    return {dq, dk, dv, dbias, {}, {}};
+    return {dq, dk, dv, dbias, {}};
   }
 };
 
@@ -304,8 +309,9 @@ torch::Tensor attention(const torch::Tensor& q_in, const torch::Tensor& k_in, co
   const torch::Tensor q = cast(q_in), k = cast(k_in), v = cast(v_in);
   if (!attention_fuses(q, k, v) || angles_are_learned(options)) return attention_unfused(q, k, v, options);
   const Parts p{rows_contiguous(q), rows_contiguous(k), rows_contiguous(v)};
-  return FusedAttention::apply(p.q, given(p.k), given(p.v), given(options.bias), request_of(p, options),
-                               any_needs_gradient({q, k, v, options.bias}));
+  const auto request = request_of(p, options);
+  if (!any_needs_gradient({q, k, v, options.bias})) return run_forward(p, *request, nullptr);
+  return FusedAttention::apply(p.q, given(p.k), given(p.v), given(options.bias), request);
 }
 
 torch::Tensor attention_packed(const torch::Tensor& qkv_in, const AttentionOptions& options) {
@@ -317,8 +323,11 @@ torch::Tensor attention_packed(const torch::Tensor& qkv_in, const AttentionOptio
     const torch::Tensor packed = qkv.contiguous();
     const Parts p = parts_of(packed, {}, {});
     check_shapes(p.q, p.k, p.v, options);
-    out = FusedAttention::apply(packed, given({}), given({}), given(options.bias), request_of(p, options),
-                                any_needs_gradient({qkv, options.bias}));
+    const auto request = request_of(p, options);
+    if (any_needs_gradient({qkv, options.bias}))
+      out = FusedAttention::apply(packed, given({}), given({}), given(options.bias), request);
+    else
+      out = run_forward(p, *request, nullptr);
   } else {
     const Parts p = parts_of(qkv, {}, {});
     out = attention_unfused(p.q, p.k, p.v, options);

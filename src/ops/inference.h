@@ -14,7 +14,8 @@ struct InferenceSettings {
   // A gradient will be asked for though none is recorded now (activation checkpointing): what is computed now
   // must be what is computed again, to the last bit.
   bool gradients_follow = false;
-  // Linear layers in int8 and the products of attention in int16, everything else as without it.
+  // Linear layers in int8 and the products of attention on whole numbers
+  // (kernels::AttentionForward::fixed_point), everything else as without it.
   bool int8 = false;
 };
 const InferenceSettings& inference_settings();

@@ -9,7 +9,7 @@
 //
 // R turns adjacent pairs of channels by the token's angles (RoPE, Su et al. 2021) while a row is read. A
 // query that sees no key gives zeros. Arithmetic is in float whatever the tensors are stored in, but for
-// attention_fixed_point and attention_bf16_pairs.
+// attention_fixed_point, attention_byte_scores and attention_bf16_pairs.
 //
 // Shape letters: B batch, H heads, Q queries, K keys, D channels of a head. Cost: 4 QKD multiply-adds a head
 // forward with backward 14 QKD, less what the mask hides.
@@ -63,8 +63,8 @@ struct AttentionForward {
   AttentionBias bias;
   float* lse = nullptr;  // (B,H,Q) contiguous: lse_i / log 2, kept for backward, or null
   // Products on whole numbers, where the processor is faster at them: both on 16 bits, which puts the result
-  // off by about as much as its rounding to bfloat16, or q . k on 8, a scale for each token, which puts a
-  // score off by about 1/200 of |q| |k| / sqrt(D).
+  // off by about as much as its rounding to bfloat16, or q . k on 8, a scale for each token, which puts q . k
+  // off by about |q| |k| / (120 sqrt(D)), more where one channel stands out.
   bool fixed_point = false;
 };
 

@@ -32,6 +32,13 @@ void report(const AttentionCase& c) {
                             call.fixed_point = true;
                             attention_forward(call);
                           }});
+  if (c.element == Element::bf16 && attention_byte_scores())
+    candidates.push_back({"scores of bytes", [&p] {
+                            force_isa(Isa::avx512_bf16);
+                            AttentionForward call = p.forward();
+                            call.fixed_point = true;
+                            attention_forward(call);
+                          }});
   if (c.element == Element::bf16 && attention_bf16_pairs() && bf16_pairs_are_faster(active_isa()))
     candidates.push_back(
         {"bfloat16 pairs", [&p] { force_isa(machine().best), attention_forward(p.forward()); }});

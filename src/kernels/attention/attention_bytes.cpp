@@ -5,7 +5,7 @@
 //
 // The processor multiplies unsigned with signed: q' is stored with 128 added, and the sums for key j begin
 // with -128 sum_d k'_jd. A number that is not finite makes its row's scale no number, and with it the scores
-// that depend on it.
+// that depend on it. (Sums are multiplied by b first: |k| of 1e34 and more beside tiny q is too large.)
 #include "kernels/attention/attention_pair_form.h"
 
 namespace tessera::kernels::TESSERA_ISA {
@@ -74,6 +74,7 @@ void read_bytes(const RowsToBytes& call, const AttentionUnit& unit, int64_t firs
   }
 }
 
+// `queries` are words turned: `row` is from one word of a query to its next.
 struct ByteForm : PairForm {
   TESSERA_INLINE float score_unit(const AttentionUnit& unit, int64_t r) { return unit.f.query_units[r]; }
 

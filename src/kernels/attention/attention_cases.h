@@ -75,8 +75,12 @@ inline const std::vector<AttentionCase>& attention_cases() {
 
 // Everything that one call needs, filled with random numbers.
 struct AttentionProblem {
-  explicit AttentionProblem(const AttentionCase& config, uint64_t seed = 1)
+  // bfloat16 in whole words where `in_words`, else between two.
+  explicit AttentionProblem(const AttentionCase& config, uint64_t seed = 1, bool in_words = false)
       : c(config),
+        shift(c.element == Element::f32 ? 1
+              : in_words                ? 2
+                                        : 3),
         q(tensor(c.queries)),
         out(tensor(c.queries)),
         dout(tensor(c.queries)),
@@ -131,12 +135,13 @@ struct AttentionProblem {
   }
 
   AttentionCase c;
+  int64_t shift;  // of all tensors, in elements
   HeadTensor q, out, dout, dq, k, v, dk, dv;
   std::vector<float> lse, cos, sin, bias_values, dbias;
 
  private:
   HeadTensor tensor(int64_t rows) const {
-    return {c.batch, c.heads, rows, c.dim, c.layout, c.element, c.element == Element::bf16 ? 3 : 1};
+    return {c.batch, c.heads, rows, c.dim, c.layout, c.element, shift};
   }
 };
 

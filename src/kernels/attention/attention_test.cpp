@@ -216,7 +216,7 @@ TEST(Attention, ScoresOfBytesAreAsExactAsBytes) {
   for (AttentionCase c : attention_cases())
     for (const Element element : {Element::f32, Element::bf16}) {
       c.element = element;
-      AttentionProblem p(c);
+      AttentionProblem p(c, 1, /*in_words=*/true);
       forward(p.forward(), 0, attention_units(p.shape()), Scratch(p.shape()).get());
       for (int64_t item = 0; item < p.items(); ++item) {
         const AttentionHead<double> head = head_of(p, item);
@@ -228,53 +228,96 @@ TEST(Attention, ScoresOfBytesAreAsExactAsBytes) {
     }
 }
 
-// The largest number of every row is 127 of its steps: sums are whole, and nothing is lost but in v.
+using Outputs = std::vector<Doubles>;
+Outputs outputs_of(AttentionProblem& p, AttentionForwardFunction forward) {
+  forward(p.forward(), 0, attention_units(p.shape()), Scratch(p.shape()).get());
+  Outputs out;
+  for (int64_t item = 0; item < p.items(); ++item) out.push_back(p.out.item(item));
+  return out;
+}
+
+// The largest number of every row is 127 of its steps, which are powers of two: sums are whole, and the rest
+// is what pairs of bfloat16 do.
 TEST(Attention, ScoresOfBytesAreExactWhereNumbersAreSteps) {
-  const AttentionForwardFunction forward = attention_byte_scores();
-  if (!forward) GTEST_SKIP() << "no products of bytes and of bfloat16 pairs here";
-  for (const Element element : {Element::f32, Element::bf16}) {
-    AttentionCase c{2, 3, 37, 41, 64};
-    c.element = element;
-    AttentionProblem p(c);
-    for (HeadTensor* rows : {&p.q, &p.k})
-      for (int64_t item = 0; item < p.items(); ++item)
-        for (int64_t t = 0; t < (rows == &p.q ? c.queries : c.keys); ++t)
-          for (int64_t d = 0; d < c.dim; ++d)
-            rows->set(
-                item, t, d,
-                d == t % 7 ? (t % 2 ? 127 : -127) : static_cast<float>((item + t * 5 + d * 3) % 9 - 4) * 16);
-    const auto run_forward = [&](AttentionForwardFunction function) {
-      function(p.forward(), 0, attention_units(p.shape()), Scratch(p.shape()).get());
-      std::vector<Doubles> out;
-      for (int64_t item = 0; item < p.items(); ++item) out.push_back(p.out.item(item));
-      return out;
-    };
-    EXPECT_EQ(run_forward(forward), run_forward(attention_bf16_pairs()->forward));
+  const AttentionForwardFunction bytes = attention_byte_scores();
+  if (!bytes) GTEST_SKIP() << "no products of bytes and of bfloat16 pairs here";
+  AttentionForwardFunction pairs = nullptr;
+  for (const auto& entry : attention_pairs_table())
+    if (entry.isa == Isa::avx512_bf16) pairs = entry.functions->forward;
+  for (AttentionCase c : {AttentionCase{2, 3, 37, 41, 64}, AttentionCase{1, 2, 70, 100, 48, {.window = 25}},
+                          AttentionCase{1, 2, 40, 90, 24, {.causal = true, .first_query = 50}}})
+    for (const Element element : {Element::f32, Element::bf16}) {
+      c.element = element, c.query_rows = 33, c.key_block = 38;
+      AttentionProblem p(c, 1, /*in_words=*/true);
+      const auto fill = [&](HeadTensor& rows, int64_t tokens, double size) {
+        for (int64_t item = 0; item < p.items(); ++item)
+          for (int64_t t = 0; t < tokens; ++t)
+            for (int64_t d = 0; d < c.dim; ++d) {
+              const auto steps = static_cast<double>((item * 3 + t * 5 + d * d * 7) % 9 - 4) * 16;
+              rows.set(item, t, d, std::ldexp(d == t % 7 ? 127 : steps, -static_cast<int>(t % 3)) * size);
+            }
+      };
+      fill(p.q, c.queries, 1.0 / 128), fill(p.k, c.keys, 1.0 / 32);
+      EXPECT_EQ(outputs_of(p, bytes), outputs_of(p, pairs)) << c;
+    }
+}
+
+// Rows of bfloat16 that lie in whole words are read in place, others are copied first: the same numbers.
+TEST(Attention, RowsInPlaceGiveWhatCopiesGive) {
+  if (!attention_bf16_pairs()) GTEST_SKIP() << "no products of bfloat16 pairs here";
+  for (AttentionCase c : attention_cases()) {
+    c.element = Element::bf16;
+    AttentionProblem in_place(c, 1, /*in_words=*/true), copied(c);
+    for_each_implementation(
+        attention_pairs_table(), [&](const std::string& isa, const AttentionFunctions& functions) {
+          run(in_place, functions), run(copied, functions);
+          const HeadTensor* mine[] = {&in_place.out, &in_place.dq, &in_place.dk, &in_place.dv};
+          const HeadTensor* theirs[] = {&copied.out, &copied.dq, &copied.dk, &copied.dv};
+          for (int64_t item = 0; item < copied.items(); ++item)
+            for (size_t i = 0; i < 4; ++i)
+              ASSERT_EQ(mine[i]->item(item), theirs[i]->item(item)) << isa << " " << c << " " << i;
+        });
+    if (const AttentionForwardFunction bytes = attention_byte_scores()) {
+      ASSERT_EQ(outputs_of(in_place, bytes), outputs_of(copied, bytes)) << c;
+    }
   }
 }
 
 // A head whose sums of products are as large as the widths of the numbers allow.
 TEST(Attention, WholeNumbersDoNotOverflow) {
-  for (const AttentionForwardFunction forward : {attention_fixed_point(), attention_byte_scores()}) {
-    if (!forward) continue;  // no such products here
-    AttentionProblem p({1, 1, 20, 300, 64});
-    p.q.fill(std::vector<float>(20 * 64, -3)), p.k.fill(std::vector<float>(300 * 64, 5));
-    p.v.fill(std::vector<float>(300 * 64, -7));
-    forward(p.forward(), 0, attention_units(p.shape()), Scratch(p.shape()).get());
-    for (const double value : p.out.item(0)) ASSERT_NEAR(value, -7, 1e-5);
-  }
+  const AttentionForwardFunction forward = attention_fixed_point();
+  if (!forward) GTEST_SKIP() << "no products of whole numbers here";
+  AttentionProblem p({1, 1, 20, 300, 64});
+  p.q.fill(std::vector<float>(20 * 64, -3)), p.k.fill(std::vector<float>(300 * 64, 5));
+  p.v.fill(std::vector<float>(300 * 64, -7));
+  const Outputs out = outputs_of(p, forward);
+  for (const double value : out[0]) ASSERT_NEAR(value, -7, 1e-5);
+}
+// The widest head there is: only keys that point where the queries do are seen.
+TEST(Attention, BytesOfAWideHeadDoNotOverflow) {
+  const AttentionForwardFunction forward = attention_byte_scores();
+  if (!forward) GTEST_SKIP() << "no products of bytes and of bfloat16 pairs here";
+  constexpr int64_t kWide = 4096, kKeys = 20;
+  AttentionProblem p({1, 1, 3, kKeys, kWide});
+  p.q.fill(std::vector<float>(3 * kWide, -3));
+  for (int64_t key = 0; key < kKeys; ++key)
+    for (int64_t d = 0; d < kWide; ++d)
+      p.k.set(0, key, d, key % 2 ? -5 : 5), p.v.set(0, key, d, key % 2 ? -7 : 9);
+  const Outputs out = outputs_of(p, forward);
+  for (const double value : out[0]) ASSERT_EQ(value, -7);
 }
 
 // Numbers whose products vanish give the mean of v, not 0 times infinity.
 TEST(Attention, WholeNumbersOfTinyScoresStayNumbers) {
+  if (!attention_fixed_point()) GTEST_SKIP() << "no products of whole numbers here";
   for (const AttentionForwardFunction forward : {attention_fixed_point(), attention_byte_scores()}) {
-    if (!forward) continue;  // no such products here
+    if (!forward) continue;  // no bytes here
     for (const float tiny : {5e-20f, 1e-37f, 1e-42f}) {
       AttentionProblem p({1, 1, 3, 65, 64});
       p.q.fill(std::vector<float>(3 * 64, tiny)), p.k.fill(std::vector<float>(65 * 64, tiny));
       p.v.fill(std::vector<float>(65 * 64, 2));
-      forward(p.forward(), 0, attention_units(p.shape()), Scratch(p.shape()).get());
-      for (const double value : p.out.item(0)) ASSERT_NEAR(value, 2, 1e-5);
+      const Outputs out = outputs_of(p, forward);
+      for (const double value : out[0]) ASSERT_NEAR(value, 2, 1e-5);
     }
   }
 }

@@ -35,8 +35,9 @@ struct RowsAhead {
 template <class Pointer>
 static RowsAhead rows_ahead(const HeadView<Pointer>& view, int64_t dim, const AttentionItem& item,
                             int64_t first, int64_t count, int64_t queries) {
-  const int64_t size = view.element == Element::f32 ? 4 : 2;
-  return {row_of(view, item, first), view.token * size, dim * size, count, (count + queries - 1) / queries};
+  constexpr int64_t kMost = 4;  // for a query: what is left waits until it is read
+  const int64_t size = view.element == Element::f32 ? 4 : 2, each = (count + queries - 1) / queries;
+  return {row_of(view, item, first), view.token * size, dim * size, count, each < kMost ? each : kMost};
 }
 
 // What follows a block of keys: the next one, or the next unit's queries and first block and the rows that
@@ -163,15 +164,6 @@ static void add_block(const Form& form, const AttentionUnit& unit, const KeyBloc
   }
 }
 
-// Form, with the rows in the unit's working memory:
-//   read_queries(unit), pack_keys(unit, block)   make ready what the products take
-//   scores(unit, r, rows, columns)               rows of products q . k, in units of
-//   score_unit(unit, r)                          what that of row r is worth
-//   weights(x)                                   p = 2^x, in units of weight_unit()
-//   numbers(weights), rounded(numbers)           the numbers that are kept of them, and back
-//   put_weights(row, column, weights)            over the scores
-//   weigh(row, gain, reference)                  weigh_row, or what does the same sooner
-//   add_values(unit, r, rows, keys)              sums += weights V
 // The units of a call, one behind the other.
 struct AttentionUnits {
   const AttentionForward& call;
@@ -216,6 +208,15 @@ struct AttentionUnits {
   }
 };
 
+// Form, with the rows in the unit's working memory:
+//   read_queries(unit), pack_keys(unit, block)   make ready what the products take
+//   scores(unit, r, rows, columns)               rows of products q . k, in units of
+//   score_unit(unit, r)                          what that of row r is worth
+//   weights(x)                                   p = 2^x, in units of weight_unit()
+//   numbers(weights), rounded(numbers)           the numbers that are kept of them, and back
+//   put_weights(row, column, weights)            over the scores
+//   weigh(row, gain, reference)                  weigh_row, or what does the same sooner
+//   add_values(unit, r, rows, keys)              sums += weights V
 template <class Form>
 static void run_units(const AttentionForward& call, int64_t begin, int64_t end, void* scratch) {
   const AttentionShape& s = call.shape;

@@ -188,7 +188,7 @@ void run_panel(const Job& job, const Work& work, const Block& block, int64_t row
     pipeline.product(tile);
     if (w.activation == Activation::silu_gate) {
       tile.b = panel_of(w, w.gate, panel), tile.sums = const_cast<void*>(finish.gate_sums);
-      tile.start = padded_at(w.gate.start, column);
+      tile.start = padded_at(w.gate.start, column), tile.ahead = nullptr;
       pipeline.product(tile);
     }
     pipeline.finish(finish);
