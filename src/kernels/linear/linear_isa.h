@@ -27,8 +27,8 @@ struct ProductTile {
   int64_t sums_row;
   bool add;
   const void* start;  // null: zeros
-  // What is done behind, for its lines to be asked for with the products of each few rows (stores wait for
-  // theirs as loads do), or null.
+  // What is done behind, for its lines to be asked for along with the products (stores wait for theirs as
+  // loads do), or null.
   const FinishTile* ahead = nullptr;
   // Where products leave vectors idle: what is to be finished meanwhile, or null.
   const FinishTile* meanwhile = nullptr;

@@ -34,24 +34,15 @@ TESSERA_INLINE void fetch_row(const FinishTile& t, int64_t r) {
   fetch_from(t.gate_before.data, t.gate_before.element, t.gate_before.row);
 }
 
-// Op: Word, Vector (of words), Sum (of float or int32), splat(word), multiply_add(sum, a, b).
+// sums += A B for the k from `begin` on, of MR rows of words.
 template <class Op, int MR>
-static __attribute__((noinline)) void product_rows(const ProductTile& t, int64_t row) {
+TESSERA_INLINE void add_products(typename Op::Sum (&sums)[MR][kProductVectors], const ProductTile& t,
+                                 const typename Op::Word* rows, int64_t begin, int64_t end) {
   using Word = typename Op::Word;
-  typename Op::Sum sums[MR][kProductVectors];
-  char* out = static_cast<char*>(t.sums) + row * t.sums_row * 4;
-#pragma GCC unroll 8
-  for (int m = 0; m < MR; ++m)
-#pragma GCC unroll 4
-    for (int n = 0; n < kProductVectors; ++n)
-      sums[m][n] = t.add     ? load_words<typename Op::Sum>(out + (m * t.sums_row + n * W) * 4)
-                   : t.start ? load_words<typename Op::Sum>(static_cast<const Word*>(t.start) + n * W)
-                             : typename Op::Sum{};
-  for (int m = 0; t.ahead && m < MR; ++m) fetch_row(*t.ahead, row + m);
-  const Word* a = static_cast<const Word*>(t.a) + row * t.a_row;
-  const Word* next = a + MR * t.a_row;  // the rows of the next tile, fetched ahead; never read here
-  const Word* b = static_cast<const Word*>(t.b);
-  for (int64_t k = 0; k < t.k; ++k) {
+  const Word* a = rows + begin * t.a_k;
+  const Word* b = static_cast<const Word*>(t.b) + begin * kPanel;
+  const Word* next = rows + MR * t.a_row;  // the rows of the next tile, fetched ahead; never read here
+  for (int64_t k = begin; k < end; ++k) {
     typename Op::Vector bv[kProductVectors];
 #pragma GCC unroll 4
     for (int n = 0; n < kProductVectors; ++n) {
@@ -67,6 +58,27 @@ static __attribute__((noinline)) void product_rows(const ProductTile& t, int64_t
     }
     a += t.a_k;
     b += kPanel;
+  }
+}
+
+// Op: Word, Vector (of words), Sum (of float or int32), splat(word), multiply_add(sum, a, b).
+template <class Op, int MR>
+static __attribute__((noinline)) void product_rows(const ProductTile& t, int64_t row) {
+  using Word = typename Op::Word;
+  typename Op::Sum sums[MR][kProductVectors];
+  char* out = static_cast<char*>(t.sums) + row * t.sums_row * 4;
+#pragma GCC unroll 8
+  for (int m = 0; m < MR; ++m)
+#pragma GCC unroll 4
+    for (int n = 0; n < kProductVectors; ++n)
+      sums[m][n] = t.add     ? load_words<typename Op::Sum>(out + (m * t.sums_row + n * W) * 4)
+                   : t.start ? load_words<typename Op::Sum>(static_cast<const Word*>(t.start) + n * W)
+                             : typename Op::Sum{};
+  const Word* a = static_cast<const Word*>(t.a) + row * t.a_row;
+  // A row after each part: all at once would be more than the processor has in flight.
+  for (int part = 0; part < MR; ++part) {
+    if (t.ahead) fetch_row(*t.ahead, row + part);
+    add_products<Op, MR>(sums, t, a, t.k * part / MR, t.k * (part + 1) / MR);
   }
 #pragma GCC unroll 8
   for (int m = 0; m < MR; ++m)
