@@ -21,8 +21,8 @@ struct PairProduct {
   float keep = 0, gain = 1;
   const float* scale = nullptr;  // null: 1
   int64_t a_k = 1;
-  const float* start =
-      nullptr;  // sums of column n begin there (words of whole numbers), null: at 0; not on tiles
+  // What the sums of column n begin with, words of whole numbers; null: zeros. Not on tiles.
+  const float* start = nullptr;
 };
 
 TESSERA_INLINE vi load_words(const float* from) { return (vi)load(from); }

@@ -259,8 +259,8 @@ TESSERA_INLINE vf exp2_below(vf x) {
   const __mmask16 in_range = _mm512_cmp_ps_mask((__m512)x, (__m512)splat(-126.0f), _CMP_NLT_UQ);
   return (vf)_mm512_maskz_scalef_ps(in_range, (__m512)exp2_of_rest(r), (__m512)(x - r));
 #else
-  const vf magic = splat(12582912.0f),
-           held = max(splat(-126.0f), x);  // adding 1.5 * 2^23 rounds to an integer
+  const vf magic = splat(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer
+  const vf held = max(splat(-126.0f), x);
   const vf shifted = held + magic;
   const vf p = exp2_of_rest(held - (shifted - magic)) * (vf)(((vi)shifted - (vi)magic + 127) << 23);
   return x < -126.0f ? vf{} : p;

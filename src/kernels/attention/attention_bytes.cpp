@@ -11,8 +11,7 @@
 namespace tessera::kernels::TESSERA_ISA {
 namespace {
 
-constexpr float kRounds =
-    12582912;  // 1.5 * 2^23: adding it rounds to an integer, which is among the low bits
+constexpr float kRounds = 12582912;   // 1.5 * 2^23: adding it rounds to an integer, among the low bits
 constexpr float kLeastSize = 1e-35f;  // what is smaller counts as zero: one of it must have an inverse
 
 // Words of a byte each out of four numbers of the 16 rows whose words of two bfloat16 are `first` and
