@@ -26,12 +26,20 @@ struct Job {
   int64_t parts;
   bool by_rows;
 
+  // Where part i begins, in panels of tiles: a last tile of fewer rows counts for what it takes.
+  int64_t begin_of(int64_t i) const {
+    const int64_t tile = w.tile_rows(), all = w.panels, full = call.rows / tile * all,
+                  rest = call.rows % tile;
+    const int64_t counted = rest ? std::max(rest, w.implementation.functions->rows.least) : 0;
+    const int64_t at = (full * tile + counted * all) * i / parts;
+    return at <= full * tile ? at / tile : full + (at - full * tile) / counted;
+  }
   // Between threads that share the rows a tile is divided by its panels: of a picture's 197 rows two threads
   // would else have 96 and 101.
   Share share(int64_t i) const {
-    const int64_t tiles = ceil_div(call.rows, w.tile_rows()), all = w.panels;
+    const int64_t all = w.panels;
     if (!by_rows) return {0, call.rows, all * i / parts, all * (i + 1) / parts, 0, all};
-    const int64_t begin = tiles * all * i / parts, end = tiles * all * (i + 1) / parts;
+    const int64_t begin = begin_of(i), end = begin_of(i + 1);
     const int64_t last = ceil_div(end, all);  // one behind it
     return {begin / all * w.tile_rows(), std::min(call.rows, last * w.tile_rows()), 0, all, begin % all,
             end % all ? end % all : all};

@@ -59,8 +59,9 @@ static_assert(ProductRows::kTurned == kTileSide);
 }  // namespace
 
 extern const LinearTiles linear_tiles;
-const LinearTiles linear_tiles = {tile_product<Bf16Tiles>,
-                                  tile_product<ByteTiles>,
-                                  {2 * kTileSide, true, begin_pair_products, end_pair_products, turn_words}};
+const LinearTiles linear_tiles = {
+    tile_product<Bf16Tiles>,
+    tile_product<ByteTiles>,
+    {2 * kTileSide, kTileSide, true, begin_pair_products, end_pair_products, turn_words}};
 
 }  // namespace tessera::kernels::TESSERA_ISA

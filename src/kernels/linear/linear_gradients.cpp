@@ -9,8 +9,9 @@
 namespace tessera::kernels {
 namespace {
 
-// Words of each column of x and dy at a time; tiles pass over the sums so fast that fewer passes count more.
-constexpr int64_t kWords = 256, kWordsOfTiles = 400;
+// Words of each column of x and dy at a time: the fewer passes over the sums the better, as long as what is
+// packed stays in the last cache. And rows that are summed in float before they are added to db.
+constexpr int64_t kWords = 800, kWordsOfTiles = 400, kRowsOfSums = 256;
 
 struct Job {
   const LinearGradients& call;
@@ -32,10 +33,17 @@ struct Block {
   int64_t first, count;
 };
 
+// Pieces of rows are asked for that many words before they are read: they come from far, and only a few
+// lines of each are wanted at a time.
+constexpr int64_t kWordsAhead = 4;
+
 // `columns` words of rows first + 0 (and 1, where a word holds two) of a matrix from `column` on.
 void words_of_rows(const Job& job, const Rows& from, int64_t first, int64_t rows, int64_t column,
                    int64_t columns, void* to) {
   const char* at = element_at(from.data, from.element, first * from.row + column);
+  const int64_t step = job.rows_a_word();
+  fetch_rows(element_at(at, from.element, kWordsAhead * step * from.row), from.element, from.row, step,
+             columns);
   if (job.pairs())
     job.functions.pair(at, rows > 1 ? element_at(at, from.element, from.row) : nullptr, from.element,
                        static_cast<uint32_t*>(to), columns);
@@ -121,9 +129,9 @@ void bias_share(const Job& job, int64_t begin, int64_t end) {
   const auto count = static_cast<size_t>(end - begin);
   auto* sums = static_cast<float*>(thread_scratch(ScratchFor::kernel, count * 4));
   std::fill_n(call.bias + begin, count, 0.0f);
-  for (int64_t first = 0; first < call.rows; first += kWords) {
+  for (int64_t first = 0; first < call.rows; first += kRowsOfSums) {
     std::fill_n(sums, count, 0.0f);
-    for (int64_t r = first; r < std::min(call.rows, first + kWords); ++r)
+    for (int64_t r = first; r < std::min(call.rows, first + kRowsOfSums); ++r)
       job.functions.add_row(element_at(call.dy.data, call.dy.element, r * call.dy.row + begin),
                             call.dy.element, sums, end - begin);
     for (size_t o = 0; o < count; ++o) call.bias[begin + static_cast<int64_t>(o)] += sums[o];

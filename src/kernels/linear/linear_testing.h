@@ -50,8 +50,8 @@ inline std::vector<LinearCase> linear_cases() {
       {"blocks of rows", 60, 2600, 13},
       {"blocks of rows, columns shared", 70, 8200, 100},
       {"blocks of rows in the gradients", 1035, 50, 13},
-      {"blocks of rows in the gradients, bfloat16", 1035, 50, 13, none, true, false, false, 0, h, h},
-      {"blocks of rows in the gradients of whole tiles", 1035, 100, 45, none, true, false, false, 0, h, h},
+      {"blocks of rows in the gradients, bfloat16", 1735, 50, 13, none, true, false, false, 0, h, h},
+      {"blocks of rows in the gradients of whole tiles", 1735, 100, 45, none, true, false, false, 0, h, h},
   };
 }
 

@@ -87,13 +87,18 @@ static __attribute__((noinline)) void product_rows(const ProductTile& t, int64_t
       memcpy(out + (m * t.sums_row + n * W) * 4, &sums[m][n], sizeof sums[m][n]);
 }
 
+// Fewer rows than MR, however many they are.
+template <class Op, int MR>
+static void product_rest(const ProductTile& t, int64_t row) {
+  if (t.rows - row == MR - 1) return product_rows<Op, MR - 1>(t, row);
+  if constexpr (MR > 2) product_rest<Op, MR - 1>(t, row);
+}
+
 template <class Op>
 static void product(const ProductTile& t) {
   int64_t row = 0;
   for (; row + kProductRows <= t.rows; row += kProductRows) product_rows<Op, kProductRows>(t, row);
-  if (kProductRows > 4 && t.rows - row >= 4) product_rows<Op, 4>(t, row), row += 4;
-  if (t.rows - row >= 2) product_rows<Op, 2>(t, row), row += 2;
-  if (t.rows - row >= 1) product_rows<Op, 1>(t, row);
+  if (row < t.rows) product_rest<Op, kProductRows>(t, row);
 }
 
 }  // namespace tessera::kernels::TESSERA_ISA
