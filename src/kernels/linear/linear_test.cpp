@@ -164,6 +164,27 @@ TEST(Linear, ArithmeticsDifferByTheirRoundings) {
   EXPECT_GT(error(Arithmetic::int8), 1e-4);
 }
 
+// One number in, one out, and a weight of 1: the activation alone, at numbers that bfloat16 has.
+TEST(Linear, GeluIsExactFromEndToEnd) {
+  std::vector<float> x = {-1e4f, -100, 100, 1e4f};
+  for (int i = -192; i <= 192; ++i) x.push_back(static_cast<float>(i) / 16);
+  const auto rows = static_cast<int64_t>(x.size());
+  for (const Arithmetic arithmetic : {Arithmetic::f32, Arithmetic::bf16})
+    for (const LinearImplementation& implementation : linear_implementations(arithmetic)) {
+      const bool coarse = arithmetic == Arithmetic::bf16;
+      Problem p({"", rows, 1, 1, Activation::gelu, false, false, false, 0, Element::f32,
+                 coarse ? Element::bf16 : Element::f32});
+      p.weight[0] = 1;
+      for (int64_t r = 0; r < rows; ++r) p.x.set(r, x[r]);
+      const std::vector<double> y = p.run(implementation);
+      for (int64_t r = 0; r < rows; ++r) {
+        const double size = std::abs(x[r]), exact = x[r] * 0.5 * std::erfc(-x[r] / std::sqrt(2.0));
+        EXPECT_NEAR(y[r], exact, coarse ? 8e-5 + size / 256 : 6e-8 + 1.2e-7 * size)
+            << implementation.name << ", " << x[r];
+      }
+    }
+}
+
 // What the layer gives, and what it keeps of it in front of the activation.
 std::vector<double> with_what_is_kept(Problem& p, const LinearImplementation& implementation, Element kept) {
   const int64_t row = p.with.out + 3, rows = p.with.rows;
