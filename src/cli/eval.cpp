@@ -209,7 +209,7 @@ Value model_settings(const Options& options) {
 }
 
 void evaluate(const Options& options) {
-  train::use_threads(options.threads);
+  train::use_threads_beside(options.loader_threads, options.threads);
   train::OpenOptions how = {.model = options.model, .raw = options.raw, .settings = model_settings(options)};
   const auto closer = train::open_model(options.weights, how);
   const auto sizes = sizes_of(options, closer);

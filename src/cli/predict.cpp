@@ -119,7 +119,8 @@ class Printer {
 void predict(const Options& options) {
   if (options.json && options.csv) fail_usage("--json and --csv: choose one");
   if (options.top < 1) fail_usage("--top is ", options.top, ", must be at least 1");
-  train::use_threads(options.threads);
+  const int workers = std::max(1, train::use_threads(options.threads) / 8);  // a tenth of the work, at most
+  train::use_threads_beside(workers, options.threads);
   const std::vector<std::string> files = collect(options.images);
   const torch::Device device = train::choose_device(options.device);
   const tasks::Precision precision = tasks::parse_precision(options.precision);
@@ -139,7 +140,6 @@ void predict(const Options& options) {
     return std::span(files).subspan(begin,
                                     std::min(files.size() - begin, static_cast<size_t>(options.batch)));
   };
-  const int workers = std::max(1, num_threads() / 8);  // a picture takes 2 ms, a model ten times that
   size_t broken = 0;
   const Interruptible stretch;
   // The next batch is decoded while the model works on this one.

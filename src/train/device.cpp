@@ -56,6 +56,11 @@ int use_threads(int64_t threads) {
   return num_threads();
 }
 
+int use_threads_beside(int64_t decoding, int64_t threads) {
+  const int all = use_threads(threads);
+  return decoding * 8 <= all ? use_threads(all - decoding) : all;
+}
+
 torch::ScalarType parameter_type(tasks::Precision precision) {
   return precision == tasks::Precision::fp64 ? torch::kFloat64 : torch::kFloat32;
 }

@@ -3,10 +3,12 @@
 #include <filesystem>
 
 #include "core/text.h"
+#include "core/threads.h"
 #include "io/image.h"
 #include "io/safetensors.h"
 #include "models/illama.h"
 #include "train/checkpoint.h"
+#include "train/device.h"
 #include "train/open_model.h"
 #include "train/picture_sheet.h"
 #include "train/select.h"
@@ -15,6 +17,17 @@
 
 namespace tessera::train {
 namespace {
+
+TEST(Threads, DecodersCountAgainstThemWhereOneIsNotMissed) {
+  const int before = num_threads();
+  EXPECT_EQ(use_threads_beside(1, 2), 2);
+  EXPECT_EQ(use_threads_beside(1, 7), 7);
+  EXPECT_EQ(use_threads_beside(1, 8), 7);
+  EXPECT_EQ(num_threads(), 7);
+  EXPECT_EQ(use_threads_beside(3, 16), 16);
+  EXPECT_EQ(use_threads_beside(2, 16), 14);
+  use_threads(before);
+}
 
 TEST(PictureSheet, ShowsEachPictureInItsPlaceAndColours) {
   data::Batch batch;
