@@ -24,8 +24,8 @@ TESSERA_INLINE vf erf(vf z) {
   return z != z ? z : result;
 }
 #if defined(__AVX512F__)
-// Phi(-|x|) in 16 pieces of |x|, polynomials of the distance f from a piece's middle in its widths: to 4e-8,
-// 0 from the last one's middle on.
+// Functions of |x| in 16 pieces, polynomials of the distance f from a piece's middle in its widths, powers of
+// f one after the other; 0 or near it from the last one's middle on. Phi(-|x|) to 4e-8:
 constexpr float kTailEnd = 5.7142857f, kTailPieces = 2.625f;
 alignas(64) constexpr float kTail[6][16] = {
     {0.5f, 0.3516193f, 0.22305843f, 0.12654896f, 0.06377815f, 0.028405512f, 0.011135488f, 0.0038303803f,
@@ -47,7 +47,28 @@ alignas(64) constexpr float kTail[6][16] = {
      2.195582e-06f, -8.198133e-06f, -8.570362e-06f, -5.2870505e-06f, -2.3972625e-06f, -8.546266e-07f,
      -2.470697e-07f, -5.8927814e-08f, -1.1720739e-08f, -1.6411706e-05f},
 };
-// The same to 4.2e-5 with f to the second power.
+// Phi(-|x|) - |x| phi(x), the slope of GELU left of 0, in the same pieces: to 1.9e-7.
+alignas(64) constexpr float kTailSlope[6][16] = {
+    {0.5f, 0.2102786f, -0.0043240422f, -0.110741965f, -0.12660384f, -0.09544991f, -0.055767957f,
+     -0.026558911f, -0.010541979f, -0.0035287016f, -0.001002982f, -2.431499e-04f, -5.0426057e-05f,
+     -8.965085e-06f, -1.3685062e-06f, 0},
+    {-0.303956f, -0.26216942f, -0.16138487f, -0.05488363f, 0.0153255295f, 0.040330246f, 0.035954915f,
+     0.022189012f, 0.010654384f, 0.004153598f, 0.0013420867f, 3.6363662e-04f, 8.3226536e-05f, 1.6169533e-05f,
+     2.6759947e-06f, 7.5609273e-06f},
+    {-3.638002e-07f, 0.039533496f, 0.05641771f, 0.046384048f, 0.023182055f, 0.0033432131f, -0.005944264f,
+     -0.0068606166f, -0.004487841f, -0.0021565298f, -8.1819436e-04f, -2.5292256e-04f, -6.478556e-05f,
+     -1.38927035e-05f, -2.5110692e-06f, 8.006186e-05f},
+    {0.014706965f, 0.010273486f, 7.523594e-04f, -0.006574892f, -0.007899853f, -0.0049332962f, -0.001423157f,
+     5.029437e-04f, 8.928917e-04f, 6.1689084e-04f, 2.9323722e-04f, 1.0708057e-04f, 3.136191e-05f,
+     7.53107e-06f, 1.5022313e-06f, 3.680089e-04f},
+    {-1.1110475e-05f, -0.002014008f, -0.0023630126f, -0.0011097192f, 3.4693387e-04f, 9.397154e-04f,
+     7.1229035e-04f, 2.6010096e-04f, -1.8783905e-05f, -8.9255445e-05f, -6.4870685e-05f, -3.0263063e-05f,
+     -1.05792415e-05f, -2.926952e-06f, -6.5827646e-07f, 7.3540385e-04f},
+    {-4.649471e-04f, -2.6906587e-04f, 1.2550745e-04f, 3.2341073e-04f, 2.2180572e-04f, 1.9364357e-05f,
+     -8.807949e-05f, -7.950092e-05f, -3.1868945e-05f, -6.334804e-07f, 7.5959993e-06f, 5.5684677e-06f,
+     2.4803535e-06f, 8.1250397e-07f, 2.0847735e-07f, 5.349792e-04f},
+};
+// Phi(-|x|) to 4.2e-5 with f to the second power.
 constexpr float kCoarseEnd = 4.2f, kCoarsePieces = 3.68809524f;
 alignas(64) constexpr float kCoarseTail[3][16] = {
     {0.5f, 0.39314172f, 0.29381275f, 0.20798825f, 0.1390574f, 0.087596074f, 0.051884055f, 0.028847864f,
@@ -61,19 +82,23 @@ alignas(64) constexpr float kCoarseTail[3][16] = {
      0.00010549593f, 4.2268774e-05f, 1.5659312e-05f},
 };
 
-// x Phi(x) = max(x, 0) - |x| Phi(-|x|).
 template <int powers>
-TESSERA_INLINE vf gelu_of_pieces(vf x, const float (&table)[powers][16], float end, float pieces) {
+TESSERA_INLINE vf of_pieces(vf size, const float (&table)[powers][16], float pieces) {
   const vf magic = splat(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer, which is its low bits
-  const vf size = min(splat(end), abs(x)), piece = size * pieces + magic;
-  const vf f = size * pieces - (piece - magic);
+  const vf piece = size * pieces + magic, f = size * pieces - (piece - magic);
   const auto of_piece = [&](int power) __attribute__((always_inline)) {
     return (vf)_mm512_maskz_permutexvar_ps((__mmask16)-1, (__m512i)piece, (__m512)load(table[power]));
   };
-  vf tail = of_piece(powers - 1);
+  vf p = of_piece(powers - 1);
 #pragma GCC unroll 8
-  for (int power = powers - 2; power >= 0; --power) tail = of_piece(power) + f * tail;
-  return max(vf{}, x) - size * tail;
+  for (int power = powers - 2; power >= 0; --power) p = of_piece(power) + f * p;
+  return p;
+}
+// x Phi(x) = max(x, 0) - |x| Phi(-|x|).
+template <int powers>
+TESSERA_INLINE vf gelu_of_pieces(vf x, const float (&table)[powers][16], float end, float pieces) {
+  const vf size = min(splat(end), abs(x));
+  return max(vf{}, x) - size * of_pieces(size, table, pieces);
 }
 #endif
 
@@ -105,7 +130,12 @@ TESSERA_INLINE vf gelu_coarse(vf x) {
 
 // d gelu / dx = Phi(x) + x phi(x).
 TESSERA_INLINE vf gelu_slope(vf x) {
+#if defined(__AVX512F__)
+  const vf left = of_pieces(min(splat(kTailEnd), abs(x)), kTailSlope, kTailPieces);
+  return x < 0.0f ? left : 1.0f - left;
+#else
   return 0.5f * (1.0f + erf(x * 0.70710678f)) + x * 0.39894228f * exp(-0.5f * x * x);
+#endif
 }
 
 }  // namespace tessera::kernels::TESSERA_ISA
