@@ -100,19 +100,32 @@ void pack_inputs(const Job& job, const Block& block, int64_t column, float* to) 
   }
 }
 
-// dW of one panel of columns += the products of packed dy and x.
-void add_panel(const Job& job, const float* dy, const float* x, int64_t words, int64_t column, bool add,
-               float* edge) {
+// Panels of columns of dW, each in pieces of whole tiles of outputs where there are more threads than panels.
+struct Pieces {
+  int64_t panels, of_panel, tile, outputs;
+  Pieces(const Job& job, int64_t threads)
+      : panels(ceil_div(job.call.in, job.functions.panel)),
+        of_panel(std::min(ceil_div(threads, panels), ceil_div(job.call.out, job.tile_rows()))),
+        tile(job.tile_rows()),
+        outputs(job.call.out) {}
+  int64_t count() const { return panels * of_panel; }
+  // The first output of the i-th piece of a panel.
+  int64_t output(int64_t i) const { return std::min(outputs, ceil_div(outputs, tile) * i / of_panel * tile); }
+};
+
+// dW of outputs [begin, end) of one panel of columns += the products of packed dy and x.
+void add_panel(const Job& job, const float* dy, const float* x, int64_t words, int64_t column, int64_t begin,
+               int64_t end, bool add, float* edge) {
   const LinearGradients& call = job.call;
   const int64_t panel = job.functions.panel, columns = std::min(panel, call.in - column);
   const int64_t tile = job.tile_rows();
   const bool turned = job.functions.rows.turn != nullptr;
-  for (int64_t o = 0; o < call.out; o += tile) {
-    const int64_t outputs = std::min(tile, call.out - o);
+  for (int64_t o = begin; o < end; o += tile) {
+    const int64_t outputs = std::min(tile, end - o);
     float* to = call.weight + o * call.in + column;
     const bool direct = columns == panel;
-    if (const int64_t next = o + tile; add && direct && !turned && next < call.out)
-      fetch_rows(to + tile * call.in, Element::f32, call.in, std::min(tile, call.out - next), columns);
+    if (const int64_t next = o + tile; add && direct && !turned && next < end)
+      fetch_rows(to + tile * call.in, Element::f32, call.in, std::min(tile, end - next), columns);
     if (!direct && add)
       for (int64_t m = 0; m < outputs; ++m) std::copy_n(to + m * call.in, columns, edge + m * panel);
     job.functions.product({dy + o * (turned ? job.block_words() : words), turned ? job.block_words() : 1,
@@ -138,31 +151,35 @@ void bias_share(const Job& job, int64_t begin, int64_t end) {
   }
 }
 
-// What a block of rows adds to dW of panels [begin, end).
-void weight_share(const Job& job, const Block& block, const float* dy, int64_t begin, int64_t end) {
+// What a block of rows adds to pieces [begin, end) of dW.
+void weight_share(const Job& job, const Pieces& pieces, const Block& block, const float* dy, int64_t begin,
+                  int64_t end) {
   const int64_t words = job.words_of(block.count), width = job.functions.panel, size = words * width;
   auto* x = static_cast<float*>(
       thread_scratch(ScratchFor::kernel, static_cast<size_t>(size + job.tile_rows() * width) * 4));
   const OpenProducts open(job.functions);
-  for (int64_t p = begin; p < end; ++p) {
-    pack_inputs(job, block, p * width, x);
-    add_panel(job, dy, x, words, p * width, block.first > 0, x + size);
+  for (int64_t i = begin; i < end; ++i) {
+    const int64_t column = i / pieces.of_panel * width, piece = i % pieces.of_panel;
+    if (i == begin || piece == 0) pack_inputs(job, block, column, x);
+    add_panel(job, dy, x, words, column, pieces.output(piece), pieces.output(piece + 1), block.first > 0,
+              x + size);
   }
 }
 
-// Threads share the packing of dy, then the panels of x.
+// Threads share the packing of dy, then the pieces of dW.
 void weight_gradient(const Job& job, bool shared) {
   const LinearGradients& call = job.call;
   const int64_t words = job.block_words(), rows = words * job.rows_a_word();
-  const int64_t panels = ceil_div(call.in, job.functions.panel), groups = ceil_div(call.out, kGroup);
+  const Pieces pieces(job, shared ? num_threads() : 1);
+  const int64_t groups = ceil_div(call.out, kGroup);
   const auto size = static_cast<size_t>(ceil_div(call.out, job.tile_rows()) * job.tile_rows() * words * 4);
   auto* dy = static_cast<float*>(thread_scratch(ScratchFor::shared, size));
   for (int64_t first = 0; first < call.rows; first += rows) {
     const Block block{first, std::min(rows, call.rows - first)};
     parallel_for(groups, shared ? 1 : groups,
                  [&](int64_t begin, int64_t end) { pack_outputs(job, block, begin, end, dy); });
-    parallel_for(panels, shared ? 1 : panels,
-                 [&](int64_t begin, int64_t end) { weight_share(job, block, dy, begin, end); });
+    parallel_for(pieces.count(), shared ? 1 : pieces.count(),
+                 [&](int64_t begin, int64_t end) { weight_share(job, pieces, block, dy, begin, end); });
   }
 }
 

@@ -335,6 +335,31 @@ void expect_the_gradients(bool large) {
 TEST(Linear, GradientsAreTheDefinitions) { expect_the_gradients(false); }
 TEST(Linear, GradientsOfLargeLayersAreAsExactAsThoseOfSmallOnes) { expect_the_gradients(true); }
 
+TEST(Linear, GradientsDoNotDependOnThreads) {
+  constexpr int64_t rows = 1735, in = 50, out = 101;
+  const std::vector<float> x = numbers(rows * in, 1), dy = numbers(rows * out, 2);
+  const int before = num_threads();
+  for (const Arithmetic arithmetic : {Arithmetic::f32, Arithmetic::bf16}) {
+    const auto run = [&](int threads) {
+      std::vector<float> dw(in * out, std::nanf("")), db(out, std::nanf(""));
+      set_num_threads(threads);
+      linear_gradients({rows,
+                        in,
+                        out,
+                        {x.data(), Element::f32, in},
+                        {dy.data(), Element::f32, out},
+                        arithmetic,
+                        dw.data(),
+                        db.data()});
+      dw.insert(dw.end(), db.begin(), db.end());
+      return dw;
+    };
+    const std::vector<float> want = run(1);
+    for (const int threads : {2, 3, 7, 40}) EXPECT_EQ(run(threads), want) << threads << " threads";
+  }
+  set_num_threads(before);
+}
+
 TEST(Linear, NormIsTheDefinition) {
   const Isa before = active_isa();
   for (const bool centred : {true, false})
