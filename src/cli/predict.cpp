@@ -119,7 +119,7 @@ class Printer {
 void predict(const Options& options) {
   if (options.json && options.csv) fail_usage("--json and --csv: choose one");
   if (options.top < 1) fail_usage("--top is ", options.top, ", must be at least 1");
-  const int workers = std::max(1, train::use_threads(options.threads) / 8);  // a tenth of the work, at most
+  const int workers = std::max(1, train::use_threads(options.threads) / 8);  // a tenth of the work is theirs
   train::use_threads_beside(workers, options.threads);
   const std::vector<std::string> files = collect(options.images);
   const torch::Device device = train::choose_device(options.device);

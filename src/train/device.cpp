@@ -3,6 +3,8 @@
 #include <ATen/Parallel.h>
 #include <torch/cuda.h>
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "core/text.h"
 #include "core/threads.h"
@@ -58,7 +60,7 @@ int use_threads(int64_t threads) {
 
 int use_threads_beside(int64_t decoding, int64_t threads) {
   const int all = use_threads(threads);
-  return decoding * 8 <= all ? use_threads(all - decoding) : all;
+  return use_threads(all - static_cast<int>(std::min<int64_t>(decoding, all / 8)));
 }
 
 torch::ScalarType parameter_type(tasks::Precision precision) {

@@ -22,9 +22,8 @@ torch::Device choose_device(const std::string& name, parallel::World& world, std
 // The one number of compute threads for the library's own loops and LibTorch's; 0 = all cores. Returns it.
 int use_threads(int64_t threads);
 
-// The same where `decoding` threads are at work besides: they count against `threads` if they are an eighth
-// of them at most. Of fewer a whole one would be missed more than what a decoder, asleep most of the time,
-// takes.
+// The same where `decoding` threads are at work besides: as far as they are an eighth of `threads` they count
+// against them. A decoder sleeps most of the time; of few threads a whole one would be missed more.
 int use_threads_beside(int64_t decoding, int64_t threads);
 
 torch::ScalarType parameter_type(tasks::Precision precision);

@@ -24,7 +24,7 @@ TEST(Threads, DecodersCountAgainstThemWhereOneIsNotMissed) {
   EXPECT_EQ(use_threads_beside(1, 7), 7);
   EXPECT_EQ(use_threads_beside(1, 8), 7);
   EXPECT_EQ(num_threads(), 7);
-  EXPECT_EQ(use_threads_beside(3, 16), 16);
+  EXPECT_EQ(use_threads_beside(3, 16), 14);
   EXPECT_EQ(use_threads_beside(2, 16), 14);
   use_threads(before);
 }

@@ -94,7 +94,7 @@ TESSERA_INLINE vf of_pieces(vf size, const float (&table)[powers][16], float pie
   for (int power = powers - 2; power >= 0; --power) p = of_piece(power) + f * p;
   return p;
 }
-// x Phi(x) = max(x, 0) - |x| Phi(-|x|).
+// x Phi(x) = max(x, 0) - |x| Phi(-|x|). (0 for minus infinity, where 1 + erf gives no number.)
 template <int powers>
 TESSERA_INLINE vf gelu_of_pieces(vf x, const float (&table)[powers][16], float end, float pieces) {
   const vf size = min(splat(end), abs(x));

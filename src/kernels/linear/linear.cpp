@@ -26,13 +26,15 @@ struct Job {
   int64_t parts;
   bool by_rows;
 
-  // Where part i begins, in panels of tiles: a last tile of fewer rows counts for what it takes.
+  // Where part i begins, in panels of tiles, to the nearest: a last tile of fewer rows counts for what it
+  // takes.
   int64_t begin_of(int64_t i) const {
     const int64_t tile = w.tile_rows(), all = w.panels, full = call.rows / tile * all,
                   rest = call.rows % tile;
-    const int64_t counted = rest ? std::max(rest, w.implementation.functions->rows.least) : 0;
+    const int64_t least = w.implementation.functions->rows.least, counted = ceil_div(rest, least) * least;
     const int64_t at = (full * tile + counted * all) * i / parts;
-    return at <= full * tile ? at / tile : full + (at - full * tile) / counted;
+    const int64_t behind = at - full * tile;
+    return behind <= 0 ? (at + tile / 2) / tile : full + (behind + counted / 2) / counted;
   }
   // Between threads that share the rows a tile is divided by its panels: of a picture's 197 rows two threads
   // would else have 96 and 101.

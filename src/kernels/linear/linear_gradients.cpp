@@ -9,9 +9,9 @@
 namespace tessera::kernels {
 namespace {
 
-// Words of each column of x and dy at a time: the fewer passes over the sums the better, as long as what is
-// packed stays in the last cache. And rows that are summed in float before they are added to db.
-constexpr int64_t kWords = 800, kWordsOfTiles = 400, kRowsOfSums = 256;
+// Words of each column of x and dy at a time: the fewer passes over the sums the better, as long as packed dy
+// stays in the last cache. And rows that are summed in float before they are added to db.
+constexpr int64_t kWords = 800, kWordsOfTiles = 400, kPackedBytes = 8 << 20, kRowsOfSums = 256;
 
 struct Job {
   const LinearGradients& call;
@@ -21,7 +21,9 @@ struct Job {
   int64_t words_of(int64_t rows) const { return ceil_div(rows, rows_a_word()); }
   // Of a block of rows: all but the last are equal, and whole tiles where words are turned.
   int64_t block_words() const {
-    const int64_t words = words_of(call.rows), most = functions.rows.turn ? kWordsOfTiles : kWords;
+    const int64_t fits = std::max<int64_t>(kPackedBytes / (call.out * 4), 64);
+    const int64_t words = words_of(call.rows),
+                  most = std::min(functions.rows.turn ? kWordsOfTiles : kWords, fits);
     const int64_t equal = ceil_div(words, ceil_div(words, most));
     return functions.rows.turn ? ceil_div(equal, ProductRows::kTurned) * ProductRows::kTurned : equal;
   }
@@ -33,8 +35,8 @@ struct Block {
   int64_t first, count;
 };
 
-// Pieces of rows are asked for that many words before they are read: they come from far, and only a few
-// lines of each are wanted at a time.
+// What is read of a row is asked for that many words before: it comes from far, and only a few lines of each
+// are wanted at a time.
 constexpr int64_t kWordsAhead = 4;
 
 // `columns` words of rows first + 0 (and 1, where a word holds two) of a matrix from `column` on.
@@ -100,19 +102,6 @@ void pack_inputs(const Job& job, const Block& block, int64_t column, float* to) 
   }
 }
 
-// Panels of columns of dW, each in pieces of whole tiles of outputs where there are more threads than panels.
-struct Pieces {
-  int64_t panels, of_panel, tile, outputs;
-  Pieces(const Job& job, int64_t threads)
-      : panels(ceil_div(job.call.in, job.functions.panel)),
-        of_panel(std::min(ceil_div(threads, panels), ceil_div(job.call.out, job.tile_rows()))),
-        tile(job.tile_rows()),
-        outputs(job.call.out) {}
-  int64_t count() const { return panels * of_panel; }
-  // The first output of the i-th piece of a panel.
-  int64_t output(int64_t i) const { return std::min(outputs, ceil_div(outputs, tile) * i / of_panel * tile); }
-};
-
 // dW of outputs [begin, end) of one panel of columns += the products of packed dy and x.
 void add_panel(const Job& job, const float* dy, const float* x, int64_t words, int64_t column, int64_t begin,
                int64_t end, bool add, float* edge) {
@@ -151,35 +140,37 @@ void bias_share(const Job& job, int64_t begin, int64_t end) {
   }
 }
 
-// What a block of rows adds to pieces [begin, end) of dW.
-void weight_share(const Job& job, const Pieces& pieces, const Block& block, const float* dy, int64_t begin,
-                  int64_t end) {
+// What a block of rows adds to tiles [begin, end) of dW, those of a panel of columns one after the other.
+void weight_share(const Job& job, const Block& block, const float* dy, int64_t begin, int64_t end) {
   const int64_t words = job.words_of(block.count), width = job.functions.panel, size = words * width;
-  auto* x = static_cast<float*>(
-      thread_scratch(ScratchFor::kernel, static_cast<size_t>(size + job.tile_rows() * width) * 4));
+  const int64_t tile = job.tile_rows(), tiles = ceil_div(job.call.out, tile);
+  auto* x =
+      static_cast<float*>(thread_scratch(ScratchFor::kernel, static_cast<size_t>(size + tile * width) * 4));
   const OpenProducts open(job.functions);
-  for (int64_t i = begin; i < end; ++i) {
-    const int64_t column = i / pieces.of_panel * width, piece = i % pieces.of_panel;
-    if (i == begin || piece == 0) pack_inputs(job, block, column, x);
-    add_panel(job, dy, x, words, column, pieces.output(piece), pieces.output(piece + 1), block.first > 0,
+  while (begin < end) {
+    const int64_t column = begin / tiles * width, first = begin % tiles;
+    const int64_t last = std::min(tiles, first + end - begin);
+    pack_inputs(job, block, column, x);
+    add_panel(job, dy, x, words, column, first * tile, std::min(job.call.out, last * tile), block.first > 0,
               x + size);
+    begin += last - first;
   }
 }
 
-// Threads share the packing of dy, then the pieces of dW.
+// Threads share the packing of dy, then the tiles of dW.
 void weight_gradient(const Job& job, bool shared) {
   const LinearGradients& call = job.call;
   const int64_t words = job.block_words(), rows = words * job.rows_a_word();
-  const Pieces pieces(job, shared ? num_threads() : 1);
-  const int64_t groups = ceil_div(call.out, kGroup);
+  const int64_t panels = ceil_div(call.in, job.functions.panel), groups = ceil_div(call.out, kGroup);
+  const int64_t tiles = panels * ceil_div(call.out, job.tile_rows());
   const auto size = static_cast<size_t>(ceil_div(call.out, job.tile_rows()) * job.tile_rows() * words * 4);
   auto* dy = static_cast<float*>(thread_scratch(ScratchFor::shared, size));
   for (int64_t first = 0; first < call.rows; first += rows) {
     const Block block{first, std::min(rows, call.rows - first)};
     parallel_for(groups, shared ? 1 : groups,
                  [&](int64_t begin, int64_t end) { pack_outputs(job, block, begin, end, dy); });
-    parallel_for(pieces.count(), shared ? 1 : pieces.count(),
-                 [&](int64_t begin, int64_t end) { weight_share(job, pieces, block, dy, begin, end); });
+    parallel_for(tiles, shared ? 1 : tiles,
+                 [&](int64_t begin, int64_t end) { weight_share(job, block, dy, begin, end); });
   }
 }
 

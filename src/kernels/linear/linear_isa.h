@@ -97,7 +97,7 @@ struct PairsToPack {
 // How products take their rows.
 struct ProductRows {
   int64_t together = 8;  // rows of x for which the sums of a panel are computed at once
-  int64_t least = 1;     // fewer take as long
+  int64_t least = 1;     // what does not fill so many takes as long
   bool finishes_meanwhile = false;
   // Around products, in each thread; null: nothing to do.
   void (*open)() = nullptr;

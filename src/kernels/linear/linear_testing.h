@@ -46,7 +46,7 @@ inline std::vector<LinearCase> linear_cases() {
       {"fixed scale of x", 10, 52, 40, gelu, true, false, false, 0, f, f, 0.03f},
       {"fixed scales that clip", 9, 53, 40, none, true, true, true, 0, f, f, 0.01f, 0.0007f},
       {"few rows, many columns: threads share columns", 2, 500, 1100},
-      {"many rows: threads share rows", 133, 70, 110, gelu, true, true, true, 1},
+      {"many rows: threads share rows", 139, 70, 110, gelu, true, true, true, 1},
       {"blocks of rows", 60, 2600, 13},
       {"blocks of rows, columns shared", 70, 8200, 100},
       {"blocks of rows in the gradients", 1035, 50, 13},
