@@ -19,7 +19,8 @@ struct RowsOf {
 using Rows = RowsOf<const void*>;
 using RowsOut = RowsOf<void*>;
 
-// A tensor (batch, token, channel) of floats: channels are contiguous, strides count floats. Null data: none.
+// A tensor (batch, token, channel) of floats, or of bfloat16: channels are contiguous, strides count numbers.
+// Null data: none.
 template <class Pointer>
 struct TokenView {
   Pointer data;
@@ -27,6 +28,8 @@ struct TokenView {
 };
 using FloatRows = TokenView<const float*>;
 using FloatRowsOut = TokenView<float*>;
+using HalfRows = TokenView<const uint16_t*>;
+using HalfRowsOut = TokenView<uint16_t*>;
 
 // A tensor (batch, head, token, channel) anywhere in memory: channels are contiguous, the other strides count
 // elements and may be negative. (batch, token, heads*dim) in one piece: head = dim, token = heads*dim.

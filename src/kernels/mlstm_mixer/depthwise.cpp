@@ -30,12 +30,12 @@ Stencil stencil(const DepthwiseShape& s, bool turned) {
 struct Group {
   int64_t channel, lanes;
 };
-template <bool whole>
-TESSERA_INLINE vf get(const float* from, const Group& g) {
+template <bool whole, class Number>
+TESSERA_INLINE vf get(const Number* from, const Group& g) {
   return whole ? load(from) : load_part(from, g.lanes);
 }
-template <bool whole>
-TESSERA_INLINE void put(float* to, vf value, const Group& g) {
+template <bool whole, class Number>
+TESSERA_INLINE void put(Number* to, vf value, const Group& g) {
   if (whole)
     store(to, value);
   else
@@ -78,8 +78,8 @@ TESSERA_INLINE Taps<KH, KW> load_taps(const Stencil& st, const float* taps, cons
 
 // Outputs column … column+count-1 of a span's row, and what belongs to them of x, whose row 0 is token
 // x_first.
-template <int KH, int KW, bool whole>
-TESSERA_INLINE void convolve_block(const Stencil& st, const float* x, int64_t x_token, int64_t x_first,
+template <int KH, int KW, bool whole, class Number>
+TESSERA_INLINE void convolve_block(const Stencil& st, const Number* x, int64_t x_token, int64_t x_first,
                                    const float* taps, const Taps<KH, KW>& held, vf start, int64_t out_row,
                                    int64_t column, int64_t count, const Group& g, vf (&out)[NX]) {
   const DepthwiseShape& s = st.shape;
@@ -114,11 +114,11 @@ TESSERA_INLINE void convolve_block(const Stencil& st, const float* x, int64_t x_
 // Three rows of the grid with a border of zeros, where a 3 x 3 kernel finds them in the first-level cache and
 // without asking for edges. (In a tensor as wide as the layer a column of tokens falls into few sets of the
 // cache.)
-template <bool whole>
+template <bool whole, class Number>
 class RowRing {
  public:
   static constexpr int64_t kColumns = 56;  // outputs of a row at a time
-  RowRing(const DepthwiseShape& s, const float* x, int64_t x_token, int64_t x_first, const Group& g)
+  RowRing(const DepthwiseShape& s, const Number* x, int64_t x_token, int64_t x_first, const Group& g)
       : s_(s), x_(x + g.channel - x_first * x_token), token_(x_token), g_(g) {}
   // Rows above, at and below the outputs [first, last) of row `row`; column `first` - 1 is their number 0.
   void move_to(int64_t row, int64_t first, int64_t last) {
@@ -140,7 +140,7 @@ class RowRing {
       for (int64_t i = 0; i < count; ++i) to[i] = vf{};
       return;
     }
-    const float* from = x_ + (row * s_.columns + first_ - 1) * token_;
+    const Number* from = x_ + (row * s_.columns + first_ - 1) * token_;
     const int64_t ahead = row + 1 < s_.rows ? s_.columns * token_ : 0;
     to[0] = first_ > 0 ? get<whole>(from, g_) : vf{};
     for (int64_t i = 1; i < count - 1; ++i) {
@@ -151,7 +151,7 @@ class RowRing {
   }
 
   const DepthwiseShape& s_;
-  const float* x_;  // of token 0
+  const Number* x_;  // of token 0
   int64_t token_;
   Group g_;
   int64_t row_ = -9, first_ = 0, last_ = 0;
@@ -175,13 +175,13 @@ TESSERA_INLINE void convolve_ring(const vf* const (&lines)[3], const Taps<3, 3>&
     }
 }
 
-template <bool whole, class Finish>
+template <bool whole, class Number, class Finish>
 TESSERA_INLINE void convolve_3x3(const Taps<3, 3>& taps, vf start, int64_t columns, const Span& span,
-                                 RowRing<whole>& ring, Finish finish) {
+                                 RowRing<whole, Number>& ring, Finish finish) {
   const int64_t token = span.row * columns;
-  for (int64_t first = span.first; first < span.last; first += RowRing<whole>::kColumns) {
+  for (int64_t first = span.first; first < span.last; first += RowRing<whole, Number>::kColumns) {
     const int64_t left = span.last - first,
-                  count = left < RowRing<whole>::kColumns ? left : RowRing<whole>::kColumns;
+                  count = left < RowRing<whole, Number>::kColumns ? left : RowRing<whole, Number>::kColumns;
     ring.move_to(span.row, first, first + count);
     const vf* const lines[3] = {ring.above(), ring.at(), ring.below()};
     int64_t column = 0;
@@ -206,18 +206,19 @@ TESSERA_INLINE void convolve_3x3(const Taps<3, 3>& taps, vf start, int64_t colum
   }
 }
 
-template <int KH, int KW, bool whole, class Finish>
-TESSERA_INLINE void convolve(const Stencil& st, const FloatRows& x, int64_t x_first, const float* taps,
-                             const float* bias, int64_t begin, int64_t end, const Group& g, Finish finish) {
+template <int KH, int KW, bool whole, class Number, class Finish>
+TESSERA_INLINE void convolve(const Stencil& st, const TokenView<const Number*>& x, int64_t x_first,
+                             const float* taps, const float* bias, int64_t begin, int64_t end, const Group& g,
+                             Finish finish) {
   const vf start = bias ? get<whole>(bias + g.channel, g) : vf{};
   const Taps<KH, KW> held = load_taps<KH, KW, whole>(st, taps, g);
   if constexpr (KH == 3 && KW == 3) {
     if (st.top == 1 && st.left == 1) {
       const int64_t tokens = st.shape.rows * st.shape.columns, b = begin / tokens;
-      RowRing<whole> ring(st.shape, x.data + b * x.batch, x.token, x_first, g);
+      RowRing<whole, Number> ring(st.shape, x.data + b * x.batch, x.token, x_first, g);
       return for_each_span(
           st.shape, begin, end, [&](const Span& span) __attribute__((always_inline)) {
-            convolve_3x3<whole>(held, start, st.shape.columns, span, ring, finish);
+            convolve_3x3<whole, Number>(held, start, st.shape.columns, span, ring, finish);
           });
     }
   }
@@ -235,36 +236,50 @@ TESSERA_INLINE void convolve(const Stencil& st, const FloatRows& x, int64_t x_fi
       });
 }
 
-template <int KH, int KW, bool whole, bool coarse>
-void forward_group(const DepthwiseForward& call, int64_t begin, int64_t end, const Group& g) {
+// What comes out in bfloat16 need not be more exact.
+TESSERA_INLINE vf silu_for(const float*, vf x) { return silu(x); }
+TESSERA_INLINE vf silu_for(const bf16*, vf x) { return silu_coarse(x); }
+
+// What is stored as the caller has it: forward's x and out, or backward's x and dx.
+template <class Number>
+struct Stored {
+  TokenView<const Number*> x;
+  TokenView<Number*> out;
+};
+
+template <int KH, int KW, bool whole, class Number>
+void forward_group(const DepthwiseForward& call, const Stored<Number>& rows, int64_t begin, int64_t end,
+                   const Group& g) {
   const Stencil st = stencil(call.shape, call.shape.reverse);
+  const TokenView<Number*>& out = rows.out;
   convolve<KH, KW, whole>(
-      st, call.x, call.x_first, call.taps, call.bias, begin, end,
+      st, rows.x, call.x_first, call.taps, call.bias, begin, end,
       g, [&](int64_t b, int64_t at, vf value) __attribute__((always_inline)) {
         const int64_t token = at - call.out_first;
         if (call.pre.data)
           put<whole>(call.pre.data + b * call.pre.batch + token * call.pre.token + g.channel, value, g);
-        if (call.out.data)
-          put<whole>(call.out.data + b * call.out.batch + token * call.out.token + g.channel,
-                     coarse ? silu_coarse(value) : silu(value), g);
+        if (out.data)
+          put<whole>(out.data + b * out.batch + token * out.token + g.channel, silu_for(out.data, value), g);
       });
 }
 
 // The gradient of x is dpre under the kernel turned the other way.
-template <int KH, int KW, bool whole>
-void input_gradient_group(const DepthwiseBackward& call, int64_t begin, int64_t end, const Group& g) {
+template <int KH, int KW, bool whole, class Number>
+void input_gradient_group(const DepthwiseBackward& call, const Stored<Number>& rows, int64_t begin,
+                          int64_t end, const Group& g) {
   const Stencil st = stencil(call.shape, !call.shape.reverse);
   convolve<KH, KW, whole>(
       st, call.dpre, 0, call.taps, nullptr, begin, end,
       g, [&](int64_t b, int64_t token, vf value) __attribute__((always_inline)) {
         if (call.add.data)
           value += get<whole>(call.add.data + b * call.add.batch + token * call.add.token + g.channel, g);
-        put<whole>(call.dx.data + b * call.dx.batch + token * call.dx.token + g.channel, value, g);
+        put<whole>(rows.out.data + b * rows.out.batch + token * rows.out.token + g.channel, value, g);
       });
 }
 
-template <int KH, int KW, bool whole>
-void tap_gradient_group(const DepthwiseBackward& call, int64_t begin, int64_t end, const Group& g) {
+template <int KH, int KW, bool whole, class Number>
+void tap_gradient_group(const DepthwiseBackward& call, const TokenView<const Number*>& x_rows, int64_t begin,
+                        int64_t end, const Group& g) {
   const DepthwiseShape& s = call.shape;
   const Stencil st = stencil(s, s.reverse);
   vf sums[KH * KW], total = {};
@@ -272,7 +287,7 @@ void tap_gradient_group(const DepthwiseBackward& call, int64_t begin, int64_t en
   for (int i = 0; i < KH * KW; ++i) sums[i] = vf{};
   for_each_span(
       s, begin, end, [&](const Span& span) __attribute__((always_inline)) {
-        const float* x = call.x.data + span.b * call.x.batch + g.channel;
+        const Number* x = x_rows.data + span.b * x_rows.batch + g.channel;
         const float* dpre =
             call.dpre.data + span.b * call.dpre.batch + span.row * s.columns * call.dpre.token + g.channel;
         for (int64_t column = span.first; column < span.last; column += NX) {
@@ -286,12 +301,12 @@ void tap_gradient_group(const DepthwiseBackward& call, int64_t begin, int64_t en
           for (int i = 0; i < KH; ++i) {
             const int64_t row = span.row + i - st.top;
             if (row < 0 || row >= s.rows) continue;
-            const float* line = x + row * s.columns * call.x.token;
+            const Number* line = x + row * s.columns * x_rows.token;
 #pragma GCC unroll 7
             for (int c = 0; c < KW + NX - 1; ++c) {
               const int64_t at = column + c - st.left;
               if (at < 0 || at >= s.columns) continue;
-              const vf value = get<whole>(line + at * call.x.token, g);
+              const vf value = get<whole>(line + at * x_rows.token, g);
 #pragma GCC unroll 4
               for (int n = 0; n < NX; ++n)
                 if (c - n >= 0 && c - n < KW) sums[i * KW + c - n] += value * d[n];
@@ -308,8 +323,9 @@ void tap_gradient_group(const DepthwiseBackward& call, int64_t begin, int64_t en
 }
 
 // A kernel of any size, a tap at a time.
-template <bool whole>
-void tap_gradient_any(const DepthwiseBackward& call, int64_t begin, int64_t end, const Group& g) {
+template <bool whole, class Number>
+void tap_gradient_any(const DepthwiseBackward& call, const TokenView<const Number*>& x_rows, int64_t begin,
+                      int64_t end, const Group& g) {
   const DepthwiseShape& s = call.shape;
   const Stencil st = stencil(s, s.reverse);
   for (int64_t tap = 0; tap <= s.kernel_rows * s.kernel_columns; ++tap) {
@@ -329,7 +345,7 @@ void tap_gradient_any(const DepthwiseBackward& call, int64_t begin, int64_t end,
             total +=
                 is_bias ? d
                         : d * get<whole>(
-                                  call.x.data + span.b * call.x.batch + source * call.x.token + g.channel, g);
+                                  x_rows.data + span.b * x_rows.batch + source * x_rows.token + g.channel, g);
           }
         });
     float* to = (is_bias ? call.dbias : call.dtaps + st.tap(i, j) * s.channels) + g.channel;
@@ -337,33 +353,39 @@ void tap_gradient_any(const DepthwiseBackward& call, int64_t begin, int64_t end,
   }
 }
 
-template <bool whole, bool coarse>
-void forward_any(const DepthwiseForward& call, int64_t begin, int64_t end, const Group& g) {
+template <bool whole, class Number>
+void forward_any(const DepthwiseForward& call, const Stored<Number>& rows, int64_t begin, int64_t end,
+                 const Group& g) {
   const DepthwiseShape& s = call.shape;
   if (s.kernel_rows == 3 && s.kernel_columns == 3)
-    forward_group<3, 3, whole, coarse>(call, begin, end, g);
+    forward_group<3, 3, whole>(call, rows, begin, end, g);
   else if (s.kernel_rows == 1 && s.kernel_columns == 3)
-    forward_group<1, 3, whole, coarse>(call, begin, end, g);
+    forward_group<1, 3, whole>(call, rows, begin, end, g);
   else if (s.kernel_rows == 1 && s.kernel_columns == 4)
-    forward_group<1, 4, whole, coarse>(call, begin, end, g);
+    forward_group<1, 4, whole>(call, rows, begin, end, g);
   else
-    forward_group<0, 0, whole, coarse>(call, begin, end, g);
+    forward_group<0, 0, whole>(call, rows, begin, end, g);
 }
 
-template <int KH, int KW, bool whole>
-void backward_group(const DepthwiseBackward& call, int64_t begin, int64_t end, const Group& g) {
-  input_gradient_group<KH, KW, whole>(call, begin, end, g);
-  if (call.dtaps) tap_gradient_group<KH, KW, whole>(call, begin, end, g);
+template <int KH, int KW, bool whole, class Number>
+void backward_group(const DepthwiseBackward& call, const Stored<Number>& rows, int64_t begin, int64_t end,
+                    const Group& g) {
+  input_gradient_group<KH, KW, whole>(call, rows, begin, end, g);
+  if (call.dtaps) tap_gradient_group<KH, KW, whole>(call, rows.x, begin, end, g);
 }
 
-template <bool whole>
-void backward_any(const DepthwiseBackward& call, int64_t begin, int64_t end, const Group& g) {
+template <bool whole, class Number>
+void backward_any(const DepthwiseBackward& call, const Stored<Number>& rows, int64_t begin, int64_t end,
+                  const Group& g) {
   const DepthwiseShape& s = call.shape;
-  if (s.kernel_rows == 3 && s.kernel_columns == 3) return backward_group<3, 3, whole>(call, begin, end, g);
-  if (s.kernel_rows == 1 && s.kernel_columns == 3) return backward_group<1, 3, whole>(call, begin, end, g);
-  if (s.kernel_rows == 1 && s.kernel_columns == 4) return backward_group<1, 4, whole>(call, begin, end, g);
-  input_gradient_group<0, 0, whole>(call, begin, end, g);
-  if (call.dtaps) tap_gradient_any<whole>(call, begin, end, g);
+  if (s.kernel_rows == 3 && s.kernel_columns == 3)
+    return backward_group<3, 3, whole>(call, rows, begin, end, g);
+  if (s.kernel_rows == 1 && s.kernel_columns == 3)
+    return backward_group<1, 3, whole>(call, rows, begin, end, g);
+  if (s.kernel_rows == 1 && s.kernel_columns == 4)
+    return backward_group<1, 4, whole>(call, rows, begin, end, g);
+  input_gradient_group<0, 0, whole>(call, rows, begin, end, g);
+  if (call.dtaps) tap_gradient_any<whole>(call, rows.x, begin, end, g);
 }
 
 // A sample at a time, so that all groups of its channels find it in the cache.
@@ -383,25 +405,39 @@ TESSERA_INLINE void over_groups(const DepthwiseShape& s, int64_t begin, int64_t 
   }
 }
 
-template <bool coarse>
-void forward_as(const DepthwiseForward& call, int64_t begin, int64_t end) {
+template <class Number>
+void forward_as(const DepthwiseForward& call, const Stored<Number>& rows, int64_t begin, int64_t end) {
   over_groups(
       call.shape, begin, end,
-      [&](int64_t b, int64_t e, const Group& g) { forward_any<true, coarse>(call, b, e, g); },
-      [&](int64_t b, int64_t e, const Group& g) { forward_any<false, coarse>(call, b, e, g); });
+      [&](int64_t b, int64_t e, const Group& g) { forward_any<true>(call, rows, b, e, g); },
+      [&](int64_t b, int64_t e, const Group& g) { forward_any<false>(call, rows, b, e, g); });
+}
+template <class Number>
+void backward_as(const DepthwiseBackward& call, const Stored<Number>& rows, int64_t begin, int64_t end) {
+  over_groups(
+      call.shape, begin, end,
+      [&](int64_t b, int64_t e, const Group& g) { backward_any<true>(call, rows, b, e, g); },
+      [&](int64_t b, int64_t e, const Group& g) { backward_any<false>(call, rows, b, e, g); });
+}
+
+Stored<bf16> halves(const HalfRows& x, const HalfRowsOut& out) {
+  return {{(const bf16*)x.data, x.batch, x.token}, {(bf16*)out.data, out.batch, out.token}};
 }
 
 }  // namespace
 
 void depthwise_forward(const DepthwiseForward& call, int64_t begin, int64_t end) {
-  call.coarse ? forward_as<true>(call, begin, end) : forward_as<false>(call, begin, end);
+  if (call.x_half.data)
+    forward_as(call, halves(call.x_half, call.out_half), begin, end);
+  else
+    forward_as(call, Stored<float>{call.x, call.out}, begin, end);
 }
 
 void depthwise_backward(const DepthwiseBackward& call, int64_t begin, int64_t end) {
-  over_groups(
-      call.shape, begin, end,
-      [&](int64_t b, int64_t e, const Group& g) { backward_any<true>(call, b, e, g); },
-      [&](int64_t b, int64_t e, const Group& g) { backward_any<false>(call, b, e, g); });
+  if (call.x_half.data)
+    backward_as(call, halves(call.x_half, call.dx_half), begin, end);
+  else
+    backward_as(call, Stored<float>{call.x, call.dx}, begin, end);
 }
 
 }  // namespace tessera::kernels::TESSERA_ISA

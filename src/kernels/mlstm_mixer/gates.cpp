@@ -8,157 +8,237 @@ namespace {
 constexpr int kGates = 8;            // gates of one pass; weights and gates are padded to multiples of it
 constexpr int64_t kTokenBlock = 16;  // of backward
 
-// Sums of the lanes of eight vectors.
-TESSERA_INLINE void sums(const vf (&v)[kGates], float* out) {
-#if defined(__AVX2__)
-  __m256 e[8];
-#pragma GCC unroll 8
-  for (int i = 0; i < 8; ++i) {
-#if defined(__AVX512F__)
-    e[i] = (__m256)(__builtin_shufflevector(v[i], v[i], 0, 1, 2, 3, 4, 5, 6, 7) +
-                    __builtin_shufflevector(v[i], v[i], 8, 9, 10, 11, 12, 13, 14, 15));
-#else
-    e[i] = (__m256)v[i];
+// How rows of a form are multiplied: so many numbers a vector.
+template <class Number>
+struct Multiply {
+  static constexpr int64_t kNumbers = W;
+  static vf at(const Number* from, int64_t left) { return get(from, left); }
+  static vf add(vf sum, vf a, vf b) { return sum + a * b; }
+};
+#if defined(__AVX512BF16__)
+template <>
+struct Multiply<bf16> {
+  static constexpr int64_t kNumbers = 2 * W;
+  static vi at(const bf16* from, int64_t left) { return load_pairs(from, left); }
+  static vf add(vf sum, vi a, vi b) { return dot_pairs(sum, a, b); }
+};
 #endif
-  }
-  const __m256 a = _mm256_hadd_ps(_mm256_hadd_ps(e[0], e[1]), _mm256_hadd_ps(e[2], e[3]));
-  const __m256 b = _mm256_hadd_ps(_mm256_hadd_ps(e[4], e[5]), _mm256_hadd_ps(e[6], e[7]));
-  const __m256 low = _mm256_permute2f128_ps(a, b, 0x20), high = _mm256_permute2f128_ps(a, b, 0x31);
-  _mm256_storeu_ps(out, low + high);
-#else
-  for (int i = 0; i < kGates; ++i) out[i] = sum(v[i]);
-#endif
-}
 
-// gate[t] = bias + weight [a; x] for N tokens and eight gates.
-template <int N>
-TESSERA_INLINE void gate_tokens(const GatesForward& call, const float* const (&rows)[2],
-                                const int64_t (&stride)[2], float* gate, const float* weight,
-                                const float* bias) {
+// a and x of one sample.
+template <class Number>
+struct Inputs {
+  const Number* rows[2];
+  int64_t stride[2];
+  const Number* weight;
+};
+
+// gate[t] = bias + weight [a; x] for tokens t … t+N-1 and the eight gates that begin at g.
+template <int N, class Number>
+TESSERA_INLINE void gate_tokens(const GatesForward& call, const Inputs<Number>& in, int64_t b, int64_t t,
+                                int64_t g) {
+  using Form = Multiply<Number>;
   const int64_t C = call.channels;
   vf total[N][kGates];
 #pragma GCC unroll 3
   for (int n = 0; n < N; ++n)
 #pragma GCC unroll 8
-    for (int g = 0; g < kGates; ++g) total[n][g] = vf{};
+    for (int i = 0; i < kGates; ++i) total[n][i] = vf{};
   for (int part = 0; part < 2; ++part) {
-    const float *from = rows[part], *w = weight + part * C;
-    for (int64_t c = 0; c < C; c += W) {
+    const Number *from = in.rows[part] + t * in.stride[part], *w = in.weight + g * 2 * C + part * C;
+    for (int64_t c = 0; c < C; c += Form::kNumbers) {
       const int64_t left = C - c;
-      vf x[N];
+      decltype(Form::at(from, left)) x[N];
 #pragma GCC unroll 3
-      for (int n = 0; n < N; ++n) x[n] = get(from + n * stride[part] + c, left);
+      for (int n = 0; n < N; ++n) x[n] = Form::at(from + n * in.stride[part] + c, left);
 #pragma GCC unroll 8
-      for (int g = 0; g < kGates; ++g) {
-        const vf wg = get(w + g * 2 * C + c, left);
+      for (int i = 0; i < kGates; ++i) {
+        const auto weight = Form::at(w + i * 2 * C + c, left);
 #pragma GCC unroll 3
-        for (int n = 0; n < N; ++n) total[n][g] += x[n] * wg;
+        for (int n = 0; n < N; ++n) total[n][i] = Form::add(total[n][i], x[n], weight);
       }
     }
   }
 #pragma GCC unroll 3
   for (int n = 0; n < N; ++n) {
     float out[kGates];
-    sums(total[n], out);
-    for (int g = 0; g < kGates; ++g) gate[n * call.gate.token + g] = out[g] + bias[g];
+    lane_sums(total[n], out);
+    float* gate = call.gate.data + b * call.gate.batch + (t + n) * call.gate.token + g;
+    for (int i = 0; i < kGates; ++i) gate[i] = out[i] + call.bias[g + i];
   }
 }
 
 // Tokens [t, end) of sample b.
-void forward_piece(const GatesForward& call, int64_t b, int64_t t, int64_t end) {
-  const float *a = call.a.data + b * call.a.batch, *x = call.x.data + b * call.x.batch;
-  const int64_t stride[2] = {call.a.token, call.x.token};
+template <class Number>
+void forward_piece(const GatesForward& call, const Inputs<Number>& in, int64_t b, int64_t t, int64_t end) {
   for (int64_t g = 0; g < call.gates; g += kGates) {
-    const float *weight = call.weight + g * 2 * call.channels, *bias = call.bias + g;
-    float* gate = call.gate.data + b * call.gate.batch + g;
     int64_t i = t;
-    for (; i + 3 <= end; i += 3)
-      gate_tokens<3>(call, {a + i * stride[0], x + i * stride[1]}, stride, gate + i * call.gate.token, weight,
-                     bias);
-    for (; i < end; ++i)
-      gate_tokens<1>(call, {a + i * stride[0], x + i * stride[1]}, stride, gate + i * call.gate.token, weight,
-                     bias);
+    for (; i + 3 <= end; i += 3) gate_tokens<3>(call, in, b, i, g);
+    for (; i < end; ++i) gate_tokens<1>(call, in, b, i, g);
   }
 }
 
-// What one of the two inputs, and eight of the gates, have in the gradients of tokens [t, end) of a sample.
+// What one of the two inputs, and eight of the gates, have in the gradients of a sample.
+template <class Number>
 struct Part {
-  const float *in, *pre, *dgate;  // pre: null where the SiLU's slope is not due
+  const Number* in;
+  const float* pre;  // null where the SiLU's slope is not due
   float* din;
-  int64_t in_row, pre_row, dgate_row, din_row;
-  const float* weight;  // rows of 2 C
+  int64_t in_row, pre_row, din_row;
+  const Number* weight;  // rows of 2 C
   float* dweight;
 };
 
+// Gradients of eight gates of up to kTokenBlock tokens.
+struct GateBlock {
+  float values[kTokenBlock][kGates];
+#if defined(__AVX512BF16__)
+  int32_t of_token[kTokenBlock][kGates / 2];  // words of two gates
+  int32_t of_gate[kTokenBlock / 2][kGates];   // words of two tokens, zeros behind the last
+#endif
+};
+
+GateBlock read_gates(const float* dgate, int64_t row, int64_t count) {
+  GateBlock d = {};
+  for (int64_t t = 0; t < count; ++t) memcpy(d.values[t], dgate + t * row, sizeof d.values[t]);
+#if defined(__AVX512BF16__)
+  static_assert(W == 2 * kGates);
+  for (int64_t t = 0; t < kTokenBlock; t += 2) {
+    uint16_t half[2][kGates];
+    store((bf16*)half[0], load(d.values[t]));
+    memcpy(d.of_token[t], half[0], sizeof half);
+    for (int g = 0; g < kGates; ++g) d.of_gate[t / 2][g] = half[0][g] | (int32_t)((uint32_t)half[1][g] << 16);
+  }
+#endif
+  return d;
+}
+
+template <class Number>
+TESSERA_INLINE void put_gradient(const Part<Number>& p, int64_t t, int64_t c, int64_t left, vf value) {
+  put(p.din + t * p.din_row + c, p.pre ? value * silu_slope(get(p.pre + t * p.pre_row + c, left)) : value,
+      left);
+}
+
 // din = (din + sum_g dgate_g w_g) silu'(pre) and dw_g += sum_t dgate_g in, both in one pass.
-void backward_part(const Part& p, int64_t channels, int64_t t, int64_t end) {
+template <class Number>
+void backward_part(const Part<Number>& p, const GateBlock& d, int64_t channels, int64_t count) {
   for (int64_t c = 0; c < channels; c += W) {
     const int64_t left = channels - c;
     vf w[kGates], total[kGates];
 #pragma GCC unroll 8
     for (int g = 0; g < kGates; ++g) w[g] = get(p.weight + g * 2 * channels + c, left), total[g] = vf{};
-    for (int64_t i = t; i < end; ++i) {
-      const float* dg = p.dgate + i * p.dgate_row;
-      const vf in = get(p.in + i * p.in_row + c, left);
-      vf even = get(p.din + i * p.din_row + c, left), odd = {};
+    for (int64_t t = 0; t < count; ++t) {
+      const float* dg = d.values[t];
+      const vf in = get(p.in + t * p.in_row + c, left);
+      vf even = get(p.din + t * p.din_row + c, left), odd = {};
 #pragma GCC unroll 4
       for (int g = 0; g < kGates; g += 2) {
         even += dg[g] * w[g], odd += dg[g + 1] * w[g + 1];
         total[g] += dg[g] * in, total[g + 1] += dg[g + 1] * in;
       }
-      const vf sum = even + odd;
-      put(p.din + i * p.din_row + c, p.pre ? sum * silu_slope(get(p.pre + i * p.pre_row + c, left)) : sum,
-          left);
+      put_gradient(p, t, c, left, even + odd);
     }
 #pragma GCC unroll 8
     for (int g = 0; g < kGates; ++g) add_to(p.dweight + g * 2 * channels + c, total[g], left);
   }
 }
 
-void backward_piece(const GatesBackward& call, int64_t b, int64_t t, int64_t end) {
+#if defined(__AVX512BF16__)
+// Two gates, and two tokens, a product.
+void backward_part(const Part<bf16>& p, const GateBlock& d, int64_t channels, int64_t count) {
+  for (int64_t c = 0; c < channels; c += W) {
+    const int64_t left = channels - c;
+    vi w[kGates / 2];
+    vf total[kGates];
+#pragma GCC unroll 4
+    for (int g = 0; g < kGates; g += 2) {
+      const bf16* row = p.weight + g * 2 * channels + c;
+      w[g / 2] = (vi)pair_up(get(row, left), get(row + 2 * channels, left));
+      total[g] = total[g + 1] = vf{};
+    }
+    const auto token = [&](int64_t t) __attribute__((always_inline)) {
+      const int32_t* dg = d.of_token[t];
+      vf even = get(p.din + t * p.din_row + c, left), odd = {};
+#pragma GCC unroll 2
+      for (int i = 0; i < kGates / 2; i += 2) {
+        even = dot_pairs(even, splat_int(dg[i]), w[i]);
+        odd = dot_pairs(odd, splat_int(dg[i + 1]), w[i + 1]);
+      }
+      put_gradient(p, t, c, left, even + odd);
+    };
+    for (int64_t t = 0; t < count; t += 2) {
+      const bf16* row = p.in + t * p.in_row + c;
+      const vi in = (vi)pair_up(get(row, left), t + 1 < count ? get(row + p.in_row, left) : vf{});
+#pragma GCC unroll 8
+      for (int g = 0; g < kGates; ++g) total[g] = dot_pairs(total[g], splat_int(d.of_gate[t / 2][g]), in);
+      token(t);
+      if (t + 1 < count) token(t + 1);
+    }
+#pragma GCC unroll 8
+    for (int g = 0; g < kGates; ++g) add_to(p.dweight + g * 2 * channels + c, total[g], left);
+  }
+}
+#endif
+
+// Tokens [t, end) of sample b.
+template <class Number>
+void backward_piece(const GatesBackward& call, const Inputs<Number>& in, int64_t b, int64_t t, int64_t end) {
   const int64_t C = call.channels;
-  const float* dgate = call.dgate.data + b * call.dgate.batch;
   for (int64_t g = 0; g < call.gates; g += kGates) {
     const bool last = g + kGates >= call.gates;
-    const float* weight = call.weight + g * 2 * C;
+    const GateBlock d = read_gates(call.dgate.data + b * call.dgate.batch + t * call.dgate.token + g,
+                                   call.dgate.token, end - t);
+    const auto at = [&](const auto& rows) { return rows.data + b * rows.batch + t * rows.token; };
+    const Number* weight = in.weight + g * 2 * C;
     float* dweight = call.dweight + g * 2 * C;
-    const Part a = {call.a.data + b * call.a.batch,
-                    last ? call.pre.data + b * call.pre.batch : nullptr,
-                    dgate + g,
-                    call.da.data + b * call.da.batch,
-                    call.a.token,
-                    call.pre.token,
-                    call.dgate.token,
-                    call.da.token,
-                    weight,
-                    dweight};
-    const Part x = {call.x.data + b * call.x.batch,
-                    nullptr,
-                    dgate + g,
-                    call.dx.data + b * call.dx.batch,
-                    call.x.token,
-                    0,
-                    call.dgate.token,
-                    call.dx.token,
-                    weight + C,
-                    dweight + C};
-    backward_part(a, C, t, end);
-    backward_part(x, C, t, end);
-    for (int64_t i = t; i < end; ++i)
-      for (int o = 0; o < kGates; ++o) call.dbias[g + o] += dgate[i * call.dgate.token + g + o];
+    const Part<Number> a = {in.rows[0] + t * in.stride[0],
+                            last ? at(call.pre) : nullptr,
+                            at(call.da),
+                            in.stride[0],
+                            call.pre.token,
+                            call.da.token,
+                            weight,
+                            dweight};
+    const Part<Number> x = {in.rows[1] + t * in.stride[1],
+                            nullptr,
+                            at(call.dx),
+                            in.stride[1],
+                            0,
+                            call.dx.token,
+                            weight + C,
+                            dweight + C};
+    backward_part(a, d, C, end - t);
+    backward_part(x, d, C, end - t);
+    for (int64_t i = 0; i < end - t; ++i)
+      for (int o = 0; o < kGates; ++o) call.dbias[g + o] += d.values[i][o];
   }
+}
+
+// body with the inputs of sample b as they are stored.
+template <class Call, class Body>
+TESSERA_INLINE void with_inputs(const Call& call, int64_t b, Body body) {
+  if (call.a_half.data)
+    body(Inputs<bf16>{{(const bf16*)call.a_half.data + b * call.a_half.batch,
+                       (const bf16*)call.x_half.data + b * call.x_half.batch},
+                      {call.a_half.token, call.x_half.token},
+                      (const bf16*)call.weight_half});
+  else
+    body(Inputs<float>{{call.a.data + b * call.a.batch, call.x.data + b * call.x.batch},
+                       {call.a.token, call.x.token},
+                       call.weight});
 }
 
 }  // namespace
 
 void gates_forward(const GatesForward& call, int64_t begin, int64_t end) {
-  for_each_piece(call.tokens, call.tokens, begin, end,
-                 [&](int64_t b, int64_t t, int64_t last) { forward_piece(call, b, t, last); });
+  for_each_piece(call.tokens, call.tokens, begin, end, [&](int64_t b, int64_t t, int64_t last) {
+    with_inputs(call, b, [&](const auto& in) { forward_piece(call, in, b, t, last); });
+  });
 }
 
 void gates_backward(const GatesBackward& call, int64_t begin, int64_t end) {
-  for_each_piece(call.tokens, kTokenBlock, begin, end,
-                 [&](int64_t b, int64_t t, int64_t last) { backward_piece(call, b, t, last); });
+  for_each_piece(call.tokens, kTokenBlock, begin, end, [&](int64_t b, int64_t t, int64_t last) {
+    with_inputs(call, b, [&](const auto& in) { backward_piece(call, in, b, t, last); });
+  });
 }
 
 }  // namespace tessera::kernels::TESSERA_ISA

@@ -18,20 +18,34 @@ struct Moments {
   float mean[kBlock], rstd[kBlock];
 };
 
+// Sums over the n channels of a head of eight tokens: of term(number, token). Tokens that are not there count
+// as the last one.
+template <class Term>
+TESSERA_INLINE void sum_rows(const float* h, int64_t h_row, int64_t last, int64_t n, Term term, float* out) {
+  vf total[8];
+#pragma GCC unroll 8
+  for (int t = 0; t < 8; ++t) total[t] = vf{};
+  for (int64_t c = 0; c < n; c += W)
+#pragma GCC unroll 8
+    for (int t = 0; t < 8; ++t)
+      total[t] += only(term(get(h + (t < last ? t : last) * h_row + c, n - c), t), n - c);
+  lane_sums(total, out);
+}
+
 // Two passes: the mean first, then the squares about it.
 void moments(const float* h, int64_t h_row, int64_t count, int64_t n, float eps, Moments& m) {
-  for (int64_t t = 0; t < count; ++t) {
-    vf total = {};
-    for (int64_t c = 0; c < n; c += W) total += get(h + t * h_row + c, n - c);
-    m.mean[t] = sum(total) / (float)n;
-  }
-  for (int64_t t = 0; t < count; ++t) {
-    vf squares = {};
-    for (int64_t c = 0; c < n; c += W) {
-      const vf d = only(get(h + t * h_row + c, n - c) - m.mean[t], n - c);
-      squares += d * d;
-    }
-    m.rstd[t] = 1.0f / __builtin_sqrtf(sum(squares) / (float)n + eps);
+  for (int64_t first = 0; first < count; first += 8) {
+    const float* rows = h + first * h_row;
+    float *mean = m.mean + first, *rstd = m.rstd + first;
+    const int64_t last = count - first - 1;
+    sum_rows(
+        rows, h_row, last, n, [](vf x, int) __attribute__((always_inline)) { return x; }, mean);
+    for (int t = 0; t < 8; ++t) mean[t] /= (float)n;
+    sum_rows(
+        rows, h_row, last,
+        n, [mean](vf x, int t) __attribute__((always_inline)) { return (x - mean[t]) * (x - mean[t]); },
+        rstd);
+    for (int t = 0; t < 8; ++t) rstd[t] = 1.0f / __builtin_sqrtf(rstd[t] / (float)n + eps);
   }
 }
 
@@ -51,15 +65,31 @@ TESSERA_INLINE auto row(const View& view, int64_t b, int64_t t) {
 TESSERA_INLINE vf gate_of(const float* z, int64_t left) { return silu(get(z, left)); }
 TESSERA_INLINE vf gate_of(const bf16* z, int64_t left) { return silu_coarse(get(z, left)); }
 
+// What forward and backward take as it is stored: rows of a, z and y, or of a, z, dy and dz.
+template <class Number>
+struct Stored {
+  TokenView<const Number*> a, z;
+  TokenView<Number*> y;
+};
+template <class Number>
+struct StoredBack {
+  TokenView<const Number*> a, z, dy;
+  TokenView<Number*> dz;
+};
+template <class Number, class View>
+TESSERA_INLINE TokenView<Number*> as(const View& rows) {
+  return {(Number*)rows.data, rows.batch, rows.token};
+}
+
 // Tokens [t, end) of sample b, at most kBlock. z and y are touched for the first time here: the next block's
 // are asked for early.
 template <class Number>
-void forward_block(const HeadNormForward& call, const TokenView<const Number*>& z_rows,
-                   const TokenView<Number*>& y_rows, int64_t b, int64_t t, int64_t end) {
+void forward_block(const HeadNormForward& call, const Stored<Number>& rows, int64_t b, int64_t t,
+                   int64_t end) {
   const int64_t n = call.channels / call.heads, count = end - t;
-  const float *h = row(call.h, b, t), *a = row(call.a, b, t);
-  const Number* z = row(z_rows, b, t);
-  Number* y = row(y_rows, b, t);
+  const float* h = row(call.h, b, t);
+  const Number *a = row(rows.a, b, t), *z = row(rows.z, b, t);
+  Number* y = row(rows.y, b, t);
   Moments m;
   for (int64_t head = 0; head < call.channels; head += n) {
     moments(h + head, call.h.token, count, n, call.eps, m);
@@ -67,21 +97,24 @@ void forward_block(const HeadNormForward& call, const TokenView<const Number*>& 
       const int64_t c = head + i, left = n - i;
       const Column w = column_of(call.weights, c, left);
       for (int64_t j = 0; j < count; ++j) {
-        __builtin_prefetch(z + (j + kBlock) * z_rows.token + c);
-        __builtin_prefetch(y + (j + kBlock) * y_rows.token + c, 1);
+        __builtin_prefetch(z + (j + kBlock) * rows.z.token + c);
+        __builtin_prefetch(y + (j + kBlock) * rows.y.token + c, 1);
         const vf normed = (get(h + j * call.h.token + c, left) - m.mean[j]) * m.rstd[j];
-        const vf value = normed + normed * w.scale + (w.skip * get(a + j * call.a.token + c, left) + w.bias);
-        put(y + j * y_rows.token + c, value * gate_of(z + j * z_rows.token + c, left), left);
+        const vf value = normed + normed * w.scale + (w.skip * get(a + j * rows.a.token + c, left) + w.bias);
+        put(y + j * rows.y.token + c, value * gate_of(z + j * rows.z.token + c, left), left);
       }
     }
   }
 }
 
-void backward_block(const HeadNormBackward& call, int64_t b, int64_t t, int64_t end) {
+template <class Number>
+void backward_block(const HeadNormBackward& call, const StoredBack<Number>& rows, int64_t b, int64_t t,
+                    int64_t end) {
   const int64_t n = call.channels / call.heads, count = end - t;
-  const float *h = row(call.h, b, t), *a = row(call.a, b, t), *z = row(call.z, b, t),
-              *dy = row(call.dy, b, t);
-  float *dh = row(call.dh, b, t), *da = row(call.da, b, t), *dz = row(call.dz, b, t);
+  const float* h = row(call.h, b, t);
+  const Number *a = row(rows.a, b, t), *z = row(rows.z, b, t), *dy = row(rows.dy, b, t);
+  float *dh = row(call.dh, b, t), *da = row(call.da, b, t);
+  Number* dz = row(rows.dz, b, t);
   Moments m;
   for (int64_t head = 0; head < call.channels; head += n) {
     moments(h + head, call.h.token, count, n, call.eps, m);
@@ -91,15 +124,15 @@ void backward_block(const HeadNormBackward& call, int64_t b, int64_t t, int64_t 
       const Column w = column_of(call.weights, c, left);
       vf dscale = {}, dbias = {}, dskip = {};
       for (int64_t j = 0; j < count; ++j) {
-        __builtin_prefetch(z + (j + kBlock) * call.z.token + c);
-        __builtin_prefetch(dy + (j + kBlock) * call.dy.token + c);
-        __builtin_prefetch(dz + (j + kBlock) * call.dz.token + c, 1);
+        __builtin_prefetch(z + (j + kBlock) * rows.z.token + c);
+        __builtin_prefetch(dy + (j + kBlock) * rows.dy.token + c);
+        __builtin_prefetch(dz + (j + kBlock) * rows.dz.token + c, 1);
         const vf normed = only((get(h + j * call.h.token + c, left) - m.mean[j]) * m.rstd[j], left);
-        const vf av = get(a + j * call.a.token + c, left), d = get(dy + j * call.dy.token + c, left);
-        const SiluAndSlope gate = silu_and_slope(get(z + j * call.z.token + c, left));
+        const vf av = get(a + j * rows.a.token + c, left), d = get(dy + j * rows.dy.token + c, left);
+        const SiluAndSlope gate = silu_and_slope(get(z + j * rows.z.token + c, left));
         const vf value = normed + normed * w.scale + (w.skip * av + w.bias);
         const vf dvalue = d * gate.value, dnormed = dvalue + dvalue * w.scale;
-        put(dz + j * call.dz.token + c, d * value * gate.slope, left);
+        put(dz + j * rows.dz.token + c, d * value * gate.slope, left);
         put(da + j * call.da.token + c, dvalue * w.skip, left);
         put(dh + j * call.dh.token + c, dnormed, left);
         dscale += dvalue * normed, dbias += dvalue, dskip += dvalue * av;
@@ -121,11 +154,6 @@ void backward_block(const HeadNormBackward& call, int64_t b, int64_t t, int64_t 
   }
 }
 
-void widen_rows(const uint16_t* from, float* to, int64_t count) {
-  int64_t i = 0;
-  for (; i + W <= count; i += W) store(to + i, load((const bf16*)from + i));
-  if (i < count) store_part(to + i, load_part((const bf16*)from + i, count - i), count - i);
-}
 void narrow_rows(const float* from, uint16_t* to, int64_t count) {
   int64_t i = 0;
   for (; i + W <= count; i += W) store((bf16*)to + i, load(from + i));
@@ -135,24 +163,30 @@ void narrow_rows(const float* from, uint16_t* to, int64_t count) {
 }  // namespace
 
 void head_norm_forward(const HeadNormForward& call, int64_t begin, int64_t end) {
-  const TokenView<const bf16*> z = {(const bf16*)call.z_half.data, call.z_half.batch, call.z_half.token};
-  const TokenView<bf16*> y = {(bf16*)call.y_half.data, call.y_half.batch, call.y_half.token};
+  const Stored<bf16> halves = {as<const bf16>(call.a_half), as<const bf16>(call.z_half),
+                               as<bf16>(call.y_half)};
   for_each_piece(call.tokens, kBlock, begin, end, [&](int64_t b, int64_t t, int64_t last) {
-    if (call.z_half.data)
-      forward_block(call, z, y, b, t, last);
+    if (halves.a.data)
+      forward_block(call, halves, b, t, last);
     else
-      forward_block(call, call.z, call.y, b, t, last);
+      forward_block(call, Stored<float>{call.a, call.z, call.y}, b, t, last);
   });
 }
 
 void head_norm_backward(const HeadNormBackward& call, int64_t begin, int64_t end) {
-  for_each_piece(call.tokens, kBlock, begin, end,
-                 [&](int64_t b, int64_t t, int64_t last) { backward_block(call, b, t, last); });
+  const StoredBack<bf16> halves = {as<const bf16>(call.a_half), as<const bf16>(call.z_half),
+                                   as<const bf16>(call.dy_half), as<bf16>(call.dz_half)};
+  for_each_piece(call.tokens, kBlock, begin, end, [&](int64_t b, int64_t t, int64_t last) {
+    if (halves.a.data)
+      backward_block(call, halves, b, t, last);
+    else
+      backward_block(call, StoredBack<float>{call.a, call.z, call.dy, call.dz}, b, t, last);
+  });
 }
 
 extern const MixerFunctions mixer_functions;
-const MixerFunctions mixer_functions = {
-    depthwise_forward, depthwise_backward, headwise_forward,   headwise_backward, gates_forward,
-    gates_backward,    head_norm_forward,  head_norm_backward, widen_rows,        narrow_rows};
+const MixerFunctions mixer_functions = {depthwise_forward, depthwise_backward, headwise_forward,
+                                        headwise_backward, gates_forward,      gates_backward,
+                                        head_norm_forward, head_norm_backward, narrow_rows};
 
 }  // namespace tessera::kernels::TESSERA_ISA

@@ -51,29 +51,75 @@ TESSERA_INLINE Lanes transpose_lanes(const Lanes& l) {
   return t;
 }
 
-// Tokens [t, end) of sample b, at most kTokenBlock of them; q, k and v of the sample.
+// Rows of one sample.
 template <class Number>
-void forward_block(const HeadwiseForward& call, Number* q, Number* k, Number* v, int64_t b, int64_t t,
-                   int64_t end) {
-  const int64_t C = call.channels;
+struct SampleRows {
+  Number* data;
+  int64_t row;
+  Number* at(int64_t t, int64_t c) const { return data + t * row + c; }
+};
+
+// The projections of tokens [t, end), from a and x to q, k and v.
+template <class In, class Out>
+struct Projections {
+  SampleRows<const In> a, x;
+  SampleRows<Out> q, k, v;
+};
+
+// Channels c … of tokens [t, end).
+template <class In, class Out>
+void project_columns(const Projections<In, Out>& rows, const Lanes& lq, const Lanes& lk, const Lanes& lv,
+                     int64_t t, int64_t end, int64_t c, int64_t left) {
+  for (int64_t i = t; i < end; ++i) {
+    const vf a = get(rows.a.at(i, c), left), x = get(rows.x.at(i, c), left);
+    const vf a0 = spread<0>(a), a1 = spread<1>(a), a2 = spread<2>(a), a3 = spread<3>(a);
+    put(rows.q.at(i, c), project(lq, a0, a1, a2, a3), left);
+    put(rows.k.at(i, c), project(lk, a0, a1, a2, a3), left);
+    put(rows.v.at(i, c), project(lv, spread<0>(x), spread<1>(x), spread<2>(x), spread<3>(x)), left);
+  }
+}
+
+#if defined(__AVX512BF16__)
+// Weights as words of two neighbours of a block's row: half the multiply-adds and shuffles.
+struct PairLanes {
+  vi first, second;
+  vf bias;
+};
+TESSERA_INLINE PairLanes pair_lanes(const Lanes& l) {
+  return {(vi)pair_up(to_bf16(l.column[0]), to_bf16(l.column[1])),
+          (vi)pair_up(to_bf16(l.column[2]), to_bf16(l.column[3])), l.bias};
+}
+// Word `which` of each block's two in all its four lanes.
+template <int which>
+TESSERA_INLINE vi spread_words(vi words) {
+  return __builtin_shuffle(words, (lanes() >> 2) * 2 + which);
+}
+TESSERA_INLINE vf project(const PairLanes& l, vi s0, vi s1) {
+  return dot_pairs(dot_pairs(l.bias, s0, l.first), s1, l.second);
+}
+template <class Out>
+void project_columns(const Projections<bf16, Out>& rows, const Lanes& lq, const Lanes& lk, const Lanes& lv,
+                     int64_t t, int64_t end, int64_t c, int64_t left) {
+  const PairLanes pq = pair_lanes(lq), pk = pair_lanes(lk), pv = pair_lanes(lv);
+  const int64_t numbers = left < W ? left : W;
+  for (int64_t i = t; i < end; ++i) {
+    const vi a = load_pairs(rows.a.at(i, c), numbers), x = load_pairs(rows.x.at(i, c), numbers);
+    const vi a0 = spread_words<0>(a), a1 = spread_words<1>(a);
+    put(rows.q.at(i, c), project(pq, a0, a1), left);
+    put(rows.k.at(i, c), project(pk, a0, a1), left);
+    put(rows.v.at(i, c), project(pv, spread_words<0>(x), spread_words<1>(x)), left);
+  }
+}
+#endif
+
+template <class In, class Out>
+void forward_block(const HeadwiseForward& call, const Projections<In, Out>& rows, int64_t t, int64_t end) {
   const HeadwiseWeights& w = call.weights;
-  const bool half = call.q_half.data != nullptr;
-  const int64_t q_row = half ? call.q_half.token : call.q.token,
-                k_row = half ? call.k_half.token : call.k.token,
-                v_row = half ? call.v_half.token : call.v.token;
-  const float *a = call.a.data + b * call.a.batch, *x = call.x.data + b * call.x.batch;
-  for (int64_t c = 0; c < C; c += W) {
-    const int64_t left = C - c;
-    const Lanes lq = load_lanes(w.q_lanes, w.lane_row, w.q_bias, c, left),
-                lk = load_lanes(w.k_lanes, w.lane_row, w.k_bias, c, left),
-                lv = load_lanes(w.v_lanes, w.lane_row, w.v_bias, c, left);
-    for (int64_t i = t; i < end; ++i) {
-      const vf av = get(a + i * call.a.token + c, left), xv = get(x + i * call.x.token + c, left);
-      const vf a0 = spread<0>(av), a1 = spread<1>(av), a2 = spread<2>(av), a3 = spread<3>(av);
-      put(q + i * q_row + c, project(lq, a0, a1, a2, a3), left);
-      put(k + i * k_row + c, project(lk, a0, a1, a2, a3), left);
-      put(v + i * v_row + c, project(lv, spread<0>(xv), spread<1>(xv), spread<2>(xv), spread<3>(xv)), left);
-    }
+  for (int64_t c = 0; c < call.channels; c += W) {
+    const int64_t left = call.channels - c;
+    project_columns(rows, load_lanes(w.q_lanes, w.lane_row, w.q_bias, c, left),
+                    load_lanes(w.k_lanes, w.lane_row, w.k_bias, c, left),
+                    load_lanes(w.v_lanes, w.lane_row, w.v_bias, c, left), t, end, c, left);
   }
 }
 
@@ -111,15 +157,16 @@ void input_gradient(const HeadwiseBackward& call, int64_t b, int64_t t, int64_t 
   }
 }
 
-void weight_gradient(const HeadwiseBackward& call, int64_t b, int64_t t, int64_t end, int64_t c) {
+template <class Number>
+void weight_gradient(const HeadwiseBackward& call, const SampleRows<const Number>& a_rows,
+                     const SampleRows<const Number>& x_rows, int64_t b, int64_t t, int64_t end, int64_t c) {
   const int64_t left = call.channels - c;
-  const float *a = call.a.data + b * call.a.batch + c, *x = call.x.data + b * call.x.batch + c;
   const float *dq = call.dq.data + b * call.dq.batch + c, *dk = call.dk.data + b * call.dk.batch + c,
               *dv = call.dv.data + b * call.dv.batch + c;
   const HeadwiseGradients& s = call.sums;
   Lanes sq = {}, sk = {}, sv = {};
   for (int64_t i = t; i < end; ++i) {
-    const vf av = get(a + i * call.a.token, left), xv = get(x + i * call.x.token, left);
+    const vf av = get(a_rows.at(i, c), left), xv = get(x_rows.at(i, c), left);
     const vf a0 = spread<0>(av), a1 = spread<1>(av), a2 = spread<2>(av), a3 = spread<3>(av);
     outer(sq, get(dq + i * call.dq.token, left), a0, a1, a2, a3);
     outer(sk, get(dk + i * call.dk.token, left), a0, a1, a2, a3);
@@ -130,16 +177,32 @@ void weight_gradient(const HeadwiseBackward& call, int64_t b, int64_t t, int64_t
   add_lanes(s.v_lanes, s.lane_row, s.v_bias, c, left, sv);
 }
 
+template <class Number, class View>
+TESSERA_INLINE SampleRows<Number> sample(const View& rows, int64_t b) {
+  return {(Number*)rows.data + b * rows.batch, rows.token};
+}
+
 }  // namespace
 
 void headwise_forward(const HeadwiseForward& call, int64_t begin, int64_t end) {
   for_each_piece(call.tokens, kTokenBlock, begin, end, [&](int64_t b, int64_t t, int64_t last) {
-    const auto half = [b](const TokenView<uint16_t*>& rows) { return (bf16*)rows.data + b * rows.batch; };
-    const auto whole = [b](const FloatRowsOut& rows) { return rows.data + b * rows.batch; };
+    if (!call.a_half.data)
+      return forward_block(call,
+                           Projections<float, float>{sample<const float>(call.a, b),
+                                                     sample<const float>(call.x, b), sample<float>(call.q, b),
+                                                     sample<float>(call.k, b), sample<float>(call.v, b)},
+                           t, last);
+    const auto a = sample<const bf16>(call.a_half, b), x = sample<const bf16>(call.x_half, b);
     if (call.q_half.data)
-      forward_block(call, half(call.q_half), half(call.k_half), half(call.v_half), b, t, last);
+      forward_block(call,
+                    Projections<bf16, bf16>{a, x, sample<bf16>(call.q_half, b), sample<bf16>(call.k_half, b),
+                                            sample<bf16>(call.v_half, b)},
+                    t, last);
     else
-      forward_block(call, whole(call.q), whole(call.k), whole(call.v), b, t, last);
+      forward_block(call,
+                    Projections<bf16, float>{a, x, sample<float>(call.q, b), sample<float>(call.k, b),
+                                             sample<float>(call.v, b)},
+                    t, last);
   });
 }
 
@@ -148,7 +211,12 @@ void headwise_backward(const HeadwiseBackward& call, int64_t begin, int64_t end)
   for_each_piece(call.tokens, 4 * kTokenBlock, begin, end, [&](int64_t b, int64_t t, int64_t last) {
     for (int64_t c = 0; c < call.channels; c += W) {
       if (call.da.data) input_gradient(call, b, t, last, c);
-      if (call.sums.q_lanes) weight_gradient(call, b, t, last, c);
+      if (!call.sums.q_lanes) continue;
+      if (call.a_half.data)
+        weight_gradient(call, sample<const bf16>(call.a_half, b), sample<const bf16>(call.x_half, b), b, t,
+                        last, c);
+      else
+        weight_gradient(call, sample<const float>(call.a, b), sample<const float>(call.x, b), b, t, last, c);
     }
   });
 }

@@ -5,7 +5,7 @@
 #include "core/error.h"
 #include "core/threads.h"
 #include "kernels/mlstm/mlstm.h"
-#include "kernels/mlstm_mixer/mixer_floats.h"
+#include "kernels/mlstm_mixer/mixer_rows.h"
 #include "kernels/mlstm_mixer/mlstm_mixer_pack.h"
 #include "kernels/scratch.h"
 
@@ -72,33 +72,34 @@ Piece with_neighbours(const MlstmMixerShape& s, const Piece& piece) {
 
 // What a group of heads needs between its steps; (tokens,width).
 struct GroupWork {
-  float *z, *y;  // widened copies, only for bfloat16
   float *q, *k, *v, *h;
   float *dh, *dq, *dk, *dv;
 };
 
 // What one sample, or the piece of it at work, needs between the steps; (tokens,C) unless said otherwise.
 struct Work {
-  float* x;                      // with its neighbours
-  float *pre, *a, *gates;        // gates (tokens,G')
+  MixerRowsOut x, a;             // as u is stored; x with its neighbours
+  float *pre, *gates;            // gates (tokens,G')
   float *normaliser, *row_sign;  // (H,tokens)
   MlstmStateOut state;           // between pieces
   float *da, *dx, *dgates;       // dx only for bfloat16
   Floats group_floats;           // where the first group's work lies, and what each takes
   int64_t group_tokens, group_width;
-  bool half, backward;
-  Work(Floats& floats, const MlstmMixerShape& s, int64_t tokens, int64_t groups, bool half_in,
+  bool backward;
+  Work(Floats& floats, const MlstmMixerShape& s, int64_t tokens, int64_t groups, Element element,
        bool backward_in)
       : group_floats{nullptr},
         group_tokens(tokens),
         group_width(HeadGroups(s).width()),
-        half(half_in),
         backward(backward_in) {
     const int64_t rows = tokens * s.channels, gate_rows = tokens * gate_row(s);
-    x = floats.take(rows + (Reach(s).before + Reach(s).after) * s.channels);
+    const bool half = element != Element::f32;
+    const auto take = [&](int64_t count) { return floats.take(half ? (count + 1) / 2 : count); };
+    x = rows_in(take(rows + (Reach(s).before + Reach(s).after) * s.channels), element, s.channels);
+    a = rows_in(take(rows), element, s.channels);
     state.c = floats.take(tokens < tokens_of(s) ? s.channels * (s.channels / s.heads) : 0);
     state.n = floats.take(s.channels), state.m = floats.take(s.heads);
-    pre = backward ? floats.take(rows) : nullptr, a = floats.take(rows);
+    pre = backward ? floats.take(rows) : nullptr;
     da = floats.take(backward ? rows : 0), dx = floats.take(half && backward ? rows : 0);
     gates = floats.take(gate_rows), dgates = floats.take(backward ? gate_rows : 0);
     normaliser = floats.take(tokens * s.heads), row_sign = floats.take(tokens * s.heads);
@@ -115,7 +116,6 @@ struct Work {
   GroupWork lay_out(Floats& floats) const {
     const auto take = [&](bool wanted) { return floats.take(wanted ? group_tokens * group_width : 0); };
     GroupWork g;
-    g.z = take(half), g.y = take(half);
     g.q = take(true), g.k = take(true), g.v = take(true), g.h = take(true);
     g.dh = take(backward), g.dq = take(backward), g.dk = take(backward), g.dv = take(backward);
     return g;
@@ -151,7 +151,6 @@ struct Run {
   const MlstmFunctions& cell;
   const PackedMixer& weights;
   const Team& team;
-  bool coarse;  // u is stored in bfloat16, which a SiLU to 7e-5 of itself is far below
   HeadGroups groups{s};
   int64_t T() const { return tokens_of(s); }
   // Whether the cell rounds q, k and v to bfloat16 in any case.
@@ -176,6 +175,10 @@ struct Run {
     shape.tokens = count;
     return mlstm_plan(shape);
   }
+  // The gates' weights in bfloat16, where a is.
+  const uint16_t* gate_weight_beside(const MixerRows& a) const {
+    return a.halves.data ? weights.folded_half : nullptr;
+  }
   HeadNormWeights norm(int64_t c) const { return {weights.scale + c, weights.bias + c, weights.skip + c}; }
   // Heads of a group in rows `token` apart.
   HeadRows heads(const float* data, int64_t token) const {
@@ -196,25 +199,46 @@ View columns_from(View view, int64_t c) {
 
 // x of a piece with the neighbours that the convolution reads; always copied, since it is read column by
 // column and more than once, and in u a row is a page.
-FloatRows x_of(const Run& run, const StoredRows& u, int64_t b, const Piece& around, float* copy, int member) {
+MixerRows x_of(const Run& run, const StoredRows& u, int64_t b, const Piece& around, const MixerRowsOut& copy,
+               int member) {
+  const auto from = rows_of<MixerRows>(u, b, {0, run.s.channels}, around);
   run.team.over(around.count, member, [&](int64_t begin, int64_t end, int) {
-    copy_floats(run.parts, u, b, {0, run.s.channels}, around, copy, begin, end);
+    if (from.floats.data)
+      copy_rows(from.floats, copy.floats, run.s.channels, begin, end);
+    else
+      copy_rows(from.halves, copy.halves, run.s.channels, begin, end);
   });
-  return run.rows(copy);
+  return to_read(copy);
 }
 
 // The convolution and the gates of a piece; row 0 of x is token x_first.
-void convolve(const Run& run, const Work& w, const FloatRows& x, int64_t x_first, const Piece& piece,
+void convolve(const Run& run, const Work& w, const MixerRows& x, int64_t x_first, const Piece& piece,
               int member) {
-  const FloatRows own{x.data + (piece.first - x_first) * x.token, 0, x.token};
+  const MixerRows own = x.from(piece.first - x_first, 0), a = to_read(w.a);
+  DepthwiseForward convolution{run.conv_shape(),
+                               x.floats,
+                               run.weights.taps,
+                               run.weights.conv_bias,
+                               run.rows_out(w.pre),
+                               w.a.floats,
+                               x_first,
+                               piece.first,
+                               x.halves,
+                               w.a.halves};
+  GatesForward gates{piece.count,
+                     run.s.channels,
+                     2 * run.s.heads,
+                     a.floats,
+                     own.floats,
+                     run.weights.folded_weight,
+                     run.weights.folded_bias,
+                     FloatRowsOut{w.gates, 0, gate_row(run.s)},
+                     a.halves,
+                     own.halves,
+                     run.gate_weight_beside(a)};
   run.team.over(piece.count, member, [&](int64_t begin, int64_t end, int) {
-    run.parts.depthwise_forward({run.conv_shape(), x, run.weights.taps, run.weights.conv_bias,
-                                 run.rows_out(w.pre), run.rows_out(w.a), run.coarse, x_first, piece.first},
-                                piece.first + begin, piece.first + end);
-    run.parts.gates_forward(
-        {piece.count, run.s.channels, 2 * run.s.heads, run.rows(w.a), own, run.weights.folded_weight,
-         run.weights.folded_bias, FloatRowsOut{w.gates, 0, gate_row(run.s)}},
-        begin, end);
+    run.parts.depthwise_forward(convolution, piece.first + begin, piece.first + end);
+    run.parts.gates_forward(gates, begin, end);
   });
 }
 
@@ -231,17 +255,20 @@ struct GroupOutput {
 };
 
 // q, k, v of group `g` in `at`, and the cell.
-void run_group(const Run& run, const Work& w, const GroupWork& at, const FloatRows& x, int64_t g,
+void run_group(const Run& run, const Work& w, const GroupWork& at, const MixerRows& x, int64_t g,
                int64_t count, const Ties& ties, const GroupOutput* out) {
   const int64_t dim = run.groups.dim, width = run.groups.width(), c = g * width, head = g * run.groups.heads;
+  const MixerRows a_columns = to_read(w.a).from(0, c), x_columns = x.from(0, c);
   HeadwiseForward projections{count,
                               width,
-                              columns_from(run.rows(w.a), c),
-                              columns_from(x, c),
+                              a_columns.floats,
+                              x_columns.floats,
                               run.weights.headwise(run.s, c),
                               run.group_rows_out(at.q),
                               run.group_rows_out(at.k),
-                              run.group_rows_out(at.v)};
+                              run.group_rows_out(at.v),
+                              a_columns.halves,
+                              x_columns.halves};
   MlstmForward call;
   call.shape = run.cell_shape(count);
   call.q = run.cell_rows(at.q), call.k = run.cell_rows(at.k), call.v = run.cell_rows(at.v);
@@ -273,8 +300,8 @@ void forward_piece(const Run& run, const MlstmMixerForward& call, const Work& w,
                    const Piece& piece, const Ties& ties, int member) {
   const int64_t C = run.s.channels, H = run.s.heads, width = run.groups.width();
   const Piece around = with_neighbours(run.s, piece);
-  const FloatRows x = x_of(run, call.u, b, around, w.x, member);
-  const FloatRows own{x.data + (piece.first - around.first) * x.token, 0, x.token};
+  const MixerRows x = x_of(run, call.u, b, around, w.x, member);
+  const MixerRows own = x.from(piece.first - around.first, 0);
   convolve(run, w, x, around.first, piece, member);
   run.team.each(run.groups.count, member, [&](int64_t g, int64_t slot, int) {
     const GroupWork at = w.group(slot);
@@ -284,26 +311,12 @@ void forward_piece(const Run& run, const MlstmMixerForward& call, const Work& w,
       out = {call.saved.h + (b * run.T() + piece.first) * C + c, C, w.normaliser + head * piece.count,
              w.row_sign + head * piece.count};
     run_group(run, w, at, own, g, piece.count, ties, &out);
-    const Columns columns{c, width}, gate{C + c, width};
-    HeadNormForward norm{piece.count,
-                         width,
-                         run.groups.heads,
-                         run.s.norm_eps,
-                         FloatRows{out.h, 0, out.token},
-                         columns_from(run.rows(w.a), c),
-                         {},
-                         run.norm(c),
-                         {}};
-    const bool half = call.u.element == Element::bf16 && call.y.element == Element::bf16;
-    if (half) {
-      norm.z_half = half_of<TokenView<const uint16_t*>>(call.u, b, gate, piece);
-      norm.y_half = half_of<TokenView<uint16_t*>>(call.y, b, columns, piece);
-    } else {
-      norm.z = floats_of(run.parts, call.u, b, gate, piece, at.z);
-      norm.y = floats_to(call.y, b, columns, piece, at.y);
-    }
-    run.parts.head_norm_forward(norm, 0, piece.count);
-    if (!half) store_floats(run.parts, call.y, b, columns, piece, at.y, 0, piece.count);
+    const MixerRows a = to_read(w.a).from(0, c), z = rows_of<MixerRows>(call.u, b, {C + c, width}, piece);
+    const auto y = rows_of<MixerRowsOut>(call.y, b, {c, width}, piece);
+    run.parts.head_norm_forward(
+        {piece.count, width, run.groups.heads, run.s.norm_eps, FloatRows{out.h, 0, out.token}, a.floats,
+         z.floats, run.norm(c), y.floats, a.halves, z.halves, y.halves},
+        0, piece.count);
   });
   if (!call.saved.h) return;
   keep_rows(run, w.normaliser, piece, call.saved.normaliser + b * H * run.T());
@@ -348,7 +361,7 @@ struct Sums {
 
 // All steps of a group of heads of sample b; leaves its columns of w.da, dx and w.dgates.
 void backward_group(const Run& run, const MlstmMixerBackward& call, const Work& w, const GroupWork& at,
-                    const FloatRows& x, const FloatRowsOut& dx, const PackedMixer& sum, int64_t b,
+                    const MixerRows& x, const FloatRowsOut& dx, const PackedMixer& sum, int64_t b,
                     int64_t g) {
   const int64_t T = run.T(), C = run.s.channels, width = run.groups.width(), c = g * width,
                 head = g * run.groups.heads;
@@ -360,19 +373,21 @@ void backward_group(const Run& run, const MlstmMixerBackward& call, const Work& 
     out = {call.saved.h + b * T * C + c, C, call.saved.normaliser + rows, call.saved.row_sign + rows};
   }
   run_group(run, w, at, x, g, T, {false, false}, call.saved.h ? nullptr : &out);
-  const FloatRows a = columns_from(run.rows(w.a), c);
+  const MixerRows a = to_read(w.a).from(0, c), x_columns = x.from(0, c),
+                  z = rows_of<MixerRows>(call.u, b, gate, all),
+                  dy = rows_of<MixerRows>(call.dy, b, columns, all);
+  const auto dz = rows_of<MixerRowsOut>(call.du, b, gate, all);
   const FloatRowsOut da = columns_from(run.rows_out(w.da), c);
   run.parts.head_norm_backward(
-      {T, width, run.groups.heads, run.s.norm_eps, FloatRows{out.h, 0, out.token}, a,
-       floats_of(run.parts, call.u, b, gate, all, at.z), floats_of(run.parts, call.dy, b, columns, all, at.y),
-       run.norm(c), run.group_rows_out(at.dh), da, floats_to(call.du, b, gate, all, at.y), sum.scale + c,
-       sum.bias + c, sum.skip + c},
+      {T, width, run.groups.heads, run.s.norm_eps, FloatRows{out.h, 0, out.token}, a.floats, z.floats,
+       dy.floats, run.norm(c), run.group_rows_out(at.dh), da, dz.floats, sum.scale + c, sum.bias + c,
+       sum.skip + c, a.halves, z.halves, dy.halves, dz.halves},
       0, T);
-  store_floats(run.parts, call.du, b, gate, all, at.y, 0, T);
   cell_backward(run, w, at, out, g);
   run.parts.headwise_backward(
-      {T, width, a, columns_from(x, c), run.group_rows(at.dq), run.group_rows(at.dk), run.group_rows(at.dv),
-       run.weights.headwise(run.s, c), da, columns_from(dx, c), sum.headwise_sums(run.s, c)},
+      {T, width, a.floats, x_columns.floats, run.group_rows(at.dq), run.group_rows(at.dk),
+       run.group_rows(at.dv), run.weights.headwise(run.s, c), da, columns_from(dx, c),
+       sum.headwise_sums(run.s, c), a.halves, x_columns.halves},
       0, T);
 }
 
@@ -380,9 +395,9 @@ void backward_sample(const Run& run, const MlstmMixerBackward& call, const Work&
                      int64_t b, int member) {
   const int64_t T = run.T(), C = run.s.channels, G = gate_row(run.s);
   const Piece all{0, T};
-  const Columns columns{0, C};
-  const FloatRows x = x_of(run, call.u, b, all, w.x, member);
-  const FloatRowsOut dx = floats_to(call.du, b, columns, all, w.dx);
+  const MixerRows x = x_of(run, call.u, b, all, w.x, member), a = to_read(w.a);
+  const auto du = rows_of<MixerRowsOut>(call.du, b, {0, C}, all);
+  const FloatRowsOut dx = du.floats.data ? du.floats : run.rows_out(w.dx);
   convolve(run, w, x, 0, all, member);
   if (G > 2 * run.s.heads) std::fill_n(w.dgates, T * G, 0.0f);
   run.team.each(run.groups.count, member, [&](int64_t g, int64_t slot, int who) {
@@ -391,16 +406,17 @@ void backward_sample(const Run& run, const MlstmMixerBackward& call, const Work&
   run.team.over(T, member, [&](int64_t begin, int64_t end, int who) {
     const PackedMixer sum = sums.of(who, run.s);
     run.parts.gates_backward(
-        {T, C, 2 * run.s.heads, run.rows(w.a), x, run.rows(w.pre), run.weights.folded_weight,
-         FloatRows{w.dgates, 0, G}, run.rows_out(w.da), dx, sum.folded_weight, sum.folded_bias},
+        {T, C, 2 * run.s.heads, a.floats, x.floats, run.rows(w.pre), run.weights.folded_weight,
+         FloatRows{w.dgates, 0, G}, run.rows_out(w.da), dx, sum.folded_weight, sum.folded_bias, a.halves,
+         x.halves, run.gate_weight_beside(a)},
         begin, end);
   });
   run.team.over(T, member, [&](int64_t begin, int64_t end, int who) {
     const PackedMixer sum = sums.of(who, run.s);
-    run.parts.depthwise_backward({run.conv_shape(), x, run.rows(w.da), run.weights.taps,
-                                  FloatRows{dx.data, 0, dx.token}, dx, sum.taps, sum.conv_bias},
-                                 begin, end);
-    store_floats(run.parts, call.du, b, columns, all, w.dx, begin, end);
+    run.parts.depthwise_backward(
+        {run.conv_shape(), x.floats, run.rows(w.da), run.weights.taps, FloatRows{dx.data, 0, dx.token},
+         du.floats, sum.taps, sum.conv_bias, x.halves, du.halves},
+        begin, end);
   });
 }
 
@@ -442,12 +458,13 @@ void over_samples(const Team& team, int64_t batch, Body body) {
   });
 }
 
-Work work_of_thread(const MlstmMixerShape& s, int64_t tokens, const Team& team, bool half, bool backward) {
+Work work_of_thread(const MlstmMixerShape& s, int64_t tokens, const Team& team, Element element,
+                    bool backward) {
   const int64_t slots = team.shared ? team.members : 1;
   Floats count{nullptr};
-  Work(count, s, tokens, slots, half, backward);
+  Work(count, s, tokens, slots, element, backward);
   Floats floats{static_cast<float*>(thread_scratch(ScratchFor::composition, count.bytes()))};
-  return Work(floats, s, tokens, slots, half, backward);
+  return Work(floats, s, tokens, slots, element, backward);
 }
 
 }  // namespace
@@ -456,6 +473,7 @@ void mlstm_mixer_forward(const MlstmMixerForward& call) {
   const MlstmMixerShape& s = call.shape;
   check_shape("mlstm_mixer_forward", s);
   check_saved("mlstm_mixer_forward", call.saved);
+  check(call.y.element == call.u.element, "mlstm_mixer_forward: y must be stored as u is");
   if (s.batch == 0 || tokens_of(s) == 0) return;
   Floats count{nullptr};
   PackedMixer(count, s);
@@ -464,11 +482,10 @@ void mlstm_mixer_forward(const MlstmMixerForward& call) {
   const MixerFunctions& parts = choose(mixer_table());
   pack_mixer(call.parameters, s, parts, weights);
   const Team team = team_for(s);
-  const Run run{s, parts, mlstm_for(call.u.element), weights, team, call.u.element == Element::bf16};
-  const bool half = call.u.element != Element::f32 || call.y.element != Element::f32;
+  const Run run{s, parts, mlstm_for(call.u.element), weights, team};
   const int64_t most = piece_of(s, team.shared ? team.members : 1);
   over_samples(team, s.batch, [&](int64_t b, int member) {
-    forward_sample(run, call, work_of_thread(s, most, team, half, false), most, b, member);
+    forward_sample(run, call, work_of_thread(s, most, team, call.u.element, false), most, b, member);
   });
 }
 
@@ -476,7 +493,8 @@ void mlstm_mixer_backward(const MlstmMixerBackward& call) {
   const MlstmMixerShape& s = call.shape;
   check_shape("mlstm_mixer_backward", s);
   check_saved("mlstm_mixer_backward", call.saved);
-  check(call.du.element == call.u.element, "mlstm_mixer_backward: du must be stored as u is");
+  check(call.dy.element == call.u.element && call.du.element == call.u.element,
+        "mlstm_mixer_backward: dy and du must be stored as u is");
   const Team team = team_for(s);
   Floats count{nullptr};
   for (int i = 0; i <= team.members; ++i) PackedMixer(count, s);
@@ -486,11 +504,11 @@ void mlstm_mixer_backward(const MlstmMixerBackward& call) {
   pack_mixer(call.parameters, s, parts, weights);
   const Sums sums{floats.base + floats.used, floats.used};
   std::fill_n(sums.base, sums.share * team.members, 0.0f);
-  const Run run{s, parts, mlstm_for(call.u.element), weights, team, call.u.element == Element::bf16};
-  const bool half = call.u.element != Element::f32 || call.dy.element != Element::f32;
+  const Run run{s, parts, mlstm_for(call.u.element), weights, team};
   if (tokens_of(s) > 0)
     over_samples(team, s.batch, [&](int64_t b, int member) {
-      backward_sample(run, call, work_of_thread(s, tokens_of(s), team, half, true), sums, b, member);
+      backward_sample(run, call, work_of_thread(s, tokens_of(s), team, call.u.element, true), sums, b,
+                      member);
     });
   for (int i = 1; i < team.members; ++i)
     for (int64_t j = 0; j < sums.share; ++j) sums.base[j] += sums.base[i * sums.share + j];

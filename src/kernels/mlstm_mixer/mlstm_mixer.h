@@ -70,7 +70,7 @@ struct MlstmMixerForward {
   MlstmMixerShape shape;
   StoredRows u;
   MlstmMixerParameters parameters;
-  StoredRowsOut y;
+  StoredRowsOut y;  // of u's element type
   MlstmMixerSaved saved;
 };
 struct MlstmMixerBackward {
@@ -78,7 +78,7 @@ struct MlstmMixerBackward {
   StoredRows u, dy;
   MlstmMixerParameters parameters;
   MlstmMixerSaved saved;
-  StoredRowsOut du;               // of u's element type
+  StoredRowsOut du;               // of u's element type, as dy is
   MlstmMixerGradients gradients;  // overwritten; null where not wanted
 };
 

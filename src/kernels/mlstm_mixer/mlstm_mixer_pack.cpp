@@ -110,6 +110,7 @@ PackedMixer::PackedMixer(Floats& floats, const MlstmMixerShape& s) {
   scale = floats.take(C), bias = floats.take(C), skip = floats.take(C);
   folded_weight = floats.take(G * 2 * C), folded_bias = floats.take(G);
   gate_weight = floats.take(G * 3 * C), gate_bias = floats.take(G);
+  folded_half = floats.take_halves(G * 2 * C);
 }
 
 HeadwiseWeights PackedMixer::headwise(const MlstmMixerShape& s, int64_t c) const {
@@ -140,6 +141,7 @@ void pack_mixer(const MlstmMixerParameters& p, const MlstmMixerShape& s, const M
   copy_or_zero(to.scale, p.norm_weight, C), copy_or_zero(to.bias, p.norm_bias, C),
       copy_or_zero(to.skip, p.skip, C);
   fold_gates(s, parts, to);
+  parts.narrow(to.folded_weight, to.folded_half, G * 2 * C);
 }
 
 void unpack_mixer(const PackedMixer& weights, const PackedMixer& sums, const MlstmMixerShape& s,

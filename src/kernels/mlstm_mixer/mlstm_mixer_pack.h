@@ -14,6 +14,7 @@ struct Floats {
     used += (count + 15) / 16 * 16;
     return piece;
   }
+  uint16_t* take_halves(int64_t count) { return reinterpret_cast<uint16_t*>(take((count + 1) / 2)); }
   size_t bytes() const { return static_cast<size_t>(used) * sizeof(float); }
 };
 
@@ -27,6 +28,7 @@ struct PackedMixer {
   float *scale, *bias, *skip;
   float *folded_weight, *folded_bias;  // (G',2C), (G'): the gates as maps of a and x
   float *gate_weight, *gate_bias;      // (G',3C), (G'): as they are stored, maps of q, k and v
+  uint16_t* folded_half;               // folded_weight in bfloat16, of parameters only
   PackedMixer(Floats& floats, const MlstmMixerShape& s);
   // Those of channels c … .
   HeadwiseWeights headwise(const MlstmMixerShape& s, int64_t c) const;

@@ -267,17 +267,16 @@ double root_mean_square(const Doubles& values) {
   return std::sqrt(squares / static_cast<double>(std::max<size_t>(1, values.size())));
 }
 
-// In float there are some forty roundings from u to y, ten times that in rows whose sum nearly cancels; in
-// bfloat16 one of y more. Where the cell's products are of such pairs, a weight's relative error is up to
-// 2^-7 (its two factors and itself): over many of them less than 0.006, in a row whose sum nearly cancels
-// several times as much.
+// In float there are some forty roundings from u to y, ten times that in rows whose sum nearly cancels. In
+// bfloat16 a, the gates' weights and y are rounded to it, and where the cell's products are of such pairs its
+// weights to a relative 2^-7 (two factors and themselves): each by itself some 0.002, in a row whose sum
+// nearly cancels several times as much. (ops/mlstm_mixer_test.cpp compares with the composition in bfloat16.)
 struct Allowed {
   double mean_square, largest;
 };
 Allowed allowed(const Case& c) {
   if (c.element == Element::f32) return {2e-5, 2e-5};
-  if (&mlstm_for(c.element) == mlstm_bf16_pairs()) return {0.006, 0.02};
-  return {0.003, 0.004};
+  return {0.01, 0.03};
 }
 void expect_the_formula(const Case& c) {
   Problem p(c);
@@ -412,7 +411,7 @@ TEST(MlstmMixer, BackwardHasTheSlopesOfTheFormula) {
       const double most = std::sqrt(largest(sizes));
       for (size_t i = 0; i <= kCount; ++i) {
         const double tolerance =
-            (c.element == Element::bf16 ? 2e-2 : 3e-5) * (std::sqrt(sizes[i]) + 0.03 * most);
+            (c.element == Element::bf16 ? 3e-2 : 3e-5) * (std::sqrt(sizes[i]) + 0.03 * most);
         EXPECT_NEAR(got[i], slopes[i], tolerance) << way << " " << c << " " << (i < kCount ? kNames[i] : "u");
       }
     });

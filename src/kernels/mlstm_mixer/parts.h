@@ -4,6 +4,10 @@
 // caller owns the threads and may take a sample at a time while it is in the cache. Gradients of parameters
 // are added to the caller's buffers, which hold one thread's share. Shape letters: B batch, T tokens, C
 // channels, H heads, G gates (2 H: the H input gates, then the H forget gates).
+//
+// What a field `…_half` holds is in bfloat16 and stands in place of the field without: of one call all are
+// given or none. Sums are floats; where the processor multiplies pairs of bfloat16, weights and gradients
+// that meet such a tensor are rounded to it too, and a SiLU that ends in it is exact to 7e-5 of itself.
 #pragma once
 
 #include <stddef.h>
@@ -32,9 +36,10 @@ struct DepthwiseForwardOf {
   const Real* bias;       // (C) or null
   TokenView<Real*> pre;   // before the SiLU; may be none
   TokenView<Real*> out;   // may be none
-  bool coarse = false;    // the SiLU to 7e-5 of itself
   int64_t x_first = 0;    // the tokens that the first rows of x, and of pre and out, stand for: a piece of
   int64_t out_first = 0;  // a long sequence needs no buffers for the rest
+  HalfRows x_half{};
+  HalfRowsOut out_half{};
 };
 template <class Real>
 struct DepthwiseBackwardOf {
@@ -44,6 +49,8 @@ struct DepthwiseBackwardOf {
   TokenView<const Real*> add;  // added to dx where given
   TokenView<Real*> dx;         // of tokens begin … end-1
   Real *dtaps, *dbias;         // += sums over dpre of tokens begin … end-1; both or neither
+  HalfRows x_half{};
+  HalfRowsOut dx_half{};
 };
 
 // ---- Block-diagonal projections
@@ -70,8 +77,8 @@ struct HeadwiseForwardOf {
   TokenView<const Real*> a, x;
   HeadwiseWeightsOf<Real> weights;
   TokenView<Real*> q, k, v;
-  // In bfloat16, in place of q, k and v where they are given; all or none.
-  TokenView<uint16_t*> q_half{}, k_half{}, v_half{};
+  HalfRows a_half{}, x_half{};
+  HalfRowsOut q_half{}, k_half{}, v_half{};  // may be left out where a_half and x_half are given
 };
 template <class Real>
 struct HeadwiseBackwardOf {
@@ -82,6 +89,7 @@ struct HeadwiseBackwardOf {
   TokenView<Real*> da;             // += (the skip's part is there already)
   TokenView<Real*> dx;             // =; both or neither
   HeadwiseGradientsOf<Real> sums;  // +=
+  HalfRows a_half{}, x_half{};
 };
 
 // ---- Gates, as linear maps of a and x
@@ -97,6 +105,8 @@ struct GatesForwardOf {
   TokenView<const Real*> a, x;
   const Real *weight, *bias;  // (G', 2 C), (G')
   TokenView<Real*> gate;      // (B,T,G')
+  HalfRows a_half{}, x_half{};
+  const uint16_t* weight_half = nullptr;
 };
 // With what came to a and x through the gates, and the slope of the SiLU that gave a.
 template <class Real>
@@ -108,6 +118,8 @@ struct GatesBackwardOf {
   TokenView<Real*> da;           // = (da + Wa^T dgate) silu'(pre)
   TokenView<Real*> dx;           // += Wx^T dgate
   Real *dweight, *dbias;         // (G', 2 C), (G') +=
+  HalfRows a_half{}, x_half{};
+  const uint16_t* weight_half = nullptr;
 };
 
 // ---- Norm a head, skip and output gate
@@ -124,9 +136,8 @@ struct HeadNormForwardOf {
   TokenView<const Real*> h, a, z;
   HeadNormWeightsOf<Real> weights;
   TokenView<Real*> y;
-  // In bfloat16, in place of z and y where they are given; both or neither.
-  TokenView<const uint16_t*> z_half{};
-  TokenView<uint16_t*> y_half{};
+  HalfRows a_half{}, z_half{};
+  HalfRowsOut y_half{};
 };
 template <class Real>
 struct HeadNormBackwardOf {
@@ -136,6 +147,8 @@ struct HeadNormBackwardOf {
   HeadNormWeightsOf<Real> weights;
   TokenView<Real*> dh, da, dz;   // =; dz may be dy
   Real *dscale, *dbias, *dskip;  // (C) +=
+  HalfRows a_half{}, z_half{}, dy_half{};
+  HalfRowsOut dz_half{};  // may be dy_half
 };
 
 using DepthwiseForward = DepthwiseForwardOf<float>;
@@ -159,8 +172,7 @@ struct MixerFunctions {
   void (*gates_backward)(const GatesBackward&, int64_t begin, int64_t end);
   void (*head_norm_forward)(const HeadNormForward&, int64_t begin, int64_t end);
   void (*head_norm_backward)(const HeadNormBackward&, int64_t begin, int64_t end);
-  // Conversion of rows: bfloat16 to float and back, rounded to nearest even.
-  void (*widen)(const uint16_t* from, float* to, int64_t count);
+  // To bfloat16, rounded to nearest even.
   void (*narrow)(const float* from, uint16_t* to, int64_t count);
 };
 Table<MixerFunctions> mixer_table();

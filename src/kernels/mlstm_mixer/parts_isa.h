@@ -19,6 +19,39 @@ TESSERA_INLINE void for_each_piece(int64_t tokens, int64_t most, int64_t begin, 
   }
 }
 
+// Sums of the lanes of eight vectors.
+TESSERA_INLINE void lane_sums(const vf (&v)[8], float* out) {
+#if defined(__AVX2__)
+  __m256 e[8];
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i) {
+#if defined(__AVX512F__)
+    e[i] = (__m256)(__builtin_shufflevector(v[i], v[i], 0, 1, 2, 3, 4, 5, 6, 7) +
+                    __builtin_shufflevector(v[i], v[i], 8, 9, 10, 11, 12, 13, 14, 15));
+#else
+    e[i] = (__m256)v[i];
+#endif
+  }
+  const __m256 a = _mm256_hadd_ps(_mm256_hadd_ps(e[0], e[1]), _mm256_hadd_ps(e[2], e[3]));
+  const __m256 b = _mm256_hadd_ps(_mm256_hadd_ps(e[4], e[5]), _mm256_hadd_ps(e[6], e[7]));
+  const __m256 low = _mm256_permute2f128_ps(a, b, 0x20), high = _mm256_permute2f128_ps(a, b, 0x31);
+  _mm256_storeu_ps(out, low + high);
+#else
+  for (int i = 0; i < 8; ++i) out[i] = sum(v[i]);
+#endif
+}
+
+#if defined(__AVX512BF16__)
+// Words of two bfloat16 each: the next n numbers, 0 < n <= 2 W, and zeros behind them.
+TESSERA_INLINE vi load_pairs(const bf16* from, int64_t n) {
+  if (n >= 2 * W) return (vi)_mm512_loadu_si512(from);
+  return (vi)_mm512_maskz_loadu_epi16((__mmask32)((1ull << n) - 1), from);
+}
+TESSERA_INLINE vf dot_pairs(vf sum, vi a, vi b) {
+  return (vf)_mm512_dpbf16_ps((__m512)sum, (__m512bh)a, (__m512bh)b);
+}
+#endif
+
 void depthwise_forward(const DepthwiseForward& call, int64_t begin, int64_t end);
 void depthwise_backward(const DepthwiseBackward& call, int64_t begin, int64_t end);
 void headwise_forward(const HeadwiseForward& call, int64_t begin, int64_t end);

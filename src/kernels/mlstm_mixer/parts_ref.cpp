@@ -15,6 +15,20 @@ Real* at(const TokenView<Real*>& view, int64_t b, int64_t t) {
   return view.data + b * view.batch + t * view.token;
 }
 
+// Number c of token t, from whichever of the two is given.
+template <class Real>
+double number(const TokenView<const Real*>& rows, const HalfRows& half, int64_t b, int64_t t, int64_t c) {
+  return half.data ? read_element(at(half, b, t), Element::bf16, c) : static_cast<double>(at(rows, b, t)[c]);
+}
+template <class Real>
+void set_number(const TokenView<Real*>& rows, const HalfRowsOut& half, int64_t b, int64_t t, int64_t c,
+                double value) {
+  if (half.data)
+    write_element(at(half, b, t), Element::bf16, c, value);
+  else
+    at(rows, b, t)[c] = static_cast<Real>(value);
+}
+
 // The token that tap (i, j) reads for output `token`, or -1 outside the grid.
 int64_t source(const DepthwiseShape& s, int64_t token, int64_t i, int64_t j) {
   const int64_t sign = s.reverse ? -1 : 1;
@@ -23,11 +37,11 @@ int64_t source(const DepthwiseShape& s, int64_t token, int64_t i, int64_t j) {
   return row < 0 || row >= s.rows || column < 0 || column >= s.columns ? -1 : row * s.columns + column;
 }
 
-// sum_d W[b][o][d] x[4b+d] for channel c = 4b+o.
-template <class Real>
-double project(const Real* lanes, int64_t lane_row, const Real* bias, const Real* x, int64_t c) {
+// sum_d W[b][o][d] x(4b+d) for channel c = 4b+o.
+template <class Real, class Row>
+double project(const Real* lanes, int64_t lane_row, const Real* bias, Row x, int64_t c) {
   double total = bias ? bias[c] : 0;
-  for (int64_t d = 0; d < 4; ++d) total += double(lanes[d * lane_row + c]) * x[c / 4 * 4 + d];
+  for (int64_t d = 0; d < 4; ++d) total += double(lanes[d * lane_row + c]) * x(c / 4 * 4 + d);
   return total;
 }
 
@@ -45,9 +59,10 @@ void depthwise_forward_ref(const DepthwiseForwardOf<Real>& call, int64_t begin, 
         for (int64_t j = 0; j < s.kernel_columns; ++j)
           if (const int64_t from = source(s, t, i, j); from >= 0)
             pre += double(call.taps[(i * s.kernel_columns + j) * s.channels + c]) *
-                   at(call.x, b, from - call.x_first)[c];
+                   number(call.x, call.x_half, b, from - call.x_first, c);
       if (call.pre.data) at(call.pre, b, t - call.out_first)[c] = static_cast<Real>(pre);
-      if (call.out.data) at(call.out, b, t - call.out_first)[c] = static_cast<Real>(pre * sigmoid(pre));
+      if (call.out.data || call.out_half.data)
+        set_number(call.out, call.out_half, b, t - call.out_first, c, pre * sigmoid(pre));
     }
 }
 
@@ -68,10 +83,10 @@ void depthwise_backward_ref(const DepthwiseBackwardOf<Real>& call, int64_t begin
           if (const int64_t to = source(turned, t, i, j); to >= 0)
             dx += double(call.taps[tap]) * at(call.dpre, b, to)[c];
           if (const int64_t from = source(s, t, i, j); from >= 0 && call.dtaps)
-            call.dtaps[tap] += static_cast<Real>(dpre * at(call.x, b, from)[c]);
+            call.dtaps[tap] += static_cast<Real>(dpre * number(call.x, call.x_half, b, from, c));
         }
       if (call.dtaps) call.dbias[c] += static_cast<Real>(dpre);
-      at(call.dx, b, t)[c] = static_cast<Real>(dx);
+      set_number(call.dx, call.dx_half, b, t, c, dx);
     }
 }
 
@@ -80,18 +95,12 @@ void headwise_forward_ref(const HeadwiseForwardOf<Real>& call, int64_t begin, in
   const HeadwiseWeightsOf<Real>& w = call.weights;
   for (int64_t n = begin; n < end; ++n) {
     const int64_t b = n / call.tokens, t = n % call.tokens;
-    const Real *a = at(call.a, b, t), *x = at(call.x, b, t);
-    const auto write = [&](const TokenView<Real*>& to, const TokenView<uint16_t*>& half, int64_t c,
-                           double value) {
-      if (half.data)
-        write_element(at(half, b, t), Element::bf16, c, value);
-      else
-        at(to, b, t)[c] = static_cast<Real>(value);
-    };
+    const auto a = [&](int64_t c) { return number(call.a, call.a_half, b, t, c); };
+    const auto x = [&](int64_t c) { return number(call.x, call.x_half, b, t, c); };
     for (int64_t c = 0; c < call.channels; ++c) {
-      write(call.q, call.q_half, c, project(w.q_lanes, w.lane_row, w.q_bias, a, c));
-      write(call.k, call.k_half, c, project(w.k_lanes, w.lane_row, w.k_bias, a, c));
-      write(call.v, call.v_half, c, project(w.v_lanes, w.lane_row, w.v_bias, x, c));
+      set_number(call.q, call.q_half, b, t, c, project(w.q_lanes, w.lane_row, w.q_bias, a, c));
+      set_number(call.k, call.k_half, b, t, c, project(w.k_lanes, w.lane_row, w.k_bias, a, c));
+      set_number(call.v, call.v_half, b, t, c, project(w.v_lanes, w.lane_row, w.v_bias, x, c));
     }
   }
 }
@@ -105,12 +114,13 @@ void headwise_backward_ref(const HeadwiseBackwardOf<Real>& call, int64_t begin, 
     struct Part {
       const Real *d, *lanes;
       const TokenView<const Real*>& in;
+      const HalfRows& in_half;
       const TokenView<Real*>& din;
       Real *lane_sums, *bias_sum;
     };
-    const Part parts[] = {{at(call.dq, b, t), w.q_lanes, call.a, call.da, s.q_lanes, s.q_bias},
-                          {at(call.dk, b, t), w.k_lanes, call.a, call.da, s.k_lanes, s.k_bias},
-                          {at(call.dv, b, t), w.v_lanes, call.x, call.dx, s.v_lanes, s.v_bias}};
+    const Part parts[] = {{at(call.dq, b, t), w.q_lanes, call.a, call.a_half, call.da, s.q_lanes, s.q_bias},
+                          {at(call.dk, b, t), w.k_lanes, call.a, call.a_half, call.da, s.k_lanes, s.k_bias},
+                          {at(call.dv, b, t), w.v_lanes, call.x, call.x_half, call.dx, s.v_lanes, s.v_bias}};
     if (call.dx.data) std::fill_n(at(call.dx, b, t), call.channels, Real(0));
     for (const Part& p : parts)
       for (int64_t c = 0; c < call.channels; ++c) {
@@ -120,11 +130,21 @@ void headwise_backward_ref(const HeadwiseBackwardOf<Real>& call, int64_t begin, 
             at(p.din, b, t)[c / 4 * 4 + d] += static_cast<Real>(double(p.lanes[d * w.lane_row + c]) * p.d[c]);
           if (p.lane_sums)
             p.lane_sums[d * s.lane_row + c] +=
-                static_cast<Real>(double(p.d[c]) * at(p.in, b, t)[c / 4 * 4 + d]);
+                static_cast<Real>(double(p.d[c]) * number(p.in, p.in_half, b, t, c / 4 * 4 + d));
         }
       }
   }
 }
+
+namespace {
+
+template <class Call>
+double weight_of(const Call& call, int64_t i) {
+  return call.weight_half ? read_element(call.weight_half, Element::bf16, i)
+                          : static_cast<double>(call.weight[i]);
+}
+
+}  // namespace
 
 template <class Real>
 void gates_forward_ref(const GatesForwardOf<Real>& call, int64_t begin, int64_t end) {
@@ -133,9 +153,9 @@ void gates_forward_ref(const GatesForwardOf<Real>& call, int64_t begin, int64_t 
     const int64_t b = n / call.tokens, t = n % call.tokens;
     for (int64_t g = 0; g < (call.gates + 7) / 8 * 8; ++g) {
       double gate = call.bias[g];
-      const Real* row = call.weight + g * 2 * C;
       for (int64_t c = 0; c < C; ++c)
-        gate += double(row[c]) * at(call.a, b, t)[c] + double(row[C + c]) * at(call.x, b, t)[c];
+        gate += weight_of(call, g * 2 * C + c) * number(call.a, call.a_half, b, t, c) +
+                weight_of(call, g * 2 * C + C + c) * number(call.x, call.x_half, b, t, c);
       at(call.gate, b, t)[g] = static_cast<Real>(gate);
     }
   }
@@ -152,10 +172,10 @@ void gates_backward_ref(const GatesBackwardOf<Real>& call, int64_t begin, int64_
       double da = at(call.da, b, t)[c], dx = at(call.dx, b, t)[c];
       for (int64_t g = 0; g < call.gates; ++g) {
         const int64_t of_a = g * 2 * C + c, of_x = of_a + C;
-        da += double(dgate[g]) * call.weight[of_a];
-        dx += double(dgate[g]) * call.weight[of_x];
-        call.dweight[of_a] += static_cast<Real>(double(dgate[g]) * at(call.a, b, t)[c]);
-        call.dweight[of_x] += static_cast<Real>(double(dgate[g]) * at(call.x, b, t)[c]);
+        da += double(dgate[g]) * weight_of(call, of_a);
+        dx += double(dgate[g]) * weight_of(call, of_x);
+        call.dweight[of_a] += static_cast<Real>(double(dgate[g]) * number(call.a, call.a_half, b, t, c));
+        call.dweight[of_x] += static_cast<Real>(double(dgate[g]) * number(call.x, call.x_half, b, t, c));
       }
       const double pre = at(call.pre, b, t)[c], s = sigmoid(pre);
       at(call.da, b, t)[c] = static_cast<Real>(da * (s + pre * s * (1 - s)));
@@ -190,14 +210,10 @@ void head_norm_forward_ref(const HeadNormForwardOf<Real>& call, int64_t begin, i
     for (int64_t c = 0; c < call.channels; ++c) {
       const Moments m = moments(at(call.h, b, t) + c / width * width, width, call.eps);
       const double normed = (at(call.h, b, t)[c] - m.mean) * m.rstd;
-      const double z = call.z_half.data ? read_element(at(call.z_half, b, t), Element::bf16, c)
-                                        : static_cast<double>(at(call.z, b, t)[c]);
+      const double z = number(call.z, call.z_half, b, t, c);
       const double value = normed * (1 + double(w.scale[c])) + (w.bias ? w.bias[c] : 0) +
-                           double(w.skip[c]) * at(call.a, b, t)[c];
-      if (call.y_half.data)
-        write_element(at(call.y_half, b, t), Element::bf16, c, value * z * sigmoid(z));
-      else
-        at(call.y, b, t)[c] = static_cast<Real>(value * z * sigmoid(z));
+                           double(w.skip[c]) * number(call.a, call.a_half, b, t, c);
+      set_number(call.y, call.y_half, b, t, c, value * z * sigmoid(z));
     }
   }
 }
@@ -208,24 +224,25 @@ void head_norm_backward_ref(const HeadNormBackwardOf<Real>& call, int64_t begin,
   const HeadNormWeightsOf<Real>& w = call.weights;
   for (int64_t n = begin; n < end; ++n) {
     const int64_t b = n / call.tokens, t = n % call.tokens;
-    const Real *h = at(call.h, b, t), *a = at(call.a, b, t);
+    const Real* h = at(call.h, b, t);
     for (int64_t head = 0; head < call.channels; head += width) {
       const Moments m = moments(h + head, width, call.eps);
       double mean_d = 0, mean_dx = 0;
       std::vector<double> normed(width), dnormed(width);
       for (int64_t i = 0; i < width; ++i) {
         const int64_t c = head + i;
-        const double z = at(call.z, b, t)[c], s = sigmoid(z), dy = at(call.dy, b, t)[c];
+        const double z = number(call.z, call.z_half, b, t, c), s = sigmoid(z),
+                     dy = number(call.dy, call.dy_half, b, t, c), a = number(call.a, call.a_half, b, t, c);
         normed[i] = (h[c] - m.mean) * m.rstd;
         const double value =
-            normed[i] * (1 + double(w.scale[c])) + (w.bias ? w.bias[c] : 0) + double(w.skip[c]) * a[c];
+            normed[i] * (1 + double(w.scale[c])) + (w.bias ? w.bias[c] : 0) + double(w.skip[c]) * a;
         const double dvalue = dy * z * s;
         dnormed[i] = dvalue * (1 + double(w.scale[c]));
-        at(call.dz, b, t)[c] = static_cast<Real>(dy * value * (s + z * s * (1 - s)));
+        set_number(call.dz, call.dz_half, b, t, c, dy * value * (s + z * s * (1 - s)));
         at(call.da, b, t)[c] = static_cast<Real>(dvalue * w.skip[c]);
         call.dscale[c] += static_cast<Real>(dvalue * normed[i]);
         call.dbias[c] += static_cast<Real>(dvalue);
-        call.dskip[c] += static_cast<Real>(dvalue * a[c]);
+        call.dskip[c] += static_cast<Real>(dvalue * a);
         mean_d += dnormed[i] / static_cast<double>(width);
         mean_dx += dnormed[i] * normed[i] / static_cast<double>(width);
       }
@@ -250,9 +267,6 @@ TESSERA_INSTANTIATE(float)
 namespace reference {
 namespace {
 
-void widen(const uint16_t* from, float* to, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) to[i] = static_cast<float>(read_element(from, Element::bf16, i));
-}
 void narrow(const float* from, uint16_t* to, int64_t count) {
   for (int64_t i = 0; i < count; ++i) write_element(to, Element::bf16, i, from[i]);
 }
@@ -260,16 +274,10 @@ void narrow(const float* from, uint16_t* to, int64_t count) {
 }  // namespace
 
 extern const MixerFunctions mixer_functions;
-const MixerFunctions mixer_functions = {depthwise_forward_ref<float>,
-                                        depthwise_backward_ref<float>,
-                                        headwise_forward_ref<float>,
-                                        headwise_backward_ref<float>,
-                                        gates_forward_ref<float>,
-                                        gates_backward_ref<float>,
-                                        head_norm_forward_ref<float>,
-                                        head_norm_backward_ref<float>,
-                                        widen,
-                                        narrow};
+const MixerFunctions mixer_functions = {
+    depthwise_forward_ref<float>, depthwise_backward_ref<float>, headwise_forward_ref<float>,
+    headwise_backward_ref<float>, gates_forward_ref<float>,      gates_backward_ref<float>,
+    head_norm_forward_ref<float>, head_norm_backward_ref<float>, narrow};
 
 }  // namespace reference
 }  // namespace tessera::kernels

@@ -25,7 +25,7 @@ const Grid kGrids[] = {
     {1, 4, 4, 4, 1, 1, 0, 0, true},
 };
 
-TEST(Depthwise, EveryImplementationMatchesTheDefinition) {
+void expect_the_depthwise_definition(bool half) {
   for (const Grid& g : kGrids) {
     const DepthwiseShape shape{g.batch,          g.rows,    g.columns,  g.channels, g.kernel_rows,
                                g.kernel_columns, g.pad_top, g.pad_left, g.reverse};
@@ -33,25 +33,28 @@ TEST(Depthwise, EveryImplementationMatchesTheDefinition) {
                   taps = g.kernel_rows * g.kernel_columns;
     Tensor x(B, C, 1, 5), weight(taps, C, 2), bias(1, C, 3), pre(B, C, 4, 3), out(B, C, 5), dpre(B, C, 7),
         add(B, C, 8), dx(B, C, 9, 1), dtaps(taps, C, 10), dbias(1, C, 11);
-    const std::string what = text("grid ", g.rows, "x", g.columns, " channels ", C, " kernel ", g.kernel_rows,
-                                  "x", g.kernel_columns, g.reverse ? " reverse" : "");
-    const auto forward = [&]<class Real>(Real, bool coarse = false) {
+    if (half)
+      for (Tensor* t : {&x, &out, &dx}) t->store_halves();
+    const std::string what =
+        text(half ? "bf16 " : "", "grid ", g.rows, "x", g.columns, " channels ", C, " kernel ", g.kernel_rows,
+             "x", g.kernel_columns, g.reverse ? " reverse" : "");
+    const auto forward = [&]<class Real>(Real) {
       return DepthwiseForwardOf<Real>{shape,
                                       rows_in<Real>(x, T),
                                       data<Real>(weight),
                                       data<Real>(bias),
                                       rows_out<Real>(pre, T),
                                       rows_out<Real>(out, T),
-                                      coarse};
+                                      0,
+                                      0,
+                                      halves_in<Real>(x, T),
+                                      halves_out<Real>(out, T)};
     };
-    // A sum of `taps` products and the bias, then the roundings of silu, or 7e-5 of it.
-    for (const bool coarse : {false, true})
-      compare(
-          what, B, {{"pre", &pre, taps + 2.0}, {"out", &out, taps + 7.0 + (coarse ? 7e-5 / 6e-8 : 0)}},
-          [&](int64_t b, int64_t e) { depthwise_forward_ref(forward(0.0), b, e); },
-          [&](const MixerFunctions& f, int64_t b, int64_t e) {
-            f.depthwise_forward(forward(0.0f, coarse), b, e);
-          });
+    // A sum of `taps` products and the bias, then the roundings of silu.
+    compare(
+        what, B, {{"pre", &pre, taps + 2.0}, {"out", &out, half ? kRoundingsOfHalf : taps + 7.0}},
+        [&](int64_t b, int64_t e) { depthwise_forward_ref(forward(0.0), b, e); },
+        [&](const MixerFunctions& f, int64_t b, int64_t e) { f.depthwise_forward(forward(0.0f), b, e); });
     const auto backward = [&]<class Real>(Real) {
       return DepthwiseBackwardOf<Real>{shape,
                                        rows_in<Real>(x, T),
@@ -60,14 +63,21 @@ TEST(Depthwise, EveryImplementationMatchesTheDefinition) {
                                        rows_in<Real>(add, T),
                                        rows_out<Real>(dx, T),
                                        data<Real>(dtaps),
-                                       data<Real>(dbias)};
+                                       data<Real>(dbias),
+                                       halves_in<Real>(x, T),
+                                       halves_out<Real>(dx, T)};
     };
     const double sum = 4 * std::sqrt(static_cast<double>(B)) + 4;
     compare(
-        what, B, {{"dx", &dx, taps + 3.0}, {"dtaps", &dtaps, sum}, {"dbias", &dbias, sum}},
+        what, B,
+        {{"dx", &dx, half ? kRoundingsOfHalf : taps + 3.0}, {"dtaps", &dtaps, sum}, {"dbias", &dbias, sum}},
         [&](int64_t b, int64_t e) { depthwise_backward_ref(backward(0.0), b, e); },
         [&](const MixerFunctions& f, int64_t b, int64_t e) { f.depthwise_backward(backward(0.0f), b, e); });
   }
+}
+
+TEST(Depthwise, EveryImplementationMatchesTheDefinition) {
+  for (const bool half : {false, true}) expect_the_depthwise_definition(half);
 }
 
 // The middle channels of lanes that are two blocks wider.
@@ -112,7 +122,12 @@ struct HeadwiseProblem {
             weights<Real>(),
             rows_out<Real>(q, T),
             rows_out<Real>(k, T),
-            rows_out<Real>(v, T)};
+            rows_out<Real>(v, T),
+            halves_in<Real>(a, T),
+            halves_in<Real>(x, T),
+            halves_out<Real>(q, T),
+            halves_out<Real>(k, T),
+            halves_out<Real>(v, T)};
   }
   template <class Real>
   HeadwiseBackwardOf<Real> backward() {
@@ -128,19 +143,31 @@ struct HeadwiseProblem {
             rows_out<Real>(da, T),
             rows_out<Real>(dx, T),
             {data<Real>(swq), data<Real>(swk), data<Real>(swv), swq.stride(), data<Real>(sbq),
-             data<Real>(sbk), data<Real>(sbv)}};
+             data<Real>(sbk), data<Real>(sbv)},
+            halves_in<Real>(a, T),
+            halves_in<Real>(x, T)};
+  }
+  // What is rounded in a kernel is rounded before.
+  void store_halves(bool outputs) {
+    a.store_halves(), x.store_halves();
+    for (Tensor* weight : {&wq, &wk, &wv}) weight->round();
+    if (outputs) q.store_halves(), k.store_halves(), v.store_halves();
   }
   HeadwiseCase c;
   int64_t rows;
   Tensor a, x, wq, wk, wv, bq, bk, bv, q, k, v, dq, dk, dv, da, dx, swq, swk, swv, sbq, sbk, sbv;
 };
 
-TEST(Headwise, EveryImplementationMatchesTheDefinition) {
+enum class Halves { none, inputs, all };
+void expect_the_headwise_definition(Halves halves) {
   for (const HeadwiseCase& c : kHeadwise) {
     HeadwiseProblem p(c);
-    const std::string what = text("B", c.batch, " T", c.tokens, " C", c.channels);
+    if (halves != Halves::none) p.store_halves(halves == Halves::all);
+    const double forward = halves == Halves::all ? kRoundingsOfHalf : 6;
+    const std::string what =
+        text("halves ", static_cast<int>(halves), " B", c.batch, " T", c.tokens, " C", c.channels);
     compare(
-        what, p.rows, {{"q", &p.q, 6}, {"k", &p.k, 6}, {"v", &p.v, 6}},
+        what, p.rows, {{"q", &p.q, forward}, {"k", &p.k, forward}, {"v", &p.v, forward}},
         [&](int64_t b, int64_t e) { headwise_forward_ref(p.forward<double>(), b, e); },
         [&](const MixerFunctions& f, int64_t b, int64_t e) { f.headwise_forward(p.forward<float>(), b, e); });
     const double sum = 4 * std::sqrt(static_cast<double>(p.rows)) + 8;
@@ -164,36 +191,9 @@ TEST(Headwise, EveryImplementationMatchesTheDefinition) {
   }
 }
 
-TEST(Headwise, Bfloat16IsTheSameRounded) {
-  for (const HeadwiseCase& c : kHeadwise) {
-    HeadwiseProblem p(c);
-    const int64_t row = c.channels + 4;
-    std::vector<uint16_t> half[3];
-    for_each_implementation(mixer_table(), [&](const std::string& isa, const MixerFunctions& functions) {
-      HeadwiseForward call = p.forward<float>();
-      functions.headwise_forward(call, 0, p.rows);
-      TokenView<uint16_t*>* views[] = {&call.q_half, &call.k_half, &call.v_half};
-      for (int i = 0; i < 3; ++i) {
-        half[i].assign(static_cast<size_t>(p.rows * row), 0x1234);
-        *views[i] = {half[i].data(), c.tokens * row, row};
-      }
-      call.q.data = call.k.data = call.v.data = nullptr;
-      functions.headwise_forward(call, 0, p.rows);
-      Tensor* want[] = {&p.q, &p.k, &p.v};
-      for (int i = 0; i < 3; ++i)
-        for (int64_t n = 0; n < p.rows * row; ++n) {
-          const int64_t r = n / row, channel = n % row;
-          if (channel >= c.channels) {
-            ASSERT_EQ(half[i][static_cast<size_t>(n)], 0x1234) << isa << " behind row " << r;
-            continue;
-          }
-          const double single = want[i]->single()[r * want[i]->stride() + channel];
-          ASSERT_NEAR(read_element(half[i].data(), Element::bf16, n), single,
-                      std::ldexp(std::abs(single), -8) + 1e-37)
-              << isa << " result " << i << " row " << r << " channel " << channel;
-        }
-    });
-  }
+TEST(Headwise, EveryImplementationMatchesTheDefinition) {
+  for (const Halves halves : {Halves::none, Halves::inputs, Halves::all})
+    expect_the_headwise_definition(halves);
 }
 
 TEST(Depthwise, TheDefinitionHasTheGradientsOfItsForward) {

@@ -5,18 +5,20 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "core/error.h"
 #include "kernels/mlstm_mixer/parts.h"
+#include "kernels/reference.h"
 #include "kernels/testing.h"
 
 namespace tessera::kernels::testing {
 
-// A tensor of floats with guards for the fast kernels, and the same numbers in double for the definition.
-// Rows are `gap` floats apart beyond their width.
+// A tensor of floats, or of bfloat16, with guards for the fast kernels, and the same numbers in double for
+// the definition. Rows are `gap` numbers apart beyond their width.
 class Tensor {
  public:
   Tensor(int64_t rows, int64_t width, uint64_t seed, int64_t gap = 0, double mean = 0, double deviation = 1)
@@ -30,17 +32,36 @@ class Tensor {
     start_ = double_;
   }
   void reset() {
-    for (size_t i = 0; i < start_.size(); ++i) single_.set(static_cast<int64_t>(i), start_[i]);
+    for (size_t i = 0; i < start_.size(); ++i) stored().set(static_cast<int64_t>(i), start_[i]);
     double_ = start_;
   }
-  float* single() { return static_cast<float*>(single_.data()); }
+  void set(int64_t row, int64_t column, double value) {
+    start_[static_cast<size_t>(row * stride_ + column)] = value;
+    reset();
+  }
+  // To numbers that bfloat16 holds, still floats for the kernels.
+  void round() {
+    for (double& value : start_) {
+      uint16_t bits;
+      write_element(&bits, Element::bf16, 0, value);
+      value = read_element(&bits, Element::bf16, 0);
+    }
+    reset();
+  }
+  // From now on the kernels have it in bfloat16.
+  void store_halves() {
+    half_.emplace(Element::bf16, single_.count(), 1);
+    round();
+  }
+  float* single() { return half_ ? nullptr : static_cast<float*>(single_.data()); }
+  uint16_t* half() { return half_ ? static_cast<uint16_t*>(half_->data()) : nullptr; }
   double* exact() { return double_.data(); }
   int64_t stride() const { return stride_; }
   int64_t width() const { return width_; }
   std::vector<double> got() const {
     std::vector<double> values;
     for (int64_t r = 0; r < rows_; ++r)
-      for (int64_t c = 0; c < width_; ++c) values.push_back(single_.get(r * stride_ + c));
+      for (int64_t c = 0; c < width_; ++c) values.push_back(stored().get(r * stride_ + c));
     return values;
   }
   std::vector<double> want() const {
@@ -52,14 +73,17 @@ class Tensor {
   // Whether what lies between the rows is as it was.
   bool gaps_intact() const {
     for (int64_t i = 0; i < rows_ * stride_; ++i)
-      if (i % stride_ >= width_ && static_cast<float>(single_.get(i)) != static_cast<float>(start_[i]))
+      if (i % stride_ >= width_ && static_cast<float>(stored().get(i)) != static_cast<float>(start_[i]))
         return false;
     return true;
   }
 
  private:
+  Guarded& stored() { return half_ ? *half_ : single_; }
+  const Guarded& stored() const { return half_ ? *half_ : single_; }
   int64_t rows_, width_, stride_;
   Guarded single_;
+  std::optional<Guarded> half_;
   std::vector<double> double_, start_;
 };
 
@@ -77,6 +101,20 @@ auto rows_out(Tensor& t, int64_t tokens) {
   else
     return TokenView<double*>{t.exact(), tokens * t.stride(), t.stride()};
 }
+// The same in bfloat16, for the fields that then stand in place of floats; else nothing.
+template <class Real>
+HalfRows halves_in(Tensor& t, int64_t tokens) {
+  if (std::is_same_v<Real, double> || !t.half()) return {};
+  return {t.half(), tokens * t.stride(), t.stride()};
+}
+template <class Real>
+HalfRowsOut halves_out(Tensor& t, int64_t tokens) {
+  if (std::is_same_v<Real, double> || !t.half()) return {};
+  return {t.half(), tokens * t.stride(), t.stride()};
+}
+// Of roundings of a float in the largest number: one to bfloat16, and 7e-5 of a SiLU before it.
+constexpr double kRoundingsOfHalf = 0x1p16 + 7e-5 / 6e-8;
+
 template <class Real>
 Real* data(Tensor& t) {
   if constexpr (std::is_same_v<Real, float>)
