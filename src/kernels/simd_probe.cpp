@@ -32,6 +32,10 @@ void probe_silu_slope(const float* in, float* out, int64_t n) {
   apply(
       in, out, n, [](vf x) __attribute__((always_inline)) { return silu_slope(x); });
 }
+void probe_silu_slope_coarse(const float* in, float* out, int64_t n) {
+  apply(
+      in, out, n, [](vf x) __attribute__((always_inline)) { return silu_and_slope_coarse(x).slope; });
+}
 void probe_log_sigmoid(const float* in, float* out, int64_t n) {
   apply(
       in, out, n, [](vf x) __attribute__((always_inline)) { return log_sigmoid(x); });
@@ -61,6 +65,7 @@ const SimdProbe simd_probe = {W,
                               probe_silu,
                               probe_silu_coarse,
                               probe_silu_slope,
+                              probe_silu_slope_coarse,
                               probe_log_sigmoid,
                               probe_to_bf16,
                               probe_from_bf16,

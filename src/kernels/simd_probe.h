@@ -13,6 +13,7 @@ struct SimdProbe {
   void (*silu)(const float* in, float* out, int64_t count);
   void (*silu_coarse)(const float* in, float* out, int64_t count);
   void (*silu_slope)(const float* in, float* out, int64_t count);
+  void (*silu_slope_coarse)(const float* in, float* out, int64_t count);
   void (*log_sigmoid)(const float* in, float* out, int64_t count);
   void (*to_bf16)(const float* in, uint16_t* out, int64_t count);
   void (*from_bf16)(const uint16_t* in, float* out, int64_t count);

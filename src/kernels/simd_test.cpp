@@ -29,6 +29,7 @@ const SimdProbe simd_probe = {1,
                               each<silu>,
                               each<silu>,
                               each<silu_slope>,
+                              each<silu_slope>,
                               each<log_sigmoid>,
                               nullptr,
                               nullptr,
@@ -63,6 +64,7 @@ const Function kFunctions[] = {{"exp", &SimdProbe::exp, 2, 2e-38},
                                {"silu", &SimdProbe::silu, 3.5, 2e-36},
                                {"silu_coarse", &SimdProbe::silu_coarse, 7e-5 / 6e-8, 2e-36},
                                {"silu_slope", &SimdProbe::silu_slope, 6, 2e-7},
+                               {"silu_slope_coarse", &SimdProbe::silu_slope_coarse, 2e-4 / 6e-8, 3e-5},
                                {"log_sigmoid", &SimdProbe::log_sigmoid, 4, 2e-38}};
 
 TEST(Simd, FunctionsAreExactToAFewUnitsInTheLastPlace) {

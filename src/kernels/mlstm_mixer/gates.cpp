@@ -112,10 +112,14 @@ GateBlock read_gates(const float* dgate, int64_t row, int64_t count) {
   return d;
 }
 
+// Of what was stored as `a` is.
+TESSERA_INLINE vf slope_for(const float*, vf pre) { return silu_slope(pre); }
+TESSERA_INLINE vf slope_for(const bf16*, vf pre) { return silu_and_slope_coarse(pre).slope; }
+
 template <class Number>
 TESSERA_INLINE void put_gradient(const Part<Number>& p, int64_t t, int64_t c, int64_t left, vf value) {
-  put(p.din + t * p.din_row + c, p.pre ? value * silu_slope(get(p.pre + t * p.pre_row + c, left)) : value,
-      left);
+  if (p.pre) value *= slope_for(p.in, get(p.pre + t * p.pre_row + c, left));
+  put(p.din + t * p.din_row + c, value, left);
 }
 
 // din = (din + sum_g dgate_g w_g) silu'(pre) and dw_g += sum_t dgate_g in, both in one pass.

@@ -64,6 +64,12 @@ TESSERA_INLINE auto row(const View& view, int64_t b, int64_t t) {
 
 TESSERA_INLINE vf gate_of(const float* z, int64_t left) { return silu(get(z, left)); }
 TESSERA_INLINE vf gate_of(const bf16* z, int64_t left) { return silu_coarse(get(z, left)); }
+TESSERA_INLINE SiluAndSlope gate_and_slope(const float* z, int64_t left) {
+  return silu_and_slope(get(z, left));
+}
+TESSERA_INLINE SiluAndSlope gate_and_slope(const bf16* z, int64_t left) {
+  return silu_and_slope_coarse(get(z, left));
+}
 
 // What forward and backward take as it is stored: rows of a, z and y, or of a, z, dy and dz.
 template <class Number>
@@ -129,7 +135,7 @@ void backward_block(const HeadNormBackward& call, const StoredBack<Number>& rows
         __builtin_prefetch(dz + (j + kBlock) * rows.dz.token + c, 1);
         const vf normed = only((get(h + j * call.h.token + c, left) - m.mean[j]) * m.rstd[j], left);
         const vf av = get(a + j * rows.a.token + c, left), d = get(dy + j * rows.dy.token + c, left);
-        const SiluAndSlope gate = silu_and_slope(get(z + j * rows.z.token + c, left));
+        const SiluAndSlope gate = gate_and_slope(z + j * rows.z.token + c, left);
         const vf value = normed + normed * w.scale + (w.skip * av + w.bias);
         const vf dvalue = d * gate.value, dnormed = dvalue + dvalue * w.scale;
         put(dz + j * rows.dz.token + c, d * value * gate.slope, left);

@@ -112,8 +112,9 @@ HalfRowsOut halves_out(Tensor& t, int64_t tokens) {
   if (std::is_same_v<Real, double> || !t.half()) return {};
   return {t.half(), tokens * t.stride(), t.stride()};
 }
-// Of roundings of a float in the largest number: one to bfloat16, and 7e-5 of a SiLU before it.
-constexpr double kRoundingsOfHalf = 0x1p16 + 7e-5 / 6e-8;
+// In roundings of a float: a SiLU or its slope where the tensors around it are bfloat16, and one such
+// rounding of the largest number behind it.
+constexpr double kRoundingsOfCoarse = 2e-4 / 6e-8, kRoundingsOfHalf = 0x1p16 + kRoundingsOfCoarse;
 
 template <class Real>
 Real* data(Tensor& t) {
