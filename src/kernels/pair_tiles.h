@@ -49,9 +49,7 @@ TESSERA_INLINE vi splat_word(const float* from) {
 #if defined(__AVX512BF16__)
 struct PairDot {
   using Sum = vf;
-  TESSERA_INLINE vf multiply_add(vf sum, vi a, vi b) {
-    return (vf)_mm512_dpbf16_ps((__m512)sum, (__m512bh)a, (__m512bh)b);
-  }
+  TESSERA_INLINE vf multiply_add(vf sum, vi a, vi b) { return dot_pairs(sum, a, b); }
   TESSERA_INLINE vf number(vf sum) { return sum; }
 };
 #else

@@ -88,6 +88,13 @@ TESSERA_INLINE vf to_bf16(vf v) { return widen(narrow(v)); }
 // Words of two numbers that are bfloat16 already, the first in the lower half.
 TESSERA_INLINE vf pair_up(vf first, vf second) { return (vf)((vi)((vu)first >> 16) | (vi)second); }
 
+#if defined(__AVX512BF16__)
+// sum + the products of pairs of bfloat16.
+TESSERA_INLINE vf dot_pairs(vf sum, vi a, vi b) {
+  return (vf)_mm512_dpbf16_ps((__m512)sum, (__m512bh)a, (__m512bh)b);
+}
+#endif
+
 TESSERA_INLINE vf load(const bf16* from) {
   vh half;
   memcpy(&half, from, sizeof half);
@@ -308,7 +315,8 @@ TESSERA_INLINE SiluAndSlope silu_and_slope(vf x) {
   return {x < -87.0f ? vf{} : y, x < -87.0f ? vf{} : s * (1.0f + y * e)};
 }
 TESSERA_INLINE vf silu_slope(vf x) { return silu_and_slope(x).slope; }
-// The same for what is rounded to 8 bits behind: the slope to 2e-4 of itself and 3e-5.
+// Both where the tensors around them are bfloat16: the value as silu_coarse, the slope to 2e-4 of itself and
+// 3e-5. That of an infinity is NaN.
 TESSERA_INLINE SiluAndSlope silu_and_slope_coarse(vf x) {
 #if defined(__AVX512F__)
   const vf held = max(splat(-87.0f), x), e = exp2_coarse(held * -1.44269504f);

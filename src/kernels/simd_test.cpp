@@ -114,6 +114,11 @@ TEST(Simd, FunctionsAtTheEndsOfTheRange) {
     EXPECT_TRUE(std::isnan(y[2])) << isa;
     EXPECT_EQ(y[4], 1e30f) << isa;
     EXPECT_NEAR(y[5], 0, 2e-36) << isa;
+    probe.silu_slope_coarse(x.data(), y.data(), n);
+    EXPECT_TRUE(std::isnan(y[2])) << isa;
+    EXPECT_EQ(y[4], 1) << isa;
+    EXPECT_NEAR(y[5], 0, 2e-36) << isa;
+    EXPECT_NEAR(y[7], 0.5, 4e-5) << isa;
     probe.log_sigmoid(x.data(), y.data(), n);
     EXPECT_EQ(y[0], 0) << isa;
     EXPECT_EQ(y[1], -inf) << isa;

@@ -98,7 +98,8 @@ TEST(MlstmMixer, FusedIsAsExactAsTheComposition) {
 }
 
 // On bfloat16 inputs the fused form rounds what the composition in bfloat16 rounds, if not less. Single draws
-// differ by rows whose sum nearly cancels, so that the errors are compared by their median over several.
+// differ, either way, by rows whose sum nearly cancels: the errors are compared by their median over several,
+// and four in five stay below three times as much.
 TEST(MlstmMixer, TakesBfloat16InputsWithFloatParameters) {
   constexpr uint64_t kDraws = 15;
   for (const Case& c : kCases) {
@@ -108,13 +109,17 @@ TEST(MlstmMixer, TakesBfloat16InputsWithFloatParameters) {
                  got = run(c, true, torch::kFloat32, torch::kBFloat16, draw),
                  composed = run(c, false, torch::kBFloat16, torch::kBFloat16, draw);
       ratios.resize(want.size());
-      for (size_t i = 0; i < want.size(); ++i)
-        ratios[i].push_back((got[i] - want[i]).norm().item<double>() /
-                            (composed[i] - want[i]).norm().item<double>());
+      for (size_t i = 0; i < want.size(); ++i) {
+        const double ratio =
+            (got[i] - want[i]).norm().item<double>() / (composed[i] - want[i]).norm().item<double>();
+        ASSERT_TRUE(std::isfinite(ratio)) << c.name << ", tensor " << i << ", draw " << draw;
+        ratios[i].push_back(ratio);
+      }
     }
     for (size_t i = 0; i < ratios.size(); ++i) {
       std::sort(ratios[i].begin(), ratios[i].end());
       EXPECT_LE(ratios[i][kDraws / 2], 1.2) << c.name << ", tensor " << i;
+      EXPECT_LE(ratios[i][kDraws * 4 / 5 - 1], 3) << c.name << ", tensor " << i;
     }
   }
 }

@@ -11,9 +11,7 @@ struct Dot {
   using Vector = vi;
   using Sum = vf;
   TESSERA_INLINE vi splat(int32_t a) { return splat_int(a); }
-  TESSERA_INLINE vf multiply_add(vf sum, vi a, vi b) {
-    return (vf)_mm512_dpbf16_ps((__m512)sum, (__m512bh)a, (__m512bh)b);
-  }
+  TESSERA_INLINE vf multiply_add(vf sum, vi a, vi b) { return dot_pairs(sum, a, b); }
 };
 #else
 // Bytes of x are unsigned (128 more than the number), those of W signed.

@@ -236,19 +236,19 @@ TESSERA_INLINE void convolve(const Stencil& st, const TokenView<const Number*>& 
       });
 }
 
-// What comes out in bfloat16 need not be more exact.
+// Beside bfloat16 it need not be more exact.
 TESSERA_INLINE vf silu_for(const float*, vf x) { return silu(x); }
 TESSERA_INLINE vf silu_for(const bf16*, vf x) { return silu_coarse(x); }
 
-// What is stored as the caller has it: forward's x and out, or backward's x and dx.
+// What is stored as the caller has it: x, and forward's out or backward's dx.
 template <class Number>
-struct Stored {
+struct InAndOut {
   TokenView<const Number*> x;
   TokenView<Number*> out;
 };
 
 template <int KH, int KW, bool whole, class Number>
-void forward_group(const DepthwiseForward& call, const Stored<Number>& rows, int64_t begin, int64_t end,
+void forward_group(const DepthwiseForward& call, const InAndOut<Number>& rows, int64_t begin, int64_t end,
                    const Group& g) {
   const Stencil st = stencil(call.shape, call.shape.reverse);
   const TokenView<Number*>& out = rows.out;
@@ -265,7 +265,7 @@ void forward_group(const DepthwiseForward& call, const Stored<Number>& rows, int
 
 // The gradient of x is dpre under the kernel turned the other way.
 template <int KH, int KW, bool whole, class Number>
-void input_gradient_group(const DepthwiseBackward& call, const Stored<Number>& rows, int64_t begin,
+void input_gradient_group(const DepthwiseBackward& call, const InAndOut<Number>& rows, int64_t begin,
                           int64_t end, const Group& g) {
   const Stencil st = stencil(call.shape, !call.shape.reverse);
   convolve<KH, KW, whole>(
@@ -354,7 +354,7 @@ void tap_gradient_any(const DepthwiseBackward& call, const TokenView<const Numbe
 }
 
 template <bool whole, class Number>
-void forward_any(const DepthwiseForward& call, const Stored<Number>& rows, int64_t begin, int64_t end,
+void forward_any(const DepthwiseForward& call, const InAndOut<Number>& rows, int64_t begin, int64_t end,
                  const Group& g) {
   const DepthwiseShape& s = call.shape;
   if (s.kernel_rows == 3 && s.kernel_columns == 3)
@@ -368,14 +368,14 @@ void forward_any(const DepthwiseForward& call, const Stored<Number>& rows, int64
 }
 
 template <int KH, int KW, bool whole, class Number>
-void backward_group(const DepthwiseBackward& call, const Stored<Number>& rows, int64_t begin, int64_t end,
+void backward_group(const DepthwiseBackward& call, const InAndOut<Number>& rows, int64_t begin, int64_t end,
                     const Group& g) {
   input_gradient_group<KH, KW, whole>(call, rows, begin, end, g);
   if (call.dtaps) tap_gradient_group<KH, KW, whole>(call, rows.x, begin, end, g);
 }
 
 template <bool whole, class Number>
-void backward_any(const DepthwiseBackward& call, const Stored<Number>& rows, int64_t begin, int64_t end,
+void backward_any(const DepthwiseBackward& call, const InAndOut<Number>& rows, int64_t begin, int64_t end,
                   const Group& g) {
   const DepthwiseShape& s = call.shape;
   if (s.kernel_rows == 3 && s.kernel_columns == 3)
@@ -406,21 +406,21 @@ TESSERA_INLINE void over_groups(const DepthwiseShape& s, int64_t begin, int64_t 
 }
 
 template <class Number>
-void forward_as(const DepthwiseForward& call, const Stored<Number>& rows, int64_t begin, int64_t end) {
+void forward_as(const DepthwiseForward& call, const InAndOut<Number>& rows, int64_t begin, int64_t end) {
   over_groups(
       call.shape, begin, end,
       [&](int64_t b, int64_t e, const Group& g) { forward_any<true>(call, rows, b, e, g); },
       [&](int64_t b, int64_t e, const Group& g) { forward_any<false>(call, rows, b, e, g); });
 }
 template <class Number>
-void backward_as(const DepthwiseBackward& call, const Stored<Number>& rows, int64_t begin, int64_t end) {
+void backward_as(const DepthwiseBackward& call, const InAndOut<Number>& rows, int64_t begin, int64_t end) {
   over_groups(
       call.shape, begin, end,
       [&](int64_t b, int64_t e, const Group& g) { backward_any<true>(call, rows, b, e, g); },
       [&](int64_t b, int64_t e, const Group& g) { backward_any<false>(call, rows, b, e, g); });
 }
 
-Stored<bf16> halves(const HalfRows& x, const HalfRowsOut& out) {
+InAndOut<bf16> halves(const HalfRows& x, const HalfRowsOut& out) {
   return {{(const bf16*)x.data, x.batch, x.token}, {(bf16*)out.data, out.batch, out.token}};
 }
 
@@ -430,14 +430,14 @@ void depthwise_forward(const DepthwiseForward& call, int64_t begin, int64_t end)
   if (call.x_half.data)
     forward_as(call, halves(call.x_half, call.out_half), begin, end);
   else
-    forward_as(call, Stored<float>{call.x, call.out}, begin, end);
+    forward_as(call, InAndOut<float>{call.x, call.out}, begin, end);
 }
 
 void depthwise_backward(const DepthwiseBackward& call, int64_t begin, int64_t end) {
   if (call.x_half.data)
     backward_as(call, halves(call.x_half, call.dx_half), begin, end);
   else
-    backward_as(call, Stored<float>{call.x, call.dx}, begin, end);
+    backward_as(call, InAndOut<float>{call.x, call.dx}, begin, end);
 }
 
 }  // namespace tessera::kernels::TESSERA_ISA

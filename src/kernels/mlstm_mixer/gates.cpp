@@ -8,35 +8,38 @@ namespace {
 constexpr int kGates = 8;            // gates of one pass; weights and gates are padded to multiples of it
 constexpr int64_t kTokenBlock = 16;  // of backward
 
-// How rows of a form are multiplied: so many numbers a vector.
-template <class Number>
-struct Multiply {
+// How inputs and weights are multiplied: so many numbers a vector.
+template <class Input, class Weight>
+struct Products {
   static constexpr int64_t kNumbers = W;
-  static vf at(const Number* from, int64_t left) { return get(from, left); }
-  static vf add(vf sum, vf a, vf b) { return sum + a * b; }
+  template <class Number>
+  TESSERA_INLINE vf load(const Number* from, int64_t left) {
+    return get(from, left);
+  }
+  TESSERA_INLINE vf multiply_add(vf sum, vf a, vf b) { return sum + a * b; }
 };
 #if defined(__AVX512BF16__)
 template <>
-struct Multiply<bf16> {
+struct Products<bf16, bf16> {
   static constexpr int64_t kNumbers = 2 * W;
-  static vi at(const bf16* from, int64_t left) { return load_pairs(from, left); }
-  static vf add(vf sum, vi a, vi b) { return dot_pairs(sum, a, b); }
+  TESSERA_INLINE vi load(const bf16* from, int64_t left) { return load_pairs(from, left); }
+  TESSERA_INLINE vf multiply_add(vf sum, vi a, vi b) { return dot_pairs(sum, a, b); }
 };
 #endif
 
-// a and x of one sample.
-template <class Number>
+// a and x of one sample, and the weights to multiply them by.
+template <class Input, class Weight>
 struct Inputs {
-  const Number* rows[2];
+  const Input* rows[2];
   int64_t stride[2];
-  const Number* weight;
+  const Weight* weight;
 };
 
 // gate[t] = bias + weight [a; x] for tokens t … t+N-1 and the eight gates that begin at g.
-template <int N, class Number>
-TESSERA_INLINE void gate_tokens(const GatesForward& call, const Inputs<Number>& in, int64_t b, int64_t t,
-                                int64_t g) {
-  using Form = Multiply<Number>;
+template <int N, class Input, class Weight>
+TESSERA_INLINE void gate_tokens(const GatesForward& call, const Inputs<Input, Weight>& in, int64_t b,
+                                int64_t t, int64_t g) {
+  using Form = Products<Input, Weight>;
   const int64_t C = call.channels;
   vf total[N][kGates];
 #pragma GCC unroll 3
@@ -44,17 +47,18 @@ TESSERA_INLINE void gate_tokens(const GatesForward& call, const Inputs<Number>& 
 #pragma GCC unroll 8
     for (int i = 0; i < kGates; ++i) total[n][i] = vf{};
   for (int part = 0; part < 2; ++part) {
-    const Number *from = in.rows[part] + t * in.stride[part], *w = in.weight + g * 2 * C + part * C;
+    const Input* from = in.rows[part] + t * in.stride[part];
+    const Weight* w = in.weight + g * 2 * C + part * C;
     for (int64_t c = 0; c < C; c += Form::kNumbers) {
       const int64_t left = C - c;
-      decltype(Form::at(from, left)) x[N];
+      decltype(Form::load(from, left)) x[N];
 #pragma GCC unroll 3
-      for (int n = 0; n < N; ++n) x[n] = Form::at(from + n * in.stride[part] + c, left);
+      for (int n = 0; n < N; ++n) x[n] = Form::load(from + n * in.stride[part] + c, left);
 #pragma GCC unroll 8
       for (int i = 0; i < kGates; ++i) {
-        const auto weight = Form::at(w + i * 2 * C + c, left);
+        const auto weight = Form::load(w + i * 2 * C + c, left);
 #pragma GCC unroll 3
-        for (int n = 0; n < N; ++n) total[n][i] = Form::add(total[n][i], x[n], weight);
+        for (int n = 0; n < N; ++n) total[n][i] = Form::multiply_add(total[n][i], x[n], weight);
       }
     }
   }
@@ -68,8 +72,9 @@ TESSERA_INLINE void gate_tokens(const GatesForward& call, const Inputs<Number>& 
 }
 
 // Tokens [t, end) of sample b.
-template <class Number>
-void forward_piece(const GatesForward& call, const Inputs<Number>& in, int64_t b, int64_t t, int64_t end) {
+template <class Input, class Weight>
+void forward_piece(const GatesForward& call, const Inputs<Input, Weight>& in, int64_t b, int64_t t,
+                   int64_t end) {
   for (int64_t g = 0; g < call.gates; g += kGates) {
     int64_t i = t;
     for (; i + 3 <= end; i += 3) gate_tokens<3>(call, in, b, i, g);
@@ -78,35 +83,36 @@ void forward_piece(const GatesForward& call, const Inputs<Number>& in, int64_t b
 }
 
 // What one of the two inputs, and eight of the gates, have in the gradients of a sample.
-template <class Number>
+template <class Input, class Weight>
 struct Part {
-  const Number* in;
+  const Input* in;
   const float* pre;  // null where the SiLU's slope is not due
   float* din;
   int64_t in_row, pre_row, din_row;
-  const Number* weight;  // rows of 2 C
+  const Weight* weight;  // rows of 2 C
   float* dweight;
 };
 
-// Gradients of eight gates of up to kTokenBlock tokens.
+// Gradients of eight gates of up to kTokenBlock tokens, zeros behind the last.
 struct GateBlock {
-  float values[kTokenBlock][kGates];
+  float values[kTokenBlock * kGates];
 #if defined(__AVX512BF16__)
-  int32_t of_token[kTokenBlock][kGates / 2];  // words of two gates
-  int32_t of_gate[kTokenBlock / 2][kGates];   // words of two tokens, zeros behind the last
+  int32_t of_token[kTokenBlock * kGates / 2];  // words of two gates, token by token
+  int32_t of_gate[kTokenBlock / 2 * kGates];   // words of two tokens
 #endif
 };
 
 GateBlock read_gates(const float* dgate, int64_t row, int64_t count) {
   GateBlock d = {};
-  for (int64_t t = 0; t < count; ++t) memcpy(d.values[t], dgate + t * row, sizeof d.values[t]);
+  for (int64_t t = 0; t < count; ++t) memcpy(d.values + t * kGates, dgate + t * row, kGates * sizeof(float));
 #if defined(__AVX512BF16__)
-  static_assert(W == 2 * kGates);
+  static_assert(W == 2 * kGates);  // two tokens are a vector
   for (int64_t t = 0; t < kTokenBlock; t += 2) {
-    uint16_t half[2][kGates];
-    store((bf16*)half[0], load(d.values[t]));
-    memcpy(d.of_token[t], half[0], sizeof half);
-    for (int g = 0; g < kGates; ++g) d.of_gate[t / 2][g] = half[0][g] | (int32_t)((uint32_t)half[1][g] << 16);
+    uint16_t half[2 * kGates];
+    store((bf16*)half, load(d.values + t * kGates));
+    memcpy(d.of_token + t * kGates / 2, half, sizeof half);
+    for (int g = 0; g < kGates; ++g)
+      d.of_gate[t / 2 * kGates + g] = half[g] | (int32_t)((uint32_t)half[kGates + g] << 16);
   }
 #endif
   return d;
@@ -116,22 +122,22 @@ GateBlock read_gates(const float* dgate, int64_t row, int64_t count) {
 TESSERA_INLINE vf slope_for(const float*, vf pre) { return silu_slope(pre); }
 TESSERA_INLINE vf slope_for(const bf16*, vf pre) { return silu_and_slope_coarse(pre).slope; }
 
-template <class Number>
-TESSERA_INLINE void put_gradient(const Part<Number>& p, int64_t t, int64_t c, int64_t left, vf value) {
+template <class Input, class Weight>
+TESSERA_INLINE void put_gradient(const Part<Input, Weight>& p, int64_t t, int64_t c, int64_t left, vf value) {
   if (p.pre) value *= slope_for(p.in, get(p.pre + t * p.pre_row + c, left));
   put(p.din + t * p.din_row + c, value, left);
 }
 
 // din = (din + sum_g dgate_g w_g) silu'(pre) and dw_g += sum_t dgate_g in, both in one pass.
-template <class Number>
-void backward_part(const Part<Number>& p, const GateBlock& d, int64_t channels, int64_t count) {
+template <class Input, class Weight>
+void backward_part(const Part<Input, Weight>& p, const GateBlock& d, int64_t channels, int64_t count) {
   for (int64_t c = 0; c < channels; c += W) {
     const int64_t left = channels - c;
     vf w[kGates], total[kGates];
 #pragma GCC unroll 8
     for (int g = 0; g < kGates; ++g) w[g] = get(p.weight + g * 2 * channels + c, left), total[g] = vf{};
     for (int64_t t = 0; t < count; ++t) {
-      const float* dg = d.values[t];
+      const float* dg = d.values + t * kGates;
       const vf in = get(p.in + t * p.in_row + c, left);
       vf even = get(p.din + t * p.din_row + c, left), odd = {};
 #pragma GCC unroll 4
@@ -148,7 +154,7 @@ void backward_part(const Part<Number>& p, const GateBlock& d, int64_t channels, 
 
 #if defined(__AVX512BF16__)
 // Two gates, and two tokens, a product.
-void backward_part(const Part<bf16>& p, const GateBlock& d, int64_t channels, int64_t count) {
+void backward_part(const Part<bf16, bf16>& p, const GateBlock& d, int64_t channels, int64_t count) {
   for (int64_t c = 0; c < channels; c += W) {
     const int64_t left = channels - c;
     vi w[kGates / 2];
@@ -160,7 +166,7 @@ void backward_part(const Part<bf16>& p, const GateBlock& d, int64_t channels, in
       total[g] = total[g + 1] = vf{};
     }
     const auto token = [&](int64_t t) __attribute__((always_inline)) {
-      const int32_t* dg = d.of_token[t];
+      const int32_t* dg = d.of_token + t * kGates / 2;
       vf even = get(p.din + t * p.din_row + c, left), odd = {};
 #pragma GCC unroll 2
       for (int i = 0; i < kGates / 2; i += 2) {
@@ -173,7 +179,8 @@ void backward_part(const Part<bf16>& p, const GateBlock& d, int64_t channels, in
       const bf16* row = p.in + t * p.in_row + c;
       const vi in = (vi)pair_up(get(row, left), t + 1 < count ? get(row + p.in_row, left) : vf{});
 #pragma GCC unroll 8
-      for (int g = 0; g < kGates; ++g) total[g] = dot_pairs(total[g], splat_int(d.of_gate[t / 2][g]), in);
+      for (int g = 0; g < kGates; ++g)
+        total[g] = dot_pairs(total[g], splat_int(d.of_gate[t / 2 * kGates + g]), in);
       token(t);
       if (t + 1 < count) token(t + 1);
     }
@@ -184,51 +191,55 @@ void backward_part(const Part<bf16>& p, const GateBlock& d, int64_t channels, in
 #endif
 
 // Tokens [t, end) of sample b.
-template <class Number>
-void backward_piece(const GatesBackward& call, const Inputs<Number>& in, int64_t b, int64_t t, int64_t end) {
+template <class Input, class Weight>
+void backward_piece(const GatesBackward& call, const Inputs<Input, Weight>& in, int64_t b, int64_t t,
+                    int64_t end) {
   const int64_t C = call.channels;
   for (int64_t g = 0; g < call.gates; g += kGates) {
     const bool last = g + kGates >= call.gates;
     const GateBlock d = read_gates(call.dgate.data + b * call.dgate.batch + t * call.dgate.token + g,
                                    call.dgate.token, end - t);
     const auto at = [&](const auto& rows) { return rows.data + b * rows.batch + t * rows.token; };
-    const Number* weight = in.weight + g * 2 * C;
+    const Weight* weight = in.weight + g * 2 * C;
     float* dweight = call.dweight + g * 2 * C;
-    const Part<Number> a = {in.rows[0] + t * in.stride[0],
-                            last ? at(call.pre) : nullptr,
-                            at(call.da),
-                            in.stride[0],
-                            call.pre.token,
-                            call.da.token,
-                            weight,
-                            dweight};
-    const Part<Number> x = {in.rows[1] + t * in.stride[1],
-                            nullptr,
-                            at(call.dx),
-                            in.stride[1],
-                            0,
-                            call.dx.token,
-                            weight + C,
-                            dweight + C};
+    const Part<Input, Weight> a = {in.rows[0] + t * in.stride[0],
+                                   last ? at(call.pre) : nullptr,
+                                   at(call.da),
+                                   in.stride[0],
+                                   call.pre.token,
+                                   call.da.token,
+                                   weight,
+                                   dweight};
+    const Part<Input, Weight> x = {in.rows[1] + t * in.stride[1],
+                                   nullptr,
+                                   at(call.dx),
+                                   in.stride[1],
+                                   0,
+                                   call.dx.token,
+                                   weight + C,
+                                   dweight + C};
     backward_part(a, d, C, end - t);
     backward_part(x, d, C, end - t);
     for (int64_t i = 0; i < end - t; ++i)
-      for (int o = 0; o < kGates; ++o) call.dbias[g + o] += d.values[i][o];
+      for (int o = 0; o < kGates; ++o) call.dbias[g + o] += d.values[i * kGates + o];
   }
 }
 
 // body with the inputs of sample b as they are stored.
 template <class Call, class Body>
 TESSERA_INLINE void with_inputs(const Call& call, int64_t b, Body body) {
-  if (call.a_half.data)
-    body(Inputs<bf16>{{(const bf16*)call.a_half.data + b * call.a_half.batch,
-                       (const bf16*)call.x_half.data + b * call.x_half.batch},
-                      {call.a_half.token, call.x_half.token},
-                      (const bf16*)call.weight_half});
-  else
-    body(Inputs<float>{{call.a.data + b * call.a.batch, call.x.data + b * call.x.batch},
-                       {call.a.token, call.x.token},
-                       call.weight});
+  if (!call.a_half.data)
+    return body(Inputs<float, float>{{call.a.data + b * call.a.batch, call.x.data + b * call.x.batch},
+                                     {call.a.token, call.x.token},
+                                     call.weight});
+  const bf16 *a = (const bf16*)call.a_half.data + b * call.a_half.batch,
+             *x = (const bf16*)call.x_half.data + b * call.x_half.batch;
+#if defined(__AVX512BF16__)
+  if (call.weight_half)
+    return body(
+        Inputs<bf16, bf16>{{a, x}, {call.a_half.token, call.x_half.token}, (const bf16*)call.weight_half});
+#endif
+  body(Inputs<bf16, float>{{a, x}, {call.a_half.token, call.x_half.token}, call.weight});
 }
 
 }  // namespace

@@ -73,12 +73,12 @@ TESSERA_INLINE SiluAndSlope gate_and_slope(const bf16* z, int64_t left) {
 
 // What forward and backward take as it is stored: rows of a, z and y, or of a, z, dy and dz.
 template <class Number>
-struct Stored {
+struct ForwardRows {
   TokenView<const Number*> a, z;
   TokenView<Number*> y;
 };
 template <class Number>
-struct StoredBack {
+struct BackwardRows {
   TokenView<const Number*> a, z, dy;
   TokenView<Number*> dz;
 };
@@ -90,7 +90,7 @@ TESSERA_INLINE TokenView<Number*> as(const View& rows) {
 // Tokens [t, end) of sample b, at most kBlock. z and y are touched for the first time here: the next block's
 // are asked for early.
 template <class Number>
-void forward_block(const HeadNormForward& call, const Stored<Number>& rows, int64_t b, int64_t t,
+void forward_block(const HeadNormForward& call, const ForwardRows<Number>& rows, int64_t b, int64_t t,
                    int64_t end) {
   const int64_t n = call.channels / call.heads, count = end - t;
   const float* h = row(call.h, b, t);
@@ -114,7 +114,7 @@ void forward_block(const HeadNormForward& call, const Stored<Number>& rows, int6
 }
 
 template <class Number>
-void backward_block(const HeadNormBackward& call, const StoredBack<Number>& rows, int64_t b, int64_t t,
+void backward_block(const HeadNormBackward& call, const BackwardRows<Number>& rows, int64_t b, int64_t t,
                     int64_t end) {
   const int64_t n = call.channels / call.heads, count = end - t;
   const float* h = row(call.h, b, t);
@@ -169,24 +169,24 @@ void narrow_rows(const float* from, uint16_t* to, int64_t count) {
 }  // namespace
 
 void head_norm_forward(const HeadNormForward& call, int64_t begin, int64_t end) {
-  const Stored<bf16> halves = {as<const bf16>(call.a_half), as<const bf16>(call.z_half),
-                               as<bf16>(call.y_half)};
+  const ForwardRows<bf16> halves = {as<const bf16>(call.a_half), as<const bf16>(call.z_half),
+                                    as<bf16>(call.y_half)};
   for_each_piece(call.tokens, kBlock, begin, end, [&](int64_t b, int64_t t, int64_t last) {
     if (halves.a.data)
       forward_block(call, halves, b, t, last);
     else
-      forward_block(call, Stored<float>{call.a, call.z, call.y}, b, t, last);
+      forward_block(call, ForwardRows<float>{call.a, call.z, call.y}, b, t, last);
   });
 }
 
 void head_norm_backward(const HeadNormBackward& call, int64_t begin, int64_t end) {
-  const StoredBack<bf16> halves = {as<const bf16>(call.a_half), as<const bf16>(call.z_half),
-                                   as<const bf16>(call.dy_half), as<bf16>(call.dz_half)};
+  const BackwardRows<bf16> halves = {as<const bf16>(call.a_half), as<const bf16>(call.z_half),
+                                     as<const bf16>(call.dy_half), as<bf16>(call.dz_half)};
   for_each_piece(call.tokens, kBlock, begin, end, [&](int64_t b, int64_t t, int64_t last) {
     if (halves.a.data)
       backward_block(call, halves, b, t, last);
     else
-      backward_block(call, StoredBack<float>{call.a, call.z, call.dy, call.dz}, b, t, last);
+      backward_block(call, BackwardRows<float>{call.a, call.z, call.dy, call.dz}, b, t, last);
   });
 }
 

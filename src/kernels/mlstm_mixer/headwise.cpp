@@ -68,8 +68,8 @@ struct Projections {
 
 // Channels c … of tokens [t, end).
 template <class In, class Out>
-void project_columns(const Projections<In, Out>& rows, const Lanes& lq, const Lanes& lk, const Lanes& lv,
-                     int64_t t, int64_t end, int64_t c, int64_t left) {
+void project_in_floats(const Projections<In, Out>& rows, const Lanes& lq, const Lanes& lk, const Lanes& lv,
+                       int64_t t, int64_t end, int64_t c, int64_t left) {
   for (int64_t i = t; i < end; ++i) {
     const vf a = get(rows.a.at(i, c), left), x = get(rows.x.at(i, c), left);
     const vf a0 = spread<0>(a), a1 = spread<1>(a), a2 = spread<2>(a), a3 = spread<3>(a);
@@ -98,8 +98,8 @@ TESSERA_INLINE vf project(const PairLanes& l, vi s0, vi s1) {
   return dot_pairs(dot_pairs(l.bias, s0, l.first), s1, l.second);
 }
 template <class Out>
-void project_columns(const Projections<bf16, Out>& rows, const Lanes& lq, const Lanes& lk, const Lanes& lv,
-                     int64_t t, int64_t end, int64_t c, int64_t left) {
+void project_in_pairs(const Projections<bf16, Out>& rows, const Lanes& lq, const Lanes& lk, const Lanes& lv,
+                      int64_t t, int64_t end, int64_t c, int64_t left) {
   const PairLanes pq = pair_lanes(lq), pk = pair_lanes(lk), pv = pair_lanes(lv);
   const int64_t numbers = left < W ? left : W;
   for (int64_t i = t; i < end; ++i) {
@@ -117,9 +117,18 @@ void forward_block(const HeadwiseForward& call, const Projections<In, Out>& rows
   const HeadwiseWeights& w = call.weights;
   for (int64_t c = 0; c < call.channels; c += W) {
     const int64_t left = call.channels - c;
-    project_columns(rows, load_lanes(w.q_lanes, w.lane_row, w.q_bias, c, left),
-                    load_lanes(w.k_lanes, w.lane_row, w.k_bias, c, left),
-                    load_lanes(w.v_lanes, w.lane_row, w.v_bias, c, left), t, end, c, left);
+    const Lanes lq = load_lanes(w.q_lanes, w.lane_row, w.q_bias, c, left),
+                lk = load_lanes(w.k_lanes, w.lane_row, w.k_bias, c, left),
+                lv = load_lanes(w.v_lanes, w.lane_row, w.v_bias, c, left);
+#if defined(__AVX512BF16__)
+    if constexpr (__is_same(In, bf16)) {
+      if (call.pairs) {
+        project_in_pairs(rows, lq, lk, lv, t, end, c, left);
+        continue;
+      }
+    }
+#endif
+    project_in_floats(rows, lq, lk, lv, t, end, c, left);
   }
 }
 

@@ -5,17 +5,13 @@
 
 #include "kernels/fetch.h"
 #include "kernels/mlstm_mixer/mlstm_mixer.h"
+#include "kernels/mlstm_mixer/mlstm_mixer_pack.h"
 #include "kernels/mlstm_mixer/parts.h"
 
 namespace tessera::kernels {
 
 // Tokens first … first+count-1, in the order of memory.
 struct Piece {
-  int64_t first, count;
-};
-
-// Columns first … first+count-1 of a tensor.
-struct Columns {
   int64_t first, count;
 };
 
@@ -34,10 +30,10 @@ struct MixerRowsOf {
 using MixerRows = MixerRowsOf<FloatRows, HalfRows>;
 using MixerRowsOut = MixerRowsOf<FloatRowsOut, HalfRowsOut>;
 
-// Columns of a piece of sample b, where they lie.
+// Channels `channel` … of a piece of sample b, where they lie.
 template <class To, class Stored>
-To rows_of(const Stored& rows, int64_t b, const Columns& columns, const Piece& piece) {
-  const int64_t offset = b * rows.batch + piece.first * rows.token + columns.first;
+To rows_of(const Stored& rows, int64_t b, int64_t channel, const Piece& piece) {
+  const int64_t offset = b * rows.batch + piece.first * rows.token + channel;
   To to;
   if (rows.element == Element::f32)
     to.floats = {static_cast<decltype(to.floats.data)>(rows.data) + offset, 0, rows.token};
@@ -46,13 +42,13 @@ To rows_of(const Stored& rows, int64_t b, const Columns& columns, const Piece& p
   return to;
 }
 
-// Rows of C numbers in `memory`, which has room for as many floats.
-inline MixerRowsOut rows_in(float* memory, Element element, int64_t channels) {
+// New memory for `count` rows of C numbers.
+inline MixerRowsOut take_rows(Floats& floats, Element element, int64_t count, int64_t channels) {
   MixerRowsOut rows;
   if (element == Element::f32)
-    rows.floats = {memory, 0, channels};
+    rows.floats = {floats.take(count * channels), 0, channels};
   else
-    rows.halves = {reinterpret_cast<uint16_t*>(memory), 0, channels};
+    rows.halves = {floats.take_halves(count * channels), 0, channels};
   return rows;
 }
 inline MixerRows to_read(const MixerRowsOut& rows) {

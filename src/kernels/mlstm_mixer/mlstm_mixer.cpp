@@ -14,8 +14,8 @@ namespace tessera::kernels {
 TESSERA_IMPLEMENTATIONS(MixerFunctions, mixer_functions);
 
 #if TESSERA_KERNELS_X86
-// Above AVX-512 one more, for its instruction that rounds to bfloat16: what is written in it takes four
-// others.
+// Above AVX-512 one more, for its instruction that rounds to bfloat16, which takes four others, and for
+// products of pairs.
 namespace avx512_bf16 {
 extern const MixerFunctions mixer_functions;
 }
@@ -93,14 +93,12 @@ struct Work {
         group_width(HeadGroups(s).width()),
         backward(backward_in) {
     const int64_t rows = tokens * s.channels, gate_rows = tokens * gate_row(s);
-    const bool half = element != Element::f32;
-    const auto take = [&](int64_t count) { return floats.take(half ? (count + 1) / 2 : count); };
-    x = rows_in(take(rows + (Reach(s).before + Reach(s).after) * s.channels), element, s.channels);
-    a = rows_in(take(rows), element, s.channels);
+    x = take_rows(floats, element, tokens + Reach(s).before + Reach(s).after, s.channels);
+    a = take_rows(floats, element, tokens, s.channels);
     state.c = floats.take(tokens < tokens_of(s) ? s.channels * (s.channels / s.heads) : 0);
     state.n = floats.take(s.channels), state.m = floats.take(s.heads);
     pre = backward ? floats.take(rows) : nullptr;
-    da = floats.take(backward ? rows : 0), dx = floats.take(half && backward ? rows : 0);
+    da = floats.take(backward ? rows : 0), dx = floats.take(element != Element::f32 && backward ? rows : 0);
     gates = floats.take(gate_rows), dgates = floats.take(backward ? gate_rows : 0);
     normaliser = floats.take(tokens * s.heads), row_sign = floats.take(tokens * s.heads);
     lay_out(group_floats);
@@ -175,10 +173,6 @@ struct Run {
     shape.tokens = count;
     return mlstm_plan(shape);
   }
-  // The gates' weights in bfloat16, where a is.
-  const uint16_t* gate_weight_beside(const MixerRows& a) const {
-    return a.halves.data ? weights.folded_half : nullptr;
-  }
   HeadNormWeights norm(int64_t c) const { return {weights.scale + c, weights.bias + c, weights.skip + c}; }
   // Heads of a group in rows `token` apart.
   HeadRows heads(const float* data, int64_t token) const {
@@ -201,7 +195,7 @@ View columns_from(View view, int64_t c) {
 // column and more than once, and in u a row is a page.
 MixerRows x_of(const Run& run, const StoredRows& u, int64_t b, const Piece& around, const MixerRowsOut& copy,
                int member) {
-  const auto from = rows_of<MixerRows>(u, b, {0, run.s.channels}, around);
+  const auto from = rows_of<MixerRows>(u, b, 0, around);
   run.team.over(around.count, member, [&](int64_t begin, int64_t end, int) {
     if (from.floats.data)
       copy_rows(from.floats, copy.floats, run.s.channels, begin, end);
@@ -235,7 +229,7 @@ void convolve(const Run& run, const Work& w, const MixerRows& x, int64_t x_first
                      FloatRowsOut{w.gates, 0, gate_row(run.s)},
                      a.halves,
                      own.halves,
-                     run.gate_weight_beside(a)};
+                     run.weights.folded_half};
   run.team.over(piece.count, member, [&](int64_t begin, int64_t end, int) {
     run.parts.depthwise_forward(convolution, piece.first + begin, piece.first + end);
     run.parts.gates_forward(gates, begin, end);
@@ -269,6 +263,7 @@ void run_group(const Run& run, const Work& w, const GroupWork& at, const MixerRo
                               run.group_rows_out(at.v),
                               a_columns.halves,
                               x_columns.halves};
+  projections.pairs = run.weights.folded_half != nullptr;
   MlstmForward call;
   call.shape = run.cell_shape(count);
   call.q = run.cell_rows(at.q), call.k = run.cell_rows(at.k), call.v = run.cell_rows(at.v);
@@ -311,12 +306,21 @@ void forward_piece(const Run& run, const MlstmMixerForward& call, const Work& w,
       out = {call.saved.h + (b * run.T() + piece.first) * C + c, C, w.normaliser + head * piece.count,
              w.row_sign + head * piece.count};
     run_group(run, w, at, own, g, piece.count, ties, &out);
-    const MixerRows a = to_read(w.a).from(0, c), z = rows_of<MixerRows>(call.u, b, {C + c, width}, piece);
-    const auto y = rows_of<MixerRowsOut>(call.y, b, {c, width}, piece);
-    run.parts.head_norm_forward(
-        {piece.count, width, run.groups.heads, run.s.norm_eps, FloatRows{out.h, 0, out.token}, a.floats,
-         z.floats, run.norm(c), y.floats, a.halves, z.halves, y.halves},
-        0, piece.count);
+    const MixerRows a = to_read(w.a).from(0, c), z = rows_of<MixerRows>(call.u, b, C + c, piece);
+    const auto y = rows_of<MixerRowsOut>(call.y, b, c, piece);
+    run.parts.head_norm_forward({.tokens = piece.count,
+                                 .channels = width,
+                                 .heads = run.groups.heads,
+                                 .eps = run.s.norm_eps,
+                                 .h = FloatRows{out.h, 0, out.token},
+                                 .a = a.floats,
+                                 .z = z.floats,
+                                 .weights = run.norm(c),
+                                 .y = y.floats,
+                                 .a_half = a.halves,
+                                 .z_half = z.halves,
+                                 .y_half = y.halves},
+                                0, piece.count);
   });
   if (!call.saved.h) return;
   keep_rows(run, w.normaliser, piece, call.saved.normaliser + b * H * run.T());
@@ -366,7 +370,6 @@ void backward_group(const Run& run, const MlstmMixerBackward& call, const Work& 
   const int64_t T = run.T(), C = run.s.channels, width = run.groups.width(), c = g * width,
                 head = g * run.groups.heads;
   const Piece all{0, T};
-  const Columns columns{c, width}, gate{C + c, width};
   GroupOutput out{at.h, width, w.normaliser + head * T, w.row_sign + head * T};
   if (call.saved.h) {
     const int64_t rows = (b * run.s.heads + head) * T;
@@ -374,15 +377,29 @@ void backward_group(const Run& run, const MlstmMixerBackward& call, const Work& 
   }
   run_group(run, w, at, x, g, T, {false, false}, call.saved.h ? nullptr : &out);
   const MixerRows a = to_read(w.a).from(0, c), x_columns = x.from(0, c),
-                  z = rows_of<MixerRows>(call.u, b, gate, all),
-                  dy = rows_of<MixerRows>(call.dy, b, columns, all);
-  const auto dz = rows_of<MixerRowsOut>(call.du, b, gate, all);
+                  z = rows_of<MixerRows>(call.u, b, C + c, all), dy = rows_of<MixerRows>(call.dy, b, c, all);
+  const auto dz = rows_of<MixerRowsOut>(call.du, b, C + c, all);
   const FloatRowsOut da = columns_from(run.rows_out(w.da), c);
-  run.parts.head_norm_backward(
-      {T, width, run.groups.heads, run.s.norm_eps, FloatRows{out.h, 0, out.token}, a.floats, z.floats,
-       dy.floats, run.norm(c), run.group_rows_out(at.dh), da, dz.floats, sum.scale + c, sum.bias + c,
-       sum.skip + c, a.halves, z.halves, dy.halves, dz.halves},
-      0, T);
+  run.parts.head_norm_backward({.tokens = T,
+                                .channels = width,
+                                .heads = run.groups.heads,
+                                .eps = run.s.norm_eps,
+                                .h = FloatRows{out.h, 0, out.token},
+                                .a = a.floats,
+                                .z = z.floats,
+                                .dy = dy.floats,
+                                .weights = run.norm(c),
+                                .dh = run.group_rows_out(at.dh),
+                                .da = da,
+                                .dz = dz.floats,
+                                .dscale = sum.scale + c,
+                                .dbias = sum.bias + c,
+                                .dskip = sum.skip + c,
+                                .a_half = a.halves,
+                                .z_half = z.halves,
+                                .dy_half = dy.halves,
+                                .dz_half = dz.halves},
+                               0, T);
   cell_backward(run, w, at, out, g);
   run.parts.headwise_backward(
       {T, width, a.floats, x_columns.floats, run.group_rows(at.dq), run.group_rows(at.dk),
@@ -396,7 +413,7 @@ void backward_sample(const Run& run, const MlstmMixerBackward& call, const Work&
   const int64_t T = run.T(), C = run.s.channels, G = gate_row(run.s);
   const Piece all{0, T};
   const MixerRows x = x_of(run, call.u, b, all, w.x, member), a = to_read(w.a);
-  const auto du = rows_of<MixerRowsOut>(call.du, b, {0, C}, all);
+  const auto du = rows_of<MixerRowsOut>(call.du, b, 0, all);
   const FloatRowsOut dx = du.floats.data ? du.floats : run.rows_out(w.dx);
   convolve(run, w, x, 0, all, member);
   if (G > 2 * run.s.heads) std::fill_n(w.dgates, T * G, 0.0f);
@@ -405,11 +422,22 @@ void backward_sample(const Run& run, const MlstmMixerBackward& call, const Work&
   });
   run.team.over(T, member, [&](int64_t begin, int64_t end, int who) {
     const PackedMixer sum = sums.of(who, run.s);
-    run.parts.gates_backward(
-        {T, C, 2 * run.s.heads, a.floats, x.floats, run.rows(w.pre), run.weights.folded_weight,
-         FloatRows{w.dgates, 0, G}, run.rows_out(w.da), dx, sum.folded_weight, sum.folded_bias, a.halves,
-         x.halves, run.gate_weight_beside(a)},
-        begin, end);
+    run.parts.gates_backward({.tokens = T,
+                              .channels = C,
+                              .gates = 2 * run.s.heads,
+                              .a = a.floats,
+                              .x = x.floats,
+                              .pre = run.rows(w.pre),
+                              .weight = run.weights.folded_weight,
+                              .dgate = FloatRows{w.dgates, 0, G},
+                              .da = run.rows_out(w.da),
+                              .dx = dx,
+                              .dweight = sum.folded_weight,
+                              .dbias = sum.folded_bias,
+                              .a_half = a.halves,
+                              .x_half = x.halves,
+                              .weight_half = run.weights.folded_half},
+                             begin, end);
   });
   run.team.over(T, member, [&](int64_t begin, int64_t end, int who) {
     const PackedMixer sum = sums.of(who, run.s);
@@ -458,6 +486,10 @@ void over_samples(const Team& team, int64_t batch, Body body) {
   });
 }
 
+// Whether the projections and the gates multiply pairs of bfloat16, where the parts know how to: not tiles,
+// which the cell may take.
+bool in_pairs(Element element) { return element == Element::bf16 && bf16_pairs_are_faster(Isa::avx512_bf16); }
+
 Work work_of_thread(const MlstmMixerShape& s, int64_t tokens, const Team& team, Element element,
                     bool backward) {
   const int64_t slots = team.shared ? team.members : 1;
@@ -476,9 +508,9 @@ void mlstm_mixer_forward(const MlstmMixerForward& call) {
   check(call.y.element == call.u.element, "mlstm_mixer_forward: y must be stored as u is");
   if (s.batch == 0 || tokens_of(s) == 0) return;
   Floats count{nullptr};
-  PackedMixer(count, s);
+  PackedMixer(count, s, in_pairs(call.u.element));
   Floats floats{static_cast<float*>(thread_scratch(ScratchFor::shared, count.bytes()))};
-  const PackedMixer weights(floats, s);
+  const PackedMixer weights(floats, s, in_pairs(call.u.element));
   const MixerFunctions& parts = choose(mixer_table());
   pack_mixer(call.parameters, s, parts, weights);
   const Team team = team_for(s);
@@ -496,13 +528,15 @@ void mlstm_mixer_backward(const MlstmMixerBackward& call) {
   check(call.dy.element == call.u.element && call.du.element == call.u.element,
         "mlstm_mixer_backward: dy and du must be stored as u is");
   const Team team = team_for(s);
-  Floats count{nullptr};
-  for (int i = 0; i <= team.members; ++i) PackedMixer(count, s);
+  Floats share{nullptr}, count{nullptr};
+  PackedMixer(share, s);
+  PackedMixer(count, s, in_pairs(call.u.element));
+  count.take(share.used * team.members);
   Floats floats{static_cast<float*>(thread_scratch(ScratchFor::shared, count.bytes()))};
-  const PackedMixer weights(floats, s);
+  const PackedMixer weights(floats, s, in_pairs(call.u.element));
   const MixerFunctions& parts = choose(mixer_table());
   pack_mixer(call.parameters, s, parts, weights);
-  const Sums sums{floats.base + floats.used, floats.used};
+  const Sums sums{floats.base + floats.used, share.used};
   std::fill_n(sums.base, sums.share * team.members, 0.0f);
   const Run run{s, parts, mlstm_for(call.u.element), weights, team};
   if (tokens_of(s) > 0)

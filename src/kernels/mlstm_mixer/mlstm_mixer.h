@@ -15,7 +15,8 @@
 // token do not grow with the sequence. Forward reads u and writes y (and h where it is kept); backward reads
 // u and dy, computes the steps again (but for the cell, if h was kept) and writes du. Threads share the
 // samples; with fewer samples than threads they share the tokens and heads of each. Arithmetic is in float
-// whatever u is stored in, but for the cell's products (mlstm_for).
+// whatever u is stored in, but for the cell's products (mlstm_for) and, where u is bfloat16 and products of
+// its pairs are the faster ones, those of the projections and the gates; a is then kept in bfloat16 as well.
 //
 // How to wrap it: keep u, h, normaliser and row_sign from forward (h of B*T*C floats; leave all three null
 // to save their memory and compute the cell twice), and hand them to backward together with dy. Gradients of

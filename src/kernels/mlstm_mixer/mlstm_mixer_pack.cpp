@@ -102,7 +102,7 @@ void unfold_gates(const PackedMixer& weights, const PackedMixer& sums, const Mls
 
 }  // namespace
 
-PackedMixer::PackedMixer(Floats& floats, const MlstmMixerShape& s) {
+PackedMixer::PackedMixer(Floats& floats, const MlstmMixerShape& s, bool pairs) {
   const int64_t C = s.channels, G = gate_row(s);
   taps = floats.take(taps_of(s) * C), conv_bias = floats.take(C);
   q_lanes = floats.take(4 * C), k_lanes = floats.take(4 * C), v_lanes = floats.take(4 * C);
@@ -110,7 +110,7 @@ PackedMixer::PackedMixer(Floats& floats, const MlstmMixerShape& s) {
   scale = floats.take(C), bias = floats.take(C), skip = floats.take(C);
   folded_weight = floats.take(G * 2 * C), folded_bias = floats.take(G);
   gate_weight = floats.take(G * 3 * C), gate_bias = floats.take(G);
-  folded_half = floats.take_halves(G * 2 * C);
+  folded_half = pairs ? floats.take_halves(G * 2 * C) : nullptr;
 }
 
 HeadwiseWeights PackedMixer::headwise(const MlstmMixerShape& s, int64_t c) const {
@@ -141,7 +141,7 @@ void pack_mixer(const MlstmMixerParameters& p, const MlstmMixerShape& s, const M
   copy_or_zero(to.scale, p.norm_weight, C), copy_or_zero(to.bias, p.norm_bias, C),
       copy_or_zero(to.skip, p.skip, C);
   fold_gates(s, parts, to);
-  parts.narrow(to.folded_weight, to.folded_half, G * 2 * C);
+  if (to.folded_half) parts.narrow(to.folded_weight, to.folded_half, G * 2 * C);
 }
 
 void unpack_mixer(const PackedMixer& weights, const PackedMixer& sums, const MlstmMixerShape& s,

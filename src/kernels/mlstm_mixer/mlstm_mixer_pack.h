@@ -28,8 +28,8 @@ struct PackedMixer {
   float *scale, *bias, *skip;
   float *folded_weight, *folded_bias;  // (G',2C), (G'): the gates as maps of a and x
   float *gate_weight, *gate_bias;      // (G',3C), (G'): as they are stored, maps of q, k and v
-  uint16_t* folded_half;               // folded_weight in bfloat16, of parameters only
-  PackedMixer(Floats& floats, const MlstmMixerShape& s);
+  uint16_t* folded_half;               // folded_weight in bfloat16, where it is multiplied in pairs
+  PackedMixer(Floats& floats, const MlstmMixerShape& s, bool pairs = false);
   // Those of channels c … .
   HeadwiseWeights headwise(const MlstmMixerShape& s, int64_t c) const;
   HeadwiseGradients headwise_sums(const MlstmMixerShape& s, int64_t c) const;

@@ -41,6 +41,7 @@ const Case kCases[] = {{5, 7, 7, 32, 4, 3},
                        {2, 1, 19, 20, 1, 4, true, false},
                        {4, 1, 33, 48, 3, 4, true, true, true, false},
                        {1, 3, 5, 60, 3, 5, false, true, true, false},
+                       {2, 3, 3, 24, 4, 3},  // six channels a head
                        {3, 6, 6, 64, 4, 3, false, true, true, true, Element::bf16},
                        {1, 2, 2, 4, 4, 3},
                        {2, 1, 1, 16, 2, 3},
@@ -52,6 +53,7 @@ const Case kExtremeGates[] = {{2, 6, 6, 32, 4, 3, false, false, true, true, Elem
 // Long enough for forward to take them in pieces, of 192 to 448 tokens by the width and the threads.
 const Case kLongCases[] = {{1, 31, 16, 192, 4, 3},
                            {2, 30, 13, 384, 4, 3, false, true, true, true, Element::bf16},
+                           {1, 20, 15, 192, 4, 3, false, true, true, true, Element::bf16},
                            {1, 1, 470, 384, 4, 4, true, false},
                            {1, 1, 460, 384, 4, 4, true, true},
                            {2, 1, 300, 384, 4, 4, true, false, true, true, Element::bf16}};
@@ -268,9 +270,10 @@ double root_mean_square(const Doubles& values) {
 }
 
 // In float there are some forty roundings from u to y, ten times that in rows whose sum nearly cancels. In
-// bfloat16 a, the gates' weights and y are rounded to it, and where the cell's products are of such pairs its
-// weights to a relative 2^-7 (two factors and themselves): each by itself some 0.002, in a row whose sum
-// nearly cancels several times as much. (ops/mlstm_mixer_test.cpp compares with the composition in bfloat16.)
+// bfloat16 a and y are rounded to it, and where products of such pairs are the faster ones also the weights
+// of the projections, of the gates and of the cell: each by itself some 0.002, in a row whose sum nearly
+// cancels several times as much, on every instruction set since a alone does it. (ops/mlstm_mixer_test.cpp
+// compares with the composition in bfloat16.)
 struct Allowed {
   double mean_square, largest;
 };
@@ -368,59 +371,69 @@ TEST(MlstmMixer, WhatIsComputedAgainForGradientsIsTheSame) {
 
 // The loss sum(y dy) along random directions, one tensor at a time: the slope by central differences of the
 // formula in double is the product of the direction with the gradient.
-TEST(MlstmMixer, BackwardHasTheSlopesOfTheFormula) {
-  for (const Case& c : kCases) {
-    Problem p(c);
-    const Doubles u = dense_u(p), dy = p.values(p.dy);
-    const std::vector<Doubles> parameters = doubles(p.parameters);
-    const auto loss = [&](const Doubles& at_u, const std::vector<Doubles>& at) {
-      const Doubles y = definition(c, at_u, at);
-      double total = 0;
-      for (size_t i = 0; i < y.size(); ++i) total += y[i] * dy[i];
-      return total;
+void expect_the_slopes(const Case& c) {
+  Problem p(c);
+  const Doubles u = dense_u(p), dy = p.values(p.dy);
+  const std::vector<Doubles> parameters = doubles(p.parameters);
+  const auto loss = [&](const Doubles& at_u, const std::vector<Doubles>& at) {
+    const Doubles y = definition(c, at_u, at);
+    double total = 0;
+    for (size_t i = 0; i < y.size(); ++i) total += y[i] * dy[i];
+    return total;
+  };
+  constexpr double kStep = 1e-5;
+  std::vector<Doubles> directions;
+  std::vector<double> slopes;
+  for (size_t i = 0; i <= kCount; ++i) {
+    const size_t size = i < kCount ? parameters[i].size() : u.size();
+    const auto random = normal(static_cast<int64_t>(size), 50 + i);
+    directions.emplace_back(random.begin(), random.end());
+    const auto moved = [&](double by) {
+      std::vector<Doubles> at = parameters;
+      Doubles at_u = u;
+      Doubles& target = i < kCount ? at[i] : at_u;
+      for (size_t j = 0; j < size; ++j) target[j] += by * directions[i][j];
+      return loss(at_u, at);
     };
-    constexpr double kStep = 1e-5;
-    std::vector<Doubles> directions;
-    std::vector<double> slopes;
+    slopes.push_back(size ? (moved(kStep) - moved(-kStep)) / (2 * kStep) : 0);
+  }
+  for_each_way([&](const std::string& way) {
+    p.run();
+    std::vector<double> got(kCount + 1), sizes(kCount + 1);
     for (size_t i = 0; i <= kCount; ++i) {
-      const size_t size = i < kCount ? parameters[i].size() : u.size();
-      const auto random = normal(static_cast<int64_t>(size), 50 + i);
-      directions.emplace_back(random.begin(), random.end());
-      const auto moved = [&](double by) {
-        std::vector<Doubles> at = parameters;
-        Doubles at_u = u;
-        Doubles& target = i < kCount ? at[i] : at_u;
-        for (size_t j = 0; j < size; ++j) target[j] += by * directions[i][j];
-        return loss(at_u, at);
-      };
-      slopes.push_back(size ? (moved(kStep) - moved(-kStep)) / (2 * kStep) : 0);
+      const Doubles gradient =
+          i < kCount ? Doubles(p.gradients[i].begin(), p.gradients[i].end()) : p.values(p.du);
+      for (size_t j = 0; j < directions[i].size(); ++j) {
+        got[i] += directions[i][j] * gradient[j];
+        sizes[i] += std::pow(directions[i][j] * gradient[j], 2);
+      }
     }
-    for_each_way([&](const std::string& way) {
-      p.run();
-      std::vector<double> got(kCount + 1), sizes(kCount + 1);
-      for (size_t i = 0; i <= kCount; ++i) {
-        const Doubles gradient =
-            i < kCount ? Doubles(p.gradients[i].begin(), p.gradients[i].end()) : p.values(p.du);
-        for (size_t j = 0; j < directions[i].size(); ++j) {
-          got[i] += directions[i][j] * gradient[j];
-          sizes[i] += std::pow(directions[i][j] * gradient[j], 2);
-        }
-      }
-      // Some gradients nearly cancel: that of the input gates' bias is zero but for eps, and with one token
-      // those of all gates are. All sums then show some fifteen roundings of the largest gradient.
-      const double most = std::sqrt(largest(sizes));
-      for (size_t i = 0; i <= kCount; ++i) {
-        const double tolerance =
-            (c.element == Element::bf16 ? 3e-2 : 3e-5) * (std::sqrt(sizes[i]) + 0.03 * most);
-        EXPECT_NEAR(got[i], slopes[i], tolerance) << way << " " << c << " " << (i < kCount ? kNames[i] : "u");
-      }
-    });
+    // Some gradients nearly cancel: that of the input gates' bias is zero but for eps, and with one token
+    // those of all gates are. All sums then show some fifteen roundings of the largest gradient.
+    const double most = std::sqrt(largest(sizes));
+    for (size_t i = 0; i <= kCount; ++i) {
+      const double tolerance =
+          (c.element == Element::bf16 ? 4e-2 : 3e-5) * (std::sqrt(sizes[i]) + 0.03 * most);
+      EXPECT_NEAR(got[i], slopes[i], tolerance) << way << " " << c << " " << (i < kCount ? kNames[i] : "u");
+    }
+  });
+}
+
+// In bfloat16 only with biases: without them rows whose sum nearly cancels turn the rounding of a into any
+// number.
+TEST(MlstmMixer, BackwardHasTheSlopesOfTheFormula) {
+  for (Case c : kCases) {
+    expect_the_slopes(c);
+    c.element = Element::bf16;
+    if (c.biases) expect_the_slopes(c);
   }
 }
 
-TEST(MlstmMixer, ANanStaysInItsSample) {
-  for_each_way([](const std::string& way) {
-    Problem clean({3, 4, 4, 16, 2, 3}), spoilt({3, 4, 4, 16, 2, 3});
+void expect_a_nan_stays(Element element) {
+  for_each_way([element](const std::string& way) {
+    Case c{3, 4, 4, 16, 2, 3};
+    c.element = element;
+    Problem clean(c), spoilt(c);
     spoilt.u.set((1 * 16 + 5) * spoilt.u_row() + 7, std::nan(""));
     clean.run(), spoilt.run();
     const int64_t size = 16 * 16;
@@ -433,6 +446,10 @@ TEST(MlstmMixer, ANanStaysInItsSample) {
       }
     }
   });
+}
+
+TEST(MlstmMixer, ANanStaysInItsSample) {
+  for (const Element element : {Element::f32, Element::bf16}) expect_a_nan_stays(element);
 }
 
 TEST(MlstmMixer, AnEmptyBatchHasZeroGradients) {
@@ -453,6 +470,11 @@ TEST(MlstmMixer, RefusesWhatItCannotCompute) {
   call.shape = p.shape();
   call.saved.h = p.h.data();
   EXPECT_THROW(mlstm_mixer_forward(call), Error);
+  call = p.forward();
+  call.y.element = Element::bf16;
+  EXPECT_THROW(mlstm_mixer_forward(call), Error);
+  MlstmMixerBackward back{p.shape(), call.u, {p.dy.data(), Element::bf16, 0, 0}, {}, {}, {p.du.data()}, {}};
+  EXPECT_THROW(mlstm_mixer_backward(back), Error);
 }
 
 }  // namespace

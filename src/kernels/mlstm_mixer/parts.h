@@ -1,13 +1,15 @@
 // The parts of the Vision-LSTM mixer around the mLSTM cell; mlstm_mixer.h says how they fit together.
 //
-// All work on floats (batch, token, channel) and on a range [begin, end) of the B*T tokens, so that the
+// All work on tensors (batch, token, channel) and on a range [begin, end) of the B*T tokens, so that the
 // caller owns the threads and may take a sample at a time while it is in the cache. Gradients of parameters
 // are added to the caller's buffers, which hold one thread's share. Shape letters: B batch, T tokens, C
 // channels, H heads, G gates (2 H: the H input gates, then the H forget gates).
 //
-// What a field `…_half` holds is in bfloat16 and stands in place of the field without: of one call all are
-// given or none. Sums are floats; where the processor multiplies pairs of bfloat16, weights and gradients
-// that meet such a tensor are rounded to it too, and a SiLU and its slope are exact to 2e-4.
+// Arithmetic is in float. What a field `…_half` holds is in bfloat16 and stands in place of the field
+// without; whether a call is of that kind shows in a_half (x_half of the convolution), and then all such
+// fields of it are given. A SiLU beside such a tensor is exact to 7e-5 of itself, its slope to 2e-4 and 3e-5.
+// With pairs, which need such tensors, an instruction set that can multiplies pairs of bfloat16: weights and
+// the gates' gradients are rounded to it. It pays where bf16_pairs_are_faster.
 #pragma once
 
 #include <stddef.h>
@@ -78,7 +80,8 @@ struct HeadwiseForwardOf {
   HeadwiseWeightsOf<Real> weights;
   TokenView<Real*> q, k, v;
   HalfRows a_half{}, x_half{};
-  HalfRowsOut q_half{}, k_half{}, v_half{};  // may be left out where a_half and x_half are given
+  HalfRowsOut q_half{}, k_half{}, v_half{};  // all or none, which may be
+  bool pairs = false;
 };
 template <class Real>
 struct HeadwiseBackwardOf {
@@ -106,7 +109,7 @@ struct GatesForwardOf {
   const Real *weight, *bias;  // (G', 2 C), (G')
   TokenView<Real*> gate;      // (B,T,G')
   HalfRows a_half{}, x_half{};
-  const uint16_t* weight_half = nullptr;
+  const uint16_t* weight_half = nullptr;  // beside weight where pairs are wanted
 };
 // With what came to a and x through the gates, and the slope of the SiLU that gave a.
 template <class Real>
@@ -119,7 +122,7 @@ struct GatesBackwardOf {
   TokenView<Real*> dx;           // += Wx^T dgate
   Real *dweight, *dbias;         // (G', 2 C), (G') +=
   HalfRows a_half{}, x_half{};
-  const uint16_t* weight_half = nullptr;
+  const uint16_t* weight_half = nullptr;  // beside weight where pairs are wanted
 };
 
 // ---- Norm a head, skip and output gate
@@ -145,10 +148,10 @@ struct HeadNormBackwardOf {
   Real eps;
   TokenView<const Real*> h, a, z, dy;
   HeadNormWeightsOf<Real> weights;
-  TokenView<Real*> dh, da, dz;   // =; dz may be dy
+  TokenView<Real*> dh, da, dz;   // =
   Real *dscale, *dbias, *dskip;  // (C) +=
   HalfRows a_half{}, z_half{}, dy_half{};
-  HalfRowsOut dz_half{};  // may be dy_half
+  HalfRowsOut dz_half{};
 };
 
 using DepthwiseForward = DepthwiseForwardOf<float>;

@@ -42,13 +42,10 @@ TESSERA_INLINE void lane_sums(const vf (&v)[8], float* out) {
 }
 
 #if defined(__AVX512BF16__)
-// Words of two bfloat16 each: the next n numbers, 0 < n <= 2 W, and zeros behind them.
+// Words of two bfloat16 each: the next 2 W of the n > 0 numbers left, zeros behind the last.
 TESSERA_INLINE vi load_pairs(const bf16* from, int64_t n) {
   if (n >= 2 * W) return (vi)_mm512_loadu_si512(from);
   return (vi)_mm512_maskz_loadu_epi16((__mmask32)((1ull << n) - 1), from);
-}
-TESSERA_INLINE vf dot_pairs(vf sum, vi a, vi b) {
-  return (vf)_mm512_dpbf16_ps((__m512)sum, (__m512bh)a, (__m512bh)b);
 }
 #endif
 

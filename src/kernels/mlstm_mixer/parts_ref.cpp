@@ -136,16 +136,6 @@ void headwise_backward_ref(const HeadwiseBackwardOf<Real>& call, int64_t begin, 
   }
 }
 
-namespace {
-
-template <class Call>
-double weight_of(const Call& call, int64_t i) {
-  return call.weight_half ? read_element(call.weight_half, Element::bf16, i)
-                          : static_cast<double>(call.weight[i]);
-}
-
-}  // namespace
-
 template <class Real>
 void gates_forward_ref(const GatesForwardOf<Real>& call, int64_t begin, int64_t end) {
   const int64_t C = call.channels;
@@ -153,9 +143,10 @@ void gates_forward_ref(const GatesForwardOf<Real>& call, int64_t begin, int64_t 
     const int64_t b = n / call.tokens, t = n % call.tokens;
     for (int64_t g = 0; g < (call.gates + 7) / 8 * 8; ++g) {
       double gate = call.bias[g];
+      const Real* row = call.weight + g * 2 * C;
       for (int64_t c = 0; c < C; ++c)
-        gate += weight_of(call, g * 2 * C + c) * number(call.a, call.a_half, b, t, c) +
-                weight_of(call, g * 2 * C + C + c) * number(call.x, call.x_half, b, t, c);
+        gate += double(row[c]) * number(call.a, call.a_half, b, t, c) +
+                double(row[C + c]) * number(call.x, call.x_half, b, t, c);
       at(call.gate, b, t)[g] = static_cast<Real>(gate);
     }
   }
@@ -172,8 +163,8 @@ void gates_backward_ref(const GatesBackwardOf<Real>& call, int64_t begin, int64_
       double da = at(call.da, b, t)[c], dx = at(call.dx, b, t)[c];
       for (int64_t g = 0; g < call.gates; ++g) {
         const int64_t of_a = g * 2 * C + c, of_x = of_a + C;
-        da += double(dgate[g]) * weight_of(call, of_a);
-        dx += double(dgate[g]) * weight_of(call, of_x);
+        da += double(dgate[g]) * call.weight[of_a];
+        dx += double(dgate[g]) * call.weight[of_x];
         call.dweight[of_a] += static_cast<Real>(double(dgate[g]) * number(call.a, call.a_half, b, t, c));
         call.dweight[of_x] += static_cast<Real>(double(dgate[g]) * number(call.x, call.x_half, b, t, c));
       }

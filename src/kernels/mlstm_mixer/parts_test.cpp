@@ -4,7 +4,6 @@
 
 #include "kernels/mlstm_mixer/parts_ref.h"
 #include "kernels/mlstm_mixer/parts_testing.h"
-#include "kernels/reference.h"
 
 namespace tessera::kernels {
 namespace {
@@ -127,7 +126,8 @@ struct HeadwiseProblem {
             halves_in<Real>(x, T),
             halves_out<Real>(q, T),
             halves_out<Real>(k, T),
-            halves_out<Real>(v, T)};
+            halves_out<Real>(v, T),
+            pairs};
   }
   template <class Real>
   HeadwiseBackwardOf<Real> backward() {
@@ -147,22 +147,27 @@ struct HeadwiseProblem {
             halves_in<Real>(a, T),
             halves_in<Real>(x, T)};
   }
-  // What is rounded in a kernel is rounded before.
   void store_halves(bool outputs) {
     a.store_halves(), x.store_halves();
-    for (Tensor* weight : {&wq, &wk, &wv}) weight->round();
     if (outputs) q.store_halves(), k.store_halves(), v.store_halves();
+  }
+  // What is rounded in a kernel is rounded before.
+  void multiply_pairs() {
+    pairs = true;
+    for (Tensor* weight : {&wq, &wk, &wv}) weight->round();
   }
   HeadwiseCase c;
   int64_t rows;
+  bool pairs = false;
   Tensor a, x, wq, wk, wv, bq, bk, bv, q, k, v, dq, dk, dv, da, dx, swq, swk, swv, sbq, sbk, sbv;
 };
 
 enum class Halves { none, inputs, all };
-void expect_the_headwise_definition(Halves halves) {
+void expect_the_headwise_definition(Halves halves, bool pairs) {
   for (const HeadwiseCase& c : kHeadwise) {
     HeadwiseProblem p(c);
     if (halves != Halves::none) p.store_halves(halves == Halves::all);
+    if (pairs) p.multiply_pairs();
     const double forward = halves == Halves::all ? kRoundingsOfHalf : 6;
     const std::string what =
         text("halves ", static_cast<int>(halves), " B", c.batch, " T", c.tokens, " C", c.channels);
@@ -192,8 +197,9 @@ void expect_the_headwise_definition(Halves halves) {
 }
 
 TEST(Headwise, EveryImplementationMatchesTheDefinition) {
-  for (const Halves halves : {Halves::none, Halves::inputs, Halves::all})
-    expect_the_headwise_definition(halves);
+  expect_the_headwise_definition(Halves::none, false);
+  for (const Halves halves : {Halves::inputs, Halves::all})
+    for (const bool pairs : {false, true}) expect_the_headwise_definition(halves, pairs);
 }
 
 TEST(Depthwise, TheDefinitionHasTheGradientsOfItsForward) {
@@ -243,8 +249,6 @@ TEST(Headwise, TheDefinitionHasTheGradientsOfItsForward) {
                     {&p.bv, &p.sbv}},
                    {"a", "x", "wq", "wk", "wv", "bq", "bk", "bv"});
 }
-
-// a = silu(pre), and something else that reads a and x.
 
 }  // namespace
 }  // namespace tessera::kernels

@@ -1,5 +1,5 @@
-// What the tests of the mixer's parts share: tensors in float for the kernels and in double for the
-// definition.
+// What the tests of the mixer's parts share: tensors in float or bfloat16 for the kernels and in double for
+// the definition.
 #pragma once
 
 #include <algorithm>
