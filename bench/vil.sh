@@ -4,12 +4,12 @@
 #
 #   bench/vil.sh BUILD
 #
-# TESSERA_PEER_PYTHON as for bench/infer.sh. TESSERA_BENCH_ROUNDS (2).
+# TESSERA_PEER_PYTHON as for bench/infer.sh. TESSERA_BENCH_ROUNDS (5).
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 build=${1:?usage: bench/vil.sh BUILD}
 python=$("$here/peer_python" "$build" infer "timm, openvino, nncf" timm openvino onnx onnxscript nncf)
-run=("$python" "$here/infer_peer.py" --program "$build/tessera" --rounds "${TESSERA_BENCH_ROUNDS:-2}" --seconds 1)
+run=("$python" "$here/infer_peer.py" --program "$build/tessera" --rounds "${TESSERA_BENCH_ROUNDS:-5}" --seconds 1)
 echo "| model | batch | precision | | images/s | of the limit | tessera is faster by |"
 echo "|---|---|---|---|---|---|---|"
 "${run[@]}" --model vil_tiny_patch16_224 --precisions fp32,bf16 --compile
