@@ -3,9 +3,8 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "core/threads.h"
 #include "kernels/mlstm/mlstm.h"
-#include "kernels/mlstm_mixer/mixer_rows.h"
+#include "kernels/mlstm_mixer/mixer_work.h"
 #include "kernels/mlstm_mixer/mlstm_mixer_pack.h"
 #include "kernels/scratch.h"
 
@@ -33,19 +32,6 @@ Table<MixerFunctions> mixer_table() { return {kImplementations, std::size(kImple
 
 namespace {
 
-int64_t tokens_of(const MlstmMixerShape& s) { return s.rows * s.columns; }
-
-// Heads that go through the steps behind the gates together: one, or all where a block of four channels may
-// belong to two.
-struct HeadGroups {
-  int64_t count, heads, dim;  // groups, heads of each, channels of a head
-  explicit HeadGroups(const MlstmMixerShape& s) : dim(s.channels / s.heads) {
-    count = dim % 4 == 0 ? s.heads : 1;
-    heads = s.heads / count;
-  }
-  int64_t width() const { return heads * dim; }
-};
-
 // Tokens that forward takes at a time, whole chunks of the cell: a long sequence goes through all steps in
 // pieces that stay in a second-level cache, the cell's state between them.
 int64_t piece_of(const MlstmMixerShape& s, int sharing) {
@@ -55,100 +41,12 @@ int64_t piece_of(const MlstmMixerShape& s, int sharing) {
   return tokens_of(s) <= std::max<int64_t>(tokens, 256) ? tokens_of(s) : tokens;
 }
 
-// How many tokens before and after each one the convolution reads.
-struct Reach {
-  int64_t before, after;
-  explicit Reach(const MlstmMixerShape& s) {
-    const int64_t around = s.causal ? s.kernel - 1 : s.kernel / 2 * (s.columns + 1);
-    before = s.causal && s.reverse ? 0 : around, after = s.causal && !s.reverse ? 0 : around;
-  }
-};
-
-Piece with_neighbours(const MlstmMixerShape& s, const Piece& piece) {
-  const Reach reach(s);
-  const int64_t first = std::max<int64_t>(0, piece.first - reach.before);
-  return {first, std::min(tokens_of(s), piece.first + piece.count + reach.after) - first};
-}
-
-// What a group of heads needs between its steps; (tokens,width).
-struct GroupWork {
-  float *q, *k, *v, *h;
-  float *dh, *dq, *dk, *dv;
-};
-
-// What one sample, or the piece of it at work, needs between the steps; (tokens,C) unless said otherwise.
-struct Work {
-  MixerRowsOut x, a;             // as u is stored; x with its neighbours
-  float *pre, *gates;            // gates (tokens,G')
-  float *normaliser, *row_sign;  // (H,tokens)
-  MlstmStateOut state;           // between pieces
-  float *da, *dx, *dgates;       // dx only for bfloat16
-  Floats group_floats;           // where the first group's work lies, and what each takes
-  int64_t group_tokens, group_width;
-  bool backward;
-  Work(Floats& floats, const MlstmMixerShape& s, int64_t tokens, int64_t groups, Element element,
-       bool backward_in)
-      : group_floats{nullptr},
-        group_tokens(tokens),
-        group_width(HeadGroups(s).width()),
-        backward(backward_in) {
-    const int64_t rows = tokens * s.channels, gate_rows = tokens * gate_row(s);
-    x = take_rows(floats, element, tokens + Reach(s).before + Reach(s).after, s.channels);
-    a = take_rows(floats, element, tokens, s.channels);
-    state.c = floats.take(tokens < tokens_of(s) ? s.channels * (s.channels / s.heads) : 0);
-    state.n = floats.take(s.channels), state.m = floats.take(s.heads);
-    pre = backward ? floats.take(rows) : nullptr;
-    da = floats.take(backward ? rows : 0), dx = floats.take(element != Element::f32 && backward ? rows : 0);
-    gates = floats.take(gate_rows), dgates = floats.take(backward ? gate_rows : 0);
-    normaliser = floats.take(tokens * s.heads), row_sign = floats.take(tokens * s.heads);
-    lay_out(group_floats);
-    group_floats.base = floats.take(groups * group_floats.used);
-  }
-  // Place `slot`; the same one may serve groups that are worked on one after the other.
-  GroupWork group(int64_t slot) const {
-    Floats floats{group_floats.base + slot * group_floats.used};
-    return lay_out(floats);
-  }
-
- private:
-  GroupWork lay_out(Floats& floats) const {
-    const auto take = [&](bool wanted) { return floats.take(wanted ? group_tokens * group_width : 0); };
-    GroupWork g;
-    g.q = take(true), g.k = take(true), g.v = take(true), g.h = take(true);
-    g.dh = take(backward), g.dq = take(backward), g.dk = take(backward), g.dv = take(backward);
-    return g;
-  }
-};
-
-// How the steps of one sample are divided: among all threads, each with a number, or not at all because the
-// threads have samples of their own.
-struct Team {
-  int members;
-  bool shared;  // whether the members work on the same sample
-  // body(begin, end, member) over pieces of [0, count).
-  template <class Body>
-  void over(int64_t count, int member, Body body) const {
-    if (!shared) return body(int64_t{0}, count, member);
-    parallel_for(members, 1, [&](int64_t first, int64_t last) {
-      for (int64_t i = first; i < last; ++i)
-        body(count * i / members, count * (i + 1) / members, static_cast<int>(i));
-    });
-  }
-  // body(group, slot, member) for each of `count` groups; two that may be at work at once differ in the slot.
-  template <class Body>
-  void each(int64_t count, int member, Body body) const {
-    over(count, member, [&](int64_t begin, int64_t end, int who) {
-      for (int64_t g = begin; g < end; ++g) body(g, shared ? who : 0, who);
-    });
-  }
-};
-
 struct Run {
   const MlstmMixerShape& s;
   const MixerFunctions& parts;
   const MlstmFunctions& cell;
   const PackedMixer& weights;
-  const Team& team;
+  const MixerTeam& team;
   HeadGroups groups{s};
   int64_t T() const { return tokens_of(s); }
   // Whether the cell rounds q, k and v to bfloat16 in any case.
@@ -206,7 +104,7 @@ MixerRows x_of(const Run& run, const StoredRows& u, int64_t b, const Piece& arou
 }
 
 // The convolution and the gates of a piece; row 0 of x is token x_first.
-void convolve(const Run& run, const Work& w, const MixerRows& x, int64_t x_first, const Piece& piece,
+void convolve(const Run& run, const MixerWork& w, const MixerRows& x, int64_t x_first, const Piece& piece,
               int member) {
   const MixerRows own = x.from(piece.first - x_first, 0), a = to_read(w.a);
   DepthwiseForward convolution{run.conv_shape(),
@@ -238,7 +136,7 @@ void convolve(const Run& run, const Work& w, const MixerRows& x, int64_t x_first
 
 // What a piece of the cell's walk is tied to.
 struct Ties {
-  bool initial, last;  // states before and after it are in Work
+  bool initial, last;  // states before and after it are in the MixerWork
 };
 
 // h of a group: rows `token` apart.
@@ -249,7 +147,7 @@ struct GroupOutput {
 };
 
 // q, k, v of group `g` in `at`, and the cell.
-void run_group(const Run& run, const Work& w, const GroupWork& at, const MixerRows& x, int64_t g,
+void run_group(const Run& run, const MixerWork& w, const GroupWork& at, const MixerRows& x, int64_t g,
                int64_t count, const Ties& ties, const GroupOutput* out) {
   const int64_t dim = run.groups.dim, width = run.groups.width(), c = g * width, head = g * run.groups.heads;
   const MixerRows a_columns = to_read(w.a).from(0, c), x_columns = x.from(0, c);
@@ -291,7 +189,7 @@ void keep_rows(const Run& run, const float* from, const Piece& piece, float* to)
     std::copy_n(from + head * piece.count, piece.count, to + head * run.T() + piece.first);
 }
 
-void forward_piece(const Run& run, const MlstmMixerForward& call, const Work& w, int64_t b,
+void forward_piece(const Run& run, const MlstmMixerForward& call, const MixerWork& w, int64_t b,
                    const Piece& piece, const Ties& ties, int member) {
   const int64_t C = run.s.channels, H = run.s.heads, width = run.groups.width();
   const Piece around = with_neighbours(run.s, piece);
@@ -327,8 +225,8 @@ void forward_piece(const Run& run, const MlstmMixerForward& call, const Work& w,
   keep_rows(run, w.row_sign, piece, call.saved.row_sign + b * H * run.T());
 }
 
-void forward_sample(const Run& run, const MlstmMixerForward& call, const Work& w, int64_t most, int64_t b,
-                    int member) {
+void forward_sample(const Run& run, const MlstmMixerForward& call, const MixerWork& w, int64_t most,
+                    int64_t b, int member) {
   const int64_t T = run.T();
   for (int64_t done = 0; done < T; done += most) {
     const int64_t count = std::min(most, T - done);
@@ -338,7 +236,8 @@ void forward_sample(const Run& run, const MlstmMixerForward& call, const Work& w
 }
 
 // dq, dk, dv of a group in `at` and its columns of the gates' gradients, from at.dh.
-void cell_backward(const Run& run, const Work& w, const GroupWork& at, const GroupOutput& out, int64_t g) {
+void cell_backward(const Run& run, const MixerWork& w, const GroupWork& at, const GroupOutput& out,
+                   int64_t g) {
   const int64_t head = g * run.groups.heads, width = run.groups.width();
   MlstmBackward call;
   call.shape = run.cell_shape(run.T());
@@ -364,7 +263,7 @@ struct Sums {
 };
 
 // All steps of a group of heads of sample b; leaves its columns of w.da, dx and w.dgates.
-void backward_group(const Run& run, const MlstmMixerBackward& call, const Work& w, const GroupWork& at,
+void backward_group(const Run& run, const MlstmMixerBackward& call, const MixerWork& w, const GroupWork& at,
                     const MixerRows& x, const FloatRowsOut& dx, const PackedMixer& sum, int64_t b,
                     int64_t g) {
   const int64_t T = run.T(), C = run.s.channels, width = run.groups.width(), c = g * width,
@@ -408,7 +307,7 @@ void backward_group(const Run& run, const MlstmMixerBackward& call, const Work& 
       0, T);
 }
 
-void backward_sample(const Run& run, const MlstmMixerBackward& call, const Work& w, const Sums& sums,
+void backward_sample(const Run& run, const MlstmMixerBackward& call, const MixerWork& w, const Sums& sums,
                      int64_t b, int member) {
   const int64_t T = run.T(), C = run.s.channels, G = gate_row(run.s);
   const Piece all{0, T};
@@ -465,38 +364,17 @@ void check_saved(const char* operation, const MlstmMixerSaved& saved) {
         operation, ": of h, normaliser and row_sign only some are given; give all or none");
 }
 
-// A sample is worth sharing when its steps take longer than the threads need to meet between them.
-Team team_for(const MlstmMixerShape& s) {
-  constexpr int64_t kWorthSharing = 1 << 14;  // numbers in a (T,C) tensor
-  const int threads = num_threads();
-  return {threads, threads > 1 && s.batch < threads && tokens_of(s) * s.channels >= kWorthSharing};
-}
-
-// body(sample, member) for all samples, divided among the team.
-template <class Body>
-void over_samples(const Team& team, int64_t batch, Body body) {
-  if (team.shared) {
-    for (int64_t b = 0; b < batch; ++b) body(b, 0);
-    return;
-  }
-  parallel_for(team.members, 1, [&](int64_t first, int64_t last) {
-    for (int64_t i = first; i < last; ++i)
-      for (int64_t b = batch * i / team.members; b < batch * (i + 1) / team.members; ++b)
-        body(b, static_cast<int>(i));
-  });
-}
-
 // Whether the projections and the gates multiply pairs of bfloat16, where the parts know how to: not tiles,
 // which the cell may take.
 bool in_pairs(Element element) { return element == Element::bf16 && bf16_pairs_are_faster(Isa::avx512_bf16); }
 
-Work work_of_thread(const MlstmMixerShape& s, int64_t tokens, const Team& team, Element element,
-                    bool backward) {
+MixerWork work_of_thread(const MlstmMixerShape& s, int64_t tokens, const MixerTeam& team, Element element,
+                         bool backward) {
   const int64_t slots = team.shared ? team.members : 1;
   Floats count{nullptr};
-  Work(count, s, tokens, slots, element, backward);
+  MixerWork(count, s, tokens, slots, element, backward);
   Floats floats{static_cast<float*>(thread_scratch(ScratchFor::composition, count.bytes()))};
-  return Work(floats, s, tokens, slots, element, backward);
+  return MixerWork(floats, s, tokens, slots, element, backward);
 }
 
 }  // namespace
@@ -513,7 +391,7 @@ void mlstm_mixer_forward(const MlstmMixerForward& call) {
   const PackedMixer weights(floats, s, in_pairs(call.u.element));
   const MixerFunctions& parts = choose(mixer_table());
   pack_mixer(call.parameters, s, parts, weights);
-  const Team team = team_for(s);
+  const MixerTeam team = team_for(s);
   const Run run{s, parts, mlstm_for(call.u.element), weights, team};
   const int64_t most = piece_of(s, team.shared ? team.members : 1);
   over_samples(team, s.batch, [&](int64_t b, int member) {
@@ -527,7 +405,7 @@ void mlstm_mixer_backward(const MlstmMixerBackward& call) {
   check_saved("mlstm_mixer_backward", call.saved);
   check(call.dy.element == call.u.element && call.du.element == call.u.element,
         "mlstm_mixer_backward: dy and du must be stored as u is");
-  const Team team = team_for(s);
+  const MixerTeam team = team_for(s);
   Floats share{nullptr}, count{nullptr};
   PackedMixer(share, s);
   PackedMixer(count, s, in_pairs(call.u.element));
