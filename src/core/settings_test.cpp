@@ -179,6 +179,62 @@ struct Outer {
   }
 };
 
+}  // namespace
+enum class Fruit { apple, pear };
+template <>
+struct EnumNames<Fruit> {
+  static constexpr std::array names = {"apple", "pear"};
+};
+namespace {
+
+struct RuledConfig {
+  double share = 0.5, rate = 1;
+  int64_t count = 1;
+  std::vector<double> betas = {0.9};
+  Fruit fruit = Fruit::apple;
+  std::vector<Fruit> basket;
+  template <class V>
+  void visit(V& v) {
+    v("share", share, between(0, 1), "of the whole");
+    v("rate", rate, above(0), "of learning");
+    v("count", count, at_least(1), "of steps");
+    v("betas", betas, from_to_below(0, 1), "of Adam");
+    v("fruit", fruit, choice<Fruit>(), "of the day");
+    v("basket", basket, choice<Fruit>(), "all of them");
+  }
+};
+
+std::string refusal(const std::string& toml) {
+  try {
+    read_config<RuledConfig>(parse_toml(toml, "test"), "task");
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind, ErrorKind::usage);
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Config, RulesStandBesideTheirField) {
+  EXPECT_EQ(refusal("share = 1.5"), "task.share = 1.5, must be 0 to 1");
+  EXPECT_EQ(refusal("share = nan"), "task.share = nan, must be 0 to 1");
+  EXPECT_EQ(refusal("rate = 0"), "task.rate = 0, must be above 0");
+  EXPECT_EQ(refusal("count = 0"), "task.count = 0, must be at least 1");
+  EXPECT_EQ(refusal("betas = [0.5, 1.0]"), "task.betas = 1, must be at least 0 and below 1");
+  EXPECT_EQ(refusal("fruit = \"peer\""), "task.fruit is 'peer', must be apple, pear, did you mean 'pear'?");
+  EXPECT_EQ(refusal("fruit = 1"), "task.fruit is an integer, must be a string");
+  EXPECT_EQ(refusal("share = 1.0\nfruit = \"pear\"\nbasket = [\"pear\", \"apple\"]"), "");
+}
+
+TEST(Config, EnumsAreWrittenByNameAndRulesAreDescribed) {
+  const auto config = read_config<RuledConfig>(parse_toml("basket = [\"pear\"]", "test"));
+  ASSERT_EQ(config.basket.size(), 1u);
+  EXPECT_EQ(config.basket[0], Fruit::pear);
+  EXPECT_EQ(*write_config(config).find("fruit"), Value("apple"));
+  const auto keys = describe_config(config, "task");
+  EXPECT_EQ(keys[0].meaning, "of the whole (0 to 1)");
+  EXPECT_EQ(keys[4].meaning, "of the day (apple, pear)");
+}
+
 TEST(Config, IsFilledFromATableAndKeepsDefaults) {
   const auto config = read_config<Outer>(
       parse_toml("name = 'a'\nflip = true\nfreeze = ['x', 'y']\nflags = [true, false]\nfree = {any = 1}\n"
