@@ -108,7 +108,7 @@ struct Nothing {
   template <class T, class Rule>
   void operator()(const char*, T&, const Rule&, const char*) {}
 };
-// What is done with each field, whether or not it has a rule: call(key, field, rule, meaning).
+// Calls call(key, field, rule, meaning) for each field, whether or not it has a rule.
 template <class Call>
 struct Visitor {
   Call call;

@@ -22,7 +22,7 @@ TEST(Random, PhiloxGivesItsKnownAnswers) {
             (Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
 }
 
-// What a run drew last year it must draw again: these numbers may never change.
+// A run must draw again what it drew last year: these numbers may never change.
 TEST(Random, AStreamIsFrozen) {
   RandomStream stream(7, "crop", 2, 3);
   const std::vector<uint32_t> first = {stream.next_u32(), stream.next_u32(), stream.next_u32(),

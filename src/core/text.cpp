@@ -120,7 +120,7 @@ std::string human_bytes(uint64_t bytes) {
 }
 
 std::string human_count(double count) {
-  static constexpr std::array<const char*, 5> units = {"", " k", " M", " G", " T"};
+  static constexpr std::array<const char*, 8> units = {"", " k", " M", " G", " T", " P", " E", " Z"};
   return scaled(count, units);
 }
 

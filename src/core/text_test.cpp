@@ -74,6 +74,7 @@ TEST(Text, QuantitiesAreReadByPeople) {
   EXPECT_EQ(human_bytes(std::numeric_limits<uint64_t>::max()), "18446744 TB");
   EXPECT_EQ(human_count(22'100'000), "22.1 M");
   EXPECT_EQ(human_count(12), "12");
+  EXPECT_EQ(human_count(1.9e20), "190 E");
   EXPECT_EQ(human_duration(0), "00:00");
   EXPECT_EQ(human_duration(59.6), "01:00");
   EXPECT_EQ(human_duration(3723), "1:02:03");

@@ -26,8 +26,8 @@ class FileFaults {
 
 namespace file_faults_detail {
 enum class Operation { open, write, fsync, rename, truncate, remove, mkdir };
-// What the operation that is about to run has to do: 0 = run, > 0 = fail with that errno, kShort = half a
-// write.
+// Says what the operation that is about to run has to do: 0 = run, > 0 = fail with that errno, kShort = half
+// a write.
 constexpr int kShort = -1;
 int next(Operation operation);
 }  // namespace file_faults_detail

@@ -18,7 +18,7 @@ bool starts_with(Bytes bytes, std::string_view magic, size_t at = 0) {
   return bytes.size() >= at + magic.size() && std::memcmp(bytes.data() + at, magic.data(), magic.size()) == 0;
 }
 
-// What other kinds of file people have under a picture's name, for the error line.
+// Names other kinds of file that people have under a picture's name, for the error line.
 const char* known_stranger(Bytes bytes) {
   if (starts_with(bytes, "GIF8")) return "a GIF";
   if (starts_with(bytes, "BM")) return "a BMP";
@@ -47,8 +47,8 @@ ImageInfo info_of(Bytes bytes, const std::string& name, Format format) {
   return codec::webp_info(bytes, name);
 }
 
-// A box of the turned picture, seen in the file's own orientation (width and height are the file's).
-Box unturned(const Box& box, int orientation, int width, int height) {
+// A box of the oriented picture, seen in the file's own orientation (width and height are the file's).
+Box unoriented(const Box& box, int orientation, int width, int height) {
   Box b = box;
   if (orientation >= 5) {
     std::swap(b.left, b.top);
@@ -77,14 +77,15 @@ void decode(Bytes bytes, const std::string& name, const Box* wanted, const Decod
   const ImageInfo info = info_of(bytes, name, format);
   codec::check_size(info.width, info.height, options.max_pixels, name);
   const int orientation = options.apply_exif ? info.orientation : 1;
-  const bool turned = orientation >= 5;
-  const int width = turned ? info.height : info.width, height = turned ? info.width : info.height;
+  const bool swapped = orientation >= 5;
+  const int width = swapped ? info.height : info.width, height = swapped ? info.width : info.height;
   if (wanted) check_box(*wanted, width, height, name);
-  const Box box = unturned(wanted ? *wanted : Box{0, 0, width, height}, orientation, info.width, info.height);
+  const Box box =
+      unoriented(wanted ? *wanted : Box{0, 0, width, height}, orientation, info.width, info.height);
   if (format == Format::jpeg) codec::decode_jpeg(bytes, name, box, options, out);
   if (format == Format::png) codec::decode_png(bytes, name, box, out);
   if (format == Format::webp) codec::decode_webp(bytes, name, box, out);
-  if (orientation != 1) out = turn(out, orientation);
+  if (orientation != 1) out = orient(out, orientation);
 }
 
 }  // namespace
@@ -138,13 +139,13 @@ Image cut(const Image& image, const Box& box) {
   return out;
 }
 
-Image turn(const Image& image, int orientation) {
+Image orient(const Image& image, int orientation) {
   if (orientation <= 1 || orientation > 8) return image;
   const bool swapped = orientation >= 5;
   Image out(swapped ? image.height : image.width, swapped ? image.width : image.height, image.channels);
   for (int y = 0; y < out.height; ++y) {
     for (int x = 0; x < out.width; ++x) {
-      const Box from = unturned({x, y, 1, 1}, orientation, image.width, image.height);
+      const Box from = unoriented({x, y, 1, 1}, orientation, image.width, image.height);
       const uint8_t* pixel = image.row(from.top) + static_cast<ptrdiff_t>(from.left) * image.channels;
       std::memcpy(out.row(y) + static_cast<ptrdiff_t>(x) * image.channels, pixel,
                   static_cast<size_t>(image.channels));

@@ -41,7 +41,7 @@ struct Box {
 
 struct DecodeOptions {
   int64_t max_pixels = 178956970;  // Pillow's limit against decompression bombs; checked before allocation
-  bool apply_exif = false;         // turn the picture as its EXIF orientation says
+  bool apply_exif = false;         // orient the picture as its EXIF orientation says
   int scale =
       1;  // JPEG only, others ignore it: decode at 1/1, 1/2, 1/4 or 1/8 in the DCT (`decode = "fast"`)
 };
@@ -59,10 +59,10 @@ ImageInfo image_info(std::span<const std::byte> bytes, const std::string& name);
 Image decode_image(std::span<const std::byte> bytes, const std::string& name,
                    const DecodeOptions& options = {});
 
-// Exactly decode_image followed by a cut at `box` (in pixels of the unscaled picture, turned if the options
+// Exactly decode_image followed by a cut at `box` (in pixels of the unscaled picture, oriented if the options
 // say so), but decoding only the part that is needed, with one more iMCU on each side. At a scale s the
 // result covers the scaled pixels from floor(left / s) to ceil((left + width) / s), and likewise down (before
-// turning).
+// orienting).
 Image decode_image_crop(std::span<const std::byte> bytes, const std::string& name, const Box& box,
                         const DecodeOptions& options = {});
 // The same into a picture whose memory is used again.
@@ -71,8 +71,8 @@ void decode_image_crop(std::span<const std::byte> bytes, const std::string& name
 
 // The part of a picture inside a box that lies within it.
 Image cut(const Image& image, const Box& box);
-// Turned and mirrored as an EXIF orientation (1 to 8) asks for.
-Image turn(const Image& image, int orientation);
+// Rotated and mirrored as an EXIF orientation (1 to 8) asks for.
+Image orient(const Image& image, int orientation);
 
 // 1 or 3 channels; JPEG in 4:2:0. An EXIF orientation other than 1 is written into the file's metadata.
 std::vector<std::byte> encode_png(const Image& image, int orientation = 1);

@@ -1,4 +1,4 @@
-// What image.cpp needs of each codec. Private to the folder.
+// The functions of each codec that image.cpp needs. Private to the folder.
 #pragma once
 
 #include <array>

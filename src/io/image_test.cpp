@@ -134,10 +134,10 @@ TEST(ImageDecode, GivesPillowsPixels) {
     expect_same(image, arrays.find("output." + name), name);
     const ImageInfo info = image_info(bytes, name);
     EXPECT_EQ(std::pair(info.width, info.height), std::pair(image.width, image.height)) << name;
-    if (const TensorView* turned = arrays.find("output_transposed." + name)) {
+    if (const TensorView* oriented = arrays.find("output_transposed." + name)) {
       DecodeOptions options;
       options.apply_exif = true;
-      expect_same(decode_image(bytes, name, options), turned, name);
+      expect_same(decode_image(bytes, name, options), oriented, name);
     }
     ++compared;
   }
@@ -147,10 +147,10 @@ TEST(ImageDecode, GivesPillowsPixels) {
 TEST(ImageDecode, GivesPillowsPixelsForOddFiles) {
   const SafetensorsFile arrays(kPictures + "/pictures.safetensors");
   for (const TensorView& tensor : arrays.tensors()) {
-    const bool turned = tensor.name.starts_with("output_turned.");
+    const bool oriented = tensor.name.starts_with("output_turned.");
     const std::string name = tensor.name.substr(tensor.name.find('.') + 1);
     DecodeOptions options;
-    options.apply_exif = turned;
+    options.apply_exif = oriented;
     const Bytes bytes = read_file(kPictures + "/" + name);
     expect_same(decode_image(bytes, name, options), &tensor, tensor.name);
   }
@@ -422,15 +422,15 @@ TEST(ImageEncode, TheOrientationIsWrittenAndChangesNoPixel) {
     EXPECT_EQ(image_info(png, "a.png").orientation, orientation);
     EXPECT_EQ(decode_image(jpeg, "a.jpg").pixels, decode_image(encode_jpeg(image), "b.jpg").pixels);
     EXPECT_EQ(decode_image(png, "a.png").pixels, image.pixels);
-    EXPECT_EQ(decode_image(png, "a.png", {.apply_exif = true}).pixels, turn(image, orientation).pixels);
+    EXPECT_EQ(decode_image(png, "a.png", {.apply_exif = true}).pixels, orient(image, orientation).pixels);
   }
 }
 
-TEST(ImageTurn, UndoesItself) {
+TEST(ImageOrient, UndoesItself) {
   const Image image = scene(7, 5, 3, 8);
   const int inverse[9] = {0, 1, 2, 3, 4, 5, 8, 7, 6};
   for (int orientation = 1; orientation <= 8; ++orientation)
-    expect_same(turn(turn(image, orientation), inverse[orientation]), image, text(orientation));
+    expect_same(orient(orient(image, orientation), inverse[orientation]), image, text(orientation));
 }
 
 }  // namespace

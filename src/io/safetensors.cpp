@@ -45,7 +45,7 @@ std::string shape_text(std::span<const int64_t> shape) {
   return out + "]";
 }
 
-// What is wrong with a tensor's name, or null.
+// Returns what is wrong with a tensor's name, or null.
 const char* name_problem(std::string_view name) {
   if (name.empty()) return "is empty";
   if (name.size() > kMaxName) return "is longer than 1024 bytes";

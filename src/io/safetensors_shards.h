@@ -1,7 +1,7 @@
 // Weights in several safetensors files, with an index that says which tensor lies in which:
 //
-//   {"metadata": {"total_size": 12345, …}, "weight_map": {"head.bias": "model-00002-of-00002.safetensors",
-//   …}}
+//   {"metadata": {"total_size": 12345, …},
+//    "weight_map": {"head.bias": "model-00002-of-00002.safetensors", …}}
 #pragma once
 
 #include <functional>

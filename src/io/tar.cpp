@@ -78,7 +78,7 @@ class Indexer {
   }
 
  private:
-  // What pax headers and GNU long names say about the member that follows.
+  // Holds what pax headers and GNU long names say about the member that follows.
   struct Extension {
     std::optional<std::string> name, link;
     std::optional<uint64_t> size;

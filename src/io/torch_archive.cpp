@@ -59,7 +59,7 @@ struct Storage {
   std::span<const std::byte> bytes;
 };
 
-// Turns the pickle's nodes into tensors.
+// Converts the pickle's nodes into tensors.
 class Interpreter {
  public:
   Interpreter(const std::vector<ZipEntry>& entries, std::string prefix, const Pickle& pickle,

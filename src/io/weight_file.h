@@ -19,7 +19,7 @@ class WeightFile {
   WeightFile(const WeightFile&) = delete;
 
   const std::string& path() const { return path_; }
-  // What it is, to be said to people: "safetensors", "safetensors in 3 files", "PyTorch archive, 'model' of
+  // The form as people are told it: "safetensors", "safetensors in 3 files", "PyTorch archive, 'model' of
   // 'model', 'model_ema'".
   const std::string& form() const { return form_; }
   const Metadata& metadata() const { return metadata_; }  // empty for PyTorch archives

@@ -1,4 +1,4 @@
-// Lines asked for before they are read or written: rows that are pieces of longer ones, which the processor
+// Lines prefetched before they are read or written: rows that are pieces of longer ones, which the processor
 // does not foresee. C headers only: per-ISA files include it.
 #pragma once
 

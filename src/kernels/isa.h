@@ -20,7 +20,7 @@ namespace tessera::kernels {
 //   amx        and AMX_BF16, AMX_INT8: products of tiles of either (Sapphire Rapids)
 enum class Isa : int32_t { reference, portable, avx2, avx512, avx512_vnni, avx512_bf16, amx };
 
-// What the machine has, whatever is forced.
+// The abilities of the machine, whatever is forced.
 struct Machine {
   Isa best;
   bool tiles_refused = false;  // the processor has AMX, the system does not grant it to this process

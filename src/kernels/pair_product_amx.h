@@ -11,32 +11,32 @@ namespace tessera::kernels::TESSERA_ISA {
 namespace tile_detail {
 
 // One tile of A whose words lie along its columns: made into rows.
-static __attribute__((noinline)) void turn_tile(const float* from, int64_t row, int64_t k, int64_t rows,
-                                                Edge& to) {
+static __attribute__((noinline)) void transpose_tile(const float* from, int64_t row, int64_t k, int64_t rows,
+                                                     Edge& to) {
   Edge whole;
   if (k < kTileSide || rows < kTileSide) {
     copy_edge((const char*)from, row * 4, k, rows, whole.tile);
     from = (const float*)whole.tile, row = kTileSide;
   }
   for (int64_t w = 0; w < kTileSide; w += 4) {
-    vf turned[4];
-    transpose_four(from + w, row, turned);
-    for (int64_t i = 0; i < 4; ++i) store((float*)to.tile + (w + i) * kTileSide, turned[i]);
+    vf transposed[4];
+    transpose_four(from + w, row, transposed);
+    for (int64_t i = 0; i < 4; ++i) store((float*)to.tile + (w + i) * kTileSide, transposed[i]);
   }
 }
 
 template <int N>
-TESSERA_INLINE void add_turned(const PairProduct& p, int64_t row, int64_t rows, int64_t column) {
+TESSERA_INLINE void add_transposed(const PairProduct& p, int64_t row, int64_t rows, int64_t column) {
   Edge a_edge, b_edge;
   const float *a = p.a + row, *b = p.b + column;
   for (int64_t k = p.k; k > 0; k -= kTileSide, a += kTileSide * p.a_k, b += kTileSide * p.b_k) {
-    turn_tile(a, p.a_k, k, rows, a_edge);
+    transpose_tile(a, p.a_k, k, rows, a_edge);
     load_tile<kTileA>(a_edge.tile, kTileBytes);
     add_first_row<Bf16Tiles, N>((const char*)b, p.b_k * 4, k, b_edge);
   }
 }
 
-// What is left to do with sums that cannot be written where they belong.
+// Finishes sums that cannot be written where they belong.
 static __attribute__((noinline)) void mix_sums(const PairProduct& p, const float* sums, int64_t row,
                                                int64_t rows, int64_t column, int64_t width) {
   for (int64_t r = 0; r < rows; ++r)
@@ -60,7 +60,7 @@ static __attribute__((noinline)) void pair_block(const PairProduct& p, int64_t r
   else
     zero_sums<M, N>();
   if (M == 1 && p.a_k != 1)
-    add_turned<N>(p, row, rows, column);
+    add_transposed<N>(p, row, rows, column);
   else
     add_tiles<Bf16Tiles, M, N>(
         {(const char*)(p.a + row * p.a_row), p.a_row * 4, (const char*)(p.b + column), p.b_k * 4, rows, p.k});

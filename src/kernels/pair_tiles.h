@@ -21,7 +21,7 @@ struct PairProduct {
   float keep = 0, gain = 1;
   const float* scale = nullptr;  // null: 1
   int64_t a_k = 1;
-  // What the sums of column n begin with, words of whole numbers; null: zeros. Not on tiles.
+  // The sums of column n begin with this, words of whole numbers; null: zeros. Not on tiles.
   const float* start = nullptr;
 };
 
@@ -192,15 +192,15 @@ static void pair_up_rows(const NumberRows<T>& from, float gain, float* to, int64
 }
 #endif
 
-// Words of `count` rows, from_row apart, turned: to[w][r] for w < words; what is behind `count` is any
+// Words of `count` rows, from_row apart, transposed: to[w][r] for w < words; what is behind `count` is any
 // number.
-[[maybe_unused]] static void turn_words(const float* from, int64_t from_row, int64_t count, int64_t words,
-                                        float* to, int64_t to_row) {
+[[maybe_unused]] static void transpose_words(const float* from, int64_t from_row, int64_t count,
+                                             int64_t words, float* to, int64_t to_row) {
   for (int64_t r = 0; r < count; r += W)
     for (int64_t w = 0; w < words; w += 4) {
-      vf turned[4];
-      transpose_four(from + r * from_row + w, from_row, turned);
-      for (int64_t i = 0; i < 4 && w + i < words; ++i) store(to + (w + i) * to_row + r, turned[i]);
+      vf transposed[4];
+      transpose_four(from + r * from_row + w, from_row, transposed);
+      for (int64_t i = 0; i < 4 && w + i < words; ++i) store(to + (w + i) * to_row + r, transposed[i]);
     }
 }
 

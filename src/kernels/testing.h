@@ -1,4 +1,4 @@
-// What the tests of kernels share: random tensors in any layout, memory with guards around it, comparison
+// The tests of kernels share these: random tensors in any layout, memory with guards around it, comparison
 // that says where, and a loop over the implementations this machine can run.
 #pragma once
 

@@ -42,7 +42,7 @@ TESSERA_INLINE void zero_tile() {
   asm volatile("tilezero %%tmm%c0" ::"i"(tile));
 }
 
-// What a word is, and sum += A B of such words.
+// A form says what a word is, and computes sum += A B of such words.
 struct Bf16Tiles {
   template <int sum>
   TESSERA_INLINE void add_product() {
@@ -88,7 +88,7 @@ TESSERA_INLINE void load_part_of(const char* from, int64_t stride, int64_t rows,
   load_tile<tile>(edge.tile, kTileBytes);
 }
 
-// Of B the words of a row are always all there.
+// A row of B always has all its words.
 template <class Form, int N, int n = 0>
 TESSERA_INLINE void add_first_row(const char* b, int64_t b_k, int64_t k, Edge& edge) {
   if constexpr (n < N) {

@@ -19,7 +19,7 @@ struct RowsOf {
 using Rows = RowsOf<const void*>;
 using RowsOut = RowsOf<void*>;
 
-// A tensor (batch, token, channel) of floats, or of bfloat16: channels are contiguous, strides count numbers.
+// A tensor (batch, token, channel) of one type of number: channels are contiguous, strides count numbers.
 // Null data: none.
 template <class Pointer>
 struct TokenView {
@@ -28,8 +28,16 @@ struct TokenView {
 };
 using FloatRows = TokenView<const float*>;
 using FloatRowsOut = TokenView<float*>;
-using HalfRows = TokenView<const uint16_t*>;
-using HalfRowsOut = TokenView<uint16_t*>;
+
+// The same, stored as `element` says.
+template <class Pointer>
+struct TokenRowsOf {
+  Pointer data = nullptr;
+  Element element = Element::f32;
+  int64_t batch = 0, token = 0;
+};
+using TokenRows = TokenRowsOf<const void*>;
+using TokenRowsOut = TokenRowsOf<void*>;
 
 // A tensor (batch, head, token, channel) anywhere in memory: channels are contiguous, the other strides count
 // elements and may be negative. (batch, token, heads*dim) in one piece: head = dim, token = heads*dim.

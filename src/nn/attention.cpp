@@ -11,8 +11,15 @@ bool tapped(const AttentionExtras& extras) {
   return extras.taps && extras.taps->wants(extras.name + ".attention");
 }
 
+// Tables that the fused form does not take.
+bool by_sample(const Rotation& rotation) { return rotation.defined() && rotation.angles.dim() == 4; }
+bool rotates_by_sample(const AttentionExtras& extras) {
+  return by_sample(extras.rotation) || by_sample(extras.key_rotation);
+}
+
 ops::AttentionOptions options_of(const AttentionExtras& extras) {
-  ops::AttentionOptions options{.bias = extras.bias, .causal = extras.causal, .later = extras.later};
+  ops::AttentionOptions options{
+      .bias = extras.bias, .causal = extras.causal, .future_weight = extras.future_weight};
   const auto tables = [](const Rotation& rotation, torch::Tensor& cos, torch::Tensor& sin) {
     if (!rotation.defined()) return;
     cos = rotation.angles.cos() * rotation.magnitude;
@@ -25,8 +32,25 @@ ops::AttentionOptions options_of(const AttentionExtras& extras) {
 
 }  // namespace
 
+AttentionExtras of_samples(const AttentionExtras& extras, const torch::Tensor& samples) {
+  AttentionExtras chosen = extras;
+  if (!samples.defined()) return chosen;
+  for (Rotation* rotation : {&chosen.rotation, &chosen.key_rotation})
+    if (by_sample(*rotation))
+      rotation->angles = rotation->angles.index_select(0, samples.to(rotation->angles.device()));
+  if (const torch::Tensor& bias = extras.bias; bias.defined() && bias.dim() == 4 && bias.size(0) > 1)
+    chosen.bias = bias.index_select(0, samples.remainder(bias.size(0)).to(bias.device()));
+  return chosen;
+}
+
 torch::Tensor attend(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v,
                      const AttentionExtras& extras) {
+  if (rotates_by_sample(extras)) {
+    AttentionExtras rest = extras;
+    rest.rotation = rest.key_rotation = {};
+    const Rotation& keys = extras.key_rotation.defined() ? extras.key_rotation : extras.rotation;
+    return attend(rotate(q, extras.rotation), rotate(k, keys), v, rest);
+  }
   if (!tapped(extras)) return ops::attention(q, k, v, options_of(extras));
   torch::Tensor weights;
   const torch::Tensor attended = ops::attention_unfused(q, k, v, options_of(extras), &weights);
@@ -46,7 +70,7 @@ AttentionImpl::AttentionImpl(int64_t width, int64_t heads, bool qkv_bias, bool q
 }
 
 // [batch, tokens, 3, heads, d].
-torch::Tensor AttentionImpl::pack(const Normed& x) {
+torch::Tensor AttentionImpl::pack(const DeferredNorm& x) {
   const int64_t batch = x.x.size(0), tokens = x.x.size(1), width = x.x.size(2);
   return qkv_(x).view({batch, tokens, 3, heads_, width / heads_});
 }
@@ -61,9 +85,10 @@ torch::Tensor AttentionImpl::split(const torch::Tensor& x) const {
   return x.unflatten(-1, {heads_, x.size(-1) / heads_}).transpose(1, 2);
 }
 
-torch::Tensor AttentionImpl::mix(const Normed& x, const AttentionExtras& extras) {
+torch::Tensor AttentionImpl::mix(const DeferredNorm& x, const AttentionExtras& extras) {
   const torch::Tensor packed = pack(x);
-  if (!q_norm_ && !tapped(extras)) return ops::attention_packed(packed, options_of(extras));
+  if (!q_norm_ && !tapped(extras) && !rotates_by_sample(extras))
+    return ops::attention_packed(packed, options_of(extras));
   const auto [q, k, v] = unpack(packed);
   return merge(attend(q, k, v, extras));
 }

@@ -14,19 +14,25 @@
 
 namespace tessera::nn {
 
-// What attention does besides softmax(q k^T / sqrt(d)) v.
+// Attention does these besides softmax(q k^T / sqrt(d)) v.
 struct AttentionExtras {
-  Rotation rotation = {};      // turns q and k by position
-  Rotation key_rotation = {};  // turns k, where keys stand elsewhere than the queries
-  torch::Tensor bias = {};     // added to the scores, broadcast to [batch, heads, queries, keys]
-  bool causal = false;         // a token sees itself and what stands before it
-  double later = 1;            // factor of the probabilities of later tokens after the softmax (iLLaMA)
-  Taps* taps = nullptr;        // "<name>.attention": the probabilities, [batch, heads, queries, keys]
+  Rotation rotation = {};      // rotates q and k by position
+  Rotation key_rotation = {};  // rotates k, where keys stand elsewhere than the queries
+  // Added to the scores, broadcast to [batch, heads, queries, keys]; a first axis n that divides the batch is
+  // repeated: sample b takes entry b modulo n.
+  torch::Tensor bias = {};
+  bool causal = false;       // a token sees itself and what stands before it
+  double future_weight = 1;  // factor of the probabilities of later tokens after the softmax (iLLaMA)
+  Taps* taps = nullptr;      // "<name>.attention": the probabilities, [batch, heads, queries, keys]
   std::string name = {};
 };
 
+// What those samples of a batch have, for a branch that sees them alone: `samples` [kept] int64, undefined =
+// all.
+AttentionExtras of_samples(const AttentionExtras& extras, const torch::Tensor& samples);
+
 // softmax(q k^T / sqrt(d) …) v for q, k, v [batch, heads, tokens, d] (Vaswani et al. 2017); q and k are
-// turned here.
+// rotated here.
 torch::Tensor attend(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v,
                      const AttentionExtras& extras = {});
 
@@ -36,24 +42,25 @@ class AttentionImpl : public torch::nn::Module {
  public:
   AttentionImpl(int64_t width, int64_t heads, bool qkv_bias = true, bool qk_norm = false);
   // [batch, tokens, width] -> the same.
-  torch::Tensor forward(const Normed& x, const AttentionExtras& extras = {}, const Tail& tail = {}) {
-    return output(mix(x, extras), tail);
+  torch::Tensor forward(const DeferredNorm& x, const AttentionExtras& extras = {},
+                        const Epilogue& epilogue = {}) {
+    return output(mix(x, extras), epilogue);
   }
   int64_t macs(int64_t tokens) const;
   // The two halves of forward: what the heads attended to, side by side [batch, tokens, width]; and the
   // output from that, of any shape [..., width].
-  torch::Tensor mix(const Normed& x, const AttentionExtras& extras = {});
-  torch::Tensor output(const torch::Tensor& mixed, const Tail& tail = {}) {
-    return proj_->forward(mixed, tail);
+  torch::Tensor mix(const DeferredNorm& x, const AttentionExtras& extras = {});
+  torch::Tensor output(const torch::Tensor& mixed, const Epilogue& epilogue = {}) {
+    return proj_->forward(mixed, epilogue);
   }
-  // Parts of these: q, k and v [batch, heads, tokens, d], not turned; [batch, tokens, width] cut into heads,
+  // Parts of these: q, k and v [batch, heads, tokens, d], not rotated; [batch, tokens, width] cut into heads,
   // and heads put side by side.
-  std::array<torch::Tensor, 3> project(const Normed& x) { return unpack(pack(x)); }
+  std::array<torch::Tensor, 3> project(const DeferredNorm& x) { return unpack(pack(x)); }
   torch::Tensor split(const torch::Tensor& x) const;
   static torch::Tensor merge(const torch::Tensor& attended) { return attended.transpose(1, 2).flatten(2); }
 
  private:
-  torch::Tensor pack(const Normed& x);
+  torch::Tensor pack(const DeferredNorm& x);
   std::array<torch::Tensor, 3> unpack(const torch::Tensor& packed);
   int64_t heads_;
   Linear qkv_{nullptr}, proj_{nullptr};

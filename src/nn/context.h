@@ -1,4 +1,5 @@
-// What a forward pass is told besides its input: keys of its random draws, and which inner values to keep.
+// What a forward pass is told besides its input: keys of its random draws, what it is conditioned on, and
+// which inner values to keep.
 #pragma once
 
 #include "ops/torch.h"
@@ -30,6 +31,9 @@ struct Context {
   Taps* taps = nullptr;
   // Position of this batch's first sample among the samples of the step (ranks, accumulated pieces).
   int64_t first_sample = 0;
+  // What every block is conditioned on (a time step, a class, a text), [batch, channels]; undefined =
+  // nothing. A model whose blocks take no condition refuses one.
+  torch::Tensor condition = {};
 };
 
 }  // namespace tessera::nn

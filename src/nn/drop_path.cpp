@@ -26,25 +26,47 @@ std::vector<int64_t> kept_samples(int64_t batch, double rate, int64_t layer, con
   return kept;
 }
 
+namespace {
+
+// x + branch(kept samples of x, their positions), in training with a rate.
+template <class Branch>
+torch::Tensor add_kept(const torch::Tensor& x, double rate, int64_t layer, const Context& context,
+                       const Branch& branch) {
+  const std::vector<int64_t> kept = kept_samples(x.size(0), rate, layer, context);
+  const double scale = 1 / (1 - rate);
+  if (kept.empty()) return x;
+  if (static_cast<int64_t>(kept.size()) == x.size(0)) return torch::add(x, branch(x, torch::Tensor()), scale);
+  const torch::Tensor index = torch::tensor(kept, torch::kInt64).to(x.device());
+  return x.index_add(0, index, branch(x.index_select(0, index), index).to(x.scalar_type()), scale);
+}
+
+}  // namespace
+
 torch::Tensor residual(const torch::Tensor& x, double rate, bool training, int64_t layer,
                        const Context& context,
                        const std::function<torch::Tensor(const torch::Tensor&)>& branch) {
   if (!training || rate <= 0) return x + branch(x);
-  const std::vector<int64_t> kept = kept_samples(x.size(0), rate, layer, context);
-  const double scale = 1 / (1 - rate);
-  if (kept.empty()) return x;
-  if (static_cast<int64_t>(kept.size()) == x.size(0)) return torch::add(x, branch(x), scale);
-  const torch::Tensor index = torch::tensor(kept, torch::kInt64).to(x.device());
-  return x.index_add(0, index, branch(x.index_select(0, index)).to(x.scalar_type()), scale);
+  return add_kept(x, rate, layer, context,
+                  [&](const torch::Tensor& kept, const torch::Tensor&) { return branch(kept); });
+}
+
+torch::Tensor residual(const torch::Tensor& x, const torch::Tensor& scale, double rate, bool training,
+                       int64_t layer, const Context& context,
+                       const std::function<torch::Tensor(const torch::Tensor&, const Epilogue&)>& branch) {
+  return residual(x, scale, rate, training, layer, context,
+                  [&](const torch::Tensor& kept, const Epilogue& epilogue, const torch::Tensor&) {
+                    return branch(kept, epilogue);
+                  });
 }
 
 torch::Tensor residual(const torch::Tensor& given, const torch::Tensor& scale, double rate, bool training,
                        int64_t layer, const Context& context,
-                       const std::function<torch::Tensor(const torch::Tensor&, const Tail&)>& branch) {
+                       const std::function<torch::Tensor(const torch::Tensor&, const Epilogue&,
+                                                         const torch::Tensor& samples)>& branch) {
   const torch::Tensor x = stream_of(given);
-  if (!training || rate <= 0) return branch(x, {scale, x});
-  return residual(x, rate, training, layer, context, [&](const torch::Tensor& kept) {
-    return branch(kept, {scale, {}});
+  if (!training || rate <= 0) return branch(x, {scale, x}, {});
+  return add_kept(x, rate, layer, context, [&](const torch::Tensor& kept, const torch::Tensor& samples) {
+    return branch(kept, {scale, {}}, samples);
   });
 }
 

@@ -24,11 +24,19 @@ torch::Tensor residual(const torch::Tensor& x, double rate, bool training, int64
                        const Context& context,
                        const std::function<torch::Tensor(const torch::Tensor&)>& branch);
 
-// The same for a branch whose last layer takes a Tail: scale, and where no sample is dropped the residual
-// too, are that layer's business. `scale` [width] multiplies the branch (LayerScale); undefined: none.
+// The same for a branch whose last layer takes an Epilogue: scale, and where no sample is dropped the
+// residual too, are that layer's business. `scale` [width] multiplies the branch (LayerScale); undefined:
+// none.
 torch::Tensor residual(const torch::Tensor& x, const torch::Tensor& scale, double rate, bool training,
                        int64_t layer, const Context& context,
-                       const std::function<torch::Tensor(const torch::Tensor&, const Tail&)>& branch);
+                       const std::function<torch::Tensor(const torch::Tensor&, const Epilogue&)>& branch);
+
+// The same for a branch with something of its own for each sample: it is also told which samples it sees,
+// [kept] int64 positions in the batch, undefined = all.
+torch::Tensor residual(const torch::Tensor& x, const torch::Tensor& scale, double rate, bool training,
+                       int64_t layer, const Context& context,
+                       const std::function<torch::Tensor(const torch::Tensor&, const Epilogue&,
+                                                         const torch::Tensor& samples)>& branch);
 
 // The rate of each of `depth` blocks: from 0 to `rate` linearly, or `rate` for all.
 std::vector<double> drop_path_rates(double rate, int64_t depth, bool decay);

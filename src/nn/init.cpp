@@ -8,7 +8,7 @@
 
 namespace tessera::nn {
 namespace {
-thread_local bool shapes_only = false, undrawn = false;
+thread_local bool shapes_only = false;
 
 torch::TensorOptions parameter_options() {
   return torch::TensorOptions().dtype(torch::kFloat32).device(shapes_only ? torch::kMeta : torch::kCPU);
@@ -21,9 +21,6 @@ torch::Tensor ones(torch::IntArrayRef shape) { return torch::ones(shape, paramet
 ShapesOnly::ShapesOnly() : before_(shapes_only) { shapes_only = true; }
 ShapesOnly::~ShapesOnly() { shapes_only = before_; }
 bool ShapesOnly::active() { return shapes_only; }
-
-Undrawn::Undrawn() : before_(undrawn) { undrawn = true; }
-Undrawn::~Undrawn() { undrawn = before_; }
 
 bool ends_with(const std::string& name, const std::string& ending) {
   return name.size() >= ending.size() &&
@@ -74,7 +71,7 @@ void Filler::linspace(double first, double last) const {
 }
 
 void initialise(torch::nn::Module& module, uint64_t seed, const InitRule& rule) {
-  if (shapes_only || undrawn) return;
+  if (shapes_only) return;
   const auto parameters = module.named_parameters().pairs();
   parallel_for(static_cast<int64_t>(parameters.size()), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {

@@ -60,16 +60,4 @@ class ShapesOnly {
   bool before_;
 };
 
-// Inside this scope initialise() draws nothing: all weights will come from a file.
-class Undrawn {
- public:
-  Undrawn();
-  ~Undrawn();
-  Undrawn(const Undrawn&) = delete;
-  Undrawn& operator=(const Undrawn&) = delete;
-
- private:
-  bool before_;
-};
-
 }  // namespace tessera::nn

@@ -9,11 +9,13 @@
 namespace tessera::nn {
 namespace {
 
-// An input step that no input has set yet.
+// An input step size that no input has set yet.
 constexpr double kUnset = std::numeric_limits<double>::infinity();
 
-// A row of zeros has a step too.
-torch::Tensor log_of_step(const torch::Tensor& step) { return step.clamp_min(1e-12).log().flatten(); }
+// A row of zeros has a step size too.
+torch::Tensor log_of_step_size(const torch::Tensor& step_size) {
+  return step_size.clamp_min(1e-12).log().flatten();
+}
 
 }  // namespace
 
@@ -29,34 +31,36 @@ void LinearImpl::quantise(const QuantisedBits& bits) {
                 input = torch::empty({1}, weight.options());
   if (!weight.is_meta()) {  // a sketch has shapes only
     const auto range = ops::quantised_range(bits.weights, true);
-    rows.copy_(log_of_step(ops::first_step(weight, range, /*per_channel=*/true)));
+    rows.copy_(log_of_step_size(ops::first_step_size(weight, range, /*per_channel=*/true)));
     input.fill_(kUnset);
   }
   weight_log_step_ = register_parameter("weight_log_step", rows);
   input_log_step_ = register_parameter("input_log_step", input);
 }
 
-torch::Tensor LinearImpl::add_input_step() {
+torch::Tensor LinearImpl::add_input_step_size() {
   if (!input_log_step_.defined())
     input_log_step_ = register_buffer("input_log_step", torch::zeros({1}, weight.options()));
   return input_log_step_;
 }
 
-// x on its learned step.
+// x on its learned step size.
 torch::Tensor LinearImpl::rounded(const torch::Tensor& x) const {
   if (!quantised()) return x;
   const auto range = ops::quantised_range(bits_.activations, true);
   if (input_log_step_.detach().isinf().item<bool>()) {
     const torch::NoGradGuard no_grad;
-    torch::Tensor(input_log_step_).copy_(log_of_step(ops::first_step(x, range, /*per_channel=*/false)));
+    torch::Tensor(input_log_step_)
+        .copy_(log_of_step_size(ops::first_step_size(x, range, /*per_channel=*/false)));
   }
   // The kernel rounds to 8 bits by itself.
   if (bits_.activations == 8 && ops::fused_arithmetic(x) == kernels::Arithmetic::int8) return x;
-  return ops::learned_step_quantise(x, input_log_step_.exp(), range, /*offset=*/{}, x.numel() / x.size(0));
+  return ops::learned_step_size_quantise(x, input_log_step_.exp(), range, /*offset=*/{},
+                                         x.numel() / x.size(0));
 }
 
-Normed LinearImpl::seen(const Normed& x) const {
-  return watcher_ || quantised() ? Normed(torch::Tensor(x)) : x;
+DeferredNorm LinearImpl::seen(const DeferredNorm& x) const {
+  return watcher_ || quantised() ? DeferredNorm(torch::Tensor(x)) : x;
 }
 
 ops::LinearParameters LinearImpl::parameters_for(const torch::Tensor& x) const {
@@ -68,14 +72,14 @@ ops::LinearParameters LinearImpl::parameters_for(const torch::Tensor& x) const {
   return parameters;
 }
 
-torch::Tensor LinearImpl::forward(const Normed& in, const Tail& tail) const {
+torch::Tensor LinearImpl::forward(const DeferredNorm& in, const Epilogue& epilogue) const {
   const auto [x, norm] = seen(in);
   ops::LinearParameters parameters = parameters_for(x);
-  parameters.scale = tail.scale;
-  return ops::linear(rounded(x), parameters, tail.residual, *cache_, norm);
+  parameters.scale = epilogue.scale;
+  return ops::linear(rounded(x), parameters, epilogue.residual, *cache_, norm);
 }
 
-torch::Tensor LinearImpl::forward_gelu(const Normed& in) const {
+torch::Tensor LinearImpl::forward_gelu(const DeferredNorm& in) const {
   const auto [x, norm] = seen(in);
   ops::LinearParameters parameters = parameters_for(x);
   parameters.activation = kernels::Activation::gelu;
@@ -95,13 +99,13 @@ SwiGluImpl::SwiGluImpl(int64_t width, int64_t hidden, const SwiGluNames& names) 
   down_ = register_module(names.down, Linear(hidden, width, false));
 }
 
-torch::Tensor SwiGluImpl::forward(const Normed& in, const Tail& tail) {
+torch::Tensor SwiGluImpl::forward(const DeferredNorm& in, const Epilogue& epilogue) {
   const auto [x, norm] = up_->seen(gate_->seen(in));
-  if (up_->quantised()) return down_->forward(torch::silu(gate_(x)) * up_(x), tail);
+  if (up_->quantised()) return down_->forward(torch::silu(gate_(x)) * up_(x), epilogue);
   ops::LinearParameters parameters = up_->parameters_for(x);  // gate_ sees the same x
   parameters.activation = kernels::Activation::silu_gate;
   parameters.gate = gate_->parameters_for(x).weight;
-  return down_->forward(ops::linear(x, parameters, {}, *gated_, norm), tail);
+  return down_->forward(ops::linear(x, parameters, {}, *gated_, norm), epilogue);
 }
 
 PackedSwiGluImpl::PackedSwiGluImpl(int64_t width, int64_t hidden) {
@@ -109,9 +113,9 @@ PackedSwiGluImpl::PackedSwiGluImpl(int64_t width, int64_t hidden) {
   w3_ = register_module("w3", Linear(hidden, width));
 }
 
-torch::Tensor PackedSwiGluImpl::forward(const Normed& x, const Tail& tail) {
+torch::Tensor PackedSwiGluImpl::forward(const DeferredNorm& x, const Epilogue& epilogue) {
   const std::vector<torch::Tensor> halves = w12_(x).chunk(2, -1);
-  return w3_->forward(torch::silu(halves[0]) * halves[1], tail);
+  return w3_->forward(torch::silu(halves[0]) * halves[1], epilogue);
 }
 
 }  // namespace tessera::nn

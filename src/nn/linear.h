@@ -12,9 +12,9 @@
 
 namespace tessera::nn {
 
-// What a residual branch ends in: residual + scale * (the last layer's output). The last layer computes it
+// The end of a residual branch: residual + scale * (the last layer's output). The last layer computes it
 // all.
-struct Tail {
+struct Epilogue {
   torch::Tensor scale = {};     // [out]: LayerScale, or undefined
   torch::Tensor residual = {};  // [..., out], or undefined
 };
@@ -28,26 +28,26 @@ struct QuantisedBits {
 class LinearImpl : public torch::nn::Module {
  public:
   LinearImpl(int64_t in, int64_t out, bool with_bias = true);
-  torch::Tensor forward(const Normed& x, const Tail& tail = {}) const;
-  torch::Tensor forward_gelu(const Normed& x) const;
+  torch::Tensor forward(const DeferredNorm& x, const Epilogue& epilogue = {}) const;
+  torch::Tensor forward_gelu(const DeferredNorm& x) const;
   int64_t macs() const { return weight.numel(); }  // for one row of x
   torch::Tensor weight, bias;                      // bias is undefined without one
   // x as ops::linear takes it for this layer: behind its norm where a watcher or the rounding wants to see
   // that.
-  Normed seen(const Normed& x) const;
+  DeferredNorm seen(const DeferredNorm& x) const;
   // What ops::linear takes of this layer for an x that is seen(), which a watcher is told of.
   ops::LinearParameters parameters_for(const torch::Tensor& x) const;
 
-  // From now on x and the weights are rounded to learned steps (ops/lsq.h): one a row of the weights, one for
-  // all of x. Parameters `weight_log_step` [out], from the weights as they are, and `input_log_step` [1],
-  // from the first x that comes (unless it was loaded). They are logarithms, so that a step stays positive
-  // and an optimiser moves it by shares of itself.
+  // From now on x and the weights are rounded to learned step sizes (ops/lsq.h): one a row of the weights,
+  // one for all of x. Parameters `weight_log_step` [out], from the weights as they are, and `input_log_step`
+  // [1], from the first x that comes (unless it was loaded). They are logarithms, so that a step size stays
+  // positive and an optimiser moves it by shares of itself.
   void quantise(const QuantisedBits& bits);
   bool quantised() const { return weight_log_step_.defined(); }
 
-  // For calibration: a buffer `input_log_step` [1], the step on which int8 rounds every x from now on instead
-  // of each row on its own; nothing else takes notice of it. Returns it, 0 until it is set or loaded.
-  torch::Tensor add_input_step();
+  // For calibration: a buffer `input_log_step` [1], the step size on which int8 rounds every x from now on
+  // instead of each row on its own; nothing else takes notice of it. Returns it, 0 until it is set or loaded.
+  torch::Tensor add_input_step_size();
   // `watcher` is called with every x, until it is taken away by an empty one.
   void watch(std::function<void(const torch::Tensor& x)> watcher) { watcher_ = std::move(watcher); }
 
@@ -64,8 +64,8 @@ TORCH_MODULE(Linear);
 class MlpImpl : public torch::nn::Module {
  public:
   MlpImpl(int64_t width, int64_t hidden, bool with_bias = true);
-  torch::Tensor forward(const Normed& x, const Tail& tail = {}) {
-    return fc2->forward(fc1->forward_gelu(x), tail);
+  torch::Tensor forward(const DeferredNorm& x, const Epilogue& epilogue = {}) {
+    return fc2->forward(fc1->forward_gelu(x), epilogue);
   }
   int64_t macs() const { return fc1->macs() + fc2->macs(); }
   Linear fc1{nullptr}, fc2{nullptr};
@@ -84,7 +84,7 @@ int64_t llama_hidden(int64_t width);
 class SwiGluImpl : public torch::nn::Module {
  public:
   SwiGluImpl(int64_t width, int64_t hidden, const SwiGluNames& names);
-  torch::Tensor forward(const Normed& x, const Tail& tail = {});
+  torch::Tensor forward(const DeferredNorm& x, const Epilogue& epilogue = {});
   int64_t macs() const { return 3 * down_->macs(); }
 
  private:
@@ -98,7 +98,7 @@ TORCH_MODULE(SwiGlu);
 class PackedSwiGluImpl : public torch::nn::Module {
  public:
   PackedSwiGluImpl(int64_t width, int64_t hidden);
-  torch::Tensor forward(const Normed& x, const Tail& tail = {});
+  torch::Tensor forward(const DeferredNorm& x, const Epilogue& epilogue = {});
   int64_t macs() const { return w12_->macs() + w3_->macs(); }
 
  private:

@@ -59,7 +59,7 @@ std::vector<Traversal> traversals(int64_t count) {
 
 namespace {
 
-// What the parameters of each direction end in; the first four are those of the training source.
+// The endings of the parameters of each direction; the first four are those of the training source.
 constexpr std::array<const char*, 8> kSuffixes = {"",        "_rev",        "_du",        "_ud",
                                                   "_mirror", "_mirror_rev", "_mirror_du", "_mirror_ud"};
 
@@ -130,13 +130,10 @@ void MlstmLayerImpl::add_branch(const Traversal& direction, const std::string& s
 }
 
 std::shared_ptr<MlstmLayerImpl::Convolution> MlstmLayerImpl::make_convolution(const std::string& name) {
-  if (options_.conv == "none") return nullptr;
+  if (options_.conv == MlstmConv::none) return nullptr;
   const int64_t inner = options_.inner, kernel = options_.kernel;
-  const bool causal = options_.conv == "causal1d", flat = causal || options_.conv == "conv1d";
-  check(flat || options_.conv == "2d", "the convolution is '", options_.conv,
-        "', must be 2d, conv1d, causal1d or none");
-  check(causal || kernel % 2 == 1, "the kernel of a ", options_.conv, " convolution is ", kernel,
-        ", must be odd");
+  const bool causal = options_.conv == MlstmConv::causal, flat = options_.conv != MlstmConv::grid;
+  check(causal || kernel % 2 == 1, "the kernel of a convolution to both sides is ", kernel, ", must be odd");
   auto conv = std::make_shared<Convolution>();
   if (causal)  // a module inside a module, as published
     register_module(name, std::make_shared<torch::nn::Module>())->register_module("conv", conv);
@@ -148,47 +145,45 @@ std::shared_ptr<MlstmLayerImpl::Convolution> MlstmLayerImpl::make_convolution(co
   return conv;
 }
 
+ops::MlstmMixerParameters MlstmLayerImpl::parameters_of(const Branch& branch) {
+  ops::MlstmMixerParameters p;
+  const auto take = [](const auto& from, torch::Tensor& weight, torch::Tensor& bias) {
+    if (from) weight = from->weight, bias = from->bias;
+  };
+  take(branch.conv, p.conv_weight, p.conv_bias);
+  take(branch.k_conv, p.k_conv_weight, p.k_conv_bias);
+  take(branch.v_conv, p.v_conv_weight, p.v_conv_bias);
+  take(branch.q, p.q_weight, p.q_bias);
+  take(branch.k, p.k_weight, p.k_bias);
+  take(branch.v, p.v_weight, p.v_bias);
+  take(branch.cell->igate, p.input_weight, p.input_bias);
+  take(branch.cell->fgate, p.forget_weight, p.forget_bias);
+  take(branch.cell->outnorm, p.norm_weight, p.norm_bias);
+  p.skip = branch.skip;
+  return p;
+}
+
 torch::Tensor MlstmLayerImpl::mix(const Branch& branch, const torch::Tensor& u, const TokenGrid& grid,
                                   ops::MlstmState* last) const {
-  ops::MlstmMixerParameters parameters{.q_weight = branch.q->weight,
-                                       .q_bias = branch.q->bias,
-                                       .k_weight = branch.k->weight,
-                                       .k_bias = branch.k->bias,
-                                       .v_weight = branch.v->weight,
-                                       .v_bias = branch.v->bias,
-                                       .input_weight = branch.cell->igate->weight,
-                                       .input_bias = branch.cell->igate->bias,
-                                       .forget_weight = branch.cell->fgate->weight,
-                                       .forget_bias = branch.cell->fgate->bias,
-                                       .norm_weight = branch.cell->outnorm->weight,
-                                       .norm_bias = branch.cell->outnorm->bias,
-                                       .skip = branch.skip};
-  const auto take = [](const std::shared_ptr<Convolution>& from, torch::Tensor& weight, torch::Tensor& bias) {
-    if (!from) return;
-    weight = from->weight;
-    bias = from->bias;
-  };
-  take(branch.conv, parameters.conv_weight, parameters.conv_bias);
-  take(branch.k_conv, parameters.k_conv_weight, parameters.k_conv_bias);
-  take(branch.v_conv, parameters.v_conv_weight, parameters.v_conv_bias);
+  const ops::MlstmMixerParameters p = parameters_of(branch);
   const Traversal& direction = branch.direction;
   const ops::MlstmMixerOptions options{.heads = options_.heads,
                                        .rows = direction.columns ? grid.columns : grid.rows,
                                        .columns = direction.columns ? grid.rows : grid.columns,
-                                       .causal = options_.conv == "causal1d",
+                                       .causal = options_.conv == MlstmConv::causal,
                                        .reverse = direction.reversed,
                                        .norm_eps = branch.cell->outnorm->eps(),
                                        .off_grid = grid.off_grid,
                                        .paper_cell = options_.paper_cell,
                                        .value_conv = options_.value_conv,
                                        .last = last};
-  if (!direction.columns && !direction.mirrored) return ops::mlstm_mixer(u, parameters, options);
+  if (!direction.columns && !direction.mirrored) return ops::mlstm_mixer(u, p, options);
   const torch::Tensor order = walk_order(grid, direction).to(u.device());
-  return ops::mlstm_mixer(u.index_select(1, order), parameters, options).index_select(1, order.argsort());
+  return ops::mlstm_mixer(u.index_select(1, order), p, options).index_select(1, order.argsort());
 }
 
-torch::Tensor MlstmLayerImpl::forward(const Normed& in, const TokenGrid& grid, const Tail& tail, Taps* taps,
-                                      const std::string& name) {
+torch::Tensor MlstmLayerImpl::forward(const DeferredNorm& in, const TokenGrid& grid, const Epilogue& epilogue,
+                                      Taps* taps, const std::string& name) {
   const torch::Tensor& x = in.x;
   check(x.dim() == 3 && x.size(1) == grid.tokens(), "an mLSTM layer got ", x.sizes(), ", not ", grid.tokens(),
         " tokens: a grid of ", grid.rows, " x ", grid.columns, " and ", grid.off_grid.size(), " others");
@@ -206,7 +201,23 @@ torch::Tensor MlstmLayerImpl::forward(const Normed& in, const TokenGrid& grid, c
     }
     sum = sum.defined() ? sum + y : y;
   }
-  return proj_down_->forward(sum, gamma_.defined() ? Tail{gamma_, tail.residual} : tail);
+  return proj_down_->forward(sum, gamma_.defined() ? Epilogue{gamma_, epilogue.residual} : epilogue);
+}
+
+torch::Tensor MlstmLayerImpl::step(const DeferredNorm& x, ops::MlstmMixerState& state,
+                                   const Epilogue& epilogue) {
+  const Traversal& direction = branches_.front().direction;
+  check(branches_.size() == 1 && !direction.columns && !direction.mirrored && !direction.reversed,
+        "an mLSTM layer steps in one direction, along rows from the top left");
+  const torch::Tensor u = proj_up_(x);
+  const torch::Tensor y = ops::mlstm_mixer_step(u, parameters_of(branches_.front()),
+                                                {.heads = options_.heads,
+                                                 .causal = options_.conv == MlstmConv::causal,
+                                                 .norm_eps = branches_.front().cell->outnorm->eps(),
+                                                 .paper_cell = options_.paper_cell,
+                                                 .value_conv = options_.value_conv},
+                                                state);
+  return proj_down_->forward(y, gamma_.defined() ? Epilogue{gamma_, epilogue.residual} : epilogue);
 }
 
 int64_t MlstmLayerImpl::macs_per_token() const {
@@ -231,7 +242,7 @@ bool initialise_mlstm_layer(const std::string& name_in, const Filler& fill,
   } else if (name == "layerscale.gamma") {
     fill.constant(options.init_values);
   } else if (name.starts_with(options.conv_name + ".") || name.starts_with(options.conv_name + "_")) {
-    fill.fan_in_uniform(options.conv == "2d" ? options.kernel * options.kernel : options.kernel);
+    fill.fan_in_uniform(options.conv == MlstmConv::grid ? options.kernel * options.kernel : options.kernel);
   } else if (name == "mlstm_cell.fgate.bias") {
     fill.linspace(3, 6);
   } else if (name == "mlstm_cell.igate.bias") {

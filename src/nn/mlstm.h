@@ -12,7 +12,7 @@
 #include "nn/init.h"
 #include "nn/linear.h"
 #include "nn/norm.h"
-#include "ops/mlstm.h"
+#include "ops/mlstm_mixer_step.h"
 
 namespace tessera::nn {
 
@@ -59,9 +59,13 @@ struct TokenGrid {
   int64_t tokens() const { return rows * columns + static_cast<int64_t>(off_grid.size()); }
 };
 
+// The depthwise convolution in front of q and k: none, over the grid, over the sequence to both sides, or
+// over the tokens up to each one.
+enum class MlstmConv { grid, sequence, causal, none };
+
 struct MlstmLayerOptions {
   int64_t width = 192, inner = 384, heads = 4, block = 4;
-  std::string conv = "2d";         // 2d, conv1d, causal1d or none
+  MlstmConv conv = MlstmConv::grid;
   std::string conv_name = "conv";  // the convolution's name in the published code
   int64_t kernel = 3;
   bool proj_bias = true, norm_bias = true, conv_bias = true, skip = true;
@@ -81,8 +85,11 @@ class MlstmLayerImpl : public torch::nn::Module {
   explicit MlstmLayerImpl(const MlstmLayerOptions& options);
   // x [batch, grid.tokens(), width] -> the same. Taps take the state after the last token, "<name>.state.c",
   // ".n" and ".m" (ops/mlstm.h), of further directions "<name>.state_rev.c" and so on.
-  torch::Tensor forward(const Normed& x, const TokenGrid& grid, const Tail& tail = {}, Taps* taps = nullptr,
-                        const std::string& name = {});
+  torch::Tensor forward(const DeferredNorm& x, const TokenGrid& grid, const Epilogue& epilogue = {},
+                        Taps* taps = nullptr, const std::string& name = {});
+  // One token more, x [batch, 1, width] -> the same, after those that `state` stands for. For a layer with
+  // one direction, rows from the top left, and a causal convolution or none.
+  torch::Tensor step(const DeferredNorm& x, ops::MlstmMixerState& state, const Epilogue& epilogue = {});
   // Linear maps and convolutions of one token.
   int64_t macs_per_token() const;
   const MlstmLayerOptions& options() const { return options_; }
@@ -101,6 +108,7 @@ class MlstmLayerImpl : public torch::nn::Module {
   };
   void add_branch(const Traversal& direction, const std::string& suffix);
   std::shared_ptr<Convolution> make_convolution(const std::string& name);
+  static ops::MlstmMixerParameters parameters_of(const Branch& branch);
   // `last` takes the state after the last token, if it is not null.
   torch::Tensor mix(const Branch& branch, const torch::Tensor& u, const TokenGrid& grid,
                     ops::MlstmState* last) const;

@@ -162,7 +162,7 @@ TEST(Checkpoint, RecomputesInThePrecisionOfTheForwardPass) {
   EXPECT_FALSE(at::autocast::is_autocast_enabled(torch::kCPU));
 }
 
-// What the second pass rounds is not what the next step's first pass reads.
+// The next step's first pass does not read what the second pass rounds.
 TEST(Checkpoint, RoundedWeightsDoNotOutliveTheStep) {
   const Tensor weight = torch::ones({4, 4}).requires_grad_(), x = torch::ones({1, 4}).requires_grad_();
   const auto step = [&] {
@@ -184,9 +184,9 @@ TEST(Checkpoint, RoundedWeightsDoNotOutliveTheStep) {
 
 TEST(Residual, IsSummedInFloatUnderAutocast) {
   const Tensor x = torch::ones({2, 3}, torch::kBFloat16);
-  const auto branch = [](const Tensor& in, const Tail& tail) {
-    return tail.residual.defined()
-               ? tail.residual + torch::full_like(in, 1e-3).to(tail.residual.scalar_type())
+  const auto branch = [](const Tensor& in, const Epilogue& epilogue) {
+    return epilogue.residual.defined()
+               ? epilogue.residual + torch::full_like(in, 1e-3).to(epilogue.residual.scalar_type())
                : torch::full_like(in, 1e-3);
   };
   const Context context{};
@@ -247,7 +247,8 @@ TEST(Attention, ExtrasAreWhatTheySay) {
   const Tensor weights = torch::softmax(torch::matmul(q, k.transpose(-2, -1)) / std::sqrt(8.0), -1);
   const Tensor lower = torch::ones({5, 5}).tril();
   EXPECT_TRUE(torch::allclose(attend(q, k, v), torch::matmul(weights, v), 1e-4, 1e-5));
-  EXPECT_TRUE(torch::allclose(attend(q, k, v, {.later = 0}), torch::matmul(weights * lower, v), 1e-4, 1e-5));
+  EXPECT_TRUE(
+      torch::allclose(attend(q, k, v, {.future_weight = 0}), torch::matmul(weights * lower, v), 1e-4, 1e-5));
   const Tensor renormalised = weights * lower / (weights * lower).sum(-1, true);
   const Tensor causal = attend(q, k, v, {.causal = true});
   EXPECT_TRUE(torch::allclose(causal, torch::matmul(renormalised, v), 1e-4, 1e-5));
@@ -260,7 +261,7 @@ TEST(Attention, ExtrasAreWhatTheySay) {
 }
 
 // A layer that walks in one direction, its weights the same for all.
-MlstmLayer walking(const Traversal& direction, const std::string& conv) {
+MlstmLayer walking(const Traversal& direction, MlstmConv conv) {
   MlstmLayer layer(
       MlstmLayerOptions{.width = 8, .inner = 16, .heads = 2, .conv = conv, .directions = {direction}});
   fill_all(*layer, 3);
@@ -284,31 +285,33 @@ TEST(MlstmLayer, TapsTheStateOfEachDirection) {
 }
 
 TEST(MlstmLayer, ReversedIsTheFlippedSequence) {
-  for (const char* conv : {"2d", "conv1d", "causal1d", "none"}) {
+  for (const MlstmConv conv : {MlstmConv::grid, MlstmConv::sequence, MlstmConv::causal, MlstmConv::none}) {
     const Tensor x = torch::randn({2, 6, 8}, torch::kFloat64);
     MlstmLayer back = walking({.reversed = true}, conv), forth = walking({}, conv);
-    EXPECT_TRUE(torch::allclose(back->forward(x, {2, 3}), forth->forward(x.flip(1), {2, 3}).flip(1))) << conv;
-    EXPECT_FALSE(torch::allclose(back->forward(x, {2, 3}), forth->forward(x, {2, 3}))) << conv;
+    EXPECT_TRUE(torch::allclose(back->forward(x, {2, 3}), forth->forward(x.flip(1), {2, 3}).flip(1)))
+        << static_cast<int>(conv);
+    EXPECT_FALSE(torch::allclose(back->forward(x, {2, 3}), forth->forward(x, {2, 3})))
+        << static_cast<int>(conv);
   }
 }
 
-// Walking another way is walking the turned image.
-TEST(MlstmLayer, DirectionsAreThoseOfTheTurnedImage) {
+// Walking another way is walking the transformed image.
+TEST(MlstmLayer, DirectionsAreThoseOfTheTransformedImage) {
   const Tensor image = torch::randn({2, 3, 4, 8}, torch::kFloat64);  // rows, columns
   const auto flat = [](const Tensor& grid) { return grid.reshape({grid.size(0), -1, grid.size(3)}); };
-  for (const char* conv : {"2d", "causal1d"}) {
+  for (const MlstmConv conv : {MlstmConv::grid, MlstmConv::causal}) {
     MlstmLayer plain = walking({}, conv);
     for (const Traversal& direction : traversals(8)) {
-      const auto turn = [&](Tensor grid) {
+      const auto transform = [&](Tensor grid) {
         if (direction.mirrored) grid = grid.flip(2);
         if (direction.columns) grid = grid.transpose(1, 2);
         return direction.reversed ? grid.flip({1, 2}) : grid;
       };
-      const Tensor turned = turn(image);
-      const TokenGrid grid{turned.size(1), turned.size(2)};
-      const Tensor want = plain->forward(flat(turned), grid).view(turned.sizes());
+      const Tensor transformed = transform(image);
+      const TokenGrid grid{transformed.size(1), transformed.size(2)};
+      const Tensor want = plain->forward(flat(transformed), grid).view(transformed.sizes());
       const Tensor got = walking(direction, conv)->forward(flat(image), {3, 4}).view(image.sizes());
-      EXPECT_TRUE(torch::allclose(turn(got), want)) << conv << " " << direction.name();
+      EXPECT_TRUE(torch::allclose(transform(got), want)) << static_cast<int>(conv) << " " << direction.name();
     }
   }
 }
@@ -316,7 +319,7 @@ TEST(MlstmLayer, DirectionsAreThoseOfTheTurnedImage) {
 TEST(MlstmLayer, DirectionsInOneLayerAreSummed) {
   MlstmLayer both(MlstmLayerOptions{
       .width = 8, .inner = 16, .heads = 2, .proj_bias = false, .directions = traversals(2)});
-  MlstmLayer there = walking({}, "2d"), back = walking({.reversed = true}, "2d");
+  MlstmLayer there = walking({}, MlstmConv::grid), back = walking({.reversed = true}, MlstmConv::grid);
   both->to(torch::kFloat64);
   const torch::NoGradGuard no_grad;
   auto theirs = there->named_parameters(), others = back->named_parameters();
@@ -341,7 +344,7 @@ TEST(MlstmLayer, TokensOffTheGridKeepTheirPlaces) {
   const Tensor x = torch::randn({1, 7, 8}, torch::kFloat64);
   const TokenGrid grid{2, 3, {3}};
   for (const Traversal& direction : traversals(8)) {
-    MlstmLayer layer = walking(direction, "2d");
+    MlstmLayer layer = walking(direction, MlstmConv::grid);
     Tensor changed = x.clone();
     changed.select(1, 3).add_(1);
     const Tensor difference =
@@ -350,7 +353,7 @@ TEST(MlstmLayer, TokensOffTheGridKeepTheirPlaces) {
     EXPECT_EQ((difference > 1e-12).sum().item<int64_t>(), 4) << direction.name();
     EXPECT_GT(difference[3].item<double>(), 1e-6);
   }
-  EXPECT_ANY_THROW(walking({}, "2d")->forward(x, {2, 3}));
+  EXPECT_ANY_THROW(walking({}, MlstmConv::grid)->forward(x, {2, 3}));
 }
 
 // Rounded inputs times rounded weights, whatever stands around the layer.
@@ -365,7 +368,7 @@ TEST(Quantised, LayersRoundTheirInputsAndWeights) {
   const torch::Tensor x = torch::randn({5, 8}), residual = torch::randn({5, 6}), scale = torch::rand({6});
   LinearImpl layer(8, 6);
   drawn(layer);
-  layer.forward(x);  // sets the step of the inputs
+  layer.forward(x);  // sets the step size of the inputs
   const auto parameters = layer.named_parameters();
   const auto step = [&](const char* name) { return parameters[name].exp(); };
   EXPECT_TRUE(torch::allclose(step("input_log_step"), 2 * x.abs().mean() / std::sqrt(3.0)));

@@ -11,9 +11,9 @@ namespace tessera::nn {
 
 // x and the norm that stands before whatever reads it. A linear layer takes both in one pass where it can
 // (ops/linear.h); anything else reads the tensor and has it computed then.
-struct Normed {
-  Normed(torch::Tensor already) : x(std::move(already)) {}
-  Normed(torch::Tensor of, ops::NormParameters by) : x(std::move(of)), norm(std::move(by)) {}
+struct DeferredNorm {
+  DeferredNorm(torch::Tensor already) : x(std::move(already)) {}
+  DeferredNorm(torch::Tensor of, ops::NormParameters by) : x(std::move(of)), norm(std::move(by)) {}
   operator torch::Tensor() const { return norm.defined() ? ops::norm(x, norm) : x; }
 
   torch::Tensor x;
@@ -32,7 +32,7 @@ class LayerNormImpl : public torch::nn::Module {
   explicit LayerNormImpl(int64_t width, LayerNormOptions options = {});
   torch::Tensor forward(const torch::Tensor& x) const { return ops::norm(x, parameters_now()); }
   // The same for the linear layer behind this norm.
-  Normed before_linear(const torch::Tensor& x) const { return {x, parameters_now()}; }
+  DeferredNorm before_linear(const torch::Tensor& x) const { return {x, parameters_now()}; }
   // What x is multiplied by: weight, or 1 + weight.
   torch::Tensor scale() const { return options_.residual ? weight + 1 : weight; }
   double eps() const { return options_.eps; }
@@ -49,7 +49,7 @@ class RmsNormImpl : public torch::nn::Module {
  public:
   explicit RmsNormImpl(int64_t width, double eps = 1e-6);
   torch::Tensor forward(const torch::Tensor& x) const { return ops::norm(x, parameters_now()); }
-  Normed before_linear(const torch::Tensor& x) const { return {x, parameters_now()}; }
+  DeferredNorm before_linear(const torch::Tensor& x) const { return {x, parameters_now()}; }
   torch::Tensor weight;
 
  private:

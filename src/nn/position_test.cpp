@@ -69,7 +69,7 @@ TEST(Rope, TablesHaveThePublishedLayout) {
   EXPECT_NEAR(pieces.angles[1][2][0].item<double>(), 2 * std::pow(10000, -0.5), 1e-12);
 }
 
-TEST(Rope, TurnsAShareOfTheChannels) {
+TEST(Rope, RotatesAShareOfTheChannels) {
   const Tensor x = torch::randn({1, 1, 3, 6});
   const Tensor y = rotate(x, rotation_1d(torch::arange(3, torch::kFloat64), 4));
   EXPECT_TRUE(torch::equal(y.slice(-1, 4), x.slice(-1, 4)));
@@ -122,20 +122,21 @@ TEST(RopeScaling, FastPairsStayAndSlowOnesAreStretched) {
   const Tensor plain = rotary_frequencies(32, 10000);
   EXPECT_TRUE(torch::equal(rotation_at(torch::arange(3, torch::kFloat64), plain).angles,
                            rotation_1d(torch::arange(3, torch::kFloat64), 32).angles));
-  for (const char* kind : {"yarn", "llama3"}) {
+  using enum RopeScalingKind;
+  for (const RopeScalingKind kind : {yarn, llama3}) {
     const Tensor scaled = rotary_frequencies(32, 10000, {.kind = kind, .factor = 4, .trained = 256});
-    EXPECT_DOUBLE_EQ(scaled[0].item<double>(), plain[0].item<double>()) << kind;
-    EXPECT_DOUBLE_EQ(scaled[15].item<double>(), plain[15].item<double>() / 4) << kind;
-    EXPECT_TRUE(((scaled <= plain) & (scaled >= plain / 4)).all().item<bool>()) << kind;
+    EXPECT_DOUBLE_EQ(scaled[0].item<double>(), plain[0].item<double>()) << name_of(kind);
+    EXPECT_DOUBLE_EQ(scaled[15].item<double>(), plain[15].item<double>() / 4) << name_of(kind);
+    EXPECT_TRUE(((scaled <= plain) & (scaled >= plain / 4)).all().item<bool>()) << name_of(kind);
   }
-  for (const char* kind : {"linear", "ntk", "dynamic", "yarn", "llama3"})
+  for (const RopeScalingKind kind : {linear, ntk, dynamic, yarn, llama3})
     EXPECT_TRUE(torch::allclose(rotary_frequencies(32, 10000, {.kind = kind, .trained = 256}), plain))
-        << kind;
-  const RopeScaling dynamic{.kind = "dynamic", .factor = 2, .trained = 64};
-  EXPECT_TRUE(torch::allclose(rotary_frequencies(32, 10000, dynamic, 64), plain));
-  EXPECT_LT(rotary_frequencies(32, 10000, dynamic, 65)[15].item<double>(), plain[15].item<double>());
-  EXPECT_ANY_THROW(rotary_frequencies(32, 10000, {.kind = "longer"}));
-  EXPECT_ANY_THROW(rotary_frequencies(32, 10000, {.kind = "yarn", .factor = 2}));
+        << name_of(kind);
+  const RopeScaling growing{.kind = dynamic, .factor = 2, .trained = 64};
+  EXPECT_TRUE(torch::allclose(rotary_frequencies(32, 10000, growing, 64), plain));
+  EXPECT_LT(rotary_frequencies(32, 10000, growing, 65)[15].item<double>(), plain[15].item<double>());
+  EXPECT_ANY_THROW(parse_enum<RopeScalingKind>("longer", "kind"));
+  EXPECT_ANY_THROW(rotary_frequencies(32, 10000, {.kind = yarn, .factor = 2}));
 }
 
 TEST(RopeScaling, SplitLayoutIsTheSameRotationOfOtherPairs) {

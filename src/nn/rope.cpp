@@ -21,7 +21,7 @@ Rotation rotation_at(const torch::Tensor& x, const torch::Tensor& y, const torch
 }
 
 Rotation rotation_1d(const torch::Tensor& positions, int64_t channels, double theta) {
-  check(channels % 2 == 0, "rotary positions turn pairs of channels, there are ", channels);
+  check(channels % 2 == 0, "rotary positions rotate pairs of channels, there are ", channels);
   return rotation_at(positions, torch::pow(theta, doubles(0, channels, 2) / -static_cast<double>(channels)));
 }
 
@@ -55,8 +55,8 @@ torch::Tensor rotate(const torch::Tensor& x, const Rotation& rotation) {
   if (!rotation.defined()) return x;
   const auto wide = x.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
   const torch::Tensor angles = rotation.angles.to(x.device());
-  return ops::turn_pairs(x, (angles.cos() * rotation.magnitude).to(wide),
-                         (angles.sin() * rotation.magnitude).to(wide));
+  return ops::rotate_pairs(x, (angles.cos() * rotation.magnitude).to(wide),
+                           (angles.sin() * rotation.magnitude).to(wide));
 }
 
 }  // namespace tessera::nn

@@ -8,31 +8,32 @@
 
 namespace tessera::nn {
 
-// Angles by which adjacent pairs of channels (2m, 2m+1) are turned: [tokens, pairs], or [heads, tokens,
-// pairs] where every head has its own. Kept in float64; undefined = no rotation.
+// Angles by which adjacent pairs of channels (2m, 2m+1) are rotated: [tokens, pairs], or [heads, tokens,
+// pairs] where every head has its own, or [batch, heads or 1, tokens, pairs] where every sample has. Kept in
+// float64; undefined = no rotation.
 struct Rotation {
   Rotation() = default;
-  Rotation(torch::Tensor turns, double length = 1)  // NOLINT: angles read as a rotation
-      : angles(std::move(turns)), magnitude(length) {}
+  Rotation(torch::Tensor values, double length = 1)  // NOLINT: angles read as a rotation
+      : angles(std::move(values)), magnitude(length) {}
   torch::Tensor angles;
-  double magnitude = 1;  // the channels that are turned are multiplied by this too (YaRN)
+  double magnitude = 1;  // the channels that are rotated are multiplied by this too (YaRN)
   bool defined() const { return angles.defined(); }
 };
 
-// Pair m turns by positions [tokens] float64 times frequencies[m]. On a grid pairs alternate x, y, x, y, …:
-// pairs 2m and 2m+1 turn by x and y [tokens] times frequencies[m].
+// Pair m is rotated by positions [tokens] float64 times frequencies[m]. On a grid pairs alternate x, y, x, y,
+// …: pairs 2m and 2m+1 are rotated by x and y [tokens] times frequencies[m].
 Rotation rotation_at(const torch::Tensor& positions, const torch::Tensor& frequencies);
 Rotation rotation_at(const torch::Tensor& x, const torch::Tensor& y, const torch::Tensor& frequencies);
 
-// Pair m turns by position * theta^(-2m / channels). positions [tokens] float64; channels even.
+// Pair m is rotated by position * theta^(-2m / channels). positions [tokens] float64; channels even.
 Rotation rotation_1d(const torch::Tensor& positions, int64_t channels, double theta = 10000);
 
 // The same on a grid, pairs 2m and 2m+1 with theta^(-4m / channels); channels a multiple of 4 (VisionLLaMA,
 // Chu et al. 2024, eq. 5).
 Rotation rotation_2d(const torch::Tensor& x, const torch::Tensor& y, int64_t channels, double theta = 10000);
 
-// The pairs of the first half of the channels turn by x, those of the second half by y, both with theta^(-4m
-// / channels), m = 0 … channels / 4 - 1 (DARL, Li et al. 2024, section 3.4).
+// The pairs of the first half of the channels are rotated by x, those of the second half by y, both with
+// theta^(-4m / channels), m = 0 … channels / 4 - 1 (DARL, Li et al. 2024, section 3.4).
 Rotation rotation_halves(const torch::Tensor& x, const torch::Tensor& y, int64_t channels,
                          double theta = 10000);
 
@@ -46,7 +47,7 @@ struct GridPositions {
 };
 GridPositions grid_positions(int64_t first, int64_t last, int64_t width);
 
-// Turns x [batch, heads, tokens, channels]; channels beyond the table's stay as they are. Computed in
+// Rotates x [batch, heads, tokens, channels]; channels beyond the table's stay as they are. Computed in
 // float32, or float64 if x is.
 torch::Tensor rotate(const torch::Tensor& x, const Rotation& rotation);
 

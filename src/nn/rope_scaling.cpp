@@ -9,7 +9,7 @@
 namespace tessera::nn {
 namespace {
 
-constexpr double kTurn = 2 * std::numbers::pi;
+constexpr double kFullRotation = 2 * std::numbers::pi;
 
 torch::Tensor plain_frequencies(int64_t channels, double theta) {
   return torch::pow(theta, torch::arange(0, channels, 2, torch::kFloat64) / -static_cast<double>(channels));
@@ -22,9 +22,9 @@ torch::Tensor blend(const torch::Tensor& frequency, const torch::Tensor& share, 
 
 torch::Tensor yarn(const torch::Tensor& frequency, int64_t channels, double theta, const RopeScaling& s) {
   const auto width = static_cast<double>(channels);
-  // The pair that turns so many times over the positions of training.
-  const auto pair = [&](double turns) {
-    return width * std::log(s.trained / (turns * kTurn)) / (2 * std::log(theta));
+  // The pair that makes so many rotations over the positions of training.
+  const auto pair = [&](double rotations) {
+    return width * std::log(s.trained / (rotations * kFullRotation)) / (2 * std::log(theta));
   };
   const double first = std::max(std::floor(pair(s.fast)), 0.0);
   const double last = std::min(std::ceil(pair(s.slow)), width - 1);
@@ -34,17 +34,18 @@ torch::Tensor yarn(const torch::Tensor& frequency, int64_t channels, double thet
 }
 
 torch::Tensor llama3(const torch::Tensor& frequency, const RopeScaling& s) {
-  const torch::Tensor turns = s.trained * frequency / kTurn;
-  return blend(frequency, ((turns - s.low_frequency) / (s.high_frequency - s.low_frequency)).clamp(0, 1),
+  const torch::Tensor rotations = s.trained * frequency / kFullRotation;
+  return blend(frequency, ((rotations - s.low_frequency) / (s.high_frequency - s.low_frequency)).clamp(0, 1),
                s.factor);
 }
 
 }  // namespace
 
 torch::Tensor rotary_frequencies(int64_t channels, double theta, const RopeScaling& s, int64_t length) {
-  check(channels >= 2 && channels % 2 == 0, "rotary positions turn pairs of channels, there are ", channels);
+  check(channels >= 2 && channels % 2 == 0, "rotary positions rotate pairs of channels, there are ",
+        channels);
   const torch::Tensor frequency = plain_frequencies(channels, theta);
-  if (s.kind == "none") return frequency;
+  if (s.kind == RopeScalingKind::none) return frequency;
   check(theta > 1 && s.factor >= 1, "rotary frequencies: theta ", theta, " must be over 1, the factor ",
         s.factor, " at least 1");
   const auto width = static_cast<double>(channels);
@@ -52,21 +53,18 @@ torch::Tensor rotary_frequencies(int64_t channels, double theta, const RopeScali
     check(channels > 2, "NTK-aware scaling needs more than one pair of channels");
     return plain_frequencies(channels, theta * std::pow(by, width / (width - 2)));
   };
-  if (s.kind == "linear") return frequency / s.factor;
-  if (s.kind == "ntk") return stretched(s.factor);
-  check(s.trained > 0, "rotary scaling '", s.kind, "' needs the number of positions of training");
-  if (s.kind == "dynamic") {
+  if (s.kind == RopeScalingKind::linear) return frequency / s.factor;
+  if (s.kind == RopeScalingKind::ntk) return stretched(s.factor);
+  check(s.trained > 0, "rotary scaling '", name_of(s.kind), "' needs the number of positions of training");
+  if (s.kind == RopeScalingKind::dynamic) {
     const double reach = std::max(static_cast<double>(length), s.trained);
     return stretched(s.factor * reach / s.trained - (s.factor - 1));
   }
-  if (s.kind == "yarn") return yarn(frequency, channels, theta, s);
-  check(s.kind == "llama3", "rotary scaling '", s.kind,
-        "' is unknown, must be none, linear, ntk, dynamic, yarn or llama3");
-  return llama3(frequency, s);
+  return s.kind == RopeScalingKind::yarn ? yarn(frequency, channels, theta, s) : llama3(frequency, s);
 }
 
 double rotary_magnitude(const RopeScaling& scaling) {
-  return scaling.kind == "yarn" ? 0.1 * std::log(scaling.factor) + 1 : 1;
+  return scaling.kind == RopeScalingKind::yarn ? 0.1 * std::log(scaling.factor) + 1 : 1;
 }
 
 torch::Tensor pixel_frequencies(int64_t count, double resolution) {

@@ -4,22 +4,24 @@
 #include "nn/rope.h"
 
 #include <cstdint>
-#include <string>
+
+#include "core/config.h"
 
 namespace tessera::nn {
+
+enum class RopeScalingKind { none, linear, ntk, yarn, llama3, dynamic };
 
 // How the frequencies theta^(-2m / channels) change so that `factor` times as many positions fit:
 //   linear   all divided by `factor` (Chen et al. 2023)
 //   ntk      theta * factor^(d / (d - 2))
 //   dynamic  ntk with a factor that grows with the length: none up to `trained`, then
 //            factor * length / trained - (factor - 1)
-//   yarn     those that turn more than `fast` times over `trained` positions stay, those that turn less than
-//            `slow` times are divided, a ramp between (Peng et al. 2023)
-//   llama3   the same idea with wavelengths: shorter than trained / high_frequency stay, longer than trained
-//   /
-//            low_frequency are divided
+//   yarn     those that make more than `fast` rotations over `trained` positions stay, those that make fewer
+//            than `slow` are divided, a ramp between (Peng et al. 2023)
+//   llama3   the same idea with wavelengths: shorter than trained / high_frequency stay, longer than
+//            trained / low_frequency are divided
 struct RopeScaling {
-  std::string kind = "none";
+  RopeScalingKind kind = RopeScalingKind::none;
   double factor = 1;
   double trained = 0;  // positions of training: dynamic, yarn, llama3
   double fast = 32, slow = 1;
@@ -29,15 +31,20 @@ struct RopeScaling {
 // [channels / 2] float64, for rotation_at (nn/rope.h); `length` positions are to fit (dynamic).
 torch::Tensor rotary_frequencies(int64_t channels, double theta, const RopeScaling& scaling = {},
                                  int64_t length = 0);
-// What yarn multiplies cosines and sines by (Rotation::magnitude): 0.1 ln(factor) + 1; 1 for the others.
+// The factor of yarn's cosines and sines (Rotation::magnitude): 0.1 ln(factor) + 1; 1 for the others.
 double rotary_magnitude(const RopeScaling& scaling);
 
 // [count]: evenly from pi to pi * resolution / 2, for positions from -1 to 1 over an image (timm's "pixel"
 // frequencies, after Perceiver).
 torch::Tensor pixel_frequencies(int64_t count, double resolution);
 
-// Turns channels (m, m + channels / 2) instead of adjacent ones, as LLaMA's weights in their usual form need:
-// x [batch, heads, tokens, channels], all channels.
+// Rotates channels (m, m + channels / 2) instead of adjacent ones, as LLaMA's weights in their usual form
+// need: x [batch, heads, tokens, channels], all channels.
 torch::Tensor rotate_split(const torch::Tensor& x, const Rotation& rotation);
 
 }  // namespace tessera::nn
+
+template <>
+struct tessera::EnumNames<tessera::nn::RopeScalingKind> {
+  static constexpr std::array names = {"none", "linear", "ntk", "yarn", "llama3", "dynamic"};
+};

@@ -62,35 +62,35 @@ torch::Tensor seen(const AttentionOptions& options, int64_t queries, int64_t key
 
 }  // namespace
 
-torch::Tensor turn_pairs(const torch::Tensor& x, const torch::Tensor& cos, const torch::Tensor& sin) {
+torch::Tensor rotate_pairs(const torch::Tensor& x, const torch::Tensor& cos, const torch::Tensor& sin) {
   const int64_t channels = 2 * cos.size(-1);
   const torch::Tensor pairs = x.slice(-1, 0, channels).to(cos.scalar_type()).unflatten(-1, {channels / 2, 2});
   const torch::Tensor a = pairs.select(-1, 0), b = pairs.select(-1, 1);
-  const torch::Tensor turned =
+  const torch::Tensor rotated =
       torch::stack({a * cos - b * sin, a * sin + b * cos}, -1).flatten(-2).to(x.scalar_type());
-  return channels == x.size(-1) ? turned : torch::cat({turned, x.slice(-1, channels)}, -1);
+  return channels == x.size(-1) ? rotated : torch::cat({rotated, x.slice(-1, channels)}, -1);
 }
 
 torch::Tensor attention_unfused(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v,
                                 const AttentionOptions& options, torch::Tensor* weights) {
   check_shapes(q, k, v, options);
-  const auto turned = [](const torch::Tensor& x, int64_t first, const torch::Tensor& cos,
-                         const torch::Tensor& sin) {
+  const auto rotated = [](const torch::Tensor& x, int64_t first, const torch::Tensor& cos,
+                          const torch::Tensor& sin) {
     if (!cos.defined()) return x;
     const auto wide = x.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
     const auto table = [&](const torch::Tensor& t) {
       return t.slice(-2, first, first + x.size(2)).to(torch::TensorOptions(wide).device(x.device()));
     };
-    return turn_pairs(x, table(cos), table(sin));
+    return rotate_pairs(x, table(cos), table(sin));
   };
   const bool own = options.key_cos.defined();
-  const torch::Tensor rq = turned(q, options.first_query, options.cos, options.sin);
+  const torch::Tensor rq = rotated(q, options.first_query, options.cos, options.sin);
   const torch::Tensor rk =
-      turned(k, 0, own ? options.key_cos : options.cos, own ? options.key_sin : options.sin);
+      rotated(k, 0, own ? options.key_cos : options.cos, own ? options.key_sin : options.sin);
   std::optional<torch::Tensor> bias;
   if (options.bias.defined()) bias = repeated(options.bias, q.size(0)).to(rq.scalar_type());
   const bool shifted = options.first_query > 0 || options.window > 0;
-  if (!weights && !shifted && options.later == 1 && !(bias && options.causal))
+  if (!weights && !shifted && options.future_weight == 1 && !(bias && options.causal))
     return at::scaled_dot_product_attention(rq, rk, v, bias, 0, options.causal);
   const double scale = 1 / std::sqrt(static_cast<double>(q.size(3)));
   torch::Tensor scores = torch::matmul(rq * scale, rk.transpose(-2, -1));
@@ -103,10 +103,10 @@ torch::Tensor attention_unfused(const torch::Tensor& q, const torch::Tensor& k, 
   }
   torch::Tensor p = torch::softmax(scores, -1);
   if (blind.defined()) p = p.masked_fill(blind, 0);
-  if (options.later != 1) {
+  if (options.future_weight != 1) {
     const torch::Tensor earlier =
         seen({.causal = true, .first_query = options.first_query}, q.size(2), k.size(2), q.device());
-    p = torch::where(earlier, p, p * options.later);
+    p = torch::where(earlier, p, p * options.future_weight);
   }
   if (weights) *weights = p;
   return torch::matmul(p, v.to(p.scalar_type()));
@@ -148,14 +148,14 @@ torch::Tensor by_token(const torch::Tensor& like) {
 }
 
 // Cosines and sines in float32, or none.
-struct Turns {
-  Turns() = default;
-  Turns(const torch::Tensor& cosines, const torch::Tensor& sines) {
+struct RotaryTables {
+  RotaryTables() = default;
+  RotaryTables(const torch::Tensor& cosines, const torch::Tensor& sines) {
     if (!cosines.defined()) return;
     cos = cosines.to(torch::kFloat32).contiguous();
     sin = sines.to(torch::kFloat32).contiguous();
   }
-  // Of tokens from `first` on.
+  // The table of tokens from `first` on.
   kernels::Rotary rotary(int64_t first) const {
     if (!cos.defined()) return {};
     const int64_t token = cos.stride(-2), at = first * token;
@@ -168,7 +168,7 @@ struct Turns {
 // The masks, and the tensors as the kernel reads them.
 struct Request : torch::CustomClassHolder {
   kernels::AttentionMask mask;
-  Turns queries, keys;
+  RotaryTables queries, keys;
   torch::Tensor bias;  // float32, four axes
   bool fixed_point = false;
 
@@ -189,9 +189,11 @@ c10::intrusive_ptr<Request> request_of(const Parts& p, const AttentionOptions& o
   const int64_t queries = p.q.size(2), keys = p.k.size(2);
   auto request = c10::make_intrusive<Request>();
   request->fixed_point = fused_arithmetic(p.q) == kernels::Arithmetic::int8;
-  request->mask = {options.causal, options.window, options.first_query, static_cast<float>(options.later)};
+  request->mask = {options.causal, options.window, options.first_query,
+                   static_cast<float>(options.future_weight)};
   request->queries = {options.cos, options.sin};
-  request->keys = options.key_cos.defined() ? Turns(options.key_cos, options.key_sin) : request->queries;
+  request->keys =
+      options.key_cos.defined() ? RotaryTables(options.key_cos, options.key_sin) : request->queries;
   if (options.bias.defined()) {
     torch::Tensor bias = options.bias.detach().to(torch::kFloat32);
     while (bias.dim() < 4) bias = bias.unsqueeze(0);

@@ -1,6 +1,6 @@
 // Softmax attention as one operation, with rotary positions, bias and masks inside:
 //
-//   softmax(R q (R k)^T / sqrt(d) + bias) v          R turns pairs of channels by the token's angles (RoPE)
+//   softmax(R q (R k)^T / sqrt(d) + bias) v          R rotates pairs of channels by the token's angles (RoPE)
 //
 // Fused on a CPU in float32 and bfloat16 (kernels/attention), else composed of ATen operations.
 #pragma once
@@ -19,10 +19,10 @@ struct AttentionOptions {
   // Added to the scores: up to four axes, broadcast to [batch, heads, queries, keys]; a first axis n that
   // divides the batch is repeated (sample b takes entry b modulo n). Undefined: none.
   torch::Tensor bias = {};
-  bool causal = false;      // a query sees the keys up to its own position
-  int64_t first_query = 0;  // the first query's position: the length of a key-value cache
-  int64_t window = 0;       // keys less than this far away are seen; 0 = all
-  double later = 1;         // factor after the softmax of keys behind the query (iLLaMA)
+  bool causal = false;       // a query sees the keys up to its own position
+  int64_t first_query = 0;   // the first query's position: the length of a key-value cache
+  int64_t window = 0;        // keys less than this far away are seen; 0 = all
+  double future_weight = 1;  // factor after the softmax of keys behind the query (iLLaMA)
 };
 
 // q [batch, heads, queries, d], k, v [batch, heads, keys, d] -> like q. Under autocast in its precision.
@@ -37,8 +37,9 @@ torch::Tensor attention_packed(const torch::Tensor& qkv, const AttentionOptions&
 torch::Tensor attention_unfused(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v,
                                 const AttentionOptions& options = {}, torch::Tensor* weights = nullptr);
 
-// Turns x [..., tokens, channels] by tables as above; the last axis of the tables is half of what is turned.
-torch::Tensor turn_pairs(const torch::Tensor& x, const torch::Tensor& cos, const torch::Tensor& sin);
+// Rotates x [..., tokens, channels] by tables as above; the last axis of the tables is half of what is
+// rotated.
+torch::Tensor rotate_pairs(const torch::Tensor& x, const torch::Tensor& cos, const torch::Tensor& sin);
 
 // Whether attention takes the fused form: on a CPU, float32 or bfloat16, unless the settings forbid it.
 bool attention_fuses(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v);

@@ -15,20 +15,20 @@ struct Case {
   std::vector<int64_t> bias = {};
   int64_t pairs = 0;
   bool by_head = false;
-  double own_keys = 0;  // keys have their own angles, and turning stretches by this
+  double own_keys = 0;  // keys have their own angles, and rotating stretches by this
 };
 
 const Case kCases[] = {
     {"plain", 2, 3, 17, 17, 16},
     {"cross", 2, 3, 5, 33, 24, {}, {}, 12},
-    {"causal, turned by head", 2, 3, 20, 20, 16, {.causal = true}, {}, 4, true},
+    {"causal, rotated by head", 2, 3, 20, 20, 16, {.causal = true}, {}, 4, true},
     {"keys stand elsewhere", 2, 3, 33, 7, 24, {}, {}, 8, true, 1.25},
-    {"published iLLaMA", 2, 2, 33, 33, 32, {.later = 0}, {}, 16},
-    {"soft iLLaMA", 2, 2, 33, 33, 32, {.later = 0.6}, {}, 16},
+    {"published iLLaMA", 2, 2, 33, 33, 32, {.future_weight = 0}, {}, 16},
+    {"soft iLLaMA", 2, 2, 33, 33, 32, {.future_weight = 0.6}, {}, 16},
     {"window with cache", 1, 2, 9, 30, 8, {.causal = true, .first_query = 21, .window = 6}},
     {"queries without keys", 1, 2, 5, 3, 8, {.first_query = 3, .window = 4}},
-    {"turned, with cache", 2, 2, 7, 19, 16, {.causal = true, .first_query = 12}, {}, 6},
-    {"turned by head, with cache", 1, 3, 9, 30, 8, {.first_query = 21, .window = 6}, {}, 4, true},
+    {"rotated, with cache", 2, 2, 7, 19, 16, {.causal = true, .first_query = 12}, {}, 6},
+    {"rotated by head, with cache", 1, 3, 9, 30, 8, {.first_query = 21, .window = 6}, {}, 4, true},
     {"bias over all", 4, 2, 9, 9, 8, {}, {9, 9}},
     {"bias of heads", 4, 2, 9, 9, 8, {}, {2, 9, 9}},
     {"bias of keys", 4, 2, 9, 9, 8, {}, {4, 1, 1, 9}},

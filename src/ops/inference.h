@@ -42,7 +42,7 @@ std::optional<kernels::Arithmetic> fused_arithmetic(const torch::Tensor& x);
 // an autograd node.
 std::optional<kernels::Arithmetic> product_arithmetic(const torch::Tensor& x);
 
-// What fused operations give in this arithmetic.
+// The type that fused operations give in this arithmetic.
 torch::ScalarType output_type(kernels::Arithmetic arithmetic);
 
 // x as rows of its last axis without a copy where possible, and the description that kernels take.
@@ -52,7 +52,7 @@ struct RowsOfTensor {
   int64_t count;
 };
 RowsOfTensor rows_of(const torch::Tensor& x);
-// Of a contiguous tensor.
+// The same of a contiguous tensor that is written.
 kernels::RowsOut rows_to(const torch::Tensor& y);
 
 // For the backward pass of a kernel, which autograd cannot look into: an error where a second derivative is

@@ -18,8 +18,8 @@ namespace {
 
 using kernels::Activation;
 
-// What tells whether a tensor is the one that was packed. Tensors made in inference mode have no version. The
-// address of a storage tells it apart only while it is kept from being given to another: see
+// An identity tells whether a tensor is the one that was packed. Tensors made in inference mode have no
+// version. The address of a storage tells it apart only while it is kept from being given to another: see
 // LinearCache::State.
 struct Identity {
   c10::StorageImpl* storage = nullptr;
@@ -46,11 +46,11 @@ kernels::MatrixView view_of(const torch::Tensor& matrix) {
   return {matrix.const_data_ptr<float>(), kernels::Element::f32, matrix.stride(0), matrix.stride(1)};
 }
 
-// W on its learned steps.
+// W on its learned step sizes.
 torch::Tensor rounded_weight(const LinearParameters& p) {
   if (!p.weight_log_step.defined()) return p.weight;
-  return learned_step_quantise(p.weight, p.weight_log_step.exp().unsqueeze(1),
-                               quantised_range(p.weight_bits, true));
+  return learned_step_size_quantise(p.weight, p.weight_log_step.exp().unsqueeze(1),
+                                    quantised_range(p.weight_bits, true));
 }
 
 kernels::PackedLinear pack(const LinearParameters& p, const kernels::LinearImplementation& implementation) {
@@ -81,9 +81,9 @@ void check_parameters(const torch::Tensor& x, const LinearParameters& p, const t
         p.gate.sizes(), ", must be ", p.weight.sizes());
   check(!residual.defined() || (residual.numel() / out * x.size(-1) == x.numel() && residual.size(-1) == out),
         "linear: x is ", x.sizes(), ", the residual ", residual.sizes());
-  check(!p.weight_log_step.defined() || p.weight_log_step.numel() == out, "linear: the weight's steps are ",
-        p.weight_log_step.sizes(), ", must be ", out);
-  check(!p.input_log_step.defined() || p.input_log_step.numel() == 1, "linear: the input's step is ",
+  check(!p.weight_log_step.defined() || p.weight_log_step.numel() == out,
+        "linear: the weight's step sizes are ", p.weight_log_step.sizes(), ", must be ", out);
+  check(!p.input_log_step.defined() || p.input_log_step.numel() == 1, "linear: the input's step size is ",
         p.input_log_step.sizes(), ", must be one number");
 }
 
@@ -148,14 +148,14 @@ torch::Tensor linear_unfused(const torch::Tensor& x, const LinearParameters& p,
 
 namespace {
 
-// What training keeps of a layer with an activation: x W^T + b, and x G^T for silu_gate.
-struct Kept {
+// Training keeps these of a layer with an activation: x W^T + b, and x G^T for silu_gate.
+struct SavedActivations {
   torch::Tensor before, gate_before;
 };
 
 // The layer's kernel, x and y of any number of axes.
 torch::Tensor run(const kernels::PackedLinear& packed, const torch::Tensor& x, torch::ScalarType type,
-                  const torch::Tensor& residual = {}, bool gated = false, const Kept& kept = {},
+                  const torch::Tensor& residual = {}, bool gated = false, const SavedActivations& saved = {},
                   const NormParameters& norm = {}) {
   std::vector<int64_t> shape = x.sizes().vec();
   shape.back() = packed.out();
@@ -173,8 +173,8 @@ torch::Tensor run(const kernels::PackedLinear& packed, const torch::Tensor& x, t
     before = rows_of(residual);
     call.residual = before.rows;
   }
-  if (kept.before.defined()) call.before = rows_to(kept.before);
-  if (kept.gate_before.defined()) call.gate_before = rows_to(kept.gate_before);
+  if (saved.before.defined()) call.before = rows_to(saved.before);
+  if (saved.gate_before.defined()) call.gate_before = rows_to(saved.gate_before);
   if (norm.defined()) call.norm = &row_norm;
   kernels::linear_forward(packed, call);
   return y;
@@ -230,13 +230,13 @@ torch::Tensor float_linear_with_gradients(const torch::Tensor& x, const LinearPa
 // dx = dy W, with W packed the other way round; added to `to` where there is one.
 torch::Tensor input_gradient(const torch::Tensor& dy, const torch::Tensor& weight, torch::ScalarType type,
                              const torch::Tensor& to = {}) {
-  kernels::LinearLayer turned;
-  turned.in = weight.size(0), turned.out = weight.size(1);
+  kernels::LinearLayer transposed;
+  transposed.in = weight.size(0), transposed.out = weight.size(1);
   const torch::Tensor plain = floats(weight);
-  turned.weight = {plain.const_data_ptr(), kernels::Element::f32, 1, plain.stride(0)};
+  transposed.weight = {plain.const_data_ptr(), kernels::Element::f32, 1, plain.stride(0)};
   const kernels::PackedLinear packed = [&] {
     const Profiled profiled("linear packing");
-    return kernels::PackedLinear(turned, kernels::Arithmetic::bf16);
+    return kernels::PackedLinear(transposed, kernels::Arithmetic::bf16);
   }();
   return run(packed, dy, type, to);
 }
@@ -259,11 +259,12 @@ WeightGradients weight_gradients(const torch::Tensor& x, const torch::Tensor& dy
 
 // Gradients of x W^T + b and of x G^T from that of silu(x G^T) (x W^T + b), or the first from gelu(x W^T +
 // b)'s.
-Kept activation_gradients(const torch::Tensor& dy, const Kept& kept) {
-  const bool gated = kept.gate_before.defined();
-  Kept gradients{torch::empty_like(kept.before), gated ? torch::empty_like(kept.before) : torch::Tensor()};
-  const RowsOfTensor rows = rows_of(dy), before = rows_of(kept.before),
-                     gate_before = gated ? rows_of(kept.gate_before) : RowsOfTensor{};
+SavedActivations activation_gradients(const torch::Tensor& dy, const SavedActivations& saved) {
+  const bool gated = saved.gate_before.defined();
+  SavedActivations gradients{torch::empty_like(saved.before),
+                             gated ? torch::empty_like(saved.before) : torch::Tensor()};
+  const RowsOfTensor rows = rows_of(dy), before = rows_of(saved.before),
+                     gate_before = gated ? rows_of(saved.gate_before) : RowsOfTensor{};
   const Profiled profiled("activation backward");
   kernels::activation_backward({rows.count, dy.size(-1), gated, before.rows, gate_before.rows, rows.rows,
                                 rows_to(gradients.before),
@@ -284,18 +285,18 @@ struct LinearNode : torch::autograd::Function<LinearNode> {
                                const Optional& scale, const Optional& residual,
                                const kernels::PackedLinear& packed, Activation activation, bool recorded) {
     const torch::Tensor before = residual.value_or(torch::Tensor());
-    Kept kept;
+    SavedActivations saved;
     if (activation != Activation::none && recorded) {
       std::vector<int64_t> shape = x.sizes().vec();
       shape.back() = packed.out();
-      kept.before = torch::empty(shape, x.options().dtype(torch::kBFloat16));
-      if (gate) kept.gate_before = torch::empty_like(kept.before);
+      saved.before = torch::empty(shape, x.options().dtype(torch::kBFloat16));
+      if (gate) saved.gate_before = torch::empty_like(saved.before);
     }
     ctx->save_for_backward({x, weight, bias.value_or(torch::Tensor()), gate.value_or(torch::Tensor()),
-                            scale.value_or(torch::Tensor()), kept.before, kept.gate_before});
+                            scale.value_or(torch::Tensor()), saved.before, saved.gate_before});
     ctx->saved_data["residual"] = residual.has_value();
     return run(packed, x, residual ? residual->scalar_type() : torch::kBFloat16, before, gate.has_value(),
-               kept);
+               saved);
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
@@ -305,7 +306,7 @@ struct LinearNode : torch::autograd::Function<LinearNode> {
                         &scale = saved[4];
     check_first_derivative("linear");
     const torch::Tensor out = gradients[0].contiguous();
-    Kept dy{out, {}};
+    SavedActivations dy{out, {}};
     if (saved[5].defined()) dy = activation_gradients(out, {saved[5], saved[6]});
     // Inputs that are not there have no number.
     auto wanted = [ctx, next = size_t{0}](const torch::Tensor& input) mutable {

@@ -1,4 +1,4 @@
-// A linear layer with what stands behind it, as one operation:
+// A linear layer with its norm and its epilogue, as one operation:
 //
 //   y = residual + scale * activation(norm(x) W^T + b)
 //
@@ -21,9 +21,9 @@ struct LinearParameters {
   kernels::Activation activation = kernels::Activation::none;
   torch::Tensor gate = {};   // [out, in]: for silu_gate
   torch::Tensor scale = {};  // [out] or undefined
-  // Learned steps as logarithms (ops/lsq.h), or undefined. W is rounded to `weight_bits` on its steps [out]:
-  // once, where it is packed. The step of x [1] is its scale in int8, which is else each row's own; other
-  // arithmetics do not round x. No gate goes with steps of W.
+  // Learned step sizes as logarithms (ops/lsq.h), or undefined. W is rounded to `weight_bits` on its step
+  // sizes [out]: once, where it is packed. The step size of x [1] is its scale in int8, which is else each
+  // row's own; other arithmetics do not round x. No gate goes with step sizes of W.
   torch::Tensor weight_log_step = {}, input_log_step = {};
   int64_t weight_bits = 8;
 };

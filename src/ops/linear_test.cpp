@@ -93,8 +93,8 @@ TEST(LinearOp, WeightsArePackedOnceAndAgainWhenTheyChange) {
   }
 }
 
-// What fake quantisation trains is what int8 computes: the same integers, so that only the sums' rounding
-// differs. Numbers beyond the range on both sides are among them.
+// Fake quantisation trains what int8 computes: the same integers, so that only the sums' rounding differs.
+// Numbers beyond the range on both sides are among them.
 TEST(LinearOp, LearnedStepsGiveTheIntegersOfFakeQuantisation) {
   torch::manual_seed(4);
   const Tensor x = torch::randn({40, 90}), w = torch::randn({70, 90}), none = torch::zeros({40, 70});
@@ -102,9 +102,10 @@ TEST(LinearOp, LearnedStepsGiveTheIntegersOfFakeQuantisation) {
   LinearParameters p{.weight = w, .bias = torch::randn({70})};
   p.weight_log_step = (torch::rand({70}) * 0.01 + 0.01).log();
   p.input_log_step = torch::full({1}, 0.013).log();
-  const Tensor fake = learned_step_quantise(x, p.input_log_step.exp(), range);
+  const Tensor fake = learned_step_size_quantise(x, p.input_log_step.exp(), range);
   ASSERT_GT((fake == fake.min()).sum().item<int64_t>(), 10);
-  LinearParameters exact{.weight = learned_step_quantise(w, p.weight_log_step.exp().unsqueeze(1), range)};
+  LinearParameters exact{.weight =
+                             learned_step_size_quantise(w, p.weight_log_step.exp().unsqueeze(1), range)};
   exact.weight = exact.weight.to(torch::kFloat64), exact.bias = p.bias.to(torch::kFloat64);
   const Tensor want = linear_unfused(fake.to(torch::kFloat64), exact, none.to(torch::kFloat64));
   const torch::NoGradGuard no_grad;
@@ -124,7 +125,7 @@ TEST(LinearOp, LearnedStepsGiveTheIntegersOfFakeQuantisation) {
       torch::cat({x, (torch::arange(-200, 200) + 0.5).slice(0, 0, 360).view({4, 90}) * step});
   LinearCache units;
   EXPECT_TRUE(torch::equal(linear(halves, unit, torch::zeros_like(halves), units),
-                           learned_step_quantise(halves, step, range)));
+                           learned_step_size_quantise(halves, step, range)));
 }
 
 TEST(LinearOp, GradientsAreNotFusedAndTheReferenceTakesTheComposition) {
@@ -171,12 +172,12 @@ void expect_the_gradients(int64_t batch, const std::vector<kernels::Activation>&
   for (const bool bf16 : {false, true})
     for (const auto activation : activations)
       for (const bool bias : {true, false})
-        for (const bool tail : {true, false}) {
+        for (const bool epilogue : {true, false}) {
           LinearParameters p = parameters_of(activation);
           if (!bias || activation == kernels::Activation::silu_gate) p.bias = Tensor();
-          if (!tail || !scale) p.scale = Tensor();
+          if (!epilogue || !scale) p.scale = Tensor();
           const Tensor x = torch::randn({batch, 11, 50}),
-                       residual = tail ? torch::randn({batch, 11, 70}) : Tensor();
+                       residual = epilogue ? torch::randn({batch, 11, 70}) : Tensor();
           const auto gradients = [&](torch::ScalarType type, bool fused) {
             return gradients_of(p, x, residual, type, bf16, fused);
           };
@@ -185,7 +186,7 @@ void expect_the_gradients(int64_t batch, const std::vector<kernels::Activation>&
           for (size_t i = 0; i < want.size(); ++i)
             EXPECT_LT(relative(got[i], want[i]), 2 * relative(theirs[i], want[i]) + 1e-6)
                 << i << " bf16 " << bf16 << " activation " << static_cast<int>(activation) << " bias " << bias
-                << " tail " << tail;
+                << " epilogue " << epilogue;
         }
 }
 

@@ -6,8 +6,8 @@
 //   dy/dx = 1 where -Qn < (x - o) / s < Qp, else 0
 //   dy/ds = -Qn below, Qp above, round(v) - v inside, v = (x - o) / s; all of it times 1 / sqrt(N Qp)
 //   dy/do = 1 outside, 0 inside
-// N is the number of elements that share a step, or what the caller takes for it: of activations those of one
-// sample (LSQ's number of features), so that a batch may be computed in parts.
+// N is the number of elements that share a step size, or what the caller takes for it: of activations those
+// of one sample (LSQ's number of features), so that a batch may be computed in parts.
 #pragma once
 
 #include <cstdint>
@@ -23,14 +23,14 @@ struct QuantisedRange {
 // Signed: 2^(b-1) and 2^(b-1) - 1; unsigned: 0 and 2^b - 1. Widths of 2 to 16.
 QuantisedRange quantised_range(int64_t bits, bool with_sign);
 
-// `step` broadcasts over x: one number, or one a channel; positive. `offset` is one number or undefined. The
-// gradient comes out for x, step and offset. `sharing` is N; 0: as many as there are.
-torch::Tensor learned_step_quantise(const torch::Tensor& x, const torch::Tensor& step,
-                                    const QuantisedRange& range, const torch::Tensor& offset = {},
-                                    int64_t sharing = 0);
+// `step_size` broadcasts over x: one number, or one a channel; positive. `offset` is one number or undefined.
+// The gradient comes out for x, step size and offset. `sharing` is N; 0: as many as there are.
+torch::Tensor learned_step_size_quantise(const torch::Tensor& x, const torch::Tensor& step_size,
+                                         const QuantisedRange& range, const torch::Tensor& offset = {},
+                                         int64_t sharing = 0);
 
-// The first step: 2 mean|x| / sqrt(Qp), over the whole tensor or, with `per_channel`, over each x[i], in a
-// shape that broadcasts.
-torch::Tensor first_step(const torch::Tensor& x, const QuantisedRange& range, bool per_channel);
+// The first step size: 2 mean|x| / sqrt(Qp), over the whole tensor or, with `per_channel`, over each x[i], in
+// a shape that broadcasts.
+torch::Tensor first_step_size(const torch::Tensor& x, const QuantisedRange& range, bool per_channel);
 
 }  // namespace tessera::ops

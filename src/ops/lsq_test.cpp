@@ -8,9 +8,10 @@ namespace tessera::ops {
 namespace {
 
 // The definition, one number at a time.
-double quantised(double x, double step, const QuantisedRange& range) {
-  const double v = std::clamp(x / step, -static_cast<double>(range.low), static_cast<double>(range.high));
-  return std::nearbyint(v) * step;
+double quantised(double x, double step_size, const QuantisedRange& range) {
+  const double v =
+      std::clamp(x / step_size, -static_cast<double>(range.low), static_cast<double>(range.high));
+  return std::nearbyint(v) * step_size;
 }
 
 TEST(Lsq, RoundsToMultiplesOfTheStepWithinTheRange) {
@@ -20,26 +21,27 @@ TEST(Lsq, RoundsToMultiplesOfTheStepWithinTheRange) {
     for (const bool sign : {true, false}) {
       const QuantisedRange range = quantised_range(bits, sign);
       EXPECT_EQ(range.low + range.high + 1, int64_t{1} << bits);
-      const torch::Tensor step = torch::tensor({0.25}, torch::kFloat64);
-      const torch::Tensor y = learned_step_quantise(x, step, range);
+      const torch::Tensor step_size = torch::tensor({0.25}, torch::kFloat64);
+      const torch::Tensor y = learned_step_size_quantise(x, step_size, range);
       for (int64_t i = 0; i < x.numel(); ++i)
         EXPECT_DOUBLE_EQ(y[i].item<double>(), quantised(x[i].item<double>(), 0.25, range));
     }
   EXPECT_THROW(quantised_range(1, true), Error);
 }
 
-// Against the rule of the paper, element by element; a step a channel is as many quantisers side by side.
+// Against the rule of the paper, element by element; a step size a channel is as many quantisers side by
+// side.
 TEST(Lsq, TheStepsGradientFollowsItsRule) {
   torch::manual_seed(1);
   const QuantisedRange range = quantised_range(3, true);
   const torch::Tensor x = torch::randn({4, 50}, torch::kFloat64) * 2;
   const torch::Tensor weight = torch::randn({4, 50}, torch::kFloat64);
-  const torch::Tensor steps = first_step(x, range, true).requires_grad_();
-  ASSERT_EQ(steps.sizes(), torch::IntArrayRef({4, 1}));
+  const torch::Tensor step_sizes = first_step_size(x, range, true).requires_grad_();
+  ASSERT_EQ(step_sizes.sizes(), torch::IntArrayRef({4, 1}));
   const torch::Tensor whole = x.clone().requires_grad_();
-  (learned_step_quantise(whole, steps, range) * weight).sum().backward();
+  (learned_step_size_quantise(whole, step_sizes, range) * weight).sum().backward();
   for (int64_t c = 0; c < 4; ++c) {
-    const double s = steps[c].item<double>();
+    const double s = step_sizes[c].item<double>();
     double sum = 0;
     for (int64_t i = 0; i < 50; ++i) {
       const double v = x[c][i].item<double>() / s, w = weight[c][i].item<double>();
@@ -47,16 +49,16 @@ TEST(Lsq, TheStepsGradientFollowsItsRule) {
       sum += w * (inside ? std::nearbyint(v) - v : v <= -4 ? -4.0 : 3.0);
       EXPECT_DOUBLE_EQ(whole.grad()[c][i].item<double>(), inside ? w : 0.0);
     }
-    EXPECT_NEAR(steps.grad()[c].item<double>(), sum / std::sqrt(50 * 3.0), 1e-12);
+    EXPECT_NEAR(step_sizes.grad()[c].item<double>(), sum / std::sqrt(50 * 3.0), 1e-12);
   }
 }
 
 TEST(Lsq, AnOffsetMovesTheGrid) {
   const QuantisedRange range = quantised_range(2, false);
   const torch::Tensor x = torch::tensor({-1.0, 0.1, 0.9, 7.0}, torch::kFloat64).requires_grad_();
-  const torch::Tensor step = torch::tensor({1.0}, torch::kFloat64).requires_grad_();
+  const torch::Tensor step_size = torch::tensor({1.0}, torch::kFloat64).requires_grad_();
   const torch::Tensor offset = torch::tensor({0.5}, torch::kFloat64).requires_grad_();
-  const torch::Tensor y = learned_step_quantise(x, step, range, offset);
+  const torch::Tensor y = learned_step_size_quantise(x, step_size, range, offset);
   EXPECT_TRUE(torch::allclose(y, torch::tensor({0.5, 0.5, 0.5, 3.5}, torch::kFloat64)));
   y.sum().backward();
   EXPECT_TRUE(torch::equal(x.grad(), torch::tensor({0.0, 0.0, 1.0, 0.0}, torch::kFloat64)));

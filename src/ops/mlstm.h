@@ -26,7 +26,7 @@ struct MlstmOptions {
   bool exponential_forget = false;
 };
 
-// What a sequence has left behind, with keys not divided by sqrt(d) and everything scaled by exp(-m):
+// The state that a sequence leaves behind, keys not divided by sqrt(d) and everything scaled by exp(-m):
 // c [batch, heads, d, value d], n [batch, heads, d], m [batch, heads].
 struct MlstmState {
   torch::Tensor c, n, m;

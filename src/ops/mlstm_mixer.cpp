@@ -4,11 +4,11 @@
 #include <array>
 #include <cmath>
 #include <optional>
+#include <tuple>
 
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "core/error.h"
-#include "kernels/mlstm_mixer/mlstm_mixer.h"
 #include "ops/inference.h"
 #include "ops/profile.h"
 
@@ -79,7 +79,7 @@ torch::Tensor mlstm_mixer_unfused(const torch::Tensor& u, const MlstmMixerParame
   const torch::Tensor walked = options.reverse ? u.flip(1) : u;
   const torch::Tensor x = walked.slice(2, 0, inner).contiguous(), z = walked.slice(2, inner);
   const torch::Tensor a = torch::silu(convolved(x, p.conv_weight, p.conv_bias, options));
-  // What k and v read: the same, or convolved on their own.
+  // k and v read the same, or x convolved on their own.
   const auto read = [&](const torch::Tensor& weight, const torch::Tensor& bias) {
     return weight.defined() ? torch::silu(convolved(x, weight, bias, options)) : a;
   };
@@ -151,76 +151,63 @@ kernels::MlstmMixerShape shape_of(const torch::Tensor& u, const MlstmMixerParame
 
 // The kernel copies by these sizes.
 void check_parameters(const MlstmMixerParameters& p, const kernels::MlstmMixerShape& s) {
-  struct Wanted {
-    const char* name;
-    const torch::Tensor& tensor;
-    int64_t numbers;
-    bool required;
-  };
-  const int64_t inner = s.channels, heads = s.heads, taps = s.causal ? s.kernel : s.kernel * s.kernel;
+  const int64_t inner = s.channels, heads = s.heads;
   check(heads > 0 && inner % heads == 0 && inner % 4 == 0, "mlstm_mixer: ", inner, " channels, ", heads,
         " heads: a head must have a whole number of channels, and all together a multiple of 4");
-  const Wanted all[] = {{"conv_weight", p.conv_weight, inner * taps, true},
-                        {"conv_bias", p.conv_bias, inner, false},
-                        {"q_weight", p.q_weight, 4 * inner, true},
-                        {"q_bias", p.q_bias, inner, false},
-                        {"k_weight", p.k_weight, 4 * inner, true},
-                        {"k_bias", p.k_bias, inner, false},
-                        {"v_weight", p.v_weight, 4 * inner, true},
-                        {"v_bias", p.v_bias, inner, false},
-                        {"input_weight", p.input_weight, heads * 3 * inner, true},
-                        {"input_bias", p.input_bias, heads, false},
-                        {"forget_weight", p.forget_weight, heads * 3 * inner, true},
-                        {"forget_bias", p.forget_bias, heads, false},
-                        {"norm_weight", p.norm_weight, inner, false},
-                        {"norm_bias", p.norm_bias, inner, false},
-                        {"skip", p.skip, inner, true}};
-  for (const Wanted& w : all)
-    check(w.tensor.defined() ? w.tensor.numel() == w.numbers : !w.required, "mlstm_mixer: ", w.name, " has ",
-          w.tensor.defined() ? w.tensor.numel() : 0, " numbers, must have ", w.numbers, " for ", inner,
-          " channels and ", heads, " heads");
+  kernels::visit_mixer_parameters(
+      s,
+      [&](const char* name, bool required, const kernels::ParameterShape& shape,
+          const torch::Tensor& tensor) {
+        check(tensor.defined() ? tensor.numel() == shape.numbers() : !required, "mlstm_mixer: ", name,
+              " has ", tensor.defined() ? tensor.numel() : 0, " numbers, must have ", shape.numbers(),
+              " for ", inner, " channels and ", heads, " heads");
+      },
+      p);
 }
 
-// The parameters in the order of the kernel's struct; the biases that are not there are nullopt.
-using ParameterList = std::array<Optional, 15>;
+// The parameters in the order of the table; those that are not there are nullopt.
+using ParameterList = std::array<Optional, kernels::kMixerParameters>;
 
-ParameterList list_of(const MlstmMixerParameters& p) {
-  return {given(p.conv_weight),  given(p.conv_bias),  given(p.q_weight),      given(p.q_bias),
-          given(p.k_weight),     given(p.k_bias),     given(p.v_weight),      given(p.v_bias),
-          given(p.input_weight), given(p.input_bias), given(p.forget_weight), given(p.forget_bias),
-          given(p.norm_weight),  given(p.norm_bias),  given(p.skip)};
+ParameterList list_of(const MlstmMixerParameters& p, const kernels::MlstmMixerShape& s) {
+  ParameterList list;
+  kernels::visit_mixer_parameters(
+      s,
+      [next = list.begin()](const char*, bool, const kernels::ParameterShape&,
+                            const torch::Tensor& tensor) mutable { *next++ = given(tensor); },
+      p);
+  return list;
 }
 
 template <class Pointer, class Of>
-kernels::MlstmMixerParametersOf<Pointer> pointers(const ParameterList& list, Of of) {
-  kernels::MlstmMixerParametersOf<Pointer> p{};
-  Pointer* const fields[] = {&p.conv_weight,   &p.conv_bias,   &p.q_weight,    &p.q_bias,       &p.k_weight,
-                             &p.k_bias,        &p.v_weight,    &p.v_bias,      &p.input_weight, &p.input_bias,
-                             &p.forget_weight, &p.forget_bias, &p.norm_weight, &p.norm_bias,    &p.skip};
-  for (size_t i = 0; i < list.size(); ++i) *fields[i] = of(list[i]);
+kernels::MlstmMixerParametersOf<Pointer> pointers(const ParameterList& list,
+                                                  const kernels::MlstmMixerShape& s, Of of) {
+  kernels::MlstmMixerParametersOf<Pointer> p;
+  kernels::visit_mixer_parameters(
+      s,
+      [&, next = list.begin()](const char*, bool, const kernels::ParameterShape&, Pointer& field) mutable {
+        field = of(*next++);
+      },
+      p);
   return p;
 }
 
 template <class Pointer>
-kernels::StoredRowsOf<Pointer> rows_of(const torch::Tensor& tensor,
-                                       Pointer data) {  // contiguous [batch, tokens, width]
+kernels::TokenRowsOf<Pointer> rows_of(const torch::Tensor& tensor,
+                                      Pointer data) {  // contiguous [batch, tokens, width]
   return {data, element_of(tensor), tensor.stride(0), tensor.stride(1)};
 }
-kernels::StoredRows rows_of(const torch::Tensor& tensor) { return rows_of(tensor, tensor.const_data_ptr()); }
-kernels::StoredRowsOut rows_to(const torch::Tensor& tensor) {
+kernels::TokenRows rows_of(const torch::Tensor& tensor) { return rows_of(tensor, tensor.const_data_ptr()); }
+kernels::TokenRowsOut rows_to(const torch::Tensor& tensor) {
   return rows_of(tensor, tensor.mutable_data_ptr());
 }
 
 struct FusedMixer : torch::autograd::Function<FusedMixer> {
+  // `parameters` are those of a ParameterList, one after the other, as autograd wants them.
+  template <class... Parameters>
   static torch::Tensor forward(torch::autograd::AutogradContext* ctx, const torch::Tensor& u,
-                               const Optional& conv, const Optional& conv_bias, const Optional& q,
-                               const Optional& q_bias, const Optional& k, const Optional& k_bias,
-                               const Optional& v, const Optional& v_bias, const Optional& input,
-                               const Optional& input_bias, const Optional& forget,
-                               const Optional& forget_bias, const Optional& norm, const Optional& norm_bias,
-                               const Optional& skip, const kernels::MlstmMixerShape& shape, bool keep) {
-    const ParameterList list{conv,  conv_bias,  q,      q_bias,      k,    k_bias,    v,   v_bias,
-                             input, input_bias, forget, forget_bias, norm, norm_bias, skip};
+                               const kernels::MlstmMixerShape& shape, bool keep,
+                               const Parameters&... parameters) {
+    const ParameterList list{parameters...};
     const int64_t tokens = u.size(1);
     const torch::Tensor y = torch::empty({shape.batch, tokens, shape.channels}, u.options());
     kernels::MlstmMixerSaved buffers{};
@@ -236,7 +223,7 @@ struct FusedMixer : torch::autograd::Function<FusedMixer> {
     }
     const Profiled profiled("mlstm_mixer");
     kernels::mlstm_mixer_forward(
-        {shape, rows_of(u), pointers<const float*>(list, data_of), rows_to(y), buffers});
+        {shape, rows_of(u), pointers<const float*>(list, shape, data_of), rows_to(y), buffers});
     return y;
   }
 
@@ -245,6 +232,7 @@ struct FusedMixer : torch::autograd::Function<FusedMixer> {
     check_first_derivative("mlstm_mixer");
     const auto saved = ctx->get_saved_variables();
     const auto holder = ctx->saved_data["shape"].toCapsule();
+    const kernels::MlstmMixerShape& shape = static_cast<Shape&>(*holder).shape;
     const torch::Tensor& u = saved[0];
     const torch::Tensor dy = gradients[0].to(u.scalar_type()).contiguous(), du = torch::empty_like(u);
     ParameterList list, dlist;
@@ -257,12 +245,11 @@ struct FusedMixer : torch::autograd::Function<FusedMixer> {
       return tensor ? tensor->mutable_data_ptr<float>() : nullptr;
     };
     const Profiled profiled("mlstm_mixer backward");
-    kernels::mlstm_mixer_backward({static_cast<Shape&>(*holder).shape, rows_of(u), rows_of(dy),
-                                   pointers<const float*>(list, data_of), saved_in(saved[1], saved[2]),
-                                   rows_to(du), pointers<float*>(dlist, out)});
-    torch::autograd::variable_list result{du};
+    kernels::mlstm_mixer_backward({shape, rows_of(u), rows_of(dy),
+                                   pointers<const float*>(list, shape, data_of), saved_in(saved[1], saved[2]),
+                                   rows_to(du), pointers<float*>(dlist, shape, out)});
+    torch::autograd::variable_list result{du, {}, {}};  // nothing for shape and keep
     for (const Optional& gradient : dlist) result.push_back(gradient.value_or(torch::Tensor()));
-    result.resize(18);  // nothing for shape and keep
     return result;
   }
 
@@ -298,11 +285,14 @@ torch::Tensor mlstm_mixer(const torch::Tensor& u, const MlstmMixerParameters& pa
   check(shape.rows * shape.columns == u.size(1), "a grid of ", shape.rows, " x ", shape.columns,
         " tokens does not hold ", u.size(1), " tokens");
   check_parameters(parameters, shape);
-  const ParameterList p = list_of(parameters);
+  const ParameterList list = list_of(parameters, shape);
   bool keep = u.requires_grad();
-  for (const Optional& parameter : p) keep = keep || (parameter && parameter->requires_grad());
-  return FusedMixer::apply(u.contiguous(), p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8], p[9], p[10],
-                           p[11], p[12], p[13], p[14], shape, keep && torch::GradMode::is_enabled());
+  for (const Optional& parameter : list) keep = keep || (parameter && parameter->requires_grad());
+  return std::apply(
+      [&](const auto&... p) {
+        return FusedMixer::apply(u.contiguous(), shape, keep && torch::GradMode::is_enabled(), p...);
+      },
+      list);
 }
 
 }  // namespace tessera::ops

@@ -1,4 +1,4 @@
-// What stands between the two large projections of a Vision-LSTM layer, as one operation:
+// The mLSTM mixer: all between the two large projections of a Vision-LSTM layer, as one operation:
 //
 //   x, z = halves of u                     (u = proj_up of the normed tokens)
 //   a = silu(conv(x))                      depthwise: 3x3 over the grid, or over the sequence, or none
@@ -13,30 +13,25 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels/mlstm_mixer/mlstm_mixer.h"
 #include "ops/mlstm.h"
 
 namespace tessera::ops {
 
-// What is undefined is left out.
-struct MlstmMixerParameters {
-  // [inner, 1, k, k] over the grid, [inner, 1, k] over the sequence, undefined: conv(x) = x; bias [inner].
-  torch::Tensor conv_weight = {}, conv_bias = {};
+// Parameters that are undefined are left out. Names and shapes are those of visit_mixer_parameters with C =
+// inner, but the composition takes more: no conv_weight (conv(x) = x), no skip, blocks of any size, and for
+// paper_cell input_weight and forget_weight of [heads, inner].
+struct MlstmMixerParameters : kernels::MlstmMixerParametersOf<torch::Tensor> {
   // Convolutions of their own for k, and with value_conv for v, in the same shape; undefined: they share that
   // of q.
   torch::Tensor k_conv_weight = {}, k_conv_bias = {}, v_conv_weight = {}, v_conv_bias = {};
-  // [inner / 4, 4, 4]; bias [inner].
-  torch::Tensor q_weight = {}, q_bias = {}, k_weight = {}, k_bias = {}, v_weight = {}, v_bias = {};
-  // [heads, 3 * inner], for paper_cell [heads, inner]; bias [heads].
-  torch::Tensor input_weight = {}, input_bias = {}, forget_weight = {}, forget_bias = {};
-  torch::Tensor norm_weight = {}, norm_bias = {};  // [inner]
-  torch::Tensor skip = {};                         // [inner]
 };
 
 struct MlstmMixerOptions {
   int64_t heads = 4;
   int64_t rows = 0, columns = 0;  // the grid of the 3x3 convolution; unused by the one over the sequence
   bool causal = true;             // a convolution over the sequence sees nothing later
-  bool reverse = false;  // walk the tokens from last to first (the convolution's grid is turned with them)
+  bool reverse = false;  // walk the tokens from last to first (the convolution's grid is reversed with them)
   double norm_eps = 1e-5, cell_eps = 1e-6;
   // Places in the sequence of tokens that stand outside the grid (class tokens), ascending: the 3x3
   // convolution leaves them as they are.

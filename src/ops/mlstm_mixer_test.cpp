@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
 
 #include "core/error.h"
 #include "kernels/isa.h"
@@ -20,29 +21,35 @@ struct Case {
 MlstmMixerParameters parameters_of(const Case& c, torch::ScalarType dtype,
                                    torch::ScalarType drawn = torch::kFloat32, uint64_t draw = 0) {
   torch::manual_seed(7 + 100 * draw);
-  const auto make = [&](torch::IntArrayRef shape, double deviation) {
-    // Drawn in the lowest precision, so that all see the same numbers.
-    return (torch::randn(shape) * deviation).to(drawn).to(dtype).requires_grad_();
+  const auto deviation = [](const std::string& name) {
+    if (name == "conv_weight") return 0.4;
+    if (name == "input_weight" || name == "forget_weight") return 0.1;
+    if (name == "input_bias" || name == "forget_bias") return 1.0;
+    return name == "skip" || (name.ends_with("_weight") && name != "norm_weight") ? 0.5 : 0.3;
   };
-  const auto bias = [&](int64_t size) { return c.biases ? make({size}, 0.3) : torch::Tensor(); };
+  const kernels::MlstmMixerShape sizes{c.batch, c.rows, c.columns, c.inner, c.heads, c.kernel, c.causal};
   MlstmMixerParameters p;
-  p.conv_weight = c.causal ? make({c.inner, 1, c.kernel}, 0.4) : make({c.inner, 1, c.kernel, c.kernel}, 0.4);
-  p.q_weight = make({c.inner / 4, 4, 4}, 0.5), p.k_weight = make({c.inner / 4, 4, 4}, 0.5);
-  p.v_weight = make({c.inner / 4, 4, 4}, 0.5);
-  p.input_weight = make({c.heads, 3 * c.inner}, 0.1), p.forget_weight = make({c.heads, 3 * c.inner}, 0.1);
-  p.input_bias = make({c.heads}, 1), p.forget_bias = make({c.heads}, 1);
-  p.norm_weight = make({c.inner}, 0.3), p.skip = make({c.inner}, 0.5);
-  p.conv_bias = bias(c.inner), p.q_bias = bias(c.inner), p.k_bias = bias(c.inner), p.v_bias = bias(c.inner);
-  p.norm_bias = bias(c.inner);
+  kernels::visit_mixer_parameters(
+      sizes,
+      [&](const std::string& name, bool required, const kernels::ParameterShape& shape, torch::Tensor& to) {
+        const bool of_gates = name == "input_bias" || name == "forget_bias";
+        if (!required && !c.biases && !of_gates && name != "norm_weight") return;
+        // Drawn in the lowest precision, so that all see the same numbers.
+        const torch::Tensor values = torch::randn(at::IntArrayRef(shape.sizes.data(), shape.rank));
+        to = (values * deviation(name)).to(drawn).to(dtype).requires_grad_();
+      },
+      p);
   return p;
 }
 
 std::vector<torch::Tensor> list_of(const MlstmMixerParameters& p) {
   std::vector<torch::Tensor> list;
-  for (const torch::Tensor& t :
-       {p.conv_weight, p.conv_bias, p.q_weight, p.q_bias, p.k_weight, p.k_bias, p.v_weight, p.v_bias,
-        p.input_weight, p.input_bias, p.forget_weight, p.forget_bias, p.norm_weight, p.norm_bias, p.skip})
-    if (t.defined()) list.push_back(t);
+  kernels::visit_mixer_parameters(
+      {},
+      [&](const char*, bool, const kernels::ParameterShape&, const torch::Tensor& t) {
+        if (t.defined()) list.push_back(t);
+      },
+      p);
   return list;
 }
 
@@ -206,7 +213,7 @@ TEST(SequenceConv, ToBothSidesSeesItsNeighbours) {
   EXPECT_ANY_THROW(sequence_conv(x, torch::randn({8, 1, 4}), bias, 0, 0, false));
 }
 
-// What the fused form does not know goes through the composition, in float32 too.
+// Options that the fused form does not know go through the composition, in float32 too.
 TEST(MlstmMixer, OptionsWithoutAFusedFormAreComposed) {
   const Case& c = kCases[0];
   const torch::Tensor u = torch::randn({2, 17, 128});
@@ -233,17 +240,13 @@ TEST(MlstmMixer, ThePapersCellIsItsEquations) {
   torch::manual_seed(5);
   const auto draw = [](torch::IntArrayRef shape) { return torch::randn(shape, torch::kFloat64) * 0.5; };
   const int64_t inner = 8, tokens = 5;
-  MlstmMixerParameters p{.q_weight = draw({2, 4, 4}),
-                         .q_bias = draw({inner}),
-                         .k_weight = draw({2, 4, 4}),
-                         .k_bias = draw({inner}),
-                         .v_weight = draw({2, 4, 4}),
-                         .v_bias = draw({inner}),
-                         .input_weight = draw({1, inner}),
-                         .input_bias = draw({1}),
-                         .forget_weight = draw({1, inner}),
-                         .forget_bias = draw({1}),
-                         .norm_weight = torch::zeros({inner}, torch::kFloat64)};
+  MlstmMixerParameters p;
+  p.q_weight = draw({2, 4, 4}), p.q_bias = draw({inner});
+  p.k_weight = draw({2, 4, 4}), p.k_bias = draw({inner});
+  p.v_weight = draw({2, 4, 4}), p.v_bias = draw({inner});
+  p.input_weight = draw({1, inner}), p.input_bias = draw({1});
+  p.forget_weight = draw({1, inner}), p.forget_bias = draw({1});
+  p.norm_weight = torch::zeros({inner}, torch::kFloat64);
   const torch::Tensor u = draw({1, tokens, 2 * inner}), x = u[0].slice(1, 0, inner), z = u[0].slice(1, inner);
   const torch::Tensor a = torch::silu(x);  // no convolution
   const torch::Tensor q = headwise_linear(a, p.q_weight, p.q_bias),

@@ -4,10 +4,10 @@
 //
 //   s_ij = scale (R_i q_i) . (R_j k_j) + bias_ij       for the keys j that the mask lets query i see
 //   p_ij = exp(s_ij - lse_i),  lse_i = log sum_j exp(s_ij)
-//   o_i  = sum_j keep_ij p_ij v_j                      keep_ij = 1, but mask.later for keys behind query i
+//   o_i  = sum_j keep_ij p_ij v_j                      keep_ij = 1, mask.future_weight for keys behind i
 //   ds_ij = p_ij (keep_ij do_i . v_j - do_i . o_i)     the gradient, dbias; dq, dk and dv follow from it
 //
-// R turns adjacent pairs of channels by the token's angles (RoPE, Su et al. 2021) while a row is read. A
+// R rotates adjacent pairs of channels by the token's angles (RoPE, Su et al. 2021) while a row is read. A
 // query that sees no key gives zeros. Arithmetic is in float whatever the tensors are stored in, but for
 // attention_fixed_point, attention_byte_scores and attention_bf16_pairs.
 //
@@ -35,7 +35,7 @@ struct AttentionMask {
   bool causal = false;      // keys up to the query's own position
   int64_t window = 0;       // keys less than this far away; 0 = any
   int64_t first_query = 0;  // keys in front of the first query: the length of a key-value cache
-  float later = 1;  // factor after the softmax of keys behind the query: iLLaMA's mask has 0, or a soft share
+  float future_weight = 1;  // of keys behind the query, after the softmax: iLLaMA has 0, or a soft share
 };
 
 // Cosines and sines of the angles of a token's pairs (2m, 2m+1), m < pairs <= D/2; channels behind them stay.
@@ -98,12 +98,12 @@ struct AttentionFunctions {
 };
 
 Table<AttentionFunctions> attention_table();
-// What `fixed_point` takes: where pairs of bfloat16 are the faster ones, for tensors of bfloat16, scores from
+// `fixed_point` takes this: where pairs of bfloat16 are the faster ones, for tensors of bfloat16, scores from
 // bytes (attention_bytes.cpp; tiles of bfloat16, AMX, are faster still), else whole numbers of 16 bits
 // (attention_fixed.cpp). Null where this machine, or the instruction set in use, has no such products.
 AttentionForwardFunction attention_byte_scores();
 AttentionForwardFunction attention_fixed_point();
-// For tensors of bfloat16 where its products in pairs are the faster ones (attention_pairs.cpp): turned
+// For tensors of bfloat16 where its products in pairs are the faster ones (attention_pairs.cpp): rotated
 // queries and keys, the weights and the gradients of the scores are rounded to bfloat16 too. Null as above.
 const AttentionFunctions* attention_bf16_pairs();
 Table<AttentionFunctions> attention_pairs_table();

@@ -37,14 +37,14 @@ struct BackwardBlock {
   }
 }
 
-// Turns the products of one query into weights and do . v into the gradient of the scores.
+// Converts the products of one query into weights and do . v into the gradient of the scores.
 [[maybe_unused]] static void differentiate(const BackwardHead& head, const ScoreRow& row, float* dscores,
                                            int64_t query, int64_t own, float* dbias) {
-  const float gain = gain_of(row), later = head.call.mask.later, lse = head.lse[query],
+  const float gain = gain_of(row), future_weight = head.call.mask.future_weight, lse = head.lse[query],
               dout_out = head.b.dout_out[query];
   for (int64_t c = row.columns.begin; c < row.columns.end; c += W) {
     const vf p = exp2_below(finish_scores(row, c) * gain - lse);
-    const vf kept = later == 1 ? p : keep_weights(p, c, own, later);
+    const vf kept = future_weight == 1 ? p : keep_weights(p, c, own, future_weight);
     const vf ds = kept * load(dscores + c) - p * dout_out;
     store(row.scores + c, kept);
     store(dscores + c, ds);
@@ -82,12 +82,12 @@ static void add_block(Form& form, const BackwardHead& head, int64_t first, int64
   form.add_gradients(head, block);
 }
 
-// Turns gradients back, scales and stores them.
+// Rotates gradients back, scales and stores them.
 [[maybe_unused]] static void write_rows(const BackwardHead& head, float* from, int64_t first, int64_t count,
                                         const Rotary& table, float scale, const HeadRowsOut& to) {
   const AttentionShape& s = head.call.shape;
   const int64_t Dp = round_up16(s.dim);
-  turn_rows(from, Dp, count, table, head.item.head, first, -1);
+  rotate_rows(from, Dp, count, table, head.item.head, first, -1);
   for (int64_t r = 0; r < count; ++r) {
     void* at = row_of(to, head.item, first + r);
     if (to.element == Element::f32)

@@ -59,7 +59,7 @@ void report(const AttentionCase& c) {
 void run(int argc, char** argv) {
   using testing::Added;
   using testing::Layout;
-  using testing::Turned;
+  using testing::Rotated;
   std::printf("%d threads, %s\n", tessera::num_threads(), name_of(active_isa()));
   if (argc == 5) {
     const int64_t tokens = std::atoll(argv[3]);
@@ -70,22 +70,22 @@ void run(int argc, char** argv) {
               tokens,
               std::atoll(argv[4]),
               {},
-              Turned::no,
+              Rotated::no,
               Added::none,
               Layout::tokens_first,
               element});
     return;
   }
   for (const Element element : {Element::f32, Element::bf16}) {
-    const auto form = [element](AttentionMask mask, Turned turned) {
-      return AttentionCase{8, 6, 197, 197, 64, mask, turned, Added::none, Layout::tokens_first, element};
+    const auto form = [element](AttentionMask mask, Rotated rotated) {
+      return AttentionCase{8, 6, 197, 197, 64, mask, rotated, Added::none, Layout::tokens_first, element};
     };
-    report(form({}, Turned::no));
-    report(form({}, Turned::shared));
-    report(form({.later = 0}, Turned::shared));
-    report(form({.causal = true}, Turned::shared));
-    report({1, 6, 3137, 3137, 64, {}, Turned::no, Added::none, Layout::tokens_first, element});
-    report({256, 3, 49, 49, 32, {}, Turned::no, Added::windows, Layout::tokens_first, element});
+    report(form({}, Rotated::no));
+    report(form({}, Rotated::shared));
+    report(form({.future_weight = 0}, Rotated::shared));
+    report(form({.causal = true}, Rotated::shared));
+    report({1, 6, 3137, 3137, 64, {}, Rotated::no, Added::none, Layout::tokens_first, element});
+    report({256, 3, 49, 49, 32, {}, Rotated::no, Added::windows, Layout::tokens_first, element});
   }
 }
 

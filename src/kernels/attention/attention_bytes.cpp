@@ -24,10 +24,11 @@ TESSERA_INLINE vi four_bytes(vi first, vi second, vf inverse, float zero) {
   return byte(first << 16) | byte(first & upper) << 8 | byte(second << 16) << 16 | byte(second & upper) << 24;
 }
 
-// `words` (a multiple of 2) of 16 rows, turned, as half as many words of bytes, `zero` added to each number;
-// `units` gets what one is worth in each row, `starts`, where not null, minus 128 times the row's sum.
-void quantise_turned(const float* from, int64_t words, float zero, float* to, int64_t to_row, float* units,
-                     float* starts) {
+// `words` (a multiple of 2) of 16 rows, transposed, as half as many words of bytes, `zero` added to each
+// number; `units` gets what one is worth in each row, `starts`, where not null, minus 128 times the row's
+// sum.
+void quantise_transposed(const float* from, int64_t words, float zero, float* to, int64_t to_row,
+                         float* units, float* starts) {
   __m512i most = {};
   for (int64_t w = 0; w < words; ++w)
     most = _mm512_max_epu16(most, (__m512i)(load_words(from + w * W) & 0x7fff7fff));
@@ -61,19 +62,19 @@ void read_bytes(const RowsToBytes& call, const AttentionUnit& unit, int64_t firs
   const bool lie = lie_as_words(call.from, s.dim, call.table);
   for (int64_t r = 0; r < count; r += W) {
     if (lie && r + W <= count) {
-      turn_words((const float*)row_of(call.from, unit.item, first + r), call.from.token / 2, W, Dp / 2,
-                 f.sixteen, W);
+      transpose_words((const float*)row_of(call.from, unit.item, first + r), call.from.token / 2, W, Dp / 2,
+                      f.sixteen, W);
     } else {
       const int64_t left = count - r < W ? count - r : W;
       read_words(call.from, s, unit.item, first + r, left, call.table, f.rows);
-      turn_words(f.rows, Dp, left, Dp / 2, f.sixteen, W);
+      transpose_words(f.rows, Dp, left, Dp / 2, f.sixteen, W);
     }
-    quantise_turned(f.sixteen, Dp / 2, call.zero, call.to + r, call.row, call.units + r,
-                    call.starts ? call.starts + r : nullptr);
+    quantise_transposed(f.sixteen, Dp / 2, call.zero, call.to + r, call.row, call.units + r,
+                        call.starts ? call.starts + r : nullptr);
   }
 }
 
-// `queries` are words turned: `row` is from one word of a query to its next.
+// `queries` are words transposed: `row` is from one word of a query to its next.
 struct ByteForm : PairForm {
   TESSERA_INLINE float score_unit(const AttentionUnit& unit, int64_t r) { return unit.f.query_units[r]; }
 

@@ -12,14 +12,14 @@
 
 namespace tessera::kernels::testing {
 
-enum class Turned { no, shared, by_head };
+enum class Rotated { no, shared, by_head };
 // Broadcast over: nothing, samples, samples and heads; `windows`: entries of two windows, in turn.
 enum class Added { none, full, over_samples, over_heads, windows };
 
 struct AttentionCase {
   int64_t batch, heads, queries, keys, dim;
   AttentionMask mask = {};
-  Turned turned = Turned::no;
+  Rotated rotated = Rotated::no;
   Added bias = Added::none;
   Layout layout = Layout::tokens_first;
   Element element = Element::f32;
@@ -29,15 +29,15 @@ struct AttentionCase {
 inline std::ostream& operator<<(std::ostream& out, const AttentionCase& c) {
   return out << "B" << c.batch << " H" << c.heads << " Q" << c.queries << " K" << c.keys << " D" << c.dim
              << (c.mask.causal ? " causal" : "") << " window " << c.mask.window << " first "
-             << c.mask.first_query << " later " << c.mask.later << " turned " << static_cast<int>(c.turned)
-             << " bias " << static_cast<int>(c.bias) << " layout " << static_cast<int>(c.layout)
-             << (c.element == Element::bf16 ? " bf16" : "");
+             << c.mask.first_query << " future weight " << c.mask.future_weight << " rotated "
+             << static_cast<int>(c.rotated) << " bias " << static_cast<int>(c.bias) << " layout "
+             << static_cast<int>(c.layout) << (c.element == Element::bf16 ? " bf16" : "");
 }
 
 // Sizes around every block's border: vectors (4, 8, 16), tiles (4, 8 rows; 3 vectors), blocks of 16 and 64
 // queries, blocks of keys; every mask, bias and rotation with each other.
 inline const std::vector<AttentionCase>& attention_cases() {
-  using enum Turned;
+  using enum Rotated;
   using enum Added;
   constexpr Layout first = Layout::heads_first, wide = Layout::tokens_first_wide,
                    tokens = Layout::tokens_first;
@@ -45,11 +45,11 @@ inline const std::vector<AttentionCase>& attention_cases() {
   static const std::vector<AttentionCase> all = {
       {1, 1, 1, 1, 1},
       {1, 2, 2, 3, 5, {}, shared},
-      {2, 1, 7, 9, 16, {.later = 0}, no, full, first},
+      {2, 1, 7, 9, 16, {.future_weight = 0}, no, full, first},
       {1, 3, 15, 15, 32, {.causal = true}, by_head, over_samples, wide},
       {2, 2, 16, 16, 24, {}, no, over_heads},
       {4, 2, 17, 17, 17, {}, no, windows, wide},
-      {1, 2, 33, 31, 64, {.later = 0.3f}, shared, none, first},
+      {1, 2, 33, 31, 64, {.future_weight = 0.3f}, shared, none, first},
       {1, 1, 49, 49, 32, {}, no, windows},
       {1, 2, 65, 65, 48, {.causal = true, .window = 7}},
       {1, 2, 70, 70, 40, {.window = 5}, shared},
@@ -58,14 +58,14 @@ inline const std::vector<AttentionCase>& attention_cases() {
       {1, 2, 8, 90, 32, {.causal = true, .window = 20, .first_query = 60}, no, full, wide, f32, 3, 16},
       {1, 2, 100, 100, 64, {}, shared, none, wide, f32, 33, 30},
       {1, 1, 100, 100, 64, {.causal = true}, no, none, tokens, f32, 20, 17},
-      {1, 1, 100, 100, 16, {.later = 0}, no, over_samples, tokens, f32, 20, 48},
-      {1, 2, 197, 197, 64, {.later = 0}, shared},
+      {1, 1, 100, 100, 16, {.future_weight = 0}, no, over_samples, tokens, f32, 20, 48},
+      {1, 2, 197, 197, 64, {.future_weight = 0}, shared},
       {1, 1, 197, 197, 96},
       {1, 2, 100, 100, 32, {}, no, full, tokens, f32, 20, 17},
       {1, 1, 130, 130, 128, {.window = 40}, shared, none, tokens, f32, 0, 64},
       {2, 2, 33, 33, 64, {}, no, none, wide, bf},
       {1, 2, 70, 70, 40, {.causal = true}, shared, over_samples, tokens, bf, 16, 32},
-      {1, 2, 197, 197, 64, {.later = 0}, shared, none, tokens, bf},
+      {1, 2, 197, 197, 64, {.future_weight = 0}, shared, none, tokens, bf},
       {1, 1, 20, 0, 16},
       {0, 2, 20, 20, 16},
       {2, 2, 0, 20, 16},
@@ -93,9 +93,9 @@ struct AttentionProblem {
     q.fill(normal(rows * c.queries, seed)), k.fill(normal(rows * c.keys, seed + 1));
     v.fill(normal(rows * c.keys, seed + 2)), dout.fill(normal(rows * c.queries, seed + 3));
     lse.resize(c.batch * c.heads * c.queries);
-    if (c.turned != Turned::no)
+    if (c.rotated != Rotated::no)
       for (const float angle :
-           uniform((c.turned == Turned::by_head ? c.heads : 1) * tokens() * pairs(), seed + 4, -9, 9))
+           uniform((c.rotated == Rotated::by_head ? c.heads : 1) * tokens() * pairs(), seed + 4, -9, 9))
         cos.push_back(std::cos(angle)), sin.push_back(std::sin(angle));
     if (c.bias == Added::none) return;
     bias_values = normal(bias_batches() * bias_heads() * c.queries * c.keys, seed + 5);
@@ -104,7 +104,7 @@ struct AttentionProblem {
     dbias.assign(bias_values.size(), -1.0f);
   }
   int64_t tokens() const { return std::max(c.queries, c.keys); }
-  int64_t pairs() const { return c.dim / 3; }  // some channels are not turned
+  int64_t pairs() const { return c.dim / 3; }  // some channels are not rotated
   int64_t items() const { return c.batch * c.heads; }
   int64_t bias_heads() const { return c.bias == Added::over_heads ? 1 : c.heads; }
   int64_t bias_batches() const {
@@ -117,7 +117,7 @@ struct AttentionProblem {
   }
   Rotary rotary() const {
     if (cos.empty()) return {};
-    return {cos.data(), sin.data(), c.turned == Turned::by_head ? tokens() * pairs() : 0, pairs(), pairs()};
+    return {cos.data(), sin.data(), c.rotated == Rotated::by_head ? tokens() * pairs() : 0, pairs(), pairs()};
   }
   AttentionBias bias() const {
     if (c.bias == Added::none) return {};

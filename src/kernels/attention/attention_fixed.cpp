@@ -1,9 +1,9 @@
 // Attention forward on whole numbers of 16 bits, whose products in pairs (AVX512_VNNI) go twice as fast as
 // those of floats. Built once, on top of AVX-512.
 //
-//   q ~ a q', k ~ b k', v_c ~ d_c v'_c, p ~ p' / (2^14 - 1)     c a channel; a, b, d by the largest of the
-//   block
+//   q ~ a q',  k ~ b k',  v_c ~ d_c v'_c,  p ~ p' / (2^14 - 1)
 //
+// with c a channel and a, b, d chosen by the largest number of the block.
 // No sum of products leaves 32 bits: |q'|, |k'| <= sqrt(2^31 / D) (12 bits and the sign where D is 64) and
 // |v'| <= 2^31 / (2^14 K) (9 bits and the sign for 256 keys). A number that is not finite makes its scale no
 // number, and with it what depends on it.
@@ -22,8 +22,7 @@ TESSERA_INLINE void store_shorts(float* to, vi v) {
   memcpy(to, &shorts, sizeof shorts);
 }
 
-// `rows` rows of Dp floats become rows of Dp / 2 words at the same place; returns what one of a number is
-// worth.
+// `count` rows of Dp floats become rows of Dp / 2 words at the same place; returns the unit of these numbers.
 float fix_rows(float* rows, int64_t count, int64_t Dp, float most) {
   const float largest = largest_size(rows, count * Dp);
   const float unit = largest == 0 ? 1 : largest / most, inverse = 1 / unit;
@@ -55,8 +54,8 @@ struct FixedForm {
   TESSERA_INLINE float weight_unit() { return 1 / kLargestWeight; }
   // Kept as kRounds + p': p' is among the low bits.
   TESSERA_INLINE vf weights(vf x) {
-    return rounded(
-        exp2_coarse(max(splat(-30.0f), x + kLog2OfLargestWeight)));  // what is that small becomes 0
+    // A weight of 2^-30 and less becomes 0.
+    return rounded(exp2_coarse(max(splat(-30.0f), x + kLog2OfLargestWeight)));
   }
   TESSERA_INLINE vf numbers(vf kept) { return kept - kRounds; }
   TESSERA_INLINE vf rounded(vf p) { return p + kRounds; }
@@ -82,7 +81,7 @@ struct FixedForm {
     const int64_t Dp = round_up16(s.dim), Nb = round_up16(s.key_block);
     read_rows(unit.call.k, s, unit.item, block.first, block.count, unit.call.k_rotary, f.rows);
     key_unit = fix_rows(f.rows, block.count, Dp, most(s));
-    turn_words(f.rows, Dp, block.count, (s.dim + 1) / 2, f.keys_t, Nb);
+    transpose_words(f.rows, Dp, block.count, (s.dim + 1) / 2, f.keys_t, Nb);
     read_rows(unit.call.v, s, unit.item, block.first, block.count, {}, f.values);
     fix_values(f.values, block.count, Dp, __builtin_floorf(kMostOfSum / kLargestWeight / (float)(Nb)),
                f.value_units);

@@ -1,4 +1,4 @@
-// What the attention's files agree on: blocks, working memory, and which keys a query sees. C headers only;
+// The attention's files agree on these: blocks, working memory, and which keys a query sees. C headers only;
 // everything static, so that each file has its own copy.
 #pragma once
 
@@ -33,7 +33,7 @@ struct KeyRange {
 
 // Dp is D rounded up to 16, Nb the key block rounded up to 16, R the rows of a unit.
 struct AttentionForwardScratch {
-  float* queries;          // (R up to a multiple of 16, Dp) turned
+  float* queries;          // (R up to a multiple of 16, Dp) transposed
   float* rows;             // (Nb, Dp) keys before they are transposed
   float* keys_t;           // (Dp, Nb)
   float* values;           // (Nb, Dp)
@@ -41,8 +41,8 @@ struct AttentionForwardScratch {
   float* sums;             // (R, Dp) sum of p v so far
   float* value_units;      // (Dp) of whole numbers: what one is worth
   float *highest, *total;  // (R) running maximum in units of log 2, running sum of p
-  // Of bytes: what one of a query and of a key is worth, what the sums for a key begin with, 16 rows of words
-  // on their way.
+  // Bytes need these: what one of a query and of a key is worth, what the sums for a key begin with, 16 rows
+  // of words on their way.
   float *query_units, *key_units, *key_starts;  // (R, Nb, Nb), up to a multiple of 16
   float* sixteen;                               // (Dp / 2, 16)
 };
@@ -55,7 +55,7 @@ struct AttentionBackwardScratch {
   float *dkeys, *dvalues;    // (Nb, Dp)
   float* dqueries;           // (Q, Dp)
   float* dout_out;           // (Q) do_i . o_i
-  // Of words of two bfloat16, two rows of a matrix each:
+  // Words of two bfloat16, two rows of a matrix each:
   float *query_pairs, *dout_pairs;     // (kBackwardRows / 2, Dp)
   float* key_pairs;                    // (Nb / 2, Dp)
   float *weight_pairs, *dscore_pairs;  // (kBackwardRows / 2, Nb)

@@ -22,9 +22,9 @@ using testing::head_of;
 using testing::HeadTensor;
 using testing::largest;
 using testing::Results;
+using testing::Rotated;
 using testing::run;
 using testing::Scratch;
-using testing::Turned;
 
 // Whole numbers of 16 bits in place of floats: off by less than the largest output's rounding to bfloat16, by
 // which a result in bfloat16 is off once more.
@@ -46,7 +46,7 @@ TEST(Attention, WholeNumbersAreAsExactAsBfloat16) {
   }
 }
 
-// Turned queries and keys, weights, values, the scores' gradients and the result are each off by up to 2^-8
+// Rotated queries and keys, weights, values, the scores' gradients and the result are each off by up to 2^-8
 // of themselves, most of them by less and to either side: together within 2^-7 of the largest number, that of
 // the output where a gradient's terms, which are of the output's size, cancel.
 void expect_as_exact_as_bfloat16(const std::string& isa, const AttentionFunctions& pairs) {
@@ -80,7 +80,7 @@ TEST(Attention, PairsAreAsExactAsBfloat16) {
 }
 
 // The standard deviation of the score that is the furthest off where rows of q and k are rounded to steps of
-// a 127th of their largest number; turning a pair makes that up to sqrt(2) times as large.
+// a 127th of their largest number; rotating a pair makes that up to sqrt(2) times as large.
 double largest_score_error(const AttentionHead<double>& head) {
   struct Size {
     double step = 0, norm = 0;

@@ -1,4 +1,4 @@
-// The forward pass on pairs of bfloat16: q and k as they are turned, v and the weights are rounded to it,
+// The forward pass on pairs of bfloat16: q and k as they are rotated, v and the weights are rounded to it,
 // sums are floats. Per-ISA, where the processor multiplies such pairs.
 #pragma once
 
@@ -6,13 +6,13 @@
 
 namespace tessera::kernels::TESSERA_ISA {
 
-// Whether rows are as products take them: whole words of bfloat16, not to be turned.
+// Whether rows are as products take them: whole words of bfloat16, not to be rotated.
 TESSERA_INLINE bool lie_as_words(const HeadRows& rows, int64_t dim, const Rotary& table) {
   const int64_t apart = rows.token | rows.head | rows.batch | (int64_t)((uintptr_t)rows.data / 2);
   return rows.element == Element::bf16 && !table.cos && dim == round_up16(dim) && apart % 2 == 0;
 }
 
-// Rows token … token+count-1 of an item, turned, as rows of Dp bfloat16 at the start of rows of Dp floats.
+// Rows token … token+count-1 of an item, rotated, as rows of Dp bfloat16 at the start of rows of Dp floats.
 [[maybe_unused]] static void read_words(const HeadRows& from, const AttentionShape& s,
                                         const AttentionItem& item, int64_t token, int64_t count,
                                         const Rotary& table, float* rows) {
@@ -21,16 +21,16 @@ TESSERA_INLINE bool lie_as_words(const HeadRows& rows, int64_t dim, const Rotary
   narrow_rows(NumberRows<float>{rows, Dp, count, Dp}, nullptr, rows, Dp);
 }
 
-// The same turned, from where they lie if that will do but for the last few: whole vectors are read.
-[[maybe_unused]] static void turn_rows_of_words(const HeadRows& from, const AttentionShape& s,
-                                                const AttentionItem& item, const KeyBlock& block,
-                                                const Rotary& table, float* rows, float* to) {
+// The same transposed, from where they lie if that will do but for the last few: whole vectors are read.
+[[maybe_unused]] static void transpose_rows_of_words(const HeadRows& from, const AttentionShape& s,
+                                                     const AttentionItem& item, const KeyBlock& block,
+                                                     const Rotary& table, float* rows, float* to) {
   const int64_t Dp = round_up16(s.dim), Nb = round_up16(s.key_block), words = (s.dim + 1) / 2;
   const int64_t whole = lie_as_words(from, s.dim, table) ? block.count / W * W : 0;
-  turn_words((const float*)row_of(from, item, block.first), from.token / 2, whole, words, to, Nb);
+  transpose_words((const float*)row_of(from, item, block.first), from.token / 2, whole, words, to, Nb);
   if (whole == block.count) return;
   read_words(from, s, item, block.first + whole, block.count - whole, table, rows);
-  turn_words(rows, Dp, block.count - whole, words, to + whole, Nb);
+  transpose_words(rows, Dp, block.count - whole, words, to + whole, Nb);
 }
 
 struct PairForm {
@@ -78,7 +78,7 @@ struct PairForm {
   void pack_keys(const AttentionUnit& unit, const KeyBlock& block) {
     const AttentionShape& s = unit.call.shape;
     const AttentionForwardScratch& f = unit.f;
-    turn_rows_of_words(unit.call.k, s, unit.item, block, unit.call.k_rotary, f.rows, f.keys_t);
+    transpose_rows_of_words(unit.call.k, s, unit.item, block, unit.call.k_rotary, f.rows, f.keys_t);
     pack_values(unit, block);
   }
   void pack_values(const AttentionUnit& unit, const KeyBlock& block) {

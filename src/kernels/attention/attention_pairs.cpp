@@ -1,5 +1,5 @@
-// Attention on pairs of bfloat16 (AMX, AVX512_BF16), forward and backward: q and k as they are turned, v, the
-// weights, do and the gradients of the scores are rounded to it, sums are floats. Built once for
+// Attention on pairs of bfloat16 (AMX, AVX512_BF16), forward and backward: q and k as they are rotated, v,
+// the weights, do and the gradients of the scores are rounded to it, sums are floats. Built once for
 // each, on top of AVX-512.
 #include "kernels/attention/attention_backward_walk.h"
 #include "kernels/attention/attention_pair_form.h"
@@ -16,8 +16,8 @@ struct BackwardPairForm {
     const NumberRows<float> keys = {b.keys, Dp, count, Dp};
     pair_up_rows(keys, 1, b.key_pairs, Dp);
     narrow_rows(keys, nullptr, b.keys, Dp);
-    turn_words(b.keys, Dp, count, words, b.keys_t, Nb);
-    turn_rows_of_words(head.call.v, s, head.item, {first, count}, {}, b.rows, b.values_t);
+    transpose_words(b.keys, Dp, count, words, b.keys_t, Nb);
+    transpose_rows_of_words(head.call.v, s, head.item, {first, count}, {}, b.rows, b.values_t);
   }
   void products(const BackwardHead& head, const BackwardBlock& block) {
     const AttentionShape& s = head.call.shape;

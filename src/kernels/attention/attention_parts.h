@@ -1,5 +1,5 @@
-// What the forward and the backward pass of the attention share: rows turned by position, and scores with
-// bias and mask. Per-ISA.
+// The forward and the backward pass of the attention share these parts: rows rotated by position, and scores
+// with bias and mask. Per-ISA.
 #pragma once
 
 #include "kernels/attention/attention_layout.h"
@@ -23,8 +23,8 @@ TESSERA_INLINE Pointer row_of(const HeadView<Pointer>& view, const AttentionItem
 }
 
 // x_2m' = x_2m cos - x_2m+1 sin, x_2m+1' = x_2m sin + x_2m+1 cos, or the other way round for direction -1.
-[[maybe_unused]] static void turn_rows(float* rows, int64_t row, int64_t count, const Rotary& table,
-                                       int64_t head, int64_t token, float direction) {
+[[maybe_unused]] static void rotate_rows(float* rows, int64_t row, int64_t count, const Rotary& table,
+                                         int64_t head, int64_t token, float direction) {
   if (!table.cos) return;
   const vi lane = lanes();
   const vf sign = (lane & 1) ? splat(direction) : splat(-direction);
@@ -38,15 +38,15 @@ TESSERA_INLINE Pointer row_of(const HeadView<Pointer>& view, const AttentionItem
         if (channel >= 2 * table.pairs) break;
         const vi pair = (lane >> 1) + half * (W / 2);
         const vf x = load(rows + channel);
-        const vf turned = x * __builtin_shuffle(cos, pair) +
-                          __builtin_shuffle(x, lane ^ 1) * __builtin_shuffle(sin, pair) * sign;
-        store(rows + channel, lane + (int32_t)channel < (int32_t)(2 * table.pairs) ? turned : x);
+        const vf rotated = x * __builtin_shuffle(cos, pair) +
+                           __builtin_shuffle(x, lane ^ 1) * __builtin_shuffle(sin, pair) * sign;
+        store(rows + channel, lane + (int32_t)channel < (int32_t)(2 * table.pairs) ? rotated : x);
       }
     }
   }
 }
 
-// Rows token … token+count-1 of an item as floats, turned; `to` has rows of Dp.
+// Rows token … token+count-1 of an item as floats, rotated; `to` has rows of Dp.
 [[maybe_unused]] static void read_rows(const HeadRows& from, const AttentionShape& s,
                                        const AttentionItem& item, int64_t token, int64_t count,
                                        const Rotary& table, float* to) {
@@ -56,7 +56,7 @@ TESSERA_INLINE Pointer row_of(const HeadView<Pointer>& view, const AttentionItem
     copy_rows((const float*)at, from.token, count, s.dim, to, Dp);
   else
     copy_rows((const bf16*)at, from.token, count, s.dim, to, Dp);
-  turn_rows(to, Dp, count, table, item.head, token, 1);
+  rotate_rows(to, Dp, count, table, item.head, token, 1);
 }
 
 template <class T>
@@ -93,9 +93,9 @@ TESSERA_INLINE vf finish_scores(const ScoreRow& row, int64_t c) {
 }
 
 // keep_ij for the columns from c on, of a query whose own column is `own`.
-TESSERA_INLINE vf keep_weights(vf p, int64_t c, int64_t own, float later) {
+TESSERA_INLINE vf keep_weights(vf p, int64_t c, int64_t own, float future_weight) {
   if (c + W <= own + 1) return p;
-  return lanes() + (int32_t)c > (int32_t)own ? p * later : p;
+  return lanes() + (int32_t)c > (int32_t)own ? p * future_weight : p;
 }
 
 }  // namespace tessera::kernels::TESSERA_ISA

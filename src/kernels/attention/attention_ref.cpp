@@ -24,7 +24,7 @@ void add_scaled(Real* to, Real scale, const Real* from, int64_t n) {
 }
 
 template <class Real>
-std::vector<Real> turned(std::vector<Real> rows, int64_t dim, const RotaryRef<Real>& table, Real direction) {
+std::vector<Real> rotated(std::vector<Real> rows, int64_t dim, const RotaryRef<Real>& table, Real direction) {
   for (size_t i = 0; i < table.cos.size(); ++i) {
     const auto at = static_cast<int64_t>(i);
     Real& a = rows[at / table.pairs * dim + at % table.pairs * 2];
@@ -65,7 +65,7 @@ Weights<Real> weights_of(const AttentionHead<Real>& in, const std::vector<Real>&
 
 template <class Real>
 Real keep(const AttentionMask& mask, int64_t i, int64_t j) {
-  return j > mask.first_query + i ? static_cast<Real>(mask.later) : Real(1);
+  return j > mask.first_query + i ? static_cast<Real>(mask.future_weight) : Real(1);
 }
 
 RotaryRef<double> rotary_of(const Rotary& table, int64_t head, int64_t tokens) {
@@ -83,7 +83,7 @@ RotaryRef<double> rotary_of(const Rotary& table, int64_t head, int64_t tokens) {
 
 template <class Real>
 AttentionHeadOutput<Real> attention_head_forward(const AttentionHead<Real>& in) {
-  const auto q = turned(in.q, in.dim, in.q_rotary, Real(1)), k = turned(in.k, in.dim, in.k_rotary, Real(1));
+  const auto q = rotated(in.q, in.dim, in.q_rotary, Real(1)), k = rotated(in.k, in.dim, in.k_rotary, Real(1));
   Weights<Real> w = weights_of(in, q, k);
   std::vector<Real> out(in.queries * in.dim, 0.0);
   for (int64_t i = 0; i < in.queries; ++i)
@@ -97,7 +97,7 @@ template <class Real>
 AttentionHeadGradients<Real> attention_head_backward(const AttentionHead<Real>& in,
                                                      const std::vector<Real>& dout) {
   const int64_t D = in.dim;
-  const auto q = turned(in.q, D, in.q_rotary, Real(1)), k = turned(in.k, D, in.k_rotary, Real(1));
+  const auto q = rotated(in.q, D, in.q_rotary, Real(1)), k = rotated(in.k, D, in.k_rotary, Real(1));
   const Weights<Real> w = weights_of(in, q, k);
   const std::vector<Real> out = attention_head_forward(in).out;
   AttentionHeadGradients<Real> g{std::vector<Real>(in.queries * D, 0.0), std::vector<Real>(in.keys * D, 0.0),
@@ -115,8 +115,8 @@ AttentionHeadGradients<Real> attention_head_backward(const AttentionHead<Real>& 
       add_scaled(&g.dk[j * D], ds * in.scale, &q[i * D], D);
     }
   }
-  g.dq = turned(std::move(g.dq), D, in.q_rotary, Real(-1));
-  g.dk = turned(std::move(g.dk), D, in.k_rotary, Real(-1));
+  g.dq = rotated(std::move(g.dq), D, in.q_rotary, Real(-1));
+  g.dk = rotated(std::move(g.dk), D, in.k_rotary, Real(-1));
   return g;
 }
 

@@ -99,7 +99,7 @@ void check_call(const char* operation, const Call& call) {
         " and first query ", m.first_query, ", neither may be negative");
   for (const Rotary& table : {call.q_rotary, call.k_rotary})
     check(!table.cos || (table.sin && table.pairs >= 0 && 2 * table.pairs <= s.dim), operation, ": ",
-          table.pairs, " pairs are turned, there are ", s.dim, " channels");
+          table.pairs, " pairs are rotated, there are ", s.dim, " channels");
   check(call.bias.batches >= 1, operation, ": the bias has ", call.bias.batches, " samples, must have one");
 }
 
@@ -117,7 +117,7 @@ AttentionForwardFunction forward_for(const AttentionForward& call) {
   if (!call.fixed_point) return functions.forward;
   if (&functions == attention_bf16_pairs())
     return active_isa() >= Isa::amx ? functions.forward : attention_byte_scores();
-  const bool in_units = call.mask.later >= 0 && call.mask.later <= 1;
+  const bool in_units = call.mask.future_weight >= 0 && call.mask.future_weight <= 1;
   const AttentionForwardFunction fixed = in_units ? attention_fixed_point() : nullptr;
   return fixed ? fixed : functions.forward;
 }

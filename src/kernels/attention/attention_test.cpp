@@ -27,9 +27,9 @@ using testing::in_float;
 using testing::largest;
 using testing::largest_difference;
 using testing::Results;
+using testing::Rotated;
 using testing::run;
 using testing::Scratch;
-using testing::Turned;
 
 // The bound of flash-attention's tests: at most twice the error of the plain form in float, both against
 // double. A result in bfloat16 is rounded once more, to 8 bits, as are the two factors of a product in pairs
@@ -49,7 +49,7 @@ TEST(Attention, EveryImplementationIsAsExactAsThePlainForm) {
         size[i] = std::max(size[i], largest(want[item][i].values));
       }
     }
-    // What a small number of terms leaves by luck.
+    // A small number of terms may be exact by luck.
     for (size_t i = 0; i < 4; ++i) plain_error[i] = 2 * plain_error[i] + 1e-6 * std::max(size[i], size[0]);
     if (c.element == Element::bf16)
       for (size_t i = 0; i < 4; ++i) plain_error[i] += std::ldexp(size[i], -8);
@@ -97,9 +97,9 @@ TEST(Attention, TheGradientOfABiasIsSummedOverWhatItServes) {
 // Central differences of the reference in double check its gradients, which everything else is compared with.
 TEST(Attention, TheReferenceHasTheGradientsOfItsForward) {
   for (const AttentionCase& c :
-       {AttentionCase{1, 1, 4, 5, 6, {.later = 0.25f}, Turned::shared, Added::full},
+       {AttentionCase{1, 1, 4, 5, 6, {.future_weight = 0.25f}, Rotated::shared, Added::full},
         AttentionCase{
-            1, 1, 3, 6, 3, {.causal = true, .window = 3, .first_query = 2}, Turned::no, Added::full}}) {
+            1, 1, 3, 6, 3, {.causal = true, .window = 3, .first_query = 2}, Rotated::no, Added::full}}) {
     AttentionProblem p(c);
     AttentionHead<double> head = head_of(p, 0);
     for (double& b : head.bias) b = std::isinf(b) ? 0 : b;
@@ -130,7 +130,7 @@ TEST(Attention, TheReferenceHasTheGradientsOfItsForward) {
 
 // softmax over all keys first, then the triangle: rows do not sum to one, but as the mask's share says.
 TEST(Attention, AMaskBehindTheSoftmaxLeavesTheDenominatorWhole) {
-  AttentionProblem p({1, 1, 40, 40, 16, {.later = 0}});
+  AttentionProblem p({1, 1, 40, 40, 16, {.future_weight = 0}});
   for (int64_t t = 0; t < 40; ++t)
     for (int64_t d = 0; d < 16; ++d) p.k.set(0, t, d, 0), p.v.set(0, t, d, 1);
   for_each_form([&](const std::string& isa, const AttentionFunctions& functions) {
@@ -142,7 +142,7 @@ TEST(Attention, AMaskBehindTheSoftmaxLeavesTheDenominatorWhole) {
 
 // Queries that see no key: by the bias, or since there is none.
 TEST(Attention, AQueryWithoutKeysGivesZerosAndNoGradient) {
-  AttentionProblem p({1, 1, 20, 20, 16, {}, Turned::no, Added::full});
+  AttentionProblem p({1, 1, 20, 20, 16, {}, Rotated::no, Added::full});
   std::fill_n(p.bias_values.begin() + 20, 20, -INFINITY);
   for_each_form([&](const std::string& isa, const AttentionFunctions& functions) {
     run(p, functions);
@@ -157,7 +157,7 @@ TEST(Attention, AQueryWithoutKeysGivesZerosAndNoGradient) {
 TEST(Attention, ANanStaysInItsSampleAndHead) {
   for (const Element element : {Element::f32, Element::bf16}) {
     AttentionProblem p(
-        {2, 2, 33, 33, 24, {}, Turned::shared, Added::none, testing::Layout::tokens_first, element});
+        {2, 2, 33, 33, 24, {}, Rotated::shared, Added::none, testing::Layout::tokens_first, element});
     p.k.set(1, 4, 2, std::nan(""));
     for_each_form([&](const std::string& isa, const AttentionFunctions& functions) {
       run(p, functions);
@@ -203,7 +203,7 @@ TEST(Attention, StreamingThroughACacheIsTheCausalSequence) {
 }
 
 TEST(Attention, LongSequencesKeepTheirPrecision) {
-  AttentionProblem p({1, 1, 16384, 16384, 16, {.causal = true, .window = 3000}, Turned::shared});
+  AttentionProblem p({1, 1, 16384, 16384, 16, {.causal = true, .window = 3000}, Rotated::shared});
   attention_forward(p.forward());
   attention_backward(p.backward());
   // The last query by hand.

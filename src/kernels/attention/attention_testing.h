@@ -1,4 +1,4 @@
-// What the tests of attention share: the same head in double and float, and working memory as calls find it.
+// The tests of attention share these: one head in double and float, and working memory as calls find it.
 #pragma once
 
 #include <algorithm>

@@ -19,8 +19,8 @@ struct KeyBlock {
   int64_t first, count;
 };
 
-// Rows of heads that lie far apart in memory, asked for while others are computed: for each query of a unit a
-// few of those that come next. (All at once would be more than the processor has in flight.)
+// Rows of heads that lie far apart in memory, prefetched while others are computed: for each query of a unit
+// a few of those that come next. (All at once would be more than the processor has in flight.)
 struct RowsAhead {
   const void* data = nullptr;
   int64_t row_bytes = 0, bytes = 0;  // from one row to the next, of a row
@@ -40,8 +40,8 @@ static RowsAhead rows_ahead(const HeadView<Pointer>& view, int64_t dim, const At
   return {row_of(view, item, first), view.token * size, dim * size, count, each < kMost ? each : kMost};
 }
 
-// What follows a block of keys: the next one, or the next unit's queries and first block and the rows that
-// this one ends with.
+// The rows that follow a block of keys: the next block, or the next unit's queries and first block and the
+// rows that this one ends with.
 struct UnitAhead {
   RowsAhead queries, keys, values, out;
   void fetch_for(int64_t query) const {
@@ -79,29 +79,29 @@ TESSERA_INLINE float weigh_row(const Form& form, const ScoreRow& row, float gain
   }
   return sum(total);
 }
-// The same where keys behind the query's `own` are kept to `later` behind the softmax.
+// The same where keys behind the query's `own` are kept to `future_weight` behind the softmax.
 template <class Form>
 TESSERA_INLINE float weigh_and_mask_row(const Form& form, const ScoreRow& row, float gain, float reference,
-                                        int64_t own, float later) {
+                                        int64_t own, float future_weight) {
   vf total = {};
   for (int64_t c = row.columns.begin; c < row.columns.end; c += W) {
     const vf p = form.numbers(form.weights(load(row.scores + c) * gain - reference));
     total += p;
-    form.put_weights(row.scores, c, form.rounded(keep_weights(p, c, own, later)));
+    form.put_weights(row.scores, c, form.rounded(keep_weights(p, c, own, future_weight)));
   }
   return sum(total);
 }
 
-// Turns the scores of query r of the unit into weights, moves its maximum and sum on, and corrects what was
-// summed before.
+// Converts the scores of query r of the unit into weights, moves its maximum and sum on, and corrects what
+// was summed before.
 template <class Form>
 static void soften(const Form& form, const AttentionUnit& unit, const ScoreRow& row, int64_t r, int64_t own) {
   const AttentionForwardScratch& f = unit.f;
-  const float gain = gain_of(row), later = unit.call.mask.later;
+  const float gain = gain_of(row), future_weight = unit.call.mask.future_weight;
   const float before = f.highest[r], here = finish_row(row) * gain, now = before > here ? before : here;
   const float reference = now == -__builtin_inff() ? 0 : now;  // no key yet: all weights are 0
-  const float total = later == 1 ? form.weigh(row, gain, reference)
-                                 : weigh_and_mask_row(form, row, gain, reference, own, later);
+  const float total = future_weight == 1 ? form.weigh(row, gain, reference)
+                                         : weigh_and_mask_row(form, row, gain, reference, own, future_weight);
   float factor = 1;
   if (before != now && before != -__builtin_inff()) {
     factor = exp2_below(splat(before - reference))[0];
@@ -141,8 +141,9 @@ static void add_block(const Form& form, const AttentionUnit& unit, const KeyBloc
         r + i, position + i);
     ahead.fetch_for(r + i);
   }
-  // Nothing behind the last query has a weight where `later` is 0.
-  const int64_t last = call.mask.later == 0 && position + rows < columns.end ? position + rows : columns.end;
+  // Nothing behind the last query has a weight where `future_weight` is 0.
+  const int64_t last =
+      call.mask.future_weight == 0 && position + rows < columns.end ? position + rows : columns.end;
   if (last > columns.begin) form.add_values(unit, r, rows, {columns.begin, last});
 }
 
@@ -186,7 +187,7 @@ struct AttentionUnits {
     const int64_t left = keys.end - first, most = call.shape.key_block;
     return {first, left < most ? left : most};
   }
-  // What follows the block behind which `key` is the first, where a unit u+1 follows or not.
+  // Returns what follows the block behind which `key` is the first, where a unit u+1 follows or not.
   UnitAhead ahead(const AttentionUnit& unit, const KeyRange& keys, int64_t key, int64_t u, bool last) const {
     const int64_t dim = call.shape.dim;
     UnitAhead ahead;

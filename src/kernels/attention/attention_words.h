@@ -12,7 +12,7 @@ struct WordRows {
   int64_t row;
 };
 
-// Scores of rows r … of the unit, from words of queries and of turned keys.
+// Scores of rows r … of the unit, from words of queries and of transposed keys.
 [[maybe_unused]] static void word_scores(const AttentionUnit& unit, const WordRows& queries, int64_t r,
                                          int64_t rows, const KeyRange& columns) {
   const AttentionShape& s = unit.call.shape;

@@ -16,7 +16,7 @@ constexpr int64_t kTilesWorthSplitting = 4;  // a thread, else threads share the
 
 // A thread's share: rows [row, row_end) of panels [panel, panel_end), but for the first tile of rows in
 // panels below `first_from`, and the last one from panel `last_until` on.
-struct Share {
+struct ThreadRange {
   int64_t row, row_end, panel, panel_end, first_from, last_until;
 };
 
@@ -38,7 +38,7 @@ struct Job {
   }
   // Between threads that share the rows a tile is divided by its panels: of a picture's 197 rows two threads
   // would else have 96 and 101.
-  Share share(int64_t i) const {
+  ThreadRange range(int64_t i) const {
     const int64_t all = w.panels;
     if (!by_rows) return {0, call.rows, all * i / parts, all * (i + 1) / parts, 0, all};
     const int64_t begin = begin_of(i), end = begin_of(i + 1);
@@ -56,12 +56,12 @@ Job plan(const PackedLinearData& w, const LinearForward& call) {
 }
 
 // A thread's working memory.
-struct Work {
+struct Workspace {
   int64_t tile;
   char* ready;
   float *row, *scales;
   char *sums, *gate_sums;
-  Work(const PackedLinearData& w, int64_t block, int64_t columns) {
+  Workspace(const PackedLinearData& w, int64_t block, int64_t columns) {
     // Two of each, where one is finished while the other is summed.
     tile = aligned(w.tile_rows() * w.panel * 4);
     const int64_t sizes[] = {aligned(block * w.words * 4), aligned(columns * 4), aligned(block * 4), 2 * tile,
@@ -94,17 +94,17 @@ bool lie_ready(const Job& job) {
   return job.w.implementation.functions->form == WordForm::bf16_pair && call.x.element == Element::bf16 &&
          whole_words;
 }
-Block make_ready(const Job& job, const Work& work, int64_t row, int64_t rows) {
+Block make_ready(const Job& job, const Workspace& workspace, int64_t row, int64_t rows) {
   const LinearForward& call = job.call;
   const LinearFunctions& functions = *job.w.implementation.functions;
   const char* x = element_at(call.x.data, call.x.element, row * call.x.row);
   if (lie_ready(job)) return {x, row_words(call.x)};
   const RowNorm norm = call.norm ? *call.norm : RowNorm{};
   functions.ready({rows, job.w.in, job.w.words, x, call.x.element, call.x.row, call.norm != nullptr,
-                   norm.centred, norm.weight, norm.bias, norm.eps, work.row, functions.form,
-                   job.w.implementation.arithmetic == Arithmetic::bf16, work.ready, job.w.static_scale,
-                   work.scales});
-  return {work.ready, job.w.words};
+                   norm.centred, norm.weight, norm.bias, norm.eps, workspace.row, functions.form,
+                   job.w.implementation.arithmetic == Arithmetic::bf16, workspace.ready, job.w.static_scale,
+                   workspace.scales});
+  return {workspace.ready, job.w.words};
 }
 
 RowsOut part_of(const RowsOut& rows, int64_t row, int64_t column) {
@@ -122,108 +122,111 @@ const T* padded_at(const std::vector<T>& values, int64_t index) {
   return values.empty() ? nullptr : values.data() + index;
 }
 
-// What is done behind the products of panel `panel`, on `count` rows from row `at` on, `r` of its block, in
+// The epilogue of the products of panel `panel`, on `count` rows from row `at` on, `r` of its block, in
 // the first or second place for sums.
-FinishTile finish_of(const Job& job, const Work& work, int64_t at, int64_t r, int64_t count, int64_t panel,
-                     bool second) {
+EpilogueTile epilogue_of(const Job& job, const Workspace& workspace, int64_t at, int64_t r, int64_t count,
+                         int64_t panel, bool second) {
   const PackedLinearData& w = job.w;
   const LinearForward& call = job.call;
   const int64_t column = panel * w.panel;
-  FinishTile finish{};
-  finish.rows = count, finish.columns = std::min(w.panel, w.out - column);
-  finish.sums = work.sums + second * work.tile, finish.gate_sums = work.gate_sums + second * work.tile;
-  finish.sums_row = w.panel;
-  finish.integer = w.implementation.arithmetic == Arithmetic::int8;
-  finish.row_scales = work.scales + r;
-  finish.scales = padded_at(w.weight.scales, column), finish.gate_scales = padded_at(w.gate.scales, column);
-  finish.bias = padded_at(w.weight.bias, column), finish.gate_bias = padded_at(w.gate.bias, column);
-  finish.out_scale = padded_at(w.out_scale, column);
-  finish.activation = static_cast<int32_t>(w.activation);
+  EpilogueTile epilogue{};
+  epilogue.rows = count, epilogue.columns = std::min(w.panel, w.out - column);
+  epilogue.sums = workspace.sums + second * workspace.tile,
+  epilogue.gate_sums = workspace.gate_sums + second * workspace.tile;
+  epilogue.sums_row = w.panel;
+  epilogue.integer = w.implementation.arithmetic == Arithmetic::int8;
+  epilogue.row_scales = workspace.scales + r;
+  epilogue.scales = padded_at(w.weight.scales, column),
+  epilogue.gate_scales = padded_at(w.gate.scales, column);
+  epilogue.bias = padded_at(w.weight.bias, column), epilogue.gate_bias = padded_at(w.gate.bias, column);
+  epilogue.out_scale = padded_at(w.out_scale, column);
+  epilogue.activation = static_cast<int32_t>(w.activation);
   // As exact as what is rounded to 8 bits in front and behind.
-  finish.coarse = w.implementation.arithmetic == Arithmetic::bf16 && call.y.element == Element::bf16;
+  epilogue.coarse = w.implementation.arithmetic == Arithmetic::bf16 && call.y.element == Element::bf16;
   if (call.residual.data)
-    finish.residual = element_at(call.residual.data, call.residual.element, at * call.residual.row + column);
-  finish.residual_element = call.residual.element, finish.residual_row = call.residual.row;
-  finish.y = const_cast<char*>(element_at(call.y.data, call.y.element, at * call.y.row + column));
-  finish.y_element = call.y.element, finish.y_row = call.y.row;
-  finish.before = part_of(call.before, at, column);
-  finish.gate_before = part_of(call.gate_before, at, column);
-  return finish;
+    epilogue.residual =
+        element_at(call.residual.data, call.residual.element, at * call.residual.row + column);
+  epilogue.residual_element = call.residual.element, epilogue.residual_row = call.residual.row;
+  epilogue.y = const_cast<char*>(element_at(call.y.data, call.y.element, at * call.y.row + column));
+  epilogue.y_element = call.y.element, epilogue.y_row = call.y.row;
+  epilogue.before = part_of(call.before, at, column);
+  epilogue.gate_before = part_of(call.gate_before, at, column);
+  return epilogue;
 }
 
-// Products and what is behind them, which some leave to be done along with the next product.
+// Products and their epilogue, which some leave to be done along with the next product.
 class Pipeline {
  public:
   explicit Pipeline(const LinearFunctions& functions) : functions_(functions) {}
   bool second() const { return second_; }
   void product(ProductTile tile) {
-    if (waits_) tile.meanwhile = &waiting_, tile.finish = functions_.finish;
+    if (waits_) tile.meanwhile = &waiting_, tile.epilogue = functions_.epilogue;
     functions_.product(tile);
     waits_ = false;
   }
-  void finish(const FinishTile& tile) {
-    if (!functions_.rows.finishes_meanwhile) return functions_.finish(tile, 0, tile.rows);
+  void epilogue(const EpilogueTile& tile) {
+    if (!functions_.rows.epilogue_meanwhile) return functions_.epilogue(tile, 0, tile.rows);
     waiting_ = tile, waits_ = true, second_ = !second_;
   }
   void flush() {
-    if (waits_) functions_.finish(waiting_, 0, waiting_.rows);
+    if (waits_) functions_.epilogue(waiting_, 0, waiting_.rows);
     waits_ = false;
   }
 
  private:
   const LinearFunctions& functions_;
-  FinishTile waiting_;
+  EpilogueTile waiting_;
   bool waits_ = false, second_ = false;
 };
 
 // Panel `panel` of rows [begin, end) of a block that is ready, whose first row is `row`.
-void run_panel(const Job& job, const Work& work, const Block& block, int64_t row, int64_t begin, int64_t end,
-               int64_t panel, Pipeline& pipeline) {
+void run_panel(const Job& job, const Workspace& workspace, const Block& block, int64_t row, int64_t begin,
+               int64_t end, int64_t panel, Pipeline& pipeline) {
   const PackedLinearData& w = job.w;
   const int64_t column = panel * w.panel;
   for (int64_t r = begin; r < end; r += w.tile_rows()) {
     const int64_t count = std::min(w.tile_rows(), end - r);
-    const FinishTile finish = finish_of(job, work, row + r, r, count, panel, pipeline.second());
+    const EpilogueTile epilogue = epilogue_of(job, workspace, row + r, r, count, panel, pipeline.second());
     ProductTile tile{static_cast<const char*>(block.words) + r * block.row_words * 4,
                      block.row_words,
                      1,
                      panel_of(w, w.weight, panel),
                      count,
                      w.words,
-                     const_cast<void*>(finish.sums),
+                     const_cast<void*>(epilogue.sums),
                      w.panel,
                      false,
                      padded_at(w.weight.start, column)};
-    tile.ahead = &finish;
+    tile.ahead = &epilogue;
     pipeline.product(tile);
     if (w.activation == Activation::silu_gate) {
-      tile.b = panel_of(w, w.gate, panel), tile.sums = const_cast<void*>(finish.gate_sums);
+      tile.b = panel_of(w, w.gate, panel), tile.sums = const_cast<void*>(epilogue.gate_sums);
       tile.start = padded_at(w.gate.start, column), tile.ahead = nullptr;
       pipeline.product(tile);
     }
-    pipeline.finish(finish);
+    pipeline.epilogue(epilogue);
   }
 }
 
-void run_share(const Job& job, const Share& share) {
-  const int64_t row_bytes = job.w.words * 4, rows = share.row_end - share.row, tile = job.w.tile_rows();
+void run_range(const Job& job, const ThreadRange& range) {
+  const int64_t row_bytes = job.w.words * 4, rows = range.row_end - range.row, tile = job.w.tile_rows();
   if (rows <= 0) return;
   const int64_t most = std::max<int64_t>(kBlockBytes / row_bytes / tile, 1) * tile;
   // Blocks of equal size, so that the last one is no remnant.
   const int64_t blocks = ceil_div(rows, most), tiles = ceil_div(rows, tile);
-  const Work work(job.w, ceil_div(tiles, blocks) * tile, job.w.in);
+  const Workspace workspace(job.w, ceil_div(tiles, blocks) * tile, job.w.in);
   const LinearFunctions& functions = *job.w.implementation.functions;
   const OpenProducts open(functions);
   Pipeline pipeline(functions);
-  const int64_t last_tile = share.row + (tiles - 1) * tile;
+  const int64_t last_tile = range.row + (tiles - 1) * tile;
   for (int64_t i = 0; i < blocks; ++i) {
-    const int64_t begin = share.row + tiles * i / blocks * tile;
-    const int64_t end = std::min(share.row_end, share.row + tiles * (i + 1) / blocks * tile);
-    const Block block = make_ready(job, work, begin, end - begin);
-    for (int64_t p = share.panel; p < share.panel_end; ++p) {
-      const int64_t first = i == 0 && p < share.first_from ? tile : 0;
-      run_panel(job, work, block, begin, first,
-                (p < share.last_until ? end : std::min(end, last_tile)) - begin, p, pipeline);
+    const int64_t begin = range.row + tiles * i / blocks * tile;
+    const int64_t end = std::min(range.row_end, range.row + tiles * (i + 1) / blocks * tile);
+    const Block block = make_ready(job, workspace, begin, end - begin);
+    for (int64_t p = range.panel; p < range.panel_end; ++p) {
+      const int64_t first = i == 0 && p < range.first_from ? tile : 0;
+      run_panel(job, workspace, block, begin, first,
+                (p < range.last_until ? end : std::min(end, last_tile)) - begin, p, pipeline);
     }
     pipeline.flush();
   }
@@ -245,7 +248,7 @@ void linear_forward(const PackedLinear& weights, const LinearForward& call) {
   if (!w.implementation.functions) return linear_forward_reference(w, call);
   const Job job = plan(w, call);
   parallel_for(job.parts, 1, [&job](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) run_share(job, job.share(i));
+    for (int64_t i = begin; i < end; ++i) run_range(job, job.range(i));
   });
 }
 

@@ -13,7 +13,7 @@
 //   int8  W as int8 with a scale for each output: largest |w| / 127, or a given one; x as int8 with a scale
 //         for each row: largest |x| / 127, or a given one for all. Given ones are learned in training or
 //         found by calibration. x (1 / scale) is rounded, halves to even, and held in -128 to 127; int32 sums
-//         are exact. Bias and all behind it in float, GELU to 8e-5 and SiLU to 7e-5 of itself, far
+//         are exact. Bias and epilogue in float, GELU to 8e-5 and SiLU to 7e-5 of itself, far
 //         below the steps of x and W; so in bf16 where y is stored as such.
 //
 // Implementations are listed best first: tiles (AMX), then dot products. Those of AVX512_BF16 are taken where
@@ -95,7 +95,7 @@ struct LinearForward {
   const RowNorm* norm = nullptr;
   Rows residual = {};  // (rows, out), null data: none; may be y
   RowsOut y = {};      // must not overlap x
-  // What training keeps, where wanted: x W^T + b before the activation, and x G^T + c.
+  // Training keeps these, where wanted: x W^T + b before the activation, and x G^T + c.
   RowsOut before = {}, gate_before = {};
 };
 void linear_forward(const PackedLinear& weights, const LinearForward& call);

@@ -19,12 +19,12 @@ __attribute__((noinline)) void product_of(const ProductTile& t, int64_t row, cha
   else
     zero_sums<M, N>();
   const char* a = static_cast<const char*>(t.a) + row * t.a_row * 4;
-  const FinishTile* other = row == 0 ? t.meanwhile : nullptr;
+  const EpilogueTile* other = row == 0 ? t.meanwhile : nullptr;
   const int64_t steps = (t.k + kTileSide - 1) / kTileSide;
   add_tiles<Form, M, N>(
       {a, t.a_row * 4, static_cast<const char*>(t.b), kPanel * 4, t.rows - row, t.k},
       [&](int64_t step) __attribute__((always_inline)) {
-        if (other) t.finish(*other, other->rows * step / steps, other->rows * (step + 1) / steps);
+        if (other) t.epilogue(*other, other->rows * step / steps, other->rows * (step + 1) / steps);
       });
   store_sums<M, N>(sums, stride);
 }
@@ -54,7 +54,7 @@ void tile_product(const ProductTile& t) {
   }
 }
 
-static_assert(ProductRows::kTurned == kTileSide);
+static_assert(ProductRows::kTransposed == kTileSide);
 
 }  // namespace
 
@@ -62,6 +62,6 @@ extern const LinearTiles linear_tiles;
 const LinearTiles linear_tiles = {
     tile_product<Bf16Tiles>,
     tile_product<ByteTiles>,
-    {2 * kTileSide, kTileSide, true, begin_pair_products, end_pair_products, turn_words}};
+    {2 * kTileSide, kTileSide, true, begin_pair_products, end_pair_products, transpose_words}};
 
 }  // namespace tessera::kernels::TESSERA_ISA

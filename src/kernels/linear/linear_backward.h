@@ -1,4 +1,4 @@
-// What training needs behind the products of linear layers: the slopes of their activations, and the
+// Training needs these behind the products of linear layers: the slopes of their activations, and the
 // gradients of the norms before them. C headers only: per-ISA files include it.
 #pragma once
 
@@ -6,8 +6,8 @@
 
 namespace tessera::kernels {
 
-// Of y = gelu(before), or y = silu(gate_before) * before: dbefore and dgate. Each may lie where an input
-// lies.
+// The gradients dbefore and dgate of y = gelu(before), or of y = silu(gate_before) * before. Each may lie
+// where an input lies.
 struct ActivationBackward {
   int64_t rows = 0, columns = 0;
   bool gated = false;
@@ -16,7 +16,7 @@ struct ActivationBackward {
 };
 void activation_backward(const ActivationBackward& call);
 
-// Of y = x^ weight + bias, x^ = (x - mean) r, r = 1 / sqrt(variance + eps); without the mean for RMSNorm.
+// Gradients of y = x^ weight + bias, x^ = (x - mean) r, r = 1 / sqrt(variance + eps); RMSNorm: no mean.
 //
 //   dx = r (g - mean(g) - x^ mean(g x^)),  g = dy weight;   dweight = sum dy x^;   dbias = sum dy
 //
@@ -32,7 +32,7 @@ struct NormBackward {
 };
 void norm_backward(const NormBackward& call);
 
-// What an instruction set gives: both on rows [begin, end). The norm adds to sums: dweight, then dbias.
+// An instruction set gives both, on rows [begin, end). The norm adds to sums: dweight, then dbias.
 struct LinearBackwardFunctions {
   void (*activation)(const ActivationBackward& call, int64_t begin, int64_t end);
   void (*norm)(const NormBackward& call, int64_t begin, int64_t end, float* sums);

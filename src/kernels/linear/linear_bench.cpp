@@ -4,18 +4,16 @@
 #include "core/error.h"
 #include "core/threads.h"
 #include "kernels/bench.h"
-#include "kernels/linear/linear.h"
 #include "kernels/linear/linear_backward.h"
-#include "kernels/testing.h"
+#include "kernels/linear/linear_cases.h"
 
 namespace tessera::kernels {
 namespace {
 
-void report(int64_t rows, int64_t in, int64_t out, Activation activation, bool norm) {
-  const auto x = testing::normal(rows * in, 1), w = testing::normal(in * out, 2), b = testing::normal(out, 3);
-  std::vector<float> y(static_cast<size_t>(rows * out)), dw(w.size());
-  const RowNorm layer_norm;
-  LinearLayer layer{in, out, {w.data(), Element::f32, in, 1}, b.data(), activation};
+void report(const testing::LinearCase& c) {
+  testing::LinearProblem p(c, /*shift=*/0);
+  const LinearForward call = p.call();
+  std::vector<float> dw(p.weight.size());
   std::vector<PackedLinear> packed;
   std::vector<bench::Candidate> candidates;
   packed.reserve(16);
@@ -23,37 +21,28 @@ void report(int64_t rows, int64_t in, int64_t out, Activation activation, bool n
   for (const Arithmetic arithmetic : {Arithmetic::f32, Arithmetic::bf16, Arithmetic::int8})
     for (const LinearImplementation& implementation : linear_implementations(arithmetic)) {
       if (implementation.isa < Isa::avx2) continue;
-      packed.emplace_back(layer, implementation);
+      packed.emplace_back(p.layer(), implementation);
       const PackedLinear& weights = packed.back();
-      const LinearForward call{rows,
-                               {x.data(), Element::f32, in},
-                               norm ? &layer_norm : nullptr,
-                               {},
-                               {y.data(), Element::f32, out}};
       candidates.push_back({text(names[static_cast<int>(arithmetic)], " ", implementation.name),
                             [&weights, call] { linear_forward(weights, call); }});
     }
+  const Rows y{call.y.data, call.y.element, call.y.row};
   for (const Arithmetic arithmetic : {Arithmetic::f32, Arithmetic::bf16})
-    candidates.push_back({text("dW ", names[static_cast<int>(arithmetic)]), [&, arithmetic] {
-                            linear_gradients({rows,
-                                              in,
-                                              out,
-                                              {x.data(), Element::f32, in},
-                                              {y.data(), Element::f32, out},
-                                              arithmetic,
-                                              dw.data(),
-                                              nullptr});
-                          }});
+    candidates.push_back(
+        {text("dW ", names[static_cast<int>(arithmetic)]), [&, arithmetic] {
+           linear_gradients({c.rows, c.in, c.out, call.x, y, arithmetic, dw.data(), nullptr});
+         }});
   const auto times = bench::measure(candidates, 1);
-  const double flops = 2e-9 * static_cast<double>(rows * in * out);
+  const double flops = 2e-9 * static_cast<double>(c.rows * c.in * c.out);
   for (size_t i = 0; i < times.size(); ++i)
     std::printf("%5ld x %4ld -> %4ld%s%s  %-18s %8.3f ms  %7.1f GFLOP/s (fastest %7.1f)\n",
-                static_cast<long>(rows), static_cast<long>(in), static_cast<long>(out), norm ? " norm" : "",
-                activation == Activation::gelu ? " gelu" : "", candidates[i].name.c_str(),
-                times[i].median * 1e3, flops / times[i].median, flops / times[i].fastest);
+                static_cast<long>(c.rows), static_cast<long>(c.in), static_cast<long>(c.out),
+                c.norm ? " norm" : "", c.activation == Activation::gelu ? " gelu" : "",
+                candidates[i].name.c_str(), times[i].median * 1e3, flops / times[i].median,
+                flops / times[i].fastest);
 }
 
-// What moves memory rather than multiplies: gigabytes a second.
+// Times what moves memory rather than multiplies: gigabytes a second.
 void report_backward(int64_t rows, int64_t columns) {
   const auto count = static_cast<size_t>(rows * columns);
   std::vector<float> x(count, 0.5f), dy(count, 0.25f), out(count), weight(static_cast<size_t>(columns), 1.0f),
@@ -81,20 +70,13 @@ void report_backward(int64_t rows, int64_t columns) {
 }  // namespace tessera::kernels
 
 int main(int argc, char** argv) {
-  using tessera::kernels::Activation;
   using tessera::kernels::report;
   std::printf("%d threads, %s\n", tessera::num_threads(), name_of(tessera::kernels::active_isa()));
   if (argc > 3) {
-    report(std::atoll(argv[1]), std::atoll(argv[2]), std::atoll(argv[3]), Activation::none, false);
+    report({"given", std::atoll(argv[1]), std::atoll(argv[2]), std::atoll(argv[3])});
     return 0;
   }
-  report(1576, 384, 1152, Activation::none, true);
-  report(1576, 384, 384, Activation::none, false);
-  report(1576, 384, 1536, Activation::gelu, true);
-  report(1576, 1536, 384, Activation::none, false);
-  report(197, 384, 1536, Activation::gelu, true);
-  report(8, 384, 1000, Activation::none, false);
-  report(1568, 192, 768, Activation::none, false);
+  for (const auto& c : tessera::kernels::testing::linear_bench_cases()) report(c);
   tessera::kernels::report_backward(1576, 384);
   tessera::kernels::report_backward(1576, 1536);
 }

@@ -1,4 +1,4 @@
-// What a packed linear layer holds. Shared by the fast forms' driver and the reference.
+// The contents of a packed linear layer. The fast forms' driver and the reference share them.
 #pragma once
 
 #include <cstdlib>
@@ -52,7 +52,7 @@ class OpenProducts {
   const ProductRows& rows_;
 };
 
-// What the drivers share.
+// The drivers share these.
 constexpr int64_t kLinearWorthSharing = 1 << 20;  // multiply-adds
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 inline int64_t aligned(int64_t bytes) { return ceil_div(bytes, 64) * 64; }

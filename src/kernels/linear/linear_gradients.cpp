@@ -19,13 +19,14 @@ struct Job {
   bool pairs() const { return functions.form == WordForm::bf16_pair; }
   int64_t rows_a_word() const { return pairs() ? 2 : 1; }
   int64_t words_of(int64_t rows) const { return ceil_div(rows, rows_a_word()); }
-  // Of a block of rows: all but the last are equal, and whole tiles where words are turned.
+  // The words of a block of rows: all but the last are equal, and whole tiles where words are transposed.
   int64_t block_words() const {
     const int64_t fits = std::max<int64_t>(kPackedBytes / (call.out * 4), 64);
     const int64_t words = words_of(call.rows),
-                  most = std::min(functions.rows.turn ? kWordsOfTiles : kWords, fits);
+                  most = std::min(functions.rows.transpose ? kWordsOfTiles : kWords, fits);
     const int64_t equal = ceil_div(words, ceil_div(words, most));
-    return functions.rows.turn ? ceil_div(equal, ProductRows::kTurned) * ProductRows::kTurned : equal;
+    return functions.rows.transpose ? ceil_div(equal, ProductRows::kTransposed) * ProductRows::kTransposed
+                                    : equal;
   }
   int64_t tile_rows() const { return functions.rows.together; }
 };
@@ -35,8 +36,8 @@ struct Block {
   int64_t first, count;
 };
 
-// What is read of a row is asked for that many words before: it comes from far, and only a few lines of each
-// are wanted at a time.
+// A row is prefetched that many words before it is read: it comes from far, and only a few lines of each are
+// wanted at a time.
 constexpr int64_t kWordsAhead = 4;
 
 // `columns` words of rows first + 0 (and 1, where a word holds two) of a matrix from `column` on.
@@ -60,17 +61,18 @@ void words_of_rows(const Job& job, const Rows& from, int64_t first, int64_t rows
 constexpr int64_t kGroup = 64;
 
 // Groups [begin, end) of dy as rows of words, [outputs][block_words()].
-void pack_turned(const Job& job, const Block& block, int64_t begin, int64_t end, float* to) {
-  constexpr int64_t kTurned = ProductRows::kTurned;
-  float rows[kTurned * kGroup] = {};
+void pack_transposed(const Job& job, const Block& block, int64_t begin, int64_t end, float* to) {
+  constexpr int64_t kTransposed = ProductRows::kTransposed;
+  float rows[kTransposed * kGroup] = {};
   const int64_t words = job.words_of(block.count), step = job.rows_a_word(), row = job.block_words();
   for (int64_t o = begin * kGroup; o < std::min(end * kGroup, job.call.out); o += kGroup) {
     const int64_t outputs = std::min(kGroup, job.call.out - o);
-    for (int64_t k = 0; k < words; k += kTurned) {
-      for (int64_t i = k; i < std::min(words, k + kTurned); ++i)
+    for (int64_t k = 0; k < words; k += kTransposed) {
+      for (int64_t i = k; i < std::min(words, k + kTransposed); ++i)
         words_of_rows(job, job.call.dy, block.first + i * step, block.count - i * step, o, outputs,
                       rows + (i - k) * kGroup);
-      job.functions.rows.turn(rows, kGroup, std::min(kTurned, words - k), outputs, to + o * row + k, row);
+      job.functions.rows.transpose(rows, kGroup, std::min(kTransposed, words - k), outputs, to + o * row + k,
+                                   row);
     }
   }
 }
@@ -78,7 +80,7 @@ void pack_turned(const Job& job, const Block& block, int64_t begin, int64_t end,
 // Groups [begin, end) of dy as products take them: so, or as tiles of outputs, [tiles][words][rows of a
 // tile].
 void pack_outputs(const Job& job, const Block& block, int64_t begin, int64_t end, float* to) {
-  if (job.functions.rows.turn) return pack_turned(job, block, begin, end, to);
+  if (job.functions.rows.transpose) return pack_transposed(job, block, begin, end, to);
   float row[kGroup] = {};
   const int64_t words = job.words_of(block.count), step = job.rows_a_word(), tile = job.tile_rows();
   for (int64_t o = begin * kGroup; o < std::min(end * kGroup, job.call.out); o += kGroup) {
@@ -108,18 +110,18 @@ void add_panel(const Job& job, const float* dy, const float* x, int64_t words, i
   const LinearGradients& call = job.call;
   const int64_t panel = job.functions.panel, columns = std::min(panel, call.in - column);
   const int64_t tile = job.tile_rows();
-  const bool turned = job.functions.rows.turn != nullptr;
+  const bool transposed = job.functions.rows.transpose != nullptr;
   for (int64_t o = begin; o < end; o += tile) {
     const int64_t outputs = std::min(tile, end - o);
     float* to = call.weight + o * call.in + column;
     const bool direct = columns == panel;
-    if (const int64_t next = o + tile; add && direct && !turned && next < end)
+    if (const int64_t next = o + tile; add && direct && !transposed && next < end)
       fetch_rows(to + tile * call.in, Element::f32, call.in, std::min(tile, end - next), columns);
     if (!direct && add)
       for (int64_t m = 0; m < outputs; ++m) std::copy_n(to + m * call.in, columns, edge + m * panel);
-    job.functions.product({dy + o * (turned ? job.block_words() : words), turned ? job.block_words() : 1,
-                           turned ? 1 : tile, x, outputs, words, direct ? to : edge, direct ? call.in : panel,
-                           add, nullptr});
+    job.functions.product({dy + o * (transposed ? job.block_words() : words),
+                           transposed ? job.block_words() : 1, transposed ? 1 : tile, x, outputs, words,
+                           direct ? to : edge, direct ? call.in : panel, add, nullptr});
     if (!direct)
       for (int64_t m = 0; m < outputs; ++m) std::copy_n(edge + m * panel, columns, to + m * call.in);
   }
@@ -140,7 +142,7 @@ void bias_share(const Job& job, int64_t begin, int64_t end) {
   }
 }
 
-// What a block of rows adds to tiles [begin, end) of dW, those of a panel of columns one after the other.
+// Adds a block of rows to tiles [begin, end) of dW, those of a panel of columns one after the other.
 void weight_share(const Job& job, const Block& block, const float* dy, int64_t begin, int64_t end) {
   const int64_t words = job.words_of(block.count), width = job.functions.panel, size = words * width;
   const int64_t tile = job.tile_rows(), tiles = ceil_div(job.call.out, tile);
@@ -174,7 +176,7 @@ void weight_gradient(const Job& job, bool shared) {
   }
 }
 
-// Of the two arithmetics only pairs of bfloat16 differ from floats in what they take.
+// Only pairs of bfloat16 differ from floats in what they take.
 const LinearFunctions* functions_for(const LinearGradients& call) {
   const LinearFunctions* functions = choose_linear(call.arithmetic).functions;
   return functions && functions->form == WordForm::bf16_pair ? functions

@@ -1,4 +1,4 @@
-// What an instruction set gives to linear layers. C headers only: per-ISA files include it.
+// The functions that an instruction set gives to linear layers. C headers only: per-ISA files include it.
 #pragma once
 
 #include <stdint.h>
@@ -14,7 +14,7 @@ constexpr int64_t numbers_per_word(WordForm form) {
   return form == WordForm::single ? 1 : form == WordForm::byte_quad ? 4 : 2;
 }
 
-struct FinishTile;
+struct EpilogueTile;
 
 // sums[m][n] = start[n] + sum_k a[m * a_row + k * a_k] . b[k][n] for m < rows and the n of one panel; or
 // added to what is there.
@@ -27,12 +27,12 @@ struct ProductTile {
   int64_t sums_row;
   bool add;
   const void* start;  // null: zeros
-  // What is done behind, for its lines to be asked for along with the products (stores wait for theirs as
+  // The epilogue behind the products, whose lines are prefetched along with them (stores wait for theirs as
   // loads do), or null.
-  const FinishTile* ahead = nullptr;
+  const EpilogueTile* ahead = nullptr;
   // Where products leave vectors idle: what is to be finished meanwhile, or null.
-  const FinishTile* meanwhile = nullptr;
-  void (*finish)(const FinishTile&, int64_t begin, int64_t end) = nullptr;
+  const EpilogueTile* meanwhile = nullptr;
+  void (*epilogue)(const EpilogueTile&, int64_t begin, int64_t end) = nullptr;
 };
 
 // Rows of x made ready for products: normalised and converted.
@@ -53,7 +53,7 @@ struct ReadyRows {
 };
 
 // y = residual + scale * activation(sums) on one panel.
-struct FinishTile {
+struct EpilogueTile {
   int64_t rows, columns;  // columns <= panel
   const void *sums, *gate_sums;
   int64_t sums_row;
@@ -98,15 +98,15 @@ struct PairsToPack {
 struct ProductRows {
   int64_t together = 8;  // rows of x for which the sums of a panel are computed at once
   int64_t least = 1;     // what does not fill so many takes as long
-  bool finishes_meanwhile = false;
+  bool epilogue_meanwhile = false;
   // Around products, in each thread; null: nothing to do.
   void (*open)() = nullptr;
   void (*close)() = nullptr;
-  // Words of `count` <= kTurned rows turned, to[w][r] for w < words; writes kTurned of each. Not null:
-  // products read a along k, a_k is 1, and this makes such rows of columns.
-  static constexpr int64_t kTurned = 16;
-  void (*turn)(const float* from, int64_t from_row, int64_t count, int64_t words, float* to,
-               int64_t to_row) = nullptr;
+  // Words of `count` <= kTransposed rows transposed, to[w][r] for w < words; writes kTransposed of each. Not
+  // null: products read a along k, a_k is 1, and this makes such rows of columns.
+  static constexpr int64_t kTransposed = 16;
+  void (*transpose)(const float* from, int64_t from_row, int64_t count, int64_t words, float* to,
+                    int64_t to_row) = nullptr;
 };
 
 struct LinearFunctions {
@@ -114,7 +114,7 @@ struct LinearFunctions {
   int64_t panel;  // columns of a panel
   void (*product)(const ProductTile&);
   void (*ready)(const ReadyRows&);
-  void (*finish)(const FinishTile&, int64_t begin, int64_t end);  // rows
+  void (*epilogue)(const EpilogueTile&, int64_t begin, int64_t end);  // rows
   void (*norm)(const RowsToNorm&);
   void (*widen)(const uint16_t* from, float* to, int64_t count);
   // Words of two numbers, rounded where they are floats; null second: zeros.

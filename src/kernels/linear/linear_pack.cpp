@@ -87,7 +87,7 @@ struct Packer {
     }
   }
 
-  // What belongs to output o besides its numbers.
+  // Fills in what belongs to output o besides its numbers.
   void describe(int64_t o) const {
     to.scales[o] = scale_of(from, o, data.in, given_scales ? given_scales[o] : 0);
     int64_t sum = 0;
@@ -97,8 +97,7 @@ struct Packer {
   }
 
   void panel(int64_t p) const {
-    constexpr int64_t kBlock =
-        64;  // numbers of each output at a time: what is turned around stays in the cache
+    constexpr int64_t kBlock = 64;  // numbers of each output at a time: what is transposed stays in the cache
     const WordForm form = data.implementation.functions->form;
     const int64_t step = numbers_per_word(form);
     uint32_t* out = static_cast<uint32_t*>(to.panels.get()) + p * data.words * data.panel;

@@ -8,8 +8,7 @@
 
 #include "core/error.h"
 #include "core/threads.h"
-#include "kernels/linear/linear_testing.h"
-#include "kernels/testing.h"
+#include "kernels/linear/linear_cases.h"
 
 namespace tessera::kernels {
 namespace {
@@ -19,72 +18,9 @@ using testing::Guarded;
 using testing::linear_cases;
 using testing::LinearCase;
 using testing::normal;
+using Problem = testing::LinearProblem;
 
 constexpr Arithmetic kArithmetics[] = {Arithmetic::f32, Arithmetic::bf16, Arithmetic::int8};
-
-std::vector<float> numbers(int64_t count, uint64_t seed, double mean = 0, double deviation = 1) {
-  return normal(count, seed, mean, deviation);
-}
-
-// All tensors of a case, the outputs guarded and off alignment.
-struct Problem {
-  explicit Problem(const LinearCase& c, int64_t shift = 1)
-      : with(c),
-        weight(numbers(c.in * c.out, 1, 0, 1 / std::sqrt(static_cast<double>(c.in)))),
-        gate(numbers(c.in * c.out, 2, 0, 1 / std::sqrt(static_cast<double>(c.in)))),
-        bias(numbers(c.out, 3)),
-        gate_bias(numbers(c.out, 4)),
-        scale(numbers(c.out, 5, 1, 0.3)),
-        norm_weight(numbers(c.in, 6, 1, 0.3)),
-        norm_bias(numbers(c.in, 7, 0, 0.3)),
-        x(c.x, c.rows * (c.in + c.gap), shift),
-        residual(c.y, c.rows * (c.out + c.gap), shift),
-        y(c.y, c.rows * (c.out + c.gap), shift) {
-    const auto values = numbers(x.count(), 8, 0.5, 2), before = numbers(residual.count(), 9);
-    for (int64_t i = 0; i < x.count(); ++i) x.set(i, values[i]);
-    for (int64_t i = 0; i < residual.count(); ++i) residual.set(i, before[i]);
-    for (int64_t o = 0; with.weight_scale > 0 && o < c.out; ++o)
-      weight_scales.push_back(with.weight_scale * static_cast<float>(1 + o % 3));
-    norm = {norm_weight.data(), with.norm == 1 ? norm_bias.data() : nullptr, 1e-6f, with.norm == 1};
-  }
-
-  LinearLayer layer() const {
-    LinearLayer l{with.in, with.out, {weight.data(), Element::f32, with.in, 1}};
-    l.activation = with.activation;
-    l.static_scale = with.static_scale;
-    if (!weight_scales.empty()) l.weight_scales = weight_scales.data();
-    if (with.bias) l.bias = bias.data();
-    if (with.scale) l.scale = scale.data();
-    if (with.activation == Activation::silu_gate) {
-      l.gate = {gate.data(), Element::f32, with.in, 1};
-      if (with.bias) l.gate_bias = gate_bias.data();
-    }
-    return l;
-  }
-  LinearForward call() {
-    LinearForward c{with.rows, {x.data(), with.x, with.in + with.gap}};
-    if (with.norm) c.norm = &norm;
-    if (with.residual) c.residual = {residual.data(), with.y, with.out + with.gap};
-    c.y = {y.data(), with.y, with.out + with.gap};
-    return c;
-  }
-  std::vector<double> run(const LinearImplementation& implementation) {
-    const PackedLinear packed(layer(), implementation);
-    linear_forward(packed, call());
-    return results();
-  }
-  std::vector<double> results() const {
-    std::vector<double> values;
-    for (int64_t r = 0; r < with.rows; ++r)
-      for (int64_t o = 0; o < with.out; ++o) values.push_back(y.get(r * (with.out + with.gap) + o));
-    return values;
-  }
-
-  LinearCase with;
-  std::vector<float> weight, gate, bias, gate_bias, scale, weight_scales, norm_weight, norm_bias;
-  Guarded x, residual, y;
-  RowNorm norm;
-};
 
 // Sums of products of unit variance times x of about 2: rounding of float sums grows with the root of their
 // length; what is stored as bfloat16 is off by half a unit of its 8 bits. A norm in float may tip a rounding
@@ -185,7 +121,7 @@ TEST(Linear, GeluIsExactFromEndToEnd) {
     }
 }
 
-// What the layer gives, and what it keeps of it in front of the activation.
+// Returns what the layer gives, and what it keeps of it in front of the activation.
 std::vector<double> with_what_is_kept(Problem& p, const LinearImplementation& implementation, Element kept) {
   const int64_t row = p.with.out + 3, rows = p.with.rows;
   Guarded before(kept, rows * row, 1), gate_before(kept, rows * row, 1);
@@ -235,14 +171,14 @@ TEST(Linear, ResidualMayBeTheOutput) {
 
 TEST(Linear, ATransposedWeightIsPackedLikeAStraightOne) {
   Problem p({"", 9, 31, 45});
-  std::vector<float> turned(p.weight.size());
+  std::vector<float> transposed(p.weight.size());
   for (int64_t o = 0; o < 45; ++o)
-    for (int64_t k = 0; k < 31; ++k) turned[k * 45 + o] = p.weight[o * 31 + k];
+    for (int64_t k = 0; k < 31; ++k) transposed[k * 45 + o] = p.weight[o * 31 + k];
   for (const Arithmetic arithmetic : kArithmetics) {
     for (const LinearImplementation& implementation : linear_implementations(arithmetic)) {
       const std::vector<double> want = p.run(implementation);
       LinearLayer layer = p.layer();
-      layer.weight = {turned.data(), Element::f32, 1, 45};
+      layer.weight = {transposed.data(), Element::f32, 1, 45};
       linear_forward(PackedLinear(layer, implementation), p.call());
       EXPECT_EQ(p.results(), want) << implementation.name;
     }
@@ -295,7 +231,7 @@ void expect_the_gradients(bool large) {
     if (is_large(with) != large) continue;
     Problem p(with);
     Guarded dy(with.x, with.rows * with.out, 1);
-    const auto values = numbers(dy.count(), 20);
+    const auto values = normal(dy.count(), 20);
     for (int64_t i = 0; i < dy.count(); ++i) dy.set(i, values[i]);
     const auto run = [&](Isa isa, Arithmetic arithmetic) {
       Guarded dw(Element::f32, with.in * with.out, 1), db(Element::f32, with.out, 1);
@@ -339,7 +275,7 @@ TEST(Linear, GradientsOfLargeLayersAreAsExactAsThoseOfSmallOnes) { expect_the_gr
 
 TEST(Linear, GradientsDoNotDependOnThreads) {
   constexpr int64_t rows = 1735, in = 50, out = 101;
-  const std::vector<float> x = numbers(rows * in, 1), dy = numbers(rows * out, 2);
+  const std::vector<float> x = normal(rows * in, 1), dy = normal(rows * out, 2);
   const int before = num_threads();
   const Isa held = active_isa();
   for (const Arithmetic arithmetic : {Arithmetic::f32, Arithmetic::bf16})
@@ -375,7 +311,7 @@ TEST(Linear, NormIsTheDefinition) {
         for (const int64_t columns : {1, 15, 16, 96, 197}) {
           constexpr int64_t rows = 7;
           Guarded in(x, rows * (columns + 3), 1), out(y, rows * (columns + 2), 1);
-          const auto values = numbers(in.count(), 30, 3, 2), weight = numbers(columns, 31, 1, 0.2);
+          const auto values = normal(in.count(), 30, 3, 2), weight = normal(columns, 31, 1, 0.2);
           for (int64_t i = 0; i < in.count(); ++i) in.set(i, values[i]);
           const auto run = [&](Isa isa) {
             force_isa(isa);

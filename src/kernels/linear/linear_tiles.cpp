@@ -41,7 +41,7 @@ struct Int16Pair {
   }
 };
 
-// A row x of `call`, normalised, in `to`. The next one is asked for while this one's squares are summed: a
+// A row x of `call`, normalised, in `to`. The next one is prefetched while this one's squares are summed: a
 // row is read three times, but only once from far away.
 template <class Call, class From, class To>
 TESSERA_INLINE void norm_row(const Call& call, const From* x, To* to) {
@@ -154,7 +154,7 @@ TESSERA_INLINE void put_integers(void* row, int64_t c, vi bits, int64_t count) {
 }
 
 // `numbers` are the columns and the zeros behind them that fill whole words. The row that is read next is
-// asked for meanwhile.
+// prefetched meanwhile.
 template <class Form, bool held, class T>
 TESSERA_INLINE void quantise(const T* row, const T* next, int64_t columns, int64_t numbers, float scale,
                              void* out) {
@@ -222,7 +222,7 @@ struct Column {
   const float *bias, *scales;
 };
 template <bool integer>
-TESSERA_INLINE vf value(const FinishTile& t, const void* sums, const Column& column, int64_t r, int64_t c) {
+TESSERA_INLINE vf value(const EpilogueTile& t, const void* sums, const Column& column, int64_t r, int64_t c) {
   const char* from = static_cast<const char*>(sums) + (r * t.sums_row + c) * 4;
   if (!integer) return load_words<vf>(from) + load(column.bias + c);
   const vf whole = __builtin_convertvector(load_words<vi>(from), vf);
@@ -253,7 +253,7 @@ enum { kNone, kGelu, kSiluGate };  // Activation
 
 // `columns` is a constant for whole panels.
 template <int activation, bool coarse, bool integer>
-TESSERA_INLINE void finish_rows(const FinishTile& t, int64_t begin, int64_t end, int64_t columns) {
+TESSERA_INLINE void epilogue_rows(const EpilogueTile& t, int64_t begin, int64_t end, int64_t columns) {
   const Column main{t.bias, t.scales}, gate{t.gate_bias, t.gate_scales};
   for (int64_t r = begin; r < end; ++r) {
     vf v[kProductVectors], g[kProductVectors];
@@ -281,32 +281,32 @@ TESSERA_INLINE void finish_rows(const FinishTile& t, int64_t begin, int64_t end,
   }
 }
 template <int activation, bool coarse, bool integer>
-void finish_columns(const FinishTile& t, int64_t begin, int64_t end) {
+void epilogue_columns(const EpilogueTile& t, int64_t begin, int64_t end) {
   if (t.columns == kPanel)
-    finish_rows<activation, coarse, integer>(t, begin, end, kPanel);
+    epilogue_rows<activation, coarse, integer>(t, begin, end, kPanel);
   else
-    finish_rows<activation, coarse, integer>(t, begin, end, t.columns);
+    epilogue_rows<activation, coarse, integer>(t, begin, end, t.columns);
 }
-// What is multiplied as whole numbers is coarse.
+// Products of whole numbers have a coarse activation.
 template <int activation>
-void finish_as(const FinishTile& t, int64_t begin, int64_t end) {
+void epilogue_as(const EpilogueTile& t, int64_t begin, int64_t end) {
   if (t.integer)
-    finish_columns<activation, true, true>(t, begin, end);
+    epilogue_columns<activation, true, true>(t, begin, end);
   else if (t.coarse)
-    finish_columns<activation, true, false>(t, begin, end);
+    epilogue_columns<activation, true, false>(t, begin, end);
   else
-    finish_columns<activation, false, false>(t, begin, end);
+    epilogue_columns<activation, false, false>(t, begin, end);
 }
 
-void finish(const FinishTile& t, int64_t begin, int64_t end) {
+void epilogue(const EpilogueTile& t, int64_t begin, int64_t end) {
   switch (t.activation) {
     case kGelu:
-      return finish_as<kGelu>(t, begin, end);
+      return epilogue_as<kGelu>(t, begin, end);
     case kSiluGate:
-      return finish_as<kSiluGate>(t, begin, end);
+      return epilogue_as<kSiluGate>(t, begin, end);
     default:
-      return t.integer ? finish_columns<kNone, true, true>(t, begin, end)
-                       : finish_columns<kNone, false, false>(t, begin, end);
+      return t.integer ? epilogue_columns<kNone, true, true>(t, begin, end)
+                       : epilogue_columns<kNone, false, false>(t, begin, end);
   }
 }
 
@@ -339,7 +339,7 @@ void pair_words(const void* first, const void* second, Element element, uint32_t
     pair_numbers(static_cast<const bf16*>(first), static_cast<const bf16*>(second), out, count);
 }
 
-// W outputs whose inputs lie side by side: words of rows, turned.
+// W outputs whose inputs lie side by side: words of rows, transposed.
 void pack_block(const PairsToPack& p, int64_t output, int64_t word) {
   float words[W * W];
   for (int64_t r = 0; r < W; ++r) {
@@ -350,10 +350,10 @@ void pack_block(const PairsToPack& p, int64_t output, int64_t word) {
     store(to + W, numbers_left(from + W, left - W));
   }
   for (int64_t w = 0; w < W && word + w < p.words; w += 4) {
-    vf turned[4];
-    transpose_four(words + w, W, turned);
+    vf transposed[4];
+    transpose_four(words + w, W, transposed);
     for (int64_t i = 0; i < 4 && word + w + i < p.words; ++i)
-      store(reinterpret_cast<float*>(p.to) + (word + w + i) * kPanel + output, turned[i]);
+      store(reinterpret_cast<float*>(p.to) + (word + w + i) * kPanel + output, transposed[i]);
   }
 }
 void pack_pairs(const PairsToPack& p) {
@@ -391,10 +391,11 @@ void widen_row(const uint16_t* from, float* to, int64_t count) {
 }  // namespace
 
 extern const LinearFunctions linear_single, linear_int16;
-const LinearFunctions linear_single = {WordForm::single, kPanel,     product<Single>, ready,     finish, norm,
-                                       widen_row,        pair_words, pack_pairs,      add_row_to};
+const LinearFunctions linear_single = {WordForm::single, kPanel,    product<Single>, ready,
+                                       epilogue,         norm,      widen_row,       pair_words,
+                                       pack_pairs,       add_row_to};
 const LinearFunctions linear_int16 = {
-    WordForm::int16_pair, kPanel,     product<Int16Pair>, ready, finish, norm, widen_row,
+    WordForm::int16_pair, kPanel,     product<Int16Pair>, ready, epilogue, norm, widen_row,
     pair_words,           pack_pairs, add_row_to};
 
 }  // namespace tessera::kernels::TESSERA_ISA

@@ -23,7 +23,7 @@ TESSERA_INLINE T load_words(const void* from) {
 }
 
 // Asks for what row r of a tile will read and write.
-TESSERA_INLINE void fetch_row(const FinishTile& t, int64_t r) {
+TESSERA_INLINE void fetch_row(const EpilogueTile& t, int64_t r) {
   const auto fetch_from = [&](const void* data, Element element, int64_t row) __attribute__((always_inline)) {
     const int64_t size = element == Element::f32 ? 4 : 2;
     if (data) fetch<FetchFor::soon>((const char*)data + r * row * size, t.columns * size);

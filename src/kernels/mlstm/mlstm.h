@@ -7,8 +7,8 @@
 //   h_t      = sum_s P_ts v_s / (max(|r_t|, exp(-m_t)) + eps)
 // The same as a recurrence, which carries tokens over chunk borders, streams and sequences:
 //   m_t = max(log f_t + m_t-1, log i_t),   a = exp(log f_t + m_t-1 - m_t),   b = exp(log i_t - m_t)
-//   C_t = a C_t-1 + b k_t v_t^T,   n_t = a n_t-1 + b k_t,   r_t = q_t . n_t / sqrt(K),   h_t ~ q_t C_t /
-//   sqrt(K)
+//   C_t = a C_t-1 + b k_t v_t^T,           n_t = a n_t-1 + b k_t
+//   r_t = q_t . n_t / sqrt(K),             h_t = q_t C_t / (sqrt(K) (max(|r_t|, exp(-m_t)) + eps))
 //
 // How it is computed. With a_s = log i_s - F_s and M_t = max_(s<=t) a_s the weight is exp(a_s - M_t): it
 // splits into a factor of the column and one of the row about a common reference R, and so a chunk needs
@@ -95,7 +95,7 @@ Table<MlstmFunctions> mlstm_table();
 // forms do not share.
 const MlstmFunctions* mlstm_bf16_pairs();
 Table<MlstmFunctions> mlstm_pairs_table();
-// What to take for q, k and v stored so: pairs where these are the faster ones, else the table's.
+// Returns what to take for q, k and v stored so: pairs where these are the faster ones, else the table's.
 const MlstmFunctions& mlstm_for(Element element);
 // The shape with its chunk chosen.
 MlstmShape mlstm_plan(const MlstmShape& shape);

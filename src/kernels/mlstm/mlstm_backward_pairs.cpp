@@ -2,7 +2,7 @@
 // and the weights are rounded to it as in forward, and u, k and dS as well; sums, gates and what goes through
 // the state are floats. Built once for each, on top of AVX-512.
 //
-// What the gates get is a small difference of large sums: where a row's |r| is above its floor, nothing is
+// The gates' gradient is a small difference of large sums: where a row's |r| is above its floor, nothing is
 // left of its G in truth but eps. So it stays, because d_t is taken from the rounded u, and the weights and v
 // are those that made h; but for what a row reads from a state, which forward rounds and this does not: 2^-9
 // of that part.
@@ -38,8 +38,8 @@ class PairForm {
       read<float>();
     else
       read<bf16>();
-    turn_words(b_.key_rows, Kp_ / 2, L_, key_words_, b_.key_words, Lp_);
-    turn_words(b_.value_rows, Vp_ / 2, L_, value_words_, b_.value_words, Lp_);
+    transpose_words(b_.key_rows, Kp_ / 2, L_, key_words_, b_.key_words, Lp_);
+    transpose_words(b_.value_rows, Vp_ / 2, L_, value_words_, b_.value_words, Lp_);
     round_u(in.h);
   }
 

@@ -1,4 +1,4 @@
-// What the mLSTM cell promises besides its numbers: streaming, direction, storage, NaN, lengths, threads.
+// The mLSTM cell keeps its promises besides numbers: streaming, direction, storage, NaN, lengths, threads.
 #include <cmath>
 #include <limits>
 

@@ -2,114 +2,50 @@
 // mlstm_bench --json batch heads tokens dim: one JSON line, by the clock and of processor time of all
 // threads.
 #include <cstdlib>
-#include <memory>
 
 #include "core/error.h"
 #include "core/threads.h"
 #include "kernels/bench.h"
-#include "kernels/mlstm/mlstm.h"
-#include "kernels/testing.h"
+#include "kernels/mlstm/mlstm_cases.h"
 
 namespace tessera::kernels {
 namespace {
 
-using testing::HeadTensor;
-using testing::Layout;
-using testing::normal;
-using testing::uniform;
+using testing::MlstmCase;
+using testing::MlstmProblem;
+using testing::published_mlstm_case;
 
-struct Problem {
-  Problem(int64_t batch, int64_t heads, int64_t tokens, int64_t dim, int64_t chunk)
-      : shape{batch, heads, tokens, dim, dim, false, 1e-6f, chunk} {
-    const int64_t rows = batch * heads * tokens;
-    for (auto* x : {&q, &k, &v, &h, &dh, &dq, &dk, &dv}) *x = normal(rows * dim, 1 + (x - &q), 0.1);
-    igate = normal(rows, 20), fgate = uniform(rows, 21, 3, 6);
-    digate = dfgate = normaliser = row_sign = igate;
-  }
-  HeadRows in(const std::vector<float>& x) const {
-    const int64_t width = shape.heads * shape.key_dim;
-    return {x.data(), Element::f32, shape.tokens * width, shape.key_dim, width};
-  }
-  HeadRowsOut out(std::vector<float>& x) const {
-    const int64_t width = shape.heads * shape.key_dim;
-    return {x.data(), Element::f32, shape.tokens * width, shape.key_dim, width};
-  }
-  Gates gate(const std::vector<float>& x) const {
-    return {x.data(), shape.tokens * shape.heads, 1, shape.heads};
-  }
-  GatesOut gate_out(std::vector<float>& x) const {
-    return {x.data(), shape.tokens * shape.heads, 1, shape.heads};
-  }
-  void forward() {
-    mlstm_forward({shape,
-                   in(q),
-                   in(k),
-                   in(v),
-                   gate(igate),
-                   gate(fgate),
-                   out(h),
-                   {},
-                   {},
-                   normaliser.data(),
-                   row_sign.data()});
-  }
-  void backward() {
-    MlstmBackward call{shape,
-                       in(q),
-                       in(k),
-                       in(v),
-                       gate(igate),
-                       gate(fgate),
-                       in(h),
-                       normaliser.data(),
-                       row_sign.data(),
-                       in(dh),
-                       out(dq),
-                       out(dk),
-                       out(dv),
-                       gate_out(digate),
-                       gate_out(dfgate),
-                       {},
-                       {},
-                       {}};
-    mlstm_backward(call);
-  }
-  MlstmShape shape;
-  std::vector<float> q, k, v, h, dh, dq, dk, dv, igate, fgate, digate, dfgate, normaliser, row_sign;
-};
+void forward(MlstmProblem& p) { mlstm_forward(p.forward()); }
+void backward(MlstmProblem& p) { mlstm_backward(p.backward()); }
 
 // Multiply-adds that the plan needs, the triangles counted as halves.
-double work(const MlstmShape& s, int64_t chunk, bool backward) {
+double work(const MlstmShape& s, bool backward) {
   const double D = static_cast<double>(s.key_dim), T = static_cast<double>(s.tokens),
-               L = static_cast<double>(chunk);
+               L = static_cast<double>(s.chunk);
   const double chunks = T / L, passes = static_cast<double>(s.batch * s.heads);
   const double pairs = T * (L + 1) / 2, between = std::max(0.0, chunks - 1) / chunks * T;
   return passes * (backward ? 5 * pairs * D + 5 * between * D * D : 2 * pairs * D + 2 * between * D * D) * 2;
 }
 
-void report(int64_t batch, int64_t heads, int64_t tokens, int64_t dim, std::vector<int64_t> chunks) {
-  for (int64_t chunk : chunks) {
-    Problem p(batch, heads, tokens, dim, chunk);
-    const int64_t planned = mlstm_plan(p.shape).chunk;
-    p.forward();
-    std::vector<bench::Candidate> candidates;
-    const Isa before = active_isa();
-    std::vector<Isa> isas = {Isa::avx512};
-    if (chunks.size() == 1) isas = {Isa::avx512, Isa::avx2, Isa::portable};
-    for (Isa isa : isas) {
-      if (isa > machine().best) continue;
-      candidates.push_back({text(name_of(isa), " forward"), [&p, isa] { force_isa(isa), p.forward(); }});
-      candidates.push_back({text(name_of(isa), " backward"), [&p, isa] { force_isa(isa), p.backward(); }});
-    }
-    const auto times = bench::measure(candidates, 0.7);
-    force_isa(before);
-    for (size_t i = 0; i < times.size(); ++i) {
-      const double flops = work(p.shape, planned, i % 2 == 1);
-      std::printf("B%-4ld H%ld T%-6ld D%-3ld chunk %-4ld %-20s %9.3f ms (fastest %9.3f)  %6.1f GFLOP/s\n",
-                  static_cast<long>(batch), static_cast<long>(heads), static_cast<long>(tokens),
-                  static_cast<long>(dim), static_cast<long>(planned), candidates[i].name.c_str(),
-                  times[i].median * 1e3, times[i].fastest * 1e3, flops / times[i].median * 1e-9);
-    }
+void report(const MlstmCase& c, const std::vector<Isa>& isas) {
+  MlstmProblem p(c);
+  const MlstmShape planned = p.shape();
+  forward(p);
+  std::vector<bench::Candidate> candidates;
+  const Isa before = active_isa();
+  for (Isa isa : isas) {
+    if (isa > machine().best) continue;
+    candidates.push_back({text(name_of(isa), " forward"), [&p, isa] { force_isa(isa), forward(p); }});
+    candidates.push_back({text(name_of(isa), " backward"), [&p, isa] { force_isa(isa), backward(p); }});
+  }
+  const auto times = bench::measure(candidates, 0.7);
+  force_isa(before);
+  for (size_t i = 0; i < times.size(); ++i) {
+    const double flops = work(planned, i % 2 == 1);
+    std::printf("B%-4ld H%ld T%-6ld D%-3ld chunk %-4ld %-20s %9.3f ms (fastest %9.3f)  %6.1f GFLOP/s\n",
+                static_cast<long>(c.batch), static_cast<long>(c.heads), static_cast<long>(c.tokens),
+                static_cast<long>(c.key_dim), static_cast<long>(planned.chunk), candidates[i].name.c_str(),
+                times[i].median * 1e3, times[i].fastest * 1e3, flops / times[i].median * 1e-9);
   }
 }
 
@@ -129,35 +65,34 @@ void print_json(const char* name, const std::function<void()>& run, const char* 
               (seconds_on(CLOCK_PROCESS_CPUTIME_ID) - cpu) / static_cast<double>(runs) * 1e3, behind);
 }
 
-void report_json(int64_t batch, int64_t heads, int64_t tokens, int64_t dim) {
-  Problem p(batch, heads, tokens, dim, 0);
-  p.forward();
+void report_json(const MlstmCase& c) {
+  MlstmProblem p(c);
+  forward(p);
   std::printf("{");
   print_json(
-      "forward", [&p] { p.forward(); }, ", ");
+      "forward", [&p] { forward(p); }, ", ");
   print_json(
-      "forward_backward", [&p] { p.forward(), p.backward(); }, "}\n");
+      "forward_backward", [&p] { forward(p), backward(p); }, "}\n");
+}
+
+void run(int argc, char** argv) {
+  const auto given = [argv](int first, int64_t chunk) {
+    return published_mlstm_case(std::atoll(argv[first]), std::atoll(argv[first + 1]),
+                                std::atoll(argv[first + 2]), std::atoll(argv[first + 3]), chunk);
+  };
+  if (argc == 6 && std::string(argv[1]) == "--json") return report_json(given(2, 0));
+  std::printf("%d threads, %s\n", num_threads(), name_of(active_isa()));
+  const std::vector<Isa> all = {Isa::avx512, Isa::avx2, Isa::portable};
+  if (argc > 6) {
+    for (int i = 5; i < argc; ++i) report(given(1, std::atoll(argv[i])), {Isa::avx512});
+  } else if (argc > 4) {
+    report(given(1, argc > 5 ? std::atoll(argv[5]) : 0), all);
+  } else {
+    for (const MlstmCase& c : testing::mlstm_bench_cases()) report(c, all);
+  }
 }
 
 }  // namespace
 }  // namespace tessera::kernels
 
-int main(int argc, char** argv) {
-  using tessera::kernels::report;
-  if (argc == 6 && std::string(argv[1]) == "--json") {
-    tessera::kernels::report_json(std::atoll(argv[2]), std::atoll(argv[3]), std::atoll(argv[4]),
-                                  std::atoll(argv[5]));
-    return 0;
-  }
-  std::printf("%d threads, %s\n", tessera::num_threads(), name_of(tessera::kernels::active_isa()));
-  if (argc > 4) {
-    std::vector<int64_t> chunks;
-    for (int i = 5; i < argc; ++i) chunks.push_back(std::atoll(argv[i]));
-    if (chunks.empty()) chunks.push_back(0);
-    report(std::atoll(argv[1]), std::atoll(argv[2]), std::atoll(argv[3]), std::atoll(argv[4]), chunks);
-    return 0;
-  }
-  report(128, 4, 64, 48, {0});
-  for (int64_t tokens : {196, 784, 3136, 12544}) report(1, 4, tokens, 96, {0});
-  report(8, 4, 196, 96, {0});
-}
+int main(int argc, char** argv) { tessera::kernels::run(argc, argv); }

@@ -60,7 +60,7 @@ struct MlstmBackwardScratch {
   float *scores, *dscores;         // (L,Lp)
   float *dq, *dk, *dv;             // (L,Kp), (L,Kp), (L,Vp) where the output is not whole vectors of floats
   float *dc, *dc_t, *dn;           // (K,Vp), (V,Kp), (Kp)
-  // For words of two bfloat16: rows of such numbers, words of their neighbours turned, words of two rows.
+  // For words of two bfloat16: rows of such numbers, words of their neighbours transposed, words of two rows.
   float *query_rows, *key_rows, *value_rows, *u_rows;  // (L,Kp/2), (Lp,Kp/2), (Lp,Vp/2), (L,Vp/2)
   float *key_words, *value_words;                      // (Kp/2,Lp), (Vp/2,Lp)
   float *query_pairs, *key_pairs, *u_pairs;            // ((L+1)/2,Kp), ((L+1)/2,Kp), ((L+1)/2,Vp)
@@ -98,7 +98,7 @@ struct MlstmBackwardScratch {
   const int64_t K = s.key_dim, L = s.chunk, Lp = round_up16(L), Kp = round_up16(K),
                 Vp = round_up16(s.value_dim);
   f.gates = lay_out_gates(arena, s.tokens);
-  f.keys = take<float>(arena, Lp * Kp);  // words are turned a vector of rows at a time
+  f.keys = take<float>(arena, Lp * Kp);  // words are transposed a vector of rows at a time
   f.queries = take<float>(arena, L * Kp);
   f.values = take<float>(arena, L * Vp);
   f.keys_t = take<float>(arena, K * Lp);

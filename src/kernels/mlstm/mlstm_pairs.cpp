@@ -21,7 +21,7 @@ class PairForm {
       read<float>();
     else
       read<bf16>();
-    turn_words(f_.keys, Kp_, chunk.length, key_words_, f_.keys_t, Lp_);
+    transpose_words(f_.keys, Kp_, chunk.length, key_words_, f_.keys_t, Lp_);
     if (reads_state_)
       pair_up_rows(NumberRows<float>{f_.c, Vp_, s_.key_dim, s_.value_dim}, chunk.state_in, f_.state_words,
                    Vp_);
@@ -68,7 +68,7 @@ class PairForm {
   }
   void finish() {}
   void update(float keep) {
-    turn_pairs();
+    transpose_pairs();
     pair_product(
         {f_.keys_rows, Lp_ / 2, f_.values, Vp_, (chunk_.length + 1) / 2, f_.c, Vp_, keep, chunk_.state_out},
         s_.key_dim, Vp_);
@@ -106,7 +106,7 @@ class PairForm {
   }
   // Words of two channels, token by token, become rows of a channel: bfloat16 token by token, zeros behind
   // the last.
-  void turn_pairs() {
+  void transpose_pairs() {
     for (int64_t w = 0; w < key_words_; ++w)
       for (int64_t t = 0; t < chunk_.length; t += W) {
         const vi all = load_words(f_.keys_t + w * Lp_ + t);

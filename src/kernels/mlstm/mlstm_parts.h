@@ -1,4 +1,4 @@
-// What the forward and the backward pass of the mLSTM share: gates, chunks, and rows as floats. Per-ISA.
+// Forward and backward of the mLSTM share these parts: gates, chunks, and rows as floats. Per-ISA.
 #pragma once
 
 #include "kernels/fetch.h"

@@ -23,51 +23,16 @@ using mlstm_testing::Layout;
 using mlstm_testing::Problem;
 using mlstm_testing::Results;
 using mlstm_testing::results;
+using mlstm_testing::state_of;
 using mlstm_testing::walked;
 using testing::expect_within;
 using testing::for_each_implementation;
 using testing::largest;
 using testing::largest_difference;
+using testing::mlstm_cases;
 
-// Sizes around every block's border: vectors (4, 8, 16), tiles (4, 8 rows; 3 vectors), blocks of 16 rows,
-// chunks.
-const std::vector<Case>& cases() {
-  using enum GateKind;
-  static const std::vector<Case> all = {
-      {1, 1, 1, 1, 1},
-      {1, 2, 2, 3, 5},
-      {2, 2, 7, 16, 16},
-      {1, 3, 8, 4, 4, initial, true},
-      {2, 1, 9, 24, 8, usual, false, Layout::heads_first},
-      {1, 1, 15, 33, 17, usual, true, Layout::heads_first},
-      {1, 2, 16, 16, 32, usual, false, Layout::tokens_first_wide},
-      {1, 2, 17, 48, 48, initial, true, Layout::tokens_first_wide},
-      {1, 2, 31, 8, 64},
-      {1, 1, 33, 64, 40, usual, true},
-      {2, 4, 49, 48, 48, initial},
-      {1, 4, 64, 48, 48, initial, true},
-      {1, 2, 65, 80, 96, usual, false, Layout::tokens_first, 16},
-      {1, 2, 100, 96, 96, initial, true, Layout::tokens_first, 33},
-      {1, 2, 196, 96, 96, initial},
-      {1, 1, 257, 48, 48, usual, false, Layout::tokens_first, 64},
-      {1, 1, 300, 16, 16, initial, true, Layout::heads_first},
-      {2, 2, 12, 16, 24, usual, false, Layout::tokens_first, 0, true},
-      {1, 2, 70, 24, 16, initial, true, Layout::tokens_first_wide, 9, true},
-      {1, 2, 1, 48, 48, usual, false, Layout::tokens_first, 0, true},
-      {1, 3, 49, 16, 16, extreme},
-      {1, 2, 90, 32, 32, extreme, true, Layout::tokens_first, 0, true},
-      {1, 2, 400, 16, 16, extreme, false, Layout::tokens_first, 32},
-      {1, 2, 49, 16, 16, low},
-      {1, 2, 49, 16, 16, high},
-      {1, 2, 130, 32, 16, forgetting},
-      {1, 2, 70, 16, 16, low, true, Layout::tokens_first, 8, true},
-      {1, 2, 70, 16, 16, forgetting, true, Layout::tokens_first, 8, true},
-  };
-  return all;
-}
-
-// Of what size the numbers are whose rounding a result must show, where the plain form is exact by luck: its
-// own, or that of terms which cancel in it. `sizes` holds the size of each result, in the order of Results.
+// The size of the numbers whose rounding a result must show, where the plain form is exact by luck: its own,
+// or that of terms which cancel in it. `sizes` holds the size of each result, in the order of Results.
 double rounding_scale(const std::string& result, const Case& c, const std::vector<double>& sizes) {
   const auto index = [&](const char* name) {
     const char* names[] = {"h", "normaliser", "dq", "dk",  "dv",  "digate", "dfgate",
@@ -91,7 +56,7 @@ double rounding_scale(const std::string& result, const Case& c, const std::vecto
 // double, the largest over several problems of the same kind.
 TEST(Mlstm, EveryImplementationIsAsExactAsThePlainForm) {
   constexpr int kSeeds = 3;
-  for (const Case& c : cases()) {
+  for (const Case& c : mlstm_cases()) {
     std::vector<std::unique_ptr<Problem>> problems;
     std::vector<Results> want;
     std::vector<double> plain_error, scale;
@@ -132,10 +97,10 @@ MlstmHead<double> sizes_of(MlstmHead<double> head) {
   return head;
 }
 
-// Of the factors of each term q, k with its gate's weight, their product and v (or q and the state, whose own
-// terms have two) are off by up to 2^-8 of themselves: 2^-6 of what the terms' sizes sum up to.
+// The factors of each term, q, k with its gate's weight, their product and v (or q and the state, whose own
+// terms have two), are off by up to 2^-8 of themselves: 2^-6 of what the terms' sizes sum up to.
 void expect_as_exact_as_roundings(const std::string& isa, const MlstmFunctions& pairs) {
-  for (Case c : cases())
+  for (Case c : mlstm_cases())
     for (const Element element : {Element::f32, Element::bf16}) {
       c.element = element;
       Problem p(c);
@@ -178,7 +143,7 @@ double root_mean_square_of_difference(const Doubles& a, const Doubles& b) {
 void expect_gradients_as_exact_as_roundings(const std::string& isa, const MlstmFunctions& pairs) {
   constexpr size_t kKeys = 3;  // dk among the results
   const auto size_of = [](const Doubles& x) { return root_mean_square_of_difference(x, Doubles(x.size())); };
-  for (Case c : cases()) {
+  for (Case c : mlstm_cases()) {
     Problem single(c);
     c.element = Element::bf16;
     Problem half(c);
@@ -192,7 +157,7 @@ void expect_gradients_as_exact_as_roundings(const std::string& isa, const MlstmF
         for (size_t i = 0; i < want.size(); ++i) {
           const double error = root_mean_square_of_difference(got[i].values, want[i].values),
                        change = root_mean_square_of_difference(moved[i].values, exact[i].values);
-          // What the gates get are sums of k dk, which may cancel.
+          // The gates' gradients are sums of k dk, which may cancel.
           const bool sum = want[i].width == 1;
           const double size = std::max(size_of(want[i].values), sum ? size_of(want[kKeys].values) : 0);
           const double allowed = 3 * change + 0.004 * size + 1e-6;

@@ -13,16 +13,16 @@ constexpr int NX = 4;
 // The kernel as it meets the grid: taps in the order in which they lie over rows and columns.
 struct Stencil {
   const DepthwiseShape& shape;
-  bool turned;        // taps are read from the last to the first
+  bool flipped;       // taps are read from the last to the first
   int64_t top, left;  // rows above and columns to the left of the output that the first tap lies at
   int64_t tap(int64_t i, int64_t j) const {
     const int64_t at = i * shape.kernel_columns + j;
-    return turned ? shape.kernel_rows * shape.kernel_columns - 1 - at : at;
+    return flipped ? shape.kernel_rows * shape.kernel_columns - 1 - at : at;
   }
 };
 
-Stencil stencil(const DepthwiseShape& s, bool turned) {
-  if (!turned) return {s, false, s.pad_top, s.pad_left};
+Stencil stencil(const DepthwiseShape& s, bool flipped) {
+  if (!flipped) return {s, false, s.pad_top, s.pad_left};
   return {s, true, s.kernel_rows - 1 - s.pad_top, s.kernel_columns - 1 - s.pad_left};
 }
 
@@ -240,7 +240,7 @@ TESSERA_INLINE void convolve(const Stencil& st, const TokenView<const Number*>& 
 TESSERA_INLINE vf silu_for(const float*, vf x) { return silu(x); }
 TESSERA_INLINE vf silu_for(const bf16*, vf x) { return silu_coarse(x); }
 
-// What is stored as the caller has it: x, and forward's out or backward's dx.
+// Rows stored as the caller has them: x, and forward's out or backward's dx.
 template <class Number>
 struct InAndOut {
   TokenView<const Number*> x;
@@ -263,7 +263,7 @@ void forward_group(const DepthwiseForward& call, const InAndOut<Number>& rows, i
       });
 }
 
-// The gradient of x is dpre under the kernel turned the other way.
+// The gradient of x is dpre under the flipped kernel.
 template <int KH, int KW, bool whole, class Number>
 void input_gradient_group(const DepthwiseBackward& call, const InAndOut<Number>& rows, int64_t begin,
                           int64_t end, const Group& g) {
@@ -420,24 +420,25 @@ void backward_as(const DepthwiseBackward& call, const InAndOut<Number>& rows, in
       [&](int64_t b, int64_t e, const Group& g) { backward_any<false>(call, rows, b, e, g); });
 }
 
-InAndOut<bf16> halves(const HalfRows& x, const HalfRowsOut& out) {
-  return {{(const bf16*)x.data, x.batch, x.token}, {(bf16*)out.data, out.batch, out.token}};
+template <class Number>
+InAndOut<Number> in_and_out(const TokenRows& x, const TokenRowsOut& out) {
+  return {{(const Number*)x.data, x.batch, x.token}, {(Number*)out.data, out.batch, out.token}};
 }
 
 }  // namespace
 
 void depthwise_forward(const DepthwiseForward& call, int64_t begin, int64_t end) {
-  if (call.x_half.data)
-    forward_as(call, halves(call.x_half, call.out_half), begin, end);
+  if (call.x.element == Element::bf16)
+    forward_as(call, in_and_out<bf16>(call.x, call.out), begin, end);
   else
-    forward_as(call, InAndOut<float>{call.x, call.out}, begin, end);
+    forward_as(call, in_and_out<float>(call.x, call.out), begin, end);
 }
 
 void depthwise_backward(const DepthwiseBackward& call, int64_t begin, int64_t end) {
-  if (call.x_half.data)
-    backward_as(call, halves(call.x_half, call.dx_half), begin, end);
+  if (call.x.element == Element::bf16)
+    backward_as(call, in_and_out<bf16>(call.x, call.dx), begin, end);
   else
-    backward_as(call, InAndOut<float>{call.x, call.dx}, begin, end);
+    backward_as(call, in_and_out<float>(call.x, call.dx), begin, end);
 }
 
 }  // namespace tessera::kernels::TESSERA_ISA

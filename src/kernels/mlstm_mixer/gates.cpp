@@ -82,7 +82,7 @@ void forward_piece(const GatesForward& call, const Inputs<Input, Weight>& in, in
   }
 }
 
-// What one of the two inputs, and eight of the gates, have in the gradients of a sample.
+// The part of one of the two inputs, and of eight of the gates, in the gradients of a sample.
 template <class Input, class Weight>
 struct Part {
   const Input* in;
@@ -118,7 +118,7 @@ GateBlock read_gates(const float* dgate, int64_t row, int64_t count) {
   return d;
 }
 
-// Of what was stored as `a` is.
+// The slope is as exact as `a` is stored.
 TESSERA_INLINE vf slope_for(const float*, vf pre) { return silu_slope(pre); }
 TESSERA_INLINE vf slope_for(const bf16*, vf pre) { return silu_and_slope_coarse(pre).slope; }
 
@@ -228,18 +228,18 @@ void backward_piece(const GatesBackward& call, const Inputs<Input, Weight>& in, 
 // body with the inputs of sample b as they are stored.
 template <class Call, class Body>
 TESSERA_INLINE void with_inputs(const Call& call, int64_t b, Body body) {
-  if (!call.a_half.data)
-    return body(Inputs<float, float>{{call.a.data + b * call.a.batch, call.x.data + b * call.x.batch},
-                                     {call.a.token, call.x.token},
-                                     call.weight});
-  const bf16 *a = (const bf16*)call.a_half.data + b * call.a_half.batch,
-             *x = (const bf16*)call.x_half.data + b * call.x_half.batch;
+  if (call.a.element == Element::f32)
+    return body(Inputs<float, float>{
+        {(const float*)call.a.data + b * call.a.batch, (const float*)call.x.data + b * call.x.batch},
+        {call.a.token, call.x.token},
+        call.weight});
+  const bf16 *a = (const bf16*)call.a.data + b * call.a.batch,
+             *x = (const bf16*)call.x.data + b * call.x.batch;
 #if defined(__AVX512BF16__)
   if (call.weight_half)
-    return body(
-        Inputs<bf16, bf16>{{a, x}, {call.a_half.token, call.x_half.token}, (const bf16*)call.weight_half});
+    return body(Inputs<bf16, bf16>{{a, x}, {call.a.token, call.x.token}, (const bf16*)call.weight_half});
 #endif
-  body(Inputs<bf16, float>{{a, x}, {call.a_half.token, call.x_half.token}, call.weight});
+  body(Inputs<bf16, float>{{a, x}, {call.a.token, call.x.token}, call.weight});
 }
 
 }  // namespace

@@ -35,13 +35,11 @@ struct GatesProblem {
     return {T,
             c.channels,
             c.gates,
-            rows_in<Real>(a, T),
-            rows_in<Real>(x, T),
+            stored_in<Real>(a, T),
+            stored_in<Real>(x, T),
             data<Real>(weight),
             data<Real>(bias),
             rows_out<Real>(gate, T),
-            halves_in<Real>(a, T),
-            halves_in<Real>(x, T),
             weight_half<Real>()};
   }
   template <class Real>
@@ -50,8 +48,8 @@ struct GatesProblem {
     return {T,
             c.channels,
             c.gates,
-            rows_in<Real>(a, T),
-            rows_in<Real>(x, T),
+            stored_in<Real>(a, T),
+            stored_in<Real>(x, T),
             rows_in<Real>(pre, T),
             data<Real>(weight),
             rows_in<Real>(dgate, T),
@@ -59,8 +57,6 @@ struct GatesProblem {
             rows_out<Real>(dx, T),
             data<Real>(dweight),
             data<Real>(dbias),
-            halves_in<Real>(a, T),
-            halves_in<Real>(x, T),
             weight_half<Real>()};
   }
   template <class Real>
@@ -68,7 +64,7 @@ struct GatesProblem {
     return std::is_same_v<Real, double> || rounded.empty() ? nullptr : rounded.data();
   }
   void store_halves() { a.store_halves(), x.store_halves(); }
-  // What is rounded in a kernel is rounded before.
+  // Numbers that a kernel rounds are rounded before.
   void multiply_pairs() {
     weight.round(), dgate.round();
     const std::vector<double> values = weight.want();
@@ -142,13 +138,10 @@ struct NormProblem {
             c.heads,
             Real(1e-5),
             rows_in<Real>(h, c.tokens),
-            rows_in<Real>(a, c.tokens),
-            rows_in<Real>(z, c.tokens),
+            stored_in<Real>(a, c.tokens),
+            stored_in<Real>(z, c.tokens),
             {data<Real>(scale), data<Real>(bias), data<Real>(skip)},
-            rows_out<Real>(y, c.tokens),
-            halves_in<Real>(a, c.tokens),
-            halves_in<Real>(z, c.tokens),
-            halves_out<Real>(y, c.tokens)};
+            stored_out<Real>(y, c.tokens)};
   }
   template <class Real>
   HeadNormBackwardOf<Real> backward() {
@@ -157,20 +150,16 @@ struct NormProblem {
             c.heads,
             Real(1e-5),
             rows_in<Real>(h, c.tokens),
-            rows_in<Real>(a, c.tokens),
-            rows_in<Real>(z, c.tokens),
-            rows_in<Real>(dy, c.tokens),
+            stored_in<Real>(a, c.tokens),
+            stored_in<Real>(z, c.tokens),
+            stored_in<Real>(dy, c.tokens),
             {data<Real>(scale), data<Real>(bias), data<Real>(skip)},
             rows_out<Real>(dh, c.tokens),
             rows_out<Real>(da, c.tokens),
-            rows_out<Real>(dz, c.tokens),
+            stored_out<Real>(dz, c.tokens),
             data<Real>(dscale),
             data<Real>(dbias),
-            data<Real>(dskip),
-            halves_in<Real>(a, c.tokens),
-            halves_in<Real>(z, c.tokens),
-            halves_in<Real>(dy, c.tokens),
-            halves_out<Real>(dz, c.tokens)};
+            data<Real>(dskip)};
   }
   NormCase c;
   int64_t rows;

@@ -13,7 +13,7 @@ TESSERA_INLINE vf only(vf value, int64_t left) {
 
 constexpr int64_t kBlock = 16;  // tokens at a time: their sums overlap, and weights stay in registers
 
-// Of one head of up to kBlock tokens.
+// The moments of one head of up to kBlock tokens.
 struct Moments {
   float mean[kBlock], rstd[kBlock];
 };
@@ -71,7 +71,7 @@ TESSERA_INLINE SiluAndSlope gate_and_slope(const bf16* z, int64_t left) {
   return silu_and_slope_coarse(get(z, left));
 }
 
-// What forward and backward take as it is stored: rows of a, z and y, or of a, z, dy and dz.
+// Forward and backward take these as they are stored: rows of a, z and y, or of a, z, dy and dz.
 template <class Number>
 struct ForwardRows {
   TokenView<const Number*> a, z;
@@ -86,9 +86,17 @@ template <class Number, class View>
 TESSERA_INLINE TokenView<Number*> as(const View& rows) {
   return {(Number*)rows.data, rows.batch, rows.token};
 }
+template <class Number>
+TESSERA_INLINE ForwardRows<Number> forward_rows(const HeadNormForward& call) {
+  return {as<const Number>(call.a), as<const Number>(call.z), as<Number>(call.y)};
+}
+template <class Number>
+TESSERA_INLINE BackwardRows<Number> backward_rows(const HeadNormBackward& call) {
+  return {as<const Number>(call.a), as<const Number>(call.z), as<const Number>(call.dy), as<Number>(call.dz)};
+}
 
 // Tokens [t, end) of sample b, at most kBlock. z and y are touched for the first time here: the next block's
-// are asked for early.
+// are prefetched early.
 template <class Number>
 void forward_block(const HeadNormForward& call, const ForwardRows<Number>& rows, int64_t b, int64_t t,
                    int64_t end) {
@@ -169,24 +177,24 @@ void narrow_rows(const float* from, uint16_t* to, int64_t count) {
 }  // namespace
 
 void head_norm_forward(const HeadNormForward& call, int64_t begin, int64_t end) {
-  const ForwardRows<bf16> halves = {as<const bf16>(call.a_half), as<const bf16>(call.z_half),
-                                    as<bf16>(call.y_half)};
+  const auto halves = forward_rows<bf16>(call);
+  const auto floats = forward_rows<float>(call);
   for_each_piece(call.tokens, kBlock, begin, end, [&](int64_t b, int64_t t, int64_t last) {
-    if (halves.a.data)
+    if (call.a.element == Element::bf16)
       forward_block(call, halves, b, t, last);
     else
-      forward_block(call, ForwardRows<float>{call.a, call.z, call.y}, b, t, last);
+      forward_block(call, floats, b, t, last);
   });
 }
 
 void head_norm_backward(const HeadNormBackward& call, int64_t begin, int64_t end) {
-  const BackwardRows<bf16> halves = {as<const bf16>(call.a_half), as<const bf16>(call.z_half),
-                                     as<const bf16>(call.dy_half), as<bf16>(call.dz_half)};
+  const auto halves = backward_rows<bf16>(call);
+  const auto floats = backward_rows<float>(call);
   for_each_piece(call.tokens, kBlock, begin, end, [&](int64_t b, int64_t t, int64_t last) {
-    if (halves.a.data)
+    if (call.a.element == Element::bf16)
       backward_block(call, halves, b, t, last);
     else
-      backward_block(call, BackwardRows<float>{call.a, call.z, call.dy, call.dz}, b, t, last);
+      backward_block(call, floats, b, t, last);
   });
 }
 

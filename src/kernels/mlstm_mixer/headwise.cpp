@@ -195,17 +195,17 @@ TESSERA_INLINE SampleRows<Number> sample(const View& rows, int64_t b) {
 
 void headwise_forward(const HeadwiseForward& call, int64_t begin, int64_t end) {
   for_each_piece(call.tokens, kTokenBlock, begin, end, [&](int64_t b, int64_t t, int64_t last) {
-    if (!call.a_half.data)
+    if (call.a.element == Element::f32)
       return forward_block(call,
                            Projections<float, float>{sample<const float>(call.a, b),
                                                      sample<const float>(call.x, b), sample<float>(call.q, b),
                                                      sample<float>(call.k, b), sample<float>(call.v, b)},
                            t, last);
-    const auto a = sample<const bf16>(call.a_half, b), x = sample<const bf16>(call.x_half, b);
-    if (call.q_half.data)
+    const auto a = sample<const bf16>(call.a, b), x = sample<const bf16>(call.x, b);
+    if (call.q.element == Element::bf16)
       forward_block(call,
-                    Projections<bf16, bf16>{a, x, sample<bf16>(call.q_half, b), sample<bf16>(call.k_half, b),
-                                            sample<bf16>(call.v_half, b)},
+                    Projections<bf16, bf16>{a, x, sample<bf16>(call.q, b), sample<bf16>(call.k, b),
+                                            sample<bf16>(call.v, b)},
                     t, last);
     else
       forward_block(call,
@@ -221,9 +221,8 @@ void headwise_backward(const HeadwiseBackward& call, int64_t begin, int64_t end)
     for (int64_t c = 0; c < call.channels; c += W) {
       if (call.da.data) input_gradient(call, b, t, last, c);
       if (!call.sums.q_lanes) continue;
-      if (call.a_half.data)
-        weight_gradient(call, sample<const bf16>(call.a_half, b), sample<const bf16>(call.x_half, b), b, t,
-                        last, c);
+      if (call.a.element == Element::bf16)
+        weight_gradient(call, sample<const bf16>(call.a, b), sample<const bf16>(call.x, b), b, t, last, c);
       else
         weight_gradient(call, sample<const float>(call.a, b), sample<const float>(call.x, b), b, t, last, c);
     }

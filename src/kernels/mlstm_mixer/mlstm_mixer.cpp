@@ -4,7 +4,7 @@
 
 #include "core/error.h"
 #include "kernels/mlstm/mlstm.h"
-#include "kernels/mlstm_mixer/mixer_work.h"
+#include "kernels/mlstm_mixer/mixer_workspace.h"
 #include "kernels/mlstm_mixer/mlstm_mixer_pack.h"
 #include "kernels/scratch.h"
 
@@ -51,9 +51,11 @@ struct Run {
   int64_t T() const { return tokens_of(s); }
   // Whether the cell rounds q, k and v to bfloat16 in any case.
   bool half_cell() const { return &cell == mlstm_bf16_pairs(); }
-  // Where run_group has left q, k or v of a group.
+  // q, k or v of a group, stored as the cell takes them, and as it reads them there.
+  Element cell_element() const { return half_cell() ? Element::bf16 : Element::f32; }
+  TokenRowsOut projected(float* data) const { return {data, cell_element(), 0, groups.width()}; }
   HeadRows cell_rows(const float* data) const {
-    return {data, half_cell() ? Element::bf16 : Element::f32, 0, groups.dim, groups.width()};
+    return {data, cell_element(), 0, groups.dim, groups.width()};
   }
   FloatRows rows(const float* data) const { return {data, 0, s.channels}; }
   FloatRowsOut rows_out(float* data) const { return {data, 0, s.channels}; }
@@ -65,7 +67,7 @@ struct Run {
     if (s.causal) return {1, 1, T(), s.channels, 1, s.kernel, 0, s.kernel - 1, s.reverse};
     return {1, s.rows, s.columns, s.channels, s.kernel, s.kernel, half, half, s.reverse};
   }
-  // Of a group and a piece, in the chunks of the whole.
+  // The cell of a group over `count` tokens, in the chunks of the whole.
   MlstmShape cell_shape(int64_t count) const {
     MlstmShape shape = mlstm_plan({1, groups.heads, T(), groups.dim, groups.dim, s.reverse, s.cell_eps, 0});
     shape.tokens = count;
@@ -91,42 +93,28 @@ View columns_from(View view, int64_t c) {
 
 // x of a piece with the neighbours that the convolution reads; always copied, since it is read column by
 // column and more than once, and in u a row is a page.
-MixerRows x_of(const Run& run, const StoredRows& u, int64_t b, const Piece& around, const MixerRowsOut& copy,
-               int member) {
-  const auto from = rows_of<MixerRows>(u, b, 0, around);
-  run.team.over(around.count, member, [&](int64_t begin, int64_t end, int) {
-    if (from.floats.data)
-      copy_rows(from.floats, copy.floats, run.s.channels, begin, end);
-    else
-      copy_rows(from.halves, copy.halves, run.s.channels, begin, end);
-  });
+TokenRows x_of(const Run& run, const TokenRows& u, int64_t b, const TokenRange& around,
+               const TokenRowsOut& copy, int member) {
+  const auto from = rows_of(u, b, 0, around);
+  run.team.over(around.count, member,
+                [&](int64_t begin, int64_t end, int) { copy_rows(from, copy, run.s.channels, begin, end); });
   return to_read(copy);
 }
 
 // The convolution and the gates of a piece; row 0 of x is token x_first.
-void convolve(const Run& run, const MixerWork& w, const MixerRows& x, int64_t x_first, const Piece& piece,
-              int member) {
-  const MixerRows own = x.from(piece.first - x_first, 0), a = to_read(w.a);
-  DepthwiseForward convolution{run.conv_shape(),
-                               x.floats,
-                               run.weights.taps,
-                               run.weights.conv_bias,
-                               run.rows_out(w.pre),
-                               w.a.floats,
-                               x_first,
-                               piece.first,
-                               x.halves,
-                               w.a.halves};
+void convolve(const Run& run, const MixerWorkspace& w, const TokenRows& x, int64_t x_first,
+              const TokenRange& piece, int member) {
+  const TokenRows own = rows_from(x, piece.first - x_first, 0), a = to_read(w.a);
+  DepthwiseForward convolution{run.conv_shape(),    x,   run.weights.taps, run.weights.conv_bias,
+                               run.rows_out(w.pre), w.a, x_first,          piece.first};
   GatesForward gates{piece.count,
                      run.s.channels,
                      2 * run.s.heads,
-                     a.floats,
-                     own.floats,
+                     a,
+                     own,
                      run.weights.folded_weight,
                      run.weights.folded_bias,
                      FloatRowsOut{w.gates, 0, gate_row(run.s)},
-                     a.halves,
-                     own.halves,
                      run.weights.folded_half};
   run.team.over(piece.count, member, [&](int64_t begin, int64_t end, int) {
     run.parts.depthwise_forward(convolution, piece.first + begin, piece.first + end);
@@ -134,9 +122,9 @@ void convolve(const Run& run, const MixerWork& w, const MixerRows& x, int64_t x_
   });
 }
 
-// What a piece of the cell's walk is tied to.
-struct Ties {
-  bool initial, last;  // states before and after it are in the MixerWork
+// Says which states a range of the cell's walk takes over and hands on.
+struct CarryState {
+  bool initial, last;  // states before and after it are in the MixerWorkspace
 };
 
 // h of a group: rows `token` apart.
@@ -147,77 +135,66 @@ struct GroupOutput {
 };
 
 // q, k, v of group `g` in `at`, and the cell.
-void run_group(const Run& run, const MixerWork& w, const GroupWork& at, const MixerRows& x, int64_t g,
-               int64_t count, const Ties& ties, const GroupOutput* out) {
+void run_group(const Run& run, const MixerWorkspace& w, const GroupWorkspace& at, const TokenRows& x,
+               int64_t g, int64_t count, const CarryState& carry, const GroupOutput* out) {
   const int64_t dim = run.groups.dim, width = run.groups.width(), c = g * width, head = g * run.groups.heads;
-  const MixerRows a_columns = to_read(w.a).from(0, c), x_columns = x.from(0, c);
+  const TokenRows a_columns = rows_from(to_read(w.a), 0, c), x_columns = rows_from(x, 0, c);
   HeadwiseForward projections{count,
                               width,
-                              a_columns.floats,
-                              x_columns.floats,
+                              a_columns,
+                              x_columns,
                               run.weights.headwise(run.s, c),
-                              run.group_rows_out(at.q),
-                              run.group_rows_out(at.k),
-                              run.group_rows_out(at.v),
-                              a_columns.halves,
-                              x_columns.halves};
+                              run.projected(at.q),
+                              run.projected(at.k),
+                              run.projected(at.v)};
   projections.pairs = run.weights.folded_half != nullptr;
   MlstmForward call;
   call.shape = run.cell_shape(count);
   call.q = run.cell_rows(at.q), call.k = run.cell_rows(at.k), call.v = run.cell_rows(at.v);
-  if (run.half_cell()) {  // in the same places
-    const auto half = [width](float* data) {
-      return TokenView<uint16_t*>{reinterpret_cast<uint16_t*>(data), 0, width};
-    };
-    projections.q_half = half(at.q), projections.k_half = half(at.k), projections.v_half = half(at.v);
-  }
   run.parts.headwise_forward(projections, 0, count);
   if (!out) return;
   call.h = run.heads_out(out->h, out->token);
   call.igate = run.gates(w.gates, head), call.fgate = run.gates(w.gates, run.s.heads + head);
   const MlstmStateOut state{w.state.c + c * dim, w.state.n + c, w.state.m + head};
-  if (ties.initial) call.initial = {state.c, state.n, state.m};
-  if (ties.last) call.last = state;
+  if (carry.initial) call.initial = {state.c, state.n, state.m};
+  if (carry.last) call.last = state;
   call.normaliser = out->normaliser, call.row_sign = out->row_sign;
   run.cell.forward(call, 0, run.groups.heads,
                    thread_scratch(ScratchFor::kernel, mlstm_scratch_bytes(call.shape, false)));
 }
 
 // (H,count) of a piece into (H,T) of the sample.
-void keep_rows(const Run& run, const float* from, const Piece& piece, float* to) {
+void keep_rows(const Run& run, const float* from, const TokenRange& piece, float* to) {
   for (int64_t head = 0; head < run.s.heads; ++head)
     std::copy_n(from + head * piece.count, piece.count, to + head * run.T() + piece.first);
 }
 
-void forward_piece(const Run& run, const MlstmMixerForward& call, const MixerWork& w, int64_t b,
-                   const Piece& piece, const Ties& ties, int member) {
+void forward_piece(const Run& run, const MlstmMixerForward& call, const MixerWorkspace& w, int64_t b,
+                   const TokenRange& piece, const CarryState& carry, int member) {
   const int64_t C = run.s.channels, H = run.s.heads, width = run.groups.width();
-  const Piece around = with_neighbours(run.s, piece);
-  const MixerRows x = x_of(run, call.u, b, around, w.x, member);
-  const MixerRows own = x.from(piece.first - around.first, 0);
+  const TokenRange around = with_neighbours(run.s, piece);
+  const TokenRows x = x_of(run, call.u, b, around, w.x, member);
+  const TokenRows own = rows_from(x, piece.first - around.first, 0);
   convolve(run, w, x, around.first, piece, member);
   run.team.each(run.groups.count, member, [&](int64_t g, int64_t slot, int) {
-    const GroupWork at = w.group(slot);
+    const GroupWorkspace at = w.group(slot);
     const int64_t c = g * width, head = g * run.groups.heads;
     GroupOutput out{at.h, width, nullptr, nullptr};
     if (call.saved.h)
       out = {call.saved.h + (b * run.T() + piece.first) * C + c, C, w.normaliser + head * piece.count,
              w.row_sign + head * piece.count};
-    run_group(run, w, at, own, g, piece.count, ties, &out);
-    const MixerRows a = to_read(w.a).from(0, c), z = rows_of<MixerRows>(call.u, b, C + c, piece);
-    const auto y = rows_of<MixerRowsOut>(call.y, b, c, piece);
+    run_group(run, w, at, own, g, piece.count, carry, &out);
+    const TokenRows a = rows_from(to_read(w.a), 0, c), z = rows_of(call.u, b, C + c, piece);
+    const auto y = rows_of(call.y, b, c, piece);
     run.parts.head_norm_forward({.tokens = piece.count,
                                  .channels = width,
                                  .heads = run.groups.heads,
                                  .eps = run.s.norm_eps,
                                  .h = FloatRows{out.h, 0, out.token},
-                                 .a = a.floats,
-                                 .z = z.floats,
+                                 .a = a,
+                                 .z = z,
                                  .weights = run.norm(c),
-                                 .y = y.floats,
-                                 .a_half = a.halves,
-                                 .z_half = z.halves,
-                                 .y_half = y.halves},
+                                 .y = y},
                                 0, piece.count);
   });
   if (!call.saved.h) return;
@@ -225,7 +202,7 @@ void forward_piece(const Run& run, const MlstmMixerForward& call, const MixerWor
   keep_rows(run, w.row_sign, piece, call.saved.row_sign + b * H * run.T());
 }
 
-void forward_sample(const Run& run, const MlstmMixerForward& call, const MixerWork& w, int64_t most,
+void forward_sample(const Run& run, const MlstmMixerForward& call, const MixerWorkspace& w, int64_t most,
                     int64_t b, int member) {
   const int64_t T = run.T();
   for (int64_t done = 0; done < T; done += most) {
@@ -236,7 +213,7 @@ void forward_sample(const Run& run, const MlstmMixerForward& call, const MixerWo
 }
 
 // dq, dk, dv of a group in `at` and its columns of the gates' gradients, from at.dh.
-void cell_backward(const Run& run, const MixerWork& w, const GroupWork& at, const GroupOutput& out,
+void cell_backward(const Run& run, const MixerWorkspace& w, const GroupWorkspace& at, const GroupOutput& out,
                    int64_t g) {
   const int64_t head = g * run.groups.heads, width = run.groups.width();
   MlstmBackward call;
@@ -263,57 +240,54 @@ struct Sums {
 };
 
 // All steps of a group of heads of sample b; leaves its columns of w.da, dx and w.dgates.
-void backward_group(const Run& run, const MlstmMixerBackward& call, const MixerWork& w, const GroupWork& at,
-                    const MixerRows& x, const FloatRowsOut& dx, const PackedMixer& sum, int64_t b,
-                    int64_t g) {
+void backward_group(const Run& run, const MlstmMixerBackward& call, const MixerWorkspace& w,
+                    const GroupWorkspace& at, const TokenRows& x, const FloatRowsOut& dx,
+                    const PackedMixer& sum, int64_t b, int64_t g) {
   const int64_t T = run.T(), C = run.s.channels, width = run.groups.width(), c = g * width,
                 head = g * run.groups.heads;
-  const Piece all{0, T};
+  const TokenRange all{0, T};
   GroupOutput out{at.h, width, w.normaliser + head * T, w.row_sign + head * T};
   if (call.saved.h) {
     const int64_t rows = (b * run.s.heads + head) * T;
     out = {call.saved.h + b * T * C + c, C, call.saved.normaliser + rows, call.saved.row_sign + rows};
   }
   run_group(run, w, at, x, g, T, {false, false}, call.saved.h ? nullptr : &out);
-  const MixerRows a = to_read(w.a).from(0, c), x_columns = x.from(0, c),
-                  z = rows_of<MixerRows>(call.u, b, C + c, all), dy = rows_of<MixerRows>(call.dy, b, c, all);
-  const auto dz = rows_of<MixerRowsOut>(call.du, b, C + c, all);
+  const TokenRows a = rows_from(to_read(w.a), 0, c), x_columns = rows_from(x, 0, c),
+                  z = rows_of(call.u, b, C + c, all), dy = rows_of(call.dy, b, c, all);
+  const auto dz = rows_of(call.du, b, C + c, all);
   const FloatRowsOut da = columns_from(run.rows_out(w.da), c);
   run.parts.head_norm_backward({.tokens = T,
                                 .channels = width,
                                 .heads = run.groups.heads,
                                 .eps = run.s.norm_eps,
                                 .h = FloatRows{out.h, 0, out.token},
-                                .a = a.floats,
-                                .z = z.floats,
-                                .dy = dy.floats,
+                                .a = a,
+                                .z = z,
+                                .dy = dy,
                                 .weights = run.norm(c),
                                 .dh = run.group_rows_out(at.dh),
                                 .da = da,
-                                .dz = dz.floats,
+                                .dz = dz,
                                 .dscale = sum.scale + c,
                                 .dbias = sum.bias + c,
-                                .dskip = sum.skip + c,
-                                .a_half = a.halves,
-                                .z_half = z.halves,
-                                .dy_half = dy.halves,
-                                .dz_half = dz.halves},
+                                .dskip = sum.skip + c},
                                0, T);
   cell_backward(run, w, at, out, g);
   run.parts.headwise_backward(
-      {T, width, a.floats, x_columns.floats, run.group_rows(at.dq), run.group_rows(at.dk),
-       run.group_rows(at.dv), run.weights.headwise(run.s, c), da, columns_from(dx, c),
-       sum.headwise_sums(run.s, c), a.halves, x_columns.halves},
+      {T, width, a, x_columns, run.group_rows(at.dq), run.group_rows(at.dk), run.group_rows(at.dv),
+       run.weights.headwise(run.s, c), da, columns_from(dx, c), sum.headwise_sums(run.s, c)},
       0, T);
 }
 
-void backward_sample(const Run& run, const MlstmMixerBackward& call, const MixerWork& w, const Sums& sums,
-                     int64_t b, int member) {
+void backward_sample(const Run& run, const MlstmMixerBackward& call, const MixerWorkspace& w,
+                     const Sums& sums, int64_t b, int member) {
   const int64_t T = run.T(), C = run.s.channels, G = gate_row(run.s);
-  const Piece all{0, T};
-  const MixerRows x = x_of(run, call.u, b, all, w.x, member), a = to_read(w.a);
-  const auto du = rows_of<MixerRowsOut>(call.du, b, 0, all);
-  const FloatRowsOut dx = du.floats.data ? du.floats : run.rows_out(w.dx);
+  const TokenRange all{0, T};
+  const TokenRows x = x_of(run, call.u, b, all, w.x, member), a = to_read(w.a);
+  const auto du = rows_of(call.du, b, 0, all);
+  const FloatRowsOut dx = du.element == Element::f32
+                              ? FloatRowsOut{static_cast<float*>(du.data), du.batch, du.token}
+                              : run.rows_out(w.dx);
   convolve(run, w, x, 0, all, member);
   if (G > 2 * run.s.heads) std::fill_n(w.dgates, T * G, 0.0f);
   run.team.each(run.groups.count, member, [&](int64_t g, int64_t slot, int who) {
@@ -324,8 +298,8 @@ void backward_sample(const Run& run, const MlstmMixerBackward& call, const Mixer
     run.parts.gates_backward({.tokens = T,
                               .channels = C,
                               .gates = 2 * run.s.heads,
-                              .a = a.floats,
-                              .x = x.floats,
+                              .a = a,
+                              .x = x,
                               .pre = run.rows(w.pre),
                               .weight = run.weights.folded_weight,
                               .dgate = FloatRows{w.dgates, 0, G},
@@ -333,17 +307,14 @@ void backward_sample(const Run& run, const MlstmMixerBackward& call, const Mixer
                               .dx = dx,
                               .dweight = sum.folded_weight,
                               .dbias = sum.folded_bias,
-                              .a_half = a.halves,
-                              .x_half = x.halves,
                               .weight_half = run.weights.folded_half},
                              begin, end);
   });
   run.team.over(T, member, [&](int64_t begin, int64_t end, int who) {
     const PackedMixer sum = sums.of(who, run.s);
-    run.parts.depthwise_backward(
-        {run.conv_shape(), x.floats, run.rows(w.da), run.weights.taps, FloatRows{dx.data, 0, dx.token},
-         du.floats, sum.taps, sum.conv_bias, x.halves, du.halves},
-        begin, end);
+    run.parts.depthwise_backward({run.conv_shape(), x, run.rows(w.da), run.weights.taps,
+                                  FloatRows{dx.data, 0, dx.token}, du, sum.taps, sum.conv_bias},
+                                 begin, end);
   });
 }
 
@@ -368,13 +339,13 @@ void check_saved(const char* operation, const MlstmMixerSaved& saved) {
 // which the cell may take.
 bool in_pairs(Element element) { return element == Element::bf16 && bf16_pairs_are_faster(Isa::avx512_bf16); }
 
-MixerWork work_of_thread(const MlstmMixerShape& s, int64_t tokens, const MixerTeam& team, Element element,
-                         bool backward) {
+MixerWorkspace workspace_of_thread(const MlstmMixerShape& s, int64_t tokens, const MixerTeam& team,
+                                   Element element, bool backward) {
   const int64_t slots = team.shared ? team.members : 1;
   Floats count{nullptr};
-  MixerWork(count, s, tokens, slots, element, backward);
+  MixerWorkspace(count, s, tokens, slots, element, backward);
   Floats floats{static_cast<float*>(thread_scratch(ScratchFor::composition, count.bytes()))};
-  return MixerWork(floats, s, tokens, slots, element, backward);
+  return MixerWorkspace(floats, s, tokens, slots, element, backward);
 }
 
 }  // namespace
@@ -395,7 +366,7 @@ void mlstm_mixer_forward(const MlstmMixerForward& call) {
   const Run run{s, parts, mlstm_for(call.u.element), weights, team};
   const int64_t most = piece_of(s, team.shared ? team.members : 1);
   over_samples(team, s.batch, [&](int64_t b, int member) {
-    forward_sample(run, call, work_of_thread(s, most, team, call.u.element, false), most, b, member);
+    forward_sample(run, call, workspace_of_thread(s, most, team, call.u.element, false), most, b, member);
   });
 }
 
@@ -419,7 +390,7 @@ void mlstm_mixer_backward(const MlstmMixerBackward& call) {
   const Run run{s, parts, mlstm_for(call.u.element), weights, team};
   if (tokens_of(s) > 0)
     over_samples(team, s.batch, [&](int64_t b, int member) {
-      backward_sample(run, call, work_of_thread(s, tokens_of(s), team, call.u.element, true), sums, b,
+      backward_sample(run, call, workspace_of_thread(s, tokens_of(s), team, call.u.element, true), sums, b,
                       member);
     });
   for (int i = 1; i < team.members; ++i)

@@ -1,5 +1,5 @@
-// What stands between the two large projections of a Vision-LSTM layer, as one operation, forward and
-// backward:
+// The mLSTM mixer: all between the two large projections of a Vision-LSTM layer, as one operation, forward
+// and backward:
 //
 //   x, z = halves of u                          u (B,T,2C)
 //   a = silu(conv(x))                           depthwise: over the grid, or causal over the sequence
@@ -24,6 +24,8 @@
 // depend on the machine's load, but the parameters' gradients depend on the number of threads by rounding.
 #pragma once
 
+#include <array>
+
 #include "kernels/mlstm_mixer/parts.h"
 #include "kernels/types.h"
 
@@ -38,29 +40,56 @@ struct MlstmMixerShape {
   float norm_eps = 1e-5f, cell_eps = 1e-6f;
 };
 
-// A tensor (batch, token, channel); strides in elements, channels contiguous.
-template <class Pointer>
-struct StoredRowsOf {
-  Pointer data = nullptr;
-  Element element = Element::f32;
-  int64_t batch = 0, token = 0;
-};
-using StoredRows = StoredRowsOf<const void*>;
-using StoredRowsOut = StoredRowsOf<void*>;
-
-// Contiguous floats in the published layouts.
-template <class Pointer>
+// The parameters in the published layouts, whatever holds them: pointers to contiguous floats here, tensors
+// where they are wrapped. visit_mixer_parameters describes each.
+template <class T>
 struct MlstmMixerParametersOf {
-  Pointer conv_weight, conv_bias;  // (C,1,k,k) or (C,1,k); bias (C) or null
-  Pointer q_weight, q_bias;        // (C/4,4,4); bias (C) or null
-  Pointer k_weight, k_bias, v_weight, v_bias;
-  Pointer input_weight, input_bias;    // (H,3C), (H)
-  Pointer forget_weight, forget_bias;  // (H,3C), (H)
-  Pointer norm_weight, norm_bias;      // (C): w of 1 + w; bias or null
-  Pointer skip;                        // (C)
+  T conv_weight{}, conv_bias{};
+  T q_weight{}, q_bias{}, k_weight{}, k_bias{}, v_weight{}, v_bias{};
+  T input_weight{}, input_bias{}, forget_weight{}, forget_bias{};
+  T norm_weight{}, norm_bias{};  // w of 1 + w
+  T skip{};
 };
 using MlstmMixerParameters = MlstmMixerParametersOf<const float*>;
 using MlstmMixerGradients = MlstmMixerParametersOf<float*>;
+constexpr size_t kMixerParameters = sizeof(MlstmMixerParametersOf<char>);  // how many there are
+
+// The axes of a parameter.
+struct ParameterShape {
+  template <class... Axes>
+  explicit ParameterShape(Axes... axes) : sizes{static_cast<int64_t>(axes)...}, rank(sizeof...(axes)) {}
+  int64_t numbers() const {
+    int64_t product = 1;
+    for (size_t i = 0; i < rank; ++i) product *= sizes[i];
+    return product;
+  }
+  std::array<int64_t, 4> sizes;
+  size_t rank;
+};
+
+// The table of the parameters: calls visit(name, required, shape, that field of each of `p`) for each. Those
+// that are not required may be left out and count as zeros.
+template <class Visit, class... Parameters>
+void visit_mixer_parameters(const MlstmMixerShape& s, Visit&& visit, Parameters&... p) {
+  using Shape = ParameterShape;
+  constexpr bool kRequired = true, kOptional = false;
+  const int64_t C = s.channels, H = s.heads, k = s.kernel;
+  visit("conv_weight", kRequired, s.causal ? Shape(C, 1, k) : Shape(C, 1, k, k), p.conv_weight...);
+  visit("conv_bias", kOptional, Shape(C), p.conv_bias...);
+  visit("q_weight", kRequired, Shape(C / 4, 4, 4), p.q_weight...);
+  visit("q_bias", kOptional, Shape(C), p.q_bias...);
+  visit("k_weight", kRequired, Shape(C / 4, 4, 4), p.k_weight...);
+  visit("k_bias", kOptional, Shape(C), p.k_bias...);
+  visit("v_weight", kRequired, Shape(C / 4, 4, 4), p.v_weight...);
+  visit("v_bias", kOptional, Shape(C), p.v_bias...);
+  visit("input_weight", kRequired, Shape(H, 3 * C), p.input_weight...);
+  visit("input_bias", kOptional, Shape(H), p.input_bias...);
+  visit("forget_weight", kRequired, Shape(H, 3 * C), p.forget_weight...);
+  visit("forget_bias", kOptional, Shape(H), p.forget_bias...);
+  visit("norm_weight", kOptional, Shape(C), p.norm_weight...);
+  visit("norm_bias", kOptional, Shape(C), p.norm_bias...);
+  visit("skip", kRequired, Shape(C), p.skip...);
+}
 
 // All three or none. h (B,T,C); normaliser and row_sign (B,H,T), as mlstm.h has them.
 struct MlstmMixerSaved {
@@ -69,17 +98,17 @@ struct MlstmMixerSaved {
 
 struct MlstmMixerForward {
   MlstmMixerShape shape;
-  StoredRows u;
+  TokenRows u;
   MlstmMixerParameters parameters;
-  StoredRowsOut y;  // of u's element type
+  TokenRowsOut y;  // of u's element type
   MlstmMixerSaved saved;
 };
 struct MlstmMixerBackward {
   MlstmMixerShape shape;
-  StoredRows u, dy;
+  TokenRows u, dy;
   MlstmMixerParameters parameters;
   MlstmMixerSaved saved;
-  StoredRowsOut du;               // of u's element type, as dy is
+  TokenRowsOut du;                // of u's element type, as dy is
   MlstmMixerGradients gradients;  // overwritten; null where not wanted
 };
 

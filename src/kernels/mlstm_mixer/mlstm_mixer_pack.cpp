@@ -65,8 +65,11 @@ void fold_gates(const MlstmMixerShape& s, const MixerFunctions& parts, const Pac
 void unfold_gates(const PackedMixer& weights, const PackedMixer& sums, const MlstmMixerShape& s,
                   const MixerFunctions& parts) {
   const int64_t C = s.channels, G = gate_row(s);
-  const FloatRows of_a{sums.folded_weight, 0, 2 * C}, of_x{sums.folded_weight + C, 0, 2 * C};
-  const auto rows_to = [&](int64_t part) { return FloatRowsOut{sums.gate_weight + part * C, 0, 3 * C}; };
+  const TokenRows of_a{sums.folded_weight, Element::f32, 0, 2 * C},
+      of_x{sums.folded_weight + C, Element::f32, 0, 2 * C};
+  const auto rows_to = [&](int64_t part) {
+    return TokenRowsOut{sums.gate_weight + part * C, Element::f32, 0, 3 * C};
+  };
   HeadwiseWeights maps = weights.headwise(s, 0);
   maps.q_bias = maps.k_bias = maps.v_bias = nullptr;
   parts.headwise_forward({G, C, of_a, of_x, maps, rows_to(0), rows_to(1), rows_to(2)}, 0, G);

@@ -5,11 +5,10 @@
 // are added to the caller's buffers, which hold one thread's share. Shape letters: B batch, T tokens, C
 // channels, H heads, G gates (2 H: the H input gates, then the H forget gates).
 //
-// Arithmetic is in float. What a field `…_half` holds is in bfloat16 and stands in place of the field
-// without; whether a call is of that kind shows in a_half (x_half of the convolution), and then all such
-// fields of it are given. A SiLU beside such a tensor is exact to 7e-5 of itself, its slope to 2e-4 and 3e-5.
-// With pairs, which need such tensors, an instruction set that can multiplies pairs of bfloat16: weights and
-// the gates' gradients are rounded to it. It pays where bf16_pairs_are_faster.
+// Arithmetic is in float. Tensors of StoredRows are floats or bfloat16, all of a call alike (but for q, k and
+// v, which are alike among themselves). A SiLU beside bfloat16 is exact to 7e-5 of itself, its slope to 2e-4
+// and 3e-5. With pairs, which need tensors of bfloat16, an instruction set that can multiplies pairs of it:
+// weights and the gates' gradients are rounded to it. It pays where bf16_pairs_are_faster.
 #pragma once
 
 #include <stddef.h>
@@ -20,10 +19,26 @@
 
 namespace tessera::kernels {
 
+// Rows of floats or bfloat16 for the kernels, of doubles for the definitions in double.
+template <class Real>
+struct StoredRowsFor {
+  using In = TokenView<const Real*>;
+  using Out = TokenView<Real*>;
+};
+template <>
+struct StoredRowsFor<float> {
+  using In = TokenRows;
+  using Out = TokenRowsOut;
+};
+template <class Real>
+using StoredRows = typename StoredRowsFor<Real>::In;
+template <class Real>
+using StoredRowsOut = typename StoredRowsFor<Real>::Out;
+
 // ---- Depthwise convolution over the tokens' grid, rows x columns = T
 //
 // pre[y,x] = bias + sum_ij tap_ij x[y + i - pad_top, x + j - pad_left], zeros outside;   out = silu(pre).
-// A sequence is a grid of one row. `reverse` turns the kernel by 180 degrees, as if the tokens were flipped
+// A sequence is a grid of one row. `reverse` rotates the kernel by 180 degrees, as if the tokens were flipped
 // before and after; causal then looks ahead.
 struct DepthwiseShape {
   int64_t batch, rows, columns, channels;
@@ -33,26 +48,23 @@ struct DepthwiseShape {
 template <class Real>
 struct DepthwiseForwardOf {
   DepthwiseShape shape;
-  TokenView<const Real*> x;
-  const Real* taps;       // (kernel_rows * kernel_columns, C)
-  const Real* bias;       // (C) or null
-  TokenView<Real*> pre;   // before the SiLU; may be none
-  TokenView<Real*> out;   // may be none
-  int64_t x_first = 0;    // the tokens that the first rows of x, and of pre and out, stand for: a piece of
-  int64_t out_first = 0;  // a long sequence needs no buffers for the rest
-  HalfRows x_half{};
-  HalfRowsOut out_half{};
+  StoredRows<Real> x;
+  const Real* taps;         // (kernel_rows * kernel_columns, C)
+  const Real* bias;         // (C) or null
+  TokenView<Real*> pre;     // before the SiLU; may be none
+  StoredRowsOut<Real> out;  // may be none
+  int64_t x_first = 0;      // the tokens that the first rows of x, and of pre and out, stand for: a piece of
+  int64_t out_first = 0;    // a long sequence needs no buffers for the rest
 };
 template <class Real>
 struct DepthwiseBackwardOf {
   DepthwiseShape shape;
-  TokenView<const Real*> x, dpre;  // dpre of all tokens, from gates_backward
+  StoredRows<Real> x;
+  TokenView<const Real*> dpre;  // of all tokens, from gates_backward
   const Real* taps;
   TokenView<const Real*> add;  // added to dx where given
-  TokenView<Real*> dx;         // of tokens begin … end-1
+  StoredRowsOut<Real> dx;      // of tokens begin … end-1
   Real *dtaps, *dbias;         // += sums over dpre of tokens begin … end-1; both or neither
-  HalfRows x_half{};
-  HalfRowsOut dx_half{};
 };
 
 // ---- Block-diagonal projections
@@ -76,23 +88,20 @@ struct HeadwiseGradientsOf {
 template <class Real>
 struct HeadwiseForwardOf {
   int64_t tokens, channels;
-  TokenView<const Real*> a, x;
+  StoredRows<Real> a, x;
   HeadwiseWeightsOf<Real> weights;
-  TokenView<Real*> q, k, v;
-  HalfRows a_half{}, x_half{};
-  HalfRowsOut q_half{}, k_half{}, v_half{};  // all or none, which may be
+  StoredRowsOut<Real> q, k, v;  // bfloat16 only where a and x are
   bool pairs = false;
 };
 template <class Real>
 struct HeadwiseBackwardOf {
   int64_t tokens, channels;
-  TokenView<const Real*> a, x;  // not read where no sums are wanted
+  StoredRows<Real> a, x;  // not read where no sums are wanted
   TokenView<const Real*> dq, dk, dv;
   HeadwiseWeightsOf<Real> weights;
   TokenView<Real*> da;             // += (the skip's part is there already)
   TokenView<Real*> dx;             // =; both or neither
   HeadwiseGradientsOf<Real> sums;  // +=
-  HalfRows a_half{}, x_half{};
 };
 
 // ---- Gates, as linear maps of a and x
@@ -105,23 +114,22 @@ struct HeadwiseBackwardOf {
 template <class Real>
 struct GatesForwardOf {
   int64_t tokens, channels, gates;
-  TokenView<const Real*> a, x;
-  const Real *weight, *bias;  // (G', 2 C), (G')
-  TokenView<Real*> gate;      // (B,T,G')
-  HalfRows a_half{}, x_half{};
+  StoredRows<Real> a, x;
+  const Real *weight, *bias;              // (G', 2 C), (G')
+  TokenView<Real*> gate;                  // (B,T,G')
   const uint16_t* weight_half = nullptr;  // beside weight where pairs are wanted
 };
 // With what came to a and x through the gates, and the slope of the SiLU that gave a.
 template <class Real>
 struct GatesBackwardOf {
   int64_t tokens, channels, gates;
-  TokenView<const Real*> a, x, pre;
+  StoredRows<Real> a, x;
+  TokenView<const Real*> pre;
   const Real* weight;
-  TokenView<const Real*> dgate;  // (B,T,G'), zeros behind G
-  TokenView<Real*> da;           // = (da + Wa^T dgate) silu'(pre)
-  TokenView<Real*> dx;           // += Wx^T dgate
-  Real *dweight, *dbias;         // (G', 2 C), (G') +=
-  HalfRows a_half{}, x_half{};
+  TokenView<const Real*> dgate;           // (B,T,G'), zeros behind G
+  TokenView<Real*> da;                    // = (da + Wa^T dgate) silu'(pre)
+  TokenView<Real*> dx;                    // += Wx^T dgate
+  Real *dweight, *dbias;                  // (G', 2 C), (G') +=
   const uint16_t* weight_half = nullptr;  // beside weight where pairs are wanted
 };
 
@@ -136,22 +144,21 @@ template <class Real>
 struct HeadNormForwardOf {
   int64_t tokens, channels, heads;
   Real eps;
-  TokenView<const Real*> h, a, z;
+  TokenView<const Real*> h;
+  StoredRows<Real> a, z;
   HeadNormWeightsOf<Real> weights;
-  TokenView<Real*> y;
-  HalfRows a_half{}, z_half{};
-  HalfRowsOut y_half{};
+  StoredRowsOut<Real> y;
 };
 template <class Real>
 struct HeadNormBackwardOf {
   int64_t tokens, channels, heads;
   Real eps;
-  TokenView<const Real*> h, a, z, dy;
+  TokenView<const Real*> h;
+  StoredRows<Real> a, z, dy;
   HeadNormWeightsOf<Real> weights;
-  TokenView<Real*> dh, da, dz;   // =
+  TokenView<Real*> dh, da;       // =
+  StoredRowsOut<Real> dz;        // =
   Real *dscale, *dbias, *dskip;  // (C) +=
-  HalfRows a_half{}, z_half{}, dy_half{};
-  HalfRowsOut dz_half{};
 };
 
 using DepthwiseForward = DepthwiseForwardOf<float>;

@@ -15,18 +15,18 @@ Real* at(const TokenView<Real*>& view, int64_t b, int64_t t) {
   return view.data + b * view.batch + t * view.token;
 }
 
-// Number c of token t, from whichever of the two is given.
-template <class Real>
-double number(const TokenView<const Real*>& rows, const HalfRows& half, int64_t b, int64_t t, int64_t c) {
-  return half.data ? read_element(at(half, b, t), Element::bf16, c) : static_cast<double>(at(rows, b, t)[c]);
+// Number c of token t.
+double number(const TokenView<const double*>& rows, int64_t b, int64_t t, int64_t c) {
+  return at(rows, b, t)[c];
 }
-template <class Real>
-void set_number(const TokenView<Real*>& rows, const HalfRowsOut& half, int64_t b, int64_t t, int64_t c,
-                double value) {
-  if (half.data)
-    write_element(at(half, b, t), Element::bf16, c, value);
-  else
-    at(rows, b, t)[c] = static_cast<Real>(value);
+double number(const TokenRows& rows, int64_t b, int64_t t, int64_t c) {
+  return read_element(rows.data, rows.element, b * rows.batch + t * rows.token + c);
+}
+void set_number(const TokenView<double*>& rows, int64_t b, int64_t t, int64_t c, double value) {
+  at(rows, b, t)[c] = value;
+}
+void set_number(const TokenRowsOut& rows, int64_t b, int64_t t, int64_t c, double value) {
+  write_element(rows.data, rows.element, b * rows.batch + t * rows.token + c, value);
 }
 
 // The token that tap (i, j) reads for output `token`, or -1 outside the grid.
@@ -59,10 +59,9 @@ void depthwise_forward_ref(const DepthwiseForwardOf<Real>& call, int64_t begin, 
         for (int64_t j = 0; j < s.kernel_columns; ++j)
           if (const int64_t from = source(s, t, i, j); from >= 0)
             pre += double(call.taps[(i * s.kernel_columns + j) * s.channels + c]) *
-                   number(call.x, call.x_half, b, from - call.x_first, c);
+                   number(call.x, b, from - call.x_first, c);
       if (call.pre.data) at(call.pre, b, t - call.out_first)[c] = static_cast<Real>(pre);
-      if (call.out.data || call.out_half.data)
-        set_number(call.out, call.out_half, b, t - call.out_first, c, pre * sigmoid(pre));
+      if (call.out.data) set_number(call.out, b, t - call.out_first, c, pre * sigmoid(pre));
     }
 }
 
@@ -75,18 +74,18 @@ void depthwise_backward_ref(const DepthwiseBackwardOf<Real>& call, int64_t begin
       const int64_t b = n / tokens, t = n % tokens;
       double dx = call.add.data ? at(call.add, b, t)[c] : 0;
       const double dpre = at(call.dpre, b, t)[c];
-      DepthwiseShape turned = s;  // outputs that read token t lie the other way
-      turned.reverse = !s.reverse;
+      DepthwiseShape flipped = s;  // outputs that read token t lie the other way
+      flipped.reverse = !s.reverse;
       for (int64_t i = 0; i < s.kernel_rows; ++i)
         for (int64_t j = 0; j < s.kernel_columns; ++j) {
           const int64_t tap = (i * s.kernel_columns + j) * s.channels + c;
-          if (const int64_t to = source(turned, t, i, j); to >= 0)
+          if (const int64_t to = source(flipped, t, i, j); to >= 0)
             dx += double(call.taps[tap]) * at(call.dpre, b, to)[c];
           if (const int64_t from = source(s, t, i, j); from >= 0 && call.dtaps)
-            call.dtaps[tap] += static_cast<Real>(dpre * number(call.x, call.x_half, b, from, c));
+            call.dtaps[tap] += static_cast<Real>(dpre * number(call.x, b, from, c));
         }
       if (call.dtaps) call.dbias[c] += static_cast<Real>(dpre);
-      set_number(call.dx, call.dx_half, b, t, c, dx);
+      set_number(call.dx, b, t, c, dx);
     }
 }
 
@@ -95,12 +94,12 @@ void headwise_forward_ref(const HeadwiseForwardOf<Real>& call, int64_t begin, in
   const HeadwiseWeightsOf<Real>& w = call.weights;
   for (int64_t n = begin; n < end; ++n) {
     const int64_t b = n / call.tokens, t = n % call.tokens;
-    const auto a = [&](int64_t c) { return number(call.a, call.a_half, b, t, c); };
-    const auto x = [&](int64_t c) { return number(call.x, call.x_half, b, t, c); };
+    const auto a = [&](int64_t c) { return number(call.a, b, t, c); };
+    const auto x = [&](int64_t c) { return number(call.x, b, t, c); };
     for (int64_t c = 0; c < call.channels; ++c) {
-      set_number(call.q, call.q_half, b, t, c, project(w.q_lanes, w.lane_row, w.q_bias, a, c));
-      set_number(call.k, call.k_half, b, t, c, project(w.k_lanes, w.lane_row, w.k_bias, a, c));
-      set_number(call.v, call.v_half, b, t, c, project(w.v_lanes, w.lane_row, w.v_bias, x, c));
+      set_number(call.q, b, t, c, project(w.q_lanes, w.lane_row, w.q_bias, a, c));
+      set_number(call.k, b, t, c, project(w.k_lanes, w.lane_row, w.k_bias, a, c));
+      set_number(call.v, b, t, c, project(w.v_lanes, w.lane_row, w.v_bias, x, c));
     }
   }
 }
@@ -113,14 +112,13 @@ void headwise_backward_ref(const HeadwiseBackwardOf<Real>& call, int64_t begin, 
     const int64_t b = n / call.tokens, t = n % call.tokens;
     struct Part {
       const Real *d, *lanes;
-      const TokenView<const Real*>& in;
-      const HalfRows& in_half;
+      const StoredRows<Real>& in;
       const TokenView<Real*>& din;
       Real *lane_sums, *bias_sum;
     };
-    const Part parts[] = {{at(call.dq, b, t), w.q_lanes, call.a, call.a_half, call.da, s.q_lanes, s.q_bias},
-                          {at(call.dk, b, t), w.k_lanes, call.a, call.a_half, call.da, s.k_lanes, s.k_bias},
-                          {at(call.dv, b, t), w.v_lanes, call.x, call.x_half, call.dx, s.v_lanes, s.v_bias}};
+    const Part parts[] = {{at(call.dq, b, t), w.q_lanes, call.a, call.da, s.q_lanes, s.q_bias},
+                          {at(call.dk, b, t), w.k_lanes, call.a, call.da, s.k_lanes, s.k_bias},
+                          {at(call.dv, b, t), w.v_lanes, call.x, call.dx, s.v_lanes, s.v_bias}};
     if (call.dx.data) std::fill_n(at(call.dx, b, t), call.channels, Real(0));
     for (const Part& p : parts)
       for (int64_t c = 0; c < call.channels; ++c) {
@@ -130,7 +128,7 @@ void headwise_backward_ref(const HeadwiseBackwardOf<Real>& call, int64_t begin, 
             at(p.din, b, t)[c / 4 * 4 + d] += static_cast<Real>(double(p.lanes[d * w.lane_row + c]) * p.d[c]);
           if (p.lane_sums)
             p.lane_sums[d * s.lane_row + c] +=
-                static_cast<Real>(double(p.d[c]) * number(p.in, p.in_half, b, t, c / 4 * 4 + d));
+                static_cast<Real>(double(p.d[c]) * number(p.in, b, t, c / 4 * 4 + d));
         }
       }
   }
@@ -145,8 +143,7 @@ void gates_forward_ref(const GatesForwardOf<Real>& call, int64_t begin, int64_t 
       double gate = call.bias[g];
       const Real* row = call.weight + g * 2 * C;
       for (int64_t c = 0; c < C; ++c)
-        gate += double(row[c]) * number(call.a, call.a_half, b, t, c) +
-                double(row[C + c]) * number(call.x, call.x_half, b, t, c);
+        gate += double(row[c]) * number(call.a, b, t, c) + double(row[C + c]) * number(call.x, b, t, c);
       at(call.gate, b, t)[g] = static_cast<Real>(gate);
     }
   }
@@ -165,8 +162,8 @@ void gates_backward_ref(const GatesBackwardOf<Real>& call, int64_t begin, int64_
         const int64_t of_a = g * 2 * C + c, of_x = of_a + C;
         da += double(dgate[g]) * call.weight[of_a];
         dx += double(dgate[g]) * call.weight[of_x];
-        call.dweight[of_a] += static_cast<Real>(double(dgate[g]) * number(call.a, call.a_half, b, t, c));
-        call.dweight[of_x] += static_cast<Real>(double(dgate[g]) * number(call.x, call.x_half, b, t, c));
+        call.dweight[of_a] += static_cast<Real>(double(dgate[g]) * number(call.a, b, t, c));
+        call.dweight[of_x] += static_cast<Real>(double(dgate[g]) * number(call.x, b, t, c));
       }
       const double pre = at(call.pre, b, t)[c], s = sigmoid(pre);
       at(call.da, b, t)[c] = static_cast<Real>(da * (s + pre * s * (1 - s)));
@@ -201,10 +198,10 @@ void head_norm_forward_ref(const HeadNormForwardOf<Real>& call, int64_t begin, i
     for (int64_t c = 0; c < call.channels; ++c) {
       const Moments m = moments(at(call.h, b, t) + c / width * width, width, call.eps);
       const double normed = (at(call.h, b, t)[c] - m.mean) * m.rstd;
-      const double z = number(call.z, call.z_half, b, t, c);
+      const double z = number(call.z, b, t, c);
       const double value = normed * (1 + double(w.scale[c])) + (w.bias ? w.bias[c] : 0) +
-                           double(w.skip[c]) * number(call.a, call.a_half, b, t, c);
-      set_number(call.y, call.y_half, b, t, c, value * z * sigmoid(z));
+                           double(w.skip[c]) * number(call.a, b, t, c);
+      set_number(call.y, b, t, c, value * z * sigmoid(z));
     }
   }
 }
@@ -222,14 +219,14 @@ void head_norm_backward_ref(const HeadNormBackwardOf<Real>& call, int64_t begin,
       std::vector<double> normed(width), dnormed(width);
       for (int64_t i = 0; i < width; ++i) {
         const int64_t c = head + i;
-        const double z = number(call.z, call.z_half, b, t, c), s = sigmoid(z),
-                     dy = number(call.dy, call.dy_half, b, t, c), a = number(call.a, call.a_half, b, t, c);
+        const double z = number(call.z, b, t, c), s = sigmoid(z), dy = number(call.dy, b, t, c),
+                     a = number(call.a, b, t, c);
         normed[i] = (h[c] - m.mean) * m.rstd;
         const double value =
             normed[i] * (1 + double(w.scale[c])) + (w.bias ? w.bias[c] : 0) + double(w.skip[c]) * a;
         const double dvalue = dy * z * s;
         dnormed[i] = dvalue * (1 + double(w.scale[c]));
-        set_number(call.dz, call.dz_half, b, t, c, dy * value * (s + z * s * (1 - s)));
+        set_number(call.dz, b, t, c, dy * value * (s + z * s * (1 - s)));
         at(call.da, b, t)[c] = static_cast<Real>(dvalue * w.skip[c]);
         call.dscale[c] += static_cast<Real>(dvalue * normed[i]);
         call.dbias[c] += static_cast<Real>(dvalue);

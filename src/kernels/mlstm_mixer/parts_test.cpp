@@ -39,15 +39,13 @@ void expect_the_depthwise_definition(bool half) {
              "x", g.kernel_columns, g.reverse ? " reverse" : "");
     const auto forward = [&]<class Real>(Real) {
       return DepthwiseForwardOf<Real>{shape,
-                                      rows_in<Real>(x, T),
+                                      stored_in<Real>(x, T),
                                       data<Real>(weight),
                                       data<Real>(bias),
                                       rows_out<Real>(pre, T),
-                                      rows_out<Real>(out, T),
+                                      stored_out<Real>(out, T),
                                       0,
-                                      0,
-                                      halves_in<Real>(x, T),
-                                      halves_out<Real>(out, T)};
+                                      0};
     };
     // A sum of `taps` products and the bias, then the roundings of silu.
     compare(
@@ -56,15 +54,13 @@ void expect_the_depthwise_definition(bool half) {
         [&](const MixerFunctions& f, int64_t b, int64_t e) { f.depthwise_forward(forward(0.0f), b, e); });
     const auto backward = [&]<class Real>(Real) {
       return DepthwiseBackwardOf<Real>{shape,
-                                       rows_in<Real>(x, T),
+                                       stored_in<Real>(x, T),
                                        rows_in<Real>(dpre, T),
                                        data<Real>(weight),
                                        rows_in<Real>(add, T),
-                                       rows_out<Real>(dx, T),
+                                       stored_out<Real>(dx, T),
                                        data<Real>(dtaps),
-                                       data<Real>(dbias),
-                                       halves_in<Real>(x, T),
-                                       halves_out<Real>(dx, T)};
+                                       data<Real>(dbias)};
     };
     const double sum = 4 * std::sqrt(static_cast<double>(B)) + 4;
     compare(
@@ -116,17 +112,12 @@ struct HeadwiseProblem {
     const int64_t T = c.tokens;
     return {T,
             c.channels,
-            rows_in<Real>(a, T),
-            rows_in<Real>(x, T),
+            stored_in<Real>(a, T),
+            stored_in<Real>(x, T),
             weights<Real>(),
-            rows_out<Real>(q, T),
-            rows_out<Real>(k, T),
-            rows_out<Real>(v, T),
-            halves_in<Real>(a, T),
-            halves_in<Real>(x, T),
-            halves_out<Real>(q, T),
-            halves_out<Real>(k, T),
-            halves_out<Real>(v, T),
+            stored_out<Real>(q, T),
+            stored_out<Real>(k, T),
+            stored_out<Real>(v, T),
             pairs};
   }
   template <class Real>
@@ -134,8 +125,8 @@ struct HeadwiseProblem {
     const int64_t T = c.tokens;
     return {T,
             c.channels,
-            rows_in<Real>(a, T),
-            rows_in<Real>(x, T),
+            stored_in<Real>(a, T),
+            stored_in<Real>(x, T),
             rows_in<Real>(dq, T),
             rows_in<Real>(dk, T),
             rows_in<Real>(dv, T),
@@ -143,15 +134,13 @@ struct HeadwiseProblem {
             rows_out<Real>(da, T),
             rows_out<Real>(dx, T),
             {data<Real>(swq), data<Real>(swk), data<Real>(swv), swq.stride(), data<Real>(sbq),
-             data<Real>(sbk), data<Real>(sbv)},
-            halves_in<Real>(a, T),
-            halves_in<Real>(x, T)};
+             data<Real>(sbk), data<Real>(sbv)}};
   }
   void store_halves(bool outputs) {
     a.store_halves(), x.store_halves();
     if (outputs) q.store_halves(), k.store_halves(), v.store_halves();
   }
-  // What is rounded in a kernel is rounded before.
+  // Numbers that a kernel rounds are rounded before.
   void multiply_pairs() {
     pairs = true;
     for (Tensor* weight : {&wq, &wk, &wv}) weight->round();

@@ -1,4 +1,4 @@
-// What the tests of the mixer's parts share: tensors in float or bfloat16 for the kernels and in double for
+// The tests of the mixer's parts share these: tensors in float or bfloat16 for the kernels and in double for
 // the definition.
 #pragma once
 
@@ -54,7 +54,9 @@ class Tensor {
     round();
   }
   float* single() { return half_ ? nullptr : static_cast<float*>(single_.data()); }
-  uint16_t* half() { return half_ ? static_cast<uint16_t*>(half_->data()) : nullptr; }
+  TokenRowsOut rows(int64_t tokens) {
+    return {stored().data(), half_ ? Element::bf16 : Element::f32, tokens * stride_, stride_};
+  }
   double* exact() { return double_.data(); }
   int64_t stride() const { return stride_; }
   int64_t width() const { return width_; }
@@ -101,16 +103,20 @@ auto rows_out(Tensor& t, int64_t tokens) {
   else
     return TokenView<double*>{t.exact(), tokens * t.stride(), t.stride()};
 }
-// The same in bfloat16, for the fields that then stand in place of floats; else nothing.
+// The same for fields that may be bfloat16.
 template <class Real>
-HalfRows halves_in(Tensor& t, int64_t tokens) {
-  if (std::is_same_v<Real, double> || !t.half()) return {};
-  return {t.half(), tokens * t.stride(), t.stride()};
+StoredRowsOut<Real> stored_out(Tensor& t, int64_t tokens) {
+  if constexpr (std::is_same_v<Real, float>)
+    return t.rows(tokens);
+  else
+    return rows_out<double>(t, tokens);
 }
 template <class Real>
-HalfRowsOut halves_out(Tensor& t, int64_t tokens) {
-  if (std::is_same_v<Real, double> || !t.half()) return {};
-  return {t.half(), tokens * t.stride(), t.stride()};
+StoredRows<Real> stored_in(Tensor& t, int64_t tokens) {
+  if constexpr (std::is_same_v<Real, float>)
+    return {t.rows(tokens).data, t.rows(tokens).element, tokens * t.stride(), t.stride()};
+  else
+    return rows_in<double>(t, tokens);
 }
 // In roundings of a float: a SiLU or its slope where the tensors around it are bfloat16, and one such
 // rounding of the largest number behind it.

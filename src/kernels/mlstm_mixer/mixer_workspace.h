@@ -1,4 +1,4 @@
-// What a sample needs between the steps of the mixer, and how threads divide them. Internal to the mixer.
+// The memory of a sample between the steps of the mixer, and how threads divide them. Internal to the mixer.
 #pragma once
 
 #include <algorithm>
@@ -33,30 +33,30 @@ struct ConvolutionReach {
   }
 };
 
-inline Piece with_neighbours(const MlstmMixerShape& s, const Piece& piece) {
+inline TokenRange with_neighbours(const MlstmMixerShape& s, const TokenRange& piece) {
   const ConvolutionReach reach(s);
   const int64_t first = std::max<int64_t>(0, piece.first - reach.before);
   return {first, std::min(tokens_of(s), piece.first + piece.count + reach.after) - first};
 }
 
-// What a group of heads needs between its steps; (tokens,width).
-struct GroupWork {
+// A group of heads needs these between its steps; (tokens,width).
+struct GroupWorkspace {
   float *q, *k, *v, *h;
   float *dh, *dq, *dk, *dv;
 };
 
-// What one sample, or the piece of it at work, needs between the steps; (tokens,C) unless said otherwise.
-struct MixerWork {
-  MixerRowsOut x, a;             // as u is stored; x with its neighbours
+// One sample, or the range of it at work, needs these between the steps; (tokens,C) unless said otherwise.
+struct MixerWorkspace {
+  TokenRowsOut x, a;             // as u is stored; x with its neighbours
   float *pre, *gates;            // gates (tokens,G')
   float *normaliser, *row_sign;  // (H,tokens)
   MlstmStateOut state;           // between pieces
   float *da, *dx, *dgates;       // dx only for bfloat16
-  Floats group_floats;           // where the first group's work lies, and what each takes
+  Floats group_floats;           // where the first group's workspace lies, and what each takes
   int64_t group_tokens, group_width;
   bool backward;
-  MixerWork(Floats& floats, const MlstmMixerShape& s, int64_t tokens, int64_t groups, Element element,
-            bool backward_in)
+  MixerWorkspace(Floats& floats, const MlstmMixerShape& s, int64_t tokens, int64_t groups, Element element,
+                 bool backward_in)
       : group_floats{nullptr},
         group_tokens(tokens),
         group_width(HeadGroups(s).width()),
@@ -75,15 +75,15 @@ struct MixerWork {
     group_floats.base = floats.take(groups * group_floats.used);
   }
   // Place `slot`; the same one may serve groups that are worked on one after the other.
-  GroupWork group(int64_t slot) const {
+  GroupWorkspace group(int64_t slot) const {
     Floats floats{group_floats.base + slot * group_floats.used};
     return lay_out(floats);
   }
 
  private:
-  GroupWork lay_out(Floats& floats) const {
+  GroupWorkspace lay_out(Floats& floats) const {
     const auto take = [&](bool wanted) { return floats.take(wanted ? group_tokens * group_width : 0); };
-    GroupWork g;
+    GroupWorkspace g;
     g.q = take(true), g.k = take(true), g.v = take(true), g.h = take(true);
     g.dh = take(backward), g.dq = take(backward), g.dk = take(backward), g.dv = take(backward);
     return g;
