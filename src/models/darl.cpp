@@ -2,7 +2,7 @@
 // reads [start, patches] and, in pre-training, predicts each patch from those before it. There is no
 // published code; where the paper is silent, docs/models.md says what was chosen.
 //
-//   tokens = [start, patches W + b]                q and k turned by decomposed 2-D RoPE:
+//   tokens = [start, patches W + b]                q and k rotated by decomposed 2-D RoPE:
 //   y  = x + attention(norm1(x))                   half of a head's channels by x, half by y
 //   x' = y + mlp(norm2(y))                         start stands at (-1, -1)
 //   scores = head(norm(x_L)[last patch])
@@ -13,8 +13,8 @@
 #include <numbers>
 
 #include "core/error.h"
+#include "models/causal_backbone.h"
 #include "models/family.h"
-#include "models/isotropic.h"
 #include "models/residual_block.h"
 #include "nn/attention.h"
 #include "nn/init.h"
@@ -27,46 +27,58 @@
 namespace tessera::models {
 namespace {
 
+enum class Positions { none, absolute, learned, rope_1d, rope_2d };
+enum class Pooling { last, mean };
+
+}  // namespace
+}  // namespace tessera::models
+
+template <>
+struct tessera::EnumNames<tessera::models::Positions> {
+  static constexpr std::array names = {"none", "absolute", "learned", "rope_1d", "rope_2d"};
+};
+template <>
+struct tessera::EnumNames<tessera::models::Pooling> {
+  static constexpr std::array names = {"last", "mean"};
+};
+
+namespace tessera::models {
+namespace {
+
 struct Config : IsotropicSettings {
+  static constexpr bool kHeadBatchNorm = true;
   double mlp_ratio = 4;
-  std::string positions = "rope_2d", pooling = "last";
+  Positions positions = Positions::rope_2d;
+  Pooling pooling = Pooling::last;
   double rope_theta = 10000;
   bool rope_turns = false, interpolate = true, causal = false, two_stream = false;
-  bool head_batch_norm = false;
 
   Config() { dim = 768, heads = 12; }
 
   template <class V>
   void visit(V& v) {
     visit_size(v);
-    v("mlp_ratio", mlp_ratio, "hidden width of the MLP as a multiple of dim");
-    v("positions", positions, "none, absolute (2-D sine and cosine), learned, rope_1d, rope_2d");
-    v("rope_theta", rope_theta, "base of the rotary frequencies");
+    v("mlp_ratio", mlp_ratio, above(0), "hidden width of the MLP as a multiple of dim");
+    v("positions", positions, choice<Positions>(), "absolute: 2-D sine and cosine");
+    v("rope_theta", rope_theta, above(0), "base of the rotary frequencies");
     v("rope_turns", rope_turns, "angles in turns, 2 pi m theta, as section 3.4 prints them");
     v("interpolate", interpolate,
       "rotary positions of another grid are scaled to span the grid of image_size, else they run on");
     v("causal", causal, "the class head's tokens see only those before them (pre-training always does)");
-    v("pooling", pooling, "what the head reads: last (the last patch) or mean (of all patches)");
+    v("pooling", pooling, choice<Pooling>(), "the head reads the last patch or the mean of all patches");
     v("two_stream", two_stream, "a query stream for pre-training with orders that change");
     visit_drop_path(v);
-    v("head_batch_norm", head_batch_norm,
-      "batch norm without parameters before the head (MAE's linear probing)");
   }
 
-  bool rotary() const { return positions == "rope_1d" || positions == "rope_2d"; }
+  bool rotary() const { return positions == Positions::rope_1d || positions == Positions::rope_2d; }
 
   void check() const {
     check_size();
-    check_choice("positions", positions, {"none", "absolute", "learned", "rope_1d", "rope_2d"});
-    check_choice("pooling", pooling, {"last", "mean"});
-    if (classes < 0) fail_usage("model.classes is ", classes, ", must not be negative");
-    if (!(mlp_ratio > 0) || !(rope_theta > 0))
-      fail_usage("model.mlp_ratio and model.rope_theta must be positive");
-    const int64_t step = positions == "rope_2d" ? 4 : 2;
+    const int64_t step = positions == Positions::rope_2d ? 4 : 2;
     if (rotary() && dim / heads % step != 0)
-      fail_usage("model.positions = \"", positions, "\" turns ", dim / heads,
+      fail_usage("model.positions = \"", name_of(positions), "\" rotates ", dim / heads,
                  " channels a head, must be a multiple of ", step);
-    if (positions == "absolute" && dim % 4 != 0)
+    if (positions == Positions::absolute && dim % 4 != 0)
       fail_usage("model.positions = \"absolute\" needs dim to be a multiple of 4");
   }
 };
@@ -76,29 +88,30 @@ class Block final : public AttentionBlock {
  public:
   Block(const Config& config, int64_t index, double drop_path)
       : AttentionBlock({.dim = config.dim,
-                        .mlp = "gelu",
-                        .hidden = default_hidden("gelu", config.dim, config.mlp_ratio),
+                        .mlp = MlpKind::gelu,
+                        .hidden = default_hidden(MlpKind::gelu, config.dim, config.mlp_ratio),
                         .drop_path = drop_path,
                         .index = index,
                         .name = "blocks." + std::to_string(index)},
                        config.heads, /*qkv_bias=*/true) {}
 
-  // Both streams, causal: query t sees content 0 … t, of which the last is the patch before its own. `ask`
-  // makes the query stream's queries.
-  NextPatch::Streams two_streams(const NextPatch::Streams& in, nn::Linear& ask,
+  // Both streams, causal: query t sees content 0 … t, of which the last is the patch before its own.
+  // `query_projection` makes the query stream's queries.
+  NextPatch::Streams two_streams(const NextPatch::Streams& in, nn::Linear& query_projection,
                                  const nn::Rotation& content_places, const nn::Rotation& query_places) {
     const auto [q, k_in, v] = attn_->project(norm1_.before_linear(in.content));
     const torch::Tensor k = nn::rotate(k_in, content_places);
-    const auto stream = [&](const torch::Tensor& x, const torch::Tensor& asks) {
-      const torch::Tensor y = x + attn_->output(attn_->merge(nn::attend(asks, k, v, {.causal = true})));
+    const auto stream = [&](const torch::Tensor& x, const torch::Tensor& queries) {
+      const torch::Tensor y = x + attn_->output(attn_->merge(nn::attend(queries, k, v, {.causal = true})));
       return y + feed_forward(norm2_.before_linear(y), {});
     };
-    return {stream(in.query, nn::rotate(attn_->split(ask(norm1_.before_linear(in.query))), query_places)),
+    return {stream(in.query,
+                   nn::rotate(attn_->split(query_projection(norm1_.before_linear(in.query))), query_places)),
             stream(in.content, nn::rotate(q, content_places))};
   }
 };
 
-class Darl final : public IsotropicBackbone, public NextPatch {
+class Darl final : public CausalBackbone, public NextPatch {
  public:
   explicit Darl(const Config& config) : config_(config) {
     rows_ = config.grid().height;
@@ -108,13 +121,13 @@ class Darl final : public IsotropicBackbone, public NextPatch {
       query_token_ = register_parameter("query_token", nn::zeros({1, 1, config.dim}));
       const auto list = register_module("q_query", torch::nn::ModuleList());
       for (int64_t i = 0; i < config.depth; ++i) {
-        asks_.emplace_back(config.dim, config.dim);
-        list->push_back(asks_.back());
+        query_projections_.emplace_back(config.dim, config.dim);
+        list->push_back(query_projections_.back());
       }
     }
     patch_embed_ =
         register_module("patch_embed", nn::Linear(3 * config.patch_size * config.patch_size, config.dim));
-    if (config.positions == "learned")
+    if (config.positions == Positions::learned)
       pos_embed_ = register_parameter("pos_embed", nn::zeros({1, rows_ * columns_, config.dim}));
     const std::vector<double> rates = config.drop_path_rates(config.depth);
     for (int64_t i = 0; i < config.depth; ++i) {
@@ -122,15 +135,14 @@ class Darl final : public IsotropicBackbone, public NextPatch {
       add_block(blocks_.back());
     }
     norm_ = register_module("norm", nn::LayerNorm(config.dim));
-    head_batch_norm_ = config.head_batch_norm;
-    make_head(config.classes);
   }
 
   int64_t embed_width() const override { return config_.dim; }
+  int64_t token_width() const override { return config_.dim; }
 
   int64_t macs(int64_t height, int64_t width) const override {
     const int64_t patches = config_.patches(height, width);
-    int64_t total = patches * patch_embed_->macs() + (head_ ? head_->macs() : 0);
+    int64_t total = patches * patch_embed_->macs();
     for (const auto& block : blocks_) total += block->macs(patches + 1);
     return total;
   }
@@ -161,24 +173,18 @@ class Darl final : public IsotropicBackbone, public NextPatch {
     const nn::Rotation places = rotation(raster, tokens.rows, tokens.columns);
     Streams streams{query, tokens.x};
     for (size_t i = 0; i < blocks_.size(); ++i)
-      streams = blocks_[i]->two_streams(streams, asks_[i], tokens.extras.rotation, places);
+      streams = blocks_[i]->two_streams(streams, query_projections_[i], tokens.extras.rotation, places);
     return {norm_(streams.query), norm_(streams.content)};
   }
 
- protected:
-  Tokens start(const torch::Tensor& images, const Context&) override {
+  Tokens tokenise(const torch::Tensor& images, const Context&) override {
     Tokens tokens = arrange(images, {}, /*all=*/true);
     tokens.extras.causal = config_.causal;
     return tokens;
   }
 
-  torch::Tensor run_block(int64_t index, const torch::Tensor& x, const Tokens& tokens,
-                          const Context& context) override {
-    return blocks_[static_cast<size_t>(index)]->forward(x, tokens.extras, context);
-  }
-
-  torch::Tensor read(const torch::Tensor& x, const Tokens&, const Context&) override {
-    return config_.pooling == "last" ? norm_(x.select(1, -1)) : norm_(x).slice(1, 1).mean(1);
+  std::string step_refusal() const override {
+    return config_.causal ? "" : "model.causal = false sees patches to come";
   }
 
   // As MAE (He et al. 2022), whose recipe the paper follows.
@@ -192,6 +198,32 @@ class Darl final : public IsotropicBackbone, public NextPatch {
       fill.xavier_uniform();
   }
 
+ protected:
+  int64_t sequence_length() const override { return rows_ * columns_ + 1; }
+
+  // The start token has none.
+  torch::Tensor position_at(int64_t place) const override {
+    const torch::Tensor table = position_table(rows_, columns_);
+    return place > 0 && table.defined() ? table.slice(1, place - 1, place) : torch::Tensor();
+  }
+
+  torch::Tensor step_block(int64_t index, const torch::Tensor& x, int64_t place,
+                           std::vector<torch::Tensor>& state) override {
+    const nn::Rotation at = rotation(torch::full({1}, place - 1, torch::kInt64), rows_, columns_);
+    return blocks_[static_cast<size_t>(index)]->step(x, at, state);
+  }
+
+  torch::Tensor run_block(int64_t index, const torch::Tensor& x, const Tokens& tokens,
+                          const Context& context) override {
+    return blocks_[static_cast<size_t>(index)]->forward(x, tokens.extras, context);
+  }
+
+  torch::Tensor norm_tokens(const torch::Tensor& last) override { return norm_(last); }
+
+  torch::Tensor read(const torch::Tensor& x, const TokenPlaces&, const Context&) override {
+    return config_.pooling == Pooling::last ? norm_(x.select(1, -1)) : norm_(x).slice(1, 1).mean(1);
+  }
+
  private:
   static torch::Tensor order_or_raster(const torch::Tensor& order, int64_t patches) {
     if (!order.defined()) return torch::arange(patches, torch::kInt64);
@@ -203,25 +235,25 @@ class Darl final : public IsotropicBackbone, public NextPatch {
 
   // Absolute positions of the grid, [1, rows * columns, dim], or undefined.
   torch::Tensor position_table(int64_t rows, int64_t columns) const {
-    if (config_.positions == "learned")
+    if (config_.positions == Positions::learned)
       return nn::resample_tokens(pos_embed_, 0, rows_, columns_, rows, columns, nn::Resample::bicubic);
-    if (config_.positions != "absolute") return {};
+    if (config_.positions != Positions::absolute) return {};
     return nn::sincos_2d(rows, columns, config_.dim)
         .unsqueeze(0)
         .to(start_token_.device(), start_token_.scalar_type());
   }
 
-  // Of patches by their place in the raster; -1 is the start token.
+  // The rotation of patches by their place in the raster; -1 is the start token.
   nn::Rotation rotation(const torch::Tensor& places, int64_t rows, int64_t columns) const {
     const int64_t channels = config_.dim / config_.heads;
     const double unit = config_.rope_turns ? 2 * std::numbers::pi : 1;
     const auto share = [&](int64_t built, int64_t now) {
       return unit * (config_.interpolate ? static_cast<double>(built) / static_cast<double>(now) : 1);
     };
-    if (config_.positions == "rope_1d")
+    if (config_.positions == Positions::rope_1d)
       return nn::rotation_1d(places.to(torch::kFloat64) * share(rows_ * columns_, rows * columns), channels,
                              config_.rope_theta);
-    if (config_.positions != "rope_2d") return {};
+    if (config_.positions != Positions::rope_2d) return {};
     const torch::Tensor before = places < 0;
     const torch::Tensor x = torch::remainder(places, columns).masked_fill(before, -1).to(torch::kFloat64);
     const torch::Tensor y = torch::floor_divide(places, columns).masked_fill(before, -1).to(torch::kFloat64);
@@ -241,10 +273,9 @@ class Darl final : public IsotropicBackbone, public NextPatch {
       x = x.slice(1, 0, -1);
       places = places.slice(0, 0, -1);
     }
-    Tokens tokens{.x = torch::cat({start_token_.expand({images.size(0), -1, -1}), x}, 1),
-                  .rows = rows,
-                  .columns = columns,
-                  .before = 1};
+    Tokens tokens;
+    tokens.x = torch::cat({start_token_.expand({images.size(0), -1, -1}), x}, 1);
+    tokens.rows = rows, tokens.columns = columns, tokens.before = 1;
     tokens.extras.rotation =
         rotation(torch::cat({torch::full({1}, -1, places.options()), places}), rows, columns);
     return tokens;
@@ -255,7 +286,7 @@ class Darl final : public IsotropicBackbone, public NextPatch {
   torch::Tensor start_token_, query_token_, pos_embed_;
   nn::Linear patch_embed_{nullptr};
   std::vector<std::shared_ptr<Block>> blocks_;
-  std::vector<nn::Linear> asks_;  // queries of the query stream, one a block
+  std::vector<nn::Linear> query_projections_;  // queries of the query stream, one a block
   nn::LayerNorm norm_{nullptr};
 };
 

@@ -1,4 +1,4 @@
-// What pre-training asks of DARL's trunk besides what every backbone gives.
+// DARL's trunk in pre-training: what it knows before each patch.
 #pragma once
 
 #include "ops/torch.h"
@@ -12,9 +12,10 @@ namespace tessera::models {
 
 class NextPatch {
  public:
+  static constexpr const char* kAbility = "predicts each patch from those before it";
   virtual ~NextPatch() = default;
-  // What the trunk knows before each patch: [start, all patches but the last] through all blocks and the last
-  // norm, causal whatever the model's setting. `order` [patches] int64 is the order in which the patches
+  // The tokens that stand before each patch: [start, all patches but the last] through all blocks and the
+  // last norm, causal whatever the model's setting. `order` [patches] int64 is the order in which the patches
   // come, undefined = raster. -> [batch, patches, dim]; row t stands for patch order[t].
   virtual torch::Tensor before_each_patch(const torch::Tensor& images, const torch::Tensor& order = {},
                                           const nn::Context& context = {}) = 0;

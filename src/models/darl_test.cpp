@@ -22,7 +22,7 @@ ModelSpec small(Value::Table entries) {
   return resolve_model("darl", all);
 }
 
-std::shared_ptr<Backbone> lively(Value::Table entries) { return lively(small(std::move(entries)), 0.2); }
+std::shared_ptr<Classifier> lively(Value::Table entries) { return lively(small(std::move(entries)), 0.2); }
 
 Tensor picture(int64_t height = 16, int64_t width = 16) {
   torch::manual_seed(3);
@@ -45,7 +45,7 @@ std::vector<bool> rows_that_differ(const Tensor& a, const Tensor& b) {
   return rows;
 }
 
-NextPatch& next_patch(Backbone& model) { return dynamic_cast<NextPatch&>(model); }
+NextPatch& next_patch(const Classifier& model) { return dynamic_cast<NextPatch&>(*model.backbone); }
 
 TEST(Darl, ParametersFollowFromTheFormula) {
   const auto count = [](int64_t patch, int64_t d, int64_t depth) {
@@ -54,7 +54,7 @@ TEST(Darl, ParametersFollowFromTheFormula) {
     return embedding + start + depth * block + 2 * d + 1000 * d + 1000;
   };
   const auto parameters = [](const char* name) {
-    return count_parameters(*sketch_model(resolve_model(name)));
+    return count_parameters(*meta_classifier(resolve_model(name))->backbone);
   };
   EXPECT_EQ(parameters("darl-b16"), count(16, 768, 12));
   EXPECT_EQ(parameters("darl-l16"), count(16, 1024, 24));
@@ -106,7 +106,7 @@ TEST(Darl, CausalOrBidirectionalAtUse) {
     const auto model = lively({{"causal", causal}, {"pooling", "mean"}});
     const auto tokens = [&](const Tensor& x) {
       Taps taps;
-      model->embed(x, {.taps = &taps});
+      model->backbone->embed(x, {.taps = &taps});
       return taps.kept.at("blocks.1");
     };
     const auto differ = rows_that_differ(tokens(image), tokens(changed));  // token 0 is start
@@ -119,11 +119,12 @@ TEST(Darl, EveryKindOfPositionsRunsAtAnyGridAndLearns) {
     for (const bool streams : {false, true}) {
       const auto model = lively({{"positions", positions}, {"two_stream", streams}});
       EXPECT_EQ(model->forward(picture(16, 24)).sizes(), (std::vector<int64_t>{1, 3}));
-      EXPECT_EQ(model->features(picture(8, 24), {1})[0].sizes(), (std::vector<int64_t>{1, 16, 2, 6}));
+      EXPECT_EQ(model->backbone->features(picture(8, 24), {1})[0].sizes(),
+                (std::vector<int64_t>{1, 16, 2, 6}));
       Tensor loss = model->forward(picture(16, 24)).square().sum();
       if (streams) loss = loss + next_patch(*model).two_streams(picture(16, 24)).query.square().sum();
       loss.backward();
-      for (const auto& entry : model->named_parameters())
+      for (const auto& entry : model->backbone->named_parameters())
         EXPECT_TRUE(entry.value().grad().defined() && entry.value().grad().abs().max().item<double>() > 0)
             << positions << ": " << entry.key();
     }
@@ -131,10 +132,11 @@ TEST(Darl, EveryKindOfPositionsRunsAtAnyGridAndLearns) {
 
 // Without positions the mean does not care where patches stand; with any it does.
 TEST(Darl, PositionsTellPlacesApart) {
-  const Tensor image = picture(), turned = torch::cat({image.slice(2, 8), image.slice(2, 0, 8)}, 2);
+  const Tensor image = picture(), rolled = torch::cat({image.slice(2, 8), image.slice(2, 0, 8)}, 2);
   for (const char* positions : {"none", "absolute", "learned", "rope_1d", "rope_2d"}) {
     const auto model = lively({{"positions", positions}, {"pooling", "mean"}});
-    EXPECT_EQ(torch::allclose(model->embed(image), model->embed(turned)), std::string(positions) == "none")
+    EXPECT_EQ(torch::allclose(model->backbone->embed(image), model->backbone->embed(rolled)),
+              std::string(positions) == "none")
         << positions;
   }
 }
@@ -144,11 +146,13 @@ TEST(Darl, InterpolatedPositionsSpanTheGridOfTraining) {
   for (const char* positions : {"rope_1d", "rope_2d"}) {
     const auto scaled = lively({{"positions", positions}}),
                onward = lively({{"positions", positions}, {"interpolate", false}});
-    EXPECT_TRUE(torch::equal(scaled->embed(picture()), onward->embed(picture())));
-    EXPECT_FALSE(torch::allclose(scaled->embed(picture(32, 32)), onward->embed(picture(32, 32))));
+    EXPECT_TRUE(torch::equal(scaled->backbone->embed(picture()), onward->backbone->embed(picture())));
+    EXPECT_FALSE(
+        torch::allclose(scaled->backbone->embed(picture(32, 32)), onward->backbone->embed(picture(32, 32))));
     // Built for the larger grid, scaling and running on agree there again.
     const auto large = lively({{"positions", positions}, {"image_size", 32}});
-    EXPECT_TRUE(torch::equal(large->embed(picture(32, 32)), onward->embed(picture(32, 32))));
+    EXPECT_TRUE(
+        torch::equal(large->backbone->embed(picture(32, 32)), onward->backbone->embed(picture(32, 32))));
   }
 }
 

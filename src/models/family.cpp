@@ -1,9 +1,6 @@
 #include "models/family.h"
 
-#include <algorithm>
-
 #include "core/error.h"
-#include "core/text.h"
 #include "nn/drop_path.h"
 
 namespace tessera::models {
@@ -34,35 +31,17 @@ void check_grid(const Value& image_size, int64_t patch_size) {
                " makes more than ", kMostTokens, " tokens");
 }
 
-void check_width(int64_t dim, int64_t depth, int64_t heads) {
-  constexpr int64_t kMostBlocks = 1000;
-  if (dim < 1 || heads < 1 || dim % heads != 0)
-    fail_usage("model.dim ", dim, " must be a positive multiple of model.heads ", heads);
-  if (depth < 1 || depth > kMostBlocks) fail_usage("model.depth ", depth, " must be 1 to ", kMostBlocks);
-}
-
-void check_choice(const char* key, const std::string& value, const std::vector<std::string>& choices) {
-  if (std::find(choices.begin(), choices.end(), value) == choices.end())
-    fail_usage("model.", key, " is '", value, "', must be ", join(choices, " or "));
-}
-
-void check_share(const char* key, double value, double most) {
-  if (!(value >= 0 && value <= most))
-    fail_usage("model.", key, " is ", value, ", must be in [0, ", most, "]");
-}
-
-void check_rate(const char* key, double value) {
-  if (!(value >= 0 && value < 1)) fail_usage("model.", key, " is ", value, ", must be in [0, 1)");
+void check_width(int64_t dim, int64_t heads) {
+  if (dim % heads != 0) fail_usage("model.dim ", dim, " must be a positive multiple of model.heads ", heads);
 }
 
 std::vector<double> DropPathSettings::drop_path_rates(int64_t depth) const {
   return nn::drop_path_rates(drop_path, depth, drop_path_decay);
 }
 
-Norm register_norm(torch::nn::Module& owner, const char* name, const std::string& kind, int64_t width,
-                   double eps) {
+Norm register_norm(torch::nn::Module& owner, const char* name, NormKind kind, int64_t width, double eps) {
   Norm norm;
-  if (kind == "rms")
+  if (kind == NormKind::rms)
     norm.rms = owner.register_module(name, nn::RmsNorm(width, eps));
   else
     norm.layer = owner.register_module(name, nn::LayerNorm(width, nn::LayerNormOptions{.eps = eps}));

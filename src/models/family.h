@@ -1,4 +1,4 @@
-// What family files share: how a typed config becomes a Family, and settings that several families have.
+// Tools of the family files: a typed config becomes a Family; settings that several families have.
 #pragma once
 
 #include <memory>
@@ -30,12 +30,10 @@ struct Extent {
 // Reads a setting that is a side ("224") or [height, width]; both must be positive.
 Extent extent_of(const Value& setting, const char* name);
 
-// Checks that several families make of their settings; usage errors that name the key.
+// Relations that several families check between their settings; usage errors that name the keys.
 void check_grid(const Value& image_size, int64_t patch_size);  // both sides whole patches
-void check_width(int64_t dim, int64_t depth, int64_t heads);   // positive, dim a multiple of heads
-void check_choice(const char* key, const std::string& value, const std::vector<std::string>& choices);
-void check_share(const char* key, double value, double most);  // in [0, most]
-void check_rate(const char* key, double value);                // in [0, 1)
+void check_width(int64_t dim, int64_t heads);                  // dim a multiple of heads
+inline constexpr Range kDepth = between(1, 1000);              // blocks of a model, or of a stage
 
 // Stochastic depth, the last settings of almost every family.
 struct DropPathSettings {
@@ -44,30 +42,54 @@ struct DropPathSettings {
 
   template <class V>
   void visit_drop_path(V& v) {
-    v("drop_path", drop_path, "rate of stochastic depth");
+    v("drop_path", drop_path, from_to_below(0, 1), "rate of stochastic depth");
     v("drop_path_decay", drop_path_decay,
       "from 0 at the first block to drop_path at the last, else the same for all");
   }
   std::vector<double> drop_path_rates(int64_t depth) const;  // of each block
 };
 
-// A LayerNorm ("layer") or RMSNorm ("rms") with eps 1e-6, as a setting chooses.
+// A LayerNorm or RMSNorm, as a setting chooses.
+enum class NormKind { layer, rms };
 struct Norm {
   nn::LayerNorm layer{nullptr};
   nn::RmsNorm rms{nullptr};
   torch::Tensor operator()(const torch::Tensor& x) { return layer ? layer(x) : rms(x); }
-  nn::Normed before_linear(const torch::Tensor& x) const {
+  nn::DeferredNorm before_linear(const torch::Tensor& x) const {
     return layer ? layer->before_linear(x) : rms->before_linear(x);
   }
   explicit operator bool() const { return layer || rms; }
 };
-Norm register_norm(torch::nn::Module& owner, const char* name, const std::string& kind, int64_t width,
+Norm register_norm(torch::nn::Module& owner, const char* name, NormKind kind, int64_t width,
                    double eps = 1e-6);
 
 // A settings table from pairs, for the lists of sizes: table({{"dim", 192}, {"heads", 3}}).
 inline Value table(Value::Table entries) { return Value(std::move(entries)); }
 
-// The family of a model class that is built from one config: Config has visit() and check(); Model(const
+// A family's settings with those of the class head among them, where they have always stood: `classes` before
+// the width (dim or dims), and at the end `head_batch_norm`, where Config has kHeadBatchNorm.
+template <class Config>
+struct SettingsWithHead {
+  Config backbone;
+  int64_t classes = 1000;
+  bool head_batch_norm = false;
+
+  template <class V>
+  void visit(V& v) {
+    auto each = [&](const char* key, auto& field, const auto&... rest) {
+      const std::string name = key;
+      if (name == "dim" || name == "dims")
+        v("classes", classes, at_least(0), "outputs of the class head, 0 = no head");
+      v(key, field, rest...);
+    };
+    backbone.visit(each);
+    if constexpr (requires { Config::kHeadBatchNorm; })
+      v("head_batch_norm", head_batch_norm,
+        "batch norm without parameters before the head (MAE's linear probing)");
+  }
+};
+
+// The family of a backbone class that is built from one config: Config has visit() and check(); Model(const
 // Config&).
 template <class Model, class Config>
 Family make_family(
@@ -76,21 +98,23 @@ Family make_family(
   Family family;
   family.name = std::move(name);
   family.summary = std::move(summary);
-  family.build = [](const Value& settings, uint64_t seed) -> std::shared_ptr<Backbone> {
-    const Config config = read_config<Config>(settings, "model");
-    config.check();
-    auto model = std::make_shared<Model>(config);
-    model->initialise(seed);
-    return model;
+  const auto read = [](const Value& table) {
+    auto settings = read_config<SettingsWithHead<Config>>(table, "model");
+    settings.backbone.check();
+    return settings;
   };
-  family.resolve = [](const Value& settings) {
-    const Config config = read_config<Config>(settings, "model");
-    config.check();
-    return write_config(config);
+  family.build = [read](const Value& settings) -> std::shared_ptr<Backbone> {
+    return std::make_shared<Model>(read(settings).backbone);
   };
+  family.resolve = [read](const Value& settings) { return write_config(read(settings)); };
   family.sizes = std::move(sizes);
   family.rename = std::move(rename);
   return family;
 }
 
 }  // namespace tessera::models
+
+template <>
+struct tessera::EnumNames<tessera::models::NormKind> {
+  static constexpr std::array names = {"layer", "rms"};
+};

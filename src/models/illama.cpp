@@ -7,10 +7,12 @@
 //   scores = head(rms(x_L)[last token])
 // S is the lower triangle, or softly alpha + (1 - alpha) * lower triangle early in training. The published
 // code puts it behind the softmax; mask = "before" is the paper's Softmax(A + M).
+#include "models/illama.h"
 
 #include "core/error.h"
+#include "core/text.h"
+#include "models/causal_backbone.h"
 #include "models/family.h"
-#include "models/isotropic.h"
 #include "models/residual_block.h"
 #include "nn/init.h"
 #include "nn/patch_embed.h"
@@ -19,9 +21,41 @@
 namespace tessera::models {
 namespace {
 
+enum class Mask { after, before, modified, none };
+enum class ClassToken { last, first };
+enum class Positions { both, learned, rope, none };
+
+}  // namespace
+}  // namespace tessera::models
+
+template <>
+struct tessera::EnumNames<tessera::models::Mask> {
+  static constexpr std::array names = {"after", "before", "modified", "none"};
+};
+template <>
+struct tessera::EnumNames<tessera::models::ClassToken> {
+  static constexpr std::array names = {"last", "first"};
+};
+template <>
+struct tessera::EnumNames<tessera::models::Positions> {
+  static constexpr std::array names = {"both", "learned", "rope", "none"};
+};
+
+namespace tessera::models {
+namespace {
+
 struct Config : IsotropicSettings {
-  std::string norm = "rms", mlp = "swiglu", mask = "after", class_token = "last", positions = "both";
-  double mlp_ratio = 4, rope_theta = 10000, soft_mask = 0;
+  NormKind norm = NormKind::rms;
+  PlainMlp mlp = PlainMlp::swiglu;
+  double mlp_ratio = 4;
+  Mask mask = Mask::after;
+  double soft_mask = 0;
+  RateMode soft_mask_mode = RateMode::standard;
+  RateShape soft_mask_shape = RateShape::linear;
+  int64_t soft_mask_cutoff = 0;
+  ClassToken class_token = ClassToken::last;
+  Positions positions = Positions::both;
+  double rope_theta = 10000;
   bool qkv_bias = true;
 
   Config() { drop_path_decay = true; }
@@ -29,29 +63,32 @@ struct Config : IsotropicSettings {
   template <class V>
   void visit(V& v) {
     visit_size(v);
-    v("norm", norm, "rms or layer");
-    v("mlp", mlp, "swiglu or gelu");
-    v("mlp_ratio", mlp_ratio, "hidden width of the gelu MLP as a multiple of dim");
-    v("mask", mask,
-      "causal mask: after the softmax (published code), before (the paper's), modified (before, but the "
-      "class token sees all), none");
-    v("soft_mask", soft_mask,
-      "share of the bi-directional mask in training; a recipe's [soft_mask] changes it step by step");
-    v("class_token", class_token, "last (behind the patches) or first");
-    v("positions", positions, "rope, learned, both, or none");
-    v("rope_theta", rope_theta, "base of the rotary frequencies");
+    v("norm", norm, choice<NormKind>(), "in the blocks and before the head");
+    v("mlp", mlp, choice<PlainMlp>(), "the MLP of a block");
+    v("mlp_ratio", mlp_ratio, above(0), "hidden width of the gelu MLP as a multiple of dim");
+    v("mask", mask, choice<Mask>(),
+      "causal mask: after the softmax as published, before it (the paper's), modified: the class token sees "
+      "all");
+    v("soft_mask", soft_mask, between(0, 1), "share of the bi-directional mask in training");
+    v("soft_mask_mode", soft_mask_mode, choice<RateMode>(),
+      "the share is on until soft_mask_cutoff, throughout, or from then on");
+    v("soft_mask_shape", soft_mask_shape, choice<RateShape>(), "mode soft: the share falls to 0, or stays");
+    v("soft_mask_cutoff", soft_mask_cutoff, at_least(0), "epoch at which modes soft and late change");
+    v("class_token", class_token, choice<ClassToken>(), "behind the patches or in front of them");
+    v("positions", positions, choice<Positions>(), "rotary and learned positions");
+    v("rope_theta", rope_theta, above(0), "base of the rotary frequencies");
     v("qkv_bias", qkv_bias, "biases of q, k, v");
     visit_drop_path(v);
   }
 
-  bool ropes() const { return positions == "rope" || positions == "both"; }
-  bool learns() const { return positions == "learned" || positions == "both"; }
+  bool ropes() const { return positions == Positions::rope || positions == Positions::both; }
+  bool learns() const { return positions == Positions::learned || positions == Positions::both; }
 
   ResidualBlockOptions block(int64_t index, double drop) const {
     return {.dim = dim,
             .norm = norm,
-            .mlp = mlp,
-            .hidden = default_hidden(mlp, dim, mlp_ratio),
+            .mlp = kind_of(mlp),
+            .hidden = default_hidden(kind_of(mlp), dim, mlp_ratio),
             .names = nn::kImageLlamaNames,
             .drop_path = drop,
             .index = index,
@@ -60,23 +97,20 @@ struct Config : IsotropicSettings {
 
   void check() const {
     check_size();
-    check_choice("norm", norm, {"rms", "layer"});
-    check_choice("mlp", mlp, {"swiglu", "gelu"});
-    check_choice("mask", mask, {"after", "before", "modified", "none"});
-    check_choice("class_token", class_token, {"last", "first"});
-    check_choice("positions", positions, {"rope", "learned", "both", "none"});
-    check_share("soft_mask", soft_mask, 1);
-    if (mlp_ratio <= 0 || rope_theta <= 0)
-      fail_usage("model.mlp_ratio and model.rope_theta must be positive");
-    if (classes < 0) fail_usage("model.classes is ", classes, ", must not be negative");
+    if (soft_mask > 0 && mask == Mask::none)
+      fail_usage("model.soft_mask = ", shortest(soft_mask), " with model.mask = \"none\": there is no mask");
+    if (soft_mask > 0 && soft_mask_mode == RateMode::soft && soft_mask_cutoff == 0)
+      fail_usage("model.soft_mask = ", shortest(soft_mask),
+                 " is over before it begins with model.soft_mask_cutoff = 0: say when it ends");
     if (ropes() && dim / heads % 2 != 0)
       fail_usage("model.dim / model.heads is ", dim / heads, ", RoPE needs it even");
   }
 };
 
-class ImageLlama final : public IsotropicBackbone, public SoftMasked {
+class ImageLlama final : public CausalBackbone {
  public:
-  explicit ImageLlama(const Config& config) : config_(config) {
+  explicit ImageLlama(const Config& config)
+      : config_(config), soft_(config.soft_mask_mode == RateMode::late ? 0 : config.soft_mask) {
     rows_ = config.grid().height;
     columns_ = config.grid().width;
     cls_token_ = register_parameter("cls_token", nn::zeros({1, 1, config.dim}));
@@ -90,16 +124,31 @@ class ImageLlama final : public IsotropicBackbone, public SoftMasked {
       add_block(blocks_.back());
     }
     norm_ = register_norm(*this, "norm", config.norm, config.dim);
-    make_head(config.classes);
   }
 
   int64_t embed_width() const override { return config_.dim; }
-  void set_soft_mask(double share) override { config_.soft_mask = share; }
-  bool is_masked() const override { return config_.mask != "none"; }
+  int64_t token_width() const override { return config_.dim; }
+
+  // The share of the bi-directional mask in the step that comes.
+  void before_step(const TrainingStep& at) override {
+    if (config_.soft_mask == 0) return;
+    tessera::check(at.steps_per_epoch > 0, "a step of an epoch of ", at.steps_per_epoch, " steps");
+    const int64_t epochs = (at.steps + at.steps_per_epoch - 1) / at.steps_per_epoch;
+    if (config_.soft_mask_cutoff > epochs)
+      fail_usage("model.soft_mask_cutoff = ", config_.soft_mask_cutoff, " is beyond the run's ", epochs,
+                 " epochs");
+    soft_ = rate_at({.rate = config_.soft_mask,
+                     .epochs = epochs,
+                     .steps_per_epoch = at.steps_per_epoch,
+                     .cutoff_epoch = config_.soft_mask_cutoff,
+                     .mode = config_.soft_mask_mode,
+                     .shape = config_.soft_mask_shape},
+                    at.step);
+  }
 
   int64_t macs(int64_t height, int64_t width) const override {
     const int64_t tokens = config_.patches(height, width) + 1;
-    int64_t total = patch_embed_->macs(height, width) + (head_ ? head_->macs() : 0);
+    int64_t total = patch_embed_->macs(height, width);
     for (const auto& block : blocks_) total += block->macs(tokens);
     return total;
   }
@@ -115,32 +164,39 @@ class ImageLlama final : public IsotropicBackbone, public SoftMasked {
     return moved.defined() && last() ? moved.roll(-1, 1) : moved;
   }
 
- protected:
-  Tokens start(const torch::Tensor& images, const Context&) override {
+  Tokens tokenise(const torch::Tensor& images, const Context&) override {
     const torch::Tensor patches = patch_embed_(images);
     const int64_t batch = patches.size(0), rows = patches.size(1), columns = patches.size(2);
     const torch::Tensor flat = patches.reshape({batch, rows * columns, config_.dim});
     const torch::Tensor token = cls_token_.expand({batch, -1, -1});
     torch::Tensor x = last() ? torch::cat({flat, token}, 1) : torch::cat({token, flat}, 1);
     if (pos_embed_.defined()) x = x + positions_for(rows, columns);
-    Tokens tokens{
-        .x = x, .rows = rows, .columns = columns, .before = last() ? 0 : 1, .behind = last() ? 1 : 0};
+    Tokens tokens;
+    tokens.x = x;
+    tokens.rows = rows, tokens.columns = columns;
+    (last() ? tokens.behind : tokens.before) = 1;
     const int64_t count = x.size(1);
-    if (config_.ropes())
-      tokens.extras.rotation =
-          nn::rotation_1d(torch::arange(count, torch::TensorOptions().dtype(torch::kFloat64)),
-                          config_.dim / config_.heads, config_.rope_theta);
-    mask(tokens.extras, count, x);
+    if (config_.ropes()) tokens.extras.rotation = rotation(torch::arange(count, torch::kFloat64));
+    mask(tokens);
     return tokens;
   }
 
-  torch::Tensor run_block(int64_t index, const torch::Tensor& x, const Tokens& tokens,
-                          const Context& context) override {
-    return blocks_[static_cast<size_t>(index)]->forward(x, tokens.extras, context);
+  // The causal mask follows from the new order.
+  Tokens keep(const Tokens& tokens, const torch::Tensor& index) const override {
+    Tokens chosen = IsotropicBackbone::keep(tokens, index);
+    mask(chosen);
+    return chosen;
   }
 
-  torch::Tensor read(const torch::Tensor& x, const Tokens&, const Context&) override {
-    return norm_(x.select(1, last() ? -1 : 0));
+  std::string step_refusal() const override {
+    switch (config_.mask) {
+      case Mask::before:
+        return "";
+      case Mask::after:
+        return "model.mask = \"after\" divides by the weights of all tokens, must be \"before\"";
+      default:
+        return "model.mask = \"" + name_of(config_.mask) + "\" sees tokens to come, must be \"before\"";
+    }
   }
 
   void first_values(const std::string& name, const torch::Tensor& parameter,
@@ -153,8 +209,37 @@ class ImageLlama final : public IsotropicBackbone, public SoftMasked {
       fill.truncated_normal(0.02);
   }
 
+ protected:
+  int64_t sequence_length() const override { return rows_ * columns_ + 1; }
+
+  torch::Tensor position_at(int64_t place) const override {
+    return pos_embed_.defined() ? pos_embed_.slice(1, place, place + 1) : torch::Tensor();
+  }
+
+  torch::Tensor step_block(int64_t index, const torch::Tensor& x, int64_t place,
+                           std::vector<torch::Tensor>& state) override {
+    const nn::Rotation at =
+        config_.ropes() ? rotation(torch::full({1}, place, torch::kFloat64)) : nn::Rotation();
+    return blocks_[static_cast<size_t>(index)]->step(x, at, state);
+  }
+
+  torch::Tensor run_block(int64_t index, const torch::Tensor& x, const Tokens& tokens,
+                          const Context& context) override {
+    return blocks_[static_cast<size_t>(index)]->forward(x, tokens.extras, context);
+  }
+
+  torch::Tensor norm_tokens(const torch::Tensor& last_tokens) override { return norm_(last_tokens); }
+
+  torch::Tensor read(const torch::Tensor& x, const TokenPlaces&, const Context&) override {
+    return norm_(x.select(1, last() ? -1 : 0));
+  }
+
  private:
-  bool last() const { return config_.class_token == "last"; }
+  bool last() const { return config_.class_token == ClassToken::last; }
+
+  nn::Rotation rotation(const torch::Tensor& places) const {
+    return nn::rotation_1d(places, config_.dim / config_.heads, config_.rope_theta);
+  }
 
   torch::Tensor positions_for(int64_t rows, int64_t columns) const {
     if (rows == rows_ && columns == columns_) return pos_embed_;
@@ -164,25 +249,27 @@ class ImageLlama final : public IsotropicBackbone, public SoftMasked {
     return last() ? moved.roll(-1, 1) : moved;
   }
 
-  void mask(nn::AttentionExtras& extras, int64_t count, const torch::Tensor& like) const {
-    if (config_.mask == "none") return;
+  void mask(Tokens& tokens) const {
+    if (config_.mask == Mask::none) return;
+    nn::AttentionExtras& extras = tokens.extras;
     // In evaluation the mask is the causal one; a soft share belongs to training.
-    const double soft = is_training() ? config_.soft_mask : 0;
-    if (config_.mask == "after") {
-      extras.later = soft;
-    } else if (config_.mask == "before" && soft == 0) {
+    const double soft = is_training() ? soft_ : 0;
+    if (config_.mask == Mask::after) {
+      extras.future_weight = soft;
+    } else if (config_.mask == Mask::before && soft == 0) {
       extras.causal = true;
     } else {
-      const auto options =
-          like.options().dtype(like.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32);
-      torch::Tensor seen = torch::ones({count, count}, options).tril();
-      if (config_.mask == "modified") seen.select(0, last() ? count - 1 : 0).fill_(1);
-      extras.bias =
-          torch::log(soft + (1 - soft) * seen);  // 0 where seen, log of the soft share (or -inf) elsewhere
+      const int64_t count = tokens.count();
+      const auto type = tokens.x.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
+      torch::Tensor seen = torch::ones({count, count}, tokens.x.options().dtype(type)).tril();
+      if (config_.mask == Mask::modified) seen.select(0, last() ? count - 1 : 0).fill_(1);
+      // 0 where seen, log of the soft share (or -inf) elsewhere.
+      extras.bias = torch::log(soft + (1 - soft) * seen);
     }
   }
 
   Config config_;
+  double soft_;  // share of the bi-directional mask in training
   int64_t rows_ = 0, columns_ = 0;
   torch::Tensor cls_token_, pos_embed_;
   nn::PatchEmbed patch_embed_{nullptr};

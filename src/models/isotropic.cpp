@@ -7,8 +7,7 @@ namespace tessera::models {
 
 void IsotropicSettings::check_size() const {
   check_grid(image_size, patch_size);
-  check_width(dim, depth, heads);
-  check_rate("drop_path", drop_path);
+  check_width(dim, heads);
 }
 
 Extent IsotropicSettings::grid() const {
@@ -17,20 +16,62 @@ Extent IsotropicSettings::grid() const {
 }
 
 torch::Tensor IsotropicBackbone::embed(const torch::Tensor& images, const Context& context) {
-  const Tokens tokens = start(images, context);
+  const Tokens tokens = tokenise(images, context);
   return tap(context.taps, "embed", read(run(tokens, context), tokens, context));
 }
 
 std::vector<torch::Tensor> IsotropicBackbone::features(const torch::Tensor& images,
                                                        const std::vector<int64_t>& blocks,
                                                        const Context& context) {
+  check_blocks(blocks);
+  const Tokens tokens = tokenise(images, context);
+  std::vector<torch::Tensor> outputs;
+  run(tokens, context, &outputs);
+  return maps_of(outputs, blocks, tokens);
+}
+
+Tokens IsotropicBackbone::keep(const Tokens& tokens, const torch::Tensor& index) const {
+  if (const std::string why = keep_refusal(); !why.empty()) fail_usage("no patch can be left out: ", why);
+  check_index(index, tokens.x.size(0), tokens.patches());
+  const torch::Tensor places = tokens.chosen(index);
+  Tokens chosen = tokens;
+  chosen.kept = tokens.kept.defined() ? tokens.kept.gather(1, index) : index;
+  chosen.x = rows_at_places(tokens.x, places);
+  chosen.extras.rotation = rotation_at_places(tokens.extras.rotation, places);
+  chosen.extras.key_rotation = rotation_at_places(tokens.extras.key_rotation, places);
+  chosen.extras.bias = bias_at_places(tokens.extras.bias, places);
+  return chosen;
+}
+
+Encoded IsotropicBackbone::encode(const Tokens& tokens, const Context& context,
+                                  const std::vector<int64_t>& blocks) {
+  check_blocks(blocks);
+  check(tokens.x.dim() == 3 && tokens.x.size(1) == tokens.count() && tokens.x.size(2) == token_width(),
+        "tokens ", tokens.x.sizes(), " to encode must be [batch, ", tokens.count(), ", ", token_width(), "]");
+  std::vector<torch::Tensor> outputs;
+  Encoded encoded;
+  static_cast<TokenPlaces&>(encoded) = tokens;
+  encoded.last = run(tokens, context, blocks.empty() ? nullptr : &outputs);
+  encoded.tokens = norm_tokens(encoded.last);
+  encoded.maps = maps_of(outputs, blocks, tokens);
+  return encoded;
+}
+
+torch::Tensor IsotropicBackbone::pool(const Encoded& encoded, const Context& context) {
+  return read(encoded.last, encoded, context);
+}
+
+void IsotropicBackbone::check_blocks(const std::vector<int64_t>& blocks) const {
   for (const int64_t block : blocks)
     check(block >= 0 && block < block_count(), "features: there is no block ", block, ", the model has ",
           block_count());
-  const Tokens tokens = start(images, context);
-  std::vector<torch::Tensor> outputs, maps;
-  run(tokens, context, &outputs);
-  for (const int64_t block : blocks) maps.push_back(to_map(outputs[static_cast<size_t>(block)], tokens));
+}
+
+std::vector<torch::Tensor> IsotropicBackbone::maps_of(const std::vector<torch::Tensor>& outputs,
+                                                      const std::vector<int64_t>& blocks,
+                                                      const TokenPlaces& places) const {
+  std::vector<torch::Tensor> maps;
+  for (const int64_t block : blocks) maps.push_back(places.map_of(outputs[static_cast<size_t>(block)]));
   return maps;
 }
 
@@ -42,6 +83,7 @@ void IsotropicBackbone::add_block(const std::shared_ptr<torch::nn::Module>& bloc
 
 torch::Tensor IsotropicBackbone::run(const Tokens& tokens, const Context& context,
                                      std::vector<torch::Tensor>* outputs) {
+  check_condition(context, tokens.x.size(0));
   torch::Tensor x = tokens.x;
   const bool recompute = checkpointing && is_training() && !context.taps;
   for (int64_t i = 0; i < block_count(); ++i) {
@@ -54,12 +96,6 @@ torch::Tensor IsotropicBackbone::run(const Tokens& tokens, const Context& contex
     if (outputs) outputs->push_back(x);
   }
   return x;
-}
-
-torch::Tensor IsotropicBackbone::to_map(const torch::Tensor& x, const Tokens& tokens) const {
-  return x.slice(1, tokens.before, x.size(1) - tokens.behind)
-      .transpose(1, 2)
-      .reshape({x.size(0), x.size(2), tokens.rows, tokens.columns});
 }
 
 }  // namespace tessera::models

@@ -1,5 +1,5 @@
 // Backbones whose tokens stay on one grid from the first block to the last. A family gives the tokens, the
-// block and the read-out; running, checkpointing, taps and maps are here.
+// block and the read-out; running, checkpointing, taps, maps and the choice among tokens are here.
 #pragma once
 
 #include <torch/nn/modules/container/modulelist.h>
@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "models/encoder.h"
 #include "models/family.h"
-#include "models/headed.h"
 #include "nn/attention.h"
 
 namespace tessera::models {
@@ -18,16 +18,15 @@ namespace tessera::models {
 // constructor, and names its own settings in visit() between visit_size() and visit_drop_path().
 struct IsotropicSettings : DropPathSettings {
   Value image_size = 224;
-  int64_t patch_size = 16, classes = 1000, dim = 192, depth = 12, heads = 3;
+  int64_t patch_size = 16, dim = 192, depth = 12, heads = 3;
 
   template <class V>
   void visit_size(V& v) {
     v("image_size", image_size, "side in pixels, or [height, width]");
-    v("patch_size", patch_size, "side of a patch in pixels");
-    v("classes", classes, "outputs of the head, 0 = no head");
-    v("dim", dim, "width of a token");
-    v("depth", depth, "blocks");
-    v("heads", heads, "attention heads");
+    v("patch_size", patch_size, at_least(1), "side of a patch in pixels");
+    v("dim", dim, at_least(1), "width of a token");
+    v("depth", depth, kDepth, "blocks");
+    v("heads", heads, at_least(1), "attention heads");
   }
   void check_size() const;
   Extent grid() const;  // patches of image_size
@@ -36,39 +35,41 @@ struct IsotropicSettings : DropPathSettings {
   }
 };
 
-class IsotropicBackbone : public HeadedBackbone {
+class IsotropicBackbone : public Backbone, public TokenEncoder {
  public:
   torch::Tensor embed(const torch::Tensor& images, const Context& context) override;
   std::vector<torch::Tensor> features(const torch::Tensor& images, const std::vector<int64_t>& blocks,
                                       const Context& context) override;
   int64_t block_count() const override { return static_cast<int64_t>(blocks_.size()); }
+  Tokens keep(const Tokens& tokens, const torch::Tensor& index) const override;
+  Encoded encode(const Tokens& tokens, const Context& context, const std::vector<int64_t>& blocks) override;
+  torch::Tensor pool(const Encoded& encoded, const Context& context) override;
 
  protected:
-  // What goes into the first block, and what every block is told besides.
-  struct Tokens {
-    torch::Tensor x = {};  // [batch, before + rows * columns + behind, width]
-    int64_t rows = 0, columns = 0;
-    int64_t before = 0, behind = 0;  // tokens that are not patches
-    nn::AttentionExtras extras = {};
-  };
-  virtual Tokens start(const torch::Tensor& images, const Context& context) = 0;
+  // One block on x [batch, tokens, width]; x may be recomputed for its gradient.
   virtual torch::Tensor run_block(int64_t index, const torch::Tensor& x, const Tokens& tokens,
                                   const Context& context) = 0;
-  // What stands behind a block without being recomputed with it (conditional positions).
+  // A layer behind a block that is not recomputed with it (conditional positions).
   virtual torch::Tensor after_block(int64_t /*index*/, const torch::Tensor& x, const Tokens& /*tokens*/) {
     return x;
   }
-  // The vector that the head reads, from the tokens after the last block.
-  virtual torch::Tensor read(const torch::Tensor& x, const Tokens& tokens, const Context& context) = 0;
+  // The norm behind the last block, over all tokens.
+  virtual torch::Tensor norm_tokens(const torch::Tensor& last) = 0;
+  // The vector that a class head reads, from the tokens after the last block, not yet normed.
+  virtual torch::Tensor read(const torch::Tensor& last, const TokenPlaces& places,
+                             const Context& context) = 0;
   // Registers a block under "blocks".
   void add_block(const std::shared_ptr<torch::nn::Module>& block);
   // Runs all blocks; `outputs` takes the tokens after each.
   torch::Tensor run(const Tokens& tokens, const Context& context,
                     std::vector<torch::Tensor>* outputs = nullptr);
-  // The patches' tokens as [batch, width, rows, columns].
-  virtual torch::Tensor to_map(const torch::Tensor& x, const Tokens& tokens) const;
 
  private:
+  // The maps of these blocks from the tokens after each.
+  std::vector<torch::Tensor> maps_of(const std::vector<torch::Tensor>& outputs,
+                                     const std::vector<int64_t>& blocks, const TokenPlaces& places) const;
+  void check_blocks(const std::vector<int64_t>& blocks) const;
+
   std::vector<std::shared_ptr<torch::nn::Module>> blocks_;
   torch::nn::ModuleList list_{nullptr};
 };

@@ -14,7 +14,7 @@ using torch::Tensor;
 Value settings(Value::Table entries) { return Value(std::move(entries)); }
 
 // A small model in float64 with every parameter well away from zero, in evaluation.
-std::shared_ptr<Backbone> small(const char* family, Value::Table extra = {}) {
+std::shared_ptr<Classifier> small(const char* family, Value::Table extra = {}) {
   const bool stages = std::string(family) == "visionllama_pyramid" || std::string(family) == "twins_svt";
   const auto list = [](std::vector<int64_t> items) {
     return Value(Value::Array(items.begin(), items.end()));
@@ -50,16 +50,16 @@ Tensor changed_at_the_end(const Tensor& images) {
   return other;
 }
 
-void copy_by_name(const Backbone& from, Backbone& to) {
+void copy_by_name(const Classifier& from, Classifier& to) {
   const torch::NoGradGuard no_grad;
-  auto targets = to.named_parameters();
-  ASSERT_EQ(from.named_parameters().size(), targets.size());
-  for (const auto& entry : from.named_parameters()) targets[entry.key()].copy_(entry.value());
+  auto targets = to.backbone->named_parameters();
+  ASSERT_EQ(from.backbone->named_parameters().size(), targets.size());
+  for (const auto& entry : from.backbone->named_parameters()) targets[entry.key()].copy_(entry.value());
 }
 
 bool close(const Tensor& a, const Tensor& b) { return torch::allclose(a, b, 1e-10, 1e-12); }
 
-Tensor tapped(Backbone& model, const Tensor& images, const std::string& name) {
+Tensor tapped(Classifier& model, const Tensor& images, const std::string& name) {
   Taps taps{.wanted = [&](const std::string& one) { return one == name; }, .kept = {}};
   model.forward(images, Context{.taps = &taps});
   return taps.kept.at(name);
@@ -86,7 +86,7 @@ TEST(ImageLlama, PublishedFormLooksAheadThroughTheDenominatorOnly) {
   const torch::NoGradGuard no_grad;
   const Tensor x = image();
   const auto published = small("illama"), paper = small("illama", {{"mask", "before"}});
-  const auto weights = [](Backbone& model, const Tensor& images) {
+  const auto weights = [](Classifier& model, const Tensor& images) {
     return tapped(model, images, "blocks.0.attention");
   };
   const Tensor a = weights(*published, x), b = weights(*published, changed_at_the_end(x));
@@ -101,7 +101,7 @@ TEST(ImageLlama, AClassTokenInFrontSeesNothingUnlessTheMaskIsModified) {
   const torch::NoGradGuard no_grad;
   const auto embeds_alike = [](const char* mask) {
     const auto model = small("illama", {{"mask", mask}, {"class_token", "first"}});
-    return close(model->embed(image()), model->embed(changed_at_the_end(image())));
+    return close(model->backbone->embed(image()), model->backbone->embed(changed_at_the_end(image())));
   };
   EXPECT_TRUE(embeds_alike("before"));  // the paper's attention collapse
   EXPECT_FALSE(embeds_alike("modified"));
@@ -120,13 +120,17 @@ TEST(ImageLlama, SoftMaskGoesFromBothDirectionsToCausal) {
     const auto soft = small("illama", {{"mask", mask}, {"soft_mask", 1.0}}),
                causal = small("illama", {{"mask", mask}});
     EXPECT_TRUE(close(soft->forward(image()), causal->forward(image())));  // evaluation is always causal
-    soft->train();
+    soft->backbone->train();
     EXPECT_TRUE(close(soft->forward(image()), two_way->forward(image()))) << mask;
-    auto& fades = dynamic_cast<SoftMasked&>(*soft);
-    fades.set_soft_mask(0.8);
-    EXPECT_FALSE(close(soft->forward(image()), causal->forward(image()))) << mask;
-    fades.set_soft_mask(0);
-    EXPECT_TRUE(close(soft->forward(image()), causal->forward(image()))) << mask;
+    const auto fading = small(
+        "illama", {{"mask", mask}, {"soft_mask", 1.0}, {"soft_mask_mode", "soft"}, {"soft_mask_cutoff", 1}});
+    fading->backbone->train();
+    EXPECT_TRUE(close(fading->forward(image()), two_way->forward(image()))) << mask;
+    fading->backbone->before_step({.step = 1, .steps = 12, .steps_per_epoch = 6});
+    EXPECT_FALSE(close(fading->forward(image()), two_way->forward(image()))) << mask;
+    EXPECT_FALSE(close(fading->forward(image()), causal->forward(image()))) << mask;
+    fading->backbone->before_step({.step = 5, .steps = 12, .steps_per_epoch = 6});
+    EXPECT_TRUE(close(fading->forward(image()), causal->forward(image()))) << mask;
   }
 }
 
@@ -301,7 +305,7 @@ TEST(VisionLlamaPyramid, TakesSizesThatNoStageDivides) {
   const torch::NoGradGuard no_grad;
   for (const char* family : {"visionllama_pyramid", "twins_svt"}) {
     const auto model = small(family);
-    const auto maps = model->features(image(22, 14), {0, 1});  // 11 x 7 tokens, then 5 x 3
+    const auto maps = model->backbone->features(image(22, 14), {0, 1});  // 11 x 7 tokens, then 5 x 3
     EXPECT_EQ(maps[0].sizes(), (std::vector<int64_t>{2, 8, 11, 7}));
     EXPECT_EQ(maps[1].sizes(), (std::vector<int64_t>{2, 16, 5, 3}));
     EXPECT_TRUE(model->forward(image(22, 14)).isfinite().all().item<bool>());
@@ -312,9 +316,10 @@ TEST(VisionLlamaPyramid, TakesSizesThatNoStageDivides) {
 
 TEST(VisionLlamaPyramid, LearnedPositionsAreFittedToTheGrid) {
   const auto model = small("visionllama_pyramid", {{"positions", "learned"}});
-  EXPECT_EQ(model->fit("pos_embeds.1", torch::randn({1, 36, 16})).sizes(), (std::vector<int64_t>{1, 16, 16}));
-  EXPECT_FALSE(model->fit("pos_embeds.0", torch::randn({1, 36, 16})).defined());
-  EXPECT_EQ(model->no_weight_decay(), (std::vector<std::string>{"pos_embeds.0", "pos_embeds.1"}));
+  EXPECT_EQ(model->backbone->fit("pos_embeds.1", torch::randn({1, 36, 16})).sizes(),
+            (std::vector<int64_t>{1, 16, 16}));
+  EXPECT_FALSE(model->backbone->fit("pos_embeds.0", torch::randn({1, 36, 16})).defined());
+  EXPECT_EQ(model->backbone->no_weight_decay(), (std::vector<std::string>{"pos_embeds.0", "pos_embeds.1"}));
   const torch::NoGradGuard no_grad;
   EXPECT_EQ(model->forward(image(24, 20)).sizes(), (std::vector<int64_t>{2, 3}));
 }
@@ -323,19 +328,20 @@ TEST(VisionLlamaPyramid, LearnedPositionsAreFittedToTheGrid) {
 TEST(ConditionalPositions, GetTheirGradientWithCheckpointing) {
   for (const char* family : {"visionllama", "visionllama_pyramid"}) {
     const auto model = small(family, {{"peg", true}});
-    model->train();
+    model->backbone->train();
     std::vector<Tensor> plain;
     for (const bool checkpointing : {false, true}) {
-      model->set_checkpointing(checkpointing);
-      model->zero_grad();
+      model->backbone->set_checkpointing(checkpointing);
+      model->backbone->zero_grad();
       model->forward(image()).square().sum().backward();
       if (plain.empty())
-        for (const Tensor& parameter : model->parameters()) plain.push_back(parameter.grad().clone());
+        for (const Tensor& parameter : model->backbone->parameters())
+          plain.push_back(parameter.grad().clone());
     }
-    for (const auto& entry : model->named_parameters())
+    for (const auto& entry : model->backbone->named_parameters())
       ASSERT_TRUE(entry.value().grad().defined() && entry.value().grad().abs().max().item<double>() > 0)
           << family << " " << entry.key();
-    const auto parameters = model->parameters();
+    const auto parameters = model->backbone->parameters();
     for (size_t i = 0; i < plain.size(); ++i) EXPECT_TRUE(close(parameters[i].grad(), plain[i])) << i;
   }
 }
@@ -345,7 +351,7 @@ TEST(ConditionalPositions, GetTheirGradientWithCheckpointing) {
 constexpr const char* kScalings[] = {"linear", "ntk", "yarn", "llama3"};
 
 // Stages of the pyramid wide enough for NTK: more than one frequency along an axis.
-std::shared_ptr<Backbone> scaled(const char* family, const char* scaling, Value::Table extra = {}) {
+std::shared_ptr<Classifier> scaled(const char* family, const char* scaling, Value::Table extra = {}) {
   if (std::string(family) == "visionllama_pyramid") extra.emplace_back("dims", Value::Array{16, 32});
   extra.emplace_back("rope_scaling", scaling);
   return small(family, std::move(extra));
@@ -376,21 +382,22 @@ TEST(RopeScaling, LinearIsAutoScaleFromTheBuiltSize) {
   same("visionllama_pyramid", {{"auto_scale", true}});  // anchors: rows of the stages
 }
 
-// YaRN lengthens what it turns: inside the kernel and in its gradient too.
+// YaRN lengthens what it rotates: inside the kernel and in its gradient too.
 TEST(RopeScaling, MagnitudesGoThroughTheFusedAttention) {
   for (const char* family : {"visionllama", "visionllama_pyramid"}) {
     const auto model = scaled(family, "yarn");
     const Tensor exact = model->forward(image(32, 32));
     exact.square().sum().backward();
     std::vector<Tensor> gradients;
-    for (const Tensor& parameter : model->parameters()) gradients.push_back(parameter.grad().clone());
-    model->zero_grad();
-    model->to(torch::kFloat32);
+    for (const Tensor& parameter : model->backbone->parameters())
+      gradients.push_back(parameter.grad().clone());
+    model->backbone->zero_grad();
+    model->backbone->to(torch::kFloat32);
     const Tensor fused = model->forward(image(32, 32).to(torch::kFloat32));
     // A few hundred float32 roundings of numbers around one.
     EXPECT_LT((fused - exact).abs().max().item<double>(), 1e-4 * exact.abs().max().item<double>()) << family;
     fused.square().sum().backward();
-    const auto parameters = model->parameters();
+    const auto parameters = model->backbone->parameters();
     for (size_t i = 0; i < gradients.size(); ++i)
       EXPECT_LT((parameters[i].grad() - gradients[i]).abs().max().item<double>(),
                 1e-3 * (gradients[i].abs().max().item<double>() + 1e-3))
@@ -402,26 +409,27 @@ TEST(RopeScaling, MagnitudesGoThroughTheFusedAttention) {
 TEST(HeadBatchNorm, StandsBetweenFeaturesAndHead) {
   for (const char* family : {"visionllama", "darl"}) {
     const auto model = small(family, {{"head_batch_norm", true}});
-    const auto buffers = model->named_buffers();
+    const auto buffers = model->backbone->named_buffers();
     ASSERT_NE(buffers.find("head_norm.running_mean"), nullptr) << family;
     ASSERT_NE(buffers.find("head_norm.running_var"), nullptr) << family;
-    const auto width = model->embed_width();
+    const auto width = model->backbone->embed_width();
     const torch::Tensor mean = torch::randn({width}, torch::kFloat64),
                         variance = torch::rand({width}, torch::kFloat64) + 0.5;
     torch::Tensor(buffers["head_norm.running_mean"]).copy_(mean);
     torch::Tensor(buffers["head_norm.running_var"]).copy_(variance);
-    model->eval();
+    model->backbone->eval();
     const torch::NoGradGuard no_grad;
-    const auto parameters = model->named_parameters();
-    const torch::Tensor read = (model->embed(image(), {}) - mean) / (variance + 1e-6).sqrt();
+    const auto parameters = model->backbone->named_parameters();
+    const torch::Tensor read = (model->backbone->embed(image(), {}) - mean) / (variance + 1e-6).sqrt();
     EXPECT_TRUE(close(model->forward(image()),
                       torch::linear(read, parameters["head.weight"], parameters["head.bias"])))
         << family;
     model->reset_head(7);
-    EXPECT_TRUE(torch::equal(model->named_buffers()["head_norm.running_mean"], torch::zeros({width})))
+    EXPECT_TRUE(
+        torch::equal(model->backbone->named_buffers()["head_norm.running_mean"], torch::zeros({width})))
         << family;
     model->reset_head(0);
-    EXPECT_EQ(model->named_buffers().find("head_norm.running_mean"), nullptr) << family;
+    EXPECT_EQ(model->backbone->named_buffers().find("head_norm.running_mean"), nullptr) << family;
   }
 }
 
@@ -435,7 +443,8 @@ TEST(LlamaSettings, ErrorsNameTheKey) {
     return "no error";
   };
   EXPECT_NE(message("visionllama", {{"rope_ratio", 0.3}}).find("multiple of 4"), std::string::npos);
-  EXPECT_NE(message("visionllama", {{"rope_scaling", "dynamic"}}).find("yarn"), std::string::npos);
+  EXPECT_NE(message("visionllama", {{"rope_scaling", "longer"}}).find("yarn"), std::string::npos);
+  EXPECT_NE(message("visionllama", {{"rope_scaling", "dynamic"}}).find("ntk"), std::string::npos);
   EXPECT_NE(
       message("visionllama", {{"rope_scaling", "ntk"}, {"auto_scale", true}}).find("auto_scale = false"),
       std::string::npos);
@@ -455,7 +464,7 @@ TEST(Macs, OfTheLlamasAreThoseOfThePapers) {
   const auto billions = [](const char* name) {
     const ModelSpec spec = resolve_model(name);
     const int64_t side = spec.settings.find("image_size")->as_int();
-    return static_cast<double>(sketch_model(spec)->macs(side, side)) * 1e-9;
+    return static_cast<double>(meta_classifier(spec)->macs(side, side)) * 1e-9;
   };
   EXPECT_NEAR(billions("illama_tiny_patch16_224"), 1.3, 0.05);
   EXPECT_NEAR(billions("illama_small_patch16_224"), 4.6, 0.05);

@@ -1,4 +1,5 @@
-// What every backbone is to the rest of the house: an image in, features and class scores out.
+// A backbone: an image in, features out. Heads read them (models/heads); what only some families can do is a
+// capability (models/capability.h).
 #pragma once
 
 #include "ops/torch.h"
@@ -10,6 +11,7 @@
 
 #include "core/value.h"
 #include "nn/context.h"
+#include "nn/init.h"
 
 namespace tessera::models {
 
@@ -17,50 +19,60 @@ using nn::Context;
 using nn::tap;
 using nn::Taps;
 
+// The place of a step in training: its number (counted from 0), of how many, and how many make an epoch.
+struct TrainingStep {
+  int64_t step = 0, steps = 0, steps_per_epoch = 0;
+};
+
 class Backbone : public torch::nn::Module {
  public:
-  // [batch, 3, height, width] -> [batch, classes]. Any size that the family can take; an error says which it
-  // cannot.
-  virtual torch::Tensor forward(const torch::Tensor& images, const Context& context = {}) = 0;
   // Maps of the chosen blocks (counted from 0), each [batch, channels, rows, columns], in the order asked
-  // for.
+  // for. Here as below images are [batch, 3, height, width] of any size that the family can take; an error
+  // says which it cannot.
   virtual std::vector<torch::Tensor> features(const torch::Tensor& images, const std::vector<int64_t>& blocks,
                                               const Context& context = {}) = 0;
-  // The vector that the class head reads, [batch, embed_width()].
+  // The vector that a class head reads, [batch, embed_width()].
   virtual torch::Tensor embed(const torch::Tensor& images, const Context& context = {}) = 0;
   virtual int64_t embed_width() const = 0;
-  // One tensor of scores a head: forward's, or where the model has a distillation head, {class head, that
-  // head}.
-  virtual std::vector<torch::Tensor> forward_heads(const torch::Tensor& images, const Context& context = {}) {
-    return {forward(images, context)};
+  // One vector [batch, embed_width()] for each class head that published files of the family have.
+  virtual std::vector<torch::Tensor> read_outs(const torch::Tensor& images, const Context& context = {}) {
+    return {embed(images, context)};
   }
-  // How many blocks features() can name.
+  // The names of those heads' layers in this module's tree, as published files have them ("head", or inside
+  // another module "head.fc"); none where the published form has no class head.
+  virtual std::vector<std::string> head_names() const { return {"head"}; }
+  // The number of blocks that features() can name.
   virtual int64_t block_count() const = 0;
-  // Multiply-adds of one image of the given size, one multiply-add counted once: linear layers, convolutions,
-  // attention products, as the family's paper counts them.
+  // Multiply-adds of one image of the given size without a head, one multiply-add counted once: linear
+  // layers, convolutions, attention products, as the family's paper counts them.
   virtual int64_t macs(int64_t height, int64_t width) const = 0;
-  // Replaces the class head by a fresh one, drawn from the seed that the model was built with; 0 = no head:
-  // forward gives what embed does.
-  virtual void reset_head(int64_t classes) = 0;
+  // The same with every product that is carried out, where the paper's way of counting leaves some away.
+  virtual int64_t exact_macs(int64_t height, int64_t width) const { return macs(height, width); }
+  // Channels of Context::condition that this model's blocks read; 0 = they take none.
+  virtual int64_t condition_width() const { return 0; }
   // Names of parameters that take no weight decay besides the one-dimensional ones.
   virtual std::vector<std::string> no_weight_decay() const { return {}; }
   // A stored tensor of another shape made to fit this model's tensor `name` as the family's own code does on
   // loading: positions interpolated to this model's grid. Undefined where there is no such way.
   virtual torch::Tensor fit(const std::string& /*name*/, const torch::Tensor& /*stored*/) const { return {}; }
-  // Draws all first weights from the seed alone.
-  virtual void initialise(uint64_t seed) = 0;
+  // Fills the first values of one parameter as the published code draws them, those of the class heads
+  // ("head.weight") included; what is not touched stays as constructed.
+  virtual void first_values(const std::string& name, const torch::Tensor& parameter,
+                            const nn::Filler& fill) const = 0;
+  // Draws all first weights from the seed and their names alone.
+  void initialise(uint64_t seed);
+  // Called before every step of training: what a model changes by itself as training goes on.
+  virtual void before_step(const TrainingStep&) {}
 
   virtual void set_checkpointing(bool on) { checkpointing = on; }
   bool checkpointing = false;
-};
 
-// A model whose causal mask is softened early in training (iLLaMA): the trainer sets the share of the
-// bi-directional mask before each step, 1 to 0.
-class SoftMasked {
- public:
-  virtual ~SoftMasked() = default;
-  virtual void set_soft_mask(double share) = 0;
-  virtual bool is_masked() const = 0;  // otherwise the share changes nothing
+ protected:
+  // Fails unless the context's condition is what condition_width() says, for so many samples.
+  void check_condition(const Context& context, int64_t batch) const;
+  // Puts the class heads here in the order of the parameters instead of behind everything else: sums over
+  // parameters (the norm of all gradients) go in that order, and must not change.
+  void reserve_heads();
 };
 
 // A published size: its name, other names it goes by, and the settings that differ from the family's
@@ -75,10 +87,11 @@ struct Size {
 struct Family {
   std::string name;
   std::string summary;  // one line for `tessera models`
-  // Builds from a full settings table; draws the initial weights from `seed` alone.
-  std::function<std::shared_ptr<Backbone>(const Value& settings, uint64_t seed)> build;
+  // Builds from a full settings table, every weight as constructed; see build_backbone.
+  std::function<std::shared_ptr<Backbone>(const Value& settings)> build;
   // All settings with their defaults, after laying `settings` over them; refuses unknown keys. Every family
-  // knows at least: image_size (a side, or [height, width]), classes, drop_path.
+  // knows at least: image_size (a side, or [height, width]), classes (outputs of the class head, 0 = none),
+  // drop_path.
   std::function<Value(const Value& settings)> resolve;
   std::vector<Size> sizes;
   // Published tensor name -> ours, for names that differ (training-source forms, wrappers); ours stay as they
@@ -87,13 +100,14 @@ struct Family {
   std::function<std::string(const std::string& published)> rename;
   // Brings the names of a whole file from an older published form, which no name tells alone, to that which
   // `rename` reads; null where there is none.
-  std::function<void(std::vector<std::string>& names)> modernise = nullptr;
-  // How pictures were prepared when the published weights were measured, where it is not a test crop of 0.875
+  std::function<void(std::vector<std::string>& names)> upgrade_names = nullptr;
+  // The preparation of images when the published weights were measured, where it is not a test crop of 0.875
   // and ImageNet's mean and deviation: keys of a recipe's [preprocess].
   Value preprocess = {};
 };
 
 const std::vector<Family>& families();
+const Family& find_family(const std::string& name);
 
 // The names of all tensors of a file as the family's models have them, in the same order; "" as `rename`
 // gives it.
@@ -110,13 +124,21 @@ ModelSpec resolve_model(const std::string& name, const Value& overrides = {});
 
 // The [preprocess] keys that the published weights of a size ask for (Family::preprocess).
 Value published_preprocess(const ModelSpec& spec);
-std::shared_ptr<Backbone> build_model(const ModelSpec& spec, uint64_t seed);
-// The same without drawing the first weights, for a model that takes all of them from a file. A head that is
-// reset afterwards is drawn as ever.
-std::shared_ptr<Backbone> build_undrawn(const ModelSpec& spec, uint64_t seed);
-// The same module tree without memory for its weights: names, shapes, macs; nothing can be computed with it.
-std::shared_ptr<Backbone> sketch_model(const ModelSpec& spec);
-const Family& find_family(const std::string& name);
+
+class Classifier;  // models/heads/class_head.h
+
+// Whether first weights are drawn; skip: for a model that takes all of them from a file. A head that is reset
+// afterwards is drawn all the same.
+enum class Init { draw, skip };
+
+std::shared_ptr<Backbone> build_backbone(const ModelSpec& spec, uint64_t seed, Init init = Init::draw);
+// A backbone with the class head that the settings ask for (`classes`, and where the family has it
+// `head_batch_norm`).
+std::shared_ptr<Classifier> build_classifier(const ModelSpec& spec, uint64_t seed, Init init = Init::draw);
+// The same module trees on the meta device, without memory for their weights: names, shapes, macs; nothing
+// can be computed with them.
+std::shared_ptr<Backbone> meta_backbone(const ModelSpec& spec);
+std::shared_ptr<Classifier> meta_classifier(const ModelSpec& spec);
 
 int64_t count_parameters(const torch::nn::Module& module);
 

@@ -1,7 +1,8 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
-#include "models/model.h"
+#include "models/heads/class_head.h"
+#include "models/vil.h"
 #include "nn/position.h"
 
 namespace tessera::models {
@@ -67,23 +68,27 @@ TEST(Registry, ErrorsNameTheNearest) {
               small_vil(settings({{"pooling", "maximal"}}));
             }).find("bilateral_flatten"),
             std::string::npos);
-  EXPECT_NE(message_of([] { small_vil(settings({{"drop_path", 1.0}})); }).find("[0, 1)"), std::string::npos);
+  EXPECT_NE(message_of([] {
+              small_vil(settings({{"drop_path", 1.0}}));
+            }).find("at least 0 and below 1"),
+            std::string::npos);
 }
 
 TEST(Vit, OptionsChangeTheTreeAsTimmDoes) {
   const auto has = [](const ModelSpec& spec, const char* name) {
-    return build_model(spec, 0)->named_parameters().contains(name);
+    return build_classifier(spec, 0)->backbone->named_parameters().contains(name);
   };
   EXPECT_TRUE(has(small_vit(), "norm.weight"));
   const ModelSpec mean = small_vit(settings({{"global_pool", "avg"}}));
   EXPECT_TRUE(has(mean, "fc_norm.weight") && !has(mean, "norm.weight"));
   EXPECT_FALSE(has(small_vit(settings({{"positions", "sincos"}})), "pos_embed"));
-  EXPECT_TRUE(
-      build_model(small_vit(settings({{"positions", "sincos"}})), 0)->named_buffers().contains("pos_embed"));
-  const auto deit3 = sketch_model(resolve_model("deit3_small_patch16_224"));
-  EXPECT_EQ(deit3->named_parameters()["pos_embed"].size(1), 196);
-  EXPECT_NEAR(build_model(small_vit(settings({{"init_values", 0.25}})), 0)
-                  ->named_parameters()["blocks.0.ls1.gamma"]
+  EXPECT_TRUE(build_classifier(small_vit(settings({{"positions", "sincos"}})), 0)
+                  ->backbone->named_buffers()
+                  .contains("pos_embed"));
+  const auto deit3 = meta_classifier(resolve_model("deit3_small_patch16_224"));
+  EXPECT_EQ(deit3->backbone->named_parameters()["pos_embed"].size(1), 196);
+  EXPECT_NEAR(build_classifier(small_vit(settings({{"init_values", 0.25}})), 0)
+                  ->backbone->named_parameters()["blocks.0.ls1.gamma"]
                   .mean()
                   .item<double>(),
               0.25, 1e-7);
@@ -93,9 +98,10 @@ TEST(Vit, OptionsChangeTheTreeAsTimmDoes) {
 TEST(Vit, BiasesArePositions) {
   const torch::NoGradGuard no_grad;
   for (const char* kind : {"relative", "alibi"}) {
-    const auto model = build_model(small_vit(settings({{"positions", kind}, {"global_pool", "avg"}})), 0);
-    model->eval();
-    for (auto& entry : model->named_parameters()) {
+    const auto model =
+        build_classifier(small_vit(settings({{"positions", kind}, {"global_pool", "avg"}})), 0);
+    model->backbone->eval();
+    for (auto& entry : model->backbone->named_parameters()) {
       if (entry.key().find("relative_positions") != std::string::npos) entry.value().normal_();
       if (entry.key().find("attn.qkv") != std::string::npos) entry.value().zero_();
     }
@@ -117,13 +123,13 @@ TEST(Vit, BiasesArePositions) {
 TEST(Vit, RelativePositionsLearnUnderCheckpointingToo) {
   const auto gradients = [](bool checkpointing) {
     const auto model =
-        build_model(small_vit(settings({{"positions", "relative"}, {"global_pool", "avg"}})), 0);
-    model->train();
-    model->set_checkpointing(checkpointing);
+        build_classifier(small_vit(settings({{"positions", "relative"}, {"global_pool", "avg"}})), 0);
+    model->backbone->train();
+    model->backbone->set_checkpointing(checkpointing);
     torch::manual_seed(2);
     model->forward(torch::randn({2, 3, 16, 16})).square().sum().backward();
     std::vector<Tensor> found;
-    for (const auto& entry : model->named_parameters())
+    for (const auto& entry : model->backbone->named_parameters())
       if (entry.key().find("relative_positions") != std::string::npos) found.push_back(entry.value().grad());
     return found;
   };
@@ -137,21 +143,21 @@ TEST(Vit, RelativePositionsLearnUnderCheckpointingToo) {
 }
 
 TEST(Vit, FitsPositionsOfAnotherGrid) {
-  const auto model = build_model(small_vit(), 0);  // 4 x 4 patches and a class token
+  const auto model = build_classifier(small_vit(), 0);  // 4 x 4 patches and a class token
   const Tensor stored = torch::randn({1, 1 + 36, 16});
-  const Tensor fitted = model->fit("pos_embed", stored);
+  const Tensor fitted = model->backbone->fit("pos_embed", stored);
   EXPECT_EQ(fitted.sizes(), (std::vector<int64_t>{1, 17, 16}));
   EXPECT_TRUE(torch::equal(fitted.select(1, 0), stored.select(1, 0)));
-  EXPECT_FALSE(model->fit("pos_embed", torch::randn({1, 1 + 35, 16})).defined());  // no square
-  EXPECT_FALSE(model->fit("pos_embed", torch::randn({1, 1 + 36, 8})).defined());   // another width
-  EXPECT_FALSE(model->fit("head.weight", stored).defined());
+  EXPECT_FALSE(model->backbone->fit("pos_embed", torch::randn({1, 1 + 35, 16})).defined());  // no square
+  EXPECT_FALSE(model->backbone->fit("pos_embed", torch::randn({1, 1 + 36, 8})).defined());   // another width
+  EXPECT_FALSE(model->backbone->fit("head.weight", stored).defined());
 }
 
 TEST(Vil, FitsPositionsAndKnowsThePublishedNames) {
-  const auto model = build_model(small_vil(), 0);
-  EXPECT_EQ(model->fit("pos_embed.embed", torch::randn({1, 6, 5, 16})).sizes(),
+  const auto model = build_classifier(small_vil(), 0);
+  EXPECT_EQ(model->backbone->fit("pos_embed.embed", torch::randn({1, 6, 5, 16})).sizes(),
             (std::vector<int64_t>{1, 4, 4, 16}));
-  EXPECT_FALSE(model->fit("pos_embed.embed", torch::randn({1, 6, 5, 8})).defined());
+  EXPECT_FALSE(model->backbone->fit("pos_embed.embed", torch::randn({1, 6, 5, 8})).defined());
   const auto& rename = find_family("vil").rename;
   EXPECT_EQ(rename("xlstm.blocks.5.xlstm.conv1d.weight"),
             "blocks.2.rowwise_from_bot_right.layer.conv.weight");
@@ -162,7 +168,7 @@ TEST(Vil, FitsPositionsAndKnowsThePublishedNames) {
   EXPECT_EQ(rename("xlstm.post_blocks_norm.weight"), "norm.weight");
   EXPECT_EQ(rename("head.0.weight"), "legacy_norm.weight");
   EXPECT_EQ(rename("head.1.bias"), "head.bias");
-  for (const auto& entry : model->named_parameters()) EXPECT_EQ(rename(entry.key()), entry.key());
+  for (const auto& entry : model->backbone->named_parameters()) EXPECT_EQ(rename(entry.key()), entry.key());
 }
 
 TEST(Vit, KnowsOtherPeoplesNames) {
@@ -171,16 +177,16 @@ TEST(Vit, KnowsOtherPeoplesNames) {
             "blocks.11.attn.qkv.weight");
   EXPECT_EQ(rename("encoder.layers.encoder_layer_0.mlp.3.bias"), "blocks.0.mlp.fc2.bias");
   EXPECT_EQ(rename("encoder.layers.encoder_layer_0"), "encoder.layers.encoder_layer_0");
-  for (const auto& entry : build_model(small_vit(), 0)->named_parameters())
+  for (const auto& entry : build_classifier(small_vit(), 0)->backbone->named_parameters())
     EXPECT_EQ(rename(entry.key()), entry.key());
 }
 
 TEST(Vil, TheConvolutionsGridFollowsTheImageUnlessToldOtherwise) {
   const Tensor wide = torch::randn({1, 3, 8, 32});  // 2 x 8 tokens, built for 4 x 4
-  const auto input = build_model(small_vil(), 1),
-             built = build_model(small_vil(settings({{"conv_grid", "built"}})), 1);
-  input->eval();
-  built->eval();
+  const auto input = build_classifier(small_vil(), 1),
+             built = build_classifier(small_vil(settings({{"conv_grid", "built"}})), 1);
+  input->backbone->eval();
+  built->backbone->eval();
   EXPECT_FALSE(torch::allclose(input->forward(wide), built->forward(wide), 1e-3, 1e-7));
   const Tensor square = torch::randn({1, 3, 16, 16});
   EXPECT_TRUE(torch::equal(input->forward(square), built->forward(square)));
@@ -189,17 +195,24 @@ TEST(Vil, TheConvolutionsGridFollowsTheImageUnlessToldOtherwise) {
 
 TEST(Vil, FeaturesModeGivesTokensOrAMap) {
   const Tensor x = torch::randn({2, 3, 16, 24});
-  const auto tokens = build_model(small_vil(settings({{"mode", "features"}, {"pooling", "none"}})), 1);
-  const auto map = build_model(small_vil(settings({{"mode", "features"}, {"pooling", "to_image"}})), 1);
-  const Tensor rows = tokens->forward(x), image = map->forward(x);
+  const auto tokens = build_classifier(small_vil(settings({{"mode", "features"}, {"pooling", "none"}})), 1);
+  const auto map = build_classifier(small_vil(settings({{"mode", "features"}, {"pooling", "to_image"}})), 1);
+  const auto features = [&](const Classifier& model) {
+    return dynamic_cast<VilBackbone&>(*model.backbone).published_features(x);
+  };
+  const Tensor rows = features(*tokens), image = features(*map);
   EXPECT_EQ(rows.sizes(), (std::vector<int64_t>{2, 24, 16}));
   EXPECT_TRUE(torch::equal(image, rows.transpose(1, 2).reshape({2, 16, 4, 6})));
+  EXPECT_FALSE(tokens->backbone->named_parameters().contains("head.weight"));
+  EXPECT_TRUE(torch::equal(tokens->forward(x), tokens->backbone->embed(x)));
+  EXPECT_ANY_THROW(tokens->reset_head(3));
+  EXPECT_ANY_THROW(features(*build_classifier(small_vil(), 1)));
 }
 
 // The digits that the papers print, in units of 10^9.
 TEST(Macs, AreThoseOfThePapers) {
   const auto billions = [](const char* name, int64_t side, Value overrides = {}) {
-    return static_cast<double>(sketch_model(resolve_model(name, overrides))->macs(side, side)) * 1e-9;
+    return static_cast<double>(meta_classifier(resolve_model(name, overrides))->macs(side, side)) * 1e-9;
   };
   EXPECT_NEAR(billions("vil_tiny_patch16_224", 224), 1.3, 0.05);
   EXPECT_NEAR(billions("vil_small_patch16_224", 224), 4.7, 0.05);
@@ -222,14 +235,14 @@ TEST(Macs, AreThoseOfThePapers) {
 
 TEST(Taps, KeepWhatIsWanted) {
   for (const ModelSpec& spec : {small_vit(), small_vil()}) {
-    const auto model = build_model(spec, 1);
-    model->eval();
+    const auto model = build_classifier(spec, 1);
+    model->backbone->eval();
     const Tensor x = torch::randn({1, 3, 16, 16});
     Taps taps{.wanted = [](const std::string& name) { return name == "blocks.1" || name == "embed"; },
               .kept = {}};
     const Tensor y = model->forward(x, Context{.taps = &taps});
     EXPECT_EQ(taps.kept.size(), 2u);
-    EXPECT_TRUE(torch::equal(taps.kept.at("embed"), model->embed(x)));
+    EXPECT_TRUE(torch::equal(taps.kept.at("embed"), model->backbone->embed(x)));
     EXPECT_TRUE(torch::equal(model->forward(x), y));
   }
 }

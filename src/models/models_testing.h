@@ -3,19 +3,20 @@
 
 #include <memory>
 
-#include "models/model.h"
+#include "models/heads/class_head.h"
 
 namespace tessera::models {
 
 // The model in double and in evaluation, every parameter well away from zero: gates, biases and heads start
 // there, and would hide what a test looks for.
-inline std::shared_ptr<Backbone> lively(const ModelSpec& spec, double amount) {
-  const auto model = build_model(spec, 1);
-  model->to(torch::kFloat64);
-  model->eval();
+inline std::shared_ptr<Classifier> lively(const ModelSpec& spec, double amount) {
+  const auto model = build_classifier(spec, 1);
+  model->backbone->to(torch::kFloat64);
+  model->backbone->eval();
   const torch::NoGradGuard no_grad;
   torch::manual_seed(2);
-  for (torch::Tensor& parameter : model->parameters()) parameter.add_(torch::randn_like(parameter), amount);
+  for (torch::Tensor& parameter : model->backbone->parameters())
+    parameter.add_(torch::randn_like(parameter), amount);
   return model;
 }
 

@@ -11,10 +11,7 @@ namespace tessera::models {
 void PyramidSettings::check_stages() const {
   if (dims.empty() || dims.size() > 8 || depths.size() != dims.size() || heads.size() != dims.size())
     fail_usage("model.dims, model.depths and model.heads must have as many entries each, 1 to 8");
-  for (size_t i = 0; i < dims.size(); ++i) check_width(dims[i], depths[i], heads[i]);
-  check_rate("drop_path", drop_path);
-  if (classes < 0 || mlp_ratio <= 0)
-    fail_usage("model.classes must not be negative, model.mlp_ratio must be positive");
+  for (size_t i = 0; i < dims.size(); ++i) check_width(dims[i], heads[i]);
 }
 
 std::vector<double> PyramidSettings::drop_path_rates() const {
@@ -57,6 +54,7 @@ void PyramidBackbone::keep_block(int64_t stage, const std::shared_ptr<torch::nn:
 
 std::vector<torch::Tensor> PyramidBackbone::run(const torch::Tensor& images, int64_t stages,
                                                 const Context& context) {
+  check_condition(context, images.size(0));
   const bool recompute = checkpointing && is_training() && !context.taps;
   std::vector<torch::Tensor> left;
   for (int64_t stage = 0; stage < stages; ++stage) {

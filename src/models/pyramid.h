@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "models/family.h"
-#include "models/headed.h"
 
 namespace tessera::models {
 
@@ -16,7 +15,7 @@ namespace tessera::models {
 // from IsotropicSettings.
 struct PyramidSettings : DropPathSettings {
   Value image_size = 224;
-  int64_t patch_size = 4, classes = 1000;
+  int64_t patch_size = 4;
   std::vector<int64_t> dims = {64, 128, 256, 512}, depths = {2, 2, 10, 4}, heads = {2, 4, 8, 16};
   double mlp_ratio = 4;
   bool qkv_bias = true;
@@ -24,18 +23,18 @@ struct PyramidSettings : DropPathSettings {
   template <class V>
   void visit_stages(V& v) {
     v("image_size", image_size, "side in pixels, or [height, width]");
-    v("patch_size", patch_size, "side of a patch of the first stage in pixels; the others halve the grid");
-    v("classes", classes, "outputs of the head, 0 = no head");
-    v("dims", dims, "width of a token, a stage each");
-    v("depths", depths, "blocks");
-    v("heads", heads, "attention heads");
+    v("patch_size", patch_size, at_least(1),
+      "side of a patch of the first stage in pixels; the others halve the grid");
+    v("dims", dims, at_least(1), "width of a token, a stage each");
+    v("depths", depths, kDepth, "blocks");
+    v("heads", heads, at_least(1), "attention heads");
   }
   void check_stages() const;
   // The rate of every block, stage after stage.
   std::vector<double> drop_path_rates() const;
 };
 
-class PyramidBackbone : public HeadedBackbone {
+class PyramidBackbone : public Backbone {
  public:
   torch::Tensor embed(const torch::Tensor& images, const Context& context) override;
   std::vector<torch::Tensor> features(const torch::Tensor& images, const std::vector<int64_t>& stages,
@@ -43,16 +42,16 @@ class PyramidBackbone : public HeadedBackbone {
   int64_t block_count() const override { return static_cast<int64_t>(blocks_.size()); }
 
  protected:
-  // What the first block of a stage reads, [batch, rows, columns, width]; `before` are the images (stage 0)
+  // The input of a stage's first block, [batch, rows, columns, width]; `before` are the images (stage 0)
   // or what the stage before left.
   virtual torch::Tensor enter(int64_t stage, const torch::Tensor& before) = 0;
   virtual torch::Tensor run_block(int64_t stage, int64_t index, const torch::Tensor& x,
                                   const Context& context) = 0;
-  // What stands behind a block without being recomputed with it (conditional positions).
+  // A layer behind a block that is not recomputed with it (conditional positions).
   virtual torch::Tensor after_block(int64_t /*stage*/, int64_t /*index*/, const torch::Tensor& x) {
     return x;
   }
-  // What a stage gives to the next one and to features().
+  // The output of a stage, for the next one and for features().
   virtual torch::Tensor leave(int64_t /*stage*/, const torch::Tensor& x) { return x; }
   // The vector that the head reads, from what the last stage left.
   virtual torch::Tensor read(const torch::Tensor& x) = 0;

@@ -2,6 +2,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "models/family.h"
+#include "models/heads/class_head.h"
 #include "nn/init.h"
 
 namespace tessera::models {
@@ -31,7 +32,7 @@ const Family& find_family(const std::string& name) {
 }
 
 std::vector<std::string> our_names(const Family& family, std::vector<std::string> published) {
-  if (family.modernise) family.modernise(published);
+  if (family.upgrade_names) family.upgrade_names(published);
   for (std::string& name : published) name = family.rename(name);
   return published;
 }
@@ -66,24 +67,24 @@ Value published_preprocess(const ModelSpec& spec) {
   return preprocess;
 }
 
-std::shared_ptr<Backbone> build_model(const ModelSpec& spec, uint64_t seed) {
-  return find_family(spec.family).build(spec.settings, seed);
+std::shared_ptr<Backbone> build_backbone(const ModelSpec& spec, uint64_t seed, Init init) {
+  auto backbone = find_family(spec.family).build(spec.settings);
+  if (init == Init::draw) backbone->initialise(seed);
+  return backbone;
 }
 
-std::shared_ptr<Backbone> build_undrawn(const ModelSpec& spec, uint64_t seed) {
-  const nn::Undrawn undrawn;
-  return build_model(spec, seed);
+std::shared_ptr<Classifier> build_classifier(const ModelSpec& spec, uint64_t seed, Init init) {
+  return std::make_shared<Classifier>(build_backbone(spec, seed, init), class_head_options(spec), seed, init);
 }
 
-std::shared_ptr<Backbone> sketch_model(const ModelSpec& spec) {
+std::shared_ptr<Backbone> meta_backbone(const ModelSpec& spec) {
   const nn::ShapesOnly shapes_only;
-  return find_family(spec.family).build(spec.settings, 0);
+  return build_backbone(spec, 0, Init::skip);
 }
 
-int64_t count_parameters(const torch::nn::Module& module) {
-  int64_t count = 0;
-  for (const torch::Tensor& parameter : module.parameters()) count += parameter.numel();
-  return count;
+std::shared_ptr<Classifier> meta_classifier(const ModelSpec& spec) {
+  const nn::ShapesOnly shapes_only;
+  return build_classifier(spec, 0, Init::skip);
 }
 
 }  // namespace tessera::models

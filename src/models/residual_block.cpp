@@ -5,8 +5,9 @@
 
 namespace tessera::models {
 
-int64_t default_hidden(const std::string& mlp, int64_t dim, double mlp_ratio) {
-  return mlp == "gelu" ? static_cast<int64_t>(static_cast<double>(dim) * mlp_ratio) : nn::llama_hidden(dim);
+int64_t default_hidden(MlpKind mlp, int64_t dim, double mlp_ratio) {
+  return mlp == MlpKind::gelu ? static_cast<int64_t>(static_cast<double>(dim) * mlp_ratio)
+                              : nn::llama_hidden(dim);
 }
 
 ResidualBlock::ResidualBlock(const ResidualBlockOptions& options) : options_(options) {
@@ -16,9 +17,9 @@ ResidualBlock::ResidualBlock(const ResidualBlockOptions& options) : options_(opt
   }
   norm1_ = register_norm(*this, "norm1", options.norm, options.dim, options.eps);
   norm2_ = register_norm(*this, "norm2", options.norm, options.dim, options.eps);
-  if (options.mlp == "swiglu")
+  if (options.mlp == MlpKind::swiglu)
     swiglu_ = register_module("mlp", nn::SwiGlu(options.dim, options.hidden, options.names));
-  else if (options.mlp == "swiglu_packed")
+  else if (options.mlp == MlpKind::swiglu_packed)
     packed_ = register_module("mlp", nn::PackedSwiGlu(options.dim, options.hidden));
   else
     gelu_ = register_module("mlp", nn::Mlp(options.dim, options.hidden));
@@ -30,17 +31,19 @@ torch::Tensor ResidualBlock::apply(const torch::Tensor& x, const Context& contex
     return nn::residual(to, gamma, options_.drop_path, is_training(), layer, context, branch);
   };
   const torch::Tensor y =
-      add(x, gamma_1_, 2 * options_.index, [&](const torch::Tensor& kept, const nn::Tail& tail) {
-        return attention(norm1_.before_linear(kept), tail);
-      });
-  return add(y, gamma_2_, 2 * options_.index + 1, [&](const torch::Tensor& kept, const nn::Tail& tail) {
-    return feed_forward(norm2_.before_linear(kept), tail);
-  });
+      add(x, gamma_1_, 2 * options_.index,
+          [&](const torch::Tensor& kept, const nn::Epilogue& epilogue, const torch::Tensor& samples) {
+            return attention(norm1_.before_linear(kept), epilogue, samples);
+          });
+  return add(y, gamma_2_, 2 * options_.index + 1,
+             [&](const torch::Tensor& kept, const nn::Epilogue& epilogue) {
+               return feed_forward(norm2_.before_linear(kept), epilogue);
+             });
 }
 
-torch::Tensor ResidualBlock::feed_forward(const nn::Normed& x, const nn::Tail& tail) {
-  if (swiglu_) return swiglu_->forward(x, tail);
-  return packed_ ? packed_->forward(x, tail) : gelu_->forward(x, tail);
+torch::Tensor ResidualBlock::feed_forward(const nn::DeferredNorm& x, const nn::Epilogue& epilogue) {
+  if (swiglu_) return swiglu_->forward(x, epilogue);
+  return packed_ ? packed_->forward(x, epilogue) : gelu_->forward(x, epilogue);
 }
 
 int64_t ResidualBlock::mlp_macs() const {
@@ -58,9 +61,26 @@ torch::Tensor AttentionBlock::forward(const torch::Tensor& x, const nn::Attentio
   nn::AttentionExtras extras = shared;
   extras.taps = context.taps;
   extras.name = tap_name();
-  return apply(x, context, [&](const nn::Normed& normed, const nn::Tail& tail) {
-    return attn_->forward(normed, extras, tail);
-  });
+  return apply(
+      x, context,
+      [&](const nn::DeferredNorm& normed, const nn::Epilogue& epilogue, const torch::Tensor& samples) {
+        return attn_->forward(normed, nn::of_samples(extras, samples), epilogue);
+      });
+}
+
+torch::Tensor AttentionBlock::step(const torch::Tensor& x, const nn::Rotation& rotation,
+                                   std::vector<torch::Tensor>& state) {
+  return apply(x, {},
+               [&](const nn::DeferredNorm& normed, const nn::Epilogue& epilogue, const torch::Tensor&) {
+                 const auto [q, k, v] = attn_->project(normed);
+                 const torch::Tensor key = nn::rotate(k, rotation);
+                 if (state.empty())
+                   state = {key, v};
+                 else
+                   state = {torch::cat({state[0], key}, 2), torch::cat({state[1], v}, 2)};
+                 const torch::Tensor mixed = nn::attend(nn::rotate(q, rotation), state[0], state[1]);
+                 return attn_->output(nn::AttentionImpl::merge(mixed), epilogue);
+               });
 }
 
 }  // namespace tessera::models

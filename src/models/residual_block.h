@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "models/family.h"
 #include "models/model.h"
@@ -12,12 +13,18 @@
 
 namespace tessera::models {
 
+// gelu: fc2(gelu(fc1 x)); swiglu: LLaMA's; swiglu_packed: with gate and up in one matrix, and biases.
+enum class MlpKind { swiglu, gelu, swiglu_packed };
+// The choice of a family without the packed form.
+enum class PlainMlp { swiglu, gelu };
+inline MlpKind kind_of(PlainMlp mlp) { return mlp == PlainMlp::gelu ? MlpKind::gelu : MlpKind::swiglu; }
+
 struct ResidualBlockOptions {
   int64_t dim = 0;
-  std::string norm = "layer";  // or "rms"
+  NormKind norm = NormKind::layer;
   double eps = 1e-6;
-  std::string mlp = "swiglu";  // "gelu", "swiglu" or "swiglu_packed" (gate and up in one matrix, biases)
-  int64_t hidden = 0;          // width inside the MLP
+  MlpKind mlp = MlpKind::swiglu;
+  int64_t hidden = 0;  // width inside the MLP
   nn::SwiGluNames names = nn::kVisionLlamaNames;
   double init_values = 0;  // first values of gamma_1 and gamma_2, 0 = neither
   double drop_path = 0;
@@ -25,8 +32,8 @@ struct ResidualBlockOptions {
   std::string name = {};  // "blocks.3": before the names of taps
 };
 
-// Width inside the MLP: mlp_ratio * dim for "gelu", else the LLaMA rule.
-int64_t default_hidden(const std::string& mlp, int64_t dim, double mlp_ratio);
+// Width inside the MLP: mlp_ratio * dim for gelu, else the LLaMA rule.
+int64_t default_hidden(MlpKind mlp, int64_t dim, double mlp_ratio);
 
 // Parameters norm1, norm2, mlp, gamma_1, gamma_2; a derived block brings the attention.
 class ResidualBlock : public torch::nn::Module {
@@ -34,13 +41,15 @@ class ResidualBlock : public torch::nn::Module {
   explicit ResidualBlock(const ResidualBlockOptions& options);
 
  protected:
-  // The branch of the normed tokens, which also adds the tail.
-  using Mixer = std::function<torch::Tensor(const nn::Normed& normed, const nn::Tail& tail)>;
+  // The branch of the normed tokens, which also adds the epilogue; `samples` are those that it sees, [kept]
+  // int64 positions in the batch, undefined = all.
+  using Mixer = std::function<torch::Tensor(const nn::DeferredNorm& normed, const nn::Epilogue& epilogue,
+                                            const torch::Tensor& samples)>;
   // x [batch, …, dim]; both branches with stochastic depth.
   torch::Tensor apply(const torch::Tensor& x, const Context& context, const Mixer& attention);
   int64_t mlp_macs() const;  // a token
   const std::string& tap_name() const { return options_.name; }
-  torch::Tensor feed_forward(const nn::Normed& x, const nn::Tail& tail);
+  torch::Tensor feed_forward(const nn::DeferredNorm& x, const nn::Epilogue& epilogue);
 
   Norm norm1_, norm2_;
 
@@ -57,6 +66,9 @@ class AttentionBlock : public ResidualBlock {
  public:
   AttentionBlock(const ResidualBlockOptions& options, int64_t heads, bool qkv_bias);
   torch::Tensor forward(const torch::Tensor& x, const nn::AttentionExtras& shared, const Context& context);
+  // One token more, x [batch, 1, dim] -> the same, rotated as given: it sees those whose keys and values
+  // `state` holds, {} before the first, and itself, whose own are added there.
+  torch::Tensor step(const torch::Tensor& x, const nn::Rotation& rotation, std::vector<torch::Tensor>& state);
   int64_t macs(int64_t tokens) const { return attn_->macs(tokens) + tokens * mlp_macs(); }
 
  protected:
@@ -64,3 +76,12 @@ class AttentionBlock : public ResidualBlock {
 };
 
 }  // namespace tessera::models
+
+template <>
+struct tessera::EnumNames<tessera::models::MlpKind> {
+  static constexpr std::array names = {"swiglu", "gelu", "swiglu_packed"};
+};
+template <>
+struct tessera::EnumNames<tessera::models::PlainMlp> {
+  static constexpr std::array names = {"swiglu", "gelu"};
+};

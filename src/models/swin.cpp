@@ -1,10 +1,11 @@
 // Swin Transformer (Liu et al. 2021, "Swin Transformer: hierarchical vision transformer using shifted
 // windows"). Names of parameters and sizes are timm's.
 //
-//   a block:  y = x + windows(norm(x)),  x' = y + mlp(norm(y));  every second one shifts the windows by half
-//   attention inside a window: softmax(q k^T / sqrt(d) + B) v, B a learned number for each offset between two
-//   cells between stages: 2 x 2 cells become one, 4 C channels normed and mapped to the next width scores =
-//   head(mean over the cells of norm(x_L))
+//   a block:         y = x + windows(norm(x)),  x' = y + mlp(norm(y));  every second one shifts the windows
+//                    by half
+//   windows:         softmax(q k^T / sqrt(d) + B) v, B a learned number for each offset between two cells
+//   between stages:  2 x 2 cells become one, 4 C channels normed and mapped to the next width
+//   scores = head(mean over the cells of norm(x_L))
 //
 // Any size of picture goes: a border that fills no patch, no window or no 2 x 2 cells is padded with zeros.
 // As in timm the map is shifted before it is padded (the first published code pads first), and a stage whose
@@ -33,10 +34,23 @@ namespace {
 constexpr double kEps = 1e-5;
 constexpr const char* kBiasTable = "relative_position_bias_table";
 
+enum class Positions { none, learned };
+
+}  // namespace
+}  // namespace tessera::models
+
+template <>
+struct tessera::EnumNames<tessera::models::Positions> {
+  static constexpr std::array names = {"none", "learned"};
+};
+
+namespace tessera::models {
+namespace {
+
 struct Config : PyramidSettings {
   int64_t window_size = 7;
   bool shift = true, relative_bias = true;
-  std::string positions = "none";
+  Positions positions = Positions::none;
 
   Config() {
     dims = {96, 192, 384, 768}, depths = {2, 2, 6, 2}, heads = {3, 6, 12, 24};
@@ -46,11 +60,11 @@ struct Config : PyramidSettings {
   template <class V>
   void visit(V& v) {
     visit_stages(v);
-    v("window_size", window_size, "cells along a side of a window");
+    v("window_size", window_size, between(1, 1024), "cells along a side of a window");
     v("shift", shift, "shift the windows of every second block by half a window");
     v("relative_bias", relative_bias, "a learned bias for each offset between two cells of a window");
-    v("positions", positions, "absolute positions of the patches besides: none or learned");
-    v("mlp_ratio", mlp_ratio, "hidden width of the MLP as a multiple of the token's");
+    v("positions", positions, choice<Positions>(), "absolute positions of the patches besides");
+    v("mlp_ratio", mlp_ratio, above(0), "hidden width of the MLP as a multiple of the token's");
     v("qkv_bias", qkv_bias, "biases of q, k, v");
     visit_drop_path(v);
   }
@@ -58,9 +72,7 @@ struct Config : PyramidSettings {
   void check() const {
     extent_of(image_size, "image_size");
     check_stages();
-    if (patch_size < 1 || patch_size > 64 || window_size < 1 || window_size > 1024)
-      fail_usage("model.patch_size must be 1 to 64, model.window_size 1 to 1024");
-    check_choice("positions", positions, {"none", "learned"});
+    if (patch_size > 64) fail_usage("model.patch_size = ", patch_size, ", must be 1 to 64");
   }
 };
 
@@ -79,18 +91,20 @@ class WindowAttention : public torch::nn::Module {
   }
 
   // x [batch, rows, columns, width] -> the same.
-  torch::Tensor forward(const torch::Tensor& x, Taps* taps, const std::string& name, const nn::Tail& tail) {
+  torch::Tensor forward(const torch::Tensor& x, Taps* taps, const std::string& name,
+                        const nn::Epilogue& epilogue) {
     const bool shifted = shift_.height > 0 || shift_.width > 0;
-    const torch::Tensor turned = shifted ? torch::roll(x, {-shift_.height, -shift_.width}, {1, 2}) : x;
+    const torch::Tensor rolled = shifted ? torch::roll(x, {-shift_.height, -shift_.width}, {1, 2}) : x;
     torch::Tensor bias = relative_bias();
     if (shifted) {  // [windows, heads or 1, cells, cells]: for the windows of every picture
       const torch::Tensor mask = shift_mask(x);
       bias = bias.defined() ? bias + mask : mask;
     }
-    const torch::Tensor mixed = attention_->mix(nn::to_windows(turned, window_.height, window_.width),
+    const torch::Tensor mixed = attention_->mix(nn::to_windows(rolled, window_.height, window_.width),
                                                 {.bias = bias, .taps = taps, .name = name});
     const torch::Tensor map = nn::from_windows(mixed, window_.height, window_.width, x.size(1), x.size(2));
-    return attention_->output(shifted ? torch::roll(map, {shift_.height, shift_.width}, {1, 2}) : map, tail);
+    return attention_->output(shifted ? torch::roll(map, {shift_.height, shift_.width}, {1, 2}) : map,
+                              epilogue);
   }
 
   int64_t macs(int64_t rows, int64_t columns) const {
@@ -174,11 +188,11 @@ class SwinBlock : public torch::nn::Module {
     const auto branch = [&](const torch::Tensor& in, int64_t number, const auto& body) {
       return nn::residual(in, {}, place_.drop_path, is_training(), 2 * place_.index + number, context, body);
     };
-    const torch::Tensor y = branch(x, 0, [&](const torch::Tensor& kept, const nn::Tail& tail) {
-      return attn_->forward(norm1_(kept), context.taps, place_.name, tail);
+    const torch::Tensor y = branch(x, 0, [&](const torch::Tensor& kept, const nn::Epilogue& epilogue) {
+      return attn_->forward(norm1_(kept), context.taps, place_.name, epilogue);
     });
-    return branch(y, 1, [&](const torch::Tensor& kept, const nn::Tail& tail) {
-      return mlp_->forward(norm2_->before_linear(kept), tail);
+    return branch(y, 1, [&](const torch::Tensor& kept, const nn::Epilogue& epilogue) {
+      return mlp_->forward(norm2_->before_linear(kept), epilogue);
     });
   }
 
@@ -224,7 +238,7 @@ class Swin final : public PyramidBackbone {
     patch_embed_ = register_module("patch_embed", nn::PatchEmbed(config.patch_size, config.dims[0]));
     patch_norm_ = patch_embed_->register_module(
         "norm", nn::LayerNorm(config.dims[0], nn::LayerNormOptions{.eps = kEps}));
-    if (config.positions == "learned")
+    if (config.positions == Positions::learned)
       absolute_ =
           register_parameter("absolute_pos_embed", nn::zeros({1, grid.height * grid.width, config.dims[0]}));
     built_ = grid;
@@ -236,10 +250,10 @@ class Swin final : public PyramidBackbone {
       layers->push_back(make_stage(stage, grid, rates, index));
     }
     norm_ = register_module("norm", nn::LayerNorm(config.dims.back(), nn::LayerNormOptions{.eps = kEps}));
-    make_head(config.classes);
   }
 
   int64_t embed_width() const override { return config_.dims.back(); }
+  std::vector<std::string> head_names() const override { return {"head.fc"}; }
 
   int64_t macs(int64_t height, int64_t width) const override {
     Extent grid = grid_of(height, width);
@@ -251,7 +265,7 @@ class Swin final : public PyramidBackbone {
       }
       for (const auto& block : stages_[stage]) total += block->macs(grid.height, grid.width);
     }
-    return total + (head_ ? head_->macs() : 0);
+    return total;
   }
 
   std::vector<std::string> no_weight_decay() const override {
@@ -270,6 +284,15 @@ class Swin final : public PyramidBackbone {
           attention && name == entry.key() + "." + kBiasTable)
         return attention->fit(stored);
     return {};
+  }
+
+  // timm's: truncated normal for linear layers and tables, PyTorch's own for the patch embedding.
+  void first_values(const std::string& name, const torch::Tensor& parameter,
+                    const nn::Filler& fill) const override {
+    if (name == "patch_embed.proj.weight")
+      fill.fan_in_uniform(parameter[0].numel());
+    else if (parameter.dim() > 1)
+      fill.truncated_normal(0.02);
   }
 
  protected:
@@ -293,21 +316,6 @@ class Swin final : public PyramidBackbone {
     const torch::Tensor positions = nn::resample_tokens(absolute_, 0, built_.height, built_.width, x.size(1),
                                                         x.size(2), nn::Resample::bicubic);
     return x + positions.view({1, x.size(1), x.size(2), x.size(3)});
-  }
-
-  // timm's: truncated normal for linear layers and tables, PyTorch's own for the patch embedding.
-  void first_values(const std::string& name, const torch::Tensor& parameter,
-                    const nn::Filler& fill) const override {
-    if (name == "patch_embed.proj.weight")
-      fill.fan_in_uniform(parameter[0].numel());
-    else if (parameter.dim() > 1)
-      fill.truncated_normal(0.02);
-  }
-
-  void make_head(int64_t classes) override {
-    if (classes < 1) return;
-    const auto head = register_module("head", std::make_shared<torch::nn::Module>());
-    head_ = head->register_module("fc", nn::Linear(embed_width(), classes));
   }
 
  private:
@@ -362,7 +370,7 @@ std::string rename(const std::string& published) {
 
 // In the first published code the cells are merged at the end of a stage, in timm's at the start of the next:
 // layers.0 has a downsample in the former alone.
-void modernise(std::vector<std::string>& names) {
+void upgrade_names(std::vector<std::string>& names) {
   static const std::string layers = "layers.", merging = ".downsample.";
   const auto merges = [](const std::string& name) { return name.starts_with(layers + "0" + merging); };
   if (std::none_of(names.begin(), names.end(), merges)) return;
@@ -400,7 +408,7 @@ Family swin_family() {
                                     {"swin_large_patch4_window7_224", {}, size(192, 18, 6)},
                                 },
                                 rename);
-  family.modernise = modernise;
+  family.upgrade_names = upgrade_names;
   return family;
 }
 

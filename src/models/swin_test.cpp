@@ -10,7 +10,7 @@ namespace {
 using torch::Tensor;
 
 // Two stages on patches of one pixel, in double, with healthy weights everywhere.
-std::shared_ptr<Backbone> lively(Value::Table entries) {
+std::shared_ptr<Classifier> lively(Value::Table entries) {
   Value all(Value::Table{{"patch_size", 1},
                          {"image_size", 8},
                          {"dims", Value::Array{8, 16}},
@@ -28,11 +28,12 @@ Tensor picture(int64_t height = 8, int64_t width = 8) {
 }
 
 // Cells of the first stage that change when the picture's top left pixel does, [rows, columns].
-Tensor reached(Backbone& model) {
+Tensor reached(const Classifier& model) {
   const torch::NoGradGuard no_grad;
   Tensor changed = picture();
   changed[0].select(1, 0).select(1, 0).add_(1);
-  const Tensor difference = model.features(picture(), {0})[0] - model.features(changed, {0})[0];
+  const Tensor difference =
+      model.backbone->features(picture(), {0})[0] - model.backbone->features(changed, {0})[0];
   return (difference.abs().amax(1)[0] > 1e-12).to(torch::kInt64);
 }
 
@@ -55,8 +56,8 @@ TEST(Swin, OneWindowIsGlobalAttention) {
   };
   const auto knows_places = [&](Value::Table entries) {
     const auto model = lively(std::move(entries));
-    return !torch::allclose(model->features(moved(picture()), {0})[0],
-                            moved(model->features(picture(), {0})[0]));
+    return !torch::allclose(model->backbone->features(moved(picture()), {0})[0],
+                            moved(model->backbone->features(picture(), {0})[0]));
   };
   EXPECT_FALSE(knows_places({{"window_size", 8}, {"relative_bias", false}}));
   EXPECT_FALSE(knows_places({{"window_size", 20}, {"relative_bias", false}}));
@@ -69,7 +70,7 @@ TEST(Swin, OneWindowIsGlobalAttention) {
 TEST(Swin, TheBiasIsRelative) {
   const auto model = lively({{"window_size", 8}});
   const torch::NoGradGuard no_grad;
-  for (const auto& entry : model->named_parameters())  // scores are the bias alone
+  for (const auto& entry : model->backbone->named_parameters())  // scores are the bias alone
     if (entry.key().find("attn.qkv") != std::string::npos) entry.value().zero_();
   Taps taps;
   model->forward(picture(), {.taps = &taps});
@@ -88,7 +89,7 @@ TEST(Swin, TheBiasIsRelative) {
 TEST(Swin, TakesPicturesOfAnySize) {
   const auto model = lively({{"patch_size", 2}, {"image_size", 16}});
   const torch::NoGradGuard no_grad;
-  const auto maps = model->features(picture(13, 21), {0, 1});
+  const auto maps = model->backbone->features(picture(13, 21), {0, 1});
   EXPECT_EQ(maps[0].sizes(), (std::vector<int64_t>{1, 8, 7, 11}));
   EXPECT_EQ(maps[1].sizes(), (std::vector<int64_t>{1, 16, 4, 6}));
   EXPECT_TRUE(model->forward(picture(13, 21)).isfinite().all().item<bool>());
@@ -98,12 +99,12 @@ TEST(Swin, FitsTablesOfAnotherWindow) {
   const auto model = lively({{"positions", "learned"}});
   const char* name = "layers.0.blocks.1.attn.relative_position_bias_table";
   const Tensor stored = torch::randn({11 * 11, 2});
-  EXPECT_EQ(model->fit(name, stored).sizes(), (std::vector<int64_t>{49, 2}));
-  EXPECT_FALSE(model->fit(name, torch::randn({11 * 12, 2})).defined());
-  EXPECT_FALSE(model->fit(name, torch::randn({11 * 11, 3})).defined());
-  EXPECT_EQ(model->fit("absolute_pos_embed", torch::randn({1, 36, 8})).sizes(),
+  EXPECT_EQ(model->backbone->fit(name, stored).sizes(), (std::vector<int64_t>{49, 2}));
+  EXPECT_FALSE(model->backbone->fit(name, torch::randn({11 * 12, 2})).defined());
+  EXPECT_FALSE(model->backbone->fit(name, torch::randn({11 * 11, 3})).defined());
+  EXPECT_EQ(model->backbone->fit("absolute_pos_embed", torch::randn({1, 36, 8})).sizes(),
             (std::vector<int64_t>{1, 64, 8}));
-  EXPECT_FALSE(model->fit("norm.weight", stored).defined());
+  EXPECT_FALSE(model->backbone->fit("norm.weight", stored).defined());
 }
 
 TEST(Swin, ErrorsNameTheKey) {

@@ -1,9 +1,10 @@
 // Twins-SVT (Chu et al. 2021, "Twins: revisiting the design of spatial attention in vision transformers").
 // Names of parameters and sizes are timm's.
 //
-//   a stage: patches of the map before, a norm, then blocks  x' = x + LSA or GSA(norm(x)),  x'' = x' +
-//   mlp(norm(x')) behind its first block  x + depthwise 3x3 convolution of x  (conditional positions) scores
-//   = head(mean over the tokens of norm(x_L))
+//   a stage: patches of the map before, a norm, then blocks
+//     y  = x + LSA or GSA(norm(x)),   x' = y + mlp(norm(y))
+//     behind its first block          x + depthwise 3x3 convolution of x  (conditional positions)
+//   scores = head(mean over the tokens of norm(x_L))
 #include "core/error.h"
 #include "models/twins_stages.h"
 
@@ -16,7 +17,7 @@ struct Config : TwinsSettings {
   template <class V>
   void visit(V& v) {
     visit_stages(v);
-    v("mlp_ratio", mlp_ratio, "hidden width of the MLP as a multiple of the token's");
+    v("mlp_ratio", mlp_ratio, above(0), "hidden width of the MLP as a multiple of the token's");
     v("qkv_bias", qkv_bias, "biases of q, k, v");
     visit_drop_path(v);
   }
@@ -24,7 +25,7 @@ struct Config : TwinsSettings {
   void check() const { check_stages(); }
 
   TwinsPlan plan() const {
-    TwinsPlan plan = plan_stages(*this, "gelu");
+    TwinsPlan plan = plan_stages(*this, MlpKind::gelu);
     plan.pegs = "pos_block";
     plan.nested_pegs = true;
     return plan;

@@ -28,7 +28,7 @@ SubsampledAttentionImpl::SubsampledAttentionImpl(int64_t width, int64_t heads, i
 }
 
 torch::Tensor SubsampledAttentionImpl::forward(const torch::Tensor& x, const nn::AttentionExtras& extras,
-                                               const nn::Tail& tail) {
+                                               const nn::Epilogue& epilogue) {
   const int64_t batch = x.size(0), width = x.size(3);
   const auto per_head = [&](const torch::Tensor& tokens, int64_t parts) {
     return tokens.view({batch, -1, parts, heads_, width / heads_}).permute({2, 0, 3, 1, 4});
@@ -37,7 +37,7 @@ torch::Tensor SubsampledAttentionImpl::forward(const torch::Tensor& x, const nn:
       norm_ ? norm_(nn::embed_patches(x.permute({0, 3, 1, 2}), sr_weight_, sr_bias_, *sr_cache_)) : x;
   const torch::Tensor q = per_head(q_(x), 1)[0], kv = per_head(kv_(sampled), 2);
   const torch::Tensor mixed = nn::attend(q, kv[0], kv[1], extras);
-  return proj_->forward(mixed.transpose(1, 2).reshape(x.sizes()), tail);
+  return proj_->forward(mixed.transpose(1, 2).reshape(x.sizes()), epilogue);
 }
 
 int64_t SubsampledAttentionImpl::macs(int64_t rows, int64_t columns) const {
@@ -61,9 +61,11 @@ TwinsBlock::TwinsBlock(const TwinsBlockOptions& options)
 }
 
 torch::Tensor TwinsBlock::forward(const torch::Tensor& x, const Context& context) {
-  return apply(x, context, [&](const torch::Tensor& normed, const nn::Tail& tail) {
-    return local_ ? attend_in_windows(normed, context, tail) : attend_globally(normed, context, tail);
-  });
+  return apply(x, context,
+               [&](const torch::Tensor& normed, const nn::Epilogue& epilogue, const torch::Tensor&) {
+                 return local_ ? attend_in_windows(normed, context, epilogue)
+                               : attend_globally(normed, context, epilogue);
+               });
 }
 
 nn::Rotation TwinsBlock::rotation(const nn::GridPositions& at, int64_t columns, double scale, double theta,
@@ -72,24 +74,24 @@ nn::Rotation TwinsBlock::rotation(const nn::GridPositions& at, int64_t columns, 
 }
 
 torch::Tensor TwinsBlock::attend_in_windows(const torch::Tensor& x, const Context& context,
-                                            const nn::Tail& tail) {
+                                            const nn::Epilogue& epilogue) {
   const int64_t rows = x.size(1), columns = x.size(2);
   nn::AttentionExtras extras{.taps = context.taps, .name = tap_name()};
-  if (rope_.rotary.rope != "none") {
+  if (rope_.rotary.rope != Rope::none) {
     const bool scaled = rope_.anchor > 0 && rope_.scale_local;
     const double scale = scaled ? rope_.anchor / static_cast<double>(rows) : 1;
     extras.rotation = rotation(nn::grid_positions(0, window_ * window_, window_), window_, scale,
                                rope_.rotary.rope_theta, {});
   }
   const torch::Tensor mixed = local_->mix(nn::to_windows(x, window_, window_), extras);
-  return local_->output(nn::from_windows(mixed, window_, window_, rows, columns), tail);
+  return local_->output(nn::from_windows(mixed, window_, window_, rows, columns), epilogue);
 }
 
 torch::Tensor TwinsBlock::attend_globally(const torch::Tensor& x, const Context& context,
-                                          const nn::Tail& tail) {
+                                          const nn::Epilogue& epilogue) {
   const int64_t rows = x.size(1), columns = x.size(2);
   nn::AttentionExtras extras{.taps = context.taps, .name = tap_name()};
-  if (rope_.rotary.rope != "none") {
+  if (rope_.rotary.rope != Rope::none) {
     const double scale = rope_.anchor > 0 ? rope_.anchor / static_cast<double>(rows) : 1;
     const nn::RopeScaling scaling = rope_.rotary.scaling(rope_.built, {rows, columns});
     extras.rotation =
@@ -102,7 +104,7 @@ torch::Tensor TwinsBlock::attend_globally(const torch::Tensor& x, const Context&
     at.y = first + step * at.y;
     extras.key_rotation = rotation(at, columns, scale, rope_.key_theta, scaling);
   }
-  return global_(x, extras, tail);
+  return global_(x, extras, epilogue);
 }
 
 int64_t TwinsBlock::macs(int64_t rows, int64_t columns) const {
@@ -117,7 +119,7 @@ TwinsBackbone::StageEmbed::StageEmbed(int64_t patch, int64_t channels, int64_t w
   norm_ = register_module("norm", nn::LayerNorm(width, nn::LayerNormOptions{.eps = kEmbedEps}));
 }
 
-TwinsPlan plan_stages(const TwinsSettings& settings, const std::string& mlp) {
+TwinsPlan plan_stages(const TwinsSettings& settings, MlpKind mlp) {
   TwinsPlan plan{.settings = settings};
   plan.block.residual.mlp = mlp;
   plan.block.qkv_bias = settings.qkv_bias;
@@ -158,7 +160,7 @@ TwinsBackbone::TwinsBackbone(TwinsPlan given) : plan_(std::move(given)) {
   }
   const ResidualBlockOptions& block = plan_.block.residual;
   if (plan_.final_norm) norm_ = register_norm(*this, "norm", block.norm, stages.dims.back(), block.eps);
-  make_head(stages.classes);
+  reserve_heads();
 }
 
 torch::Tensor TwinsBackbone::enter(int64_t stage, const torch::Tensor& before) {
@@ -196,7 +198,7 @@ void TwinsBackbone::first_values(const std::string& name, const torch::Tensor& p
 }
 
 int64_t TwinsBackbone::macs(int64_t height, int64_t width) const {
-  int64_t total = head_ ? head_->macs() : 0;
+  int64_t total = 0;
   for (size_t s = 0; s < blocks_.size(); ++s) {
     total += embeds_[s]->macs(height, width);
     height /= embeds_[s]->patch();
@@ -231,10 +233,6 @@ void TwinsSettings::check_stages() const {
       windows.size() != stages || sub_sampling.size() != stages)
     fail_usage("model.dims, depths, heads, windows and sub_sampling must have an entry a stage (1 to 8)");
   PyramidSettings::check_stages();
-  for (size_t s = 0; s < stages; ++s)
-    if (windows[s] < 0 || windows[s] > 1024 || sub_sampling[s] < 1 || sub_sampling[s] > 1024)
-      fail_usage("model.windows must be 0 (no windows) to 1024 and model.sub_sampling 1 to 1024, stage ", s,
-                 " has ", windows[s], " and ", sub_sampling[s]);
   const Extent image = extent_of(image_size, "image_size");
   if (std::min(image.height, image.width) < smallest_side())
     fail_usage("model.image_size ", image.height, " x ", image.width,

@@ -22,16 +22,18 @@ struct TwinsSettings : PyramidSettings {
   template <class V>
   void visit_stages(V& v) {
     PyramidSettings::visit_stages(v);
-    v("windows", windows, "side of the windows of every second block, 0 = global attention in all");
-    v("sub_sampling", sub_sampling, "cells along a side that share a key of global attention");
+    v("windows", windows, between(0, 1024),
+      "side of the windows of every second block, 0 = global attention in all");
+    v("sub_sampling", sub_sampling, between(1, 1024),
+      "cells along a side that share a key of global attention");
   }
   void check_stages() const;
   int64_t smallest_side() const;  // of an image that leaves every stage a key
 };
 
-// How queries and keys are turned by position.
+// How queries and keys are rotated by position.
 struct TwinsRope {
-  RotarySettings rotary{.rope = "none"};
+  RotarySettings rotary{.rope = Rope::none};
   double query_theta = 10000, key_theta = 10000;  // of global attention
   // GSA's key for cells sr i … sr i + sr - 1 stands at their mean; else (published code) at sr i + 1 - 1 /
   // sr, and the grid of keys is read with as many columns as the queries' grid has.
@@ -56,7 +58,8 @@ class SubsampledAttentionImpl : public torch::nn::Module {
  public:
   SubsampledAttentionImpl(int64_t width, int64_t heads, int64_t sub_sampling, bool qkv_bias);
   // x [batch, rows, columns, width] -> the same.
-  torch::Tensor forward(const torch::Tensor& x, const nn::AttentionExtras& extras, const nn::Tail& tail);
+  torch::Tensor forward(const torch::Tensor& x, const nn::AttentionExtras& extras,
+                        const nn::Epilogue& epilogue);
   int64_t macs(int64_t rows, int64_t columns) const;
 
  private:
@@ -76,8 +79,9 @@ class TwinsBlock : public ResidualBlock {
   int64_t macs(int64_t rows, int64_t columns) const;
 
  private:
-  torch::Tensor attend_in_windows(const torch::Tensor& x, const Context& context, const nn::Tail& tail);
-  torch::Tensor attend_globally(const torch::Tensor& x, const Context& context, const nn::Tail& tail);
+  torch::Tensor attend_in_windows(const torch::Tensor& x, const Context& context,
+                                  const nn::Epilogue& epilogue);
+  torch::Tensor attend_globally(const torch::Tensor& x, const Context& context, const nn::Epilogue& epilogue);
   // The rotation of tokens at these places, times `scale`, of a grid with `columns` columns.
   nn::Rotation rotation(const nn::GridPositions& at, int64_t columns, double scale, double theta,
                         const nn::RopeScaling& scaling) const;
@@ -98,9 +102,9 @@ struct TwinsPlan {
   bool final_norm = true;
 };
 // The plan of blocks with this MLP.
-TwinsPlan plan_stages(const TwinsSettings& settings, const std::string& mlp);
+TwinsPlan plan_stages(const TwinsSettings& settings, MlpKind mlp);
 
-// Parameters patch_embeds, blocks, norm, head, and conditional positions if there are any.
+// Parameters patch_embeds, blocks, norm, and conditional positions if there are any.
 class TwinsBackbone : public PyramidBackbone {
  public:
   int64_t embed_width() const override { return plan_.settings.dims.back(); }

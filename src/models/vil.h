@@ -1,31 +1,61 @@
-// What the two versions of Vision-LSTM share: everything but the layout of their blocks and the order of
-// their last norms. The families are in vil.cpp and vil1.cpp.
+// The two versions of Vision-LSTM but for the layout of their blocks and the order of their last norms. The
+// families are in vil.cpp and vil1.cpp.
 //
-//   x = patches W + positions
-//   x' = x + layer(norm(x))                  alternating: each block walks its own way (nn/mlstm.h,
-//   Traversal) x' = x + sum over directions of layer_d(norm_d(x))         parallel (Vision-LSTM, eq. 15) x' =
-//   x + layer(norm(x)), the layer summing its directions   in_layer (the training source)
+//   x = patches W + positions, with class tokens among them where the head reads those
+//   x' = x + layer(norm(x))                              alternating: each block has its own direction
+//   x' = x + sum over directions of layer_d(norm_d(x))   parallel (Vision-LSTM, eq. 15)
+//   x' = x + layer(norm(x)), the layer summing its directions    in_layer (the training source)
 #pragma once
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "models/family.h"
-#include "models/isotropic.h"
-#include "nn/mlstm.h"
+#include "models/causal_backbone.h"
+#include "models/vil_blocks.h"
 #include "nn/patch_embed.h"
 
 namespace tessera::models {
 
+// classifier, or features: a model without a class head (VilBackbone::published_features).
+enum class VilMode { classifier, features };
+// The tokens that the head reads (Table 5): the first and last side by side, or their mean; the mean of all
+// patches, of the (up to) four in the middle, the one in the middle; or class tokens side by side. In mode
+// features the published class gives all tokens, or a map.
+enum class VilPooling {
+  bilateral_flatten,
+  bilateral_avg,
+  mean,
+  center_mean,
+  middle,
+  cls_first,
+  cls_last,
+  cls_bilateral,
+  cls_middle,
+  cls_middle_bilateral,
+  none,
+  to_image
+};
+enum class VilDirections { uni, bi, quad, oct };  // Figure 4
+enum class VilTraversal { alternating, parallel, in_layer };
+enum class VilNormEps { published, training };
+enum class VilCell { published, paper };
+enum class VilConvGrid { input, built };
+
 struct VilConfig : IsotropicSettings {
   int64_t stride = 0, inner_multiple = 1;
-  std::string mode = "classifier", pooling = "bilateral_flatten";
-  std::string directions = "bi", traversal = "alternating";
+  VilMode mode = VilMode::classifier;
+  VilPooling pooling = VilPooling::bilateral_flatten;
+  VilDirections directions = VilDirections::bi;
+  VilTraversal traversal = VilTraversal::alternating;
   bool positions = true, legacy_norm = true;
-  std::string norm = "layer", norm_eps = "published", cell = "published";
-  std::string conv_kind = "2d", conv_grid = "input";
+  NormKind norm = NormKind::layer;
+  VilNormEps norm_eps = VilNormEps::published;
+  VilCell cell = VilCell::published;
+  nn::MlstmConv conv_kind = nn::MlstmConv::grid;
+  VilConvGrid conv_grid = VilConvGrid::input;
   int64_t conv_kernel = 3;
   bool share_conv = true, value_conv = false, share_directions = false;
   bool skip = true, norm_bias = true, proj_bias = true, conv_bias = true;
@@ -36,58 +66,53 @@ struct VilConfig : IsotropicSettings {
   template <class V>
   void visit(V& v) {
     v("image_size", image_size, "side in pixels, or [height, width]");
-    v("patch_size", patch_size, "side of a patch in pixels");
-    v("stride", stride, "step between patches in pixels, 0 = patch_size (no overlap)");
-    v("classes", classes, "outputs of the head, 0 = no head");
-    v("dim", dim, "width of a token");
-    v("depth", depth,
-      "vil: pairs of blocks, vil1: blocks; with traversal parallel or in_layer both: groups of all "
-      "directions");
-    v("heads", heads, "heads of the mLSTM cell");
-    v("inner_multiple", inner_multiple, "the cell's width is 2 * dim rounded up to a multiple of this");
-    v("mode", mode, "classifier, or features: tokens (pooling none) or a map (to_image)");
-    v("pooling", pooling,
-      "Table 5: bilateral_flatten (first and last token side by side), bilateral_avg, mean, center_mean (the "
-      "four patches in the middle), middle; or class tokens, side by side: cls_first, cls_last, "
-      "cls_bilateral, "
-      "cls_middle, cls_middle_bilateral; or for mode features none, to_image");
-    v("directions", directions, "uni, bi, quad or oct (Figure 4)");
-    v("traversal", traversal,
-      "alternating (one direction a block), parallel (a block for each, outputs summed, eq. 15), in_layer "
-      "(between one pair of projections, as the training source)");
+    v("patch_size", patch_size, at_least(1), "side of a patch in pixels");
+    v("stride", stride, at_least(0), "step between patches in pixels, 0 = patch_size (no overlap)");
+    v("dim", dim, at_least(2), "width of a token");
+    v("depth", depth, at_least(1),
+      "vil: pairs of blocks, vil1: blocks; traversal parallel or in_layer: groups of all directions");
+    v("heads", heads, at_least(1), "heads of the mLSTM cell");
+    v("inner_multiple", inner_multiple, at_least(1),
+      "the cell's width is 2 * dim rounded up to a multiple of this");
+    v("mode", mode, choice<VilMode>(), "features: all tokens (pooling none) or a map (to_image), no head");
+    v("pooling", pooling, choice<VilPooling>(), "Table 5: tokens that the head reads");
+    v("directions", directions, choice<VilDirections>(), "Figure 4");
+    v("traversal", traversal, choice<VilTraversal>(),
+      "one direction a block, a block for each with outputs summed (eq. 15), or all between one pair of "
+      "projections (the training source)");
     v("positions", positions, "learned absolute positions");
     v("legacy_norm", legacy_norm, "a second norm before the head, as in the published training");
-    v("norm", norm, "layer or rms");
-    v("norm_eps", norm_eps,
-      "of the last two norms: published (inference code), or training (as the weights were trained)");
-    v("cell", cell, "published, or paper (eq. 3 to 9: ops/mlstm_mixer.h)");
-    v("conv_kind", conv_kind, "depthwise convolution before q and k: 2d, conv1d, causal1d or none (Table 4)");
-    v("conv_grid", conv_grid,
-      "rows of the 2d convolution: input (those of the image), or built (as the published "
-      "code, those of image_size whatever the image)");
-    v("conv_kernel", conv_kernel, "side of the convolution");
+    v("norm", norm, choice<NormKind>(), "in the blocks and before the head");
+    v("norm_eps", norm_eps, choice<VilNormEps>(),
+      "of the last two norms: of the inference code, or as the weights were trained");
+    v("cell", cell, choice<VilCell>(), "paper: eq. 3 to 9 (ops/mlstm_mixer.h)");
+    v("conv_kind", conv_kind, choice<nn::MlstmConv>(), "depthwise convolution before q and k (Table 4)");
+    v("conv_grid", conv_grid, choice<VilConvGrid>(),
+      "rows of the 2d convolution: the image's, or those of image_size whatever the image (published code)");
+    v("conv_kernel", conv_kernel, at_least(1), "side of the convolution");
     v("share_conv", share_conv, "one convolution for q and k (and v), else one for each");
     v("value_conv", value_conv, "v reads the convolution too");
     v("share_directions", share_directions, "traversal in_layer: the same weights in all directions");
-    v("init_values", init_values, "first values of the layer scale, 0 = none");
+    v("init_values", init_values, at_least(0), "first values of the layer scale, 0 = none");
     v("skip", skip, "learnable skip from the convolution to the output");
     v("norm_bias", norm_bias, "biases of the norms");
     v("proj_bias", proj_bias, "biases of the projections");
     v("conv_bias", conv_bias, "bias of the convolution");
-    v("drop_path", drop_path, "rate of stochastic depth");
+    v("drop_path", drop_path, from_to_below(0, 1), "rate of stochastic depth");
     v("drop_path_decay", drop_path_decay,
       "from 0 at the first group of blocks to drop_path at the last, else the same for all");
   }
+  void check() const;  // relations between settings
 
-  bool classifies() const { return mode == "classifier"; }
-  int64_t direction_count() const;
-  // Where class tokens stand among `patches` patches.
-  std::vector<int64_t> class_places(int64_t patches) const;
-  int64_t read_width() const;
-  void check() const;
+  int64_t direction_count() const { return int64_t{1} << static_cast<int64_t>(directions); }
+  int64_t inner() const { return (2 * dim + inner_multiple - 1) / inner_multiple * inner_multiple; }
+  // The places of class tokens among the patches of a grid.
+  TokenPlaces places(int64_t rows, int64_t columns) const;
+  int64_t class_tokens() const;
+  int64_t read_width() const;  // of the vector that the head reads
 };
 
-// What the published codes of the two versions do differently.
+// The differences between the published codes of the two versions.
 struct VilVersion {
   bool pairs;                 // blocks.N holds two blocks by the names of their directions, else one
   const char* conv_name;      // of the convolution's module
@@ -97,52 +122,49 @@ struct VilVersion {
   double token_eps, read_eps;
 };
 
-// One entry of `blocks`: what features() and taps can name.
-class VilUnit : public torch::nn::Module {
- public:
-  virtual torch::Tensor forward(const torch::Tensor& x, const nn::TokenGrid& grid,
-                                const Context& context) = 0;
-  // The layers inside, in the order in which they run.
-  virtual std::vector<nn::MlstmLayer> layers() const = 0;
-};
-
-class VilBackbone : public IsotropicBackbone {
+class VilBackbone : public CausalBackbone {
  public:
   VilBackbone(const VilConfig& config, const VilVersion& version);
 
-  torch::Tensor forward(const torch::Tensor& images, const Context& context) override;
-  // Tokens in, tokens out: all blocks and the norm after them. x [batch, rows * columns, dim].
-  torch::Tensor run_stack(const torch::Tensor& x, int64_t rows, int64_t columns);
   int64_t embed_width() const override { return config_.read_width(); }
+  int64_t token_width() const override { return config_.dim; }
+  std::vector<std::string> head_names() const override;
   int64_t macs(int64_t height, int64_t width) const override;
-  // The same with every product that is carried out, where the paper's way of counting leaves some away.
-  int64_t exact_macs(int64_t height, int64_t width) const;
-  void reset_head(int64_t classes) override;
+  int64_t exact_macs(int64_t height, int64_t width) const override;
   std::vector<std::string> no_weight_decay() const override { return {"pos_embed.embed", "cls_tokens"}; }
   torch::Tensor fit(const std::string& name, const torch::Tensor& stored) const override;
-
- protected:
-  Tokens start(const torch::Tensor& images, const Context& context) override;
-  torch::Tensor run_block(int64_t index, const torch::Tensor& x, const Tokens& tokens,
-                          const Context& context) override;
-  torch::Tensor read(const torch::Tensor& last, const Tokens& tokens, const Context& context) override;
-  torch::Tensor to_map(const torch::Tensor& x, const Tokens& tokens) const override;
   void first_values(const std::string& name, const torch::Tensor& parameter,
                     const nn::Filler& fill) const override;
+  Tokens tokenise(const torch::Tensor& images, const Context& context) override;
+  std::string keep_refusal() const override;
+  std::string step_refusal() const override;
+  // The output of the published class in mode features: all tokens after both last norms, [batch, tokens,
+  // dim], or with pooling to_image as a map [batch, dim, rows, columns]. Fails in mode classifier.
+  torch::Tensor published_features(const torch::Tensor& images, const Context& context = {});
+
+ protected:
+  int64_t sequence_length() const override { return built_places().count(); }
+  torch::Tensor position_at(int64_t place) const override;
+  torch::Tensor step_block(int64_t index, const torch::Tensor& x, int64_t place,
+                           std::vector<torch::Tensor>& state) override;
+  torch::Tensor run_block(int64_t index, const torch::Tensor& x, const Tokens& tokens,
+                          const Context& context) override;
+  torch::Tensor norm_tokens(const torch::Tensor& last) override;
+  torch::Tensor read(const torch::Tensor& last, const TokenPlaces& places, const Context& context) override;
 
  private:
   struct PositionTable : torch::nn::Module {
     torch::Tensor embed;  // [1, rows, columns, dim]
   };
-  void make_blocks(const VilVersion& version);
   void make_norms(const VilVersion& version);
-  nn::MlstmLayerOptions layer_options() const;
   // Multiply-adds with a cell that costs `cell(tokens)` in each direction.
   int64_t count_macs(int64_t height, int64_t width, const std::function<double(double tokens)>& cell) const;
-  nn::TokenGrid grid_of(const Tokens& tokens) const;
+  nn::TokenGrid grid_of(const TokenPlaces& places) const;
+  TokenPlaces built_places() const;                                   // of an image of image_size
+  torch::Tensor position_table(int64_t rows, int64_t columns) const;  // [rows, columns, dim]
 
   VilConfig config_;
-  const char* conv_name_;
+  nn::MlstmLayerOptions layer_;  // of every layer, but for its directions
   int64_t rows_ = 0, columns_ = 0;
   nn::PatchEmbed patch_embed_{nullptr};
   std::shared_ptr<PositionTable> pos_embed_;
@@ -152,3 +174,38 @@ class VilBackbone : public IsotropicBackbone {
 };
 
 }  // namespace tessera::models
+
+template <>
+struct tessera::EnumNames<tessera::models::VilMode> {
+  static constexpr std::array names = {"classifier", "features"};
+};
+template <>
+struct tessera::EnumNames<tessera::models::VilPooling> {
+  static constexpr std::array names = {
+      "bilateral_flatten", "bilateral_avg", "mean",       "center_mean",          "middle", "cls_first",
+      "cls_last",          "cls_bilateral", "cls_middle", "cls_middle_bilateral", "none",   "to_image"};
+};
+template <>
+struct tessera::EnumNames<tessera::models::VilDirections> {
+  static constexpr std::array names = {"uni", "bi", "quad", "oct"};
+};
+template <>
+struct tessera::EnumNames<tessera::models::VilTraversal> {
+  static constexpr std::array names = {"alternating", "parallel", "in_layer"};
+};
+template <>
+struct tessera::EnumNames<tessera::models::VilNormEps> {
+  static constexpr std::array names = {"published", "training"};
+};
+template <>
+struct tessera::EnumNames<tessera::models::VilCell> {
+  static constexpr std::array names = {"published", "paper"};
+};
+template <>
+struct tessera::EnumNames<tessera::nn::MlstmConv> {
+  static constexpr std::array names = {"2d", "conv1d", "causal1d", "none"};
+};
+template <>
+struct tessera::EnumNames<tessera::models::VilConvGrid> {
+  static constexpr std::array names = {"input", "built"};
+};

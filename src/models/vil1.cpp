@@ -22,8 +22,8 @@ constexpr VilVersion kVersion{.pairs = false,
 struct Config : VilConfig {
   Config() {
     depth = 24;
-    pooling = "bilateral_avg";
-    conv_kind = "causal1d";
+    pooling = VilPooling::bilateral_avg;
+    conv_kind = nn::MlstmConv::causal;
     conv_kernel = 4;
     norm_bias = proj_bias = false;
   }

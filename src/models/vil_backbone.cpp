@@ -2,8 +2,6 @@
 
 #include "core/error.h"
 #include "models/vil.h"
-#include "nn/drop_path.h"
-#include "nn/init.h"
 #include "nn/norm.h"
 #include "nn/position.h"
 
@@ -12,84 +10,6 @@ namespace {
 
 // Tokens in a chunk of the mLSTM that give every printed figure of the paper's Tables 1 and 2.
 constexpr double kChunk = 49;
-
-// A residual-scaled norm of the blocks, or an RMS norm.
-Norm register_scaled_norm(torch::nn::Module& owner, const char* name, const VilConfig& config, double eps) {
-  Norm norm;
-  if (config.norm == "rms")
-    norm.rms = owner.register_module(name, nn::RmsNorm(config.dim, eps));
-  else
-    norm.layer = owner.register_module(
-        name, nn::LayerNorm(config.dim, nn::LayerNormOptions{eps, config.norm_bias, /*residual=*/true}));
-  return norm;
-}
-
-// norm and layer, one direction or several inside the layer.
-class Block final : public VilUnit {
- public:
-  Block(const VilConfig& config, const nn::MlstmLayerOptions& layer, double drop_path, int64_t index,
-        std::string name)
-      : drop_path_(drop_path), index_(index), name_(std::move(name)) {
-    norm_ = register_scaled_norm(*this, "norm", config, 1e-5);
-    layer_ = register_module("layer", nn::MlstmLayer(layer));
-  }
-
-  torch::Tensor branch(const torch::Tensor& x, const nn::TokenGrid& grid, const Context& context,
-                       const nn::Tail& tail) {
-    return layer_->forward(norm_.before_linear(x), grid, tail, context.taps, name_);
-  }
-
-  torch::Tensor forward(const torch::Tensor& x, const nn::TokenGrid& grid, const Context& context) override {
-    return nn::residual(
-        x, {}, drop_path_, is_training(), index_, context,
-        [&](const torch::Tensor& kept, const nn::Tail& tail) { return branch(kept, grid, context, tail); });
-  }
-
-  std::vector<nn::MlstmLayer> layers() const override { return {layer_}; }
-
- private:
-  double drop_path_;
-  int64_t index_;
-  std::string name_;  // before the names of taps
-  Norm norm_;
-  nn::MlstmLayer layer_{nullptr};
-};
-
-// Blocks named after their directions, one after the other or side by side.
-class Group final : public VilUnit {
- public:
-  Group(const std::vector<std::pair<std::string, std::shared_ptr<Block>>>& blocks, bool parallel,
-        double drop_path, int64_t index)
-      : parallel_(parallel), drop_path_(drop_path), index_(index) {
-    for (const auto& [name, block] : blocks) blocks_.push_back(register_module(name, block));
-  }
-
-  torch::Tensor forward(const torch::Tensor& x, const nn::TokenGrid& grid, const Context& context) override {
-    if (parallel_)
-      return nn::residual(x, {}, drop_path_, is_training(), index_, context,
-                          [&](const torch::Tensor& kept, const nn::Tail& tail) {
-                            torch::Tensor sum = blocks_[0]->branch(kept, grid, context, tail);
-                            for (size_t i = 1; i < blocks_.size(); ++i)
-                              sum = blocks_[i]->branch(kept, grid, context, {.residual = sum});
-                            return sum;
-                          });
-    torch::Tensor y = x;
-    for (const auto& block : blocks_) y = block->forward(y, grid, context);
-    return y;
-  }
-
-  std::vector<nn::MlstmLayer> layers() const override {
-    std::vector<nn::MlstmLayer> all;
-    for (const auto& block : blocks_) all.push_back(block->layers()[0]);
-    return all;
-  }
-
- private:
-  bool parallel_;
-  double drop_path_;
-  int64_t index_;
-  std::vector<std::shared_ptr<Block>> blocks_;
-};
 
 torch::Tensor index_of(const std::vector<int64_t>& places, const torch::Tensor& x) {
   return torch::tensor(places, torch::kInt64).to(x.device());
@@ -100,65 +20,82 @@ std::vector<int64_t> middle(int64_t size) {
   return size % 2 == 1 ? std::vector<int64_t>{size / 2} : std::vector<int64_t>{size / 2 - 1, size / 2};
 }
 
-}  // namespace
-
-int64_t VilConfig::direction_count() const {
-  return directions == "uni" ? 1 : directions == "bi" ? 2 : directions == "quad" ? 4 : 8;
+nn::MlstmLayerOptions layer_options(const VilConfig& config, const char* conv_name) {
+  return {.width = config.dim,
+          .inner = config.inner(),
+          .heads = config.heads,
+          .conv = config.conv_kind,
+          .conv_name = conv_name,
+          .kernel = config.conv_kernel,
+          .proj_bias = config.proj_bias,
+          .norm_bias = config.norm_bias,
+          .conv_bias = config.conv_bias,
+          .skip = config.skip,
+          .paper_cell = config.cell == VilCell::paper,
+          .share_conv = config.share_conv,
+          .value_conv = config.value_conv,
+          .share_directions = config.share_directions,
+          .init_values = config.init_values};
 }
 
-std::vector<int64_t> VilConfig::class_places(int64_t patches) const {
-  if (pooling == "cls_first") return {0};
-  if (pooling == "cls_last") return {patches};
-  if (pooling == "cls_bilateral") return {0, patches + 1};
-  if (pooling == "cls_middle") return {patches / 2};
-  if (pooling == "cls_middle_bilateral") return {0, patches / 2 + 1, patches + 2};
-  return {};
+VilStack stack_of(const VilConfig& config, bool pairs, const nn::MlstmLayerOptions& layer) {
+  using Layout = VilStack::Layout;
+  const Layout alternating = pairs ? Layout::pairs : Layout::singles;
+  return {.block = {.norm = config.norm, .norm_bias = config.norm_bias, .layer = layer},
+          .depth = config.depth,
+          .directions = config.direction_count(),
+          .layout = config.traversal == VilTraversal::in_layer   ? Layout::in_layer
+                    : config.traversal == VilTraversal::parallel ? Layout::parallel
+                                                                 : alternating,
+          .drop_path = config.drop_path_rates(config.depth)};
+}
+
+}  // namespace
+
+TokenPlaces VilConfig::places(int64_t rows, int64_t columns) const {
+  TokenPlaces places;
+  places.rows = rows, places.columns = columns;
+  using enum VilPooling;
+  places.before = pooling == cls_first || pooling == cls_bilateral || pooling == cls_middle_bilateral ? 1 : 0;
+  places.middle = pooling == cls_middle || pooling == cls_middle_bilateral ? 1 : 0;
+  places.behind = pooling == cls_last || pooling == cls_bilateral || pooling == cls_middle_bilateral ? 1 : 0;
+  return places;
+}
+
+int64_t VilConfig::class_tokens() const {
+  const TokenPlaces places = this->places(1, 1);
+  return places.before + places.middle + places.behind;
 }
 
 int64_t VilConfig::read_width() const {
-  const int64_t class_tokens = static_cast<int64_t>(class_places(1).size());
-  return dim * (pooling == "bilateral_flatten" ? 2 : std::max<int64_t>(class_tokens, 1));
+  return dim * (pooling == VilPooling::bilateral_flatten ? 2 : std::max<int64_t>(class_tokens(), 1));
 }
 
 void VilConfig::check() const {
+  using nn::MlstmConv;
   check_grid(image_size, patch_size);
-  check_choice("mode", mode, {"classifier", "features"});
-  check_choice("pooling", pooling,
-               classifies() ? std::vector<std::string>{"bilateral_flatten", "bilateral_avg", "mean",
-                                                       "center_mean", "middle", "cls_first", "cls_last",
-                                                       "cls_bilateral", "cls_middle", "cls_middle_bilateral"}
-                            : std::vector<std::string>{"none", "to_image"});
-  check_choice("directions", directions, {"uni", "bi", "quad", "oct"});
-  check_choice("traversal", traversal, {"alternating", "parallel", "in_layer"});
-  check_choice("norm", norm, {"layer", "rms"});
-  check_choice("norm_eps", norm_eps, {"published", "training"});
-  check_choice("cell", cell, {"published", "paper"});
-  check_choice("conv_kind", conv_kind, {"2d", "conv1d", "causal1d", "none"});
-  check_choice("conv_grid", conv_grid, {"input", "built"});
-  check_rate("drop_path", drop_path);
-  if (stride < 0 || stride > patch_size) fail_usage("model.stride is ", stride, ", must be 0 to patch_size");
-  if (dim < 2 || dim % 2 != 0 || depth < 1 || heads < 1 || inner_multiple < 1 ||
-      (2 * dim + inner_multiple - 1) / inner_multiple * inner_multiple % heads != 0)
-    fail_usage("model.dim ", dim, " must be even, 2 * dim a multiple of model.heads ", heads,
-               ", and depth and inner_multiple positive");
-  if (classes < 0) fail_usage("model.classes is ", classes, ", must not be negative");
-  const bool odd = conv_kind == "2d" || conv_kind == "conv1d";
-  if (conv_kernel < 1 || (odd && conv_kernel % 2 == 0))
-    fail_usage("model.conv_kernel is ", conv_kernel,
-               ", must be positive, and odd for the convolutions that see both sides");
-  if (traversal == "parallel" && directions == "uni")
+  const bool whole = pooling == VilPooling::none || pooling == VilPooling::to_image;
+  if ((mode == VilMode::features) != whole)
+    fail_usage("model.pooling = \"", name_of(pooling), "\" with model.mode = \"", name_of(mode),
+               "\": none and to_image are for mode features, all others for classifier");
+  if (stride > patch_size) fail_usage("model.stride is ", stride, ", must be 0 to patch_size");
+  if (dim % 2 != 0 || inner() % heads != 0)
+    fail_usage("model.dim ", dim, " must be even, and 2 * dim a multiple of model.heads ", heads);
+  if (const bool both_sides = conv_kind == MlstmConv::grid || conv_kind == MlstmConv::sequence;
+      both_sides && conv_kernel % 2 == 0)
+    fail_usage("model.conv_kernel is ", conv_kernel, ", must be odd for a convolution that sees both sides");
+  if (traversal == VilTraversal::parallel && directions == VilDirections::uni)
     fail_usage("model.traversal = \"parallel\" needs more than one direction");
-  if (share_directions && (traversal != "in_layer" || directions == "uni"))
+  if (share_directions && (traversal != VilTraversal::in_layer || directions == VilDirections::uni))
     fail_usage("model.share_directions goes with traversal in_layer and more than one direction");
-  if (conv_kind == "none" && (!share_conv || value_conv))
+  if (conv_kind == MlstmConv::none && (!share_conv || value_conv))
     fail_usage("model.conv_kind = \"none\" leaves nothing for share_conv = false and value_conv");
-  if (init_values < 0) fail_usage("model.init_values is ", init_values, ", must not be negative");
-  if (conv_grid == "built" && direction_count() > 2)
+  if (conv_grid == VilConvGrid::built && direction_count() > 2)
     fail_usage("model.conv_grid = \"built\" goes with directions uni or bi: columns need the image's grid");
 }
 
 VilBackbone::VilBackbone(const VilConfig& config, const VilVersion& version)
-    : config_(config), conv_name_(version.conv_name) {
+    : config_(config), layer_(layer_options(config, version.conv_name)) {
   rows_ = config.grid().height;
   columns_ = config.grid().width;
   patch_embed_ = register_module("patch_embed", nn::PatchEmbed(config.patch_size, config.dim, config.stride));
@@ -166,101 +103,40 @@ VilBackbone::VilBackbone(const VilConfig& config, const VilVersion& version)
     pos_embed_ = register_module("pos_embed", std::make_shared<PositionTable>());
     pos_embed_->embed = pos_embed_->register_parameter("embed", nn::zeros({1, rows_, columns_, config.dim}));
   }
-  if (const auto places = config.class_places(rows_ * columns_); !places.empty())
-    cls_tokens_ =
-        register_parameter("cls_tokens", nn::zeros({1, static_cast<int64_t>(places.size()), config.dim}));
-  make_blocks(version);
+  if (const int64_t number = config.class_tokens(); number > 0)
+    cls_tokens_ = register_parameter("cls_tokens", nn::zeros({1, number, config.dim}));
+  units_ = make_units(stack_of(config, version.pairs, layer_));
+  for (const auto& unit : units_) add_block(unit);
   make_norms(version);
-  if (config.classifies()) make_head(config.classes);
-}
-
-nn::MlstmLayerOptions VilBackbone::layer_options() const {
-  const int64_t multiple = config_.inner_multiple;
-  return {.width = config_.dim,
-          .inner = (2 * config_.dim + multiple - 1) / multiple * multiple,
-          .heads = config_.heads,
-          .conv = config_.conv_kind,
-          .conv_name = conv_name_,
-          .kernel = config_.conv_kernel,
-          .proj_bias = config_.proj_bias,
-          .norm_bias = config_.norm_bias,
-          .conv_bias = config_.conv_bias,
-          .skip = config_.skip,
-          .paper_cell = config_.cell == "paper",
-          .share_conv = config_.share_conv,
-          .value_conv = config_.value_conv,
-          .share_directions = config_.share_directions,
-          .init_values = config_.init_values};
-}
-
-void VilBackbone::make_blocks(const VilVersion& version) {
-  const std::vector<nn::Traversal> ways = nn::traversals(config_.direction_count());
-  const std::vector<double> rates = config_.drop_path_rates(config_.depth);
-  int64_t made = 0;
-  for (int64_t i = 0; i < config_.depth; ++i) {
-    const double rate = rates[static_cast<size_t>(i)];
-    nn::MlstmLayerOptions layer = layer_options();
-    const std::string name = "blocks." + std::to_string(i);
-    const auto block = [&](const nn::Traversal& way, const std::string& inside = "") {
-      layer.directions = {way};
-      return std::make_shared<Block>(config_, layer, rate, made++, name + inside);
-    };
-    const auto next_way = [&] { return ways[static_cast<size_t>(made) % ways.size()]; };
-    std::vector<std::pair<std::string, std::shared_ptr<Block>>> named;
-    if (config_.traversal == "in_layer") {
-      layer.directions = ways;
-      units_.push_back(std::make_shared<Block>(config_, layer, rate, made++, name));
-    } else if (config_.traversal == "parallel") {
-      for (const nn::Traversal& way : ways) named.emplace_back(way.name(), block(way, "." + way.name()));
-      units_.push_back(std::make_shared<Group>(named, true, rate, i));
-    } else if (version.pairs) {
-      for (int64_t half = 0; half < 2; ++half) {
-        const nn::Traversal way = next_way();
-        // Two blocks of one direction need two names.
-        const std::string inside = way.name() + (ways.size() == 1 && half == 1 ? "_again" : "");
-        named.emplace_back(inside, block(way, "." + inside));
-      }
-      units_.push_back(std::make_shared<Group>(named, false, rate, i));
-    } else {
-      units_.push_back(block(next_way()));
-    }
-    add_block(units_.back());
-  }
 }
 
 void VilBackbone::make_norms(const VilVersion& version) {
-  const bool training = config_.norm_eps == "training";
+  const bool training = config_.norm_eps == VilNormEps::training;
   const double token_eps = training ? 1e-5 : version.token_eps, read_eps = training ? 1e-6 : version.read_eps;
+  const VilBlockOptions options{.norm = config_.norm, .norm_bias = config_.norm_bias, .layer = layer_};
   if (!version.token_norm_is_legacy || config_.legacy_norm)
-    token_norm_ = register_scaled_norm(*this, version.token_norm, config_, token_eps);
+    token_norm_ = register_scaled_norm(*this, version.token_norm, options, token_eps);
   if (version.token_norm_is_legacy || config_.legacy_norm)
     read_norm_ = register_norm(*this, version.read_norm, config_.norm, config_.read_width(), read_eps);
 }
 
-torch::Tensor VilBackbone::forward(const torch::Tensor& images, const Context& context) {
-  if (config_.classifies()) return IsotropicBackbone::forward(images, context);
-  const Tokens tokens = start(images, context);
-  torch::Tensor x = run(tokens, context);
-  if (token_norm_) x = token_norm_(x);
-  if (read_norm_) x = read_norm_(x);
-  return config_.pooling == "to_image" ? to_map(x, tokens) : x;
+std::vector<std::string> VilBackbone::head_names() const {
+  return config_.mode == VilMode::features ? std::vector<std::string>{} : Backbone::head_names();
 }
 
-torch::Tensor VilBackbone::run_stack(const torch::Tensor& x, int64_t rows, int64_t columns) {
-  const torch::Tensor last = run({.x = x, .rows = rows, .columns = columns}, {});
-  return token_norm_ ? token_norm_(last) : last;
-}
-
-VilBackbone::Tokens VilBackbone::start(const torch::Tensor& images, const Context&) {
+Tokens VilBackbone::tokenise(const torch::Tensor& images, const Context&) {
   const torch::Tensor patches = patch_embed_(images);
   const int64_t batch = patches.size(0), rows = patches.size(1), columns = patches.size(2);
   const int64_t count = rows * columns;
-  check(config_.conv_grid == "input" || config_.conv_kind != "2d" || count % rows_ == 0,
+  check(config_.conv_grid == VilConvGrid::input || config_.conv_kind != nn::MlstmConv::grid ||
+            count % rows_ == 0,
         "conv_grid = built: ", count, " tokens do not make ", rows_, " rows");
   torch::Tensor x = patches;
-  if (pos_embed_) x = x + nn::resample_grid(pos_embed_->embed[0], rows, columns, nn::Resample::bicubic);
+  if (pos_embed_) x = x + position_table(rows, columns);
   x = x.reshape({batch, count, config_.dim});
-  const std::vector<int64_t> places = config_.class_places(count);
+  Tokens tokens;
+  static_cast<TokenPlaces&>(tokens) = config_.places(rows, columns);
+  const std::vector<int64_t> places = tokens.others();
   std::vector<torch::Tensor> pieces;
   int64_t taken = 0;  // patches so far
   for (size_t i = 0; i < places.size(); ++i) {
@@ -273,14 +149,60 @@ VilBackbone::Tokens VilBackbone::start(const torch::Tensor& images, const Contex
     pieces.push_back(x.slice(1, taken));
     x = torch::cat(pieces, 1);
   }
-  return {.x = x, .rows = rows, .columns = columns};
+  tokens.x = x;
+  return tokens;
 }
 
-nn::TokenGrid VilBackbone::grid_of(const Tokens& tokens) const {
-  const int64_t patches = tokens.rows * tokens.columns;
+std::string VilBackbone::keep_refusal() const {
+  if (config_.conv_kind == nn::MlstmConv::grid)
+    return "model.conv_kind = \"2d\" reads the neighbours of every patch";
+  if (config_.direction_count() > 2)
+    return "model.directions = \"" + name_of(config_.directions) + "\" walks along the grid's columns";
+  return "";
+}
+
+std::string VilBackbone::step_refusal() const {
+  if (config_.directions != VilDirections::uni)
+    return "model.directions = \"" + name_of(config_.directions) + "\" must be \"uni\"";
+  if (config_.conv_kind == nn::MlstmConv::grid || config_.conv_kind == nn::MlstmConv::sequence)
+    return "model.conv_kind = \"" + name_of(config_.conv_kind) + "\" sees patches to come";
+  return "";
+}
+
+torch::Tensor VilBackbone::position_table(int64_t rows, int64_t columns) const {
+  return nn::resample_grid(pos_embed_->embed[0], rows, columns, nn::Resample::bicubic);
+}
+
+TokenPlaces VilBackbone::built_places() const {
+  const Extent image = extent_of(config_.image_size, "image_size");
+  return config_.places(patch_embed_->rows(image.height), patch_embed_->rows(image.width));
+}
+
+// A class token has none.
+torch::Tensor VilBackbone::position_at(int64_t place) const {
+  const TokenPlaces built = built_places();
+  int64_t patch = place;
+  for (const int64_t other : built.others()) {
+    if (other == place) return {};
+    if (other < place) --patch;
+  }
+  if (!pos_embed_) return {};
+  return position_table(built.rows, built.columns).flatten(0, 1).slice(0, patch, patch + 1);
+}
+
+torch::Tensor VilBackbone::step_block(int64_t index, const torch::Tensor& x, int64_t,
+                                      std::vector<torch::Tensor>& state) {
+  return units_[static_cast<size_t>(index)]->step(x, state);
+}
+
+// Patches that were chosen are a sequence without a grid.
+nn::TokenGrid VilBackbone::grid_of(const TokenPlaces& places) const {
+  if (places.kept.defined()) return {1, places.patches(), places.others()};
+  const int64_t patches = places.patches();
   // The published code fixes the convolution's rows when the model is built.
-  const int64_t rows = config_.conv_grid == "built" && config_.conv_kind == "2d" ? rows_ : tokens.rows;
-  return {rows, patches / rows, config_.class_places(patches)};
+  const bool built = config_.conv_grid == VilConvGrid::built && config_.conv_kind == nn::MlstmConv::grid;
+  const int64_t rows = built ? rows_ : places.rows;
+  return {rows, patches / rows, places.others()};
 }
 
 torch::Tensor VilBackbone::run_block(int64_t index, const torch::Tensor& x, const Tokens& tokens,
@@ -288,44 +210,57 @@ torch::Tensor VilBackbone::run_block(int64_t index, const torch::Tensor& x, cons
   return units_[static_cast<size_t>(index)]->forward(x, grid_of(tokens), context);
 }
 
-torch::Tensor VilBackbone::read(const torch::Tensor& last, const Tokens& tokens, const Context&) {
-  const torch::Tensor x = token_norm_ ? token_norm_(last) : last;
-  const int64_t patches = tokens.rows * tokens.columns;
-  const std::vector<int64_t> places = config_.class_places(patches);
+torch::Tensor VilBackbone::norm_tokens(const torch::Tensor& last) {
+  return token_norm_ ? token_norm_(last) : last;
+}
+
+torch::Tensor VilBackbone::published_features(const torch::Tensor& images, const Context& context) {
+  check(config_.mode == VilMode::features, "model.mode is classifier, must be features");
+  const Tokens tokens = tokenise(images, context);
+  torch::Tensor x = norm_tokens(run(tokens, context));
+  if (read_norm_) x = read_norm_(x);
+  return config_.pooling == VilPooling::to_image ? tokens.map_of(x) : x;
+}
+
+torch::Tensor VilBackbone::read(const torch::Tensor& last, const TokenPlaces& places, const Context&) {
+  const torch::Tensor x = norm_tokens(last);
+  const bool on_grid = config_.pooling == VilPooling::middle || config_.pooling == VilPooling::center_mean;
+  check(!on_grid || !places.kept.defined(), "model.pooling = \"", name_of(config_.pooling),
+        "\" reads patches by their place, some were left out");
+  const auto ends = [&] { return std::pair(x.select(1, 0), x.select(1, -1)); };
   torch::Tensor vector;
-  if (!places.empty()) {
-    vector = x.index_select(1, index_of(places, x)).flatten(1);
-  } else if (config_.pooling == "bilateral_flatten") {
-    vector = torch::cat({x.select(1, 0), x.select(1, -1)}, 1);
-  } else if (config_.pooling == "bilateral_avg") {
-    vector = (x.select(1, 0) + x.select(1, -1)) / 2;
-  } else if (config_.pooling == "middle") {
-    vector = x.select(1, patches / 2);
-  } else if (config_.pooling == "center_mean") {
-    std::vector<int64_t> center;
-    for (const int64_t row : middle(tokens.rows))
-      for (const int64_t column : middle(tokens.columns)) center.push_back(row * tokens.columns + column);
-    vector = x.index_select(1, index_of(center, x)).mean(1);
-  } else {
-    vector = x.mean(1);
+  switch (config_.pooling) {
+    case VilPooling::bilateral_flatten:
+      vector = torch::cat({ends().first, ends().second}, 1);
+      break;
+    case VilPooling::bilateral_avg:
+      vector = (ends().first + ends().second) / 2;
+      break;
+    case VilPooling::middle:
+      vector = x.select(1, places.patches() / 2);
+      break;
+    case VilPooling::center_mean: {
+      std::vector<int64_t> center;
+      for (const int64_t row : middle(places.rows))
+        for (const int64_t column : middle(places.columns)) center.push_back(row * places.columns + column);
+      vector = x.index_select(1, index_of(center, x)).mean(1);
+      break;
+    }
+    case VilPooling::mean:
+    case VilPooling::none:
+    case VilPooling::to_image:
+      vector = x.mean(1);
+      break;
+    default:
+      vector = x.index_select(1, index_of(places.others(), x)).flatten(1);
   }
   return read_norm_ ? read_norm_(vector) : vector;
 }
 
-torch::Tensor VilBackbone::to_map(const torch::Tensor& x, const Tokens& tokens) const {
-  const std::vector<int64_t> places = config_.class_places(tokens.rows * tokens.columns);
-  if (places.empty()) return IsotropicBackbone::to_map(x, tokens);
-  std::vector<int64_t> on_grid;
-  for (int64_t i = 0; i < x.size(1); ++i)
-    if (!std::binary_search(places.begin(), places.end(), i)) on_grid.push_back(i);
-  return IsotropicBackbone::to_map(x.index_select(1, index_of(on_grid, x)), tokens);
-}
-
 int64_t VilBackbone::count_macs(int64_t height, int64_t width,
                                 const std::function<double(double tokens)>& cell) const {
-  const int64_t patches = patch_embed_->rows(height) * patch_embed_->rows(width);
-  const int64_t tokens = patches + static_cast<int64_t>(config_.class_places(patches).size());
-  int64_t total = patch_embed_->macs(height, width) + (head_ ? head_->macs() : 0);
+  const int64_t tokens = patch_embed_->rows(height) * patch_embed_->rows(width) + config_.class_tokens();
+  int64_t total = patch_embed_->macs(height, width);
   for (const auto& unit : units_)
     for (const nn::MlstmLayer& layer : unit->layers()) {
       const auto directions = static_cast<double>(layer->options().directions.size());
@@ -338,7 +273,7 @@ int64_t VilBackbone::count_macs(int64_t height, int64_t width,
 // Counted as the paper's appendix B.2: the chunkwise form, inside a chunk the two products over half the
 // matrix, and per chunk two products with a d x d state.
 int64_t VilBackbone::macs(int64_t height, int64_t width) const {
-  const auto inner = static_cast<double>(layer_options().inner);
+  const auto inner = static_cast<double>(layer_.inner);
   return count_macs(height, width, [inner](double tokens) {
     return tokens * (2 * (kChunk / 2 + 1) * inner + 2 / kChunk * inner * inner);
   });
@@ -347,8 +282,7 @@ int64_t VilBackbone::macs(int64_t height, int64_t width) const {
 // Every product of the same chunks: inside a chunk scores, their sums' values; each token reads the state of
 // its head before the chunk and is written into it, but for the first chunk and the last.
 int64_t VilBackbone::exact_macs(int64_t height, int64_t width) const {
-  const nn::MlstmLayerOptions options = layer_options();
-  const auto heads = static_cast<double>(options.heads), d = static_cast<double>(options.inner) / heads;
+  const auto heads = static_cast<double>(layer_.heads), d = static_cast<double>(layer_.inner) / heads;
   return count_macs(height, width, [heads, d](double tokens) {
     double total = 0;
     for (double first = 0; first < tokens; first += kChunk) {
@@ -358,11 +292,6 @@ int64_t VilBackbone::exact_macs(int64_t height, int64_t width) const {
     }
     return heads * total;
   });
-}
-
-void VilBackbone::reset_head(int64_t classes) {
-  check(config_.classifies(), "a model in mode features has no head");
-  IsotropicBackbone::reset_head(classes);
 }
 
 torch::Tensor VilBackbone::fit(const std::string& name, const torch::Tensor& stored) const {
@@ -380,7 +309,7 @@ void VilBackbone::first_values(const std::string& name, const torch::Tensor&, co
   else if (name == "head.weight")
     fill.truncated_normal(2e-5);
   else if (const size_t layer = name.find(".layer."); layer != std::string::npos)
-    nn::initialise_mlstm_layer(name.substr(layer + 7), fill, layer_options());
+    nn::initialise_mlstm_layer(name.substr(layer + 7), fill, layer_);
 }
 
 }  // namespace tessera::models

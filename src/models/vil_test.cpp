@@ -17,22 +17,28 @@ ModelSpec small(const char* family, Value::Table entries) {
   return resolve_model(family, all);
 }
 
-std::shared_ptr<Backbone> lively(const ModelSpec& spec) { return lively(spec, 0.1); }
+std::shared_ptr<Classifier> lively(const ModelSpec& spec) { return lively(spec, 0.1); }
 
 Tensor picture(int64_t height = 16, int64_t width = 16) {
   torch::manual_seed(3);
   return torch::randn({2, 3, height, width}, torch::kFloat64);
 }
 
-void copy_weights(Backbone& from, Backbone& to) {
+void copy_weights(Classifier& from, Classifier& to) {
   const torch::NoGradGuard no_grad;
-  auto targets = to.named_parameters();
-  for (const auto& entry : from.named_parameters())
+  auto targets = to.backbone->named_parameters();
+  for (const auto& entry : from.backbone->named_parameters())
     if (Tensor* target = targets.find(entry.key())) target->copy_(entry.value());
 }
 
+// After the last block and its norm, [batch, tokens, dim].
+Tensor tokens_of(const Classifier& model, const Tensor& images) {
+  auto& encoder = dynamic_cast<TokenEncoder&>(*model.backbone);
+  return encoder.encode(encoder.tokenise(images)).tokens;
+}
+
 int64_t exact_macs(const ModelSpec& spec, int64_t side) {
-  return dynamic_cast<VilBackbone&>(*sketch_model(spec)).exact_macs(side, side);
+  return meta_classifier(spec)->exact_macs(side, side);
 }
 
 TEST(VilOptions, AllOfThemRunAndLearnEverywhere) {
@@ -69,11 +75,12 @@ TEST(VilOptions, AllOfThemRunAndLearnEverywhere) {
       const Tensor y = model->forward(picture(16, 24));
       EXPECT_EQ(y.sizes(), (std::vector<int64_t>{2, 3})) << what;
       EXPECT_TRUE(y.isfinite().all().item<bool>()) << what;
-      EXPECT_EQ(model->embed(picture()).size(1), model->embed_width()) << what;
-      EXPECT_EQ(model->features(picture(16, 24), {1})[0].sizes(), (std::vector<int64_t>{2, 16, 4, 6}))
+      EXPECT_EQ(model->backbone->embed(picture()).size(1), model->backbone->embed_width()) << what;
+      EXPECT_EQ(model->backbone->features(picture(16, 24), {1})[0].sizes(),
+                (std::vector<int64_t>{2, 16, 4, 6}))
           << what;
       y.square().sum().backward();
-      for (const auto& entry : model->named_parameters()) {
+      for (const auto& entry : model->backbone->named_parameters()) {
         const Tensor gradient = entry.value().grad();
         EXPECT_TRUE(gradient.defined() && gradient.isfinite().all().item<bool>() &&
                     gradient.abs().max().item<double>() > 0)
@@ -90,25 +97,22 @@ TEST(VilOptions, OneDirectionIsCausal) {
   changed.slice(2, 8).add_(1);
   for (const char* family : {"vil", "vil1"})
     for (const char* conv : {"causal1d", "none", "conv1d", "2d"}) {
-      const auto model = lively(small(family, {{"directions", "uni"},
-                                               {"conv_kind", conv},
-                                               {"conv_kernel", 3},
-                                               {"mode", "features"},
-                                               {"pooling", "none"}}));
-      const Tensor before = model->forward(x).slice(1, 0, 8), after = model->forward(changed).slice(1, 0, 8);
+      const auto model =
+          lively(small(family, {{"directions", "uni"}, {"conv_kind", conv}, {"conv_kernel", 3}}));
+      const Tensor before = tokens_of(*model, x).slice(1, 0, 8),
+                   after = tokens_of(*model, changed).slice(1, 0, 8);
       const bool looks_ahead = std::string(conv) == "conv1d" || std::string(conv) == "2d";
       EXPECT_EQ((before - after).abs().max().item<double>() > 1e-12, looks_ahead) << family << " " << conv;
-      EXPECT_FALSE(torch::allclose(model->forward(x), model->forward(changed)));
+      EXPECT_FALSE(torch::allclose(tokens_of(*model, x), tokens_of(*model, changed)));
     }
 }
 
 TEST(VilOptions, ReadOutsAreWhatTheySay) {
-  const auto tokens_of =
-      lively(small("vil", {{"mode", "features"}, {"pooling", "none"}, {"legacy_norm", false}}));
-  const Tensor x = picture(16, 20), tokens = tokens_of->forward(x);  // 4 rows of 5
+  const auto source = lively(small("vil", {{"legacy_norm", false}}));
+  const Tensor x = picture(16, 20), tokens = tokens_of(*source, x);  // 4 rows of 5
   const auto read = [&](const char* pooling) {
     const auto model = lively(small("vil", {{"pooling", pooling}, {"legacy_norm", false}, {"classes", 0}}));
-    copy_weights(*tokens_of, *model);
+    copy_weights(*source, *model);
     return model->forward(x);
   };
   const Tensor first = tokens.select(1, 0), last = tokens.select(1, 19);
@@ -124,8 +128,8 @@ TEST(VilOptions, ReadOutsAreWhatTheySay) {
 TEST(VilOptions, ClassTokensStandWhereTheirNamesSay) {
   VilConfig config;
   const auto places = [&](const char* pooling) {
-    config.pooling = pooling;
-    return config.class_places(16);
+    config.pooling = parse_enum<VilPooling>(pooling, "pooling");
+    return config.places(4, 4).others();
   };
   EXPECT_EQ(places("cls_first"), (std::vector<int64_t>{0}));
   EXPECT_EQ(places("cls_last"), (std::vector<int64_t>{16}));
@@ -139,20 +143,21 @@ TEST(VilOptions, ClassTokensStandWhereTheirNamesSay) {
     const auto model = lively(small("vil", {{"directions", "uni"}, {"pooling", pooling}}));
     Tensor changed = picture();
     changed.slice(2, 0, 8).add_(1);
-    EXPECT_EQ(!torch::allclose(model->embed(picture()), model->embed(changed)), sees) << pooling;
+    EXPECT_EQ(!torch::allclose(model->backbone->embed(picture()), model->backbone->embed(changed)), sees)
+        << pooling;
   }
 }
 
 // Equation 15: both blocks read the same tokens, and what they add is added.
 TEST(VilOptions, ParallelTraversalAddsBothDirections) {
-  const auto change = [&](Backbone& model) {  // what the only group adds to its input
+  const auto change = [&](Classifier& model) {  // what the only group adds to its input
     Taps with, without;
-    model.embed(picture(), {.taps = &with});
+    model.backbone->embed(picture(), {.taps = &with});
     const Tensor after = with.kept.at("blocks.0");
     const torch::NoGradGuard no_grad;
-    for (const auto& entry : model.named_parameters())
+    for (const auto& entry : model.backbone->named_parameters())
       if (entry.key().find("proj_down") != std::string::npos) entry.value().zero_();
-    model.embed(picture(), {.taps = &without});
+    model.backbone->embed(picture(), {.taps = &without});
     return after - without.kept.at("blocks.0");
   };
   const auto parallel = lively(small("vil", {{"depth", 1}, {"traversal", "parallel"}}));
@@ -160,7 +165,7 @@ TEST(VilOptions, ParallelTraversalAddsBothDirections) {
     const auto model = lively(small("vil", {{"depth", 1}}));
     copy_weights(*parallel, *model);
     const torch::NoGradGuard no_grad;
-    for (const auto& entry : model->named_parameters())
+    for (const auto& entry : model->backbone->named_parameters())
       if (entry.key().find(std::string(silent) + ".layer.proj_down") != std::string::npos)
         entry.value().zero_();
     return model;
@@ -177,10 +182,10 @@ TEST(VilOptions, SharedDirectionsAreEqualOnes) {
     const auto apart = lively(small(family, entries));
     entries.emplace_back("share_directions", true);
     const auto shared = lively(small(family, entries));
-    EXPECT_LT(count_parameters(*shared), count_parameters(*apart));
+    EXPECT_LT(count_parameters(*shared->backbone), count_parameters(*apart->backbone));
     const torch::NoGradGuard no_grad;
-    auto first = shared->named_parameters();
-    for (const auto& entry : apart->named_parameters()) {
+    auto first = shared->backbone->named_parameters();
+    for (const auto& entry : apart->backbone->named_parameters()) {
       std::string name = entry.key();
       for (const std::string suffix : {"_rev", "_du", "_ud"})
         if (const size_t at = name.find(suffix); at != std::string::npos) name.erase(at, suffix.size());
@@ -198,8 +203,8 @@ TEST(VilOptions, ConvolutionsOfTheirOwnMayBeTheSame) {
     const Tensor x = picture(), before = own->forward(x);
     EXPECT_FALSE(torch::allclose(before, shared->forward(x))) << kind;
     const torch::NoGradGuard no_grad;
-    auto parameters = own->named_parameters();
-    for (const auto& entry : own->named_parameters())
+    auto parameters = own->backbone->named_parameters();
+    for (const auto& entry : own->backbone->named_parameters())
       for (const char* which : {".conv_k.", ".conv_v."})
         if (const size_t at = entry.key().find(which); at != std::string::npos) {
           std::string name = entry.key();
@@ -219,26 +224,26 @@ TEST(VilOptions, ValuesReadTheirConvolution) {
                                             {"norm_bias", false},
                                             {"proj_bias", false}}));
     const torch::NoGradGuard no_grad;
-    for (const auto& entry : model->named_parameters())
+    for (const auto& entry : model->backbone->named_parameters())
       if (entry.key().find(".conv_v.") != std::string::npos) entry.value().zero_();
-    const Tensor before = model->features(picture(), {0})[0];
-    for (const auto& entry : model->named_parameters())
+    const Tensor before = model->backbone->features(picture(), {0})[0];
+    for (const auto& entry : model->backbone->named_parameters())
       if (entry.key().find("proj_down") != std::string::npos) entry.value().zero_();
-    EXPECT_EQ(torch::equal(model->features(picture(), {0})[0], before), reads);
+    EXPECT_EQ(torch::equal(model->backbone->features(picture(), {0})[0], before), reads);
   }
 }
 
 TEST(VilOptions, LayerScaleMultipliesWhatALayerAdds) {
   const auto scaled = lively(small("vil", {{"init_values", 0.25}})), plain = lively(small("vil", {}));
-  EXPECT_NEAR(build_model(small("vil", {{"init_values", 0.25}}), 1)
-                  ->named_parameters()["blocks.0.rowwise_from_bot_right.layer.layerscale.gamma"]
+  EXPECT_NEAR(build_classifier(small("vil", {{"init_values", 0.25}}), 1)
+                  ->backbone->named_parameters()["blocks.0.rowwise_from_bot_right.layer.layerscale.gamma"]
                   .mean()
                   .item<double>(),
               0.25, 1e-7);
   copy_weights(*scaled, *plain);
   const torch::NoGradGuard no_grad;
-  auto parameters = scaled->named_parameters();
-  for (const auto& entry : plain->named_parameters())
+  auto parameters = scaled->backbone->named_parameters();
+  for (const auto& entry : plain->backbone->named_parameters())
     if (const size_t at = entry.key().find("proj_down"); at != std::string::npos) {
       const Tensor gamma = parameters[entry.key().substr(0, at) + "layerscale.gamma"];
       entry.value().mul_(entry.value().dim() == 2 ? gamma.unsqueeze(1) : gamma);
@@ -248,7 +253,7 @@ TEST(VilOptions, LayerScaleMultipliesWhatALayerAdds) {
 
 TEST(VilOptions, BlocksAreNamedAfterTheirDirections) {
   const auto has = [](const ModelSpec& spec, const char* name) {
-    return sketch_model(spec)->named_parameters().contains(name);
+    return meta_classifier(spec)->backbone->named_parameters().contains(name);
   };
   const ModelSpec quad = small("vil", {{"directions", "quad"}});
   EXPECT_TRUE(has(quad, "blocks.0.rowwise_from_bot_right.norm.weight"));
@@ -279,7 +284,7 @@ TEST(Vil1, KnowsThePublishedNames) {
   EXPECT_EQ(rename("xlstm.post_blocks_norm.weight"), "legacy_norm.weight");
   EXPECT_EQ(rename("head.0.weight"), "norm.weight");
   EXPECT_EQ(rename("head.1.bias"), "head.bias");
-  for (const auto& entry : sketch_model(small("vil1", {}))->named_parameters())
+  for (const auto& entry : meta_classifier(small("vil1", {}))->backbone->named_parameters())
     EXPECT_EQ(rename(entry.key()), entry.key());
 }
 
@@ -290,7 +295,7 @@ TEST(Vil, ExactMultiplyAddsAreTheChunkwiseProducts) {
   const auto paper = static_cast<int64_t>(196.0 * (2 * 25.5 * 384 + 2 / 49.0 * 384 * 384));
   // Four chunks of 49; three of them read a state, three write one.
   const int64_t exact = heads * (4 * 49 * 50 * d + 6 * 49 * (d * d + d));
-  EXPECT_EQ(exact_macs(spec, 224) - sketch_model(spec)->macs(224, 224), cells * (exact - paper));
+  EXPECT_EQ(exact_macs(spec, 224) - meta_classifier(spec)->macs(224, 224), cells * (exact - paper));
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // VisionLLaMA, plain (Chu et al. 2024, "VisionLLaMA: a unified LLaMA backbone for vision tasks"). Names of
 // parameters are those of the published code.
 //
-//   y  = x + gamma_1 * attention(norm(x))     q and k turned by 2-D RoPE, the same in all heads
+//   y  = x + gamma_1 * attention(norm(x))     q and k rotated by 2-D RoPE, the same in all heads
 //   x' = y + gamma_2 * swiglu(norm(y))
 //   scores = head(norm(x_L)[class token])     or head(norm(mean of the tokens))
 // AS2DRoPE multiplies all positions by rope_anchor / height, so that any image spans the range seen in
@@ -21,16 +21,36 @@
 namespace tessera::models {
 namespace {
 
+enum class Positions { none, learned, sincos };
+enum class RopeGrid { input, square };
+
+}  // namespace
+}  // namespace tessera::models
+
+template <>
+struct tessera::EnumNames<tessera::models::Positions> {
+  static constexpr std::array names = {"none", "learned", "sincos"};
+};
+template <>
+struct tessera::EnumNames<tessera::models::RopeGrid> {
+  static constexpr std::array names = {"input", "square"};
+};
+
+namespace tessera::models {
+namespace {
+
 struct Config : IsotropicSettings, RotarySettings {
+  static constexpr bool kHeadBatchNorm = true;
   int64_t mlp_hidden = 0;
   bool class_token = true, norm_before_mean = false, qkv_bias = true;
-  std::string norm = "layer", mlp = "swiglu", positions = "none";
+  NormKind norm = NormKind::layer;
+  MlpKind mlp = MlpKind::swiglu;
+  Positions positions = Positions::none;
   double mlp_ratio = 4, init_values = 1e-4;
-  std::string rope_grid = "input";
+  RopeGrid rope_grid = RopeGrid::input;
   double rope_scale = 1, rope_ntk_scale = 1, rope_ntk_factor = 1;
   bool auto_scale = false, peg = false;
   double rope_anchor = 224, class_position = -1;
-  bool head_batch_norm = false;
 
   Config() { dim = 384, heads = 6; }
 
@@ -41,28 +61,26 @@ struct Config : IsotropicSettings, RotarySettings {
       "read a learned token in front of the patches, else the mean of the patches");
     v("norm_before_mean", norm_before_mean,
       "without class token: norm, then mean (published 1-D model), else mean first");
-    v("norm", norm, "layer or rms");
-    v("mlp", mlp, "swiglu, gelu, or swiglu_packed (one matrix, biases: the masked pre-training code)");
-    v("mlp_ratio", mlp_ratio, "hidden width of the gelu MLP as a multiple of dim");
-    v("mlp_hidden", mlp_hidden, "hidden width of the MLP, 0 = mlp_ratio or LLaMA's rule");
+    v("norm", norm, choice<NormKind>(), "in the blocks and before the head");
+    v("mlp", mlp, choice<MlpKind>(), "swiglu_packed: one matrix, biases (the masked pre-training code)");
+    v("mlp_ratio", mlp_ratio, above(0), "hidden width of the gelu MLP as a multiple of dim");
+    v("mlp_hidden", mlp_hidden, at_least(0), "hidden width of the MLP, 0 = mlp_ratio or LLaMA's rule");
     v("qkv_bias", qkv_bias, "biases of q, k, v");
     v("init_values", init_values, "first value of layer scale, 0 = none");
-    v("positions", positions, "absolute positions besides RoPE: none, learned, sincos");
+    v("positions", positions, choice<Positions>(), "absolute positions besides RoPE");
     v("peg", peg, "conditional positional encoding after the first block (Chu et al. 2021)");
     visit_rope(v);
     v("rope_scale", rope_scale, "factor of all positions");
-    v("rope_ntk_scale", rope_ntk_scale,
+    v("rope_ntk_scale", rope_ntk_scale, above(0),
       "NTK-aware scaling of the base: theta * (f s - (f - 1))^(d / (d - 2))");
     v("rope_ntk_factor", rope_ntk_factor, "f of that formula");
-    v("rope_grid", rope_grid,
-      "columns of the grid: input, or square (published code: the root of the number of patches)");
+    v("rope_grid", rope_grid, choice<RopeGrid>(),
+      "columns of the grid: the input's, or the root of the number of patches (published code)");
     v("auto_scale", auto_scale, "AS2DRoPE: positions times rope_anchor / image height");
-    v("rope_anchor", rope_anchor, "image height in pixels whose positions are not scaled");
+    v("rope_anchor", rope_anchor, above(0), "image height in pixels whose positions are not scaled");
     v("class_position", class_position,
       "x and y of the class token, -1 = what floor division gives for index -1");
     visit_drop_path(v);
-    v("head_batch_norm", head_batch_norm,
-      "batch norm without parameters before the head (MAE's linear probing)");
   }
 
   ResidualBlockOptions block(int64_t index, double drop) const {
@@ -78,19 +96,11 @@ struct Config : IsotropicSettings, RotarySettings {
 
   void check() const {
     check_size();
-    check_choice("norm", norm, {"layer", "rms"});
-    check_choice("mlp", mlp, {"swiglu", "gelu", "swiglu_packed"});
-    check_choice("positions", positions, {"none", "learned", "sincos"});
-    check_choice("rope_grid", rope_grid, {"input", "square"});
     check_rope(dim, heads);
-    if (classes < 0 || mlp_hidden < 0 || mlp_ratio <= 0)
-      fail_usage("model.classes and mlp_hidden must not be negative, mlp_ratio must be positive");
     if (norm_before_mean && class_token) fail_usage("model.norm_before_mean goes with class_token = false");
-    if (rope_anchor <= 0 || rope_ntk_scale <= 0)
-      fail_usage("model.rope_anchor and rope_ntk_scale must be positive");
-    if (auto_scale && rope_scaling != "none")
+    if (auto_scale && rope_scaling != nn::RopeScalingKind::none)
       fail_usage("model.rope_scaling goes with auto_scale = false: both make room for larger grids");
-    if (positions == "sincos" && dim % 4 != 0)
+    if (positions == Positions::sincos && dim % 4 != 0)
       fail_usage("model.positions = \"sincos\" needs dim to be a multiple of 4");
   }
 };
@@ -103,13 +113,12 @@ class VisionLlama final : public IsotropicBackbone {
     if (config.class_token) cls_token_ = register_parameter("cls_token", nn::zeros({1, 1, config.dim}));
     // The table always has an entry for a class token, as in the published checkpoints.
     const int64_t entries = 1 + rows_ * columns_;
-    if (config.positions == "learned")
+    if (config.positions == Positions::learned)
       pos_embed_ = register_parameter("pos_embed", nn::zeros({1, entries, config.dim}));
-    if (config.positions == "sincos") pos_embed_ = register_buffer("pos_embed", fixed_positions());
+    if (config.positions == Positions::sincos) pos_embed_ = register_buffer("pos_embed", fixed_positions());
     patch_embed_ = register_module("patch_embed", nn::PatchEmbed(config.patch_size, config.dim));
     norm_ = register_norm(*this, "norm", config.norm, config.dim);
-    head_batch_norm_ = config.head_batch_norm;
-    make_head(config.classes);
+    reserve_heads();
     const std::vector<double> rates = config.drop_path_rates(config.depth);
     for (int64_t i = 0; i < config.depth; ++i) {
       blocks_.push_back(std::make_shared<AttentionBlock>(config.block(i, rates[static_cast<size_t>(i)]),
@@ -120,10 +129,14 @@ class VisionLlama final : public IsotropicBackbone {
   }
 
   int64_t embed_width() const override { return config_.dim; }
+  int64_t token_width() const override { return config_.dim; }
+  std::string keep_refusal() const override {
+    return peg_ ? "model.peg = true reads the neighbours of every patch" : "";
+  }
 
   int64_t macs(int64_t height, int64_t width) const override {
     const int64_t patches = config_.patches(height, width);
-    int64_t total = patch_embed_->macs(height, width) + (head_ ? head_->macs() : 0);
+    int64_t total = patch_embed_->macs(height, width);
     for (const auto& block : blocks_) total += block->macs(patches + prefix_);
     return total + (peg_ ? patches * peg_->macs() : 0);
   }
@@ -135,8 +148,7 @@ class VisionLlama final : public IsotropicBackbone {
     return nn::fit_square_tokens(stored, 1, rows_, columns_, config_.dim, nn::Resample::bicubic_antialias);
   }
 
- protected:
-  Tokens start(const torch::Tensor& images, const Context&) override {
+  Tokens tokenise(const torch::Tensor& images, const Context&) override {
     const torch::Tensor patches = patch_embed_(images);
     const int64_t batch = patches.size(0), rows = patches.size(1), columns = patches.size(2);
     torch::Tensor x = patches.reshape({batch, rows * columns, config_.dim});
@@ -145,24 +157,11 @@ class VisionLlama final : public IsotropicBackbone {
       x = x +
           nn::resample_tokens(pos_embed_, 1, rows_, columns_, rows, columns, nn::Resample::bicubic_antialias)
               .slice(1, 1 - prefix_);
-    Tokens tokens{.x = x, .rows = rows, .columns = columns, .before = prefix_};
+    Tokens tokens;
+    tokens.x = x;
+    tokens.rows = rows, tokens.columns = columns, tokens.before = prefix_;
     tokens.extras.rotation = rotation(rows, columns, images.size(2));
     return tokens;
-  }
-
-  torch::Tensor run_block(int64_t index, const torch::Tensor& x, const Tokens& tokens,
-                          const Context& context) override {
-    return blocks_[static_cast<size_t>(index)]->forward(x, tokens.extras, context);
-  }
-
-  torch::Tensor after_block(int64_t index, const torch::Tensor& x, const Tokens& tokens) override {
-    if (!peg_ || index > 0) return x;
-    return torch::cat({x.slice(1, 0, prefix_), peg_(x.slice(1, prefix_), tokens.rows, tokens.columns)}, 1);
-  }
-
-  torch::Tensor read(const torch::Tensor& x, const Tokens&, const Context&) override {
-    if (prefix_) return norm_(x).select(1, 0);
-    return config_.norm_before_mean ? norm_(x).mean(1) : norm_(x.mean(1));
   }
 
   void first_values(const std::string& name, const torch::Tensor& parameter,
@@ -173,6 +172,24 @@ class VisionLlama final : public IsotropicBackbone {
       fill.fan_in_uniform(9);
     else if (name == "pos_embed" || name == "cls_token" || parameter.dim() == 2)
       fill.truncated_normal(0.02);
+  }
+
+ protected:
+  torch::Tensor run_block(int64_t index, const torch::Tensor& x, const Tokens& tokens,
+                          const Context& context) override {
+    return blocks_[static_cast<size_t>(index)]->forward(x, tokens.extras, context);
+  }
+
+  torch::Tensor after_block(int64_t index, const torch::Tensor& x, const Tokens& tokens) override {
+    if (!peg_ || index > 0) return x;
+    return torch::cat({x.slice(1, 0, prefix_), peg_(x.slice(1, prefix_), tokens.rows, tokens.columns)}, 1);
+  }
+
+  torch::Tensor norm_tokens(const torch::Tensor& last) override { return norm_(last); }
+
+  torch::Tensor read(const torch::Tensor& x, const TokenPlaces&, const Context&) override {
+    if (prefix_) return norm_(x).select(1, 0);
+    return config_.norm_before_mean ? norm_(x).mean(1) : norm_(x.mean(1));
   }
 
  private:
@@ -191,12 +208,12 @@ class VisionLlama final : public IsotropicBackbone {
     const double theta = config_.rope_theta * std::pow(ntk, exponent);
     double scale = config_.rope_scale;
     if (config_.auto_scale) scale *= config_.rope_anchor / static_cast<double>(height);
-    const bool square = config_.rope_grid == "square";
+    const bool square = config_.rope_grid == RopeGrid::square;
     const int64_t wide = square ? static_cast<int64_t>(std::sqrt(static_cast<double>(patches))) : columns;
     nn::GridPositions at = nn::grid_positions(-prefix_, patches, wide);
     at.x = at.x * scale;
     at.y = at.y * scale;
-    if (prefix_ && config_.rope == "2d" && config_.class_position != -1) {
+    if (prefix_ && config_.rope == Rope::two_axes && config_.class_position != -1) {
       at.x[0] = config_.class_position;
       at.y[0] = config_.class_position;
     }

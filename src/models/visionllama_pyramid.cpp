@@ -1,7 +1,7 @@
 // VisionLLaMA, pyramid (Chu et al. 2024, "VisionLLaMA: a unified LLaMA backbone for vision tasks"): the
 // stages of Twins-SVT with SwiGLU and 2-D RoPE. Names of parameters are those of the published code.
 //
-//   LSA  q, k turned by the place inside their window;   GSA  q by the place on the grid, k by that of its
+//   LSA  q, k rotated by the place inside their window;   GSA  q by the place on the grid, k by that of its
 //   cells scores = head(norm(mean over the tokens of norm(x_L)))
 // AS2DRoPE multiplies GSA's positions by rope_anchor / rows of the stage's grid. Where the paper and the
 // published code differ, the code is the default: auto_scale_local, rope_keys = "mean" and rope_anchor = [56,
@@ -14,11 +14,31 @@
 namespace tessera::models {
 namespace {
 
+enum class Positions { none, learned, sincos };
+enum class RopeKeys { published, mean };
+
+}  // namespace
+}  // namespace tessera::models
+
+template <>
+struct tessera::EnumNames<tessera::models::Positions> {
+  static constexpr std::array names = {"none", "learned", "sincos"};
+};
+template <>
+struct tessera::EnumNames<tessera::models::RopeKeys> {
+  static constexpr std::array names = {"published", "mean"};
+};
+
+namespace tessera::models {
+namespace {
+
 struct Config : TwinsSettings, RotarySettings {
-  std::string norm = "layer", mlp = "swiglu", positions = "none";
+  NormKind norm = NormKind::layer;
+  PlainMlp mlp = PlainMlp::swiglu;
+  Positions positions = Positions::none;
   double init_values = 1e-4;
   bool peg = false, stage_norms = false;
-  std::string rope_keys = "published";
+  RopeKeys rope_keys = RopeKeys::published;
   double rope_ntk = 1;
   bool rope_ntk_keys = false, auto_scale = false, auto_scale_local = false;
   std::vector<double> rope_anchor = {14, 14, 14, 14};
@@ -26,43 +46,38 @@ struct Config : TwinsSettings, RotarySettings {
   template <class V>
   void visit(V& v) {
     visit_stages(v);
-    v("norm", norm, "layer or rms, in the blocks and before the head");
-    v("mlp", mlp, "swiglu or gelu");
-    v("mlp_ratio", mlp_ratio, "hidden width of the gelu MLP as a multiple of the token's");
+    v("norm", norm, choice<NormKind>(), "in the blocks and before the head");
+    v("mlp", mlp, choice<PlainMlp>(), "the MLP of a block");
+    v("mlp_ratio", mlp_ratio, above(0), "hidden width of the gelu MLP as a multiple of the token's");
     v("qkv_bias", qkv_bias, "biases of q, k, v");
     v("init_values", init_values, "first value of layer scale, 0 = none");
     v("stage_norms", stage_norms,
       "a norm behind every stage instead of the last alone (published segmentation backbone)");
-    v("positions", positions, "absolute positions of every stage besides RoPE: none, learned, sincos");
+    v("positions", positions, choice<Positions>(), "absolute positions of every stage besides RoPE");
     v("peg", peg, "conditional positional encoding after the first block of a stage (Chu et al. 2021)");
     visit_rope(v);
-    v("rope_ntk", rope_ntk, "NTK-aware scaling: the base of global attention's queries times this");
+    v("rope_ntk", rope_ntk, above(0), "NTK-aware scaling: the base of global attention's queries times this");
     v("rope_ntk_keys", rope_ntk_keys, "of its keys too (the published code scales the queries alone)");
-    v("rope_keys", rope_keys,
+    v("rope_keys", rope_keys, choice<RopeKeys>(),
       "where a sub-sampled key stands: published (s i + 1 - 1 / s, read in rows of the full grid) or mean "
       "(of "
       "its cells: s i + (s - 1) / 2)");
     v("auto_scale", auto_scale, "AS2DRoPE: positions times rope_anchor / rows of the stage's grid");
     v("auto_scale_local", auto_scale_local, "inside windows too (the paper's form)");
-    v("rope_anchor", rope_anchor,
+    v("rope_anchor", rope_anchor, above(0),
       "rows of each stage's grid whose positions are not scaled (published code: 14 in all stages)");
     visit_drop_path(v);
   }
 
   void check() const {
     check_stages();
-    check_choice("norm", norm, {"layer", "rms"});
-    check_choice("mlp", mlp, {"swiglu", "gelu"});
-    check_choice("positions", positions, {"none", "learned", "sincos"});
-    check_choice("rope_keys", rope_keys, {"published", "mean"});
     for (size_t s = 0; s < dims.size(); ++s) check_rope(dims[s], heads[s], text(" in stage ", s));
-    if (rope_ntk <= 0) fail_usage("model.rope_ntk must be positive");
-    if (auto_scale && rope_scaling != "none")
+    if (auto_scale && rope_scaling != nn::RopeScalingKind::none)
       fail_usage("model.rope_scaling goes with auto_scale = false: both make room for larger grids");
-    if (rope_anchor.size() != dims.size() ||
-        std::any_of(rope_anchor.begin(), rope_anchor.end(), [](double rows) { return !(rows > 0); }))
-      fail_usage("model.rope_anchor must have a positive number a stage");
-    if (positions == "sincos" &&
+    if (rope_anchor.size() != dims.size())
+      fail_usage("model.rope_anchor has ", rope_anchor.size(),
+                 " numbers, must have one a stage: ", dims.size());
+    if (positions == Positions::sincos &&
         std::any_of(dims.begin(), dims.end(), [](int64_t dim) { return dim % 4 != 0; }))
       fail_usage("model.positions = \"sincos\" needs dims that are multiples of 4");
   }
@@ -77,17 +92,17 @@ struct Config : TwinsSettings, RotarySettings {
   }
 
   TwinsPlan plan() const {
-    TwinsPlan plan = plan_stages(*this, mlp);
+    TwinsPlan plan = plan_stages(*this, kind_of(mlp));
     plan.pegs = peg ? "pegs" : "";
     plan.final_norm = !stage_norms;
     plan.block.residual.norm = norm;
-    plan.block.residual.eps = norm == "layer" ? 1e-5 : 1e-6;
+    plan.block.residual.eps = norm == NormKind::layer ? 1e-5 : 1e-6;
     plan.block.residual.init_values = init_values;
     for (size_t s = 0; s < dims.size(); ++s)
       plan.ropes.push_back({.rotary = *this,
                             .query_theta = rope_theta * rope_ntk,
                             .key_theta = rope_theta * (rope_ntk_keys ? rope_ntk : 1),
-                            .mean_keys = rope_keys == "mean",
+                            .mean_keys = rope_keys == RopeKeys::mean,
                             .anchor = auto_scale ? rope_anchor[s] : 0,
                             .scale_local = auto_scale_local,
                             .built = grids()[s]});
@@ -102,13 +117,13 @@ class PyramidVisionLlama final : public TwinsBackbone {
     torch::nn::ModuleList norms;
     auto tables = std::make_shared<torch::nn::Module>();
     if (config.stage_norms) register_module("norm_list", norms);
-    if (config.positions == "learned") register_module("pos_embeds", tables);
+    if (config.positions == Positions::learned) register_module("pos_embeds", tables);
     for (size_t s = 0; s < config.dims.size(); ++s) {
       const std::string name = std::to_string(s);
       if (config.stage_norms)
         norms_.push_back(
             register_norm(*norms, name.c_str(), config.norm, config.dims[s], plan().block.residual.eps));
-      if (config.positions == "learned")
+      if (config.positions == Positions::learned)
         pos_embeds_.push_back(tables->register_parameter(
             name, nn::zeros({1, grids_[s].height * grids_[s].width, config.dims[s]})));
     }
@@ -131,11 +146,11 @@ class PyramidVisionLlama final : public TwinsBackbone {
  protected:
   torch::Tensor enter(int64_t stage, const torch::Tensor& before) override {
     const torch::Tensor x = TwinsBackbone::enter(stage, before);
-    if (config_.positions == "none") return x;
+    if (config_.positions == Positions::none) return x;
     const int64_t rows = x.size(1), columns = x.size(2), dim = x.size(3);
     const auto s = static_cast<size_t>(stage);
     const torch::Tensor table =
-        config_.positions == "sincos"
+        config_.positions == Positions::sincos
             ? nn::sincos_2d(rows, columns, dim).to(x.options())
             : nn::resample_tokens(pos_embeds_[s], 0, grids_[s].height, grids_[s].width, rows, columns,
                                   nn::Resample::bicubic_antialias);

@@ -19,55 +19,75 @@
 namespace tessera::models {
 namespace {
 
+enum class GlobalPool { token, avg };
+enum class FcNorm { automatic, on, off };
+enum class Positions { learned, sincos, relative, alibi, none };
+
+}  // namespace
+}  // namespace tessera::models
+
+template <>
+struct tessera::EnumNames<tessera::models::GlobalPool> {
+  static constexpr std::array names = {"token", "avg"};
+};
+template <>
+struct tessera::EnumNames<tessera::models::FcNorm> {
+  static constexpr std::array names = {"auto", "on", "off"};
+};
+template <>
+struct tessera::EnumNames<tessera::models::Positions> {
+  static constexpr std::array names = {"learned", "sincos", "relative", "alibi", "none"};
+};
+
+namespace tessera::models {
+namespace {
+
 struct Config : IsotropicSettings {
   double mlp_ratio = 4;
   bool qkv_bias = true, qk_norm = false;
   double init_values = 0;
-  std::string global_pool = "token", fc_norm = "auto";
+  GlobalPool global_pool = GlobalPool::token;
+  FcNorm fc_norm = FcNorm::automatic;
   bool class_token = true, no_embed_class = false, distilled = false;
   int64_t reg_tokens = 0;
   bool pre_norm = false;
-  std::string positions = "learned";
+  Positions positions = Positions::learned;
 
   Config() { drop_path_decay = true; }
 
   template <class V>
   void visit(V& v) {
     visit_size(v);
-    v("mlp_ratio", mlp_ratio, "hidden width of the MLP as a multiple of dim");
+    v("mlp_ratio", mlp_ratio, above(0), "hidden width of the MLP as a multiple of dim");
     v("qkv_bias", qkv_bias, "biases of q, k, v");
     v("qk_norm", qk_norm, "normalise q and k in each head");
     v("init_values", init_values, "first value of LayerScale, 0 = no LayerScale");
-    v("global_pool", global_pool,
-      "what the head reads: token (the class token) or avg (mean of the patches)");
-    v("fc_norm", fc_norm, "norm after the mean instead of before: auto (with avg), on, off");
+    v("global_pool", global_pool, choice<GlobalPool>(),
+      "the head reads the class token or the mean of the patches");
+    v("fc_norm", fc_norm, choice<FcNorm>(), "norm after the mean instead of before; auto: with avg");
     v("class_token", class_token, "a learned token in front of the patches");
     v("no_embed_class", no_embed_class, "no position for class and register tokens (DeiT III)");
     v("distilled", distilled, "a distillation token with a head of its own (DeiT)");
-    v("reg_tokens", reg_tokens, "register tokens (Darcet et al. 2024)");
+    v("reg_tokens", reg_tokens, at_least(0), "register tokens (Darcet et al. 2024)");
     v("pre_norm", pre_norm, "a norm before the first block, no bias in the patch embedding (CLIP)");
-    v("positions", positions,
-      "learned, sincos (fixed), relative (a learned bias a head for row and column offsets, in each block), "
-      "alibi (a fixed bias that falls with the distance), or none");
+    v("positions", positions, choice<Positions>(),
+      "sincos: fixed; relative: a learned bias a head for row and column offsets, in each block; alibi: a "
+      "fixed bias that falls with the distance");
     visit_drop_path(v);
   }
 
   void check() const {
     check_size();
-    check_choice("global_pool", global_pool, {"token", "avg"});
-    check_choice("fc_norm", fc_norm, {"auto", "on", "off"});
-    check_choice("positions", positions, {"learned", "sincos", "relative", "alibi", "none"});
-    if (classes < 0 || reg_tokens < 0 || mlp_ratio <= 0)
-      fail_usage("model.classes and reg_tokens must not be negative, mlp_ratio must be positive");
-    if (global_pool == "token" && !class_token)
+    if (global_pool == GlobalPool::token && !class_token)
       fail_usage("model.global_pool = \"token\" needs class_token = true");
-    if (positions == "relative" && global_pool == "token")
+    if (positions == Positions::relative && global_pool == GlobalPool::token)
       fail_usage(
           "model.positions = \"relative\" needs global_pool = \"avg\": a class token has no place, so that "
           "the last block would not learn any");
-    if (positions == "sincos" && dim % 4 != 0)
+    if (positions == Positions::sincos && dim % 4 != 0)
       fail_usage("model.positions = \"sincos\" needs dim to be a multiple of 4");
-    if (distilled && (global_pool != "token" || fc_norm == "on" || no_embed_class || reg_tokens > 0))
+    if (distilled &&
+        (global_pool != GlobalPool::token || fc_norm == FcNorm::on || no_embed_class || reg_tokens > 0))
       fail_usage(
           "model.distilled goes with global_pool = \"token\", a norm before it, positions for all tokens, "
           "and "
@@ -86,31 +106,39 @@ class Block : public torch::nn::Module {
     const auto hidden = static_cast<int64_t>(static_cast<double>(config.dim) * config.mlp_ratio);
     mlp_ = register_module("mlp", nn::Mlp(config.dim, hidden));
     if (config.init_values > 0) ls2_ = register_module("ls2", nn::LayerScale(config.dim, config.init_values));
-    if (config.positions == "relative")
+    if (config.positions == Positions::relative)
       relative_ = register_module("relative_positions", nn::GridBias(config.heads));
   }
 
-  // x: `prefix` tokens, then a grid of patches; `bias` is added to the scores, if it is defined.
-  torch::Tensor forward(const torch::Tensor& x, int64_t prefix, int64_t rows, int64_t columns,
-                        const torch::Tensor& bias, const Context& context) {
-    const nn::AttentionExtras extras{
-        .bias = relative_ ? relative_(prefix, rows, columns) : bias, .taps = context.taps, .name = name_};
+  // x [batch, tokens, dim], placed and biased as `tokens` says.
+  torch::Tensor forward(const torch::Tensor& x, const Tokens& tokens, const Context& context) {
+    const nn::AttentionExtras extras{.bias = bias(tokens), .taps = context.taps, .name = name_};
     const auto add = [&](const torch::Tensor& to, const nn::LayerScale& scale, int64_t layer,
                          const auto& branch) {
       return nn::residual(to, scale ? scale->gamma : torch::Tensor(), drop_path_, is_training(), layer,
                           context, branch);
     };
-    const torch::Tensor y = add(x, ls1_, 2 * index_, [&](const torch::Tensor& kept, const nn::Tail& tail) {
-      return attn_->forward(norm1_->before_linear(kept), extras, tail);
-    });
-    return add(y, ls2_, 2 * index_ + 1, [&](const torch::Tensor& kept, const nn::Tail& tail) {
-      return mlp_->forward(norm2_->before_linear(kept), tail);
+    const torch::Tensor y =
+        add(x, ls1_, 2 * index_,
+            [&](const torch::Tensor& kept, const nn::Epilogue& epilogue, const torch::Tensor& samples) {
+              return attn_->forward(norm1_->before_linear(kept), nn::of_samples(extras, samples), epilogue);
+            });
+    return add(y, ls2_, 2 * index_ + 1, [&](const torch::Tensor& kept, const nn::Epilogue& epilogue) {
+      return mlp_->forward(norm2_->before_linear(kept), epilogue);
     });
   }
 
   int64_t macs(int64_t tokens) const { return attn_->macs(tokens) + tokens * mlp_->macs(); }
 
  private:
+  // The bias of the scores: the block's own and that which all blocks are told.
+  torch::Tensor bias(const Tokens& tokens) {
+    if (!relative_) return tokens.extras.bias;
+    torch::Tensor own = relative_(tokens.before, tokens.rows, tokens.columns);
+    if (tokens.kept.defined()) own = bias_at_places(own, tokens.on_the_grid());
+    return tokens.extras.bias.defined() ? own + tokens.extras.bias : own;
+  }
+
   int64_t index_;
   double drop_path_;
   std::string name_;
@@ -131,9 +159,9 @@ class Vit final : public IsotropicBackbone {
     if (config.reg_tokens > 0)
       reg_token_ = register_parameter("reg_token", nn::zeros({1, config.reg_tokens, config.dim}));
     const int64_t entries = rows_ * columns_ + position_prefix();
-    if (config.positions == "learned")
+    if (config.positions == Positions::learned)
       pos_embed_ = register_parameter("pos_embed", nn::zeros({1, entries, config.dim}));
-    if (config.positions == "sincos") pos_embed_ = register_buffer("pos_embed", fixed_positions());
+    if (config.positions == Positions::sincos) pos_embed_ = register_buffer("pos_embed", fixed_positions());
     if (config.distilled) dist_token_ = register_parameter("dist_token", nn::zeros({1, 1, config.dim}));
     patch_embed_ = register_module(
         "patch_embed", nn::PatchEmbed(config.patch_size, config.dim, config.patch_size, !config.pre_norm));
@@ -143,42 +171,32 @@ class Vit final : public IsotropicBackbone {
       blocks_.push_back(std::make_shared<Block>(config, i, rates[static_cast<size_t>(i)]));
       add_block(blocks_.back());
     }
-    const bool norm_last =
-        config.fc_norm == "on" || (config.fc_norm == "auto" && config.global_pool == "avg");
+    const bool norm_last = config.fc_norm == FcNorm::on ||
+                           (config.fc_norm == FcNorm::automatic && config.global_pool == GlobalPool::avg);
     (norm_last ? fc_norm_ : norm_) =
         register_module(norm_last ? "fc_norm" : "norm", nn::LayerNorm(config.dim));
-    make_head(config.classes);
   }
 
-  // With a distillation token: the mean of what the two heads say.
-  torch::Tensor forward(const torch::Tensor& images, const Context& context) override {
-    if (!config_.distilled || !head_) return IsotropicBackbone::forward(images, context);
-    const std::vector<torch::Tensor> scores = forward_heads(images, context);
-    return (scores[0] + scores[1]) / 2;
-  }
-
-  std::vector<torch::Tensor> forward_heads(const torch::Tensor& images, const Context& context) override {
-    if (!config_.distilled || !head_) return Backbone::forward_heads(images, context);
-    const Tokens tokens = start(images, context);
+  // The class token, and the distillation token for the head that learns from the teacher.
+  std::vector<torch::Tensor> read_outs(const torch::Tensor& images, const Context& context) override {
+    if (!config_.distilled) return Backbone::read_outs(images, context);
+    const Tokens tokens = tokenise(images, context);
     const torch::Tensor last = run(tokens, context), x = norm_(last);
     if (context.taps) tap(context.taps, "embed", read(last, tokens, context));
-    return {head_(x.select(1, 0)), head_dist_(x.select(1, 1))};
+    return {x.select(1, 0), x.select(1, 1)};
+  }
+  std::vector<std::string> head_names() const override {
+    return config_.distilled ? std::vector<std::string>{"head", "head_dist"} : Backbone::head_names();
   }
 
   int64_t embed_width() const override { return config_.dim; }
+  int64_t token_width() const override { return config_.dim; }
 
   int64_t macs(int64_t height, int64_t width) const override {
     const int64_t tokens = config_.patches(height, width) + prefix_;
     int64_t total = patch_embed_->macs(height, width);
-    if (head_) total += head_->macs() * (config_.distilled ? 2 : 1);
     for (const auto& block : blocks_) total += block->macs(tokens);
     return total;
-  }
-
-  void reset_head(int64_t classes) override {
-    if (head_dist_) unregister_module("head_dist");
-    head_dist_ = nullptr;
-    IsotropicBackbone::reset_head(classes);
   }
 
   std::vector<std::string> no_weight_decay() const override {
@@ -201,8 +219,20 @@ class Vit final : public IsotropicBackbone {
                                  nn::Resample::bicubic_antialias);
   }
 
- protected:
-  Tokens start(const torch::Tensor& images, const Context&) override {
+  // timm's: truncated normal for linear layers and positions, PyTorch's own for the patch embedding.
+  void first_values(const std::string& name, const torch::Tensor& parameter,
+                    const nn::Filler& fill) const override {
+    if (name == "pos_embed" || name == "dist_token")
+      fill.truncated_normal(0.02);
+    else if (name == "cls_token" || name == "reg_token")
+      fill.normal(1e-6);
+    else if (name == "patch_embed.proj.weight")
+      fill.fan_in_uniform(parameter[0].numel());
+    else if (parameter.dim() == 2)
+      fill.truncated_normal(0.02);
+  }
+
+  Tokens tokenise(const torch::Tensor& images, const Context&) override {
     const torch::Tensor patches = patch_embed_(images);
     const int64_t batch = patches.size(0), rows = patches.size(1), columns = patches.size(2);
     torch::Tensor x = patches.reshape({batch, rows * columns, config_.dim});
@@ -219,45 +249,30 @@ class Vit final : public IsotropicBackbone {
       x = torch::cat(parts, 1);
     }
     if (positions.defined() && !config_.no_embed_class) x = x + positions;
-    Tokens tokens{.x = norm_pre_ ? norm_pre_(x) : x, .rows = rows, .columns = columns, .before = prefix_};
-    if (config_.positions == "alibi")
+    Tokens tokens;
+    tokens.x = norm_pre_ ? norm_pre_(x) : x;
+    tokens.rows = rows, tokens.columns = columns, tokens.before = prefix_;
+    if (config_.positions == Positions::alibi)
       tokens.extras.bias = nn::alibi_bias_2d(config_.heads, prefix_, rows, columns).to(x.options());
     return tokens;
   }
 
+ protected:
   torch::Tensor run_block(int64_t index, const torch::Tensor& x, const Tokens& tokens,
                           const Context& context) override {
-    return blocks_[static_cast<size_t>(index)]->forward(x, prefix_, tokens.rows, tokens.columns,
-                                                        tokens.extras.bias, context);
+    return blocks_[static_cast<size_t>(index)]->forward(x, tokens, context);
   }
 
-  torch::Tensor read(const torch::Tensor& last, const Tokens&, const Context& context) override {
-    torch::Tensor x = norm_ ? norm_(last) : last;
+  torch::Tensor norm_tokens(const torch::Tensor& last) override { return norm_ ? norm_(last) : last; }
+
+  torch::Tensor read(const torch::Tensor& last, const TokenPlaces&, const Context& context) override {
+    torch::Tensor x = norm_tokens(last);
     tap(context.taps, "tokens", x);
     if (config_.distilled)
       x = (x.select(1, 0) + x.select(1, 1)) / 2;
     else
-      x = config_.global_pool == "token" ? x.select(1, 0) : x.slice(1, prefix_).mean(1);
+      x = config_.global_pool == GlobalPool::token ? x.select(1, 0) : x.slice(1, prefix_).mean(1);
     return fc_norm_ ? fc_norm_(x) : x;
-  }
-
-  // timm's: truncated normal for linear layers and positions, PyTorch's own for the patch embedding.
-  void first_values(const std::string& name, const torch::Tensor& parameter,
-                    const nn::Filler& fill) const override {
-    if (name == "pos_embed" || name == "dist_token")
-      fill.truncated_normal(0.02);
-    else if (name == "cls_token" || name == "reg_token")
-      fill.normal(1e-6);
-    else if (name == "patch_embed.proj.weight")
-      fill.fan_in_uniform(parameter[0].numel());
-    else if (parameter.dim() == 2)
-      fill.truncated_normal(0.02);
-  }
-
-  void make_head(int64_t classes) override {
-    IsotropicBackbone::make_head(classes);
-    if (config_.distilled && classes > 0)
-      head_dist_ = register_module("head_dist", nn::Linear(config_.dim, classes));
   }
 
  private:
@@ -276,7 +291,6 @@ class Vit final : public IsotropicBackbone {
   nn::PatchEmbed patch_embed_{nullptr};
   nn::LayerNorm norm_pre_{nullptr}, norm_{nullptr}, fc_norm_{nullptr};
   std::vector<std::shared_ptr<Block>> blocks_;
-  nn::Linear head_dist_{nullptr};
 };
 
 // torchvision's names, and those of the DeiT-III re-implementation of the Vision-LSTM authors, to timm's.

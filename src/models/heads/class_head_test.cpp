@@ -1,0 +1,110 @@
+#include "models/heads/class_head.h"
+
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "models/models_testing.h"
+
+namespace tessera::models {
+namespace {
+
+using torch::Tensor;
+
+ModelSpec small(const char* family, Value::Table extra = {}) {
+  Value all(Value::Table{{"patch_size", 4}, {"image_size", 16}, {"classes", 3}});
+  const bool stages = resolve_model(family).settings.find("dims") != nullptr;
+  for (const char* key : {"dim", "heads", "depth"})
+    if (!stages) all.set(key, key == std::string("dim") ? 16 : 2);
+  if (stages) {
+    all.set("dims", Value::Array{8, 16}), all.set("depths", Value::Array{1, 1});
+    all.set("heads", Value::Array{2, 2}), all.set("image_size", 32);
+    for (const char* key : {"windows", "sub_sampling"})
+      if (resolve_model(family).settings.find(key)) all.set(key, Value::Array{2, 1});
+    if (resolve_model(family).settings.find("rope_anchor")) all.set("rope_anchor", Value::Array{8.0, 4.0});
+  }
+  merge(all, Value(std::move(extra)));
+  return resolve_model(family, all);
+}
+
+std::vector<std::string> names_of(const Classifier& model) {
+  return model.backbone->named_parameters().keys();
+}
+
+TEST(ClassHead, KeepsItsPublishedNameAndPlace) {
+  for (const Family& family : families()) {
+    const auto model = build_classifier(small(family.name.c_str()), 1);
+    const std::string name = family.name == "swin" ? "head.fc" : "head";
+    EXPECT_EQ(model->head().tensor_names(), (std::vector<std::string>{name + ".weight", name + ".bias"}));
+    // Two codes have always had it in front of what came to be added behind it.
+    const std::vector<std::string> names = names_of(*model);
+    const auto at = std::find(names.begin(), names.end(), name + ".weight");
+    EXPECT_EQ(at + 2 == names.end(), family.name != "visionllama") << family.name;
+    // A fresh one stands behind everything else.
+    model->reset_head(7);
+    EXPECT_EQ(names_of(*model).end()[-2], name + ".weight") << family.name;
+    EXPECT_EQ(model->backbone->named_parameters()[name + ".weight"].size(0), 7);
+    model->reset_head(0);
+    EXPECT_EQ(names_of(*model).size(), names.size() - 2) << family.name;
+    EXPECT_EQ(names_of(*build_classifier(small(family.name.c_str(), {{"classes", 0}}), 1)), names_of(*model));
+  }
+}
+
+// A head is drawn by seed and name, so that it does not matter when it came.
+TEST(ClassHead, IsTheSameWheneverItIsMade) {
+  for (const char* family : {"vit", "vil", "darl", "swin", "visionllama"}) {
+    const ModelSpec spec = small(family);
+    const auto first = build_classifier(spec, 5);
+    const Classifier second(build_backbone(spec, 5), class_head_options(spec), 5);
+    const auto third = build_classifier(spec, 5, Init::skip);
+    third->reset_head(3);
+    for (const std::string& name : first->head().tensor_names()) {
+      const Tensor drawn = first->backbone->named_parameters()[name];
+      EXPECT_TRUE(torch::equal(drawn, second.backbone->named_parameters()[name])) << family << name;
+      EXPECT_TRUE(torch::equal(drawn, third->backbone->named_parameters()[name])) << family << name;
+      EXPECT_EQ(drawn.abs().max().item<double>() > 0, name.ends_with("weight")) << family << name;
+    }
+  }
+}
+
+TEST(ClassHead, DistilledModelsHaveTwo) {
+  const torch::NoGradGuard no_grad;
+  const auto model = lively(small("vit", {{"distilled", true}}), 0.3);
+  EXPECT_EQ(model->head().tensor_names(),
+            (std::vector<std::string>{"head.weight", "head.bias", "head_dist.weight", "head_dist.bias"}));
+  const Tensor x = torch::randn({2, 3, 16, 16}, torch::kFloat64);
+  const auto scores = model->forward_heads(x), vectors = model->backbone->read_outs(x);
+  ASSERT_EQ(scores.size(), 2u);
+  const auto parameters = model->backbone->named_parameters();
+  EXPECT_TRUE(torch::allclose(
+      scores[1], torch::linear(vectors[1], parameters["head_dist.weight"], parameters["head_dist.bias"])));
+  EXPECT_FALSE(torch::allclose(scores[0], scores[1]));
+  EXPECT_TRUE(torch::equal(model->forward(x), (scores[0] + scores[1]) / 2));
+  EXPECT_TRUE(torch::allclose((vectors[0] + vectors[1]) / 2, model->backbone->embed(x)));
+  EXPECT_EQ(model->macs(16, 16) - model->backbone->macs(16, 16), 2 * 3 * 16);
+  model->reset_head(0);
+  EXPECT_TRUE(torch::equal(model->forward(x), model->backbone->embed(x)));
+}
+
+TEST(ClassHead, ItsSettingsStandWhereTheyHaveAlwaysStood) {
+  for (const Family& family : families()) {
+    const Value::Table all = resolve_model(family.name).settings.as_table();
+    const auto classes =
+        std::find_if(all.begin(), all.end(), [](const auto& e) { return e.first == "classes"; });
+    ASSERT_LT(classes, all.end() - 1) << family.name;
+    EXPECT_TRUE((classes + 1)->first == "dim" || (classes + 1)->first == "dims") << family.name;
+    EXPECT_EQ(classes->second.as_int(), 1000);
+    const bool probes = family.name == "visionllama" || family.name == "darl";
+    EXPECT_EQ(all.back().first == "head_batch_norm", probes) << family.name;
+  }
+  try {
+    small("vit", {{"classes", -1}});
+    ADD_FAILURE() << "-1 classes were accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(std::string(error.what()), "model.classes = -1, must be at least 0");
+    EXPECT_EQ(error.kind, ErrorKind::usage);
+  }
+  EXPECT_THROW(small("vit", {{"head_batch_norm", true}}), Error);
+}
+
+}  // namespace
+}  // namespace tessera::models
