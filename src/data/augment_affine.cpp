@@ -120,9 +120,9 @@ Image rotate(const Image& image, double degrees, Interpolation interpolation, co
   double angle = std::fmod(degrees, 360.0);
   if (angle < 0) angle += 360.0;
   if (angle == 0) return image;
-  if (angle == 180) return turn(image, 3);
-  if (angle == 90 && image.width == image.height) return turn(image, 8);
-  if (angle == 270 && image.width == image.height) return turn(image, 6);
+  if (angle == 180) return orient(image, 3);
+  if (angle == 90 && image.width == image.height) return orient(image, 8);
+  if (angle == 270 && image.width == image.height) return orient(image, 6);
   const double radians = -(angle * (std::numbers::pi / 180.0));
   const double centre_x = image.width / 2.0, centre_y = image.height / 2.0;
   const double cosine = rounded15(std::cos(radians)), sine = rounded15(std::sin(radians));

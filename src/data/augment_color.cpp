@@ -102,9 +102,9 @@ void adjust_sharpness(Image& image, double factor) {
 void adjust_hue(Image& image, double shift) {
   check(shift >= -0.5 && shift <= 0.5, "hue shift is ", shift, ", must be -0.5 to 0.5");
   Image hsv = to_hsv(image);
-  const auto turned = static_cast<uint8_t>(static_cast<int>(shift * 255));
+  const auto shifted = static_cast<uint8_t>(static_cast<int>(shift * 255));
   for (size_t i = 0; i < hsv.pixels.size(); i += 3)
-    hsv.pixels[i] = static_cast<uint8_t>(hsv.pixels[i] + turned);
+    hsv.pixels[i] = static_cast<uint8_t>(hsv.pixels[i] + shifted);
   image = from_hsv(hsv);
 }
 

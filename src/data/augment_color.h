@@ -22,7 +22,7 @@ void adjust_brightness(Image& image, double factor);
 void adjust_contrast(Image& image, double factor);
 void adjust_saturation(Image& image, double factor);
 void adjust_sharpness(Image& image, double factor);
-// Turns the hue by `shift` of the circle, -0.5 … 0.5, in 8-bit HSV.
+// Shifts the hue by `shift` of the circle, -0.5 … 0.5, in 8-bit HSV.
 void adjust_hue(Image& image, double shift);
 // 255.999 (v / 255)^gamma, truncated.
 void adjust_gamma(Image& image, double gamma);

@@ -20,7 +20,7 @@ namespace {
 constexpr size_t kMostLines = 1000;
 constexpr int64_t kPiece = 512;  // pictures between two looks at progress and interrupts
 
-// What one picture turned out to be.
+// The result of looking at one picture.
 struct Look {
   std::string error;  // empty where it can be read
   std::string format;
@@ -60,11 +60,9 @@ struct Place {
   bool held_out;
 };
 
-std::string label_text(const Source& source, int64_t index) {
-  std::string words;
-  for (const int64_t label : source.labels(index))
-    words += (words.empty() ? "" : "|") + source.class_names()[static_cast<size_t>(label)];
-  return words;
+std::string classes_of(const Source& source, int64_t index) {
+  const ClassLabels* labels = source.class_labels();
+  return labels ? label_text(*labels, index, "|") : "";
 }
 
 // Remembers the bytes that were seen and notes those that come again.
@@ -76,14 +74,14 @@ class DuplicateFinder {
     const auto [found, is_new] = first_.try_emplace(look.low, Seen{look.high, place});
     if (is_new || found->second.high != look.high) return;
     const Place& first = found->second.place;
-    Findings& findings = first.held_out != place.held_out ? report_.leaks : report_.duplicates;
+    Lines& findings = first.held_out != place.held_out ? report_.leaks : report_.duplicates;
     if (findings.lines.size() == kMostLines) {
       ++findings.count;
       return;
     }
     std::string line = text(name(place), " has the same bytes as ", name(first));
-    const std::string ours = label_text(*place.source, place.index),
-                      theirs = label_text(*first.source, first.index);
+    const std::string ours = classes_of(*place.source, place.index),
+                      theirs = classes_of(*first.source, first.index);
     if (ours != theirs) line += text(", but another label ('", ours, "', not '", theirs, "')");
     findings.add(std::move(line));
   }
@@ -105,7 +103,7 @@ SplitCheck describe_split(const Source& source, bool held_out) {
   split.name = held_out ? "validation" : "train";
   split.description = source.describe();
   split.pictures = source.size();
-  split.classes = source.class_names();
+  if (const ClassLabels* labels = source.class_labels()) split.classes = labels->class_names();
   split.class_counts = class_counts(source);
   return split;
 }
@@ -121,7 +119,7 @@ void count_look(const Look& look, SplitCheck& split) {
 
 }  // namespace
 
-void Findings::add(std::string line) {
+void Lines::add(std::string line) {
   ++count;
   if (lines.size() < kMostLines) lines.push_back(std::move(line));
 }

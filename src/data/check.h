@@ -15,7 +15,7 @@ namespace tessera::data {
 using Progress = std::function<void(int64_t done, int64_t total)>;
 
 // Lines of one kind: all counted, the first 1000 kept.
-struct Findings {
+struct Lines {
   int64_t count = 0;
   std::vector<std::string> lines;
   void add(std::string line);
@@ -35,10 +35,10 @@ struct SplitCheck {
 
 struct CheckReport {
   std::vector<SplitCheck> splits;
-  Findings set;         // cannot be opened, empty class, label out of range, picture without a label, …
-  Findings unreadable;  // missing, truncated, not an image, too many pixels
-  Findings duplicates;  // the same bytes twice in a split
-  Findings leaks;       // the same bytes in training and held-out pictures
+  Lines set;         // cannot be opened, empty class, label out of range, picture without a label, …
+  Lines unreadable;  // missing, truncated, not an image, too many pixels
+  Lines duplicates;  // the same bytes twice in a split
+  Lines leaks;       // the same bytes in training and held-out pictures
   int64_t problems() const { return set.count + unreadable.count + duplicates.count + leaks.count; }
 };
 

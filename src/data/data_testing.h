@@ -9,6 +9,7 @@
 #include <string>
 
 #include "core/error.h"
+#include "data/source.h"
 
 namespace tessera::data {
 
@@ -37,6 +38,9 @@ class TemporaryFolder {
  private:
   std::string path_;
 };
+
+// Of a source whose samples have classes.
+inline const ClassLabels& labels_in(const Source& source) { return *source.class_labels(); }
 
 // The line of the Error that `work` throws, with the folder's path written as DIR.
 template <class Work>

@@ -7,6 +7,7 @@
 #include <map>
 #include <mutex>
 #include <set>
+#include <span>
 #include <thread>
 #include <utility>
 
@@ -47,7 +48,7 @@ int64_t share_begin(const LoaderConfig& config, int64_t whole, int64_t rank) {
 
 // The places of a batch in the order in which they are taken: first the first view of every sample, then the
 // second, and so on.
-std::vector<size_t> deal(int64_t whole, int64_t repeats) {
+std::vector<size_t> interleave_views(int64_t whole, int64_t repeats) {
   std::vector<size_t> places;
   for (int64_t view = 0; view < repeats; ++view)
     for (int64_t place = view; place < whole; place += repeats) places.push_back(static_cast<size_t>(place));
@@ -89,8 +90,8 @@ struct Loader::State {
   std::set<int64_t> bad_samples;
   BadImages bad;
   double waited = 0;
-  std::exception_ptr broken;              // thrown by every later next()
-  std::vector<std::vector<float>> spare;  // memory of batches that were given back
+  std::exception_ptr broken;  // thrown by every later next()
+  BufferPool buffers;
   std::vector<std::thread> threads;
 
   State(const Source& the_source, std::shared_ptr<const Transform> the_transform,
@@ -137,11 +138,16 @@ struct Loader::State {
   }
 
   // Decodes one sample into its place; false, with the line, if its picture is bad.
-  bool try_sample(int64_t index, RandomStream random, float* out, std::vector<BadSample>& found) const {
+  bool try_sample(int64_t index, RandomStream random, std::span<const Slot> out,
+                  std::vector<BadSample>& found) const {
+    std::vector<size_t> before;  // rows of ragged fields that belong to other samples
+    for (const Slot& slot : out) before.push_back(slot.rows ? slot.rows->size() : 0);
     try {
-      transform->apply(source.read(index), random, out);
+      transform->apply(read_annotated(source, index), random, out);
       return true;
     } catch (const Error& error) {
+      for (size_t i = 0; i < out.size(); ++i)
+        if (out[i].rows) out[i].rows->resize(before[i]);
       if (config.on_bad_image == OnBadImage::fail || error.kind != ErrorKind::failed) throw;
       found.push_back({index, error.what()});
       return false;
@@ -150,7 +156,8 @@ struct Loader::State {
 
   // The sample that stands at this place of the epoch, or in its stead the first good one of a stream that
   // depends on (seed, epoch, draw) alone. Returns its index.
-  int64_t load(int64_t epoch, int64_t index, uint64_t draw, float* out, std::vector<BadSample>& found) const {
+  int64_t load(int64_t epoch, int64_t index, uint64_t draw, std::span<const Slot> out,
+               std::vector<BadSample>& found) const {
     const RandomStream augment(config.seed, "augment", static_cast<uint64_t>(epoch), draw);
     if (try_sample(index, augment, out, found)) return index;
     RandomStream others(config.seed, "replace", static_cast<uint64_t>(epoch), draw);
@@ -162,18 +169,13 @@ struct Loader::State {
          " tries; the last: ", found.back().line);
   }
 
-  // Room for the pictures of a batch; what lies in it is overwritten by every sample.
-  std::vector<float> memory_for(size_t floats) {
-    std::vector<float> memory;
-    {
-      const std::lock_guard lock(mutex);
-      if (!spare.empty()) {
-        memory = std::move(spare.back());
-        spare.pop_back();
-      }
-    }
-    memory.resize(floats);
-    return memory;
+  // A column for each field, of ragged ones without rows.
+  void allocate(Batch& batch) {
+    for (const Field& field : transform->fields())
+      batch.columns.push_back(
+          {field,
+           field.ragged ? Buffer() : buffers.take(static_cast<size_t>(batch.size) * field.bytes()),
+           {}});
   }
 
   bool must_stop() {
@@ -194,28 +196,49 @@ struct Loader::State {
     batch.size = end - begin;
     batch.first = begin - first;
     batch.whole = whole;
-    batch.height = transform->height();
-    batch.width = transform->width();
     batch.epoch = place.epoch;
     batch.step_in_epoch = place.batch;
-    const auto classes = static_cast<int64_t>(source.class_names().size());
-    const size_t pixels = static_cast<size_t>(batch.channels * batch.height * batch.width);
-    batch.images = memory_for(static_cast<size_t>(batch.size) * pixels);
-    if (source.multi_label()) batch.targets.resize(static_cast<size_t>(batch.size * classes));
-    const std::vector<size_t> dealt = deal(whole, config.repeats);
+    allocate(batch);
+    std::vector<std::vector<std::byte>> rows(batch.columns.size());  // of ragged fields
+    const std::vector<size_t> interleaved = interleave_views(whole, config.repeats);
     for (int64_t i = begin; i < end; ++i) {
       if (must_stop()) return result;  // nobody will look at it
-      const auto slot = static_cast<size_t>(i - begin);
-      const size_t p = static_cast<size_t>(first) + dealt[static_cast<size_t>(i - first)];
-      const int64_t index = load(place.epoch, epoch->samples[p], epoch->draws[p],
-                                 batch.images.data() + slot * pixels, result.bad);
-      batch.indices.push_back(index);
-      batch.labels.push_back(source.multi_label() ? -1 : source.label(index));
-      if (source.multi_label())
-        for (const int64_t label : source.labels(index))
-          batch.targets[slot * static_cast<size_t>(classes) + static_cast<size_t>(label)] = 1;
+      const size_t p = static_cast<size_t>(first) + interleaved[static_cast<size_t>(i - first)];
+      const std::vector<Slot> slots = slots_of(batch, i - begin, rows);
+      batch.indices.push_back(load(place.epoch, epoch->samples[p], epoch->draws[p], slots, result.bad));
     }
+    finish_ragged(batch, rows);
     return result;
+  }
+
+  // Where sample `place` of the batch goes.
+  static std::vector<Slot> slots_of(Batch& batch, int64_t place, std::vector<std::vector<std::byte>>& rows) {
+    std::vector<Slot> slots;
+    for (size_t c = 0; c < batch.columns.size(); ++c) {
+      Column& column = batch.columns[c];
+      if (column.field.ragged) {
+        column.offsets.push_back(rows_in(column.field, rows[c]));
+        slots.push_back({nullptr, &rows[c]});
+      } else {
+        slots.push_back({column.memory.data() + static_cast<size_t>(place) * column.field.bytes(), nullptr});
+      }
+    }
+    return slots;
+  }
+
+  static int64_t rows_in(const Field& field, const std::vector<std::byte>& rows) {
+    const size_t row = field.bytes() / static_cast<size_t>(std::max<int64_t>(1, field.shape.at(0)));
+    return static_cast<int64_t>(rows.size() / std::max<size_t>(1, row));
+  }
+
+  void finish_ragged(Batch& batch, const std::vector<std::vector<std::byte>>& rows) {
+    for (size_t c = 0; c < batch.columns.size(); ++c) {
+      Column& column = batch.columns[c];
+      if (!column.field.ragged) continue;
+      column.offsets.push_back(rows_in(column.field, rows[c]));
+      column.memory = Buffer(rows[c].size());
+      std::copy(rows[c].begin(), rows[c].end(), column.memory.data());
+    }
   }
 
   void run_worker() {
@@ -283,7 +306,7 @@ void check_loader(const Source& source, const LoaderConfig& config) {
   if (batches_of(source, config) == 0)
     fail(source.describe(), ": ", source.size(), " pictures make no batch of ", config.batch_size,
          "; take a smaller batch");
-  if (config.balanced && source.multi_label())
+  if (config.balanced && require_labels(source, "balanced sampling").multi_label())
     fail_usage("balanced sampling needs one label a picture; ", source.describe());
 }
 
@@ -298,8 +321,9 @@ Loader::Loader(const Source& source, std::shared_ptr<const Transform> transform,
     fail("loader position epoch ", start.epoch, " batch ", start.batch, " is beyond the ", s.batches,
          " batches of an epoch");
   if (config.balanced) {
-    s.by_class.resize(source.class_names().size());
-    for (int64_t i = 0; i < n; ++i) s.by_class[static_cast<size_t>(source.label(i))].push_back(i);
+    const ClassLabels& labels = *source.class_labels();
+    s.by_class.resize(labels.class_names().size());
+    for (int64_t i = 0; i < n; ++i) s.by_class[static_cast<size_t>(labels.label(i))].push_back(i);
     std::erase_if(s.by_class, [](const auto& members) { return members.empty(); });
   }
   try {
@@ -337,11 +361,6 @@ std::optional<Batch> Loader::next() {
   ++s.handed_out;
   s.work.notify_all();
   return std::move(result.batch);
-}
-
-void Loader::recycle(Batch&& batch) {
-  const std::lock_guard lock(state_->mutex);
-  if (state_->spare.size() < 2) state_->spare.push_back(std::move(batch.images));
 }
 
 LoaderPosition Loader::position() const {

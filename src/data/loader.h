@@ -1,7 +1,8 @@
 // Batches from a source: a pool of decoding threads behind a bounded queue.
 //
 // The order of samples depends on (seed, epoch) alone, every augmentation on (seed, epoch, sample) alone;
-// threads only change when a batch is ready, never what is in it.
+// threads only change when a batch is ready, never what is in it. What a batch holds is what the transform's
+// fields say; its memory is used again once nobody holds it.
 #pragma once
 
 #include <cstdint>
@@ -11,20 +12,11 @@
 #include <vector>
 
 #include "core/error.h"
+#include "data/field.h"
 #include "data/source.h"
 #include "data/transform.h"
 
 namespace tessera::data {
-
-struct Batch {
-  int64_t size = 0, channels = 3, height = 0, width = 0;
-  int64_t first = 0, whole = 0;  // place of its first sample in the batch of all ranks, and that batch's size
-  std::vector<float> images;     // [size, channels, height, width], normalised
-  std::vector<int64_t> labels;   // [size]; -1 where multi-label
-  std::vector<float> targets;    // [size, classes] for multi-label and after mixup/cutmix; else empty
-  std::vector<int64_t> indices;  // [size], into the source
-  int64_t epoch = 0, step_in_epoch = 0;
-};
 
 struct LoaderPosition {
   int64_t epoch = 0, batch = 0;  // the next batch to be handed out
@@ -69,9 +61,6 @@ class Loader {
   // The next batch; training goes on into the next epoch for ever, evaluation (shuffle = false) ends after
   // one.
   std::optional<Batch> next();
-  // Takes back a batch that is done with, so that its memory (large, and dear to ask the system for) is used
-  // again. Optional.
-  void recycle(Batch&& batch);
   // Where a new loader must start to hand out what this one would hand out next.
   LoaderPosition position() const;
   BadImages bad_images() const;

@@ -14,7 +14,7 @@ namespace tessera::data {
 namespace {
 
 // `size` samples, sample i of class i % classes; the pictures in `bad` cannot be read.
-class NumberedSource final : public Source {
+class NumberedSource final : public LabelledSource {
  public:
   NumberedSource(int64_t size, int64_t classes, std::set<int64_t> bad = {})
       : size_(size), bad_(std::move(bad)) {
@@ -42,9 +42,10 @@ class NumberedSource final : public Source {
 class RecordingTransform final : public Transform {
  public:
   explicit RecordingTransform(std::function<void(int64_t)> hook = {}) : hook_(std::move(hook)) {}
-  int64_t height() const override { return 1; }
-  int64_t width() const override { return 1; }
-  void apply(const RawSample& sample, RandomStream& random, float* out) const override {
+  const std::vector<Field>& fields() const override { return fields_; }
+  void apply(const RawSample& sample, RandomStream& random, std::span<const Slot> slots) const override {
+    auto* out = slots[0].as<float>();
+    *slots[1].as<int64_t>() = sample.annotation.classes.at(0);
     const int64_t index = std::get<Image>(sample.picture).pixels[0];
     if (index % 7 == 0) std::this_thread::sleep_for(std::chrono::microseconds(200));
     if (hook_) hook_(index);
@@ -55,7 +56,17 @@ class RecordingTransform final : public Transform {
 
  private:
   std::function<void(int64_t)> hook_;
+  std::vector<Field> fields_ = {{"image", DType::f32, {3, 1, 1}}, {"label", DType::i64, {}}};
 };
+
+std::vector<float> images(const Batch& batch) {
+  const auto values = batch.values<float>("image");
+  return {values.begin(), values.end()};
+}
+std::vector<int64_t> labels(const Batch& batch) {
+  const auto values = batch.values<int64_t>("label");
+  return {values.begin(), values.end()};
+}
 
 const auto kRecord = std::make_shared<RecordingTransform>();
 
@@ -64,8 +75,8 @@ void expect_equal(const Batch& a, const Batch& b) {
   EXPECT_EQ(a.epoch, b.epoch);
   EXPECT_EQ(a.step_in_epoch, b.step_in_epoch);
   EXPECT_EQ(a.indices, b.indices);
-  EXPECT_EQ(a.labels, b.labels);
-  EXPECT_EQ(a.images, b.images);
+  EXPECT_EQ(labels(a), labels(b));
+  EXPECT_EQ(images(a), images(b));
 }
 
 std::vector<Batch> take(Loader& loader, int count) {
@@ -129,11 +140,11 @@ TEST(Loader, AugmentationDependsOnSeedEpochAndSampleOnly) {
   std::map<std::pair<int64_t, int64_t>, float> draws;  // of (epoch, sample), with batches of 8
   Loader eight(source, kRecord, training(8));
   for (const Batch& batch : take(eight, 8))
-    for (size_t i = 0; i < 8; ++i) draws[{batch.epoch, batch.indices[i]}] = batch.images[3 * i + 1];
+    for (size_t i = 0; i < 8; ++i) draws[{batch.epoch, batch.indices[i]}] = images(batch)[3 * i + 1];
   Loader four(source, kRecord, training(4));
   for (const Batch& batch : take(four, 16))
     for (size_t i = 0; i < 4; ++i)
-      EXPECT_EQ((draws[{batch.epoch, batch.indices[i]}]), batch.images[3 * i + 1]);
+      EXPECT_EQ((draws[{batch.epoch, batch.indices[i]}]), images(batch)[3 * i + 1]);
   std::set<float> distinct;
   for (const auto& [place, draw] : draws) distinct.insert(draw);
   EXPECT_EQ(distinct.size(), 64u);
@@ -141,7 +152,7 @@ TEST(Loader, AugmentationDependsOnSeedEpochAndSampleOnly) {
   config.seed = 4;
   Loader other(source, kRecord, config);
   const Batch batch = other.next().value();
-  EXPECT_NE((draws[{0, batch.indices[0]}]), batch.images[1]);
+  EXPECT_NE((draws[{0, batch.indices[0]}]), images(batch)[1]);
 }
 
 TEST(Loader, ContinuesFromAnyPosition) {
@@ -175,6 +186,7 @@ TEST(Loader, RanksPartitionEveryGlobalBatch) {
     for (int64_t step = 0; step < whole.batches_per_epoch(); ++step) {
       const Batch global = whole.next().value();
       Batch joined;
+      std::vector<float> joined_images;
       for (auto& rank : ranks) {
         const Batch part = rank->next().value();
         EXPECT_LE(std::abs(part.size * 3 - global.size), pairs ? 6 : 3);
@@ -182,10 +194,10 @@ TEST(Loader, RanksPartitionEveryGlobalBatch) {
         EXPECT_EQ(part.first, static_cast<int64_t>(joined.indices.size()));
         EXPECT_TRUE(!pairs || part.first % 2 == 0);
         joined.indices.insert(joined.indices.end(), part.indices.begin(), part.indices.end());
-        joined.images.insert(joined.images.end(), part.images.begin(), part.images.end());
+        for (const float value : images(part)) joined_images.push_back(value);
       }
       EXPECT_EQ(joined.indices, global.indices);
-      EXPECT_EQ(joined.images, global.images);
+      EXPECT_EQ(joined_images, images(global));
     }
   }
 }
@@ -200,7 +212,8 @@ TEST(Loader, RepeatsAreTheSameSampleAugmentedAnew) {
   std::set<int64_t> seen;
   for (int64_t step = 0; step < loader.batches_per_epoch(); ++step) {
     const Batch batch = loader.next().value();
-    const size_t pixels = batch.images.size() / 9;
+    const std::vector<float> all = images(batch);
+    const size_t pixels = all.size() / 9;
     for (size_t i = 0; i < 8; i += 2)
       EXPECT_NE(batch.indices[i], batch.indices[i + 1]) << "mixed with itself";
     for (size_t i = 0; i < 3; ++i) {
@@ -208,8 +221,8 @@ TEST(Loader, RepeatsAreTheSameSampleAugmentedAnew) {
       EXPECT_EQ(batch.indices[i], batch.indices[i + 3]);
       EXPECT_EQ(batch.indices[i], batch.indices[i + 6]);
       const auto picture = [&](size_t k) {
-        return std::vector<float>(batch.images.begin() + static_cast<std::ptrdiff_t>(k * pixels),
-                                  batch.images.begin() + static_cast<std::ptrdiff_t>((k + 1) * pixels));
+        return std::vector<float>(all.begin() + static_cast<std::ptrdiff_t>(k * pixels),
+                                  all.begin() + static_cast<std::ptrdiff_t>((k + 1) * pixels));
       };
       EXPECT_NE(picture(i), picture(i + 3));
       EXPECT_NE(picture(i + 3), picture(i + 6));
@@ -237,7 +250,7 @@ TEST(Loader, EvaluationKeepsOrderAndTheLastPartialBatchAndEnds) {
 
 TEST(Loader, BalancedDrawsClassesEquallyOften) {
   // Class 0 has 40 samples, class 1 has 2.
-  class Skewed final : public Source {
+  class Skewed final : public LabelledSource {
    public:
     int64_t size() const override { return 42; }
     RawSample read(int64_t index) const override { return inner_.read(index); }
@@ -256,8 +269,8 @@ TEST(Loader, BalancedDrawsClassesEquallyOften) {
   int64_t few = 0;
   std::set<float> draws;
   for (const Batch& batch : take(loader, 7)) {
-    few += std::count(batch.labels.begin(), batch.labels.end(), 1);
-    for (size_t i = 0; i < 6; ++i) draws.insert(batch.images[3 * i + 1]);
+    for (const int64_t label : labels(batch)) few += label == 1;
+    for (size_t i = 0; i < 6; ++i) draws.insert(images(batch)[3 * i + 1]);
   }
   EXPECT_EQ(few, 21);
   EXPECT_EQ(draws.size(), 42u) << "a sample drawn again must be augmented anew";
@@ -272,8 +285,8 @@ TEST(Loader, ABadImageIsReplacedDeterministicallyAndCountedOnce) {
     for (const Batch& batch : take(loader, 3))
       for (size_t i = 0; i < 8; ++i) {
         seen.insert(batch.indices[i]);
-        EXPECT_EQ(static_cast<float>(batch.indices[i]), batch.images[3 * i]);
-        EXPECT_EQ(batch.labels[i], batch.indices[i] % 4);
+        EXPECT_EQ(static_cast<float>(batch.indices[i]), images(batch)[3 * i]);
+        EXPECT_EQ(labels(batch)[i], batch.indices[i] % 4);
       }
     EXPECT_EQ(seen.count(5), 0u);
     for (int64_t i = 0; i < 24; ++i)

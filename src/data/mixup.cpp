@@ -28,10 +28,9 @@ void mix_one(const MixDraw& draw, float* into, const float* other, const Picture
     }
 }
 
-const MixDraw& draw_of(const std::string& mode, const std::vector<MixDraw>& draws, int64_t picture,
-                       int64_t batch) {
-  if (mode == "batch") return draws.at(0);
-  if (mode == "elem") return draws.at(static_cast<size_t>(picture));
+const MixDraw& draw_of(MixMode mode, const std::vector<MixDraw>& draws, int64_t picture, int64_t batch) {
+  if (mode == MixMode::batch) return draws.at(0);
+  if (mode == MixMode::elem) return draws.at(static_cast<size_t>(picture));
   return draws.at(static_cast<size_t>(std::min(picture, batch - 1 - picture)));
 }
 
@@ -53,12 +52,8 @@ MixBox cutmix_box(int64_t height, int64_t width, double& lambda, int64_t centre_
 std::vector<MixDraw> draw_mix(const MixupConfig& config, int64_t batch, int64_t height, int64_t width,
                               RandomStream& random) {
   size_t count = 1;
-  if (config.mode == "pair")
-    count = static_cast<size_t>((batch + 1) / 2);
-  else if (config.mode == "elem")
-    count = static_cast<size_t>(batch);
-  else if (config.mode != "batch")
-    fail_usage("mixup.mode is '", config.mode, "', must be batch, pair or elem");
+  if (config.mode == MixMode::pair) count = static_cast<size_t>((batch + 1) / 2);
+  if (config.mode == MixMode::elem) count = static_cast<size_t>(batch);
   std::vector<MixDraw> draws(count);
   for (MixDraw& draw : draws) {
     if (!random.chance(config.prob)) continue;
@@ -72,7 +67,7 @@ std::vector<MixDraw> draw_mix(const MixupConfig& config, int64_t batch, int64_t 
   return draws;
 }
 
-std::vector<double> mix_pictures(const std::string& mode, const std::vector<MixDraw>& draws,
+std::vector<double> mix_pictures(MixMode mode, const std::vector<MixDraw>& draws,
                                  const std::vector<float*>& pictures, int64_t channels, int64_t height,
                                  int64_t width) {
   const PictureShape shape{channels, height, width};

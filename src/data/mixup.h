@@ -12,7 +12,18 @@
 #include <string>
 #include <vector>
 
+#include "core/config.h"
 #include "core/random.h"
+
+namespace tessera::data {
+enum class MixMode { batch, pair, elem };
+}
+namespace tessera {
+template <>
+struct EnumNames<data::MixMode> {
+  static constexpr std::array names = {"batch", "pair", "elem"};
+};
+}  // namespace tessera
 
 namespace tessera::data {
 
@@ -21,14 +32,14 @@ struct MixupConfig {
   double cutmix = 0;         // the same for CutMix
   double prob = 1;           // share of draws that mix at all
   double switch_prob = 0.5;  // share of CutMix where both are on
-  std::string mode = "batch";
+  MixMode mode = MixMode::batch;
   template <class V>
   void visit(V& v) {
-    v("mixup", mixup, "alpha of mixup's Beta distribution, 0 = off");
-    v("cutmix", cutmix, "alpha of CutMix's Beta distribution, 0 = off");
-    v("prob", prob, "share of draws that mix at all");
-    v("switch_prob", switch_prob, "share of CutMix where both are on");
-    v("mode", mode, "batch, pair or elem: one draw a batch, a pair or a picture");
+    v("mixup", mixup, at_least(0), "alpha of mixup's Beta distribution, 0 = off");
+    v("cutmix", cutmix, at_least(0), "alpha of CutMix's Beta distribution, 0 = off");
+    v("prob", prob, between(0, 1), "share of draws that mix at all");
+    v("switch_prob", switch_prob, between(0, 1), "share of CutMix where both are on");
+    v("mode", mode, choice<MixMode>(), "one draw a batch, a pair or an image");
   }
   bool enabled() const { return mixup > 0 || cutmix > 0; }
 };
@@ -55,7 +66,7 @@ std::vector<MixDraw> draw_mix(const MixupConfig& config, int64_t batch, int64_t 
 
 // Mixes pictures [channels, height, width] in place, each with its mirror in the list. `draws` has 1 entry or
 // one for each picture or, with mode `pair`, one for each pair. Returns each picture's lambda.
-std::vector<double> mix_pictures(const std::string& mode, const std::vector<MixDraw>& draws,
+std::vector<double> mix_pictures(MixMode mode, const std::vector<MixDraw>& draws,
                                  const std::vector<float*>& pictures, int64_t channels, int64_t height,
                                  int64_t width);
 

@@ -107,6 +107,7 @@ class ShardWriter {
 void pack_split(const Source& source, const std::string& prefix, const fs::path& folder,
                 const PackConfig& pack, PackReport& report, const std::function<void(int64_t)>& advance) {
   const auto order = RandomStream(0, "pack").permutation(source.size());
+  const ClassLabels& labels = require_labels(source, "data pack");
   ShardWriter writer(folder, prefix, pack, source.size(), report);
   for (size_t first = 0; first < order.size(); first += kPiece) {
     if (interrupted()) throw Error(ErrorKind::interrupted, "interrupted");
@@ -123,10 +124,10 @@ void pack_split(const Source& source, const std::string& prefix, const fs::path&
       if (!pictures[i].error.empty()) {
         if (!pack.skip_bad) fail(pictures[i].error);
         report.skipped.add(pictures[i].error);
-      } else if (source.multi_label()) {
-        writer.add(pictures[i], ".json", nlohmann::json{{"labels", source.labels(index)}}.dump());
+      } else if (labels.multi_label()) {
+        writer.add(pictures[i], ".json", nlohmann::json{{"labels", labels.labels(index)}}.dump());
       } else {
-        writer.add(pictures[i], ".cls", std::to_string(source.label(index)));
+        writer.add(pictures[i], ".cls", std::to_string(labels.label(index)));
       }
     }
     advance(static_cast<int64_t>(pictures.size()));
@@ -218,7 +219,8 @@ PackReport pack_data(const SourceConfig& config, const PackConfig& pack, const P
   if (total == 0) fail(config.path, " has no pictures");
   if (splits.train && splits.validation) require_same_classes(*splits.train, *splits.validation);
   const Source& any = splits.train ? *splits.train : *splits.validation;
-  const std::string classes = class_lines(any.class_names());  // fails before the work
+  const std::string classes =
+      class_lines(require_labels(any, "data pack").class_names());  // fails before the work
 
   std::string target = fs::path(pack.output).lexically_normal().string();
   while (target.size() > 1 && target.back() == '/') target.pop_back();

@@ -23,7 +23,7 @@ struct PackConfig {
 struct PackReport {
   std::vector<std::string> files;  // in the folder, in the order written
   int64_t pictures = 0, bytes = 0;
-  Findings skipped;
+  Lines skipped;
 };
 
 // Encoded pictures are copied byte for byte unless they are shrunk (JPEG and WebP to JPEG, PNG to PNG); raw

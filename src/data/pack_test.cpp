@@ -36,7 +36,7 @@ std::multimap<std::string, std::string> content_of(const Source& source) {
     const RawSample sample = source.read(i);
     const auto* bytes = std::get_if<Bytes>(&sample.picture);
     content.emplace(as_text(bytes != nullptr ? *bytes : encode_png(std::get<Image>(sample.picture))),
-                    source.class_names()[static_cast<size_t>(source.label(i))]);
+                    labels_in(source).class_names()[static_cast<size_t>(labels_in(source).label(i))]);
   }
   return content;
 }
@@ -63,7 +63,7 @@ TEST(PackData, ShardsHoldTheSameBytesLabelsAndSplits) {
     for (const Split split : {Split::train, Split::validation}) {
       const auto before = open_source(from, split), after = open_source({.path = out}, split);
       EXPECT_EQ(content_of(*before), content_of(*after));
-      EXPECT_EQ(before->class_names(), after->class_names());
+      EXPECT_EQ(labels_in(*before).class_names(), labels_in(*after).class_names());
     }
     EXPECT_FALSE(fs::exists(out + ".partial"));
   }
@@ -123,9 +123,9 @@ TEST(PackData, SeveralLabelsSurvive) {
   pack.output = folder.path("packed");
   pack_data(from, pack);
   const auto source = open_source({.path = folder.path("packed"), .val_share = 0}, Split::train);
-  EXPECT_TRUE(source->multi_label());
-  EXPECT_EQ(source->class_names(), (std::vector<std::string>{"x", "y", "z"}));
-  std::multiset<std::vector<int64_t>> labels = {source->labels(0), source->labels(1)};
+  EXPECT_TRUE(labels_in(*source).multi_label());
+  EXPECT_EQ(labels_in(*source).class_names(), (std::vector<std::string>{"x", "y", "z"}));
+  std::multiset<std::vector<int64_t>> labels = {labels_in(*source).labels(0), labels_in(*source).labels(1)};
   EXPECT_EQ(labels, (std::multiset<std::vector<int64_t>>{{0, 2}, {1}}));
 }
 

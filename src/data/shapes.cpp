@@ -21,7 +21,7 @@ using Colour = std::array<float, 3>;  // 0 … 1
 constexpr float kTurn = 2 * static_cast<float>(M_PI);
 
 float length(Point p) { return std::sqrt(p.x * p.x + p.y * p.y); }
-Point turned(Point p, float cosine, float sine) {
+Point rotated(Point p, float cosine, float sine) {
   return {cosine * p.x + sine * p.y, cosine * p.y - sine * p.x};
 }
 
@@ -138,7 +138,7 @@ struct Pattern {
   uint32_t key;
 
   void paint(Point pixel, Colour& out) const {
-    Point p = turned({pixel.x - origin.x, pixel.y - origin.y}, cosine, sine);
+    Point p = rotated({pixel.x - origin.x, pixel.y - origin.y}, cosine, sine);
     const float mix = texture_value(texture, {p.x / period, p.y / period}, key);
     for (size_t c = 0; c < 3; ++c) out[c] = first[c] + mix * (second[c] - first[c]);
   }
@@ -154,7 +154,7 @@ struct Occluder {
 
   float distance(Point pixel) const {
     const Point p = {pixel.x - centre.x, pixel.y - centre.y};
-    return (is_bar ? std::abs(turned(p, cosine, sine).x) : length(p)) - half_width;
+    return (is_bar ? std::abs(rotated(p, cosine, sine).x) : length(p)) - half_width;
   }
 };
 
@@ -314,7 +314,7 @@ Image draw_shapes(const ShapesConfig& config, Split split, int64_t index) {
     uint8_t* out = image.row(y);
     for (int x = 0; x < side; ++x, out += 3) {
       const Point pixel = {static_cast<float>(x) + 0.5f, static_cast<float>(y) + 0.5f};
-      Point p = turned({pixel.x - scene.centre.x, pixel.y - scene.centre.y}, scene.cosine, scene.sine);
+      Point p = rotated({pixel.x - scene.centre.x, pixel.y - scene.centre.y}, scene.cosine, scene.sine);
       p = {p.x / scene.radius, p.y / scene.radius};
       const float cover = std::clamp(0.5f - scene.radius * shape_distance(scene.label.shape, p), 0.0f, 1.0f);
       Colour colour{}, over{};

@@ -15,7 +15,7 @@ namespace {
 constexpr SourceKind kKinds[] = {
     {"shapes", "shapes:train=20000,val=2000,size=32", is_shapes_path, open_shapes},
     {"WebDataset", "train-{000..004}.tar.gz", is_webdataset_path, open_webdataset},
-    {"table", "labels.csv, labels.tsv or labels.json", is_table_path, open_table},
+    {"table", "labels.csv, labels.tsv, labels.json or list.txt", is_table_path, open_table},
     {"CIFAR", "a folder with data_batch_1.bin or train.bin, or such a file", is_cifar_path, open_cifar},
     {"IDX", "a folder with train-images-idx3-ubyte[.gz], or such a file", is_idx_path, open_idx},
     {"ImageFolder", "a folder with a folder for each class", is_folder_path, open_folder},
@@ -66,14 +66,36 @@ Image decode_sample(const RawSample& sample, const DecodeOptions& options) {
   return decode_image(std::get<std::vector<std::byte>>(sample.picture), sample.name, options);
 }
 
+const ClassLabels& require_labels(const Source& source, std::string_view who) {
+  const ClassLabels* labels = source.class_labels();
+  if (!labels)
+    fail_usage(who, " needs a class for each picture, which ", source.describe(), " does not have");
+  return *labels;
+}
+
+std::string label_text(const ClassLabels& labels, int64_t index, std::string_view separator) {
+  std::vector<std::string> names;
+  for (const int64_t label : labels.labels(index))
+    names.push_back(labels.class_names()[static_cast<size_t>(label)]);
+  return join(names, separator);
+}
+
+RawSample read_annotated(const Source& source, int64_t index) {
+  RawSample sample = source.read(index);
+  if (const ClassLabels* labels = source.class_labels()) sample.annotation.classes = labels->labels(index);
+  return sample;
+}
+
 void require_same_classes(const Source& train, const Source& validation) {
   const auto labels = [](const Source& source) {
-    return source.multi_label() ? "several labels" : "one label";
+    const ClassLabels* classes = source.class_labels();
+    return !classes ? "no label" : classes->multi_label() ? "several labels" : "one label";
   };
-  if (train.size() > 0 && validation.size() > 0 && train.multi_label() != validation.multi_label())
+  if (train.size() > 0 && validation.size() > 0 && labels(train) != std::string_view(labels(validation)))
     fail(train.describe(), " has ", labels(train), " a picture, but ", validation.describe(), " has ",
          labels(validation));
-  const auto &a = train.class_names(), &b = validation.class_names();
+  if (!train.class_labels() || !validation.class_labels()) return;
+  const auto &a = train.class_labels()->class_names(), &b = validation.class_labels()->class_names();
   for (size_t i = 0; i < std::max(a.size(), b.size()); ++i) {
     if (i < a.size() && i < b.size() && a[i] == b[i]) continue;
     const std::string ours = i < a.size() ? "'" + a[i] + "'" : "absent",
@@ -84,9 +106,11 @@ void require_same_classes(const Source& train, const Source& validation) {
 }
 
 std::vector<int64_t> class_counts(const Source& source) {
-  std::vector<int64_t> counts(source.class_names().size());
+  const ClassLabels* labels = source.class_labels();
+  if (!labels) return {};
+  std::vector<int64_t> counts(labels->class_names().size());
   for (int64_t i = 0; i < source.size(); ++i)
-    for (const int64_t label : source.labels(i)) ++counts[static_cast<size_t>(label)];
+    for (const int64_t label : labels->labels(i)) ++counts[static_cast<size_t>(label)];
   return counts;
 }
 

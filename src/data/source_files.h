@@ -22,7 +22,7 @@ struct FileSet {
   void keep(const std::vector<int64_t>& chosen);  // drops the others
 };
 
-class FileSource : public Source {
+class FileSource : public LabelledSource {
  public:
   explicit FileSource(FileSet set) : set_(std::move(set)) {}
   virtual const char* kind() const = 0;

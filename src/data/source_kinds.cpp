@@ -121,7 +121,8 @@ bool has_training_path(const SourceConfig& config) {
 }
 
 std::vector<std::string> training_classes(const SourceConfig& config) {
-  return open_source_with_problems(config, Split::train)->class_names();
+  const auto source = open_source_with_problems(config, Split::train);
+  return require_labels(*source, config.path).class_names();
 }
 
 void find_empty_classes(const std::string& where, const std::vector<std::string>& classes,

@@ -8,7 +8,7 @@
 namespace tessera::data {
 namespace {
 
-class RecordSource final : public Source {
+class RecordSource final : public LabelledSource {
  public:
   explicit RecordSource(RecordSet set) : set_(std::move(set)) {}
 

@@ -42,9 +42,9 @@ TEST(Cifar, ReadsTheFolderOfCifar10) {
   EXPECT_EQ(source_kind(folder.path()), "CIFAR");
   const auto train = open_source(config, Split::train), held_out = open_source(config, Split::validation);
   EXPECT_EQ(train->size(), 21);
-  EXPECT_EQ(train->label(1), 8);
-  EXPECT_EQ(train->label(20), 3);
-  EXPECT_EQ(train->class_names()[3], "d");
+  EXPECT_EQ(labels_in(*train).label(1), 8);
+  EXPECT_EQ(labels_in(*train).label(20), 3);
+  EXPECT_EQ(labels_in(*train).class_names()[3], "d");
   const RawSample sample = train->read(20);
   EXPECT_EQ(sample.name, folder.path("data_batch_2.bin") + ": record 10");
   const Image& image = std::get<Image>(sample.picture);
@@ -54,7 +54,7 @@ TEST(Cifar, ReadsTheFolderOfCifar10) {
   EXPECT_EQ((std::vector<uint8_t>(image.pixels.end() - 3, image.pixels.end())),
             (std::vector<uint8_t>{255, 78, 79}));
   EXPECT_EQ(held_out->size(), 1);
-  EXPECT_EQ(held_out->label(0), 2);
+  EXPECT_EQ(labels_in(*held_out).label(0), 2);
   EXPECT_EQ(train->describe(), "CIFAR-10 " + folder.path() + ", 21 pictures, 10 classes");
 }
 
@@ -67,9 +67,9 @@ TEST(Cifar, ReadsTheFineLabelsOfCifar100) {
   const SourceConfig config = {.path = folder.path()};
   const auto train = open_source(config, Split::train), held_out = open_source(config, Split::validation);
   EXPECT_EQ(train->size(), 100);
-  EXPECT_EQ(train->label(42), 42);
-  EXPECT_EQ(held_out->label(0), 99);
-  EXPECT_EQ(train->class_names().size(), 100u);
+  EXPECT_EQ(labels_in(*train).label(42), 42);
+  EXPECT_EQ(labels_in(*held_out).label(0), 99);
+  EXPECT_EQ(labels_in(*train).class_names().size(), 100u);
 }
 
 TEST(Cifar, WrongFilesAreNamed) {
@@ -123,8 +123,8 @@ TEST(Idx, ReadsThePairsOfAFolderGzippedOrNot) {
   EXPECT_EQ(source_kind(folder.path()), "IDX");
   const auto train = open_source(config, Split::train);
   EXPECT_EQ(train->size(), 3);
-  EXPECT_EQ(train->class_names().size(), 3u);
-  EXPECT_EQ(train->label(0), 2);
+  EXPECT_EQ(labels_in(*train).class_names().size(), 3u);
+  EXPECT_EQ(labels_in(*train).label(0), 2);
   const RawSample sample = train->read(1);
   const Image& gray = std::get<Image>(sample.picture);
   EXPECT_EQ(gray.width, 1);

@@ -7,7 +7,7 @@
 namespace tessera::data {
 namespace {
 
-class ShapesSource final : public Source {
+class ShapesSource final : public LabelledSource {
  public:
   ShapesSource(const ShapesConfig& config, Split split)
       : config_(config), split_(split), by_shape_(config.task == "shape") {}
@@ -15,7 +15,13 @@ class ShapesSource final : public Source {
   int64_t size() const override { return split_ == Split::train ? config_.train : config_.val; }
 
   RawSample read(int64_t index) const override {
-    return {text(part(), " sample ", index), draw_shapes(config_, split_, index)};
+    const ShapesLabel label = shapes_label(config_, split_, index);
+    const std::string &shape = shape_names()[static_cast<size_t>(label.shape)],
+                      &texture = texture_names()[static_cast<size_t>(label.texture)];
+    RawSample sample{text(part(), " sample ", index), draw_shapes(config_, split_, index)};
+    sample.annotation.captions = {"a " + shape + " with " + texture, texture + " on a " + shape,
+                                  shape + ", " + texture};
+    return sample;
   }
 
   int64_t label(int64_t index) const override {

@@ -1,10 +1,12 @@
-// Tables of paths and labels: CSV, TSV and JSON, one label a picture or several.
+// Tables of paths and labels: CSV, TSV, JSON and plain lists, one label a picture or several.
 //
-// CSV, TSV: two columns, or a header that names them. `path` (or file, filename, image) and
+// CSV, TSV: two columns, or a header that names them: `path` (or file, filename, image) and
 //   label (or class, target)  a number or a name; "cat|dog" makes the table multi-label, as does the title
-//   `labels` several other columns     0 or 1 each: multi-label, the titles are the classes split optional:
-//   train, or val, validation, valid, test
+//                             `labels`
+//   several other columns     0 or 1 each: multi-label, the titles are the classes
+//   split                     optional: train, or val, validation, valid, test
 // JSON: a list of {"path": …, "label": … or "labels": […], "split": …}.
+// TXT: a line "path label" a picture, as the lists of VTAB-1k (train800.txt) have it.
 // Labels are class numbers if all of them are and no class names are given, otherwise names; those of the
 // training table, sorted, are the classes.
 #include <algorithm>
@@ -222,7 +224,37 @@ Table read_json(const std::string& path) {
   return table;
 }
 
+// --- Lists ---
+
+bool is_list(const std::string& path) { return lower(path).ends_with(".txt"); }
+
+// The label is the last word of a line: paths may hold spaces.
+Table read_list(const std::string& path) {
+  const std::string content = read_text(path, kMostTableBytes);
+  if (!is_utf8(content)) fail(path, " is not UTF-8 text");
+  Table table;
+  int64_t number = 0;
+  for (const std::string& line : split(content, '\n')) {
+    ++number;
+    const std::string_view words = trim(line);
+    if (words.empty()) continue;
+    Row row;
+    row.where = text(path, " line ", number);
+    const size_t gap = words.find_last_of(" \t");
+    if (gap == std::string_view::npos) {
+      table.problems.add(row.where, " is '", printable(words.substr(0, 60)), "', must be a path and a label");
+      continue;
+    }
+    row.path = trim(words.substr(0, gap));
+    row.labels.emplace_back(words.substr(gap + 1));
+    table.rows.push_back(std::move(row));
+  }
+  if (number == 0 || (table.rows.empty() && table.problems.lines().empty())) fail(path, " is empty");
+  return table;
+}
+
 Table read_table(const std::string& path) {
+  if (is_list(path)) return read_list(path);
   return lower(path).ends_with(".json") ? read_json(path) : read_csv(path);
 }
 
@@ -261,6 +293,17 @@ ClassNames classes_of(const Table& table, const SourceConfig& config) {
   return ClassNames(numbered_classes(largest + 1));
 }
 
+// Of two lists of numbers: those of both, since 800 pictures need not show every class that 200 others do.
+// Nothing where `other` is no list or one of them has names.
+std::optional<ClassNames> classes_of_both(const Table& table, const SourceConfig& config,
+                                          const std::string& other) {
+  if (!config.class_names.empty() || !is_list(other) || !is_table_path(other)) return std::nullopt;
+  const Table theirs = read_list(other);
+  if (!all_numbers(table) || !all_numbers(theirs)) return std::nullopt;
+  ClassNames a = classes_of(table, config), b = classes_of(theirs, config);
+  return a.names().size() < b.names().size() ? b : a;
+}
+
 int64_t class_of(const std::string& label, const Row& row, const ClassNames& classes) {
   const auto kind = row.numbers ? LabelText::number_first : LabelText::name_first;
   const int64_t number = read_label(label, kind, classes, row.where);
@@ -291,7 +334,7 @@ class TableSource final : public FileSource {
 bool is_table_path(const std::string& path) {
   const std::string name = lower(path);
   std::error_code error;
-  return (name.ends_with(".csv") || name.ends_with(".tsv") || name.ends_with(".json")) &&
+  return (name.ends_with(".csv") || name.ends_with(".tsv") || name.ends_with(".json") || is_list(name)) &&
          fs::is_regular_file(path, error);
 }
 
@@ -304,12 +347,16 @@ std::unique_ptr<Source> open_table(const SourceConfig& config, Split split) {
   set.shown = path;
   set.root = config.image_root.empty() ? fs::path(path).parent_path().string() : config.image_root;
   ClassNames classes;
-  if (split == Split::train || !has_training_path(config)) {
+  const std::string& other = split == Split::train ? config.val_path : config.path;
+  if (const auto both = is_list(path) ? classes_of_both(table, config, other) : std::nullopt) {
+    classes = *both;
+  } else if (split == Split::train || !has_training_path(config)) {
     classes = classes_of(table, config);
   } else {
     const auto train = open_source_with_problems(config, Split::train);
-    classes = ClassNames(train->class_names());
-    set.multi_label = train->multi_label();
+    const ClassLabels& labels = require_labels(*train, path);
+    classes = ClassNames(labels.class_names());
+    set.multi_label = labels.multi_label();
     if (table.multi && !set.multi_label)
       fail(path, " has several labels a picture, ", train->describe(), " has one");
   }

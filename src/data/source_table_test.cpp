@@ -15,7 +15,7 @@ std::vector<std::string> problems_of(const SourceConfig& config, const Temporary
 
 std::vector<int64_t> labels_of(const Source& source) {
   std::vector<int64_t> labels;
-  for (int64_t i = 0; i < source.size(); ++i) labels.push_back(source.label(i));
+  for (int64_t i = 0; i < source.size(); ++i) labels.push_back(labels_in(source).label(i));
   return labels;
 }
 
@@ -30,7 +30,7 @@ TEST(Table, NamesWithAHeaderInAnyOrder) {
           "l.csv", "Label,id,Path\r\ndog,1,pictures/a.jpg\r\n\"c, at\",2,b.jpg\r\ndog,3,/tmp/c.jpg\r\n"),
       .val_share = 0};
   const auto source = open_source(config, Split::train);
-  EXPECT_EQ(source->class_names(), (Names{"c, at", "dog"}));
+  EXPECT_EQ(labels_in(*source).class_names(), (Names{"c, at", "dog"}));
   EXPECT_EQ(labels_of(*source), (Labels{1, 0, 1}));
   const RawSample sample = source->read(0);
   EXPECT_EQ(sample.name, folder.path("pictures/a.jpg"));
@@ -47,7 +47,7 @@ TEST(Table, NumbersWithoutAHeaderAndAnotherRoot) {
                                .val_share = 0,
                                .image_root = folder.path("elsewhere")};
   const auto source = open_source(config, Split::train);
-  EXPECT_EQ(source->class_names(), (Names{"0", "1", "2"}));
+  EXPECT_EQ(labels_in(*source).class_names(), (Names{"0", "1", "2"}));
   EXPECT_EQ(labels_of(*source), (Labels{2, 0}));
   EXPECT_EQ(source->read(0).name, folder.path("elsewhere/a.png"));
 }
@@ -75,7 +75,7 @@ TEST(Table, TheHeldOutTableTakesTheClassesOfTheTrainingTable) {
   SourceConfig config = {.path = folder.write("t.csv", "a,x\nb,y\nc,z\n"),
                          .val_path = folder.write("v.csv", "d,z\n")};
   const auto held_out = open_source(config, Split::validation);
-  EXPECT_EQ(held_out->class_names(), (Names{"x", "y", "z"}));
+  EXPECT_EQ(labels_in(*held_out).class_names(), (Names{"x", "y", "z"}));
   EXPECT_EQ(labels_of(*held_out), Labels{2});
   config.val_path = folder.write("w.csv", "d,w\n");
   EXPECT_EQ(error_of([&] { open_source(config, Split::validation); }, &folder),
@@ -98,12 +98,12 @@ TEST(Table, SeveralLabelsByBarsByTitleAndByColumns) {
                                 "path,cat,dog\na,1,1\nb,0,1\nc,0,0\n"};
   for (const std::string& table : tables) {
     const auto source = open_source({.path = folder.write("l.csv", table), .val_share = 0}, Split::train);
-    EXPECT_TRUE(source->multi_label()) << table;
-    EXPECT_EQ(source->class_names(), (Names{"cat", "dog"})) << table;
-    EXPECT_EQ(source->label(0), -1);
-    EXPECT_EQ(source->labels(0), (Labels{0, 1})) << table;
-    EXPECT_EQ(source->labels(1), Labels{1}) << table;
-    EXPECT_TRUE(source->labels(2).empty()) << table;
+    EXPECT_TRUE(labels_in(*source).multi_label()) << table;
+    EXPECT_EQ(labels_in(*source).class_names(), (Names{"cat", "dog"})) << table;
+    EXPECT_EQ(labels_in(*source).label(0), -1);
+    EXPECT_EQ(labels_in(*source).labels(0), (Labels{0, 1})) << table;
+    EXPECT_EQ(labels_in(*source).labels(1), Labels{1}) << table;
+    EXPECT_TRUE(labels_in(*source).labels(2).empty()) << table;
     EXPECT_EQ(class_counts(*source), (Labels{1, 2}));
   }
 }
@@ -113,8 +113,39 @@ TEST(Table, AHeldOutTableOfAMultiLabelOneIsMultiLabel) {
   const SourceConfig config = {.path = folder.write("t.csv", "a,x|y\nb,y\n"),
                                .val_path = folder.write("v.csv", "d,y\n")};
   const auto held_out = open_source(config, Split::validation);
-  EXPECT_TRUE(held_out->multi_label());
-  EXPECT_EQ(held_out->labels(0), Labels{1});
+  EXPECT_TRUE(labels_in(*held_out).multi_label());
+  EXPECT_EQ(labels_in(*held_out).labels(0), Labels{1});
+}
+
+// As the lists of VTAB-1k have it; the last word is the label.
+TEST(Table, AListHasAPathAndALabelALine) {
+  const TemporaryFolder folder;
+  folder.write("images/a b.png", "A");
+  const SourceConfig config = {
+      .path = folder.write("train800.txt", "images/a b.png 2\r\n\nimages/c.png\t0\n"),
+      .val_path = folder.write("val200.txt", "images/d.png 3\n")};
+  const auto train = open_source(config, Split::train), held_out = open_source(config, Split::validation);
+  EXPECT_EQ(labels_of(*train), (Labels{2, 0}));
+  EXPECT_EQ(train->read(0).name, folder.path("images/a b.png"));
+  EXPECT_EQ(labels_of(*held_out), Labels{3});
+  EXPECT_EQ(labels_in(*train).class_names(), (Names{"0", "1", "2", "3"}));  // of both lists
+  EXPECT_EQ(labels_in(*held_out).class_names(), labels_in(*train).class_names());
+  EXPECT_EQ(train->describe(), "table " + config.path + ", 2 pictures, 4 classes");
+  const SourceConfig named = {.path = folder.write("t.txt", "a.png dog\nb.png cat\n"),
+                              .val_path = folder.write("v.txt", "c.png dog\n")};
+  EXPECT_EQ(labels_of(*open_source(named, Split::validation)), Labels{1});  // of the training list's names
+}
+
+TEST(Table, AListThatIsNone) {
+  const TemporaryFolder folder;
+  const auto refusal = [&](const std::string& lines) {
+    return error_of([&] { open_source({.path = folder.write("l.txt", lines)}, Split::train); }, &folder);
+  };
+  EXPECT_EQ(refusal("a.png 1\nb.png\n"), "DIR/l.txt line 2 is 'b.png', must be a path and a label");
+  EXPECT_EQ(refusal("a.png -1\n"),
+            "DIR/l.txt line 1 has label -1, must be 0 to the number of classes less one");
+  EXPECT_EQ(refusal(" \n"), "DIR/l.txt is empty");
+  EXPECT_EQ(refusal("\xff\n"), "DIR/l.txt is not UTF-8 text");
 }
 
 TEST(Table, Json) {
@@ -123,15 +154,15 @@ TEST(Table, Json) {
       {.path = folder.write("s.json", R"([{"path": "a", "label": "x"}, {"path": "b", "label": "w"}])"),
        .val_share = 0},
       Split::train);
-  EXPECT_EQ(single->class_names(), (Names{"w", "x"}));
+  EXPECT_EQ(labels_in(*single).class_names(), (Names{"w", "x"}));
   EXPECT_EQ(labels_of(*single), (Labels{1, 0}));
   const auto several = open_source(
       {.path = folder.write("m.json", R"([{"path": "a", "labels": [2, 0]}, {"path": "b", "labels": []}])"),
        .val_share = 0},
       Split::train);
-  EXPECT_EQ(several->class_names(), (Names{"0", "1", "2"}));
-  EXPECT_EQ(several->labels(0), (Labels{0, 2}));
-  EXPECT_TRUE(several->labels(1).empty());
+  EXPECT_EQ(labels_in(*several).class_names(), (Names{"0", "1", "2"}));
+  EXPECT_EQ(labels_in(*several).labels(0), (Labels{0, 2}));
+  EXPECT_TRUE(labels_in(*several).labels(1).empty());
 }
 
 TEST(Table, NamesComeBeforeNumbersInTextAndAfterThemInJson) {

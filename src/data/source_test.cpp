@@ -23,8 +23,8 @@ TEST(OpenSource, AnUnknownPathListsTheKinds) {
   EXPECT_EQ(open(""), "no data: give a path such as shapes:train=20000,val=2000,size=32");
   EXPECT_EQ(open(folder.path("none")), "data path 'DIR/none' does not exist");
   EXPECT_EQ(open("shpes:size=64"), "data path 'shpes:size=64' does not exist, did you mean 'shapes'?");
-  EXPECT_TRUE(open(folder.write("notes.txt", "x"))
-                  .starts_with("data path 'DIR/notes.txt' is of no known kind (shapes: shapes:train="));
+  EXPECT_TRUE(open(folder.write("notes.md", "x"))
+                  .starts_with("data path 'DIR/notes.md' is of no known kind (shapes: shapes:train="));
   EXPECT_EQ(error_of([] { open_source({.path = "shapes", .val_share = 1.0}, Split::train); }),
             "val_share is 1, must be at least 0 and below 1");
 }
@@ -140,13 +140,13 @@ TEST(ImageFolder, TrainAndValFolders) {
   folder.write("val/cat/y.jpg", "7");
   const SourceConfig config = {.path = folder.path()};
   const auto train = open_source(config, Split::train), held_out = open_source(config, Split::validation);
-  EXPECT_EQ(train->class_names(), (std::vector<std::string>{"ant", "cat"}));
+  EXPECT_EQ(labels_in(*train).class_names(), (std::vector<std::string>{"ant", "cat"}));
   ASSERT_EQ(train->size(), 4);
   std::vector<std::string> names;
   std::vector<int64_t> labels;
   for (int64_t i = 0; i < 4; ++i) {
     names.push_back(train->read(i).name.substr(folder.path().size()));
-    labels.push_back(train->label(i));
+    labels.push_back(labels_in(*train).label(i));
   }
   EXPECT_EQ(names, (std::vector<std::string>{"/train/ant/z.jpeg", "/train/cat/a.png", "/train/cat/b.JPG",
                                              "/train/cat/deep/c.webp"}));

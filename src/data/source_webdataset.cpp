@@ -180,7 +180,7 @@ Shard read_shard(const std::string& path, uint32_t number, const ClassNames& nam
   return shard;
 }
 
-class WebDatasetSource final : public Source {
+class WebDatasetSource final : public LabelledSource {
  public:
   WebDatasetSource(const SourceConfig& config, Split split) : shown_(path_of(config, split)) {
     const ShardList list = find_shards(config, split);

@@ -96,10 +96,10 @@ TEST(WebDataset, ReadsPlainAndGzippedShardsInOrder) {
                                .val_path = folder.path("held-out.tar")};
   const auto train = open_source(config, Split::train), held_out = open_source(config, Split::validation);
   EXPECT_EQ(contents_of(*train), (std::vector<std::string>{"one", "two", "three"}));
-  EXPECT_EQ(train->label(0), 1);
-  EXPECT_EQ(train->label(1), 0);
-  EXPECT_EQ(train->label(2), 0);
-  EXPECT_EQ(train->class_names(), (std::vector<std::string>{"cat", "dog"}));
+  EXPECT_EQ(labels_in(*train).label(0), 1);
+  EXPECT_EQ(labels_in(*train).label(1), 0);
+  EXPECT_EQ(labels_in(*train).label(2), 0);
+  EXPECT_EQ(labels_in(*train).class_names(), (std::vector<std::string>{"cat", "dog"}));
   EXPECT_EQ(train->read(0).name, folder.path("train-08.tar.gz") + ": x/k1.jpg");
   EXPECT_EQ(contents_of(*held_out), std::vector<std::string>{"four"});
   EXPECT_EQ(train->describe(), "WebDataset " + config.path + ", 3 shards, 3 pictures, 2 classes");
@@ -151,13 +151,15 @@ TEST(WebDataset, WithoutNamesTheTrainingShardsCountTheClasses) {
   std::filesystem::create_directories(folder.path("b"));
   write_shard(folder, "b/test.tar", {{"c.jpg", "c"}, {"c.cls", "1"}, {"d.jpg", "d"}, {"d.cls", "3"}});
   const SourceConfig config = {.path = folder.path("a/train.tar"), .val_path = folder.path("b/test.tar")};
-  EXPECT_EQ(open_source(config, Split::train)->class_names(), (std::vector<std::string>{"0", "1", "2"}));
+  EXPECT_EQ(labels_in(*open_source(config, Split::train)).class_names(),
+            (std::vector<std::string>{"0", "1", "2"}));
   EXPECT_EQ(error_of([&] { open_source(config, Split::validation); }, &folder),
             "DIR/b/test.tar: d has label 3, must be 0 to 2");
   // Held-out shards in the same folder need not show every class.
   write_shard(folder, "a/val.tar", {{"e.jpg", "e"}, {"e.cls", "0"}});
   const SourceConfig beside = {.path = folder.path("a")};
-  EXPECT_EQ(open_source(beside, Split::validation)->class_names(), (std::vector<std::string>{"0", "1", "2"}));
+  EXPECT_EQ(labels_in(*open_source(beside, Split::validation)).class_names(),
+            (std::vector<std::string>{"0", "1", "2"}));
 }
 
 TEST(WebDataset, EveryProblemIsNamed) {
@@ -236,11 +238,11 @@ TEST(WebDataset, SeveralLabelsASample) {
                                .val_share = 0,
                                .class_names = folder.path("names.txt")};
   const auto source = open_source(config, Split::train);
-  EXPECT_TRUE(source->multi_label());
-  EXPECT_EQ(source->label(0), -1);
-  EXPECT_EQ(source->labels(0), (std::vector<int64_t>{0, 2}));
-  EXPECT_EQ(source->labels(1), std::vector<int64_t>{1});
-  EXPECT_TRUE(source->labels(2).empty());
+  EXPECT_TRUE(labels_in(*source).multi_label());
+  EXPECT_EQ(labels_in(*source).label(0), -1);
+  EXPECT_EQ(labels_in(*source).labels(0), (std::vector<int64_t>{0, 2}));
+  EXPECT_EQ(labels_in(*source).labels(1), std::vector<int64_t>{1});
+  EXPECT_TRUE(labels_in(*source).labels(2).empty());
   EXPECT_EQ(class_counts(*source), (std::vector<int64_t>{1, 1, 1}));
 }
 

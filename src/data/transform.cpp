@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "data/augment.h"
 #include "data/geometry.h"
+#include "data/geometry_map.h"
 
 namespace tessera::data {
 
@@ -58,8 +59,9 @@ Memory& memory() {
 // What both transforms share: the preprocessing in the form that the pixels need, and the test crop.
 class Base : public Transform {
  public:
-  Base(const Preprocess& preprocess, int64_t height, int64_t width)
-      : interpolation_(parse_interpolation(preprocess.interpolation)),
+  Base(const Preprocess& preprocess, int64_t height, int64_t width, const JointFields& joint)
+      : joint_(joint),
+        interpolation_(parse_interpolation(preprocess.interpolation)),
         crop_mode_(parse_crop_mode(preprocess.crop_mode)),
         crop_(preprocess.crop),
         output_{static_cast<int>(height), static_cast<int>(width)},
@@ -67,18 +69,53 @@ class Base : public Transform {
     decode_.apply_exif = preprocess.apply_exif;
     for (size_t c = 0; c < 3 && crop_mode_ == CropMode::border; ++c)
       border_[c] = static_cast<uint8_t>(std::clamp(round_half_even(255 * preprocess.mean[c]), 0, 255));
+    fields_.push_back({"image", DType::f32, {3, height, width}});
+    if (joint.mask) fields_.push_back({"mask", DType::u8, {height, width}});
+    if (joint.most_boxes > 0) fields_.push_back({"boxes", DType::f32, {joint.most_boxes, 5}, true});
   }
-  int64_t height() const override { return output_.height; }
-  int64_t width() const override { return output_.width; }
+  const std::vector<Field>& fields() const override { return fields_; }
 
  protected:
   // What the output is made of: `image` resized by `plan` and set in at (left, top) of the output, the
-  // border's colour around it where it does not fill it.
+  // border's colour around it where it does not fill it. `map` says the same of the whole picture.
   struct Source {
     const Image* image = nullptr;
     ResizePlan plan;
     int left = 0, top = 0;
+    GeometryMap map = {};
   };
+
+  // The fields besides the image, which was transformed as `map` says.
+  void write_joint(const RawSample& sample, const GeometryMap& map, std::span<const Slot> out) const {
+    size_t slot = 1;
+    if (joint_.mask) {
+      const auto& mask = sample.annotation.mask;
+      check(mask.has_value(), sample.name, ": has no mask");
+      naming(sample, [&] { map_mask(*mask, map, kIgnoredPixel, out[slot].as<uint8_t>()); });
+      ++slot;
+    }
+    if (joint_.most_boxes > 0) write_boxes(sample, map, *out[slot].rows);
+  }
+
+  void write_boxes(const RawSample& sample, const GeometryMap& map, std::vector<std::byte>& rows) const {
+    const auto boxes = map_instances(sample.annotation.instances, map, joint_.least_visible);
+    check(std::ssize(boxes) <= joint_.most_boxes, sample.name, ": has ", boxes.size(),
+          " boxes, must be at most ", joint_.most_boxes);
+    for (const Instance& box : boxes) {
+      const std::array values = {static_cast<float>(box.left), static_cast<float>(box.top),
+                                 static_cast<float>(box.right), static_cast<float>(box.bottom),
+                                 static_cast<float>(box.label)};
+      const auto* bytes = reinterpret_cast<const std::byte*>(values.data());
+      rows.insert(rows.end(), bytes, bytes + sizeof(values));
+    }
+  }
+
+  // Of a picture that is resized as a whole; the output's first pixel is (left, top) of the result.
+  GeometryMap whole_map(Extent picture, Extent resized, int left, int top, bool mirrored) const {
+    return {
+        {0, static_cast<double>(picture.width), resized.width, left, output_.width, picture.width, mirrored},
+        {0, static_cast<double>(picture.height), resized.height, top, output_.height, picture.height}};
+  }
 
   bool fills(const Source& s) const {
     return s.plan.window.width == output_.width && s.plan.window.height == output_.height;
@@ -140,9 +177,13 @@ class Base : public Transform {
     return {&image,
             {whole(image), size.width, size.height, interpolation_, place.window, mirrored},
             left,
-            place.top};
+            place.top,
+            whole_map({image.height, image.width}, size, place.window.left - place.left,
+                      place.window.top - place.top, mirrored)};
   }
 
+  JointFields joint_;
+  std::vector<Field> fields_;
   Interpolation interpolation_;
   CropMode crop_mode_;
   double crop_;
@@ -155,31 +196,41 @@ class Base : public Transform {
 class EvalTransform final : public Base {
  public:
   using Base::Base;
-  void apply(const RawSample& sample, RandomStream&, float* out) const override {
-    write(sample, test_crop(sample, false), out);
+  void apply(const RawSample& sample, RandomStream&, std::span<const Slot> out) const override {
+    const Source source = test_crop(sample, false);
+    write(sample, source, out[0].as<float>());
+    write_joint(sample, source.map, out);
   }
 };
 
 class TrainTransform final : public Base {
  public:
-  TrainTransform(const Preprocess& preprocess, const AugmentConfig& augment)
-      : Base(preprocess, preprocess.size, preprocess.size),
+  TrainTransform(const Preprocess& preprocess, const AugmentConfig& augment, const JointFields& joint)
+      : Base(preprocess, preprocess.size, preprocess.size, joint),
         augment_((check_augment(augment), augment)),
-        pixels_(augment, preprocess) {}
+        pixels_(augment, preprocess) {
+    if (fields_.size() > 1 && !augment.auto_augment.empty())
+      fail_usage("augment.auto_augment = \"", augment.auto_augment,
+                 "\" rotates and shears pictures, which masks and boxes do not follow: leave it out");
+  }
 
-  void apply(const RawSample& sample, RandomStream& random, float* out) const override {
+  void apply(const RawSample& sample, RandomStream& random, std::span<const Slot> slots) const override {
     StreamDraws draws(random);
+    float* out = slots[0].as<float>();
+    GeometryMap map;
     if (augment_.crop == "padded") {
-      finish(padded(sample, draws), draws, out);
+      finish(padded(sample, draws, map), draws, out);
     } else {
       const Source source =
           augment_.crop == "centre" ? test_crop(sample, flipped(draws)) : random_resized(sample, draws);
+      map = source.map;
       if (pixels_.enabled())
         finish(picture_of(sample, source), draws, out);
       else
         write(sample, source, out);
     }
     if (augment_.erase.probability > 0) erase(augment_.erase, output_.height, output_.width, draws, out);
+    write_joint(sample, map, slots);
   }
 
  private:
@@ -213,7 +264,17 @@ class TrainTransform final : public Base {
              output_.height,
              interpolation_,
              {0, 0, output_.width, output_.height},
-             mirrored}};
+             mirrored},
+            0,
+            0,
+            box_map(size, box, mirrored)};
+  }
+
+  // Of a box of the picture that is resized to the whole output.
+  GeometryMap box_map(Extent picture, const Box& box, bool mirrored) const {
+    const double left = box.left, top = box.top;
+    return {{left, left + box.width, output_.width, 0, output_.width, picture.width, mirrored},
+            {top, top + box.height, output_.height, 0, output_.height, picture.height}};
   }
 
   // The smallest DCT scale that still gives at least as many pixels as are wanted.
@@ -232,7 +293,7 @@ class TrainTransform final : public Base {
             std::min<double>(crop.height, top + static_cast<double>(box.height) / scale)};
   }
 
-  const Image& padded(const RawSample& sample, Draws& draws) const {
+  const Image& padded(const RawSample& sample, Draws& draws, GeometryMap& map) const {
     const Image& image = decoded(sample);
     const Extent have{image.height, image.width};
     // The short side becomes the output's, so that both sides cover it.
@@ -242,7 +303,10 @@ class TrainTransform final : public Base {
     const int top = static_cast<int>(draws.integer(0, size.height + 2 * padding - output_.height)) - padding;
     const int left = static_cast<int>(draws.integer(0, size.width + 2 * padding - output_.width)) - padding;
     const Line rows = line(top, output_.height, size.height, false);
-    const Line columns = line(left, output_.width, size.width, flipped(draws));
+    const bool mirrored = flipped(draws);
+    const Line columns = line(left, output_.width, size.width, mirrored);
+    map = whole_map(have, size, left, top, mirrored);
+    map.x.reflected = map.y.reflected = augment_.padding_mode == "reflect";
     if (have == output_ && image.channels == 3) return place(image, {0, 0}, rows, columns);
     // Only what is cut out is resized: the resized strip's long side may be as long as it likes.
     const Box window{columns.first, rows.first, columns.count(), rows.count()};
@@ -301,17 +365,18 @@ class TrainTransform final : public Base {
 }  // namespace
 
 std::shared_ptr<const Transform> make_eval_transform(const Preprocess& preprocess, int64_t height,
-                                                     int64_t width) {
-  return std::make_shared<EvalTransform>(preprocess, height, width);
+                                                     int64_t width, const JointFields& joint) {
+  return std::make_shared<EvalTransform>(preprocess, height, width, joint);
 }
 
-std::shared_ptr<const Transform> make_eval_transform(const Preprocess& preprocess) {
-  return make_eval_transform(preprocess, preprocess.size, preprocess.size);
+std::shared_ptr<const Transform> make_eval_transform(const Preprocess& preprocess, const JointFields& joint) {
+  return make_eval_transform(preprocess, preprocess.size, preprocess.size, joint);
 }
 
 std::shared_ptr<const Transform> make_train_transform(const Preprocess& preprocess,
-                                                      const AugmentConfig& augment) {
-  return std::make_shared<TrainTransform>(preprocess, augment);
+                                                      const AugmentConfig& augment,
+                                                      const JointFields& joint) {
+  return std::make_shared<TrainTransform>(preprocess, augment, joint);
 }
 
 }  // namespace tessera::data

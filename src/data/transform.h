@@ -1,14 +1,17 @@
-// From a raw sample to normalised floats: decode, crop, resize, flip, augment, normalise.
+// From a raw sample to its fields: decode, crop, resize, flip, augment, normalise; masks and boxes move
+// along.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "core/random.h"
 #include "data/augment_erase.h"
+#include "data/field.h"
 #include "data/resize.h"
 #include "data/source.h"
 
@@ -31,7 +34,7 @@ struct Preprocess {
     v("std", std, "per channel");
     v("crop_mode", crop_mode,
       "test crop: center, squash (proportions are lost) or border (padded, nothing is cut)");
-    v("apply_exif", apply_exif, "turn pictures as their EXIF orientation says");
+    v("apply_exif", apply_exif, "orient pictures as their EXIF orientation says");
   }
 };
 
@@ -65,21 +68,47 @@ struct AugmentConfig {
   }
 };
 
+// From a sample to the values of its fields. Has no state: threads share it.
 class Transform {
  public:
   virtual ~Transform() = default;
-  virtual int64_t height() const = 0;
-  virtual int64_t width() const = 0;
-  // Writes [3, height, width] normalised floats. `random` is this sample's own stream.
-  virtual void apply(const RawSample& sample, RandomStream& random, float* out) const = 0;
+  virtual const std::vector<Field>& fields() const = 0;
+  // Writes the fields in their order, one slot each. `random` is this sample's own stream. A sample that
+  // lacks what a field needs (a mask, a caption) is an error that names it.
+  virtual void apply(const RawSample& sample, RandomStream& random, std::span<const Slot> out) const = 0;
 };
 
-// Usage errors name the key that makes no sense.
-std::shared_ptr<const Transform> make_eval_transform(const Preprocess& preprocess);
+// What moves together with the image.
+struct JointFields {
+  bool mask = false;       // "mask", u8 [height, width]: classes, kIgnoredPixel where the image shows nothing
+  int64_t most_boxes = 0;  // > 0: "boxes", f32 [most_boxes, 5], ragged: left, top, right, bottom, class
+  double least_visible = 0;  // share of a box's area that must be left for it to be kept
+};
+inline constexpr uint8_t kIgnoredPixel = 255;
+
+// "image", f32 [3, height, width], normalised; and the joint fields. Usage errors name the key that makes no
+// sense, also an augmentation that moves pixels in ways that masks and boxes cannot follow.
+std::shared_ptr<const Transform> make_eval_transform(const Preprocess& preprocess,
+                                                     const JointFields& joint = {});
 // Another input than preprocess.size squared.
 std::shared_ptr<const Transform> make_eval_transform(const Preprocess& preprocess, int64_t height,
-                                                     int64_t width);
+                                                     int64_t width, const JointFields& joint = {});
 std::shared_ptr<const Transform> make_train_transform(const Preprocess& preprocess,
-                                                      const AugmentConfig& augment);
+                                                      const AugmentConfig& augment,
+                                                      const JointFields& joint = {});
+
+// "label", i64 []: the sample's class; where `multi_label` "targets", f32 [classes], 1 for each of its classes
+// and 0 for the others.
+std::shared_ptr<const Transform> make_label_transform(int64_t classes, bool multi_label);
+
+// "tokens", i32 [length]: the bytes of a caption plus 1, cut to `length`, then zeros. Of several captions one
+// is drawn, or the first is taken.
+std::shared_ptr<const Transform> make_caption_transform(int64_t length, bool draw);
+
+// All fields of all transforms; each draws from the sample's stream after those before it.
+std::shared_ptr<const Transform> join_transforms(std::vector<std::shared_ptr<const Transform>> parts);
+
+// `count` views of a sample, each transformed with draws of its own; fields "image_0", "image_1", ….
+std::shared_ptr<const Transform> make_views(std::shared_ptr<const Transform> transform, int64_t count);
 
 }  // namespace tessera::data

@@ -37,8 +37,9 @@ Image scene(int width, int height, int channels = 3) {
 RawSample as_jpeg(const Image& image) { return {"scene.jpg", encode_jpeg(image, 90)}; }
 
 std::vector<float> run(const Transform& transform, const RawSample& sample, RandomStream random) {
-  std::vector<float> out(static_cast<size_t>(3 * transform.height() * transform.width()));
-  transform.apply(sample, random, out.data());
+  std::vector<float> out(static_cast<size_t>(transform.fields()[0].numel()));
+  const Slot slot{reinterpret_cast<std::byte*>(out.data()), nullptr};
+  transform.apply(sample, random, {&slot, 1});
   return out;
 }
 
@@ -114,8 +115,8 @@ TEST(TrainTransform, ResizedCropsAreTorchvisionsPixels) {
     }
     ++index;
   }
-  EXPECT_EQ(turn(input, 2).pixels, image_of(*arrays.find("output.hflip")).pixels);
-  EXPECT_EQ(turn(input, 4).pixels, image_of(*arrays.find("output.vflip")).pixels);
+  EXPECT_EQ(orient(input, 2).pixels, image_of(*arrays.find("output.hflip")).pixels);
+  EXPECT_EQ(orient(input, 4).pixels, image_of(*arrays.find("output.vflip")).pixels);
 }
 
 // The whole path, decoding only the crop and all fused, against its parts.
@@ -150,10 +151,10 @@ TEST(TrainTransform, FollowsTheOrientationWhenAsked) {
   const auto transform = make_train_transform(p, {});
   DecodeOptions options;
   options.apply_exif = true;
-  const Image turned = decode_image(read_file(path), path, options);
+  const Image oriented = decode_image(read_file(path), path, options);
   for (uint64_t i = 0; i < 20; ++i)
     ASSERT_EQ(run(*transform, {path, read_file(path)}, RandomStream(2, "x", i)),
-              run(*transform, {path, turned}, RandomStream(2, "x", i)));
+              run(*transform, {path, oriented}, RandomStream(2, "x", i)));
 }
 
 TEST(TrainTransform, PaddedCropsReachEveryPlace) {
@@ -251,7 +252,7 @@ TEST(TrainTransform, CentreCropFlips) {
   augment.crop = "centre";
   augment.flip = 1;
   const Image image = scene(33, 29);
-  Image mirrored = turn(image, 2);
+  Image mirrored = orient(image, 2);
   const auto flipped = run(*make_train_transform(p, augment), {"x", image}, RandomStream(1, "a"));
   augment.flip = 0;
   const auto plain = run(*make_train_transform(p, augment), {"x", image}, RandomStream(1, "a"));
@@ -280,7 +281,7 @@ TEST(TrainTransform, AugmentsBetweenFlipAndNormalisation) {
     const Box box = random_resized_crop({50, 60}, augment.scale, augment.ratio, draws);
     const bool flip = draws.fraction() < 0.5;
     Image want = resize(cut(image, box), 24, 24, Interpolation::bicubic);
-    if (flip) want = turn(want, 2);
+    if (flip) want = orient(want, 2);
     pixels.apply(draws, want);
     std::vector<float> floats = normalised(want, p);
     erase(augment.erase, 24, 24, draws, floats.data());

@@ -60,21 +60,21 @@ int64_t rank_of_label(std::span<const float> logits, int64_t label, Ties ties) {
   return ranks_of_label(logits, label)[static_cast<size_t>(ties)];
 }
 
-Verdict judge(std::span<const float> logits, int64_t label) {
+SampleScore score_sample(std::span<const float> logits, int64_t label) {
   const auto at = static_cast<size_t>(label);
-  Verdict verdict;
-  verdict.label = label;
-  verdict.best = best_class(logits);
-  verdict.ranks = ranks_of_label(logits, label);
-  verdict.right = verdict.best == label && !std::isnan(logits[at]);
+  SampleScore score;
+  score.label = label;
+  score.best = best_class(logits);
+  score.ranks = ranks_of_label(logits, label);
+  score.right = score.best == label && !std::isnan(logits[at]);
   const double log_sum = log_sum_exp(logits, 1);
   for (size_t c = 0; c < logits.size(); ++c) {
     const double error = std::exp(static_cast<double>(logits[c]) - log_sum) - (c == at ? 1 : 0);
-    verdict.brier += error * error;
+    score.brier += error * error;
   }
-  verdict.nll = log_sum - static_cast<double>(logits[at]);
-  verdict.confidence = std::exp(static_cast<double>(logits[static_cast<size_t>(verdict.best)]) - log_sum);
-  return verdict;
+  score.nll = log_sum - static_cast<double>(logits[at]);
+  score.confidence = std::exp(static_cast<double>(logits[static_cast<size_t>(score.best)]) - log_sum);
+  return score;
 }
 
 ClassificationMeter::ClassificationMeter(int64_t classes) : classes_(classes) {
@@ -87,22 +87,21 @@ ClassificationMeter::ClassificationMeter(int64_t classes) : classes_(classes) {
 
 void ClassificationMeter::add(std::span<const float> logits, std::span<const int64_t> labels) {
   check_rows(logits, labels, classes_);
-  for (size_t i = 0; i < labels.size(); ++i) add(judge(row(logits, classes_, i), labels[i]));
+  for (size_t i = 0; i < labels.size(); ++i) add(score_sample(row(logits, classes_, i), labels[i]));
 }
 
-void ClassificationMeter::add(const Verdict& verdict) {
-  const auto label = static_cast<size_t>(verdict.label), best = static_cast<size_t>(verdict.best);
+void ClassificationMeter::add(const SampleScore& score) {
+  const auto label = static_cast<size_t>(score.label), best = static_cast<size_t>(score.best);
   ++samples_;
-  for (size_t ties = 0; ties < ranks_.size(); ++ties)
-    ++ranks_[ties][static_cast<size_t>(verdict.ranks[ties])];
+  for (size_t ties = 0; ties < ranks_.size(); ++ties) ++ranks_[ties][static_cast<size_t>(score.ranks[ties])];
   ++true_[label];
   ++predicted_[best];
-  correct_[label] += verdict.right;
+  correct_[label] += score.right;
   if (!confusion_.empty()) ++confusion_[label * static_cast<size_t>(classes_) + best];
-  brier_ += verdict.brier;
-  nll_ += verdict.nll;
-  confidences_.push_back(verdict.confidence);
-  hits_.push_back(verdict.best == verdict.label);
+  brier_ += score.brier;
+  nll_ += score.nll;
+  confidences_.push_back(score.confidence);
+  hits_.push_back(score.best == score.label);
 }
 
 double ClassificationMeter::top(int64_t k, Ties ties) const {

@@ -4,8 +4,8 @@
 //   meter.add(logits, labels);            // as often as there are batches
 //   meter.top(1), meter.top(5), meter.nll(), meter.calibration(15).ece, …
 //
-// What the metrics need of a sample is its Verdict, 56 bytes whatever the number of classes; a meter
-// adds verdicts in any process to the same bits, as long as they come in the same order.
+// The metrics need only the SampleScore of a sample, 56 bytes whatever the number of classes; a meter
+// adds scores in any process to the same bits, as long as they come in the same order.
 //
 // Logits are row-major [samples, classes]. A row whose label has a NaN counts as wrong, another class's NaN
 // as the highest score (as in torch.topk); NLL and Brier score then are NaN.
@@ -29,14 +29,14 @@ int64_t best_class(std::span<const float> logits);
 int64_t rank_of_label(std::span<const float> logits, int64_t label, Ties ties = Ties::lowest_index);
 
 // One sample's logits against its label.
-struct Verdict {
+struct SampleScore {
   int64_t label = 0, best = 0;
   std::array<int32_t, 3> ranks = {};  // classes ranked before the label, by tie rule
   bool right = false;                 // the best class is the label, and its score a number
   double nll = 0, brier = 0;          // -log softmax at the label; squared errors of the probabilities
   double confidence = 0;              // probability of the best class
 };
-Verdict judge(std::span<const float> logits, int64_t label);
+SampleScore score_sample(std::span<const float> logits, int64_t label);
 
 struct ClassScores {
   int64_t samples = 0, predicted = 0, correct = 0;
@@ -64,7 +64,7 @@ class ClassificationMeter {
 
   // Errors name the first sample whose label is out of range.
   void add(std::span<const float> logits, std::span<const int64_t> labels);
-  void add(const Verdict& verdict);
+  void add(const SampleScore& score);
 
   int64_t classes() const { return classes_; }
   int64_t samples() const { return samples_; }
