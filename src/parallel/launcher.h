@@ -1,4 +1,4 @@
-// What a launcher (mpirun, srun, another MPI's) left in the environment of this process.
+// The environment that a launcher (mpirun, srun, another MPI's) left to this process.
 #pragma once
 
 namespace tessera::parallel {

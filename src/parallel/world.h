@@ -21,7 +21,7 @@ namespace tessera::parallel {
 inline constexpr const char *kGradients = "gradients", *kSum = "sum", *kBroadcast = "broadcast",
                             *kGather = "gather";
 
-// What went through the collectives of one kind so far in this process.
+// The calls and bytes of the collectives of one kind so far in this process.
 struct Traffic {
   std::string kind;
   int64_t calls = 0, bytes = 0;  // bytes: of this process' tensors

@@ -11,7 +11,7 @@
 namespace tessera::report {
 namespace {
 
-// Where the squares lie: names on the left and, turned, on top.
+// Where the squares lie: names on the left and, rotated, on top.
 struct Frame {
   double left = 0, top = 0, cell = 0;
 };

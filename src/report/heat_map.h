@@ -8,7 +8,7 @@
 
 namespace tessera::report {
 
-// What was confused with what: counts[true * classes + predicted].
+// The classes that were confused: counts[true * classes + predicted].
 struct Confusion {
   std::vector<std::string> class_names;
   std::vector<int64_t> counts;

@@ -17,9 +17,14 @@ TrainingReport small_report(const std::vector<std::string>& classes) {
   report.facts = {{"top-1", "95.4 %", "of " + classes[2]}};
   report.charts = {
       {{.title = "Loss " + classes[0], .x_label = classes[1]}, {{classes[2], {{0, 2}, {1, 1}}}}}};
-  report.confusion = {classes, {5, 1, 0, 0, 6, 0, 2, 0, 4}};
-  report.examples = {{Image(8, 8), classes[0], classes[0], 0.9, true},
-                     {Image(8, 8), classes[1], classes[2], 0.5}};
+  PicturesBlock pictures{.heading = "Predictions", .note = "of " + classes[1]};
+  pictures.pictures = {{Image(8, 8), classes[0], "90 % sure", Picture::Mark::good},
+                       {Image(8, 8), classes[2], "50 % sure, is " + classes[1], Picture::Mark::bad}};
+  TableBlock table{.name = "best", .heading = "Best " + classes[0]};
+  table.columns = {{"class " + classes[1]}, {"score", true}};
+  table.rows = {{classes[2], "1"}};
+  report.blocks = {pictures, ConfusionBlock{{classes, {5, 1, 0, 0, 6, 0, 2, 0, 4}}}, table,
+                   TextBlock{"Words of " + classes[0], "more of " + classes[1]}};
   report.recipe = "[data]\npath = \"" + classes[0] + "\"\n";
   report.environment = {{classes[0], classes[1]}};
   report.warnings = {"2 bad pictures in " + classes[1]};
@@ -31,20 +36,18 @@ TEST(TrainingReport, HoldsWhatItWasGiven) {
   const XmlReader xml(page);
   EXPECT_EQ(xml.problem, "");
   for (const char* part : {"runs/circle", "95.4 %", "Loss circle", "star taken for circle: 2 of 6 (33.3 %)",
-                           "50 % sure, is square", "path = &quot;circle&quot;", "2 bad pictures in square"})
+                           "50 % sure, is square", "path = &quot;circle&quot;", "2 bad pictures in square",
+                           "class square", "more of square"})
     EXPECT_NE(page.find(part), std::string::npos) << part;
   EXPECT_EQ(std::count(xml.tags.begin(), xml.tags.end(), "img"), 2);
   EXPECT_EQ(std::count(xml.tags.begin(), xml.tags.end(), "svg"), 2);
 }
 
-TEST(TrainingReport, OneOfSeveralLabelsIsRight) {
-  TrainingReport report = small_report({"circle", "square", "star"});
-  report.examples = {{Image(8, 8), "circle, star", "star", 0.9, true},
-                     {Image(8, 8), "circle, star", "square", 0.5}};
-  const std::string page = render(report);
-  EXPECT_NE(page.find("2 held-out pictures, 1 of them wrong"), std::string::npos);
-  EXPECT_NE(page.find("50 % sure, is circle, star"), std::string::npos);
-  EXPECT_EQ(page.find("90 % sure, is"), std::string::npos);
+TEST(TrainingReport, TablesAreFoundByName) {
+  const TrainingReport report = small_report({"circle", "square", "star"});
+  ASSERT_NE(find_table(report.blocks, "best"), nullptr);
+  EXPECT_EQ(find_table(report.blocks, "best")->rows[0][0], "star");
+  EXPECT_EQ(find_table(report.blocks, "worst"), nullptr);
 }
 
 TEST(TrainingReport, HostileNamesStayWords) {
@@ -81,9 +84,11 @@ TEST(TrainingReport, ManyClassesGetAListInsteadOfAMatrix) {
   TrainingReport report;
   report.title = "imagenet";
   constexpr size_t kClasses = 1000;
-  for (size_t i = 0; i < kClasses; ++i) report.confusion.class_names.push_back("class " + std::to_string(i));
-  report.confusion.counts.assign(kClasses * kClasses, 0);
-  for (size_t i = 0; i < kClasses; ++i) report.confusion.counts[i * kClasses + (i * 7) % kClasses] = 50;
+  Confusion confusion;
+  for (size_t i = 0; i < kClasses; ++i) confusion.class_names.push_back("class " + std::to_string(i));
+  confusion.counts.assign(kClasses * kClasses, 0);
+  for (size_t i = 0; i < kClasses; ++i) confusion.counts[i * kClasses + (i * 7) % kClasses] = 50;
+  report.blocks = {ConfusionBlock{confusion}};
   const std::string page = render(report);
   EXPECT_EQ(XmlReader(page).problem, "");
   EXPECT_LT(page.size(), 400000u);
@@ -92,7 +97,7 @@ TEST(TrainingReport, ManyClassesGetAListInsteadOfAMatrix) {
 
 TEST(TrainingReport, RefusesAMatrixOfAnotherSize) {
   TrainingReport report = small_report({"a", "b", "c"});
-  report.confusion.counts.pop_back();
+  std::get<ConfusionBlock>(report.blocks[1]).confusion.counts.pop_back();
   EXPECT_THROW(render(report), Error);
 }
 

@@ -1,52 +1,302 @@
 #include "tasks/classify.h"
 
 #include <algorithm>
-#include <array>
 
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/text.h"
-#include "tasks/losses.h"
-#include "tasks/tally.h"
+#include "core/toml.h"
+#include "data/mix_batch.h"
+#include "tasks/classify_blocks.h"
+#include "tasks/score_accumulator.h"
 
 namespace tessera::tasks {
 namespace {
 
+// --- settings
+
+void check_class_weights(const Value& weights) {
+  const char* rule =
+      "task.class_weights must be \"none\", \"balanced\" or a list of one positive number a class";
+  if (weights.is_string() && (weights.as_string() == "none" || weights.as_string() == "balanced")) return;
+  if (!weights.is_array() || weights.as_array().empty()) fail_usage(rule, ", is ", toml_text(weights));
+  for (const Value& weight : weights.as_array())
+    if (!weight.is_number() || !(weight.as_double() > 0)) fail_usage(rule, ", one is ", toml_text(weight));
+}
+
+ClassifyConfig read_settings(const Value& settings) {
+  auto config = read_config<ClassifyConfig>(settings, "task");
+  config.check();
+  return config;
+}
+
+std::vector<std::string> names_in(const Value& metadata) {
+  std::vector<std::string> names;
+  if (const Value* list = metadata.find("class_names")) {
+    if (!list->is_array()) fail("tessera.class_names is ", list->type_name(), ", must be an array");
+    for (const Value& name : list->as_array()) {
+      if (!name.is_string()) fail("tessera.class_names holds ", name.type_name(), ", must hold strings");
+      names.push_back(name.as_string());
+    }
+  }
+  return names;
+}
+
+// --- the teacher
+
+// A trained model that shows its scores to the one in training.
+struct Teacher {
+  std::shared_ptr<models::Classifier> model;
+  torch::Tensor scale, shift;  // its input from the student's, [1, 3, 1, 1]; undefined: the same
+  std::string checksum;
+};
+
+torch::Tensor channels(const std::vector<double>& values, torch::TensorOptions options) {
+  return torch::tensor(values, options).reshape({1, -1, 1, 1});
+}
+
+// What does not fit is said before the run is begun.
+void check_teacher(const OpenedClassifier& teacher, const std::vector<int64_t>& sides, int64_t classes) {
+  const torch::NoGradGuard no_grad;
+  for (const int64_t side : sides) {
+    torch::Tensor scores;
+    try {
+      scores = teacher.model->forward(torch::zeros({1, 3, side, side}));
+    } catch (const Error& error) {
+      fail_usage("task.distil.teacher '", teacher.file, "' cannot take images of ", side, ": ", error.what());
+    }
+    if (scores.size(-1) != classes)
+      fail_usage("task.distil.teacher '", teacher.file, "' tells ", scores.size(-1),
+                 " classes apart, the data has ", classes);
+  }
+}
+
+// --- the task
+
 class Classify final : public Task {
  public:
-  Classify(ClassifyConfig config, int64_t classes, bool multi_label)
-      : config_(std::move(config)), classes_(classes), multi_label_(multi_label) {
-    if (!config_.class_weights.empty()) weights_ = torch::tensor(config_.class_weights, torch::kFloat64);
+  explicit Classify(const TaskSetup& setup)
+      : config_(read_settings(setup.settings)),
+        preprocess_(setup.preprocess),
+        augment_(setup.augment),
+        train_(setup.train),
+        validation_(setup.validation),
+        spec_(setup.model),
+        model_(std::make_shared<models::Classifier>(setup.build_backbone(setup.model),
+                                                    models::class_head_options(setup.model), setup.seed)),
+        classes_(model_->classes()) {
+    describe_classes(setup);
+    check_against_data(setup.continued, setup.balanced);
+    if (train_) weigh_classes(data::require_labels(*train_, "task classify"));
+    if (!config_.distil.unlabelled.empty()) open_unlabelled();
+    if (!config_.distil.teacher.empty() && setup.open_classifier) open_teacher(setup);
   }
 
-  std::vector<std::string> step_metrics() const override { return {"accuracy"}; }
-  std::string main_metric() const override { return multi_label_ ? "map" : "top1"; }
+  std::vector<Part> parts() const override { return {{"", model_->backbone}}; }
+  std::vector<BackbonePart> backbones() const override { return {{"", model_->backbone, spec_}}; }
+  bool takes_outputs_of(const Value& metadata) const override { return names_in(metadata) == names_; }
+  std::vector<std::string> output_names() const override { return model_->head().tensor_names(); }
+  std::string outputs() const override;
+  int64_t macs(int64_t side) const override { return model_->macs(side, side); }
 
-  double weight_of(const Batch& batch) const override {
-    if (!weights_.defined() || multi_label_) return Task::weight_of(batch);
-    return weights_.index_select(0, batch.labels.to(torch::kCPU)).sum().item<double>();
+  std::vector<StreamSpec> streams() const override;
+  StreamSpec validation() const override;
+  void prepare(std::span<data::Batch> batches, const StepKey& key) const override {
+    if (!config_.mixup.enabled()) return;
+    RandomStream random(key.seed, "mixup", static_cast<uint64_t>(key.step));
+    data::mix_batch(config_.mixup, classes_, random, batches[0]);
   }
 
-  StepOutput step(models::Backbone& model, const Batch& batch, const models::Context& context) override {
-    if (config_.teacher) return distilled_step(model, batch, context);
-    const torch::Tensor scores = model.forward(batch.images, context);
-    return {loss(scores, batch), {{"accuracy", accuracy(scores.detach(), batch)}}};
+  std::vector<MetricInfo> step_metrics() const override { return {{"accuracy", Unit::share}}; }
+  double weight(const Inputs& inputs) const override {
+    if (!weighs_labels(inputs)) return Task::weight(inputs);
+    return weights_.index_select(0, inputs.at("label").to(torch::kCPU)).sum().item<double>();
+  }
+  bool weight_counts_samples() const override { return !weights_.defined() || multi_label_; }
+  Loss loss(const Inputs& inputs, const models::Context& context, Collective& others) override;
+
+  std::vector<std::unique_ptr<Evaluator>> evaluators() override {
+    return one_evaluator([this](const EvaluateOptions& options) { return evaluate(options); });
+  }
+  MetricInfo main_metric() const override { return {multi_label_ ? "map" : "top1", Unit::share}; }
+  Value metadata() const override {
+    Value out;
+    out.set("class_names", Value::Array(names_.begin(), names_.end()));
+    out.set("multi_label", multi_label_);
+    return out;
+  }
+  std::string metadata_conflict(const Value& stored) const override;
+  std::vector<Prediction> predict(const torch::Tensor& images, int64_t most) override;
+  std::shared_ptr<models::Classifier> classifier() const override { return model_; }
+  std::vector<std::pair<std::string, std::string>> fingerprints() const override {
+    if (!teacher_.model) return {};
+    return {{"teacher", teacher_.checksum}};
   }
 
-  Evaluation evaluate(models::Backbone& model, data::Loader& loader, const EvaluateOptions& options) override;
+  Findings evaluate(const EvaluateOptions& options);
 
  private:
-  StepOutput distilled_step(models::Backbone& model, const Batch& batch,
-                            const models::Context& context) const;
-  torch::Tensor loss(const torch::Tensor& scores, const Batch& batch) const;
-  torch::Tensor accuracy(const torch::Tensor& scores, const Batch& batch) const;
+  void describe_classes(const TaskSetup& setup);
+  void check_validation(const data::ClassLabels& labels, const std::string& file);
+  void check_against_data(bool continued, bool balanced) const;
+  void weigh_classes(const data::ClassLabels& labels);
+  void open_unlabelled();
+  void open_teacher(const TaskSetup& setup);
+
+  // Class weights act on labels; mixed targets are weighed inside their loss, and counted as samples.
+  bool weighs_labels(const Inputs& inputs) const {
+    return weights_.defined() && !multi_label_ && !inputs.find("targets") && !uses_bce();
+  }
+  bool uses_bce() const { return config_.loss == ClassifyLoss::bce || multi_label_; }
+  Loss distilled_loss(const Inputs& inputs, const models::Context& context);
+  torch::Tensor loss_sum(const torch::Tensor& scores, const Inputs& inputs) const;
+  Term accuracy(const torch::Tensor& scores, const Inputs& inputs) const;
   torch::Tensor smoothed(const torch::Tensor& targets) const;
 
   ClassifyConfig config_;
+  data::Preprocess preprocess_;
+  data::AugmentConfig augment_;
+  std::shared_ptr<const data::Source> train_, validation_, unlabelled_;
+  models::ModelSpec spec_;
+  std::shared_ptr<models::Classifier> model_;
+  Teacher teacher_;
   int64_t classes_;
-  bool multi_label_;
+  std::vector<std::string> names_;
+  bool multi_label_ = false;
   torch::Tensor weights_;  // [classes] float64, undefined where all are 1
 };
+
+// --- what it is built from
+
+// The data decide; without them what the weights say.
+void Classify::describe_classes(const TaskSetup& setup) {
+  const data::Source* source = train_ ? train_.get() : nullptr;
+  if (const data::ClassLabels* labels = source ? source->class_labels() : nullptr) {
+    names_ = labels->class_names();
+    multi_label_ = labels->multi_label();
+    return;
+  }
+  names_ = names_in(setup.metadata);
+  const Value* several = setup.metadata.find("multi_label");
+  multi_label_ = several && several->is_bool() && several->as_bool();
+  if (validation_) check_validation(data::require_labels(*validation_, "task classify"), setup.file);
+}
+
+// A model that was trained on other classes would be measured against the wrong names.
+void Classify::check_validation(const data::ClassLabels& labels, const std::string& file) {
+  const std::vector<std::string>& theirs = labels.class_names();
+  if (names_.empty()) multi_label_ = labels.multi_label();  // weights of other programs do not say
+  if (names_ == theirs) return;
+  if (classes_ != std::ssize(theirs))
+    fail(file, ": the model knows ", classes_, " classes, the data has ", theirs.size());
+  if (names_.empty()) {
+    names_ = theirs;
+    return;
+  }
+  if (names_.size() != theirs.size())
+    fail(file, ": its metadata name ", names_.size(), " classes, the model has ", classes_);
+  for (size_t i = 0; i < names_.size(); ++i)
+    if (names_[i] != theirs[i])
+      fail(file, ": class ", i, " is '", names_[i], "' in the model and '", theirs[i], "' in the data");
+}
+
+void Classify::check_against_data(bool continued, bool balanced) const {
+  if (multi_label_ && config_.loss == ClassifyLoss::cross_entropy)
+    fail_usage("loss cross_entropy needs one class an image, the data has several: use bce");
+  if (config_.label_smoothing > 0 && multi_label_)
+    fail_usage("task.label_smoothing = ", shortest(config_.label_smoothing),
+               " is for one class an image, the data has several");
+  if (config_.target_threshold >= 0 && multi_label_ && !continued)
+    fail_usage("task.target_threshold = ", shortest(config_.target_threshold),
+               " is for one class an image, the data has several");
+  if (balanced && config_.class_weights != Value("none"))
+    fail_usage("train.balanced_sampling and task.class_weights both even out the classes: give one");
+  if (!config_.distil.teacher.empty() && multi_label_)
+    fail_usage("task.distil.teacher needs one class an image, the data has several");
+}
+
+void Classify::weigh_classes(const data::ClassLabels& labels) {
+  const Value& asked = config_.class_weights;
+  std::vector<double> weights;
+  const size_t classes = labels.class_names().size();
+  if (asked.is_array()) {
+    for (const Value& weight : asked.as_array()) weights.push_back(weight.as_double());
+    if (weights.size() != classes)
+      fail_usage("task.class_weights has ", weights.size(), " numbers, the data has ", classes, " classes");
+  } else if (asked.as_string() == "balanced") {
+    if (multi_label_) fail_usage("task.class_weights = \"balanced\" needs one class an image");
+    for (const int64_t count : data::class_counts(*train_))  // inversely to a class's share
+      weights.push_back(static_cast<double>(train_->size()) /
+                        static_cast<double>(static_cast<int64_t>(classes) * std::max<int64_t>(count, 1)));
+  }
+  if (!weights.empty()) weights_ = torch::tensor(weights, torch::kFloat64);
+}
+
+void Classify::open_unlabelled() {
+  unlabelled_ = data::open_source({.path = config_.distil.unlabelled, .val_share = 0}, data::Split::train);
+  if (unlabelled_->size() < config_.distil.unlabelled_batch)
+    fail_usage("task.distil.unlabelled_batch = ", config_.distil.unlabelled_batch,
+               " is more than the set holds: ", unlabelled_->describe());
+}
+
+// The teacher sees the student's images, normalised as it was trained.
+void Classify::open_teacher(const TaskSetup& setup) {
+  const OpenedClassifier opened = setup.open_classifier(config_.distil.teacher, preprocess_.size);
+  if (const auto theirs = names_in(opened.metadata); !theirs.empty() && theirs != names_)
+    fail_usage("task.distil.teacher '", opened.file, "' was trained on other classes than the data has");
+  check_teacher(opened, setup.sides, classes_);
+  teacher_.model = opened.model;
+  teacher_.checksum = opened.checksum;
+  const auto type = setup.precision == Precision::fp64 ? torch::kFloat64 : torch::kFloat32;
+  opened.model->backbone->to(setup.device, type);
+  const data::Preprocess& theirs = opened.preprocess;
+  if (theirs.mean == preprocess_.mean && theirs.std == preprocess_.std) return;
+  const auto options = torch::TensorOptions(setup.device).dtype(type);
+  const torch::Tensor deviation = channels(theirs.std, options);
+  teacher_.scale = channels(preprocess_.std, options) / deviation;
+  teacher_.shift = (channels(preprocess_.mean, options) - channels(theirs.mean, options)) / deviation;
+}
+
+// "head for 10 classes (a, b, c, d and 6 more)".
+std::string Classify::outputs() const {
+  constexpr size_t kShown = 4;
+  const std::span shown = std::span(names_).first(std::min(names_.size(), kShown));
+  return text("head for ", names_.size(), " classes (", join(shown, ", "),
+              names_.size() > kShown ? text(" and ", names_.size() - kShown, " more") : "", ")");
+}
+
+std::vector<StreamSpec> Classify::streams() const {
+  const auto images = [preprocess = preprocess_, augment = augment_](int64_t side) {
+    data::Preprocess sized = preprocess;
+    sized.size = side;
+    return data::make_train_transform(sized, augment);
+  };
+  const auto labelled = [images, classes = classes_, several = multi_label_](int64_t side) {
+    return data::join_transforms({images(side), data::make_label_transform(classes, several)});
+  };
+  std::vector<StreamSpec> streams = {
+      {.name = "train", .source = train_, .transform = labelled, .pairs = config_.mixup.enabled()}};
+  if (unlabelled_)
+    streams.push_back({.name = "unlabelled",
+                       .source = unlabelled_,
+                       .transform = images,
+                       .batch_size = config_.distil.unlabelled_batch,
+                       .labelled = false});
+  return streams;
+}
+
+StreamSpec Classify::validation() const {
+  const auto transform = [preprocess = preprocess_, classes = classes_,
+                          several = multi_label_](int64_t side) {
+    data::Preprocess sized = preprocess;
+    sized.size = side;
+    return data::join_transforms(
+        {data::make_eval_transform(sized), data::make_label_transform(classes, several)});
+  };
+  return {.name = "validation", .source = validation_, .transform = transform};
+}
+
+// --- the loss
 
 // Mixed targets are smoothed after mixing; the two are linear, so the order does not matter.
 torch::Tensor Classify::smoothed(const torch::Tensor& targets) const {
@@ -54,107 +304,178 @@ torch::Tensor Classify::smoothed(const torch::Tensor& targets) const {
   return s == 0 ? targets : targets * (1 - s) + s / static_cast<double>(classes_);
 }
 
-torch::Tensor Classify::loss(const torch::Tensor& raw, const Batch& batch) const {
+// Summed over what weight() counts.
+torch::Tensor Classify::loss_sum(const torch::Tensor& raw, const Inputs& inputs) const {
   const torch::Tensor scores = raw.scalar_type() == torch::kFloat64 ? raw : raw.to(torch::kFloat32);
   const torch::Tensor weights = weights_.defined() ? weights_.to(scores.options()) : torch::Tensor();
-  const bool soft = batch.targets.defined();
-  if (config_.loss == "bce" || multi_label_) {
+  const torch::Tensor* soft = inputs.find("targets");
+  if (uses_bce()) {
     SigmoidOptions options;
     options.label_smoothing = config_.label_smoothing;  // of labels; mixed targets are smoothed here
-    if (soft && !multi_label_) options.target_threshold = config_.target_threshold;
+    if (soft && !multi_label_ && config_.target_threshold >= 0)
+      options.target_threshold = config_.target_threshold;
     options.weight = weights;
-    // Several classes a picture are yes or no each: smoothing would take from the sure no's.
-    const torch::Tensor targets = soft && !multi_label_ ? smoothed(batch.targets) : batch.targets;
-    return sigmoid_cross_entropy(scores, soft ? targets : batch.labels, options);
+    // Several classes an image are yes or no each: smoothing would take from the sure no's.
+    const torch::Tensor targets = !soft ? inputs.at("label") : multi_label_ ? *soft : smoothed(*soft);
+    return sigmoid_cross_entropy(scores, targets, options) * static_cast<double>(inputs.size());
   }
-  if (soft) return soft_cross_entropy(scores, smoothed(batch.targets), weights);
-  const bool part = weights_.defined() && batch.mean_weight > 0;
-  const torch::Tensor loss =
-      cross_entropy(scores, batch.labels,
-                    {.label_smoothing = config_.label_smoothing, .class_weights = weights, .sum = part});
-  return part ? loss / (batch.mean_weight * static_cast<double>(batch.size())) : loss;
+  if (soft) return soft_cross_entropy_each(scores, smoothed(*soft), weights).sum();
+  return cross_entropy(scores, inputs.at("label"),
+                       {.label_smoothing = config_.label_smoothing, .class_weights = weights, .sum = true});
 }
 
-// (1 - alpha) loss of the labelled pictures + alpha distillation on all. A model with a head for the teacher
+Loss Classify::loss(const Inputs& inputs, const models::Context& context, Collective&) {
+  if (teacher_.model) return distilled_loss(inputs, context);
+  const torch::Tensor scores = model_->forward(inputs.at("image"), context);
+  return {loss_sum(scores, inputs), {accuracy(scores.detach(), inputs)}};
+}
+
+// (1 - alpha) loss of the labelled images + alpha distillation on all. A model with a head for the teacher
 // (DeiT) uses it.
-StepOutput Classify::distilled_step(models::Backbone& model, const Batch& batch,
-                                    const models::Context& context) const {
-  const Teacher& teacher = *config_.teacher;
-  const std::vector<torch::Tensor> heads = model.forward_heads(batch.images, context);
-  torch::Tensor images = batch.images, judged = heads.back();
-  if (batch.unlabelled.defined() && batch.unlabelled.size(0) > 0) {  // a small piece may have none
+Loss Classify::distilled_loss(const Inputs& inputs, const models::Context& context) {
+  const torch::Tensor& labelled = inputs.at("image");
+  const std::vector<torch::Tensor> heads = model_->forward_heads(labelled, context);
+  const StreamInputs* unlabelled = inputs.stream("unlabelled");
+  torch::Tensor images = labelled, judged = heads.back();
+  double all = static_cast<double>(inputs.main().whole);  // images of the step, of all processes
+  if (unlabelled) all += static_cast<double>(unlabelled->whole);
+  if (unlabelled && unlabelled->size > 0) {  // a small piece may have none
     models::Context others = context;
-    others.first_sample = batch.first_unlabelled;
-    images = torch::cat({images, batch.unlabelled});
-    judged = torch::cat({judged, model.forward_heads(batch.unlabelled, others).back()});
+    others.first_sample = inputs.main().whole + unlabelled->first;
+    images = torch::cat({images, unlabelled->at("image")});
+    judged = torch::cat({judged, model_->forward_heads(unlabelled->at("image"), others).back()});
   }
   torch::Tensor shown;
   {
     const torch::NoGradGuard no_grad;
-    shown = teacher.model->forward(teacher.scale.defined() ? images * teacher.scale + teacher.shift : images);
+    shown =
+        teacher_.model->forward(teacher_.scale.defined() ? images * teacher_.scale + teacher_.shift : images);
   }
-  check(judged.sizes() == shown.sizes(), "the teacher gives ", shown.size(-1),
-        " scores a picture, the model ", judged.size(-1));
-  // The teacher's mean is over all pictures, the step's weight of this piece goes by its labelled ones.
-  const double share =
-      batch.labelled_share * static_cast<double>(images.size(0)) / static_cast<double>(batch.size());
+  check(judged.sizes() == shown.sizes(), "the teacher gives ", shown.size(-1), " scores an image, the model ",
+        judged.size(-1));
+  // The teacher's mean is over all images, the step's weight of this piece goes by its labelled ones.
+  const double share = static_cast<double>(inputs.main().whole) / all * static_cast<double>(images.size(0)) /
+                       static_cast<double>(inputs.size());
   const torch::Tensor distilled =
-      distillation(judged, shown.to(judged.scalar_type()), teacher.kind, teacher.tau) * share;
-  return {loss(heads.front(), batch) * (1 - teacher.alpha) + distilled * teacher.alpha,
-          {{"accuracy", accuracy(heads.front().detach(), batch)}}};
+      distillation(judged, shown.to(judged.scalar_type()), config_.distil.kind, config_.distil.tau) *
+      (share * weight(inputs));
+  const double alpha = config_.distil.alpha;
+  return {loss_sum(heads.front(), inputs) * (1 - alpha) + distilled * alpha,
+          {accuracy(heads.front().detach(), inputs)}};
 }
 
-// Share of pictures whose best class is the target's; several classes: share of right decisions.
-torch::Tensor Classify::accuracy(const torch::Tensor& scores, const Batch& batch) const {
-  if (multi_label_) return (scores > 0).eq(batch.targets > 0.5).to(torch::kFloat32).mean();
-  const torch::Tensor labels = batch.targets.defined() ? batch.targets.argmax(1) : batch.labels;
-  return scores.argmax(1).eq(labels).to(torch::kFloat32).mean();
+// Share of images whose best class is the target's; several classes: share of right decisions.
+Term Classify::accuracy(const torch::Tensor& scores, const Inputs& inputs) const {
+  const torch::Tensor* targets = inputs.find("targets");
+  if (multi_label_)
+    return {(scores > 0).eq(*targets > 0.5).to(torch::kFloat32).sum(), static_cast<double>(scores.numel())};
+  const torch::Tensor labels = targets ? targets->argmax(1) : inputs.at("label");
+  return {scores.argmax(1).eq(labels).to(torch::kFloat32).sum(), static_cast<double>(inputs.size())};
 }
 
-Evaluation Classify::evaluate(models::Backbone& model, data::Loader& loader, const EvaluateOptions& options) {
+// --- evaluation
+
+Findings Classify::evaluate(const EvaluateOptions& options) {
+  if (options.wants("classes") && multi_label_) fail_usage("a table of classes needs one class an image");
   const torch::NoGradGuard no_grad;
-  const torch::ScalarType type = options.precision == Precision::fp64 ? torch::kFloat64 : torch::kFloat32;
-  model.to(options.device, type);
-  model.eval();
+  set_training(parts(), false);
   const double began = steady_seconds();
-  Tally tally(classes_, multi_label_, loader.batches_per_epoch());
+  const auto loader = options.open(validation());
+  ScoreAccumulator scores(classes_, multi_label_, loader->batches_per_epoch());
   int64_t whole = 0, done = 0;  // samples of all processes, and of this one
-  while (auto loaded = loader.next()) {
+  while (auto loaded = loader->next()) {
     const int64_t before = whole;
     whole += loaded->whole;
     if (loaded->size == 0) continue;  // the last batch has fewer samples than there are processes
-    const Batch batch = to_device(*loaded, options.device, options.precision);
-    torch::Tensor scores;
+    const StreamInputs batch = to_device(*loaded, "validation", options.device, options.precision);
+    torch::Tensor given;
     {
       const AutocastScope autocast(options.device, options.precision);
-      scores = model.forward(batch.images);
+      given = model_->forward(batch.at("image"));
     }
-    check(scores.dim() == 2 && scores.size(0) == loaded->size && scores.size(1) == classes_,
-          "the model gives ", scores.size(-1), " scores a picture, the data has ", classes_, " classes");
-    tally.add(*loaded, before, scores.to(torch::kCPU, torch::kFloat32).contiguous());
+    check(given.dim() == 2 && given.size(0) == loaded->size && given.size(1) == classes_, "the model gives ",
+          given.size(-1), " scores an image, the data has ", classes_, " classes");
+    scores.add(*loaded, before, given.to(torch::kCPU, torch::kFloat32).contiguous());
     done += loaded->size;
-    loader.recycle(std::move(*loaded));
     if (options.progress && !options.progress(done))
-      throw Error(ErrorKind::interrupted, text("interrupted after ", done, " evaluated pictures"));
+      throw Error(ErrorKind::interrupted, text("interrupted after ", done, " evaluated images"));
   }
-  Evaluation out;
-  tally.finish(options, out);
-  out.seconds = steady_seconds() - began;
+  ScoredSamples found;
+  scores.finish(options, found);
+  Findings out{.samples = found.samples, .seconds = steady_seconds() - began, .metrics = found.metrics};
+  out.broken = loader->bad_images();
+  out.blocks = classify_blocks(found, *validation_, names_, options);
   return out;
+}
+
+// Which class is there only once.
+std::string Classify::metadata_conflict(const Value& stored) const {
+  const std::vector<std::string> then = names_in(stored);
+  if (then == names_) return "";
+  const auto only_in = [](const std::vector<std::string>& a, const std::vector<std::string>& b) {
+    const auto found = std::find_if(
+        a.begin(), a.end(), [&](const auto& name) { return std::find(b.begin(), b.end(), name) == b.end(); });
+    return found == a.end() ? std::string() : *found;
+  };
+  const std::string gone = only_in(then, names_), fresh = only_in(names_, then);
+  return text(train_ ? train_->describe() : "", ": the data has ", names_.size(), " classes, the run had ",
+              then.size(), gone.empty() ? "" : text(": class '", gone, "' is gone"),
+              fresh.empty() ? "" : text(": class '", fresh, "' is new"),
+              gone.empty() && fresh.empty() ? ", in another order" : "");
+}
+
+std::vector<Prediction> Classify::predict(const torch::Tensor& images, int64_t most) {
+  if (classes_ == 0)
+    fail("the weights hold no head, so they know no classes: they must have been trained to classify");
+  const torch::Tensor scores = model_->forward(images).to(torch::kFloat32).cpu();
+  const torch::Tensor probabilities = multi_label_ ? scores.sigmoid() : scores.softmax(1);
+  const auto [values, indices] = probabilities.topk(std::min(most, probabilities.size(1)));
+  std::vector<Prediction> out;
+  for (int64_t i = 0; i < images.size(0); ++i) {
+    Prediction lines;
+    for (int64_t rank = 0; rank < values.size(1); ++rank) {
+      const auto probability = static_cast<double>(values[i][rank].item<float>());
+      const int64_t index = indices[i][rank].item<int64_t>();
+      const std::string name = class_name(names_, index), percent = fixed(100 * probability, 2);
+      lines.push_back(
+          {{{"class", name}, {"index", index}, {"probability", probability}},
+           std::string(percent.size() < 7 ? 7 - percent.size() : 0, ' ') + percent + " %  " + name});
+    }
+    out.push_back(std::move(lines));
+  }
+  return out;
+}
+
+// --- the row of the registry
+
+void fit_model(Value& model_settings, const Value&, const data::Source* train) {
+  if (train)
+    model_settings.set("classes", std::ssize(data::require_labels(*train, "task classify").class_names()));
 }
 
 }  // namespace
 
-std::unique_ptr<Task> make_classify(const ClassifyConfig& config, int64_t classes, bool multi_label) {
-  static const std::array<std::string, 3> known = {"auto", "cross_entropy", "bce"};
-  if (std::find(known.begin(), known.end(), config.loss) == known.end())
-    fail_usage("loss '", config.loss, "', must be ", join(known, ", "), did_you_mean(config.loss, known));
-  if (multi_label && config.loss == "cross_entropy")
-    fail_usage("loss cross_entropy needs one class a picture, the data has several: use bce");
-  check(classes >= 1, "classification needs at least one class");
-  check(config.class_weights.empty() || static_cast<int64_t>(config.class_weights.size()) == classes,
-        "there are ", config.class_weights.size(), " class weights for ", classes, " classes");
-  return std::make_unique<Classify>(config, classes, multi_label);
+void ClassifyConfig::check() const {
+  check_class_weights(class_weights);
+  if (target_threshold >= 0 && (loss != ClassifyLoss::bce || label_smoothing > 0))
+    fail_usage("task.target_threshold goes with task.loss = \"bce\" and without task.label_smoothing");
+  if (distil.unlabelled.empty() != (distil.unlabelled_batch == 0))
+    fail_usage(
+        "task.distil.unlabelled and task.distil.unlabelled_batch belong together: give both or neither");
+  if (distil.teacher.empty() && !distil.unlabelled.empty())
+    fail_usage("task.distil.unlabelled needs task.distil.teacher: nobody else judges images without a label");
+}
+
+TaskKind classify_kind() {
+  return {.name = "classify",
+          .summary = "one class, or several, for each image",
+          .resolve = [](const Value& settings) { return write_config(read_settings(settings)); },
+          .keys = [] { return describe_config(ClassifyConfig(), "task"); },
+          .fit_model = fit_model,
+          .make = [](const TaskSetup& setup) -> std::unique_ptr<Task> {
+            return std::make_unique<Classify>(setup);
+          },
+          .path_keys = {"distil.teacher", "distil.unlabelled"}};
 }
 
 }  // namespace tessera::tasks

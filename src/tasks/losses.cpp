@@ -36,13 +36,18 @@ torch::Tensor cross_entropy(const torch::Tensor& logits, const torch::Tensor& la
                                 options.ignore_index, options.label_smoothing);
 }
 
-torch::Tensor soft_cross_entropy(const torch::Tensor& logits, const torch::Tensor& targets,
-                                 const torch::Tensor& class_weights) {
+torch::Tensor soft_cross_entropy_each(const torch::Tensor& logits, const torch::Tensor& targets,
+                                      const torch::Tensor& class_weights) {
   const torch::Tensor x = raised(logits);
   check_targets(x, targets);
   torch::Tensor t = targets.to(x.scalar_type());
   if (class_weights.defined()) t = t * class_weights.to(x.options());
-  return -(t * torch::log_softmax(x, 1)).sum(1).mean();
+  return -(t * torch::log_softmax(x, 1)).sum(1);
+}
+
+torch::Tensor soft_cross_entropy(const torch::Tensor& logits, const torch::Tensor& targets,
+                                 const torch::Tensor& class_weights) {
+  return soft_cross_entropy_each(logits, targets, class_weights).mean();
 }
 
 torch::Tensor sigmoid_cross_entropy(const torch::Tensor& logits, const torch::Tensor& targets,

@@ -19,8 +19,11 @@ struct CrossEntropyOptions {
 torch::Tensor cross_entropy(const torch::Tensor& logits, const torch::Tensor& labels,
                             const CrossEntropyOptions& options = {});
 
-// Targets are distributions [batch, classes] (mixup, CutMix): the batch's mean of -sum_c w_c t_c log
-// softmax(x)_c.
+// Targets are distributions [batch, classes] (mixup, CutMix): -sum_c w_c t_c log softmax(x)_c of each sample,
+// [batch].
+torch::Tensor soft_cross_entropy_each(const torch::Tensor& logits, const torch::Tensor& targets,
+                                      const torch::Tensor& class_weights = {});
+// Their mean.
 torch::Tensor soft_cross_entropy(const torch::Tensor& logits, const torch::Tensor& targets,
                                  const torch::Tensor& class_weights = {});
 
@@ -39,7 +42,8 @@ torch::Tensor sigmoid_cross_entropy(const torch::Tensor& logits, const torch::Te
 // Knowledge distillation from a teacher's logits of the same shape (Touvron et al. 2021).
 //   hard       cross entropy with the teacher's best class
 //   soft       tau^2 KL(softmax(teacher / tau) || softmax(student / tau)) / (batch * classes), as DeiT's code
-//   divides batchmean  the same divided by the batch
+//              divides
+//   batchmean  the same divided by the batch
 enum class Distillation { hard, soft, batchmean };
 torch::Tensor distillation(const torch::Tensor& student, const torch::Tensor& teacher, Distillation kind,
                            double tau = 1);

@@ -10,26 +10,40 @@
 #include <vector>
 
 #include "data/loader.h"
+#include "eval/classification.h"
 #include "tasks/task.h"
 
 namespace tessera::tasks {
 
-class Tally {
+// What is kept of a validation sample, whatever the number of classes.
+struct EvaluatedSample {
+  int64_t index = 0;  // into the source
+  // Several classes a sample: its label is -1, `right` says that every class is, nll, brier and ranks are 0.
+  eval::SampleScore score;
+};
+
+struct ScoredSamples {
+  int64_t samples = 0, classes = 0;
+  std::vector<Metric> metrics;
+  std::vector<EvaluatedSample> rows;  // of all processes, in the order of the source
+};
+
+class ScoreAccumulator {
  public:
   // `batches` will be added, the first of them the largest.
-  Tally(int64_t classes, bool multi_label, int64_t batches);
+  ScoreAccumulator(int64_t classes, bool multi_label, int64_t batches);
 
   // Scores [batch size, classes] float32 on the CPU; `before` samples of all processes came before this
   // batch. Pictures that the loader put in the place of broken ones are passed over.
   void add(const data::Batch& batch, int64_t before, const torch::Tensor& scores);
 
   // Samples, rows and metrics of all processes; an error where there is no sample.
-  void finish(const EvaluateOptions& options, Evaluation& out);
+  void finish(const EvaluateOptions& options, ScoredSamples& out);
 
  private:
-  void gather_rows(const EvaluateOptions& options, Evaluation& out);
-  void measure_classes(Evaluation& out) const;
-  void measure_labels(const EvaluateOptions& options, Evaluation& out) const;
+  void gather_rows(const EvaluateOptions& options, ScoredSamples& out);
+  void measure_classes(ScoredSamples& out) const;
+  void measure_labels(const EvaluateOptions& options, ScoredSamples& out) const;
   std::string block_of(size_t first, size_t width) const;
 
   size_t classes_, batches_;

@@ -1,4 +1,4 @@
-#include "tasks/tally.h"
+#include "tasks/score_accumulator.h"
 
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ constexpr int64_t kSamples = 103, kClasses = 7;
 // Held-out scores; every fourth sample has two classes where that is asked for. Some scores are equal.
 struct Drawn {
   explicit Drawn(bool several) : multi_label(several) {
-    RandomStream stream(1, "tally_test");
+    RandomStream stream(1, "score_accumulator_test");
     for (int64_t i = 0; i < kSamples; ++i) {
       for (int64_t c = 0; c < kClasses; ++c)
         scores.push_back(static_cast<float>(stream.integer(-6, 6)) / 2 + (c == 0 ? 1e-3f : 0));
@@ -31,9 +31,9 @@ struct Drawn {
 };
 
 // What process `rank` of `size` finds with batches of `batch` samples of all of them. Sample 40 is broken.
-Evaluation evaluated(const Drawn& drawn, int64_t batch, int64_t rank = 0, int64_t size = 1,
-                     const EvaluateOptions& options = {}) {
-  Tally tally(kClasses, drawn.multi_label, (kSamples + batch - 1) / batch);
+ScoredSamples evaluated(const Drawn& drawn, int64_t batch, int64_t rank = 0, int64_t size = 1,
+                        const EvaluateOptions& options = {}) {
+  ScoreAccumulator accumulator(kClasses, drawn.multi_label, (kSamples + batch - 1) / batch);
   for (int64_t before = 0; before < kSamples; before += batch) {
     data::Batch loaded;
     loaded.whole = std::min(batch, kSamples - before);
@@ -44,23 +44,39 @@ Evaluation evaluated(const Drawn& drawn, int64_t batch, int64_t rank = 0, int64_
     const auto rows = [&](const std::vector<float>& all) {
       return std::vector<float>(all.begin() + from * kClasses, all.begin() + (from + loaded.size) * kClasses);
     };
-    for (int64_t i = 0; i < loaded.size; ++i) {
-      loaded.indices.push_back(from + i == 40 ? 41 : from + i);
-      loaded.labels.push_back(drawn.multi_label ? -1 : drawn.labels[static_cast<size_t>(from + i)]);
+    for (int64_t i = 0; i < loaded.size; ++i) loaded.indices.push_back(from + i == 40 ? 41 : from + i);
+    if (drawn.multi_label) {
+      const auto targets = rows(drawn.targets);
+      std::copy(targets.begin(), targets.end(),
+                loaded.add({"targets", DType::f32, {kClasses}}).values<float>().begin());
+    } else {
+      std::copy_n(drawn.labels.begin() + from, loaded.size,
+                  loaded.add({"label", DType::i64, {}}).values<int64_t>().begin());
     }
-    if (drawn.multi_label) loaded.targets = rows(drawn.targets);
     std::vector<float> scores = rows(drawn.scores);
-    tally.add(loaded, before, torch::from_blob(scores.data(), {loaded.size, kClasses}));
+    accumulator.add(loaded, before, torch::from_blob(scores.data(), {loaded.size, kClasses}));
   }
-  Evaluation out;
-  tally.finish(options, out);
+  ScoredSamples out;
+  accumulator.finish(options, out);
   return out;
 }
 
+std::vector<double> values(const ScoredSamples& scored) {
+  std::vector<double> out;
+  for (const Metric& metric : scored.metrics) out.push_back(metric.value);
+  return out;
+}
+
+double metric(const ScoredSamples& scored, const std::string& name) {
+  for (const Metric& one : scored.metrics)
+    if (one.info.name == name) return one.value;
+  fail("no metric ", name);
+}
+
 // The same with one thread a process.
-std::vector<Evaluation> evaluated_together(const Drawn& drawn, int64_t batch, int64_t size) {
+std::vector<ScoredSamples> evaluated_together(const Drawn& drawn, int64_t batch, int64_t size) {
   std::vector<std::string> sent(static_cast<size_t>(size));
-  std::vector<Evaluation> found(sent.size());
+  std::vector<ScoredSamples> found(sent.size());
   std::barrier<> meeting(size);
   std::vector<std::thread> threads;
   for (int64_t rank = 0; rank < size; ++rank)
@@ -79,38 +95,38 @@ std::vector<Evaluation> evaluated_together(const Drawn& drawn, int64_t batch, in
   return found;
 }
 
-TEST(Tally, NeitherBatchesNorProcessesChangeABit) {
+TEST(ScoreAccumulator, NeitherBatchesNorProcessesChangeABit) {
   for (const bool several : {false, true}) {
     const Drawn drawn(several);
-    const Evaluation whole = evaluated(drawn, kSamples);
+    const ScoredSamples whole = evaluated(drawn, kSamples);
     EXPECT_EQ(whole.samples, kSamples - 1) << "the broken one is left out";
-    for (const int64_t batch : {1, 5, 64}) EXPECT_EQ(evaluated(drawn, batch).metrics, whole.metrics) << batch;
+    for (const int64_t batch : {1, 5, 64}) EXPECT_EQ(values(evaluated(drawn, batch)), values(whole)) << batch;
     for (const int64_t processes : {2, 3})
       for (const int64_t batch : {2, 16})  // the last batch has fewer samples than there are processes
-        for (const Evaluation& part : evaluated_together(drawn, batch, processes)) {
-          EXPECT_EQ(part.metrics, whole.metrics) << processes << " processes, batches of " << batch;
+        for (const ScoredSamples& part : evaluated_together(drawn, batch, processes)) {
+          EXPECT_EQ(values(part), values(whole)) << processes << " processes, batches of " << batch;
           ASSERT_EQ(part.rows.size(), whole.rows.size());
           for (size_t i = 0; i < part.rows.size(); ++i) {
             EXPECT_EQ(part.rows[i].index, whole.rows[i].index);
-            EXPECT_EQ(part.rows[i].verdict.best, whole.rows[i].verdict.best);
+            EXPECT_EQ(part.rows[i].score.best, whole.rows[i].score.best);
           }
         }
   }
 }
 
-TEST(Tally, TheMetricsAreThoseOfAllScoresAtOnce) {
+TEST(ScoreAccumulator, TheMetricsAreThoseOfAllScoresAtOnce) {
   Drawn drawn(false);
   drawn.scores.erase(drawn.scores.begin() + 40 * kClasses, drawn.scores.begin() + 41 * kClasses);
   drawn.labels.erase(drawn.labels.begin() + 40);
   eval::ClassificationMeter meter(kClasses);
   meter.add(drawn.scores, drawn.labels);
-  const Evaluation found = evaluated(Drawn(false), 10);
-  EXPECT_EQ(found.metric("top1"), meter.top(1));
-  EXPECT_EQ(found.metric("top5"), meter.top(5));
-  EXPECT_EQ(found.metric("loss"), meter.nll());
+  const ScoredSamples found = evaluated(Drawn(false), 10);
+  EXPECT_EQ(metric(found, "top1"), meter.top(1));
+  EXPECT_EQ(metric(found, "top5"), meter.top(5));
+  EXPECT_EQ(metric(found, "loss"), meter.nll());
 }
 
-TEST(Tally, SeveralClassesAreMeasuredClassByClass) {
+TEST(ScoreAccumulator, SeveralClassesAreMeasuredClassByClass) {
   const Drawn drawn(true);
   std::vector<eval::LabelScores> by_class;
   int64_t exact = 0;
@@ -123,16 +139,16 @@ TEST(Tally, SeveralClassesAreMeasuredClassByClass) {
     }
     by_class.push_back(eval::label_scores(scores, targets));
   }
-  const Evaluation found = evaluated(drawn, 10);
-  for (const EvaluatedSample& row : found.rows) exact += row.verdict.right;
+  const ScoredSamples found = evaluated(drawn, 10);
+  for (const EvaluatedSample& row : found.rows) exact += row.score.right;
   const auto wanted = eval::multilabel_scores(by_class, exact, kSamples - 1);
-  EXPECT_EQ(found.metric("map"), wanted.map);
-  EXPECT_EQ(found.metric("micro_f1"), wanted.micro_f1);
-  EXPECT_EQ(found.metric("macro_f1"), wanted.macro_f1);
-  EXPECT_EQ(found.metric("exact_match"), wanted.exact_match);
+  EXPECT_EQ(metric(found, "map"), wanted.map);
+  EXPECT_EQ(metric(found, "micro_f1"), wanted.micro_f1);
+  EXPECT_EQ(metric(found, "macro_f1"), wanted.macro_f1);
+  EXPECT_EQ(metric(found, "exact_match"), wanted.exact_match);
 }
 
-TEST(Tally, AWrongLabelIsNamed) {
+TEST(ScoreAccumulator, AWrongLabelIsNamed) {
   Drawn drawn(false);
   drawn.labels[7] = kClasses;
   try {

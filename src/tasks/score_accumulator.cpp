@@ -1,4 +1,4 @@
-#include "tasks/tally.h"
+#include "tasks/score_accumulator.h"
 
 #include <algorithm>
 #include <cmath>
@@ -30,24 +30,24 @@ void append(std::vector<Element>& values, std::string_view bytes) {
   if (!bytes.empty()) std::memcpy(values.data() + before, bytes.data(), bytes.size());
 }
 
-eval::Verdict judge_labels(std::span<const float> scores, std::span<const float> targets) {
-  eval::Verdict verdict;
-  verdict.label = -1;
-  verdict.best = eval::best_class(scores);
-  verdict.confidence = 1 / (1 + std::exp(-static_cast<double>(scores[static_cast<size_t>(verdict.best)])));
-  verdict.right = true;
-  for (size_t c = 0; c < scores.size(); ++c) verdict.right &= (scores[c] > 0) == (targets[c] > 0.5f);
-  return verdict;
+eval::SampleScore score_labels(std::span<const float> scores, std::span<const float> targets) {
+  eval::SampleScore score;
+  score.label = -1;
+  score.best = eval::best_class(scores);
+  score.confidence = 1 / (1 + std::exp(-static_cast<double>(scores[static_cast<size_t>(score.best)])));
+  score.right = true;
+  for (size_t c = 0; c < scores.size(); ++c) score.right &= (scores[c] > 0) == (targets[c] > 0.5f);
+  return score;
 }
 
 }  // namespace
 
-Tally::Tally(int64_t classes, bool multi_label, int64_t batches)
+ScoreAccumulator::ScoreAccumulator(int64_t classes, bool multi_label, int64_t batches)
     : classes_(static_cast<size_t>(classes)),
       batches_(static_cast<size_t>(batches)),
       multi_label_(multi_label) {}
 
-void Tally::add(const data::Batch& batch, int64_t before, const torch::Tensor& scores) {
+void ScoreAccumulator::add(const data::Batch& batch, int64_t before, const torch::Tensor& scores) {
   const float* data = scores.const_data_ptr<float>();
   const size_t first = rows_.size();
   if (rows_.empty()) {  // all at once: vectors that grow would take up to twice as much
@@ -55,6 +55,8 @@ void Tally::add(const data::Batch& batch, int64_t before, const torch::Tensor& s
     rows_.reserve(rows);
     if (multi_label_) scores_.reserve(rows * classes_), targets_.reserve(rows * classes_);
   }
+  const auto labels = multi_label_ ? std::span<int64_t>() : batch.values<int64_t>("label");
+  const auto targets = multi_label_ ? batch.values<float>("targets") : std::span<float>();
   std::vector<size_t> kept;  // in the batch
   for (int64_t i = 0; i < batch.size; ++i) {
     const auto at = static_cast<size_t>(i);
@@ -62,25 +64,24 @@ void Tally::add(const data::Batch& batch, int64_t before, const torch::Tensor& s
     kept.push_back(at);
     rows_.push_back({batch.indices[at], {}});
     if (!multi_label_) {
-      check(batch.labels[at] >= 0 && batch.labels[at] < static_cast<int64_t>(classes_), "sample ",
-            batch.indices[at], " has label ", batch.labels[at], ", must be 0 to ", classes_ - 1);
+      check(labels[at] >= 0 && labels[at] < static_cast<int64_t>(classes_), "sample ", batch.indices[at],
+            " has label ", labels[at], ", must be 0 to ", classes_ - 1);
       continue;
     }
     scores_.insert(scores_.end(), data + at * classes_, data + (at + 1) * classes_);
-    for (size_t c = 0; c < classes_; ++c) targets_.push_back(batch.targets[at * classes_ + c] > 0.5f);
+    for (size_t c = 0; c < classes_; ++c) targets_.push_back(targets[at * classes_ + c] > 0.5f);
   }
   const auto grain = static_cast<int64_t>(kWorthAThread / classes_) + 1;
   parallel_for(static_cast<int64_t>(kept.size()), grain, [&](int64_t begin, int64_t end) {
     for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
       const std::span row(data + kept[i] * classes_, classes_);
-      rows_[first + i].verdict =
-          multi_label_ ? judge_labels(row, std::span(batch.targets).subspan(kept[i] * classes_, classes_))
-                       : eval::judge(row, batch.labels[kept[i]]);
+      rows_[first + i].score = multi_label_ ? score_labels(row, targets.subspan(kept[i] * classes_, classes_))
+                                            : eval::score_sample(row, labels[kept[i]]);
     }
   });
 }
 
-void Tally::finish(const EvaluateOptions& options, Evaluation& out) {
+void ScoreAccumulator::finish(const EvaluateOptions& options, ScoredSamples& out) {
   out.classes = static_cast<int64_t>(classes_);
   gather_rows(options, out);
   check(out.samples > 0, "there is no picture to evaluate on");
@@ -90,7 +91,7 @@ void Tally::finish(const EvaluateOptions& options, Evaluation& out) {
     measure_classes(out);
 }
 
-void Tally::gather_rows(const EvaluateOptions& options, Evaluation& out) {
+void ScoreAccumulator::gather_rows(const EvaluateOptions& options, ScoredSamples& out) {
   const std::string mine(reinterpret_cast<const char*>(rows_.data()), rows_.size() * sizeof(EvaluatedSample));
   out.rows.clear();
   for (const std::string& part : everyone(options, mine)) append(out.rows, part);
@@ -98,16 +99,16 @@ void Tally::gather_rows(const EvaluateOptions& options, Evaluation& out) {
   out.samples = static_cast<int64_t>(out.rows.size());
 }
 
-void Tally::measure_classes(Evaluation& out) const {
+void ScoreAccumulator::measure_classes(ScoredSamples& out) const {
   eval::ClassificationMeter meter(out.classes);
-  for (const EvaluatedSample& row : out.rows) meter.add(row.verdict);
-  out.metrics = {{"top1", meter.top(1)}};
-  if (classes_ > 5) out.metrics.emplace_back("top5", meter.top(5));
-  out.metrics.emplace_back("loss", meter.nll());
+  for (const EvaluatedSample& row : out.rows) meter.add(row.score);
+  out.metrics = {{{"top1", Unit::share}, meter.top(1)}};
+  if (classes_ > 5) out.metrics.push_back({{"top5", Unit::share}, meter.top(5)});
+  out.metrics.push_back({{"loss", Unit::number, false}, meter.nll()});
 }
 
 // Scores of `width` classes, one after another, and behind them their targets.
-std::string Tally::block_of(size_t first, size_t width) const {
+std::string ScoreAccumulator::block_of(size_t first, size_t width) const {
   std::vector<float> block(2 * width * rows_.size());
   for (size_t c = 0; c < width; ++c)
     for (size_t i = 0; i < rows_.size(); ++i) {
@@ -118,7 +119,7 @@ std::string Tally::block_of(size_t first, size_t width) const {
 }
 
 // A few classes at a time come together from all processes.
-void Tally::measure_labels(const EvaluateOptions& options, Evaluation& out) const {
+void ScoreAccumulator::measure_labels(const EvaluateOptions& options, ScoredSamples& out) const {
   const size_t at_once = std::clamp<size_t>(kBlock / out.rows.size(), 1, classes_);
   std::vector<eval::LabelScores> by_class;
   for (size_t first = 0; first < classes_; first += at_once) {
@@ -135,12 +136,12 @@ void Tally::measure_labels(const EvaluateOptions& options, Evaluation& out) cons
     }
   }
   const auto right = std::count_if(out.rows.begin(), out.rows.end(),
-                                   [](const EvaluatedSample& row) { return row.verdict.right; });
+                                   [](const EvaluatedSample& row) { return row.score.right; });
   const auto all = eval::multilabel_scores(by_class, right, out.samples);
-  out.metrics = {{"map", all.map},
-                 {"micro_f1", all.micro_f1},
-                 {"macro_f1", all.macro_f1},
-                 {"exact_match", all.exact_match}};
+  out.metrics = {{{"map", Unit::share}, all.map},
+                 {{"micro_f1", Unit::share}, all.micro_f1},
+                 {{"macro_f1", Unit::share}, all.macro_f1},
+                 {{"exact_match", Unit::share}, all.exact_match}};
 }
 
 }  // namespace tessera::tasks

@@ -1,0 +1,72 @@
+// The explicit table of tasks: self-registering statics would be dropped from a static archive.
+#include "tasks/registry.h"
+
+#include <string_view>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "tasks/classify.h"
+#include "tasks/contrast.h"
+#include "tasks/mae.h"
+
+namespace tessera::tasks {
+
+namespace {
+
+std::vector<TaskKind>& table() {
+  static std::vector<TaskKind> kinds = {
+      classify_kind(),
+      mae_kind(),
+      contrast_kind(),
+  };
+  return kinds;
+}
+
+}  // namespace
+
+const std::vector<TaskKind>& task_kinds() { return table(); }
+
+void add_task_kind(const TaskKind& kind) {
+  std::erase_if(table(), [&](const TaskKind& other) { return std::string_view(other.name) == kind.name; });
+  table().push_back(kind);
+}
+
+const TaskKind& find_task(const std::string& name) {
+  std::vector<std::string> known;
+  for (const TaskKind& kind : task_kinds()) {
+    if (kind.name == name) return kind;
+    known.emplace_back(kind.name);
+  }
+  fail_usage("there is no task '", printable(name), "', it must be ", join(known, ", "),
+             did_you_mean(name, known));
+}
+
+Value resolve_task(const Value& section) {
+  if (!section.is_table()) fail_usage("task is ", section.type_name(), ", must be a table");
+  std::string name = task_kinds().front().name;
+  if (const Value* given = section.find("name")) {
+    if (!given->is_string()) fail_usage("task.name is ", given->type_name(), ", must be a string");
+    name = given->as_string();
+  }
+  Value complete;
+  complete.set("name", name);
+  merge(complete, find_task(name).resolve(task_settings(section)));
+  return complete;
+}
+
+std::string task_name(const Value& section) {
+  const Value* name = section.find("name");
+  return name ? name->as_string() : task_kinds().front().name;
+}
+
+Value task_settings(Value section) {
+  std::erase_if(section.as_table(), [](const auto& entry) { return entry.first == "name"; });
+  return section;
+}
+
+std::shared_ptr<models::Backbone> TaskSetup::build_backbone(const models::ModelSpec& spec) const {
+  if (make_backbone) return make_backbone(spec);
+  return meta ? models::meta_backbone(spec) : models::build_backbone(spec, seed, init);
+}
+
+}  // namespace tessera::tasks
