@@ -11,7 +11,7 @@
 #include "io/weight_file.h"
 #include "models/model.h"
 #include "report/charts.h"
-#include "train/open_model.h"
+#include "train/open_task.h"
 #include "train/run_directory.h"
 #include "train/sweep.h"
 
@@ -44,9 +44,10 @@ std::vector<std::string> folders_of(const std::string& path) {
 
 Model read_run(const std::string& name, const std::string& run) {
   const WeightFile weights(run + "/model.safetensors");
-  Model model{.name = name,
-              .parameters = models::count_parameters(*train::sketch_of(train::describe_weights(weights))),
-              .curve = {.name = name}};
+  Model model{
+      .name = name,
+      .parameters = tasks::count_parameters(train::meta_task(train::describe_weights(weights))->parts()),
+      .curve = {.name = name}};
   int64_t lines = 0;
   for (const train::HistoryPoint& point : train::read_history(run)) {
     if (point.kind == "train") {

@@ -91,7 +91,7 @@ sizes = [os.path.getsize(os.path.join(folder, name)) for folder, _, names in os.
 names = f"timm {timm.__version__} with Pillow {PIL.__version__}"
 print(json.dumps({
     "benchmark": "loader, one thread: 500x375 JPEG, random resized crop 224, flip, normalise",
-    "pictures": len(dataset),
+    "images": len(dataset),
     "mean_bytes": round(statistics.mean(sizes)),
     "rounds": len(rounds),
     "decode": options.decode,

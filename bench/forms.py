@@ -25,8 +25,8 @@ def compare(options, kind, model, batch, size=224, slow=False):
     """
     precisions = ("bf16", "fp32")
     ways = {(impl, dtype): lambda impl=impl, dtype=dtype: tessera(
-        options.program, kind, model=model, batch=batch, size=size, dtype=dtype, impl=impl, threads=options.threads,
-        seconds=0 if slow else options.seconds)["images_per_s"]
+        options.program, kind, model=model, batch=batch, size=size, precision=dtype, impl=impl, threads=options.threads,
+        seconds=0 if slow else options.seconds)["images_per_second"]
         for impl in ("fast", "reference") for dtype in precisions}
     rates = take_turns(ways, 1 if slow else options.rounds, f"{kind} {model} {size}")
     middle = {way: statistics.median(values) for way, values in rates.items()}
@@ -45,7 +45,7 @@ def by_size(options):
     """Time and memory a token of ViL-T from 224 to 1792; the points of both forms."""
 
     def point(size, impl):
-        line = tessera(options.program, "infer", model="vil_tiny_patch16_224", batch=1, size=size, dtype="bf16",
+        line = tessera(options.program, "infer", model="vil_tiny_patch16_224", batch=1, size=size, precision="bf16",
                        threads=options.threads, seconds=0, impl=impl)
         return line["ms"], line["peak_rss_mb"]
 

@@ -118,13 +118,13 @@ def main():
     kind = "train" if options.train else "infer"
 
     def rate(step):
-        return lambda: {"images_per_s": options.batch / timed(step, options.seconds)}
+        return lambda: {"images_per_second": options.batch / timed(step, options.seconds)}
 
     ways = {}
     for precision in options.precisions.split(","):
         ways["tessera", precision] = lambda precision=precision: tessera(
             options.program, kind, model=options.model, batch=options.batch, threads=options.threads,
-            seconds=options.seconds, dtype=precision)
+            seconds=options.seconds, precision=precision)
         if options.train:
             ways[peer, precision] = rate(torch_training_step(copy.deepcopy(model), images, precision))
             continue
@@ -136,7 +136,7 @@ def main():
         ways["OpenVINO", precision] = rate(openvino_step(copy.deepcopy(model), images, precision, options.threads))
 
     results = take_turns(ways, options.rounds, f"{kind} {options.model}, batch {options.batch}")
-    rates = {way: [line["images_per_s"] for line in lines] for way, lines in results.items()}
+    rates = {way: [line["images_per_second"] for line in lines] for way, lines in results.items()}
     for (name, precision), values in rates.items():
         own = name == "tessera"
         limit = statistics.median(line["percent_of_limit"] for line in results[name, precision]) if own else None

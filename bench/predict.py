@@ -47,12 +47,12 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         predict = [options.program, "predict", "--weights", weights(options.program, pathlib.Path(folder)), "--threads",
                    str(options.threads), "--batch", str(options.batch), "--csv"]
-        result = {"benchmark": "tessera predict, ViL-S", "threads": options.threads, "pictures": len(pictures)}
+        result = {"benchmark": "tessera predict, ViL-S", "threads": options.threads, "images": len(pictures)}
         for precision in ("fp32", "bf16"):
             single = [run([*predict, "--precision", precision, pictures[0]]) for _ in range(options.rounds + 1)][1:]
             # The model alone before and after the folder, so that what else the machine does meets both.
-            alone = lambda: tessera(options.program, "infer", model=MODEL, batch=options.batch, dtype=precision,
-                                    threads=options.threads, seconds=6)["images_per_s"]
+            alone = lambda: tessera(options.program, "infer", model=MODEL, batch=options.batch, precision=precision,
+                                    threads=options.threads, seconds=6)["images_per_second"]
             before = alone()
             seconds, memory = run([*predict, "--precision", precision, options.pictures])
             rate = (before + alone()) / 2
@@ -60,9 +60,9 @@ def main():
                 "one_picture_seconds": round(statistics.median(s for s, _ in single), 3),
                 "one_picture_seconds_slowest": round(max(s for s, _ in single), 3),
                 "one_picture_peak_mb": round(max(m for _, m in single)),
-                "folder_images_per_s": round(len(pictures) / seconds, 2),
+                "folder_images_per_second": round(len(pictures) / seconds, 2),
                 "folder_peak_mb": round(memory),
-                "model_alone_images_per_s": round(rate, 2),
+                "model_alone_images_per_second": round(rate, 2),
                 "folder_percent_of_model_alone": round(100 * len(pictures) / seconds / rate, 1),
             }
         print(json.dumps(result))
@@ -71,8 +71,8 @@ def main():
     for precision in ("fp32", "bf16"):
         line = result[precision]
         row(precision, f"{line['one_picture_seconds']:.2f} s", f"{line['one_picture_seconds_slowest']:.2f} s",
-            f"{line['one_picture_peak_mb']} MB", f"{line['folder_images_per_s']} images/s",
-            f"{line['model_alone_images_per_s']} images/s", f"{line['folder_percent_of_model_alone']} %")
+            f"{line['one_picture_peak_mb']} MB", f"{line['folder_images_per_second']} images/s",
+            f"{line['model_alone_images_per_second']} images/s", f"{line['folder_percent_of_model_alone']} %")
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ def waiting(options):
         lines = train([options.program], recipe, data, steps)
         speed, share = mean(lines, "images_per_second"), mean(lines, "wait_share")
         rounds.row(name, f"{speed:.1f}", f"{100 * share:.3f} %")
-        result[name] = {"images_per_s": round(speed, 1), "wait_share": share}
+        result[name] = {"images_per_second": round(speed, 1), "wait_share": share}
     print(json.dumps(result))
 
 

@@ -1,26 +1,27 @@
-// Classifies pictures with a weights file that `tessera train` has written: classify WEIGHTS PICTURE…
+// Classifies images with a weights file that `tessera train` has written: classify WEIGHTS IMAGE…
 #include <iostream>
 
 #include "core/error.h"
-#include "core/text.h"
 #include "data/transform.h"
 #include "io/file.h"
-#include "train/open_model.h"
+#include "train/open_task.h"
 
 int main(int argc, char** argv) try {
-  if (argc < 3) tessera::fail_usage("usage: classify WEIGHTS PICTURE…");
-  const auto [model, info, file, notes] = tessera::train::open_model(argv[1]);
-  const auto transform = tessera::data::make_eval_transform(info.preprocess);
+  if (argc < 3) tessera::fail_usage("usage: classify WEIGHTS IMAGE…");
+  const tessera::train::OpenedTask opened = tessera::train::open_task(argv[1]);
+  const auto transform = tessera::data::make_eval_transform(opened.info.preprocess);
+  const int64_t side = opened.info.preprocess.size;
   const torch::InferenceMode no_gradients;
 
   for (int i = 2; i < argc; ++i) {
-    torch::Tensor picture = torch::empty({1, 3, transform->height(), transform->width()});
+    torch::Tensor image = torch::empty({1, 3, side, side});
+    const tessera::data::Slot slot{static_cast<std::byte*>(image.mutable_data_ptr()), nullptr};
     tessera::RandomStream unused(0, "classify");  // a test transform draws nothing
-    transform->apply({argv[i], tessera::read_file(argv[i])}, unused, picture.data_ptr<float>());
+    transform->apply({argv[i], tessera::read_file(argv[i])}, unused, {&slot, 1});
 
-    const auto [probability, index] = model->forward(picture).softmax(1).max(1);
-    std::cout << argv[i] << ": " << info.class_names.at(index.item<int64_t>()) << " ("
-              << tessera::fixed(100 * probability.item<double>(), 1) << " %)\n";
+    const auto lines = opened.task->predict(image, /*most=*/1);
+    for (const tessera::tasks::PredictionLine& line : lines.at(0))
+      std::cout << argv[i] << ": " << line.words << "\n";
   }
 } catch (const std::exception& error) {
   std::cerr << "classify: " << error.what() << "\n";

@@ -1,6 +1,6 @@
 // What a command lets its user say.
 //
-//   command.add("--batch", options->batch, "pictures at a time").show_default().range(1, 4096);
+//   command.add("--batch", options->batch, "images at a time").show_default().range(1, 4096);
 //   command.flag("--json", options->json, "one JSON object");
 //
 // CLI11 does the work; arguments.cpp and program.cpp alone include it, since it costs five seconds in every

@@ -15,11 +15,12 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "kernels/linear/linear.h"
-#include "models/model.h"
+#include "models/heads/class_head.h"
 #include "ops/inference.h"
 #include "ops/profile.h"
-#include "tasks/task.h"
+#include "tasks/registry.h"
 #include "train/device.h"
+#include "train/memory.h"
 #include "train/optimiser.h"
 
 namespace tessera::cli {
@@ -28,7 +29,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct Options {
-  std::string model, device = "cpu", dtype = "fp32", impl = "fast";
+  std::string model, device = "cpu", dtype = "fp32", impl = "fast", task = tasks::task_kinds().front().name;
   int64_t batch = 8, size = 224, threads = 0;
   double seconds = 6;
   bool json = false, profile = false;
@@ -46,10 +47,26 @@ kernels::Arithmetic arithmetic_of(BenchDtype dtype) {
                                      : kernels::Arithmetic::int8;
 }
 
-std::shared_ptr<models::Backbone> build(const Options& options) {
+models::ModelSpec spec_of(const Options& options) {
   Value settings{Value::Table{}};
   settings.set("image_size", options.size);
-  return models::build_model(models::resolve_model(options.model, settings), 0);
+  return models::resolve_model(options.model, settings);
+}
+
+// The task with the standard settings, on no data.
+std::unique_ptr<tasks::Task> build_task(const Options& options, const torch::Device& device) {
+  Value named;
+  named.set("name", options.task);
+  const tasks::TaskKind& kind = tasks::find_task(options.task);
+  tasks::TaskSetup setup;
+  setup.settings = tasks::task_settings(tasks::resolve_task(named));
+  setup.model = spec_of(options);
+  kind.fit_model(setup.model.settings, setup.settings, nullptr);
+  setup.preprocess.size = options.size;
+  setup.sides = {options.size};
+  auto task = kind.make(setup);
+  tasks::move(task->parts(), device, torch::kFloat32);
+  return task;
 }
 
 // The precision of everything that is not a linear layer.
@@ -144,13 +161,13 @@ void report(const char* what, const Options& options, BenchDtype dtype, const Me
   Json line = {{"bench", what},
                {"model", options.model},
                {"device", options.device},
-               {"dtype", name_of(dtype)},
+               {"precision", name_of(dtype)},
                {"batch", options.batch},
                {"size", options.size},
                {"threads", train::use_threads(options.threads)},
                {"impl", options.impl}};
   if (limit && options.impl == "fast") line["kernel"] = kernels::choose_linear(arithmetic_of(dtype)).name;
-  line["images_per_s"] = images;
+  line["images_per_second"] = images;
   line["ms"] = median(seconds) * 1e3;
   line["rounds"] = seconds.size();
   line["gflops"] = achieved;
@@ -203,13 +220,13 @@ void infer(const Options& options) {
   const BenchDtype dtype = parse_bench_dtype(options.dtype);
   const torch::Device device = train::choose_device(options.device);
   if (dtype == BenchDtype::int8 && !device.is_cpu())
-    fail_usage("--dtype int8 is for the CPU; on a GPU use bf16");
+    fail_usage("--precision int8 is for the CPU; on a GPU use bf16");
   if (dtype == BenchDtype::int8 && options.impl == "reference")
-    fail_usage("--dtype int8 has no --impl reference: LibTorch's operations here are fp32 and bf16");
+    fail_usage("--precision int8 has no --impl reference: LibTorch's operations here are fp32 and bf16");
   train::use_threads(options.threads);
-  const auto model = build(options);
-  model->to(device);
-  model->eval();
+  const auto model = models::build_classifier(spec_of(options), 0);
+  model->backbone->to(device);
+  model->backbone->eval();
   const torch::InferenceMode inference;
   const ops::InferenceScope scope(settings_of(options, dtype));
   const torch::Tensor images = images_for(options, device);
@@ -223,39 +240,32 @@ void infer(const Options& options) {
 
 void train_steps(const Options& options) {
   const BenchDtype dtype = parse_bench_dtype(options.dtype);
-  if (dtype == BenchDtype::int8) fail_usage("--dtype int8: training takes fp32 or bf16");
+  if (dtype == BenchDtype::int8) fail_usage("--precision int8: training takes fp32 or bf16");
   const torch::Device device = train::choose_device(options.device);
   train::use_threads(options.threads);
-  const auto model = build(options);
-  model->to(device);
-  model->train();
+  const auto task = build_task(options, device);
+  tasks::set_training(task->parts(), true);
   const ops::InferenceScope scope(settings_of(options, dtype));
-  const auto optimiser =
-      train::make_optimiser(train::resolve_optimiser({}), train::make_parameter_groups(*model, {}));
-  const torch::Tensor images = images_for(options, device);
-  const int64_t outputs = [&] {
-    const torch::NoGradGuard no_grad;
-    return model->forward(images.slice(0, 0, 1)).size(1);
-  }();
-  const Step forward = [&] {
+  const auto optimiser = train::make_optimiser(
+      train::resolve_optimiser({}),
+      train::make_parameter_groups(tasks::named_parameters(task->parts()), train::GroupOptions{}));
+  const tasks::Inputs inputs =
+      train::example_inputs(*task, options.batch, options.size, device, tasks::Precision::fp32);
+  inputs.at("image").copy_(images_for(options, device));
+  const auto loss_of_step = [&] {
     const tasks::AutocastScope autocast(device, precision_of(dtype));
-    model->forward(images);
+    return task->loss(inputs, {}, tasks::Collective::alone()).sum / task->weight(inputs);
   };
-  const torch::Tensor labels = torch::arange(options.batch, images.options().dtype(torch::kInt64)) % outputs;
+  const Step forward = [&] { loss_of_step(); };
   const Step step = [&] {
-    torch::Tensor loss;
-    {
-      const tasks::AutocastScope autocast(device, precision_of(dtype));
-      loss = at::cross_entropy_loss(model->forward(images).to(torch::kFloat32), labels);
-    }
-    loss.backward();
+    loss_of_step().backward();
     const ops::Profiled profiled("optimiser");
     optimiser->step(1e-4);
     optimiser->zero_grad();
   };
   // Backward computes the gradients of inputs and of weights: twice the forward pass.
   measure("train", options, device, dtype, forward, step,
-          6e-9 * static_cast<double>(model->macs(options.size, options.size)));
+          6e-9 * static_cast<double>(task->macs(options.size)));
 }
 
 void add_options(Arguments& command, const std::shared_ptr<Options>& options, const char* dtypes) {
@@ -263,7 +273,7 @@ void add_options(Arguments& command, const std::shared_ptr<Options>& options, co
   command.add("--batch", options->batch, "images at a time").show_default().range(1, 4096);
   command.add("--size", options->size, "side of the images in pixels").show_default().range(1, 8192);
   command.add("--device", options->device, "cpu, cuda or auto").show_default();
-  command.add("--dtype", options->dtype, dtypes).show_default();
+  command.add("--precision", options->dtype, dtypes).show_default();
   command.add("--impl", options->impl, "fast, or reference: the compositions of LibTorch's operations")
       .show_default()
       .one_of({"fast", "reference"});
@@ -284,6 +294,7 @@ void add_bench_infer(Arguments& command, Action& action) {
 void add_bench_train(Arguments& command, Action& action) {
   auto options = std::make_shared<Options>();
   add_options(command, options, "fp32 or bf16");
+  command.add("--task", options->task, "what is learned, with its standard settings").show_default();
   action = [options] { train_steps(*options); };
 }
 

@@ -132,11 +132,11 @@ Json describe(const char* what, const kernels::Table<Functions>& table, const Sh
           {"threads", threads}};
 }
 
-// Adjacent pairs of x [batch, tokens, heads, d] turned by `angles` [tokens, d / 2].
-torch::Tensor turned(const torch::Tensor& x, const torch::Tensor& angles) {
+// Adjacent pairs of x [batch, tokens, heads, d] rotated by `angles` [tokens, d / 2].
+torch::Tensor rotated(const torch::Tensor& x, const torch::Tensor& angles) {
   const torch::Tensor pairs = torch::view_as_complex(x.to(torch::kFloat32).unflatten(-1, {-1, 2}));
-  const torch::Tensor turn = torch::polar(torch::ones_like(angles), angles).unsqueeze(1);
-  return torch::view_as_real(pairs * turn).flatten(-2).to(x.scalar_type());
+  const torch::Tensor rotation = torch::polar(torch::ones_like(angles), angles).unsqueeze(1);
+  return torch::view_as_real(pairs * rotation).flatten(-2).to(x.scalar_type());
 }
 
 // What attention does beside softmax(q k^T) v, for the kernel and for LibTorch.
@@ -156,7 +156,7 @@ struct AttentionExtras {
     }
   }
   torch::Tensor in_libtorch(torch::Tensor q, torch::Tensor k, const torch::Tensor& v) const {
-    if (angles.defined()) q = turned(q, angles), k = turned(k, angles);
+    if (angles.defined()) q = rotated(q, angles), k = rotated(k, angles);
     return at::scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2),
                                             seen.defined() ? std::optional(seen) : std::nullopt, 0.0,
                                             causal && !seen.defined());
@@ -169,7 +169,7 @@ struct AttentionExtras {
 
 void attention(const Shape& s) {
   if (s.rope && s.head_dim % 2 != 0)
-    fail_usage("--rope turns pairs of channels: --head-dim ", s.head_dim, " must be even");
+    fail_usage("--rope rotates pairs of channels: --head-dim ", s.head_dim, " must be even");
   const int threads = train::use_threads(s.threads);
   const torch::NoGradGuard no_grad;
   std::vector<Form> forms;
@@ -362,7 +362,7 @@ void add_bench_attention(Arguments& command, Action& action) {
   command.add("--window", shape->window, "a token sees those less than so far away, 0 = all")
       .show_default()
       .range(0, 1 << 20);
-  command.flag("--rope", shape->rope, "queries and keys turned by their position");
+  command.flag("--rope", shape->rope, "queries and keys rotated by their position");
   action = [shape] { attention(*shape); };
 }
 
@@ -377,7 +377,7 @@ void add_bench_data(Arguments& command, Action& action) {
   auto json = std::make_shared<bool>(false);
   command.add("FOLDER", *folder, "a folder of classes").required();
   size_option(command, "--size", config->size, "side of the crops in pixels");
-  size_option(command, "--batch", config->batch, "pictures at a time");
+  size_option(command, "--batch", config->batch, "images at a time");
   size_option(command, "--threads", config->threads, "decoding threads");
   command.flag("--json", *json, "one JSON line");
   action = [folder, config, json] {
@@ -387,7 +387,7 @@ void add_bench_data(Arguments& command, Action& action) {
                        {"images", pass.images},
                        {"size", config->size},
                        {"threads", config->threads},
-                       {"images_per_s", static_cast<double>(pass.images) / pass.seconds},
+                       {"images_per_second", static_cast<double>(pass.images) / pass.seconds},
                        {"cpu_ms_an_image", pass.cpu_seconds * 1e3 / static_cast<double>(pass.images)}};
     std::cout << (*json ? line.dump() : line.dump(2)) << "\n";
   };

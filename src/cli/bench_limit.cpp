@@ -50,7 +50,7 @@ BenchDtype parse_bench_dtype(const std::string& name) {
   static const std::vector<std::string> known = {"fp32", "bf16", "int8"};
   for (size_t i = 0; i < known.size(); ++i)
     if (name == known[i]) return static_cast<BenchDtype>(i);
-  fail_usage("--dtype '", name, "', must be ", join(known, ", "), did_you_mean(name, known));
+  fail_usage("--precision '", name, "', must be ", join(known, ", "), did_you_mean(name, known));
 }
 
 const char* name_of(BenchDtype dtype) {

@@ -13,9 +13,16 @@ void add_compute_options(Arguments& command, std::string& device, std::string& p
   command.add("--threads", threads, "compute threads, 0 = all cores").show_default().range(0, 1024);
 }
 
-std::string class_name(const train::WeightsInfo& info, int64_t index) {
-  const auto i = static_cast<size_t>(index);
-  return i < info.class_names.size() ? info.class_names[i] : text("class ", index);
+std::string value_text(const tasks::Metric& metric) {
+  return metric.info.unit == tasks::Unit::share ? fixed(100 * metric.value, 1) + " %"
+                                                : fixed(metric.value, 4);
+}
+
+std::string metrics_text(const std::vector<tasks::Metric>& metrics) {
+  std::string out;
+  for (const tasks::Metric& metric : metrics)
+    out += text("  ", metric.info.name, " ", fixed(metric.value, 4));
+  return out;
 }
 
 std::string json_text(const nlohmann::ordered_json& value, int indent) {

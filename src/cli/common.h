@@ -1,4 +1,4 @@
-// What several subcommands share: compute options, class names, CSV fields.
+// What several subcommands share: compute options, metrics, CSV fields.
 #pragma once
 
 #include <cstdint>
@@ -6,15 +6,17 @@
 #include <string>
 
 #include "cli/arguments.h"
-#include "train/weights.h"
+#include "tasks/findings.h"
 
 namespace tessera::cli {
 
 // --device, --precision, --threads.
 void add_compute_options(Arguments& command, std::string& device, std::string& precision, int64_t& threads);
 
-// The class's name, or "class 7" for weights that carry no names.
-std::string class_name(const train::WeightsInfo& info, int64_t index);
+// "95.4 %" of a share, "0.1234" of another number.
+std::string value_text(const tasks::Metric& metric);
+// "  top1 0.8125  loss 0.6531".
+std::string metrics_text(const std::vector<tasks::Metric>& metrics);
 
 // On one line unless indented; what is not UTF-8 (file names may be anything) is replaced instead of ending
 // the program.

@@ -16,7 +16,7 @@
 #include "io/weight_file.h"
 #include "train/calibrate.h"
 #include "train/load.h"
-#include "train/open_model.h"
+#include "train/open_task.h"
 
 namespace tessera::cli {
 namespace {
@@ -46,11 +46,11 @@ void convert_elements(Tensors& tensors, const std::string& precision) {
     for (TensorView& view : tensors.views) {
       const torch::Tensor stored = train::to_tensor(view);
       if (!stored.is_floating_point() || view.dtype == dtype || view.name.ends_with("_log_step")) continue;
-      const torch::Tensor& turned = tensors.kept.emplace_back(stored.to(type));
-      if (stored.isfinite().all().item<bool>() && !turned.isfinite().all().item<bool>())
+      const torch::Tensor& converted = tensors.kept.emplace_back(stored.to(type));
+      if (stored.isfinite().all().item<bool>() && !converted.isfinite().all().item<bool>())
         fail("tensor '", view.name, "' has numbers too large for ", name);
       view.dtype = dtype;
-      view.bytes = {static_cast<const std::byte*>(turned.const_data_ptr()), turned.nbytes()};
+      view.bytes = {static_cast<const std::byte*>(converted.const_data_ptr()), converted.nbytes()};
     }
   }
 }
@@ -67,15 +67,15 @@ void add_calibration(Tensors& tensors, const Options& options, const WeightFile&
                      const train::WeightsInfo& info) {
   const auto source = data::open_source({.path = options.calibrate}, data::Split::train);
   const int64_t pictures = std::min(options.calibrate_images, source->size());
-  if (pictures == 0) fail_usage("--calibrate ", options.calibrate, ": no pictures");
+  if (pictures == 0) fail_usage("--calibrate ", options.calibrate, ": no images");
   data::Loader loader(*source, data::make_eval_transform(info.preprocess),
                       {.batch_size = std::min<int64_t>(pictures, 32), .drop_last = false});
   ProgressLine::Options bar;
   bar.label = "calibrate";
   bar.total = pictures;
   ProgressLine progress(std::cerr, bar);
-  const auto model = train::read_model(file, info);
-  const auto steps = train::calibrate(*model, loader, pictures, [&](int64_t done) {
+  const auto task = train::read_task(file, info);
+  const auto steps = train::calibrate(*task, loader, pictures, [&](int64_t done) {
     progress.update(done, {});
     return !interrupted();
   });
@@ -85,7 +85,7 @@ void add_calibration(Tensors& tensors, const Options& options, const WeightFile&
     tensors.views.push_back(view_of(name, tensors.kept.emplace_back(step)));
   }
   std::cout << "int8    a step for the inputs of " << steps.size() << " layers, from " << pictures
-            << " pictures of " << source->describe() << "\n";
+            << " images of " << source->describe() << "\n";
 }
 
 void run(const Options& options) {
@@ -114,10 +114,10 @@ void run(const Options& options) {
     train::WeightsInfo info = train::describe_weights(file, sizes.front());
     info.preprocess = read_config(asked, "preprocess", info.preprocess);
     data::make_eval_transform(info.preprocess);  // checks it
-    tensors.views = train::match_weights(*train::sketch_of(info, file), info.model, file);
+    tensors.views = train::match_weights(*train::meta_task(info, file), file);
     const int64_t classes = info.model.settings.find("classes")->as_int();
     std::cout << "model   " << info.model.name << (told ? ", by its tensors" : "") << ", "
-              << (classes > 0 ? text(classes, " classes") : "no head") << ", pictures of "
+              << (classes > 0 ? text(classes, " classes") : "no head") << ", images of "
               << info.preprocess.size << "\n";
     if (!ours || !options.preprocess.empty())
       std::cout << "pixels  " << train::preprocess_text(info.preprocess) << "\n";
@@ -163,11 +163,11 @@ void add_convert(Arguments& command, Action& action) {
               "model name (see `tessera models`), where the file does not tell by itself");
   command.add("--key", options->key, "PyTorch archives: which dictionary, as model_ema");
   command.add("--preprocess", options->preprocess,
-              "how pictures are prepared, where not as published: --preprocess crop=1.0 mean=[0.5,0.5,0.5]");
+              "how images are prepared, where not as published: --preprocess crop=1.0 mean=[0.5,0.5,0.5]");
   command.add("--precision", options->precision, "element type of the numbers (default: as they are)")
       .one_of({"fp32", "bf16", "fp16"});
   command.add("--calibrate", options->calibrate,
-              "pictures (as --data of `tessera train`) that set fixed scales for --precision int8 of eval "
+              "images (as --data of `tessera train`) that set fixed scales for --precision int8 of eval "
               "and predict");
   const Argument images = command.add("--calibrate-images", options->calibrate_images, "so many of them")
                               .show_default()

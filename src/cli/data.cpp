@@ -32,9 +32,10 @@ struct DataOptions {
 void add_data_options(Arguments& command, DataOptions& options) {
   command.add("DATA", options.source.path, "a folder, shards, a table, CIFAR or IDX files, shapes:…")
       .required();
-  command.add("--val-path", options.source.val_path, "the held-out set, where it is another path");
+  command.add("--val-data", options.source.val_path, "the validation set, where it is another path");
   command
-      .add("--val-share", options.source.val_share, "share held out where the data has no split of its own")
+      .add("--val-share", options.source.val_share,
+           "share for validation where the data has no split of its own")
       .show_default();
   command.add("--image-root", options.source.image_root, "tables: folder that relative paths start from");
   command.add("--class-names", options.source.class_names, "file with one class name a line");
@@ -86,21 +87,27 @@ std::string numbers(const std::array<double, 3>& values) {
 void print_info(const data::Source& source, const data::PixelStatistics& pixels, const char* split) {
   std::cout << split << ": " << source.describe() << "\n";
   if (pixels.pictures == 0) {
-    std::cout << "  no picture could be read\n";
+    std::cout << "  no image could be read\n";
     return;
   }
   std::cout << "  sizes  " << pixels.min_width << "x" << pixels.min_height << " to " << pixels.max_width
             << "x" << pixels.max_height << ", on average " << fixed(pixels.mean_width, 0) << "x"
-            << fixed(pixels.mean_height, 0) << " (of " << pixels.pictures << " pictures)\n"
+            << fixed(pixels.mean_height, 0) << " (of " << pixels.pictures << " images)\n"
             << "  mean   [" << numbers(pixels.mean) << "]\n  std    [" << numbers(pixels.std) << "]\n";
+}
+
+// Empty where samples have no classes.
+std::vector<std::string> class_names_of(const data::Source& source) {
+  const data::ClassLabels* labels = source.class_labels();
+  return labels ? labels->class_names() : std::vector<std::string>();
 }
 
 ordered_json info_json(const data::Source& source, const data::PixelStatistics& pixels) {
   ordered_json json = {{"description", source.describe()},
-                       {"pictures", source.size()},
-                       {"multi_label", source.multi_label()},
+                       {"images", source.size()},
+                       {"multi_label", source.class_labels() && source.class_labels()->multi_label()},
                        {"class_counts", data::class_counts(source)}};
-  json["sample"] = {{"pictures", pixels.pictures},
+  json["sample"] = {{"images", pixels.pictures},
                     {"mean", pixels.mean},
                     {"std", pixels.std},
                     {"width", {pixels.min_width, pixels.max_width}},
@@ -124,11 +131,12 @@ void info(const InfoOptions& options) {
   set_num_threads(static_cast<int>(options.threads));
   const data::OpenSplits splits = data::open_splits(options.source);
   if (!splits.train && !splits.validation)
-    fail(splits.errors.empty() ? options.source.path + " has no pictures" : splits.errors[0]);
+    fail(splits.errors.empty() ? options.source.path + " has no images" : splits.errors[0]);
   ordered_json json = {{"kind", data::source_kind(options.source.path)}};
   if (!options.json) std::cout << "kind: " << data::source_kind(options.source.path) << "\n";
   const data::Source& first = splits.train ? *splits.train : *splits.validation;
-  json["classes"] = first.class_names();
+  const std::vector<std::string> classes = class_names_of(first);
+  json["classes"] = classes;
   std::vector<std::vector<int64_t>> counts;
   const size_t problems = splits.problems().size();
   for (const auto* source : {splits.train.get(), splits.validation.get()}) {
@@ -139,15 +147,15 @@ void info(const InfoOptions& options) {
       json[split] = info_json(*source, pixels);
     else
       print_info(*source, pixels, split);
-    if (source->class_names() == first.class_names()) counts.push_back(data::class_counts(*source));
+    if (class_names_of(*source) == classes) counts.push_back(data::class_counts(*source));
   }
   json["problems"] = problems;
   if (options.json) {
     std::cout << json_text(json, 2) << "\n";
     return;
   }
-  std::cout << "classes (pictures in each split):\n";
-  print_classes(first.class_names(), counts);
+  std::cout << "classes (images in each split):\n";
+  print_classes(classes, counts);
   if (problems > 0)
     std::cout << problems << " problems: `tessera data check " << options.source.path << "` lists them\n";
 }
@@ -158,7 +166,7 @@ struct CheckOptions : DataOptions {
   int64_t show = 20;
 };
 
-void print_findings(const char* title, const data::Findings& findings, int64_t show) {
+void print_findings(const char* title, const data::Lines& findings, int64_t show) {
   if (findings.count == 0) return;
   std::cout << title << ": " << findings.count << "\n";
   const auto shown = std::min<int64_t>(show, static_cast<int64_t>(findings.lines.size()));
@@ -183,10 +191,10 @@ void print_split(const data::SplitCheck& split) {
   std::cout << "  classes  " << split.classes.size() << ", of " << *least << " ('"
             << split.classes[static_cast<size_t>(least - split.class_counts.begin())] << "') to " << *most
             << " ('" << split.classes[static_cast<size_t>(most - split.class_counts.begin())]
-            << "') pictures\n";
+            << "') images\n";
 }
 
-ordered_json findings_json(const data::Findings& findings) {
+ordered_json findings_json(const data::Lines& findings) {
   return {{"count", findings.count}, {"lines", findings.lines}};
 }
 
@@ -195,10 +203,10 @@ ordered_json check_json(const data::CheckReport& report) {
   for (const data::SplitCheck& split : report.splits) {
     ordered_json sides = ordered_json::array();
     for (const auto& [power, count] : split.sides)
-      sides.push_back({{"from", 1 << power}, {"to", (2 << power) - 1}, {"pictures", count}});
+      sides.push_back({{"from", 1 << power}, {"to", (2 << power) - 1}, {"images", count}});
     json["splits"].push_back({{"name", split.name},
                               {"description", split.description},
-                              {"pictures", split.pictures},
+                              {"images", split.pictures},
                               {"readable", split.readable},
                               {"classes", split.classes},
                               {"class_counts", split.class_counts},
@@ -222,9 +230,9 @@ void check(const CheckOptions& options) {
   } else {
     for (const data::SplitCheck& split : report.splits) print_split(split);
     print_findings("the set", report.set, options.show);
-    print_findings("unreadable pictures", report.unreadable, options.show);
-    print_findings("the same picture in training and held-out data", report.leaks, options.show);
-    print_findings("the same picture twice", report.duplicates, options.show);
+    print_findings("unreadable images", report.unreadable, options.show);
+    print_findings("the same image in training and validation data", report.leaks, options.show);
+    print_findings("the same image twice", report.duplicates, options.show);
     if (report.problems() == 0) std::cout << "nothing wrong found\n";
   }
   if (report.problems() > 0)
@@ -244,7 +252,7 @@ void pack(const PackOptions& options) {
   const data::PackReport report = data::pack_data(options.source, options.pack, watch.callback());
   watch.finish();
   for (const std::string& line : report.skipped.lines) std::cerr << "left out: " << line << "\n";
-  std::cout << options.pack.output << ": " << report.pictures << " pictures in " << report.files.size() - 1
+  std::cout << options.pack.output << ": " << report.pictures << " images in " << report.files.size() - 1
             << " shards, " << human_bytes(static_cast<uint64_t>(report.bytes));
   if (report.skipped.count > 0) std::cout << ", " << report.skipped.count << " left out";
   std::cout << "\n";
@@ -262,7 +270,7 @@ void preview(const PreviewOptions& options) {
   constexpr int64_t kMostPixels = 500'000'000;  // of the sheet
   if (options.count * options.cell * options.cell > kMostPixels)
     fail_usage("--count ", options.count, " with --cell ", options.cell,
-               " make too large a picture: take fewer or smaller ones");
+               " make too large an image: take fewer or smaller ones");
   const auto source = data::open_source(options.source, parse_split(options.split));
   std::vector<report::Cell> cells;
   for (data::PreviewCell& cell : data::preview_cells(
@@ -273,13 +281,13 @@ void preview(const PreviewOptions& options) {
       std::cerr << "left out: " << cell.error << "\n";
     }
   }
-  if (cells.empty()) fail(options.source.path, ": none of ", options.count, " pictures could be read");
+  if (cells.empty()) fail(options.source.path, ": none of ", options.count, " images could be read");
   const size_t count = cells.size();
   const Image grid = report::image_grid(
       cells, {.columns = static_cast<int>(options.columns), .cell = static_cast<int>(options.cell)});
   write_file_atomic(options.output, encode_png(grid));
-  std::cout << options.output << ": " << count << " of " << source->size() << " pictures, " << grid.width
-            << "x" << grid.height << "\n";
+  std::cout << options.output << ": " << count << " of " << source->size() << " images, " << grid.width << "x"
+            << grid.height << "\n";
 }
 
 }  // namespace
@@ -287,7 +295,7 @@ void preview(const PreviewOptions& options) {
 void add_data_info(Arguments& command, Action& action) {
   auto options = std::make_shared<InfoOptions>();
   add_data_options(command, *options);
-  command.add("--sample", options->sample, "pictures that mean and std are taken of")
+  command.add("--sample", options->sample, "images that mean and std are taken of")
       .show_default()
       .range(1, 100'000'000);
   command.flag("--json", options->json, "one JSON object");
@@ -306,12 +314,12 @@ void add_data_pack(Arguments& command, Action& action) {
   auto options = std::make_shared<PackOptions>();
   add_data_options(command, *options);
   command.add("-o,--output", options->pack.output, "folder for the shards; must not exist").required();
-  command.add("--shard-size", options->pack.shard_size, "pictures a shard").show_default();
-  command.add("--resize", options->pack.resize, "shrink pictures to this shorter side (0: keep)")
+  command.add("--shard-size", options->pack.shard_size, "images a shard").show_default();
+  command.add("--resize", options->pack.resize, "shrink images to this shorter side (0: keep)")
       .show_default();
-  command.add("--quality", options->pack.quality, "JPEG quality of shrunk pictures").show_default();
+  command.add("--quality", options->pack.quality, "JPEG quality of shrunk images").show_default();
   command.flag("--gzip", options->pack.gzip, "write .tar.gz");
-  command.flag("--skip-bad", options->pack.skip_bad, "leave out pictures that cannot be read");
+  command.flag("--skip-bad", options->pack.skip_bad, "leave out images that cannot be read");
   action = [options] { pack(*options); };
 }
 
@@ -322,10 +330,10 @@ void add_data_preview(Arguments& command, Action& action) {
   command.add("--split", options->split, "train or validation")
       .show_default()
       .one_of({"train", "validation"});
-  command.add("-n,--count", options->count, "pictures").show_default().range(1, 10000);
+  command.add("-n,--count", options->count, "images").show_default().range(1, 10000);
   command.add("--columns", options->columns, "columns of the grid (0: square)").show_default().range(0, 1000);
-  command.add("--cell", options->cell, "side of a picture in the grid").show_default().range(16, 1024);
-  command.add("--seed", options->seed, "another seed draws other pictures").show_default();
+  command.add("--cell", options->cell, "side of an image in the grid").show_default().range(16, 1024);
+  command.add("--seed", options->seed, "another seed draws other images").show_default();
   action = [options] { preview(*options); };
 }
 

@@ -1,5 +1,4 @@
-// `tessera eval`: a trained model on a held-out set.
-#include <algorithm>
+// `tessera eval`: a trained model on a validation set.
 #include <filesystem>
 #include <iomanip>
 #include <iostream>
@@ -16,12 +15,10 @@
 #include "core/text.h"
 #include "core/toml.h"
 #include "data/loader.h"
-#include "eval/classification.h"
 #include "io/file.h"
-#include "tasks/classify.h"
 #include "train/device.h"
-#include "train/open_model.h"
-#include "train/recipe.h"
+#include "train/open_task.h"
+#include "train/recipe_files.h"
 
 namespace tessera::cli {
 namespace {
@@ -52,7 +49,7 @@ bool same_path(const std::string& one, const std::string& other) {
 }
 
 // The set that the run was validated on, unless the command line names another one. Of another set all is
-// measured that it does not itself mark as training pictures: the run's share holds for the run's set.
+// measured that it does not itself mark as training images: the run's share holds for the run's set.
 data::SourceConfig data_of(const Options& options, const train::WeightsInfo& info) {
   data::SourceConfig config = data_of_run(options.weights, info);
   if (!options.data.path.empty() && !same_path(options.data.path, config.path)) {
@@ -66,8 +63,8 @@ data::SourceConfig data_of(const Options& options, const train::WeightsInfo& inf
   return config;
 }
 
-std::vector<int64_t> sizes_of(const Options& options, const train::OpenedModel& opened) {
-  if (options.sizes.empty()) return {opened.info.preprocess.size};
+std::vector<int64_t> sizes_of(const Options& options, const train::WeightsInfo& info) {
+  if (options.sizes.empty()) return {info.preprocess.size};
   std::vector<int64_t> sizes;
   for (const std::string& part : split(options.sizes, ',')) {
     const auto size = parse_int(trim(part));
@@ -78,124 +75,121 @@ std::vector<int64_t> sizes_of(const Options& options, const train::OpenedModel& 
   return sizes;
 }
 
-// A model that was trained on other classes would be measured against the wrong names.
-void check_classes(const data::Source& source, const train::WeightsInfo& info, const std::string& weights) {
-  const auto& ours = info.class_names;
-  const auto& theirs = source.class_names();
-  if (ours == theirs) return;
-  const int64_t classes = info.model.settings.find("classes")->as_int();
-  if (classes != static_cast<int64_t>(theirs.size()))
-    fail(weights, ": the model knows ", classes, " classes, the data has ", theirs.size());
-  if (ours.empty()) return;  // weights of other programs name none
-  if (ours.size() != theirs.size())
-    fail(weights, ": its metadata name ", ours.size(), " classes, the model has ", classes);
-  for (size_t i = 0; i < ours.size(); ++i)
-    if (ours[i] != theirs[i])
-      fail(weights, ": class ", i, " is '", ours[i], "' in the model and '", theirs[i], "' in the data");
-}
-
-// Pictures that cannot be decoded are left out and named in `broken`.
-tasks::Evaluation evaluate_at(const Options& options, const data::Source& source,
-                              const train::OpenedModel& opened, int64_t size, data::BadImages& broken) {
-  data::Preprocess preprocess = opened.info.preprocess;
-  preprocess.size = size;
-  if (options.crop > 0) preprocess.crop = options.crop;
-  data::LoaderConfig config;
-  config.batch_size = options.batch;
-  config.threads = options.loader_threads;
-  config.shuffle = false;
-  config.drop_last = false;
-  config.max_bad = source.size();
-  data::Loader loader(source, data::make_eval_transform(preprocess), config);
-  const auto task =
-      tasks::make_classify({}, static_cast<int64_t>(source.class_names().size()), source.multi_label());
+// Images that cannot be decoded are left out and named among the findings.
+tasks::Findings evaluate_at(const Options& options, const data::Source& source, train::OpenedTask& opened,
+                            int64_t size) {
+  tasks::EvaluateOptions how = {.precision = tasks::parse_precision(options.precision),
+                                .device = train::choose_device(options.device)};
+  how.open = [&](tasks::StreamSpec stream) {
+    data::LoaderConfig config;
+    config.batch_size = options.batch;
+    config.threads = options.loader_threads;
+    config.shuffle = false;
+    config.drop_last = false;
+    config.max_bad = stream.source->size();
+    return std::make_unique<data::Loader>(*stream.source, stream.transform(size), config);
+  };
   ProgressLine::Options bar;
   bar.label = text("evaluate at ", size);
   bar.total = source.size();
   ProgressLine progress(std::cerr, bar);
   const auto start = steady_seconds();
-  auto result = task->evaluate(*opened.model, loader,
-                               {.precision = tasks::parse_precision(options.precision),
-                                .device = train::choose_device(options.device),
-                                .progress = [&](int64_t done) {
-                                  const double rate = static_cast<double>(done) / (steady_seconds() - start);
-                                  progress.update(done, {{"images/s", fixed(rate, 0)}});
-                                  return !interrupted();
-                                }});
+  how.progress = [&](int64_t done) {
+    const double rate = static_cast<double>(done) / (steady_seconds() - start);
+    progress.update(done, {{"images/s", fixed(rate, 0)}});
+    return !interrupted();
+  };
+  if (options.per_class) how.blocks.emplace_back("classes");
+  if (!options.predictions.empty()) how.blocks.emplace_back("samples");
+  tasks::move(opened.task->parts(), how.device, train::parameter_type(how.precision));
+  tasks::Findings findings;
+  for (const auto& evaluator : opened.task->evaluators()) tasks::append(findings, evaluator->run(how));
   progress.finish();
-  broken = loader.bad_images();
-  return result;
+  return findings;
 }
 
-void write_predictions(AtomicFile& file, const data::Source& source, const train::WeightsInfo& info,
-                       const tasks::Evaluation& evaluation) {
-  std::string out = "sample,label,prediction,probability,correct\n";
-  for (const auto& [index, verdict] : evaluation.rows) {
-    if (interrupted()) throw Error(ErrorKind::interrupted, "interrupted: no predictions were written");
-    const std::vector<int64_t> labels = source.labels(index);
-    std::vector<std::string> names;
-    for (const int64_t label : labels) names.push_back(class_name(info, label));
-    const bool correct = std::find(labels.begin(), labels.end(), verdict.best) != labels.end();
-    out += text(csv_field(source.read(index).name), ",", csv_field(join(names, "|")), ",",
-                csv_field(class_name(info, verdict.best)), ",", fixed(verdict.confidence, 6), ",",
-                correct ? "1" : "0", "\n");
+const report::TableBlock& table_of(const tasks::Findings& findings, const char* name, const char* option) {
+  const report::TableBlock* table = report::find_table(findings.blocks, name);
+  if (!table) fail_usage(option, ": the task of these weights has no table of ", name);
+  return *table;
+}
+
+void write_table(AtomicFile& file, const report::TableBlock& table) {
+  std::string out;
+  for (size_t c = 0; c < table.columns.size(); ++c) out += (c ? "," : "") + table.columns[c].name;
+  for (const auto& row : table.rows) {
+    out += "\n";
+    for (size_t c = 0; c < row.size(); ++c) out += (c ? "," : "") + csv_field(row[c]);
   }
-  file.write(out);
+  file.write(out + "\n");
   file.commit();
 }
 
-std::vector<eval::ClassScores> class_scores(const tasks::Evaluation& evaluation) {
-  eval::ClassificationMeter meter(evaluation.classes);
-  for (const tasks::EvaluatedSample& row : evaluation.rows) meter.add(row.verdict);
-  return meter.per_class();
+// Shares of the table as percentages, counts as they are.
+std::string shown(const std::string& value) {
+  const auto share = value.find('.') != std::string::npos ? parse_double(value) : std::nullopt;
+  return share ? fixed(100 * *share, 1) : value;
 }
 
-void print_per_class(const tasks::Evaluation& evaluation, const train::WeightsInfo& info) {
-  const auto rows = class_scores(evaluation);
-  size_t width = 5;
-  for (int64_t c = 0; c < evaluation.classes; ++c) width = std::max(width, class_name(info, c).size());
-  const auto column = static_cast<int>(width + 2);
-  std::cout << "\n"
-            << std::left << std::setw(column) << "class" << std::right << std::setw(9) << "samples"
-            << std::setw(11) << "precision" << std::setw(9) << "recall" << std::setw(9) << "F1"
-            << "\n";
-  for (size_t c = 0; c < rows.size(); ++c)
-    std::cout << std::left << std::setw(column) << class_name(info, static_cast<int64_t>(c)) << std::right
-              << std::setw(9) << rows[c].samples << std::setw(11) << fixed(100 * rows[c].precision, 1)
-              << std::setw(9) << fixed(100 * rows[c].recall, 1) << std::setw(9) << fixed(100 * rows[c].f1, 1)
-              << "\n";
+void print_table(const report::TableBlock& table) {
+  size_t width = table.columns[0].name.size();
+  for (const auto& row : table.rows) width = std::max(width, row[0].size());
+  const auto line = [&](const std::vector<std::string>& cells) {
+    std::cout << std::left << std::setw(static_cast<int>(width + 2)) << cells[0] << std::right;
+    for (size_t c = 1; c < cells.size(); ++c)
+      std::cout << std::setw(static_cast<int>(std::max<size_t>(9, table.columns[c].name.size() + 2)))
+                << cells[c];
+    std::cout << "\n";
+  };
+  std::vector<std::string> heads;
+  for (const report::Column& column : table.columns) heads.push_back(column.name);
+  std::cout << "\n";
+  line(heads);
+  for (const auto& row : table.rows) {
+    std::vector<std::string> cells = {row[0]};
+    for (size_t c = 1; c < row.size(); ++c) cells.push_back(shown(row[c]));
+    line(cells);
+  }
 }
 
-Json as_json(const Options& options, const data::Source& source, const tasks::Evaluation& evaluation,
-             int64_t size, const train::WeightsInfo& info) {
+// {"cat": {"samples": 10, "recall": 0.9}}, by the first column.
+Json table_json(const report::TableBlock& table) {
+  Json out = Json::object();
+  for (const auto& row : table.rows)
+    for (size_t c = 1; c < row.size(); ++c) {
+      const auto count = parse_int(row[c]);
+      const auto number = parse_double(row[c]);
+      Json& cell = out[row[0]][table.columns[c].name];
+      cell = count ? Json(*count) : number ? Json(*number) : Json(row[c]);
+    }
+  return out;
+}
+
+Json as_json(const Options& options, const data::Source& source, const tasks::Findings& findings,
+             int64_t size) {
   Json line = {{"weights", options.weights},
                {"data", source.describe()},
                {"size", size},
-               {"samples", evaluation.samples}};
-  for (const auto& [name, value] : evaluation.metrics) line[name] = value;
-  line["images_per_s"] = static_cast<double>(evaluation.samples) / evaluation.seconds;
-  if (options.per_class) {
-    const auto rows = class_scores(evaluation);
-    for (size_t c = 0; c < rows.size(); ++c)
-      line["per_class"][class_name(info, static_cast<int64_t>(c))] = Json{{"samples", rows[c].samples},
-                                                                          {"precision", rows[c].precision},
-                                                                          {"recall", rows[c].recall},
-                                                                          {"f1", rows[c].f1}};
-  }
+               {"samples", findings.samples}};
+  for (const tasks::Metric& metric : findings.metrics) line[metric.info.name] = metric.value;
+  line["images_per_second"] = static_cast<double>(findings.samples) / findings.seconds;
+  if (options.per_class) line["per_class"] = table_json(table_of(findings, "classes", "--per-class"));
   return line;
 }
 
-void print_row(const tasks::Evaluation& evaluation, int64_t size, bool header) {
+void print_row(const tasks::Findings& findings, int64_t size, bool header) {
+  const auto column = [](const tasks::Metric& metric) {
+    return std::setw(static_cast<int>(std::max<size_t>(12, metric.info.name.size() + 2)));
+  };
   if (header) {
     std::cout << std::right << std::setw(6) << "size" << std::setw(9) << "samples";
-    for (const auto& [name, value] : evaluation.metrics) std::cout << std::setw(12) << name;
+    for (const tasks::Metric& metric : findings.metrics) std::cout << column(metric) << metric.info.name;
     std::cout << std::setw(11) << "images/s"
               << "\n";
   }
-  std::cout << std::right << std::setw(6) << size << std::setw(9) << evaluation.samples;
-  for (const auto& [name, value] : evaluation.metrics) std::cout << std::setw(12) << fixed(value, 4);
-  std::cout << std::setw(11) << fixed(static_cast<double>(evaluation.samples) / evaluation.seconds, 0)
-            << "\n";
+  std::cout << std::right << std::setw(6) << size << std::setw(9) << findings.samples;
+  for (const tasks::Metric& metric : findings.metrics) std::cout << column(metric) << fixed(metric.value, 4);
+  std::cout << std::setw(11) << fixed(static_cast<double>(findings.samples) / findings.seconds, 0) << "\n";
 }
 
 // The model's settings among what --set says; there are no others.
@@ -211,39 +205,38 @@ Value model_settings(const Options& options) {
 void evaluate(const Options& options) {
   train::use_threads_beside(options.loader_threads, options.threads);
   train::OpenOptions how = {.model = options.model, .raw = options.raw, .settings = model_settings(options)};
-  const auto closer = train::open_model(options.weights, how);
-  const auto sizes = sizes_of(options, closer);
+  const std::string file = train::weights_file_of(options.weights, options.raw);
+  const train::WeightsInfo info = train::describe_weights(WeightFile(file), options.model);
+  const auto sizes = sizes_of(options, info);
   if (sizes.size() > 1 && !options.predictions.empty()) fail_usage("--predictions goes with one --size");
   if (std::filesystem::is_directory(options.predictions))
     fail_usage("--predictions ", options.predictions, " is a folder, must be a file to be written");
   const data::Split which = options.split == "train" ? data::Split::train : data::Split::validation;
-  const auto source = data::open_source(data_of(options, closer.info), which);
-  check_classes(*source, closer.info, options.weights);
-  if (options.per_class && source->multi_label()) fail_usage("--per-class needs single-label data");
-  if (!options.json)
-    std::cout << closer.file << ": " << closer.info.model.name << "\n" << source->describe() << "\n";
+  const train::SharedSource source = data::open_source(data_of(options, info), which);
+  how.validation = source, how.crop = options.crop;
+  if (!options.json) std::cout << file << ": " << info.model.name << "\n" << source->describe() << "\n";
   bool header = true;
   data::BadImages broken;
   const Interruptible stretch;
   for (const int64_t size : sizes) {
-    how.size = size;
-    const auto opened =
-        size == closer.info.preprocess.size ? closer : train::open_model(options.weights, how);
+    how.size = size == info.preprocess.size ? 0 : size;
+    train::OpenedTask opened = train::open_task(options.weights, how);
     for (const std::string& note : opened.notes) std::cerr << note << "\n";
     std::optional<AtomicFile> predictions;  // what cannot be written is said before the work
     if (!options.predictions.empty()) predictions.emplace(options.predictions);
-    const auto evaluation = evaluate_at(options, *source, opened, size, broken);
+    const tasks::Findings findings = evaluate_at(options, *source, opened, size);
     if (options.json) {
-      std::cout << json_text(as_json(options, *source, evaluation, size, opened.info)) << "\n";
+      std::cout << json_text(as_json(options, *source, findings, size)) << "\n";
     } else {
-      print_row(evaluation, size, header);
-      if (options.per_class) print_per_class(evaluation, opened.info);
+      print_row(findings, size, header);
+      if (options.per_class) print_table(table_of(findings, "classes", "--per-class"));
     }
     header = options.per_class;
-    if (predictions) write_predictions(*predictions, *source, opened.info, evaluation);
+    if (predictions) write_table(*predictions, table_of(findings, "samples", "--predictions"));
+    broken = findings.broken;
   }
   for (const std::string& line : broken.lines) std::cerr << "tessera: left out: " << line << "\n";
-  if (broken.count > 0) fail(broken.count, " of ", source->size(), " pictures could not be decoded");
+  if (broken.count > 0) fail(broken.count, " of ", source->size(), " images could not be decoded");
 }
 
 }  // namespace
@@ -254,8 +247,8 @@ void add_eval(Arguments& command, Action& action) {
       .add("-w,--weights,--pretrained", options->weights,
            "a weights file of any form, a checkpoint or a run directory")
       .required();
-  command.add("--data", options->data.path, "the pictures (default: the data of the run's recipe)");
-  command.add("--val-data", options->data.val_path, "the held-out set, where it is another path");
+  command.add("--data", options->data.path, "the images (default: the data of the run's recipe)");
+  command.add("--val-data", options->data.val_path, "the validation set, where it is another path");
   command.add("--split", options->split, "validation or train")
       .show_default()
       .one_of({"validation", "train"});
@@ -266,8 +259,8 @@ void add_eval(Arguments& command, Action& action) {
   command.flag("--raw", options->raw, "checkpoints: the raw weights instead of their moving average");
   command.add("--model", options->model, "model name, where weights of other programs do not tell");
   command.add("--set", options->settings,
-              "lay a setting that changes no tensor over the model's: --set model.rope_ntk=2");
-  command.add("--batch", options->batch, "pictures at a time").show_default().range(1, 65536);
+              "a setting that changes no tensor instead of the model's own: --set model.rope_ntk=2");
+  command.add("--batch", options->batch, "images at a time").show_default().range(1, 65536);
   command.add("--loader-threads", options->loader_threads, "decoding threads").show_default().range(1, 256);
   command.flag("--json", options->json, "one JSON object a size");
   add_compute_options(command, options->device, options->precision, options->threads);

@@ -7,8 +7,7 @@
 #include "cli/command.h"
 #include "core/error.h"
 #include "core/text.h"
-#include "models/model.h"
-#include "models/vil.h"
+#include "models/heads/class_head.h"
 
 namespace tessera::cli {
 namespace {
@@ -16,7 +15,7 @@ namespace {
 struct Row {
   std::string name, family;
   std::vector<std::string> aliases;
-  int64_t params = 0, macs = 0, size = 0;
+  int64_t parameters = 0, macs = 0, size = 0;
   int64_t exact_macs = 0;  // where the paper counts otherwise than what is carried out, else 0
 };
 
@@ -25,11 +24,10 @@ Row describe(const models::Family& family, const models::Size& published) {
   const models::ModelSpec spec = models::resolve_model(published.name);
   const Value* image_size = spec.settings.find("image_size");
   const int64_t size = image_size && image_size->is_int() ? image_size->as_int() : 224;
-  const auto model = models::sketch_model(spec);
-  Row row{published.name,          family.name, published.aliases, models::count_parameters(*model),
+  const auto model = models::meta_classifier(spec);
+  Row row{published.name,          family.name, published.aliases, models::count_parameters(*model->backbone),
           model->macs(size, size), size};
-  if (const auto* vil = dynamic_cast<const models::VilBackbone*>(model.get()))
-    row.exact_macs = vil->exact_macs(size, size);
+  if (const int64_t exact = model->exact_macs(size, size); exact != row.macs) row.exact_macs = exact;
   return row;
 }
 
@@ -51,7 +49,7 @@ void print_table(const std::vector<Row>& rows) {
             << "\n";
   for (const Row& row : rows)
     std::cout << std::left << std::setw(column) << row.name << std::setw(beside) << row.family << std::right
-              << std::setw(14) << row.params << std::setw(10)
+              << std::setw(14) << row.parameters << std::setw(10)
               << fixed(static_cast<double>(row.macs) * 1e-9, 2) << std::setw(7) << row.size << "\n";
 }
 
@@ -61,7 +59,7 @@ void print_json(const std::vector<Row>& rows) {
     line["name"] = row.name;
     line["family"] = row.family;
     line["aliases"] = row.aliases;
-    line["params"] = row.params;
+    line["parameters"] = row.parameters;
     line["gmacs"] = static_cast<double>(row.macs) * 1e-9;
     if (row.exact_macs > 0) line["gmacs_exact"] = static_cast<double>(row.exact_macs) * 1e-9;
     line["size"] = row.size;

@@ -1,9 +1,8 @@
-// `tessera predict IMAGES… --weights FILE`: classify pictures with nothing but a weights file.
+// `tessera predict IMAGES… --weights FILE`: what a model says of images, with nothing but a weights file.
 #include <algorithm>
 #include <atomic>
 #include <filesystem>
 #include <future>
-#include <iomanip>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -13,10 +12,12 @@
 #include "core/interrupt.h"
 #include "core/text.h"
 #include "core/threads.h"
+#include "core/toml.h"
 #include "data/transform.h"
 #include "io/file.h"
 #include "train/device.h"
-#include "train/open_model.h"
+#include "train/json_value.h"
+#include "train/open_task.h"
 
 namespace tessera::cli {
 namespace {
@@ -32,7 +33,7 @@ struct Options {
 };
 
 struct Decoded {
-  torch::Tensor images;             // [pictures, 3, size, size]; rows of broken ones are zero
+  torch::Tensor images;             // [images, 3, size, size]; rows of broken ones are zero
   std::vector<std::string> errors;  // one a picture, "" where it could be read
 };
 
@@ -49,7 +50,7 @@ std::vector<std::string> collect(const std::vector<std::string>& arguments) {
     for (const auto& entry : fs::recursive_directory_iterator(argument)) {
       if (data::has_picture_extension(entry.path().string())) found.push_back(entry.path().string());
     }
-    if (found.empty()) fail(argument, ": no pictures (.jpg, .jpeg, .png, .webp) in this folder");
+    if (found.empty()) fail(argument, ": no images (.jpg, .jpeg, .png, .webp) in this folder");
     std::sort(found.begin(), found.end());
     files.insert(files.end(), found.begin(), found.end());
   }
@@ -60,8 +61,9 @@ std::vector<std::string> collect(const std::vector<std::string>& arguments) {
 // OpenMP pool, and two pools on the same cores wait for each other.
 Decoded decode(const data::Transform& transform, std::span<const std::string> files, int workers) {
   const auto count = static_cast<int64_t>(files.size());
-  const int64_t stride = 3 * transform.height() * transform.width();
-  Decoded out{torch::empty({count, 3, transform.height(), transform.width()}),
+  const data::Field& image = transform.fields().at(0);
+  const int64_t stride = image.numel();
+  Decoded out{torch::empty({count, image.shape.at(0), image.shape.at(1), image.shape.at(2)}),
               std::vector<std::string>(files.size())};
   float* pixels = out.images.data_ptr<float>();
   std::atomic<size_t> next = 0;
@@ -70,7 +72,8 @@ Decoded decode(const data::Transform& transform, std::span<const std::string> fi
       float* row = pixels + static_cast<int64_t>(k) * stride;
       try {
         RandomStream unused(0, "predict");
-        transform.apply({files[k], read_file(files[k])}, unused, row);
+        const data::Slot slot{reinterpret_cast<std::byte*>(row), nullptr};
+        transform.apply({files[k], read_file(files[k])}, unused, {&slot, 1});
       } catch (const Error& error) {
         std::fill_n(row, stride, 0.0f);
         out.errors[k] = error.what();
@@ -86,34 +89,47 @@ Decoded decode(const data::Transform& transform, std::span<const std::string> fi
 
 class Printer {
  public:
-  Printer(const Options& options, const train::WeightsInfo& info, size_t pictures)
-      : options_(options), info_(info), single_(pictures == 1) {
-    if (options_.csv) std::cout << "file,rank,class,index,probability\n";
-  }
+  Printer(const Options& options, size_t images) : options_(options), single_(images == 1) {}
 
-  void print(const std::string& file, const torch::Tensor& probabilities) const {
-    const auto [values, indices] = probabilities.topk(std::min(options_.top, probabilities.size(0)));
-    const float* p = values.data_ptr<float>();
-    const int64_t* c = indices.data_ptr<int64_t>();
-    nlohmann::ordered_json line = {{"file", file}, {"predictions", nlohmann::ordered_json::array()}};
-    if (!options_.json && !options_.csv) std::cout << (single_ ? "" : file + "\n");
-    for (int64_t rank = 0; rank < values.size(0); ++rank) {
-      const std::string name = class_name(info_, c[rank]);
-      if (options_.json)
-        line["predictions"].push_back({{"class", name}, {"index", c[rank]}, {"probability", p[rank]}});
-      else if (options_.csv)
-        std::cout << csv_field(file) << "," << rank + 1 << "," << csv_field(name) << "," << c[rank] << ","
-                  << fixed(p[rank], 6) << "\n";
-      else
-        std::cout << std::setw(7) << fixed(100 * p[rank], 2) << " %  " << name << "\n";
-    }
-    if (options_.json) std::cout << json_text(line) << "\n";
+  void print(const std::string& file, const tasks::Prediction& prediction) {
+    if (options_.json) return print_json(file, prediction);
+    if (options_.csv) return print_csv(file, prediction);
+    if (!single_) std::cout << file << "\n";
+    for (const tasks::PredictionLine& line : prediction) std::cout << line.words << "\n";
   }
 
  private:
+  static void print_json(const std::string& file, const tasks::Prediction& prediction) {
+    nlohmann::ordered_json line = {{"file", file}, {"predictions", nlohmann::ordered_json::array()}};
+    for (const tasks::PredictionLine& one : prediction) {
+      nlohmann::ordered_json values;
+      for (const auto& [name, value] : one.values)
+        values[name] = nlohmann::ordered_json::parse(train::json_text(value));
+      line["predictions"].push_back(values);
+    }
+    std::cout << json_text(line) << "\n";
+  }
+
+  void print_csv(const std::string& file, const tasks::Prediction& prediction) {
+    if (!headed_ && !prediction.empty()) {
+      std::cout << "file,rank";
+      for (const auto& [name, value] : prediction.front().values) std::cout << "," << name;
+      std::cout << "\n";
+      headed_ = true;
+    }
+    for (size_t rank = 0; rank < prediction.size(); ++rank) {
+      std::cout << csv_field(file) << "," << rank + 1;
+      for (const auto& [name, value] : prediction[rank].values)
+        std::cout << ","
+                  << (value.is_double()   ? fixed(value.as_double(), 6)
+                      : value.is_string() ? csv_field(value.as_string())
+                                          : toml_text(value));
+      std::cout << "\n";
+    }
+  }
+
   const Options& options_;
-  const train::WeightsInfo& info_;
-  bool single_;
+  bool single_, headed_ = false;
 };
 
 void predict(const Options& options) {
@@ -124,17 +140,13 @@ void predict(const Options& options) {
   const std::vector<std::string> files = collect(options.images);
   const torch::Device device = train::choose_device(options.device);
   const tasks::Precision precision = tasks::parse_precision(options.precision);
-  const train::OpenedModel opened =
-      train::open_model(options.weights, {.model = options.model, .raw = options.raw});
+  const train::OpenedTask opened =
+      train::open_task(options.weights, {.model = options.model, .raw = options.raw});
   for (const std::string& note : opened.notes) std::cerr << note << "\n";
-  if (opened.info.model.settings.find("classes")->as_int() == 0)
-    fail(opened.file,
-         ": holds no head, so it knows no classes; must be weights that were trained to classify");
-  opened.model->to(device);
-  if (precision == tasks::Precision::fp64) opened.model->to(torch::kFloat64);
+  tasks::move(opened.task->parts(), device, train::parameter_type(precision));
   const auto transform = data::make_eval_transform(opened.info.preprocess);
   const torch::InferenceMode inference;
-  const Printer printer(options, opened.info, files.size());
+  Printer printer(options, files.size());
 
   const auto chunk = [&](size_t begin) {
     return std::span(files).subspan(begin,
@@ -149,25 +161,25 @@ void predict(const Options& options) {
     const size_t after = begin + static_cast<size_t>(options.batch);
     if (after < files.size())
       next = std::async(std::launch::async, [&, after] { return decode(*transform, chunk(after), workers); });
-    torch::Tensor probabilities;
-    {
+    std::vector<tasks::Prediction> predictions;
+    try {
       const tasks::AutocastScope autocast(device, precision);
-      const auto type = precision == tasks::Precision::fp64 ? torch::kFloat64 : torch::kFloat32;
-      const torch::Tensor logits =
-          opened.model->forward(batch.images.to(device, type)).to(torch::kFloat32).cpu();
-      probabilities = opened.info.multi_label ? logits.sigmoid() : logits.softmax(1);
+      predictions =
+          opened.task->predict(batch.images.to(device, train::parameter_type(precision)), options.top);
+    } catch (const Error& error) {  // what the weights cannot do: a task knows no files
+      throw Error(error.kind, opened.file + ": " + error.what());
     }
     if (interrupted()) throw Error(ErrorKind::interrupted, "interrupted");
     for (size_t i = 0; i < batch.errors.size(); ++i) {
       if (batch.errors[i].empty()) {
-        printer.print(files[begin + i], probabilities[static_cast<int64_t>(i)]);
+        printer.print(files[begin + i], predictions[i]);
       } else {
         ++broken;
         std::cerr << "tessera: " << batch.errors[i] << "\n";
       }
     }
   }
-  if (broken) fail(broken, " of ", files.size(), " pictures could not be read");
+  if (broken) fail(broken, " of ", files.size(), " images could not be read");
 }
 
 }  // namespace
@@ -178,13 +190,13 @@ void add_predict(Arguments& command, Action& action) {
       .add("-w,--weights,--pretrained", options->weights,
            "a weights file of any form, a checkpoint or a run directory")
       .required();
-  command.add("IMAGES", options->images, "pictures, or folders of pictures").required();
-  command.add("--top", options->top, "classes to show a picture").show_default();
-  command.flag("--json", options->json, "one JSON object a picture");
-  command.flag("--csv", options->csv, "one line a picture and rank");
+  command.add("IMAGES", options->images, "images, or folders of images").required();
+  command.add("--top", options->top, "lines to show an image").show_default();
+  command.flag("--json", options->json, "one JSON object an image");
+  command.flag("--csv", options->csv, "one line an image and rank");
   command.flag("--raw", options->raw, "checkpoints: the raw weights instead of their moving average");
   command.add("--model", options->model, "model name, where weights of other programs do not tell");
-  command.add("--batch", options->batch, "pictures at a time").show_default().range(1, 4096);
+  command.add("--batch", options->batch, "images at a time").show_default().range(1, 4096);
   add_compute_options(command, options->device, options->precision, options->threads);
   action = [options] { predict(*options); };
 }

@@ -1,4 +1,4 @@
-// `tessera train RECIPE`: the run, its progress, and the report at its end.
+// `tessera train RECIPE...`: the run, its progress, and the report at its end.
 #include <chrono>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -19,19 +19,13 @@ namespace tessera::cli {
 namespace {
 
 struct Options {
-  std::string recipe, data, val_data, output, model, pretrained, device, resume, on_bad_image, profile;
-  std::vector<std::string> settings;
+  std::string data, val_data, output, model, pretrained, device, resume, on_bad_image, profile;
+  std::vector<std::string> recipes, settings;
   int64_t threads = -1, max_bad = -1;
   bool dry_run = false, json = false, other_threads = false, keys = false;
 };
 
 std::string percent(double share) { return fixed(100 * share, 1) + " %"; }
-
-std::string named(const train::Metrics& metrics) {
-  std::string out;
-  for (const auto& [name, value] : metrics) out += text("  ", name, " ", fixed(value, 4));
-  return out;
-}
 
 // The run as a person watches it: a bar on a terminal, lines in a file.
 class Watcher : public train::Observer {
@@ -41,12 +35,12 @@ class Watcher : public train::Observer {
              plan.trainable_parameters < plan.parameters
                  ? text(" (", human_count(static_cast<double>(plan.trainable_parameters)), " trained)")
                  : "",
-             ", ", human_count(static_cast<double>(plan.macs)), " multiply-adds a picture, on ", plan.device,
+             ", ", human_count(static_cast<double>(plan.macs)), " multiply-adds an image, on ", plan.device,
              plan.processes > 1 ? text(" in ", plan.processes, " processes") : "", " with ", plan.threads,
              " threads"));
     say(text("data     ", plan.train_data));
-    say(text("held out ", plan.validation_data));
-    say(text("plan     ", plan.steps, " steps of ", plan.batch_size, " pictures (", plan.steps_per_epoch,
+    say(text("validate ", plan.validation_data));
+    say(text("plan     ", plan.steps, " steps of ", plan.batch_size, " images (", plan.steps_per_epoch,
              " an epoch); disk: a checkpoint takes ", human_bytes(plan.checkpoint_bytes),
              ", the run at most ", human_bytes(plan.disk_bytes), " of ", human_bytes(plan.free_bytes),
              " free"));
@@ -62,7 +56,7 @@ class Watcher : public train::Observer {
     step_ = at.step;
     if (!bar_) return;
     fields_ = {{"loss", fixed(at.loss, 3)}};
-    for (const auto& [name, value] : at.metrics) fields_.emplace_back(name, percent(value));
+    for (const tasks::Metric& metric : at.metrics) fields_.emplace_back(metric.info.name, value_text(metric));
     fields_.emplace_back("images/s", fixed(at.images_per_second, 0));
     fields_.emplace_back("wait", percent(at.wait_share));
     bar_->update(at.step, fields_);
@@ -74,7 +68,7 @@ class Watcher : public train::Observer {
 
   void evaluated(const train::EvaluationReport& report) override {
     if (bar_) bar_->update(step_, fields_);
-    say(text("epoch ", report.epoch, "  step ", report.step, "  held out:", named(report.metrics),
+    say(text("epoch ", report.epoch, "  step ", report.step, "  validation:", metrics_text(report.metrics),
              report.best ? "  (best so far)" : ""));
   }
 
@@ -118,21 +112,33 @@ train::Recipe recipe_of(const Options& options) {
   set("train.on_bad_image", options.on_bad_image);
   if (options.max_bad >= 0) settings.push_back(text("train.max_bad=", options.max_bad));
   if (options.threads >= 0) settings.push_back(text("train.threads=", options.threads));
-  return train::load_recipe(options.recipe, settings);
+  return train::load_recipe(options.recipes, settings);
+}
+
+std::string compute_line(const train::Recipe& recipe, const train::RunPlan& plan) {
+  const bool total = plan.total_macs > 0;
+  const double of_an_image = plan.training_macs * static_cast<double>(recipe.train.epochs);
+  return text(human_count(total ? plan.total_macs : of_an_image), " multiply-adds",
+              total ? "" : " for each image of the set",
+              ": three times the forward pass, dropped paths left out");
 }
 
 void print_plan(const train::PlannedRun& planned, bool json) {
   const auto& [recipe, plan, missing_data, missing_weights] = planned;
   if (json) {
     const auto table = nlohmann::ordered_json::parse(train::json_text(train::recipe_table(recipe)));
+    const nlohmann::ordered_json total_macs =
+        plan.total_macs > 0 ? nlohmann::ordered_json(plan.total_macs) : nullptr;
     std::cout << json_text(nlohmann::ordered_json{{"recipe", table},
                                                   {"parameters", plan.parameters},
                                                   {"trained_parameters", plan.trainable_parameters},
                                                   {"steps", plan.steps},
                                                   {"steps_per_epoch", plan.steps_per_epoch},
-                                                  {"pictures", plan.images},
+                                                  {"images", plan.images},
                                                   {"samples", plan.samples},
-                                                  {"held_out", plan.validation_samples},
+                                                  {"validation", plan.validation_samples},
+                                                  {"training_macs", plan.training_macs},
+                                                  {"total_macs", total_macs},
                                                   {"memory_bytes", plan.memory_bytes},
                                                   {"disk_bytes", plan.disk_bytes},
                                                   {"checkpoint_bytes", plan.checkpoint_bytes},
@@ -146,8 +152,10 @@ void print_plan(const train::PlannedRun& planned, bool json) {
   std::cout << write_toml(train::recipe_table(recipe)) << "\n";
   if (!counted) std::cout << "# data        " << missing_data << " (--data DIR)\n";
   if (!missing_weights.empty()) std::cout << "# weights     " << missing_weights << "\n";
+  const Value* classes = recipe.model.settings.find("classes");
+  const bool assumed = !counted && classes && classes->is_int() && classes->as_int() > 0;
   std::cout << "# parameters  " << plan.parameters << " (" << plan.trainable_parameters << " trained)"
-            << (counted ? "" : text(", with ", plan.classes, " classes")) << "\n"
+            << (assumed ? text(", with ", classes->as_int(), " classes") : "") << "\n"
             << "# steps       ";
   if (counted)
     std::cout << plan.steps << " (" << plan.steps_per_epoch << " an epoch)\n";
@@ -156,11 +164,12 @@ void print_plan(const train::PlannedRun& planned, bool json) {
   else
     std::cout << recipe.train.epochs << " epochs in batches of " << plan.batch_size
               << "; how many steps the data will tell\n";
-  std::cout << "# pictures    "
+  std::cout << "# images      "
             << (plan.images > 0 ? text(plan.images) : text(recipe.train.epochs, " times the set"));
   if (counted)
-    std::cout << " (" << plan.samples << " in the set, " << plan.validation_samples << " held out)";
-  std::cout << "\n# memory      about " << human_bytes(plan.memory_bytes)
+    std::cout << " (" << plan.samples << " in the set, " << plan.validation_samples << " for validation)";
+  std::cout << "\n# compute     " << compute_line(recipe, plan) << "\n# memory      about "
+            << human_bytes(plan.memory_bytes)
             << " in one process at most: program, weights, gradients, optimiser, activations and loader\n"
             << "# disk        " << human_bytes(plan.disk_bytes) << " at most, a checkpoint "
             << human_bytes(plan.checkpoint_bytes) << ", free " << human_bytes(plan.free_bytes) << "\n";
@@ -170,9 +179,9 @@ void print_summary(const train::RunSummary& summary, const std::string& report, 
   if (json) {
     nlohmann::ordered_json line = {
         {"output", summary.output}, {"model", summary.model_file}, {"report", report}};
-    for (const auto& [name, value] : summary.final_metrics) line[name] = value;
+    for (const tasks::Metric& metric : summary.final.metrics) line[metric.info.name] = metric.value;
     line["best_step"] = summary.best_step;
-    line["images_per_s"] = summary.images_per_second;
+    line["images_per_second"] = summary.images_per_second;
     line["wait_share"] = summary.wait_share;
     line["seconds"] = summary.seconds;
     line["bad_images"] = summary.bad_images;
@@ -182,16 +191,16 @@ void print_summary(const train::RunSummary& summary, const std::string& report, 
     std::cout << json_text(line) << "\n";
     return;
   }
-  std::cout << "held out" << named(summary.final_metrics) << "\n"
+  std::cout << "validation" << metrics_text(summary.final.metrics) << "\n"
             << "trained  " << human_duration(summary.seconds) << ", " << fixed(summary.images_per_second, 0)
             << " images/s, " << percent(summary.wait_share) << " of the time waiting for data\n";
   for (const parallel::Traffic& kind : summary.exchanges)
     std::cout << "exchange " << kind.kind << ": " << kind.calls << " times, "
               << human_bytes(static_cast<uint64_t>(kind.bytes)) << ", " << fixed(kind.seconds, 2) << " s\n";
-  if (summary.bad_images) std::cout << "pictures that could not be read: " << summary.bad_images << "\n";
+  if (summary.bad_images) std::cout << "images that could not be read: " << summary.bad_images << "\n";
   std::cout << "weights  " << summary.model_file << "\n"
             << "report   " << report << "\n"
-            << "try      tessera predict --weights " << summary.model_file << " PICTURE\n";
+            << "try      tessera eval --weights " << summary.model_file << "\n";
 }
 
 void train_here(const Options& options, train::Resume resume, parallel::World& world) {
@@ -241,7 +250,7 @@ void run(const Options& options, train::Resume resume) {
     std::cout << train::describe_recipe_keys();
     return;
   }
-  if (options.recipe.empty()) {
+  if (options.recipes.empty()) {
     for (const std::string& setting : options.settings)
       if (setting.find('=') == std::string::npos)
         fail_usage("tessera train: '", setting, "' stands among the values of --set: put RECIPE first");
@@ -258,10 +267,11 @@ void run(const Options& options, train::Resume resume) {
 
 void add_train(Arguments& command, Action& action) {
   auto options = std::make_shared<Options>();
-  command.add("RECIPE", options->recipe, "a TOML file, as under recipes/");
+  command.add("RECIPE", options->recipes, "a TOML file, as under recipes/; more of them are laid over it");
   command.add("--set", options->settings, "lay a value over the recipe: --set train.epochs=3 model.dim=96");
-  command.add("--data", options->data, "where the pictures are (data.path)");
-  command.add("--val-data", options->val_data, "the held-out set, where it is another path (data.val_path)");
+  command.add("--data", options->data, "where the images are (data.path)");
+  command.add("--val-data", options->val_data,
+              "the validation set, where it is another path (data.val_path)");
   command.add("-o,--output", options->output, "run directory (train.output)");
   command.add("--model", options->model, "a name of `tessera models` (model.name)");
   command.add("--pretrained", options->pretrained, "weights of any form to start from (model.pretrained)");
@@ -275,7 +285,7 @@ void add_train(Arguments& command, Action& action) {
   command.add("--device", options->device, "cpu, cuda or auto (train.device)");
   command.add("--threads", options->threads, "compute threads, 0 = all cores (train.threads)").range(0, 1024);
   command.add("--on-bad-image", options->on_bad_image, "replace or fail (train.on_bad_image)");
-  command.add("--max-bad", options->max_bad, "broken pictures before the run is failed (train.max_bad)")
+  command.add("--max-bad", options->max_bad, "broken images before the run is failed (train.max_bad)")
       .range(0, 1000000000);
   command.add("--profile", options->profile, "file for a Chrome trace of ten steps (chrome://tracing)");
   command.flag("--dry-run", options->dry_run, "print the resolved recipe and what the run would take");

@@ -1,8 +1,9 @@
 // An exponential moving average of a model's parameters and buffers (timm's ModelEmaV2):
 //   average <- d average + (1 - d) model, after every update.
 // Integer buffers are averaged too, and truncated. With warm-up (ModelEmaV3) the t-th update, counted from 1,
-// has
-//   d = min(decay, 1 - t^(-2/3)), so the first one copies the model.
+// takes
+//   d = min(decay, 1 - t^(-2/3)),
+// so the first one copies the model.
 #pragma once
 
 #include <torch/types.h>

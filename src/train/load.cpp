@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "core/error.h"
 #include "core/text.h"
+#include "models/heads/class_head.h"
 #include "train/weights.h"
 
 namespace tessera::train {
@@ -35,8 +37,27 @@ Views renamed(const std::vector<TensorView>& tensors, const models::Family& fami
   return views;
 }
 
-Views renamed(const WeightFile& file, const models::ModelSpec& spec) {
-  return renamed(file.tensors(), models::find_family(spec.family), file.path());
+Views renamed(const WeightFile& file, const tasks::Task& task) {
+  return renamed(file.tensors(), models::find_family(task.backbones().at(0).spec.family), file.path());
+}
+
+// Tensors of the task that are no backbone's own, and the heads in them.
+std::set<std::string> added_names(const tasks::Task& task) {
+  std::set<std::string> names;
+  for (const auto& [name, tensor] : tasks::named_state(task.parts())) names.insert(name);
+  for (const tasks::BackbonePart& part : task.backbones())
+    for (const auto& [name, tensor] : named_state(*part.model)) names.erase(part.prefix + name);
+  for (const std::string& name : task.output_names()) names.insert(name);
+  return names;
+}
+
+// A stored tensor of another shape made to fit, as the backbone that has it knows; undefined if it cannot.
+torch::Tensor fitted(const tasks::Task& task, const std::string& name, const torch::Tensor& stored) {
+  for (const tasks::BackbonePart& part : task.backbones())
+    if (name.starts_with(part.prefix))
+      if (torch::Tensor fit = part.model->fit(name.substr(part.prefix.size()), stored); fit.defined())
+        return fit;
+  return {};
 }
 
 bool is_floating(const TensorView& view) {
@@ -52,7 +73,7 @@ void copy_into(torch::Tensor target, const TensorView& view, const std::string& 
   target.copy_(to_tensor(view));
 }
 
-[[noreturn]] void fail_mismatch(const std::string& path, const models::ModelSpec& spec,
+[[noreturn]] void fail_mismatch(const std::string& path, const tasks::Task& task,
                                 const std::vector<std::string>& missing,
                                 const std::vector<std::string>& left_over,
                                 const std::vector<std::string>& wrong) {
@@ -63,18 +84,17 @@ void copy_into(torch::Tensor target, const TensorView& view, const std::string& 
   add("missing", missing);
   add("left over", left_over);
   add("of another shape", wrong);
-  fail("'", path, "' does not fit ", spec.name, ": tensors ", join(parts, ", "));
+  fail("'", path, "' does not fit ", task.backbones().at(0).spec.name, ": tensors ", join(parts, ", "));
 }
 
 std::string loaded_line(const LoadReport& report, const WeightFile& file) {
   return text("loaded ", report.loaded, " tensors from ", file.path(), " (", file.form(), ")");
 }
 
-void describe(LoadReport& report, const WeightFile& file, const std::vector<std::string>& class_names) {
+void describe(LoadReport& report, const WeightFile& file, const tasks::Task& task) {
   report.lines.push_back(loaded_line(report, file));
   if (!report.fresh.empty())
-    report.lines.push_back(text("new head for ", class_names.size(), " classes (", some_of(class_names),
-                                "): ", some_of(report.fresh)));
+    report.lines.push_back(text("new ", task.outputs(), ": ", some_of(report.fresh)));
   if (!report.interpolated.empty())
     report.lines.push_back("positions interpolated: " + some_of(report.interpolated));
   if (!report.left_over.empty())
@@ -84,12 +104,11 @@ void describe(LoadReport& report, const WeightFile& file, const std::vector<std:
 
 }  // namespace
 
-std::vector<TensorView> match_weights(const models::Backbone& model, const models::ModelSpec& spec,
-                                      const WeightFile& file) {
-  Views views = renamed(file, spec);
+std::vector<TensorView> match_weights(const tasks::Task& task, const WeightFile& file) {
+  Views views = renamed(file, task);
   std::vector<TensorView> matched;
   std::vector<std::string> missing, left_over, wrong;
-  for (const auto& [name, tensor] : named_state(model)) {
+  for (const auto& [name, tensor] : tasks::named_state(task.parts())) {
     const auto found = views.find(name);
     if (found == views.end()) {
       missing.push_back(name);
@@ -104,13 +123,13 @@ std::vector<TensorView> match_weights(const models::Backbone& model, const model
   }
   for (const auto& left : views) left_over.push_back(left.second->name);
   if (!missing.empty() || !left_over.empty() || !wrong.empty())
-    fail_mismatch(file.path(), spec, missing, left_over, wrong);
+    fail_mismatch(file.path(), task, missing, left_over, wrong);
   return matched;
 }
 
-LoadReport load_weights(models::Backbone& model, const models::ModelSpec& spec, const WeightFile& file) {
-  const std::vector<TensorView> views = match_weights(model, spec, file);
-  const NamedTensors targets = named_state(model);
+LoadReport load_weights(tasks::Task& task, const WeightFile& file) {
+  const std::vector<TensorView> views = match_weights(task, file);
+  const NamedTensors targets = tasks::named_state(task.parts());
   for (size_t i = 0; i < views.size(); ++i) copy_into(targets[i].second, views[i], file.path());
   LoadReport report;
   report.loaded = static_cast<int64_t>(views.size());
@@ -118,20 +137,18 @@ LoadReport load_weights(models::Backbone& model, const models::ModelSpec& spec, 
   return report;
 }
 
-LoadReport load_pretrained(models::Backbone& model, const models::ModelSpec& spec,
-                           const std::vector<std::string>& class_names, const WeightFile& file) {
-  Views views = renamed(file, spec);
+LoadReport load_pretrained(tasks::Task& task, const WeightFile& file) {
+  Views views = renamed(file, task);
   const WeightsInfo info = read_weights_info(file.metadata(), file.path());
-  const Value* classes = spec.settings.find("classes");
-  const auto head = head_names(model, classes && classes->is_int() ? classes->as_int() : 0);
-  const bool other_classes = info.ours && info.class_names != class_names;
+  const std::set<std::string> added = added_names(task);
+  const bool other_outputs = info.ours && !task.takes_outputs_of(info.task_metadata);
   std::vector<std::string> missing, wrong;
   std::vector<std::pair<torch::Tensor, torch::Tensor>> copies;  // only once everything is known to fit
   LoadReport report;
-  for (const auto& [name, tensor] : named_state(model)) {
+  for (const auto& [name, tensor] : tasks::named_state(task.parts())) {
     const auto found = views.find(name);
     const bool fits = found != views.end() && c10::IntArrayRef(found->second->shape) == tensor.sizes();
-    if (head.contains(name) && (!fits || other_classes)) {
+    if (added.contains(name) && (!fits || other_outputs)) {
       report.fresh.push_back(name);
       if (found != views.end()) views.erase(found);
       continue;
@@ -143,7 +160,7 @@ LoadReport load_pretrained(models::Backbone& model, const models::ModelSpec& spe
     const TensorView& view = *found->second;
     torch::Tensor stored = to_tensor(view);
     // In the model's own type: half-precision numbers cannot be interpolated everywhere.
-    if (!fits && is_floating(view)) stored = model.fit(name, stored.to(tensor.scalar_type()));
+    if (!fits && is_floating(view)) stored = fitted(task, name, stored.to(tensor.scalar_type()));
     if (!stored.defined() || stored.sizes() != tensor.sizes() || !is_floating(view)) {
       wrong.push_back(text(name, " ", shape_text(view.shape), ", must be ", tensor.sizes()));
     } else {
@@ -153,12 +170,12 @@ LoadReport load_pretrained(models::Backbone& model, const models::ModelSpec& spe
     }
     views.erase(found);
   }
-  if (!missing.empty() || !wrong.empty()) fail_mismatch(file.path(), spec, missing, {}, wrong);
+  if (!missing.empty() || !wrong.empty()) fail_mismatch(file.path(), task, missing, {}, wrong);
   const torch::NoGradGuard no_grad;
   for (auto& [target, stored] : copies) target.copy_(stored);
   for (const auto& left : views) report.left_over.push_back(left.second->name);
   report.loaded = static_cast<int64_t>(copies.size());
-  describe(report, file, class_names);
+  describe(report, file, task);
   return report;
 }
 
@@ -168,25 +185,15 @@ std::vector<std::string> our_names(const std::vector<TensorView>& tensors, const
   return models::our_names(family, std::move(names));
 }
 
-std::set<std::string> head_names(models::Backbone& model, int64_t classes) {
-  const NamedTensors before = named_state(model);
-  model.reset_head(classes);
-  std::set<std::string> names;
-  for (const auto& [name, tensor] : named_state(model))
-    if (std::none_of(before.begin(), before.end(),
-                     [&](const auto& old) { return old.second.is_same(tensor); }))
-      names.insert(name);
-  return names;
-}
-
 namespace {
 
 // All of the model's tensors but the head's are in the file, with their shapes, and nothing else is.
 bool fits_but_for_the_head(const models::ModelSpec& spec, const Views& views) {
-  const auto sketch = models::sketch_model(spec);
-  const auto head = head_names(*sketch, 1);
+  const auto model = models::meta_classifier(spec);
+  const std::vector<std::string>& names = model->head().tensor_names();
+  const std::set<std::string> head(names.begin(), names.end());
   size_t found = 0;
-  for (const auto& [name, tensor] : named_state(*sketch)) {
+  for (const auto& [name, tensor] : named_state(*model->backbone)) {
     const auto view = views.find(name);
     if (view != views.end()) ++found;
     if (head.contains(name)) continue;

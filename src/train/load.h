@@ -2,12 +2,12 @@
 #pragma once
 
 #include <cstdint>
-#include <set>
 #include <string>
 #include <vector>
 
 #include "io/weight_file.h"
 #include "models/model.h"
+#include "tasks/task.h"
 
 namespace tessera::train {
 
@@ -21,25 +21,20 @@ struct LoadReport {
   std::vector<std::string> lines;
 };
 
-// The file's tensors under the model's names, in the model's order (a sketch will do): missing, left-over and
-// wrongly shaped ones are an error that names the first few and their number.
-std::vector<TensorView> match_weights(const models::Backbone& model, const models::ModelSpec& spec,
-                                      const WeightFile& file);
+// The file's tensors under the task's names, in its order (one on the meta device will do): missing,
+// left-over and wrongly shaped ones are an error that names the first few and their number.
+std::vector<TensorView> match_weights(const tasks::Task& task, const WeightFile& file);
 
-// Exactly the file's tensors into exactly the model's.
-LoadReport load_weights(models::Backbone& model, const models::ModelSpec& spec, const WeightFile& file);
+// Exactly the file's tensors into exactly the task's parts.
+LoadReport load_weights(tasks::Task& task, const WeightFile& file);
 
-// For fine-tuning. The head stays as it is where the file was made for other classes, positions are
-// interpolated to this model's grid; everything else of the model must be in the file.
-LoadReport load_pretrained(models::Backbone& model, const models::ModelSpec& spec,
-                           const std::vector<std::string>& class_names, const WeightFile& file);
+// For fine-tuning. Positions are interpolated to this model's grid; everything else of the backbones must be
+// in the file. What the task adds to them is taken where the file has it for the same outputs, else it keeps
+// its first values.
+LoadReport load_pretrained(tasks::Task& task, const WeightFile& file);
 
 // The tensors' names as the family's models have them, in the same order (models::our_names).
 std::vector<std::string> our_names(const std::vector<TensorView>& tensors, const models::Family& family);
-
-// Parameters of the class head: those that a new head for so many classes replaces. The head is drawn from
-// the model's seed again, so it is what it was before.
-std::set<std::string> head_names(models::Backbone& model, int64_t classes);
 
 // Registered sizes that have exactly these tensors, by name and shape, but for the head. Of several that are
 // the same model under two names only the first.

@@ -25,42 +25,66 @@ class Recorder final : public c10::MemoryReportingInfoBase {
   int64_t alive_ = 0, peak_ = 0;
 };
 
-// `pass` is given the pictures.
+// `pass` is given the samples.
 template <class Pass>
-int64_t peak_of(int64_t pictures, int64_t side, tasks::Precision precision, const Pass& pass) {
-  const torch::Tensor images =
-      torch::zeros({pictures, 3, side, side}, torch::TensorOptions(parameter_type(precision)));
+int64_t peak_of(const tasks::Inputs& inputs, const Pass& pass) {
   const auto recorder = std::make_shared<Recorder>();
   const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, recorder);
-  pass(images);
+  pass(inputs);
   return recorder->peak();
 }
 
 template <class Pass>
-ActivationBytes measure(int64_t side, tasks::Precision precision, const Pass& pass) {
-  peak_of(1, side, precision, pass);  // makes room for what stays: gradients, packed weights
-  const int64_t one = peak_of(1, side, precision, pass), two = peak_of(2, side, precision, pass);
-  const int64_t per_picture = std::max<int64_t>(0, two - one);
-  return {std::max<int64_t>(0, one - per_picture), per_picture};
+ActivationBytes measure(const tasks::Task& task, int64_t side, tasks::Precision precision, const Pass& pass) {
+  const tasks::Inputs single = example_inputs(task, 1, side, torch::kCPU, precision),
+                      pair = example_inputs(task, 2, side, torch::kCPU, precision);
+  peak_of(single, pass);  // makes room for what stays: gradients, packed weights
+  const int64_t one = peak_of(single, pass), two = peak_of(pair, pass);
+  const int64_t per_sample = std::max<int64_t>(0, two - one);
+  return {std::max<int64_t>(0, one - per_sample), per_sample};
 }
 
-torch::Tensor scores_of(models::Backbone& model, const torch::Tensor& images, tasks::Precision precision) {
+torch::Tensor loss_of(tasks::Task& task, const tasks::Inputs& inputs, tasks::Precision precision) {
   const tasks::AutocastScope autocast(torch::kCPU, precision);
-  return model.forward(images);
+  return task.loss(inputs, {}, tasks::Collective::alone()).sum;
 }
 
 }  // namespace
 
-ActivationBytes measure_training(models::Backbone& model, int64_t side, tasks::Precision precision) {
-  model.train();
-  return measure(side, precision,
-                 [&](const torch::Tensor& images) { scores_of(model, images, precision).sum().backward(); });
+tasks::Inputs example_inputs(const tasks::Task& task, int64_t samples, int64_t side, torch::Device device,
+                             tasks::Precision precision) {
+  const std::vector<tasks::StreamSpec> streams = task.streams();
+  std::vector<data::Batch> batches;
+  for (const tasks::StreamSpec& stream : streams) {
+    data::Batch& batch = batches.emplace_back();
+    batch.size = batch.whole = samples;
+    const auto transform = stream.transform(side);
+    for (const data::Field& field : transform->fields()) {
+      data::Column& column = batch.add(field);
+      std::fill_n(column.memory.data(), column.memory.size(), std::byte{0});
+      if (!field.ragged) continue;  // as many rows as there may be
+      column.offsets.resize(static_cast<size_t>(samples) + 1);
+      for (int64_t i = 0; i <= samples; ++i) column.offsets[static_cast<size_t>(i)] = i * field.shape.at(0);
+    }
+  }
+  task.prepare(batches, {});
+  tasks::Inputs inputs;
+  for (size_t i = 0; i < streams.size(); ++i)
+    inputs.streams.push_back(tasks::to_device(batches[i], streams[i].name, device, precision));
+  return inputs;
 }
 
-ActivationBytes measure_evaluation(models::Backbone& model, int64_t side, tasks::Precision precision) {
-  model.eval();
+ActivationBytes measure_training(tasks::Task& task, int64_t side, tasks::Precision precision) {
+  tasks::set_training(task.parts(), true);
+  return measure(task, side, precision,
+                 [&](const tasks::Inputs& inputs) { loss_of(task, inputs, precision).backward(); });
+}
+
+ActivationBytes measure_evaluation(tasks::Task& task, int64_t side, tasks::Precision precision) {
+  tasks::set_training(task.parts(), false);
   const torch::NoGradGuard no_grad;
-  return measure(side, precision, [&](const torch::Tensor& images) { scores_of(model, images, precision); });
+  return measure(task, side, precision,
+                 [&](const tasks::Inputs& inputs) { loss_of(task, inputs, precision); });
 }
 
 }  // namespace tessera::train

@@ -1,22 +1,25 @@
-// How much memory training takes, found by trying with one and two pictures.
+// How much memory training takes, found by trying with one and two samples.
 #pragma once
 
 #include <cstdint>
 
-#include "models/model.h"
 #include "tasks/task.h"
 
 namespace tessera::train {
 
-// What a pass allocates at its height besides weights and gradients: `fixed` and, for each picture,
-// `per_picture` bytes.
+// What a pass allocates at its height besides weights and gradients: `fixed` and, for each sample,
+// `per_sample` bytes.
 struct ActivationBytes {
-  int64_t fixed = 0, per_picture = 0;
+  int64_t fixed = 0, per_sample = 0;
 };
-// Of a forward and backward pass of the model on the CPU; its gradients are left set. `side` of the pictures
-// in pixels.
-ActivationBytes measure_training(models::Backbone& model, int64_t side, tasks::Precision precision);
+// Of a forward and backward pass of the task on the CPU; its gradients are left set. `side` of the images in
+// pixels.
+ActivationBytes measure_training(tasks::Task& task, int64_t side, tasks::Precision precision);
 // Of a forward pass without gradients.
-ActivationBytes measure_evaluation(models::Backbone& model, int64_t side, tasks::Precision precision);
+ActivationBytes measure_evaluation(tasks::Task& task, int64_t side, tasks::Precision precision);
+
+// Inputs of zeros for so many samples of every stream of the task, prepared as a step's are.
+tasks::Inputs example_inputs(const tasks::Task& task, int64_t samples, int64_t side, torch::Device device,
+                             tasks::Precision precision);
 
 }  // namespace tessera::train

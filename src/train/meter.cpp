@@ -25,12 +25,13 @@ Meter::Sums Meter::reduced(const Sums& sums, const Reduce& reduce) {
           packed[count + 1].item<double>()};
 }
 
-void Meter::add(const tasks::StepOutput& output, double gradient_norm, double share) {
-  std::vector<torch::Tensor> values = {output.loss.detach().to(torch::kFloat64)};
-  for (const auto& metric : output.metrics) values.push_back(metric.second.to(torch::kFloat64));
-  interval_.values.add_(torch::stack(values), share);
-  interval_.gradient_norm += gradient_norm * share;
-  interval_.steps += share;
+void Meter::add(const StepMeans& means, double gradient_norm) {
+  std::vector<torch::Tensor> values = {means.loss.detach().to(torch::kFloat64)};
+  if (means.loss_share != means.share) values[0] = values[0] * (means.loss_share / means.share);
+  for (const torch::Tensor& term : means.terms) values.push_back(term.to(torch::kFloat64));
+  interval_.values.add_(torch::stack(values), means.share);
+  interval_.gradient_norm += gradient_norm * means.share;
+  interval_.steps += means.share;
 }
 
 Metrics Meter::means(const Sums& sums) const {

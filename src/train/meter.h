@@ -9,21 +9,28 @@
 #include <vector>
 
 #include "core/value.h"
-#include "tasks/task.h"
 #include "train/run_directory.h"
 
 namespace tessera::train {
+
+// Means over what this process computed of a step, scalars on the device without their graph, and its share
+// of the whole step.
+struct StepMeans {
+  torch::Tensor loss;
+  std::vector<torch::Tensor> terms;
+  double loss_share = 1;  // by what the loss counts
+  double share = 1;       // by samples
+};
 
 class Meter {
  public:
   // Sums a float64 tensor over all processes, in place; empty: one process.
   using Reduce = std::function<void(const torch::Tensor&)>;
 
-  // `names` of the task's metrics; "loss" comes before them, "grad_norm" behind them where it is measured.
+  // `names` of the task's terms; "loss" comes before them, "grad_norm" behind them where it is measured.
   Meter(std::vector<std::string> names, torch::Device device, bool with_gradient_norm);
 
-  // `share`: of the step's batch, in this process.
-  void add(const tasks::StepOutput& output, double gradient_norm, double share = 1);
+  void add(const StepMeans& means, double gradient_norm);
   // Means since the last new_interval(); waits for the device. Empty before the first add().
   Metrics interval(const Reduce& reduce = {}) const;
   // Means over the epoch so far, the interval in progress included.

@@ -2,8 +2,7 @@
 // memory can move: the loops, the composition of tensor operations, and ATen's own fused AdamW, taking turns
 // in one process.
 //
-//   optimiser_bench [SECONDS]   prints one line each: median and fastest ms, bytes moved by the arithmetic,
-//   GB/s
+//   optimiser_bench [SECONDS]   prints one line each: median and fastest ms, bytes the arithmetic moves, GB/s
 #include "ops/torch.h"
 
 #include <algorithm>

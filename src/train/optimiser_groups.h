@@ -47,9 +47,9 @@ struct GroupOptions {
 };
 
 // The module's trainable parameters (requires_grad) in groups of equal rate and decay; frozen ones count as
-// layers too. Parameters of at most
-// one dimension, names that end in ".bias" and the named exceptions take no decay; an exception that is no
-// parameter's name is left unused (a family names a class token whether or not the size has one).
+// layers too. Parameters of at most one dimension, names that end in ".bias" and the named exceptions take no
+// decay; an exception that is no parameter's name is left unused (a family names a class token whether or not
+// the size has one).
 std::vector<ParameterGroup> make_parameter_groups(const torch::nn::Module& module,
                                                   const GroupOptions& options);
 std::vector<ParameterGroup> make_parameter_groups(const NamedTensors& parameters,

@@ -11,7 +11,7 @@
 
 #include "core/error.h"
 #include "core/toml.h"
-#include "models/model.h"
+#include "models/heads/class_head.h"
 
 namespace tessera::train {
 namespace {
@@ -82,7 +82,7 @@ std::map<std::string, double> scales_of(const std::vector<ParameterGroup>& group
 }
 
 TEST(ParameterGroups, FreezingLeavesTheRatesOfTheOthers) {
-  const auto model = models::sketch_model(models::resolve_model("vit_tiny_patch16_224"));
+  const auto model = models::meta_classifier(models::resolve_model("vit_tiny_patch16_224"))->backbone;
   const GroupOptions options = {.layer_decay = 0.5};
   auto expected = scales_of(make_parameter_groups(*model, options));
   for (const auto& item : model->named_parameters())
@@ -98,8 +98,9 @@ TEST(ParameterGroups, EveryFamilysParametersHaveTheirPlace) {
     for (const char* settings : {"", "peg = true", "pooling = 'cls_first'", "two_stream = true"}) {
       std::shared_ptr<models::Backbone> model;
       try {
-        model = models::sketch_model(
-            models::resolve_model(family.sizes.front().name, parse_toml(settings, "settings")));
+        model = models::meta_classifier(
+                    models::resolve_model(family.sizes.front().name, parse_toml(settings, "settings")))
+                    ->backbone;
       } catch (const Error&) {
         continue;  // an option that this family does not have
       }

@@ -1,6 +1,6 @@
 // LAMB (You et al., "Large batch optimization for deep learning", 2020) as timm has it. The norm of all
-// gradients together is first clipped to max_grad_norm; then, with u = (m / bias1) / (sqrt(v) / sqrt(bias2) +
-// eps) + wd p,
+// gradients together is first clipped to max_grad_norm; then
+//   u = (m / bias1) / (sqrt(v) / sqrt(bias2) + eps) + wd p
 //   p <- p - lr * ratio * u,  ratio = |p| / |u| where both are positive, else 1.
 // Parameters without weight decay keep ratio 1 unless always_adapt. decoupled_decay takes wd out of u and
 // does p <- (1 - lr wd) p beforehand.

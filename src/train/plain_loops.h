@@ -10,8 +10,8 @@
 
 namespace tessera::train::plain {
 
-// Adam (Kingma & Ba 2015) with decoupled decay (AdamW, Loshchilov & Hutter 2019) or L2 decay. g' = scale g +
-// l2 p:
+// Adam (Kingma & Ba 2015) with decoupled decay (AdamW, Loshchilov & Hutter 2019) or L2 decay.
+//   g' = scale g + l2 p
 //   p <- decay p;  m <- beta1 m + (1-beta1) g';  v <- beta2 v + (1-beta2) g'^2
 //   p <- p - step_size m / (sqrt(v) / root_bias2 + eps)
 struct Adam {

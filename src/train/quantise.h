@@ -1,5 +1,5 @@
 // Quantisation-aware training (LSQ: Esser et al. 2020, as in Q-ViT: Li et al. 2022): weights and inputs of
-// the linear layers in the blocks' attention and feed-forward networks are rounded to learned steps;
+// the linear layers in the blocks' attention and feed-forward networks are rounded to learned step sizes;
 // everything else, and the products inside attention, stays as it is.
 #pragma once
 
@@ -20,7 +20,8 @@ struct QuantizationConfig {
   bool enabled() const { return weights > 0; }
 };
 
-// Gives each of those layers its steps and returns their number. A usage error for a model that has none.
+// Gives each of those layers its step sizes and returns their number. A usage error for a model that has
+// none.
 int64_t quantise_blocks(models::Backbone& model, const QuantizationConfig& config);
 
 }  // namespace tessera::train

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <filesystem>
 #include <functional>
 #include <span>
 
@@ -12,13 +11,12 @@
 #include "core/text.h"
 #include "core/toml.h"
 #include "io/file.h"
-#include "train/open_model.h"
+#include "train/migrate.h"
+#include "train/open_task.h"
+#include "train/recipe_files.h"
 
 namespace tessera::train {
 namespace {
-
-constexpr int kMostBases = 8;
-constexpr uint64_t kMostBytes = 1 << 20;
 
 // The sections that are plain typed configs. The keys of [model], [optimiser] and [schedule] depend on which
 // one it is.
@@ -27,15 +25,12 @@ void for_each_section(R& recipe, F&& f) {
   f("data", recipe.data);
   f("preprocess", recipe.preprocess);
   f("augment", recipe.augment);
-  f("mixup", recipe.mixup);
-  f("distil", recipe.distil);
-  f("soft_mask", recipe.soft_mask);
   f("quantization", recipe.quantization);
   f("train", recipe.train);
 }
 
-constexpr std::array kSections = {"model",     "data",         "preprocess", "augment",  "mixup", "distil",
-                                  "soft_mask", "quantization", "optimiser",  "schedule", "train"};
+constexpr std::array kSections = {"model",        "data",      "preprocess", "augment", "task",
+                                  "quantization", "optimiser", "schedule",   "train"};
 
 // Keys that decide where and how often things are written, how fast, or when to give up; never what is
 // computed.
@@ -44,55 +39,6 @@ constexpr std::array kFreeKeys = {
     "train.loader_threads",   "train.keep_last",       "train.max_bad",
     "train.max_skipped",      "train.eval_batch_size", "train.checkpoint_seconds",
     "train.checkpoint_steps", "train.log_every",       "train.on_bad_image"};
-
-// Laying one way to say how long to train over a recipe takes the other way back.
-void drop_rival(Value& base, const Value& over) {
-  Value* train = base.find("train");
-  if (!train || !train->is_table()) return;
-  const auto take_back = [&](const char* given, const char* rival) {
-    const Value* value = over.find(given);
-    if (value && *value != Value(0))
-      std::erase_if(train->as_table(), [&](const auto& entry) { return entry.first == rival; });
-  };
-  take_back("train.epochs", "steps");
-  take_back("train.steps", "epochs");
-}
-
-Value read_with_bases(const std::string& path, int depth) {
-  if (depth > kMostBases)
-    fail_usage(path, ": more than ", kMostBases, " recipes based on one another; is there a circle?");
-  Value table;
-  try {
-    table = parse_toml(read_text(path, kMostBytes), path);
-  } catch (const Error& error) {
-    fail_usage("the recipe: ", error.what());
-  }
-  const Value* base = table.find("base");
-  if (!base) return table;
-  if (!base->is_string()) fail_usage(path, ": base is ", base->type_name(), ", must be a file name");
-  const auto beside = std::filesystem::path(path).parent_path() / base->as_string();
-  Value merged = read_with_bases(beside.lexically_normal().string(), depth + 1);
-  std::erase_if(table.as_table(), [](const auto& entry) { return entry.first == "base"; });
-  lay_over(merged, table);
-  return merged;
-}
-
-std::vector<std::string> dotted_keys() {
-  std::vector<std::string> keys;
-  const Value all = recipe_table(Recipe());
-  for (const auto& [section, table] : all.as_table())
-    for (const auto& [key, value] : table.as_table()) keys.push_back(section + "." + key);
-  return keys;
-}
-
-// "epochs" for "train.epochs": the section left out.
-std::string section_hint(const std::string& key) {
-  std::vector<std::string> matches;
-  for (const std::string& known : dotted_keys())
-    if (known.ends_with("." + key)) matches.push_back(known);
-  if (matches.empty()) return did_you_mean(key, dotted_keys());
-  return text(", did you mean '", join(matches, "' or '"), "'?");
-}
 
 ModelSection read_model(const Value& table) {
   ModelSection model;
@@ -118,97 +64,21 @@ void require(bool condition, const char* key, const auto& value, const char* rul
   if (!condition) fail_usage(key, " = ", value, ", must be ", rule);
 }
 
-void require_one_of(const std::string& value, const char* key, std::span<const std::string> known) {
-  if (std::find(known.begin(), known.end(), value) == known.end())
-    fail_usage(key, " = \"", value, "\", must be ", join(known, ", "), did_you_mean(value, known));
-}
-
-void check_class_weights(const Value& weights) {
-  const char* rule =
-      "train.class_weights must be \"none\", \"balanced\" or a list of one positive number a class";
-  if (weights.is_string() && (weights.as_string() == "none" || weights.as_string() == "balanced")) return;
-  if (!weights.is_array() || weights.as_array().empty()) fail_usage(rule, ", is ", toml_text(weights));
-  for (const Value& weight : weights.as_array())
-    if (!weight.is_number() || !(weight.as_double() > 0)) fail_usage(rule, ", one is ", toml_text(weight));
-}
-
+// What no range of one key says.
 void check_train(const TrainConfig& t) {
   if (t.epochs == 0 && t.steps == 0) fail_usage("train.epochs or train.steps must say how long to train");
   if (t.epochs != 0 && t.steps != 0)
     fail_usage("train.epochs = ", t.epochs, " and train.steps = ", t.steps,
                " contradict each other: give one");
-  require(t.epochs >= 0, "train.epochs", t.epochs, "at least 1");
-  require(t.steps >= 0, "train.steps", t.steps, "at least 1");
-  require(t.batch_size >= 1 && t.batch_size <= (1 << 20), "train.batch_size", t.batch_size, "1 to 1048576");
-  require(t.accumulate >= 1 && t.accumulate <= t.batch_size, "train.accumulate", t.accumulate,
-          "1 to train.batch_size");
-  require(t.repeats >= 1 && t.repeats <= 1024, "train.repeats", t.repeats, "1 to 1024");
+  require(t.accumulate <= t.batch_size, "train.accumulate", t.accumulate, "at most train.batch_size");
   if (t.repeats > 1 && t.balanced_sampling)
-    fail_usage(
-        "train.repeats and train.balanced_sampling both decide how often a picture is drawn: give one");
-  for (const int64_t size : t.sizes)
-    require(size >= 1 && size <= 16384, "train.sizes", size, "sides of 1 to 16384");
-  require(t.max_skipped >= 0, "train.max_skipped", t.max_skipped, "0 (none) or larger");
-  require(t.seed >= 0, "train.seed", t.seed, "0 or larger");
-  require(t.label_smoothing >= 0 && t.label_smoothing < 1, "train.label_smoothing", t.label_smoothing,
-          "in [0, 1)");
-  require(t.target_threshold < 1, "train.target_threshold", t.target_threshold, "below 1, negative = off");
-  if (t.target_threshold >= 0 && (t.loss != "bce" || t.label_smoothing > 0))
-    fail_usage("train.target_threshold goes with train.loss = \"bce\" and without train.label_smoothing");
-  require_one_of(t.clip_mode, "train.clip_mode", std::array<std::string, 3>{"norm", "value", "agc"});
-  require(t.clip_grad >= 0, "train.clip_grad", t.clip_grad, "0 (off) or larger");
-  if (t.clip_grad == 0 && t.clip_mode != "norm")
-    fail_usage("train.clip_mode = \"", t.clip_mode, "\" does nothing with train.clip_grad = 0: give a bound");
-  require(t.ema_decay >= 0 && t.ema_decay < 1, "train.ema_decay", t.ema_decay, "in [0, 1), 0 = off");
-  require(t.threads >= 0 && t.threads <= 1024, "train.threads", t.threads, "0 (all cores) to 1024");
-  require(t.loader_threads >= 1 && t.loader_threads <= 256, "train.loader_threads", t.loader_threads,
-          "1 to 256");
-  require(t.eval_every >= 0, "train.eval_every", t.eval_every, "0 (only at the end) or larger");
-  require(t.eval_batch_size >= 0, "train.eval_batch_size", t.eval_batch_size, "0 (as batch_size) or larger");
-  require(t.checkpoint_seconds >= 0, "train.checkpoint_seconds", t.checkpoint_seconds,
-          "0 (no limit) or larger");
-  require(t.checkpoint_steps >= 0, "train.checkpoint_steps", t.checkpoint_steps, "0 (none) or larger");
-  require(t.keep_last >= 1, "train.keep_last", t.keep_last, "at least 1");
-  require(t.log_every >= 1, "train.log_every", t.log_every, "at least 1");
-  require(t.max_bad >= 0, "train.max_bad", t.max_bad, "0 or larger");
-  require_one_of(t.precision, "train.precision", std::array<std::string, 3>{"fp32", "bf16", "fp64"});
-  require_one_of(t.loss, "train.loss", std::array<std::string, 3>{"auto", "cross_entropy", "bce"});
-  if (!t.device.starts_with("cuda:"))
-    require_one_of(t.device, "train.device", std::array<std::string, 3>{"auto", "cpu", "cuda"});
-  require_one_of(t.on_bad_image, "train.on_bad_image", std::array<std::string, 2>{"replace", "fail"});
-  check_class_weights(t.class_weights);
-  if (t.balanced_sampling && t.class_weights != Value("none"))
-    fail_usage("train.balanced_sampling and train.class_weights both even out the classes: give one");
-}
-
-void check_mixup(const data::MixupConfig& m) {
-  require(m.mixup >= 0, "mixup.mixup", m.mixup, "0 (off) or larger");
-  require(m.cutmix >= 0, "mixup.cutmix", m.cutmix, "0 (off) or larger");
-  require(m.prob >= 0 && m.prob <= 1, "mixup.prob", m.prob, "in [0, 1]");
-  require(m.switch_prob >= 0 && m.switch_prob <= 1, "mixup.switch_prob", m.switch_prob, "in [0, 1]");
-  require_one_of(m.mode, "mixup.mode", std::array<std::string, 3>{"batch", "pair", "elem"});
-}
-
-void check_distil(const DistilConfig& d) {
-  require_one_of(d.kind, "distil.kind", std::array<std::string, 3>{"hard", "soft", "batchmean"});
-  require(d.alpha >= 0 && d.alpha <= 1, "distil.alpha", d.alpha, "in [0, 1]");
-  require(d.tau > 0, "distil.tau", d.tau, "above 0");
-  require(d.unlabelled_batch >= 0, "distil.unlabelled_batch", d.unlabelled_batch, "0 (none) or larger");
-  if (d.unlabelled.empty() != (d.unlabelled_batch == 0))
-    fail_usage("distil.unlabelled and distil.unlabelled_batch belong together: give both or neither");
-  if (d.teacher.empty() && !d.unlabelled.empty())
-    fail_usage("distil.unlabelled needs distil.teacher: nobody else judges pictures without a label");
-}
-
-void check_soft_mask(const SoftMaskConfig& s) {
-  require(s.share >= 0 && s.share <= 1, "soft_mask.share", s.share, "in [0, 1], 0 = off");
-  require_one_of(s.mode, "soft_mask.mode", std::array<std::string, 3>{"soft", "standard", "late"});
-  require_one_of(s.shape, "soft_mask.shape", std::array<std::string, 2>{"linear", "constant"});
-  if (s.share > 0 && s.mode == "soft" && s.cutoff_epoch == 0)
-    fail_usage("soft_mask.share = ", shortest(s.share),
-               " is over before it begins with soft_mask.cutoff_epoch = 0: "
-               "say when it ends");
-  require(s.cutoff_epoch >= 0, "soft_mask.cutoff_epoch", s.cutoff_epoch, "0 or larger");
+    fail_usage("train.repeats and train.balanced_sampling both decide how often an image is drawn: give one");
+  if (t.clip_grad == 0 && t.clip_mode != ClipMode::norm)
+    fail_usage("train.clip_mode = \"", name_of(t.clip_mode),
+               "\" does nothing with train.clip_grad = 0: give a bound");
+  if (!t.device.starts_with("cuda:") && t.device != "auto" && t.device != "cpu" && t.device != "cuda")
+    fail_usage("train.device = \"", printable(t.device), "\", must be auto, cpu, cuda, cuda:N",
+               did_you_mean(t.device, std::vector<std::string>{"auto", "cpu", "cuda"}));
 }
 
 void check_quantization(const QuantizationConfig& q) {
@@ -221,7 +91,7 @@ void check_quantization(const QuantizationConfig& q) {
 
 // What "auto" stands for: of the run in the output directory, if there is one (the file that it started from
 // may be gone), else of the pretrained file. Preprocessing is theirs where the recipe says nothing else.
-void settle_auto(Recipe& recipe, const Value* output, bool size_given) {
+void resolve_auto_model(Recipe& recipe, const Value* output, bool size_given) {
   const std::string& file = recipe.model.pretrained;
   if (file.empty())
     fail_usage(
@@ -246,7 +116,7 @@ void settle_auto(Recipe& recipe, const Value* output, bool size_given) {
 }
 
 // The picture's size is said once: by preprocess.size, else by the model's own.
-void settle_size(Recipe& recipe, bool size_given) {
+void resolve_size(Recipe& recipe, bool size_given) {
   Value& settings = recipe.model.settings;
   const bool model_given = settings.find("image_size") != nullptr;
   if (size_given && !model_given) settings.set("image_size", recipe.preprocess.size);
@@ -262,26 +132,11 @@ void settle_size(Recipe& recipe, bool size_given) {
 
 }  // namespace
 
-void lay_over(Value& base, const Value& over) {
-  drop_rival(base, over);
-  merge(base, over);
-}
-
-Value parse_setting(const std::string& setting) {
-  const size_t equals = setting.find('=');
-  if (equals == std::string::npos || equals == 0)
-    fail_usage("--set '", setting, "': must be section.key=value, such as train.epochs=10");
-  const std::string key(trim(std::string_view(setting).substr(0, equals)));
-  if (key.find('.') == std::string::npos) fail_usage("unknown key '", key, "'", section_hint(key));
-  Value table;
-  table.set(key, parse_toml_value(trim(std::string_view(setting).substr(equals + 1))));
-  return table;
-}
-
-Recipe read_recipe(const Value& table, const std::string& where) {
+Recipe read_recipe(const Value& stored, const std::string& where) {
   const std::vector<std::string> known(kSections.begin(), kSections.end());
   const std::string prefix = where.empty() ? "" : where + ": ";
   try {
+    const Value table = migrate_recipe(stored);
     for (const auto& [key, value] : table.as_table()) {
       if (std::find(known.begin(), known.end(), key) == known.end())
         fail_usage(value.is_table() ? "unknown section '" : "unknown key '", key, "'",
@@ -290,34 +145,34 @@ Recipe read_recipe(const Value& table, const std::string& where) {
     Recipe recipe;
     if (const Value* section = table.find("model")) recipe.model = read_model(*section);
     const bool size_given = table.find("preprocess.size") != nullptr;
-    if (recipe.model.name == "auto") settle_auto(recipe, table.find("train.output"), size_given);
+    if (recipe.model.name == "auto") resolve_auto_model(recipe, table.find("train.output"), size_given);
     for_each_section(recipe, [&](const char* name, auto& config) {
       if (const Value* section = table.find(name)) config = read_config(*section, name, config);
     });
     if (const Value* section = table.find("optimiser")) recipe.optimiser = resolve_optimiser(*section);
     if (const Value* section = table.find("schedule")) recipe.schedule = resolve_schedule(*section);
+    if (const Value* section = table.find("task")) recipe.task = tasks::resolve_task(*section);
     check_train(recipe.train);
-    check_mixup(recipe.mixup);
-    check_distil(recipe.distil);
-    check_soft_mask(recipe.soft_mask);
     check_quantization(recipe.quantization);
     require(recipe.preprocess.size >= 1 && recipe.preprocess.size <= 16384, "preprocess.size",
             recipe.preprocess.size, "1 to 16384");
-    settle_size(recipe, size_given);
+    resolve_size(recipe, size_given);
     return recipe;
   } catch (const Error& error) {
     throw Error(error.kind, prefix + error.what());
   }
 }
 
-Value read_based(const std::string& path) { return read_with_bases(path, 0); }
+Recipe load_recipe(const std::vector<std::string>& paths, const std::vector<std::string>& overrides) {
+  Value table = read_based(paths);
+  Value asked;
+  for (const std::string& setting : overrides) apply_overrides(asked, parse_setting(setting));
+  apply_overrides(table, migrate_recipe(asked));
+  return read_recipe(table, join(paths, " + "));
+}
 
 Recipe load_recipe(const std::string& path, const std::vector<std::string>& overrides) {
-  Value table = read_based(path);
-  Value asked;
-  for (const std::string& setting : overrides) lay_over(asked, parse_setting(setting));
-  lay_over(table, asked);
-  return read_recipe(table, path);
+  return load_recipe(std::vector{path}, overrides);
 }
 
 Value recipe_table(const Recipe& recipe) {
@@ -327,8 +182,10 @@ Value recipe_table(const Recipe& recipe) {
   table.set("model.select_from", recipe.model.select_from);
   for (const auto& [key, value] : recipe.model.settings.as_table())
     if (key != "family") table.set("model." + key, value);
-  for_each_section(recipe,
-                   [&](const char* name, const auto& config) { table.set(name, write_config(config)); });
+  for_each_section(recipe, [&](const char* name, const auto& config) {
+    table.set(name, write_config(config));
+    if (std::string_view(name) == "augment") table.set("task", recipe.task);
+  });
   table.set("optimiser", recipe.optimiser.settings);
   table.set("schedule", recipe.schedule);
   return table;
@@ -373,6 +230,18 @@ std::vector<KeyDescription> keys_of_kinds(
   return keys;
 }
 
+std::vector<std::string> task_names() {
+  std::vector<std::string> names;
+  for (const tasks::TaskKind& kind : tasks::task_kinds()) names.emplace_back(kind.name);
+  return names;
+}
+
+std::vector<KeyDescription> task_keys(const std::string& name) {
+  std::vector<KeyDescription> keys = {{"task.name", name, ""}};
+  for (const KeyDescription& key : tasks::find_task(name).keys()) keys.push_back(key);
+  return keys;
+}
+
 }  // namespace
 
 std::string describe_recipe_keys() {
@@ -397,8 +266,10 @@ std::string describe_recipe_keys() {
   line("model.pretrained", "\"\"", "weights file to start from");
   line("model.select_from", "\"\"", "weights file of a larger model to cut first weights out of");
   line("model.*", "", "any setting of the family, laid over the size's");
-  for_each_section(recipe,
-                   [&](const char* name, const auto& config) { list(describe_config(config, name)); });
+  for_each_section(recipe, [&](const char* name, const auto& config) {
+    list(describe_config(config, name));
+    if (std::string_view(name) == "augment") list_kinds(task_names().front(), task_names(), task_keys);
+  });
   list_kinds("adamw", optimiser_names(), optimiser_keys);
   list_kinds("cosine", schedule_names(), schedule_keys);
   return out;

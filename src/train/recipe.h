@@ -2,19 +2,20 @@
 //
 //   Recipe recipe = load_recipe("recipes/cifar10/vil.toml", {"train.epochs=3", "data.path=my/shards"});
 //
-// A recipe file may start from another one: base = "other.toml" (relative to the file that says it). What is
-// laid over wins key by key; later overrides win over earlier ones.
+// A recipe file may start from others (see recipe_files.h). What is laid over wins key by key; later
+// overrides win over earlier ones.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "core/config.h"
 #include "core/value.h"
-#include "data/mixup.h"
 #include "data/source.h"
 #include "data/transform.h"
 #include "models/model.h"
+#include "tasks/registry.h"
 #include "train/optimiser.h"
 #include "train/quantise.h"
 #include "train/schedule.h"
@@ -31,54 +32,21 @@ struct ModelSection {
   Value settings;
 };
 
-// [distil]: a trained model as a teacher.
-struct DistilConfig {
-  std::string teacher;  // weights file or run, "" = none
-  std::string kind = "hard";
-  double alpha = 0.5, tau = 1;
-  std::string unlabelled;
-  int64_t unlabelled_batch = 0;
-  template <class V>
-  void visit(V& v) {
-    v("teacher", teacher, "weights file or run directory of a trained model, empty = none");
-    v("kind", kind,
-      "hard (the teacher's best class), soft (DeiT's) or batchmean (divided by the batch only)");
-    v("alpha", alpha, "share of the teacher in the loss");
-    v("tau", tau, "temperature of soft distillation");
-    v("unlabelled", unlabelled, "pictures that only the teacher judges: any kind of set, its labels unread");
-    v("unlabelled_batch", unlabelled_batch, "of them a step, besides the batch");
-  }
-};
+enum class RunPrecision { fp32, bf16, fp64 };
+enum class ClipMode { norm, value, agc };
+enum class BadImagePolicy { replace, fail };
 
-// [soft_mask]: the share of the bi-directional mask in training of causal models (iLLaMA).
-struct SoftMaskConfig {
-  double share = 0;
-  std::string mode = "soft", shape = "linear";
-  int64_t cutoff_epoch = 0;
-  template <class V>
-  void visit(V& v) {
-    v("share", share, "at the start, 0 = off");
-    v("mode", mode,
-      "soft (until cutoff_epoch, then 0), standard (throughout) or late (from cutoff_epoch on)");
-    v("shape", shape, "linear (falling to 0) or constant");
-    v("cutoff_epoch", cutoff_epoch, "where it ends");
-  }
-};
-
+// [train]: how long, in what pieces, how precisely, and what is written.
 struct TrainConfig {
   int64_t epochs = 0, steps = 0;  // exactly one of them
   int64_t batch_size = 128, accumulate = 1;
   int64_t repeats = 1;
   std::vector<int64_t> sizes;
   int64_t seed = 0;
-  std::string precision = "fp32";
-  std::string loss = "auto";
-  double target_threshold = -1;
-  double label_smoothing = 0;
-  Value class_weights = "none";
+  RunPrecision precision = RunPrecision::fp32;
   bool balanced_sampling = false;
   double clip_grad = 0;
-  std::string clip_mode = "norm";
+  ClipMode clip_mode = ClipMode::norm;
   int64_t max_skipped = 10;
   double ema_decay = 0;
   bool ema_warmup = false;
@@ -92,48 +60,11 @@ struct TrainConfig {
   int64_t checkpoint_steps = 0;
   int64_t keep_last = 2;
   int64_t log_every = 50;
-  std::string on_bad_image = "replace";
+  BadImagePolicy on_bad_image = BadImagePolicy::replace;
   int64_t max_bad = 100;
   std::string output;
   template <class V>
-  void visit(V& v) {
-    v("epochs", epochs, "passes over the training set (or give steps)");
-    v("steps", steps, "optimiser steps (or give epochs)");
-    v("batch_size", batch_size, "pictures a step, of all processes together");
-    v("accumulate", accumulate, "pieces that a process computes its share of a step in, for less memory");
-    v("repeats", repeats, "repeated augmentation: so many views of a picture in a batch");
-    v("sizes", sizes,
-      "input sides over the run, each for an equal part of its epochs; empty = preprocess.size");
-    v("seed", seed, "of the first weights, the sample order and every augmentation");
-    v("precision", precision, "fp32, bf16 (autocast) or fp64");
-    v("loss", loss, "auto, cross_entropy or bce");
-    v("target_threshold", target_threshold,
-      "bce: mixed targets above it count as 1, all others as 0 (DeiT III: 0); negative = as they are");
-    v("label_smoothing", label_smoothing, "share of the target spread over all classes");
-    v("class_weights", class_weights, "none, balanced, or one number a class");
-    v("balanced_sampling", balanced_sampling, "draw classes equally often");
-    v("clip_grad", clip_grad, "bound on the gradient, 0 = no clipping");
-    v("clip_mode", clip_mode, "what is bounded: norm (of the whole gradient), value, or agc");
-    v("max_skipped", max_skipped,
-      "steps in a row without a finite loss and gradient before the run is stopped");
-    v("ema_decay", ema_decay, "of the weights' moving average, 0 = none");
-    v("ema_warmup", ema_warmup, "let early updates count for more in the moving average");
-    v("freeze", freeze, "parameters that stay as they are, by patterns such as \"blocks.0.*\"");
-    v("checkpoint_activations", checkpoint_activations,
-      "compute blocks again in the backward pass: less memory");
-    v("device", device, "cpu, cuda or auto");
-    v("threads", threads, "compute threads, 0 = all cores");
-    v("loader_threads", loader_threads, "decoding threads");
-    v("eval_every", eval_every, "epochs between evaluations, 0 = only at the end");
-    v("eval_batch_size", eval_batch_size, "0 = batch_size");
-    v("checkpoint_seconds", checkpoint_seconds, "longest time between checkpoints, 0 = no limit");
-    v("checkpoint_steps", checkpoint_steps, "a checkpoint every so many steps, 0 = none");
-    v("keep_last", keep_last, "checkpoints kept besides the best");
-    v("log_every", log_every, "steps between lines in metrics.jsonl");
-    v("on_bad_image", on_bad_image, "replace or fail");
-    v("max_bad", max_bad, "broken pictures before the run is failed");
-    v("output", output, "run directory");
-  }
+  void visit(V& v);
 };
 
 struct Recipe {
@@ -141,28 +72,20 @@ struct Recipe {
   data::SourceConfig data;
   data::Preprocess preprocess;
   data::AugmentConfig augment;
-  data::MixupConfig mixup;
-  DistilConfig distil;
-  SoftMaskConfig soft_mask;
+  Value task = tasks::resolve_task({});  // complete: its name and every key of that task
   QuantizationConfig quantization;
   OptimiserSpec optimiser = resolve_optimiser({});
   Value schedule = resolve_schedule({});  // complete: every key of the schedule that its "name" says
   TrainConfig train;
 };
 
-// Lays settings over others, key by key; train.epochs takes train.steps back, and the other way round.
-void lay_over(Value& base, const Value& over);
-
-// The tree of a file (a recipe or a sweep) laid over that of its base.
-Value read_based(const std::string& path);
-
-// "section.key=value", as the command line has it, as a tree of its own.
-Value parse_setting(const std::string& setting);
-
 // Reads a file with its bases and lays `overrides` ("section.key=value") over it. Usage errors name file and
 // key: unknown keys with the nearest known one, wrong types, values out of range, keys that contradict each
 // other.
 Recipe load_recipe(const std::string& path, const std::vector<std::string>& overrides = {});
+
+// The same of several files, later ones laid over earlier ones: a paper's recipe and its scale.
+Recipe load_recipe(const std::vector<std::string>& paths, const std::vector<std::string>& overrides = {});
 
 // The same from a settings tree; `where` (a file name) stands in front of errors.
 Recipe read_recipe(const Value& table, const std::string& where);
@@ -186,3 +109,55 @@ std::string recipe_hash(const Recipe& recipe);
 std::string describe_recipe_keys();
 
 }  // namespace tessera::train
+
+namespace tessera {
+template <>
+struct EnumNames<train::RunPrecision> {
+  static constexpr std::array names = {"fp32", "bf16", "fp64"};
+};
+template <>
+struct EnumNames<train::ClipMode> {
+  static constexpr std::array names = {"norm", "value", "agc"};
+};
+template <>
+struct EnumNames<train::BadImagePolicy> {
+  static constexpr std::array names = {"replace", "fail"};
+};
+}  // namespace tessera
+
+template <class V>
+void tessera::train::TrainConfig::visit(V& v) {
+  v("epochs", epochs, at_least(0), "passes over the training set (or give steps)");
+  v("steps", steps, at_least(0), "optimiser steps (or give epochs)");
+  v("batch_size", batch_size, between(1, 1 << 20), "samples a step, of all processes together");
+  v("accumulate", accumulate, at_least(1),
+    "pieces that a process computes its share of a step in, for less memory");
+  v("repeats", repeats, between(1, 1024), "repeated augmentation: so many views of a sample in a batch");
+  v("sizes", sizes, between(1, 16384),
+    "input sides over the run, each for an equal part of its epochs; empty = preprocess.size");
+  v("seed", seed, at_least(0), "of the first weights, the sample order and every augmentation");
+  v("precision", precision, choice<RunPrecision>(), "arithmetic; bf16 by autocast");
+  v("balanced_sampling", balanced_sampling, "draw classes equally often");
+  v("clip_grad", clip_grad, at_least(0), "bound on the gradient, 0 = no clipping");
+  v("clip_mode", clip_mode, choice<ClipMode>(),
+    "what is bounded: the norm of the whole gradient, each value, or agc (Brock et al. 2021)");
+  v("max_skipped", max_skipped, at_least(0),
+    "steps in a row without a finite loss and gradient before the run is stopped");
+  v("ema_decay", ema_decay, from_to_below(0, 1), "of the weights' moving average, 0 = none");
+  v("ema_warmup", ema_warmup, "let early updates count for more in the moving average");
+  v("freeze", freeze, "parameters that stay as they are, by patterns such as \"blocks.0.*\"");
+  v("checkpoint_activations", checkpoint_activations,
+    "compute blocks again in the backward pass: less memory");
+  v("device", device, "cpu, cuda, cuda:N or auto");
+  v("threads", threads, between(0, 1024), "compute threads, 0 = all cores");
+  v("loader_threads", loader_threads, between(1, 256), "decoding threads");
+  v("eval_every", eval_every, at_least(0), "epochs between evaluations, 0 = only at the end");
+  v("eval_batch_size", eval_batch_size, at_least(0), "0 = batch_size");
+  v("checkpoint_seconds", checkpoint_seconds, at_least(0), "longest time between checkpoints, 0 = no limit");
+  v("checkpoint_steps", checkpoint_steps, at_least(0), "a checkpoint every so many steps, 0 = none");
+  v("keep_last", keep_last, at_least(1), "checkpoints kept besides the best");
+  v("log_every", log_every, at_least(1), "steps between lines in metrics.jsonl");
+  v("on_bad_image", on_bad_image, choice<BadImagePolicy>(), "what is done about a broken image");
+  v("max_bad", max_bad, at_least(0), "broken images before the run is failed");
+  v("output", output, "run directory");
+}

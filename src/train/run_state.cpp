@@ -1,11 +1,9 @@
 #include "train/run_state.h"
 
-#include <algorithm>
-#include <set>
-
 #include "core/error.h"
 #include "core/text.h"
 #include "core/toml.h"
+#include "train/migrate.h"
 
 namespace tessera::train {
 namespace {
@@ -25,36 +23,22 @@ double number(const Value& table, const char* key, const std::string& where) {
 }
 
 void check_data(const Value& stored, const Setup& setup, const std::string& where) {
-  for (const auto& [name, now] : setup.fingerprints) {
+  for (const auto& [name, now] : setup.model.fingerprints) {
     if (part(stored, name.c_str(), &Value::is_string, where).as_string() == now) continue;
-    const std::string what = name == "train_data"        ? setup.train_source->describe()
-                             : name == "validation_data" ? setup.validation_source->describe()
-                             : name == "unlabelled_data" ? setup.unlabelled_source->describe()
-                                                         : setup.recipe.distil.teacher;
+    std::string what = name;
+    std::vector<tasks::StreamSpec> streams = setup.model.task->streams();
+    streams.push_back(setup.model.task->validation());
+    for (const tasks::StreamSpec& stream : streams)
+      if (name == stream.name + "_data") what = stream.source->describe();
     fail("the run's data has changed since ", where, " was written: ", what);
   }
 }
 
-// Which class is there only once.
-void check_classes(const Value& stored, const Setup& setup) {
-  const Value* names = stored.find("classes");
-  if (!names || !names->is_array()) return;  // checkpoints did not always keep them
-  std::vector<std::string> then;
-  for (const Value& name : names->as_array())
-    if (name.is_string()) then.push_back(name.as_string());
-  const std::vector<std::string>& now = setup.info.class_names;
-  if (now == then) return;
-  const auto only_in = [](const std::vector<std::string>& a, const std::vector<std::string>& b) {
-    const std::set<std::string> others(b.begin(), b.end());
-    const auto found =
-        std::find_if(a.begin(), a.end(), [&](const auto& name) { return !others.contains(name); });
-    return found == a.end() ? std::string() : *found;
-  };
-  const std::string gone = only_in(then, now), fresh = only_in(now, then);
-  fail(setup.train_source->describe(), ": the data has ", now.size(), " classes, the run had ", then.size(),
-       gone.empty() ? "" : text(": class '", gone, "' is gone"),
-       fresh.empty() ? "" : text(": class '", fresh, "' is new"),
-       gone.empty() && fresh.empty() ? ", in another order" : "");
+void check_metadata(const Value& stored, const Setup& setup) {
+  const Value* then = stored.find("task_metadata");
+  if (!then) return;
+  if (const std::string conflict = setup.model.task->metadata_conflict(*then); !conflict.empty())
+    fail(conflict);
 }
 
 }  // namespace
@@ -77,12 +61,12 @@ Value write_state(const RunState& state, const Setup& setup) {
   out.set("seed", setup.recipe.train.seed);
   out.set("threads", setup.plan.threads);
   out.set("world_size", setup.plan.processes);
-  out.set("device", torch::DeviceTypeName(setup.device.type(), /*lower_case=*/true));
-  const auto& classes = setup.info.class_names;
-  out.set("classes", Value::Array(classes.begin(), classes.end()));
-  for (const auto& [name, value] : setup.fingerprints) out.set(name, value);
+  out.set("device", torch::DeviceTypeName(setup.compute.device.type(), /*lower_case=*/true));
+  out.set("task_metadata", setup.model.info.task_metadata);
+  out.set("task_state", state.task);
+  for (const auto& [name, value] : setup.model.fingerprints) out.set(name, value);
   out.set("recipe_hash", recipe_hash(setup.recipe));
-  out.set("recipe", setup.info.recipe);
+  out.set("recipe", setup.model.info.recipe);
   return out;
 }
 
@@ -102,13 +86,15 @@ RunState read_state(const Value& value, const std::string& where) {
     if (!line.is_string()) fail(where, ": no usable 'bad_pictures'");
     state.bad_pictures.insert(line.as_string());
   }
+  if (value.find("task_state")) state.task = part(value, "task_state", &Value::is_table, where);
   state.meter = part(value, "meter", &Value::is_table, where);
   return state;
 }
 
-std::string check_same_run(const Value& stored, const Setup& setup, bool allow_other_threads,
+std::string check_same_run(const Value& manifest, const Setup& setup, bool allow_other_threads,
                            const std::string& where) {
-  check_classes(stored, setup);
+  const Value stored = migrate_state(manifest);
+  check_metadata(stored, setup);
   const Recipe then =
       read_recipe(parse_toml(part(stored, "recipe", &Value::is_string, where).as_string(), where), where);
   if (const std::string conflict = recipe_conflict(then, setup.recipe); !conflict.empty())
@@ -119,12 +105,12 @@ std::string check_same_run(const Value& stored, const Setup& setup, bool allow_o
     return text("the run was made by ", processes, processes == 1 ? " process" : " processes",
                 ", now there are ", setup.plan.processes, ": sums are rounded in another order");
   const std::string device = part(stored, "device", &Value::is_string, where).as_string();
-  const std::string ours = torch::DeviceTypeName(setup.device.type(), /*lower_case=*/true);
+  const std::string ours = torch::DeviceTypeName(setup.compute.device.type(), /*lower_case=*/true);
   if (device != ours)
     return text("the run was made on ", device, ", now it is on ", ours,
                 ": sums are rounded in another order");
   const int64_t threads = integer(stored, "threads", where);
-  if (threads != setup.plan.threads && setup.device.is_cpu() && !allow_other_threads)
+  if (threads != setup.plan.threads && setup.compute.device.is_cpu() && !allow_other_threads)
     fail_usage("the run was made with ", threads, " compute threads, now there are ", setup.plan.threads,
                ": sums would be rounded in another order. Use --threads ", threads,
                ", or allow other threads");

@@ -20,6 +20,7 @@ struct RunState {
   double seconds = 0;          // of training, all processes of the run together
   uint64_t metrics_bytes = 0;  // of metrics.jsonl
   Value meter;                 // Meter::state
+  Value task;                  // Task::state
   int64_t optimiser_steps = 0, ema_updates = 0;
   int64_t skipped = 0, skipped_in_row = 0;  // steps without a finite loss and gradient
   std::set<std::string> bad_pictures;       // that were replaced, in all processes: "name: what is wrong"

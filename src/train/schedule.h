@@ -2,13 +2,13 @@
 //
 // Steps count optimiser updates from 0; epochs are steps / steps_per_epoch. With s the step, w the warm-up, S
 // the run's length, and for all but `timm_cosine` the cosine from its top at the end of the warm-up:
-//   cosine       s < w: warmup_lr + (lr - warmup_lr) (s+1)/w;  then min_lr + (lr - min_lr) (1 + cos(pi
-//   (s-w)/(S-w))) / 2;
+//   cosine       s < w: warmup_lr + (lr - warmup_lr) (s+1)/w;
+//                then   min_lr + (lr - min_lr) (1 + cos(pi (s-w)/(S-w))) / 2;
 //                with per_epoch s, w and S are epochs
 //   mae_cosine   the same in fractional epochs e: warm-up lr e/w  (He et al. 2022)
 //   timm_cosine  timm's CosineLRScheduler: warm-up warmup_lr + (lr - warmup_lr) t/w, then the cosine at t
-//   itself (it jumps
-//                down at the end of the warm-up) or, with warmup_prefix, at t - w; cycles and k-decay
+//                itself (it jumps down at the end of the warm-up) or, with warmup_prefix, at t - w; cycles
+//                and k-decay
 //   step         warm-up as timm's, then lr factor^k, k the number of milestones passed
 //   constant     warm-up as in `cosine`, then lr
 #pragma once

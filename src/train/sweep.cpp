@@ -11,6 +11,7 @@
 #include "core/toml.h"
 #include "io/file.h"
 #include "train/json_value.h"
+#include "train/recipe_files.h"
 
 namespace tessera::train {
 namespace {
@@ -39,18 +40,19 @@ struct FinalConfig {
 };
 
 struct SweepConfig {
-  std::string recipe;
+  Value recipe = "";
   std::vector<int64_t> seeds = {0};
-  Value set, grid, final;
+  Value set, grid, final, sets;
   std::vector<PointConfig> points;
   template <class V>
   void visit(V& v) {
-    v("recipe", recipe, "recipe file, beside this one");
+    v("recipe", recipe, "recipe file, beside this one, or a list of them laid over one another");
     v("seeds", seeds, "each point is run with each");
     v("set", set, "settings laid over the recipe in every run");
     v("grid", grid, "a list of values a key");
     v("points", points, "points by name");
     v("final", final, "how the best point is run at the end");
+    v("sets", sets, "data sets, a list of folders' names a group");
   }
 };
 
@@ -110,6 +112,42 @@ void check_seeds(const std::vector<int64_t>& seeds, const char* key) {
     fail_usage(key, " names a seed twice");
 }
 
+// The recipe's files, beside that of the sweep.
+std::vector<std::string> recipes_of(const Value& asked, const std::string& path) {
+  const char* rule = "must be a file name or a list of file names";
+  std::vector<Value> names = {asked};
+  if (asked.is_array()) names = asked.as_array();
+  std::vector<std::string> files;
+  for (const Value& name : names) {
+    if (!name.is_string()) fail_usage("recipe is ", toml_text(asked), ", ", rule);
+    if (name.as_string().empty()) fail_usage("recipe is missing: which recipe is to be swept");
+    files.push_back(
+        (std::filesystem::path(path).parent_path() / name.as_string()).lexically_normal().string());
+  }
+  if (files.empty()) fail_usage("recipe is an empty list, ", rule);
+  return files;
+}
+
+std::vector<SetGroup> groups_of(const Value& asked) {
+  std::vector<SetGroup> groups;
+  std::set<std::string> known;
+  for (const auto& [name, list] : asked.as_table()) {
+    if (name == "all")
+      fail_usage("sets.all: the group must have another name, all sets together are called so");
+    if (!list.is_array() || list.as_array().empty())
+      fail_usage("sets.", name, " is ", toml_text(list), ", must be a list of folders' names");
+    groups.push_back({name, {}});
+    for (const Value& set : list.as_array()) {
+      if (!set.is_string() || set.as_string().empty() || set.as_string() == "." || set.as_string() == ".." ||
+          folder_name(set.as_string()) != set.as_string())
+        fail_usage("sets.", name, " holds ", toml_text(set), ", must be the name of a folder");
+      if (!known.insert(set.as_string()).second) fail_usage("[sets] names '", set.as_string(), "' twice");
+      groups.back().sets.push_back(set.as_string());
+    }
+  }
+  return groups;
+}
+
 // One run to be made.
 struct Task {
   std::string point, folder;
@@ -121,8 +159,8 @@ struct Task {
 Task make_task(const Sweep& sweep, const SweepPoint& point, int64_t seed, bool final,
                const std::string& directory, const SweepOptions& options) {
   Value settings = sweep.common;
-  lay_over(settings, point.settings);
-  if (final) lay_over(settings, sweep.final_settings);
+  apply_overrides(settings, point.settings);
+  if (final) apply_overrides(settings, sweep.final_settings);
   std::vector<std::string> overrides = overrides_of(settings);
   const auto add = [&](const std::vector<std::string>& asked) {
     overrides.insert(overrides.end(), asked.begin(), asked.end());
@@ -140,7 +178,7 @@ Task make_task(const Sweep& sweep, const SweepPoint& point, int64_t seed, bool f
             {}};
   overrides.push_back(text("train.seed=", seed));
   overrides.push_back("train.output=" + toml_text(Value(task.folder)));
-  task.recipe = load_recipe(sweep.recipe, overrides);
+  task.recipe = load_recipe(sweep.recipes, overrides);
   return task;
 }
 
@@ -155,6 +193,9 @@ Value value_of(const SweepRun& run, const Recipe& recipe) {
   out.set("point", run.point);
   out.set("metric", run.metric);
   out.set("value", run.value);
+  out.set("larger_is_better", run.larger_is_better);
+  if (run.train_loss) out.set("train_loss", *run.train_loss);
+  if (run.test_loss) out.set("test_loss", *run.test_loss);
   out.set("parameters", run.parameters);
   out.set("images_per_second", run.images_per_second);
   out.set("seconds", run.seconds);
@@ -176,6 +217,14 @@ bool read_result(const Task& task, SweepRun& run) {
     fail_usage("'", task.folder, "' holds a run of another recipe: choose another --output");
   run.metric = at("metric").as_string();
   run.value = at("value").as_double();
+  const auto maybe = [&](const char* key) {  // results of before have no losses
+    const Value* value = stored.find(key);
+    return value && value->is_number() ? std::optional(value->as_double()) : std::nullopt;
+  };
+  const Value* larger = stored.find("larger_is_better");  // it always was
+  run.larger_is_better = !larger || !larger->is_bool() || larger->as_bool();
+  run.train_loss = maybe("train_loss");
+  run.test_loss = maybe("test_loss");
   run.parameters = at("parameters").as_int();
   run.images_per_second = at("images_per_second").as_double();
   run.seconds = at("seconds").as_double();
@@ -204,13 +253,24 @@ std::vector<Task> make_tasks(const Sweep& sweep, const std::string& directory, c
   return tasks;
 }
 
+std::optional<double> last_train_loss(const std::vector<HistoryPoint>& history) {
+  for (const char* kind : {"epoch", "train"})
+    for (auto point = history.rbegin(); point != history.rend(); ++point)
+      for (const auto& [name, value] : point->values)
+        if (point->kind == kind && name == "loss") return value;
+  return std::nullopt;
+}
+
 void train_one(const Task& task, const SweepOptions& options, SweepRun& run) {
   try {
     const RunSummary summary =
         run_training(task.recipe, {.resume = Resume::automatic, .observers = options.observers});
-    run.metric = summary.main_metric;
-    for (const auto& [name, value] : summary.final_metrics)
-      if (name == run.metric) run.value = value;
+    run.metric = summary.main_metric.name;
+    run.larger_is_better = summary.main_metric.larger_is_better;
+    run.value = summary.final.metric(run.metric);
+    run.train_loss = last_train_loss(summary.history);
+    for (const tasks::Metric& metric : summary.final.metrics)
+      if (metric.info.name == "loss") run.test_loss = metric.value;
     run.parameters = summary.plan.parameters;
     run.images_per_second = summary.images_per_second;
     run.seconds = summary.seconds;
@@ -232,11 +292,14 @@ std::string quoted(const std::string& field) {
 }
 
 void write_results(const std::string& directory, const std::vector<SweepRun>& runs) {
-  std::string csv = "point,final,seed,metric,value,parameters,images_per_second,seconds,failure\n";
+  const auto number = [](const std::optional<double>& value) { return value ? shortest(*value) : ""; };
+  std::string csv =
+      "point,final,seed,metric,value,train_loss,test_loss,parameters,images_per_second,seconds,failure\n";
   for (const SweepRun& run : runs)
     csv += text(quoted(run.point), ",", run.final ? 1 : 0, ",", run.seed, ",", run.metric, ",",
-                run.failure.empty() ? shortest(run.value) : "", ",", run.parameters, ",",
-                fixed(run.images_per_second, 1), ",", fixed(run.seconds, 1), ",", quoted(run.failure), "\n");
+                run.failure.empty() ? shortest(run.value) : "", ",", number(run.train_loss), ",",
+                number(run.test_loss), ",", run.parameters, ",", fixed(run.images_per_second, 1), ",",
+                fixed(run.seconds, 1), ",", quoted(run.failure), "\n");
   write_text_atomic(directory + "/results.csv", csv);
 }
 
@@ -250,13 +313,14 @@ std::vector<std::string> overrides_of(const Value& settings) {
   return overrides;
 }
 
-Sweep read_sweep(const std::string& path) {
+Sweep read_sweep(const std::string& path, const std::vector<std::string>& recipes) {
   try {
     const SweepConfig config = read_config<SweepConfig>(read_based(path));
-    check_table(config.set, "set"), check_table(config.final, "final");
+    check_table(config.set, "set"), check_table(config.final, "final"), check_table(config.sets, "sets");
     Sweep sweep;
-    if (config.recipe.empty()) fail_usage("recipe is missing: which recipe is to be swept");
-    sweep.recipe = (std::filesystem::path(path).parent_path() / config.recipe).lexically_normal().string();
+    sweep.groups = groups_of(config.sets);
+    sweep.recipes = recipes_of(config.recipe, path);
+    sweep.recipes.insert(sweep.recipes.end(), recipes.begin(), recipes.end());
     sweep.common = config.set;
     sweep.seeds = config.seeds;
     check_seeds(sweep.seeds, "seeds");
@@ -287,32 +351,59 @@ Sweep read_sweep(const std::string& path) {
   }
 }
 
+namespace {
+
+double mean_of(const std::vector<double>& values) {
+  double mean = 0;
+  for (const double value : values) mean += value / static_cast<double>(values.size());
+  return mean;
+}
+
+std::optional<double> mean_of_known(const std::vector<const SweepRun*>& runs,
+                                    std::optional<double> SweepRun::*loss) {
+  std::vector<double> known;
+  for (const SweepRun* run : runs)
+    if (run->*loss) known.push_back(*(run->*loss));
+  return known.empty() ? std::nullopt : std::optional(mean_of(known));
+}
+
+// What the runs of a point that are done say together.
+void summarise(const std::vector<const SweepRun*>& runs, SweepRow& row) {
+  std::vector<double> values;
+  for (const SweepRun* run : runs) values.push_back(run->value);
+  row.mean = mean_of(values);
+  double squares = 0;
+  for (const double value : values) squares += (value - row.mean) * (value - row.mean);
+  const auto count = static_cast<double>(values.size());
+  row.deviation = count > 1 ? std::sqrt(squares / (count - 1)) : 0;
+  row.train_loss = mean_of_known(runs, &SweepRun::train_loss);
+  row.test_loss = mean_of_known(runs, &SweepRun::test_loss);
+}
+
+}  // namespace
+
 std::vector<SweepRow> tabulate(const std::vector<SweepRun>& runs) {
   std::vector<SweepRow> rows;
-  std::vector<std::vector<double>> values;
+  std::vector<std::vector<const SweepRun*>> done;
   for (const SweepRun& run : runs) {
     size_t i = 0;
     while (i < rows.size() && (rows[i].point != run.point || rows[i].final != run.final)) ++i;
     if (i == rows.size()) {
       rows.push_back({.point = run.point, .final = run.final});
-      values.emplace_back();
+      done.emplace_back();
     }
     ++(run.failure.empty() ? rows[i].done : rows[i].failed);
-    if (run.failure.empty()) values[i].push_back(run.value);
+    if (run.failure.empty()) done[i].push_back(&run), rows[i].larger_is_better = run.larger_is_better;
   }
-  for (size_t i = 0; i < rows.size(); ++i) {
-    const auto count = static_cast<double>(values[i].size());
-    for (const double value : values[i]) rows[i].mean += value / count;
-    double squares = 0;
-    for (const double value : values[i]) squares += (value - rows[i].mean) * (value - rows[i].mean);
-    rows[i].deviation = count > 1 ? std::sqrt(squares / (count - 1)) : 0;
-  }
+  for (size_t i = 0; i < rows.size(); ++i) summarise(done[i], rows[i]);
   return rows;
 }
 
 const SweepRow* best_of(const std::vector<SweepRow>& rows) {
   const SweepRow* best = nullptr;
-  const auto rank = [](const SweepRow& row) { return std::pair(row.failed == 0, row.mean); };
+  const auto rank = [](const SweepRow& row) {
+    return std::pair(row.failed == 0, row.larger_is_better ? row.mean : -row.mean);
+  };
   for (const SweepRow& row : rows)
     if (row.done > 0 && (!best || rank(row) > rank(*best))) best = &row;
   return best;

@@ -2,8 +2,8 @@
 // seeds, and at the end the best point once more with other settings (VTAB-1K: chosen on 800/200, trained on
 // all 1000).
 //
-//   base = "other_sweep.toml"           # this one is laid over it
-//   recipe = "vil/ablation.toml"        # beside this file
+//   base = "other_sweep.toml"           # this one is laid over it; several as in recipe_files.h
+//   recipe = "vil/ablation.toml"        # beside this file; a list: later ones are laid over earlier ones
 //   seeds = [0, 1, 2]
 //   [set]                               # laid over the recipe in every run
 //   train.epochs = 10
@@ -15,10 +15,13 @@
 //   [final]                             # the point of the best mean, with this laid over
 //   set = { data = { val_path = "test" } }
 //   seeds = [0, 1, 2, 3, 4]
+//   [sets]                              # data sets by group, for the whole once for each (sweep_sets.h)
+//   natural = ["caltech101", "cifar"]
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,18 +35,24 @@ struct SweepPoint {
   Value settings;    // laid over the recipe and the sweep's own [set]
 };
 
+struct SetGroup {
+  std::string name;
+  std::vector<std::string> sets;  // names of folders
+};
+
 struct Sweep {
-  std::string recipe;
+  std::vector<std::string> recipes;  // files, later ones laid over earlier ones
   Value common;
   std::vector<SweepPoint> points;
   std::vector<int64_t> seeds = {0};
   bool has_final = false;
   Value final_settings;
   std::vector<int64_t> final_seeds;
+  std::vector<SetGroup> groups;
 };
 
-// Usage errors name the file and the key.
-Sweep read_sweep(const std::string& path);
+// Usage errors name the file and the key. `recipes`: files laid over the sweep's own recipe, below its [set].
+Sweep read_sweep(const std::string& path, const std::vector<std::string>& recipes = {});
 
 // A tree of settings as load_recipe takes them: "section.key=value" each.
 std::vector<std::string> overrides_of(const Value& settings);
@@ -53,9 +62,12 @@ struct SweepRun {
   std::string point;
   int64_t seed = 0;
   bool final = false;
-  std::string failure;  // "" = done
-  std::string metric;   // name of the task's main metric
-  double value = 0;     // at the end of the run
+  std::string failure;                    // "" = done
+  std::string metric;                     // name of the task's main metric
+  double value = 0;                       // at the end of the run
+  bool larger_is_better = true;           // of it
+  std::optional<double> train_loss = {};  // mean of the last epoch; of the last log line where none ended
+  std::optional<double> test_loss = {};   // of the validation set at the end of the run
   int64_t parameters = 0;
   double images_per_second = 0, seconds = 0;
 };
@@ -65,10 +77,12 @@ struct SweepRow {
   std::string point;
   bool final = false;
   int64_t done = 0, failed = 0;
+  bool larger_is_better = true;
   double mean = 0, deviation = 0;  // of the value; deviation between seeds (of the sample), 0 for one run
+  std::optional<double> train_loss = {}, test_loss = {};  // means over the runs that know theirs
 };
 std::vector<SweepRow> tabulate(const std::vector<SweepRun>& runs);
-// The row whose point the final runs take: the highest mean. A point that fails with some seeds is the best
+// The row whose point the final runs take: the best mean. A point that fails with some seeds is the best
 // only where all do; null where every run failed.
 const SweepRow* best_of(const std::vector<SweepRow>& rows);
 

@@ -29,7 +29,7 @@ seeds = [0, 1]
 train.epochs = 1
 [grid]
 optimiser.lr = [1e-3, 3e-3]
-mixup.mode = ["batch", "pair"]
+task.mixup.mode = ["batch", "pair"]
 )";
 
 TEST_F(SweepTest, AGridIsEveryCombination) {
@@ -37,7 +37,7 @@ TEST_F(SweepTest, AGridIsEveryCombination) {
   ASSERT_EQ(read.points.size(), 4u);
   EXPECT_EQ(read.points[0].name, "lr=0.001,mode=batch");
   EXPECT_EQ(read.points[3].name, "lr=0.003,mode=pair");
-  EXPECT_EQ(read.points[3].settings.find("mixup.mode")->as_string(), "pair");
+  EXPECT_EQ(read.points[3].settings.find("task.mixup.mode")->as_string(), "pair");
   EXPECT_EQ(read.common.find("train.epochs")->as_int(), 1);
   EXPECT_FALSE(read.has_final);
 }
@@ -68,6 +68,24 @@ TEST_F(SweepTest, WhatIsWrongIsSaidBeforeTheFirstRun) {
   EXPECT_FALSE(file_exists(path("runs")));
 }
 
+TEST_F(SweepTest, ItsRecipeMayBeSeveralFiles) {
+  make_directories(path("scale"));
+  write_text_atomic(path("scale/small.toml"), "[train]\nbatch_size = 4\n");
+  write_text_atomic(path("asked.toml"), "[train]\nseed = 1\n");
+  const std::string grid = "[grid]\noptimiser.lr = [1e-3, 3e-3]\n";
+  const Sweep listed = sweep("recipe = [\"tiny.toml\", \"scale/small.toml\"]\n" + grid);
+  EXPECT_EQ(listed.recipes, (std::vector{path("tiny.toml"), path("scale/small.toml")}));
+  EXPECT_EQ(load_recipe(listed.recipes).train.batch_size, 4);
+  const Sweep asked = read_sweep(path("sweep.toml"), {path("asked.toml")});
+  EXPECT_EQ(asked.recipes.back(), path("asked.toml"));
+  EXPECT_EQ(asked.recipes.size(), 3u);
+  EXPECT_EQ(refusal("recipe = 3\n" + grid), "recipe is 3, must be a file name or a list of file names");
+  EXPECT_EQ(refusal("recipe = [\"tiny.toml\", 3]\n" + grid),
+            "recipe is [\"tiny.toml\", 3], must be a file name or a list of file names");
+  EXPECT_EQ(refusal("recipe = []\n" + grid),
+            "recipe is an empty list, must be a file name or a list of file names");
+}
+
 TEST_F(SweepTest, RunsAreMadeOnceAndTabulated) {
   const Sweep read = sweep(kGrid);
   int64_t started = 0;
@@ -84,11 +102,30 @@ TEST_F(SweepTest, RunsAreMadeOnceAndTabulated) {
   EXPECT_EQ(rows[0].done, 2);
   EXPECT_DOUBLE_EQ(rows[0].mean, (runs[0].value + runs[1].value) / 2);
   EXPECT_NEAR(rows[0].deviation, std::abs(runs[0].value - runs[1].value) / std::sqrt(2.0), 1e-12);
+  // The losses are those of the run's own log and evaluation.
+  for (const SweepRun& one : runs) {
+    const std::string folder = text(path("runs"), "/", one.point, "/seed-", one.seed);
+    double train = 0, test = 0;
+    for (const HistoryPoint& point : read_history(folder))
+      for (const auto& [name, value] : point.values)
+        if (name == "loss" && point.kind != "train") (point.kind == "epoch" ? train : test) = value;
+    EXPECT_EQ(one.train_loss.value(), train);
+    EXPECT_EQ(one.test_loss.value(), test);
+  }
+  EXPECT_DOUBLE_EQ(rows[0].train_loss.value(), (*runs[0].train_loss + *runs[1].train_loss) / 2);
   // Called again, only what is missing is made; the numbers are the same.
   std::filesystem::remove_all(path("runs/lr=0.003,mode=pair/seed-0"));
   const auto again = run();
   EXPECT_EQ(started, 9);
-  for (size_t i = 0; i < runs.size(); ++i) EXPECT_EQ(runs[i].value, again[i].value) << runs[i].point;
+  for (size_t i = 0; i < runs.size(); ++i) {
+    EXPECT_EQ(runs[i].value, again[i].value) << runs[i].point;
+    EXPECT_EQ(runs[i].train_loss, again[i].train_loss) << runs[i].point;
+    EXPECT_EQ(runs[i].test_loss, again[i].test_loss) << runs[i].point;
+  }
+  const std::string csv = read_text(path("runs/results.csv"));
+  EXPECT_NE(csv.find(text(",", shortest(*runs[7].train_loss), ",", shortest(*runs[7].test_loss), ",")),
+            std::string::npos)
+      << csv;
   // A changed recipe never passes for the old one.
   write_text_atomic(path("tiny.toml"), text(kTinyRecipe, "label_smoothing = 0.1\n"));
   EXPECT_NE(error_of([&] { run(); }).find("holds a run of another recipe"), std::string::npos);
@@ -134,6 +171,24 @@ TEST_F(SweepTest, ASweepOfAutoIsMadeOnce) {
     for (const SweepRun& run : runs) EXPECT_EQ(run.failure, "");
   }
   EXPECT_EQ(started, 2);
+}
+
+// A result of before losses were stored is taken as it is.
+TEST_F(SweepTest, ResultsWithoutLossesAreRead) {
+  const Sweep read = sweep("recipe = \"tiny.toml\"\n[set]\ntrain.steps = 4\n[[points]]\nname = \"a\"\n");
+  run_sweep(read, path("runs"));
+  std::string stored = read_text(path("runs/a/seed-0/result.json"));
+  for (const char* key : {"\"train_loss\"", "\"test_loss\""}) {
+    const size_t at = stored.find(key), end = stored.find(',', at);
+    ASSERT_NE(at, std::string::npos);
+    stored.erase(at, end + 1 - at);
+  }
+  write_text_atomic(path("runs/a/seed-0/result.json"), stored);
+  const auto runs = run_sweep(read, path("runs"));
+  EXPECT_FALSE(runs[0].train_loss || runs[0].test_loss);
+  EXPECT_FALSE(tabulate(runs)[0].train_loss);
+  EXPECT_NE(read_text(path("runs/results.csv")).find(text(shortest(runs[0].value), ",,,")),
+            std::string::npos);
 }
 
 TEST(SweepRows, TheBestIsTheHighestMeanThatFailsWithNoSeed) {

@@ -11,6 +11,7 @@
 #include "io/file.h"
 #include "io/io_testing.h"
 #include "train/checkpoint.h"
+#include "train/setup.h"
 #include "train/trainer.h"
 
 namespace tessera::train {
@@ -31,7 +32,7 @@ path = "shapes:train=64,val=24"
 size = 32
 [augment]
 crop = "padded"
-[mixup]
+[task.mixup]
 mixup = 0.2
 cutmix = 1.0
 [optimiser]
@@ -58,6 +59,26 @@ inline Recipe tiny_recipe(const std::string& output, const std::vector<std::stri
     table.set(setting.substr(0, equals), parse_toml_value(setting.substr(equals + 1)));
   }
   return read_recipe(table, "tiny");
+}
+
+// A loader over a stream of the run's task, as the run itself evaluates it.
+inline std::unique_ptr<data::Loader> open_stream(const Setup& setup, const tasks::StreamSpec& stream,
+                                                 bool training = false) {
+  return std::make_unique<data::Loader>(*stream.source, stream.transform(setup.recipe.preprocess.size),
+                                        loader_config(setup.recipe.train, stream, training));
+}
+
+// What a task finds on the validation set of a run.
+inline tasks::Findings evaluate(const Setup& setup, tasks::Task& task) {
+  tasks::EvaluateOptions options;
+  options.open = [&](const tasks::StreamSpec&) { return open_stream(setup, setup.model.task->validation()); };
+  return task.evaluators().at(0)->run(options);
+}
+
+inline std::vector<std::pair<std::string, double>> values_of(const tasks::Findings& findings) {
+  std::vector<std::pair<std::string, double>> values;
+  for (const tasks::Metric& metric : findings.metrics) values.emplace_back(metric.info.name, metric.value);
+  return values;
 }
 
 // metrics.jsonl without the keys that depend on the clock.

@@ -12,7 +12,7 @@
 #include "core/threads.h"
 #include "core/toml.h"
 #include "io/file.h"
-#include "models/model.h"
+#include "train/collective.h"
 #include "train/device.h"
 #include "train/picture_sheet.h"
 #include "train/trainer_run.h"
@@ -23,17 +23,41 @@ namespace {
 constexpr int64_t kFirstProfiled = 2, kProfiledSteps = 10;
 constexpr uint64_t kMostTrace = uint64_t{1} << 36;  // bytes
 
+std::vector<std::string> names_of_metrics(const std::vector<tasks::MetricInfo>& metrics) {
+  std::vector<std::string> names;
+  for (const tasks::MetricInfo& metric : metrics) names.push_back(metric.name);
+  return names;
+}
+
+// Adds a piece's means: `part` of what the loss counts, `share` of the samples.
+void add_piece(StepMeans& means, const torch::Tensor& loss, double part,
+               const std::vector<tasks::Term>& terms, double share) {
+  const auto add = [](torch::Tensor& sum, const torch::Tensor& value, double factor) {
+    const torch::Tensor scaled = factor == 1 ? value : value * factor;
+    sum = sum.defined() ? sum + scaled : scaled;
+  };
+  add(means.loss, loss, part);
+  means.terms.resize(terms.size());
+  for (size_t i = 0; i < terms.size(); ++i) add(means.terms[i], terms[i].sum / terms[i].weight, share);
+}
+
 }  // namespace
 
 Trainer::Trainer(Setup setup, const TrainOptions& options, parallel::World& world)
     : setup_(std::move(setup)),
+      model_(setup_.model),
+      task_(*model_.task),
+      optimisation_(setup_.optimisation),
+      streams_(task_.streams()),
       options_(options),
       world_(world),
       // Drop path may drop a branch for all of a process' samples.
-      mean_(world, setup_.trained, setup_.plan.processes > 1),
+      mean_(world, optimisation_.trained, setup_.plan.processes > 1),
       directory_(setup_.recipe.train.output),
       store_(directory_.file("checkpoints")),
-      meter_(setup_.task->step_metrics(), setup_.device, setup_.clip.mode != "none") {}
+      meter_(names_of_metrics(task_.step_metrics()), setup_.compute.device,
+             optimisation_.clip.mode != "none"),
+      collective_(make_collective(world)) {}
 
 RunSummary Trainer::run() {
   start();
@@ -111,10 +135,12 @@ void Trainer::check_profile() const {
 // Processes compute one run only where they see the same data and recipe.
 void Trainer::check_same_everywhere() {
   std::string mine;
-  for (const auto& [name, print] : setup_.fingerprints) mine += name + "\t" + print + "\n";
+  for (const auto& [name, print] : model_.fingerprints) mine += name + "\t" + print + "\n";
   Recipe recipe = setup_.recipe;  // but for where each machine keeps what the prints are of
   recipe.data.path = recipe.data.val_path = recipe.data.image_root = recipe.data.class_names = "";
-  recipe.model.pretrained = recipe.model.select_from = recipe.distil.teacher = recipe.distil.unlabelled = "";
+  recipe.model.pretrained = recipe.model.select_from = "";
+  for (const char* key : tasks::find_task(tasks::task_name(recipe.task)).path_keys)
+    if (recipe.task.find(key)) recipe.task.set(key, "");
   mine += "recipe\t" + recipe_hash(recipe);
   const std::vector<std::string> all = world_.gather(mine);
   for (size_t rank = 1; rank < all.size(); ++rank) {
@@ -130,7 +156,7 @@ void Trainer::check_same_everywhere() {
 // They are drawn alike from the seed; files of weights and the number of threads may be each process' own.
 void Trainer::share_first_weights() {
   std::string sums;
-  for (const auto& [name, tensor] : setup_.model_state) {
+  for (const auto& [name, tensor] : model_.state) {
     const torch::Tensor plain = tensor.detach().to(torch::kCPU).contiguous();
     sums += checksum_of({static_cast<const std::byte*>(plain.const_data_ptr()), plain.nbytes()});
   }
@@ -138,21 +164,21 @@ void Trainer::share_first_weights() {
   if (std::count(all.begin(), all.end(), all[0]) == std::ssize(all)) return;
   note("the first weights differ between processes: all take those of the first one");
   const torch::NoGradGuard no_grad;
-  for (const auto& [name, tensor] : setup_.model_state) {
+  for (const auto& [name, tensor] : model_.state) {
     torch::Tensor first =
         tensor.detach().to(torch::kCPU, tensor.scalar_type(), false, /*copy=*/true).contiguous();
     if (!leader()) first.zero_();
     world_.sum(first);
     tensor.copy_(first);
   }
-  if (setup_.ema) setup_.ema->load_state(0, setup_.model_state);
+  if (optimisation_.ema) optimisation_.ema->load_state(0, model_.state);
 }
 
 void Trainer::start() {
   if (world_.size() > 1) check_same_everywhere();
   if (leader()) check_profile();
   if (leader()) claim_directory();
-  for (const std::string& line : setup_.notes) note(line);
+  for (const std::string& line : model_.notes) note(line);
   const auto stored = agreed_checkpoint();
   if (stored)
     restore(*stored);
@@ -160,7 +186,7 @@ void Trainer::start() {
     share_first_weights();
   first_step_ = state_.step;
   if (leader()) open_files();
-  setup_.model->train();
+  tasks::set_training(model_.parts, true);
   for (Observer* observer : options_.observers) observer->started(setup_.plan, first_step_);
   open_loaders();
   saved_step_ = stored ? state_.step : -1;
@@ -189,21 +215,31 @@ std::optional<StoredCheckpoint> Trainer::agreed_checkpoint() {
   return stored;
 }
 
-// Those of the epoch that is to begin, or in progress.
+std::unique_ptr<data::Loader> Trainer::open_loader(const tasks::StreamSpec& stream, bool training,
+                                                   data::LoaderPosition start) {
+  data::LoaderConfig config = loader_config(setup_.recipe.train, stream, training);
+  config.rank = world_.rank(), config.world_size = world_.size();
+  const int64_t side = training ? input_size(setup_.recipe, setup_.plan, state_.position.epoch)
+                                : setup_.recipe.preprocess.size;
+  return std::make_unique<data::Loader>(*stream.source, stream.transform(side), config, start);
+}
+
+// Those of the epoch that is to begin, or in progress. The streams besides the first go on without end.
 void Trainer::open_loaders() {
-  data::Preprocess preprocess = setup_.recipe.preprocess;
-  preprocess.size = setup_.input_size(state_.position.epoch);
-  const auto transform = data::make_train_transform(preprocess, setup_.recipe.augment);
-  data::LoaderConfig config = setup_.train_loader_config();
-  config.rank = world_.rank(), config.world_size = world_.size();
-  loader_ = std::make_unique<data::Loader>(*setup_.train_source, transform, config, state_.position);
-  if (!setup_.unlabelled_source) return;
-  config = setup_.unlabelled_loader_config();
-  config.rank = world_.rank(), config.world_size = world_.size();
-  const int64_t batches = setup_.unlabelled_source->size() / config.batch_size;
-  unlabelled_loader_ =
-      std::make_unique<data::Loader>(*setup_.unlabelled_source, transform, config,
-                                     data::LoaderPosition{state_.step / batches, state_.step % batches});
+  loaders_.clear();
+  for (size_t i = 0; i < streams_.size(); ++i) {
+    const int64_t batch_size = loader_config(setup_.recipe.train, streams_[i], true).batch_size,
+                  batches = streams_[i].source->size() / batch_size;
+    const data::LoaderPosition further{state_.step / batches, state_.step % batches};
+    loaders_.push_back(open_loader(streams_[i], true, i == 0 ? state_.position : further));
+  }
+  bad_read_.assign(loaders_.size(), 0);
+}
+
+double Trainer::seconds_waited() const {
+  double seconds = 0;
+  for (const auto& loader : loaders_) seconds += loader->seconds_waited();
+  return seconds;
 }
 
 void Trainer::restore(const StoredCheckpoint& stored) {
@@ -217,9 +253,10 @@ void Trainer::restore(const StoredCheckpoint& stored) {
   seconds_before_ = state_.seconds;
   if (leader()) meter_.load_state(state_.meter);  // the sums are of all processes together
   const auto load = [&](const char* name) { return read_tensors(SafetensorsFile(stored.path(name))); };
-  copy_tensors(load(kWeightsFile), setup_.model_state, stored.path(kWeightsFile));
-  if (setup_.ema) setup_.ema->load_state(state_.ema_updates, load(kEmaFile));
-  setup_.optimiser->load_state(state_.optimiser_steps, load(kOptimiserFile));
+  copy_tensors(load(kWeightsFile), model_.state, stored.path(kWeightsFile));
+  if (optimisation_.ema) optimisation_.ema->load_state(state_.ema_updates, load(kEmaFile));
+  optimisation_.optimiser->load_state(state_.optimiser_steps, load(kOptimiserFile));
+  task_.load_state(state_.task);
   note(text("continuing from ", stored.directory));
 }
 
@@ -232,52 +269,51 @@ void Trainer::check_disk() const {
 
 // --- the loop
 
-void Trainer::train_step() {
-  const double began = steady_seconds(), waited = seconds_waited();
-  std::optional<data::Batch> loaded;
+// The next batch of every stream, prepared and on the device.
+tasks::Inputs Trainer::next_inputs() {
+  std::vector<data::Batch> batches;
   {
     RECORD_USER_SCOPE("wait for data");
-    loaded = loader_->next();
+    for (const auto& loader : loaders_) {
+      auto batch = loader->next();
+      check(batch.has_value(), "the training data ended early: ", setup_.plan.train_data);
+      batches.push_back(std::move(*batch));
+    }
   }
-  check(loaded.has_value(), "the training data ended early: ", setup_.plan.train_data);
-  setup_.mix(*loaded, state_.step);
-  if (state_.step == 0 && leader())
-    events_->image("first batch", 0, encode_png(picture_sheet(*loaded, setup_.recipe.preprocess)));
-  tasks::Batch batch = tasks::to_device(*loaded, setup_.device, setup_.precision);
-  const int64_t first = loaded->first, whole = loaded->whole;
-  const double share = static_cast<double>(loaded->size) / static_cast<double>(whole);
-  loader_->recycle(std::move(*loaded));
-  if (unlabelled_loader_) {
-    RECORD_USER_SCOPE("wait for data");
-    auto more = unlabelled_loader_->next();
-    batch.unlabelled = tasks::to_device(*more, setup_.device, setup_.precision).images;
-    batch.first_unlabelled = whole + more->first;
-    batch.labelled_share = static_cast<double>(whole) / static_cast<double>(whole + more->whole);
-    unlabelled_loader_->recycle(std::move(*more));
-  }
-  if (setup_.recipe.train.class_weights != Value("none")) {
-    const torch::Tensor weight = torch::tensor({setup_.task->weight_of(batch)}, torch::kFloat64);
-    if (world_.size() > 1) world_.sum(weight);
-    batch.mean_weight = weight.item<double>() / static_cast<double>(whole);
-  }
-  if (!setup_.soft_mask.empty())
-    dynamic_cast<models::SoftMasked&>(*setup_.model)
-        .set_soft_mask(setup_.soft_mask[static_cast<size_t>(state_.step)]);
+  task_.prepare(batches, {setup_.seed(), state_.step});
+  if (state_.step == 0 && leader() && batches[0].find("image"))
+    events_->image("first batch", 0, encode_png(picture_sheet(batches[0], setup_.recipe.preprocess)));
+  tasks::Inputs inputs;
+  for (size_t i = 0; i < batches.size(); ++i)
+    inputs.streams.push_back(
+        tasks::to_device(batches[i], streams_[i].name, setup_.compute.device, setup_.compute.precision));
+  return inputs;
+}
+
+void Trainer::train_step() {
+  const double began = steady_seconds(), waited = seconds_waited();
+  const tasks::Inputs inputs = next_inputs();
+  const int64_t whole = inputs.main().whole;
+  const double share = static_cast<double>(inputs.size()) / static_cast<double>(whole);
+  const models::TrainingStep step{state_.step, setup_.plan.steps, setup_.plan.steps_per_epoch};
+  for (const tasks::BackbonePart& part : task_.backbones()) part.model->before_step(step);
+  task_.before_step(step);
   const std::vector<torch::Tensor> running = statistics();
   std::vector<torch::Tensor> before;  // the step
   for (const torch::Tensor& tensor : running) before.push_back(tensor.clone());
-  const tasks::StepOutput output = compute_gradients(batch, first, share);
+  const StepMeans means = compute_gradients(inputs);
   if (world_.size() > 1) average(running, share);
-  const Clipped clipped = clip_gradients(setup_.clip, setup_.clipped, setup_.unclipped);
-  progress_.learning_rate = setup_.schedule->rate(state_.step);
-  const bool finite = all_finite(output, clipped);
+  const Clipped clipped = clip_gradients(optimisation_.clip, optimisation_.clipped, optimisation_.unclipped);
+  progress_.learning_rate = optimisation_.schedule->rate(state_.step);
+  const bool finite = all_finite(means, clipped);
   if (finite) {
     RECORD_USER_SCOPE("optimiser and moving average");
-    setup_.optimiser->step(progress_.learning_rate, clipped.scale);
-    if (setup_.ema) setup_.ema->update(setup_.model_state);
-    meter_.add(output, clipped.norm, share);
+    optimisation_.optimiser->step(progress_.learning_rate, clipped.scale);
+    if (optimisation_.ema) optimisation_.ema->update(model_.state);
+    task_.after_step(step);
+    meter_.add(means, clipped.norm);
   }
-  setup_.optimiser->zero_grad();
+  optimisation_.optimiser->zero_grad();
   ++state_.step;
   state_.skipped_in_row = finite ? 0 : state_.skipped_in_row + 1;
   if (!finite) {
@@ -291,37 +327,43 @@ void Trainer::train_step() {
   interval_.add({steady_seconds() - began, seconds_waited() - waited, whole});
 }
 
-// Piece by piece. Every loss is a mean over its samples: each counts by its share of the step's batch, and
-// the mean of the processes' gradients is then that of the whole batch.
-tasks::StepOutput Trainer::compute_gradients(const tasks::Batch& batch, int64_t first, double share) {
-  const int64_t pieces = std::min(setup_.recipe.train.accumulate, batch.size());
-  tasks::StepOutput mean;
-  for (int64_t i = 0; i < pieces; ++i) {
-    const tasks::Batch piece = pieces == 1 ? batch : batch.piece(i, pieces);
-    const double part = static_cast<double>(piece.size()) / static_cast<double>(batch.size());
-    tasks::StepOutput output;
-    {
-      const tasks::AutocastScope autocast(setup_.device, setup_.precision);
-      output = setup_.task->step(*setup_.model, piece,
-                                 {.seed = setup_.seed(),
-                                  .step = static_cast<uint64_t>(state_.step),
-                                  .first_sample = first + batch.size() * i / pieces});
-    }
-    const double weight = part * share * static_cast<double>(world_.size());
-    const torch::Tensor loss = weight == 1 ? output.loss : output.loss * weight;
-    if (i + 1 == pieces) mean_.prepare(loss);
-    loss.backward();
-    if (pieces == 1) return output;
-    output.loss = output.loss.detach() * part;
-    for (auto& [name, value] : output.metrics) value = value * part;
-    if (i == 0) {
-      mean = output;
-      continue;
-    }
-    mean.loss += output.loss;
-    for (size_t m = 0; m < mean.metrics.size(); ++m) mean.metrics[m].second += output.metrics[m].second;
+// Piece by piece. The loss of a step is the sum over all pieces and processes divided by the weight of all of
+// them; since the processes' gradients are averaged, each takes its own part times their number.
+StepMeans Trainer::compute_gradients(const tasks::Inputs& inputs) {
+  const auto& train = setup_.recipe.train;
+  const int64_t pieces = std::min(train.accumulate, inputs.size());
+  const double own = task_.weight(inputs);
+  double all = static_cast<double>(inputs.main().whole);
+  if (!task_.weight_counts_samples()) {
+    const torch::Tensor weight = torch::tensor({own}, torch::kFloat64);
+    if (world_.size() > 1) world_.sum(weight);
+    all = weight.item<double>();
   }
-  return mean;
+  StepMeans means;
+  means.loss_share = own / all;
+  means.share = static_cast<double>(inputs.size()) / static_cast<double>(inputs.main().whole);
+  for (int64_t i = 0; i < pieces; ++i) {
+    const tasks::Inputs piece = pieces == 1 ? inputs : inputs.piece(i, pieces);
+    const double weight = pieces == 1 ? own : task_.weight(piece);
+    tasks::Loss loss;
+    {
+      const tasks::AutocastScope autocast(setup_.compute.device, setup_.compute.precision);
+      loss = task_.loss(piece,
+                        {.seed = setup_.seed(),
+                         .step = static_cast<uint64_t>(state_.step),
+                         .first_sample = piece.main().first},
+                        *collective_);
+    }
+    const torch::Tensor mean = weight > 0 ? loss.sum / weight : loss.sum;
+    const double part = own > 0 ? weight / own : 0;
+    const double factor = part * means.loss_share * static_cast<double>(world_.size());
+    const torch::Tensor scaled = factor == 1 ? mean : mean * factor;
+    if (i + 1 == pieces) mean_.prepare(scaled);
+    scaled.backward();
+    add_piece(means, mean.detach(), part, loss.terms,
+              static_cast<double>(piece.size()) / static_cast<double>(inputs.size()));
+  }
+  return means;
 }
 
 // Every process has seen its share of the batch alone.
@@ -337,14 +379,14 @@ void Trainer::average(const std::vector<torch::Tensor>& statistics, double share
 // The running means and variances of batch norms.
 std::vector<torch::Tensor> Trainer::statistics() const {
   std::vector<torch::Tensor> found;
-  for (const auto& [name, tensor] : setup_.model_state)
+  for (const auto& [name, tensor] : model_.state)
     if (name.ends_with(".running_mean") || name.ends_with(".running_var")) found.push_back(tensor);
   return found;
 }
 
 // The same answer in every process.
-bool Trainer::all_finite(const tasks::StepOutput& output, const Clipped& clipped) {
-  return !world_.any(!std::isfinite(clipped.norm) || !std::isfinite(output.loss.item<double>()));
+bool Trainer::all_finite(const StepMeans& means, const Clipped& clipped) {
+  return !world_.any(!std::isfinite(clipped.norm) || !std::isfinite(means.loss.item<double>()));
 }
 
 // A signal to any process stops all of them after the same step.
@@ -400,11 +442,11 @@ void Trainer::end_epoch() {
   meter_.new_epoch();
   total_.add(interval_);
   interval_ = {};
-  state_.position = loader_->position();
+  state_.position = loaders_[0]->position();
   const int64_t epoch = state_.step / setup_.plan.steps_per_epoch;
-  if (setup_.input_size(epoch) == setup_.input_size(epoch - 1)) return;
+  if (input_size(setup_.recipe, setup_.plan, epoch) == input_size(setup_.recipe, setup_.plan, epoch - 1))
+    return;
   collect_bad_pictures();
-  bad_read_ = unlabelled_bad_read_ = 0;
   open_loaders();
 }
 
@@ -425,7 +467,7 @@ bool Trainer::checkpoint_due() const {
 
 // A gradient that overflowed spoils the weights one step before the loss: what is spoilt is not saved.
 void Trainer::check_weights() const {
-  for (const auto& [name, tensor] : setup_.model_state)
+  for (const auto& [name, tensor] : model_.state)
     if (tensor.is_floating_point() && !torch::isfinite(tensor).all().item<bool>())
       stop_for_good(text("'", name, "' is no longer finite"));
 }
@@ -456,7 +498,7 @@ RunSummary run_training(const Recipe& recipe, const TrainOptions& options) {
   Setup setup = make_setup(shared, continued, world.size());
   setup.recipe.train.device = recipe.train.device;    // the number of a GPU is this process' own
   setup.recipe.train.threads = recipe.train.threads;  // and so is its share of the cores
-  setup.notes.insert(setup.notes.begin(), notes.begin(), notes.end());
+  setup.model.notes.insert(setup.model.notes.begin(), notes.begin(), notes.end());
   return Trainer(std::move(setup), options, world).run();
 }
 

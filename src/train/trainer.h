@@ -13,7 +13,6 @@
 #include <utility>
 #include <vector>
 
-#include "io/image.h"
 #include "parallel/world.h"
 #include "tasks/task.h"
 #include "train/recipe.h"
@@ -24,8 +23,10 @@ namespace tessera::train {
 // What the run will take, known before the first step.
 struct RunPlan {
   std::string model, device, train_data, validation_data;
-  int64_t parameters = 0, trainable_parameters = 0, macs = 0;  // macs: multiply-adds of one picture
-  int64_t classes = 0, samples = 0, validation_samples = 0;
+  int64_t parameters = 0, trainable_parameters = 0, macs = 0;  // macs: multiply-adds of one sample, forward
+  double training_macs = 0;  // of one training sample, forward and backward (plan_compute)
+  double total_macs = 0;     // of all samples of the run; 0 where their number is not known
+  int64_t samples = 0, validation_samples = 0;
   int64_t steps = 0, steps_per_epoch = 0, batch_size = 0, images = 0;
   int threads = 1;
   int64_t processes = 1;
@@ -40,7 +41,7 @@ struct RunPlan {
 struct StepProgress {
   int64_t step = 0, steps = 0, epoch = 0, step_in_epoch = 0, steps_per_epoch = 0;
   double loss = 0;
-  Metrics metrics;
+  std::vector<tasks::Metric> metrics;
   double learning_rate = 0;
   double images_per_second = 0, wait_share = 0;  // since this process began to train
   double seconds = 0, seconds_left = 0;          // seconds: of all processes of this run together
@@ -50,7 +51,7 @@ struct EvaluationReport {
   int64_t step = 0;
   double epoch = 0;  // done so far
   int64_t samples = 0;
-  Metrics metrics;
+  std::vector<tasks::Metric> metrics;
   bool best = false;  // of the run so far
   double seconds = 0;
 };
@@ -86,28 +87,15 @@ struct TrainOptions {
   std::string profile = {};          // file for a Chrome trace of ten steps of the leader, from the third on
 };
 
-// A held-out picture and what the final model says of it.
-struct PredictedPicture {
-  Image picture;
-  std::string name;
-  std::vector<int64_t> labels;
-  int64_t prediction = 0;  // the class with the highest score
-  double probability = 0;
-};
-
 struct RunSummary {
   RunPlan plan;
   std::string output, model_file, best_file;
-  std::vector<std::string> class_names;
-  bool multi_label = false;
   std::vector<HistoryPoint> history;  // the whole run, also what earlier processes did
-  Metrics final_metrics;
+  tasks::Findings final;              // of the weights at the end, with what there is to show
+  std::vector<tasks::MetricInfo> step_metrics;
+  tasks::MetricInfo main_metric;
   double best_metric = 0;
   int64_t best_step = 0;
-  std::string main_metric;
-  std::vector<std::vector<int64_t>>
-      confusion;  // [truth][prediction] of the final model; empty where multi-label
-  std::vector<PredictedPicture> pictures;
   double seconds = 0, images_per_second = 0, wait_share = 0;
   int64_t bad_images = 0;                    // replaced while training, or left out of the evaluation
   std::vector<parallel::Traffic> exchanges;  // of this process with the others, by kind

@@ -1,19 +1,18 @@
 // What a run evaluates, keeps on disk and tells.
 #include <algorithm>
+#include <cmath>
+#include <span>
 
 #include "core/error.h"
 #include "core/interrupt.h"
 #include "core/text.h"
 #include "io/file.h"
-#include "models/model.h"
-#include "train/summary.h"
 #include "train/trainer_run.h"
 
 namespace tessera::train {
 namespace {
 
 constexpr double kReadingSeconds = 0.5;  // between readings of the loss for observers
-constexpr int64_t kPictures = 24;        // in the grid of predictions
 constexpr const char* kFinalFile = "model.safetensors";
 constexpr const char* kBestFile = "best.safetensors";
 
@@ -33,54 +32,64 @@ class AveragedWeights {
   const NamedTensors& model_;
 };
 
-// The lines about bad pictures that a loader of any process has had since `read` of them were read here.
-std::vector<std::string> new_lines(parallel::World& world, const data::Loader& loader, size_t& read) {
-  const data::BadImages bad = loader.bad_images();
-  const std::span fresh = std::span(bad.lines).subspan(read);
-  read = bad.lines.size();
+std::vector<std::string> everyones_lines(parallel::World& world, std::span<const std::string> mine) {
   std::vector<std::string> lines;
-  for (const std::string& part : world.gather(join(fresh, "\n")))
+  for (const std::string& part : world.gather(join(mine, "\n")))
     for (const std::string& line : split(part, '\n'))
       if (!line.empty()) lines.push_back(line);
   return lines;
 }
 
+// The lines about bad images that a loader of any process has had since `read` of them were read here.
+std::vector<std::string> new_lines(parallel::World& world, const data::Loader& loader, size_t& read) {
+  const data::BadImages bad = loader.bad_images();
+  const std::span fresh = std::span(bad.lines).subspan(read);
+  read = bad.lines.size();
+  return everyones_lines(world, fresh);
+}
+
+Metrics values_of(const std::vector<tasks::Metric>& metrics) {
+  Metrics values;
+  for (const tasks::Metric& metric : metrics) values.emplace_back(metric.info.name, metric.value);
+  return values;
+}
+
 }  // namespace
 
-tasks::Evaluation Trainer::run_evaluation() {
-  data::LoaderConfig config = setup_.validation_loader_config();
-  config.rank = world_.rank(), config.world_size = world_.size();
-  data::Loader loader(*setup_.validation_source, data::make_eval_transform(setup_.recipe.preprocess), config);
+tasks::Findings Trainer::run_evaluation(bool last) {
   const bool alone = world_.size() == 1;
-  const auto tell = [&](int64_t done) {
+  const AveragedWeights averaged(optimisation_.ema.get(), model_.state);
+  tasks::EvaluateOptions options = {.precision = setup_.compute.precision, .device = setup_.compute.device};
+  options.open = [&](const tasks::StreamSpec& stream) { return open_loader(stream, /*training=*/false); };
+  options.progress = [&](int64_t done) {
     for (Observer* observer : options_.observers)
       observer->evaluating(std::min(done * world_.size(), setup_.plan.validation_samples),
                            setup_.plan.validation_samples);
     return !alone || !interrupted();  // several stop together, after the evaluation
   };
-  const AveragedWeights averaged(setup_.ema.get(), setup_.model_state);
-  tasks::EvaluateOptions options = {.precision = setup_.precision, .device = setup_.device, .progress = tell};
   if (!alone) options.gather = [&](const std::string& bytes) { return world_.gather(bytes); };
-  auto evaluation = setup_.task->evaluate(*setup_.model, loader, options);
-  setup_.model->train();
-  size_t read = 0;
-  for (const std::string& line : new_lines(world_, loader, read))
-    if (bad_held_out_.insert(line).second) note("left out of the evaluation, a broken picture: " + line);
-  return evaluation;
+  if (last && leader()) options.blocks = {"pictures", "confusion"};
+  options.seed = setup_.seed();
+  tasks::Findings findings;
+  for (const auto& evaluator : task_.evaluators()) tasks::append(findings, evaluator->run(options));
+  tasks::set_training(model_.parts, true);
+  for (const std::string& line : everyones_lines(world_, findings.broken.lines))
+    if (bad_validation_.insert(line).second) note("left out of the evaluation, a broken image: " + line);
+  return findings;
 }
 
 // What all processes had to replace since the last time, told once in a run.
 void Trainer::collect_bad_pictures() {
-  std::vector<std::string> lines = new_lines(world_, *loader_, bad_read_);
-  if (unlabelled_loader_) {
-    const auto more = new_lines(world_, *unlabelled_loader_, unlabelled_bad_read_);
+  std::vector<std::string> lines;
+  for (size_t i = 0; i < loaders_.size(); ++i) {
+    const auto more = new_lines(world_, *loaders_[i], bad_read_[i]);
     lines.insert(lines.end(), more.begin(), more.end());
   }
   for (const std::string& line : lines)
-    if (state_.bad_pictures.insert(line).second) note("replaced a broken picture: " + line);
+    if (state_.bad_pictures.insert(line).second) note("replaced a broken image: " + line);
   const auto count = static_cast<int64_t>(state_.bad_pictures.size());
   if (!lines.empty() && count > setup_.recipe.train.max_bad)
-    fail(count, " pictures are bad, more than train.max_bad = ", setup_.recipe.train.max_bad,
+    fail(count, " images are bad, more than train.max_bad = ", setup_.recipe.train.max_bad,
          "; the last: ", lines.back());
 }
 
@@ -88,21 +97,22 @@ void Trainer::evaluate() {
   state_.evaluation_pending = true;
   if (stopping()) return;
   try {
-    last_evaluation_ = run_evaluation();
+    last_evaluation_ = run_evaluation(state_.step == setup_.plan.steps);
   } catch (const Error& error) {
-    setup_.model->train();
+    tasks::set_training(model_.parts, true);
     if (error.kind == ErrorKind::interrupted) return;
     throw;
   }
   state_.evaluation_pending = false;
-  const double reached = last_evaluation_->metric(setup_.task->main_metric());
-  new_best_ = state_.best_step < 0 || reached > state_.best_metric;
+  const tasks::MetricInfo main = task_.main_metric();
+  const double reached = last_evaluation_->metric(main.name);
+  new_best_ = !std::isnan(reached) && (state_.best_step < 0 || main.better(reached, state_.best_metric));
   if (new_best_) {
     state_.best_step = state_.step;
     state_.best_metric = reached;
-    if (leader()) save_weights(directory_.file(kBestFile), final_weights(), setup_.info);
+    if (leader()) save_weights(directory_.file(kBestFile), final_weights(), model_.info);
   }
-  Metrics values = last_evaluation_->metrics;
+  Metrics values = values_of(last_evaluation_->metrics);
   values.emplace_back("samples", static_cast<double>(last_evaluation_->samples));
   values.emplace_back("images_per_second",
                       static_cast<double>(last_evaluation_->samples) / last_evaluation_->seconds);
@@ -115,10 +125,11 @@ void Trainer::evaluate() {
 void Trainer::checkpoint() {
   check_weights();
   collect_bad_pictures();
-  state_.position = loader_->position();
+  state_.position = loaders_[0]->position();
+  state_.task = task_.state();
   state_.meter = meter_.state(reduce());
-  state_.optimiser_steps = setup_.optimiser->steps();
-  state_.ema_updates = setup_.ema ? setup_.ema->updates() : 0;
+  state_.optimiser_steps = optimisation_.optimiser->steps();
+  state_.ema_updates = optimisation_.ema ? optimisation_.ema->updates() : 0;
   if (leader()) write_checkpoint();
   new_best_ = false;
   saved_step_ = state_.step;
@@ -129,10 +140,10 @@ void Trainer::write_checkpoint() {
   const double began = steady_seconds();
   state_.seconds = seconds();
   state_.metrics_bytes = directory_.sync_metrics();
-  const Metadata metadata = weights_metadata(setup_.info);
-  std::vector<CheckpointFile> files = {{kWeightsFile, setup_.model_state, metadata},
-                                       {kOptimiserFile, setup_.optimiser->state(), {}}};
-  if (setup_.ema) files.push_back({kEmaFile, setup_.ema->tensors(), metadata});
+  const Metadata metadata = weights_metadata(model_.info);
+  std::vector<CheckpointFile> files = {{kWeightsFile, model_.state, metadata},
+                                       {kOptimiserFile, optimisation_.optimiser->state(), {}}};
+  if (optimisation_.ema) files.push_back({kEmaFile, optimisation_.ema->tensors(), metadata});
   const uint64_t bytes = store_.save(state_.step, files, write_state(state_, setup_));
   store_.retain(state_.step, setup_.recipe.train.keep_last, state_.best_step);
   for (Observer* observer : options_.observers)
@@ -151,12 +162,14 @@ void Trainer::write(const std::string& kind, Metrics values) {
 void Trainer::tell_progress(bool logged) {
   if (options_.observers.empty()) return;
   const double now = steady_seconds();
-  const auto shares = static_cast<std::ptrdiff_t>(setup_.task->step_metrics().size());
   if (logged || read_at_ == 0 || now - read_at_ >= kReadingSeconds) {
     read_at_ = now;
     if (const Metrics means = meter_.interval(); !means.empty()) {  // of this process
       progress_.loss = means.front().second;
-      progress_.metrics.assign(means.begin() + 1, means.begin() + 1 + shares);
+      progress_.metrics.clear();
+      size_t place = 0;
+      for (const tasks::MetricInfo& info : task_.step_metrics())
+        progress_.metrics.push_back({info, means.at(++place).second});
     }
     StepTime time = total_;
     time.add(interval_);
@@ -188,16 +201,13 @@ RunSummary Trainer::summarise() {
   summary.output = directory_.path();
   summary.model_file = directory_.file(kFinalFile);
   summary.best_file = state_.best_step < 0 ? "" : directory_.file(kBestFile);
-  summary.class_names = setup_.info.class_names;
-  summary.multi_label = setup_.info.multi_label;
-  summary.main_metric = setup_.task->main_metric();
-  if (leader()) save_weights(summary.model_file, final_weights(), setup_.info);
-  if (!last_evaluation_) last_evaluation_ = run_evaluation();
+  summary.step_metrics = task_.step_metrics();
+  summary.main_metric = task_.main_metric();
+  if (leader()) save_weights(summary.model_file, final_weights(), model_.info);
+  if (!last_evaluation_) last_evaluation_ = run_evaluation(/*last=*/true);
   collect_bad_pictures();
   if (!leader()) return summary;
-  summary.final_metrics = last_evaluation_->metrics;
-  summary.confusion = confusion_of(*last_evaluation_);
-  summary.pictures = predicted_pictures(setup_, *last_evaluation_, kPictures);
+  summary.final = *last_evaluation_;
   summary.best_step = state_.best_step;
   summary.best_metric = state_.best_metric;
   summary.history = read_history(directory_.path());
@@ -206,7 +216,7 @@ RunSummary Trainer::summarise() {
   summary.images_per_second = total_.images_per_second();
   summary.wait_share = total_.wait_share();
   summary.exchanges = world_.traffic();
-  summary.bad_images = static_cast<int64_t>(state_.bad_pictures.size() + bad_held_out_.size());
+  summary.bad_images = static_cast<int64_t>(state_.bad_pictures.size() + bad_validation_.size());
   return summary;
 }
 

@@ -54,8 +54,9 @@ class Trainer {
   void train_step();
   void average(const std::vector<torch::Tensor>& statistics, double share);
   std::vector<torch::Tensor> statistics() const;
-  tasks::StepOutput compute_gradients(const tasks::Batch& batch, int64_t first, double share);
-  bool all_finite(const tasks::StepOutput& output, const Clipped& clipped);
+  tasks::Inputs next_inputs();
+  StepMeans compute_gradients(const tasks::Inputs& inputs);
+  bool all_finite(const StepMeans& means, const Clipped& clipped);
   void after_step();
   void log();
   void add_traffic(Metrics& values);
@@ -77,18 +78,18 @@ class Trainer {
   void note(const std::string& line) const;
   RunSummary summarise();
 
-  tasks::Evaluation run_evaluation();
+  tasks::Findings run_evaluation(bool last);
+  std::unique_ptr<data::Loader> open_loader(const tasks::StreamSpec& stream, bool training,
+                                            data::LoaderPosition start = {});
   void collect_bad_pictures();
   // What is evaluated and kept in the end.
   const NamedTensors& final_weights() const {
-    return setup_.ema ? setup_.ema->tensors() : setup_.model_state;
+    return optimisation_.ema ? optimisation_.ema->tensors() : model_.state;
   }
   double epoch() const {
     return static_cast<double>(state_.step) / static_cast<double>(setup_.plan.steps_per_epoch);
   }
-  double seconds_waited() const {
-    return loader_->seconds_waited() + (unlabelled_loader_ ? unlabelled_loader_->seconds_waited() : 0);
-  }
+  double seconds_waited() const;
   double seconds() const { return seconds_before_ + steady_seconds() - began_; }
   bool leader() const { return world_.leader(); }
   Meter::Reduce reduce() const {
@@ -97,6 +98,10 @@ class Trainer {
   }
 
   Setup setup_;
+  RunTask& model_;
+  tasks::Task& task_;
+  Optimisation& optimisation_;
+  const std::vector<tasks::StreamSpec> streams_;
   const TrainOptions options_;
   parallel::World& world_;
   parallel::GradientMean mean_;
@@ -104,16 +109,17 @@ class Trainer {
   CheckpointStore store_;
   RunState state_;
   Meter meter_;
-  std::unique_ptr<data::Loader> loader_, unlabelled_loader_;
-  std::unique_ptr<TensorBoardWriter> events_;  // a new file each time the run is continued
+  std::unique_ptr<tasks::Collective> collective_;
+  std::vector<std::unique_ptr<data::Loader>> loaders_;  // of the task's streams
+  std::unique_ptr<TensorBoardWriter> events_;           // a new file each time the run is continued
   std::unique_ptr<torch::autograd::profiler::RecordProfile> profiler_;
-  std::optional<tasks::Evaluation> last_evaluation_;  // of the weights as they are
+  std::optional<tasks::Findings> last_evaluation_;  // of the weights as they are
   StepProgress progress_;
   StepTime total_, interval_;
   std::map<std::string, parallel::Traffic> traffic_;  // when the interval began
   int64_t first_step_ = 0, saved_step_ = -1;
-  size_t bad_read_ = 0, unlabelled_bad_read_ = 0;  // lines of the loaders that were read
-  std::set<std::string> bad_held_out_;
+  std::vector<size_t> bad_read_;  // lines of each loader that were read
+  std::set<std::string> bad_validation_;
   bool new_best_ = false;
   double began_ = steady_seconds(), seconds_before_ = 0, saved_at_ = 0, read_at_ = 0, profile_began_ = 0;
 };

@@ -8,7 +8,7 @@
 #include "core/interrupt.h"
 #include "core/threads.h"
 #include "train/checkpoint.h"
-#include "train/open_model.h"
+#include "train/open_task.h"
 #include "train/setup.h"
 #include "train/train_testing.h"
 
@@ -59,9 +59,13 @@ TEST_F(TrainerTest, ARunLeavesAllItsFiles) {
                            "checkpoints/latest/manifest.json", "checkpoints/step-000024/ema.safetensors"})
     EXPECT_TRUE(file_exists(summary.output + "/" + name)) << name;
   EXPECT_EQ(summary.plan.steps, 24);
-  EXPECT_EQ(summary.plan.classes, static_cast<int64_t>(summary.class_names.size()));
-  EXPECT_EQ(summary.confusion.size(), summary.class_names.size());
-  EXPECT_EQ(summary.pictures.size(), 24u);
+  const auto* pictures = std::get_if<report::PicturesBlock>(&summary.final.blocks.at(0));
+  ASSERT_NE(pictures, nullptr);
+  EXPECT_EQ(pictures->pictures.size(), 24u);
+  const auto* mistakes = std::get_if<report::ConfusionBlock>(&summary.final.blocks.at(1));
+  ASSERT_NE(mistakes, nullptr);
+  EXPECT_EQ(mistakes->confusion.classes(), 10u);
+  EXPECT_EQ(mistakes->confusion.counts.size(), 100u);
   int64_t evaluations = 0, epochs = 0, lines = 0;
   for (const HistoryPoint& point : summary.history)
     ++(point.kind == "eval" ? evaluations : point.kind == "epoch" ? epochs : lines);
@@ -75,19 +79,16 @@ TEST_F(TrainerTest, ARunLeavesAllItsFiles) {
   EXPECT_NE(events.find("```toml\n" + read_text(summary.output + "/recipe.toml")), std::string::npos);
   EXPECT_NE(events.find("\x89PNG"), std::string::npos);
   // What was written is what was evaluated: the file alone gives the same accuracy.
-  const OpenedModel opened = open_model(summary.model_file);
   const train::Setup setup = make_setup(tiny("run"));
-  data::Loader loader(*setup.validation_source, data::make_eval_transform(opened.info.preprocess),
-                      setup.validation_loader_config());
-  const auto again = setup.task->evaluate(*opened.model, loader, {});
-  EXPECT_EQ(again.metrics, summary.final_metrics);
+  const OpenedTask opened = open_task(summary.model_file, {.validation = setup.data.validation});
+  EXPECT_EQ(values_of(evaluate(setup, *opened.task)), values_of(summary.final));
 }
 
 TEST_F(TrainerTest, LearnsATinySetByHeart) {
-  const RunSummary summary =
-      run_training(tiny("run", {"train.epochs=40", "mixup.mixup=0", "mixup.cutmix=0", "augment.crop=centre",
-                                "augment.flip=0", "model.drop_path=0", "model.patch_size=8", "model.dim=32",
-                                "train.eval_every=0", "train.ema_decay=0"}));
+  const RunSummary summary = run_training(
+      tiny("run", {"train.epochs=40", "task.mixup.mixup=0", "task.mixup.cutmix=0", "augment.crop=centre",
+                   "augment.flip=0", "model.drop_path=0", "model.patch_size=8", "model.dim=32",
+                   "train.eval_every=0", "train.ema_decay=0"}));
   double first = 0, last = 0;
   for (const HistoryPoint& point : summary.history)
     if (point.kind == "epoch") (first == 0 ? first : last) = point.values.front().second;
@@ -191,8 +192,9 @@ TEST_F(TrainerTest, AFinishedRunIsNotTrainedAgain) {
   Watcher watcher;
   const RunSummary again = run_training(tiny("run"), {.resume = Resume::automatic, .observers = {&watcher}});
   EXPECT_TRUE(watcher.checkpoints.empty());
-  EXPECT_EQ(first.final_metrics, again.final_metrics);
-  EXPECT_EQ(first.confusion, again.confusion);
+  EXPECT_EQ(values_of(first.final), values_of(again.final));
+  EXPECT_EQ(std::get<report::ConfusionBlock>(first.final.blocks.at(1)).confusion.counts,
+            std::get<report::ConfusionBlock>(again.final.blocks.at(1)).confusion.counts);
   EXPECT_EQ(first.history.size(), again.history.size());
 }
 
@@ -271,8 +273,12 @@ TEST_F(TrainerTest, WhatCannotRunIsRefusedBeforeAnythingIsWritten) {
   refused("augment.auto_augment=\"rand-x9\"", "rand-x9");
   refused("preprocess.mean=[0.5]", "mean");
   refused("schedule.warmup_epochs=50", "longer than the run");
-  refused("train.class_weights=[1.0, 2.0]", "2 numbers, the data has");
+  refused("task.class_weights=[1.0, 2.0]", "2 numbers, the data has");
   refused("train.sizes=[16, 32, 48, 64]", "4 sizes, more than the run has epochs, 3");
+  const Recipe even = tiny("run", {"train.balanced_sampling=true", "task.class_weights=balanced"});
+  EXPECT_EQ(error_of([&] { run_training(even); }),
+            "train.balanced_sampling and task.class_weights both even out the classes: give one");
+  EXPECT_FALSE(file_exists(path("run")));
   const Recipe recipe = tiny("run", {"train.eval_batch_size=1"});
   EXPECT_NE(error_of([&] { make_setup(recipe, false, 2); }).find("the number of ranks, 2"),
             std::string::npos);
@@ -325,9 +331,9 @@ TEST_F(TrainerTest, FrozenParametersStayAsTheyAre) {
   for (const std::string decay : {"0", "0.9"}) {  // in the moving average too
     const std::string run = "run" + decay;
     run_training(tiny(run, {"train.freeze=[\"patch_embed.*\", \"blocks.0.*\"]", "train.ema_decay=" + decay}));
-    const auto fresh = models::build_model(make_setup(tiny("run")).info.model, 0);
+    const auto fresh = models::build_classifier(make_setup(tiny("run")).model.info.model, 0);
     const SafetensorsFile trained(path(run + "/model.safetensors"));
-    for (const auto& [name, before] : named_state(*fresh)) {
+    for (const auto& [name, before] : named_state(*fresh->backbone)) {
       const torch::Tensor after = to_tensor(*trained.find(name));
       const bool frozen = name.starts_with("patch_embed.") || name.starts_with("blocks.0.");
       EXPECT_EQ(torch::equal(before, after), frozen) << run << " " << name;
@@ -356,8 +362,8 @@ TEST_F(TrainerTest, BfloatTrainsAndContinuesTheSame) {
   EXPECT_THROW(run_training(tiny("parts", settings), {.observers = {&watcher}}), Stop);
   run_training(tiny("parts", settings), {.resume = Resume::automatic});
   expect_same_weights(path("whole"), path("parts"));
-  const OpenedModel opened = open_model(path("whole"));
-  EXPECT_EQ(opened.model->parameters().front().scalar_type(), torch::kFloat32);
+  const OpenedTask opened = open_task(path("whole"));
+  EXPECT_EQ(tasks::named_parameters(opened.task->parts()).front().second.scalar_type(), torch::kFloat32);
 }
 
 TEST_F(TrainerTest, FineTuningSaysWhatIsNew) {
@@ -385,11 +391,14 @@ TEST_F(TrainerTest, ThePlanIsKnownBeforehand) {
   const PlannedRun planned = plan_training(tiny("run"));
   const Recipe& recipe = planned.recipe;
   const RunPlan& plan = planned.plan;
-  EXPECT_EQ(recipe.model.settings.find("classes")->as_int(), plan.classes);
+  EXPECT_EQ(recipe.model.settings.find("classes")->as_int(), 10);
   EXPECT_FALSE(file_exists(path("run")));
   const RunSummary summary = run_training(tiny("run"));
   EXPECT_EQ(plan.steps, summary.plan.steps);
   EXPECT_EQ(plan.parameters, summary.plan.parameters);
+  EXPECT_GT(plan.training_macs, 2 * static_cast<double>(plan.macs));  // three times but for dropped paths
+  EXPECT_LT(plan.training_macs, 3 * static_cast<double>(plan.macs));
+  EXPECT_DOUBLE_EQ(plan.total_macs, plan.training_macs * static_cast<double>(plan.images));
   const CheckpointStore store(path("run/checkpoints"));
   EXPECT_LE(store.bytes(), plan.disk_bytes);
   EXPECT_GE(plan.checkpoint_bytes, store.bytes() / store.steps().size());
@@ -401,8 +410,10 @@ TEST_F(TrainerTest, WithoutDataOrWeightsThePlanSaysWhatIsMissing) {
       plan_training(tiny("run", {"data.path=nowhere", "model.classes=7", "model.pretrained=" + weights}));
   EXPECT_EQ(planned.missing_data, "data path 'nowhere' does not exist");
   EXPECT_NE(planned.missing_weights.find("'" + weights + "' does not exist"), std::string::npos);
-  EXPECT_EQ(planned.plan.classes, 7);
+  EXPECT_EQ(planned.recipe.model.settings.find("classes")->as_int(), 7);
   EXPECT_EQ(planned.plan.samples, 0);
+  EXPECT_EQ(planned.plan.total_macs, 0);
+  EXPECT_GT(planned.plan.training_macs, 0);
   EXPECT_GT(planned.plan.parameters, 0);
   EXPECT_GT(planned.plan.memory_bytes, planned.plan.checkpoint_bytes);
   const std::string refused = error_of([&] { make_setup(tiny("run", {"model.pretrained=" + weights})); });
@@ -417,7 +428,7 @@ TEST_F(TrainerTest, AHeadAloneIsNotTrainedOnRandomWeights) {
       std::string::npos);
   run_training(tiny("base"));
   EXPECT_EQ(make_setup(tiny("x", {head_alone, "model.pretrained=" + path("base/model.safetensors")}))
-                .trained.size(),
+                .optimisation.trained.size(),
             2u);
 }
 

@@ -6,10 +6,11 @@
 #include "core/threads.h"
 #include "io/image.h"
 #include "io/safetensors.h"
+#include "models/heads/class_head.h"
 #include "models/illama.h"
 #include "train/checkpoint.h"
 #include "train/device.h"
-#include "train/open_model.h"
+#include "train/open_task.h"
 #include "train/picture_sheet.h"
 #include "train/select.h"
 #include "train/setup.h"
@@ -31,10 +32,12 @@ TEST(Threads, DecodersCountAgainstThemWhereOneIsNotMissed) {
 
 TEST(PictureSheet, ShowsEachPictureInItsPlaceAndColours) {
   data::Batch batch;
-  batch.size = 9, batch.height = 2, batch.width = 3;
+  batch.size = 9;
+  const std::span<float> images = batch.add({"image", DType::f32, {3, 2, 3}}).values<float>();
   for (int i = 0; i < 9; ++i)
     for (int c = 0; c < 3; ++c)
-      for (int p = 0; p < 6; ++p) batch.images.push_back(static_cast<float>(10 * i + c + (p == 5 ? 100 : 0)));
+      for (int p = 0; p < 6; ++p)
+        images[static_cast<size_t>(18 * i + 6 * c + p)] = static_cast<float>(10 * i + c + (p == 5 ? 100 : 0));
   data::Preprocess preprocess;
   preprocess.mean = {0, 0, 0};
   preprocess.std = {1.0 / 255, 1.0 / 255, 1.0 / 255};
@@ -85,11 +88,11 @@ TEST_F(TrainingPartsTest, PiecesOfABatchGiveItsGradient) {
   const std::vector<std::vector<std::string>> recipes = {
       {},
       // Classes that weigh differently: the pieces hold different ones.
-      {"mixup.mixup=0.0", "mixup.cutmix=0.0",
-       "train.class_weights=[1.0, 9.0, 1.0, 2.0, 1.0, 5.0, 1.0, 1.0, 1.0, 3.0]"},
+      {"task.mixup.mixup=0.0", "task.mixup.cutmix=0.0",
+       "task.class_weights=[1.0, 9.0, 1.0, 2.0, 1.0, 5.0, 1.0, 1.0, 1.0, 3.0]"},
       // Pieces with none, one or two of the pictures that the teacher alone judges.
-      {"distil.teacher=\"" + path("teacher") + "\"", "distil.unlabelled=\"shapes:train=64,val=8,seed=5\"",
-       "distil.unlabelled_batch=5"},
+      {"task.distil.teacher=\"" + path("teacher") + "\"",
+       "task.distil.unlabelled=\"shapes:train=64,val=8,seed=5\"", "task.distil.unlabelled_batch=5"},
       {"train.repeats=2"}};
   for (size_t r = 0; r < recipes.size(); ++r)
     for (const char* pieces : {"1", "3", "8"}) {
@@ -130,9 +133,9 @@ TEST_F(TrainingPartsTest, BrokenPicturesAreToldOnceCountedAndLeftOutOfWhatIsMeas
     return std::count_if(notes.lines.begin(), notes.lines.end(),
                          [&](const std::string& line) { return line.starts_with(what); });
   };
-  EXPECT_EQ(told(first, "replaced a broken picture: "), 1);
-  EXPECT_EQ(told(second, "replaced a broken picture: "), 0) << "told again after the continuation";
-  EXPECT_EQ(told(second, "left out of the evaluation, a broken picture: "), 2);
+  EXPECT_EQ(told(first, "replaced a broken image: "), 1);
+  EXPECT_EQ(told(second, "replaced a broken image: "), 0) << "told again after the continuation";
+  EXPECT_EQ(told(second, "left out of the evaluation, a broken image: "), 2);
   EXPECT_EQ(summary.bad_images, 3);
   for (const HistoryPoint& point : read_history(path("run")))
     for (const auto& [name, value] : point.values)
@@ -173,9 +176,8 @@ TEST_F(TrainingPartsTest, StepsWithoutAFiniteLossAreSkippedAndCounted) {
 TEST_F(TrainingPartsTest, PicturesGrowOverTheRun) {
   const std::vector<std::string> growing = {"train.sizes=[16, 24, 32]", "model.patch_size=8"};
   const train::Setup setup = make_setup(tiny("plan", growing));
-  EXPECT_EQ(setup.input_size(0), 16);
-  EXPECT_EQ(setup.input_size(1), 24);
-  EXPECT_EQ(setup.input_size(2), 32);
+  for (const auto& [epoch, side] : {std::pair(0, 16), {1, 24}, {2, 32}})
+    EXPECT_EQ(input_size(setup.recipe, setup.plan, epoch), side);
   run_training(tiny("whole", growing));
   // Continued at and around the changes of size.
   const Recipe recipe = [&] {
@@ -197,15 +199,15 @@ TEST_F(TrainingPartsTest, PicturesGrowOverTheRun) {
 TEST_F(TrainingPartsTest, ATeacherIsFollowed) {
   run_training(tiny("teacher", {"train.seed=1"}));
   // alpha = 1: the labels have no say, only the teacher's.
-  const std::vector<std::string> settings = {"distil.teacher=\"" + path("teacher") + "\"",
-                                             "distil.alpha=1.0",
-                                             "distil.kind=\"hard\"",
-                                             "distil.unlabelled=\"shapes:train=64,val=8,seed=5\"",
-                                             "distil.unlabelled_batch=5",
+  const std::vector<std::string> settings = {"task.distil.teacher=\"" + path("teacher") + "\"",
+                                             "task.distil.alpha=1.0",
+                                             "task.distil.kind=\"hard\"",
+                                             "task.distil.unlabelled=\"shapes:train=64,val=8,seed=5\"",
+                                             "task.distil.unlabelled_batch=5",
                                              "train.checkpoint_steps=5"};
   run_training(tiny("student", settings));
   std::vector<std::string> smooth = settings;
-  smooth.push_back("train.label_smoothing=0.3");
+  smooth.push_back("task.label_smoothing=0.3");
   run_training(tiny("smooth", smooth));
   run_training(tiny("alone"));
   const NamedTensors student = weights("student"), same = weights("smooth"), alone = weights("alone");
@@ -223,32 +225,35 @@ TEST_F(TrainingPartsTest, ATeacherIsFollowed) {
   const std::string line =
       error_of([&] { run_training(tiny("parts", settings), {.resume = Resume::required}); });
   EXPECT_NE(line.find("data has changed"), std::string::npos) << line;
-  EXPECT_NE(error_of([&] { make_setup(tiny("x", {"distil.teacher=\"nowhere\""})); }), "");
-  EXPECT_EQ(error_of([&] {
-              tiny("x", {"distil.unlabelled=\"shapes:\"", "distil.unlabelled_batch=4"});
-            }),
-            "tiny: distil.unlabelled needs distil.teacher: nobody else judges pictures without a label");
+  EXPECT_NE(error_of([&] { make_setup(tiny("x", {"task.distil.teacher=\"nowhere\""})); }), "");
+  EXPECT_EQ(
+      error_of([&] {
+        tiny("x", {"task.distil.unlabelled=\"shapes:\"", "task.distil.unlabelled_batch=4"});
+      }),
+      "tiny: task.distil.unlabelled needs task.distil.teacher: nobody else judges images without a label");
 }
 
+// The schedule itself is the model's (models/llama_test.cpp).
 TEST_F(TrainingPartsTest, TheSoftMaskFallsToTheCausalOne) {
-  const std::vector<std::string> settings = {"model.name=illama", "model.heads=2", "soft_mask.share=1.0",
-                                             "soft_mask.cutoff_epoch=2"};
-  const train::Setup setup = make_setup(tiny("plan", settings));
-  ASSERT_EQ(setup.soft_mask.size(), 24u);
-  EXPECT_EQ(setup.soft_mask.front(), 1);
-  EXPECT_EQ(setup.soft_mask[15], 0);
-  EXPECT_EQ(setup.soft_mask.back(), 0);
+  const std::vector<std::string> settings = {"model.name=illama", "model.heads=2", "model.soft_mask=1.0",
+                                             "model.soft_mask_mode=soft", "model.soft_mask_cutoff=2"};
   run_training(tiny("soft", settings));
   run_training(tiny("hard", {"model.name=illama", "model.heads=2"}));
   EXPECT_NE(read_file(path("soft/model.safetensors")), read_file(path("hard/model.safetensors")));
-  EXPECT_EQ(error_of([&] {
-              make_setup(tiny("x", {"soft_mask.share=1.0", "soft_mask.cutoff_epoch=2"}));
-            }),
-            "soft_mask.share = 1.0: vit has no causal mask");
-  EXPECT_EQ(error_of([&] {
-              make_setup(tiny("x", {"model.name=illama", "soft_mask.share=1.0", "soft_mask.cutoff_epoch=9"}));
-            }),
-            "soft_mask.cutoff_epoch = 9 is beyond the run's 3 epochs");
+  // The keys of before mean the same run.
+  run_training(tiny(
+      "before", {"model.name=illama", "model.heads=2", "soft_mask.share=1.0", "soft_mask.cutoff_epoch=2"}));
+  expect_same_weights(path("soft"), path("before"));
+  EXPECT_NE(error_of([&] {
+              make_setup(tiny("x", {"model.soft_mask=1.0", "model.soft_mask_cutoff=2"}));
+            }).find("unknown key 'model.soft_mask'"),
+            std::string::npos);
+  for (const char* cutoff : {"model.soft_mask_cutoff=9", "soft_mask.cutoff_epoch=9"})
+    EXPECT_EQ(error_of([&] {
+                make_setup(tiny("x", {"model.name=illama", "model.heads=2", "model.soft_mask=1.0",
+                                      "model.soft_mask_mode=soft", cutoff}));
+              }),
+              "model.soft_mask_cutoff = 9 is beyond the run's 3 epochs");
 }
 
 TEST_F(TrainingPartsTest, QuantisedTrainingLearnsItsStepsAndIsReadBackAsItWas) {
@@ -273,17 +278,10 @@ TEST_F(TrainingPartsTest, QuantisedTrainingLearnsItsStepsAndIsReadBackAsItWas) {
   EXPECT_EQ(steps, 2 * 5 * 2);  // two blocks of qkv, proj, fc1, fc2, fc3, two kinds of steps
 
   // The file says that it is quantised: what is opened gives the final evaluation.
-  const OpenedModel opened = open_model(path("whole"));
-  EXPECT_EQ(opened.info.quantization.weights, 4);
   const train::Setup setup = make_setup(tiny("again", settings));
-  const auto loss_of = [&](const std::shared_ptr<models::Backbone>& model) {
-    data::Loader loader(*setup.validation_source, data::make_eval_transform(setup.recipe.preprocess),
-                        setup.validation_loader_config());
-    return setup.task->evaluate(*model, loader, {}).metric("loss");
-  };
-  const auto loss = std::find_if(whole.final_metrics.begin(), whole.final_metrics.end(),
-                                 [](const auto& metric) { return metric.first == "loss"; });
-  EXPECT_DOUBLE_EQ(loss_of(opened.model), loss->second);
+  const OpenedTask opened = open_task(path("whole"), {.validation = setup.data.validation});
+  EXPECT_EQ(opened.info.quantization.weights, 4);
+  EXPECT_DOUBLE_EQ(evaluate(setup, *opened.task).metric("loss"), whole.final.metric("loss"));
 
   EXPECT_EQ(error_of([&] { tiny("x", {"quantization.weights=4"}); }),
             "tiny: quantization.activations = 0, must be 2 to 16 bits, or 0 like weights");
@@ -303,12 +301,14 @@ TEST_F(TrainingPartsTest, CheckpointedActivationsChangeNothing) {
 }
 
 TEST_F(TrainingPartsTest, TheRateGrowsWithTheBatch) {
-  EXPECT_DOUBLE_EQ(make_setup(tiny("x")).schedule->rate(0), 0.003);
-  EXPECT_DOUBLE_EQ(make_setup(tiny("x", {"optimiser.lr_batch=32"})).schedule->rate(0), 0.003 * 8 / 32);
+  EXPECT_DOUBLE_EQ(make_setup(tiny("x")).optimisation.schedule->rate(0), 0.003);
+  EXPECT_DOUBLE_EQ(make_setup(tiny("x", {"optimiser.lr_batch=32"})).optimisation.schedule->rate(0),
+                   0.003 * 8 / 32);
 }
 
 TEST_F(TrainingPartsTest, AdaptiveClippingLeavesTheHeadAlone) {
-  const train::Setup all = make_setup(tiny("x")), adaptive = make_setup(tiny("x", {"train.clip_mode=agc"}));
+  const Optimisation all = make_setup(tiny("x")).optimisation,
+                     adaptive = make_setup(tiny("x", {"train.clip_mode=agc"})).optimisation;
   EXPECT_EQ(all.clipped.size(), all.trained.size());
   EXPECT_EQ(adaptive.clipped.size() + 2, adaptive.trained.size());  // head.weight and head.bias
   EXPECT_EQ(adaptive.unclipped.size(), 2u);
@@ -324,11 +324,13 @@ models::ModelSpec vit_of(int64_t dim, int64_t depth) {
 }
 
 TEST_F(TrainingPartsTest, FirstWeightsAreSelectedFromALargerModel) {
-  const auto large = models::build_model(vit_of(32, 3), 1), small = models::build_model(vit_of(16, 2), 2);
-  const torch::Tensor head = small->named_parameters()["head.weight"].detach().clone();
-  save_tensors(path("large.safetensors"), named_state(*large));
-  const LoadReport report = select_pretrained(*small, vit_of(16, 2), WeightFile(path("large.safetensors")));
-  const auto from = large->named_parameters(), to = small->named_parameters();
+  const auto large = models::build_classifier(vit_of(32, 3), 1),
+             small = models::build_classifier(vit_of(16, 2), 2);
+  const torch::Tensor head = small->backbone->named_parameters()["head.weight"].detach().clone();
+  save_tensors(path("large.safetensors"), named_state(*large->backbone));
+  const LoadReport report =
+      select_pretrained(*small->backbone, vit_of(16, 2), WeightFile(path("large.safetensors")));
+  const auto from = large->backbone->named_parameters(), to = small->backbone->named_parameters();
   EXPECT_EQ(report.loaded + 2, static_cast<int64_t>(to.size()));
   using torch::indexing::Slice;
   for (const char* name : {"blocks.1.attn.qkv.weight", "blocks.0.mlp.fc1.weight"})
@@ -337,10 +339,10 @@ TEST_F(TrainingPartsTest, FirstWeightsAreSelectedFromALargerModel) {
                                                  Slice(torch::indexing::None, torch::indexing::None, 2)})))
         << name;
   EXPECT_TRUE(torch::equal(to["head.weight"], head));
-  const auto smaller = models::build_model(vit_of(8, 1), 1);
-  save_tensors(path("smaller.safetensors"), named_state(*smaller));
+  const auto smaller = models::build_classifier(vit_of(8, 1), 1);
+  save_tensors(path("smaller.safetensors"), named_state(*smaller->backbone));
   EXPECT_NE(error_of([&] {
-              select_pretrained(*small, vit_of(16, 2), WeightFile(path("smaller.safetensors")));
+              select_pretrained(*small->backbone, vit_of(16, 2), WeightFile(path("smaller.safetensors")));
             }).find("cannot be cut"),
             std::string::npos);
 }
@@ -352,12 +354,12 @@ TEST_F(TrainingPartsTest, VitGivesItsBlocksToIllama) {
   settings.set("dim", 16), settings.set("depth", 2), settings.set("heads", 2);
   settings.set("image_size", 32), settings.set("patch_size", 16), settings.set("classes", 3);
   const auto spec = models::resolve_model("illama", settings);
-  const auto model = models::build_model(spec, 0), drawn = models::build_model(spec, 0);
-  const auto vit = models::build_model(vit_of(64, 3), 1);
-  save_tensors(path("vit.safetensors"), named_state(*vit));
-  const LoadReport report = select_pretrained(*model, spec, WeightFile(path("vit.safetensors")));
-  const auto from = vit->named_parameters(), to = model->named_parameters(),
-             first = drawn->named_parameters();
+  const auto model = models::build_classifier(spec, 0), drawn = models::build_classifier(spec, 0);
+  const auto vit = models::build_classifier(vit_of(64, 3), 1);
+  save_tensors(path("vit.safetensors"), named_state(*vit->backbone));
+  const LoadReport report = select_pretrained(*model->backbone, spec, WeightFile(path("vit.safetensors")));
+  const auto from = vit->backbone->named_parameters(), to = model->backbone->named_parameters(),
+             first = drawn->backbone->named_parameters();
   int64_t selected = 0;
   for (const auto& item : to) {
     const bool fresh = std::find(report.fresh.begin(), report.fresh.end(), item.key()) != report.fresh.end();
@@ -378,7 +380,7 @@ TEST_F(TrainingPartsTest, LlamaGivesItsBlocksToIllama) {
   settings.set("dim", 16), settings.set("depth", 1), settings.set("heads", 2);
   settings.set("image_size", 32), settings.set("patch_size", 16), settings.set("classes", 3);
   const auto spec = models::resolve_model("illama", settings);
-  const auto model = models::build_model(spec, 0);
+  const auto model = models::build_classifier(spec, 0);
   NamedTensors llama;
   const auto add = [&](const std::string& name, std::vector<int64_t> shape) {
     llama.emplace_back(name, torch::randn(shape));
@@ -393,22 +395,22 @@ TEST_F(TrainingPartsTest, LlamaGivesItsBlocksToIllama) {
   add("norm.weight", {64});
   add("tok_embeddings.weight", {100, 64});
   save_tensors(path("llama.safetensors"), llama);
-  const LoadReport report = select_pretrained(*model, spec, WeightFile(path("llama.safetensors")));
+  const LoadReport report = select_pretrained(*model->backbone, spec, WeightFile(path("llama.safetensors")));
   EXPECT_EQ(report.loaded, 8);
-  const torch::Tensor qkv = model->named_parameters()["blocks.0.attn.qkv.weight"];
+  const torch::Tensor qkv = model->backbone->named_parameters()["blocks.0.attn.qkv.weight"];
   for (int64_t part = 0; part < 3; ++part)
     EXPECT_TRUE(torch::equal(qkv.narrow(0, 16 * part, 16),
                              models::select_weights(llama[static_cast<size_t>(part)].second, {16, 16})));
-  EXPECT_TRUE(torch::equal(model->named_parameters()["blocks.0.mlp.fc2.weight"],
+  EXPECT_TRUE(torch::equal(model->backbone->named_parameters()["blocks.0.mlp.fc2.weight"],
                            models::select_weights(llama[5].second, {16, 256})));
   llama.erase(llama.begin() + 1);  // wk: q and v alone are not cut into three
   save_tensors(path("part.safetensors"), llama);
-  const LoadReport part = select_pretrained(*model, spec, WeightFile(path("part.safetensors")));
+  const LoadReport part = select_pretrained(*model->backbone, spec, WeightFile(path("part.safetensors")));
   EXPECT_EQ(part.loaded, 7);
   EXPECT_EQ(std::count(part.fresh.begin(), part.fresh.end(), "blocks.0.attn.qkv.weight"), 1);
   save_tensors(path("other.safetensors"), {{"a", torch::zeros({2})}});
   EXPECT_NE(error_of([&] {
-              select_pretrained(*model, spec, WeightFile(path("other.safetensors")));
+              select_pretrained(*model->backbone, spec, WeightFile(path("other.safetensors")));
             }).find("holds no tensor to select from"),
             std::string::npos);
 }

@@ -1,13 +1,19 @@
 #include "train/weights.h"
 
+#include <algorithm>
+#include <array>
 #include <cstring>
 #include <map>
+#include <string_view>
 
 #include "core/config.h"
 #include "core/error.h"
 #include "core/text.h"
+#include "core/toml.h"
 #include "io/file.h"
+#include "tasks/registry.h"
 #include "train/json_value.h"
+#include "train/migrate.h"
 
 namespace tessera::train {
 namespace {
@@ -46,11 +52,10 @@ DType dtype_of(const torch::Tensor& tensor, const std::string& name) {
        " has no place in safetensors");
 }
 
-Value class_names_value(const std::vector<std::string>& names) {
-  Value::Array items;
-  for (const std::string& name : names) items.emplace_back(name);
-  return items;
-}
+// Entries that are not the task's own.
+constexpr std::array kCommon = {"tessera.model", "tessera.task", "tessera.preprocess", "tessera.recipe",
+                                "tessera.quantization"};
+constexpr std::string_view kPrefix = "tessera.";
 
 const std::string* entry(const Metadata& metadata, const char* key) {
   const auto found = metadata.find(key);
@@ -95,11 +100,11 @@ Metadata weights_metadata(const WeightsInfo& info) {
   model.set("settings", info.model.settings);
   Metadata metadata = {{"format", "pt"},  // what readers of published weights expect
                        {"tessera.model", json_text(model)},
-                       {"tessera.class_names", json_text(class_names_value(info.class_names))},
                        {"tessera.preprocess", json_text(write_config(info.preprocess))},
-                       {"tessera.task", "classify"},
-                       {"tessera.multi_label", info.multi_label ? "true" : "false"},
+                       {"tessera.task", tasks::task_name(info.task)},
                        {"tessera.recipe", info.recipe}};
+  for (const auto& [key, value] : info.task_metadata.as_table())
+    metadata[std::string(kPrefix) + key] = json_text(value);
   if (info.quantization.enabled())
     metadata["tessera.quantization"] = json_text(write_config(info.quantization));
   return metadata;
@@ -111,30 +116,50 @@ std::string save_weights(const std::string& path, const NamedTensors& tensors, c
 
 // --- reading
 
+namespace {
+
+// The recipe that the weights were trained by has the task's settings; a file without one has the defaults.
+Value read_task(const std::string& name, const std::string& recipe) {
+  Value section;
+  if (!recipe.empty()) {
+    const Value table = migrate_recipe(parse_toml(recipe, "tessera.recipe"));
+    if (const Value* stored = table.find("task"); stored && stored->is_table()) section = *stored;
+  }
+  if (!section.find("name") && !name.empty()) section.set("name", name);
+  const Value task = tasks::resolve_task(section);
+  if (!name.empty() && *task.find("name") != Value(name))
+    fail("tessera.task is '", printable(name), "', the recipe's is '", task.find("name")->as_string(), "'");
+  return task;
+}
+
+Value read_task_metadata(const Metadata& metadata) {
+  Value out;
+  for (const auto& [key, content] : metadata)
+    if (key.starts_with(kPrefix) && std::find(kCommon.begin(), kCommon.end(), key) == kCommon.end())
+      out.as_table().emplace_back(key.substr(kPrefix.size()), parse_json_value(content, key));
+  return out;
+}
+
+}  // namespace
+
 WeightsInfo read_weights_info(const Metadata& metadata, const std::string& name) {
   WeightsInfo info;
+  info.task = tasks::resolve_task({});
   const std::string* model = entry(metadata, "tessera.model");
   if (!model) return info;
   info.ours = true;
   try {
     info.model = read_model_spec(*model, "tessera.model");
-    if (const std::string* names = entry(metadata, "tessera.class_names")) {
-      const Value list = parse_json_value(*names, "tessera.class_names");
-      if (!list.is_array()) fail("tessera.class_names is ", list.type_name(), ", must be an array");
-      for (const Value& item : list.as_array()) {
-        if (!item.is_string()) fail("tessera.class_names holds ", item.type_name(), ", must hold strings");
-        info.class_names.push_back(item.as_string());
-      }
-    }
     if (const std::string* preprocess = entry(metadata, "tessera.preprocess"))
       info.preprocess =
           read_config<data::Preprocess>(parse_json_value(*preprocess, "tessera.preprocess"), "preprocess");
     if (const std::string* bits = entry(metadata, "tessera.quantization"))
       info.quantization =
           read_config<QuantizationConfig>(parse_json_value(*bits, "tessera.quantization"), "quantization");
-    if (const std::string* multi = entry(metadata, "tessera.multi_label"))
-      info.multi_label = *multi == "true";
     if (const std::string* recipe = entry(metadata, "tessera.recipe")) info.recipe = *recipe;
+    const std::string* task = entry(metadata, "tessera.task");
+    info.task = read_task(task ? *task : "", info.recipe);
+    info.task_metadata = read_task_metadata(metadata);
   } catch (const Error& error) {
     fail("'", name, "': metadata: ", error.what());
   }

@@ -1,12 +1,12 @@
 // Weight files: safetensors under the published parameter names, with all that is needed to use them in the
 // metadata.
 //
-//   tessera.model        JSON: {"name", "family", "settings"}
-//   tessera.class_names  JSON: array of strings
-//   tessera.preprocess   JSON: size, crop, interpolation, mean, std, apply_exif
-//   tessera.recipe       TOML: the resolved recipe of the run that made the weights
+//   tessera.model         JSON: {"name", "family", "settings"}
+//   tessera.task          the task's name
+//   tessera.preprocess    JSON: size, crop, interpolation, mean, std, apply_exif
+//   tessera.recipe        TOML: the resolved recipe of the run that made the weights
 //   tessera.quantization  JSON: weights, activations: bits; only where there is quantisation
-//   tessera.task         "classify"; tessera.multi_label "true" or "false"
+//   tessera.KEY           JSON: what the task says of itself, such as tessera.class_names
 #pragma once
 
 #include "ops/torch.h"
@@ -25,9 +25,9 @@ namespace tessera::train {
 // What the metadata say.
 struct WeightsInfo {
   models::ModelSpec model;
-  std::vector<std::string> class_names;  // empty in files of other programs
+  Value task;           // [task], complete; of the first task of the registry in files of other programs
+  Value task_metadata;  // Task::metadata
   data::Preprocess preprocess;
-  bool multi_label = false;
   QuantizationConfig quantization;
   std::string recipe;  // TOML, "" in files of other programs
   bool ours = false;   // the metadata are Tessera's

@@ -5,9 +5,10 @@
 #include "core/config.h"
 #include "io/io_testing.h"
 #include "io/safetensors_shards.h"
+#include "models/heads/class_head.h"
 #include "train/json_value.h"
 #include "train/load.h"
-#include "train/open_model.h"
+#include "train/open_task.h"
 
 namespace tessera::train {
 namespace {
@@ -24,16 +25,35 @@ class WeightsTest : public TemporaryFolder {
   static WeightsInfo info(const std::string& over = "") {
     WeightsInfo out;
     out.model = models::resolve_model("vit", settings(over));
-    out.class_names = {"a", "b \"quoted\"", "ü"};
+    out.task_metadata = metadata({"a", "b \"quoted\"", "ü"});
     out.preprocess.size = 32;
     out.preprocess.mean = {0.1, 0.2, 0.3};
     out.recipe = "[train]\nepochs = 1\n";
     return out;
   }
+  // What a classifier of these classes says of itself.
+  static Value metadata(const std::vector<std::string>& class_names) {
+    Value out;
+    out.set("class_names", Value::Array(class_names.begin(), class_names.end()));
+    out.set("multi_label", false);
+    return out;
+  }
+  static std::unique_ptr<tasks::Task> task_of(const models::ModelSpec& model, uint64_t seed,
+                                              const Value& of_itself,
+                                              models::Init init = models::Init::draw) {
+    tasks::TaskSetup setup;
+    setup.settings = tasks::task_settings(tasks::resolve_task({}));
+    setup.model = model;
+    setup.seed = seed;
+    setup.init = init;
+    setup.metadata = of_itself;
+    return tasks::find_task("classify").make(setup);
+  }
   // A model with the given seed, saved.
   std::string saved(const std::string& name, uint64_t seed, const std::string& over = "") const {
     const WeightsInfo described = info(over);
-    save_weights(path(name), named_state(*models::build_model(described.model, seed)), described);
+    save_weights(path(name), named_state(*models::build_classifier(described.model, seed)->backbone),
+                 described);
     return path(name);
   }
   // The file with its tensors changed by `change`.
@@ -50,29 +70,29 @@ class WeightsTest : public TemporaryFolder {
 
 TEST_F(WeightsTest, AFileIsAllThatIsNeeded) {
   const std::string file = saved("m.safetensors", 7);
-  const OpenedModel opened = open_model(file);
-  EXPECT_EQ(opened.info.class_names, info().class_names);
+  const OpenedTask opened = open_task(file);
+  EXPECT_EQ(opened.info.task_metadata, info().task_metadata);
   EXPECT_EQ(opened.info.preprocess.mean, info().preprocess.mean);
   EXPECT_EQ(opened.info.recipe, info().recipe);
   EXPECT_EQ(opened.info.model.family, "vit");
   EXPECT_EQ(opened.info.model.settings, info().model.settings);
-  EXPECT_FALSE(opened.model->is_training());
+  EXPECT_FALSE(opened.task->backbones()[0].model->is_training());
   const torch::Tensor images = torch::ones({2, 3, 32, 32});
-  const auto original = models::build_model(info().model, 7);
-  original->eval();
-  EXPECT_TRUE(torch::equal(original->forward(images), opened.model->forward(images)));
+  const auto original = models::build_classifier(info().model, 7);
+  original->backbone->eval();
+  EXPECT_TRUE(torch::equal(original->forward(images), opened.task->classifier()->forward(images)));
 }
 
 TEST_F(WeightsTest, SettingsThatChangeNoTensorAreLaidOverTheFiles) {
   const std::string file = saved("m.safetensors", 7);
   OpenOptions options;
   options.settings.set("drop_path", 0.25);
-  EXPECT_EQ(open_model(file, options).info.model.settings.find("drop_path")->as_double(), 0.25);
+  EXPECT_EQ(open_task(file, options).info.model.settings.find("drop_path")->as_double(), 0.25);
   options.settings.set("drop_path", 2.0);
-  EXPECT_NE(error_of([&] { open_model(file, options); }), "");
+  EXPECT_NE(error_of([&] { open_task(file, options); }), "");
   options.settings = {};
   options.settings.set("drop_paths", 0.25);
-  EXPECT_NE(error_of([&] { open_model(file, options); }).find("did you mean 'drop_path'"), std::string::npos);
+  EXPECT_NE(error_of([&] { open_task(file, options); }).find("did you mean 'drop_path'"), std::string::npos);
 }
 
 TEST_F(WeightsTest, EveryElementTypeIsRead) {
@@ -80,11 +100,12 @@ TEST_F(WeightsTest, EveryElementTypeIsRead) {
     const std::string file = changed(saved("m.safetensors", 7), [&](NamedTensors& tensors) {
       for (auto& entry : tensors) entry.second = entry.second.to(type);
     });
-    const OpenedModel opened = open_model(file);
-    const auto original = models::build_model(info().model, 7);
-    for (size_t i = 0; i < original->parameters().size(); ++i)
-      EXPECT_TRUE(torch::equal(opened.model->parameters()[i],
-                               original->parameters()[i].to(type).to(torch::kFloat32)));
+    const OpenedTask opened = open_task(file);
+    const auto original = models::build_classifier(info().model, 7)->backbone->parameters();
+    const auto read = tasks::named_parameters(opened.task->parts());
+    ASSERT_EQ(read.size(), original.size());
+    for (size_t i = 0; i < original.size(); ++i)
+      EXPECT_TRUE(torch::equal(read[i].second, original[i].to(type).to(torch::kFloat32)));
   }
 }
 
@@ -92,24 +113,24 @@ TEST_F(WeightsTest, WhatDoesNotFitIsNamed) {
   const std::string file = saved("m.safetensors", 7);
   const std::string bad = path("changed.safetensors");
   changed(file, [](NamedTensors& tensors) { tensors.erase(tensors.begin() + 1); });
-  EXPECT_NE(error_of([&] { open_model(bad); }).find("1 missing ("), std::string::npos);
+  EXPECT_NE(error_of([&] { open_task(bad); }).find("1 missing ("), std::string::npos);
   changed(file, [](NamedTensors& tensors) {
     for (const char* name : {"x1", "x2", "x3", "x4", "x5", "x6"})
       tensors.emplace_back(name, torch::zeros({1}));
   });
-  EXPECT_EQ(error_of([&] { open_model(bad); }),
+  EXPECT_EQ(error_of([&] { open_task(bad); }),
             "'" + bad + "' does not fit vit: tensors 6 left over (x1, x2, x3, x4 and 2 more)");
   changed(file, [](NamedTensors& tensors) {
     for (auto& [name, tensor] : tensors)
       if (name == "head.bias") tensor = torch::zeros({4});
   });
-  EXPECT_EQ(error_of([&] { open_model(bad); }),
+  EXPECT_EQ(error_of([&] { open_task(bad); }),
             "'" + bad + "' does not fit vit: tensors 1 of another shape (head.bias [4], must be [3])");
   changed(file, [](NamedTensors& tensors) {
     for (auto& [name, tensor] : tensors)
       if (name == "head.bias") tensor = torch::zeros({3}, torch::kInt64);
   });
-  EXPECT_NE(error_of([&] { open_model(bad); }).find("tensor 'head.bias' is I64"), std::string::npos);
+  EXPECT_NE(error_of([&] { open_task(bad); }).find("tensor 'head.bias' is I64"), std::string::npos);
 }
 
 TEST_F(WeightsTest, HostileMetadataAllocateNothing) {
@@ -119,7 +140,7 @@ TEST_F(WeightsTest, HostileMetadataAllocateNothing) {
     Metadata metadata = original.metadata();
     metadata["tessera.model"] = json;
     save_tensors(path("hostile"), read_tensors(original), metadata);
-    return error_of([&] { open_model(path("hostile")); });
+    return error_of([&] { open_task(path("hostile")); });
   };
   const std::string huge =
       with_model(R"({"name":"vit","family":"vit","settings":{"dim":65536,"heads":2,"depth":100,
@@ -159,49 +180,43 @@ TEST(PublishedPreprocess, IsKnownForEverySize) {
 TEST_F(WeightsTest, FilesOfOtherProgramsNeedAModelName) {
   const std::string file = changed(
       saved("m.safetensors", 7), [](NamedTensors&) {}, /*with_metadata=*/false);
-  EXPECT_EQ(error_of([&] { open_model(file); }),
+  EXPECT_EQ(error_of([&] { open_task(file); }),
             "'" + file + "' does not say which model it holds: name it with --model (see `tessera models`)");
-  EXPECT_NE(error_of([&] { open_model(file, {.model = "vit"}); }).find("does not fit vit"),
-            std::string::npos);
+  EXPECT_NE(error_of([&] { open_task(file, {.model = "vit"}); }).find("does not fit vit"), std::string::npos);
 }
 
 TEST_F(WeightsTest, FineTuningTakesAllButTheHead) {
   const std::string file = saved("m.safetensors", 7);
   const models::ModelSpec spec =
       models::resolve_model("vit", settings(R"({"classes": 5, "image_size": 64})"));
-  const auto model = models::build_model(spec, 1), fresh = models::build_model(spec, 1);
-  const auto source = models::build_model(info().model, 7);
-  const LoadReport report = load_pretrained(*model, spec, {"1", "2", "3", "4", "5"}, WeightFile(file));
+  const auto task = task_of(spec, 1, metadata({"1", "2", "3", "4", "5"}));
+  const auto fresh = models::build_classifier(spec, 1), source = models::build_classifier(info().model, 7);
+  const LoadReport report = load_pretrained(*task, WeightFile(file));
   EXPECT_EQ(report.fresh, (std::vector<std::string>{"head.weight", "head.bias"}));
   EXPECT_EQ(report.interpolated, std::vector<std::string>{"pos_embed [1, 5, 16] to [1, 17, 16]"});
   EXPECT_EQ(report.lines.size(), 3u);
-  const auto parameters = model->named_parameters();
-  EXPECT_TRUE(torch::equal(parameters["head.weight"], fresh->named_parameters()["head.weight"]));
+  const auto parameters = task->backbones()[0].model->named_parameters();
+  EXPECT_TRUE(torch::equal(parameters["head.weight"], fresh->backbone->named_parameters()["head.weight"]));
   EXPECT_TRUE(torch::equal(parameters["blocks.0.attn.qkv.weight"],
-                           source->named_parameters()["blocks.0.attn.qkv.weight"]));
+                           source->backbone->named_parameters()["blocks.0.attn.qkv.weight"]));
 }
 
 TEST_F(WeightsTest, TheHeadStaysOnlyForTheSameClasses) {
-  const std::string file = saved("m.safetensors", 7);
-  const auto model = models::build_model(info().model, 1);
-  EXPECT_TRUE(load_pretrained(*model, info().model, info().class_names, WeightFile(file)).fresh.empty());
-  EXPECT_EQ(
-      load_pretrained(*model, info().model, {"other", "three", "classes"}, WeightFile(file)).fresh.size(),
-      2u);
+  const WeightFile file(saved("m.safetensors", 7));
+  const auto same = task_of(info().model, 1, info().task_metadata),
+             other = task_of(info().model, 1, metadata({"other", "three", "classes"}));
+  EXPECT_TRUE(load_pretrained(*same, file).fresh.empty());
+  EXPECT_EQ(load_pretrained(*other, file).fresh.size(), 2u);
 }
 
 TEST_F(WeightsTest, FineTuningNeedsAllOfTheBackbone) {
-  const std::string file = saved("m.safetensors", 7);
-  const models::ModelSpec deeper = models::resolve_model("vit", settings(R"({"depth": 2})"));
-  EXPECT_NE(error_of([&] {
-              load_pretrained(*models::build_model(deeper, 1), deeper, info().class_names, WeightFile(file));
-            }).find("missing (blocks.1."),
-            std::string::npos);
-  const models::ModelSpec other = models::resolve_model("vit", settings(R"({"dim": 32})"));
-  EXPECT_NE(error_of([&] {
-              load_pretrained(*models::build_model(other, 1), other, info().class_names, WeightFile(file));
-            }).find("of another shape"),
-            std::string::npos);
+  const WeightFile file(saved("m.safetensors", 7));
+  const auto refusal = [&](const std::string& over) {
+    const auto task = task_of(models::resolve_model("vit", settings(over)), 1, info().task_metadata);
+    return error_of([&] { load_pretrained(*task, file); });
+  };
+  EXPECT_NE(refusal(R"({"depth": 2})").find("missing (blocks.1."), std::string::npos);
+  EXPECT_NE(refusal(R"({"dim": 32})").find("of another shape"), std::string::npos);
 }
 
 TEST_F(WeightsTest, SeveralFilesAreOpenedAsOne) {
@@ -210,11 +225,11 @@ TEST_F(WeightsTest, SeveralFilesAreOpenedAsOne) {
   const std::string index = path("parts/model.safetensors.index.json");
   write_sharded_safetensors(index, whole.tensors(), whole.metadata(), 4000);
   const torch::Tensor images = torch::ones({2, 3, 32, 32});
-  const torch::Tensor scores = open_model(path("m.safetensors")).model->forward(images);
+  const torch::Tensor scores = open_task(path("m.safetensors")).task->classifier()->forward(images);
   for (const std::string& place : {index, path("parts")}) {
-    const OpenedModel opened = open_model(place);
-    EXPECT_EQ(opened.info.class_names, info().class_names);
-    EXPECT_TRUE(torch::equal(opened.model->forward(images), scores));
+    const OpenedTask opened = open_task(place);
+    EXPECT_EQ(opened.info.task_metadata, info().task_metadata);
+    EXPECT_TRUE(torch::equal(opened.task->classifier()->forward(images), scores));
   }
 }
 
@@ -222,29 +237,31 @@ TEST_F(WeightsTest, APyTorchArchiveIsFineTuned) {
   const WeightFile file(std::string(TESSERA_TEST_DATA) + "/torch/vit.pth");
   const models::ModelSpec spec =
       models::resolve_model("vit", settings(R"({"dim": 32, "depth": 2, "patch_size": 8, "image_size": 48})"));
-  const auto model = models::build_undrawn(spec, 1);
-  const LoadReport report = load_pretrained(*model, spec, {"a", "b", "c"}, file);
+  const auto task = task_of(spec, 1, metadata({"a", "b", "c"}), models::Init::skip);
+  const LoadReport report = load_pretrained(*task, file);
   EXPECT_EQ(report.lines[0], "loaded 30 tensors from " + file.path() + " (PyTorch archive, 'model')");
   EXPECT_EQ(report.lines[1], "new head for 3 classes (a, b, c): head.weight, head.bias");
   EXPECT_EQ(report.lines[2], "positions interpolated: pos_embed [1, 17, 32] to [1, 37, 32]");
   EXPECT_TRUE(report.left_over.empty());
   // A head that is new is drawn, also where nothing else was.
-  EXPECT_TRUE(torch::equal(model->named_parameters()["head.weight"],
-                           models::build_model(spec, 1)->named_parameters()["head.weight"]));
+  EXPECT_TRUE(torch::equal(task->backbones()[0].model->named_parameters()["head.weight"],
+                           models::build_classifier(spec, 1)->backbone->named_parameters()["head.weight"]));
 }
 
 TEST_F(WeightsTest, WhatIsNotDrawnIsNotDrawn) {
-  const auto model = models::build_undrawn(info().model, 7), drawn = models::build_model(info().model, 7);
+  const auto model = models::build_backbone(info().model, 7, models::Init::skip),
+             drawn = models::build_backbone(info().model, 7);
   EXPECT_EQ(model->named_parameters()["blocks.0.mlp.fc1.weight"].abs().max().item<float>(), 0);
   EXPECT_GT(drawn->named_parameters()["blocks.0.mlp.fc1.weight"].abs().max().item<float>(), 0);
 }
 
 TEST_F(WeightsTest, AnotherInputSizeInterpolatesPositions) {
-  const OpenedModel opened = open_model(saved("m.safetensors", 7), {.size = 48});
+  const OpenedTask opened = open_task(saved("m.safetensors", 7), {.size = 48});
   EXPECT_EQ(opened.notes,
             std::vector<std::string>{"positions interpolated: pos_embed [1, 5, 16] to [1, 10, 16]"});
   EXPECT_EQ(opened.info.preprocess.size, 48);
-  EXPECT_EQ(opened.model->forward(torch::zeros({1, 3, 48, 48})).sizes(), (std::vector<int64_t>{1, 3}));
+  EXPECT_EQ(opened.task->classifier()->forward(torch::zeros({1, 3, 48, 48})).sizes(),
+            (std::vector<int64_t>{1, 3}));
 }
 
 TEST_F(WeightsTest, JsonKeepsEveryBitOfANumber) {

@@ -1,0 +1,59 @@
+#include "train/collective.h"
+
+#include <torch/csrc/autograd/custom_function.h>
+
+namespace tessera::train {
+namespace {
+
+torch::Tensor summed(parallel::World& world, const torch::Tensor& values) {
+  torch::Tensor sum = values.to(torch::kCPU).contiguous();
+  if (sum.is_same(values)) sum = sum.clone();
+  world.sum(sum);
+  return sum.to(values.device());
+}
+
+// Forward: every process puts its rows into their place among zeros, and the sum of all is the whole.
+// Backward: each row's gradient is the sum of what all processes made of it.
+struct GatherRows : torch::autograd::Function<GatherRows> {
+  static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& rows,
+                               int64_t first, int64_t whole, int64_t world) {
+    context->saved_data["first"] = first;
+    context->saved_data["count"] = rows.size(0);
+    context->saved_data["world"] = world;
+    std::vector<int64_t> shape = rows.sizes().vec();
+    shape[0] = whole;
+    torch::Tensor all = torch::zeros(shape, rows.options());
+    all.narrow(0, first, rows.size(0)).copy_(rows);
+    return summed(*reinterpret_cast<parallel::World*>(world), all);
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    auto& world = *reinterpret_cast<parallel::World*>(context->saved_data["world"].toInt());
+    const torch::Tensor sum = summed(world, gradients[0]);
+    const torch::Tensor own =
+        sum.narrow(0, context->saved_data["first"].toInt(), context->saved_data["count"].toInt());
+    return {own.clone(), torch::Tensor(), torch::Tensor(), torch::Tensor()};
+  }
+};
+
+class WorldCollective final : public tasks::Collective {
+ public:
+  explicit WorldCollective(parallel::World& world) : world_(world) {}
+
+  torch::Tensor gather(const torch::Tensor& rows, int64_t first, int64_t whole) override {
+    if (world_.size() == 1) return rows;
+    return GatherRows::apply(rows, first, whole, reinterpret_cast<int64_t>(&world_));
+  }
+
+ private:
+  parallel::World& world_;
+};
+
+}  // namespace
+
+std::unique_ptr<tasks::Collective> make_collective(parallel::World& world) {
+  return std::make_unique<WorldCollective>(world);
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,186 @@
+#include "train/migrate.h"
+
+#include "core/text.h"
+#include "core/toml.h"
+#include "train/train_testing.h"
+
+namespace tessera::train {
+namespace {
+
+Value toml(const std::string& lines) { return parse_toml(lines, "test"); }
+
+// What a recipe with these lines resolves to.
+Value resolved(const std::string& lines) { return recipe_table(read_recipe(toml(lines), "test")); }
+
+// The first difference between what two recipes resolve to.
+std::string difference(const std::string& lines, const std::string& others) {
+  return first_difference(resolved(lines), resolved(others));
+}
+
+// What migrate_recipe makes of these lines, against how they read today.
+std::string migrated(const std::string& lines, const std::string& today) {
+  return first_difference(migrate_recipe(toml(lines)), toml(today));
+}
+
+constexpr const char* kEveryOldKey = R"(
+[model]
+name = "illama"
+[mixup]
+mixup = 0.8
+cutmix = 1.0
+mode = "pair"
+[distil]
+teacher = "teacher.safetensors"
+kind = "soft"
+tau = 3.0
+[soft_mask]
+share = 0.7
+mode = "late"
+shape = "constant"
+cutoff_epoch = 25
+[train]
+epochs = 300
+loss = "bce"
+label_smoothing = 0.1
+class_weights = "balanced"
+)";
+
+constexpr const char* kEveryKeyOfToday = R"(
+[model]
+name = "illama"
+soft_mask = 0.7
+soft_mask_mode = "late"
+soft_mask_shape = "constant"
+soft_mask_cutoff = 25
+[task]
+loss = "bce"
+label_smoothing = 0.1
+class_weights = "balanced"
+[task.mixup]
+mixup = 0.8
+cutmix = 1.0
+mode = "pair"
+[task.distil]
+teacher = "teacher.safetensors"
+kind = "soft"
+tau = 3.0
+[train]
+epochs = 300
+)";
+
+constexpr const char* kVit = "[model]\nname = \"vit\"\n[train]\nepochs = 3\n";
+
+TEST(Migrate, EveryOldKeyMeansWhatItsKeyOfTodayMeans) {
+  EXPECT_EQ(difference(kEveryOldKey, kEveryKeyOfToday), "");
+  EXPECT_EQ(difference(text(kVit, "loss = \"bce\"\ntarget_threshold = 0.0\n"),
+                       text(kVit, "[task]\nloss = \"bce\"\ntarget_threshold = 0.0\n")),
+            "");
+  EXPECT_NE(difference(kEveryOldKey, kVit), "");
+}
+
+TEST(Migrate, WhatIsOfTodayStaysAsItIs) {
+  for (const char* lines : {kEveryKeyOfToday, kVit, ""}) {
+    EXPECT_EQ(migrate_recipe(toml(lines)), toml(lines)) << lines;
+    const Value once = migrate_recipe(toml(lines));
+    EXPECT_EQ(migrate_recipe(once), once) << lines;
+  }
+  EXPECT_EQ(migrate_recipe(Value(3)), Value(3));
+}
+
+TEST(Migrate, NoEmptySectionIsLeft) {
+  EXPECT_EQ(migrated("[train]\nloss = \"bce\"\n", "[task]\nloss = \"bce\"\n"), "");
+  EXPECT_EQ(migrate_recipe(toml("[train]\nloss = \"bce\"\n")).find("train"), nullptr);
+  EXPECT_EQ(migrate_recipe(toml(kEveryOldKey)).find("soft_mask"), nullptr);
+}
+
+class MigrateFiles : public TemporaryFolder {};
+
+// Recipes and settings are laid over one another after each was migrated.
+TEST_F(MigrateFiles, OldAndNewFilesAndSettingsAreLaidOverOneAnother) {
+  write_text_atomic(path("old.toml"), kEveryOldKey);
+  write_text_atomic(path("new.toml"), "base = \"old.toml\"\n[task]\nlabel_smoothing = 0.2\n");
+  const Recipe over = load_recipe(path("new.toml"));
+  EXPECT_EQ(*over.task.find("label_smoothing"), Value(0.2));
+  EXPECT_EQ(*over.task.find("mixup.mixup"), Value(0.8));
+  const Recipe set = load_recipe(path("new.toml"), {"train.label_smoothing=0.3", "mixup.mixup=0.5"});
+  EXPECT_EQ(*set.task.find("label_smoothing"), Value(0.3));
+  EXPECT_EQ(*set.task.find("mixup.mixup"), Value(0.5));
+  EXPECT_EQ(*set.task.find("mixup.cutmix"), Value(1.0));
+}
+
+// --- the soft mask
+
+TEST(Migrate, TheSoftMaskWasSoftWhereItsModeWasNotSaid) {
+  EXPECT_EQ(migrated("[soft_mask]\nshare = 1.0\ncutoff_epoch = 2\n",
+                     "[model]\nsoft_mask = 1.0\nsoft_mask_mode = \"soft\"\nsoft_mask_cutoff = 2\n"),
+            "");
+  EXPECT_EQ(migrated("[soft_mask]\nshare = 1.0\nmode = \"standard\"\n",
+                     "[model]\nsoft_mask = 1.0\nsoft_mask_mode = \"standard\"\n"),
+            "");
+  // A setting of one other key says nothing of the mode.
+  EXPECT_EQ(migrated("[soft_mask]\ncutoff_epoch = 9\n", "[model]\nsoft_mask_cutoff = 9\n"), "");
+}
+
+// Every resolved recipe of before has the section, those of models without a mask too.
+TEST(Migrate, AnIdleSoftMaskOfAResolvedRecipeIsForgotten) {
+  const std::string idle =
+      "[soft_mask]\nshare = 0.0\nmode = \"soft\"\nshape = \"linear\"\ncutoff_epoch = 0\n";
+  EXPECT_EQ(difference(text(kVit, idle), kVit), "");
+  EXPECT_EQ(migrated(text(kVit, idle), kVit), "");
+  // The model's own constant share holds then, as it did.
+  const std::string own = "[model]\nname = \"illama\"\nsoft_mask = 0.3\n[train]\nepochs = 3\n";
+  EXPECT_EQ(difference(text(own, idle), own), "");
+}
+
+TEST(Migrate, TheShareOfTheSectionStandsForTheOneThatTheModelStartedWith) {
+  const std::string section =
+      "[soft_mask]\nshare = 0.7\nmode = \"soft\"\nshape = \"linear\"\ncutoff_epoch = 2\n";
+  EXPECT_EQ(migrated(text("[model]\nname = \"illama\"\nsoft_mask = 0.0\n", section),
+                     "[model]\nname = \"illama\"\nsoft_mask = 0.7\nsoft_mask_mode = \"soft\"\n"
+                     "soft_mask_shape = \"linear\"\nsoft_mask_cutoff = 2\n"),
+            "");
+}
+
+// --- both
+
+TEST(Migrate, OldAndNewKeyTogetherAreAUsageError) {
+  const auto refusal = [](const std::string& lines) {
+    try {
+      read_recipe(toml(lines), "r.toml");
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind, ErrorKind::usage) << lines;
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(refusal("[task]\nloss = \"bce\"\n[train]\nepochs = 1\nloss = \"bce\"\n"),
+            "r.toml: train.loss is now task.loss: give one of them");
+  EXPECT_EQ(refusal("[model]\nname = \"illama\"\nsoft_mask = 0.5\n[soft_mask]\nshare = 1.0\n"
+                    "[train]\nepochs = 1\n"),
+            "r.toml: soft_mask.share is now model.soft_mask: give one of them");
+  EXPECT_EQ(refusal("mixup = 3\n[task.mixup]\nmixup = 0.2\n[train]\nepochs = 1\n"),
+            "r.toml: mixup is now task.mixup: give one of them");
+  EXPECT_EQ(refusal("[mixup]\nmixup = 0.8\n[task.mixup]\nmixup = 0.2\n[train]\nepochs = 1\n"),
+            "r.toml: mixup.mixup is now task.mixup.mixup: give one of them");
+}
+
+// Of a section that moved as a whole, some keys may stand under the old name and others under the new one.
+TEST(Migrate, ASectionMayBeGivenInTwoParts) {
+  EXPECT_EQ(migrated("[mixup]\nmixup = 0.8\n[task.mixup]\ncutmix = 1.0\n",
+                     "[task.mixup]\nmixup = 0.8\ncutmix = 1.0\n"),
+            "");
+}
+
+// --- checkpoints
+
+TEST(Migrate, ClassesOfAnEarlyCheckpointAreMetadataOfItsTask) {
+  const Value classes = Value::Array{"a", "b"};
+  const Value early = migrate_state(toml("step = 3\nclasses = [\"a\", \"b\"]\n"));
+  ASSERT_NE(early.find("task_metadata.class_names"), nullptr);
+  EXPECT_EQ(*early.find("task_metadata.class_names"), classes);
+  for (const char* lines : {"step = 3\n", "step = 3\n[task_metadata]\nmulti_label = true\n"})
+    EXPECT_EQ(migrate_state(toml(lines)), toml(lines)) << lines;
+}
+
+}  // namespace
+}  // namespace tessera::train

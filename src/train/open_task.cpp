@@ -1,0 +1,250 @@
+#include "train/open_task.h"
+
+#include <filesystem>
+
+#include "core/config.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "core/toml.h"
+#include "io/file.h"
+#include "models/heads/class_head.h"
+#include "train/calibrate.h"
+#include "train/checkpoint.h"
+#include "train/load.h"
+
+namespace tessera::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+}  // namespace
+
+std::string weights_file_of(const std::string& path, bool raw) {
+  if (!fs::is_directory(path)) {
+    if (raw) fail_usage("'", path, "' is a file: raw weights are those of a checkpoint or run directory");
+    return path;
+  }
+  if (file_exists(path + "/manifest.json")) {
+    const StoredCheckpoint checkpoint = read_checkpoint(path);
+    const bool averaged = !raw && file_exists(checkpoint.path(kEmaFile));
+    return checkpoint.path(averaged ? kEmaFile : kWeightsFile);
+  }
+  if (!raw)
+    for (const char* name : {"model.safetensors", "best.safetensors", "model.safetensors.index.json"})
+      if (file_exists(path + "/" + name)) return path + "/" + name;
+  std::vector<std::string> notes;
+  if (const auto checkpoint = CheckpointStore(path + "/checkpoints").newest(notes))
+    return weights_file_of(checkpoint->directory, raw);
+  fail("'", path, "' holds no weights: it must be a weights file, a run directory or a checkpoint directory",
+       notes.empty() ? "" : "; ", notes.empty() ? "" : notes.front());
+}
+
+namespace {
+
+int64_t numbers_in(const WeightFile& file) {
+  int64_t numbers = 0;
+  for (const TensorView& view : file.tensors())
+    numbers += static_cast<int64_t>(view.bytes.size() / size_of(view.dtype));
+  return numbers;
+}
+
+// Before even the outline is built from what a file says of itself: a block of any family has more numbers
+// than the square of its width, and as many blocks must be in the file.
+void check_claims(const WeightFile& file, const models::ModelSpec& spec) {
+  const auto largest = [&](const char* one, const char* several) {
+    std::vector<double> values;
+    if (const Value* value = spec.settings.find(one); value && value->is_int())
+      values.push_back(static_cast<double>(value->as_int()));
+    if (const Value* list = spec.settings.find(several); list && list->is_array())
+      for (const Value& value : list->as_array())
+        if (value.is_int()) values.push_back(static_cast<double>(value.as_int()));
+    return values.empty() ? 0 : *std::max_element(values.begin(), values.end());
+  };
+  const double width = largest("dim", "dims"), blocks = largest("depth", "depths");
+  if (blocks > static_cast<double>(file.tensors().size()) ||
+      width * width > 4 * static_cast<double>(numbers_in(file)))
+    fail("'", file.path(), "' does not fit ", spec.name, ": it holds ", file.tensors().size(), " tensors of ",
+         human_count(static_cast<double>(numbers_in(file))), " numbers, the model would have ", blocks,
+         " blocks of width ", width);
+}
+
+// A task as large as its metadata say must be in the file too: nothing is allocated on their word alone.
+void check_size(const tasks::Task& meta, const WeightFile& file, const models::ModelSpec& spec) {
+  const int64_t stored = numbers_in(file), needed = tasks::count_parameters(meta.parts());
+  // Interpolated positions may be larger than what is stored, by far less than this.
+  if (needed / 4 > stored)
+    fail("'", file.path(), "' does not fit ", spec.name, ": it holds ",
+         human_count(static_cast<double>(stored)), " numbers, the model has ",
+         human_count(static_cast<double>(needed)), " parameters");
+}
+
+// The size that a file of another program must be: the one whose tensors it has.
+std::string infer_size_from_tensors(const WeightFile& file) {
+  const std::vector<std::string> sizes = sizes_that_fit(file.tensors());
+  if (sizes.empty())
+    fail_usage("'", file.path(),
+               "' does not say which model it holds: name it with --model (see `tessera models`)");
+  if (sizes.size() > 1)
+    fail_usage("'", file.path(), "' does not say which model it holds, and its tensors are those of ",
+               join(sizes, ", "), ": name it with --model");
+  return sizes.front();
+}
+
+// As many classes as the head in the file has rows; none where it has no head.
+int64_t classes_in(const WeightFile& file, const models::ModelSpec& spec) {
+  Value one_class = spec.settings;
+  one_class.set("classes", 1);
+  const auto model = models::meta_classifier(models::resolve_model(spec.name, one_class));
+  const std::vector<std::string>& head = model->head().tensor_names();
+  const std::vector<TensorView>& tensors = file.tensors();
+  const std::vector<std::string> names = our_names(tensors, models::find_family(spec.family));
+  for (size_t i = 0; i < names.size(); ++i)
+    if (std::find(head.begin(), head.end(), names[i]) != head.end() && !tensors[i].shape.empty())
+      return tensors[i].shape[0];
+  return 0;
+}
+
+// The first line of what LibTorch says; the rest is a stack trace.
+std::string first_line(const std::string& message) { return message.substr(0, message.find('\n')); }
+
+std::vector<std::string> names_in(const WeightFile& file, const WeightsInfo& info) {
+  return our_names(file.tensors(), models::find_family(info.model.family));
+}
+
+std::unique_ptr<tasks::Task> build_task(const WeightsInfo& info, bool meta, const SharedSource& validation,
+                                        const std::string& file = "") {
+  tasks::TaskSetup setup;
+  setup.settings = tasks::task_settings(info.task);
+  setup.model = info.model;
+  setup.init = models::Init::skip;
+  setup.meta = meta;
+  setup.validation = validation;
+  setup.preprocess = info.preprocess;
+  setup.metadata = info.task_metadata;
+  setup.file = file;
+  setup.sides = {info.preprocess.size};
+  auto task = tasks::find_task(tasks::task_name(info.task)).make(setup);
+  if (info.quantization.enabled()) quantise_blocks(*task->backbones().at(0).model, info.quantization);
+  return task;
+}
+
+// Ready to be loaded from the file.
+std::unique_ptr<tasks::Task> build_for(const WeightFile& file, const WeightsInfo& info,
+                                       const SharedSource& validation) {
+  check_claims(file, info.model);
+  try {
+    check_size(*meta_task(info), file, info.model);
+    auto task = build_task(info, /*meta=*/false, validation, file.path());
+    add_input_step_sizes(*task->backbones().at(0).model, names_in(file, info));
+    return task;
+  } catch (const c10::Error& error) {
+    fail("'", file.path(), "': the model it describes cannot be built: ", first_line(error.what()));
+  }
+}
+
+void finish(tasks::Task& task, const WeightFile& file) {
+  check_input_step_sizes(*task.backbones().at(0).model, file.path());
+  tasks::set_training(task.parts(), false);
+}
+
+// Whether `name` is the model's family, its size, or another name of that size; a model that was described by
+// its settings alone is taken for any size of its family.
+bool is_of(const models::ModelSpec& model, const std::string& name) {
+  if (name == model.name) return true;
+  const models::ModelSpec asked = models::resolve_model(name);
+  if (asked.family != model.family) return false;
+  if (name == asked.family || model.name == model.family) return true;
+  return asked.settings == models::resolve_model(model.name).settings;
+}
+
+}  // namespace
+
+std::string preprocess_text(const data::Preprocess& preprocess) {
+  std::vector<std::string> parts;
+  const Value table = write_config(preprocess);
+  for (const char* key : {"size", "crop", "crop_mode", "interpolation", "mean", "std"})
+    parts.push_back(text(key, " ", toml_text(*table.find(key))));
+  return join(parts, ", ");
+}
+
+WeightsInfo describe_weights(const WeightFile& file, const std::string& model) {
+  WeightsInfo info = read_weights_info(file.metadata(), file.path());
+  if (info.ours) {
+    if (!model.empty() && !is_of(info.model, model))
+      fail_usage("'", file.path(), "' holds ", info.model.name, ", not ", model);
+    return info;
+  }
+  const std::string name = model.empty() ? infer_size_from_tensors(file) : model;
+  info.model = models::resolve_model(name);
+  const int64_t classes = classes_in(file, info.model);
+  info.model.settings.set("classes", classes);
+  info.preprocess = read_config(models::published_preprocess(info.model), "preprocess", info.preprocess);
+  if (const Value* size = info.model.settings.find("image_size"); size && size->is_int())
+    info.preprocess.size = size->as_int();
+  return info;
+}
+
+std::unique_ptr<tasks::Task> meta_task(const WeightsInfo& info) {
+  return build_task(info, /*meta=*/true, nullptr);
+}
+
+std::unique_ptr<tasks::Task> meta_task(const WeightsInfo& info, const WeightFile& file) {
+  auto task = meta_task(info);
+  add_input_step_sizes(*task->backbones().at(0).model, names_in(file, info));
+  return task;
+}
+
+std::unique_ptr<tasks::Task> read_task(const WeightFile& file, const WeightsInfo& info,
+                                       const SharedSource& validation) {
+  auto task = build_for(file, info, validation);
+  load_weights(*task, file);
+  finish(*task, file);
+  return task;
+}
+
+OpenedTask open_task(const std::string& path, const OpenOptions& options) {
+  OpenedTask opened;
+  opened.file = weights_file_of(path, options.raw);
+  const WeightFile file(opened.file);
+  opened.info = describe_weights(file, options.model);
+  WeightsInfo& info = opened.info;
+  if (!info.ours && options.model.empty())
+    opened.notes.push_back(
+        text(opened.file, " does not say which model it holds; its tensors are those of ", info.model.name));
+  if (!info.ours)
+    opened.notes.push_back(text(opened.file, " says nothing of preprocessing; as published for ",
+                                info.model.name, ": ", preprocess_text(info.preprocess)));
+  if (!options.settings.as_table().empty()) {
+    Value settings = info.model.settings;
+    merge(settings, options.settings);
+    info.model = models::resolve_model(info.model.name, settings);
+  }
+  if (options.crop > 0) info.preprocess.crop = options.crop;
+  if (options.size == 0) {
+    opened.task = read_task(file, info, options.validation);
+    return opened;
+  }
+  info.model.settings.set("image_size", options.size);
+  info.preprocess.size = options.size;
+  opened.task = build_for(file, info, options.validation);
+  const LoadReport report = load_pretrained(*opened.task, file);
+  for (const std::string& change : report.interpolated)
+    opened.notes.push_back("positions interpolated: " + change);
+  finish(*opened.task, file);
+  return opened;
+}
+
+tasks::OpenedClassifier open_classifier(const std::string& path, int64_t side) {
+  const OpenedTask opened = open_task(path, {.size = side});
+  const auto model = opened.task->classifier();
+  if (!model)
+    fail_usage("'", opened.file, "' tells no classes apart: it was trained for task ",
+               tasks::task_name(opened.info.task));
+  return {.model = model,
+          .metadata = opened.info.task_metadata,
+          .preprocess = opened.info.preprocess,
+          .file = opened.file,
+          .checksum = checksum_of(MappedFile(opened.file).bytes())};
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,62 @@
+// A trained task ready for use from a file, a checkpoint or a run.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/value.h"
+#include "io/weight_file.h"
+#include "tasks/registry.h"
+#include "train/weights.h"
+
+namespace tessera::train {
+
+// Data that a task is measured on; null where it only computes.
+using SharedSource = std::shared_ptr<const data::Source>;
+
+// In evaluation mode on the CPU.
+struct OpenedTask {
+  std::unique_ptr<tasks::Task> task;
+  WeightsInfo info;
+  std::string file;                // the weights file that was read
+  std::vector<std::string> notes;  // for people: positions interpolated, a model told by its tensors
+};
+struct OpenOptions {
+  std::string model = {};  // size name, for files of other programs
+  bool raw = false;        // checkpoints: the raw weights even where there is a moving average
+  // Input side other than the trained one: positions follow by interpolation. 0 = as trained.
+  int64_t size = 0;
+  // Laid over the settings in the file: what changes no tensor, such as the base of rotary positions.
+  Value settings = {};
+  double crop = 0;  // test crop instead of the file's; 0 = as it says
+  SharedSource validation = nullptr;
+};
+// `path` is a file of weights in any form (safetensors, index.json, PyTorch archive), a checkpoint directory,
+// or a run directory (model.safetensors, else best.safetensors, else the newest valid checkpoint).
+OpenedTask open_task(const std::string& path, const OpenOptions& options = {});
+
+// The weights file that such a path stands for.
+std::string weights_file_of(const std::string& path, bool raw = false);
+
+// "size 224, crop 0.875, …": how images are prepared, for people.
+std::string preprocess_text(const data::Preprocess& preprocess);
+
+// What a file holds. Files of Tessera say so; for others it is the model of that name, or without a name the
+// one registered size that has these tensors, with as many classes as its head has rows, and the
+// preprocessing that its published weights were measured with. A usage error where neither tells.
+WeightsInfo describe_weights(const WeightFile& file, const std::string& model = "");
+
+// The task of the metadata without memory for its weights: names and shapes, with the steps of what is
+// quantised; of a file those of calibration too.
+std::unique_ptr<tasks::Task> meta_task(const WeightsInfo& info);
+std::unique_ptr<tasks::Task> meta_task(const WeightsInfo& info, const WeightFile& file);
+
+// The task of a file, as it was described, in evaluation mode.
+std::unique_ptr<tasks::Task> read_task(const WeightFile& file, const WeightsInfo& info,
+                                       const SharedSource& validation = nullptr);
+
+// A classifier for inputs of a side, as TaskSetup::open_classifier has it.
+tasks::OpenedClassifier open_classifier(const std::string& path, int64_t side);
+
+}  // namespace tessera::train

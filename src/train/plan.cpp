@@ -1,0 +1,177 @@
+// What a run will take, known before it begins.
+#include <algorithm>
+#include <cmath>
+
+#include "core/error.h"
+#include "core/memory.h"
+#include "core/threads.h"
+#include "io/file.h"
+#include "train/compute.h"
+#include "train/device.h"
+#include "train/memory.h"
+#include "train/setup.h"
+
+namespace tessera::train {
+namespace {
+
+// Activations take more memory than they fill, since blocks that are freed and asked for again in each step
+// leave gaps: 1.2 to 2.2 times as much in the runs that were measured.
+constexpr double kFragmentation = 1.8;
+
+// A task that is only described.
+std::unique_ptr<tasks::Task> meta_task_of(const Recipe& recipe, const RunData& data, const WeightsInfo& info,
+                                          const Compute& compute) {
+  tasks::TaskSetup setup = task_setup(recipe, data, info, compute);
+  setup.meta = true;
+  return tasks::find_task(tasks::task_name(recipe.task)).make(setup);
+}
+
+void plan_steps(RunPlan& plan, const Recipe& recipe, const RunData& data) {
+  const TrainConfig& train = recipe.train;
+  plan.batch_size = train.batch_size;
+  if (data.train) {
+    plan.samples = data.train->size();
+    plan.validation_samples = data.validation->size();
+    plan.train_data = data.train->describe();
+    plan.validation_data = data.validation->describe();
+  }
+  plan.steps_per_epoch = plan.samples / train.batch_size;
+  plan.steps = train.steps > 0 ? train.steps : train.epochs * plan.steps_per_epoch;
+  plan.images = plan.steps * train.batch_size;
+}
+
+void plan_model(RunPlan& plan, const tasks::Task& task, const Recipe& recipe) {
+  plan.model = task.backbones().at(0).spec.name;
+  plan.macs = task.macs(recipe.preprocess.size);
+  const auto& patterns = recipe.train.freeze;
+  for (const auto& [name, parameter] : tasks::named_parameters(task.parts())) {
+    plan.parameters += parameter.numel();
+    if (std::none_of(patterns.begin(), patterns.end(),
+                     [&](const auto& pattern) { return matches(pattern, name); }))
+      plan.trainable_parameters += parameter.numel();
+  }
+  // Weights, their average, and two moments of what is trained; then as many checkpoints as are ever there at
+  // once: those kept, the best, the one being written; and the best and final weights.
+  const uint64_t size = recipe.train.precision == RunPrecision::fp64 ? 8 : 4;
+  const auto all = static_cast<uint64_t>(plan.parameters),
+             trained = static_cast<uint64_t>(plan.trainable_parameters);
+  const bool averaged = recipe.train.ema_decay > 0;
+  plan.checkpoint_bytes = size * (all * (averaged ? 2 : 1) + 2 * trained) + (uint64_t{1} << 18);
+  plan.disk_bytes = (static_cast<uint64_t>(recipe.train.keep_last) + 2) * plan.checkpoint_bytes +
+                    2 * (size * all + (1 << 18));
+  plan.free_bytes = free_disk_bytes(recipe.train.output);
+}
+
+// What would stop the run at its first batch or evaluation stops it before anything is written.
+void check_loading(const tasks::Task& task, const Recipe& recipe, const RunPlan& plan) {
+  const auto check_stream = [&](const tasks::StreamSpec& stream, bool training) {
+    stream.transform(recipe.preprocess.size);
+    data::LoaderConfig config = loader_config(recipe.train, stream, training);
+    config.world_size = plan.processes;
+    data::check_loader(*stream.source, config);
+  };
+  for (const tasks::StreamSpec& stream : task.streams()) check_stream(stream, true);
+  check_stream(task.validation(), false);
+  const int64_t epochs = std::max<int64_t>(1, plan.steps / plan.steps_per_epoch);
+  if (std::ssize(recipe.train.sizes) > epochs)
+    fail_usage("train.sizes has ", recipe.train.sizes.size(), " sizes, more than the run has epochs, ",
+               epochs);
+  for (const tasks::BackbonePart& part : task.backbones())  // as at the first step
+    part.model->before_step({0, plan.steps, plan.steps_per_epoch});
+}
+
+// Bytes of the batches of a stream that are ready ahead, in use, and on their way to the model.
+uint64_t loader_bytes(const tasks::StreamSpec& stream, const data::LoaderConfig& config, int64_t side) {
+  uint64_t sample = 0;
+  const auto transform = stream.transform(side);
+  for (const data::Field& field : transform->fields()) sample += field.bytes();
+  return static_cast<uint64_t>((std::max(config.queue, config.threads) + 1) * config.batch_size) * sample;
+}
+
+// The most memory that the run takes in one process: what this one holds after a pass over two samples
+// (program, LibTorch, weights, gradients, the kernels' workspace), and what a run has besides.
+uint64_t memory_of(const Recipe& recipe, const RunPlan& plan, const Compute& compute, tasks::Task& task) {
+  const TrainConfig& train = recipe.train;
+  const std::vector<int64_t> sizes = input_sizes(recipe);
+  const int64_t side = *std::max_element(sizes.begin(), sizes.end()), seen = recipe.preprocess.size;
+  const ActivationBytes evaluation = measure_evaluation(task, seen, compute.precision);
+  const ActivationBytes training = measure_training(task, side, compute.precision);
+  const uint64_t now = resident_bytes();
+  const data::LoaderConfig validation = loader_config(train, task.validation(), false);
+  // Evaluation's tensors are of other sizes than training's and seldom fit where those were.
+  const int64_t samples = (train.batch_size + train.accumulate - 1) / train.accumulate;
+  const auto activations = static_cast<uint64_t>(
+      kFragmentation * static_cast<double>(training.per_sample * std::max<int64_t>(0, samples - 2)) +
+      static_cast<double>(evaluation.per_sample * validation.batch_size));
+  // A checkpoint holds the average and the moments, which are not there yet, and the weights, which are.
+  const uint64_t weights =
+      static_cast<uint64_t>(plan.parameters) * (train.precision == RunPrecision::fp64 ? 8 : 4);
+  uint64_t bytes = now + plan.checkpoint_bytes - weights + activations;
+  for (const tasks::StreamSpec& stream : task.streams())
+    bytes += loader_bytes(stream, loader_config(train, stream, true), side);
+  return bytes + loader_bytes(task.validation(), validation, seen);
+}
+
+}  // namespace
+
+std::vector<int64_t> input_sizes(const Recipe& recipe) {
+  return recipe.train.sizes.empty() ? std::vector{recipe.preprocess.size} : recipe.train.sizes;
+}
+
+int64_t input_size(const Recipe& recipe, const RunPlan& plan, int64_t epoch) {
+  const std::vector<int64_t> sizes = input_sizes(recipe);
+  const int64_t epochs = std::max<int64_t>(1, plan.steps / std::max<int64_t>(1, plan.steps_per_epoch));
+  const auto count = static_cast<int64_t>(sizes.size());
+  return sizes[static_cast<size_t>(std::min(count - 1, epoch * count / epochs))];
+}
+
+std::unique_ptr<Schedule> schedule_of(const Recipe& recipe, const RunPlan& plan) {
+  return make_schedule(recipe.schedule, {.lr = recipe.optimiser.lr_for(recipe.train.batch_size),
+                                         .steps = plan.steps,
+                                         .steps_per_epoch = plan.steps_per_epoch});
+}
+
+RunPlan plan_run(const Recipe& recipe, const RunData& data, const WeightsInfo& info, const Compute& compute,
+                 int64_t processes) {
+  RunPlan plan;
+  plan.processes = processes;
+  plan.threads = num_threads();
+  plan.device = compute.device.str();
+  plan_steps(plan, recipe, data);
+  const auto task = meta_task_of(recipe, data, info, compute);
+  plan_model(plan, *task, recipe);
+  plan_compute(recipe, *task, plan);
+  if (task->whole_batch() && recipe.train.accumulate > 1)
+    fail_usage("train.accumulate = ", recipe.train.accumulate, ": task ", tasks::task_name(recipe.task),
+               " compares all samples of a step and cannot compute them in pieces");
+  if (data.train) {
+    check_loading(*task, recipe, plan);
+    schedule_of(recipe, plan);
+  }
+  return plan;
+}
+
+PlannedRun plan_training(const Recipe& recipe) {
+  PlannedRun planned;
+  planned.recipe = recipe;
+  Compute compute = choose_compute(recipe.train);
+  const RunData data = open_data(recipe, /*may_be_missing=*/true);
+  planned.missing_data = data.missing;
+  planned.missing_weights = missing_weights(recipe);
+  const WeightsInfo info = describe_run(planned.recipe, data);
+  planned.plan = plan_run(planned.recipe, data, info, compute, 1);
+  compute.device = torch::kCPU;
+  tasks::TaskSetup setup = task_setup(planned.recipe, data, info, compute);
+  setup.init = models::Init::skip;
+  const auto task = tasks::find_task(tasks::task_name(recipe.task)).make(setup);
+  tasks::move(task->parts(), compute.device, parameter_type(compute.precision));
+  {
+    const torch::NoGradGuard no_grad;
+    for (const auto& [name, parameter] : tasks::named_parameters(task->parts()))
+      parameter.zero_();  // they take their place in memory
+  }
+  planned.plan.memory_bytes = memory_of(planned.recipe, planned.plan, compute, *task);
+  return planned;
+}
+
+}  // namespace tessera::train
