@@ -7,14 +7,13 @@
 //   ! tessera: unknown command 'trian', did you mean 'train'?<any>
 //   = 2
 //
-// `$` a command for sh, `>` a line it prints to stdout, `!` to stderr, `=` its exit code (0 if absent); `>
-// ...` and
-// `! ...` stand for any number of lines. All output must be named. In an expected line <number>, <time>,
-// <size>, <version>, <path> and <any> stand for what changes; the rest is compared letter by letter. The
-// commands of a file run in one empty folder that is removed afterwards, with the program's folder first in
-// PATH, no input and no terminal.
+// `$` is a command for sh, `>` a line it prints to stdout, `!` to stderr, `=` its exit code (0 if absent);
+// `> ...` and `! ...` stand for any number of lines. All output must be named. In an expected line <number>,
+// <time>, <size>, <version>, <path> and <any> stand for what changes; the rest is compared letter by letter.
+// The commands of a file run in one empty folder that is removed afterwards, with the program's folder first
+// in PATH, no input and no terminal.
 //
-// Of a page (FILE.md) every command in its ```sh blocks is run and must exit with 0, whatever it prints;
+// Every command in the ```sh blocks of a page (FILE.md) is run and must exit with 0, whatever it prints;
 // commands that are not the program's (make, git, …) are passed over. The folder then holds what pages speak
 // of: recipes/, examples/, photo.jpg and photos/.
 //

@@ -15,13 +15,13 @@ torch::Tensor images(int64_t batch, int64_t height, int64_t width) {
 }
 
 // Output and all gradients of a fixed scalar loss.
-std::vector<torch::Tensor> output_and_gradients(Backbone& model, const torch::Tensor& x,
+std::vector<torch::Tensor> output_and_gradients(Classifier& model, const torch::Tensor& x,
                                                 const Context& context) {
   const torch::Tensor y = model.forward(x, context);
   torch::manual_seed(6);
   (y * torch::randn(y.sizes()).to(y.dtype())).sum().backward();
   std::vector<torch::Tensor> results{y.detach()};
-  for (const torch::Tensor& parameter : model.parameters()) {
+  for (const torch::Tensor& parameter : model.backbone->parameters()) {
     results.push_back(parameter.grad().defined() ? parameter.grad().clone() : torch::Tensor());
     parameter.mutable_grad() = torch::Tensor();
   }
@@ -30,15 +30,15 @@ std::vector<torch::Tensor> output_and_gradients(Backbone& model, const torch::Te
 
 TEST_P(EverySize, RunsAtTwoResolutions) {
   const ModelSpec spec = tiny_spec(GetParam());
-  const auto model = build_model(spec, 1);
-  model->eval();
+  const auto model = build_classifier(spec, 1);
+  model->backbone->eval();
   const int64_t side = tiny_side(spec);
   for (const auto& [height, width] : {std::pair{side, side}, {side, side / 2 * 3}}) {
     const torch::NoGradGuard no_grad;
     const torch::Tensor x = images(2, height, width), y = model->forward(x);
     EXPECT_EQ(y.sizes(), (std::vector<int64_t>{2, 5}));
     EXPECT_TRUE(y.isfinite().all().item<bool>());
-    EXPECT_EQ(model->embed(x).sizes(), (std::vector<int64_t>{2, model->embed_width()}));
+    EXPECT_EQ(model->backbone->embed(x).sizes(), (std::vector<int64_t>{2, model->backbone->embed_width()}));
     EXPECT_GT(model->macs(height, width), 0);
   }
   EXPECT_GT(model->macs(side, side / 2 * 3), model->macs(side, side));
@@ -46,11 +46,11 @@ TEST_P(EverySize, RunsAtTwoResolutions) {
 
 TEST_P(EverySize, GivesMapsOfEveryBlock) {
   const ModelSpec spec = tiny_spec(GetParam());
-  const auto model = build_model(spec, 1);
-  model->eval();
+  const auto model = build_classifier(spec, 1);
+  model->backbone->eval();
   const torch::NoGradGuard no_grad;
-  const int64_t side = tiny_side(spec), last = model->block_count() - 1;
-  const auto maps = model->features(images(2, side, side / 2 * 3), {last, 0});
+  const int64_t side = tiny_side(spec), last = model->backbone->block_count() - 1;
+  const auto maps = model->backbone->features(images(2, side, side / 2 * 3), {last, 0});
   ASSERT_EQ(maps.size(), 2u);
   for (const torch::Tensor& map : maps) {
     EXPECT_EQ(map.dim(), 4);
@@ -58,17 +58,17 @@ TEST_P(EverySize, GivesMapsOfEveryBlock) {
     EXPECT_GT(map.size(3), map.size(2));  // 3 to 2 but where patches overlap
     EXPECT_TRUE(map.isfinite().all().item<bool>());
   }
-  EXPECT_ANY_THROW(model->features(images(1, side, side), {last + 1}));
+  EXPECT_ANY_THROW(model->backbone->features(images(1, side, side), {last + 1}));
 }
 
 TEST_P(EverySize, EveryParameterGetsAGradient) {
   const ModelSpec spec = tiny_spec(GetParam());
-  const auto model = build_model(spec, 1);
-  model->to(torch::kFloat64);
-  model->train();
+  const auto model = build_classifier(spec, 1);
+  model->backbone->to(torch::kFloat64);
+  model->backbone->train();
   const int64_t side = tiny_side(spec);
   const auto results = output_and_gradients(*model, images(2, side, side).to(torch::kFloat64), {});
-  const auto parameters = model->named_parameters().pairs();
+  const auto parameters = model->backbone->named_parameters().pairs();
   for (size_t i = 0; i < parameters.size(); ++i) {
     const torch::Tensor& gradient = results[i + 1];
     ASSERT_TRUE(gradient.defined()) << parameters[i].first;
@@ -91,13 +91,13 @@ TEST_P(EverySize, CheckpointingAndDropPathChangeNothing) {
   Value drop;
   drop.set("drop_path", 0.4);
   const ModelSpec spec = tiny_spec(GetParam(), drop);
-  const auto model = build_model(spec, 1);
-  model->train();
+  const auto model = build_classifier(spec, 1);
+  model->backbone->train();
   const int64_t side = tiny_side(spec);
   const torch::Tensor x = images(4, side, side);
   const Context context{.seed = 3, .step = 7};
   const auto plain = output_and_gradients(*model, x, context);
-  model->set_checkpointing(true);
+  model->backbone->set_checkpointing(true);
   const auto again = output_and_gradients(*model, x, context);
   ASSERT_EQ(plain.size(), again.size());
   for (size_t i = 0; i < plain.size(); ++i) {
@@ -115,13 +115,13 @@ TEST_P(EverySize, DroppedBranchesAreNotComputed) {
   drop.set("drop_path", 0.999999);
   drop.set("drop_path_decay", false);
   const ModelSpec spec = tiny_spec(GetParam(), drop);
-  const auto model = build_model(spec, 1);
-  model->train();
+  const auto model = build_classifier(spec, 1);
+  model->backbone->train();
   const int64_t side = tiny_side(spec);
   const torch::Tensor y = model->forward(images(2, side, side), {.seed = 3, .step = 7});
   y.square().sum().backward();
   int64_t inside = 0;
-  for (const auto& entry : model->named_parameters())
+  for (const auto& entry : model->backbone->named_parameters())
     if (entry.key().find("blocks.") != std::string::npos) {
       ++inside;
       EXPECT_FALSE(entry.value().grad().defined()) << entry.key();
@@ -133,16 +133,16 @@ TEST_P(EverySize, DroppedBranchesAreNotComputed) {
 // them changes nothing.
 TEST_P(EverySize, NamesItsInnerPlaces) {
   const ModelSpec spec = tiny_spec(GetParam());
-  const auto model = build_model(spec, 1);
-  model->to(torch::kFloat64);
-  model->eval();
+  const auto model = build_classifier(spec, 1);
+  model->backbone->to(torch::kFloat64);
+  model->backbone->eval();
   const torch::NoGradGuard no_grad;
   const int64_t side = tiny_side(spec);
   const torch::Tensor x = images(2, side, side / 2 * 3).to(torch::kFloat64);
   Taps taps;
   const torch::Tensor y = model->forward(x, {.taps = &taps});
   EXPECT_TRUE(torch::allclose(y, model->forward(x)));
-  EXPECT_TRUE(torch::allclose(taps.kept.at("embed"), model->embed(x)));
+  EXPECT_TRUE(torch::allclose(taps.kept.at("embed"), model->backbone->embed(x)));
   int64_t outputs = 0, layers = 0;
   for (const auto& [name, value] : taps.kept) {
     EXPECT_TRUE(value.isfinite().all().item<bool>()) << name;
@@ -153,18 +153,19 @@ TEST_P(EverySize, NamesItsInnerPlaces) {
       ++outputs;
     }
   }
-  EXPECT_GE(outputs, model->block_count());
+  EXPECT_GE(outputs, model->backbone->block_count());
   EXPECT_GE(layers, outputs);  // a pair of Vision-LSTM 2 is one output of two layers
 }
 
 TEST_P(EverySize, SeedAndNameDecideTheWeights) {
   const ModelSpec spec = tiny_spec(GetParam());
-  const auto first = build_model(spec, 1);
+  const auto first = build_classifier(spec, 1);
   torch::manual_seed(99);  // must not matter
-  const auto same = build_model(spec, 1), other = build_model(spec, 2);
+  const auto same = build_classifier(spec, 1), other = build_classifier(spec, 2);
   bool differs = false;
-  auto names = first->named_parameters().pairs(), twins = same->named_parameters().pairs();
-  const auto others = other->parameters();
+  auto names = first->backbone->named_parameters().pairs(),
+       twins = same->backbone->named_parameters().pairs();
+  const auto others = other->backbone->parameters();
   for (size_t i = 0; i < names.size(); ++i) {
     EXPECT_EQ(names[i].first, twins[i].first);
     EXPECT_TRUE(torch::equal(names[i].second, twins[i].second)) << names[i].first;
@@ -175,39 +176,39 @@ TEST_P(EverySize, SeedAndNameDecideTheWeights) {
 
 TEST_P(EverySize, WeightsMoveByName) {
   const ModelSpec spec = tiny_spec(GetParam());
-  const auto from = build_model(spec, 1), to = build_model(spec, 2);
+  const auto from = build_classifier(spec, 1), to = build_classifier(spec, 2);
   const int64_t side = tiny_side(spec);
   const torch::NoGradGuard no_grad;
-  from->eval();
-  to->eval();
+  from->backbone->eval();
+  to->backbone->eval();
   const torch::Tensor x = images(2, side, side);
   EXPECT_FALSE(torch::equal(from->forward(x), to->forward(x)));
-  auto targets = to->named_parameters();
-  for (const auto& entry : from->named_parameters()) targets[entry.key()].copy_(entry.value());
+  auto targets = to->backbone->named_parameters();
+  for (const auto& entry : from->backbone->named_parameters()) targets[entry.key()].copy_(entry.value());
   EXPECT_TRUE(torch::equal(from->forward(x), to->forward(x)));
 }
 
 TEST_P(EverySize, TakesANewHead) {
   const ModelSpec spec = tiny_spec(GetParam());
-  const auto model = build_model(spec, 1);
-  model->eval();
+  const auto model = build_classifier(spec, 1);
+  model->backbone->eval();
   const torch::NoGradGuard no_grad;
-  const int64_t side = tiny_side(spec), before = count_parameters(*model);
-  const torch::Tensor x = images(2, side, side), read = model->embed(x), scores = model->forward(x);
+  const int64_t side = tiny_side(spec), before = count_parameters(*model->backbone);
+  const torch::Tensor x = images(2, side, side), read = model->backbone->embed(x), scores = model->forward(x);
   model->reset_head(7);
   EXPECT_EQ(model->forward(x).sizes(), (std::vector<int64_t>{2, 7}));
   model->reset_head(0);
-  EXPECT_EQ(model->forward(x).size(1), model->embed_width());
+  EXPECT_EQ(model->forward(x).size(1), model->backbone->embed_width());
   model->reset_head(5);
-  EXPECT_EQ(count_parameters(*model), before);
+  EXPECT_EQ(count_parameters(*model->backbone), before);
   EXPECT_TRUE(torch::equal(model->forward(x), scores));  // drawn from the model's own seed
-  EXPECT_TRUE(torch::equal(model->embed(x), read));
+  EXPECT_TRUE(torch::equal(model->backbone->embed(x), read));
 }
 
 TEST_P(EverySize, RunsUnderBfloat16Autocast) {
   const ModelSpec spec = tiny_spec(GetParam());
-  const auto model = build_model(spec, 1);
-  model->train();
+  const auto model = build_classifier(spec, 1);
+  model->backbone->train();
   const int64_t side = tiny_side(spec);
   const torch::Tensor x = images(2, side, side);
   const torch::Tensor exact = model->forward(x).detach();
@@ -219,14 +220,14 @@ TEST_P(EverySize, RunsUnderBfloat16Autocast) {
   rounded.to(torch::kFloat32).sum().backward();
   EXPECT_LE((rounded.to(torch::kFloat32) - exact).abs().max().item<double>(),
             0.1 * exact.abs().max().item<double>() + 1e-3);
-  for (const auto& entry : model->named_parameters())
+  for (const auto& entry : model->backbone->named_parameters())
     EXPECT_TRUE(entry.value().grad().defined() && entry.value().grad().isfinite().all().item<bool>())
         << entry.key();
 }
 
 TEST_P(EverySize, RefusesAnImageItCannotTake) {
   const ModelSpec spec = tiny_spec(GetParam());
-  const auto model = build_model(spec, 1);
+  const auto model = build_classifier(spec, 1);
   const int64_t side = tiny_side(spec);
   EXPECT_ANY_THROW(model->forward(torch::zeros({1, 4, side, side})));
   EXPECT_ANY_THROW(model->forward(torch::zeros({3, side, side})));

@@ -6,10 +6,10 @@
 
 #include "data/loader.h"
 #include "io/io_testing.h"
-#include "tasks/classify.h"
+#include "tasks/registry.h"
 #include "tests/contract/tiny.h"
 #include "train/load.h"
-#include "train/open_model.h"
+#include "train/open_task.h"
 
 namespace tessera::models {
 namespace {
@@ -18,17 +18,17 @@ class EveryFile : public TemporaryFolder, public testing::WithParamInterface<Nam
 
 TEST_P(EveryFile, HoldsSettingsAndWeights) {
   const ModelSpec spec = tiny_spec(GetParam());
-  const auto model = build_model(spec, 1);
+  const auto model = build_classifier(spec, 1);
   train::WeightsInfo info;
   info.model = spec;
-  train::save_weights(path("m.safetensors"), train::named_state(*model), info);
-  const train::OpenedModel opened = train::open_model(path("m.safetensors"));
+  train::save_weights(path("m.safetensors"), train::named_state(*model->backbone), info);
+  const train::OpenedTask opened = train::open_task(path("m.safetensors"));
   EXPECT_EQ(first_difference(opened.info.model.settings, spec.settings), "");
   const torch::NoGradGuard no_grad;
-  model->eval();
+  model->backbone->eval();
   torch::manual_seed(5);
   const torch::Tensor x = torch::randn({2, 3, tiny_side(spec), tiny_side(spec)});
-  EXPECT_TRUE(torch::equal(opened.model->forward(x), model->forward(x)));
+  EXPECT_TRUE(torch::equal(opened.task->classifier()->forward(x), model->forward(x)));
 }
 
 std::string name_of_size(const testing::TestParamInfo<Named>& one) { return one.param.size->name; }
@@ -45,7 +45,7 @@ class EveryFamily : public testing::TestWithParam<Named> {};
 
 std::vector<TensorView> tensors_of(const ModelSpec& spec) {
   std::vector<TensorView> tensors;
-  for (const auto& [name, tensor] : train::named_state(*sketch_model(spec)))
+  for (const auto& [name, tensor] : train::named_state(*meta_classifier(spec)->backbone))
     tensors.push_back({name, DType::f32, tensor.sizes().vec(), {}});
   return tensors;
 }
@@ -76,24 +76,35 @@ TEST_P(EveryFamily, OverfitsSixtyFourPictures) {
   const ModelSpec spec = tiny_spec(GetParam(), small);
   data::SourceConfig config;
   config.path = "shapes:train=64,val=10";
-  const auto source = data::open_source(config, data::Split::train);
   data::Preprocess preprocess;
   preprocess.size = tiny_side(spec);
-  data::Loader loader(*source, data::make_eval_transform(preprocess), {.batch_size = 64, .shuffle = false});
-  const tasks::Batch batch = tasks::to_device(*loader.next(), torch::kCPU, tasks::Precision::fp32);
-  const auto task = tasks::make_classify({}, 10, false);
-  const auto model = build_model(spec, 1);
-  model->train();
-  torch::optim::AdamW optimiser(model->parameters(), torch::optim::AdamWOptions(3e-3).weight_decay(0));
+  tasks::TaskSetup setup;
+  setup.settings = tasks::task_settings(tasks::resolve_task({}));
+  setup.model = spec;
+  setup.seed = 1;
+  setup.train = data::open_source(config, data::Split::train);
+  setup.preprocess = preprocess;
+  const auto task = tasks::find_task("classify").make(setup);
+  data::Loader loader(*setup.train,
+                      data::join_transforms({data::make_eval_transform(preprocess),
+                                             data::make_label_transform(10, /*multi_label=*/false)}),
+                      {.batch_size = 64, .shuffle = false});
+  tasks::Inputs batch;
+  batch.streams.push_back(tasks::to_device(*loader.next(), "train", torch::kCPU, tasks::Precision::fp32));
+  tasks::set_training(task->parts(), true);
+  std::vector<torch::Tensor> parameters;
+  for (const auto& [name, parameter] : tasks::named_parameters(task->parts()))
+    parameters.push_back(parameter);
+  torch::optim::AdamW optimiser(parameters, torch::optim::AdamWOptions(3e-3).weight_decay(0));
   const std::clock_t begin = std::clock();
   const auto seconds = [&] { return static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC; };
   double right = 0;
   uint64_t step = 0;
   for (; right < 1 && seconds() < 20; ++step) {
-    const tasks::StepOutput output = task->step(*model, batch, {.seed = 1, .step = step});
-    right = output.metrics.front().second.item<double>();
+    const tasks::Loss loss = task->loss(batch, {.seed = 1, .step = step}, tasks::Collective::alone());
+    right = loss.terms.front().sum.item<double>() / loss.terms.front().weight;
     optimiser.zero_grad();
-    output.loss.backward();
+    (loss.sum / task->weight(batch)).backward();
     optimiser.step();
   }
   EXPECT_EQ(right, 1) << "after " << step << " steps";

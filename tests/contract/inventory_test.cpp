@@ -29,10 +29,10 @@ void compare(const std::string& name, const Json& published) {
   SCOPED_TRACE(name);
   const ModelSpec spec = resolve_model(name);
   const Family& family = find_family(spec.family);
-  const auto model = sketch_model(spec);
-  EXPECT_EQ(count_parameters(*model), published["parameters"].get<int64_t>());
+  const auto model = meta_classifier(spec);
+  EXPECT_EQ(count_parameters(*model->backbone), published["parameters"].get<int64_t>());
   std::map<std::string, std::string> ours;
-  for (const auto& entry : model->named_parameters()) ours[entry.key()] = shape_text(entry.value());
+  for (const auto& entry : model->backbone->named_parameters()) ours[entry.key()] = shape_text(entry.value());
   for (const auto& [tensor, shape] : published["tensors"].items()) {
     const auto found = ours.find(family.rename(tensor));
     ASSERT_NE(found, ours.end()) << "published tensor " << tensor;
@@ -85,11 +85,13 @@ TEST(Inventory, SwinInItsFirstForm) {
   EXPECT_EQ(ours, newer);
 }
 
-// A sketch takes no memory, so the largest are as quick as the smallest, and agrees with the model itself.
-TEST(Inventory, SketchesHaveNamesAndShapesOnly) {
+// A meta model takes no memory, so the largest are as quick as the smallest, and agrees with the model
+// itself.
+TEST(Inventory, MetaModelsHaveNamesAndShapesOnly) {
   for (const Named& named : all_sizes()) {
-    const auto sketch = sketch_model(tiny_spec(named)), model = build_model(tiny_spec(named), 1);
-    const auto a = sketch->named_parameters().pairs(), b = model->named_parameters().pairs();
+    const auto meta = meta_classifier(tiny_spec(named)), model = build_classifier(tiny_spec(named), 1);
+    const auto a = meta->backbone->named_parameters().pairs(),
+               b = model->backbone->named_parameters().pairs();
     ASSERT_EQ(a.size(), b.size());
     for (size_t i = 0; i < a.size(); ++i) {
       EXPECT_EQ(a[i].first, b[i].first);

@@ -6,22 +6,24 @@ namespace {
 
 TEST_F(ParallelTest, InDoublePrecisionOneTwoAndThreeProcessesMakeTheSameWeights) {
   expect_same_runs({1, 2, 3}, {});
-  // All 50 held-out pictures were evaluated, each once, and the leader alone has spoken.
+  // All 50 validation images were evaluated, each once, and the leader alone has spoken.
   for (const Json& line : metrics("run3", "eval")) EXPECT_EQ(line.at("samples"), 50);
   const std::string out = read_text(path("run3.out"));
-  EXPECT_EQ(out.find("held out"), out.rfind("held out")) << out;
+  EXPECT_NE(out.find("validation"), std::string::npos) << out;
+  EXPECT_EQ(out.find("validation"), out.rfind("validation")) << out;
 }
 
 // Pieces of a share, three views of a picture, labels that weigh differently.
 TEST_F(ParallelTest, WhatIsSummedOverABatchIsSummedOverAllProcesses) {
-  expect_same_runs({1, 3}, {"train.accumulate=2", "train.repeats=3", "mixup.mixup=0.0", "mixup.cutmix=0.0",
-                            "train.steps=6", "train.class_weights=[1, 9, 1, 1, 4, 1, 1, 0.1, 1, 1]"});
+  expect_same_runs({1, 3},
+                   {"train.accumulate=2", "train.repeats=3", "task.mixup.mixup=0.0", "task.mixup.cutmix=0.0",
+                    "train.steps=6", "task.class_weights=[1, 9, 1, 1, 4, 1, 1, 0.1, 1, 1]"});
 }
 
 // Rates by layer over an optimiser that looks at whole tensors, in pieces, with everything that is drawn.
 TEST_F(ParallelTest, OptimisersOfWholeTensorsMakeTheSameWeights) {
   const std::vector<std::string> all = {"train.accumulate=2", "train.steps=8", "optimiser.layer_decay=0.7",
-                                        "mixup.mode=elem", "train.ema_warmup=true"};
+                                        "task.mixup.mode=elem", "train.ema_warmup=true"};
   for (const char* optimiser : {"lamb", "lars"}) {
     SCOPED_TRACE(optimiser);
     auto settings = all;
@@ -34,16 +36,28 @@ TEST_F(ParallelTest, OptimisersOfWholeTensorsMakeTheSameWeights) {
 // tensor.
 TEST_F(ParallelTest, UnevenSharesAndRecomputedBlocksMakeTheSameWeights) {
   expect_same_runs({1, 2, 3}, {"train.batch_size=26", "train.accumulate=3", "train.steps=8",
-                               "train.checkpoint_activations=true", "train.clip_mode=agc", "mixup.mode=pair",
-                               "train.clip_grad=0.05"});
+                               "train.checkpoint_activations=true", "train.clip_mode=agc",
+                               "task.mixup.mode=pair", "train.clip_grad=0.05"});
 }
 
 // Pictures that grow from epoch to epoch, drawn by class, with a yes or no for each class.
 TEST_F(ParallelTest, GrowingPicturesAndBalancedClassesMakeTheSameWeights) {
-  expect_same_runs(
-      {1, 3}, {"train.sizes=[16, 32]", "train.steps=20", "train.balanced_sampling=true", "train.loss=bce",
-               "train.target_threshold=0.0", "train.clip_mode=value", "train.clip_grad=0.01",
-               "augment.erase.probability=0.5", "augment.auto_augment=rand-m9-mstd0.5-inc1"});
+  expect_same_runs({1, 3},
+                   {"train.sizes=[16, 32]", "train.steps=20", "train.balanced_sampling=true", "task.loss=bce",
+                    "task.target_threshold=0.0", "train.clip_mode=value", "train.clip_grad=0.01",
+                    "augment.erase.probability=0.5", "augment.auto_augment=rand-m9-mstd0.5-inc1"});
+}
+
+// Masks are drawn by a sample's place among those of all processes.
+TEST_F(ParallelTest, MaskedImagesMakeTheSameWeights) {
+  use_task("[task]\nname = \"mae\"\ndecoder_dim = 16\ndecoder_depth = 1\ndecoder_heads = 2\n");
+  expect_same_runs({1, 2, 3}, {"train.steps=8", "train.accumulate=2"});
+}
+
+// Each process compares its own images and captions with those of all.
+TEST_F(ParallelTest, ImagesComparedWithTheCaptionsOfAllMakeTheSameWeights) {
+  use_task("[task]\nname = \"contrast\"\nembed_dim = 16\ntext_dim = 16\ntext_depth = 1\ntext_heads = 2\n");
+  expect_same_runs({1, 2, 3}, {"train.steps=8"});
 }
 
 // Products are rounded to bfloat16 alike; what differs is the order of sums of weights that stay in float32.

@@ -22,6 +22,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 // 24 pictures a step: shares of 24, 12 and 8. The last evaluation batch is not a multiple of three.
+inline constexpr const char* kMixing = "[task.mixup]\nmixup = 0.8\ncutmix = 1.0\n";
 inline constexpr const char* kRecipe = R"(
 [model]
 name = "vit"
@@ -36,9 +37,6 @@ path = "shapes:train=240,val=50"
 size = 32
 [augment]
 crop = "padded"
-[mixup]
-mixup = 0.8
-cutmix = 1.0
 [optimiser]
 name = "adamw"
 lr = 0.001
@@ -58,7 +56,8 @@ log_every = 5
 
 class ParallelTest : public TemporaryFolder {
  protected:
-  void SetUp() override { write_text_atomic(path("recipe.toml"), kRecipe); }
+  void SetUp() override { use_task(kMixing); }
+  void use_task(const std::string& task) const { write_text_atomic(path("recipe.toml"), kRecipe + task); }
 
   // Starts `processes` of the program; what they print goes to RUN.out and RUN.log.
   pid_t start(int processes, const std::string& run, const std::vector<std::string>& settings,

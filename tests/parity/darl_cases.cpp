@@ -25,8 +25,8 @@ models::ModelSpec darl_spec(const Golden& golden, const Value& overrides) {
   return models::resolve_model("darl", settings);
 }
 
-torch::Tensor decoded(const models::Backbone& model, const torch::Tensor& z) {
-  const auto parameters = model.named_parameters();
+torch::Tensor decoded(const models::Classifier& model, const torch::Tensor& z) {
+  const auto parameters = model.backbone->named_parameters();
   return torch::linear(z, parameters["head.weight"], parameters["head.bias"]);
 }
 
@@ -35,23 +35,24 @@ torch::Tensor targets(const Golden& golden, const torch::Tensor& image, const to
 }
 
 // Tokens of all patches and what the class head would read from them, with and without a causal mask.
-void add_readouts(const Golden& golden, const models::Backbone& trained, const torch::Tensor& image,
+void add_readouts(const Golden& golden, const models::Classifier& trained, const torch::Tensor& image,
                   NamedOutputs& outputs) {
   for (const bool causal : {false, true})
     for (const char* pooling : {"last", "mean"}) {
       const auto spec = darl_spec(golden, Value(Value::Table{{"causal", causal}, {"pooling", pooling}}));
-      const auto model = models::build_model(spec, 0);
-      model->to(image.scalar_type());
+      const auto model = models::build_classifier(spec, 0);
+      model->backbone->to(image.scalar_type());
       const torch::NoGradGuard no_grad;
-      auto parameters = model->named_parameters();
-      for (const auto& entry : trained.named_parameters()) parameters[entry.key()].copy_(entry.value());
+      auto parameters = model->backbone->named_parameters();
+      for (const auto& entry : trained.backbone->named_parameters())
+        parameters[entry.key()].copy_(entry.value());
       const std::string name = std::string("readout.") + (causal ? "causal_" : "noncausal_");
-      outputs[name + pooling] = model->embed(image);
+      outputs[name + pooling] = model->backbone->embed(image);
       if (causal) continue;
       nn::Taps taps;
-      const auto last = "blocks." + std::to_string(model->block_count() - 1);
-      model->embed(image, {.taps = &taps});
-      outputs[name + "tokens"] = torch::layer_norm(taps.kept.at(last), {model->embed_width()},
+      const auto last = "blocks." + std::to_string(model->backbone->block_count() - 1);
+      model->backbone->embed(image, {.taps = &taps});
+      outputs[name + "tokens"] = torch::layer_norm(taps.kept.at(last), {model->backbone->embed_width()},
                                                    parameters["norm.weight"], parameters["norm.bias"], 1e-6);
     }
 }
@@ -63,9 +64,9 @@ CaseResult check_darl_next_patch(const Golden& golden) {
   const bool own = !golden.names("param.").empty();
   const std::string root = golden.directory.substr(0, golden.directory.rfind('/'));
   const Golden weights = read_golden(root, golden.folder, own ? golden.name : "darl_mse");
-  const auto run = [&](models::Backbone& model, const auto& input) {
+  const auto run = [&](models::Classifier& model, const auto& input) {
     const torch::Tensor image = input("image"), order = golden.tensor("input.order");
-    const torch::Tensor z = dynamic_cast<models::NextPatch&>(model).before_each_patch(image, order);
+    const torch::Tensor z = dynamic_cast<models::NextPatch&>(*model.backbone).before_each_patch(image, order);
     const torch::Tensor pred = decoded(model, z), target = targets(golden, image.detach(), order);
     const torch::Tensor error = (pred - target).square();
     NamedOutputs outputs{{"z", z},
@@ -80,12 +81,12 @@ CaseResult check_darl_next_patch(const Golden& golden) {
 }
 
 CaseResult check_darl_two_stream(const Golden& golden) {
-  const auto run = [&](models::Backbone& model, const auto& input) {
+  const auto run = [&](models::Classifier& model, const auto& input) {
     NamedOutputs outputs;
     const torch::Tensor image = input("image");
     for (const std::string name : {"raster", "random"}) {
       const torch::Tensor order = golden.tensor("input.order." + name);
-      const auto streams = dynamic_cast<models::NextPatch&>(model).two_streams(image, order);
+      const auto streams = dynamic_cast<models::NextPatch&>(*model.backbone).two_streams(image, order);
       const torch::Tensor pred = decoded(model, streams.query);
       outputs[name + ".query"] = streams.query;
       outputs[name + ".content"] = streams.content;

@@ -109,7 +109,8 @@ void check_eval_case(const Golden& golden, const Json& config, size_t index, Com
   const auto transform = data::make_eval_transform(p, output.height, output.width);
   torch::Tensor got = torch::empty({3, output.height, output.width});
   RandomStream unused(0, "none");
-  transform->apply({"input", input}, unused, got.data_ptr<float>());
+  const data::Slot slot{reinterpret_cast<std::byte*>(got.data_ptr<float>())};
+  transform->apply({"input", input}, unused, std::span(&slot, 1));
   compare.close(prefix + "tensor", got, golden.tensor(prefix + "tensor"), 1e-6, 1e-6);
 }
 
@@ -162,8 +163,8 @@ CaseResult check_resized_crop(const Golden& golden) {
       expect_picture(compare, golden, prefix + filter,
                      data::resize(crop, size[1], size[0], data::parse_interpolation(filter)));
   }
-  if (golden.has("output.hflip")) expect_picture(compare, golden, "output.hflip", turn(input, 2));
-  if (golden.has("output.vflip")) expect_picture(compare, golden, "output.vflip", turn(input, 4));
+  if (golden.has("output.hflip")) expect_picture(compare, golden, "output.hflip", orient(input, 2));
+  if (golden.has("output.vflip")) expect_picture(compare, golden, "output.vflip", orient(input, 4));
   for (const Json& c : config["param_draws"]) {
     data::ListedDraws draws = recorded_draws(c["draws"]);
     const Box box = data::random_resized_crop({c["h"], c["w"]}, c["scale"], c["ratio"], draws);
@@ -211,8 +212,8 @@ CaseResult check_mixup(const Golden& golden) {
     torch::Tensor x = input.clone();
     std::vector<float*> pictures;
     for (int64_t p = 0; p < x.size(0); ++p) pictures.push_back(x[p].data_ptr<float>());
-    const std::vector<double> lambda =
-        data::mix_pictures(cases[i]["mode"], draws, pictures, x.size(1), x.size(2), x.size(3));
+    const std::vector<double> lambda = data::mix_pictures(parse_enum<data::MixMode>(cases[i]["mode"], "mode"),
+                                                          draws, pictures, x.size(1), x.size(2), x.size(3));
     const std::vector<float> targets =
         data::mix_targets(label_list, config["num_classes"], cases[i]["smoothing"], lambda);
     const std::string prefix = text("output.case", i, ".");

@@ -89,9 +89,9 @@ models::ModelSpec visionllama_spec(const Golden& golden) {
 CaseResult check_visionllama(const Golden& golden) {
   const Json& config = golden.config();
   const bool maps_only = config.contains("out_indices");  // the segmentation backbone has no final norm
-  const auto run = [&](models::Backbone& model, const auto& input) {
+  const auto run = [&](models::Classifier& model, const auto& input) {
     if (!maps_only) return NamedOutputs{{"out", model.forward(input("x"))}};
-    const auto maps = model.features(input("x"), config["out_indices"].get<std::vector<int64_t>>());
+    const auto maps = model.backbone->features(input("x"), config["out_indices"].get<std::vector<int64_t>>());
     NamedOutputs outputs;
     for (size_t i = 0; i < maps.size(); ++i) outputs["feat" + std::to_string(i)] = maps[i];
     return outputs;
@@ -108,9 +108,10 @@ models::ModelSpec illama_spec(const Json& config) {
 }
 
 CaseResult check_illama(const Golden& golden) {
-  return compare_model(golden, illama_spec(golden.config()), [](models::Backbone& model, const auto& input) {
-    return NamedOutputs{{"out", model.forward(input("x"))}};
-  });
+  return compare_model(golden, illama_spec(golden.config()),
+                       [](models::Classifier& model, const auto& input) {
+                         return NamedOutputs{{"out", model.forward(input("x"))}};
+                       });
 }
 
 CaseResult check_rms_norm(const Golden& golden) {
@@ -126,12 +127,14 @@ CaseResult check_illama_schedules(const Golden& golden) {
   Comparison comparison;
   for (const auto& [name, entry] : golden.config().items()) {
     const bool drop = name.starts_with("drop_schedule");
-    const models::RateSchedule schedule{.rate = entry[drop ? "drop_rate" : "soft_mask_rate"],
-                                        .epochs = entry["epochs"],
-                                        .steps_per_epoch = entry["niter_per_ep"],
-                                        .cutoff_epoch = entry["cutoff_epoch"],
-                                        .mode = entry["mode"],
-                                        .shape = entry["schedule"]};
+    const std::string mode = entry["mode"];  // dropout's "early" is the mask's "soft"
+    const models::RateSchedule schedule{
+        .rate = entry[drop ? "drop_rate" : "soft_mask_rate"],
+        .epochs = entry["epochs"],
+        .steps_per_epoch = entry["niter_per_ep"],
+        .cutoff_epoch = entry["cutoff_epoch"],
+        .mode = parse_enum<models::RateMode>(mode == "early" ? "soft" : mode, "mode"),
+        .shape = parse_enum<models::RateShape>(entry["schedule"], "schedule")};
     comparison.close(name, torch::tensor(models::rates(schedule), torch::kFloat64),
                      golden.tensor("output." + name), 0, 1e-15);
   }

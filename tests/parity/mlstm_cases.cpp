@@ -12,11 +12,11 @@ CaseResult check_mlstm_parallel(const Golden& golden) {
                                   .rowwise = config.value("stabilize_rowwise", true)};
   const bool reverse = config.value("reverse", false);
   return compare_function(golden, [&](const Leaves& leaves) {
-    const auto turned = [&](const torch::Tensor& x) { return reverse ? x.flip(2) : x; };
-    const auto input = [&](const char* name) { return turned(leaves.at(std::string("input.") + name)); };
+    const auto flipped = [&](const torch::Tensor& x) { return reverse ? x.flip(2) : x; };
+    const auto input = [&](const char* name) { return flipped(leaves.at(std::string("input.") + name)); };
     const torch::Tensor h = ops::mlstm_parallel(
         input("q"), input("k"), input("v"), input("igate").squeeze(-1), input("fgate").squeeze(-1), options);
-    return NamedOutputs{{"h", turned(h)}};
+    return NamedOutputs{{"h", flipped(h)}};
   });
 }
 

@@ -143,10 +143,10 @@ CaseResult compare_model(const Golden& golden, const models::ModelSpec& spec, co
   const models::Family& family = models::find_family(spec.family);
   Comparison comparison;
   for (const torch::ScalarType dtype : {torch::kFloat64, torch::kFloat32}) {
-    const auto model = models::build_model(spec, 0);
-    model->to(dtype);
-    load_parameters(*model, family, weights ? *weights : golden, dtype, absent);
-    model->train(golden.meta.value("mode", "eval") == "train");
+    const auto model = models::build_classifier(spec, 0);
+    model->backbone->to(dtype);
+    load_parameters(*model->backbone, family, weights ? *weights : golden, dtype, absent);
+    model->backbone->train(golden.meta.value("mode", "eval") == "train");
     std::map<std::string, torch::Tensor> inputs;
     const auto input = [&](const std::string& name) {
       torch::Tensor& value = inputs[name];
@@ -166,7 +166,7 @@ CaseResult compare_model(const Golden& golden, const models::ModelSpec& spec, co
     std::map<std::string, std::string> published;
     for (const std::string& name : (weights ? *weights : golden).names("param."))
       published[family.rename(name)] = name;
-    for (const auto& entry : model->named_parameters()) {
+    for (const auto& entry : model->backbone->named_parameters()) {
       const std::string key = prefix + published[entry.key()];
       if (golden.has(key))
         tolerance.compare(comparison, key, gradient_of(entry.value()));

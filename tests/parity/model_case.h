@@ -5,7 +5,7 @@
 #include <map>
 #include <string>
 
-#include "models/model.h"
+#include "models/heads/class_head.h"
 #include "tests/parity/case.h"
 
 namespace tessera::parity {
@@ -27,7 +27,7 @@ using NamedOutputs = std::map<std::string, torch::Tensor>;
 // What the case runs: outputs by the names that the golden gives them ("out", "y", "features"); undefined for
 // a table of the published class that is seen through the other outputs only. `input` gives input.<name> in
 // the dtype of the run.
-using RunModel = std::function<NamedOutputs(models::Backbone& model,
+using RunModel = std::function<NamedOutputs(models::Classifier& model,
                                             const std::function<torch::Tensor(const std::string&)>& input)>;
 
 // Puts the golden's param.* into the model, through the family's renaming; fails unless both sides match
@@ -37,10 +37,9 @@ void load_parameters(models::Backbone& model, const models::Family& family, cons
 
 // Builds the model, loads the parameters, and compares outputs and all gradients, in float64 at the sharp
 // tolerance of the goldens' README and in float32 at the loose one. Understands the formats of models/ and of
-// components/.
-// `absent` are parameters of ours that the published class does not have (nor use). `weights` is the golden
-// that holds the parameters, where it is another one. Gradients are those of the outputs' sum weighted by
-// loss_weight.*, or without such arrays those of the output "loss".
+// components/. `absent` are parameters of ours that the published class does not have (nor use). `weights` is
+// the golden that holds the parameters, where it is another one. Gradients are those of the outputs' sum
+// weighted by loss_weight.*, or without such arrays those of the output "loss".
 CaseResult compare_model(const Golden& golden, const models::ModelSpec& spec, const RunModel& run,
                          const std::vector<std::string>& absent = {}, const Golden* weights = nullptr);
 

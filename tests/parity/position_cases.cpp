@@ -81,7 +81,7 @@ namespace {
 nn::RopeScaling rope_scaling(const nlohmann::json& wanted) {
   const auto& params = wanted["params"];
   const double most = wanted["max_position_embeddings"];
-  return {.kind = params["rope_type"],
+  return {.kind = parse_enum<nn::RopeScalingKind>(params["rope_type"], "rope_type"),
           .factor = params["factor"],
           .trained = params.value("original_max_position_embeddings", most),
           .low_frequency = params.value("low_freq_factor", 1.0),
@@ -111,18 +111,20 @@ CaseResult check_rotary_positions(const Golden& golden) {
   const torch::Tensor positions = golden.tensor("input.positions").to(torch::kFloat64);
   const nn::Rotation rotation = nn::rotation_1d(positions, channels, base);
   for (const std::string layout : {"interleaved", "half"}) {
-    const auto turn = [&](const char* name) {
+    const auto rotated = [&](const char* name) {
       const torch::Tensor x = golden.tensor(std::string("input.") + name);
       return layout == "half" ? nn::rotate_split(x, rotation) : nn::rotate(x, rotation);
     };
-    const torch::Tensor q = turn("q"), k = turn("k");
+    const torch::Tensor q = rotated("q"), k = rotated("k");
     close(layout + ".q", q);
     close(layout + ".k", k);
     close(layout + ".scores", torch::matmul(q, k.transpose(-2, -1)));
   }
   close("inv_freq", nn::rotary_frequencies(channels, base));
-  close("linear.inv_freq", nn::rotary_frequencies(channels, base, {.kind = "linear", .factor = stretch}));
-  close("ntk_aware.inv_freq", nn::rotary_frequencies(channels, base, {.kind = "ntk", .factor = stretch}));
+  close("linear.inv_freq",
+        nn::rotary_frequencies(channels, base, {.kind = nn::RopeScalingKind::linear, .factor = stretch}));
+  close("ntk_aware.inv_freq",
+        nn::rotary_frequencies(channels, base, {.kind = nn::RopeScalingKind::ntk, .factor = stretch}));
   for (const auto& [name, wanted] : config["scaled"].items()) {
     if (!wanted.contains("params")) continue;
     const nn::RopeScaling scaling = rope_scaling(wanted);
@@ -137,10 +139,10 @@ CaseResult check_rotary_positions(const Golden& golden) {
   const std::vector<int64_t> grid = flat["feat_hw"];
   const int64_t bands = flat["dim"].get<int64_t>() / 4;
   // The library computes angles of up to 112 pi in float32, which moves their sines by some 2e-5.
-  const auto check_grid = [&](const std::string& name, const nn::Rotation& turned) {
-    for (const auto& [what, got] : {std::pair{".sin", turned.angles.sin().repeat_interleave(2, 1)},
-                                    {".cos", turned.angles.cos().repeat_interleave(2, 1)},
-                                    {".y", nn::rotate(golden.tensor("input." + name + ".x"), turned)}})
+  const auto check_grid = [&](const std::string& name, const nn::Rotation& grid_rotation) {
+    for (const auto& [what, got] : {std::pair{".sin", grid_rotation.angles.sin().repeat_interleave(2, 1)},
+                                    {".cos", grid_rotation.angles.cos().repeat_interleave(2, 1)},
+                                    {".y", nn::rotate(golden.tensor("input." + name + ".x"), grid_rotation)}})
       comparison.close(name + what, got, golden.tensor("output." + name + what), allowed.relative,
                        4 * allowed.absolute);
   };

@@ -23,10 +23,10 @@ void check_quantiser(Comparison& comparison, const Golden& golden, const Json& w
     leaves[input] = golden.tensor(prefix + "input." + input, dtype).requires_grad_();
   torch::Tensor y;
   if (leaves.contains("weight"))
-    y = torch::linear(ops::learned_step_quantise(leaves["x"], leaves["step_x"], range),
-                      ops::learned_step_quantise(leaves["weight"], leaves["step_w"], range));
+    y = torch::linear(ops::learned_step_size_quantise(leaves["x"], leaves["step_x"], range),
+                      ops::learned_step_size_quantise(leaves["weight"], leaves["step_w"], range));
   else
-    y = ops::learned_step_quantise(leaves["x"], leaves["step"], range, leaves["offset"]);
+    y = ops::learned_step_size_quantise(leaves["x"], leaves["step"], range, leaves["offset"]);
   (y * golden.tensor(prefix + "loss_weight", dtype)).sum().backward();
   const std::string label = dtype == torch::kFloat64 ? "float64 " : "float32 ";
   comparison.close(label + name + " y", y, golden.tensor(prefix + "output.y"), relative, absolute);
@@ -36,7 +36,7 @@ void check_quantiser(Comparison& comparison, const Golden& golden, const Json& w
                        golden.tensor(prefix + "grad." + leaf), relative, absolute);
   if (golden.has(prefix + "output.init_step"))
     comparison.close(label + name + " first step",
-                     ops::first_step(leaves["x"], range, wanted.value("per_channel", false)),
+                     ops::first_step_size(leaves["x"], range, wanted.value("per_channel", false)),
                      golden.tensor(prefix + "output.init_step"), relative, absolute);
 }
 
@@ -126,7 +126,7 @@ CaseResult check_fake_quantise(const Golden& golden) {
   check(
       "per_tensor",
       [](const torch::Tensor& in) {
-        return ops::learned_step_quantise(in, torch::full({1}, 0.04f), {.low = 10, .high = 245});
+        return ops::learned_step_size_quantise(in, torch::full({1}, 0.04f), {.low = 10, .high = 245});
       },
       outside(x / 0.04f, 10, 245));
   std::vector<torch::Tensor> beyond;
@@ -141,8 +141,8 @@ CaseResult check_fake_quantise(const Golden& golden) {
       [&](const torch::Tensor& in) {
         std::vector<torch::Tensor> columns;
         for (int64_t c = 0; c < x.size(1); ++c)
-          columns.push_back(ops::learned_step_quantise(in.select(1, c), scales.slice(0, c, c + 1),
-                                                       ranges[static_cast<size_t>(c)]));
+          columns.push_back(ops::learned_step_size_quantise(in.select(1, c), scales.slice(0, c, c + 1),
+                                                            ranges[static_cast<size_t>(c)]));
         return torch::stack(columns, 1);
       },
       torch::stack(beyond, 1));

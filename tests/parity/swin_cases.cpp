@@ -30,9 +30,10 @@ models::ModelSpec swin_spec(const nlohmann::json& config) {
 }  // namespace
 
 CaseResult check_swin(const Golden& golden) {
-  return compare_model(golden, swin_spec(golden.config()), [](models::Backbone& model, const auto& input) {
-    const auto parameters = model.named_parameters();
-    const torch::Tensor last = model.features(input("x"), {model.block_count() - 1})[0].permute({0, 2, 3, 1});
+  return compare_model(golden, swin_spec(golden.config()), [](models::Classifier& model, const auto& input) {
+    const auto parameters = model.backbone->named_parameters();
+    const torch::Tensor last =
+        model.backbone->features(input("x"), {model.backbone->block_count() - 1})[0].permute({0, 2, 3, 1});
     NamedOutputs outputs{{"y", model.forward(input("x"))},
                          {"features", torch::layer_norm(last, {last.size(3)}, parameters["norm.weight"],
                                                         parameters["norm.bias"], 1e-5)}};

@@ -64,12 +64,12 @@ struct Trace {
   std::vector<double> losses, norms, rates;
 };
 
-Trace train_model(models::Backbone& model, const Golden& golden, const Recipe& recipe,
+Trace train_model(models::Classifier& model, const Golden& golden, const Recipe& recipe,
                   torch::ScalarType dtype) {
   const torch::Tensor images = golden.tensor("input.images_uint8"), labels = golden.tensor("input.labels");
   const auto optimiser = train::make_optimiser(
       recipe.optimiser,
-      train::make_parameter_groups(model, {.weight_decay = recipe.optimiser.common.weight_decay}));
+      train::make_parameter_groups(*model.backbone, {.weight_decay = recipe.optimiser.common.weight_decay}));
   Trace trace;
   for (int64_t step = 0; step < recipe.steps; ++step) {
     const torch::Tensor input = (images[step].to(dtype) / 255 - recipe.mean) / recipe.deviation;
@@ -97,10 +97,10 @@ CaseResult check_trajectory(const Golden& golden) {
   Comparison comparison;
   for (const torch::ScalarType dtype : {torch::kFloat64, torch::kFloat32}) {
     const bool sharp = dtype == torch::kFloat64;
-    const auto model = models::build_model(*spec, 0);
-    model->to(dtype);
-    load_parameters(*model, family, golden, dtype);
-    model->train();
+    const auto model = models::build_classifier(*spec, 0);
+    model->backbone->to(dtype);
+    load_parameters(*model->backbone, family, golden, dtype);
+    model->backbone->train();
     const Trace trace = train_model(*model, golden, recipe, dtype);
     const auto compare = [&](const char* key, const std::vector<double>& got, double relative) {
       comparison.close(std::string(sharp ? "float64 " : "float32 ") + key,
@@ -110,7 +110,7 @@ CaseResult check_trajectory(const Golden& golden) {
     if (!sharp) continue;
     compare("output.lr", trace.rates, 1e-12);
     compare("output.grad_norm", trace.norms, 1e-5);
-    const auto parameters = model->named_parameters();
+    const auto parameters = model->backbone->named_parameters();
     for (const std::string& name : golden.names("final.")) {
       const torch::Tensor want = golden.tensor("final." + name, torch::kFloat64);
       comparison.close("final." + name, parameters[family.rename(name)], want, 0,

@@ -33,10 +33,10 @@ models::ModelSpec pyramid_spec(const Json& config) {
 
 CaseResult check_pyramid(const Golden& golden) {
   return compare_model(golden, pyramid_spec(golden.config()),
-                       [&](models::Backbone& model, const auto& input) {
+                       [&](models::Classifier& model, const auto& input) {
                          if (golden.has("output.out"))
                            return NamedOutputs{{"out", model.forward(input("x"))}};
-                         const auto maps = model.features(input("x"), {0, 1, 2, 3});
+                         const auto maps = model.backbone->features(input("x"), {0, 1, 2, 3});
                          NamedOutputs outputs;
                          for (size_t i = 0; i < maps.size(); ++i)
                            outputs["feat" + std::to_string(i)] = maps[i];
@@ -54,7 +54,7 @@ models::ModelSpec twins_spec(const Json& config) {
 }
 
 CaseResult check_twins(const Golden& golden) {
-  return compare_model(golden, twins_spec(golden.config()), [](models::Backbone& model, const auto& input) {
+  return compare_model(golden, twins_spec(golden.config()), [](models::Classifier& model, const auto& input) {
     return NamedOutputs{{"y", model.forward(input("x"))}};
   });
 }

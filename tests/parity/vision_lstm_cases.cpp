@@ -67,8 +67,11 @@ models::ModelSpec stack_spec(const nlohmann::json& config) {
   return models::resolve_model("vil1", settings);
 }
 
-NamedOutputs scores(models::Backbone& model, const std::function<torch::Tensor(const std::string&)>& input) {
-  return {{"out", model.forward(input("x"))}};
+NamedOutputs scores(models::Classifier& model,
+                    const std::function<torch::Tensor(const std::string&)>& input) {
+  auto& vil = dynamic_cast<models::VilBackbone&>(*model.backbone);
+  const bool features = vil.head_names().empty();
+  return {{"out", features ? vil.published_features(input("x")) : model.forward(input("x"))}};
 }
 
 }  // namespace
@@ -86,11 +89,13 @@ CaseResult check_vision_lstm_1(const Golden& golden) {
 }
 
 CaseResult check_vision_lstm_stack(const Golden& golden) {
-  const auto run = [&](models::Backbone& model, const auto& input) {
-    auto& vil = dynamic_cast<models::VilBackbone&>(model);
+  const auto run = [&](models::Classifier& model, const auto& input) {
     const auto side =
         static_cast<int64_t>(std::lround(std::sqrt(golden.config()["context_length"].get<double>())));
-    return NamedOutputs{{"out", vil.run_stack(input("x"), side, side)}};
+    models::Tokens tokens;
+    tokens.rows = tokens.columns = side;
+    tokens.x = input("x");
+    return NamedOutputs{{"out", dynamic_cast<models::TokenEncoder&>(*model.backbone).encode(tokens).tokens}};
   };
   // The stack knows no image and no head.
   return compare_model(golden, stack_spec(golden.config()), run,
@@ -103,7 +108,7 @@ CaseResult check_vision_lstm(const Golden& golden) {
   if (!golden.has("extra.checkpoint.pos_embed.embed") || result.outcome != Outcome::passed) return result;
   // Loading interpolates the positions of a checkpoint of another resolution.
   Comparison resized;
-  const auto model = models::build_model(spec, 0);
+  const auto model = models::build_backbone(spec, 0);
   resized.close(
       "pos_embed.embed resized on loading",
       model->fit("pos_embed.embed", golden.tensor("extra.checkpoint.pos_embed.embed", torch::kFloat64)),

@@ -37,7 +37,7 @@ CaseResult check_vit(const Golden& golden) {
       settings.set("distilled", true);
       return settings;
     }());
-  return compare_model(golden, spec, [&](models::Backbone& model, const auto& input) {
+  return compare_model(golden, spec, [&](models::Classifier& model, const auto& input) {
     NamedOutputs outputs;
     if (distilled) {
       const auto scores = model.forward_heads(input("x"));

@@ -1,0 +1,99 @@
+// A whole task in one file: an image's mean colour from a backbone's vector.
+#include "tests/tasks/mean_colour.h"
+#include "tasks/registry.h"
+#include "tasks/sample_rows.h"
+
+namespace tessera::tasks {
+namespace {
+
+struct Config {
+  double scale = 1;
+  template <class V>
+  void visit(V& v) {
+    v("scale", scale, above(0), "factor on the loss");
+  }
+};
+
+class MeanColour final : public Task {
+ public:
+  explicit MeanColour(const TaskSetup& setup)
+      : config_(read_config<Config>(setup.settings, "task")), setup_(setup) {
+    backbone_ = setup.build_backbone(setup.model);
+    head_ = setup.build([&] {
+      auto head = std::make_shared<nn::LinearImpl>(backbone_->embed_width(), 3);
+      if (setup.draws())
+        nn::initialise(*head, setup.seed, [](auto&, auto&, auto& fill) { fill.truncated_normal(0.02); });
+      return head;
+    });
+  }
+
+  std::vector<Part> parts() const override { return {{"", backbone_}, {"colour.", head_}}; }
+  std::vector<BackbonePart> backbones() const override { return {{"", backbone_, setup_.model}}; }
+  int64_t macs(int64_t side) const override { return backbone_->macs(side, side) + head_->macs(); }
+  std::vector<StreamSpec> streams() const override {
+    const auto images = [this](int64_t) {
+      return data::make_train_transform(setup_.preprocess, setup_.augment);
+    };
+    return {{"train", setup_.train, images}};
+  }
+  StreamSpec validation() const override {
+    const auto images = [this](int64_t) { return data::make_eval_transform(setup_.preprocess); };
+    return {"validation", setup_.validation, images};
+  }
+
+  Loss loss(const Inputs& inputs, const models::Context& context, Collective&) override {
+    return {errors(inputs.at("image"), context).sum() * config_.scale, {}};
+  }
+  void after_step(const models::TrainingStep&) override { ++steps_; }
+  Value state() const override { return Value::Table{{"steps", steps_}}; }
+  void load_state(const Value& state) override { steps_ = state.find("steps")->as_int(); }
+
+  std::vector<std::unique_ptr<Evaluator>> evaluators() override {
+    return one_evaluator([this](const EvaluateOptions& options) { return evaluate(options); });
+  }
+  MetricInfo main_metric() const override { return {"error", Unit::number, false}; }
+  Findings evaluate(const EvaluateOptions& options) {
+    const torch::NoGradGuard no_grad;
+    set_training(parts(), false);
+    const auto loader = options.open(validation());
+    SampleRows rows(1);
+    int64_t before = 0;
+    while (const auto batch = loader->next()) {
+      const StreamInputs inputs = to_device(*batch, "validation", options.device, options.precision);
+      rows.add(*batch, before, errors(inputs.at("image"), {}).unsqueeze(1));
+      before += batch->whole;
+    }
+    rows.collect(options);
+    Findings found{.samples = rows.size(), .seconds = 1};
+    found.metrics = {{main_metric(), rows.rows().mean().item<double>()}};
+    found.blocks = {report::TextBlock{"Colours", text("after ", steps_, " steps")}};
+    return found;
+  }
+  Value metadata() const override { return Value::Table{{"colours", "red, green, blue"}}; }
+
+ private:
+  torch::Tensor errors(const torch::Tensor& images, const models::Context& context) {
+    return (head_->forward(backbone_->embed(images, context)) - images.mean({2, 3})).square().mean(1);
+  }
+  Config config_;
+  TaskSetup setup_;
+  std::shared_ptr<models::Backbone> backbone_;
+  std::shared_ptr<nn::LinearImpl> head_;
+  int64_t steps_ = 0;
+};
+
+}  // namespace
+
+TaskKind mean_colour_kind() {
+  return {
+      .name = "mean_colour",
+      .summary = "an image's mean colour",
+      .resolve = [](const Value& settings) { return write_config(read_config<Config>(settings, "task")); },
+      .keys = [] { return describe_config(Config(), "task"); },
+      .fit_model = [](Value& model, const Value&, const data::Source*) { model.set("classes", 0); },
+      .make = [](const TaskSetup& setup) -> std::unique_ptr<Task> {
+        return std::make_unique<MeanColour>(setup);
+      }};
+}
+
+}  // namespace tessera::tasks

@@ -1,0 +1,10 @@
+// The task that tests bring themselves.
+#pragma once
+
+#include "tasks/registry.h"
+
+namespace tessera::tasks {
+
+TaskKind mean_colour_kind();
+
+}  // namespace tessera::tasks

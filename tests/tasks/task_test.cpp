@@ -1,0 +1,197 @@
+// Tasks through the whole program: trained, killed and continued, over processes, evaluated, reported, loaded.
+// The program of this test is `tessera` with one more task.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+
+#include "cli/command.h"
+#include "core/text.h"
+#include "io/file.h"
+#include "io/io_testing.h"
+#include "io/safetensors.h"
+#include "tests/tasks/mean_colour.h"
+#include "train/open_task.h"
+#include "train/trainer.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct TaskCase {
+  const char *name, *settings, *metric, *block;
+};
+void PrintTo(const TaskCase& one, std::ostream* out) { *out << one.name; }
+
+constexpr TaskCase kCases[] = {
+    {"mean_colour", "", "error", "Colours"},
+    {"mae", "decoder_dim = 16\ndecoder_depth = 1\ndecoder_heads = 2\n", "loss", "Reconstructions"},
+    {"contrast", "embed_dim = 8\ntext_dim = 16\ntext_depth = 1\ntext_heads = 2\ntext_length = 24\n",
+     "caption_accuracy", "Curves"},
+    {"classify", "label_smoothing = 0.1\n[task.mixup]\nmixup = 0.5\n", "top1", "Predictions"},
+};
+
+struct Stop {};  // a crash
+
+class Crash final : public train::Observer {
+ public:
+  explicit Crash(int64_t checkpoints) : left_(checkpoints) {}
+  void checkpointed(const std::string&, uint64_t, double) override {
+    if (left_-- == 0) throw Stop();
+  }
+
+ private:
+  int64_t left_;
+};
+
+class WholeTask : public TemporaryFolder, public testing::WithParamInterface<TaskCase> {
+ protected:
+  void SetUp() override {
+    write_text_atomic(path("recipe.toml"), text(R"([model]
+name = "vit"
+dim = 16
+depth = 2
+heads = 2
+patch_size = 8
+drop_path = 0.2
+[data]
+path = "shapes:train=64,val=21"
+[preprocess]
+size = 32
+[task]
+name = ")",
+                                                GetParam().name, "\"\n", GetParam().settings, R"([optimiser]
+name = "adamw"
+lr = 0.003
+[schedule]
+name = "cosine"
+[train]
+epochs = 3
+batch_size = 8
+threads = 1
+device = "cpu"
+ema_decay = 0.9
+clip_grad = 1.0
+log_every = 3
+)"));
+  }
+  train::Recipe recipe(const std::string& run, std::vector<std::string> settings = {}) const {
+    settings.push_back("train.output=\"" + path(run) + "\"");
+    return train::load_recipe(path("recipe.toml"), settings);
+  }
+  // The program in a process of its own, or several.
+  int program(int processes, std::vector<std::string> words) const {
+    words.insert(words.begin(), fs::read_symlink("/proc/self/exe").string());
+#ifdef TESSERA_MPIRUN
+    if (processes > 1)
+      words.insert(words.begin(),
+                   {TESSERA_MPIRUN, "-n", std::to_string(processes), "--oversubscribe", "--bind-to", "none"});
+#endif
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1), ::setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+      std::vector<char*> argv;
+      for (std::string& word : words) argv.push_back(word.data());
+      argv.push_back(nullptr);
+      ::execv(argv[0], argv.data());
+      ::_exit(127);
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+  std::vector<std::string> training(const std::string& run, std::vector<std::string> settings = {}) const {
+    std::vector<std::string> words = {"train", path("recipe.toml"), "-o", path(run)};
+    for (const std::string& setting : settings) words.insert(words.end(), {"--set", setting});
+    return words;
+  }
+};
+
+TEST_P(WholeTask, ContinuedRunsAreTheSameByteForByte) {
+  train::run_training(recipe("whole"));
+  const train::Recipe parts = recipe("parts", {"train.checkpoint_steps=1", "train.keep_last=1"});
+  int64_t crashes = 0;
+  for (const int64_t checkpoints : {0, 2, 5, 1, 7, 100}) {
+    Crash crash(checkpoints);
+    try {
+      train::run_training(parts, {.resume = train::Resume::automatic, .observers = {&crash}});
+    } catch (const Stop&) {
+      ++crashes;
+    }
+  }
+  EXPECT_EQ(crashes, 5);
+  for (const char* name : {"model.safetensors", "best.safetensors", "checkpoints/latest/weights.safetensors",
+                           "checkpoints/latest/ema.safetensors", "checkpoints/latest/optimiser.safetensors"})
+    EXPECT_TRUE(read_file(path("whole/") + name) == read_file(path("parts/") + name)) << name;
+}
+
+TEST_P(WholeTask, IsEvaluatedAndReported) {
+  ASSERT_EQ(program(1, training("run")), 0);
+  const std::string page = read_text(path("run/report.html"));
+  EXPECT_NE(page.find(GetParam().block), std::string::npos);
+  EXPECT_NE(read_text(path("run/metrics.jsonl")).find(text("\"", GetParam().metric, "\"")),
+            std::string::npos);
+  EXPECT_EQ(program(1, {"eval", "-w", path("run"), "--json"}), 0);
+  const train::OpenedTask opened = train::open_task(path("run"));
+  EXPECT_EQ(tasks::task_name(opened.info.task), GetParam().name);
+  EXPECT_EQ(opened.task->metadata(), opened.info.task_metadata);
+  EXPECT_EQ(opened.task->main_metric().name, GetParam().metric);
+}
+
+// What is learned without labels starts a classifier: the backbone is taken, the rest is named as left over.
+TEST_P(WholeTask, ItsBackboneStartsAClassifier) {
+  train::run_training(recipe("run", {"train.epochs=1"}));
+  std::ofstream(path("classify.toml")) << text(R"([model]
+name = "auto"
+pretrained = ")",
+                                               path("run/model.safetensors"), R"("
+[data]
+path = "shapes:train=64,val=21"
+[train]
+epochs = 1
+batch_size = 8
+threads = 1
+device = "cpu"
+)");
+  EXPECT_EQ(program(1, {"train", path("classify.toml"), "-o", path("tuned")}), 0);
+}
+
+#ifdef TESSERA_MPIRUN
+TEST_P(WholeTask, InDoublePrecisionTwoProcessesMakeTheSameWeights) {
+  const std::vector<std::string> settings = {"train.precision=fp64", "train.steps=6"};
+  ASSERT_EQ(program(1, training("one", settings)), 0);
+  ASSERT_EQ(program(2, training("two", settings)), 0);
+  const SafetensorsFile one(path("one/model.safetensors")), two(path("two/model.safetensors"));
+  ASSERT_EQ(one.tensors().size(), two.tensors().size());
+  for (size_t i = 0; i < one.tensors().size(); ++i) {
+    const TensorView &a = one.tensors()[i], &b = two.tensors()[i];
+    if (a.dtype != DType::f64) continue;
+    double difference = 0, size = 0;
+    for (size_t at = 0; at < a.bytes.size(); at += sizeof(double)) {
+      double x = 0, y = 0;
+      std::memcpy(&x, a.bytes.data() + at, sizeof(x)), std::memcpy(&y, b.bytes.data() + at, sizeof(y));
+      // A key's bias has no true gradient: what Adam makes of rounding is no larger than the steps it makes.
+      difference += (x - y) * (x - y), size += x * x;
+    }
+    const bool key_bias = a.name.ends_with(".attn.qkv.bias");
+    EXPECT_LE(std::sqrt(difference), 1e-9 * std::max(std::sqrt(size), key_bias ? 1e-2 : 0.0)) << a.name;
+  }
+}
+#endif
+
+INSTANTIATE_TEST_SUITE_P(Tasks, WholeTask, testing::ValuesIn(kCases),
+                         [](const auto& tested) { return std::string(tested.param.name); });
+
+}  // namespace
+}  // namespace tessera
+
+int main(int argc, char** argv) {
+  tessera::tasks::add_task_kind(tessera::tasks::mean_colour_kind());
+  if (argc > 1 && std::string(argv[1]).rfind("--gtest", 0) != 0) return tessera::cli::run_program(argc, argv);
+  testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}
