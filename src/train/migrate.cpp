@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <string_view>
 #include <utility>
 
 #include "core/error.h"
@@ -36,12 +37,13 @@ void erase(Value& table, const std::string& path) {
   }
 }
 
-// A resolved recipe of before, with every key, says of each model that its mask is not softened.
-bool is_idle(const Value& soft_mask) {
-  const Value* share = soft_mask.find("share");
-  return soft_mask.is_table() && soft_mask.as_table().size() == 4 && share && share->is_number() &&
-         share->as_double() == 0;
-}
+// Left behind in a layer that had the section [soft_mask], or its share, until all layers are merged.
+constexpr const char* kHadSection = "soft_mask.had_section";
+constexpr const char* kHadShare = "soft_mask.had_share";
+constexpr std::array kSoftMaskKeys = {"model.soft_mask", "model.soft_mask_mode", "model.soft_mask_shape",
+                                      "model.soft_mask_cutoff"};
+
+bool is_zero(const Value* value) { return value && value->is_number() && value->as_double() == 0; }
 
 // A key under its old and its new name leaves open which one holds.
 [[noreturn]] void refuse_both(const std::string& from, const std::string& to) {
@@ -49,24 +51,52 @@ bool is_idle(const Value& soft_mask) {
 }
 
 void upgrade_soft_mask(Value& table) {
-  const Value* soft_mask = table.find("soft_mask");
-  if (!soft_mask) return;
-  if (is_idle(*soft_mask)) return erase(table, "soft_mask");
-  // Its mode was "soft" where it was not said.
-  if (soft_mask->find("share") && !soft_mask->find("mode")) table.set("soft_mask.mode", "soft");
-  // A resolved recipe also says the share that the model starts with, which the schedule replaced.
-  if (const Value* own = table.find("model.soft_mask"); own && own->is_number() && own->as_double() == 0)
-    erase(table, "model.soft_mask");
+  const auto is_given = [&](const Moved& moved) {
+    return std::string_view(moved.from).starts_with("soft_mask.") && table.find(moved.from);
+  };
+  if (std::none_of(kMoved.begin(), kMoved.end(), is_given)) return;
+  const Value *share = table.find("soft_mask.share"), *own = table.find("model.soft_mask");
+  // The schedule of the section replaced the model's own constant share, unless it was off.
+  if (share && own && is_zero(share) && !is_zero(own)) return erase(table, "soft_mask");
+  if (is_zero(own)) erase(table, "model.soft_mask");
+  if (share) table.set(kHadShare, true);
+  table.set(kHadSection, true);
+}
+
+// What the section meant where it left something out: once all layers are merged.
+void settle_soft_mask(Value& table) {
+  if (table.find(kHadSection)) {
+    const Value *share = table.find("model.soft_mask"), *mask = table.find("model.mask");
+    // A share of 0 was off, for models without such a mask too; runs with mask = "none" took no notice of it.
+    if (!share || is_zero(share) || (mask && *mask == Value("none"))) {
+      for (const char* key : kSoftMaskKeys) erase(table, key);
+      if (const Value* model = table.find("model"); model && model->is_table() && model->as_table().empty())
+        erase(table, "model");
+    } else if (table.find(kHadShare) && !table.find("model.soft_mask_mode")) {
+      table.set("model.soft_mask_mode", "soft");
+    }
+  }
+  for (const char* mark : {kHadSection, kHadShare}) erase(table, mark);
+  if (const Value* rest = table.find("soft_mask"); rest && rest->is_table() && rest->as_table().empty())
+    erase(table, "soft_mask");
+}
+
+// A key moves into a table, or into a section that is still to be made.
+void check_section(const Value& table, const std::string& to) {
+  const std::string section = to.substr(0, to.find('.'));
+  if (const Value* present = table.find(section); present && !present->is_table())
+    fail_usage(section, " is ", present->type_name(), ", must be a table");
 }
 
 }  // namespace
 
-Value migrate_recipe(Value table) {
+Value migrate_layer(Value table) {
   if (!table.is_table()) return table;
   upgrade_soft_mask(table);
   for (const Moved& moved : kMoved) {
     const Value* old = table.find(moved.from);
     if (!old) continue;
+    check_section(table, moved.to);
     const Value value = *old;
     if (const Value* present = table.find(moved.to)) {
       if (!value.is_table() || !present->is_table()) refuse_both(moved.from, moved.to);
@@ -80,10 +110,20 @@ Value migrate_recipe(Value table) {
     }
     erase(table, moved.from);
   }
-  if (const Value* rest = table.find("soft_mask"); rest && rest->is_table() && rest->as_table().empty())
-    erase(table, "soft_mask");
   if (const Value* train = table.find("train"); train && train->is_table() && train->as_table().empty())
     erase(table, "train");
+  return table;
+}
+
+void merge_layers(Value& base, const Value& over) {
+  const bool own_share = base.find("model.soft_mask") && !base.find(kHadShare);
+  merge(base, over);
+  if (own_share) erase(base, kHadShare);
+}
+
+Value migrate_recipe(Value table) {
+  table = migrate_layer(std::move(table));
+  if (table.is_table()) settle_soft_mask(table);
   return table;
 }
 

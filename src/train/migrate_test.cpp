@@ -117,8 +117,73 @@ TEST(Migrate, TheSoftMaskWasSoftWhereItsModeWasNotSaid) {
   EXPECT_EQ(migrated("[soft_mask]\nshare = 1.0\nmode = \"standard\"\n",
                      "[model]\nsoft_mask = 1.0\nsoft_mask_mode = \"standard\"\n"),
             "");
-  // A setting of one other key says nothing of the mode.
-  EXPECT_EQ(migrated("[soft_mask]\ncutoff_epoch = 9\n", "[model]\nsoft_mask_cutoff = 9\n"), "");
+}
+
+// A layer says nothing of what stands in another one.
+TEST_F(MigrateFiles, AShareLaidOverAnotherRecipeLeavesItsMode) {
+  const auto mode = [&](const std::string& base, const std::string& setting) {
+    write_text_atomic(path("base.toml"), text("[model]\nname = \"illama\"\n[train]\nepochs = 3\n", base));
+    return load_recipe(path("base.toml"), {setting}).model.settings.find("soft_mask_mode")->as_string();
+  };
+  const std::string now = "[model]\nname = \"illama\"\n[train]\nepochs = 3\n";
+  EXPECT_EQ(mode("[soft_mask]\nshare = 1.0\nmode = \"late\"\n", "soft_mask.share=0.5"), "late");
+  EXPECT_EQ(mode("[soft_mask]\nshare = 1.0\ncutoff_epoch = 2\n", "soft_mask.share=0.5"), "soft");
+  EXPECT_EQ(mode("[soft_mask]\ncutoff_epoch = 2\n", "soft_mask.share=0.5"), "soft");
+  write_text_atomic(path("new.toml"), "[model]\nname = \"illama\"\nsoft_mask = 1.0\n[train]\nepochs = 3\n");
+  for (const char* setting : {"soft_mask.share=0.5", "soft_mask.cutoff_epoch=2"})
+    EXPECT_EQ(*load_recipe(path("new.toml"), {setting}).model.settings.find("soft_mask_mode"),
+              Value("standard"))
+        << setting;
+  write_text_atomic(path("late.toml"), "base = \"new.toml\"\n[model]\nsoft_mask_mode = \"late\"\n");
+  const Value late = load_recipe(path("late.toml"), {"soft_mask.share=0.5"}).model.settings;
+  EXPECT_EQ(*late.find("soft_mask_mode"), Value("late"));
+  EXPECT_EQ(*late.find("soft_mask"), Value(0.5));
+}
+
+// A share of 0 was off, whether the section says the rest or not, and for models that have no mask.
+TEST_F(MigrateFiles, ASectionThatIsOffIsForgottenForEveryModel) {
+  for (const char* section : {"[soft_mask]\nshare = 0\n", "[soft_mask]\nshare = 0.0\nmode = \"soft\"\n",
+                              "[soft_mask]\nshape = \"linear\"\n"}) {
+    EXPECT_EQ(difference(text(kVit, section), kVit), "") << section;
+    EXPECT_EQ(migrated(section, ""), "") << section;
+  }
+  write_text_atomic(path("vit.toml"), kVit);
+  EXPECT_EQ(
+      first_difference(recipe_table(load_recipe(path("vit.toml"), {"soft_mask.share=0"})), resolved(kVit)),
+      "");
+  // Over a recipe whose mask is soft it turns that off.
+  write_text_atomic(path("soft.toml"), kEveryOldKey);
+  EXPECT_EQ(*load_recipe(path("soft.toml"), {"soft_mask.share=0"}).model.settings.find("soft_mask"),
+            Value(0.0));
+  // What has a name of today is not forgiven.
+  EXPECT_THROW(resolved("[model]\nname = \"vit\"\nsoft_mask = 0.0\n[train]\nepochs = 3\n"), Error);
+}
+
+// Such a run was refused when it began in later versions, and went on where it had begun before them.
+TEST(Migrate, AnOldRunWithoutAMaskGoesOn) {
+  const std::string bare = "[model]\nname = \"illama\"\nmask = \"none\"\n[train]\nepochs = 3\n";
+  EXPECT_EQ(
+      difference(
+          text(bare, "[soft_mask]\nshare = 1.0\nmode = \"soft\"\nshape = \"linear\"\ncutoff_epoch = 2\n"),
+          bare),
+      "");
+}
+
+TEST(Migrate, AnOldKeyReplacesNoSectionThatIsNoTable) {
+  const auto refusal = [](const std::string& lines) -> std::string {
+    try {
+      read_recipe(toml(lines), "r.toml");
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  EXPECT_EQ(refusal("task = \"mae\"\n[mixup]\nmixup = 0.5\n[train]\nepochs = 1\n"),
+            "r.toml: task is a string, must be a table");
+  EXPECT_EQ(refusal("model = \"vit\"\n[soft_mask]\nshare = 0.5\n[train]\nepochs = 1\n"),
+            "r.toml: model is a string, must be a table");
+  EXPECT_EQ(refusal("task = 3\n[train]\nepochs = 1\nloss = \"bce\"\n"),
+            "r.toml: task is an integer, must be a table");
 }
 
 // Every resolved recipe of before has the section, those of models without a mask too.

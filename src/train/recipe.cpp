@@ -167,7 +167,7 @@ Recipe load_recipe(const std::vector<std::string>& paths, const std::vector<std:
   Value table = read_based(paths);
   Value asked;
   for (const std::string& setting : overrides) apply_overrides(asked, parse_setting(setting));
-  apply_overrides(table, migrate_recipe(asked));
+  apply_overrides(table, migrate_layer(asked));
   return read_recipe(table, join(paths, " + "));
 }
 

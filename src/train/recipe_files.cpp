@@ -53,7 +53,7 @@ class FileReader {
     if (++files_ > kMostFiles) fail_usage(path, ": more than ", kMostFiles, " files based on one another");
     Value table;
     try {
-      table = migrate_recipe(parse_toml(read_text(path, kMostBytes), path));
+      table = migrate_layer(parse_toml(read_text(path, kMostBytes), path));
     } catch (const Error& error) {
       const std::string asked = chain_.empty() ? "" : text(" (a base of ", chain_.back(), ")");
       fail_usage("the recipe: ", error.what(), asked);
@@ -88,7 +88,7 @@ std::vector<std::string> dotted_keys() {
 
 void apply_overrides(Value& base, const Value& over) {
   drop_rival(base, over);
-  merge(base, over);
+  merge_layers(base, over);
 }
 
 Value read_based(const std::string& path) { return FileReader().read(path); }
