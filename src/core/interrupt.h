@@ -13,7 +13,8 @@ class Interruptible {
 };
 
 // For programs: inside of Interruptible stretches a signal from now on sets the flag, and a second one ends
-// the process at once with exit code 130. Outside of them a signal ends the process as ever.
+// the process at once with exit code 130. Outside of them a signal ends the process as ever. A write beyond the
+// limit of a file's size (ulimit -f) is an error from now on, not a signal.
 void catch_interrupts();
 bool interrupted();
 // Forgets the signals so far: for programs that go on after one, and for tests.

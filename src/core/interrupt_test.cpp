@@ -2,8 +2,12 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
 
 namespace tessera {
 namespace {
@@ -61,6 +65,18 @@ TEST(Interrupt, WhereNobodyAsksASignalEndsTheProcess) {
               }),
               -signal);
   }
+}
+
+TEST(Interrupt, AFileThatMayNotGrowIsAnErrorNotASignal) {
+  EXPECT_EQ(exit_code_of([] {
+              catch_interrupts();
+              const rlimit limit{8, 8};
+              FILE* file = ::tmpfile();
+              if (!file || ::setrlimit(RLIMIT_FSIZE, &limit) != 0) return 1;
+              if (::write(::fileno(file), "12345678", 8) != 8) return 2;
+              return ::write(::fileno(file), "9", 1) == -1 && errno == EFBIG ? 0 : 3;
+            }),
+            0);
 }
 
 }  // namespace

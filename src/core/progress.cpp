@@ -9,12 +9,14 @@
 
 #include "core/clock.h"
 #include "core/error.h"
+#include "core/printable_stream.h"
 #include "core/text.h"
 
 namespace tessera {
 namespace {
 
 constexpr double kRedrawSeconds = 0.1;
+constexpr size_t kLongestLine = 4000;  // bytes of a line that is printed above the bar
 
 int file_of(const std::ostream& stream) {
   if (&stream == &std::cout) return STDOUT_FILENO;
@@ -84,7 +86,7 @@ void ProgressLine::update(int64_t done, const Fields& fields) {
 
 void ProgressLine::print(const std::string& line) {
   clear();
-  stream_ << line << "\n" << std::flush;
+  stream_ << printable(line, kLongestLine) << "\n" << std::flush;
   if (terminal_ && !finished_) draw();
 }
 
@@ -96,13 +98,16 @@ void ProgressLine::finish() {
 }
 
 void ProgressLine::clear() {
-  if (drawn_) stream_ << "\r\x1b[2K" << std::flush;
+  if (drawn_) std::ostream(unfiltered(stream_)) << "\r\x1b[2K" << std::flush;
   drawn_ = false;
 }
 
 void ProgressLine::draw() {
   const int columns = options_.columns > 0 ? options_.columns : terminal_columns(stream_);
-  stream_ << "\r" << bar_line(columns) << "\x1b[K" << std::flush;
+  std::ostream control(unfiltered(stream_));
+  control << "\r" << std::flush;
+  stream_ << bar_line(columns) << std::flush;
+  control << "\x1b[K" << std::flush;
   drawn_ = true;
 }
 

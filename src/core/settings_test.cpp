@@ -117,6 +117,17 @@ TEST(Toml, ErrorsNameFileAndLineOnOneLine) {
   EXPECT_EQ(said(std::string((1 << 20) + 1, '#')), "r.toml: 1048577 bytes, a recipe has at most 1 MiB");
 }
 
+TEST(Value, AKeyOfEndlessPartsIsRefused) {
+  std::string key = "a";
+  for (int i = 1; i < 64; ++i) key += ".a";
+  Value tree;
+  tree.set(key, 1);
+  EXPECT_EQ(*tree.find(key), Value(1));
+  for (int i = 0; i < 50000; ++i) key += ".a";
+  EXPECT_EQ(usage_error([&] { tree.set(key, 1); }),
+            "the key '" + key.substr(0, 40) + "...' has more than 64 parts");
+}
+
 TEST(Toml, AKeyOfEndlessPartsIsRefused) {
   std::string parts;
   for (int i = 0; i < 100000; ++i) parts += "a.";

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <numeric>
 
+#include "core/control_characters.h"
 #include "core/error.h"
 
 namespace tessera {
@@ -146,23 +147,6 @@ std::string shortest(double value) {
   return out;
 }
 
-// Length of the well-formed UTF-8 character that starts at `i`, or 0.
-static size_t utf8_length(std::string_view bytes, size_t i) {
-  const auto lead = static_cast<unsigned char>(bytes[i]);
-  const int extra = lead < 0x80 ? 0 : lead >> 5 == 6 ? 1 : lead >> 4 == 14 ? 2 : lead >> 3 == 30 ? 3 : -1;
-  if (extra < 0 || i + static_cast<size_t>(extra) >= bytes.size()) return 0;
-  uint32_t code = extra == 0 ? lead : lead & (0x3Fu >> extra);
-  for (int k = 1; k <= extra; ++k) {
-    const auto next = static_cast<unsigned char>(bytes[i + static_cast<size_t>(k)]);
-    if (next >> 6 != 2) return 0;
-    code = code << 6 | (next & 0x3Fu);
-  }
-  static constexpr std::array<uint32_t, 4> smallest = {0, 0x80, 0x800, 0x10000};
-  if (code < smallest[static_cast<size_t>(extra)] || code > 0x10FFFF) return 0;
-  if (code >= 0xD800 && code <= 0xDFFF) return 0;
-  return 1 + static_cast<size_t>(extra);
-}
-
 bool is_utf8(std::string_view bytes) {
   for (size_t i = 0; i < bytes.size();) {
     const size_t length = utf8_length(bytes, i);
@@ -173,17 +157,16 @@ bool is_utf8(std::string_view bytes) {
 }
 
 std::string printable(std::string_view name, size_t most) {
-  static constexpr char hex[] = "0123456789abcdef";
   std::string out;
   for (size_t i = 0; i < name.size();) {
     if (i >= most) return out + "...";
-    const auto c = static_cast<unsigned char>(name[i]);
-    const size_t length = c < 0x20 || c == 0x7F ? 0 : utf8_length(name, i);
-    if (length == 0)
-      out += {'\\', 'x', hex[c >> 4], hex[c & 15]};
+    const size_t length = utf8_length(name, i);
+    const std::string_view character = name.substr(i, std::max<size_t>(length, 1));
+    if (length == 0 || is_control(character))
+      append_escaped(out, character);
     else
-      out += name.substr(i, length);
-    i += std::max<size_t>(length, 1);
+      out += character;
+    i += character.size();
   }
   return out;
 }

@@ -3,9 +3,12 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/text.h"
 #include "core/toml.h"
 
 namespace tessera {
+
+constexpr std::ptrdiff_t kMostParts = 64;  // of a dotted key: a tree as deep would be walked recursively
 
 static Value* entry(Value& table, std::string_view key) {
   if (!table.is_table()) return nullptr;
@@ -28,6 +31,8 @@ Value* Value::find(std::string_view path) {
 const Value* Value::find(std::string_view path) const { return const_cast<Value*>(this)->find(path); }
 
 void Value::set(std::string_view path, Value value) {
+  if (std::count(path.begin(), path.end(), '.') >= kMostParts)
+    fail_usage("the key '", printable(path, 40), "' has more than ", kMostParts, " parts");
   const size_t dot = path.find('.');
   const std::string_view key = path.substr(0, dot);
   if (!is_table()) data_ = Table{};
