@@ -14,6 +14,7 @@ namespace tessera {
 namespace {
 
 constexpr size_t kMaxBytes = size_t{64} << 20, kMaxNodes = size_t{4} << 20, kMaxMarks = 1000;
+constexpr size_t kMaxUnknown = 4;        // names that are kept
 constexpr size_t kMaxGlobal = 200;       // characters of a module's or a function's name
 constexpr size_t kMaxIntegerBytes = 64;  // of an integer beyond 64 bits
 constexpr int kLastProtocol = 4;
@@ -124,10 +125,14 @@ class Machine {
   }
 
   void push_global(std::string_view module, std::string_view name) {
-    const std::string full = text(module, ".", name);
-    if (std::find(allowed_.begin(), allowed_.end(), full) == allowed_.end())
-      fail(where_, ": names '", printable(full),
-           "', which is not among what a file of weights may hold; none of it was run");
+    std::string full = text(module, ".", name);
+    if (std::find(allowed_.begin(), allowed_.end(), full) == allowed_.end()) {
+      auto& unknown = pickle_.unknown;
+      if (unknown.size() < kMaxUnknown && std::find(unknown.begin(), unknown.end(), full) == unknown.end())
+        unknown.push_back(full);
+      full.insert(full.begin(), '?');
+    }
+    if (!is_utf8(full)) damaged("a name that is not UTF-8");
     push(Kind::global, full);
   }
 

@@ -1,9 +1,9 @@
 // Reads a Python pickle without running anything: what a pickle would build, as a tree of plain nodes.
 //
 // A call that the pickle asks for ("make an OrderedDict of these") becomes a node that says so; nothing is
-// looked up and nothing is made. Names of functions and classes must stand on the caller's list; opcodes must
-// be among those that dictionaries of tensors and numbers need (protocols 2 to 4). Everything else is refused
-// by name.
+// looked up and nothing is made. Names of functions and classes that are not on the caller's list become nodes
+// that nothing is like, for the caller to refuse. Opcodes must be among those that dictionaries of tensors and
+// numbers need (protocols 2 to 4); all others are refused by name.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +29,7 @@ struct PickleNode {
     tuple,       // items
     set,         // items
     dict,        // items: key, value, key, value, …
-    global,      // text: "module.name"
+    global,      // text: "module.name"; "?module.name" where it is not on the list
     call,        // items: callee, arguments (a tuple), state (or none), then keys and values that were added
     persistent,  // items: the identifier that stands for an object kept elsewhere
   };
@@ -43,6 +43,7 @@ struct PickleNode {
 struct Pickle {
   std::vector<PickleNode> nodes;
   uint32_t root = 0;
+  std::vector<std::string> unknown = {};  // the first few names that are not on the list
   const PickleNode& at(uint32_t place) const { return nodes[place]; }
 };
 

@@ -73,10 +73,19 @@ class Interpreter {
 
   TorchContent run() {
     visit(pickle_.root, "", 0);
+    const bool beside = std::any_of(content_.groups.begin(), content_.groups.end(),
+                                    [](const TorchGroup& group) { return !group.key.empty(); });
+    if (!pickle_.unknown.empty() && !beside) refuse(pickle_.unknown.front());
+    content_.unread = pickle_.unknown;
     return std::move(content_);
   }
 
  private:
+  [[noreturn]] void refuse(const std::string& name) const {
+    fail(file_, ": data.pkl: names '", printable(name),
+         "', which is not among what a file of weights may hold; none of it was run");
+  }
+
   const PickleNode& at(uint32_t place) const { return pickle_.at(place); }
 
   // The name of the function that a call asks for; "" for any other node.
@@ -193,6 +202,7 @@ class Interpreter {
   Storage open_storage(const std::string& type, const std::string& key, const std::string& where) const {
     const auto known = std::find_if(std::begin(kStorages), std::end(kStorages),
                                     [&](const auto& candidate) { return candidate.first == type; });
+    if (type.starts_with('?')) refuse(type.substr(1));
     check(known != std::end(kStorages), where, " has a storage of type '", printable(type),
           "', which is not supported");
     const auto entry = entries_.find(prefix_ + "data/" + key);

@@ -1,8 +1,10 @@
 // PyTorch's weight files (.pth, .pt, .bin, .th: a zip archive with a pickle in it), read without running
 // anything.
 //
-// Refused, each with a line that names the file and what is wrong: the old form without a zip archive,
-// TorchScript, pickles that name anything but tensors, containers and numbers (whole models, code), storages
+// Objects of other programs that a training script kept beside the weights ("state_dict" with a logger's
+// history) are left unread. Refused, each with a line that names the file and what is wrong: the old form
+// without a zip archive, TorchScript, pickles without a dictionary of weights of its own that name anything
+// but tensors, containers and numbers (whole models, code), storages
 // that are missing, of another size, big endian or of an unknown type, tensors that reach outside of their
 // storage, more than 8 dimensions, sizes that overflow, tensors that expand to far more than the file holds.
 // There is no fallback.
@@ -29,6 +31,7 @@ struct TorchContent {
   std::vector<TorchGroup> groups;
   // Copies of the tensors that do not lie contiguous in the file; views may point in here.
   std::vector<std::unique_ptr<std::byte[]>> copies;
+  std::vector<std::string> unread;  // classes and functions of other programs that it names, the first few
 };
 
 // The parser alone, for bytes that did not come from a file (and for fuzzing).
@@ -40,6 +43,7 @@ class TorchArchive {
 
   const std::string& path() const { return path_; }
   const std::vector<TorchGroup>& groups() const { return content_.groups; }
+  const std::vector<std::string>& unread() const { return content_.unread; }
   // The dictionary under `key` ("model_ema"). Without a key: the first of "state_dict", "model",
   // "model_state_dict", "module", "net", "network", "backbone", "weights", "params", "model_ema",
   // "state_dict_ema", "teacher", "" that exists, or the only one. An error lists the keys there are.

@@ -270,6 +270,26 @@ TEST(TorchArchive, NoCodeIsEverNamed) {
       "");
 }
 
+// What training programs keep beside the weights is neither run nor read, and does not hide them.
+TEST(TorchArchive, ObjectsBesideTheWeightsAreLeftUnread) {
+  const std::string object =
+      G("mmengine.logging.history_buffer", "HistoryBuffer") + ")\x81" + dict({{"_max_length", I(3)}}) + "b";
+  const std::string weights = dict({{"a", tensor(kFloats, 0, {6}, {1})}});
+  const std::string file =
+      archive(pickle(dict({{"message_hub", dict({{"loss", object}})}, {"state_dict", weights}})));
+  const TorchContent content = parse_torch_archive(as_bytes(file), "f");
+  ASSERT_EQ(content.groups.size(), 1u);
+  EXPECT_EQ(content.groups[0].key, "state_dict");
+  EXPECT_EQ(content.groups[0].tensors.size(), 1u);
+  EXPECT_EQ(content.unread, std::vector<std::string>{"mmengine.logging.history_buffer.HistoryBuffer"});
+  // Beside tensors of the file's own dictionary nothing unknown may stand, nor a tensor on an unknown storage.
+  EXPECT_NE(refusal(archive(pickle(dict({{"a", tensor(kFloats, 0, {6}, {1})}, {"b", object}})))), "");
+  const std::string odd = dict({{"a", tensor(storage("ComplexFloatStorage", "0", 3), 0, {3}, {1})}});
+  EXPECT_EQ(refusal(archive(pickle(dict({{"state_dict", odd}})))),
+            "f: data.pkl: names 'torch.ComplexFloatStorage', which is not among what a file of weights may "
+            "hold; none of it was run");
+}
+
 TEST(TorchArchive, OpcodesThatWeightsDoNotNeedAreRefusedByName) {
   const auto with = [](const std::string& code) { return refusal(archive("\x80\x02" + code + ".")); };
   EXPECT_EQ(with("(" + S("x") + "ios\nsystem\n"),
