@@ -6,8 +6,8 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "core/threads.h"
+#include "data/image_files.h"
 #include "data/source_kinds.h"
-#include "io/file.h"
 
 namespace tessera::data {
 
@@ -39,12 +39,7 @@ std::string FileSource::full_path(int64_t index) const {
 }
 
 RawSample FileSource::read(int64_t index) const {
-  const std::string path = full_path(index);
-  std::error_code error;
-  const auto kind = std::filesystem::status(path, error);
-  if (std::filesystem::is_other(kind))  // opening a pipe would wait for ever
-    fail("'", path, "' is a device or a pipe, must be a regular file");
-  return {printable(path, kMostNameBytes), read_file(path, kMaxPictureBytes)};
+  return read_image_file(full_path(index));
 }
 
 std::vector<int64_t> FileSource::labels(int64_t index) const {

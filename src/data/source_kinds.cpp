@@ -4,7 +4,6 @@
 #include <cmath>
 #include <map>
 #include <numeric>
-#include <set>
 #include <utility>
 
 #include "core/random.h"
@@ -91,23 +90,6 @@ std::vector<std::string> expand_braces(const std::string& path) {
       if (paths.size() > kMostPaths) fail_usage(path, " stands for more than ", kMostPaths, " paths");
     }
   return paths;
-}
-
-std::vector<std::string> read_class_names(const std::string& path) {
-  const std::string content = read_text(path, uint64_t{16} << 20);
-  if (!is_utf8(content)) fail(path, " is not UTF-8 text");
-  std::vector<std::string> names;
-  const size_t mark = content.starts_with("\xEF\xBB\xBF") ? 3 : 0;  // byte order
-  for (const std::string& line : split(std::string_view(content).substr(mark), '\n'))
-    names.emplace_back(trim(line));
-  while (!names.empty() && names.back().empty()) names.pop_back();
-  if (names.empty()) fail(path, " holds no class names");
-  std::set<std::string> seen;
-  for (size_t i = 0; i < names.size(); ++i) {
-    if (names[i].empty()) fail(path, " line ", i + 1, " is blank, must be a class name");
-    if (!seen.insert(names[i]).second) fail(path, " line ", i + 1, " repeats the class '", names[i], "'");
-  }
-  return names;
 }
 
 std::vector<std::string> numbered_classes(int64_t count) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "data/class_names.h"
 #include "data/source.h"
 
 namespace tessera::data {
@@ -47,9 +48,6 @@ std::vector<int64_t> select_split(const SourceConfig& config, Split split,
 
 // "train-{000..004}.tar" and "{a,b}.tar" spelled out, in order; at most 100,000 paths.
 std::vector<std::string> expand_braces(const std::string& path);
-
-// One name a line; trailing blank lines are dropped, a blank, repeated or non-UTF-8 name is an error.
-std::vector<std::string> read_class_names(const std::string& path);
 
 // "0", "1", … for sets that name their classes nowhere.
 std::vector<std::string> numbered_classes(int64_t count);

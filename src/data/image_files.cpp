@@ -1,0 +1,65 @@
+#include "data/image_files.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "data/source_kinds.h"
+#include "io/file.h"
+
+namespace tessera::data {
+
+namespace fs = std::filesystem;
+
+RawSample read_image_file(const std::string& path) {
+  std::error_code error;
+  if (fs::is_other(fs::status(path, error)))
+    fail("'", path, "' is a device or a pipe, must be a regular file");
+  return {printable(path, kMostNameBytes), read_file(path, kMaxPictureBytes)};
+}
+
+ImageFiles::ImageFiles(const std::vector<std::string>& paths) {
+  for (const std::string& path : paths) {
+    std::error_code error;
+    if (fs::is_directory(path, error))
+      add_folder(path);
+    else
+      paths_.push_back(path);
+    refusals_.resize(paths_.size());
+  }
+}
+
+void ImageFiles::add_folder(const std::string& folder) {
+  std::vector<std::string> found;
+  std::error_code error;
+  for (fs::recursive_directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    std::error_code ignored;
+    if (has_picture_extension(entry->path().string()) && !entry->is_directory(ignored))
+      found.push_back(entry->path().string());
+  }
+  std::sort(found.begin(), found.end());
+  paths_.insert(paths_.end(), found.begin(), found.end());
+  if (!error && !found.empty()) return;
+  refusals_.resize(paths_.size());
+  paths_.push_back(folder);
+  refusals_.push_back(error ? text("'", folder, "' cannot be listed: ", error.message())
+                            : text("'", folder, "' holds no images (.jpg, .jpeg, .png, .webp)"));
+}
+
+RawSample ImageFiles::read(int64_t index) const {
+  const auto i = static_cast<size_t>(index);
+  if (!refusals_[i].empty()) fail(refusals_[i]);
+  return read_image_file(paths_[i]);
+}
+
+uint64_t ImageFiles::fingerprint() const {
+  Fingerprint print;
+  print.add(paths_);
+  return print.value();
+}
+
+std::string ImageFiles::describe() const { return text(size(), " image files"); }
+
+}  // namespace tessera::data
