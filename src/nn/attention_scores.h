@@ -1,0 +1,54 @@
+// The classic ways to score how much a query attends to a key, and what is read by them: additive (Bahdanau et al.
+// 2015, "Neural machine translation by jointly learning to align and translate"), and dot and general (Luong et al.
+// 2015, "Effective approaches to attention-based neural machine translation"). One head, queries and keys of any
+// widths; multi-head scaled dot products are attend() of attention.h.
+#pragma once
+
+#include "ops/torch.h"
+
+#include <cstdint>
+
+#include "nn/linear.h"
+
+namespace tessera::nn {
+
+// q . k for queries [batch, queries, width] and keys [batch, keys, width] -> scores [batch, queries, keys].
+torch::Tensor dot_scores(const torch::Tensor& queries, const torch::Tensor& keys);
+
+// v . tanh(W q + U k + b) for queries [batch, queries, query_width] and keys [batch, keys, key_width] -> scores
+// [batch, queries, keys]. Parameters W [hidden, query_width], U [hidden, key_width] with a bias, v [1, hidden].
+// Takes memory for batch * queries * keys * hidden numbers.
+class AdditiveScoresImpl : public torch::nn::Module {
+ public:
+  AdditiveScoresImpl(int64_t query_width, int64_t key_width, int64_t hidden);
+  torch::Tensor forward(const torch::Tensor& queries, const torch::Tensor& keys) const;
+
+ private:
+  Linear query_{nullptr}, key_{nullptr}, score_{nullptr};
+};
+TORCH_MODULE(AdditiveScores);
+
+// q . (W k), W [query_width, key_width].
+class GeneralScoresImpl : public torch::nn::Module {
+ public:
+  GeneralScoresImpl(int64_t query_width, int64_t key_width);
+  torch::Tensor forward(const torch::Tensor& queries, const torch::Tensor& keys) const;
+
+ private:
+  Linear key_{nullptr};
+};
+TORCH_MODULE(GeneralScores);
+
+// Which of so many keys each sample has, bool [batch, keys]: the first `lengths` [batch] int64 of them.
+torch::Tensor keys_within(const torch::Tensor& lengths, int64_t keys);
+
+// Weights [batch, queries, keys], the softmax of the scores over the keys that are `seen` (bool [batch, keys] or
+// [batch, queries, keys], undefined = all; no weights where a query sees none), and what they read of the values
+// [batch, keys, width]: context [batch, queries, width].
+struct Attended {
+  torch::Tensor context, weights;
+};
+Attended read_by_scores(const torch::Tensor& scores, const torch::Tensor& values,
+                        const torch::Tensor& seen = {});
+
+}  // namespace tessera::nn
