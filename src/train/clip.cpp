@@ -3,6 +3,7 @@
 #include "ops/torch.h"
 
 #include <cmath>
+#include <functional>
 
 #include "core/error.h"
 #include "core/text.h"
@@ -30,24 +31,39 @@ struct Partial {
   }
 };
 
-double plain_partial(const std::vector<torch::Tensor>& tensors, double norm_type) {
+// Adds up, or takes the largest of, what `of` finds in each block.
+double plain_partial(const std::vector<torch::Tensor>& tensors, double norm_type,
+                     const std::function<double(const float* x, int64_t n)>& of) {
   std::vector<int64_t> sizes;
   for (const torch::Tensor& tensor : tensors) sizes.push_back(tensor.numel());
   const auto blocks = plain::cut_into_blocks(sizes);
   std::vector<double> values(blocks.size());
   plain::for_each_block(blocks, [&](size_t i) {
     const auto& [tensor, begin, end] = blocks[i];
-    const float* x = tensors[tensor].const_data_ptr<float>() + begin;
-    if (std::isinf(norm_type))
-      values[i] = static_cast<double>(plain::largest_magnitude(x, end - begin));
-    else if (norm_type == 1)
-      values[i] = plain::sum_of_magnitudes(x, end - begin);
-    else
-      values[i] = plain::sum_of_squares(x, end - begin);
+    values[i] = of(tensors[tensor].const_data_ptr<float>() + begin, end - begin);
   });
   Partial total{norm_type};
   for (const double value : values) total.add(value);
   return total.value;
+}
+
+double plain_partial(const std::vector<torch::Tensor>& tensors, double norm_type) {
+  if (std::isinf(norm_type))
+    return plain_partial(tensors, norm_type, [](const float* x, int64_t n) {
+      return static_cast<double>(plain::largest_magnitude(x, n));
+    });
+  return plain_partial(tensors, norm_type, norm_type == 1 ? plain::sum_of_magnitudes : plain::sum_of_squares);
+}
+
+// Any other p: of magnitudes divided by the largest of them, whose powers are in range.
+double norm_of_powers(const std::vector<torch::Tensor>& flat, const std::vector<torch::Tensor>& others,
+                      double power, double largest) {
+  if (largest == 0 || !std::isfinite(largest)) return largest;
+  double sum = plain_partial(
+      flat, power, [&](const float* x, int64_t n) { return plain::sum_of_powers(x, n, largest, power); });
+  for (const torch::Tensor& tensor : others)
+    sum += (tensor.to(torch::kFloat64).abs() / largest).pow(power).sum().item<double>();
+  return largest * std::pow(sum, 1 / power);
 }
 
 // Adaptive clipping of one gradient: its norm by units (rows of the first dimension; a vector is one unit) is
@@ -70,8 +86,7 @@ void ClipConfig::check(const std::string& where) const {
   if (std::find(modes.begin(), modes.end(), mode) == modes.end())
     fail_usage(where, ".mode is '", mode, "', must be one of ", join(modes, ", "), did_you_mean(mode, modes));
   if (!(value > 0)) fail_usage(where, ".value is ", shortest(value), ", must be above 0");
-  if (norm_type != 1 && norm_type != 2 && norm_type != HUGE_VAL)
-    fail_usage(where, ".norm_type is ", shortest(norm_type), ", must be 1, 2 or inf");
+  if (!(norm_type > 0)) fail_usage(where, ".norm_type is ", shortest(norm_type), ", must be above 0");
 }
 
 double gradient_norm(const std::vector<torch::Tensor>& gradients, double norm_type) {
@@ -79,6 +94,8 @@ double gradient_norm(const std::vector<torch::Tensor>& gradients, double norm_ty
   std::vector<torch::Tensor> flat, others;
   for (const torch::Tensor& gradient : gradients)
     if (gradient.numel() > 0) (plain::is_plain(gradient) ? flat : others).push_back(gradient);
+  if (norm_type != 1 && norm_type != 2 && !std::isinf(norm_type))
+    return norm_of_powers(flat, others, norm_type, gradient_norm(gradients, HUGE_VAL));
   Partial total{norm_type};
   total.add(plain_partial(flat, norm_type));
   if (!others.empty()) {

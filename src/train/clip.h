@@ -11,7 +11,7 @@ namespace tessera::train {
 struct ClipConfig {
   std::string mode = "none";  // none, norm, value or agc
   double value = 1;           // largest norm; largest magnitude; largest share of the parameter's norm
-  double norm_type = 2;       // 1, 2 or inf
+  double norm_type = 2;       // p of the p-norm, above 0: 1, 2, inf or any other
   void check(const std::string& where = "clip") const;
 };
 
@@ -26,7 +26,8 @@ struct Clipped {
 Clipped clip_gradients(const ClipConfig& config, const std::vector<torch::Tensor>& parameters,
                        const std::vector<torch::Tensor>& unclipped = {});
 
-// The p-norm (1, 2 or infinity) of all tensors together. The same whatever the number of threads.
+// The p-norm of all tensors together, (sum |x|^p)^(1/p), of infinity the largest magnitude. The same whatever
+// the number of threads.
 double gradient_norm(const std::vector<torch::Tensor>& gradients, double norm_type = 2);
 
 }  // namespace tessera::train

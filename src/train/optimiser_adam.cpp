@@ -2,7 +2,8 @@
 // gradient (Kingma & Ba, 2015), with the arithmetic of torch.optim.AdamW and torch.optim.Adam:
 //   m <- beta1 m + (1-beta1) g,  v <- beta2 v + (1-beta2) g^2
 //   p <- p - lr / (1-beta1^t) * m / (sqrt(v) / sqrt(1-beta2^t) + eps)
-// where t counts the parameter's own updates, and before it p <- (1 - lr wd) p, or for Adam g <- g + wd p.
+// where t counts the parameter's own updates, and before it p <- (1 - lr wd) p, or for Adam g <- g + wd p. With
+// AMSGrad (Reddi et al., "On the convergence of Adam and beyond", 2018) the largest v so far stands for v.
 #include "ops/torch.h"
 
 #include <cmath>
@@ -16,12 +17,14 @@ namespace {
 struct AdamConfig : OptimiserSettings {
   std::vector<double> betas = {0.9, 0.999};
   double eps = 1e-8;
+  bool amsgrad = false;
 
   template <class V>
   void visit(V& v) {
     OptimiserSettings::visit(v);
     v("betas", betas, "decay of the first and second moment"),
-        v("eps", eps, "added to the root of the second moment");
+        v("eps", eps, "added to the root of the second moment"),
+        v("amsgrad", amsgrad, "divide by the largest second moment so far");
   }
   void check(const std::string& where) const {
     check_betas(where, betas);
@@ -33,9 +36,14 @@ template <bool decoupled>
 class Adam final : public Optimiser {
  public:
   Adam(const AdamConfig& config, std::vector<ParameterGroup> groups)
-      : Optimiser(std::move(groups), {"exp_avg", "exp_avg_sq"}), config_(config) {}
+      : Optimiser(std::move(groups), names_of_state(config)), config_(config) {}
 
  private:
+  static std::vector<std::string> names_of_state(const AdamConfig& config) {
+    std::vector<std::string> names = {"exp_avg", "exp_avg_sq"};
+    if (config.amsgrad) names.emplace_back("max_exp_avg_sq");
+    return names;
+  }
   double beta1() const { return config_.betas[0]; }
   double beta2() const { return config_.betas[1]; }
   double step_size(const Slot& slot, double lr) const {
@@ -50,11 +58,12 @@ class Adam final : public Optimiser {
   static double l2(const Slot& slot) { return decoupled ? 0 : slot.weight_decay; }
 
   void update_tensors(const Slots& slots, double lr, double gradient_scale) override {
-    std::vector<torch::Tensor> p, g, m, v;
+    std::vector<torch::Tensor> p, g, m, v, largest;
     std::vector<torch::Scalar> decays, l2s, steps, roots;
     for (const Slot* slot : slots) {
       p.push_back(slot->parameter.detach()), g.push_back(slot->gradient);
       m.push_back(slot->state[0]), v.push_back(slot->state[1]);
+      if (config_.amsgrad) largest.push_back(slot->state[2]);
       decays.emplace_back(decay(*slot, lr)), l2s.emplace_back(l2(*slot));
       steps.emplace_back(-step_size(*slot, lr)), roots.emplace_back(root_bias2(*slot));
     }
@@ -67,7 +76,8 @@ class Adam final : public Optimiser {
     at::_foreach_add_(m, g, 1 - beta1());
     at::_foreach_mul_(v, beta2());
     at::_foreach_addcmul_(v, g, g, 1 - beta2());
-    auto denominator = at::_foreach_sqrt(v);
+    if (config_.amsgrad) at::_foreach_maximum_(largest, v);
+    auto denominator = at::_foreach_sqrt(config_.amsgrad ? largest : v);
     at::_foreach_div_(denominator, roots);
     at::_foreach_add_(denominator, config_.eps);
     at::_foreach_addcdiv_(p, m, denominator, steps);
@@ -87,9 +97,13 @@ class Adam final : public Optimiser {
     plain::for_each_block(blocks, [&](size_t i) {
       const auto& [tensor, begin, end] = blocks[i];
       const Slot& slot = *slots[tensor];
-      plain::adam(slot.parameter.data_ptr<float>() + begin, slot.gradient.const_data_ptr<float>() + begin,
-                  slot.state[0].data_ptr<float>() + begin, slot.state[1].data_ptr<float>() + begin,
-                  end - begin, constants[tensor]);
+      float* p = slot.parameter.data_ptr<float>() + begin;
+      const float* g = slot.gradient.const_data_ptr<float>() + begin;
+      float *m = slot.state[0].data_ptr<float>() + begin, *v = slot.state[1].data_ptr<float>() + begin;
+      if (config_.amsgrad)
+        plain::amsgrad(p, g, m, v, slot.state[2].data_ptr<float>() + begin, end - begin, constants[tensor]);
+      else
+        plain::adam(p, g, m, v, end - begin, constants[tensor]);
     });
   }
 

@@ -48,6 +48,7 @@ std::unique_ptr<Optimiser> make(const std::string& toml, std::vector<ParameterGr
 const std::vector<std::string> kEveryKind = {
     "name = 'adamw'",
     "name = 'adam'\nbetas = [0.8, 0.9]\neps = 1e-6",
+    "name = 'adamw'\namsgrad = true\nbetas = [0.9, 0.5]",
     "name = 'lamb'",
     "name = 'lamb'\nmax_grad_norm = 0\ntrust_clip = true\nalways_adapt = true\ndecoupled_decay = true\n"
     "grad_averaging = false\nbias_correction = false",
@@ -132,6 +133,34 @@ TEST(Optimiser, TheFirstStepOfAdamWIsTheRateTimesTheSign) {
   const torch::Tensor want = before * (1 - 0.01 * 0.05) - 0.01 * w.grad().sign();
   optimiser->step(0.01);
   EXPECT_TRUE(torch::allclose(w.detach(), want, 1e-12, 1e-14));
+}
+
+// The formula in float64, one number at a time: gradients that shrink leave the largest v behind.
+TEST(Optimiser, AmsgradDividesByTheLargestSecondMomentSoFar) {
+  for (const bool decoupled : {true, false}) {
+    const double beta1 = 0.8, beta2 = 0.6, eps = 1e-3, decay = 0.1, lr = 0.01;
+    double p = 0.7, m = 0, v = 0, largest = 0;
+    torch::Tensor parameter = torch::full({2, 3}, p, torch::kFloat64).requires_grad_();
+    const std::string name = decoupled ? "adamw" : "adam";
+    auto optimiser =
+        make("name = '" + name + "'\namsgrad = true\nbetas = [0.8, 0.6]\neps = 1e-3\nweight_decay = 0.1",
+             {{{{"w", parameter}}, 1, decay}});
+    int falls = 0;
+    for (int t = 1; t <= 8; ++t) {
+      const double raw = (t % 3 == 0 ? 0.01 : 1.0) * (t % 2 == 0 ? -0.5 : 1.5);
+      parameter.mutable_grad() = torch::full({2, 3}, raw, torch::kFloat64);
+      optimiser->step(lr);
+      const double g = decoupled ? raw : raw + decay * p;
+      if (decoupled) p *= 1 - lr * decay;
+      m = beta1 * m + (1 - beta1) * g;
+      v = beta2 * v + (1 - beta2) * g * g;
+      falls += v < largest;
+      largest = std::max(largest, v);
+      p -= lr / (1 - std::pow(beta1, t)) * m / (std::sqrt(largest) / std::sqrt(1 - std::pow(beta2, t)) + eps);
+      EXPECT_NEAR(parameter[1][2].item<double>(), p, 1e-14) << name << " " << t;
+    }
+    EXPECT_GT(falls, 2);
+  }
 }
 
 TEST(Optimiser, GroupsScaleTheRate) {

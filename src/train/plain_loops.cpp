@@ -31,6 +31,23 @@ void adam(float* __restrict p, const float* __restrict g, float* __restrict m, f
 }
 
 TESSERA_FOR_EACH_ISA
+void amsgrad(float* __restrict p, const float* __restrict g, float* __restrict m, float* __restrict v,
+             float* __restrict largest, int64_t n, const Adam& constants) {
+  const Adam c = constants;
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) {
+    const float grad = g[i] * c.scale + p[i] * c.l2;
+    const float mean = c.beta1 * m[i] + c.one_minus_beta1 * grad;
+    const float square = c.beta2 * v[i] + c.one_minus_beta2 * grad * grad;
+    const float most = square > largest[i] ? square : largest[i];
+    m[i] = mean;
+    v[i] = square;
+    largest[i] = most;
+    p[i] = p[i] * c.decay - c.step_size * (mean / (sqrtf(most) / c.root_bias2 + c.eps));
+  }
+}
+
+TESSERA_FOR_EACH_ISA
 LambNorms lamb_moments(float* __restrict p, const float* __restrict g, float* __restrict m,
                        float* __restrict v, int64_t n, const Lamb& constants) {
   const Lamb c = constants;
@@ -107,6 +124,12 @@ double sum_of_magnitudes(const float* x, int64_t n) {
   double sum = 0;
 #pragma omp simd reduction(+ : sum)
   for (int64_t i = 0; i < n; ++i) sum += static_cast<double>(fabsf(x[i]));
+  return sum;
+}
+
+double sum_of_powers(const float* x, int64_t n, double divisor, double power) {
+  double sum = 0;
+  for (int64_t i = 0; i < n; ++i) sum += pow(fabs(static_cast<double>(x[i])) / divisor, power);
   return sum;
 }
 

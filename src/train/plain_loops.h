@@ -18,6 +18,8 @@ struct Adam {
   float scale, l2, decay, beta1, one_minus_beta1, beta2, one_minus_beta2, step_size, root_bias2, eps;
 };
 void adam(float* p, const float* g, float* m, float* v, int64_t n, const Adam& c);
+// AMSGrad (Reddi et al. 2018): largest <- max(largest, v), which stands for v in the last line.
+void amsgrad(float* p, const float* g, float* m, float* v, float* largest, int64_t n, const Adam& c);
 
 // LAMB (You et al. 2020) in two passes, since the step's length depends on the norms of whole tensors. The
 // first updates m and v; both compute u = (m / bias1) / (sqrt(v) / root_bias2 + eps) + l2 p, the second p <-
@@ -42,7 +44,8 @@ void sgd(float* p, const float* g, float* b, int64_t n, const Sgd& c);
 
 double sum_of_squares(const float* x, int64_t n);
 double sum_of_magnitudes(const float* x, int64_t n);
-float largest_magnitude(const float* x, int64_t n);  // NaN if there is one
+double sum_of_powers(const float* x, int64_t n, double divisor, double power);  // of |x| / divisor
+float largest_magnitude(const float* x, int64_t n);                             // NaN if there is one
 // mean <- mean + add (x - mean): what does not change stays as it is to the last bit, and 1 gives x.
 void average(float* mean, const float* x, int64_t n, float add);
 

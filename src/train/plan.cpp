@@ -50,13 +50,15 @@ void plan_model(RunPlan& plan, const tasks::Task& task, const Recipe& recipe) {
                      [&](const auto& pattern) { return matches(pattern, name); }))
       plan.trainable_parameters += parameter.numel();
   }
-  // Weights, their average, and two moments of what is trained; then as many checkpoints as are ever there at
+  // Weights, their average, and the moments of what is trained; then as many checkpoints as are ever there at
   // once: those kept, the best, the one being written; and the best and final weights.
   const uint64_t size = recipe.train.precision == RunPrecision::fp64 ? 8 : 4;
   const auto all = static_cast<uint64_t>(plan.parameters),
              trained = static_cast<uint64_t>(plan.trainable_parameters);
   const bool averaged = recipe.train.ema_decay > 0;
-  plan.checkpoint_bytes = size * (all * (averaged ? 2 : 1) + 2 * trained) + (uint64_t{1} << 18);
+  const Value* amsgrad = recipe.optimiser.settings.find("amsgrad");
+  const uint64_t moments = amsgrad && amsgrad->is_bool() && amsgrad->as_bool() ? 3 : 2;
+  plan.checkpoint_bytes = size * (all * (averaged ? 2 : 1) + moments * trained) + (uint64_t{1} << 18);
   plan.disk_bytes = (static_cast<uint64_t>(recipe.train.keep_last) + 2) * plan.checkpoint_bytes +
                     2 * (size * all + (1 << 18));
   plan.free_bytes = free_disk_bytes(recipe.train.output);
