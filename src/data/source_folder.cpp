@@ -1,5 +1,6 @@
 // ImageFolder: a folder for each class. The root holds either the class folders themselves or train/ and, if
-// there is a held-out set, val/, validation/, valid/ or test/ with them.
+// there is a held-out set, val/, validation/, valid/ or test/ with them. Pictures that lie in that root itself,
+// with no folders beside them, have no labels.
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -40,16 +41,17 @@ bool is_folder(const fs::directory_entry& entry) {
   return entry.is_directory(error);
 }
 
+bool is_picture(const fs::directory_entry& entry) {
+  return has_picture_extension(entry.path().filename().string()) && !is_folder(entry);
+}
+
 // Pictures below `folder`, as paths relative to `root`, sorted within each folder.
 void add_pictures(const fs::path& folder, const std::string& prefix, int depth, Seen& seen,
                   std::vector<std::string>& out) {
   struct stat place {};
   if (::stat(folder.c_str(), &place) == 0 && !seen.emplace(place.st_dev, place.st_ino).second) return;
   if (depth > kDeepest) fail(folder.string(), " lies more than ", kDeepest, " folders below its class");
-  for (const std::string& name : list(folder, [](const fs::directory_entry& entry) {
-         return has_picture_extension(entry.path().filename().string()) && !is_folder(entry);
-       }))
-    out.push_back(prefix + name);
+  for (const std::string& name : list(folder, is_picture)) out.push_back(prefix + name);
   for (const std::string& name : list(folder, is_folder))
     add_pictures(folder / name, prefix + name + "/", depth + 1, seen, out);
 }
@@ -112,6 +114,16 @@ bool is_folder_path(const std::string& path) {
 
 std::unique_ptr<Source> open_folder(const SourceConfig& config, Split split) {
   const Place place = find_place(config, split);
+  if (list(place.root, is_folder).empty()) {
+    FileSet flat;
+    flat.shown = flat.root = place.root;
+    flat.paths = list(place.root, is_picture);
+    flat.labels.resize(flat.paths.size(), 0);
+    flat.classes = {""};
+    const bool found = !flat.paths.empty();
+    if (found && place.by_share) flat.keep(select_split(config, split, flat.paths, flat.labels));
+    if (found) return without_labels(std::make_unique<FolderSource>(std::move(flat)));
+  }
   const auto found = class_folders(place.root);
   ProblemList problems;
   FileSet set;

@@ -19,6 +19,30 @@ const std::string& path_of(const SourceConfig& config, Split split) {
   return split == Split::validation && !config.val_path.empty() ? config.val_path : config.path;
 }
 
+namespace {
+
+class Unlabelled final : public Source {
+ public:
+  explicit Unlabelled(std::unique_ptr<Source> inner) : inner_(std::move(inner)) {}
+  int64_t size() const override { return inner_->size(); }
+  RawSample read(int64_t index) const override { return inner_->read(index); }
+  uint64_t fingerprint() const override { return inner_->fingerprint(); }
+  std::string describe() const override {
+    const std::string all = inner_->describe();
+    return all.substr(0, all.rfind(", ")) + ", no labels";
+  }
+  std::vector<std::string> problems() const override { return inner_->problems(); }
+
+ private:
+  std::unique_ptr<Source> inner_;
+};
+
+}  // namespace
+
+std::unique_ptr<Source> without_labels(std::unique_ptr<Source> one_class) {
+  return std::make_unique<Unlabelled>(std::move(one_class));
+}
+
 std::vector<int64_t> select_split(const SourceConfig& config, Split split,
                                   const std::vector<std::string>& names, const std::vector<int64_t>& labels) {
   std::vector<int64_t> chosen(labels.size());

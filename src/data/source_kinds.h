@@ -49,6 +49,9 @@ std::vector<int64_t> select_split(const SourceConfig& config, Split split,
 // "train-{000..004}.tar" and "{a,b}.tar" spelled out, in order; at most 100,000 paths.
 std::vector<std::string> expand_braces(const std::string& path);
 
+// A set whose pictures have no labels, opened as one of a single class without a name: that class is hidden.
+std::unique_ptr<Source> without_labels(std::unique_ptr<Source> one_class);
+
 // "0", "1", … for sets that name their classes nowhere.
 std::vector<std::string> numbered_classes(int64_t count);
 

@@ -7,6 +7,7 @@
 //   split                     optional: train, or val, validation, valid, test
 // JSON: a list of {"path": …, "label": … or "labels": […], "split": …}.
 // TXT: a line "path label" a picture, as the lists of VTAB-1k (train800.txt) have it.
+// Without a column, an entry or a word for labels there are none.
 // Labels are class numbers if all of them are and no class names are given, otherwise names; those of the
 // training table, sorted, are the classes.
 #include <algorithm>
@@ -42,6 +43,7 @@ struct Table {
   std::vector<Row> rows;
   bool multi = false;
   bool has_split = false;
+  bool labelled = true;
   std::vector<std::string> classes;  // where the columns are the classes
   ProblemList problems;
 };
@@ -99,7 +101,7 @@ Columns find_columns(const CsvRow& first, const std::string& name) {
   }
   for (size_t i = 0; i < titles.size(); ++i)
     if (i != columns.path && i != columns.split) columns.classes.push_back(i);
-  if (columns.classes.size() < 2) fail(name, " has no column titled 'label', nor two or more of 0 and 1");
+  if (columns.classes.size() == 1) fail(name, " has no column titled 'label', nor two or more of 0 and 1");
   return columns;
 }
 
@@ -135,6 +137,7 @@ Table read_csv(const std::string& path) {
   Table table;
   table.multi = columns.labels_title || !columns.classes.empty();
   table.has_split = columns.split != kNone;
+  table.labelled = columns.label != kNone || !columns.classes.empty();
   for (const size_t column : columns.classes) table.classes.emplace_back(trim(rows[0].fields[column]));
   for (size_t i = columns.header ? 1 : 0; i < rows.size(); ++i) {
     const CsvRow& row = rows[i];
@@ -155,7 +158,7 @@ Table read_csv(const std::string& path) {
       auto marked = marked_classes(row, columns, table, entry.where);
       if (!marked) continue;
       entry.labels = std::move(*marked);
-    } else {
+    } else if (table.labelled) {
       entry.labels = label_words(row.fields[columns.label]);
       if (row.fields[columns.label].find('|') != std::string::npos) table.multi = true;
     }
@@ -186,9 +189,11 @@ Row read_json_row(const nlohmann::json& object, const std::string& where, Table&
              split = object.find("split");
   if (path == object.end() || !path->is_string()) fail(where, " has no text 'path'");
   row.path = path->get<std::string>();
-  if ((label == object.end()) == (labels == object.end()))
+  if (table.labelled && (label == object.end()) == (labels == object.end()))
     fail(where, " must have either 'label' or 'labels'");
-  if (label != object.end()) {
+  if (!table.labelled) {
+    // Pictures alone.
+  } else if (label != object.end()) {
     row.labels.push_back(label_text(*label, where, row.numbers));
   } else {
     table.multi = true;
@@ -214,6 +219,9 @@ Table read_json(const std::string& path) {
   if (!list.is_array())
     fail(path, " is ", list.type_name(), R"(, must be a list of {"path": …, "label": …})");
   Table table;
+  table.labelled = list.empty() || std::any_of(list.begin(), list.end(), [](const nlohmann::json& entry) {
+                     return !entry.is_object() || entry.contains("label") || entry.contains("labels");
+                   });
   for (size_t i = 0; i < list.size(); ++i) try {
       table.rows.push_back(read_json_row(list[i], text(path, " entry ", i), table));
     } catch (const Error& error) {
@@ -234,12 +242,22 @@ Table read_list(const std::string& path) {
   if (!is_utf8(content)) fail(path, " is not UTF-8 text");
   Table table;
   int64_t number = 0;
-  for (const std::string& line : split(content, '\n')) {
+  const std::vector<std::string> lines = split(content, '\n');
+  // A line that ends in a picture's name has no label behind it.
+  table.labelled = std::any_of(lines.begin(), lines.end(), [](const std::string& line) {
+    return !trim(line).empty() && !has_picture_extension(trim(line));
+  });
+  for (const std::string& line : lines) {
     ++number;
     const std::string_view words = trim(line);
     if (words.empty()) continue;
     Row row;
     row.where = text(path, " line ", number);
+    if (!table.labelled) {
+      row.path = words;
+      table.rows.push_back(std::move(row));
+      continue;
+    }
     const size_t gap = words.find_last_of(" \t");
     if (gap == std::string_view::npos) {
       table.problems.add(row.where, " is '", printable(words.substr(0, 60)), "', must be a path and a label");
@@ -342,13 +360,17 @@ std::unique_ptr<Source> open_table(const SourceConfig& config, Split split) {
   const std::string& path = path_of(config, split);
   const bool own_path = !config.val_path.empty();
   Table table = read_table(path);
+  if (!table.labelled)
+    for (Row& row : table.rows) row.labels = {"0"};
   FileSet set;
   set.multi_label = table.multi;
   set.shown = path;
   set.root = config.image_root.empty() ? fs::path(path).parent_path().string() : config.image_root;
   ClassNames classes;
   const std::string& other = split == Split::train ? config.val_path : config.path;
-  if (const auto both = is_list(path) ? classes_of_both(table, config, other) : std::nullopt) {
+  if (!table.labelled) {
+    classes = ClassNames({""});
+  } else if (const auto both = is_list(path) ? classes_of_both(table, config, other) : std::nullopt) {
     classes = *both;
   } else if (split == Split::train || !has_training_path(config)) {
     classes = classes_of(table, config);
@@ -371,10 +393,12 @@ std::unique_ptr<Source> open_table(const SourceConfig& config, Split split) {
     }
   set.classes = classes.names();
   if (!own_path && !table.has_split) set.keep(select_split(config, split, set.paths, set.labels));
-  if (split == Split::train && (!config.class_names.empty() || !table.classes.empty()))
+  if (table.labelled && split == Split::train && (!config.class_names.empty() || !table.classes.empty()))
     find_empty_classes(path, set.classes, set.counts(), table.problems);
   set.problems = table.problems.lines();
-  return std::make_unique<TableSource>(std::move(set));
+  auto source = std::make_unique<TableSource>(std::move(set));
+  if (!table.labelled) return without_labels(std::move(source));
+  return source;
 }
 
 }  // namespace tessera::data

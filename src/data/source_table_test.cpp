@@ -136,6 +136,22 @@ TEST(Table, AListHasAPathAndALabelALine) {
   EXPECT_EQ(labels_of(*open_source(named, Split::validation)), Labels{1});  // of the training list's names
 }
 
+TEST(Table, PicturesAlone) {
+  const TemporaryFolder folder;
+  for (const char* name : {"l.csv", "l.json", "l.txt"}) {
+    const std::string kind = name;
+    const SourceConfig config = {
+        .path = folder.write(kind, kind == "l.csv"    ? "path,split\na.png,train\nb b.png,val\nc.png,train\n"
+                                   : kind == "l.json" ? R"([{"path": "a.png"}, {"path": "b b.png"}])"
+                                                      : "a.png\nb b.png\n"),
+        .val_share = 0};
+    const auto source = open_source(config, Split::train);
+    EXPECT_EQ(source->size(), 2) << name;
+    EXPECT_EQ(source->class_labels(), nullptr) << name;
+    EXPECT_EQ(source->describe(), "table " + config.path + ", 2 pictures, no labels");
+  }
+}
+
 TEST(Table, AListThatIsNone) {
   const TemporaryFolder folder;
   const auto refusal = [&](const std::string& lines) {

@@ -198,9 +198,29 @@ TEST(ImageFolder, WhatIsWrongIsNamed) {
   EXPECT_EQ(open_source_with_problems(config, Split::validation)->problems()[1],
             folder.path("val/c") + " is no class of the training set");
   const TemporaryFolder bare;
-  bare.write("1.jpg", "x");
+  bare.write("1.txt", "x");
   EXPECT_EQ(error_of([&] { open_source({.path = bare.path()}, Split::train); }, &bare),
             "DIR holds no folders; an ImageFolder has a folder for each class, with pictures in it");
+}
+
+TEST(ImageFolder, PicturesWithoutFoldersHaveNoLabels) {
+  const TemporaryFolder folder;
+  for (int i = 0; i < 10; ++i) folder.write(text(i, ".jpg"), text(i));
+  folder.write("note.txt", "x");
+  const SourceConfig config = {.path = folder.path(), .val_share = 0.2};
+  const auto train = open_source(config, Split::train), held_out = open_source(config, Split::validation);
+  EXPECT_EQ(train->size() + held_out->size(), 10);
+  EXPECT_EQ(held_out->size(), 2);
+  EXPECT_EQ(train->class_labels(), nullptr);
+  EXPECT_EQ(train->describe(), "ImageFolder " + folder.path() + ", 8 pictures, no labels");
+  EXPECT_EQ(error_of([&] { require_labels(*train, "task classify"); }, &folder),
+            "task classify needs a class for each picture, which ImageFolder DIR, 8 pictures, no labels does "
+            "not have");
+  const TemporaryFolder parted;
+  parted.write("train/1.jpg", "x");
+  parted.write("val/2.jpg", "x");
+  EXPECT_EQ(open_source({.path = parted.path()}, Split::train)->size(), 1);
+  EXPECT_EQ(open_source({.path = parted.path()}, Split::validation)->read(0).name, parted.path("val/2.jpg"));
 }
 
 TEST(ImageFolder, LinksThatLeadBackBringNothingTwice) {

@@ -3,7 +3,7 @@
 // with train (or val, test). Class names stand in classes.txt beside the shards.
 //
 // KEY.cls holds a class number, or a class name where names are known; KEY.json holds {"label": number or
-// name} or, for several classes a picture, {"labels": [...]}.
+// name} or, for several classes a picture, {"labels": [...]}. Shards of pictures alone have no labels.
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -112,6 +112,7 @@ std::shared_ptr<const TarArchive> open_archive(const std::string& path) {
 struct Shard {
   std::shared_ptr<const TarArchive> archive;
   std::vector<Item> items;
+  bool labelled = false;  // some sample has a label; else items are pictures alone, of class 0
   ProblemList problems;
 };
 
@@ -156,8 +157,16 @@ Shard read_shard(const std::string& path, uint32_t number, const ClassNames& nam
     else
       part = m;
   }
+  const auto has_label = [](const auto& sample) {
+    return sample.second.number != Parts::kNone || sample.second.json != Parts::kNone;
+  };
+  shard.labelled = std::any_of(samples.begin(), samples.end(), has_label);
   for (const auto& [key, parts] : samples) {
     const std::string where = text(path, ": ", key);
+    if (!shard.labelled) {
+      shard.items.push_back({number, static_cast<uint32_t>(parts.picture), 0, {}});
+      continue;
+    }
     const bool labelled = parts.number != Parts::kNone || parts.json != Parts::kNone;
     if (parts.picture == Parts::kNone) {
       shard.problems.add(where, " has a label but no .jpg, .jpeg, .png or .webp");
@@ -186,7 +195,10 @@ class WebDatasetSource final : public LabelledSource {
     const ShardList list = find_shards(config, split);
     const ClassNames names = find_class_names(config, list.paths.front());
     read_shards(list.paths, names);
-    classes_ = names.names().empty() ? count_classes(config, split, list.beside) : names.names();
+    if (!labelled_)
+      classes_ = {""};
+    else
+      classes_ = names.names().empty() ? count_classes(config, split, list.beside) : names.names();
     drop_out_of_range();
     if (list.by_share) {
       std::vector<std::string> keys;
@@ -202,7 +214,7 @@ class WebDatasetSource final : public LabelledSource {
         kept.push_back(std::move(items_[static_cast<size_t>(i)]));
       items_ = std::move(kept);
     }
-    if (split == Split::train && !names.names().empty())
+    if (split == Split::train && labelled_ && !names.names().empty())
       find_empty_classes(shown_, classes_, class_counts(*this), problems_);
   }
 
@@ -225,6 +237,7 @@ class WebDatasetSource final : public LabelledSource {
     return {classes.begin(), classes.end()};
   }
   bool multi_label() const override { return multi_; }
+  bool labelled() const { return labelled_; }
   const std::vector<std::string>& class_names() const override { return classes_; }
 
   uint64_t fingerprint() const override {
@@ -277,11 +290,21 @@ class WebDatasetSource final : public LabelledSource {
           broken[static_cast<size_t>(i)] = error.what();
         }
     });
+    const auto any = [&](bool labelled) {
+      return std::any_of(shards.begin(), shards.end(), [&](const Shard& shard) {
+        return shard.labelled == labelled && (labelled || !shard.items.empty());
+      });
+    };
+    labelled_ = any(true) || !any(false);
     for (size_t i = 0; i < shards.size(); ++i) {
       if (!broken[i].empty()) problems_.add(broken[i]);
       problems_.add(shards[i].problems);
       archives_.push_back(std::move(shards[i].archive));
       for (Item& item : shards[i].items) {
+        if (labelled_ && !shards[i].labelled) {
+          problems_.add(paths[i], ": ", key_of(item), " has a picture but no .cls or .json");
+          continue;
+        }
         if (items_.empty()) multi_ = item.multi();
         if (item.multi() != multi_)
           problems_.add(paths[i], ": ", key_of(item), multi_ ? " has one label" : " has a list of labels",
@@ -321,7 +344,7 @@ class WebDatasetSource final : public LabelledSource {
   std::vector<std::shared_ptr<const TarArchive>> archives_;  // null where a shard is broken
   std::vector<Item> items_;
   std::vector<std::string> classes_;
-  bool multi_ = false;
+  bool multi_ = false, labelled_ = true;
   ProblemList problems_;
 };
 
@@ -334,7 +357,9 @@ bool is_webdataset_path(const std::string& path) {
 }
 
 std::unique_ptr<Source> open_webdataset(const SourceConfig& config, Split split) {
-  return std::make_unique<WebDatasetSource>(config, split);
+  auto source = std::make_unique<WebDatasetSource>(config, split);
+  if (!source->labelled()) return without_labels(std::move(source));
+  return source;
 }
 
 }  // namespace tessera::data

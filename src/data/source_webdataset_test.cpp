@@ -61,6 +61,22 @@ int64_t unpacked_archives() {
   return count;
 }
 
+TEST(WebDataset, ShardsOfPicturesAlone) {
+  const TemporaryFolder folder;
+  write_shard(folder, "p-0.tar", {{"a.jpg", "A"}, {"b.jpg", "B"}});
+  write_shard(folder, "p-1.tar", {{"c.jpg", "C"}});
+  const SourceConfig config = {.path = folder.path("p-{0..1}.tar"), .val_share = 0};
+  const auto source = open_source(config, Split::train);
+  EXPECT_EQ(source->class_labels(), nullptr);
+  EXPECT_EQ(contents_of(*source), (std::vector<std::string>{"A", "B", "C"}));
+  EXPECT_EQ(source->describe(), "WebDataset " + config.path + ", 2 shards, 3 pictures, no labels");
+  // Where another shard has labels, they are missing here.
+  write_shard(folder, "p-1.tar", {{"c.jpg", "C"}, {"c.cls", "0"}});
+  EXPECT_EQ(problems_of(config, Split::train, folder),
+            (std::vector<std::string>{"DIR/p-0.tar: a has a picture but no .cls or .json",
+                                      "DIR/p-0.tar: b has a picture but no .cls or .json"}));
+}
+
 TEST(WebDataset, BothSplitsShareOneUnpackedArchive) {
   const TemporaryFolder folder;
   const auto shard = [&](const char* content) {
