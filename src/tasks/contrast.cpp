@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 
 #include "core/clock.h"
@@ -209,7 +210,9 @@ Findings Contrast::evaluate(const EvaluateOptions& options) {
     texts = towers_->text(distinct.to(torch::kInt32).to(options.device), {});
   }
   const torch::Tensor scores = images.rows().mm(texts.to(torch::kCPU, torch::kFloat32).t());
-  const double right = scores.argmax(1).eq(own).to(torch::kFloat64).mean().item<double>();
+  const double right = scores.isnan().any().item<bool>()
+                           ? std::numeric_limits<double>::quiet_NaN()
+                           : scores.argmax(1).eq(own).to(torch::kFloat64).mean().item<double>();
   out.metrics = {{main_metric(), right}, {{"captions"}, static_cast<double>(distinct.size(0))}};
   out.seconds = steady_seconds() - began;
   return out;

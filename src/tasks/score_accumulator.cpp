@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <type_traits>
 
 #include "core/error.h"
@@ -122,6 +123,7 @@ std::string ScoreAccumulator::block_of(size_t first, size_t width) const {
 void ScoreAccumulator::measure_labels(const EvaluateOptions& options, ScoredSamples& out) const {
   const size_t at_once = std::clamp<size_t>(kBlock / out.rows.size(), 1, classes_);
   std::vector<eval::LabelScores> by_class;
+  bool numbers = true;  // a score that is none leaves no precision to average
   for (size_t first = 0; first < classes_; first += at_once) {
     const size_t width = std::min(at_once, classes_ - first);
     const std::vector<std::string> parts = everyone(options, block_of(first, width));
@@ -132,13 +134,14 @@ void ScoreAccumulator::measure_labels(const EvaluateOptions& options, ScoredSamp
         append(scores, part.substr(c * column, column));
         append(targets, part.substr((width + c) * column, column));
       }
+      numbers = numbers && std::none_of(scores.begin(), scores.end(), [](float s) { return std::isnan(s); });
       by_class.push_back(eval::label_scores(scores, targets));
     }
   }
   const auto right = std::count_if(out.rows.begin(), out.rows.end(),
                                    [](const EvaluatedSample& row) { return row.score.right; });
   const auto all = eval::multilabel_scores(by_class, right, out.samples);
-  out.metrics = {{{"map", Unit::share}, all.map},
+  out.metrics = {{{"map", Unit::share}, numbers ? all.map : std::numeric_limits<double>::quiet_NaN()},
                  {{"micro_f1", Unit::share}, all.micro_f1},
                  {{"macro_f1", Unit::share}, all.macro_f1},
                  {{"exact_match", Unit::share}, all.exact_match}};

@@ -9,7 +9,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "io/file.h"
-#include "train/json_value.h"
+#include "train/manifest.h"
 
 namespace tessera::train {
 namespace {
@@ -19,7 +19,6 @@ namespace fs = std::filesystem;
 constexpr const char* kManifest = "manifest.json";
 constexpr const char* kLatest = "latest";
 constexpr const char* kWriting = ".writing-";
-constexpr int64_t kFormat = 1;
 
 std::string name_of(int64_t step) {
   char name[32];
@@ -44,38 +43,19 @@ std::vector<std::string> entries(const std::string& directory) {
   return names;
 }
 
-std::string manifest_of(int64_t step, const Value::Array& files, const Value& state) {
-  Value manifest;
-  manifest.set("format", kFormat);
-  manifest.set("step", step);
-  manifest.set("files", files);
-  manifest.set("state", state);
-  return json_text(manifest, 1) + "\n";
-}
-
-const Value& field(const Value& table, const char* key, const std::string& where, bool (Value::*is)() const) {
-  const Value* value = table.find(key);
-  if (!value || !(value->*is)()) fail(where, ": no usable '", key, "'");
-  return *value;
-}
-
-// A name from a manifest is joined to a path: it must stay in the directory.
-bool is_plain_name(const std::string& name) {
-  return !name.empty() && name[0] != '.' && name.find('/') == std::string::npos &&
-         name.find('\0') == std::string::npos;
-}
-
-void verify_file(const std::string& directory, const Value& entry, const std::string& where) {
-  const std::string& name = field(entry, "name", where, &Value::is_string).as_string();
-  if (!is_plain_name(name)) fail(where, ": '", name, "' is no file name");
-  const std::string path = directory + "/" + name;
+void verify_file(const std::string& directory, const ManifestFile& listed) {
+  const std::string path = directory + "/" + listed.name;
   const MappedFile file(path);
-  const auto bytes = static_cast<int64_t>(file.bytes().size());
-  const int64_t wanted = field(entry, "bytes", where, &Value::is_int).as_int();
-  if (bytes != wanted) fail("'", path, "' has ", bytes, " bytes, its manifest says ", wanted);
-  const std::string& checksum = field(entry, "xxh3", where, &Value::is_string).as_string();
-  if (checksum_of(file.bytes()) != checksum)
+  if (static_cast<int64_t>(file.bytes().size()) != listed.bytes)
+    fail("'", path, "' has ", file.bytes().size(), " bytes, its manifest says ", listed.bytes);
+  if (checksum_of(file.bytes()) != listed.xxh3)
     fail("'", path, "' is damaged: its checksum is not the manifest's");
+}
+
+// A pipe in its place is refused, not waited for.
+Manifest read_manifest(const std::string& path) {
+  const MappedFile file(path);
+  return parse_manifest(as_text(file.bytes()), path);
 }
 
 // The manifest goes first: what is half removed is not valid, and says so quickly.
@@ -120,18 +100,15 @@ uint64_t CheckpointStore::save(int64_t step, const std::vector<CheckpointFile>& 
   try {
     make_directories(fresh);
     uint64_t total = 0;
-    Value::Array listed;
+    Manifest manifest{.step = step, .files = {}, .state = state};
     for (const CheckpointFile& file : files) {
       const std::string path = fresh + "/" + file.name;
-      Value entry;
-      entry.set("name", file.name);
-      entry.set("xxh3", save_tensors(path, file.tensors, file.metadata));
-      const auto bytes = static_cast<int64_t>(fs::file_size(path));
-      entry.set("bytes", bytes);
-      total += static_cast<uint64_t>(bytes);
-      listed.push_back(std::move(entry));
+      const std::string xxh3 = save_tensors(path, file.tensors, file.metadata);
+      const uint64_t bytes = fs::file_size(path);
+      manifest.files.push_back({file.name, static_cast<int64_t>(bytes), xxh3});
+      total += bytes;
     }
-    write_text_atomic(fresh + "/" + kManifest, manifest_of(step, listed, state));
+    write_text_atomic(fresh + "/" + kManifest, write_manifest(manifest));
     move_directory(fresh, directory_of(step));
     point_latest(step);
     remove_all(fresh);  // what was replaced, if anything
@@ -151,17 +128,22 @@ void CheckpointStore::point_latest(int64_t step) const {
 
 std::vector<int64_t> CheckpointStore::steps() const {
   std::vector<int64_t> found;
+  std::error_code nothing;
   for (const std::string& name : entries(directory_))
-    if (const auto step = step_of(name)) found.push_back(*step);
+    if (const auto step = step_of(name); step && fs::is_directory(directory_ + "/" + name, nothing))
+      found.push_back(*step);
   std::sort(found.begin(), found.end());
   return found;
 }
 
-std::optional<StoredCheckpoint> CheckpointStore::newest(std::vector<std::string>& notes) const {
+std::optional<StoredCheckpoint> CheckpointStore::newest(std::vector<std::string>& notes,
+                                                        const Accept& accept) const {
   const std::vector<int64_t> found = steps();
   for (auto step = found.rbegin(); step != found.rend(); ++step) {
     try {
-      return read_checkpoint(directory_of(*step));
+      StoredCheckpoint stored = read_checkpoint(directory_of(*step));
+      if (accept) accept(stored);
+      return stored;
     } catch (const Error& error) {
       notes.push_back(text("checkpoint ", name_of(*step), " is not usable: ", error.what()));
     }
@@ -182,20 +164,25 @@ void CheckpointStore::retain(int64_t newest_step, int64_t keep_last, int64_t bes
       remove_checkpoint(directory_of(step));
 }
 
+bool StoredCheckpoint::holds(const std::string& file) const {
+  return std::find(files.begin(), files.end(), file) != files.end();
+}
+
 StoredCheckpoint read_checkpoint(const std::string& directory) {
   const std::string where = directory + "/" + kManifest;
   if (!file_exists(where)) fail("'", directory, "' has no manifest.json: its writing was never finished");
-  const Value manifest = parse_json_value(read_text(where), "'" + where + "'");
-  const int64_t format = field(manifest, "format", where, &Value::is_int).as_int();
-  if (format != kFormat) fail("'", where, "': format ", format, ", this program reads ", kFormat);
-  StoredCheckpoint stored{.directory = directory,
-                          .step = field(manifest, "step", where, &Value::is_int).as_int(),
-                          .state = field(manifest, "state", where, &Value::is_table),
-                          .files = {}};
-  for (const Value& entry : field(manifest, "files", where, &Value::is_array).as_array()) {
-    verify_file(directory, entry, where);
-    stored.files.push_back(entry.find("name")->as_string());
+  Manifest manifest = read_manifest(where);
+  StoredCheckpoint stored{
+      .directory = directory, .step = manifest.step, .state = std::move(manifest.state), .files = {}};
+  const auto named = step_of(fs::path(directory).filename().string());  // `latest` names none
+  if (named && *named != stored.step)
+    fail("'", where, "' is of step ", stored.step, ", its directory is named after another one");
+  for (const ManifestFile& file : manifest.files) {
+    verify_file(directory, file);
+    stored.files.push_back(file.name);
   }
+  for (const char* needed : {kWeightsFile, kOptimiserFile})
+    if (!stored.holds(needed)) fail("'", where, "' does not list ", needed);
   return stored;
 }
 

@@ -5,11 +5,13 @@
 //
 // Writing: everything goes into a directory beside ("step-000123.writing-PID"), each file flushed, fsynced
 // and checksummed; the manifest is renamed in last, the directory fsynced and renamed to its name, `latest`
-// replaced by rename. Only then are older ones removed. Reading verifies every size and checksum, and falls
-// back to the newest valid one. Tensors are stored whole, so that any number of processes can read them.
+// replaced by rename. Only then are older ones removed. Reading verifies every size and checksum, that of the
+// manifest's own text first, and falls back to the newest valid one. Tensors are stored whole, so that any
+// number of processes can read them.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -37,6 +39,7 @@ struct StoredCheckpoint {
   Value state;  // as given to save()
   std::vector<std::string> files;
   std::string path(const std::string& file) const { return directory + "/" + file; }
+  bool holds(const std::string& file) const;  // it is listed, and was verified
 };
 
 class CheckpointStore {
@@ -54,11 +57,13 @@ class CheckpointStore {
   // Lets `latest` point to this step. save() does so; a writer may have been killed just before.
   void point_latest(int64_t step) const;
 
-  // Steps of all committed directories, ascending, valid or not.
+  // Steps of all committed directories, ascending, valid or not. What is no directory is passed over.
   std::vector<int64_t> steps() const;
 
-  // The newest valid one. `notes` gets a line for each newer one that is not valid, with the reason.
-  std::optional<StoredCheckpoint> newest(std::vector<std::string>& notes) const;
+  // The newest valid one that `accept`, where it is given, does not refuse with an Error. `notes` gets a line
+  // for each newer one that is not usable, with the reason.
+  using Accept = std::function<void(const StoredCheckpoint&)>;
+  std::optional<StoredCheckpoint> newest(std::vector<std::string>& notes, const Accept& accept = {}) const;
 
   // After a save of `newest_step`: removes all but it, the `keep_last` - 1 before it and `best_step` (-1:
   // none).

@@ -2,10 +2,12 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 
 #include "io/file_faults.h"
 #include "io/io_testing.h"
@@ -88,6 +90,71 @@ TEST_F(CheckpointTest, DamageIsSaidAndTheOneBeforeUsed) {
   EXPECT_NE(notes[2].find("No such file"), std::string::npos);
   EXPECT_NE(notes[3].find("has no manifest.json: its writing was never finished"), std::string::npos);
   EXPECT_NE(notes[4].find("no usable 'state'"), std::string::npos);
+}
+
+// Whatever bit of whatever file of a checkpoint flips, the one before it is used.
+TEST_F(CheckpointTest, NoFlippedBitPassesUnseen) {
+  save(1, 1);
+  save(2, 2);
+  for (const char* name : {"manifest.json", kWeightsFile, kOptimiserFile}) {
+    const std::string file = directory(2) + "/" + name, whole = read_text(file);
+    const size_t stride = std::string(name) == "manifest.json" ? 1 : 37;
+    for (size_t bit = 0; bit < 8 * whole.size(); bit += stride) {
+      std::string content = whole;
+      content[bit / 8] = static_cast<char>(content[bit / 8] ^ (1 << bit % 8));
+      std::ofstream(file, std::ios::binary) << content;
+      std::vector<std::string> notes;
+      ASSERT_EQ(newest(&notes), 1) << name << " bit " << bit;
+      ASSERT_EQ(notes.size(), 1u);
+      ASSERT_EQ(notes[0].find("checkpoint step-000002 is not usable: "), 0u) << notes[0];
+    }
+    std::ofstream(file, std::ios::binary) << whole;
+  }
+  EXPECT_EQ(newest(), 2);
+}
+
+TEST_F(CheckpointTest, AManifestBelongsToItsDirectory) {
+  save(1, 1);
+  fs::rename(directory(1), directory(3));
+  std::vector<std::string> notes;
+  EXPECT_EQ(newest(&notes), -1);
+  EXPECT_NE(notes[0].find("is of step 1, its directory is named after another one"), std::string::npos);
+}
+
+TEST_F(CheckpointTest, AManifestThatListsNoFilesVerifiesNone) {
+  save(1, 1);
+  write_text_atomic(directory(1) + "/manifest.json", R"({"format":1,"step":1,"state":{},"files":[]})");
+  std::vector<std::string> notes;
+  EXPECT_EQ(newest(&notes), -1);
+  EXPECT_NE(notes[0].find("does not list weights.safetensors"), std::string::npos);
+}
+
+TEST_F(CheckpointTest, WhatTheRunCannotUseIsPassedOver) {
+  for (const int64_t step : {1, 2, 3}) save(step, static_cast<double>(step));
+  std::vector<std::string> notes;
+  const auto stored = store().newest(notes, [](const StoredCheckpoint& one) {
+    if (one.step > 1) fail("step ", one.step, " is refused");
+  });
+  ASSERT_TRUE(stored.has_value());
+  EXPECT_EQ(stored->step, 1);
+  EXPECT_EQ(notes, (std::vector<std::string>{"checkpoint step-000003 is not usable: step 3 is refused",
+                                             "checkpoint step-000002 is not usable: step 2 is refused"}));
+}
+
+TEST_F(CheckpointTest, FilesAndPipesInTheWayAreNoCheckpoints) {
+  save(1, 1);
+  write_text_atomic(path("checkpoints/step-000099"), "a file");
+  ASSERT_EQ(::mkfifo(path("checkpoints/step-000098").c_str(), 0600), 0);
+  EXPECT_EQ(newest(), 1);
+  store().retain(1, 1, -1);
+  save(2, 2);
+  fs::remove(directory(2) + "/manifest.json");
+  ASSERT_EQ(::mkfifo((directory(2) + "/manifest.json").c_str(), 0600), 0);
+  std::vector<std::string> notes;
+  EXPECT_EQ(newest(&notes), 1);
+  EXPECT_NE(notes[0].find("is a device or a pipe"), std::string::npos);
+  save(99, 5);
+  EXPECT_EQ(newest(), 99);
 }
 
 TEST_F(CheckpointTest, AManifestCannotReachOutOfItsDirectory) {

@@ -26,7 +26,7 @@ std::string weights_file_of(const std::string& path, bool raw) {
   }
   if (file_exists(path + "/manifest.json")) {
     const StoredCheckpoint checkpoint = read_checkpoint(path);
-    const bool averaged = !raw && file_exists(checkpoint.path(kEmaFile));
+    const bool averaged = !raw && checkpoint.holds(kEmaFile);
     return checkpoint.path(averaged ? kEmaFile : kWeightsFile);
   }
   if (!raw)

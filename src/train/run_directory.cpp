@@ -50,6 +50,15 @@ HistoryPoint point_of(std::string_view line, const std::string& where) {
   return point;
 }
 
+// A pipe in its place is refused, not waited for.
+std::string read_metrics(const std::string& path) {
+  const MappedFile file(path);
+  if (file.bytes().size() > kMostBytes)
+    fail("'", path, "' has ", human_bytes(file.bytes().size()), ", at most ", human_bytes(kMostBytes),
+         " are read");
+  return std::string(as_text(file.bytes()));
+}
+
 // Calls see(line, end of the line) for every whole line.
 template <class See>
 void for_each_line(std::string_view content, const See& see) {
@@ -85,19 +94,37 @@ void RunDirectory::claim() {
 
 void RunDirectory::write_recipe(const std::string& toml) { write_text_atomic(file(kRecipe), toml); }
 
-bool RunDirectory::open_metrics(uint64_t bytes, int64_t step) {
+std::vector<std::string> RunDirectory::open_metrics(uint64_t bytes, int64_t step) {
   const std::string path = file(kMetrics);
-  const std::string content = file_exists(path) ? read_text(path, kMostBytes) : "";
+  const std::string content = file_exists(path) ? read_metrics(path) : "";
   const bool whole = bytes <= content.size() && (bytes == 0 || content[bytes - 1] == '\n');
-  uint64_t keep = whole ? bytes : 0;
+  std::string kept;
+  std::vector<std::string> damaged;
+  int64_t number = 0;
+  for_each_line(content, [&](std::string_view line, size_t end) {
+    ++number;
+    if (whole && end > bytes) return;
+    try {
+      const int64_t at = point_of(line, text("'", path, "' line ", number)).step;
+      if (whole || at <= step) kept.append(line) += '\n';
+    } catch (const Error& error) {
+      damaged.emplace_back(error.what());
+    }
+  });
+  std::vector<std::string> notes;
   if (!whole)
-    for_each_line(content, [&](std::string_view line, size_t end) {
-      if (point_of(line, "'" + path + "'").step <= step) keep = end;
-    });
-  if (keep < content.size()) cut_file(path, keep);
+    notes.emplace_back(
+        "metrics.jsonl is shorter than when the checkpoint was written; some of its lines are lost");
+  if (!damaged.empty())
+    notes.push_back(text("metrics.jsonl: ", damaged.size(), damaged.size() == 1 ? " line is" : " lines are",
+                         " damaged and taken out; ", damaged.front()));
+  if (!content.starts_with(kept))
+    write_text_atomic(path, kept);
+  else if (kept.size() < content.size())
+    cut_file(path, kept.size());
   metrics_ = std::make_unique<AppendFile>(path);
-  metrics_bytes_ = keep;
-  return whole;
+  metrics_bytes_ = kept.size();
+  return notes;
 }
 
 void RunDirectory::write(const HistoryPoint& point) {
@@ -113,7 +140,7 @@ uint64_t RunDirectory::sync_metrics() {
 
 std::vector<HistoryPoint> read_history(const std::string& run_directory) {
   const std::string path = run_directory + "/" + kMetrics;
-  const std::string content = read_text(path, kMostBytes);
+  const std::string content = read_metrics(path);
   std::vector<HistoryPoint> points;
   for_each_line(content, [&](std::string_view line, size_t) {
     points.push_back(point_of(line, text("'", path, "' line ", points.size() + 1)));

@@ -53,10 +53,10 @@ class RunDirectory {
 
   void write_recipe(const std::string& toml);
 
-  // Opens metrics.jsonl for appending, after cutting it back to its first `bytes`. False if it holds less
-  // than that or is cut in the middle of a line: then it is cut after the last whole line of a step not after
-  // `step`.
-  bool open_metrics(uint64_t bytes, int64_t step);
+  // Opens metrics.jsonl for appending, after cutting it back to its first `bytes`; if it holds less than that
+  // or is cut in the middle of a line, to its whole lines of steps not after `step`. Lines that cannot be read
+  // are taken out. Returns what people should know of that.
+  std::vector<std::string> open_metrics(uint64_t bytes, int64_t step);
   void write(const HistoryPoint& point);
   // Bytes of metrics.jsonl so far, all of them on the disk when this returns.
   uint64_t sync_metrics();

@@ -70,18 +70,28 @@ Value write_state(const RunState& state, const Setup& setup) {
   return out;
 }
 
-RunState read_state(const Value& value, const std::string& where) {
+RunState read_state(const Value& value, int64_t step, const std::string& where) {
+  const auto count = [&](const char* key, int64_t least = 0) {
+    const int64_t found = integer(value, key, where);
+    if (found < least) fail(where, ": '", key, "' is ", found, ", must be at least ", least);
+    return found;
+  };
   RunState state;
-  state.position = {integer(value, "epoch", where), integer(value, "batch", where)};
+  state.step = step;
+  state.position = {count("epoch"), count("batch")};
   state.evaluation_pending = part(value, "evaluation_pending", &Value::is_bool, where).as_bool();
-  state.best_step = integer(value, "best_step", where);
+  state.best_step = count("best_step", -1);
   state.best_metric = number(value, "best_metric", where);
   state.seconds = number(value, "seconds", where);
-  state.metrics_bytes = static_cast<uint64_t>(integer(value, "metrics_bytes", where));
-  state.optimiser_steps = integer(value, "optimiser_steps", where);
-  state.ema_updates = integer(value, "ema_updates", where);
-  state.skipped = integer(value, "skipped", where);
-  state.skipped_in_row = integer(value, "skipped_in_row", where);
+  state.metrics_bytes = static_cast<uint64_t>(count("metrics_bytes"));
+  state.optimiser_steps = count("optimiser_steps");
+  state.ema_updates = count("ema_updates");
+  state.skipped = count("skipped");
+  state.skipped_in_row = count("skipped_in_row");
+  if (state.best_step > step || state.optimiser_steps > step ||
+      state.skipped != step - state.optimiser_steps || state.skipped_in_row > state.skipped)
+    fail(where, ": ", state.optimiser_steps, " updates, ", state.skipped, " skipped steps and the best step ",
+         state.best_step, " are not those of a run at step ", step);
   for (const Value& line : part(value, "bad_pictures", &Value::is_array, where).as_array()) {
     if (!line.is_string()) fail(where, ": no usable 'bad_pictures'");
     state.bad_pictures.insert(line.as_string());

@@ -29,8 +29,9 @@ struct RunState {
 // With the recipe, its hash, the numbers of processes and threads, the seed and the data's fingerprints, for
 // check_same_run.
 Value write_state(const RunState& state, const Setup& setup);
-// `where` (the manifest) stands in front of errors.
-RunState read_state(const Value& value, const std::string& where);
+// Of the checkpoint of that step. `where` (the manifest) stands in front of errors: what is missing, out of its
+// range, or contradicts the step.
+RunState read_state(const Value& value, int64_t step, const std::string& where);
 
 // Refuses to continue a checkpoint with another recipe (naming the key), other data or, unless allowed,
 // another number of threads. Another number of processes is welcome: the line that says so, else "".

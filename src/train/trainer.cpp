@@ -12,6 +12,7 @@
 #include "core/threads.h"
 #include "core/toml.h"
 #include "io/file.h"
+#include "tasks/soundness.h"
 #include "train/collective.h"
 #include "train/device.h"
 #include "train/picture_sheet.h"
@@ -113,8 +114,7 @@ void Trainer::claim_directory() {
 }
 
 void Trainer::open_files() {
-  if (!directory_.open_metrics(state_.metrics_bytes, state_.step))
-    note("metrics.jsonl is shorter than when the checkpoint was written; some of its lines are lost");
+  for (const std::string& line : directory_.open_metrics(state_.metrics_bytes, state_.step)) note(line);
   const std::string recipe = write_toml(recipe_table(setup_.recipe));
   directory_.write_recipe(recipe);
   events_ = std::make_unique<TensorBoardWriter>(directory_.path(),
@@ -186,6 +186,7 @@ void Trainer::start() {
     share_first_weights();
   first_step_ = state_.step;
   if (leader()) open_files();
+  if (leader() && stored) restore_best();
   tasks::set_training(model_.parts, true);
   for (Observer* observer : options_.observers) observer->started(setup_.plan, first_step_);
   open_loaders();
@@ -195,7 +196,11 @@ void Trainer::start() {
 
 std::optional<StoredCheckpoint> Trainer::stored_checkpoint() {
   std::vector<std::string> skipped;
-  auto stored = store_.newest(skipped);
+  auto stored = store_.newest(skipped, [&](const StoredCheckpoint& one) {
+    read_state(one.state, one.step, one.path("manifest.json"));
+    if (optimisation_.ema && !one.holds(kEmaFile))
+      fail("'", one.path("manifest.json"), "' does not list ", kEmaFile);
+  });
   if (!stored && !skipped.empty())
     fail("run directory '", directory_.path(), "': no checkpoint is usable; ", skipped.front());
   if (!stored && options_.resume == Resume::required)
@@ -248,8 +253,10 @@ void Trainer::restore(const StoredCheckpoint& stored) {
   const std::string others =
       check_same_run(stored.state, setup_, options_.allow_other_threads || !leader(), where);
   if (!others.empty()) note(others);
-  state_ = read_state(stored.state, where);
-  state_.step = stored.step;
+  state_ = read_state(stored.state, stored.step, where);
+  if (state_.position.epoch * setup_.plan.steps_per_epoch + state_.position.batch != state_.step)
+    fail(where, ": epoch ", state_.position.epoch, " and batch ", state_.position.batch,
+         " are not where step ", state_.step, " ends, with ", setup_.plan.steps_per_epoch, " steps an epoch");
   seconds_before_ = state_.seconds;
   if (leader()) meter_.load_state(state_.meter);  // the sums are of all processes together
   const auto load = [&](const char* name) { return read_tensors(SafetensorsFile(stored.path(name))); };
@@ -325,6 +332,7 @@ void Trainer::train_step() {
     note(text("step ", state_.step, " skipped: the loss or its gradient is not finite"));
   }
   interval_.add({steady_seconds() - began, seconds_waited() - waited, whole});
+  if (finite) prove_checkpoint();
 }
 
 // Piece by piece. The loss of a step is the sum over all pieces and processes divided by the weight of all of
@@ -400,12 +408,15 @@ void Trainer::after_step() {
     if (logging) log();
     if (state_.step % setup_.plan.steps_per_epoch == 0) end_epoch();
   }
+  check_not_astray(/*stop=*/false);
   if (evaluation_due()) {
     check_weights();
     evaluate();
   }
   const bool stop = stopping();
+  check_not_astray(stop);
   if (stop || world_.any(leader() && checkpoint_due())) checkpoint();
+  if (last_evaluation_ && saved_step_ == state_.step) prove_checkpoint();
   if (stop)
     throw Error(ErrorKind::interrupted,
                 text("interrupted after step ", state_.step, " of ", setup_.plan.steps, ", saved in ",
@@ -460,9 +471,30 @@ bool Trainer::evaluation_due() const {
 bool Trainer::checkpoint_due() const {
   const TrainConfig& train = setup_.recipe.train;
   if (state_.step == setup_.plan.steps || new_best_) return true;
-  if (state_.skipped_in_row > 0) return false;  // what may have gone astray takes no good one's place
+  if (astray()) return false;  // what may have gone astray takes no good one's place
   if (train.checkpoint_steps > 0 && state_.step % train.checkpoint_steps == 0) return true;
   return train.checkpoint_seconds > 0 && steady_seconds() - saved_at_ >= train.checkpoint_seconds;
+}
+
+// Whether the weights as they are may be spoilt: an evaluation of them tells, else the steps that were skipped.
+bool Trainer::astray() const {
+  return last_evaluation_ ? !tasks::gives_numbers(*last_evaluation_, task_.main_metric())
+                          : state_.skipped_in_row > 0;
+}
+
+// A run that stops, by a signal (`stop`) or at its end, must not put spoilt weights over good ones.
+void Trainer::check_not_astray(bool stop) const {
+  const bool ends = state_.step == setup_.plan.steps;
+  const std::string streak =
+      text("the loss or its gradient is not finite in the last ",
+           state_.skipped_in_row == 1 ? "step" : text(state_.skipped_in_row, " steps"));
+  if (ends && state_.skipped_in_row > 0) stop_for_good(streak);
+  if (ends && astray()) stop_for_good("the loss on the validation set is not finite");
+  if (stop && astray())
+    throw Error(ErrorKind::interrupted,
+                text("interrupted after step ", state_.step, " of ", setup_.plan.steps, ", not saved since ",
+                     last_evaluation_ ? "the loss on the validation set is not finite" : streak, "; ",
+                     newest_good()));
 }
 
 // A gradient that overflowed spoils the weights one step before the loss: what is spoilt is not saved.
@@ -472,10 +504,16 @@ void Trainer::check_weights() const {
       stop_for_good(text("'", name, "' is no longer finite"));
 }
 
+std::string Trainer::newest_good() const {
+  if (saved_step_ < 0) return "nothing was saved";
+  if (proven_step_ < 0 || proven_step_ == saved_step_)
+    return "the newest checkpoint is " + store_.directory_of(saved_step_);
+  return "the newest checkpoint whose weights gave a finite loss is " + store_.directory_of(proven_step_);
+}
+
 void Trainer::stop_for_good(const std::string& what) const {
   fail(what, " after step ", state_.step, " (epoch ", fixed(epoch(), 2), "); training stopped, ",
-       saved_step_ < 0 ? "nothing was saved" : "the newest checkpoint is " + store_.directory_of(saved_step_),
-       ". A lower optimiser.lr, or train.clip_grad, may keep it finite");
+       newest_good(), ". A lower optimiser.lr, or train.clip_grad, may keep it finite");
 }
 
 RunSummary run_training(const Recipe& recipe, const TrainOptions& options) {

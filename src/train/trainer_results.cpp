@@ -7,6 +7,7 @@
 #include "core/interrupt.h"
 #include "core/text.h"
 #include "io/file.h"
+#include "tasks/soundness.h"
 #include "train/trainer_run.h"
 
 namespace tessera::train {
@@ -46,6 +47,16 @@ std::vector<std::string> new_lines(parallel::World& world, const data::Loader& l
   const std::span fresh = std::span(bad.lines).subspan(read);
   read = bad.lines.size();
   return everyones_lines(world, fresh);
+}
+
+// What is wrong with a file of weights, "" = it can be opened.
+std::string why_no_weights(const std::string& path) {
+  try {
+    const SafetensorsFile file(path);
+    return "";
+  } catch (const Error& error) {
+    return error.what();
+  }
 }
 
 Metrics values_of(const std::vector<tasks::Metric>& metrics) {
@@ -106,7 +117,8 @@ void Trainer::evaluate() {
   state_.evaluation_pending = false;
   const tasks::MetricInfo main = task_.main_metric();
   const double reached = last_evaluation_->metric(main.name);
-  new_best_ = !std::isnan(reached) && (state_.best_step < 0 || main.better(reached, state_.best_metric));
+  new_best_ = tasks::gives_numbers(*last_evaluation_, main) && std::isfinite(reached) &&
+              (state_.best_step < 0 || main.better(reached, state_.best_metric));
   if (new_best_) {
     state_.best_step = state_.step;
     state_.best_metric = reached;
@@ -145,9 +157,35 @@ void Trainer::write_checkpoint() {
                                        {kOptimiserFile, optimisation_.optimiser->state(), {}}};
   if (optimisation_.ema) files.push_back({kEmaFile, optimisation_.ema->tensors(), metadata});
   const uint64_t bytes = store_.save(state_.step, files, write_state(state_, setup_));
-  store_.retain(state_.step, setup_.recipe.train.keep_last, state_.best_step);
   for (Observer* observer : options_.observers)
     observer->checkpointed(store_.directory_of(state_.step), bytes, steady_seconds() - began);
+}
+
+// A checkpoint takes the place of older ones only once its weights have given a finite loss: the update in
+// front of it may have spoilt them.
+void Trainer::prove_checkpoint() {
+  if (saved_step_ <= proven_step_) return;
+  proven_step_ = saved_step_;
+  if (leader()) store_.retain(proven_step_, setup_.recipe.train.keep_last, state_.best_step);
+}
+
+// best.safetensors is a copy of the best checkpoint's weights: where it is missing, damaged or of another step
+// (a process was killed right after writing it), it is written again.
+void Trainer::restore_best() {
+  if (state_.best_step < 0) return;
+  const std::string best = directory_.file(kBestFile);
+  try {
+    const StoredCheckpoint from = read_checkpoint(store_.directory_of(state_.best_step));
+    const MappedFile wanted(from.path(optimisation_.ema ? kEmaFile : kWeightsFile));
+    if (file_exists(best) && checksum_of(MappedFile(best).bytes()) == checksum_of(wanted.bytes())) return;
+    note(text("'", best, "' ",
+              file_exists(best) ? "is not the file of step " : "is missing, the file of step ",
+              state_.best_step, ": written again from ", from.directory));
+    write_file_atomic(best, wanted.bytes());
+  } catch (const Error& error) {
+    if (const std::string why = why_no_weights(best); !why.empty())
+      note(text("the best weights, of step ", state_.best_step, ", are lost: ", why, "; ", error.what()));
+  }
 }
 
 void Trainer::write(const std::string& kind, Metrics values) {
@@ -200,11 +238,13 @@ RunSummary Trainer::summarise() {
   summary.plan = setup_.plan;
   summary.output = directory_.path();
   summary.model_file = directory_.file(kFinalFile);
-  summary.best_file = state_.best_step < 0 ? "" : directory_.file(kBestFile);
+  const std::string best = directory_.file(kBestFile);
+  summary.best_file = state_.best_step < 0 || !file_exists(best) ? "" : best;
   summary.step_metrics = task_.step_metrics();
   summary.main_metric = task_.main_metric();
-  if (leader()) save_weights(summary.model_file, final_weights(), model_.info);
   if (!last_evaluation_) last_evaluation_ = run_evaluation(/*last=*/true);
+  check_not_astray(/*stop=*/false);
+  if (leader()) save_weights(summary.model_file, final_weights(), model_.info);
   collect_bad_pictures();
   if (!leader()) return summary;
   summary.final = *last_evaluation_;

@@ -46,6 +46,7 @@ class Trainer {
   std::optional<StoredCheckpoint> stored_checkpoint();
   std::optional<StoredCheckpoint> agreed_checkpoint();
   void open_files();
+  void restore_best();
   void open_loaders();
   void restore(const StoredCheckpoint& stored);
   void check_disk() const;
@@ -64,6 +65,10 @@ class Trainer {
   void evaluate();
   void checkpoint();
   void write_checkpoint();
+  void prove_checkpoint();
+  bool astray() const;
+  void check_not_astray(bool stop) const;
+  std::string newest_good() const;
   bool evaluation_due() const;
   bool checkpoint_due() const;
   bool stopping();
@@ -118,6 +123,7 @@ class Trainer {
   StepTime total_, interval_;
   std::map<std::string, parallel::Traffic> traffic_;  // when the interval began
   int64_t first_step_ = 0, saved_step_ = -1;
+  int64_t proven_step_ = -1;      // the newest checkpoint whose weights gave a finite loss in this process
   std::vector<size_t> bad_read_;  // lines of each loader that were read
   std::set<std::string> bad_validation_;
   bool new_best_ = false;
