@@ -186,6 +186,11 @@ class Darl final : public CausalBackbone, public NextPatch {
   std::string step_refusal() const override {
     return config_.causal ? "" : "model.causal = false sees patches to come";
   }
+  std::string next_refusal() const override { return ""; }
+  torch::Tensor embed_patches(const torch::Tensor& images) const override {
+    return patch_embed_->forward(nn::patchify(images, config_.patch_size));
+  }
+  torch::Tensor front_tokens() const override { return start_token_; }
 
   // As MAE (He et al. 2022), whose recipe the paper follows.
   void first_values(const std::string& name, const torch::Tensor& parameter,

@@ -70,6 +70,8 @@ class TokenEncoder {
   // Runs all blocks. `blocks` (counted from 0) asks for their maps, for which all patches must be there.
   virtual Encoded encode(const Tokens& tokens, const nn::Context& context = {},
                          const std::vector<int64_t>& blocks = {}) = 0;
+  // The norm behind the last block, of tokens [batch, tokens, width] that joined its output.
+  virtual torch::Tensor last_norm(const torch::Tensor& last) = 0;
   // The vector that a class head reads, [batch, embed_width()]: for tokenised images Backbone::embed.
   virtual torch::Tensor pool(const Encoded& encoded, const nn::Context& context = {}) = 0;
 };

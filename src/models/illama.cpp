@@ -199,6 +199,16 @@ class ImageLlama final : public CausalBackbone {
     }
   }
 
+  std::string next_refusal() const override {
+    if (config_.soft_mask > 0)
+      return "model.soft_mask = " + shortest(config_.soft_mask) + " sees tokens to come, must be 0";
+    return step_refusal();
+  }
+  torch::Tensor embed_patches(const torch::Tensor& images) const override {
+    return patch_embed_->forward(images).flatten(1, 2);
+  }
+  torch::Tensor front_tokens() const override { return last() ? torch::Tensor() : cls_token_; }
+
   void first_values(const std::string& name, const torch::Tensor& parameter,
                     const nn::Filler& fill) const override {
     if (name == "patch_embed.proj.weight")

@@ -43,6 +43,7 @@ class IsotropicBackbone : public Backbone, public TokenEncoder {
   int64_t block_count() const override { return static_cast<int64_t>(blocks_.size()); }
   Tokens keep(const Tokens& tokens, const torch::Tensor& index) const override;
   Encoded encode(const Tokens& tokens, const Context& context, const std::vector<int64_t>& blocks) override;
+  torch::Tensor last_norm(const torch::Tensor& last) override { return norm_tokens(last); }
   torch::Tensor pool(const Encoded& encoded, const Context& context) override;
 
  protected:

@@ -138,6 +138,9 @@ class VilBackbone : public CausalBackbone {
   Tokens tokenise(const torch::Tensor& images, const Context& context) override;
   std::string keep_refusal() const override;
   std::string step_refusal() const override;
+  std::string next_refusal() const override;
+  torch::Tensor embed_patches(const torch::Tensor& images) const override;
+  torch::Tensor front_tokens() const override;
   // The output of the published class in mode features: all tokens after both last norms, [batch, tokens,
   // dim], or with pooling to_image as a map [batch, dim, rows, columns]. Fails in mode classifier.
   torch::Tensor published_features(const torch::Tensor& images, const Context& context = {});

@@ -169,6 +169,23 @@ std::string VilBackbone::step_refusal() const {
   return "";
 }
 
+std::string VilBackbone::next_refusal() const {
+  if (built_places().middle > 0)
+    return "model.pooling = \"" + name_of(config_.pooling) + "\" puts a token among the patches";
+  if (config_.stride > 0 && config_.stride < config_.patch_size)
+    return "model.stride = " + std::to_string(config_.stride) + " shows a part of the patches to come";
+  return step_refusal();
+}
+
+torch::Tensor VilBackbone::embed_patches(const torch::Tensor& images) const {
+  return patch_embed_->forward(images).flatten(1, 2);
+}
+
+torch::Tensor VilBackbone::front_tokens() const {
+  const int64_t before = built_places().before;
+  return before > 0 ? cls_tokens_.slice(1, 0, before) : torch::Tensor();
+}
+
 torch::Tensor VilBackbone::position_table(int64_t rows, int64_t columns) const {
   return nn::resample_grid(pos_embed_->embed[0], rows, columns, nn::Resample::bicubic);
 }

@@ -1,0 +1,49 @@
+// The decoder of masked auto-encoding (He et al. 2022): tokens of the visible patches and one learned vector
+// for every masked one, through a light ViT, to pixels. Parameters have the names of the published files.
+#pragma once
+
+#include <torch/nn/modules/container/modulelist.h>
+
+#include <cstdint>
+
+#include "models/residual_block.h"
+#include "nn/linear.h"
+#include "nn/norm.h"
+
+namespace tessera::models {
+
+struct MaeDecoderOptions {
+  int64_t dim = 512, depth = 8, heads = 16;
+  int64_t encoder_width = 0;
+  int64_t patch = 16, rows = 14, columns = 14;
+  // Has a class token `cls_token` [1, 1, encoder_width] that joins the encoder's tokens behind its last layer,
+  // before its last norm (VisionLLaMA's code).
+  bool late_class_token = false;
+  // The first half of a position's channels tells the row, else the column (mmpretrain's code, else MAE's).
+  bool rows_first = false;
+
+  int64_t patches() const { return rows * columns; }
+};
+
+class MaeDecoder final : public torch::nn::Module {
+ public:
+  explicit MaeDecoder(const MaeDecoderOptions& options);
+  void initialise(uint64_t seed);
+
+  // `front` [batch, number, width] are the encoder's tokens that are no patches, undefined = none; `visible`
+  // [batch, visible, width] those of the patches that it saw; `place` [batch, patches] int64 says where in
+  // [visible, masked] each patch of the grid stands. The predicted pixels, [batch, patches, 3 patch^2].
+  torch::Tensor forward(const torch::Tensor& front, const torch::Tensor& visible, const torch::Tensor& place,
+                        const Context& context);
+  const torch::Tensor& class_token() const { return cls_token_; }  // undefined without a late one
+  int64_t macs() const;
+
+ private:
+  MaeDecoderOptions options_;
+  torch::Tensor cls_token_, mask_token_, positions_;
+  nn::Linear embed_{nullptr}, pred_{nullptr};
+  nn::LayerNorm norm_{nullptr};
+  torch::nn::ModuleList blocks_{nullptr};
+};
+
+}  // namespace tessera::models
