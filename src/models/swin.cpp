@@ -13,7 +13,6 @@
 #include <torch/nn/modules/container/modulelist.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "core/error.h"
 #include "core/text.h"
@@ -26,6 +25,7 @@
 #include "nn/norm.h"
 #include "nn/patch_embed.h"
 #include "nn/position.h"
+#include "nn/relative_position.h"
 #include "nn/window.h"
 
 namespace tessera::models {
@@ -84,8 +84,8 @@ class WindowAttention : public torch::nn::Module {
   WindowAttention(int64_t width, int64_t heads, Extent window, Extent shift, const Config& config)
       : window_(window), shift_(shift) {
     if (config.relative_bias)
-      table_ = register_parameter(kBiasTable,
-                                  nn::zeros({(2 * window.height - 1) * (2 * window.width - 1), heads}));
+      table_ = register_parameter(
+          kBiasTable, nn::zeros({nn::offset_bias_rows(window.height, window.width, false), heads}));
     attention_ = std::make_shared<nn::AttentionImpl>(width, heads, config.qkv_bias);
     for (const auto& part : attention_->named_children()) register_module(part.key(), part.value());
   }
@@ -114,12 +114,8 @@ class WindowAttention : public torch::nn::Module {
   // A stored table of another window, moved to this one as the first published code does; undefined if it is
   // none.
   torch::Tensor fit(const torch::Tensor& stored) const {
-    if (!table_.defined() || stored.dim() != 2 || stored.size(1) != table_.size(1)) return {};
-    const auto side = static_cast<int64_t>(std::lround(std::sqrt(static_cast<double>(stored.size(0)))));
-    if (side * side != stored.size(0)) return {};
-    return nn::resample_grid(stored.view({side, side, -1}), 2 * window_.height - 1, 2 * window_.width - 1,
-                             nn::Resample::bicubic)
-        .reshape(table_.sizes());
+    if (!table_.defined()) return {};
+    return nn::fit_offset_bias(stored, window_.height, window_.width, table_.size(1), /*class_token=*/false);
   }
 
  private:
@@ -127,14 +123,7 @@ class WindowAttention : public torch::nn::Module {
 
   // The bias of each pair of cells, [1, heads, cells, cells].
   torch::Tensor relative_bias() const {
-    if (!table_.defined()) return {};
-    const auto whole = torch::TensorOptions(torch::kInt64).device(table_.device());
-    const torch::Tensor cell = torch::arange(cells(), whole), row = cell.div(window_.width, "floor"),
-                        column = cell.remainder(window_.width);
-    const torch::Tensor down = row.unsqueeze(1) - row + (window_.height - 1);
-    const torch::Tensor across = column.unsqueeze(1) - column + (window_.width - 1);
-    const torch::Tensor index = (down * (2 * window_.width - 1) + across).flatten();
-    return table_.index_select(0, index).view({cells(), cells(), -1}).permute({2, 0, 1}).unsqueeze(0);
+    return table_.defined() ? nn::offset_bias(table_, window_.height, window_.width) : torch::Tensor();
   }
 
   // Along one side of the shifted map: 0 where no window wraps around, 1 and 2 for what came from either end.

@@ -3,6 +3,7 @@
 #include "nn/attention.h"
 #include "nn/position.h"
 #include "nn/relative_position.h"
+#include "nn/rope_mixed.h"
 #include "nn/rope_scaling.h"
 
 namespace tessera::nn {
@@ -139,12 +140,67 @@ TEST(RopeScaling, FastPairsStayAndSlowOnesAreStretched) {
   EXPECT_ANY_THROW(rotary_frequencies(32, 10000, {.kind = yarn, .factor = 2}));
 }
 
+// Scores depend on relative positions alone; a shift along either axis changes them; heads differ.
+TEST(RopeMixed, PairsAreRotatedByBothAxes) {
+  const MixedFrequencies theta = mixed_frequencies(2, 8);
+  EXPECT_TRUE(torch::allclose((theta.x.square() + theta.y.square()).sqrt(),
+                              torch::pow(10000.0, torch::arange(4, torch::kFloat64) / -4).expand({2, 4})));
+  EXPECT_TRUE(torch::equal(theta.x, mixed_frequencies(2, 8).x));
+  EXPECT_FALSE(torch::allclose(theta.x[0], theta.x[1]));
+  const Tensor q = torch::randn({1, 2, 1, 8}, torch::kFloat64),
+               k = torch::randn({1, 2, 1, 8}, torch::kFloat64);
+  const auto score = [&](double x, double y, double from_x, double from_y) {
+    const auto at = [&](const Tensor& tokens, double column, double row) {
+      return rotate(tokens, rotation_mixed(torch::full({1}, column, torch::kFloat64),
+                                           torch::full({1}, row, torch::kFloat64), theta));
+    };
+    return (at(q, x, y) * at(k, from_x, from_y)).sum(-1);
+  };
+  EXPECT_TRUE(torch::allclose(score(3, 1, 2, 5), score(13, 4, 12, 8)));
+  EXPECT_FALSE(torch::allclose(score(3, 1, 2, 5), score(4, 1, 2, 5)));
+  EXPECT_FALSE(torch::allclose(score(3, 1, 2, 5), score(3, 2, 2, 5)));
+  EXPECT_ANY_THROW(mixed_frequencies(2, 7));
+}
+
 TEST(RopeScaling, SplitLayoutIsTheSameRotationOfOtherPairs) {
   const Tensor x = torch::randn({2, 3, 5, 8}, torch::kFloat64);
   const Rotation rotation = rotation_1d(torch::arange(5, torch::kFloat64), 8);
   const Tensor order = torch::tensor({0, 4, 1, 5, 2, 6, 3, 7});
   EXPECT_TRUE(torch::allclose(rotate_split(x, rotation).index_select(3, order),
                               rotate(x.index_select(3, order), rotation)));
+}
+
+// Row (dy + rows - 1) * (2 columns - 1) + dx + columns - 1 for a query dy below and dx to the right of its key; the
+// three rows behind are the class token's to patches, of patches to it, and to itself.
+TEST(RelativePosition, ATableHoldsABiasForEachOffset) {
+  for (const bool class_token : {false, true}) {
+    const int64_t rows = 2, columns = 3, first = class_token ? 1 : 0, patches = rows * columns;
+    const int64_t entries = offset_bias_rows(rows, columns, class_token);
+    EXPECT_EQ(entries, 3 * 5 + 3 * first);
+    const Tensor table = torch::randn({entries, 2});
+    const Tensor bias = offset_bias(table, rows, columns, class_token);
+    ASSERT_EQ(bias.sizes(), (std::vector<int64_t>{1, 2, patches + first, patches + first}));
+    for (int64_t q = -first; q < patches; ++q)
+      for (int64_t k = -first; k < patches; ++k) {
+        int64_t row = (q / columns - k / columns + rows - 1) * (2 * columns - 1) + q % columns - k % columns +
+                      columns - 1;
+        if (q < 0 || k < 0) row = q < 0 && k < 0 ? entries - 1 : (q < 0 ? entries - 3 : entries - 2);
+        EXPECT_TRUE(torch::equal(bias[0].select(1, q + first).select(1, k + first), table[row]))
+            << q << " " << k;
+      }
+  }
+  EXPECT_ANY_THROW(offset_bias(torch::zeros({14, 2}), 2, 3));
+}
+
+TEST(RelativePosition, ATableMovesToAnotherGrid) {
+  const Tensor table = torch::full({5 * 7 + 3, 2}, 1.5);  // of 3 x 4
+  EXPECT_TRUE(torch::equal(resample_offset_bias(table, 3, 4, 3, 4, true), table));
+  const Tensor moved = resample_offset_bias(table, 3, 4, 6, 5, true);
+  EXPECT_TRUE(torch::allclose(moved, torch::full({11 * 9 + 3, 2}, 1.5)));
+  EXPECT_FALSE(fit_offset_bias(table, 6, 5, 2, true).defined());  // not of a square grid
+  const Tensor square = torch::randn({5 * 5 + 3, 2});
+  EXPECT_TRUE(torch::equal(fit_offset_bias(square, 3, 3, 2, true), square));
+  EXPECT_FALSE(fit_offset_bias(square, 3, 3, 2, false).defined());
 }
 
 TEST(Positions, SinusoidsHoldTheSameWavesInBothOrders) {

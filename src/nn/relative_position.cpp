@@ -1,9 +1,11 @@
 #include "nn/relative_position.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/error.h"
 #include "nn/init.h"
+#include "nn/position.h"
 #include "nn/rope.h"
 
 namespace tessera::nn {
@@ -11,6 +13,8 @@ namespace {
 
 // T5's own.
 constexpr int64_t kBuckets = 32, kFurthest = 128;
+
+constexpr int64_t kClassRows = 3;  // of a table with a class token
 
 // [..., patches, patches] with zeros for the tokens in front.
 torch::Tensor behind(int64_t prefix, const torch::Tensor& bias) {
@@ -76,6 +80,49 @@ torch::Tensor GridBiasImpl::forward(int64_t prefix, int64_t rows, int64_t column
   const torch::Tensor down = along(rows_, rows).view({-1, rows, 1, rows, 1});
   const torch::Tensor across = along(columns_, columns).view({-1, 1, columns, 1, columns});
   return behind(prefix, (down + across).reshape({-1, rows * columns, rows * columns}));
+}
+
+int64_t offset_bias_rows(int64_t rows, int64_t columns, bool class_token) {
+  return (2 * rows - 1) * (2 * columns - 1) + (class_token ? kClassRows : 0);
+}
+
+torch::Tensor offset_bias(const torch::Tensor& table, int64_t rows, int64_t columns, bool class_token) {
+  const int64_t patches = rows * columns, tokens = patches + (class_token ? 1 : 0);
+  check(table.dim() == 2 && table.size(0) == offset_bias_rows(rows, columns, class_token),
+        "a table of relative positions ", table.sizes(), " does not fit a grid of ", rows, " x ", columns);
+  const auto whole = torch::TensorOptions(torch::kInt64).device(table.device());
+  const torch::Tensor patch = torch::arange(patches, whole), row = patch.div(columns, "floor"),
+                      column = patch.remainder(columns);
+  const torch::Tensor down = row.unsqueeze(1) - row + (rows - 1);
+  const torch::Tensor across = column.unsqueeze(1) - column + (columns - 1);
+  torch::Tensor index = down * (2 * columns - 1) + across;  // of query and key
+  if (class_token) {
+    index = torch::constant_pad_nd(index, {1, 0, 1, 0});
+    index.select(0, 0).fill_(table.size(0) - 3);
+    index.select(1, 0).fill_(table.size(0) - 2);
+    index[0][0].fill_(table.size(0) - 1);
+  }
+  return table.index_select(0, index.flatten()).view({tokens, tokens, -1}).permute({2, 0, 1}).unsqueeze(0);
+}
+
+torch::Tensor resample_offset_bias(const torch::Tensor& table, int64_t old_rows, int64_t old_columns,
+                                   int64_t rows, int64_t columns, bool class_token) {
+  if (old_rows == rows && old_columns == columns) return table;
+  const int64_t down = 2 * old_rows - 1, across = 2 * old_columns - 1, heads = table.size(1);
+  const torch::Tensor grid = table.slice(0, 0, down * across).reshape({down, across, heads});
+  const torch::Tensor moved =
+      resample_grid(grid, 2 * rows - 1, 2 * columns - 1, Resample::bicubic).reshape({-1, heads});
+  return class_token ? torch::cat({moved, table.slice(0, down * across)}) : moved;
+}
+
+torch::Tensor fit_offset_bias(const torch::Tensor& stored, int64_t rows, int64_t columns, int64_t heads,
+                              bool class_token) {
+  if (stored.dim() != 2 || stored.size(1) != heads) return {};
+  const int64_t offsets = stored.size(0) - (class_token ? kClassRows : 0);
+  const auto side =
+      static_cast<int64_t>(std::lround(std::sqrt(static_cast<double>(std::max<int64_t>(offsets, 0)))));
+  if (side % 2 == 0 || side * side != offsets) return {};
+  return resample_offset_bias(stored, (side + 1) / 2, (side + 1) / 2, rows, columns, class_token);
 }
 
 }  // namespace tessera::nn

@@ -37,4 +37,19 @@ class GridBiasImpl : public torch::nn::Module {
 };
 TORCH_MODULE(GridBias);
 
+// A learned number a head for each offset of two patches of a grid (Swin, BEiT): `table` [(2 rows - 1) *
+// (2 columns - 1), heads], and with `class_token` (Bao et al. 2022, BEiT) three rows more, in this order: the class
+// token attending to a patch, a patch to the class token, the class token to itself. -> [1, heads, tokens, tokens]
+// with the class token in front.
+torch::Tensor offset_bias(const torch::Tensor& table, int64_t rows, int64_t columns,
+                          bool class_token = false);
+int64_t offset_bias_rows(int64_t rows, int64_t columns, bool class_token);
+// Such a table moved to another grid, offsets bicubically interpolated as Swin's code does, the class token's rows
+// as they are; itself if the grid is the same.
+torch::Tensor resample_offset_bias(const torch::Tensor& table, int64_t old_rows, int64_t old_columns,
+                                   int64_t rows, int64_t columns, bool class_token);
+// A stored table of a square grid moved to this one; undefined if it is none.
+torch::Tensor fit_offset_bias(const torch::Tensor& stored, int64_t rows, int64_t columns, int64_t heads,
+                              bool class_token);
+
 }  // namespace tessera::nn
