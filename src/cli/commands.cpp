@@ -7,6 +7,7 @@ namespace tessera::cli {
 void add_sweep(Arguments&, Action&);
 void add_train(Arguments&, Action&);
 void add_eval(Arguments&, Action&);
+void add_probe(Arguments&, Action&);
 void add_predict(Arguments&, Action&);
 void add_models(Arguments&, Action&);
 void add_inspect(Arguments&, Action&);
@@ -33,6 +34,8 @@ std::span<const Command> commands() {
        add_sweep},
       {"eval", "measure a trained model on images of a validation set",
        "tessera eval --weights runs/demo/model.safetensors --per-class", add_eval},
+      {"probe", "what a model's features are worth, layer by layer",
+       "tessera probe --weights runs/shapes-mae --features mean,last --report probe.html", add_probe},
       {"predict", "what a model says of images",
        "tessera predict photo.jpg --weights runs/demo/model.safetensors --top 3", add_predict},
       {"models", "list the backbones with their parameters and multiply-adds", "tessera models vil --json",

@@ -1,7 +1,5 @@
 #include "tasks/mae.h"
 
-#include <torch/nn/modules/container/modulelist.h>
-
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -12,78 +10,15 @@
 #include "models/capability.h"
 #include "models/encoder.h"
 #include "models/family.h"
-#include "models/residual_block.h"
 #include "nn/patch_embed.h"
-#include "nn/position.h"
+#include "tasks/feature_health.h"
+#include "tasks/patch_pictures.h"
 #include "tasks/sample_rows.h"
 
 namespace tessera::tasks {
 namespace {
 
 constexpr int64_t kReconstructions = 8;  // images that are shown
-
-struct Grid {
-  int64_t patch = 16, rows = 14, columns = 14;
-  int64_t patches() const { return rows * columns; }
-};
-
-class Decoder final : public torch::nn::Module {
- public:
-  Decoder(const MaeConfig& config, const Grid& grid, int64_t encoder_width) : grid_(grid) {
-    const int64_t dim = config.decoder_dim;
-    mask_token_ = register_parameter("mask_token", nn::zeros({1, 1, dim}));
-    embed_ = register_module("decoder_embed", nn::Linear(encoder_width, dim));
-    blocks_ = register_module("decoder_blocks", torch::nn::ModuleList());
-    for (int64_t i = 0; i < config.decoder_depth; ++i)
-      blocks_->push_back(std::make_shared<models::AttentionBlock>(
-          models::ResidualBlockOptions{
-              .dim = dim, .mlp = models::MlpKind::gelu, .hidden = 4 * dim, .index = i},
-          config.decoder_heads, /*qkv_bias=*/true));
-    norm_ = register_module("decoder_norm", nn::LayerNorm(dim));
-    pred_ = register_module("decoder_pred", nn::Linear(dim, 3 * grid.patch * grid.patch));
-    positions_ = nn::sincos_2d(grid.rows, grid.columns, dim).unsqueeze(0);
-  }
-
-  void initialise(uint64_t seed) {
-    nn::initialise(*this, seed,
-                   [](const std::string& name, const torch::Tensor& parameter, const nn::Filler& fill) {
-                     if (name == "mask_token")
-                       fill.normal(0.02);
-                     else if (parameter.dim() == 2)
-                       fill.xavier_uniform();
-                   });
-  }
-
-  // Tokens of the visible patches [batch, visible, width], and where each patch of the grid stands in
-  // [visible, masked]: [batch, patches]. The predicted pixels, [batch, patches, 3 patch^2].
-  torch::Tensor forward(const torch::Tensor& visible, const torch::Tensor& place,
-                        const models::Context& context) {
-    const torch::Tensor seen = embed_->forward(visible);
-    const int64_t batch = seen.size(0), masked = grid_.patches() - seen.size(1), dim = seen.size(2);
-    const torch::Tensor all =
-        torch::cat({seen, mask_token_.to(seen.scalar_type()).expand({batch, masked, dim})}, 1);
-    torch::Tensor x = all.gather(1, place.unsqueeze(-1).expand({-1, -1, dim})) +
-                      positions_.to(seen.device(), seen.scalar_type());
-    for (const auto& block : *blocks_)
-      x = std::dynamic_pointer_cast<models::AttentionBlock>(block)->forward(x, {}, context);
-    return pred_->forward(norm_(x));
-  }
-
-  int64_t macs() const {
-    const int64_t tokens = grid_.patches();
-    int64_t total = tokens * (embed_->macs() + pred_->macs());
-    for (const auto& block : *blocks_)
-      total += std::dynamic_pointer_cast<models::AttentionBlock>(block)->macs(tokens);
-    return total;
-  }
-
- private:
-  Grid grid_;
-  torch::Tensor mask_token_, positions_;
-  nn::Linear embed_{nullptr}, pred_{nullptr};
-  nn::LayerNorm norm_{nullptr};
-  torch::nn::ModuleList blocks_{nullptr};
-};
 
 class Mae final : public Task {
  public:
@@ -99,19 +34,32 @@ class Mae final : public Task {
     if (const std::string why = encoder_->keep_refusal(); !why.empty())
       fail_usage("task mae leaves out patches, which ", spec_.name, " cannot do without: ", why);
     const models::Extent image = models::extent_of(*spec_.settings.find("image_size"), "image_size");
-    grid_.patch = spec_.settings.find("patch_size")->as_int();
-    grid_.rows = image.height / grid_.patch, grid_.columns = image.width / grid_.patch;
+    patch_ = spec_.settings.find("patch_size")->as_int();
+    rows_ = image.height / patch_, columns_ = image.width / patch_;
     if (config_.decoder_dim % config_.decoder_heads != 0 || config_.decoder_dim % 4 != 0)
       fail_usage("task.decoder_dim = ", config_.decoder_dim,
                  ", must be a multiple of 4 and of task.decoder_heads = ", config_.decoder_heads);
-    visible_ =
-        grid_.patches() - static_cast<int64_t>(config_.mask_ratio * static_cast<double>(grid_.patches()));
+    visible_ = static_cast<int64_t>(static_cast<double>(patches()) * (1 - config_.mask_ratio));
+    if (visible_ < 1 || visible_ == patches())
+      fail_usage("task.mask_ratio = ", shortest(config_.mask_ratio), " ",
+                 visible_ < 1 ? "keeps none of the " : "masks none of the ", patches(), " patches");
+    if (config_.late_class_token && backbone_->named_parameters().contains("cls_token"))
+      fail_usage("task.late_class_token: ", spec_.name, " has a class token of its own");
     for (const int64_t side : setup.sides)
       if (side != image.height || side != image.width)
         fail_usage("train.sizes holds ", side,
                    ": task mae takes images of model.image_size = ", image.height);
     decoder_ = setup.build([&] {
-      auto decoder = std::make_shared<Decoder>(config_, grid_, encoder_->token_width());
+      auto decoder = std::make_shared<models::MaeDecoder>(
+          models::MaeDecoderOptions{.dim = config_.decoder_dim,
+                                    .depth = config_.decoder_depth,
+                                    .heads = config_.decoder_heads,
+                                    .encoder_width = encoder_->token_width(),
+                                    .patch = patch_,
+                                    .rows = rows_,
+                                    .columns = columns_,
+                                    .late_class_token = config_.late_class_token,
+                                    .rows_first = config_.late_class_token});
       if (setup.draws()) decoder->initialise(setup.seed);
       return decoder;
     });
@@ -121,7 +69,7 @@ class Mae final : public Task {
   std::vector<BackbonePart> backbones() const override { return {{"", backbone_, spec_}}; }
   // The encoder runs on the visible patches alone.
   int64_t macs(int64_t side) const override {
-    return backbone_->macs(side, side) * visible_ / grid_.patches() + decoder_->macs();
+    return backbone_->macs(side, side) * visible_ / patches() + decoder_->macs();
   }
 
   std::vector<StreamSpec> streams() const override {
@@ -146,10 +94,8 @@ class Mae final : public Task {
   }
 
   Loss loss(const Inputs& inputs, const models::Context& context, Collective&) override {
-    return {each_loss(predict_pixels(inputs.at("image"), inputs.at("order"), context), inputs.at("image"),
-                      inputs.at("order"))
-                .sum(),
-            {}};
+    const torch::Tensor &images = inputs.at("image"), &order = inputs.at("order");
+    return {each_loss(predict_pixels(images, order, context), images, order).sum(), {}};
   }
 
   std::vector<std::unique_ptr<Evaluator>> evaluators() override {
@@ -163,7 +109,7 @@ class Mae final : public Task {
   // Field "order", i64 [patches]: the visible patches, then the masked ones.
   template <class StreamOf>
   void add_orders(data::Batch& batch, const StreamOf& stream_of) const {
-    const int64_t patches = grid_.patches();
+    const int64_t patches = this->patches();
     const auto orders = batch.add({"order", DType::i64, {patches}}).values<int64_t>();
     for (int64_t i = 0; i < batch.size; ++i) {
       const auto order = stream_of(i).permutation(patches);
@@ -173,32 +119,17 @@ class Mae final : public Task {
 
   torch::Tensor predict_pixels(const torch::Tensor& images, const torch::Tensor& order,
                                const models::Context& context) {
-    const models::Tokens tokens = encoder_->tokenise(images, context);
-    const models::Encoded encoded =
-        encoder_->encode(encoder_->keep(tokens, order.narrow(1, 0, visible_)), context);
-    return decoder_->forward(encoded.patches_of(encoded.tokens), order.argsort(1, /*descending=*/false),
-                             context);
+    return mae_pass(*encoder_, *decoder_, images, order, visible_, context).predicted;
   }
-
-  // What is predicted, [batch, patches, 3 patch^2].
-  torch::Tensor targets(const torch::Tensor& images) const {
-    const torch::Tensor pixels = nn::patchify(images, grid_.patch);
-    if (!config_.normalise_pixels) return pixels;
-    const torch::Tensor mean = pixels.mean(-1, true), variance = pixels.var(-1, true, true);
-    return (pixels - mean) / (variance + 1e-6).sqrt();
-  }
-
-  // The loss of each sample, [batch].
   torch::Tensor each_loss(const torch::Tensor& predicted, const torch::Tensor& images,
                           const torch::Tensor& order) const {
-    const torch::Tensor wide =
-        predicted.scalar_type() == torch::kFloat64 ? predicted : predicted.to(torch::kFloat32);
-    const torch::Tensor of_patch = (wide - targets(images)).square().mean(-1);
-    return of_patch.gather(1, order.slice(1, visible_)).mean(1);
+    return mae_loss(predicted, mae_targets(images, patch_, config_.normalise_pixels),
+                    order.slice(1, visible_));
   }
+  int64_t patches() const { return rows_ * columns_; }
 
   report::PicturesBlock reconstructions(const StreamInputs& batch, const torch::Tensor& predicted) const;
-  Image to_picture(const torch::Tensor& patches) const;
+  Image to_picture(const torch::Tensor& pixels) const;
 
   MaeConfig config_;
   data::Preprocess preprocess_;
@@ -207,9 +138,8 @@ class Mae final : public Task {
   models::ModelSpec spec_;
   std::shared_ptr<models::Backbone> backbone_;
   models::TokenEncoder* encoder_;
-  Grid grid_;
-  int64_t visible_ = 0;
-  std::shared_ptr<Decoder> decoder_;
+  int64_t patch_ = 16, rows_ = 14, columns_ = 14, visible_ = 0;
+  std::shared_ptr<models::MaeDecoder> decoder_;
 };
 
 // The masks of a validation image depend on its number alone, so that losses of two steps compare.
@@ -219,6 +149,7 @@ Findings Mae::evaluate(const EvaluateOptions& options) {
   const double began = steady_seconds();
   const auto loader = options.open(validation());
   SampleRows losses(1);
+  FeatureHealth health(encoder_->token_width());
   Findings out;
   int64_t whole = 0, done = 0;
   while (auto loaded = loader->next()) {
@@ -233,6 +164,10 @@ Findings Mae::evaluate(const EvaluateOptions& options) {
     {
       const AutocastScope autocast(options.device, options.precision);
       predicted = predict_pixels(batch.at("image"), batch.at("order"), {});
+      if (health.wants(before)) {
+        const models::Encoded whole_images = encoder_->encode(encoder_->tokenise(batch.at("image")));
+        health.add(*loaded, before, whole_images.patches_of(whole_images.tokens).mean(1));
+      }
     }
     losses.add(*loaded, before, each_loss(predicted, batch.at("image"), batch.at("order")).unsqueeze(1));
     if (before + loaded->first == 0 && options.wants("pictures"))
@@ -248,25 +183,17 @@ Findings Mae::evaluate(const EvaluateOptions& options) {
   double sum = 0;
   for (const float loss : losses.column(0)) sum += static_cast<double>(loss);
   out.metrics = {{main_metric(), sum / static_cast<double>(out.samples)}};
+  health.finish(options, validation_.get(), out);
   out.seconds = steady_seconds() - began;
   return out;
 }
 
-// [patches, 3 patch^2] of normalised pixels.
-Image Mae::to_picture(const torch::Tensor& patches) const {
-  const int64_t p = grid_.patch;
-  const torch::Tensor pixels = patches.view({grid_.rows, grid_.columns, p, p, 3})
-                                   .permute({0, 2, 1, 3, 4})
-                                   .reshape({grid_.rows * p, grid_.columns * p, 3});
-  const torch::Tensor std = torch::tensor(preprocess_.std), mean = torch::tensor(preprocess_.mean);
-  const torch::Tensor bytes = ((pixels.cpu().to(torch::kFloat32) * std + mean) * 255)
-                                  .round()
-                                  .clamp(0, 255)
-                                  .to(torch::kUInt8)
-                                  .contiguous();
-  Image image(static_cast<int>(bytes.size(1)), static_cast<int>(bytes.size(0)));
-  std::copy_n(bytes.const_data_ptr<uint8_t>(), image.pixels.size(), image.pixels.begin());
-  return image;
+// [patches, 3 patch^2] as they entered the model.
+Image Mae::to_picture(const torch::Tensor& pixels) const {
+  return picture_of(pixels.view({rows_, columns_, patch_, patch_, 3})
+                        .permute({4, 0, 2, 1, 3})
+                        .reshape({3, rows_ * patch_, columns_ * patch_}),
+                    preprocess_);
 }
 
 // Each image as it is, as the encoder saw it, and with the masked patches predicted.
@@ -274,7 +201,7 @@ report::PicturesBlock Mae::reconstructions(const StreamInputs& batch, const torc
   report::PicturesBlock block{
       .heading = "Reconstructions",
       .note = "Validation images: whole, the visible patches, the masked ones predicted."};
-  const torch::Tensor pixels = nn::patchify(batch.at("image"), grid_.patch).to(torch::kFloat32);
+  const torch::Tensor pixels = nn::patchify(batch.at("image"), patch_).to(torch::kFloat32);
   torch::Tensor filled = predicted.to(torch::kFloat32);
   if (config_.normalise_pixels) {
     const torch::Tensor mean = pixels.mean(-1, true), variance = pixels.var(-1, true, true);
@@ -293,6 +220,38 @@ report::PicturesBlock Mae::reconstructions(const StreamInputs& batch, const torc
 }
 
 }  // namespace
+
+MaePass mae_pass(models::TokenEncoder& encoder, models::MaeDecoder& decoder, const torch::Tensor& images,
+                 const torch::Tensor& order, int64_t visible, const models::Context& context) {
+  const models::Tokens tokens = encoder.tokenise(images, context);
+  const models::Encoded encoded = encoder.encode(encoder.keep(tokens, order.narrow(1, 0, visible)), context);
+  torch::Tensor front;
+  if (const std::vector<int64_t> others = encoded.others(); !others.empty())
+    front = encoded.tokens.index_select(1, torch::tensor(others, torch::kInt64).to(encoded.tokens.device()));
+  if (decoder.class_token().defined()) {
+    const torch::Tensor late = encoder.last_norm(decoder.class_token().to(encoded.last.scalar_type()))
+                                   .expand({images.size(0), -1, -1});
+    front = front.defined() ? torch::cat({late, front}, 1) : late;
+  }
+  const torch::Tensor seen = encoded.patches_of(encoded.tokens);
+  MaePass pass{.latent = front.defined() ? torch::cat({front, seen}, 1) : seen};
+  pass.predicted = decoder.forward(front, seen, order.argsort(1, /*descending=*/false), context);
+  return pass;
+}
+
+torch::Tensor mae_targets(const torch::Tensor& images, int64_t patch, bool normalise) {
+  const torch::Tensor pixels = nn::patchify(images, patch);
+  if (!normalise) return pixels;
+  const torch::Tensor mean = pixels.mean(-1, true), variance = pixels.var(-1, true, true);
+  return (pixels - mean) / (variance + 1e-6).sqrt();
+}
+
+torch::Tensor mae_loss(const torch::Tensor& predicted, const torch::Tensor& targets,
+                       const torch::Tensor& masked) {
+  const torch::Tensor wide =
+      predicted.scalar_type() == torch::kFloat64 ? predicted : predicted.to(torch::kFloat32);
+  return (wide - targets).square().mean(-1).gather(1, masked).mean(1);
+}
 
 TaskKind mae_kind() {
   return {

@@ -7,6 +7,7 @@
 #include "core/text.h"
 #include "tasks/classify.h"
 #include "tasks/contrast.h"
+#include "tasks/darl.h"
 #include "tasks/mae.h"
 
 namespace tessera::tasks {
@@ -17,6 +18,7 @@ std::vector<TaskKind>& table() {
   static std::vector<TaskKind> kinds = {
       classify_kind(),
       mae_kind(),
+      darl_kind(),
       contrast_kind(),
   };
   return kinds;

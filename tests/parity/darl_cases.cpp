@@ -1,11 +1,15 @@
 // components/darl_*: the trunk with the next-patch objective, two streams, rotary positions, orders.
 #include "models/darl.h"
 
+#include <algorithm>
+#include <cmath>
 #include <numbers>
 
 #include "core/error.h"
+#include "models/next_patch.h"
 #include "nn/patch_embed.h"
 #include "nn/rope.h"
+#include "tasks/darl.h"
 #include "tests/parity/model_case.h"
 
 namespace tessera::parity {
@@ -31,7 +35,58 @@ torch::Tensor decoded(const models::Classifier& model, const torch::Tensor& z) {
 }
 
 torch::Tensor targets(const Golden& golden, const torch::Tensor& image, const torch::Tensor& order) {
-  return nn::patchify(image, golden.config()["patch"].get<int64_t>()).index_select(1, order);
+  const torch::Tensor pixels =
+      nn::patchify(image, golden.config()["patch"].get<int64_t>()).index_select(1, order);
+  if (!golden.config().value("norm_pix", false)) return pixels;
+  return (pixels - pixels.mean(-1, true)) / (pixels.var(-1, true, true) + 1e-6).sqrt();
+}
+
+Golden beside(const Golden& golden, const std::string& name) {
+  return read_golden(golden.directory.substr(0, golden.directory.rfind('/')), golden.folder, name);
+}
+
+// The task's own trunk, order and decoder for a case of the denoising objective.
+struct Denoising {
+  tasks::DarlConfig config;
+  std::shared_ptr<models::PatchPredictor> predictor;
+  std::shared_ptr<models::PatchDecoder> decoder;
+  std::shared_ptr<torch::nn::Module> decoder_part;  // with the decoder's names in files
+  std::shared_ptr<models::Backbone> trunk;
+};
+
+Denoising denoising_case(const Golden& golden, torch::ScalarType dtype) {
+  const auto& config = golden.config();
+  const models::ModelSpec spec = darl_spec(golden, Value(Value::Table{{"classes", 0}}));
+  Denoising out;
+  out.config.objective = tasks::DarlObjective::diffusion;
+  out.config.decoder_depth = config["decoder_depth"].get<int64_t>();
+  out.config.decoder_heads = config["heads"].get<int64_t>();
+  out.config.gamma = config["gamma_cond"].get<bool>();
+  out.trunk = models::build_backbone(spec, 0);
+  const auto rows = config["grid"][0].get<int64_t>(), columns = config["grid"][1].get<int64_t>();
+  out.predictor = std::make_shared<models::PatchPredictor>(
+      out.trunk, spec, tasks::darl_order(out.config, rows, columns), "golden");
+  models::PatchDecoderOptions options = tasks::darl_decoder(out.config, *out.predictor);
+  options.mlp_ratio = config["mlp_ratio"].get<double>();
+  out.decoder = std::make_shared<models::PatchDecoder>(options);
+  out.decoder_part = std::make_shared<torch::nn::Module>();
+  out.decoder_part->register_module("decoder", out.decoder);
+  for (const std::shared_ptr<torch::nn::Module>& module :
+       {std::shared_ptr<torch::nn::Module>(out.trunk), out.decoder_part}) {
+    module->to(dtype);
+    module->eval();
+  }
+  return out;
+}
+
+std::string rename_decoder(const std::string& published) {
+  static const std::vector<std::pair<std::string, std::string>> names = {{"head.", "decoder.head."},
+                                                                         {"dec_blocks.", "decoder.blocks."},
+                                                                         {"dec_norm.", "decoder.norm."},
+                                                                         {"noisy_embed.", "decoder.embed."}};
+  for (const auto& [theirs, ours] : names)
+    if (published.starts_with(theirs)) return ours + published.substr(theirs.size());
+  return published;
 }
 
 // Tokens of all patches and what the class head would read from them, with and without a causal mask.
@@ -78,6 +133,100 @@ CaseResult check_darl_next_patch(const Golden& golden) {
     return outputs;
   };
   return compare_model(golden, darl_spec(golden, {}), run, {}, &weights);
+}
+
+CaseResult check_darl_diffusion(const Golden& golden) {
+  Comparison comparison;
+  compare_built(comparison, golden, golden, "", rename_decoder, [&](torch::ScalarType dtype) {
+    const Denoising built = denoising_case(golden, dtype);
+    const auto run = [built, &golden, dtype](const std::function<torch::Tensor(const std::string&)>& input) {
+      const tasks::DarlPass pass = tasks::darl_pass(built.config, *built.predictor, *built.decoder,
+                                                    input("image"), input("noise"), input("gamma"), {});
+      const torch::Tensor loss = pass.each().mean().view({1});
+      // Sampling of the first patch alone, and the patch after each step.
+      const torch::Tensor gammas = golden.tensor("input.reverse.gammas", torch::kFloat64);
+      const torch::Tensor init = golden.tensor("input.reverse.init", dtype),
+                          noise = golden.tensor("input.reverse.noise", dtype);
+      const torch::NoGradGuard no_grad;
+      const auto condition = built.decoder->condition(pass.z.slice(1, 0, 1));
+      std::vector<torch::Tensor> trajectory = {init};
+      for (int64_t s = gammas.size(0) - 1; s > 0; --s)
+        trajectory.push_back(models::reverse_step(*built.decoder, *condition, trajectory.back().unsqueeze(1),
+                                                  gammas[s].item<double>(), gammas[s - 1].item<double>(),
+                                                  false, s > 1 ? noise[s - 1].unsqueeze(1) : torch::Tensor())
+                                 .squeeze(1));
+      return NamedOutputs{{"z", pass.z},
+                          {"noised", pass.noised},
+                          {"pred_x0", pass.predicted},
+                          {"loss", loss},
+                          {"reverse.trajectory", torch::stack(trajectory)}};
+    };
+    return BuiltCase{{built.trunk, built.decoder_part}, run};
+  });
+  return comparison.result();
+}
+
+CaseResult check_darl_sampling(const Golden& golden) {
+  const Golden weights = beside(golden, golden.config()["parameters"]);
+  const auto known = golden.config()["given_patches"].get<int64_t>();
+  Comparison comparison;
+  compare_built(comparison, golden, weights, "", rename_decoder, [&](torch::ScalarType dtype) {
+    const Denoising built = denoising_case(golden, dtype);
+    const auto run = [built, known, dtype, &golden,
+                      &weights](const std::function<torch::Tensor(const std::string&)>&) {
+      const torch::Tensor gammas = golden.tensor("input.gammas", torch::kFloat64);
+      const torch::Tensor init = golden.tensor("input.init", dtype),
+                          noise = golden.tensor("input.noise", dtype);
+      const auto draws = [&](int64_t patch, int64_t step) {
+        return step + 1 == gammas.size(0) ? init[patch] : noise[patch][step];
+      };
+      const torch::Tensor given = built.predictor->in_order(golden.tensor("input.image", dtype));
+      models::PatchSampling sampling;
+      for (int64_t s = 0; s < gammas.size(0); ++s) sampling.gammas.push_back(gammas[s].item<double>());
+      NamedOutputs outputs;
+      for (const bool noise_predicted : {false, true}) {
+        sampling.predicts_noise = noise_predicted;
+        const std::string name = noise_predicted ? "eps." : "x0.";
+        for (const int64_t first : {int64_t{0}, known})
+          outputs[name + (first > 0 ? "completion" : "free") + ".image"] = built.predictor->to_images(
+              models::draw_patches(*built.predictor, *built.decoder, given, first, sampling, draws));
+      }
+      tasks::DarlConfig config = built.config;
+      config.predict = tasks::DarlPredict::noise;
+      outputs["eps.loss"] =
+          tasks::darl_pass(config, *built.predictor, *built.decoder, weights.tensor("input.image", dtype),
+                           weights.tensor("input.noise", dtype), weights.tensor("input.gamma", dtype), {})
+              .each()
+              .mean()
+              .view({1});
+      return outputs;
+    };
+    return BuiltCase{{built.trunk, built.decoder_part}, run};
+  });
+  return comparison.result();
+}
+
+// Draws against SciPy's quantiles: at none of them the share of draws below is further from u than the
+// Kolmogorov-Smirnov distance of one in a hundred.
+CaseResult check_darl_schedule(const Golden& golden) {
+  constexpr int64_t kDraws = 10000;
+  Comparison comparison;
+  for (const auto& [name, one] : golden.config()["cases"].items()) {
+    RandomStream stream(1, name);
+    std::vector<double> draws;
+    for (int64_t i = 0; i < kDraws; ++i)
+      draws.push_back(tasks::draw_beta(stream, one["a"].get<double>(), one["b"].get<double>()));
+    std::sort(draws.begin(), draws.end());
+    std::vector<double> shares;
+    for (const double quantile : one["quantiles"].get<std::vector<double>>())
+      shares.push_back(
+          static_cast<double>(std::upper_bound(draws.begin(), draws.end(), quantile) - draws.begin()) /
+          kDraws);
+    comparison.close(name, torch::tensor(shares, torch::kFloat64),
+                     torch::tensor(golden.config()["u"].get<std::vector<double>>(), torch::kFloat64), 0,
+                     1.63 / std::sqrt(static_cast<double>(kDraws)));
+  }
+  return comparison.result();
 }
 
 CaseResult check_darl_two_stream(const Golden& golden) {

@@ -85,6 +85,7 @@ void compare_bins(Comparison& comparison, const Json& wanted, const eval::Calibr
 }  // namespace
 
 CaseResult check_metric(const Golden& golden) {
+  if (golden.name.starts_with("metric_representation")) return check_representation(golden);
   if (!golden.name.starts_with("metric_classification"))
     return CaseResult::skip("this metric comes with its task");
   const Json tolerance = golden.meta.value("tolerance", Json::object());

@@ -10,6 +10,10 @@ namespace {
 
 using Json = nlohmann::json;
 
+bool is_gradient(const std::string& key) {
+  return key.starts_with("grad.") || key.find("/grad.") != std::string::npos;
+}
+
 // How far a result may be from the golden one, by the tensor's name in the file.
 class Tolerance {
  public:
@@ -18,14 +22,14 @@ class Tolerance {
     if (const auto errors = golden.meta.find("errors_fp32_vs_fp64"); errors != golden.meta.end())
       errors_ = *errors;
     for (const auto& [key, error] : errors_.items())
-      if (key.starts_with("grad.")) all_gradients_ = std::max(all_gradients_, error["max_abs"].get<double>());
+      if (is_gradient(key)) all_gradients_ = std::max(all_gradients_, error["max_abs"].get<double>());
   }
 
   void compare(Comparison& comparison, const std::string& key, const torch::Tensor& got) const {
     const torch::Tensor want = golden_.tensor(key).to(torch::kFloat64);  // masks too
     const double largest = want.numel() ? want.abs().max().item<double>() : 0;
     const std::string what = (sharp_ ? "float64 " : "float32 ") + key;
-    const bool gradient = key.starts_with("grad.");
+    const bool gradient = is_gradient(key);
     if (golden_.folder == "components") {
       const Json tolerance = golden_.meta.value("tolerance", Json::object());
       if (!gradient)
@@ -180,6 +184,67 @@ CaseResult compare_model(const Golden& golden, const models::ModelSpec& spec, co
         tolerance.compare(comparison, "grad.input." + name, gradient_of(value));
   }
   return comparison.result();
+}
+
+void compare_built(Comparison& comparison, const Golden& golden, const Golden& weights,
+                   const std::string& prefix, const std::function<std::string(const std::string&)>& rename,
+                   const std::function<BuiltCase(torch::ScalarType dtype)>& build) {
+  for (const torch::ScalarType dtype : {torch::kFloat64, torch::kFloat32}) {
+    const BuiltCase built = build(dtype);
+    std::map<std::string, torch::Tensor> parameters;
+    for (const auto& module : built.modules) {
+      module->to(dtype);
+      module->eval();
+      for (const auto& entry : module->named_parameters()) {
+        check(parameters.emplace(entry.key(), entry.value()).second, "two parameters '", entry.key(), "'");
+      }
+    }
+    std::map<std::string, std::string> published;
+    {
+      const torch::NoGradGuard no_grad;
+      for (const std::string& name : weights.names("param.")) {
+        const std::string ours = rename(name);
+        if (ours.empty()) continue;
+        check(parameters.contains(ours), "no parameter '", ours, "' (published: ", name, ")");
+        const torch::Tensor stored = weights.tensor("param." + name, dtype);
+        check(stored.sizes() == parameters.at(ours).sizes(), "parameter '", ours,
+              "' has another shape than the golden's");
+        parameters.at(ours).copy_(stored);
+        published[ours] = name;
+      }
+    }
+    for (const auto& [name, parameter] : parameters)
+      check(published.contains(name), "the golden has no parameter '", name, "'");
+    std::map<std::string, torch::Tensor> inputs;
+    const NamedOutputs outputs = built.run([&](const std::string& name) {
+      torch::Tensor& value = inputs[name];
+      if (!value.defined()) {
+        value = golden.tensor("input." + name, dtype);
+        if (value.is_floating_point()) value.requires_grad_();
+      }
+      return value;
+    });
+    const Tolerance tolerance(golden, dtype);
+    for (const std::string& name : golden.names(prefix + "output.")) {
+      const auto found = outputs.find(name);
+      comparison.holds(prefix + "output." + name, found != outputs.end(), "not computed");
+      if (found != outputs.end() && found->second.defined())
+        tolerance.compare(comparison, prefix + "output." + name, found->second);
+    }
+    const std::string start = prefix + (golden.folder == "components" ? "grad." : "grad.param.");
+    if (golden.names(start).empty()) continue;
+    outputs.at("loss").sum().backward();
+    for (const auto& [ours, name] : published) {
+      const std::string key = start + name;
+      if (golden.has(key))
+        tolerance.compare(comparison, key, gradient_of(parameters.at(ours)));
+      else
+        comparison.holds(key, !parameters.at(ours).grad().defined(), "has a gradient");
+    }
+    for (const auto& [name, value] : inputs)
+      if (golden.has(prefix + "grad.input." + name))
+        tolerance.compare(comparison, prefix + "grad.input." + name, gradient_of(value));
+  }
 }
 
 CaseResult compare_function(const Golden& golden, const std::function<NamedOutputs(const Leaves&)>& run) {

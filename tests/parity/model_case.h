@@ -43,6 +43,17 @@ void load_parameters(models::Backbone& model, const models::Family& family, cons
 CaseResult compare_model(const Golden& golden, const models::ModelSpec& spec, const RunModel& run,
                          const std::vector<std::string>& absent = {}, const Golden* weights = nullptr);
 
+// The same for a golden of several modules: `build` makes what is computed with and its modules, whose
+// parameters have the names that `rename` gives a published one ("": not ours). `prefix` stands in front of
+// the golden's outputs and gradients, where it holds several cases ("pixels/").
+struct BuiltCase {
+  std::vector<std::shared_ptr<torch::nn::Module>> modules;
+  std::function<NamedOutputs(const std::function<torch::Tensor(const std::string&)>& input)> run;
+};
+void compare_built(Comparison& comparison, const Golden& golden, const Golden& weights,
+                   const std::string& prefix, const std::function<std::string(const std::string&)>& rename,
+                   const std::function<BuiltCase(torch::ScalarType dtype)>& build);
+
 // The comparison alone, for cases that are no Backbone: parameters and inputs as leaves by their golden names
 // ("param.x", "input.q"), `run` computes the outputs from them.
 using Leaves = std::map<std::string, torch::Tensor>;
@@ -53,6 +64,13 @@ CaseResult check_mlstm_states(const Golden& golden);       // mlstm_cases.cpp
 CaseResult check_vision_lstm_1(const Golden& golden);      // vision_lstm_cases.cpp
 CaseResult check_vision_lstm_stack(const Golden& golden);  // vision_lstm_cases.cpp
 CaseResult check_darl_next_patch(const Golden& golden);    // darl_cases.cpp
+CaseResult check_darl_diffusion(const Golden& golden);     // darl_cases.cpp
+CaseResult check_darl_sampling(const Golden& golden);      // darl_cases.cpp
+CaseResult check_darl_schedule(const Golden& golden);      // darl_cases.cpp
+CaseResult check_visionllama_mae(const Golden& golden);    // mae_cases.cpp
+CaseResult check_mae_vit(const Golden& golden);            // mae_cases.cpp
+CaseResult check_mae_pixel(const Golden& golden);          // mae_cases.cpp
+CaseResult check_representation(const Golden& golden);     // mae_cases.cpp
 CaseResult check_darl_two_stream(const Golden& golden);    // darl_cases.cpp
 CaseResult check_darl_rope(const Golden& golden);          // darl_cases.cpp
 CaseResult check_darl_orders(const Golden& golden);        // darl_cases.cpp

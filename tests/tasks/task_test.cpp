@@ -24,12 +24,16 @@ namespace fs = std::filesystem;
 
 struct TaskCase {
   const char *name, *settings, *metric, *block;
+  const char* model = "name = \"vit\"";
 };
 void PrintTo(const TaskCase& one, std::ostream* out) { *out << one.name; }
 
 constexpr TaskCase kCases[] = {
     {"mean_colour", "", "error", "Colours"},
     {"mae", "decoder_dim = 16\ndecoder_depth = 1\ndecoder_heads = 2\n", "loss", "Reconstructions"},
+    {"darl", "", "loss", "Error by patch", "name = \"darl\""},
+    {"darl", "objective = \"diffusion\"\ngamma = true\norder = \"nested\"\n", "loss", "Completions",
+     "name = \"illama\"\nmask = \"before\""},
     {"contrast", "embed_dim = 8\ntext_dim = 16\ntext_depth = 1\ntext_heads = 2\ntext_length = 24\n",
      "caption_accuracy", "Curves"},
     {"classify", "label_smoothing = 0.1\n[task.mixup]\nmixup = 0.5\n", "top1", "Predictions"},
@@ -51,8 +55,7 @@ class Crash final : public train::Observer {
 class WholeTask : public TemporaryFolder, public testing::WithParamInterface<TaskCase> {
  protected:
   void SetUp() override {
-    write_text_atomic(path("recipe.toml"), text(R"([model]
-name = "vit"
+    write_text_atomic(path("recipe.toml"), text("[model]\n", GetParam().model, R"(
 dim = 16
 depth = 2
 heads = 2
@@ -183,8 +186,9 @@ TEST_P(WholeTask, InDoublePrecisionTwoProcessesMakeTheSameWeights) {
 }
 #endif
 
-INSTANTIATE_TEST_SUITE_P(Tasks, WholeTask, testing::ValuesIn(kCases),
-                         [](const auto& tested) { return std::string(tested.param.name); });
+INSTANTIATE_TEST_SUITE_P(Tasks, WholeTask, testing::ValuesIn(kCases), [](const auto& tested) {
+  return std::string(tested.param.name) + std::to_string(tested.index);
+});
 
 }  // namespace
 }  // namespace tessera
