@@ -86,10 +86,12 @@ Step waited_for(const Step& step, const torch::Device& device) {
   };
 }
 
-// "linear 1576 x 384 -> 1152 …" in a profile says how much work it was; a gated layer makes two products.
+// "linear 1576 x 384 -> 1152 …" or "convolution …" in a profile says how much work it was; a gated layer makes two
+// products.
 std::optional<ProductShape> product_of(const std::string& name, const Profile::Row& row) {
   long long rows = 0, in = 0, out = 0;
-  if (std::sscanf(name.c_str(), "linear %lld x %lld -> %lld", &rows, &in, &out) != 3) return std::nullopt;
+  const size_t from = name.starts_with("convolution ") ? 12 : name.starts_with("linear ") ? 7 : name.size();
+  if (std::sscanf(name.c_str() + from, "%lld x %lld -> %lld", &rows, &in, &out) != 3) return std::nullopt;
   return ProductShape{rows, in, name.ends_with("gated") ? 2 * out : out, static_cast<double>(row.calls)};
 }
 

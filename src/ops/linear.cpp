@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "kernels/linear/linear_backward.h"
+#include "ops/identity.h"
 #include "ops/inference.h"
 #include "ops/lsq.h"
 #include "ops/profile.h"
@@ -17,21 +18,6 @@ namespace tessera::ops {
 namespace {
 
 using kernels::Activation;
-
-// An identity tells whether a tensor is the one that was packed. Tensors made in inference mode have no
-// version. The address of a storage tells it apart only while it is kept from being given to another: see
-// LinearCache::State.
-struct Identity {
-  c10::StorageImpl* storage = nullptr;
-  const void* data = nullptr;
-  int64_t version = 0;
-  bool operator==(const Identity&) const = default;
-};
-Identity identity_of(const torch::Tensor& tensor) {
-  if (!tensor.defined()) return {};
-  return {tensor.storage().unsafeGetStorageImpl(), tensor.const_data_ptr(),
-          tensor.is_inference() ? 0 : static_cast<int64_t>(tensor._version())};
-}
 
 struct Key {
   std::array<Identity, 6> tensors;
@@ -97,8 +83,7 @@ bool fits(const torch::Tensor& residual) {
 struct LinearCache::State {
   std::mutex mutex;
   Key key;
-  // The numbers of these storages may go, their addresses not.
-  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> held;
+  HeldStorages held;
   std::shared_ptr<const kernels::PackedLinear> packed;
 };
 
@@ -120,8 +105,7 @@ std::shared_ptr<const kernels::PackedLinear> LinearCache::packed(const LinearPar
     state_->packed = std::make_shared<const kernels::PackedLinear>(pack(p, *key.implementation));
     state_->key = key;
     state_->held.clear();
-    for (const torch::Tensor* tensor : tensors)
-      if (tensor->defined()) state_->held.emplace_back(tensor->storage().getWeakStorageImpl());
+    for (const torch::Tensor* tensor : tensors) state_->held.add(*tensor);
   }
   return state_->packed;
 }

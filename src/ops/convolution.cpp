@@ -1,0 +1,195 @@
+#include "ops/convolution.h"
+
+#include <ATen/autocast_mode.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <array>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "core/error.h"
+#include "kernels/depthwise/depthwise.h"
+#include "kernels/isa.h"
+#include "ops/identity.h"
+#include "ops/inference.h"
+#include "ops/profile.h"
+
+namespace tessera::ops {
+namespace {
+
+// Operations of LibTorch that have no C++ declaration: found by name and called with what is on the stack.
+c10::OperatorHandle operation(const char* name, const char* overload = "") {
+  return c10::Dispatcher::singleton().findSchemaOrThrow(name, overload);
+}
+torch::Tensor call(const c10::OperatorHandle& operation, torch::jit::Stack stack) {
+  operation.callBoxed(&stack);
+  return stack.at(0).toTensor();
+}
+
+std::vector<int64_t> both(int64_t size) { return {size, size}; }
+c10::IValue no_scalars() { return c10::List<std::optional<at::Scalar>>(); }
+
+torch::Tensor lay_out(const torch::Tensor& weight, const ConvolutionParameters& p, at::IntArrayRef shape) {
+  static const c10::OperatorHandle reorder = operation("mkldnn::_reorder_convolution_weight");
+  return call(reorder, {weight, both(p.padding), both(p.stride), both(p.dilation), p.groups, shape.vec()});
+}
+
+torch::Tensor convolve(const torch::Tensor& x, const ConvolutionCache::Packed& packed,
+                       const ConvolutionParameters& p, bool relu) {
+  static const c10::OperatorHandle pointwise = operation("mkldnn::_convolution_pointwise");
+  const c10::IValue bias = packed.bias.defined() ? c10::IValue(packed.bias) : c10::IValue();
+  return call(pointwise, {x, packed.weight, bias, both(p.padding), both(p.stride), both(p.dilation), p.groups,
+                          relu ? "relu" : "none", no_scalars(), ""});
+}
+
+torch::Tensor convolve_and_add(const torch::Tensor& x, const torch::Tensor& residual,
+                               const ConvolutionCache::Packed& packed, const ConvolutionParameters& p,
+                               bool relu) {
+  static const c10::OperatorHandle binary = operation("mkldnn::_convolution_pointwise", "binary");
+  const c10::IValue bias = packed.bias.defined() ? c10::IValue(packed.bias) : c10::IValue();
+  const c10::IValue then = relu ? c10::IValue("relu") : c10::IValue();
+  return call(binary, {x, residual, packed.weight, bias, both(p.padding), both(p.stride), both(p.dilation),
+                       p.groups, "add", c10::IValue(), then, no_scalars(), c10::IValue()});
+}
+
+// In the place of a type: weights for kernels/depthwise.
+constexpr torch::ScalarType kDepthwise = torch::ScalarType::Undefined;
+
+struct Key {
+  std::array<Identity, 6> tensors;
+  torch::ScalarType type = torch::kFloat32;
+  bool operator==(const Key&) const = default;
+};
+
+// conv(x) * scale + shift as one convolution, in float.
+ConvolutionCache::Packed folded(const ConvolutionParameters& p, const ChannelNorm& norm) {
+  const torch::Tensor weight = floats(p.weight), bias = floats(p.bias);
+  if (!norm.defined()) return {weight, bias};
+  const torch::Tensor scale = floats(norm.weight) * (floats(norm.variance) + norm.eps).rsqrt();
+  torch::Tensor shift = floats(norm.bias) - floats(norm.mean) * scale;
+  if (bias.defined()) shift = shift + bias * scale;
+  return {weight * scale.view({-1, 1, 1, 1}), shift};
+}
+
+// The channels first, as ATen names the axes, and last in memory.
+torch::Tensor channels_first(const torch::Tensor& x) { return x.contiguous().permute({0, 3, 1, 2}); }
+torch::Tensor channels_last(const torch::Tensor& y) { return y.permute({0, 2, 3, 1}).contiguous(); }
+
+// Whether kernels/depthwise is for it.
+bool is_depthwise(const ConvolutionParameters& p, const ConvolutionEpilogue& epilogue) {
+  return p.groups == p.weight.size(0) && p.weight.size(1) == 1 &&
+         p.weight.size(2) == kernels::kDepthwiseKernel && p.stride == 1 && p.dilation == 1 &&
+         p.padding == kernels::kDepthwiseKernel / 2 && !epilogue.norm.defined() &&
+         !epilogue.residual.defined() && !epilogue.relu;
+}
+
+// Its weights are [kernel, kernel, channels] floats.
+ConvolutionCache::Packed depthwise_weights(const ConvolutionParameters& p) {
+  return {floats(p.weight.squeeze(1).permute({1, 2, 0})), floats(p.bias)};
+}
+
+torch::Tensor run_depthwise(const torch::Tensor& given, const ConvolutionCache::Packed& packed,
+                            torch::ScalarType type) {
+  const torch::Tensor x = given.contiguous(), y = torch::empty(x.sizes(), x.options().dtype(type));
+  const auto element = [](const torch::Tensor& tensor) {
+    return tensor.scalar_type() == torch::kBFloat16 ? kernels::Element::bf16 : kernels::Element::f32;
+  };
+  const Profiled profiled("depthwise convolution ", x.size(0) * x.size(1) * x.size(2), " x ", x.size(3));
+  kernels::depthwise_convolution({x.size(0), x.size(1), x.size(2), x.size(3), x.const_data_ptr(), element(x),
+                                  float_pointer(packed.weight), float_pointer(packed.bias),
+                                  y.mutable_data_ptr(), element(y)});
+  return y;
+}
+
+// The type of the result where a kernel computes it; none where none applies.
+std::optional<torch::ScalarType> fused_type(const torch::Tensor& x, const ConvolutionParameters& p) {
+  if (!fused_arithmetic(x) || p.weight.scalar_type() == torch::kFloat64) return {};
+  const bool bf16 = x.scalar_type() == torch::kBFloat16 || at::autocast::is_autocast_enabled(at::kCPU);
+  return bf16 ? torch::kBFloat16 : torch::kFloat32;
+}
+
+// Without AVX-512 oneDNN would take its reference for bfloat16.
+bool onednn_computes(torch::ScalarType type) {
+  return type == torch::kFloat32 || kernels::machine().best >= kernels::Isa::avx512;
+}
+
+// Rows (or columns) of the result for so many of x.
+int64_t extent(int64_t size, const ConvolutionParameters& p) {
+  return (size + 2 * p.padding - p.dilation * (p.weight.size(2) - 1) - 1) / p.stride + 1;
+}
+
+void check_convolution(const torch::Tensor& x, const ConvolutionParameters& p) {
+  check(x.dim() == 4 && x.size(3) == p.weight.size(1) * p.groups, "convolution: x is ", x.sizes(),
+        ", must be [batch, rows, columns, ", p.weight.size(1) * p.groups, "]");
+  const int64_t reach = p.dilation * (p.weight.size(2) - 1) + 1 - 2 * p.padding;
+  check(x.size(1) >= reach && x.size(2) >= reach, "convolution: a grid of ", x.size(1), " x ", x.size(2),
+        " is too small, it must be at least ", reach, " x ", reach);
+}
+
+}  // namespace
+
+struct ConvolutionCache::State {
+  std::mutex mutex;
+  Key key;
+  HeldStorages held;
+  std::shared_ptr<const Packed> packed;
+};
+
+ConvolutionCache::ConvolutionCache() : state_(std::make_unique<State>()) {}
+ConvolutionCache::~ConvolutionCache() = default;
+
+std::shared_ptr<const ConvolutionCache::Packed> ConvolutionCache::packed(const ConvolutionParameters& p,
+                                                                         const ChannelNorm& norm,
+                                                                         torch::ScalarType type,
+                                                                         at::IntArrayRef shape) {
+  const std::array tensors = {&p.weight, &p.bias, &norm.mean, &norm.variance, &norm.weight, &norm.bias};
+  Key key{.tensors = {}, .type = type};
+  for (size_t i = 0; i < tensors.size(); ++i) key.tensors[i] = identity_of(*tensors[i]);
+  const std::lock_guard lock(state_->mutex);
+  if (!state_->packed || !(state_->key == key)) {
+    const Profiled profiled("convolution packing");
+    Packed made = type == kDepthwise ? depthwise_weights(p) : folded(p, norm);
+    if (type != kDepthwise) {
+      made.weight = lay_out(made.weight.to(type), p, shape);
+      if (made.bias.defined()) made.bias = made.bias.to(type);
+    }
+    state_->packed = std::make_shared<const Packed>(std::move(made));
+    state_->key = key;
+    state_->held.clear();
+    for (const torch::Tensor* tensor : tensors) state_->held.add(*tensor);
+  }
+  return state_->packed;
+}
+
+torch::Tensor convolution_unfused(const torch::Tensor& x, const ConvolutionParameters& p,
+                                  const ConvolutionEpilogue& epilogue) {
+  torch::Tensor y = torch::conv2d(channels_first(x), p.weight, p.bias, both(p.stride), both(p.padding),
+                                  both(p.dilation), p.groups);
+  if (const ChannelNorm& norm = epilogue.norm; norm.defined())
+    y = torch::batch_norm(y, norm.weight, norm.bias, norm.mean, norm.variance, /*training=*/false,
+                          /*momentum=*/0, norm.eps, /*cudnn_enabled=*/true);
+  y = channels_last(y);
+  if (epilogue.residual.defined()) y = y + epilogue.residual;
+  return epilogue.relu ? torch::relu(y) : y;
+}
+
+torch::Tensor convolution(const torch::Tensor& x, const ConvolutionParameters& p,
+                          const ConvolutionEpilogue& epilogue, ConvolutionCache& cache) {
+  check_convolution(x, p);
+  const std::optional<torch::ScalarType> type = fused_type(x, p);
+  if (type && is_depthwise(p, epilogue)) return run_depthwise(x, *cache.packed(p, {}, kDepthwise, {}), *type);
+  if (!type || !onednn_computes(*type)) return convolution_unfused(x, p, epilogue);
+  // Casting is ours: under autocast LibTorch would look at every argument.
+  const torch::Tensor in = channels_first(x.to(*type));
+  const auto packed = cache.packed(p, epilogue.norm, *type, in.sizes());
+  const int64_t cells = x.size(0) * extent(x.size(1), p) * extent(x.size(2), p);
+  const Profiled profiled(p.groups == 1 ? "convolution " : "grouped convolution ", cells, " x ",
+                          p.weight[0].numel(), " -> ", p.weight.size(0));
+  if (!epilogue.residual.defined()) return channels_last(convolve(in, *packed, p, epilogue.relu));
+  return channels_last(
+      convolve_and_add(in, channels_first(epilogue.residual.to(*type)), *packed, p, epilogue.relu));
+}
+
+}  // namespace tessera::ops

@@ -1,0 +1,124 @@
+// The laid-out convolution against its composition, and what it must notice.
+#include "ops/convolution.h"
+
+#include <ATen/autocast_mode.h>
+#include <gtest/gtest.h>
+
+#include "ops/inference.h"
+
+namespace tessera::ops {
+namespace {
+
+using torch::Tensor;
+
+struct Case {
+  int64_t in, out, kernel, stride, padding, dilation, groups;
+  bool norm, residual, relu, bias;
+};
+
+// The shapes that our models have, at widths around a vector of 16 channels.
+const Case kCases[] = {
+    {3, 24, 7, 2, 3, 1, 1, true, false, true, false},   {16, 40, 1, 1, 0, 1, 1, true, true, true, false},
+    {40, 16, 1, 2, 0, 1, 1, true, false, false, false}, {17, 33, 3, 2, 1, 1, 1, true, false, true, false},
+    {32, 32, 3, 1, 2, 2, 1, true, true, true, true},    {24, 24, 7, 1, 3, 1, 24, false, false, false, true},
+    {16, 48, 2, 2, 0, 1, 1, false, false, false, true}, {8, 8, 3, 1, 1, 1, 1, false, true, false, false},
+};
+
+struct Layer {
+  ConvolutionParameters parameters;
+  ConvolutionEpilogue epilogue;
+  Tensor x;
+};
+
+Layer make(const Case& c, int64_t rows, int64_t columns) {
+  torch::manual_seed(4);
+  Layer layer;
+  layer.parameters = {
+      torch::randn({c.out, c.in / c.groups, c.kernel, c.kernel}) / static_cast<double>(c.kernel),
+      c.bias ? torch::randn({c.out}) : Tensor(),
+      c.stride,
+      c.padding,
+      c.dilation,
+      c.groups};
+  layer.x = torch::randn({2, rows, columns, c.in});
+  if (c.norm)
+    layer.epilogue.norm = {torch::randn({c.out}), torch::rand({c.out}) + 0.5, torch::randn({c.out}),
+                           torch::randn({c.out})};
+  const InferenceScope composed({.fused = false});
+  if (c.residual)
+    layer.epilogue.residual = torch::randn_like(convolution_unfused(layer.x, layer.parameters, {}));
+  layer.epilogue.relu = c.relu;
+  return layer;
+}
+
+TEST(Convolution, IsItsComposition) {
+  const torch::NoGradGuard no_grad;
+  for (const Case& c : kCases)
+    for (const auto& [rows, columns] : {std::pair{9, 12}, {7, 7}}) {
+      const Layer layer = make(c, rows, columns);
+      ConvolutionCache cache;
+      const Tensor want = convolution_unfused(layer.x, layer.parameters, layer.epilogue);
+      const Tensor got = convolution(layer.x, layer.parameters, layer.epilogue, cache);
+      ASSERT_EQ(got.sizes(), want.sizes());
+      EXPECT_TRUE(got.is_contiguous());
+      EXPECT_TRUE(torch::allclose(got, want, 1e-4, 1e-4)) << (got - want).abs().max();
+    }
+}
+
+// Weights, inputs and results are rounded to 8 bits: a sum of n products is off by some sqrt(n) / 256 of one.
+TEST(Convolution, RoundsToBfloat16UnderAutocast) {
+  const torch::NoGradGuard no_grad;
+  for (const Case& c : kCases) {
+    const Layer layer = make(c, 8, 8);
+    ConvolutionCache cache;
+    const Tensor want = convolution_unfused(layer.x, layer.parameters, layer.epilogue);
+    at::autocast::set_autocast_dtype(torch::kCPU, torch::kBFloat16);
+    at::autocast::set_autocast_enabled(torch::kCPU, true);
+    const Tensor got = convolution(layer.x, layer.parameters, layer.epilogue, cache);
+    at::autocast::clear_cache();
+    at::autocast::set_autocast_enabled(torch::kCPU, false);
+    EXPECT_EQ(got.scalar_type(), torch::kBFloat16);
+    const double largest = want.abs().max().item<double>();
+    EXPECT_LE((got.to(torch::kFloat32) - want).abs().max().item<double>(), 0.03 * largest);
+  }
+}
+
+TEST(Convolution, NoticesWhatChanges) {
+  const torch::NoGradGuard no_grad;
+  Layer layer = make(kCases[1], 6, 6);
+  ConvolutionCache cache;
+  const ChannelNorm& norm = layer.epilogue.norm;
+  for (const Tensor& tensor :
+       {layer.parameters.weight, norm.mean, norm.variance, norm.weight, norm.bias, layer.epilogue.residual}) {
+    const Tensor before = convolution(layer.x, layer.parameters, layer.epilogue, cache);
+    Tensor(tensor).add_(0.25);
+    const Tensor after = convolution(layer.x, layer.parameters, layer.epilogue, cache);
+    EXPECT_FALSE(torch::allclose(before, after));
+    EXPECT_TRUE(
+        torch::allclose(after, convolution_unfused(layer.x, layer.parameters, layer.epilogue), 1e-4, 1e-4));
+  }
+}
+
+TEST(Convolution, GivesGradientsAndDoubles) {
+  Layer layer = make(kCases[4], 6, 6);
+  ConvolutionCache cache;
+  layer.x.requires_grad_();
+  convolution(layer.x, layer.parameters, layer.epilogue, cache).sum().backward();
+  EXPECT_TRUE(layer.x.grad().defined());
+  const torch::NoGradGuard no_grad;
+  const Tensor wide =
+      convolution(layer.x.to(torch::kFloat64), {layer.parameters.weight.to(torch::kFloat64)}, {}, cache);
+  EXPECT_EQ(wide.scalar_type(), torch::kFloat64);
+}
+
+TEST(Convolution, RefusesWhatDoesNotFit) {
+  const Layer layer = make(kCases[3], 9, 9);
+  ConvolutionCache cache;
+  EXPECT_ANY_THROW(convolution(torch::randn({2, 9, 9, 16}), layer.parameters, {}, cache));
+  EXPECT_ANY_THROW(convolution(torch::randn({9, 9, 17}), layer.parameters, {}, cache));
+  const ConvolutionParameters unpadded{torch::randn({4, 17, 3, 3})};
+  EXPECT_ANY_THROW(convolution(torch::randn({2, 2, 9, 17}), unpadded, {}, cache));
+}
+
+}  // namespace
+}  // namespace tessera::ops
