@@ -11,6 +11,19 @@ namespace {
 
 using Body = std::function<torch::Tensor(const torch::Tensor&)>;
 
+thread_local bool recomputing_now = false;
+
+class RecomputingScope {
+ public:
+  RecomputingScope() : before_(recomputing_now) { recomputing_now = true; }
+  ~RecomputingScope() { recomputing_now = before_; }
+  RecomputingScope(const RecomputingScope&) = delete;
+  RecomputingScope& operator=(const RecomputingScope&) = delete;
+
+ private:
+  bool before_;
+};
+
 // Autocast of this thread (the engine has its own for a GPU) as it was in the forward pass.
 class AutocastGuard {
  public:
@@ -64,7 +77,10 @@ struct Recompute : public torch::autograd::Function<Recompute> {
     torch::autograd::variable_list inputs{saved[0].detach().requires_grad_()};
     for (size_t i = 1; i < saved.size(); ++i)
       if (saved[i].requires_grad()) inputs.push_back(saved[i]);
-    const torch::Tensor output = (*function)(inputs[0]);
+    const torch::Tensor output = [&] {
+      const RecomputingScope again;
+      return (*function)(inputs[0]);
+    }();
     const auto found = torch::autograd::grad({output}, inputs, {gradients[0]}, /*retain_graph=*/std::nullopt,
                                              /*create_graph=*/false, /*allow_unused=*/true);
     torch::autograd::variable_list result{torch::Tensor(), found[0]};  // nothing for the function itself
@@ -82,6 +98,8 @@ struct Recompute : public torch::autograd::Function<Recompute> {
 };
 
 }  // namespace
+
+bool recomputing() { return recomputing_now; }
 
 torch::Tensor checkpoint(const Body& function, const torch::Tensor& x,
                          const std::vector<torch::Tensor>& parameters) {

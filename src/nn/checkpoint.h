@@ -14,4 +14,8 @@ namespace tessera::nn {
 torch::Tensor checkpoint(const std::function<torch::Tensor(const torch::Tensor&)>& function,
                          const torch::Tensor& x, const std::vector<torch::Tensor>& parameters);
 
+// Whether this thread computes a block again for its gradient: what a layer does once a step (running
+// statistics) it has done before.
+bool recomputing();
+
 }  // namespace tessera::nn

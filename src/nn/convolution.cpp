@@ -1,0 +1,62 @@
+#include "nn/convolution.h"
+
+#include "nn/checkpoint.h"
+#include "nn/init.h"
+
+namespace tessera::nn {
+namespace {
+
+constexpr double kMomentum = 0.1;
+
+}  // namespace
+
+Conv2dImpl::Conv2dImpl(const Conv2dOptions& options) : options_(options) {
+  weight = register_parameter(
+      "weight", zeros({options.out, options.in / options.groups, options.kernel, options.kernel}));
+  if (options.bias) bias = register_parameter("bias", zeros({options.out}));
+}
+
+torch::Tensor Conv2dImpl::forward(const torch::Tensor& x, const ops::ConvolutionEpilogue& epilogue) const {
+  const auto& [in, out, kernel, stride, padding, dilation, groups, with_bias] = options_;
+  return ops::convolution(x, {weight, bias, stride, padding, dilation, groups}, epilogue, *cache_);
+}
+
+int64_t Conv2dImpl::extent(int64_t size) const {
+  const int64_t reach = options_.dilation * (options_.kernel - 1) + 1;
+  return (size + 2 * options_.padding - reach) / options_.stride + 1;
+}
+
+BatchNorm2dImpl::BatchNorm2dImpl(int64_t channels, double eps) : eps_(eps) {
+  weight = register_parameter("weight", ones({channels}));
+  bias = register_parameter("bias", zeros({channels}));
+  running_mean = register_buffer("running_mean", zeros({channels}));
+  running_var = register_buffer("running_var", ones({channels}));
+}
+
+torch::Tensor BatchNorm2dImpl::forward(const torch::Tensor& x) {
+  const bool training = is_training(), update = training && !recomputing();
+  torch::Tensor mean, variance;  // LibTorch writes them behind the back of their version
+  if (update) mean = running_mean.clone(), variance = running_var.clone();
+  if (!training) mean = running_mean, variance = running_var;
+  const torch::Tensor y = torch::batch_norm(x.permute({0, 3, 1, 2}), weight, bias, mean, variance, training,
+                                            kMomentum, eps_, /*cudnn_enabled=*/true);
+  if (update) {
+    const torch::NoGradGuard no_grad;
+    running_mean.copy_(mean), running_var.copy_(variance);
+  }
+  return y.permute({0, 2, 3, 1});
+}
+
+torch::Tensor convolve(const Conv2d& conv, const BatchNorm2d& norm, const torch::Tensor& x, bool relu,
+                       const torch::Tensor& residual) {
+  if (!norm->is_training()) return conv->forward(x, {norm->fixed(), residual, relu});
+  torch::Tensor y = norm.ptr()->forward(conv->forward(x));
+  if (residual.defined()) y = y + residual;
+  return relu ? torch::relu(y) : y;
+}
+
+torch::Tensor average_cells(const torch::Tensor& x, int64_t size) {
+  return torch::avg_pool2d(x.permute({0, 3, 1, 2}), size).permute({0, 2, 3, 1});
+}
+
+}  // namespace tessera::nn

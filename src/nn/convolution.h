@@ -1,0 +1,59 @@
+// Convolutions over a grid with the channels last, [batch, rows, columns, channels], and their batch norm.
+#pragma once
+
+#include "ops/torch.h"
+
+#include <cstdint>
+#include <memory>
+
+#include "ops/convolution.h"
+
+namespace tessera::nn {
+
+struct Conv2dOptions {
+  int64_t in = 0, out = 0, kernel = 1, stride = 1, padding = 0, dilation = 1, groups = 1;
+  bool bias = false;
+};
+
+// Parameters weight [out, in / groups, kernel, kernel] and bias [out], zero until initialised.
+class Conv2dImpl : public torch::nn::Module {
+ public:
+  explicit Conv2dImpl(const Conv2dOptions& options);
+  torch::Tensor forward(const torch::Tensor& x, const ops::ConvolutionEpilogue& epilogue = {}) const;
+  // Rows (or columns) of the result for so many of x.
+  int64_t extent(int64_t size) const;
+  int64_t macs() const { return weight.numel(); }  // of one cell of the result
+  torch::Tensor weight, bias;                      // bias is undefined without one
+
+ private:
+  Conv2dOptions options_;
+  std::shared_ptr<ops::ConvolutionCache> cache_ = std::make_shared<ops::ConvolutionCache>();
+};
+TORCH_MODULE(Conv2d);
+
+// Batch norm of each channel (Ioffe & Szegedy 2015): parameters weight, bias, buffers running_mean,
+// running_var. In training mean and (biased) variance are those of the samples that this process computes at
+// a time, and the running ones move towards them by a tenth (the variance as n / (n - 1) of it), once a step
+// also where a block is recomputed; otherwise the running ones are taken. The trainer averages the running
+// ones over processes.
+class BatchNorm2dImpl : public torch::nn::Module {
+ public:
+  explicit BatchNorm2dImpl(int64_t channels, double eps = 1e-5);
+  torch::Tensor forward(const torch::Tensor& x);
+  // The norm with its running statistics.
+  ops::ChannelNorm fixed() const { return {running_mean, running_var, weight, bias, eps_}; }
+  torch::Tensor weight, bias, running_mean, running_var;
+
+ private:
+  double eps_;
+};
+TORCH_MODULE(BatchNorm2d);
+
+// relu(norm(conv(x)) + residual); the residual may be undefined, and relu left away.
+torch::Tensor convolve(const Conv2d& conv, const BatchNorm2d& norm, const torch::Tensor& x, bool relu = true,
+                       const torch::Tensor& residual = {});
+
+// Means over windows of `size` x `size` cells side by side; a last incomplete one is left away.
+torch::Tensor average_cells(const torch::Tensor& x, int64_t size);
+
+}  // namespace tessera::nn
