@@ -12,6 +12,7 @@
 #include "models/family.h"
 #include "nn/patch_embed.h"
 #include "tasks/feature_health.h"
+#include "tasks/patch_orders.h"
 #include "tasks/patch_pictures.h"
 #include "tasks/sample_rows.h"
 
@@ -84,13 +85,9 @@ class Mae final : public Task {
     };
     return {.name = "validation", .source = validation_, .transform = transform};
   }
-  // A permutation of the patches for each sample, by its place in the step.
+  // Field "order": the visible patches of each sample, then the masked ones.
   void prepare(std::span<data::Batch> batches, const StepKey& key) const override {
-    data::Batch& batch = batches[0];
-    add_orders(batch, [&](int64_t sample) {
-      return RandomStream(key.seed, "mask", static_cast<uint64_t>(key.step),
-                          static_cast<uint64_t>(batch.first + sample));
-    });
+    draw_orders(batches[0], patches(), "mask", key);
   }
 
   Loss loss(const Inputs& inputs, const models::Context& context, Collective&) override {
@@ -106,17 +103,6 @@ class Mae final : public Task {
   Findings evaluate(const EvaluateOptions& options);
 
  private:
-  // Field "order", i64 [patches]: the visible patches, then the masked ones.
-  template <class StreamOf>
-  void add_orders(data::Batch& batch, const StreamOf& stream_of) const {
-    const int64_t patches = this->patches();
-    const auto orders = batch.add({"order", DType::i64, {patches}}).values<int64_t>();
-    for (int64_t i = 0; i < batch.size; ++i) {
-      const auto order = stream_of(i).permutation(patches);
-      std::copy(order.begin(), order.end(), orders.begin() + i * patches);
-    }
-  }
-
   torch::Tensor predict_pixels(const torch::Tensor& images, const torch::Tensor& order,
                                const models::Context& context) {
     return mae_pass(*encoder_, *decoder_, images, order, visible_, context).predicted;
@@ -156,7 +142,7 @@ Findings Mae::evaluate(const EvaluateOptions& options) {
     const int64_t before = whole;
     whole += loaded->whole;
     if (loaded->size == 0) continue;
-    add_orders(*loaded, [&](int64_t sample) {
+    add_orders(*loaded, patches(), [&](int64_t sample) {
       return RandomStream(0, "validation mask", static_cast<uint64_t>(before + loaded->first + sample));
     });
     const StreamInputs batch = to_device(*loaded, "validation", options.device, options.precision);
