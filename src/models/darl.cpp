@@ -23,11 +23,12 @@
 #include "nn/patch_embed.h"
 #include "nn/position.h"
 #include "nn/rope.h"
+#include "nn/rope_mixed.h"
 
 namespace tessera::models {
 namespace {
 
-enum class Positions { none, absolute, learned, rope_1d, rope_2d };
+enum class Positions { none, absolute, learned, rope_1d, rope_2d, rope_mixed };
 enum class Pooling { last, mean };
 
 }  // namespace
@@ -35,7 +36,7 @@ enum class Pooling { last, mean };
 
 template <>
 struct tessera::EnumNames<tessera::models::Positions> {
-  static constexpr std::array names = {"none", "absolute", "learned", "rope_1d", "rope_2d"};
+  static constexpr std::array names = {"none", "absolute", "learned", "rope_1d", "rope_2d", "rope_mixed"};
 };
 template <>
 struct tessera::EnumNames<tessera::models::Pooling> {
@@ -59,7 +60,9 @@ struct Config : IsotropicSettings {
   void visit(V& v) {
     visit_size(v);
     v("mlp_ratio", mlp_ratio, above(0), "hidden width of the MLP as a multiple of dim");
-    v("positions", positions, choice<Positions>(), "absolute: 2-D sine and cosine");
+    v("positions", positions, choice<Positions>(),
+      "absolute: 2-D sine and cosine; rope_mixed: pairs rotated by both axes, frequencies drawn (section "
+      "D.1)");
     v("rope_theta", rope_theta, above(0), "base of the rotary frequencies");
     v("rope_turns", rope_turns, "angles in turns, 2 pi m theta, as section 3.4 prints them");
     v("interpolate", interpolate,
@@ -70,7 +73,7 @@ struct Config : IsotropicSettings {
     visit_drop_path(v);
   }
 
-  bool rotary() const { return positions == Positions::rope_1d || positions == Positions::rope_2d; }
+  bool rotary() const { return positions >= Positions::rope_1d; }
 
   void check() const {
     check_size();
@@ -129,6 +132,8 @@ class Darl final : public CausalBackbone, public NextPatch {
         register_module("patch_embed", nn::Linear(3 * config.patch_size * config.patch_size, config.dim));
     if (config.positions == Positions::learned)
       pos_embed_ = register_parameter("pos_embed", nn::zeros({1, rows_ * columns_, config.dim}));
+    if (config.positions == Positions::rope_mixed)
+      mixed_ = nn::mixed_frequencies(config.heads, config.dim / config.heads, config.rope_theta);
     const std::vector<double> rates = config.drop_path_rates(config.depth);
     for (int64_t i = 0; i < config.depth; ++i) {
       blocks_.push_back(std::make_shared<Block>(config, i, rates[static_cast<size_t>(i)]));
@@ -166,11 +171,11 @@ class Darl final : public CausalBackbone, public NextPatch {
   Streams two_streams(const torch::Tensor& images, const torch::Tensor& order) override {
     check(config_.two_stream, "this DARL has no query stream: set model.two_stream");
     const Tokens tokens = arrange(images, order, /*all=*/false);
-    const torch::Tensor raster = order_or_raster(order, tokens.rows * tokens.columns);
-    torch::Tensor query = query_token_.expand({images.size(0), raster.size(0), -1});
+    const torch::Tensor targets = order_or_raster(order, images.size(0), tokens.rows * tokens.columns);
+    torch::Tensor query = query_token_.expand({images.size(0), targets.size(-1), -1});
     if (const torch::Tensor table = position_table(tokens.rows, tokens.columns); table.defined())
-      query = query + table.index_select(1, raster.to(table.device()));
-    const nn::Rotation places = rotation(raster, tokens.rows, tokens.columns);
+      query = query + in_order(table, targets);
+    const nn::Rotation places = rotation(targets, tokens.rows, tokens.columns);
     Streams streams{query, tokens.x};
     for (size_t i = 0; i < blocks_.size(); ++i)
       streams = blocks_[i]->two_streams(streams, query_projections_[i], tokens.extras.rotation, places);
@@ -230,12 +235,23 @@ class Darl final : public CausalBackbone, public NextPatch {
   }
 
  private:
-  static torch::Tensor order_or_raster(const torch::Tensor& order, int64_t patches) {
+  // [patches] or [batch, patches].
+  static torch::Tensor order_or_raster(const torch::Tensor& order, int64_t batch, int64_t patches) {
     if (!order.defined()) return torch::arange(patches, torch::kInt64);
-    check(order.dim() == 1 && order.size(0) == patches && order.scalar_type() == torch::kInt64 &&
-              torch::equal(std::get<0>(order.sort()), torch::arange(patches, order.options())),
-          "an order of ", patches, " patches must be a permutation of 0 to ", patches - 1);
+    check((order.dim() == 1 || (order.dim() == 2 && order.size(0) == batch)) && order.size(-1) == patches &&
+              order.scalar_type() == torch::kInt64,
+          "an order of patches is ", order.scalar_type(), " ", order.sizes(), ", must be int64 [", patches,
+          "] or [", batch, ", ", patches, "]");
+    const torch::Tensor sorted = std::get<0>(order.sort(-1));
+    check(torch::equal(sorted, torch::arange(patches, order.options()).expand_as(sorted)), "an order of ",
+          patches, " patches must be a permutation of 0 to ", patches - 1);
     return order;
+  }
+
+  // Rows of x [batch or 1, patches, dim] in the order of all samples or of each.
+  static torch::Tensor in_order(const torch::Tensor& x, const torch::Tensor& order) {
+    if (order.dim() == 1) return x.index_select(1, order.to(x.device()));
+    return rows_at_places(x.expand({order.size(0), -1, -1}), order);
   }
 
   // Absolute positions of the grid, [1, rows * columns, dim], or undefined.
@@ -248,22 +264,31 @@ class Darl final : public CausalBackbone, public NextPatch {
         .to(start_token_.device(), start_token_.scalar_type());
   }
 
-  // The rotation of patches by their place in the raster; -1 is the start token.
+  // The rotation of patches by their place in the raster, [tokens] or [batch, tokens]; -1 is the start token.
   nn::Rotation rotation(const torch::Tensor& places, int64_t rows, int64_t columns) const {
+    if (places.dim() == 1) return rotation_of(places, rows, columns);
+    const nn::Rotation all = rotation_of(places.flatten(), rows, columns);
+    if (!all.defined()) return all;
+    const int64_t heads = all.angles.dim() == 3 ? all.angles.size(0) : 1;
+    return {all.angles.reshape({heads, places.size(0), places.size(1), -1}).transpose(0, 1), all.magnitude};
+  }
+
+  nn::Rotation rotation_of(const torch::Tensor& places, int64_t rows, int64_t columns) const {
     const int64_t channels = config_.dim / config_.heads;
     const double unit = config_.rope_turns ? 2 * std::numbers::pi : 1;
     const auto share = [&](int64_t built, int64_t now) {
       return unit * (config_.interpolate ? static_cast<double>(built) / static_cast<double>(now) : 1);
     };
+    if (!config_.rotary()) return {};
     if (config_.positions == Positions::rope_1d)
       return nn::rotation_1d(places.to(torch::kFloat64) * share(rows_ * columns_, rows * columns), channels,
                              config_.rope_theta);
-    if (config_.positions != Positions::rope_2d) return {};
     const torch::Tensor before = places < 0;
     const torch::Tensor x = torch::remainder(places, columns).masked_fill(before, -1).to(torch::kFloat64);
     const torch::Tensor y = torch::floor_divide(places, columns).masked_fill(before, -1).to(torch::kFloat64);
-    return nn::rotation_halves(x * share(columns_, columns), y * share(rows_, rows), channels,
-                               config_.rope_theta);
+    const torch::Tensor across = x * share(columns_, columns), down = y * share(rows_, rows);
+    if (config_.positions == Positions::rope_mixed) return nn::rotation_mixed(across, down, mixed_);
+    return nn::rotation_halves(across, down, channels, config_.rope_theta);
   }
 
   // [start, patches in order], all of them or without the last.
@@ -272,23 +297,23 @@ class Darl final : public CausalBackbone, public NextPatch {
     const int64_t rows = images.size(2) / config_.patch_size, columns = images.size(3) / config_.patch_size;
     torch::Tensor x = patch_embed_->forward(pixels);
     if (const torch::Tensor table = position_table(rows, columns); table.defined()) x = x + table;
-    torch::Tensor places = order_or_raster(order, rows * columns);
-    if (order.defined()) x = x.index_select(1, order.to(x.device()));
+    torch::Tensor places = order_or_raster(order, images.size(0), rows * columns);
+    if (order.defined()) x = in_order(x, order);
     if (!all) {
       x = x.slice(1, 0, -1);
-      places = places.slice(0, 0, -1);
+      places = places.slice(-1, 0, -1);
     }
     Tokens tokens;
     tokens.x = torch::cat({start_token_.expand({images.size(0), -1, -1}), x}, 1);
     tokens.rows = rows, tokens.columns = columns, tokens.before = 1;
-    tokens.extras.rotation =
-        rotation(torch::cat({torch::full({1}, -1, places.options()), places}), rows, columns);
+    tokens.extras.rotation = rotation(torch::constant_pad_nd(places, {1, 0}, -1), rows, columns);
     return tokens;
   }
 
   Config config_;
   int64_t rows_ = 0, columns_ = 0;
   torch::Tensor start_token_, query_token_, pos_embed_;
+  nn::MixedFrequencies mixed_;  // of positions = "rope_mixed"
   nn::Linear patch_embed_{nullptr};
   std::vector<std::shared_ptr<Block>> blocks_;
   std::vector<nn::Linear> query_projections_;  // queries of the query stream, one a block

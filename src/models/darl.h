@@ -15,8 +15,9 @@ class NextPatch {
   static constexpr const char* kAbility = "predicts each patch from those before it";
   virtual ~NextPatch() = default;
   // The tokens that stand before each patch: [start, all patches but the last] through all blocks and the
-  // last norm, causal whatever the model's setting. `order` [patches] int64 is the order in which the patches
-  // come, undefined = raster. -> [batch, patches, dim]; row t stands for patch order[t].
+  // last norm, causal whatever the model's setting. `order` int64 is the order in which the patches come:
+  // [patches] for all samples, [batch, patches] for each its own, undefined = raster. -> [batch, patches, dim]; row t
+  // stands for patch order[t].
   virtual torch::Tensor before_each_patch(const torch::Tensor& images, const torch::Tensor& order = {},
                                           const nn::Context& context = {}) = 0;
   // Two streams (Yang et al. 2019, XLNet), for orders that change: a query that knows its place but not its

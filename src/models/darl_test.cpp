@@ -100,6 +100,31 @@ TEST(Darl, AQueryDependsOnWhatWasSeenAndOnItsPlace) {
   EXPECT_ANY_THROW(next_patch(*lively({})).two_streams(picture(), order));
 }
 
+// An order for each sample gives each what that order for all gives it.
+TEST(Darl, EverySampleMayHaveItsOwnOrder) {
+  torch::manual_seed(5);
+  const Tensor images = torch::randn({3, 3, 16, 24}, torch::kFloat64);
+  const Tensor orders = torch::stack({torch::arange(24, torch::kInt64), torch::randperm(24, torch::kInt64),
+                                      torch::randperm(24, torch::kInt64)});
+  for (const char* positions : {"none", "absolute", "learned", "rope_1d", "rope_2d", "rope_mixed"}) {
+    const auto model = lively({{"positions", positions}, {"two_stream", true}});
+    const Tensor tokens = next_patch(*model).before_each_patch(images, orders);
+    const NextPatch::Streams streams = next_patch(*model).two_streams(images, orders);
+    for (int64_t b = 0; b < 3; ++b) {
+      const Tensor image = images.slice(0, b, b + 1);
+      const NextPatch::Streams alone = next_patch(*model).two_streams(image, orders[b]);
+      EXPECT_TRUE(torch::allclose(tokens[b], next_patch(*model).before_each_patch(image, orders[b])[0]))
+          << positions;
+      EXPECT_TRUE(torch::allclose(streams.query[b], alone.query[0])) << positions;
+      EXPECT_TRUE(torch::allclose(streams.content[b], alone.content[0])) << positions;
+    }
+  }
+  const auto model = lively({{"two_stream", true}});
+  EXPECT_ANY_THROW(
+      next_patch(*model).two_streams(images, orders.slice(0, 0, 2)));              // for two of three samples
+  EXPECT_ANY_THROW(next_patch(*model).two_streams(images, orders.clamp_max(22)));  // no permutations
+}
+
 TEST(Darl, CausalOrBidirectionalAtUse) {
   const Tensor image = picture(), changed = with_patch_changed(image, 10);
   for (const bool causal : {false, true}) {
@@ -115,7 +140,7 @@ TEST(Darl, CausalOrBidirectionalAtUse) {
 }
 
 TEST(Darl, EveryKindOfPositionsRunsAtAnyGridAndLearns) {
-  for (const char* positions : {"none", "absolute", "learned", "rope_1d", "rope_2d"})
+  for (const char* positions : {"none", "absolute", "learned", "rope_1d", "rope_2d", "rope_mixed"})
     for (const bool streams : {false, true}) {
       const auto model = lively({{"positions", positions}, {"two_stream", streams}});
       EXPECT_EQ(model->forward(picture(16, 24)).sizes(), (std::vector<int64_t>{1, 3}));
@@ -133,7 +158,7 @@ TEST(Darl, EveryKindOfPositionsRunsAtAnyGridAndLearns) {
 // Without positions the mean does not care where patches stand; with any it does.
 TEST(Darl, PositionsTellPlacesApart) {
   const Tensor image = picture(), rolled = torch::cat({image.slice(2, 8), image.slice(2, 0, 8)}, 2);
-  for (const char* positions : {"none", "absolute", "learned", "rope_1d", "rope_2d"}) {
+  for (const char* positions : {"none", "absolute", "learned", "rope_1d", "rope_2d", "rope_mixed"}) {
     const auto model = lively({{"positions", positions}, {"pooling", "mean"}});
     EXPECT_EQ(torch::allclose(model->backbone->embed(image), model->backbone->embed(rolled)),
               std::string(positions) == "none")
@@ -143,7 +168,7 @@ TEST(Darl, PositionsTellPlacesApart) {
 
 // Rotary positions of a grid twice as fine are half as far apart; at the own grid nothing changes.
 TEST(Darl, InterpolatedPositionsSpanTheGridOfTraining) {
-  for (const char* positions : {"rope_1d", "rope_2d"}) {
+  for (const char* positions : {"rope_1d", "rope_2d", "rope_mixed"}) {
     const auto scaled = lively({{"positions", positions}}),
                onward = lively({{"positions", positions}, {"interpolate", false}});
     EXPECT_TRUE(torch::equal(scaled->backbone->embed(picture()), onward->backbone->embed(picture())));
