@@ -3,6 +3,7 @@
 #include "core/text.h"
 #include "models/family.h"
 #include "models/heads/class_head.h"
+#include "models/published_tag.h"
 #include "nn/init.h"
 
 namespace tessera::models {
@@ -37,9 +38,19 @@ std::vector<std::string> our_names(const Family& family, std::vector<std::string
   return published;
 }
 
+namespace {
+
+bool goes_by(const Size& size, const std::string& name) {
+  return size.name == name || std::find(size.aliases.begin(), size.aliases.end(), name) != size.aliases.end();
+}
+
+}  // namespace
+
 ModelSpec resolve_model(const std::string& name, const Value& overrides) {
+  const PublishedName published = split_published_name(name);
   std::vector<std::string> known;
   const auto spec = [&](const Family& family, Value settings) {
+    tag_preprocess(published);  // refuses tags that there are not
     merge(settings, overrides);
     return ModelSpec{name, family.name, family.resolve(settings)};
   };
@@ -49,9 +60,7 @@ ModelSpec resolve_model(const std::string& name, const Value& overrides) {
     for (const Size& size : family.sizes) {
       known.push_back(size.name);
       known.insert(known.end(), size.aliases.begin(), size.aliases.end());
-      if (size.name == name ||
-          std::find(size.aliases.begin(), size.aliases.end(), name) != size.aliases.end())
-        return spec(family, size.settings);
+      if (goes_by(size, published.size)) return spec(family, size.settings);
     }
   }
   fail_usage("there is no model '", name, "'", did_you_mean(name, known), " (`tessera models` lists them)");
@@ -59,11 +68,11 @@ ModelSpec resolve_model(const std::string& name, const Value& overrides) {
 
 Value published_preprocess(const ModelSpec& spec) {
   const Family& family = find_family(spec.family);
+  const PublishedName published = split_published_name(spec.name);
   Value preprocess = family.preprocess;
   for (const Size& size : family.sizes)
-    if (size.name == spec.name ||
-        std::find(size.aliases.begin(), size.aliases.end(), spec.name) != size.aliases.end())
-      merge(preprocess, size.preprocess);
+    if (goes_by(size, published.size)) merge(preprocess, size.preprocess);
+  merge(preprocess, tag_preprocess(published));
   return preprocess;
 }
 

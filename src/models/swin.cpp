@@ -381,23 +381,25 @@ Value size(int64_t dim, int64_t deep, int64_t heads, Value extra = {}) {
   return settings;
 }
 
+Value of_384() { return table({{"image_size", 384}, {"window_size", 12}}); }
+Value whole() { return table({{"crop", 1.0}}); }
+
 }  // namespace
 
 Family swin_family() {
-  Family family =
-      make_family<Swin, Config>("swin", "Swin Transformer: attention inside shifted windows, four stages",
-                                {
-                                    {"swin_tiny_patch4_window7_224", {}, size(96, 6, 3)},
-                                    {"swin_small_patch4_window7_224", {}, size(96, 18, 3)},
-                                    {"swin_base_patch4_window7_224", {}, size(128, 18, 4)},
-                                    {"swin_base_patch4_window12_384",
-                                     {},
-                                     size(128, 18, 4, table({{"image_size", 384}, {"window_size", 12}})),
-                                     table({{"crop", 1.0}, {"crop_mode", "squash"}})},  // TEST.CROP: False
-                                    {"swin_large_patch4_window7_224", {}, size(192, 18, 6)},
-                                },
-                                rename);
+  Family family = make_family<Swin, Config>(
+      "swin", "Swin Transformer: attention inside shifted windows, four stages",
+      {
+          {"swin_tiny_patch4_window7_224", {}, size(96, 6, 3)},
+          {"swin_small_patch4_window7_224", {}, size(96, 18, 3)},
+          {"swin_base_patch4_window7_224", {}, size(128, 18, 4)},
+          {"swin_base_patch4_window12_384", {}, size(128, 18, 4, of_384()), whole()},
+          {"swin_large_patch4_window7_224", {}, size(192, 18, 6)},
+          {"swin_large_patch4_window12_384", {}, size(192, 18, 6, of_384()), whole()},
+      },
+      rename);
   family.upgrade_names = upgrade_names;
+  family.preprocess = table({{"crop", 0.9}});  // timm's configuration
   return family;
 }
 

@@ -50,13 +50,15 @@ class TwinsSvt final : public TwinsBackbone {
 }  // namespace
 
 Family twins_family() {
-  return make_family<TwinsSvt, Config>(
+  Family family = make_family<TwinsSvt, Config>(
       "twins_svt", "Twins-SVT: attention inside windows and to sub-sampled keys, four stages",
       {
           {"twins_svt_small", {}, stages_table({64, 128, 256, 512}, {2, 2, 10, 4}, {2, 4, 8, 16})},
           {"twins_svt_base", {}, stages_table({96, 192, 384, 768}, {2, 2, 18, 2}, {3, 6, 12, 24})},
           {"twins_svt_large", {}, stages_table({128, 256, 512, 1024}, {2, 2, 18, 2}, {4, 8, 16, 32})},
       });
+  family.preprocess = table({{"crop", 0.9}});  // timm's configuration
+  return family;
 }
 
 }  // namespace tessera::models

@@ -4,6 +4,9 @@
 //   x_0 = [class token; patches W] + positions
 //   y   = x + gamma_1 * attention(norm(x))          x' = y + gamma_2 * mlp(norm(y))
 //   scores = head(norm(x_L)[class token])           or head(norm(mean of the patches' tokens))
+#include <algorithm>
+#include <iterator>
+
 #include "core/error.h"
 #include "models/family.h"
 #include "models/isotropic.h"
@@ -293,7 +296,8 @@ class Vit final : public IsotropicBackbone {
   std::vector<std::shared_ptr<Block>> blocks_;
 };
 
-// torchvision's names, and those of the DeiT-III re-implementation of the Vision-LSTM authors, to timm's.
+// torchvision's names, DeiT III's first ones, those of its re-implementation by the Vision-LSTM authors, and
+// MMPretrain's, to timm's.
 std::string rename(const std::string& published) {
   static const std::vector<std::pair<std::string, std::string>> whole = {
       {"class_token", "cls_token"},
@@ -310,11 +314,20 @@ std::string rename(const std::string& published) {
       {"head.0.bias", "norm.bias"},
       {"head.1.weight", "head.weight"},
       {"head.1.bias", "head.bias"},
+      {"patch_embed.projection.weight", "patch_embed.proj.weight"},
+      {"patch_embed.projection.bias", "patch_embed.proj.bias"},
+      {"ln1.weight", "norm.weight"},
+      {"ln1.bias", "norm.bias"},
+      {"head.layers.head.weight", "head.weight"},
+      {"head.layers.head.bias", "head.bias"},
   };
   for (const auto& [theirs, ours] : whole)
     if (published == theirs) return ours;
-  static const std::string block = "encoder.layers.encoder_layer_";
-  if (!published.starts_with(block)) return published;
+  static const std::string stacks[] = {"encoder.layers.encoder_layer_", "layers.", "blocks."};
+  const auto* found = std::find_if(std::begin(stacks), std::end(stacks),
+                                   [&](const std::string& stack) { return published.starts_with(stack); });
+  if (found == std::end(stacks)) return published;
+  const std::string& block = *found;
   const size_t dot = published.find('.', block.size());
   if (dot == std::string::npos) return published;
   static const std::vector<std::pair<std::string, std::string>> inside = {
@@ -326,6 +339,15 @@ std::string rename(const std::string& published) {
       {"mlp.linear_2.", "mlp.fc2."},
       {"self_attention.in_proj_", "attn.qkv."},
       {"self_attention.out_proj.", "attn.proj."},
+      {"ln1.", "norm1."},
+      {"ln2.", "norm2."},
+      {"ffn.layers.0.0.", "mlp.fc1."},
+      {"ffn.layers.1.", "mlp.fc2."},
+      {"attn.gamma1.weight", "ls1.gamma"},
+      {"ffn.gamma2.weight", "ls2.gamma"},
+      {"attn.", "attn."},
+      {"gamma_1", "ls1.gamma"},
+      {"gamma_2", "ls2.gamma"},
   };
   const std::string rest = published.substr(dot + 1);
   for (const auto& [theirs, ours] : inside)
@@ -341,20 +363,31 @@ Value size(int64_t patch, int64_t dim, int64_t depth, int64_t heads, Value extra
   return settings;
 }
 
+Value of_384() { return table({{"image_size", 384}}); }
+
 // LayerScale from 1e-6, no position for the class token.
-Value deit3(int64_t patch, int64_t dim, int64_t depth, int64_t heads) {
-  return size(patch, dim, depth, heads,
-              table({{"no_embed_class", true}, {"init_values", 1e-6}, {"drop_path_decay", false}}));
+Value deit3(int64_t patch, int64_t dim, int64_t depth, int64_t heads, Value extra = {}) {
+  Value settings = size(patch, dim, depth, heads,
+                        table({{"no_embed_class", true}, {"init_values", 1e-6}, {"drop_path_decay", false}}));
+  merge(settings, extra);
+  return settings;
 }
 
-// timm's weights of AugReg; those of DeiT III see the whole picture.
-Value augreg() {
-  const Value half = Value::Array{0.5, 0.5, 0.5};
-  return table({{"crop", 0.9}, {"mean", half}, {"std", half}});
-}
+// The test crops of timm's configurations: 0.9, and the whole image at 384.
+Value most() { return table({{"crop", 0.9}}); }
 Value whole() { return table({{"crop", 1.0}}); }
+// timm's weights of AugReg, and the original ones, see pixels from -1 to 1.
+Value augreg(Value crop = most()) {
+  const Value half = Value::Array{0.5, 0.5, 0.5};
+  merge(crop, table({{"mean", half}, {"std", half}}));
+  return crop;
+}
 
-Value distilled(int64_t dim, int64_t heads) { return size(16, dim, 12, heads, table({{"distilled", true}})); }
+Value distilled(int64_t dim, int64_t heads, Value extra = {}) {
+  Value settings = size(16, dim, 12, heads, table({{"distilled", true}}));
+  merge(settings, extra);
+  return settings;
+}
 
 }  // namespace
 
@@ -363,28 +396,41 @@ Family vit_family() {
       "vit", "Vision Transformer, DeiT, DeiT III",
       {
           {"vit_tiny_patch16_224", {}, size(16, 192, 12, 3), augreg()},
+          {"vit_tiny_patch16_384", {}, size(16, 192, 12, 3, of_384()), augreg(whole())},
           {"vit_small_patch16_224", {}, size(16, 384, 12, 6), augreg()},
+          {"vit_small_patch16_384", {}, size(16, 384, 12, 6, of_384()), augreg(whole())},
+          {"vit_small_patch32_224", {}, size(32, 384, 12, 6), augreg()},
+          {"vit_small_patch32_384", {}, size(32, 384, 12, 6, of_384()), augreg(whole())},
+          {"vit_base_patch8_224", {}, size(8, 768, 12, 12), augreg()},
           {"vit_base_patch16_224", {}, size(16, 768, 12, 12), augreg()},
+          {"vit_base_patch16_384", {}, size(16, 768, 12, 12, of_384()), augreg(whole())},
           {"vit_base_patch32_224", {}, size(32, 768, 12, 12), augreg()},
+          {"vit_base_patch32_384", {}, size(32, 768, 12, 12, of_384()), augreg(whole())},
           {"vit_large_patch16_224", {}, size(16, 1024, 24, 16), augreg()},
+          {"vit_large_patch16_384", {}, size(16, 1024, 24, 16, of_384()), augreg(whole())},
+          {"vit_large_patch32_384", {}, size(32, 1024, 24, 16, of_384()), augreg(whole())},
           {"vit_huge_patch14_224", {}, size(14, 1280, 32, 16, table({{"classes", 0}})), augreg()},
-          {"deit_tiny_patch16_224", {}, size(16, 192, 12, 3)},
-          {"deit_small_patch16_224", {}, size(16, 384, 12, 6)},
-          {"deit_base_patch16_224", {}, size(16, 768, 12, 12)},
-          {"deit_base_patch16_384", {}, size(16, 768, 12, 12, table({{"image_size", 384}}))},
-          {"deit_tiny_distilled_patch16_224", {}, distilled(192, 3)},
-          {"deit_small_distilled_patch16_224", {}, distilled(384, 6)},
-          {"deit_base_distilled_patch16_224", {}, distilled(768, 12)},
+          {"deit_tiny_patch16_224", {}, size(16, 192, 12, 3), most()},
+          {"deit_small_patch16_224", {}, size(16, 384, 12, 6), most()},
+          {"deit_base_patch16_224", {}, size(16, 768, 12, 12), most()},
+          {"deit_base_patch16_384", {}, size(16, 768, 12, 12, of_384()), whole()},
+          {"deit_tiny_distilled_patch16_224", {}, distilled(192, 3), most()},
+          {"deit_small_distilled_patch16_224", {}, distilled(384, 6), most()},
+          {"deit_base_distilled_patch16_224", {}, distilled(768, 12), most()},
+          {"deit_base_distilled_patch16_384", {}, distilled(768, 12, of_384()), whole()},
           {"deit3_tiny_patch16_224",  // of the Vision-LSTM authors: fixed positions, LayerScale from 1e-4
            {"deit3-tiny", "deit3-tiny-e400"},
            size(16, 192, 12, 3,
                 table({{"positions", "sincos"}, {"no_embed_class", true}, {"init_values", 1e-4}})),
            whole()},
-          {"deit3_small_patch16_224", {}, deit3(16, 384, 12, 6), whole()},
-          {"deit3_medium_patch16_224", {}, deit3(16, 512, 12, 8), whole()},
-          {"deit3_base_patch16_224", {}, deit3(16, 768, 12, 12), whole()},
-          {"deit3_large_patch16_224", {}, deit3(16, 1024, 24, 16), whole()},
-          {"deit3_huge_patch14_224", {}, deit3(14, 1280, 32, 16), whole()},
+          {"deit3_small_patch16_224", {}, deit3(16, 384, 12, 6), most()},
+          {"deit3_small_patch16_384", {}, deit3(16, 384, 12, 6, of_384()), whole()},
+          {"deit3_medium_patch16_224", {}, deit3(16, 512, 12, 8), most()},
+          {"deit3_base_patch16_224", {}, deit3(16, 768, 12, 12), most()},
+          {"deit3_base_patch16_384", {}, deit3(16, 768, 12, 12, of_384()), whole()},
+          {"deit3_large_patch16_224", {}, deit3(16, 1024, 24, 16), most()},
+          {"deit3_large_patch16_384", {}, deit3(16, 1024, 24, 16, of_384()), whole()},
+          {"deit3_huge_patch14_224", {}, deit3(14, 1280, 32, 16), most()},
       },
       rename);
 }

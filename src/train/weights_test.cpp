@@ -169,8 +169,8 @@ TEST(PublishedPreprocess, IsKnownForEverySize) {
   };
   for (const models::Family& family : models::families())
     for (const models::Size& size : family.sizes) EXPECT_GT(of(size.name).crop, 0.8) << size.name;
-  EXPECT_EQ(of("deit_small_patch16_224").crop, 0.875);
-  EXPECT_EQ(of("deit3_small_patch16_224").crop, 1.0);
+  EXPECT_EQ(of("deit_small_patch16_224").crop, 0.9);
+  EXPECT_EQ(of("deit3_tiny_patch16_224").crop, 1.0);
   EXPECT_EQ(of("deit3_small_patch16_224").mean, data::Preprocess().mean);
   EXPECT_EQ(of("vit_small_patch16_224").mean, (std::vector<double>{0.5, 0.5, 0.5}));
   EXPECT_EQ(of("vil2-tiny").crop, 1.0);
