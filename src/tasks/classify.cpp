@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "core/toml.h"
+#include "data/class_names.h"
 #include "data/mix_batch.h"
 #include "tasks/classify_blocks.h"
 #include "tasks/score_accumulator.h"
@@ -40,6 +41,12 @@ std::vector<std::string> names_in(const Value& metadata) {
     }
   }
   return names;
+}
+
+// ImageNet's names, which files of other programs get by the number of their classes alone.
+bool told_by_count(const std::vector<std::string>& names) {
+  const data::ImageNetClasses* known = data::imagenet_classes(std::ssize(names));
+  return known && names == known->names;
 }
 
 // --- the teacher
@@ -94,7 +101,9 @@ class Classify final : public Task {
 
   std::vector<Part> parts() const override { return {{"", model_->backbone}}; }
   std::vector<BackbonePart> backbones() const override { return {{"", model_->backbone, spec_}}; }
-  bool takes_outputs_of(const Value& metadata) const override { return names_in(metadata) == names_; }
+  bool takes_outputs_of(const Value& metadata) const override {
+    return data::same_classes(names_in(metadata), names_);
+  }
   std::vector<std::string> output_names() const override { return model_->head().tensor_names(); }
   std::string outputs() const override;
   int64_t macs(int64_t side) const override { return model_->macs(side, side); }
@@ -185,8 +194,9 @@ void Classify::describe_classes(const TaskSetup& setup) {
 // A model that was trained on other classes would be measured against the wrong names.
 void Classify::check_validation(const data::ClassLabels& labels, const std::string& file) {
   const std::vector<std::string>& theirs = labels.class_names();
+  if (data::same_classes(names_, theirs) && !names_.empty()) return;
+  if (told_by_count(names_)) names_.clear();                // data with other words for them are right
   if (names_.empty()) multi_label_ = labels.multi_label();  // weights of other programs do not say
-  if (names_ == theirs) return;
   if (classes_ != std::ssize(theirs))
     fail(file, ": the model knows ", classes_, " classes, the data has ", theirs.size());
   if (names_.empty()) {
@@ -242,7 +252,8 @@ void Classify::open_unlabelled() {
 // The teacher sees the student's images, normalised as it was trained.
 void Classify::open_teacher(const TaskSetup& setup) {
   const OpenedClassifier opened = setup.open_classifier(config_.distil.teacher, preprocess_.size);
-  if (const auto theirs = names_in(opened.metadata); !theirs.empty() && theirs != names_)
+  if (const auto theirs = names_in(opened.metadata);
+      !theirs.empty() && !told_by_count(theirs) && theirs != names_)
     fail_usage("task.distil.teacher '", opened.file, "' was trained on other classes than the data has");
   check_teacher(opened, setup.sides, classes_);
   teacher_.model = opened.model;

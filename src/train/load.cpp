@@ -8,6 +8,7 @@
 #include "core/text.h"
 #include "models/heads/class_head.h"
 #include "train/weights.h"
+#include "train/wrapped_names.h"
 
 namespace tessera::train {
 namespace {
@@ -23,6 +24,12 @@ std::string some_of(const std::vector<std::string>& names) {
   std::string out = join(shown, ", ");
   if (names.size() > kNamesShown) out += text(" and ", names.size() - kNamesShown, " more");
   return out;
+}
+
+std::vector<std::string> names_of(const std::vector<TensorView>& tensors) {
+  std::vector<std::string> names;
+  for (const TensorView& view : tensors) names.push_back(view.name);
+  return names;
 }
 
 // Tensors under our names, without those that the model computes by itself; `where` in front of errors.
@@ -100,6 +107,7 @@ void describe(LoadReport& report, const WeightFile& file, const tasks::Task& tas
   if (!report.left_over.empty())
     report.lines.push_back(
         text("not used: ", report.left_over.size(), " tensors (", some_of(report.left_over), ")"));
+  if (const std::string line = beside_line(file); !line.empty()) report.lines.push_back(line);
 }
 
 }  // namespace
@@ -180,9 +188,14 @@ LoadReport load_pretrained(tasks::Task& task, const WeightFile& file) {
 }
 
 std::vector<std::string> our_names(const std::vector<TensorView>& tensors, const models::Family& family) {
-  std::vector<std::string> names;
-  for (const TensorView& view : tensors) names.push_back(view.name);
-  return models::our_names(family, std::move(names));
+  return models::our_names(family, unwrap_names(names_of(tensors)).names);
+}
+
+std::string beside_line(const WeightFile& file) {
+  const UnwrappedNames found = unwrap_names(names_of(file.tensors()));
+  if (found.beside.empty()) return "";
+  return text("not of the model: ", found.beside.size(), " tensors (", some_of(found.beside),
+              "), whose names do not begin with ", found.prefix);
 }
 
 namespace {
@@ -203,6 +216,30 @@ bool fits_but_for_the_head(const models::ModelSpec& spec, const Views& views) {
 }
 
 }  // namespace
+
+namespace {
+
+// "blocks.3.norm1.weight" as "blocks.#.norm1.weight": models of a family differ in their numbers of blocks.
+std::string without_numbers(const std::string& name) {
+  std::vector<std::string> parts;
+  for (const std::string& part : split(name, '.')) parts.push_back(parse_int(part) ? "#" : part);
+  return join(parts, ".");
+}
+
+}  // namespace
+
+std::vector<std::string> families_alike(const std::vector<TensorView>& tensors) {
+  std::vector<std::string> alike;
+  for (const models::Family& family : models::families()) {
+    std::set<std::string> known;
+    const auto model = models::meta_classifier(models::resolve_model(family.sizes.front().name));
+    for (const auto& [name, tensor] : named_state(*model->backbone)) known.insert(without_numbers(name));
+    size_t found = 0;
+    for (const std::string& name : our_names(tensors, family)) found += known.contains(without_numbers(name));
+    if (2 * found > tensors.size()) alike.push_back(family.name);
+  }
+  return alike;
+}
 
 std::vector<std::string> sizes_that_fit(const std::vector<TensorView>& tensors) {
   Value one_class;

@@ -33,11 +33,19 @@ LoadReport load_weights(tasks::Task& task, const WeightFile& file);
 // its first values.
 LoadReport load_pretrained(tasks::Task& task, const WeightFile& file);
 
-// The tensors' names as the family's models have them, in the same order (models::our_names).
+// The tensors' names as the family's models have them, in the same order (models::our_names), without what
+// stands in front of them where the model was a part of something larger (wrapped_names.h).
 std::vector<std::string> our_names(const std::vector<TensorView>& tensors, const models::Family& family);
+
+// "not of the model: 2 tensors (loss.weight, …), …": what such a file holds besides; "" where it is nothing.
+std::string beside_line(const WeightFile& file);
 
 // Registered sizes that have exactly these tensors, by name and shape, but for the head. Of several that are
 // the same model under two names only the first.
 std::vector<std::string> sizes_that_fit(const std::vector<TensorView>& tensors);
+
+// Families to which most of these names belong: the file may hold a model of them with settings of its own.
+// None: it holds another kind of model.
+std::vector<std::string> families_alike(const std::vector<TensorView>& tensors);
 
 }  // namespace tessera::train

@@ -6,10 +6,13 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "core/toml.h"
+#include "data/class_names.h"
 #include "io/file.h"
 #include "models/heads/class_head.h"
+#include "models/published_tag.h"
 #include "train/calibrate.h"
 #include "train/checkpoint.h"
+#include "train/hub_config.h"
 #include "train/load.h"
 
 namespace tessera::train {
@@ -30,7 +33,8 @@ std::string weights_file_of(const std::string& path, bool raw) {
     return checkpoint.path(averaged ? kEmaFile : kWeightsFile);
   }
   if (!raw)
-    for (const char* name : {"model.safetensors", "best.safetensors", "model.safetensors.index.json"})
+    for (const char* name :
+         {"model.safetensors", "best.safetensors", "model.safetensors.index.json", "pytorch_model.bin"})
       if (file_exists(path + "/" + name)) return path + "/" + name;
   std::vector<std::string> notes;
   if (const auto checkpoint = CheckpointStore(path + "/checkpoints").newest(notes))
@@ -78,16 +82,23 @@ void check_size(const tasks::Task& meta, const WeightFile& file, const models::M
          human_count(static_cast<double>(needed)), " parameters");
 }
 
+constexpr size_t kNamesShown = 3;
+
 // The size that a file of another program must be: the one whose tensors it has.
 std::string infer_size_from_tensors(const WeightFile& file) {
   const std::vector<std::string> sizes = sizes_that_fit(file.tensors());
-  if (sizes.empty())
-    fail_usage("'", file.path(),
-               "' does not say which model it holds: name it with --model (see `tessera models`)");
+  if (sizes.size() == 1) return sizes.front();
   if (sizes.size() > 1)
     fail_usage("'", file.path(), "' does not say which model it holds, and its tensors are those of ",
                join(sizes, ", "), ": name it with --model");
-  return sizes.front();
+  if (!families_alike(file.tensors()).empty())
+    fail_usage("'", file.path(),
+               "' does not say which model it holds: name it with --model (see `tessera models`)");
+  std::vector<std::string> first;
+  for (const TensorView& tensor : file.tensors())
+    if (first.size() < kNamesShown) first.push_back(printable(tensor.name));
+  fail("'", file.path(), "' holds no model of any family (`tessera models` lists them): its ",
+       file.tensors().size(), " tensors begin with ", join(first, ", "));
 }
 
 // As many classes as the head in the file has rows; none where it has no head.
@@ -157,6 +168,24 @@ bool is_of(const models::ModelSpec& model, const std::string& name) {
   return asked.settings == models::resolve_model(model.name).settings;
 }
 
+// The architecture that a config.json names; one that is none of ours is said, with its name.
+std::string known_model(const HubConfig& hub, const WeightFile& file) {
+  try {
+    return models::resolve_model(hub.model).name;
+  } catch (const Error&) {
+    fail("'", file.path(), "' holds ", printable(hub.model),
+         " (by the config.json beside it), which is no model of any family (`tessera models` lists them)");
+  }
+}
+
+// As the model's name says; a config.json of the same architecture knows better.
+data::Preprocess published_for(const models::ModelSpec& model, const std::optional<HubConfig>& hub) {
+  const auto size_of = [](const std::string& name) { return models::split_published_name(name).size; };
+  Value keys = models::published_preprocess(model);
+  if (hub && size_of(hub->model) == size_of(model.name)) merge(keys, hub->preprocess);
+  return read_config<data::Preprocess>(keys, "preprocess");
+}
+
 }  // namespace
 
 std::string preprocess_text(const data::Preprocess& preprocess) {
@@ -174,14 +203,34 @@ WeightsInfo describe_weights(const WeightFile& file, const std::string& model) {
       fail_usage("'", file.path(), "' holds ", info.model.name, ", not ", model);
     return info;
   }
-  const std::string name = model.empty() ? infer_size_from_tensors(file) : model;
+  const auto hub = read_hub_config(file.path());
+  const std::string name = !model.empty() ? model
+                           : hub          ? known_model(*hub, file)
+                                          : infer_size_from_tensors(file);
   info.model = models::resolve_model(name);
   const int64_t classes = classes_in(file, info.model);
   info.model.settings.set("classes", classes);
-  info.preprocess = read_config(models::published_preprocess(info.model), "preprocess", info.preprocess);
+  info.preprocess = published_for(info.model, hub);
   if (const Value* size = info.model.settings.find("image_size"); size && size->is_int())
     info.preprocess.size = size->as_int();
+  if (hub && std::ssize(hub->class_names) == classes && classes > 0)
+    name_classes(info, hub->class_names, file.path());
+  else if (const data::ImageNetClasses* known = data::imagenet_classes(classes))
+    name_classes(info, known->names, file.path());
   return info;
+}
+
+data::Preprocess preprocess_of(const WeightFile& file, const std::string& model) {
+  const WeightsInfo info = read_weights_info(file.metadata(), file.path());
+  return info.ours ? info.preprocess
+                   : published_for(models::resolve_model(model), read_hub_config(file.path()));
+}
+
+void name_classes(WeightsInfo& info, const std::vector<std::string>& names, const std::string& file) {
+  const int64_t classes = info.model.settings.find("classes")->as_int();
+  if (std::ssize(names) != classes)
+    fail_usage(names.size(), " class names for '", file, "', whose model tells ", classes, " classes apart");
+  info.task_metadata.set("class_names", Value::Array(names.begin(), names.end()));
 }
 
 std::unique_ptr<tasks::Task> meta_task(const WeightsInfo& info) {
@@ -209,11 +258,17 @@ OpenedTask open_task(const std::string& path, const OpenOptions& options) {
   opened.info = describe_weights(file, options.model);
   WeightsInfo& info = opened.info;
   if (!info.ours && options.model.empty())
-    opened.notes.push_back(
-        text(opened.file, " does not say which model it holds; its tensors are those of ", info.model.name));
+    opened.notes.push_back(read_hub_config(opened.file)
+                               ? text(opened.file, " holds ", info.model.name, " (config.json beside it)")
+                               : text(opened.file,
+                                      " does not say which model it holds; its tensors are those of ",
+                                      info.model.name));
   if (!info.ours)
     opened.notes.push_back(text(opened.file, " says nothing of preprocessing; as published for ",
                                 info.model.name, ": ", preprocess_text(info.preprocess)));
+  if (const std::string line = info.ours ? "" : beside_line(file); !line.empty())
+    opened.notes.push_back(line);
+  if (!options.class_names.empty()) name_classes(info, options.class_names, opened.file);
   if (!options.settings.as_table().empty()) {
     Value settings = info.model.settings;
     merge(settings, options.settings);

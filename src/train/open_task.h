@@ -29,11 +29,13 @@ struct OpenOptions {
   int64_t size = 0;
   // Laid over the settings in the file: what changes no tensor, such as the base of rotary positions.
   Value settings = {};
-  double crop = 0;  // test crop instead of the file's; 0 = as it says
+  double crop = 0;                            // test crop instead of the file's; 0 = as it says
+  std::vector<std::string> class_names = {};  // instead of the file's; empty = as it says
   SharedSource validation = nullptr;
 };
 // `path` is a file of weights in any form (safetensors, index.json, PyTorch archive), a checkpoint directory,
-// or a run directory (model.safetensors, else best.safetensors, else the newest valid checkpoint).
+// a run directory (model.safetensors, else best.safetensors, else the newest valid checkpoint), or a folder of
+// a model hub (model.safetensors, its index or pytorch_model.bin).
 OpenedTask open_task(const std::string& path, const OpenOptions& options = {});
 
 // The weights file that such a path stands for.
@@ -42,10 +44,18 @@ std::string weights_file_of(const std::string& path, bool raw = false);
 // "size 224, crop 0.875, …": how images are prepared, for people.
 std::string preprocess_text(const data::Preprocess& preprocess);
 
-// What a file holds. Files of Tessera say so; for others it is the model of that name, or without a name the
-// one registered size that has these tensors, with as many classes as its head has rows, and the
-// preprocessing that its published weights were measured with. A usage error where neither tells.
+// What a file holds. Files of Tessera say so; for others it is the model of that name, or without a name that
+// of the config.json beside it (hub_config.h), or the one registered size that has these tensors, with as many
+// classes as its head has rows, ImageNet's names where there are as many as ImageNet's, and the preprocessing
+// that its published weights were measured with. A usage error where none of it tells; a failure where the
+// tensors are of no family at all.
 WeightsInfo describe_weights(const WeightFile& file, const std::string& model = "");
+
+// How the images of a file's weights were prepared: as it says, else as published for the model of that name.
+data::Preprocess preprocess_of(const WeightFile& file, const std::string& model);
+
+// Gives a described file these class names, of which there must be as many as it has classes.
+void name_classes(WeightsInfo& info, const std::vector<std::string>& names, const std::string& file);
 
 // The task of the metadata without memory for its weights: names and shapes, with the steps of what is
 // quantised; of a file those of calibration too.

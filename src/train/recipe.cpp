@@ -89,22 +89,28 @@ void check_quantization(const QuantizationConfig& q) {
           "2 to 16 bits, or 0 like weights");
 }
 
-// What "auto" stands for: of the run in the output directory, if there is one (the file that it started from
-// may be gone), else of the pretrained file. Preprocessing is theirs where the recipe says nothing else.
+// Where the recipe of the run in the output directory lies, "" if there is none: the file that the run started
+// from may be gone.
+std::string stored_recipe(const Value* output) {
+  const std::string path = output && output->is_string() ? output->as_string() + "/recipe.toml" : "";
+  return !path.empty() && file_exists(path) ? path : "";
+}
+
+// What "auto" stands for: of the run in the output directory, if there is one, else of the pretrained file.
+// Preprocessing is theirs where the recipe says nothing else.
 void resolve_auto_model(Recipe& recipe, const Value* output, bool size_given) {
   const std::string& file = recipe.model.pretrained;
   if (file.empty())
     fail_usage(
         "model.name = \"auto\" stands for the model of model.pretrained, which is empty (--pretrained FILE)");
-  const std::string run = output && output->is_string() ? output->as_string() + "/recipe.toml" : "";
   Value settings;
-  if (!run.empty() && file_exists(run)) {
+  if (const std::string run = stored_recipe(output); !run.empty()) {
     const Recipe stored = load_recipe(run);
     recipe.model.name = stored.model.name;
     settings = stored.model.settings;
     recipe.preprocess = stored.preprocess;
   } else {
-    const WeightsInfo info = describe_weights(WeightFile(file));
+    const WeightsInfo info = describe_weights(WeightFile(weights_file_of(file)));
     recipe.model.name = info.model.name;
     settings = info.model.settings;
     recipe.preprocess = info.preprocess;
@@ -113,6 +119,21 @@ void resolve_auto_model(Recipe& recipe, const Value* output, bool size_given) {
     std::erase_if(settings.as_table(), [](const auto& entry) { return entry.first == "image_size"; });
   merge(settings, recipe.model.settings);
   recipe.model.settings = settings;
+}
+
+// Images are prepared as the pretrained weights saw them, where the recipe says nothing else, at the size that
+// the recipe's model says. Where there is no such file the recipe is still read: whoever needs it fails.
+void take_pretrained_preprocess(Recipe& recipe, const Value* output) {
+  const std::string& file = recipe.model.pretrained;
+  const int64_t size = recipe.preprocess.size;
+  const std::string run = stored_recipe(output);
+  const Value stored = run.empty() ? Value() : parse_toml(read_text(run), run);
+  const Value *from = stored.find("model.pretrained"), *preprocess = stored.find("preprocess");
+  if (from && *from == Value(file) && preprocess)
+    recipe.preprocess = read_config<data::Preprocess>(*preprocess, "preprocess");
+  else if (file_exists(file))
+    recipe.preprocess = preprocess_of(WeightFile(weights_file_of(file)), recipe.model.name);
+  recipe.preprocess.size = size;
 }
 
 // The picture's size is said once: by preprocess.size, else by the model's own.
@@ -145,7 +166,10 @@ Recipe read_recipe(const Value& stored, const std::string& where) {
     Recipe recipe;
     if (const Value* section = table.find("model")) recipe.model = read_model(*section);
     const bool size_given = table.find("preprocess.size") != nullptr;
-    if (recipe.model.name == "auto") resolve_auto_model(recipe, table.find("train.output"), size_given);
+    if (recipe.model.name == "auto")
+      resolve_auto_model(recipe, table.find("train.output"), size_given);
+    else if (!recipe.model.pretrained.empty())
+      take_pretrained_preprocess(recipe, table.find("train.output"));
     for_each_section(recipe, [&](const char* name, auto& config) {
       if (const Value* section = table.find(name)) config = read_config(*section, name, config);
     });

@@ -52,11 +52,14 @@ class FileReader {
       fail_usage(path, ": more than ", kMostLevels, " levels of bases, from ", chain_.front(), " on");
     if (++files_ > kMostFiles) fail_usage(path, ": more than ", kMostFiles, " files based on one another");
     Value table;
+    bool opened = false;
     try {
-      table = migrate_layer(parse_toml(read_text(path, kMostBytes), path));
-    } catch (const Error& error) {
+      const std::string content = read_text(path, kMostBytes);
+      opened = true;
+      table = migrate_layer(parse_toml(content, path));
+    } catch (const Error& error) {  // a file that is missing is a failure, what stands in it a wrong request
       const std::string asked = chain_.empty() ? "" : text(" (a base of ", chain_.back(), ")");
-      fail_usage("the recipe: ", error.what(), asked);
+      throw Error(opened ? ErrorKind::usage : ErrorKind::failed, text("the recipe: ", error.what(), asked));
     }
     const Value* base = table.find("base");
     if (!base) return table;

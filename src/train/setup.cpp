@@ -165,6 +165,22 @@ tasks::TaskSetup task_setup(const Recipe& recipe, const RunData& data, const Wei
   return setup;
 }
 
+namespace {
+
+// "images: size 224, crop 0.9, …, as the pretrained weights", or in what they differ.
+std::string preprocess_note(const Recipe& recipe, const WeightFile& file) {
+  const Value used = write_config(recipe.preprocess),
+              theirs = write_config(preprocess_of(file, recipe.model.name));
+  std::vector<std::string> others;
+  for (const auto& [key, value] : theirs.as_table())
+    if (key != "size" && *used.find(key) != value) others.push_back(text(key, " ", toml_text(value)));
+  return text("images: ", preprocess_text(recipe.preprocess),
+              others.empty() ? ", as the pretrained weights"
+                             : "; the pretrained weights were made with " + join(others, ", "));
+}
+
+}  // namespace
+
 RunTask build_task(const Recipe& recipe, const RunData& data, const WeightsInfo& info, const Compute& compute,
                    bool continued) {
   const bool pretrained = !recipe.model.pretrained.empty();
@@ -182,9 +198,14 @@ RunTask build_task(const Recipe& recipe, const RunData& data, const WeightsInfo&
   const auto take = [&](const LoadReport& report) {
     run.notes.insert(run.notes.end(), report.lines.begin(), report.lines.end());
   };
-  if (pretrained && !continued) take(load_pretrained(*run.task, WeightFile(recipe.model.pretrained)));
+  if (pretrained && !continued) {
+    const WeightFile file(weights_file_of(recipe.model.pretrained));
+    take(load_pretrained(*run.task, file));
+    run.notes.push_back(preprocess_note(recipe, file));
+  }
   if (!recipe.model.select_from.empty() && !continued)
-    take(select_pretrained(*backbone.model, backbone.spec, WeightFile(recipe.model.select_from)));
+    take(select_pretrained(*backbone.model, backbone.spec,
+                           WeightFile(weights_file_of(recipe.model.select_from))));
   if (recipe.quantization.enabled())
     run.notes.push_back(text("quantised: ", quantise_blocks(*backbone.model, recipe.quantization),
                              " layers, weights of ", recipe.quantization.weights, " bits, activations of ",

@@ -347,7 +347,7 @@ Sweep read_sweep(const std::string& path, const std::vector<std::string>& recipe
     check_seeds(sweep.final_seeds, "final.seeds");
     return sweep;
   } catch (const Error& error) {
-    throw Error(ErrorKind::usage, text("sweep ", path, ": ", error.what()));
+    throw Error(error.kind, text("sweep ", path, ": ", error.what()));
   }
 }
 

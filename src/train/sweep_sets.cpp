@@ -113,7 +113,7 @@ void check_sets(const Sweep& sweep, const std::string& folder, const std::string
     fail_usage("the sweep has no [sets]: which folders under '", folder, "' are sets");
   for_each_set(sweep, [&](const std::string& group, const std::string& set) {
     const std::string place = folder + "/" + set;
-    if (!file_exists(place)) fail_usage("'", place, "' does not exist, [sets] names it in ", group);
+    if (!file_exists(place)) fail("'", place, "' does not exist, [sets] names it in ", group);
     check_sweep(sweep, directory + "/" + set, options_for(options, place, sweep.has_final));
   });
 }

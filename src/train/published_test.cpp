@@ -1,0 +1,243 @@
+// Files that other programs published: their names, preprocessing and class names.
+#include <gtest/gtest.h>
+
+#include "core/config.h"
+#include "data/class_names.h"
+#include "io/io_testing.h"
+#include "models/heads/class_head.h"
+#include "train/hub_config.h"
+#include "train/load.h"
+#include "train/open_task.h"
+#include "train/recipe.h"
+#include "train/weights.h"
+#include "train/wrapped_names.h"
+
+namespace tessera::train {
+namespace {
+
+class PublishedTest : public TemporaryFolder {
+ protected:
+  // Tensors of a size of timm's, as another program would save them: no metadata.
+  static NamedTensors tensors_of(const std::string& name, int64_t classes = 1000) {
+    Value settings;
+    settings.set("classes", classes);
+    const auto model = models::build_classifier(models::resolve_model(name, settings), 3, models::Init::skip);
+    NamedTensors out;
+    for (const auto& item : model->backbone->named_parameters())
+      out.emplace_back(item.key(), torch::full(item.value().sizes(), 0.01));
+    return out;
+  }
+  std::string saved(const std::string& name, const NamedTensors& tensors) const {
+    make_directories(std::filesystem::path(path(name)).parent_path().string());
+    save_tensors(path(name), tensors);
+    return path(name);
+  }
+  static NamedTensors renamed(NamedTensors tensors,
+                              const std::function<std::string(const std::string&)>& rename) {
+    for (auto& [name, tensor] : tensors) name = rename(name);
+    return tensors;
+  }
+};
+
+data::Preprocess published(const std::string& name) {
+  return read_config<data::Preprocess>(models::published_preprocess(models::resolve_model(name)),
+                                       "preprocess");
+}
+
+const std::vector<double> kHalf = {0.5, 0.5, 0.5};
+
+// timm's configurations, by name and tag.
+TEST(PublishedNames, HaveTimmsTestCrops) {
+  for (const char* name : {"deit_tiny_patch16_224", "deit_base_distilled_patch16_224",
+                           "deit3_base_patch16_224", "swin_tiny_patch4_window7_224",
+                           "swin_large_patch4_window7_224", "twins_svt_base", "vit_base_patch8_224"})
+    EXPECT_EQ(published(name).crop, 0.9) << name;
+  for (const char* name :
+       {"deit_base_patch16_384", "deit_base_distilled_patch16_384", "deit3_large_patch16_384",
+        "swin_base_patch4_window12_384", "swin_large_patch4_window12_384", "vit_tiny_patch16_384"}) {
+    EXPECT_EQ(published(name).crop, 1.0) << name;
+    EXPECT_EQ(published(name).crop_mode, "center") << name;
+    EXPECT_EQ(models::resolve_model(name).settings.find("image_size")->as_int(), 384) << name;
+  }
+  EXPECT_EQ(published("vit_base_patch16_384").mean, kHalf);
+  EXPECT_EQ(published("deit_base_patch16_384").mean, data::Preprocess().mean);
+}
+
+TEST(PublishedNames, MayHaveATag) {
+  EXPECT_EQ(published("vit_base_patch16_224.augreg_in21k").mean, kHalf);
+  EXPECT_EQ(published("vit_base_patch16_224.dino").mean, data::Preprocess().mean);
+  EXPECT_EQ(published("vit_base_patch16_224.dino").crop, 0.9);
+  EXPECT_EQ(published("deit3_base_patch16_224.fb_in1k").crop, 0.9);
+  EXPECT_EQ(published("deit3_base_patch16_224.fb_in22k_ft_in1k").crop, 1.0);
+  EXPECT_EQ(models::resolve_model("swin_tiny_patch4_window7_224.ms_in1k").settings,
+            models::resolve_model("swin_tiny_patch4_window7_224").settings);
+  EXPECT_EQ(error_of([] { models::resolve_model("twins_svt_small.in22k"); }),
+            "'twins_svt_small' has no weights 'in22k', must be one of in1k");
+  EXPECT_EQ(error_of([] { models::resolve_model("vil2-tiny.in1k"); }),
+            "'vil2-tiny' has no weights 'in1k': a name of it has no tag");
+}
+
+TEST(WrappedNames, ArePrefixesInFrontOfThePatchEmbedding) {
+  const auto unwrapped = [](const std::vector<std::string>& names) { return unwrap_names(names).names; };
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(unwrapped({"patch_embed.proj.weight", "backbone.x"}),
+            (Names{"patch_embed.proj.weight", "backbone.x"}));
+  // Lightning: one prefix for all, and what else the module held.
+  const UnwrappedNames lightning =
+      unwrap_names({"model.patch_embed.proj.weight", "model.head.bias", "loss.weight"});
+  EXPECT_EQ(lightning.names, (Names{"patch_embed.proj.weight", "head.bias", ""}));
+  EXPECT_EQ(lightning.beside, Names{"loss.weight"});
+  // MMPretrain: the head beside the backbone; and both inside a wrapper.
+  EXPECT_EQ(unwrapped({"backbone.patch_embed.projection.weight", "head.layers.head.bias"}),
+            (Names{"patch_embed.projection.weight", "head.layers.head.bias"}));
+  EXPECT_EQ(unwrapped({"module.backbone.patch_embeds.0.proj.weight", "module.head.fc.bias"}),
+            (Names{"patch_embeds.0.proj.weight", "head.fc.bias"}));
+  // torchvision's own names begin with a word that is a wrapper elsewhere.
+  EXPECT_EQ(unwrapped({"conv_proj.weight", "encoder.ln.weight"}),
+            (Names{"conv_proj.weight", "encoder.ln.weight"}));
+  // An average beside the model is not taken for it.
+  EXPECT_EQ(unwrapped({"ema.patch_embed.proj.weight", "model.patch_embed.proj.weight"}),
+            (Names{"", "patch_embed.proj.weight"}));
+}
+
+TEST_F(PublishedTest, WrappedModelsAreReadAsTheyAre) {
+  const NamedTensors plain = tensors_of("deit_tiny_patch16_224", 7);
+  const auto read = [&](const NamedTensors& tensors) {
+    return open_task(saved("f.safetensors", tensors), {.model = "deit_tiny_patch16_224"});
+  };
+  for (const std::string prefix : {"model.", "module.", "backbone.", "encoder.", "model.backbone."}) {
+    NamedTensors wrapped = renamed(plain, [&](const std::string& name) { return prefix + name; });
+    EXPECT_EQ(read(wrapped).info.model.settings.find("classes")->as_int(), 7) << prefix;
+    wrapped.emplace_back("loss.weight", torch::zeros({7}));
+    const OpenedTask opened = read(wrapped);
+    EXPECT_EQ(opened.notes.back(),
+              "not of the model: 1 tensors (loss.weight), whose names do not begin with " + prefix);
+  }
+  // MMPretrain's words for the same layers.
+  const NamedTensors theirs = renamed(plain, [](std::string name) {
+    const auto replace = [&](const std::string& from, const std::string& to) {
+      if (const size_t at = name.find(from); at != std::string::npos) name.replace(at, from.size(), to);
+    };
+    if (name.starts_with("head.")) return "head.layers." + name;
+    for (const auto& [from, to] :
+         std::vector<std::pair<std::string, std::string>>{{"blocks.", "layers."},
+                                                          {"norm1", "ln1"},
+                                                          {"norm2", "ln2"},
+                                                          {"mlp.fc1", "ffn.layers.0.0"},
+                                                          {"mlp.fc2", "ffn.layers.1"},
+                                                          {"patch_embed.proj", "patch_embed.projection"}})
+      replace(from, to);
+    if (name.starts_with("norm.")) name = "ln1" + name.substr(4);
+    return "backbone." + name;
+  });
+  EXPECT_EQ(read(theirs).info.model.settings.find("classes")->as_int(), 7);
+}
+
+TEST_F(PublishedTest, ADeit3FileOfItsAuthorsIsReadToo) {
+  const NamedTensors theirs = renamed(tensors_of("deit3_small_patch16_224", 7), [](std::string name) {
+    if (const size_t at = name.find("ls"); at != std::string::npos && name.ends_with(".gamma"))
+      name = name.substr(0, at) + "gamma_" + name[at + 2];
+    return name;
+  });
+  EXPECT_EQ(open_task(saved("f.safetensors", theirs)).info.model.name, "deit3_small_patch16_224");
+}
+
+TEST_F(PublishedTest, HeadsAsWideAsImageNetsHaveItsNames) {
+  const auto names_in = [&](int64_t classes) {
+    const WeightFile file(saved("f.safetensors", tensors_of("twins_svt_small", classes)));
+    const WeightsInfo info = describe_weights(file);
+    const Value* names = info.task_metadata.find("class_names");
+    return names ? std::ssize(names->as_array()) : 0;
+  };
+  EXPECT_EQ(names_in(1000), 1000);
+  EXPECT_EQ(names_in(21841), 21841);
+  EXPECT_EQ(names_in(999), 0);
+}
+
+TEST_F(PublishedTest, ClassNamesOfOnesOwnMustBeAsManyAsTheClasses) {
+  const std::string file = saved("f.safetensors", tensors_of("twins_svt_small", 3));
+  const OpenedTask opened = open_task(file, {.class_names = {"a", "b", "c"}});
+  const auto said = opened.task->predict(torch::zeros({1, 3, 224, 224}), 3);
+  EXPECT_EQ(said.at(0).size(), 3u);
+  EXPECT_EQ(said[0][0].values[0].second.as_string().size(), 1u);
+  EXPECT_EQ(error_of([&] {
+              open_task(file, {.class_names = {"a", "b"}});
+            }),
+            "2 class names for '" + file + "', whose model tells 3 classes apart");
+}
+
+TEST_F(PublishedTest, WhatIsNoModelOfOursIsSaid) {
+  const NamedTensors resnet = {{"conv1.weight", torch::zeros({64, 3, 7, 7})},
+                               {"bn1.weight", torch::zeros({64})},
+                               {"layer1.0.conv1.weight", torch::zeros({64, 64, 1, 1})},
+                               {"fc.weight", torch::zeros({1000, 64})}};
+  const std::string file = saved("resnet.safetensors", resnet);
+  EXPECT_EQ(error_of([&] { open_task(file); }),
+            "'" + file +
+                "' holds no model of any family (`tessera models` lists them): its 4 tensors begin with "
+                "conv1.weight, bn1.weight, layer1.0.conv1.weight");
+}
+
+TEST_F(PublishedTest, AHubsFolderSaysWhichModelItHolds) {
+  saved("hub/model.safetensors", tensors_of("vit_tiny_patch16_224", 3));
+  const auto config = [&](const std::string& json) { write_text_atomic(path("hub/config.json"), json); };
+  config(R"({"architecture": "vit_tiny_patch16_224", "num_classes": 3, "label_names": ["x", "y", "z"],
+             "pretrained_cfg": {"tag": "augreg_in21k", "crop_pct": 0.95, "mean": [0.1, 0.2, 0.3],
+                                "std": [1, 1, 1], "interpolation": "bilinear", "pool_size": null}})");
+  const OpenedTask opened = open_task(path("hub"));
+  EXPECT_EQ(opened.info.model.name, "vit_tiny_patch16_224.augreg_in21k");
+  EXPECT_EQ(opened.info.preprocess.crop, 0.95);
+  EXPECT_EQ(opened.info.preprocess.mean, (std::vector<double>{0.1, 0.2, 0.3}));
+  EXPECT_EQ(opened.info.preprocess.interpolation, "bilinear");
+  EXPECT_EQ(opened.info.task_metadata.find("class_names")->as_array().size(), 3u);
+  config(R"({"architecture": "resnet50"})");
+  EXPECT_NE(error_of([&] { open_task(path("hub")); }).find("holds resnet50 (by the config.json"),
+            std::string::npos);
+  config("{");
+  EXPECT_NE(error_of([&] { open_task(path("hub")); }).find("hub/config.json"), std::string::npos);
+}
+
+// Trained at ImageNet's mean and a crop of 0.875, weights that were made otherwise lose accuracy in silence.
+TEST_F(PublishedTest, FineTuningPreparesImagesAsTheWeightsSawThem) {
+  const std::string foreign = saved("vit.safetensors", tensors_of("vit_tiny_patch16_224"));
+  write_text_atomic(path("r.toml"), "[model]\nname = \"vit_tiny_patch16_224\"\n[train]\nepochs = 1\n");
+  const auto load = [&](std::vector<std::string> settings) {
+    return load_recipe(path("r.toml"), settings).preprocess;
+  };
+  EXPECT_EQ(load({}).crop, 0.875);
+  const std::string pretrained = "model.pretrained=\"" + foreign + "\"";
+  EXPECT_EQ(load({pretrained}).crop, 0.9);
+  EXPECT_EQ(load({pretrained}).mean, kHalf);
+  EXPECT_EQ(load({pretrained, "model.name=\"deit_tiny_patch16_224\""}).mean, data::Preprocess().mean);
+  EXPECT_EQ(load({pretrained, "model.image_size=32"}).size, 32);
+  // What the user says wins, key by key.
+  const data::Preprocess mixed = load({pretrained, "preprocess.crop=0.7"});
+  EXPECT_EQ(mixed.crop, 0.7);
+  EXPECT_EQ(mixed.std, kHalf);
+  // A folder stands for its weights; a file of Tessera says what its images were.
+  saved("hub/model.safetensors", tensors_of("vit_tiny_patch16_224"));
+  EXPECT_EQ(load({"model.pretrained=\"" + path("hub") + "\""}).mean, kHalf);
+  WeightsInfo info;
+  info.model = models::resolve_model("vit_tiny_patch16_224");
+  info.preprocess.mean = {0.1, 0.1, 0.1};
+  save_weights(path("own.safetensors"), tensors_of("vit_tiny_patch16_224"), info);
+  EXPECT_EQ(load({"model.pretrained=\"" + path("own.safetensors") + "\""}).mean, info.preprocess.mean);
+  EXPECT_EQ(load({"model.pretrained=\"none.safetensors\""}).crop, 0.875);
+}
+
+// A run that began before, or whose weights are gone, goes on with the images it had.
+TEST_F(PublishedTest, AStoredRunKeepsItsPreprocessing) {
+  const std::string foreign = saved("vit.safetensors", tensors_of("vit_tiny_patch16_224"));
+  write_text_atomic(path("r.toml"), "[model]\nname = \"vit_tiny_patch16_224\"\n[train]\nepochs = 1\n");
+  const std::vector<std::string> settings = {"model.pretrained=\"" + foreign + "\"",
+                                             "train.output=\"" + path("run") + "\""};
+  make_directories(path("run"));
+  write_text_atomic(path("run/recipe.toml"),
+                    "[model]\npretrained = \"" + foreign + "\"\n[preprocess]\ncrop = 0.875\n");
+  EXPECT_EQ(load_recipe(path("r.toml"), settings).preprocess.crop, 0.875);
+  write_text_atomic(path("run/recipe.toml"), "[model]\npretrained = \"\"\n[preprocess]\ncrop = 0.875\n");
+  EXPECT_EQ(load_recipe(path("r.toml"), settings).preprocess.crop, 0.9);
+}
+
+}  // namespace
+}  // namespace tessera::train
