@@ -13,6 +13,10 @@ void add_compute_options(Arguments& command, std::string& device, std::string& p
   command.add("--threads", threads, "compute threads, 0 = all cores").show_default().range(0, 1024);
 }
 
+void add_class_names(Arguments& command, std::string& file) {
+  command.add("--class-names", file, "file with one class name a line (default: as the weights say)");
+}
+
 std::string value_text(const tasks::Metric& metric) {
   return metric.info.unit == tasks::Unit::share ? fixed(100 * metric.value, 1) + " %"
                                                 : fixed(metric.value, 4);

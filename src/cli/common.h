@@ -13,6 +13,9 @@ namespace tessera::cli {
 // --device, --precision, --threads.
 void add_compute_options(Arguments& command, std::string& device, std::string& precision, int64_t& threads);
 
+// --class-names, of weights that do not say what their classes are called.
+void add_class_names(Arguments& command, std::string& file);
+
 // "95.4 %" of a share, "0.1234" of another number.
 std::string value_text(const tasks::Metric& metric);
 // "  top1 0.8125  loss 0.6531".

@@ -10,11 +10,13 @@
 #include "core/progress.h"
 #include "core/text.h"
 #include "core/toml.h"
+#include "data/class_names.h"
 #include "data/loader.h"
 #include "io/file.h"
 #include "io/safetensors_shards.h"
 #include "io/weight_file.h"
 #include "train/calibrate.h"
+#include "train/hub_config.h"
 #include "train/load.h"
 #include "train/open_task.h"
 
@@ -24,7 +26,7 @@ namespace {
 namespace fs = std::filesystem;
 
 struct Options {
-  std::string in, out, model, key, precision, calibrate;
+  std::string in, out, model, key, precision, calibrate, class_names;
   std::vector<std::string> preprocess;
   int64_t calibrate_images = 512;
   double shard_gigabytes = 5;
@@ -93,10 +95,10 @@ void run(const Options& options) {
   if (!sharded && !options.out.ends_with(".safetensors"))
     fail_usage("'", options.out, "' must end in .safetensors, or in ", kShardIndexEnding,
                " for several files");
-  const WeightFile file(options.in, options.key);
-  if (fs::exists(options.out) && fs::equivalent(options.in, options.out))
+  const WeightFile file(train::weights_file_of(options.in), options.key);
+  if (fs::exists(options.out) && fs::equivalent(file.path(), options.out))
     fail_usage("'", options.out, "' is the file that is read: choose another name");
-  std::cout << options.in << ": " << file.form() << ", " << file.tensors().size() << " tensors\n";
+  std::cout << file.path() << ": " << file.form() << ", " << file.tensors().size() << " tensors\n";
 
   Value asked;
   for (const std::string& setting : options.preprocess) {
@@ -106,7 +108,8 @@ void run(const Options& options) {
     asked.set(setting.substr(0, equals), parse_toml_value(setting.substr(equals + 1)));
   }
   const bool ours = train::read_weights_info(file.metadata(), file.path()).ours;
-  const bool told = !ours && options.model.empty();
+  const auto hub = ours ? std::nullopt : train::read_hub_config(file.path());
+  const bool told = !ours && options.model.empty() && !hub;
   const auto sizes = told ? train::sizes_that_fit(file.tensors()) : std::vector{options.model};
   Tensors tensors;
   Metadata metadata = file.metadata();
@@ -114,6 +117,8 @@ void run(const Options& options) {
     train::WeightsInfo info = train::describe_weights(file, sizes.front());
     info.preprocess = read_config(asked, "preprocess", info.preprocess);
     data::make_eval_transform(info.preprocess);  // checks it
+    if (!options.class_names.empty())
+      train::name_classes(info, data::read_class_names(options.class_names), file.path());
     tensors.views = train::match_weights(*train::meta_task(info, file), file);
     const int64_t classes = info.model.settings.find("classes")->as_int();
     std::cout << "model   " << info.model.name << (told ? ", by its tensors" : "") << ", "
@@ -121,13 +126,16 @@ void run(const Options& options) {
               << info.preprocess.size << "\n";
     if (!ours || !options.preprocess.empty())
       std::cout << "pixels  " << train::preprocess_text(info.preprocess) << "\n";
+    if (const std::string line = ours ? "" : train::beside_line(file); !line.empty())
+      std::cout << line << "\n";
     metadata = train::weights_metadata(info);
     if (!options.calibrate.empty()) add_calibration(tensors, options, file, info);
   } else if (!options.calibrate.empty()) {
     fail_usage("--calibrate runs the model: name it with --model (see `tessera models`)");
   } else {
-    if (!options.preprocess.empty())
-      fail_usage("--preprocess is kept with a known model: name it with --model");
+    for (const auto& [name, given] : {std::pair("--preprocess", !options.preprocess.empty()),
+                                      std::pair("--class-names", !options.class_names.empty())})
+      if (given) fail_usage(name, " is kept with a known model: name it with --model");
     tensors.views = file.tensors();
     std::cout << "model   " << (sizes.empty() ? "unknown" : join(sizes, " or "))
               << ": names stay as they are; with --model they become those of `tessera predict`\n";
@@ -155,7 +163,8 @@ void add_convert(Arguments& command, Action& action) {
   auto options = std::make_shared<Options>();
   command
       .add("IN", options->in,
-           "weights: .safetensors, .safetensors.index.json, or PyTorch's .pth, .pt, .bin, .th")
+           "weights: .safetensors, .safetensors.index.json, PyTorch's .pth, .pt, .bin, .th; a run directory, "
+           "a checkpoint or a model hub's folder")
       .required();
   command.add("OUT", options->out, "NAME.safetensors, or NAME.safetensors.index.json for several files")
       .required();
@@ -164,6 +173,7 @@ void add_convert(Arguments& command, Action& action) {
   command.add("--key", options->key, "PyTorch archives: which dictionary, as model_ema");
   command.add("--preprocess", options->preprocess,
               "how images are prepared, where not as published: --preprocess crop=1.0 mean=[0.5,0.5,0.5]");
+  add_class_names(command, options->class_names);
   command.add("--precision", options->precision, "element type of the numbers (default: as they are)")
       .one_of({"fp32", "bf16", "fp16"});
   command.add("--calibrate", options->calibrate,

@@ -14,6 +14,7 @@
 #include "core/progress.h"
 #include "core/text.h"
 #include "core/toml.h"
+#include "data/class_names.h"
 #include "data/loader.h"
 #include "io/file.h"
 #include "train/device.h"
@@ -26,7 +27,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct Options {
-  std::string weights, split = "validation", predictions, sizes, model, device = "auto", precision = "fp32";
+  std::string weights, split = "validation", predictions, sizes, model, class_names;
+  std::string device = "auto", precision = "fp32";
   std::vector<std::string> settings;
   data::SourceConfig data;
   double crop = 0;
@@ -58,6 +60,7 @@ data::SourceConfig data_of(const Options& options, const train::WeightsInfo& inf
     if (options.split == "validation") config.val_path = config.path;
   }
   if (!options.data.val_path.empty()) config.val_path = options.data.val_path;
+  if (!options.class_names.empty()) config.class_names = options.class_names;
   if (config.path.empty() && (config.val_path.empty() || options.split == "train"))
     fail_usage(options.weights, ": says nothing about its data; give --data");
   return config;
@@ -205,6 +208,7 @@ Value model_settings(const Options& options) {
 void evaluate(const Options& options) {
   train::use_threads_beside(options.loader_threads, options.threads);
   train::OpenOptions how = {.model = options.model, .raw = options.raw, .settings = model_settings(options)};
+  if (!options.class_names.empty()) how.class_names = data::read_class_names(options.class_names);
   const std::string file = train::weights_file_of(options.weights, options.raw);
   const train::WeightsInfo info = train::describe_weights(WeightFile(file), options.model);
   const auto sizes = sizes_of(options, info);
@@ -254,6 +258,7 @@ void add_eval(Arguments& command, Action& action) {
       .one_of({"validation", "train"});
   command.add("--size", options->sizes, "input side in pixels, or several as 160,224,384 for a table");
   command.add("--crop", options->crop, "test-crop ratio (default: as the weights say)").range(0.01, 1.0);
+  add_class_names(command, options->class_names);
   command.flag("--per-class", options->per_class, "a table of precision, recall and F1 by class");
   command.add("--predictions", options->predictions, "write a CSV line for every sample to this file");
   command.flag("--raw", options->raw, "checkpoints: the raw weights instead of their moving average");

@@ -156,11 +156,12 @@ std::vector<std::string> files_of(const std::string& path) {
   if (!fs::is_directory(path)) return {path};
   std::vector<std::string> files;
   for (const auto& entry : fs::directory_iterator(path))
-    if (entry.path().extension() == ".safetensors") files.push_back(entry.path().string());
+    if (entry.path().extension() == ".safetensors" || entry.path().filename() == "pytorch_model.bin")
+      files.push_back(entry.path().string());
   std::sort(files.begin(), files.end());
   if (const std::string newest = path + "/checkpoints/latest"; files.empty() && fs::is_directory(newest))
     return files_of(newest);
-  if (files.empty()) fail(path, ": no .safetensors file in this folder");
+  if (files.empty()) fail(path, ": no .safetensors file or pytorch_model.bin in this folder");
   return files;
 }
 

@@ -1,20 +1,18 @@
 // `tessera predict IMAGES… --weights FILE`: what a model says of images, with nothing but a weights file.
 #include <algorithm>
-#include <atomic>
-#include <filesystem>
-#include <future>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
 #include "cli/common.h"
+#include "cli/image_batches.h"
 #include "core/error.h"
 #include "core/interrupt.h"
 #include "core/text.h"
-#include "core/threads.h"
 #include "core/toml.h"
+#include "data/class_names.h"
+#include "data/image_files.h"
 #include "data/transform.h"
-#include "io/file.h"
 #include "train/device.h"
 #include "train/json_value.h"
 #include "train/open_task.h"
@@ -22,74 +20,18 @@
 namespace tessera::cli {
 namespace {
 
-namespace fs = std::filesystem;
-
 struct Options {
   std::string weights;
   std::vector<std::string> images;
   int64_t top = 5, batch = 16, threads = 0;
   bool json = false, csv = false, raw = false;
-  std::string device = "auto", precision = "fp32", model;
+  std::string device = "auto", precision = "fp32", model, class_names;
+  double crop = 0;
 };
-
-struct Decoded {
-  torch::Tensor images;             // [images, 3, size, size]; rows of broken ones are zero
-  std::vector<std::string> errors;  // one a picture, "" where it could be read
-};
-
-// Files as given, folders by all pictures below them in the order of their names.
-std::vector<std::string> collect(const std::vector<std::string>& arguments) {
-  std::vector<std::string> files;
-  for (const std::string& argument : arguments) {
-    if (!fs::exists(argument)) fail(argument, ": no such file or folder");
-    if (!fs::is_directory(argument)) {
-      files.push_back(argument);
-      continue;
-    }
-    std::vector<std::string> found;
-    for (const auto& entry : fs::recursive_directory_iterator(argument)) {
-      if (data::has_picture_extension(entry.path().string())) found.push_back(entry.path().string());
-    }
-    if (found.empty()) fail(argument, ": no images (.jpg, .jpeg, .png, .webp) in this folder");
-    std::sort(found.begin(), found.end());
-    files.insert(files.end(), found.begin(), found.end());
-  }
-  return files;
-}
-
-// By `workers` threads beside the compute threads: as compute threads of their own they would be a second
-// OpenMP pool, and two pools on the same cores wait for each other.
-Decoded decode(const data::Transform& transform, std::span<const std::string> files, int workers) {
-  const auto count = static_cast<int64_t>(files.size());
-  const data::Field& image = transform.fields().at(0);
-  const int64_t stride = image.numel();
-  Decoded out{torch::empty({count, image.shape.at(0), image.shape.at(1), image.shape.at(2)}),
-              std::vector<std::string>(files.size())};
-  float* pixels = out.images.data_ptr<float>();
-  std::atomic<size_t> next = 0;
-  const auto work = [&] {
-    for (size_t k = next++; k < files.size(); k = next++) {
-      float* row = pixels + static_cast<int64_t>(k) * stride;
-      try {
-        RandomStream unused(0, "predict");
-        const data::Slot slot{reinterpret_cast<std::byte*>(row), nullptr};
-        transform.apply({files[k], read_file(files[k])}, unused, {&slot, 1});
-      } catch (const Error& error) {
-        std::fill_n(row, stride, 0.0f);
-        out.errors[k] = error.what();
-      }
-    }
-  };
-  std::vector<std::future<void>> others;
-  for (int i = 1; i < workers; ++i) others.push_back(std::async(std::launch::async, work));
-  work();
-  for (std::future<void>& other : others) other.get();
-  return out;
-}
 
 class Printer {
  public:
-  Printer(const Options& options, size_t images) : options_(options), single_(images == 1) {}
+  Printer(const Options& options, int64_t images) : options_(options), single_(images == 1) {}
 
   void print(const std::string& file, const tasks::Prediction& prediction) {
     if (options_.json) return print_json(file, prediction);
@@ -137,49 +79,41 @@ void predict(const Options& options) {
   if (options.top < 1) fail_usage("--top is ", options.top, ", must be at least 1");
   const int workers = std::max(1, train::use_threads(options.threads) / 8);  // a tenth of the work is theirs
   train::use_threads_beside(workers, options.threads);
-  const std::vector<std::string> files = collect(options.images);
+  const data::ImageFiles images(options.images);
   const torch::Device device = train::choose_device(options.device);
   const tasks::Precision precision = tasks::parse_precision(options.precision);
-  const train::OpenedTask opened =
-      train::open_task(options.weights, {.model = options.model, .raw = options.raw});
+  train::OpenOptions how = {.model = options.model, .raw = options.raw, .crop = options.crop};
+  if (!options.class_names.empty()) how.class_names = data::read_class_names(options.class_names);
+  const train::OpenedTask opened = train::open_task(options.weights, how);
   for (const std::string& note : opened.notes) std::cerr << note << "\n";
   tasks::move(opened.task->parts(), device, train::parameter_type(precision));
   const auto transform = data::make_eval_transform(opened.info.preprocess);
   const torch::InferenceMode inference;
-  Printer printer(options, files.size());
+  Printer printer(options, images.size());
 
-  const auto chunk = [&](size_t begin) {
-    return std::span(files).subspan(begin,
-                                    std::min(files.size() - begin, static_cast<size_t>(options.batch)));
-  };
-  size_t broken = 0;
+  int64_t broken = 0;
   const Interruptible stretch;
-  // The next batch is decoded while the model works on this one.
-  auto next = std::async(std::launch::async, [&] { return decode(*transform, chunk(0), workers); });
-  for (size_t begin = 0; begin < files.size(); begin += static_cast<size_t>(options.batch)) {
-    const Decoded batch = next.get();
-    const size_t after = begin + static_cast<size_t>(options.batch);
-    if (after < files.size())
-      next = std::async(std::launch::async, [&, after] { return decode(*transform, chunk(after), workers); });
+  ImageBatches batches(images, *transform, options.batch, workers);
+  while (const auto batch = batches.next()) {
     std::vector<tasks::Prediction> predictions;
     try {
       const tasks::AutocastScope autocast(device, precision);
       predictions =
-          opened.task->predict(batch.images.to(device, train::parameter_type(precision)), options.top);
+          opened.task->predict(batch->images.to(device, train::parameter_type(precision)), options.top);
     } catch (const Error& error) {  // what the weights cannot do: a task knows no files
       throw Error(error.kind, opened.file + ": " + error.what());
     }
     if (interrupted()) throw Error(ErrorKind::interrupted, "interrupted");
-    for (size_t i = 0; i < batch.errors.size(); ++i) {
-      if (batch.errors[i].empty()) {
-        printer.print(files[begin + i], predictions[i]);
+    for (size_t i = 0; i < batch->errors.size(); ++i) {
+      if (batch->errors[i].empty()) {
+        printer.print(images.paths()[static_cast<size_t>(batch->first) + i], predictions[i]);
       } else {
         ++broken;
-        std::cerr << "tessera: " << batch.errors[i] << "\n";
+        std::cerr << "tessera: " << batch->errors[i] << "\n";
       }
     }
   }
-  if (broken) fail(broken, " of ", files.size(), " images could not be read");
+  if (broken > 0) fail(broken, " of ", images.size(), " images could not be read");
 }
 
 }  // namespace
@@ -194,6 +128,8 @@ void add_predict(Arguments& command, Action& action) {
   command.add("--top", options->top, "lines to show an image").show_default();
   command.flag("--json", options->json, "one JSON object an image");
   command.flag("--csv", options->csv, "one line an image and rank");
+  command.add("--crop", options->crop, "test-crop ratio (default: as the weights say)").range(0.01, 1.0);
+  add_class_names(command, options->class_names);
   command.flag("--raw", options->raw, "checkpoints: the raw weights instead of their moving average");
   command.add("--model", options->model, "model name, where weights of other programs do not tell");
   command.add("--batch", options->batch, "images at a time").show_default().range(1, 4096);

@@ -1,0 +1,45 @@
+// Images for a model that runs over them once, batch by batch, decoded by threads of their own beside it.
+#pragma once
+
+#include "ops/torch.h"
+
+#include <cstdint>
+#include <future>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "data/source.h"
+#include "data/transform.h"
+
+namespace tessera::cli {
+
+struct ImageBatch {
+  int64_t first = 0;               // place of its first image among all
+  torch::Tensor images;            // [images, channels, height, width]; rows of broken ones are zero
+  std::vector<std::string> names;  // as the source names what it read, "" where it could not
+  std::vector<std::string> errors;  // one an image, "" where it could be read
+};
+
+class ImageBatches {
+ public:
+  // Batches of `batch` images, the last one smaller; `workers` threads beside the compute threads decode one
+  // ahead of the model. Both must outlive this object.
+  ImageBatches(const data::Source& source, const data::Transform& transform, int64_t batch, int workers);
+  ~ImageBatches();  // waits for the batch that is being decoded
+  ImageBatches(const ImageBatches&) = delete;
+
+  std::optional<ImageBatch> next();  // empty at the end
+
+ private:
+  ImageBatch decode(int64_t first) const;
+  void begin(int64_t first);
+
+  const data::Source& source_;
+  const data::Transform& transform_;
+  int64_t batch_;
+  int workers_;
+  std::future<ImageBatch> coming_;
+};
+
+}  // namespace tessera::cli
