@@ -2,8 +2,8 @@
 #include <iostream>
 
 #include "core/error.h"
+#include "data/image_files.h"
 #include "data/transform.h"
-#include "io/file.h"
 #include "train/open_task.h"
 
 int main(int argc, char** argv) try {
@@ -17,7 +17,7 @@ int main(int argc, char** argv) try {
     torch::Tensor image = torch::empty({1, 3, side, side});
     const tessera::data::Slot slot{static_cast<std::byte*>(image.mutable_data_ptr()), nullptr};
     tessera::RandomStream unused(0, "classify");  // a test transform draws nothing
-    transform->apply({argv[i], tessera::read_file(argv[i])}, unused, {&slot, 1});
+    transform->apply(tessera::data::read_image_file(argv[i]), unused, {&slot, 1});
 
     const auto lines = opened.task->predict(image, /*most=*/1);
     for (const tessera::tasks::PredictionLine& line : lines.at(0))
