@@ -1,6 +1,8 @@
 #include "io/image.h"
 
 #include <cstring>
+#include <optional>
+#include <string_view>
 #include <utility>
 
 #include "core/error.h"
@@ -12,17 +14,14 @@ using codec::Bytes;
 
 namespace {
 
-enum class Format { jpeg, png, webp };
+enum class Format { jpeg, png, webp, gif, bmp, tiff };
 
 bool starts_with(Bytes bytes, std::string_view magic, size_t at = 0) {
   return bytes.size() >= at + magic.size() && std::memcmp(bytes.data() + at, magic.data(), magic.size()) == 0;
 }
 
-// Names other kinds of file that people have under a picture's name, for the error line.
+// Names other kinds of file that people have under an image's name, for the error line.
 const char* known_stranger(Bytes bytes) {
-  if (starts_with(bytes, "GIF8")) return "a GIF";
-  if (starts_with(bytes, "BM")) return "a BMP";
-  if (starts_with(bytes, "II*\0") || starts_with(bytes, std::string_view("MM\0*", 4))) return "a TIFF";
   if (starts_with(bytes, "ftypavif", 4)) return "an AVIF";
   if (starts_with(bytes, "ftyphei", 4)) return "an HEIC";
   if (starts_with(bytes, "%PDF")) return "a PDF";
@@ -31,20 +30,54 @@ const char* known_stranger(Bytes bytes) {
   return nullptr;
 }
 
-Format format_of(Bytes bytes, const std::string& name) {
-  check(!bytes.empty(), name, ": the file is empty, must be a JPEG, PNG or WebP picture");
+// Two letters alone are also how a text may begin: the length of the header that follows must be one that there is.
+bool is_bmp(Bytes bytes) {
+  if (!starts_with(bytes, "BM") || bytes.size() < 18) return false;
+  const int size = codec::byte_at(bytes, 14);
+  return starts_with(bytes, std::string_view("\0\0\0", 3), 15) &&
+         (size == 12 || size == 40 || size == 52 || size == 56 || size == 64 || size == 108 || size == 124);
+}
+
+bool is_tiff(Bytes bytes) {
+  using namespace std::string_view_literals;
+  return starts_with(bytes, "II*\0"sv) || starts_with(bytes, "MM\0*"sv) || starts_with(bytes, "II+\0"sv) ||
+         starts_with(bytes, "MM\0+"sv);
+}
+
+std::optional<Format> format_told(Bytes bytes) {
   if (starts_with(bytes, "\xff\xd8\xff")) return Format::jpeg;
   if (starts_with(bytes, "\x89PNG\r\n\x1a\n")) return Format::png;
   if (starts_with(bytes, "RIFF") && starts_with(bytes, "WEBP", 8)) return Format::webp;
-  if (const char* stranger = known_stranger(bytes))
-    fail(name, ": is ", stranger, ", must be a JPEG, PNG or WebP picture");
-  fail(name, ": not a picture (neither JPEG nor PNG nor WebP)");
+  if (starts_with(bytes, "GIF87a") || starts_with(bytes, "GIF89a")) return Format::gif;
+  if (is_bmp(bytes)) return Format::bmp;
+  if (is_tiff(bytes)) return Format::tiff;
+  return std::nullopt;
+}
+
+constexpr const char* kMustBe = "must be a JPEG, PNG, WebP, GIF, BMP or TIFF image";
+
+Format format_of(Bytes bytes, const std::string& name) {
+  check(!bytes.empty(), name, ": the file is empty, ", kMustBe);
+  if (const auto format = format_told(bytes)) return *format;
+  if (const char* stranger = known_stranger(bytes)) fail(name, ": is ", stranger, ", ", kMustBe);
+  fail(name, ": not an image (", kMustBe, ")");
 }
 
 ImageInfo info_of(Bytes bytes, const std::string& name, Format format) {
-  if (format == Format::jpeg) return codec::jpeg_info(bytes, name);
-  if (format == Format::png) return codec::png_info(bytes, name);
-  return codec::webp_info(bytes, name);
+  switch (format) {
+    case Format::jpeg:
+      return codec::jpeg_info(bytes, name);
+    case Format::png:
+      return codec::png_info(bytes, name);
+    case Format::webp:
+      return codec::webp_info(bytes, name);
+    case Format::gif:
+      return codec::gif_info(bytes, name);
+    case Format::bmp:
+      return codec::bmp_info(bytes, name);
+    default:
+      return codec::tiff_info(bytes, name);
+  }
 }
 
 // A box of the oriented picture, seen in the file's own orientation (width and height are the file's).
@@ -85,6 +118,9 @@ void decode(Bytes bytes, const std::string& name, const Box* wanted, const Decod
   if (format == Format::jpeg) codec::decode_jpeg(bytes, name, box, options, out);
   if (format == Format::png) codec::decode_png(bytes, name, box, out);
   if (format == Format::webp) codec::decode_webp(bytes, name, box, out);
+  if (format == Format::gif) codec::decode_gif(bytes, name, box, out);
+  if (format == Format::bmp) codec::decode_bmp(bytes, name, box, out);
+  if (format == Format::tiff) codec::decode_tiff(bytes, name, box, out);
   if (orientation != 1) out = orient(out, orientation);
 }
 
@@ -93,7 +129,7 @@ void decode(Bytes bytes, const std::string& name, const Box* wanted, const Decod
 namespace codec {
 
 void check_size(int64_t width, int64_t height, int64_t max_pixels, const std::string& name) {
-  check(width > 0 && height > 0, name, ": the picture has no pixels (", width, "x", height, ")");
+  check(width > 0 && height > 0, name, ": the image has no pixels (", width, "x", height, ")");
   check(width <= max_pixels / height, name, ": ", width, "x", height, " are too many pixels, at most ",
         max_pixels, " are allowed");
 }
@@ -130,7 +166,7 @@ std::array<uint8_t, 26> exif_block(int orientation) {
 }  // namespace codec
 
 Image cut(const Image& image, const Box& box) {
-  check_box(box, image.width, image.height, "picture");
+  check_box(box, image.width, image.height, "image");
   Image out(box.width, box.height, image.channels);
   const size_t row_bytes = static_cast<size_t>(box.width) * static_cast<size_t>(image.channels);
   for (int y = 0; y < box.height; ++y)
@@ -153,6 +189,8 @@ Image orient(const Image& image, int orientation) {
   }
   return out;
 }
+
+bool is_image(Bytes head) { return format_told(head).has_value(); }
 
 ImageInfo image_info(Bytes bytes, const std::string& name) {
   return info_of(bytes, name, format_of(bytes, name));

@@ -49,10 +49,15 @@ struct DecodeOptions {
 // Size without decoding, in the file's own orientation.
 struct ImageInfo {
   int width = 0, height = 0;
-  std::string format;   // "jpeg", "png", "webp"
+  std::string format;   // "jpeg", "png", "webp", "gif", "bmp", "tiff"
   int orientation = 1;  // EXIF, 1 to 8; from 5 on width and height change places when it is applied
 };
 
+// Whether a file is an image, by its first bytes; kImageHeadBytes of them are enough.
+constexpr size_t kImageHeadBytes = 32;
+bool is_image(std::span<const std::byte> head);
+
+// The first image of a file that holds several (GIF, TIFF, animations).
 // All throw Error with `name` (a file or a sample) in front: empty, not an image, truncated, too many pixels,
 // …. The format is told from the bytes, never from the name.
 ImageInfo image_info(std::span<const std::byte> bytes, const std::string& name);

@@ -35,6 +35,9 @@ std::array<uint8_t, 26> exif_block(int orientation);
 ImageInfo jpeg_info(Bytes bytes, const std::string& name);
 ImageInfo png_info(Bytes bytes, const std::string& name);
 ImageInfo webp_info(Bytes bytes, const std::string& name);
+ImageInfo gif_info(Bytes bytes, const std::string& name);
+ImageInfo bmp_info(Bytes bytes, const std::string& name);
+ImageInfo tiff_info(Bytes bytes, const std::string& name);
 
 // The pixels inside `box` (which lies within the picture), in the file's own orientation. For JPEG at a scale
 // the box is in unscaled pixels and the result covers every scaled pixel that touches it.
@@ -42,6 +45,9 @@ void decode_jpeg(Bytes bytes, const std::string& name, const Box& box, const Dec
                  Image& out);
 void decode_png(Bytes bytes, const std::string& name, const Box& box, Image& out);
 void decode_webp(Bytes bytes, const std::string& name, const Box& box, Image& out);
+void decode_gif(Bytes bytes, const std::string& name, const Box& box, Image& out);
+void decode_bmp(Bytes bytes, const std::string& name, const Box& box, Image& out);
+void decode_tiff(Bytes bytes, const std::string& name, const Box& box, Image& out);
 
 // For tests: whether the Huffman decoder of jpeg_huffman.h may take over at all, in how many pictures it did,
 // and in how many of them it then left the work to libjpeg.

@@ -262,7 +262,7 @@ class Decompressor {
   void run(Step&& step) {
     if (guarded(errors_, step)) return;
     if (errors_.left_to_libjpeg) throw LeftToLibjpeg();
-    if (errors_.truncated) fail(name_, ": truncated JPEG, the file ends before the picture does");
+    if (errors_.truncated) fail(name_, ": truncated JPEG, the file ends before the image does");
     fail(name_, ": broken JPEG (", errors_.message, ")");
   }
 
@@ -324,7 +324,7 @@ class Decompressor {
            (at = static_cast<const JOCTET*>(std::memchr(at, 0xff, static_cast<size_t>(end - at))))) {
       if (++at < end && *at == JPEG_EOI) return;
     }
-    fail(name_, ": truncated JPEG, the file ends before the picture does");
+    fail(name_, ": truncated JPEG, the file ends before the image does");
   }
 
   const std::string& name_;
@@ -366,7 +366,7 @@ ImageInfo jpeg_info(Bytes bytes, const std::string& name) {
       if (at + 8 > bytes.size()) truncated();
       info.height = static_cast<int>(big_endian16(bytes, at + 3));
       info.width = static_cast<int>(big_endian16(bytes, at + 5));
-      check(info.width > 0 && info.height > 0, name, ": the picture has no pixels (", info.width, "x",
+      check(info.width > 0 && info.height > 0, name, ": the image has no pixels (", info.width, "x",
             info.height, ")");
       return info;
     }

@@ -35,7 +35,7 @@ void read_bytes(png_structp png, png_bytep to, size_t count) {
   auto* reading = static_cast<Reading*>(png_get_io_ptr(png));
   if (count > reading->rest.size()) {
     reading->truncated = true;
-    png_error(png, "the file ends before the picture does");
+    png_error(png, "the file ends before the image does");
   }
   std::memcpy(to, reading->rest.data(), count);
   reading->rest = reading->rest.subspan(count);
@@ -81,7 +81,7 @@ class Reader {
   template <class Step>
   void run(Step&& step) {
     if (guarded(reading_, step)) return;
-    if (reading_.truncated) fail(name_, ": truncated PNG, the file ends before the picture does");
+    if (reading_.truncated) fail(name_, ": truncated PNG, the file ends before the image does");
     fail(name_, ": broken PNG (", reading_.message, ")");
   }
 

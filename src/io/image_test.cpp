@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include <jpeglib.h>
@@ -247,10 +248,46 @@ TEST(ImageDecode, TooManyPixelsAreRefusedBeforeAllocation) {
             "bomb.jpg: 65500x65500 are too many pixels, at most 178956970 are allowed");
   DecodeOptions options;
   options.max_pixels = 15;
-  for (const char* name : {"turn1.webp", "turn1.png", "turn1.jpg"})
+  for (const char* name : {"turn1.webp", "turn1.png", "turn1.jpg", "rgb24.bmp", "gray.gif", "strips.tif"})
     EXPECT_NE(
         error_of([&] { decode_image(read_file(kPictures + "/" + name), name, options); }).find("at most 15"),
         std::string::npos);
+}
+
+// A file of 200 bytes must not make the decoder reserve what its fields promise.
+TEST(ImageDecode, StripsAndTilesThatPromiseTooMuchAreRefusedBeforeAllocation) {
+  const auto set = [](Bytes bytes, int tag, int value) {
+    const auto u16 = [&](size_t i) {
+      return std::to_integer<int>(bytes[i]) | std::to_integer<int>(bytes[i + 1]) << 8;
+    };
+    const auto directory = static_cast<size_t>(u16(4));
+    for (int e = 0; e < u16(directory); ++e) {
+      const size_t at = directory + 2 + 12 * static_cast<size_t>(e);
+      if (u16(at) != tag) continue;
+      bytes[at + 8] = static_cast<std::byte>(value & 255), bytes[at + 9] = static_cast<std::byte>(value >> 8);
+    }
+    return bytes;
+  };
+  const auto read = [](const char* name) { return read_file(kPictures + "/" + name); };
+  const auto said = [](const Bytes& bytes) { return error_of([&] { decode_image(bytes, "t.tif"); }); };
+  const Bytes tiles = read("tiles.tif");
+  EXPECT_NE(said(set(tiles, 322, 65520)), "");
+  EXPECT_NE(said(set(tiles, 323, 65520)), "");
+  EXPECT_EQ(said(set(set(tiles, 322, 65520), 323, 65520)),
+            "t.tif: a tile: 65520x65520 are too many pixels, at most 4194304 are allowed");
+  EXPECT_NE(said(set(read("planes.tif"), 277, 60000)), "");
+  EXPECT_NE(said(set(read("rgb16.tif"), 258, 64)), "");
+}
+
+TEST(ImageDecode, TellsAnImageByItsFirstBytes) {
+  const SafetensorsFile arrays(kPictures + "/pictures.safetensors");
+  for (const TensorView& tensor : arrays.tensors()) {
+    const Bytes bytes = read_file(kPictures + "/" + tensor.name.substr(tensor.name.find('.') + 1));
+    EXPECT_TRUE(is_image(std::span(bytes).first(std::min(bytes.size(), kImageHeadBytes)))) << tensor.name;
+  }
+  for (const char* words :
+       {"", "B", "BM", "BMW and other makers of cars in the world", "GIF", "II", "RIFF....WAVE"})
+    EXPECT_FALSE(is_image(std::as_bytes(std::span(std::string_view(words))))) << words;
 }
 
 TEST(ImageDecode, EndlessScansAreRefused) {
@@ -273,10 +310,13 @@ TEST(ImageDecode, SaysWhatAFileIs) {
     const auto* first = reinterpret_cast<const std::byte*>(content.data());
     return error_of([&] { decode_image({first, content.size()}, "x"); });
   };
-  EXPECT_EQ(message(""), "x: the file is empty, must be a JPEG, PNG or WebP picture");
-  EXPECT_EQ(message("GIF89a......"), "x: is a GIF, must be a JPEG, PNG or WebP picture");
-  EXPECT_EQ(message("<!DOCTYPE html>"), "x: is a web page, must be a JPEG, PNG or WebP picture");
-  EXPECT_EQ(message("no picture"), "x: not a picture (neither JPEG nor PNG nor WebP)");
+  const std::string must = "must be a JPEG, PNG, WebP, GIF, BMP or TIFF image";
+  EXPECT_EQ(message(""), "x: the file is empty, " + must);
+  EXPECT_EQ(message("%PDF-1.4"), "x: is a PDF, " + must);
+  EXPECT_EQ(message("<!DOCTYPE html>"), "x: is a web page, " + must);
+  EXPECT_EQ(message("BMW and other makers of cars"), "x: not an image (" + must + ")");
+  EXPECT_EQ(message("GIF89a......"), "x: truncated GIF, the file ends before the image does");
+  EXPECT_EQ(message("II*"), "x: not an image (" + must + ")");
   EXPECT_EQ(message("\xff\xd8\xff"), "x: truncated JPEG, the file ends in its headers");
   EXPECT_EQ(message("\x89PNG\r\n\x1a\n"), "x: truncated PNG, the file ends in its headers");
 }
@@ -289,9 +329,19 @@ TEST(ImageDecode, TruncationIsAnErrorAtEveryLength) {
       {"p.jpg", encode(image, {.name = "", .progressive = true})},
       {"a.png", encode_png(image)},
       {"a.webp", read_file(kPictures + "/lossy_alpha.webp")},
+      {"p.gif", read_file(kPictures + "/palette.gif")},
+      {"i.gif", read_file(kPictures + "/interlaced.gif")},
+      {"p.bmp", read_file(kPictures + "/palette4.bmp")},
+      {"c.bmp", read_file(kPictures + "/rgb24.bmp")},
+      {"r.bmp", read_file(kPictures + "/runs8.bmp")},
+      {"s.tif", read_file(kPictures + "/strips.tif")},
+      {"t.tif", read_file(kPictures + "/tiles.tif")},
   };
   for (const auto& [name, bytes] : files) {
-    const size_t spare = name == "a.png" ? 12 + 4 : 0;  // the end chunk and a checksum
+    // The end chunk and a checksum; the end mark; what fills the last row; runs that are one line more than there are.
+    const std::map<std::string, size_t> spares = {{"a.png", 16}, {"p.gif", 1}, {"i.gif", 1},
+                                                  {"p.bmp", 1},  {"c.bmp", 1}, {"r.bmp", 10}};
+    const size_t spare = spares.contains(name) ? spares.at(name) : 0;
     for (size_t size = 0; size + spare < bytes.size(); ++size) {
       const std::string message =
           error_of([&, file = name, all = bytes] { decode_image(std::span(all).first(size), file); });
@@ -316,7 +366,16 @@ TEST(ImageDecode, DamagedFilesGiveAPictureOrAnErrorLine) {
                                     read_file(kPictures + "/animated.webp"),
                                     read_file(kPictures + "/turn6.jpg"),
                                     read_file(kPictures + "/palette4_7.png"),
-                                    read_file(kPictures + "/adam7_gray16.png")};
+                                    read_file(kPictures + "/adam7_gray16.png"),
+                                    read_file(kPictures + "/transparent.gif"),
+                                    read_file(kPictures + "/interlaced.gif"),
+                                    read_file(kPictures + "/palette4.bmp"),
+                                    read_file(kPictures + "/fields565.bmp"),
+                                    read_file(kPictures + "/runs4.bmp"),
+                                    read_file(kPictures + "/jpeg.tif"),
+                                    read_file(kPictures + "/strips.tif"),
+                                    read_file(kPictures + "/tiles.tif"),
+                                    read_file(kPictures + "/fax.tif")};
   DecodeOptions options;
   options.max_pixels = 1 << 20;
   options.apply_exif = true;

@@ -48,9 +48,9 @@ ImageInfo webp_info(Bytes bytes, const std::string& name) {
 
 void decode_webp(Bytes bytes, const std::string& name, const Box& box, Image& out) {
   const Demuxer file(bytes, name);
-  check(file.complete, name, ": truncated WebP, the file ends before the picture does");
+  check(file.complete, name, ": truncated WebP, the file ends before the image does");
   WebPIterator frame;
-  check(WebPDemuxGetFrame(file.demux.get(), 1, &frame) != 0, name, ": WebP without a picture");
+  check(WebPDemuxGetFrame(file.demux.get(), 1, &frame) != 0, name, ": WebP without an image");
   // The canvas around a frame is black, as Pillow leaves it.
   Image canvas(file.value(WEBP_FF_CANVAS_WIDTH), file.value(WEBP_FF_CANVAS_HEIGHT));
   const bool fits = frame.x_offset >= 0 && frame.y_offset >= 0 &&

@@ -150,7 +150,7 @@ void TensorBoardWriter::scalars(int64_t step, std::span<const std::pair<std::str
 
 void TensorBoardWriter::image(const std::string& tag, int64_t step, std::span<const std::byte> png) {
   // Signature, length and name of the first chunk, width, height, depth, colour type.
-  check(png.size() > 26 && as_text(png.first(8)) == "\x89PNG\r\n\x1A\n", "TensorBoard picture '", tag,
+  check(png.size() > 26 && as_text(png.first(8)) == "\x89PNG\r\n\x1A\n", "TensorBoard image '", tag,
         "' is not a PNG file");
   static constexpr std::array<int64_t, 7> channels_of_type = {1, 0, 3, 3, 2, 0, 4};
   const auto type = std::to_integer<size_t>(png[25]);

@@ -161,7 +161,7 @@ TEST_F(TensorBoardTest, PicturesAndTextsAreStoredWhole) {
   EXPECT_EQ(field(fields_of(field(words, 8).bytes), 8).bytes, "# a\n\n    lr = 1");
   EXPECT_EQ(field(fields_of(field(fields_of(field(words, 9).bytes), 1).bytes), 1).bytes, "text");
   EXPECT_EQ(error_of([&] { writer.image("grid", 3, as_bytes("JPEG")); }),
-            "TensorBoard picture 'grid' is not a PNG file");
+            "TensorBoard image 'grid' is not a PNG file");
 }
 
 // Steps order the events, not times: a clock that is set back changes nothing else.

@@ -310,8 +310,9 @@ void check_form(std::span<const std::byte> bytes, const std::string& name) {
          ": is in PyTorch's old form (before 1.6, no zip archive); load it there and torch.save() it again");
   if (start.starts_with('\x80'))
     fail(name,
-         ": is a bare pickle, which can run code when Python loads it; must be a zip archive of PyTorch 1.6 "
-         "or later");
+         ": is a bare pickle, which can run code when Python loads it: torch.save(model.state_dict(), FILE) "
+         "with "
+         "PyTorch 1.6 or later");
   if (start.starts_with("version https://git-lfs"))
     fail(name, ": is a Git LFS pointer: fetch the file itself");
   fail(name, ": is no PyTorch file: must be a zip archive of PyTorch 1.6 or later");

@@ -249,7 +249,8 @@ TEST(TorchArchive, RefusesWrongStorages) {
 }
 
 TEST(TorchArchive, NoCodeIsEverNamed) {
-  const std::string rest = ", which is not among what a file of weights may hold; none of it was run";
+  const std::string rest =
+      ": it holds a pickled model or program, of which nothing was run; save model.state_dict()";
   const auto call = [](const std::string& module, const std::string& name) {
     return refusal(archive(pickle(G(module, name) + tuple({S("touch /tmp/x")}) + "R")));
   };

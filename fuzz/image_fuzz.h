@@ -1,0 +1,55 @@
+// What holds for every image file, whatever decodes it.
+#pragma once
+
+#include "fuzz/fuzz.h"
+#include "io/file.h"
+#include "io/image.h"
+#include "io/image_codec.h"
+
+inline tessera::Image decode_with(std::span<const std::byte> bytes, const tessera::DecodeOptions& options,
+                                  bool own_huffman, std::string& error) {
+  tessera::codec::huffman_use().allowed = own_huffman;
+  try {
+    return tessera::decode_image(bytes, "f", options);
+  } catch (const tessera::Error& e) {
+    error = e.what();
+    return {};
+  }
+}
+
+inline int fuzz_image(const uint8_t* data, size_t size) {
+  return tessera::fuzz_one(data, size, [&](std::span<const std::byte> bytes) {
+    const tessera::DecodeOptions options = {.max_pixels = 1 << 16};
+    const auto info = tessera::image_info(bytes, "f");
+    // Our own Huffman decoder gives what libjpeg's gives, be it an error.
+    std::string said, said_without;
+    const tessera::Image without = decode_with(bytes, options, false, said_without);
+    const tessera::Image whole = decode_with(bytes, options, true, said);
+    if (said != said_without || whole.pixels != without.pixels) std::abort();
+    if (!said.empty()) tessera::fail(said);
+    if (whole.width != info.width || whole.height != info.height) std::abort();
+    if (whole.pixels.size() !=
+        size_t{3} * static_cast<size_t>(whole.width) * static_cast<size_t>(whole.height))
+      std::abort();
+    // libjpeg smooths progressive pictures that lack scans, over more blocks than a crop has.
+    if (tessera::as_text(bytes).find("\xFF\xC2") != std::string_view::npos) return;
+    // A part, its place taken from the bytes, is the same as cut from the whole.
+    const auto part = [&](size_t byte, int extent) {
+      return static_cast<int>(data[byte % size]) * extent / 256;
+    };
+    tessera::Box box{part(size / 2, whole.width), part(size / 3, whole.height), 0, 0};
+    box.width = 1 + part(size - 1, whole.width - box.left);
+    box.height = 1 + part(size / 5, whole.height - box.top);
+    tessera::Image crop;
+    try {
+      crop = tessera::decode_image_crop(bytes, "f", box, options);
+    } catch (const tessera::Error&) {
+      std::abort();  // whether a picture is good does not depend on the part that is asked for
+    }
+    if (crop.width != box.width || crop.height != box.height) std::abort();
+    for (int y = 0; y < box.height; ++y)
+      if (std::memcmp(crop.row(y), whole.row(box.top + y) + 3 * box.left,
+                      size_t{3} * static_cast<size_t>(box.width)) != 0)
+        std::abort();
+  });
+}
