@@ -82,8 +82,10 @@ class Interpreter {
 
  private:
   [[noreturn]] void refuse(const std::string& name) const {
+    const bool tensor = name.ends_with("Storage") || name.starts_with("torch._utils.");
+    if (tensor) fail(file_, ": data.pkl: names '", printable(name), "', a kind of tensor that is not read");
     fail(file_, ": data.pkl: names '", printable(name),
-         "', which is not among what a file of weights may hold; none of it was run");
+         "': it holds a pickled model or program, of which nothing was run; save model.state_dict()");
   }
 
   const PickleNode& at(uint32_t place) const { return pickle_.at(place); }

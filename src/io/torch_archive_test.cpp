@@ -68,19 +68,15 @@ TEST(TorchArchive, RefusesWhatIsNoFileOfWeightsByName) {
   };
   EXPECT_EQ(said("old_form.pth"),
             "is in PyTorch's old form (before 1.6, no zip archive); load it there and torch.save() it again");
-  EXPECT_EQ(said("whole_model.pth"),
-            "data.pkl: names 'torch.nn.modules.container.Sequential', which is not among what a file of "
-            "weights may "
-            "hold; none of it was run");
+  EXPECT_EQ(
+      said("whole_model.pth"),
+      "data.pkl: names 'torch.nn.modules.container.Sequential': it holds a pickled model or program, of "
+      "which nothing was run; save model.state_dict()");
   EXPECT_EQ(said("script.pt"), "is a TorchScript program, not a file of weights: save its state_dict()");
-  EXPECT_EQ(
-      said("complex.pth"),
-      "data.pkl: names 'torch.ComplexFloatStorage', which is not among what a file of weights may hold; none "
-      "of it was run");
-  EXPECT_EQ(
-      said("sparse.pth"),
-      "data.pkl: names 'torch._utils._rebuild_sparse_tensor', which is not among what a file of weights may "
-      "hold; none of it was run");
+  EXPECT_EQ(said("complex.pth"),
+            "data.pkl: names 'torch.ComplexFloatStorage', a kind of tensor that is not read");
+  EXPECT_EQ(said("sparse.pth"),
+            "data.pkl: names 'torch._utils._rebuild_sparse_tensor', a kind of tensor that is not read");
   EXPECT_EQ(said("plain.safetensors"), "is no PyTorch file: must be a zip archive of PyTorch 1.6 or later");
 }
 
@@ -287,8 +283,7 @@ TEST(TorchArchive, ObjectsBesideTheWeightsAreLeftUnread) {
   EXPECT_NE(refusal(archive(pickle(dict({{"a", tensor(kFloats, 0, {6}, {1})}, {"b", object}})))), "");
   const std::string odd = dict({{"a", tensor(storage("ComplexFloatStorage", "0", 3), 0, {3}, {1})}});
   EXPECT_EQ(refusal(archive(pickle(dict({{"state_dict", odd}})))),
-            "f: data.pkl: names 'torch.ComplexFloatStorage', which is not among what a file of weights may "
-            "hold; none of it was run");
+            "f: data.pkl: names 'torch.ComplexFloatStorage', a kind of tensor that is not read");
 }
 
 TEST(TorchArchive, OpcodesThatWeightsDoNotNeedAreRefusedByName) {
