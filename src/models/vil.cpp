@@ -60,6 +60,7 @@ Family vil_family() {
           {"vil_tiny_patch16_224", {"vil2-tiny", "vil2-tiny-e400"}, table({{"dim", 192}})},
           {"vil_small_patch16_224", {"vil2-small"}, table({{"dim", 384}})},
           {"vil_base_patch16_224", {"vil2-base"}, table({{"dim", 768}})},
+          {"vil_large_patch16_224", {}, table({{"dim", 1024}, {"depth", 24}})},  // section A.1: 48 blocks
       },
       rename);
   family.preprocess = table({{"crop", 1.0}});  // Table 10

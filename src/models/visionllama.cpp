@@ -230,10 +230,12 @@ class VisionLlama final : public IsotropicBackbone {
   nn::ConditionalPositions peg_{nullptr};
 };
 
-// The names of the masked pre-training code (mmpretrain) to those of the classifier's.
-std::string rename(const std::string& published) {
+// The names of the masked pre-training code (mmpretrain) to those of the classifier's. The last norm is ln1 in
+// pre-training, where the encoder is "backbone", and ln2 in fine-tuning.
+std::string rename(const std::string& name_in_file) {
   static const std::vector<std::pair<std::string, std::string>> whole = {
-      {"ln2.", "norm."}, {"patch_embed.projection.", "patch_embed.proj."}};
+      {"ln1.", "norm."}, {"ln2.", "norm."}, {"patch_embed.projection.", "patch_embed.proj."}};
+  const std::string published = name_in_file.starts_with("backbone.") ? name_in_file.substr(9) : name_in_file;
   for (const auto& [theirs, ours] : whole)
     if (published.starts_with(theirs)) return ours + published.substr(theirs.size());
   if (!published.starts_with("layers.")) return published;
@@ -249,6 +251,19 @@ Value size(int64_t dim, int64_t depth, int64_t heads, bool auto_scale = false) {
   return table({{"dim", dim}, {"depth", depth}, {"heads", heads}, {"auto_scale", auto_scale}});
 }
 
+// The encoder of the published masked pre-training, whose code widens an MLP that is wide already: no class token in
+// its blocks, no layer scale, no head.
+Value masked_pretraining(int64_t dim, int64_t depth, int64_t heads, int64_t hidden) {
+  return table({{"dim", dim},
+                {"depth", depth},
+                {"heads", heads},
+                {"classes", 0},
+                {"class_token", false},
+                {"mlp", "swiglu_packed"},
+                {"mlp_hidden", hidden},
+                {"init_values", 0.0}});
+}
+
 }  // namespace
 
 Family visionllama_family() {
@@ -259,6 +274,10 @@ Family visionllama_family() {
           {"visionllama_base_patch16_224", {"vit_llama_rope_base_patch16"}, size(768, 12, 12)},
           {"visionllama_large_patch16_224", {"vit_llama_rope_large_patch16"}, size(1024, 24, 16)},
           {"visionllama_large_as_patch16_224", {"vit_llama_rope_large_as_patch16"}, size(1024, 24, 16, true)},
+          {"visionllama_base_mae_patch16_224", {"mae_lama-base-p16"}, masked_pretraining(768, 12, 12, 8192)},
+          {"visionllama_large_mae_patch16_224",
+           {"mae_lama-large-p16"},
+           masked_pretraining(1024, 24, 16, 11008)},
       },
       rename);
   family.preprocess = table({{"crop", 1.0}});  // Table 13

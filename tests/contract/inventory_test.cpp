@@ -56,6 +56,9 @@ TEST(Inventory, Timm) { compare_file("timm.json"); }
 
 TEST(Inventory, VisionLstm) { compare_file("vision_lstm.json"); }
 
+// The encoders of the masked pre-training alone: its class token and table of positions take no part in their blocks.
+TEST(Inventory, VisionLlamaOfMaskedPretraining) { compare_file("vision_llama_mae.json"); }
+
 TEST(Inventory, VisionLlama) {
   compare_file("vision_llama_plain.json");
   compare_file("vision_llama_pyramid.json");
