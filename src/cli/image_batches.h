@@ -15,9 +15,9 @@
 namespace tessera::cli {
 
 struct ImageBatch {
-  int64_t first = 0;               // place of its first image among all
-  torch::Tensor images;            // [images, channels, height, width]; rows of broken ones are zero
-  std::vector<std::string> names;  // as the source names what it read, "" where it could not
+  int64_t first = 0;                // place of its first image among all
+  torch::Tensor images;             // [images, channels, height, width]; rows of broken ones are zero
+  std::vector<std::string> names;   // as the source names what it read, "" where it could not
   std::vector<std::string> errors;  // one an image, "" where it could be read
 };
 
