@@ -12,20 +12,30 @@ namespace tessera::models {
 namespace {
 
 struct Config : TwinsSettings {
+  std::vector<double> mlp_ratios = {};
+
   Config() { drop_path_decay = true; }
 
   template <class V>
   void visit(V& v) {
     visit_stages(v);
     v("mlp_ratio", mlp_ratio, above(0), "hidden width of the MLP as a multiple of the token's");
+    v("mlp_ratios", mlp_ratios, above(0), "the same a stage each, instead of one for all");
     v("qkv_bias", qkv_bias, "biases of q, k, v");
     visit_drop_path(v);
   }
 
-  void check() const { check_stages(); }
+  void check() const {
+    check_stages();
+    if (!mlp_ratios.empty() && mlp_ratios.size() != dims.size())
+      fail_usage("model.mlp_ratios has ", mlp_ratios.size(), " numbers, must have one a stage, ", dims.size(),
+                 ", or none");
+  }
 
   TwinsPlan plan() const {
     TwinsPlan plan = plan_stages(*this, MlpKind::gelu);
+    for (size_t s = 0; s < mlp_ratios.size(); ++s)
+      plan.hidden[s] = default_hidden(MlpKind::gelu, dims[s], mlp_ratios[s]);
     plan.pegs = "pos_block";
     plan.nested_pegs = true;
     return plan;

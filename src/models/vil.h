@@ -8,6 +8,7 @@
 #pragma once
 
 #include <array>
+#include <cmath>
 #include <functional>
 #include <memory>
 #include <string>
@@ -46,6 +47,7 @@ enum class VilConvGrid { input, built };
 
 struct VilConfig : IsotropicSettings {
   int64_t stride = 0, inner_multiple = 1;
+  double expansion = 2;
   VilMode mode = VilMode::classifier;
   VilPooling pooling = VilPooling::bilateral_flatten;
   VilDirections directions = VilDirections::bi;
@@ -73,7 +75,9 @@ struct VilConfig : IsotropicSettings {
       "vil: pairs of blocks, vil1: blocks; traversal parallel or in_layer: groups of all directions");
     v("heads", heads, at_least(1), "heads of the mLSTM cell");
     v("inner_multiple", inner_multiple, at_least(1),
-      "the cell's width is 2 * dim rounded up to a multiple of this");
+      "the cell's width is expansion * dim rounded up to a multiple of this");
+    v("expansion", expansion, between(0.25, 64),
+      "width of the cell as a multiple of dim (the training source's proj_factor)");
     v("mode", mode, choice<VilMode>(), "features: all tokens (pooling none) or a map (to_image), no head");
     v("pooling", pooling, choice<VilPooling>(), "Table 5: tokens that the head reads");
     v("directions", directions, choice<VilDirections>(), "Figure 4");
@@ -105,7 +109,11 @@ struct VilConfig : IsotropicSettings {
   void check() const;  // relations between settings
 
   int64_t direction_count() const { return int64_t{1} << static_cast<int64_t>(directions); }
-  int64_t inner() const { return (2 * dim + inner_multiple - 1) / inner_multiple * inner_multiple; }
+  int64_t inner() const {  // of the cell
+    return static_cast<int64_t>(
+               std::ceil(expansion * static_cast<double>(dim) / static_cast<double>(inner_multiple))) *
+           inner_multiple;
+  }
   // The places of class tokens among the patches of a grid.
   TokenPlaces places(int64_t rows, int64_t columns) const;
   int64_t class_tokens() const;

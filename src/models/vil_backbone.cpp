@@ -79,8 +79,9 @@ void VilConfig::check() const {
     fail_usage("model.pooling = \"", name_of(pooling), "\" with model.mode = \"", name_of(mode),
                "\": none and to_image are for mode features, all others for classifier");
   if (stride > patch_size) fail_usage("model.stride is ", stride, ", must be 0 to patch_size");
-  if (dim % 2 != 0 || inner() % heads != 0)
-    fail_usage("model.dim ", dim, " must be even, and 2 * dim a multiple of model.heads ", heads);
+  if (inner() % 4 != 0 || inner() % heads != 0)
+    fail_usage("model.dim ", dim, " times model.expansion ", expansion, " is a cell's width of ", inner(),
+               ", must be a multiple of 4 and of model.heads ", heads);
   if (const bool both_sides = conv_kind == MlstmConv::grid || conv_kind == MlstmConv::sequence;
       both_sides && conv_kernel % 2 == 0)
     fail_usage("model.conv_kernel is ", conv_kernel, ", must be odd for a convolution that sees both sides");

@@ -6,6 +6,7 @@
 //   scores = head(norm(x_L)[class token])     or head(norm(mean of the tokens))
 // AS2DRoPE multiplies all positions by rope_anchor / height, so that any image spans the range seen in
 // training.
+#include <algorithm>
 #include <cmath>
 
 #include "core/error.h"
@@ -23,6 +24,8 @@ namespace {
 
 enum class Positions { none, learned, sincos };
 enum class RopeGrid { input, square };
+
+constexpr const char* kUnusedPositions = "mmpretrain.pos_embed";
 
 }  // namespace
 }  // namespace tessera::models
@@ -42,7 +45,7 @@ namespace {
 struct Config : IsotropicSettings, RotarySettings {
   static constexpr bool kHeadBatchNorm = true;
   int64_t mlp_hidden = 0;
-  bool class_token = true, norm_before_mean = false, qkv_bias = true;
+  bool class_token = true, norm_before_mean = false, token_norm = false, final_norm = true, qkv_bias = true;
   NormKind norm = NormKind::layer;
   MlpKind mlp = MlpKind::swiglu;
   Positions positions = Positions::none;
@@ -61,6 +64,9 @@ struct Config : IsotropicSettings, RotarySettings {
       "read a learned token in front of the patches, else the mean of the patches");
     v("norm_before_mean", norm_before_mean,
       "without class token: norm, then mean (published 1-D model), else mean first");
+    v("token_norm", token_norm,
+      "without class token: a norm of all tokens besides the one behind the mean (mmpretrain's final_norm)");
+    v("final_norm", final_norm, "the norm before the head (published segmentation backbone: without)");
     v("norm", norm, choice<NormKind>(), "in the blocks and before the head");
     v("mlp", mlp, choice<MlpKind>(), "swiglu_packed: one matrix, biases (the masked pre-training code)");
     v("mlp_ratio", mlp_ratio, above(0), "hidden width of the gelu MLP as a multiple of dim");
@@ -98,6 +104,8 @@ struct Config : IsotropicSettings, RotarySettings {
     check_size();
     check_rope(dim, heads);
     if (norm_before_mean && class_token) fail_usage("model.norm_before_mean goes with class_token = false");
+    if (token_norm && (class_token || norm_before_mean))
+      fail_usage("model.token_norm goes with class_token = false and norm_before_mean = false");
     if (auto_scale && rope_scaling != nn::RopeScalingKind::none)
       fail_usage("model.rope_scaling goes with auto_scale = false: both make room for larger grids");
     if (positions == Positions::sincos && dim % 4 != 0)
@@ -117,7 +125,8 @@ class VisionLlama final : public IsotropicBackbone {
       pos_embed_ = register_parameter("pos_embed", nn::zeros({1, entries, config.dim}));
     if (config.positions == Positions::sincos) pos_embed_ = register_buffer("pos_embed", fixed_positions());
     patch_embed_ = register_module("patch_embed", nn::PatchEmbed(config.patch_size, config.dim));
-    norm_ = register_norm(*this, "norm", config.norm, config.dim);
+    if (config.token_norm) token_norm_ = register_norm(*this, "token_norm", config.norm, config.dim);
+    if (config.final_norm) norm_ = register_norm(*this, "norm", config.norm, config.dim);
     reserve_heads();
     const std::vector<double> rates = config.drop_path_rates(config.depth);
     for (int64_t i = 0; i < config.depth; ++i) {
@@ -185,14 +194,20 @@ class VisionLlama final : public IsotropicBackbone {
     return torch::cat({x.slice(1, 0, prefix_), peg_(x.slice(1, prefix_), tokens.rows, tokens.columns)}, 1);
   }
 
-  torch::Tensor norm_tokens(const torch::Tensor& last) override { return norm_(last); }
+  // With a norm of all tokens and another behind the mean, the first.
+  torch::Tensor norm_tokens(const torch::Tensor& last) override {
+    return token_norm_ ? token_norm_(last) : last_norm(last);
+  }
 
   torch::Tensor read(const torch::Tensor& x, const TokenPlaces&, const Context&) override {
-    if (prefix_) return norm_(x).select(1, 0);
-    return config_.norm_before_mean ? norm_(x).mean(1) : norm_(x.mean(1));
+    if (prefix_) return last_norm(x).select(1, 0);
+    if (config_.norm_before_mean) return last_norm(x).mean(1);
+    return last_norm((token_norm_ ? token_norm_(x) : x).mean(1));
   }
 
  private:
+  torch::Tensor last_norm(const torch::Tensor& x) { return norm_ ? norm_(x) : x; }
+
   torch::Tensor fixed_positions() const {
     if (nn::ShapesOnly::active()) return nn::zeros({1, 1 + rows_ * columns_, config_.dim});
     return torch::cat({torch::zeros({1, config_.dim}), nn::sincos_2d(rows_, columns_, config_.dim)})
@@ -225,7 +240,7 @@ class VisionLlama final : public IsotropicBackbone {
   int64_t prefix_, rows_ = 0, columns_ = 0;
   torch::Tensor cls_token_, pos_embed_;
   nn::PatchEmbed patch_embed_{nullptr};
-  Norm norm_;
+  Norm token_norm_, norm_;
   std::vector<std::shared_ptr<AttentionBlock>> blocks_;
   nn::ConditionalPositions peg_{nullptr};
 };
@@ -236,15 +251,46 @@ std::string rename(const std::string& name_in_file) {
   static const std::vector<std::pair<std::string, std::string>> whole = {
       {"ln1.", "norm."}, {"ln2.", "norm."}, {"patch_embed.projection.", "patch_embed.proj."}};
   const std::string published = name_in_file.starts_with("backbone.") ? name_in_file.substr(9) : name_in_file;
+  if (published == kUnusedPositions) return "";
+  if (published.starts_with("head.fc.")) return "head." + published.substr(8);
   for (const auto& [theirs, ours] : whole)
     if (published.starts_with(theirs)) return ours + published.substr(theirs.size());
   if (!published.starts_with("layers.")) return published;
-  static const std::vector<std::pair<std::string, std::string>> inside = {
-      {".ln1.", ".norm1."}, {".ln2.", ".norm2."}, {".ffn.", ".mlp."}};
+  static const std::vector<std::pair<std::string, std::string>> inside = {{".attn.gamma1.weight", ".gamma_1"},
+                                                                          {".ffn.gamma2.weight", ".gamma_2"},
+                                                                          {".ffn.layers.0.0.", ".mlp.fc1."},
+                                                                          {".ffn.layers.1.", ".mlp.fc2."},
+                                                                          {".ln1.", ".norm1."},
+                                                                          {".ln2.", ".norm2."},
+                                                                          {".ffn.", ".mlp."}};
   std::string name = "blocks." + published.substr(7);
   for (const auto& [theirs, ours] : inside)
     if (const size_t at = name.find(theirs); at != std::string::npos) name.replace(at, theirs.size(), ours);
   return name;
+}
+
+// In mmpretrain's files the table of positions is frozen and not used; and where both last norms are there,
+// the first is that of all tokens.
+void upgrade_names(std::vector<std::string>& names) {
+  const auto has = [&](const std::string& start) {
+    return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+      return name.starts_with(start) || name.starts_with("backbone." + start);
+    });
+  };
+  if (!has("patch_embed.projection.")) return;
+  const bool two = has("ln1.") && has("ln2.");
+  for (std::string& name : names) {
+    const std::string inside = name.starts_with("backbone.") ? name.substr(9) : name;
+    if (inside == "pos_embed") name = kUnusedPositions;
+    if (two && inside.starts_with("ln1.")) name = "token_norm." + inside.substr(4);
+  }
+}
+
+// The published segmentation backbone: no norm behind the last block, no head.
+Value segmentation(Value settings) {
+  settings.set("final_norm", false);
+  settings.set("classes", 0);
+  return settings;
 }
 
 Value size(int64_t dim, int64_t depth, int64_t heads, bool auto_scale = false) {
@@ -278,8 +324,10 @@ Family visionllama_family() {
           {"visionllama_large_mae_patch16_224",
            {"mae_lama-large-p16"},
            masked_pretraining(1024, 24, 16, 11008)},
+          {"visionllama_base_seg_patch16_224", {}, segmentation(size(768, 12, 12))},
       },
       rename);
+  family.upgrade_names = upgrade_names;
   family.preprocess = table({{"crop", 1.0}});  // Table 13
   return family;
 }

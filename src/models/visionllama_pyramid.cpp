@@ -37,7 +37,7 @@ struct Config : TwinsSettings, RotarySettings {
   PlainMlp mlp = PlainMlp::swiglu;
   Positions positions = Positions::none;
   double init_values = 1e-4;
-  bool peg = false, stage_norms = false;
+  bool peg = false, stage_norms = false, final_norm = true;
   RopeKeys rope_keys = RopeKeys::published;
   double rope_ntk = 1;
   bool rope_ntk_keys = false, auto_scale = false, auto_scale_local = false;
@@ -53,6 +53,8 @@ struct Config : TwinsSettings, RotarySettings {
     v("init_values", init_values, "first value of layer scale, 0 = none");
     v("stage_norms", stage_norms,
       "a norm behind every stage instead of the last alone (published segmentation backbone)");
+    v("final_norm", final_norm,
+      "the norm before the head (published segmentation backbone without stage norms: false)");
     v("positions", positions, choice<Positions>(), "absolute positions of every stage besides RoPE");
     v("peg", peg, "conditional positional encoding after the first block of a stage (Chu et al. 2021)");
     visit_rope(v);
@@ -74,13 +76,19 @@ struct Config : TwinsSettings, RotarySettings {
     for (size_t s = 0; s < dims.size(); ++s) check_rope(dims[s], heads[s], text(" in stage ", s));
     if (auto_scale && rope_scaling != nn::RopeScalingKind::none)
       fail_usage("model.rope_scaling goes with auto_scale = false: both make room for larger grids");
-    if (rope_anchor.size() != dims.size())
-      fail_usage("model.rope_anchor has ", rope_anchor.size(),
-                 " numbers, must have one a stage: ", dims.size());
+    if (rope_anchor.empty() || (rope_anchor.size() != dims.size() && !same_anchor()))
+      fail_usage("model.rope_anchor has ", rope_anchor.size(), " numbers, must have one a stage, ",
+                 dims.size(), ", or the same for all");
     if (positions == Positions::sincos &&
         std::any_of(dims.begin(), dims.end(), [](int64_t dim) { return dim % 4 != 0; }))
       fail_usage("model.positions = \"sincos\" needs dims that are multiples of 4");
   }
+
+  bool same_anchor() const {
+    return std::all_of(rope_anchor.begin(), rope_anchor.end(),
+                       [this](double anchor) { return anchor == rope_anchor[0]; });
+  }
+  double anchor(size_t stage) const { return same_anchor() ? rope_anchor[0] : rope_anchor[stage]; }
 
   // Of each stage, for image_size.
   std::vector<Extent> grids() const {
@@ -94,7 +102,7 @@ struct Config : TwinsSettings, RotarySettings {
   TwinsPlan plan() const {
     TwinsPlan plan = plan_stages(*this, kind_of(mlp));
     plan.pegs = peg ? "pegs" : "";
-    plan.final_norm = !stage_norms;
+    plan.final_norm = final_norm && !stage_norms;
     plan.block.residual.norm = norm;
     plan.block.residual.eps = norm == NormKind::layer ? 1e-5 : 1e-6;
     plan.block.residual.init_values = init_values;
@@ -103,7 +111,7 @@ struct Config : TwinsSettings, RotarySettings {
                             .query_theta = rope_theta * rope_ntk,
                             .key_theta = rope_theta * (rope_ntk_keys ? rope_ntk : 1),
                             .mean_keys = rope_keys == RopeKeys::mean,
-                            .anchor = auto_scale ? rope_anchor[s] : 0,
+                            .anchor = auto_scale ? anchor(s) : 0,
                             .scale_local = auto_scale_local,
                             .built = grids()[s]});
     return plan;
@@ -162,7 +170,7 @@ class PyramidVisionLlama final : public TwinsBackbone {
   }
 
   torch::Tensor read(const torch::Tensor& x) override {
-    return config_.stage_norms ? x.mean({1, 2}) : norm_(norm_(x).mean({1, 2}));
+    return norm_ ? norm_(norm_(x).mean({1, 2})) : x.mean({1, 2});
   }
 
   void first_values(const std::string& name, const torch::Tensor& parameter,
@@ -177,6 +185,13 @@ class PyramidVisionLlama final : public TwinsBackbone {
   std::vector<Norm> norms_;
   std::vector<torch::Tensor> pos_embeds_;
 };
+
+// The published segmentation backbone.
+Value segmentation(Value stages) {
+  stages.set("stage_norms", true);
+  stages.set("classes", 0);
+  return stages;
+}
 
 Value auto_scaled(Value stages) {
   stages.set("auto_scale", true);
@@ -202,6 +217,13 @@ Family visionllama_pyramid_family() {
           {"visionllama_pyramid_large_as_224",
            {"pllama_wols_large_as_patch16"},
            auto_scaled(stages_table(large, depths, heads))},
+          {"visionllama_pyramid_small_seg_224",
+           {},
+           segmentation(stages_table({64, 128, 256, 512}, {2, 2, 10, 4}, {2, 4, 8, 16}))},
+          {"visionllama_pyramid_base_seg_224",
+           {},
+           segmentation(stages_table({96, 192, 384, 768}, depths, {3, 6, 12, 24}))},
+          {"visionllama_pyramid_large_seg_224", {}, segmentation(stages_table(large, depths, heads))},
       });
 }
 

@@ -3,17 +3,20 @@
 //
 //   x_0 = [class token; patches W] + positions
 //   y   = x + gamma_1 * attention(norm(x))          x' = y + gamma_2 * mlp(norm(y))
-//   scores = head(norm(x_L)[class token])           or head(norm(mean of the patches' tokens))
+//   scores = head(norm(x_L)[class token])           or head(norm(mean or maximum of the patches' tokens))
+//                                                   or head(attention pooling of the patches of norm(x_L))
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 
 #include "core/error.h"
 #include "models/family.h"
 #include "models/isotropic.h"
 #include "nn/attention.h"
+#include "nn/attention_pool.h"
 #include "nn/drop_path.h"
 #include "nn/init.h"
-#include "nn/linear.h"
+#include "nn/mlp.h"
 #include "nn/norm.h"
 #include "nn/patch_embed.h"
 #include "nn/position.h"
@@ -22,7 +25,7 @@
 namespace tessera::models {
 namespace {
 
-enum class GlobalPool { token, avg };
+enum class GlobalPool { token, avg, avgmax, max, map };
 enum class FcNorm { automatic, on, off };
 enum class Positions { learned, sincos, relative, alibi, none };
 
@@ -31,7 +34,11 @@ enum class Positions { learned, sincos, relative, alibi, none };
 
 template <>
 struct tessera::EnumNames<tessera::models::GlobalPool> {
-  static constexpr std::array names = {"token", "avg"};
+  static constexpr std::array names = {"token", "avg", "avgmax", "max", "map"};
+};
+template <>
+struct tessera::EnumNames<tessera::nn::MlpForm> {
+  static constexpr std::array names = {"gelu", "gelu_tanh", "quick_gelu", "swiglu_packed"};
 };
 template <>
 struct tessera::EnumNames<tessera::models::FcNorm> {
@@ -47,10 +54,14 @@ namespace {
 
 struct Config : IsotropicSettings {
   double mlp_ratio = 4;
+  nn::MlpForm mlp = nn::MlpForm::gelu;
+  NormKind norm = NormKind::layer;
+  double norm_eps = 1e-6;
   bool qkv_bias = true, qk_norm = false;
   double init_values = 0;
   GlobalPool global_pool = GlobalPool::token;
   FcNorm fc_norm = FcNorm::automatic;
+  bool final_norm = true;
   bool class_token = true, no_embed_class = false, distilled = false;
   int64_t reg_tokens = 0;
   bool pre_norm = false;
@@ -62,12 +73,20 @@ struct Config : IsotropicSettings {
   void visit(V& v) {
     visit_size(v);
     v("mlp_ratio", mlp_ratio, above(0), "hidden width of the MLP as a multiple of dim");
+    v("mlp", mlp, choice<nn::MlpForm>(),
+      "its activation; swiglu_packed: gate and up in one matrix, half of the hidden width each (DINOv2's "
+      "giant)");
+    v("norm", norm, choice<NormKind>(), "all norms");
+    v("norm_eps", norm_eps, above(0), "eps of all norms (CLIP: 1e-5)");
     v("qkv_bias", qkv_bias, "biases of q, k, v");
     v("qk_norm", qk_norm, "normalise q and k in each head");
     v("init_values", init_values, "first value of LayerScale, 0 = no LayerScale");
     v("global_pool", global_pool, choice<GlobalPool>(),
-      "the head reads the class token or the mean of the patches");
-    v("fc_norm", fc_norm, choice<FcNorm>(), "norm after the mean instead of before; auto: with avg");
+      "the head reads the class token, the mean or maximum of the patches, half their sum (avgmax), or what "
+      "a learned query reads (map, SigLIP)");
+    v("fc_norm", fc_norm, choice<FcNorm>(),
+      "norm after the pooling instead of before; auto: with avg, avgmax and max");
+    v("final_norm", final_norm, "a norm behind the last block, before or after the pooling");
     v("class_token", class_token, "a learned token in front of the patches");
     v("no_embed_class", no_embed_class, "no position for class and register tokens (DeiT III)");
     v("distilled", distilled, "a distillation token with a head of its own (DeiT)");
@@ -85,16 +104,27 @@ struct Config : IsotropicSettings {
       fail_usage("model.global_pool = \"token\" needs class_token = true");
     if (positions == Positions::relative && global_pool == GlobalPool::token)
       fail_usage(
-          "model.positions = \"relative\" needs global_pool = \"avg\": a class token has no place, so that "
-          "the last block would not learn any");
+          "model.positions = \"relative\" needs a pooling of patches, such as global_pool = \"avg\": a class "
+          "token has no place, so that the last block would not learn any");
     if (positions == Positions::sincos && dim % 4 != 0)
       fail_usage("model.positions = \"sincos\" needs dim to be a multiple of 4");
-    if (distilled &&
-        (global_pool != GlobalPool::token || fc_norm == FcNorm::on || no_embed_class || reg_tokens > 0))
+    if (mlp == nn::MlpForm::swiglu_packed && (hidden() % 2 != 0 || global_pool == GlobalPool::map))
+      fail_usage("model.mlp = \"swiglu_packed\" goes with an even hidden width, it is ", hidden(),
+                 ", and not with global_pool = \"map\"");
+    if (qk_norm && (norm != NormKind::layer || norm_eps != 1e-6))
+      fail_usage("model.qk_norm goes with norm = \"layer\" and norm_eps = 1e-6");
+    if (hidden() < 1) fail_usage("model.mlp_ratio ", mlp_ratio, " leaves the MLP no hidden width");
+    if (distilled && (global_pool != GlobalPool::token || fc_norm == FcNorm::on || !final_norm ||
+                      no_embed_class || reg_tokens > 0))
       fail_usage(
           "model.distilled goes with global_pool = \"token\", a norm before it, positions for all tokens, "
-          "and "
-          "no reg_tokens");
+          "and no reg_tokens");
+  }
+
+  int64_t hidden() const { return static_cast<int64_t>(static_cast<double>(dim) * mlp_ratio); }
+  bool norm_after_pooling() const {
+    const bool of_all = global_pool != GlobalPool::token && global_pool != GlobalPool::map;
+    return fc_norm == FcNorm::on || (fc_norm == FcNorm::automatic && of_all);
   }
 };
 
@@ -102,12 +132,11 @@ class Block : public torch::nn::Module {
  public:
   Block(const Config& config, int64_t index, double drop_path)
       : index_(index), drop_path_(drop_path), name_("blocks." + std::to_string(index)) {
-    norm1_ = register_module("norm1", nn::LayerNorm(config.dim));
+    norm1_ = register_norm(*this, "norm1", config.norm, config.dim, config.norm_eps);
     attn_ = register_module("attn", nn::Attention(config.dim, config.heads, config.qkv_bias, config.qk_norm));
     if (config.init_values > 0) ls1_ = register_module("ls1", nn::LayerScale(config.dim, config.init_values));
-    norm2_ = register_module("norm2", nn::LayerNorm(config.dim));
-    const auto hidden = static_cast<int64_t>(static_cast<double>(config.dim) * config.mlp_ratio);
-    mlp_ = register_module("mlp", nn::Mlp(config.dim, hidden));
+    norm2_ = register_norm(*this, "norm2", config.norm, config.dim, config.norm_eps);
+    mlp_ = register_module("mlp", nn::AnyMlp(config.mlp, config.dim, config.hidden()));
     if (config.init_values > 0) ls2_ = register_module("ls2", nn::LayerScale(config.dim, config.init_values));
     if (config.positions == Positions::relative)
       relative_ = register_module("relative_positions", nn::GridBias(config.heads));
@@ -124,10 +153,10 @@ class Block : public torch::nn::Module {
     const torch::Tensor y =
         add(x, ls1_, 2 * index_,
             [&](const torch::Tensor& kept, const nn::Epilogue& epilogue, const torch::Tensor& samples) {
-              return attn_->forward(norm1_->before_linear(kept), nn::of_samples(extras, samples), epilogue);
+              return attn_->forward(norm1_.before_linear(kept), nn::of_samples(extras, samples), epilogue);
             });
     return add(y, ls2_, 2 * index_ + 1, [&](const torch::Tensor& kept, const nn::Epilogue& epilogue) {
-      return mlp_->forward(norm2_->before_linear(kept), epilogue);
+      return mlp_->forward(norm2_.before_linear(kept), epilogue);
     });
   }
 
@@ -145,9 +174,9 @@ class Block : public torch::nn::Module {
   int64_t index_;
   double drop_path_;
   std::string name_;
-  nn::LayerNorm norm1_{nullptr}, norm2_{nullptr};
+  Norm norm1_, norm2_;
   nn::Attention attn_{nullptr};
-  nn::Mlp mlp_{nullptr};
+  nn::AnyMlp mlp_{nullptr};
   nn::LayerScale ls1_{nullptr}, ls2_{nullptr};
   nn::GridBias relative_{nullptr};
 };
@@ -168,16 +197,26 @@ class Vit final : public IsotropicBackbone {
     if (config.distilled) dist_token_ = register_parameter("dist_token", nn::zeros({1, 1, config.dim}));
     patch_embed_ = register_module(
         "patch_embed", nn::PatchEmbed(config.patch_size, config.dim, config.patch_size, !config.pre_norm));
-    if (config.pre_norm) norm_pre_ = register_module("norm_pre", nn::LayerNorm(config.dim));
+    if (config.pre_norm)
+      norm_pre_ = register_norm(*this, "norm_pre", config.norm, config.dim, config.norm_eps);
     const std::vector<double> rates = config.drop_path_rates(config.depth);
     for (int64_t i = 0; i < config.depth; ++i) {
       blocks_.push_back(std::make_shared<Block>(config, i, rates[static_cast<size_t>(i)]));
       add_block(blocks_.back());
     }
-    const bool norm_last = config.fc_norm == FcNorm::on ||
-                           (config.fc_norm == FcNorm::automatic && config.global_pool == GlobalPool::avg);
-    (norm_last ? fc_norm_ : norm_) =
-        register_module(norm_last ? "fc_norm" : "norm", nn::LayerNorm(config.dim));
+    const auto last_norm = [&](const char* name) {
+      return register_norm(*this, name, config.norm, config.dim, config.norm_eps);
+    };
+    if (config.final_norm && !config.norm_after_pooling()) norm_ = last_norm("norm");
+    if (config.global_pool == GlobalPool::map)
+      attn_pool_ = register_module(
+          "attn_pool", nn::AttentionPool(nn::AttentionPoolOptions{.width = config.dim,
+                                                                  .heads = config.heads,
+                                                                  .hidden = config.hidden(),
+                                                                  .mlp = config.mlp,
+                                                                  .rms = config.norm == NormKind::rms,
+                                                                  .norm_eps = config.norm_eps}));
+    if (config.final_norm && config.norm_after_pooling()) fc_norm_ = last_norm("fc_norm");
   }
 
   // The class token, and the distillation token for the head that learns from the teacher.
@@ -199,11 +238,11 @@ class Vit final : public IsotropicBackbone {
     const int64_t tokens = config_.patches(height, width) + prefix_;
     int64_t total = patch_embed_->macs(height, width);
     for (const auto& block : blocks_) total += block->macs(tokens);
-    return total;
+    return total + (attn_pool_ ? attn_pool_->macs(tokens - prefix_) : 0);
   }
 
   std::vector<std::string> no_weight_decay() const override {
-    std::vector<std::string> names{"pos_embed", "cls_token", "dist_token"};
+    std::vector<std::string> names{"pos_embed", "cls_token", "dist_token", "reg_token"};
     for (const auto& entry : named_parameters())
       if (entry.key().find(".relative_positions.") != std::string::npos) names.push_back(entry.key());
     return names;
@@ -231,6 +270,8 @@ class Vit final : public IsotropicBackbone {
       fill.normal(1e-6);
     else if (name == "patch_embed.proj.weight")
       fill.fan_in_uniform(parameter[0].numel());
+    else if (name == "attn_pool.latent")
+      fill.truncated_normal(1 / std::sqrt(static_cast<double>(config_.dim)));
     else if (parameter.dim() == 2)
       fill.truncated_normal(0.02);
   }
@@ -269,16 +310,30 @@ class Vit final : public IsotropicBackbone {
   torch::Tensor norm_tokens(const torch::Tensor& last) override { return norm_ ? norm_(last) : last; }
 
   torch::Tensor read(const torch::Tensor& last, const TokenPlaces&, const Context& context) override {
-    torch::Tensor x = norm_tokens(last);
+    const torch::Tensor x = norm_tokens(last);
     tap(context.taps, "tokens", x);
-    if (config_.distilled)
-      x = (x.select(1, 0) + x.select(1, 1)) / 2;
-    else
-      x = config_.global_pool == GlobalPool::token ? x.select(1, 0) : x.slice(1, prefix_).mean(1);
-    return fc_norm_ ? fc_norm_(x) : x;
+    const torch::Tensor pooled = config_.distilled ? (x.select(1, 0) + x.select(1, 1)) / 2 : pooled_tokens(x);
+    return fc_norm_ ? fc_norm_(pooled) : pooled;
   }
 
  private:
+  torch::Tensor pooled_tokens(const torch::Tensor& x) {
+    const torch::Tensor patches = x.slice(1, prefix_);
+    switch (config_.global_pool) {
+      case GlobalPool::avg:
+        return patches.mean(1);
+      case GlobalPool::max:
+        return patches.amax(1);
+      case GlobalPool::avgmax:
+        return (patches.mean(1) + patches.amax(1)) / 2;
+      case GlobalPool::map:
+        return attn_pool_(patches);
+      case GlobalPool::token:
+        break;
+    }
+    return x.select(1, 0);
+  }
+
   int64_t position_prefix() const { return config_.no_embed_class ? 0 : prefix_; }
 
   // The fixed table, with zeros for the tokens in front.
@@ -292,7 +347,8 @@ class Vit final : public IsotropicBackbone {
   int64_t rows_ = 0, columns_ = 0, prefix_ = 0;
   torch::Tensor cls_token_, dist_token_, reg_token_, pos_embed_;
   nn::PatchEmbed patch_embed_{nullptr};
-  nn::LayerNorm norm_pre_{nullptr}, norm_{nullptr}, fc_norm_{nullptr};
+  Norm norm_pre_, norm_, fc_norm_;
+  nn::AttentionPool attn_pool_{nullptr};
   std::vector<std::shared_ptr<Block>> blocks_;
 };
 
@@ -373,6 +429,42 @@ Value deit3(int64_t patch, int64_t dim, int64_t depth, int64_t heads, Value extr
   return settings;
 }
 
+// Attention pooling in place of a class token, no class head.
+Value siglip(int64_t image, int64_t patch, int64_t dim, int64_t depth, int64_t heads, double mlp_ratio = 4) {
+  return size(patch, dim, depth, heads,
+              table({{"image_size", image},
+                     {"mlp_ratio", mlp_ratio},
+                     {"class_token", false},
+                     {"global_pool", "map"},
+                     {"classes", 0}}));
+}
+
+// LayerScale from 1e-5, images of 518 pixels, no class head; with registers: Darcet et al. 2024.
+Value dinov2(int64_t dim, int64_t depth, int64_t heads, int64_t registers = 0) {
+  return size(14, dim, depth, heads,
+              table({{"image_size", 518},
+                     {"init_values", 1e-5},
+                     {"reg_tokens", registers},
+                     {"no_embed_class", registers > 0},
+                     {"classes", 0}}));
+}
+Value dinov2_giant(int64_t registers = 0) {
+  Value settings = dinov2(1536, 40, 24, registers);
+  settings.set("mlp_ratio", 2.66667 * 2);
+  settings.set("mlp", "swiglu_packed");
+  return settings;
+}
+
+// Registers and the mean of the patches, no class token.
+Value registers_and_mean(int64_t dim, int64_t heads) {
+  return size(16, dim, 12, heads,
+              table({{"image_size", 256},
+                     {"class_token", false},
+                     {"no_embed_class", true},
+                     {"reg_tokens", 4},
+                     {"global_pool", "avg"}}));
+}
+
 // The test crops of timm's configurations: 0.9, and the whole image at 384.
 Value most() { return table({{"crop", 0.9}}); }
 Value whole() { return table({{"crop", 1.0}}); }
@@ -431,6 +523,18 @@ Family vit_family() {
           {"deit3_large_patch16_224", {}, deit3(16, 1024, 24, 16), most()},
           {"deit3_large_patch16_384", {}, deit3(16, 1024, 24, 16, of_384()), whole()},
           {"deit3_huge_patch14_224", {}, deit3(14, 1280, 32, 16), most()},
+          {"vit_base_patch16_siglip_224", {}, siglip(224, 16, 768, 12, 12), augreg()},
+          {"vit_large_patch16_siglip_256", {}, siglip(256, 16, 1024, 24, 16), augreg()},
+          {"vit_so400m_patch14_siglip_224", {}, siglip(224, 14, 1152, 27, 16, 3.7362), augreg()},
+          {"vit_small_patch14_dinov2", {}, dinov2(384, 12, 6), whole()},
+          {"vit_base_patch14_dinov2", {}, dinov2(768, 12, 12), whole()},
+          {"vit_large_patch14_dinov2", {}, dinov2(1024, 24, 16), whole()},
+          {"vit_giant_patch14_dinov2", {}, dinov2_giant(), whole()},
+          {"vit_small_patch14_reg4_dinov2", {}, dinov2(384, 12, 6, 4), whole()},
+          {"vit_base_patch14_reg4_dinov2", {}, dinov2(768, 12, 12, 4), whole()},
+          {"vit_large_patch14_reg4_dinov2", {}, dinov2(1024, 24, 16, 4), whole()},
+          {"vit_giant_patch14_reg4_dinov2", {}, dinov2_giant(4), whole()},
+          {"vit_base_patch16_reg4_gap_256", {}, registers_and_mean(768, 12), augreg()},
       },
       rename);
 }

@@ -62,6 +62,7 @@ TEST(Inventory, VisionLlamaOfMaskedPretraining) { compare_file("vision_llama_mae
 TEST(Inventory, VisionLlama) {
   compare_file("vision_llama_plain.json");
   compare_file("vision_llama_pyramid.json");
+  compare_file("vision_llama_segmentation.json");
 }
 
 TEST(Inventory, ImageLlama) { compare_file("illama.json"); }
@@ -86,6 +87,44 @@ TEST(Inventory, SwinInItsFirstForm) {
   EXPECT_EQ(ours[0] + ours[1], "");
   ours.erase(ours.begin(), ours.begin() + 2);
   EXPECT_EQ(ours, newer);
+}
+
+// mmpretrain's backbone of VisionLLaMA, alone and inside a classifier: layer scale and the norms have names of
+// their own, the table of positions is not used.
+TEST(Inventory, VisionLlamaInMmpretrainsForm) {
+  const Family& family = find_family("visionllama");
+  const std::vector<std::string> published = {"pos_embed",
+                                              "patch_embed.projection.weight",
+                                              "layers.0.ln1.weight",
+                                              "layers.0.attn.qkv.bias",
+                                              "layers.0.attn.gamma1.weight",
+                                              "layers.0.ln2.bias",
+                                              "layers.11.ffn.w12.weight",
+                                              "layers.11.ffn.layers.0.0.weight",
+                                              "layers.11.ffn.layers.1.bias",
+                                              "layers.11.ffn.gamma2.weight",
+                                              "ln2.weight"};
+  const std::vector<std::string> ours = {"",
+                                         "patch_embed.proj.weight",
+                                         "blocks.0.norm1.weight",
+                                         "blocks.0.attn.qkv.bias",
+                                         "blocks.0.gamma_1",
+                                         "blocks.0.norm2.bias",
+                                         "blocks.11.mlp.w12.weight",
+                                         "blocks.11.mlp.fc1.weight",
+                                         "blocks.11.mlp.fc2.bias",
+                                         "blocks.11.gamma_2",
+                                         "norm.weight"};
+  EXPECT_EQ(our_names(family, published), ours);
+  std::vector<std::string> inside;
+  for (const std::string& name : published) inside.push_back("backbone." + name);
+  EXPECT_EQ(our_names(family, inside), ours);
+  const std::vector<std::string> both = {"patch_embed.projection.bias", "ln1.weight", "ln2.weight"};
+  EXPECT_EQ(our_names(family, both),
+            (std::vector<std::string>{"patch_embed.proj.bias", "token_norm.weight", "norm.weight"}));
+  EXPECT_EQ(our_names(family, {"head.fc.weight"}), std::vector<std::string>{"head.weight"});
+  // A table that is used keeps its name.
+  EXPECT_EQ(our_names(family, {"patch_embed.proj.weight", "pos_embed"}).at(1), "pos_embed");
 }
 
 // A meta model takes no memory, so the largest are as quick as the smallest, and agrees with the model

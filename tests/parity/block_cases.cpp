@@ -1,14 +1,17 @@
 // components/block_timm_layers, block_attention_classic: single layers, values and gradients.
 #include "core/error.h"
 #include "nn/attention.h"
+#include "nn/attention_pool.h"
 #include "nn/linear.h"
 #include "nn/norm.h"
 #include "nn/patch_embed.h"
+#include "tests/parity/backbone_cases.h"
 #include "tests/parity/model_case.h"
 
 namespace tessera::parity {
 namespace {
 
+using Json = nlohmann::json;
 // Our parameter -> the published ones that it holds one below the other, where the names differ.
 using Sources = std::map<std::string, std::vector<std::string>>;
 using Inputs = std::map<std::string, torch::Tensor>;
@@ -98,6 +101,27 @@ CaseResult check_timm_layers(const Golden& golden) {
       return NamedOutputs{{"y", patches->forward(inputs.at("x")).flatten(1, 2)}};
     };
     check_part(comparison, golden, "patch_embed", patches.get(), rows, {}, dtype);
+  }
+  return comparison.result();
+}
+
+// timm's pooling by a learned query; positions of the tokens are the model's part. Pooling with queries of
+// another width (open_clip) and over a map (CLIP's ResNet) come with those models.
+CaseResult check_attention_pool(const Golden& golden) {
+  const Json& config = golden.config()["timm_latent"];
+  const int64_t width = config["in_features"];
+  nn::AttentionPool pool(nn::AttentionPoolOptions{
+      .width = width,
+      .heads = config["num_heads"],
+      .hidden = static_cast<int64_t>(static_cast<double>(width) * config["mlp_ratio"].get<double>()),
+      .norm_eps = 1e-5});
+  Comparison comparison;
+  for (const torch::ScalarType dtype : {torch::kFloat64, torch::kFloat32}) {
+    const auto run = [&](const Inputs& inputs) {
+      const torch::Tensor positions = golden.tensor("timm_latent/param.pos_embed", dtype);
+      return NamedOutputs{{"y", pool->forward(inputs.at("x") + positions)}};
+    };
+    check_part(comparison, golden, "timm_latent", pool.get(), run, {}, dtype);
   }
   return comparison.result();
 }

@@ -1,5 +1,6 @@
 // Which handler checks which golden. The first line that fits a case is taken; what belongs to later work is
 // skipped with its reason.
+#include "tests/parity/backbone_cases.h"
 #include "tests/parity/model_case.h"
 
 namespace tessera::parity {
@@ -49,14 +50,17 @@ const std::vector<Entry>& entries() {
       {"components", "model_swin", "", check_swin, ""},
       {"components", "model_twins_svt", "", check_twins, ""},
       {"components", "model_mae_vit", "", check_mae_vit, ""},
+      {"components", "model_siglip_openclip", "", check_siglip_tower, ""},
       {"components", "model_llama", "", nullptr, "language models come with vision-language models"},
       {"components", "model_detr", "", nullptr, "detection comes later"},
       {"components", "model_", "", nullptr, "this model comes with vision-language models"},
       {"components", "posenc_basic", "", check_sine_positions, ""},
+      {"components", "posenc_grid_rope", "", check_grid_rotary, ""},
       {"components", "posenc_rope", "", check_rotary_positions, ""},
       {"components", "block_resample_pos_embed", "", check_resampled_positions, ""},
       {"components", "block_timm_layers", "", check_timm_layers, ""},
       {"components", "block_attention_classic", "", check_classic_attention, ""},
+      {"components", "block_attention_pool", "", check_attention_pool, ""},
       {"components", "block_", "", nullptr, "this block comes with vision-language models"},
       {"components", "darl_mse", "", check_darl_next_patch, ""},
       {"components", "darl_two_stream", "", check_darl_two_stream, ""},

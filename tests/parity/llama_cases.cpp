@@ -2,6 +2,7 @@
 #include <regex>
 
 #include "core/error.h"
+#include "models/encoder.h"
 #include "models/illama.h"
 #include "nn/linear.h"
 #include "nn/norm.h"
@@ -24,16 +25,30 @@ Value common_settings(const Json& config) {
   return settings;
 }
 
-// mmpretrain's names; its backbone for fine-tuning has no head, no layer scale, and an MLP sized from an
-// already widened number of channels.
-void masked_pretraining_settings(const Json& arch, Value& settings) {
+// Hidden width of mmpretrain's layers: LLaMA's sizes it from a number of channels that is widened already.
+int64_t mmpretrain_hidden(const std::string& ffn, int64_t channels) {
+  if (ffn == "llama_mlp") return nn::llama_hidden(channels);
+  if (ffn == "swiglu_fused") return (2 * channels / 3 + 7) / 8 * 8;
+  check(ffn == "origin", "mmpretrain's ffn_type '", ffn, "' is not known");
+  return channels;
+}
+
+// mmpretrain's names; its backbone for fine-tuning has no head.
+void masked_pretraining_settings(const Json& config, Value& settings) {
+  const Json& arch = config["arch"];
+  const std::string ffn = config.value("layer_cfgs", Json::object()).value("ffn_type", "llama_mlp");
   settings.set("dim", to_value(arch["embed_dims"]));
   settings.set("depth", to_value(arch["num_layers"]));
   settings.set("heads", to_value(arch["num_heads"]));
-  settings.set("mlp", "swiglu_packed");
-  settings.set("mlp_hidden", nn::llama_hidden(arch["feedforward_channels"].get<int64_t>()));
-  settings.set("init_values", 0.0);
+  settings.set("mlp", ffn == "origin" ? "gelu" : "swiglu_packed");
+  settings.set("mlp_hidden", mmpretrain_hidden(ffn, arch["feedforward_channels"].get<int64_t>()));
+  settings.set("init_values", config.value("layer_scale_init_value", 0.0));
   settings.set("classes", 0);
+  // ln1 of all tokens, ln2 of their mean; tokens and maps have the first alone.
+  const bool mean = config.value("out_type", "avg_featmap") == "avg_featmap",
+             tokens = config.value("final_norm", true);
+  settings.set("token_norm", mean && tokens);
+  settings.set("final_norm", mean || tokens);
 }
 
 double number_after(const std::string& text_in, const std::string& key, double otherwise) {
@@ -75,8 +90,9 @@ models::ModelSpec visionllama_spec(const Golden& golden) {
   if (source == "VisionLLaMASEG") {
     settings.set("rope_grid", "input");
     settings.set("classes", 0);
+    settings.set("final_norm", false);
   }
-  if (config.contains("arch")) masked_pretraining_settings(config["arch"], settings);
+  if (config.contains("arch")) masked_pretraining_settings(config, settings);
   const std::string block = config.value("blk_cls", "LAMABlock");
   if (block == "LAMABlockNoLS" || block == "RBlockRMSNorm" || block == "RBlock")
     settings.set("init_values", 0.0);
@@ -88,17 +104,21 @@ models::ModelSpec visionllama_spec(const Golden& golden) {
 
 CaseResult check_visionllama(const Golden& golden) {
   const Json& config = golden.config();
-  const bool maps_only = config.contains("out_indices");  // the segmentation backbone has no final norm
+  const bool maps_only = config.contains("out_indices");
+  const std::string kind = config.value("out_type", "avg_featmap");  // mmpretrain
   const auto run = [&](models::Classifier& model, const auto& input) {
+    if (kind == "featmap" || kind == "raw") {
+      auto& encoder = dynamic_cast<models::TokenEncoder&>(*model.backbone);
+      const models::Encoded encoded = encoder.encode(encoder.tokenise(input("x")));
+      return NamedOutputs{{"out", kind == "raw" ? encoded.tokens : encoded.map_of(encoded.tokens)}};
+    }
     if (!maps_only) return NamedOutputs{{"out", model.forward(input("x"))}};
     const auto maps = model.backbone->features(input("x"), config["out_indices"].get<std::vector<int64_t>>());
     NamedOutputs outputs;
     for (size_t i = 0; i < maps.size(); ++i) outputs["feat" + std::to_string(i)] = maps[i];
     return outputs;
   };
-  return compare_model(
-      golden, visionllama_spec(golden), run,
-      maps_only ? std::vector<std::string>{"norm.weight", "norm.bias"} : std::vector<std::string>{});
+  return compare_model(golden, visionllama_spec(golden), run);
 }
 
 models::ModelSpec illama_spec(const Json& config) {

@@ -85,6 +85,15 @@ void compare_outputs(Comparison& comparison, const Tolerance& tolerance, const G
   }
 }
 
+// The names of the golden's parameters as the family's models have them, by the published ones.
+std::map<std::string, std::string> our_names_of(const models::Family& family, const Golden& golden) {
+  const std::vector<std::string> published = golden.names("param."),
+                                 ours = models::our_names(family, published);
+  std::map<std::string, std::string> names;
+  for (size_t i = 0; i < published.size(); ++i) names[published[i]] = ours[i];
+  return names;
+}
+
 torch::Tensor gradient_of(const torch::Tensor& leaf) {
   return leaf.grad().defined() ? leaf.grad() : torch::zeros_like(leaf);
 }
@@ -125,10 +134,11 @@ void load_parameters(models::Backbone& model, const models::Family& family, cons
       golden.meta.value("params_without_grad", std::vector<std::string>());
   auto parameters = model.named_parameters(), buffers = model.named_buffers();
   std::set<std::string> loaded(absent.begin(), absent.end());
-  for (const std::string& published : golden.names("param.")) {
-    const std::string ours = family.rename(published);
+  const std::map<std::string, std::string> names = our_names_of(family, golden);
+  for (const auto& [published, ours] : names) {
     torch::Tensor* parameter = parameters.find(ours);
     if (!parameter) parameter = buffers.find(ours);
+    if (ours.empty()) continue;
     if (!parameter && std::find(unused.begin(), unused.end(), published) != unused.end()) continue;
     check(parameter != nullptr, "the model has no parameter '", ours, "' (published: ", published, ")");
     torch::Tensor stored = golden.tensor("param." + published, dtype);
@@ -168,8 +178,7 @@ CaseResult compare_model(const Golden& golden, const models::ModelSpec& spec, co
     loss.backward();
     const std::string prefix = golden.folder == "components" ? "grad." : "grad.param.";
     std::map<std::string, std::string> published;
-    for (const std::string& name : (weights ? *weights : golden).names("param."))
-      published[family.rename(name)] = name;
+    for (const auto& [name, ours] : our_names_of(family, weights ? *weights : golden)) published[ours] = name;
     for (const auto& entry : model->backbone->named_parameters()) {
       const std::string key = prefix + published[entry.key()];
       if (golden.has(key))

@@ -1,10 +1,11 @@
 // components/posenc_*, block_resample_pos_embed: absolute, relative and rotary positions.
 #include "core/error.h"
 #include "core/text.h"
+#include "nn/grid_rotary.h"
 #include "nn/position.h"
 #include "nn/relative_position.h"
 #include "nn/rope_scaling.h"
-#include "tests/parity/case.h"
+#include "tests/parity/backbone_cases.h"
 
 namespace tessera::parity {
 namespace {
@@ -88,16 +89,41 @@ nn::RopeScaling rope_scaling(const nlohmann::json& wanted) {
           .high_frequency = params.value("high_freq_factor", 4.0)};
 }
 
-// timm's angles over a grid: those of the row, then those of the column.
-nn::Rotation over_grid(const torch::Tensor& rows, const torch::Tensor& columns,
-                       const torch::Tensor& frequencies) {
-  const auto grid = torch::meshgrid({rows, columns}, "ij");
-  return {torch::cat({nn::rotation_at(grid[0].flatten(), frequencies).angles,
-                      nn::rotation_at(grid[1].flatten(), frequencies).angles},
-                     1)};
+// ".sin", ".cos" of timm's angles over a grid, and ".y", what it makes of ".x".
+void check_over_grid(Comparison& comparison, const Golden& golden, const std::string& name,
+                     const nn::Rotation& rotation) {
+  const Tolerance allowed(golden);
+  const auto close = [&](const char* what, const torch::Tensor& got) {
+    comparison.close(name + what, got, golden.tensor("output." + name + what), allowed.relative,
+                     allowed.absolute);
+  };
+  close(".sin", rotation.angles.sin().repeat_interleave(2, 1));
+  close(".cos", rotation.angles.cos().repeat_interleave(2, 1));
+  close(".y", nn::rotate(golden.tensor("input." + name + ".x"), rotation));
 }
 
 }  // namespace
+
+// Arguments of timm's RotaryEmbedding, by the name of the case.
+CaseResult check_grid_rotary(const Golden& golden) {
+  Comparison comparison;
+  for (const auto& [name, args] : golden.config().items()) {
+    const bool pixels = args["in_pixels"];
+    const std::vector<int64_t> grid = args["feat_shape"],
+                               trained = args.value("ref_feat_shape", std::vector<int64_t>{0, 0});
+    const auto in_pixels =
+        args.value("linear_bands", false) ? nn::GridFrequencies::pixels_evenly : nn::GridFrequencies::pixels;
+    check_over_grid(comparison, golden, name,
+                    nn::rotation_over_grid(grid[0], grid[1], args["dim"],
+                                           {.frequencies = pixels ? in_pixels : nn::GridFrequencies::cells,
+                                            .resolution = args.value("max_res", 224.0),
+                                            .theta = args.value("temperature", 10000.0),
+                                            .trained_rows = trained[0],
+                                            .trained_columns = trained[1],
+                                            .columns_first = args.value("grid_indexing", "ij") == "xy"}));
+  }
+  return comparison.result();
+}
 
 CaseResult check_rotary_positions(const Golden& golden) {
   Comparison comparison;
@@ -137,23 +163,12 @@ CaseResult check_rotary_positions(const Golden& golden) {
   }
   const auto& flat = config["scaled"]["timm2d"];
   const std::vector<int64_t> grid = flat["feat_hw"];
-  const int64_t bands = flat["dim"].get<int64_t>() / 4;
-  // The library computes angles of up to 112 pi in float32, which moves their sines by some 2e-5.
-  const auto check_grid = [&](const std::string& name, const nn::Rotation& grid_rotation) {
-    for (const auto& [what, got] : {std::pair{".sin", grid_rotation.angles.sin().repeat_interleave(2, 1)},
-                                    {".cos", grid_rotation.angles.cos().repeat_interleave(2, 1)},
-                                    {".y", nn::rotate(golden.tensor("input." + name + ".x"), grid_rotation)}})
-      comparison.close(name + what, got, golden.tensor("output." + name + what), allowed.relative,
-                       4 * allowed.absolute);
-  };
-  const auto spread = [](int64_t count) { return torch::linspace(-1, 1, count, torch::kFloat64); };
-  check_grid("timm2d_pixel", over_grid(spread(grid[0]), spread(grid[1]), nn::pixel_frequencies(bands, 224)));
+  check_over_grid(comparison, golden, "timm2d_pixel", nn::rotation_over_grid(grid[0], grid[1], flat["dim"]));
   // Positions as on the grid of 4 x 4 that the model was trained on.
-  const auto steps = [](int64_t count) {
-    return torch::arange(count, torch::kFloat64) * (4.0 / static_cast<double>(count));
-  };
-  check_grid("timm2d_lang",
-             over_grid(steps(grid[0]), steps(grid[1]), nn::rotary_frequencies(2 * bands, 10000)));
+  check_over_grid(comparison, golden, "timm2d_lang",
+                  nn::rotation_over_grid(
+                      grid[0], grid[1], flat["dim"],
+                      {.frequencies = nn::GridFrequencies::cells, .trained_rows = 4, .trained_columns = 4}));
   return comparison.result();
 }
 

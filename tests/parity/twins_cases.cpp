@@ -1,5 +1,6 @@
 // models/pyramid_*, components/model_twins_svt: pyramid VisionLLaMA and Twins-SVT.
-#include "core/error.h"
+#include <numeric>
+
 #include "tests/parity/model_case.h"
 
 namespace tessera::parity {
@@ -10,12 +11,26 @@ using Json = nlohmann::json;
 // Settings that both published classes name alike.
 Value stage_settings(const Json& config) {
   static const std::map<std::string, std::string> names = {
-      {"img_size", "image_size"}, {"patch_size", "patch_size"},  {"num_classes", "classes"},
-      {"embed_dims", "dims"},     {"depths", "depths"},          {"num_heads", "heads"},
-      {"wss", "windows"},         {"sr_ratios", "sub_sampling"}, {"qkv_bias", "qkv_bias"}};
+      {"img_size", "image_size"}, {"patch_size", "patch_size"}, {"num_classes", "classes"},
+      {"embed_dims", "dims"},     {"depths", "depths"},         {"num_heads", "heads"},
+      {"qkv_bias", "qkv_bias"}};
   Value settings;
   for (const auto& [key, ours] : names)
     if (config.contains(key)) settings.set(ours, to_value(config[key]));
+  // The classes read as many entries as there are stages, whose number `depths` tells.
+  const size_t stages = config.contains("depths") ? config["depths"].size() : 4;
+  const auto of_stages = [&](const char* key, const Json& otherwise, const char* ours) {
+    Value::Array entries;
+    const Json list = config.value(key, otherwise);
+    for (size_t stage = 0; stage < stages; ++stage) {
+      // A window of one cell is their sign for global attention in all blocks.
+      const bool global = std::string(ours) == "windows" && list.at(stage) == 1;
+      entries.push_back(global ? Value(0) : to_value(list.at(stage)));
+    }
+    settings.set(ours, entries);
+  };
+  of_stages("wss", Json::array({7, 7, 7, 7}), "windows");
+  of_stages("sr_ratios", Json::array({8, 4, 2, 1}), "sub_sampling");
   return settings;
 }
 
@@ -24,8 +39,12 @@ Value stage_settings(const Json& config) {
 models::ModelSpec pyramid_spec(const Json& config) {
   Value settings = stage_settings(config);
   settings.set("auto_scale", config.value("auto_scale", false));
+  settings.set("rope_ratio", config.value("rpe_ratio", 1.0));
+  if (config.value("norm_layer", "LN") == "RMS") settings.set("norm", "rms");
+  if (config.value("blk_cls", "GroupBlock") == "GroupBlockWoLS") settings.set("init_values", 0.0);
   if (!config.contains("num_classes")) {  // the segmentation backbone
-    settings.set("stage_norms", true);
+    settings.set("stage_norms", config.value("norm_after_stage", true));
+    settings.set("final_norm", false);
     settings.set("classes", 0);
   }
   return models::resolve_model("visionllama_pyramid", settings);
@@ -36,7 +55,9 @@ CaseResult check_pyramid(const Golden& golden) {
                        [&](models::Classifier& model, const auto& input) {
                          if (golden.has("output.out"))
                            return NamedOutputs{{"out", model.forward(input("x"))}};
-                         const auto maps = model.backbone->features(input("x"), {0, 1, 2, 3});
+                         std::vector<int64_t> stages(golden.config()["depths"].size());
+                         std::iota(stages.begin(), stages.end(), 0);
+                         const auto maps = model.backbone->features(input("x"), stages);
                          NamedOutputs outputs;
                          for (size_t i = 0; i < maps.size(); ++i)
                            outputs["feat" + std::to_string(i)] = maps[i];
@@ -46,10 +67,7 @@ CaseResult check_pyramid(const Golden& golden) {
 
 models::ModelSpec twins_spec(const Json& config) {
   Value settings = stage_settings(config);
-  const Json& ratios = config["mlp_ratios"];
-  for (const Json& ratio : ratios)
-    check(ratio == ratios[0], "Twins has one MLP ratio for all stages, the case has several");
-  settings.set("mlp_ratio", to_value(ratios[0]));
+  if (config.contains("mlp_ratios")) settings.set("mlp_ratios", to_value(config["mlp_ratios"]));
   return models::resolve_model("twins_svt", settings);
 }
 

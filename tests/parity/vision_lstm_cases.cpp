@@ -37,11 +37,16 @@ models::ModelSpec stack_spec(const nlohmann::json& config) {
   Value settings;
   settings.set("classes", 0);
   settings.set("positions", false);
+  settings.set("directions", "uni");
+  settings.set("inner_multiple", 64);
   const auto directions = [&](const std::string& name) {
     settings.set("directions", name == "quaddirectional" ? "quad" : "bi");
   };
   for (const auto& [key, value] : config.items()) {
-    if (key == "dim" || key == "depth")
+    if (value.is_null() || value == false) {  // as if it were not there, but for two that are true else
+      if (key == "add_post_blocks_norm") settings.set("legacy_norm", false);
+      if (key == "share_conv") settings.set("share_conv", false);
+    } else if (key == "dim" || key == "depth")
       settings.set(key, to_value(value));
     else if (key == "num_heads")
       settings.set("heads", to_value(value));
@@ -49,6 +54,18 @@ models::ModelSpec stack_spec(const nlohmann::json& config) {
       settings.set("inner_multiple", to_value(value));
     else if (key == "conv1d_kernel_size")
       settings.set("conv_kernel", to_value(value));
+    else if (key == "layerscale")
+      settings.set("init_values", value.get<double>());
+    else if (key == "sharedirs")
+      settings.set("share_directions", to_value(value));
+    else if (key == "use_v_conv")
+      settings.set("value_conv", to_value(value));
+    else if (key == "share_conv")
+      settings.set("share_conv", to_value(value));
+    else if (key == "proj_factor")
+      settings.set("expansion", value.get<double>());
+    else if (key == "add_post_blocks_norm")
+      settings.set("legacy_norm", true);
     else if (key == "alternation")
       directions(value.get<std::string>());
     else if (key == "bidirectional" || key == "quaddirectional") {
@@ -60,9 +77,8 @@ models::ModelSpec stack_spec(const nlohmann::json& config) {
       settings.set("norm_bias", to_value(value));
       settings.set("proj_bias", to_value(value));
     } else
-      check(key == "context_length" || (key == "share_conv" && value.get<bool>()) ||
-                (key == "qkv_proj_blocksize" && value == 4),
-            "the stack's argument '", key, "' is not known");
+      check(key == "context_length" || (key == "qkv_proj_blocksize" && value == 4), "the stack's argument '",
+            key, "' is not known");
   }
   return models::resolve_model("vil1", settings);
 }

@@ -1,30 +1,94 @@
 // components/model_vit*, model_deit3, model_torchvision_vit: timm's and torchvision's ViT.
 #include "core/error.h"
+#include "tests/parity/backbone_cases.h"
 #include "tests/parity/model_case.h"
 
 namespace tessera::parity {
+namespace {
+
+// Arguments whose values are not ours; false for any other.
+bool set_special(Value& settings, const std::string& key, const nlohmann::json& value,
+                 const nlohmann::json& config) {
+  if (key == "dynamic_img_size") return true;  // ours always takes other sizes
+  if (key == "mlp_dim") {  // torchvision; half a channel more, which is cut off, stands over any rounding
+    settings.set("mlp_ratio", (value.get<double>() + 0.5) / config["hidden_dim"].get<double>());
+  } else if (key == "fc_norm") {
+    settings.set("fc_norm", value.is_null() ? "auto" : value.get<bool>() ? "on" : "off");
+  } else if (key == "init_values" && value.is_null()) {
+    settings.set("init_values", 0.0);
+  } else if (key == "pos_embed") {
+    settings.set("positions", value == "learn" ? "learned" : "none");
+  } else if (key == "norm_layer") {  // "layernorm" or "rmsnorm", or with another eps {"name": …, "eps": …}
+    settings.set("norm", (value.is_object() ? value["name"] : value) == "rmsnorm" ? "rms" : "layer");
+    if (value.is_object()) settings.set("norm_eps", value["eps"].get<double>());
+  } else if (key == "mlp_layer") {
+    check(value == "swiglu_packed", "ViT mlp_layer ", value.dump(), " is not known");
+    settings.set("mlp", "swiglu_packed");
+  } else {
+    return false;
+  }
+  return true;
+}
+
+}  // namespace
 
 models::ModelSpec vit_spec(const nlohmann::json& config) {
-  static const std::map<std::string, std::string> names = {
-      {"img_size", "image_size"},     {"image_size", "image_size"},   {"patch_size", "patch_size"},
-      {"embed_dim", "dim"},           {"hidden_dim", "dim"},          {"depth", "depth"},
-      {"num_layers", "depth"},        {"num_heads", "heads"},         {"num_classes", "classes"},
-      {"mlp_ratio", "mlp_ratio"},     {"qkv_bias", "qkv_bias"},       {"qk_norm", "qk_norm"},
-      {"init_values", "init_values"}, {"class_token", "class_token"}, {"no_embed_class", "no_embed_class"},
-      {"reg_tokens", "reg_tokens"},   {"pre_norm", "pre_norm"},       {"global_pool", "global_pool"},
-      {"drop_path_rate", "drop_path"}};
+  static const std::map<std::string, std::string> names = {{"img_size", "image_size"},
+                                                           {"image_size", "image_size"},
+                                                           {"patch_size", "patch_size"},
+                                                           {"embed_dim", "dim"},
+                                                           {"hidden_dim", "dim"},
+                                                           {"depth", "depth"},
+                                                           {"num_layers", "depth"},
+                                                           {"num_heads", "heads"},
+                                                           {"num_classes", "classes"},
+                                                           {"mlp_ratio", "mlp_ratio"},
+                                                           {"qkv_bias", "qkv_bias"},
+                                                           {"qk_norm", "qk_norm"},
+                                                           {"init_values", "init_values"},
+                                                           {"class_token", "class_token"},
+                                                           {"no_embed_class", "no_embed_class"},
+                                                           {"reg_tokens", "reg_tokens"},
+                                                           {"pre_norm", "pre_norm"},
+                                                           {"global_pool", "global_pool"},
+                                                           {"drop_path_rate", "drop_path"},
+
+                                                           {"final_norm", "final_norm"},
+                                                           {"act_layer", "mlp"}};
   Value settings;
   for (const auto& [key, value] : config.items()) {
-    if (key == "dynamic_img_size") continue;  // ours always takes other sizes
-    if (key == "mlp_dim") {                   // torchvision
-      settings.set("mlp_ratio", value.get<double>() / config["hidden_dim"].get<double>());
-      continue;
-    }
+    if (set_special(settings, key, value, config)) continue;
     const auto found = names.find(key);
     check(found != names.end(), "ViT config key '", key, "' is not known");
     settings.set(found->second, to_value(value));
   }
   return models::resolve_model("vit", settings);
+}
+
+// The image tower of SigLIP alone: its loss is that of the pair, which gradients are of.
+CaseResult check_siglip_tower(const Golden& golden) {
+  const models::ModelSpec spec = models::resolve_model("vit", [&] {
+    Value settings = vit_spec(golden.config()["vision"]).settings;
+    settings.set("class_token", false);
+    settings.set("global_pool", "map");
+    settings.set("mlp", "gelu_tanh");
+    settings.set("classes", 0);
+    return settings;
+  }());
+  Comparison comparison;
+  for (const torch::ScalarType dtype : {torch::kFloat64, torch::kFloat32}) {
+    const auto model = models::build_backbone(spec, 0);
+    model->to(dtype);
+    model->eval();
+    const torch::NoGradGuard no_grad;
+    for (const auto& entry : model->named_parameters())
+      torch::Tensor(entry.value()).copy_(golden.tensor("param.visual.trunk." + entry.key(), dtype));
+    const torch::Tensor features = model->embed(golden.tensor("input.image", dtype), {});
+    comparison.close(dtype == torch::kFloat64 ? "float64 image_features" : "float32 image_features",
+                     features / features.norm(2, -1, true), golden.tensor("output.image_features"), 1e-4,
+                     dtype == torch::kFloat64 ? 2e-7 : 1e-5);
+  }
+  return comparison.result();
 }
 
 CaseResult check_vit(const Golden& golden) {

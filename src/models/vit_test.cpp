@@ -1,0 +1,88 @@
+// What the ViT's options make of names, groups and settings; the numbers are in tests/parity.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "models/heads/class_head.h"
+#include "models/model.h"
+
+namespace tessera::models {
+namespace {
+
+Value small(Value extra = {}) {
+  Value settings;
+  settings.set("image_size", 16);
+  settings.set("patch_size", 8);
+  settings.set("dim", 12);
+  settings.set("heads", 2);
+  settings.set("depth", 2);
+  settings.set("classes", 3);
+  merge(settings, extra);
+  return settings;
+}
+
+Value with(const char* key, Value value) {
+  Value extra;
+  extra.set(key, std::move(value));
+  return extra;
+}
+
+bool has(const Backbone& model, const std::string& name) { return model.named_parameters().contains(name); }
+
+// timm leaves the decay of weights away for every token and position.
+TEST(Vit, TokensAndPositionsTakeNoDecay) {
+  const auto model = meta_backbone(resolve_model("vit", small(with("reg_tokens", 2))));
+  const std::vector<std::string> names = model->no_weight_decay();
+  for (const char* name : {"cls_token", "reg_token", "pos_embed"}) {
+    EXPECT_TRUE(has(*model, name)) << name;
+    EXPECT_NE(std::find(names.begin(), names.end(), name), names.end()) << name;
+  }
+}
+
+TEST(Vit, TheLastNormStandsWherePoolingPutsIt) {
+  const auto norms = [](Value extra) {
+    const auto model = meta_backbone(resolve_model("vit", small(std::move(extra))));
+    return std::pair(has(*model, "norm.weight"), has(*model, "fc_norm.weight"));
+  };
+  for (const char* pool : {"avg", "max", "avgmax"})
+    EXPECT_EQ(norms(with("global_pool", pool)), std::pair(false, true)) << pool;
+  for (const char* pool : {"token", "map"})
+    EXPECT_EQ(norms(with("global_pool", pool)), std::pair(true, false)) << pool;
+  EXPECT_EQ(norms(with("fc_norm", "on")), std::pair(false, true));
+  EXPECT_EQ(norms(with("final_norm", false)), std::pair(false, false));
+}
+
+TEST(Vit, AttentionPoolingIsReadFromThePatchesAlone) {
+  Value settings = small(with("global_pool", "map"));
+  settings.set("reg_tokens", 1);
+  const auto model = build_backbone(resolve_model("vit", settings), 1);
+  model->eval();
+  const torch::NoGradGuard no_grad;
+  const torch::Tensor x = torch::randn({2, 3, 16, 16});
+  const torch::Tensor pooled = model->embed(x);
+  EXPECT_EQ(pooled.sizes(), (std::vector<int64_t>{2, 12}));
+  auto parameters = model->named_parameters();
+  EXPECT_EQ(parameters["attn_pool.latent"].sizes(), (std::vector<int64_t>{1, 1, 12}));
+  parameters["attn_pool.latent"].mul_(5);
+  EXPECT_FALSE(torch::allclose(model->embed(x), pooled, 1e-7, 1e-7));
+  EXPECT_GT(model->macs(16, 16), meta_backbone(resolve_model("vit", small()))->macs(16, 16));
+}
+
+TEST(Vit, SettingsThatExcludeEachOtherAreUsageErrors) {
+  const auto refused = [](std::initializer_list<std::pair<const char*, Value>> entries) {
+    Value settings = small();
+    for (const auto& [key, value] : entries) settings.set(key, value);
+    EXPECT_THROW(resolve_model("vit", settings), Error);
+  };
+  refused({{"global_pool", "token"}, {"class_token", false}});
+  refused({{"global_pool", "map"}, {"mlp", "swiglu_packed"}});
+  refused({{"mlp", "swiglu_packed"}, {"mlp_ratio", 1.25}});
+  refused({{"mlp_ratio", 0.01}});
+  refused({{"distilled", true}, {"final_norm", false}});
+  refused({{"norm_eps", 0.0}});
+  refused({{"global_pool", "sum"}});
+}
+
+}  // namespace
+}  // namespace tessera::models
