@@ -22,6 +22,8 @@ Family visionllama_family();
 Family visionllama_pyramid_family();
 Family twins_family();
 Family swin_family();
+Family resnet_family();
+Family convnext_family();
 
 struct Extent {
   int64_t height = 0, width = 0;

@@ -19,6 +19,8 @@ const std::vector<Family>& families() {
       visionllama_pyramid_family(),
       twins_family(),
       swin_family(),
+      resnet_family(),
+      convnext_family(),
   };
   return all;
 }

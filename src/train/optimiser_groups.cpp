@@ -29,21 +29,44 @@ constexpr Place kStem = {0, 0, 0}, kHead = {2, 0, 0};
 constexpr int64_t kEnd = INT64_MAX;  // behind all stages, or all blocks of a stage
 
 Place place_of(const std::string& name) {
-  static constexpr std::string_view stems[] = {
-      "cls_token",  "dist_token",   "reg_token",          "mask_token",  "pos_embed",
-      "pos_drop",   "patch_embed",  "norm_pre",           "start_token", "patch_embeds.0",
-      "cls_tokens", "pos_embeds.0", "absolute_pos_embed", "peg",         "query_token"};
+  static constexpr std::string_view stems[] = {"cls_token",
+                                               "dist_token",
+                                               "reg_token",
+                                               "mask_token",
+                                               "pos_embed",
+                                               "pos_drop",
+                                               "patch_embed",
+                                               "norm_pre",
+                                               "start_token",
+                                               "patch_embeds.0",
+                                               "cls_tokens",
+                                               "pos_embeds.0",
+                                               "absolute_pos_embed",
+                                               "peg",
+                                               "query_token",
+                                               "stem",
+                                               "conv1",
+                                               "conv2",
+                                               "conv3",
+                                               "bn1",
+                                               "bn2",
+                                               "bn3"};
   for (const std::string_view stem : stems)
     if (starts_with_part(name, stem)) return kStem;
   const auto parts = split(name, '.');
   static constexpr std::string_view stacks[] = {"blocks",    "layers",     "stages", "patch_embeds",
                                                 "pos_block", "pos_embeds", "pegs",   "q_query"};
-  if (std::find(std::begin(stacks), std::end(stacks), parts[0]) == std::end(stacks)) return kHead;
-  // The numbers on the way name stage and block: "layers.1.blocks.0.…", "blocks.3.…", "blocks.0.1.…". What
-  // belongs to a stage but to none of its blocks ("layers.1.downsample") goes with the stage's first.
+  // The numbers on the way name stage and block: "layers.1.blocks.0.…", "blocks.3.…", "blocks.0.1.…",
+  // "layer2.0.…". What belongs to a stage but to none of its blocks ("layers.1.downsample") goes with the
+  // stage's first.
   Place place = {1, 0, 0};
   size_t found = 0;
-  for (size_t i = 1; i < parts.size() && i < 4 && found < 2; ++i)
+  const auto stage = parts[0].starts_with("layer") ? parse_int(parts[0].substr(5)) : std::nullopt;
+  if (stage)
+    place[++found] = *stage;
+  else if (std::find(std::begin(stacks), std::end(stacks), parts[0]) == std::end(stacks))
+    return kHead;
+  for (size_t i = 1; i < parts.size() && i < 4 && found < 2 && parts[i] != "downsample"; ++i)
     if (const auto number = parse_int(parts[i])) place[++found] = *number;
   return found == 0 ? kHead : place;
 }

@@ -59,6 +59,18 @@ TEST(ParameterGroups, StagesComeBeforeTheirBlocks) {
             (Layers{0, 1, 2, 3, 3, 3, 4}));
 }
 
+TEST(ParameterGroups, ConvolutionalStagesAreInDepthsOrder) {
+  EXPECT_EQ(
+      layer_of_each({"conv1.weight", "bn1.weight", "layer1.0.conv1.weight", "layer1.0.downsample.1.weight",
+                     "layer1.1.bn2.bias", "layer2.0.conv3.weight", "fc.weight"}),
+      (Layers{0, 0, 1, 1, 2, 3, 4}));
+  EXPECT_EQ(layer_of_each({"stem.0.weight", "stages.0.blocks.0.gamma", "stages.0.blocks.1.gamma",
+                           "stages.1.downsample.0.weight", "stages.1.downsample.1.weight",
+                           "stages.1.blocks.0.conv_dw.weight", "stages.1.blocks.1.norm.bias",
+                           "head.norm.weight", "head.fc.weight"}),
+            (Layers{0, 1, 2, 3, 3, 3, 4, 5, 5}));
+}
+
 TEST(ParameterGroups, AStagesNormGoesWithItsLastBlock) {
   EXPECT_EQ(layer_of_each({"patch_embeds.0.proj.weight", "blocks.0.0.norm1.bias", "blocks.0.1.norm1.bias",
                            "patch_embeds.1.proj.weight", "blocks.1.0.norm1.bias", "norm_list.0.weight",
@@ -109,7 +121,7 @@ TEST(ParameterGroups, EveryFamilysParametersHaveTheirPlace) {
       const Layers layers = layer_of_each(names);
       const int64_t top = *std::max_element(layers.begin(), layers.end());
       for (size_t i = 0; i < names.size(); ++i) {
-        const bool ends = names[i].starts_with("head") || names[i].starts_with("fc_norm") ||
+        const bool ends = names[i].starts_with("head") || names[i].starts_with("fc") ||
                           names[i].starts_with(family.name == "vil1" ? "norm" : "legacy_norm");
         EXPECT_EQ(layers[i] == top, ends) << family.name << " " << names[i];
       }

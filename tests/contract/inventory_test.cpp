@@ -54,6 +54,8 @@ void compare_file(const std::string& file, const std::set<std::string>& later = 
 
 TEST(Inventory, Timm) { compare_file("timm.json"); }
 
+TEST(Inventory, ConvolutionalNetworks) { compare_file("convnets.json"); }
+
 TEST(Inventory, VisionLstm) { compare_file("vision_lstm.json"); }
 
 // The encoders of the masked pre-training alone: its class token and table of positions take no part in their blocks.

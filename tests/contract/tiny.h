@@ -29,17 +29,22 @@ inline ModelSpec tiny_spec(const Named& named, Value overrides = {}) {
   Value small;
   small.set("classes", 5);
   if (has("depth")) small.set("depth", 2);
+  if (has("embed_dim")) small.set("heads", 4), small.set("embed_dim", 24);  // attention pooling
   if (has("dim") && has("heads")) small.set("dim", 8 * full.find("heads")->as_int());
   if (has("patch_size")) small.set("image_size", 2 * full.find("patch_size")->as_int());
   if (has("dims")) {  // stages: a width and a number of blocks each
     std::vector<int64_t> dims, depths;
-    for (const Value& heads : full.find("heads")->as_array()) dims.push_back(8 * heads.as_int());
     for (const Value& blocks : full.find("depths")->as_array())
       depths.push_back(std::min<int64_t>(2, blocks.as_int()));
-    small.set("image_size", full.find("patch_size")->as_int() << dims.size());
+    if (has("heads") && full.find("heads")->is_array())
+      for (const Value& heads : full.find("heads")->as_array()) dims.push_back(8 * heads.as_int());
+    else  // convolutions
+      for (size_t stage = 0; stage < depths.size(); ++stage) dims.push_back(int64_t{16} << stage);
+    small.set("image_size", (has("patch_size") ? full.find("patch_size")->as_int() : 4) << dims.size());
     small.set("dims", Value::Array(dims.begin(), dims.end()));
     small.set("depths", Value::Array(depths.begin(), depths.end()));
   }
+  if (has("zero_init_last")) small.set("zero_init_last", false);  // behind a zero no gradient comes
   merge(small, overrides);
   return resolve_model(named.size->name, small);
 }

@@ -1,6 +1,7 @@
 // Which handler checks which golden. The first line that fits a case is taken; what belongs to later work is
 // skipped with its reason.
 #include "tests/parity/backbone_cases.h"
+#include "tests/parity/convnet_cases.h"
 #include "tests/parity/model_case.h"
 
 namespace tessera::parity {
@@ -51,6 +52,9 @@ const std::vector<Entry>& entries() {
       {"components", "model_twins_svt", "", check_twins, ""},
       {"components", "model_mae_vit", "", check_mae_vit, ""},
       {"components", "model_siglip_openclip", "", check_siglip_tower, ""},
+      {"components", "model_resnet", "", check_resnet, ""},
+      {"components", "model_clip_resnet", "", check_clip_resnet, ""},
+      {"components", "model_convnext", "", check_convnext, ""},
       {"components", "model_llama", "", nullptr, "language models come with vision-language models"},
       {"components", "model_detr", "", nullptr, "detection comes later"},
       {"components", "model_", "", nullptr, "this model comes with vision-language models"},

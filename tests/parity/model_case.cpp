@@ -148,6 +148,13 @@ void load_parameters(models::Backbone& model, const models::Family& family, cons
     parameter->copy_(stored);
     loaded.insert(ours);
   }
+  for (const std::string& published : golden.names("buffer.")) {  // running statistics
+    const std::string ours = family.rename(published);
+    if (ours.empty()) continue;
+    torch::Tensor* buffer = buffers.find(ours);
+    check(buffer != nullptr, "the model has no buffer '", ours, "' (published: ", published, ")");
+    buffer->copy_(golden.tensor("buffer." + published, dtype));
+  }
   for (const auto& entry : parameters)
     check(loaded.contains(entry.key()), "the golden has no parameter '", entry.key(), "'");
 }

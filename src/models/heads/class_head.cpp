@@ -35,8 +35,17 @@ void put(Backbone& backbone, const std::string& path, const std::shared_ptr<torc
 }
 
 void take_out(Backbone& backbone, const std::string& path) {
-  const std::string outermost = path.substr(0, path.find('.'));
-  if (backbone.named_children().contains(outermost)) backbone.unregister_module(outermost);
+  const size_t dot = path.find('.');
+  const std::string outermost = path.substr(0, dot);
+  const auto children = backbone.named_children();
+  const auto* outer = children.find(outermost);
+  if (!outer) return;
+  if (dot != std::string::npos) {
+    const std::string inner = path.substr(dot + 1);
+    if ((*outer)->named_children().contains(inner)) (*outer)->unregister_module(inner);
+    if (!(*outer)->children().empty()) return;  // the backbone's own are there too
+  }
+  backbone.unregister_module(outermost);
 }
 
 }  // namespace

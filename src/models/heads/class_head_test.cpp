@@ -11,16 +11,20 @@ namespace {
 using torch::Tensor;
 
 ModelSpec small(const char* family, Value::Table extra = {}) {
-  Value all(Value::Table{{"patch_size", 4}, {"image_size", 16}, {"classes", 3}});
-  const bool stages = resolve_model(family).settings.find("dims") != nullptr;
+  const Value full = resolve_model(family).settings;
+  Value all(Value::Table{{"image_size", 16}, {"classes", 3}});
+  if (full.find("patch_size")) all.set("patch_size", 4);
+  const bool stages = full.find("dims") != nullptr;
   for (const char* key : {"dim", "heads", "depth"})
     if (!stages) all.set(key, key == std::string("dim") ? 16 : 2);
   if (stages) {
     all.set("dims", Value::Array{8, 16}), all.set("depths", Value::Array{1, 1});
-    all.set("heads", Value::Array{2, 2}), all.set("image_size", 32);
+    all.set("image_size", 32);
+    if (const Value* heads = full.find("heads"); heads && heads->is_array())
+      all.set("heads", Value::Array{2, 2});
     for (const char* key : {"windows", "sub_sampling"})
-      if (resolve_model(family).settings.find(key)) all.set(key, Value::Array{2, 1});
-    if (resolve_model(family).settings.find("rope_anchor")) all.set("rope_anchor", Value::Array{8.0, 4.0});
+      if (full.find(key)) all.set(key, Value::Array{2, 1});
+    if (full.find("rope_anchor")) all.set("rope_anchor", Value::Array{8.0, 4.0});
   }
   merge(all, Value(std::move(extra)));
   return resolve_model(family, all);
@@ -33,7 +37,9 @@ std::vector<std::string> names_of(const Classifier& model) {
 TEST(ClassHead, KeepsItsPublishedNameAndPlace) {
   for (const Family& family : families()) {
     const auto model = build_classifier(small(family.name.c_str()), 1);
-    const std::string name = family.name == "swin" ? "head.fc" : "head";
+    const std::string name = family.name == "resnet"                              ? "fc"
+                             : family.name == "swin" || family.name == "convnext" ? "head.fc"
+                                                                                  : "head";
     EXPECT_EQ(model->head().tensor_names(), (std::vector<std::string>{name + ".weight", name + ".bias"}));
     // Two codes have always had it in front of what came to be added behind it.
     const std::vector<std::string> names = names_of(*model);

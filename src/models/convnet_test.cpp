@@ -1,0 +1,207 @@
+// What ResNet and ConvNeXt promise.
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "models/models_testing.h"
+
+namespace tessera::models {
+namespace {
+
+using torch::Tensor;
+
+ModelSpec small(const std::string& name, Value::Table entries = {}) {
+  Value all(Value::Table{{"image_size", 64},
+                         {"dims", Value::Array{16, 32, 48, 64}},
+                         {"depths", Value::Array{1, 2, 1, 1}},
+                         {"classes", 3}});
+  if (name.find("clip") != std::string::npos)
+    merge(all, Value(Value::Table{{"heads", 4}, {"embed_dim", 12}}));
+  merge(all, Value(std::move(entries)));
+  return resolve_model(name, all);
+}
+
+Tensor image(int64_t height, int64_t width) {
+  torch::manual_seed(3);
+  return torch::randn({2, 3, height, width}, torch::kFloat64);
+}
+
+double billions(const char* name, int64_t side = 224) {
+  return static_cast<double>(meta_classifier(resolve_model(name))->macs(side, side)) * 1e-9;
+}
+
+// The digits of the papers' tables; of ResNet those of torchvision (stride in the 3x3 convolution).
+TEST(Macs, OfResNetAndConvNextAreThePublishedOnes) {
+  EXPECT_NEAR(billions("resnet18"), 1.81, 0.01);
+  EXPECT_NEAR(billions("resnet34"), 3.66, 0.01);
+  EXPECT_NEAR(billions("resnet50"), 4.09, 0.01);
+  EXPECT_NEAR(billions("resnet101"), 7.80, 0.01);
+  EXPECT_NEAR(billions("resnet152"), 11.51, 0.01);
+  EXPECT_NEAR(billions("convnext_tiny"), 4.5, 0.05);
+  EXPECT_NEAR(billions("convnext_small"), 8.7, 0.05);
+  EXPECT_NEAR(billions("convnext_base"), 15.4, 0.05);
+  EXPECT_NEAR(billions("convnext_large"), 34.4, 0.05);
+  EXPECT_NEAR(billions("convnext_xlarge"), 60.9, 0.1);
+  EXPECT_NEAR(billions("convnextv2_nano"), 2.45, 0.01);
+  EXPECT_NEAR(billions("convnextv2_tiny"), 4.47, 0.02);
+  EXPECT_NEAR(billions("convnextv2_base"), 15.4, 0.05);
+}
+
+TEST(Parameters, OfResNetAndConvNextAreThePublishedOnes) {
+  const auto millions = [](const char* name) {
+    return static_cast<double>(count_parameters(*meta_classifier(resolve_model(name))->backbone)) * 1e-6;
+  };
+  EXPECT_NEAR(millions("resnet18"), 11.690, 0.001);
+  EXPECT_NEAR(millions("resnet34"), 21.798, 0.001);
+  EXPECT_NEAR(millions("resnet50"), 25.557, 0.001);
+  EXPECT_NEAR(millions("resnet101"), 44.549, 0.001);
+  EXPECT_NEAR(millions("resnet152"), 60.193, 0.001);
+  EXPECT_NEAR(millions("RN50"), 38.316896, 1e-6);
+  EXPECT_NEAR(millions("convnext_small"), 50.224, 0.001);
+  EXPECT_NEAR(millions("convnext_large"), 197.767, 0.001);
+  EXPECT_NEAR(millions("convnext_xlarge"), 350.197, 0.001);
+  EXPECT_NEAR(millions("convnextv2_nano"), 15.624, 0.001);
+  EXPECT_NEAR(millions("convnextv2_base"), 88.718, 0.001);
+}
+
+TEST(ResNet, MapsHalveUntilTheOutputStride) {
+  const torch::NoGradGuard no_grad;
+  for (const char* name : {"resnet18", "resnet50", "resnet50_clip"})
+    for (const auto& [stride, sides] :
+         {std::pair{32, std::vector<int64_t>{16, 8, 4, 2}}, {16, {16, 8, 4, 4}}, {8, {16, 8, 8, 8}}}) {
+      const auto model = lively(small(name, {{"output_stride", stride}}), 0.1);
+      const auto maps = model->backbone->features(image(64, 96), {0, 1, 2, 3});
+      for (size_t i = 0; i < 4; ++i)
+        EXPECT_EQ(maps[i].sizes(), (std::vector<int64_t>{2, maps[i].size(1), sides[i], sides[i] * 3 / 2}))
+            << name;
+    }
+}
+
+// A dilated stage sees what the halving one sees: at every second cell the results are the same.
+TEST(ResNet, DilationKeepsWhatTheStrideGives) {
+  const torch::NoGradGuard no_grad;
+  const auto halving = lively(small("resnet50"), 0.1),
+             dilated = lively(small("resnet50", {{"output_stride", 16}}), 0.1);
+  const Tensor coarse = halving->backbone->features(image(64, 64), {3})[0],
+               fine = dilated->backbone->features(image(64, 64), {3})[0];
+  EXPECT_TRUE(torch::allclose(coarse, fine.slice(2, 0, 4, 2).slice(3, 0, 4, 2)));
+}
+
+TEST(ResNet, LastNormsStartAtZeroOnDemand) {
+  const auto starts_at = [](const char* name, bool zero, const char* norm) {
+    const auto model = build_classifier(small(name, {{"zero_init_last", zero}}), 1);
+    return model->backbone->named_parameters()[norm].mean().item<double>();
+  };
+  EXPECT_EQ(starts_at("resnet50", true, "layer2.1.bn3.weight"), 0);
+  EXPECT_EQ(starts_at("resnet50", true, "layer2.1.bn2.weight"), 1);
+  EXPECT_EQ(starts_at("resnet18", true, "layer1.0.bn2.weight"), 0);
+  EXPECT_EQ(starts_at("resnet50", false, "layer2.1.bn3.weight"), 1);
+  EXPECT_EQ(starts_at("resnet50_clip", true, "bn3.weight"), 1);  // the stem's
+}
+
+TEST(ResNet, StatisticsAreOfAllSamplesUnderDropPath) {
+  const auto statistics = [](double rate) {
+    const auto model = build_classifier(
+        small("resnet50",
+              {{"drop_path", rate}, {"drop_path_decay", false}, {"depths", Value::Array{1, 1, 1, 1}}}),
+        1);
+    model->backbone->train();
+    model->forward(image(64, 64).to(torch::kFloat32), {.seed = 5, .step = 2});
+    return model->backbone->named_buffers()["layer1.0.bn3.running_mean"].clone();
+  };
+  EXPECT_TRUE(torch::equal(statistics(0), statistics(0.9)));
+}
+
+TEST(ResNet, ReadsNamesOfClipAndPyTorch) {
+  const auto& rename = find_family("resnet").rename;
+  EXPECT_EQ(rename("visual.layer1.0.downsample.0.weight"), "layer1.0.downsample.0.weight");
+  EXPECT_EQ(rename("visual.attnpool.positional_embedding"), "attnpool.positional_embedding");
+  EXPECT_EQ(rename("layer1.0.bn1.num_batches_tracked"), "");
+  for (const char* text : {"positional_embedding", "logit_scale", "transformer.resblocks.0.ln_1.weight"})
+    EXPECT_EQ(rename(text), "") << text;
+  for (const char* name : {"resnet18", "resnet50", "resnet50_clip"})
+    for (const auto& entry : meta_classifier(small(name))->backbone->named_parameters())
+      EXPECT_EQ(rename(entry.key()), entry.key());
+}
+
+TEST(ResNet, PositionsOfAttentionPoolingFollowTheGrid) {
+  const auto model = lively(small("resnet50_clip"), 0.1);  // 2 x 2 cells
+  const char* name = "attnpool.positional_embedding";
+  EXPECT_EQ(model->backbone->fit(name, torch::randn({1 + 9, 64})).sizes(), (std::vector<int64_t>{5, 64}));
+  EXPECT_FALSE(model->backbone->fit(name, torch::randn({1 + 8, 64})).defined());
+  EXPECT_FALSE(model->backbone->fit("conv1.weight", torch::randn({1 + 9, 64})).defined());
+  EXPECT_EQ(model->backbone->embed(image(64, 160)).sizes(), (std::vector<int64_t>{2, 12}));
+}
+
+TEST(ConvNext, ReadsNamesOfThePapersAndOfTorchvision) {
+  const auto& rename = find_family("convnext").rename;
+  EXPECT_EQ(rename("downsample_layers.0.1.bias"), "stem.1.bias");
+  EXPECT_EQ(rename("downsample_layers.3.0.weight"), "stages.3.downsample.0.weight");
+  EXPECT_EQ(rename("stages.2.10.dwconv.weight"), "stages.2.blocks.10.conv_dw.weight");
+  EXPECT_EQ(rename("stages.2.10.pwconv2.bias"), "stages.2.blocks.10.mlp.fc2.bias");
+  EXPECT_EQ(rename("stages.0.1.gamma"), "stages.0.blocks.1.gamma");
+  EXPECT_EQ(rename("stages.0.1.grn.gamma"), "stages.0.blocks.1.mlp.grn.weight");
+  EXPECT_EQ(rename("norm.weight"), "head.norm.weight");
+  EXPECT_EQ(rename("head.bias"), "head.fc.bias");
+  EXPECT_EQ(rename("features.0.0.weight"), "stem.0.weight");
+  EXPECT_EQ(rename("features.6.1.bias"), "stages.3.downsample.1.bias");
+  EXPECT_EQ(rename("features.5.8.block.3.weight"), "stages.2.blocks.8.mlp.fc1.weight");
+  EXPECT_EQ(rename("features.5.8.layer_scale"), "stages.2.blocks.8.gamma");
+  EXPECT_EQ(rename("classifier.2.weight"), "head.fc.weight");
+  for (const char* name : {"convnext_tiny", "convnextv2_tiny"})
+    for (const auto& entry : meta_classifier(small(name))->backbone->named_parameters())
+      EXPECT_EQ(rename(entry.key()), entry.key());
+}
+
+TEST(ConvNext, FitsVectorsWithFurtherAxes) {
+  const auto model = build_classifier(small("convnextv2_tiny"), 1);
+  const Tensor stored = torch::randn({1, 1, 1, 64});
+  EXPECT_TRUE(
+      torch::equal(model->backbone->fit("stages.0.blocks.0.mlp.grn.weight", stored), stored.flatten()));
+  EXPECT_FALSE(
+      model->backbone->fit("stages.0.blocks.0.mlp.grn.weight", torch::randn({1, 1, 1, 60})).defined());
+  EXPECT_FALSE(model->backbone->fit("stages.0.blocks.0.mlp.fc1.weight", torch::randn({64, 16})).defined());
+}
+
+// The norm in front of the head is the backbone's: a new head leaves it there.
+TEST(ConvNext, ANewHeadKeepsTheNormInFrontOfIt) {
+  const auto model = build_classifier(small("convnext_tiny"), 1);
+  const Tensor before = model->backbone->named_parameters()["head.norm.weight"];
+  model->reset_head(7);
+  EXPECT_TRUE(model->backbone->named_parameters()["head.norm.weight"].is_same(before));
+  EXPECT_EQ(model->backbone->named_parameters()["head.fc.weight"].size(0), 7);
+  model->reset_head(0);
+  EXPECT_TRUE(model->backbone->named_parameters().contains("head.norm.weight"));
+  EXPECT_FALSE(model->backbone->named_parameters().contains("head.fc.weight"));
+}
+
+// With one scale for all, a response is divided by the mean response of the channels.
+TEST(ConvNext, ResponseNormStartsAsTheIdentity) {
+  const auto plain = build_classifier(small("convnext_tiny", {{"init_values", 0.0}}), 1),
+             normed = build_classifier(small("convnextv2_tiny"), 1);
+  plain->backbone->eval(), normed->backbone->eval();
+  const torch::NoGradGuard no_grad;
+  const Tensor x = image(64, 64).to(torch::kFloat32);
+  EXPECT_TRUE(torch::allclose(plain->forward(x), normed->forward(x), 1e-4, 1e-5));
+}
+
+TEST(ConvNets, ErrorsNameTheKey) {
+  const auto message = [](const std::string& name, Value::Table entries) {
+    try {
+      small(name, std::move(entries));
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string("no error");
+  };
+  EXPECT_NE(message("resnet50", {{"depths", Value::Array{2}}}).find("model.depths"), std::string::npos);
+  EXPECT_NE(message("resnet50", {{"dims", Value::Array{16, 30, 48, 64}}}).find("30"), std::string::npos);
+  EXPECT_NE(message("resnet50_clip", {{"dims", Value::Array{20, 32, 48, 64}}}).find("multiple of 8"),
+            std::string::npos);
+  EXPECT_NE(message("resnet50_clip", {{"heads", 5}}).find("model.heads"), std::string::npos);
+  EXPECT_NE(message("resnet50", {{"stem", "conv5"}}).find("conv7, deep"), std::string::npos);
+  EXPECT_NE(message("convnext_tiny", {{"depths", Value::Array{2}}}).find("model.depths"), std::string::npos);
+  EXPECT_NE(message("convnext_tiny", {{"heads", 3}}).find("model"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace tessera::models
