@@ -108,6 +108,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=2, help="of each way in each round")
     parser.add_argument("--precisions", default="fp32,bf16,int8")
     parser.add_argument("--compile", action="store_true", help="torch.compile in bf16 too")
+    parser.add_argument("--channels-last", action="store_true", help="PyTorch's tensors, for convolutions")
     parser.add_argument("--train", action="store_true", help="training steps")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
@@ -115,6 +116,9 @@ def main():
 
     model, peer = published(options)
     images = torch.randn(options.batch, 3, 224, 224)
+    if options.channels_last:
+        model, images = (what.to(memory_format=torch.channels_last) for what in (model, images))
+        peer += ", channels last"
     kind = "train" if options.train else "infer"
 
     def rate(step):
