@@ -8,6 +8,9 @@
 namespace tessera::report {
 namespace {
 
+// Of charts on a telephone, whose screen leaves about 304 pixels: letters of 11 pixels stay above 10.
+constexpr double kNarrowWidth = 320, kNarrowHeight = 230;
+
 std::string percent(int64_t part, int64_t whole) {
   if (whole == 0) return "–";
   return compact(100 * static_cast<double>(part) / static_cast<double>(whole), 3) + " %";
@@ -55,8 +58,12 @@ struct Drawer {
   void operator()(const ChartBlock& block) const {
     if (block.charts.empty()) return;
     page.section(block.heading, block.note);
-    std::vector<std::string> drawings;
-    for (const Chart& chart : block.charts) drawings.push_back(line_chart(chart.curves, chart.options));
+    std::vector<Drawing> drawings;
+    for (const Chart& chart : block.charts) {
+      ChartOptions narrow = chart.options;
+      narrow.width = kNarrowWidth, narrow.height = kNarrowHeight;
+      drawings.push_back({line_chart(chart.curves, chart.options), line_chart(chart.curves, narrow)});
+    }
     page.drawings(drawings);
   }
   void operator()(const TableBlock& block) const {
@@ -74,8 +81,8 @@ struct Drawer {
     if (confusion.classes() == 0) return;
     check_confusion(confusion);
     page.section("Mistakes", "Validation images: what each class was taken for.");
-    page.drawings(
-        {confusion.classes() <= kMostClasses ? confusion_chart(confusion) : frequent_mistakes(confusion)});
+    page.large_drawing(confusion.classes() <= kMostClasses ? confusion_chart(confusion)
+                                                           : frequent_mistakes(confusion));
     page.section("Classes", "Hardest first.");
     page.table({{"class"},
                 {"images", true},

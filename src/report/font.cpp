@@ -132,7 +132,7 @@ int words_width(std::string_view words, int scale) {
 }
 
 void draw_words(Image& image, int x, int y, std::string_view words, const Colour& colour, int scale) {
-  check(image.channels == 3, "draw_words: the picture has ", image.channels, " channels, must have 3");
+  check(image.channels == 3, "draw_words: the image has ", image.channels, " channels, must have 3");
   for (const char c : words) {
     if (inside_sequence(c)) continue;
     const Glyph& glyph = glyph_of(c);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "io/image.h"
@@ -25,5 +26,11 @@ struct GridOptions {
 // Pictures keep their proportions; captions that are too wide end in "..". Fails without cells, or on a
 // picture without pixels.
 Image image_grid(const std::vector<Cell>& cells, const GridOptions& options = {});
+
+// The same as an SVG file of its own, with captions as text: any script, as the reader's fonts have it.
+std::string svg_grid(const std::vector<Cell>& cells, const GridOptions& options = {});
+
+// Whether the bitmap font of image_grid has every character.
+bool has_glyphs(std::string_view words);
 
 }  // namespace tessera::report

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "report/report_testing.h"
+
 #include "core/error.h"
 
 namespace tessera::report {
@@ -83,6 +85,16 @@ TEST(DrawWords, IsCutAtTheBorderAndCountsSequencesOnce) {
   EXPECT_EQ(words_width("é"), words_width("e"));
   EXPECT_EQ(words_width(""), 0);
   EXPECT_EQ(words_width("ab", 2), 22);
+}
+
+TEST(SvgGrid, ShowsAnyScriptAndStaysWellFormed) {
+  const std::vector<Cell> cells = {{Image(4, 3), "\u732b"}, {Image(300, 200), "<script>"}, {Image(9, 9), ""}};
+  const std::string svg = svg_grid(cells, {.cell = 64});
+  EXPECT_EQ(testing::XmlReader(svg).problem, "");
+  EXPECT_NE(svg.find("\u732b"), std::string::npos);
+  EXPECT_EQ(svg.find("<script"), std::string::npos);
+  EXPECT_TRUE(has_glyphs("red fox (1)"));
+  EXPECT_FALSE(has_glyphs("\u732b"));
 }
 
 }  // namespace

@@ -37,6 +37,8 @@ section .facts{margin:16px 0 0}section .fact{background:var(--code)}
 .drawings{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(420px,100%),1fr));gap:16px;margin-top:14px}
 .drawings svg{display:block;width:100%;height:auto;margin:0 auto}
 .drawings.one{grid-template-columns:1fr}.drawings.one svg{max-width:760px}
+.drawings.scrolled{overflow-x:auto}.drawings.scrolled svg{min-width:660px}
+.narrow{display:none}
 .pictures{display:grid;grid-template-columns:repeat(auto-fill,minmax(112px,1fr));gap:14px;margin-top:16px}
 figure{margin:0;font-size:12.5px;line-height:1.35;overflow-wrap:anywhere}
 figure img{display:block;width:100%;aspect-ratio:1;object-fit:contain;background:var(--code);border-radius:8px;
@@ -49,7 +51,8 @@ figure.bad .caption{color:var(--miss)}
 table{border-collapse:collapse;width:100%;font-size:14px}
 th{position:sticky;top:0;background:var(--card);color:var(--muted);font-weight:500;font-size:13px;text-align:left;
 white-space:nowrap}
-th,td{padding:6px 28px 6px 0;border-bottom:1px solid var(--grid);vertical-align:top;overflow-wrap:anywhere}
+th,td{padding:6px 28px 6px 0;border-bottom:1px solid var(--grid);vertical-align:top;overflow-wrap:break-word;
+max-width:26em}
 .number{text-align:right;white-space:nowrap}
 td:last-child,th:last-child{padding-right:0}
 .pairs{display:grid;grid-template-columns:max-content 1fr;gap:4px 24px;margin:14px 0 0;font-size:14px}
@@ -57,6 +60,10 @@ td:last-child,th:last-child{padding-right:0}
 pre{background:var(--code);border:1px solid var(--grid);border-radius:8px;padding:14px 16px;margin:14px 0 0;
 font:13px/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace;overflow:auto;max-height:520px}
 footer{color:var(--muted);font-size:13px;text-align:center}
+@media(max-width:640px){main{padding:24px 12px 40px}section{padding:18px 16px}h1{font-size:26px}
+.facts{grid-template-columns:repeat(auto-fit,minmax(130px,1fr));gap:10px}.fact{padding:10px 14px}
+.fact .value{font-size:22px}.wide{display:none}.narrow{display:block}th,td{padding-right:18px}
+.pairs{grid-template-columns:1fr;gap:0}.pairs dd{margin-bottom:8px}}
 @media print{body{background:#fff}section,.fact{break-inside:avoid}.scroll,pre{max-height:none}}
 )";
 
@@ -102,11 +109,17 @@ void Page::facts(const std::vector<Fact>& facts) {
   body_ += "</div>\n";
 }
 
-void Page::drawings(const std::vector<std::string>& svgs) {
-  if (svgs.empty()) return;
-  body_ += svgs.size() == 1 ? "<div class=\"drawings one\">" : "<div class=\"drawings\">";
-  for (const std::string& svg : svgs) body_ += svg + "\n";
+void Page::drawings(const std::vector<Drawing>& drawings) {
+  if (drawings.empty()) return;
+  body_ += drawings.size() == 1 ? "<div class=\"drawings one\">" : "<div class=\"drawings\">";
+  for (const Drawing& drawing : drawings)
+    body_ += text("<div><div class=\"wide\">", drawing.wide, "</div><div class=\"narrow\">", drawing.narrow,
+                  "</div></div>\n");
   body_ += "</div>\n";
+}
+
+void Page::large_drawing(const std::string& svg) {
+  body_ += text("<div class=\"drawings one scrolled\">", svg, "</div>\n");
 }
 
 void Page::pictures(const std::vector<Picture>& pictures) {

@@ -29,6 +29,11 @@ struct Picture {
   enum class Mark { none, good, bad } mark = Mark::none;
 };
 
+// An SVG, and the same for a telephone's screen, where the first would have letters too small to read.
+struct Drawing {
+  std::string wide{}, narrow{};
+};
+
 class Page {
  public:
   explicit Page(std::string title, std::string subtitle = {});
@@ -38,7 +43,8 @@ class Page {
 
   void paragraph(std::string_view words);
   void facts(const std::vector<Fact>& facts);           // a row of large numbers
-  void drawings(const std::vector<std::string>& svgs);  // side by side where there is room
+  void drawings(const std::vector<Drawing>& drawings);  // side by side where there is room
+  void large_drawing(const std::string& svg);           // on a small screen it keeps its size and is scrolled
   void pictures(const std::vector<Picture>& pictures);  // a grid
   void table(const std::vector<Column>& columns, const std::vector<std::vector<std::string>>& rows);
   void pairs(const std::vector<std::pair<std::string, std::string>>& names_and_values);

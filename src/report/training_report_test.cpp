@@ -27,7 +27,7 @@ TrainingReport small_report(const std::vector<std::string>& classes) {
                    TextBlock{"Words of " + classes[0], "more of " + classes[1]}};
   report.recipe = "[data]\npath = \"" + classes[0] + "\"\n";
   report.environment = {{classes[0], classes[1]}};
-  report.warnings = {"2 bad pictures in " + classes[1]};
+  report.warnings = {"2 bad images in " + classes[1]};
   return report;
 }
 
@@ -36,11 +36,26 @@ TEST(TrainingReport, HoldsWhatItWasGiven) {
   const XmlReader xml(page);
   EXPECT_EQ(xml.problem, "");
   for (const char* part : {"runs/circle", "95.4 %", "Loss circle", "star taken for circle: 2 of 6 (33.3 %)",
-                           "50 % sure, is square", "path = &quot;circle&quot;", "2 bad pictures in square",
+                           "50 % sure, is square", "path = &quot;circle&quot;", "2 bad images in square",
                            "class square", "more of square"})
     EXPECT_NE(page.find(part), std::string::npos) << part;
   EXPECT_EQ(std::count(xml.tags.begin(), xml.tags.end(), "img"), 2);
-  EXPECT_EQ(std::count(xml.tags.begin(), xml.tags.end(), "svg"), 2);
+  EXPECT_EQ(std::count(xml.tags.begin(), xml.tags.end(), "svg"), 3);  // a chart in two widths, and the matrix
+}
+
+// A telephone leaves about 304 pixels for a chart; what is scaled down to that must stay readable.
+TEST(TrainingReport, LettersOfChartsAreLargeEnoughOnATelephone) {
+  const std::string page = render(small_report({"circle", "square", "star"}));
+  const size_t narrow = page.find("class=\"narrow\"><svg");
+  ASSERT_NE(narrow, std::string::npos);
+  const double width = std::stod(page.substr(page.find(" width=\"", narrow) + 8));
+  EXPECT_GE(11.0 * 304 / width, 10.0);
+  for (const char* rule : {".narrow{display:none}", ".wide{display:none}.narrow{display:block}",
+                           ".drawings.scrolled{overflow-x:auto}", "td{padding:6px 28px 6px 0"})
+    EXPECT_NE(page.find(rule), std::string::npos) << rule;
+  const size_t cells = page.find("td{padding:6px 28px 6px 0");
+  EXPECT_NE(page.substr(cells, 200).find("overflow-wrap:break-word"), std::string::npos)
+      << "names break between words";
 }
 
 TEST(TrainingReport, TablesAreFoundByName) {
