@@ -373,10 +373,12 @@ TEST_F(TrainerTest, FineTuningSaysWhatIsNew) {
                              "data.path=\"shapes:train=64,val=24,size=64,task=texture\"",
                              "model.pretrained=" + path("base/model.safetensors")}),
                {.observers = {&watcher}});
-  ASSERT_EQ(watcher.notes.size(), 3u);
+  ASSERT_EQ(watcher.notes.size(), 4u);
   EXPECT_NE(watcher.notes[0].find("loaded "), std::string::npos);
   EXPECT_NE(watcher.notes[1].find("new head for "), std::string::npos);
   EXPECT_EQ(watcher.notes[2], "positions interpolated: pos_embed [1, 5, 16] to [1, 17, 16]");
+  EXPECT_TRUE(watcher.notes[3].starts_with("images: size 64, crop ")) << watcher.notes[3];
+  EXPECT_TRUE(watcher.notes[3].ends_with(", as the pretrained weights")) << watcher.notes[3];
   // Once begun, the run no longer needs the file.
   std::filesystem::remove(path("base/model.safetensors"));
   const RunSummary again =
