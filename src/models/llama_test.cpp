@@ -453,8 +453,9 @@ TEST(LlamaSettings, ErrorsNameTheKey) {
   EXPECT_NE(message("visionllama", {{"mlp", "swigl"}}).find("swiglu"), std::string::npos);
   EXPECT_NE(message("visionllama_pyramid", {{"dims", Value::Array{8}}}).find("an entry a stage"),
             std::string::npos);
-  EXPECT_NE(message("visionllama_pyramid", {{"rope_anchor", Value::Array{14.0, 7.0}}}).find("rope_anchor"),
-            std::string::npos);
+  EXPECT_NE(
+      message("visionllama_pyramid", {{"rope_anchor", Value::Array{14.0, 7.0, 3.0}}}).find("rope_anchor"),
+      std::string::npos);
   EXPECT_NE(message("twins_svt", {{"image_size", 2}}).find("at least"), std::string::npos);
   EXPECT_NE(message("illama", {{"soft_mask", 1.5}}).find("soft_mask"), std::string::npos);
 }
