@@ -67,10 +67,6 @@ double rotary_magnitude(const RopeScaling& scaling) {
   return scaling.kind == RopeScalingKind::yarn ? 0.1 * std::log(scaling.factor) + 1 : 1;
 }
 
-torch::Tensor pixel_frequencies(int64_t count, double resolution) {
-  return torch::linspace(1, resolution / 2, count, torch::kFloat64) * std::numbers::pi;
-}
-
 torch::Tensor rotate_split(const torch::Tensor& x, const Rotation& rotation) {
   const torch::Tensor pairs = x.unflatten(-1, {2, -1}).transpose(-2, -1).flatten(-2);
   return rotate(pairs, rotation).unflatten(-1, {-1, 2}).transpose(-2, -1).flatten(-2);

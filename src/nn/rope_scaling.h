@@ -34,10 +34,6 @@ torch::Tensor rotary_frequencies(int64_t channels, double theta, const RopeScali
 // The factor of yarn's cosines and sines (Rotation::magnitude): 0.1 ln(factor) + 1; 1 for the others.
 double rotary_magnitude(const RopeScaling& scaling);
 
-// [count]: evenly from pi to pi * resolution / 2, for positions from -1 to 1 over an image (timm's "pixel"
-// frequencies, after Perceiver).
-torch::Tensor pixel_frequencies(int64_t count, double resolution);
-
 // Rotates channels (m, m + channels / 2) instead of adjacent ones, as LLaMA's weights in their usual form
 // need: x [batch, heads, tokens, channels], all channels.
 torch::Tensor rotate_split(const torch::Tensor& x, const Rotation& rotation);
