@@ -15,6 +15,7 @@
 #include "core/error.h"
 #include "models/causal_backbone.h"
 #include "models/family.h"
+#include "models/masked_attention.h"
 #include "models/residual_block.h"
 #include "nn/attention.h"
 #include "nn/init.h"
@@ -114,7 +115,7 @@ class Block final : public AttentionBlock {
   }
 };
 
-class Darl final : public CausalBackbone, public NextPatch {
+class Darl final : public CausalBackbone, public NextPatch, public MaskedAttention {
  public:
   explicit Darl(const Config& config) : config_(config) {
     rows_ = config.grid().height;
@@ -150,6 +151,11 @@ class Darl final : public CausalBackbone, public NextPatch {
     int64_t total = patches * patch_embed_->macs();
     for (const auto& block : blocks_) total += block->macs(patches + 1);
     return total;
+  }
+
+  int64_t masked_out_macs(int64_t height, int64_t width) const override {
+    const int64_t tokens = config_.patches(height, width) + 1;
+    return config_.causal ? config_.depth * causal_attention_saves(tokens, config_.dim) : 0;
   }
 
   std::vector<std::string> no_weight_decay() const override {

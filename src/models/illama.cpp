@@ -13,6 +13,7 @@
 #include "core/text.h"
 #include "models/causal_backbone.h"
 #include "models/family.h"
+#include "models/masked_attention.h"
 #include "models/residual_block.h"
 #include "nn/init.h"
 #include "nn/patch_embed.h"
@@ -107,7 +108,7 @@ struct Config : IsotropicSettings {
   }
 };
 
-class ImageLlama final : public CausalBackbone {
+class ImageLlama final : public CausalBackbone, public MaskedAttention {
  public:
   explicit ImageLlama(const Config& config)
       : config_(config), soft_(config.soft_mask_mode == RateMode::late ? 0 : config.soft_mask) {
@@ -151,6 +152,14 @@ class ImageLlama final : public CausalBackbone {
     int64_t total = patch_embed_->macs(height, width);
     for (const auto& block : blocks_) total += block->macs(tokens);
     return total;
+  }
+
+  // The modified mask lets a class token in front see the tokens behind it.
+  int64_t masked_out_macs(int64_t height, int64_t width) const override {
+    if (config_.mask == Mask::none) return 0;
+    const int64_t tokens = config_.patches(height, width) + 1;
+    const int64_t seen = config_.mask == Mask::modified && !last() ? (tokens - 1) * config_.dim : 0;
+    return config_.depth * (causal_attention_saves(tokens, config_.dim) - seen);
   }
 
   std::vector<std::string> no_weight_decay() const override { return {"pos_embed", "cls_token"}; }
@@ -294,6 +303,7 @@ Value size(int64_t dim, int64_t depth, int64_t heads, int64_t image = 224) {
 }  // namespace
 
 Family illama_family() {
+  const Value whole_image = table({{"crop", 1.0}, {"crop_mode", "squash"}});  // as its code does from 384 on
   return make_family<ImageLlama, Config>(
       "illama", "iLLaMA: a causal LLaMA block on patches",
       {
@@ -301,10 +311,8 @@ Family illama_family() {
           {"illama_small_patch16_224", {"illama_small"}, size(384, 12, 6)},
           {"illama_base_patch16_224", {"illama_base"}, size(768, 12, 12)},
           {"illama_large_patch16_224", {"illama_large"}, size(1024, 24, 16)},
-          {"illama_base_patch16_384",
-           {"illama_base (384)"},
-           size(768, 12, 12, 384),
-           table({{"crop", 1.0}, {"crop_mode", "squash"}})},  // as its code does from 384 on
+          {"illama_base_patch16_384", {"illama_base (384)"}, size(768, 12, 12, 384), whole_image},
+          {"illama_large_patch16_384", {}, size(1024, 24, 16, 384), whole_image},
       });
 }
 
