@@ -1,9 +1,13 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "core/error.h"
+#include "models/encoder.h"
 #include "models/heads/class_head.h"
 #include "models/vil.h"
 #include "nn/position.h"
+#include "nn/relative_position.h"
 
 namespace tessera::models {
 namespace {
@@ -140,6 +144,84 @@ TEST(Vit, RelativePositionsLearnUnderCheckpointingToo) {
     EXPECT_GT(plain[i].abs().max().item<double>(), 0) << i;
     EXPECT_TRUE(torch::allclose(plain[i], recomputed[i], 1e-4, 1e-7)) << i;
   }
+}
+
+// BEiT's tables of relative positions start at 0, where the model is the one without them.
+TEST(Vit, RelativeTablesAreNeutralAtFirstAndThenCount) {
+  const torch::NoGradGuard no_grad;
+  for (const bool class_token : {true, false}) {
+    const Value pool =
+        settings({{"class_token", class_token}, {"global_pool", class_token ? "token" : "avg"}});
+    Value with = settings({{"relative_table", true}});
+    merge(with, pool);
+    const auto plain = build_classifier(small_vit(pool), 4), tabled = build_classifier(small_vit(with), 4);
+    plain->backbone->eval();
+    tabled->backbone->eval();
+    const Tensor x = torch::randn({2, 3, 16, 16}), wide = torch::randn({1, 3, 16, 24});
+    auto parameters = tabled->backbone->named_parameters();
+    for (auto& entry : plain->backbone->named_parameters())  // so that attention counts
+      if (entry.key().find("attn.") != std::string::npos)
+        parameters[entry.key()].copy_(entry.value().normal_());
+    EXPECT_TRUE(torch::allclose(plain->backbone->embed(x), tabled->backbone->embed(x), 1e-4, 1e-5));
+    Tensor table = parameters["blocks.1.attn.relative_position_bias_table"];
+    EXPECT_EQ(table.sizes(), (std::vector<int64_t>{7 * 7 + (class_token ? 3 : 0), 2}));
+    table.normal_();
+    EXPECT_FALSE(torch::allclose(plain->backbone->embed(x), tabled->backbone->embed(x), 1e-3, 1e-3));
+    EXPECT_TRUE(tabled->forward(wide).isfinite().all().item<bool>());  // 4 x 6 patches
+  }
+  EXPECT_EQ(find_family("vit").rename("blocks.3.attn.relative_position_index"), "");
+}
+
+// The rows that a table has for a token are those that its attention shows.
+TEST(Vit, RelativeTablesBiasTheScores) {
+  const torch::NoGradGuard no_grad;
+  const auto model = build_classifier(small_vit(settings({{"relative_table", true}})), 4);
+  model->backbone->eval();
+  auto parameters = model->backbone->named_parameters();
+  parameters["blocks.0.attn.qkv.weight"].zero_();
+  Tensor table = parameters["blocks.0.attn.relative_position_bias_table"];
+  table.normal_();
+  Taps taps;
+  model->forward(torch::randn({1, 3, 16, 16}), Context{.taps = &taps});
+  const Tensor bias = nn::offset_bias(table, 4, 4, true);
+  EXPECT_TRUE(torch::allclose(taps.kept.at("blocks.0.attention"), bias.softmax(-1), 1e-5, 1e-6));
+}
+
+TEST(Vit, RelativeTablesFitAnotherGrid) {
+  const auto model = build_classifier(small_vit(settings({{"relative_table", true}})), 0);  // 4 x 4 patches
+  const std::string name = "blocks.1.attn.relative_position_bias_table";
+  const Tensor stored = torch::randn({11 * 11 + 3, 2});  // of 6 x 6
+  const Tensor fitted = model->backbone->fit(name, stored);
+  EXPECT_EQ(fitted.sizes(), (std::vector<int64_t>{7 * 7 + 3, 2}));
+  EXPECT_TRUE(torch::equal(fitted.slice(0, 49), stored.slice(0, 121)));
+  EXPECT_FALSE(model->backbone->fit(name, torch::randn({10 * 10 + 3, 2})).defined());  // no grid has that
+  EXPECT_FALSE(model->backbone->fit(name, torch::randn({11 * 11 + 3, 4})).defined());  // other heads
+  const auto decayed_not = model->backbone->no_weight_decay();
+  EXPECT_NE(std::find(decayed_not.begin(), decayed_not.end(), name), decayed_not.end());
+  EXPECT_NE(message_of([] {
+              small_vit(settings({{"relative_table", true}, {"reg_tokens", 2}}));
+            }).find("reg_tokens = 0"),
+            std::string::npos);
+  EXPECT_NE(message_of([] {
+              small_vit(settings({{"relative_table", true}, {"positions", "alibi"}}));
+            }).find("one of them"),
+            std::string::npos);
+}
+
+// With conditional positions alone a ViT tells an image from the same patches in another place.
+TEST(Vit, ConditionalPositionsTellPlacesApart) {
+  const torch::NoGradGuard no_grad;
+  const Tensor x = torch::randn({1, 3, 16, 16}), rolled = torch::cat({x.slice(2, 8), x.slice(2, 0, 8)}, 2);
+  for (const bool peg : {false, true})
+    for (const bool class_token : {false, true}) {
+      const auto model = build_classifier(
+          small_vit(settings(
+              {{"positions", "none"}, {"peg", peg}, {"class_token", class_token}, {"global_pool", "avg"}})),
+          0);
+      model->backbone->eval();
+      EXPECT_EQ(torch::allclose(model->backbone->embed(x), model->backbone->embed(rolled), 1e-4, 1e-5), !peg);
+      EXPECT_EQ(dynamic_cast<TokenEncoder&>(*model->backbone).keep_refusal().empty(), !peg);
+    }
 }
 
 TEST(Vit, FitsPositionsOfAnotherGrid) {

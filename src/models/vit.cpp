@@ -1,5 +1,6 @@
 // Vision Transformer (Dosovitskiy et al. 2021, "An image is worth 16x16 words"), with what DeiT (Touvron et
-// al. 2021) and DeiT III (2022) add. Names of parameters and sizes are timm's.
+// al. 2021), DeiT III (2022), CPVT (Chu et al. 2021, conditional positions) and BEiT (Bao et al. 2022, relative
+// positions) add. Names of parameters and sizes are timm's, of the table of relative positions BEiT's.
 //
 //   x_0 = [class token; patches W] + positions
 //   y   = x + gamma_1 * attention(norm(x))          x' = y + gamma_2 * mlp(norm(y))
@@ -12,6 +13,7 @@
 #include "core/error.h"
 #include "models/family.h"
 #include "models/isotropic.h"
+#include "models/neutral_parameters.h"
 #include "nn/attention.h"
 #include "nn/attention_pool.h"
 #include "nn/drop_path.h"
@@ -28,6 +30,8 @@ namespace {
 enum class GlobalPool { token, avg, avgmax, max, map };
 enum class FcNorm { automatic, on, off };
 enum class Positions { learned, sincos, relative, alibi, none };
+
+constexpr const char* kBiasTable = "relative_position_bias_table";
 
 }  // namespace
 }  // namespace tessera::models
@@ -66,6 +70,7 @@ struct Config : IsotropicSettings {
   int64_t reg_tokens = 0;
   bool pre_norm = false;
   Positions positions = Positions::learned;
+  bool relative_table = false, peg = false;
 
   Config() { drop_path_decay = true; }
 
@@ -95,6 +100,10 @@ struct Config : IsotropicSettings {
     v("positions", positions, choice<Positions>(),
       "sincos: fixed; relative: a learned bias a head for row and column offsets, in each block; alibi: a "
       "fixed bias that falls with the distance");
+    v("relative_table", relative_table,
+      "besides positions, in each block a learned bias a head for every offset of two patches, from 0 "
+      "(BEiT)");
+    v("peg", peg, "conditional positional encoding after the first block (CPVT)");
     visit_drop_path(v);
   }
 
@@ -108,6 +117,13 @@ struct Config : IsotropicSettings {
           "token has no place, so that the last block would not learn any");
     if (positions == Positions::sincos && dim % 4 != 0)
       fail_usage("model.positions = \"sincos\" needs dim to be a multiple of 4");
+    if (relative_table && (distilled || reg_tokens > 0))
+      fail_usage(
+          "model.relative_table goes with distilled = false and reg_tokens = 0: its table has rows for one "
+          "class token");
+    if (relative_table && (positions == Positions::relative || positions == Positions::alibi))
+      fail_usage("model.relative_table with model.positions = \"", name_of(positions),
+                 "\": both are biases of offsets, must be one of them");
     if (mlp == nn::MlpForm::swiglu_packed && (hidden() % 2 != 0 || global_pool == GlobalPool::map))
       fail_usage("model.mlp = \"swiglu_packed\" goes with an even hidden width, it is ", hidden(),
                  ", and not with global_pool = \"map\"");
@@ -140,6 +156,13 @@ class Block : public torch::nn::Module {
     if (config.init_values > 0) ls2_ = register_module("ls2", nn::LayerScale(config.dim, config.init_values));
     if (config.positions == Positions::relative)
       relative_ = register_module("relative_positions", nn::GridBias(config.heads));
+    if (config.relative_table) {
+      built_ = config.grid();
+      class_token_ = config.class_token;
+      table_ = attn_->register_parameter(
+          kBiasTable,
+          nn::zeros({nn::offset_bias_rows(built_.height, built_.width, class_token_), config.heads}));
+    }
   }
 
   // x [batch, tokens, dim], placed and biased as `tokens` says.
@@ -165,10 +188,17 @@ class Block : public torch::nn::Module {
  private:
   // The bias of the scores: the block's own and that which all blocks are told.
   torch::Tensor bias(const Tokens& tokens) {
-    if (!relative_) return tokens.extras.bias;
-    torch::Tensor own = relative_(tokens.before, tokens.rows, tokens.columns);
+    if (!relative_ && !table_.defined()) return tokens.extras.bias;
+    torch::Tensor own =
+        relative_ ? relative_(tokens.before, tokens.rows, tokens.columns) : of_offsets(tokens);
     if (tokens.kept.defined()) own = bias_at_places(own, tokens.on_the_grid());
     return tokens.extras.bias.defined() ? own + tokens.extras.bias : own;
+  }
+
+  torch::Tensor of_offsets(const Tokens& tokens) const {
+    const torch::Tensor table = nn::resample_offset_bias(table_, built_.height, built_.width, tokens.rows,
+                                                         tokens.columns, class_token_);
+    return nn::offset_bias(table, tokens.rows, tokens.columns, class_token_);
   }
 
   int64_t index_;
@@ -179,9 +209,12 @@ class Block : public torch::nn::Module {
   nn::AnyMlp mlp_{nullptr};
   nn::LayerScale ls1_{nullptr}, ls2_{nullptr};
   nn::GridBias relative_{nullptr};
+  torch::Tensor table_;  // of relative_table, for the grid that the model was built for
+  Extent built_;
+  bool class_token_ = false;
 };
 
-class Vit final : public IsotropicBackbone {
+class Vit final : public IsotropicBackbone, public NeutralParameters {
  public:
   explicit Vit(const Config& config) : config_(config) {
     rows_ = config.grid().height;
@@ -217,6 +250,7 @@ class Vit final : public IsotropicBackbone {
                                                                   .rms = config.norm == NormKind::rms,
                                                                   .norm_eps = config.norm_eps}));
     if (config.final_norm && config.norm_after_pooling()) fc_norm_ = last_norm("fc_norm");
+    if (config.peg) peg_ = register_module("peg", nn::ConditionalPositions(config.dim));
   }
 
   // The class token, and the distillation token for the head that learns from the teacher.
@@ -238,17 +272,34 @@ class Vit final : public IsotropicBackbone {
     const int64_t tokens = config_.patches(height, width) + prefix_;
     int64_t total = patch_embed_->macs(height, width);
     for (const auto& block : blocks_) total += block->macs(tokens);
-    return total + (attn_pool_ ? attn_pool_->macs(tokens - prefix_) : 0);
+    return total + (attn_pool_ ? attn_pool_->macs(tokens - prefix_) : 0) +
+           (peg_ ? config_.patches(height, width) * peg_->macs() : 0);
+  }
+
+  std::string keep_refusal() const override {
+    return peg_ ? "model.peg = true reads the neighbours of every patch" : "";
   }
 
   std::vector<std::string> no_weight_decay() const override {
     std::vector<std::string> names{"pos_embed", "cls_token", "dist_token", "reg_token"};
     for (const auto& entry : named_parameters())
       if (entry.key().find(".relative_positions.") != std::string::npos) names.push_back(entry.key());
+    for (const std::string& table : neutral_names()) names.push_back(table);
+    return names;
+  }
+
+  // Tables of relative positions are 0 at first: a ViT without them is fine-tuned with them (Alkin et al. 2024,
+  // section B.5).
+  std::vector<std::string> neutral_names() const override {
+    std::vector<std::string> names;
+    for (const auto& entry : named_parameters())
+      if (nn::ends_with(entry.key(), kBiasTable)) names.push_back(entry.key());
     return names;
   }
 
   torch::Tensor fit(const std::string& name, const torch::Tensor& stored) const override {
+    if (config_.relative_table && nn::ends_with(name, kBiasTable))
+      return nn::fit_offset_bias(stored, rows_, columns_, config_.heads, config_.class_token);
     if (name != "pos_embed" || !pos_embed_.defined()) return {};
     const int64_t width = config_.dim;
     if (stored.dim() == 4 && stored.size(3) == width) {  // [1, rows, columns, width], no prefix
@@ -272,7 +323,9 @@ class Vit final : public IsotropicBackbone {
       fill.fan_in_uniform(parameter[0].numel());
     else if (name == "attn_pool.latent")
       fill.truncated_normal(1 / std::sqrt(static_cast<double>(config_.dim)));
-    else if (parameter.dim() == 2)
+    else if (name.starts_with("peg.proj."))
+      fill.fan_in_uniform(9);
+    else if (parameter.dim() == 2 && !nn::ends_with(name, kBiasTable))
       fill.truncated_normal(0.02);
   }
 
@@ -305,6 +358,11 @@ class Vit final : public IsotropicBackbone {
   torch::Tensor run_block(int64_t index, const torch::Tensor& x, const Tokens& tokens,
                           const Context& context) override {
     return blocks_[static_cast<size_t>(index)]->forward(x, tokens, context);
+  }
+
+  torch::Tensor after_block(int64_t index, const torch::Tensor& x, const Tokens& tokens) override {
+    if (!peg_ || index > 0) return x;
+    return torch::cat({x.slice(1, 0, prefix_), peg_(x.slice(1, prefix_), tokens.rows, tokens.columns)}, 1);
   }
 
   torch::Tensor norm_tokens(const torch::Tensor& last) override { return norm_ ? norm_(last) : last; }
@@ -350,6 +408,7 @@ class Vit final : public IsotropicBackbone {
   Norm norm_pre_, norm_, fc_norm_;
   nn::AttentionPool attn_pool_{nullptr};
   std::vector<std::shared_ptr<Block>> blocks_;
+  nn::ConditionalPositions peg_{nullptr};
 };
 
 // torchvision's names, DeiT III's first ones, those of its re-implementation by the Vision-LSTM authors, and
@@ -379,6 +438,7 @@ std::string rename(const std::string& published) {
   };
   for (const auto& [theirs, ours] : whole)
     if (published == theirs) return ours;
+  if (nn::ends_with(published, ".relative_position_index")) return "";  // follows from the grid
   static const std::string stacks[] = {"encoder.layers.encoder_layer_", "layers.", "blocks."};
   const auto* found = std::find_if(std::begin(stacks), std::end(stacks),
                                    [&](const std::string& stack) { return published.starts_with(stack); });
@@ -437,6 +497,16 @@ Value siglip(int64_t image, int64_t patch, int64_t dim, int64_t depth, int64_t h
                      {"class_token", false},
                      {"global_pool", "map"},
                      {"classes", 0}}));
+}
+
+// CPVT-GAP: conditional positions alone, the mean of the normed patches as in the authors' Twins.
+Value cpvt_gap(int64_t dim, int64_t heads) {
+  return size(16, dim, 12, heads,
+              table({{"positions", "none"},
+                     {"peg", true},
+                     {"class_token", false},
+                     {"global_pool", "avg"},
+                     {"fc_norm", "off"}}));
 }
 
 // LayerScale from 1e-5, images of 518 pixels, no class head; with registers: Darcet et al. 2024.
@@ -535,6 +605,7 @@ Family vit_family() {
           {"vit_large_patch14_reg4_dinov2", {}, dinov2(1024, 24, 16, 4), whole()},
           {"vit_giant_patch14_reg4_dinov2", {}, dinov2_giant(4), whole()},
           {"vit_base_patch16_reg4_gap_256", {}, registers_and_mean(768, 12), augreg()},
+          {"cpvt_small_gap_patch16_224", {"cpvt_small_gap"}, cpvt_gap(384, 6)},
       },
       rename);
 }

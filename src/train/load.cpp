@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "models/heads/class_head.h"
+#include "models/neutral_parameters.h"
 #include "train/weights.h"
 #include "train/wrapped_names.h"
 
@@ -58,6 +59,15 @@ std::set<std::string> added_names(const tasks::Task& task) {
   return names;
 }
 
+// Parameters of the backbones that a file need not have.
+std::set<std::string> neutral_names(const tasks::Task& task) {
+  std::set<std::string> names;
+  for (const tasks::BackbonePart& part : task.backbones())
+    if (const auto* model = dynamic_cast<const models::NeutralParameters*>(part.model.get()))
+      for (const std::string& name : model->neutral_names()) names.insert(part.prefix + name);
+  return names;
+}
+
 // A stored tensor of another shape made to fit, as the backbone that has it knows; undefined if it cannot.
 torch::Tensor fitted(const tasks::Task& task, const std::string& name, const torch::Tensor& stored) {
   for (const tasks::BackbonePart& part : task.backbones())
@@ -102,6 +112,8 @@ void describe(LoadReport& report, const WeightFile& file, const tasks::Task& tas
   report.lines.push_back(loaded_line(report, file));
   if (!report.fresh.empty())
     report.lines.push_back(text("new ", task.outputs(), ": ", some_of(report.fresh)));
+  if (!report.neutral.empty())
+    report.lines.push_back("not in the file, of no effect at first: " + some_of(report.neutral));
   if (!report.interpolated.empty())
     report.lines.push_back("positions interpolated: " + some_of(report.interpolated));
   if (!report.left_over.empty())
@@ -148,7 +160,7 @@ LoadReport load_weights(tasks::Task& task, const WeightFile& file) {
 LoadReport load_pretrained(tasks::Task& task, const WeightFile& file) {
   Views views = renamed(file, task);
   const WeightsInfo info = read_weights_info(file.metadata(), file.path());
-  const std::set<std::string> added = added_names(task);
+  const std::set<std::string> added = added_names(task), neutral = neutral_names(task);
   const bool other_outputs = info.ours && !task.takes_outputs_of(info.task_metadata);
   std::vector<std::string> missing, wrong;
   std::vector<std::pair<torch::Tensor, torch::Tensor>> copies;  // only once everything is known to fit
@@ -162,7 +174,7 @@ LoadReport load_pretrained(tasks::Task& task, const WeightFile& file) {
       continue;
     }
     if (found == views.end()) {
-      missing.push_back(name);
+      (neutral.contains(name) ? report.neutral : missing).push_back(name);
       continue;
     }
     const TensorView& view = *found->second;

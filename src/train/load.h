@@ -12,12 +12,13 @@
 namespace tessera::train {
 
 struct LoadReport {
-  int64_t loaded = 0;                     // tensors taken from the file
-  std::vector<std::string> fresh;         // parameters that kept their first values (a new head)
-  std::vector<std::string> left_over;     // tensors of the file that were not used
+  int64_t loaded = 0;                  // tensors taken from the file
+  std::vector<std::string> fresh;      // parameters that kept their first values (a new head)
+  std::vector<std::string> neutral;    // parameters that the file has not, whose first values change nothing
+  std::vector<std::string> left_over;  // tensors of the file that were not used
   std::vector<std::string> interpolated;  // "pos_embed [1, 197, 384] to [1, 65, 384]"
   // For people: "loaded 150 tensors from F (safetensors)", "new head for 2 classes (cat, dog): head.weight,
-  // head.bias", "positions interpolated: …", "not used: …".
+  // head.bias", "positions interpolated: …", "not in the file, of no effect at first: …", "not used: …".
   std::vector<std::string> lines;
 };
 
@@ -28,9 +29,9 @@ std::vector<TensorView> match_weights(const tasks::Task& task, const WeightFile&
 // Exactly the file's tensors into exactly the task's parts.
 LoadReport load_weights(tasks::Task& task, const WeightFile& file);
 
-// For fine-tuning. Positions are interpolated to this model's grid; everything else of the backbones must be
-// in the file. What the task adds to them is taken where the file has it for the same outputs, else it keeps
-// its first values.
+// For fine-tuning. Positions are interpolated to this model's grid; everything else of the backbones must be in the
+// file, but for what has no effect at first (models::NeutralParameters). What the task adds to them is taken where the
+// file has it for the same outputs, else it keeps its first values.
 LoadReport load_pretrained(tasks::Task& task, const WeightFile& file);
 
 // The tensors' names as the family's models have them, in the same order (models::our_names), without what

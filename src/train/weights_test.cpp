@@ -219,6 +219,21 @@ TEST_F(WeightsTest, FineTuningNeedsAllOfTheBackbone) {
   EXPECT_NE(refusal(R"({"dim": 32})").find("of another shape"), std::string::npos);
 }
 
+// Tables of relative positions, of no effect at first, are added by fine-tuning; they need not be in the file.
+TEST_F(WeightsTest, FineTuningAddsWhatHasNoEffectAtFirst) {
+  const WeightFile file(saved("m.safetensors", 7));
+  const auto task =
+      task_of(models::resolve_model("vit", settings(R"({"relative_table": true})")), 1, info().task_metadata);
+  const LoadReport report = load_pretrained(*task, file);
+  ASSERT_EQ(report.neutral.size(), 1u);
+  EXPECT_EQ(report.neutral[0], "blocks.0.attn.relative_position_bias_table");
+  EXPECT_EQ(report.lines.back(), "not in the file, of no effect at first: " + report.neutral[0]);
+  const torch::Tensor images = torch::ones({2, 3, 32, 32});
+  const torch::Tensor before = open_task(path("m.safetensors")).task->classifier()->forward(images);
+  task->classifier()->backbone->eval();
+  EXPECT_TRUE(torch::allclose(task->classifier()->forward(images), before, 1e-5, 1e-6));
+}
+
 TEST_F(WeightsTest, SeveralFilesAreOpenedAsOne) {
   const WeightFile whole(saved("m.safetensors", 7));
   make_directories(path("parts"));
