@@ -19,6 +19,11 @@ void keep_freed_memory() {
 #endif
 }
 
+uint64_t main_memory_bytes() {
+  const long pages = ::sysconf(_SC_PHYS_PAGES), size = ::sysconf(_SC_PAGESIZE);
+  return pages > 0 && size > 0 ? static_cast<uint64_t>(pages) * static_cast<uint64_t>(size) : 0;
+}
+
 uint64_t resident_bytes() {
   std::ifstream pages("/proc/self/statm");
   uint64_t all = 0, resident = 0;

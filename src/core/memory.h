@@ -11,6 +11,9 @@ namespace tessera {
 // setting.
 void keep_freed_memory();
 
+// The machine's main memory in bytes; 0 where the system does not say.
+uint64_t main_memory_bytes();
+
 // Main memory that this process holds now (its resident set) in bytes; 0 where the system does not say.
 uint64_t resident_bytes();
 

@@ -52,24 +52,61 @@ int64_t numbers_in(const WeightFile& file) {
   return numbers;
 }
 
+double largest(const Value& settings, const char* one, const char* several) {
+  double value = 0;
+  if (const Value* found = settings.find(one); found && found->is_int())
+    value = static_cast<double>(found->as_int());
+  if (const Value* list = settings.find(several); list && list->is_array())
+    for (const Value& item : list->as_array())
+      if (item.is_int()) value = std::max(value, static_cast<double>(item.as_int()));
+  return value;
+}
+
 // Before even the outline is built from what a file says of itself: a block of any family has more numbers
 // than the square of its width, and as many blocks must be in the file.
 void check_claims(const WeightFile& file, const models::ModelSpec& spec) {
-  const auto largest = [&](const char* one, const char* several) {
-    std::vector<double> values;
-    if (const Value* value = spec.settings.find(one); value && value->is_int())
-      values.push_back(static_cast<double>(value->as_int()));
-    if (const Value* list = spec.settings.find(several); list && list->is_array())
-      for (const Value& value : list->as_array())
-        if (value.is_int()) values.push_back(static_cast<double>(value.as_int()));
-    return values.empty() ? 0 : *std::max_element(values.begin(), values.end());
-  };
-  const double width = largest("dim", "dims"), blocks = largest("depth", "depths");
+  const double width = largest(spec.settings, "dim", "dims"),
+               blocks = largest(spec.settings, "depth", "depths");
   if (blocks > static_cast<double>(file.tensors().size()) ||
       width * width > 4 * static_cast<double>(numbers_in(file)))
     fail("'", file.path(), "' does not fit ", spec.name, ": it holds ", file.tensors().size(), " tensors of ",
          human_count(static_cast<double>(numbers_in(file))), " numbers, the model would have ", blocks,
          " blocks of width ", width);
+}
+
+// The most heads of a stage, by the share of the first stage's tokens that it has.
+double heads_by_tokens(const Value& settings) {
+  double most = largest(settings, "heads", ""), share = 1;
+  if (const Value* list = settings.find("heads"); list && list->is_array())
+    for (const Value& heads : list->as_array()) {
+      most = std::max(most, share * heads.as_double());
+      share /= 4;
+    }
+  return std::max(1.0, most);
+}
+
+// What a model computes on grows with the side of its images, which costs a file nothing to claim.
+void check_claimed_sides(const WeightFile& file, const WeightsInfo& info) {
+  constexpr double kMostSide = 4096, kMostTokens = 1 << 17, kMostPairs = 1 << 27;
+  const Value& settings = info.model.settings;
+  const double side =
+      std::max(largest(settings, "image_size", "image_size"), static_cast<double>(info.preprocess.size));
+  if (side > kMostSide)
+    fail("'", file.path(), "': metadata: images of ", side, " pixels a side, must be at most ", kMostSide);
+  const double stride = largest(settings, "stride", ""), patch = largest(settings, "patch_size", "");
+  const double cells = side / std::max(1.0, stride > 0 ? stride : patch), tokens = cells * cells;
+  if (tokens > kMostTokens)
+    fail("'", file.path(), "': metadata: images of ", side, " pixels a side are ", tokens,
+         " tokens, must be at most ", kMostTokens);
+  // Biases of pairs of tokens, where the family lays them out: of all tokens, or of a window's in each window.
+  const Value* positions = settings.find("positions");
+  const bool biased = positions && (*positions == Value("alibi") || *positions == Value("relative"));
+  const double window = std::min(cells, largest(settings, "window_size", ""));
+  const double pairs =
+      std::max(biased ? tokens * tokens : 0, tokens * window * window) * heads_by_tokens(settings);
+  if (pairs > kMostPairs)
+    fail("'", file.path(), "': metadata: images of ", side, " pixels a side need ", human_count(pairs),
+         " biases of pairs of tokens, must be at most ", human_count(kMostPairs));
 }
 
 // A task as large as its metadata say must be in the file too: nothing is allocated on their word alone.
@@ -201,6 +238,8 @@ WeightsInfo describe_weights(const WeightFile& file, const std::string& model) {
   if (info.ours) {
     if (!model.empty() && !is_of(info.model, model))
       fail_usage("'", file.path(), "' holds ", info.model.name, ", not ", model);
+    check_claims(file, info.model);
+    check_claimed_sides(file, info);
     return info;
   }
   const auto hub = read_hub_config(file.path());

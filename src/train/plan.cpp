@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "core/memory.h"
+#include "core/text.h"
 #include "core/threads.h"
 #include "io/file.h"
 #include "train/compute.h"
@@ -36,6 +37,11 @@ void plan_steps(RunPlan& plan, const Recipe& recipe, const RunData& data) {
     plan.validation_data = data.validation->describe();
   }
   plan.steps_per_epoch = plan.samples / train.batch_size;
+  constexpr int64_t kMostImages = int64_t{1} << 50;  // of a run: counts of them are multiplied further
+  const int64_t passes = train.steps > 0 ? train.steps : train.epochs;
+  if (passes > kMostImages / std::max(train.batch_size, plan.samples))
+    fail_usage(train.steps > 0 ? "train.steps = " : "train.epochs = ", passes, " makes more than ",
+               kMostImages, " images");
   plan.steps = train.steps > 0 ? train.steps : train.epochs * plan.steps_per_epoch;
   plan.images = plan.steps * train.batch_size;
 }
@@ -55,6 +61,10 @@ void plan_model(RunPlan& plan, const tasks::Task& task, const Recipe& recipe) {
   const uint64_t size = recipe.train.precision == RunPrecision::fp64 ? 8 : 4;
   const auto all = static_cast<uint64_t>(plan.parameters),
              trained = static_cast<uint64_t>(plan.trainable_parameters);
+  const uint64_t memory = main_memory_bytes();
+  if (memory > 0 && size * all > memory)
+    fail_usage("the model has ", human_count(static_cast<double>(all)), " parameters, which take ",
+               human_bytes(size * all), "; this machine has ", human_bytes(memory), " of memory");
   const bool averaged = recipe.train.ema_decay > 0;
   const Value* amsgrad = recipe.optimiser.settings.find("amsgrad");
   const uint64_t moments = amsgrad && amsgrad->is_bool() && amsgrad->as_bool() ? 3 : 2;

@@ -6,6 +6,9 @@
 namespace tessera::train {
 
 int64_t quantise_blocks(models::Backbone& model, const QuantizationConfig& config) {
+  for (const auto& [key, bits] :
+       {std::pair("weights", config.weights), std::pair("activations", config.activations)})
+    if (bits < 2 || bits > 16) fail_usage("quantization.", key, " = ", bits, ", must be 2 to 16 bits");
   int64_t layers = 0;
   for (const auto& module : model.named_modules()) {
     const std::string& name = module.key();
