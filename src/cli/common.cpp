@@ -1,11 +1,29 @@
 #include "cli/common.h"
 
+#include <algorithm>
+#include <iomanip>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
+#include "core/control_characters.h"
 #include "core/error.h"
 #include "core/text.h"
 
 namespace tessera::cli {
+namespace {
+
+// \uNNNN of a character of one to three bytes.
+std::string escaped(std::string_view character) {
+  uint32_t code = static_cast<unsigned char>(character[0]);
+  if (character.size() > 1) code &= 0x3Fu >> (character.size() - 1);
+  for (size_t i = 1; i < character.size(); ++i)
+    code = code << 6 | (static_cast<unsigned char>(character[i]) & 0x3Fu);
+  std::ostringstream out;
+  out << "\\u" << std::hex << std::setfill('0') << std::setw(4) << code;
+  return out.str();
+}
+
+}  // namespace
 
 void add_compute_options(Arguments& command, std::string& device, std::string& precision, int64_t& threads) {
   command.add("--device", device, "cpu, cuda or auto").show_default();
@@ -30,8 +48,26 @@ std::string metrics_text(const std::vector<tasks::Metric>& metrics) {
 }
 
 std::string json_text(const nlohmann::ordered_json& value, int indent) {
-  return value.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  const std::string json = value.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  std::string out;
+  for (size_t i = 0; i < json.size();) {
+    const std::string_view character(json.data() + i, std::max<size_t>(1, utf8_length(json, i)));
+    if (character != "\n" && is_control(character))  // within a string: the others are escaped already
+      out += escaped(character);
+    else
+      out += character;
+    i += character.size();
+  }
+  return out;
 }
+
+int64_t batch_that_fits(int64_t asked, int64_t side) {
+  constexpr int64_t kMostNumbers = int64_t{1} << 26;
+  const int64_t numbers = 3 * std::max<int64_t>(1, side) * std::max<int64_t>(1, side);
+  return std::clamp<int64_t>(kMostNumbers / numbers, 1, asked);
+}
+
+std::string one_line(const std::string& name) { return printable(name, 1000); }
 
 std::string csv_field(const std::string& field) {
   if (field.find_first_of(",\"\r\n") == std::string::npos) return field;

@@ -22,8 +22,15 @@ std::string value_text(const tasks::Metric& metric);
 std::string metrics_text(const std::vector<tasks::Metric>& metrics);
 
 // On one line unless indented; what is not UTF-8 (file names may be anything) is replaced instead of ending
-// the program.
+// the program, and control characters are written as \uNNNN, those behind ASCII too.
 std::string json_text(const nlohmann::ordered_json& value, int indent = -1);
+
+// As many images of that side at a time as were asked for, or as fit into 256 MB of pixels: the side is what a
+// file of weights says.
+int64_t batch_that_fits(int64_t asked, int64_t side);
+
+// A name from outside in a line or a column: newlines and control characters as \xNN.
+std::string one_line(const std::string& name);
 
 // Quoted as RFC 4180 asks where the text needs it.
 std::string csv_field(const std::string& field);

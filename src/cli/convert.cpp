@@ -87,7 +87,7 @@ void add_calibration(Tensors& tensors, const Options& options, const WeightFile&
     tensors.views.push_back(view_of(name, tensors.kept.emplace_back(step)));
   }
   std::cout << "int8    a step for the inputs of " << steps.size() << " layers, from " << pictures
-            << " images of " << source->describe() << "\n";
+            << " images of " << one_line(source->describe()) << "\n";
 }
 
 void run(const Options& options) {
@@ -98,7 +98,7 @@ void run(const Options& options) {
   const WeightFile file(train::weights_file_of(options.in), options.key);
   if (fs::exists(options.out) && fs::equivalent(file.path(), options.out))
     fail_usage("'", options.out, "' is the file that is read: choose another name");
-  std::cout << file.path() << ": " << file.form() << ", " << file.tensors().size() << " tensors\n";
+  std::cout << one_line(file.path()) << ": " << file.form() << ", " << file.tensors().size() << " tensors\n";
 
   Value asked;
   for (const std::string& setting : options.preprocess) {
@@ -121,7 +121,7 @@ void run(const Options& options) {
       train::name_classes(info, data::read_class_names(options.class_names), file.path());
     tensors.views = train::match_weights(*train::meta_task(info, file), file);
     const int64_t classes = info.model.settings.find("classes")->as_int();
-    std::cout << "model   " << info.model.name << (told ? ", by its tensors" : "") << ", "
+    std::cout << "model   " << one_line(info.model.name) << (told ? ", by its tensors" : "") << ", "
               << (classes > 0 ? text(classes, " classes") : "no head") << ", images of "
               << info.preprocess.size << "\n";
     if (!ours || !options.preprocess.empty())
@@ -153,8 +153,8 @@ void run(const Options& options) {
     write_safetensors(options.out, tensors.views, metadata, go_on);
   uint64_t bytes = 0;
   for (const TensorView& view : tensors.views) bytes += view.bytes.size();
-  std::cout << "written " << options.out << ": " << tensors.views.size() << " tensors, " << human_bytes(bytes)
-            << "\n";
+  std::cout << "written " << one_line(options.out) << ": " << tensors.views.size() << " tensors, "
+            << human_bytes(bytes) << "\n";
 }
 
 }  // namespace

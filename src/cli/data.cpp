@@ -85,7 +85,7 @@ std::string numbers(const std::array<double, 3>& values) {
 }
 
 void print_info(const data::Source& source, const data::PixelStatistics& pixels, const char* split) {
-  std::cout << split << ": " << source.describe() << "\n";
+  std::cout << split << ": " << one_line(source.describe()) << "\n";
   if (pixels.pictures == 0) {
     std::cout << "  no image could be read\n";
     return;
@@ -118,10 +118,10 @@ ordered_json info_json(const data::Source& source, const data::PixelStatistics& 
 // A line a class with its pictures in each split.
 void print_classes(const std::vector<std::string>& classes, const std::vector<std::vector<int64_t>>& counts) {
   size_t width = 5;
-  for (const std::string& name : classes) width = std::max(width, name.size());
+  for (const std::string& name : classes) width = std::max(width, one_line(name).size());
   for (size_t i = 0; i < classes.size(); ++i) {
     std::cout << "  " << std::right << std::setw(4) << i << "  " << std::left
-              << std::setw(static_cast<int>(width)) << classes[i] << std::right;
+              << std::setw(static_cast<int>(width)) << one_line(classes[i]) << std::right;
     for (const auto& of_split : counts) std::cout << std::setw(9) << of_split[i];
     std::cout << "\n";
   }
@@ -170,12 +170,13 @@ void print_findings(const char* title, const data::Lines& findings, int64_t show
   if (findings.count == 0) return;
   std::cout << title << ": " << findings.count << "\n";
   const auto shown = std::min<int64_t>(show, static_cast<int64_t>(findings.lines.size()));
-  for (int64_t i = 0; i < shown; ++i) std::cout << "  " << findings.lines[static_cast<size_t>(i)] << "\n";
+  for (int64_t i = 0; i < shown; ++i)
+    std::cout << "  " << one_line(findings.lines[static_cast<size_t>(i)]) << "\n";
   if (shown < findings.count) std::cout << "  … and " << findings.count - shown << " more\n";
 }
 
 void print_split(const data::SplitCheck& split) {
-  std::cout << split.name << ": " << split.description << "\n";
+  std::cout << split.name << ": " << one_line(split.description) << "\n";
   if (split.readable == 0) return;
   std::cout << "  formats ";
   for (const auto& [format, count] : split.formats) std::cout << " " << format << " " << count;
@@ -189,8 +190,9 @@ void print_split(const data::SplitCheck& split) {
   if (split.class_counts.empty()) return;
   const auto [least, most] = std::minmax_element(split.class_counts.begin(), split.class_counts.end());
   std::cout << "  classes  " << split.classes.size() << ", of " << *least << " ('"
-            << split.classes[static_cast<size_t>(least - split.class_counts.begin())] << "') to " << *most
-            << " ('" << split.classes[static_cast<size_t>(most - split.class_counts.begin())]
+            << one_line(split.classes[static_cast<size_t>(least - split.class_counts.begin())]) << "') to "
+            << *most << " ('"
+            << one_line(split.classes[static_cast<size_t>(most - split.class_counts.begin())])
             << "') images\n";
 }
 
@@ -251,9 +253,9 @@ void pack(const PackOptions& options) {
   Watch watch("pack");
   const data::PackReport report = data::pack_data(options.source, options.pack, watch.callback());
   watch.finish();
-  for (const std::string& line : report.skipped.lines) std::cerr << "left out: " << line << "\n";
-  std::cout << options.pack.output << ": " << report.pictures << " images in " << report.files.size() - 1
-            << " shards, " << human_bytes(static_cast<uint64_t>(report.bytes));
+  for (const std::string& line : report.skipped.lines) std::cerr << "left out: " << one_line(line) << "\n";
+  std::cout << one_line(options.pack.output) << ": " << report.pictures << " images in "
+            << report.files.size() - 1 << " shards, " << human_bytes(static_cast<uint64_t>(report.bytes));
   if (report.skipped.count > 0) std::cout << ", " << report.skipped.count << " left out";
   std::cout << "\n";
 }
@@ -278,7 +280,7 @@ void preview(const PreviewOptions& options) {
     if (cell.error.empty()) {
       cells.push_back({std::move(cell.picture), std::move(cell.caption)});
     } else {
-      std::cerr << "left out: " << cell.error << "\n";
+      std::cerr << "left out: " << one_line(cell.error) << "\n";
     }
   }
   if (cells.empty()) fail(options.source.path, ": none of ", options.count, " images could be read");
@@ -286,8 +288,8 @@ void preview(const PreviewOptions& options) {
   const Image grid = report::image_grid(
       cells, {.columns = static_cast<int>(options.columns), .cell = static_cast<int>(options.cell)});
   write_file_atomic(options.output, encode_png(grid));
-  std::cout << options.output << ": " << count << " of " << source->size() << " images, " << grid.width << "x"
-            << grid.height << "\n";
+  std::cout << one_line(options.output) << ": " << count << " of " << source->size() << " images, "
+            << grid.width << "x" << grid.height << "\n";
 }
 
 }  // namespace

@@ -17,6 +17,7 @@
 #include "data/class_names.h"
 #include "data/loader.h"
 #include "io/file.h"
+#include "tasks/soundness.h"
 #include "train/device.h"
 #include "train/open_task.h"
 #include "train/recipe_files.h"
@@ -85,7 +86,7 @@ tasks::Findings evaluate_at(const Options& options, const data::Source& source, 
                                 .device = train::choose_device(options.device)};
   how.open = [&](tasks::StreamSpec stream) {
     data::LoaderConfig config;
-    config.batch_size = options.batch;
+    config.batch_size = batch_that_fits(options.batch, size);
     config.threads = options.loader_threads;
     config.shuffle = false;
     config.drop_last = false;
@@ -129,14 +130,14 @@ void write_table(AtomicFile& file, const report::TableBlock& table) {
 }
 
 // Shares of the table as percentages, counts as they are.
-std::string shown(const std::string& value) {
+std::string as_percentage(const std::string& value) {
   const auto share = value.find('.') != std::string::npos ? parse_double(value) : std::nullopt;
   return share ? fixed(100 * *share, 1) : value;
 }
 
 void print_table(const report::TableBlock& table) {
   size_t width = table.columns[0].name.size();
-  for (const auto& row : table.rows) width = std::max(width, row[0].size());
+  for (const auto& row : table.rows) width = std::max(width, one_line(row[0]).size());
   const auto line = [&](const std::vector<std::string>& cells) {
     std::cout << std::left << std::setw(static_cast<int>(width + 2)) << cells[0] << std::right;
     for (size_t c = 1; c < cells.size(); ++c)
@@ -149,8 +150,8 @@ void print_table(const report::TableBlock& table) {
   std::cout << "\n";
   line(heads);
   for (const auto& row : table.rows) {
-    std::vector<std::string> cells = {row[0]};
-    for (size_t c = 1; c < row.size(); ++c) cells.push_back(shown(row[c]));
+    std::vector<std::string> cells = {one_line(row[0])};
+    for (size_t c = 1; c < row.size(); ++c) cells.push_back(as_percentage(row[c]));
     line(cells);
   }
 }
@@ -218,14 +219,16 @@ void evaluate(const Options& options) {
   const data::Split which = options.split == "train" ? data::Split::train : data::Split::validation;
   const train::SharedSource source = data::open_source(data_of(options, info), which);
   how.validation = source, how.crop = options.crop;
-  if (!options.json) std::cout << file << ": " << info.model.name << "\n" << source->describe() << "\n";
+  if (!options.json)
+    std::cout << one_line(file) << ": " << one_line(info.model.name) << "\n"
+              << one_line(source->describe()) << "\n";
   bool header = true;
   data::BadImages broken;
   const Interruptible stretch;
   for (const int64_t size : sizes) {
     how.size = size == info.preprocess.size ? 0 : size;
     train::OpenedTask opened = train::open_task(options.weights, how);
-    for (const std::string& note : opened.notes) std::cerr << note << "\n";
+    for (const std::string& note : opened.notes) std::cerr << one_line(note) << "\n";
     std::optional<AtomicFile> predictions;  // what cannot be written is said before the work
     if (!options.predictions.empty()) predictions.emplace(options.predictions);
     const tasks::Findings findings = evaluate_at(options, *source, opened, size);
@@ -238,8 +241,11 @@ void evaluate(const Options& options) {
     header = options.per_class;
     if (predictions) write_table(*predictions, table_of(findings, "samples", "--predictions"));
     broken = findings.broken;
+    if (!tasks::gives_numbers(findings, opened.task->main_metric()))
+      fail(opened.file,
+           ": the model's outputs are not finite: its training went astray, or the file is damaged");
   }
-  for (const std::string& line : broken.lines) std::cerr << "tessera: left out: " << line << "\n";
+  for (const std::string& line : broken.lines) std::cerr << "tessera: left out: " << one_line(line) << "\n";
   if (broken.count > 0) fail(broken.count, " of ", source->size(), " images could not be decoded");
 }
 

@@ -123,7 +123,7 @@ void print_table(const WeightFile& file, const Options& options) {
   size_t width = 6, bytes = 0, shown = 0;
   int64_t elements = 0;
   for (const TensorView& tensor : file.tensors()) width = std::max(width, tensor.name.size());
-  std::cout << file.path() << ": " << file.form() << "\n";
+  std::cout << one_line(file.path()) << ": " << file.form() << "\n";
   for (const auto& [key, value] : file.metadata()) {
     const std::string line = value.substr(0, value.find('\n'));
     std::cout << "  " << printable(key) << ": " << printable(line, 100)

@@ -13,6 +13,7 @@
 #include "data/class_names.h"
 #include "data/image_files.h"
 #include "data/transform.h"
+#include "tasks/soundness.h"
 #include "train/device.h"
 #include "train/json_value.h"
 #include "train/open_task.h"
@@ -36,8 +37,8 @@ class Printer {
   void print(const std::string& file, const tasks::Prediction& prediction) {
     if (options_.json) return print_json(file, prediction);
     if (options_.csv) return print_csv(file, prediction);
-    if (!single_) std::cout << file << "\n";
-    for (const tasks::PredictionLine& line : prediction) std::cout << line.words << "\n";
+    if (!single_) std::cout << one_line(file) << "\n";
+    for (const tasks::PredictionLine& line : prediction) std::cout << one_line(line.words) << "\n";
   }
 
  private:
@@ -85,15 +86,16 @@ void predict(const Options& options) {
   train::OpenOptions how = {.model = options.model, .raw = options.raw, .crop = options.crop};
   if (!options.class_names.empty()) how.class_names = data::read_class_names(options.class_names);
   const train::OpenedTask opened = train::open_task(options.weights, how);
-  for (const std::string& note : opened.notes) std::cerr << note << "\n";
+  for (const std::string& note : opened.notes) std::cerr << one_line(note) << "\n";
   tasks::move(opened.task->parts(), device, train::parameter_type(precision));
   const auto transform = data::make_eval_transform(opened.info.preprocess);
   const torch::InferenceMode inference;
   Printer printer(options, images.size());
 
+  const int64_t at_once = batch_that_fits(options.batch, opened.info.preprocess.size);
   int64_t broken = 0;
   const Interruptible stretch;
-  ImageBatches batches(images, *transform, options.batch, workers);
+  ImageBatches batches(images, *transform, at_once, workers);
   while (const auto batch = batches.next()) {
     std::vector<tasks::Prediction> predictions;
     try {
@@ -106,10 +108,14 @@ void predict(const Options& options) {
     if (interrupted()) throw Error(ErrorKind::interrupted, "interrupted");
     for (size_t i = 0; i < batch->errors.size(); ++i) {
       if (batch->errors[i].empty()) {
-        printer.print(images.paths()[static_cast<size_t>(batch->first) + i], predictions[i]);
+        const std::string& path = images.paths()[static_cast<size_t>(batch->first) + i];
+        if (!tasks::gives_numbers(predictions[i]))
+          fail(opened.file, ": the model's output for '", path,
+               "' is not finite: its training went astray, or the file is damaged");
+        printer.print(path, predictions[i]);
       } else {
         ++broken;
-        std::cerr << "tessera: " << batch->errors[i] << "\n";
+        std::cerr << "tessera: " << one_line(batch->errors[i]) << "\n";
       }
     }
   }

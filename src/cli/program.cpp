@@ -8,6 +8,7 @@
 #include "cli/command.h"
 #include "core/error.h"
 #include "core/interrupt.h"
+#include "core/printable_stream.h"
 #include "core/text.h"
 
 namespace tessera::cli {
@@ -87,7 +88,8 @@ std::string usage_line(CLI::App& app, const CLI::ParseError& error) {
 
 int report(const Error& error) {
   std::cout.flush();
-  std::cerr << "tessera: " << error.what() << "\n";
+  constexpr size_t kLongestLine = 4000;
+  std::cerr << "tessera: " << printable(error.what(), kLongestLine) << "\n";
   switch (error.kind) {
     case ErrorKind::usage:
       return 2;
@@ -146,6 +148,7 @@ int run_parsed(Program& program, int argc, const char* const* argv) {
 }  // namespace
 
 int run_program(int argc, const char* const* argv) {
+  const PrintableStream out(std::cout), err(std::cerr);
   try {
     catch_interrupts();
     Program program;

@@ -121,7 +121,7 @@ void print_set_json(const std::vector<train::SetResult>& results) {
 
 // What happens in a run that people should know: pictures replaced, steps skipped, checkpoints passed over.
 class Notes : public train::Observer {
-  void note(const std::string& line) override { std::cerr << line << "\n"; }
+  void note(const std::string& line) override { std::cerr << one_line(line) << "\n"; }
 };
 
 void print_json(const std::vector<train::SweepRun>& runs) {
@@ -162,7 +162,8 @@ void run_sets(const Options& options, const train::Sweep& sweep, const train::Sw
   int64_t failed = 0;
   for (const train::SetResult& result : results) {
     failed += result.row.failed > 0 || !result.failure.empty();
-    if (!result.failure.empty()) std::cerr << "failed: " << result.set << ": " << result.failure << "\n";
+    if (!result.failure.empty())
+      std::cerr << "failed: " << one_line(result.set) << ": " << one_line(result.failure) << "\n";
   }
   if (failed > 0) fail("runs failed in ", failed, " of ", results.size(), " sets");
 }
@@ -203,7 +204,7 @@ void run(const Options& options) {
   for (const train::SweepRun& one : runs) {
     if (one.failure.empty()) continue;
     ++failed;
-    std::cerr << "failed: " << one.point << " seed " << one.seed << ": " << one.failure << "\n";
+    std::cerr << "failed: " << one.point << " seed " << one.seed << ": " << one_line(one.failure) << "\n";
   }
   if (failed > 0) fail(failed, " of ", runs.size(), " runs failed");
 }

@@ -84,7 +84,7 @@ class Watcher : public train::Observer {
     if (bar_)
       bar_->print(line);
     else
-      std::cerr << line << "\n";
+      std::cerr << one_line(line) << "\n";
   }
   std::unique_ptr<ProgressLine> bar_;
   int64_t step_ = 0;
@@ -150,8 +150,8 @@ void print_plan(const train::PlannedRun& planned, bool json) {
   }
   const bool counted = missing_data.empty();
   std::cout << write_toml(train::recipe_table(recipe)) << "\n";
-  if (!counted) std::cout << "# data        " << missing_data << " (--data DIR)\n";
-  if (!missing_weights.empty()) std::cout << "# weights     " << missing_weights << "\n";
+  if (!counted) std::cout << "# data        " << one_line(missing_data) << " (--data DIR)\n";
+  if (!missing_weights.empty()) std::cout << "# weights     " << one_line(missing_weights) << "\n";
   const Value* classes = recipe.model.settings.find("classes");
   const bool assumed = !counted && classes && classes->is_int() && classes->as_int() > 0;
   std::cout << "# parameters  " << plan.parameters << " (" << plan.trainable_parameters << " trained)"
@@ -198,9 +198,9 @@ void print_summary(const train::RunSummary& summary, const std::string& report, 
     std::cout << "exchange " << kind.kind << ": " << kind.calls << " times, "
               << human_bytes(static_cast<uint64_t>(kind.bytes)) << ", " << fixed(kind.seconds, 2) << " s\n";
   if (summary.bad_images) std::cout << "images that could not be read: " << summary.bad_images << "\n";
-  std::cout << "weights  " << summary.model_file << "\n"
-            << "report   " << report << "\n"
-            << "try      tessera eval --weights " << summary.model_file << "\n";
+  std::cout << "weights  " << one_line(summary.model_file) << "\n"
+            << "report   " << one_line(report) << "\n"
+            << "try      tessera eval --weights " << one_line(summary.model_file) << "\n";
 }
 
 void train_here(const Options& options, train::Resume resume, parallel::World& world) {
@@ -226,7 +226,8 @@ void train_here(const Options& options, train::Resume resume, parallel::World& w
 [[noreturn]] void end_together(parallel::World& world, const std::string& line, int exit_code) {
   if (!world.leader()) std::this_thread::sleep_for(std::chrono::seconds(2));
   std::cout.flush();
-  std::cerr << "tessera: process " << world.rank() << " of " << world.size() << ": " << line << std::endl;
+  std::cerr << "tessera: process " << world.rank() << " of " << world.size() << ": " << one_line(line)
+            << std::endl;
   world.abort(exit_code);
 }
 
