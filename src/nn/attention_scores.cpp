@@ -24,11 +24,11 @@ torch::Tensor AdditiveScoresImpl::forward(const torch::Tensor& queries, const to
 }
 
 GeneralScoresImpl::GeneralScoresImpl(int64_t query_width, int64_t key_width) {
-  key_ = register_module("W", Linear(key_width, query_width, /*with_bias=*/false));
+  query_ = register_module("W", Linear(query_width, key_width, /*with_bias=*/false));
 }
 
 torch::Tensor GeneralScoresImpl::forward(const torch::Tensor& queries, const torch::Tensor& keys) const {
-  return dot_scores(queries, key_->forward(keys));
+  return dot_scores(query_->forward(queries), keys);
 }
 
 torch::Tensor keys_within(const torch::Tensor& lengths, int64_t keys) {

@@ -28,14 +28,14 @@ class AdditiveScoresImpl : public torch::nn::Module {
 };
 TORCH_MODULE(AdditiveScores);
 
-// q . (W k), W [query_width, key_width].
+// (W q) . k, W [key_width, query_width].
 class GeneralScoresImpl : public torch::nn::Module {
  public:
   GeneralScoresImpl(int64_t query_width, int64_t key_width);
   torch::Tensor forward(const torch::Tensor& queries, const torch::Tensor& keys) const;
 
  private:
-  Linear key_{nullptr};
+  Linear query_{nullptr};
 };
 TORCH_MODULE(GeneralScores);
 

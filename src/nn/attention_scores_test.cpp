@@ -32,7 +32,7 @@ TEST(AttentionScores, AreTheirFormulas) {
       for (int64_t j = 0; j < 4; ++j) {
         const Tensor hidden = a["W.weight"].mv(q[b][i]) + a["U.weight"].mv(k[b][j]) + a["U.bias"];
         EXPECT_NEAR(sums[b][i][j].item<double>(), a["v.weight"][0].dot(hidden.tanh()).item<double>(), 1e-12);
-        EXPECT_NEAR(products[b][i][j].item<double>(), q[b][i].dot(g["W.weight"].mv(k[b][j])).item<double>(),
+        EXPECT_NEAR(products[b][i][j].item<double>(), g["W.weight"].mv(q[b][i]).dot(k[b][j]).item<double>(),
                     1e-12);
       }
   EXPECT_ANY_THROW(dot_scores(q, k));

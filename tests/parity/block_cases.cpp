@@ -2,6 +2,7 @@
 #include "core/error.h"
 #include "nn/attention.h"
 #include "nn/attention_pool.h"
+#include "nn/attention_scores.h"
 #include "nn/linear.h"
 #include "nn/norm.h"
 #include "nn/patch_embed.h"
@@ -126,10 +127,21 @@ CaseResult check_attention_pool(const Golden& golden) {
   return comparison.result();
 }
 
-// Scaled dot products with padded keys, and PyTorch's causal attention. The additive and general scores of
-// recurrent captioners are none of ours.
+// The scores of recurrent captioners with padded keys, scaled dot products, and PyTorch's causal attention.
 CaseResult check_classic_attention(const Golden& golden) {
-  constexpr int64_t width = 8, heads = 2;
+  constexpr int64_t width = 8, heads = 2, hidden = 6;
+  const auto read_by = [](const auto& score) {
+    return [score](const Inputs& inputs) {
+      const torch::Tensor scores = score(inputs.at("q"), inputs.at("k"));
+      const nn::Attended attended = nn::read_by_scores(scores, inputs.at("k"), inputs.at("mask"));
+      return NamedOutputs{{"context", attended.context}, {"weights", attended.weights}};
+    };
+  };
+  nn::AdditiveScores additive(width, width, hidden);
+  nn::GeneralScores general(width, width);
+  const auto of = [](auto& layer) {
+    return [&](const torch::Tensor& q, const torch::Tensor& k) { return layer->forward(q, k); };
+  };
   const auto scaled = [](const Inputs& inputs) {
     const torch::Tensor q = inputs.at("q").unsqueeze(1), k = inputs.at("k").unsqueeze(1);
     const torch::Tensor seen = inputs.at("mask").unsqueeze(1).unsqueeze(1);
@@ -150,6 +162,9 @@ CaseResult check_classic_attention(const Golden& golden) {
                          {"proj.bias", {"out_proj.bias"}}};
   Comparison comparison;
   for (const torch::ScalarType dtype : {torch::kFloat64, torch::kFloat32}) {
+    check_part(comparison, golden, "additive", additive.get(), read_by(of(additive)), {}, dtype);
+    check_part(comparison, golden, "dot", nullptr, read_by(&nn::dot_scores), {}, dtype);
+    check_part(comparison, golden, "general", general.get(), read_by(of(general)), {}, dtype);
     check_part(comparison, golden, "scaled", nullptr, scaled, {}, dtype);
     check_part(comparison, golden, "torch_mha_causal", attention.get(), causal, names, dtype);
   }

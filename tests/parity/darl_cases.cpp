@@ -1,6 +1,8 @@
 // components/darl_*: the trunk with the next-patch objective, two streams, rotary positions, orders.
 #include "models/darl.h"
 
+#include <torch/csrc/autograd/autograd.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -110,6 +112,26 @@ void add_readouts(const Golden& golden, const models::Classifier& trained, const
       outputs[name + "tokens"] = torch::layer_norm(taps.kept.at(last), {model->backbone->embed_width()},
                                                    parameters["norm.weight"], parameters["norm.bias"], 1e-6);
     }
+}
+
+// Which content tokens [start, patches in order but the last] each row [batch, patches, dim] depends on, bool [rows,
+// tokens].
+torch::Tensor seen_by(const torch::Tensor& rows, const torch::Tensor& image, const torch::Tensor& start,
+                      const torch::Tensor& order, int64_t patch) {
+  std::vector<torch::Tensor> seen;
+  for (int64_t t = 0; t < rows.size(1); ++t) {
+    const auto gradients =
+        torch::autograd::grad({rows.select(1, t).pow(3).sum()}, {image, start}, {}, /*retain_graph=*/true,
+                              /*create_graph=*/false, /*allow_unused=*/true);
+    const auto strength = [](const torch::Tensor& gradient) { return gradient.abs().sum(-1).amax(0); };
+    const torch::Tensor of_patches = gradients[0].defined()
+                                         ? strength(nn::patchify(gradients[0], patch)).index_select(0, order)
+                                         : torch::zeros({order.size(0)}, image.options());
+    const torch::Tensor of_start =
+        gradients[1].defined() ? strength(gradients[1]) : torch::zeros({1}, image.options());
+    seen.push_back(torch::cat({of_start, of_patches.slice(0, 0, -1)}) > 0);
+  }
+  return torch::stack(seen);
 }
 
 }  // namespace
@@ -243,9 +265,16 @@ CaseResult check_darl_two_stream(const Golden& golden) {
       outputs[name + ".loss"] = outputs["loss"] =
           (pred - targets(golden, image, order)).square().mean().view({1});
     }
-    // What may be seen: content t itself and those before, query t content 0 … t, counted with start.
-    outputs["mask_content"] = outputs["mask_query_over_content_with_start"] =
-        torch::ones({16, 16}, torch::kBool).tril();
+    // What is seen: content t itself and those before, query t content 0 … t, counted with start.
+    const torch::Tensor order = golden.tensor("input.order.random");
+    const torch::Tensor leaf = image.detach().clone().requires_grad_();
+    const auto streams = dynamic_cast<models::NextPatch&>(*model.backbone).two_streams(leaf, order);
+    const auto masks_of = [&](const torch::Tensor& rows) {
+      const torch::Tensor start = model.backbone->named_parameters()["start_token"];
+      return seen_by(rows, leaf, start, order, golden.config()["patch"].get<int64_t>());
+    };
+    outputs["mask_content"] = masks_of(streams.content);
+    outputs["mask_query_over_content_with_start"] = masks_of(streams.query);
     return outputs;
   };
   return compare_model(golden, darl_spec(golden, Value(Value::Table{{"two_stream", true}})), run);
