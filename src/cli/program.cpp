@@ -3,11 +3,11 @@
 #include <iostream>
 #include <map>
 #include <memory>
-#include <new>
 
 #include "cli/command.h"
 #include "core/error.h"
 #include "core/interrupt.h"
+#include "core/out_of_memory.h"
 #include "core/printable_stream.h"
 #include "core/text.h"
 
@@ -156,9 +156,11 @@ int run_program(int argc, const char* const* argv) {
     return run_parsed(program, argc, argv);
   } catch (const Error& error) {
     return report(error);
-  } catch (const std::bad_alloc&) {
-    return report(Error(ErrorKind::failed, "out of memory: try a smaller batch or size"));
   } catch (const std::exception& error) {
+    if (const auto wanted = failed_allocation(error))
+      return report(
+          Error(ErrorKind::failed,
+                out_of_memory_line(*wanted, "a smaller batch or size, or --precision bf16, needs less")));
     // LibTorch's messages carry a stack trace after the first line.
     const std::string message = error.what();
     return report(Error(ErrorKind::failed, message.substr(0, message.find('\n'))));

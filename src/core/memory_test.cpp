@@ -5,6 +5,12 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <new>
+#include <stdexcept>
+#include <system_error>
+
+#include "core/out_of_memory.h"
+#include "core/text.h"
 
 namespace tessera {
 namespace {
@@ -45,6 +51,27 @@ TEST(Memory, WhatIsTouchedIsCounted) {
   EXPECT_GT(before, uint64_t{1} << 20);
   std::free(block);
 #endif
+}
+
+// Messages as LibTorch writes them, on the CPU and on a GPU.
+TEST(OutOfMemory, FailedAllocationsAreToldFromOtherErrors) {
+  const auto wanted = [](const std::exception& error) { return failed_allocation(error); };
+  EXPECT_EQ(wanted(std::bad_alloc()), 0u);
+  EXPECT_EQ(wanted(std::system_error(std::make_error_code(std::errc::not_enough_memory))), 0u);
+  EXPECT_EQ(
+      wanted(std::runtime_error("[enforce fail at alloc_cpu.cpp:121] err == 0. DefaultCPUAllocator: can't "
+                                "allocate memory: you tried to allocate 38654705664 bytes. Error code 12 "
+                                "(Cannot allocate memory)\nException raised from")),
+      38654705664u);
+  EXPECT_EQ(wanted(std::runtime_error("CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0 has a total")),
+            uint64_t{3} << 29);
+  EXPECT_EQ(wanted(std::runtime_error("CUDA out of memory. Tried to allocate some")), 0u);
+  EXPECT_EQ(wanted(std::runtime_error("mat1 and mat2 shapes cannot be multiplied")), std::nullopt);
+  EXPECT_EQ(wanted(std::system_error(std::make_error_code(std::errc::resource_unavailable_try_again))),
+            std::nullopt);
+  EXPECT_EQ(out_of_memory_line(0, "take less"), "out of memory: take less");
+  const std::string line = out_of_memory_line(uint64_t{3} << 29, "take less");
+  EXPECT_EQ(line, "out of memory: " + human_bytes(uint64_t{3} << 29) + " more were wanted; take less");
 }
 
 }  // namespace

@@ -328,9 +328,11 @@ Loader::Loader(const Source& source, std::shared_ptr<const Transform> transform,
   }
   try {
     for (int64_t i = 0; i < config.threads; ++i) s.threads.emplace_back([&s] { s.run_worker(); });
-  } catch (...) {  // a thread could not be started: those that run must not outlive the state
+  } catch (const std::exception& error) {  // those that run must not outlive the state
+    const size_t started = s.threads.size();
     s.stop();
-    throw;
+    fail("decoding thread ", started + 1, " of ", config.threads, " cannot be started (", error.what(),
+         "): there must be fewer (train.loader_threads, --loader-threads), or more memory");
   }
 }
 
