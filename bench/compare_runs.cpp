@@ -98,7 +98,7 @@ void run(const std::string& output) {
   check(!runs.empty(), output, ": holds no finished run MODEL/seed-N");
   print(models, train::tabulate(runs));
   write_text_atomic(output + "/accuracy.svg",
-                    report::line_chart(curves, {.title = "Held-out accuracy on CIFAR-10",
+                    report::line_chart(curves, {.title = "Validation accuracy on CIFAR-10",
                                                 .x_label = "epoch",
                                                 .y_label = "top-1",
                                                 .width = 760,

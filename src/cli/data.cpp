@@ -7,6 +7,7 @@
 
 #include "cli/command.h"
 #include "cli/common.h"
+#include "core/counted.h"
 #include "core/error.h"
 #include "core/progress.h"
 #include "core/text.h"
@@ -16,7 +17,9 @@
 #include "data/pack.h"
 #include "data/preview.h"
 #include "io/file.h"
+#include "io/image_write.h"
 #include "report/grid.h"
+#include "report/html.h"
 
 namespace tessera::cli {
 namespace {
@@ -86,14 +89,15 @@ std::string numbers(const std::array<double, 3>& values) {
 
 void print_info(const data::Source& source, const data::PixelStatistics& pixels, const char* split) {
   std::cout << split << ": " << one_line(source.describe()) << "\n";
-  if (pixels.pictures == 0) {
+  if (pixels.images == 0) {
     std::cout << "  no image could be read\n";
     return;
   }
-  std::cout << "  sizes  " << pixels.min_width << "x" << pixels.min_height << " to " << pixels.max_width
-            << "x" << pixels.max_height << ", on average " << fixed(pixels.mean_width, 0) << "x"
-            << fixed(pixels.mean_height, 0) << " (of " << pixels.pictures << " images)\n"
-            << "  mean   [" << numbers(pixels.mean) << "]\n  std    [" << numbers(pixels.std) << "]\n";
+  std::cout << "  sizes  " << pixels.width.least << "x" << pixels.height.least << " to " << pixels.width.most
+            << "x" << pixels.height.most << ", median " << pixels.width.median << "x" << pixels.height.median
+            << " (of " << counted(pixels.images, "image") << ")\n"
+            << "  mean   [" << numbers(pixels.mean) << "]\n  std    [" << numbers(pixels.std)
+            << "]  (each image counts alike)\n";
 }
 
 // Empty where samples have no classes.
@@ -107,15 +111,17 @@ ordered_json info_json(const data::Source& source, const data::PixelStatistics& 
                        {"images", source.size()},
                        {"multi_label", source.class_labels() && source.class_labels()->multi_label()},
                        {"class_counts", data::class_counts(source)}};
-  json["sample"] = {{"images", pixels.pictures},
+  json["sample"] = {{"images", pixels.images},
                     {"mean", pixels.mean},
                     {"std", pixels.std},
-                    {"width", {pixels.min_width, pixels.max_width}},
-                    {"height", {pixels.min_height, pixels.max_height}}};
+                    {"width", {pixels.width.least, pixels.width.most}},
+                    {"height", {pixels.height.least, pixels.height.most}},
+                    {"median_width", pixels.width.median},
+                    {"median_height", pixels.height.median}};
   return json;
 }
 
-// A line a class with its pictures in each split.
+// A line a class with its images in each split.
 void print_classes(const std::vector<std::string>& classes, const std::vector<std::vector<int64_t>>& counts) {
   size_t width = 5;
   for (const std::string& name : classes) width = std::max(width, one_line(name).size());
@@ -157,7 +163,8 @@ void info(const InfoOptions& options) {
   std::cout << "classes (images in each split):\n";
   print_classes(classes, counts);
   if (problems > 0)
-    std::cout << problems << " problems: `tessera data check " << options.source.path << "` lists them\n";
+    std::cout << counted(static_cast<int64_t>(problems), "problem") << ": `tessera data check "
+              << options.source.path << "` lists " << (problems == 1 ? "it" : "them") << "\n";
 }
 
 // --- check ---
@@ -237,9 +244,7 @@ void check(const CheckOptions& options) {
     print_findings("the same image twice", report.duplicates, options.show);
     if (report.problems() == 0) std::cout << "nothing wrong found\n";
   }
-  if (report.problems() > 0)
-    fail(options.source.path, ": ", report.problems(),
-         report.problems() == 1 ? " problem found" : " problems found");
+  if (report.problems() > 0) fail(options.source.path, ": ", counted(report.problems(), "problem"), " found");
 }
 
 // --- pack ---
@@ -254,8 +259,9 @@ void pack(const PackOptions& options) {
   const data::PackReport report = data::pack_data(options.source, options.pack, watch.callback());
   watch.finish();
   for (const std::string& line : report.skipped.lines) std::cerr << "left out: " << one_line(line) << "\n";
-  std::cout << one_line(options.pack.output) << ": " << report.pictures << " images in "
-            << report.files.size() - 1 << " shards, " << human_bytes(static_cast<uint64_t>(report.bytes));
+  std::cout << one_line(options.pack.output) << ": " << counted(report.pictures, "image") << " in "
+            << counted(static_cast<int64_t>(report.files.size()) - 1, "shard") << ", "
+            << human_bytes(static_cast<uint64_t>(report.bytes));
   if (report.skipped.count > 0) std::cout << ", " << report.skipped.count << " left out";
   std::cout << "\n";
 }
@@ -267,29 +273,65 @@ struct PreviewOptions : DataOptions {
   int64_t count = 64, columns = 0, cell = 96, seed = 0;
 };
 
+// "image", "svg" or "html"; said before the work.
+std::string preview_kind(const std::string& path) {
+  if (is_image_name(path)) return "image";
+  for (const char* kind : {"svg", "html"})
+    if (lower(path).ends_with(std::string(".") + kind)) return kind;
+  fail_usage("'", path, "': the name must end in .png, .jpg, .webp, .svg or .html");
+}
+
+// The file as it is named in the result: "samples.png, 320x320".
+std::string write_preview(const std::string& path, const std::string& kind,
+                          const std::vector<report::Cell>& cells, const report::GridOptions& layout,
+                          const std::string& title) {
+  if (kind == "image") {
+    const Image grid = report::image_grid(cells, layout);
+    write_file_atomic(path, encode_image(grid, path));
+    return text(path, ", ", grid.width, "x", grid.height);
+  }
+  if (kind == "svg") {
+    write_text_atomic(path, report::svg_grid(cells, layout));
+    return path;
+  }
+  report::Page page("Samples", title);
+  page.section("Samples");
+  std::vector<report::Picture> pictures;
+  for (const report::Cell& cell : cells) pictures.push_back({cell.picture, cell.caption});
+  page.pictures(pictures);
+  write_text_atomic(path, page.finish());
+  return path;
+}
+
 void preview(const PreviewOptions& options) {
   set_num_threads(static_cast<int>(options.threads));
   constexpr int64_t kMostPixels = 500'000'000;  // of the sheet
   if (options.count * options.cell * options.cell > kMostPixels)
     fail_usage("--count ", options.count, " with --cell ", options.cell,
                " make too large an image: take fewer or smaller ones");
+  const std::string kind = preview_kind(options.output);
   const auto source = data::open_source(options.source, parse_split(options.split));
   std::vector<report::Cell> cells;
+  bool by_number = false;
   for (data::PreviewCell& cell : data::preview_cells(
            *source, options.count, static_cast<uint64_t>(options.seed), static_cast<int>(options.cell))) {
     if (cell.error.empty()) {
-      cells.push_back({std::move(cell.picture), std::move(cell.caption)});
+      const bool drawn = kind != "image" || report::has_glyphs(cell.caption);
+      by_number = by_number || !drawn;
+      cells.push_back({std::move(cell.picture), drawn ? std::move(cell.caption) : std::move(cell.numbers)});
     } else {
       std::cerr << "left out: " << one_line(cell.error) << "\n";
     }
   }
   if (cells.empty()) fail(options.source.path, ": none of ", options.count, " images could be read");
-  const size_t count = cells.size();
-  const Image grid = report::image_grid(
-      cells, {.columns = static_cast<int>(options.columns), .cell = static_cast<int>(options.cell)});
-  write_file_atomic(options.output, encode_png(grid));
-  std::cout << one_line(options.output) << ": " << count << " of " << source->size() << " images, "
-            << grid.width << "x" << grid.height << "\n";
+  const report::GridOptions layout = {.columns = static_cast<int>(options.columns),
+                                      .cell = static_cast<int>(options.cell)};
+  std::cout << one_line(write_preview(options.output, kind, cells, layout, source->describe())) << ": " << cells.size()
+            << " of " << counted(source->size(), "image") << "\n";
+  if (by_number)
+    std::cerr << one_line(options.output)
+              << ": names that are not in plain ASCII are shown as numbers; an .svg or .html shows "
+              << "any script\n";
 }
 
 }  // namespace
@@ -328,7 +370,7 @@ void add_data_pack(Arguments& command, Action& action) {
 void add_data_preview(Arguments& command, Action& action) {
   auto options = std::make_shared<PreviewOptions>();
   add_data_options(command, *options);
-  command.add("OUT", options->output, "PNG file to write").required();
+  command.add("OUT", options->output, "file to write: .png, .jpg, .webp, .svg or .html").required();
   command.add("--split", options->split, "train or validation")
       .show_default()
       .one_of({"train", "validation"});

@@ -90,7 +90,7 @@ double rounded15(double v) {
 
 Image affine(const Image& image, const std::array<double, 6>& m, Interpolation interpolation,
              const Colour& fill) {
-  check(image.channels == 3, "cannot move the pixels of a picture of ", image.channels,
+  check(image.channels == 3, "cannot move the pixels of an image of ", image.channels,
         " channels, must be 3");
   check(interpolation == Interpolation::nearest || interpolation == Interpolation::bilinear ||
             interpolation == Interpolation::bicubic,

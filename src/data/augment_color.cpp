@@ -13,7 +13,7 @@ namespace {
 using Table = std::array<uint8_t, 256>;
 
 void check_rgb(const Image& image) {
-  check(image.channels == 3, "colours of a picture of ", image.channels, " channels, must be 3");
+  check(image.channels == 3, "colours of an image of ", image.channels, " channels, must be 3");
 }
 
 uint8_t to_byte(int v) { return static_cast<uint8_t>(std::clamp(v, 0, 255)); }
@@ -69,7 +69,7 @@ Image luma(const Image& image) {
 }
 
 void blend(Image& image, const Image& degenerate, double factor) {
-  check(image.pixels.size() == degenerate.pixels.size(), "pictures of different sizes cannot be blended");
+  check(image.pixels.size() == degenerate.pixels.size(), "images of different sizes cannot be blended");
   const float f = static_cast<float>(factor);
   for (size_t i = 0; i < image.pixels.size(); ++i)
     image.pixels[i] = blended(degenerate.pixels[i], image.pixels[i], f);

@@ -18,12 +18,12 @@ struct EraseConfig {
   double least_aspect = 0.3;                      // height over width; at most its inverse
   template <class V>
   void visit(V& v) {
-    v("probability", probability, "share of pictures that are erased in part");
+    v("probability", probability, "share of images that are erased in part");
     v("mode", mode, "const (zeros), rand (a normal colour for the box) or pixel (normal noise)");
     v("least_count", least_count, "boxes, at least");
     v("most_count", most_count, "boxes, at most");
-    v("least_area", least_area, "share of the picture, at least");
-    v("most_area", most_area, "share of the picture, at most");
+    v("least_area", least_area, "share of the image, at least");
+    v("most_area", most_area, "share of the image, at most");
     v("least_aspect", least_aspect, "height over width, at least; at most its inverse");
   }
 };

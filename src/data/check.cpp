@@ -159,7 +159,7 @@ CheckReport check_data(const SourceConfig& config, const Progress& progress) {
   int64_t total = 0, done = 0;
   for (const Source* source : {splits.train.get(), splits.validation.get()})
     if (source != nullptr) total += source->size();
-  if (total == 0 && report.set.count == 0) report.set.add(config.path + " has no pictures");
+  if (total == 0 && report.set.count == 0) report.set.add(config.path + " has no images");
   DuplicateFinder duplicates(report);
   const Interruptible stretch;
   for (const Source* source : {splits.train.get(), splits.validation.get()}) {

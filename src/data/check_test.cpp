@@ -126,13 +126,13 @@ TEST(PixelStatistics, AreThoseOfThePixels) {
   folder.write("a/2.png", "broken");
   const auto source = open_source({.path = folder.path(), .val_share = 0}, Split::train);
   const PixelStatistics pixels = pixel_statistics(*source, 100);
-  EXPECT_EQ(pixels.pictures, 1);
+  EXPECT_EQ(pixels.images, 1);
   EXPECT_DOUBLE_EQ(pixels.mean[0], 1);
   EXPECT_NEAR(pixels.std[0], 0, 1e-9);
   EXPECT_DOUBLE_EQ(pixels.mean[1], 0.2);
   EXPECT_DOUBLE_EQ(pixels.std[1], 0.2);
-  EXPECT_EQ(pixels.max_width, 10);
-  EXPECT_EQ(pixels.min_height, 2);
+  EXPECT_EQ(pixels.width.most, 10);
+  EXPECT_EQ(pixels.height.least, 2);
 }
 
 TEST(PreviewCells, AreInTheOrderOfClassesWithTheirNames) {

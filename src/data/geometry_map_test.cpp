@@ -75,7 +75,7 @@ void expect_together(const Transform& transform, uint64_t seed, double share) {
 }
 
 TEST(JointTransform, MasksMoveWithTheImage) {
-  for (const char* crop : {"random_resized", "padded", "centre"})
+  for (const char* crop : {"random_resized", "padded", "center"})
     for (const char* padding : {"constant", "reflect"}) {
       AugmentConfig augment;
       augment.crop = crop, augment.padding_mode = padding;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <mutex>
+#include <vector>
 
 #include "core/error.h"
 #include "core/random.h"
@@ -11,44 +12,44 @@
 namespace tessera::data {
 namespace {
 
-// Sums in whole numbers, so that neither threads nor order change the result.
+// Sums in whole numbers, so that neither threads nor order change the result. Each image adds its own mean and mean
+// square, so that a large one counts no more than a small one.
 struct Sums {
-  std::array<uint64_t, 3> values{}, squares{};
-  uint64_t pixels = 0, widths = 0, heights = 0;
-  int64_t pictures = 0;
-  int min_width = INT32_MAX, max_width = 0, min_height = INT32_MAX, max_height = 0;
+  static constexpr int kFraction = 20;  // bits behind the point; 255^2 * 178956970 pixels still fit into 64
+  std::array<uint64_t, 3> means{}, squares{};
+  std::vector<int> widths, heights;
 
   void add(const Image& image) {
+    std::array<uint64_t, 3> sums{}, sums_of_squares{};
     for (size_t i = 0; i < image.pixels.size(); ++i) {
       const uint64_t value = image.pixels[i];
-      values[i % 3] += value;
-      squares[i % 3] += value * value;
+      sums[i % 3] += value;
+      sums_of_squares[i % 3] += value * value;
     }
-    pixels += image.pixels.size() / 3;
-    widths += static_cast<uint64_t>(image.width);
-    heights += static_cast<uint64_t>(image.height);
-    ++pictures;
-    min_width = std::min(min_width, image.width);
-    max_width = std::max(max_width, image.width);
-    min_height = std::min(min_height, image.height);
-    max_height = std::max(max_height, image.height);
+    const uint64_t pixels = image.pixels.size() / 3;
+    for (size_t c = 0; c < 3; ++c) {
+      means[c] += (sums[c] << kFraction) / pixels;
+      squares[c] += (sums_of_squares[c] << kFraction) / pixels;
+    }
+    widths.push_back(image.width);
+    heights.push_back(image.height);
   }
 
   void add(const Sums& other) {
     for (size_t c = 0; c < 3; ++c) {
-      values[c] += other.values[c];
+      means[c] += other.means[c];
       squares[c] += other.squares[c];
     }
-    pixels += other.pixels;
-    widths += other.widths;
-    heights += other.heights;
-    pictures += other.pictures;
-    min_width = std::min(min_width, other.min_width);
-    max_width = std::max(max_width, other.max_width);
-    min_height = std::min(min_height, other.min_height);
-    max_height = std::max(max_height, other.max_height);
+    widths.insert(widths.end(), other.widths.begin(), other.widths.end());
+    heights.insert(heights.end(), other.heights.begin(), other.heights.end());
   }
 };
+
+// Least, median (the lower of two) and greatest.
+SideRange range_of(std::vector<int>& sides) {
+  std::sort(sides.begin(), sides.end());
+  return {sides.front(), sides[(sides.size() - 1) / 2], sides.back()};
+}
 
 }  // namespace
 
@@ -74,21 +75,17 @@ PixelStatistics pixel_statistics(const Source& source, int64_t count) {
     all.add(part);
   });
   PixelStatistics result;
-  result.pictures = all.pictures;
-  if (all.pictures == 0) return result;
-  const auto n = static_cast<double>(all.pixels), pictures = static_cast<double>(all.pictures);
+  result.images = static_cast<int64_t>(all.widths.size());
+  if (result.images == 0) return result;
+  const double scale = std::ldexp(static_cast<double>(result.images), Sums::kFraction);
   for (size_t c = 0; c < 3; ++c) {
-    const double mean = static_cast<double>(all.values[c]) / n;
-    const double variance = static_cast<double>(all.squares[c]) / n - mean * mean;
+    const double mean = static_cast<double>(all.means[c]) / scale;
+    const double variance = static_cast<double>(all.squares[c]) / scale - mean * mean;
     result.mean[c] = mean / 255;
     result.std[c] = std::sqrt(std::max(variance, 0.0)) / 255;
   }
-  result.mean_width = static_cast<double>(all.widths) / pictures;
-  result.mean_height = static_cast<double>(all.heights) / pictures;
-  result.min_width = all.min_width;
-  result.max_width = all.max_width;
-  result.min_height = all.min_height;
-  result.max_height = all.max_height;
+  result.width = range_of(all.widths);
+  result.height = range_of(all.heights);
   return result;
 }
 

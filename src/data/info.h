@@ -8,15 +8,19 @@
 
 namespace tessera::data {
 
-struct PixelStatistics {
-  int64_t pictures = 0;                 // that were read
-  std::array<double, 3> mean{}, std{};  // of red, green, blue in [0, 1], over all pixels
-  double mean_width = 0, mean_height = 0;
-  int min_width = 0, max_width = 0, min_height = 0, max_height = 0;
+struct SideRange {
+  int least = 0, median = 0, most = 0;
 };
 
-// Of `count` pictures drawn without replacement (all, if there are fewer); the draw depends on the size of
-// the set alone. Pictures that cannot be read are left out.
+struct PixelStatistics {
+  int64_t images = 0;  // that were read
+  // Of red, green, blue in [0, 1]. Each image counts alike, whatever its size, as it does in training.
+  std::array<double, 3> mean{}, std{};
+  SideRange width, height;
+};
+
+// Of `count` images drawn without replacement (all, if there are fewer); the draw depends on the size of
+// the set alone. Images that cannot be read are left out.
 PixelStatistics pixel_statistics(const Source& source, int64_t count);
 
 // `count` indices drawn without replacement by (seed, "preview"), in ascending order; all if there are fewer.

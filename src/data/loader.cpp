@@ -11,6 +11,7 @@
 #include <thread>
 #include <utility>
 
+#include "core/counted.h"
 #include "core/random.h"
 
 namespace tessera::data {
@@ -165,7 +166,7 @@ struct Loader::State {
       const auto other = static_cast<int64_t>(others.below(static_cast<uint64_t>(source.size())));
       if (try_sample(other, augment, out, found)) return other;
     }
-    fail("no good picture found in place of a bad one after ", kReplacementTries,
+    fail("no good image found in place of a bad one after ", kReplacementTries,
          " tries; the last: ", found.back().line);
   }
 
@@ -271,8 +272,8 @@ struct Loader::State {
       ++bad.count;
       if (bad.lines.size() < kMostBadLines) bad.lines.push_back(line);
       if (bad.count > config.max_bad)
-        fail(bad.count, " pictures are bad, more than the ", config.max_bad,
-             " allowed by max_bad; the last: ", line);
+        fail(counted(bad.count, "image"), bad.count == 1 ? " is" : " are", " bad, more than the ",
+             config.max_bad, " allowed by max_bad; the last: ", line);
     }
   }
 
@@ -304,10 +305,10 @@ void check_loader(const Source& source, const LoaderConfig& config) {
     fail_usage(
         "repeated augmentation and balanced sampling both decide how often a sample is drawn: give one");
   if (batches_of(source, config) == 0)
-    fail(source.describe(), ": ", source.size(), " pictures make no batch of ", config.batch_size,
-         "; take a smaller batch");
+    fail(source.describe(), ": ", counted(source.size(), "image"), source.size() == 1 ? " makes" : " make",
+         " no batch of ", config.batch_size, "; take a smaller batch");
   if (config.balanced && require_labels(source, "balanced sampling").multi_label())
-    fail_usage("balanced sampling needs one label a picture; ", source.describe());
+    fail_usage("balanced sampling needs one label an image; ", source.describe());
 }
 
 Loader::Loader(const Source& source, std::shared_ptr<const Transform> transform, const LoaderConfig& config,

@@ -45,7 +45,7 @@ double cpu_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC
 
 void make_bench_pictures(const std::string& tiles, const std::string& folder, int64_t count) {
   const std::vector<std::string> paths = jpegs_below(tiles);
-  check(!paths.empty(), tiles, " holds no .jpg to tile pictures from");
+  check(!paths.empty(), tiles, " holds no .jpg to tile images from");
   fs::create_directories(folder + "/a");
   fs::create_directories(folder + "/b");
   size_t next = 0;
@@ -98,7 +98,7 @@ LoaderPass time_loader(const std::string& folder, const LoaderBenchConfig& confi
   pass.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - before).count();
   pass.cpu_seconds = cpu_seconds() - cpu_before;
   pass.checksum = values > 0 ? sum / values : 0;
-  check(pass.images > 0, folder, " holds no pictures");
+  check(pass.images > 0, folder, " holds no images");
   return pass;
 }
 

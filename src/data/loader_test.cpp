@@ -305,7 +305,7 @@ TEST(Loader, MoreThanMaxBadFailsNamingTheLast) {
   EXPECT_EQ(loader.next()->size, 4);
   EXPECT_EQ(loader.next()->size, 4);
   const std::string line =
-      "3 pictures are bad, more than the 2 allowed by max_bad; the last: sample 11: broken";
+      "3 images are bad, more than the 2 allowed by max_bad; the last: sample 11: broken";
   EXPECT_EQ(error_of([&] { loader.next(); }), line);
   EXPECT_EQ(error_of([&] { loader.next(); }), line);
 }
@@ -324,7 +324,7 @@ TEST(Loader, ASetWithoutAnyGoodImageEnds) {
   for (int64_t i = 0; i < 30; ++i) all.insert(i);
   const NumberedSource source(30, 2, all);
   Loader loader(source, kRecord, training(4));
-  EXPECT_NE(error_of([&] { loader.next(); }).find("no good picture found"), std::string::npos);
+  EXPECT_NE(error_of([&] { loader.next(); }).find("no good image found"), std::string::npos);
 }
 
 TEST(Loader, AnyExceptionOfAWorkerReachesNext) {
@@ -367,7 +367,7 @@ TEST(Loader, TheQueueIsBounded) {
 TEST(Loader, WrongRequestsAreRefused) {
   const NumberedSource source(6, 2);
   EXPECT_EQ(error_of([&] { Loader(source, kRecord, training(7)); }),
-            "numbered: 6 pictures make no batch of 7; take a smaller batch");
+            "numbered: 6 images make no batch of 7; take a smaller batch");
   LoaderConfig config = training(2);
   config.world_size = 3;
   EXPECT_EQ(error_of([&] { Loader(source, kRecord, config); }),

@@ -1,6 +1,7 @@
 #include "data/pack.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <filesystem>
 #include <iomanip>
@@ -32,11 +33,31 @@ std::string padded(int64_t number, int width) {
   return out.str();
 }
 
-// A picture as it goes into a shard.
+// An image as it goes into a shard.
 struct Encoded {
   std::vector<std::byte> bytes;
-  std::string extension, error;
+  std::string extension, error, stem = {};
 };
+
+// What a member of a shard is called after its file: "IMG_1" of "photos/cat/IMG 1.jpg". Keys end at their first full
+// stop, and tools for shards expect few other characters.
+std::string stem_of(const std::string& name) {
+  constexpr size_t kMostBytes = 60;
+  const size_t slash = name.find_last_of('/'), start = slash == std::string::npos ? 0 : slash + 1;
+  const size_t dot = name.rfind('.');
+  std::string stem =
+      name.substr(start, dot != std::string::npos && dot > start ? dot - start : std::string::npos);
+  for (char& c : stem)
+    if (static_cast<unsigned char>(c) < 0x80 && !std::isalnum(static_cast<unsigned char>(c)) && c != '-')
+      c = '_';
+  if (stem.size() > kMostBytes) {
+    size_t end = kMostBytes;
+    while (end > 0 && (static_cast<unsigned char>(stem[end]) & 0xC0) == 0x80)
+      --end;  // not inside a character
+    stem.resize(end);
+  }
+  return stem;
+}
 
 Image shrunk(const Image& image, int64_t side) {
   const int shorter = std::min(image.width, image.height);
@@ -55,11 +76,12 @@ Encoded encode(const RawSample& sample, const PackConfig& pack) {
   const ImageInfo info = image_info(*bytes, sample.name);
   const std::string extension = info.format == "jpeg" ? ".jpg" : "." + info.format;
   if (pack.resize <= 0 || std::min(info.width, info.height) <= pack.resize) {
-    if (pack.skip_bad) decode_image(*bytes, sample.name);  // throws where it is damaged
+    decode_image(*bytes, sample.name);  // throws where it is damaged
     return {*bytes, extension, ""};
   }
   const Image small = shrunk(decode_image(*bytes, sample.name), pack.resize);
-  if (info.format == "png") return {encode_png(small, info.orientation), ".png", ""};
+  if (info.format != "jpeg" && info.format != "webp")
+    return {encode_png(small, info.orientation), ".png", ""};
   return {encode_jpeg(small, static_cast<int>(pack.quality), info.orientation), ".jpg", ""};
 }
 
@@ -78,7 +100,7 @@ class ShardWriter {
       name_ = prefix_ + "-" + padded(shard_++, digits_) + (pack_.gzip ? ".tar.gz" : ".tar");
       writer_ = std::make_unique<TarWriter>((folder_ / name_).string());
     }
-    const std::string key = prefix_ + padded(written_++, 9);
+    const std::string key = prefix_ + padded(written_++, 9) + "-" + picture.stem;
     writer_->add(key + picture.extension, picture.bytes);
     writer_->add(key + label_extension, label);
     if (++in_shard_ == pack_.shard_size) finish();
@@ -114,7 +136,9 @@ void pack_split(const Source& source, const std::string& prefix, const fs::path&
     std::vector<Encoded> pictures(std::min<size_t>(kPiece, order.size() - first));
     parallel_for(static_cast<int64_t>(pictures.size()), 1, [&](int64_t begin, int64_t end) {
       for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) try {
-          pictures[i] = encode(source.read(order[first + i]), pack);
+          const RawSample sample = source.read(order[first + i]);
+          pictures[i] = encode(sample, pack);
+          pictures[i].stem = stem_of(sample.name);
         } catch (const Error& error) {
           pictures[i].error = error.what();
         }
@@ -122,7 +146,7 @@ void pack_split(const Source& source, const std::string& prefix, const fs::path&
     for (size_t i = 0; i < pictures.size(); ++i) {
       const int64_t index = order[first + i];
       if (!pictures[i].error.empty()) {
-        if (!pack.skip_bad) fail(pictures[i].error);
+        if (!pack.skip_bad) fail(pictures[i].error, "; --skip-bad leaves such images out");
         report.skipped.add(pictures[i].error);
       } else if (labels.multi_label()) {
         writer.add(pictures[i], ".json", nlohmann::json{{"labels", labels.labels(index)}}.dump());
@@ -216,7 +240,7 @@ PackReport pack_data(const SourceConfig& config, const PackConfig& pack, const P
     if (const auto problems = source->problems(); !problems.empty()) fail(problems[0]);
     total += source->size();
   }
-  if (total == 0) fail(config.path, " has no pictures");
+  if (total == 0) fail(config.path, " has no images");
   if (splits.train && splits.validation) require_same_classes(*splits.train, *splits.validation);
   const Source& any = splits.train ? *splits.train : *splits.validation;
   const std::string classes =

@@ -13,11 +13,11 @@ namespace tessera::data {
 
 struct PackConfig {
   std::string output;          // the folder; must not exist or be empty
-  int64_t shard_size = 10000;  // pictures a shard
-  int64_t resize = 0;          // > 0: pictures whose shorter side is longer are shrunk to it (bicubic)
+  int64_t shard_size = 10000;  // images a shard
+  int64_t resize = 0;          // > 0: images whose shorter side is longer are shrunk to it (bicubic)
   int64_t quality = 90;        // of JPEGs that are shrunk
   bool gzip = false;
-  bool skip_bad = false;  // leave out pictures that cannot be read, instead of failing
+  bool skip_bad = false;  // leave out images that cannot be read, instead of failing
 };
 
 struct PackReport {
@@ -26,8 +26,9 @@ struct PackReport {
   Lines skipped;
 };
 
-// Encoded pictures are copied byte for byte unless they are shrunk (JPEG and WebP to JPEG, PNG to PNG); raw
-// pixels become PNG. Within a split the order is shuffled once, the same every time. All is written into
+// Every image is decoded once, so that no damaged one is packed. Encoded ones are copied byte for byte unless they are
+// shrunk (JPEG and WebP to JPEG, the others to PNG); raw pixels become PNG. Members are called after their place and
+// their file: train000000012-IMG_1.jpg. Within a split the order is shuffled once, the same every time. All is written into
 // FOLDER.partial, which is renamed at the end: the folder is there whole or not at all.
 PackReport pack_data(const SourceConfig& config, const PackConfig& pack, const Progress& progress = {});
 

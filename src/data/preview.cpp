@@ -19,7 +19,12 @@ std::vector<PreviewCell> preview_cells(const Source& source, int64_t count, uint
   parallel_for(static_cast<int64_t>(cells.size()), 1, [&](int64_t begin, int64_t end) {
     for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
       PreviewCell& cell = cells[i];
-      if (labels) cell.caption = label_text(*labels, indices[i], ", ");
+      if (labels) {
+        cell.caption = label_text(*labels, indices[i], ", ");
+        for (const int64_t label : labels->labels(indices[i]))
+          cell.numbers += (cell.numbers.empty() ? "" : ", ") + std::to_string(label);
+        cell.numbers = (labels->labels(indices[i]).size() == 1 ? "class " : "classes ") + cell.numbers;
+      }
       try {
         cell.picture = shrunk_to_fit(decode_sample(source.read(indices[i])), side);
       } catch (const Error& error) {

@@ -222,11 +222,11 @@ std::atomic<const ResampleForm*>& form_in_use() {
 // ---- running a plan ----
 
 void check_plan(const Image& image, const ResizePlan& plan) {
-  check(image.channels == 1 || image.channels == 3, "cannot resize a picture of ", image.channels,
+  check(image.channels == 1 || image.channels == 3, "cannot resize an image of ", image.channels,
         " channels, must be 1 or 3");
   check(image.width > 0 && image.height > 0 && plan.width > 0 && plan.height > 0, "cannot resize ",
         image.width, "x", image.height, " to ", plan.width, "x", plan.height, ", sides must be positive");
-  check(std::max(image.width, image.height) <= kLongestSide, "a picture of ", image.width, "x", image.height,
+  check(std::max(image.width, image.height) <= kLongestSide, "an image of ", image.width, "x", image.height,
         " pixels is too long a strip to be resized, at most ", kLongestSide, " are taken");
   const FloatBox& box = plan.box;
   check(box.left >= 0 && box.top >= 0 && box.right <= image.width && box.bottom <= image.height &&
@@ -410,7 +410,7 @@ void resize_planes(const Image& image, const ResizePlan& plan, const Normalisati
 }
 
 void normalise(const Image& image, const Normalisation& normalisation, float* out) {
-  check(image.channels == 3, "cannot normalise a picture of ", image.channels, " channels, must be 3");
+  check(image.channels == 3, "cannot normalise an image of ", image.channels, " channels, must be 3");
   const size_t pixels = image.pixels.size() / 3;
   for (int c = 0; c < 3; ++c) {
     const float* table = normalisation.table(c);

@@ -22,8 +22,8 @@ struct ShapesConfig {
   std::string task = "shape";
   template <class V>
   void visit(V& v) {
-    v("train", train, "training pictures");
-    v("val", val, "held-out pictures");
+    v("train", train, "training images");
+    v("val", val, "validation images");
     v("size", size, "side in pixels, 32 or 64");
     v("seed", seed, "another seed is another set");
     v("task", task, "shape or texture: which of the two is the class");

@@ -134,7 +134,7 @@ TEST(Shapes, ASampleDependsOnSeedSplitAndIndexAlone) {
   EXPECT_NE(first, draw(Split::validation, 7));
   config.train = 50;
   config.task = "texture";
-  EXPECT_EQ(first, draw(Split::train, 7)) << "neither the set's size nor the question changes the picture";
+  EXPECT_EQ(first, draw(Split::train, 7)) << "neither the set's size nor the question changes the image";
   config.seed = 1;
   EXPECT_NE(first, draw(Split::train, 7));
 }

@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "data/source_kinds.h"
+#include "io/remote_path.h"
 
 namespace tessera::data {
 namespace {
@@ -25,6 +26,7 @@ const SourceKind& kind_of(const std::string& path) {
   if (path.empty()) fail_usage("no data: give a path such as ", kKinds[0].example);
   for (const SourceKind& kind : kKinds)
     if (kind.matches(path)) return kind;
+  refuse_remote_path(path);
   std::error_code error;
   if (!std::filesystem::exists(path, error)) {
     const std::string scheme = path.substr(0, path.find(':'));
@@ -55,7 +57,7 @@ std::unique_ptr<Source> open_source(const SourceConfig& config, Split split) {
   }
   if (source->size() == 0)
     fail(path_of(config, split),
-         split == Split::train ? " has no training pictures" : " has no held-out pictures");
+         split == Split::train ? " has no training images" : " has no validation images");
   return source;
 }
 
@@ -68,8 +70,7 @@ Image decode_sample(const RawSample& sample, const DecodeOptions& options) {
 
 const ClassLabels& require_labels(const Source& source, std::string_view who) {
   const ClassLabels* labels = source.class_labels();
-  if (!labels)
-    fail_usage(who, " needs a class for each picture, which ", source.describe(), " does not have");
+  if (!labels) fail_usage(who, " needs a class for each image, which ", source.describe(), " does not have");
   return *labels;
 }
 
@@ -92,7 +93,7 @@ void require_same_classes(const Source& train, const Source& validation) {
     return !classes ? "no label" : classes->multi_label() ? "several labels" : "one label";
   };
   if (train.size() > 0 && validation.size() > 0 && labels(train) != std::string_view(labels(validation)))
-    fail(train.describe(), " has ", labels(train), " a picture, but ", validation.describe(), " has ",
+    fail(train.describe(), " has ", labels(train), " an image, but ", validation.describe(), " has ",
          labels(validation));
   if (!train.class_labels() || !validation.class_labels()) return;
   const auto &a = train.class_labels()->class_names(), &b = validation.class_labels()->class_names();

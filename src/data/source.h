@@ -60,7 +60,7 @@ class Source {
   virtual const ClassLabels* class_labels() const { return nullptr; }
   // Changes when the content that a run depends on changes (paths, sizes, labels): kept in checkpoints.
   virtual uint64_t fingerprint() const = 0;
-  // One line: "ImageFolder DIR, 1280 pictures, 16 classes".
+  // One line: "ImageFolder DIR, 1280 images, 16 classes".
   virtual std::string describe() const = 0;
   // What is wrong with the set as a whole (empty class, label out of range, picture without a label), a line
   // each; samples named here are not among 0 … size-1. open_source refuses such a set, `data check` lists
@@ -87,17 +87,17 @@ enum class Split { train, validation };
 // What `--data` and a recipe's [data] say.
 struct SourceConfig {
   std::string path = "";      // shapes:…, a folder, train-{000..004}.tar.gz, a table, CIFAR or IDX files
-  std::string val_path = "";  // the held-out set, where it is another path
-  double val_share = 0.1;     // share held out where the source names no split of its own
+  std::string val_path = "";  // the validation set, where it is another path
+  double val_share = 0.1;     // share for validation where the source has no split
   int64_t split_seed = 0;  // which samples that share is; not the run's seed: an evaluation would meet them
   std::string image_root = "";   // tables: folder that relative paths start from (default: the table's own)
   std::string class_names = "";  // file with one class name a line, for sources that hold numbers only
   template <class V>
   void visit(V& v) {
-    v("path", path, "where the pictures are");
-    v("val_path", val_path, "the held-out set, where it is another path");
-    v("val_share", val_share, "share held out where the source has no split of its own");
-    v("split_seed", split_seed, "another number holds out other samples");
+    v("path", path, "where the images are");
+    v("val_path", val_path, "the validation set, where it is another path");
+    v("val_share", val_share, "share for validation where the source has no split of its own");
+    v("split_seed", split_seed, "another number chooses other samples for validation");
     v("image_root", image_root, "CSV, TSV, JSON: folder that relative paths start from");
     v("class_names", class_names, "file with one class name a line");
   }
@@ -110,7 +110,7 @@ std::unique_ptr<Source> open_source(const SourceConfig& config, Split split);
 // The same without refusing a set that has problems().
 std::unique_ptr<Source> open_source_with_problems(const SourceConfig& config, Split split);
 
-// True for .jpg .jpeg .png .webp in any case.
+// True for .jpg .jpeg .png .webp .gif .bmp .tif .tiff in any case.
 bool has_picture_extension(std::string_view path);
 
 // The picture of a sample, decoded as convert("RGB") would.

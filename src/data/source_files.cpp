@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "core/counted.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "core/threads.h"
@@ -69,7 +70,9 @@ uint64_t FileSource::fingerprint() const {
 }
 
 std::string FileSource::describe() const {
-  return text(kind(), " ", set_.shown, ", ", size(), " pictures, ", set_.classes.size(), " classes");
+  return text(kind(), " ", set_.shown, ", ", counted(size(), "image"), ", ",
+              counted(static_cast<int64_t>(set_.classes.size()), "class", "classes"),
+              set_.left_out.empty() ? "" : "; left out: ", set_.left_out);
 }
 
 }  // namespace tessera::data

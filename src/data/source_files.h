@@ -17,6 +17,7 @@ struct FileSet {
   std::vector<std::vector<int64_t>> label_lists;  // [size] where multi-label, else empty
   std::vector<std::string> classes;
   std::vector<std::string> problems;
+  std::string left_out;  // files of the folder that are no images, counted; "" where there are none
 
   std::vector<int64_t> counts() const;            // samples of each class
   void keep(const std::vector<int64_t>& chosen);  // drops the others

@@ -1,5 +1,5 @@
 // ImageFolder: a folder for each class. The root holds either the class folders themselves or train/ and, if
-// there is a held-out set, val/, validation/, valid/ or test/ with them. Pictures that lie in that root itself,
+// there is a validation set, val/, validation/, valid/ or test/ with them. Images that lie in that root itself,
 // with no folders beside them, have no labels.
 #include <sys/stat.h>
 
@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "data/left_out.h"
 #include "data/source_files.h"
 #include "data/source_kinds.h"
 
@@ -41,25 +42,26 @@ bool is_folder(const fs::directory_entry& entry) {
   return entry.is_directory(error);
 }
 
-bool is_picture(const fs::directory_entry& entry) {
-  return has_picture_extension(entry.path().filename().string()) && !is_folder(entry);
-}
-
-// Pictures below `folder`, as paths relative to `root`, sorted within each folder.
-void add_pictures(const fs::path& folder, const std::string& prefix, int depth, Seen& seen,
-                  std::vector<std::string>& out) {
+// Images below `folder`, as paths relative to `root`, sorted within each folder.
+void add_images(const fs::path& folder, const std::string& prefix, int depth, Seen& seen,
+                std::vector<std::string>& out, LeftOut& left_out) {
   struct stat place {};
   if (::stat(folder.c_str(), &place) == 0 && !seen.emplace(place.st_dev, place.st_ino).second) return;
   if (depth > kDeepest) fail(folder.string(), " lies more than ", kDeepest, " folders below its class");
-  for (const std::string& name : list(folder, is_picture)) out.push_back(prefix + name);
+  for (const std::string& name :
+       list(folder, [](const fs::directory_entry& entry) { return !is_folder(entry); }))
+    if (is_image_file((folder / name).string()))
+      out.push_back(prefix + name);
+    else
+      left_out.add(name);
   for (const std::string& name : list(folder, is_folder))
-    add_pictures(folder / name, prefix + name + "/", depth + 1, seen, out);
+    add_images(folder / name, prefix + name + "/", depth + 1, seen, out, left_out);
 }
 
 std::vector<std::string> class_folders(const std::string& root) {
   auto classes = list(root, is_folder);
   if (classes.empty())
-    fail(root, " holds no folders; an ImageFolder has a folder for each class, with pictures in it");
+    fail(root, " holds no folders; an ImageFolder has a folder for each class, with images in it");
   for (const std::string& name : classes)
     if (!is_utf8(name)) fail(root, ": the name of a class folder is not UTF-8");
   return classes;
@@ -93,7 +95,7 @@ Place find_place(const SourceConfig& config, Split split) {
   return {train, !own_path && held_out.empty()};
 }
 
-// The class names of the training split, which the held-out one must have too.
+// The class names of the training split, which the validation set must have too.
 std::vector<std::string> required_classes(const SourceConfig& config) {
   if (std::string_view(source_kind(config.path)) != "ImageFolder") return training_classes(config);
   return class_folders(find_place(config, Split::train).root);
@@ -117,7 +119,10 @@ std::unique_ptr<Source> open_folder(const SourceConfig& config, Split split) {
   if (list(place.root, is_folder).empty()) {
     FileSet flat;
     flat.shown = flat.root = place.root;
-    flat.paths = list(place.root, is_picture);
+    Seen seen;
+    LeftOut left_out;
+    add_images(place.root, "", 0, seen, flat.paths, left_out);
+    if (split == Split::train || !place.by_share) flat.left_out = left_out.text();
     flat.labels.resize(flat.paths.size(), 0);
     flat.classes = {""};
     const bool found = !flat.paths.empty();
@@ -126,6 +131,7 @@ std::unique_ptr<Source> open_folder(const SourceConfig& config, Split split) {
   }
   const auto found = class_folders(place.root);
   ProblemList problems;
+  LeftOut left_out;
   FileSet set;
   set.shown = set.root = place.root;
   set.classes = found;
@@ -145,11 +151,14 @@ std::unique_ptr<Source> open_folder(const SourceConfig& config, Split split) {
     if (!std::binary_search(found.begin(), found.end(), name)) continue;
     const size_t before = set.paths.size();
     Seen seen;
-    add_pictures(fs::path(place.root) / name, name + "/", 0, seen, set.paths);
+    add_images(fs::path(place.root) / name, name + "/", 0, seen, set.paths, left_out);
     set.labels.resize(set.paths.size(), static_cast<int64_t>(label));
-    if (set.paths.size() == before)
-      problems.add(place.root, "/", name, " is an empty class: no .jpg, .jpeg, .png or .webp in it");
+    if (set.paths.size() == before) problems.add(place.root, "/", name, " is an empty class: no image in it");
   }
+  for (const std::string& name :
+       list(place.root, [](const fs::directory_entry& entry) { return !is_folder(entry); }))
+    if (is_image_file((fs::path(place.root) / name).string())) left_out.add_stray_image();
+  if (split == Split::train || !place.by_share) set.left_out = left_out.text();  // said once of each folder
   if (place.by_share) set.keep(select_split(config, split, set.paths, set.labels));
   set.problems = problems.lines();
   return std::make_unique<FolderSource>(std::move(set));

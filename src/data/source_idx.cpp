@@ -68,7 +68,7 @@ std::string labels_path(const std::string& pictures) {
   std::string name = fs::path(pictures).filename().string();
   if (!is_pictures_name(name))
     fail(pictures,
-         ": an IDX file of pictures is named as in train-images-idx3-ubyte, so that its labels are found");
+         ": an IDX file of images is named as in train-images-idx3-ubyte, so that its labels are found");
   replace_last(name, "images", "labels");
   replace_last(name, "idx3", "idx1");
   replace_last(name, "idx4", "idx1");
@@ -150,18 +150,18 @@ std::unique_ptr<Source> open_idx(const SourceConfig& config, Split split) {
   const auto pictures = read_idx(place.path), labels = read_idx(labels_path(place.path));
   const auto& shape = pictures->shape;
   if (shape.size() < 3 || (shape.size() == 4 && shape[3] != 1 && shape[3] != 3))
-    fail(pictures->path, " must hold pictures: 3 dimensions (n, height, width), or 4 with 1 or 3 channels");
+    fail(pictures->path, " must hold images: 3 dimensions (n, height, width), or 4 with 1 or 3 channels");
   if (shape[1] > 0 && shape[2] > DecodeOptions().max_pixels / shape[1])
-    fail(pictures->path, " holds pictures of ", shape[2], "x", shape[1], ", at most ",
+    fail(pictures->path, " holds images of ", shape[2], "x", shape[1], ", at most ",
          DecodeOptions().max_pixels, " pixels are taken");
   if (shape[1] < 1 || shape[2] < 1 || shape[1] > kMostSide || shape[2] > kMostSide)
-    fail(pictures->path, " holds pictures of ", shape[2], "x", shape[1], ", must be 1 to ", kMostSide,
+    fail(pictures->path, " holds images of ", shape[2], "x", shape[1], ", must be 1 to ", kMostSide,
          " a side");
   if (labels->shape.size() != 1)
     fail(labels->path, " has ", labels->shape.size(), " dimensions, labels must have 1");
   if (labels->shape[0] != shape[0])
     fail(labels->path, " holds ", labels->shape[0], " labels, but ", pictures->path, " ", shape[0],
-         " pictures");
+         " images");
   RecordSet set;
   set.kind = "IDX";
   set.shown = place.path;

@@ -134,15 +134,16 @@ std::vector<std::string> training_classes(const SourceConfig& config) {
 void find_empty_classes(const std::string& where, const std::vector<std::string>& classes,
                         const std::vector<int64_t>& counts, ProblemList& problems) {
   for (size_t i = 0; i < classes.size(); ++i)
-    if (counts[i] == 0)
-      problems.add(where, ": class ", i, " ('", classes[i], "') is empty: no picture has it");
+    if (counts[i] == 0) problems.add(where, ": class ", i, " ('", classes[i], "') is empty: no image has it");
 }
 
 bool has_picture_extension(std::string_view path) {
   const size_t dot = path.rfind('.');
   if (dot == std::string_view::npos) return false;
   const std::string extension = lower(path.substr(dot));
-  return extension == ".jpg" || extension == ".jpeg" || extension == ".png" || extension == ".webp";
+  for (const char* known : {".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff"})
+    if (extension == known) return true;
+  return false;
 }
 
 void ProblemList::add(const ProblemList& others) {

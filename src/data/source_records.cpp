@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/counted.h"
 #include "core/error.h"
 
 namespace tessera::data {
@@ -34,7 +35,8 @@ class RecordSource final : public LabelledSource {
   }
 
   std::string describe() const override {
-    return text(set_.kind, " ", set_.shown, ", ", size(), " pictures, ", set_.classes.size(), " classes");
+    return text(set_.kind, " ", set_.shown, ", ", counted(size(), "image"), ", ",
+                counted(static_cast<int64_t>(set_.classes.size()), "class", "classes"));
   }
   std::vector<std::string> problems() const override { return set_.problems.lines(); }
 

@@ -55,7 +55,7 @@ TEST(Cifar, ReadsTheFolderOfCifar10) {
             (std::vector<uint8_t>{255, 78, 79}));
   EXPECT_EQ(held_out->size(), 1);
   EXPECT_EQ(labels_in(*held_out).label(0), 2);
-  EXPECT_EQ(train->describe(), "CIFAR-10 " + folder.path() + ", 21 pictures, 10 classes");
+  EXPECT_EQ(train->describe(), "CIFAR-10 " + folder.path() + ", 21 images, 10 classes");
 }
 
 TEST(Cifar, ReadsTheFineLabelsOfCifar100) {
@@ -146,7 +146,7 @@ TEST(Idx, WrongFilesAreNamed) {
   const std::string pictures = idx({2, 1, 1}, "ab"), labels = idx({2}, {0, 1});
   EXPECT_EQ(error_with(pictures, labels), "no error");
   EXPECT_EQ(error_with(pictures, idx({3}, {0, 1, 1})),
-            "DIR/x-labels-idx1-ubyte holds 3 labels, but DIR/x-images-idx3-ubyte 2 pictures");
+            "DIR/x-labels-idx1-ubyte holds 3 labels, but DIR/x-images-idx3-ubyte 2 images");
   EXPECT_EQ(error_with(idx({2, 1, 2}, "abc"), labels),
             "DIR/x-images-idx3-ubyte has 3 bytes of values, its header says 2x1x2");
   EXPECT_EQ(
@@ -159,7 +159,7 @@ TEST(Idx, WrongFilesAreNamed) {
   EXPECT_EQ(error_with(std::string("\0\0\x08\3\0", 5), labels),
             "DIR/x-images-idx3-ubyte is truncated: its header has 16 bytes, the file 5");
   EXPECT_EQ(error_with(idx({2}, "ab"), labels),
-            "DIR/x-images-idx3-ubyte must hold pictures: 3 dimensions (n, height, width), or 4 with 1 or 3 "
+            "DIR/x-images-idx3-ubyte must hold images: 3 dimensions (n, height, width), or 4 with 1 or 3 "
             "channels");
   std::filesystem::remove(folder.path("x-labels-idx1-ubyte"));
   EXPECT_EQ(error_at(folder, config),

@@ -1,4 +1,5 @@
 // `shapes:…`: samples are drawn when they are read.
+#include "core/counted.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "data/shapes.h"
@@ -43,7 +44,7 @@ class ShapesSource final : public LabelledSource {
   }
 
   std::string describe() const override {
-    return text(part(), ", ", size(), " pictures of ", config_.size, "x", config_.size, ", ",
+    return text(part(), ", ", counted(size(), "image"), " of ", config_.size, "x", config_.size, ", ",
                 class_names().size(), by_shape_ ? " shapes" : " textures");
   }
 

@@ -84,8 +84,7 @@ Columns find_columns(const CsvRow& first, const std::string& name) {
   if (columns.path == kNone) {
     if (label != kNone && !has_picture_extension(titles[0]))
       fail(name, " starts with titles, '", printable(titles[0], 60),
-           "' and so on, but none of them is 'path': the ",
-           "column of the pictures' files must be called so");
+           "' and so on, but none of them is 'path': the ", "column of the images' files must be called so");
     if (titles.size() != 2)
       fail(name, " has ", titles.size(),
            " columns and no title 'path'; must have two (path, label) or such a header");
@@ -380,7 +379,7 @@ std::unique_ptr<Source> open_table(const SourceConfig& config, Split split) {
     classes = ClassNames(labels.class_names());
     set.multi_label = labels.multi_label();
     if (table.multi && !set.multi_label)
-      fail(path, " has several labels a picture, ", train->describe(), " has one");
+      fail(path, " has several labels an image, ", train->describe(), " has one");
   }
   // Under a path of its own a table that marks nothing for this split is taken whole.
   const auto marked = [&](const Row& row) { return row.split == split; };

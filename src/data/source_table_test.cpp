@@ -24,20 +24,20 @@ using Names = std::vector<std::string>;
 
 TEST(Table, NamesWithAHeaderInAnyOrder) {
   const TemporaryFolder folder;
-  folder.write("pictures/a.jpg", "A");
+  folder.write("images/a.jpg", "A");
   const SourceConfig config = {
       .path = folder.write(
-          "l.csv", "Label,id,Path\r\ndog,1,pictures/a.jpg\r\n\"c, at\",2,b.jpg\r\ndog,3,/tmp/c.jpg\r\n"),
+          "l.csv", "Label,id,Path\r\ndog,1,images/a.jpg\r\n\"c, at\",2,b.jpg\r\ndog,3,/tmp/c.jpg\r\n"),
       .val_share = 0};
   const auto source = open_source(config, Split::train);
   EXPECT_EQ(labels_in(*source).class_names(), (Names{"c, at", "dog"}));
   EXPECT_EQ(labels_of(*source), (Labels{1, 0, 1}));
   const RawSample sample = source->read(0);
-  EXPECT_EQ(sample.name, folder.path("pictures/a.jpg"));
+  EXPECT_EQ(sample.name, folder.path("images/a.jpg"));
   EXPECT_EQ(std::get<std::vector<std::byte>>(sample.picture), std::vector<std::byte>{std::byte{'A'}});
   EXPECT_NE(error_of([&] { source->read(1); }).find(folder.path("b.jpg")), std::string::npos);
   EXPECT_NE(error_of([&] { source->read(2); }).find("/tmp/c.jpg"), std::string::npos);
-  EXPECT_EQ(source->describe(), "table " + config.path + ", 3 pictures, 2 classes");
+  EXPECT_EQ(source->describe(), "table " + config.path + ", 3 images, 2 classes");
 }
 
 TEST(Table, NumbersWithoutAHeaderAndAnotherRoot) {
@@ -130,7 +130,7 @@ TEST(Table, AListHasAPathAndALabelALine) {
   EXPECT_EQ(labels_of(*held_out), Labels{3});
   EXPECT_EQ(labels_in(*train).class_names(), (Names{"0", "1", "2", "3"}));  // of both lists
   EXPECT_EQ(labels_in(*held_out).class_names(), labels_in(*train).class_names());
-  EXPECT_EQ(train->describe(), "table " + config.path + ", 2 pictures, 4 classes");
+  EXPECT_EQ(train->describe(), "table " + config.path + ", 2 images, 4 classes");
   const SourceConfig named = {.path = folder.write("t.txt", "a.png dog\nb.png cat\n"),
                               .val_path = folder.write("v.txt", "c.png dog\n")};
   EXPECT_EQ(labels_of(*open_source(named, Split::validation)), Labels{1});  // of the training list's names
@@ -235,7 +235,7 @@ TEST(Table, EveryProblemIsNamed) {
                    "DIR/l.csv line 5 has label 7, must be 0 to 2", "DIR/l.csv line 6 has no label",
                    "DIR/l.csv line 7 has an empty path",
                    "DIR/l.csv line 8 has label -1, must be 0 to the number of classes less one",
-                   "DIR/l.csv: class 2 ('bird') is empty: no picture has it"}));
+                   "DIR/l.csv: class 2 ('bird') is empty: no image has it"}));
   config = {.path = folder.write("m.csv", "path,x,y\na,1,2\nb,1,1\n"), .val_share = 0};
   EXPECT_EQ(problems_of(config, folder), Names{"DIR/m.csv line 2: column 'y' holds '2', must be 0 or 1"});
   config = {.path = folder.write("l.json", R"([3, {"label": 1}, {"path": "a"}, {"path": "a", "label": 1.5},
@@ -261,7 +261,7 @@ TEST(Table, AFileThatIsNoTableIsNamed) {
   EXPECT_EQ(
       open("l.csv", "image_id,label\n1.jpg,3\n"),
       "DIR/l.csv starts with titles, 'image_id' and so on, but none of them is 'path': the column of the "
-      "pictures' files must be called so");
+      "images' files must be called so");
   const std::string headless = open("l.csv", "1.jpg,target\n2.jpg,other\n");
   EXPECT_EQ(headless.find("starts with titles"), std::string::npos) << headless;
   EXPECT_EQ(open("l.csv", "path,other\n"),

@@ -38,7 +38,7 @@ TEST(OpenSource, ShapesHaveTheirOwnSplits) {
   EXPECT_NE(train->fingerprint(),
             open_source({.path = "shapes:train=30,val=20,seed=2"}, Split::train)->fingerprint());
   EXPECT_EQ(std::get<Image>(train->read(3).picture).width, 32);
-  EXPECT_EQ(train->describe(), "shapes train, 30 pictures of 32x32, 10 shapes");
+  EXPECT_EQ(train->describe(), "shapes train, 30 images of 32x32, 10 shapes");
   EXPECT_EQ(source_kind("shapes:size=64"), "shapes");
   require_same_classes(*train, *held_out);
 }
@@ -47,9 +47,9 @@ TEST(OpenSource, DifferentClassesAreNamed) {
   const auto shapes = open_source({.path = "shapes"}, Split::train);
   const auto textures = open_source({.path = "shapes:task=texture"}, Split::train);
   EXPECT_EQ(error_of([&] { require_same_classes(*shapes, *textures); }),
-            "class 0 is 'disc' in shapes train, 20000 pictures of 32x32, 10 shapes, but 'plain' in shapes "
+            "class 0 is 'disc' in shapes train, 20000 images of 32x32, 10 shapes, but 'plain' in shapes "
             "train, 20000 "
-            "pictures of 32x32, 8 textures");
+            "images of 32x32, 8 textures");
 }
 
 TEST(OpenSource, OneLabelBesideSeveralIsRefused) {
@@ -61,8 +61,8 @@ TEST(OpenSource, OneLabelBesideSeveralIsRefused) {
              several = open("several.csv", "a.png,x|y\nb.png,y\n");
   EXPECT_EQ(
       error_of([&] { require_same_classes(*several, *one); }, &folder),
-      "table DIR/several.csv, 2 pictures, 2 classes has several labels a picture, but table DIR/one.csv, 2 "
-      "pictures, 2 classes has one label");
+      "table DIR/several.csv, 2 images, 2 classes has several labels an image, but table DIR/one.csv, 2 "
+      "images, 2 classes has one label");
 }
 
 TEST(ImageFolder, APipeIsNamedAndNotWaitedFor) {
@@ -133,7 +133,7 @@ TEST(ImageFolder, TrainAndValFolders) {
   folder.write("train/cat/b.JPG", "2");
   folder.write("train/cat/a.png", "1");
   folder.write("train/cat/deep/c.webp", "3");
-  folder.write("train/cat/notes.txt", "no picture");
+  folder.write("train/cat/notes.txt", "no image");
   folder.write("train/ant/z.jpeg", "4");
   folder.write("train/.hidden/x.jpg", "5");
   folder.write("val/ant/y.jpg", "6");
@@ -151,11 +151,26 @@ TEST(ImageFolder, TrainAndValFolders) {
   EXPECT_EQ(names, (std::vector<std::string>{"/train/ant/z.jpeg", "/train/cat/a.png", "/train/cat/b.JPG",
                                              "/train/cat/deep/c.webp"}));
   EXPECT_EQ(labels, (std::vector<int64_t>{0, 1, 1, 1}));
+  EXPECT_EQ(train->describe(),
+            "ImageFolder " + folder.path("train") + ", 4 images, 2 classes; left out: 1 .txt");
+  EXPECT_EQ(held_out->describe(), "ImageFolder " + folder.path("val") + ", 2 images, 2 classes");
   EXPECT_EQ(held_out->size(), 2);
   EXPECT_EQ(std::get<std::vector<std::byte>>(held_out->read(1).picture),
             std::vector<std::byte>{std::byte{'7'}});
   EXPECT_EQ(class_counts(*train), (std::vector<int64_t>{1, 3}));
   EXPECT_EQ(source_kind(folder.path()), "ImageFolder");
+}
+
+TEST(ImageFolder, WhatIsNoImageIsCountedBySuffixAndImagesNeedNone) {
+  const TemporaryFolder folder;
+  const auto bytes = encode_png(Image(2, 2));
+  folder.write("a/plain", std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+  folder.write("b/scan.TIF", "read later");
+  for (const char* name : {"a/x.heic", "b/y.heic", "b/notes", "stray.jpg"}) folder.write(name, "x");
+  const auto source = open_source({.path = folder.path(), .val_share = 0}, Split::train);
+  EXPECT_EQ(source->describe(), "ImageFolder " + folder.path() +
+                                    ", 2 images, 2 classes; left out: 2 .heic, 1 without suffix, "
+                                    "1 image in no folder of a class");
 }
 
 TEST(ImageFolder, OneFolderIsSharedOut) {
@@ -174,7 +189,7 @@ TEST(ImageFolder, OneFolderIsSharedOut) {
   EXPECT_EQ(whole->size(), 40);
   EXPECT_EQ(
       error_of([&] { open_source({.path = folder.path(), .val_share = 0}, Split::validation); }, &folder),
-      "DIR has no held-out pictures");
+      "DIR has no validation images");
   // Renaming what lies above does not move samples between the splits.
   const TemporaryFolder other;
   std::filesystem::copy(folder.path(), other.path("copy"), std::filesystem::copy_options::recursive);
@@ -192,7 +207,7 @@ TEST(ImageFolder, WhatIsWrongIsNamed) {
   folder.write("val/c/1.jpg", "x");
   const SourceConfig config = {.path = folder.path()};
   const auto open = [&](Split split) { return error_of([&] { open_source(config, split); }, &folder); };
-  EXPECT_EQ(open(Split::train), "DIR/train/b is an empty class: no .jpg, .jpeg, .png or .webp in it");
+  EXPECT_EQ(open(Split::train), "DIR/train/b is an empty class: no image in it");
   EXPECT_EQ(open(Split::validation),
             "DIR/val has no folder for the class 'b' of the training set (and 1 more)");
   EXPECT_EQ(open_source_with_problems(config, Split::validation)->problems()[1],
@@ -200,7 +215,7 @@ TEST(ImageFolder, WhatIsWrongIsNamed) {
   const TemporaryFolder bare;
   bare.write("1.txt", "x");
   EXPECT_EQ(error_of([&] { open_source({.path = bare.path()}, Split::train); }, &bare),
-            "DIR holds no folders; an ImageFolder has a folder for each class, with pictures in it");
+            "DIR holds no folders; an ImageFolder has a folder for each class, with images in it");
 }
 
 TEST(ImageFolder, PicturesWithoutFoldersHaveNoLabels) {

@@ -1,5 +1,5 @@
-// WebDataset: tar shards, plain or gzipped, in which the members KEY.jpg (.jpeg, .png, .webp) and KEY.cls or
-// KEY.json make a sample. `train-{000..004}.tar.gz` names several shards, a folder of shards those that start
+// WebDataset: tar shards, plain or gzipped, in which the members KEY.jpg (.jpeg, .png, .webp, .gif, .bmp, .tiff) and
+// KEY.cls or KEY.json make a sample. `train-{000..004}.tar.gz` names several shards, a folder of shards those that start
 // with train (or val, test). Class names stand in classes.txt beside the shards.
 //
 // KEY.cls holds a class number, or a class name where names are known; KEY.json holds {"label": number or
@@ -15,6 +15,7 @@
 #include <span>
 #include <tuple>
 
+#include "core/counted.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "core/threads.h"
@@ -70,7 +71,7 @@ ShardList find_shards(const SourceConfig& config, Split split) {
     return {held_out, false, !own_path && !(train.empty() && others.empty())};
   if (split == Split::validation && own_path) return {all, false};
   if (train.empty() && others.empty())
-    fail(path, " has shards to hold out (", fs::path(held_out[0]).filename().string(),
+    fail(path, " has shards for validation (", fs::path(held_out[0]).filename().string(),
          ") but none to train on");
   return {train.empty() ? others : train, !own_path && held_out.empty()};
 }
@@ -169,9 +170,9 @@ Shard read_shard(const std::string& path, uint32_t number, const ClassNames& nam
     }
     const bool labelled = parts.number != Parts::kNone || parts.json != Parts::kNone;
     if (parts.picture == Parts::kNone) {
-      shard.problems.add(where, " has a label but no .jpg, .jpeg, .png or .webp");
+      shard.problems.add(where, " has a label but no image (.jpg, .png, .webp, .gif, .bmp or .tiff)");
     } else if (!labelled) {
-      shard.problems.add(where, " has a picture but no .cls or .json");
+      shard.problems.add(where, " has an image but no .cls or .json");
     } else {
       try {
         Item item{number, static_cast<uint32_t>(parts.picture), -1, {}};
@@ -252,9 +253,9 @@ class WebDatasetSource final : public LabelledSource {
   }
 
   std::string describe() const override {
-    return text("WebDataset ", shown_, ", ", archives_.size(),
-                archives_.size() == 1 ? " shard, " : " shards, ", size(), " pictures, ", classes_.size(),
-                " classes");
+    return text("WebDataset ", shown_, ", ", counted(static_cast<int64_t>(archives_.size()), "shard"), ", ",
+                counted(size(), "image"), ", ",
+                counted(static_cast<int64_t>(classes_.size()), "class", "classes"));
   }
   std::vector<std::string> problems() const override { return problems_.lines(); }
 

@@ -118,7 +118,7 @@ TEST(WebDataset, ReadsPlainAndGzippedShardsInOrder) {
   EXPECT_EQ(labels_in(*train).class_names(), (std::vector<std::string>{"cat", "dog"}));
   EXPECT_EQ(train->read(0).name, folder.path("train-08.tar.gz") + ": x/k1.jpg");
   EXPECT_EQ(contents_of(*held_out), std::vector<std::string>{"four"});
-  EXPECT_EQ(train->describe(), "WebDataset " + config.path + ", 3 shards, 3 pictures, 2 classes");
+  EXPECT_EQ(train->describe(), "WebDataset " + config.path + ", 3 shards, 3 images, 2 classes");
   EXPECT_NE(train->fingerprint(), held_out->fingerprint());
 }
 
@@ -140,7 +140,7 @@ TEST(WebDataset, HeldOutShardsAreNeverTrainedOn) {
   EXPECT_EQ(contents_of(*open_source(config, Split::validation)), std::vector<std::string>{"three"});
   std::filesystem::remove(folder.path("shard-0.tar"));
   EXPECT_EQ(error_of([&] { open_source(config, Split::train); }, &folder),
-            "DIR has shards to hold out (val-0.tar) but none to train on");
+            "DIR has shards for validation (val-0.tar) but none to train on");
 }
 
 TEST(WebDataset, ShardsWithoutASplitAreSharedOut) {
@@ -203,16 +203,16 @@ TEST(WebDataset, EveryProblemIsNamed) {
                                                     {"good.cls", "0"}}),
                                .val_share = 0};
   const std::vector<std::string> expected = {
-      "DIR/s.tar: 'twice' has two pictures",
-      "DIR/s.tar: lonely has a picture but no .cls or .json",
-      "DIR/s.tar: bare has a label but no .jpg, .jpeg, .png or .webp",
+      "DIR/s.tar: 'twice' has two images",
+      "DIR/s.tar: lonely has an image but no .cls or .json",
+      "DIR/s.tar: bare has a label but no image (.jpg, .png, .webp, .gif, .bmp or .tiff)",
       "DIR/s.tar: minus.cls has label -1, must be 0 to the number of classes less one",
       "DIR/s.tar: word.cls has label 'dgo', which is no class, did you mean 'dog'?",
       "DIR/s.tar: json.json has neither 'label' nor 'labels'",
       "DIR/s.tar: broken.json is not JSON: it goes wrong at byte 2",
       "DIR/s.tar: several has a list of labels, unlike the samples before it",
       "DIR/s.tar: far has label 12, must be 0 to 2",
-      "DIR/s.tar: class 2 ('bird') is empty: no picture has it",
+      "DIR/s.tar: class 2 ('bird') is empty: no image has it",
   };
   EXPECT_EQ(problems_of(config, Split::train, folder), expected);
   EXPECT_EQ(open_source_with_problems(config, Split::train)->size(), 2);

@@ -20,7 +20,7 @@ void check_preprocess(const Preprocess& p, int64_t height, int64_t width) {
     fail_usage("input size is ", height, "x", width, ", each side must be 1 to ", kLargest);
   if (!(p.crop > 0 && p.crop <= 1)) fail_usage("crop is ", p.crop, ", must be above 0 and at most 1");
   if (static_cast<double>(std::max(height, width)) / p.crop > kLongestSide)
-    fail_usage("crop is ", p.crop, ": pictures would be enlarged to more than ", kLongestSide, " pixels");
+    fail_usage("crop is ", p.crop, ": images would be enlarged to more than ", kLongestSide, " pixels");
   if (p.mean.size() != 3) fail_usage("mean has ", p.mean.size(), " numbers, must be 3");
   if (p.std.size() != 3) fail_usage("std has ", p.std.size(), " numbers, must be 3");
   for (const double s : p.std)
@@ -28,8 +28,8 @@ void check_preprocess(const Preprocess& p, int64_t height, int64_t width) {
 }
 
 void check_augment(const AugmentConfig& a) {
-  if (a.crop != "random_resized" && a.crop != "padded" && a.crop != "centre")
-    fail_usage("unknown augment crop '", a.crop, "', must be random_resized, padded or centre");
+  if (a.crop != "random_resized" && a.crop != "padded" && a.crop != "center")
+    fail_usage("unknown augment crop '", a.crop, "', must be random_resized, padded or center");
   if (a.decode != "exact" && a.decode != "fast")
     fail_usage("augment decode is '", a.decode, "', must be exact or fast");
   if (a.padding_mode != "constant" && a.padding_mode != "reflect")
@@ -211,7 +211,7 @@ class TrainTransform final : public Base {
         pixels_(augment, preprocess) {
     if (fields_.size() > 1 && !augment.auto_augment.empty())
       fail_usage("augment.auto_augment = \"", augment.auto_augment,
-                 "\" rotates and shears pictures, which masks and boxes do not follow: leave it out");
+                 "\" rotates and shears images, which masks and boxes do not follow: leave it out");
   }
 
   void apply(const RawSample& sample, RandomStream& random, std::span<const Slot> slots) const override {
@@ -222,7 +222,7 @@ class TrainTransform final : public Base {
       finish(padded(sample, draws, map), draws, out);
     } else {
       const Source source =
-          augment_.crop == "centre" ? test_crop(sample, flipped(draws)) : random_resized(sample, draws);
+          augment_.crop == "center" ? test_crop(sample, flipped(draws)) : random_resized(sample, draws);
       map = source.map;
       if (pixels_.enabled())
         finish(picture_of(sample, source), draws, out);

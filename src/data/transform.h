@@ -34,14 +34,14 @@ struct Preprocess {
     v("std", std, "per channel");
     v("crop_mode", crop_mode,
       "test crop: center, squash (proportions are lost) or border (padded, nothing is cut)");
-    v("apply_exif", apply_exif, "orient pictures as their EXIF orientation says");
+    v("apply_exif", apply_exif, "orient images as their EXIF orientation says");
   }
 };
 
 // Training-time augmentation of one picture.
 struct AugmentConfig {
   // random_resized; padded (short side to size, padded, cut at random: CIFAR's usual one, and DeiT III's
-  // simple random crop with reflect); centre (as in testing)
+  // simple random crop with reflect); center (as in testing)
   std::string crop = "random_resized";
   std::vector<double> scale = {0.08, 1.0}, ratio = {0.75, 4.0 / 3};
   int64_t padding = 4;                    // `padded`: pixels on each side before the random cut
@@ -54,7 +54,7 @@ struct AugmentConfig {
   std::string decode = "exact";  // exact, or fast (JPEG scaled in the DCT)
   template <class V>
   void visit(V& v) {
-    v("crop", crop, "random_resized, padded or centre");
+    v("crop", crop, "random_resized, padded or center");
     v("scale", scale, "random_resized: share of the area");
     v("ratio", ratio, "random_resized: aspect ratio");
     v("padding", padding, "padded: pixels on each side");

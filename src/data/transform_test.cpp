@@ -249,7 +249,7 @@ TEST(TrainTransform, CentreCropFlips) {
   Preprocess p;
   p.size = 16;
   AugmentConfig augment;
-  augment.crop = "centre";
+  augment.crop = "center";
   augment.flip = 1;
   const Image image = scene(33, 29);
   Image mirrored = orient(image, 2);
@@ -291,7 +291,7 @@ TEST(TrainTransform, AugmentsBetweenFlipAndNormalisation) {
     seen.insert(got);
   }
   EXPECT_EQ(seen.size(), 30u);
-  for (const char* crop : {"padded", "centre"}) {
+  for (const char* crop : {"padded", "center"}) {
     augment.crop = crop;
     const auto other = make_train_transform(p, augment);
     EXPECT_NE(run(*other, {"x", image}, RandomStream(1, "a", 1)),
@@ -323,7 +323,7 @@ TEST(Transform, NamesTheSettingThatMakesNoSense) {
   EXPECT_EQ(message([](P& p, A&) { p.crop_mode = "x"; }),
             "unknown crop mode 'x', must be center, squash or border");
   EXPECT_EQ(message([](P&, A& a) { a.crop = "x"; }),
-            "unknown augment crop 'x', must be random_resized, padded or centre");
+            "unknown augment crop 'x', must be random_resized, padded or center");
   EXPECT_NE(message([](P&, A& a) { a.scale = {0.5, 0.2}; }), "");
   EXPECT_NE(message([](P&, A& a) { a.ratio = {0, 1}; }), "");
   EXPECT_NE(message([](P&, A& a) { a.padding = -1; }), "");

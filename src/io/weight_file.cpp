@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "io/remote_path.h"
 #include "io/safetensors_shards.h"
 #include "io/torch_archive.h"
 
@@ -35,6 +36,7 @@ std::string form_of(const TorchArchive& archive, const TorchGroup& chosen) {
 
 WeightFile::WeightFile(const std::string& path, const std::string& key)
     : path_(path), source_(std::make_unique<Source>()) {
+  refuse_remote_path(path);
   const bool is_index = path.ends_with(".json");
   if (!is_index && looks_like_torch(MappedFile(path).bytes())) {
     auto archive = std::make_unique<TorchArchive>(path);

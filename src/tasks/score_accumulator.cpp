@@ -85,7 +85,7 @@ void ScoreAccumulator::add(const data::Batch& batch, int64_t before, const torch
 void ScoreAccumulator::finish(const EvaluateOptions& options, ScoredSamples& out) {
   out.classes = static_cast<int64_t>(classes_);
   gather_rows(options, out);
-  check(out.samples > 0, "there is no picture to evaluate on");
+  check(out.samples > 0, "there is no image to evaluate on");
   if (multi_label_)
     measure_labels(options, out);
   else

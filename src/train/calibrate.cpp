@@ -75,7 +75,7 @@ NamedTensors calibrate(tasks::Task& task, data::Loader& loader, int64_t pictures
   tasks::set_training(task.parts(), false);
   for (int64_t done = 0; done < pictures;) {
     const auto batch = loader.next();
-    check(batch.has_value(), "calibration: the loader ends before ", pictures, " pictures");
+    check(batch.has_value(), "calibration: the loader ends before ", pictures, " images");
     const auto images = tasks::to_device(*batch, "calibration", torch::kCPU, tasks::Precision::fp32);
     task.predict(images.at("image").slice(0, 0, pictures - done), 1);
     done = std::min(pictures, done + images.size);

@@ -110,6 +110,8 @@ Value migrate_layer(Value table) {
     }
     erase(table, moved.from);
   }
+  if (const Value* crop = table.find("augment.crop"); crop && *crop == Value("centre"))
+    table.set("augment.crop", "center");
   if (const Value* train = table.find("train"); train && train->is_table() && train->as_table().empty())
     erase(table, "train");
   return table;

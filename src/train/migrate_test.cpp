@@ -84,6 +84,7 @@ TEST(Migrate, WhatIsOfTodayStaysAsItIs) {
     const Value once = migrate_recipe(toml(lines));
     EXPECT_EQ(migrate_recipe(once), once) << lines;
   }
+  EXPECT_EQ(migrate_recipe(toml("[augment]\ncrop = \"centre\"\n")), toml("[augment]\ncrop = \"center\"\n"));
   EXPECT_EQ(migrate_recipe(Value(3)), Value(3));
 }
 

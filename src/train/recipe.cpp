@@ -144,7 +144,7 @@ void resolve_size(Recipe& recipe, bool size_given) {
   settings = models::resolve_model(recipe.model.name, settings).settings;
   const Value& size = *settings.find("image_size");
   if (!size.is_int())
-    fail_usage("model.image_size = ", toml_text(size), ", must be one side: pictures are cut square");
+    fail_usage("model.image_size = ", toml_text(size), ", must be one side: images are cut square");
   if (size_given && size.as_int() != recipe.preprocess.size)
     fail_usage("model.image_size = ", size.as_int(), " and preprocess.size = ", recipe.preprocess.size,
                " contradict each other: give one");
