@@ -1,7 +1,11 @@
 #include "cli/arguments.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdint>
+
+#include "core/error.h"
+#include "core/text.h"
 
 namespace tessera::cli {
 
@@ -16,7 +20,12 @@ Argument& Argument::show_default() {
 }
 
 Argument& Argument::one_of(std::vector<std::string> words) {
-  option_->check(CLI::IsMember(std::move(words)));
+  option_->check(CLI::Validator(
+      [words](const std::string& given) {
+        if (std::find(words.begin(), words.end(), given) != words.end()) return std::string();
+        return text("is '", given, "', must be one of ", join(words, ", "), did_you_mean(given, words));
+      },
+      "{" + join(words, ",") + "}"));
   return *this;
 }
 
@@ -26,12 +35,24 @@ Argument& Argument::optional_value() {
 }
 
 Argument& Argument::integer_range(long long least, long long most) {
-  option_->check(CLI::Range(least, most));
+  option_->check(CLI::Validator(
+      [least, most](const std::string& given) {
+        const auto value = parse_int(given);
+        if (value && *value >= least && *value <= most) return std::string();
+        return text("is '", given, "', must be a whole number from ", least, " to ", most);
+      },
+      text("[", least, " - ", most, "]")));
   return *this;
 }
 
 Argument& Argument::real_range(double least, double most) {
-  option_->check(CLI::Range(least, most));
+  option_->check(CLI::Validator(
+      [least, most](const std::string& given) {
+        const auto value = parse_double(given);
+        if (value && *value >= least && *value <= most) return std::string();
+        return text("is '", given, "', must be a number from ", least, " to ", most);
+      },
+      text("[", least, " - ", most, "]")));
   return *this;
 }
 

@@ -272,7 +272,7 @@ void train_steps(const Options& options) {
 
 void add_options(Arguments& command, const std::shared_ptr<Options>& options, const char* dtypes) {
   command.add("--model", options->model, "model name (`tessera models` lists them)").required();
-  command.add("--batch", options->batch, "images at a time").show_default().range(1, 4096);
+  command.add("--batch-size,--batch", options->batch, "images at a time").show_default().range(1, 4096);
   command.add("--size", options->size, "side of the images in pixels").show_default().range(1, 8192);
   command.add("--device", options->device, "cpu, cuda or auto").show_default();
   command.add("--precision", options->dtype, dtypes).show_default();

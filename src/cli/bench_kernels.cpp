@@ -377,7 +377,7 @@ void add_bench_data(Arguments& command, Action& action) {
   auto json = std::make_shared<bool>(false);
   command.add("FOLDER", *folder, "a folder of classes").required();
   size_option(command, "--size", config->size, "side of the crops in pixels");
-  size_option(command, "--batch", config->batch, "images at a time");
+  size_option(command, "--batch-size,--batch", config->batch, "images at a time");
   size_option(command, "--threads", config->threads, "decoding threads");
   command.flag("--json", *json, "one JSON line");
   action = [folder, config, json] {

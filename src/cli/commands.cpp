@@ -23,6 +23,8 @@ void add_bench_linear(Arguments&, Action&);
 void add_bench_attention(Arguments&, Action&);
 void add_bench_mlstm(Arguments&, Action&);
 void add_bench_data(Arguments&, Action&);
+void add_completion(Arguments&, Action&);
+void add_curves(Arguments&, Action&);
 void add_doctor(Arguments&, Action&);
 void add_version(Arguments&, Action&);
 
@@ -33,6 +35,8 @@ std::span<const Command> commands() {
       {"sweep", "run a recipe with every combination of some settings",
        "tessera sweep recipes/ablations/vil_pooling.toml recipes/scale/shapes.toml --output runs/ablation",
        add_sweep},
+      {"curves", "the numbers of a run's metrics as a table or CSV",
+       "tessera curves runs/demo --csv > metrics.csv", add_curves},
       {"eval", "measure a trained model on images of a validation set",
        "tessera eval --weights runs/demo/model.safetensors --per-class", add_eval},
       {"probe", "what a model's features are worth, layer by layer",
@@ -69,6 +73,8 @@ std::span<const Command> commands() {
        add_bench_data},
       {"doctor", "what is installed: libraries, instruction sets, threads, GPU", "tessera doctor",
        add_doctor},
+      {"completion", "a script with which a shell completes commands and options",
+       "source <(tessera completion bash)", add_completion},
       {"version", "the version of the program and of LibTorch", "tessera version", add_version},
   };
   return table;

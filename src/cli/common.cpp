@@ -43,7 +43,9 @@ std::string value_text(const tasks::Metric& metric) {
 std::string metrics_text(const std::vector<tasks::Metric>& metrics) {
   std::string out;
   for (const tasks::Metric& metric : metrics)
-    out += text("  ", metric.info.name, " ", fixed(metric.value, 4));
+    out += text("  ", metric.info.name, " ",
+                metric.info.unit == tasks::Unit::share ? fixed(100 * metric.value, 2) + " %"
+                                                       : fixed(metric.value, 4));
   return out;
 }
 

@@ -18,7 +18,7 @@ void add_class_names(Arguments& command, std::string& file);
 
 // "95.4 %" of a share, "0.1234" of another number.
 std::string value_text(const tasks::Metric& metric);
-// "  top1 0.8125  loss 0.6531".
+// "  top1 81.25 %  loss 0.6531".
 std::string metrics_text(const std::vector<tasks::Metric>& metrics);
 
 // On one line unless indented; what is not UTF-8 (file names may be anything) is replaced instead of ending

@@ -9,6 +9,7 @@
 #include "cli/common.h"
 #include "core/clock.h"
 #include "core/config.h"
+#include "core/counted.h"
 #include "core/error.h"
 #include "core/interrupt.h"
 #include "core/progress.h"
@@ -192,7 +193,10 @@ void print_row(const tasks::Findings& findings, int64_t size, bool header) {
               << "\n";
   }
   std::cout << std::right << std::setw(6) << size << std::setw(9) << findings.samples;
-  for (const tasks::Metric& metric : findings.metrics) std::cout << column(metric) << fixed(metric.value, 4);
+  for (const tasks::Metric& metric : findings.metrics)
+    std::cout << column(metric)
+              << (metric.info.unit == tasks::Unit::share ? fixed(100 * metric.value, 2) + " %"
+                                                         : fixed(metric.value, 4));
   std::cout << std::setw(11) << fixed(static_cast<double>(findings.samples) / findings.seconds, 0) << "\n";
 }
 
@@ -246,7 +250,7 @@ void evaluate(const Options& options) {
            ": the model's outputs are not finite: its training went astray, or the file is damaged");
   }
   for (const std::string& line : broken.lines) std::cerr << "tessera: left out: " << one_line(line) << "\n";
-  if (broken.count > 0) fail(broken.count, " of ", source->size(), " images could not be decoded");
+  if (broken.count > 0) fail(broken.count, " of ", counted(source->size(), "image"), " could not be decoded");
 }
 
 }  // namespace
@@ -271,7 +275,7 @@ void add_eval(Arguments& command, Action& action) {
   command.add("--model", options->model, "model name, where weights of other programs do not tell");
   command.add("--set", options->settings,
               "a setting that changes no tensor instead of the model's own: --set model.rope_ntk=2");
-  command.add("--batch", options->batch, "images at a time").show_default().range(1, 65536);
+  command.add("--batch-size,--batch", options->batch, "images at a time").show_default().range(1, 65536);
   command.add("--loader-threads", options->loader_threads, "decoding threads").show_default().range(1, 256);
   command.flag("--json", options->json, "one JSON object a size");
   add_compute_options(command, options->device, options->precision, options->threads);

@@ -1,4 +1,6 @@
 // `tessera models`: every backbone by name, with parameters and multiply-adds.
+#include <fnmatch.h>
+
 #include <algorithm>
 #include <iomanip>
 #include <iostream>
@@ -31,9 +33,12 @@ Row describe(const models::Family& family, const models::Size& published) {
   return row;
 }
 
-// Whether a name that the model goes by holds the text.
+// Whether a name that the model goes by holds the text, or is of its pattern where it has a * or ?.
 bool holds(const models::Family& family, const models::Size& size, const std::string& wanted) {
-  const auto in = [&](const std::string& name) { return name.find(wanted) != std::string::npos; };
+  const bool pattern = wanted.find_first_of("*?[") != std::string::npos;
+  const auto in = [&](const std::string& name) {
+    return pattern ? fnmatch(wanted.c_str(), name.c_str(), 0) == 0 : name.find(wanted) != std::string::npos;
+  };
   return in(size.name) || in(family.name) || std::any_of(size.aliases.begin(), size.aliases.end(), in);
 }
 
@@ -51,6 +56,12 @@ void print_table(const std::vector<Row>& rows) {
     std::cout << std::left << std::setw(column) << row.name << std::setw(beside) << row.family << std::right
               << std::setw(14) << row.parameters << std::setw(10)
               << fixed(static_cast<double>(row.macs) * 1e-9, 2) << std::setw(7) << row.size << "\n";
+}
+
+// The names that published weights and other programs have for each model.
+void print_names(const std::vector<Row>& rows) {
+  for (const Row& row : rows)
+    std::cout << row.name << (row.aliases.empty() ? "" : ": ") << join(row.aliases, ", ") << "\n";
 }
 
 void print_json(const std::vector<Row>& rows) {
@@ -72,15 +83,17 @@ void print_json(const std::vector<Row>& rows) {
 void add_models(Arguments& command, Action& action) {
   auto filter = std::make_shared<std::string>();
   auto json = std::make_shared<bool>(false);
-  command.add("NAME", *filter, "only models whose name, alias or family holds this text");
+  auto names = std::make_shared<bool>(false);
+  command.add("NAME", *filter, "only models whose name, alias or family holds this text, or is like 'vit_*'");
+  command.flag("--pretrained-names", *names, "the names that published weights of each model go by");
   command.flag("--json", *json, "one JSON object a line");
-  action = [filter, json] {
+  action = [filter, json, names] {
     std::vector<Row> rows;
     for (const models::Family& family : models::families())
       for (const models::Size& size : family.sizes)
         if (holds(family, size, *filter)) rows.push_back(describe(family, size));
     if (rows.empty()) fail_usage("no model's name holds '", *filter, "': `tessera models` lists all");
-    *json ? print_json(rows) : print_table(rows);
+    *json ? print_json(rows) : *names ? print_names(rows) : print_table(rows);
   };
 }
 

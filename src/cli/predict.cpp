@@ -6,6 +6,7 @@
 #include "cli/command.h"
 #include "cli/common.h"
 #include "cli/image_batches.h"
+#include "core/counted.h"
 #include "core/error.h"
 #include "core/interrupt.h"
 #include "core/text.h"
@@ -81,6 +82,7 @@ void predict(const Options& options) {
   const int workers = std::max(1, train::use_threads(options.threads) / 8);  // a tenth of the work is theirs
   train::use_threads_beside(workers, options.threads);
   const data::ImageFiles images(options.images);
+  for (const std::string& note : images.notes()) std::cerr << one_line(note) << "\n";
   const torch::Device device = train::choose_device(options.device);
   const tasks::Precision precision = tasks::parse_precision(options.precision);
   train::OpenOptions how = {.model = options.model, .raw = options.raw, .crop = options.crop};
@@ -119,7 +121,7 @@ void predict(const Options& options) {
       }
     }
   }
-  if (broken > 0) fail(broken, " of ", images.size(), " images could not be read");
+  if (broken > 0) fail(broken, " of ", counted(images.size(), "image"), " could not be read");
 }
 
 }  // namespace
@@ -138,7 +140,7 @@ void add_predict(Arguments& command, Action& action) {
   add_class_names(command, options->class_names);
   command.flag("--raw", options->raw, "checkpoints: the raw weights instead of their moving average");
   command.add("--model", options->model, "model name, where weights of other programs do not tell");
-  command.add("--batch", options->batch, "images at a time").show_default().range(1, 4096);
+  command.add("--batch-size,--batch", options->batch, "images at a time").show_default().range(1, 4096);
   add_compute_options(command, options->device, options->precision, options->threads);
   action = [options] { predict(*options); };
 }

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "cli/command.h"
+#include "cli/completion.h"
 #include "core/error.h"
 #include "core/interrupt.h"
 #include "core/out_of_memory.h"
@@ -32,7 +33,7 @@ CLI::App* group_of(CLI::App& app, const std::string& group) {
 void declare(Program& program) {
   program.app.require_subcommand(1);
   program.app.set_help_flag("-h,--help", "this help");
-  program.app.footer("Each command explains itself: tessera COMMAND --help");
+  program.app.footer("Each command explains itself: tessera help COMMAND, or tessera COMMAND --help");
   for (const Command& command : commands()) {
     const std::string name = command.name;
     const size_t space = name.find(' ');
@@ -68,6 +69,27 @@ std::string full_name(const CLI::App& app) {
   return parent ? full_name(*parent) + " " + app.get_name() : app.get_name();
 }
 
+// The parser's own sentences, as we say such things.
+std::string plain_words(const CLI::ParseError& error) {
+  std::string message = error.what();
+  for (char& c : message)
+    if (c == '\n') c = ' ';
+  const std::string words(trim(message));
+  const auto behind = [&](std::string_view start) { return words.substr(start.size()); };
+  if (error.get_name() == "RequiredError" && words.ends_with(" is required"))
+    return words.substr(0, words.size() - std::string_view(" is required").size()) + " is missing";
+  if (words.starts_with("Could not convert: ")) {  // "--seed = x"
+    const std::string rest = behind("Could not convert: ");
+    const size_t sign = rest.find(" = ");
+    if (sign != std::string::npos)
+      return text(rest.substr(0, sign), " is '", rest.substr(sign + 3), "', must be a number");
+  }
+  // "--top: is 'x', must be …": our own checks, behind the name of their option.
+  if (const size_t at = words.find(": is '"); at != std::string::npos)
+    return words.substr(0, at) + words.substr(at + 1);
+  return words;
+}
+
 // One line for what the parser did not understand.
 std::string usage_line(CLI::App& app, const CLI::ParseError& error) {
   const CLI::App& at = *deepest(app);
@@ -80,16 +102,15 @@ std::string usage_line(CLI::App& app, const CLI::ParseError& error) {
   }
   if (error.get_name() == "RequiredError" && !possible_words(at, false).empty())
     return text(full_name(at), ": say which: ", join(possible_words(at, false), ", "));
-  std::string message = error.what();
-  for (char& c : message)
-    if (c == '\n') c = ' ';
-  return text(full_name(at), ": ", trim(message));
+  return text(full_name(at), ": ", plain_words(error));
 }
 
 int report(const Error& error) {
   std::cout.flush();
   constexpr size_t kLongestLine = 4000;
-  std::cerr << "tessera: " << printable(error.what(), kLongestLine) << "\n";
+  const std::string line = printable(error.what(), kLongestLine);
+  // What is said of a command names it, "tessera train: …", and the program with it.
+  std::cerr << (line.starts_with("tessera ") ? "" : "tessera: ") << line << "\n";
   switch (error.kind) {
     case ErrorKind::usage:
       return 2;
@@ -124,6 +145,18 @@ std::vector<std::string> parser_words(int argc, const char* const* argv) {
   return words;
 }
 
+// `tessera help data check` is `tessera data check --help`, `tessera --version` is `tessera version`.
+std::vector<const char*> spelled_out(int argc, const char* const* argv) {
+  std::vector<const char*> words(argv, argv + argc);
+  const std::string_view first = argc > 1 ? argv[1] : "";
+  if (first == "--version" && argc == 2) words[1] = "version";
+  if (first == "help") {
+    words.erase(words.begin() + 1);
+    words.push_back("--help");
+  }
+  return words;
+}
+
 int run_parsed(Program& program, int argc, const char* const* argv) {
   if (argc == 1) {
     std::cout << program.app.help();
@@ -147,13 +180,30 @@ int run_parsed(Program& program, int argc, const char* const* argv) {
 
 }  // namespace
 
+std::vector<CommandWords> command_words() {
+  Program program;
+  declare(program);
+  std::vector<CommandWords> all;
+  for (const Command& command : commands()) {
+    CLI::App* app = &program.app;
+    for (const std::string& word : split(command.name, ' ')) app = app->get_subcommand(word);
+    CommandWords words{command.name, command.summary, {}};
+    for (const CLI::Option* option : app->get_options())
+      for (const std::string& name : option->get_lnames())
+        words.options.push_back({"--" + name, option->get_description()});
+    all.push_back(std::move(words));
+  }
+  return all;
+}
+
 int run_program(int argc, const char* const* argv) {
   const PrintableStream out(std::cout), err(std::cerr);
   try {
     catch_interrupts();
     Program program;
     declare(program);
-    return run_parsed(program, argc, argv);
+    const std::vector<const char*> words = spelled_out(argc, argv);
+    return run_parsed(program, static_cast<int>(words.size()), words.data());
   } catch (const Error& error) {
     return report(error);
   } catch (const std::exception& error) {

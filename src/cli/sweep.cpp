@@ -7,6 +7,7 @@
 #include "cli/command.h"
 #include "cli/common.h"
 #include "core/error.h"
+#include "core/progress.h"
 #include "core/text.h"
 #include "core/toml.h"
 #include "parallel/world.h"
@@ -16,7 +17,7 @@ namespace tessera::cli {
 namespace {
 
 struct Options {
-  std::string file, output, data, sets, device;
+  std::string file, output, data, sets, device, precision;
   std::vector<std::string> recipes, settings, final_settings;
   int64_t threads = -1;
   bool dry_run = false, json = false;
@@ -121,7 +122,41 @@ void print_set_json(const std::vector<train::SetResult>& results) {
 
 // What happens in a run that people should know: pictures replaced, steps skipped, checkpoints passed over.
 class Notes : public train::Observer {
-  void note(const std::string& line) override { std::cerr << one_line(line) << "\n"; }
+  void note(const std::string& line) override { print(one_line(line)); }
+
+  void started(const train::RunPlan& plan, int64_t first_step) override {
+    ProgressLine::Options options;
+    options.label = "  ";
+    options.total = plan.steps;
+    options.start = first_step;
+    bar_ = std::make_unique<ProgressLine>(std::cerr, options);
+  }
+  void progressed(const train::StepProgress& at) override {
+    if (!bar_) return;
+    std::vector<std::pair<std::string, std::string>> fields = {{"loss", fixed(at.loss, 3)}};
+    for (const tasks::Metric& metric : at.metrics) fields.emplace_back(metric.info.name, value_text(metric));
+    fields.emplace_back("images/s", fixed(at.images_per_second, 0));
+    bar_->update(at.step, fields);
+  }
+  void evaluated(const train::EvaluationReport& report) override {
+    print(text("  epoch ", report.epoch, "  validation:", metrics_text(report.metrics)));
+  }
+
+ public:
+  // Before anything else is written, and at the end of a run.
+  void finish() {
+    if (bar_) bar_->finish();
+    bar_.reset();
+  }
+
+ private:
+  void print(const std::string& line) {
+    if (bar_)
+      bar_->print(line);
+    else
+      std::cerr << line << "\n";
+  }
+  std::unique_ptr<ProgressLine> bar_;
 };
 
 void print_json(const std::vector<train::SweepRun>& runs) {
@@ -148,6 +183,7 @@ train::SweepOptions sweep_options(const Options& options) {
   how.final_settings = options.final_settings;
   if (!options.data.empty()) how.settings.push_back("data.path=" + toml_text(Value(options.data)));
   if (!options.device.empty()) how.settings.push_back("train.device=" + options.device);
+  if (!options.precision.empty()) how.settings.push_back("train.precision=" + options.precision);
   if (options.threads >= 0) how.settings.push_back(text("train.threads=", options.threads));
   return how;
 }
@@ -188,16 +224,18 @@ void run(const Options& options) {
     fail_usage(
         "tessera sweep: ", world->size(),
         " processes were started, but a sweep makes its runs in one: start it without mpirun or srun -n");
-  how.starting = [](const std::string& point, int64_t seed, int64_t number, int64_t count) {
+  Notes notes;
+  how.starting = [&notes](const std::string& point, int64_t seed, int64_t number, int64_t count) {
+    notes.finish();
     std::cerr << "run " << number << " of " << count << "  " << point << "  seed " << seed << std::endl;
   };
-  Notes notes;
   how.observers = {&notes};
   if (!options.sets.empty()) {
     run_sets(options, sweep, how);
     return;
   }
   const auto runs = train::run_sweep(sweep, options.output, how);
+  notes.finish();
   options.json ? print_json(runs) : print_table(runs);
   std::cout.flush();
   int64_t failed = 0;
@@ -221,6 +259,8 @@ void add_sweep(Arguments& command, Action& action) {
   command.add("--data", options->data, "where the images are (data.path)");
   command.add("--sets", options->sets, "folder of the data sets that [sets] names: the sweep once for each");
   command.add("--device", options->device, "cpu, cuda or auto (train.device)");
+  command.add("--precision", options->precision, "fp32, bf16 or fp64 (train.precision)")
+      .one_of({"fp32", "bf16", "fp64"});
   command.add("--threads", options->threads, "compute threads, 0 = all cores (train.threads)").range(0, 1024);
   command.flag("--dry-run", options->dry_run, "list the runs");
   command.flag("--json", options->json, "the table as JSON");

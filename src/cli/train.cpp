@@ -1,7 +1,9 @@
 // `tessera train RECIPE...`: the run, its progress, and the report at its end.
+#include <algorithm>
 #include <chrono>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <thread>
 
 #include "cli/command.h"
@@ -19,9 +21,10 @@ namespace tessera::cli {
 namespace {
 
 struct Options {
-  std::string data, val_data, output, model, pretrained, device, resume, on_bad_image, profile;
+  std::string data, val_data, output, model, pretrained, device, precision, resume, on_bad_image, profile;
   std::vector<std::string> recipes, settings;
-  int64_t threads = -1, max_bad = -1;
+  int64_t threads = -1, max_bad = -1, epochs = -1, batch_size = -1;
+  double lr = -1, crop = -1;
   bool dry_run = false, json = false, other_threads = false, keys = false;
 };
 
@@ -109,6 +112,11 @@ train::Recipe recipe_of(const Options& options) {
   set("model.name", options.model);
   set("model.pretrained", options.pretrained);
   set("train.device", options.device);
+  set("train.precision", options.precision);
+  if (options.epochs >= 0) settings.push_back(text("train.epochs=", options.epochs));
+  if (options.batch_size >= 0) settings.push_back(text("train.batch_size=", options.batch_size));
+  if (options.lr >= 0) settings.push_back("optimiser.lr=" + shortest(options.lr));
+  if (options.crop >= 0) settings.push_back("preprocess.crop=" + shortest(options.crop));
   set("train.on_bad_image", options.on_bad_image);
   if (options.max_bad >= 0) settings.push_back(text("train.max_bad=", options.max_bad));
   if (options.threads >= 0) settings.push_back(text("train.threads=", options.threads));
@@ -123,8 +131,23 @@ std::string compute_line(const train::Recipe& recipe, const train::RunPlan& plan
               ": three times the forward pass, dropped paths left out");
 }
 
+// Of the training set; none where it has no classes, or is not there.
+std::vector<std::string> classes_of(const train::PlannedRun& planned) {
+  if (!planned.missing_data.empty()) return {};
+  const auto source = data::open_source(planned.recipe.data, data::Split::train);
+  return source->class_labels() ? source->class_labels()->class_names() : std::vector<std::string>();
+}
+
+// "3 (cat, dog, owl)", or the first few of many.
+std::string classes_line(const std::vector<std::string>& names) {
+  constexpr size_t kShown = 12;
+  const std::span shown = std::span(names).first(std::min(names.size(), kShown));
+  return text(names.size(), " (", printable(join(shown, ", "), 400), names.size() > kShown ? ", …)" : ")");
+}
+
 void print_plan(const train::PlannedRun& planned, bool json) {
   const auto& [recipe, plan, missing_data, missing_weights] = planned;
+  const std::vector<std::string> classes_there = classes_of(planned);
   if (json) {
     const auto table = nlohmann::ordered_json::parse(train::json_text(train::recipe_table(recipe)));
     const nlohmann::ordered_json total_macs =
@@ -143,6 +166,7 @@ void print_plan(const train::PlannedRun& planned, bool json) {
                                                   {"disk_bytes", plan.disk_bytes},
                                                   {"checkpoint_bytes", plan.checkpoint_bytes},
                                                   {"free_bytes", plan.free_bytes},
+                                                  {"classes", classes_there},
                                                   {"missing_data", missing_data},
                                                   {"missing_weights", missing_weights}})
               << "\n";
@@ -154,6 +178,7 @@ void print_plan(const train::PlannedRun& planned, bool json) {
   if (!missing_weights.empty()) std::cout << "# weights     " << one_line(missing_weights) << "\n";
   const Value* classes = recipe.model.settings.find("classes");
   const bool assumed = !counted && classes && classes->is_int() && classes->as_int() > 0;
+  if (!classes_there.empty()) std::cout << "# classes     " << classes_line(classes_there) << "\n";
   std::cout << "# parameters  " << plan.parameters << " (" << plan.trainable_parameters << " trained)"
             << (assumed ? text(", with ", classes->as_int(), " classes") : "") << "\n"
             << "# steps       ";
@@ -276,6 +301,11 @@ void add_train(Arguments& command, Action& action) {
   command.add("-o,--output", options->output, "run directory (train.output)");
   command.add("--model", options->model, "a name of `tessera models` (model.name)");
   command.add("--pretrained", options->pretrained, "weights of any form to start from (model.pretrained)");
+  command.add("--epochs", options->epochs, "passes over the training images (train.epochs)")
+      .range(1, 1000000);
+  command.add("--lr", options->lr, "learning rate (optimiser.lr)").range(0.0, 1e6);
+  command.add("--batch-size", options->batch_size, "images a step (train.batch_size)").range(1, 1 << 20);
+  command.add("--crop", options->crop, "test-crop ratio (preprocess.crop)").range(0.01, 1.0);
   const Argument resume =
       command
           .add("--resume", options->resume,
@@ -284,6 +314,8 @@ void add_train(Arguments& command, Action& action) {
   command.flag("--allow-other-threads", options->other_threads,
                "continue with another number of threads (no longer bit for bit)");
   command.add("--device", options->device, "cpu, cuda or auto (train.device)");
+  command.add("--precision", options->precision, "fp32, bf16 or fp64 (train.precision)")
+      .one_of({"fp32", "bf16", "fp64"});
   command.add("--threads", options->threads, "compute threads, 0 = all cores (train.threads)").range(0, 1024);
   command.add("--on-bad-image", options->on_bad_image, "replace or fail (train.on_bad_image)");
   command.add("--max-bad", options->max_bad, "broken images before the run is failed (train.max_bad)")

@@ -4,6 +4,7 @@
 #include <cctype>
 
 #include "cli/version.h"
+#include "core/counted.h"
 #include "core/text.h"
 #include "core/toml.h"
 #include "io/file.h"
@@ -101,8 +102,8 @@ std::string write_training_report(const train::Recipe& recipe, const train::RunS
                       {"steps", std::to_string(summary.plan.steps)},
                       {"weights", summary.model_file}};
   if (summary.bad_images)
-    page.warnings.push_back(text(
-        summary.bad_images, " images could not be read: replaced in training, left out of the evaluation"));
+    page.warnings.push_back(text(counted(summary.bad_images, "image"),
+                                 " could not be read: replaced in training, left out of the evaluation"));
   const std::string path = summary.output + "/report.html";
   write_text_atomic(path, report::render(page));
   return path;

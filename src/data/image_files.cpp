@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "core/counted.h"
 #include "core/error.h"
 #include "core/text.h"
+#include "data/left_out.h"
 #include "data/source_kinds.h"
 #include "io/file.h"
 
@@ -32,20 +34,29 @@ ImageFiles::ImageFiles(const std::vector<std::string>& paths) {
 
 void ImageFiles::add_folder(const std::string& folder) {
   std::vector<std::string> found;
+  LeftOut left_out;
   std::error_code error;
   for (fs::recursive_directory_iterator entry(folder, error), end; !error && entry != end;
        entry.increment(error)) {
     std::error_code ignored;
-    if (has_picture_extension(entry->path().string()) && !entry->is_directory(ignored))
-      found.push_back(entry->path().string());
+    if (entry->is_directory(ignored)) continue;
+    const std::string path = entry->path().string(), name = entry->path().filename().string();
+    if (is_image_file(path))
+      found.push_back(path);
+    else if (!name.starts_with('.'))
+      left_out.add(name);
   }
   std::sort(found.begin(), found.end());
   paths_.insert(paths_.end(), found.begin(), found.end());
-  if (!error && !found.empty()) return;
+  const std::string others = left_out.empty() ? "" : "; left out: " + left_out.text();
+  if (!error && !found.empty()) {
+    if (!others.empty()) notes_.push_back(text(folder, ": ", counted(std::ssize(found), "image"), others));
+    return;
+  }
   refusals_.resize(paths_.size());
   paths_.push_back(folder);
   refusals_.push_back(error ? text("'", folder, "' cannot be listed: ", error.message())
-                            : text("'", folder, "' holds no images (.jpg, .jpeg, .png, .webp)"));
+                            : text("'", folder, "' holds no image", others));
 }
 
 RawSample ImageFiles::read(int64_t index) const {

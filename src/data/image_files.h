@@ -24,11 +24,14 @@ class ImageFiles final : public Source {
   uint64_t fingerprint() const override;
   std::string describe() const override;
   const std::vector<std::string>& paths() const { return paths_; }
+  // A line for each folder with files that are no images.
+  const std::vector<std::string>& notes() const { return notes_; }
 
  private:
   void add_folder(const std::string& folder);
 
   std::vector<std::string> paths_;
+  std::vector<std::string> notes_;
   std::vector<std::string> refusals_;  // why a path stands for no image, "" where it may
 };
 

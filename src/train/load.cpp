@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "core/counted.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "models/heads/class_head.h"
@@ -96,29 +97,34 @@ void copy_into(torch::Tensor target, const TensorView& view, const std::string& 
                                 const std::vector<std::string>& wrong) {
   std::vector<std::string> parts;
   const auto add = [&](const char* what, const std::vector<std::string>& names) {
-    if (!names.empty()) parts.push_back(text(names.size(), " ", what, " (", some_of(names), ")"));
+    if (!names.empty())
+      parts.push_back(text(counted(std::ssize(names), "tensor"), " ", what, " (", some_of(names), ")"));
   };
   add("missing", missing);
   add("left over", left_over);
   add("of another shape", wrong);
-  fail("'", path, "' does not fit ", task.backbones().at(0).spec.name, ": tensors ", join(parts, ", "));
+  fail("'", path, "' does not fit ", task.backbones().at(0).spec.name, ": ", join(parts, ", "));
 }
 
 std::string loaded_line(const LoadReport& report, const WeightFile& file) {
-  return text("loaded ", report.loaded, " tensors from ", file.path(), " (", file.form(), ")");
+  return text("loaded ", counted(report.loaded, "tensor"), " from ", file.path(), " (", file.form(), ")");
 }
 
 void describe(LoadReport& report, const WeightFile& file, const tasks::Task& task) {
   report.lines.push_back(loaded_line(report, file));
   if (!report.fresh.empty())
     report.lines.push_back(text("new ", task.outputs(), ": ", some_of(report.fresh)));
+  // Only the number of classes says that such a head may stay: it may have been trained for others.
+  if (!report.kept_outputs.empty() && !read_weights_info(file.metadata(), file.path()).ours)
+    report.lines.push_back(text("kept the file's ", task.outputs(), " (", some_of(report.kept_outputs),
+                                "), since the number of outputs is the same; the file does not name them"));
   if (!report.neutral.empty())
     report.lines.push_back("not in the file, of no effect at first: " + some_of(report.neutral));
   if (!report.interpolated.empty())
     report.lines.push_back("positions interpolated: " + some_of(report.interpolated));
   if (!report.left_over.empty())
-    report.lines.push_back(
-        text("not used: ", report.left_over.size(), " tensors (", some_of(report.left_over), ")"));
+    report.lines.push_back(text("not used: ", counted(std::ssize(report.left_over), "tensor"), " (",
+                                some_of(report.left_over), ")"));
   if (const std::string line = beside_line(file); !line.empty()) report.lines.push_back(line);
 }
 
@@ -168,6 +174,7 @@ LoadReport load_pretrained(tasks::Task& task, const WeightFile& file) {
   for (const auto& [name, tensor] : tasks::named_state(task.parts())) {
     const auto found = views.find(name);
     const bool fits = found != views.end() && c10::IntArrayRef(found->second->shape) == tensor.sizes();
+    if (added.contains(name) && fits && !other_outputs) report.kept_outputs.push_back(name);
     if (added.contains(name) && (!fits || other_outputs)) {
       report.fresh.push_back(name);
       if (found != views.end()) views.erase(found);

@@ -1,6 +1,7 @@
 #include "train/setup.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <sstream>
 
 #include "core/error.h"
@@ -8,6 +9,7 @@
 #include "core/threads.h"
 #include "core/toml.h"
 #include "io/file.h"
+#include "io/remote_path.h"
 #include "train/device.h"
 #include "train/load.h"
 #include "train/select.h"
@@ -97,7 +99,13 @@ RunData open_data(const Recipe& recipe, bool may_be_missing) {
       fail_usage("train.batch_size = ", recipe.train.batch_size,
                  " is more than the training set holds: ", data.train->describe());
   } catch (const Error& error) {
+    // Only data that are not there yet may be missing: what is wrong with those that are, the run would refuse too.
+    const auto there = [](const std::string& path) {
+      std::error_code ignored;
+      return path.empty() || std::filesystem::exists(path, ignored);
+    };
     if (!may_be_missing || error.kind == ErrorKind::usage) throw;
+    if (there(recipe.data.path) && there(recipe.data.val_path)) throw;
     return {nullptr, nullptr, error.what()};
   }
   return data;
@@ -141,11 +149,11 @@ WeightsInfo describe_run(Recipe& recipe, const RunData& data) {
 std::string missing_weights(const Recipe& recipe) {
   for (const auto& [key, file] : {std::pair("model.pretrained", recipe.model.pretrained),
                                   std::pair("model.select_from", recipe.model.select_from)})
-    if (!file.empty() && !file_exists(file))
-      return text(key, " = '", file, "' does not exist: ",
-                  recipe.model.select_from.empty()
-                      ? "say with --pretrained FILE where the weights are that the run starts from"
-                      : "it names the larger model's weights");
+    if (refuse_remote_path(file); !file.empty() && !file_exists(file))
+      return recipe.model.select_from.empty()
+                 ? text("this recipe fine-tunes: give weights with --pretrained FILE (", key, " = '", file,
+                        "' does not exist)")
+                 : text(key, " = '", file, "' does not exist: it names the larger model's weights");
   return "";
 }
 

@@ -113,19 +113,19 @@ TEST_F(WeightsTest, WhatDoesNotFitIsNamed) {
   const std::string file = saved("m.safetensors", 7);
   const std::string bad = path("changed.safetensors");
   changed(file, [](NamedTensors& tensors) { tensors.erase(tensors.begin() + 1); });
-  EXPECT_NE(error_of([&] { open_task(bad); }).find("1 missing ("), std::string::npos);
+  EXPECT_NE(error_of([&] { open_task(bad); }).find("1 tensor missing ("), std::string::npos);
   changed(file, [](NamedTensors& tensors) {
     for (const char* name : {"x1", "x2", "x3", "x4", "x5", "x6"})
       tensors.emplace_back(name, torch::zeros({1}));
   });
   EXPECT_EQ(error_of([&] { open_task(bad); }),
-            "'" + bad + "' does not fit vit: tensors 6 left over (x1, x2, x3, x4 and 2 more)");
+            "'" + bad + "' does not fit vit: 6 tensors left over (x1, x2, x3, x4 and 2 more)");
   changed(file, [](NamedTensors& tensors) {
     for (auto& [name, tensor] : tensors)
       if (name == "head.bias") tensor = torch::zeros({4});
   });
   EXPECT_EQ(error_of([&] { open_task(bad); }),
-            "'" + bad + "' does not fit vit: tensors 1 of another shape (head.bias [4], must be [3])");
+            "'" + bad + "' does not fit vit: 1 tensor of another shape (head.bias [4], must be [3])");
   changed(file, [](NamedTensors& tensors) {
     for (auto& [name, tensor] : tensors)
       if (name == "head.bias") tensor = torch::zeros({3}, torch::kInt64);
