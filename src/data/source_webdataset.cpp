@@ -154,7 +154,7 @@ Shard read_shard(const std::string& path, uint32_t number, const ClassNames& nam
     Parts& parts = samples[found->second].second;
     size_t& part = is_picture ? parts.picture : extension == ".cls" ? parts.number : parts.json;
     if (part != Parts::kNone)
-      shard.problems.add(path, ": '", key, "' has two ", is_picture ? "pictures" : extension);
+      shard.problems.add(path, ": '", key, "' has two ", is_picture ? "images" : extension);
     else
       part = m;
   }
