@@ -113,6 +113,12 @@ bool in_a_block(const std::string& name) {
   return name.find("blocks.") != std::string::npos || name.starts_with("layer");
 }
 
+bool has_batch_norms(const Classifier& model) {
+  const std::vector<std::string> names = model.backbone->named_buffers().keys();
+  return std::any_of(names.begin(), names.end(),
+                     [](const std::string& name) { return name.ends_with("running_mean"); });
+}
+
 // What a sample's branch adds is not computed where the sample is dropped: no parameter of it gets a
 // gradient. Batch norms see all samples, so there the gradient is zero; and the shortcut is no part of it.
 TEST_P(EverySize, DroppedBranchesAreNotComputed) {
@@ -126,9 +132,7 @@ TEST_P(EverySize, DroppedBranchesAreNotComputed) {
   const torch::Tensor y = model->forward(images(2, side, side), {.seed = 3, .step = 7});
   y.square().sum().backward();
   int64_t inside = 0;
-  bool batch_norms = false;
-  for (const auto& entry : model->backbone->named_buffers())
-    batch_norms = batch_norms || entry.key().ends_with("running_mean");
+  const bool batch_norms = has_batch_norms(*model);
   for (const auto& entry : model->backbone->named_parameters())
     if (in_a_block(entry.key()) && entry.key().find("downsample") == std::string::npos) {
       ++inside;
@@ -231,8 +235,10 @@ TEST_P(EverySize, RunsUnderBfloat16Autocast) {
   at::autocast::clear_cache();
   at::autocast::set_autocast_enabled(torch::kCPU, false);
   rounded.to(torch::kFloat32).sum().backward();
+  // Statistics of the eight cells that are left of two images make roundings larger.
+  const double share = has_batch_norms(*model) ? 0.25 : 0.1;
   EXPECT_LE((rounded.to(torch::kFloat32) - exact).abs().max().item<double>(),
-            0.1 * exact.abs().max().item<double>() + 1e-3);
+            share * exact.abs().max().item<double>() + 1e-3);
   for (const auto& entry : model->backbone->named_parameters())
     EXPECT_TRUE(entry.value().grad().defined() && entry.value().grad().isfinite().all().item<bool>())
         << entry.key();
