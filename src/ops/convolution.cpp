@@ -3,6 +3,7 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 
+#include <algorithm>
 #include <array>
 #include <mutex>
 #include <optional>
@@ -110,11 +111,6 @@ std::optional<torch::ScalarType> fused_type(const torch::Tensor& x, const Convol
   return bf16 ? torch::kBFloat16 : torch::kFloat32;
 }
 
-// Without AVX-512 oneDNN would take its reference for bfloat16.
-bool onednn_computes(torch::ScalarType type) {
-  return type == torch::kFloat32 || kernels::machine().best >= kernels::Isa::avx512;
-}
-
 // Rows (or columns) of the result for so many of x.
 int64_t extent(int64_t size, const ConvolutionParameters& p) {
   return (size + 2 * p.padding - p.dilation * (p.weight.size(2) - 1) - 1) / p.stride + 1;
@@ -126,6 +122,13 @@ void check_convolution(const torch::Tensor& x, const ConvolutionParameters& p) {
   const int64_t reach = p.dilation * (p.weight.size(2) - 1) + 1 - 2 * p.padding;
   check(x.size(1) >= reach && x.size(2) >= reach, "convolution: a grid of ", x.size(1), " x ", x.size(2),
         " is too small, it must be at least ", reach, " x ", reach);
+}
+
+// Without AVX-512 oneDNN would take its reference for bfloat16. A side of one cell has no stride that would tell
+// channels first from channels last.
+bool onednn_computes(const torch::Tensor& x, const ConvolutionParameters& p, torch::ScalarType type) {
+  const int64_t least = std::min({x.size(1), x.size(2), extent(x.size(1), p), extent(x.size(2), p)});
+  return least > 1 && (type == torch::kFloat32 || kernels::machine().best >= kernels::Isa::avx512);
 }
 
 }  // namespace
@@ -180,7 +183,7 @@ torch::Tensor convolution(const torch::Tensor& x, const ConvolutionParameters& p
   check_convolution(x, p);
   const std::optional<torch::ScalarType> type = fused_type(x, p);
   if (type && is_depthwise(p, epilogue)) return run_depthwise(x, *cache.packed(p, {}, kDepthwise, {}), *type);
-  if (!type || !onednn_computes(*type)) return convolution_unfused(x, p, epilogue);
+  if (!type || !onednn_computes(x, p, *type)) return convolution_unfused(x, p, epilogue);
   // Casting is ours: under autocast LibTorch would look at every argument.
   const torch::Tensor in = channels_first(x.to(*type));
   const auto packed = cache.packed(p, epilogue.norm, *type, in.sizes());

@@ -54,7 +54,7 @@ Layer make(const Case& c, int64_t rows, int64_t columns) {
 TEST(Convolution, IsItsComposition) {
   const torch::NoGradGuard no_grad;
   for (const Case& c : kCases)
-    for (const auto& [rows, columns] : {std::pair{9, 12}, {7, 7}}) {
+    for (const auto& [rows, columns] : {std::pair{9, 12}, {7, 7}, {2, 2}, {2, 5}}) {
       const Layer layer = make(c, rows, columns);
       ConvolutionCache cache;
       const Tensor want = convolution_unfused(layer.x, layer.parameters, layer.epilogue);
