@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "models/heads/class_head.h"
+#include "models/masked_attention.h"
 
 namespace tessera::cli {
 namespace {
@@ -18,7 +19,8 @@ struct Row {
   std::string name, family;
   std::vector<std::string> aliases;
   int64_t parameters = 0, macs = 0, size = 0;
-  int64_t exact_macs = 0;  // where the paper counts otherwise than what is carried out, else 0
+  int64_t exact_macs = 0;       // where the paper counts otherwise than what is carried out, else 0
+  int64_t masked_out_macs = 0;  // those of `macs` that a mask makes needless
 };
 
 // Only shapes are asked for, so the model is made without memory for its weights.
@@ -30,6 +32,8 @@ Row describe(const models::Family& family, const models::Size& published) {
   Row row{published.name,          family.name, published.aliases, models::count_parameters(*model->backbone),
           model->macs(size, size), size};
   if (const int64_t exact = model->exact_macs(size, size); exact != row.macs) row.exact_macs = exact;
+  if (const auto* masked = dynamic_cast<const models::MaskedAttention*>(model->backbone.get()))
+    row.masked_out_macs = masked->masked_out_macs(size, size);
   return row;
 }
 
@@ -73,6 +77,8 @@ void print_json(const std::vector<Row>& rows) {
     line["parameters"] = row.parameters;
     line["gmacs"] = static_cast<double>(row.macs) * 1e-9;
     if (row.exact_macs > 0) line["gmacs_exact"] = static_cast<double>(row.exact_macs) * 1e-9;
+    if (row.masked_out_macs > 0)
+      line["gmacs_masked"] = static_cast<double>(row.macs - row.masked_out_macs) * 1e-9;
     line["size"] = row.size;
     std::cout << line.dump() << "\n";
   }
