@@ -206,7 +206,7 @@ Json as_json(const Options& options, const Result& result, const std::string& da
 }
 
 // A curve for each kind of features over the depth of the network.
-std::string depth_chart(const Result& result) {
+report::Drawing depth_chart(const Result& result) {
   std::vector<report::Curve> curves;
   for (const LayerResult& layer : result.layers) {
     if (layer.layer == "head") continue;
@@ -216,11 +216,11 @@ std::string depth_chart(const Result& result) {
         same == curves.end() ? curves.emplace_back(report::Curve{.name = layer.token}) : *same;
     curve.points.push_back({static_cast<double>(curve.points.size() + 1), layer.ridge});
   }
-  return report::line_chart(curves, {.title = "Ridge probe by depth",
-                                     .x_label = "block",
-                                     .y_label = "top-1",
-                                     .width = 720,
-                                     .percent = true});
+  report::ChartOptions wide = {.title = "Ridge probe by depth", .x_label = "block", .y_label = "top-1"};
+  wide.width = 720, wide.percent = true;
+  report::ChartOptions narrow = wide;
+  narrow.width = 340, narrow.height = 240;
+  return {report::line_chart(curves, wide), report::line_chart(curves, narrow)};
 }
 
 void write_report(AtomicFile& file, const Options& options, const Result& result, const std::string& data) {

@@ -44,7 +44,7 @@ struct Config : DropPathSettings {
   void visit(V& v) {
     v("image_size", image_size, "side in pixels, or [height, width]");
     v("patch_size", patch_size, between(1, 64), "side of a cell of the first stage in pixels");
-    v("dims", dims, at_least(1), "channels of a stage");
+    v("dims", dims, kWidth, "channels of a stage");
     v("depths", depths, kDepth, "blocks of a stage");
     v("init_values", init_values, at_least(0), "first values of layer scale, 0 = none");
     v("response_norm", response_norm, "global response normalisation inside each block (V2)");

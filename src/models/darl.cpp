@@ -60,7 +60,7 @@ struct Config : IsotropicSettings {
   template <class V>
   void visit(V& v) {
     visit_size(v);
-    v("mlp_ratio", mlp_ratio, above(0), "hidden width of the MLP as a multiple of dim");
+    v("mlp_ratio", mlp_ratio, kMlpRatio, "hidden width of the MLP as a multiple of dim");
     v("positions", positions, choice<Positions>(),
       "absolute: 2-D sine and cosine; rope_mixed: pairs rotated by both axes, frequencies drawn (section "
       "D.1)");

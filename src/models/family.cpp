@@ -21,14 +21,20 @@ Extent extent_of(const Value& setting, const char* name) {
 }
 
 void check_grid(const Value& image_size, int64_t patch_size) {
-  constexpr int64_t kMostTokens = int64_t{1} << 20;
   const Extent image = extent_of(image_size, "image_size");
   if (patch_size < 1 || image.height % patch_size != 0 || image.width % patch_size != 0)
     fail_usage("model.image_size ", image.height, " x ", image.width,
                " must be a multiple of model.patch_size ", patch_size);
-  if (image.height / patch_size > kMostTokens / (image.width / patch_size))
-    fail_usage("model.image_size ", image.height, " x ", image.width, " in patches of ", patch_size,
-               " makes more than ", kMostTokens, " tokens");
+  check_tokens(image.height / patch_size, image.width / patch_size, 1);
+}
+
+void check_tokens(int64_t rows, int64_t columns, int64_t dim) {
+  constexpr int64_t kMostTokens = int64_t{1} << 20, kMostChannels = int64_t{1} << 28;
+  if (rows > kMostTokens / columns)
+    fail_usage("model.image_size makes more than ", kMostTokens, " tokens: ", rows, " x ", columns);
+  if (rows * columns > kMostChannels / dim)
+    fail_usage("model.image_size makes more than ", kMostChannels, " numbers in tokens of ", dim,
+               " channels: ", rows, " x ", columns, " of them");
 }
 
 void check_width(int64_t dim, int64_t heads) {

@@ -35,7 +35,18 @@ Extent extent_of(const Value& setting, const char* name);
 // Relations that several families check between their settings; usage errors that name the keys.
 void check_grid(const Value& image_size, int64_t patch_size);  // both sides whole patches
 void check_width(int64_t dim, int64_t heads);                  // dim a multiple of heads
-inline constexpr Range kDepth = between(1, 1000);              // blocks of a model, or of a stage
+// No more tokens, and no more channels in all of them together, than a machine can hold.
+void check_tokens(int64_t rows, int64_t columns, int64_t dim);
+
+// Ranges of the settings that a model's size depends on. No published model comes near them; what a file claims
+// to hold stays small enough to be described.
+inline constexpr Range kDepth = between(1, 1000);       // blocks of a model, or of a stage
+inline constexpr Range kWidth = between(1, 65536);      // channels of a token
+inline constexpr Range kHeads = between(1, 4096);       // attention heads
+inline constexpr Range kPatchSize = between(1, 1024);   // pixels
+inline constexpr Range kMlpRatio = above_to(0, 256);    // hidden width of an MLP over that of a token
+inline constexpr Range kHidden = between(0, 1 << 22);   // hidden width of an MLP, 0 = by its ratio
+inline constexpr Range kClasses = between(0, 1 << 24);  // outputs of a class head, 0 = no head
 
 // Stochastic depth, the last settings of almost every family.
 struct DropPathSettings {
@@ -81,7 +92,7 @@ struct SettingsWithHead {
     auto each = [&](const char* key, auto& field, const auto&... rest) {
       const std::string name = key;
       if (name == "dim" || name == "dims")
-        v("classes", classes, at_least(0), "outputs of the class head, 0 = no head");
+        v("classes", classes, kClasses, "outputs of the class head, 0 = no head");
       v(key, field, rest...);
     };
     backbone.visit(each);

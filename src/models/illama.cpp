@@ -67,7 +67,7 @@ struct Config : IsotropicSettings {
     visit_size(v);
     v("norm", norm, choice<NormKind>(), "in the blocks and before the head");
     v("mlp", mlp, choice<PlainMlp>(), "the MLP of a block");
-    v("mlp_ratio", mlp_ratio, above(0), "hidden width of the gelu MLP as a multiple of dim");
+    v("mlp_ratio", mlp_ratio, kMlpRatio, "hidden width of the gelu MLP as a multiple of dim");
     v("mask", mask, choice<Mask>(),
       "causal mask: after the softmax as published, before it (the paper's), modified: the class token sees "
       "all");

@@ -8,6 +8,7 @@ namespace tessera::models {
 void IsotropicSettings::check_size() const {
   check_grid(image_size, patch_size);
   check_width(dim, heads);
+  check_tokens(grid().height, grid().width, dim);
 }
 
 Extent IsotropicSettings::grid() const {

@@ -23,10 +23,10 @@ struct IsotropicSettings : DropPathSettings {
   template <class V>
   void visit_size(V& v) {
     v("image_size", image_size, "side in pixels, or [height, width]");
-    v("patch_size", patch_size, at_least(1), "side of a patch in pixels");
-    v("dim", dim, at_least(1), "width of a token");
+    v("patch_size", patch_size, kPatchSize, "side of a patch in pixels");
+    v("dim", dim, kWidth, "width of a token");
     v("depth", depth, kDepth, "blocks");
-    v("heads", heads, at_least(1), "attention heads");
+    v("heads", heads, kHeads, "attention heads");
   }
   void check_size() const;
   Extent grid() const;  // patches of image_size

@@ -12,6 +12,9 @@ void PyramidSettings::check_stages() const {
   if (dims.empty() || dims.size() > 8 || depths.size() != dims.size() || heads.size() != dims.size())
     fail_usage("model.dims, model.depths and model.heads must have as many entries each, 1 to 8");
   for (size_t i = 0; i < dims.size(); ++i) check_width(dims[i], heads[i]);
+  const Extent image = extent_of(image_size, "image_size");
+  check_tokens((image.height + patch_size - 1) / patch_size, (image.width + patch_size - 1) / patch_size,
+               *std::max_element(dims.begin(), dims.end()));
 }
 
 std::vector<double> PyramidSettings::drop_path_rates() const {

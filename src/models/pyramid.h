@@ -23,11 +23,11 @@ struct PyramidSettings : DropPathSettings {
   template <class V>
   void visit_stages(V& v) {
     v("image_size", image_size, "side in pixels, or [height, width]");
-    v("patch_size", patch_size, at_least(1),
+    v("patch_size", patch_size, kPatchSize,
       "side of a patch of the first stage in pixels; the others halve the grid");
-    v("dims", dims, at_least(1), "width of a token, a stage each");
+    v("dims", dims, kWidth, "width of a token, a stage each");
     v("depths", depths, kDepth, "blocks");
-    v("heads", heads, at_least(1), "attention heads");
+    v("heads", heads, kHeads, "attention heads");
   }
   void check_stages() const;
   // The rate of every block, stage after stage.

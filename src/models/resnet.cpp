@@ -70,14 +70,14 @@ struct Config : DropPathSettings {
   template <class V>
   void visit(V& v) {
     v("image_size", image_size, "side in pixels, or [height, width]");
-    v("dims", dims, at_least(1), "channels that leave a stage");
+    v("dims", dims, kWidth, "channels that leave a stage");
     v("depths", depths, kDepth, "blocks of a stage");
     v("block", block, choice<BlockKind>(), "two 3x3 convolutions, or one between two of 1x1");
     v("stem", stem, choice<Stem>(), "a 7x7 convolution and max pooling, or three of 3x3 and the mean (CLIP)");
     v("average_strides", average_strides, "halve the grid by means of 2x2 cells (CLIP)");
     v("pooling", pooling, choice<Pooling>(), "the vector for the head: mean, or attention of it (CLIP)");
-    v("heads", heads, at_least(1), "heads of attention pooling");
-    v("embed_dim", embed_dim, at_least(1), "outputs of attention pooling");
+    v("heads", heads, kHeads, "heads of attention pooling");
+    v("embed_dim", embed_dim, kWidth, "outputs of attention pooling");
     v("output_stride", output_stride, between(4, 256),
       "pixels a cell of the last map; from there on stages dilate instead of halving the grid (DC5: 16)");
     v("zero_init_last", zero_init_last, "the last norm of each block starts at 0");

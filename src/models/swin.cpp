@@ -64,7 +64,7 @@ struct Config : PyramidSettings {
     v("shift", shift, "shift the windows of every second block by half a window");
     v("relative_bias", relative_bias, "a learned bias for each offset between two cells of a window");
     v("positions", positions, choice<Positions>(), "absolute positions of the patches besides");
-    v("mlp_ratio", mlp_ratio, above(0), "hidden width of the MLP as a multiple of the token's");
+    v("mlp_ratio", mlp_ratio, kMlpRatio, "hidden width of the MLP as a multiple of the token's");
     v("qkv_bias", qkv_bias, "biases of q, k, v");
     visit_drop_path(v);
   }

@@ -19,8 +19,8 @@ struct Config : TwinsSettings {
   template <class V>
   void visit(V& v) {
     visit_stages(v);
-    v("mlp_ratio", mlp_ratio, above(0), "hidden width of the MLP as a multiple of the token's");
-    v("mlp_ratios", mlp_ratios, above(0), "the same a stage each, instead of one for all");
+    v("mlp_ratio", mlp_ratio, kMlpRatio, "hidden width of the MLP as a multiple of the token's");
+    v("mlp_ratios", mlp_ratios, kMlpRatio, "the same a stage each, instead of one for all");
     v("qkv_bias", qkv_bias, "biases of q, k, v");
     visit_drop_path(v);
   }

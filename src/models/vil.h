@@ -68,13 +68,14 @@ struct VilConfig : IsotropicSettings {
   template <class V>
   void visit(V& v) {
     v("image_size", image_size, "side in pixels, or [height, width]");
-    v("patch_size", patch_size, at_least(1), "side of a patch in pixels");
-    v("stride", stride, at_least(0), "step between patches in pixels, 0 = patch_size (no overlap)");
-    v("dim", dim, at_least(2), "width of a token");
-    v("depth", depth, at_least(1),
+    v("patch_size", patch_size, kPatchSize, "side of a patch in pixels");
+    v("stride", stride, between(0, kPatchSize.high),
+      "step between patches in pixels, 0 = patch_size (no overlap)");
+    v("dim", dim, between(2, kWidth.high), "width of a token");
+    v("depth", depth, kDepth,
       "vil: pairs of blocks, vil1: blocks; traversal parallel or in_layer: groups of all directions");
-    v("heads", heads, at_least(1), "heads of the mLSTM cell");
-    v("inner_multiple", inner_multiple, at_least(1),
+    v("heads", heads, kHeads, "heads of the mLSTM cell");
+    v("inner_multiple", inner_multiple, kWidth,
       "the cell's width is expansion * dim rounded up to a multiple of this");
     v("expansion", expansion, between(0.25, 64),
       "width of the cell as a multiple of dim (the training source's proj_factor)");
@@ -93,7 +94,7 @@ struct VilConfig : IsotropicSettings {
     v("conv_kind", conv_kind, choice<nn::MlstmConv>(), "depthwise convolution before q and k (Table 4)");
     v("conv_grid", conv_grid, choice<VilConvGrid>(),
       "rows of the 2d convolution: the image's, or those of image_size whatever the image (published code)");
-    v("conv_kernel", conv_kernel, at_least(1), "side of the convolution");
+    v("conv_kernel", conv_kernel, between(1, 255), "side of the convolution");
     v("share_conv", share_conv, "one convolution for q and k (and v), else one for each");
     v("value_conv", value_conv, "v reads the convolution too");
     v("share_directions", share_directions, "traversal in_layer: the same weights in all directions");

@@ -79,6 +79,9 @@ void VilConfig::check() const {
     fail_usage("model.pooling = \"", name_of(pooling), "\" with model.mode = \"", name_of(mode),
                "\": none and to_image are for mode features, all others for classifier");
   if (stride > patch_size) fail_usage("model.stride is ", stride, ", must be 0 to patch_size");
+  const Extent image = extent_of(image_size, "image_size");
+  const int64_t step = stride > 0 ? stride : patch_size;
+  check_tokens((image.height - patch_size) / step + 1, (image.width - patch_size) / step + 1, dim);
   if (inner() % 4 != 0 || inner() % heads != 0)
     fail_usage("model.dim ", dim, " times model.expansion ", expansion, " is a cell's width of ", inner(),
                ", must be a multiple of 4 and of model.heads ", heads);

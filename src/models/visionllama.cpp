@@ -69,8 +69,8 @@ struct Config : IsotropicSettings, RotarySettings {
     v("final_norm", final_norm, "the norm before the head (published segmentation backbone: without)");
     v("norm", norm, choice<NormKind>(), "in the blocks and before the head");
     v("mlp", mlp, choice<MlpKind>(), "swiglu_packed: one matrix, biases (the masked pre-training code)");
-    v("mlp_ratio", mlp_ratio, above(0), "hidden width of the gelu MLP as a multiple of dim");
-    v("mlp_hidden", mlp_hidden, at_least(0), "hidden width of the MLP, 0 = mlp_ratio or LLaMA's rule");
+    v("mlp_ratio", mlp_ratio, kMlpRatio, "hidden width of the gelu MLP as a multiple of dim");
+    v("mlp_hidden", mlp_hidden, kHidden, "hidden width of the MLP, 0 = mlp_ratio or LLaMA's rule");
     v("qkv_bias", qkv_bias, "biases of q, k, v");
     v("init_values", init_values, "first value of layer scale, 0 = none");
     v("positions", positions, choice<Positions>(), "absolute positions besides RoPE");

@@ -48,7 +48,7 @@ struct Config : TwinsSettings, RotarySettings {
     visit_stages(v);
     v("norm", norm, choice<NormKind>(), "in the blocks and before the head");
     v("mlp", mlp, choice<PlainMlp>(), "the MLP of a block");
-    v("mlp_ratio", mlp_ratio, above(0), "hidden width of the gelu MLP as a multiple of the token's");
+    v("mlp_ratio", mlp_ratio, kMlpRatio, "hidden width of the gelu MLP as a multiple of the token's");
     v("qkv_bias", qkv_bias, "biases of q, k, v");
     v("init_values", init_values, "first value of layer scale, 0 = none");
     v("stage_norms", stage_norms,

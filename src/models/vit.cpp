@@ -77,7 +77,7 @@ struct Config : IsotropicSettings {
   template <class V>
   void visit(V& v) {
     visit_size(v);
-    v("mlp_ratio", mlp_ratio, above(0), "hidden width of the MLP as a multiple of dim");
+    v("mlp_ratio", mlp_ratio, kMlpRatio, "hidden width of the MLP as a multiple of dim");
     v("mlp", mlp, choice<nn::MlpForm>(),
       "its activation; swiglu_packed: gate and up in one matrix, half of the hidden width each (DINOv2's "
       "giant)");
@@ -95,7 +95,7 @@ struct Config : IsotropicSettings {
     v("class_token", class_token, "a learned token in front of the patches");
     v("no_embed_class", no_embed_class, "no position for class and register tokens (DeiT III)");
     v("distilled", distilled, "a distillation token with a head of its own (DeiT)");
-    v("reg_tokens", reg_tokens, at_least(0), "register tokens (Darcet et al. 2024)");
+    v("reg_tokens", reg_tokens, between(0, 4096), "register tokens (Darcet et al. 2024)");
     v("pre_norm", pre_norm, "a norm before the first block, no bias in the patch embedding (CLIP)");
     v("positions", positions, choice<Positions>(),
       "sincos: fixed; relative: a learned bias a head for row and column offsets, in each block; alibi: a "

@@ -17,28 +17,32 @@ torch::Tensor wave_angles(int64_t count, int64_t waves) {
   return torch::outer(torch::arange(count, options), frequency);
 }
 
-// The angles of the columns and the rows of a grid, [rows, columns, width / 4] each.
-std::pair<torch::Tensor, torch::Tensor> grid_angles(int64_t rows, int64_t columns, int64_t width) {
+// Sines and cosines of the columns' and the rows' angles, [rows, columns, width / 4] each: views of a side's.
+struct GridWaves {
+  torch::Tensor column_sin, column_cos, row_sin, row_cos;
+};
+
+GridWaves grid_waves(int64_t rows, int64_t columns, int64_t width) {
   check(width % 4 == 0, "sine-cosine positions need a width that is a multiple of 4, it is ", width);
   const std::vector<int64_t> shape{rows, columns, width / 4};
-  return {wave_angles(columns, width / 4).unsqueeze(0).expand(shape),
-          wave_angles(rows, width / 4).unsqueeze(1).expand(shape)};
+  const auto spread = [&](const torch::Tensor& wave) { return wave.to(torch::kFloat32).expand(shape); };
+  const torch::Tensor column = wave_angles(columns, width / 4).unsqueeze(0),
+                      row = wave_angles(rows, width / 4).unsqueeze(1);
+  return {spread(column.sin()), spread(column.cos()), spread(row.sin()), spread(row.cos())};
 }
 
-torch::Tensor table_of(const std::vector<torch::Tensor>& parts) {
-  return torch::cat(parts, 2).flatten(0, 1).to(torch::kFloat32);
-}
+torch::Tensor table_of(const std::vector<torch::Tensor>& parts) { return torch::cat(parts, 2).flatten(0, 1); }
 
 }  // namespace
 
 torch::Tensor sincos_2d(int64_t rows, int64_t columns, int64_t width) {
-  const auto [column, row] = grid_angles(rows, columns, width);
-  return table_of({column.sin(), column.cos(), row.sin(), row.cos()});
+  const GridWaves w = grid_waves(rows, columns, width);
+  return table_of({w.column_sin, w.column_cos, w.row_sin, w.row_cos});
 }
 
 torch::Tensor sincos_2d_rows_first(int64_t rows, int64_t columns, int64_t width) {
-  const auto [column, row] = grid_angles(rows, columns, width);
-  return table_of({row.sin(), column.sin(), row.cos(), column.cos()});
+  const GridWaves w = grid_waves(rows, columns, width);
+  return table_of({w.row_sin, w.column_sin, w.row_cos, w.column_cos});
 }
 
 torch::Tensor sinusoids(int64_t count, int64_t width, Waves order) {

@@ -40,6 +40,7 @@ class Mae final : public Task {
     if (config_.decoder_dim % config_.decoder_heads != 0 || config_.decoder_dim % 4 != 0)
       fail_usage("task.decoder_dim = ", config_.decoder_dim,
                  ", must be a multiple of 4 and of task.decoder_heads = ", config_.decoder_heads);
+    models::check_tokens(rows_, columns_, config_.decoder_dim);
     visible_ = static_cast<int64_t>(static_cast<double>(patches()) * (1 - config_.mask_ratio));
     if (visible_ < 1 || visible_ == patches())
       fail_usage("task.mask_ratio = ", shortest(config_.mask_ratio), " ",

@@ -18,8 +18,11 @@ MaeDecoder::MaeDecoder(const MaeDecoderOptions& options) : options_(options) {
         /*qkv_bias=*/true));
   norm_ = register_module("decoder_norm", nn::LayerNorm(dim));
   pred_ = register_module("decoder_pred", nn::Linear(dim, 3 * options.patch * options.patch));
-  positions_ = nn::sincos_2d(options.rows, options.columns, dim);
-  if (options.rows_first)
+  if (nn::ShapesOnly::active())
+    positions_ = nn::zeros({options.patches(), dim});
+  else if (!options.rows_first)
+    positions_ = nn::sincos_2d(options.rows, options.columns, dim);
+  else
     positions_ = nn::sincos_2d(options.columns, options.rows, dim)
                      .view({options.columns, options.rows, dim})
                      .transpose(0, 1)
