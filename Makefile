@@ -18,7 +18,7 @@ PREFIX ?= /usr/local
 CLANG_FORMAT ?= clang-format-14
 CLANG_TIDY ?= clang-tidy-14
 BASE ?= main
-CRASHES ?= 200
+CRASHES ?= 500
 FUZZ_SECONDS ?= 60
 
 # LibTorch: the folder that was given, or the wheel under the build tree.
@@ -65,7 +65,7 @@ ifdef TESSERA_BENCH_TILES
 	$(if $(TESSERA_BENCH_CIFAR10),bench/tables waiting docs/performance.md bench/waiting.sh $(abspath $(BUILD)) $(TESSERA_BENCH_CIFAR10) $(TESSERA_BENCH_TILES))
 endif
 
-soak: configure  ## training killed and resumed CRASHES=200 times
+soak: configure  ## training killed CRASHES=500 times, its checkpoints damaged, and resumed
 	$(COMPILE) crash_test
 	TESSERA_CRASHES=$(CRASHES) $(BUILD)/tests/fault/crash_test
 

@@ -1,16 +1,20 @@
-// Training that is killed at random moments, that runs out of disk, that is told to stop: nothing but time is
-// lost.
+// Training that is killed at random moments, whose files are damaged, that runs out of disk, that is told to stop:
+// nothing but time is lost.
 //
-// TESSERA_CRASHES sets how many kills (10; `make soak` uses more), TESSERA_CRASH_SEED which ones.
+// TESSERA_CRASHES sets how many kills (10; `make soak` uses more), TESSERA_CRASH_SEED which ones. After three in
+// five of them a bit flips in a file of the newest checkpoint.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <iostream>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -51,6 +55,7 @@ threads = 1
 clip_grad = 1.0
 ema_decay = 0.95
 checkpoint_steps = 7
+keep_last = 3
 log_every = 5
 )";
 
@@ -104,6 +109,45 @@ class CrashTest : public TemporaryFolder {
     }
   }
 
+  // The names of a run's checkpoints, the newest last.
+  std::vector<std::string> checkpoints(const std::string& run) const {
+    std::vector<std::string> names;
+    std::error_code nothing;
+    for (const auto& entry : fs::directory_iterator(path(run + "/checkpoints"), nothing))
+      if (const std::string name = entry.path().filename().string();
+          name.starts_with("step-") && name.find('.') == std::string::npos)
+        names.push_back(name);
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+
+  // Flips a bit in a file of the newest checkpoint, where there is an older one; that checkpoint's name, else "".
+  std::string damage_newest(const std::string& run, RandomStream& random) const {
+    const std::vector<std::string> names = checkpoints(run);
+    if (names.size() < 2) return "";
+    std::vector<std::string> files;
+    for (const auto& entry : fs::directory_iterator(path(run + "/checkpoints/" + names.back())))
+      if (entry.file_size() > 0) files.push_back(entry.path().string());
+    if (files.empty()) return "";  // it was killed while it was being removed
+    std::sort(files.begin(), files.end());
+    const std::string& file = files[static_cast<size_t>(random.integer(0, std::ssize(files) - 1))];
+    std::string content = read_text(file);
+    const auto bit = static_cast<size_t>(random.integer(0, 8 * std::ssize(content) - 1));
+    content[bit / 8] = static_cast<char>(content[bit / 8] ^ (1 << bit % 8));
+    std::ofstream(file, std::ios::binary) << content;
+    return names.back();
+  }
+
+  // Whether a run came to say where it goes on from; then it must have said that `damaged` is not usable.
+  bool said_damage(const std::string& run, const std::string& damaged) const {
+    const std::string said = log(run);
+    if (said.find("continuing from ") == std::string::npos) return false;
+    EXPECT_NE(said.find("checkpoint " + damaged + " is not usable"), std::string::npos) << said;
+    EXPECT_EQ(said.find("continuing from " + path(run) + "/checkpoints/" + damaged + "\n"), std::string::npos)
+        << said;
+    return true;
+  }
+
   std::vector<Json> metrics(const std::string& run) const {
     std::vector<Json> lines;
     std::istringstream content(read_text(path(run + "/metrics.jsonl")));
@@ -129,7 +173,8 @@ TEST_F(CrashTest, KilledRunsContinueAsIfNothingHadHappened) {
   const double whole = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   const int64_t crashes = number_from("TESSERA_CRASHES", 10);
   const auto seed = static_cast<uint64_t>(number_from("TESSERA_CRASH_SEED", 1));
-  int64_t killed = 0;
+  int64_t killed = 0, flipped = 0, fell_back = 0;
+  std::string damaged;  // the checkpoint of which no run has yet said that it is
   for (int64_t attempt = 0; killed < crashes; ++attempt) {
     ASSERT_LT(attempt, 20 * crashes + 20) << "the program ends before it can be killed";
     RandomStream random(seed, "crash", static_cast<uint64_t>(attempt));
@@ -142,18 +187,29 @@ TEST_F(CrashTest, KilledRunsContinueAsIfNothingHadHappened) {
     } else {  // in place of one of its file operations
       status = wait_for(start("parts", "any:" + std::to_string(random.integer(1, 120)) + ":KILL"));
     }
+    if (!damaged.empty() && said_damage("parts", damaged)) {
+      ++fell_back;
+      damaged.clear();
+    }
     if (WIFSIGNALED(status)) {
       ++killed;
-      expect_whole_checkpoint("parts");
+      if (damaged.empty()) expect_whole_checkpoint("parts");
+      if (damaged.empty() && random.chance(0.6)) {
+        damaged = damage_newest("parts", random);
+        flipped += !damaged.empty();
+      }
     } else {  // it came to its end: check it, and start anew
       ASSERT_EQ(WEXITSTATUS(status), 0) << log("parts");
       expect_same("whole", "parts");
       fs::remove_all(path("parts"));
+      damaged.clear();
     }
     if (HasFailure()) FAIL() << "seed " << seed << ", attempt " << attempt << "\n" << log("parts");
   }
   ASSERT_EQ(run("parts"), 0) << log("parts");
   expect_same("whole", "parts");
+  std::cout << killed << " kills, " << flipped << " flipped bits, " << fell_back
+            << " of them said by a run\n";
 }
 
 TEST_F(CrashTest, AFullDiskIsOneLineAndLosesNothing) {
