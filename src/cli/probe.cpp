@@ -219,7 +219,7 @@ report::Drawing depth_chart(const Result& result) {
   report::ChartOptions wide = {.title = "Ridge probe by depth", .x_label = "block", .y_label = "top-1"};
   wide.width = 720, wide.percent = true;
   report::ChartOptions narrow = wide;
-  narrow.width = 340, narrow.height = 240;
+  narrow.width = 320, narrow.height = 230;
   return {report::line_chart(curves, wide), report::line_chart(curves, narrow)};
 }
 
