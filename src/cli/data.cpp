@@ -326,8 +326,8 @@ void preview(const PreviewOptions& options) {
   if (cells.empty()) fail(options.source.path, ": none of ", options.count, " images could be read");
   const report::GridOptions layout = {.columns = static_cast<int>(options.columns),
                                       .cell = static_cast<int>(options.cell)};
-  std::cout << one_line(write_preview(options.output, kind, cells, layout, source->describe())) << ": " << cells.size()
-            << " of " << counted(source->size(), "image") << "\n";
+  std::cout << one_line(write_preview(options.output, kind, cells, layout, source->describe())) << ": "
+            << cells.size() << " of " << counted(source->size(), "image") << "\n";
   if (by_number)
     std::cerr << one_line(options.output)
               << ": names that are not in plain ASCII are shown as numbers; an .svg or .html shows "

@@ -39,9 +39,7 @@ std::string FileSource::full_path(int64_t index) const {
   return (std::filesystem::path(set_.root) / set_.paths[static_cast<size_t>(index)]).string();
 }
 
-RawSample FileSource::read(int64_t index) const {
-  return read_image_file(full_path(index));
-}
+RawSample FileSource::read(int64_t index) const { return read_image_file(full_path(index)); }
 
 std::vector<int64_t> FileSource::labels(int64_t index) const {
   if (!multi_label()) return {label(index)};
