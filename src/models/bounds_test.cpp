@@ -87,7 +87,7 @@ std::vector<std::string> family_names() {
   return names;
 }
 INSTANTIATE_TEST_SUITE_P(Families, Bounds, testing::ValuesIn(family_names()),
-                         [](const auto& info) { return info.param; });
+                         [](const auto& family) { return family.param; });
 
 }  // namespace
 }  // namespace tessera::models
