@@ -5,6 +5,7 @@
 #include "core/text.h"
 #include "tasks/losses.h"
 #include "tests/parity/case.h"
+#include "tests/parity/model_case.h"
 
 namespace tessera::parity {
 namespace {
