@@ -6,6 +6,7 @@
 #include "core/text.h"
 #include "eval/classification.h"
 #include "tests/parity/case.h"
+#include "tests/parity/model_case.h"
 
 namespace tessera::parity {
 namespace {
