@@ -191,7 +191,7 @@ void add_features(Arguments& command, Action& action) {
   command.add("--crop", options->crop, "test-crop ratio (default: as the weights say)").range(0.01, 1.0);
   command.flag("--raw", options->raw, "checkpoints: the raw weights instead of their moving average");
   command.add("--model", options->model, "model name, where weights of other programs do not tell");
-  command.add("--batch", options->batch, "images at a time").show_default().range(1, 4096);
+  command.add("--batch-size", options->batch, "images at a time").show_default().range(1, 4096);
   add_compute_options(command, options->device, options->precision, options->threads);
   action = [options] { extract(*options); };
 }

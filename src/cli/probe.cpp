@@ -305,7 +305,7 @@ void add_probe(Arguments& command, Action& action) {
       .range(0.001, 100000.0);
   command.flag("--raw", options->raw, "checkpoints: the raw weights instead of their moving average");
   command.add("--model", options->model, "model name, where weights of other programs do not tell");
-  command.add("--batch", options->batch, "images at a time").show_default().range(1, 65536);
+  command.add("--batch-size", options->batch, "images at a time").show_default().range(1, 65536);
   command.add("--loader-threads", options->loader_threads, "decoding threads").show_default().range(1, 256);
   command.flag("--json", options->json, "one JSON object");
   command.add("--report", options->report, "write an HTML page to this file");
