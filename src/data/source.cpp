@@ -24,9 +24,9 @@ constexpr SourceKind kKinds[] = {
 
 const SourceKind& kind_of(const std::string& path) {
   if (path.empty()) fail_usage("no data: give a path such as ", kKinds[0].example);
+  refuse_remote_path(path);
   for (const SourceKind& kind : kKinds)
     if (kind.matches(path)) return kind;
-  refuse_remote_path(path);
   std::error_code error;
   if (!std::filesystem::exists(path, error)) {
     const std::string scheme = path.substr(0, path.find(':'));

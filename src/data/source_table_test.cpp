@@ -148,7 +148,7 @@ TEST(Table, PicturesAlone) {
     const auto source = open_source(config, Split::train);
     EXPECT_EQ(source->size(), 2) << name;
     EXPECT_EQ(source->class_labels(), nullptr) << name;
-    EXPECT_EQ(source->describe(), "table " + config.path + ", 2 pictures, no labels");
+    EXPECT_EQ(source->describe(), "table " + config.path + ", 2 images, no labels");
   }
 }
 

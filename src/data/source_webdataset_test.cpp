@@ -69,7 +69,7 @@ TEST(WebDataset, ShardsOfPicturesAlone) {
   const auto source = open_source(config, Split::train);
   EXPECT_EQ(source->class_labels(), nullptr);
   EXPECT_EQ(contents_of(*source), (std::vector<std::string>{"A", "B", "C"}));
-  EXPECT_EQ(source->describe(), "WebDataset " + config.path + ", 2 shards, 3 pictures, no labels");
+  EXPECT_EQ(source->describe(), "WebDataset " + config.path + ", 2 shards, 3 images, no labels");
   // Where another shard has labels, they are missing here.
   write_shard(folder, "p-1.tar", {{"c.jpg", "C"}, {"c.cls", "0"}});
   EXPECT_EQ(problems_of(config, Split::train, folder),

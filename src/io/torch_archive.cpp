@@ -82,7 +82,9 @@ class Interpreter {
 
  private:
   [[noreturn]] void refuse(const std::string& name) const {
-    const bool tensor = name.ends_with("Storage") || name.starts_with("torch._utils.");
+    constexpr std::string_view kRebuild = "torch._utils.";
+    const bool tensor = name.ends_with("Storage") ||
+                        (name.starts_with(kRebuild) && name.find('.', kRebuild.size()) == std::string::npos);
     if (tensor) fail(file_, ": data.pkl: names '", printable(name), "', a kind of tensor that is not read");
     fail(file_, ": data.pkl: names '", printable(name),
          "': it holds a pickled model or program, of which nothing was run; save model.state_dict()");

@@ -468,8 +468,8 @@ TEST(TorchArchive, OtherArchivesAreNamed) {
   EXPECT_EQ(refusal(zip({{"m/data.pkl", pickle("}")}, {"n/data.pkl", pickle("}")}})), "f: holds two pickles");
   EXPECT_EQ(
       refusal("\x80\x04}."),
-      "f: is a bare pickle, which can run code when Python loads it; must be a zip archive of PyTorch 1.6 or "
-      "later");
+      "f: is a bare pickle, which can run code when Python loads it: torch.save(model.state_dict(), FILE) "
+      "with PyTorch 1.6 or later");
   EXPECT_EQ(refusal(""), "f: is no PyTorch file: must be a zip archive of PyTorch 1.6 or later");
 }
 

@@ -167,15 +167,15 @@ TEST_F(PublishedTest, ClassNamesOfOnesOwnMustBeAsManyAsTheClasses) {
 }
 
 TEST_F(PublishedTest, WhatIsNoModelOfOursIsSaid) {
-  const NamedTensors resnet = {{"conv1.weight", torch::zeros({64, 3, 7, 7})},
-                               {"bn1.weight", torch::zeros({64})},
-                               {"layer1.0.conv1.weight", torch::zeros({64, 64, 1, 1})},
-                               {"fc.weight", torch::zeros({1000, 64})}};
-  const std::string file = saved("resnet.safetensors", resnet);
+  const NamedTensors other = {{"stem.weight", torch::zeros({64, 3, 7, 7})},
+                              {"norm0.weight", torch::zeros({64})},
+                              {"group1.0.reduce.weight", torch::zeros({64, 64, 1, 1})},
+                              {"fc.weight", torch::zeros({1000, 64})}};
+  const std::string file = saved("other.safetensors", other);
   EXPECT_EQ(error_of([&] { open_task(file); }),
             "'" + file +
                 "' holds no model of any family (`tessera models` lists them): its 4 tensors begin with "
-                "conv1.weight, bn1.weight, layer1.0.conv1.weight");
+                "stem.weight, norm0.weight, group1.0.reduce.weight");
 }
 
 TEST_F(PublishedTest, AHubsFolderSaysWhichModelItHolds) {
@@ -190,8 +190,8 @@ TEST_F(PublishedTest, AHubsFolderSaysWhichModelItHolds) {
   EXPECT_EQ(opened.info.preprocess.mean, (std::vector<double>{0.1, 0.2, 0.3}));
   EXPECT_EQ(opened.info.preprocess.interpolation, "bilinear");
   EXPECT_EQ(opened.info.task_metadata.find("class_names")->as_array().size(), 3u);
-  config(R"({"architecture": "resnet50"})");
-  EXPECT_NE(error_of([&] { open_task(path("hub")); }).find("holds resnet50 (by the config.json"),
+  config(R"({"architecture": "efficientnet_b0"})");
+  EXPECT_NE(error_of([&] { open_task(path("hub")); }).find("holds efficientnet_b0 (by the config.json"),
             std::string::npos);
   config("{");
   EXPECT_NE(error_of([&] { open_task(path("hub")); }).find("hub/config.json"), std::string::npos);

@@ -120,8 +120,9 @@ TEST_F(RecipeTest, FilesThatCannotBeRead) {
   EXPECT_NE(error_of([&] { load_recipe(write("c.toml", "[train\n")); }).find("c.toml:1"), std::string::npos);
   try {
     load_recipe(path("none.toml"));
+    ADD_FAILURE() << "a missing recipe was read";
   } catch (const Error& error) {
-    EXPECT_EQ(error.kind, ErrorKind::usage);
+    EXPECT_EQ(error.kind, ErrorKind::failed);
   }
 }
 
@@ -143,12 +144,12 @@ TEST_F(RecipeTest, AutoTakesTheModelAndPreprocessingOfTheFile) {
   WeightsInfo info;
   Value settings;
   for (const auto& [key, value] :
-       {std::pair{"image_size", 32}, {"patch_size", 16}, {"dim", 16}, {"heads", 2}})
+       {std::pair{"image_size", 32}, {"patch_size", 16}, {"dim", 16}, {"depth", 1}, {"heads", 2}})
     settings.set(key, value);
   info.model = models::resolve_model("vit", settings);
   info.preprocess.size = 32;
   info.preprocess.interpolation = "bilinear";
-  save_weights(path("m.safetensors"), {}, info);
+  save_weights(path("m.safetensors"), {{"patch_embed.proj.weight", torch::zeros({16, 3, 16, 16})}}, info);
   const std::string lines =
       "[model]\nname = \"auto\"\npretrained = \"" + path("m.safetensors") + "\"\n" + kLong;
   const Recipe same = load_recipe(write("r.toml", lines));

@@ -106,7 +106,7 @@ TEST(ClassHead, ItsSettingsStandWhereTheyHaveAlwaysStood) {
     small("vit", {{"classes", -1}});
     ADD_FAILURE() << "-1 classes were accepted";
   } catch (const Error& error) {
-    EXPECT_EQ(std::string(error.what()), "model.classes = -1, must be at least 0");
+    EXPECT_EQ(std::string(error.what()), "model.classes = -1, must be 0 to 16777216");
     EXPECT_EQ(error.kind, ErrorKind::usage);
   }
   EXPECT_THROW(small("vit", {{"head_batch_norm", true}}), Error);

@@ -24,7 +24,7 @@ def describe(name, data):
 
 
 if sys.argv[1] == "--other":
-    shapes = {"conv1.weight": [64, 3, 7, 7], "fc.weight": [10, 64]}
+    shapes = {"mel.filters": [64, 3, 7, 7], "token.table": [10, 64]}
     header, body = {}, b""
     for name, shape in shapes.items():
         numbers = 1
