@@ -1,4 +1,4 @@
-// What a shell may complete, and the scripts that tell it.
+// Shells complete commands and options by a script that the program writes.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ struct CommandWords {
   std::vector<Option> options;
 };
 
-// Of every command, from the table of commands.
+// The words of every command, from the table of commands.
 std::vector<CommandWords> command_words();
 
 // The script for "bash", "zsh" or "fish".

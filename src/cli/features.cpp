@@ -42,14 +42,18 @@ void check_request(const Options& options) {
 }
 
 std::unique_ptr<data::Source> open_images(const Options& options) {
-  if (options.data.empty()) return std::make_unique<data::ImageFiles>(options.images);
+  if (options.data.empty()) {
+    auto files = std::make_unique<data::ImageFiles>(options.images);
+    for (const std::string& note : files->notes()) std::cerr << one_line(note) << "\n";
+    return files;
+  }
   data::SourceConfig config{.path = options.data};
   if (options.split == "all") config.val_share = 0;
   return data::open_source(config,
                            options.split == "validation" ? data::Split::validation : data::Split::train);
 }
 
-// What is written of each image: the vector that the class head reads, or of a chosen block the mean of its
+// The extractor gives for each image the vector that the class head reads, or of a chosen block the mean of its
 // tokens; or the map of all tokens, [channels, rows, columns].
 class Extractor {
  public:
@@ -117,7 +121,7 @@ void extract(const Options& options) {
   const train::OpenedTask opened = train::open_task(
       options.weights,
       {.model = options.model, .raw = options.raw, .size = options.size, .crop = options.crop});
-  for (const std::string& note : opened.notes) std::cerr << note << "\n";
+  for (const std::string& note : opened.notes) std::cerr << one_line(note) << "\n";
   const auto transform = data::make_eval_transform(opened.info.preprocess);
   const torch::InferenceMode inference;
   Extractor extractor(options, opened);
@@ -144,7 +148,7 @@ void extract(const Options& options) {
     for (size_t i = 0; i < batch->errors.size(); ++i) {
       if (batch->errors[i].empty()) continue;
       ++broken;
-      progress.print("tessera: " + batch->errors[i]);
+      progress.print("tessera: " + one_line(batch->errors[i]));
       rows[static_cast<int64_t>(i)].fill_(std::numeric_limits<float>::quiet_NaN());
     }
     if (interrupted())

@@ -259,7 +259,7 @@ void probe(const Options& options) {
   train::OpenOptions how{.model = options.model, .raw = options.raw};
   how.size = options.size == info.preprocess.size ? 0 : options.size;
   const train::OpenedTask opened = train::open_task(options.weights, how);
-  for (const std::string& note : opened.notes) std::cerr << note << "\n";
+  for (const std::string& note : opened.notes) std::cerr << one_line(note) << "\n";
   tasks::move(opened.task->parts(), train::choose_device(options.device),
               train::parameter_type(tasks::parse_precision(options.precision)));
   const Interruptible stretch;
@@ -281,7 +281,8 @@ void probe(const Options& options) {
   }
   if (page) write_report(*page, options, result, train->describe());
   for (const tasks::FeatureSet* set : {&from, &to})
-    for (const std::string& line : set->broken.lines) std::cerr << "tessera: left out: " << line << "\n";
+    for (const std::string& line : set->broken.lines)
+      std::cerr << "tessera: left out: " << one_line(line) << "\n";
 }
 
 }  // namespace

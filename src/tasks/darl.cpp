@@ -10,6 +10,7 @@
 #include "models/family.h"
 #include "nn/patch_embed.h"
 #include "tasks/feature_health.h"
+#include "tasks/image_streams.h"
 #include "tasks/patch_pictures.h"
 #include "tasks/sample_rows.h"
 
@@ -101,17 +102,9 @@ class Darl final : public Task {
   std::string outputs() const override { return "decoder for objective " + name_of(config_.objective); }
 
   std::vector<StreamSpec> streams() const override {
-    const auto transform = [preprocess = preprocess_, augment = augment_](int64_t) {
-      return data::make_train_transform(preprocess, augment);
-    };
-    return {{.name = "train", .source = train_, .transform = transform, .labelled = false}};
+    return {training_images(train_, preprocess_, augment_)};
   }
-  StreamSpec validation() const override {
-    const auto transform = [preprocess = preprocess_](int64_t) {
-      return data::make_eval_transform(preprocess);
-    };
-    return {.name = "validation", .source = validation_, .transform = transform};
-  }
+  StreamSpec validation() const override { return validation_images(validation_, preprocess_); }
   void prepare(std::span<data::Batch> batches, const StepKey& key) const override {
     data::Batch& batch = batches[0];
     add_noise(batch, [&](int64_t sample) {
