@@ -16,6 +16,7 @@
 #include "core/text.h"
 #include "kernels/linear/linear.h"
 #include "models/heads/class_head.h"
+#include "models/input_channels.h"
 #include "ops/inference.h"
 #include "ops/profile.h"
 #include "tasks/registry.h"
@@ -215,7 +216,9 @@ ops::InferenceSettings settings_of(const Options& options, BenchDtype dtype) {
 
 torch::Tensor images_for(const Options& options, const torch::Device& device) {
   torch::manual_seed(0);
-  return torch::randn({options.batch, 3, options.size, options.size}).to(device);
+  return torch::randn(
+             {options.batch, models::input_channels(spec_of(options).settings), options.size, options.size})
+      .to(device);
 }
 
 void infer(const Options& options) {

@@ -47,12 +47,12 @@ std::vector<Box> erase_boxes(const EraseConfig& config, int height, int width, D
   return boxes;
 }
 
-void erase(const EraseConfig& config, int height, int width, Draws& draws, float* picture) {
+void erase(const EraseConfig& config, int channels, int height, int width, Draws& draws, float* picture) {
   for (const Box& box : erase_boxes(config, height, width, draws)) {
-    std::array<float, 3> colour{};
+    std::vector<float> colour(static_cast<size_t>(channels));
     if (config.mode == "rand")
       for (float& v : colour) v = static_cast<float>(draws.normal());
-    for (size_t c = 0; c < 3; ++c)
+    for (size_t c = 0; c < colour.size(); ++c)
       for (int y = box.top; y < box.top + box.height; ++y) {
         float* row = picture + (static_cast<ptrdiff_t>(c) * height + y) * width + box.left;
         for (int x = 0; x < box.width; ++x)

@@ -34,7 +34,7 @@ void check_erase(const EraseConfig& config);
 // The boxes to erase: none with probability 1 - p; each of ten tries to fit, else left out.
 std::vector<Box> erase_boxes(const EraseConfig& config, int height, int width, Draws& draws);
 
-// Draws boxes and fills them; `picture` is [3, height, width].
-void erase(const EraseConfig& config, int height, int width, Draws& draws, float* picture);
+// Draws boxes and fills them; `picture` is [channels, height, width].
+void erase(const EraseConfig& config, int channels, int height, int width, Draws& draws, float* picture);
 
 }  // namespace tessera::data

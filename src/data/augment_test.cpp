@@ -238,7 +238,7 @@ TEST(AugmentErase, ErasesTimmsBoxes) {
                                           : RecordedDraw{d[0], d[1], d[2], d[3]});
     ListedDraws draws(recorded);
     std::vector<float> got = golden.floats(text("input.case", i));
-    erase(config, c["h"], c["w"], draws, got.data());
+    erase(config, 3, c["h"], c["w"], draws, got.data());
     EXPECT_TRUE(draws.used_up());
     EXPECT_EQ(got, golden.floats(text("output.case", i)));
   }
@@ -252,7 +252,7 @@ TEST(AugmentErase, FillsAsItsModeSays) {
     RandomStream stream(5, mode);
     StreamDraws draws(stream);
     std::vector<float> picture(3 * 40 * 40, 9.0f);
-    erase(config, 40, 40, draws, picture.data());
+    erase(config, 3, 40, 40, draws, picture.data());
     std::set<float> values(picture.begin(), picture.end());
     values.erase(9.0f);
     const size_t most = config.mode == "const" ? 1 : config.mode == "rand" ? 3 : 3 * 40 * 40;

@@ -9,6 +9,7 @@
 #include "data/augment.h"
 #include "data/geometry.h"
 #include "data/geometry_map.h"
+#include "data/transform_bands.h"
 
 namespace tessera::data {
 
@@ -21,8 +22,7 @@ void check_preprocess(const Preprocess& p, int64_t height, int64_t width) {
   if (!(p.crop > 0 && p.crop <= 1)) fail_usage("crop is ", p.crop, ", must be above 0 and at most 1");
   if (static_cast<double>(std::max(height, width)) / p.crop > kLongestSide)
     fail_usage("crop is ", p.crop, ": images would be enlarged to more than ", kLongestSide, " pixels");
-  if (p.mean.size() != 3) fail_usage("mean has ", p.mean.size(), " numbers, must be 3");
-  if (p.std.size() != 3) fail_usage("std has ", p.std.size(), " numbers, must be 3");
+  if (p.std.size() != 3) fail_usage("std has ", p.std.size(), " numbers, must be 3 as mean has");
   for (const double s : p.std)
     if (!(s > 0)) fail_usage("std holds ", s, ", must be positive");
 }
@@ -229,7 +229,7 @@ class TrainTransform final : public Base {
       else
         write(sample, source, out);
     }
-    if (augment_.erase.probability > 0) erase(augment_.erase, output_.height, output_.width, draws, out);
+    if (augment_.erase.probability > 0) erase(augment_.erase, 3, output_.height, output_.width, draws, out);
     write_joint(sample, map, slots);
   }
 
@@ -366,7 +366,11 @@ class TrainTransform final : public Base {
 
 std::shared_ptr<const Transform> make_eval_transform(const Preprocess& preprocess, int64_t height,
                                                      int64_t width, const JointFields& joint) {
-  return std::make_shared<EvalTransform>(preprocess, height, width, joint);
+  const MakeColourTransform make = [=](const Preprocess& part, const JointFields& fields) {
+    return std::make_shared<EvalTransform>(part, height, width, fields);
+  };
+  return preprocess.mean.size() == 3 ? make(preprocess, joint)
+                                     : make_bands_transform(preprocess, joint, {}, make);
 }
 
 std::shared_ptr<const Transform> make_eval_transform(const Preprocess& preprocess, const JointFields& joint) {
@@ -376,7 +380,13 @@ std::shared_ptr<const Transform> make_eval_transform(const Preprocess& preproces
 std::shared_ptr<const Transform> make_train_transform(const Preprocess& preprocess,
                                                       const AugmentConfig& augment,
                                                       const JointFields& joint) {
-  return std::make_shared<TrainTransform>(preprocess, augment, joint);
+  const bool colour = preprocess.mean.size() == 3;
+  AugmentConfig of_colours = augment;
+  if (!colour) of_colours.erase = {};  // over all channels, when they are together
+  const MakeColourTransform make = [&](const Preprocess& part, const JointFields& fields) {
+    return std::make_shared<TrainTransform>(part, of_colours, fields);
+  };
+  return colour ? make(preprocess, joint) : make_bands_transform(preprocess, joint, augment, make);
 }
 
 }  // namespace tessera::data

@@ -19,7 +19,7 @@ namespace tessera::data {
 
 // How pictures become tensors at test time; stored with the weights so that predict always does the same.
 struct Preprocess {
-  int64_t size = 224;   // pictures enter the model as [3, size, size]
+  int64_t size = 224;   // pictures enter the model as [channels, size, size]
   double crop = 0.875;  // test crop: the short side is resized to size / crop, then the centre is cut
   std::string interpolation = "bicubic";
   std::vector<double> mean = {0.485, 0.456, 0.406}, std = {0.229, 0.224, 0.225};
@@ -30,7 +30,7 @@ struct Preprocess {
     v("size", size, "side of the square input in pixels");
     v("crop", crop, "test crop ratio: the short side becomes size / crop");
     v("interpolation", interpolation, "bicubic, bilinear or lanczos, antialiased as Pillow does");
-    v("mean", mean, "per channel, of values in [0, 1]");
+    v("mean", mean, "per channel, of values in [0, 1]; as many as the image has channels");
     v("std", std, "per channel");
     v("crop_mode", crop_mode,
       "test crop: center, squash (proportions are lost) or border (padded, nothing is cut)");
@@ -86,7 +86,7 @@ struct JointFields {
 };
 inline constexpr uint8_t kIgnoredPixel = 255;
 
-// "image", f32 [3, height, width], normalised; and the joint fields. Usage errors name the key that makes no
+// "image", f32 [channels, height, width], normalised, channels as preprocess.mean has numbers; and the joint fields. Usage errors name the key that makes no
 // sense, also an augmentation that moves pixels in ways that masks and boxes cannot follow.
 std::shared_ptr<const Transform> make_eval_transform(const Preprocess& preprocess,
                                                      const JointFields& joint = {});

@@ -284,7 +284,7 @@ TEST(TrainTransform, AugmentsBetweenFlipAndNormalisation) {
     if (flip) want = orient(want, 2);
     pixels.apply(draws, want);
     std::vector<float> floats = normalised(want, p);
-    erase(augment.erase, 24, 24, draws, floats.data());
+    erase(augment.erase, 3, 24, 24, draws, floats.data());
     const std::vector<float> got = run(*transform, {"x", image}, stream);
     ASSERT_EQ(got, floats) << i;
     EXPECT_EQ(got, run(*transform, {"x", image}, stream));

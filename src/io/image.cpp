@@ -202,6 +202,15 @@ Image decode_image(Bytes bytes, const std::string& name, const DecodeOptions& op
   return out;
 }
 
+Image decode_bands(Bytes bytes, const std::string& name, int bands, const DecodeOptions& options) {
+  check(format_of(bytes, name) == Format::tiff, name, ": is no TIFF, which alone holds ", bands, " channels");
+  const ImageInfo info = codec::tiff_info(bytes, name);
+  codec::check_size(info.width, info.height, options.max_pixels, name);
+  Image out;
+  codec::decode_tiff_bands(bytes, name, bands, out);
+  return out;
+}
+
 void decode_image_crop(Bytes bytes, const std::string& name, const Box& box, const DecodeOptions& options,
                        Image& out) {
   decode(bytes, name, &box, options, out);

@@ -74,6 +74,11 @@ Image decode_image_crop(std::span<const std::byte> bytes, const std::string& nam
 void decode_image_crop(std::span<const std::byte> bytes, const std::string& name, const Box& box,
                        const DecodeOptions& options, Image& out);
 
+// A TIFF whose pixels are `bands` numbers, as they lie there: [height, width, bands]; of 16 bits the upper 8.
+// Fails where the file is none, or has another number of bands.
+Image decode_bands(std::span<const std::byte> bytes, const std::string& name, int bands,
+                   const DecodeOptions& options = {});
+
 // The part of a picture inside a box that lies within it.
 Image cut(const Image& image, const Box& box);
 // Rotated and mirrored as an EXIF orientation (1 to 8) asks for.

@@ -48,6 +48,7 @@ void decode_webp(Bytes bytes, const std::string& name, const Box& box, Image& ou
 void decode_gif(Bytes bytes, const std::string& name, const Box& box, Image& out);
 void decode_bmp(Bytes bytes, const std::string& name, const Box& box, Image& out);
 void decode_tiff(Bytes bytes, const std::string& name, const Box& box, Image& out);
+void decode_tiff_bands(Bytes bytes, const std::string& name, int bands, Image& out);
 
 // For tests: whether the Huffman decoder of jpeg_huffman.h may take over at all, in how many pictures it did,
 // and in how many of them it then left the work to libjpeg.

@@ -16,7 +16,7 @@ namespace tessera::codec {
 namespace {
 
 constexpr int64_t kMostBlockPixels = 1 << 22;  // of a tile that is larger than its image
-constexpr int kMostSamples = 8;                // of a pixel
+constexpr int kMostSamples = 64;               // of a pixel
 constexpr tmsize_t kMostBytesAtOnce = tmsize_t{1} << 30;
 
 struct Stream {
@@ -104,7 +104,25 @@ class Reader {
   // In the file's own orientation.
   Image decode() {
     read_layout();
-    Image out(width_, height_);
+    return decode_as(3, [this](size_t row, int count, uint8_t* to) { convert(row, count, to); });
+  }
+
+  // The same with every number of a pixel as it stands there.
+  Image decode_bands(int bands) {
+    read_layout();
+    check(samples_ == bands && (bits_ == 8 || bits_ == 16), name_, ": a TIFF of ", samples_, " bands of ",
+          bits_, " bits, must have ", bands, " bands of 8 or 16 bits");
+    return decode_as(bands, [this](size_t row, int count, uint8_t* to) {
+      for (int x = 0; x < count; ++x)
+        for (int s = 0; s < samples_; ++s) *to++ = static_cast<uint8_t>(value(row, x, s) >> (bits_ - 8));
+    });
+  }
+
+ private:
+  // `convert(row, count, to)` turns `count` pixels of the row that starts at byte `row` of the buffers.
+  template <class Convert>
+  Image decode_as(int channels, const Convert& convert) {
+    Image out(width_, height_, channels);
     const uint32_t blocks = tiled_ ? TIFFNumberOfTiles(tiff_.get()) : TIFFNumberOfStrips(tiff_.get());
     check(blocks <= stream_.bytes.size(), name_, ": broken TIFF (", blocks, " strips or tiles)");
     const auto size = static_cast<size_t>(tiled_ ? TIFFTileSize(tiff_.get()) : TIFFStripSize(tiff_.get()));
@@ -121,12 +139,11 @@ class Reader {
         for (int plane = 0; plane < planes_; ++plane) read_block(left, top, plane, stride, rows);
         for (int y = 0; y < rows; ++y)
           convert(static_cast<size_t>(y) * stride, std::min(block_width_, width_ - left),
-                  out.row(top + y) + 3 * static_cast<ptrdiff_t>(left));
+                  out.row(top + y) + channels * static_cast<ptrdiff_t>(left));
       }
     return out;
   }
 
- private:
   [[noreturn]] void fail_with(const char* what) const {
     if (stream_.beyond) fail(name_, ": truncated TIFF, the file ends before the image does");
     fail(name_, ": broken TIFF (", stream_.message[0] ? stream_.message.data() : what, ")");
@@ -274,6 +291,11 @@ void decode_tiff(Bytes bytes, const std::string& name, const Box& box, Image& ou
   Reader file(bytes, name);
   Image whole = orient(file.decode(), file.orientation());
   out = box == Box{0, 0, whole.width, whole.height} ? std::move(whole) : cut(whole, box);
+}
+
+void decode_tiff_bands(Bytes bytes, const std::string& name, int bands, Image& out) {
+  Reader file(bytes, name);
+  out = orient(file.decode_bands(bands), file.orientation());
 }
 
 }  // namespace tessera::codec

@@ -33,6 +33,7 @@ constexpr int64_t kExpansion = 4;  // hidden width of a block
 
 struct Config : DropPathSettings {
   Value image_size = 224;
+  int64_t in_channels = 3;
   int64_t patch_size = 4;
   std::vector<int64_t> dims = {96, 192, 384, 768}, depths = {3, 3, 9, 3};
   double init_values = 1e-6;
@@ -43,6 +44,7 @@ struct Config : DropPathSettings {
   template <class V>
   void visit(V& v) {
     v("image_size", image_size, "side in pixels, or [height, width]");
+    v("in_channels", in_channels, kInChannels, "channels of an image: 3, 1 for grey ones, or more bands");
     v("patch_size", patch_size, between(1, 64), "side of a cell of the first stage in pixels");
     v("dims", dims, kWidth, "channels of a stage");
     v("depths", depths, kDepth, "blocks of a stage");
@@ -135,7 +137,7 @@ class ConvNext final : public PyramidBackbone {
  public:
   explicit ConvNext(const Config& config) : config_(config) {
     const auto stem = register_module("stem", std::make_shared<torch::nn::Module>());
-    patches_ = stem->register_module("0", nn::Conv2d(nn::Conv2dOptions{.in = 3,
+    patches_ = stem->register_module("0", nn::Conv2d(nn::Conv2dOptions{.in = config.in_channels,
                                                                        .out = config.dims[0],
                                                                        .kernel = config.patch_size,
                                                                        .stride = config.patch_size,
@@ -188,9 +190,10 @@ class ConvNext final : public PyramidBackbone {
       return halving_[at](halving_norms_[at](before));
     }
     const int64_t side = config_.patch_size;
-    check(before.dim() == 4 && before.size(1) == 3 && before.size(2) >= side && before.size(3) >= side,
-          "images have shape ", before.sizes(), ", must be [batch, 3, height, width], of ", side,
-          " pixels at least");
+    check(before.dim() == 4 && before.size(1) == config_.in_channels && before.size(2) >= side &&
+              before.size(3) >= side,
+          "images have shape ", before.sizes(), ", must be [batch, ", config_.in_channels,
+          ", height, width], of ", side, " pixels at least");
     return stem_norm_(nn::embed_patches(before, patches_->weight, patches_->bias, *cache_));
   }
 

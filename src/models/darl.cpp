@@ -15,6 +15,7 @@
 #include "core/error.h"
 #include "models/causal_backbone.h"
 #include "models/family.h"
+#include "models/input_channels.h"
 #include "models/masked_attention.h"
 #include "models/residual_block.h"
 #include "nn/attention.h"
@@ -129,8 +130,8 @@ class Darl final : public CausalBackbone, public NextPatch, public MaskedAttenti
         list->push_back(query_projections_.back());
       }
     }
-    patch_embed_ =
-        register_module("patch_embed", nn::Linear(3 * config.patch_size * config.patch_size, config.dim));
+    patch_embed_ = register_module(
+        "patch_embed", nn::Linear(config.in_channels * config.patch_size * config.patch_size, config.dim));
     if (config.positions == Positions::learned)
       pos_embed_ = register_parameter("pos_embed", nn::zeros({1, rows_ * columns_, config.dim}));
     if (config.positions == Positions::rope_mixed)
@@ -163,6 +164,13 @@ class Darl final : public CausalBackbone, public NextPatch, public MaskedAttenti
   }
 
   torch::Tensor fit(const std::string& name, const torch::Tensor& stored) const override {
+    if (name == "patch_embed.weight" && stored.dim() == 2) {
+      const int64_t side = config_.patch_size;  // a linear layer over rows, columns and channels of a patch
+      if (stored.size(1) != 3 * side * side) return {};
+      const torch::Tensor fitted = fit_input_channels(stored.view({-1, side, side, 3}).permute({0, 3, 1, 2}),
+                                                      {config_.dim, config_.in_channels, side, side});
+      return fitted.defined() ? fitted.permute({0, 2, 3, 1}).reshape({config_.dim, -1}) : fitted;
+    }
     if (name != "pos_embed" || !pos_embed_.defined()) return {};
     return nn::fit_square_tokens(stored, 0, rows_, columns_, config_.dim, nn::Resample::bicubic);
   }

@@ -43,6 +43,7 @@ void check_tokens(int64_t rows, int64_t columns, int64_t dim);
 inline constexpr Range kDepth = between(1, 1000);       // blocks of a model, or of a stage
 inline constexpr Range kWidth = between(1, 65536);      // channels of a token
 inline constexpr Range kHeads = between(1, 4096);       // attention heads
+inline constexpr Range kInChannels = between(1, 64);    // of an image
 inline constexpr Range kPatchSize = between(1, 1024);   // pixels
 inline constexpr Range kMlpRatio = above_to(0, 256);    // hidden width of an MLP over that of a token
 inline constexpr Range kHidden = between(0, 1 << 22);   // hidden width of an MLP, 0 = by its ratio

@@ -121,7 +121,8 @@ class ImageLlama final : public CausalBackbone, public MaskedAttention {
     cls_token_ = register_parameter("cls_token", nn::zeros({1, 1, config.dim}));
     if (config.learns())
       pos_embed_ = register_parameter("pos_embed", nn::zeros({1, rows_ * columns_ + 1, config.dim}));
-    patch_embed_ = register_module("patch_embed", nn::PatchEmbed(config.patch_size, config.dim));
+    patch_embed_ = register_module(
+        "patch_embed", nn::PatchEmbed(config.patch_size, config.dim, 0, true, config.in_channels));
     const std::vector<double> rates = config.drop_path_rates(config.depth);
     for (int64_t i = 0; i < config.depth; ++i) {
       blocks_.push_back(std::make_shared<AttentionBlock>(config.block(i, rates[static_cast<size_t>(i)]),
@@ -227,7 +228,7 @@ class ImageLlama final : public CausalBackbone, public MaskedAttention {
     if (name == "patch_embed.proj.weight")
       fill.fan_in_uniform(parameter[0].numel());
     else if (name == "patch_embed.proj.bias")
-      fill.fan_in_uniform(3 * config_.patch_size * config_.patch_size);
+      fill.fan_in_uniform(config_.in_channels * config_.patch_size * config_.patch_size);
     else if (name == "pos_embed" || name == "cls_token" || parameter.dim() == 2)
       fill.truncated_normal(config_.init_std);
   }

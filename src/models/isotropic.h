@@ -18,11 +18,12 @@ namespace tessera::models {
 // constructor, and names its own settings in visit() between visit_size() and visit_drop_path().
 struct IsotropicSettings : DropPathSettings {
   Value image_size = 224;
-  int64_t patch_size = 16, dim = 192, depth = 12, heads = 3;
+  int64_t in_channels = 3, patch_size = 16, dim = 192, depth = 12, heads = 3;
 
   template <class V>
   void visit_size(V& v) {
     v("image_size", image_size, "side in pixels, or [height, width]");
+    v("in_channels", in_channels, kInChannels, "channels of an image: 3, 1 for grey ones, or more bands");
     v("patch_size", patch_size, kPatchSize, "side of a patch in pixels");
     v("dim", dim, kWidth, "width of a token");
     v("depth", depth, kDepth, "blocks");

@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "models/capability.h"
 #include "models/family.h"
+#include "models/input_channels.h"
 #include "nn/patch_embed.h"
 
 namespace tessera::models {
@@ -20,6 +21,7 @@ PatchPredictor::PatchPredictor(std::shared_ptr<Backbone> trunk, const ModelSpec&
       order_(std::move(order)) {
   if (const std::string why = causal_->next_refusal(); !why.empty())
     fail_usage(who, " predicts each patch from those before it: ", why);
+  require_colours(spec.settings, who);
   const Extent image = extent_of(*spec.settings.find("image_size"), "image_size");
   patch_ = spec.settings.find("patch_size")->as_int();
   rows_ = image.height / patch_, columns_ = image.width / patch_;

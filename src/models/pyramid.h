@@ -15,6 +15,7 @@ namespace tessera::models {
 // from IsotropicSettings.
 struct PyramidSettings : DropPathSettings {
   Value image_size = 224;
+  int64_t in_channels = 3;
   int64_t patch_size = 4;
   std::vector<int64_t> dims = {64, 128, 256, 512}, depths = {2, 2, 10, 4}, heads = {2, 4, 8, 16};
   double mlp_ratio = 4;
@@ -23,6 +24,7 @@ struct PyramidSettings : DropPathSettings {
   template <class V>
   void visit_stages(V& v) {
     v("image_size", image_size, "side in pixels, or [height, width]");
+    v("in_channels", in_channels, kInChannels, "channels of an image: 3, 1 for grey ones, or more bands");
     v("patch_size", patch_size, kPatchSize,
       "side of a patch of the first stage in pixels; the others halve the grid");
     v("dims", dims, kWidth, "width of a token, a stage each");

@@ -58,22 +58,26 @@ constexpr int64_t kExpansion = 4;  // width of a bottleneck's output as a multip
 
 struct Config : DropPathSettings {
   Value image_size = 224;
+  int64_t in_channels = 3;
   std::vector<int64_t> dims = {256, 512, 1024, 2048}, depths = {3, 4, 6, 3};
   BlockKind block = BlockKind::bottleneck;
   Stem stem = Stem::conv7;
   bool average_strides = false, zero_init_last = true;
   Pooling pooling = Pooling::mean;
-  int64_t heads = 32, embed_dim = 1024, output_stride = 32;
+  int64_t heads = 32, embed_dim = 1024, output_stride = 32, stem_dim = 0;
 
   Config() { drop_path_decay = true; }
 
   template <class V>
   void visit(V& v) {
     v("image_size", image_size, "side in pixels, or [height, width]");
+    v("in_channels", in_channels, kInChannels, "channels of an image: 3, 1 for grey ones, or more bands");
     v("dims", dims, kWidth, "channels that leave a stage");
     v("depths", depths, kDepth, "blocks of a stage");
     v("block", block, choice<BlockKind>(), "two 3x3 convolutions, or one between two of 1x1");
     v("stem", stem, choice<Stem>(), "a 7x7 convolution and max pooling, or three of 3x3 and the mean (CLIP)");
+    v("stem_dim", stem_dim, kHidden,
+      "channels that leave the stem; 0: a quarter of dims[0], or dims[0] with block = \"basic\"");
     v("average_strides", average_strides, "halve the grid by means of 2x2 cells (CLIP)");
     v("pooling", pooling, choice<Pooling>(), "the vector for the head: mean, or attention of it (CLIP)");
     v("heads", heads, kHeads, "heads of attention pooling");
@@ -92,12 +96,15 @@ struct Config : DropPathSettings {
       if (block == BlockKind::bottleneck && dim % kExpansion != 0)
         fail_usage("model.dims has ", dim, ", must be multiples of ", kExpansion, " for bottlenecks");
     if (stem == Stem::deep && stem_width() % 2 != 0)
-      fail_usage("model.dims begins with ", dims[0], ", for the deep stem it must be a multiple of ",
-                 2 * dims[0] / stem_width());
+      fail_usage("the deep stem is ", stem_width(),
+                 " channels wide, must be even: model.stem_dim, or a quarter of model.dims[0]");
     if (pooling == Pooling::attention) check_width(dims.back(), heads);
   }
 
-  int64_t stem_width() const { return block == BlockKind::bottleneck ? dims[0] / kExpansion : dims[0]; }
+  int64_t stem_width() const {
+    if (stem_dim > 0) return stem_dim;
+    return block == BlockKind::bottleneck ? dims[0] / kExpansion : dims[0];
+  }
 };
 
 // The shortcut of a block that changes the shape: convolution 0 and norm 1.
@@ -249,9 +256,9 @@ class ResNet final : public PyramidBackbone {
   explicit ResNet(const Config& config) : config_(config) {
     const int64_t width = config.stem_width();
     if (config.stem == Stem::conv7) {
-      add_stem({.in = 3, .out = width, .kernel = 7, .stride = 2, .padding = 3});
+      add_stem({.in = config.in_channels, .out = width, .kernel = 7, .stride = 2, .padding = 3});
     } else {
-      add_stem({.in = 3, .out = width / 2, .kernel = 3, .stride = 2, .padding = 1});
+      add_stem({.in = config.in_channels, .out = width / 2, .kernel = 3, .stride = 2, .padding = 1});
       add_stem({.in = width / 2, .out = width / 2, .kernel = 3, .padding = 1});
       add_stem({.in = width / 2, .out = width, .kernel = 3, .padding = 1});
     }
@@ -313,8 +320,8 @@ class ResNet final : public PyramidBackbone {
  protected:
   torch::Tensor enter(int64_t stage, const torch::Tensor& before) override {
     if (stage > 0) return before;
-    check(before.dim() == 4 && before.size(1) == 3, "images have shape ", before.sizes(),
-          ", must be [batch, 3, height, width]");
+    check(before.dim() == 4 && before.size(1) == config_.in_channels, "images have shape ", before.sizes(),
+          ", must be [batch, ", config_.in_channels, ", height, width]");
     torch::Tensor x = before.permute({0, 2, 3, 1});
     for (size_t i = 0; i < stem_.size(); ++i) x = nn::convolve(stem_[i], stem_norms_[i], x);
     if (config_.stem == Stem::deep) return nn::average_cells(x, 2);

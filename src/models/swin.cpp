@@ -224,7 +224,8 @@ class Swin final : public PyramidBackbone {
   explicit Swin(const Config& config) : config_(config) {
     const Extent image = extent_of(config.image_size, "image_size");
     Extent grid = grid_of(image.height, image.width);
-    patch_embed_ = register_module("patch_embed", nn::PatchEmbed(config.patch_size, config.dims[0]));
+    patch_embed_ = register_module(
+        "patch_embed", nn::PatchEmbed(config.patch_size, config.dims[0], 0, true, config.in_channels));
     patch_norm_ = patch_embed_->register_module(
         "norm", nn::LayerNorm(config.dims[0], nn::LayerNormOptions{.eps = kEps}));
     if (config.positions == Positions::learned)
@@ -294,7 +295,8 @@ class Swin final : public PyramidBackbone {
 
   torch::Tensor enter(int64_t stage, const torch::Tensor& before) override {
     if (stage > 0) return merging_[static_cast<size_t>(stage - 1)]->forward(before);
-    check(before.dim() == 4, "images have shape ", before.sizes(), ", must be [batch, 3, height, width]");
+    check(before.dim() == 4, "images have shape ", before.sizes(),
+          ", must be [batch, channels, height, width]");
     const int64_t side = config_.patch_size;
     const int64_t below = ceil_div(before.size(2), side) * side - before.size(2);
     const int64_t right = ceil_div(before.size(3), side) * side - before.size(3);

@@ -136,8 +136,8 @@ TwinsBackbone::TwinsBackbone(TwinsPlan given) : plan_(std::move(given)) {
   int64_t count = 0;
   for (size_t s = 0; s < stages.dims.size(); ++s) {
     const int64_t dim = stages.dims[s];
-    embeds_.push_back(
-        std::make_shared<StageEmbed>(s == 0 ? stages.patch_size : 2, s == 0 ? 3 : stages.dims[s - 1], dim));
+    embeds_.push_back(std::make_shared<StageEmbed>(s == 0 ? stages.patch_size : 2,
+                                                   s == 0 ? stages.in_channels : stages.dims[s - 1], dim));
     embeds->push_back(embeds_.back());
     blocks_.emplace_back();
     for (int64_t i = 0; i < stages.depths[s]; ++i, ++count) {
@@ -166,7 +166,8 @@ TwinsBackbone::TwinsBackbone(TwinsPlan given) : plan_(std::move(given)) {
 torch::Tensor TwinsBackbone::enter(int64_t stage, const torch::Tensor& before) {
   const auto& embed = embeds_[static_cast<size_t>(stage)];
   if (stage == 0) {
-    check(before.dim() == 4, "images have shape ", before.sizes(), ", must be [batch, 3, height, width]");
+    check(before.dim() == 4, "images have shape ", before.sizes(),
+          ", must be [batch, channels, height, width]");
     const int64_t least = plan_.settings.smallest_side();
     check(before.size(2) >= least && before.size(3) >= least, "images are ", before.size(2), "x",
           before.size(3), ", both sides must be at least ", least);

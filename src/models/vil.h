@@ -68,6 +68,7 @@ struct VilConfig : IsotropicSettings {
   template <class V>
   void visit(V& v) {
     v("image_size", image_size, "side in pixels, or [height, width]");
+    v("in_channels", in_channels, kInChannels, "channels of an image: 3, 1 for grey ones, or more bands");
     v("patch_size", patch_size, kPatchSize, "side of a patch in pixels");
     v("stride", stride, between(0, kPatchSize.high),
       "step between patches in pixels, 0 = patch_size (no overlap)");

@@ -102,7 +102,8 @@ VilBackbone::VilBackbone(const VilConfig& config, const VilVersion& version)
     : config_(config), layer_(layer_options(config, version.conv_name)) {
   rows_ = config.grid().height;
   columns_ = config.grid().width;
-  patch_embed_ = register_module("patch_embed", nn::PatchEmbed(config.patch_size, config.dim, config.stride));
+  patch_embed_ = register_module(
+      "patch_embed", nn::PatchEmbed(config.patch_size, config.dim, config.stride, true, config.in_channels));
   if (config.positions) {
     pos_embed_ = register_module("pos_embed", std::make_shared<PositionTable>());
     pos_embed_->embed = pos_embed_->register_parameter("embed", nn::zeros({1, rows_, columns_, config.dim}));

@@ -124,7 +124,8 @@ class VisionLlama final : public IsotropicBackbone {
     if (config.positions == Positions::learned)
       pos_embed_ = register_parameter("pos_embed", nn::zeros({1, entries, config.dim}));
     if (config.positions == Positions::sincos) pos_embed_ = register_buffer("pos_embed", fixed_positions());
-    patch_embed_ = register_module("patch_embed", nn::PatchEmbed(config.patch_size, config.dim));
+    patch_embed_ = register_module(
+        "patch_embed", nn::PatchEmbed(config.patch_size, config.dim, 0, true, config.in_channels));
     if (config.token_norm) token_norm_ = register_norm(*this, "token_norm", config.norm, config.dim);
     if (config.final_norm) norm_ = register_norm(*this, "norm", config.norm, config.dim);
     reserve_heads();
@@ -176,7 +177,7 @@ class VisionLlama final : public IsotropicBackbone {
   void first_values(const std::string& name, const torch::Tensor& parameter,
                     const nn::Filler& fill) const override {
     if (name.starts_with("patch_embed.proj."))
-      fill.fan_in_uniform(3 * config_.patch_size * config_.patch_size);
+      fill.fan_in_uniform(config_.in_channels * config_.patch_size * config_.patch_size);
     else if (name.starts_with("peg.proj."))
       fill.fan_in_uniform(9);
     else if (name == "pos_embed" || name == "cls_token" || parameter.dim() == 2)

@@ -228,8 +228,9 @@ class Vit final : public IsotropicBackbone, public NeutralParameters {
       pos_embed_ = register_parameter("pos_embed", nn::zeros({1, entries, config.dim}));
     if (config.positions == Positions::sincos) pos_embed_ = register_buffer("pos_embed", fixed_positions());
     if (config.distilled) dist_token_ = register_parameter("dist_token", nn::zeros({1, 1, config.dim}));
-    patch_embed_ = register_module(
-        "patch_embed", nn::PatchEmbed(config.patch_size, config.dim, config.patch_size, !config.pre_norm));
+    patch_embed_ =
+        register_module("patch_embed", nn::PatchEmbed(config.patch_size, config.dim, config.patch_size,
+                                                      !config.pre_norm, config.in_channels));
     if (config.pre_norm)
       norm_pre_ = register_norm(*this, "norm_pre", config.norm, config.dim, config.norm_eps);
     const std::vector<double> rates = config.drop_path_rates(config.depth);

@@ -41,14 +41,15 @@ int64_t PatchEmbedImpl::macs(int64_t height, int64_t width) const {
 }
 
 torch::Tensor patchify(const torch::Tensor& images, int64_t patch) {
-  check(images.dim() == 4 && images.size(1) == 3 && images.size(2) >= patch && images.size(2) % patch == 0 &&
+  check(images.dim() == 4 && images.size(2) >= patch && images.size(2) % patch == 0 &&
             images.size(3) >= patch && images.size(3) % patch == 0,
         "images have shape ", images.sizes(),
-        ", must be [batch, 3, height, width] with sides of whole patches of ", patch);
-  const int64_t batch = images.size(0), rows = images.size(2) / patch, columns = images.size(3) / patch;
-  return images.reshape({batch, 3, rows, patch, columns, patch})
+        ", must be [batch, channels, height, width] with sides of whole patches of ", patch);
+  const int64_t batch = images.size(0), channels = images.size(1);
+  const int64_t rows = images.size(2) / patch, columns = images.size(3) / patch;
+  return images.reshape({batch, channels, rows, patch, columns, patch})
       .permute({0, 2, 4, 3, 5, 1})
-      .reshape({batch, rows * columns, patch * patch * 3});
+      .reshape({batch, rows * columns, patch * patch * channels});
 }
 
 }  // namespace tessera::nn

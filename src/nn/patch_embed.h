@@ -17,12 +17,12 @@ torch::Tensor embed_patches(const torch::Tensor& images, const torch::Tensor& we
                             const torch::Tensor& bias, ops::LinearCache& cache);
 
 // A convolution whose stride is its kernel (or less: overlapping patches). Parameters proj.weight
-// [width, 3, patch, patch] and proj.bias.
+// [width, channels, patch, patch] and proj.bias.
 class PatchEmbedImpl : public torch::nn::Module {
  public:
   PatchEmbedImpl(int64_t patch, int64_t width, int64_t stride = 0, bool with_bias = true,
                  int64_t channels = 3);
-  // [batch, 3, height, width] -> [batch, rows, columns, width]. Height and width must be multiples of the
+  // [batch, channels, height, width] -> [batch, rows, columns, width]. Height and width must be multiples of the
   // patch.
   torch::Tensor forward(const torch::Tensor& images) const;
   int64_t rows(int64_t height) const { return (height - patch_) / stride_ + 1; }
@@ -40,8 +40,8 @@ class PatchEmbedImpl : public torch::nn::Module {
 };
 TORCH_MODULE(PatchEmbed);
 
-// The pixels of each patch in the order row, column, channel, as MAE has them (He et al. 2022): [batch, 3,
-// height, width] -> [batch, rows * columns, patch * patch * 3].
+// The pixels of each patch in the order row, column, channel, as MAE has them (He et al. 2022): [batch,
+// channels, height, width] -> [batch, rows * columns, patch * patch * channels].
 torch::Tensor patchify(const torch::Tensor& images, int64_t patch);
 
 }  // namespace tessera::nn

@@ -63,12 +63,13 @@ torch::Tensor channels(const std::vector<double>& values, torch::TensorOptions o
 }
 
 // What does not fit is said before the run is begun.
-void check_teacher(const OpenedClassifier& teacher, const std::vector<int64_t>& sides, int64_t classes) {
+void check_teacher(const OpenedClassifier& teacher, const std::vector<int64_t>& sides, int64_t channels,
+                   int64_t classes) {
   const torch::NoGradGuard no_grad;
   for (const int64_t side : sides) {
     torch::Tensor scores;
     try {
-      scores = teacher.model->forward(torch::zeros({1, 3, side, side}));
+      scores = teacher.model->forward(torch::zeros({1, channels, side, side}));
     } catch (const Error& error) {
       fail_usage("task.distil.teacher '", teacher.file, "' cannot take images of ", side, ": ", error.what());
     }
@@ -255,7 +256,7 @@ void Classify::open_teacher(const TaskSetup& setup) {
   if (const auto theirs = names_in(opened.metadata);
       !theirs.empty() && !told_by_count(theirs) && theirs != names_)
     fail_usage("task.distil.teacher '", opened.file, "' was trained on other classes than the data has");
-  check_teacher(opened, setup.sides, classes_);
+  check_teacher(opened, setup.sides, std::ssize(preprocess_.mean), classes_);
   teacher_.model = opened.model;
   teacher_.checksum = opened.checksum;
   const auto type = setup.precision == Precision::fp64 ? torch::kFloat64 : torch::kFloat32;

@@ -10,6 +10,7 @@
 #include "models/capability.h"
 #include "models/encoder.h"
 #include "models/family.h"
+#include "models/input_channels.h"
 #include "nn/patch_embed.h"
 #include "tasks/feature_health.h"
 #include "tasks/image_streams.h"
@@ -35,6 +36,7 @@ class Mae final : public Task {
         encoder_(&models::require<models::TokenEncoder>(*backbone_, spec_.family, "task mae")) {
     if (const std::string why = encoder_->keep_refusal(); !why.empty())
       fail_usage("task mae leaves out patches, which ", spec_.name, " cannot do without: ", why);
+    models::require_colours(spec_.settings, "task mae");
     const models::Extent image = models::extent_of(*spec_.settings.find("image_size"), "image_size");
     patch_ = spec_.settings.find("patch_size")->as_int();
     rows_ = image.height / patch_, columns_ = image.width / patch_;

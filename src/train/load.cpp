@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "models/heads/class_head.h"
+#include "models/input_channels.h"
 #include "models/neutral_parameters.h"
 #include "train/weights.h"
 #include "train/wrapped_names.h"
@@ -70,12 +71,13 @@ std::set<std::string> neutral_names(const tasks::Task& task) {
 }
 
 // A stored tensor of another shape made to fit, as the backbone that has it knows; undefined if it cannot.
-torch::Tensor fitted(const tasks::Task& task, const std::string& name, const torch::Tensor& stored) {
+torch::Tensor fitted(const tasks::Task& task, const std::string& name, const torch::Tensor& stored,
+                     torch::IntArrayRef wanted) {
   for (const tasks::BackbonePart& part : task.backbones())
     if (name.starts_with(part.prefix))
       if (torch::Tensor fit = part.model->fit(name.substr(part.prefix.size()), stored); fit.defined())
         return fit;
-  return {};
+  return models::fit_input_channels(stored, wanted);
 }
 
 bool is_floating(const TensorView& view) {
@@ -187,7 +189,8 @@ LoadReport load_pretrained(tasks::Task& task, const WeightFile& file) {
     const TensorView& view = *found->second;
     torch::Tensor stored = to_tensor(view);
     // In the model's own type: half-precision numbers cannot be interpolated everywhere.
-    if (!fits && is_floating(view)) stored = fitted(task, name, stored.to(tensor.scalar_type()));
+    if (!fits && is_floating(view))
+      stored = fitted(task, name, stored.to(tensor.scalar_type()), tensor.sizes());
     if (!stored.defined() || stored.sizes() != tensor.sizes() || !is_floating(view)) {
       wrong.push_back(text(name, " ", shape_text(view.shape), ", must be ", tensor.sizes()));
     } else {

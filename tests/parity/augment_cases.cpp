@@ -164,7 +164,7 @@ CaseResult check_erasing(const Golden& golden) {
     config.least_aspect = c["min_aspect"];
     ListedDraws draws = recorded_draws(c["draws"]);
     torch::Tensor x = golden.tensor(text("input.case", i)).contiguous();
-    erase(config, c["h"], c["w"], draws, x.data_ptr<float>());
+    erase(config, 3, c["h"], c["w"], draws, x.data_ptr<float>());
     compare.holds(text("draws of case ", i), draws.used_up(), "are not all used");
     compare.equal(text("output.case", i), x, golden.tensor(text("output.case", i)));
   }
