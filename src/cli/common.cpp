@@ -27,7 +27,8 @@ std::string escaped(std::string_view character) {
 
 void add_compute_options(Arguments& command, std::string& device, std::string& precision, int64_t& threads) {
   command.add("--device", device, "cpu, cuda or auto").show_default();
-  command.add("--precision", precision, "fp32, bf16, fp64, or int8 (CPU, without training)").show_default();
+  command.add("--precision", precision, "fp32, bf16, fp16, fp64, or int8 (CPU, without training)")
+      .show_default();
   command.add("--threads", threads, "compute threads, 0 = all cores").show_default().range(0, 1024);
 }
 

@@ -8,10 +8,10 @@ namespace tessera::nn {
 namespace {
 
 // Under autocast the stream is summed in float, even where patches or a norm gave its first tokens in
-// bfloat16: a branch of less than 0.2 % would be rounded away.
+// half precision: a branch of less than 0.2 % would be rounded away.
 torch::Tensor stream_of(const torch::Tensor& x) {
-  const bool wider =
-      x.scalar_type() == torch::kBFloat16 && at::autocast::is_autocast_enabled(x.device().type());
+  const bool wider = (x.scalar_type() == torch::kBFloat16 || x.scalar_type() == torch::kHalf) &&
+                     at::autocast::is_autocast_enabled(x.device().type());
   return wider ? x.to(torch::kFloat32) : x;
 }
 

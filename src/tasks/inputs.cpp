@@ -11,7 +11,7 @@
 namespace tessera::tasks {
 
 Precision parse_precision(const std::string& name) {
-  static const std::array<std::string, 4> known = {"fp32", "bf16", "fp64", "int8"};
+  static const std::array<std::string, 5> known = {"fp32", "bf16", "fp64", "int8", "fp16"};
   for (size_t i = 0; i < known.size(); ++i)
     if (name == known[i]) return static_cast<Precision>(i);
   fail_usage("precision '", name, "', must be ", join(known, ", "), did_you_mean(name, known));
@@ -106,7 +106,7 @@ StreamInputs to_device(const data::Batch& batch, const std::string& stream, torc
 }
 
 AutocastScope::AutocastScope(torch::Device device, Precision precision)
-    : device_(device.type()), on_(precision == Precision::bf16 || precision == Precision::int8) {
+    : device_(device.type()), on_(precision != Precision::fp32 && precision != Precision::fp64) {
   if (!on_) return;
   if (precision == Precision::int8) {
     if (!device.is_cpu()) fail_usage("precision 'int8' is for the CPU; on a GPU use bf16");
@@ -116,13 +116,13 @@ AutocastScope::AutocastScope(torch::Device device, Precision precision)
   }
   was_enabled_ = at::autocast::is_autocast_enabled(device_);
   at::autocast::set_autocast_enabled(device_, true);
-  at::autocast::set_autocast_dtype(device_, torch::kBFloat16);
+  at::autocast::set_autocast_dtype(device_, precision == Precision::fp16 ? torch::kHalf : torch::kBFloat16);
   at::autocast::increment_nesting();
 }
 
 AutocastScope::~AutocastScope() {
   if (!on_) return;
-  // The cache holds this step's bf16 copies of the weights.
+  // The cache holds this step's copies of the weights.
   if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
   at::autocast::set_autocast_enabled(device_, was_enabled_);
 }

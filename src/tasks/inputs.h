@@ -14,7 +14,7 @@
 namespace tessera::tasks {
 
 // int8: linear layers in int8 with a scale for each row, the rest as in bf16; for inference on a CPU.
-enum class Precision { fp32, bf16, fp64, int8 };
+enum class Precision { fp32, bf16, fp64, int8, fp16 };
 // Usage error naming the right names.
 Precision parse_precision(const std::string& name);
 
@@ -58,7 +58,7 @@ struct Inputs {
 StreamInputs to_device(const data::Batch& batch, const std::string& stream, torch::Device device,
                        Precision precision);
 
-// Autocast to bf16, and linear layers in int8 where that is asked for, within a scope; nothing for the other
+// Autocast to bf16 or fp16, and linear layers in int8 where that is asked for, within a scope; nothing for the other
 // precisions.
 class AutocastScope {
  public:

@@ -11,6 +11,7 @@
 #include "core/text.h"
 #include "core/toml.h"
 #include "io/file.h"
+#include "models/input_channels.h"
 #include "train/migrate.h"
 #include "train/open_task.h"
 #include "train/recipe_files.h"
@@ -76,6 +77,9 @@ void check_train(const TrainConfig& t) {
   if (t.clip_grad == 0 && t.clip_mode != ClipMode::norm)
     fail_usage("train.clip_mode = \"", name_of(t.clip_mode),
                "\" does nothing with train.clip_grad = 0: give a bound");
+  if (t.clip_norm_type != 2 && (t.clip_grad == 0 || t.clip_mode != ClipMode::norm))
+    fail_usage("train.clip_norm_type = ", shortest(t.clip_norm_type),
+               " goes with train.clip_grad above 0 and train.clip_mode = \"norm\"");
   if (!t.device.starts_with("cuda:") && t.device != "auto" && t.device != "cpu" && t.device != "cuda")
     fail_usage("train.device = \"", printable(t.device), "\", must be auto, cpu, cuda, cuda:N",
                did_you_mean(t.device, std::vector<std::string>{"auto", "cpu", "cuda"}));
@@ -151,6 +155,19 @@ void resolve_size(Recipe& recipe, bool size_given) {
   recipe.preprocess.size = size.as_int();
 }
 
+// The mean and deviation are of as many channels as the model reads: those of red, green and blue say the same
+// of each, in the mean, where it reads others.
+void resolve_channels(Recipe& recipe) {
+  const auto channels = static_cast<size_t>(models::input_channels(recipe.model.settings));
+  for (auto& [key, numbers] :
+       {std::pair("preprocess.mean", &recipe.preprocess.mean), {"preprocess.std", &recipe.preprocess.std}}) {
+    if (numbers->size() == channels) continue;
+    if (numbers->size() != 3)
+      fail_usage(key, " has ", numbers->size(), " numbers, must be ", channels, " as model.in_channels says");
+    numbers->assign(channels, ((*numbers)[0] + (*numbers)[1] + (*numbers)[2]) / 3);
+  }
+}
+
 }  // namespace
 
 Recipe read_recipe(const Value& stored, const std::string& where) {
@@ -181,6 +198,7 @@ Recipe read_recipe(const Value& stored, const std::string& where) {
     require(recipe.preprocess.size >= 1 && recipe.preprocess.size <= 16384, "preprocess.size",
             recipe.preprocess.size, "1 to 16384");
     resolve_size(recipe, size_given);
+    resolve_channels(recipe);
     return recipe;
   } catch (const Error& error) {
     throw Error(error.kind, prefix + error.what());

@@ -32,7 +32,7 @@ struct ModelSection {
   Value settings;
 };
 
-enum class RunPrecision { fp32, bf16, fp64 };
+enum class RunPrecision { fp32, bf16, fp64, fp16 };
 enum class ClipMode { norm, value, agc };
 enum class BadImagePolicy { replace, fail };
 
@@ -47,6 +47,7 @@ struct TrainConfig {
   bool balanced_sampling = false;
   double clip_grad = 0;
   ClipMode clip_mode = ClipMode::norm;
+  double clip_norm_type = 2;
   int64_t max_skipped = 10;
   double ema_decay = 0;
   bool ema_warmup = false;
@@ -113,7 +114,7 @@ std::string describe_recipe_keys();
 namespace tessera {
 template <>
 struct EnumNames<train::RunPrecision> {
-  static constexpr std::array names = {"fp32", "bf16", "fp64"};
+  static constexpr std::array names = {"fp32", "bf16", "fp64", "fp16"};
 };
 template <>
 struct EnumNames<train::ClipMode> {
@@ -136,11 +137,13 @@ void tessera::train::TrainConfig::visit(V& v) {
   v("sizes", sizes, between(1, 16384),
     "input sides over the run, each for an equal part of its epochs; empty = preprocess.size");
   v("seed", seed, at_least(0), "of the first weights, the sample order and every augmentation");
-  v("precision", precision, choice<RunPrecision>(), "arithmetic; bf16 by autocast");
+  v("precision", precision, choice<RunPrecision>(),
+    "arithmetic; bf16 and fp16 by autocast, fp16 with a loss scale");
   v("balanced_sampling", balanced_sampling, "draw classes equally often");
   v("clip_grad", clip_grad, at_least(0), "bound on the gradient, 0 = no clipping");
   v("clip_mode", clip_mode, choice<ClipMode>(),
     "what is bounded: the norm of the whole gradient, each value, or agc (Brock et al. 2021)");
+  v("clip_norm_type", clip_norm_type, above(0), "p of the norm: 2, 1, inf or any other");
   v("max_skipped", max_skipped, at_least(0),
     "steps in a row without a finite loss and gradient before the run is stopped");
   v("ema_decay", ema_decay, from_to_below(0, 1), "of the weights' moving average, 0 = none");

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -90,6 +91,13 @@ void RunDirectory::claim() {
   if (::flock(lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
     fail("run directory '", path_, "' is in use by another process");
   remove_stale_temporaries(path_);
+}
+
+void RunDirectory::check_there() const {
+  struct stat found {};
+  if (::stat(file(kMetrics).c_str(), &found) == 0 || errno != ENOENT) return;
+  fail("run directory '", path_,
+       "' was removed while the run was writing to it: what it held is lost, start the run again");
 }
 
 void RunDirectory::write_recipe(const std::string& toml) { write_text_atomic(file(kRecipe), toml); }

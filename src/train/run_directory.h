@@ -51,6 +51,9 @@ class RunDirectory {
   // it.
   void claim();
 
+  // Fails where the folder, or its metrics, were taken away since open_metrics: what is written then is lost.
+  void check_there() const;
+
   void write_recipe(const std::string& toml);
 
   // Opens metrics.jsonl for appending, after cutting it back to its first `bytes`; if it holds less than that

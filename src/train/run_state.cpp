@@ -64,6 +64,7 @@ Value write_state(const RunState& state, const Setup& setup) {
   out.set("device", torch::DeviceTypeName(setup.compute.device.type(), /*lower_case=*/true));
   out.set("task_metadata", setup.model.info.task_metadata);
   out.set("task_state", state.task);
+  if (state.loss_scale.find("scale")) out.set("loss_scale", state.loss_scale);
   for (const auto& [name, value] : setup.model.fingerprints) out.set(name, value);
   out.set("recipe_hash", recipe_hash(setup.recipe));
   out.set("recipe", setup.model.info.recipe);
@@ -97,6 +98,7 @@ RunState read_state(const Value& value, int64_t step, const std::string& where) 
     state.bad_pictures.insert(line.as_string());
   }
   if (value.find("task_state")) state.task = part(value, "task_state", &Value::is_table, where);
+  if (value.find("loss_scale")) state.loss_scale = part(value, "loss_scale", &Value::is_table, where);
   state.meter = part(value, "meter", &Value::is_table, where);
   return state;
 }

@@ -21,6 +21,7 @@ struct RunState {
   uint64_t metrics_bytes = 0;  // of metrics.jsonl
   Value meter;                 // Meter::state
   Value task;                  // Task::state
+  Value loss_scale;            // LossScale::state; a run in fp16 has one
   int64_t optimiser_steps = 0, ema_updates = 0;
   int64_t skipped = 0, skipped_in_row = 0;  // steps without a finite loss and gradient
   std::set<std::string> bad_pictures;       // that were replaced, in all processes: "name: what is wrong"

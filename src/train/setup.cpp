@@ -73,7 +73,8 @@ void check_sizes(const Recipe& recipe, tasks::Task& task) {
   models::Backbone& model = *task.backbones().at(0).model;
   model.eval();
   for (const int64_t size : recipe.train.sizes) try {
-      model.embed(torch::zeros({1, 3, size, size}, model.parameters()[0].options()));
+      model.embed(torch::zeros({1, static_cast<int64_t>(recipe.preprocess.mean.size()), size, size},
+                               model.parameters()[0].options()));
     } catch (const Error& error) {
       fail_usage("train.sizes holds ", size, ": ", error.what());
     }
@@ -274,7 +275,9 @@ Optimisation make_optimisation(const Recipe& recipe, const RunTask& model, const
     made.ema =
         std::make_unique<Ema>(EmaConfig{.decay = train.ema_decay, .warmup = train.ema_warmup}, model.state);
   made.schedule = schedule_of(recipe, plan);
-  if (train.clip_grad > 0) made.clip = {.mode = name_of(train.clip_mode), .value = train.clip_grad};
+  if (train.clip_grad > 0)
+    made.clip = {
+        .mode = name_of(train.clip_mode), .value = train.clip_grad, .norm_type = train.clip_norm_type};
   return made;
 }
 

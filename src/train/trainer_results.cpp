@@ -139,6 +139,7 @@ void Trainer::checkpoint() {
   collect_bad_pictures();
   state_.position = loaders_[0]->position();
   state_.task = task_.state();
+  if (loss_scale_.on()) state_.loss_scale = loss_scale_.state();
   state_.meter = meter_.state(reduce());
   state_.optimiser_steps = optimisation_.optimiser->steps();
   state_.ema_updates = optimisation_.ema ? optimisation_.ema->updates() : 0;

@@ -13,6 +13,7 @@
 #include "io/tensorboard.h"
 #include "parallel/data_parallel.h"
 #include "train/checkpoint.h"
+#include "train/loss_scale.h"
 #include "train/meter.h"
 #include "train/run_state.h"
 #include "train/setup.h"
@@ -57,6 +58,7 @@ class Trainer {
   std::vector<torch::Tensor> statistics() const;
   tasks::Inputs next_inputs();
   StepMeans compute_gradients(const tasks::Inputs& inputs);
+  void count_skipped(bool finite, const StepMeans& means);
   bool all_finite(const StepMeans& means, const Clipped& clipped);
   void after_step();
   void log();
@@ -114,6 +116,7 @@ class Trainer {
   CheckpointStore store_;
   RunState state_;
   Meter meter_;
+  LossScale loss_scale_;
   std::unique_ptr<tasks::Collective> collective_;
   std::vector<std::unique_ptr<data::Loader>> loaders_;  // of the task's streams
   std::unique_ptr<TensorBoardWriter> events_;           // a new file each time the run is continued

@@ -354,16 +354,29 @@ TEST_F(TrainerTest, DoublePrecisionIsDoubleThroughout) {
   }
 }
 
-TEST_F(TrainerTest, BfloatTrainsAndContinuesTheSame) {
-  const std::vector<std::string> settings = {"train.precision=bf16"};
-  run_training(tiny("whole", settings));
+TEST_F(TrainerTest, HalfPrecisionTrainsAndContinuesTheSame) {
+  for (const std::string precision : {"bf16", "fp16"}) {
+    const std::vector<std::string> settings = {"train.precision=" + precision};
+    const std::string whole = precision + "_whole", parts = precision + "_parts";
+    run_training(tiny(whole, settings));
+    Watcher watcher;
+    watcher.crash_after_checkpoint = 1;
+    EXPECT_THROW(run_training(tiny(parts, settings), {.observers = {&watcher}}), Stop);
+    run_training(tiny(parts, settings), {.resume = Resume::automatic});
+    expect_same_weights(path(whole), path(parts));
+    const OpenedTask opened = open_task(path(whole));
+    EXPECT_EQ(tasks::named_parameters(opened.task->parts()).front().second.scalar_type(), torch::kFloat32);
+  }
+}
+
+// Overflows of fp16 under a loss scale are no run gone astray: with max_skipped = 0 one would end it.
+TEST_F(TrainerTest, AGradientBeyondHalfPrecisionOnlyLowersTheLossScale) {
   Watcher watcher;
-  watcher.crash_after_checkpoint = 1;
-  EXPECT_THROW(run_training(tiny("parts", settings), {.observers = {&watcher}}), Stop);
-  run_training(tiny("parts", settings), {.resume = Resume::automatic});
-  expect_same_weights(path("whole"), path("parts"));
-  const OpenedTask opened = open_task(path("whole"));
-  EXPECT_EQ(tasks::named_parameters(opened.task->parts()).front().second.scalar_type(), torch::kFloat32);
+  run_training(tiny("run", {"train.precision=fp16", "train.max_skipped=0"}), {.observers = {&watcher}});
+  const Value state = read_checkpoint(path("run/checkpoints/latest")).state;
+  const double scale = state.find("loss_scale.scale")->as_double();
+  EXPECT_EQ(scale, 65536 / std::exp2(static_cast<double>(state.find("skipped")->as_int())));
+  EXPECT_EQ(state.find("skipped_in_row")->as_int(), 0);
 }
 
 TEST_F(TrainerTest, FineTuningSaysWhatIsNew) {

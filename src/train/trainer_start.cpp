@@ -1,0 +1,161 @@
+// What a run does before its first step: claims its folder, finds the checkpoint to continue from, agrees with the other
+// processes.
+#include <algorithm>
+#include <filesystem>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "core/toml.h"
+#include "io/file.h"
+#include "train/trainer_run.h"
+
+namespace tessera::train {
+
+void Trainer::claim_directory() {
+  const bool held_run = directory_.holds_run();
+  if (options_.resume == Resume::never && held_run)
+    fail_usage("run directory '", directory_.path(),
+               "' already holds a run: continue it with --resume, or choose ", "another --output");
+  if (options_.resume == Resume::required && !held_run)
+    fail_usage("run directory '", directory_.path(), "' holds no run to continue");
+  check_disk();
+  directory_.claim();
+  store_.prepare();
+}
+
+void Trainer::open_files() {
+  for (const std::string& line : directory_.open_metrics(state_.metrics_bytes, state_.step)) note(line);
+  const std::string recipe = write_toml(recipe_table(setup_.recipe));
+  directory_.write_recipe(recipe);
+  events_ = std::make_unique<TensorBoardWriter>(directory_.path(),
+                                                first_step_ + (state_.evaluation_pending ? 0 : 1));
+  events_->text("recipe", first_step_, "```toml\n" + recipe + "```\n");
+}
+
+// Fails now if it must; the run directory itself is still to be made.
+void Trainer::check_profile() const {
+  if (options_.profile.empty()) return;
+  const auto plain = [](const std::string& path) {
+    return std::filesystem::absolute(path).lexically_normal();
+  };
+  if (plain(options_.profile).parent_path() != plain(directory_.path() + "/").parent_path())
+    AtomicFile(options_.profile);
+}
+
+// Processes compute one run only where they see the same data and recipe.
+void Trainer::check_same_everywhere() {
+  std::string mine;
+  for (const auto& [name, print] : model_.fingerprints) mine += name + "\t" + print + "\n";
+  Recipe recipe = setup_.recipe;  // but for where each machine keeps what the prints are of
+  recipe.data.path = recipe.data.val_path = recipe.data.image_root = recipe.data.class_names = "";
+  recipe.model.pretrained = recipe.model.select_from = "";
+  for (const char* key : tasks::find_task(tasks::task_name(recipe.task)).path_keys)
+    if (recipe.task.find(key)) recipe.task.set(key, "");
+  mine += "recipe\t" + recipe_hash(recipe);
+  const std::vector<std::string> all = world_.gather(mine);
+  for (size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] == all[0]) continue;
+    const auto ours = split(all[0], '\n'), theirs = split(all[rank], '\n');
+    size_t i = 0;
+    while (i + 1 < std::min(ours.size(), theirs.size()) && ours[i] == theirs[i]) ++i;
+    fail("process ", rank, " of ", world_.size(), " has another ", ours[i].substr(0, ours[i].find('\t')),
+         " than the first one: every process must see the same data and recipe");
+  }
+}
+
+// They are drawn alike from the seed; files of weights and the number of threads may be each process' own.
+void Trainer::share_first_weights() {
+  std::string sums;
+  for (const auto& [name, tensor] : model_.state) {
+    const torch::Tensor plain = tensor.detach().to(torch::kCPU).contiguous();
+    sums += checksum_of({static_cast<const std::byte*>(plain.const_data_ptr()), plain.nbytes()});
+  }
+  const std::vector<std::string> all = world_.gather(checksum_of(as_bytes(sums)));
+  if (std::count(all.begin(), all.end(), all[0]) == std::ssize(all)) return;
+  note("the first weights differ between processes: all take those of the first one");
+  const torch::NoGradGuard no_grad;
+  for (const auto& [name, tensor] : model_.state) {
+    torch::Tensor first =
+        tensor.detach().to(torch::kCPU, tensor.scalar_type(), false, /*copy=*/true).contiguous();
+    if (!leader()) first.zero_();
+    world_.sum(first);
+    tensor.copy_(first);
+  }
+  if (optimisation_.ema) optimisation_.ema->load_state(0, model_.state);
+}
+
+void Trainer::start() {
+  if (world_.size() > 1) check_same_everywhere();
+  if (leader()) check_profile();
+  if (leader()) claim_directory();
+  for (const std::string& line : model_.notes) note(line);
+  const auto stored = agreed_checkpoint();
+  if (stored)
+    restore(*stored);
+  else if (world_.size() > 1)
+    share_first_weights();
+  first_step_ = state_.step;
+  if (leader()) open_files();
+  if (leader() && stored) restore_best();
+  tasks::set_training(model_.parts, true);
+  for (Observer* observer : options_.observers) observer->started(setup_.plan, first_step_);
+  open_loaders();
+  saved_step_ = stored ? state_.step : -1;
+  saved_at_ = steady_seconds();
+}
+
+std::optional<StoredCheckpoint> Trainer::stored_checkpoint() {
+  std::vector<std::string> skipped;
+  auto stored = store_.newest(skipped, [&](const StoredCheckpoint& one) {
+    read_state(one.state, one.step, one.path("manifest.json"));
+    if (optimisation_.ema && !one.holds(kEmaFile))
+      fail("'", one.path("manifest.json"), "' does not list ", kEmaFile);
+  });
+  if (!stored && !skipped.empty())
+    fail("run directory '", directory_.path(), "': no checkpoint is usable; ", skipped.front());
+  if (!stored && options_.resume == Resume::required)
+    fail("run directory '", directory_.path(),
+         "' has no checkpoint to continue from; --resume auto starts anew");
+  for (const std::string& line : skipped) note(line);
+  return stored;
+}
+
+// The leader chooses, so that all processes continue from the same one.
+std::optional<StoredCheckpoint> Trainer::agreed_checkpoint() {
+  std::optional<StoredCheckpoint> stored;
+  if (leader()) stored = stored_checkpoint();
+  if (stored) store_.point_latest(stored->step);
+  const std::string directory = world_.broadcast(stored ? stored->directory : "");
+  if (!leader() && !directory.empty()) stored = read_checkpoint(directory);
+  return stored;
+}
+
+void Trainer::restore(const StoredCheckpoint& stored) {
+  const std::string where = stored.path("manifest.json");
+  // The number of threads that is stored is the leader's; on another machine it may be another one.
+  const std::string others =
+      check_same_run(stored.state, setup_, options_.allow_other_threads || !leader(), where);
+  if (!others.empty()) note(others);
+  state_ = read_state(stored.state, stored.step, where);
+  if (state_.position.epoch * setup_.plan.steps_per_epoch + state_.position.batch != state_.step)
+    fail(where, ": epoch ", state_.position.epoch, " and batch ", state_.position.batch,
+         " are not where step ", state_.step, " ends, with ", setup_.plan.steps_per_epoch, " steps an epoch");
+  seconds_before_ = state_.seconds;
+  if (leader()) meter_.load_state(state_.meter);  // the sums are of all processes together
+  const auto load = [&](const char* name) { return read_tensors(SafetensorsFile(stored.path(name))); };
+  copy_tensors(load(kWeightsFile), model_.state, stored.path(kWeightsFile));
+  if (optimisation_.ema) optimisation_.ema->load_state(state_.ema_updates, load(kEmaFile));
+  optimisation_.optimiser->load_state(state_.optimiser_steps, load(kOptimiserFile));
+  task_.load_state(state_.task);
+  if (loss_scale_.on()) loss_scale_.load(state_.loss_scale, where);
+  note(text("continuing from ", stored.directory));
+}
+
+void Trainer::check_disk() const {
+  const uint64_t needed = setup_.plan.disk_bytes, free = free_disk_bytes(directory_.path());
+  if (needed > free + store_.bytes())
+    fail("the run needs up to ", human_bytes(needed), " in '", directory_.path(), "', where ",
+         human_bytes(free), " are free (train.keep_last = ", setup_.recipe.train.keep_last, ")");
+}
+
+}  // namespace tessera::train
