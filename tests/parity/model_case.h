@@ -59,6 +59,13 @@ void compare_built(Comparison& comparison, const Golden& golden, const Golden& w
 using Leaves = std::map<std::string, torch::Tensor>;
 CaseResult compare_function(const Golden& golden, const std::function<NamedOutputs(const Leaves&)>& run);
 
+// Handlers of DETR and its parts (detr_cases.cpp).
+CaseResult check_detr(const Golden& golden);
+CaseResult check_detr_transformer(const Golden& golden);
+CaseResult check_detr_set(const Golden& golden);
+CaseResult check_hungarian(const Golden& golden);
+CaseResult check_focal_dice(const Golden& golden);
+
 // Handlers of the mLSTM's states, Vision-LSTM's first version and training source, and DARL.
 CaseResult check_mlstm_states(const Golden& golden);       // mlstm_cases.cpp
 CaseResult check_vision_lstm_1(const Golden& golden);      // vision_lstm_cases.cpp

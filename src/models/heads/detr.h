@@ -1,0 +1,98 @@
+// DETR behind a backbone (Carion et al. 2020, sections 3.2 and A.4): a Transformer turns one map and a set of learned
+// queries into as many objects, each a class (or none) and a box. Parameters have the names of the published
+// files.
+//
+//   encoder layer   x <- norm(x + attention(x + p, x + p, x));  x <- norm(x + ffn(x))
+//   decoder layer   t <- norm(t + attention(t + q, t + q, t));  t <- norm(t + attention(t + q, m + p, m));
+//                   t <- norm(t + ffn(t)),  t from 0, q the queries, m the encoder's output
+//   p               sines and cosines of the place in the image, as shares of what is no padding
+#pragma once
+
+#include "ops/torch.h"
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/config.h"
+#include "nn/convolution.h"
+#include "nn/linear.h"
+
+namespace tessera::models {
+
+struct DetrConfig {
+  int64_t embed_dim = 256, num_heads = 8, encoder_depth = 6, decoder_depth = 6, hidden = 2048, queries = 100;
+
+  template <class V>
+  void visit(V& v) {
+    v("embed_dim", embed_dim, between(4, 16384),
+      "width of a token and of a query, a multiple of 4 and num_heads");
+    v("num_heads", num_heads, between(1, 1024), "attention heads");
+    v("encoder_depth", encoder_depth, between(1, 256), "layers of the encoder");
+    v("decoder_depth", decoder_depth, between(1, 256), "layers of the decoder");
+    v("hidden", hidden, between(1, 1 << 20), "hidden width of the feed-forward networks");
+    v("queries", queries, between(1, 65536), "objects that an image may have");
+  }
+  void check(const char* section) const;
+};
+
+// Sines and cosines of places, [batch, rows * columns, dim], in `options`: the first half of the channels for rows.
+// Places are counted over what is no padding (`padding` [batch, rows, columns] bool, true = no part of the image)
+// and divided by their number, times 2 pi.
+torch::Tensor padded_sine_positions(const torch::Tensor& padding, int64_t dim, torch::TensorOptions options);
+
+// Attention with three inputs of one width. Parameters in_proj_weight [3 dim, dim], in_proj_bias, out_proj.
+class InputAttention : public torch::nn::Module {
+ public:
+  InputAttention(int64_t dim, int64_t heads);
+  // q [batch, queries, dim], k and v [batch, keys, dim]; `bias` is added to the scores (undefined = nothing).
+  torch::Tensor forward(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v,
+                        const torch::Tensor& bias = {});
+  int64_t macs(int64_t queries, int64_t keys) const;
+
+ private:
+  torch::Tensor project(const torch::Tensor& x, int64_t part) const;
+  int64_t dim_, heads_;
+  torch::Tensor in_weight_, in_bias_;
+  nn::Linear out_proj_{nullptr};
+};
+
+class DetrTransformer;
+
+class Detr final : public torch::nn::Module {
+ public:
+  // `classes` without the one that says "nothing", which comes last.
+  Detr(const DetrConfig& config, int64_t feature_channels, int64_t classes);
+  void initialise(uint64_t seed);
+
+  // Of each decoder layer, the last one last: logits [layers, batch, queries, classes + 1] and boxes [layers, batch,
+  // queries, 4], centre x, y, width and height as shares of the padded image.
+  struct Objects {
+    torch::Tensor logits, boxes;
+    torch::Tensor encoded, decoded;  // [batch, cells, dim]; [layers, batch, queries, dim]
+  };
+  // `map` [batch, feature_channels, rows, columns]; `padding` [batch, height, width] bool of any size, true = no part of
+  // the image.
+  Objects forward(const torch::Tensor& map, const torch::Tensor& padding);
+  int64_t macs(int64_t rows, int64_t columns) const;
+  int64_t classes() const { return classes_; }
+
+ private:
+  DetrConfig config_;
+  int64_t classes_;
+  nn::Conv2d input_proj_{nullptr};
+  std::shared_ptr<DetrTransformer> transformer_;
+  torch::Tensor queries_;
+  nn::Linear class_embed_{nullptr};
+  std::vector<nn::Linear> box_embed_;
+};
+
+// What an image shows, queries in their order: the best class that is one, its probability, and corners in pixels
+// of an image of that size.
+struct DetrDetections {
+  torch::Tensor scores, labels, boxes;  // [queries], int64 [queries], [queries, 4]
+};
+DetrDetections detr_detections(const torch::Tensor& logits, const torch::Tensor& boxes, double height,
+                               double width);
+
+}  // namespace tessera::models

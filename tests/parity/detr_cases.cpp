@@ -1,0 +1,476 @@
+// components/det_detr, model_detr_transformer, loss_detr_set, loss_hungarian, loss_focal_dice: DETR whole and in parts.
+#include <algorithm>
+
+#include "core/error.h"
+#include "eval/assignment.h"
+#include "models/heads/detr.h"
+#include "nn/boxes.h"
+#include "tasks/losses.h"
+#include "tasks/mask_losses.h"
+#include "tasks/set_loss.h"
+#include "tests/parity/model_case.h"
+
+namespace tessera::parity {
+namespace {
+
+using Json = nlohmann::json;
+using torch::Tensor;
+
+struct Allowed {
+  double relative = 1e-4, absolute = 1e-5, relative_gradient = 1e-3;
+  explicit Allowed(const Golden& golden) {
+    const Json given = golden.meta.value("tolerance", Json::object());
+    relative = given.value("rtol", relative), absolute = given.value("atol", absolute);
+    relative_gradient = given.value("grad_rtol", relative);
+  }
+  void output(Comparison& comparison, const std::string& what, const Tensor& got, const Tensor& want) const {
+    if (want.is_floating_point())
+      comparison.close(what, got.reshape(want.sizes()), want, relative, absolute);
+    else
+      comparison.equal(what, got, want);
+  }
+  void gradient(Comparison& comparison, const std::string& what, const Tensor& got,
+                const Tensor& want) const {
+    const double largest = want.numel() > 0 ? want.abs().max().item<double>() : 0;
+    comparison.close(what, got, want, relative_gradient, 1e-4 * largest + 1e-6);
+  }
+};
+
+Tensor or_zeros(const Tensor& gradient, const Tensor& of) {
+  return gradient.defined() ? gradient : torch::zeros_like(of);
+}
+
+// --- the whole model
+
+struct WholeDetr {
+  std::shared_ptr<models::Backbone> backbone;
+  std::shared_ptr<models::Detr> detr;
+  std::map<std::string, Tensor> parameters;  // by published name
+};
+
+constexpr const char* kBody = "backbone.0.body.";
+
+// `stored` is the prefix of the case that has the parameters.
+WholeDetr build_detr(const Golden& golden, const std::string& stored, bool dc5, torch::ScalarType dtype) {
+  const Json& config = golden.config();
+  const auto width = [&](const std::string& layer) {
+    return golden.tensor(stored + "param." + kBody + layer + ".weight").size(0);
+  };
+  Value::Array dims, depths;
+  for (size_t stage = 0; stage < config["resnet_blocks"].size(); ++stage) {
+    dims.push_back(width("layer" + std::to_string(stage + 1) + ".0.conv3"));
+    depths.push_back(config["resnet_blocks"][stage].get<int64_t>());
+  }
+  const Value settings(Value::Table{{"dims", dims},
+                                    {"depths", depths},
+                                    {"stem_dim", width("conv1")},
+                                    {"output_stride", dc5 ? 16 : 32},
+                                    {"classes", 0}});
+  WholeDetr out;
+  out.backbone = models::build_backbone(models::resolve_model("resnet", settings), 0, models::Init::skip);
+  out.detr = std::make_shared<models::Detr>(models::DetrConfig{.embed_dim = config["d_model"],
+                                                               .num_heads = config["nhead"],
+                                                               .encoder_depth = config["enc_layers"],
+                                                               .decoder_depth = config["dec_layers"],
+                                                               .hidden = config["dim_feedforward"],
+                                                               .queries = config["num_queries"]},
+                                            dims.back().as_int(), config["num_classes"].get<int64_t>());
+  std::map<std::string, Tensor> all;
+  const auto collect = [&](torch::nn::Module& module, const std::string& prefix) {
+    module.to(dtype);
+    module.eval();
+    for (const auto& entry : module.named_parameters()) all[prefix + entry.key()] = entry.value();
+    for (const auto& entry : module.named_buffers()) all[prefix + entry.key()] = entry.value();
+  };
+  collect(*out.backbone, kBody);
+  collect(*out.detr, "");
+  const torch::NoGradGuard no_grad;
+  for (const char* kind : {"param.", "buffer."})
+    for (const std::string& name : golden.names(stored + kind)) {
+      check(all.contains(name), "no tensor '", name, "'");
+      all.at(name).copy_(golden.tensor(stored + kind + name, dtype));
+      if (std::string(kind) == "param.")
+        out.parameters[name] = all.at(name);
+      else
+        all.at(name).requires_grad_(false);
+    }
+  // The stem and the first stage stay as they are.
+  for (const auto& [name, parameter] : out.parameters)
+    if (name.starts_with(std::string(kBody) + "conv1.") || name.starts_with(std::string(kBody) + "layer1."))
+      parameter.requires_grad_(false);
+  return out;
+}
+
+// Images of one batch, filled up with zeros to the right and below; the padding is true there.
+std::pair<Tensor, Tensor> padded(const std::vector<Tensor>& images) {
+  int64_t height = 0, width = 0;
+  for (const Tensor& image : images)
+    height = std::max(height, image.size(1)), width = std::max(width, image.size(2));
+  std::vector<Tensor> all, masks;
+  for (const Tensor& image : images) {
+    all.push_back(torch::constant_pad_nd(image, {0, width - image.size(2), 0, height - image.size(1)}));
+    Tensor mask = torch::ones({height, width}, torch::kBool);
+    mask.slice(0, 0, image.size(1)).slice(1, 0, image.size(2)).fill_(false);
+    masks.push_back(mask);
+  }
+  return {torch::stack(all), torch::stack(masks)};
+}
+
+std::vector<Tensor> leaves(const Golden& golden, const std::string& prefix, torch::ScalarType dtype) {
+  std::vector<Tensor> out;
+  for (int i = 0; golden.has(prefix + std::to_string(i)); ++i)
+    out.push_back(golden.tensor(prefix + std::to_string(i), dtype).requires_grad_());
+  return out;
+}
+
+void compare_gradients(Comparison& comparison, const Allowed& allowed, const Golden& golden,
+                       const std::string& at, const WholeDetr& model, const std::vector<Tensor>& images,
+                       const std::string& label) {
+  for (const std::string& name : golden.names(at + "grad.")) {
+    Tensor leaf;
+    if (name.starts_with("input.images."))
+      leaf = images.at(std::stoul(name.substr(std::string("input.images.").size())));
+    else
+      leaf = model.parameters.at(name);
+    allowed.gradient(comparison, label + "grad." + name, or_zeros(leaf.grad(), leaf),
+                     golden.tensor(at + "grad." + name));
+  }
+  for (const auto& [name, parameter] : model.parameters)
+    if (!golden.has(at + "grad." + name))
+      comparison.holds(label + name, !parameter.grad().defined(), "has a gradient");
+}
+
+// Of layer i by the published names: the last layer's without one, "aux0.", "aux1." before.
+std::string layer_name(int64_t layer, int64_t layers) {
+  return layer + 1 == layers ? "" : "aux" + std::to_string(layer) + ".";
+}
+
+void check_detr_eval(Comparison& comparison, const Golden& golden, const std::string& at, bool dc5,
+                     torch::ScalarType dtype) {
+  const Allowed allowed(golden);
+  const std::string label = at + (dtype == torch::kFloat64 ? "float64 " : "float32 ");
+  WholeDetr model = build_detr(golden, at, dc5, dtype);
+  const std::vector<Tensor> images = leaves(golden, at + "input.images.", dtype);
+  const auto [batch, padding] = padded(images);
+  const int64_t last = model.backbone->block_count() - 1;
+  const auto objects = model.detr->forward(model.backbone->features(batch, {last})[0], padding);
+  const int64_t layers = objects.logits.size(0);
+  Tensor loss = torch::zeros({}, batch.options().requires_grad(false));
+  for (int64_t layer = 0; layer < layers; ++layer)
+    for (const auto& [name, all] :
+         {std::pair("pred_logits", objects.logits), {"pred_boxes", objects.boxes}}) {
+      const std::string key = layer_name(layer, layers) + name;
+      allowed.output(comparison, label + key, all[layer], golden.tensor(at + "output." + key));
+      loss = loss + (all[layer] * golden.tensor(at + "loss_weight." + key, dtype)).sum();
+    }
+  for (size_t i = 0; i < images.size(); ++i) {
+    const auto index = static_cast<int64_t>(i);
+    const auto found = models::detr_detections(objects.logits[-1][index], objects.boxes[-1][index],
+                                               static_cast<double>(2 * images[i].size(1) + 1),
+                                               static_cast<double>(2 * images[i].size(2)));
+    const std::string key = "output.detections." + std::to_string(i) + ".";
+    allowed.output(comparison, label + key + "scores", found.scores, golden.tensor(at + key + "scores"));
+    allowed.output(comparison, label + key + "labels", found.labels, golden.tensor(at + key + "labels"));
+    comparison.close(label + key + "boxes", found.boxes, golden.tensor(at + key + "boxes"), 1e-4, 1e-3);
+  }
+  loss.backward();
+  compare_gradients(comparison, allowed, golden, at, model, images, label);
+}
+
+void check_detr_train(Comparison& comparison, const Golden& golden, const std::string& at,
+                      const std::string& stored, bool dc5, torch::ScalarType dtype) {
+  const Allowed allowed(golden);
+  const Json& config = golden.config();
+  const std::string label = at + (dtype == torch::kFloat64 ? "float64 " : "float32 ");
+  WholeDetr model = build_detr(golden, stored, dc5, dtype);
+  const std::vector<Tensor> images = leaves(golden, at + "input.images.", dtype);
+  std::vector<tasks::SetTargets> targets;
+  for (size_t i = 0; i < images.size(); ++i) {
+    const std::string key = at + "input.targets." + std::to_string(i);
+    targets.push_back({golden.tensor(key + ".labels"), golden.tensor(key + ".const_boxes", dtype)});
+  }
+  const tasks::SetCosts costs{.label = config["weights"]["ce"],
+                              .box = config["weights"]["bbox"],
+                              .overlap = config["weights"]["giou"],
+                              .no_object = config["eos_coef"]};
+  const auto [batch, padding] = padded(images);
+  const int64_t last = model.backbone->block_count() - 1;
+  const auto objects = model.detr->forward(model.backbone->features(batch, {last})[0], padding);
+  const int64_t layers = objects.logits.size(0);
+  const auto want = [&](const std::string& name) { return golden.tensor(at + "output." + name); };
+  Tensor loss = torch::zeros({}, batch.options().requires_grad(false));
+  for (int64_t layer = 0; layer < layers; ++layer) {
+    const auto matches = tasks::match_sets(objects.logits[layer], objects.boxes[layer], targets, costs);
+    const tasks::SetLoss parts =
+        tasks::set_loss(objects.logits[layer], objects.boxes[layer], targets, matches, costs);
+    const bool is_last = layer + 1 == layers;
+    const std::string behind = is_last ? "" : "_" + std::to_string(layer);
+    for (const auto& [name, value] : {std::pair<std::string, Tensor>{"loss_ce", parts.mean_label()},
+                                      {"loss_bbox", parts.mean_box()},
+                                      {"loss_giou", parts.mean_overlap()},
+                                      {"cardinality_error", torch::tensor(parts.cardinality_error)}})
+      allowed.output(comparison, label + name + behind, value, want(name + behind));
+    loss = loss + costs.label * parts.mean_label() + costs.box * parts.mean_box() +
+           costs.overlap * parts.mean_overlap();
+    for (int64_t layer_out = 0; layer_out < 1; ++layer_out)
+      for (const auto& [name, all] :
+           {std::pair("pred_logits", objects.logits), {"pred_boxes", objects.boxes}}) {
+        const std::string key = layer_name(layer, layers) + name;
+        allowed.output(comparison, label + key, all[layer], want(key));
+      }
+    if (!is_last) continue;
+    allowed.output(comparison, label + "class_error", torch::tensor(parts.label_error), want("class_error"));
+    for (size_t i = 0; i < matches.size(); ++i) {
+      const std::string key = "match." + std::to_string(i);
+      comparison.equal(label + key, matches[i].queries, want(key + ".query"));
+      comparison.equal(label + key, matches[i].objects, want(key + ".target"));
+    }
+  }
+  allowed.output(comparison, label + "loss", loss, want("loss"));
+  loss.backward();
+  compare_gradients(comparison, allowed, golden, at, model, images, label);
+}
+
+// --- the Transformer alone, by transformers' names
+
+struct Place {
+  std::string name;
+  int64_t part = -1;  // third of a joint matrix: 0 = q, 1 = k, 2 = v
+};
+
+Place place_of(std::string name) {
+  const auto swap = [&](const std::string& from, const std::string& to) {
+    if (const size_t at = name.find(from); at != std::string::npos) name.replace(at, from.size(), to);
+  };
+  const bool decoder = name.starts_with("decoder.");
+  swap("input_projection.", "input_proj."), swap("query_position_embeddings.", "query_embed.");
+  swap("class_labels_classifier.", "class_embed."), swap("bbox_predictor.", "bbox_embed.");
+  swap("decoder.layernorm.", "decoder.norm.");
+  swap("self_attn_layer_norm.", "norm1."), swap("encoder_attn_layer_norm.", "norm2.");
+  swap("final_layer_norm.", decoder ? "norm3." : "norm2.");
+  swap(".mlp.fc1.", ".linear1."), swap(".mlp.fc2.", ".linear2."), swap(".fc1.", ".linear1."),
+      swap(".fc2.", ".linear2.");
+  swap(".encoder_attn.", ".multihead_attn."), swap("o_proj.", "out_proj.");
+  if (name.starts_with("encoder.") || name.starts_with("decoder.")) name = "transformer." + name;
+  for (int64_t part = 0; part < 3; ++part) {
+    const std::string key = std::string("qkv").substr(static_cast<size_t>(part), 1) + "_proj.";
+    if (const size_t at = name.find("attn." + key); at != std::string::npos)
+      return {name.replace(at + 5, key.size(), "in_proj_"), part};
+  }
+  return {name};
+}
+
+Tensor part_of(const Tensor& whole, int64_t part) {
+  return part < 0 ? whole : whole.chunk(3)[static_cast<size_t>(part)];
+}
+
+}  // namespace
+
+CaseResult check_detr(const Golden& golden) {
+  Comparison comparison;
+  for (const torch::ScalarType dtype : {torch::kFloat64, torch::kFloat32})
+    for (const char* kind : {"", "dc5/"}) {
+      const std::string at = kind;
+      if (golden.names(at + "eval/output.").empty()) continue;
+      check_detr_eval(comparison, golden, at + "eval/", !at.empty(), dtype);
+      check_detr_train(comparison, golden, at + "train/", at + "eval/", !at.empty(), dtype);
+    }
+  return comparison.result();
+}
+
+CaseResult check_detr_transformer(const Golden& golden) {
+  const Json& config = golden.config();
+  check(config["encoder_attention_heads"] == config["decoder_attention_heads"] &&
+            config["encoder_ffn_dim"] == config["decoder_ffn_dim"] && config["activation_function"] == "relu",
+        "DETR's encoder and decoder have the same heads and hidden width, and relu");
+  const Allowed allowed(golden);
+  Comparison comparison;
+  for (const torch::ScalarType dtype : {torch::kFloat64, torch::kFloat32}) {
+    const std::string label = dtype == torch::kFloat64 ? "float64 " : "float32 ";
+    models::Detr detr({.embed_dim = config["d_model"],
+                       .num_heads = config["encoder_attention_heads"],
+                       .encoder_depth = config["encoder_layers"],
+                       .decoder_depth = config["decoder_layers"],
+                       .hidden = config["encoder_ffn_dim"],
+                       .queries = config["num_queries"]},
+                      config["feature_channels"], config["num_labels"]);
+    detr.to(dtype);
+    const auto parameters = detr.named_parameters();
+    {
+      const torch::NoGradGuard no_grad;
+      for (const std::string& name : golden.names("param.")) {
+        const Place place = place_of(name);
+        check(parameters.contains(place.name), "no parameter '", place.name, "' for '", name, "'");
+        part_of(parameters[place.name], place.part).copy_(golden.tensor("param." + name, dtype));
+      }
+    }
+    const Tensor x = golden.tensor("input.x", dtype).requires_grad_();
+    const Tensor padding = golden.tensor("input.mask").logical_not();
+    const auto objects = detr.forward(x, padding);
+    const NamedOutputs outputs{{"encoder", objects.encoded},
+                               {"decoder", objects.decoded[-1]},
+                               {"logits", objects.logits[-1]},
+                               {"boxes", objects.boxes[-1]},
+                               {"position", models::padded_sine_positions(padding, config["d_model"],
+                                                                          x.options().requires_grad(false))}};
+    Tensor loss = torch::zeros({}, x.options().requires_grad(false));
+    for (const std::string& name : golden.names("output.")) {
+      allowed.output(comparison, label + name, outputs.at(name), golden.tensor("output." + name));
+      loss = loss + (outputs.at(name) * golden.tensor("loss_weight." + name, dtype)).sum();
+    }
+    allowed.output(comparison, label + "loss", loss, golden.tensor("loss"));
+    loss.backward();
+    for (const std::string& name : golden.names("grad.")) {
+      if (name == "input.x") {
+        allowed.gradient(comparison, label + name, x.grad(), golden.tensor("grad." + name));
+        continue;
+      }
+      const Place place = place_of(name);
+      const Tensor& whole = parameters[place.name];
+      allowed.gradient(comparison, label + name, part_of(or_zeros(whole.grad(), whole), place.part),
+                       golden.tensor("grad." + name));
+    }
+  }
+  return comparison.result();
+}
+
+CaseResult check_detr_set(const Golden& golden) {
+  const Json& config = golden.config();
+  const tasks::SetCosts costs{.label = config["class_cost"],
+                              .box = config["bbox_cost"],
+                              .overlap = config["giou_cost"],
+                              .no_object = config["eos_coef"]};
+  const Json& weights = config["weights"];
+  const Allowed allowed(golden);
+  Comparison comparison;
+  for (const torch::ScalarType dtype : {torch::kFloat64, torch::kFloat32}) {
+    const Tensor logits = golden.tensor("input.logits", dtype).requires_grad_(),
+                 boxes = golden.tensor("input.boxes", dtype).requires_grad_();
+    std::vector<tasks::SetTargets> targets;
+    for (size_t i = 0; golden.has("input.target" + std::to_string(i) + ".boxes"); ++i) {
+      const std::string key = "input.target" + std::to_string(i);
+      targets.push_back({golden.tensor(key + ".class_labels"), golden.tensor(key + ".boxes", dtype)});
+    }
+    const auto matches = tasks::match_sets(logits, boxes, targets, costs);
+    for (size_t i = 0; i < matches.size(); ++i) {
+      const std::string key = "output.match" + std::to_string(i);
+      comparison.equal(key, matches[i].queries, golden.tensor(key + ".query"));
+      comparison.equal(key, matches[i].objects, golden.tensor(key + ".target"));
+    }
+    const tasks::SetLoss loss = tasks::set_loss(logits, boxes, targets, matches, costs);
+    const Tensor total = weights["loss_ce"].get<double>() * loss.mean_label() +
+                         weights["loss_bbox"].get<double>() * loss.mean_box() +
+                         weights["loss_giou"].get<double>() * loss.mean_overlap();
+    for (const auto& [name, value] : {std::pair<std::string, Tensor>{"loss_ce", loss.mean_label()},
+                                      {"loss_bbox", loss.mean_box()},
+                                      {"loss_giou", loss.mean_overlap()},
+                                      {"cardinality_error", torch::tensor(loss.cardinality_error)},
+                                      {"total", total}})
+      allowed.output(comparison, name, value, golden.tensor("output." + name));
+    total.backward();
+    comparison.close("grad.logits", logits.grad(), golden.tensor("grad.logits"), allowed.relative,
+                     allowed.absolute);
+    comparison.close("grad.boxes", boxes.grad(), golden.tensor("grad.boxes"), allowed.relative,
+                     allowed.absolute);
+    if (!golden.has("output.xyxy")) continue;
+    const Tensor corners = nn::corners_of_centres(boxes.detach()[0]);
+    const Tensor others = golden.tensor("output.giou.boxes_b_xyxy", dtype);
+    allowed.output(comparison, "xyxy", corners, golden.tensor("output.xyxy"));
+    allowed.output(comparison, "iou", nn::pairwise_iou(corners, others), golden.tensor("output.iou"));
+    allowed.output(comparison, "giou", nn::pairwise_generalised_iou(corners, others),
+                   golden.tensor("output.giou"));
+  }
+  return comparison.result();
+}
+
+CaseResult check_hungarian(const Golden& golden) {
+  Comparison comparison;
+  for (const Json& one : golden.config()["cases"]) {
+    const auto name = one["name"].get<std::string>();
+    const auto rows = static_cast<int64_t>(one["cost"].size());
+    const auto columns = rows > 0 ? static_cast<int64_t>(one["cost"][0].size()) : 0;
+    std::vector<double> cost;
+    for (const Json& row : one["cost"])
+      for (const Json& value : row)
+        cost.push_back(one["maximize"].get<bool>() ? -value.get<double>() : value.get<double>());
+    const eval::Assignment pairs = eval::cheapest_assignment(cost, rows, columns);
+    double total = 0;
+    for (size_t i = 0; i < pairs.rows.size(); ++i)
+      total += one["cost"][static_cast<size_t>(pairs.rows[i])][static_cast<size_t>(pairs.columns[i])]
+                   .get<double>();
+    comparison.close(name, torch::tensor(total, torch::kFloat64),
+                     torch::tensor(one["total"].get<double>(), torch::kFloat64), 1e-12, 1e-9);
+    if (one["compare"] != "indices") continue;
+    comparison.equal(name + " rows", torch::tensor(pairs.rows, torch::kInt64),
+                     torch::tensor(one["row"].get<std::vector<int64_t>>(), torch::kInt64));
+    comparison.equal(name + " columns", torch::tensor(pairs.columns, torch::kInt64),
+                     torch::tensor(one["col"].get<std::vector<int64_t>>(), torch::kInt64));
+  }
+  return comparison.result();
+}
+
+namespace {
+
+// The loss of that name and the leaf that it is differentiated by.
+struct NamedLoss {
+  Tensor loss, leaf;
+};
+
+NamedLoss focal_dice_loss(const Golden& golden, const std::string& name, torch::ScalarType dtype) {
+  const Json& config = golden.config();
+  const double alpha = config["alpha"], gamma = config["gamma"], boxes = config["num_boxes"];
+  const auto leaf = [&](const char* key) {
+    return golden.tensor(std::string("input.") + key, dtype).requires_grad_();
+  };
+  if (name.starts_with("seg_ce")) {
+    const Tensor logits = leaf("seg_logits"), labels = golden.tensor("input.seg_target");
+    const Tensor rows = logits.permute({0, 2, 3, 1}).flatten(0, 2), flat = labels.flatten();
+    constexpr int64_t kIgnored = 255;
+    if (name == "seg_ce") return {tasks::cross_entropy(rows, flat, {.ignore_index = kIgnored}), logits};
+    return {tasks::cross_entropy(rows, flat, {.ignore_index = kIgnored, .sum = true}) /
+                static_cast<double>(flat.numel()),
+            logits};
+  }
+  for (const auto& [kind_name, kind] : {std::pair("giou_loss_sum", nn::BoxLoss::generalised),
+                                        {"ciou_loss_sum", nn::BoxLoss::complete},
+                                        {"diou_loss_sum", nn::BoxLoss::distance}})
+    if (name == kind_name) {
+      const Tensor a = leaf("boxes1");
+      return {nn::box_loss(a, golden.tensor("input.boxes2", dtype), kind).sum(), a};
+    }
+  const Tensor logits = leaf("logits"), target = golden.tensor("input.target", dtype);
+  if (name == "dice_hf") return {tasks::dice_loss(logits, target).sum() / boxes, logits};
+  if (name == "focal_hf")
+    return {tasks::sigmoid_focal_loss(logits, target, alpha, gamma).mean(1).sum() / boxes, logits};
+  if (name == "focal_tv_noalpha")
+    return {tasks::sigmoid_focal_loss(logits, target, -1, gamma).mean(), logits};
+  if (name == "focal_tv_mean")
+    return {tasks::sigmoid_focal_loss(logits, target, alpha, gamma).mean(), logits};
+  if (name == "focal_tv_sum") return {tasks::sigmoid_focal_loss(logits, target, alpha, gamma).sum(), logits};
+  const auto number = [&](const std::string& prefix) { return std::stod(name.substr(prefix.size())); };
+  if (name.starts_with("smooth_l1_beta"))
+    return {torch::smooth_l1_loss(logits, target, at::Reduction::Mean, number("smooth_l1_beta")), logits};
+  if (name.starts_with("huber_"))
+    return {torch::huber_loss(logits, target, at::Reduction::Mean, number("huber_")), logits};
+  return {};
+}
+
+}  // namespace
+
+CaseResult check_focal_dice(const Golden& golden) {
+  const Allowed allowed(golden);
+  Comparison comparison;
+  for (const torch::ScalarType dtype : {torch::kFloat64, torch::kFloat32})
+    for (const std::string& name : golden.names("output.")) {
+      const NamedLoss found = focal_dice_loss(golden, name, dtype);
+      comparison.holds(name, found.loss.defined(), "not a loss of ours");
+      if (!found.loss.defined()) continue;
+      found.loss.backward();
+      allowed.output(comparison, name, found.loss, golden.tensor("output." + name));
+      comparison.close("grad." + name, found.leaf.grad(), golden.tensor("grad." + name), allowed.relative,
+                       allowed.absolute);
+    }
+  return comparison.result();
+}
+
+}  // namespace tessera::parity
