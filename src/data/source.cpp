@@ -19,6 +19,7 @@ constexpr SourceKind kKinds[] = {
     {"table", "labels.csv, labels.tsv, labels.json or list.txt", is_table_path, open_table},
     {"CIFAR", "a folder with data_batch_1.bin or train.bin, or such a file", is_cifar_path, open_cifar},
     {"IDX", "a folder with train-images-idx3-ubyte[.gz], or such a file", is_idx_path, open_idx},
+    {"npz", "samples.npz of generated images", is_npz_path, open_npz},
     {"ImageFolder", "a folder with a folder for each class", is_folder_path, open_folder},
 };
 
