@@ -9,6 +9,7 @@
 #include "tasks/contrast.h"
 #include "tasks/darl.h"
 #include "tasks/mae.h"
+#include "tasks/vae.h"
 
 namespace tessera::tasks {
 
@@ -16,10 +17,7 @@ namespace {
 
 std::vector<TaskKind>& table() {
   static std::vector<TaskKind> kinds = {
-      classify_kind(),
-      mae_kind(),
-      darl_kind(),
-      contrast_kind(),
+      classify_kind(), mae_kind(), darl_kind(), contrast_kind(), vae_kind(),
   };
   return kinds;
 }

@@ -2,6 +2,7 @@
 // skipped with its reason.
 #include "tests/parity/backbone_cases.h"
 #include "tests/parity/convnet_cases.h"
+#include "tests/parity/generative_cases.h"
 #include "tests/parity/model_case.h"
 #include "tests/parity/tokeniser_cases.h"
 
@@ -47,6 +48,10 @@ const std::vector<Entry>& entries() {
       {"components", "loss_hungarian", "", check_hungarian, ""},
       {"components", "loss_focal_dice", "", check_focal_dice, ""},
       {"components", "loss_", "", check_loss, ""},
+      {"components", "metric_generative", "", check_generative_metrics, ""},
+      {"components", "metric_reference_files", "", check_reference_files, ""},
+      {"components", "model_inception_fid", "", check_inception, ""},
+      {"components", "model_autoencoder_kl", "", check_autoencoder, ""},
       {"components", "metric_", "", check_metric, ""},
       {"components", "model_vit", "", check_vit, ""},
       {"components", "model_deit_distilled", "", check_vit, ""},
