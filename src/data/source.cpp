@@ -19,6 +19,8 @@ constexpr SourceKind kKinds[] = {
     {"table", "labels.csv, labels.tsv, labels.json or list.txt", is_table_path, open_table},
     {"CIFAR", "a folder with data_batch_1.bin or train.bin, or such a file", is_cifar_path, open_cifar},
     {"IDX", "a folder with train-images-idx3-ubyte[.gz], or such a file", is_idx_path, open_idx},
+    {"masks", "a folder with images/ and annotations/, or leftImg8bit/ and gtFine/; or a set.toml",
+     is_masks_path, open_masks},
     {"ImageFolder", "a folder with a folder for each class", is_folder_path, open_folder},
 };
 
