@@ -3,6 +3,7 @@
 #include "tests/parity/backbone_cases.h"
 #include "tests/parity/convnet_cases.h"
 #include "tests/parity/model_case.h"
+#include "tests/parity/segmentation_cases.h"
 
 namespace tessera::parity {
 
@@ -40,10 +41,17 @@ const std::vector<Entry>& entries() {
       {"components", "aug_three_augment", "", check_augment, ""},
       {"components", "aug_randaugment", "", check_augment, ""},
       {"components", "aug_random_erasing", "", check_augment, ""},
+      {"components", "aug_segmentation", "", check_segmentation_augment, ""},
+      {"components", "aug_photometric", "", check_photometric, ""},
       {"components", "aug_", "", nullptr, "this augmentation comes with the training system"},
       {"components", "opt_", "", check_optimiser, ""},
       {"components", "loss_", "", check_loss, ""},
+      {"components", "metric_segmentation", "", check_segmentation_metric, ""},
+      {"components", "metric_slide", "", check_sliding, ""},
       {"components", "metric_", "", check_metric, ""},
+      {"components", "seg_upernet_head", "", check_segmentation_head, ""},
+      {"components", "seg_feature_pyramid", "", check_map_necks, ""},
+      {"components", "seg_upernet", "", check_segmenter, ""},
       {"components", "model_vit", "", check_vit, ""},
       {"components", "model_deit_distilled", "", check_vit, ""},
       {"components", "model_deit3", "", check_vit, ""},
