@@ -166,6 +166,15 @@ struct Scene {
   Occluder occluder;
   Point slope;  // illumination: relative brightness a pixel
   float noise;  // standard deviation of a channel
+
+  // Shares of a pixel that the shape covers, and that the occluder hides.
+  float shape_cover(Point pixel) const {
+    const Point p = rotated({pixel.x - centre.x, pixel.y - centre.y}, cosine, sine);
+    return std::clamp(0.5f - radius * shape_distance(label.shape, {p.x / radius, p.y / radius}), 0.0f, 1.0f);
+  }
+  float hidden(Point pixel) const {
+    return occluder.present ? std::clamp(0.5f - occluder.distance(pixel), 0.0f, 1.0f) : 0.0f;
+  }
 };
 
 float uniform(RandomStream& random, double low, double high) {
@@ -295,8 +304,8 @@ ShapesConfig parse_shapes(const std::string& path) {
     fail_usage("shapes.val is ", config.val, ", must be 1 to ", kMost);
   if (config.size != 32 && config.size != 64)
     fail_usage("shapes.size is ", config.size, ", must be 32 or 64");
-  if (config.task != "shape" && config.task != "texture")
-    fail_usage("shapes.task is '", config.task, "', must be shape or texture");
+  if (config.task != "shape" && config.task != "texture" && config.task != "segment")
+    fail_usage("shapes.task is '", config.task, "', must be shape, texture or segment");
   return config;
 }
 
@@ -314,15 +323,13 @@ Image draw_shapes(const ShapesConfig& config, Split split, int64_t index) {
     uint8_t* out = image.row(y);
     for (int x = 0; x < side; ++x, out += 3) {
       const Point pixel = {static_cast<float>(x) + 0.5f, static_cast<float>(y) + 0.5f};
-      Point p = rotated({pixel.x - scene.centre.x, pixel.y - scene.centre.y}, scene.cosine, scene.sine);
-      p = {p.x / scene.radius, p.y / scene.radius};
-      const float cover = std::clamp(0.5f - scene.radius * shape_distance(scene.label.shape, p), 0.0f, 1.0f);
+      const float cover = scene.shape_cover(pixel);
       Colour colour{}, over{};
       if (cover < 1) scene.background.paint(pixel, colour);
       if (cover > 0) scene.object.paint(pixel, over);
       for (size_t c = 0; c < 3; ++c) colour[c] += cover * (over[c] - colour[c]);
       if (scene.occluder.present) {
-        const float hidden = std::clamp(0.5f - scene.occluder.distance(pixel), 0.0f, 1.0f);
+        const float hidden = scene.hidden(pixel);
         for (size_t c = 0; c < 3; ++c) colour[c] += hidden * (scene.occluder.colour[c] - colour[c]);
       }
       const float half = static_cast<float>(side) / 2;
@@ -334,6 +341,20 @@ Image draw_shapes(const ShapesConfig& config, Split split, int64_t index) {
     }
   }
   return image;
+}
+
+Image draw_shapes_mask(const ShapesConfig& config, Split split, int64_t index) {
+  RandomStream random = stream_of(config, split, index, 0);
+  const auto side = static_cast<int>(config.size);
+  const Scene scene = draw_scene(random, static_cast<float>(side));
+  Image mask(side, side, 1);
+  for (int y = 0; y < side; ++y)
+    for (int x = 0; x < side; ++x) {
+      const Point pixel = {static_cast<float>(x) + 0.5f, static_cast<float>(y) + 0.5f};
+      const bool seen = scene.shape_cover(pixel) >= 0.5f && scene.hidden(pixel) < 0.5f;
+      mask.row(y)[x] = seen ? static_cast<uint8_t>(scene.label.shape + 1) : uint8_t{0};
+    }
+  return mask;
 }
 
 }  // namespace tessera::data

@@ -26,7 +26,7 @@ struct ShapesConfig {
     v("val", val, "validation images");
     v("size", size, "side in pixels, 32 or 64");
     v("seed", seed, "another seed is another set");
-    v("task", task, "shape or texture: which of the two is the class");
+    v("task", task, "shape or texture: which of the two is the class; segment: the shape of every pixel");
   }
 };
 
@@ -45,5 +45,8 @@ ShapesLabel shapes_label(const ShapesConfig& config, Split split, int64_t index)
 
 // [size, size, 3]; edges are smooth over one pixel.
 Image draw_shapes(const ShapesConfig& config, Split split, int64_t index);
+// Its mask [size, size, 1]: 0 for the background and what hides the shape, else the shape's number plus 1. A pixel on an
+// edge belongs to what covers more of it.
+Image draw_shapes_mask(const ShapesConfig& config, Split split, int64_t index);
 
 }  // namespace tessera::data

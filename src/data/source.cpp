@@ -21,6 +21,8 @@ constexpr SourceKind kKinds[] = {
     {"CIFAR", "a folder with data_batch_1.bin or train.bin, or such a file", is_cifar_path, open_cifar},
     {"IDX", "a folder with train-images-idx3-ubyte[.gz], or such a file", is_idx_path, open_idx},
     {"npz", "samples.npz of generated images", is_npz_path, open_npz},
+    {"masks", "a folder with images/ and annotations/, or leftImg8bit/ and gtFine/; or a set.toml",
+     is_masks_path, open_masks},
     {"ImageFolder", "a folder with a folder for each class", is_folder_path, open_folder},
 };
 

@@ -2,6 +2,7 @@
 #include "core/counted.h"
 #include "core/error.h"
 #include "core/text.h"
+#include "data/mask_labels.h"
 #include "data/shapes.h"
 #include "data/source_kinds.h"
 
@@ -56,12 +57,52 @@ class ShapesSource final : public LabelledSource {
   bool by_shape_;
 };
 
+// The shape of every pixel.
+class ShapesMasks final : public Source, public MaskLabels {
+ public:
+  ShapesMasks(const ShapesConfig& config, Split split) : config_(config), split_(split) {
+    classes_ = {"background"};
+    classes_.insert(classes_.end(), shape_names().begin(), shape_names().end());
+  }
+
+  int64_t size() const override { return split_ == Split::train ? config_.train : config_.val; }
+  const std::vector<std::string>& mask_classes() const override { return classes_; }
+
+  RawSample read(int64_t index) const override {
+    RawSample sample{text(part(), " sample ", index), draw_shapes(config_, split_, index)};
+    sample.annotation.mask = draw_shapes_mask(config_, split_, index);
+    return sample;
+  }
+
+  uint64_t fingerprint() const override {
+    Fingerprint print;
+    print.add("shapes masks 1");
+    print.add(part());
+    for (const int64_t number : {size(), config_.size, config_.seed}) print.add(number);
+    return print.value();
+  }
+
+  std::string describe() const override {
+    return text(part(), ", ", counted(size(), "image"), " of ", config_.size, "x", config_.size,
+                " with masks, ", classes_.size(), " classes");
+  }
+
+ private:
+  std::string part() const { return split_ == Split::train ? "shapes train" : "shapes validation"; }
+
+  ShapesConfig config_;
+  Split split_;
+  std::vector<std::string> classes_;
+};
+
 }  // namespace
 
 bool is_shapes_path(const std::string& path) { return path == "shapes" || path.starts_with("shapes:"); }
 
 std::unique_ptr<Source> open_shapes(const SourceConfig& config, Split split) {
-  return std::make_unique<ShapesSource>(parse_shapes(path_of(config, split)), split);
+  const ShapesConfig shapes = parse_shapes(path_of(config, split));
+  if (shapes.task == "segment") return std::make_unique<ShapesMasks>(shapes, split);
+  return std::make_unique<ShapesSource>(shapes, split);
 }
 
 }  // namespace tessera::data

@@ -8,11 +8,16 @@
 //   scores = head(mean over the cells of norm(x_L))
 //
 // Any size of picture goes: a border that fills no patch, no window or no 2 x 2 cells is padded with zeros.
-// As in timm the map is shifted before it is padded (the first published code pads first), and a stage whose
-// grid is not larger than a window has one window of the grid's size.
+// As in timm the map is shifted before it is padded, and a stage whose grid is not larger than a window has one
+// window of the grid's size. The published codes for dense prediction do otherwise (`form`): they pad first and
+// never shrink a window; transformers leaves out the shift where a window fills a side; mmseg and mmdet merge cells
+// channel by channel. With `stage_norms` each stage's map has a norm of its own, which the next stage does not see.
 #include <torch/nn/modules/container/modulelist.h>
 
 #include <algorithm>
+#include <span>
+#include <string_view>
+#include <utility>
 
 #include "core/error.h"
 #include "core/text.h"
@@ -35,6 +40,7 @@ constexpr double kEps = 1e-5;
 constexpr const char* kBiasTable = "relative_position_bias_table";
 
 enum class Positions { none, learned };
+enum class Form { timm, original, mmseg, transformers };
 
 }  // namespace
 }  // namespace tessera::models
@@ -43,14 +49,19 @@ template <>
 struct tessera::EnumNames<tessera::models::Positions> {
   static constexpr std::array names = {"none", "learned"};
 };
+template <>
+struct tessera::EnumNames<tessera::models::Form> {
+  static constexpr std::array names = {"timm", "original", "mmseg", "transformers"};
+};
 
 namespace tessera::models {
 namespace {
 
 struct Config : PyramidSettings {
   int64_t window_size = 7;
-  bool shift = true, relative_bias = true;
+  bool shift = true, relative_bias = true, stage_norms = false;
   Positions positions = Positions::none;
+  Form form = Form::timm;
 
   Config() {
     dims = {96, 192, 384, 768}, depths = {2, 2, 6, 2}, heads = {3, 6, 12, 24};
@@ -66,8 +77,14 @@ struct Config : PyramidSettings {
     v("positions", positions, choice<Positions>(), "absolute positions of the patches besides");
     v("mlp_ratio", mlp_ratio, kMlpRatio, "hidden width of the MLP as a multiple of the token's");
     v("qkv_bias", qkv_bias, "biases of q, k, v");
+    v("form", form, choice<Form>(),
+      "whose code is followed in padding, shifting and merging (dense prediction)");
+    v("stage_norms", stage_norms,
+      "a norm for the map of every stage instead of the last alone (dense prediction)");
     visit_drop_path(v);
   }
+
+  bool pads_first() const { return form != Form::timm; }
 
   void check() const {
     extent_of(image_size, "image_size");
@@ -82,7 +99,7 @@ int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 class WindowAttention : public torch::nn::Module {
  public:
   WindowAttention(int64_t width, int64_t heads, Extent window, Extent shift, const Config& config)
-      : window_(window), shift_(shift) {
+      : window_(window), shift_(shift), form_(config.form) {
     if (config.relative_bias)
       table_ = register_parameter(
           kBiasTable, nn::zeros({nn::offset_bias_rows(window.height, window.width, false), heads}));
@@ -93,8 +110,11 @@ class WindowAttention : public torch::nn::Module {
   // x [batch, rows, columns, width] -> the same.
   torch::Tensor forward(const torch::Tensor& x, Taps* taps, const std::string& name,
                         const nn::Epilogue& epilogue) {
-    const bool shifted = shift_.height > 0 || shift_.width > 0;
-    const torch::Tensor rolled = shifted ? torch::roll(x, {-shift_.height, -shift_.width}, {1, 2}) : x;
+    const bool shifted = (shift_.height > 0 || shift_.width > 0) && !fills_a_side(x);
+    const torch::Tensor whole =
+        form_ == Form::timm ? x : nn::pad_to_multiple(x, window_.height, window_.width);
+    const torch::Tensor rolled =
+        shifted ? torch::roll(whole, {-shift_.height, -shift_.width}, {1, 2}) : whole;
     torch::Tensor bias = relative_bias();
     if (shifted) {  // [windows, heads or 1, cells, cells]: for the windows of every picture
       const torch::Tensor mask = shift_mask(x);
@@ -102,9 +122,11 @@ class WindowAttention : public torch::nn::Module {
     }
     const torch::Tensor mixed = attention_->mix(nn::to_windows(rolled, window_.height, window_.width),
                                                 {.bias = bias, .taps = taps, .name = name});
-    const torch::Tensor map = nn::from_windows(mixed, window_.height, window_.width, x.size(1), x.size(2));
-    return attention_->output(shifted ? torch::roll(map, {shift_.height, shift_.width}, {1, 2}) : map,
-                              epilogue);
+    const torch::Tensor map =
+        nn::from_windows(mixed, window_.height, window_.width, whole.size(1), whole.size(2));
+    const torch::Tensor back = shifted ? torch::roll(map, {shift_.height, shift_.width}, {1, 2}) : map;
+    const bool padded = whole.size(1) != x.size(1) || whole.size(2) != x.size(2);
+    return attention_->output(padded ? back.narrow(1, 0, x.size(1)).narrow(2, 0, x.size(2)) : back, epilogue);
   }
 
   int64_t macs(int64_t rows, int64_t columns) const {
@@ -120,6 +142,11 @@ class WindowAttention : public torch::nn::Module {
 
  private:
   int64_t cells() const { return window_.height * window_.width; }
+
+  // transformers' rule: no shift where a side of the map is not longer than a window's.
+  bool fills_a_side(const torch::Tensor& x) const {
+    return form_ == Form::transformers && (x.size(1) <= window_.height || x.size(2) <= window_.width);
+  }
 
   // The bias of each pair of cells, [1, heads, cells, cells].
   torch::Tensor relative_bias() const {
@@ -149,6 +176,7 @@ class WindowAttention : public torch::nn::Module {
   }
 
   Extent window_, shift_;
+  Form form_;
   torch::Tensor table_;
   std::shared_ptr<nn::AttentionImpl> attention_;
 };
@@ -196,10 +224,11 @@ class SwinBlock : public torch::nn::Module {
   nn::Mlp mlp_{nullptr};
 };
 
-// 2 x 2 cells to one: their channels in the order (0, 0), (1, 0), (0, 1), (1, 1) of row and column.
+// 2 x 2 cells to one: their channels in the order (0, 0), (1, 0), (0, 1), (1, 1) of row and column; `by_channel`
+// (mmseg): the four cells of a channel side by side, in the order (0, 0), (0, 1), (1, 0), (1, 1).
 class PatchMerging : public torch::nn::Module {
  public:
-  PatchMerging(int64_t in, int64_t out) {
+  PatchMerging(int64_t in, int64_t out, bool by_channel) : by_channel_(by_channel) {
     norm_ = register_module("norm", nn::LayerNorm(4 * in, nn::LayerNormOptions{.eps = kEps}));
     reduction_ = register_module("reduction", nn::Linear(4 * in, out, false));
   }
@@ -207,14 +236,16 @@ class PatchMerging : public torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& map) {
     const torch::Tensor x = nn::pad_to_multiple(map, 2, 2);
     const int64_t batch = x.size(0), rows = x.size(1) / 2, columns = x.size(2) / 2;
+    const torch::Tensor apart = x.reshape({batch, rows, 2, columns, 2, x.size(3)});
     const torch::Tensor cells =
-        x.view({batch, rows, 2, columns, 2, x.size(3)}).permute({0, 1, 3, 4, 2, 5}).flatten(3);
+        (by_channel_ ? apart.permute({0, 1, 3, 5, 2, 4}) : apart.permute({0, 1, 3, 4, 2, 5})).flatten(3);
     return reduction_(norm_->before_linear(cells));
   }
 
   int64_t macs() const { return reduction_->macs(); }  // of one new cell
 
  private:
+  bool by_channel_;
   nn::LayerNorm norm_{nullptr};
   nn::Linear reduction_{nullptr};
 };
@@ -239,7 +270,20 @@ class Swin final : public PyramidBackbone {
       if (stage > 0) grid = {ceil_div(grid.height, 2), ceil_div(grid.width, 2)};
       layers->push_back(make_stage(stage, grid, rates, index));
     }
-    norm_ = register_module("norm", nn::LayerNorm(config.dims.back(), nn::LayerNormOptions{.eps = kEps}));
+    const nn::LayerNormOptions options{.eps = kEps};
+    for (size_t stage = 0; config.stage_norms && stage < config.dims.size(); ++stage)
+      stage_norms_.push_back(
+          register_module("norm" + std::to_string(stage), nn::LayerNorm(config.dims[stage], options)));
+    if (!config.stage_norms) norm_ = register_module("norm", nn::LayerNorm(config.dims.back(), options));
+  }
+
+  std::vector<torch::Tensor> features(const torch::Tensor& images, const std::vector<int64_t>& stages,
+                                      const Context& context) override {
+    std::vector<torch::Tensor> maps = PyramidBackbone::features(images, stages, context);
+    for (size_t i = 0; i < maps.size() && config_.stage_norms; ++i)
+      maps[i] =
+          stage_norms_[static_cast<size_t>(stages[i])](maps[i].permute({0, 2, 3, 1})).permute({0, 3, 1, 2});
+    return maps;
   }
 
   int64_t embed_width() const override { return config_.dims.back(); }
@@ -291,7 +335,9 @@ class Swin final : public PyramidBackbone {
     return stages_[static_cast<size_t>(stage)][static_cast<size_t>(index)]->forward(x, context);
   }
 
-  torch::Tensor read(const torch::Tensor& x) override { return norm_(x).mean({1, 2}); }
+  torch::Tensor read(const torch::Tensor& x) override {
+    return (norm_ ? norm_(x) : stage_norms_.back()(x)).mean({1, 2});
+  }
 
   torch::Tensor enter(int64_t stage, const torch::Tensor& before) override {
     if (stage > 0) return merging_[static_cast<size_t>(stage - 1)]->forward(before);
@@ -319,11 +365,14 @@ class Swin final : public PyramidBackbone {
     const auto owner = std::make_shared<torch::nn::Module>();
     if (stage > 0)
       merging_.push_back(owner->register_module(
-          "downsample", std::make_shared<PatchMerging>(config_.dims[stage - 1], config_.dims[stage])));
+          "downsample", std::make_shared<PatchMerging>(config_.dims[stage - 1], config_.dims[stage],
+                                                       config_.form == Form::mmseg)));
     const auto blocks = owner->register_module("blocks", torch::nn::ModuleList());
     const int64_t side = config_.window_size;
-    const Extent window{std::min(grid.height, side), std::min(grid.width, side)};
-    const Extent half{grid.height > side ? side / 2 : 0, grid.width > side ? side / 2 : 0};
+    const bool whole = config_.pads_first();  // windows and shifts are the same whatever the grid
+    const Extent window =
+        whole ? Extent{side, side} : Extent{std::min(grid.height, side), std::min(grid.width, side)};
+    const Extent half{whole || grid.height > side ? side / 2 : 0, whole || grid.width > side ? side / 2 : 0};
     stages_.emplace_back();
     for (int64_t i = 0; i < config_.depths[stage]; ++i, ++index) {
       const BlockPlace place{.dim = config_.dims[stage],
@@ -345,18 +394,63 @@ class Swin final : public PyramidBackbone {
   Extent built_;  // grid of the pictures that the model was built for
   nn::PatchEmbed patch_embed_{nullptr};
   nn::LayerNorm patch_norm_{nullptr}, norm_{nullptr};
+  std::vector<nn::LayerNorm> stage_norms_;
   torch::Tensor absolute_;
   std::vector<std::vector<std::shared_ptr<SwinBlock>>> stages_;
   std::vector<std::shared_ptr<PatchMerging>> merging_;
 };
 
+// "blocks.1.<old>.weight" with the new name in the place of the old, for the first of the pairs that is there.
+std::string with_parts(std::string name, std::span<const std::pair<const char*, const char*>> pairs) {
+  for (const auto& [old, fresh] : pairs)
+    if (const size_t at = name.find(old); at != std::string::npos)
+      return name.replace(at, std::string_view(old).size(), fresh);
+  return name;
+}
+
+// "2.downsample.…" of a form that merges at the end of a stage as "3.downsample.…"; other parts as they are.
+std::string merged_at_the_start(const std::string& part) {
+  const size_t dot = part.find('.');
+  const auto stage = parse_int(std::string_view(part).substr(0, dot));
+  if (!stage || dot == std::string::npos || !part.substr(dot).starts_with(".downsample.")) return part;
+  return std::to_string(*stage + 1) + part.substr(dot);
+}
+
+// mmseg's and mmdet's names.
+std::string from_mmseg(const std::string& published) {
+  static constexpr std::pair<const char*, const char*> parts[] = {
+      {".attn.w_msa.", ".attn."}, {".ffn.layers.0.0.", ".mlp.fc1."}, {".ffn.layers.1.", ".mlp.fc2."}};
+  return "layers." + with_parts(merged_at_the_start(published.substr(7)), parts);
+}
+
+// transformers' names; q, k and v are one tensor already.
+std::string from_transformers(const std::string& published) {
+  static constexpr std::pair<const char*, const char*> parts[] = {
+      {".layernorm_before.", ".norm1."},     {".layernorm_after.", ".norm2."},
+      {".attention.self.", ".attn."},        {".attention.output.dense.", ".attn.proj."},
+      {".intermediate.dense.", ".mlp.fc1."}, {".output.dense.", ".mlp.fc2."}};
+  return "layers." + with_parts(merged_at_the_start(published.substr(15)), parts);
+}
+
 // Index tables and masks follow from the sizes. The first published code (Microsoft's) has the head without
 // a module of its own.
 std::string rename(const std::string& published) {
+  static constexpr std::pair<const char*, const char*> first[] = {
+      {"embeddings.patch_embeddings.projection.", "patch_embed.proj."},
+      {"embeddings.norm.", "patch_embed.norm."},
+      {"patch_embed.projection.", "patch_embed.proj."}};
   if (nn::ends_with(published, ".relative_position_index") || nn::ends_with(published, ".attn_mask"))
     return "";
   if (published == "head.weight" || published == "head.bias") return "head.fc" + published.substr(4);
-  return published;
+  if (published.starts_with("stages.")) return from_mmseg(published);
+  if (published.starts_with("encoder.layers.")) return from_transformers(published);
+  if (published.starts_with("hidden_states_norms.stage")) {  // counted from 1
+    const size_t number = std::string_view("hidden_states_norms.stage").size(),
+                 dot = published.find('.', number);
+    const auto stage = parse_int(published.substr(number, dot - number));
+    if (stage && dot != std::string::npos) return "norm" + std::to_string(*stage - 1) + published.substr(dot);
+  }
+  return with_parts(published, first);
 }
 
 // In the first published code the cells are merged at the end of a stage, in timm's at the start of the next:

@@ -5,6 +5,7 @@
 #include "tests/parity/generative_cases.h"
 #include "tests/parity/model_case.h"
 #include "tests/parity/tokeniser_cases.h"
+#include "tests/parity/segmentation_cases.h"
 
 namespace tessera::parity {
 
@@ -42,6 +43,8 @@ const std::vector<Entry>& entries() {
       {"components", "aug_three_augment", "", check_augment, ""},
       {"components", "aug_randaugment", "", check_augment, ""},
       {"components", "aug_random_erasing", "", check_augment, ""},
+      {"components", "aug_segmentation", "", check_segmentation_augment, ""},
+      {"components", "aug_photometric", "", check_photometric, ""},
       {"components", "aug_", "", nullptr, "this augmentation comes with the training system"},
       {"components", "opt_", "", check_optimiser, ""},
       {"components", "loss_detr_set", "", check_detr_set, ""},
@@ -52,7 +55,12 @@ const std::vector<Entry>& entries() {
       {"components", "metric_reference_files", "", check_reference_files, ""},
       {"components", "model_inception_fid", "", check_inception, ""},
       {"components", "model_autoencoder_kl", "", check_autoencoder, ""},
+      {"components", "metric_segmentation", "", check_segmentation_metric, ""},
+      {"components", "metric_slide", "", check_sliding, ""},
       {"components", "metric_", "", check_metric, ""},
+      {"components", "seg_upernet_head", "", check_segmentation_head, ""},
+      {"components", "seg_feature_pyramid", "", check_map_necks, ""},
+      {"components", "seg_upernet", "", check_segmenter, ""},
       {"components", "model_vit", "", check_vit, ""},
       {"components", "model_deit_distilled", "", check_vit, ""},
       {"components", "model_deit3", "", check_vit, ""},

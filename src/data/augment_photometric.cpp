@@ -1,0 +1,92 @@
+#include "data/augment_photometric.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "core/error.h"
+
+namespace tessera::data {
+namespace {
+
+using Table = std::array<uint8_t, 256>;
+
+// value * factor + offset in float32, cut to 0 … 255 and truncated.
+Table scaled(double factor, double offset) {
+  Table table;
+  for (size_t v = 0; v < table.size(); ++v) {
+    const float value = static_cast<float>(v) * static_cast<float>(factor) + static_cast<float>(offset);
+    table[v] = static_cast<uint8_t>(std::clamp(value, 0.0f, 255.0f));
+  }
+  return table;
+}
+
+void look_up(const Table& table, Image& image, size_t first, size_t step) {
+  for (size_t i = first; i < image.pixels.size(); i += step) image.pixels[i] = table[image.pixels[i]];
+}
+
+uint8_t rounded(double value) { return static_cast<uint8_t>(std::clamp(std::lround(value), 0L, 255L)); }
+
+}  // namespace
+
+Image to_half_degree_hsv(const Image& image) {
+  check(image.channels == 3, "HSV of an image of ", image.channels, " channels, must be 3");
+  Image out(image.width, image.height);
+  for (size_t i = 0; i < image.pixels.size(); i += 3) {
+    const int r = image.pixels[i], g = image.pixels[i + 1], b = image.pixels[i + 2];
+    const int most = std::max({r, g, b}), range = most - std::min({r, g, b});
+    uint8_t* hsv = &out.pixels[i];
+    hsv[2] = static_cast<uint8_t>(most);
+    hsv[1] = most == 0 ? uint8_t{0} : rounded(255.0 * range / most);
+    if (range == 0) {
+      hsv[0] = 0;
+      continue;
+    }
+    const int sixths = most == r ? g - b : most == g ? b - r + 2 * range : r - g + 4 * range;
+    const long hue = std::lround(30.0 * sixths / range);
+    hsv[0] = static_cast<uint8_t>((hue + 180) % 180);
+  }
+  return out;
+}
+
+Image from_half_degree_hsv(const Image& image) {
+  check(image.channels == 3, "an image of ", image.channels, " channels is no HSV, must have 3");
+  Image out(image.width, image.height);
+  for (size_t i = 0; i < image.pixels.size(); i += 3) {
+    const double sixths = image.pixels[i] / 30.0, s = image.pixels[i + 1] / 255.0, v = image.pixels[i + 2];
+    const int sector = static_cast<int>(sixths) % 6;
+    const double within = sixths - std::floor(sixths);
+    const uint8_t full = image.pixels[i + 2], p = rounded(v * (1 - s)), q = rounded(v * (1 - s * within)),
+                  t = rounded(v * (1 - s * (1 - within)));
+    const std::array<std::array<uint8_t, 3>, 6> sectors = {
+        {{full, t, p}, {q, full, p}, {p, full, t}, {p, q, full}, {t, p, full}, {full, p, q}}};
+    std::copy_n(sectors[static_cast<size_t>(sector)].begin(), 3, &out.pixels[i]);
+  }
+  return out;
+}
+
+void distort_photometrically(const PhotometricConfig& config, Draws& draws, Image& image) {
+  check(image.channels == 3, "photometric distortion of ", image.channels, " channels, must be 3");
+  const auto yes = [&] { return draws.integer(0, 1) == 1; };
+  const auto contrast = [&] {
+    if (yes()) look_up(scaled(draws.uniform(config.contrast[0], config.contrast[1]), 0), image, 0, 1);
+  };
+  if (yes()) look_up(scaled(1, draws.uniform(-config.brightness, config.brightness)), image, 0, 1);
+  const bool contrast_first = yes();
+  if (contrast_first) contrast();
+  if (yes()) {
+    image = to_half_degree_hsv(image);
+    look_up(scaled(draws.uniform(config.saturation[0], config.saturation[1]), 0), image, 1, 3);
+    image = from_half_degree_hsv(image);
+  }
+  if (yes()) {
+    image = to_half_degree_hsv(image);
+    const auto shift = static_cast<int>(draws.integer(-config.hue, config.hue - 1));
+    for (size_t i = 0; i < image.pixels.size(); i += 3)
+      image.pixels[i] = static_cast<uint8_t>((image.pixels[i] + shift + 180) % 180);
+    image = from_half_degree_hsv(image);
+  }
+  if (!contrast_first) contrast();
+}
+
+}  // namespace tessera::data

@@ -1,0 +1,165 @@
+#include "models/heads/feature_pyramid.h"
+
+#include <torch/nn/modules/container/modulelist.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/error.h"
+#include "core/text.h"
+
+namespace tessera::models {
+namespace {
+
+torch::Tensor channels_last(const torch::Tensor& map) { return map.permute({0, 2, 3, 1}); }
+torch::Tensor channels_first(const torch::Tensor& map) { return map.permute({0, 3, 1, 2}); }
+
+void check_factors(const std::vector<double>& factors) {
+  for (const double factor : factors)
+    if (factor != 4 && factor != 2 && factor != 1 && factor != 0.5 && factor != 0.25)
+      fail_usage("a map is asked for at ", shortest(factor), " times its grid, must be 4, 2, 1, 0.5 or 0.25");
+}
+
+void check_count(size_t maps, size_t wanted, const char* who) {
+  check(maps == wanted, who, " was given ", maps, " maps, must be ", wanted);
+}
+
+// A transposed convolution that makes 2x2 cells of each: parameters weight [in, out, 2, 2] and bias [out].
+class DoublingConvolution : public torch::nn::Module {
+ public:
+  explicit DoublingConvolution(int64_t width) {
+    weight = register_parameter("weight", nn::zeros({width, width, 2, 2}));
+    bias = register_parameter("bias", nn::zeros({width}));
+  }
+  torch::Tensor forward(const torch::Tensor& x) const { return torch::conv_transpose2d(x, weight, bias, 2); }
+  torch::Tensor weight, bias;
+};
+
+}  // namespace
+
+// [doubling] or [doubling, norm, GELU, doubling], named by their places.
+class Feature2Pyramid::Upsample : public torch::nn::Module {
+ public:
+  Upsample(int64_t width, bool twice) {
+    first_ = register_module("0", std::make_shared<DoublingConvolution>(width));
+    if (!twice) return;
+    norm_ = register_module("1", nn::BatchNorm2d(width));
+    second_ = register_module("3", std::make_shared<DoublingConvolution>(width));
+  }
+  torch::Tensor forward(const torch::Tensor& map) {
+    const torch::Tensor x = first_->forward(map);
+    if (!second_) return x;
+    return second_->forward(torch::gelu(channels_first(norm_.ptr()->forward(channels_last(x)))));
+  }
+  int64_t macs() const {  // of one cell that comes in
+    return first_->weight.numel() + (second_ ? 4 * second_->weight.numel() : 0);
+  }
+
+ private:
+  std::shared_ptr<DoublingConvolution> first_, second_;
+  nn::BatchNorm2d norm_{nullptr};
+};
+
+Feature2Pyramid::Feature2Pyramid(int64_t width, const std::vector<double>& factors)
+    : width_(width), factors_(factors) {
+  check_factors(factors);
+  const auto wants = [&](double factor) {
+    return std::find(factors.begin(), factors.end(), factor) != factors.end();
+  };
+  if (wants(4)) four_times_ = register_module("upsample_4x", std::make_shared<Upsample>(width, true));
+  if (wants(2)) twice_ = register_module("upsample_2x", std::make_shared<Upsample>(width, false));
+}
+
+std::vector<torch::Tensor> Feature2Pyramid::forward(const std::vector<torch::Tensor>& maps) {
+  check_count(maps.size(), factors_.size(), "Feature2Pyramid");
+  std::vector<torch::Tensor> out;
+  for (size_t i = 0; i < maps.size(); ++i) {
+    const double factor = factors_[i];
+    if (factor == 4)
+      out.push_back(four_times_->forward(maps[i]));
+    else if (factor == 2)
+      out.push_back(twice_->forward(maps[i]));
+    else if (factor == 1)
+      out.push_back(maps[i]);
+    else
+      out.push_back(torch::max_pool2d(maps[i], factor == 0.5 ? 2 : 4));
+  }
+  return out;
+}
+
+// PyTorch's own: a transposed convolution's fan-in is counted over its outputs.
+void Feature2Pyramid::initialise(uint64_t seed) {
+  const int64_t fan_in = 4 * width_;
+  nn::initialise(*this, seed,
+                 [&](const std::string& name, const torch::Tensor& parameter, const nn::Filler& fill) {
+                   if (parameter.dim() == 4 || name.ends_with("0.bias") || name.ends_with("3.bias"))
+                     fill.fan_in_uniform(fan_in);
+                 });
+}
+
+int64_t Feature2Pyramid::macs(int64_t rows, int64_t columns) const {
+  int64_t total = 0;
+  for (const double factor : factors_) {
+    if (factor == 4) total += rows * columns * four_times_->macs();
+    if (factor == 2) total += rows * columns * twice_->macs();
+  }
+  return total;
+}
+
+MultiLevelNeck::MultiLevelNeck(const std::vector<int64_t>& in, int64_t out,
+                               const std::vector<double>& factors)
+    : out_(out), factors_(factors) {
+  check_factors(factors);
+  check(in.size() == factors.size() || in.size() == 1, "MultiLevelNeck has ", factors.size(),
+        " factors for maps of ", in.size(), " widths");
+  const auto list = [&](const char* name) { return register_module(name, torch::nn::ModuleList()); };
+  const auto lateral = list("lateral_convs"), convs = list("convs");
+  const auto add = [&](const std::shared_ptr<torch::nn::ModuleListImpl>& to, std::vector<nn::Conv2d>& keep,
+                       const nn::Conv2dOptions& options) {
+    const auto owner = std::make_shared<torch::nn::Module>();
+    keep.push_back(owner->register_module("conv", nn::Conv2d(options)));
+    to->push_back(owner);
+  };
+  for (const int64_t width : in) add(lateral, lateral_, {.in = width, .out = out, .bias = true});
+  for (size_t i = 0; i < factors.size(); ++i)
+    add(convs, convs_, {.in = out, .out = out, .kernel = 3, .padding = 1, .bias = true});
+}
+
+// Sizes are rounded down; cells are read at the places that the factor says, not the ratio of the sizes.
+std::vector<torch::Tensor> MultiLevelNeck::forward(const std::vector<torch::Tensor>& maps) {
+  check_count(maps.size(), lateral_.size(), "MultiLevelNeck");
+  std::vector<torch::Tensor> out;
+  for (size_t i = 0; i < factors_.size(); ++i) {
+    const size_t from = maps.size() == 1 ? 0 : i;
+    torch::Tensor x = channels_first(lateral_[from]->forward(channels_last(maps[from])));
+    const double factor = factors_[i];
+    const auto scaled = [&](int64_t side) {
+      return static_cast<int64_t>(std::floor(static_cast<double>(side) * factor));
+    };
+    if (factor != 1)
+      x = torch::upsample_bilinear2d(x, {scaled(x.size(2)), scaled(x.size(3))}, /*align_corners=*/false,
+                                     factor, factor);
+    out.push_back(channels_first(convs_[i]->forward(channels_last(x))));
+  }
+  return out;
+}
+
+void MultiLevelNeck::initialise(uint64_t seed) {
+  nn::initialise(*this, seed, [](const std::string&, const torch::Tensor& parameter, const nn::Filler& fill) {
+    if (parameter.dim() == 4) fill.xavier_uniform();
+  });
+}
+
+int64_t MultiLevelNeck::macs(int64_t rows, int64_t columns) const {
+  int64_t total = 0;
+  for (size_t i = 0; i < factors_.size(); ++i) {
+    const auto scaled = [&](int64_t side) {
+      return static_cast<int64_t>(static_cast<double>(side) * factors_[i]);
+    };
+    total += rows * columns * lateral_[lateral_.size() == 1 ? 0 : i]->macs() +
+             scaled(rows) * scaled(columns) * convs_[i]->macs();
+  }
+  return total;
+}
+
+}  // namespace tessera::models

@@ -1,0 +1,97 @@
+#include "tasks/pixel_scores.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/error.h"
+#include "eval/segmentation.h"
+
+namespace tessera::tasks {
+namespace {
+
+torch::Tensor at_least_float(const torch::Tensor& x) {
+  return x.scalar_type() == torch::kFloat64 ? x : x.to(torch::kFloat32);
+}
+
+torch::Tensor sized_as(const torch::Tensor& scores, const torch::Tensor& labels) {
+  check(labels.dim() == 3 && scores.dim() == 4 && scores.size(0) == labels.size(0), "scores ", scores.sizes(),
+        " do not belong to labels ", labels.sizes());
+  return resize_scores(at_least_float(scores), labels.size(1), labels.size(2));
+}
+
+}  // namespace
+
+torch::Tensor resize_scores(const torch::Tensor& scores, int64_t height, int64_t width, bool align_corners) {
+  if (scores.size(2) == height && scores.size(3) == width) return scores;
+  return torch::upsample_bilinear2d(scores, {height, width}, align_corners);
+}
+
+torch::Tensor pixel_cross_entropy(const torch::Tensor& scores, const torch::Tensor& labels, int64_t ignored,
+                                  const torch::Tensor& class_weights) {
+  const torch::Tensor resized = sized_as(scores, labels);
+  const torch::Tensor weights =
+      class_weights.defined() ? class_weights.to(resized.options()) : torch::Tensor();
+  return at::cross_entropy_loss(resized, labels.to(torch::kInt64), weights, at::Reduction::None, ignored);
+}
+
+// A loss is -log p, so the threshold on p is one on the loss.
+torch::Tensor keep_hard_pixels(const torch::Tensor& losses, const torch::Tensor& labels, int64_t ignored,
+                               double threshold, int64_t least) {
+  const torch::NoGradGuard no_grad;
+  const torch::Tensor valid = labels != ignored;
+  const torch::Tensor flat = losses.detach().masked_fill(~valid, -1).flatten(1);
+  const int64_t kept = std::min(least, flat.size(1));
+  const torch::Tensor hardest = kept > 0 ? std::get<0>(flat.topk(kept, 1)).slice(1, kept - 1)
+                                         : torch::full({flat.size(0), 1}, INFINITY, flat.options());
+  const torch::Tensor limit = hardest.clamp_max(-std::log(threshold)).unsqueeze(2);
+  const torch::Tensor hard = (losses.detach() >= limit) & valid;
+  const torch::AutoGradMode with_grad(losses.requires_grad());
+  return losses * hard.to(losses.scalar_type());
+}
+
+PixelCounts count_right_pixels(const torch::Tensor& scores, const torch::Tensor& labels, int64_t ignored) {
+  const torch::NoGradGuard no_grad;
+  const torch::Tensor best = sized_as(scores, labels).argmax(1), valid = labels != ignored;
+  return {(best.eq(labels.to(torch::kInt64)) & valid).sum(), valid.sum()};
+}
+
+torch::Tensor sliding_scores(const torch::Tensor& image, int crop, int stride, int64_t at_once,
+                             const ScoreImages& score) {
+  check(image.dim() == 4 && image.size(0) == 1, "an image to score has shape ", image.sizes(),
+        ", must be [1, 3, height, width]");
+  const auto windows =
+      eval::sliding_windows(static_cast<int>(image.size(2)), static_cast<int>(image.size(3)), crop, stride);
+  const auto part = [](const torch::Tensor& of, const eval::Window& w) {
+    return of.narrow(2, w.top, w.bottom - w.top).narrow(3, w.left, w.right - w.left);
+  };
+  torch::Tensor sum, count;
+  for (size_t first = 0; first < windows.size(); first += static_cast<size_t>(at_once)) {
+    const size_t end = std::min(windows.size(), first + static_cast<size_t>(at_once));
+    std::vector<torch::Tensor> crops;
+    for (size_t i = first; i < end; ++i) crops.push_back(part(image, windows[i]));
+    const torch::Tensor scored = at_least_float(score(torch::cat(crops)));
+    if (!sum.defined()) {
+      sum = torch::zeros({1, scored.size(1), image.size(2), image.size(3)}, scored.options());
+      count = torch::zeros({1, 1, image.size(2), image.size(3)}, scored.options());
+    }
+    for (size_t i = first; i < end; ++i) {
+      part(sum, windows[i]).add_(scored.narrow(0, static_cast<int64_t>(i - first), 1));
+      part(count, windows[i]).add_(1);
+    }
+  }
+  return sum.div_(count);
+}
+
+torch::Tensor fuse_views(const std::vector<ScoredView>& views, int64_t height, int64_t width, Fusion fusion) {
+  check(!views.empty(), "there is no view of the image to fuse");
+  torch::Tensor sum;
+  for (const ScoredView& view : views) {
+    const torch::Tensor upright = view.mirrored ? view.scores.flip({3}) : view.scores;
+    torch::Tensor scores = resize_scores(upright, height, width);
+    if (fusion == Fusion::probabilities) scores = scores.softmax(1);
+    sum = sum.defined() ? sum + scores : scores;
+  }
+  return views.size() == 1 ? sum : sum / static_cast<double>(views.size());
+}
+
+}  // namespace tessera::tasks
