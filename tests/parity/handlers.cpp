@@ -2,6 +2,7 @@
 // skipped with its reason.
 #include "tests/parity/backbone_cases.h"
 #include "tests/parity/convnet_cases.h"
+#include "tests/parity/evaluation_cases.h"
 #include "tests/parity/model_case.h"
 
 namespace tessera::parity {
@@ -40,9 +41,19 @@ const std::vector<Entry>& entries() {
       {"components", "aug_three_augment", "", check_augment, ""},
       {"components", "aug_randaugment", "", check_augment, ""},
       {"components", "aug_random_erasing", "", check_augment, ""},
+      {"components", "aug_corruptions", "", check_corruptions, ""},
       {"components", "aug_", "", nullptr, "this augmentation comes with the training system"},
       {"components", "opt_", "", check_optimiser, ""},
       {"components", "loss_", "", check_loss, ""},
+      {"components", "metric_imagenet_c_mce", "", check_corruption_error, ""},
+      {"components", "metric_shape_bias", "", check_shape_bias, ""},
+      {"components", "metric_vtab", "", check_group_means, ""},
+      {"components", "metric_discrimination", "", check_discrimination, ""},
+      {"components", "metric_effective_receptive_field", "", check_receptive_field, ""},
+      {"components", "metric_attention_rank", "", check_attention_rank, ""},
+      {"components", "metric_attention_maps", "", check_attention_maps, ""},
+      {"components", "metric_loss_landscape", "", check_loss_landscape, ""},
+      {"components", "metric_embedding_maps", "", check_embedding_maps, ""},
       {"components", "metric_", "", check_metric, ""},
       {"components", "model_vit", "", check_vit, ""},
       {"components", "model_deit_distilled", "", check_vit, ""},
