@@ -15,6 +15,7 @@
 #include "core/random.h"
 #include "core/text.h"
 #include "core/threads.h"
+#include "data/partial_folder.h"
 #include "data/resize.h"
 #include "io/file.h"
 #include "io/image.h"
@@ -165,13 +166,6 @@ void check_config(const PackConfig& pack) {
   if (pack.resize < 0)
     fail_usage("resize is ", pack.resize, ", must be at least 1 pixel, or 0 to keep sizes");
   if (pack.quality < 1 || pack.quality > 100) fail_usage("quality is ", pack.quality, ", must be 1 to 100");
-  std::error_code error;
-  if (fs::exists(pack.output, error) &&
-      !(fs::is_directory(pack.output, error) && fs::is_empty(pack.output, error)))
-    fail(pack.output, " exists and is not an empty folder");
-  if (fs::is_symlink(pack.output, error) || fs::equivalent(pack.output, ".", error))
-    fail(pack.output, " is ", fs::is_symlink(pack.output, error) ? "a link" : "the folder that you are in",
-         " and cannot be replaced by the finished one: name another folder");
 }
 
 // One name a line must read back as it was.
@@ -186,52 +180,11 @@ std::string class_lines(const std::vector<std::string>& classes) {
   return lines;
 }
 
-// The folder that is written to; gone at the end unless it was put in place.
-class PartialFolder {
- public:
-  explicit PartialFolder(const std::string& target) : target_(target), path_(target + ".partial") {
-    std::error_code error;
-    if (const fs::path parent = fs::path(target).parent_path(); !parent.empty())
-      fs::create_directories(parent, error);
-    if (!error && !fs::create_directory(path_, error) && !error)
-      fail(path_.string(), " exists: another pack writes it, or one was killed; if so remove it");
-    if (error) fail(path_.string(), " cannot be made: ", error.message());
-    existed_ = fs::remove(target_, error);  // an empty folder; a mount point cannot be replaced
-    if (!error) return;
-    std::error_code ignored;
-    fs::remove(path_, ignored);
-    fail(target_.string(), " cannot be replaced by the finished folder: ", error.message());
-  }
-  ~PartialFolder() {
-    std::error_code error;
-    if (done_) return;
-    fs::remove_all(path_, error);
-    if (existed_) fs::create_directory(target_, error);
-  }
-  PartialFolder(const PartialFolder&) = delete;
-
-  const fs::path& path() const { return path_; }
-
-  void put_in_place() {
-    std::error_code error;
-    done_ = true;  // what is finished stays, under one name or the other
-    fs::rename(path_, target_, error);
-    if (error)
-      fail("the finished folder is ", path_.string(), ", it cannot be renamed to ", target_.string(), ": ",
-           error.message());
-    const fs::path parent = target_.parent_path();
-    sync_directory(parent.empty() ? "." : parent.string());
-  }
-
- private:
-  fs::path target_, path_;
-  bool existed_ = false, done_ = false;
-};
-
 }  // namespace
 
 PackReport pack_data(const SourceConfig& config, const PackConfig& pack, const Progress& progress) {
   check_config(pack);
+  const std::string target = folder_to_write(pack.output);
   const OpenSplits splits = open_splits(config);
   if (!splits.errors.empty()) fail(splits.errors[0]);
   int64_t total = 0, done = 0;
@@ -246,8 +199,6 @@ PackReport pack_data(const SourceConfig& config, const PackConfig& pack, const P
   const std::string classes =
       class_lines(require_labels(any, "data pack").class_names());  // fails before the work
 
-  std::string target = fs::path(pack.output).lexically_normal().string();
-  while (target.size() > 1 && target.back() == '/') target.pop_back();
   const Interruptible stretch;  // the folder is not left behind
   PartialFolder folder(target);
   PackReport report;

@@ -208,7 +208,7 @@ TEST(PackData, WhatCannotBeWrittenIsRefused) {
   EXPECT_EQ(error(), "DIR/full exists and is not an empty folder");
   fs::create_directories(folder.path("new.partial"));
   pack.output = folder.path("new");
-  EXPECT_EQ(error(), "DIR/new.partial exists: another pack writes it, or one was killed; if so remove it");
+  EXPECT_EQ(error(), "DIR/new.partial exists: another program writes it, or one was killed; if so remove it");
   pack.shard_size = 0;
   EXPECT_EQ(error(), "shard size is 0, must be at least 1");
   pack.shard_size = 2;

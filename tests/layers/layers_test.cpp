@@ -31,7 +31,7 @@ const std::map<std::string, Layer> kLayers = {
     {"nn", {3, false}},
     {"models", {4, false}}, {"data", {4, true}}, {"eval", {4, true}},
     {"report", {5, true}},
-    {"tasks", {6, false}}, {"parallel", {6, false}},
+    {"tasks", {6, false}}, {"parallel", {6, false}}, {"analysis", {6, false}},
     {"train", {7, false}}, {"serve", {7, false}},
     {"cli", {8, false}},
 };

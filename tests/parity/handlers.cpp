@@ -3,6 +3,7 @@
 #include "tests/parity/backbone_cases.h"
 #include "tests/parity/convnet_cases.h"
 #include "tests/parity/generative_cases.h"
+#include "tests/parity/evaluation_cases.h"
 #include "tests/parity/model_case.h"
 #include "tests/parity/tokeniser_cases.h"
 #include "tests/parity/segmentation_cases.h"
@@ -45,6 +46,7 @@ const std::vector<Entry>& entries() {
       {"components", "aug_random_erasing", "", check_augment, ""},
       {"components", "aug_segmentation", "", check_segmentation_augment, ""},
       {"components", "aug_photometric", "", check_photometric, ""},
+      {"components", "aug_corruptions", "", check_corruptions, ""},
       {"components", "aug_", "", nullptr, "this augmentation comes with the training system"},
       {"components", "opt_", "", check_optimiser, ""},
       {"components", "loss_detr_set", "", check_detr_set, ""},
@@ -57,6 +59,15 @@ const std::vector<Entry>& entries() {
       {"components", "model_autoencoder_kl", "", check_autoencoder, ""},
       {"components", "metric_segmentation", "", check_segmentation_metric, ""},
       {"components", "metric_slide", "", check_sliding, ""},
+      {"components", "metric_imagenet_c_mce", "", check_corruption_error, ""},
+      {"components", "metric_shape_bias", "", check_shape_bias, ""},
+      {"components", "metric_vtab", "", check_group_means, ""},
+      {"components", "metric_discrimination", "", check_discrimination, ""},
+      {"components", "metric_effective_receptive_field", "", check_receptive_field, ""},
+      {"components", "metric_attention_rank", "", check_attention_rank, ""},
+      {"components", "metric_attention_maps", "", check_attention_maps, ""},
+      {"components", "metric_loss_landscape", "", check_loss_landscape, ""},
+      {"components", "metric_embedding_maps", "", check_embedding_maps, ""},
       {"components", "metric_", "", check_metric, ""},
       {"components", "seg_upernet_head", "", check_segmentation_head, ""},
       {"components", "seg_feature_pyramid", "", check_map_necks, ""},

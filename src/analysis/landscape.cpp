@@ -1,0 +1,236 @@
+#include "analysis/landscape.h"
+
+#include <torch/csrc/autograd/autograd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "core/error.h"
+#include "core/random.h"
+
+namespace tessera::analysis {
+namespace {
+
+// Of each row of a tensor with several axes, as a column that multiplies it.
+torch::Tensor row_lengths(const torch::Tensor& tensor) {
+  std::vector<int64_t> shape(static_cast<size_t>(tensor.dim()), 1);
+  shape[0] = tensor.size(0);
+  return tensor.flatten(1).norm(2, {1}).view(shape);
+}
+
+std::vector<torch::Tensor> gradients(const Objective& objective, bool with_graph) {
+  const torch::AutoGradMode on(true);
+  const torch::Tensor loss = objective.loss();
+  check(loss.dim() == 0, "landscape: the loss is ", loss.sizes(), ", must be a scalar");
+  std::vector<torch::Tensor> out =
+      torch::autograd::grad({loss}, objective.parameters, {}, with_graph, with_graph, /*allow_unused=*/true);
+  for (size_t i = 0; i < out.size(); ++i)
+    if (!out[i].defined()) out[i] = torch::zeros_like(objective.parameters[i]);
+  return out;
+}
+
+void check_same_shapes(const Direction& direction, const std::vector<torch::Tensor>& parameters) {
+  check(direction.size() == parameters.size(), "landscape: a direction of ", direction.size(),
+        " tensors for ", parameters.size(), " parameters");
+  for (size_t i = 0; i < direction.size(); ++i)
+    check(direction[i].sizes() == parameters[i].sizes(), "landscape: a direction ", direction[i].sizes(),
+          " for a parameter ", parameters[i].sizes());
+}
+
+bool go_on(const Progress& progress, size_t done, size_t total) {
+  return !progress || progress(static_cast<int64_t>(done), static_cast<int64_t>(total));
+}
+
+}  // namespace
+
+Direction normalised(const Direction& direction, const std::vector<torch::Tensor>& parameters,
+                     Normalisation by) {
+  check_same_shapes(direction, parameters);
+  const torch::NoGradGuard no_grad;
+  Direction out;
+  for (size_t i = 0; i < direction.size(); ++i) {
+    const torch::Tensor &d = direction[i], &w = parameters[i];
+    if (d.dim() < 2)
+      out.push_back(torch::zeros_like(d));
+    else if (by == Normalisation::layer)
+      out.push_back(d * (w.norm() / (d.norm() + 1e-10)));
+    else
+      out.push_back(d * (row_lengths(w) / (row_lengths(d) + 1e-10)));
+  }
+  return out;
+}
+
+Direction random_direction(const std::vector<torch::Tensor>& parameters, uint64_t seed, uint64_t number) {
+  Direction out;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    RandomStream stream(seed, "landscape", number, i);
+    torch::Tensor values = torch::empty(parameters[i].sizes(), torch::kFloat64);
+    auto* numbers = values.mutable_data_ptr<double>();
+    for (int64_t k = 0; k < values.numel(); ++k) numbers[k] = stream.normal();
+    out.push_back(values.to(parameters[i].options().requires_grad(false)));
+  }
+  return out;
+}
+
+torch::Tensor flat(const Direction& tensors) {
+  std::vector<torch::Tensor> parts;
+  for (const torch::Tensor& tensor : tensors) parts.push_back(tensor.detach().flatten());
+  return torch::cat(parts);
+}
+
+Direction shaped(const torch::Tensor& whole, const std::vector<torch::Tensor>& like) {
+  Direction out;
+  int64_t at = 0;
+  for (const torch::Tensor& tensor : like) {
+    out.push_back(whole.slice(0, at, at + tensor.numel()).view(tensor.sizes()));
+    at += tensor.numel();
+  }
+  check(at == whole.numel(), "landscape: a vector of ", whole.numel(), " numbers for ", at);
+  return out;
+}
+
+KeptParameters::KeptParameters(std::vector<torch::Tensor> parameters) : parameters_(std::move(parameters)) {
+  for (const torch::Tensor& parameter : parameters_) kept_.push_back(parameter.detach().clone());
+}
+
+KeptParameters::~KeptParameters() { move({}); }
+
+void KeptParameters::move(const std::vector<std::pair<double, const Direction*>>& steps) {
+  const torch::NoGradGuard no_grad;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    torch::Tensor value = kept_[i];
+    for (const auto& [weight, direction] : steps) value = value + weight * direction->at(i);
+    parameters_[i].copy_(value);
+  }
+}
+
+double loss_of(const Objective& objective) {
+  const torch::NoGradGuard no_grad;
+  return objective.loss().item<double>();
+}
+
+torch::Tensor gradient_of(const Objective& objective) { return flat(gradients(objective, false)); }
+
+std::vector<double> loss_line(const Objective& objective, const Direction& direction,
+                              const std::vector<double>& alphas, const Progress& progress) {
+  check_same_shapes(direction, objective.parameters);
+  KeptParameters kept(objective.parameters);
+  std::vector<double> losses;
+  for (const double alpha : alphas) {
+    kept.move({{alpha, &direction}});
+    losses.push_back(loss_of(objective));
+    if (!go_on(progress, losses.size(), alphas.size())) break;
+  }
+  return losses;
+}
+
+std::vector<double> loss_plane(const Objective& objective, const Direction& first, const Direction& second,
+                               const std::vector<double>& alphas, const Progress& progress,
+                               std::vector<double> known) {
+  check_same_shapes(first, objective.parameters);
+  check_same_shapes(second, objective.parameters);
+  KeptParameters kept(objective.parameters);
+  const size_t side = alphas.size(), total = side * side;
+  for (size_t point = known.size(); point < total; ++point) {
+    kept.move({{alphas[point / side], &first}, {alphas[point % side], &second}});
+    known.push_back(loss_of(objective));
+    if (!go_on(progress, known.size(), total)) break;
+  }
+  return known;
+}
+
+std::vector<double> loss_between(const Objective& objective, const std::vector<torch::Tensor>& other,
+                                 const std::vector<double>& places, const Progress& progress) {
+  check_same_shapes(other, objective.parameters);
+  Direction apart;
+  for (size_t i = 0; i < other.size(); ++i) apart.push_back((other[i] - objective.parameters[i]).detach());
+  return loss_line(objective, apart, places, progress);
+}
+
+torch::Tensor hessian_times(const Objective& objective, const torch::Tensor& vector, HessianProduct how) {
+  if (how == HessianProduct::exact) {
+    const std::vector<torch::Tensor> first = gradients(objective, true);
+    const torch::AutoGradMode on(true);
+    torch::Tensor along = torch::zeros({}, first.at(0).options());
+    const Direction parts = shaped(vector, objective.parameters);
+    for (size_t i = 0; i < first.size(); ++i)
+      if (first[i].requires_grad()) along = along + (first[i] * parts[i]).sum();
+    std::vector<torch::Tensor> second =
+        torch::autograd::grad({along}, objective.parameters, {}, std::nullopt, false, /*allow_unused=*/true);
+    for (size_t i = 0; i < second.size(); ++i)
+      if (!second[i].defined()) second[i] = torch::zeros_like(objective.parameters[i]);
+    return flat(second);
+  }
+  const double length = vector.norm().item<double>();
+  if (length == 0) return torch::zeros_like(vector);
+  // The cube root of the rounding, as far as the weights are large: the error of both kinds is then smallest.
+  const bool wide = vector.scalar_type() == torch::kFloat64;
+  const double rounding =
+      wide ? std::numeric_limits<double>::epsilon() : std::numeric_limits<float>::epsilon();
+  const double reach = std::cbrt(rounding) * (1 + flat(objective.parameters).norm().item<double>()) / length;
+  const Direction direction = shaped(vector, objective.parameters);
+  KeptParameters kept(objective.parameters);
+  kept.move({{reach, &direction}});
+  const torch::Tensor ahead = gradient_of(objective);
+  kept.move({{-reach, &direction}});
+  return (ahead - gradient_of(objective)) / (2 * reach);
+}
+
+PowerIteration power_iteration(const Objective& objective, const torch::Tensor& start, int64_t steps,
+                               double tolerance, HessianProduct how, const Progress& progress) {
+  PowerIteration found{{}, start / start.norm()};
+  for (int64_t i = 0; i < steps; ++i) {
+    const torch::Tensor product = hessian_times(objective, found.vector, how);
+    found.rayleigh.push_back(found.vector.dot(product).item<double>());
+    const torch::Tensor length = product.norm();
+    if (length.item<double>() == 0) break;  // a flat loss
+    found.vector = product / length;
+    const size_t n = found.rayleigh.size();
+    if (!go_on(progress, n, static_cast<size_t>(steps))) break;
+    if (n > 1 &&
+        std::abs(found.rayleigh[n - 1] - found.rayleigh[n - 2]) <=
+            tolerance * std::abs(found.rayleigh[n - 1]) &&
+        tolerance > 0)
+      break;
+  }
+  return found;
+}
+
+std::vector<double> trace_estimates(const Objective& objective, const torch::Tensor& probes,
+                                    HessianProduct how) {
+  std::vector<double> estimates;
+  for (int64_t i = 0; i < probes.size(0); ++i)
+    estimates.push_back(probes[i].dot(hessian_times(objective, probes[i], how)).item<double>());
+  return estimates;
+}
+
+std::vector<double> lanczos_values(const Objective& objective, const torch::Tensor& start, int64_t steps,
+                                   HessianProduct how, const Progress& progress) {
+  std::vector<torch::Tensor> basis = {(start / start.norm()).to(torch::kFloat64)};
+  std::vector<double> diagonal, beside;
+  const int64_t most = std::min<int64_t>(steps, start.numel());
+  while (std::ssize(diagonal) < most) {
+    const torch::Tensor& last = basis.back();
+    torch::Tensor next = hessian_times(objective, last.to(start.scalar_type()), how).to(torch::kFloat64);
+    diagonal.push_back(last.dot(next).item<double>());
+    for (int round = 0; round < 2; ++round)
+      for (const torch::Tensor& other : basis) next = next - other * other.dot(next);
+    const double length = next.norm().item<double>();
+    if (!go_on(progress, diagonal.size(), static_cast<size_t>(most))) break;
+    if (length < 1e-10 * (1 + std::abs(diagonal[0]))) break;  // the whole space that the start reaches
+    beside.push_back(length);
+    basis.push_back(next / length);
+  }
+  const auto n = std::ssize(diagonal);
+  torch::Tensor matrix = torch::zeros({n, n}, torch::kFloat64);
+  for (int64_t i = 0; i < n; ++i) {
+    matrix[i][i] = diagonal[static_cast<size_t>(i)];
+    if (i + 1 < n) matrix[i][i + 1] = matrix[i + 1][i] = beside[static_cast<size_t>(i)];
+  }
+  const torch::Tensor values = torch::linalg_eigvalsh(matrix);
+  return {values.const_data_ptr<double>(), values.const_data_ptr<double>() + n};
+}
+
+}  // namespace tessera::analysis

@@ -1,0 +1,75 @@
+// The landscape of a quadratic form, where everything is known.
+#include "analysis/landscape.h"
+
+#include <gtest/gtest.h>
+
+namespace tessera::analysis {
+namespace {
+
+using torch::Tensor;
+
+// 1/2 w' A w with eigenvalues -1, 2, 7.
+struct Bowl {
+  Bowl() {
+    torch::manual_seed(3);
+    const Tensor q = std::get<0>(torch::linalg_qr(torch::randn({3, 3}, torch::kFloat64)));
+    matrix = q.mm(torch::diag(torch::tensor({-1.0, 2.0, 7.0}, torch::kFloat64))).mm(q.t());
+    weight = torch::randn({1, 3}, torch::kFloat64).requires_grad_();
+    objective = {{weight}, [this] { return weight.mm(matrix).mm(weight.t()).squeeze() / 2; }};
+  }
+  Bowl(const Bowl&) = delete;
+  Tensor matrix, weight;
+  Objective objective;
+};
+
+TEST(Hessian, BothWaysAreTheMatrix) {
+  const Bowl bowl;
+  const Tensor v = torch::randn(3, torch::kFloat64);
+  for (const HessianProduct how : {HessianProduct::exact, HessianProduct::differences})
+    EXPECT_TRUE(torch::allclose(hessian_times(bowl.objective, v, how), bowl.matrix.mv(v), 1e-6, 1e-8));
+}
+
+TEST(Hessian, PowerIterationAndLanczosFindTheEnds) {
+  const Bowl bowl;
+  const Tensor start = torch::ones(3, torch::kFloat64);
+  EXPECT_NEAR(power_iteration(bowl.objective, start, 100, 1e-12).rayleigh.back(), 7, 1e-6);
+  const auto values = lanczos_values(bowl.objective, start, 3);
+  EXPECT_NEAR(values.front(), -1, 1e-9);
+  EXPECT_NEAR(values.back(), 7, 1e-9);
+}
+
+TEST(Landscape, WeightsAreWhatTheyWereAfterwards) {
+  const Bowl bowl;
+  const Tensor before = bowl.weight.detach().clone();
+  const Direction one = random_direction({bowl.weight}, 1, 0), two = random_direction({bowl.weight}, 1, 1);
+  EXPECT_FALSE(torch::equal(one[0], two[0]));
+  EXPECT_TRUE(torch::equal(one[0], random_direction({bowl.weight}, 1, 0)[0]));
+  loss_plane(bowl.objective, one, two, {-1, 0, 1});
+  EXPECT_THROW(loss_line(bowl.objective, one, {0, 1}, [](int64_t, int64_t) -> bool { throw 1; }), int);
+  EXPECT_TRUE(torch::equal(bowl.weight, before));
+}
+
+TEST(Landscape, AStoppedPlaneGoesOnWhereItWas) {
+  const Bowl bowl;
+  const Direction one = random_direction({bowl.weight}, 1, 0), two = random_direction({bowl.weight}, 1, 1);
+  const std::vector<double> alphas = {-1, 0, 0.5};
+  const auto stopped =
+      loss_plane(bowl.objective, one, two, alphas, [](int64_t done, int64_t) { return done < 4; });
+  EXPECT_EQ(stopped.size(), 4u);
+  EXPECT_EQ(loss_plane(bowl.objective, one, two, alphas, {}, stopped),
+            loss_plane(bowl.objective, one, two, alphas));
+}
+
+TEST(Landscape, ANormalisedDirectionHasTheFiltersLengths) {
+  const Tensor weight = torch::randn({4, 3, 2}), bias = torch::randn(4);
+  const Direction drawn = random_direction({weight, bias}, 2, 0);
+  const Direction filters = normalised(drawn, {weight, bias});
+  EXPECT_TRUE(torch::allclose(filters[0].flatten(1).norm(2, {1}), weight.flatten(1).norm(2, {1})));
+  EXPECT_EQ(filters[1].abs().sum().item<double>(), 0);
+  const Direction layers = normalised(drawn, {weight, bias}, Normalisation::layer);
+  EXPECT_NEAR(layers[0].norm().item<double>(), weight.norm().item<double>(), 1e-5);
+  EXPECT_EQ(layers[1].abs().sum().item<double>(), 0);
+}
+
+}  // namespace
+}  // namespace tessera::analysis

@@ -1,0 +1,124 @@
+#include "cli/analysis_output.h"
+
+#include <algorithm>
+#include <iomanip>
+#include <iostream>
+#include <optional>
+
+#include "cli/common.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "io/file.h"
+
+namespace tessera::cli {
+namespace {
+
+void print_table(const report::TableBlock& table) {
+  std::vector<size_t> widths;
+  for (size_t c = 0; c < table.columns.size(); ++c) {
+    size_t width = table.columns[c].name.size();
+    for (const auto& row : table.rows) width = std::max(width, one_line(row.at(c)).size());
+    widths.push_back(width);
+  }
+  const auto line = [&](const auto& cell) {
+    std::string out;
+    for (size_t c = 0; c < widths.size(); ++c) {
+      const std::string words = one_line(cell(c));
+      const std::string blanks(widths[c] - std::min(widths[c], words.size()), ' ');
+      out += (c ? "  " : "") + (table.columns[c].number ? blanks + words : words + blanks);
+    }
+    while (out.ends_with(' ')) out.pop_back();
+    std::cout << out << "\n";
+  };
+  line([&](size_t c) { return table.columns[c].name; });
+  for (const auto& row : table.rows) line([&](size_t c) { return row[c]; });
+}
+
+std::string csv_of(const report::TableBlock& table) {
+  std::string out;
+  for (size_t c = 0; c < table.columns.size(); ++c) out += (c ? "," : "") + csv_field(table.columns[c].name);
+  out += "\n";
+  for (const auto& row : table.rows) {
+    for (size_t c = 0; c < row.size(); ++c) out += (c ? "," : "") + csv_field(row[c]);
+    out += "\n";
+  }
+  return out;
+}
+
+std::string page_of(const AnalysisFindings& findings) {
+  report::Page page(findings.title, findings.subtitle);
+  page.facts(findings.facts);
+  for (const AnalysisSection& section : findings.sections) {
+    page.section(section.heading, section.note);
+    page.drawings(section.drawings);
+    page.pictures(section.pictures);
+    if (!section.table.rows.empty()) page.table(section.table.columns, section.table.rows);
+  }
+  return page.finish();
+}
+
+}  // namespace
+
+struct AnalysisWriter::Files {
+  std::optional<AtomicFile> csv, svg, report;
+};
+
+void add_output_options(Arguments& command, AnalysisOutput& output) {
+  command.flag("--json", output.json, "one JSON object instead of tables");
+  command.add("--csv", output.csv, "write the first table to this file");
+  command.add("--svg", output.svg, "write the first drawing to this file");
+  command.add("--report", output.report, "write a page with everything to this .html file");
+}
+
+report::Drawing line_drawing(const std::vector<report::Curve>& curves, report::ChartOptions options) {
+  options.width = 720;
+  report::ChartOptions narrow = options;
+  narrow.width = 320, narrow.height = 230;
+  return {report::line_chart(curves, options), report::line_chart(curves, narrow)};
+}
+
+report::Drawing same_drawing(std::string svg) { return {svg, svg}; }
+
+AnalysisWriter::AnalysisWriter(const AnalysisOutput& output)
+    : output_(output), files_(std::make_unique<Files>()) {
+  if (!output.csv.empty()) files_->csv.emplace(output.csv);
+  if (!output.svg.empty()) files_->svg.emplace(output.svg);
+  if (!output.report.empty()) files_->report.emplace(output.report);
+}
+
+AnalysisWriter::~AnalysisWriter() = default;
+
+void AnalysisWriter::write(const AnalysisFindings& findings) {
+  const report::TableBlock* table = nullptr;
+  const report::Drawing* drawing = nullptr;
+  for (const AnalysisSection& section : findings.sections) {
+    if (!table && !section.table.columns.empty()) table = &section.table;
+    if (!drawing && !section.drawings.empty()) drawing = &section.drawings[0];
+  }
+  if (output_.json) {
+    std::cout << json_text(findings.json) << "\n";
+  } else {
+    std::cout << one_line(findings.title) << "\n" << one_line(findings.subtitle) << "\n";
+    for (const AnalysisSection& section : findings.sections)
+      if (!section.table.columns.empty()) {
+        std::cout << "\n" << section.heading << "\n";
+        print_table(section.table);
+      }
+  }
+  if (files_->csv) {
+    if (!table) fail_usage("--csv: this analysis has no table");
+    files_->csv->write(csv_of(*table));
+    files_->csv->commit();
+  }
+  if (files_->svg) {
+    if (!drawing) fail_usage("--svg: this analysis has no drawing");
+    files_->svg->write(drawing->wide + "\n");
+    files_->svg->commit();
+  }
+  if (files_->report) {
+    files_->report->write(page_of(findings));
+    files_->report->commit();
+  }
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,66 @@
+// Errors under corruption beside a baseline's (Hendrycks & Dietterich 2019), and decisions between shape and texture (Geirhos
+// et al. 2019).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace tessera::eval {
+
+// Mean error of a model over the severities of one corruption, or a baseline's, as shares.
+struct CorruptionError {
+  std::string corruption;
+  double error = 0;
+};
+
+// A baseline's mean error by corruption, and on clean images; NaN where it is not known.
+struct CorruptionBaseline {
+  std::string name;
+  std::vector<CorruptionError> errors;
+  double clean = 0;
+};
+// AlexNet on ImageNet-C, as the benchmark's code gives it, and its error on clean images, 43.5 % in the paper (torchvision's
+// weights, which the benchmark measured, have 56.522 % right).
+const CorruptionBaseline& alexnet_on_imagenet_c();
+
+struct MeanCorruptionError {
+  std::vector<CorruptionError> corruption_errors;  // CE: error / the baseline's, in the order of `errors`
+  double mce = 0;                                  // their mean
+  double relative_mce = 0;  // mean of (error - clean) / (the baseline's error - its clean error)
+  double mean_error = 0;    // not divided by a baseline
+};
+// Fails, naming it, on a corruption that the baseline has no row for. `clean`: the model's error on clean images; NaN: then
+// relative_mce is NaN too.
+MeanCorruptionError mean_corruption_error(std::span<const CorruptionError> errors, double clean,
+                                          const CorruptionBaseline& baseline);
+
+// One image whose shape is of one category and whose texture is of another.
+struct CueTrial {
+  std::string shape, texture, decision;
+};
+struct CueCounts {
+  int64_t shape = 0, texture = 0, total = 0;  // decisions for either, and all trials
+  double shape_bias() const;                  // shape / (shape + texture); NaN where both are 0
+};
+struct ShapeBias {
+  CueCounts all;
+  std::map<std::string, CueCounts> by_category;  // of the shape
+  double decided() const;                        // the share of decisions for one of the two cues
+};
+// Trials whose cues agree are dropped.
+ShapeBias shape_bias(std::span<const CueTrial> trials);
+
+// The classes of a model that make up each category of the cue-conflict images.
+struct CueMapping {
+  std::vector<std::string> categories;
+  std::vector<std::vector<int64_t>> classes;  // of each category
+};
+// The categories that these class names mean themselves: those of CIFAR-10 are 7 of the 16. Empty where fewer than two are.
+CueMapping cue_mapping_of_names(std::span<const std::string> class_names);
+// The category with the highest mean probability over its classes, the first of equals.
+size_t cue_decision(std::span<const double> probabilities, const CueMapping& mapping);
+
+}  // namespace tessera::eval
