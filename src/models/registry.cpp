@@ -1,6 +1,7 @@
 // The explicit table of families: self-registering statics would be dropped from a static archive.
 #include "core/error.h"
 #include "core/text.h"
+#include "models/dalle.h"
 #include "models/family.h"
 #include "models/heads/class_head.h"
 #include "models/published_tag.h"
@@ -21,6 +22,7 @@ const std::vector<Family>& families() {
       swin_family(),
       resnet_family(),
       convnext_family(),
+      dalle_family(),
   };
   return all;
 }

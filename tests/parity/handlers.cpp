@@ -2,6 +2,7 @@
 // skipped with its reason.
 #include "tests/parity/backbone_cases.h"
 #include "tests/parity/convnet_cases.h"
+#include "tests/parity/dvae_cases.h"
 #include "tests/parity/model_case.h"
 
 namespace tessera::parity {
@@ -55,6 +56,8 @@ const std::vector<Entry>& entries() {
       {"components", "model_resnet", "", check_resnet, ""},
       {"components", "model_clip_resnet", "", check_clip_resnet, ""},
       {"components", "model_convnext", "", check_convnext, ""},
+      {"components", "model_dalle_encoder", "", check_dalle_encoder, ""},
+      {"components", "model_vq_codebook", "", check_vq_codebook, ""},
       {"components", "model_llama", "", nullptr, "language models come with vision-language models"},
       {"components", "model_detr", "", nullptr, "detection comes later"},
       {"components", "model_", "", nullptr, "this model comes with vision-language models"},
