@@ -2,6 +2,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "models/codec.h"
+#include "models/dalle.h"
 #include "models/family.h"
 #include "models/heads/class_head.h"
 #include "models/published_tag.h"
@@ -22,6 +23,7 @@ const std::vector<Family>& families() {
       swin_family(),
       resnet_family(),
       convnext_family(),
+      dalle_family(),
   };
   return all;
 }

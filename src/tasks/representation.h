@@ -15,6 +15,26 @@ double rankme(const torch::Tensor& features);
 // 1 where they spread evenly over the sphere, 0 where all are one.
 double feature_deviation(const torch::Tensor& features);
 
+// Other counts of directions: exp of the entropy of the covariance's eigenvalues' shares, the participation
+// ratio (sum e)^2 / sum e^2 of those eigenvalues, and the stable rank sum s^2 / s_1^2 of the features as they
+// are.
+struct Spectrum {
+  torch::Tensor singular_values = {};         // of the features, descending
+  torch::Tensor covariance_eigenvalues = {};  // by samples - 1, descending
+  double effective_rank = 0, participation_ratio = 0, stable_rank = 0;
+};
+Spectrum spectrum(const torch::Tensor& features);
+// log of the mean over pairs of exp(-2 |a - b|^2) of features of length 1 (Wang & Isola 2020): -4 where they
+// spread far, 0 where all are one.
+double uniformity(const torch::Tensor& features);
+
+// How alike two representations x and y of the same samples are, whatever rotates or scales them: centred
+// kernel alignment (Kornblith et al. 2019), 1 = alike. The debiased form estimates it without the upward bias
+// of few samples (Song et al. 2012; Nguyen et al. 2021); with `batch` > 0 its sums go over consecutive batches
+// of that size, so that no matrix of all pairs is needed. A usage error with fewer than 4 samples in one.
+double linear_cka(const torch::Tensor& x, const torch::Tensor& y);
+double debiased_cka(const torch::Tensor& x, const torch::Tensor& y, int64_t batch = 0);
+
 // k-nearest neighbours by cosine similarity, in float32. `temperature` 0: each neighbour has one vote; else
 // exp(similarity / temperature) of them, as in DINO (Caron et al. 2021: 0.07). Equal votes go to the class of
 // lower index.

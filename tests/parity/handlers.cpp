@@ -4,6 +4,7 @@
 #include "tests/parity/convnet_cases.h"
 #include "tests/parity/generative_cases.h"
 #include "tests/parity/evaluation_cases.h"
+#include "tests/parity/dvae_cases.h"
 #include "tests/parity/model_case.h"
 #include "tests/parity/tokeniser_cases.h"
 #include "tests/parity/segmentation_cases.h"
@@ -83,6 +84,8 @@ const std::vector<Entry>& entries() {
       {"components", "model_resnet", "", check_resnet, ""},
       {"components", "model_clip_resnet", "", check_clip_resnet, ""},
       {"components", "model_convnext", "", check_convnext, ""},
+      {"components", "model_dalle_encoder", "", check_dalle_encoder, ""},
+      {"components", "model_vq_codebook", "", check_vq_codebook, ""},
       {"components", "model_llama", "", nullptr, "language models come with vision-language models"},
       {"components", "model_detr", "", check_detr_transformer, ""},
       {"components", "det_detr", "", check_detr, ""},

@@ -1,11 +1,10 @@
 // models/vllama_mae_*, components/model_mae_vit, loss_mae_pixel: a step of masked pre-training under the published
-// names. components/metric_representation: what its features are worth.
+// names.
 #include "core/error.h"
 #include "models/encoder.h"
 #include "nn/linear.h"
 #include "nn/patch_embed.h"
 #include "tasks/mae.h"
-#include "tasks/representation.h"
 #include "tests/parity/model_case.h"
 
 namespace tessera::parity {
@@ -159,39 +158,6 @@ CaseResult check_mae_pixel(const Golden& golden) {
       comparison.close(name + ".loss", loss, golden.tensor("output." + name + ".loss"), 1e-5, 1e-6);
       comparison.close(name + " gradient", pred.grad(), golden.tensor("grad." + name + ".pred"), 1e-5, 1e-7);
     }
-  }
-  return comparison.result();
-}
-
-// CKA and the other ranks belong to comparisons of models.
-CaseResult check_representation(const Golden& golden) {
-  const Json &config = golden.config(), &results = config["results"];
-  Comparison comparison;
-  const auto number = [&](const std::string& what, double got, const Json& want, double relative) {
-    comparison.close(what, torch::tensor(got, torch::kFloat64),
-                     torch::tensor(want.get<double>(), torch::kFloat64), relative, 1e-8);
-  };
-  number("rankme", tasks::rankme(golden.tensor("input.x")), results["rankme"], 1e-6);
-  const torch::Tensor train = golden.tensor("input.train"), labels = golden.tensor("input.train_labels"),
-                      test = golden.tensor("input.test"), truth = golden.tensor("input.test_labels");
-  for (const int64_t k : {1, 5, 20})
-    for (const bool weighted : {false, true})
-      comparison.equal(text("knn ", weighted ? "weighted " : "plain ", k),
-                       tasks::neighbour_classes(
-                           train, labels, test,
-                           {.neighbours = k, .temperature = weighted ? config["knn"]["T"].get<double>() : 0}),
-                       golden.tensor(text("output.knn.", weighted ? "weighted." : "plain.", k)));
-  for (const auto& [name, one] : config["ridge"].items()) {
-    const bool standardise = name.ends_with("_standardised");
-    const tasks::Ridge ridge =
-        tasks::fit_ridge(train, labels, config["classes"].get<int64_t>(), {std::stod(name)}, standardise);
-    comparison.close(name + " weight", ridge.weight, golden.tensor("output.ridge." + name + ".weight"), 1e-5,
-                     1e-6);
-    const torch::Tensor scores = ridge.scores(test);
-    comparison.close(name + " scores", scores, golden.tensor("output.ridge." + name + ".scores"), 1e-5, 1e-6);
-    number(name + " accuracy", scores.argmax(1).eq(truth).to(torch::kFloat64).mean().item<double>(),
-           one["accuracy"], 1e-9);
-    number(name + " loo", ridge.loo, one["loo_mse"], 1e-6);
   }
   return comparison.result();
 }

@@ -1,0 +1,47 @@
+// The decoder of a discrete VAE (Ramesh et al. 2021, appendix A): codes as vectors on a grid, through groups
+// of residual blocks with the grid doubled between them, to pixels or to the parameters of their distribution.
+//
+//   x0 = conv1x1(codes' vectors)
+//   a block: x' = id(x) + g conv3x3(relu conv3x3(relu conv3x3(relu conv1x1(relu x)))),  g = 1 / blocks^2
+//   outputs = conv1x1(relu x_L)
+// Names of parameters follow the encoder's (models/dalle.cpp).
+#pragma once
+
+#include "ops/torch.h"
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "nn/convolution.h"
+
+namespace tessera::models {
+
+struct DvaeDecoderOptions {
+  int64_t codes = 0;  // with code vectors of its own, [codes, code_width]; 0: they are given
+  int64_t code_width = 128;
+  std::vector<int64_t> dims = {}, depths = {};  // of the groups, from the coarsest grid to the pixels'
+  int64_t outputs = 6;                          // channels of a pixel
+};
+
+class DvaeDecoder final : public torch::nn::Module {
+ public:
+  explicit DvaeDecoder(const DvaeDecoderOptions& options);
+  void initialise(uint64_t seed);
+
+  // Codes' vectors [batch, rows, columns, code_width] -> [batch, height, width, outputs].
+  torch::Tensor forward(const torch::Tensor& vectors);
+  // Its own vectors, mixed by weights [batch, rows, columns, codes], or chosen by int64 [batch, rows, columns].
+  torch::Tensor mixed(const torch::Tensor& weights) const;
+  torch::Tensor chosen(const torch::Tensor& index) const;
+  int64_t macs(int64_t rows, int64_t columns) const;  // for a grid of codes
+
+ private:
+  class Block;
+  DvaeDecoderOptions options_;
+  torch::Tensor codebook_;
+  nn::Conv2d input_{nullptr}, output_{nullptr};
+  std::vector<std::vector<std::shared_ptr<Block>>> groups_;
+};
+
+}  // namespace tessera::models
