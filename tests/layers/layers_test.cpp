@@ -27,7 +27,7 @@ struct Layer {
 const std::map<std::string, Layer> kLayers = {
     {"core", {0, true}},
     {"io", {1, true}}, {"kernels", {1, true}},
-    {"ops", {2, false}},
+    {"ops", {2, false}}, {"text", {2, true}},
     {"nn", {3, false}},
     {"models", {4, false}}, {"data", {4, true}}, {"eval", {4, true}},
     {"report", {5, true}},
