@@ -61,9 +61,9 @@ class Tokeniser {
   // UTF-8 text of ids; bytes that are no UTF-8 become U+FFFD. Throws Error for an id outside 0 … size() - 1.
   std::string decode(std::span<const int32_t> ids, bool skip_special = true) const;
 
-  int64_t size() const;                                        // largest id + 1, added tokens included
-  std::optional<int32_t> find(std::string_view token) const;   // by its text in the vocabulary
-  const std::string& token(int32_t id) const;                  // "" for an id that no token has
+  int64_t size() const;                                       // largest id + 1, added tokens included
+  std::optional<int32_t> find(std::string_view token) const;  // by its text in the vocabulary
+  const std::string& token(int32_t id) const;                 // "" for an id that no token has
   bool is_special(int32_t id) const;
   const SpecialTokens& special() const;
   const std::string& kind() const;  // "BPE", "Unigram", "WordPiece", "WordLevel"
@@ -92,6 +92,7 @@ class StreamDecoder {
   bool skip_special_;
   std::vector<int32_t> window_;  // ids from the last safe place on
   size_t given_ = 0;             // bytes of the window's text that were given out
+  size_t held_ = 0;              // ids of the window when that was
 };
 
 }  // namespace tessera

@@ -3,6 +3,7 @@
 #include "tests/parity/backbone_cases.h"
 #include "tests/parity/convnet_cases.h"
 #include "tests/parity/model_case.h"
+#include "tests/parity/tokeniser_cases.h"
 
 namespace tessera::parity {
 
@@ -76,7 +77,9 @@ const std::vector<Entry>& entries() {
       {"components", "quant_lsq", "", check_learned_step, ""},
       {"components", "quant_int8_linear", "", check_int8_linear, ""},
       {"components", "quant_torch_fake", "", check_fake_quantise, ""},
-      {"components", "tok_", "", nullptr, "tokenisers come with vision-language models"},
+      {"components", "tok_clip_bpe", "", check_clip_captions, ""},
+      {"components", "tok_clip_vocab", "", check_clip_vocabulary, ""},
+      {"components", "tok_", "", check_tokeniser, ""},
   };
   return table;
 }

@@ -1,0 +1,184 @@
+#include "text/clip_text.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <string>
+
+#include "text/normaliser.h"
+#include "text/unicode.h"
+
+namespace tessera::tokens {
+namespace {
+
+// The characters of Windows-1252 at 0x80 … 0x9F; the five places that it leaves free stand for themselves.
+constexpr std::array<char32_t, 32> kWindows1252 = {
+    0x20AC, 0x81,   0x201A, 0x192,  0x201E, 0x2026, 0x2020, 0x2021, 0x2C6,  0x2030, 0x160,
+    0x2039, 0x152,  0x8D,   0x17D,  0x8F,   0x90,   0x2018, 0x2019, 0x201C, 0x201D, 0x2022,
+    0x2013, 0x2014, 0x2DC,  0x2122, 0x161,  0x203A, 0x153,  0x9D,   0x17E,  0x178};
+
+int windows_byte(char32_t c) {
+  const auto at = std::find(kWindows1252.begin(), kWindows1252.end(), c);
+  if (at != kWindows1252.end()) return 0x80 + static_cast<int>(at - kWindows1252.begin());
+  return c >= 0x80 && c < 0x100 ? static_cast<int>(c) : -1;
+}
+
+// "schÃ¶n" to "schön": two or three characters that are the bytes of one. Only for first bytes that begin no
+// word of a language that is written so.
+std::u32string repair_encoding(std::u32string_view text) {
+  std::u32string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char32_t lead = text[i];
+    const size_t length = lead == 0xC2 || lead == 0xC3 ? 2 : lead == 0xE2 ? 3 : 1;
+    std::string bytes;
+    for (size_t j = 0; j < length && length > 1 && i + j < text.size(); ++j)
+      if (const int byte = windows_byte(text[i + j]); byte >= 0) bytes += static_cast<char>(byte);
+    const std::u32string one = to_code_points_lossy(bytes);
+    if (length > 1 && bytes.size() == length && one.size() == 1 && one[0] != 0xFFFD) {
+      out += one;
+      i += length - 1;
+    } else {
+      out += lead;
+    }
+  }
+  return out;
+}
+
+bool is_unwanted_control(char32_t c) {
+  return c < 9 || c == 0xB || (c >= 0xE && c < 0x20) || c == 0x7F || (c >= 0x206A && c <= 0x206F) ||
+         c == 0xFEFF || (c >= 0xFFF9 && c <= 0xFFFC);
+}
+
+// Ligatures of Latin letters, full- and half-width forms: their compatible decomposition.
+bool wants_compatible(char32_t c) {
+  return (c >= 0xFB00 && c <= 0xFB06) || (c >= 0xFF01 && c <= 0xFFEE) || c == 0x3000 || c == 0x132 ||
+         c == 0x133 || c == 0x149 || (c >= 0x1C4 && c <= 0x1CC) || (c >= 0x1F1 && c <= 0x1F3);
+}
+
+std::u32string repaired(std::u32string_view text) {
+  std::u32string out;
+  for (const char32_t c : repair_encoding(text)) {
+    if (is_unwanted_control(c)) continue;
+    if (c == 0x2BC || (c >= 0x2018 && c <= 0x201B)) {
+      out += U'\'';
+    } else if (c >= 0x201C && c <= 0x201F) {
+      out += U'"';
+    } else if (c == 0x149) {
+      out += U"'n";
+    } else if (wants_compatible(c)) {
+      decompose(c, true, out);
+    } else {
+      out += c;
+    }
+  }
+  AlignedText text_with_places = aligned(out);
+  make_normaliser({{"type", "NFC"}}, "a caption")->apply(text_with_places);
+  return text_with_places.chars;
+}
+
+// Names that HTML knows without a semicolon too: Latin-1 from U+00A0 on, in order, and four more.
+constexpr std::array<const char32_t*, 96> kLatin1 = {
+    U"nbsp",   U"iexcl",  U"cent",   U"pound",  U"curren", U"yen",    U"brvbar", U"sect",   U"uml",
+    U"copy",   U"ordf",   U"laquo",  U"not",    U"shy",    U"reg",    U"macr",   U"deg",    U"plusmn",
+    U"sup2",   U"sup3",   U"acute",  U"micro",  U"para",   U"middot", U"cedil",  U"sup1",   U"ordm",
+    U"raquo",  U"frac14", U"frac12", U"frac34", U"iquest", U"Agrave", U"Aacute", U"Acirc",  U"Atilde",
+    U"Auml",   U"Aring",  U"AElig",  U"Ccedil", U"Egrave", U"Eacute", U"Ecirc",  U"Euml",   U"Igrave",
+    U"Iacute", U"Icirc",  U"Iuml",   U"ETH",    U"Ntilde", U"Ograve", U"Oacute", U"Ocirc",  U"Otilde",
+    U"Ouml",   U"times",  U"Oslash", U"Ugrave", U"Uacute", U"Ucirc",  U"Uuml",   U"Yacute", U"THORN",
+    U"szlig",  U"agrave", U"aacute", U"acirc",  U"atilde", U"auml",   U"aring",  U"aelig",  U"ccedil",
+    U"egrave", U"eacute", U"ecirc",  U"euml",   U"igrave", U"iacute", U"icirc",  U"iuml",   U"eth",
+    U"ntilde", U"ograve", U"oacute", U"ocirc",  U"otilde", U"ouml",   U"divide", U"oslash", U"ugrave",
+    U"uacute", U"ucirc",  U"uuml",   U"yacute", U"thorn",  U"yuml"};
+
+struct Reference {
+  char32_t character;
+  bool needs_semicolon;
+};
+
+const std::map<std::u32string, Reference, std::less<>>& references() {
+  static const auto table = [] {
+    std::map<std::u32string, Reference, std::less<>> all = {
+        {U"amp", {'&', false}},     {U"lt", {'<', false}},      {U"gt", {'>', false}},
+        {U"quot", {'"', false}},    {U"apos", {'\'', true}},    {U"hellip", {0x2026, true}},
+        {U"ndash", {0x2013, true}}, {U"mdash", {0x2014, true}}, {U"lsquo", {0x2018, true}},
+        {U"rsquo", {0x2019, true}}, {U"ldquo", {0x201C, true}}, {U"rdquo", {0x201D, true}},
+        {U"trade", {0x2122, true}}, {U"euro", {0x20AC, true}},  {U"bull", {0x2022, true}},
+        {U"larr", {0x2190, true}},  {U"rarr", {0x2192, true}},  {U"hearts", {0x2665, true}},
+        {U"prime", {0x2032, true}}, {U"infin", {0x221E, true}}, {U"minus", {0x2212, true}},
+        {U"ensp", {0x2002, true}},  {U"emsp", {0x2003, true}},  {U"thinsp", {0x2009, true}}};
+    for (size_t i = 0; i < kLatin1.size(); ++i) all[kLatin1[i]] = {static_cast<char32_t>(0xA0 + i), false};
+    return all;
+  }();
+  return table;
+}
+
+// The reference that `rest` (behind its "&") begins with: how many characters it takes, 0 for none.
+size_t numeric_reference(std::u32string_view rest, char32_t& out) {
+  if (rest.size() < 2 || rest[0] != '#') return 0;
+  const bool hex = rest[1] == 'x' || rest[1] == 'X';
+  size_t at = hex ? 2 : 1;
+  const size_t first = at;
+  uint64_t value = 0;
+  for (; at < rest.size() && value < 0x110000; ++at) {
+    const char32_t c = folded(rest[at]);
+    const bool digit = c >= '0' && c <= '9';
+    if (!digit && !(hex && c >= 'a' && c <= 'f')) break;
+    value = value * (hex ? 16 : 10) + (digit ? c - '0' : c - 'a' + 10);
+  }
+  if (at == first) return 0;
+  if (at < rest.size() && rest[at] == ';') ++at;
+  if (value >= 0x80 && value < 0xA0) value = kWindows1252[value - 0x80];
+  out = value == 0 || value >= 0x110000 || (value >= 0xD800 && value < 0xE000) ? 0xFFFD
+                                                                               : static_cast<char32_t>(value);
+  return at;
+}
+
+size_t named_reference(std::u32string_view rest, char32_t& out) {
+  constexpr size_t kLongest = 6;
+  for (size_t length = std::min(kLongest, rest.size()); length > 1; --length) {
+    const auto found = references().find(rest.substr(0, length));
+    if (found == references().end()) continue;
+    const bool closed = length < rest.size() && rest[length] == ';';
+    if (found->second.needs_semicolon && !closed) continue;
+    out = found->second.character;
+    return length + (closed ? 1 : 0);
+  }
+  return 0;
+}
+
+}  // namespace
+
+std::u32string resolve_references(std::u32string_view text) {
+  std::u32string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    char32_t c = text[i];
+    if (c == '&') {
+      const std::u32string_view rest = text.substr(i + 1);
+      const size_t numeric = numeric_reference(rest, c);
+      i += numeric ? numeric : named_reference(rest, c);
+    }
+    out += c;
+  }
+  return out;
+}
+
+std::u32string clean_caption(std::u32string_view text) {
+  const std::u32string whole = resolve_references(resolve_references(repaired(text)));
+  std::u32string out;
+  for (const char32_t c : whole)
+    if (!is_space(c))
+      out += c;
+    else if (!out.empty() && out.back() != ' ')
+      out += U' ';
+  if (!out.empty() && out.back() == ' ') out.pop_back();
+  std::u32string small;
+  for (size_t i = 0; i < out.size(); ++i) {
+    const uint32_t letters = category_mask("L");
+    const bool last = out[i] == 0x3A3 && i > 0 && in_categories(out[i - 1], letters) &&
+                      (i + 1 == out.size() || !in_categories(out[i + 1], letters));
+    small += last ? std::u32string(1, 0x3C2) : lower(out[i]);
+  }
+  return small;
+}
+
+}  // namespace tessera::tokens

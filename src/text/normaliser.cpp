@@ -1,0 +1,381 @@
+#include "text/normaliser.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "text/clip_text.h"
+#include "text/pattern.h"
+
+namespace tessera::tokens {
+namespace {
+
+using Json = nlohmann::json;
+
+// Canonical ordering of marks, then composition (Unicode Standard Annex 15).
+class NormalForm : public Normaliser {
+ public:
+  NormalForm(bool compatible, bool compose) : compatible_(compatible), compose_(compose) {}
+
+  void apply(AlignedText& text) const override {
+    if (std::all_of(text.chars.begin(), text.chars.end(), [](char32_t c) { return c < 0x80; })) return;
+    AlignedText out;
+    std::u32string parts;
+    for (size_t i = 0; i < text.chars.size(); ++i) {
+      parts.clear();
+      decompose(text.chars[i], compatible_, parts);
+      for (const char32_t c : parts) out.add(c, text.spans[i]);
+    }
+    order(out);
+    text = compose_ ? composed_text(out) : std::move(out);
+  }
+
+ private:
+  static void order(AlignedText& text) {
+    for (size_t i = 0; i < text.chars.size();) {
+      size_t end = i;
+      while (end < text.chars.size() && combining_class(text.chars[end]) != 0) ++end;
+      for (size_t a = i + 1; a < end; ++a)  // a stable sort of a few marks, with their places
+        for (size_t b = a; b > i && combining_class(text.chars[b - 1]) > combining_class(text.chars[b]);
+             --b) {
+          std::swap(text.chars[b - 1], text.chars[b]);
+          std::swap(text.spans[b - 1], text.spans[b]);
+        }
+      i = std::max(end, i + 1);
+    }
+  }
+
+  static AlignedText composed_text(const AlignedText& text) {
+    AlignedText out;
+    std::ptrdiff_t starter = -1;
+    int last_class = 0;
+    for (size_t i = 0; i < text.chars.size(); ++i) {
+      const int mark = combining_class(text.chars[i]);
+      const bool free = starter >= 0 && (out.chars.size() == static_cast<size_t>(starter) + 1 ||
+                                         (last_class != 0 && last_class < mark));
+      const char32_t both = free ? composed(out.chars[static_cast<size_t>(starter)], text.chars[i]) : 0;
+      if (both) {
+        out.chars[static_cast<size_t>(starter)] = both;
+        continue;
+      }
+      if (mark == 0) starter = static_cast<std::ptrdiff_t>(out.chars.size());
+      last_class = mark;
+      out.add(text.chars[i], text.spans[i]);
+    }
+    return out;
+  }
+
+  bool compatible_, compose_;
+};
+
+// Each character becomes those that a function gives, at its place.
+template <class Function>
+void map_characters(AlignedText& text, const Function& function) {
+  AlignedText out;
+  out.chars.reserve(text.chars.size());
+  out.spans.reserve(text.chars.size());
+  for (size_t i = 0; i < text.chars.size(); ++i)
+    function(text.chars[i], [&](char32_t c) { out.add(c, text.spans[i]); });
+  text = std::move(out);
+}
+
+void to_lower(AlignedText& text) {
+  map_characters(text, [](char32_t c, const auto& put) {
+    if (c < 0x80) return put(c >= 'A' && c <= 'Z' ? c + 32 : c);
+    for (const char32_t small : lower(c)) put(small);
+  });
+}
+
+void strip_accents(AlignedText& text) {
+  map_characters(text, [](char32_t c, const auto& put) {
+    if (category(c) != Category::Mn) put(c);
+  });
+}
+
+class Lowercase : public Normaliser {
+ public:
+  void apply(AlignedText& text) const override { to_lower(text); }
+};
+
+class StripAccents : public Normaliser {
+ public:
+  void apply(AlignedText& text) const override { strip_accents(text); }
+};
+
+class Strip : public Normaliser {
+ public:
+  Strip(bool left, bool right) : left_(left), right_(right) {}
+  void apply(AlignedText& text) const override {
+    size_t start = 0, end = text.chars.size();
+    while (right_ && end > start && is_space(text.chars[end - 1])) --end;
+    while (left_ && start < end && is_space(text.chars[start])) ++start;
+    if (start > 0 || end < text.chars.size()) text = text.part(start, end);
+  }
+
+ private:
+  bool left_, right_;
+};
+
+class Replace : public Normaliser {
+ public:
+  Replace(Pattern pattern, std::u32string content)
+      : pattern_(std::move(pattern)), content_(std::move(content)) {}
+  void apply(AlignedText& text) const override {
+    AlignedText out;
+    size_t done = 0;
+    const auto copy = [&](size_t end) {
+      for (; done < end; ++done) out.add(text.chars[done], text.spans[done]);
+    };
+    while (const auto match = pattern_.find(text.chars, done)) {
+      copy(match->start);
+      const TokenSpan span{text.spans[match->start].start, text.spans[match->end - 1].end};
+      for (const char32_t c : content_) out.add(c, span);
+      done = match->end;
+    }
+    if (done == 0) return;
+    copy(text.chars.size());
+    text = std::move(out);
+  }
+
+ private:
+  Pattern pattern_;
+  std::u32string content_;
+};
+
+class Prepend : public Normaliser {
+ public:
+  explicit Prepend(std::u32string front) : front_(std::move(front)) {}
+  void apply(AlignedText& text) const override {
+    if (!text.chars.empty()) prepend(text, front_);
+  }
+
+ private:
+  std::u32string front_;
+};
+
+// The replacements of Google's machine translation: controls vanish, odd blanks become plain ones.
+class Nmt : public Normaliser {
+ public:
+  void apply(AlignedText& text) const override {
+    map_characters(text, [](char32_t c, const auto& put) {
+      const bool gone =
+          (c >= 1 && c <= 8) || c == 0xB || (c >= 0xE && c <= 0x1F) || c == 0x7F || c == 0x8F || c == 0x9F;
+      const bool blank = c == 9 || c == 0xA || c == 0xC || c == 0xD || c == 0x1680 ||
+                         (c >= 0x200B && c <= 0x200F) || c == 0x2028 || c == 0x2029 || c == 0x2581 ||
+                         c == 0xFEFF || c == 0xFFFD;
+      if (!gone) put(blank ? U' ' : c);
+    });
+  }
+};
+
+class Bert : public Normaliser {
+ public:
+  explicit Bert(const Json& settings)
+      : clean_(settings.value("clean_text", true)),
+        chinese_(settings.value("handle_chinese_chars", true)),
+        lowercase_(settings.value("lowercase", true)),
+        accents_(settings.contains("strip_accents") && settings["strip_accents"].is_boolean()
+                     ? settings["strip_accents"].get<bool>()
+                     : lowercase_) {}
+
+  void apply(AlignedText& text) const override {
+    map_characters(text, [&](char32_t c, const auto& put) {
+      const bool blank = c == '\t' || c == '\n' || c == '\r' || is_space(c);
+      if (clean_ && !blank && (c == 0 || c == 0xFFFD || in_categories(c, category_mask("C")))) return;
+      const bool ideograph = chinese_ && is_ideograph(c);
+      if (ideograph) put(U' ');
+      put(clean_ && blank ? U' ' : c);
+      if (ideograph) put(U' ');
+    });
+    if (accents_) {
+      NormalForm(false, false).apply(text);
+      strip_accents(text);
+    }
+    if (lowercase_) to_lower(text);
+  }
+
+ private:
+  static bool is_ideograph(char32_t c) {
+    return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) || (c >= 0x20000 && c <= 0x2A6DF) ||
+           (c >= 0x2A700 && c <= 0x2B73F) || (c >= 0x2B740 && c <= 0x2B81F) ||
+           (c >= 0x2B920 && c <= 0x2CEAF) || (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F);
+  }
+  bool clean_, chinese_, lowercase_, accents_;
+};
+
+// Whether a user takes `c` and what stands before it for one character: marks, joiners, modifiers of emoji.
+bool extends(char32_t before, char32_t c) {
+  if (before == '\r') return c == '\n';
+  if (in_categories(before, bit(Category::Cc) | bit(Category::Zl) | bit(Category::Zp))) return false;
+  if (c < 0x300) return false;
+  const bool hangul = (before >= 0x1100 && before < 0x1160 && c >= 0x1100 && c < 0x11A8) ||
+                      (before >= 0x1160 && before < 0x1200 && c >= 0x1160 && c < 0x1200) ||
+                      (before >= 0xAC00 && before < 0xD7A4 && c >= 0x1160 && c < 0x1200);
+  return hangul || c == 0x200D || in_categories(c, category_mask("M")) || (c >= 0x1F3FB && c <= 0x1F3FF);
+}
+
+// A precompiled map as the tokenizers library applies it: to what a user takes for a character, where that has
+// less than six bytes, by the shortest key that it begins with; else to its code points one by one.
+class Precompiled : public Normaliser {
+ public:
+  explicit Precompiled(CharacterMap map) : map_(std::move(map)) {}
+
+  void apply(AlignedText& text) const override {
+    AlignedText out;
+    for (size_t i = 0; i < text.chars.size();) {
+      size_t end = i + 1;
+      while (end < text.chars.size() && extends(text.chars[end - 1], text.chars[end])) ++end;
+      const std::string whole = to_utf8(std::u32string_view(text.chars).substr(i, end - i));
+      const TokenSpan span{text.spans[i].start, text.spans[end - 1].end};
+      if (whole.size() < 6 && put(whole, span, out)) {
+        i = end;
+        continue;
+      }
+      for (; i < end; ++i)
+        if (!put(to_utf8({&text.chars[i], 1}), text.spans[i], out)) out.add(text.chars[i], text.spans[i]);
+    }
+    text = std::move(out);
+  }
+
+ private:
+  bool put(const std::string& bytes, TokenSpan span, AlignedText& out) const {
+    const CharacterMap::Hit hit = map_.find(bytes, false);
+    if (hit.length == 0) return false;
+    for (const char32_t c : to_code_points_lossy(hit.replacement)) out.add(c, span);
+    return true;
+  }
+  CharacterMap map_;
+};
+
+// The whole of SentencePiece's normaliser: the map by its longest keys, and white space as it goes.
+class SentencePiece : public Normaliser {
+ public:
+  SentencePiece(const Json& settings, const std::string& where)
+      : prefix_(settings.value("add_dummy_prefix", true)),
+        collapse_(settings.value("remove_extra_whitespaces", true)),
+        blank_(settings.value("escape_whitespaces", true) ? U'\u2581' : U' ') {
+    const std::string map = settings.value("precompiled_charsmap", "");
+    if (!map.empty()) map_ = std::make_unique<CharacterMap>(from_base64(map, where), where);
+  }
+
+  void apply(AlignedText& text) const override {
+    const std::string bytes = to_utf8(text.chars);
+    AlignedText out;
+    size_t at = 0, place = 0;  // in bytes, in characters
+    std::u32string piece;
+    TokenSpan span;
+    const auto next = [&] {
+      const CharacterMap::Hit hit =
+          map_ ? map_->find(std::string_view(bytes).substr(at), true) : CharacterMap::Hit{};
+      std::string one;
+      if (hit.length == 0) append_utf8(text.chars[place], one);
+      const size_t end = at + (hit.length ? hit.length : one.size());
+      piece = hit.length ? to_code_points_lossy(hit.replacement) : std::u32string(1, text.chars[place]);
+      span.start = text.spans[place].start;
+      for (std::string skipped; at < end && place < text.chars.size(); at += skipped.size(), ++place) {
+        skipped.clear();
+        append_utf8(text.chars[place], skipped);
+        span.end = text.spans[place].end;
+      }
+    };
+    bool blank_before = collapse_, begun = false;
+    while (place < text.chars.size()) {
+      next();
+      if (collapse_ && !begun && piece == U" ") continue;
+      if (!begun && prefix_) out.add(blank_, {span.start, span.start});
+      begun = true;
+      size_t skip = 0;
+      while (blank_before && skip < piece.size() && piece[skip] == ' ') ++skip;
+      for (size_t i = skip; i < piece.size(); ++i) out.add(piece[i] == ' ' ? blank_ : piece[i], span);
+      if (skip < piece.size()) blank_before = piece.back() == ' ';
+      if (!collapse_) blank_before = false;
+    }
+    while (collapse_ && !out.chars.empty() && out.chars.back() == blank_) {
+      out.chars.pop_back();
+      out.spans.pop_back();
+    }
+    text = std::move(out);
+  }
+
+ private:
+  bool prefix_, collapse_;
+  char32_t blank_;
+  std::unique_ptr<CharacterMap> map_;
+};
+
+class ClipText : public Normaliser {
+ public:
+  void apply(AlignedText& text) const override {
+    const std::u32string chars = clean_caption(text.chars);
+    // Repairs keep no track of places: a text that only lost its capitals has them, else the whole is one.
+    const bool same = chars.size() == text.chars.size();
+    const TokenSpan whole{text.spans.empty() ? 0 : text.spans.front().start,
+                          text.spans.empty() ? 0 : text.spans.back().end};
+    AlignedText out;
+    for (size_t i = 0; i < chars.size(); ++i) out.add(chars[i], same ? text.spans[i] : whole);
+    text = std::move(out);
+  }
+};
+
+class Sequence : public Normaliser {
+ public:
+  explicit Sequence(std::vector<std::unique_ptr<Normaliser>> parts) : parts_(std::move(parts)) {}
+  void apply(AlignedText& text) const override {
+    for (const auto& part : parts_) part->apply(text);
+  }
+
+ private:
+  std::vector<std::unique_ptr<Normaliser>> parts_;
+};
+
+}  // namespace
+
+AlignedText aligned(std::u32string_view chars, int64_t first) {
+  AlignedText out;
+  out.chars = chars;
+  out.spans.reserve(chars.size());
+  for (int64_t i = 0; i < std::ssize(chars); ++i) out.spans.push_back({first + i, first + i + 1});
+  return out;
+}
+
+void prepend(AlignedText& text, std::u32string_view front) {
+  const TokenSpan span = text.spans.empty() ? TokenSpan{} : text.spans.front();
+  text.chars.insert(0, front);
+  text.spans.insert(text.spans.begin(), front.size(), span);
+}
+
+std::unique_ptr<Normaliser> make_normaliser(const Json& settings, const std::string& where) {
+  if (settings.is_null()) return nullptr;
+  const std::string type = settings.at("type").get<std::string>();
+  if (type == "NFC") return std::make_unique<NormalForm>(false, true);
+  if (type == "NFD") return std::make_unique<NormalForm>(false, false);
+  if (type == "NFKC") return std::make_unique<NormalForm>(true, true);
+  if (type == "NFKD") return std::make_unique<NormalForm>(true, false);
+  if (type == "Lowercase") return std::make_unique<Lowercase>();
+  if (type == "StripAccents") return std::make_unique<StripAccents>();
+  if (type == "Nmt") return std::make_unique<Nmt>();
+  if (type == "BertNormalizer") return std::make_unique<Bert>(settings);
+  if (type == "ClipText") return std::make_unique<ClipText>();
+  if (type == "SentencePiece") return std::make_unique<SentencePiece>(settings, where);
+  if (type == "Strip")
+    return std::make_unique<Strip>(settings.value("strip_left", true), settings.value("strip_right", true));
+  if (type == "Prepend")
+    return std::make_unique<Prepend>(to_code_points(settings.at("prepend").get<std::string>(), where));
+  if (type == "Precompiled")
+    return std::make_unique<Precompiled>(
+        CharacterMap(from_base64(settings.at("precompiled_charsmap").get<std::string>(), where), where));
+  if (type == "Replace")
+    return std::make_unique<Replace>(read_pattern(settings.at("pattern"), where),
+                                     to_code_points(settings.at("content").get<std::string>(), where));
+  if (type == "Sequence") {
+    std::vector<std::unique_ptr<Normaliser>> parts;
+    for (const Json& part : settings.at("normalizers")) {
+      if (part.is_null()) fail(where, ": a normaliser within a sequence is null");
+      parts.push_back(make_normaliser(part, where));
+    }
+    return std::make_unique<Sequence>(std::move(parts));
+  }
+  fail(where, ": the normaliser '", printable(type), "' is not known");
+}
+
+}  // namespace tessera::tokens

@@ -1,0 +1,71 @@
+// What tokenisers do to a text before they split it, with the place that each character came from.
+#pragma once
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "text/tokeniser.h"
+#include "text/unicode.h"
+
+namespace tessera::tokens {
+
+// Characters and, for each, the code points of the original text that it stands for.
+struct AlignedText {
+  std::u32string chars;
+  std::vector<TokenSpan> spans;
+
+  void add(char32_t c, TokenSpan span) {
+    chars += c;
+    spans.push_back(span);
+  }
+  AlignedText part(size_t start, size_t end) const {
+    return {chars.substr(start, end - start),
+            {spans.begin() + static_cast<std::ptrdiff_t>(start),
+             spans.begin() + static_cast<std::ptrdiff_t>(end)}};
+  }
+};
+// The text as it is; character i came from code point `first` + i.
+AlignedText aligned(std::u32string_view chars, int64_t first = 0);
+
+class Normaliser {
+ public:
+  virtual ~Normaliser() = default;
+  virtual void apply(AlignedText& text) const = 0;
+};
+
+// From an object of tokenizer.json ("type": "NFC", "NFD", "NFKC", "NFKD", "Lowercase", "Strip", "StripAccents",
+// "Replace", "Prepend", "Precompiled", "Nmt", "BertNormalizer", "Sequence"), and two types of ours:
+//   "SentencePiece": precompiled_charsmap (base64), add_dummy_prefix, remove_extra_whitespaces,
+//   escape_whitespaces: what a tokenizer.model says of white space, in its order of steps.
+//   "ClipText": what CLIP's own program does to a caption: text repaired, references of HTML resolved, white
+//   space to single blanks, lower case.
+// Null for a JSON null. Throws Error for another type, with `where` in front.
+std::unique_ptr<Normaliser> make_normaliser(const nlohmann::json& settings, const std::string& where);
+
+// Adds `text` in front, at the place of what it stands before.
+void prepend(AlignedText& text, std::u32string_view front);
+
+// A precompiled map of SentencePiece: a trie of byte strings (a double array) and what each becomes. Throws
+// Error if the bytes are no such map.
+class CharacterMap {
+ public:
+  CharacterMap(std::string bytes, const std::string& where);
+  struct Hit {
+    std::string_view replacement;
+    size_t length = 0;  // bytes that it stands for; 0: no hit
+  };
+  // The longest (or shortest) key that `bytes` begin with.
+  Hit find(std::string_view bytes, bool longest) const;
+
+ private:
+  std::string replacements_;
+  std::vector<uint32_t> units_;
+};
+
+std::string from_base64(std::string_view text, const std::string& where);
+std::string to_base64(std::string_view bytes);
+
+}  // namespace tessera::tokens

@@ -1,0 +1,73 @@
+// Splitting expressions of tokenisers: the part of regular expressions that published files use.
+//
+// Alternation, groups (plain, "(?:", "(?i:", atomic "(?>"), classes with ranges, \p{…}, \s \d \w and their
+// opposites, greedy, lazy and possessive repeats, look-ahead, ^ and $. Matching backtracks, with a bound on
+// its steps, over code points. What is not understood is an error when the expression is read.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "text/unicode.h"
+
+namespace tessera::tokens {
+
+struct Match {
+  size_t start = 0, end = 0;
+};
+
+class Pattern {
+ public:
+  // Throws Error naming `where` and the place in the expression that is not understood.
+  Pattern(std::string_view expression, const std::string& where);
+  // A pattern that matches exactly these characters.
+  static Pattern literal(std::u32string_view chars);
+
+  // The first match that starts at `from` or later; empty matches are passed over.
+  std::optional<Match> find(std::u32string_view text, size_t from) const;
+
+  // A set of characters.
+  struct Set {
+    struct Range {
+      char32_t low, high;
+    };
+    std::vector<Range> ranges;
+    uint32_t categories = 0;
+    bool spaces = false, no_spaces = false;  // \s, \S
+    bool negated = false, ignore_case = false;
+    std::array<bool, 128> ascii{};  // the answer for ASCII, once settled
+
+    bool holds(char32_t c) const { return c < 128 ? ascii[c] : look_up(c); }
+    bool look_up(char32_t c) const;
+    void settle();
+  };
+  enum class Op { set, repeat, split, jump, look, atomic, begin, end, match };
+  // set: one character of sets[x]. repeat: sets[x], min to max times, by `mode`. split: try x, then y. jump: x.
+  // look, atomic: the program at x up to its `match`, then y; `negated` for a look-ahead that must not match.
+  struct Instruction {
+    Op op;
+    size_t x = 0, y = 0, min = 0, max = 0;
+    char mode = 'g';  // greedy, lazy ('l'), possessive ('p')
+    bool negated = false;
+  };
+
+ private:
+  Pattern() = default;
+  // The end of a match of the program at `start` from `at`; nothing if there is none.
+  std::optional<size_t> run(size_t start, std::u32string_view text, size_t at, uint64_t& steps) const;
+
+  std::string where_;
+  std::vector<Set> sets_;
+  std::vector<Instruction> program_;
+  friend class PatternParser;
+};
+
+// {"Regex": expression} or {"String": characters}, as tokenizer.json writes a pattern.
+Pattern read_pattern(const nlohmann::json& settings, const std::string& where);
+
+}  // namespace tessera::tokens

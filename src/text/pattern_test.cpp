@@ -1,0 +1,87 @@
+#include "text/pattern.h"
+
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+
+namespace tessera::tokens {
+namespace {
+
+std::vector<std::string> all_matches(const char* expression, std::string_view text) {
+  const Pattern pattern(expression, "a test");
+  const std::u32string chars = to_code_points(text, "the text");
+  std::vector<std::string> out;
+  size_t at = 0;
+  while (const auto match = pattern.find(chars, at)) {
+    at = match->end;
+    out.push_back(to_utf8(std::u32string_view(chars).substr(match->start, match->end - match->start)));
+  }
+  return out;
+}
+
+using Strings = std::vector<std::string>;
+
+TEST(Pattern, RepeatsAndChoices) {
+  EXPECT_EQ(all_matches("a+b?", "aab ab b"), (Strings{"aab", "ab"}));
+  EXPECT_EQ(all_matches("a+?b", "aab"), (Strings{"aab"}));
+  EXPECT_EQ(all_matches("(?:ab){2,3}", "abababab ab"), (Strings{"ababab"}));
+  EXPECT_EQ(all_matches("x{2,}", "x xx xxx"), (Strings{"xx", "xxx"}));
+  EXPECT_EQ(all_matches("a*+a", "aaa"), Strings{});  // possessive: nothing is given back
+  EXPECT_EQ(all_matches("(?>a|ab)c", "abc ac"), (Strings{"ac"}));
+  EXPECT_EQ(all_matches("cat|category", "category"),
+            (Strings{"cat"}));  // the first that fits, not the longest
+  EXPECT_EQ(all_matches("^a|b$", "aab"), (Strings{"a", "b"}));
+}
+
+TEST(Pattern, ClassesAndProperties) {
+  EXPECT_EQ(all_matches(R"([^\s\p{L}\p{N}]+)", "a!? 1…b"), (Strings{"!?", "…"}));
+  EXPECT_EQ(all_matches(R"(\p{Lu}\p{Ll}+)", "Ünder One two"), (Strings{"Ünder", "One"}));
+  EXPECT_EQ(all_matches(R"([a-c\-]+)", "ab-d-c"), (Strings{"ab-", "-c"}));
+  EXPECT_EQ(all_matches(R"(\P{L}+)", "a12b"), (Strings{"12"}));
+  EXPECT_EQ(all_matches(R"([\x41-\u0043]+)", "ABCD"), (Strings{"ABC"}));
+  EXPECT_EQ(all_matches(R"((?i:'s|'re))", "'S 'Re 'x"), (Strings{"'S", "'Re"}));
+  EXPECT_EQ(all_matches(R"((?i)k)", "k K \u212A"), (Strings{"k", "K", "\u212A"}));
+}
+
+TEST(Pattern, LookAhead) {
+  EXPECT_EQ(all_matches(R"(\s+(?!\S)|\s+)", "a   b "), (Strings{"  ", " ", " "}));
+  EXPECT_EQ(all_matches("a(?=b)", "ab ac"), (Strings{"a"}));
+}
+
+TEST(Pattern, WhatIsNotUnderstoodIsNamed) {
+  for (const char* expression :
+       {"(a", "a)", "[a", "*a", "a{3,1}", "(?<=a)b", "[[a]]", "\\q", "\\p{Greek}", "[b-a]", "a{2000}"}) {
+    try {
+      Pattern(expression, "f.json");
+      ADD_FAILURE() << expression << " was taken";
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("f.json: the splitting expression"), std::string::npos)
+          << error.what();
+    }
+  }
+}
+
+TEST(Pattern, ExplosiveExpressionsEnd) {
+  const std::u32string text(200, U'a');
+  EXPECT_THROW(static_cast<void>(Pattern("(?:a|a)*b", "f").find(text, 0)), Error);
+}
+
+TEST(Unicode, NormalFormsAndCategories) {
+  std::u32string out;
+  decompose(U'é', false, out);
+  EXPECT_EQ(out, U"e\u0301");
+  EXPECT_EQ(composed(U'e', 0x301), U'é');
+  out.clear();
+  decompose(0xD55C, false, out);  // a Hangul syllable of three parts
+  EXPECT_EQ(out, U"\u1112\u1161\u11AB");
+  EXPECT_EQ(composed(composed(out[0], out[1]), out[2]), char32_t{0xD55C});
+  EXPECT_EQ(category(U'A'), Category::Lu);
+  EXPECT_EQ(category(0x1F600), Category::So);
+  EXPECT_EQ(category(0x10FFFF), Category::Cn);
+  EXPECT_EQ(lower(0x130), U"i\u0307");
+  EXPECT_EQ(to_code_points_lossy("a\xE2\x82z\xFF"), U"a\uFFFDz\uFFFD");
+  EXPECT_THROW(to_code_points("\xC0\x80", "f"), Error);
+}
+
+}  // namespace
+}  // namespace tessera::tokens

@@ -1,0 +1,66 @@
+// The models of tokenisers: what turns a piece of text into ids of a vocabulary.
+#pragma once
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace tessera::tokens {
+
+// A token and the characters of the piece that it stands for.
+struct PieceToken {
+  int32_t id;
+  uint32_t start, end;
+};
+
+// Tokens by their text and by their number. Ids may have gaps ("" then).
+class Vocabulary {
+ public:
+  std::optional<int32_t> find(std::string_view token) const;
+  const std::string& token(int32_t id) const;
+  int32_t size() const { return static_cast<int32_t>(tokens_.size()); }  // largest id + 1
+  // Throws Error for an id that is negative, above 2^22 or another token's.
+  void add(const std::string& token, int64_t id, const std::string& where);
+
+ private:
+  struct Hash {
+    using is_transparent = void;
+    size_t operator()(std::string_view key) const { return std::hash<std::string_view>()(key); }
+  };
+  std::unordered_map<std::string, int32_t, Hash, std::equal_to<>> ids_;
+  std::vector<std::string> tokens_;
+};
+
+class PieceModel {
+ public:
+  virtual ~PieceModel() = default;
+  // Appends the tokens of a piece (not empty).
+  virtual void encode(std::u32string_view piece, std::vector<PieceToken>& out) const = 0;
+  const Vocabulary& vocabulary() const { return vocabulary_; }
+  int32_t unknown() const { return unknown_; }  // id, or -1
+
+ protected:
+  Vocabulary vocabulary_;
+  int32_t unknown_ = -1;
+};
+
+// From the "model" of a tokenizer.json. Throws Error naming `where`: unknown type, merges of tokens that the
+// vocabulary lacks, an unknown token that is none, ids twice.
+std::unique_ptr<PieceModel> make_piece_model(const nlohmann::json& settings, const std::string& where);
+
+// Byte-pair encoding (Sennrich et al. 2016): characters are merged in the order in which the merges were
+// learned. "vocab", "merges", "unk_token", "fuse_unk", "byte_fallback", "ignore_merges",
+// "continuing_subword_prefix", "end_of_word_suffix"; of ours: "whole_pieces", tokens that are taken whole.
+std::unique_ptr<PieceModel> make_bpe(const nlohmann::json& settings, const std::string& where);
+// The unigram model (Kudo 2018): the tokens with the largest sum of scores (Viterbi). "vocab" ([token, score]
+// each), "unk_id", "byte_fallback"; of ours: "user_defined" (ids that are always taken).
+std::unique_ptr<PieceModel> make_unigram(const nlohmann::json& settings, const std::string& where);
+// WordPiece (Schuster & Nakajima 2012, as in BERT): from the left the longest token each time. "vocab",
+// "unk_token", "continuing_subword_prefix", "max_input_chars_per_word".
+std::unique_ptr<PieceModel> make_wordpiece(const nlohmann::json& settings, const std::string& where);
+
+}  // namespace tessera::tokens

@@ -1,0 +1,28 @@
+// How tokenisers cut a text into the pieces that their model then turns into tokens.
+#pragma once
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "text/normaliser.h"
+
+namespace tessera::tokens {
+
+class Splitter {
+ public:
+  virtual ~Splitter() = default;
+  // Replaces the pieces by smaller ones; empty pieces are left out.
+  virtual void apply(std::vector<AlignedText>& pieces) const = 0;
+};
+
+// From an object of tokenizer.json ("type": "ByteLevel", "Split", "Metaspace", "BertPreTokenizer", "Whitespace",
+// "WhitespaceSplit", "Digits", "Punctuation", "Sequence"). Null for a JSON null. Throws Error for another type.
+std::unique_ptr<Splitter> make_splitter(const nlohmann::json& settings, const std::string& where);
+
+// The character that stands for a byte in a byte-level vocabulary (Radford et al. 2019), and back (-1: none).
+char32_t byte_character(unsigned char byte);
+int character_byte(char32_t c);
+
+}  // namespace tessera::tokens

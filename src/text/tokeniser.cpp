@@ -1,0 +1,472 @@
+#include "text/tokeniser.h"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <unordered_map>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "io/file.h"
+#include "io/gzip.h"
+#include "io/json.h"
+#include "text/decoder.h"
+#include "text/normaliser.h"
+#include "text/piece_model.h"
+#include "text/splitter.h"
+#include "text/tokeniser_forms.h"
+
+namespace tessera {
+
+using nlohmann::json;
+using namespace tokens;
+
+namespace {
+
+constexpr JsonLimits kTreeLimits = {uint64_t{256} << 20, 32, size_t{1} << 22};
+constexpr uint64_t kMaxFile = uint64_t{256} << 20;
+constexpr size_t kCachedPiece = 48, kCachedPieces = 1 << 18;
+constexpr char32_t kReplacement = 0xFFFD;
+
+// A token that is looked for in the text before it is split.
+struct AddedToken {
+  int32_t id = 0;
+  std::u32string content;
+  bool special = false, normalized = false, single_word = false, strip_left = false, strip_right = false;
+};
+
+// A piece of text, or an added token (id >= 0) that was found in it.
+struct Section {
+  AlignedText text;
+  int32_t id = -1;
+};
+
+bool is_word(char32_t c) { return c == '_' || in_categories(c, category_mask("L") | category_mask("N")); }
+
+// The added tokens by their first character, the longest first.
+class AddedTokenFinder {
+ public:
+  void add(const AddedToken& token) {
+    auto& list = by_first_[token.content[0]];
+    list.push_back(token);
+    std::stable_sort(list.begin(), list.end(), [](const AddedToken& a, const AddedToken& b) {
+      return a.content.size() > b.content.size();
+    });
+  }
+
+  void split(const AlignedText& text, std::vector<Section>& out) const {
+    size_t done = 0;
+    const auto put_text = [&](size_t end) {
+      if (end > done) out.push_back({text.part(done, end), -1});
+    };
+    for (size_t at = 0; !by_first_.empty() && at < text.chars.size(); ++at) {
+      const AddedToken* token = find(text.chars, at);
+      if (!token) continue;
+      size_t start = at, end = at + token->content.size();
+      while (token->strip_left && start > done && is_space(text.chars[start - 1])) --start;
+      while (token->strip_right && end < text.chars.size() && is_space(text.chars[end])) ++end;
+      put_text(start);
+      out.push_back({text.part(start, end), token->id});
+      done = end;
+      at = end - 1;
+    }
+    put_text(text.chars.size());
+  }
+
+ private:
+  const AddedToken* find(std::u32string_view chars, size_t at) const {
+    const auto list = by_first_.find(chars[at]);
+    if (list == by_first_.end()) return nullptr;
+    for (const AddedToken& token : list->second) {
+      if (chars.substr(at, token.content.size()) != token.content) continue;
+      const size_t end = at + token.content.size();
+      const bool inside = (at > 0 && is_word(chars[at - 1])) || (end < chars.size() && is_word(chars[end]));
+      if (!token.single_word || !inside) return &token;
+    }
+    return nullptr;
+  }
+  std::unordered_map<char32_t, std::vector<AddedToken>> by_first_;
+};
+
+}  // namespace
+
+struct Tokeniser::State {
+  std::string definition, kind;
+  std::unique_ptr<Normaliser> normaliser;
+  std::unique_ptr<Splitter> splitter;
+  std::unique_ptr<PieceModel> model;
+  std::unique_ptr<Decoder> decoder;
+  AddedTokenFinder raw, normalised;  // looked for before and behind the normaliser
+  std::map<int32_t, AddedToken> added;
+  std::map<std::string, int32_t, std::less<>> added_ids;
+  std::vector<bool> special_ids;
+  std::vector<int32_t> head, tail;  // of the template, around one text
+  bool trims_offsets = false, trims_for_prefix_space = false;
+  SpecialTokens roles;
+  int32_t size = 0;
+
+  State(const json& tree, const std::string& where);
+  std::optional<int32_t> find(std::string_view token) const;
+  void read_added(const json& tree, const std::string& where);
+  void read_processor(const json& settings, const std::string& where);
+  void read_template(const json& settings, const std::string& where);
+  void find_roles();
+  std::vector<Section> sections(std::u32string_view chars) const;
+  void encode_pieces(const std::vector<AlignedText>& pieces, Encoding& out, bool offsets) const;
+  Encoding encode(std::string_view text, bool with_special, bool offsets) const;
+  TokenSpan trimmed(const AlignedText& piece, const PieceToken& token, bool first) const;
+};
+
+Tokeniser::State::State(const json& tree, const std::string& where) {
+  const auto part = [&](const char* key) { return tree.contains(key) ? tree[key] : json(); };
+  if (!tree.is_object() || !tree.contains("model"))
+    fail(where, " holds no tokeniser: a tree with a 'model', as in tokenizer.json");
+  normaliser = make_normaliser(part("normalizer"), where);
+  splitter = make_splitter(part("pre_tokenizer"), where);
+  decoder = make_decoder(part("decoder"), where);
+  model = make_piece_model(tree["model"], where);
+  kind = tree["model"].value("type", "BPE");
+  size = model->vocabulary().size();
+  read_added(tree, where);
+  if (const json processor = part("post_processor"); !processor.is_null()) read_processor(processor, where);
+  find_roles();
+  definition = tree.dump();
+}
+
+std::optional<int32_t> Tokeniser::State::find(std::string_view token) const {
+  if (const auto found = added_ids.find(token); found != added_ids.end()) return found->second;
+  return model->vocabulary().find(token);
+}
+
+void Tokeniser::State::read_added(const json& tree, const std::string& where) {
+  constexpr int64_t kMostAdded = int64_t{1} << 22;
+  const bool verbatim = !normaliser || tree["normalizer"].value("type", "") == "SentencePiece";
+  for (const json& entry : tree.value("added_tokens", json::array())) {
+    AddedToken token;
+    const std::string content = entry.at("content").get<std::string>();
+    const auto id = entry.at("id").get<int64_t>();
+    if (id < 0 || id > kMostAdded)
+      fail(where, ": the added token '", printable(content), "' has the id ", id, ", must be 0 to ",
+           kMostAdded);
+    if (content.empty()) continue;
+    token.id = static_cast<int32_t>(id);
+    token.content = to_code_points(content, where);
+    token.special = entry.value("special", false);
+    token.normalized = entry.value("normalized", !token.special);
+    token.single_word = entry.value("single_word", false);
+    token.strip_left = entry.value("lstrip", false);
+    token.strip_right = entry.value("rstrip", false);
+    size = std::max(size, token.id + 1);
+    added_ids[content] = token.id;
+    added[token.id] = token;
+    if (token.normalized && !verbatim) {
+      AlignedText normal = aligned(token.content);
+      normaliser->apply(normal);
+      token.content = normal.chars;
+    }
+    if (!token.content.empty()) (token.normalized ? normalised : raw).add(token);
+  }
+  special_ids.resize(static_cast<size_t>(size));
+  for (const auto& [id, token] : added) special_ids[static_cast<size_t>(id)] = token.special;
+  for (const json& name : tree.value("special_tokens", json::array()))
+    if (const auto id = name.is_string() ? find(name.get<std::string>()) : std::nullopt)
+      special_ids[static_cast<size_t>(*id)] = true;
+}
+
+void Tokeniser::State::read_processor(const json& settings, const std::string& where) {
+  const std::string type = settings.at("type").get<std::string>();
+  if (type == "Sequence") {
+    for (const json& part : settings.at("processors")) read_processor(part, where);
+    return;
+  }
+  if (type == "TemplateProcessing") return read_template(settings, where);
+  if (type == "BertProcessing" || type == "RobertaProcessing") {
+    head = {settings.at("cls").at(1).get<int32_t>()};
+    tail = {settings.at("sep").at(1).get<int32_t>()};
+  } else if (type != "ByteLevel") {
+    fail(where, ": the post-processor '", printable(type), "' is not known");
+  }
+  if (type != "BertProcessing") {
+    trims_offsets = settings.value("trim_offsets", true);
+    trims_for_prefix_space = settings.value("add_prefix_space", true);
+  }
+  for (const int32_t id : head)
+    if (id < 0 || id >= size) fail(where, ": the post-processor puts the id ", id, ", must be below ", size);
+  for (const int32_t id : tail)
+    if (id < 0 || id >= size) fail(where, ": the post-processor puts the id ", id, ", must be below ", size);
+}
+
+void Tokeniser::State::read_template(const json& settings, const std::string& where) {
+  bool behind = false;
+  for (const json& part : settings.at("single")) {
+    if (part.contains("Sequence")) {
+      if (behind) fail(where, ": the template holds the text twice");
+      behind = true;
+      continue;
+    }
+    const std::string name = part.at("SpecialToken").at("id").get<std::string>();
+    for (const json& id : settings.at("special_tokens").at(name).at("ids")) {
+      const auto number = id.get<int64_t>();
+      if (number < 0 || number >= size)
+        fail(where, ": the template's token '", printable(name), "' has the id ", number, ", must be below ",
+             size);
+      (behind ? tail : head).push_back(static_cast<int32_t>(number));
+    }
+  }
+}
+
+void Tokeniser::State::find_roles() {
+  const auto first_of = [&](std::initializer_list<const char*> names) {
+    for (const char* name : names)
+      if (const auto id = find(name)) return *id;
+    return -1;
+  };
+  roles.unknown = model->unknown();
+  roles.begin =
+      !head.empty()
+          ? head.front()
+          : first_of({"<s>", "<|begin_of_text|>", "<|startoftext|>", "[CLS]", "<bos>", "<|endoftext|>"});
+  roles.end =
+      !tail.empty() ? tail.back() : first_of({"</s>", "<|end_of_text|>", "<|endoftext|>", "[SEP]", "<eos>"});
+  roles.pad = first_of({"<pad>", "[PAD]", "<|pad|>", "<|finetune_right_pad_id|>"});
+}
+
+// The text cut at added tokens, what lies between them normalised.
+std::vector<Section> Tokeniser::State::sections(std::u32string_view chars) const {
+  std::vector<Section> first, out;
+  raw.split(aligned(chars), first);
+  for (Section& section : first) {
+    if (section.id >= 0) {
+      out.push_back(std::move(section));
+      continue;
+    }
+    if (normaliser) normaliser->apply(section.text);
+    normalised.split(section.text, out);
+  }
+  return out;
+}
+
+TokenSpan Tokeniser::State::trimmed(const AlignedText& piece, const PieceToken& token, bool first) const {
+  TokenSpan span{piece.spans[token.start].start, piece.spans[token.end - 1].end};
+  if (!trims_offsets) return span;
+  const auto blank = [&](size_t i) {
+    return piece.chars[i] == byte_character(' ') || is_space(piece.chars[i]);
+  };
+  int64_t left = 0, right = 0;
+  for (size_t i = token.start; i < token.end && blank(i); ++i) ++left;
+  for (size_t i = token.end; i > token.start && blank(i - 1); --i) ++right;
+  if (left > 0 && trims_for_prefix_space && (first || span.start == 0)) --left;
+  span.start = std::min(span.start + left, span.end);
+  span.end = std::max(span.end - right, span.start);
+  return span;
+}
+
+void Tokeniser::State::encode_pieces(const std::vector<AlignedText>& pieces, Encoding& out,
+                                     bool offsets) const {
+  // The same words come again: of a long text each is merged once.
+  std::unordered_map<std::u32string, std::vector<PieceToken>> cache;
+  std::vector<PieceToken> fresh;
+  for (const AlignedText& piece : pieces) {
+    if (piece.chars.empty()) continue;
+    const std::vector<PieceToken>* found = &fresh;
+    if (pieces.size() > 16 && piece.chars.size() <= kCachedPiece) {
+      const auto [at, is_new] = cache.size() < kCachedPieces ? cache.try_emplace(piece.chars)
+                                                             : std::pair(cache.find(piece.chars), false);
+      if (at != cache.end()) {
+        if (is_new) model->encode(piece.chars, at->second);
+        found = &at->second;
+      }
+    }
+    if (found == &fresh) {
+      fresh.clear();
+      model->encode(piece.chars, fresh);
+    }
+    for (const PieceToken& token : *found) {
+      if (offsets) out.offsets.push_back(trimmed(piece, token, out.ids.empty()));
+      out.ids.push_back(token.id);
+    }
+  }
+}
+
+Encoding Tokeniser::State::encode(std::string_view text, bool with_special, bool offsets) const {
+  const std::u32string chars = to_code_points(text, "the text to encode");
+  Encoding out;
+  const auto put_template = [&](const std::vector<int32_t>& ids) {
+    if (!with_special) return;
+    out.ids.insert(out.ids.end(), ids.begin(), ids.end());
+    if (offsets) out.offsets.resize(out.ids.size());
+  };
+  put_template(head);
+  std::vector<AlignedText> pieces;
+  const auto flush = [&] {
+    if (splitter) splitter->apply(pieces);
+    encode_pieces(pieces, out, offsets);
+    pieces.clear();
+  };
+  for (Section& section : sections(chars)) {
+    if (section.id < 0) {
+      pieces.push_back(std::move(section.text));
+      continue;
+    }
+    flush();
+    out.ids.push_back(section.id);
+    if (offsets) out.offsets.push_back({section.text.spans.front().start, section.text.spans.back().end});
+  }
+  flush();
+  put_template(tail);
+  return out;
+}
+
+Tokeniser Tokeniser::from_definition(std::string_view document, const std::string& where) {
+  const json tree = parse_json(document, where, kTreeLimits);
+  try {
+    return Tokeniser(std::make_shared<const State>(tree, where));
+  } catch (const json::exception& error) {
+    // The library's line ends with what it wanted: "key 'merges' not found".
+    const std::string what = error.what();
+    const size_t colon = what.find("] ");
+    fail(where,
+         " is no usable tokeniser: ", printable(colon == std::string::npos ? what : what.substr(colon + 2)));
+  }
+}
+
+Tokeniser Tokeniser::from_bytes(std::span<const std::byte> bytes, const std::string& where) {
+  if (is_gzip(bytes)) {
+    const auto plain = inflate_gzip(bytes, where, {kMaxFile, 1100});
+    return Tokeniser(std::make_shared<const State>(clip_definition(as_text(plain), where), where));
+  }
+  const std::string_view content = as_text(bytes);
+  const size_t first = content.find_first_not_of(" \t\r\n");
+  if (first != std::string_view::npos && content[first] == '{') return from_definition(content, where);
+  if (content.substr(0, 100).find("#version") != std::string_view::npos)
+    return Tokeniser(std::make_shared<const State>(clip_definition(content, where), where));
+  return Tokeniser(std::make_shared<const State>(sentencepiece_definition(bytes, where), where));
+}
+
+Tokeniser Tokeniser::load(const std::string& given) {
+  namespace fs = std::filesystem;
+  std::string path = given;
+  if (fs::is_directory(given)) {
+    static constexpr std::array kNames = {"tokenizer.json", "vocab.json", "tokenizer.model", "spiece.model",
+                                          "bpe_simple_vocab_16e6.txt.gz"};
+    const auto* const found = std::find_if(
+        kNames.begin(), kNames.end(), [&](const char* name) { return fs::exists(fs::path(given) / name); });
+    if (found == kNames.end())
+      fail(given, " holds no tokeniser: tokenizer.json, vocab.json with merges.txt, or tokenizer.model");
+    path = (fs::path(given) / *found).string();
+  }
+  const std::string name = fs::path(path).filename().string();
+  if (name == "merges.txt") path = (fs::path(path).parent_path() / "vocab.json").string();
+  const auto bytes = read_file(path, kMaxFile);
+  if (name != "merges.txt" && name != "vocab.json") return from_bytes(bytes, path);
+  const std::string merges = (fs::path(path).parent_path() / "merges.txt").string();
+  if (!fs::exists(merges)) fail(path, " needs merges.txt beside it");
+  try {
+    const json tree = merges_definition(as_text(bytes), read_text(merges), path);
+    return Tokeniser(std::make_shared<const State>(tree, path));
+  } catch (const json::exception&) {
+    fail(path, " holds no vocabulary: an object of tokens and ids");
+  }
+}
+
+std::vector<int32_t> Tokeniser::encode(std::string_view text, bool special) const {
+  return state_->encode(text, special, false).ids;
+}
+
+Encoding Tokeniser::encode_with_offsets(std::string_view text, bool special) const {
+  return state_->encode(text, special, true);
+}
+
+FittedText Tokeniser::fit(std::string_view text, int64_t length, int32_t pad) const {
+  const int64_t room = length - std::ssize(state_->head) - std::ssize(state_->tail);
+  if (room < 0)
+    fail("a text of ", length, " tokens has no place for the ", length - room,
+         " special tokens of the tokeniser");
+  const std::vector<int32_t> own = encode(text, false);
+  FittedText out;
+  const int64_t taken = std::min<int64_t>(room, std::ssize(own));
+  out.cut = std::ssize(own) - taken;
+  out.ids = state_->head;
+  out.ids.insert(out.ids.end(), own.begin(), own.begin() + taken);
+  out.ids.insert(out.ids.end(), state_->tail.begin(), state_->tail.end());
+  out.used = std::ssize(out.ids);
+  out.ids.resize(static_cast<size_t>(length), pad);
+  return out;
+}
+
+std::string Tokeniser::decode(std::span<const int32_t> ids, bool skip_special) const {
+  std::vector<std::string> tokens;
+  for (const int32_t id : ids) {
+    if (id < 0 || id >= state_->size) fail("no token has the id ", id, ": the tokeniser has ", state_->size);
+    if (skip_special && is_special(id)) continue;
+    tokens.push_back(token(id));
+  }
+  if (state_->decoder) {
+    tokens = state_->decoder->apply(std::move(tokens));
+  } else {
+    for (size_t i = 1; i < tokens.size(); ++i) tokens[i].insert(0, " ");
+  }
+  return join(tokens, "");
+}
+
+int64_t Tokeniser::size() const { return state_->size; }
+
+std::optional<int32_t> Tokeniser::find(std::string_view token) const { return state_->find(token); }
+
+const std::string& Tokeniser::token(int32_t id) const {
+  if (const auto found = state_->added.find(id); found != state_->added.end()) {
+    // The vocabulary's own text where it has one: it is the same, and lives as long.
+    const std::string& known = state_->model->vocabulary().token(id);
+    if (!known.empty()) return known;
+    for (const auto& [text, number] : state_->added_ids)
+      if (number == id) return text;
+  }
+  return state_->model->vocabulary().token(id);
+}
+
+bool Tokeniser::is_special(int32_t id) const {
+  return id >= 0 && id < std::ssize(state_->special_ids) && state_->special_ids[static_cast<size_t>(id)];
+}
+
+const SpecialTokens& Tokeniser::special() const { return state_->roles; }
+
+const std::string& Tokeniser::kind() const { return state_->kind; }
+
+std::string Tokeniser::definition() const { return state_->definition; }
+
+StreamDecoder::StreamDecoder(Tokeniser tokeniser, bool skip_special)
+    : tokeniser_(std::move(tokeniser)), skip_special_(skip_special) {}
+
+std::string StreamDecoder::push(int32_t id) {
+  window_.push_back(id);
+  const std::string all = tokeniser_.decode(window_, skip_special_);
+  std::string ending;
+  append_utf8(kReplacement, ending);
+  // A character may lack its last bytes; after a few tokens more it never was one.
+  constexpr size_t kLongestCharacter = 8;
+  if (all.size() <= given_ || (all.ends_with(ending) && window_.size() < held_ + kLongestCharacter))
+    return "";
+  std::string fresh = all.substr(given_);
+  given_ = all.size();
+  held_ = window_.size();
+  // Decoders look at the front of a text and at neighbours: some tokens of context stay.
+  constexpr size_t kLongWindow = 64, kContext = 16;
+  if (window_.size() > kLongWindow) {
+    window_.erase(window_.begin() + 1, window_.end() - kContext);
+    given_ = tokeniser_.decode(window_, skip_special_).size();
+    held_ = window_.size();
+  }
+  return fresh;
+}
+
+std::string StreamDecoder::finish() {
+  const std::string all = tokeniser_.decode(window_, skip_special_);
+  std::string rest = all.size() > given_ ? all.substr(given_) : "";
+  window_.clear();
+  given_ = held_ = 0;
+  return rest;
+}
+
+}  // namespace tessera

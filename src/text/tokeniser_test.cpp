@@ -1,0 +1,164 @@
+#include "text/tokeniser.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "core/random.h"
+#include "core/text.h"
+#include "io/gzip.h"
+#include "text/clip_text.h"
+#include "text/normaliser.h"
+#include "text/splitter.h"
+#include "text/unicode.h"
+
+namespace tessera {
+namespace {
+
+using Json = nlohmann::json;
+
+// A byte-level tokeniser of all bytes and a few merges.
+Json byte_level_tree() {
+  Json vocabulary = Json::object();
+  for (int byte = 0; byte < 256; ++byte) {
+    std::string name;
+    tokens::append_utf8(tokens::byte_character(static_cast<unsigned char>(byte)), name);
+    vocabulary[name] = byte;
+  }
+  Json merges = Json::array();
+  int next = 256;
+  for (const char* pair : {"t h", "th e", "c a", "ca t", "Ġ cat"}) {
+    const std::string line = pair;
+    const size_t blank = line.find(' ');
+    vocabulary[line.substr(0, blank) + line.substr(blank + 1)] = next++;
+    merges.push_back(line);
+  }
+  return {{"added_tokens", {{{"id", next}, {"content", "<end>"}, {"special", true}}}},
+          {"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", true}}},
+          {"decoder", {{"type", "ByteLevel"}}},
+          {"model", {{"type", "BPE"}, {"vocab", vocabulary}, {"merges", merges}}}};
+}
+
+Tokeniser byte_level() { return Tokeniser::from_definition(byte_level_tree().dump(), "a test"); }
+
+std::string refusal(const Json& tree) {
+  try {
+    Tokeniser::from_definition(tree.dump(), "f.json");
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Tokeniser, MergesInTheirOrder) {
+  const Tokeniser tokeniser = byte_level();
+  std::vector<std::string> names;
+  for (const int32_t id : tokeniser.encode("the cat<end>")) names.push_back(tokeniser.token(id));
+  EXPECT_EQ(names, (std::vector<std::string>{"the", "Ġcat", "<end>"}));
+  EXPECT_EQ(tokeniser.decode(tokeniser.encode("the cat<end>")), "the cat");
+  EXPECT_EQ(tokeniser.decode(tokeniser.encode("the cat<end>"), false), "the cat<end>");
+  EXPECT_EQ(tokeniser.size(), 262);
+  EXPECT_TRUE(tokeniser.is_special(261));
+}
+
+// Any text comes back, whatever it is cut into; offsets cover it in order; a stream gives the same.
+TEST(Tokeniser, AnyTextComesBack) {
+  const Tokeniser tokeniser = byte_level();
+  for (uint64_t sample = 0; sample < 200; ++sample) {
+    RandomStream random(7, "text", sample);
+    std::u32string chars;
+    const std::u32string some = U"the cat \n<end>é漢😀\u0301\u200D\0x";
+    for (int64_t i = random.integer(0, 40); i > 0; --i) chars += some[random.below(some.size())];
+    const std::string text = tokens::to_utf8(chars);
+    const Encoding encoding = tokeniser.encode_with_offsets(text);
+    ASSERT_EQ(tokeniser.decode(encoding.ids, false), text);
+    int64_t place = 0;
+    StreamDecoder stream(tokeniser, false);
+    std::string streamed;
+    for (size_t i = 0; i < encoding.ids.size(); ++i) {
+      EXPECT_LE(encoding.offsets[i].start, place);
+      EXPECT_LE(place, encoding.offsets[i].end);
+      place = encoding.offsets[i].end;
+      const std::string piece = stream.push(encoding.ids[i]);
+      EXPECT_TRUE(is_utf8(piece));
+      streamed += piece;
+    }
+    EXPECT_EQ(streamed + stream.finish(), text);
+    EXPECT_EQ(place, std::ssize(chars));
+  }
+}
+
+TEST(Tokeniser, FitsAndSaysWhatWasCut) {
+  Json tree = byte_level_tree();
+  tree["post_processor"] = {{"type", "BertProcessing"}, {"cls", {"<end>", 261}}, {"sep", {"<end>", 261}}};
+  const Tokeniser tokeniser = Tokeniser::from_definition(tree.dump(), "f");
+  const FittedText padded = tokeniser.fit("the", 5, 0);
+  EXPECT_EQ(padded.ids, (std::vector<int32_t>{261, 257, 261, 0, 0}));
+  EXPECT_EQ(padded.used, 3);
+  EXPECT_EQ(padded.cut, 0);
+  const FittedText cut = tokeniser.fit("the the the", 4, 0);
+  EXPECT_EQ(cut.ids.front(), 261);
+  EXPECT_EQ(cut.ids.back(), 261);
+  EXPECT_EQ(cut.cut, 3);  // "Ġ", "the" twice: two of five stay
+  EXPECT_THROW(tokeniser.fit("the", 1, 0), Error);
+}
+
+TEST(Tokeniser, DamagedTreesAreNamed) {
+  const Json good = byte_level_tree();
+  EXPECT_EQ(refusal(good), "");
+  EXPECT_NE(refusal(Json::object()).find("f.json holds no tokeniser"), std::string::npos);
+  Json bad = good;
+  bad["model"].erase("merges");
+  EXPECT_NE(refusal(bad).find("'merges' not found"), std::string::npos) << refusal(bad);
+  bad = good;
+  bad["model"]["merges"].push_back("q zz");
+  EXPECT_NE(refusal(bad).find("'zz' is not in the vocabulary"), std::string::npos) << refusal(bad);
+  bad = good;
+  bad["model"]["vocab"]["a"] = -1;
+  EXPECT_NE(refusal(bad).find("has the id -1"), std::string::npos);
+  bad = good;
+  bad["model"]["vocab"]["zz"] = 65;
+  EXPECT_NE(refusal(bad).find("both have the id 65"), std::string::npos);
+  bad = good;
+  bad["added_tokens"][0]["id"] = int64_t{1} << 40;
+  EXPECT_NE(refusal(bad).find("'<end>' has the id 1099511627776"), std::string::npos);
+  bad = good;
+  bad["normalizer"] = {{"type", "Rot13"}};
+  EXPECT_NE(refusal(bad).find("normaliser 'Rot13' is not known"), std::string::npos);
+  EXPECT_THROW(byte_level().encode("\xFF"), Error);
+  EXPECT_THROW(byte_level().decode(std::vector<int32_t>{262}), Error);
+}
+
+TEST(Tokeniser, ClipsFileOfMerges) {
+  const std::string lines = "\"#version: 0.2\nc a\nca t</w>\n";
+  std::vector<std::byte> packed;
+  GzipEncoder encoder(
+      [&](std::span<const std::byte> part) { packed.insert(packed.end(), part.begin(), part.end()); });
+  encoder.write(std::as_bytes(std::span(lines)));
+  encoder.finish();
+  const Tokeniser tokeniser = Tokeniser::from_bytes(packed, "merges.gz");
+  EXPECT_EQ(tokeniser.size(), 516);
+  EXPECT_EQ(tokeniser.encode("CAT &amp;  cat"), (std::vector<int32_t>{514, 513, 261, 513, 515}));
+  EXPECT_EQ(tokeniser.decode(std::vector<int32_t>{514, 513, 515}), "cat ");
+}
+
+TEST(ClipText, Repairs) {
+  const auto clean = [](const char32_t* text) { return tokens::to_utf8(tokens::clean_caption(text)); };
+  EXPECT_EQ(clean(U"  A\u00A0 \u201CCat\u201D &amp;amp; \uFF21\uFB01\u0007 "), "a \"cat\" & afi");
+  EXPECT_EQ(clean(U"sch\u00C3\u00B6n caf\u00C9\u201D"), "schön café\"");
+  EXPECT_EQ(clean(U"\u03A3\u0391\u03A3"), "σας");
+  EXPECT_EQ(clean(U"&#x41;&bogus;&eacute"), "a&bogus;é");
+}
+
+TEST(CharacterMap, DamagedBytesAreRefused) {
+  EXPECT_THROW(tokens::CharacterMap("", "f"), Error);
+  EXPECT_THROW(tokens::CharacterMap(std::string("\x08\0\0\0abcd", 8), "f"), Error);
+  for (int length = 0; length < 5; ++length) {
+    const std::string bytes(static_cast<size_t>(length), '\x9D');
+    EXPECT_EQ(tokens::from_base64(tokens::to_base64(bytes), "f"), bytes);
+  }
+}
+
+}  // namespace
+}  // namespace tessera

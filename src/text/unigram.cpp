@@ -1,0 +1,153 @@
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <set>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "text/piece_model.h"
+#include "text/unicode.h"
+
+namespace tessera::tokens {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr double kUnknownPenalty = 10;  // below the worst token
+
+class Unigram : public PieceModel {
+ public:
+  Unigram(const Json& settings, const std::string& where) : fuse_unknown_(settings.value("fuse_unk", true)) {
+    double lowest = std::numeric_limits<double>::infinity(), highest = -lowest;
+    const Json& vocabulary = settings.at("vocab");
+    std::set<int64_t> fixed;
+    if (const auto found = settings.find("user_defined"); found != settings.end())
+      fixed = found->get<std::set<int64_t>>();
+    std::set<int64_t> left_out;  // controls and bytes, which no text may become
+    if (const auto found = settings.find("not_in_text"); found != settings.end())
+      left_out = found->get<std::set<int64_t>>();
+    for (int64_t id = 0; id < std::ssize(vocabulary); ++id) {
+      const Json& entry = vocabulary[static_cast<size_t>(id)];
+      vocabulary_.add(entry.at(0).get<std::string>(), id, where);
+      scores_.push_back(entry.at(1).get<double>());
+      if (left_out.count(id)) continue;
+      lowest = std::min(lowest, scores_.back());
+      highest = std::max(highest, scores_.back());
+    }
+    for (const int64_t id : fixed)
+      if (id >= 0 && id < std::ssize(scores_)) fixed_.insert(static_cast<int32_t>(id));
+    unknown_score_ = lowest - kUnknownPenalty;
+    highest_ = highest;
+    if (const auto found = settings.find("unk_id"); found != settings.end() && !found->is_null()) {
+      const auto id = found->get<int64_t>();
+      if (id < 0 || id >= std::ssize(scores_))
+        fail(where, ": unk_id is ", id, ", must be below the ", scores_.size(), " tokens");
+      unknown_ = static_cast<int32_t>(id);
+    }
+    for (int32_t id = 0; id < vocabulary_.size(); ++id)
+      if (!left_out.count(id)) insert(to_code_points(vocabulary_.token(id), where), id);
+    if (settings.value("byte_fallback", false)) read_bytes();
+  }
+
+  void encode(std::u32string_view piece, std::vector<PieceToken>& out) const override {
+    struct Best {
+      double score = 0;
+      int32_t id = -1;
+      size_t start = std::u32string_view::npos;
+    };
+    std::vector<Best> best(piece.size() + 1);  // of the ways that end in front of a character
+    for (size_t start = 0; start < piece.size(); ++start) {
+      const double here = best[start].score;
+      const auto offer = [&](size_t end, double score, int32_t id) {
+        Best& target = best[end];
+        if (target.start == std::u32string_view::npos || here + score > target.score)
+          target = {here + score, id, start};
+      };
+      bool single = false;
+      uint32_t node = 0;
+      for (size_t end = start; end < piece.size();) {
+        const auto next = children_.find(uint64_t{node} << 21 | piece[end]);
+        if (next == children_.end()) break;
+        node = next->second;
+        ++end;
+        const int32_t id = ends_[node];
+        if (id < 0) continue;
+        const double length = static_cast<double>(end - start);
+        offer(end, fixed_.count(id) ? length * highest_ - 0.1 : scores_[static_cast<size_t>(id)], id);
+        single = single || end == start + 1;
+      }
+      if (!single) offer(start + 1, unknown_score_, -1);
+    }
+    std::vector<PieceToken> tokens;
+    for (size_t end = piece.size(); end > 0; end = best[end].start)
+      tokens.push_back({best[end].id, static_cast<uint32_t>(best[end].start), static_cast<uint32_t>(end)});
+    put(piece, tokens, out);
+  }
+
+ private:
+  void insert(std::u32string_view token, int32_t id) {
+    if (token.empty()) return;
+    uint32_t node = 0;
+    for (const char32_t c : token) {
+      const auto [at, fresh] =
+          children_.emplace(uint64_t{node} << 21 | c, static_cast<uint32_t>(ends_.size()));
+      if (fresh) ends_.push_back(-1);
+      node = at->second;
+    }
+    ends_[node] = id;
+  }
+
+  void read_bytes() {
+    constexpr std::string_view digits = "0123456789ABCDEF";
+    for (size_t byte = 0; byte < 256; ++byte)
+      bytes_[byte] = vocabulary_.find(std::string{'<', '0', 'x', digits[byte >> 4], digits[byte & 15], '>'})
+                         .value_or(-1);
+  }
+
+  // From the last token to the first: unknown characters that follow one another are one token, or bytes.
+  void put(std::u32string_view piece, const std::vector<PieceToken>& tokens,
+           std::vector<PieceToken>& out) const {
+    bool unknown_before = false;
+    for (auto token = tokens.rbegin(); token != tokens.rend(); ++token) {
+      const bool unknown = token->id < 0;
+      if (!unknown) {
+        out.push_back(*token);
+      } else if (const std::string bytes = to_utf8(piece.substr(token->start, token->end - token->start));
+                 std::all_of(bytes.begin(), bytes.end(),
+                             [&](char byte) { return bytes_[static_cast<unsigned char>(byte)] >= 0; })) {
+        for (const char byte : bytes)
+          out.push_back({bytes_[static_cast<unsigned char>(byte)], token->start, token->end});
+      } else if (unknown_before && fuse_unknown_) {
+        out.back().end = token->end;
+      } else if (unknown_ >= 0) {
+        out.push_back({unknown_, token->start, token->end});
+      }
+      unknown_before = unknown && unknown_ >= 0;
+    }
+  }
+
+  struct Hash {
+    size_t operator()(uint64_t value) const {
+      return static_cast<size_t>((value ^ value >> 31) * 0x9E3779B97F4A7C15u >> 7);
+    }
+  };
+  bool fuse_unknown_;
+  std::vector<double> scores_;
+  std::set<int32_t> fixed_;
+  double unknown_score_ = 0, highest_ = 0;
+  std::unordered_map<uint64_t, uint32_t, Hash> children_;  // of a node of the trie, by character
+  std::vector<int32_t> ends_ = {-1};                       // the token that ends at a node
+  std::array<int32_t, 256> bytes_ = [] {
+    std::array<int32_t, 256> none{};
+    none.fill(-1);
+    return none;
+  }();
+};
+
+}  // namespace
+
+std::unique_ptr<PieceModel> make_unigram(const Json& settings, const std::string& where) {
+  return std::make_unique<Unigram>(settings, where);
+}
+
+}  // namespace tessera::tokens
