@@ -24,6 +24,7 @@ const std::vector<Family>& families() {
       resnet_family(),
       convnext_family(),
       dalle_family(),
+      dit_family(),
   };
   return all;
 }

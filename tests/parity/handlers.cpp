@@ -5,6 +5,7 @@
 #include "tests/parity/generative_cases.h"
 #include "tests/parity/evaluation_cases.h"
 #include "tests/parity/dvae_cases.h"
+#include "tests/parity/generation_cases.h"
 #include "tests/parity/model_case.h"
 #include "tests/parity/tokeniser_cases.h"
 #include "tests/parity/segmentation_cases.h"
@@ -28,9 +29,14 @@ const std::vector<Entry>& entries() {
       {"models", "illama_schedules", "illama", check_illama_schedules, ""},
       {"models", "illama_weight_selection", "illama", check_weight_selection, ""},
       {"models", "illama_", "illama", check_illama, ""},
-      {"models", "dit", "", nullptr, "generation (DiT) comes later"},
-      {"models", "sit", "", nullptr, "generation (SiT) comes later"},
-      {"models", "diffusion", "", nullptr, "diffusion comes later"},
+      {"models", "dit", "dit", check_denoiser, ""},
+      {"models", "sit", "sit", check_denoiser, ""},
+      {"models", "sit_paths", "transport", check_interpolant_paths, ""},
+      {"models", "sit_training_losses", "transport", check_interpolant_losses, ""},
+      {"models", "sit_samplers", "transport", check_interpolant_samplers, ""},
+      {"models", "diffusion_schedules", "", check_diffusion_schedules, ""},
+      {"models", "diffusion_losses", "", check_diffusion_losses, ""},
+      {"models", "diffusion_sampling", "", check_diffusion_sampling, ""},
       {"models", "vllama_mae", "", check_visionllama_mae, ""},
 
       {"training", "", "", check_trajectory, ""},
@@ -53,6 +59,7 @@ const std::vector<Entry>& entries() {
       {"components", "loss_detr_set", "", check_detr_set, ""},
       {"components", "loss_hungarian", "", check_hungarian, ""},
       {"components", "loss_focal_dice", "", check_focal_dice, ""},
+      {"components", "loss_diffusion_weights", "", check_diffusion_weights, ""},
       {"components", "loss_", "", check_loss, ""},
       {"components", "metric_generative", "", check_generative_metrics, ""},
       {"components", "metric_reference_files", "", check_reference_files, ""},
@@ -86,6 +93,8 @@ const std::vector<Entry>& entries() {
       {"components", "model_convnext", "", check_convnext, ""},
       {"components", "model_dalle_encoder", "", check_dalle_encoder, ""},
       {"components", "model_vq_codebook", "", check_vq_codebook, ""},
+      {"components", "model_diffusion_", "", check_diffusers_samplers, ""},
+      {"components", "model_dit_diffusers_names", "", check_diffusers_names, ""},
       {"components", "model_llama", "", nullptr, "language models come with vision-language models"},
       {"components", "model_detr", "", check_detr_transformer, ""},
       {"components", "det_detr", "", check_detr, ""},
