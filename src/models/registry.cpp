@@ -4,6 +4,7 @@
 #include "models/family.h"
 #include "models/heads/class_head.h"
 #include "models/published_tag.h"
+#include "models/vitdet.h"
 #include "nn/init.h"
 
 namespace tessera::models {
@@ -21,6 +22,7 @@ const std::vector<Family>& families() {
       swin_family(),
       resnet_family(),
       convnext_family(),
+      vitdet_family(),
   };
   return all;
 }
