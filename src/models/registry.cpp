@@ -6,6 +6,7 @@
 #include "models/family.h"
 #include "models/heads/class_head.h"
 #include "models/published_tag.h"
+#include "models/vitdet.h"
 #include "nn/init.h"
 
 namespace tessera::models {
@@ -25,6 +26,7 @@ const std::vector<Family>& families() {
       convnext_family(),
       dalle_family(),
       dit_family(),
+      vitdet_family(),
   };
   return all;
 }

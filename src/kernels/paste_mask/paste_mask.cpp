@@ -1,0 +1,189 @@
+#include "kernels/paste_mask/paste_mask.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "core/error.h"
+
+namespace tessera::kernels {
+namespace {
+
+// Where a pixel of an axis reads the mask: two cells with their weights.
+template <class Number>
+struct Tap {
+  int64_t low = 0, high = 0;
+  Number low_weight = 0, high_weight = 0;
+};
+
+// The pixels [from, from + taps) of an axis that the mask covers.
+template <class Number>
+struct Axis {
+  int64_t from = 0;
+  std::vector<Tap<Number>> taps;
+};
+
+template <class Number>
+Tap<Number> grid_tap(int64_t pixel, Number low, Number high, int64_t side) {
+  // As published: to [-1, 1] first, then to cells.
+  const Number place = (static_cast<Number>(pixel) + Number(0.5) - low) / (high - low) * 2 - 1;
+  const Number at = ((place + 1) * static_cast<Number>(side) - 1) / 2;
+  if (!(at > -1 && at < static_cast<Number>(side))) return {};
+  const Number whole = std::floor(at), share = at - whole;
+  Tap<Number> tap{static_cast<int64_t>(whole), static_cast<int64_t>(whole) + 1, 1 - share, share};
+  if (tap.low < 0) tap.low = 0, tap.low_weight = 0;
+  if (tap.high >= side) tap.high = side - 1, tap.high_weight = 0;
+  return tap;
+}
+
+template <class Number>
+Axis<Number> grid_axis(Number low, Number high, int64_t side, int64_t size) {
+  Axis<Number> axis;
+  if (!(high > low)) return axis;
+  // A cell of the mask more on both sides, where values fall to zero.
+  const Number cell = (high - low) / static_cast<Number>(side);
+  const auto bound = [&](Number value) {
+    return static_cast<int64_t>(std::clamp<Number>(value, 0, static_cast<Number>(size)));
+  };
+  axis.from = bound(std::floor(low - cell) - 1);
+  const int64_t to = bound(std::ceil(high + cell) + 1);
+  for (int64_t pixel = axis.from; pixel < to; ++pixel) axis.taps.push_back(grid_tap(pixel, low, high, side));
+  return axis;
+}
+
+// The mask's border of zeros is cell -1 and cell `side`.
+template <class Number>
+Tap<Number> resized_tap(int64_t i, int64_t length, int64_t side) {
+  const int64_t padded = side + 2;
+  const Number scale = static_cast<Number>(padded) / static_cast<Number>(length);
+  const Number at = std::max<Number>((static_cast<Number>(i) + Number(0.5)) * scale - Number(0.5), 0);
+  const auto low = static_cast<int64_t>(at);
+  const Number share = at - static_cast<Number>(low);
+  Tap<Number> tap{low - 1, std::min(low + 1, padded - 1) - 1, 1 - share, share};
+  if (tap.low < 0 || tap.low >= side) tap.low = 0, tap.low_weight = 0;
+  if (tap.high < 0 || tap.high >= side) tap.high = 0, tap.high_weight = 0;
+  return tap;
+}
+
+template <class Number>
+Axis<Number> resized_axis(Number low, Number high, int64_t side, int64_t size) {
+  const Number scale = static_cast<Number>(side + 2) / static_cast<Number>(side);
+  const Number middle = (high + low) * Number(0.5), half = (high - low) * Number(0.5) * scale;
+  const Number first = middle - half, last = middle + half;
+  constexpr Number kFarthest = 1e9;
+  check(std::abs(first) < kFarthest && std::abs(last) < kFarthest, "paste_mask: a box has the side ", low,
+        " … ", high);
+  const auto begin = static_cast<int64_t>(first), end = static_cast<int64_t>(last) + 1;
+  const int64_t length = std::max<int64_t>(end - begin, 1);
+  Axis<Number> axis;
+  axis.from = std::clamp<int64_t>(begin, 0, size);
+  for (int64_t pixel = axis.from; pixel < std::min(end, size); ++pixel)
+    axis.taps.push_back(resized_tap<Number>(pixel - begin, length, side));
+  return axis;
+}
+
+template <class Number>
+Axis<Number> axis_of(PasteRule rule, Number low, Number high, int64_t side, int64_t size) {
+  return rule == PasteRule::grid ? grid_axis(low, high, side, size) : resized_axis(low, high, side, size);
+}
+
+// Calls put(y, x, values) with the first column and the values of each row that the mask reaches.
+template <class Number, class Put>
+void each_row(const Number* mask, int64_t side, const Number* box, PasteRule rule, int64_t height,
+              int64_t width, const Put& put) {
+  check(side >= 1 && height >= 0 && width >= 0, "paste_mask: a mask of ", side, " cells onto ", height, " x ",
+        width);
+  for (int i = 0; i < 4; ++i) check(std::isfinite(box[i]), "paste_mask: a box has the coordinate ", box[i]);
+  const auto rows = axis_of(rule, box[1], box[3], side, height),
+             columns = axis_of(rule, box[0], box[2], side, width);
+  std::vector<Number> line(static_cast<size_t>(side)), values(columns.taps.size());
+  for (size_t y = 0; y < rows.taps.size(); ++y) {
+    const Tap<Number>& row = rows.taps[y];
+    for (int64_t c = 0; c < side; ++c)
+      line[static_cast<size_t>(c)] =
+          row.low_weight * mask[row.low * side + c] + row.high_weight * mask[row.high * side + c];
+    for (size_t x = 0; x < values.size(); ++x) {
+      const Tap<Number>& column = columns.taps[x];
+      values[x] = column.low_weight * line[static_cast<size_t>(column.low)] +
+                  column.high_weight * line[static_cast<size_t>(column.high)];
+    }
+    put(rows.from + static_cast<int64_t>(y), columns.from, values);
+  }
+}
+
+template <class Number>
+void paste(const Number* mask, int64_t side, const Number* box, PasteRule rule, int64_t height, int64_t width,
+           Number* out) {
+  std::fill_n(out, height * width, Number{0});
+  each_row(mask, side, box, rule, height, width,
+           [&](int64_t y, int64_t x, const std::vector<Number>& values) {
+             std::copy(values.begin(), values.end(), out + y * width + x);
+           });
+}
+
+template <class Number>
+void paste_binary(const Number* mask, int64_t side, const Number* box, PasteRule rule, double threshold,
+                  int64_t height, int64_t width, uint8_t* out) {
+  std::memset(out, 0, static_cast<size_t>(height * width));
+  each_row(mask, side, box, rule, height, width,
+           [&](int64_t y, int64_t x, const std::vector<Number>& values) {
+             for (const Number value : values) {
+               const auto wide = static_cast<double>(value);
+               out[y * width + x++] = rule == PasteRule::grid ? wide >= threshold : wide > threshold;
+             }
+           });
+}
+
+}  // namespace
+
+void paste_mask(const float* mask, int64_t side, const float* box, PasteRule rule, int64_t height,
+                int64_t width, float* out) {
+  paste(mask, side, box, rule, height, width, out);
+}
+void paste_mask(const double* mask, int64_t side, const double* box, PasteRule rule, int64_t height,
+                int64_t width, double* out) {
+  paste(mask, side, box, rule, height, width, out);
+}
+void paste_mask_binary(const float* mask, int64_t side, const float* box, PasteRule rule, double threshold,
+                       int64_t height, int64_t width, uint8_t* out) {
+  paste_binary(mask, side, box, rule, threshold, height, width, out);
+}
+void paste_mask_binary(const double* mask, int64_t side, const double* box, PasteRule rule, double threshold,
+                       int64_t height, int64_t width, uint8_t* out) {
+  paste_binary(mask, side, box, rule, threshold, height, width, out);
+}
+
+namespace reference {
+
+double pasted_value(const double* mask, int64_t side, const double* box, PasteRule rule, int64_t y,
+                    int64_t x) {
+  const auto cell = [&](int64_t r, int64_t c) {
+    return r < 0 || c < 0 || r >= side || c >= side ? 0 : mask[r * side + c];
+  };
+  double v = 0, u = 0;
+  if (rule == PasteRule::grid) {
+    if (!(box[2] > box[0]) || !(box[3] > box[1])) return 0;
+    u = (static_cast<double>(x) + 0.5 - box[0]) / (box[2] - box[0]) * static_cast<double>(side) - 0.5;
+    v = (static_cast<double>(y) + 0.5 - box[1]) / (box[3] - box[1]) * static_cast<double>(side) - 0.5;
+  } else {
+    const auto place = [&](double low, double high, int64_t pixel, double& at) {
+      const double half = (high - low) / 2 * static_cast<double>(side + 2) / static_cast<double>(side);
+      const auto begin = static_cast<int64_t>((high + low) / 2 - half),
+                 end = static_cast<int64_t>((high + low) / 2 + half) + 1;
+      if (pixel < begin || pixel >= end) return false;
+      const double length = static_cast<double>(std::max<int64_t>(end - begin, 1));
+      at = (static_cast<double>(pixel - begin) + 0.5) * static_cast<double>(side + 2) / length - 0.5;
+      at = std::clamp(at, 0.0, static_cast<double>(side + 1)) - 1;  // cells of the mask without its border
+      return true;
+    };
+    if (!place(box[0], box[2], x, u) || !place(box[1], box[3], y, v)) return 0;
+  }
+  const auto row = static_cast<int64_t>(std::floor(v)), column = static_cast<int64_t>(std::floor(u));
+  const double down = v - std::floor(v), right = u - std::floor(u);
+  return (1 - down) * ((1 - right) * cell(row, column) + right * cell(row, column + 1)) +
+         down * ((1 - right) * cell(row + 1, column) + right * cell(row + 1, column + 1));
+}
+
+}  // namespace reference
+}  // namespace tessera::kernels

@@ -1,0 +1,150 @@
+#include "models/detection/boxes.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/error.h"
+#include "core/threads.h"
+
+namespace tessera::models {
+namespace {
+
+const double kLargestLog = std::log(1000.0 / 16);
+
+torch::Tensor areas(const torch::Tensor& boxes) {
+  return (boxes.select(1, 2) - boxes.select(1, 0)) * (boxes.select(1, 3) - boxes.select(1, 1));
+}
+
+double overlap(const double* a, const double* b) {
+  const double width = std::max(std::min(a[2], b[2]) - std::max(a[0], b[0]), 0.0),
+               height = std::max(std::min(a[3], b[3]) - std::max(a[1], b[1]), 0.0);
+  const double inside = width * height;
+  const double both = (a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - inside;
+  return inside > 0 ? inside / both : 0;
+}
+
+}  // namespace
+
+torch::Tensor box_overlaps(const torch::Tensor& a, const torch::Tensor& b) {
+  const torch::Tensor left = a.unsqueeze(1), right = b.unsqueeze(0);
+  const torch::Tensor corner = torch::max(left.slice(2, 0, 2), right.slice(2, 0, 2)),
+                      other = torch::min(left.slice(2, 2), right.slice(2, 2));
+  const torch::Tensor sides = (other - corner).clamp_min(0);
+  const torch::Tensor inside = sides.select(2, 0) * sides.select(2, 1);
+  return inside / (areas(a).unsqueeze(1) + areas(b).unsqueeze(0) - inside);
+}
+
+torch::Tensor clip_boxes(const torch::Tensor& boxes, Extent image) {
+  const torch::Tensor corners = boxes.view({-1, 2, 2});
+  const auto width = static_cast<double>(image.width), height = static_cast<double>(image.height);
+  return torch::stack({corners.select(2, 0).clamp(0, width), corners.select(2, 1).clamp(0, height)}, 2)
+      .view(boxes.sizes());
+}
+
+torch::Tensor boxes_of_size(const torch::Tensor& boxes, double side, bool beyond) {
+  const torch::Tensor sides = boxes.slice(1, 2) - boxes.slice(1, 0, 2);
+  return (beyond ? sides > side : sides >= side).all(1).nonzero().squeeze(1);
+}
+
+torch::Tensor BoxCoder::encode(const torch::Tensor& boxes, const torch::Tensor& targets) const {
+  const auto middle = [](const torch::Tensor& b, int64_t axis) {
+    return b.select(1, axis) + 0.5 * (b.select(1, axis + 2) - b.select(1, axis));
+  };
+  const auto side = [](const torch::Tensor& b, int64_t axis) {
+    return b.select(1, axis + 2) - b.select(1, axis);
+  };
+  std::vector<torch::Tensor> deltas;
+  for (const int64_t axis : {0, 1})
+    deltas.push_back(weights[static_cast<size_t>(axis)] * (middle(targets, axis) - middle(boxes, axis)) /
+                     side(boxes, axis));
+  for (const int64_t axis : {0, 1})
+    deltas.push_back(weights[static_cast<size_t>(axis + 2)] *
+                     (side(targets, axis) / side(boxes, axis)).log());
+  return torch::stack(deltas, 1);
+}
+
+torch::Tensor BoxCoder::decode(const torch::Tensor& deltas, const torch::Tensor& boxes) const {
+  const torch::Tensor all = deltas.view({deltas.size(0), -1, 4});
+  std::vector<torch::Tensor> low, high;
+  for (const int64_t axis : {0, 1}) {
+    const torch::Tensor side = (boxes.select(1, axis + 2) - boxes.select(1, axis)).unsqueeze(1);
+    const torch::Tensor middle = boxes.select(1, axis).unsqueeze(1) + 0.5 * side;
+    const torch::Tensor moved = all.select(2, axis) / weights[static_cast<size_t>(axis)] * side + middle;
+    torch::Tensor log = all.select(2, axis + 2) / weights[static_cast<size_t>(axis + 2)];
+    log = both_sides ? log.clamp(-kLargestLog, kLargestLog) : log.clamp_max(kLargestLog);
+    const torch::Tensor half = 0.5 * log.exp() * side;
+    low.push_back(moved - half);
+    high.push_back(moved + half);
+  }
+  return torch::stack({low[0], low[1], high[0], high[1]}, 2).view(deltas.sizes());
+}
+
+torch::Tensor AnchorOptions::anchors(int64_t level, Extent grid, Extent stride,
+                                     torch::ScalarType type) const {
+  const std::vector<double>& of_level = sizes[static_cast<size_t>(level)];
+  std::vector<std::array<double, 2>> halves;  // of height and width
+  const auto add = [&](double size, double ratio) {
+    const double root = std::sqrt(ratio);
+    std::array<double, 2> half{size * root / 2, size / root / 2};
+    if (rounded)
+      for (double& value : half) value = std::nearbyint(value);
+    halves.push_back(half);
+  };
+  if (ratios_first) {
+    for (const double ratio : ratios)
+      for (const double size : of_level) add(size, ratio);
+  } else {
+    for (const double size : of_level)
+      for (const double ratio : ratios) add(size, ratio);
+  }
+  const auto count = std::ssize(halves);
+  torch::Tensor boxes = torch::empty({grid.height * grid.width * count, 4}, torch::kFloat64);
+  double* to = boxes.data_ptr<double>();
+  for (int64_t row = 0; row < grid.height; ++row)
+    for (int64_t column = 0; column < grid.width; ++column)
+      for (const auto& [high, wide] : halves) {
+        const double x = (static_cast<double>(column) + offset) * static_cast<double>(stride.width),
+                     y = (static_cast<double>(row) + offset) * static_cast<double>(stride.height);
+        *to++ = x - wide, *to++ = y - high, *to++ = x + wide, *to++ = y + high;
+      }
+  return boxes.to(type);
+}
+
+Matches match_boxes(const torch::Tensor& boxes, const torch::Tensor& truths, const MatchOptions& options) {
+  const torch::Tensor a = boxes.detach().to(torch::kCPU, torch::kFloat64).contiguous(),
+                      b = truths.detach().to(torch::kCPU, torch::kFloat64).contiguous();
+  const int64_t count = a.size(0), truth_count = b.size(0);
+  Matches m;
+  m.truth.assign(static_cast<size_t>(count), Matches::kBackground);
+  m.best.assign(static_cast<size_t>(count), 0);
+  if (truth_count == 0 || count == 0) return m;
+  const double *box = a.const_data_ptr<double>(), *truth = b.const_data_ptr<double>();
+  std::vector<double> overlaps(static_cast<size_t>(count * truth_count));
+  parallel_for(count, 256, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      double best = -1;
+      for (int64_t t = 0; t < truth_count; ++t) {
+        const double value = overlaps[static_cast<size_t>(i * truth_count + t)] =
+            overlap(box + 4 * i, truth + 4 * t);
+        if (value > best) best = value, m.best[static_cast<size_t>(i)] = t;
+      }
+      m.truth[static_cast<size_t>(i)] = best >= options.high ? m.best[static_cast<size_t>(i)]
+                                        : best < options.low ? Matches::kBackground
+                                                             : Matches::kBetween;
+    }
+  });
+  if (options.weak == WeakMatches::none) return m;
+  for (int64_t t = 0; t < truth_count; ++t) {
+    double most = 0;
+    for (int64_t i = 0; i < count; ++i)
+      most = std::max(most, overlaps[static_cast<size_t>(i * truth_count + t)]);
+    const bool given = options.weak == WeakMatches::given;
+    if (given && most < options.weakest) continue;
+    for (int64_t i = 0; i < count; ++i)
+      if (overlaps[static_cast<size_t>(i * truth_count + t)] == most)
+        m.truth[static_cast<size_t>(i)] = given ? t : m.best[static_cast<size_t>(i)];
+  }
+  return m;
+}
+
+}  // namespace tessera::models
