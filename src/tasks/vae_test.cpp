@@ -26,7 +26,7 @@ TaskSetup small_setup(const std::string& task = "") {
   setup.preprocess.mean = setup.preprocess.std = {0.5, 0.5, 0.5};
   setup.sides = {kSide};
   data::SourceConfig config;
-  config.path = "shapes:train=64,val=16,size=16";
+  config.path = "shapes:train=64,val=16,size=32";
   setup.train = data::open_source(config, data::Split::train);
   setup.validation = data::open_source(config, data::Split::validation);
   return setup;
