@@ -9,6 +9,7 @@
 #include "tasks/contrast.h"
 #include "tasks/darl.h"
 #include "tasks/mae.h"
+#include "tasks/segment.h"
 
 namespace tessera::tasks {
 
@@ -20,6 +21,7 @@ std::vector<TaskKind>& table() {
       mae_kind(),
       darl_kind(),
       contrast_kind(),
+      segment_kind(),
   };
   return kinds;
 }
