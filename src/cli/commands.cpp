@@ -9,6 +9,7 @@ void add_train(Arguments&, Action&);
 void add_eval(Arguments&, Action&);
 void add_probe(Arguments&, Action&);
 void add_predict(Arguments&, Action&);
+void add_segment(Arguments&, Action&);
 void add_features(Arguments&, Action&);
 void add_fid(Arguments&, Action&);
 void add_models(Arguments&, Action&);
@@ -45,6 +46,8 @@ std::span<const Command> commands() {
        "tessera probe --weights runs/shapes-mae --features mean,last --report probe.html", add_probe},
       {"predict", "what a model says of images",
        "tessera predict photo.jpg --weights runs/demo/model.safetensors --top 3", add_predict},
+      {"segment", "the class of every pixel of images",
+       "tessera segment street.jpg --weights runs/camvid -o street.png --overlay", add_segment},
       {"features", "what a backbone makes of images, as arrays for other programs",
        "tessera features photos/ --weights runs/demo -o photos.npy", add_features},
       {"fid", "what generated images are worth beside real ones",

@@ -14,6 +14,7 @@
 #include "core/threads.h"
 #include "data/check.h"
 #include "data/info.h"
+#include "data/mask_labels.h"
 #include "data/pack.h"
 #include "data/preview.h"
 #include "io/file.h"
@@ -100,6 +101,22 @@ void print_info(const data::Source& source, const data::PixelStatistics& pixels,
             << "]  (each image counts alike)\n";
 }
 
+// A line a class of the masks with its share of the pixels, of as many samples as the statistics are taken of.
+void print_masks(const data::Source& source, int64_t sample) {
+  const std::vector<std::string>& classes = data::mask_labels(source)->mask_classes();
+  const std::vector<int64_t> pixels = data::mask_pixels(source, sample);
+  int64_t total = 0;
+  for (const int64_t count : pixels) total += count;
+  if (total == 0) return;
+  size_t width = 7;
+  for (const std::string& name : classes) width = std::max(width, one_line(name).size());
+  for (size_t c = 0; c < pixels.size(); ++c)
+    std::cout << "  " << std::right << std::setw(4) << (c < classes.size() ? std::to_string(c) : "") << "  "
+              << std::left << std::setw(static_cast<int>(width))
+              << (c < classes.size() ? one_line(classes[c]) : "(none)") << std::right << std::setw(9)
+              << percent(static_cast<double>(pixels[c]) / static_cast<double>(total)) << "\n";
+}
+
 // Empty where samples have no classes.
 std::vector<std::string> class_names_of(const data::Source& source) {
   const data::ClassLabels* labels = source.class_labels();
@@ -111,6 +128,7 @@ ordered_json info_json(const data::Source& source, const data::PixelStatistics& 
                        {"images", source.size()},
                        {"multi_label", source.class_labels() && source.class_labels()->multi_label()},
                        {"class_counts", data::class_counts(source)}};
+  if (const data::MaskLabels* masks = data::mask_labels(source)) json["mask_classes"] = masks->mask_classes();
   json["sample"] = {{"images", pixels.images},
                     {"mean", pixels.mean},
                     {"std", pixels.std},
@@ -145,14 +163,18 @@ void info(const InfoOptions& options) {
   json["classes"] = classes;
   std::vector<std::vector<int64_t>> counts;
   const size_t problems = splits.problems().size();
+  const bool masks = data::mask_labels(first) != nullptr;
   for (const auto* source : {splits.train.get(), splits.validation.get()}) {
     if (source == nullptr) continue;
     const char* split = source == splits.train.get() ? "train" : "validation";
     const auto pixels = data::pixel_statistics(*source, options.sample);
-    if (options.json)
+    if (options.json) {
       json[split] = info_json(*source, pixels);
-    else
+      if (masks) json[split]["mask_pixels"] = data::mask_pixels(*source, options.sample);
+    } else {
       print_info(*source, pixels, split);
+      if (masks) print_masks(*source, options.sample);
+    }
     if (class_names_of(*source) == classes) counts.push_back(data::class_counts(*source));
   }
   json["problems"] = problems;
@@ -160,7 +182,7 @@ void info(const InfoOptions& options) {
     std::cout << json_text(json, 2) << "\n";
     return;
   }
-  std::cout << "classes (images in each split):\n";
+  if (!masks || !classes.empty()) std::cout << "classes (images in each split):\n";
   print_classes(classes, counts);
   if (problems > 0)
     std::cout << counted(static_cast<int64_t>(problems), "problem") << ": `tessera data check "

@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/interrupt.h"
 #include "core/threads.h"
+#include "data/mask_labels.h"
 #include "io/image.h"
 
 #define XXH_INLINE_ALL
@@ -104,6 +105,7 @@ SplitCheck describe_split(const Source& source, bool held_out) {
   split.description = source.describe();
   split.pictures = source.size();
   if (const ClassLabels* labels = source.class_labels()) split.classes = labels->class_names();
+  if (const MaskLabels* masks = mask_labels(source)) split.classes = masks->mask_classes();
   split.class_counts = class_counts(source);
   return split;
 }
@@ -153,6 +155,8 @@ CheckReport check_data(const SourceConfig& config, const Progress& progress) {
   for (const std::string& line : splits.problems()) report.set.add(line);
   if (splits.train && splits.validation) try {
       require_same_classes(*splits.train, *splits.validation);
+      if (mask_labels(*splits.train) || mask_labels(*splits.validation))
+        require_same_masks(*splits.train, *splits.validation);
     } catch (const Error& error) {
       report.set.add(error.what());
     }

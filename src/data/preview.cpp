@@ -5,9 +5,29 @@
 #include "core/error.h"
 #include "core/threads.h"
 #include "data/info.h"
+#include "data/mask_labels.h"
 #include "data/resize.h"
 
 namespace tessera::data {
+namespace {
+
+// The classes of a mask that fill most of it.
+std::string mask_caption(const Source& source, const Image& mask) {
+  constexpr size_t kNamed = 3;
+  const MaskLabels* masks = mask_labels(source);
+  if (!masks) return "";
+  std::vector<std::pair<int64_t, size_t>> counts(masks->mask_classes().size());
+  for (size_t c = 0; c < counts.size(); ++c) counts[c].second = c;
+  for (const uint8_t value : mask.pixels)
+    if (value < counts.size()) --counts[value].first;
+  std::sort(counts.begin(), counts.end());
+  std::string caption;
+  for (size_t i = 0; i < std::min(kNamed, counts.size()) && counts[i].first < 0; ++i)
+    caption += (caption.empty() ? "" : ", ") + masks->mask_classes()[counts[i].second];
+  return caption;
+}
+
+}  // namespace
 
 std::vector<PreviewCell> preview_cells(const Source& source, int64_t count, uint64_t seed, int side) {
   auto indices = draw_indices(source, count, seed);
@@ -26,7 +46,11 @@ std::vector<PreviewCell> preview_cells(const Source& source, int64_t count, uint
         cell.numbers = (labels->labels(indices[i]).size() == 1 ? "class " : "classes ") + cell.numbers;
       }
       try {
-        cell.picture = shrunk_to_fit(decode_sample(source.read(indices[i])), side);
+        const RawSample sample = source.read(indices[i]);
+        const Image picture = decode_sample(sample);
+        const auto& mask = sample.annotation.mask;
+        cell.picture = shrunk_to_fit(mask ? overlay_mask(picture, *mask) : picture, side);
+        if (mask && !labels) cell.caption = mask_caption(source, *mask);
       } catch (const Error& error) {
         cell.error = error.what();
       }

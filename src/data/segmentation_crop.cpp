@@ -5,7 +5,6 @@
 #include <cstring>
 
 #include "core/error.h"
-#include "data/resize.h"
 
 namespace tessera::data {
 namespace {
@@ -78,9 +77,9 @@ Image crop_mask(const Image& mask, const CropPlan& plan) {
   return plan.mirrored ? orient(part, 2) : part;
 }
 
-Image crop_picture(const Image& picture, const CropPlan& plan) {
+Image crop_picture(const Image& picture, const CropPlan& plan, Interpolation interpolation) {
   const FloatBox whole{0, 0, static_cast<double>(picture.width), static_cast<double>(picture.height)};
-  return resize(picture, {whole, plan.resized.width, plan.resized.height, Interpolation::bilinear,
+  return resize(picture, {whole, plan.resized.width, plan.resized.height, interpolation,
                           plan.window, plan.mirrored});
 }
 

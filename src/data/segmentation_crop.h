@@ -6,6 +6,7 @@
 
 #include "data/draws.h"
 #include "data/geometry.h"
+#include "data/resize.h"
 #include "io/image.h"
 
 namespace tessera::data {
@@ -35,7 +36,8 @@ CropPlan plan_crop(const Image& mask, const SegmentationCrop& config, Extent cro
 
 // The planned part of the mask (by its nearest pixels), and of the picture, [window.height, window.width].
 Image crop_mask(const Image& mask, const CropPlan& plan);
-Image crop_picture(const Image& picture, const CropPlan& plan);
+Image crop_picture(const Image& picture, const CropPlan& plan,
+                   Interpolation interpolation = Interpolation::bilinear);
 
 // Set in at the left and top of a picture of that size, `fill` elsewhere.
 Image padded_to(const Image& image, Extent size, uint8_t fill);

@@ -27,6 +27,7 @@ class MaskTrainingTransform final : public Transform {
                         int64_t width)
       : options_(options),
         size_{static_cast<int>(height), static_cast<int>(width)},
+        interpolation_(parse_interpolation(options.interpolation)),
         normalisation_(preprocess.mean, preprocess.std),
         fields_{{"image", DType::f32, {3, height, width}}, {"mask", DType::u8, {height, width}}} {
     decode_.apply_exif = preprocess.apply_exif;
@@ -39,9 +40,10 @@ class MaskTrainingTransform final : public Transform {
     const Image& mask = mask_of(sample);
     check_sizes(sample, whole, mask);
     const CropPlan plan = plan_crop(mask, options_.crop, size_, kIgnoredPixel, draws);
-    Image picture = crop_picture(whole, plan);
+    Image picture = crop_picture(whole, plan, interpolation_);
     if (options_.photometric) distort_photometrically({}, draws, picture);
-    if (!options_.color_jitter.empty()) color_jitter(options_.color_jitter, draws, picture);
+    if (!options_.color_jitter.empty() && draws.fraction() < options_.jitter_probability)
+      color_jitter(options_.color_jitter, draws, picture);
     write(picture, out[0].as<float>());
     const Image padded = padded_to(crop_mask(mask, plan), size_, kIgnoredPixel);
     std::copy(padded.pixels.begin(), padded.pixels.end(), out[1].as<uint8_t>());
@@ -65,6 +67,7 @@ class MaskTrainingTransform final : public Transform {
 
   MaskTraining options_;
   Extent size_;
+  Interpolation interpolation_;
   Normalisation normalisation_;
   DecodeOptions decode_;
   std::vector<Field> fields_;

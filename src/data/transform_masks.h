@@ -12,6 +12,8 @@ struct MaskTraining {
   SegmentationCrop crop;
   bool photometric = true;                // photometric distortion (augment_photometric.h)
   std::vector<double> color_jitter = {};  // besides, as AugmentConfig has it
+  double jitter_probability = 1;
+  std::string interpolation = "bilinear";  // of images, as Preprocess has it
 };
 
 // "image", f32 [3, height, width], normalised, and "mask", u8 [height, width]: a crop of the image resized at random;

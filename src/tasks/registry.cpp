@@ -11,6 +11,7 @@
 #include "tasks/diffuse.h"
 #include "tasks/mae.h"
 #include "tasks/vae.h"
+#include "tasks/segment.h"
 
 namespace tessera::tasks {
 
@@ -20,6 +21,11 @@ std::vector<TaskKind>& table() {
   static std::vector<TaskKind> kinds = {
       classify_kind(), mae_kind(), darl_kind(), contrast_kind(), vae_kind(),
       classify_kind(), mae_kind(), darl_kind(), contrast_kind(), diffuse_kind(),
+      classify_kind(),
+      mae_kind(),
+      darl_kind(),
+      contrast_kind(),
+      segment_kind(),
   };
   return kinds;
 }

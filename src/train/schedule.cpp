@@ -97,6 +97,35 @@ class Cosine final : public Schedule {
   Clock clock_;
 };
 
+struct LinearConfig : WarmupConfig {
+  double min_lr = 0;
+
+  template <class V>
+  void visit(V& v) {
+    WarmupConfig::visit(v);
+    v("min_lr", min_lr, "rate at the end");
+  }
+  void check(const std::string& where) const {
+    WarmupConfig::check(where);
+    if (!(min_lr >= 0)) fail_usage(where, ".min_lr is ", shortest(min_lr), ", must not be negative");
+  }
+};
+
+// Down in a straight line behind the warm-up (mmseg's polynomial of power 1).
+class Linear final : public Schedule {
+ public:
+  Linear(const LinearConfig& config, const ScheduleSpan& span) : c_(config), clock_(span, config, false) {}
+  double rate(int64_t step) const override {
+    const double t = clock_.at(step), lr = clock_.span.lr, rest = clock_.length() - clock_.warmup;
+    if (t < clock_.warmup) return c_.warmup_lr + (lr - c_.warmup_lr) * std::min(1.0, (t + 1) / clock_.warmup);
+    return c_.min_lr + (lr - c_.min_lr) * (1 - std::min(1.0, (t - clock_.warmup) / std::max(rest, 1.0)));
+  }
+
+ private:
+  LinearConfig c_;
+  Clock clock_;
+};
+
 struct MaeCosineConfig : WarmupConfig {
   double min_lr = 0;
 
@@ -284,6 +313,7 @@ const std::vector<Kind>& kinds() {
       kind<MaeCosineConfig, MaeCosine>("mae_cosine"),
       kind<TimmCosineConfig, TimmCosine>("timm_cosine"),
       kind<StepConfig, StepDecay>("step"),
+      kind<LinearConfig, Linear>("linear"),
       kind<WarmupConfig, Constant>("constant"),
   };
   return table;

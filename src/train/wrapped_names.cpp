@@ -14,7 +14,7 @@ namespace {
 constexpr std::array kFirstLayers = {"patch_embed.proj.weight", "patch_embed.projection.weight",
                                      "patch_embeds.0.proj.weight", "conv_proj.weight"};
 constexpr std::array kWrappers = {"model", "module", "backbone", "encoder", "net", "network", "_orig_mod"};
-constexpr std::array kHeads = {"head.", "heads.", "head_dist."};
+constexpr std::array kHeads = {"head.", "heads.", "head_dist.", "neck.", "decode_head.", "auxiliary_head."};
 
 // "model.backbone." of "model.backbone.patch_embed.proj.weight"; nothing for other tensors and wrappers.
 std::optional<std::string> prefix_of(const std::string& name) {

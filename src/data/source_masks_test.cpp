@@ -1,0 +1,182 @@
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "core/error.h"
+#include "core/random.h"
+#include "data/data_testing.h"
+#include "data/mask_labels.h"
+#include "data/source.h"
+#include "data/transform.h"
+#include "data/transform_masks.h"
+#include "io/file.h"
+#include "io/index_png.h"
+
+namespace tessera::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kWidth = 12, kHeight = 9;
+
+Image gray(int value, int width = kWidth, int height = kHeight) {
+  Image mask(width, height, 1);
+  std::fill(mask.pixels.begin(), mask.pixels.end(), static_cast<uint8_t>(value));
+  return mask;
+}
+
+// A folder with two training images, one validation image and three classes.
+class MaskFolder : public testing::Test {
+ protected:
+  void SetUp() override {
+    root_ = fs::temp_directory_path() / ("tessera_masks_" + std::to_string(::getpid()) + "_" +
+                                         testing::UnitTest::GetInstance()->current_test_info()->name());
+    fs::remove_all(root_);
+    add("training", "a", gray(0));
+    add("training", "b", gray(2));
+    add("validation", "c", gray(255));
+    write_text_atomic((root_ / "classes.txt").string(), "sky\nroad\ncar\n");
+  }
+  void TearDown() override { fs::remove_all(root_); }
+
+  void add(const std::string& split, const std::string& name, const Image& mask) {
+    fs::create_directories(root_ / "images" / split);
+    fs::create_directories(root_ / "annotations" / split);
+    write_file_atomic((root_ / "images" / split / (name + ".png")).string(),
+                      encode_png(Image(kWidth, kHeight)));
+    write_file_atomic((root_ / "annotations" / split / (name + ".png")).string(), encode_png(mask));
+  }
+  std::unique_ptr<Source> open(Split split, const std::string& path = "") const {
+    return open_source({.path = path.empty() ? root_.string() : path}, split);
+  }
+  // What opening, or reading every sample, says.
+  std::string message(const std::string& path = "") const {
+    try {
+      const auto source = open(Split::train, path);
+      for (int64_t i = 0; i < source->size(); ++i) source->read(i);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  }
+  fs::path root_;
+};
+
+TEST_F(MaskFolder, SplitsAndClassesAreFound) {
+  const auto train = open(Split::train), validation = open(Split::validation);
+  EXPECT_EQ(train->size(), 2);
+  EXPECT_EQ(validation->size(), 1);
+  EXPECT_EQ(mask_labels(*train)->mask_classes(), (std::vector<std::string>{"sky", "road", "car"}));
+  EXPECT_EQ(train->class_labels(), nullptr);
+  EXPECT_EQ(train->read(1).annotation.mask->pixels, gray(2).pixels);
+  EXPECT_EQ(validation->read(0).annotation.mask->pixels, gray(kIgnoredPixel).pixels);
+  require_same_masks(*train, *validation);
+  EXPECT_EQ(mask_pixels(*train, 10), (std::vector<int64_t>{kWidth * kHeight, 0, kWidth * kHeight, 0}));
+  // A split by its own path.
+  EXPECT_EQ(open(Split::train, (root_ / "images" / "validation").string())->size(), 1);
+}
+
+TEST_F(MaskFolder, WrongMasksAreNamed) {
+  add("training", "d", gray(0, kWidth + 1));
+  EXPECT_NE(message().find("annotations/training/d.png: the mask has 13x9 pixels, its image"),
+            std::string::npos);
+  add("training", "d", Image(kWidth, kHeight));
+  EXPECT_NE(message().find("d.png: the PNG has colours"), std::string::npos);
+  add("training", "d", gray(3));
+  EXPECT_NE(message().find("108 pixels with values up to 3"), std::string::npos);
+  EXPECT_NE(message().find("reduce_zero_label"), std::string::npos);
+  add("training", "d", gray(77));
+  EXPECT_EQ(message().find("reduce_zero_label"), std::string::npos);
+}
+
+TEST_F(MaskFolder, PicturesWithoutMasksAndTheReverseAreProblems) {
+  fs::remove(root_ / "annotations" / "training" / "a.png");
+  EXPECT_NE(message().find("a.png has no mask"), std::string::npos);
+  add("training", "a", gray(0));
+  fs::remove(root_ / "images" / "training" / "a.png");
+  EXPECT_NE(message().find("is the mask of no image"), std::string::npos);
+}
+
+TEST_F(MaskFolder, ADescriptionSaysWhatFoldersDoNot) {
+  const std::string file = (root_ / "set.toml").string();
+  write_text_atomic(file, "reduce_zero_label = true\n");
+  add("training", "d", gray(3));
+  const auto reduced = open(Split::train, file);
+  EXPECT_EQ(reduced->read(0).annotation.mask->pixels, gray(kIgnoredPixel).pixels);
+  EXPECT_EQ(reduced->read(2).annotation.mask->pixels, gray(2).pixels);
+  write_text_atomic(file, "class_map = { \"3\" = 1, \"0\" = -1 }\nvalidation = \"validation\"\n");
+  const auto mapped = open(Split::train, file);
+  EXPECT_EQ(mapped->read(0).annotation.mask->pixels, gray(kIgnoredPixel).pixels);
+  EXPECT_EQ(mapped->read(2).annotation.mask->pixels, gray(1).pixels);
+  EXPECT_NE(mapped->fingerprint(), reduced->fingerprint());
+  write_text_atomic(file, "class_map = { \"3\" = 7 }\n");
+  EXPECT_NE(message(file).find("must be -1 (none) to 2"), std::string::npos);
+  write_text_atomic(file, "image = \"images\"\n");
+  EXPECT_NE(message(file).find("did you mean"), std::string::npos);
+}
+
+TEST_F(MaskFolder, WithoutNamesOfClassesItSaysWhereTheyGo) {
+  fs::remove(root_ / "classes.txt");
+  EXPECT_NE(message().find("classes.txt"), std::string::npos);
+}
+
+TEST(ShapesMasks, BelongToTheirImages) {
+  const auto source = open_source({.path = "shapes:task=segment,train=20,val=5,size=64"}, Split::train);
+  ASSERT_EQ(mask_labels(*source)->mask_classes().size(), 11u);
+  for (int64_t i = 0; i < source->size(); ++i) {
+    const RawSample sample = source->read(i);
+    const Image& mask = sample.annotation.mask.value();
+    EXPECT_EQ(mask.width, 64);
+    int64_t shape = 0;
+    for (const uint8_t value : mask.pixels) shape += value > 0;
+    EXPECT_GT(shape, 64 * 64 / 40);  // the shape is seen
+    EXPECT_LT(shape, 64 * 64 * 9 / 10);
+  }
+}
+
+// Marks its place by colour: the mask says row 2 * (y / 4) + x / 4 in the same way.
+RawSample striped(int width, int height) {
+  Image picture(width, height), mask(width, height, 1);
+  for (int y = 0; y < height; ++y)
+    for (int x = 0; x < width; ++x) {
+      const auto value = static_cast<uint8_t>(40 * ((x / 8 + y / 8) % 5));
+      for (int c = 0; c < 3; ++c) picture.row(y)[3 * x + c] = value;
+      mask.row(y)[x] = static_cast<uint8_t>(value / 40);
+    }
+  RawSample sample{"striped", picture};
+  sample.annotation.mask = mask;
+  return sample;
+}
+
+TEST(MaskTraining, ImageAndMaskMoveTogether) {
+  Preprocess preprocess;
+  preprocess.mean = {0, 0, 0}, preprocess.std = {1, 1, 1};
+  MaskTraining options;
+  options.crop = {.scale = {64, 48}, .ratio = {1, 1}, .most_of_one_class = 1};
+  options.photometric = false;
+  const auto transform = make_mask_training(preprocess, options, 32, 40);
+  std::vector<float> image(3 * 32 * 40);
+  std::vector<uint8_t> mask(32 * 40);
+  const std::array slots = {Slot{reinterpret_cast<std::byte*>(image.data())},
+                            Slot{reinterpret_cast<std::byte*>(mask.data())}};
+  const RawSample sample = striped(64, 48);
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    RandomStream random(seed, "crop");
+    transform->apply(sample, random, slots);
+    for (size_t i = 0; i < mask.size(); ++i)
+      ASSERT_EQ(static_cast<int>(image[i] * 255 / 40 + 0.5f), mask[i])
+          << "pixel " << i << " of seed " << seed;
+  }
+  // Where the image is smaller than the crop, there is nothing.
+  const auto larger = make_mask_training(preprocess, options, 60, 64);
+  image.resize(3 * 60 * 64), mask.resize(60 * 64);
+  const std::array more = {Slot{reinterpret_cast<std::byte*>(image.data())},
+                           Slot{reinterpret_cast<std::byte*>(mask.data())}};
+  RandomStream random(1, "crop");
+  larger->apply(sample, random, more);
+  EXPECT_EQ(mask.back(), kIgnoredPixel);
+  EXPECT_EQ(image.back(), 0);
+}
+
+}  // namespace
+}  // namespace tessera::data
