@@ -26,12 +26,14 @@ bool is_shapes_path(const std::string& path);
 bool is_folder_path(const std::string& path);
 bool is_webdataset_path(const std::string& path);
 bool is_table_path(const std::string& path);
+bool is_coco_captions_path(const std::string& path);
 bool is_cifar_path(const std::string& path);
 bool is_idx_path(const std::string& path);
 std::unique_ptr<Source> open_shapes(const SourceConfig& config, Split split);
 std::unique_ptr<Source> open_folder(const SourceConfig& config, Split split);
 std::unique_ptr<Source> open_webdataset(const SourceConfig& config, Split split);
 std::unique_ptr<Source> open_table(const SourceConfig& config, Split split);
+std::unique_ptr<Source> open_coco_captions(const SourceConfig& config, Split split);
 std::unique_ptr<Source> open_cifar(const SourceConfig& config, Split split);
 std::unique_ptr<Source> open_idx(const SourceConfig& config, Split split);
 
