@@ -6,9 +6,12 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "tasks/classify.h"
+#include "tasks/clip.h"
+#include "tasks/coca.h"
 #include "tasks/contrast.h"
 #include "tasks/darl.h"
 #include "tasks/mae.h"
+#include "tasks/simvlm.h"
 
 namespace tessera::tasks {
 
@@ -16,10 +19,7 @@ namespace {
 
 std::vector<TaskKind>& table() {
   static std::vector<TaskKind> kinds = {
-      classify_kind(),
-      mae_kind(),
-      darl_kind(),
-      contrast_kind(),
+      classify_kind(), mae_kind(), darl_kind(), contrast_kind(), clip_kind(), coca_kind(), simvlm_kind(),
   };
   return kinds;
 }
