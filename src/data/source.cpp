@@ -17,6 +17,7 @@ constexpr SourceKind kKinds[] = {
     {"shapes", "shapes:train=20000,val=2000,size=32", is_shapes_path, open_shapes},
     {"latents", "a folder with latents.json", is_latents_path, open_latents},
     {"WebDataset", "train-{000..004}.tar.gz", is_webdataset_path, open_webdataset},
+    {"COCO captions", "captions_train2017.json", is_coco_captions_path, open_coco_captions},
     {"table", "labels.csv, labels.tsv, labels.json or list.txt", is_table_path, open_table},
     {"CIFAR", "a folder with data_batch_1.bin or train.bin, or such a file", is_cifar_path, open_cifar},
     {"IDX", "a folder with train-images-idx3-ubyte[.gz], or such a file", is_idx_path, open_idx},

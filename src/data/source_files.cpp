@@ -29,17 +29,23 @@ void FileSet::keep(const std::vector<int64_t>& chosen) {
     kept.paths.push_back(std::move(paths[i]));
     kept.labels.push_back(labels[i]);
     if (multi_label) kept.label_lists.push_back(std::move(label_lists[i]));
+    if (!captions.empty()) kept.captions.push_back(std::move(captions[i]));
   }
   paths = std::move(kept.paths);
   labels = std::move(kept.labels);
   label_lists = std::move(kept.label_lists);
+  captions = std::move(kept.captions);
 }
 
 std::string FileSource::full_path(int64_t index) const {
   return (std::filesystem::path(set_.root) / set_.paths[static_cast<size_t>(index)]).string();
 }
 
-RawSample FileSource::read(int64_t index) const { return read_image_file(full_path(index)); }
+RawSample FileSource::read(int64_t index) const {
+  RawSample sample = read_image_file(full_path(index));
+  if (!set_.captions.empty()) sample.annotation.captions = set_.captions[static_cast<size_t>(index)];
+  return sample;
+}
 
 std::vector<int64_t> FileSource::labels(int64_t index) const {
   if (!multi_label()) return {label(index)};
@@ -64,6 +70,7 @@ uint64_t FileSource::fingerprint() const {
     print.add(static_cast<int64_t>(of_sample.size()));
     for (const int64_t one : of_sample) print.add(one);
   }
+  for (const auto& captions : set_.captions) print.add(captions);
   return print.value();
 }
 

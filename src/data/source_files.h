@@ -13,8 +13,9 @@ struct FileSet {
   std::string root;                // paths start here, unless they are absolute
   std::vector<std::string> paths;  // [size]
   bool multi_label = false;
-  std::vector<int64_t> labels;                    // [size]; -1 each where multi-label
-  std::vector<std::vector<int64_t>> label_lists;  // [size] where multi-label, else empty
+  std::vector<int64_t> labels;                     // [size]; -1 each where multi-label
+  std::vector<std::vector<int64_t>> label_lists;   // [size] where multi-label, else empty
+  std::vector<std::vector<std::string>> captions;  // [size] where there are captions, else empty
   std::vector<std::string> classes;
   std::vector<std::string> problems;
   std::string left_out;  // files of the folder that are no images, counted; "" where there are none

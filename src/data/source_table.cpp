@@ -4,19 +4,22 @@
 //   label (or class, target)  a number or a name; "cat|dog" makes the table multi-label, as does the title
 //                             `labels`
 //   several other columns     0 or 1 each: multi-label, the titles are the classes
+//   caption                   a text about the picture; lines of one path are its captions
 //   split                     optional: train, or val, validation, valid, test
-// JSON: a list of {"path": …, "label": … or "labels": […], "split": …}.
+// JSON: a list of {"path": …, "label": … or "labels": […], "caption": … or "captions": […], "split": …}.
 // TXT: a line "path label" a picture, as the lists of VTAB-1k (train800.txt) have it.
 // Without a column, an entry or a word for labels there are none.
 // Labels are class numbers if all of them are and no class names are given, otherwise names; those of the
 // training table, sorted, are the classes.
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <set>
 
 #include "core/error.h"
 #include "core/text.h"
+#include "data/captions.h"
 #include "data/source_csv.h"
 #include "data/source_files.h"
 #include "data/source_kinds.h"
@@ -37,6 +40,7 @@ struct Row {
   std::vector<std::string> labels;
   bool numbers = false;  // JSON: the labels are numbers, whatever the classes are called
   std::optional<Split> split;
+  std::vector<std::string> captions = {};
 };
 
 struct Table {
@@ -44,6 +48,7 @@ struct Table {
   bool multi = false;
   bool has_split = false;
   bool labelled = true;
+  bool captioned = false;
   std::vector<std::string> classes;  // where the columns are the classes
   ProblemList problems;
 };
@@ -69,7 +74,7 @@ size_t find_column(const std::vector<std::string>& titles, std::initializer_list
 
 struct Columns {
   bool header = true;
-  size_t count = 2, path = 0, label = 1, split = kNone;
+  size_t count = 2, path = 0, label = 1, split = kNone, caption = kNone;
   bool labels_title = false;
   std::vector<size_t> classes;  // columns of 0 and 1
 };
@@ -94,10 +99,12 @@ Columns find_columns(const CsvRow& first, const std::string& name) {
   }
   columns.label = label;
   columns.split = find_column(titles, {"split"});
+  columns.caption = find_column(titles, {"caption", "captions"});
   if (columns.label != kNone) {
     columns.labels_title = titles[columns.label] == "labels";
     return columns;
   }
+  if (columns.caption != kNone) return columns;
   for (size_t i = 0; i < titles.size(); ++i)
     if (i != columns.path && i != columns.split) columns.classes.push_back(i);
   if (columns.classes.size() == 1) fail(name, " has no column titled 'label', nor two or more of 0 and 1");
@@ -137,6 +144,7 @@ Table read_csv(const std::string& path) {
   table.multi = columns.labels_title || !columns.classes.empty();
   table.has_split = columns.split != kNone;
   table.labelled = columns.label != kNone || !columns.classes.empty();
+  table.captioned = columns.caption != kNone;
   for (const size_t column : columns.classes) table.classes.emplace_back(trim(rows[0].fields[column]));
   for (size_t i = columns.header ? 1 : 0; i < rows.size(); ++i) {
     const CsvRow& row = rows[i];
@@ -147,6 +155,10 @@ Table read_csv(const std::string& path) {
       continue;
     }
     entry.path = row.fields[columns.path];
+    if (table.captioned) {
+      entry.captions = captions_of_lines(row.fields[columns.caption], entry.where);
+      if (entry.captions.empty()) table.problems.add(entry.where, " has an empty caption");
+    }
     if (table.has_split) entry.split = parse_split(row.fields[columns.split]);
     if (table.has_split && !entry.split) {
       table.problems.add(entry.where, ": split is '", row.fields[columns.split],
@@ -188,6 +200,8 @@ Row read_json_row(const nlohmann::json& object, const std::string& where, Table&
              split = object.find("split");
   if (path == object.end() || !path->is_string()) fail(where, " has no text 'path'");
   row.path = path->get<std::string>();
+  row.captions = captions_of_json(object, where);
+  table.captioned = table.captioned || !row.captions.empty();
   if (table.labelled && (label == object.end()) == (labels == object.end()))
     fail(where, " must have either 'label' or 'labels'");
   if (!table.labelled) {
@@ -270,9 +284,31 @@ Table read_list(const std::string& path) {
   return table;
 }
 
+// Lines of one path, each with a caption, become one sample.
+void gather_captions(Table& table) {
+  std::map<std::string, size_t> places;
+  std::vector<Row> rows;
+  for (Row& row : table.rows) {
+    const auto [found, is_new] = places.try_emplace(row.path, rows.size());
+    if (is_new) {
+      rows.push_back(std::move(row));
+      continue;
+    }
+    Row& first = rows[found->second];
+    if (row.labels != first.labels || row.split != first.split)
+      table.problems.add(row.where, " has another label or split than ", first.where,
+                         ", which names the same image");
+    first.captions.insert(first.captions.end(), row.captions.begin(), row.captions.end());
+  }
+  table.rows = std::move(rows);
+}
+
 Table read_table(const std::string& path) {
-  if (is_list(path)) return read_list(path);
-  return lower(path).ends_with(".json") ? read_json(path) : read_csv(path);
+  Table table = is_list(path)                    ? read_list(path)
+                : lower(path).ends_with(".json") ? read_json(path)
+                                                 : read_csv(path);
+  if (table.captioned) gather_captions(table);
+  return table;
 }
 
 // --- Classes ---
@@ -329,7 +365,7 @@ int64_t class_of(const std::string& label, const Row& row, const ClassNames& cla
   return number;
 }
 
-void add_row(const Row& row, const ClassNames& classes, FileSet& set) {
+void add_row(const Row& row, const ClassNames& classes, bool captioned, FileSet& set) {
   if (row.path.empty()) fail(row.where, " has an empty path");
   if (row.path.find('\0') != std::string::npos) fail(row.where, ": the path holds a zero byte");
   if (row.labels.empty() && !set.multi_label) fail(row.where, " has no label");
@@ -338,6 +374,7 @@ void add_row(const Row& row, const ClassNames& classes, FileSet& set) {
   set.labels.push_back(set.multi_label ? -1 : numbers[0]);
   set.paths.push_back(row.path);
   if (set.multi_label) set.label_lists.push_back(several_labels(std::move(numbers)).classes);
+  if (captioned) set.captions.push_back(row.captions);
 }
 
 class TableSource final : public FileSource {
@@ -386,7 +423,7 @@ std::unique_ptr<Source> open_table(const SourceConfig& config, Split split) {
   const bool whole =
       !table.has_split || (own_path && std::none_of(table.rows.begin(), table.rows.end(), marked));
   for (const Row& row : table.rows) try {
-      if (whole || marked(row)) add_row(row, classes, set);
+      if (whole || marked(row)) add_row(row, classes, table.captioned, set);
     } catch (const Error& error) {
       table.problems.add(error.what());
     }

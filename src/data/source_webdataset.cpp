@@ -3,7 +3,8 @@
 // with train (or val, test). Class names stand in classes.txt beside the shards.
 //
 // KEY.cls holds a class number, or a class name where names are known; KEY.json holds {"label": number or
-// name} or, for several classes a picture, {"labels": [...]}. Shards of pictures alone have no labels.
+// name} or, for several classes a picture, {"labels": [...]}. Shards of pictures alone have no labels. Captions are
+// {"caption": …} or {"captions": […]} of KEY.json, else the lines of KEY.txt.
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -19,6 +20,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "core/threads.h"
+#include "data/captions.h"
 #include "data/source_kinds.h"
 #include "data/source_labels.h"
 #include "io/file.h"
@@ -76,11 +78,14 @@ ShardList find_shards(const SourceConfig& config, Split split) {
   return {train.empty() ? others : train, !own_path && held_out.empty()};
 }
 
+constexpr uint32_t kNoMember = UINT32_MAX;
+
 // One sample; its key is the name of its picture.
 struct Item {
-  uint32_t shard = 0, picture = 0;  // picture: the member
-  int64_t label = -1;               // -1 where multi-label
-  std::vector<int64_t> labels;      // where multi-label
+  uint32_t shard = 0, picture = 0;              // picture: the member
+  int64_t label = -1;                           // -1 where multi-label
+  std::vector<int64_t> labels;                  // where multi-label
+  uint32_t text = kNoMember, json = kNoMember;  // members that captions may stand in
 
   bool multi() const { return label < 0; }
   std::span<const int64_t> classes() const {
@@ -128,8 +133,22 @@ std::pair<std::string_view, std::string> split_member_name(std::string_view name
 // The members of one sample.
 struct Parts {
   static constexpr size_t kNone = SIZE_MAX;
-  size_t picture = kNone, number = kNone, json = kNone;
+  size_t picture = kNone, number = kNone, json = kNone, text = kNone;
 };
+
+// Whether a .json is there for its captions: it names no label, and says something or stands beside a .txt.
+bool is_caption_json(const TarArchive& archive, const Parts& parts, const std::string& where) {
+  if (parts.json == Parts::kNone) return false;
+  try {
+    const auto object = parse_json(as_text(archive.bytes(parts.json)), where);
+    return object.is_object() && !object.contains("label") && !object.contains("labels") &&
+           (parts.text != Parts::kNone || object.contains("caption") || object.contains("captions"));
+  } catch (const Error&) {
+    return false;  // is named where its label is read
+  }
+}
+
+uint32_t member_of(size_t part) { return part == Parts::kNone ? kNoMember : static_cast<uint32_t>(part); }
 
 void read_json(std::string_view content, const ClassNames& names, const std::string& where, Item& item) {
   Label label = read_json_label(parse_json(content, where), names, where);
@@ -148,34 +167,50 @@ Shard read_shard(const std::string& path, uint32_t number, const ClassNames& nam
   for (size_t m = 0; m < members.size(); ++m) {
     const auto [key, extension] = split_member_name(members[m].name);
     const bool is_picture = extension.find('.', 1) == std::string::npos && has_picture_extension(extension);
-    if (!is_picture && extension != ".cls" && extension != ".json") continue;
+    if (!is_picture && extension != ".cls" && extension != ".json" && extension != ".txt") continue;
     const auto [found, is_new] = place.try_emplace(key, samples.size());
     if (is_new) samples.emplace_back(key, Parts{});
     Parts& parts = samples[found->second].second;
-    size_t& part = is_picture ? parts.picture : extension == ".cls" ? parts.number : parts.json;
+    size_t& part = is_picture             ? parts.picture
+                   : extension == ".cls"  ? parts.number
+                   : extension == ".json" ? parts.json
+                                          : parts.text;
     if (part != Parts::kNone)
       shard.problems.add(path, ": '", key, "' has two ", is_picture ? "images" : extension);
     else
       part = m;
   }
-  const auto has_label = [](const auto& sample) {
-    return sample.second.number != Parts::kNone || sample.second.json != Parts::kNone;
+  const auto has_label = [&](const auto& sample) {
+    const auto& [key, parts] = sample;
+    return parts.number != Parts::kNone ||
+           (parts.json != Parts::kNone &&
+            !is_caption_json(*shard.archive, parts, text(path, ": ", key, ".json")));
   };
   shard.labelled = std::any_of(samples.begin(), samples.end(), has_label);
   for (const auto& [key, parts] : samples) {
     const std::string where = text(path, ": ", key);
-    if (!shard.labelled) {
-      shard.items.push_back({number, static_cast<uint32_t>(parts.picture), 0, {}});
-      continue;
-    }
-    const bool labelled = parts.number != Parts::kNone || parts.json != Parts::kNone;
+    const bool labelled = shard.labelled && has_label(std::pair(key, parts));
     if (parts.picture == Parts::kNone) {
-      shard.problems.add(where, " has a label but no image (.jpg, .png, .webp, .gif, .bmp or .tiff)");
+      if (parts.text != Parts::kNone || parts.json != Parts::kNone || parts.number != Parts::kNone)
+        shard.problems.add(where, labelled ? " has a label" : " has a caption",
+                           " but no image (.jpg, .png, .webp, .gif, .bmp or .tiff)");
+    } else if (!shard.labelled) {
+      shard.items.push_back({number,
+                             static_cast<uint32_t>(parts.picture),
+                             0,
+                             {},
+                             member_of(parts.text),
+                             member_of(parts.json)});
     } else if (!labelled) {
       shard.problems.add(where, " has an image but no .cls or .json");
     } else {
       try {
-        Item item{number, static_cast<uint32_t>(parts.picture), -1, {}};
+        Item item{number,
+                  static_cast<uint32_t>(parts.picture),
+                  -1,
+                  {},
+                  member_of(parts.text),
+                  member_of(parts.json)};
         if (parts.number != Parts::kNone)
           item.label = read_label(as_text(shard.archive->bytes(parts.number)), LabelText::number_first, names,
                                   where + ".cls");
@@ -229,7 +264,9 @@ class WebDatasetSource final : public LabelledSource {
         printable(text(archive.path(), ": ", archive.members()[item.picture].name), kMostNameBytes);
     if (bytes.size() > kMaxPictureBytes)
       fail(name, " has ", bytes.size(), " bytes, at most ", kMaxPictureBytes, " are read");
-    return {std::move(name), std::vector<std::byte>(bytes.begin(), bytes.end())};
+    RawSample sample{std::move(name), std::vector<std::byte>(bytes.begin(), bytes.end())};
+    sample.annotation.captions = captions(archive, item, sample.name);
+    return sample;
   }
 
   int64_t label(int64_t index) const override { return items_[static_cast<size_t>(index)].label; }
@@ -248,6 +285,11 @@ class WebDatasetSource final : public LabelledSource {
       print.add(key_of(item));
       print.add(static_cast<int64_t>(archives_[item.shard]->members()[item.picture].size));
       for (const int64_t one : item.classes()) print.add(one);
+      const auto size_of = [&](uint32_t member) {
+        return member == kNoMember ? 0 : static_cast<int64_t>(archives_[item.shard]->members()[member].size);
+      };
+      if (item.text != kNoMember || (!labelled_ && item.json != kNoMember))
+        print.add(size_of(item.text)), print.add(size_of(item.json));
     }
     return print.value();
   }
@@ -260,6 +302,16 @@ class WebDatasetSource final : public LabelledSource {
   std::vector<std::string> problems() const override { return problems_.lines(); }
 
  private:
+  static std::vector<std::string> captions(const TarArchive& archive, const Item& item,
+                                           const std::string& where) {
+    if (item.json != kNoMember) {
+      auto found = captions_of_json(parse_json(as_text(archive.bytes(item.json)), where), where);
+      if (!found.empty()) return found;
+    }
+    if (item.text == kNoMember) return {};
+    return captions_of_lines(as_text(archive.bytes(item.text)), where);
+  }
+
   std::string_view key_of(const Item& item) const {
     return split_member_name(archives_[item.shard]->members()[item.picture].name).first;
   }

@@ -6,12 +6,15 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "tasks/classify.h"
+#include "tasks/clip.h"
+#include "tasks/coca.h"
 #include "tasks/contrast.h"
 #include "tasks/darl.h"
 #include "tasks/diffuse.h"
 #include "tasks/mae.h"
 #include "tasks/vae.h"
 #include "tasks/segment.h"
+#include "tasks/simvlm.h"
 
 namespace tessera::tasks {
 
@@ -26,6 +29,7 @@ std::vector<TaskKind>& table() {
       darl_kind(),
       contrast_kind(),
       segment_kind(),
+      classify_kind(), mae_kind(), darl_kind(), contrast_kind(), clip_kind(), coca_kind(), simvlm_kind(),
   };
   return kinds;
 }

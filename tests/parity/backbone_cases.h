@@ -1,4 +1,4 @@
-// Handlers of parts of backbones: components/block_attention_pool, posenc_grid_rope, model_siglip_openclip.
+// Handlers of parts of backbones: components/block_attention_pool, posenc_grid_rope.
 #pragma once
 
 #include "tests/parity/case.h"
@@ -7,6 +7,5 @@ namespace tessera::parity {
 
 CaseResult check_attention_pool(const Golden& golden);  // block_cases.cpp
 CaseResult check_grid_rotary(const Golden& golden);     // position_cases.cpp
-CaseResult check_siglip_tower(const Golden& golden);    // vit_cases.cpp
 
 }  // namespace tessera::parity

@@ -1,6 +1,7 @@
 // Which handler checks which golden. The first line that fits a case is taken; what belongs to later work is
 // skipped with its reason.
 #include "tests/parity/backbone_cases.h"
+#include "tests/parity/contrast_cases.h"
 #include "tests/parity/convnet_cases.h"
 #include "tests/parity/generative_cases.h"
 #include "tests/parity/evaluation_cases.h"
@@ -76,6 +77,11 @@ const std::vector<Entry>& entries() {
       {"components", "metric_attention_maps", "", check_attention_maps, ""},
       {"components", "metric_loss_landscape", "", check_loss_landscape, ""},
       {"components", "metric_embedding_maps", "", check_embedding_maps, ""},
+      {"components", "loss_contrastive_", "", check_pairs_of_ranks, ""},
+      {"components", "loss_contrastive", "", check_pair_losses, ""},
+      {"components", "loss_", "", check_loss, ""},
+      {"components", "metric_retrieval", "", check_retrieval, ""},
+      {"components", "metric_captioning", "", check_captioning, ""},
       {"components", "metric_", "", check_metric, ""},
       {"components", "seg_upernet_head", "", check_segmentation_head, ""},
       {"components", "seg_feature_pyramid", "", check_map_necks, ""},
@@ -87,7 +93,14 @@ const std::vector<Entry>& entries() {
       {"components", "model_swin", "", check_swin, ""},
       {"components", "model_twins_svt", "", check_twins, ""},
       {"components", "model_mae_vit", "", check_mae_vit, ""},
-      {"components", "model_siglip_openclip", "", check_siglip_tower, ""},
+      {"components", "model_siglip", "", check_towers, ""},
+      {"components", "model_clip_tiny", "", check_towers, ""},
+      {"components", "model_clip_hf", "", check_towers, ""},
+      {"components", "model_coca", "", check_coca, ""},
+      {"components", "generate_coca", "", check_coca_captions, ""},
+      {"components", "model_simvlm", "", check_simvlm, ""},
+      {"components", "preprocess_clip", "", check_clip_preprocess, ""},
+      {"components", "zeroshot_prompts", "", check_zero_shot_prompts, ""},
       {"components", "model_resnet", "", check_resnet, ""},
       {"components", "model_clip_resnet", "", check_clip_resnet, ""},
       {"components", "model_convnext", "", check_convnext, ""},

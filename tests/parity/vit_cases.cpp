@@ -1,6 +1,5 @@
 // components/model_vit*, model_deit3, model_torchvision_vit: timm's and torchvision's ViT.
 #include "core/error.h"
-#include "tests/parity/backbone_cases.h"
 #include "tests/parity/model_case.h"
 
 namespace tessera::parity {
@@ -63,32 +62,6 @@ models::ModelSpec vit_spec(const nlohmann::json& config) {
     settings.set(found->second, to_value(value));
   }
   return models::resolve_model("vit", settings);
-}
-
-// The image tower of SigLIP alone: its loss is that of the pair, which gradients are of.
-CaseResult check_siglip_tower(const Golden& golden) {
-  const models::ModelSpec spec = models::resolve_model("vit", [&] {
-    Value settings = vit_spec(golden.config()["vision"]).settings;
-    settings.set("class_token", false);
-    settings.set("global_pool", "map");
-    settings.set("mlp", "gelu_tanh");
-    settings.set("classes", 0);
-    return settings;
-  }());
-  Comparison comparison;
-  for (const torch::ScalarType dtype : {torch::kFloat64, torch::kFloat32}) {
-    const auto model = models::build_backbone(spec, 0);
-    model->to(dtype);
-    model->eval();
-    const torch::NoGradGuard no_grad;
-    for (const auto& entry : model->named_parameters())
-      torch::Tensor(entry.value()).copy_(golden.tensor("param.visual.trunk." + entry.key(), dtype));
-    const torch::Tensor features = model->embed(golden.tensor("input.image", dtype), {});
-    comparison.close(dtype == torch::kFloat64 ? "float64 image_features" : "float32 image_features",
-                     features / features.norm(2, -1, true), golden.tensor("output.image_features"), 1e-4,
-                     dtype == torch::kFloat64 ? 2e-7 : 1e-5);
-  }
-  return comparison.result();
 }
 
 CaseResult check_vit(const Golden& golden) {

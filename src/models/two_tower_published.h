@@ -1,0 +1,39 @@
+// Which model a published file of vision and language holds, told by the names and shapes of its tensors. What those
+// leave open is given, or as in all published files: heads of 64 channels but for a few sizes.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/value.h"
+#include "models/coca.h"
+#include "models/two_tower.h"
+#include "models/two_tower_names.h"
+
+namespace tessera::models {
+
+// What a file's configuration says; 0 = nothing.
+struct TowerHints {
+  int64_t image_heads = 0, text_heads = 0, pooler_heads = 0, decoder_heads = 0;
+  bool quick_gelu = false;  // OpenAI's weights
+  int64_t end_token = -1;   // the text is read at the first of these instead of at the largest id
+};
+
+struct PublishedTowers {
+  std::vector<PublishedSource> sources;  // of every tensor of ours
+  std::string family;                    // of the image tower
+  Value image;                           // its settings
+  bool coca = false;
+  TwoTowerConfig towers;  // of CLIP and SigLIP; image_width is the backbone's
+  CocaConfig captioner;   // of CoCa
+  bool siglip = false;    // trained by pairs' sigmoids
+};
+
+using PublishedShapes = std::vector<std::pair<std::string, std::vector<int64_t>>>;
+// Fails naming what is missing or of no sensible shape.
+PublishedTowers describe_towers(const PublishedShapes& tensors, const TowerHints& hints = {});
+
+}  // namespace tessera::models

@@ -1,0 +1,47 @@
+#include "tasks/caption_model.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "models/encoder.h"
+
+namespace tessera::tasks {
+
+torch::Tensor image_tokens(models::Backbone& backbone, const torch::Tensor& images, ImageTokens which,
+                           const models::Context& context) {
+  if (auto* encoder = dynamic_cast<models::TokenEncoder*>(&backbone)) {
+    const models::Encoded encoded = encoder->encode(encoder->tokenise(images, context), context);
+    return which == ImageTokens::all ? encoded.tokens : encoded.patches_of(encoded.tokens);
+  }
+  return backbone.features(images, {backbone.block_count() - 1}, context).at(0).flatten(2).transpose(1, 2);
+}
+
+TokenExtent image_token_extent(models::Backbone& backbone, const models::ModelSpec& spec, int64_t side) {
+  const auto number = [&](const char* key, int64_t otherwise) {
+    const Value* found = spec.settings.find(key);
+    return found && found->is_int() ? found->as_int() : otherwise;
+  };
+  auto* encoder = dynamic_cast<models::TokenEncoder*>(&backbone);
+  constexpr int64_t kPyramid = 32;  // pixels a cell of the last map
+  const int64_t stride = encoder ? number("patch_size", 16) : number("output_stride", kPyramid);
+  const int64_t cells = side / std::max<int64_t>(1, stride);
+  return {cells * cells, encoder ? encoder->token_width() : backbone.embed_width()};
+}
+
+std::vector<std::string> write_captions(int64_t images, const CaptionRequest& request, const TextInput& input,
+                                        int64_t most_tokens, const models::NextToken& next) {
+  if (request.longest > most_tokens)
+    fail_usage("captions of ", request.longest, " tokens: the model reads at most ", most_tokens);
+  models::CaptionSearch search{.start = input.start(), .end = input.end(), .pad = input.pad()};
+  search.longest = request.longest > 0 ? request.longest : most_tokens;
+  search.beams = request.beams;
+  search.repetition_penalty = request.repetition_penalty;
+  search.shortest = 2;  // a caption of no token says nothing
+  const torch::Tensor ids = models::search_captions(images, search, next).to(torch::kInt32).contiguous();
+  std::vector<std::string> captions;
+  for (int64_t i = 0; i < images; ++i)
+    captions.push_back(input.decode({ids[i].const_data_ptr<int32_t>(), static_cast<size_t>(ids.size(1))}));
+  return captions;
+}
+
+}  // namespace tessera::tasks

@@ -1,0 +1,32 @@
+// What the tasks that write captions share: what a backbone shows a text model, and captions of a validation set.
+#pragma once
+
+#include "ops/torch.h"
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "models/caption_search.h"
+#include "models/model.h"
+#include "tasks/paired.h"
+#include "tasks/text_input.h"
+
+namespace tessera::tasks {
+
+// The tokens that a text model reads of images [batch, 3, height, width]: [batch, tokens, width]. Of a backbone of one
+// grid those behind its last norm, patches alone or all of them; of another the cells of its last map.
+enum class ImageTokens { all, patches };
+torch::Tensor image_tokens(models::Backbone& backbone, const torch::Tensor& images, ImageTokens which,
+                           const models::Context& context = {});
+// The number of patches, or cells, of images of a side, and the width of their tokens, from the settings alone.
+struct TokenExtent {
+  int64_t count = 0, width = 0;
+};
+TokenExtent image_token_extent(models::Backbone& backbone, const models::ModelSpec& spec, int64_t side);
+
+// Texts that `next` writes about so many images.
+std::vector<std::string> write_captions(int64_t images, const CaptionRequest& request, const TextInput& input,
+                                        int64_t most_tokens, const models::NextToken& next);
+
+}  // namespace tessera::tasks

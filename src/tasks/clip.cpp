@@ -1,0 +1,285 @@
+#include "tasks/clip.h"
+
+#include <algorithm>
+
+#include "core/clock.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "models/two_tower.h"
+#include "nn/checkpoint.h"
+#include "tasks/paired.h"
+#include "tasks/paired_findings.h"
+#include "tasks/sample_rows.h"
+#include "tasks/text_input.h"
+#include "tasks/zero_shot.h"
+
+namespace tessera::tasks {
+namespace {
+
+constexpr int64_t kTextsAtOnce = 256;
+constexpr const char* kGroups = "caption_group";  // f64 []: equal for equal captions
+
+models::TextTowerConfig text_config(const ClipConfig& config, const TextInput& input) {
+  models::TextTowerConfig text;
+  text.vocab_size = config.vocab_size > 0 ? config.vocab_size : input.size();
+  text.context_length = config.context_length;
+  text.dim = config.text_dim, text.depth = config.text_depth, text.heads = config.text_heads;
+  text.hidden = config.text_hidden, text.mlp = config.text_mlp, text.norm_eps = config.text_norm_eps;
+  text.causal = config.causal, text.projection_bias = config.text_projection_bias;
+  text.pool = config.text_pool;
+  text.end_token = config.text_end_token >= 0 ? config.text_end_token : input.end();
+  text.pad_token = input.pad();
+  // The largest id is the end of a text in CLIP's vocabulary, and not in every other one.
+  if (text.pool == models::TextPool::largest && config.vocab_size == 0 && input.end() != input.size() - 1)
+    text.pool = models::TextPool::end_token;
+  return text;
+}
+
+// A number of the tokens that is the same for equal captions, exact in a float64.
+double group_of(std::span<const int32_t> tokens) {
+  uint64_t hash = 14695981039346656037u;
+  for (const int32_t token : tokens) hash = (hash ^ static_cast<uint64_t>(token)) * 1099511628211u;
+  return static_cast<double>(hash >> 12);
+}
+
+class Clip final : public Task, public PairedEmbedding {
+ public:
+  explicit Clip(const TaskSetup& setup)
+      : config_(read_config<ClipConfig>(setup.settings, "task")),
+        input_(config_.tokenizer, setup.metadata),
+        preprocess_(setup.preprocess),
+        augment_(setup.augment),
+        train_(setup.train),
+        validation_(setup.validation),
+        spec_(setup.model),
+        backbone_(setup.build_backbone(setup.model)) {
+    if (config_.text_dim % config_.text_heads != 0)
+      fail_usage("task.text_dim = ", config_.text_dim,
+                 ", must be a multiple of task.text_heads = ", config_.text_heads);
+    if (!setup.meta && config_.vocab_size > 0 && config_.vocab_size != input_.size())
+      fail_usage(setup.file.empty() ? "" : "'" + setup.file + "': ", "the tokeniser has ", input_.size(),
+                 " tokens, the model's token embedding ", config_.vocab_size,
+                 " rows: they must be equal; give the model's own tokeniser (--tokenizer FILE)");
+    for (const std::string& pattern : templates()) fill_template(pattern, "");
+    require_captions({train_.get(), validation_.get()}, "task clip");
+    pair_ = setup.build([&] {
+      auto pair = std::make_shared<models::TwoTower>(
+          models::TwoTowerConfig{.text = text_config(config_, input_),
+                                 .image_width = backbone_->embed_width(),
+                                 .embed_dim = config_.embed_dim,
+                                 .image_projection = config_.image_projection,
+                                 .logit_bias = config_.loss == PairLossKind::sigmoid,
+                                 .first_scale = 1 / config_.temperature,
+                                 .first_bias = config_.first_bias});
+      if (setup.draws()) pair->initialise(setup.seed);
+      return pair;
+    });
+  }
+
+  std::vector<Part> parts() const override { return {{"", backbone_}, {"", pair_}}; }
+  std::vector<BackbonePart> backbones() const override { return {{"", backbone_, spec_}}; }
+  int64_t macs(int64_t side) const override { return backbone_->macs(side, side) + pair_->macs(); }
+  std::string outputs() const override { return "projections and text tower"; }
+  Value metadata() const override {
+    Value out;
+    out.set("tokenizer", input_.definition());
+    return out;
+  }
+  bool takes_outputs_of(const Value& stored) const override {
+    const Value* tokenizer = stored.is_table() ? stored.find("tokenizer") : nullptr;
+    return tokenizer && *tokenizer == input_.definition();
+  }
+
+  std::vector<StreamSpec> streams() const override {
+    const auto transform = [preprocess = preprocess_, augment = augment_, input = input_,
+                            length = config_.context_length,
+                            draw = config_.train_captions == TrainCaptions::drawn](int64_t side) {
+      data::Preprocess sized = preprocess;
+      sized.size = side;
+      return data::join_transforms(
+          {data::make_train_transform(sized, augment), make_text_transform(input, length, draw)});
+    };
+    return {{.name = "train", .source = train_, .transform = transform, .labelled = false}};
+  }
+  StreamSpec validation() const override {
+    const auto transform = [preprocess = preprocess_](int64_t side) {
+      data::Preprocess sized = preprocess;
+      sized.size = side;
+      return data::make_eval_transform(sized);
+    };
+    return {.name = "validation", .source = validation_, .transform = transform};
+  }
+
+  // Which samples have equal captions.
+  void prepare(std::span<data::Batch> batches, const StepKey&) const override {
+    if (config_.equal_captions == EqualPairs::negatives) return;
+    data::Batch& batch = batches[0];
+    const std::span<int32_t> tokens = batch.values<int32_t>("tokens");
+    const auto length = static_cast<size_t>(config_.context_length);
+    const std::span<double> groups =
+        batch.add({.name = kGroups, .dtype = DType::f64, .shape = {}}).values<double>();
+    for (size_t i = 0; i < groups.size(); ++i) groups[i] = group_of(tokens.subspan(i * length, length));
+  }
+
+  std::vector<MetricInfo> step_metrics() const override { return {{"accuracy", Unit::share}}; }
+  bool whole_batch() const override { return true; }
+  Loss loss(const Inputs& inputs, const models::Context& context, Collective& others) override;
+  void after_step(const models::TrainingStep&) override { pair_->bound_scale(); }
+
+  std::vector<std::unique_ptr<Evaluator>> evaluators() override {
+    return one_evaluator([this](const EvaluateOptions& options) { return evaluate(options); });
+  }
+  MetricInfo main_metric() const override { return {"image_to_text_r1", Unit::share}; }
+
+  torch::Tensor embed_images(const torch::Tensor& images) override {
+    return models::normalised_rows(pair_->image(backbone_->embed(images)));
+  }
+  torch::Tensor embed_texts(const std::vector<std::string>& texts, int64_t* cut) override;
+  double similarity_scale() const override { return pair_->scale().item<double>(); }
+  std::vector<std::string> templates() const override {
+    if (config_.templates.size() == 1 && config_.templates[0] == "imagenet") return imagenet_templates();
+    return config_.templates;
+  }
+
+ private:
+  Findings evaluate(const EvaluateOptions& options);
+  torch::Tensor in_pieces(int64_t count, torch::Device device, const std::vector<torch::Tensor>& parameters,
+                          const std::function<torch::Tensor(int64_t first, int64_t last)>& embed) const;
+
+  ClipConfig config_;
+  TextInput input_;
+  data::Preprocess preprocess_;
+  data::AugmentConfig augment_;
+  std::shared_ptr<const data::Source> train_, validation_;
+  models::ModelSpec spec_;
+  std::shared_ptr<models::Backbone> backbone_;
+  std::shared_ptr<models::TwoTower> pair_;
+};
+
+// embed(first, last) of all samples; with pieces each is forgotten and computed once more for its gradient.
+torch::Tensor Clip::in_pieces(int64_t count, torch::Device device,
+                              const std::vector<torch::Tensor>& parameters,
+                              const std::function<torch::Tensor(int64_t, int64_t)>& embed) const {
+  if (config_.piece == 0 || config_.piece >= count || !torch::GradMode::is_enabled()) return embed(0, count);
+  const torch::Tensor nothing = torch::zeros({1}, torch::TensorOptions(device));
+  std::vector<torch::Tensor> parts;
+  for (int64_t first = 0; first < count; first += config_.piece) {
+    const int64_t last = std::min(count, first + config_.piece);
+    parts.push_back(nn::checkpoint([embed, first, last](const torch::Tensor&) { return embed(first, last); },
+                                   nothing, parameters));
+  }
+  return torch::cat(parts);
+}
+
+// Each process compares its own samples with those of all.
+Loss Clip::loss(const Inputs& inputs, const models::Context& context, Collective& others) {
+  const int64_t first = inputs.main().first, whole = inputs.main().whole, count = inputs.size();
+  if (whole < 2)
+    fail_usage("task clip compares the pairs of a batch: train.batch_size is ", whole,
+               ", must be at least 2");
+  const torch::Tensor pictures = inputs.at("image"), tokens = inputs.at("tokens");
+  const torch::Device device = pictures.device();
+  std::vector<torch::Tensor> of_images = backbone_->parameters();
+  for (const auto& entry : pair_->named_parameters())
+    if (entry.key().starts_with("visual.")) of_images.push_back(entry.value());
+  const torch::Tensor images =
+      in_pieces(count, device, of_images, [this, pictures, context](int64_t begin, int64_t end) {
+        models::Context own = context;
+        own.first_sample += begin;
+        return models::normalised_rows(pair_->image(backbone_->embed(pictures.slice(0, begin, end), own)));
+      });
+  const torch::Tensor texts = in_pieces(
+      count, device, pair_->text_tower().parameters(), [this, tokens, context](int64_t begin, int64_t end) {
+        models::Context own = context;
+        own.first_sample += begin;
+        return models::normalised_rows(pair_->text(tokens.slice(0, begin, end), own));
+      });
+  const torch::Tensor all_texts = others.gather(texts, first, whole);
+  const torch::Tensor own =
+      torch::arange(first, first + count, torch::TensorOptions(torch::kInt64).device(device));
+  PairOptions options{.equal = config_.equal_captions, .chunk = config_.chunk};
+  if (const torch::Tensor* groups = inputs.find(kGroups)) {
+    options.query_groups = *groups;
+    options.key_groups = others.gather(groups->unsqueeze(1), first, whole).squeeze(1);
+  }
+  const torch::Tensor scale = pair_->scale();
+  if (config_.loss == PairLossKind::sigmoid) {
+    const PairLoss pairs = sigmoid_pairs(images, all_texts, scale, pair_->logit_bias, own, options);
+    return {pairs.sum, {{pairs.right, static_cast<double>(count)}}};
+  }
+  const torch::Tensor all_images = others.gather(images, first, whole);
+  const PairLoss by_image = softmax_pairs(images, all_texts, scale, own, options),
+                 by_text = softmax_pairs(texts, all_images, scale, own, options);
+  return {(by_image.sum + by_text.sum) / 2, {{by_image.right, static_cast<double>(count)}}};
+}
+
+torch::Tensor Clip::embed_texts(const std::vector<std::string>& texts, int64_t* cut) {
+  const torch::Device device = pair_->logit_scale.device();
+  int64_t shortened = 0;
+  std::vector<torch::Tensor> parts;
+  for (size_t first = 0; first < texts.size(); first += kTextsAtOnce) {
+    const size_t last = std::min(texts.size(), first + static_cast<size_t>(kTextsAtOnce));
+    std::vector<int32_t> ids;
+    for (size_t i = first; i < last; ++i) {
+      int64_t left = 0;
+      const auto own =
+          input_.fit(texts[i], config_.context_length, "text '" + printable(texts[i], 60) + "'", &left);
+      ids.insert(ids.end(), own.begin(), own.end());
+      shortened += left > 0;
+    }
+    const torch::Tensor tokens =
+        torch::tensor(ids, torch::kInt32).view({static_cast<int64_t>(last - first), config_.context_length});
+    parts.push_back(models::normalised_rows(pair_->text(tokens.to(device))));
+  }
+  if (cut) *cut = shortened;
+  return parts.empty() ? torch::zeros({0, config_.embed_dim}) : torch::cat(parts);
+}
+
+Findings Clip::evaluate(const EvaluateOptions& options) {
+  const torch::NoGradGuard no_grad;
+  set_training(parts(), false);
+  const double began = steady_seconds();
+  const auto loader = options.open(validation());
+  SampleRows images(config_.embed_dim);
+  int64_t whole = 0, done = 0;
+  while (auto loaded = loader->next()) {
+    const int64_t before = whole;
+    whole += loaded->whole;
+    if (loaded->size == 0) continue;
+    const StreamInputs batch = to_device(*loaded, "validation", options.device, options.precision);
+    {
+      const AutocastScope autocast(options.device, options.precision);
+      images.add(*loaded, before, embed_images(batch.at("image")));
+    }
+    done += loaded->size;
+    if (options.progress && !options.progress(done))
+      throw Error(ErrorKind::interrupted, text("interrupted after ", done, " evaluated images"));
+  }
+  images.collect(options);
+  Findings out{.samples = images.size()};
+  out.broken = loader->bad_images();
+  check(out.samples > 0, "there is no image to evaluate on");
+  add_retrieval(out, *validation_, images, config_.eval_captions, templates(),
+                [&](const std::vector<std::string>& texts) {
+                  const AutocastScope autocast(options.device, options.precision);
+                  return embed_texts(texts, nullptr);
+                });
+  out.seconds = steady_seconds() - began;
+  return out;
+}
+
+}  // namespace
+
+TaskKind clip_kind() {
+  return {
+      .name = "clip",
+      .summary = "images and captions in one space: CLIP, SigLIP, LiT, UniCL",
+      .resolve =
+          [](const Value& settings) { return write_config(read_config<ClipConfig>(settings, "task")); },
+      .keys = [] { return describe_config(ClipConfig(), "task"); },
+      .fit_model = [](Value& model, const Value&, const data::Source*) { model.set("classes", 0); },
+      .make = [](const TaskSetup& setup) -> std::unique_ptr<Task> { return std::make_unique<Clip>(setup); },
+      .path_keys = {"tokenizer"}};
+}
+
+}  // namespace tessera::tasks

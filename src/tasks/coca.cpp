@@ -1,0 +1,265 @@
+#include "tasks/coca.h"
+
+#include <algorithm>
+
+#include "core/clock.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "models/coca.h"
+#include "models/two_tower.h"
+#include "tasks/caption_model.h"
+#include "tasks/losses.h"
+#include "tasks/pair_loss.h"
+#include "tasks/paired.h"
+#include "tasks/zero_shot.h"
+
+namespace tessera::tasks {
+namespace {
+
+constexpr size_t kTextsAtOnce = 256;
+
+class CocaTask final : public Task, public PairedEmbedding, public Captioner {
+ public:
+  explicit CocaTask(const TaskSetup& setup)
+      : config_(read_config<CocaTaskConfig>(setup.settings, "task")),
+        input_(config_.tokenizer, setup.metadata),
+        preprocess_(setup.preprocess),
+        augment_(setup.augment),
+        train_(setup.train),
+        validation_(setup.validation),
+        spec_(setup.model),
+        backbone_(setup.build_backbone(setup.model)) {
+    for (const auto& [width, heads, name] : {std::tuple(config_.text_dim, config_.text_heads, "text_dim"),
+                                             {config_.text_dim, config_.decoder_heads, "text_dim"},
+                                             {config_.embed_dim, config_.pooler_heads, "embed_dim"}})
+      if (width % heads != 0)
+        fail_usage("task.", name, " = ", width, ", must be a multiple of the heads, ", heads);
+    if (!setup.meta && config_.vocab_size > 0 && config_.vocab_size != input_.size())
+      fail_usage("the tokeniser has ", input_.size(), " tokens, the model's token embedding ",
+                 config_.vocab_size,
+                 " rows: they must be equal; give the model's own tokeniser (--tokenizer FILE)");
+    for (const std::string& pattern : templates()) fill_template(pattern, "");
+    require_captions({train_.get(), validation_.get()}, "task coca");
+    extent_ =
+        image_token_extent(*backbone_, spec_, setup.sides.empty() ? preprocess_.size : setup.sides.front());
+    coca_ = setup.build([&] {
+      models::CocaConfig model;
+      model.text.vocab_size = config_.vocab_size > 0 ? config_.vocab_size : input_.size();
+      model.text.context_length = config_.context_length;
+      model.text.dim = config_.text_dim, model.text.depth = config_.text_depth,
+      model.text.heads = config_.text_heads;
+      model.text.hidden = config_.text_hidden, model.text.mlp = config_.text_mlp;
+      model.text.pad_token = input_.pad();
+      model.image_width = extent_.width, model.embed_dim = config_.embed_dim;
+      model.queries = config_.queries, model.pooler_heads = config_.pooler_heads;
+      model.decoder_depth = config_.decoder_depth, model.decoder_heads = config_.decoder_heads;
+      model.first_scale = 1 / config_.temperature;
+      auto coca = std::make_shared<models::Coca>(model);
+      if (setup.draws()) coca->initialise(setup.seed);
+      return coca;
+    });
+  }
+
+  std::vector<Part> parts() const override { return {{"", backbone_}, {"", coca_}}; }
+  std::vector<BackbonePart> backbones() const override { return {{"", backbone_, spec_}}; }
+  int64_t macs(int64_t side) const override {
+    return backbone_->macs(side, side) + coca_->macs(image_token_extent(*backbone_, spec_, side).count);
+  }
+  std::string outputs() const override { return "pooler, text tower and decoder"; }
+  Value metadata() const override {
+    Value out;
+    out.set("tokenizer", input_.definition());
+    return out;
+  }
+  bool takes_outputs_of(const Value& stored) const override {
+    const Value* tokenizer = stored.is_table() ? stored.find("tokenizer") : nullptr;
+    return tokenizer && *tokenizer == input_.definition();
+  }
+
+  std::vector<StreamSpec> streams() const override {
+    const auto transform = [preprocess = preprocess_, augment = augment_, input = input_,
+                            length = config_.context_length,
+                            draw = config_.train_captions == TrainCaptions::drawn](int64_t side) {
+      data::Preprocess sized = preprocess;
+      sized.size = side;
+      return data::join_transforms(
+          {data::make_train_transform(sized, augment), make_text_transform(input, length, draw)});
+    };
+    return {{.name = "train", .source = train_, .transform = transform, .labelled = false}};
+  }
+  StreamSpec validation() const override {
+    const auto transform = [preprocess = preprocess_](int64_t side) {
+      data::Preprocess sized = preprocess;
+      sized.size = side;
+      return data::make_eval_transform(sized);
+    };
+    return {.name = "validation", .source = validation_, .transform = transform};
+  }
+
+  std::vector<MetricInfo> step_metrics() const override {
+    return {{"accuracy", Unit::share}, {"caption_loss", Unit::number, false}};
+  }
+  bool whole_batch() const override { return true; }
+  Loss loss(const Inputs& inputs, const models::Context& context, Collective& others) override;
+  void after_step(const models::TrainingStep&) override { coca_->bound_scale(); }
+
+  std::vector<std::unique_ptr<Evaluator>> evaluators() override {
+    return one_evaluator([this](const EvaluateOptions& options) { return evaluate(options); });
+  }
+  MetricInfo main_metric() const override { return {"cider"}; }
+
+  torch::Tensor embed_images(const torch::Tensor& images) override {
+    return models::normalised_rows(coca_->image(read(images)).embed);
+  }
+  torch::Tensor embed_texts(const std::vector<std::string>& texts, int64_t* cut) override;
+  double similarity_scale() const override { return coca_->scale().item<double>(); }
+  std::vector<std::string> templates() const override {
+    if (config_.templates.size() == 1 && config_.templates[0] == "imagenet") return imagenet_templates();
+    return config_.templates;
+  }
+  std::vector<std::string> caption(const torch::Tensor& images, const CaptionRequest& request) override {
+    if (!request.prompt.empty()) fail_usage("a CoCa takes no words that its caption begins with (--prompt)");
+    return captions_of(coca_->image(read(images)).tokens, request);
+  }
+
+ private:
+  torch::Tensor read(const torch::Tensor& images, const models::Context& context = {}) {
+    return image_tokens(*backbone_, images, ImageTokens::all, context);
+  }
+  std::vector<std::string> captions_of(const torch::Tensor& tokens, const CaptionRequest& request) {
+    return write_captions(
+        tokens.size(0), request, input_, config_.context_length,
+        [&](const torch::Tensor& ids, const torch::Tensor& image) {
+          const torch::Device device = tokens.device();
+          return coca_->decode(tokens.index_select(0, image.to(device)), coca_->text(ids.to(device)).tokens)
+              .select(1, -1);
+        });
+  }
+  Findings evaluate(const EvaluateOptions& options);
+
+  CocaTaskConfig config_;
+  TextInput input_;
+  data::Preprocess preprocess_;
+  data::AugmentConfig augment_;
+  std::shared_ptr<const data::Source> train_, validation_;
+  models::ModelSpec spec_;
+  std::shared_ptr<models::Backbone> backbone_;
+  TokenExtent extent_;
+  std::shared_ptr<models::Coca> coca_;
+};
+
+Loss CocaTask::loss(const Inputs& inputs, const models::Context& context, Collective& others) {
+  const int64_t first = inputs.main().first, whole = inputs.main().whole, count = inputs.size();
+  if (whole < 2)
+    fail_usage("task coca compares the pairs of a batch: train.batch_size is ", whole,
+               ", must be at least 2");
+  const torch::Tensor ids = inputs.at("tokens").to(torch::kInt64);
+  const models::Coca::Side image = coca_->image(read(inputs.at("image"), context)),
+                           text = coca_->text(ids, context);
+  const torch::Tensor images = models::normalised_rows(image.embed),
+                      texts = models::normalised_rows(text.embed);
+  const torch::Tensor all_images = others.gather(images, first, whole),
+                      all_texts = others.gather(texts, first, whole);
+  const torch::Tensor own =
+      torch::arange(first, first + count, torch::TensorOptions(torch::kInt64).device(images.device()));
+  const PairOptions options{.chunk = config_.chunk};
+  const PairLoss by_image = softmax_pairs(images, all_texts, coca_->scale(), own, options),
+                 by_text = softmax_pairs(texts, all_images, coca_->scale(), own, options);
+  const torch::Tensor logits = coca_->decode(image.tokens, text.tokens.slice(1, 0, ids.size(1) - 1), context);
+  const torch::Tensor next = ids.slice(1, 1);
+  const torch::Tensor captions =
+      cross_entropy(logits.flatten(0, 1), next.flatten(), {.ignore_index = input_.pad(), .sum = true});
+  // The mean is over the tokens of all processes, the sum of a step over its samples.
+  const torch::Tensor lengths = next.ne(input_.pad()).sum(1, /*keepdim=*/true).to(images.scalar_type());
+  const torch::Tensor tokens = others.gather(lengths, first, whole).sum();
+  const torch::Tensor caption_sum = captions.to(images.scalar_type()) * (static_cast<double>(whole) / tokens);
+  return {config_.contrast_weight * (by_image.sum + by_text.sum) / 2 + config_.caption_weight * caption_sum,
+          {{by_image.right, static_cast<double>(count)}, {caption_sum.detach(), static_cast<double>(count)}}};
+}
+
+torch::Tensor CocaTask::embed_texts(const std::vector<std::string>& texts, int64_t* cut) {
+  const torch::Device device = coca_->logit_scale.device();
+  int64_t shortened = 0;
+  std::vector<torch::Tensor> parts;
+  for (size_t first = 0; first < texts.size(); first += kTextsAtOnce) {
+    const size_t last = std::min(texts.size(), first + kTextsAtOnce);
+    std::vector<int32_t> ids;
+    for (size_t i = first; i < last; ++i) {
+      int64_t left = 0;
+      const auto own =
+          input_.fit(texts[i], config_.context_length, "text '" + printable(texts[i], 60) + "'", &left);
+      ids.insert(ids.end(), own.begin(), own.end());
+      shortened += left > 0;
+    }
+    const torch::Tensor tokens =
+        torch::tensor(ids, torch::kInt32).view({static_cast<int64_t>(last - first), config_.context_length});
+    parts.push_back(models::normalised_rows(coca_->text(tokens.to(device)).embed));
+  }
+  if (cut) *cut = shortened;
+  return parts.empty() ? torch::zeros({0, config_.embed_dim}) : torch::cat(parts);
+}
+
+Findings CocaTask::evaluate(const EvaluateOptions& options) {
+  const torch::NoGradGuard no_grad;
+  set_training(parts(), false);
+  const double began = steady_seconds();
+  const auto loader = options.open(validation());
+  SampleRows rows(config_.embed_dim), ids(config_.context_length);
+  const CaptionRequest request{.longest = config_.longest > 0 ? config_.longest : config_.context_length};
+  int64_t whole = 0, done = 0;
+  while (auto loaded = loader->next()) {
+    const int64_t before = whole;
+    whole += loaded->whole;
+    if (loaded->size == 0) continue;
+    const StreamInputs batch = to_device(*loaded, "validation", options.device, options.precision);
+    {
+      const AutocastScope autocast(options.device, options.precision);
+      const models::Coca::Side image = coca_->image(read(batch.at("image")));
+      rows.add(*loaded, before, models::normalised_rows(image.embed));
+      std::vector<int32_t> written;
+      for (const std::string& caption : captions_of(image.tokens, request)) {
+        const auto own = input_.fit(caption, config_.context_length, "a caption");
+        written.insert(written.end(), own.begin(), own.end());
+      }
+      ids.add(*loaded, before, torch::tensor(written, torch::kInt32).view({loaded->size, -1}));
+    }
+    done += loaded->size;
+    if (options.progress && !options.progress(done))
+      throw Error(ErrorKind::interrupted, text("interrupted after ", done, " evaluated images"));
+  }
+  rows.collect(options), ids.collect(options);
+  Findings out{.samples = rows.size()};
+  out.broken = loader->bad_images();
+  check(out.samples > 0, "there is no image to evaluate on");
+  std::vector<std::string> captions;
+  const torch::Tensor written = ids.rows().to(torch::kInt32).contiguous();
+  for (int64_t i = 0; i < written.size(0); ++i)
+    captions.push_back(
+        input_.decode({written[i].const_data_ptr<int32_t>(), static_cast<size_t>(written.size(1))}));
+  add_caption_scores(out, *validation_, ids.indices(), captions, config_.eval_captions);
+  add_retrieval(out, *validation_, rows, config_.eval_captions, templates(),
+                [&](const std::vector<std::string>& texts) {
+                  const AutocastScope autocast(options.device, options.precision);
+                  return embed_texts(texts, nullptr);
+                });
+  out.seconds = steady_seconds() - began;
+  return out;
+}
+
+}  // namespace
+
+TaskKind coca_kind() {
+  return {
+      .name = "coca",
+      .summary = "images and captions in one space, and captions written: CoCa",
+      .resolve =
+          [](const Value& settings) { return write_config(read_config<CocaTaskConfig>(settings, "task")); },
+      .keys = [] { return describe_config(CocaTaskConfig(), "task"); },
+      .fit_model = [](Value& model, const Value&, const data::Source*) { model.set("classes", 0); },
+      .make = [](const TaskSetup& setup) -> std::unique_ptr<Task> {
+        return std::make_unique<CocaTask>(setup);
+      },
+      .path_keys = {"tokenizer"}};
+}
+
+}  // namespace tessera::tasks

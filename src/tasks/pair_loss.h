@@ -1,0 +1,46 @@
+// Losses over all pairs of a batch: every image with every text. The pairs are computed in chunks of rows and again in
+// the backward pass, so that a batch of 8,192 never holds its 67 million similarities.
+//
+//   softmax (Radford et al. 2021, CLIP, figure 3), in one direction:
+//     sum over queries i of  logsumexp_j(s q_i . k_j) - sum_j t_ij s q_i . k_j
+//   sigmoid (Zhai et al. 2023, SigLIP, eq. 1):
+//     sum over pairs of  -log sigmoid(z_ij (s q_i . k_j + b)),   z_ij = 1 for a pair that belongs together, else -1
+//
+// A process that holds some rows of the batch gives those as queries and the rows of all processes as keys: the sums of
+// the processes add up to that of the whole batch.
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+
+namespace tessera::tasks {
+
+// What two samples of a batch are to each other that have one caption, or one class.
+enum class EqualPairs {
+  negatives,  // as any other two (CLIP)
+  ignored,    // left out of the sums
+  positives,  // belong together: t_ij is shared out evenly over them (Yang et al. 2022, UniCL, eq. 2 and 3)
+};
+
+struct PairOptions {
+  EqualPairs equal = EqualPairs::negatives;
+  // Which samples are equal: int64 [queries] and [keys], equal numbers for equal samples; needed but for `negatives`.
+  torch::Tensor query_groups = {}, key_groups = {};
+  int64_t chunk = 128;  // queries at a time
+};
+
+// Scalars on the device of the queries.
+struct PairLoss {
+  torch::Tensor sum;    // over the queries, with its graph
+  torch::Tensor right;  // queries whose best key is their own, without a graph
+};
+
+// Queries [n, width] and keys [m, width], both of length 1 a row; `own` int64 [n]: the key that belongs to each query;
+// scale and bias scalars (the scale itself, not its logarithm). Computed in float32, or float64 if the queries are.
+PairLoss softmax_pairs(const torch::Tensor& queries, const torch::Tensor& keys, const torch::Tensor& scale,
+                       const torch::Tensor& own, const PairOptions& options = {});
+PairLoss sigmoid_pairs(const torch::Tensor& queries, const torch::Tensor& keys, const torch::Tensor& scale,
+                       const torch::Tensor& bias, const torch::Tensor& own, const PairOptions& options = {});
+
+}  // namespace tessera::tasks

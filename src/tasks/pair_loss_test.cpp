@@ -1,0 +1,142 @@
+#include "tasks/pair_loss.h"
+
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "models/two_tower.h"
+#include "ops/torch.h"
+#include "tasks/losses.h"
+#include "tasks/zero_shot.h"
+
+namespace tessera::tasks {
+namespace {
+
+using torch::Tensor;
+
+struct Case {
+  Tensor images, texts, scale = torch::full({}, 9.0, torch::kFloat64),
+                        bias = torch::full({}, -3.0, torch::kFloat64);
+
+  explicit Case(int64_t batch) {
+    torch::manual_seed(5);
+    images = models::normalised_rows(torch::randn({batch, 6}, torch::kFloat64));
+    texts = models::normalised_rows(torch::randn({batch, 6}, torch::kFloat64));
+    for (Tensor* leaf : {&images, &texts, &scale, &bias}) leaf->requires_grad_();
+  }
+  std::vector<Tensor> gradients(const Tensor& loss) const {
+    return torch::autograd::grad({loss}, {images, texts, scale}, {}, std::nullopt, false,
+                                 /*allow_unused=*/true);
+  }
+};
+
+Tensor places(int64_t count) { return torch::arange(count, torch::kInt64); }
+
+void expect_same(const std::vector<Tensor>& a, const std::vector<Tensor>& b, double bound = 1e-12) {
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t i = 0; i < a.size(); ++i) {
+    ASSERT_TRUE(a[i].defined() && b[i].defined()) << i;
+    EXPECT_LT((a[i] - b[i]).abs().max().item<double>(), bound) << i;
+  }
+}
+
+TEST(PairLoss, AnyChunkGivesTheFormula) {
+  const Case c(7);
+  const Tensor want = cross_entropy(c.scale * c.images.mm(c.texts.t()), places(7), {.sum = true});
+  const std::vector<Tensor> gradients = c.gradients(want);
+  for (const int64_t chunk : {1, 2, 7, 100}) {
+    const PairLoss got = softmax_pairs(c.images, c.texts, c.scale, places(7), {.chunk = chunk});
+    EXPECT_NEAR(got.sum.item<double>(), want.item<double>(), 1e-12);
+    expect_same(c.gradients(got.sum), gradients);
+  }
+}
+
+TEST(PairLoss, SigmoidsOfAllPairs) {
+  const Case c(5);
+  const Tensor signs = 2 * torch::eye(5, torch::kFloat64) - 1;
+  const Tensor want = -torch::log_sigmoid(signs * (c.scale * c.images.mm(c.texts.t()) + c.bias)).sum();
+  const std::vector<Tensor> gradients = c.gradients(want);
+  for (const int64_t chunk : {1, 3, 50})
+    expect_same(
+        c.gradients(sigmoid_pairs(c.images, c.texts, c.scale, c.bias, places(5), {.chunk = chunk}).sum),
+        gradients);
+}
+
+// Each of several processes has some rows of the queries, and all keys.
+TEST(PairLoss, SharesOfProcessesAddUp) {
+  const Case c(8);
+  const std::vector<Tensor> whole = c.gradients(softmax_pairs(c.images, c.texts, c.scale, places(8)).sum);
+  for (const int64_t processes : {2, 3, 4}) {
+    Tensor sum = torch::zeros({}, torch::kFloat64);
+    for (int64_t p = 0; p < processes; ++p) {
+      const int64_t first = 8 * p / processes, last = 8 * (p + 1) / processes;
+      sum = sum +
+            softmax_pairs(c.images.slice(0, first, last), c.texts, c.scale, places(8).slice(0, first, last))
+                .sum;
+    }
+    expect_same(c.gradients(sum), whole);
+  }
+}
+
+TEST(PairLoss, EqualCaptionsAreIgnoredOrBelongTogether) {
+  const Case c(4);
+  const Tensor groups = torch::tensor({3.0, 1.0, 3.0, 2.0}, torch::kFloat64);
+  const auto with = [&](EqualPairs equal) {
+    return PairOptions{.equal = equal, .query_groups = groups, .key_groups = groups, .chunk = 3};
+  };
+  const Tensor logits = c.scale * c.images.mm(c.texts.t());
+  const Tensor equal = groups.unsqueeze(1).eq(groups.unsqueeze(0));
+  const Tensor others = equal.logical_and(torch::eye(4, torch::kBool).logical_not());
+  const Tensor ignored = cross_entropy(logits.masked_fill(others, -INFINITY), places(4), {.sum = true});
+  expect_same(
+      c.gradients(softmax_pairs(c.images, c.texts, c.scale, places(4), with(EqualPairs::ignored)).sum),
+      c.gradients(ignored));
+  const Tensor share = equal.to(torch::kFloat64) / equal.sum(1, true);
+  const Tensor together = -(share * logits.log_softmax(1)).sum();
+  expect_same(
+      c.gradients(softmax_pairs(c.images, c.texts, c.scale, places(4), with(EqualPairs::positives)).sum),
+      c.gradients(together));
+  const Tensor pairs = torch::where(equal, logits + c.bias, -(logits + c.bias));
+  expect_same(
+      c.gradients(
+          sigmoid_pairs(c.images, c.texts, c.scale, c.bias, places(4), with(EqualPairs::positives)).sum),
+      c.gradients(-torch::log_sigmoid(pairs).sum()));
+  expect_same(
+      c.gradients(
+          sigmoid_pairs(c.images, c.texts, c.scale, c.bias, places(4), with(EqualPairs::ignored)).sum),
+      c.gradients(-torch::log_sigmoid(pairs.masked_fill(others, INFINITY)).sum()));
+}
+
+TEST(PairLoss, CountsQueriesWhoseBestKeyIsTheirOwn) {
+  const Tensor rows = torch::eye(6, torch::kFloat64);
+  const Tensor scale = torch::full({}, 2.0, torch::kFloat64);
+  EXPECT_EQ(softmax_pairs(rows, rows, scale, places(6), {.chunk = 4}).right.item<double>(), 6);
+  EXPECT_EQ(softmax_pairs(rows, rows.roll(1, 0), scale, places(6), {.chunk = 4}).right.item<double>(), 0);
+}
+
+TEST(ZeroShot, ClassesAreMeansOfTheirPrompts) {
+  std::vector<std::string> asked;
+  const auto embed = [&](const std::vector<std::string>& texts) {
+    asked.insert(asked.end(), texts.begin(), texts.end());
+    Tensor rows = torch::zeros({static_cast<int64_t>(texts.size()), 2}, torch::kFloat64);
+    for (size_t i = 0; i < texts.size(); ++i)
+      rows[static_cast<int64_t>(i)][texts[i].find("cat") == std::string::npos] = 2;
+    return rows;
+  };
+  const Tensor classes = zero_shot_classes({"cat", "dog"}, {"a {}", "{} and {}"}, embed, 3);
+  EXPECT_EQ(asked, (std::vector<std::string>{"a cat", "cat and cat", "a dog", "dog and dog"}));
+  EXPECT_TRUE(torch::allclose(classes, torch::eye(2, torch::kFloat64)));
+  EXPECT_EQ(imagenet_templates().size(), 80u);
+}
+
+TEST(ZeroShot, WhatMakesNoSenseIsRefused) {
+  const auto embed = [](const std::vector<std::string>& texts) {
+    return torch::ones({std::ssize(texts), 2});
+  };
+  EXPECT_THROW(zero_shot_classes({"cat", "cat"}, {"{}"}, embed), Error);
+  EXPECT_THROW(zero_shot_classes({"cat", " "}, {"{}"}, embed), Error);
+  EXPECT_THROW(zero_shot_classes({"cat"}, {"a photo"}, embed), Error);
+  EXPECT_THROW(zero_shot_classes({}, {"{}"}, embed), Error);
+}
+
+}  // namespace
+}  // namespace tessera::tasks

@@ -1,0 +1,41 @@
+// What tasks of images and texts can do for a program that searches, tells classes by their names, or writes captions.
+#pragma once
+
+#include "ops/torch.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "models/caption_search.h"
+
+namespace tessera::tasks {
+
+// Vectors of images and texts in one space.
+class PairedEmbedding {
+ public:
+  virtual ~PairedEmbedding() = default;
+  // Images [batch, 3, height, width], prepared as the weights ask -> [batch, width] of length 1.
+  virtual torch::Tensor embed_images(const torch::Tensor& images) = 0;
+  // -> [texts, width] of length 1, on the model's device. `cut` takes how many texts were longer than is read.
+  virtual torch::Tensor embed_texts(const std::vector<std::string>& texts, int64_t* cut = nullptr) = 0;
+  // What cosines are multiplied by for a softmax over texts.
+  virtual double similarity_scale() const = 0;
+  // Templates of class names that the model was trained or is measured with.
+  virtual std::vector<std::string> templates() const = 0;
+};
+
+struct CaptionRequest {
+  int64_t beams = 1, longest = 0;  // longest 0 = as many tokens as the model reads
+  double repetition_penalty = 1;
+  std::string prompt = {};  // the caption begins with it; SimVLM alone
+};
+
+class Captioner {
+ public:
+  virtual ~Captioner() = default;
+  // A caption for each image.
+  virtual std::vector<std::string> caption(const torch::Tensor& images, const CaptionRequest& request) = 0;
+};
+
+}  // namespace tessera::tasks

@@ -1,0 +1,120 @@
+#include "tasks/text_input.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "core/text.h"
+
+namespace tessera::tasks {
+namespace {
+
+constexpr const char* kBytes = "bytes";
+constexpr int32_t kByteStart = 257, kByteEnd = 258, kByteCount = 259;
+
+std::vector<int32_t> fit_bytes(std::string_view text, int64_t length, int64_t& cut) {
+  const int64_t room = std::max<int64_t>(0, length - 2), kept = std::min(room, std::ssize(text));
+  cut = std::ssize(text) - kept;
+  std::vector<int32_t> ids = {kByteStart};
+  for (const char c : text.substr(0, static_cast<size_t>(kept)))
+    ids.push_back(static_cast<unsigned char>(c) + 1);
+  ids.push_back(kByteEnd);
+  ids.resize(static_cast<size_t>(length), 0);
+  return ids;
+}
+
+}  // namespace
+
+TextInput::TextInput(const std::string& tokenizer, const Value& stored) {
+  const Value* kept = stored.is_table() ? stored.find("tokenizer") : nullptr;
+  if (kept && kept->is_string()) {
+    if (kept->as_string() != kBytes)
+      tokeniser_ = Tokeniser::from_definition(kept->as_string(), "the weights' tokenizer");
+  } else if (tokenizer != kBytes) {
+    tokeniser_ = Tokeniser::load(tokenizer);
+  }
+  if (tokeniser_ && (tokeniser_->special().end < 0 || tokeniser_->special().begin < 0))
+    fail_usage("task.tokenizer = \"", tokenizer,
+               "\" has no token that begins or ends a text, as a text tower needs");
+}
+
+int64_t TextInput::size() const { return tokeniser_ ? tokeniser_->size() : kByteCount; }
+int32_t TextInput::start() const { return tokeniser_ ? tokeniser_->special().begin : kByteStart; }
+int32_t TextInput::end() const { return tokeniser_ ? tokeniser_->special().end : kByteEnd; }
+// OpenCLIP fills up with 0 whatever the tokeniser says.
+int32_t TextInput::pad() const {
+  if (!tokeniser_) return 0;
+  const int32_t own = tokeniser_->special().pad;
+  return own >= 0 && own != end() ? own : 0;
+}
+
+std::vector<int32_t> TextInput::fit(std::string_view text, int64_t length, const std::string& where,
+                                    int64_t* cut) const {
+  if (!is_utf8(text)) fail(where, ": the text is no UTF-8");
+  int64_t left = 0;
+  std::vector<int32_t> ids;
+  if (tokeniser_) {
+    FittedText fitted = tokeniser_->fit(text, length, pad());
+    left = fitted.cut;
+    ids = std::move(fitted.ids);
+  } else {
+    ids = fit_bytes(text, length, left);
+  }
+  if (cut) *cut = left;
+  return ids;
+}
+
+std::string TextInput::decode(std::span<const int32_t> ids) const {
+  std::vector<int32_t> kept;
+  for (const int32_t id : ids) {
+    if (id == end()) break;
+    if (id != start() && id != pad()) kept.push_back(id);
+  }
+  if (tokeniser_) return std::string(trim(tokeniser_->decode(kept)));
+  std::string out;
+  for (const int32_t id : kept)
+    if (id >= 1 && id <= 256) out += static_cast<char>(id - 1);
+  return is_utf8(out) ? out : printable(out, out.size());
+}
+
+Value TextInput::definition() const { return tokeniser_ ? Value(tokeniser_->definition()) : Value(kBytes); }
+
+namespace {
+
+class TextTransform final : public data::Transform {
+ public:
+  TextTransform(const TextInput& input, int64_t length, bool draw)
+      : input_(input), draw_(draw), fields_{{"tokens", DType::i32, {length}}} {
+    if (length < 3)
+      fail_usage("texts of ", length, " tokens, must be at least 3: start, one of the text, end");
+  }
+  const std::vector<data::Field>& fields() const override { return fields_; }
+
+  void apply(const data::RawSample& sample, RandomStream& random,
+             std::span<const data::Slot> out) const override {
+    const auto& captions = sample.annotation.captions;
+    check(!captions.empty(), sample.name, ": has no caption");
+    const std::string& caption = captions[draw_ ? random.below(captions.size()) : 0];
+    const std::vector<int32_t> ids = input_.fit(caption, fields_[0].shape[0], sample.name);
+    std::copy(ids.begin(), ids.end(), out[0].as<int32_t>());
+  }
+
+ private:
+  TextInput input_;
+  bool draw_;
+  std::vector<data::Field> fields_;
+};
+
+}  // namespace
+
+std::shared_ptr<const data::Transform> make_text_transform(const TextInput& input, int64_t length,
+                                                           bool draw) {
+  return std::make_shared<TextTransform>(input, length, draw);
+}
+
+void require_captions(std::initializer_list<const data::Source*> sources, const std::string& who) {
+  for (const data::Source* source : sources)
+    if (source && source->size() > 0 && source->read(0).annotation.captions.empty())
+      fail_usage(who, " needs captions, which ", source->describe(), " does not have");
+}
+
+}  // namespace tessera::tasks

@@ -1,0 +1,51 @@
+// Captions as numbers for a text model: by the tokeniser that a recipe names, or by bytes where it names none. It
+// travels in the metadata of the weights.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/value.h"
+#include "data/transform.h"
+#include "text/tokeniser.h"
+
+namespace tessera::tasks {
+
+class TextInput {
+ public:
+  // "bytes": a byte is its value plus 1, 0 is padding, 257 begins and 258 ends a text. Else a file or folder that
+  // Tokeniser::load reads. `stored` is the metadata of weights: what they carry ("tokenizer") is taken instead.
+  TextInput(const std::string& tokenizer, const Value& stored);
+
+  int64_t size() const;  // ids are below
+  int32_t start() const;
+  int32_t end() const;
+  int32_t pad() const;
+
+  // A text as `length` ids: start, tokens, end, padding. What there is no place for is cut in front of the end; `cut`
+  // takes how many tokens. Fails on bytes that are no UTF-8, which `where` names.
+  std::vector<int32_t> fit(std::string_view text, int64_t length, const std::string& where,
+                           int64_t* cut = nullptr) const;
+  // Text of ids up to the first end, without special tokens.
+  std::string decode(std::span<const int32_t> ids) const;
+
+  // "tokenizer" of Task::metadata: its whole definition, or "bytes".
+  Value definition() const;
+
+ private:
+  std::optional<Tokeniser> tokeniser_;
+};
+
+// "tokens", i32 [length]: a caption of the sample as TextInput::fit gives it. Of several captions one is drawn by the
+// sample's stream, or the first is taken.
+std::shared_ptr<const data::Transform> make_text_transform(const TextInput& input, int64_t length, bool draw);
+
+// A usage error unless the first sample of each source has a caption; null sources are passed over.
+void require_captions(std::initializer_list<const data::Source*> sources, const std::string& who);
+
+}  // namespace tessera::tasks

@@ -1,0 +1,28 @@
+// Classes by their names (Radford et al. 2021, section 3.1.4): a class is the mean of the vectors of its prompts.
+#pragma once
+
+#include "ops/torch.h"
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace tessera::tasks {
+
+// Prompts' vectors [classes, templates, width], of any length -> [classes, width] of length 1: each is brought to
+// length 1, their mean again.
+torch::Tensor class_vectors(const torch::Tensor& prompts);
+
+// The 80 templates of OpenAI's zero-shot ImageNet, "a photo of a {}." among them.
+const std::vector<std::string>& imagenet_templates();
+// The template with the name in the place of every "{}". A usage error for a template without one.
+std::string fill_template(const std::string& pattern, const std::string& name);
+
+// The vectors of classes, [classes, width]. `embed` gives the vectors [texts, width] of so many texts; at most `at_once`
+// are asked for at a time. Usage errors: a template without {}, a class of no name, two classes of one name.
+torch::Tensor zero_shot_classes(const std::vector<std::string>& names,
+                                const std::vector<std::string>& templates,
+                                const std::function<torch::Tensor(const std::vector<std::string>&)>& embed,
+                                size_t at_once = 512);
+
+}  // namespace tessera::tasks

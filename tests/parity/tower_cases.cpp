@@ -1,0 +1,251 @@
+// components/model_clip_tiny, model_clip_hf, model_siglip_hf, model_siglip_openclip, model_coca_tiny, generate_coca,
+// zeroshot_prompts: OpenCLIP's and Hugging Face's models, loaded through their own names.
+#include "core/error.h"
+#include "models/capability.h"
+#include "models/caption_search.h"
+#include "models/encoder.h"
+#include "models/two_tower_published.h"
+#include "tasks/pair_loss.h"
+#include "tasks/zero_shot.h"
+#include "tests/parity/contrast_cases.h"
+#include "tests/parity/published_case.h"
+
+namespace tessera::parity {
+namespace {
+
+using Json = nlohmann::json;
+using torch::Tensor;
+
+// What the shapes do not tell, from OpenCLIP's or Hugging Face's configuration.
+models::TowerHints hints_of(const Json& config) {
+  models::TowerHints hints;
+  const auto number = [](const Json& table, const char* key) {
+    return table.is_object() && table.contains(key) ? table.at(key).get<int64_t>() : int64_t{0};
+  };
+  if (config.contains("vision_config")) {
+    const Json &image = config.at("vision_config"), &text = config.at("text_config");
+    hints.image_heads = number(image, "num_attention_heads");
+    hints.text_heads = number(text, "num_attention_heads");
+    hints.quick_gelu = image.value("hidden_act", std::string()) == "quick_gelu";
+    // Files of before 2023 say 2 and mean the largest id.
+    if (const int64_t end = number(text, "eos_token_id"); end > 0 && end != 2) hints.end_token = end;
+    return hints;
+  }
+  const Json image = config.value("vision", Json::object()), text = config.value("text", Json::object()),
+             decoder = config.value("multimodal", Json::object());
+  if (image.contains("width") && image.at("width").is_number())
+    hints.image_heads = image.at("width").get<int64_t>() / image.value("head_width", int64_t{64});
+  if (image.contains("num_heads")) hints.image_heads = number(image, "num_heads");
+  hints.text_heads = number(text, "heads");
+  hints.decoder_heads = number(decoder, "heads");
+  hints.pooler_heads = image.value("attn_pooler_heads", int64_t{8});
+  hints.quick_gelu = config.value("quick_gelu", false);
+  return hints;
+}
+
+struct Towers {
+  models::PublishedTowers published;
+  std::shared_ptr<models::Backbone> backbone;
+  std::shared_ptr<models::TwoTower> pair;
+  std::shared_ptr<models::Coca> coca;
+
+  explicit Towers(const Golden& golden)
+      : published(models::describe_towers(shapes_of(golden), hints_of(golden.config()))) {
+    backbone = models::build_backbone({"", published.family, published.image}, 0);
+    if (published.coca)
+      coca = std::make_shared<models::Coca>(published.captioner);
+    else
+      pair = std::make_shared<models::TwoTower>(published.towers);
+  }
+
+  std::vector<NamedModule> modules() const {
+    const std::shared_ptr<torch::nn::Module> rest = coca ? std::static_pointer_cast<torch::nn::Module>(coca)
+                                                         : std::static_pointer_cast<torch::nn::Module>(pair);
+    return {{models::kImageTower, backbone}, {"", rest}};
+  }
+  models::TokenEncoder& encoder() const { return dynamic_cast<models::TokenEncoder&>(*backbone); }
+  models::Coca::Side image(const Tensor& images) const {
+    return coca->image(encoder().encode(encoder().tokenise(images)).tokens);
+  }
+};
+
+// Mean loss of the pairs in the form that the model was trained by.
+Tensor loss_of(const Towers& towers, const Tensor& images, const Tensor& texts) {
+  const Tensor own = torch::arange(images.size(0), torch::kInt64);
+  const models::TwoTower& pair = *towers.pair;
+  if (towers.published.siglip)
+    return tasks::sigmoid_pairs(images, texts, pair.scale(), pair.logit_bias, own).sum / images.size(0);
+  return (tasks::softmax_pairs(images, texts, pair.scale(), own).sum +
+          tasks::softmax_pairs(texts, images, pair.scale(), own).sum) /
+         (2 * images.size(0));
+}
+
+void run_towers(Comparison& compare, const Golden& golden, torch::ScalarType dtype) {
+  const Towers towers(golden);
+  PublishedCase one(compare, golden, dtype);
+  one.load(towers.modules(), towers.published.sources);
+  const bool open_clip = golden.has("output.image_features");
+  models::Taps taps;
+  const Tensor ids = one.input(golden.has("input.ids") ? "ids" : "text");
+  models::Encoded encoded;
+  Tensor embedded;
+  if (towers.published.family == "vit") {
+    encoded = towers.encoder().encode(towers.encoder().tokenise(one.input("image")), {.taps = &taps});
+    embedded = towers.encoder().pool(encoded);
+  } else {
+    embedded = towers.backbone->embed(one.input("image"), {});
+  }
+  const Tensor image = towers.pair->image(embedded);
+  Tensor text = towers.pair->text(ids);
+  const Tensor unit_image = models::normalised_rows(image), unit_text = models::normalised_rows(text);
+  const auto logits = [&] {
+    const Tensor products = towers.pair->scale() * unit_image.mm(unit_text.t());
+    return towers.pair->logit_bias.defined() ? products + towers.pair->logit_bias : products;
+  };
+  for (const std::string& name : golden.names("output.")) {
+    const auto as = [&](const Tensor& got) {
+      one.output(name, got.reshape(golden.view("output." + name).shape));
+    };
+    // OpenCLIP's CLIP gives its vectors as they are, its other classes those of length 1.
+    const bool plain =
+        open_clip && golden.tensor("output." + name, torch::kFloat64).dim() == 2 &&
+        (golden.tensor("output." + name, torch::kFloat64).norm(2, {1}) - 1).abs().max().item<double>() > 1e-3;
+    if (name == "image_features" || name == "image_embeds")
+      as(plain ? image : unit_image);
+    else if (name == "text_features" || name == "text_embeds")
+      as(plain ? text : unit_text);
+    else if (name == "logits" || name == "logits_per_image")
+      as(logits());
+    else if (name == "logits_per_text")
+      as(logits().t());
+    else if (name == "loss_value")
+      as(loss_of(towers, unit_image, unit_text));
+    else if (name == "vision_last_hidden_state")
+      as(towers.published.siglip ? encoded.tokens : encoded.last);
+    else if (name == "penultimate")
+      as(taps.kept.at("blocks." + std::to_string(towers.backbone->block_count() - 2)));
+    else if (name == "text_last_hidden_state")
+      as(towers.pair->text_tower().encode(ids,
+                                          golden.has("input.mask") ? one.input("mask").ne(0) : Tensor()));
+    else
+      compare.holds("output." + name, false, "not computed");
+  }
+  one.gradients();
+}
+
+}  // namespace
+
+CaseResult check_towers(const Golden& golden) {
+  Comparison compare;
+  for (const torch::ScalarType dtype : {torch::kFloat64, torch::kFloat32}) run_towers(compare, golden, dtype);
+  return compare.result();
+}
+
+CaseResult check_coca(const Golden& golden) {
+  Comparison compare;
+  for (const torch::ScalarType dtype : {torch::kFloat64, torch::kFloat32}) {
+    const Towers towers(golden);
+    PublishedCase one(compare, golden, dtype);
+    one.load(towers.modules(), towers.published.sources);
+    const Tensor ids = one.input("text");
+    const models::Coca::Side image = towers.image(one.input("image")), text = towers.coca->text(ids);
+    one.output("image_features", models::normalised_rows(image.embed));
+    one.output("text_features", models::normalised_rows(text.embed));
+    one.output("logits", towers.coca->decode(image.tokens, text.tokens.slice(1, 0, ids.size(1) - 1)));
+    if (golden.has("output.labels")) compare.equal("labels", ids.slice(1, 1), golden.tensor("output.labels"));
+    one.gradients();
+  }
+  return compare.result();
+}
+
+CaseResult check_coca_captions(const Golden& golden) {
+  Comparison compare;
+  const Json& config = golden.config();
+  for (const torch::ScalarType dtype : {torch::kFloat64, torch::kFloat32}) {
+    const torch::NoGradGuard no_grad;
+    const Towers towers(golden);
+    PublishedCase one(compare, golden, dtype);
+    one.load(towers.modules(), towers.published.sources);
+    const models::Coca::Side image = towers.image(one.input("image"));
+    const auto next = [&](const Tensor& ids, const Tensor& rows) {
+      const int64_t most = towers.coca->config().text.context_length;
+      const Tensor seen = ids.size(1) > most ? ids.slice(1, ids.size(1) - most) : ids;
+      return towers.coca->decode(image.tokens.index_select(0, rows), towers.coca->text(seen).tokens)
+          .select(1, -1);
+    };
+    const int64_t images = image.tokens.size(0);
+    const models::CaptionSearch base{
+        .start = config.at("sot"), .end = config.at("eot"), .pad = config.at("pad")};
+    if (golden.has("output.first_logits"))
+      one.output("first_logits",
+                 next(torch::full({images, 1}, base.start, torch::kInt64), torch::arange(images)));
+    for (const auto& [name, given] : config.at("cases").items()) {
+      models::CaptionSearch search = base;
+      search.longest = given.value("seq_len", int64_t{30});
+      search.shortest = given.value("min_seq_len", int64_t{5});
+      search.repetition_penalty = given.value("repetition_penalty", 1.0);
+      if (given.contains("num_beams"))
+        search.beams = given["num_beams"], search.groups = given.value("num_beam_groups", 1);
+      search.raw_scores = true;
+      Tensor got = models::search_captions(images, search, next);
+      const Tensor want = golden.tensor("output." + name);
+      // A fixed length is padded behind the end.
+      if (given.value("fixed_output_length", false) && got.size(1) < search.longest)
+        got = torch::cat({got, torch::full({images, search.longest - got.size(1)}, base.pad, torch::kInt64)},
+                         1);
+      compare.equal((dtype == torch::kFloat64 ? "float64 " : "float32 ") + name, got, want.to(torch::kInt64));
+    }
+  }
+  return compare.result();
+}
+
+CaseResult check_zero_shot_prompts(const Golden& golden) {
+  Comparison compare;
+  const Json& config = golden.config();
+  const auto names = config.at("classnames").get<std::vector<std::string>>(),
+             templates = config.at("templates").get<std::vector<std::string>>();
+  if (std::ssize(templates) == std::ssize(tasks::imagenet_templates()))
+    compare.holds("templates", templates == tasks::imagenet_templates(), "are others than ours");
+  const Json& text = config.at("text");
+  models::TextTowerConfig settings;
+  settings.vocab_size = text.at("vocab_size"), settings.context_length = text.at("context_length");
+  settings.dim = text.at("width"), settings.heads = text.at("heads"), settings.depth = text.at("layers");
+  settings.embed_dim = text.at("embed_dim");
+  if (text.value("quick_gelu", false)) settings.mlp = models::TextMlp::quick_gelu;
+  std::vector<std::string> published;
+  for (const std::string& name : golden.names("param."))
+    if (name != "logit_scale" && name != "token_embedding.rows") published.push_back(name);
+  const std::vector<models::PublishedSource> sources = models::two_tower_sources(published);
+  const Tensor ids = golden.tensor("input.ids");
+  for (const torch::ScalarType dtype : {torch::kFloat64, torch::kFloat32}) {
+    const torch::NoGradGuard no_grad;
+    const auto tower = std::make_shared<models::TextTower>(settings);
+    tower->to(dtype);
+    std::map<std::string, Tensor> ours;
+    for (const auto& entry : tower->named_parameters()) ours["text." + entry.key()] = entry.value();
+    for (const models::PublishedSource& source : sources) {
+      Tensor& to = ours.at(source.ours);
+      to.copy_(models::assemble(
+          source, [&](const std::string& name) { return golden.tensor("param." + name, dtype); },
+          to.sizes()));
+    }
+    const Tensor rows = golden.tensor("param.token_embedding.rows", dtype);
+    const auto used = config.at("tokens_used").get<std::vector<int64_t>>();
+    ours.at("text.token_embedding.weight").index_copy_(0, torch::tensor(used, torch::kInt64), rows);
+    int64_t next = 0;  // prompts come in the order of the stored ids
+    const Tensor classes = tasks::zero_shot_classes(
+        names, templates,
+        [&](const std::vector<std::string>& texts) {
+          const int64_t count = std::ssize(texts);
+          next += count;
+          return tower->forward(ids.slice(0, next - count, next));
+        },
+        97);
+    compare.close(dtype == torch::kFloat64 ? "float64 classifier" : "float32 classifier", classes.t(),
+                  golden.tensor("output.classifier"), dtype == torch::kFloat64 ? 1e-6 : 1e-4,
+                  dtype == torch::kFloat64 ? 1e-7 : 1e-5);
+  }
+  return compare.result();
+}
+
+}  // namespace tessera::parity
