@@ -10,6 +10,7 @@ void add_eval(Arguments&, Action&);
 void add_probe(Arguments&, Action&);
 void add_predict(Arguments&, Action&);
 void add_segment(Arguments&, Action&);
+void add_complete(Arguments&, Action&);
 void add_features(Arguments&, Action&);
 void add_fid(Arguments&, Action&);
 void add_models(Arguments&, Action&);
@@ -48,6 +49,9 @@ std::span<const Command> commands() {
        "tessera predict photo.jpg --weights runs/demo/model.safetensors --top 3", add_predict},
       {"segment", "the class of every pixel of images",
        "tessera segment street.jpg --weights runs/camvid -o street.png --overlay", add_segment},
+      {"complete", "draw images patch by patch, from nothing or from a part of one",
+       "tessera complete photo.jpg --weights runs/shapes-darl-samples --given 0.5 -o completed.png",
+       add_complete},
       {"features", "what a backbone makes of images, as arrays for other programs",
        "tessera features photos/ --weights runs/demo -o photos.npy", add_features},
       {"fid", "what generated images are worth beside real ones",

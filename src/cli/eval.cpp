@@ -7,9 +7,9 @@
 
 #include "cli/command.h"
 #include "cli/common.h"
+#include "cli/measure_options.h"
 #include "core/clock.h"
 #include "core/config.h"
-#include "core/counted.h"
 #include "core/error.h"
 #include "core/interrupt.h"
 #include "core/progress.h"
@@ -28,23 +28,12 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Options {
-  std::string weights, split = "validation", predictions, sizes, model, class_names;
-  std::string device = "auto", precision = "fp32";
+struct Options : MeasureOptions {
+  std::string split = "validation", predictions, sizes, class_names;
   std::vector<std::string> settings;
-  data::SourceConfig data;
   double crop = 0;
-  int64_t batch = 64, threads = 0, loader_threads = 1;
-  bool json = false, raw = false, per_class = false;
+  bool json = false, per_class = false;
 };
-
-// The data of the run that made the weights; an empty path where they do not say.
-data::SourceConfig data_of_run(const std::string& weights, const train::WeightsInfo& info) {
-  if (info.recipe.empty()) return {};
-  const Value recipe = parse_toml(info.recipe, weights);
-  const Value* table = recipe.find("data");
-  return table ? read_config<data::SourceConfig>(*table, "data") : data::SourceConfig{};
-}
 
 // "photos", "photos/" and "$PWD/photos" are one set.
 bool same_path(const std::string& one, const std::string& other) {
@@ -249,20 +238,14 @@ void evaluate(const Options& options) {
       fail(opened.file,
            ": the model's outputs are not finite: its training went astray, or the file is damaged");
   }
-  for (const std::string& line : broken.lines) std::cerr << "tessera: left out: " << one_line(line) << "\n";
-  if (broken.count > 0) fail(broken.count, " of ", counted(source->size(), "image"), " could not be decoded");
+  fail_on_broken(broken, source->size());
 }
 
 }  // namespace
 
 void add_eval(Arguments& command, Action& action) {
   auto options = std::make_shared<Options>();
-  command
-      .add("-w,--weights,--pretrained", options->weights,
-           "a weights file of any form, a checkpoint or a run directory")
-      .required();
-  command.add("--data", options->data.path, "the images (default: the data of the run's recipe)");
-  command.add("--val-data", options->data.val_path, "the validation set, where it is another path");
+  add_measure_options(command, *options);
   command.add("--split", options->split, "validation or train")
       .show_default()
       .one_of({"validation", "train"});
@@ -271,14 +254,9 @@ void add_eval(Arguments& command, Action& action) {
   add_class_names(command, options->class_names);
   command.flag("--per-class", options->per_class, "a table of precision, recall and F1 by class");
   command.add("--predictions", options->predictions, "write a CSV line for every sample to this file");
-  command.flag("--raw", options->raw, "checkpoints: the raw weights instead of their moving average");
-  command.add("--model", options->model, "model name, where weights of other programs do not tell");
   command.add("--set", options->settings,
               "a setting that changes no tensor instead of the model's own: --set model.rope_ntk=2");
-  command.add("--batch-size,--batch", options->batch, "images at a time").show_default().range(1, 65536);
-  command.add("--loader-threads", options->loader_threads, "decoding threads").show_default().range(1, 256);
   command.flag("--json", options->json, "one JSON object a size");
-  add_compute_options(command, options->device, options->precision, options->threads);
   action = [options] { evaluate(*options); };
 }
 

@@ -8,20 +8,22 @@
 
 #include "cli/command.h"
 #include "cli/common.h"
+#include "cli/measure_options.h"
 #include "core/clock.h"
 #include "core/config.h"
+#include "core/counted.h"
 #include "core/error.h"
 #include "core/interrupt.h"
 #include "core/progress.h"
 #include "core/random.h"
 #include "core/text.h"
-#include "core/toml.h"
 #include "io/file.h"
 #include "report/charts.h"
 #include "report/html.h"
 #include "tasks/layer_features.h"
 #include "tasks/representation.h"
 #include "train/device.h"
+#include "train/linear_probe.h"
 #include "train/open_task.h"
 
 namespace tessera::cli {
@@ -31,14 +33,13 @@ using Json = nlohmann::ordered_json;
 
 constexpr int64_t kRankImages = 2048;  // whose features RankMe sees
 constexpr double kTemperature = 0.07;  // of DINO's votes
+constexpr int64_t kDraws = 5;          // of few labels
 
-struct Options {
-  std::string weights, features = "mean", report, model, device = "auto", precision = "fp32";
-  data::SourceConfig data;
-  int64_t neighbours = 20, per_class = 0, images = 0, size = 0, batch = 64, threads = 0, loader_threads = 1;
-  int64_t seed = 0;
-  double cache = 4;
-  bool json = false, raw = false;
+struct Options : MeasureOptions {
+  std::string features = "mean", labels, report;
+  int64_t neighbours = 20, per_class = 0, images = 0, size = 0, seed = 0;
+  double cache = 4, lars_rate = 0.1, lars_smoothing = 0;
+  bool json = false, lars = false, every_layer = false;
 };
 
 // Some samples of another source.
@@ -87,11 +88,7 @@ std::shared_ptr<const data::Source> choose(std::shared_ptr<const data::Source> s
 }
 
 data::SourceConfig data_of(const Options& options, const train::WeightsInfo& info) {
-  data::SourceConfig config;
-  if (!info.recipe.empty()) {
-    const Value recipe = parse_toml(info.recipe, options.weights);
-    if (const Value* table = recipe.find("data")) config = read_config<data::SourceConfig>(*table, "data");
-  }
+  data::SourceConfig config = data_of_run(options.weights, info);
   if (!options.data.path.empty()) config = options.data;
   if (!options.data.val_path.empty()) config.val_path = options.data.val_path;
   if (config.path.empty()) fail_usage(options.weights, ": says nothing about its data; give --data");
@@ -105,15 +102,35 @@ std::vector<tasks::FeatureToken> tokens_of(const Options& options) {
   return tokens;
 }
 
+// Numbers of labels a class, "1,5,20".
+std::vector<int64_t> label_counts(const Options& options) {
+  std::vector<int64_t> counts;
+  if (options.labels.empty()) return counts;
+  for (const std::string& part : split(options.labels, ',')) {
+    const auto count = parse_int(trim(part));
+    if (!count || *count < 1 || *count > 100000)
+      fail_usage("--labels: '", part, "' is no number of labels a class, as in 1,5,20,100");
+    counts.push_back(*count);
+  }
+  return counts;
+}
+
+// Shares of validation images that are classed rightly; NaN: not measured.
 struct LayerResult {
   std::string layer, token;
-  double ridge = 0, lambda = 0, rank = 0;  // share of validation images, of its best lambda, RankMe
+  double ridge = 0, lambda = 0, rank = 0;  // of its best lambda; RankMe
+  double knn = NAN, knn_weighted = NAN, lars = NAN;
+};
+// On the best layer with so many labels a class: means over draws, and their deviations.
+struct FewLabels {
+  int64_t labels = 0;
+  double ridge = 0, ridge_std = 0, knn = 0, knn_std = 0;
 };
 struct Result {
   int64_t train = 0, validation = 0;
   std::vector<LayerResult> layers = {};
+  std::vector<FewLabels> few = {};
   size_t best = 0;
-  double knn = 0, knn_weighted = 0;  // of the best layer
   double seconds = 0, forward_seconds = 0;
 };
 
@@ -146,63 +163,177 @@ tasks::FeatureSet features_of(const Options& options, const train::OpenedTask& o
   return set;
 }
 
-void measure(const Options& options, const tasks::FeatureSet& train, const tasks::FeatureSet& validation,
-             int64_t classes, Result& result) {
-  std::vector<double> lambdas;
-  for (int i = -12; i <= 4; ++i) lambdas.push_back(std::pow(10.0, i / 2.0));
-  for (size_t l = 0; l < train.layers.size(); ++l) {
-    if (interrupted()) throw Error(ErrorKind::interrupted, "interrupted");
-    const tasks::LayerFeatures &from = train.layers[l], &to = validation.layers[l];
-    const tasks::Ridge ridge = tasks::fit_ridge(from.rows, train.labels, classes, lambdas, true);
-    result.layers.push_back({from.layer, from.token,
-                             share_right(ridge.scores(to.rows).argmax(1), validation.labels), ridge.lambda,
-                             tasks::rankme(to.rows.slice(0, 0, kRankImages))});
-    if (result.layers[l].ridge > result.layers[result.best].ridge) result.best = l;
-  }
-  const torch::Tensor &bank = train.layers[result.best].rows, &queries = validation.layers[result.best].rows;
-  const auto vote = [&](double temperature) {
-    return share_right(
-        tasks::neighbour_classes(bank, train.labels, queries,
-                                 {.neighbours = options.neighbours, .temperature = temperature}),
-        validation.labels);
-  };
-  result.knn = vote(0), result.knn_weighted = vote(kTemperature);
+std::vector<double> lambdas() {
+  std::vector<double> out;
+  for (int i = -12; i <= 4; ++i) out.push_back(std::pow(10.0, i / 2.0));
+  return out;
 }
 
-std::string percent(double share) { return fixed(100 * share, 1) + " %"; }
+// What of a probe is the same for every layer.
+struct Probe {
+  const Options& options;
+  const tasks::FeatureSet &train, &validation;
+  int64_t classes;
+
+  double ridge(size_t layer, const torch::Tensor& rows, const torch::Tensor& labels, double* lambda) const {
+    const tasks::Ridge fitted = tasks::fit_ridge(rows, labels, classes, lambdas(), true);
+    if (lambda) *lambda = fitted.lambda;
+    return share_right(fitted.scores(validation.layers[layer].rows).argmax(1), validation.labels);
+  }
+  double neighbours(size_t layer, const torch::Tensor& rows, const torch::Tensor& labels,
+                    double temperature) const {
+    const tasks::NeighbourVote vote{.neighbours = std::min(options.neighbours, rows.size(0)),
+                                    .temperature = temperature};
+    return share_right(tasks::neighbour_classes(rows, labels, validation.layers[layer].rows, vote),
+                       validation.labels);
+  }
+  double lars(size_t layer) const {
+    train::LinearProbe probe{.rate = options.lars_rate, .label_smoothing = options.lars_smoothing};
+    probe.seed = static_cast<uint64_t>(options.seed);
+    probe.progress = [] { return !interrupted(); };
+    return share_right(train::linear_probe_classes(probe, train.layers[layer].rows, train.labels, classes,
+                                                   validation.layers[layer].rows),
+                       validation.labels);
+  }
+  // `count` training images of each class, drawn anew in every draw.
+  torch::Tensor few(int64_t count, int64_t draw) const {
+    std::vector<int64_t> left(static_cast<size_t>(classes), count), chosen;
+    const auto order =
+        RandomStream(static_cast<uint64_t>(options.seed), "few labels", static_cast<uint64_t>(draw))
+            .permutation(train.labels.size(0));
+    const int64_t* label = train.labels.const_data_ptr<int64_t>();
+    for (const int64_t index : order)
+      if (left[static_cast<size_t>(label[index])]-- > 0) chosen.push_back(index);
+    if (std::ssize(chosen) < count * classes)
+      fail_usage("--labels ", count, ": some class has fewer training images");
+    return torch::tensor(chosen, torch::kInt64);
+  }
+};
+
+double mean_of(const std::vector<double>& values) {
+  double sum = 0;
+  for (const double value : values) sum += value;
+  return sum / static_cast<double>(values.size());
+}
+double deviation_of(const std::vector<double>& values) {
+  double sum = 0;
+  for (const double value : values) sum += (value - mean_of(values)) * (value - mean_of(values));
+  return std::sqrt(sum / static_cast<double>(std::max<size_t>(1, values.size() - 1)));
+}
+
+FewLabels measure_few(const Probe& probe, size_t layer, int64_t labels) {
+  std::vector<double> ridge, knn;
+  for (int64_t draw = 0; draw < kDraws; ++draw) {
+    if (interrupted()) throw Error(ErrorKind::interrupted, "interrupted");
+    const torch::Tensor chosen = probe.few(labels, draw);
+    const torch::Tensor rows = probe.train.layers[layer].rows.index_select(0, chosen),
+                        classes = probe.train.labels.index_select(0, chosen);
+    ridge.push_back(probe.ridge(layer, rows, classes, nullptr));
+    knn.push_back(probe.neighbours(layer, rows, classes, kTemperature));
+  }
+  return {labels, mean_of(ridge), deviation_of(ridge), mean_of(knn), deviation_of(knn)};
+}
+
+void measure(const Options& options, const tasks::FeatureSet& train, const tasks::FeatureSet& validation,
+             int64_t classes, Result& result) {
+  const Probe probe{options, train, validation, classes};
+  for (size_t l = 0; l < train.layers.size(); ++l) {
+    if (interrupted()) throw Error(ErrorKind::interrupted, "interrupted");
+    const tasks::LayerFeatures& from = train.layers[l];
+    LayerResult one{.layer = from.layer, .token = from.token};
+    one.ridge = probe.ridge(l, from.rows, train.labels, &one.lambda);
+    one.rank = tasks::rankme(validation.layers[l].rows.slice(0, 0, kRankImages));
+    if (options.lars) one.lars = probe.lars(l);
+    result.layers.push_back(one);
+    if (one.ridge > result.layers[result.best].ridge) result.best = l;
+  }
+  for (size_t l = 0; l < train.layers.size(); ++l) {
+    if (!options.every_layer && l != result.best) continue;
+    if (interrupted()) throw Error(ErrorKind::interrupted, "interrupted");
+    result.layers[l].knn = probe.neighbours(l, train.layers[l].rows, train.labels, 0);
+    result.layers[l].knn_weighted = probe.neighbours(l, train.layers[l].rows, train.labels, kTemperature);
+  }
+  for (const int64_t labels : label_counts(options))
+    result.few.push_back(measure_few(probe, result.best, labels));
+}
+
+std::string percent(double share) { return std::isnan(share) ? "" : fixed(100 * share, 1) + " %"; }
+
+// "41.2 +- 1.3 %".
+std::string with_spread(double mean, double deviation) {
+  return fixed(100 * mean, 1) + " +- " + fixed(100 * deviation, 1) + " %";
+}
+
+// Columns that were measured: their heads, and a layer's values.
+struct Columns {
+  explicit Columns(const Options& options) {
+    add("ridge top-1", [](const LayerResult& one) { return percent(one.ridge); });
+    add("lambda", [](const LayerResult& one) { return text(one.lambda); });
+    if (options.lars) add("LARS top-1", [](const LayerResult& one) { return percent(one.lars); });
+    if (options.every_layer) {
+      add("k-NN", [](const LayerResult& one) { return percent(one.knn); });
+      add("weighted k-NN", [](const LayerResult& one) { return percent(one.knn_weighted); });
+    }
+    add("RankMe", [](const LayerResult& one) { return fixed(one.rank, 1); });
+  }
+  using Show = std::string (*)(const LayerResult&);
+  void add(const char* head, Show show) { all.emplace_back(head, show); }
+  std::vector<std::pair<std::string, Show>> all;
+};
 
 void print_table(const Options& options, const Result& result) {
-  std::cout << "layer     features    ridge top-1      lambda    RankMe\n";
+  const Columns columns(options);
+  const auto width = [](const std::string& head) { return std::setw(static_cast<int>(head.size()) + 4); };
+  std::cout << "layer     features ";
+  for (const auto& [head, show] : columns.all) std::cout << std::right << width(head) << head;
+  std::cout << "\n";
   for (size_t l = 0; l < result.layers.size(); ++l) {
     const LayerResult& layer = result.layers[l];
-    std::cout << std::left << std::setw(10) << layer.layer << std::setw(9) << layer.token << std::right
-              << std::setw(14) << percent(layer.ridge) << std::setw(12) << text(layer.lambda) << std::setw(10)
-              << fixed(layer.rank, 1) << (l == result.best ? "  best" : "") << "\n";
+    std::cout << std::left << std::setw(10) << layer.layer << std::setw(9) << layer.token << std::right;
+    for (const auto& [head, show] : columns.all) std::cout << width(head) << show(layer);
+    std::cout << (l == result.best ? "  best" : "") << "\n";
   }
   const LayerResult& best = result.layers[result.best];
   std::cout << options.neighbours << " nearest neighbours on " << best.layer << ", " << best.token << ": "
-            << percent(result.knn) << ", weighted by similarity " << percent(result.knn_weighted) << "\n";
+            << percent(best.knn) << ", weighted by similarity " << percent(best.knn_weighted) << "\n";
+  for (const FewLabels& few : result.few)
+    std::cout << counted(few.labels, "label") << " a class on " << best.layer << ", " << best.token
+              << ": ridge " << with_spread(few.ridge, few.ridge_std) << ", weighted neighbours "
+              << with_spread(few.knn, few.knn_std) << "\n";
 }
 
 Json as_json(const Options& options, const Result& result, const std::string& data) {
-  Json layers = Json::array();
-  for (const LayerResult& layer : result.layers)
-    layers.push_back({{"layer", layer.layer},
-                      {"features", layer.token},
-                      {"ridge_top1", layer.ridge},
-                      {"lambda", layer.lambda},
-                      {"rankme", layer.rank}});
-  return {{"weights", options.weights},
-          {"data", data},
-          {"train_images", result.train},
-          {"validation_images", result.validation},
-          {"layers", layers},
-          {"best", result.best},
-          {"neighbours", options.neighbours},
-          {"knn_top1", result.knn},
-          {"knn_weighted_top1", result.knn_weighted},
-          {"forward_seconds", result.forward_seconds},
-          {"seconds", result.seconds}};
+  Json layers = Json::array(), few = Json::array();
+  for (const LayerResult& layer : result.layers) {
+    Json one = {{"layer", layer.layer},
+                {"features", layer.token},
+                {"ridge_top1", layer.ridge},
+                {"lambda", layer.lambda},
+                {"rankme", layer.rank}};
+    if (!std::isnan(layer.lars)) one["lars_top1"] = layer.lars;
+    if (!std::isnan(layer.knn)) one["knn_top1"] = layer.knn, one["knn_weighted_top1"] = layer.knn_weighted;
+    layers.push_back(one);
+  }
+  for (const FewLabels& one : result.few)
+    few.push_back({{"labels", one.labels},
+                   {"ridge_top1", one.ridge},
+                   {"ridge_std", one.ridge_std},
+                   {"knn_weighted_top1", one.knn},
+                   {"knn_weighted_std", one.knn_std}});
+  const LayerResult& best = result.layers[result.best];
+  Json out = {{"weights", options.weights},
+              {"data", data},
+              {"train_images", result.train},
+              {"validation_images", result.validation},
+              {"layers", layers},
+              {"best", result.best},
+              {"neighbours", options.neighbours},
+              {"knn_top1", best.knn},
+              {"knn_weighted_top1", best.knn_weighted}};
+  if (!few.empty()) out["few_labels"] = few;
+  out["forward_seconds"] = result.forward_seconds;
+  out["seconds"] = result.seconds;
+  return out;
 }
 
 // A curve for each kind of features over the depth of the network.
@@ -223,27 +354,43 @@ report::Drawing depth_chart(const Result& result) {
   return {report::line_chart(curves, wide), report::line_chart(curves, narrow)};
 }
 
+void write_few(report::Page& page, const Result& result) {
+  if (result.few.empty()) return;
+  page.section("Few labels", text("On the best layer; means and deviations of ", kDraws, " draws."));
+  std::vector<std::vector<std::string>> rows;
+  for (const FewLabels& few : result.few)
+    rows.push_back(
+        {text(few.labels), with_spread(few.ridge, few.ridge_std), with_spread(few.knn, few.knn_std)});
+  page.table({{"labels a class", true}, {"ridge top-1", true}, {"weighted k-NN", true}}, rows);
+}
+
 void write_report(AtomicFile& file, const Options& options, const Result& result, const std::string& data) {
   report::Page page("Probe of " + options.weights, data);
   const LayerResult& best = result.layers[result.best];
   page.facts({{"ridge top-1", percent(best.ridge), best.layer + ", " + best.token},
-              {"k-NN top-1", percent(result.knn), text(options.neighbours, " neighbours")},
-              {"weighted k-NN", percent(result.knn_weighted), "votes exp(similarity / 0.07)"},
+              {"k-NN top-1", percent(best.knn), text(options.neighbours, " neighbours")},
+              {"weighted k-NN", percent(best.knn_weighted), "votes exp(similarity / 0.07)"},
               {"training images", text(result.train), ""},
               {"validation images", text(result.validation), ""}});
   page.section("Layer by layer", "Ridge regression on standardised features, lambda by leave-one-out.");
   page.drawings({depth_chart(result)});
+  const Columns columns(options);
+  std::vector<report::Column> heads = {{"layer"}, {"features"}};
+  for (const auto& [head, show] : columns.all) heads.push_back({head, true});
   std::vector<std::vector<std::string>> rows;
-  for (const LayerResult& layer : result.layers)
-    rows.push_back(
-        {layer.layer, layer.token, percent(layer.ridge), text(layer.lambda), fixed(layer.rank, 1)});
-  page.table({{"layer"}, {"features"}, {"ridge top-1", true}, {"lambda", true}, {"RankMe", true}}, rows);
+  for (const LayerResult& layer : result.layers) {
+    rows.push_back({layer.layer, layer.token});
+    for (const auto& [head, show] : columns.all) rows.back().push_back(show(layer));
+  }
+  page.table(heads, rows);
+  write_few(page, result);
   file.write(page.finish());
   file.commit();
 }
 
 void probe(const Options& options) {
   train::use_threads_beside(options.loader_threads, options.threads);
+  label_counts(options);  // what is wrong with them is said before the work
   const std::string weights = train::weights_file_of(options.weights, options.raw);
   const train::WeightsInfo info = train::describe_weights(WeightFile(weights), options.model);
   const data::SourceConfig config = data_of(options, info);
@@ -280,23 +427,30 @@ void probe(const Options& options) {
     print_table(options, result);
   }
   if (page) write_report(*page, options, result, train->describe());
-  for (const tasks::FeatureSet* set : {&from, &to})
-    for (const std::string& line : set->broken.lines)
-      std::cerr << "tessera: left out: " << one_line(line) << "\n";
+  data::BadImages broken = from.broken;
+  broken.count += to.broken.count;
+  broken.lines.insert(broken.lines.end(), to.broken.lines.begin(), to.broken.lines.end());
+  fail_on_broken(broken, train->size() + validation->size());
 }
 
 }  // namespace
 
 void add_probe(Arguments& command, Action& action) {
   auto options = std::make_shared<Options>();
-  command
-      .add("-w,--weights,--pretrained", options->weights,
-           "a weights file of any form, a checkpoint or a run directory")
-      .required();
-  command.add("--data", options->data.path, "the images (default: the data of the run's recipe)");
-  command.add("--val-data", options->data.val_path, "the validation set, where it is another path");
+  add_measure_options(command, *options);
   command.add("--features", options->features, "mean, last, class, or several as mean,class").show_default();
   command.add("--neighbours", options->neighbours, "of the k-NN classifier").show_default().range(1, 10000);
+  command.flag("--every-layer", options->every_layer, "neighbours of every layer, not of the best alone");
+  command.flag("--lars", options->lars,
+               "a linear probe of every layer by LARS, as MAE's, VisionLLaMA's and DARL's: 90 epochs");
+  command.add("--lars-rate", options->lars_rate, "its rate for batches of 256")
+      .show_default()
+      .range(1e-6, 1000.0);
+  command.add("--lars-smoothing", options->lars_smoothing, "its label smoothing (DARL: 0.1)")
+      .show_default()
+      .range(0.0, 0.99);
+  command.add("--labels", options->labels,
+              "accuracy with so many labels a class, as 1,5,20,100: the best layer, five draws");
   command.add("--per-class", options->per_class, "training images of each class, 0 = all").range(0, 1000000);
   command.add("--images", options->images, "training images at most, 0 = all").range(0, 1000000000);
   command.add("--seed", options->seed, "draws those").show_default().range(0, 1000000000);
@@ -304,13 +458,8 @@ void add_probe(Arguments& command, Action& action) {
   command.add("--cache", options->cache, "largest temporary file of features, in GB")
       .show_default()
       .range(0.001, 100000.0);
-  command.flag("--raw", options->raw, "checkpoints: the raw weights instead of their moving average");
-  command.add("--model", options->model, "model name, where weights of other programs do not tell");
-  command.add("--batch-size", options->batch, "images at a time").show_default().range(1, 65536);
-  command.add("--loader-threads", options->loader_threads, "decoding threads").show_default().range(1, 256);
   command.flag("--json", options->json, "one JSON object");
   command.add("--report", options->report, "write an HTML page to this file");
-  add_compute_options(command, options->device, options->precision, options->threads);
   action = [options] { probe(*options); };
 }
 

@@ -80,6 +80,8 @@ struct Config : IsotropicSettings {
   void check() const {
     check_size();
     const int64_t step = positions == Positions::rope_2d ? 4 : 2;
+    if (two_stream && drop_path > 0)
+      fail_usage("model.two_stream = true has no drop path: set model.drop_path = 0");
     if (rotary() && dim / heads % step != 0)
       fail_usage("model.positions = \"", name_of(positions), "\" rotates ", dim / heads,
                  " channels a head, must be a multiple of ", step);
@@ -113,6 +115,14 @@ class Block final : public AttentionBlock {
     return {stream(in.query,
                    nn::rotate(attn_->split(query_projection(norm1_.before_linear(in.query))), query_places)),
             stream(in.content, nn::rotate(q, content_places))};
+  }
+
+  // One query x [batch, 1, dim] on the keys and values of `state`.
+  torch::Tensor query_step(const torch::Tensor& x, nn::Linear& query_projection, const nn::Rotation& at,
+                           const std::vector<torch::Tensor>& state) {
+    const torch::Tensor q = nn::rotate(attn_->split(query_projection(norm1_.before_linear(x))), at);
+    const torch::Tensor y = x + attn_->output(attn_->merge(nn::attend(q, state.at(0), state.at(1))));
+    return y + feed_forward(norm2_.before_linear(y), {});
   }
 };
 
@@ -194,6 +204,18 @@ class Darl final : public CausalBackbone, public NextPatch, public MaskedAttenti
     for (size_t i = 0; i < blocks_.size(); ++i)
       streams = blocks_[i]->two_streams(streams, query_projections_[i], tokens.extras.rotation, places);
     return {norm_(streams.query), norm_(streams.content)};
+  }
+
+  bool has_two_streams() const override { return config_.two_stream; }
+
+  torch::Tensor query_step(int64_t place, const Cache& cache) override {
+    check(config_.two_stream && cache.tokens > 0, "a query needs two streams and the start token before it");
+    torch::Tensor x = query_token_.expand({cache.batch, -1, -1});
+    if (const torch::Tensor position = position_at(place + 1); position.defined()) x = x + position;
+    const nn::Rotation at = rotation(torch::full({1}, place, torch::kInt64), rows_, columns_);
+    for (size_t i = 0; i < blocks_.size(); ++i)
+      x = blocks_[i]->query_step(x, query_projections_[i], at, cache.blocks[i]);
+    return norm_(x);
   }
 
   Tokens tokenise(const torch::Tensor& images, const Context&) override {

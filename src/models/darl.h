@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 
+#include "models/causal_backbone.h"
 #include "nn/context.h"
 
 namespace tessera::models {
@@ -27,6 +28,11 @@ class NextPatch {
     torch::Tensor query, content;
   };
   virtual Streams two_streams(const torch::Tensor& images, const torch::Tensor& order = {}) = 0;
+  // Whether the model has both.
+  virtual bool has_two_streams() const = 0;
+  // The query for the patch at `place` of the raster, that sees the content which went through step() so far:
+  // [batch, 1, dim], after the last norm.
+  virtual torch::Tensor query_step(int64_t place, const Cache& cache) = 0;
 };
 
 // Orders of a grid's patches as indices of the raster [rows * columns]: "raster"; "nested" (blocks of

@@ -38,9 +38,12 @@ PatchPredictor::PatchPredictor(std::shared_ptr<Backbone> trunk, const ModelSpec&
 
 int64_t PatchPredictor::width() const { return encoder_->token_width(); }
 bool PatchPredictor::has_front() const { return front_ > 0; }
+bool PatchPredictor::knows_next_place() const { return next_ && next_->has_two_streams(); }
 
 torch::Tensor PatchPredictor::before_each_patch(const torch::Tensor& images, const torch::Tensor& start,
-                                                const Context& context) {
+                                                const Context& context, const torch::Tensor& orders) {
+  if (knows_next_place()) return next_->two_streams(images, orders.defined() ? orders : index_).query;
+  check(!orders.defined(), "this trunk is not told which patch comes next");
   if (next_) return next_->before_each_patch(images, index_, context);
   Tokens tokens = encoder_->tokenise(images, context);
   const int64_t batch = images.size(0);
@@ -62,22 +65,36 @@ torch::Tensor PatchPredictor::before_first(int64_t batch, const torch::Tensor& s
   const torch::Tensor front = causal_->front_tokens().expand({batch, -1, -1});
   torch::Tensor z;
   for (int64_t i = 0; i < front_; ++i) z = causal_->step(front.slice(1, i, i + 1), cache);
-  return z;
+  return knows_next_place() ? next_->query_step(order_.front(), cache) : z;
 }
 
 torch::Tensor PatchPredictor::before_next(const torch::Tensor& pixels, Cache& cache) {
   const torch::Tensor image = pixels.view({-1, patch_, patch_, 3}).permute({0, 3, 1, 2}).contiguous();
-  return causal_->step(causal_->embed_patches(image), cache);
+  const torch::Tensor z = causal_->step(causal_->embed_patches(image), cache);
+  return knows_next_place() ? next_->query_step(order_[static_cast<size_t>(cache.tokens - front_)], cache)
+                            : z;
 }
 
-torch::Tensor PatchPredictor::in_order(const torch::Tensor& images) const {
-  const torch::Tensor pixels = nn::patchify(images, patch_);
-  return index_.defined() ? pixels.index_select(1, index_.to(pixels.device())) : pixels;
+torch::Tensor PatchPredictor::in_order(const torch::Tensor& images, const torch::Tensor& orders) const {
+  return arranged(nn::patchify(images, patch_), orders);
 }
 
-torch::Tensor PatchPredictor::to_images(const torch::Tensor& pixels) const {
+torch::Tensor PatchPredictor::arranged(const torch::Tensor& raster, const torch::Tensor& orders) const {
+  if (orders.defined()) {
+    torch::Tensor index = orders.to(raster.device());
+    while (index.dim() < raster.dim()) index = index.unsqueeze(-1);
+    return raster.gather(1, index.expand_as(raster));
+  }
+  return index_.defined() ? raster.index_select(1, index_.to(raster.device())) : raster;
+}
+
+torch::Tensor PatchPredictor::to_images(const torch::Tensor& pixels, const torch::Tensor& orders) const {
   torch::Tensor raster = pixels;
-  if (index_.defined()) raster = torch::empty_like(pixels).index_copy_(1, index_.to(pixels.device()), pixels);
+  if (orders.defined())
+    raster = torch::empty_like(pixels).scatter_(1, orders.to(pixels.device()).unsqueeze(-1).expand_as(pixels),
+                                                pixels);
+  else if (index_.defined())
+    raster = torch::empty_like(pixels).index_copy_(1, index_.to(pixels.device()), pixels);
   return raster.reshape({pixels.size(0), rows_, columns_, patch_, patch_, 3})
       .permute({0, 5, 1, 3, 2, 4})
       .reshape({pixels.size(0), 3, rows_ * patch_, columns_ * patch_});
@@ -117,6 +134,8 @@ torch::Tensor draw_patches(PatchPredictor& predictor, PatchDecoder& decoder, con
   for (int64_t t = 0; t < predictor.patches(); ++t) {
     patches.push_back(t < known ? given.select(1, t)
                                 : draw_patch(decoder, z, sampling, t, noise).to(given.scalar_type()));
+    if (sampling.progress && !sampling.progress(t + 1))
+      throw Error(ErrorKind::interrupted, text("interrupted after ", t + 1, " patches"));
     if (t + 1 < predictor.patches()) z = predictor.before_next(patches.back(), cache);
   }
   return torch::stack(patches, 1);

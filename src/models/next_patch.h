@@ -33,19 +33,24 @@ class PatchPredictor {
   // Whether a token stands in front of all patches; else `start` [1, 1, width] stands for what is known
   // before the first.
   bool has_front() const;
+  // Whether the trunk is told the place of the patch that comes next (models/darl.h): orders may then change.
+  bool knows_next_place() const;
 
-  // images [batch, 3, height, width] -> [batch, patches, width]; row t is what is known before patch
-  // order()[t], after the trunk's last norm.
+  // images [batch, 3, height, width] -> [batch, patches, width]; row t is what is known before the patch that
+  // comes at t, after the trunk's last norm. Here as below the patches come in order(), or where `orders` int64
+  // [batch, patches] is given in that of each sample.
   torch::Tensor before_each_patch(const torch::Tensor& images, const torch::Tensor& start,
-                                  const Context& context = {});
+                                  const Context& context = {}, const torch::Tensor& orders = {});
   // The same with a cache, in evaluation mode: what is known before the first patch, and before the next one
   // once the pixels of the current one [batch, 3 patch^2] are given. Both [batch, 1, width].
   torch::Tensor before_first(int64_t batch, const torch::Tensor& start, Cache& cache);
   torch::Tensor before_next(const torch::Tensor& pixels, Cache& cache);
 
-  // Pixels [batch, patches, 3 patch^2] of an image's patches in order(), and back to images.
-  torch::Tensor in_order(const torch::Tensor& images) const;
-  torch::Tensor to_images(const torch::Tensor& pixels) const;
+  // Pixels [batch, patches, 3 patch^2] of an image's patches in their order, and back to images.
+  torch::Tensor in_order(const torch::Tensor& images, const torch::Tensor& orders = {}) const;
+  torch::Tensor to_images(const torch::Tensor& pixels, const torch::Tensor& orders = {}) const;
+  // Rows [batch, patches, …] of the raster in their order.
+  torch::Tensor arranged(const torch::Tensor& raster, const torch::Tensor& orders = {}) const;
 
  private:
   std::shared_ptr<Backbone> trunk_;
@@ -61,6 +66,8 @@ class PatchPredictor {
 struct PatchSampling {
   std::vector<double> gammas = {};  // empty: the decoder predicts the patch itself
   bool predicts_noise = false;
+  // Called after every patch with those done so far; returning false ends with ErrorKind::interrupted.
+  std::function<bool(int64_t done)> progress = {};
 };
 // The draws for patch t in sequence order: its first value for step T, then the noise of steps T ... 1 as
 // step - 1; each [batch, 3 patch^2].

@@ -11,7 +11,11 @@
 #include "nn/patch_embed.h"
 #include "tasks/feature_health.h"
 #include "tasks/image_streams.h"
+#include "tasks/patch_bound.h"
+#include "tasks/patch_drawing.h"
+#include "tasks/patch_orders.h"
 #include "tasks/patch_pictures.h"
+#include "tasks/patch_tokens.h"
 #include "tasks/sample_rows.h"
 
 namespace tessera::tasks {
@@ -19,33 +23,29 @@ namespace {
 
 constexpr int64_t kShown = 8, kDrawn = 4;  // images of the report: predicted, and completed
 constexpr int64_t kDrawingSteps = 50;
-constexpr double kShownGamma = 0.25;  // noise level at which the report shows what is denoised
-
-models::PatchDecoderKind kind_of(const DarlConfig& config) {
-  switch (config.decoder) {
-    case DarlDecoder::automatic:
-      return config.objective == DarlObjective::mse ? models::PatchDecoderKind::linear
-                                                    : models::PatchDecoderKind::transformer;
-    case DarlDecoder::linear:
-      return models::PatchDecoderKind::linear;
-    case DarlDecoder::mlp:
-      return models::PatchDecoderKind::mlp;
-    case DarlDecoder::transformer:
-      break;
-  }
-  return models::PatchDecoderKind::transformer;
-}
+constexpr int64_t kBoundSteps = 1000;  // levels of the chain whose likelihood is bounded
+constexpr double kShownGamma = 0.25;   // noise level at which the report shows what is denoised
 
 void check_config(const DarlConfig& config) {
-  const bool mse = config.objective == DarlObjective::mse;
-  if (mse && config.decoder == DarlDecoder::transformer)
-    fail_usage("task.decoder = \"transformer\" reads a noised patch, which objective \"mse\" has not, ",
-               "must be linear or mlp");
-  if (mse && config.predict == DarlPredict::noise)
+  const bool diffusion = config.objective == DarlObjective::diffusion,
+             tokens = config.objective == DarlObjective::tokens;
+  if (!diffusion && config.decoder == DarlDecoder::transformer)
+    fail_usage("task.decoder = \"transformer\" reads a noised patch, which objective \"",
+               name_of(config.objective), "\" has not, must be linear or mlp");
+  if (!diffusion && config.predict == DarlPredict::noise)
     fail_usage("task.predict = \"noise\" goes with objective \"diffusion\"");
-  if (mse && config.gamma) fail_usage("task.gamma goes with objective \"diffusion\"");
-  if (!mse && config.normalise_pixels)
+  if (!diffusion && config.gamma) fail_usage("task.gamma goes with objective \"diffusion\"");
+  if (!diffusion && config.bound_draws > 0)
+    fail_usage(
+        "task.bound_draws goes with objective \"diffusion\": the others bound no likelihood of pixels");
+  if (diffusion && config.normalise_pixels)
     fail_usage("task.normalise_pixels goes with objective \"mse\": noise is added to the pixels as they are");
+  if (tokens && config.normalise_pixels)
+    fail_usage("task.normalise_pixels goes with objective \"mse\": tokens are no pixels");
+  if (tokens && config.tokeniser.empty())
+    fail_usage(
+        "task.objective = \"tokens\" needs task.tokeniser: weights of task dvae, or of DALL-E's encoder");
+  if (!tokens && !config.tokeniser.empty()) fail_usage("task.tokeniser goes with objective \"tokens\"");
   if (config.order != DarlOrder::given && !config.permutation.empty())
     fail_usage("task.permutation goes with task.order = \"given\"");
 }
@@ -56,11 +56,7 @@ DarlConfig read_checked(const Value& settings) {
   return config;
 }
 
-torch::Tensor normalised(const torch::Tensor& pixels) {
-  return (pixels - pixels.mean(-1, true)) / (pixels.var(-1, true, true) + 1e-6).sqrt();
-}
-
-class Darl final : public Task {
+class Darl final : public Task, public DrawsPatches {
  public:
   explicit Darl(const TaskSetup& setup)
       : config_(read_checked(setup.settings)),
@@ -70,7 +66,12 @@ class Darl final : public Task {
         validation_(setup.validation),
         spec_(setup.model),
         backbone_(setup.build_backbone(setup.model)),
-        predictor_(backbone_, spec_, order_of(setup), "task darl") {
+        predictor_(backbone_, spec_, order_of(setup), "task darl"),
+        tokens_(setup, config_.tokeniser, "task.tokeniser", config_.codes) {
+    if (config_.order == DarlOrder::random && !predictor_.knows_next_place())
+      fail_usage(
+          "task.order = \"random\" needs a model that is told which patch comes next: a darl model with ",
+          "model.two_stream = true");
     for (const int64_t side : setup.sides)
       if (side != predictor_.rows() * predictor_.patch() || side != predictor_.columns() * predictor_.patch())
         fail_usage("train.sizes holds ", side,
@@ -107,6 +108,7 @@ class Darl final : public Task {
   StreamSpec validation() const override { return validation_images(validation_, preprocess_); }
   void prepare(std::span<data::Batch> batches, const StepKey& key) const override {
     data::Batch& batch = batches[0];
+    if (config_.order == DarlOrder::random) draw_orders(batch, predictor_.patches(), "patch order", key);
     add_noise(batch, [&](int64_t sample) {
       return RandomStream(key.seed, "patch noise", static_cast<uint64_t>(key.step),
                           static_cast<uint64_t>(batch.first + sample));
@@ -121,8 +123,29 @@ class Darl final : public Task {
     return one_evaluator([this](const EvaluateOptions& options) { return evaluate(options); });
   }
   MetricInfo main_metric() const override { return {"loss", Unit::number, false}; }
+  std::vector<std::pair<std::string, std::string>> fingerprints() const override {
+    if (config_.objective != DarlObjective::tokens) return {};
+    return {{"tokeniser", tokens_.checksum()}};
+  }
 
   Findings evaluate(const EvaluateOptions& options);
+
+  int64_t patches() const override { return predictor_.patches(); }
+  std::array<int64_t, 2> image_size() const override {
+    return {predictor_.rows() * predictor_.patch(), predictor_.columns() * predictor_.patch()};
+  }
+  std::string drawing_refusal() const override {
+    if (config_.objective == DarlObjective::tokens) return "they predict tokens, not pixels";
+    if (config_.normalise_pixels)
+      return "they predict normalised pixels: means and deviations of the patches to come are not known";
+    return "";
+  }
+  torch::Tensor draw(const DrawRequest& request) override;
+  torch::Tensor known_part(const torch::Tensor& images, int64_t known) override {
+    torch::Tensor pixels = predictor_.in_order(images).clone();
+    pixels.slice(1, known).zero_();
+    return predictor_.to_images(pixels);
+  }
 
  private:
   bool denoises() const { return config_.objective == DarlObjective::diffusion; }
@@ -153,11 +176,32 @@ class Darl final : public Task {
   }
 
   DarlPass pass(const StreamInputs& inputs, const models::Context& context) {
-    if (!denoises()) return darl_pass(config_, predictor_, *decoder_, inputs.at("image"), {}, {}, context);
-    return darl_pass(config_, predictor_, *decoder_, inputs.at("image"), inputs.at("noise"),
-                     inputs.at("gamma"), context);
+    DarlDraws draws{.orders = orders_of(inputs)};
+    if (denoises()) draws.noise = inputs.at("noise"), draws.gamma = inputs.at("gamma");
+    if (config_.objective == DarlObjective::tokens)
+      draws.tokens = tokens_(inputs.at("image"), predictor_.rows(), predictor_.columns());
+    return darl_pass(config_, predictor_, *decoder_, inputs.at("image"), draws, context);
+  }
+  // Each sample's own, or undefined.
+  static torch::Tensor orders_of(const StreamInputs& inputs) {
+    const torch::Tensor* orders = inputs.find("order");
+    return orders ? *orders : torch::Tensor();
   }
 
+  // The draws of validation images depend on their numbers alone, so that losses of two steps compare.
+  void add_draws(data::Batch& batch, int64_t before) const {
+    const auto number = [=, first = batch.first](int64_t sample) {
+      return static_cast<uint64_t>(before + first + sample);
+    };
+    if (config_.order == DarlOrder::random)
+      add_orders(batch, predictor_.patches(),
+                 [&](int64_t sample) { return RandomStream(0, "validation patch order", number(sample)); });
+    add_noise(batch,
+              [&](int64_t sample) { return RandomStream(0, "validation patch noise", number(sample)); });
+  }
+
+  torch::Tensor bound_of(const StreamInputs& batch, const DarlPass& passed, int64_t first);
+  void show(const StreamInputs& batch, const DarlPass& passed, uint64_t seed, Findings& out);
   report::PicturesBlock predictions(const StreamInputs& batch, const DarlPass& pass);
   report::PicturesBlock completions(const StreamInputs& batch, uint64_t seed);
   report::ChartBlock errors_by_place(const torch::Tensor& each) const;
@@ -169,16 +213,16 @@ class Darl final : public Task {
   models::ModelSpec spec_;
   std::shared_ptr<models::Backbone> backbone_;
   models::PatchPredictor predictor_;
+  mutable PatchTokens tokens_;
   std::shared_ptr<models::PatchDecoder> decoder_;
 };
 
-// Noise of a validation image depends on its number alone, so that losses of two steps compare.
 Findings Darl::evaluate(const EvaluateOptions& options) {
   const torch::NoGradGuard no_grad;
   set_training(parts(), false);
   const double began = steady_seconds();
   const auto loader = options.open(validation());
-  SampleRows errors(predictor_.patches());
+  SampleRows errors(predictor_.patches()), bounds(1);
   FeatureHealth health(predictor_.width());
   Findings out;
   int64_t whole = 0, done = 0;
@@ -186,19 +230,15 @@ Findings Darl::evaluate(const EvaluateOptions& options) {
     const int64_t before = whole;
     whole += loaded->whole;
     if (loaded->size == 0) continue;
-    add_noise(*loaded, [&](int64_t sample) {
-      return RandomStream(0, "validation patch noise",
-                          static_cast<uint64_t>(before + loaded->first + sample));
-    });
+    add_draws(*loaded, before);
     const StreamInputs batch = to_device(*loaded, "validation", options.device, options.precision);
     DarlPass passed;
     {
       const AutocastScope autocast(options.device, options.precision);
       passed = pass(batch, {});
-      if (before + loaded->first == 0 && options.wants("pictures")) {
-        out.blocks.emplace_back(predictions(batch, passed));
-        out.blocks.emplace_back(completions(batch, options.seed));
-      }
+      if (config_.bound_draws > 0)
+        bounds.add(*loaded, before, bound_of(batch, passed, before + loaded->first));
+      if (before + loaded->first == 0 && options.wants("pictures")) show(batch, passed, options.seed, out);
     }
     errors.add(*loaded, before, passed.each());
     health.add(*loaded, before, passed.z.mean(1));
@@ -212,10 +252,66 @@ Findings Darl::evaluate(const EvaluateOptions& options) {
   check(out.samples > 0, "there is no image to evaluate on");
   const torch::Tensor each = errors.rows().to(torch::kFloat64);
   out.metrics = {{main_metric(), each.mean().item<double>()}};
+  if (config_.bound_draws > 0) {
+    bounds.collect(options);
+    out.metrics.push_back(
+        {{"bits_per_dim", Unit::number, false}, bounds.rows().to(torch::kFloat64).mean().item<double>()});
+  }
   health.finish(options, validation_.get(), out);
   if (options.wants("pictures")) out.blocks.emplace_back(errors_by_place(each.mean(0)));
   out.seconds = steady_seconds() - began;
   return out;
+}
+
+// Of each image [batch, 1].
+torch::Tensor Darl::bound_of(const StreamInputs& batch, const DarlPass& passed, int64_t first) {
+  PatchBound bound{.gammas = sampling_gammas(config_.schedule, kBoundSteps),
+                   .predicts_noise = config_.predict == DarlPredict::noise,
+                   .draws = config_.bound_draws};
+  set_bins(bound, preprocess_.mean, preprocess_.std, predictor_.patch());
+  const torch::Tensor pixels = predictor_.in_order(batch.at("image"), orders_of(batch));
+  const auto drawn = [&](const char* purpose, int64_t index, int64_t width, const auto& draw) {
+    torch::Tensor out = torch::empty({batch.size, predictor_.patches() * width}, torch::kFloat64);
+    double* at = out.data_ptr<double>();
+    const int64_t count = out.size(1);
+    parallel_for(batch.size, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        RandomStream stream(0, purpose, static_cast<uint64_t>(first + i), static_cast<uint64_t>(index));
+        for (int64_t n = 0; n < count; ++n) at[i * count + n] = draw(stream);
+      }
+    });
+    return out.to(pixels.device());
+  };
+  const auto places = [&](int64_t index) {
+    return drawn("bound level", index, 1, [](RandomStream& stream) { return stream.uniform(); });
+  };
+  const auto noise = [&](int64_t index) {
+    return drawn("bound noise", index, pixels.size(2), [](RandomStream& stream) { return stream.normal(); })
+        .view(pixels.sizes());
+  };
+  return bits_per_dimension(bound, *decoder_, passed.z, pixels, places, noise).mean(1, true);
+}
+
+torch::Tensor Darl::draw(const DrawRequest& request) {
+  const torch::NoGradGuard no_grad;
+  if (const std::string why = drawing_refusal(); !why.empty())
+    fail_usage("these weights draw no images: ", why);
+  check(request.given.size(0) == std::ssize(request.seeds), "each image that is drawn needs a seed");
+  set_training(parts(), false);
+  const torch::Tensor given = predictor_.in_order(request.given);
+  const models::PatchSampling sampling{
+      .gammas = denoises() ? sampling_gammas(config_.schedule, request.steps) : std::vector<double>(),
+      .predicts_noise = config_.predict == DarlPredict::noise,
+      .progress = request.progress};
+  return predictor_.to_images(
+      models::draw_patches(predictor_, *decoder_, given, request.known, sampling,
+                           patch_noise_of(request.seeds, given.size(2), given.options())));
+}
+
+void Darl::show(const StreamInputs& batch, const DarlPass& passed, uint64_t seed, Findings& out) {
+  if (config_.objective == DarlObjective::tokens) return;
+  out.blocks.emplace_back(predictions(batch, passed));
+  out.blocks.emplace_back(completions(batch, seed));
 }
 
 // Each image, and each of its patches predicted from the true ones before it.
@@ -225,7 +321,9 @@ report::PicturesBlock Darl::predictions(const StreamInputs& batch, const DarlPas
       .note = "Validation images, and each of their patches predicted from the true patches before it."};
   const int64_t count = std::min(kShown, batch.size);
   const torch::Tensor images = batch.at("image").slice(0, 0, count).to(torch::kFloat32);
-  const torch::Tensor pixels = predictor_.in_order(images);
+  torch::Tensor orders = orders_of(batch);
+  if (orders.defined()) orders = orders.slice(0, 0, count);
+  const torch::Tensor pixels = predictor_.in_order(images, orders);
   torch::Tensor predicted, noised;
   if (denoises()) {
     block.note += text(" In the middle what the decoder denoises, with gamma = ", fixed(kShownGamma, 2), ".");
@@ -245,7 +343,8 @@ report::PicturesBlock Darl::predictions(const StreamInputs& batch, const DarlPas
   }
   for (int64_t i = 0; i < count; ++i) {
     const auto picture = [&](const torch::Tensor& all) {
-      return picture_of(predictor_.to_images(all.slice(0, i, i + 1))[0], preprocess_);
+      const torch::Tensor order = orders.defined() ? orders.slice(0, i, i + 1) : orders;
+      return picture_of(predictor_.to_images(all.slice(0, i, i + 1), order)[0], preprocess_);
     };
     block.pictures.push_back({picture_of(images[i], preprocess_), "image", ""});
     if (noised.defined()) block.pictures.push_back({picture(noised), "noised", ""});
@@ -262,25 +361,11 @@ report::PicturesBlock Darl::completions(const StreamInputs& batch, uint64_t seed
                                   "patch by patch."};
   if (config_.normalise_pixels) return {};  // means and deviations of the patches to come are not known
   const int64_t count = std::min(kDrawn, batch.size), known = predictor_.patches() / 2;
-  const torch::Tensor given = predictor_.in_order(batch.at("image").slice(0, 0, count));
-  const models::PatchSampling sampling{
-      .gammas = denoises() ? sampling_gammas(config_.schedule, kDrawingSteps) : std::vector<double>(),
-      .predicts_noise = config_.predict == DarlPredict::noise};
-  const auto noise = [&](int64_t patch, int64_t step) {
-    torch::Tensor out = torch::empty({count, given.size(2)}, torch::kFloat64);
-    for (int64_t i = 0; i < count; ++i) {
-      RandomStream stream(seed + static_cast<uint64_t>(i), "completion", static_cast<uint64_t>(patch),
-                          static_cast<uint64_t>(step));
-      double* row = out[i].data_ptr<double>();
-      for (int64_t at = 0; at < given.size(2); ++at) row[at] = stream.normal();
-    }
-    return out.to(given.device(), given.scalar_type());
-  };
-  const torch::Tensor drawn =
-      predictor_.to_images(models::draw_patches(predictor_, *decoder_, given, known, sampling, noise));
-  torch::Tensor first = given.clone();
-  first.slice(1, known).zero_();
-  const torch::Tensor kept = predictor_.to_images(first);
+  const torch::Tensor given = batch.at("image").slice(0, 0, count);
+  std::vector<uint64_t> seeds;
+  for (int64_t i = 0; i < count; ++i) seeds.push_back(seed + static_cast<uint64_t>(i));
+  const torch::Tensor drawn = draw({.given = given, .known = known, .steps = kDrawingSteps, .seeds = seeds});
+  const torch::Tensor kept = known_part(given, known);
   for (int64_t i = 0; i < count; ++i) {
     block.pictures.push_back({picture_of(kept[i], preprocess_), "given", ""});
     block.pictures.push_back({picture_of(drawn[i], preprocess_), "completed", ""});
@@ -301,64 +386,6 @@ report::ChartBlock Darl::errors_by_place(const torch::Tensor& each) const {
 
 }  // namespace
 
-std::vector<int64_t> darl_order(const DarlConfig& config, int64_t rows, int64_t columns) {
-  const int64_t patches = rows * columns;
-  if (config.order != DarlOrder::given) {
-    const torch::Tensor order = models::patch_order(name_of(config.order), rows, columns, config.block);
-    return {order.data_ptr<int64_t>(), order.data_ptr<int64_t>() + order.numel()};
-  }
-  std::vector<bool> seen(static_cast<size_t>(patches), false);
-  if (static_cast<int64_t>(config.permutation.size()) != patches)
-    fail_usage("task.permutation names ", config.permutation.size(),
-               " patches, must be a permutation of 0 to ", patches - 1);
-  for (const int64_t patch : config.permutation) {
-    if (patch >= patches || seen[static_cast<size_t>(patch)])
-      fail_usage("task.permutation holds ", patch, patch >= patches ? "" : " twice",
-                 ", must be a permutation of 0 to ", patches - 1);
-    seen[static_cast<size_t>(patch)] = true;
-  }
-  return config.permutation;
-}
-
-models::PatchDecoderOptions darl_decoder(const DarlConfig& config, const models::PatchPredictor& predictor) {
-  const models::PatchDecoderKind kind = kind_of(config);
-  const int64_t width = predictor.width();
-  const int64_t heads = config.decoder_heads > 0 ? config.decoder_heads : std::max<int64_t>(1, width / 64);
-  if (kind == models::PatchDecoderKind::transformer && width % heads != 0)
-    fail_usage("task.decoder_heads = ", heads, " must divide the trunk's width, which is ", width);
-  return {.kind = kind,
-          .width = width,
-          .pixels = 3 * predictor.patch() * predictor.patch(),
-          .depth = kind == models::PatchDecoderKind::linear ? 0 : config.decoder_depth,
-          .heads = heads,
-          .denoises = config.objective == DarlObjective::diffusion,
-          .gamma = config.gamma,
-          .learns_start = !predictor.has_front()};
-}
-
-torch::Tensor DarlPass::each() const {
-  const torch::Tensor wide =
-      predicted.scalar_type() == torch::kFloat64 ? predicted : predicted.to(torch::kFloat32);
-  return (wide - target).square().mean(-1);
-}
-
-DarlPass darl_pass(const DarlConfig& config, models::PatchPredictor& predictor, models::PatchDecoder& decoder,
-                   const torch::Tensor& images, const torch::Tensor& noise, const torch::Tensor& gamma,
-                   const models::Context& context) {
-  const torch::Tensor pixels = predictor.in_order(images);
-  DarlPass pass{.z = predictor.before_each_patch(images, decoder.start(), context)};
-  if (config.objective == DarlObjective::mse) {
-    pass.predicted = decoder.forward(pass.z);
-    pass.target = config.normalise_pixels ? normalised(pixels) : pixels;
-    return pass;
-  }
-  const torch::Tensor level = gamma.unsqueeze(-1);
-  pass.noised = level.sqrt() * pixels + (1 - level).sqrt() * noise;
-  pass.predicted = decoder.denoise(*decoder.condition(pass.z), pass.noised, level);
-  pass.target = config.predict == DarlPredict::noise ? noise : pixels;
-  return pass;
-}
-
 TaskKind darl_kind() {
   return {
       .name = "darl",
@@ -366,7 +393,8 @@ TaskKind darl_kind() {
       .resolve = [](const Value& settings) { return write_config(read_checked(settings)); },
       .keys = [] { return describe_config(DarlConfig(), "task"); },
       .fit_model = [](Value& model, const Value&, const data::Source*) { model.set("classes", 0); },
-      .make = [](const TaskSetup& setup) -> std::unique_ptr<Task> { return std::make_unique<Darl>(setup); }};
+      .make = [](const TaskSetup& setup) -> std::unique_ptr<Task> { return std::make_unique<Darl>(setup); },
+      .path_keys = {"tokeniser"}};
 }
 
 }  // namespace tessera::tasks

@@ -5,12 +5,14 @@
 //   mse        loss = mean over patches of mean over pixels of (decoder(z_t) - x_t)^2
 //   diffusion  x_s = sqrt(gamma) x_t + sqrt(1 - gamma) e, one gamma a patch,
 //              loss = the same of (decoder(z_t, x_s) - x_t)^2, or with predict = "noise" of (... - e)^2
+//   tokens     loss = mean over patches of -log softmax(decoder(z_t))[token of x_t]
 //
 // A sample is an image. The trunk is any causal backbone (models/causal_backbone.h): DARL's own, iLLaMA, or a
 // Vision-LSTM of one direction.
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "models/heads/patch_decoder.h"
@@ -20,8 +22,8 @@
 
 namespace tessera::tasks {
 
-enum class DarlObjective { mse, diffusion };
-enum class DarlOrder { raster, nested, round_robin, given };
+enum class DarlObjective { mse, diffusion, tokens };
+enum class DarlOrder { raster, nested, round_robin, given, random };
 enum class DarlDecoder { automatic, linear, mlp, transformer };
 enum class DarlPredict { patch, noise };
 
@@ -29,11 +31,11 @@ enum class DarlPredict { patch, noise };
 
 template <>
 struct tessera::EnumNames<tessera::tasks::DarlObjective> {
-  static constexpr std::array names = {"mse", "diffusion"};
+  static constexpr std::array names = {"mse", "diffusion", "tokens"};
 };
 template <>
 struct tessera::EnumNames<tessera::tasks::DarlOrder> {
-  static constexpr std::array names = {"raster", "nested", "round_robin", "given"};
+  static constexpr std::array names = {"raster", "nested", "round_robin", "given", "random"};
 };
 template <>
 struct tessera::EnumNames<tessera::tasks::DarlDecoder> {
@@ -58,11 +60,16 @@ struct DarlConfig {
   bool gamma = false;
   NoiseSchedule schedule = NoiseSchedule::beta;
   double a = 0.03, b = 1;
+  int64_t bound_draws = 0;
+  std::string tokeniser = {};
+  int64_t codes = 8192;
 
   template <class V>
   void visit(V& v) {
-    v("objective", objective, choice<DarlObjective>(), "predict each patch, or denoise it");
-    v("order", order, choice<DarlOrder>(), "of the patches; given: permutation names it");
+    v("objective", objective, choice<DarlObjective>(),
+      "predict each patch, denoise it, or predict its token");
+    v("order", order, choice<DarlOrder>(),
+      "of the patches; given: permutation names it; random: a new one for each sample");
     v("block", block, between(1, 1024), "orders nested and round_robin: side of a block in patches");
     v("permutation", permutation, at_least(0), "order given: the patches, counted row by row from 0");
     v("normalise_pixels", normalise_pixels, "predict each patch less its mean, divided by its deviation");
@@ -75,10 +82,15 @@ struct DarlConfig {
     v("schedule", schedule, choice<NoiseSchedule>(), "noise levels: Beta(a, b), DDPM's, or l-DAE's linear");
     v("a", a, above(0), "schedule beta: its first parameter, below b for more noise");
     v("b", b, above(0), "schedule beta: its second parameter");
+    v("bound_draws", bound_draws, between(0, 999),
+      "validation measures the bound on bits a dimension, with so many of 1000 noise levels; 0 = not");
+    v("tokeniser", tokeniser, "objective tokens: weights of task dvae, or of DALL-E's encoder");
+    v("codes", codes, between(2, 1 << 20), "objective tokens: of that tokeniser");
   }
 };
 
-// The order as a permutation of the patches of a grid; a usage error where it is none.
+// The order as a permutation of the patches of a grid, raster where each sample has its own; a usage error
+// where it is none.
 std::vector<int64_t> darl_order(const DarlConfig& config, int64_t rows, int64_t columns);
 // The decoder of a config for a trunk.
 models::PatchDecoderOptions darl_decoder(const DarlConfig& config, const models::PatchPredictor& predictor);
@@ -86,14 +98,19 @@ models::PatchDecoderOptions darl_decoder(const DarlConfig& config, const models:
 // One pass over images; all [batch, patches, 3 patch^2], in sequence order.
 struct DarlPass {
   torch::Tensor z = {};       // [batch, patches, width]
-  torch::Tensor noised = {};  // undefined for mse
+  torch::Tensor noised = {};  // of diffusion
+  // For tokens the target is int64 [batch, patches], and what is predicted a score of each code.
   torch::Tensor target = {}, predicted = {};
-  torch::Tensor each() const;  // mean squared errors [batch, patches]
+  torch::Tensor each() const;  // losses [batch, patches]: mean squared errors, or nats
 };
-// `noise` [batch, patches, 3 patch^2] and `gamma` [batch, patches] are the draws of diffusion.
+// What a pass needs besides images; undefined where the settings ask for none.
+struct DarlDraws {
+  torch::Tensor noise = {}, gamma = {};  // of diffusion: [batch, patches, 3 patch^2], [batch, patches]
+  torch::Tensor orders = {};             // int64 [batch, patches], for a trunk that is told the next place
+  torch::Tensor tokens = {};             // int64 [batch, patches] in raster order
+};
 DarlPass darl_pass(const DarlConfig& config, models::PatchPredictor& predictor, models::PatchDecoder& decoder,
-                   const torch::Tensor& images, const torch::Tensor& noise, const torch::Tensor& gamma,
-                   const models::Context& context);
+                   const torch::Tensor& images, const DarlDraws& draws, const models::Context& context);
 
 TaskKind darl_kind();
 

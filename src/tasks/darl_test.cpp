@@ -118,7 +118,7 @@ TEST(Darl, LossIsTheMeanOverPixelsAndPatches) {
     torch::manual_seed(3);
     const Tensor images = torch::randn({2, 3, 16, 16}), noise = torch::randn({2, 16, 48}),
                  gamma = torch::rand({2, 16});
-    const DarlPass pass = darl_pass(config, predictor, decoder, images, noise, gamma, {});
+    const DarlPass pass = darl_pass(config, predictor, decoder, images, {.noise = noise, .gamma = gamma}, {});
     const Tensor each = pass.each();
     const Tensor pixels = predictor.in_order(images);
     for (int64_t t = 0; t < 16; ++t) {

@@ -11,6 +11,7 @@
 #include "tasks/contrast.h"
 #include "tasks/darl.h"
 #include "tasks/diffuse.h"
+#include "tasks/dvae.h"
 #include "tasks/mae.h"
 #include "tasks/vae.h"
 #include "tasks/segment.h"
@@ -30,6 +31,7 @@ std::vector<TaskKind>& table() {
       contrast_kind(),
       segment_kind(),
       classify_kind(), mae_kind(), darl_kind(), contrast_kind(), clip_kind(), coca_kind(), simvlm_kind(),
+      classify_kind(), mae_kind(), darl_kind(), contrast_kind(), dvae_kind(),
   };
   return kinds;
 }

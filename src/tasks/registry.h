@@ -23,6 +23,14 @@ struct OpenedClassifier {
   std::string file, checksum;
 };
 
+// A trained backbone that somebody else opened.
+struct OpenedBackbone {
+  std::shared_ptr<models::Backbone> model;  // in evaluation mode
+  models::ModelSpec spec;
+  data::Preprocess preprocess;
+  std::string file, checksum;
+};
+
 // All that a task is built from.
 struct TaskSetup {
   Value settings;           // [task], complete but for its name
@@ -48,6 +56,8 @@ struct TaskSetup {
   Precision precision = Precision::fp32;
   // Opens the weights of a trained classifier for inputs of a side; empty where none may be opened.
   std::function<OpenedClassifier(const std::string& path, int64_t side)> open_classifier = {};
+  // Opens the backbone of any weights; empty where none may be opened.
+  std::function<OpenedBackbone(const std::string& path)> open_backbone = {};
 
   std::shared_ptr<models::Backbone> build_backbone(const models::ModelSpec& spec) const;
   // What `make` gives, without memory for its weights where only their names and shapes are asked for.

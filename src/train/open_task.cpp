@@ -171,6 +171,7 @@ std::unique_ptr<tasks::Task> build_task(const WeightsInfo& info, bool meta, cons
   setup.metadata = info.task_metadata;
   setup.file = file;
   setup.sides = {info.preprocess.size};
+  if (!meta) setup.open_backbone = open_backbone;
   auto task = tasks::find_task(tasks::task_name(info.task)).make(setup);
   if (info.quantization.enabled()) quantise_blocks(*task->backbones().at(0).model, info.quantization);
   return task;
@@ -336,6 +337,16 @@ tasks::OpenedClassifier open_classifier(const std::string& path, int64_t side) {
                tasks::task_name(opened.info.task));
   return {.model = model,
           .metadata = opened.info.task_metadata,
+          .preprocess = opened.info.preprocess,
+          .file = opened.file,
+          .checksum = checksum_of(MappedFile(opened.file).bytes())};
+}
+
+tasks::OpenedBackbone open_backbone(const std::string& path) {
+  const OpenedTask opened = open_task(path);
+  const tasks::BackbonePart part = opened.task->backbones().at(0);
+  return {.model = part.model,
+          .spec = part.spec,
           .preprocess = opened.info.preprocess,
           .file = opened.file,
           .checksum = checksum_of(MappedFile(opened.file).bytes())};

@@ -198,6 +198,7 @@ RunTask build_task(const Recipe& recipe, const RunData& data, const WeightsInfo&
   setup.init = continued || pretrained ? models::Init::skip : models::Init::draw;
   setup.continued = continued;
   setup.open_classifier = open_classifier;
+  setup.open_backbone = open_backbone;
   RunTask run;
   run.task = tasks::find_task(tasks::task_name(recipe.task)).make(setup);
   run.info = info;

@@ -162,8 +162,9 @@ CaseResult check_darl_diffusion(const Golden& golden) {
   compare_built(comparison, golden, golden, "", rename_decoder, [&](torch::ScalarType dtype) {
     const Denoising built = denoising_case(golden, dtype);
     const auto run = [built, &golden, dtype](const std::function<torch::Tensor(const std::string&)>& input) {
-      const tasks::DarlPass pass = tasks::darl_pass(built.config, *built.predictor, *built.decoder,
-                                                    input("image"), input("noise"), input("gamma"), {});
+      const tasks::DarlPass pass =
+          tasks::darl_pass(built.config, *built.predictor, *built.decoder, input("image"),
+                           {.noise = input("noise"), .gamma = input("gamma")}, {});
       const torch::Tensor loss = pass.each().mean().view({1});
       // Sampling of the first patch alone, and the patch after each step.
       const torch::Tensor gammas = golden.tensor("input.reverse.gammas", torch::kFloat64);
@@ -216,8 +217,10 @@ CaseResult check_darl_sampling(const Golden& golden) {
       tasks::DarlConfig config = built.config;
       config.predict = tasks::DarlPredict::noise;
       outputs["eps.loss"] =
-          tasks::darl_pass(config, *built.predictor, *built.decoder, weights.tensor("input.image", dtype),
-                           weights.tensor("input.noise", dtype), weights.tensor("input.gamma", dtype), {})
+          tasks::darl_pass(
+              config, *built.predictor, *built.decoder, weights.tensor("input.image", dtype),
+              {.noise = weights.tensor("input.noise", dtype), .gamma = weights.tensor("input.gamma", dtype)},
+              {})
               .each()
               .mean()
               .view({1});

@@ -1,0 +1,30 @@
+// What commands that measure trained weights on a data set let their user say alike.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "cli/arguments.h"
+#include "data/loader.h"
+#include "data/source.h"
+#include "train/weights.h"
+
+namespace tessera::cli {
+
+struct MeasureOptions {
+  std::string weights, model, device = "auto", precision = "fp32";
+  data::SourceConfig data;  // what --data and --val-data say, else empty
+  int64_t batch = 64, threads = 0, loader_threads = 1;
+  bool raw = false;
+};
+
+// --weights, --data, --val-data, --raw, --model, --batch-size, --loader-threads, --device, --precision, --threads.
+void add_measure_options(Arguments& command, MeasureOptions& options);
+
+// The data of the run that made the weights; an empty path where they do not say.
+data::SourceConfig data_of_run(const std::string& weights, const train::WeightsInfo& info);
+
+// Names every image that was left out, and fails if there is one: `images` are all that were asked for.
+void fail_on_broken(const data::BadImages& broken, int64_t images);
+
+}  // namespace tessera::cli

@@ -1,0 +1,40 @@
+// Tokens of images as targets: what a trained tokeniser (task dvae, or DALL-E's encoder) says of each patch.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "models/tokeniser.h"
+#include "tasks/registry.h"
+
+namespace tessera::tasks {
+
+// A tokeniser in a file, opened when it is first needed.
+class PatchTokens {
+ public:
+  PatchTokens() = default;
+  // Images will be normalised as `setup.preprocess` says. Usage errors name `key`, the setting that holds the
+  // path.
+  PatchTokens(const TaskSetup& setup, std::string path, std::string key, int64_t codes);
+
+  // One token for each patch of a grid, int64 [batch, rows * columns]: images [batch, 3, height, width] as they
+  // enter a model are resized so that a token stands for a patch (as in BEiT, Bao et al. 2022).
+  torch::Tensor operator()(const torch::Tensor& images, int64_t rows, int64_t columns);
+  // Opens it now; its file's checksum.
+  const std::string& checksum();
+
+ private:
+  models::Tokeniser& opened();
+  std::string path_, key_;
+  int64_t codes_ = 0;
+  data::Preprocess preprocess_;
+  std::function<OpenedBackbone(const std::string&)> open_;
+  OpenedBackbone tokeniser_;
+};
+
+// Images of a model as pixels in [0, 1], in its floating type; as they were before `preprocess`' mean and std.
+torch::Tensor pixels_of(const torch::Tensor& images, const data::Preprocess& preprocess);
+// Pixels resized, antialiased bicubic, clamped to [0, 1]; the same tensor where the size is right.
+torch::Tensor resized_pixels(const torch::Tensor& pixels, int64_t height, int64_t width);
+
+}  // namespace tessera::tasks
