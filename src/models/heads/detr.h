@@ -66,7 +66,7 @@ class Detr final : public torch::nn::Module {
   void initialise(uint64_t seed);
 
   // Of each decoder layer, the last one last: logits [layers, batch, queries, classes + 1] and boxes [layers, batch,
-  // queries, 4], centre x, y, width and height as shares of the padded image.
+  // queries, 4], centre x, y, width and height as shares of the image without its padding.
   struct Objects {
     torch::Tensor logits, boxes;
     torch::Tensor encoded, decoded;  // [batch, cells, dim]; [layers, batch, queries, dim]
