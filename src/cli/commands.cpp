@@ -9,6 +9,7 @@ void add_train(Arguments&, Action&);
 void add_eval(Arguments&, Action&);
 void add_probe(Arguments&, Action&);
 void add_predict(Arguments&, Action&);
+void add_chat(Arguments&, Action&);
 void add_features(Arguments&, Action&);
 void add_models(Arguments&, Action&);
 void add_inspect(Arguments&, Action&);
@@ -23,6 +24,8 @@ void add_bench_linear(Arguments&, Action&);
 void add_bench_attention(Arguments&, Action&);
 void add_bench_mlstm(Arguments&, Action&);
 void add_bench_data(Arguments&, Action&);
+void add_tokens_show(Arguments&, Action&);
+void add_tokens_train(Arguments&, Action&);
 void add_completion(Arguments&, Action&);
 void add_curves(Arguments&, Action&);
 void add_doctor(Arguments&, Action&);
@@ -43,6 +46,8 @@ std::span<const Command> commands() {
        "tessera probe --weights runs/shapes-mae --features mean,last --report probe.html", add_probe},
       {"predict", "what a model says of images",
        "tessera predict photo.jpg --weights runs/demo/model.safetensors --top 3", add_predict},
+      {"chat", "talk to a language model, about images where it reads them",
+       "tessera chat --weights llava-1.5-7b/ --image photo.png --prompt \"What is this?\"", add_chat},
       {"features", "what a backbone makes of images, as arrays for other programs",
        "tessera features photos/ --weights runs/demo -o photos.npy", add_features},
       {"models", "list the backbones with their parameters and multiply-adds", "tessera models vil --json",
@@ -59,6 +64,10 @@ std::span<const Command> commands() {
        add_data_pack},
       {"data preview", "some samples with their labels, in one image",
        "tessera data preview shapes: samples.png", add_data_preview},
+      {"tokens show", "what a tokeniser makes of a text",
+       "tessera tokens \"a photo of a cat\" --tokenizer tokenizer.json", add_tokens_show},
+      {"tokens train", "learn a byte-level BPE from texts",
+       "tessera tokens train papers/*.md --size 4096 -o tokenizer.json", add_tokens_train},
       {"bench infer", "images a second of a model on the CPU, beside what the machine can do",
        "tessera bench infer --model deit3_small_patch16_224 --precision bf16 --profile", add_bench_infer},
       {"bench train", "images a second of training steps on the CPU",
@@ -82,6 +91,7 @@ std::span<const Command> commands() {
 
 std::string_view group_summary(std::string_view group) {
   if (group == "data") return "look at, check and pack data sets";
+  if (group == "tokens") return "texts as tokens, and tokenisers of one's own";
   if (group == "bench") return "measure speed beside what the machine can do";
   fail("commands.cpp says nothing of the group '", group, "'");
 }

@@ -2,6 +2,7 @@
 // skipped with its reason.
 #include "tests/parity/backbone_cases.h"
 #include "tests/parity/convnet_cases.h"
+#include "tests/parity/language_cases.h"
 #include "tests/parity/model_case.h"
 #include "tests/parity/tokeniser_cases.h"
 
@@ -44,7 +45,9 @@ const std::vector<Entry>& entries() {
       {"components", "aug_", "", nullptr, "this augmentation comes with the training system"},
       {"components", "opt_", "", check_optimiser, ""},
       {"components", "loss_", "", check_loss, ""},
+      {"components", "metric_vqa", "", check_answers, ""},
       {"components", "metric_", "", check_metric, ""},
+      {"components", "llava_prompts", "", check_prompts, ""},
       {"components", "model_vit", "", check_vit, ""},
       {"components", "model_deit_distilled", "", check_vit, ""},
       {"components", "model_deit3", "", check_vit, ""},
@@ -56,7 +59,18 @@ const std::vector<Entry>& entries() {
       {"components", "model_resnet", "", check_resnet, ""},
       {"components", "model_clip_resnet", "", check_clip_resnet, ""},
       {"components", "model_convnext", "", check_convnext, ""},
-      {"components", "model_llama", "", nullptr, "language models come with vision-language models"},
+      {"components", "model_llama", "", check_decoder, ""},
+      {"components", "model_gpt2", "", check_decoder, ""},
+      {"components", "model_alibi_lm", "", check_decoder, ""},
+      {"components", "model_t5", "", check_t5, ""},
+      {"components", "model_llava", "", check_llava, ""},
+      {"components", "model_flamingo", "", check_flamingo, ""},
+      {"components", "model_frozen", "", check_frozen, ""},
+      {"components", "block_flamingo", "", check_flamingo_blocks, ""},
+      {"components", "block_vlm_misc", "", check_vision_language_parts, ""},
+      {"components", "model_transformer_seq2seq", "", check_transformer, ""},
+      {"components", "lora_", "", check_lora, ""},
+      {"components", "text_generation", "", check_token_rules, ""},
       {"components", "model_detr", "", nullptr, "detection comes later"},
       {"components", "model_", "", nullptr, "this model comes with vision-language models"},
       {"components", "posenc_basic", "", check_sine_positions, ""},
