@@ -11,6 +11,7 @@ void add_probe(Arguments&, Action&);
 void add_predict(Arguments&, Action&);
 void add_segment(Arguments&, Action&);
 void add_complete(Arguments&, Action&);
+void add_chat(Arguments&, Action&);
 void add_features(Arguments&, Action&);
 void add_fid(Arguments&, Action&);
 void add_models(Arguments&, Action&);
@@ -27,6 +28,8 @@ void add_bench_linear(Arguments&, Action&);
 void add_bench_attention(Arguments&, Action&);
 void add_bench_mlstm(Arguments&, Action&);
 void add_bench_data(Arguments&, Action&);
+void add_tokens_show(Arguments&, Action&);
+void add_tokens_train(Arguments&, Action&);
 void add_completion(Arguments&, Action&);
 void add_curves(Arguments&, Action&);
 void add_doctor(Arguments&, Action&);
@@ -52,6 +55,8 @@ std::span<const Command> commands() {
       {"complete", "draw images patch by patch, from nothing or from a part of one",
        "tessera complete photo.jpg --weights runs/shapes-darl-samples --given 0.5 -o completed.png",
        add_complete},
+      {"chat", "talk to a language model, about images where it reads them",
+       "tessera chat --weights llava-1.5-7b/ --image photo.png --prompt \"What is this?\"", add_chat},
       {"features", "what a backbone makes of images, as arrays for other programs",
        "tessera features photos/ --weights runs/demo -o photos.npy", add_features},
       {"fid", "what generated images are worth beside real ones",
@@ -72,6 +77,10 @@ std::span<const Command> commands() {
        "tessera data encode photos/ --weights runs/vae -o latents/", add_data_encode},
       {"data preview", "some samples with their labels, in one image",
        "tessera data preview shapes: samples.png", add_data_preview},
+      {"tokens show", "what a tokeniser makes of a text",
+       "tessera tokens \"a photo of a cat\" --tokenizer tokenizer.json", add_tokens_show},
+      {"tokens train", "learn a byte-level BPE from texts",
+       "tessera tokens train papers/*.md --size 4096 -o tokenizer.json", add_tokens_train},
       {"bench infer", "images a second of a model on the CPU, beside what the machine can do",
        "tessera bench infer --model deit3_small_patch16_224 --precision bf16 --profile", add_bench_infer},
       {"bench train", "images a second of training steps on the CPU",
@@ -95,6 +104,7 @@ std::span<const Command> commands() {
 
 std::string_view group_summary(std::string_view group) {
   if (group == "data") return "look at, check and pack data sets";
+  if (group == "tokens") return "texts as tokens, and tokenisers of one's own";
   if (group == "bench") return "measure speed beside what the machine can do";
   fail("commands.cpp says nothing of the group '", group, "'");
 }

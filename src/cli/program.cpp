@@ -145,11 +145,15 @@ std::vector<std::string> parser_words(int argc, const char* const* argv) {
   return words;
 }
 
-// `tessera help data check` is `tessera data check --help`, `tessera --version` is `tessera version`.
+// `tessera help data check` is `tessera data check --help`, `tessera --version` is `tessera version`, `tessera tokens TEXT`
+// is `tessera tokens show TEXT`.
 std::vector<const char*> spelled_out(int argc, const char* const* argv) {
   std::vector<const char*> words(argv, argv + argc);
   const std::string_view first = argc > 1 ? argv[1] : "";
   if (first == "--version" && argc == 2) words[1] = "version";
+  const std::string_view second = argc > 2 ? argv[2] : "";
+  if (first == "tokens" && argc > 2 && second != "show" && second != "train" && second != "--help")
+    words.insert(words.begin() + 2, "show");
   if (first == "help") {
     words.erase(words.begin() + 1);
     words.push_back("--help");

@@ -12,6 +12,7 @@
 #include "tasks/darl.h"
 #include "tasks/diffuse.h"
 #include "tasks/dvae.h"
+#include "tasks/instruct.h"
 #include "tasks/mae.h"
 #include "tasks/vae.h"
 #include "tasks/segment.h"
@@ -32,6 +33,7 @@ std::vector<TaskKind>& table() {
       segment_kind(),
       classify_kind(), mae_kind(), darl_kind(), contrast_kind(), clip_kind(), coca_kind(), simvlm_kind(),
       classify_kind(), mae_kind(), darl_kind(), contrast_kind(), dvae_kind(),
+      classify_kind(), mae_kind(), darl_kind(), contrast_kind(), instruct_kind(),
   };
   return kinds;
 }

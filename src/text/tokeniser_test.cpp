@@ -8,7 +8,9 @@
 #include "core/random.h"
 #include "core/text.h"
 #include "io/gzip.h"
+#include "text/bpe_trainer.h"
 #include "text/clip_text.h"
+#include "text/conversation.h"
 #include "text/normaliser.h"
 #include "text/splitter.h"
 #include "text/unicode.h"
@@ -141,6 +143,58 @@ TEST(Tokeniser, ClipsFileOfMerges) {
   EXPECT_EQ(tokeniser.size(), 516);
   EXPECT_EQ(tokeniser.encode("CAT &amp;  cat"), (std::vector<int32_t>{514, 513, 261, 513, 515}));
   EXPECT_EQ(tokeniser.decode(std::vector<int32_t>{514, 513, 515}), "cat ");
+}
+
+TEST(Tokeniser, UnigramTakesTheBestSum) {
+  const std::vector<std::pair<std::string, double>> pieces = {
+      {"<unk>", 0}, {"a", -1}, {"b", -1.5}, {"ab", -2}, {"abb", -6}};
+  Json vocabulary = Json::array();
+  for (const auto& [piece, score] : pieces) vocabulary.push_back(Json::array({piece, score}));
+  const Json tree = {{"model", {{"type", "Unigram"}, {"unk_id", 0}, {"vocab", vocabulary}}}};
+  const Tokeniser tokeniser = Tokeniser::from_definition(tree.dump(), "f");
+  EXPECT_EQ(tokeniser.encode("abb"), (std::vector<int32_t>{3, 2}));      // -3.5, not -4 nor -6
+  EXPECT_EQ(tokeniser.encode("a??b"), (std::vector<int32_t>{1, 0, 2}));  // unknown ones that follow are one
+}
+
+TEST(Tokeniser, WordPieceTakesTheLongest) {
+  const Json tree = {{"pre_tokenizer", {{"type", "BertPreTokenizer"}}},
+                     {"decoder", {{"type", "WordPiece"}}},
+                     {"model",
+                      {{"type", "WordPiece"},
+                       {"unk_token", "[UNK]"},
+                       {"vocab", {{"[UNK]", 0}, {"un", 1}, {"##able", 2}, {"##a", 3}, {"!", 4}}}}}};
+  const Tokeniser tokeniser = Tokeniser::from_definition(tree.dump(), "f");
+  EXPECT_EQ(tokeniser.encode("unable una! unx"), (std::vector<int32_t>{1, 2, 1, 3, 4, 0}));
+  EXPECT_EQ(tokeniser.decode(std::vector<int32_t>{1, 2, 4}), "unable!");
+}
+
+TEST(BpeTrainer, CommonestPairsFirst) {
+  const std::vector<std::string> texts = {"abab abab ab", "cab\n", "\xC3\xA9t\xC3\xA9"};
+  std::string first;
+  for (const bool backwards : {false, true}) {  // the order of texts does not matter
+    BpeTrainer trainer({.vocabulary = 260, .special = {"<s>"}});
+    for (size_t i = 0; i < texts.size(); ++i) trainer.add(texts[backwards ? texts.size() - 1 - i : i]);
+    const std::string definition = trainer.learn();
+    if (!backwards) first = definition;
+    EXPECT_EQ(definition, first);
+  }
+  const Tokeniser tokeniser = Tokeniser::from_definition(first, "f");
+  EXPECT_EQ(tokeniser.token(257), "ab");  // six times
+  EXPECT_EQ(tokeniser.find("<s>"), 0);
+  for (const std::string& text : texts) EXPECT_EQ(tokeniser.decode(tokeniser.encode(text)), text);
+  EXPECT_THROW(BpeTrainer({.vocabulary = 256}), Error);
+  EXPECT_THROW(BpeTrainer({.vocabulary = 300}).learn(), Error);
+}
+
+TEST(Conversation, LearnsAnswersOnly) {
+  const Tokeniser tokeniser = byte_level();
+  ChatTemplate chat = find_template("short");
+  chat.sep2 = "<end>";
+  const TrainingText text = training_text(tokeniser, chat, {{true, "the <image>"}, {false, "cat"}});
+  EXPECT_EQ(text.text, "USER: <image>\nthe ASSISTANT: cat<end>");
+  EXPECT_EQ(std::count(text.ids.begin(), text.ids.end(), kImageId), 1);
+  EXPECT_THROW(training_text(tokeniser, chat, {{false, "cat"}}), Error);
+  EXPECT_THROW(find_template("v2"), Error);
 }
 
 TEST(ClipText, Repairs) {

@@ -7,6 +7,7 @@
 #include "tests/parity/evaluation_cases.h"
 #include "tests/parity/dvae_cases.h"
 #include "tests/parity/generation_cases.h"
+#include "tests/parity/language_cases.h"
 #include "tests/parity/model_case.h"
 #include "tests/parity/tokeniser_cases.h"
 #include "tests/parity/segmentation_cases.h"
@@ -86,6 +87,9 @@ const std::vector<Entry>& entries() {
       {"components", "seg_upernet_head", "", check_segmentation_head, ""},
       {"components", "seg_feature_pyramid", "", check_map_necks, ""},
       {"components", "seg_upernet", "", check_segmenter, ""},
+      {"components", "metric_vqa", "", check_answers, ""},
+      {"components", "metric_", "", check_metric, ""},
+      {"components", "llava_prompts", "", check_prompts, ""},
       {"components", "model_vit", "", check_vit, ""},
       {"components", "model_deit_distilled", "", check_vit, ""},
       {"components", "model_deit3", "", check_vit, ""},
@@ -111,6 +115,19 @@ const std::vector<Entry>& entries() {
       {"components", "model_llama", "", nullptr, "language models come with vision-language models"},
       {"components", "model_detr", "", check_detr_transformer, ""},
       {"components", "det_detr", "", check_detr, ""},
+      {"components", "model_llama", "", check_decoder, ""},
+      {"components", "model_gpt2", "", check_decoder, ""},
+      {"components", "model_alibi_lm", "", check_decoder, ""},
+      {"components", "model_t5", "", check_t5, ""},
+      {"components", "model_llava", "", check_llava, ""},
+      {"components", "model_flamingo", "", check_flamingo, ""},
+      {"components", "model_frozen", "", check_frozen, ""},
+      {"components", "block_flamingo", "", check_flamingo_blocks, ""},
+      {"components", "block_vlm_misc", "", check_vision_language_parts, ""},
+      {"components", "model_transformer_seq2seq", "", check_transformer, ""},
+      {"components", "lora_", "", check_lora, ""},
+      {"components", "text_generation", "", check_token_rules, ""},
+      {"components", "model_detr", "", nullptr, "detection comes later"},
       {"components", "model_", "", nullptr, "this model comes with vision-language models"},
       {"components", "posenc_basic", "", check_sine_positions, ""},
       {"components", "posenc_grid_rope", "", check_grid_rotary, ""},

@@ -1,0 +1,264 @@
+// `tessera chat --weights FOLDER`: talks to a language model, about images where it reads them.
+#include <algorithm>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+#include "cli/common.h"
+#include "core/clock.h"
+#include "core/error.h"
+#include "core/interrupt.h"
+#include "core/text.h"
+#include "data/image_files.h"
+#include "models/language_generation.h"
+#include "text/conversation.h"
+#include "train/device.h"
+#include "train/open_language.h"
+
+namespace tessera::cli {
+namespace {
+
+struct Options {
+  std::string weights, tokenizer, prompt, chat, precision = "fp32";
+  std::vector<std::string> images, stops;
+  int64_t max_tokens = 256, threads = 0, top_k = 0, beams = 1, no_repeat = 0;
+  uint64_t seed = 0;
+  double temperature = 0, top_p = 1, min_p = 0, repetition = 1;
+  bool json = false, raw = false;
+};
+
+torch::ScalarType dtype_of(const std::string& precision) {
+  if (precision == "fp32") return torch::kFloat32;
+  if (precision == "bf16") return torch::kBFloat16;
+  fail_usage("--precision is '", printable(precision), "', must be fp32 or bf16");
+}
+
+// The images as [images, tokens, dim] features, undefined without any.
+torch::Tensor read_images(const Options& options, const train::OpenedLanguage& opened) {
+  if (options.images.empty()) return {};
+  if (!opened.llava) fail_usage(opened.file, " reads no images: --image is for a model with an image tower");
+  const auto transform = data::make_eval_transform(opened.preprocess);
+  const data::ImageFiles files(options.images);
+  std::vector<torch::Tensor> pixels;
+  for (int64_t i = 0; i < files.size(); ++i) {
+    const int64_t side = opened.preprocess.size;
+    torch::Tensor image = torch::empty({3, side, side}, torch::kFloat32);
+    RandomStream none(0, "chat");
+    const data::Slot slot{.data = static_cast<std::byte*>(image.data_ptr())};
+    transform->apply(files.read(i), none, std::span(&slot, 1));
+    pixels.push_back(image);
+  }
+  return opened.llava->image_features(torch::stack(pixels).to(dtype_of(options.precision)));
+}
+
+// One conversation: its turns so far, and how the next answer is made.
+class Chat {
+ public:
+  Chat(const Options& options, const train::OpenedLanguage& opened)
+      : options_(options),
+        opened_(opened),
+        tokeniser_(*opened.tokeniser),
+        features_(read_images(options, opened)) {
+    const std::string name = !options.chat.empty() ? options.chat : options.raw ? "" : opened.chat_template;
+    if (!name.empty()) template_ = &find_template(name);
+  }
+
+  struct Answer {
+    std::string text;
+    int64_t prompt_tokens = 0, tokens = 0;
+    double seconds = 0;
+    const char* end = "length";  // or "stop", "interrupted"
+  };
+
+  Answer answer(const std::string& question, bool shows) {
+    turns_.push_back({true, with_image_words(question)});
+    const std::string text =
+        template_ ? conversation_text(*template_, with_images_first(turns_)) : all_words();
+    Answer out = generate(encode_with_images(tokeniser_, text), shows);
+    turns_.push_back({false, out.text});
+    return out;
+  }
+
+ private:
+  // The first question is about all images that it does not name.
+  std::string with_image_words(const std::string& question) {
+    if (!features_.defined() || !turns_.empty()) return question;
+    int64_t named = 0;
+    for (size_t at = 0; (at = question.find(kImageWord, at)) != std::string::npos; at += kImageWord.size())
+      ++named;
+    const int64_t images = features_.size(0);
+    if (named != 0 && named != images)
+      fail_usage("the question holds '<image>' ", named, " times, there are ", images, " images");
+    std::string out = question;
+    for (int64_t i = named; i < images; ++i) out = std::string(kImageWord) + "\n" + out;
+    return out;
+  }
+
+  std::string all_words() const {
+    std::string out;
+    for (const Turn& turn : turns_) out += turn.text;
+    return out;
+  }
+
+  std::vector<int64_t> end_tokens() const {
+    std::vector<int64_t> ends;
+    for (const char* name : {"</s>", "<|endoftext|>", "<|end_of_text|>", "<|im_end|>", "<|eot_id|>", "<eos>"})
+      if (const auto id = tokeniser_.find(name)) ends.push_back(*id);
+    return ends;
+  }
+
+  Answer generate(const std::vector<int64_t>& given, bool shows) {
+    const double began = steady_seconds();
+    const int64_t per_image = features_.defined() ? features_.size(1) : 1;
+    std::vector<int64_t> ids = given;
+    std::replace(ids.begin(), ids.end(), kImageId, opened_.image_token);
+    if (features_.defined()) ids = models::expand_image_tokens(ids, opened_.image_token, per_image);
+    if (ids.empty()) fail_usage("the prompt is empty");
+    const int64_t context = opened_.language->config().context;
+    if (std::ssize(ids) >= context)
+      fail_usage("the conversation has ", ids.size(), " tokens, the model reads ", context);
+    const torch::Tensor prompt = torch::tensor(ids, torch::kInt64).unsqueeze(0);
+    models::LanguagePrompt how;
+    if (features_.defined()) how.embedded = opened_.llava->embed(prompt, opened_.image_token, features_);
+
+    Answer out;
+    out.prompt_tokens = std::ssize(ids);
+    models::GenerationOptions search;
+    search.max_new_tokens = std::min(options_.max_tokens, context - std::ssize(ids));
+    search.ends = end_tokens();
+    search.seed = options_.seed;
+    search.sample = options_.temperature > 0;
+    search.beams = options_.beams;
+    search.rules = {.repetition_penalty = options_.repetition,
+                    .no_repeat_ngram = options_.no_repeat,
+                    .temperature = search.sample ? options_.temperature : 1,
+                    .top_k = options_.top_k,
+                    .top_p = options_.top_p,
+                    .min_p = options_.min_p};
+    if (opened_.image_token >= 0) search.rules.bad_words = {{opened_.image_token}};
+    StreamDecoder stream(tokeniser_);
+    std::string printed;
+    const auto is_end = [&](int64_t id) {
+      return std::find(search.ends.begin(), search.ends.end(), id) != search.ends.end();
+    };
+    search.progress = [&](const std::vector<int64_t>& tokens) {
+      if (interrupted()) return out.end = "interrupted", false;
+      if (is_end(tokens[0])) return out.end = "stop", true;
+      ++out.tokens;
+      out.text += stream.push(static_cast<int32_t>(tokens[0]));
+      for (const std::string& stop : options_.stops)
+        if (const size_t at = out.text.find(stop); at != std::string::npos) {
+          out.text.resize(at);
+          out.end = "stop";
+        }
+      if (shows && out.text.size() > printed.size()) {
+        std::cout << out.text.substr(printed.size()) << std::flush;
+        printed = out.text;
+      }
+      return std::string_view(out.end) != "stop";
+    };
+    const auto next = models::next_token_model(*opened_.language, how, options_.beams);
+    const models::Generated generated = models::generate(next, prompt, search);
+    if (options_.beams > 1) {
+      const torch::Tensor row = generated.ids[0].slice(0, prompt.size(1)).contiguous();
+      for (int64_t i = 0; i < row.numel(); ++i) {
+        const auto id = row[i].item<int64_t>();
+        if (is_end(id)) {
+          out.end = "stop";
+          break;
+        }
+        ++out.tokens;
+        out.text += stream.push(static_cast<int32_t>(id));
+      }
+    }
+    if (std::string_view(out.end) != "stop" || options_.stops.empty()) out.text += stream.finish();
+    if (shows && out.text.size() > printed.size()) std::cout << out.text.substr(printed.size());
+    out.seconds = steady_seconds() - began;
+    return out;
+  }
+
+  const Options& options_;
+  const train::OpenedLanguage& opened_;
+  const Tokeniser& tokeniser_;
+  torch::Tensor features_;
+  const ChatTemplate* template_ = nullptr;
+  std::vector<Turn> turns_;
+};
+
+void print_json(const std::string& question, const Chat::Answer& answer) {
+  const nlohmann::ordered_json line = {{"prompt", question},      {"answer", answer.text},
+                                       {"end", answer.end},       {"prompt_tokens", answer.prompt_tokens},
+                                       {"tokens", answer.tokens}, {"seconds", answer.seconds}};
+  std::cout << json_text(line) << std::endl;
+}
+
+void chat(const Options& options) {
+  if (options.beams > 1 && options.temperature > 0) fail_usage("--beams and --temperature: choose one");
+  train::use_threads(options.threads);
+  const torch::NoGradGuard no_grad;
+  const train::OpenedLanguage opened =
+      train::open_language(options.weights, options.tokenizer, dtype_of(options.precision));
+  for (const std::string& note : opened.notes) std::cerr << one_line(note) << "\n";
+  Chat conversation(options, opened);
+  const auto ask = [&](const std::string& question) {
+    const Interruptible until_a_signal;
+    const Chat::Answer answer = conversation.answer(question, !options.json);
+    if (options.json)
+      print_json(question, answer);
+    else
+      std::cout << std::endl;
+    forget_interrupts();  // a signal ends the answer, not the conversation
+  };
+  if (!options.prompt.empty()) return ask(options.prompt);
+  std::string line;
+  while (true) {
+    if (!options.json) std::cout << "> " << std::flush;
+    if (!std::getline(std::cin, line)) break;
+    if (!trim(line).empty()) ask(line);
+  }
+  if (!options.json) std::cout << "\n";
+}
+
+}  // namespace
+
+void add_chat(Arguments& command, Action& action) {
+  const auto options = std::make_shared<Options>();
+  command
+      .add("-w,--weights", options->weights,
+           "a folder with config.json, weights and tokeniser, as language models are published")
+      .required();
+  command.add("--image", options->images, "images that the conversation is about");
+  command.add("--prompt", options->prompt, "one question; without it a conversation, line by line");
+  command.add("--tokenizer", options->tokenizer, "another tokeniser than the folder's");
+  command.add(
+      "--template", options->chat,
+      "v1, plain, llava_llama_2, mpt, llava_v0, chatml_direct, llama_3 or short (default: the model's)");
+  command.flag("--raw", options->raw, "continue the text as it is, without a template");
+  command.add("--max-tokens", options->max_tokens, "longest answer").show_default().range(1, 1 << 20);
+  command.add("--temperature", options->temperature, "0: always the likeliest token")
+      .show_default()
+      .range(0.0, 100.0);
+  command.add("--top-k", options->top_k, "draw from so many likeliest tokens, 0 = all")
+      .show_default()
+      .range(0, 1 << 22);
+  command.add("--top-p", options->top_p, "draw from the likeliest tokens with this share").show_default();
+  command.add("--min-p", options->min_p, "leave out tokens below this share of the likeliest")
+      .show_default()
+      .range(0.0, 1.0);
+  command.add("--repetition-penalty", options->repetition, "above 1: against tokens that occurred")
+      .show_default()
+      .range(0.01, 100.0);
+  command.add("--no-repeat-ngram", options->no_repeat, "no run of so many tokens twice, 0 = off")
+      .show_default()
+      .range(0, 1024);
+  command.add("--beams", options->beams, "search with so many beams").show_default().range(1, 256);
+  command.add("--stop", options->stops, "words that end an answer");
+  command.add("--seed", options->seed, "of what is drawn").show_default();
+  command.add("--precision", options->precision, "fp32 or bf16").show_default();
+  command.add("--threads", options->threads, "compute threads, 0 = all cores").show_default().range(0, 1024);
+  command.flag("--json", options->json, "one JSON object an answer");
+  action = [options] { chat(*options); };
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,116 @@
+#include "data/conversations.h"
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "data/source_kinds.h"
+#include "io/file.h"
+#include "io/json.h"
+
+namespace tessera::data {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr uint64_t kMostBytes = uint64_t{1} << 31;
+
+// The last part of a path, or of "shard: member".
+std::string file_name(const std::string& name) {
+  const size_t at = name.find_last_of("/:! ");
+  return at == std::string::npos ? name : name.substr(at + 1);
+}
+
+std::string without_extension(const std::string& name) { return name.substr(0, name.rfind('.')); }
+
+std::string word(const Json& record, const char* key, const std::string& where) {
+  const auto found = record.find(key);
+  if (found == record.end() || !found->is_string()) fail(where, " has no '", key, "'");
+  return found->get<std::string>();
+}
+
+std::vector<std::string> turns_of(const Json& record, const std::string& where) {
+  std::vector<std::string> turns;
+  if (record.contains("question")) {
+    const auto answers = record.find("answers");
+    if (answers == record.end() || !answers->is_array() || answers->empty() || !(*answers)[0].is_string())
+      fail(where, " has a question without 'answers'");
+    turns = {word(record, "question", where), (*answers)[0].get<std::string>()};
+    return turns;
+  }
+  const auto given = record.find("conversations");
+  if (given == record.end() || !given->is_array())
+    fail(where, " has neither 'conversations' nor a 'question'");
+  for (const Json& turn : *given) {
+    if (!turn.is_object()) fail(where, ": a turn is no object");
+    const bool human = word(turn, "from", where) == "human";
+    if (human != (turns.size() % 2 == 0))
+      fail(where, ": turn ", turns.size() + 1, " is from '", printable(word(turn, "from", where)),
+           "', human and gpt must alternate");
+    turns.push_back(word(turn, "value", where));
+  }
+  if (turns.size() < 2 || turns.size() % 2 != 0) fail(where, " has ", turns.size(), " turns, must be pairs");
+  return turns;
+}
+
+}  // namespace
+
+Conversations::Conversations(const std::string& path, std::shared_ptr<const Source> images)
+    : path_(path), images_(std::move(images)) {
+  std::map<std::string, int64_t> places;
+  for (int64_t i = 0; i < images_->size(); ++i)
+    places.emplace(without_extension(file_name(images_->read(i).name)), i);
+  const std::string content = read_text(path, kMostBytes);
+  checksum_ = checksum_of(as_bytes(content));
+  std::vector<std::string> kinds;
+  const auto add = [&](const Json& record, const std::string& where) {
+    check(record.is_object(), where, " is no JSON object");
+    const std::string image = word(record, "image", where);
+    const auto place = places.find(without_extension(file_name(image)));
+    if (place == places.end())
+      fail(where, ": the image '", printable(image), "' is not among ", images_->describe());
+    records_.push_back({turns_of(record, where), place->second, 0});
+    kinds.push_back(record.value("answer_type", ""));
+  };
+  const JsonLimits limits{kMostBytes, 16, 4096};
+  if (lower(path).ends_with(".json")) {
+    const Json all = parse_json(content, path, limits);
+    check(all.is_array(), path, " must be an array of conversations");
+    for (size_t i = 0; i < all.size(); ++i) add(all[i], text(path, " entry ", i + 1));
+  } else {
+    int64_t number = 0;
+    for (const std::string& line : split(content, '\n')) {
+      const std::string where = text(path, " line ", ++number);
+      if (!trim(line).empty()) add(parse_json(line, where, limits), where);
+    }
+  }
+  check(!records_.empty(), path, " holds no conversations");
+  const std::set<std::string> distinct(kinds.begin(), kinds.end());
+  types_.assign(distinct.begin(), distinct.end());
+  for (size_t i = 0; i < records_.size(); ++i)
+    records_[i].type = std::lower_bound(types_.begin(), types_.end(), kinds[i]) - types_.begin();
+}
+
+RawSample Conversations::read(int64_t index) const {
+  const Record& record = records_[static_cast<size_t>(index)];
+  RawSample sample = images_->read(record.image);
+  sample.annotation.captions = record.turns;
+  sample.annotation.classes = {record.type};
+  return sample;
+}
+
+uint64_t Conversations::fingerprint() const {
+  Fingerprint print;
+  print.add(checksum_);
+  print.add(static_cast<int64_t>(images_->fingerprint()));
+  return print.value();
+}
+
+std::string Conversations::describe() const {
+  return text("conversations ", path_, ", ", records_.size(), " about ", images_->describe());
+}
+
+}  // namespace tessera::data

@@ -1,0 +1,41 @@
+// Conversations about the images of another source: LLaVA's files.
+//
+// A line of a .jsonl file, or an element of a .json file's array, is an object with `image` and either `conversations`
+// (turns {"from": "human" or "gpt", "value": text}, the human's first) or `question`, `answers` and perhaps
+// `answer_type`. The image is found by its file name, without folders.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "data/source.h"
+
+namespace tessera::data {
+
+// A sample for each conversation: its picture, in annotation.captions the turns (question, answer, question, …), and in
+// annotation.classes the number of its type among types().
+class Conversations final : public Source {
+ public:
+  // Throws Error naming the line: no JSON, an image that the source does not have, turns that do not alternate.
+  Conversations(const std::string& path, std::shared_ptr<const Source> images);
+
+  int64_t size() const override { return static_cast<int64_t>(records_.size()); }
+  RawSample read(int64_t index) const override;
+  uint64_t fingerprint() const override;
+  std::string describe() const override;
+  // Kinds of answers, in alphabetical order; "" for records that do not say.
+  const std::vector<std::string>& types() const { return types_; }
+
+ private:
+  struct Record {
+    std::vector<std::string> turns;
+    int64_t image = 0, type = 0;
+  };
+  std::string path_, checksum_;
+  std::shared_ptr<const Source> images_;
+  std::vector<Record> records_;
+  std::vector<std::string> types_;
+};
+
+}  // namespace tessera::data

@@ -1,0 +1,490 @@
+#include "models/language_model.h"
+
+#include <cmath>
+#include <map>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "nn/relative_position.h"
+#include "ops/attention.h"
+
+namespace tessera::models {
+namespace {
+
+// Far below any score, but no infinity: a padded token that sees nothing reads the mean, not NaN.
+constexpr double kUnseen = -1e9;
+constexpr double kInitialDeviation = 0.02;  // GPT-2's, and LLaMA's
+
+enum class Packing { separate, thirds, by_head };
+enum class Positions { learned, rotary, alibi };
+enum class Activation { silu_gated, gelu, gelu_tanh };
+
+// What a kind is, and what its files call it. Paths of blocks are below `block` + number.
+struct Form {
+  NormKind norm;
+  bool norm_bias;
+  Positions positions;
+  Packing packing;
+  bool attention_bias, output_bias, mlp_bias, stored_in_out;
+  Activation activation;
+  bool tied;
+  const char *embedding, *positions_name, *embedding_norm, *block, *attention_norm, *qkv, *q, *k, *v, *out,
+      *mlp_norm, *gate, *up, *down, *last_norm;
+};
+
+const Form& form_of(LanguageKind kind) {
+  static const Form gpt2 = {NormKind::layer,
+                            true,
+                            Positions::learned,
+                            Packing::thirds,
+                            true,
+                            true,
+                            true,
+                            true,
+                            Activation::gelu_tanh,
+                            true,
+                            "transformer.wte",
+                            "transformer.wpe",
+                            "",
+                            "transformer.h.",
+                            "ln_1",
+                            "attn.c_attn",
+                            "",
+                            "",
+                            "",
+                            "attn.c_proj",
+                            "ln_2",
+                            "",
+                            "mlp.c_fc",
+                            "mlp.c_proj",
+                            "transformer.ln_f"};
+  static const Form llama = {NormKind::rms,
+                             false,
+                             Positions::rotary,
+                             Packing::separate,
+                             false,
+                             false,
+                             false,
+                             false,
+                             Activation::silu_gated,
+                             false,
+                             "model.embed_tokens",
+                             "",
+                             "",
+                             "model.layers.",
+                             "input_layernorm",
+                             "",
+                             "self_attn.q_proj",
+                             "self_attn.k_proj",
+                             "self_attn.v_proj",
+                             "self_attn.o_proj",
+                             "post_attention_layernorm",
+                             "mlp.gate_proj",
+                             "mlp.up_proj",
+                             "mlp.down_proj",
+                             "model.norm"};
+  static const Form qwen2 = [] {
+    Form form = llama;
+    form.attention_bias = true;
+    return form;
+  }();
+  static const Form bloom = {NormKind::layer,
+                             true,
+                             Positions::alibi,
+                             Packing::by_head,
+                             true,
+                             true,
+                             true,
+                             false,
+                             Activation::gelu_tanh,
+                             true,
+                             "transformer.word_embeddings",
+                             "",
+                             "transformer.word_embeddings_layernorm",
+                             "transformer.h.",
+                             "input_layernorm",
+                             "self_attention.query_key_value",
+                             "",
+                             "",
+                             "",
+                             "self_attention.dense",
+                             "post_attention_layernorm",
+                             "",
+                             "mlp.dense_h_to_4h",
+                             "mlp.dense_4h_to_h",
+                             "transformer.ln_f"};
+  static const Form mpt = {NormKind::layer,
+                           false,
+                           Positions::alibi,
+                           Packing::thirds,
+                           false,
+                           false,
+                           false,
+                           false,
+                           Activation::gelu,
+                           true,
+                           "transformer.wte",
+                           "",
+                           "",
+                           "transformer.blocks.",
+                           "norm_1",
+                           "attn.Wqkv",
+                           "",
+                           "",
+                           "",
+                           "attn.out_proj",
+                           "norm_2",
+                           "",
+                           "ffn.up_proj",
+                           "ffn.down_proj",
+                           "transformer.norm_f"};
+  switch (kind) {
+    case LanguageKind::gpt2:
+      return gpt2;
+    case LanguageKind::qwen2:
+      return qwen2;
+    case LanguageKind::bloom:
+      return bloom;
+    case LanguageKind::mpt:
+      return mpt;
+    default:
+      return llama;
+  }
+}
+
+Norm norm_at(torch::nn::Module& root, const std::string& path, const Form& form, int64_t width, double eps) {
+  Norm norm;
+  if (form.norm == NormKind::rms) {
+    norm.rms = nn::RmsNorm(width, eps);
+    register_at(root, path, norm.rms.ptr());
+  } else {
+    norm.layer = nn::LayerNorm(width, nn::LayerNormOptions{.eps = eps, .bias = form.norm_bias});
+    register_at(root, path, norm.layer.ptr());
+  }
+  return norm;
+}
+
+// A module that is one matrix called "weight".
+torch::Tensor table_at(torch::nn::Module& root, const std::string& path, int64_t rows, int64_t width) {
+  auto holder = std::make_shared<torch::nn::Module>();
+  torch::Tensor weight = holder->register_parameter("weight", nn::zeros({rows, width}));
+  register_at(root, path, holder);
+  return weight;
+}
+
+torch::Tensor activate(const torch::Tensor& x, Activation how) {
+  return torch::gelu(x, how == Activation::gelu_tanh ? "tanh" : "none");
+}
+
+}  // namespace
+
+void register_at(torch::nn::Module& root, const std::string& path,
+                 std::shared_ptr<torch::nn::Module> module) {
+  torch::nn::Module* at = &root;
+  const std::vector<std::string> names = split(path, '.');
+  for (size_t i = 0; i + 1 < names.size(); ++i) {
+    const auto children = at->named_children();
+    if (const auto* found = children.find(names[i]))
+      at = found->get();
+    else
+      at = at->register_module(names[i], std::make_shared<torch::nn::Module>()).get();
+  }
+  at->register_module(names.back(), std::move(module));
+}
+
+LanguageConfig LanguageConfig::complete() const {
+  LanguageConfig out = *this;
+  const auto refuse = [](const auto&... parts) { fail_usage("language model: ", parts...); };
+  if (out.kv_heads == 0) out.kv_heads = heads;
+  if (out.heads % out.kv_heads != 0)
+    refuse("heads = ", heads, " must be a multiple of kv_heads = ", out.kv_heads);
+  if (out.head_dim == 0) {
+    if (dim % heads != 0)
+      refuse("dim = ", dim, " must be a multiple of heads = ", heads, ", or head_dim given");
+    out.head_dim = dim / heads;
+  }
+  const Form& form = form_of(kind);
+  if (form.positions == Positions::rotary && out.head_dim % 2 != 0)
+    refuse("rotary positions need an even head_dim, it is ", out.head_dim);
+  if (form.packing != Packing::separate && (out.kv_heads != heads || out.head_dim * heads != dim))
+    refuse(name_of(kind), " has as many heads of keys as of queries, dim / heads channels each");
+  if (out.hidden == 0)
+    out.hidden = form.activation == Activation::silu_gated ? nn::llama_hidden(dim) : 4 * dim;
+  out.tied = out.tied || form.tied;
+  return out;
+}
+
+ProjectionImpl::ProjectionImpl(int64_t in, int64_t out, bool with_bias, bool stored_in_out)
+    : LinearImpl(in, out, with_bias), stored_in_out_(stored_in_out) {
+  if (stored_in_out_) weight.set_data(nn::zeros({in, out}));
+}
+
+torch::Tensor ProjectionImpl::forward(const nn::DeferredNorm& x, const nn::Epilogue& epilogue) const {
+  if (!stored_in_out_ && !lora_a_) return LinearImpl::forward(x, epilogue);
+  const torch::Tensor plain = x;
+  torch::Tensor y = stored_in_out_ ? at::linear(plain, weight.t(), bias) : LinearImpl::forward(plain);
+  if (lora_a_) y = y + lora_b_->forward(lora_a_->forward(plain)) * scale_;
+  return epilogue.residual.defined() ? y + epilogue.residual : y;
+}
+
+void ProjectionImpl::adapt(int64_t rank, double alpha, bool by_root) {
+  const int64_t in = weight.size(stored_in_out_ ? 0 : 1), out = weight.size(stored_in_out_ ? 1 : 0);
+  lora_a_ = register_module("lora_A", nn::Linear(in, rank, false));
+  lora_b_ = register_module("lora_B", nn::Linear(rank, out, false));
+  lora_a_->to(weight.device(), weight.scalar_type());
+  lora_b_->to(weight.device(), weight.scalar_type());
+  const auto size = static_cast<double>(rank);
+  scale_ = alpha / (by_root ? std::sqrt(size) : size);
+}
+
+torch::Tensor ProjectionImpl::merged_weight() const {
+  if (!lora_a_) return weight;
+  const torch::Tensor change = lora_b_->weight.mm(lora_a_->weight) * scale_;
+  return weight + (stored_in_out_ ? change.t() : change);
+}
+
+void ProjectionImpl::merge() {
+  if (!lora_a_) return;
+  const torch::NoGradGuard no_grad;
+  weight.copy_(merged_weight());
+  unregister_module("lora_A");
+  unregister_module("lora_B");
+  lora_a_ = lora_b_ = nullptr;
+}
+
+int64_t add_lora(torch::nn::Module& module, const LoraConfig& config) {
+  for (torch::Tensor& parameter : module.parameters()) parameter.requires_grad_(false);
+  std::vector<std::string> names;
+  std::map<std::string, int64_t> found;
+  int64_t count = 0;
+  for (const auto& entry : module.named_modules(std::string(), /*include_self=*/false)) {
+    auto* const projection = dynamic_cast<ProjectionImpl*>(entry.value().get());
+    if (!projection) continue;
+    const std::string last = entry.key().substr(entry.key().rfind('.') + 1);
+    if (std::find(names.begin(), names.end(), last) == names.end()) names.push_back(last);
+    for (const std::string& target : config.targets) {
+      if (last != target && entry.key() != target && !entry.key().ends_with("." + target)) continue;
+      ++found[target];
+      if (!projection->adapted()) projection->adapt(config.rank, config.alpha, config.by_root), ++count;
+    }
+  }
+  for (const std::string& target : config.targets)
+    if (!found.contains(target))
+      fail_usage("LoRA: no linear layer is called '", target, "'", did_you_mean(target, names),
+                 "; there are ", join(names, ", "));
+  return count;
+}
+
+void KeyValueCache::select(const torch::Tensor& rows) {
+  for (auto* list : {&keys, &values})
+    for (torch::Tensor& tensor : *list)
+      if (tensor.defined()) tensor = tensor.index_select(0, rows);
+}
+
+// What all blocks share in one pass.
+struct LanguageModel::Shared {
+  ops::AttentionOptions attention;
+  nn::Rotation rotation;
+  torch::Tensor places;  // int64 [batch, tokens] or [tokens]: positions of the new tokens
+};
+
+LanguageModel::LanguageModel(const LanguageConfig& config) : config_(config.complete()) {
+  const Form& form = form_of(config_.kind);
+  embedding_ = table_at(*this, form.embedding, config_.vocabulary, config_.dim);
+  if (form.positions == Positions::learned)
+    positions_ = table_at(*this, form.positions_name, config_.context, config_.dim);
+  if (*form.embedding_norm)
+    embedding_norm_ = norm_at(*this, form.embedding_norm, form, config_.dim, config_.eps);
+  for (int64_t i = 0; i < config_.depth; ++i) blocks_.push_back(make_block(i));
+  last_norm_ = norm_at(*this, form.last_norm, form, config_.dim, config_.eps);
+  if (!config_.tied) head_ = table_at(*this, "lm_head", config_.vocabulary, config_.dim);
+}
+
+LanguageModel::Block LanguageModel::make_block(int64_t index) {
+  const Form& form = form_of(config_.kind);
+  const std::string path = text(form.block, index, ".");
+  const auto projection = [&](const char* name, int64_t in, int64_t out, bool bias) {
+    Projection layer(in, out, bias, form.stored_in_out);
+    register_at(*this, path + name, layer.ptr());
+    return layer;
+  };
+  const int64_t dim = config_.dim, q_width = config_.heads * config_.head_dim,
+                kv_width = config_.kv_heads * config_.head_dim;
+  Block block;
+  block.attention_norm = norm_at(*this, path + form.attention_norm, form, dim, config_.eps);
+  if (form.packing == Packing::separate) {
+    block.q = projection(form.q, dim, q_width, form.attention_bias);
+    block.k = projection(form.k, dim, kv_width, form.attention_bias);
+    block.v = projection(form.v, dim, kv_width, form.attention_bias);
+  } else {
+    block.packed = projection(form.qkv, dim, 3 * dim, form.attention_bias);
+  }
+  block.out = projection(form.out, q_width, dim, form.output_bias);
+  block.mlp_norm = norm_at(*this, path + form.mlp_norm, form, dim, config_.eps);
+  if (*form.gate) block.gate = projection(form.gate, dim, config_.hidden, form.mlp_bias);
+  block.up = projection(form.up, dim, config_.hidden, form.mlp_bias);
+  block.down = projection(form.down, config_.hidden, dim, form.mlp_bias);
+  return block;
+}
+
+torch::Tensor LanguageModel::embed(const torch::Tensor& ids) const {
+  return torch::embedding(embedding_, ids);
+}
+
+// q, k and v [batch, heads or kv_heads, tokens, head_dim].
+std::array<torch::Tensor, 3> LanguageModel::project(const Block& block, const torch::Tensor& x) const {
+  const Form& form = form_of(config_.kind);
+  const auto heads_of = [&](const torch::Tensor& y) {
+    return y.unflatten(-1, {-1, config_.head_dim}).transpose(1, 2);
+  };
+  const nn::DeferredNorm normed = block.attention_norm.before_linear(x);
+  if (form.packing == Packing::separate) {
+    const torch::Tensor plain = normed;
+    return {heads_of(block.q->forward(plain)), heads_of(block.k->forward(plain)),
+            heads_of(block.v->forward(plain))};
+  }
+  const torch::Tensor packed = block.packed->forward(normed);
+  if (form.packing == Packing::thirds) {
+    const auto parts = packed.chunk(3, -1);
+    return {heads_of(parts[0]), heads_of(parts[1]), heads_of(parts[2])};
+  }
+  const torch::Tensor by_head =
+      packed.unflatten(-1, {config_.heads, 3, config_.head_dim}).permute({3, 0, 2, 1, 4});
+  return {by_head[0], by_head[1], by_head[2]};
+}
+
+LanguageModel::Shared LanguageModel::shared_of(const TextInput& input, const torch::Tensor& x) const {
+  const Form& form = form_of(config_.kind);
+  const int64_t before = input.cache ? input.cache->length : 0, tokens = x.size(1), keys = before + tokens;
+  const torch::TensorOptions integers = x.options().dtype(torch::kInt64).requires_grad(false);
+  Shared shared;
+  shared.attention.causal = true;
+  shared.attention.first_query = before;
+  shared.attention.window = config_.window;
+  if (input.mask.defined()) {
+    check(input.mask.dim() == 2 && input.mask.size(0) == x.size(0) && input.mask.size(1) == keys,
+          "the mask of a text is ", input.mask.sizes(), ", must be [", x.size(0), ", ", keys, "]");
+    const torch::Tensor mask = input.mask.to(torch::kBool);
+    shared.attention.bias = torch::zeros({x.size(0), 1, 1, keys}, x.options().requires_grad(false))
+                                .masked_fill_(~mask.view({x.size(0), 1, 1, keys}), kUnseen);
+    shared.places = (mask.to(torch::kInt64).cumsum(1) - 1).clamp_min(0).slice(1, before);
+  } else {
+    shared.places = torch::arange(before, keys, integers);
+  }
+  if (form.positions == Positions::rotary) {
+    const nn::RopeScaling scaling{.kind = config_.rope_scaling,
+                                  .factor = config_.rope_factor,
+                                  .trained = config_.rope_trained,
+                                  .low_frequency = config_.rope_low,
+                                  .high_frequency = config_.rope_high};
+    const torch::Tensor frequency = nn::rotary_frequencies(config_.head_dim, config_.theta, scaling, keys);
+    const torch::Tensor angles =
+        shared.places.to(torch::kCPU, torch::kFloat64).unsqueeze(-1) * frequency;  // [(batch,) tokens, pairs]
+    shared.rotation = {angles.dim() == 3 ? angles.unsqueeze(1) : angles, nn::rotary_magnitude(scaling)};
+  }
+  if (form.positions == Positions::alibi) {
+    // Counted from the last key: what is the same for all keys of a query changes nothing.
+    const torch::Tensor behind = torch::arange(1 - keys, 1, integers).to(torch::kFloat64);
+    const torch::Tensor slopes = nn::alibi_slopes(config_.heads).to(x.device());
+    const torch::Tensor bias = (slopes.view({1, -1, 1, 1}) * behind).to(x.scalar_type());
+    shared.attention.bias = shared.attention.bias.defined() ? shared.attention.bias + bias : bias;
+  }
+  return shared;
+}
+
+torch::Tensor LanguageModel::attend(const Block& block, int64_t index, const torch::Tensor& x,
+                                    const Shared& shared, KeyValueCache* cache) const {
+  auto [q, k, v] = project(block, x);
+  if (shared.rotation.defined()) {
+    q = nn::rotate_split(q, shared.rotation);
+    k = nn::rotate_split(k, shared.rotation);
+  }
+  if (cache) {
+    const auto place = static_cast<size_t>(index);
+    cache->keys.resize(blocks_.size());
+    cache->values.resize(blocks_.size());
+    if (cache->keys[place].defined()) {
+      k = torch::cat({cache->keys[place], k}, 2);
+      v = torch::cat({cache->values[place], v}, 2);
+    }
+    cache->keys[place] = k;
+    cache->values[place] = v;
+  }
+  if (const int64_t group = config_.heads / config_.kv_heads; group > 1) {
+    k = k.repeat_interleave(group, 1);
+    v = v.repeat_interleave(group, 1);
+  }
+  const torch::Tensor read = ops::attention(q.contiguous(), k.contiguous(), v.contiguous(), shared.attention);
+  return block.out->forward(read.transpose(1, 2).flatten(2), {.residual = x});
+}
+
+torch::Tensor LanguageModel::feed_forward(const Block& block, const torch::Tensor& x) const {
+  const nn::DeferredNorm normed = block.mlp_norm.before_linear(x);
+  const Form& form = form_of(config_.kind);
+  if (!block.gate)
+    return block.down->forward(activate(block.up->forward(normed), form.activation), {.residual = x});
+  const torch::Tensor plain = normed;
+  return block.down->forward(torch::silu(block.gate->forward(plain)) * block.up->forward(plain),
+                             {.residual = x});
+}
+
+torch::Tensor LanguageModel::hidden(const TextInput& input) {
+  torch::Tensor x = input.embedded.defined() ? input.embedded : embed(input.ids);
+  const Shared shared = shared_of(input, x);
+  if (positions_.defined()) {
+    const int64_t before = input.cache ? input.cache->length : 0;
+    check(before + x.size(1) <= config_.context, "a text of ", before + x.size(1),
+          " tokens is longer than the ", config_.context, " positions of the model");
+    x = x + torch::embedding(positions_, shared.places);
+  }
+  if (embedding_norm_) x = embedding_norm_(x);
+  for (int64_t i = 0; i < config_.depth; ++i) {
+    if (input.before_block) x = input.before_block(i, x);
+    const Block& block = blocks_[static_cast<size_t>(i)];
+    x = feed_forward(block, attend(block, i, x, shared, input.cache));
+    if (input.after_block) input.after_block(i, x);
+  }
+  if (input.cache) input.cache->length += x.size(1);
+  return last_norm_(x);
+}
+
+torch::Tensor LanguageModel::logits(const torch::Tensor& hidden) const {
+  return at::linear(hidden, head_.defined() ? head_ : embedding_);
+}
+
+void LanguageModel::initialise(uint64_t seed) {
+  // Layers that end a residual branch start smaller, by the number of branches (Radford et al. 2019).
+  const double branch = kInitialDeviation / std::sqrt(2.0 * static_cast<double>(config_.depth));
+  const Form& form = form_of(config_.kind);
+  const auto ends = [](const std::string& name, const char* path) {
+    return name.ends_with(text(".", path, ".weight"));
+  };
+  nn::initialise(*this, seed,
+                 [&](const std::string& name, const torch::Tensor& parameter, const nn::Filler& fill) {
+                   if (parameter.dim() < 2 || name.find("lora_B") != std::string::npos) return;
+                   fill.normal(ends(name, form.out) || ends(name, form.down) ? branch : kInitialDeviation);
+                 });
+}
+
+int64_t LanguageModel::macs(int64_t tokens) const {
+  int64_t linear = config_.vocabulary * config_.dim;
+  for (const auto& module : modules(false))
+    if (const auto* projection = dynamic_cast<const ProjectionImpl*>(module.get()))
+      linear += projection->weight.numel();
+  return tokens * linear + config_.depth * config_.heads * config_.head_dim * tokens * tokens;
+}
+
+std::string LanguageModel::rename(const std::string& published) const {
+  std::string name = published;
+  const Form& form = form_of(config_.kind);
+  // GPT-2's and BLOOM's own files begin below the "transformer." of ours.
+  const std::string root = std::string(form.embedding).substr(0, std::string(form.embedding).find('.') + 1);
+  const auto known = named_parameters();
+  if (!known.contains(name) && known.contains(root + name)) name = root + name;
+  if (known.contains(name)) return name;
+  const bool mask = name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") ||
+                    name.ends_with("rotary_emb.inv_freq") || (config_.tied && name == "lm_head.weight");
+  return mask ? "" : name;
+}
+
+}  // namespace tessera::models

@@ -1,0 +1,173 @@
+// Decoders that continue a text, one token after the other, of the published kinds that differ in norms, positions and
+// names only: GPT-2 (Radford et al. 2019), LLaMA (Touvron et al. 2023) with its grouped heads and LLaMA 3's rotary
+// scaling, Qwen2, Mistral, BLOOM and MPT.
+//
+//   x_0 = E[ids] (+ learned positions)
+//   x  <- x + attention(norm(x))          causal; rotary positions, ALiBi, or none inside
+//   x  <- x + mlp(norm(x))
+//   logits = norm(x_depth) W_head^T       W_head = E where the embedding is tied
+//
+// Parameters have the names and layouts of the published files.
+#pragma once
+
+#include "ops/torch.h"
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/config.h"
+#include "models/family.h"
+#include "nn/linear.h"
+#include "nn/rope_scaling.h"
+
+namespace tessera::models {
+
+enum class LanguageKind { gpt2, llama, qwen2, mistral, bloom, mpt };
+
+}  // namespace tessera::models
+
+template <>
+struct tessera::EnumNames<tessera::models::LanguageKind> {
+  static constexpr std::array names = {"gpt2", "llama", "qwen2", "mistral", "bloom", "mpt"};
+};
+
+namespace tessera::models {
+
+struct LanguageConfig {
+  LanguageKind kind = LanguageKind::llama;
+  int64_t vocabulary = 32000, dim = 512, depth = 8, heads = 8;
+  int64_t kv_heads = 0, head_dim = 0, hidden = 0;  // 0: heads; dim / heads; what the kind has
+  int64_t context = 2048;                          // positions that it was trained with
+  double eps = 1e-5, theta = 10000;
+  nn::RopeScalingKind rope_scaling = nn::RopeScalingKind::none;
+  double rope_factor = 1, rope_trained = 0, rope_low = 1, rope_high = 4;
+  int64_t window = 0;
+  bool tied = false;
+
+  template <class V>
+  void visit(V& v) {
+    v("kind", kind, choice<LanguageKind>(), "published kind of decoder");
+    v("vocabulary", vocabulary, between(1, 1 << 22), "tokens");
+    v("dim", dim, kWidth, "width of a token");
+    v("depth", depth, kDepth, "blocks");
+    v("heads", heads, kHeads, "attention heads");
+    v("kv_heads", kv_heads, between(0, 4096),
+      "heads of keys and values that they share in groups, 0 = heads");
+    v("head_dim", head_dim, between(0, 4096), "channels of a head, 0 = dim / heads");
+    v("hidden", hidden, kHidden, "hidden width of the feed-forward network, 0 = what the kind has");
+    v("context", context, between(1, 1 << 24), "tokens that it can read at once");
+    v("eps", eps, above(0), "of the norms");
+    v("theta", theta, above(0), "base of rotary positions");
+    v("rope_scaling", rope_scaling, choice<nn::RopeScalingKind>(), "how rotary positions reach further");
+    v("rope_factor", rope_factor, at_least(1), "how much further");
+    v("rope_trained", rope_trained, at_least(0), "positions before that");
+    v("rope_low", rope_low, above(0), "llama3: low frequency factor");
+    v("rope_high", rope_high, above(0), "llama3: high frequency factor");
+    v("window", window, at_least(0), "nearest tokens that a token sees, 0 = all before it");
+    v("tied", tied, "the output layer is the embedding");
+  }
+  // With all zeros replaced; usage errors where settings contradict each other.
+  LanguageConfig complete() const;
+};
+
+// The settings that a config.json of the transformers library stands for ("model_type": "llama", …). A usage error
+// for a kind that there is not, and for a setting that is not understood.
+LanguageConfig language_config_of(const Value& hub, const std::string& where);
+
+// y = x W^T + b, with what published files make of it: W stored as [in, out] (GPT-2), and a low-rank change beside it
+// (LoRA, Hu et al. 2021): y = W x + scale B (A x), parameters lora_A.weight [rank, in] and lora_B.weight [out, rank].
+class ProjectionImpl : public nn::LinearImpl {
+ public:
+  ProjectionImpl(int64_t in, int64_t out, bool with_bias, bool stored_in_out = false);
+  torch::Tensor forward(const nn::DeferredNorm& x, const nn::Epilogue& epilogue = {}) const;
+  // B starts at zero: nothing changes. With `by_root` the scale is alpha / sqrt(rank), else alpha / rank.
+  void adapt(int64_t rank, double alpha, bool by_root);
+  bool adapted() const { return static_cast<bool>(lora_a_); }
+  // Adds the change to W, and forgets it.
+  void merge();
+  // W + scale B A, laid out as W is.
+  torch::Tensor merged_weight() const;
+
+ private:
+  bool stored_in_out_;
+  nn::Linear lora_a_{nullptr}, lora_b_{nullptr};
+  double scale_ = 0;
+};
+TORCH_MODULE(Projection);
+
+// LoRA as PEFT's adapter_config.json has it.
+struct LoraConfig {
+  int64_t rank = 8;
+  double alpha = 16;
+  bool by_root = false;  // "use_rslora"
+  std::vector<std::string> targets = {"q_proj", "v_proj"};
+};
+// Adapts every projection whose name ends with one of the targets, and freezes all other parameters of the module.
+// Returns how many; a usage error with the nearest name where a target is none.
+int64_t add_lora(torch::nn::Module& module, const LoraConfig& config);
+
+// Keys and values of the tokens that were read.
+struct KeyValueCache {
+  std::vector<torch::Tensor> keys, values;  // of each block, [batch, kv_heads, tokens, head_dim], rotated
+  int64_t length = 0;                       // tokens
+  // Rows of the batch in another order, or repeated.
+  void select(const torch::Tensor& rows);
+};
+
+struct TextInput {
+  torch::Tensor ids = {};          // int64 [batch, tokens], or
+  torch::Tensor embedded = {};     // [batch, tokens, dim]
+  torch::Tensor mask = {};         // bool [batch, cached + tokens]: which are no padding; undefined = all
+  KeyValueCache* cache = nullptr;  // what stands before these tokens; they are added to it
+  // Called with each block's number and its input; what it gives is the input then (Flamingo's gated layers).
+  std::function<torch::Tensor(int64_t block, const torch::Tensor& x)> before_block = {};
+  // Called with each block's number and its output.
+  std::function<void(int64_t block, const torch::Tensor& x)> after_block = {};
+};
+
+class LanguageModel : public torch::nn::Module {
+ public:
+  explicit LanguageModel(const LanguageConfig& config);
+  const LanguageConfig& config() const { return config_; }
+
+  torch::Tensor embed(
+      const torch::Tensor& ids) const;  // [batch, tokens] -> [batch, tokens, dim], without positions
+  // Behind the last norm, [batch, tokens, dim]. Padded tokens give numbers without meaning. Fails where there are more
+  // tokens than learned positions.
+  torch::Tensor hidden(const TextInput& input);
+  torch::Tensor logits(const torch::Tensor& hidden) const;  // [..., vocabulary]
+  torch::Tensor forward(const TextInput& input) { return logits(hidden(input)); }
+
+  void initialise(uint64_t seed);
+  int64_t macs(int64_t tokens) const;  // of one text
+
+  // A published name as this model has it; "" for tensors that it does not need (masks, tied heads, rotary tables).
+  std::string rename(const std::string& published) const;
+
+ private:
+  struct Block {
+    Norm attention_norm, mlp_norm;
+    Projection packed{nullptr}, q{nullptr}, k{nullptr}, v{nullptr}, out{nullptr};
+    Projection gate{nullptr}, up{nullptr}, down{nullptr};
+  };
+  struct Shared;  // of all blocks in one pass: mask, positions
+  Block make_block(int64_t index);
+  std::array<torch::Tensor, 3> project(const Block& block, const torch::Tensor& x) const;
+  torch::Tensor attend(const Block& block, int64_t index, const torch::Tensor& x, const Shared& shared,
+                       KeyValueCache* cache) const;
+  torch::Tensor feed_forward(const Block& block, const torch::Tensor& x) const;
+  Shared shared_of(const TextInput& input, const torch::Tensor& x) const;
+
+  LanguageConfig config_;
+  torch::Tensor embedding_, positions_, head_;
+  Norm embedding_norm_, last_norm_;
+  std::vector<Block> blocks_;
+};
+
+// Adds a module at a dotted path below `root`, with plain modules on the way.
+void register_at(torch::nn::Module& root, const std::string& path, std::shared_ptr<torch::nn::Module> module);
+
+}  // namespace tessera::models

@@ -1,0 +1,153 @@
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "models/flamingo.h"
+#include "models/language_generation.h"
+#include "models/llava.h"
+
+namespace tessera::models {
+namespace {
+
+LanguageConfig tiny(LanguageKind kind) {
+  LanguageConfig config{.kind = kind, .vocabulary = 23, .dim = 16, .depth = 2, .heads = 4, .hidden = 24};
+  config.context = 64;
+  if (kind == LanguageKind::llama || kind == LanguageKind::qwen2 || kind == LanguageKind::mistral)
+    config.kv_heads = 2;
+  if (kind == LanguageKind::mistral) config.window = 4;
+  return config;
+}
+
+constexpr LanguageKind kKinds[] = {LanguageKind::gpt2,    LanguageKind::llama, LanguageKind::qwen2,
+                                   LanguageKind::mistral, LanguageKind::bloom, LanguageKind::mpt};
+
+std::shared_ptr<LanguageModel> model_of(LanguageKind kind, uint64_t seed = 1) {
+  auto model = std::make_shared<LanguageModel>(tiny(kind));
+  model->initialise(seed);
+  const torch::NoGradGuard no_grad;
+  for (auto& entry : model->named_parameters())  // far from zero, so that tokens differ
+    if (entry.value().dim() > 1) entry.value().mul_(12);
+  model->eval();
+  return model;
+}
+
+torch::Tensor some_ids(int64_t rows, int64_t tokens, uint64_t seed) {
+  RandomStream random(seed, "ids");
+  torch::Tensor ids = torch::empty({rows, tokens}, torch::kInt64);
+  for (int64_t i = 0; i < ids.numel(); ++i) ids.view(-1)[i] = random.integer(0, 22);
+  return ids;
+}
+
+// What was read piece by piece gives the logits of the whole text, also with padding in front.
+TEST(LanguageModel, CachedEqualsWhole) {
+  const torch::NoGradGuard no_grad;
+  for (const LanguageKind kind : kKinds) {
+    const auto model = model_of(kind);
+    const torch::Tensor ids = some_ids(3, 11, 2);
+    torch::Tensor mask = torch::ones({3, 11}, torch::kBool);
+    mask[1].slice(0, 0, 4).fill_(false);
+    for (const bool padded : {false, true}) {
+      const torch::Tensor whole = model->forward({.ids = ids, .mask = padded ? mask : torch::Tensor()});
+      KeyValueCache cache;
+      int64_t at = 0;
+      for (const int64_t count : {5, 1, 1, 4}) {
+        TextInput input{.ids = ids.slice(1, at, at + count), .cache = &cache};
+        if (padded) input.mask = mask.slice(1, 0, at + count);
+        const torch::Tensor piece = model->forward(input);
+        const int64_t first = std::max<int64_t>(at, padded ? 4 : 0);
+        const torch::Tensor got = piece.slice(1, first - at), want = whole.slice(1, first, at + count);
+        EXPECT_LT((got - want).abs().max().item<double>() / want.abs().max().item<double>(), 1e-5)
+            << name_of(kind) << " at " << at;
+        at += count;
+      }
+    }
+  }
+}
+
+// A row's draws do not depend on its batch.
+TEST(Generation, BatchOfOneOrSeveral) {
+  const auto model = model_of(LanguageKind::llama);
+  const torch::Tensor prompt = some_ids(4, 3, 5);
+  GenerationOptions options{.max_new_tokens = 9, .sample = true, .seed = 8};
+  options.rules.top_k = 12;
+  const torch::Tensor all = generate(next_token_model(*model, {}, 1), prompt, options).ids;
+  for (int64_t row = 0; row < 4; ++row) {
+    const torch::Tensor one = prompt.slice(0, row, row + 1);
+    EXPECT_TRUE(torch::equal(generate(next_token_model(*model, {}, 1), one, options, row).ids,
+                             all.slice(0, row, row + 1)));
+  }
+  options.seed = 9;
+  EXPECT_FALSE(torch::equal(generate(next_token_model(*model, {}, 1), prompt, options).ids, all));
+}
+
+TEST(Generation, RefusesWhatMakesNoSense) {
+  const auto model = model_of(LanguageKind::gpt2);
+  const auto refuses = [&](const GenerationOptions& options) {
+    EXPECT_THROW(generate(next_token_model(*model, {}, options.beams), some_ids(1, 2, 1), options), Error);
+  };
+  refuses({.sample = true, .beams = 3});
+  refuses({.rules = {.top_p = 0}});
+  refuses({.rules = {.temperature = 0}, .sample = true});
+  refuses({.beams = 2, .returned = 3});
+  refuses({.max_new_tokens = 70});  // more than GPT-2's learned positions
+}
+
+TEST(Lora, ChangesNothingAtFirstAndMerges) {
+  const auto model = model_of(LanguageKind::llama);
+  const torch::Tensor ids = some_ids(2, 6, 3), before = model->forward({.ids = ids}).detach();
+  EXPECT_EQ(add_lora(*model, {.rank = 2, .targets = {"q_proj", "down_proj"}}), 4);
+  EXPECT_TRUE(torch::equal(model->forward({.ids = ids}), before));
+  {
+    const torch::NoGradGuard no_grad;
+    for (auto& entry : model->named_parameters())
+      if (entry.key().find("lora_") != std::string::npos)
+        entry.value().copy_(torch::arange(entry.value().numel()).view_as(entry.value()).cos() * 0.1);
+  }
+  const torch::Tensor adapted = model->forward({.ids = ids});
+  EXPECT_GT((adapted - before).abs().max().item<double>(), 1e-3);
+  adapted.sum().backward();
+  for (const auto& entry : model->named_parameters())
+    EXPECT_EQ(entry.value().grad().defined(), entry.key().find("lora_") != std::string::npos) << entry.key();
+  for (const auto& entry : model->named_modules(std::string(), false))
+    if (auto* projection = dynamic_cast<ProjectionImpl*>(entry.value().get())) projection->merge();
+  EXPECT_LT((model->forward({.ids = ids}) - adapted).abs().max().item<double>(), 1e-4);
+  EXPECT_EQ(model->named_parameters().size(),
+            LanguageModel(tiny(LanguageKind::llama)).named_parameters().size());
+  try {
+    add_lora(*model, {.targets = {"q_porj"}});
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("did you mean 'q_proj'"), std::string::npos) << error.what();
+  }
+}
+
+// Gates at 0 leave the frozen language model as it is, to the bit.
+TEST(Flamingo, ClosedGatesChangeNothing) {
+  const torch::NoGradGuard no_grad;
+  const auto language = model_of(LanguageKind::llama);
+  const auto vision = build_backbone(resolve_model("vit", table({{"image_size", 16},
+                                                                 {"patch_size", 8},
+                                                                 {"dim", 12},
+                                                                 {"depth", 1},
+                                                                 {"heads", 2},
+                                                                 {"classes", 0}})),
+                                     3);
+  Flamingo flamingo({.resampler = {.dim = 12, .depth = 1, .heads = 2, .head_dim = 4, .latents = 3},
+                     .gated = {.dim = 16, .media_dim = 12, .heads = 2, .head_dim = 4},
+                     .every = 2,
+                     .media_token = 5},
+                    vision, language);
+  const torch::Tensor ids = some_ids(2, 8, 4), images = torch::ones({2, 2, 1, 3, 16, 16});
+  EXPECT_TRUE(
+      torch::equal(flamingo.forward(ids, {}, flamingo.media(images)), language->forward({.ids = ids})));
+}
+
+TEST(Llava, CountsPlacesOfImages) {
+  EXPECT_EQ(expand_image_tokens({1, 9, 2, 9}, 9, 3), (std::vector<int64_t>{1, 9, 9, 9, 2, 9, 9, 9}));
+  const torch::Tensor embedded = torch::zeros({1, 4, 2}),
+                      places = torch::tensor({false, true, true, false}).view({1, 4});
+  EXPECT_THROW(splice(embedded, places, torch::ones({3, 2})), Error);
+  EXPECT_EQ(splice(embedded, places, torch::ones({2, 2})).sum().item<double>(), 4);
+}
+
+}  // namespace
+}  // namespace tessera::models

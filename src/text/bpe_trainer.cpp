@@ -1,0 +1,195 @@
+#include "text/bpe_trainer.h"
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <queue>
+#include <set>
+#include <unordered_map>
+
+#include "core/error.h"
+#include "text/splitter.h"
+#include "text/unicode.h"
+
+namespace tessera {
+namespace {
+
+using Json = nlohmann::json;
+using namespace tokens;
+using Pair = std::pair<int32_t, int32_t>;
+
+struct PairHash {
+  size_t operator()(const Pair& pair) const {
+    return std::hash<int64_t>()(int64_t{pair.first} << 32 | static_cast<uint32_t>(pair.second));
+  }
+};
+
+const Json& byte_level() {
+  static const Json settings = {
+      {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", false}, {"use_regex", true}};
+  return settings;
+}
+
+struct Word {
+  std::vector<int32_t> symbols;
+  int64_t count;
+};
+
+// Counts of neighbours, kept up to date while words are merged.
+class Pairs {
+ public:
+  explicit Pairs(std::vector<Word> words) : words_(std::move(words)) {
+    for (size_t i = 0; i < words_.size(); ++i) count(i, +1);
+    for (const auto& [pair, state] : pairs_) offer(pair, state.count);
+  }
+
+  // The commonest pair, or one that occurs less than `least` times.
+  std::pair<Pair, int64_t> best() {
+    while (!heap_.empty()) {
+      const auto [times, pair] = heap_.top();
+      const int64_t now = pairs_.at(pair).count;
+      if (now == times) return {pair, times};
+      heap_.pop();
+      if (now > 0) heap_.push({now, pair});
+    }
+    return {{0, 0}, 0};
+  }
+
+  void merge(const Pair& pair, int32_t into) {
+    const std::set<size_t> where = std::move(pairs_.at(pair).words);
+    touched_.clear();
+    for (const size_t index : where) {
+      count(index, -1);
+      std::vector<int32_t>& symbols = words_[index].symbols;
+      size_t kept = 0;
+      for (size_t i = 0; i < symbols.size(); ++i) {
+        const bool here = i + 1 < symbols.size() && Pair(symbols[i], symbols[i + 1]) == pair;
+        symbols[kept++] = here ? into : symbols[i];
+        i += here ? 1 : 0;
+      }
+      symbols.resize(kept);
+      count(index, +1);
+    }
+    pairs_.at(pair).count = 0;
+    for (const Pair& changed : touched_)
+      if (const int64_t now = pairs_.at(changed).count; now > 0) offer(changed, now);
+  }
+
+ private:
+  struct State {
+    int64_t count = 0;
+    std::set<size_t> words;
+  };
+  struct Less {  // the top of the heap: most often, then the smaller ids
+    bool operator()(const std::pair<int64_t, Pair>& a, const std::pair<int64_t, Pair>& b) const {
+      return a.first != b.first ? a.first < b.first : a.second > b.second;
+    }
+  };
+
+  void count(size_t index, int64_t sign) {
+    const Word& word = words_[index];
+    for (size_t i = 0; i + 1 < word.symbols.size(); ++i) {
+      const Pair pair(word.symbols[i], word.symbols[i + 1]);
+      State& state = pairs_[pair];
+      state.count += sign * word.count;
+      if (sign > 0) state.words.insert(index);
+      touched_.insert(pair);
+    }
+  }
+  void offer(const Pair& pair, int64_t times) { heap_.push({times, pair}); }
+
+  std::vector<Word> words_;
+  std::unordered_map<Pair, State, PairHash> pairs_;
+  std::set<Pair> touched_;
+  std::priority_queue<std::pair<int64_t, Pair>, std::vector<std::pair<int64_t, Pair>>, Less> heap_;
+};
+
+}  // namespace
+
+struct BpeTrainer::Counter {
+  std::unique_ptr<Splitter> splitter = make_splitter(byte_level(), "the trainer of merges");
+  std::map<std::u32string, int64_t> words;  // in order: what is learned does not depend on that of the texts
+};
+
+BpeTrainer::BpeTrainer(const BpeTrainerOptions& options)
+    : options_(options), counter_(std::make_shared<Counter>()) {
+  const int64_t least = 256 + std::ssize(options.special);
+  if (options.vocabulary < least)
+    fail_usage("a byte-level vocabulary of ", options.vocabulary,
+               " tokens is too small: bytes and special tokens are ", least);
+}
+
+void BpeTrainer::add(std::string_view text) {
+  // In pieces at line ends, so that a long text does not stand in memory once a character.
+  constexpr size_t kPiece = 1 << 20;
+  for (size_t at = 0; at < text.size();) {
+    size_t end = std::min(at + kPiece, text.size());
+    const size_t line = end < text.size() ? text.rfind('\n', end) : std::string_view::npos;
+    if (line != std::string_view::npos && line > at) end = line;
+    while (end < text.size() && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) ++end;
+    std::vector<AlignedText> pieces = {
+        aligned(to_code_points(text.substr(at, end - at), "the text to learn from"))};
+    counter_->splitter->apply(pieces);
+    for (AlignedText& piece : pieces) ++counter_->words[std::move(piece.chars)];
+    at = end;
+  }
+}
+
+std::string BpeTrainer::learn(const std::function<bool(int64_t)>& progress) {
+  if (counter_->words.empty()) fail("there is no text to learn merges from");
+  Json vocabulary = Json::object(), added = Json::array();
+  int32_t next = 0;
+  for (const std::string& name : options_.special) {
+    vocabulary[name] = next;
+    added.push_back({{"id", next++},
+                     {"content", name},
+                     {"single_word", false},
+                     {"lstrip", false},
+                     {"rstrip", false},
+                     {"normalized", false},
+                     {"special", true}});
+  }
+  std::vector<std::string> names(static_cast<size_t>(next));
+  std::unordered_map<char32_t, int32_t> first;
+  for (int byte = 0; byte < 256; ++byte) {
+    const char32_t c = byte_character(static_cast<unsigned char>(byte));
+    names.push_back(to_utf8({&c, 1}));
+    vocabulary[names.back()] = next;
+    first[c] = next++;
+  }
+  std::vector<Word> words;
+  for (const auto& [chars, count] : counter_->words) {
+    Word word{{}, count};
+    for (const char32_t c : chars) word.symbols.push_back(first.at(c));
+    words.push_back(std::move(word));
+  }
+  Pairs pairs(std::move(words));
+  Json merges = Json::array();
+  while (next < options_.vocabulary) {
+    const auto [pair, times] = pairs.best();
+    if (times < std::max<int64_t>(1, options_.least)) break;
+    const std::string &left = names[static_cast<size_t>(pair.first)],
+                      &right = names[static_cast<size_t>(pair.second)];
+    merges.push_back(Json::array({left, right}));
+    const std::string both = left + right;
+    const auto known = vocabulary.find(both);
+    const int32_t into = known == vocabulary.end() ? next : known->get<int32_t>();
+    if (known == vocabulary.end()) {
+      vocabulary[both] = next++;
+      names.push_back(both);
+    }
+    pairs.merge(pair, into);
+    if (progress && !progress(next))
+      throw Error(ErrorKind::interrupted, text("interrupted after ", next, " tokens"));
+  }
+  const Json tree = {{"version", "1.0"},
+                     {"added_tokens", added},
+                     {"normalizer", nullptr},
+                     {"pre_tokenizer", byte_level()},
+                     {"post_processor", nullptr},
+                     {"decoder", byte_level()},
+                     {"model", {{"type", "BPE"}, {"vocab", vocabulary}, {"merges", merges}}}};
+  return tree.dump();
+}
+
+}  // namespace tessera
