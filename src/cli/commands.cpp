@@ -11,12 +11,14 @@ void add_probe(Arguments&, Action&);
 void add_predict(Arguments&, Action&);
 void add_features(Arguments&, Action&);
 void add_generate(Arguments&, Action&);
+void add_fid(Arguments&, Action&);
 void add_models(Arguments&, Action&);
 void add_inspect(Arguments&, Action&);
 void add_convert(Arguments&, Action&);
 void add_data_info(Arguments&, Action&);
 void add_data_check(Arguments&, Action&);
 void add_data_pack(Arguments&, Action&);
+void add_data_encode(Arguments&, Action&);
 void add_data_preview(Arguments&, Action&);
 void add_bench_infer(Arguments&, Action&);
 void add_bench_train(Arguments&, Action&);
@@ -49,6 +51,8 @@ std::span<const Command> commands() {
       {"generate", "images of a class out of noise, by a trained generator",
        "tessera generate --weights runs/shapes-dit --classes 0,3 --cfg 1.5 --steps 50 -o grid.png",
        add_generate},
+      {"fid", "what generated images are worth beside real ones",
+       "tessera fid samples/ --reference photos/ --weights pt_inception-2015-12-05.pth", add_fid},
       {"models", "list the backbones with their parameters and multiply-adds", "tessera models vil --json",
        add_models},
       {"inspect", "the tensors and metadata of a weights file or checkpoint",
@@ -61,6 +65,8 @@ std::span<const Command> commands() {
        "tessera data check 'train-{000..004}.tar.gz' --val-data test-000.tar.gz", add_data_check},
       {"data pack", "write a data set as shards", "tessera data pack photos/ -o shards/ --resize 256",
        add_data_pack},
+      {"data encode", "images as latents of a VAE, for a training on them",
+       "tessera data encode photos/ --weights runs/vae -o latents/", add_data_encode},
       {"data preview", "some samples with their labels, in one image",
        "tessera data preview shapes: samples.png", add_data_preview},
       {"bench infer", "images a second of a model on the CPU, beside what the machine can do",

@@ -9,6 +9,7 @@
 #include "cli/command.h"
 #include "core/error.h"
 #include "core/text.h"
+#include "models/codec.h"
 #include "models/heads/class_head.h"
 #include "models/masked_attention.h"
 
@@ -35,6 +36,15 @@ Row describe(const models::Family& family, const models::Size& published) {
   if (const auto* masked = dynamic_cast<const models::MaskedAttention*>(model->backbone.get()))
     row.masked_out_macs = masked->masked_out_macs(size, size);
   return row;
+}
+
+// A codec has no class head; its multiply-adds are those of encoding and decoding an image.
+Row describe_codec(const models::Family& family, const models::Size& published) {
+  const models::ModelSpec spec = models::resolve_model(published.name);
+  const int64_t size = spec.settings.find("image_size")->as_int();
+  const auto model = models::meta_backbone(spec);
+  return {published.name,          family.name, published.aliases, models::count_parameters(*model),
+          model->macs(size, size), size};
 }
 
 // Whether a name that the model goes by holds the text, or is of its pattern where it has a * or ?.
@@ -98,6 +108,9 @@ void add_models(Arguments& command, Action& action) {
     for (const models::Family& family : models::families())
       for (const models::Size& size : family.sizes)
         if (holds(family, size, *filter)) rows.push_back(describe(family, size));
+    for (const models::Family& family : models::codec_families())
+      for (const models::Size& size : family.sizes)
+        if (holds(family, size, *filter)) rows.push_back(describe_codec(family, size));
     if (rows.empty()) fail_usage("no model's name holds '", *filter, "': `tessera models` lists all");
     *json ? print_json(rows) : *names ? print_names(rows) : print_table(rows);
   };

@@ -15,10 +15,12 @@ namespace {
 // look into a folder stand before the one that takes any folder.
 constexpr SourceKind kKinds[] = {
     {"shapes", "shapes:train=20000,val=2000,size=32", is_shapes_path, open_shapes},
+    {"latents", "a folder with latents.json", is_latents_path, open_latents},
     {"WebDataset", "train-{000..004}.tar.gz", is_webdataset_path, open_webdataset},
     {"table", "labels.csv, labels.tsv, labels.json or list.txt", is_table_path, open_table},
     {"CIFAR", "a folder with data_batch_1.bin or train.bin, or such a file", is_cifar_path, open_cifar},
     {"IDX", "a folder with train-images-idx3-ubyte[.gz], or such a file", is_idx_path, open_idx},
+    {"npz", "samples.npz of generated images", is_npz_path, open_npz},
     {"ImageFolder", "a folder with a folder for each class", is_folder_path, open_folder},
 };
 

@@ -28,12 +28,16 @@ bool is_webdataset_path(const std::string& path);
 bool is_table_path(const std::string& path);
 bool is_cifar_path(const std::string& path);
 bool is_idx_path(const std::string& path);
+bool is_npz_path(const std::string& path);
+bool is_latents_path(const std::string& path);
 std::unique_ptr<Source> open_shapes(const SourceConfig& config, Split split);
 std::unique_ptr<Source> open_folder(const SourceConfig& config, Split split);
 std::unique_ptr<Source> open_webdataset(const SourceConfig& config, Split split);
 std::unique_ptr<Source> open_table(const SourceConfig& config, Split split);
 std::unique_ptr<Source> open_cifar(const SourceConfig& config, Split split);
 std::unique_ptr<Source> open_idx(const SourceConfig& config, Split split);
+std::unique_ptr<Source> open_npz(const SourceConfig& config, Split split);
+std::unique_ptr<Source> open_latents(const SourceConfig& config, Split split);
 
 // The path that holds this split: val_path for the held-out one where it is given.
 const std::string& path_of(const SourceConfig& config, Split split);

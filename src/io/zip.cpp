@@ -122,7 +122,12 @@ class Indexer {
     check(own->u16(26) == name_length && as_text(archive_.subspan(local + kLocalBytes, name_length)) == name,
           where(), " has another name in its own header");
     extents_.push_back({local, begin + packed, entries_.size()});
-    entries_.push_back({name, archive_.subspan(begin, packed), stored});
+    entries_.push_back({.name = name,
+                        .bytes = archive_.subspan(begin, packed),
+                        .stored = stored,
+                        .method = static_cast<int>(header->u16(10)),
+                        .unpacked = unpacked,
+                        .sum = static_cast<uint32_t>(header->u32(16))});
     return next;
   }
 

@@ -1,7 +1,9 @@
-// The directory of a zip archive. Entries are not unpacked: what PyTorch writes is stored as it is.
+// The directory of a zip archive. Entries are not unpacked: what PyTorch writes is stored as it is, and who reads
+// other archives unpacks them (io/npz.h).
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
@@ -12,6 +14,9 @@ struct ZipEntry {
   std::string name;
   std::span<const std::byte> bytes;  // as they lie in the archive
   bool stored = true;                // false: compressed
+  int method = 0;                    // 8: deflated
+  uint64_t unpacked = 0;             // bytes, as the directory says
+  uint32_t sum = 0;                  // CRC-32 of the unpacked bytes, as the directory says
 };
 
 // The entries of an archive in the order of its directory (zip64 too). Refused, each with a line that names

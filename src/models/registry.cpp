@@ -1,6 +1,7 @@
 // The explicit table of families: self-registering statics would be dropped from a static archive.
 #include "core/error.h"
 #include "core/text.h"
+#include "models/codec.h"
 #include "models/family.h"
 #include "models/heads/class_head.h"
 #include "models/published_tag.h"
@@ -28,10 +29,11 @@ const std::vector<Family>& families() {
 
 const Family& find_family(const std::string& name) {
   std::vector<std::string> known;
-  for (const Family& family : families()) {
-    if (family.name == name) return family;
-    known.push_back(family.name);
-  }
+  for (const auto* table : {&families(), &codec_families()})
+    for (const Family& family : *table) {
+      if (family.name == name) return family;
+      known.push_back(family.name);
+    }
   fail_usage("there is no model family '", name, "'", did_you_mean(name, known));
 }
 
@@ -57,15 +59,16 @@ ModelSpec resolve_model(const std::string& name, const Value& overrides) {
     merge(settings, overrides);
     return ModelSpec{name, family.name, family.resolve(settings)};
   };
-  for (const Family& family : families()) {
-    if (family.name == name) return spec(family, Value());
-    known.push_back(family.name);
-    for (const Size& size : family.sizes) {
-      known.push_back(size.name);
-      known.insert(known.end(), size.aliases.begin(), size.aliases.end());
-      if (goes_by(size, published.size)) return spec(family, size.settings);
+  for (const auto* table : {&families(), &codec_families()})
+    for (const Family& family : *table) {
+      if (family.name == name) return spec(family, Value());
+      known.push_back(family.name);
+      for (const Size& size : family.sizes) {
+        known.push_back(size.name);
+        known.insert(known.end(), size.aliases.begin(), size.aliases.end());
+        if (goes_by(size, published.size)) return spec(family, size.settings);
+      }
     }
-  }
   fail_usage("there is no model '", name, "'", did_you_mean(name, known), " (`tessera models` lists them)");
 }
 

@@ -10,6 +10,7 @@
 #include "tasks/darl.h"
 #include "tasks/diffuse.h"
 #include "tasks/mae.h"
+#include "tasks/vae.h"
 
 namespace tessera::tasks {
 
@@ -18,6 +19,7 @@ namespace {
 std::vector<TaskKind>& table() {
   static std::vector<TaskKind> kinds = {
       classify_kind(), mae_kind(), darl_kind(), contrast_kind(), diffuse_kind(),
+      classify_kind(), mae_kind(), darl_kind(), contrast_kind(), vae_kind(),
   };
   return kinds;
 }

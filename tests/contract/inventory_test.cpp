@@ -56,6 +56,8 @@ TEST(Inventory, Timm) { compare_file("timm.json"); }
 
 TEST(Inventory, ConvolutionalNetworks) { compare_file("convnets.json"); }
 
+TEST(Inventory, AutoencoderKl) { compare_file("autoencoder_kl.json"); }
+
 TEST(Inventory, VisionLstm) { compare_file("vision_lstm.json"); }
 
 // The encoders of the masked pre-training alone: its class token and table of positions take no part in their blocks.

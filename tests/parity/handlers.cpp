@@ -3,6 +3,7 @@
 #include "tests/parity/backbone_cases.h"
 #include "tests/parity/convnet_cases.h"
 #include "tests/parity/generation_cases.h"
+#include "tests/parity/generative_cases.h"
 #include "tests/parity/model_case.h"
 
 namespace tessera::parity {
@@ -50,6 +51,10 @@ const std::vector<Entry>& entries() {
       {"components", "opt_", "", check_optimiser, ""},
       {"components", "loss_diffusion_weights", "", check_diffusion_weights, ""},
       {"components", "loss_", "", check_loss, ""},
+      {"components", "metric_generative", "", check_generative_metrics, ""},
+      {"components", "metric_reference_files", "", check_reference_files, ""},
+      {"components", "model_inception_fid", "", check_inception, ""},
+      {"components", "model_autoencoder_kl", "", check_autoencoder, ""},
       {"components", "metric_", "", check_metric, ""},
       {"components", "model_vit", "", check_vit, ""},
       {"components", "model_deit_distilled", "", check_vit, ""},

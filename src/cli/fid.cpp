@@ -1,0 +1,347 @@
+// `tessera fid SAMPLES --reference DATA --weights F`: what generated images are worth beside real ones.
+#include <algorithm>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+#include "cli/common.h"
+#include "cli/image_batches.h"
+#include "core/counted.h"
+#include "core/error.h"
+#include "core/interrupt.h"
+#include "core/progress.h"
+#include "core/text.h"
+#include "data/source.h"
+#include "eval/statistics_file.h"
+#include "io/file.h"
+#include "io/npz.h"
+#include "tasks/generative_meter.h"
+#include "train/device.h"
+#include "train/open_extractor.h"
+
+namespace tessera::cli {
+namespace {
+
+struct Options {
+  std::string samples, reference, weights, out, model;
+  std::string split = "train", reference_split = "train", protocol = "tf", metrics = "fid,sfid,is";
+  int64_t count = 0, reference_count = 0, splits = 10, neighbours = 3, keep = 10000;
+  int64_t subsets = 100, subset_size = 1000, seed = 0, batch = 32, threads = 0;
+  bool json = false;
+  std::string device = "auto", precision = "fp32";
+};
+
+struct Metrics {
+  bool fid = false, sfid = false, score = false, kernel = false, manifold = false;
+  bool compares_samples() const { return kernel || manifold; }
+};
+
+Metrics parse_metrics(const std::string& names) {
+  static const std::vector<std::string> known = {"fid", "sfid", "is", "kid", "pr", "all"};
+  Metrics out;
+  for (const std::string& name : split(names, ',')) {
+    const std::string word(trim(name));
+    if (std::find(known.begin(), known.end(), word) == known.end())
+      fail_usage("--metrics: there is no metric '", printable(word),
+                 "', it must be of fid, sfid, is, kid, pr, all", did_you_mean(word, known));
+    out.fid = out.fid || word == "fid" || word == "all";
+    out.sfid = out.sfid || word == "sfid" || word == "all";
+    out.score = out.score || word == "is" || word == "all";
+    out.kernel = out.kernel || word == "kid" || word == "all";
+    out.manifold = out.manifold || word == "pr" || word == "all";
+  }
+  return out;
+}
+
+// Whether a path holds statistics instead of images.
+bool holds_statistics(const std::string& path) {
+  if (!path.ends_with(".npz") || !file_exists(path)) return false;
+  return NpzFile(path).holds("mu");
+}
+
+// The first images of a source.
+class FirstImages final : public data::Source {
+ public:
+  FirstImages(std::unique_ptr<data::Source> inner, int64_t count)
+      : inner_(std::move(inner)), size_(count > 0 ? std::min(count, inner_->size()) : inner_->size()) {}
+  int64_t size() const override { return size_; }
+  data::RawSample read(int64_t index) const override { return inner_->read(index); }
+  uint64_t fingerprint() const override { return inner_->fingerprint(); }
+  std::string describe() const override {
+    return size_ < inner_->size() ? text("the first ", size_, " of ", inner_->describe())
+                                  : inner_->describe();
+  }
+
+ private:
+  std::unique_ptr<data::Source> inner_;
+  int64_t size_;
+};
+
+std::unique_ptr<data::Source> open_images(const std::string& path, const std::string& split, int64_t count) {
+  data::SourceConfig config{.path = path};
+  if (split == "all") config.val_share = 0;
+  auto source =
+      data::open_source(config, split == "validation" ? data::Split::validation : data::Split::train);
+  return std::make_unique<FirstImages>(std::move(source), count);
+}
+
+struct Measured {
+  std::string described;
+  eval::FeatureStatistics statistics;
+  std::optional<eval::InceptionScore> score;
+  std::unique_ptr<tasks::GenerativeMeter> meter;  // null where statistics were read
+};
+
+Measured measure(const Options& options, const Metrics& metrics, tasks::FeatureExtractor& extractor,
+                 const data::Source& source, const char* label, int workers, bool wants_score) {
+  Measured out;
+  out.described = source.describe();
+  tasks::MeterOptions wanted{.samples = source.size(),
+                             .splits = wants_score && metrics.score ? options.splits : 0,
+                             .keep = metrics.compares_samples() ? options.keep : 0,
+                             .spatial = metrics.sfid};
+  if (extractor.classes() == 0) wanted.splits = 0;
+  out.meter = std::make_unique<tasks::GenerativeMeter>(extractor, wanted);
+  ProgressLine::Options bar;
+  bar.label = label;
+  bar.total = source.size();
+  ProgressLine progress(std::cerr, bar);
+  const Interruptible stretch;
+  const auto transform = extractor.transform();
+  ImageBatches batches(source, *transform,
+                       batch_that_fits(options.batch, transform->fields().at(0).shape.at(1)), workers);
+  while (const auto batch = batches.next()) {
+    if (interrupted()) throw Error(ErrorKind::interrupted, "interrupted: nothing is measured or written");
+    for (const std::string& error : batch->errors)
+      if (!error.empty()) fail(error, "; `tessera data check` lists all such images");
+    out.meter->add(extractor.extract(batch->images));
+    progress.update(batch->first + batch->images.size(0), {});
+  }
+  progress.finish();
+  out.statistics = out.meter->statistics();
+  out.score = out.meter->score();
+  return out;
+}
+
+// A result by its key in JSON, and in words.
+struct Line {
+  std::string key, words;
+  double value = 0;
+};
+
+std::string plus_minus(double mean, double deviation, int digits) {
+  return text(fixed(mean, digits), " +- ", fixed(deviation, digits));
+}
+
+void add_distances(std::vector<Line>& lines, const Metrics& metrics, const Measured& fake,
+                   const Measured& real) {
+  if (metrics.fid) {
+    const double value = eval::frechet_distance(real.statistics.pooled, fake.statistics.pooled);
+    lines.push_back({"fid", text("FID  ", fixed(value, 4)), value});
+  }
+  if (metrics.sfid && real.statistics.spatial && fake.statistics.spatial) {
+    const double value = eval::frechet_distance(*real.statistics.spatial, *fake.statistics.spatial);
+    lines.push_back({"sfid", text("sFID  ", fixed(value, 4)), value});
+  }
+}
+
+void add_comparisons(std::vector<Line>& lines, const Metrics& metrics, const Options& options,
+                     const Measured& fake, const Measured& real) {
+  if (!metrics.compares_samples()) return;
+  const std::span<const float> a = real.meter->kept(), b = fake.meter->kept();
+  const int64_t width = fake.statistics.pooled.width(), reals = std::ssize(a) / width,
+                fakes = std::ssize(b) / width;
+  if (metrics.kernel) {
+    const int64_t size = std::min({options.subset_size, reals, fakes});
+    const eval::KernelDistance distance = eval::kernel_distance_of_subsets(
+        a, b, width, options.subsets, size, static_cast<uint64_t>(options.seed));
+    lines.push_back({"kid",
+                     text("KID  ", plus_minus(distance.mean, distance.deviation, 6), "  (", options.subsets,
+                          " subsets of ", size, ")"),
+                     distance.mean});
+    lines.push_back({"kid_std", "", distance.deviation});
+  }
+  if (!metrics.manifold) return;
+  const eval::ManifoldScores scores = eval::manifold_scores(a, b, width, options.neighbours);
+  lines.push_back(
+      {"precision",
+       text("precision  ", fixed(scores.precision, 4), "  recall  ", fixed(scores.recall, 4), "  density  ",
+            fixed(scores.density, 4), "  coverage  ", fixed(scores.coverage, 4),
+            "  (k = ", options.neighbours, ", ", fakes, " samples, ", reals, " of the reference)"),
+       scores.precision});
+  lines.push_back({"recall", "", scores.recall});
+  lines.push_back({"density", "", scores.density});
+  lines.push_back({"coverage", "", scores.coverage});
+}
+
+void add_score(std::vector<Line>& lines, const Options& options, const Measured& fake) {
+  if (!fake.score) return;
+  lines.push_back({"is",
+                   text("IS  ", plus_minus(fake.score->mean, fake.score->deviation, 4), "  (", options.splits,
+                        " splits)"),
+                   fake.score->mean});
+  lines.push_back({"is_std", "", fake.score->deviation});
+}
+
+// Features of fewer images than they have dimensions lie in a subspace: distances between such sets come out larger.
+void warn_of_bias(const eval::Gaussian& gaussian, const std::string& name, std::vector<std::string>& notes) {
+  if (gaussian.samples > gaussian.width() || gaussian.samples == 0) return;
+  notes.push_back(
+      text(name, " has ", counted(gaussian.samples, "sample"), ", fewer than the ", gaussian.width(),
+           " dimensions of a feature: its covariance is singular, and FID is biased upwards; compare only ",
+           "with FIDs of as many samples"));
+}
+
+void print(const Options& options, const std::vector<Line>& lines, const Measured& fake, const Measured& real,
+           const std::vector<std::string>& notes) {
+  const eval::FeatureOrigin& origin = fake.statistics.origin;
+  if (!options.json) {
+    for (const Line& line : lines)
+      if (!line.words.empty()) std::cout << line.words << "\n";
+    std::cout << "samples    " << one_line(fake.described) << "\n";
+    if (!real.described.empty()) std::cout << "reference  " << one_line(real.described) << "\n";
+    std::cout << "extractor  " << one_line(origin.extractor) << "\n"
+              << "protocol   " << one_line(origin.protocol) << "\n";
+    if (!options.out.empty()) std::cout << "statistics of the samples in " << one_line(options.out) << "\n";
+    return;
+  }
+  nlohmann::ordered_json json;
+  for (const Line& line : lines) json[line.key] = line.value;
+  json["samples"] = {{"description", fake.described}, {"images", fake.statistics.pooled.samples}};
+  if (!real.described.empty())
+    json["reference"] = {{"description", real.described}, {"images", real.statistics.pooled.samples}};
+  json["extractor"] = origin.extractor;
+  json["protocol"] = origin.protocol;
+  json["dimensions"] = fake.statistics.pooled.width();
+  json["notes"] = notes;
+  std::cout << json_text(json, 2) << "\n";
+}
+
+Measured read_reference(const Options& options, const Metrics& metrics) {
+  Measured out;
+  out.statistics = eval::read_statistics(options.reference);
+  const int64_t samples = out.statistics.pooled.samples;
+  out.described =
+      text("statistics ", options.reference, samples > 0 ? text(" of ", counted(samples, "image")) : "");
+  if (metrics.compares_samples())
+    fail_usage("--metrics ", options.metrics, ": KID, precision and recall compare images, and '",
+               options.reference, "' holds statistics alone");
+  return out;
+}
+
+void check_request(const Options& options, const Metrics& metrics) {
+  if (options.reference.empty() && options.out.empty() && !metrics.score)
+    fail_usage(
+        "no reference: give real images or their statistics with --reference, or -o FILE.npz to write "
+        "statistics");
+  if (!options.out.empty() && !options.out.ends_with(".npz"))
+    fail_usage("'", options.out, "' must end in .npz");
+  if (holds_statistics(options.samples))
+    fail_usage("'", options.samples,
+               "' holds statistics: SAMPLES must be images, statistics are a --reference");
+}
+
+void fid(const Options& options) {
+  const Metrics metrics = parse_metrics(options.metrics);
+  check_request(options, metrics);
+  const int workers = std::max(1, train::use_threads(options.threads) / 8);
+  train::use_threads_beside(workers, options.threads);
+  const bool from_statistics = !options.reference.empty() && holds_statistics(options.reference);
+  // All that can be wrong with files is said before the work.
+  const auto samples = open_images(options.samples, options.split, options.count);
+  if (metrics.score && samples->size() < options.splits)
+    fail_usage("--splits ", options.splits, ": there are ", counted(samples->size(), "sample"));
+  Measured real;
+  if (from_statistics) real = read_reference(options, metrics);
+  std::unique_ptr<data::Source> reference;
+  if (!options.reference.empty() && !from_statistics)
+    reference = open_images(options.reference, options.reference_split, options.reference_count);
+  train::ExtractorOptions place{
+      .model = options.model,
+      .place = {train::choose_device(options.device), tasks::parse_precision(options.precision)}};
+  place.protocol = options.protocol == "tf"        ? models::FidProtocol::tf
+                   : options.protocol == "pytorch" ? models::FidProtocol::pytorch
+                                                   : models::FidProtocol::clean;
+  const train::OpenedExtractor opened = train::open_extractor(options.weights, place);
+  for (const std::string& note : opened.notes) std::cerr << one_line(note) << "\n";
+  if (from_statistics) {
+    eval::require_same_origin(opened.extractor->origin(), "the samples", real.statistics.origin,
+                              options.reference);
+    if (real.statistics.pooled.width() != opened.extractor->width())
+      fail("'", options.reference, "' holds features of ", real.statistics.pooled.width(), " dimensions, ",
+           options.weights, " makes ", opened.extractor->width());
+    if (!real.statistics.origin.known())
+      std::cerr << one_line(options.reference)
+                << " does not say its extractor and protocol: taken for those of the samples\n";
+  }
+
+  const torch::InferenceMode inference;
+  const Measured fake = measure(options, metrics, *opened.extractor, *samples, "samples", workers, true);
+  if (reference) real = measure(options, metrics, *opened.extractor, *reference, "reference", workers, false);
+  std::vector<std::string> notes;
+  warn_of_bias(fake.statistics.pooled, "the set of samples", notes);
+  if (!options.reference.empty()) warn_of_bias(real.statistics.pooled, "the reference", notes);
+  for (const std::string& note : notes) std::cerr << "tessera: " << one_line(note) << "\n";
+  std::vector<Line> lines;
+  if (!options.reference.empty()) {
+    add_distances(lines, metrics, fake, real);
+    add_comparisons(lines, metrics, options, fake, real);
+  }
+  add_score(lines, options, fake);
+  if (!options.out.empty()) eval::write_statistics(options.out, fake.statistics);
+  print(options, lines, fake, real, notes);
+}
+
+}  // namespace
+
+void add_fid(Arguments& command, Action& action) {
+  auto options = std::make_shared<Options>();
+  command
+      .add("SAMPLES", options->samples,
+           "generated images: a folder, shards, an .npz batch as ADM writes them, any data source")
+      .required();
+  command.add("--reference", options->reference,
+              "real images, in the same forms; or statistics of them (.npz with mu and sigma)");
+  command
+      .add("-w,--weights", options->weights,
+           "Inception-v3 of FID (pt_inception-2015-12-05), or a model whose features are compared")
+      .required();
+  command.add("--protocol", options->protocol, "Inception-v3: how images are prepared")
+      .show_default()
+      .one_of({"tf", "pytorch", "clean"});
+  command
+      .add("--metrics", options->metrics,
+           "of fid, sfid, is, kid, pr (precision, recall, density, coverage), all")
+      .show_default();
+  command.add("-o,--output", options->out, "OUT.npz gets the statistics of SAMPLES, a reference for later");
+  command.add("--split", options->split, "of SAMPLES: train, validation, or all where it names no split")
+      .show_default()
+      .one_of({"train", "validation", "all"});
+  command.add("--reference-split", options->reference_split, "the same of the reference")
+      .show_default()
+      .one_of({"train", "validation", "all"});
+  command.add("-n,--count", options->count, "only the first so many samples (0: all)")
+      .range(0, 1'000'000'000);
+  command.add("--reference-count", options->reference_count, "the same of the reference (0: all)")
+      .range(0, 1'000'000'000);
+  command.add("--splits", options->splits, "of the Inception Score").show_default().range(1, 1000);
+  command
+      .add("--neighbours", options->neighbours,
+           "precision, recall, density, coverage: radius to the k-th neighbour")
+      .show_default()
+      .range(1, 1000);
+  command.add("--compared", options->keep, "KID, precision and recall: images of each set, at even distances")
+      .show_default()
+      .range(2, 1'000'000);
+  command.add("--kid-subsets", options->subsets, "random subsets of KID").show_default().range(1, 100'000);
+  command.add("--kid-subset-size", options->subset_size, "their size").show_default().range(2, 100'000);
+  command.add("--seed", options->seed, "draws the subsets of KID").show_default();
+  command.add("--model", options->model, "model name, where weights of other programs do not tell");
+  command.flag("--json", options->json, "one JSON object");
+  command.add("--batch-size", options->batch, "images at a time").show_default().range(1, 4096);
+  add_compute_options(command, options->device, options->precision, options->threads);
+  action = [options] { fid(*options); };
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,161 @@
+#include "train/open_codec.h"
+
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <optional>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "io/file.h"
+#include "io/json.h"
+#include "io/weight_file.h"
+#include "models/family.h"
+#include "train/load.h"
+#include "train/weights.h"
+
+namespace tessera::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kFamily = "autoencoder_kl";
+constexpr const char* kVariance = "latent_scale.running_var";  // of task vae
+
+// The file of a folder that diffusers writes; "" for other paths.
+std::string diffusers_file(const std::string& path) {
+  for (const char* folder : {"", "/vae"})
+    for (const char* name : {"/diffusion_pytorch_model.safetensors", "/diffusion_pytorch_model.bin"})
+      if (fs::is_directory(path) && file_exists(path + folder + name)) return path + folder + name;
+  return "";
+}
+
+// Settings in the config.json that diffusers writes beside the weights; nothing where there is none.
+std::optional<Value> diffusers_settings(const std::string& file) {
+  const std::string path = (fs::path(file).parent_path() / "config.json").string();
+  if (!fs::path(file).filename().string().starts_with("diffusion_pytorch_model") || !file_exists(path))
+    return std::nullopt;
+  const nlohmann::json config = parse_json(read_text(path), path);
+  check(config.is_object(), path, " is ", config.type_name(), ", must be an object");
+  if (const auto name = config.find("_class_name"); name != config.end() && *name != "AutoencoderKL")
+    fail(path, ": describes ", printable(name->dump()), ", must be AutoencoderKL");
+  Value settings;
+  for (const auto& [ours, theirs] : {std::pair{"depth", "layers_per_block"},
+                                     {"latent_channels", "latent_channels"},
+                                     {"groups", "norm_num_groups"},
+                                     {"image_size", "sample_size"}})
+    if (const auto found = config.find(theirs); found != config.end() && found->is_number_integer())
+      settings.set(ours, found->get<int64_t>());
+  if (const auto dims = config.find("block_out_channels"); dims != config.end() && dims->is_array()) {
+    Value::Array widths;
+    for (const auto& width : *dims) {
+      check(width.is_number_integer(), path, ": block_out_channels must be whole numbers");
+      widths.emplace_back(width.get<int64_t>());
+    }
+    settings.set("dims", widths);
+  }
+  // Without one diffusers takes the default of its class, which is that of the settings.
+  if (const auto scale = config.find("scaling_factor"); scale != config.end() && scale->is_number())
+    settings.set("scaling_factor", scale->get<double>());
+  return settings;
+}
+
+using Views = std::map<std::string, const TensorView*>;
+
+Views views_of(const WeightFile& file) {
+  const std::vector<std::string> names = our_names(file.tensors(), models::find_family(kFamily));
+  Views views;
+  for (size_t i = 0; i < names.size(); ++i)
+    if (!names[i].empty() && !views.emplace(names[i], &file.tensors()[i]).second)
+      fail("'", file.path(), "': two of its tensors are '", names[i], "' of the auto-encoder");
+  return views;
+}
+
+// Of a file of another program without a description.
+Value settings_from(const Views& views, const std::string& file) {
+  Value settings = models::autoencoder_settings(
+      [&](const std::string& name) {
+        const auto found = views.find(name);
+        return found == views.end() ? std::vector<int64_t>{} : found->second->shape;
+      },
+      "'" + file + "'");
+  // The files of the published size do not say their scale, its papers do.
+  const models::ModelSpec published = models::resolve_model("autoencoder_kl_f8");
+  const bool same = *published.settings.find("dims") == *settings.find("dims") &&
+                    *published.settings.find("latent_channels") == *settings.find("latent_channels");
+  if (!same) settings.set("scaling_factor", 0.0);
+  return settings;
+}
+
+// What a description claims must be in the file: nothing is allocated on its word alone.
+void check_claims(const models::ModelSpec& spec, const Views& views, const std::string& file) {
+  int64_t stored = 0;
+  for (const auto& [name, view] : views)
+    stored += static_cast<int64_t>(view->bytes.size() / size_of(view->dtype));
+  const int64_t needed = models::count_parameters(*models::meta_backbone(spec));
+  check(needed <= stored, "'", file, "' holds ", human_count(static_cast<double>(stored)),
+        " numbers, its auto-encoder would have ", human_count(static_cast<double>(needed)));
+}
+
+void load(OpenedCodec& opened, const Views& views) {
+  const torch::NoGradGuard no_grad;
+  for (auto& [name, target] : named_state(*opened.model)) {
+    const auto found = views.find(name);
+    check(found != views.end(), "'", opened.file, "' holds no such auto-encoder: it has no tensor '", name,
+          "'");
+    torch::Tensor stored = to_tensor(*found->second).to(torch::kFloat32);
+    if (stored.sizes() != target.sizes()) stored = opened.model->fit(name, stored);
+    if (!stored.defined() || stored.sizes() != target.sizes())
+      fail("'", opened.file, "': tensor '", found->second->name, "' is ",
+           c10::IntArrayRef(found->second->shape), ", must be ", target.sizes());
+    torch::Tensor(target).copy_(stored);
+  }
+}
+
+}  // namespace
+
+double OpenedCodec::require_scale() const {
+  if (!(scale > 0))
+    fail_usage(
+        "'", file,
+        "' does not say the scale of its latents, which a generator needs: encode a data set with ",
+        "`tessera data encode`, which measures it, or write scaling_factor into the config.json beside it");
+  return scale;
+}
+
+OpenedCodec open_codec(const std::string& path) {
+  OpenedCodec opened;
+  const std::string diffusers = diffusers_file(path);
+  opened.file = diffusers.empty() ? weights_file_of(path) : diffusers;
+  const WeightFile file(opened.file);
+  const WeightsInfo info = read_weights_info(file.metadata(), file.path());
+  if (info.ours && info.model.family != kFamily)
+    fail_usage("'", opened.file, "' holds ", info.model.name, ", no auto-encoder of images");
+  const Views views = views_of(file);
+  if (info.ours) {
+    opened.spec = info.model;
+  } else {
+    const auto described = diffusers_settings(opened.file);
+    opened.spec = models::resolve_model(kFamily, described ? *described : settings_from(views, opened.file));
+    if (!described)
+      opened.notes.push_back(opened.file +
+                             " does not describe its auto-encoder; settings follow from its tensors");
+  }
+  check_claims(opened.spec, views, opened.file);
+  opened.model = models::build_backbone(opened.spec, 0, models::Init::skip);
+  load(opened, views);
+  opened.model->eval();
+  opened.codec = dynamic_cast<models::LatentCodec*>(opened.model.get());
+  opened.scale = opened.codec->scaling_factor();
+  if (const auto variance = views.find(kVariance); opened.scale == 0 && variance != views.end()) {
+    const double value = to_tensor(*variance->second).to(torch::kFloat64).sum().item<double>();
+    check(std::isfinite(value) && value > 0, "'", opened.file, "': ", kVariance, " is ", value,
+          ", must be a positive variance");
+    opened.scale = 1 / std::sqrt(value);
+  }
+  opened.image_size = models::extent_of(*opened.spec.settings.find("image_size"), "image_size").height;
+  opened.checksum = checksum_of(MappedFile(opened.file).bytes());
+  return opened;
+}
+
+}  // namespace tessera::train
