@@ -13,6 +13,7 @@ void add_segment(Arguments&, Action&);
 void add_complete(Arguments&, Action&);
 void add_chat(Arguments&, Action&);
 void add_features(Arguments&, Action&);
+void add_generate(Arguments&, Action&);
 void add_fid(Arguments&, Action&);
 void add_models(Arguments&, Action&);
 void add_inspect(Arguments&, Action&);
@@ -59,6 +60,9 @@ std::span<const Command> commands() {
        "tessera chat --weights llava-1.5-7b/ --image photo.png --prompt \"What is this?\"", add_chat},
       {"features", "what a backbone makes of images, as arrays for other programs",
        "tessera features photos/ --weights runs/demo -o photos.npy", add_features},
+      {"generate", "images of a class out of noise, by a trained generator",
+       "tessera generate --weights runs/shapes-dit --classes 0,3 --cfg 1.5 --steps 50 -o grid.png",
+       add_generate},
       {"fid", "what generated images are worth beside real ones",
        "tessera fid samples/ --reference photos/ --weights pt_inception-2015-12-05.pth", add_fid},
       {"models", "list the backbones with their parameters and multiply-adds", "tessera models vil --json",

@@ -34,6 +34,8 @@ std::vector<TaskKind>& table() {
       classify_kind(), mae_kind(), darl_kind(), contrast_kind(), clip_kind(), coca_kind(), simvlm_kind(),
       classify_kind(), mae_kind(), darl_kind(), contrast_kind(), dvae_kind(),
       classify_kind(), mae_kind(), darl_kind(), contrast_kind(), instruct_kind(),
+      diffuse_kind(),
+      vae_kind(),
   };
   return kinds;
 }
