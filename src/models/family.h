@@ -24,6 +24,7 @@ Family twins_family();
 Family swin_family();
 Family resnet_family();
 Family convnext_family();
+Family dit_family();
 
 struct Extent {
   int64_t height = 0, width = 0;

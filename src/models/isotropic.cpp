@@ -91,7 +91,13 @@ torch::Tensor IsotropicBackbone::run(const Tokens& tokens, const Context& contex
     const auto body = [this, i, tokens, context](const torch::Tensor& in) {
       return run_block(i, in, tokens, context);
     };
-    x = recompute ? nn::checkpoint(body, x, blocks_[static_cast<size_t>(i)]->parameters()) : body(x);
+    if (recompute) {
+      std::vector<torch::Tensor> read = blocks_[static_cast<size_t>(i)]->parameters();
+      if (context.condition.defined()) read.push_back(context.condition);  // it gets its gradient too
+      x = nn::checkpoint(body, x, read);
+    } else {
+      x = body(x);
+    }
     x = after_block(i, x, tokens);
     tap(context.taps, "blocks." + std::to_string(i), x);
     if (outputs) outputs->push_back(x);

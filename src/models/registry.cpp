@@ -22,6 +22,7 @@ const std::vector<Family>& families() {
       swin_family(),
       resnet_family(),
       convnext_family(),
+      dit_family(),
   };
   return all;
 }

@@ -50,7 +50,10 @@ Place place_of(const std::string& name) {
                                                "conv3",
                                                "bn1",
                                                "bn2",
-                                               "bn3"};
+                                               "bn3",
+                                               "x_embedder",
+                                               "t_embedder",
+                                               "y_embedder"};
   for (const std::string_view stem : stems)
     if (starts_with_part(name, stem)) return kStem;
   const auto parts = split(name, '.');

@@ -63,6 +63,10 @@ TEST(Inventory, VisionLstm) { compare_file("vision_lstm.json"); }
 // The encoders of the masked pre-training alone: its class token and table of positions take no part in their blocks.
 TEST(Inventory, VisionLlamaOfMaskedPretraining) { compare_file("vision_llama_mae.json"); }
 
+TEST(Inventory, ImageGeneration) {
+  for (const char* file : {"dit.json", "dit_llama.json", "sit.json", "sit_llama.json"}) compare_file(file);
+}
+
 TEST(Inventory, VisionLlama) {
   compare_file("vision_llama_plain.json");
   compare_file("vision_llama_pyramid.json");

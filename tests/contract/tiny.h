@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "models/denoiser.h"
 #include "models/heads/class_head.h"
 
 namespace tessera::models {
@@ -14,10 +15,17 @@ struct Named {
   const Size* size;
 };
 
+// Whether the family's models are there to generate images: the contract is that of models which read them.
+// src/models/dit_test.cpp has theirs.
+inline bool generates(const Family& family) {
+  return dynamic_cast<Denoiser*>(meta_backbone(resolve_model(family.name)).get()) != nullptr;
+}
+
 inline std::vector<Named> all_sizes() {
   std::vector<Named> sizes;
   for (const Family& family : families())
-    for (const Size& size : family.sizes) sizes.push_back({&family, &size});
+    if (!generates(family))
+      for (const Size& size : family.sizes) sizes.push_back({&family, &size});
   return sizes;
 }
 
@@ -29,6 +37,7 @@ inline ModelSpec tiny_spec(const Named& named, Value overrides = {}) {
   Value small;
   small.set("classes", 5);
   if (has("depth")) small.set("depth", 2);
+  if (has("channels")) small.set("channels", 3), small.set("labels", 4);    // pixels
   if (has("embed_dim")) small.set("heads", 4), small.set("embed_dim", 24);  // attention pooling
   if (has("dim") && has("heads")) small.set("dim", 8 * full.find("heads")->as_int());
   if (has("patch_size")) small.set("image_size", 2 * full.find("patch_size")->as_int());

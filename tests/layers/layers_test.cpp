@@ -29,14 +29,14 @@ const std::map<std::string, Layer> kLayers = {
     {"io", {1, true}}, {"kernels", {1, true}},
     {"ops", {2, false}},
     {"nn", {3, false}},
-    {"models", {4, false}}, {"data", {4, true}}, {"eval", {4, true}},
+    {"models", {4, false}}, {"diffusion", {4, false}}, {"data", {4, true}}, {"eval", {4, true}},
     {"report", {5, true}},
     {"tasks", {6, false}}, {"parallel", {6, false}},
     {"train", {7, false}}, {"serve", {7, false}},
     {"cli", {8, false}},
 };
 // clang-format on
-const std::vector<std::string> kNeverTouchFiles = {"ops", "nn", "models"};
+const std::vector<std::string> kNeverTouchFiles = {"ops", "nn", "models", "diffusion"};
 
 struct Include {
   std::string path;

@@ -2,6 +2,7 @@
 // skipped with its reason.
 #include "tests/parity/backbone_cases.h"
 #include "tests/parity/convnet_cases.h"
+#include "tests/parity/generation_cases.h"
 #include "tests/parity/generative_cases.h"
 #include "tests/parity/model_case.h"
 
@@ -24,9 +25,14 @@ const std::vector<Entry>& entries() {
       {"models", "illama_schedules", "illama", check_illama_schedules, ""},
       {"models", "illama_weight_selection", "illama", check_weight_selection, ""},
       {"models", "illama_", "illama", check_illama, ""},
-      {"models", "dit", "", nullptr, "generation (DiT) comes later"},
-      {"models", "sit", "", nullptr, "generation (SiT) comes later"},
-      {"models", "diffusion", "", nullptr, "diffusion comes later"},
+      {"models", "dit", "dit", check_denoiser, ""},
+      {"models", "sit", "sit", check_denoiser, ""},
+      {"models", "sit_paths", "transport", check_interpolant_paths, ""},
+      {"models", "sit_training_losses", "transport", check_interpolant_losses, ""},
+      {"models", "sit_samplers", "transport", check_interpolant_samplers, ""},
+      {"models", "diffusion_schedules", "", check_diffusion_schedules, ""},
+      {"models", "diffusion_losses", "", check_diffusion_losses, ""},
+      {"models", "diffusion_sampling", "", check_diffusion_sampling, ""},
       {"models", "vllama_mae", "", check_visionllama_mae, ""},
 
       {"training", "", "", check_trajectory, ""},
@@ -43,6 +49,7 @@ const std::vector<Entry>& entries() {
       {"components", "aug_random_erasing", "", check_augment, ""},
       {"components", "aug_", "", nullptr, "this augmentation comes with the training system"},
       {"components", "opt_", "", check_optimiser, ""},
+      {"components", "loss_diffusion_weights", "", check_diffusion_weights, ""},
       {"components", "loss_", "", check_loss, ""},
       {"components", "metric_generative", "", check_generative_metrics, ""},
       {"components", "metric_reference_files", "", check_reference_files, ""},
@@ -60,6 +67,8 @@ const std::vector<Entry>& entries() {
       {"components", "model_resnet", "", check_resnet, ""},
       {"components", "model_clip_resnet", "", check_clip_resnet, ""},
       {"components", "model_convnext", "", check_convnext, ""},
+      {"components", "model_diffusion_", "", check_diffusers_samplers, ""},
+      {"components", "model_dit_diffusers_names", "", check_diffusers_names, ""},
       {"components", "model_llama", "", nullptr, "language models come with vision-language models"},
       {"components", "model_detr", "", nullptr, "detection comes later"},
       {"components", "model_", "", nullptr, "this model comes with vision-language models"},

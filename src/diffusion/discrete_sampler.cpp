@@ -1,0 +1,281 @@
+#include "diffusion/discrete_sampler.h"
+
+#include <cmath>
+#include <limits>
+
+#include "core/error.h"
+
+namespace tessera::diffusion {
+namespace {
+
+// The clean image and the noise that an output stands for, of x = alpha * clean + sigma * noise.
+struct Estimate {
+  torch::Tensor clean, noise;
+};
+Estimate estimate(Prediction prediction, const torch::Tensor& output, const torch::Tensor& x,
+                  const Level& at) {
+  const torch::Tensor values = output.slice(1, 0, x.size(1));
+  switch (prediction) {
+    case Prediction::x0:
+      return {values, (x - at.alpha * values) / at.sigma};
+    case Prediction::v:
+      return {at.alpha * x - at.sigma * values, at.alpha * values + at.sigma * x};
+    default:
+      return {(x - at.sigma * values) / at.alpha, values};
+  }
+}
+
+Level of_alpha(double alphas_cumprod) { return {std::sqrt(alphas_cumprod), std::sqrt(1 - alphas_cumprod)}; }
+// Of a sigma that is measured in units of the clean image.
+Level of_sigma(double sigma) {
+  const double alpha = 1 / std::sqrt(1 + sigma * sigma);
+  return {alpha, sigma * alpha};
+}
+
+// --- the chain
+
+class Ddpm final : public Sampler {
+ public:
+  Ddpm(const Schedule& schedule, const GaussianOptions& network, const DiscreteOptions& options)
+      : diffusion_(schedule.respaced(respace(schedule.steps(), options.respacing.empty()
+                                                                   ? std::to_string(options.steps)
+                                                                   : options.respacing)),
+                   network),
+        clip_(options.clip) {
+    if (clip_ != 0 && clip_ != 1)
+      fail_usage("clip = ", clip_, ": ddpm keeps images within 1, or does not (0)");
+  }
+  int64_t steps() const override { return diffusion_.schedule().steps(); }
+  bool draws_noise() const override { return true; }
+  Level level(int64_t step) const override {
+    if (step == steps()) return {};
+    return of_alpha(diffusion_.schedule().alphas_cumprod[static_cast<size_t>(steps() - 1 - step)]);
+  }
+  torch::Tensor run(const Network& network, const torch::Tensor& start, const Walk& walk) const override {
+    torch::Tensor x = start;
+    for (int64_t step = walk.first; step < steps(); ++step) {
+      const int64_t t = steps() - 1 - step;
+      const torch::Tensor output = network(
+          x, time_of(static_cast<double>(diffusion_.schedule().timestep_map[static_cast<size_t>(t)]), x));
+      const torch::Tensor index = torch::full({x.size(0)}, t, x.options().dtype(torch::kInt64));
+      const torch::Tensor noise = t > 0 ? walk.noise(step) : torch::zeros_like(x);
+      x = diffusion_.ancestral_step(output, x, index, noise, clip_ > 0);
+      finish_step(walk, step, steps(), x);
+    }
+    return x;
+  }
+
+ private:
+  GaussianDiffusion diffusion_;
+  double clip_;
+};
+
+// --- DDIM
+
+class Ddim final : public Sampler {
+ public:
+  Ddim(const std::vector<double>& alphas, Prediction prediction, const DiscreteOptions& options)
+      : prediction_(prediction), options_(options) {
+    const auto total = static_cast<int64_t>(alphas.size()), stride = total / options.steps;
+    times_ = ddim_steps(total, options);
+    const double end = options.alpha_one_at_end ? 1 : alphas.front();
+    for (const int64_t t : times_) {
+      if (t < 0 || t >= total)
+        fail_usage("ddim asks for step ", t, " of a schedule of ", total,
+                   ": fewer steps, or another spacing");
+      alphas_.push_back(alphas[static_cast<size_t>(t)]);
+      next_.push_back(t - stride >= 0 ? alphas[static_cast<size_t>(t - stride)] : end);
+    }
+  }
+  int64_t steps() const override { return static_cast<int64_t>(times_.size()); }
+  bool draws_noise() const override { return options_.eta > 0; }
+  Level level(int64_t step) const override {
+    return of_alpha(step < steps() ? alphas_[static_cast<size_t>(step)] : next_.back());
+  }
+  torch::Tensor run(const Network& network, const torch::Tensor& start, const Walk& walk) const override {
+    torch::Tensor x = start;
+    for (int64_t step = walk.first; step < steps(); ++step) {
+      const auto i = static_cast<size_t>(step);
+      const double left = alphas_[i], before = next_[i];
+      Estimate e =
+          estimate(prediction_, network(x, time_of(static_cast<double>(times_[i]), x)), x, of_alpha(left));
+      if (options_.clip > 0) e.clean = e.clean.clamp(-options_.clip, options_.clip);
+      const double variance = (1 - before) / (1 - left) * (1 - left / before);
+      const double deviation = options_.eta * std::sqrt(std::max(variance, 0.0));
+      x = std::sqrt(before) * e.clean +
+          std::sqrt(std::max(1 - before - deviation * deviation, 0.0)) * e.noise;
+      if (options_.eta > 0) x = x + deviation * walk.noise(step);
+      finish_step(walk, step, steps(), x);
+    }
+    return x;
+  }
+
+ private:
+  Prediction prediction_;
+  DiscreteOptions options_;
+  std::vector<int64_t> times_;
+  std::vector<double> alphas_, next_;
+};
+
+// --- DPM-Solver++
+
+class DpmSolver final : public Sampler {
+ public:
+  DpmSolver(const std::vector<double>& alphas, ScheduleKind kind, Prediction prediction,
+            const DiscreteOptions& options)
+      : prediction_(prediction), options_(options), plan_(plan_sigmas(alphas, kind, options)) {}
+  int64_t steps() const override { return static_cast<int64_t>(plan_.times.size()); }
+  bool draws_noise() const override { return options_.method == Method::dpm_sde; }
+  Level level(int64_t step) const override { return of_sigma(plan_.sigmas[static_cast<size_t>(step)]); }
+
+  torch::Tensor run(const Network& network, const torch::Tensor& start, const Walk& walk) const override {
+    torch::Tensor x = start;
+    std::vector<torch::Tensor> clean;  // predictions so far, the newest last
+    for (int64_t step = walk.first; step < steps(); ++step) {
+      const double time = plan_.times[static_cast<size_t>(step)];
+      clean.push_back(estimate(prediction_, network(x, time_of(time, x)), x, level(step)).clean);
+      if (clean.size() > 3) clean.erase(clean.begin());
+      const int64_t order = order_at(step, step - walk.first);
+      x = advance(x, clean, step, order);
+      if (draws_noise()) x = x + noise_scale(step) * walk.noise(step);
+      finish_step(walk, step, steps(), x);
+    }
+    return x;
+  }
+
+ private:
+  // log(alpha / sigma): infinite where there is no noise.
+  double lambda(int64_t step) const { return -std::log(plan_.sigmas[static_cast<size_t>(step)]); }
+  double gap(int64_t step) const { return lambda(step + 1) - lambda(step); }
+
+  int64_t order_at(int64_t step, int64_t known) const {
+    const bool few = options_.lower_order_final && steps() < 15;
+    const bool last =
+        step == steps() - 1 && (few || options_.euler_at_final || options_.final_sigma == FinalSigma::zero);
+    if (last || known < 1) return 1;
+    if (known < 2 || (few && step == steps() - 2)) return std::min<int64_t>(options_.order, 2);
+    return options_.order;
+  }
+
+  double noise_scale(int64_t step) const {
+    return level(step + 1).sigma * std::sqrt(1 - std::exp(-2 * gap(step)));
+  }
+
+  // The exact solution of the linear part; the clean image taken as a polynomial of lambda of that order.
+  torch::Tensor advance(const torch::Tensor& x, const std::vector<torch::Tensor>& clean, int64_t step,
+                        int64_t order) const {
+    const Level from = level(step), to = level(step + 1);
+    const double h = gap(step), k = draws_noise() ? 2 : 1;  // the stochastic equation forgets twice as fast
+    const double forgets = std::expm1(-k * h);              // exp(-k h) - 1
+    double keeps = to.sigma / from.sigma;
+    if (draws_noise()) keeps *= std::exp(-h);
+    const torch::Tensor& d0 = clean.back();
+    torch::Tensor next = keeps * x - to.alpha * forgets * d0;
+    if (order == 1) return next;
+    // phi functions of the first and second difference.
+    const double first = forgets / (k * h) + 1, second = (forgets + k * h) / (k * h * k * h) - 0.5;
+    const double r0 = gap(step - 1) / h;
+    const torch::Tensor d10 = (d0 - clean[clean.size() - 2]) / r0;
+    if (order == 2)
+      return next + to.alpha * (options_.form == SolverForm::midpoint ? -0.5 * forgets : first) * d10;
+    const double r1 = gap(step - 2) / h;
+    const torch::Tensor d11 = (clean[clean.size() - 2] - clean[clean.size() - 3]) / r1;
+    const torch::Tensor d1 = d10 + r0 / (r0 + r1) * (d10 - d11), d2 = (d10 - d11) / (r0 + r1);
+    return next + to.alpha * first * d1 - to.alpha * second * d2;
+  }
+
+  Prediction prediction_;
+  DiscreteOptions options_;
+  SigmaPlan plan_;
+};
+
+// --- samplers of x = clean + sigma * noise
+
+class SigmaSampler final : public Sampler {
+ public:
+  SigmaSampler(const std::vector<double>& alphas, ScheduleKind kind, Prediction prediction,
+               const DiscreteOptions& options)
+      : prediction_(prediction), options_(options), plan_(plan_sigmas(alphas, kind, options)) {}
+  int64_t steps() const override { return static_cast<int64_t>(plan_.times.size()); }
+  bool draws_noise() const override { return options_.method == Method::euler_ancestral; }
+  // The published start of a leading spacing is as wide as image and noise together.
+  Level level(int64_t step) const override {
+    const double sigma = plan_.sigmas[static_cast<size_t>(step)];
+    if (step == 0 && options_.spacing == Spacing::leading) return {1, std::sqrt(sigma * sigma + 1)};
+    return {1, sigma};
+  }
+  double start_scale() const override { return level(0).sigma; }
+
+  torch::Tensor run(const Network& network, const torch::Tensor& start, const Walk& walk) const override {
+    torch::Tensor x = start;
+    for (int64_t step = walk.first; step < steps(); ++step) {
+      const double sigma = plan_.sigmas[static_cast<size_t>(step)],
+                   next = plan_.sigmas[static_cast<size_t>(step + 1)];
+      const torch::Tensor slope = slope_at(network, x, step);
+      if (options_.method == Method::euler_ancestral) {
+        const double drawn =
+            std::min(next, std::sqrt(next * next * (sigma * sigma - next * next) / (sigma * sigma)));
+        x = x + slope * (std::sqrt(next * next - drawn * drawn) - sigma) + walk.noise(step) * drawn;
+      } else if (options_.method == Method::heun && next > 0) {
+        const torch::Tensor ahead = x + slope * (next - sigma);
+        x = x + (slope + slope_at(network, ahead, step + 1)) / 2 * (next - sigma);
+      } else {
+        x = x + slope * (next - sigma);
+      }
+      finish_step(walk, step, steps(), x);
+    }
+    return x;
+  }
+
+ private:
+  // dx / dsigma: the noise of x at the level before a step. The network sees x with variance 1.
+  torch::Tensor slope_at(const Network& network, const torch::Tensor& x, int64_t step) const {
+    const double sigma = plan_.sigmas[static_cast<size_t>(step)];
+    // Heun asks beyond the last step only where the final sigma is not 0: that is step 0 of the schedule.
+    const double time = step < steps() ? plan_.times[static_cast<size_t>(step)] : 0;
+    const Level at = of_sigma(sigma);
+    const torch::Tensor seen = x * at.alpha;
+    const Estimate e = estimate(prediction_, network(seen, time_of(time, x)), seen, at);
+    return (x - e.clean) / sigma;
+  }
+
+  Prediction prediction_;
+  DiscreteOptions options_;
+  SigmaPlan plan_;
+};
+
+}  // namespace
+
+std::unique_ptr<Sampler> make_discrete_sampler(const ScheduleOptions& schedule_options,
+                                               const GaussianOptions& network,
+                                               const DiscreteOptions& options) {
+  const std::vector<double> betas = make_betas(schedule_options);
+  const auto total = static_cast<int64_t>(betas.size());
+  if (options.steps < 1 || options.steps > total)
+    fail_usage("steps = ", options.steps, ", must be 1 to ", total,
+               ": the schedule that the model was trained on");
+  if (options.order < 1 || options.order > 3) fail_usage("order = ", options.order, ", must be 1 to 3");
+  if (!(options.eta >= 0)) fail_usage("eta = ", options.eta, ", must be at least 0");
+  if (options.eta > 0 && options.method != Method::ddim)
+    fail_usage("eta goes with the sampler ddim, not ", name_of(options.method));
+  const bool by_sigma = options.method >= Method::dpm;
+  if (options.karras && (!by_sigma || options.method == Method::euler_ancestral))
+    fail_usage("Karras sigmas go with the samplers dpm, dpm_sde, euler and heun, not ",
+               name_of(options.method));
+  const std::vector<double> alphas = cumulative_alphas(betas);
+  if (alphas.back() <= 0 && network.prediction == Prediction::epsilon)
+    fail_usage("a schedule whose last step holds no image goes with predictions of v or x0, not epsilon");
+  switch (options.method) {
+    case Method::ddpm:
+      return std::make_unique<Ddpm>(Schedule(betas), network, options);
+    case Method::ddim:
+      return std::make_unique<Ddim>(alphas, network.prediction, options);
+    case Method::dpm:
+    case Method::dpm_sde:
+      return std::make_unique<DpmSolver>(alphas, schedule_options.kind, network.prediction, options);
+    default:
+      return std::make_unique<SigmaSampler>(alphas, schedule_options.kind, network.prediction, options);
+  }
+}
+
+}  // namespace tessera::diffusion

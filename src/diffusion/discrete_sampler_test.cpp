@@ -1,0 +1,135 @@
+#include "diffusion/discrete_sampler.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "core/error.h"
+
+namespace tessera::diffusion {
+namespace {
+
+using torch::Tensor;
+
+constexpr double kShift = 0.37;
+
+// A network that knows the image behind every x: all of its pixels are kShift.
+Network knowing(const std::vector<double>& alphas, Prediction prediction) {
+  return [=](const Tensor& x, const Tensor& time) {
+    // Times between two steps: by the logarithm of sigma, as the samplers have them.
+    const double at = time[0].item<double>();
+    const auto low = static_cast<size_t>(at);
+    const auto sigma_of = [&](size_t i) { return std::sqrt((1 - alphas[i]) / alphas[i]); };
+    const double share = at - static_cast<double>(low);
+    const double sigma =
+        share == 0 ? sigma_of(low) : sigma_of(low) + share * (sigma_of(low + 1) - sigma_of(low));
+    const double a = 1 / std::sqrt(1 + sigma * sigma), s = sigma * a;
+    const Tensor clean = torch::full_like(x, kShift), noise = (x - a * clean) / s;
+    return prediction == Prediction::x0 ? clean : prediction == Prediction::v ? a * noise - s * clean : noise;
+  };
+}
+
+Walk walk_with_noise(const Tensor& like) {
+  Walk walk;
+  walk.noise = [like](int64_t step) {
+    torch::manual_seed(static_cast<uint64_t>(step));
+    return torch::randn_like(like);
+  };
+  return walk;
+}
+
+std::vector<DiscreteOptions> all_options() {
+  std::vector<DiscreteOptions> all;
+  for (const int64_t steps : {2, 9, 20})
+    for (const Spacing spacing : {Spacing::leading, Spacing::trailing, Spacing::linspace}) {
+      all.push_back({.method = Method::ddim, .steps = steps, .spacing = spacing});
+      all.push_back({.method = Method::ddim, .steps = steps, .eta = 1, .spacing = spacing});
+      for (const int64_t order : {1, 2, 3}) {
+        all.push_back({.method = Method::dpm, .steps = steps, .order = order, .spacing = spacing});
+        all.push_back({.method = Method::dpm_sde, .steps = steps, .order = order, .spacing = spacing});
+      }
+      for (const Method method : {Method::euler, Method::euler_ancestral, Method::heun})
+        all.push_back({.method = method, .steps = steps, .spacing = spacing});
+    }
+  for (const int64_t steps : {1, 10, 250}) all.push_back({.method = Method::ddpm, .steps = steps});
+  return all;
+}
+
+// Whatever the way, it ends where the network always pointed.
+TEST(DiscreteSampler, EndsAtTheImageThatTheNetworkKnows) {
+  const std::vector<double> alphas = cumulative_alphas(make_betas({}));
+  torch::manual_seed(1);
+  const Tensor noise = torch::randn({2, 3, 4, 4}, torch::kFloat64);
+  for (const DiscreteOptions& options : all_options())
+    for (const Prediction prediction : {Prediction::epsilon, Prediction::x0, Prediction::v}) {
+      const auto sampler =
+          make_discrete_sampler({}, {.prediction = prediction, .variance = Variance::fixed_small}, options);
+      const Tensor end =
+          sampler->run(knowing(alphas, prediction), noise * sampler->start_scale(), walk_with_noise(noise));
+      EXPECT_TRUE(torch::allclose(end, torch::full_like(end, kShift), 0, 2e-3))
+          << name_of(options.method) << " " << options.steps << " " << name_of(options.spacing) << " order "
+          << options.order << " " << name_of(prediction) << ": " << (end - kShift).abs().max().item<double>();
+    }
+}
+
+TEST(DiscreteSampler, LevelsFallAndAWalkMayBeginInTheMiddle) {
+  const std::vector<double> alphas = cumulative_alphas(make_betas({}));
+  const Tensor noise = torch::ones({1, 1, 2, 2}, torch::kFloat64);
+  for (const DiscreteOptions& options : all_options()) {
+    const auto sampler = make_discrete_sampler({}, {.variance = Variance::fixed_small}, options);
+    for (int64_t step = 0; step < sampler->steps(); ++step)
+      EXPECT_GT(sampler->level(step).sigma, sampler->level(step + 1).sigma) << name_of(options.method);
+    Walk walk = walk_with_noise(noise);
+    walk.first = sampler->steps() / 2;
+    int64_t steps = 0;
+    walk.after = [&](int64_t, Tensor&) { ++steps; };
+    const Level level = sampler->level(walk.first);
+    const Tensor end =
+        sampler->run(knowing(alphas, Prediction::epsilon),
+                     level.alpha * torch::full_like(noise, kShift) + level.sigma * noise, walk);
+    EXPECT_EQ(steps, sampler->steps() - walk.first);
+    EXPECT_TRUE(torch::allclose(end, torch::full_like(end, kShift), 0, 2e-3)) << name_of(options.method);
+  }
+}
+
+TEST(DiscreteSampler, NamesStepAndSampleThatIsNotFinite) {
+  const auto sampler = make_discrete_sampler({}, {}, {.method = Method::ddim, .steps = 5});
+  int64_t calls = 0;
+  const Network broken = [&](const Tensor& x, const Tensor&) {
+    Tensor out = torch::zeros_like(x);
+    if (++calls == 3) out[1].fill_(std::nan(""));
+    return out;
+  };
+  try {
+    sampler->run(broken, torch::ones({2, 1, 2, 2}), {});
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("after step 3 of 5 sample 1 of the batch is not finite"),
+              std::string::npos)
+        << error.what();
+  }
+}
+
+TEST(DiscreteSampler, RefusesWhatDoesNotGoTogether) {
+  const auto refused = [](const ScheduleOptions& schedule, const GaussianOptions& network,
+                          const DiscreteOptions& options) {
+    try {
+      make_discrete_sampler(schedule, network, options);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind, ErrorKind::usage);
+      return true;
+    }
+    return false;
+  };
+  EXPECT_TRUE(refused({}, {}, {.steps = 1001}));
+  EXPECT_TRUE(refused({}, {}, {.steps = 0}));
+  EXPECT_TRUE(refused({}, {}, {.method = Method::dpm, .eta = 0.5}));
+  EXPECT_TRUE(refused({}, {}, {.method = Method::ddim, .karras = true}));
+  EXPECT_TRUE(refused({}, {}, {.method = Method::dpm, .order = 4}));
+  EXPECT_TRUE(refused({.zero_terminal_snr = true}, {}, {.method = Method::ddim, .steps = 10}));
+  EXPECT_FALSE(refused({.zero_terminal_snr = true}, {.prediction = Prediction::v},
+                       {.method = Method::ddim, .steps = 10}));
+}
+
+}  // namespace
+}  // namespace tessera::diffusion

@@ -1,0 +1,124 @@
+// Stochastic interpolants (Albergo et al. 2023) as SiT uses them (Ma et al. 2024): t runs from 0, noise, to 1, the
+// image.
+//
+//   x_t = alpha_t x_1 + sigma_t x_0,   x_1 the image, x_0 normal
+//   linear  alpha = t,               sigma = 1 - t
+//   gvp     alpha = sin(pi t / 2),   sigma = cos(pi t / 2)
+//   vp      alpha = exp(-(1-t)^2 (b1 - b0) / 4 - (1-t) b0 / 2), sigma = sqrt(1 - alpha^2)
+//   velocity v = alpha' x_1 + sigma' x_0;  score s = -x_0 / sigma
+//   dx = v dt                                       the ordinary equation
+//   dx = (v + w s) dt + sqrt(2 w) dW                the stochastic one, w any diffusion coefficient
+#pragma once
+
+#include "ops/torch.h"
+
+#include <utility>
+
+#include "core/config.h"
+
+namespace tessera::diffusion {
+
+enum class PathKind { linear, gvp, vp };
+// What the network says of x_t.
+enum class Field { velocity, score, noise };
+// The weight of a loss of score or noise: none, that of the velocity's loss, that of the likelihood's bound.
+enum class LossWeight { none, velocity, likelihood };
+// The coefficient w of the stochastic equation; `sbdm` is that of the equation of diffusion itself.
+enum class DiffusionForm { constant, sbdm, sigma, linear, decreasing, increasing_decreasing };
+
+// alpha_t and sigma_t with their derivatives, of t of any shape.
+class Path {
+ public:
+  explicit Path(PathKind kind, double vp_low = 0.1, double vp_high = 20)
+      : kind_(kind), low_(vp_low), high_(vp_high) {}
+  PathKind kind() const { return kind_; }
+
+  torch::Tensor alpha(const torch::Tensor& t) const;
+  torch::Tensor alpha_slope(const torch::Tensor& t) const;
+  torch::Tensor sigma(const torch::Tensor& t) const;
+  torch::Tensor sigma_slope(const torch::Tensor& t) const;
+  torch::Tensor alpha_log_slope(const torch::Tensor& t) const;  // alpha' / alpha
+
+  // The equation of diffusion, dx = -drift dt + sqrt(2 g) dW backwards: v = g s - drift.
+  torch::Tensor drift(const torch::Tensor& x, const torch::Tensor& t) const;
+  torch::Tensor drift_variance(const torch::Tensor& t) const;  // g
+  torch::Tensor diffusion(const torch::Tensor& t, DiffusionForm form, double norm) const;
+
+  torch::Tensor noised(const torch::Tensor& clean, const torch::Tensor& noise, const torch::Tensor& t) const;
+  torch::Tensor velocity(const torch::Tensor& clean, const torch::Tensor& noise,
+                         const torch::Tensor& t) const;
+
+  torch::Tensor score_of_velocity(const torch::Tensor& v, const torch::Tensor& x,
+                                  const torch::Tensor& t) const;
+  torch::Tensor noise_of_velocity(const torch::Tensor& v, const torch::Tensor& x,
+                                  const torch::Tensor& t) const;
+  torch::Tensor velocity_of_score(const torch::Tensor& s, const torch::Tensor& x,
+                                  const torch::Tensor& t) const;
+
+ private:
+  torch::Tensor log_alpha(const torch::Tensor& t) const;  // of vp
+  torch::Tensor log_alpha_slope(const torch::Tensor& t) const;
+
+  PathKind kind_;
+  double low_, high_;
+};
+
+// t [batch] as [batch, 1, 1, …] to go with x.
+torch::Tensor beside(const torch::Tensor& t, const torch::Tensor& x);
+
+// A path and what the network says of it. Times stay away from ends where something divides by zero: `train_end` while
+// training, `sample_end` while sampling; negative: as published (VP 1e-5 and 1e-3; others 1e-3 but 0 for velocities).
+struct InterpolantOptions {
+  PathKind path = PathKind::linear;
+  Field field = Field::velocity;
+  LossWeight weight = LossWeight::none;
+  double train_end = -1, sample_end = -1;
+};
+
+class Interpolant {
+ public:
+  explicit Interpolant(const InterpolantOptions& options);
+  const Path& path() const { return path_; }
+  const InterpolantOptions& options() const { return options_; }
+
+  struct Interval {
+    double from = 0, to = 1;
+  };
+  Interval training_interval() const;
+  Interval ode_interval(bool reverse = false) const;
+  // A last step of that size is taken by itself; 0 = none.
+  Interval sde_interval(DiffusionForm form, double last_step) const;
+
+  // [batch], of an output for x_t of that image and noise; t within training_interval().
+  torch::Tensor loss(const torch::Tensor& output, const torch::Tensor& clean, const torch::Tensor& noise,
+                     const torch::Tensor& t) const;
+  // What an output stands for.
+  torch::Tensor velocity(const torch::Tensor& output, const torch::Tensor& x, const torch::Tensor& t) const;
+  torch::Tensor score(const torch::Tensor& output, const torch::Tensor& x, const torch::Tensor& t) const;
+
+ private:
+  Interval interval(double end, bool sde, DiffusionForm form, double last_step) const;
+
+  InterpolantOptions options_;
+  Path path_;
+};
+
+}  // namespace tessera::diffusion
+
+template <>
+struct tessera::EnumNames<tessera::diffusion::PathKind> {
+  static constexpr std::array names = {"linear", "gvp", "vp"};
+};
+template <>
+struct tessera::EnumNames<tessera::diffusion::Field> {
+  static constexpr std::array names = {"velocity", "score", "noise"};
+};
+template <>
+struct tessera::EnumNames<tessera::diffusion::LossWeight> {
+  static constexpr std::array names = {"none", "velocity", "likelihood"};
+};
+template <>
+struct tessera::EnumNames<tessera::diffusion::DiffusionForm> {
+  static constexpr std::array names = {"constant", "sbdm",       "sigma",
+                                       "linear",   "decreasing", "increasing_decreasing"};
+};

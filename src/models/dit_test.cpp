@@ -1,0 +1,127 @@
+// What DiT, SiT and their LLaMA forms do; their numbers are checked against published code by tests/parity.
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "models/denoiser.h"
+#include "models/models_testing.h"
+
+namespace tessera::models {
+namespace {
+
+using torch::Tensor;
+
+ModelSpec small(bool llama, const char* sigma = "learned") {
+  return resolve_model("dit", Value(Value::Table{{"image_size", 8},
+                                                 {"dim", 32},
+                                                 {"depth", 2},
+                                                 {"heads", 4},
+                                                 {"classes", 0},
+                                                 {"labels", 5},
+                                                 {"llama", llama},
+                                                 {"sigma", sigma}}));
+}
+
+Denoiser& denoiser_of(const Classifier& model) { return dynamic_cast<Denoiser&>(*model.backbone); }
+
+Tensor noised(int64_t batch, int64_t height, int64_t width) {
+  torch::manual_seed(4);
+  return torch::randn({batch, 4, height, width}, torch::kFloat64);
+}
+
+Tensor run(const Classifier& model, const Tensor& x, double time, int64_t label) {
+  return denoiser_of(model).denoise(x, torch::full({x.size(0)}, time, torch::kFloat64),
+                                    torch::full({x.size(0)}, label, torch::kInt64));
+}
+
+// Peebles & Xie 2023, Table 4; VisionLLaMA, Tables 1 and 8 print the same numbers.
+TEST(Dit, MultiplyAddsAreThePapers) {
+  const std::pair<const char*, double> printed[] = {
+      {"DiT-S/2", 6.06}, {"DiT-B/2", 23.01}, {"DiT-L/2", 80.71},  {"DiT-XL/2", 118.64},
+      {"DiT-B/4", 5.56}, {"DiT-L/4", 19.70}, {"DiT-XL/4", 29.05}, {"SiT-XL/2", 118.64}};
+  for (const auto& [name, giga] : printed) {
+    const auto model = meta_classifier(resolve_model(name));
+    EXPECT_NEAR(static_cast<double>(model->macs(32, 32)) * 1e-9, giga, 0.006 * giga) << name;
+  }
+}
+
+// adaLN-Zero: every block is the identity at first, and the output is zero.
+TEST(Dit, BeginsAsNothing) {
+  for (const bool llama : {false, true}) {
+    const auto model = build_classifier(small(llama), 1);
+    const torch::NoGradGuard no_grad;
+    EXPECT_EQ(run(*model, noised(2, 8, 8).to(torch::kFloat32), 3, 1).abs().max().item<double>(), 0);
+  }
+}
+
+TEST(Dit, TimeClassAndPlaceMatter) {
+  const torch::NoGradGuard no_grad;
+  for (const bool llama : {false, true}) {
+    const auto model = lively(small(llama), 0.2);
+    const Tensor x = noised(2, 8, 8), out = run(*model, x, 3, 1);
+    EXPECT_EQ(out.sizes(), (std::vector<int64_t>{2, 8, 8, 8}));
+    EXPECT_FALSE(torch::allclose(out, run(*model, x, 4, 1)));
+    EXPECT_FALSE(torch::allclose(out, run(*model, x, 3, 2)));
+    EXPECT_FALSE(torch::allclose(out, run(*model, x, 3, denoiser_of(*model).null_label())));
+    EXPECT_FALSE(torch::allclose(out.roll(2, 3), run(*model, x.roll(2, 3), 3, 1)));
+    // Each sample by itself; other sizes of whole patches.
+    EXPECT_TRUE(torch::allclose(out.slice(0, 1), run(*model, x.slice(0, 1), 3, 1)));
+    EXPECT_EQ(run(*model, noised(1, 6, 10), 3, 1).sizes(), (std::vector<int64_t>{1, 8, 6, 10}));
+    EXPECT_ANY_THROW(run(*model, noised(1, 7, 8), 3, 1));
+  }
+}
+
+TEST(Dit, SigmaIsLearnedDroppedOrNotThere) {
+  const torch::NoGradGuard no_grad;
+  const auto learned = lively(small(true), 0.2), dropped = lively(small(true, "dropped"), 0.2),
+             none = lively(small(true, "none"), 0.2);
+  const Tensor x = noised(1, 8, 8);
+  EXPECT_TRUE(torch::equal(run(*learned, x, 3, 1).slice(1, 0, 4), run(*dropped, x, 3, 1)));
+  EXPECT_EQ(run(*none, x, 3, 1).size(1), 4);
+  EXPECT_EQ(count_parameters(*learned->backbone), count_parameters(*dropped->backbone));
+  EXPECT_LT(count_parameters(*none->backbone), count_parameters(*learned->backbone));
+}
+
+// The condition reaches every block; computing a block again must give its gradient too.
+TEST(Dit, CheckpointingKeepsTheGradientOfTheCondition) {
+  const auto model = lively(small(true), 0.2);
+  model->backbone->train();
+  const auto gradients = [&](bool checkpointing) {
+    model->backbone->set_checkpointing(checkpointing);
+    model->backbone->zero_grad();
+    run(*model, noised(3, 8, 8), 0.5, 2).square().sum().backward();
+    std::vector<std::pair<std::string, Tensor>> all;
+    for (const auto& entry : model->backbone->named_parameters())
+      if (entry.value().grad().defined()) all.emplace_back(entry.key(), entry.value().grad().clone());
+    return all;
+  };
+  const auto plain = gradients(false), again = gradients(true);
+  ASSERT_EQ(plain.size(), again.size());
+  for (size_t i = 0; i < plain.size(); ++i)
+    EXPECT_TRUE(torch::allclose(plain[i].second, again[i].second)) << plain[i].first;
+}
+
+TEST(Dit, GradientsReachAllButTheFrozenPositions) {
+  for (const bool llama : {false, true}) {
+    const auto model = lively(small(llama), 0.2);
+    model->backbone->train();
+    const Tensor out = run(*model, noised(2, 8, 8), 0.5, 2);
+    (out * torch::randn_like(out)).sum().backward();
+    for (const auto& entry : model->backbone->named_parameters())
+      EXPECT_EQ(entry.value().grad().defined(), entry.key() != "pos_embed") << entry.key();
+  }
+}
+
+TEST(Dit, RefusesSettingsThatDoNotGoTogether) {
+  const auto refuses = [](const char* key, const Value& value) {
+    Value settings = small(true).settings;
+    settings.set(key, value);
+    EXPECT_THROW(resolve_model("dit", settings), Error) << key;
+  };
+  refuses("image_size", 9);
+  refuses("heads", 16);
+  refuses("labels", 0);
+  refuses("sigma", "both");
+}
+
+}  // namespace
+}  // namespace tessera::models
