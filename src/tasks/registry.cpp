@@ -8,6 +8,7 @@
 #include "tasks/classify.h"
 #include "tasks/contrast.h"
 #include "tasks/darl.h"
+#include "tasks/diffuse.h"
 #include "tasks/mae.h"
 #include "tasks/vae.h"
 
@@ -17,7 +18,7 @@ namespace {
 
 std::vector<TaskKind>& table() {
   static std::vector<TaskKind> kinds = {
-      classify_kind(), mae_kind(), darl_kind(), contrast_kind(), vae_kind(),
+      classify_kind(), mae_kind(), darl_kind(), contrast_kind(), diffuse_kind(), vae_kind(),
   };
   return kinds;
 }

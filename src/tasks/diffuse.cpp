@@ -1,0 +1,324 @@
+#include "tasks/diffuse.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <tuple>
+
+#include "core/clock.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "models/capability.h"
+#include "models/family.h"
+#include "tasks/image_generator.h"
+#include "tasks/patch_pictures.h"
+#include "tasks/sample_rows.h"
+
+namespace tessera::tasks {
+namespace {
+
+constexpr int64_t kLevels = 10;  // noise levels that the validation loss is shown at
+
+std::vector<std::string> names_in(const Value& metadata) {
+  std::vector<std::string> names;
+  if (const Value* list = metadata.find("class_names"); list && list->is_array())
+    for (const Value& name : list->as_array())
+      if (name.is_string()) names.push_back(name.as_string());
+  return names;
+}
+
+// What is drawn of one sample: its time, whether it forgets its class, its noise.
+struct SampleDraw {
+  double time = 0;
+  bool dropped = false;
+};
+
+class Diffuse final : public Task {
+ public:
+  explicit Diffuse(const TaskSetup& setup)
+      : config_(read_config<DiffuseConfig>(setup.settings, "task")),
+        preprocess_(setup.preprocess),
+        augment_(setup.augment),
+        train_(setup.train),
+        validation_(setup.validation),
+        spec_(setup.model) {
+    generator_.backbone = setup.build_backbone(setup.model);
+    generator_.network =
+        &models::require<models::Denoiser>(*generator_.backbone, spec_.family, "task diffuse");
+    generator_.process =
+        std::make_shared<NoiseProcess>(config_, network().output_channels() > network().channels());
+    generator_.preprocess = preprocess_;
+    generator_.class_names = names_in(setup.metadata);
+    check_data();
+    if (train_) generator_.class_names = data::require_labels(*train_, "task diffuse").class_names();
+    if (!generator_.class_names.empty() && std::ssize(generator_.class_names) != network().label_count())
+      fail_usage("model.labels = ", network().label_count(), ", the data has ", generator_.class_names.size(),
+                 " classes");
+    const models::Extent image = models::extent_of(*spec_.settings.find("image_size"), "image_size");
+    height_ = image.height, width_ = image.width;
+    for (const int64_t side : setup.sides)
+      if (train_ && (side != height_ || side != width_))
+        fail_usage("train.sizes holds ", side, ": task diffuse takes images of model.image_size = ", height_);
+  }
+
+  const Generator& generator() const { return generator_; }
+
+  std::vector<Part> parts() const override { return {{"", generator_.backbone}}; }
+  std::vector<BackbonePart> backbones() const override { return {{"", generator_.backbone, spec_}}; }
+  int64_t macs(int64_t side) const override { return generator_.backbone->macs(side, side); }
+  bool takes_outputs_of(const Value& metadata) const override {
+    return names_in(metadata) == generator_.class_names;
+  }
+  std::vector<std::string> output_names() const override { return {"y_embedder.embedding_table.weight"}; }
+  std::string outputs() const override { return text("table of ", network().label_count(), " classes"); }
+  Value metadata() const override {
+    Value out;
+    const auto& names = generator_.class_names;
+    if (!names.empty()) out.set("class_names", Value::Array(names.begin(), names.end()));
+    return out;
+  }
+  std::string metadata_conflict(const Value& stored) const override {
+    return takes_outputs_of(stored) ? "" : "it was trained on other classes than the data has";
+  }
+
+  std::vector<StreamSpec> streams() const override {
+    return {{.name = "train", .source = train_, .transform = [this](int64_t side) {
+               return labelled(data::make_train_transform(sized(side), augment_));
+             }}};
+  }
+  StreamSpec validation() const override {
+    return {.name = "validation", .source = validation_, .transform = [this](int64_t side) {
+              return labelled(data::make_eval_transform(sized(side)));
+            }};
+  }
+
+  // Fields "time", "noise" and "condition", the class or none.
+  void prepare(std::span<data::Batch> batches, const StepKey& key) const override {
+    data::Batch& batch = batches[0];
+    add_noise(
+        batch,
+        [&](int64_t, RandomStream& stream) {
+          const double time = process().time_of(stream.uniform());
+          return SampleDraw{.time = time, .dropped = stream.chance(config_.label_dropout)};
+        },
+        [&](int64_t sample) {
+          return RandomStream(key.seed, "diffusion noise", static_cast<uint64_t>(key.step),
+                              static_cast<uint64_t>(batch.first + sample));
+        });
+  }
+
+  Loss loss(const Inputs& inputs, const models::Context& context, Collective&) override {
+    return {each_loss(inputs.main(), context).sum(), {}};
+  }
+
+  std::vector<std::unique_ptr<Evaluator>> evaluators() override {
+    return one_evaluator([this](const EvaluateOptions& options) { return evaluate(options); });
+  }
+  MetricInfo main_metric() const override { return {"loss", Unit::number, false}; }
+
+ private:
+  models::Denoiser& network() const { return *generator_.network; }
+  const NoiseProcess& process() const { return *generator_.process; }
+  data::Preprocess sized(int64_t side) const {
+    data::Preprocess preprocess = preprocess_;
+    preprocess.size = side;
+    return preprocess;
+  }
+  std::shared_ptr<const data::Transform> labelled(std::shared_ptr<const data::Transform> images) const {
+    return data::join_transforms(
+        {std::move(images), data::make_label_transform(network().label_count(), /*multi_label=*/false)});
+  }
+
+  void check_data() const {
+    if (!train_) return;
+    if (data::require_labels(*train_, "task diffuse").multi_label())
+      fail_usage("task diffuse needs one class an image, ", train_->describe(), " has several");
+    if (network().channels() != 3) fail_usage("model.channels = ", network().channels(), ", images have 3");
+  }
+
+  // `draw` tells what becomes of a sample from its stream, which then gives the noise.
+  template <class Draw, class StreamOf>
+  void add_noise(data::Batch& batch, const Draw& draw, const StreamOf& stream_of) const {
+    const data::Field image = batch.at("image").field;
+    const int64_t numbers = image.numel();
+    const auto noise = batch.add({"noise", DType::f32, image.shape}).template values<float>();
+    const auto times = batch.add({"time", DType::f32, {}}).template values<float>();
+    const auto conditions = batch.add({"condition", DType::i64, {}}).template values<int64_t>();
+    const auto labels = batch.values<int64_t>("label");
+    for (int64_t i = 0; i < batch.size; ++i) {
+      RandomStream stream = stream_of(i);
+      const auto at = static_cast<size_t>(i);
+      const SampleDraw drawn = draw(i, stream);
+      times[at] = static_cast<float>(drawn.time);
+      conditions[at] = drawn.dropped ? network().null_label() : labels[at];
+      float* value = noise.data() + i * numbers;
+      for (int64_t k = 0; k < numbers; ++k) value[k] = static_cast<float>(stream.normal());
+    }
+  }
+
+  // [batch].
+  torch::Tensor each_loss(const StreamInputs& batch, const models::Context& context) {
+    const torch::Tensor& clean = batch.at("image");
+    const torch::Tensor& noise = batch.at("noise");
+    const torch::Tensor& time = batch.at("time");
+    const torch::Tensor x = process().noised(clean, noise, time);
+    return process().loss(network().denoise(x, time, batch.at("condition"), context), clean, noise, time);
+  }
+
+  Findings evaluate(const EvaluateOptions& options);
+  void describe_levels(const SampleRows& rows, Findings& out) const;
+  report::PicturesBlock drawn(const EvaluateOptions& options);
+
+  DiffuseConfig config_;
+  data::Preprocess preprocess_;
+  data::AugmentConfig augment_;
+  std::shared_ptr<const data::Source> train_, validation_;
+  models::ModelSpec spec_;
+  int64_t height_ = 0, width_ = 0;
+  Generator generator_;
+};
+
+// Time and noise of a validation image depend on its number alone, so that losses of two steps compare; the times of
+// images that follow each other lie in different tenths.
+Findings Diffuse::evaluate(const EvaluateOptions& options) {
+  const torch::NoGradGuard no_grad;
+  set_training(parts(), false);
+  const double began = steady_seconds();
+  const auto loader = options.open(validation());
+  SampleRows rows(2);  // loss and noise level
+  Findings out;
+  int64_t whole = 0, done = 0;
+  while (auto loaded = loader->next()) {
+    const int64_t before = whole;
+    whole += loaded->whole;
+    if (loaded->size == 0) continue;
+    const auto number = [&](int64_t sample) { return before + loaded->first + sample; };
+    add_noise(
+        *loaded,
+        [&](int64_t sample, RandomStream& stream) {
+          const double share = (static_cast<double>(number(sample) % kLevels) + stream.uniform()) / kLevels;
+          return SampleDraw{.time = process().time_of(share)};
+        },
+        [&](int64_t sample) {
+          return RandomStream(0, "validation noise", static_cast<uint64_t>(number(sample)));
+        });
+    const StreamInputs batch = to_device(*loaded, "validation", options.device, options.precision);
+    torch::Tensor losses;
+    {
+      const AutocastScope autocast(options.device, options.precision);
+      losses = each_loss(batch, {});
+    }
+    rows.add(*loaded, before,
+             torch::stack({losses, process().noise_share(batch.at("time")).to(losses.scalar_type())}, 1));
+    done += loaded->size;
+    if (options.progress && !options.progress(done))
+      throw Error(ErrorKind::interrupted, text("interrupted after ", done, " evaluated images"));
+  }
+  out.broken = loader->bad_images();
+  rows.collect(options);
+  out.samples = rows.size();
+  check(out.samples > 0, "there is no image to evaluate on");
+  describe_levels(rows, out);
+  if (options.wants("pictures") && config_.samples > 0) out.blocks.emplace_back(drawn(options));
+  out.seconds = steady_seconds() - began;
+  return out;
+}
+
+void Diffuse::describe_levels(const SampleRows& rows, Findings& out) const {
+  const std::vector<float> losses = rows.column(0), shares = rows.column(1);
+  std::array<double, kLevels> sums{}, counts{};
+  double sum = 0;
+  for (size_t i = 0; i < losses.size(); ++i) {
+    const auto level = static_cast<size_t>(
+        std::clamp<int64_t>(static_cast<int64_t>(static_cast<double>(shares[i]) * kLevels), 0, kLevels - 1));
+    sums[level] += static_cast<double>(losses[i]);
+    counts[level] += 1;
+    sum += static_cast<double>(losses[i]);
+  }
+  out.metrics = {{main_metric(), sum / static_cast<double>(losses.size())}};
+  // Thirds of the noise: little, some, much.
+  for (const auto& [name, from, to] :
+       {std::tuple{"loss_low_noise", 0, 3}, {"loss_middle_noise", 3, 7}, {"loss_high_noise", 7, 10}}) {
+    const double some = std::accumulate(sums.begin() + from, sums.begin() + to, 0.0),
+                 count = std::accumulate(counts.begin() + from, counts.begin() + to, 0.0);
+    if (count > 0) out.metrics.push_back({{name, Unit::number, false}, some / count});
+  }
+  report::Curve curve{.name = "validation"};
+  for (size_t level = 0; level < kLevels; ++level)
+    if (counts[level] > 0)
+      curve.points.push_back({(static_cast<double>(level) + 0.5) / kLevels, sums[level] / counts[level]});
+  out.blocks.emplace_back(report::ChartBlock{
+      .heading = "Loss by noise level",
+      .note = "Validation images by how noisy they were made: 0 is the image, 1 is noise alone.",
+      .charts = {{.options = {.title = "loss", .x_label = "noise"}, .curves = {curve}}}});
+}
+
+// The same seeds every time, so that pictures of two steps compare.
+report::PicturesBlock Diffuse::drawn(const EvaluateOptions& options) {
+  GenerateRequest request;
+  request.height = height_, request.width = width_;
+  request.guidance = {.scale = config_.sample_cfg};
+  request.sampler = {.sampler = process().diffusion() ? SamplerName::ddim : SamplerName::euler,
+                     .steps = config_.sample_steps,
+                     .clip = process().diffusion() ? 1.0 : 0.0};
+  if (process().diffusion()) request.sampler.steps = std::min(config_.sample_steps, config_.steps);
+  std::vector<int64_t> labels;
+  for (int64_t i = 0; i < config_.samples; ++i) {
+    request.seeds.push_back(static_cast<uint64_t>(i));
+    labels.push_back(i % network().label_count());
+  }
+  request.labels = torch::tensor(labels, torch::kInt64);
+  request.after = [&](int64_t, int64_t, const torch::Tensor&) {
+    return !options.progress || options.progress(0);
+  };
+  torch::Tensor images;
+  {
+    const AutocastScope autocast(options.device, options.precision);
+    images = generate_images(network(), process(), request, options.device).images;
+  }
+  report::PicturesBlock block{
+      .heading = "Samples",
+      .note = text("Drawn by ", request.sampler.steps, " steps of ", name_of(request.sampler.sampler),
+                   " with guidance ", shortest(config_.sample_cfg), ", from the same noise every time.")};
+  for (int64_t i = 0; i < config_.samples; ++i) {
+    const auto label = static_cast<size_t>(labels[static_cast<size_t>(i)]);
+    block.pictures.push_back(
+        {picture_of(images[i], preprocess_),
+         label < generator_.class_names.size() ? generator_.class_names[label] : text("class ", label), ""});
+  }
+  return block;
+}
+
+}  // namespace
+
+const Generator* generator_of(const Task& task) {
+  const auto* diffuse = dynamic_cast<const Diffuse*>(&task);
+  return diffuse ? &diffuse->generator() : nullptr;
+}
+
+TaskKind diffuse_kind() {
+  return {
+      .name = "diffuse",
+      .summary = "image generation: noise taken away step by step (DiT), or along an interpolant (SiT)",
+      .resolve =
+          [](const Value& settings) { return write_config(read_config<DiffuseConfig>(settings, "task")); },
+      .keys = [] { return describe_config(DiffuseConfig(), "task"); },
+      .fit_model =
+          [](Value& model, const Value& settings, const data::Source* train) {
+            model.set("classes", 0);
+            const auto config = read_config<DiffuseConfig>(settings, "task");
+            if (!train || !model.find("labels")) return;  // another kind of model is refused by name later
+            model.set("channels", 3);
+            if (const data::ClassLabels* labels = train->class_labels())
+              model.set("labels", std::ssize(labels->class_names()));
+            // An interpolant has no variances; the published networks compute them all the same.
+            const Value* sigma = model.find("sigma");
+            if (config.process != Process::diffusion && sigma && *sigma == Value("learned"))
+              model.set("sigma", "none");
+          },
+      .make = [](const TaskSetup& setup) -> std::unique_ptr<Task> {
+        return std::make_unique<Diffuse>(setup);
+      }};
+}
+
+}  // namespace tessera::tasks

@@ -1,0 +1,241 @@
+#include "tasks/diffuse.h"
+
+#include <gtest/gtest.h>
+#include <torch/optim/adamw.h>
+
+#include "core/error.h"
+#include "data/loader.h"
+#include "tasks/image_generator.h"
+
+namespace tessera::tasks {
+namespace {
+
+using torch::Tensor;
+
+constexpr int64_t kSide = 16;
+
+std::unique_ptr<Task> make_task(Value::Table task_settings, Value::Table model_settings = {}) {
+  data::SourceConfig source;
+  source.path = "shapes:train=64,val=20";
+  TaskSetup setup;
+  setup.settings = find_task("diffuse").resolve(Value(std::move(task_settings)));
+  setup.train = data::open_source(source, data::Split::train);
+  setup.validation = data::open_source(source, data::Split::validation);
+  Value model(Value::Table{
+      {"image_size", kSide}, {"patch_size", 4}, {"dim", 32}, {"depth", 2}, {"heads", 4}, {"llama", true}});
+  merge(model, Value(std::move(model_settings)));
+  Value complete = models::resolve_model("dit", model).settings;
+  find_task("diffuse").fit_model(complete, setup.settings, setup.train.get());
+  setup.model = models::resolve_model("dit", complete);
+  setup.seed = 1;
+  setup.preprocess.size = kSide;
+  setup.preprocess.mean = setup.preprocess.std = {0.5, 0.5, 0.5};
+  setup.sides = {kSide};
+  return find_task("diffuse").make(setup);
+}
+
+data::Batch batch_of(const Task& task, int64_t size) {
+  const StreamSpec stream = task.streams().at(0);
+  data::Loader loader(*stream.source, stream.transform(kSide), {.batch_size = size, .shuffle = false});
+  return *loader.next();
+}
+
+Inputs prepared(const Task& task, data::Batch batch, int64_t step) {
+  task.prepare({&batch, 1}, {.seed = 3, .step = step});
+  Inputs inputs;
+  inputs.streams.push_back(to_device(batch, "train", torch::kCPU, Precision::fp32));
+  return inputs;
+}
+
+// Every parameter away from zero: at first the network says nothing at all.
+void enliven(const Task& task) {
+  const torch::NoGradGuard no_grad;
+  torch::manual_seed(2);
+  for (const auto& [name, parameter] : named_parameters(task.parts()))
+    if (name != "pos_embed") Tensor(parameter).add_(torch::randn_like(parameter), 0.05);
+}
+
+GenerateRequest request_of(const Generator& generator, std::vector<uint64_t> seeds, SamplerName sampler,
+                           int64_t steps) {
+  GenerateRequest request;
+  request.labels = torch::arange(static_cast<int64_t>(seeds.size())) % generator.network->label_count();
+  request.seeds = std::move(seeds);
+  request.height = request.width = kSide;
+  request.guidance.scale = 2;
+  request.sampler = {.sampler = sampler, .steps = steps, .clip = sampler == SamplerName::ddim ? 1.0 : 0.0};
+  return request;
+}
+
+TEST(Diffuse, LossOfPiecesIsThatOfTheWhole) {
+  for (const char* process : {"diffusion", "linear", "gvp", "vp"}) {
+    const auto task = make_task({{"process", process}});
+    enliven(*task);
+    const Inputs inputs = prepared(*task, batch_of(*task, 6), 5);
+    const double whole = task->loss(inputs, {}, Collective::alone()).sum.item<double>();
+    double pieces = 0;
+    for (int64_t i = 0; i < 3; ++i)
+      pieces += task->loss(inputs.piece(i, 3), {}, Collective::alone()).sum.item<double>();
+    EXPECT_NEAR(whole, pieces, 1e-4 * std::abs(whole)) << process;
+    EXPECT_GT(whole, 0);
+  }
+}
+
+// What a step draws depends on the samples' places, not on who draws it.
+TEST(Diffuse, DrawsAreThoseOfThePlacesInTheStep) {
+  const auto task = make_task({{"label_dropout", 0.5}});
+  const Inputs whole = prepared(*task, batch_of(*task, 6), 5);
+  data::Batch later = batch_of(*task, 6);
+  later.first = 2;
+  const Inputs shifted = prepared(*task, later, 5), other = prepared(*task, batch_of(*task, 6), 6);
+  EXPECT_TRUE(torch::equal(whole.at("noise").slice(0, 2), shifted.at("noise").slice(0, 0, 4)));
+  EXPECT_TRUE(torch::equal(whole.at("time").slice(0, 2), shifted.at("time").slice(0, 0, 4)));
+  EXPECT_FALSE(torch::equal(whole.at("time"), other.at("time")));
+  const Tensor dropped = whole.at("condition") != whole.at("label");
+  EXPECT_TRUE(dropped.any().item<bool>() && !dropped.all().item<bool>());
+}
+
+TEST(Diffuse, ASeedIsTheSameImageWhateverTheBatch) {
+  for (const auto& [process, sampler, steps] : {std::tuple{"diffusion", SamplerName::ddpm, 6},
+                                                {"diffusion", SamplerName::dpmpp_2m, 5},
+                                                {"diffusion", SamplerName::euler_ancestral, 5},
+                                                {"linear", SamplerName::dopri5, 4},
+                                                {"linear", SamplerName::sde, 6}}) {
+    const auto task = make_task({{"process", process}});
+    enliven(*task);
+    set_training(task->parts(), false);
+    const torch::NoGradGuard no_grad;
+    const Generator& generator = *generator_of(*task);
+    const auto draw = [&](std::vector<uint64_t> seeds, const Tensor& labels) {
+      GenerateRequest request = request_of(generator, std::move(seeds), sampler, steps);
+      request.labels = labels;
+      return generate_images(*generator.network, *generator.process, request, torch::kCPU).images;
+    };
+    const Tensor together = draw({7, 8, 9}, torch::tensor({0, 1, 2}, torch::kInt64)),
+                 alone = draw({9}, torch::tensor({2}, torch::kInt64));
+    // A level of 255 is 2 / 255.
+    EXPECT_LT((together.slice(0, 2) - alone).abs().max().item<double>(), 2.0 / 255) << name_of(sampler);
+    EXPECT_FALSE(torch::allclose(together[0], together[1]));
+    EXPECT_TRUE(torch::equal(together, draw({7, 8, 9}, torch::tensor({0, 1, 2}, torch::kInt64))));
+  }
+}
+
+TEST(Diffuse, Float32StaysNearFloat64) {
+  for (const auto& [process, sampler] :
+       {std::tuple{"diffusion", SamplerName::ddim}, {"linear", SamplerName::heun}}) {
+    const auto task = make_task({{"process", process}});
+    enliven(*task);
+    set_training(task->parts(), false);
+    const torch::NoGradGuard no_grad;
+    const Generator& generator = *generator_of(*task);
+    const GenerateRequest request = request_of(generator, {1, 2}, sampler, 8);
+    const Tensor narrow =
+        generate_images(*generator.network, *generator.process, request, torch::kCPU).images;
+    // The same noise in double, by a network in double.
+    move(task->parts(), torch::kCPU, torch::kFloat64);
+    const auto network =
+        guided_network(*generator.network, *generator.process, request.labels, request.guidance);
+    const auto walk_sampler = generator.process->sampler(request.sampler);
+    const Tensor wide = walk_sampler->run(
+        network, seeded_noise(request.seeds, {3, kSide, kSide}, "first noise", 0).to(torch::kFloat64), {});
+    EXPECT_LT((narrow - wide).abs().max().item<double>(), 1e-4) << process;
+  }
+}
+
+TEST(Diffuse, KeepsWhatAMaskLeaves) {
+  const auto task = make_task({});
+  enliven(*task);
+  set_training(task->parts(), false);
+  const torch::NoGradGuard no_grad;
+  const Generator& generator = *generator_of(*task);
+  GenerateRequest request = request_of(generator, {1}, SamplerName::ddim, 5);
+  request.known = torch::full({1, 3, kSide, kSide}, 0.25);
+  request.mask = torch::zeros({1, 1, kSide, kSide});
+  request.mask.slice(2, 0, 8).fill_(1);
+  const Tensor image = generate_images(*generator.network, *generator.process, request, torch::kCPU).images;
+  EXPECT_TRUE(torch::allclose(image.slice(2, 8), request.known.slice(2, 8)));
+  EXPECT_FALSE(torch::allclose(image.slice(2, 0, 8), request.known.slice(2, 0, 8)));
+  request.mask = torch::zeros({1, 1, 4, 4});
+  EXPECT_THROW(generate_images(*generator.network, *generator.process, request, torch::kCPU), Error);
+}
+
+// A short walk from an image stays nearer to it than a long one.
+TEST(Diffuse, StrengthSaysHowMuchOfAnImageIsLeft) {
+  const auto task = make_task({{"process", "linear"}});
+  set_training(task->parts(), false);
+  const torch::NoGradGuard no_grad;
+  const Generator& generator = *generator_of(*task);  // as it begins: the velocity is 0
+  GenerateRequest request = request_of(generator, {1}, SamplerName::euler, 10);
+  request.start = torch::full({1, 3, kSide, kSide}, 0.5);
+  double before = 0;
+  for (const double strength : {0.1, 0.5, 0.9}) {
+    request.strength = strength;
+    const Tensor image = generate_images(*generator.network, *generator.process, request, torch::kCPU).images;
+    const double far = (image - request.start).abs().mean().item<double>();
+    EXPECT_GT(far, before);
+    before = far;
+  }
+}
+
+TEST(Diffuse, LearnsWithinAFewSteps) {
+  const auto task = make_task({{"process", "linear"}, {"label_dropout", 0.0}});
+  set_training(task->parts(), true);
+  std::vector<Tensor> parameters;
+  for (const auto& [name, parameter] : named_parameters(task->parts()))
+    if (parameter.requires_grad()) parameters.push_back(parameter);
+  torch::optim::AdamW optimiser(parameters, torch::optim::AdamWOptions(3e-3).weight_decay(0));
+  const data::Batch batch = batch_of(*task, 16);
+  double first = 0, last = 0;
+  for (int64_t step = 0; step < 60; ++step) {
+    const Inputs inputs = prepared(*task, batch, step);
+    const Tensor loss = task->loss(inputs, {}, Collective::alone()).sum / task->weight(inputs);
+    optimiser.zero_grad();
+    loss.backward();
+    optimiser.step();
+    (step < 10 ? first : last) += step < 10 || step >= 50 ? loss.item<double>() : 0;
+  }
+  EXPECT_LT(last, 0.8 * first);
+}
+
+TEST(Diffuse, RefusesWhatDoesNotGoTogether) {
+  const auto message = [](const std::function<void()>& body) {
+    try {
+      body();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind, ErrorKind::usage) << error.what();
+      return std::string(error.what());
+    }
+    return std::string("no error");
+  };
+  EXPECT_NE(message([] {
+              make_task({{"zero_terminal_snr", true}});
+            }).find("must be v or x0"),
+            std::string::npos);
+  EXPECT_NE(message([] {
+              make_task({{"process", "gvp"}, {"loss_weight", "velocity"}});
+            }).find("score or noise"),
+            std::string::npos);
+  EXPECT_NE(message([] {
+              make_task({}, {{"image_size", 32}});
+            }).find("model.image_size = 32"),
+            std::string::npos);
+  const auto task = make_task({});
+  const Generator& generator = *generator_of(*task);
+  const auto drawn = [&](const auto& change) {
+    return message([&] {
+      GenerateRequest request = request_of(generator, {1}, SamplerName::ddim, 5);
+      change(request);
+      generate_images(*generator.network, *generator.process, request, torch::kCPU);
+    });
+  };
+  EXPECT_NE(drawn([](GenerateRequest& r) { r.labels.fill_(100000); }).find("class 100000 was asked for"),
+            std::string::npos);
+  EXPECT_NE(drawn([](GenerateRequest& r) { r.guidance.scale = -1; }).find("cfg = -1"), std::string::npos);
+  EXPECT_NE(drawn([](GenerateRequest& r) { r.sampler.steps = 1001; }).find("must be 1 to 1000"),
+            std::string::npos);
+  EXPECT_NE(
+      drawn([](GenerateRequest& r) { r.sampler.sampler = SamplerName::dopri5; }).find("is none of diffusion"),
+      std::string::npos);
+}
+
+}  // namespace
+}  // namespace tessera::tasks
