@@ -10,6 +10,7 @@ void add_eval(Arguments&, Action&);
 void add_probe(Arguments&, Action&);
 void add_predict(Arguments&, Action&);
 void add_features(Arguments&, Action&);
+void add_generate(Arguments&, Action&);
 void add_fid(Arguments&, Action&);
 void add_models(Arguments&, Action&);
 void add_inspect(Arguments&, Action&);
@@ -47,6 +48,9 @@ std::span<const Command> commands() {
        "tessera predict photo.jpg --weights runs/demo/model.safetensors --top 3", add_predict},
       {"features", "what a backbone makes of images, as arrays for other programs",
        "tessera features photos/ --weights runs/demo -o photos.npy", add_features},
+      {"generate", "images of a class out of noise, by a trained generator",
+       "tessera generate --weights runs/shapes-dit --classes 0,3 --cfg 1.5 --steps 50 -o grid.png",
+       add_generate},
       {"fid", "what generated images are worth beside real ones",
        "tessera fid samples/ --reference photos/ --weights pt_inception-2015-12-05.pth", add_fid},
       {"models", "list the backbones with their parameters and multiply-adds", "tessera models vil --json",

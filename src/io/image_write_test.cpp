@@ -25,6 +25,19 @@ TEST(ImageWrite, TheNameSaysTheKind) {
             "a.gif: the name must end in .png, .jpg, .jpeg or .webp");
 }
 
+TEST(ImageWrite, ATextStandsInsideOfAPng) {
+  Image image(5, 3);
+  const auto plain = encode_image(image, "a.png");
+  const std::string words = "{\"seed\": 7, \"class\": \"\xc3\xa4\"}";
+  const auto bytes = with_png_text(plain, "tessera", words);
+  EXPECT_EQ(png_text(bytes, "tessera"), words);
+  EXPECT_EQ(png_text(bytes, "other"), "");
+  EXPECT_EQ(png_text(plain, "tessera"), "");
+  EXPECT_EQ(decode_image(bytes, "a.png").pixels, image.pixels);
+  // A file that is cut short has none.
+  for (size_t size = 0; size < bytes.size(); ++size) EXPECT_EQ(png_text({bytes.data(), size}, "tessera"), "");
+}
+
 TEST(RemotePath, SaysHowToFetch) {
   const auto said = [](const char* path) { return error_of([&] { refuse_remote_path(path); }); };
   EXPECT_NE(said("https://example.org/vit.pth").find("(curl -LO https://example.org/vit.pth)"),

@@ -14,6 +14,7 @@
 #include "train/checkpoint.h"
 #include "train/hub_config.h"
 #include "train/load.h"
+#include "train/open_generator.h"
 
 namespace tessera::train {
 namespace {
@@ -256,6 +257,7 @@ WeightsInfo describe_weights(const WeightFile& file, const std::string& model) {
     name_classes(info, hub->class_names, file.path());
   else if (const data::ImageNetClasses* known = data::imagenet_classes(classes))
     name_classes(info, known->names, file.path());
+  describe_generator(info, file);
   return info;
 }
 

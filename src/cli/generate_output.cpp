@@ -1,0 +1,195 @@
+#include "cli/generate_output.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "cli/common.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "io/array_file.h"
+#include "io/file.h"
+#include "io/image_write.h"
+#include "report/grid.h"
+
+namespace tessera::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kTextKey = "tessera";
+constexpr size_t kMostInGrid = 1024;
+
+std::span<const std::byte> bytes_of(const void* data, size_t size) {
+  return {static_cast<const std::byte*>(data), size};
+}
+
+class GridOutput final : public GenerateOutput {
+ public:
+  GridOutput(std::string path, size_t count) : path_(std::move(path)) {
+    if (count > kMostInGrid)
+      fail_usage("a grid of ", count, " images was asked for, must be at most ", kMostInGrid,
+                 ": name a folder or an .npz with -o");
+  }
+  bool has(const AskedImage&) override { return false; }
+  void add(const AskedImage& asked, const DrawnImage& drawn) override {
+    side_ = std::max({side_, drawn.picture.width, drawn.picture.height});
+    if (!drawn.moments.empty()) columns_ = static_cast<int>(drawn.moments.size()) + 1;
+    for (const Image& moment : drawn.moments) cells_.push_back({.picture = moment});
+    cells_.push_back({.picture = drawn.picture, .caption = asked.caption});
+  }
+  void finish() override {
+    const Image grid = report::image_grid(cells_, {.columns = columns_, .cell = std::max(side_, 128)});
+    write_file_atomic(path_, encode_image(grid, path_));
+  }
+
+ private:
+  std::string path_;
+  std::vector<report::Cell> cells_;
+  int side_ = 0, columns_ = 0;
+};
+
+// 000007.png, …, each written beside and renamed, with its settings inside.
+class FolderOutput final : public GenerateOutput {
+ public:
+  FolderOutput(std::string path, std::string settings, bool resume)
+      : path_(std::move(path)), settings_(std::move(settings)), resume_(resume) {
+    if (fs::exists(path_) && !fs::is_directory(path_))
+      fail_usage("'", path_, "' is a file, must be a folder");
+    if (!resume && fs::is_directory(path_) && !fs::is_empty(path_))
+      fail_usage("'", path_, "' holds files already: --resume goes on, or name another folder");
+    fs::create_directories(path_);
+  }
+  bool has(const AskedImage& asked) override {
+    if (!resume_ || !file_exists(name_of(asked))) return false;
+    const std::string found = png_text(read_file(name_of(asked)), kTextKey);
+    if (found.empty()) return false;  // not whole
+    if (found != text_of(asked))
+      fail_usage("'", name_of(asked),
+                 "' was drawn with other settings: --resume goes on with the same alone");
+    return true;
+  }
+  void add(const AskedImage& asked, const DrawnImage& drawn) override {
+    write_file_atomic(name_of(asked),
+                      with_png_text(encode_image(drawn.picture, name_of(asked)), kTextKey, text_of(asked)));
+  }
+  void finish() override {}
+
+ private:
+  std::string name_of(const AskedImage& asked) const {
+    std::string number = std::to_string(asked.index);
+    return path_ + "/" + std::string(number.size() < 6 ? 6 - number.size() : 0, '0') + number + ".png";
+  }
+  std::string text_of(const AskedImage& asked) const {
+    nlohmann::ordered_json one = nlohmann::ordered_json::parse(settings_);
+    one["seed"] = asked.seed;
+    one["class"] = asked.label;
+    one["class_name"] = asked.caption;
+    return json_text(one);
+  }
+
+  std::string path_, settings_;
+  bool resume_;
+};
+
+// arr_0 uint8 [images, height, width, 3] and arr_1 int64 [images], as ADM's evaluation reads them. What is done lies
+// beside, in OUT.partial, until all is.
+class BatchOutput final : public GenerateOutput {
+ public:
+  BatchOutput(std::string path, const std::vector<AskedImage>& asked, const std::string& settings,
+              int64_t width, int64_t height, bool resume)
+      : path_(std::move(path)),
+        partial_(path_ + ".partial"),
+        asked_(asked),
+        width_(width),
+        height_(height),
+        header_(settings + "\n") {
+    if (resume && file_exists(partial_)) {
+      std::ifstream file(partial_, std::ios::binary);
+      std::string first;
+      std::getline(file, first);
+      if (first + "\n" != header_)
+        fail_usage("'", partial_, "' was drawn with other settings: --resume goes on with the same alone");
+      done_ = static_cast<int64_t>((fs::file_size(partial_) - header_.size()) / each());
+      fs::resize_file(partial_, header_.size() + static_cast<size_t>(done_) * each());
+      out_.open(partial_, std::ios::binary | std::ios::app);
+    } else {
+      if (!resume && file_exists(partial_))
+        fail_usage("'", partial_, "' is left of a run that did not end: --resume goes on, or remove it");
+      out_.open(partial_, std::ios::binary | std::ios::trunc);
+      out_ << header_;
+    }
+    check(out_.good(), "'", partial_, "' cannot be written");
+  }
+  bool has(const AskedImage& asked) override { return asked.index - asked_.front().index < done_; }
+  void add(const AskedImage&, const DrawnImage& drawn) override {
+    out_.write(reinterpret_cast<const char*>(drawn.picture.pixels.data()),
+               static_cast<std::streamsize>(drawn.picture.pixels.size()));
+    out_.flush();
+    check(out_.good(), "'", partial_, "' cannot be written");
+    ++done_;
+  }
+  void finish() override {
+    out_.close();
+    const auto count = static_cast<int64_t>(asked_.size());
+    ArrayFile file(path_,
+                   {{"arr_0", DType::u8, {count, height_, width_, 3}}, {"arr_1", DType::i64, {count}}});
+    std::ifstream in(partial_, std::ios::binary);
+    in.seekg(static_cast<std::streamoff>(header_.size()));
+    std::vector<char> one(each());
+    for (int64_t i = 0; i < count; ++i) {
+      in.read(one.data(), static_cast<std::streamsize>(one.size()));
+      check(in.good(), "'", partial_, "' is cut short");
+      file.write(bytes_of(one.data(), one.size()));
+    }
+    std::vector<int64_t> labels;
+    for (const AskedImage& asked : asked_) labels.push_back(asked.label);
+    file.write(bytes_of(labels.data(), labels.size() * sizeof(int64_t)));
+    file.commit();
+    fs::remove(partial_);
+  }
+
+ private:
+  size_t each() const { return static_cast<size_t>(width_ * height_ * 3); }
+
+  std::string path_, partial_;
+  std::vector<AskedImage> asked_;
+  int64_t width_, height_, done_ = 0;
+  std::string header_;
+  std::ofstream out_;
+};
+
+// float32 [images, channels, height, width].
+class ValuesOutput final : public GenerateOutput {
+ public:
+  ValuesOutput(const std::string& path, size_t count, int64_t width, int64_t height, int64_t channels)
+      : file_(path, {{"samples", DType::f32, {static_cast<int64_t>(count), channels, height, width}}}) {}
+  bool has(const AskedImage&) override { return false; }
+  void add(const AskedImage&, const DrawnImage& drawn) override {
+    const torch::Tensor values = drawn.values.cpu().to(torch::kFloat32).contiguous();
+    file_.write(
+        bytes_of(values.const_data_ptr<float>(), static_cast<size_t>(values.numel()) * sizeof(float)));
+  }
+  void finish() override { file_.commit(); }
+  bool wants_values() const override { return true; }
+
+ private:
+  ArrayFile file_;
+};
+
+}  // namespace
+
+std::unique_ptr<GenerateOutput> open_generate_output(const std::string& path,
+                                                     const std::vector<AskedImage>& asked,
+                                                     const std::string& settings, int64_t width,
+                                                     int64_t height, int64_t channels, bool resume) {
+  if (is_image_name(path)) return std::make_unique<GridOutput>(path, asked.size());
+  if (path.ends_with(".npz"))
+    return std::make_unique<BatchOutput>(path, asked, settings, width, height, resume);
+  if (ArrayFile::knows(path))
+    return std::make_unique<ValuesOutput>(path, asked.size(), width, height, channels);
+  return std::make_unique<FolderOutput>(path, settings, resume);
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,48 @@
+// Where `tessera generate` puts its images: a grid in one picture, a folder of PNGs, a batch in .npz as ADM's tools
+// read it, or the network's own numbers as arrays.
+#pragma once
+
+#include "ops/torch.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "io/image.h"
+
+namespace tessera::cli {
+
+// One image that is asked for.
+struct AskedImage {
+  int64_t index = 0;  // among all
+  uint64_t seed = 0;
+  int64_t label = 0;
+  std::string caption;  // its class in words
+};
+
+struct DrawnImage {
+  Image picture;                    // empty where the network's numbers are asked for
+  torch::Tensor values;             // [channels, height, width], the network's
+  std::vector<Image> moments = {};  // on the way to the picture: a row of the grid
+};
+
+class GenerateOutput {
+ public:
+  virtual ~GenerateOutput() = default;
+  // Whether an earlier run has left this image whole.
+  virtual bool has(const AskedImage& asked) = 0;
+  virtual void add(const AskedImage& asked, const DrawnImage& drawn) = 0;
+  // Puts the file in place.
+  virtual void finish() = 0;
+  virtual bool wants_values() const { return false; }
+};
+
+// The kind follows from the ending: .png, .jpg, .jpeg, .webp a grid; .npz; .npy and .safetensors the values; a path
+// without one of these a folder. `settings` is JSON of all that decides the images: it stands in each PNG of a folder,
+// and another run may only be resumed with the same. Usage errors: a folder that holds images already.
+std::unique_ptr<GenerateOutput> open_generate_output(const std::string& path,
+                                                     const std::vector<AskedImage>& asked,
+                                                     const std::string& settings, int64_t width,
+                                                     int64_t height, int64_t channels, bool resume);
+
+}  // namespace tessera::cli

@@ -1,0 +1,19 @@
+// A trained image generator from a file: ours, the published ones (DiT, SiT and their LLaMA forms, whose files say nothing of
+// what they are), or a folder that diffusers writes.
+#pragma once
+
+#include <string>
+
+#include "train/open_task.h"
+
+namespace tessera::train {
+
+// Fills in what the tensors of a generator's file tell of its settings (classes, channels, patch, blocks), and by which
+// process it was trained, as published. Nothing where the described model is no generator.
+void describe_generator(WeightsInfo& info, const WeightFile& file);
+
+// open_task, and folders of diffusers: a pipeline (model_index.json) or its transformer (config.json beside
+// diffusion_pytorch_model.safetensors), as DiTTransformer2DModel. A usage error where the weights generate nothing.
+OpenedTask open_generator(const std::string& path, const OpenOptions& options = {});
+
+}  // namespace tessera::train
