@@ -18,6 +18,7 @@
 #include "train/calibrate.h"
 #include "train/hub_config.h"
 #include "train/load.h"
+#include "train/open_generator.h"
 #include "train/open_task.h"
 
 namespace tessera::cli {
@@ -30,6 +31,7 @@ struct Options {
   std::vector<std::string> preprocess;
   int64_t calibrate_images = 512;
   double shard_gigabytes = 5;
+  bool diffusers = false;
 };
 
 // The tensors to write, and the memory of those that were converted.
@@ -90,7 +92,19 @@ void add_calibration(Tensors& tensors, const Options& options, const WeightFile&
             << " images of " << one_line(source->describe()) << "\n";
 }
 
+// Folders of diffusers, in and out.
+void convert_generator(const Options& options) {
+  const train::OpenedTask opened = train::open_generator(options.in, {.model = options.model});
+  std::cout << "model   " << one_line(opened.info.model.name) << "\n";
+  if (options.diffusers)
+    train::save_diffusers(opened, options.out);
+  else
+    train::save_weights(options.out, tasks::named_state(opened.task->parts()), opened.info);
+  std::cout << "written " << one_line(options.out) << "\n";
+}
+
 void run(const Options& options) {
+  if (options.diffusers || train::is_diffusers_folder(options.in)) return convert_generator(options);
   const bool sharded = options.out.ends_with(kShardIndexEnding);
   if (!sharded && !options.out.ends_with(".safetensors"))
     fail_usage("'", options.out, "' must end in .safetensors, or in ", kShardIndexEnding,
@@ -182,6 +196,7 @@ void add_convert(Arguments& command, Action& action) {
   const Argument images = command.add("--calibrate-images", options->calibrate_images, "so many of them")
                               .show_default()
                               .range(1, 1 << 20);
+  command.flag("--diffusers", options->diffusers, "a DiT as a folder OUT that diffusers reads");
   const Argument shard =
       command.add("--shard-size", options->shard_gigabytes, "GB of tensors in one of several files")
           .show_default()

@@ -24,6 +24,7 @@
 #include "tasks/image_generator.h"
 #include "tasks/patch_pictures.h"
 #include "train/device.h"
+#include "train/open_codec.h"
 #include "train/open_generator.h"
 
 namespace tessera::cli {
@@ -33,7 +34,7 @@ constexpr double kUnset = -1;
 constexpr int64_t kMostImages = 10'000'000;
 
 struct Options {
-  std::string weights, model, out, classes, part;
+  std::string weights, model, out, classes, part, vae;
   bool raw = false, resume = false, karras = false, json = false;
   int64_t count = 0, seed = 0, size = 0, batch = 16, threads = 0, steps = 0, cfg_channels = 0, moments = 0;
   double cfg = 1.5, cfg_rescale = 0, cfg_from = 0, cfg_to = 1, eta = 0, last_step_size = 0.04, clip = kUnset,
@@ -157,14 +158,18 @@ class Drawing {
     const int64_t patch = opened.info.model.settings.find("patch_size")->as_int();
     if (height_ % patch != 0) fail_usage("--size ", height_, ", must be whole patches of ", patch, " pixels");
     check_options();
+    wants_values_ = takes_values(options_.out);
+    open_vae();
+    check_output();
     fill_request();
     tasks::move(opened.task->parts(), device_, train::parameter_type(precision_));
   }
 
   void run() {
-    const auto output = open_generate_output(options_.out, asked_, settings_text(), width_, height_,
-                                             generator_.network->channels(), options_.resume);
-    check_output(*output);
+    const int64_t factor = codec_.codec && !wants_values_ ? codec_.codec->factor() : 1;
+    const auto output =
+        open_generate_output(options_.out, asked_, settings_text(), factor * width_, factor * height_,
+                             generator_.network->channels(), options_.resume);
     const torch::InferenceMode inference;
     const Interruptible stretch;
     ProgressLine progress(std::cerr, {.label = "generate", .total = std::ssize(asked_), .now = {}});
@@ -181,8 +186,7 @@ class Drawing {
       evaluations_ = std::max(evaluations_, generated.evaluations);
       for (size_t i = 0; i < batch.size(); ++i)
         if (!output->has(batch[i])) {
-          output->add(batch[i],
-                      drawn_image(generated.images, static_cast<int64_t>(i), output->wants_values()));
+          output->add(batch[i], drawn_image(generated.images, static_cast<int64_t>(i)));
           ++drawn;
         }
       progress.update(last, {});
@@ -208,10 +212,47 @@ class Drawing {
                  "' holds files already: processes that draw into one folder are given --resume");
   }
 
-  void check_output(const GenerateOutput& output) const {
-    if (generator_.network->channels() == 3 || output.wants_values()) return;
-    fail_usage("'", opened_.file, "' makes latents of ", generator_.network->channels(),
-               " channels, which are no images: write them with -o latents.npy or .safetensors");
+  void check_output() const {
+    if (codec_.codec || generator_.network->channels() == 3 || wants_values_) return;
+    fail_usage(
+        "'", opened_.file, "' makes latents of ", generator_.network->channels(),
+        " channels, which are no images: name their VAE with --vae, or write them with -o latents.npy");
+  }
+
+  // The VAE that latents are decoded by, which must be the one that they were made with.
+  void open_vae() {
+    if (options_.vae.empty()) return;
+    codec_ = train::open_codec(options_.vae);
+    for (const std::string& note : codec_.notes) std::cerr << one_line(note) << "\n";
+    if (codec_.codec->latent_channels() != generator_.network->channels())
+      fail_usage("'", codec_.file, "' decodes latents of ", codec_.codec->latent_channels(), " channels, '",
+                 opened_.file, "' makes ", generator_.network->channels());
+    if (generator_.latents && generator_.latents->checksum != codec_.checksum)
+      fail_usage("'", opened_.file, "' was trained on latents of ", generator_.latents->codec, " ",
+                 generator_.latents->checksum, ", '", codec_.file, "' is another VAE, ", codec_.checksum);
+    scale_ = generator_.latents ? generator_.latents->scale : codec_.require_scale();
+    codec_.model->to(device_);
+  }
+
+  // As the network has images, in latents where there is a VAE.
+  torch::Tensor input_of(const std::string& path) {
+    if (!codec_.codec) return read_image(path, generator_.preprocess, height_, width_);
+    const int64_t factor = codec_.codec->factor();
+    const torch::NoGradGuard no_grad;
+    const torch::Tensor image = read_image(path, pixels_, factor * height_, factor * width_);
+    return codec_.codec->encode(image.to(device_)).mean.cpu() * scale_;
+  }
+
+  // A place of the latent is drawn anew where any pixel of it is.
+  torch::Tensor input_mask(const std::string& path) const {
+    if (!codec_.codec) return read_mask(path, height_, width_);
+    const int64_t factor = codec_.codec->factor();
+    return at::max_pool2d(read_mask(path, factor * height_, factor * width_), {factor, factor});
+  }
+
+  // Pixels of what the network made, in float32.
+  torch::Tensor decoded(const torch::Tensor& images) const {
+    return codec_.codec ? codec_.codec->decode(images.to(torch::kFloat32) / scale_) : images;
   }
 
   void fill_request() {
@@ -240,12 +281,12 @@ class Drawing {
     sampler.clip = options_.clip >= 0 ? options_.clip : clips && generator_.network->channels() == 3 ? 1 : 0;
     steps_ = generator_.process->sampler(sampler)->steps();  // what it refuses, before anything is written
     if (!options_.start.empty()) {
-      request_.start = read_image(options_.start, generator_.preprocess, height_, width_);
+      request_.start = input_of(options_.start);
       request_.strength = options_.strength;
     }
     if (!options_.inpaint.empty()) {
-      request_.known = read_image(options_.inpaint, generator_.preprocess, height_, width_);
-      request_.mask = read_mask(options_.mask, height_, width_);
+      request_.known = input_of(options_.inpaint);
+      request_.mask = input_mask(options_.mask);
     }
   }
 
@@ -270,6 +311,7 @@ class Drawing {
     out["cfg_rescale"] = request_.guidance.rescale;
     out["cfg_interval"] = {request_.guidance.from, request_.guidance.to};
     out["precision"] = options_.precision;
+    if (codec_.codec) out["vae"] = codec_.checksum;
     out["batch"] = options_.batch;
     out["classes"] = options_.classes;
     out["first_seed"] = options_.seed;
@@ -295,8 +337,16 @@ class Drawing {
       return !interrupted();
     };
     try {
-      const tasks::AutocastScope autocast(device_, precision_);
-      return tasks::generate_images(*generator_.network, *generator_.process, request_, device_);
+      tasks::Generated generated;
+      {
+        const tasks::AutocastScope autocast(device_, precision_);
+        generated = tasks::generate_images(*generator_.network, *generator_.process, request_, device_);
+      }
+      if (!wants_values_) {
+        generated.images = decoded(generated.images);
+        for (torch::Tensor& moment : moments_) moment = decoded(moment);
+      }
+      return generated;
     } catch (const Error& error) {
       if (error.kind == ErrorKind::interrupted || error.kind == ErrorKind::usage) throw;
       throw Error(error.kind, opened_.file + ": " + error.what());
@@ -310,11 +360,11 @@ class Drawing {
     return false;
   }
 
-  DrawnImage drawn_image(const torch::Tensor& images, int64_t index, bool values) const {
+  DrawnImage drawn_image(const torch::Tensor& images, int64_t index) const {
     const auto picture = [&](const torch::Tensor& all) {
-      return tasks::picture_of(all[index], generator_.preprocess);
+      return tasks::picture_of(all[index], codec_.codec ? pixels_ : generator_.preprocess);
     };
-    if (values) return {{}, images[index]};
+    if (wants_values_) return {{}, images[index]};
     DrawnImage drawn{picture(images), {}};
     for (const torch::Tensor& moment : moments_) drawn.moments.push_back(picture(moment));
     return drawn;
@@ -345,6 +395,10 @@ class Drawing {
   Part part_;
   int64_t height_ = 0, width_ = 0, steps_ = 0, evaluations_ = 0;
   tasks::GenerateRequest request_;
+  train::OpenedCodec codec_;
+  data::Preprocess pixels_ = {.crop = 1, .mean = {0.5, 0.5, 0.5}, .std = {0.5, 0.5, 0.5}};  // of the VAE
+  double scale_ = 1;
+  bool wants_values_ = false;
   std::vector<torch::Tensor> moments_;  // of the batch that is drawn
 };
 
@@ -368,6 +422,8 @@ void add_generate(Arguments& command, Action& action) {
       .add("-o,--output", options->out,
            "a grid (.png, .jpg, .webp), a folder of PNGs, a batch (.npz), or values (.npy, .safetensors)")
       .required();
+  command.add("--vae", options->vae,
+              "the VAE that decodes latents: weights of task vae, or a folder of diffusers");
   command.add("--classes", options->classes,
               "numbers or names: 207,360 or 0-9 or star, in turn; none (default: all)");
   command

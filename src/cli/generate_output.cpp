@@ -172,13 +172,14 @@ class ValuesOutput final : public GenerateOutput {
         bytes_of(values.const_data_ptr<float>(), static_cast<size_t>(values.numel()) * sizeof(float)));
   }
   void finish() override { file_.commit(); }
-  bool wants_values() const override { return true; }
 
  private:
   ArrayFile file_;
 };
 
 }  // namespace
+
+bool takes_values(const std::string& path) { return ArrayFile::knows(path) && !path.ends_with(".npz"); }
 
 std::unique_ptr<GenerateOutput> open_generate_output(const std::string& path,
                                                      const std::vector<AskedImage>& asked,
@@ -187,8 +188,7 @@ std::unique_ptr<GenerateOutput> open_generate_output(const std::string& path,
   if (is_image_name(path)) return std::make_unique<GridOutput>(path, asked.size());
   if (path.ends_with(".npz"))
     return std::make_unique<BatchOutput>(path, asked, settings, width, height, resume);
-  if (ArrayFile::knows(path))
-    return std::make_unique<ValuesOutput>(path, asked.size(), width, height, channels);
+  if (takes_values(path)) return std::make_unique<ValuesOutput>(path, asked.size(), width, height, channels);
   return std::make_unique<FolderOutput>(path, settings, resume);
 }
 

@@ -34,8 +34,10 @@ class GenerateOutput {
   virtual void add(const AskedImage& asked, const DrawnImage& drawn) = 0;
   // Puts the file in place.
   virtual void finish() = 0;
-  virtual bool wants_values() const { return false; }
 };
+
+// Whether a path of that ending takes the network's numbers.
+bool takes_values(const std::string& path);
 
 // The kind follows from the ending: .png, .jpg, .jpeg, .webp a grid; .npz; .npy and .safetensors the values; a path
 // without one of these a folder. `settings` is JSON of all that decides the images: it stands in each PNG of a folder,

@@ -27,6 +27,39 @@ std::vector<std::string> names_in(const Value& metadata) {
   return names;
 }
 
+Value value_of(const data::LatentInfo& info) {
+  return Value(Value::Table{{"codec", info.codec},
+                            {"checksum", info.checksum},
+                            {"scale", info.scale},
+                            {"factor", info.factor},
+                            {"channels", info.channels},
+                            {"rows", info.rows},
+                            {"columns", info.columns}});
+}
+
+std::optional<data::LatentInfo> latents_in(const Value& metadata) {
+  const Value* table = metadata.find("latents");
+  if (!table || !table->is_table()) return std::nullopt;
+  const auto number = [&](const char* key) {
+    const Value* value = table->find(key);
+    if (!value || !value->is_int() || value->as_int() < 1)
+      fail("tessera.latents has no ", key, " that is a positive number");
+    return value->as_int();
+  };
+  const Value *codec = table->find("codec"), *checksum = table->find("checksum"),
+              *scale = table->find("scale");
+  if (!codec || !codec->is_string() || !checksum || !checksum->is_string() || !scale || !scale->is_number() ||
+      !(scale->as_double() > 0))
+    fail("tessera.latents must say codec, checksum and scale");
+  return data::LatentInfo{.codec = codec->as_string(),
+                          .checksum = checksum->as_string(),
+                          .scale = scale->as_double(),
+                          .factor = number("factor"),
+                          .channels = number("channels"),
+                          .rows = number("rows"),
+                          .columns = number("columns")};
+}
+
 // What is drawn of one sample: its time, whether it forgets its class, its noise.
 struct SampleDraw {
   double time = 0;
@@ -49,6 +82,8 @@ class Diffuse final : public Task {
         std::make_shared<NoiseProcess>(config_, network().output_channels() > network().channels());
     generator_.preprocess = preprocess_;
     generator_.class_names = names_in(setup.metadata);
+    generator_.latents = latents_in(setup.metadata);
+    if (const auto* latents = data::as_latents(train_.get())) generator_.latents = latents->latents();
     check_data();
     if (train_) generator_.class_names = data::require_labels(*train_, "task diffuse").class_names();
     if (!generator_.class_names.empty() && std::ssize(generator_.class_names) != network().label_count())
@@ -56,6 +91,10 @@ class Diffuse final : public Task {
                  " classes");
     const models::Extent image = models::extent_of(*spec_.settings.find("image_size"), "image_size");
     height_ = image.height, width_ = image.width;
+    if (const auto& latents = generator_.latents;
+        train_ && latents && (latents->rows != height_ || latents->columns != width_))
+      fail_usage("model.image_size = ", height_, " and preprocess.size must be the side of the latents, ",
+                 latents->rows, " x ", latents->columns);
     for (const int64_t side : setup.sides)
       if (train_ && (side != height_ || side != width_))
         fail_usage("train.sizes holds ", side, ": task diffuse takes images of model.image_size = ", height_);
@@ -75,20 +114,26 @@ class Diffuse final : public Task {
     Value out;
     const auto& names = generator_.class_names;
     if (!names.empty()) out.set("class_names", Value::Array(names.begin(), names.end()));
+    if (generator_.latents) out.set("latents", value_of(*generator_.latents));
     return out;
   }
   std::string metadata_conflict(const Value& stored) const override {
-    return takes_outputs_of(stored) ? "" : "it was trained on other classes than the data has";
+    if (!takes_outputs_of(stored)) return "it was trained on other classes than the data has";
+    const auto theirs = latents_in(stored);
+    const bool same = theirs.has_value() == generator_.latents.has_value() &&
+                      (!theirs || (theirs->checksum == generator_.latents->checksum &&
+                                   theirs->scale == generator_.latents->scale));
+    return same ? "" : "it was trained on latents of another VAE than the data are";
   }
 
   std::vector<StreamSpec> streams() const override {
     return {{.name = "train", .source = train_, .transform = [this](int64_t side) {
-               return labelled(data::make_train_transform(sized(side), augment_));
+               return labelled(inputs_of(train_, side, /*training=*/true));
              }}};
   }
   StreamSpec validation() const override {
     return {.name = "validation", .source = validation_, .transform = [this](int64_t side) {
-              return labelled(data::make_eval_transform(sized(side)));
+              return labelled(inputs_of(validation_, side, /*training=*/false));
             }};
   }
 
@@ -124,6 +169,15 @@ class Diffuse final : public Task {
     preprocess.size = side;
     return preprocess;
   }
+  // Field "image", or "latent" of stored latents.
+  std::shared_ptr<const data::Transform> inputs_of(const std::shared_ptr<const data::Source>& source,
+                                                   int64_t side, bool training) const {
+    if (const auto* latents = data::as_latents(source.get()))
+      return data::make_latent_transform(latents->latents(), training);
+    return training ? data::make_train_transform(sized(side), augment_)
+                    : data::make_eval_transform(sized(side));
+  }
+  const char* input() const { return generator_.latents ? "latent" : "image"; }
   std::shared_ptr<const data::Transform> labelled(std::shared_ptr<const data::Transform> images) const {
     return data::join_transforms(
         {std::move(images), data::make_label_transform(network().label_count(), /*multi_label=*/false)});
@@ -139,7 +193,7 @@ class Diffuse final : public Task {
   // `draw` tells what becomes of a sample from its stream, which then gives the noise.
   template <class Draw, class StreamOf>
   void add_noise(data::Batch& batch, const Draw& draw, const StreamOf& stream_of) const {
-    const data::Field image = batch.at("image").field;
+    const data::Field image = batch.at(input()).field;
     const int64_t numbers = image.numel();
     const auto noise = batch.add({"noise", DType::f32, image.shape}).template values<float>();
     const auto times = batch.add({"time", DType::f32, {}}).template values<float>();
@@ -158,7 +212,7 @@ class Diffuse final : public Task {
 
   // [batch].
   torch::Tensor each_loss(const StreamInputs& batch, const models::Context& context) {
-    const torch::Tensor& clean = batch.at("image");
+    const torch::Tensor& clean = batch.at(input());
     const torch::Tensor& noise = batch.at("noise");
     const torch::Tensor& time = batch.at("time");
     const torch::Tensor x = process().noised(clean, noise, time);
@@ -219,7 +273,9 @@ Findings Diffuse::evaluate(const EvaluateOptions& options) {
   out.samples = rows.size();
   check(out.samples > 0, "there is no image to evaluate on");
   describe_levels(rows, out);
-  if (options.wants("pictures") && config_.samples > 0) out.blocks.emplace_back(drawn(options));
+  // Latents are no pictures: `tessera generate --vae` decodes them.
+  if (options.wants("pictures") && config_.samples > 0 && !generator_.latents)
+    out.blocks.emplace_back(drawn(options));
   out.seconds = steady_seconds() - began;
   return out;
 }

@@ -9,6 +9,9 @@
 // `tessera generate` draws with it.
 #pragma once
 
+#include <optional>
+
+#include "data/latents.h"
 #include "models/denoiser.h"
 #include "tasks/noise_process.h"
 #include "tasks/registry.h"
@@ -40,6 +43,8 @@ struct Generator {
   std::shared_ptr<const NoiseProcess> process;
   data::Preprocess preprocess;
   std::vector<std::string> class_names;  // empty where nobody knows
+  // The VAE whose latents it was trained on; nothing of pixels, and where the file does not say.
+  std::optional<data::LatentInfo> latents;
 };
 // Null where the task is another.
 const Generator* generator_of(const Task& task);

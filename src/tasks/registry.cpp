@@ -18,7 +18,12 @@ namespace {
 
 std::vector<TaskKind>& table() {
   static std::vector<TaskKind> kinds = {
-      classify_kind(), mae_kind(), darl_kind(), contrast_kind(), diffuse_kind(), vae_kind(),
+      classify_kind(),
+      mae_kind(),
+      darl_kind(),
+      contrast_kind(),
+      diffuse_kind(),
+      vae_kind(),
   };
   return kinds;
 }

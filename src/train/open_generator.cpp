@@ -163,6 +163,44 @@ OpenedTask open_diffusers(const std::string& folder) {
   return opened;
 }
 
+// The tensors as diffusers has them: q, k and v apart, the embedders in every block, positions computed.
+NamedTensors as_diffusers(const NamedTensors& ours, int64_t blocks) {
+  static const std::vector<std::pair<std::string, std::string>> whole = {
+      {"x_embedder.proj.", "pos_embed.proj."},
+      {"final_layer.adaLN_modulation.1.", "proj_out_1."},
+      {"final_layer.linear.", "proj_out_2."}};
+  static const std::vector<std::pair<std::string, std::string>> embedders = {
+      {"t_embedder.mlp.0.", "timestep_embedder.linear_1."},
+      {"t_embedder.mlp.2.", "timestep_embedder.linear_2."},
+      {"y_embedder.embedding_table.", "class_embedder.embedding_table."}};
+  static const std::vector<std::pair<std::string, std::string>> inside = {
+      {".adaLN_modulation.1.", ".norm1.linear."},
+      {".attn.proj.", ".attn1.to_out.0."},
+      {".mlp.fc1.", ".ff.net.0.proj."},
+      {".mlp.fc2.", ".ff.net.2."}};
+  NamedTensors theirs;
+  for (const auto& [name, tensor] : ours) {
+    for (const auto& [from, to] : whole)
+      if (name.starts_with(from)) theirs.emplace_back(to + name.substr(from.size()), tensor);
+    for (const auto& [from, to] : embedders)
+      for (int64_t block = 0; block < blocks && name.starts_with(from); ++block)
+        theirs.emplace_back(text("transformer_blocks.", block, ".norm1.emb.", to, name.substr(from.size())),
+                            tensor);
+    if (!name.starts_with("blocks.")) continue;
+    if (const size_t at = name.find(".attn.qkv."); at != std::string::npos) {
+      const std::vector<torch::Tensor> thirds = tensor.chunk(3);
+      for (size_t third = 0; third < 3; ++third)
+        theirs.emplace_back(
+            "transformer_" + name.substr(0, at) + ".attn1.to_" + "qkv"[third] + "." + name.substr(at + 10),
+            thirds[third].contiguous());
+    }
+    for (const auto& [from, to] : inside)
+      if (const size_t at = name.find(from); at != std::string::npos)
+        theirs.emplace_back("transformer_" + name.substr(0, at) + to + name.substr(at + from.size()), tensor);
+  }
+  return theirs;
+}
+
 }  // namespace
 
 void describe_generator(WeightsInfo& info, const WeightFile& file) {
@@ -210,6 +248,41 @@ OpenedTask open_generator(const std::string& path, const OpenOptions& options) {
     fail_usage("'", opened.file, "' generates nothing: it was trained for task ",
                tasks::task_name(opened.info.task));
   return opened;
+}
+
+bool is_diffusers_folder(const std::string& path) { return !diffusers_folder(path).empty(); }
+
+void save_diffusers(const OpenedTask& opened, const std::string& folder) {
+  const Value& settings = opened.info.model.settings;
+  const auto number = [&](const char* key) { return settings.find(key)->as_int(); };
+  const tasks::Generator* generator = tasks::generator_of(*opened.task);
+  check(generator != nullptr, "'", opened.file, "' generates nothing");
+  if (settings.find("llama")->as_bool() || !generator->process->diffusion())
+    fail_usage("'", opened.file, "' is ", opened.info.model.name,
+               ": diffusers' DiTTransformer2DModel has neither VisionLLaMA's blocks nor interpolants");
+  if (*settings.find("mlp_ratio") != Value(4.0) && *settings.find("mlp_ratio") != Value(int64_t{4}))
+    fail_usage("'", opened.file, "' has mlp_ratio ", settings.find("mlp_ratio")->as_double(),
+               ", diffusers' DiTTransformer2DModel has 4");
+  const models::Denoiser& network = *generator->network;
+  const nlohmann::ordered_json config = {{"_class_name", "DiTTransformer2DModel"},
+                                         {"activation_fn", "gelu-approximate"},
+                                         {"attention_bias", true},
+                                         {"attention_head_dim", number("dim") / number("heads")},
+                                         {"in_channels", network.channels()},
+                                         {"norm_elementwise_affine", false},
+                                         {"norm_type", "ada_norm_zero"},
+                                         {"num_attention_heads", number("heads")},
+                                         {"num_embeds_ada_norm", network.label_count()},
+                                         {"num_layers", number("depth")},
+                                         {"out_channels", network.output_channels()},
+                                         {"patch_size", number("patch_size")},
+                                         {"sample_size", number("image_size")}};
+  NamedTensors tensors;
+  for (const auto& [name, tensor] : tasks::named_state(opened.task->parts()))
+    tensors.emplace_back(name, tensor.detach());
+  fs::create_directories(folder);
+  save_tensors(folder + "/" + kDiffusersWeights, as_diffusers(tensors, number("depth")));
+  write_text_atomic(folder + "/config.json", config.dump(2) + "\n");
 }
 
 }  // namespace tessera::train

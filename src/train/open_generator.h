@@ -16,4 +16,11 @@ void describe_generator(WeightsInfo& info, const WeightFile& file);
 // diffusion_pytorch_model.safetensors), as DiTTransformer2DModel. A usage error where the weights generate nothing.
 OpenedTask open_generator(const std::string& path, const OpenOptions& options = {});
 
+// Whether the path is such a folder.
+bool is_diffusers_folder(const std::string& path);
+
+// Writes a DiT as such a folder, which DiTTransformer2DModel.from_pretrained reads: config.json and the weights. A usage
+// error for what it cannot express: VisionLLaMA's blocks, interpolants.
+void save_diffusers(const OpenedTask& opened, const std::string& folder);
+
 }  // namespace tessera::train

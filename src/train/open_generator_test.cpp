@@ -133,6 +133,10 @@ TEST_F(OpenGenerator, TakesFoldersOfDiffusers) {
     EXPECT_TRUE(
         torch::allclose(out_of(*opened.task->backbones()[0].model), out_of(*model->backbone), 1e-5, 1e-6));
   }
+  // And writes them: the same tensors.
+  save_diffusers(open_generator(folder), path("written"));
+  EXPECT_TRUE(torch::allclose(out_of(*open_generator(path("written")).task->backbones()[0].model),
+                              out_of(*model->backbone), 1e-5, 1e-6));
   for (auto& [name, tensor] : tensors)
     if (name == "transformer_blocks.1.norm1.emb.timestep_embedder.linear_1.bias") tensor.add_(1);
   save_tensors(file, tensors);
