@@ -27,6 +27,7 @@ const std::vector<Family>& families() {
       dalle_family(),
       dit_family(),
       vitdet_family(),
+      dit_family(),
   };
   return all;
 }

@@ -95,6 +95,12 @@ class Diffuse final : public Task {
         train_ && latents && (latents->rows != height_ || latents->columns != width_))
       fail_usage("model.image_size = ", height_, " and preprocess.size must be the side of the latents, ",
                  latents->rows, " x ", latents->columns);
+    if (!config_.fid.classifier.empty() && train_ && setup.open_classifier) {
+      if (generator_.latents)
+        fail_usage("task.fid.classifier: latents are no images; measure what `tessera generate --vae` draws");
+      fid_ = std::make_unique<GeneratorFid>(setup.open_classifier(config_.fid.classifier, height_), train_,
+                                            config_.fid.reference, config_.fid.samples);
+    }
     for (const int64_t side : setup.sides)
       if (train_ && (side != height_ || side != width_))
         fail_usage("train.sizes holds ", side, ": task diffuse takes images of model.image_size = ", height_);
@@ -221,7 +227,10 @@ class Diffuse final : public Task {
 
   Findings evaluate(const EvaluateOptions& options);
   void describe_levels(const SampleRows& rows, Findings& out) const;
-  report::PicturesBlock drawn(const EvaluateOptions& options);
+  GenerateRequest request_for(int64_t first, int64_t count, const EvaluateOptions& options) const;
+  std::vector<Image> draw(const GenerateRequest& request, const EvaluateOptions& options) const;
+  double measured_fid(const EvaluateOptions& options) const;
+  report::PicturesBlock drawn(const EvaluateOptions& options) const;
 
   DiffuseConfig config_;
   data::Preprocess preprocess_;
@@ -230,6 +239,7 @@ class Diffuse final : public Task {
   models::ModelSpec spec_;
   int64_t height_ = 0, width_ = 0;
   Generator generator_;
+  std::unique_ptr<GeneratorFid> fid_;  // null where it is not measured
 };
 
 // Time and noise of a validation image depend on its number alone, so that losses of two steps compare; the times of
@@ -273,6 +283,7 @@ Findings Diffuse::evaluate(const EvaluateOptions& options) {
   out.samples = rows.size();
   check(out.samples > 0, "there is no image to evaluate on");
   describe_levels(rows, out);
+  if (fid_) out.metrics.push_back({{"fid", Unit::number, false}, measured_fid(options)});
   // Latents are no pictures: `tessera generate --vae` decodes them.
   if (options.wants("pictures") && config_.samples > 0 && !generator_.latents)
     out.blocks.emplace_back(drawn(options));
@@ -309,8 +320,9 @@ void Diffuse::describe_levels(const SampleRows& rows, Findings& out) const {
       .charts = {{.options = {.title = "loss", .x_label = "noise"}, .curves = {curve}}}});
 }
 
-// The same seeds every time, so that pictures of two steps compare.
-report::PicturesBlock Diffuse::drawn(const EvaluateOptions& options) {
+// How images for the report and for FID are drawn: the same seeds every time, so that those of two steps compare;
+// classes in turn.
+GenerateRequest Diffuse::request_for(int64_t first, int64_t count, const EvaluateOptions& options) const {
   GenerateRequest request;
   request.height = height_, request.width = width_;
   request.guidance = {.scale = config_.sample_cfg};
@@ -319,27 +331,42 @@ report::PicturesBlock Diffuse::drawn(const EvaluateOptions& options) {
                      .clip = process().diffusion() ? 1.0 : 0.0};
   if (process().diffusion()) request.sampler.steps = std::min(config_.sample_steps, config_.steps);
   std::vector<int64_t> labels;
-  for (int64_t i = 0; i < config_.samples; ++i) {
+  for (int64_t i = first; i < first + count; ++i) {
     request.seeds.push_back(static_cast<uint64_t>(i));
     labels.push_back(i % network().label_count());
   }
   request.labels = torch::tensor(labels, torch::kInt64);
-  request.after = [&](int64_t, int64_t, const torch::Tensor&) {
+  request.after = [&options](int64_t, int64_t, const torch::Tensor&) {
     return !options.progress || options.progress(0);
   };
-  torch::Tensor images;
-  {
-    const AutocastScope autocast(options.device, options.precision);
-    images = generate_images(network(), process(), request, options.device).images;
-  }
+  return request;
+}
+
+std::vector<Image> Diffuse::draw(const GenerateRequest& request, const EvaluateOptions& options) const {
+  const AutocastScope autocast(options.device, options.precision);
+  const torch::Tensor images = generate_images(network(), process(), request, options.device).images;
+  std::vector<Image> out;
+  for (int64_t i = 0; i < images.size(0); ++i) out.push_back(picture_of(images[i], preprocess_));
+  return out;
+}
+
+double Diffuse::measured_fid(const EvaluateOptions& options) const {
+  return fid_->measure(
+      [&](int64_t first, int64_t count) { return draw(request_for(first, count, options), options); },
+      {options.device, options.precision}, [&] { return !options.progress || options.progress(0); });
+}
+
+report::PicturesBlock Diffuse::drawn(const EvaluateOptions& options) const {
+  const GenerateRequest request = request_for(0, config_.samples, options);
+  const std::vector<Image> images = draw(request, options);
   report::PicturesBlock block{
       .heading = "Samples",
       .note = text("Drawn by ", request.sampler.steps, " steps of ", name_of(request.sampler.sampler),
                    " with guidance ", shortest(config_.sample_cfg), ", from the same noise every time.")};
-  for (int64_t i = 0; i < config_.samples; ++i) {
-    const auto label = static_cast<size_t>(labels[static_cast<size_t>(i)]);
+  for (size_t i = 0; i < images.size(); ++i) {
+    const size_t label = i % static_cast<size_t>(network().label_count());
     block.pictures.push_back(
-        {picture_of(images[i], preprocess_),
+        {images[i],
          label < generator_.class_names.size() ? generator_.class_names[label] : text("class ", label), ""});
   }
   return block;
@@ -374,7 +401,8 @@ TaskKind diffuse_kind() {
           },
       .make = [](const TaskSetup& setup) -> std::unique_ptr<Task> {
         return std::make_unique<Diffuse>(setup);
-      }};
+      },
+      .path_keys = {"fid.classifier"}};
 }
 
 }  // namespace tessera::tasks

@@ -3,6 +3,7 @@
 #include "tests/parity/backbone_cases.h"
 #include "tests/parity/contrast_cases.h"
 #include "tests/parity/convnet_cases.h"
+#include "tests/parity/generation_cases.h"
 #include "tests/parity/generative_cases.h"
 #include "tests/parity/evaluation_cases.h"
 #include "tests/parity/dvae_cases.h"

@@ -1,0 +1,12 @@
+#include "fuzz/fuzz.h"
+#include "io/npz.h"
+
+// The header of an array, and the length that it claims.
+int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  return tessera::fuzz_one(data, size, [](std::span<const std::byte> bytes) {
+    const tessera::NpyHeader header = tessera::parse_npy_header(bytes, "f");
+    uint64_t numbers = tessera::size_of(header.dtype);
+    for (const int64_t extent : header.shape) numbers *= static_cast<uint64_t>(extent);
+    if (header.bytes + numbers != bytes.size()) std::abort();
+  });
+}
