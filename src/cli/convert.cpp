@@ -1,4 +1,5 @@
 // `tessera convert IN OUT`: weights of any form as safetensors that say what they hold.
+#include <algorithm>
 #include <filesystem>
 #include <iostream>
 
@@ -16,10 +17,12 @@
 #include "io/safetensors_shards.h"
 #include "io/weight_file.h"
 #include "train/calibrate.h"
+#include "train/fused_names.h"
 #include "train/hub_config.h"
 #include "train/load.h"
 #include "train/open_generator.h"
 #include "train/open_task.h"
+#include "train/setup.h"
 
 namespace tessera::cli {
 namespace {
@@ -27,8 +30,8 @@ namespace {
 namespace fs = std::filesystem;
 
 struct Options {
-  std::string in, out, model, key, precision, calibrate, class_names;
-  std::vector<std::string> preprocess;
+  std::string in, out, model, key, precision, calibrate, class_names, recipe;
+  std::vector<std::string> preprocess, settings;
   int64_t calibrate_images = 512;
   double shard_gigabytes = 5;
   bool diffusers = false;
@@ -64,6 +67,42 @@ TensorView view_of(const std::string& name, const torch::Tensor& floats) {
           DType::f32,
           floats.sizes().vec(),
           {static_cast<const std::byte*>(floats.const_data_ptr()), floats.nbytes()}};
+}
+
+// The file's tensors with q, k and v of a projection in one, where the file has them apart (transformers).
+std::vector<TensorView> fused_views(const std::vector<TensorView>& views, Tensors& tensors) {
+  const auto apart = [](const TensorView& view) { return view.name.find(".query.") != std::string::npos; };
+  if (std::none_of(views.begin(), views.end(), apart)) return views;
+  train::NamedTensors named;
+  for (const TensorView& view : views) named.emplace_back(view.name, train::to_tensor(view));
+  std::vector<TensorView> out;
+  for (const auto& [name, tensor] : train::fuse_projections(named)) {
+    const auto same =
+        std::find_if(views.begin(), views.end(), [&](const auto& view) { return view.name == name; });
+    out.push_back(same != views.end()
+                      ? *same
+                      : view_of(name, tensors.kept.emplace_back(tensor.to(torch::kFloat32).contiguous())));
+  }
+  return out;
+}
+
+// What the recipe of a task says of a file of another program: its model, its task and its preprocessing.
+train::WeightsInfo info_of_recipe(const Options& options, const WeightFile& file) {
+  train::Recipe recipe = train::load_recipe(options.recipe, options.settings);
+  train::WeightsInfo info = train::describe_run(recipe, {});
+  const auto scores = std::find_if(file.tensors().begin(), file.tensors().end(), [](const TensorView& view) {
+    return view.name.ends_with("decode_head.conv_seg.weight") ||
+           view.name.ends_with("decode_head.classifier.weight");
+  });
+  if (!options.class_names.empty()) {
+    const std::vector<std::string> names = data::read_class_names(options.class_names);
+    info.task_metadata.set("class_names", Value::Array(names.begin(), names.end()));
+  } else if (scores != file.tensors().end() && !scores->shape.empty()) {
+    Value::Array numbers;
+    for (int64_t c = 0; c < scores->shape[0]; ++c) numbers.emplace_back(std::to_string(c));
+    info.task_metadata.set("class_names", numbers);
+  }
+  return info;
 }
 
 // The training pictures of a set, so many of them, in an order of the seed 0, prepared as the weights ask.
@@ -127,17 +166,26 @@ void run(const Options& options) {
   const auto sizes = told ? train::sizes_that_fit(file.tensors()) : std::vector{options.model};
   Tensors tensors;
   Metadata metadata = file.metadata();
-  if (sizes.size() == 1) {
-    train::WeightsInfo info = train::describe_weights(file, sizes.front());
+  const bool by_recipe = !options.recipe.empty();
+  if (by_recipe && (ours || !options.model.empty()))
+    fail_usage("--recipe ", options.recipe,
+               ours ? ": the file says itself what it holds" : " and --model: choose one");
+  if (sizes.size() == 1 || by_recipe) {
+    train::WeightsInfo info =
+        by_recipe ? info_of_recipe(options, file) : train::describe_weights(file, sizes.front());
     info.preprocess = read_config(asked, "preprocess", info.preprocess);
     data::make_eval_transform(info.preprocess);  // checks it
-    if (!options.class_names.empty())
+    if (!options.class_names.empty() && !by_recipe)
       train::name_classes(info, data::read_class_names(options.class_names), file.path());
-    tensors.views = train::match_weights(*train::meta_task(info, file), file);
+    const auto meta = train::meta_task(info, file);
+    tensors.views = train::match_weights(*meta, fused_views(file.tensors(), tensors), file.path());
     const int64_t classes = info.model.settings.find("classes")->as_int();
-    std::cout << "model   " << one_line(info.model.name) << (told ? ", by its tensors" : "") << ", "
-              << (classes > 0 ? text(classes, " classes") : "no head") << ", images of "
-              << info.preprocess.size << "\n";
+    std::cout << "model   " << one_line(info.model.name) << (told && !by_recipe ? ", by its tensors" : "")
+              << ", "
+              << (by_recipe     ? text("task ", tasks::task_name(info.task), ", ", meta->outputs())
+                  : classes > 0 ? text(classes, " classes")
+                                : "no head")
+              << ", images of " << info.preprocess.size << "\n";
     if (!ours || !options.preprocess.empty())
       std::cout << "pixels  " << train::preprocess_text(info.preprocess) << "\n";
     if (const std::string line = ours ? "" : train::beside_line(file); !line.empty())
@@ -184,6 +232,11 @@ void add_convert(Arguments& command, Action& action) {
       .required();
   command.add("--model", options->model,
               "model name (see `tessera models`), where the file does not tell by itself");
+  command.add(
+      "--recipe", options->recipe,
+      "files of other programs that hold more than a classifier (mmseg's, transformers' UperNet): the recipe "
+      "of such a run");
+  command.add("--set", options->settings, "settings of the recipe: --set model.form=mmseg");
   command.add("--key", options->key, "PyTorch archives: which dictionary, as model_ema");
   command.add("--preprocess", options->preprocess,
               "how images are prepared, where not as published: --preprocess crop=1.0 mean=[0.5,0.5,0.5]");

@@ -161,9 +161,10 @@ class Segment final : public Task, public Segmenter {
   void describe_classes(const TaskSetup& setup);
   void check_augment() const;
   void build_heads(const TaskSetup& setup);
-  std::vector<torch::Tensor> maps_of(const torch::Tensor& images, const models::Context& context) {
+  std::vector<torch::Tensor> maps_of(const torch::Tensor& images, const models::Context& context,
+                                     const models::GatherRows& gather = {}) {
     const std::vector<torch::Tensor> maps = backbone_->features(images, maps_.blocks, context);
-    return neck_ ? neck_->forward(maps) : maps;
+    return neck_ ? neck_->forward(maps, gather) : maps;
   }
   torch::Tensor pixel_loss(const torch::Tensor& scores, const torch::Tensor& labels) const;
   int64_t classes() const { return names_.empty() ? config_.classes : std::ssize(names_); }
@@ -340,7 +341,7 @@ Loss Segment::loss(const Inputs& inputs, const models::Context& context, Collect
   models::GatherRows gather;
   if (config_.sync_batch_norm && main.whole > main.size)
     gather = [&](const torch::Tensor& rows) { return others.gather(rows, main.first, main.whole); };
-  const std::vector<torch::Tensor> maps = maps_of(images, context);
+  const std::vector<torch::Tensor> maps = maps_of(images, context, gather);
   const torch::Tensor scores = head_->forward(maps, context, gather);
   torch::Tensor sum = pixel_loss(scores, labels);
   if (auxiliary_)

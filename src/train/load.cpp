@@ -133,7 +133,12 @@ void describe(LoadReport& report, const WeightFile& file, const tasks::Task& tas
 }  // namespace
 
 std::vector<TensorView> match_weights(const tasks::Task& task, const WeightFile& file) {
-  Views views = renamed(file, task);
+  return match_weights(task, file.tensors(), file.path());
+}
+
+std::vector<TensorView> match_weights(const tasks::Task& task, const std::vector<TensorView>& tensors,
+                                      const std::string& path) {
+  Views views = renamed(tensors, models::find_family(task.backbones().at(0).spec.family), path);
   std::vector<TensorView> matched;
   std::vector<std::string> missing, left_over, wrong;
   for (const auto& [name, tensor] : tasks::named_state(task.parts())) {
@@ -151,7 +156,7 @@ std::vector<TensorView> match_weights(const tasks::Task& task, const WeightFile&
   }
   for (const auto& left : views) left_over.push_back(left.second->name);
   if (!missing.empty() || !left_over.empty() || !wrong.empty())
-    fail_mismatch(file.path(), task, missing, left_over, wrong);
+    fail_mismatch(path, task, missing, left_over, wrong);
   return matched;
 }
 

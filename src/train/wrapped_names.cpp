@@ -4,6 +4,7 @@
 #include <array>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include "core/text.h"
 
@@ -12,7 +13,8 @@ namespace {
 
 // The first layer, under the names of the published forms of all families.
 constexpr std::array kFirstLayers = {"patch_embed.proj.weight", "patch_embed.projection.weight",
-                                     "patch_embeds.0.proj.weight", "conv_proj.weight"};
+                                     "patch_embeds.0.proj.weight", "conv_proj.weight",
+                                     "embeddings.patch_embeddings.projection.weight"};
 constexpr std::array kWrappers = {"model", "module", "backbone", "encoder", "net", "network", "_orig_mod"};
 constexpr std::array kHeads = {"head.", "heads.", "head_dist.", "neck.", "decode_head.", "auxiliary_head."};
 
@@ -42,6 +44,24 @@ std::optional<std::string> head_name(std::string_view name, std::string_view pre
   }
 }
 
+// Heads of dense prediction as mmseg names them: transformers has other words for norms and scores, and BEiT's and MAE's
+// files hold the neck inside the backbone. PyTorch counts the batches that a norm has seen: "".
+std::string head_as_mmseg(std::string name) {
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 2> necks = {
+      {{"fpn1.", "neck.upsample_4x."}, {"fpn2.", "neck.upsample_2x."}}};
+  for (const auto& [theirs, ours] : necks)
+    if (name.starts_with(theirs)) name.replace(0, theirs.size(), ours);
+  const bool head = name.starts_with("decode_head.") || name.starts_with("auxiliary_head.");
+  if (!head && !name.starts_with("neck.")) return name;
+  if (name.ends_with(".num_batches_tracked")) return "";
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 2> parts = {
+      {{".batch_norm.", ".bn."}, {".classifier.", ".conv_seg."}}};
+  for (const auto& [theirs, ours] : parts)
+    if (const size_t at = name.find(theirs); head && at != std::string::npos)
+      name.replace(at, theirs.size(), ours);
+  return name;
+}
+
 }  // namespace
 
 UnwrappedNames unwrap_names(const std::vector<std::string>& names) {
@@ -50,7 +70,10 @@ UnwrappedNames unwrap_names(const std::vector<std::string>& names) {
     if (const auto found = prefix_of(name); found && (!prefix || found->size() < prefix->size()))
       prefix = found;
   UnwrappedNames out{names, prefix.value_or(""), {}};
-  if (out.prefix.empty()) return out;
+  if (out.prefix.empty()) {
+    for (std::string& name : out.names) name = head_as_mmseg(name);
+    return out;
+  }
   for (std::string& name : out.names) {
     if (name.starts_with(out.prefix)) {
       name.erase(0, out.prefix.size());
@@ -60,6 +83,7 @@ UnwrappedNames unwrap_names(const std::vector<std::string>& names) {
       out.beside.push_back(name);
       name.clear();
     }
+    name = head_as_mmseg(name);
   }
   return out;
 }

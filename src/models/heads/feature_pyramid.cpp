@@ -46,10 +46,10 @@ class Feature2Pyramid::Upsample : public torch::nn::Module {
     norm_ = register_module("1", nn::BatchNorm2d(width));
     second_ = register_module("3", std::make_shared<DoublingConvolution>(width));
   }
-  torch::Tensor forward(const torch::Tensor& map) {
+  torch::Tensor forward(const torch::Tensor& map, const GatherRows& gather) {
     const torch::Tensor x = first_->forward(map);
     if (!second_) return x;
-    return second_->forward(torch::gelu(channels_first(norm_.ptr()->forward(channels_last(x)))));
+    return second_->forward(torch::gelu(channels_first(normalise(norm_, channels_last(x), gather))));
   }
   int64_t macs() const {  // of one cell that comes in
     return first_->weight.numel() + (second_ ? 4 * second_->weight.numel() : 0);
@@ -70,15 +70,16 @@ Feature2Pyramid::Feature2Pyramid(int64_t width, const std::vector<double>& facto
   if (wants(2)) twice_ = register_module("upsample_2x", std::make_shared<Upsample>(width, false));
 }
 
-std::vector<torch::Tensor> Feature2Pyramid::forward(const std::vector<torch::Tensor>& maps) {
+std::vector<torch::Tensor> Feature2Pyramid::forward(const std::vector<torch::Tensor>& maps,
+                                                    const GatherRows& gather) {
   check_count(maps.size(), factors_.size(), "Feature2Pyramid");
   std::vector<torch::Tensor> out;
   for (size_t i = 0; i < maps.size(); ++i) {
     const double factor = factors_[i];
     if (factor == 4)
-      out.push_back(four_times_->forward(maps[i]));
+      out.push_back(four_times_->forward(maps[i], gather));
     else if (factor == 2)
-      out.push_back(twice_->forward(maps[i]));
+      out.push_back(twice_->forward(maps[i], gather));
     else if (factor == 1)
       out.push_back(maps[i]);
     else
@@ -126,7 +127,8 @@ MultiLevelNeck::MultiLevelNeck(const std::vector<int64_t>& in, int64_t out,
 }
 
 // Sizes are rounded down; cells are read at the places that the factor says, not the ratio of the sizes.
-std::vector<torch::Tensor> MultiLevelNeck::forward(const std::vector<torch::Tensor>& maps) {
+std::vector<torch::Tensor> MultiLevelNeck::forward(const std::vector<torch::Tensor>& maps,
+                                                   const GatherRows&) {
   check_count(maps.size(), lateral_.size(), "MultiLevelNeck");
   std::vector<torch::Tensor> out;
   for (size_t i = 0; i < factors_.size(); ++i) {

@@ -11,6 +11,7 @@
 #include <memory>
 #include <vector>
 
+#include "models/heads/gathered_norm.h"
 #include "nn/convolution.h"
 #include "nn/init.h"
 
@@ -19,7 +20,8 @@ namespace tessera::models {
 class MapNeck : public torch::nn::Module {
  public:
   // As many maps as there are factors, map i on factor i times the grid of `maps[i]`.
-  virtual std::vector<torch::Tensor> forward(const std::vector<torch::Tensor>& maps) = 0;
+  virtual std::vector<torch::Tensor> forward(const std::vector<torch::Tensor>& maps,
+                                             const GatherRows& gather = {}) = 0;
   // First weights, from the seed and their names.
   virtual void initialise(uint64_t seed) = 0;
   // Channels of each map that comes out.
@@ -32,7 +34,8 @@ class MapNeck : public torch::nn::Module {
 class Feature2Pyramid final : public MapNeck {
  public:
   Feature2Pyramid(int64_t width, const std::vector<double>& factors);
-  std::vector<torch::Tensor> forward(const std::vector<torch::Tensor>& maps) override;
+  std::vector<torch::Tensor> forward(const std::vector<torch::Tensor>& maps,
+                                     const GatherRows& gather) override;
   void initialise(uint64_t seed) override;
   std::vector<int64_t> widths() const override { return std::vector<int64_t>(factors_.size(), width_); }
   int64_t macs(int64_t rows, int64_t columns) const override;
@@ -48,7 +51,8 @@ class MultiLevelNeck final : public MapNeck {
  public:
   // `in`: channels of each map that comes in, or of the one that stands for all of them.
   MultiLevelNeck(const std::vector<int64_t>& in, int64_t out, const std::vector<double>& factors);
-  std::vector<torch::Tensor> forward(const std::vector<torch::Tensor>& maps) override;
+  std::vector<torch::Tensor> forward(const std::vector<torch::Tensor>& maps,
+                                     const GatherRows& gather) override;
   void initialise(uint64_t seed) override;
   std::vector<int64_t> widths() const override { return std::vector<int64_t>(factors_.size(), out_); }
   int64_t macs(int64_t rows, int64_t columns) const override;

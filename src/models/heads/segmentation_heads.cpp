@@ -6,13 +6,10 @@
 
 #include "core/error.h"
 #include "core/random.h"
-#include "nn/checkpoint.h"
 #include "nn/init.h"
 
 namespace tessera::models {
 namespace {
-
-constexpr double kMomentum = 0.1, kEps = 1e-5;  // of batch norms, as nn::BatchNorm2d has them
 
 torch::Tensor channels_last(const torch::Tensor& map) { return map.permute({0, 2, 3, 1}); }
 torch::Tensor channels_first(const torch::Tensor& map) { return map.permute({0, 3, 1, 2}); }
@@ -22,30 +19,6 @@ torch::Tensor resized_to(const torch::Tensor& map, const torch::Tensor& other, b
   if (map.size(1) == other.size(1) && map.size(2) == other.size(2)) return map;
   return channels_last(
       torch::upsample_bilinear2d(channels_first(map), {other.size(1), other.size(2)}, align_corners));
-}
-
-// Batch norm with the mean and variance over the samples of all processes. Each sample gives its own mean and
-// variance, which are brought together in the order of the batch: the same bits for any number of processes.
-torch::Tensor norm_over_processes(nn::BatchNorm2dImpl& norm, const torch::Tensor& x,
-                                  const GatherRows& gather) {
-  const torch::Tensor wide = x.scalar_type() == torch::kFloat64 ? x : x.to(torch::kFloat32);
-  const torch::Tensor each_mean = wide.mean({1, 2}),
-                      each_variance = (wide - each_mean.unsqueeze(1).unsqueeze(1)).square().mean({1, 2});
-  const int64_t channels = x.size(3);
-  const torch::Tensor rows =
-      gather(torch::cat({each_mean, each_variance, torch::ones({x.size(0), 1}, wide.options())}, 1));
-  const torch::Tensor there = rows.narrow(1, 2 * channels, 1), count = there.sum().detach();
-  const torch::Tensor mean = rows.narrow(1, 0, channels).sum(0) / count;
-  const torch::Tensor apart = (rows.narrow(1, 0, channels) - mean).square() * there;
-  const torch::Tensor variance = (rows.narrow(1, channels, channels).sum(0) + apart.sum(0)) / count;
-  if (!nn::recomputing()) {
-    const torch::NoGradGuard no_grad;
-    const torch::Tensor n = count * (x.size(1) * x.size(2));
-    norm.running_mean.lerp_(mean.detach().to(norm.running_mean.scalar_type()), kMomentum);
-    norm.running_var.lerp_((variance.detach() * n / (n - 1).clamp_min(1)).to(norm.running_var.scalar_type()),
-                           kMomentum);
-  }
-  return ((wide - mean) * ((variance + kEps).rsqrt() * norm.weight) + norm.bias).to(x.scalar_type());
 }
 
 std::shared_ptr<ConvModule> add_to(const std::shared_ptr<torch::nn::ModuleListImpl>& list,
@@ -63,12 +36,12 @@ ConvModule::ConvModule(int64_t in, int64_t out, int64_t kernel, int64_t dilation
       "conv",
       nn::Conv2d(nn::Conv2dOptions{
           .in = in, .out = out, .kernel = kernel, .padding = kernel / 2 * dilation, .dilation = dilation}));
-  bn_ = register_module("bn", nn::BatchNorm2d(out, kEps));
+  bn_ = register_module("bn", nn::BatchNorm2d(out));
 }
 
 torch::Tensor ConvModule::forward(const torch::Tensor& x, const GatherRows& gather) {
   if (!is_training() || !gather) return nn::convolve(conv_, bn_, x);
-  return torch::relu(norm_over_processes(*bn_, conv_->forward(x), gather));
+  return torch::relu(normalise(bn_, conv_->forward(x), gather));
 }
 
 void SegmentationHead::add_scores(int64_t channels, int64_t classes, double dropout) {

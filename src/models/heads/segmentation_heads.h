@@ -8,18 +8,14 @@
 // Every convolution but the last has a batch norm and ReLU behind it; resizing is bilinear.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <vector>
 
+#include "models/heads/gathered_norm.h"
 #include "nn/context.h"
 #include "nn/convolution.h"
 
 namespace tessera::models {
-
-// Rows [samples, channels] of all processes from those of this one, so that batch norms see the whole batch; rows
-// of samples that no process computes now are zero. Empty: this process is alone.
-using GatherRows = std::function<torch::Tensor(const torch::Tensor& rows)>;
 
 // relu(norm(conv(x))), maps with the channels last. Modules `conv` (without bias) and `bn`.
 class ConvModule : public torch::nn::Module {
