@@ -8,6 +8,7 @@
 #include "tasks/classify.h"
 #include "tasks/contrast.h"
 #include "tasks/darl.h"
+#include "tasks/detect.h"
 #include "tasks/mae.h"
 
 namespace tessera::tasks {
@@ -16,10 +17,7 @@ namespace {
 
 std::vector<TaskKind>& table() {
   static std::vector<TaskKind> kinds = {
-      classify_kind(),
-      mae_kind(),
-      darl_kind(),
-      contrast_kind(),
+      classify_kind(), mae_kind(), darl_kind(), contrast_kind(), detect_kind(),
   };
   return kinds;
 }
