@@ -9,6 +9,7 @@ void add_train(Arguments&, Action&);
 void add_eval(Arguments&, Action&);
 void add_probe(Arguments&, Action&);
 void add_predict(Arguments&, Action&);
+void add_detect(Arguments&, Action&);
 void add_features(Arguments&, Action&);
 void add_models(Arguments&, Action&);
 void add_inspect(Arguments&, Action&);
@@ -43,6 +44,8 @@ std::span<const Command> commands() {
        "tessera probe --weights runs/shapes-mae --features mean,last --report probe.html", add_probe},
       {"predict", "what a model says of images",
        "tessera predict photo.jpg --weights runs/demo/model.safetensors --top 3", add_predict},
+      {"detect", "the objects in images: boxes, classes, masks",
+       "tessera detect photo.jpg --weights runs/mask_rcnn --overlay found.png", add_detect},
       {"features", "what a backbone makes of images, as arrays for other programs",
        "tessera features photos/ --weights runs/demo -o photos.npy", add_features},
       {"models", "list the backbones with their parameters and multiply-adds", "tessera models vil --json",

@@ -14,6 +14,7 @@
 #include "core/threads.h"
 #include "data/check.h"
 #include "data/info.h"
+#include "data/objects.h"
 #include "data/pack.h"
 #include "data/preview.h"
 #include "io/file.h"
@@ -102,15 +103,21 @@ void print_info(const data::Source& source, const data::PixelStatistics& pixels,
 
 // Empty where samples have no classes.
 std::vector<std::string> class_names_of(const data::Source& source) {
+  if (const data::ObjectLabels* objects = data::object_labels(source)) return objects->object_classes();
   const data::ClassLabels* labels = source.class_labels();
   return labels ? labels->class_names() : std::vector<std::string>();
+}
+
+// Images of each class, or its objects where images have those.
+std::vector<int64_t> counts_of(const data::Source& source) {
+  return data::object_labels(source) ? data::object_counts(source) : data::class_counts(source);
 }
 
 ordered_json info_json(const data::Source& source, const data::PixelStatistics& pixels) {
   ordered_json json = {{"description", source.describe()},
                        {"images", source.size()},
                        {"multi_label", source.class_labels() && source.class_labels()->multi_label()},
-                       {"class_counts", data::class_counts(source)}};
+                       {"class_counts", counts_of(source)}};
   json["sample"] = {{"images", pixels.images},
                     {"mean", pixels.mean},
                     {"std", pixels.std},
@@ -153,14 +160,14 @@ void info(const InfoOptions& options) {
       json[split] = info_json(*source, pixels);
     else
       print_info(*source, pixels, split);
-    if (class_names_of(*source) == classes) counts.push_back(data::class_counts(*source));
+    if (class_names_of(*source) == classes) counts.push_back(counts_of(*source));
   }
   json["problems"] = problems;
   if (options.json) {
     std::cout << json_text(json, 2) << "\n";
     return;
   }
-  std::cout << "classes (images in each split):\n";
+  std::cout << "classes (" << (data::object_labels(first) ? "objects" : "images") << " in each split):\n";
   print_classes(classes, counts);
   if (problems > 0)
     std::cout << counted(static_cast<int64_t>(problems), "problem") << ": `tessera data check "
