@@ -12,6 +12,7 @@ void add_predict(Arguments&, Action&);
 void add_segment(Arguments&, Action&);
 void add_complete(Arguments&, Action&);
 void add_chat(Arguments&, Action&);
+void add_detect(Arguments&, Action&);
 void add_features(Arguments&, Action&);
 void add_generate(Arguments&, Action&);
 void add_fid(Arguments&, Action&);
@@ -58,6 +59,8 @@ std::span<const Command> commands() {
        add_complete},
       {"chat", "talk to a language model, about images where it reads them",
        "tessera chat --weights llava-1.5-7b/ --image photo.png --prompt \"What is this?\"", add_chat},
+      {"detect", "the objects in images: boxes, classes, masks",
+       "tessera detect photo.jpg --weights runs/mask_rcnn --overlay found.png", add_detect},
       {"features", "what a backbone makes of images, as arrays for other programs",
        "tessera features photos/ --weights runs/demo -o photos.npy", add_features},
       {"generate", "images of a class out of noise, by a trained generator",

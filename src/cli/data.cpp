@@ -15,6 +15,7 @@
 #include "data/check.h"
 #include "data/info.h"
 #include "data/mask_labels.h"
+#include "data/objects.h"
 #include "data/pack.h"
 #include "data/preview.h"
 #include "io/file.h"
@@ -119,15 +120,21 @@ void print_masks(const data::Source& source, int64_t sample) {
 
 // Empty where samples have no classes.
 std::vector<std::string> class_names_of(const data::Source& source) {
+  if (const data::ObjectLabels* objects = data::object_labels(source)) return objects->object_classes();
   const data::ClassLabels* labels = source.class_labels();
   return labels ? labels->class_names() : std::vector<std::string>();
+}
+
+// Images of each class, or its objects where images have those.
+std::vector<int64_t> counts_of(const data::Source& source) {
+  return data::object_labels(source) ? data::object_counts(source) : data::class_counts(source);
 }
 
 ordered_json info_json(const data::Source& source, const data::PixelStatistics& pixels) {
   ordered_json json = {{"description", source.describe()},
                        {"images", source.size()},
                        {"multi_label", source.class_labels() && source.class_labels()->multi_label()},
-                       {"class_counts", data::class_counts(source)}};
+                       {"class_counts", counts_of(source)}};
   if (const data::MaskLabels* masks = data::mask_labels(source)) json["mask_classes"] = masks->mask_classes();
   json["sample"] = {{"images", pixels.images},
                     {"mean", pixels.mean},
@@ -175,14 +182,15 @@ void info(const InfoOptions& options) {
       print_info(*source, pixels, split);
       if (masks) print_masks(*source, options.sample);
     }
-    if (class_names_of(*source) == classes) counts.push_back(data::class_counts(*source));
+    if (class_names_of(*source) == classes) counts.push_back(counts_of(*source));
   }
   json["problems"] = problems;
   if (options.json) {
     std::cout << json_text(json, 2) << "\n";
     return;
   }
-  if (!masks || !classes.empty()) std::cout << "classes (images in each split):\n";
+  if (!masks || !classes.empty())
+    std::cout << "classes (" << (data::object_labels(first) ? "objects" : "images") << " in each split):\n";
   print_classes(classes, counts);
   if (problems > 0)
     std::cout << counted(static_cast<int64_t>(problems), "problem") << ": `tessera data check "

@@ -1,5 +1,7 @@
 #include "data/check.h"
 
+#include "data/objects.h"
+
 #include <algorithm>
 #include <bit>
 #include <set>
@@ -107,6 +109,10 @@ SplitCheck describe_split(const Source& source, bool held_out) {
   if (const ClassLabels* labels = source.class_labels()) split.classes = labels->class_names();
   if (const MaskLabels* masks = mask_labels(source)) split.classes = masks->mask_classes();
   split.class_counts = class_counts(source);
+  if (const ObjectLabels* objects = object_labels(source)) {
+    split.classes = objects->object_classes();
+    split.class_counts = object_counts(source);
+  }
   return split;
 }
 

@@ -4,8 +4,10 @@
 
 #include "core/error.h"
 #include "core/threads.h"
+#include "data/draw_objects.h"
 #include "data/info.h"
 #include "data/mask_labels.h"
+#include "data/objects.h"
 #include "data/resize.h"
 
 namespace tessera::data {
@@ -25,6 +27,26 @@ std::string mask_caption(const Source& source, const Image& mask) {
   for (size_t i = 0; i < std::min(kNamed, counts.size()) && counts[i].first < 0; ++i)
     caption += (caption.empty() ? "" : ", ") + masks->mask_classes()[counts[i].second];
   return caption;
+}
+
+// Boxes and masks over the image, and how many of each class there are.
+void show_objects(const ObjectLabels& labels, int64_t index, PreviewCell& cell) {
+  const std::vector<ObjectAnnotation> objects = labels.objects(index);
+  std::vector<RunLengths> masks(objects.size());
+  std::vector<DrawnObject> drawn;
+  std::vector<int64_t> counts(labels.object_classes().size());
+  for (size_t i = 0; i < objects.size(); ++i) {
+    const ObjectAnnotation& object = objects[i];
+    const bool outlined = object.outline.has_runs() || !object.outline.polygons.empty();
+    if (outlined) masks[i] = runs_of_outline(object.outline, cell.picture.height, cell.picture.width);
+    const Instance& box = object.box;
+    drawn.push_back({box.left, box.top, box.right, box.bottom, box.label, outlined ? &masks[i] : nullptr});
+    ++counts[static_cast<size_t>(box.label)];
+  }
+  cell.picture = draw_objects(cell.picture, drawn);
+  for (size_t k = 0; k < counts.size(); ++k)
+    if (counts[k] > 0)
+      cell.caption += text(cell.caption.empty() ? "" : ", ", counts[k], " ", labels.object_classes()[k]);
 }
 
 }  // namespace
@@ -47,10 +69,12 @@ std::vector<PreviewCell> preview_cells(const Source& source, int64_t count, uint
       }
       try {
         const RawSample sample = source.read(indices[i]);
-        const Image picture = decode_sample(sample);
         const auto& mask = sample.annotation.mask;
-        cell.picture = shrunk_to_fit(mask ? overlay_mask(picture, *mask) : picture, side);
+        cell.picture = decode_sample(sample);
+        if (mask) cell.picture = overlay_mask(cell.picture, *mask);
         if (mask && !labels) cell.caption = mask_caption(source, *mask);
+        if (const ObjectLabels* objects = object_labels(source)) show_objects(*objects, indices[i], cell);
+        cell.picture = shrunk_to_fit(cell.picture, side);
       } catch (const Error& error) {
         cell.error = error.what();
       }

@@ -285,6 +285,8 @@ const std::vector<std::string>& texture_names() {
   return names;
 }
 
+float shape_distance(int shape, float x, float y) { return shape_distance(shape, Point{x, y}); }
+
 ShapesConfig parse_shapes(const std::string& path) {
   const size_t colon = path.find(':');
   Value table;

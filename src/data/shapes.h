@@ -37,6 +37,8 @@ ShapesConfig parse_shapes(const std::string& path);
 const std::vector<std::string>& shape_names();
 // plain, stripes, checks, …
 const std::vector<std::string>& texture_names();
+// Signed distance from (x, y) to the border of a shape that about fills the unit disc, negative inside.
+float shape_distance(int shape, float x, float y);
 
 struct ShapesLabel {
   int shape = 0, texture = 0;

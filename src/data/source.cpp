@@ -14,6 +14,8 @@ namespace {
 // A new kind of source is a file and a line here. The first that matches the path opens it, so the kinds that
 // look into a folder stand before the one that takes any folder.
 constexpr SourceKind kKinds[] = {
+    {"shapes objects", "shapes:task=detect,train=20000", is_shapes_objects_path, open_shapes_objects},
+    {"COCO", "a folder with annotations/instances_train.json, or such a file", is_coco_path, open_coco},
     {"shapes", "shapes:train=20000,val=2000,size=32", is_shapes_path, open_shapes},
     {"latents", "a folder with latents.json", is_latents_path, open_latents},
     {"WebDataset", "train-{000..004}.tar.gz", is_webdataset_path, open_webdataset},
@@ -27,8 +29,11 @@ constexpr SourceKind kKinds[] = {
     {"ImageFolder", "a folder with a folder for each class", is_folder_path, open_folder},
 };
 
+// The one that needs no files, which errors name first.
+constexpr const SourceKind& kDefaultKind = kKinds[2];
+
 const SourceKind& kind_of(const std::string& path) {
-  if (path.empty()) fail_usage("no data: give a path such as ", kKinds[0].example);
+  if (path.empty()) fail_usage("no data: give a path such as ", kDefaultKind.example);
   refuse_remote_path(path);
   for (const SourceKind& kind : kKinds)
     if (kind.matches(path)) return kind;
@@ -36,7 +41,7 @@ const SourceKind& kind_of(const std::string& path) {
   if (!std::filesystem::exists(path, error)) {
     const std::string scheme = path.substr(0, path.find(':'));
     fail("data path '", path, "' does not exist",
-         did_you_mean(scheme, std::vector<std::string>{kKinds[0].name}));
+         did_you_mean(scheme, std::vector<std::string>{kDefaultKind.name}));
   }
   std::string known;
   for (const SourceKind& kind : kKinds)

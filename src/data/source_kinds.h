@@ -22,6 +22,8 @@ struct SourceKind {
   std::unique_ptr<Source> (*open)(const SourceConfig& config, Split split);
 };
 
+bool is_shapes_objects_path(const std::string& path);
+bool is_coco_path(const std::string& path);
 bool is_shapes_path(const std::string& path);
 bool is_folder_path(const std::string& path);
 bool is_webdataset_path(const std::string& path);
@@ -32,6 +34,8 @@ bool is_idx_path(const std::string& path);
 bool is_npz_path(const std::string& path);
 bool is_latents_path(const std::string& path);
 bool is_masks_path(const std::string& path);
+std::unique_ptr<Source> open_shapes_objects(const SourceConfig& config, Split split);
+std::unique_ptr<Source> open_coco(const SourceConfig& config, Split split);
 std::unique_ptr<Source> open_shapes(const SourceConfig& config, Split split);
 std::unique_ptr<Source> open_folder(const SourceConfig& config, Split split);
 std::unique_ptr<Source> open_webdataset(const SourceConfig& config, Split split);

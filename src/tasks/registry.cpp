@@ -13,6 +13,7 @@
 #include "tasks/diffuse.h"
 #include "tasks/dvae.h"
 #include "tasks/instruct.h"
+#include "tasks/detect.h"
 #include "tasks/mae.h"
 #include "tasks/vae.h"
 #include "tasks/segment.h"
@@ -36,6 +37,7 @@ std::vector<TaskKind>& table() {
       classify_kind(), mae_kind(), darl_kind(), contrast_kind(), instruct_kind(),
       diffuse_kind(),
       vae_kind(),
+      classify_kind(), mae_kind(), darl_kind(), contrast_kind(), detect_kind(),
   };
   return kinds;
 }

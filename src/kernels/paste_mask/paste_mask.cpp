@@ -11,40 +11,37 @@ namespace tessera::kernels {
 namespace {
 
 // Where a pixel of an axis reads the mask: two cells with their weights.
-template <class Number>
 struct Tap {
   int64_t low = 0, high = 0;
-  Number low_weight = 0, high_weight = 0;
+  double low_weight = 0, high_weight = 0;
 };
 
-// The pixels [from, from + taps) of an axis that the mask covers.
-template <class Number>
+// The pixels [from, from + taps) of an axis that the mask covers. In double whatever the mask's type: of a box of less
+// than a pixel small differences are large ones.
 struct Axis {
   int64_t from = 0;
-  std::vector<Tap<Number>> taps;
+  std::vector<Tap> taps;
 };
 
-template <class Number>
-Tap<Number> grid_tap(int64_t pixel, Number low, Number high, int64_t side) {
+Tap grid_tap(int64_t pixel, double low, double high, int64_t side) {
   // As published: to [-1, 1] first, then to cells.
-  const Number place = (static_cast<Number>(pixel) + Number(0.5) - low) / (high - low) * 2 - 1;
-  const Number at = ((place + 1) * static_cast<Number>(side) - 1) / 2;
-  if (!(at > -1 && at < static_cast<Number>(side))) return {};
-  const Number whole = std::floor(at), share = at - whole;
-  Tap<Number> tap{static_cast<int64_t>(whole), static_cast<int64_t>(whole) + 1, 1 - share, share};
+  const double place = (static_cast<double>(pixel) + 0.5 - low) / (high - low) * 2 - 1;
+  const double at = ((place + 1) * static_cast<double>(side) - 1) / 2;
+  if (!(at > -1 && at < static_cast<double>(side))) return {};
+  const double whole = std::floor(at), share = at - whole;
+  Tap tap{static_cast<int64_t>(whole), static_cast<int64_t>(whole) + 1, 1 - share, share};
   if (tap.low < 0) tap.low = 0, tap.low_weight = 0;
   if (tap.high >= side) tap.high = side - 1, tap.high_weight = 0;
   return tap;
 }
 
-template <class Number>
-Axis<Number> grid_axis(Number low, Number high, int64_t side, int64_t size) {
-  Axis<Number> axis;
+Axis grid_axis(double low, double high, int64_t side, int64_t size) {
+  Axis axis;
   if (!(high > low)) return axis;
   // A cell of the mask more on both sides, where values fall to zero.
-  const Number cell = (high - low) / static_cast<Number>(side);
-  const auto bound = [&](Number value) {
-    return static_cast<int64_t>(std::clamp<Number>(value, 0, static_cast<Number>(size)));
+  const double cell = (high - low) / static_cast<double>(side);
+  const auto bound = [&](double value) {
+    return static_cast<int64_t>(std::clamp(value, 0.0, static_cast<double>(size)));
   };
   axis.from = bound(std::floor(low - cell) - 1);
   const int64_t to = bound(std::ceil(high + cell) + 1);
@@ -53,21 +50,21 @@ Axis<Number> grid_axis(Number low, Number high, int64_t side, int64_t size) {
 }
 
 // The mask's border of zeros is cell -1 and cell `side`.
-template <class Number>
-Tap<Number> resized_tap(int64_t i, int64_t length, int64_t side) {
+Tap resized_tap(int64_t i, int64_t length, int64_t side) {
   const int64_t padded = side + 2;
-  const Number scale = static_cast<Number>(padded) / static_cast<Number>(length);
-  const Number at = std::max<Number>((static_cast<Number>(i) + Number(0.5)) * scale - Number(0.5), 0);
+  const double scale = static_cast<double>(padded) / static_cast<double>(length);
+  const double at = std::max((static_cast<double>(i) + 0.5) * scale - 0.5, 0.0);
   const auto low = static_cast<int64_t>(at);
-  const Number share = at - static_cast<Number>(low);
-  Tap<Number> tap{low - 1, std::min(low + 1, padded - 1) - 1, 1 - share, share};
+  const double share = at - static_cast<double>(low);
+  Tap tap{low - 1, std::min(low + 1, padded - 1) - 1, 1 - share, share};
   if (tap.low < 0 || tap.low >= side) tap.low = 0, tap.low_weight = 0;
   if (tap.high < 0 || tap.high >= side) tap.high = 0, tap.high_weight = 0;
   return tap;
 }
 
+// Number: the type in which the published code cuts the grown box to whole pixels.
 template <class Number>
-Axis<Number> resized_axis(Number low, Number high, int64_t side, int64_t size) {
+Axis resized_axis(Number low, Number high, int64_t side, int64_t size) {
   const Number scale = static_cast<Number>(side + 2) / static_cast<Number>(side);
   const Number middle = (high + low) * Number(0.5), half = (high - low) * Number(0.5) * scale;
   const Number first = middle - half, last = middle + half;
@@ -76,16 +73,17 @@ Axis<Number> resized_axis(Number low, Number high, int64_t side, int64_t size) {
         " … ", high);
   const auto begin = static_cast<int64_t>(first), end = static_cast<int64_t>(last) + 1;
   const int64_t length = std::max<int64_t>(end - begin, 1);
-  Axis<Number> axis;
+  Axis axis;
   axis.from = std::clamp<int64_t>(begin, 0, size);
   for (int64_t pixel = axis.from; pixel < std::min(end, size); ++pixel)
-    axis.taps.push_back(resized_tap<Number>(pixel - begin, length, side));
+    axis.taps.push_back(resized_tap(pixel - begin, length, side));
   return axis;
 }
 
 template <class Number>
-Axis<Number> axis_of(PasteRule rule, Number low, Number high, int64_t side, int64_t size) {
-  return rule == PasteRule::grid ? grid_axis(low, high, side, size) : resized_axis(low, high, side, size);
+Axis axis_of(PasteRule rule, Number low, Number high, int64_t side, int64_t size) {
+  return rule == PasteRule::grid ? grid_axis(static_cast<double>(low), static_cast<double>(high), side, size)
+                                 : resized_axis(low, high, side, size);
 }
 
 // Calls put(y, x, values) with the first column and the values of each row that the mask reaches.
@@ -95,16 +93,16 @@ void each_row(const Number* mask, int64_t side, const Number* box, PasteRule rul
   check(side >= 1 && height >= 0 && width >= 0, "paste_mask: a mask of ", side, " cells onto ", height, " x ",
         width);
   for (int i = 0; i < 4; ++i) check(std::isfinite(box[i]), "paste_mask: a box has the coordinate ", box[i]);
-  const auto rows = axis_of(rule, box[1], box[3], side, height),
+  const Axis rows = axis_of(rule, box[1], box[3], side, height),
              columns = axis_of(rule, box[0], box[2], side, width);
-  std::vector<Number> line(static_cast<size_t>(side)), values(columns.taps.size());
+  std::vector<double> line(static_cast<size_t>(side)), values(columns.taps.size());
   for (size_t y = 0; y < rows.taps.size(); ++y) {
-    const Tap<Number>& row = rows.taps[y];
+    const Tap& row = rows.taps[y];
     for (int64_t c = 0; c < side; ++c)
-      line[static_cast<size_t>(c)] =
-          row.low_weight * mask[row.low * side + c] + row.high_weight * mask[row.high * side + c];
+      line[static_cast<size_t>(c)] = row.low_weight * static_cast<double>(mask[row.low * side + c]) +
+                                     row.high_weight * static_cast<double>(mask[row.high * side + c]);
     for (size_t x = 0; x < values.size(); ++x) {
-      const Tap<Number>& column = columns.taps[x];
+      const Tap& column = columns.taps[x];
       values[x] = column.low_weight * line[static_cast<size_t>(column.low)] +
                   column.high_weight * line[static_cast<size_t>(column.high)];
     }
@@ -117,8 +115,9 @@ void paste(const Number* mask, int64_t side, const Number* box, PasteRule rule, 
            Number* out) {
   std::fill_n(out, height * width, Number{0});
   each_row(mask, side, box, rule, height, width,
-           [&](int64_t y, int64_t x, const std::vector<Number>& values) {
-             std::copy(values.begin(), values.end(), out + y * width + x);
+           [&](int64_t y, int64_t x, const std::vector<double>& values) {
+             std::transform(values.begin(), values.end(), out + y * width + x,
+                            [](double value) { return static_cast<Number>(value); });
            });
 }
 
@@ -127,11 +126,9 @@ void paste_binary(const Number* mask, int64_t side, const Number* box, PasteRule
                   int64_t height, int64_t width, uint8_t* out) {
   std::memset(out, 0, static_cast<size_t>(height * width));
   each_row(mask, side, box, rule, height, width,
-           [&](int64_t y, int64_t x, const std::vector<Number>& values) {
-             for (const Number value : values) {
-               const auto wide = static_cast<double>(value);
-               out[y * width + x++] = rule == PasteRule::grid ? wide >= threshold : wide > threshold;
-             }
+           [&](int64_t y, int64_t x, const std::vector<double>& values) {
+             for (const double value : values)
+               out[y * width + x++] = rule == PasteRule::grid ? value >= threshold : value > threshold;
            });
 }
 

@@ -241,6 +241,8 @@ std::string mask_head_name(Pieces p) {
     return text("roi_heads.mask_head.0.conv.", n - 1, ".", conv_rest(p));
   const int64_t first = p.number();
   const int64_t stage = std::max<int64_t>(first, 0);
+  for (const char* own : {"conv", "deconv", "predictor"})
+    if (first >= 0 && p.take(own)) return "";
   if (p.take("convs")) {
     const int64_t n = p.number();
     return text("roi_heads.mask_head.", stage, ".conv.", n, ".", conv_rest(p));

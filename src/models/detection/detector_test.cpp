@@ -1,0 +1,131 @@
+// Properties of detectors; their numbers are goldens of the published codes (tests/parity).
+#include "models/detection/detector.h"
+
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+
+namespace tessera::models {
+namespace {
+
+DetectorOptions small(DetectorCode code, bool cascade = false) {
+  DetectorOptions o = published(code, 3, cascade);
+  o.pooled_levels = 2;
+  o.levels.side = 32;
+  o.rpn.anchors.sizes = {{8}, {16}, {32}};
+  o.rpn.batch = 16;
+  o.rpn.before_nms_train = o.rpn.before_nms_test = o.rpn.after_nms_train = o.rpn.after_nms_test = 20;
+  o.box.width = 12, o.box.batch = 12, o.box.pool = 3, o.box.most = 8;
+  o.mask.convs = 1, o.mask.width = 6, o.mask.pool = 4;
+  return o;
+}
+
+std::shared_ptr<Detector> detector(DetectorCode code, bool cascade = false) {
+  auto built = std::make_shared<Detector>(
+      small(code, cascade), std::make_shared<Fpn>(FpnOptions{.in = {5, 7}, .strides = {4, 8}, .width = 6}));
+  built->initialise(3);
+  return built;
+}
+
+std::vector<torch::Tensor> maps(int64_t batch, bool with_gradient = false) {
+  torch::manual_seed(4);
+  std::vector<torch::Tensor> all{torch::randn({batch, 5, 16, 16}), torch::randn({batch, 7, 8, 8})};
+  for (torch::Tensor& map : all) map.requires_grad_(with_gradient);
+  return all;
+}
+
+constexpr Extent kPadded{64, 64}, kImage{64, 56};
+
+DetectionTarget target(int64_t objects) {
+  DetectionTarget t{torch::zeros({objects, 4}), torch::zeros({objects}, torch::kInt64),
+                    torch::zeros({objects, kImage.height, kImage.width}, torch::kUInt8)};
+  for (int64_t i = 0; i < objects; ++i) {
+    t.boxes[i].copy_(torch::tensor({4.0 + 10 * i, 6.0, 20.0 + 10 * i, 30.0}));
+    t.labels[i] = i % 3;
+    t.masks[i].slice(0, 6, 30).slice(1, 4 + 10 * i, 20 + 10 * i).fill_(1);
+  }
+  return t;
+}
+
+TEST(Detector, EveryParameterLearnsAndImagesMayBeEmpty) {
+  for (const DetectorCode code : {DetectorCode::torchvision, DetectorCode::detectron2, DetectorCode::mmdet})
+    for (const bool cascade : {false, true})
+      for (const int64_t objects : {2, 0}) {
+        if (cascade && code == DetectorCode::torchvision) continue;
+        const auto model = detector(code, cascade);
+        model->train();
+        const auto in = maps(2, true);
+        const auto losses = model->losses(model->pyramid(in), kPadded, {kImage, kPadded},
+                                          {target(objects), target(0)}, choose_at_random(1, 2, 0));
+        torch::Tensor total;
+        for (const auto& [name, value] : losses) {
+          EXPECT_TRUE(value.isfinite().item<bool>()) << name;
+          total = total.defined() ? total + value : value;
+        }
+        total.backward();
+        for (const auto& entry : model->named_parameters())
+          EXPECT_TRUE(entry.value().grad().defined() || entry.key().starts_with("neck.")) << entry.key();
+        EXPECT_GT(in[0].grad().abs().max().item<double>(), 0);
+      }
+}
+
+TEST(Detector, FindsTheSameAloneAndInABatch) {
+  const torch::NoGradGuard no_grad;
+  const auto model = detector(DetectorCode::detectron2);
+  model->eval();
+  model->set_limits(0.0, 8);
+  const auto both = maps(2);
+  const auto together = model->detect(model->pyramid(both), kPadded, {kImage, kPadded});
+  ASSERT_EQ(together.size(), 2u);
+  const auto alone =
+      model->detect(model->pyramid({both[0].slice(0, 1, 2), both[1].slice(0, 1, 2)}), kPadded, {kPadded});
+  EXPECT_GT(alone[0].boxes.size(0), 0);
+  EXPECT_TRUE(torch::allclose(alone[0].boxes, together[1].boxes, 1e-4, 1e-4));
+  EXPECT_TRUE(torch::equal(alone[0].labels, together[1].labels));
+  EXPECT_LE(together[0].boxes.select(1, 2).max().item<double>(), kImage.width);
+}
+
+TEST(Detector, DrawsDependOnTheImageAlone) {
+  std::vector<int64_t> candidates;
+  for (int64_t i = 0; i < 50; ++i) candidates.push_back(2 * i);
+  const Chooser whole = choose_at_random(7, 3, 0), later = choose_at_random(7, 3, 4);
+  EXPECT_EQ(whole(candidates, 10, 5, "x"), later(candidates, 10, 1, "x"));
+  EXPECT_NE(whole(candidates, 10, 5, "x"), whole(candidates, 10, 4, "x"));
+  EXPECT_EQ(whole(candidates, 50, 5, "x"), candidates);
+}
+
+TEST(Detector, NamesOfThreeCodesAreOurs) {
+  for (const auto& [theirs, ours] : std::vector<std::pair<std::string, std::string>>{
+           {"backbone.fpn.inner_blocks.2.0.weight", "neck.lateral.2.weight"},
+           {"backbone.fpn.layer_blocks.0.0.bias", "neck.output.0.bias"},
+           {"neck.fpn_convs.1.conv.weight", "neck.output.1.weight"},
+           {"backbone.fpn_lateral3.norm.weight", "neck.lateral.1.norm.weight"},
+           {"backbone.simfp_2.4.norm.bias", "neck.simfp_2.4.norm.bias"},
+           {"rpn.head.conv.0.0.weight", "rpn.conv.0.weight"},
+           {"rpn_head.rpn_cls.bias", "rpn.objectness.bias"},
+           {"proposal_generator.rpn_head.conv.conv1.weight", "rpn.conv.1.weight"},
+           {"proposal_generator.rpn_head.conv.weight", "rpn.conv.0.weight"},
+           {"roi_heads.box_head.fc7.weight", "roi_heads.box_head.0.fc.1.weight"},
+           {"roi_heads.box_head.2.conv1.norm.weight", "roi_heads.box_head.2.conv.0.norm.weight"},
+           {"roi_head.bbox_head.1.shared_fcs.0.weight", "roi_heads.box_head.1.fc.0.weight"},
+           {"roi_head.bbox_head.fc_cls.weight", "roi_heads.box_predictor.0.cls_score.weight"},
+           {"roi_heads.mask_head.3.0.weight", "roi_heads.mask_head.0.conv.3.weight"},
+           {"roi_heads.mask_predictor.conv5_mask.bias", "roi_heads.mask_head.0.deconv.bias"},
+           {"roi_head.mask_head.1.convs.2.conv.weight", "roi_heads.mask_head.1.conv.2.weight"},
+           {"roi_heads.mask_head.mask_fcn2.weight", "roi_heads.mask_head.0.conv.1.weight"},
+           {"backbone.body.layer1.0.conv1.weight", ""},
+           {"backbone.net.blocks.0.attn.qkv.weight", ""}})
+    EXPECT_EQ(detector_name(theirs), ours) << theirs;
+  const auto model = detector(DetectorCode::mmdet, true);  // ours stay
+  for (const auto& entry : model->named_parameters()) EXPECT_EQ(detector_name(entry.key()), entry.key());
+}
+
+TEST(Detector, RefusesMapsThatDoNotHalve) {
+  EXPECT_THROW(Fpn(FpnOptions{.in = {4, 4}, .strides = {4, 16}}), Error);
+  DetectorOptions options = small(DetectorCode::detectron2);
+  options.rpn.anchors.sizes = {{8}, {16}};
+  EXPECT_THROW(Detector(options, std::make_shared<Fpn>(FpnOptions{.in = {5, 7}, .strides = {4, 8}})), Error);
+}
+
+}  // namespace
+}  // namespace tessera::models

@@ -1,0 +1,40 @@
+// What a detector found in a validation set, brought together from all processes and counted as COCO does.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "data/objects.h"
+#include "eval/coco.h"
+#include "tasks/detect.h"
+#include "tasks/task.h"
+
+namespace tessera::tasks {
+
+class DetectionScores {
+ public:
+  DetectionScores(const data::Source& source, const data::ObjectLabels& labels, bool masks)
+      : source_(source), labels_(labels), masks_(masks) {}
+
+  void add(int64_t index, std::vector<FoundObject> found) { found_[index] = std::move(found); }
+  // Brings all together; every process then holds the same.
+  void collect(const EvaluateOptions& options);
+  int64_t size() const { return static_cast<int64_t>(found_.size()); }
+
+  // Metrics "box_ap", "mask_ap", …; and where they are asked for a table of classes, curves, and the worst images.
+  void report(const EvaluateOptions& options, Findings& out) const;
+  static MetricInfo main_metric(bool masks);
+
+ private:
+  eval::CocoScores evaluate(eval::Overlap overlap) const;
+  void add_classes(const eval::CocoScores& scores, Findings& out) const;
+  void add_pictures(Findings& out) const;
+
+  const data::Source& source_;
+  const data::ObjectLabels& labels_;
+  bool masks_;
+  std::map<int64_t, std::vector<FoundObject>> found_;  // by index into the source
+};
+
+}  // namespace tessera::tasks
