@@ -10,6 +10,9 @@ void add_eval(Arguments&, Action&);
 void add_probe(Arguments&, Action&);
 void add_predict(Arguments&, Action&);
 void add_features(Arguments&, Action&);
+void add_zeroshot(Arguments&, Action&);
+void add_retrieve(Arguments&, Action&);
+void add_caption(Arguments&, Action&);
 void add_models(Arguments&, Action&);
 void add_inspect(Arguments&, Action&);
 void add_convert(Arguments&, Action&);
@@ -45,6 +48,14 @@ std::span<const Command> commands() {
        "tessera predict photo.jpg --weights runs/demo/model.safetensors --top 3", add_predict},
       {"features", "what a backbone makes of images, as arrays for other programs",
        "tessera features photos/ --weights runs/demo -o photos.npy", add_features},
+      {"zeroshot", "classes of images by their names alone",
+       "tessera zeroshot photo.png --weights runs/clip --classes classes.txt --templates \"a photo of {}\"",
+       add_zeroshot},
+      {"retrieve", "the images of a folder that fit a text, or another image",
+       "tessera retrieve \"crescent moon\" --weights runs/clip --in photos/ --top 9 -o grid.png",
+       add_retrieve},
+      {"caption", "a text about each image", "tessera caption photo.png --weights runs/coca --beams 4",
+       add_caption},
       {"models", "list the backbones with their parameters and multiply-adds", "tessera models vil --json",
        add_models},
       {"inspect", "the tensors and metadata of a weights file or checkpoint",
