@@ -16,6 +16,9 @@ void add_detect(Arguments&, Action&);
 void add_features(Arguments&, Action&);
 void add_generate(Arguments&, Action&);
 void add_fid(Arguments&, Action&);
+void add_zeroshot(Arguments&, Action&);
+void add_retrieve(Arguments&, Action&);
+void add_caption(Arguments&, Action&);
 void add_models(Arguments&, Action&);
 void add_inspect(Arguments&, Action&);
 void add_convert(Arguments&, Action&);
@@ -68,6 +71,14 @@ std::span<const Command> commands() {
        add_generate},
       {"fid", "what generated images are worth beside real ones",
        "tessera fid samples/ --reference photos/ --weights pt_inception-2015-12-05.pth", add_fid},
+      {"zeroshot", "classes of images by their names alone",
+       "tessera zeroshot photo.png --weights runs/clip --classes classes.txt --templates \"a photo of {}\"",
+       add_zeroshot},
+      {"retrieve", "the images of a folder that fit a text, or another image",
+       "tessera retrieve \"crescent moon\" --weights runs/clip --in photos/ --top 9 -o grid.png",
+       add_retrieve},
+      {"caption", "a text about each image", "tessera caption photo.png --weights runs/coca --beams 4",
+       add_caption},
       {"models", "list the backbones with their parameters and multiply-adds", "tessera models vil --json",
        add_models},
       {"inspect", "the tensors and metadata of a weights file or checkpoint",

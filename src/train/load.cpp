@@ -35,11 +35,14 @@ std::vector<std::string> names_of(const std::vector<TensorView>& tensors) {
   return names;
 }
 
-// Tensors under our names, without those that the model computes by itself; `where` in front of errors.
+// Tensors under our names, without those that the model computes by itself; `where` in front of errors. A name in
+// `own` is ours already: in a file of ours a backbone's family must not take it for another program's.
 using Views = std::map<std::string, const TensorView*>;
-Views renamed(const std::vector<TensorView>& tensors, const models::Family& family,
-              const std::string& where) {
-  const std::vector<std::string> names = our_names(tensors, family);
+Views renamed(const std::vector<TensorView>& tensors, const models::Family& family, const std::string& where,
+              const std::set<std::string>& own = {}) {
+  std::vector<std::string> names = our_names(tensors, family);
+  for (size_t i = 0; i < names.size(); ++i)
+    if (own.contains(tensors[i].name)) names[i] = tensors[i].name;
   Views views;
   for (size_t i = 0; i < names.size(); ++i)
     if (!names[i].empty() && !views.emplace(names[i], &tensors[i]).second)
@@ -48,7 +51,10 @@ Views renamed(const std::vector<TensorView>& tensors, const models::Family& fami
 }
 
 Views renamed(const WeightFile& file, const tasks::Task& task) {
-  return renamed(file.tensors(), models::find_family(task.backbones().at(0).spec.family), file.path());
+  std::set<std::string> own;
+  if (file.metadata().contains("tessera.model"))
+    for (const auto& [name, tensor] : tasks::named_state(task.parts())) own.insert(name);
+  return renamed(file.tensors(), models::find_family(task.backbones().at(0).spec.family), file.path(), own);
 }
 
 // Tensors of the task that are no backbone's own, and the heads in them.

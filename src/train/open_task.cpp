@@ -15,6 +15,7 @@
 #include "train/hub_config.h"
 #include "train/load.h"
 #include "train/open_generator.h"
+#include "train/published_pair.h"
 
 namespace tessera::train {
 namespace {
@@ -235,7 +236,7 @@ std::string preprocess_text(const data::Preprocess& preprocess) {
   return join(parts, ", ");
 }
 
-WeightsInfo describe_weights(const WeightFile& file, const std::string& model) {
+WeightsInfo describe_weights(const WeightFile& file, const std::string& model, const std::string& tokenizer) {
   WeightsInfo info = read_weights_info(file.metadata(), file.path());
   if (info.ours) {
     if (!model.empty() && !is_of(info.model, model))
@@ -244,6 +245,9 @@ WeightsInfo describe_weights(const WeightFile& file, const std::string& model) {
     check_claimed_sides(file, info);
     return info;
   }
+  std::vector<std::string> notes;
+  if (model.empty())
+    if (const auto pair = published_pair(file, notes)) return describe_pair(*pair, file, tokenizer);
   const auto hub = read_hub_config(file.path());
   const std::string name = !model.empty() ? model
                            : hub          ? known_model(*hub, file)
@@ -288,7 +292,12 @@ std::unique_ptr<tasks::Task> meta_task(const WeightsInfo& info, const WeightFile
 std::unique_ptr<tasks::Task> read_task(const WeightFile& file, const WeightsInfo& info,
                                        const SharedSource& validation) {
   auto task = build_for(file, info, validation);
-  load_weights(*task, file);
+  std::vector<std::string> notes;
+  const bool classifier = tasks::task_name(info.task) == tasks::task_kinds().front().name;
+  if (const auto pair = info.ours || classifier ? std::nullopt : published_pair(file, notes))
+    load_pair(*task, file, *pair);
+  else
+    load_weights(*task, file);
   finish(*task, file);
   return task;
 }
@@ -297,9 +306,16 @@ OpenedTask open_task(const std::string& path, const OpenOptions& options) {
   OpenedTask opened;
   opened.file = weights_file_of(path, options.raw);
   const WeightFile file(opened.file);
-  opened.info = describe_weights(file, options.model);
+  opened.info = describe_weights(file, options.model, options.tokenizer);
   WeightsInfo& info = opened.info;
-  if (!info.ours && options.model.empty())
+  const bool classifier = tasks::task_name(info.task) == tasks::task_kinds().front().name;
+  if (!info.ours && !classifier) {
+    published_pair(file, opened.notes);
+    if (options.size != 0 && options.size != info.preprocess.size)
+      fail_usage("'", opened.file, "': a published model of images and texts is opened at its own size, ",
+                 info.preprocess.size);
+  }
+  if (!info.ours && classifier && options.model.empty())
     opened.notes.push_back(read_hub_config(opened.file)
                                ? text(opened.file, " holds ", info.model.name, " (config.json beside it)")
                                : text(opened.file,

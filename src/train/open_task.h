@@ -31,6 +31,8 @@ struct OpenOptions {
   Value settings = {};
   double crop = 0;                            // test crop instead of the file's; 0 = as it says
   std::vector<std::string> class_names = {};  // instead of the file's; empty = as it says
+  // Of models of images and texts in other programs' files: their tokeniser, where none lies beside them.
+  std::string tokenizer = {};
   SharedSource validation = nullptr;
 };
 // `path` is a file of weights in any form (safetensors, index.json, PyTorch archive), a checkpoint directory,
@@ -49,7 +51,9 @@ std::string preprocess_text(const data::Preprocess& preprocess);
 // classes as its head has rows, ImageNet's names where there are as many as ImageNet's, and the preprocessing
 // that its published weights were measured with. A usage error where none of it tells; a failure where the
 // tensors are of no family at all.
-WeightsInfo describe_weights(const WeightFile& file, const std::string& model = "");
+// Published models of images and texts (published_pair.h) are opened as task clip, with this tokeniser.
+WeightsInfo describe_weights(const WeightFile& file, const std::string& model = "",
+                             const std::string& tokenizer = "");
 
 // How the images of a file's weights were prepared: as it says, else as published for the model of that name.
 data::Preprocess preprocess_of(const WeightFile& file, const std::string& model);

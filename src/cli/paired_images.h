@@ -1,0 +1,54 @@
+// What commands on models of images and texts share: opening one, and embedding many images.
+#pragma once
+
+#include "ops/torch.h"
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "cli/arguments.h"
+#include "data/source.h"
+#include "tasks/paired.h"
+#include "train/open_task.h"
+
+namespace tessera::cli {
+
+struct PairedOptions {
+  std::string weights, tokenizer;
+  int64_t batch = 64, threads = 0;
+  std::string device = "auto", precision = "fp32";
+  bool raw = false;
+};
+// --weights, --tokenizer, --batch-size, --raw and the compute options.
+void add_paired_options(Arguments& command, PairedOptions& options);
+
+// A trained task on its device, ready to compute.
+class PairedModel {
+ public:
+  explicit PairedModel(const PairedOptions& options);
+  // Fails with what `command` needs where the weights cannot.
+  tasks::PairedEmbedding& embedding(const std::string& command) const;
+  tasks::Captioner& captioner(const std::string& command) const;
+
+  // Calls `each` with the images of every batch, on the device, under its precision: the place of the first one, the
+  // images, and why single ones could not be read ("" where they could).
+  void run(const data::Source& images,
+           const std::function<void(int64_t first, const torch::Tensor& images,
+                                    const std::vector<std::string>& errors)>& each) const;
+  // Computes under the model's precision.
+  torch::Tensor with_precision(const std::function<torch::Tensor()>& compute) const;
+  const train::OpenedTask& opened() const { return opened_; }
+
+ private:
+  PairedOptions options_;
+  int workers_ = 1;
+  torch::Device device_ = torch::kCPU;
+  tasks::Precision precision_ = tasks::Precision::fp32;
+  train::OpenedTask opened_;
+};
+
+// Names images that could not be read, then fails with their number; nothing where there are none.
+void fail_for_broken(const std::vector<std::string>& errors, int64_t images);
+
+}  // namespace tessera::cli
