@@ -10,6 +10,9 @@ void add_eval(Arguments&, Action&);
 void add_probe(Arguments&, Action&);
 void add_predict(Arguments&, Action&);
 void add_features(Arguments&, Action&);
+void add_analyse_attention(Arguments&, Action&);
+void add_analyse_maps(Arguments&, Action&);
+void add_analyse_landscape(Arguments&, Action&);
 void add_models(Arguments&, Action&);
 void add_inspect(Arguments&, Action&);
 void add_convert(Arguments&, Action&);
@@ -17,6 +20,7 @@ void add_data_info(Arguments&, Action&);
 void add_data_check(Arguments&, Action&);
 void add_data_pack(Arguments&, Action&);
 void add_data_preview(Arguments&, Action&);
+void add_data_corrupt(Arguments&, Action&);
 void add_bench_infer(Arguments&, Action&);
 void add_bench_train(Arguments&, Action&);
 void add_bench_linear(Arguments&, Action&);
@@ -45,6 +49,13 @@ std::span<const Command> commands() {
        "tessera predict photo.jpg --weights runs/demo/model.safetensors --top 3", add_predict},
       {"features", "what a backbone makes of images, as arrays for other programs",
        "tessera features photos/ --weights runs/demo -o photos.npy", add_features},
+      {"analyse attention", "ranks, distances and entropies of attention by head and layer",
+       "tessera analyse attention --weights runs/demo --report attention.html", add_analyse_attention},
+      {"analyse maps", "which places of images an answer depends on, by several methods",
+       "tessera analyse maps photos/ --weights runs/demo --report maps.html", add_analyse_maps},
+      {"analyse landscape", "the loss around and between weights, and its curvature",
+       "tessera analyse landscape --weights runs/demo --kind plane --points 11 --svg plane.svg",
+       add_analyse_landscape},
       {"models", "list the backbones with their parameters and multiply-adds", "tessera models vil --json",
        add_models},
       {"inspect", "the tensors and metadata of a weights file or checkpoint",
@@ -59,6 +70,8 @@ std::span<const Command> commands() {
        add_data_pack},
       {"data preview", "some samples with their labels, in one image",
        "tessera data preview shapes: samples.png", add_data_preview},
+      {"data corrupt", "write a set under the corruptions of ImageNet-C or CIFAR-10-C",
+       "tessera data corrupt shapes: -o corrupted --corruption fog,snow --severity 3", add_data_corrupt},
       {"bench infer", "images a second of a model on the CPU, beside what the machine can do",
        "tessera bench infer --model deit3_small_patch16_224 --precision bf16 --profile", add_bench_infer},
       {"bench train", "images a second of training steps on the CPU",
@@ -81,7 +94,8 @@ std::span<const Command> commands() {
 }
 
 std::string_view group_summary(std::string_view group) {
-  if (group == "data") return "look at, check and pack data sets";
+  if (group == "data") return "look at, check, pack and corrupt data sets";
+  if (group == "analyse") return "look inside trained models";
   if (group == "bench") return "measure speed beside what the machine can do";
   fail("commands.cpp says nothing of the group '", group, "'");
 }
