@@ -13,6 +13,9 @@ void add_features(Arguments&, Action&);
 void add_analyse_attention(Arguments&, Action&);
 void add_analyse_maps(Arguments&, Action&);
 void add_analyse_landscape(Arguments&, Action&);
+void add_analyse_predictions(Arguments&, Action&);
+void add_analyse_robustness(Arguments&, Action&);
+void add_analyse_cues(Arguments&, Action&);
 void add_models(Arguments&, Action&);
 void add_inspect(Arguments&, Action&);
 void add_convert(Arguments&, Action&);
@@ -56,6 +59,14 @@ std::span<const Command> commands() {
       {"analyse landscape", "the loss around and between weights, and its curvature",
        "tessera analyse landscape --weights runs/demo --kind plane --points 11 --svg plane.svg",
        add_analyse_landscape},
+      {"analyse predictions",
+       "accuracy with intervals, areas, calibration, and models compared on the same images",
+       "tessera analyse predictions --weights runs/a runs/b --temperature 0.2 --report predictions.html",
+       add_analyse_predictions},
+      {"analyse robustness", "errors under corruptions, beside a baseline's",
+       "tessera analyse robustness --weights runs/demo --data shapes: --severity 3", add_analyse_robustness},
+      {"analyse cues", "whether a model decides by shape or by texture",
+       "tessera analyse cues --weights runs/demo --data shapes:cues=conflict", add_analyse_cues},
       {"models", "list the backbones with their parameters and multiply-adds", "tessera models vil --json",
        add_models},
       {"inspect", "the tensors and metadata of a weights file or checkpoint",
