@@ -16,6 +16,11 @@ void add_analyse_landscape(Arguments&, Action&);
 void add_analyse_predictions(Arguments&, Action&);
 void add_analyse_robustness(Arguments&, Action&);
 void add_analyse_cues(Arguments&, Action&);
+void add_analyse_features(Arguments&, Action&);
+void add_analyse_embedding(Arguments&, Action&);
+void add_analyse_cost(Arguments&, Action&);
+void add_analyse_weights(Arguments&, Action&);
+void add_analyse_curves(Arguments&, Action&);
 void add_models(Arguments&, Action&);
 void add_inspect(Arguments&, Action&);
 void add_convert(Arguments&, Action&);
@@ -67,6 +72,17 @@ std::span<const Command> commands() {
        "tessera analyse robustness --weights runs/demo --data shapes: --severity 3", add_analyse_robustness},
       {"analyse cues", "whether a model decides by shape or by texture",
        "tessera analyse cues --weights runs/demo --data shapes:cues=conflict", add_analyse_cues},
+      {"analyse features", "rank of each block's features, and the pixels that they depend on",
+       "tessera analyse features --weights runs/demo --svg field.svg", add_analyse_features},
+      {"analyse embedding", "images as places on a plane, and their nearest neighbours",
+       "tessera analyse embedding --weights runs/demo --method pca --report places.html",
+       add_analyse_embedding},
+      {"analyse cost", "parameters and multiply-adds of models over resolutions",
+       "tessera analyse cost vit_small_patch16_224 vil_small_patch16_224 --size 224,384", add_analyse_cost},
+      {"analyse weights", "norms and spectra of tensors, and how far two checkpoints are apart",
+       "tessera analyse weights --weights runs/a --other runs/b --csv change.csv", add_analyse_weights},
+      {"analyse curves", "losses and metrics of several runs over each other",
+       "tessera analyse curves runs/a runs/b --report curves.html", add_analyse_curves},
       {"models", "list the backbones with their parameters and multiply-adds", "tessera models vil --json",
        add_models},
       {"inspect", "the tensors and metadata of a weights file or checkpoint",
