@@ -1,6 +1,9 @@
 #include "analysis/attention.h"
 
+#include <algorithm>
+
 #include "core/error.h"
+#include "core/threads.h"
 
 namespace tessera::analysis {
 namespace {
@@ -29,11 +32,31 @@ void check_layers(const std::vector<torch::Tensor>& layers) {
           layers[0].size(2), " tokens");
 }
 
+// Of each matrix [..., rows, columns], a thread each: one matrix is too small to keep several busy.
+torch::Tensor singular_values(const torch::Tensor& matrices) {
+  const torch::Tensor wide = matrices.detach().to(torch::kCPU, torch::kFloat64);
+  const torch::Tensor each = wide.reshape({-1, wide.size(-2), wide.size(-1)});
+  const int64_t count = std::min(wide.size(-2), wide.size(-1));
+  torch::Tensor values = torch::empty({each.size(0), count}, torch::kFloat64);
+  auto* out = values.mutable_data_ptr<double>();
+  parallel_for(each.size(0), 1, [&](int64_t begin, int64_t end) {
+    const torch::NoGradGuard no_grad;  // of this thread
+    for (int64_t i = begin; i < end; ++i) {
+      const torch::Tensor found = torch::linalg_svdvals(each[i]).contiguous();
+      std::copy_n(found.const_data_ptr<double>(), count, out + i * count);
+    }
+  });
+  std::vector<int64_t> shape = wide.sizes().vec();
+  shape.pop_back();
+  shape.back() = count;
+  return values.view(shape);
+}
+
 }  // namespace
 
 AttentionRank attention_rank(const torch::Tensor& attention, double threshold) {
   AttentionRank out;
-  out.singular_values = torch::linalg_svdvals(attention.to(torch::kFloat64));
+  out.singular_values = singular_values(attention);
   const torch::Tensor whole = out.singular_values.sum(-1, /*keepdim=*/true);
   out.cumulative = out.singular_values.cumsum(-1) / whole;
   const int64_t tokens = out.cumulative.size(-1);

@@ -3,6 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+
+#include "models/heads/class_head.h"
+
 namespace tessera::analysis {
 namespace {
 
@@ -36,6 +41,29 @@ TEST(Hessian, PowerIterationAndLanczosFindTheEnds) {
   const auto values = lanczos_values(bowl.objective, start, 3);
   EXPECT_NEAR(values.front(), -1, 1e-9);
   EXPECT_NEAR(values.back(), 7, 1e-9);
+}
+
+TEST(Hessian, OfAViTTwoWaysAgreeOnItsLargestEigenvalue) {
+  Value settings;
+  for (const auto& [key, value] : {std::pair{"dim", 16},
+                                   {"depth", 2},
+                                   {"heads", 2},
+                                   {"patch_size", 8},
+                                   {"image_size", 16},
+                                   {"classes", 4}})
+    settings.set(key, value);
+  const auto model = models::build_classifier(models::resolve_model("vit", settings), 1);
+  model->backbone->to(torch::kFloat64);
+  model->backbone->eval();
+  torch::manual_seed(5);
+  const Tensor images = torch::randn({8, 3, 16, 16}, torch::kFloat64), labels = torch::arange(8).remainder(4);
+  const Objective objective{model->backbone->parameters(),
+                            [&] { return torch::cross_entropy_loss(model->forward(images), labels); }};
+  const Tensor start = flat(random_direction(objective.parameters, 6, 0));
+  const double power = power_iteration(objective, start, 300, 1e-7).rayleigh.back();
+  const auto ends = lanczos_values(objective, start, 40);
+  const double largest = std::abs(ends.back()) > std::abs(ends.front()) ? ends.back() : ends.front();
+  EXPECT_NEAR(power, largest, 0.01 * std::abs(largest));
 }
 
 TEST(Landscape, WeightsAreWhatTheyWereAfterwards) {

@@ -136,7 +136,8 @@ AnalysedImages read_images(const AnalysisInput& input, const AnalysedModel& mode
   const auto& shape = transform->fields().at(0).shape;
   const int64_t count = std::min(input.count, source->size());
   const data::ClassLabels* labels = source->class_labels();
-  AnalysedImages out{.source = source->describe()};
+  AnalysedImages out;
+  out.source = source->describe();
   std::vector<torch::Tensor> rows;
   for (int64_t k = 0; k < count; ++k) {
     const int64_t index = k * source->size() / count;

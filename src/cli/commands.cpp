@@ -19,6 +19,17 @@ void add_fid(Arguments&, Action&);
 void add_zeroshot(Arguments&, Action&);
 void add_retrieve(Arguments&, Action&);
 void add_caption(Arguments&, Action&);
+void add_analyse_attention(Arguments&, Action&);
+void add_analyse_maps(Arguments&, Action&);
+void add_analyse_landscape(Arguments&, Action&);
+void add_analyse_predictions(Arguments&, Action&);
+void add_analyse_robustness(Arguments&, Action&);
+void add_analyse_cues(Arguments&, Action&);
+void add_analyse_features(Arguments&, Action&);
+void add_analyse_embedding(Arguments&, Action&);
+void add_analyse_cost(Arguments&, Action&);
+void add_analyse_weights(Arguments&, Action&);
+void add_analyse_curves(Arguments&, Action&);
 void add_models(Arguments&, Action&);
 void add_inspect(Arguments&, Action&);
 void add_convert(Arguments&, Action&);
@@ -27,6 +38,7 @@ void add_data_check(Arguments&, Action&);
 void add_data_pack(Arguments&, Action&);
 void add_data_encode(Arguments&, Action&);
 void add_data_preview(Arguments&, Action&);
+void add_data_corrupt(Arguments&, Action&);
 void add_bench_infer(Arguments&, Action&);
 void add_bench_train(Arguments&, Action&);
 void add_bench_linear(Arguments&, Action&);
@@ -79,6 +91,32 @@ std::span<const Command> commands() {
        add_retrieve},
       {"caption", "a text about each image", "tessera caption photo.png --weights runs/coca --beams 4",
        add_caption},
+      {"analyse attention", "ranks, distances and entropies of attention by head and layer",
+       "tessera analyse attention --weights runs/demo --report attention.html", add_analyse_attention},
+      {"analyse maps", "which places of images an answer depends on, by several methods",
+       "tessera analyse maps photos/ --weights runs/demo --report maps.html", add_analyse_maps},
+      {"analyse landscape", "the loss around and between weights, and its curvature",
+       "tessera analyse landscape --weights runs/demo --kind plane --points 11 --svg plane.svg",
+       add_analyse_landscape},
+      {"analyse predictions",
+       "accuracy with intervals, areas, calibration, and models compared on the same images",
+       "tessera analyse predictions --weights runs/a runs/b --temperature 0.2 --report predictions.html",
+       add_analyse_predictions},
+      {"analyse robustness", "errors under corruptions, beside a baseline's",
+       "tessera analyse robustness --weights runs/demo --data shapes: --severity 3", add_analyse_robustness},
+      {"analyse cues", "whether a model decides by shape or by texture",
+       "tessera analyse cues --weights runs/demo --data shapes:cues=conflict", add_analyse_cues},
+      {"analyse features", "rank of each block's features, and the pixels that they depend on",
+       "tessera analyse features --weights runs/demo --svg field.svg", add_analyse_features},
+      {"analyse embedding", "images as places on a plane, and their nearest neighbours",
+       "tessera analyse embedding --weights runs/demo --method pca --report places.html",
+       add_analyse_embedding},
+      {"analyse cost", "parameters and multiply-adds of models over resolutions",
+       "tessera analyse cost vit_small_patch16_224 vil_small_patch16_224 --size 224,384", add_analyse_cost},
+      {"analyse weights", "norms and spectra of tensors, and how far two checkpoints are apart",
+       "tessera analyse weights --weights runs/a --other runs/b --csv change.csv", add_analyse_weights},
+      {"analyse curves", "losses and metrics of several runs over each other",
+       "tessera analyse curves runs/a runs/b --report curves.html", add_analyse_curves},
       {"models", "list the backbones with their parameters and multiply-adds", "tessera models vil --json",
        add_models},
       {"inspect", "the tensors and metadata of a weights file or checkpoint",
@@ -99,6 +137,8 @@ std::span<const Command> commands() {
        "tessera tokens \"a photo of a cat\" --tokenizer tokenizer.json", add_tokens_show},
       {"tokens train", "learn a byte-level BPE from texts",
        "tessera tokens train papers/*.md --size 4096 -o tokenizer.json", add_tokens_train},
+      {"data corrupt", "write a set under the corruptions of ImageNet-C or CIFAR-10-C",
+       "tessera data corrupt shapes: -o corrupted --corruption fog,snow --severity 3", add_data_corrupt},
       {"bench infer", "images a second of a model on the CPU, beside what the machine can do",
        "tessera bench infer --model deit3_small_patch16_224 --precision bf16 --profile", add_bench_infer},
       {"bench train", "images a second of training steps on the CPU",
@@ -123,6 +163,8 @@ std::span<const Command> commands() {
 std::string_view group_summary(std::string_view group) {
   if (group == "data") return "look at, check and pack data sets";
   if (group == "tokens") return "texts as tokens, and tokenisers of one's own";
+  if (group == "data") return "look at, check, pack and corrupt data sets";
+  if (group == "analyse") return "look inside trained models";
   if (group == "bench") return "measure speed beside what the machine can do";
   fail("commands.cpp says nothing of the group '", group, "'");
 }

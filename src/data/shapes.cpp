@@ -232,16 +232,22 @@ RandomStream stream_of(const ShapesConfig& config, Split split, int64_t index, u
           static_cast<uint64_t>(index), part};
 }
 
-ShapesLabel draw_label(RandomStream& random) {
+ShapesLabel draw_label(RandomStream& random, const std::string& cues) {
   ShapesLabel label;
+  if (cues != "any") {
+    label.shape = static_cast<int>(random.below(kCueClasses));
+    const auto apart = 1 + static_cast<int>(random.below(kCueClasses - 1));
+    label.texture = cues == "agree" ? label.shape : (label.shape + apart) % kCueClasses;
+    return label;
+  }
   label.shape = static_cast<int>(random.below(shape_names().size()));
   label.texture = static_cast<int>(random.below(texture_names().size()));
   return label;
 }
 
-Scene draw_scene(RandomStream& random, float size) {
+Scene draw_scene(RandomStream& random, float size, const std::string& cues) {
   Scene scene{};
-  scene.label = draw_label(random);
+  scene.label = draw_label(random, cues);
   scene.radius = size * uniform(random, 0.34, 0.44);
   const float margin = 0.92f * scene.radius;
   scene.centre = {uniform(random, margin, size - margin), uniform(random, margin, size - margin)};
@@ -308,18 +314,20 @@ ShapesConfig parse_shapes(const std::string& path) {
     fail_usage("shapes.size is ", config.size, ", must be 32 or 64");
   if (config.task != "shape" && config.task != "texture" && config.task != "segment")
     fail_usage("shapes.task is '", config.task, "', must be shape, texture or segment");
+  if (config.cues != "any" && config.cues != "agree" && config.cues != "conflict")
+    fail_usage("shapes.cues is '", config.cues, "', must be any, agree or conflict");
   return config;
 }
 
 ShapesLabel shapes_label(const ShapesConfig& config, Split split, int64_t index) {
   RandomStream random = stream_of(config, split, index, 0);
-  return draw_label(random);
+  return draw_label(random, config.cues);
 }
 
 Image draw_shapes(const ShapesConfig& config, Split split, int64_t index) {
   RandomStream random = stream_of(config, split, index, 0), grain = stream_of(config, split, index, 1);
   const auto side = static_cast<int>(config.size);
-  const Scene scene = draw_scene(random, static_cast<float>(side));
+  const Scene scene = draw_scene(random, static_cast<float>(side), config.cues);
   Image image(side, side);
   for (int y = 0; y < side; ++y) {
     uint8_t* out = image.row(y);

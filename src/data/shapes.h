@@ -20,6 +20,7 @@ struct ShapesConfig {
   int64_t size = 32;
   int64_t seed = 0;
   std::string task = "shape";
+  std::string cues = "any";
   template <class V>
   void visit(V& v) {
     v("train", train, "training images");
@@ -27,8 +28,14 @@ struct ShapesConfig {
     v("size", size, "side in pixels, 32 or 64");
     v("seed", seed, "another seed is another set");
     v("task", task, "shape or texture: which of the two is the class; segment: the shape of every pixel");
+    v("cues", cues,
+      "any, or of 8 shapes and textures each: agree (texture i on shape i alone) or conflict (never so)");
   }
 };
+
+// How many shapes, and as many textures, there are where cues agree or conflict: a model that learned where they agree may go by
+// either, and one image whose cues conflict tells by which.
+inline constexpr int kCueClasses = 8;
 
 // "shapes:train=20000,size=64"; an unknown key or a wrong value is a usage error.
 ShapesConfig parse_shapes(const std::string& path);

@@ -126,6 +126,23 @@ TEST(Shapes, ShapeAndTextureAreUniformAndIndependent) {
   EXPECT_LT(statistic, 79 + 5 * 12.6);
 }
 
+TEST(Shapes, CuesAgreeOrConflictInEverySample) {
+  const ShapesConfig agree = parse_shapes("shapes:cues=agree"),
+                     conflict = parse_shapes("shapes:cues=conflict");
+  std::vector<int64_t> pairs(kCueClasses * kCueClasses);
+  for (int64_t i = 0; i < 2000; ++i) {
+    const ShapesLabel same = shapes_label(agree, Split::train, i),
+                      other = shapes_label(conflict, Split::train, i);
+    EXPECT_EQ(same.shape, same.texture);
+    EXPECT_NE(other.shape, other.texture);
+    ++pairs[static_cast<size_t>(other.shape * kCueClasses + other.texture)];
+  }
+  EXPECT_EQ(std::count(pairs.begin(), pairs.end(), 0), kCueClasses);  // those that agree
+  EXPECT_EQ(open_source({.path = "shapes:cues=agree"}, Split::train)->class_labels()->class_names().size(),
+            static_cast<size_t>(kCueClasses));
+  EXPECT_THROW(parse_shapes("shapes:cues=maybe"), Error);
+}
+
 TEST(Shapes, ASampleDependsOnSeedSplitAndIndexAlone) {
   ShapesConfig config;
   const auto draw = [&](Split split, int64_t i) { return draw_shapes(config, split, i).pixels; };

@@ -12,7 +12,12 @@ namespace {
 class ShapesSource final : public LabelledSource {
  public:
   ShapesSource(const ShapesConfig& config, Split split)
-      : config_(config), split_(split), by_shape_(config.task == "shape") {}
+      : config_(config),
+        split_(split),
+        by_shape_(config.task == "shape"),
+        names_(by_shape_ ? shape_names() : texture_names()) {
+    if (config.cues != "any") names_.resize(kCueClasses);
+  }
 
   int64_t size() const override { return split_ == Split::train ? config_.train : config_.val; }
 
@@ -31,9 +36,7 @@ class ShapesSource final : public LabelledSource {
     return by_shape_ ? label.shape : label.texture;
   }
 
-  const std::vector<std::string>& class_names() const override {
-    return by_shape_ ? shape_names() : texture_names();
-  }
+  const std::vector<std::string>& class_names() const override { return names_; }
 
   uint64_t fingerprint() const override {
     Fingerprint print;
@@ -41,12 +44,14 @@ class ShapesSource final : public LabelledSource {
     print.add(part());
     for (const int64_t number : {size(), config_.size, config_.seed}) print.add(number);
     print.add(config_.task);
+    if (config_.cues != "any") print.add(config_.cues);
     return print.value();
   }
 
   std::string describe() const override {
     return text(part(), ", ", counted(size(), "image"), " of ", config_.size, "x", config_.size, ", ",
-                class_names().size(), by_shape_ ? " shapes" : " textures");
+                class_names().size(), by_shape_ ? " shapes" : " textures",
+                config_.cues == "any" ? "" : ", cues " + config_.cues);
   }
 
  private:
@@ -55,6 +60,7 @@ class ShapesSource final : public LabelledSource {
   ShapesConfig config_;
   Split split_;
   bool by_shape_;
+  std::vector<std::string> names_;
 };
 
 // The shape of every pixel.

@@ -1,6 +1,7 @@
 // components/metric_*: robustness, shape bias, group means, discrimination, receptive field.
 #include "tests/parity/evaluation_cases.h"
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 
@@ -72,6 +73,14 @@ void compare_curve(Numbers& numbers, const std::string& key, const std::vector<e
   for (const auto& point : curve) xs.push_back(point.x), ys.push_back(point.y);
   numbers.close(key + " " + x, xs, wanted.at(x));
   numbers.close(key + " " + y, ys, wanted.at(y));
+}
+
+// The mean over the classes is that of the bins which the other key names.
+int64_t classwise_bins(const Golden& golden) {
+  for (const auto& [key, ignored] : golden.config().at("results").items())
+    if (key.starts_with("classwise_ece_"))
+      if (const auto bins = parse_int(key.substr(14))) return *bins;
+  return 15;
 }
 
 // Of a name that ends in "_class_K".
@@ -191,7 +200,7 @@ CaseResult check_discrimination(const Golden& golden) {
       numbers.close(key, std::vector<double>{interval.low, interval.high}, wanted);
     } else if (key.starts_with("classwise_ece_")) {
       const auto bins = parse_int(key.substr(14));
-      eval::ClasswiseCalibration calibration(classes, bins.value_or(15));
+      eval::ClasswiseCalibration calibration(classes, bins ? *bins : classwise_bins(golden));
       for (size_t i = 0; i < labels.size(); ++i)
         calibration.add(
             std::span(own.scores).subspan(i * static_cast<size_t>(classes), static_cast<size_t>(classes)),

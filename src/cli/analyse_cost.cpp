@@ -1,0 +1,167 @@
+// `tessera analyse cost`: parameters and multiply-adds of models over resolutions, what a mask saves and how the cost grows, without
+// weights.
+#include <algorithm>
+#include <cmath>
+#include <iostream>
+#include <map>
+
+#include "cli/analysis_output.h"
+#include "cli/command.h"
+#include "core/counted.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "models/heads/class_head.h"
+#include "models/masked_attention.h"
+#include "models/model.h"
+#include "train/recipe_files.h"
+
+namespace tessera::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Options {
+  AnalysisOutput output;
+  std::vector<std::string> models, settings;
+  std::string sizes = "224";
+};
+
+struct Cost {
+  int64_t size = 0, macs = 0, exact = 0, masked = 0;
+  bool possible = true;
+};
+
+struct Costed {
+  std::string name;
+  int64_t parameters = 0;
+  std::map<std::string, int64_t> modules;  // parameters by the first words of their names
+  std::vector<Cost> costs;
+};
+
+// "blocks" of "blocks.3.attn.qkv.weight", "head" of "head.weight".
+std::string module_of(const std::string& name) { return name.substr(0, name.find('.')); }
+
+Costed cost_of(const std::string& name, const Value& settings, const std::vector<int64_t>& sizes) {
+  Costed out{.name = name, .modules = {}, .costs = {}};
+  for (const int64_t size : sizes) {
+    Value own = settings;
+    own.set("image_size", size);
+    Cost cost{.size = size};
+    try {
+      const auto model = models::meta_classifier(models::resolve_model(name, own));
+      cost.macs = model->macs(size, size), cost.exact = model->exact_macs(size, size);
+      if (const auto* masked = dynamic_cast<const models::MaskedAttention*>(model->backbone.get()))
+        cost.masked = cost.macs - masked->masked_out_macs(size, size);
+      if (out.parameters == 0) {
+        out.parameters = models::count_parameters(*model->backbone);
+        for (const auto& item : model->backbone->named_parameters())
+          out.modules[module_of(item.key())] += item.value().numel();
+      }
+    } catch (const Error& error) {
+      if (sizes.size() == 1) throw;
+      std::cerr << "tessera: " << name << " at " << size << ": " << error.what() << "\n";
+      cost.possible = false;
+    }
+    out.costs.push_back(cost);
+  }
+  return out;
+}
+
+std::string giga(int64_t macs) { return macs > 0 ? fixed(static_cast<double>(macs) * 1e-9, 3) : ""; }
+
+// The exponent with which the cost grew since the size in front: 2 where each pixel costs the same, 4 where pairs of them do.
+std::string growth(const std::vector<Cost>& costs, size_t i) {
+  if (i == 0 || !costs[i].possible || !costs[i - 1].possible) return "";
+  return fixed(std::log(static_cast<double>(costs[i].macs) / static_cast<double>(costs[i - 1].macs)) /
+                   std::log(static_cast<double>(costs[i].size) / static_cast<double>(costs[i - 1].size)),
+               2);
+}
+
+std::vector<int64_t> parse_sizes(const std::string& list) {
+  std::vector<int64_t> sizes;
+  for (const std::string& part : split(list, ',')) {
+    const auto size = parse_int(trim(part));
+    if (!size || *size < 1 || *size > 8192)
+      fail_usage("--size: '", part, "' is no side in pixels (1 to 8192), as in 160,224,384");
+    sizes.push_back(*size);
+  }
+  return sizes;
+}
+
+void analyse(const Options& options) {
+  const std::vector<int64_t> sizes = parse_sizes(options.sizes);
+  Value all;
+  for (const std::string& setting : options.settings) merge(all, train::parse_setting(setting));
+  for (const auto& [section, values] : all.as_table())
+    if (section != "model") fail_usage("--set ", section, ".…: only settings of the model, model.key=value");
+  const Value settings = all.find("model") ? *all.find("model") : Value();
+  AnalysisWriter writer(options.output);
+  AnalysisFindings out;
+  out.title = "Cost";
+  out.subtitle = text(counted(std::ssize(options.models), "model"),
+                      ", multiply-adds of one image as the family's paper counts them");
+  AnalysisSection section{
+      .heading = "Multiply-adds",
+      .note =
+          "exact: every product that is carried out, where the paper leaves some away; masked: without those "
+          "that a "
+          "mask makes needless; growth: the exponent of the side since the size in front."};
+  section.table = {.name = "cost",
+                   .columns = {{"model"},
+                               {"parameters", true},
+                               {"size", true},
+                               {"GMACs", true},
+                               {"exact", true},
+                               {"masked", true},
+                               {"growth", true}}};
+  AnalysisSection modules{.heading = "Parameters by module"};
+  modules.table = {.name = "modules",
+                   .columns = {{"model"}, {"module"}, {"parameters", true}, {"share", true}}};
+  std::vector<report::Curve> curves;
+  auto json = Json::array();
+  for (const std::string& name : options.models) {
+    const Costed costed = cost_of(name, settings, sizes);
+    report::Curve curve{.name = name};
+    auto lines = Json::array();
+    for (size_t i = 0; i < costed.costs.size(); ++i) {
+      const Cost& cost = costed.costs[i];
+      section.table.rows.push_back({name, text(costed.parameters), text(cost.size), giga(cost.macs),
+                                    cost.exact != cost.macs ? giga(cost.exact) : "", giga(cost.masked),
+                                    growth(costed.costs, i)});
+      if (!cost.possible) continue;
+      curve.points.push_back({static_cast<double>(cost.size), static_cast<double>(cost.macs) * 1e-9});
+      Json line = {{"size", cost.size}, {"macs", cost.macs}, {"exact_macs", cost.exact}};
+      if (cost.masked > 0) line["masked_macs"] = cost.masked;
+      lines.push_back(line);
+    }
+    Json model = {{"model", name}, {"parameters", costed.parameters}, {"sizes", lines}};
+    for (const auto& [module, count] : costed.modules) {
+      modules.table.rows.push_back(
+          {name, module, text(count),
+           fixed(static_cast<double>(count) / static_cast<double>(costed.parameters), 4)});
+      model["modules"][module] = count;
+    }
+    json.push_back(model);
+    curves.push_back(std::move(curve));
+  }
+  section.drawings = {line_drawing(curves, {.title = "Multiply-adds over resolution",
+                                            .x_label = "side in pixels",
+                                            .y_label = "GMACs",
+                                            .log_y = true})};
+  out.sections = {std::move(section), std::move(modules)};
+  out.json = {{"models", json}};
+  writer.write(out);
+}
+
+}  // namespace
+
+void add_analyse_cost(Arguments& command, Action& action) {
+  auto options = std::make_shared<Options>();
+  command.add("MODELS", options->models, "models by name, as `tessera models` lists them").required();
+  command.add("--size", options->sizes, "input sides in pixels, as 160,224,384").show_default();
+  command.add("--set", options->settings, "settings of the models: --set model.depth=6");
+  add_output_options(command, options->output);
+  action = [options] { analyse(*options); };
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,182 @@
+#include "cli/scored_set.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iostream>
+#include <map>
+
+#include "cli/common.h"
+#include "cli/image_batches.h"
+#include "core/counted.h"
+#include "core/error.h"
+#include "core/interrupt.h"
+#include "core/progress.h"
+#include "core/text.h"
+#include "core/toml.h"
+#include "data/class_names.h"
+#include "data/transform.h"
+#include "eval/classification.h"
+
+namespace tessera::cli {
+namespace {
+
+// Some of a source's samples, evenly spread.
+class SpreadSource final : public data::Source {
+ public:
+  SpreadSource(const data::Source& source, int64_t count) : source_(source), count_(count) {}
+  int64_t size() const override { return count_; }
+  int64_t place(int64_t index) const { return index * source_.size() / count_; }
+  data::RawSample read(int64_t index) const override { return source_.read(place(index)); }
+  uint64_t fingerprint() const override { return source_.fingerprint(); }
+  std::string describe() const override { return source_.describe(); }
+
+ private:
+  const data::Source& source_;
+  int64_t count_;
+};
+
+// The places of names in a list; -1 where one is not in it.
+std::vector<int64_t> places_in(const std::vector<std::string>& list, const std::vector<std::string>& names) {
+  std::map<std::string, int64_t> at;
+  for (size_t i = 0; i < list.size(); ++i) at.emplace(list[i], static_cast<int64_t>(i));
+  std::vector<int64_t> places;
+  for (const std::string& name : names) {
+    const auto found = at.find(name);
+    places.push_back(found == at.end() ? -1 : found->second);
+  }
+  return places;
+}
+
+bool complete(const std::vector<int64_t>& places) {
+  return std::find(places.begin(), places.end(), -1) == places.end();
+}
+
+// Names that are numbers of classes, each below `classes`.
+std::vector<int64_t> numbers_of(const std::vector<std::string>& names, int64_t classes) {
+  std::vector<int64_t> numbers;
+  for (const std::string& name : names) {
+    const auto number = parse_int(name);
+    numbers.push_back(number && *number >= 0 && *number < classes ? *number : -1);
+  }
+  return numbers;
+}
+
+}  // namespace
+
+ClassMapping map_classes(const std::vector<std::string>& model_names, int64_t model_classes,
+                         const std::vector<std::string>& set_names, const std::string& set) {
+  if (!model_names.empty()) {
+    const std::vector<int64_t> by_name = places_in(model_names, set_names);
+    if (complete(by_name)) return {by_name, set_names == model_names ? "the same classes" : "by name"};
+  }
+  if (const data::ImageNetClasses* known = data::imagenet_classes(model_classes)) {
+    for (const auto* list : {&known->synsets, &known->names}) {
+      const std::vector<int64_t> places = places_in(*list, set_names);
+      if (complete(places)) return {places, "by synset"};
+    }
+  }
+  const std::vector<int64_t> numbers = numbers_of(set_names, model_classes);
+  if (complete(numbers)) return {numbers, "by number"};
+  const std::vector<int64_t> places = places_in(model_names, set_names);
+  const auto missing = static_cast<size_t>(std::find(places.begin(), places.end(), -1) - places.begin());
+  const bool synset = set_names[missing].size() == 9 && set_names[missing][0] == 'n';
+  fail_usage(set, " has the class '", printable(set_names[missing]), "', which is none of the ",
+             model_classes, " of the weights", did_you_mean(set_names[missing], model_names),
+             synset && model_classes != 1000
+                 ? ": its names are ImageNet's synsets, which weights with 1000 classes know"
+                 : ": name the folders after the weights' classes, or after their numbers from 0");
+}
+
+std::vector<bool> ScoredSet::hits() const {
+  std::vector<bool> out;
+  for (int64_t i = 0; i < images(); ++i)
+    out.push_back(eval::best_class(row(i)) == labels[static_cast<size_t>(i)]);
+  return out;
+}
+
+std::vector<int64_t> ScoredSet::confusion() const {
+  std::vector<int64_t> counts(static_cast<size_t>(classes * classes));
+  for (int64_t i = 0; i < images(); ++i)
+    ++counts[static_cast<size_t>(labels[static_cast<size_t>(i)] * classes + eval::best_class(row(i)))];
+  return counts;
+}
+
+ScoredSet score_set(const AnalysedModel& model, const data::Source& source, int64_t batch, int64_t most,
+                    const std::string& label) {
+  const data::ClassLabels& labels = data::require_labels(source, "this measurement");
+  if (labels.multi_label())
+    fail_usage(source.describe(), ": its images have several classes each, this measurement needs one");
+  if (source.size() == 0) fail(source.describe(), ": there is no image");
+  ScoredSet out;
+  out.class_names = labels.class_names(), out.source = source.describe();
+  const ClassMapping mapping =
+      map_classes(model.class_names(), model.classifier().classes(), out.class_names, source.describe());
+  out.mapping = mapping.how, out.classes = std::ssize(out.class_names);
+  const torch::Tensor chosen = torch::tensor(mapping.model_class, torch::kInt64);
+  const SpreadSource spread(source, most > 0 ? std::min(most, source.size()) : source.size());
+  const auto transform = data::make_eval_transform(model.info().preprocess);
+  const torch::Tensor parameter = model.backbone().parameters().at(0);
+  const torch::InferenceMode inference;
+  ProgressLine::Options bar;
+  bar.label = label, bar.total = spread.size();
+  ProgressLine progress(std::cerr, bar);
+  ImageBatches batches(spread, *transform, batch_that_fits(batch, model.info().preprocess.size), 1);
+  while (const auto loaded = batches.next()) {
+    if (interrupted()) throw Error(ErrorKind::interrupted, "interrupted");
+    const torch::Tensor scores = model.classifier()
+                                     .forward(loaded->images.to(parameter.device(), parameter.scalar_type()))
+                                     .to(torch::kCPU, torch::kFloat32)
+                                     .index_select(1, chosen)
+                                     .contiguous();
+    const float* rows = scores.const_data_ptr<float>();
+    for (size_t i = 0; i < loaded->errors.size(); ++i) {
+      if (!loaded->errors[i].empty()) {
+        progress.print("tessera: left out: " + one_line(loaded->errors[i]));
+        continue;
+      }
+      const float* row = rows + static_cast<int64_t>(i) * out.classes;
+      if (!std::isfinite(*std::max_element(row, row + out.classes)))
+        fail(model.file(),
+             ": the model's outputs are not finite: its training went astray, or the file is damaged");
+      out.logits.insert(out.logits.end(), row, row + out.classes);
+      out.labels.push_back(labels.label(spread.place(loaded->first + static_cast<int64_t>(i))));
+      out.names.push_back(loaded->names[i]);
+    }
+    progress.update(loaded->first + std::ssize(loaded->errors), {});
+  }
+  progress.finish();
+  if (out.labels.empty()) fail(out.source, ": none of ", counted(spread.size(), "image"), " could be read");
+  return out;
+}
+
+std::shared_ptr<const data::Source> open_set(const AnalysisInput& input, const AnalysedModel& model) {
+  data::SourceConfig config{.path = input.data};
+  if (input.data.empty() && !model.info().recipe.empty()) {
+    const Value recipe = parse_toml(model.info().recipe, model.file());
+    if (const Value* table = recipe.find("data")) config = read_config<data::SourceConfig>(*table, "data");
+  }
+  if (config.path.empty()) fail_usage(model.file(), ": says nothing about its data; give --data");
+  const bool held_out = input.split == "validation";
+  if (!input.data.empty() && held_out) config.val_path = config.path;
+  if (input.split == "all") config.val_share = 0;
+  return data::open_source(config, held_out ? data::Split::validation : data::Split::train);
+}
+
+void add_set_options(Arguments& command, AnalysisInput& input, std::vector<std::string>& weights) {
+  command.add("-w,--weights", weights, "weights files, checkpoints or run directories, one or several")
+      .required();
+  command.add("--data", input.data, "the images (default: the data of the first run's recipe)");
+  command.add("--split", input.split, "validation, train, or all where the set names no split")
+      .show_default()
+      .one_of({"validation", "train", "all"});
+  command.add("--images", input.count, "images at most, evenly spread over the set (0: all)")
+      .show_default()
+      .range(0, 1000000000);
+  command.add("--size", input.size, "input side in pixels (default: as the weights say)").range(1, 8192);
+  command.flag("--raw", input.raw, "checkpoints: the raw weights instead of their moving average");
+  command.add("--model", input.model, "model name, where weights of other programs do not tell");
+  command.add("--batch-size", input.batch, "images at a time").show_default().range(1, 65536);
+  add_compute_options(command, input.device, input.precision, input.threads);
+}
+
+}  // namespace tessera::cli

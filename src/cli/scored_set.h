@@ -1,0 +1,53 @@
+// A classifier's scores of a whole set, with the set's classes found among the model's own.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cli/analysis_input.h"
+#include "data/source.h"
+
+namespace tessera::cli {
+
+// Which of the model's classes each of a set's classes is.
+struct ClassMapping {
+  std::vector<int64_t> model_class;  // by the set's class
+  std::string how;                   // "the same classes", "by name", "by synset", "by number"
+};
+// Of classes of the same names; of ImageNet's by name or synset; of names that are the numbers of the model's classes
+// (ImageNet V2). A set may have fewer classes than the model (ImageNet-A, -R). A usage error that says which class is not among
+// the model's, and which mapping would fit.
+ClassMapping map_classes(const std::vector<std::string>& model_names, int64_t model_classes,
+                         const std::vector<std::string>& set_names, const std::string& set);
+
+// Scores for the set's own classes alone, in the order of the set; images that could not be read are missing.
+struct ScoredSet {
+  int64_t classes = 0;
+  std::vector<float> logits;       // [images, classes]
+  std::vector<int64_t> labels;     // by the set's classes
+  std::vector<std::string> names;  // of images
+  std::vector<std::string> class_names;
+  std::string source, mapping;
+  int64_t images() const { return static_cast<int64_t>(labels.size()); }
+  std::span<const float> row(int64_t image) const {
+    return std::span(logits).subspan(static_cast<size_t>(image * classes), static_cast<size_t>(classes));
+  }
+  // Whether the highest score, the first of equals, is the label's.
+  std::vector<bool> hits() const;
+  // counts[label][highest score].
+  std::vector<int64_t> confusion() const;
+};
+
+// At most `most` images evenly spread, 0 = all. Fails where none can be read, or an output is not finite.
+ScoredSet score_set(const AnalysedModel& model, const data::Source& source, int64_t batch, int64_t most,
+                    const std::string& label);
+
+// The set that the input names, or that of the run, opened.
+std::shared_ptr<const data::Source> open_set(const AnalysisInput& input, const AnalysedModel& model);
+
+// --weights, several, and the options of one set.
+void add_set_options(Arguments& command, AnalysisInput& input, std::vector<std::string>& weights);
+
+}  // namespace tessera::cli
