@@ -26,6 +26,8 @@ const std::vector<Case>& cases() {
       {"darl", {}},
       {"darl", {{"positions", "learned"}}},
       {"darl", {{"positions", "rope_1d"}, {"causal", true}}},
+      {"darl", {{"two_stream", true}}},
+      {"darl", {{"two_stream", true}, {"positions", "absolute"}}},
       {"illama", {{"mask", "before"}}},
       {"illama", {{"mask", "before"}, {"class_token", "first"}}},
       {"vil", {{"directions", "uni"}, {"conv_kind", "causal1d"}}},

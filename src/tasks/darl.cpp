@@ -202,6 +202,7 @@ class Darl final : public Task, public DrawsPatches {
 
   torch::Tensor bound_of(const StreamInputs& batch, const DarlPass& passed, int64_t first);
   void show(const StreamInputs& batch, const DarlPass& passed, uint64_t seed, Findings& out);
+  report::PicturesBlock order_of_patches() const;
   report::PicturesBlock predictions(const StreamInputs& batch, const DarlPass& pass);
   report::PicturesBlock completions(const StreamInputs& batch, uint64_t seed);
   report::ChartBlock errors_by_place(const torch::Tensor& each) const;
@@ -309,9 +310,27 @@ torch::Tensor Darl::draw(const DrawRequest& request) {
 }
 
 void Darl::show(const StreamInputs& batch, const DarlPass& passed, uint64_t seed, Findings& out) {
+  if (config_.order != DarlOrder::random) out.blocks.emplace_back(order_of_patches());
   if (config_.objective == DarlObjective::tokens) return;
   out.blocks.emplace_back(predictions(batch, passed));
   out.blocks.emplace_back(completions(batch, seed));
+}
+
+// The grid, each patch the lighter the later it comes.
+report::PicturesBlock Darl::order_of_patches() const {
+  constexpr int64_t kSide = 8;
+  Image picture(static_cast<int>(kSide * predictor_.columns()), static_cast<int>(kSide * predictor_.rows()));
+  const int64_t last = std::max<int64_t>(1, predictor_.patches() - 1);
+  for (int64_t t = 0; t < predictor_.patches(); ++t) {
+    const int64_t patch = predictor_.order()[static_cast<size_t>(t)], row = patch / predictor_.columns(),
+                  column = patch % predictor_.columns();
+    for (int64_t y = 0; y < kSide; ++y)
+      std::fill_n(picture.row(static_cast<int>(kSide * row + y)) + 3 * kSide * column, 3 * kSide,
+                  static_cast<uint8_t>(20 + 215 * t / last));
+  }
+  return {.heading = "Order of the patches",
+          .note = "The later a patch comes, the lighter it is.",
+          .pictures = {{picture, name_of(config_.order), ""}}};
 }
 
 // Each image, and each of its patches predicted from the true ones before it.

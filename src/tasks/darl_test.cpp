@@ -1,12 +1,16 @@
 #include "tasks/darl.h"
 
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
 #include <cmath>
 
 #include "core/error.h"
+#include "core/random.h"
 #include "core/toml.h"
+#include "tasks/dvae.h"
+#include "tasks/patch_bound.h"
 
 namespace tessera::tasks {
 namespace {
@@ -91,6 +95,11 @@ TEST(Darl, SettingsThatMakeNoSenseAreRefused) {
             "linear or mlp");
   EXPECT_EQ(refusal("objective = \"diffusion\"\nnormalise_pixels = true"),
             "task.normalise_pixels goes with objective \"mse\": noise is added to the pixels as they are");
+  EXPECT_EQ(refusal("objective = \"tokens\""),
+            "task.objective = \"tokens\" needs task.tokeniser: weights of task dvae, or of DALL-E's encoder");
+  EXPECT_EQ(refusal("tokeniser = \"x\""), "task.tokeniser goes with objective \"tokens\"");
+  EXPECT_EQ(refusal("bound_draws = 4"),
+            "task.bound_draws goes with objective \"diffusion\": the others bound no likelihood of pixels");
   EXPECT_EQ(refusal("permutation = [0]"), "task.permutation goes with task.order = \"given\"");
   const std::string given = "order = \"given\"\npermutation = ";
   EXPECT_EQ(refusal(given + "[0, 1]", true),
@@ -135,6 +144,144 @@ TEST(Darl, LossIsTheMeanOverPixelsAndPatches) {
                   1e-5);
     }
   }
+}
+
+struct Small {
+  models::ModelSpec spec;
+  std::shared_ptr<models::Backbone> trunk;
+  std::shared_ptr<models::PatchPredictor> predictor;
+  std::shared_ptr<models::PatchDecoder> decoder;
+};
+
+Small small(const DarlConfig& config, bool two_stream) {
+  Small out;
+  out.spec = models::resolve_model("darl", Value(Value::Table{{"dim", 16},
+                                                              {"heads", 2},
+                                                              {"depth", 2},
+                                                              {"patch_size", 4},
+                                                              {"image_size", 16},
+                                                              {"classes", 0},
+                                                              {"two_stream", two_stream}}));
+  out.trunk = models::build_backbone(out.spec, 1);
+  out.predictor =
+      std::make_shared<models::PatchPredictor>(out.trunk, out.spec, darl_order(config, 4, 4), "test");
+  out.decoder = std::make_shared<models::PatchDecoder>(darl_decoder(config, *out.predictor));
+  out.decoder->initialise(2);
+  out.trunk->to(torch::kFloat64), out.decoder->to(torch::kFloat64);
+  return out;
+}
+
+Tensor draw_orders_of(int64_t samples) {
+  std::vector<Tensor> orders;
+  for (int64_t i = 0; i < samples; ++i)
+    orders.push_back(torch::tensor(RandomStream(3, "orders", static_cast<uint64_t>(i)).permutation(16)));
+  return torch::stack(orders);
+}
+
+// Each sample in an order of its own: as alone in that order, and a prediction sees no patch from its own on.
+TEST(Darl, EverySampleHasItsOrder) {
+  const Tensor orders = draw_orders_of(3);
+  torch::manual_seed(4);
+  const Tensor images = torch::randn({3, 3, 16, 16}, torch::kFloat64);
+  DarlConfig config;
+  config.order = DarlOrder::random;
+  const Small one = small(config, true);
+  const DarlPass pass = darl_pass(config, *one.predictor, *one.decoder, images, {.orders = orders}, {});
+  for (int64_t i = 0; i < 3; ++i) {
+    DarlConfig alone;
+    alone.order = DarlOrder::given;
+    const int64_t* order = orders[i].const_data_ptr<int64_t>();
+    alone.permutation.assign(order, order + 16);
+    const Small same = small(alone, true);
+    const Tensor image = images.slice(0, i, i + 1).clone().requires_grad_();
+    const DarlPass expected = darl_pass(alone, *same.predictor, *same.decoder, image, {}, {});
+    EXPECT_TRUE(torch::allclose(pass.predicted[i], expected.predicted[0], 1e-10, 1e-10));
+    EXPECT_TRUE(torch::allclose(pass.each()[i], expected.each()[0], 1e-10, 1e-10));
+    for (const int64_t t : {0, 5, 15}) {
+      const Tensor gradient = torch::autograd::grad({expected.predicted[0][t].sum()}, {image}, {}, true)[0];
+      const Tensor by_patch = same.predictor->in_order(gradient)[0].abs().amax(1);
+      EXPECT_EQ(by_patch.slice(0, t).max().item<double>(), 0) << t;
+      if (t > 0) {
+        EXPECT_GT(by_patch.slice(0, 0, t).min().item<double>(), 0) << t;
+      }
+    }
+  }
+  EXPECT_TRUE(
+      torch::equal(one.predictor->to_images(one.predictor->in_order(images, orders), orders), images));
+}
+
+TEST(Darl, TokensAreCrossEntropyInTheOrderOfThePatches) {
+  DarlConfig config;
+  config.objective = DarlObjective::tokens;
+  config.order = DarlOrder::nested;
+  config.codes = 7;
+  const Small one = small(config, false);
+  torch::manual_seed(5);
+  const Tensor images = torch::randn({2, 3, 16, 16}, torch::kFloat64), tokens = torch::randint(7, {2, 16});
+  const DarlPass pass = darl_pass(config, *one.predictor, *one.decoder, images, {.tokens = tokens}, {});
+  ASSERT_EQ(pass.predicted.sizes(), (std::vector<int64_t>{2, 16, 7}));
+  for (int64_t t = 0; t < 16; ++t) {
+    const int64_t token = tokens[1][one.predictor->order()[static_cast<size_t>(t)]].item<int64_t>();
+    const Tensor share = pass.predicted[1][t].exp() / pass.predicted[1][t].exp().sum();
+    EXPECT_NEAR(pass.each()[1][t].item<double>(), -std::log(share[token].item<double>()), 1e-9);
+  }
+}
+
+// Every step of a short chain, number by number.
+TEST(Darl, BoundIsThatOfItsFormula) {
+  DarlConfig config;
+  config.objective = DarlObjective::diffusion;
+  config.decoder_heads = 2;
+  const Small one = small(config, false);
+  torch::manual_seed(6);
+  const Tensor bytes = torch::randint(256, {1, 3, 16, 16}).to(torch::kFloat64);
+  const std::vector<double> mean = {0.5, 0.4, 0.3}, std = {0.25, 0.2, 0.3};
+  const Tensor shift = torch::tensor(mean, torch::kFloat64).view({3, 1, 1}),
+               spread = torch::tensor(std, torch::kFloat64).view({3, 1, 1});
+  const Tensor pixels = one.predictor->in_order((bytes / 255 - shift) / spread);
+  PatchBound bound{.gammas = {1, 0.8, 0.5, 0.1}, .draws = 99};
+  set_bins(bound, mean, std, 4);
+  const Tensor z = torch::randn({1, 16, 16}, torch::kFloat64);
+  std::vector<Tensor> noises;
+  for (int i = 0; i < 3; ++i) noises.push_back(torch::randn(pixels.sizes(), torch::kFloat64));
+  const auto noise = [&](int64_t index) { return noises[static_cast<size_t>(index)]; };
+  const auto places = [&](int64_t) { return torch::full({1, 16}, 0.5, torch::kFloat64); };
+  const Tensor bits = bits_per_dimension(bound, *one.decoder, z, pixels, places, noise);
+  const torch::NoGradGuard no_grad;
+  const auto condition = one.decoder->condition(z);
+  const auto clean = [&](double gamma, const Tensor& e) {
+    return one.decoder->denoise(*condition, std::sqrt(gamma) * pixels + std::sqrt(1 - gamma) * e,
+                                torch::full({1, 16, 1}, gamma, torch::kFloat64));
+  };
+  const auto below = [](double x) { return 0.5 * std::erfc(-x / std::sqrt(2.0)); };
+  const int64_t patch = 3;
+  double nats = 0;
+  for (int64_t n = 0; n < 48; ++n) {
+    const auto c = static_cast<size_t>(n % 3);
+    const double x = pixels[0][patch][n].item<double>();
+    nats += 0.5 * (0.1 * x * x + 0.9 - 1 - std::log(0.9));
+    for (int s = 2; s <= 3; ++s) {
+      const double gamma = bound.gammas[static_cast<size_t>(s)],
+                   next = bound.gammas[static_cast<size_t>(s - 1)], alpha = gamma / next,
+                   variance = (1 - next) * (1 - alpha) / (1 - gamma),
+                   factor = std::sqrt(next) * (1 - alpha) / (1 - gamma);
+      const double off = x - clean(gamma, noises[static_cast<size_t>(s - 1)])[0][patch][n].item<double>();
+      nats += std::pow(factor * off, 2) / (2 * variance);
+    }
+    const double bin = 1 / 255.0 / std[c], deviation = std::sqrt(0.2),
+                 mu = clean(0.8, noises[0])[0][patch][n].item<double>(), byte = x * std[c] + mean[c];
+    const double upper = byte > 0.999 ? 1 : below((x + bin / 2 - mu) / deviation),
+                 lower = byte < 0.001 ? 0 : below((x - bin / 2 - mu) / deviation);
+    nats -= std::log(upper - lower);
+  }
+  EXPECT_NEAR(bits[0][patch].item<double>(), nats / 48 / std::log(2.0), 1e-9);
+}
+
+TEST(Dvae, SettingsFallByHalfACosine) {
+  EXPECT_EQ(dvae_annealed(1, 0.25, 0, 100), 1);
+  EXPECT_NEAR(dvae_annealed(1, 0.25, 50, 100), 0.625, 1e-12);
+  EXPECT_EQ(dvae_annealed(1, 0.25, 100, 100), 0.25);
+  EXPECT_EQ(dvae_annealed(0, 2, 7, 0), 2);
 }
 
 }  // namespace
