@@ -27,7 +27,6 @@ const std::vector<Family>& families() {
       dalle_family(),
       dit_family(),
       vitdet_family(),
-      dit_family(),
   };
   return all;
 }

@@ -10,14 +10,15 @@
 #include "tasks/coca.h"
 #include "tasks/contrast.h"
 #include "tasks/darl.h"
+#include "tasks/detect.h"
+#include "tasks/detr.h"
 #include "tasks/diffuse.h"
 #include "tasks/dvae.h"
 #include "tasks/instruct.h"
-#include "tasks/detect.h"
 #include "tasks/mae.h"
-#include "tasks/vae.h"
 #include "tasks/segment.h"
 #include "tasks/simvlm.h"
+#include "tasks/vae.h"
 
 namespace tessera::tasks {
 
@@ -25,19 +26,20 @@ namespace {
 
 std::vector<TaskKind>& table() {
   static std::vector<TaskKind> kinds = {
-      classify_kind(), mae_kind(), darl_kind(), contrast_kind(), vae_kind(),
-      classify_kind(), mae_kind(), darl_kind(), contrast_kind(), diffuse_kind(),
       classify_kind(),
       mae_kind(),
       darl_kind(),
-      contrast_kind(),
-      segment_kind(),
-      classify_kind(), mae_kind(), darl_kind(), contrast_kind(), clip_kind(), coca_kind(), simvlm_kind(),
-      classify_kind(), mae_kind(), darl_kind(), contrast_kind(), dvae_kind(),
-      classify_kind(), mae_kind(), darl_kind(), contrast_kind(), instruct_kind(),
-      diffuse_kind(),
+      dvae_kind(),
       vae_kind(),
-      classify_kind(), mae_kind(), darl_kind(), contrast_kind(), detect_kind(),
+      diffuse_kind(),
+      segment_kind(),
+      detect_kind(),
+      detr_kind(),
+      contrast_kind(),
+      clip_kind(),
+      coca_kind(),
+      simvlm_kind(),
+      instruct_kind(),
   };
   return kinds;
 }
