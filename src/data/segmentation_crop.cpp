@@ -79,8 +79,8 @@ Image crop_mask(const Image& mask, const CropPlan& plan) {
 
 Image crop_picture(const Image& picture, const CropPlan& plan, Interpolation interpolation) {
   const FloatBox whole{0, 0, static_cast<double>(picture.width), static_cast<double>(picture.height)};
-  return resize(picture, {whole, plan.resized.width, plan.resized.height, interpolation,
-                          plan.window, plan.mirrored});
+  return resize(picture,
+                {whole, plan.resized.width, plan.resized.height, interpolation, plan.window, plan.mirrored});
 }
 
 Image padded_to(const Image& image, Extent size, uint8_t fill) {

@@ -356,7 +356,7 @@ Image draw_shapes(const ShapesConfig& config, Split split, int64_t index) {
 Image draw_shapes_mask(const ShapesConfig& config, Split split, int64_t index) {
   RandomStream random = stream_of(config, split, index, 0);
   const auto side = static_cast<int>(config.size);
-  const Scene scene = draw_scene(random, static_cast<float>(side));
+  const Scene scene = draw_scene(random, static_cast<float>(side), config.cues);
   Image mask(side, side, 1);
   for (int y = 0; y < side; ++y)
     for (int x = 0; x < side; ++x) {

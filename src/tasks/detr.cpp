@@ -68,8 +68,12 @@ class DetrTask final : public Task, public ObjectFinder {
   bool takes_outputs_of(const Value& metadata) const override {
     return object_names_in(metadata) == classes_.names;
   }
-  std::vector<std::string> output_names() const override { return {"class_embed.weight", "class_embed.bias"}; }
-  std::string outputs() const override { return text("classifier of ", classes_.names.size(), " kinds of object"); }
+  std::vector<std::string> output_names() const override {
+    return {"class_embed.weight", "class_embed.bias"};
+  }
+  std::string outputs() const override {
+    return text("classifier of ", classes_.names.size(), " kinds of object");
+  }
   int64_t macs(int64_t side) const override {
     const Value* stride = spec_.settings.find("output_stride");
     const Value *dims = spec_.settings.find("dims"), *patch = spec_.settings.find("patch_size");
@@ -114,7 +118,8 @@ class DetrTask final : public Task, public ObjectFinder {
 
   const std::vector<std::string>& object_classes() const override { return classes_.names; }
   int64_t class_number(int64_t label) const override { return classes_.numbers[static_cast<size_t>(label)]; }
-  std::vector<FoundObject> find(const Image& image, double score, torch::Device device, Precision precision) override;
+  std::vector<FoundObject> find(const Image& image, double score, torch::Device device,
+                                Precision precision) override;
 
  private:
   Findings evaluate(const EvaluateOptions& options);
@@ -126,8 +131,8 @@ class DetrTask final : public Task, public ObjectFinder {
             .no_object = config_.no_object};
   }
 
-  std::shared_ptr<const data::Transform> transform(const std::shared_ptr<const data::Source>& source, int64_t side,
-                                                   bool training) const {
+  std::shared_ptr<const data::Transform> transform(const std::shared_ptr<const data::Source>& source,
+                                                   int64_t side, bool training) const {
     data::Preprocess preprocess = preprocess_;
     if (side > 0) preprocess.size = side;
     data::ObjectGeometry geometry = geometry_;
@@ -150,15 +155,18 @@ class DetrTask final : public Task, public ObjectFinder {
       const Tensor rows = host.narrow(0, boxes.offsets[i], boxes.offsets[i + 1] - boxes.offsets[i]);
       const auto height = static_cast<double>(shown[i].height), width = static_cast<double>(shown[i].width);
       const Tensor size = torch::tensor({width, height, width, height}, rows.options());
-      all.push_back({rows.select(1, 4).to(torch::kInt64), nn::centres_of_corners(rows.slice(1, 0, 4) / size)});
+      all.push_back(
+          {rows.select(1, 4).to(torch::kInt64), nn::centres_of_corners(rows.slice(1, 0, 4) / size)});
     }
     return all;
   }
 
   // Of one image, best first, in the pixels of the image as it was.
-  std::vector<FoundObject> found_in(const Tensor& logits, const Tensor& boxes, Extent image, double least) const {
-    const auto found = models::detr_detections(logits.to(torch::kCPU, torch::kFloat64), boxes.to(torch::kCPU, torch::kFloat64),
-                                               static_cast<double>(image.height), static_cast<double>(image.width));
+  std::vector<FoundObject> found_in(const Tensor& logits, const Tensor& boxes, Extent image,
+                                    double least) const {
+    const auto found = models::detr_detections(
+        logits.to(torch::kCPU, torch::kFloat64), boxes.to(torch::kCPU, torch::kFloat64),
+        static_cast<double>(image.height), static_cast<double>(image.width));
     const Tensor order = found.scores.argsort(/*stable=*/true, 0, /*descending=*/true);
     std::vector<FoundObject> out;
     for (int64_t k = 0; k < order.size(0) && std::ssize(out) < config_.most; ++k) {
@@ -167,9 +175,16 @@ class DetrTask final : public Task, public ObjectFinder {
       if (score < least) break;
       const Tensor box = found.boxes[i].contiguous();
       const double* b = box.const_data_ptr<double>();
-      const auto within = [](double place, int64_t side) { return std::clamp(place, 0.0, static_cast<double>(side)); };
-      out.push_back({within(b[0], image.width), within(b[1], image.height), within(b[2], image.width),
-                     within(b[3], image.height), score, found.labels[i].item<int64_t>(), {}});
+      const auto within = [](double place, int64_t side) {
+        return std::clamp(place, 0.0, static_cast<double>(side));
+      };
+      out.push_back({within(b[0], image.width),
+                     within(b[1], image.height),
+                     within(b[2], image.width),
+                     within(b[3], image.height),
+                     score,
+                     found.labels[i].item<int64_t>(),
+                     {}});
     }
     return out;
   }
@@ -245,7 +260,8 @@ Findings DetrTask::evaluate(const EvaluateOptions& options) {
   return out;
 }
 
-std::vector<FoundObject> DetrTask::find(const Image& image, double score, torch::Device device, Precision precision) {
+std::vector<FoundObject> DetrTask::find(const Image& image, double score, torch::Device device,
+                                        Precision precision) {
   const torch::NoGradGuard no_grad;
   set_training(parts(), false);
   const data::ImageView view = data::whole_view({image.height, image.width}, preprocess_.size, geometry_);
@@ -255,7 +271,8 @@ std::vector<FoundObject> DetrTask::find(const Image& image, double score, torch:
   const torch::ScalarType type = precision == Precision::fp64 ? torch::kFloat64 : torch::kFloat32;
   const AutocastScope autocast(device, precision);
   const auto found = objects(input.to(device, type), {{view.shown_height(), view.shown_width()}});
-  return found_in(found.logits[-1][0], found.boxes[-1][0], {image.height, image.width}, score < 0 ? config_.score : score);
+  return found_in(found.logits[-1][0], found.boxes[-1][0], {image.height, image.width},
+                  score < 0 ? config_.score : score);
 }
 
 }  // namespace
@@ -266,7 +283,9 @@ TaskKind detr_kind() {
           .resolve = [](const Value& settings) { return write_config(read_settings(settings)); },
           .keys = [] { return describe_config(DetrTaskConfig(), "task"); },
           .fit_model = [](Value& model, const Value&, const data::Source*) { model.set("classes", 0); },
-          .make = [](const TaskSetup& setup) -> std::unique_ptr<Task> { return std::make_unique<DetrTask>(setup); }};
+          .make = [](const TaskSetup& setup) -> std::unique_ptr<Task> {
+            return std::make_unique<DetrTask>(setup);
+          }};
 }
 
 }  // namespace tessera::tasks

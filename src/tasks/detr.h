@@ -27,7 +27,8 @@ struct DetrTaskConfig : models::DetrConfig {
     v("label_cost", label_cost, at_least(0), "weight of the class in matching and loss");
     v("box_cost", box_cost, at_least(0), "weight of the L1 distance of boxes");
     v("overlap_cost", overlap_cost, at_least(0), "weight of generalised intersection over union");
-    v("shortest", shortest, between(1, 16384), "sides that the short one is resized to, one is drawn; empty: the image fits");
+    v("shortest", shortest, between(1, 16384),
+      "sides that the short one is resized to, one is drawn; empty: the image fits");
     v("longest", longest, between(0, 16384), "the long side stays within it, with shortest");
     v("jitter", jitter, "large-scale jitter: factors from low to high; empty: none");
     v("flip", flip, between(0, 1), "probability of a horizontal flip");

@@ -27,7 +27,8 @@ ObjectClasses::ObjectClasses(const TaskSetup& setup, std::string_view who) {
       names = data::require_objects(*setup.validation, who).object_classes();
   }
   if (names.empty())
-    fail_usage(who, " knows no classes: neither data nor ", setup.file.empty() ? "weights" : setup.file, " name any");
+    fail_usage(who, " knows no classes: neither data nor ", setup.file.empty() ? "weights" : setup.file,
+               " name any");
   if (numbers.size() != names.size()) {
     numbers.clear();
     for (int64_t k = 0; k < std::ssize(names); ++k) numbers.push_back(k + 1);
@@ -35,8 +36,8 @@ ObjectClasses::ObjectClasses(const TaskSetup& setup, std::string_view who) {
   if (!setup.validation) return;
   const data::ObjectLabels& labels = data::require_objects(*setup.validation, who);
   if (labels.object_classes() != names)
-    fail_usage(setup.validation->describe(), " has the classes ", join(labels.object_classes(), ", "), ", must be ",
-               join(names, ", "));
+    fail_usage(setup.validation->describe(), " has the classes ", join(labels.object_classes(), ", "),
+               ", must be ", join(names, ", "));
 }
 
 Value ObjectClasses::metadata() const {

@@ -33,7 +33,8 @@ struct Allowed {
   void gradient(Comparison& comparison, const std::string& what, const Tensor& got,
                 const Tensor& want) const {
     // A gradient that is zero but for rounding is compared with what rounding makes of the others.
-    const bool nothing = std::any_of(zero.begin(), zero.end(), [&](const std::string& name) { return what.ends_with(name); });
+    const bool nothing =
+        std::any_of(zero.begin(), zero.end(), [&](const std::string& name) { return what.ends_with(name); });
     const double largest = want.numel() > 0 ? want.abs().max().item<double>() : 0;
     comparison.close(what, got, want, relative_gradient, nothing ? 1e-4 : 1e-4 * largest + 1e-6);
   }
