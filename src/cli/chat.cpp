@@ -137,6 +137,9 @@ class Chat {
                     .top_p = options_.top_p,
                     .min_p = options_.min_p};
     if (opened_.image_token >= 0) search.rules.bad_words = {{opened_.image_token}};
+    // Published embeddings often have rows behind the last token.
+    for (int64_t id = tokeniser_.size(); id < opened_.language->config().vocabulary; ++id)
+      search.rules.bad_words.push_back({id});
     StreamDecoder stream(tokeniser_);
     std::string printed;
     const auto is_end = [&](int64_t id) {

@@ -146,7 +146,8 @@ class Instruct final : public Task, public Answers {
   bool weight_counts_samples() const override { return false; }
   double weight(const Inputs& inputs) const override {
     const torch::Tensor labels = inputs.at("labels");
-    return static_cast<double>((labels.slice(1, 1) != kIgnoredLabel).sum().item<int64_t>());
+    const auto learned = (labels.slice(1, 1) != kIgnoredLabel).sum().item<int64_t>();
+    return static_cast<double>(std::max<int64_t>(1, learned));  // a piece may hold cut conversations alone
   }
   Loss loss(const Inputs& inputs, const models::Context& context, Collective&) override {
     const torch::Tensor labels = inputs.at("labels").to(torch::kInt64);

@@ -79,16 +79,19 @@ class Labeller {
 
   int64_t length(const std::string& text) const { return std::ssize(encode_with_images(tokeniser_, text)); }
 
-  // Rounds cut at `end`, questions end with `answer`; `shared` tokens of a question belong to the answer.
+  // Rounds that are cut at what ends an answer; questions end with `answer`, of which the last `shared` tokens belong to
+  // the answer's own. A tokeniser that puts a token in front of each text counts it where the end of a round stands.
   void mask(const std::vector<std::string>& rounds, const std::string& answer, int64_t shared) {
-    int64_t at = 1;
-    hide(0, 1);
+    const std::vector<int32_t> nothing = tokeniser_.encode("");
+    const int64_t begins = !nothing.empty() && nothing.front() == tokeniser_.special().begin ? 1 : 0;
+    int64_t at = begins;
+    hide(0, at);
     for (const std::string& round : rounds) {
       if (round.empty()) break;
       const std::vector<std::string> parts = split_by(round, answer);
       if (parts.size() != 2) break;
-      hide(at, at + length(parts[0] + answer) - shared);
-      at += length(round);
+      hide(at, at + length(parts[0] + answer) - begins - shared);
+      at += length(round) + 1 - begins;
     }
     hide(at, std::ssize(out_.labels));
     // Padding is the unknown token in LLaVA's files, and is not counted.
@@ -227,10 +230,10 @@ TrainingText training_text(const Tokeniser& tokeniser, const ChatTemplate& chat,
   Labeller labeller(tokeniser, out);
   switch (chat.style) {
     case TurnStyle::two:
-      labeller.mask(split_by(out.text, chat.sep2), chat.sep + chat.assistant + ": ", 2);
+      labeller.mask(split_by(out.text, chat.sep2), chat.sep + chat.assistant + ": ", 1);
       break;
     case TurnStyle::llama_2:
-      labeller.mask(split_by(out.text, chat.sep2), "[/INST] ", 2);
+      labeller.mask(split_by(out.text, chat.sep2), "[/INST] ", 1);
       break;
     default:
       labeller.mask(mpt_rounds(out.text, chat.sep), chat.sep + chat.assistant, 1);

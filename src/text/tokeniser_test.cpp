@@ -193,6 +193,15 @@ TEST(Conversation, LearnsAnswersOnly) {
   const TrainingText text = training_text(tokeniser, chat, {{true, "the <image>"}, {false, "cat"}});
   EXPECT_EQ(text.text, "USER: <image>\nthe ASSISTANT: cat<end>");
   EXPECT_EQ(std::count(text.ids.begin(), text.ids.end(), kImageId), 1);
+  // Of several rounds the answers with their ends, and nothing else.
+  const TrainingText several = training_text(
+      tokeniser, chat,
+      {{true, "the <image>"}, {false, "cat"}, {true, "a"}, {false, "the cat"}, {true, "b"}, {false, "x"}});
+  EXPECT_FALSE(several.mismatch);
+  std::vector<int32_t> learned;
+  for (size_t i = 0; i < several.ids.size(); ++i)
+    if (several.labels[i] != kNotLearned) learned.push_back(static_cast<int32_t>(several.labels[i]));
+  EXPECT_EQ(tokeniser.decode(learned, false), " cat<end> the cat<end> x<end>");
   EXPECT_THROW(training_text(tokeniser, chat, {{false, "cat"}}), Error);
   EXPECT_THROW(find_template("v2"), Error);
 }

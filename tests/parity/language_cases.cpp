@@ -90,6 +90,12 @@ void check_llama_generation(TextCase& own, LanguageModel& model, const Json& con
   if (own.has("output.generated.row1"))
     check_generated(own, "generated.row1", model, ids.slice(0, 1, 2), {}, options);
   const torch::Tensor row = ids.slice(0, 0, 1);
+  if (own.has("output.generated.beam3_row0")) {
+    GenerationOptions beams = options;
+    beams.max_new_tokens = own.tensor("output.generated.beam3_row0").size(1) - row.size(1);
+    beams.beams = 3;
+    check_generated(own, "generated.beam3_row0", model, row, {}, beams);
+  }
   if (own.has("output.generated.row0_from_token4")) {
     const torch::Tensor mask = own.input("padded.mask").to(torch::kBool), padded = own.input("padded.ids");
     const int64_t length = mask[0].sum().item<int64_t>();
@@ -100,10 +106,6 @@ void check_llama_generation(TextCase& own, LanguageModel& model, const Json& con
     const torch::Tensor both = generate(next, padded, options).ids;
     own.tokens("generated.row0_from_token4", both.slice(0, 0, 1).slice(1, padded.size(1) - length),
                options.pad);
-    if (own.has("output.generated.beam3_row0")) {
-      options.beams = 3;
-      check_generated(own, "generated.beam3_row0", model, row.slice(1, 0, length), {}, options);
-    }
   }
 }
 
