@@ -82,8 +82,8 @@ NamedTensors as_diffusers(const NamedTensors& published, int64_t blocks) {
     return at == std::string::npos ? name : name.replace(at, from.size(), to);
   };
   for (const auto& [name, tensor] : published) {
-    const std::string end = name.substr(name.rfind('.'));
     if (name == "pos_embed") continue;
+    const std::string end = name.substr(name.rfind('.'));
     if (name.starts_with("x_embedder.")) add("pos_embed.proj" + end, tensor);
     for (int64_t i = 0; i < blocks; ++i) {
       const std::string inside = "transformer_blocks." + std::to_string(i) + ".norm1.emb.";
