@@ -12,6 +12,7 @@
 #include "core/interrupt.h"
 #include "core/progress.h"
 #include "core/text.h"
+#include "data/latents.h"
 #include "data/source.h"
 #include "eval/statistics_file.h"
 #include "io/file.h"
@@ -83,6 +84,7 @@ std::unique_ptr<data::Source> open_images(const std::string& path, const std::st
   if (split == "all") config.val_share = 0;
   auto source =
       data::open_source(config, split == "validation" ? data::Split::validation : data::Split::train);
+  if (data::as_latents(source.get())) fail_usage("'", path, "' holds latents: only images are measured");
   return std::make_unique<FirstImages>(std::move(source), count);
 }
 
@@ -242,6 +244,19 @@ void check_request(const Options& options, const Metrics& metrics) {
                "' holds statistics: SAMPLES must be images, statistics are a --reference");
 }
 
+// What was asked for by name must be there; of the default, and of "all", what the extractor does not have is left out.
+void check_extractor(const Options& options, const tasks::FeatureExtractor& extractor) {
+  if (options.metrics == Options().metrics) return;
+  for (const std::string& name : split(options.metrics, ',')) {
+    if (trim(name) == "sfid" && extractor.spatial_width() == 0)
+      fail_usage("--metrics ", options.metrics, ": sFID compares spatial features of Inception-v3, '",
+                 options.weights, "' holds another model");
+    if (trim(name) == "is" && extractor.classes() == 0)
+      fail_usage("--metrics ", options.metrics, ": the Inception Score needs classes, '", options.weights,
+                 "' tells none apart");
+  }
+}
+
 void fid(const Options& options) {
   const Metrics metrics = parse_metrics(options.metrics);
   check_request(options, metrics);
@@ -265,6 +280,7 @@ void fid(const Options& options) {
                                                    : models::FidProtocol::clean;
   const train::OpenedExtractor opened = train::open_extractor(options.weights, place);
   for (const std::string& note : opened.notes) std::cerr << one_line(note) << "\n";
+  check_extractor(options, *opened.extractor);
   if (from_statistics) {
     eval::require_same_origin(opened.extractor->origin(), "the samples", real.statistics.origin,
                               options.reference);

@@ -193,7 +193,10 @@ class Diffuse final : public Task {
     if (!train_) return;
     if (data::require_labels(*train_, "task diffuse").multi_label())
       fail_usage("task diffuse needs one class an image, ", train_->describe(), " has several");
-    if (network().channels() != 3) fail_usage("model.channels = ", network().channels(), ", images have 3");
+    const int64_t channels = generator_.latents ? generator_.latents->channels : 3;
+    if (network().channels() != channels)
+      fail_usage("model.channels = ", network().channels(), ", ", generator_.latents ? "latents" : "images",
+                 " have ", channels);
   }
 
   // `draw` tells what becomes of a sample from its stream, which then gives the noise.
@@ -391,7 +394,8 @@ TaskKind diffuse_kind() {
             model.set("classes", 0);
             const auto config = read_config<DiffuseConfig>(settings, "task");
             if (!train || !model.find("labels")) return;  // another kind of model is refused by name later
-            model.set("channels", 3);
+            const data::LatentSource* latents = data::as_latents(train);
+            model.set("channels", latents ? latents->latents().channels : 3);
             if (const data::ClassLabels* labels = train->class_labels())
               model.set("labels", std::ssize(labels->class_names()));
             // An interpolant has no variances; the published networks compute them all the same.
