@@ -23,7 +23,7 @@ std::shared_ptr<const Transform> make_mask_training(const Preprocess& preprocess
 
 // The whole image as it is: "extent", i64 [2]: height and width; "pixels", u8 [pixels, 3], and "mask", u8 [pixels, 1],
 // both ragged, row by row. An image of more than kMostMaskPixels pixels is an error.
-inline constexpr int64_t kMostMaskPixels = 1 << 28;
+inline constexpr int64_t kMostMaskPixels = 1 << 24;
 std::shared_ptr<const Transform> make_whole_masks();
 
 }  // namespace tessera::data

@@ -130,7 +130,10 @@ TEST(Segment, HasTheParametersOfThePapers) {
        std::vector<Row>{{"swin_tiny_patch4_window7_224", swin.c_str(), "", 59.9, 0.002},
                         {"swin_small_patch4_window7_224", swin.c_str(), "", 81.3, 0.002},
                         {"swin_base_patch4_window7_224", swin.c_str(), "", 121, 0.01},
-                        {"visionllama_pyramid_base_seg_224", "image_size = 512", "", 88.5, 0.02}}) {
+                        {"visionllama_pyramid_base_seg_224", "image_size = 512", "", 88.5, 0.02},
+                        {"illama_tiny_patch16_224", "image_size = 512",
+                         "channels = 192\nauxiliary_channels = 192", 10.86, 0.02},
+                        {"illama_base_patch16_224", "image_size = 512", "channels = 768", 163.22, 0.02}}) {
     TaskSetup setup = setup_of(row.model, row.settings, row.task, 512);
     setup.meta = true;
     const auto task = segment_kind().make(setup);

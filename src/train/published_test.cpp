@@ -95,6 +95,15 @@ TEST(WrappedNames, ArePrefixesInFrontOfThePatchEmbedding) {
   // torchvision's own names begin with a word that is a wrapper elsewhere.
   EXPECT_EQ(unwrapped({"conv_proj.weight", "encoder.ln.weight"}),
             (Names{"conv_proj.weight", "encoder.ln.weight"}));
+  // Segmenters: mmseg's heads stand beside the backbone, BEiT's neck inside it; transformers has words of its own.
+  EXPECT_EQ(
+      unwrapped({"backbone.patch_embed.projection.weight", "decode_head.conv_seg.bias",
+                 "backbone.fpn1.3.bias", "auxiliary_head.convs.0.bn.num_batches_tracked"}),
+      (Names{"patch_embed.projection.weight", "decode_head.conv_seg.bias", "neck.upsample_4x.3.bias", ""}));
+  EXPECT_EQ(unwrapped({"backbone.embeddings.patch_embeddings.projection.weight",
+                       "decode_head.classifier.bias", "decode_head.bottleneck.batch_norm.weight"}),
+            (Names{"embeddings.patch_embeddings.projection.weight", "decode_head.conv_seg.bias",
+                   "decode_head.bottleneck.bn.weight"}));
   // An average beside the model is not taken for it.
   EXPECT_EQ(unwrapped({"ema.patch_embed.proj.weight", "model.patch_embed.proj.weight"}),
             (Names{"", "patch_embed.proj.weight"}));

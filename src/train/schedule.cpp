@@ -24,7 +24,7 @@ struct WarmupConfig {
 
   template <class V>
   void visit(V& v) {
-    v("name", name, "cosine, mae_cosine, timm_cosine, step or constant");
+    v("name", name, "cosine, mae_cosine, timm_cosine, step, linear or constant");
     v("warmup_epochs", warmup_epochs, "length of the warm-up in epochs");
     v("warmup_steps", warmup_steps, "or in steps");
     v("warmup_lr", warmup_lr, "rate that the warm-up starts from");

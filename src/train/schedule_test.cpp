@@ -25,8 +25,17 @@ TEST(Schedule, CosineRisesReachesItsTopAndFallsToTheEnd) {
   EXPECT_DOUBLE_EQ(schedule->rate(1000), 0.01);
 }
 
+TEST(Schedule, LinearFallsInAStraightLine) {
+  const auto schedule = make("name = 'linear'\nwarmup_steps = 5\nmin_lr = 0.2", {1, 25, 5});
+  EXPECT_DOUBLE_EQ(schedule->rate(0), 0.2);
+  EXPECT_DOUBLE_EQ(schedule->rate(4), 1);
+  EXPECT_DOUBLE_EQ(schedule->rate(15), 0.6);
+  EXPECT_NEAR(schedule->rate(24) - schedule->rate(23), schedule->rate(8) - schedule->rate(7), 1e-15);
+  EXPECT_DOUBLE_EQ(schedule->rate(25), 0.2);
+}
+
 TEST(Schedule, WarmupInEpochsAndInStepsAgree) {
-  for (const std::string name : {"cosine", "mae_cosine", "constant", "step"}) {
+  for (const std::string name : {"cosine", "mae_cosine", "constant", "step", "linear"}) {
     const auto a = make("name = '" + name + "'\nwarmup_epochs = 2", {0.3, 100, 10});
     const auto b = make("name = '" + name + "'\nwarmup_steps = 20", {0.3, 100, 10});
     for (int64_t s = 0; s < 110; ++s) EXPECT_DOUBLE_EQ(a->rate(s), b->rate(s)) << name << " at " << s;
@@ -104,7 +113,8 @@ TEST(Schedule, SettingsAreCompleteAndSlipsNameTheNearest) {
     return "no error";
   };
   EXPECT_EQ(refusal("name = 'cosin'"),
-            "schedule.name is 'cosin', must be one of cosine, mae_cosine, timm_cosine, step, constant, did "
+            "schedule.name is 'cosin', must be one of cosine, mae_cosine, timm_cosine, step, linear, "
+            "constant, did "
             "you mean "
             "'cosine'?");
   EXPECT_EQ(refusal("warmup_epoch = 1"),

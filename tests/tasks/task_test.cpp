@@ -25,6 +25,7 @@ namespace fs = std::filesystem;
 struct TaskCase {
   const char *name, *settings, *metric, *block;
   const char* model = "name = \"vit\"";
+  const char* data = "shapes:train=64,val=21";
 };
 void PrintTo(const TaskCase& one, std::ostream* out) { *out << one.name; }
 
@@ -36,6 +37,10 @@ constexpr TaskCase kCases[] = {
      "name = \"illama\"\nmask = \"before\""},
     {"contrast", "embed_dim = 8\ntext_dim = 16\ntext_depth = 1\ntext_heads = 2\ntext_length = 24\n",
      "caption_accuracy", "Curves"},
+    {"segment",
+     "channels = 8\nauxiliary_channels = 8\nblocks = [0, 1]\nfactors = [4, 1]\nauxiliary_index = 1\n"
+     "scale = [32, 32]\nratio = [0.75, 1.5]\n",
+     "miou", "Masks", "name = \"vit\"", "shapes:task=segment,train=64,val=21"},
     {"classify", "label_smoothing = 0.1\n[task.mixup]\nmixup = 0.5\n", "top1", "Predictions"},
 };
 
@@ -62,7 +67,8 @@ heads = 2
 patch_size = 8
 drop_path = 0.2
 [data]
-path = "shapes:train=64,val=21"
+path = ")",
+                                                GetParam().data, R"("
 [preprocess]
 size = 32
 [task]

@@ -1,0 +1,13 @@
+#include "fuzz/fuzz.h"
+#include "io/index_png.h"
+
+// A mask that is read has as many numbers as its header says, and 8-bit ones come back from a palette.
+int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  return tessera::fuzz_one(data, size, [](std::span<const std::byte> bytes) {
+    const tessera::ImageInfo info = tessera::image_info(bytes, "f");
+    const tessera::IndexImage mask = tessera::decode_index_png(bytes, "f", 1 << 16);
+    if (mask.width != info.width || mask.height != info.height) std::abort();
+    if (mask.values.size() != static_cast<size_t>(mask.width) * static_cast<size_t>(mask.height))
+      std::abort();
+  });
+}
