@@ -2,6 +2,7 @@
 // skipped with its reason.
 #include "tests/parity/backbone_cases.h"
 #include "tests/parity/convnet_cases.h"
+#include "tests/parity/detection_case.h"
 #include "tests/parity/model_case.h"
 
 namespace tessera::parity {
@@ -40,10 +41,20 @@ const std::vector<Entry>& entries() {
       {"components", "aug_three_augment", "", check_augment, ""},
       {"components", "aug_randaugment", "", check_augment, ""},
       {"components", "aug_random_erasing", "", check_augment, ""},
+      {"components", "aug_detection", "", check_detection_geometry, ""},
       {"components", "aug_", "", nullptr, "this augmentation comes with the training system"},
       {"components", "opt_", "", check_optimiser, ""},
       {"components", "loss_", "", check_loss, ""},
+      {"components", "metric_coco", "", check_coco, ""},
       {"components", "metric_", "", check_metric, ""},
+      {"components", "det_fpn", "", check_fpn, ""},
+      {"components", "det_vitdet_backbone", "", check_vitdet, ""},
+      {"components", "det_mask_rcnn", "", check_detector, ""},
+      {"components", "det_cascade", "", check_detector, ""},
+      {"components", "det_nms", "", check_detection_part, ""},
+      {"components", "det_roi_align", "", check_detection_part, ""},
+      {"components", "det_anchors", "", check_detection_part, ""},
+      {"components", "det_masks", "", check_detection_part, ""},
       {"components", "model_vit", "", check_vit, ""},
       {"components", "model_deit_distilled", "", check_vit, ""},
       {"components", "model_deit3", "", check_vit, ""},
