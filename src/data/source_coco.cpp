@@ -18,18 +18,18 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// annotations/instances_WORD….json of a folder, the first of them by name; "" if there is none.
+// annotations/instances_WORD….json of a folder, of the first word that has one; "" if there is none.
 std::string instances_file(const std::string& folder, const std::vector<std::string>& words) {
   std::vector<std::string> found;
   std::error_code error;
-  for (const auto& entry : fs::directory_iterator(fs::path(folder) / "annotations", error)) {
-    const std::string name = entry.path().filename().string();
-    for (const std::string& word : words)
-      if (name.starts_with("instances_" + word) && name.ends_with(".json"))
-        found.push_back(entry.path().string());
-  }
+  for (const auto& entry : fs::directory_iterator(fs::path(folder) / "annotations", error))
+    found.push_back(entry.path().filename().string());
   std::sort(found.begin(), found.end());
-  return found.empty() ? "" : found[0];
+  for (const std::string& word : words)
+    for (const std::string& name : found)
+      if (name.starts_with("instances_" + word) && name.ends_with(".json"))
+        return (fs::path(folder) / "annotations" / name).string();
+  return "";
 }
 
 // Whether a JSON file begins or ends as one of COCO's with objects.

@@ -7,6 +7,7 @@
 #include "core/counted.h"
 #include "core/error.h"
 #include "core/text.h"
+#include "models/detection/detector.h"
 #include "models/heads/class_head.h"
 #include "models/input_channels.h"
 #include "models/neutral_parameters.h"
@@ -221,7 +222,21 @@ LoadReport load_pretrained(tasks::Task& task, const WeightFile& file) {
 }
 
 std::vector<std::string> our_names(const std::vector<TensorView>& tensors, const models::Family& family) {
-  return models::our_names(family, unwrap_names(names_of(tensors)).names);
+  const std::vector<std::string> theirs = names_of(tensors);
+  std::vector<std::string> ours = models::our_names(family, unwrap_names(theirs).names);
+  // What a detector has beside its backbone, as torchvision, detectron2 and mmdet call it.
+  const bool detector = std::any_of(theirs.begin(), theirs.end(), [](const std::string& name) {
+    return name.starts_with("rpn.") || name.starts_with("rpn_head.") ||
+           name.starts_with("proposal_generator.");
+  });
+  constexpr std::string_view kBody = "backbone.body.";  // torchvision's word for the backbone alone
+  for (size_t i = 0; detector && i < theirs.size(); ++i) {
+    if (const std::string part = models::detector_name(theirs[i]); !part.empty())
+      ours[i] = part;
+    else if (theirs[i].starts_with(kBody))
+      ours[i] = family.rename(theirs[i].substr(kBody.size()));
+  }
+  return ours;
 }
 
 std::string beside_line(const WeightFile& file) {

@@ -8,6 +8,7 @@
 #include "tests/parity/generation_cases.h"
 #include "tests/parity/generative_cases.h"
 #include "tests/parity/language_cases.h"
+#include "tests/parity/detection_case.h"
 #include "tests/parity/model_case.h"
 #include "tests/parity/segmentation_cases.h"
 #include "tests/parity/tokeniser_cases.h"
@@ -56,6 +57,7 @@ const std::vector<Entry>& entries() {
       {"components", "aug_segmentation", "", check_segmentation_augment, ""},
       {"components", "aug_photometric", "", check_photometric, ""},
       {"components", "aug_corruptions", "", check_corruptions, ""},
+      {"components", "aug_detection", "", check_detection_geometry, ""},
       {"components", "aug_", "", nullptr, "this augmentation comes with the training system"},
       {"components", "opt_", "", check_optimiser, ""},
       {"components", "loss_detr_set", "", check_detr_set, ""},
@@ -88,6 +90,16 @@ const std::vector<Entry>& entries() {
       {"components", "metric_vqa", "", check_answers, ""},
       {"components", "metric_", "", check_metric, ""},
       {"components", "llava_prompts", "", check_prompts, ""},
+      {"components", "metric_coco", "", check_coco, ""},
+      {"components", "metric_", "", check_metric, ""},
+      {"components", "det_fpn", "", check_fpn, ""},
+      {"components", "det_vitdet_backbone", "", check_vitdet, ""},
+      {"components", "det_mask_rcnn", "", check_detector, ""},
+      {"components", "det_cascade", "", check_detector, ""},
+      {"components", "det_nms", "", check_detection_part, ""},
+      {"components", "det_roi_align", "", check_detection_part, ""},
+      {"components", "det_anchors", "", check_detection_part, ""},
+      {"components", "det_masks", "", check_detection_part, ""},
       {"components", "model_vit", "", check_vit, ""},
       {"components", "model_deit_distilled", "", check_vit, ""},
       {"components", "model_deit3", "", check_vit, ""},

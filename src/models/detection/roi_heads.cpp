@@ -401,7 +401,7 @@ Detections Detector::RoiHeads::select(const torch::Tensor& scores, const torch::
   const BoxHeadOptions& head = options_.box;
   const torch::Tensor good = (scores > head.score).nonzero();  // [found, 2]: box, class
   torch::Tensor row = good.select(1, 0), label = good.select(1, 1);
-  const torch::Tensor clipped = clip_boxes(boxes.view({-1, 4}), image).view(boxes.sizes());
+  const torch::Tensor clipped = clip_boxes(boxes.reshape({-1, 4}), image).view(boxes.sizes());
   const torch::Tensor set = head.per_class ? label : torch::zeros_like(label);
   torch::Tensor box = clipped.index({row, set}), score = scores.index({row, label});
   torch::Tensor keep =
