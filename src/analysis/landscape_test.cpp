@@ -69,6 +69,15 @@ TEST(Hessian, OfAViTTwoWaysAgreeOnItsLargestEigenvalue) {
   const auto ends = lanczos_values(objective, start, 30);
   const double largest = std::abs(ends.back()) > std::abs(ends.front()) ? ends.back() : ends.front();
   EXPECT_NEAR(power, largest, 0.01 * std::abs(largest));
+  // In float32, by differences of the fused kernels' gradients.
+  const Tensor exact = hessian_times(objective, start);
+  model->backbone->to(torch::kFloat32);
+  const Tensor narrow = images.to(torch::kFloat32);
+  const Objective fused{model->backbone->parameters(),
+                        [&] { return torch::cross_entropy_loss(model->forward(narrow), labels); }};
+  const Tensor by_differences = hessian_times(fused, start.to(torch::kFloat32), HessianProduct::differences);
+  EXPECT_LT((by_differences.to(torch::kFloat64) - exact).norm().item<double>(),
+            0.01 * exact.norm().item<double>());
 }
 
 TEST(Landscape, WeightsAreWhatTheyWereAfterwards) {
