@@ -165,11 +165,12 @@ torch::Tensor hessian_times(const Objective& objective, const torch::Tensor& vec
   }
   const double length = vector.norm().item<double>();
   if (length == 0) return torch::zeros_like(vector);
-  // The cube root of the rounding, as far as the weights are large: the error of both kinds is then smallest.
+  // A step of the cube root of the rounding: the errors of both kinds are then about equally small, where the curvature changes
+  // over steps of about 1. Steps in proportion to the weights' norm, which grows with their number, would be too long.
   const bool wide = vector.scalar_type() == torch::kFloat64;
   const double rounding =
       wide ? std::numeric_limits<double>::epsilon() : std::numeric_limits<float>::epsilon();
-  const double reach = std::cbrt(rounding) * (1 + flat(objective.parameters).norm().item<double>()) / length;
+  const double reach = std::cbrt(rounding) / length;
   const Direction direction = shaped(vector, objective.parameters);
   KeptParameters kept(objective.parameters);
   kept.move({{reach, &direction}});

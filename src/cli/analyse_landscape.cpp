@@ -40,7 +40,8 @@ std::vector<double> evenly(double low, double high, int64_t points) {
   return out;
 }
 
-// Mean cross entropy of the images' own classes, batch by batch.
+// Mean cross entropy of the images' own classes, batch by batch. In float64 attention is looked at, which makes it the composition of
+// operations that have second derivatives.
 class ClassLoss {
  public:
   ClassLoss(const AnalysedModel& model, const AnalysedImages& images, int64_t batch)
@@ -55,6 +56,7 @@ class ClassLoss {
     objective.parameters = model.backbone().parameters();
     objective.loss = [this] { return loss(); };
     for (torch::Tensor& parameter : objective.parameters) parameter.set_requires_grad(true);
+    composed_ = objective.parameters.at(0).scalar_type() == torch::kFloat64;
   }
   ClassLoss(const ClassLoss&) = delete;
   analysis::Objective objective;
@@ -64,8 +66,12 @@ class ClassLoss {
     torch::Tensor sum;
     for (int64_t first = 0; first < images_.count(); first += batch_) {
       const torch::Tensor labels = labels_.slice(0, first, first + batch_).to(images_.images.device());
+      models::Taps taps;
+      taps.wanted = [this](const std::string& name) { return composed_ && name.ends_with(".attention"); };
+      models::Context context;
+      context.taps = &taps;
       const torch::Tensor scores =
-          model_.classifier().forward(images_.images.slice(0, first, first + batch_));
+          model_.classifier().forward(images_.images.slice(0, first, first + batch_), context);
       const torch::Tensor part =
           torch::cross_entropy_loss(scores, labels, {}, at::Reduction::Sum).to(torch::kFloat64);
       sum = sum.defined() ? sum + part : part;
@@ -76,6 +82,7 @@ class ClassLoss {
   const AnalysedImages& images_;
   int64_t batch_;
   torch::Tensor labels_;
+  bool composed_ = false;
 };
 
 // The other checkpoint's values, in the order of this model's parameters.

@@ -2,8 +2,10 @@
 // beyond chance, areas under curves, calibration, and pairs of models on the same images.
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <iostream>
-#include <numeric>
+#include <limits>
+#include <optional>
 
 #include "cli/analysis_output.h"
 #include "cli/command.h"
@@ -15,6 +17,8 @@
 #include "core/text.h"
 #include "eval/classification.h"
 #include "eval/discrimination.h"
+#include "io/file.h"
+#include "io/json.h"
 
 namespace tessera::cli {
 namespace {
@@ -25,13 +29,54 @@ struct Options {
   AnalysisInput input;
   AnalysisOutput output;
   std::vector<std::string> weights;
+  std::string sizes, real;
   int64_t bins = 15, seed = 0;
   double share = 0;  // of the images that the temperature is fitted on
 };
 
 struct Judged {
   std::string name, file;
+  int64_t size = 0;  // side of the input in pixels
   ScoredSet scored;
+};
+
+// The classes that each image of ImageNet's validation set shows, of none where people did not agree (Beyer et al. 2020, "Are we
+// done with ImageNet?"): a list of lists in the order of the images' numbers.
+class RealLabels {
+ public:
+  explicit RealLabels(const std::string& file) : file_(file) {
+    const Json table =
+        parse_json<Json>(read_text(file, uint64_t{64} << 20), file, {.max_bytes = uint64_t{64} << 20});
+    check(table.is_array(), file, ": must be a list of lists of classes, one for each image");
+    for (const Json& classes : table) {
+      check(classes.is_array(), file, ": must be a list of lists of classes, one for each image");
+      labels_.emplace_back();
+      for (const Json& one : classes)
+        if (one.is_number_integer()) labels_.back().push_back(one.get<int64_t>());
+    }
+  }
+  // The share of images with labels whose best class is among them. Images are numbered from 1 in their names,
+  // ILSVRC2012_val_00000001.JPEG.
+  double accuracy(const ScoredSet& set) const {
+    int64_t counted = 0, right = 0;
+    for (int64_t i = 0; i < set.images(); ++i) {
+      const std::string stem = std::filesystem::path(set.names[static_cast<size_t>(i)]).stem().string();
+      const size_t digits = stem.find_last_not_of("0123456789") + 1;
+      const auto number = parse_int(stem.substr(digits));
+      if (!number || *number < 1 || *number > std::ssize(labels_))
+        fail_usage(set.names[static_cast<size_t>(i)], ": --real ", file_, " has ", labels_.size(),
+                   " images, and this name ends in no number of one");
+      const auto& classes = labels_[static_cast<size_t>(*number - 1)];
+      if (classes.empty()) continue;
+      ++counted;
+      right += std::count(classes.begin(), classes.end(), eval::best_class(set.row(i))) > 0;
+    }
+    return counted > 0 ? static_cast<double>(right) / static_cast<double>(counted) : 0;
+  }
+
+ private:
+  std::string file_;
+  std::vector<std::vector<int64_t>> labels_;
 };
 
 // What is measured of one model.
@@ -172,7 +217,7 @@ AnalysisSection pairs_of(const std::vector<Judged>& judged, const Options& optio
         eval::paired_bootstrap(counts, 10000, static_cast<uint64_t>(options.seed));
     const double apart =
         static_cast<double>(counts.only_second - counts.only_first) / static_cast<double>(counts.samples);
-    section.table.rows.push_back({judged[m].name, std::to_string(counts.only_first),
+    section.table.rows.push_back({judged[m].file, std::to_string(counts.only_first),
                                   std::to_string(counts.only_second), fixed(apart, 4), fixed(interval.low, 4),
                                   fixed(interval.high, 4), fixed(test.exact_p, 4)});
     json.push_back({{"model", judged[m].file},
@@ -198,24 +243,63 @@ AnalysisSection bins_of(const Measured& measured) {
   return section;
 }
 
+std::vector<int64_t> sizes_of(const Options& options) {
+  if (options.sizes.empty()) return {options.input.size};
+  std::vector<int64_t> sizes;
+  for (const std::string& part : split(options.sizes, ',')) {
+    const auto size = parse_int(trim(part));
+    if (!size || *size < 1 || *size > 8192)
+      fail_usage("--sizes: '", part, "' is no side in pixels (1 to 8192), as in 160,224,384");
+    sizes.push_back(*size);
+  }
+  return sizes;
+}
+
+// Accuracy over the input's side, a curve for each file.
+AnalysisSection sizes_section(const std::vector<Judged>& judged, const std::vector<Measured>& measured) {
+  AnalysisSection section{.heading = "Accuracy over resolution"};
+  section.table = {.name = "sizes",
+                   .columns = {{"weights"}, {"size", true}, {"top1", true}, {"low", true}, {"high", true}}};
+  std::vector<report::Curve> curves;
+  for (size_t m = 0; m < judged.size(); ++m) {
+    const double top1 = measured[m].numbers.at(0).second;
+    if (curves.empty() || curves.back().name != judged[m].file) curves.push_back({.name = judged[m].file});
+    curves.back().points.push_back({static_cast<double>(judged[m].size), top1});
+    section.table.rows.push_back({judged[m].file, std::to_string(judged[m].size), fixed(top1, 4),
+                                  fixed(measured[m].accuracy.low, 4), fixed(measured[m].accuracy.high, 4)});
+  }
+  section.drawings = {line_drawing(curves, {.title = "Accuracy over resolution",
+                                            .x_label = "side in pixels",
+                                            .y_label = "top-1",
+                                            .percent = true})};
+  return section;
+}
+
 void analyse(const Options& options) {
+  const std::vector<int64_t> sizes = sizes_of(options);
+  std::optional<RealLabels> real;
+  if (!options.real.empty()) real.emplace(options.real);
   AnalysisWriter writer(options.output);
   const Interruptible stretch;
   std::shared_ptr<const data::Source> source;
   std::vector<Judged> judged;
   std::vector<Measured> measured;
-  for (const std::string& weights : options.weights) {
-    AnalysisInput input = options.input;
-    input.weights = weights;
-    const AnalysedModel model(input);
-    if (!source) source = open_set(input, model);
-    judged.push_back(
-        {model.info().model.name, weights, score_set(model, *source, input.batch, input.count, weights)});
-    measured.push_back(measure(options, judged.back().scored));
-    if (judged.back().scored.names != judged[0].scored.names)
-      fail(weights, ": other images could be read than for ", judged[0].file,
-           ", and only the same can be compared");
-  }
+  for (const std::string& weights : options.weights)
+    for (const int64_t size : sizes) {
+      AnalysisInput input = options.input;
+      input.weights = weights, input.size = size;
+      const AnalysedModel model(input);
+      if (!source) source = open_set(input, model);
+      const int64_t side = model.info().preprocess.size;
+      const std::string label = sizes.size() > 1 ? text(weights, " at ", side) : weights;
+      judged.push_back({model.info().model.name, weights, side,
+                        score_set(model, *source, input.batch, input.count, label)});
+      measured.push_back(measure(options, judged.back().scored));
+      if (real) measured.back().numbers.emplace_back("real_top1", real->accuracy(judged.back().scored));
+      if (judged.back().scored.names != judged[0].scored.names)
+        fail(weights, ": other images could be read than for ", judged[0].file,
+             ", and only the same can be compared");
+    }
   const ScoredSet& set = judged[0].scored;
   AnalysisFindings out;
   out.title = judged.size() == 1 ? "Predictions of " + judged[0].name
@@ -226,7 +310,10 @@ void analyse(const Options& options) {
       .note = text("Intervals of accuracy are Wilson's at 95 %; calibration in ", options.bins, " bins.")};
   section.table = {.name = "measures", .columns = {{"measure"}}};
   for (const Judged& one : judged)
-    section.table.columns.push_back({judged.size() > 1 ? one.file : one.name, true});
+    section.table.columns.push_back({sizes.size() > 1    ? text(one.file, " at ", one.size)
+                                     : judged.size() > 1 ? one.file
+                                                         : one.name,
+                                     true});
   for (size_t row = 0; row < measured[0].numbers.size(); ++row) {
     std::vector<std::string> cells = {measured[0].numbers[row].first};
     for (const Measured& one : measured) cells.push_back(fixed(one.numbers[row].second, 4));
@@ -235,12 +322,13 @@ void analyse(const Options& options) {
   section.drawings = {reliability(judged, measured)};
   auto models = Json::array();
   for (size_t m = 0; m < judged.size(); ++m) {
-    Json line = {{"weights", judged[m].file}, {"model", judged[m].name}};
+    Json line = {{"weights", judged[m].file}, {"model", judged[m].name}, {"size", judged[m].size}};
     for (const auto& [name, value] : measured[m].numbers) line[name] = value;
     models.push_back(line);
   }
   out.json = {{"data", set.source}, {"images", set.images()}, {"classes", set.mapping}, {"models", models}};
   out.sections.push_back(std::move(section));
+  if (sizes.size() > 1) out.sections.push_back(sizes_section(judged, measured));
   if (judged.size() > 1) {
     auto pairs = Json::array();
     out.sections.push_back(pairs_of(judged, options, pairs));
@@ -263,6 +351,9 @@ void add_analyse_predictions(Arguments& command, Action& action) {
            "none)")
       .show_default()
       .range(0.0, 0.9);
+  command.add("--sizes", options->sizes, "several input sides as 160,224,384: a column each, and a curve");
+  command.add("--real", options->real,
+              "ReaL labels of ImageNet's validation set (real.json), for a further accuracy");
   command.add("--seed", options->seed, "chooses the images set aside, and the bootstrap's draws")
       .show_default();
   add_output_options(command, options->output);

@@ -81,6 +81,15 @@ std::vector<std::string> corruptions_in(const Options& options) {
   return names;
 }
 
+// Fails where it is missing or empty.
+std::string folder_of(const Options& options, const std::string& corruption, int severity) {
+  const fs::path folder = fs::path(options.corrupted) / corruption / std::to_string(severity);
+  if (!fs::is_directory(folder) || fs::is_empty(folder))
+    fail(folder.string(), fs::is_directory(folder) ? " is empty" : " is missing",
+         ": every corruption must have the severities ", options.severities, "; --severity takes fewer");
+  return folder.string();
+}
+
 std::shared_ptr<const data::Source> corrupted_set(const Options& options,
                                                   const std::shared_ptr<const data::Source>& clean,
                                                   const std::string& corruption, int severity) {
@@ -90,12 +99,8 @@ std::shared_ptr<const data::Source> corrupted_set(const Options& options,
                                               .severity = severity,
                                               .parameters = &data::corruption_parameters(options.parameters),
                                               .seed = static_cast<uint64_t>(options.seed)});
-  const fs::path folder = fs::path(options.corrupted) / corruption / std::to_string(severity);
-  if (!fs::is_directory(folder) || fs::is_empty(folder))
-    fail(folder.string(), fs::is_directory(folder) ? " is empty" : " is missing",
-         ": every corruption must have the severities ", options.severities, "; --severity takes fewer");
-  return data::open_source_with_problems({.path = folder.string(), .val_path = folder.string()},
-                                         data::Split::validation);
+  const std::string folder = folder_of(options, corruption, severity);
+  return data::open_source_with_problems({.path = folder, .val_path = folder}, data::Split::validation);
 }
 
 struct Measured {
@@ -114,7 +119,10 @@ void analyse(const Options& options) {
   const std::vector<int> severities = parse_severities(options.severities);
   const std::vector<std::string> corruptions = corruptions_in(options);
   for (const std::string& name : corruptions)
-    for (const int severity : severities) data::imagenet_c_parameters().of(name, severity);
+    for (const int severity : severities) {  // what is not there is said before the work
+      data::imagenet_c_parameters().of(name, severity);
+      if (!options.corrupted.empty()) folder_of(options, name, severity);
+    }
   const bool relative_to_one = !options.baseline.empty();
   const auto baseline = relative_to_one ? read_baseline(options.baseline) : eval::CorruptionBaseline{};
   AnalysisWriter writer(options.output);

@@ -22,6 +22,7 @@ void add_caption(Arguments&, Action&);
 void add_analyse_attention(Arguments&, Action&);
 void add_analyse_maps(Arguments&, Action&);
 void add_analyse_landscape(Arguments&, Action&);
+void add_analyse_similarity(Arguments&, Action&);
 void add_analyse_predictions(Arguments&, Action&);
 void add_analyse_robustness(Arguments&, Action&);
 void add_analyse_cues(Arguments&, Action&);
@@ -98,6 +99,8 @@ std::span<const Command> commands() {
       {"analyse landscape", "the loss around and between weights, and its curvature",
        "tessera analyse landscape --weights runs/demo --kind plane --points 11 --svg plane.svg",
        add_analyse_landscape},
+      {"analyse similarity", "how alike the blocks of one model, or of two, are",
+       "tessera analyse similarity --weights runs/demo --other runs/other", add_analyse_similarity},
       {"analyse predictions",
        "accuracy with intervals, areas, calibration, and models compared on the same images",
        "tessera analyse predictions --weights runs/a runs/b --temperature 0.2 --report predictions.html",

@@ -1,0 +1,123 @@
+// `tessera analyse similarity`: linear CKA (Kornblith et al. 2019) between the blocks of one model, or of two models, on the same
+// images.
+#include <iostream>
+
+#include "cli/analysis_input.h"
+#include "cli/analysis_output.h"
+#include "cli/command.h"
+#include "core/counted.h"
+#include "core/error.h"
+#include "core/interrupt.h"
+#include "core/text.h"
+#include "report/matrix_chart.h"
+#include "tasks/representation.h"
+
+namespace tessera::cli {
+namespace {
+
+struct Options {
+  AnalysisInput input;
+  AnalysisOutput output;
+  std::string other;
+};
+
+// What each block makes of an image: the mean over its places, [images, channels].
+std::vector<torch::Tensor> block_features(const Options& options, const AnalysedModel& model,
+                                          const AnalysedImages& images) {
+  const torch::NoGradGuard no_grad;
+  std::vector<int64_t> blocks;
+  for (int64_t i = 0; i < model.backbone().block_count(); ++i) blocks.push_back(i);
+  std::vector<std::vector<torch::Tensor>> parts(blocks.size());
+  for (int64_t first = 0; first < images.count(); first += options.input.batch) {
+    if (interrupted()) throw Error(ErrorKind::interrupted, "interrupted");
+    const auto maps =
+        model.backbone().features(images.images.slice(0, first, first + options.input.batch), blocks);
+    for (size_t i = 0; i < maps.size(); ++i)
+      parts[i].push_back(maps[i].mean({2, 3}).to(torch::kCPU, torch::kFloat64));
+  }
+  std::vector<torch::Tensor> out;
+  for (const auto& part : parts) out.push_back(torch::cat(part));
+  return out;
+}
+
+std::vector<std::string> block_names(size_t count) {
+  std::vector<std::string> names;
+  for (size_t i = 0; i < count; ++i) names.push_back(text("block ", i));
+  return names;
+}
+
+void analyse(const Options& options) {
+  const AnalysedModel model(options.input);
+  AnalysisInput second_input = options.input;
+  if (!options.other.empty()) second_input.weights = options.other;
+  const AnalysedModel second(second_input);
+  AnalysisWriter writer(options.output);
+  const AnalysedImages images = read_images(options.input, model);
+  AnalysisInput same = second_input;  // the first model's set, whatever the second was trained on
+  if (same.images.empty() && same.data.empty() && !options.other.empty()) {
+    const AnalysedImages own = read_images(second_input, second);
+    if (own.names != images.names)
+      fail_usage("the sets of ", model.file(), " and ", second.file(),
+                 " are not the same images, and only the same can be compared: give --data");
+  }
+  if (images.count() < 4)
+    fail_usage("CKA of ", counted(images.count(), "image"), ": take at least 4 by --images");
+  const Interruptible stretch;
+  const auto rows = block_features(options, model, images);
+  const AnalysedImages others = options.other.empty() ? images : read_images(same, second);
+  const auto columns = options.other.empty() ? rows : block_features(options, second, others);
+
+  report::Matrix matrix{block_names(rows.size()), block_names(columns.size()), {}};
+  report::TableBlock table{.name = "similarity", .columns = {{"block"}}};
+  for (const std::string& name : matrix.columns) table.columns.push_back({name, true});
+  auto json = nlohmann::ordered_json::array();
+  for (size_t r = 0; r < rows.size(); ++r) {
+    std::vector<std::string> cells = {matrix.rows[r]};
+    auto line = nlohmann::ordered_json::array();
+    for (const torch::Tensor& column : columns) {
+      const double value = tasks::linear_cka(rows[r], column);
+      matrix.values.push_back(value);
+      cells.push_back(fixed(value, 3));
+      line.push_back(value);
+    }
+    table.rows.push_back(cells);
+    json.push_back(line);
+  }
+  AnalysisFindings out;
+  out.title = options.other.empty()
+                  ? "Similarity of the blocks of " + model.info().model.name
+                  : "Similarity of " + model.info().model.name + " and " + second.info().model.name;
+  out.subtitle = text(model.file(), options.other.empty() ? "" : " and " + second.file(), "; ",
+                      counted(images.count(), "image"), " of ", images.source);
+  AnalysisSection section{.heading = "Linear CKA",
+                          .note =
+                              "Of the mean over each block's places: 1 where one is a rotation of the other, "
+                              "0 where they share nothing.",
+                          .table = std::move(table)};
+  section.drawings.push_back(
+      same_drawing(report::matrix_chart(matrix, {.title = "Linear CKA",
+                                                 .row_label = model.info().model.name,
+                                                 .column_label = second.info().model.name,
+                                                 .low = 0,
+                                                 .high = 1,
+                                                 .whole_range = false})));
+  out.sections.push_back(std::move(section));
+  out.json = {{"weights", model.file()},
+              {"other", second.file()},
+              {"data", images.source},
+              {"images", images.count()},
+              {"cka", json}};
+  writer.write(out);
+}
+
+}  // namespace
+
+void add_analyse_similarity(Arguments& command, Action& action) {
+  auto options = std::make_shared<Options>();
+  add_input_options(command, options->input, 256);
+  command.add("--other", options->other, "weights of a second model, whose blocks are the columns");
+  add_output_options(command, options->output);
+  action = [options] { analyse(*options); };
+}
+
+}  // namespace tessera::cli
