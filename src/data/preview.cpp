@@ -26,7 +26,9 @@ std::vector<PreviewCell> preview_cells(const Source& source, int64_t count, uint
         cell.numbers = (labels->labels(indices[i]).size() == 1 ? "class " : "classes ") + cell.numbers;
       }
       try {
-        cell.picture = shrunk_to_fit(decode_sample(source.read(indices[i])), side);
+        const RawSample sample = source.read(indices[i]);
+        if (!labels && !sample.annotation.captions.empty()) cell.caption = sample.annotation.captions[0];
+        cell.picture = shrunk_to_fit(decode_sample(sample), side);
       } catch (const Error& error) {
         cell.error = error.what();
       }
