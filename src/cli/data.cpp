@@ -12,6 +12,7 @@
 #include "core/progress.h"
 #include "core/text.h"
 #include "core/threads.h"
+#include "data/captions.h"
 #include "data/check.h"
 #include "data/info.h"
 #include "data/mask_labels.h"
@@ -89,7 +90,15 @@ std::string numbers(const std::array<double, 3>& values) {
   return fixed(values[0], 4) + ", " + fixed(values[1], 4) + ", " + fixed(values[2], 4);
 }
 
-void print_info(const data::Source& source, const data::PixelStatistics& pixels, const char* split) {
+void print_captions(const data::CaptionStatistics& captions) {
+  if (captions.images == 0) return;
+  std::cout << "  text   " << counted(captions.captions, "caption") << ", " << captions.distinct
+            << " distinct, " << fixed(captions.words, 1) << " words each (of "
+            << counted(captions.images, "image") << ")\n";
+}
+
+void print_info(const data::Source& source, const data::PixelStatistics& pixels,
+                const data::CaptionStatistics& captions, const char* split) {
   std::cout << split << ": " << one_line(source.describe()) << "\n";
   if (pixels.images == 0) {
     std::cout << "  no image could be read\n";
@@ -100,6 +109,7 @@ void print_info(const data::Source& source, const data::PixelStatistics& pixels,
             << " (of " << counted(pixels.images, "image") << ")\n"
             << "  mean   [" << numbers(pixels.mean) << "]\n  std    [" << numbers(pixels.std)
             << "]  (each image counts alike)\n";
+  print_captions(captions);
 }
 
 // A line a class of the masks with its share of the pixels, of as many samples as the statistics are taken of.
@@ -130,7 +140,8 @@ std::vector<int64_t> counts_of(const data::Source& source) {
   return data::object_labels(source) ? data::object_counts(source) : data::class_counts(source);
 }
 
-ordered_json info_json(const data::Source& source, const data::PixelStatistics& pixels) {
+ordered_json info_json(const data::Source& source, const data::PixelStatistics& pixels,
+                       const data::CaptionStatistics& captions) {
   ordered_json json = {{"description", source.describe()},
                        {"images", source.size()},
                        {"multi_label", source.class_labels() && source.class_labels()->multi_label()},
@@ -143,6 +154,11 @@ ordered_json info_json(const data::Source& source, const data::PixelStatistics& 
                     {"height", {pixels.height.least, pixels.height.most}},
                     {"median_width", pixels.width.median},
                     {"median_height", pixels.height.median}};
+  if (captions.images > 0)
+    json["captions"] = {{"images", captions.images},
+                        {"captions", captions.captions},
+                        {"distinct", captions.distinct},
+                        {"words", captions.words}};
   return json;
 }
 
@@ -175,11 +191,12 @@ void info(const InfoOptions& options) {
     if (source == nullptr) continue;
     const char* split = source == splits.train.get() ? "train" : "validation";
     const auto pixels = data::pixel_statistics(*source, options.sample);
+    const auto captions = data::caption_statistics(*source, options.sample);
     if (options.json) {
-      json[split] = info_json(*source, pixels);
+      json[split] = info_json(*source, pixels, captions);
       if (masks) json[split]["mask_pixels"] = data::mask_pixels(*source, options.sample);
     } else {
-      print_info(*source, pixels, split);
+      print_info(*source, pixels, captions, split);
       if (masks) print_masks(*source, options.sample);
     }
     if (class_names_of(*source) == classes) counts.push_back(counts_of(*source));
@@ -256,6 +273,7 @@ ordered_json check_json(const data::CheckReport& report) {
   json["unreadable"] = findings_json(report.unreadable);
   json["duplicates"] = findings_json(report.duplicates);
   json["leaks"] = findings_json(report.leaks);
+  if (report.captions.count > 0) json["captions"] = findings_json(report.captions);
   return json;
 }
 
@@ -271,6 +289,7 @@ void check(const CheckOptions& options) {
     print_findings("the set", report.set, options.show);
     print_findings("unreadable images", report.unreadable, options.show);
     print_findings("the same image in training and validation data", report.leaks, options.show);
+    print_findings("captions", report.captions, options.show);
     print_findings("the same image twice", report.duplicates, options.show);
     if (report.problems() == 0) std::cout << "nothing wrong found\n";
   }

@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "core/interrupt.h"
 #include "core/threads.h"
+#include "data/captions.h"
 #include "data/mask_labels.h"
 #include "io/image.h"
 
@@ -29,12 +30,18 @@ struct Look {
   std::string format;
   int width = 0, height = 0;
   uint64_t low = 0, high = 0;  // XXH3-128 of its bytes
+  std::string name;
+  bool captioned = false;
+  std::vector<std::string> captions;  // what is wrong with them
 };
 
 Look look_at(const Source& source, int64_t index) {
   Look look;
   try {
     const RawSample sample = source.read(index);
+    look.name = sample.name;
+    look.captioned = !sample.annotation.captions.empty();
+    look.captions = caption_problems(sample);
     const auto* bytes = std::get_if<std::vector<std::byte>>(&sample.picture);
     XXH128_hash_t hash{};
     if (bytes != nullptr) {
@@ -176,6 +183,8 @@ CheckReport check_data(const SourceConfig& config, const Progress& progress) {
     if (source == nullptr) continue;
     const bool held_out = source == splits.validation.get();
     SplitCheck split = describe_split(*source, held_out);
+    std::vector<std::string> without;  // samples that have no caption, which says something where others have
+    bool captioned = false;
     for (int64_t first = 0; first < source->size(); first += kPiece) {
       if (interrupted()) throw Error(ErrorKind::interrupted, "interrupted");
       std::vector<Look> looks(static_cast<size_t>(std::min(kPiece, source->size() - first)));
@@ -188,11 +197,17 @@ CheckReport check_data(const SourceConfig& config, const Progress& progress) {
           continue;
         }
         count_look(looks[i], split);
+        captioned = captioned || looks[i].captioned;
+        if (!looks[i].captioned && without.size() < kMostLines)
+          without.push_back(looks[i].name + ": has no caption");
+        for (std::string& line : looks[i].captions) report.captions.add(std::move(line));
         duplicates.add(looks[i], {source, first + static_cast<int64_t>(i), held_out});
       }
       done += static_cast<int64_t>(looks.size());
       if (progress) progress(done, total);
     }
+    if (captioned)
+      for (std::string& line : without) report.captions.add(std::move(line));
     report.splits.push_back(std::move(split));
   }
   return report;

@@ -39,7 +39,11 @@ struct CheckReport {
   Lines unreadable;  // missing, truncated, not an image, too many pixels
   Lines duplicates;  // the same bytes twice in a split
   Lines leaks;       // the same bytes in training and held-out pictures
-  int64_t problems() const { return set.count + unreadable.count + duplicates.count + leaks.count; }
+  Lines
+      captions;  // of sets with captions: none, an empty one, one twice, one that was cut, control characters
+  int64_t problems() const {
+    return set.count + unreadable.count + duplicates.count + leaks.count + captions.count;
+  }
 };
 
 // Decodes every picture of both splits on all compute threads. A split that does not exist (val_share = 0) is

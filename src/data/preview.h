@@ -11,7 +11,7 @@ namespace tessera::data {
 
 struct PreviewCell {
   Image picture;        // empty (no pixels) where the sample cannot be read
-  std::string caption;  // class name; "a, b" for several
+  std::string caption;  // class name; "a, b" for several; the first caption of a set without classes
   std::string numbers;  // the same classes by number: "class 3", "classes 0, 3"
   std::string error;
 };

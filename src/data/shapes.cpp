@@ -312,8 +312,8 @@ ShapesConfig parse_shapes(const std::string& path) {
     fail_usage("shapes.val is ", config.val, ", must be 1 to ", kMost);
   if (config.size != 32 && config.size != 64)
     fail_usage("shapes.size is ", config.size, ", must be 32 or 64");
-  if (config.task != "shape" && config.task != "texture" && config.task != "segment")
-    fail_usage("shapes.task is '", config.task, "', must be shape, texture or segment");
+  if (config.task != "shape" && config.task != "texture" && config.task != "segment" && config.task != "text")
+    fail_usage("shapes.task is '", config.task, "', must be shape, texture, segment or text");
   if (config.cues != "any" && config.cues != "agree" && config.cues != "conflict")
     fail_usage("shapes.cues is '", config.cues, "', must be any, agree or conflict");
   return config;
@@ -322,6 +322,51 @@ ShapesConfig parse_shapes(const std::string& path) {
 ShapesLabel shapes_label(const ShapesConfig& config, Split split, int64_t index) {
   RandomStream random = stream_of(config, split, index, 0);
   return draw_label(random, config.cues);
+}
+
+namespace {
+
+struct NamedColour {
+  const char* name;
+  Colour colour;
+};
+constexpr NamedColour kColours[] = {
+    {"black", {0.08f, 0.08f, 0.08f}},  {"grey", {0.5f, 0.5f, 0.5f}},     {"white", {0.93f, 0.93f, 0.93f}},
+    {"red", {0.85f, 0.12f, 0.12f}},    {"orange", {0.93f, 0.55f, 0.1f}}, {"yellow", {0.9f, 0.88f, 0.15f}},
+    {"green", {0.2f, 0.7f, 0.2f}},     {"cyan", {0.15f, 0.8f, 0.8f}},    {"blue", {0.15f, 0.2f, 0.85f}},
+    {"purple", {0.55f, 0.15f, 0.75f}}, {"pink", {0.92f, 0.5f, 0.75f}},   {"brown", {0.45f, 0.27f, 0.1f}}};
+
+std::string place_of(Point centre, float size) {
+  // The object is large, so that its middle is never far from the image's.
+  const auto side = [&](float at, const char* before, const char* behind) {
+    return at < 0.45f * size ? before : at > 0.55f * size ? behind : "";
+  };
+  const std::string row = side(centre.y, "top", "bottom"), column = side(centre.x, "left", "right");
+  if (row.empty()) return column.empty() ? "in the middle" : "on the " + column;
+  return "at the " + row + (column.empty() ? "" : " ") + column;
+}
+
+}  // namespace
+
+ShapesWords shapes_words(const ShapesConfig& config, Split split, int64_t index) {
+  RandomStream random = stream_of(config, split, index, 0);
+  const auto size = static_cast<float>(config.size);
+  const Scene scene = draw_scene(random, size, config.cues);
+  const NamedColour* nearest = kColours;
+  for (const NamedColour& one : kColours)
+    if (colour_distance(scene.object.first, one.colour) <
+        colour_distance(scene.object.first, nearest->colour))
+      nearest = &one;
+  return {shape_names()[static_cast<size_t>(scene.label.shape)],
+          texture_names()[static_cast<size_t>(scene.label.texture)], nearest->name,
+          place_of(scene.centre, size)};
+}
+
+std::vector<std::string> shapes_captions(const ShapesWords& words) {
+  const auto& [shape, texture, colour, place] = words;
+  const std::string with = texture == "plain" ? "" : " with " + texture;
+  return {"a " + colour + " " + shape + with + " " + place, "a " + shape + " " + place + ", " + colour + with,
+          "a " + colour + " " + shape, place + " stands a " + shape + with};
 }
 
 Image draw_shapes(const ShapesConfig& config, Split split, int64_t index) {

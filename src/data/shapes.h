@@ -27,7 +27,9 @@ struct ShapesConfig {
     v("val", val, "validation images");
     v("size", size, "side in pixels, 32 or 64");
     v("seed", seed, "another seed is another set");
-    v("task", task, "shape or texture: which of the two is the class; segment: the shape of every pixel");
+    v("task", task,
+      "shape or texture: which of the two is the class; segment: the shape of every pixel; text: shape, and "
+      "captions that tell colour and place");
     v("cues", cues,
       "any, or of 8 shapes and textures each: agree (texture i on shape i alone) or conflict (never so)");
   }
@@ -51,6 +53,15 @@ struct ShapesLabel {
   int shape = 0, texture = 0;
 };
 ShapesLabel shapes_label(const ShapesConfig& config, Split split, int64_t index);
+
+// What can be said of a sample in words: the colour that its object has most of ("red", "grey", …), and where it stands
+// ("in the middle", "at the top left", "on the right", …).
+struct ShapesWords {
+  std::string shape, texture, colour, place;
+};
+ShapesWords shapes_words(const ShapesConfig& config, Split split, int64_t index);
+// Four captions, the first of which says all of it: "a red star with stripes at the top left".
+std::vector<std::string> shapes_captions(const ShapesWords& words);
 
 // [size, size, 3]; edges are smooth over one pixel.
 Image draw_shapes(const ShapesConfig& config, Split split, int64_t index);

@@ -206,9 +206,29 @@ TEST(Shapes, AWrongPathIsNamed) {
   EXPECT_EQ(error_of("shapes:trian=3"), "unknown key 'shapes.trian', did you mean 'train'?");
   EXPECT_EQ(error_of("shapes:size=48"), "shapes.size is 48, must be 32 or 64");
   EXPECT_EQ(error_of("shapes:train=0"), "shapes.train is 0, must be 1 to 1000000000");
-  EXPECT_EQ(error_of("shapes:task=colour"), "shapes.task is 'colour', must be shape, texture or segment");
+  EXPECT_EQ(error_of("shapes:task=colour"), "shapes.task is 'colour', must be shape, texture, segment or text");
   EXPECT_EQ(error_of("shapes:size"), "shapes:size: 'size' must read key=value");
   EXPECT_EQ(error_of("shapes:size=big"), "shapes.size is a string, must be an integer");
+}
+
+// A caption says what the picture shows, and the picture is the one of the other tasks.
+TEST(Shapes, CaptionsTellWhatIsDrawn) {
+  const ShapesConfig config = parse_shapes("shapes:train=200,val=20,task=text"),
+                     plain = parse_shapes("shapes:train=200,val=20");
+  std::set<std::string> colours, places;
+  for (int64_t i = 0; i < 200; ++i) {
+    const ShapesWords words = shapes_words(config, Split::train, i);
+    const ShapesLabel label = shapes_label(config, Split::train, i);
+    EXPECT_EQ(words.shape, shape_names()[static_cast<size_t>(label.shape)]);
+    EXPECT_EQ(words.texture, texture_names()[static_cast<size_t>(label.texture)]);
+    colours.insert(words.colour), places.insert(words.place);
+    const std::vector<std::string> captions = shapes_captions(words);
+    EXPECT_NE(captions[0].find(words.colour), std::string::npos);
+    EXPECT_NE(captions[0].find(words.place), std::string::npos);
+  }
+  EXPECT_GE(colours.size(), 9u);
+  EXPECT_EQ(places.size(), 9u);
+  EXPECT_EQ(draw_shapes(config, Split::train, 3).pixels, draw_shapes(plain, Split::train, 3).pixels);
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ class ShapesSource final : public LabelledSource {
   ShapesSource(const ShapesConfig& config, Split split)
       : config_(config),
         split_(split),
-        by_shape_(config.task == "shape"),
+        by_shape_(config.task == "shape" || config.task == "text"),
         names_(by_shape_ ? shape_names() : texture_names()) {
     if (config.cues != "any") names_.resize(kCueClasses);
   }
@@ -22,6 +22,11 @@ class ShapesSource final : public LabelledSource {
   int64_t size() const override { return split_ == Split::train ? config_.train : config_.val; }
 
   RawSample read(int64_t index) const override {
+    if (config_.task == "text") {
+      RawSample sample{text(part(), " sample ", index), draw_shapes(config_, split_, index)};
+      sample.annotation.captions = shapes_captions(shapes_words(config_, split_, index));
+      return sample;
+    }
     const ShapesLabel label = shapes_label(config_, split_, index);
     const std::string &shape = shape_names()[static_cast<size_t>(label.shape)],
                       &texture = texture_names()[static_cast<size_t>(label.texture)];

@@ -124,7 +124,13 @@ class Clip final : public Task, public PairedEmbedding {
   std::vector<MetricInfo> step_metrics() const override { return {{"accuracy", Unit::share}}; }
   bool whole_batch() const override { return true; }
   Loss loss(const Inputs& inputs, const models::Context& context, Collective& others) override;
-  void after_step(const models::TrainingStep&) override { pair_->bound_scale(); }
+  // A batch of one is tried when a run is planned; a step of one learns nothing.
+  void after_step(const models::TrainingStep&) override {
+    if (whole_ < 2)
+      fail_usage("task clip compares the pairs of a batch: train.batch_size is ", whole_,
+                 ", must be at least 2");
+    pair_->bound_scale();
+  }
 
   std::vector<std::unique_ptr<Evaluator>> evaluators() override {
     return one_evaluator([this](const EvaluateOptions& options) { return evaluate(options); });
@@ -154,6 +160,7 @@ class Clip final : public Task, public PairedEmbedding {
   models::ModelSpec spec_;
   std::shared_ptr<models::Backbone> backbone_;
   std::shared_ptr<models::TwoTower> pair_;
+  int64_t whole_ = 2;  // samples of the newest step, of all processes
 };
 
 // embed(first, last) of all samples; with pieces each is forgotten and computed once more for its gradient.
@@ -174,9 +181,7 @@ torch::Tensor Clip::in_pieces(int64_t count, torch::Device device,
 // Each process compares its own samples with those of all.
 Loss Clip::loss(const Inputs& inputs, const models::Context& context, Collective& others) {
   const int64_t first = inputs.main().first, whole = inputs.main().whole, count = inputs.size();
-  if (whole < 2)
-    fail_usage("task clip compares the pairs of a batch: train.batch_size is ", whole,
-               ", must be at least 2");
+  whole_ = whole;
   const torch::Tensor pictures = inputs.at("image"), tokens = inputs.at("tokens");
   const torch::Device device = pictures.device();
   std::vector<torch::Tensor> of_images = backbone_->parameters();

@@ -101,7 +101,13 @@ class CocaTask final : public Task, public PairedEmbedding, public Captioner {
   }
   bool whole_batch() const override { return true; }
   Loss loss(const Inputs& inputs, const models::Context& context, Collective& others) override;
-  void after_step(const models::TrainingStep&) override { coca_->bound_scale(); }
+  // A batch of one is tried when a run is planned; a step of one learns nothing.
+  void after_step(const models::TrainingStep&) override {
+    if (whole_ < 2)
+      fail_usage("task coca compares the pairs of a batch: train.batch_size is ", whole_,
+                 ", must be at least 2");
+    coca_->bound_scale();
+  }
 
   std::vector<std::unique_ptr<Evaluator>> evaluators() override {
     return one_evaluator([this](const EvaluateOptions& options) { return evaluate(options); });
@@ -146,13 +152,12 @@ class CocaTask final : public Task, public PairedEmbedding, public Captioner {
   std::shared_ptr<models::Backbone> backbone_;
   TokenExtent extent_;
   std::shared_ptr<models::Coca> coca_;
+  int64_t whole_ = 2;  // samples of the newest step, of all processes
 };
 
 Loss CocaTask::loss(const Inputs& inputs, const models::Context& context, Collective& others) {
   const int64_t first = inputs.main().first, whole = inputs.main().whole, count = inputs.size();
-  if (whole < 2)
-    fail_usage("task coca compares the pairs of a batch: train.batch_size is ", whole,
-               ", must be at least 2");
+  whole_ = whole;
   const torch::Tensor ids = inputs.at("tokens").to(torch::kInt64);
   const models::Coca::Side image = coca_->image(read(inputs.at("image"), context)),
                            text = coca_->text(ids, context);
