@@ -311,7 +311,7 @@ Json as_json(const Options& options, const Result& result, const std::string& da
                 {"lambda", layer.lambda},
                 {"rankme", layer.rank}};
     if (!std::isnan(layer.lars)) one["lars_top1"] = layer.lars;
-    if (!std::isnan(layer.knn)) one["knn_top1"] = layer.knn, one["knn_weighted_top1"] = layer.knn_weighted;
+    if (options.every_layer) one["knn_top1"] = layer.knn, one["knn_weighted_top1"] = layer.knn_weighted;
     layers.push_back(one);
   }
   for (const FewLabels& one : result.few)

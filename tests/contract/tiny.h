@@ -53,6 +53,10 @@ inline ModelSpec tiny_spec(const Named& named, Value overrides = {}) {
     small.set("dims", Value::Array(dims.begin(), dims.end()));
     small.set("depths", Value::Array(depths.begin(), depths.end()));
   }
+  if (has("codebook")) {  // a tokeniser: every pixel is a cell of its first group
+    small.set("image_size", 16), small.set("outputs", 64);
+    small.set("dims", Value::Array{32, 64}), small.set("depths", Value::Array{1, 1});
+  }
   if (has("zero_init_last")) small.set("zero_init_last", false);  // behind a zero no gradient comes
   merge(small, overrides);
   return resolve_model(named.size->name, small);
