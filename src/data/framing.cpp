@@ -44,9 +44,86 @@ Image fit_into(const Image& image, Extent size, FitRounding rounding) {
   return paste(resized, size, left / 2, top / 2, {0, 0, 0});
 }
 
+namespace {
+
+// What one pixel of the result is made of along an axis.
+struct Taps {
+  int first = 0;
+  std::vector<double> weights;
+  std::vector<int> whole;  // times 2^bits
+};
+
+double cubic(double x) {
+  constexpr double a = -0.5;
+  x = std::abs(x);
+  if (x < 1) return ((a + 2) * x - (a + 3)) * x * x + 1;
+  return x < 2 ? (((x - 5) * x + 8) * x - 4) * a : 0;
+}
+
+struct Axis {
+  std::vector<Taps> taps;
+  int bits = 0;
+
+  uint8_t sum(size_t place, const uint8_t* from, size_t step) const {
+    const Taps& own = taps[place];
+    int total = 1 << (bits - 1);
+    for (size_t k = 0; k < own.whole.size(); ++k)
+      total += own.whole[k] * from[(static_cast<size_t>(own.first) + k) * step];
+    return static_cast<uint8_t>(std::clamp(total >> bits, 0, 255));
+  }
+};
+
+Axis axis_of(int from, int to) {
+  const double scale = static_cast<double>(from) / to, wide = std::max(scale, 1.0), support = 2 * wide;
+  Axis axis;
+  double largest = 0;
+  for (int i = 0; i < to; ++i) {
+    const double centre = (i + 0.5) * scale;
+    Taps taps{std::max(static_cast<int>(centre - support + 0.5), 0), {}, {}};
+    const int last = std::min(static_cast<int>(centre + support + 0.5), from);
+    double sum = 0;
+    for (int j = taps.first; j < last; ++j) {
+      taps.weights.push_back(cubic((j - centre + 0.5) / wide));
+      sum += taps.weights.back();
+    }
+    for (double& weight : taps.weights) weight /= sum, largest = std::max(largest, weight);
+    axis.taps.push_back(std::move(taps));
+  }
+  // As many bits as the largest weight leaves in 16.
+  while (axis.bits < 22 && static_cast<int>(0.5 + largest * (1 << (axis.bits + 1))) < (1 << 15)) ++axis.bits;
+  for (Taps& taps : axis.taps)
+    for (const double weight : taps.weights)
+      taps.whole.push_back(static_cast<int>(weight * (1 << axis.bits) + (weight < 0 ? -0.5 : 0.5)));
+  return axis;
+}
+
+}  // namespace
+
+Image resize_by_short_weights(const Image& image, int width, int height) {
+  check(image.channels == 3 && image.width > 0 && image.height > 0 && width > 0 && height > 0,
+        "a picture of ", image.width, "x", image.height, " and ", image.channels, " channels cannot become ",
+        width, "x", height);
+  Image across = image;
+  if (width != image.width) {
+    const Axis axis = axis_of(image.width, width);
+    across = Image(width, image.height);
+    for (int y = 0; y < image.height; ++y)
+      for (size_t i = 0; i < 3 * static_cast<size_t>(width); ++i)
+        across.row(y)[i] = axis.sum(i / 3, image.row(y) + i % 3, 3);
+  }
+  if (height == image.height) return across;
+  const Axis axis = axis_of(image.height, height);
+  const size_t stride = 3 * static_cast<size_t>(width);
+  Image out(width, height);
+  for (int y = 0; y < height; ++y)
+    for (size_t i = 0; i < stride; ++i)
+      out.row(y)[i] = axis.sum(static_cast<size_t>(y), across.row(0) + i, stride);
+  return out;
+}
+
 Image shortest_then_centre(const Image& image, int side) {
   const Extent size = resize_short_side({image.height, image.width}, side);
-  const Image resized = resize(image, size.width, size.height, Interpolation::bicubic);
+  const Image resized = resize_by_short_weights(image, size.width, size.height);
   return cut(resized, Box{(size.width - side) / 2, (size.height - side) / 2, side, side});
 }
 

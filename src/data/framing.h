@@ -19,7 +19,11 @@ Image pad_to_square(const Image& image, const std::array<uint8_t, 3>& colour);
 enum class FitRounding { up, nearest };  // of the shorter side: LLaVA's, and that of OpenCLIP's longest mode
 Image fit_into(const Image& image, Extent size, FitRounding rounding);
 
-// The short side resized to `side`, then the middle cut out, with offsets rounded down as Hugging Face's image
+// Bicubic with antialiasing as PyTorch has it for bytes: weights of 16 bits, rounded and cut to bytes after each of the two
+// passes (Pillow's weights have 22 bits; resize.h). Hugging Face's image processors resize so.
+Image resize_by_short_weights(const Image& image, int width, int height);
+
+// That, the short side to `side`, then the middle cut out, with offsets rounded down as Hugging Face's image
 // processors do; torchvision's round half to even (geometry.h: centre).
 Image shortest_then_centre(const Image& image, int side);
 

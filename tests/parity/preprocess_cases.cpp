@@ -75,7 +75,7 @@ CaseResult check_clip_preprocess(const Golden& golden) {
     else if (how == "hf_clip")
       close(normalised(data::shortest_then_centre(image, side), kMean, kStd));
     else if (how == "hf_siglip")
-      close(prepared(image, side, "squash", {0.5, 0.5, 0.5}, {0.5, 0.5, 0.5}));
+      close(normalised(data::resize_by_short_weights(image, side, side), {0.5, 0.5, 0.5}, {0.5, 0.5, 0.5}));
     else if (how == "llava_pad")
       close(normalised(data::shortest_then_centre(data::pad_to_square(image, grey), side), kMean, kStd));
     else if (how == "anyres_padded")

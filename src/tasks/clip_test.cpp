@@ -1,0 +1,120 @@
+// Task clip: pieces against the whole, shares of processes against one, and the task's own errors.
+#include "tasks/clip.h"
+
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "models/model.h"
+#include "tasks/paired.h"
+#include "tasks/text_input.h"
+
+namespace tessera::tasks {
+namespace {
+
+using torch::Tensor;
+
+Value table(std::initializer_list<std::pair<std::string, Value>> entries) {
+  Value out;
+  for (const auto& [key, value] : entries) out.set(key, value);
+  return out;
+}
+
+std::unique_ptr<Task> make_task(const Value& settings) {
+  Value all = table(
+      {{"embed_dim", 8}, {"text_dim", 16}, {"text_depth", 2}, {"text_heads", 2}, {"context_length", 12}});
+  merge(all, settings);
+  TaskSetup setup;
+  setup.settings = clip_kind().resolve(all);
+  setup.model = models::resolve_model("vit", table({{"image_size", 16},
+                                                    {"patch_size", 8},
+                                                    {"dim", 16},
+                                                    {"depth", 2},
+                                                    {"heads", 2},
+                                                    {"drop_path", 0.3},
+                                                    {"classes", 0}}));
+  setup.preprocess.size = 16;
+  setup.seed = 3;
+  auto task = clip_kind().make(setup);
+  move(task->parts(), torch::kCPU, torch::kFloat64);
+  set_training(task->parts(), true);
+  return task;
+}
+
+Inputs some_inputs(int64_t count) {
+  torch::manual_seed(4);
+  const TextInput bytes("bytes", {});
+  std::vector<int32_t> ids;
+  for (int64_t i = 0; i < count; ++i) {
+    const auto own = bytes.fit("text " + std::to_string(i % 5), 12, "test");
+    ids.insert(ids.end(), own.begin(), own.end());
+  }
+  StreamInputs stream{.name = "train", .size = count, .first = 0, .whole = count, .fields = {}};
+  stream.fields.push_back({"image", torch::randn({count, 3, 16, 16}, torch::kFloat64)});
+  stream.fields.push_back({"tokens", torch::tensor(ids, torch::kInt32).view({count, 12})});
+  return {{stream}};
+}
+
+struct Found {
+  double loss = 0;
+  std::vector<Tensor> gradients;
+};
+
+Found gradients_of(const Value& settings) {
+  const auto task = make_task(settings);
+  const Loss loss = task->loss(some_inputs(10), {.seed = 7, .step = 2}, Collective::alone());
+  loss.sum.backward();
+  Found found{loss.sum.item<double>(), {}};
+  for (const auto& [name, parameter] : named_parameters(task->parts()))
+    found.gradients.push_back(parameter.grad().defined() ? parameter.grad() : torch::zeros_like(parameter));
+  return found;
+}
+
+void expect_same(const Found& a, const Found& b) {
+  EXPECT_NEAR(a.loss, b.loss, 1e-10);
+  ASSERT_EQ(a.gradients.size(), b.gradients.size());
+  for (size_t i = 0; i < a.gradients.size(); ++i)
+    EXPECT_LT((a.gradients[i] - b.gradients[i]).abs().max().item<double>(), 1e-10) << i;
+}
+
+TEST(Clip, PiecesGiveTheGradientOfTheWholeBatch) {
+  for (const char* loss : {"softmax", "sigmoid"}) {
+    const Found whole = gradients_of(table({{"loss", loss}}));
+    for (const int64_t piece : {1, 3, 4, 10})
+      expect_same(gradients_of(table({{"loss", loss}, {"piece", piece}, {"chunk", 3}})), whole);
+  }
+}
+
+TEST(Clip, OnePairIsNoContrast) {
+  const auto task = make_task({});
+  task->loss(some_inputs(1), {}, Collective::alone());
+  EXPECT_THROW(task->after_step({}), Error);
+}
+
+TEST(Clip, SettingsThatMakeNoSenseAreRefused) {
+  EXPECT_THROW(make_task(table({{"text_heads", 3}})), Error);
+  EXPECT_THROW(make_task(table({{"image_projection", false}})), Error);
+  EXPECT_THROW(make_task(table({{"templates", Value::Array{Value("a photo")}}})), Error);
+  EXPECT_THROW(make_task(table({{"vocab_size", 77}})), Error);
+}
+
+TEST(Clip, TheScaleStaysBelowAHundred) {
+  const auto task = make_task(table({{"temperature", 0.001}}));
+  task->after_step({});
+  EXPECT_NEAR(dynamic_cast<PairedEmbedding&>(*task).similarity_scale(), 100, 1e-9);
+}
+
+TEST(TextInput, BytesComeBack) {
+  const TextInput bytes("bytes", {});
+  int64_t cut = 0;
+  const auto ids = bytes.fit("crème brûlée", 40, "test", &cut);
+  EXPECT_EQ(cut, 0);
+  EXPECT_EQ(bytes.decode(ids), "crème brûlée");
+  EXPECT_EQ(bytes.fit("abcdef", 5, "test", &cut).back(), bytes.end());
+  EXPECT_EQ(cut, 3);
+  EXPECT_THROW(bytes.fit("\xff\xfe", 9, "test"), Error);
+  EXPECT_EQ(TextInput("nowhere.json", table({{"tokenizer", "bytes"}})).size(), bytes.size());
+  EXPECT_THROW(TextInput("nowhere.json", {}), Error);
+}
+
+}  // namespace
+}  // namespace tessera::tasks
