@@ -88,7 +88,6 @@ const std::vector<Entry>& entries() {
       {"components", "seg_feature_pyramid", "", check_map_necks, ""},
       {"components", "seg_upernet", "", check_segmenter, ""},
       {"components", "metric_vqa", "", check_answers, ""},
-      {"components", "metric_", "", check_metric, ""},
       {"components", "llava_prompts", "", check_prompts, ""},
       {"components", "metric_coco", "", check_coco, ""},
       {"components", "metric_", "", check_metric, ""},
