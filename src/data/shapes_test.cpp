@@ -206,7 +206,8 @@ TEST(Shapes, AWrongPathIsNamed) {
   EXPECT_EQ(error_of("shapes:trian=3"), "unknown key 'shapes.trian', did you mean 'train'?");
   EXPECT_EQ(error_of("shapes:size=48"), "shapes.size is 48, must be 32 or 64");
   EXPECT_EQ(error_of("shapes:train=0"), "shapes.train is 0, must be 1 to 1000000000");
-  EXPECT_EQ(error_of("shapes:task=colour"), "shapes.task is 'colour', must be shape, texture, segment or text");
+  EXPECT_EQ(error_of("shapes:task=colour"),
+            "shapes.task is 'colour', must be shape, texture, segment or text");
   EXPECT_EQ(error_of("shapes:size"), "shapes:size: 'size' must read key=value");
   EXPECT_EQ(error_of("shapes:size=big"), "shapes.size is a string, must be an integer");
 }

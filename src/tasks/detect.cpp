@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "tasks/detect_scores.h"
+#include "tasks/object_inputs.h"
 
 namespace tessera::tasks {
 
@@ -99,20 +100,6 @@ models::DetectorOptions detector_options(const DetectConfig& config, const model
   return o;
 }
 
-std::vector<std::string> names_in(const Value& metadata) {
-  std::vector<std::string> names;
-  if (const Value* list = metadata.find("class_names"); list && list->is_array())
-    for (const Value& name : list->as_array())
-      if (name.is_string()) names.push_back(name.as_string());
-  return names;
-}
-
-const FieldTensor& ragged_field(const Inputs& inputs, std::string_view name) {
-  for (const FieldTensor& field : inputs.main().fields)
-    if (field.name == name) return field;
-  fail("the batch has no field '", name, "'");
-}
-
 class Detect final : public Task, public ObjectFinder {
  public:
   explicit Detect(const TaskSetup& setup)
@@ -121,12 +108,12 @@ class Detect final : public Task, public ObjectFinder {
         train_(setup.train),
         validation_(setup.validation),
         spec_(setup.model),
-        backbone_(setup.build_backbone(setup.model)) {
-    describe_classes(setup);
+        backbone_(setup.build_backbone(setup.model)),
+        classes_(setup, "task detect") {
     maps_ = maps_of(spec_, backbone_->block_count());
     detector_ = setup.build([&] {
       auto neck = make_neck(config_, maps_, spec_.name);
-      const models::DetectorOptions options = detector_options(config_, *neck, std::ssize(names_));
+      const models::DetectorOptions options = detector_options(config_, *neck, std::ssize(classes_.names));
       auto detector = std::make_shared<models::Detector>(options, std::move(neck));
       if (setup.draws()) detector->initialise(setup.seed);
       return detector;
@@ -136,20 +123,22 @@ class Detect final : public Task, public ObjectFinder {
                  .jitter = config_.jitter,
                  .flip = config_.flip,
                  .masks = config_.masks};
-    if (train_ && config_.masks && !data::require_objects(*train_, "task detect").has_outlines())
-      fail_usage("task.masks: ", train_->describe(), " has boxes without masks: set task.masks = false");
+    check_outlines(train_.get());
+    check_outlines(validation_.get());
   }
 
   std::vector<Part> parts() const override { return {{"", backbone_}, {"", detector_}}; }
   std::vector<BackbonePart> backbones() const override { return {{"", backbone_, spec_}}; }
-  bool takes_outputs_of(const Value& metadata) const override { return names_in(metadata) == names_; }
+  bool takes_outputs_of(const Value& metadata) const override {
+    return object_names_in(metadata) == classes_.names;
+  }
   std::vector<std::string> output_names() const override {
     std::vector<std::string> names;
     for (const auto& entry : detector_->named_parameters()) names.push_back(entry.key());
     return names;
   }
   std::string outputs() const override {
-    return text("detector of ", names_.size(), " classes", config_.masks ? " with masks" : "");
+    return text("detector of ", classes_.names.size(), " classes", config_.masks ? " with masks" : "");
   }
   int64_t macs(int64_t side) const override {
     return backbone_->macs(side, side) + detector_->macs({side, side});
@@ -187,7 +176,7 @@ class Detect final : public Task, public ObjectFinder {
     const auto count = static_cast<double>(images.size(0));
     Loss out;
     for (const auto& [name, value] : detector_->losses(
-             pyramid, {images.size(2), images.size(3)}, extents(inputs.at("extent")), targets(inputs),
+             pyramid, {images.size(2), images.size(3)}, shown_extents(inputs.at("extent")), targets(inputs),
              models::choose_at_random(context.seed, context.step, context.first_sample))) {
       out.sum = out.sum.defined() ? out.sum + value * count : value * count;
       out.terms.push_back({value.detach() * count, count});
@@ -199,52 +188,23 @@ class Detect final : public Task, public ObjectFinder {
     return one_evaluator([this](const EvaluateOptions& options) { return evaluate(options); });
   }
   MetricInfo main_metric() const override { return DetectionScores::main_metric(config_.masks); }
-  Value metadata() const override {
-    Value out;
-    out.set("class_names", Value::Array(names_.begin(), names_.end()));
-    out.set("class_numbers", Value::Array(numbers_.begin(), numbers_.end()));
-    return out;
-  }
+  Value metadata() const override { return classes_.metadata(); }
   std::string metadata_conflict(const Value& stored) const override {
-    return names_in(stored) == names_ ? "" : "the run began with other classes";
+    return object_names_in(stored) == classes_.names ? "" : "the run began with other classes";
   }
 
-  const std::vector<std::string>& object_classes() const override { return names_; }
-  int64_t class_number(int64_t label) const override { return numbers_[static_cast<size_t>(label)]; }
+  const std::vector<std::string>& object_classes() const override { return classes_.names; }
+  int64_t class_number(int64_t label) const override { return classes_.numbers[static_cast<size_t>(label)]; }
   std::vector<FoundObject> find(const Image& image, double score, torch::Device device,
                                 Precision precision) override;
 
  private:
   Findings evaluate(const EvaluateOptions& options);
 
-  void describe_classes(const TaskSetup& setup) {
-    const data::Source* source = train_ ? train_.get() : nullptr;
-    if (source) {
-      const data::ObjectLabels& labels = data::require_objects(*source, "task detect");
-      names_ = labels.object_classes();
-      for (int64_t k = 0; k < std::ssize(names_); ++k) numbers_.push_back(labels.class_number(k));
-    } else {
-      names_ = names_in(setup.metadata);
-      if (const Value* list = setup.metadata.find("class_numbers"); list && list->is_array())
-        for (const Value& number : list->as_array())
-          if (number.is_int()) numbers_.push_back(number.as_int());
-      if (names_.empty() && validation_)
-        names_ = data::require_objects(*validation_, "task detect").object_classes();
-    }
-    if (names_.empty())
-      fail_usage("task detect knows no classes: neither data nor ",
-                 setup.file.empty() ? "weights" : setup.file, " name any");
-    if (numbers_.size() != names_.size()) {
-      numbers_.clear();
-      for (int64_t k = 0; k < std::ssize(names_); ++k) numbers_.push_back(k + 1);
-    }
-    if (!validation_) return;
-    const data::ObjectLabels& labels = data::require_objects(*validation_, "task detect");
-    if (labels.object_classes() != names_)
-      fail_usage(validation_->describe(), " has the classes ", join(labels.object_classes(), ", "),
-                 ", must be ", join(names_, ", "));
-    if (config_.masks && !labels.has_outlines())
-      fail_usage("task.masks: ", validation_->describe(), " has boxes without masks: set task.masks = false");
+  // Boxes alone make no masks.
+  void check_outlines(const data::Source* source) const {
+    if (config_.masks && source && !data::require_objects(*source, "task detect").has_outlines())
+      fail_usage("task.masks: ", source->describe(), " has boxes without masks: set task.masks = false");
   }
 
   std::shared_ptr<const data::Transform> transform(const std::shared_ptr<const data::Source>& source,
@@ -256,21 +216,10 @@ class Detect final : public Task, public ObjectFinder {
     return data::make_object_transform(preprocess, geometry, source);
   }
 
-  // What each image shows of itself within the batch.
-  static std::vector<Extent> extents(const torch::Tensor& field) {
-    const torch::Tensor host = field.to(torch::kCPU).contiguous();
-    std::vector<Extent> all;
-    for (int64_t i = 0; i < host.size(0); ++i) {
-      const int64_t* sides = host.const_data_ptr<int64_t>() + 4 * i;
-      all.push_back({sides[0], sides[1]});
-    }
-    return all;
-  }
-
   std::vector<models::DetectionTarget> targets(const Inputs& inputs) const {
     const FieldTensor& boxes = ragged_field(inputs, "boxes");
     const FieldTensor* masks = config_.masks ? &ragged_field(inputs, "masks") : nullptr;
-    const std::vector<Extent> sizes = extents(inputs.at("extent"));
+    const std::vector<Extent> sizes = shown_extents(inputs.at("extent"));
     const torch::Tensor host = boxes.values.to(torch::kCPU);
     std::vector<models::DetectionTarget> all;
     for (size_t i = 0; i < sizes.size(); ++i) {
@@ -328,8 +277,7 @@ class Detect final : public Task, public ObjectFinder {
   std::shared_ptr<models::Backbone> backbone_;
   BackboneMaps maps_;
   std::shared_ptr<models::Detector> detector_;
-  std::vector<std::string> names_;
-  std::vector<int64_t> numbers_;
+  ObjectClasses classes_;
 };
 
 Findings Detect::evaluate(const EvaluateOptions& options) {
@@ -344,7 +292,7 @@ Findings Detect::evaluate(const EvaluateOptions& options) {
     whole += loaded->whole;
     if (loaded->size == 0) continue;
     const StreamInputs batch = to_device(*loaded, "validation", options.device, options.precision);
-    const std::vector<Extent> shown = extents(batch.at("extent"));
+    const std::vector<Extent> shown = shown_extents(batch.at("extent"));
     const torch::Tensor sides = batch.at("extent").to(torch::kCPU).contiguous();
     const auto found = run(batch.at("image"), shown, options.device, options.precision);
     for (int64_t i = 0; i < loaded->size; ++i) {

@@ -9,6 +9,7 @@
 #include "data/outline.h"
 #include "io/run_lengths.h"
 #include "models/detection/boxes.h"
+#include "nn/boxes.h"
 
 namespace tessera::parity {
 namespace {
@@ -45,7 +46,7 @@ CaseResult check_nms(const Golden& golden) {
       const SubCase at{golden, name + "/", dtype};
       if (at.has("output.iou"))
         at.compare(comparison, "output.iou",
-                   models::box_overlaps(at.tensor("input.a"), at.tensor("input.b")).nan_to_num(-1));
+                   nn::pairwise_iou(at.tensor("input.a"), at.tensor("input.b")).nan_to_num(-1));
       else
         check_nms_case(comparison, at, golden.config().at(name));
     }

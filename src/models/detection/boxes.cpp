@@ -5,15 +5,12 @@
 
 #include "core/error.h"
 #include "core/threads.h"
+#include "nn/boxes.h"
 
 namespace tessera::models {
 namespace {
 
 const double kLargestLog = std::log(1000.0 / 16);
-
-torch::Tensor areas(const torch::Tensor& boxes) {
-  return (boxes.select(1, 2) - boxes.select(1, 0)) * (boxes.select(1, 3) - boxes.select(1, 1));
-}
 
 double overlap(const double* a, const double* b) {
   const double width = std::max(std::min(a[2], b[2]) - std::max(a[0], b[0]), 0.0),
@@ -24,15 +21,6 @@ double overlap(const double* a, const double* b) {
 }
 
 }  // namespace
-
-torch::Tensor box_overlaps(const torch::Tensor& a, const torch::Tensor& b) {
-  const torch::Tensor left = a.unsqueeze(1), right = b.unsqueeze(0);
-  const torch::Tensor corner = torch::max(left.slice(2, 0, 2), right.slice(2, 0, 2)),
-                      other = torch::min(left.slice(2, 2), right.slice(2, 2));
-  const torch::Tensor sides = (other - corner).clamp_min(0);
-  const torch::Tensor inside = sides.select(2, 0) * sides.select(2, 1);
-  return inside / (areas(a).unsqueeze(1) + areas(b).unsqueeze(0) - inside);
-}
 
 torch::Tensor clip_boxes(const torch::Tensor& boxes, Extent image) {
   const torch::Tensor corners = boxes.view({-1, 2, 2});

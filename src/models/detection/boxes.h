@@ -12,8 +12,6 @@
 
 namespace tessera::models {
 
-// Intersection over union of each of a [n, 4] with each of b [m, 4]: [n, m]. 0 / 0 is not a number.
-torch::Tensor box_overlaps(const torch::Tensor& a, const torch::Tensor& b);
 torch::Tensor clip_boxes(const torch::Tensor& boxes, Extent image);
 // Numbers of the boxes with both sides at least `side`, or above it where `beyond`.
 torch::Tensor boxes_of_size(const torch::Tensor& boxes, double side, bool beyond = false);
