@@ -1,6 +1,7 @@
 #include "tasks/pair_loss.h"
 
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include "core/error.h"
 #include "models/two_tower.h"

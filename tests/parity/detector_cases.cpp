@@ -310,7 +310,7 @@ models::DetectorOptions mmdet_options(const Json& config) {
   const Json &model = config.at("model"), &rpn = model.at("rpn_head"), &roi = model.at("roi_head");
   const bool cascade = roi.at("bbox_head").is_array();
   const Json heads = cascade ? roi.at("bbox_head") : Json::array({roi.at("bbox_head")});
-  const Json& train = config.at("train_cfg");
+  const Json& train = model.at("train_cfg");
   const Json rcnn = cascade ? train.at("rcnn") : Json::array({train.at("rcnn")});
   models::DetectorOptions o = models::published(DetectorCode::mmdet, heads[0].at("num_classes"), cascade);
   const Json& anchors = rpn.at("anchor_generator");
@@ -333,7 +333,7 @@ models::DetectorOptions mmdet_options(const Json& config) {
   o.rpn.match = match(of_rpn.at("assigner"));
   o.rpn.batch = of_rpn.at("sampler").at("num"), o.rpn.positives = of_rpn.at("sampler").at("pos_fraction");
   o.rpn.inside_only = of_rpn.at("allowed_border").get<int64_t>() >= 0;
-  const Json &proposals = train.at("rpn_proposal"), &test = config.at("test_cfg");
+  const Json &proposals = train.at("rpn_proposal"), &test = model.at("test_cfg");
   o.rpn.before_nms_train = proposals.at("nms_pre"), o.rpn.after_nms_train = proposals.at("max_per_img");
   o.rpn.before_nms_test = test.at("rpn").at("nms_pre"),
   o.rpn.after_nms_test = test.at("rpn").at("max_per_img");
