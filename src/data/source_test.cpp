@@ -24,7 +24,7 @@ TEST(OpenSource, AnUnknownPathListsTheKinds) {
   EXPECT_EQ(open(folder.path("none")), "data path 'DIR/none' does not exist");
   EXPECT_EQ(open("shpes:size=64"), "data path 'shpes:size=64' does not exist, did you mean 'shapes'?");
   EXPECT_TRUE(open(folder.write("notes.md", "x"))
-                  .starts_with("data path 'DIR/notes.md' is of no known kind (shapes: shapes:train="));
+                  .starts_with("data path 'DIR/notes.md' is of no known kind (shapes objects: shapes:task="));
   EXPECT_EQ(error_of([] { open_source({.path = "shapes", .val_share = 1.0}, Split::train); }),
             "val_share is 1, must be at least 0 and below 1");
 }

@@ -316,7 +316,7 @@ TEST(Transform, NamesTheSettingThatMakesNoSense) {
   using A = AugmentConfig;
   EXPECT_EQ(message([](P& p, A&) { p.size = 0; }), "input size is 0x0, each side must be 1 to 16384");
   EXPECT_EQ(message([](P& p, A&) { p.crop = 0; }), "crop is 0, must be above 0 and at most 1");
-  EXPECT_EQ(message([](P& p, A&) { p.mean = {1}; }), "mean has 1 numbers, must be 3");
+  EXPECT_EQ(message([](P& p, A&) { p.mean = {1}; }), "std has 3 numbers, must be 1 as mean has");
   EXPECT_EQ(message([](P& p, A&) { p.std[1] = 0; }), "std holds 0, must be positive");
   EXPECT_EQ(message([](P& p, A&) { p.interpolation = "linear"; }).substr(0, 31),
             "unknown interpolation 'linear',");

@@ -12,12 +12,16 @@ namespace {
 
 const double kLargestLog = std::log(1000.0 / 16);
 
+// In the arithmetic of the boxes' own type, as the published code: boxes that overlap alike there shall do so here.
+template <class T>
 double overlap(const double* a, const double* b) {
-  const double width = std::max(std::min(a[2], b[2]) - std::max(a[0], b[0]), 0.0),
-               height = std::max(std::min(a[3], b[3]) - std::max(a[1], b[1]), 0.0);
-  const double inside = width * height;
-  const double both = (a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - inside;
-  return inside > 0 ? inside / both : 0;
+  const auto at = [](const double* box, int i) { return static_cast<T>(box[i]); };
+  const auto area = [&](const double* box) { return (at(box, 2) - at(box, 0)) * (at(box, 3) - at(box, 1)); };
+  const T width = std::max(std::min(at(a, 2), at(b, 2)) - std::max(at(a, 0), at(b, 0)), T{0}),
+          height = std::max(std::min(at(a, 3), at(b, 3)) - std::max(at(a, 1), at(b, 1)), T{0});
+  const T inside = width * height;
+  const T both = area(a) + area(b) - inside;
+  return inside > 0 ? static_cast<double>(inside / both) : 0;
 }
 
 }  // namespace
@@ -108,12 +112,13 @@ Matches match_boxes(const torch::Tensor& boxes, const torch::Tensor& truths, con
   if (truth_count == 0 || count == 0) return m;
   const double *box = a.const_data_ptr<double>(), *truth = b.const_data_ptr<double>();
   std::vector<double> overlaps(static_cast<size_t>(count * truth_count));
+  const auto overlap_of = boxes.scalar_type() == torch::kFloat64 ? overlap<double> : overlap<float>;
   parallel_for(count, 256, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       double best = -1;
       for (int64_t t = 0; t < truth_count; ++t) {
         const double value = overlaps[static_cast<size_t>(i * truth_count + t)] =
-            overlap(box + 4 * i, truth + 4 * t);
+            overlap_of(box + 4 * i, truth + 4 * t);
         if (value > best) best = value, m.best[static_cast<size_t>(i)] = t;
       }
       m.truth[static_cast<size_t>(i)] = best >= options.high ? m.best[static_cast<size_t>(i)]
