@@ -164,9 +164,8 @@ std::span<const Command> commands() {
 }
 
 std::string_view group_summary(std::string_view group) {
-  if (group == "data") return "look at, check and pack data sets";
   if (group == "tokens") return "texts as tokens, and tokenisers of one's own";
-  if (group == "data") return "look at, check, pack and corrupt data sets";
+  if (group == "data") return "look at, check, pack, encode and corrupt data sets";
   if (group == "analyse") return "look inside trained models";
   if (group == "bench") return "measure speed beside what the machine can do";
   fail("commands.cpp says nothing of the group '", group, "'");

@@ -195,7 +195,7 @@ TEST(ConvNets, ErrorsNameTheKey) {
   };
   EXPECT_NE(message("resnet50", {{"depths", Value::Array{2}}}).find("model.depths"), std::string::npos);
   EXPECT_NE(message("resnet50", {{"dims", Value::Array{16, 30, 48, 64}}}).find("30"), std::string::npos);
-  EXPECT_NE(message("resnet50_clip", {{"dims", Value::Array{20, 32, 48, 64}}}).find("multiple of 8"),
+  EXPECT_NE(message("resnet50_clip", {{"dims", Value::Array{20, 32, 48, 64}}}).find("must be even"),
             std::string::npos);
   EXPECT_NE(message("resnet50_clip", {{"heads", 5}}).find("model.heads"), std::string::npos);
   EXPECT_NE(message("resnet50", {{"stem", "conv5"}}).find("conv7, deep"), std::string::npos);

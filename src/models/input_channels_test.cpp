@@ -32,7 +32,7 @@ std::vector<Small> small_models() {
           {"illama", plain},
           {"visionllama", plain},
           {"visionllama_pyramid", pyramid({{"heads", two}})},
-          {"twins", pyramid({{"heads", two}})},
+          {"twins_svt", pyramid({{"heads", two}})},
           {"swin", pyramid({{"heads", two}, {"window_size", 4}, {"image_size", 64}})},
           {"convnext", pyramid({})},
           {"resnet", Value(Value::Table{{"image_size", 64}, {"depths", once}, {"classes", 3}})}};

@@ -25,7 +25,7 @@ struct Case {
     for (Tensor* leaf : {&images, &texts, &scale, &bias}) leaf->requires_grad_();
   }
   std::vector<Tensor> gradients(const Tensor& loss) const {
-    return torch::autograd::grad({loss}, {images, texts, scale}, {}, std::nullopt, false,
+    return torch::autograd::grad({loss}, {images, texts, scale}, {}, /*retain_graph=*/true, false,
                                  /*allow_unused=*/true);
   }
 };

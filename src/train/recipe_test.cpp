@@ -67,7 +67,7 @@ TEST_F(RecipeTest, WrongTypesAndValuesNameTheKey) {
   EXPECT_EQ(refusal("[train]\nepochs = 1\nlabel_smoothing = 1.0\n"),
             "task.label_smoothing = 1, must be at least 0 and below 1");
   EXPECT_EQ(refusal("[train]\nepochs = 1\nprecision = \"bf61\"\n"),
-            "train.precision is 'bf61', must be fp32, bf16, fp64, did you mean 'bf16'?");
+            "train.precision is 'bf61', must be fp32, bf16, fp64, fp16, did you mean 'bf16'?");
   EXPECT_EQ(refusal("[train]\nepochs = 1\nclass_weights = \"even\"\n"),
             "task.class_weights must be \"none\", \"balanced\" or a list of one positive number a class, is "
             "\"even\"");
