@@ -57,7 +57,7 @@ inline ModelSpec tiny_spec(const Named& named, Value overrides = {}) {
     small.set("image_size", 16), small.set("outputs", 64);
     small.set("dims", Value::Array{32, 64}), small.set("depths", Value::Array{1, 1});
   }
-  if (has("drop_path")) small.set("drop_path", 0.0);  // what is dropped gets no gradient
+  if (has("drop_path")) small.set("drop_path", 0.0);              // what is dropped gets no gradient
   if (has("zero_init_last")) small.set("zero_init_last", false);  // behind a zero no gradient comes
   merge(small, overrides);
   return resolve_model(named.size->name, small);
