@@ -153,7 +153,9 @@ class DetrTask final : public Task, public ObjectFinder {
     std::vector<SetTargets> all;
     for (size_t i = 0; i < shown.size(); ++i) {
       const Tensor rows = host.narrow(0, boxes.offsets[i], boxes.offsets[i + 1] - boxes.offsets[i]);
-      const auto height = static_cast<double>(shown[i].height), width = static_cast<double>(shown[i].width);
+      // A batch that is only measured shows nothing of its images.
+      const auto height = static_cast<double>(std::max<int64_t>(shown[i].height, 1)),
+                 width = static_cast<double>(std::max<int64_t>(shown[i].width, 1));
       const Tensor size = torch::tensor({width, height, width, height}, rows.options());
       all.push_back(
           {rows.select(1, 4).to(torch::kInt64), nn::centres_of_corners(rows.slice(1, 0, 4) / size)});

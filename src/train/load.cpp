@@ -137,15 +137,8 @@ void describe(LoadReport& report, const WeightFile& file, const tasks::Task& tas
   if (const std::string line = beside_line(file); !line.empty()) report.lines.push_back(line);
 }
 
-}  // namespace
-
-std::vector<TensorView> match_weights(const tasks::Task& task, const WeightFile& file) {
-  return match_weights(task, file.tensors(), file.path());
-}
-
-std::vector<TensorView> match_weights(const tasks::Task& task, const std::vector<TensorView>& tensors,
-                                      const std::string& path) {
-  Views views = renamed(tensors, models::find_family(task.backbones().at(0).spec.family), path);
+// The task's tensors in their order, from views under our names; every one must be there, and no other.
+std::vector<TensorView> match_views(const tasks::Task& task, Views views, const std::string& path) {
   std::vector<TensorView> matched;
   std::vector<std::string> missing, left_over, wrong;
   for (const auto& [name, tensor] : tasks::named_state(task.parts())) {
@@ -165,6 +158,18 @@ std::vector<TensorView> match_weights(const tasks::Task& task, const std::vector
   if (!missing.empty() || !left_over.empty() || !wrong.empty())
     fail_mismatch(path, task, missing, left_over, wrong);
   return matched;
+}
+
+}  // namespace
+
+std::vector<TensorView> match_weights(const tasks::Task& task, const WeightFile& file) {
+  return match_views(task, renamed(file, task), file.path());
+}
+
+std::vector<TensorView> match_weights(const tasks::Task& task, const std::vector<TensorView>& tensors,
+                                      const std::string& path) {
+  return match_views(task, renamed(tensors, models::find_family(task.backbones().at(0).spec.family), path),
+                     path);
 }
 
 LoadReport load_weights(tasks::Task& task, const WeightFile& file) {
