@@ -39,7 +39,7 @@ class ObjectTransform final : public Transform {
         interpolation_(parse_interpolation(preprocess.interpolation)),
         normalisation_(preprocess.mean, preprocess.std),
         source_(std::move(source)),
-        labels_(geometry.training ? &require_objects(*source_, "training a detector") : nullptr) {
+        labels_(geometry.training && source_ ? &require_objects(*source_, "training a detector") : nullptr) {
     decode_.apply_exif = preprocess.apply_exif;
     fields_.push_back({"image", DType::f32, {3, side_, side_}});
     fields_.push_back({"extent", DType::i64, {4}});

@@ -27,7 +27,7 @@ struct ObjectGeometry {
 // of what is seen of the image, then those of the image itself; in training "boxes" f32 [most, 5], ragged: left, top,
 // right, bottom, class, and with `masks` "masks" u8 [most, side, side], ragged, 1 on the object. Crowds, and objects of
 // which nothing is seen, are left out; a box is that of the outline where there is one.
-// `source` is where the samples come from.
+// `source` is where the samples come from; without one the transform only says its fields.
 std::shared_ptr<const Transform> make_object_transform(const Preprocess& preprocess,
                                                        const ObjectGeometry& geometry,
                                                        std::shared_ptr<const Source> source);

@@ -84,12 +84,18 @@ class Diffuse final : public Task {
     generator_.class_names = names_in(setup.metadata);
     generator_.latents = latents_in(setup.metadata);
     if (const auto* latents = data::as_latents(train_.get())) generator_.latents = latents->latents();
+    // A run that is only described: what has no three channels are latents.
+    const models::Extent image = models::extent_of(*spec_.settings.find("image_size"), "image_size");
+    if (!train_ && setup.file.empty() && !generator_.latents && network().channels() != 3) {
+      data::LatentInfo& latents = generator_.latents.emplace();
+      latents.scale = 1, latents.channels = network().channels();
+      latents.rows = image.height, latents.columns = image.width;
+    }
     check_data();
     if (train_) generator_.class_names = data::require_labels(*train_, "task diffuse").class_names();
     if (!generator_.class_names.empty() && std::ssize(generator_.class_names) != network().label_count())
       fail_usage("model.labels = ", network().label_count(), ", the data has ", generator_.class_names.size(),
                  " classes");
-    const models::Extent image = models::extent_of(*spec_.settings.find("image_size"), "image_size");
     height_ = image.height, width_ = image.width;
     if (const auto& latents = generator_.latents;
         train_ && latents && (latents->rows != height_ || latents->columns != width_))
@@ -180,6 +186,7 @@ class Diffuse final : public Task {
                                                    int64_t side, bool training) const {
     if (const auto* latents = data::as_latents(source.get()))
       return data::make_latent_transform(latents->latents(), training);
+    if (!source && generator_.latents) return data::make_latent_transform(*generator_.latents, training);
     return training ? data::make_train_transform(sized(side), augment_)
                     : data::make_eval_transform(sized(side));
   }

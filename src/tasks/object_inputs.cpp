@@ -5,6 +5,8 @@
 
 namespace tessera::tasks {
 
+constexpr int64_t kClassesOfCoco = 80;
+
 std::vector<std::string> object_names_in(const Value& metadata) {
   std::vector<std::string> names;
   if (const Value* list = metadata.find("class_names"); list && list->is_array())
@@ -26,9 +28,9 @@ ObjectClasses::ObjectClasses(const TaskSetup& setup, std::string_view who) {
     if (names.empty() && setup.validation)
       names = data::require_objects(*setup.validation, who).object_classes();
   }
-  if (names.empty())
-    fail_usage(who, " knows no classes: neither data nor ", setup.file.empty() ? "weights" : setup.file,
-               " name any");
+  if (names.empty() && setup.file.empty())  // a run that is only described
+    for (int64_t k = 0; k < kClassesOfCoco; ++k) names.push_back(text("class ", k + 1));
+  if (names.empty()) fail_usage(who, " knows no classes: neither data nor ", setup.file, " name any");
   if (numbers.size() != names.size()) {
     numbers.clear();
     for (int64_t k = 0; k < std::ssize(names); ++k) numbers.push_back(k + 1);
