@@ -12,7 +12,7 @@ namespace {
 
 std::string little_endian(uint64_t number, int bytes) {
   std::string out;
-  for (int i = 0; i < bytes; ++i) out += static_cast<char>(number >> (8 * i) & 255);
+  for (int i = 0; i < bytes; ++i) out += static_cast<char>(i < 8 ? number >> (8 * i) & 255 : 0);
   return out;
 }
 
