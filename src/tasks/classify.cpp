@@ -10,6 +10,7 @@
 #include "data/mix_batch.h"
 #include "tasks/classify_blocks.h"
 #include "tasks/score_accumulator.h"
+#include "tasks/validation_pass.h"
 
 namespace tessera::tasks {
 namespace {
@@ -394,24 +395,17 @@ Findings Classify::evaluate(const EvaluateOptions& options) {
   const double began = steady_seconds();
   const auto loader = options.open(validation());
   ScoreAccumulator scores(classes_, multi_label_, loader->batches_per_epoch());
-  int64_t whole = 0, done = 0;  // samples of all processes, and of this one
-  while (auto loaded = loader->next()) {
-    const int64_t before = whole;
-    whole += loaded->whole;
-    if (loaded->size == 0) continue;  // the last batch has fewer samples than there are processes
-    const StreamInputs batch = to_device(*loaded, "validation", options.device, options.precision);
+  each_batch(options, *loader, [&](data::Batch& loaded, int64_t before) {
+    const StreamInputs batch = to_device(loaded, "validation", options.device, options.precision);
     torch::Tensor given;
     {
       const AutocastScope autocast(options.device, options.precision);
       given = model_->forward(batch.at("image"));
     }
-    check(given.dim() == 2 && given.size(0) == loaded->size && given.size(1) == classes_, "the model gives ",
+    check(given.dim() == 2 && given.size(0) == loaded.size && given.size(1) == classes_, "the model gives ",
           given.size(-1), " scores an image, the data has ", classes_, " classes");
-    scores.add(*loaded, before, given.to(torch::kCPU, torch::kFloat32).contiguous());
-    done += loaded->size;
-    if (options.progress && !options.progress(done))
-      throw Error(ErrorKind::interrupted, text("interrupted after ", done, " evaluated images"));
-  }
+    scores.add(loaded, before, given.to(torch::kCPU, torch::kFloat32).contiguous());
+  });
   ScoredSamples found;
   scores.finish(options, found);
   Findings out{.samples = found.samples, .seconds = steady_seconds() - began, .metrics = found.metrics};

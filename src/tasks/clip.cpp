@@ -11,6 +11,7 @@
 #include "tasks/paired_findings.h"
 #include "tasks/sample_rows.h"
 #include "tasks/text_input.h"
+#include "tasks/validation_pass.h"
 #include "tasks/zero_shot.h"
 
 namespace tessera::tasks {
@@ -246,20 +247,13 @@ Findings Clip::evaluate(const EvaluateOptions& options) {
   const double began = steady_seconds();
   const auto loader = options.open(validation());
   SampleRows images(config_.embed_dim);
-  int64_t whole = 0, done = 0;
-  while (auto loaded = loader->next()) {
-    const int64_t before = whole;
-    whole += loaded->whole;
-    if (loaded->size == 0) continue;
-    const StreamInputs batch = to_device(*loaded, "validation", options.device, options.precision);
+  each_batch(options, *loader, [&](data::Batch& loaded, int64_t before) {
+    const StreamInputs batch = to_device(loaded, "validation", options.device, options.precision);
     {
       const AutocastScope autocast(options.device, options.precision);
-      images.add(*loaded, before, embed_images(batch.at("image")));
+      images.add(loaded, before, embed_images(batch.at("image")));
     }
-    done += loaded->size;
-    if (options.progress && !options.progress(done))
-      throw Error(ErrorKind::interrupted, text("interrupted after ", done, " evaluated images"));
-  }
+  });
   images.collect(options);
   Findings out{.samples = images.size()};
   out.broken = loader->bad_images();

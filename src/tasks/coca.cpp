@@ -11,6 +11,7 @@
 #include "tasks/losses.h"
 #include "tasks/pair_loss.h"
 #include "tasks/paired.h"
+#include "tasks/validation_pass.h"
 #include "tasks/zero_shot.h"
 
 namespace tessera::tasks {
@@ -211,27 +212,20 @@ Findings CocaTask::evaluate(const EvaluateOptions& options) {
   const auto loader = options.open(validation());
   SampleRows rows(config_.embed_dim), ids(config_.context_length);
   const CaptionRequest request{.longest = config_.longest > 0 ? config_.longest : config_.context_length};
-  int64_t whole = 0, done = 0;
-  while (auto loaded = loader->next()) {
-    const int64_t before = whole;
-    whole += loaded->whole;
-    if (loaded->size == 0) continue;
-    const StreamInputs batch = to_device(*loaded, "validation", options.device, options.precision);
+  each_batch(options, *loader, [&](data::Batch& loaded, int64_t before) {
+    const StreamInputs batch = to_device(loaded, "validation", options.device, options.precision);
     {
       const AutocastScope autocast(options.device, options.precision);
       const models::Coca::Side image = coca_->image(read(batch.at("image")));
-      rows.add(*loaded, before, models::normalised_rows(image.embed));
+      rows.add(loaded, before, models::normalised_rows(image.embed));
       std::vector<int32_t> written;
       for (const std::string& caption : captions_of(image.tokens, request)) {
         const auto own = input_.fit(caption, config_.context_length, "a caption");
         written.insert(written.end(), own.begin(), own.end());
       }
-      ids.add(*loaded, before, torch::tensor(written, torch::kInt32).view({loaded->size, -1}));
+      ids.add(loaded, before, torch::tensor(written, torch::kInt32).view({loaded.size, -1}));
     }
-    done += loaded->size;
-    if (options.progress && !options.progress(done))
-      throw Error(ErrorKind::interrupted, text("interrupted after ", done, " evaluated images"));
-  }
+  });
   rows.collect(options), ids.collect(options);
   Findings out{.samples = rows.size()};
   out.broken = loader->bad_images();

@@ -13,6 +13,7 @@
 #include "models/residual_block.h"
 #include "tasks/losses.h"
 #include "tasks/sample_rows.h"
+#include "tasks/validation_pass.h"
 
 namespace tessera::tasks {
 namespace {
@@ -184,21 +185,14 @@ Findings Contrast::evaluate(const EvaluateOptions& options) {
   const double began = steady_seconds();
   const auto loader = options.open(validation());
   SampleRows images(config_.embed_dim), captions(config_.text_length);
-  int64_t whole = 0, done = 0;
-  while (auto loaded = loader->next()) {
-    const int64_t before = whole;
-    whole += loaded->whole;
-    if (loaded->size == 0) continue;
-    const StreamInputs batch = to_device(*loaded, "validation", options.device, options.precision);
+  each_batch(options, *loader, [&](data::Batch& loaded, int64_t before) {
+    const StreamInputs batch = to_device(loaded, "validation", options.device, options.precision);
     {
       const AutocastScope autocast(options.device, options.precision);
-      images.add(*loaded, before, towers_->image(backbone_->embed(batch.at("image"))));
+      images.add(loaded, before, towers_->image(backbone_->embed(batch.at("image"))));
     }
-    captions.add(*loaded, before, batch.at("tokens").to(torch::kFloat32));
-    done += loaded->size;
-    if (options.progress && !options.progress(done))
-      throw Error(ErrorKind::interrupted, text("interrupted after ", done, " evaluated images"));
-  }
+    captions.add(loaded, before, batch.at("tokens").to(torch::kFloat32));
+  });
   images.collect(options), captions.collect(options);
   Findings out{.samples = images.size()};
   out.broken = loader->bad_images();

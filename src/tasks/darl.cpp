@@ -17,6 +17,7 @@
 #include "tasks/patch_pictures.h"
 #include "tasks/patch_tokens.h"
 #include "tasks/sample_rows.h"
+#include "tasks/validation_pass.h"
 
 namespace tessera::tasks {
 namespace {
@@ -226,27 +227,19 @@ Findings Darl::evaluate(const EvaluateOptions& options) {
   SampleRows errors(predictor_.patches()), bounds(1);
   FeatureHealth health(predictor_.width());
   Findings out;
-  int64_t whole = 0, done = 0;
-  while (auto loaded = loader->next()) {
-    const int64_t before = whole;
-    whole += loaded->whole;
-    if (loaded->size == 0) continue;
-    add_draws(*loaded, before);
-    const StreamInputs batch = to_device(*loaded, "validation", options.device, options.precision);
+  each_batch(options, *loader, [&](data::Batch& loaded, int64_t before) {
+    add_draws(loaded, before);
+    const StreamInputs batch = to_device(loaded, "validation", options.device, options.precision);
     DarlPass passed;
     {
       const AutocastScope autocast(options.device, options.precision);
       passed = pass(batch, {});
-      if (config_.bound_draws > 0)
-        bounds.add(*loaded, before, bound_of(batch, passed, before + loaded->first));
-      if (before + loaded->first == 0 && options.wants("pictures")) show(batch, passed, options.seed, out);
+      if (config_.bound_draws > 0) bounds.add(loaded, before, bound_of(batch, passed, before + loaded.first));
+      if (before + loaded.first == 0 && options.wants("pictures")) show(batch, passed, options.seed, out);
     }
-    errors.add(*loaded, before, passed.each());
-    health.add(*loaded, before, passed.z.mean(1));
-    done += loaded->size;
-    if (options.progress && !options.progress(done))
-      throw Error(ErrorKind::interrupted, text("interrupted after ", done, " evaluated images"));
-  }
+    errors.add(loaded, before, passed.each());
+    health.add(loaded, before, passed.z.mean(1));
+  });
   out.broken = loader->bad_images();
   errors.collect(options);
   out.samples = errors.size();

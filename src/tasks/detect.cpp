@@ -8,6 +8,7 @@
 #include "core/text.h"
 #include "tasks/detect_scores.h"
 #include "tasks/object_inputs.h"
+#include "tasks/validation_pass.h"
 
 namespace tessera::tasks {
 
@@ -286,26 +287,19 @@ Findings Detect::evaluate(const EvaluateOptions& options) {
   const double began = steady_seconds();
   const auto loader = options.open(validation());
   DetectionScores scores(*validation_, data::require_objects(*validation_, "task detect"), config_.masks);
-  int64_t whole = 0, done = 0;
-  while (auto loaded = loader->next()) {
-    const int64_t before = whole;
-    whole += loaded->whole;
-    if (loaded->size == 0) continue;
-    const StreamInputs batch = to_device(*loaded, "validation", options.device, options.precision);
+  each_batch(options, *loader, [&](data::Batch& loaded, int64_t before) {
+    const StreamInputs batch = to_device(loaded, "validation", options.device, options.precision);
     const std::vector<Extent> shown = shown_extents(batch.at("extent"));
     const torch::Tensor sides = batch.at("extent").to(torch::kCPU).contiguous();
     const auto found = run(batch.at("image"), shown, options.device, options.precision);
-    for (int64_t i = 0; i < loaded->size; ++i) {
-      const int64_t index = loaded->indices[static_cast<size_t>(i)];
-      if (index != before + loaded->first + i) continue;  // in the place of a broken image
+    for (int64_t i = 0; i < loaded.size; ++i) {
+      const int64_t index = loaded.indices[static_cast<size_t>(i)];
+      if (index != before + loaded.first + i) continue;  // in the place of a broken image
       const int64_t* own = sides.const_data_ptr<int64_t>() + 4 * i;
       scores.add(index,
                  objects_of(found[static_cast<size_t>(i)], shown[static_cast<size_t>(i)], {own[2], own[3]}));
     }
-    done += loaded->size;
-    if (options.progress && !options.progress(done))
-      throw Error(ErrorKind::interrupted, text("interrupted after ", done, " evaluated images"));
-  }
+  });
   Findings out;
   out.broken = loader->bad_images();
   scores.collect(options);

@@ -11,6 +11,7 @@
 #include "tasks/detect_scores.h"
 #include "tasks/object_inputs.h"
 #include "tasks/set_loss.h"
+#include "tasks/validation_pass.h"
 
 namespace tessera::tasks {
 namespace {
@@ -230,12 +231,8 @@ Findings DetrTask::evaluate(const EvaluateOptions& options) {
   const double began = steady_seconds();
   const auto loader = options.open(validation());
   DetectionScores scores(*validation_, data::require_objects(*validation_, "task detr"), /*masks=*/false);
-  int64_t whole = 0, done = 0;
-  while (auto loaded = loader->next()) {
-    const int64_t before = whole;
-    whole += loaded->whole;
-    if (loaded->size == 0) continue;
-    const StreamInputs batch = to_device(*loaded, "validation", options.device, options.precision);
+  each_batch(options, *loader, [&](data::Batch& loaded, int64_t before) {
+    const StreamInputs batch = to_device(loaded, "validation", options.device, options.precision);
     const std::vector<Extent> shown = shown_extents(batch.at("extent"));
     const Tensor sides = batch.at("extent").to(torch::kCPU).contiguous();
     models::Detr::Objects found;
@@ -243,16 +240,13 @@ Findings DetrTask::evaluate(const EvaluateOptions& options) {
       const AutocastScope autocast(options.device, options.precision);
       found = objects(batch.at("image"), shown);
     }
-    for (int64_t i = 0; i < loaded->size; ++i) {
-      const int64_t index = loaded->indices[static_cast<size_t>(i)];
-      if (index != before + loaded->first + i) continue;  // in the place of a broken image
+    for (int64_t i = 0; i < loaded.size; ++i) {
+      const int64_t index = loaded.indices[static_cast<size_t>(i)];
+      if (index != before + loaded.first + i) continue;  // in the place of a broken image
       const int64_t* own = sides.const_data_ptr<int64_t>() + 4 * i;
       scores.add(index, found_in(found.logits[-1][i], found.boxes[-1][i], {own[2], own[3]}, config_.score));
     }
-    done += loaded->size;
-    if (options.progress && !options.progress(done))
-      throw Error(ErrorKind::interrupted, text("interrupted after ", done, " evaluated images"));
-  }
+  });
   Findings out;
   out.broken = loader->bad_images();
   scores.collect(options);

@@ -13,6 +13,7 @@
 #include "tasks/image_generator.h"
 #include "tasks/patch_pictures.h"
 #include "tasks/sample_rows.h"
+#include "tasks/validation_pass.h"
 
 namespace tessera::tasks {
 namespace {
@@ -261,14 +262,10 @@ Findings Diffuse::evaluate(const EvaluateOptions& options) {
   const auto loader = options.open(validation());
   SampleRows rows(2);  // loss and noise level
   Findings out;
-  int64_t whole = 0, done = 0;
-  while (auto loaded = loader->next()) {
-    const int64_t before = whole;
-    whole += loaded->whole;
-    if (loaded->size == 0) continue;
-    const auto number = [&](int64_t sample) { return before + loaded->first + sample; };
+  each_batch(options, *loader, [&](data::Batch& loaded, int64_t before) {
+    const auto number = [&](int64_t sample) { return before + loaded.first + sample; };
     add_noise(
-        *loaded,
+        loaded,
         [&](int64_t sample, RandomStream& stream) {
           const double share = (static_cast<double>(number(sample) % kLevels) + stream.uniform()) / kLevels;
           return SampleDraw{.time = process().time_of(share)};
@@ -276,18 +273,15 @@ Findings Diffuse::evaluate(const EvaluateOptions& options) {
         [&](int64_t sample) {
           return RandomStream(0, "validation noise", static_cast<uint64_t>(number(sample)));
         });
-    const StreamInputs batch = to_device(*loaded, "validation", options.device, options.precision);
+    const StreamInputs batch = to_device(loaded, "validation", options.device, options.precision);
     torch::Tensor losses;
     {
       const AutocastScope autocast(options.device, options.precision);
       losses = each_loss(batch, {});
     }
-    rows.add(*loaded, before,
+    rows.add(loaded, before,
              torch::stack({losses, process().noise_share(batch.at("time")).to(losses.scalar_type())}, 1));
-    done += loaded->size;
-    if (options.progress && !options.progress(done))
-      throw Error(ErrorKind::interrupted, text("interrupted after ", done, " evaluated images"));
-  }
+  });
   out.broken = loader->bad_images();
   rows.collect(options);
   out.samples = rows.size();

@@ -15,6 +15,7 @@
 #include "tasks/image_streams.h"
 #include "tasks/patch_pictures.h"
 #include "tasks/sample_rows.h"
+#include "tasks/validation_pass.h"
 
 namespace tessera::tasks {
 namespace {
@@ -230,12 +231,8 @@ Findings Dvae::evaluate(const EvaluateOptions& options) {
   SampleRows rows(2);  // loss, mean squared error
   std::unique_ptr<SampleRows> tokens;
   Findings out;
-  int64_t whole = 0, done = 0;
-  while (auto loaded = loader->next()) {
-    const int64_t before = whole;
-    whole += loaded->whole;
-    if (loaded->size == 0) continue;
-    const StreamInputs batch = to_device(*loaded, "validation", options.device, options.precision);
+  each_batch(options, *loader, [&](data::Batch& loaded, int64_t before) {
+    const StreamInputs batch = to_device(loaded, "validation", options.device, options.precision);
     const torch::Tensor& images = batch.at("image");
     const AutocastScope autocast(options.device, options.precision);
     const torch::Tensor index = tokeniser_->tokens(images), decoded = decode(index);
@@ -243,14 +240,11 @@ Findings Dvae::evaluate(const EvaluateOptions& options) {
     const torch::Tensor error =
         (pixels.to(torch::kFloat64) - images.to(torch::kFloat64)).square().mean({1, 2, 3});
     if (!tokens) tokens = std::make_unique<SampleRows>(index[0].numel());
-    rows.add(*loaded, before, torch::stack({each_loss(decoded, images).to(torch::kFloat64), error}, 1));
-    tokens->add(*loaded, before, index.flatten(1).to(torch::kFloat32));
-    if (before + loaded->first == 0 && options.wants("pictures"))
+    rows.add(loaded, before, torch::stack({each_loss(decoded, images).to(torch::kFloat64), error}, 1));
+    tokens->add(loaded, before, index.flatten(1).to(torch::kFloat32));
+    if (before + loaded.first == 0 && options.wants("pictures"))
       out.blocks.emplace_back(reconstructions(images, pixels));
-    done += loaded->size;
-    if (options.progress && !options.progress(done))
-      throw Error(ErrorKind::interrupted, text("interrupted after ", done, " evaluated images"));
-  }
+  });
   out.broken = loader->bad_images();
   if (!tokens) tokens = std::make_unique<SampleRows>(1);
   rows.collect(options), tokens->collect(options);

@@ -11,6 +11,7 @@
 #include "io/file.h"
 #include "models/capability.h"
 #include "tasks/sample_rows.h"
+#include "tasks/validation_pass.h"
 #include "text/conversation.h"
 
 namespace tessera::tasks {
@@ -245,32 +246,28 @@ Findings Instruct::evaluate(const EvaluateOptions& options) {
   const double began = steady_seconds();
   const auto loader = options.open(validation());
   SampleRows rows(4);  // loss, tokens, exact, type
-  int64_t whole = 0, done = 0;
-  while (auto loaded = loader->next()) {
-    const int64_t before = whole;
-    whole += loaded->whole;
-    if (loaded->size == 0) continue;
-    const StreamInputs batch = to_device(*loaded, "validation", options.device, options.precision);
-    const torch::Tensor labels = batch.at("labels").to(torch::kInt64).slice(1, 1);
-    torch::Tensor scores;
-    {
-      const AutocastScope autocast(options.device, options.precision);
-      scores = logits(batch.at("image"), batch.at("ids"), {}).slice(1, 0, -1);
-    }
-    const torch::Tensor learned = labels != kIgnoredLabel;
-    const torch::Tensor losses =
-        at::cross_entropy_loss(scores.to(torch::kFloat64).flatten(0, 1), labels.flatten(), {},
-                               at::Reduction::None, kIgnoredLabel)
-            .view_as(labels);
-    const torch::Tensor wrong = (scores.argmax(-1).ne(labels) & learned).any(1);
-    rows.add(*loaded, before,
-             torch::stack({losses.sum(1), learned.sum(1).to(torch::kFloat64), (~wrong).to(torch::kFloat64),
-                           batch.at("type").to(torch::kFloat64)},
-                          1));
-    done += loaded->size;
-    if (options.progress && !options.progress(done))
-      throw Error(ErrorKind::interrupted, text("interrupted after ", done, " evaluated answers"));
-  }
+  each_batch(
+      options, *loader,
+      [&](data::Batch& loaded, int64_t before) {
+        const StreamInputs batch = to_device(loaded, "validation", options.device, options.precision);
+        const torch::Tensor labels = batch.at("labels").to(torch::kInt64).slice(1, 1);
+        torch::Tensor scores;
+        {
+          const AutocastScope autocast(options.device, options.precision);
+          scores = logits(batch.at("image"), batch.at("ids"), {}).slice(1, 0, -1);
+        }
+        const torch::Tensor learned = labels != kIgnoredLabel;
+        const torch::Tensor losses =
+            at::cross_entropy_loss(scores.to(torch::kFloat64).flatten(0, 1), labels.flatten(), {},
+                                   at::Reduction::None, kIgnoredLabel)
+                .view_as(labels);
+        const torch::Tensor wrong = (scores.argmax(-1).ne(labels) & learned).any(1);
+        rows.add(loaded, before,
+                 torch::stack({losses.sum(1), learned.sum(1).to(torch::kFloat64),
+                               (~wrong).to(torch::kFloat64), batch.at("type").to(torch::kFloat64)},
+                              1));
+      },
+      "answers");
   rows.collect(options);
   Findings out{.samples = rows.size()};
   out.broken = loader->bad_images();

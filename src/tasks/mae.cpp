@@ -17,6 +17,7 @@
 #include "tasks/patch_orders.h"
 #include "tasks/patch_pictures.h"
 #include "tasks/sample_rows.h"
+#include "tasks/validation_pass.h"
 
 namespace tessera::tasks {
 namespace {
@@ -133,31 +134,24 @@ Findings Mae::evaluate(const EvaluateOptions& options) {
   SampleRows losses(1);
   FeatureHealth health(encoder_->token_width());
   Findings out;
-  int64_t whole = 0, done = 0;
-  while (auto loaded = loader->next()) {
-    const int64_t before = whole;
-    whole += loaded->whole;
-    if (loaded->size == 0) continue;
-    add_orders(*loaded, patches(), [&](int64_t sample) {
-      return RandomStream(0, "validation mask", static_cast<uint64_t>(before + loaded->first + sample));
+  each_batch(options, *loader, [&](data::Batch& loaded, int64_t before) {
+    add_orders(loaded, patches(), [&](int64_t sample) {
+      return RandomStream(0, "validation mask", static_cast<uint64_t>(before + loaded.first + sample));
     });
-    const StreamInputs batch = to_device(*loaded, "validation", options.device, options.precision);
+    const StreamInputs batch = to_device(loaded, "validation", options.device, options.precision);
     torch::Tensor predicted;
     {
       const AutocastScope autocast(options.device, options.precision);
       predicted = predict_pixels(batch.at("image"), batch.at("order"), {});
       if (health.wants(before)) {
         const models::Encoded whole_images = encoder_->encode(encoder_->tokenise(batch.at("image")));
-        health.add(*loaded, before, whole_images.patches_of(whole_images.tokens).mean(1));
+        health.add(loaded, before, whole_images.patches_of(whole_images.tokens).mean(1));
       }
     }
-    losses.add(*loaded, before, each_loss(predicted, batch.at("image"), batch.at("order")).unsqueeze(1));
-    if (before + loaded->first == 0 && options.wants("pictures"))
+    losses.add(loaded, before, each_loss(predicted, batch.at("image"), batch.at("order")).unsqueeze(1));
+    if (before + loaded.first == 0 && options.wants("pictures"))
       out.blocks.emplace_back(reconstructions(batch, predicted));
-    done += loaded->size;
-    if (options.progress && !options.progress(done))
-      throw Error(ErrorKind::interrupted, text("interrupted after ", done, " evaluated images"));
-  }
+  });
   out.broken = loader->bad_images();
   losses.collect(options);
   out.samples = losses.size();

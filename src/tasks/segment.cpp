@@ -13,6 +13,7 @@
 #include "models/heads/segmentation_heads.h"
 #include "tasks/sample_rows.h"
 #include "tasks/segment_blocks.h"
+#include "tasks/validation_pass.h"
 
 namespace tessera::tasks {
 namespace {
@@ -457,17 +458,15 @@ Findings Segment::evaluate(const EvaluateOptions& options) {
   eval::SegmentationMeter meter(classes());
   std::vector<SegmentedSample> shown;
   const SegmentInference how = inference();
-  int64_t whole = 0, done = 0, samples = 0;
+  int64_t samples = 0;
   bool finite = true;
-  while (auto batch = loader->next()) {
-    const int64_t before = whole;
-    whole += batch->whole;
-    for (size_t i = 0; i < static_cast<size_t>(batch->size); ++i) {
+  each_batch(options, *loader, [&](data::Batch& batch, int64_t before) {
+    for (size_t i = 0; i < static_cast<size_t>(batch.size); ++i) {
       // The loader puts others in the place of broken images.
-      if (batch->indices[i] != before + batch->first + static_cast<int64_t>(i)) continue;
-      const int64_t* extent = batch->values<int64_t>("extent").data() + 2 * i;
-      const Image picture = image_in(batch->at("pixels"), i, extent, 3),
-                  labels = image_in(batch->at("mask"), i, extent, 1);
+      if (batch.indices[i] != before + batch.first + static_cast<int64_t>(i)) continue;
+      const int64_t* extent = batch.values<int64_t>("extent").data() + 2 * i;
+      const Image picture = image_in(batch.at("pixels"), i, extent, 3),
+                  labels = image_in(batch.at("mask"), i, extent, 1);
       Image predicted;
       {
         const AutocastScope autocast(options.device, options.precision);
@@ -478,12 +477,9 @@ Findings Segment::evaluate(const EvaluateOptions& options) {
       if (!options.wants("pictures")) continue;
       eval::SegmentationMeter one(classes());
       one.add(predicted.pixels, labels.pixels, data::kIgnoredPixel);
-      keep_worth_seeing(shown, {batch->indices[i], one.scores().pixel_accuracy, std::move(predicted)});
+      keep_worth_seeing(shown, {batch.indices[i], one.scores().pixel_accuracy, std::move(predicted)});
     }
-    done += batch->size;
-    if (options.progress && !options.progress(done))
-      throw Error(ErrorKind::interrupted, text("interrupted after ", done, " evaluated images"));
-  }
+  });
   Findings out;
   out.broken = loader->bad_images();
   add_counts_of_all(options, meter, samples);

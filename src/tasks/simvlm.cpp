@@ -9,6 +9,7 @@
 #include "models/simvlm.h"
 #include "tasks/caption_model.h"
 #include "tasks/paired.h"
+#include "tasks/validation_pass.h"
 
 namespace tessera::tasks {
 namespace {
@@ -183,12 +184,8 @@ Findings SimVlmTask::evaluate(const EvaluateOptions& options) {
   const auto loader = options.open(validation());
   SampleRows ids(config_.context_length);
   const CaptionRequest request{.longest = config_.longest > 0 ? config_.longest : config_.context_length};
-  int64_t whole = 0, done = 0;
-  while (auto loaded = loader->next()) {
-    const int64_t before = whole;
-    whole += loaded->whole;
-    if (loaded->size == 0) continue;
-    const StreamInputs batch = to_device(*loaded, "validation", options.device, options.precision);
+  each_batch(options, *loader, [&](data::Batch& loaded, int64_t before) {
+    const StreamInputs batch = to_device(loaded, "validation", options.device, options.precision);
     std::vector<int32_t> written;
     {
       const AutocastScope autocast(options.device, options.precision);
@@ -197,11 +194,8 @@ Findings SimVlmTask::evaluate(const EvaluateOptions& options) {
         written.insert(written.end(), own.begin(), own.end());
       }
     }
-    ids.add(*loaded, before, torch::tensor(written, torch::kInt32).view({loaded->size, -1}));
-    done += loaded->size;
-    if (options.progress && !options.progress(done))
-      throw Error(ErrorKind::interrupted, text("interrupted after ", done, " evaluated images"));
-  }
+    ids.add(loaded, before, torch::tensor(written, torch::kInt32).view({loaded.size, -1}));
+  });
   ids.collect(options);
   Findings out{.samples = ids.size()};
   out.broken = loader->bad_images();

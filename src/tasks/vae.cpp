@@ -11,6 +11,7 @@
 #include "tasks/image_streams.h"
 #include "tasks/patch_pictures.h"
 #include "tasks/sample_rows.h"
+#include "tasks/validation_pass.h"
 
 namespace tessera::tasks {
 namespace {
@@ -128,25 +129,18 @@ Findings Vae::evaluate(const EvaluateOptions& options) {
   enum Column { kPsnr, kError, kKl, kLoss, kColumns };
   SampleRows rows(kColumns);
   Findings out;
-  int64_t whole = 0, done = 0;
-  while (auto loaded = loader->next()) {
-    const int64_t before = whole;
-    whole += loaded->whole;
-    if (loaded->size == 0) continue;
-    const StreamInputs batch = to_device(*loaded, "validation", options.device, options.precision);
+  each_batch(options, *loader, [&](data::Batch& loaded, int64_t before) {
+    const StreamInputs batch = to_device(loaded, "validation", options.device, options.precision);
     VaePass pass;
     {
       const AutocastScope autocast(options.device, options.precision);
       pass = vae_pass(*codec_, batch.at("image"), {}, config_.kl_weight);
     }
-    rows.add(*loaded, before,
+    rows.add(loaded, before,
              torch::stack({psnr(pass.decoded, batch.at("image")), pass.error, pass.kl, pass.loss}, 1));
-    if (before + loaded->first == 0 && options.wants("pictures"))
+    if (before + loaded.first == 0 && options.wants("pictures"))
       out.blocks.emplace_back(reconstructions(batch.at("image"), pass.decoded));
-    done += loaded->size;
-    if (options.progress && !options.progress(done))
-      throw Error(ErrorKind::interrupted, text("interrupted after ", done, " evaluated images"));
-  }
+  });
   out.broken = loader->bad_images();
   rows.collect(options);
   out.samples = rows.size();
