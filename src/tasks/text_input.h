@@ -41,7 +41,7 @@ class TextInput {
   std::optional<Tokeniser> tokeniser_;
 };
 
-// "tokens", i32 [length]: a caption of the sample as TextInput::fit gives it. Of several captions one is drawn by the
+// "tokens", i32 [length]: a caption of the sample as TextInput::fit gives it. Where there are several captions, one is drawn by the
 // sample's stream, or the first is taken.
 std::shared_ptr<const data::Transform> make_text_transform(const TextInput& input, int64_t length, bool draw);
 

@@ -194,7 +194,7 @@ TEST_F(CrashTest, KilledRunsContinueAsIfNothingHadHappened) {
     if (WIFSIGNALED(status)) {
       ++killed;
       if (damaged.empty()) expect_whole_checkpoint("parts");
-      if (damaged.empty() && random.chance(0.6)) {
+      if (damaged.empty() && 5 * flipped < 3 * killed) {
         damaged = damage_newest("parts", random);
         flipped += !damaged.empty();
       }
