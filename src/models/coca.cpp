@@ -31,6 +31,7 @@ Coca::Coca(const CocaConfig& config) : config_(config) {
   text.pool = TextPool::class_token;
   text.embed_dim = config.embed_dim;
   const double eps = text.norm_eps;
+  const int64_t hidden = config.decoder_hidden > 0 ? config.decoder_hidden : text.hidden_width();
   check(config.queries >= 2, "CoCa's pooler has ", config.queries,
         " queries, must be at least 2: one for the image's vector, the others for the decoder");
   logit_scale = register_parameter("logit_scale", nn::ones({}).mul_(std::log(config.first_scale)));
@@ -47,10 +48,10 @@ Coca::Coca(const CocaConfig& config) : config_(config) {
   blocks_ = decoder->register_module("blocks", torch::nn::ModuleList());
   cross_blocks_ = decoder->register_module("cross_blocks", torch::nn::ModuleList());
   for (int64_t i = 0; i < config.decoder_depth; ++i) {
-    blocks_->push_back(std::make_shared<TextBlock>(text.dim, config.decoder_heads, text.hidden_width(),
-                                                   form_of(text.mlp), eps));
+    blocks_->push_back(
+        std::make_shared<TextBlock>(text.dim, config.decoder_heads, hidden, form_of(text.mlp), eps));
     cross_blocks_->push_back(std::make_shared<CrossBlock>(text.dim, config.embed_dim, config.decoder_heads,
-                                                          text.hidden_width(), form_of(text.mlp), eps));
+                                                          hidden, form_of(text.mlp), eps));
   }
   decoder_norm_ =
       decoder->register_module("ln_final", nn::LayerNorm(text.dim, nn::LayerNormOptions{.eps = eps}));

@@ -24,6 +24,7 @@ struct CocaConfig {
   int64_t embed_dim = 512;                  // of the space, and of what the decoder reads of the image
   int64_t queries = 256, pooler_heads = 8;  // of the pooler, the first one for the image's vector
   int64_t decoder_depth = 12, decoder_heads = 8;
+  int64_t decoder_hidden = 0;  // width inside its MLPs, 0 = that of the text's
   double first_scale = 1 / 0.07;
 };
 

@@ -24,6 +24,15 @@ class HubReader {
     if (!found->is_number()) fail_usage(where_, ": ", key, " is ", found->type_name(), ", must be a number");
     return found->as_double();
   }
+  // Fails where a setting has another value than those that the models here compute with.
+  void only(const char* key, const std::vector<std::string>& values) const {
+    const std::string given = word(key, values[0]);
+    if (std::find(values.begin(), values.end(), given) == values.end())
+      fail_usage(where_, ": ", key, " is \"", given, "\", must be ", join(values, " or "));
+  }
+  void only(const char* key, bool value) const {
+    if (flag(key, value) != value) fail_usage(where_, ": ", key, " must be ", value ? "true" : "false");
+  }
   bool flag(const char* key, bool otherwise) const {
     const Value* found = tree_.find(key);
     return found && found->is_bool() ? found->as_bool() : otherwise;
@@ -74,6 +83,9 @@ void read_llama(const HubReader& hub, LanguageConfig& config) {
   config.context = hub.integer("max_position_embeddings", 2048);
   config.eps = hub.number("rms_norm_eps", 1e-6);
   config.tied = hub.flag("tie_word_embeddings", false);
+  config.attention_bias = hub.flag("attention_bias", false);
+  config.mlp_bias = hub.flag("mlp_bias", false);
+  hub.only("hidden_act", {"silu", "swish"});
   const bool windowed = config.kind == LanguageKind::mistral ||
                         (config.kind == LanguageKind::qwen2 && hub.flag("use_sliding_window", false));
   if (windowed) config.window = hub.integer("sliding_window", 0);
@@ -95,12 +107,16 @@ LanguageConfig language_config_of(const Value& tree, const std::string& where) {
       config.hidden = hub.integer("n_inner", 0);
       config.context = hub.integer("n_positions", 1024);
       config.eps = hub.number("layer_norm_epsilon", 1e-5);
+      hub.only("activation_function", {"gelu_new", "gelu_pytorch_tanh"});
+      hub.only("scale_attn_weights", true);
+      hub.only("scale_attn_by_inverse_layer_idx", false);
       break;
     case LanguageKind::bloom:
       config.dim = hub.integer("hidden_size", hub.integer("n_embed", 0));
       config.depth = hub.integer("n_layer", hub.integer("num_hidden_layers", 0));
       config.heads = hub.integer("n_head", hub.integer("num_attention_heads", 0));
       config.eps = hub.number("layer_norm_epsilon", 1e-5);
+      hub.only("apply_residual_connection_post_layernorm", false);
       break;
     case LanguageKind::mpt:  // `expansion_ratio` is not read: the published code has 4 whatever it says
       config.dim = hub.wanted("d_model");

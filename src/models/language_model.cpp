@@ -310,20 +310,22 @@ LanguageModel::Block LanguageModel::make_block(int64_t index) {
   };
   const int64_t dim = config_.dim, q_width = config_.heads * config_.head_dim,
                 kv_width = config_.kv_heads * config_.head_dim;
+  const bool attention_bias = form.attention_bias || config_.attention_bias,
+             mlp_bias = form.mlp_bias || config_.mlp_bias;
   Block block;
   block.attention_norm = norm_at(*this, path + form.attention_norm, form, dim, config_.eps);
   if (form.packing == Packing::separate) {
-    block.q = projection(form.q, dim, q_width, form.attention_bias);
-    block.k = projection(form.k, dim, kv_width, form.attention_bias);
-    block.v = projection(form.v, dim, kv_width, form.attention_bias);
+    block.q = projection(form.q, dim, q_width, attention_bias);
+    block.k = projection(form.k, dim, kv_width, attention_bias);
+    block.v = projection(form.v, dim, kv_width, attention_bias);
   } else {
-    block.packed = projection(form.qkv, dim, 3 * dim, form.attention_bias);
+    block.packed = projection(form.qkv, dim, 3 * dim, attention_bias);
   }
-  block.out = projection(form.out, q_width, dim, form.output_bias);
+  block.out = projection(form.out, q_width, dim, form.output_bias || config_.attention_bias);
   block.mlp_norm = norm_at(*this, path + form.mlp_norm, form, dim, config_.eps);
-  if (*form.gate) block.gate = projection(form.gate, dim, config_.hidden, form.mlp_bias);
-  block.up = projection(form.up, dim, config_.hidden, form.mlp_bias);
-  block.down = projection(form.down, config_.hidden, dim, form.mlp_bias);
+  if (*form.gate) block.gate = projection(form.gate, dim, config_.hidden, mlp_bias);
+  block.up = projection(form.up, dim, config_.hidden, mlp_bias);
+  block.down = projection(form.down, config_.hidden, dim, mlp_bias);
   return block;
 }
 

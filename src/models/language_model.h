@@ -46,6 +46,7 @@ struct LanguageConfig {
   double rope_factor = 1, rope_trained = 0, rope_low = 1, rope_high = 4;
   int64_t window = 0;
   bool tied = false;
+  bool attention_bias = false, mlp_bias = false;  // besides those that the kind has
 
   template <class V>
   void visit(V& v) {
@@ -68,6 +69,8 @@ struct LanguageConfig {
     v("rope_high", rope_high, above(0), "llama3: high frequency factor");
     v("window", window, at_least(0), "nearest tokens that a token sees, 0 = all before it");
     v("tied", tied, "the output layer is the embedding");
+    v("attention_bias", attention_bias, "biases of the layers around attention, besides those of the kind");
+    v("mlp_bias", mlp_bias, "biases of the feed-forward network, besides those of the kind");
   }
   // With all zeros replaced; usage errors where settings contradict each other.
   LanguageConfig complete() const;

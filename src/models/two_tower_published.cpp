@@ -102,10 +102,14 @@ Value vit_settings(const Shapes& shapes, const TowerHints& hints, bool siglip, b
                                                      : "gelu"},
                           {"norm_eps", siglip ? 1e-6 : 1e-5},
                           {"pre_norm", shapes.has(trunk("norm_pre.weight"))},
+                          {"patch_bias", shapes.has(trunk("patch_embed.proj.bias"))},
                           {"class_token", class_token},
-                          {"global_pool", siglip        ? "map"
-                                          : class_token ? "token"
-                                                        : "avg"},
+                          {"global_pool", siglip                                  ? "map"
+                                          : class_token && !hints.mean_of_patches ? "token"
+                                                                                  : "avg"},
+                          {"fc_norm", !hints.mean_of_patches  ? "auto"
+                                      : hints.norm_after_mean ? "on"
+                                                              : "off"},
                           {"classes", 0}});
   if (coca) settings.set("final_norm", false);
   return settings;
@@ -138,11 +142,11 @@ TextTowerConfig text_config(const Shapes& shapes, const TowerHints& hints, bool 
   text.hidden = shapes.extent("text.blocks.0.mlp.fc1.weight", 0);
   text.mlp = siglip ? TextMlp::gelu_tanh : hints.quick_gelu ? TextMlp::quick_gelu : TextMlp::gelu;
   text.norm_eps = siglip ? 1e-6 : 1e-5;
-  text.causal = !siglip;
-  text.pool = coca                   ? TextPool::class_token
-              : siglip               ? TextPool::last
-              : hints.end_token >= 0 ? TextPool::end_token
-                                     : TextPool::largest;
+  text.causal = !siglip && !hints.text_sees_all;
+  text.pool = coca                             ? TextPool::class_token
+              : siglip || hints.text_read_last ? TextPool::last
+              : hints.end_token >= 0           ? TextPool::end_token
+                                               : TextPool::largest;
   text.end_token = hints.end_token >= 0 ? hints.end_token : text.vocab_size - 1;
   text.embed_dim = shapes.extent("text.text_projection.weight", 0);
   text.projection_bias = shapes.has("text.text_projection.bias");
@@ -182,7 +186,8 @@ PublishedTowers describe_towers(const PublishedShapes& tensors, const TowerHints
                    .queries = shapes.extent("visual.attn_pool.query", 0),
                    .pooler_heads = hints.pooler_heads > 0 ? hints.pooler_heads : 8,
                    .decoder_depth = shapes.count("text_decoder.blocks."),
-                   .decoder_heads = heads_of(hints.decoder_heads, text.dim)};
+                   .decoder_heads = heads_of(hints.decoder_heads, text.dim),
+                   .decoder_hidden = shapes.extent("text_decoder.blocks.0.mlp.fc1.weight", 0)};
   return out;
 }
 

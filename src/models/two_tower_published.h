@@ -20,6 +20,10 @@ struct TowerHints {
   int64_t image_heads = 0, text_heads = 0, pooler_heads = 0, decoder_heads = 0;
   bool quick_gelu = false;  // OpenAI's weights
   int64_t end_token = -1;   // the text is read at the first of these instead of at the largest id
+  bool text_read_last = false,
+       text_sees_all = false;  // the text is read at its last place; no place is hidden
+  // The image is the mean of its patches' tokens, normed behind that mean or before.
+  bool mean_of_patches = false, norm_after_mean = false;
 };
 
 struct PublishedTowers {

@@ -42,7 +42,7 @@ struct tessera::EnumNames<tessera::models::GlobalPool> {
 };
 template <>
 struct tessera::EnumNames<tessera::nn::MlpForm> {
-  static constexpr std::array names = {"gelu", "gelu_tanh", "quick_gelu", "swiglu_packed"};
+  static constexpr std::array names = {"gelu", "gelu_tanh", "quick_gelu", "relu", "silu", "swiglu_packed"};
 };
 template <>
 struct tessera::EnumNames<tessera::models::FcNorm> {
@@ -61,14 +61,14 @@ struct Config : IsotropicSettings {
   nn::MlpForm mlp = nn::MlpForm::gelu;
   NormKind norm = NormKind::layer;
   double norm_eps = 1e-6;
-  bool qkv_bias = true, qk_norm = false;
+  bool qkv_bias = true, proj_bias = true, qk_norm = false;
   double init_values = 0;
   GlobalPool global_pool = GlobalPool::token;
   FcNorm fc_norm = FcNorm::automatic;
   bool final_norm = true;
   bool class_token = true, no_embed_class = false, distilled = false;
   int64_t reg_tokens = 0;
-  bool pre_norm = false;
+  bool pre_norm = false, patch_bias = true;
   Positions positions = Positions::learned;
   bool relative_table = false, peg = false;
 
@@ -84,6 +84,7 @@ struct Config : IsotropicSettings {
     v("norm", norm, choice<NormKind>(), "all norms");
     v("norm_eps", norm_eps, above(0), "eps of all norms (CLIP: 1e-5)");
     v("qkv_bias", qkv_bias, "biases of q, k, v");
+    v("proj_bias", proj_bias, "biases of the projection behind attention and of the MLP");
     v("qk_norm", qk_norm, "normalise q and k in each head");
     v("init_values", init_values, "first value of LayerScale, 0 = no LayerScale");
     v("global_pool", global_pool, choice<GlobalPool>(),
@@ -97,6 +98,7 @@ struct Config : IsotropicSettings {
     v("distilled", distilled, "a distillation token with a head of its own (DeiT)");
     v("reg_tokens", reg_tokens, between(0, 4096), "register tokens (Darcet et al. 2024)");
     v("pre_norm", pre_norm, "a norm before the first block, no bias in the patch embedding (CLIP)");
+    v("patch_bias", patch_bias, "a bias of the patch embedding, where pre_norm is false");
     v("positions", positions, choice<Positions>(),
       "sincos: fixed; relative: a learned bias a head for row and column offsets, in each block; alibi: a "
       "fixed bias that falls with the distance");
@@ -149,10 +151,11 @@ class Block : public torch::nn::Module {
   Block(const Config& config, int64_t index, double drop_path)
       : index_(index), drop_path_(drop_path), name_("blocks." + std::to_string(index)) {
     norm1_ = register_norm(*this, "norm1", config.norm, config.dim, config.norm_eps);
-    attn_ = register_module("attn", nn::Attention(config.dim, config.heads, config.qkv_bias, config.qk_norm));
+    attn_ = register_module(
+        "attn", nn::Attention(config.dim, config.heads, config.qkv_bias, config.qk_norm, config.proj_bias));
     if (config.init_values > 0) ls1_ = register_module("ls1", nn::LayerScale(config.dim, config.init_values));
     norm2_ = register_norm(*this, "norm2", config.norm, config.dim, config.norm_eps);
-    mlp_ = register_module("mlp", nn::AnyMlp(config.mlp, config.dim, config.hidden()));
+    mlp_ = register_module("mlp", nn::AnyMlp(config.mlp, config.dim, config.hidden(), config.proj_bias));
     if (config.init_values > 0) ls2_ = register_module("ls2", nn::LayerScale(config.dim, config.init_values));
     if (config.positions == Positions::relative)
       relative_ = register_module("relative_positions", nn::GridBias(config.heads));
@@ -228,9 +231,9 @@ class Vit final : public IsotropicBackbone, public NeutralParameters {
       pos_embed_ = register_parameter("pos_embed", nn::zeros({1, entries, config.dim}));
     if (config.positions == Positions::sincos) pos_embed_ = register_buffer("pos_embed", fixed_positions());
     if (config.distilled) dist_token_ = register_parameter("dist_token", nn::zeros({1, 1, config.dim}));
-    patch_embed_ =
-        register_module("patch_embed", nn::PatchEmbed(config.patch_size, config.dim, config.patch_size,
-                                                      !config.pre_norm, config.in_channels));
+    patch_embed_ = register_module("patch_embed",
+                                   nn::PatchEmbed(config.patch_size, config.dim, config.patch_size,
+                                                  config.patch_bias && !config.pre_norm, config.in_channels));
     if (config.pre_norm)
       norm_pre_ = register_norm(*this, "norm_pre", config.norm, config.dim, config.norm_eps);
     const std::vector<double> rates = config.drop_path_rates(config.depth);

@@ -58,7 +58,8 @@ torch::Tensor attend(const torch::Tensor& q, const torch::Tensor& k, const torch
   return attended;
 }
 
-AttentionImpl::AttentionImpl(int64_t width, int64_t heads, bool qkv_bias, bool qk_norm) : heads_(heads) {
+AttentionImpl::AttentionImpl(int64_t width, int64_t heads, bool qkv_bias, bool qk_norm, bool proj_bias)
+    : heads_(heads) {
   check(heads > 0 && width % heads == 0, "the width ", width, " must be a multiple of the number of heads ",
         heads);
   qkv_ = register_module("qkv", Linear(width, 3 * width, qkv_bias));
@@ -66,7 +67,7 @@ AttentionImpl::AttentionImpl(int64_t width, int64_t heads, bool qkv_bias, bool q
     q_norm_ = register_module("q_norm", LayerNorm(width / heads));
     k_norm_ = register_module("k_norm", LayerNorm(width / heads));
   }
-  proj_ = register_module("proj", Linear(width, width));
+  proj_ = register_module("proj", Linear(width, width, proj_bias));
 }
 
 // [batch, tokens, 3, heads, d].

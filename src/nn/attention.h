@@ -40,7 +40,8 @@ torch::Tensor attend(const torch::Tensor& q, const torch::Tensor& k, const torch
 // k.
 class AttentionImpl : public torch::nn::Module {
  public:
-  AttentionImpl(int64_t width, int64_t heads, bool qkv_bias = true, bool qk_norm = false);
+  AttentionImpl(int64_t width, int64_t heads, bool qkv_bias = true, bool qk_norm = false,
+                bool proj_bias = true);
   // [batch, tokens, width] -> the same.
   torch::Tensor forward(const DeferredNorm& x, const AttentionExtras& extras = {},
                         const Epilogue& epilogue = {}) {

@@ -10,9 +10,9 @@
 namespace tessera::nn {
 
 // gelu: fc2(gelu(fc1 x)), exact (Hendrycks & Gimpel 2016). gelu_tanh: its approximation with tanh (SigLIP).
-// quick_gelu: x sigmoid(1.702 x) in its place (the first CLIP). swiglu_packed: fc1 gives [gate; up], half of
+// quick_gelu: x sigmoid(1.702 x) in its place (the first CLIP); relu, silu: these. swiglu_packed: fc1 gives [gate; up], half of
 // the hidden width each, fc2(silu(gate) * up) (DINOv2's giant; timm's SwiGLUPacked).
-enum class MlpForm { gelu, gelu_tanh, quick_gelu, swiglu_packed };
+enum class MlpForm { gelu, gelu_tanh, quick_gelu, relu, silu, swiglu_packed };
 
 // Parameters fc1 and fc2, of [hidden, width] and [width, hidden] (swiglu_packed: [width, hidden / 2]).
 class AnyMlpImpl : public torch::nn::Module {

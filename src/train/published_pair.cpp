@@ -74,8 +74,15 @@ models::TowerHints hints_of_open_clip(const Json& config) {
   hints.text_heads = number_in(text, "heads");
   hints.decoder_heads = number_in(decoder, "heads");
   hints.pooler_heads = number_in(image, "attn_pooler_heads");
-  const auto quick = model.find("quick_gelu");
-  hints.quick_gelu = quick != model.end() && quick->is_boolean() && quick->get<bool>();
+  const auto flag = [](const Json& table, const char* key) {
+    const auto found = table.find(key);
+    return found != table.end() && found->is_boolean() && found->get<bool>();
+  };
+  hints.quick_gelu = flag(model, "quick_gelu");
+  hints.mean_of_patches = image.value("pool_type", Json()) == "avg";
+  hints.norm_after_mean = flag(image, "final_ln_after_pool");
+  hints.text_read_last = text.value("pool_type", Json()) == "last";
+  hints.text_sees_all = flag(text, "no_causal_mask");
   return hints;
 }
 

@@ -7,9 +7,10 @@ namespace {
 
 models::ModelSpec swin_spec(const nlohmann::json& config) {
   static const std::map<std::string, std::string> names = {
-      {"img_size", "image_size"}, {"patch_size", "patch_size"}, {"window_size", "window_size"},
-      {"depths", "depths"},       {"num_heads", "heads"},       {"num_classes", "classes"},
-      {"mlp_ratio", "mlp_ratio"}, {"qkv_bias", "qkv_bias"},     {"drop_path_rate", "drop_path"}};
+      {"in_chans", "in_channels"},    {"img_size", "image_size"}, {"patch_size", "patch_size"},
+      {"window_size", "window_size"}, {"depths", "depths"},       {"num_heads", "heads"},
+      {"num_classes", "classes"},     {"mlp_ratio", "mlp_ratio"}, {"qkv_bias", "qkv_bias"},
+      {"drop_path_rate", "drop_path"}};
   Value settings;
   for (const auto& [key, value] : config.items()) {
     if (key == "blocks") continue;  // what the others lead to

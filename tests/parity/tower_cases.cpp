@@ -40,6 +40,10 @@ models::TowerHints hints_of(const Json& config) {
   hints.decoder_heads = number(decoder, "heads");
   hints.pooler_heads = image.value("attn_pooler_heads", int64_t{8});
   hints.quick_gelu = config.value("quick_gelu", false);
+  hints.mean_of_patches = image.value("pool_type", "tok") == "avg";
+  hints.norm_after_mean = image.value("final_ln_after_pool", false);
+  hints.text_read_last = text.value("pool_type", "argmax") == "last";
+  hints.text_sees_all = text.value("no_causal_mask", false);
   return hints;
 }
 

@@ -11,9 +11,9 @@ using Json = nlohmann::json;
 // Settings that both published classes name alike.
 Value stage_settings(const Json& config) {
   static const std::map<std::string, std::string> names = {
-      {"img_size", "image_size"}, {"patch_size", "patch_size"}, {"num_classes", "classes"},
-      {"embed_dims", "dims"},     {"depths", "depths"},         {"num_heads", "heads"},
-      {"qkv_bias", "qkv_bias"}};
+      {"in_chans", "in_channels"}, {"img_size", "image_size"}, {"patch_size", "patch_size"},
+      {"num_classes", "classes"},  {"embed_dims", "dims"},     {"depths", "depths"},
+      {"num_heads", "heads"},      {"qkv_bias", "qkv_bias"}};
   Value settings;
   for (const auto& [key, ours] : names)
     if (config.contains(key)) settings.set(ours, to_value(config[key]));

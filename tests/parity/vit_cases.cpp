@@ -43,6 +43,8 @@ models::ModelSpec vit_spec(const nlohmann::json& config) {
                                                            {"num_classes", "classes"},
                                                            {"mlp_ratio", "mlp_ratio"},
                                                            {"qkv_bias", "qkv_bias"},
+                                                           {"proj_bias", "proj_bias"},
+                                                           {"in_chans", "in_channels"},
                                                            {"qk_norm", "qk_norm"},
                                                            {"init_values", "init_values"},
                                                            {"class_token", "class_token"},
