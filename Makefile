@@ -55,6 +55,7 @@ bench: packages-mpi configure  ## speed beside the peers, reading pictures with 
 	bench/tables infer docs/performance.md bench/infer.sh $(abspath $(BUILD))
 	bench/tables convnets docs/performance.md bench/convnets.sh $(abspath $(BUILD))
 	bench/tables vil docs/performance.md bench/vil.sh $(abspath $(BUILD))
+	bench/tables generate docs/performance.md bench/generate.sh $(abspath $(BUILD))
 	bench/tables forms docs/performance.md bench/forms.sh $(abspath $(BUILD)) docs/images/vil-by-size.svg
 	bench/tables mlstm docs/performance.md bench/mlstm.sh $(abspath $(BUILD))
 	bench/tables optimiser docs/performance.md bench/optimiser.sh $(abspath $(BUILD))

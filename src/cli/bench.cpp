@@ -15,6 +15,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "kernels/linear/linear.h"
+#include "models/denoiser.h"
 #include "models/heads/class_head.h"
 #include "models/input_channels.h"
 #include "ops/inference.h"
@@ -214,11 +215,21 @@ ops::InferenceSettings settings_of(const Options& options, BenchDtype dtype) {
   return {.fused = options.impl == "fast", .int8 = dtype == BenchDtype::int8};
 }
 
-torch::Tensor images_for(const Options& options, const torch::Device& device) {
+torch::Tensor images_for(const Options& options, int64_t channels, const torch::Device& device) {
   torch::manual_seed(0);
-  return torch::randn(
-             {options.batch, models::input_channels(spec_of(options).settings), options.size, options.size})
-      .to(device);
+  return torch::randn({options.batch, channels, options.size, options.size}).to(device);
+}
+
+// A forward pass: of a generator the prediction for noised images, else the scores of a classifier.
+Step forward_step(const Options& options, models::Classifier& model, const torch::Device& device) {
+  if (auto* network = dynamic_cast<models::Denoiser*>(model.backbone.get())) {
+    const torch::Tensor x = images_for(options, network->channels(), device),
+                        time = torch::linspace(0.05, 0.95, options.batch).to(device),
+                        labels = torch::arange(options.batch).remainder(network->label_count()).to(device);
+    return [=] { network->denoise(x, time, labels); };
+  }
+  const int64_t channels = models::input_channels(spec_of(options).settings);
+  return [&model, images = images_for(options, channels, device)] { model.forward(images); };
 }
 
 void infer(const Options& options) {
@@ -234,10 +245,10 @@ void infer(const Options& options) {
   model->backbone->eval();
   const torch::InferenceMode inference;
   const ops::InferenceScope scope(settings_of(options, dtype));
-  const torch::Tensor images = images_for(options, device);
+  const Step forward = forward_step(options, *model, device);
   const Step step = [&] {
     const tasks::AutocastScope autocast(device, precision_of(dtype));
-    model->forward(images);
+    forward();
   };
   measure("infer", options, device, dtype, step, step,
           2e-9 * static_cast<double>(model->macs(options.size, options.size)));
@@ -256,7 +267,9 @@ void train_steps(const Options& options) {
       train::make_parameter_groups(tasks::named_parameters(task->parts()), train::GroupOptions{}));
   const tasks::Inputs inputs =
       train::example_inputs(*task, options.batch, options.size, device, tasks::Precision::fp32);
-  inputs.at("image").copy_(images_for(options, device));
+  torch::manual_seed(0);
+  for (const char* field : {"image", "latent"})
+    if (const torch::Tensor* given = inputs.find(field)) given->normal_();
   const auto loss_of_step = [&] {
     const tasks::AutocastScope autocast(device, precision_of(dtype));
     return task->loss(inputs, {}, tasks::Collective::alone()).sum / task->weight(inputs);

@@ -79,9 +79,9 @@ torch::Tensor norm_without_weights(const torch::Tensor& x) {
   return at::layer_norm(x, {x.size(-1)}, {}, {}, kEps);
 }
 
-// norm(x) (1 + scale) + shift; x [batch, tokens, dim], shift and scale [batch, 1, dim].
-torch::Tensor modulate(const torch::Tensor& x, const torch::Tensor& shift, const torch::Tensor& scale) {
-  return norm_without_weights(x) * (1 + scale) + shift;
+// norm(x) (1 + scale) + shift, for the linear layer behind it; x [batch, tokens, dim], shift and scale [batch, dim].
+nn::DeferredNorm modulated(const torch::Tensor& x, const torch::Tensor& shift, const torch::Tensor& scale) {
+  return {x, {.weight = 1 + scale, .bias = shift, .eps = kEps}};
 }
 
 // A linear layer behind SiLU, parameters 1.weight and 1.bias.
@@ -90,9 +90,10 @@ class Modulation final : public torch::nn::Module {
   Modulation(int64_t dim, int64_t count) : count_(count) {
     linear_ = register_module("1", nn::Linear(dim, count * dim));
   }
-  // `count` tensors [batch, 1, dim] of the condition [batch, dim].
+  // `count` tensors [batch, dim] of the condition [batch, dim], of the parameters' type also under autocast: half
+  // precision would take bits off 1 + scale.
   std::vector<torch::Tensor> forward(const torch::Tensor& condition) {
-    return linear_(torch::silu(condition)).unsqueeze(1).chunk(count_, -1);
+    return linear_(torch::silu(condition)).to(linear_->weight.scalar_type()).chunk(count_, -1);
   }
   int64_t macs() const { return linear_->macs(); }
 
@@ -120,12 +121,15 @@ class Block final : public torch::nn::Module {
     extras.taps = context.taps;
     extras.name = "blocks." + std::to_string(index_);
     const std::vector<torch::Tensor> m = modulation_->forward(context.condition);
-    const torch::Tensor y = add(x, m, 0, context, [&](const torch::Tensor& in, const torch::Tensor& samples) {
-      return attn_->forward(in, nn::of_samples(extras, samples));
-    });
-    return add(y, m, 3, context, [&](const torch::Tensor& in, const torch::Tensor&) {
-      return swiglu_ ? swiglu_->forward(in) : gelu_->forward(in);
-    });
+    const torch::Tensor y =
+        add(x, m, 0, context,
+            [&](const nn::DeferredNorm& in, const nn::Epilogue& epilogue, const torch::Tensor& samples) {
+              return attn_->forward(in, nn::of_samples(extras, samples), epilogue);
+            });
+    return add(y, m, 3, context,
+               [&](const nn::DeferredNorm& in, const nn::Epilogue& epilogue, const torch::Tensor&) {
+                 return swiglu_ ? swiglu_->forward(in, epilogue) : gelu_->forward(in, epilogue);
+               });
   }
 
   int64_t macs(int64_t tokens) const {
@@ -144,8 +148,7 @@ class Block final : public torch::nn::Module {
             const torch::Tensor& all = modulation[first + which];
             return samples.defined() ? all.index_select(0, samples) : all;
           };
-          const torch::Tensor added = of(2) * branch(modulate(kept, of(0), of(1)), samples);
-          return epilogue.residual.defined() ? epilogue.residual + added : added;
+          return branch(modulated(kept, of(0), of(1)), {of(2), epilogue.residual}, samples);
         });
   }
 
@@ -294,7 +297,7 @@ class Dit final : public IsotropicBackbone, public Denoiser {
   torch::Tensor output(const torch::Tensor& last, const torch::Tensor& condition, const Tokens& tokens) {
     const std::vector<torch::Tensor> m = last_modulation_->forward(condition);
     const int64_t patch = config_.patch_size, channels = config_.out_channels();
-    return last_linear_(modulate(last, m[0], m[1]))
+    return last_linear_(modulated(last, m[0], m[1]))
         .view({last.size(0), tokens.rows, tokens.columns, patch, patch, channels})
         .permute({0, 5, 1, 3, 2, 4})
         .reshape({last.size(0), channels, tokens.rows * patch, tokens.columns * patch});

@@ -4,6 +4,7 @@
 #include "core/error.h"
 #include "models/denoiser.h"
 #include "models/models_testing.h"
+#include "ops/inference.h"
 
 namespace tessera::models {
 namespace {
@@ -109,6 +110,41 @@ TEST(Dit, GradientsReachAllButTheFrozenPositions) {
     for (const auto& entry : model->backbone->named_parameters())
       EXPECT_EQ(entry.value().grad().defined(), entry.key() != "pos_embed") << entry.key();
   }
+}
+
+// Shift, scale and gate of each sample are computed with the linear layers around them; so they are where drop path
+// leaves samples out.
+TEST(Dit, FusedIsTheComposition) {
+  for (const bool llama : {false, true})
+    for (const bool trained : {false, true}) {
+      ModelSpec spec = small(llama);
+      spec.settings.set("drop_path", 0.5);
+      const auto model = lively(spec, 0.2);
+      model->backbone->to(torch::kFloat32);
+      model->backbone->train(trained);
+      const Tensor x = noised(6, 8, 8).to(torch::kFloat32);
+      const auto outputs = [&](bool fused) {
+        const ops::InferenceScope scope({.fused = fused});
+        std::vector<Tensor> all;
+        if (trained) {
+          model->backbone->zero_grad();
+          all.push_back(run(*model, x, 0.5, 2));
+          all[0].square().sum().backward();
+          for (const auto& entry : model->backbone->named_parameters())
+            if (entry.value().grad().defined()) all.push_back(entry.value().grad().clone());
+        } else {
+          const torch::NoGradGuard no_grad;
+          all.push_back(run(*model, x, 0.5, 2));
+        }
+        return all;
+      };
+      const auto fused = outputs(true), composed = outputs(false);
+      ASSERT_EQ(fused.size(), composed.size());
+      for (size_t i = 0; i < fused.size(); ++i)
+        EXPECT_LT((fused[i] - composed[i]).abs().max().item<double>(),
+                  1e-5 * (1 + composed[i].abs().max().item<double>()))
+            << llama << trained << " tensor " << i;
+    }
 }
 
 TEST(Dit, RefusesSettingsThatDoNotGoTogether) {

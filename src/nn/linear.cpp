@@ -79,10 +79,18 @@ torch::Tensor LinearImpl::forward(const DeferredNorm& in, const Epilogue& epilog
   return ops::linear(rounded(x), parameters, epilogue.residual, *cache_, norm);
 }
 
-torch::Tensor LinearImpl::forward_gelu(const DeferredNorm& in) const {
+torch::Tensor LinearImpl::forward_gelu(const DeferredNorm& x) const {
+  return activated(x, kernels::Activation::gelu);
+}
+
+torch::Tensor LinearImpl::forward_gelu_tanh(const DeferredNorm& x) const {
+  return activated(x, kernels::Activation::gelu_tanh);
+}
+
+torch::Tensor LinearImpl::activated(const DeferredNorm& in, kernels::Activation activation) const {
   const auto [x, norm] = seen(in);
   ops::LinearParameters parameters = parameters_for(x);
-  parameters.activation = kernels::Activation::gelu;
+  parameters.activation = activation;
   return ops::linear(rounded(x), parameters, {}, *cache_, norm);
 }
 

@@ -15,7 +15,7 @@ namespace tessera::nn {
 // The end of a residual branch: residual + scale * (the last layer's output). The last layer computes it
 // all.
 struct Epilogue {
-  torch::Tensor scale = {};     // [out]: LayerScale, or undefined
+  torch::Tensor scale = {};     // [out]: LayerScale; [samples, out]: each sample's own; or undefined
   torch::Tensor residual = {};  // [..., out], or undefined
 };
 
@@ -30,8 +30,9 @@ class LinearImpl : public torch::nn::Module {
   LinearImpl(int64_t in, int64_t out, bool with_bias = true);
   torch::Tensor forward(const DeferredNorm& x, const Epilogue& epilogue = {}) const;
   torch::Tensor forward_gelu(const DeferredNorm& x) const;
-  int64_t macs() const { return weight.numel(); }  // for one row of x
-  torch::Tensor weight, bias;                      // bias is undefined without one
+  torch::Tensor forward_gelu_tanh(const DeferredNorm& x) const;  // GELU's approximation with tanh
+  int64_t macs() const { return weight.numel(); }                // for one row of x
+  torch::Tensor weight, bias;                                    // bias is undefined without one
   // x as ops::linear takes it for this layer: behind its norm where a watcher or the rounding wants to see
   // that.
   DeferredNorm seen(const DeferredNorm& x) const;
@@ -53,6 +54,7 @@ class LinearImpl : public torch::nn::Module {
 
  private:
   torch::Tensor rounded(const torch::Tensor& x) const;
+  torch::Tensor activated(const DeferredNorm& x, kernels::Activation activation) const;
   QuantisedBits bits_;
   torch::Tensor weight_log_step_, input_log_step_;  // undefined where there are none
   std::function<void(const torch::Tensor& x)> watcher_;

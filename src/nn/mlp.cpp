@@ -14,8 +14,8 @@ AnyMlpImpl::AnyMlpImpl(MlpForm kind, int64_t width, int64_t hidden, bool with_bi
 
 torch::Tensor AnyMlpImpl::forward(const DeferredNorm& x, const Epilogue& epilogue) {
   if (kind_ == MlpForm::gelu) return fc2_->forward(fc1_->forward_gelu(x), epilogue);
+  if (kind_ == MlpForm::gelu_tanh) return fc2_->forward(fc1_->forward_gelu_tanh(x), epilogue);
   const torch::Tensor hidden = fc1_->forward(x);
-  if (kind_ == MlpForm::gelu_tanh) return fc2_->forward(at::gelu(hidden, "tanh"), epilogue);
   if (kind_ == MlpForm::relu) return fc2_->forward(torch::relu(hidden), epilogue);
   if (kind_ == MlpForm::silu) return fc2_->forward(torch::silu(hidden), epilogue);
   if (kind_ == MlpForm::quick_gelu) return fc2_->forward(hidden * torch::sigmoid(1.702 * hidden), epilogue);

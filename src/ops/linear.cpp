@@ -13,6 +13,7 @@
 #include "ops/inference.h"
 #include "ops/lsq.h"
 #include "ops/profile.h"
+#include "ops/samples.h"
 
 namespace tessera::ops {
 namespace {
@@ -61,8 +62,8 @@ void check_parameters(const torch::Tensor& x, const LinearParameters& p, const t
   check(p.weight.dim() == 2 && x.dim() >= 1 && x.size(-1) == p.weight.size(1), "linear: x is ", x.sizes(),
         ", the weight ", p.weight.sizes());
   const int64_t out = p.weight.size(0);
-  check((!p.bias.defined() || p.bias.numel() == out) && (!p.scale.defined() || p.scale.numel() == out),
-        "linear: bias and scale must have ", out, " numbers");
+  check((!p.bias.defined() || p.bias.numel() == out) && (!p.scale.defined() || fits_rows(p.scale, x, out)),
+        "linear: bias and scale must have ", out, " numbers, the scale or so many for each sample");
   check(!p.gate.defined() || p.gate.sizes() == p.weight.sizes(), "linear: the gate's weight is ",
         p.gate.sizes(), ", must be ", p.weight.sizes());
   check(!residual.defined() || (residual.numel() / out * x.size(-1) == x.numel() && residual.size(-1) == out),
@@ -118,8 +119,9 @@ torch::Tensor compose(const torch::Tensor& x, const LinearParameters& p, const t
                       Product product) {
   torch::Tensor y = product(x, rounded_weight(p), p.bias);
   if (p.activation == Activation::gelu) y = torch::gelu(y);
+  if (p.activation == Activation::gelu_tanh) y = torch::gelu(y, "tanh");
   if (p.activation == Activation::silu_gate) y = torch::silu(product(x, p.gate, torch::Tensor())) * y;
-  if (p.scale.defined()) y = y * p.scale;
+  if (p.scale.defined()) y = y * beside(p.scale, y);
   return residual.defined() ? (residual + y).to(residual.scalar_type()) : y;
 }
 
@@ -132,22 +134,30 @@ torch::Tensor linear_unfused(const torch::Tensor& x, const LinearParameters& p,
 
 namespace {
 
-// Training keeps these of a layer with an activation: x W^T + b, and x G^T for silu_gate.
+// Training keeps these of a layer with an activation or a scale for each sample: x W^T + b, and x G^T for
+// silu_gate.
 struct SavedActivations {
   torch::Tensor before, gate_before;
 };
 
-// The layer's kernel, x and y of any number of axes.
-torch::Tensor run(const kernels::PackedLinear& packed, const torch::Tensor& x, torch::ScalarType type,
-                  const torch::Tensor& residual = {}, bool gated = false, const SavedActivations& saved = {},
-                  const NormParameters& norm = {}) {
+// A tensor for what a layer gives of x.
+torch::Tensor outputs_of(const kernels::PackedLinear& packed, const torch::Tensor& x,
+                         torch::ScalarType type) {
   std::vector<int64_t> shape = x.sizes().vec();
   shape.back() = packed.out();
-  const torch::Tensor y = torch::empty(shape, x.options().dtype(type));
+  return torch::empty(shape, x.options().dtype(type));
+}
+
+// The layer's kernel, x and y of any number of axes; `sample_scale` [samples, out] or undefined.
+torch::Tensor run(const kernels::PackedLinear& packed, const torch::Tensor& x, torch::ScalarType type,
+                  const torch::Tensor& residual = {}, bool gated = false, const SavedActivations& saved = {},
+                  const NormParameters& norm = {}, const torch::Tensor& sample_scale = {}) {
+  const torch::Tensor y = outputs_of(packed, x, type);
   const RowsOfTensor rows = rows_of(x);
-  const torch::Tensor norm_weight = floats(norm.weight), norm_bias = floats(norm.bias);
+  const torch::Tensor norm_weight = floats(norm.weight), norm_bias = floats(norm.bias),
+                      scale = floats(sample_scale);
   const kernels::RowNorm row_norm{float_pointer(norm_weight), float_pointer(norm_bias),
-                                  static_cast<float>(norm.eps), norm.centred};
+                                  static_cast<float>(norm.eps), norm.centred, sample_rows(norm.weight, x)};
   const Profiled profiled("linear ", rows.count, " x ", packed.in(), " -> ", packed.out(),
                           gated ? " gated" : "");
   kernels::LinearForward call;
@@ -160,11 +170,29 @@ torch::Tensor run(const kernels::PackedLinear& packed, const torch::Tensor& x, t
   if (saved.before.defined()) call.before = rows_to(saved.before);
   if (saved.gate_before.defined()) call.gate_before = rows_to(saved.gate_before);
   if (norm.defined()) call.norm = &row_norm;
+  call.sample_scale = float_pointer(scale), call.sample_rows = sample_rows(scale, x);
   kernels::linear_forward(packed, call);
   return y;
 }
 
-// x W^T + b (+ residual) in float. Forward runs on packed weights where they are given (LibTorch's writes the
+// Gradients of before * scale [samples, out] from that of the product, whose own has this type.
+struct SampleScaleGradients {
+  torch::Tensor before, scale;
+};
+SampleScaleGradients sample_scale_gradients(const torch::Tensor& dy, const torch::Tensor& before,
+                                            const torch::Tensor& scale, bool want_scale) {
+  const torch::Tensor plain = floats(scale);
+  const SampleScaleGradients gradients{torch::empty_like(before),
+                                       want_scale ? torch::empty_like(plain) : torch::Tensor()};
+  const RowsOfTensor rows = rows_of(before), outputs = rows_of(dy);
+  const Profiled profiled("sample scale backward");
+  kernels::sample_scale_backward({rows.count, before.size(-1), sample_rows(scale, before), rows.rows,
+                                  outputs.rows, float_pointer(plain), rows_to(gradients.before),
+                                  want_scale ? gradients.scale.mutable_data_ptr<float>() : nullptr});
+  return gradients;
+}
+
+// (x W^T + b) (scale of each sample) (+ residual) in float. Forward runs on packed weights where they are given (LibTorch's writes the
 // bias to all rows first and adds the residual last), the gradients are LibTorch's products; its own gradient
 // of W would come transposed and be copied into the parameter's layout.
 struct FloatNode : torch::autograd::Function<FloatNode> {
@@ -172,26 +200,44 @@ struct FloatNode : torch::autograd::Function<FloatNode> {
 
   static torch::Tensor forward(torch::autograd::AutogradContext* ctx, const torch::Tensor& x,
                                const torch::Tensor& weight, const Optional& bias, const Optional& residual,
-                               const kernels::PackedLinear* packed) {
-    ctx->save_for_backward({x, weight});
+                               const Optional& sample_scale, const kernels::PackedLinear* packed) {
+    const torch::Tensor scale = sample_scale.value_or(torch::Tensor());
+    SavedActivations saved;
+    if (scale.defined()) saved.before = outputs_of(*packed, x, torch::kFloat32);
+    ctx->save_for_backward({x, weight, scale, saved.before});
     ctx->saved_data["bias"] = bias.has_value();
     ctx->saved_data["residual"] = residual.has_value();
     if (!packed) return torch::linear(x, weight, bias.value_or(torch::Tensor()));
-    return run(*packed, x, torch::kFloat32, residual.value_or(torch::Tensor()));
+    return run(*packed, x, torch::kFloat32, residual.value_or(torch::Tensor()), false, saved, {}, scale);
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
                                                  torch::autograd::variable_list gradients) {
     const auto saved = ctx->get_saved_variables();
     const torch::Tensor &x = saved[0], &weight = saved[1];
-    const torch::Tensor dy = gradients[0].reshape({-1, weight.size(0)});
+    const bool bias = ctx->saved_data["bias"].toBool(), residual = ctx->saved_data["residual"].toBool();
+    SampleScaleGradients of_product{gradients[0], {}};
+    if (saved[2].defined()) {
+      check_first_derivative("linear");
+      // Inputs that are not there have no number.
+      of_product = sample_scale_gradients(gradients[0], saved[3], saved[2],
+                                          ctx->needs_input_grad(2 + size_t{bias} + size_t{residual}));
+    }
+    const torch::Tensor dy = of_product.before.reshape({-1, weight.size(0)});
     torch::Tensor dx, dweight, dbias;
     if (ctx->needs_input_grad(0)) dx = dy.mm(weight).view(x.sizes());
     if (ctx->needs_input_grad(1)) dweight = dy.t().mm(x.reshape({-1, weight.size(1)}));
-    if (ctx->saved_data["bias"].toBool() && ctx->needs_input_grad(2)) dbias = dy.sum(0);
-    return {dx, dweight, dbias, ctx->saved_data["residual"].toBool() ? gradients[0] : torch::Tensor(), {}};
+    if (bias && ctx->needs_input_grad(2)) dbias = dy.sum(0);
+    return {dx, dweight, dbias, residual ? gradients[0] : torch::Tensor(), of_product.scale, {}};
   }
 };
+
+// What is packed: a scale of each sample is none of the layer's.
+LinearParameters without_sample_scale(const LinearParameters& p) {
+  LinearParameters packed = p;
+  if (of_each_sample(p.scale)) packed.scale = torch::Tensor();
+  return packed;
+}
 
 torch::Tensor float_linear_with_gradients(const torch::Tensor& x, const LinearParameters& p,
                                           const torch::Tensor& residual, LinearCache& cache) {
@@ -200,14 +246,16 @@ torch::Tensor float_linear_with_gradients(const torch::Tensor& x, const LinearPa
     return tensor.defined() ? std::optional(tensor) : std::nullopt;
   };
   // FloatNode knows no gradient through the rounding of weights.
-  const bool plain = p.activation == Activation::none && !p.scale.defined() && !p.weight_log_step.defined();
+  const bool own = of_each_sample(p.scale);
+  const bool plain =
+      p.activation == Activation::none && (own || !p.scale.defined()) && !p.weight_log_step.defined();
   if (plain && (!residual.defined() || residual.scalar_type() == torch::kFloat32) &&
       x.numel() >= kWorthPacking * x.size(-1))
-    return FloatNode::apply(x, p.weight, given(p.bias), given(residual),
-                            cache.packed(p, kernels::Arithmetic::f32).get());
+    return FloatNode::apply(x, p.weight, given(p.bias), given(residual), given(p.scale),
+                            cache.packed(without_sample_scale(p), kernels::Arithmetic::f32).get());
   return compose(x, p, residual,
                  [&](const torch::Tensor& in, const torch::Tensor& weight, const torch::Tensor& bias) {
-                   return FloatNode::apply(in, weight, given(bias), std::nullopt, nullptr);
+                   return FloatNode::apply(in, weight, given(bias), std::nullopt, std::nullopt, nullptr);
                  });
 }
 
@@ -243,16 +291,17 @@ WeightGradients weight_gradients(const torch::Tensor& x, const torch::Tensor& dy
 
 // Gradients of x W^T + b and of x G^T from that of silu(x G^T) (x W^T + b), or the first from gelu(x W^T +
 // b)'s.
-SavedActivations activation_gradients(const torch::Tensor& dy, const SavedActivations& saved) {
+SavedActivations activation_gradients(const torch::Tensor& dy, const SavedActivations& saved,
+                                      Activation activation) {
   const bool gated = saved.gate_before.defined();
   SavedActivations gradients{torch::empty_like(saved.before),
                              gated ? torch::empty_like(saved.before) : torch::Tensor()};
   const RowsOfTensor rows = rows_of(dy), before = rows_of(saved.before),
                      gate_before = gated ? rows_of(saved.gate_before) : RowsOfTensor{};
   const Profiled profiled("activation backward");
-  kernels::activation_backward({rows.count, dy.size(-1), gated, before.rows, gate_before.rows, rows.rows,
-                                rows_to(gradients.before),
-                                gated ? rows_to(gradients.gate_before) : kernels::RowsOut{}});
+  kernels::activation_backward(
+      {rows.count, dy.size(-1), gated, before.rows, gate_before.rows, rows.rows, rows_to(gradients.before),
+       gated ? rows_to(gradients.gate_before) : kernels::RowsOut{}, activation == Activation::gelu_tanh});
   return gradients;
 }
 
@@ -260,7 +309,7 @@ SavedActivations activation_gradients(const torch::Tensor& dy, const SavedActiva
 // scale nor residual (see linear_with_gradients).
 //
 // The gradient of scale needs no output: with D = dy^T x and d = sum dy, taken before scale, it is
-// sum_k D W + d b, and dW = scale D, db = scale d.
+// sum_k D W + d b, and dW = scale D, db = scale d. A scale of each sample is taken off dy first.
 struct LinearNode : torch::autograd::Function<LinearNode> {
   using Optional = std::optional<torch::Tensor>;
 
@@ -269,18 +318,18 @@ struct LinearNode : torch::autograd::Function<LinearNode> {
                                const Optional& scale, const Optional& residual,
                                const kernels::PackedLinear& packed, Activation activation, bool recorded) {
     const torch::Tensor before = residual.value_or(torch::Tensor());
+    const torch::Tensor sample_scale = scale && of_each_sample(*scale) ? *scale : torch::Tensor();
     SavedActivations saved;
-    if (activation != Activation::none && recorded) {
-      std::vector<int64_t> shape = x.sizes().vec();
-      shape.back() = packed.out();
-      saved.before = torch::empty(shape, x.options().dtype(torch::kBFloat16));
+    if ((activation != Activation::none || sample_scale.defined()) && recorded) {
+      saved.before = outputs_of(packed, x, torch::kBFloat16);
       if (gate) saved.gate_before = torch::empty_like(saved.before);
     }
     ctx->save_for_backward({x, weight, bias.value_or(torch::Tensor()), gate.value_or(torch::Tensor()),
                             scale.value_or(torch::Tensor()), saved.before, saved.gate_before});
     ctx->saved_data["residual"] = residual.has_value();
+    ctx->saved_data["activation"] = static_cast<int64_t>(activation);
     return run(packed, x, residual ? residual->scalar_type() : torch::kBFloat16, before, gate.has_value(),
-               saved);
+               saved, {}, sample_scale);
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
@@ -290,8 +339,10 @@ struct LinearNode : torch::autograd::Function<LinearNode> {
                         &scale = saved[4];
     check_first_derivative("linear");
     const torch::Tensor out = gradients[0].contiguous();
+    const auto activation = static_cast<Activation>(ctx->saved_data["activation"].toInt());
+    const bool own = of_each_sample(scale);
     SavedActivations dy{out, {}};
-    if (saved[5].defined()) dy = activation_gradients(out, {saved[5], saved[6]});
+    if (activation != Activation::none) dy = activation_gradients(out, {saved[5], saved[6]}, activation);
     // Inputs that are not there have no number.
     auto wanted = [ctx, next = size_t{0}](const torch::Tensor& input) mutable {
       return input.defined() && ctx->needs_input_grad(next++);
@@ -299,15 +350,19 @@ struct LinearNode : torch::autograd::Function<LinearNode> {
     const bool want_x = wanted(x), want_weight = wanted(weight), want_bias = wanted(bias),
                want_gate = wanted(gate), want_scale = wanted(scale);
     torch::Tensor dx, dgate, dscale;
+    if (own) {
+      const SampleScaleGradients gradients_of = sample_scale_gradients(out, saved[5], scale, want_scale);
+      dy.before = gradients_of.before, dscale = gradients_of.scale;
+    }
     WeightGradients dw;
     if (want_x) {
-      const torch::Tensor scaled = scale.defined() ? weight * scale.unsqueeze(1) : weight;
+      const torch::Tensor scaled = scale.defined() && !own ? weight * scale.unsqueeze(1) : weight;
       dx = input_gradient(dy.before, scaled, x.scalar_type());
       if (gate.defined()) dx = input_gradient(dy.gate_before, gate, x.scalar_type(), dx);
     }
-    if (want_weight || want_bias || want_scale) dw = weight_gradients(x, dy.before, bias.defined());
+    if (want_weight || want_bias || (want_scale && !own)) dw = weight_gradients(x, dy.before, bias.defined());
     if (want_gate) dgate = weight_gradients(x, dy.gate_before, false).weight;
-    if (scale.defined() && dw.weight.defined()) {
+    if (scale.defined() && !own && dw.weight.defined()) {
       dscale = (dw.weight * weight).sum(1);
       dw.weight.mul_(scale.unsqueeze(1));
       if (bias.defined()) dscale.add_(dw.bias * bias), dw.bias.mul_(scale);
@@ -323,14 +378,14 @@ torch::Tensor linear_with_gradients(const torch::Tensor& x, const LinearParamete
                                     const torch::Tensor& residual, LinearCache& cache) {
   if (p.activation != Activation::none && (p.scale.defined() || residual.defined())) {
     torch::Tensor y = linear_with_gradients(x, {p.weight, p.bias, p.activation, p.gate}, {}, cache);
-    if (p.scale.defined()) y = y * p.scale;
+    if (p.scale.defined()) y = y * beside(p.scale, y);
     return residual.defined() ? (residual + y).to(residual.scalar_type()) : y;
   }
   const auto given = [](const torch::Tensor& tensor) {
     return tensor.defined() ? std::optional(tensor) : std::nullopt;
   };
   return LinearNode::apply(x, p.weight, given(p.bias), given(p.gate), given(p.scale), given(residual),
-                           *cache.packed(p, kernels::Arithmetic::bf16), p.activation,
+                           *cache.packed(without_sample_scale(p), kernels::Arithmetic::bf16), p.activation,
                            torch::GradMode::is_enabled());
 }
 
@@ -348,9 +403,9 @@ torch::Tensor linear(const torch::Tensor& x, const LinearParameters& p, const to
   if (arithmetic && fits(residual) && p.weight.scalar_type() != torch::kFloat64) {
     check_parameters(x, p, residual);
     if (norm.defined()) check_norm(x, norm.weight, norm.bias);
-    const auto packed = cache.packed(p, *arithmetic);
+    const auto packed = cache.packed(without_sample_scale(p), *arithmetic);
     return run(*packed, x, residual.defined() ? residual.scalar_type() : output_type(*arithmetic), residual,
-               p.gate.defined(), {}, norm);
+               p.gate.defined(), {}, norm, of_each_sample(p.scale) ? p.scale : torch::Tensor());
   }
   if (norm.defined()) return linear(ops::norm(x, norm), p, residual, cache);
   const std::optional<kernels::Arithmetic> trained = arithmetic ? std::nullopt : product_arithmetic(x);

@@ -20,7 +20,7 @@ struct LinearParameters {
   torch::Tensor weight, bias = {};  // [out, in], [out] or undefined
   kernels::Activation activation = kernels::Activation::none;
   torch::Tensor gate = {};   // [out, in]: for silu_gate
-  torch::Tensor scale = {};  // [out] or undefined
+  torch::Tensor scale = {};  // [out], [samples, out] of x [samples, …], or undefined
   // Learned step sizes as logarithms (ops/lsq.h), or undefined. W is rounded to `weight_bits` on its step
   // sizes [out]: once, where it is packed. The step size of x [1] is its scale in int8, which is else each
   // row's own; other arithmetics do not round x. No gate goes with step sizes of W.

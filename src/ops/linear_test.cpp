@@ -145,6 +145,52 @@ TEST(LinearOp, GradientsAreNotFusedAndTheReferenceTakesTheComposition) {
   EXPECT_TRUE(torch::equal(linear(x, p, {}, cache), linear_unfused(x, p, {})));
 }
 
+// As adaLN has it: a norm in front and a scale behind of each sample's own.
+TEST(LinearOp, SamplesMayHaveNormsAndScalesOfTheirOwn) {
+  for (const auto activation : {kernels::Activation::none, kernels::Activation::gelu_tanh})
+    for (const bool centred : {true, false}) {
+      LinearParameters p = parameters_of(activation), exact = p;
+      p.scale = torch::randn({3, 140}).slice(1, 0, 70);  // strided, as a part of a modulation is
+      for (Tensor* t : {&exact.weight, &exact.bias}) *t = t->to(torch::kFloat64);
+      exact.scale = p.scale.to(torch::kFloat64);
+      const NormParameters before{torch::rand({3, 50}) + 0.5, torch::randn({3, 100}).slice(1, 0, 50), 1e-3,
+                                  centred};
+      const NormParameters wide{before.weight.to(torch::kFloat64), before.bias.to(torch::kFloat64), 1e-3,
+                                centred};
+      const Tensor x = torch::randn({3, 11, 50}) * 2 + 1, residual = torch::randn({3, 11, 70});
+      LinearCache cache, other;
+      const Tensor want = linear(x.to(torch::kFloat64), exact, residual.to(torch::kFloat64), other, wide);
+      // Sample by sample with numbers of its own for all rows.
+      for (int64_t s = 0; s < 3; ++s) {
+        LinearParameters one = exact;
+        one.scale = exact.scale[s];
+        const NormParameters own{wide.weight[s], wide.bias[s], 1e-3, centred};
+        EXPECT_LT(relative(linear(x[s].to(torch::kFloat64), one, residual[s].to(torch::kFloat64), other, own),
+                           want[s]),
+                  1e-12);
+      }
+      const torch::NoGradGuard no_grad;
+      EXPECT_LT(relative(linear(x, p, residual, cache, before), want), 2e-6);
+      const auto packed = cache.packed({p.weight, p.bias, p.activation}, kernels::Arithmetic::f32);
+      p.scale = p.scale + 1;
+      linear(x, p, residual, cache, before);
+      EXPECT_EQ(cache.packed({p.weight, p.bias, p.activation}, kernels::Arithmetic::f32), packed);
+      p.scale = p.scale - 1;
+      {
+        const Autocast autocast;
+        EXPECT_LT(relative(linear(x, p, residual, cache, before), want), 0.01);
+      }
+      const InferenceScope scope({.int8 = true});
+      EXPECT_LT(relative(linear(x, p, residual, cache, before), want), 0.03);
+    }
+  LinearCache cache;
+  const torch::NoGradGuard no_grad;
+  LinearParameters p{.weight = torch::randn({70, 50}), .scale = torch::ones({3, 70})};
+  EXPECT_THROW(linear(torch::randn({2, 50}), p, {}, cache), Error);  // two rows of three samples
+  p.scale = Tensor();
+  EXPECT_THROW(linear(torch::randn({4, 50}), p, {}, cache, {.weight = torch::ones({3, 50})}), Error);
+}
+
 // Gradients of all that a layer depends on: of x, of each parameter and of the residual.
 std::vector<Tensor> gradients_of(const LinearParameters& p, const Tensor& x, const Tensor& residual,
                                  torch::ScalarType type, bool bf16, bool fused) {
@@ -192,8 +238,31 @@ void expect_the_gradients(int64_t batch, const std::vector<kernels::Activation>&
 
 TEST(LinearOp, GradientsAreThoseOfTheComposition) {
   using enum kernels::Activation;
-  expect_the_gradients(3, {none, gelu, silu_gate}, true);
+  expect_the_gradients(3, {none, gelu, silu_gate, gelu_tanh}, true);
   expect_the_gradients(100, {none}, false);
+}
+
+// Of few rows, and of enough to pack weights for.
+TEST(LinearOp, GradientsOfScalesOfSamplesAreThoseOfTheComposition) {
+  for (const int64_t batch : {3, 100})
+    for (const bool bf16 : {false, true})
+      for (const bool bias : {true, false})
+        for (const bool epilogue : {true, false}) {
+          LinearParameters p = parameters_of(kernels::Activation::none);
+          if (!bias) p.bias = Tensor();
+          p.scale = torch::randn({batch, 70});
+          const Tensor x = torch::randn({batch, 11, 50}),
+                       residual = epilogue ? torch::randn({batch, 11, 70}) : Tensor();
+          const auto gradients = [&](torch::ScalarType type, bool fused) {
+            return gradients_of(p, x, residual, type, bf16, fused);
+          };
+          const auto want = gradients(torch::kFloat64, false), got = gradients(torch::kFloat32, true),
+                     theirs = gradients(torch::kFloat32, false);
+          for (size_t i = 0; i < want.size(); ++i)
+            EXPECT_LT(relative(got[i], want[i]), 2 * relative(theirs[i], want[i]) + 1e-6)
+                << i << " bf16 " << bf16 << " bias " << bias << " epilogue " << epilogue << " batch "
+                << batch;
+        }
 }
 
 TEST(LinearOp, FrozenParametersGetNoGradientAndTheOthersTheirs) {
@@ -406,12 +475,13 @@ TEST(NormOp, GradientsInDoubleAreSlopes) {
       "root mean square norm");
 }
 
-TEST(NormOp, GradientsAreThoseOfTheComposition) {
+// Of all samples, and of each its own.
+void expect_gradients_of_norms(torch::IntArrayRef sizes) {
   for (const bool centred : {true, false})
     for (const bool bf16 : {true, false}) {
       torch::manual_seed(1);
-      const Tensor x = torch::randn({5, 9, 37}) * 3 + 1, weight = torch::rand({37}) + 0.5,
-                   bias = torch::randn({37}), weights = torch::randn({5, 9, 37});
+      const Tensor x = torch::randn({5, 9, 37}) * 3 + 1, weight = torch::rand(sizes) + 0.5,
+                   bias = torch::randn(sizes), weights = torch::randn({5, 9, 37});
       const auto gradients = [&](torch::ScalarType type) {
         const auto leaf = [&](const Tensor& t) { return t.to(type, false, true).requires_grad_(); };
         const Tensor in = leaf(x), w = leaf(weight), b = leaf(bias);
@@ -430,6 +500,8 @@ TEST(NormOp, GradientsAreThoseOfTheComposition) {
         EXPECT_LT(relative(got[i], want[i]), bf16 ? 1.0 / 128 : 2e-6) << i << " " << centred << bf16;
     }
 }
+TEST(NormOp, GradientsAreThoseOfTheComposition) { expect_gradients_of_norms({37}); }
+TEST(NormOp, GradientsOfNormsOfSamplesAreThoseOfTheComposition) { expect_gradients_of_norms({5, 37}); }
 
 }  // namespace
 }  // namespace tessera::ops

@@ -8,6 +8,7 @@
 #include "kernels/linear/linear_backward.h"
 #include "ops/inference.h"
 #include "ops/profile.h"
+#include "ops/samples.h"
 
 namespace tessera::ops {
 namespace {
@@ -18,11 +19,12 @@ torch::Tensor run(const torch::Tensor& x, const torch::Tensor& weight, const tor
   const torch::Tensor scale = floats(weight), shift = floats(bias);
   const RowsOfTensor rows = rows_of(x);
   const Profiled profiled("norm");
-  kernels::norm_forward({rows.count,
-                         x.size(-1),
-                         rows.rows,
-                         {float_pointer(scale), float_pointer(shift), static_cast<float>(eps), centred},
-                         rows_to(y)});
+  kernels::norm_forward(
+      {rows.count,
+       x.size(-1),
+       rows.rows,
+       {float_pointer(scale), float_pointer(shift), static_cast<float>(eps), centred, sample_rows(weight, x)},
+       rows_to(y)});
   return y;
 }
 
@@ -52,7 +54,8 @@ struct NormNode : torch::autograd::Function<NormNode> {
     const Profiled profiled("norm backward");
     kernels::norm_backward({rows.count, x.size(-1), ctx->saved_data["centred"].toBool(),
                             static_cast<float>(ctx->saved_data["eps"].toDouble()), rows.rows, outputs.rows,
-                            float_pointer(weight), rows_to(dx), to(dweight), to(dbias)});
+                            float_pointer(weight), rows_to(dx), to(dweight), to(dbias),
+                            sample_rows(weight, x)});
     return {dx, dweight, dbias, {}, {}, {}};
   }
 };
@@ -75,16 +78,20 @@ torch::Tensor fused(const torch::Tensor& x, const torch::Tensor& weight, const t
 
 void check_norm(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias) {
   const int64_t width = x.dim() > 0 ? x.size(-1) : 0;
-  check(width > 0 && weight.numel() == width && (!bias.defined() || bias.numel() == width), "norm: x is ",
-        x.sizes(), ", so that weight and bias must have ", width, " numbers; the weight has ",
-        weight.numel());
+  check(width > 0 && fits_rows(weight, x, width) && (!bias.defined() || bias.sizes() == weight.sizes()),
+        "norm: x is ", x.sizes(), ", so that weight and bias must have ", width,
+        " numbers, or so many for each sample; the weight is ", weight.sizes());
 }
 
 torch::Tensor norm(const torch::Tensor& x, const NormParameters& p) {
   const torch::Tensor y = fused(x, p.weight, p.bias, p.eps, p.centred);
   if (y.defined()) return y;
-  if (p.centred) return torch::layer_norm(x, {x.size(-1)}, p.weight, p.bias, p.eps);
-  return x * torch::rsqrt(x.square().mean(-1, /*keepdim=*/true) + p.eps) * p.weight;
+  if (p.centred && !of_each_sample(p.weight))
+    return torch::layer_norm(x, {x.size(-1)}, p.weight, p.bias, p.eps);
+  const torch::Tensor normed = p.centred ? torch::layer_norm(x, {x.size(-1)}, {}, {}, p.eps)
+                                         : x * torch::rsqrt(x.square().mean(-1, /*keepdim=*/true) + p.eps);
+  const torch::Tensor scaled = normed * beside(p.weight, x);
+  return p.bias.defined() ? scaled + beside(p.bias, x) : scaled;
 }
 
 }  // namespace tessera::ops

@@ -8,7 +8,7 @@ namespace tessera::ops {
 // LayerNorm, (x - mean) / sqrt(variance + eps) * weight + bias, or RMSNorm if not `centred`, x /
 // sqrt(mean(x^2) + eps) * weight.
 struct NormParameters {
-  torch::Tensor weight = {}, bias = {};  // [width]; the bias may be undefined
+  torch::Tensor weight = {}, bias = {};  // [width], or [samples, width] of x [samples, …]; maybe no bias
   double eps = 1e-6;
   bool centred = true;
   bool defined() const { return weight.defined(); }

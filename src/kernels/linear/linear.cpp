@@ -103,7 +103,7 @@ Block make_ready(const Job& job, const Workspace& workspace, int64_t row, int64_
   functions.ready({rows, job.w.in, job.w.words, x, call.x.element, call.x.row, call.norm != nullptr,
                    norm.centred, norm.weight, norm.bias, norm.eps, workspace.row, functions.form,
                    job.w.implementation.arithmetic == Arithmetic::bf16, workspace.ready, job.w.static_scale,
-                   workspace.scales});
+                   workspace.scales, row, norm.sample_rows});
   return {workspace.ready, job.w.words};
 }
 
@@ -151,6 +151,11 @@ EpilogueTile epilogue_of(const Job& job, const Workspace& workspace, int64_t at,
   epilogue.y_element = call.y.element, epilogue.y_row = call.y.row;
   epilogue.before = part_of(call.before, at, column);
   epilogue.gate_before = part_of(call.gate_before, at, column);
+  if (call.sample_scale) {
+    epilogue.sample_scale = call.sample_scale + at / call.sample_rows * w.out + column;
+    epilogue.sample_row = w.out, epilogue.sample_rows = call.sample_rows;
+    epilogue.sample_begin = at % call.sample_rows;
+  }
   return epilogue;
 }
 
@@ -234,6 +239,15 @@ void run_range(const Job& job, const ThreadRange& range) {
 
 }  // namespace
 
+namespace {
+
+void check_samples(const char* operation, int64_t rows, int64_t sample_rows) {
+  check(sample_rows > 0 && rows % sample_rows == 0, operation, ": ", rows, " rows are no samples of ",
+        sample_rows, " rows");
+}
+
+}  // namespace
+
 void linear_forward(const PackedLinear& weights, const LinearForward& call) {
   const PackedLinearData& w = weights.data();
   check(call.rows >= 0, "linear_forward: ", call.rows, " rows");
@@ -244,6 +258,8 @@ void linear_forward(const PackedLinear& weights, const LinearForward& call) {
   for (const RowsOut& kept : {call.before, call.gate_before})
     if (kept.data) check_rows("linear_forward", "what is kept", kept.row, w.out, call.rows, kept.data);
   check(!call.gate_before.data || w.activation == Activation::silu_gate, "linear_forward: there is no gate");
+  if (call.sample_scale) check_samples("linear_forward", call.rows, call.sample_rows);
+  if (call.norm && call.norm->sample_rows) check_samples("linear_forward", call.rows, call.norm->sample_rows);
   if (call.rows == 0) return;
   if (!w.implementation.functions) return linear_forward_reference(w, call);
   const Job job = plan(w, call);
@@ -256,6 +272,7 @@ void norm_forward(const NormForward& call) {
   check(call.rows >= 0 && call.columns >= 1, "norm_forward: ", call.rows, " rows of ", call.columns);
   check_rows("norm_forward", "x", call.x.row, call.columns, call.rows, call.x.data);
   check_rows("norm_forward", "y", call.y.row, call.columns, call.rows, call.y.data);
+  if (call.norm.sample_rows) check_samples("norm_forward", call.rows, call.norm.sample_rows);
   const LinearFunctions* functions = choose_linear(Arithmetic::f32).functions;
   if (!functions) return norm_forward_reference(call);
   const struct {
@@ -268,7 +285,7 @@ void norm_forward(const NormForward& call) {
     job.functions.norm({end - begin, c.columns, element_at(c.x.data, c.x.element, begin * c.x.row),
                         c.x.element, c.x.row, c.norm.centred, c.norm.weight, c.norm.bias, c.norm.eps,
                         const_cast<char*>(element_at(c.y.data, c.y.element, begin * c.y.row)), c.y.element,
-                        c.y.row});
+                        c.y.row, begin, c.norm.sample_rows});
   });
 }
 

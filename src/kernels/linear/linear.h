@@ -3,7 +3,9 @@
 //   y = residual + scale * activation(norm(x) W^T + b)
 //
 // norm is none, a LayerNorm or an RMSNorm of each row; the activation is none, the exact GELU
-// x Phi(x) (Hendrycks & Gimpel 2016), or gating, silu(x G^T + c) * (x W^T + b) (Shazeer 2020). W is packed
+// x Phi(x) (Hendrycks & Gimpel 2016), its approximation 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), or
+// gating, silu(x G^T + c) * (x W^T + b) (Shazeer 2020). The norm's weight and bias, and a second scale, may be
+// each sample's own (adaLN, Peebles & Xie 2023): `sample_rows` rows one after the other are a sample. W is packed
 // once into panels of columns; a block of rows is normalised, converted and kept in the cache while all
 // panels pass. Rows x in x out multiply-adds; memory traffic of x, y and W once.
 //
@@ -32,7 +34,7 @@
 namespace tessera::kernels {
 
 enum class Arithmetic : int32_t { f32, bf16, int8 };
-enum class Activation : int32_t { none, gelu, silu_gate };
+enum class Activation : int32_t { none, gelu, silu_gate, gelu_tanh };
 
 // (out, in) numbers in any order; strides in elements.
 struct MatrixView {
@@ -87,6 +89,7 @@ struct RowNorm {
   const float *weight = nullptr, *bias = nullptr;  // (in), null: ones, zeros
   float eps = 1e-6f;
   bool centred = true;
+  int64_t sample_rows = 0;  // 0: one for all rows; else weight and bias are (samples, in)
 };
 
 struct LinearForward {
@@ -97,6 +100,9 @@ struct LinearForward {
   RowsOut y = {};      // must not overlap x
   // Training keeps these, where wanted: x W^T + b before the activation, and x G^T + c.
   RowsOut before = {}, gate_before = {};
+  // (samples, out) or null: what a sample's rows are multiplied by besides the layer's scale.
+  const float* sample_scale = nullptr;
+  int64_t sample_rows = 0;
 };
 void linear_forward(const PackedLinear& weights, const LinearForward& call);
 

@@ -31,7 +31,8 @@ void activation(const ActivationBackward& call, int64_t begin, int64_t end) {
         put_numbers(call.dbefore, r, c, dy * gate.value, left);
         put_numbers(call.dgate, r, c, dy * before * gate.slope, left);
       } else {
-        put_numbers(call.dbefore, r, c, dy * gelu_slope(before), left);
+        const vf slope = call.with_tanh ? gelu_tanh_slope(before) : gelu_slope(before);
+        put_numbers(call.dbefore, r, c, dy * slope, left);
       }
     }
 }
@@ -67,9 +68,19 @@ void norm(const NormBackward& call, int64_t begin, int64_t end, float* sums) {
   }
 }
 
+void scale(const SampleScaleBackward& call, int64_t begin, int64_t end, float* sums) {
+  for (int64_t r = begin; r < end; ++r)
+    for (int64_t c = 0; c < call.columns; c += W) {
+      const int64_t left = call.columns - c;
+      const vf before = numbers(call.before, r, c, left), dy = numbers(call.dy, r, c, left);
+      put_numbers(call.dbefore, r, c, dy * get(call.scale + c, left), left);
+      if (call.dscale) add_to(sums + c, dy * before, left);
+    }
+}
+
 }  // namespace
 
 extern const LinearBackwardFunctions linear_backward;
-const LinearBackwardFunctions linear_backward = {activation, norm};
+const LinearBackwardFunctions linear_backward = {activation, norm, scale};
 
 }  // namespace tessera::kernels::TESSERA_ISA

@@ -6,13 +6,14 @@
 
 namespace tessera::kernels {
 
-// The gradients dbefore and dgate of y = gelu(before), or of y = silu(gate_before) * before. Each may lie
-// where an input lies.
+// The gradients dbefore and dgate of y = gelu(before), exact or with tanh, or of y = silu(gate_before) * before.
+// Each may lie where an input lies.
 struct ActivationBackward {
   int64_t rows = 0, columns = 0;
   bool gated = false;
   Rows before, gate_before, dy;
   RowsOut dbefore, dgate;
+  bool with_tanh = false;  // not gated
 };
 void activation_backward(const ActivationBackward& call);
 
@@ -29,13 +30,29 @@ struct NormBackward {
   const float* weight = nullptr;               // (columns), null: ones
   RowsOut dx;                                  // may be dy
   float *dweight = nullptr, *dbias = nullptr;  // (columns), overwritten; null: not wanted
+  // 0, or each sample of so many rows has its own: weight, dweight and dbias are (samples, columns).
+  int64_t sample_rows = 0;
 };
 void norm_backward(const NormBackward& call);
 
-// An instruction set gives both, on rows [begin, end). The norm adds to sums: dweight, then dbias.
+// Gradients of y = before * scale, a scale for each channel and sample of `sample_rows` rows:
+//
+//   dbefore = dy scale;   dscale = sum over the sample's rows of dy before
+struct SampleScaleBackward {
+  int64_t rows = 0, columns = 0, sample_rows = 0;
+  Rows before, dy;
+  const float* scale = nullptr;  // (samples, columns)
+  RowsOut dbefore;               // may be dy or before
+  float* dscale = nullptr;       // (samples, columns), overwritten; null: not wanted
+};
+void sample_scale_backward(const SampleScaleBackward& call);
+
+// An instruction set gives all three, on rows [begin, end). The norm adds to sums: dweight, then dbias; the scale of
+// one sample, which `scale` points to, adds dscale.
 struct LinearBackwardFunctions {
   void (*activation)(const ActivationBackward& call, int64_t begin, int64_t end);
   void (*norm)(const NormBackward& call, int64_t begin, int64_t end, float* sums);
+  void (*scale)(const SampleScaleBackward& call, int64_t begin, int64_t end, float* sums);
 };
 
 }  // namespace tessera::kernels

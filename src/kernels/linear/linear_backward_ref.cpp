@@ -23,6 +23,9 @@ void activation(const ActivationBackward& call, int64_t begin, int64_t end) {
         const double gate = at(call.gate_before, r, c), s = 1 / (1 + std::exp(-gate));
         put(call.dbefore, r, c, dy * gate * s);
         put(call.dgate, r, c, dy * x * (s + gate * s * (1 - s)));
+      } else if (call.with_tanh) {
+        const double root = std::sqrt(2 / std::acos(-1.0)), t = std::tanh(root * (x + 0.044715 * x * x * x));
+        put(call.dbefore, r, c, dy * 0.5 * (1 + t + x * (1 - t * t) * root * (1 + 3 * 0.044715 * x * x)));
       } else {
         const double cumulative = 0.5 * (1 + std::erf(x / std::sqrt(2.0)));
         const double density = std::exp(-x * x / 2) / std::sqrt(2 * std::acos(-1.0));
@@ -53,9 +56,21 @@ void norm(const NormBackward& call, int64_t begin, int64_t end, float* sums) {
   }
 }
 
+void scale(const SampleScaleBackward& call, int64_t begin, int64_t end, float* sums) {
+  for (int64_t c = 0; c < call.columns; ++c) {
+    double total = 0;
+    for (int64_t r = begin; r < end; ++r) {
+      const double before = at(call.before, r, c), dy = at(call.dy, r, c);
+      put(call.dbefore, r, c, dy * call.scale[c]);
+      total += dy * before;
+    }
+    if (call.dscale) sums[c] += static_cast<float>(total);
+  }
+}
+
 }  // namespace
 
 extern const LinearBackwardFunctions linear_backward;
-const LinearBackwardFunctions linear_backward = {activation, norm};
+const LinearBackwardFunctions linear_backward = {activation, norm, scale};
 
 }  // namespace tessera::kernels::reference

@@ -25,6 +25,33 @@ void check_rows(const char* what, const R& rows, int64_t count, int64_t columns)
 
 int64_t grain(int64_t columns) { return std::max<int64_t>(1, kWorthSharing / columns); }
 
+// `body`(sample, its first row, the one behind its last) for all samples of `sample_rows` rows, shared among threads.
+template <class Body>
+void for_samples(const char* what, int64_t rows, int64_t columns, int64_t sample_rows, const Body& body) {
+  check(sample_rows > 0 && rows % sample_rows == 0, what, ": ", rows, " rows are no samples of ", sample_rows,
+        " rows");
+  parallel_for(rows / sample_rows, std::max<int64_t>(1, grain(columns) / sample_rows),
+               [&](int64_t begin, int64_t end) {
+                 for (int64_t s = begin; s < end; ++s) body(s, s * sample_rows, (s + 1) * sample_rows);
+               });
+}
+
+void copy_to(float* out, int64_t sample, const float* sums, int64_t columns) {
+  if (out) std::copy_n(sums, columns, out + sample * columns);
+}
+
+void norm_backward_of_samples(const NormBackward& call, const LinearBackwardFunctions& functions) {
+  for_samples("norm_backward", call.rows, call.columns, call.sample_rows,
+              [&](int64_t sample, int64_t begin, int64_t end) {
+                std::vector<float> sums(2 * static_cast<size_t>(call.columns));
+                NormBackward own = call;
+                if (call.weight) own.weight = call.weight + sample * call.columns;
+                functions.norm(own, begin, end, sums.data());
+                copy_to(call.dweight, sample, sums.data(), call.columns);
+                copy_to(call.dbias, sample, sums.data() + call.columns, call.columns);
+              });
+}
+
 }  // namespace
 
 void activation_backward(const ActivationBackward& call) {
@@ -47,6 +74,7 @@ void norm_backward(const NormBackward& call) {
   for (const Rows& rows : {call.x, call.dy}) check_rows(kWhat, rows, call.rows, call.columns);
   check_rows(kWhat, call.dx, call.rows, call.columns);
   const LinearBackwardFunctions& functions = choose(kTable);
+  if (call.sample_rows != 0) return norm_backward_of_samples(call, functions);
   // A share of rows for each thread, each with sums of its own.
   const int64_t shares =
       std::clamp<int64_t>(call.rows / grain(call.columns), 1, static_cast<int64_t>(num_threads()));
@@ -65,6 +93,23 @@ void norm_backward(const NormBackward& call) {
   };
   total(call.dweight, 0);
   total(call.dbias, width);
+}
+
+void sample_scale_backward(const SampleScaleBackward& call) {
+  constexpr const char* kWhat = "sample_scale_backward";
+  check(call.rows >= 0 && call.columns >= 1, kWhat, ": ", call.rows, " rows of ", call.columns);
+  for (const Rows& rows : {call.before, call.dy}) check_rows(kWhat, rows, call.rows, call.columns);
+  check_rows(kWhat, call.dbefore, call.rows, call.columns);
+  check(call.scale != nullptr, kWhat, ": there is no scale");
+  const LinearBackwardFunctions& functions = choose(kTable);
+  for_samples(kWhat, call.rows, call.columns, call.sample_rows,
+              [&](int64_t sample, int64_t begin, int64_t end) {
+                std::vector<float> sums(static_cast<size_t>(call.columns));
+                SampleScaleBackward own = call;
+                own.scale = call.scale + sample * call.columns;
+                functions.scale(own, begin, end, sums.data());
+                copy_to(call.dscale, sample, sums.data(), call.columns);
+              });
 }
 
 }  // namespace tessera::kernels

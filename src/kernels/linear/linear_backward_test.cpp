@@ -60,24 +60,28 @@ int64_t rows_of(int64_t columns, Element element, bool first) {
   return columns == 197 && element == Element::f32 && first ? 400 : 5;
 }
 
+enum class Form { gelu, gelu_tanh, gated };
+constexpr Form kForms[] = {Form::gelu, Form::gelu_tanh, Form::gated};
+
 TEST(LinearBackward, GradientsOfActivationsAreTheDefinitions) {
-  for (const bool gated : {false, true})
+  for (const Form form : kForms)
     for (const Element element : {Element::f32, Element::bf16})
       for (const int64_t columns : kColumns) {
+        const bool gated = form == Form::gated;
         const int64_t rows = rows_of(columns, element, gated);
         Filled before(element, rows, columns, 1, 3), gate(element, rows, columns, 2, 3),
             dy(element, rows, columns, 3), dbefore(element, rows, columns, 4),
             dgate(element, rows, columns, 5);
         const auto run = [&] {
-          activation_backward(
-              {rows, columns, gated, before.in(), gate.in(), dy.in(), dbefore.out(), dgate.out()});
+          activation_backward({rows, columns, gated, before.in(), gate.in(), dy.in(), dbefore.out(),
+                               dgate.out(), form == Form::gelu_tanh});
           std::vector<double> all;
           dbefore.append_to(all);
           dgate.append_to(all);
           return all;
         };
-        expect_the_definition(run, element == Element::f32 ? 1e-6 : 1.0 / 256, text("gated ", gated),
-                              columns);
+        expect_the_definition(run, element == Element::f32 ? 1e-6 : 1.0 / 256,
+                              text("form ", static_cast<int>(form)), columns);
       }
 }
 
@@ -100,6 +104,89 @@ TEST(LinearBackward, GradientsOfNormsAreTheDefinitions) {
         expect_the_definition(run, element == Element::f32 ? 2e-6 : 1.0 / 256, text("centred ", centred),
                               columns);
       }
+}
+
+// The norms of samples are those of each one by itself; rows of 400 / 4 are more than a thread takes.
+TEST(LinearBackward, GradientsOfNormsOfSamplesAreThoseOfEach) {
+  for (const LinearImplementation& implementation : linear_implementations(Arithmetic::f32)) {
+    const Isa before = active_isa();
+    force_isa(implementation.isa);
+    for (const int64_t samples : {1, 4, 20}) {
+      constexpr int64_t columns = 197;
+      const int64_t rows = samples * (samples == 4 ? 100 : 3), each = rows / samples;
+      Filled x(Element::f32, rows, columns, 1, 2), dy(Element::bf16, rows, columns, 2),
+          dx(Element::f32, rows, columns, 3), want(Element::f32, rows, columns, 3);
+      const std::vector<float> weight = normal(columns * samples, 4, 1, 0.2);
+      std::vector<float> dweight(weight.size(), NAN), dbias(dweight), dweight_of(dweight), dbias_of(dweight);
+      NormBackward all{rows,          columns,  true,           1e-3f,        x.in(), dy.in(),
+                       weight.data(), dx.out(), dweight.data(), dbias.data(), each};
+      norm_backward(all);
+      for (int64_t s = 0; s < samples; ++s) {
+        const int64_t at = s * each * (columns + kGap);
+        const auto from = [at](Rows rows_from) {
+          const int64_t size = rows_from.element == Element::f32 ? 4 : 2;
+          rows_from.data = static_cast<const char*>(rows_from.data) + at * size;
+          return rows_from;
+        };
+        RowsOut to = want.out();
+        to.data = static_cast<float*>(to.data) + at;
+        norm_backward({each, columns, true, 1e-3f, from(x.in()), from(dy.in()), weight.data() + s * columns,
+                       to, dweight_of.data() + s * columns, dbias_of.data() + s * columns});
+      }
+      expect_within({dweight.begin(), dweight.end()}, {dweight_of.begin(), dweight_of.end()}, 2e-4,
+                    implementation.name, columns);
+      expect_within({dbias.begin(), dbias.end()}, {dbias_of.begin(), dbias_of.end()}, 1e-4,
+                    implementation.name, columns);
+      std::vector<double> got, each_got;
+      dx.append_to(got), want.append_to(each_got);
+      EXPECT_EQ(got, each_got) << implementation.name;
+      all.sample_rows = rows + 1;
+      EXPECT_THROW(norm_backward(all), Error);
+    }
+    force_isa(before);
+  }
+}
+
+TEST(LinearBackward, GradientsOfScalesOfSamplesAreTheDefinitions) {
+  for (const Element element : {Element::f32, Element::bf16})
+    for (const int64_t columns : kColumns)
+      for (const int64_t samples : {1, 5}) {
+        const int64_t rows = samples * (columns == 197 ? 80 : 3);
+        Filled before(element, rows, columns, 1), dy(element, rows, columns, 2),
+            dbefore(element, rows, columns, 3);
+        const std::vector<float> scale = normal(columns * samples, 4);
+        const auto run = [&] {
+          std::vector<float> dscale(scale.size(), NAN);
+          sample_scale_backward({rows, columns, rows / samples, before.in(), dy.in(), scale.data(),
+                                 dbefore.out(), dscale.data()});
+          std::vector<double> all(dscale.begin(), dscale.end());
+          dbefore.append_to(all);
+          return all;
+        };
+        expect_the_definition(run, element == Element::f32 ? 2e-6 : 1.0 / 256, text(samples, " samples"),
+                              columns);
+      }
+}
+
+// And that definition by hand: two samples of two rows, one column.
+TEST(LinearBackward, AScaleOfASampleGetsTheSumOverItsRows) {
+  const std::vector<float> before = {1, 2, 3, 4}, dy = {5, 6, 7, 8}, scale = {10, 100};
+  for (const LinearImplementation& implementation : linear_implementations(Arithmetic::f32)) {
+    const Isa held = active_isa();
+    force_isa(implementation.isa);
+    std::vector<float> dbefore(4), dscale(2, NAN);
+    sample_scale_backward({4,
+                           1,
+                           2,
+                           {before.data(), Element::f32, 1},
+                           {dy.data(), Element::f32, 1},
+                           scale.data(),
+                           {dbefore.data(), Element::f32, 1},
+                           dscale.data()});
+    EXPECT_EQ(dbefore, (std::vector<float>{50, 60, 700, 800}));
+    EXPECT_EQ(dscale, (std::vector<float>{17, 53}));
+    force_isa(held);
+  }
 }
 
 // The definition itself, against differences of norm_forward's.
@@ -155,10 +242,15 @@ TEST(LinearBackward, TheDefinitionIsTheSlopeOfTheActivation) {
   constexpr int64_t columns = 61;
   const std::vector<float> x = normal(columns, 1, 0, 3), gate = normal(columns, 2, 0, 3),
                            dy = normal(columns, 3);
-  const auto activated = [](bool gated, double v, double g) {
-    return gated ? v * g / (1 + std::exp(-g)) : v * 0.5 * (1 + std::erf(v / std::sqrt(2.0)));
+  const auto activated = [](Form form, double v, double g) {
+    if (form == Form::gated) return v * g / (1 + std::exp(-g));
+    const double root = std::sqrt(2 / std::acos(-1.0));
+    return v * 0.5 *
+           (1 + (form == Form::gelu ? std::erf(v / std::sqrt(2.0))
+                                    : std::tanh(root * (v + 0.044715 * v * v * v))));
   };
-  for (const bool gated : {false, true}) {
+  for (const Form form : kForms) {
+    const bool gated = form == Form::gated;
     std::vector<float> dx(columns), dgate(columns);
     const auto in = [](const std::vector<float>& row) { return Rows{row.data(), Element::f32, columns}; };
     activation_backward({1,
@@ -168,16 +260,17 @@ TEST(LinearBackward, TheDefinitionIsTheSlopeOfTheActivation) {
                          in(gate),
                          in(dy),
                          {dx.data(), Element::f32, columns},
-                         {dgate.data(), Element::f32, columns}});
+                         {dgate.data(), Element::f32, columns},
+                         form == Form::gelu_tanh});
     for (int64_t c = 0; c < columns; ++c) {
       constexpr double h = 1e-5;
       const double v = x[c], g = gate[c];
       const auto slope = [&](double along_v, double along_g) {
         return dy[c] *
-               (activated(gated, v + along_v, g + along_g) - activated(gated, v - along_v, g - along_g)) /
+               (activated(form, v + along_v, g + along_g) - activated(form, v - along_v, g - along_g)) /
                (2 * h);
       };
-      EXPECT_NEAR(dx[c], slope(h, 0), 1e-6) << gated << " " << v << " " << g;
+      EXPECT_NEAR(dx[c], slope(h, 0), 1e-6) << static_cast<int>(form) << " " << v << " " << g;
       if (gated) {
         EXPECT_NEAR(dgate[c], slope(0, h), 2e-6) << v << " " << g;
       }
@@ -204,6 +297,9 @@ TEST(LinearBackward, ANaNStaysInItsRowAndExtremesAreFinite) {
       activation_backward({1, columns, true, dy.in(), x.in(), dy.in(), dx.out(), dx.out()});
       for (int64_t c = 0; c < columns; ++c) EXPECT_TRUE(std::isfinite(dx.get(c))) << implementation.name;
       activation_backward({1, columns, false, x.in(), {}, dy.in(), dx.out(), {}});
+      for (int64_t c = 0; c < columns; ++c)
+        EXPECT_NEAR(dx.get(c), far > 0 ? dy.get(c) : 0, 1e-6) << implementation.name << ", " << far;
+      activation_backward({1, columns, false, x.in(), {}, dy.in(), dx.out(), {}, true});
       for (int64_t c = 0; c < columns; ++c)
         EXPECT_NEAR(dx.get(c), far > 0 ? dy.get(c) : 0, 1e-6) << implementation.name << ", " << far;
     }

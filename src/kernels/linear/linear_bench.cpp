@@ -45,21 +45,26 @@ void report(const testing::LinearCase& c) {
 // Times what moves memory rather than multiplies: gigabytes a second.
 void report_backward(int64_t rows, int64_t columns) {
   const auto count = static_cast<size_t>(rows * columns);
-  std::vector<float> x(count, 0.5f), dy(count, 0.25f), out(count), weight(static_cast<size_t>(columns), 1.0f),
-      dweight(weight.size()), dbias(weight.size());
+  std::vector<float> x(count, 0.5f), dy(count, 0.25f), out(count),
+      weight(8 * static_cast<size_t>(columns), 1.0f), dweight(weight.size()), dbias(weight.size());
   const Rows in{x.data(), Element::f32, columns}, slope{dy.data(), Element::f32, columns};
   const RowsOut to{out.data(), Element::f32, columns};
-  const auto times = bench::measure({{"norm backward",
-                                      [&] {
-                                        norm_backward({rows, columns, true, 1e-6f, in, slope, weight.data(),
-                                                       to, dweight.data(), dbias.data()});
-                                      }},
-                                     {"gelu backward",
-                                      [&] {
-                                        activation_backward({rows, columns, false, in, {}, slope, to, {}});
-                                      }}},
-                                    1);
-  const char* names[] = {"norm backward", "gelu backward"};
+  const auto times = bench::measure(
+      {{"norm backward",
+        [&] {
+          norm_backward(
+              {rows, columns, true, 1e-6f, in, slope, weight.data(), to, dweight.data(), dbias.data()});
+        }},
+       {"gelu backward",
+        [&] {
+          activation_backward({rows, columns, false, in, {}, slope, to, {}});
+        }},
+       {"sample scale backward",
+        [&] {
+          sample_scale_backward({rows, columns, rows / 8, in, slope, weight.data(), to, dweight.data()});
+        }}},
+      1);
+  const char* names[] = {"norm backward", "gelu backward", "sample scale backward"};
   for (size_t i = 0; i < times.size(); ++i)
     std::printf("%5ld x %4ld  %-18s %8.3f ms  %7.1f GB/s\n", static_cast<long>(rows),
                 static_cast<long>(columns), names[i], times[i].median * 1e3,

@@ -2,6 +2,7 @@
 // call.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <vector>
@@ -19,7 +20,8 @@ struct LinearCase {
   int norm = 0;  // 0 none, 1 LayerNorm, 2 RMSNorm
   Element x = Element::f32, y = Element::f32;
   float static_scale = 0, weight_scale = 0;
-  int64_t gap = 0;  // numbers between rows
+  int64_t gap = 0;      // numbers between rows
+  int64_t samples = 0;  // each with a norm, where there is one, and a scale of its own; 0: none has
 };
 
 // Sizes around every border: rows of a tile (32, 16; 8, 4, 2, 1), columns of a panel (48, 24, 12) and of a
@@ -49,6 +51,13 @@ inline std::vector<LinearCase> linear_cases() {
       {"fixed scale of x", 10, 52, 40, gelu, true, false, false, 0, f, f, 0.03f},
       {"fixed scales that clip", 9, 53, 40, none, true, true, true, 0, f, f, 0.01f, 0.0007f},
       {"few rows, many columns: threads share columns", 2, 500, 1100},
+      {"gelu with tanh", 33, 65, 97, gelu_tanh},
+      {"gelu with tanh, bfloat16", 23, 65, 97, gelu_tanh, true, true, true, 1, h, h},
+      {"one sample", 20, 34, 61, none, true, false, true, 1, f, f, 0, 0, 0, 1},
+      {"samples of one row", 9, 34, 61, none, true, false, true, 1, f, f, 0, 0, 3, 9},
+      {"samples within a tile", 70, 40, 101, gelu_tanh, true, true, true, 2, h, h, 0, 0, 0, 14},
+      {"samples over the borders of tiles", 135, 48, 101, none, false, false, true, 1, f, f, 0, 0, 0, 3},
+      {"samples, scales alone", 75, 41, 50, none, true, false, false, 0, f, h, 0, 0, 0, 5},
       {"many rows: threads share rows", 139, 70, 110, gelu, true, true, true, 1},
       {"blocks of rows", 60, 2600, 13},
       {"blocks of rows, columns shared", 70, 8200, 100},
@@ -69,6 +78,12 @@ inline std::vector<LinearCase> linear_bench_cases() {
       {"first of the MLP, one image", 197, 384, 1536, gelu, true, false, false, 1},
       {"head", 8, 384, 1000},
       {"proj_up of ViL-T", 1568, 192, 768},
+      {"queries, keys and values of DiT-S/2", 2048, 384, 1152, none, true, false, false, 1, Element::f32,
+       Element::bf16, 0, 0, 0, 8},
+      {"first of its MLP", 2048, 384, 1536, gelu_tanh, true, false, false, 1, Element::f32, Element::bf16, 0,
+       0, 0, 8},
+      {"second of its MLP", 2048, 1536, 384, none, true, false, true, 0, Element::f32, Element::f32, 0, 0, 0,
+       8},
   };
 }
 
@@ -81,8 +96,9 @@ struct LinearProblem {
         bias(normal(c.out, 3)),
         gate_bias(normal(c.out, 4)),
         scale(normal(c.out, 5, 1, 0.3)),
-        norm_weight(normal(c.in, 6, 1, 0.3)),
-        norm_bias(normal(c.in, 7, 0, 0.3)),
+        norm_weight(normal(c.in * std::max<int64_t>(1, c.samples), 6, 1, 0.3)),
+        norm_bias(normal(c.in * std::max<int64_t>(1, c.samples), 7, 0, 0.3)),
+        sample_scale(normal(c.out * c.samples, 10, 0.5, 1)),
         x(c.x, c.rows * (c.in + c.gap), shift),
         residual(c.y, c.rows * (c.out + c.gap), shift),
         y(c.y, c.rows * (c.out + c.gap), shift) {
@@ -91,7 +107,8 @@ struct LinearProblem {
     for (int64_t i = 0; i < residual.count(); ++i) residual.set(i, before[i]);
     for (int64_t o = 0; with.weight_scale > 0 && o < c.out; ++o)
       weight_scales.push_back(with.weight_scale * static_cast<float>(1 + o % 3));
-    norm = {norm_weight.data(), with.norm == 1 ? norm_bias.data() : nullptr, 1e-6f, with.norm == 1};
+    norm = {norm_weight.data(), with.norm == 1 ? norm_bias.data() : nullptr, 1e-6f, with.norm == 1,
+            sample_rows()};
   }
 
   LinearLayer layer() const {
@@ -112,8 +129,10 @@ struct LinearProblem {
     if (with.norm) c.norm = &norm;
     if (with.residual) c.residual = {residual.data(), with.y, with.out + with.gap};
     c.y = {y.data(), with.y, with.out + with.gap};
+    if (with.samples) c.sample_scale = sample_scale.data(), c.sample_rows = sample_rows();
     return c;
   }
+  int64_t sample_rows() const { return with.samples ? with.rows / with.samples : 0; }
   std::vector<double> run(const LinearImplementation& implementation) {
     const PackedLinear packed(layer(), implementation);
     linear_forward(packed, call());
@@ -127,7 +146,8 @@ struct LinearProblem {
   }
 
   LinearCase with;
-  std::vector<float> weight, gate, bias, gate_bias, scale, weight_scales, norm_weight, norm_bias;
+  std::vector<float> weight, gate, bias, gate_bias, scale, weight_scales, norm_weight, norm_bias,
+      sample_scale;
   Guarded x, residual, y;
   RowNorm norm;
 };

@@ -46,13 +46,14 @@ struct ReadyRows {
   float eps;
   float* row;  // (columns), working memory of the integer forms
   WordForm form;
-  bool round;          // single form: to bfloat16 first
-  void* out;           // (rows, words)
-  float static_scale;  // integer forms: 0 = each row's own
-  float* scales;       // integer forms: (rows)
+  bool round;                  // single form: to bfloat16 first
+  void* out;                   // (rows, words)
+  float static_scale;          // integer forms: 0 = each row's own
+  float* scales;               // integer forms: (rows)
+  int64_t first, sample_rows;  // row 0's number among all rows; RowNorm's
 };
 
-// y = residual + scale * activation(sums) on one panel.
+// y = residual + sample_scale * scale * activation(sums) on one panel.
 struct EpilogueTile {
   int64_t rows, columns;  // columns <= panel
   const void *sums, *gate_sums;
@@ -70,6 +71,10 @@ struct EpilogueTile {
   Element y_element;
   int64_t y_row;
   RowsOut before, gate_before;  // null data: not wanted
+  // The numbers of the first row's sample at this panel, or null; each sample's lie `sample_row` behind those of
+  // the one before. `sample_begin` rows of the first sample are in front of this tile.
+  const float* sample_scale;
+  int64_t sample_row, sample_rows, sample_begin;
 };
 
 struct RowsToNorm {
@@ -83,6 +88,7 @@ struct RowsToNorm {
   void* y;
   Element y_element;
   int64_t y_row;
+  int64_t first, sample_rows;  // as in ReadyRows
 };
 
 // Weights of `outputs` <= panel outputs as words of two bfloat16: to[k][n] = (w[n][2 k], w[n][2 k + 1]),

@@ -14,7 +14,9 @@ std::vector<double> read_row(const Rows& rows, int64_t r, int64_t columns) {
   return values;
 }
 
-void normalise(std::vector<double>& row, const RowNorm& norm) {
+// Row r of all.
+void normalise(std::vector<double>& row, const RowNorm& norm, int64_t r) {
+  const auto own = norm.sample_rows > 0 ? static_cast<size_t>(r / norm.sample_rows) * row.size() : 0;
   const auto count = static_cast<double>(row.size());
   double mean = 0, variance = 0;
   if (norm.centred)
@@ -22,8 +24,8 @@ void normalise(std::vector<double>& row, const RowNorm& norm) {
   for (const double v : row) variance += (v - mean) * (v - mean) / count;
   for (size_t c = 0; c < row.size(); ++c) {
     row[c] = (row[c] - mean) / std::sqrt(variance + norm.eps);
-    if (norm.weight) row[c] *= norm.weight[c];
-    if (norm.bias) row[c] += norm.bias[c];
+    if (norm.weight) row[c] *= norm.weight[own + c];
+    if (norm.bias) row[c] += norm.bias[own + c];
   }
 }
 
@@ -64,12 +66,14 @@ double output(const PackedLinearData& w, const PackedMatrix& matrix, const std::
 void linear_forward_reference(const PackedLinearData& w, const LinearForward& call) {
   for (int64_t r = 0; r < call.rows; ++r) {
     std::vector<double> x = read_row(call.x, r, w.in);
-    if (call.norm) normalise(x, *call.norm);
+    if (call.norm) normalise(x, *call.norm, r);
     const double scale = prepare(x, w.implementation.arithmetic, w.static_scale);
     for (int64_t o = 0; o < w.out; ++o) {
       double v = output(w, w.weight, x, scale, o);
       if (call.before.data) write_element(call.before.data, call.before.element, r * call.before.row + o, v);
       if (w.activation == Activation::gelu) v *= 0.5 * (1 + std::erf(v / std::sqrt(2.0)));
+      if (w.activation == Activation::gelu_tanh)
+        v *= 0.5 * (1 + std::tanh(std::sqrt(2 / std::acos(-1.0)) * (v + 0.044715 * v * v * v)));
       if (w.activation == Activation::silu_gate) {
         const double g = output(w, w.gate, x, scale, o);
         if (call.gate_before.data)
@@ -77,6 +81,7 @@ void linear_forward_reference(const PackedLinearData& w, const LinearForward& ca
         v *= g / (1 + std::exp(-g));
       }
       if (!w.out_scale.empty()) v *= w.out_scale[o];
+      if (call.sample_scale) v *= call.sample_scale[r / call.sample_rows * w.out + o];
       if (call.residual.data)
         v += read_element(call.residual.data, call.residual.element, r * call.residual.row + o);
       write_element(call.y.data, call.y.element, r * call.y.row + o, v);
@@ -100,7 +105,7 @@ void linear_gradients_reference(const LinearGradients& call) {
 void norm_forward_reference(const NormForward& call) {
   for (int64_t r = 0; r < call.rows; ++r) {
     std::vector<double> row = read_row(call.x, r, call.columns);
-    normalise(row, call.norm);
+    normalise(row, call.norm, r);
     for (int64_t c = 0; c < call.columns; ++c)
       write_element(call.y.data, call.y.element, r * call.y.row + c, row[c]);
   }

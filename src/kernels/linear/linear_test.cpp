@@ -31,6 +31,7 @@ double tolerance(const Problem& p, Arithmetic arithmetic, const std::vector<doub
   if (p.with.y == Element::bf16) t += most / 256;
   if (p.with.activation == Activation::gelu && arithmetic == Arithmetic::int8)
     t += 2 * 8e-5;  // gelu_coarse, times the scale behind it
+  if (p.with.activation == Activation::gelu_tanh) t += 2 * 7e-5 * most;  // its coarse form likewise
   if (p.with.norm && arithmetic != Arithmetic::f32) {
     const double step = arithmetic == Arithmetic::bf16 ? 8.0 / 256 : 8.0 / 127;
     t += 4 * step * 4 / std::sqrt(in) * most;
@@ -333,6 +334,52 @@ TEST(Linear, NormIsTheDefinition) {
   force_isa(before);
 }
 
+// A layer over all samples is the layer over each of them, whatever else is in the batch, to the last bit.
+TEST(Linear, ASampleDoesNotDependOnTheOthers) {
+  for (const Arithmetic arithmetic : kArithmetics)
+    for (const LinearImplementation& implementation : linear_implementations(arithmetic)) {
+      Problem p(
+          {"", 66, 40, 101, Activation::none, true, true, true, 1, Element::f32, Element::f32, 0, 0, 0, 3});
+      const std::vector<double> want = p.run(implementation);
+      const PackedLinear packed(p.layer(), implementation);
+      for (int64_t i = 0; i < p.y.count(); ++i) p.y.set(i, std::nan(""));
+      for (int64_t s = 0; s < 3; ++s) {
+        LinearForward call = p.call();
+        const RowNorm norm{p.norm_weight.data() + s * 40, p.norm_bias.data() + s * 40, 1e-6f, true};
+        call.rows = 22, call.norm = &norm;
+        call.x.data = static_cast<const float*>(call.x.data) + s * 22 * 40;
+        call.residual.data = static_cast<const float*>(call.residual.data) + s * 22 * 101;
+        call.y.data = static_cast<float*>(call.y.data) + s * 22 * 101;
+        call.sample_scale += s * 101;
+        linear_forward(packed, call);
+      }
+      EXPECT_EQ(p.results(), want) << implementation.name << static_cast<int>(arithmetic);
+    }
+}
+
+// One number in, one out, and a weight of 1, against the formula in double.
+TEST(Linear, GeluWithTanhIsExactFromEndToEnd) {
+  std::vector<float> x = {-8192, -96, 96, 8192};
+  for (int i = -192; i <= 192; ++i) x.push_back(static_cast<float>(i) / 16);
+  const auto rows = static_cast<int64_t>(x.size());
+  for (const Arithmetic arithmetic : {Arithmetic::f32, Arithmetic::bf16})
+    for (const LinearImplementation& implementation : linear_implementations(arithmetic)) {
+      const bool coarse = arithmetic == Arithmetic::bf16;
+      Problem p({"", rows, 1, 1, Activation::gelu_tanh, false, false, false, 0, Element::f32,
+                 coarse ? Element::bf16 : Element::f32});
+      p.weight[0] = 1;
+      for (int64_t r = 0; r < rows; ++r) p.x.set(r, x[r]);
+      const std::vector<double> y = p.run(implementation);
+      for (int64_t r = 0; r < rows; ++r) {
+        const double v = x[r],
+                     exact =
+                         v / (1 + std::exp(-2 * std::sqrt(2 / std::acos(-1.0)) * (v + 0.044715 * v * v * v)));
+        EXPECT_NEAR(y[r], exact, 1e-14 + std::abs(exact) * (coarse ? 1.0 / 256 + 7e-5 : 1e-5))
+            << implementation.name << ", " << v;
+      }
+    }
+}
+
 TEST(Linear, WhatDoesNotFitIsRefused) {
   Problem p({"", 4, 5, 6});
   LinearLayer layer = p.layer();
@@ -348,6 +395,13 @@ TEST(Linear, WhatDoesNotFitIsRefused) {
   call = p.call();
   call.y.data = nullptr;
   EXPECT_THROW(linear_forward(packed, call), Error);
+  const std::vector<float> scales(12, 1);
+  call = p.call();
+  call.sample_scale = scales.data();
+  for (const int64_t rows : {0, 3, 5}) {
+    call.sample_rows = rows;
+    EXPECT_THROW(linear_forward(packed, call), Error) << rows;
+  }
   const std::vector<float> wide(size_t{1} << 17, 1);
   layer = {};
   layer.in = 1 << 17, layer.out = 1, layer.weight = {wide.data(), Element::f32, layer.in, 1};

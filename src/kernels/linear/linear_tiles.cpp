@@ -41,10 +41,18 @@ struct Int16Pair {
   }
 };
 
-// A row x of `call`, normalised, in `to`. The next one is prefetched while this one's squares are summed: a
-// row is read three times, but only once from far away.
+// Where the numbers of row r of `call` begin, among those of the samples or of all rows.
+template <class Call>
+TESSERA_INLINE const float* numbers_of_row(const Call& call, const float* numbers, int64_t r) {
+  if (!numbers || call.sample_rows == 0) return numbers;
+  return numbers + (call.first + r) / call.sample_rows * call.columns;
+}
+
+// Row x of `call`, normalised by its weight and bias, in `to`. The next one is prefetched while this one's squares
+// are summed: a row is read three times, but only once from far away.
 template <class Call, class From, class To>
-TESSERA_INLINE void norm_row(const Call& call, const From* x, To* to) {
+TESSERA_INLINE void norm_row(const Call& call, const float* weight, const float* bias, const From* x,
+                             To* to) {
   const int64_t columns = call.columns;
   const float count = (float)columns;
   const From* next = x + call.x_row;
@@ -67,18 +75,19 @@ TESSERA_INLINE void norm_row(const Call& call, const From* x, To* to) {
   for (int64_t c = 0; c < columns; c += W) {
     const int64_t left = columns - c;
     vf v = (get(x + c, left) - mean) * factor;
-    if (call.weight) v *= get(call.weight + c, left);
-    if (call.bias) v += get(call.bias + c, left);
+    if (weight) v *= get(weight + c, left);
+    if (bias) v += get(bias + c, left);
     put(to + c, v, left);
   }
 }
 template <class Call, class To>
 TESSERA_INLINE void norm_row_of(const Call& call, Element element, int64_t r, To* to) {
   const int64_t at = r * call.x_row;
+  const float *weight = numbers_of_row(call, call.weight, r), *bias = numbers_of_row(call, call.bias, r);
   if (element == Element::f32)
-    norm_row(call, static_cast<const float*>(call.x) + at, to);
+    norm_row(call, weight, bias, static_cast<const float*>(call.x) + at, to);
   else
-    norm_row(call, static_cast<const bf16*>(call.x) + at, to);
+    norm_row(call, weight, bias, static_cast<const bf16*>(call.x) + at, to);
 }
 
 template <class From, class To>
@@ -235,6 +244,11 @@ TESSERA_INLINE void add_row(vf (&v)[kProductVectors], const T* row, int64_t colu
   for (int n = 0; n < kProductVectors; ++n)
     if (n * W < columns) v[n] += get(row + n * W, columns - n * W);
 }
+TESSERA_INLINE void multiply_row(vf (&v)[kProductVectors], const float* row, int64_t columns) {
+#pragma GCC unroll 4
+  for (int n = 0; n < kProductVectors; ++n)
+    if (n * W < columns) v[n] *= get(row + n * W, columns - n * W);
+}
 template <class T>
 TESSERA_INLINE void put_row(T* row, const vf (&v)[kProductVectors], int64_t columns) {
 #pragma GCC unroll 4
@@ -249,13 +263,26 @@ TESSERA_INLINE void keep(const RowsOut& to, int64_t r, const vf (&v)[kProductVec
     put_row(static_cast<bf16*>(to.data) + r * to.row, v, columns);
 }
 
-enum { kNone, kGelu, kSiluGate };  // Activation
+enum { kNone, kGelu, kSiluGate, kGeluTanh };  // Activation
+
+// The scale of a row's sample, null where samples have none, and the first row of the sample behind.
+struct OwnScale {
+  const float* numbers;
+  int64_t next;
+};
+TESSERA_INLINE OwnScale own_scale(const EpilogueTile& t, int64_t row) {
+  if (!t.sample_scale) return {nullptr, INT64_MAX};
+  const int64_t at = t.sample_begin + row, sample = at < t.sample_rows ? 0 : at / t.sample_rows;
+  return {t.sample_scale + sample * t.sample_row, (sample + 1) * t.sample_rows - t.sample_begin};
+}
 
 // `columns` is a constant for whole panels.
 template <int activation, bool coarse, bool integer>
 TESSERA_INLINE void epilogue_rows(const EpilogueTile& t, int64_t begin, int64_t end, int64_t columns) {
   const Column main{t.bias, t.scales}, gate{t.gate_bias, t.gate_scales};
+  OwnScale own = own_scale(t, begin);
   for (int64_t r = begin; r < end; ++r) {
+    if (r == own.next) own.numbers += t.sample_row, own.next += t.sample_rows;
     vf v[kProductVectors], g[kProductVectors];
 #pragma GCC unroll 4
     for (int n = 0; n < kProductVectors; ++n) {
@@ -267,9 +294,11 @@ TESSERA_INLINE void epilogue_rows(const EpilogueTile& t, int64_t begin, int64_t 
 #pragma GCC unroll 4
     for (int n = 0; n < kProductVectors; ++n) {
       if (activation == kGelu) v[n] = coarse ? gelu_coarse(v[n]) : gelu(v[n]);
+      if (activation == kGeluTanh) v[n] = coarse ? gelu_tanh_coarse(v[n]) : gelu_tanh(v[n]);
       if (activation == kSiluGate) v[n] *= coarse ? silu_coarse(g[n]) : silu(g[n]);
       if (t.out_scale) v[n] *= load(t.out_scale + n * W);
     }
+    if (own.numbers) multiply_row(v, own.numbers, columns);
     if (t.residual) {
       const int64_t at = r * t.residual_row;
       if (t.residual_element == Element::f32)
@@ -304,6 +333,8 @@ void epilogue(const EpilogueTile& t, int64_t begin, int64_t end) {
       return epilogue_as<kGelu>(t, begin, end);
     case kSiluGate:
       return epilogue_as<kSiluGate>(t, begin, end);
+    case kGeluTanh:
+      return epilogue_as<kGeluTanh>(t, begin, end);
     default:
       return t.integer ? epilogue_columns<kNone, true, true>(t, begin, end)
                        : epilogue_columns<kNone, false, false>(t, begin, end);
