@@ -16,6 +16,7 @@
 #include "ops/identity.h"
 #include "ops/inference.h"
 #include "ops/profile.h"
+#include "ops/winograd.h"
 
 namespace tessera::ops {
 namespace {
@@ -55,11 +56,17 @@ torch::Tensor convolve_and_add(const torch::Tensor& x, const torch::Tensor& resi
                        p.groups, "add", c10::IValue(), then, no_scalars(), c10::IValue()});
 }
 
-// In the place of a type: weights for kernels/depthwise.
-constexpr torch::ScalarType kDepthwise = torch::ScalarType::Undefined;
+// Who computes: LibTorch's oneDNN, kernels/depthwise or kernels/winograd. The first needs the shape of x, the
+// second has no type.
+enum class Form { onednn, depthwise, winograd };
+Form form_of(torch::ScalarType type, at::IntArrayRef shape) {
+  if (type == torch::ScalarType::Undefined) return Form::depthwise;
+  return shape.empty() ? Form::winograd : Form::onednn;
+}
 
 struct Key {
   std::array<Identity, 6> tensors;
+  Form form = Form::onednn;
   torch::ScalarType type = torch::kFloat32;
   bool operator==(const Key&) const = default;
 };
@@ -104,9 +111,9 @@ torch::Tensor run_depthwise(const torch::Tensor& given, const ConvolutionCache::
   return y;
 }
 
-// The type of the result where a kernel computes it; none where none applies.
-std::optional<torch::ScalarType> fused_type(const torch::Tensor& x, const ConvolutionParameters& p) {
-  if (!fused_arithmetic(x) || p.weight.scalar_type() == torch::kFloat64) return {};
+// The type of the result where a kernel may compute it, with gradients or without; none where none does.
+std::optional<torch::ScalarType> kernel_type(const torch::Tensor& x, const ConvolutionParameters& p) {
+  if (!product_arithmetic(x) || p.weight.scalar_type() == torch::kFloat64) return {};
   const bool bf16 = x.scalar_type() == torch::kBFloat16 || at::autocast::is_autocast_enabled(at::kCPU);
   return bf16 ? torch::kBFloat16 : torch::kFloat32;
 }
@@ -147,14 +154,16 @@ std::shared_ptr<const ConvolutionCache::Packed> ConvolutionCache::packed(const C
                                                                          const ChannelNorm& norm,
                                                                          torch::ScalarType type,
                                                                          at::IntArrayRef shape) {
+  const Form form = form_of(type, shape);
   const std::array tensors = {&p.weight, &p.bias, &norm.mean, &norm.variance, &norm.weight, &norm.bias};
-  Key key{.tensors = {}, .type = type};
+  Key key{.tensors = {}, .form = form, .type = type};
   for (size_t i = 0; i < tensors.size(); ++i) key.tensors[i] = identity_of(*tensors[i]);
   const std::lock_guard lock(state_->mutex);
   if (!state_->packed || !(state_->key == key)) {
     const Profiled profiled("convolution packing");
-    Packed made = type == kDepthwise ? depthwise_weights(p) : folded(p, norm);
-    if (type != kDepthwise) {
+    Packed made = form == Form::depthwise ? depthwise_weights(p) : folded(p, norm);
+    if (form == Form::winograd) made.weight = winograd_weights(made.weight);
+    if (form == Form::onednn) {
       made.weight = lay_out(made.weight.to(type), p, shape);
       if (made.bias.defined()) made.bias = made.bias.to(type);
     }
@@ -166,33 +175,58 @@ std::shared_ptr<const ConvolutionCache::Packed> ConvolutionCache::packed(const C
   return state_->packed;
 }
 
-torch::Tensor convolution_unfused(const torch::Tensor& x, const ConvolutionParameters& p,
-                                  const ConvolutionEpilogue& epilogue) {
-  torch::Tensor y = torch::conv2d(channels_first(x), p.weight, p.bias, both(p.stride), both(p.padding),
-                                  both(p.dilation), p.groups);
+namespace {
+
+// What stands behind a convolution, y [batch, rows, columns, channels].
+torch::Tensor compose_epilogue(torch::Tensor y, const ConvolutionEpilogue& epilogue) {
   if (const ChannelNorm& norm = epilogue.norm; norm.defined())
-    y = torch::batch_norm(y, norm.weight, norm.bias, norm.mean, norm.variance, /*training=*/false,
-                          /*momentum=*/0, norm.eps, /*cudnn_enabled=*/true);
-  y = channels_last(y);
+    y = channels_last(torch::batch_norm(channels_first(y), norm.weight, norm.bias, norm.mean, norm.variance,
+                                        /*training=*/false, /*momentum=*/0, norm.eps,
+                                        /*cudnn_enabled=*/true));
   if (epilogue.residual.defined()) y = y + epilogue.residual;
   return epilogue.relu ? torch::relu(y) : y;
 }
 
-torch::Tensor convolution(const torch::Tensor& x, const ConvolutionParameters& p,
-                          const ConvolutionEpilogue& epilogue, ConvolutionCache& cache) {
-  check_convolution(x, p);
-  const std::optional<torch::ScalarType> type = fused_type(x, p);
-  if (type && is_depthwise(p, epilogue)) return run_depthwise(x, *cache.packed(p, {}, kDepthwise, {}), *type);
-  if (!type || !onednn_computes(x, p, *type)) return convolution_unfused(x, p, epilogue);
+torch::Tensor run_onednn(const torch::Tensor& x, const ConvolutionParameters& p,
+                         const ConvolutionEpilogue& epilogue, torch::ScalarType type,
+                         ConvolutionCache& cache) {
   // Casting is ours: under autocast LibTorch would look at every argument.
-  const torch::Tensor in = channels_first(x.to(*type));
-  const auto packed = cache.packed(p, epilogue.norm, *type, in.sizes());
+  const torch::Tensor in = channels_first(x.to(type));
+  const auto packed = cache.packed(p, epilogue.norm, type, in.sizes());
   const int64_t cells = x.size(0) * extent(x.size(1), p) * extent(x.size(2), p);
   const Profiled profiled(p.groups == 1 ? "convolution " : "grouped convolution ", cells, " x ",
                           p.weight[0].numel(), " -> ", p.weight.size(0));
   if (!epilogue.residual.defined()) return channels_last(convolve(in, *packed, p, epilogue.relu));
   return channels_last(
-      convolve_and_add(in, channels_first(epilogue.residual.to(*type)), *packed, p, epilogue.relu));
+      convolve_and_add(in, channels_first(epilogue.residual.to(type)), *packed, p, epilogue.relu));
+}
+
+}  // namespace
+
+torch::Tensor convolution_unfused(const torch::Tensor& x, const ConvolutionParameters& p,
+                                  const ConvolutionEpilogue& epilogue) {
+  return compose_epilogue(channels_last(torch::conv2d(channels_first(x), p.weight, p.bias, both(p.stride),
+                                                      both(p.padding), both(p.dilation), p.groups)),
+                          epilogue);
+}
+
+torch::Tensor convolution(const torch::Tensor& x, const ConvolutionParameters& p,
+                          const ConvolutionEpilogue& epilogue, ConvolutionCache& cache) {
+  check_convolution(x, p);
+  const std::optional<torch::ScalarType> type = kernel_type(x, p);
+  const bool training = gradients_wanted(), with_winograd = type && winograd_applies(x, p, *type, training);
+  if (training && with_winograd)
+    return compose_epilogue(winograd_with_gradients(x.to(*type), p.weight, p.bias, *type), epilogue);
+  if (!type || training) return convolution_unfused(x, p, epilogue);
+  if (with_winograd) {
+    const auto packed = cache.packed(p, epilogue.norm, torch::kFloat32, {});
+    return winograd(x, packed->weight, packed->bias, p.weight.size(0), *type, epilogue.residual,
+                    epilogue.relu);
+  }
+  if (is_depthwise(p, epilogue))
+    return run_depthwise(x, *cache.packed(p, {}, torch::ScalarType::Undefined, {}), *type);
+  return onednn_computes(x, p, *type) ? run_onednn(x, p, epilogue, *type, cache)
+                                      : convolution_unfused(x, p, epilogue);
 }
 
 }  // namespace tessera::ops

@@ -3,6 +3,7 @@
 
 #include <ATen/autocast_mode.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include "ops/inference.h"
 
@@ -22,6 +23,7 @@ const Case kCases[] = {
     {40, 16, 1, 2, 0, 1, 1, true, false, false, false}, {17, 33, 3, 2, 1, 1, 1, true, false, true, false},
     {32, 32, 3, 1, 2, 2, 1, true, true, true, true},    {24, 24, 7, 1, 3, 1, 24, false, false, false, true},
     {16, 48, 2, 2, 0, 1, 1, false, false, false, true}, {8, 8, 3, 1, 1, 1, 1, false, true, false, false},
+    {80, 72, 3, 1, 1, 1, 1, true, true, true, true},    {66, 64, 3, 1, 1, 1, 1, false, false, true, false},
 };
 
 struct Layer {
@@ -54,7 +56,7 @@ Layer make(const Case& c, int64_t rows, int64_t columns) {
 TEST(Convolution, IsItsComposition) {
   const torch::NoGradGuard no_grad;
   for (const Case& c : kCases)
-    for (const auto& [rows, columns] : {std::pair{9, 12}, {7, 7}, {2, 2}, {2, 5}}) {
+    for (const auto& [rows, columns] : {std::pair{9, 12}, {7, 7}, {2, 2}, {2, 5}, {11, 16}}) {
       const Layer layer = make(c, rows, columns);
       ConvolutionCache cache;
       const Tensor want = convolution_unfused(layer.x, layer.parameters, layer.epilogue);
@@ -109,6 +111,49 @@ TEST(Convolution, GivesGradientsAndDoubles) {
   const Tensor wide =
       convolution(layer.x.to(torch::kFloat64), {layer.parameters.weight.to(torch::kFloat64)}, {}, cache);
   EXPECT_EQ(wide.scalar_type(), torch::kFloat64);
+}
+
+// Gradients of 3x3 cells on our own kernel against ATen's, in float and under autocast. The bound is relative to
+// the largest of each: in bfloat16 the two round x, weight, dy and y to 8 bits at different places.
+TEST(Convolution, GradientsOfThreeByThreeAreATens) {
+  Layer layer = make(kCases[8], 14, 16);
+  ConvolutionParameters& p = layer.parameters;
+  p.weight.requires_grad_(), p.bias.requires_grad_(), layer.x.requires_grad_();
+  const Tensor dy = torch::randn_like(layer.epilogue.residual);
+  const auto gradients = [&] {
+    ConvolutionCache cache;
+    const Tensor y = convolution(layer.x, p, {}, cache);
+    return torch::autograd::grad({(y * dy).sum()}, {layer.x, p.weight, p.bias});
+  };
+  const auto composed = [&] {
+    const InferenceScope reference({.fused = false});
+    return gradients();
+  }();
+  for (const auto& [bf16, tolerance] : {std::pair{false, 2e-5}, {true, 0.02}}) {
+    at::autocast::set_autocast_dtype(torch::kCPU, torch::kBFloat16);
+    at::autocast::set_autocast_enabled(torch::kCPU, bf16);
+    const auto fused = gradients();
+    at::autocast::clear_cache();
+    at::autocast::set_autocast_enabled(torch::kCPU, false);
+    for (size_t i = 0; i < fused.size(); ++i) {
+      EXPECT_EQ(fused[i].scalar_type(), torch::kFloat32);
+      const double largest = composed[i].abs().max().item<double>();
+      EXPECT_LE((fused[i] - composed[i]).abs().max().item<double>(), tolerance * largest) << i;
+    }
+  }
+}
+
+// What is recomputed for a gradient is what was computed without one, and a frozen weight needs none.
+TEST(Convolution, RecomputesTheSameBits) {
+  Layer layer = make(kCases[8], 14, 16);
+  ConvolutionCache cache;
+  layer.x.requires_grad_();
+  const Tensor recorded = convolution(layer.x, layer.parameters, layer.epilogue, cache);
+  recorded.sum().backward();
+  EXPECT_FALSE(layer.parameters.weight.grad().defined());
+  const torch::NoGradGuard no_grad;
+  const InferenceScope later({.gradients_follow = true});
+  EXPECT_TRUE(torch::equal(convolution(layer.x, layer.parameters, layer.epilogue, cache), recorded));
 }
 
 TEST(Convolution, RefusesWhatDoesNotFit) {
