@@ -101,10 +101,6 @@ std::shared_ptr<const Transform> make_train_transform(const Preprocess& preproce
 // and 0 for the others.
 std::shared_ptr<const Transform> make_label_transform(int64_t classes, bool multi_label);
 
-// "tokens", i32 [length]: the bytes of a caption plus 1, cut to `length`, then zeros. Of several captions one
-// is drawn, or the first is taken.
-std::shared_ptr<const Transform> make_caption_transform(int64_t length, bool draw);
-
 // All fields of all transforms; each draws from the sample's stream after those before it.
 std::shared_ptr<const Transform> join_transforms(std::vector<std::shared_ptr<const Transform>> parts);
 

@@ -38,28 +38,6 @@ class LabelTransform final : public Transform {
   std::vector<Field> fields_;
 };
 
-class CaptionTransform final : public Transform {
- public:
-  CaptionTransform(int64_t length, bool draw) : draw_(draw), fields_{{"tokens", DType::i32, {length}}} {
-    if (length < 1) fail_usage("captions of ", length, " tokens, must be at least 1");
-  }
-  const std::vector<Field>& fields() const override { return fields_; }
-
-  void apply(const RawSample& sample, RandomStream& random, std::span<const Slot> out) const override {
-    const auto& captions = sample.annotation.captions;
-    check(!captions.empty(), sample.name, ": has no caption");
-    const std::string& caption = captions[draw_ ? random.below(captions.size()) : 0];
-    const auto length = static_cast<size_t>(fields_[0].shape[0]);
-    auto* tokens = out[0].as<int32_t>();
-    for (size_t i = 0; i < length; ++i)
-      tokens[i] = i < caption.size() ? static_cast<unsigned char>(caption[i]) + 1 : 0;
-  }
-
- private:
-  bool draw_;
-  std::vector<Field> fields_;
-};
-
 // The parts one after another, their fields under names that may be others.
 class JoinedTransform final : public Transform {
  public:
@@ -83,10 +61,6 @@ class JoinedTransform final : public Transform {
 
 std::shared_ptr<const Transform> make_label_transform(int64_t classes, bool multi_label) {
   return std::make_shared<LabelTransform>(classes, multi_label);
-}
-
-std::shared_ptr<const Transform> make_caption_transform(int64_t length, bool draw) {
-  return std::make_shared<CaptionTransform>(length, draw);
 }
 
 std::shared_ptr<const Transform> join_transforms(std::vector<std::shared_ptr<const Transform>> parts) {

@@ -6,6 +6,18 @@
 #include "models/encoder.h"
 
 namespace tessera::tasks {
+namespace {
+
+// A text for each row of ids.
+std::vector<std::string> texts_of(const torch::Tensor& rows, const TextInput& input) {
+  const torch::Tensor ids = rows.to(torch::kInt32).contiguous();
+  std::vector<std::string> texts;
+  for (int64_t i = 0; i < ids.size(0); ++i)
+    texts.push_back(input.decode({ids[i].const_data_ptr<int32_t>(), static_cast<size_t>(ids.size(1))}));
+  return texts;
+}
+
+}  // namespace
 
 torch::Tensor image_tokens(models::Backbone& backbone, const torch::Tensor& images, ImageTokens which,
                            const models::Context& context) {
@@ -37,11 +49,9 @@ std::vector<std::string> write_captions(int64_t images, const CaptionRequest& re
   search.beams = request.beams;
   search.repetition_penalty = request.repetition_penalty;
   search.shortest = 2;  // a caption of no token says nothing
-  const torch::Tensor ids = models::search_captions(images, search, next).to(torch::kInt32).contiguous();
-  std::vector<std::string> captions;
-  for (int64_t i = 0; i < images; ++i)
-    captions.push_back(input.decode({ids[i].const_data_ptr<int32_t>(), static_cast<size_t>(ids.size(1))}));
-  return captions;
+  return texts_of(models::search_captions(images, search, next), input);
 }
+
+std::vector<std::string> WrittenCaptions::captions() const { return texts_of(ids_.rows(), input_); }
 
 }  // namespace tessera::tasks

@@ -10,6 +10,7 @@
 #include "models/caption_search.h"
 #include "models/model.h"
 #include "tasks/paired.h"
+#include "tasks/sample_rows.h"
 #include "tasks/text_input.h"
 
 namespace tessera::tasks {
@@ -28,5 +29,24 @@ TokenExtent image_token_extent(models::Backbone& backbone, const models::ModelSp
 // Texts that `next` writes about so many images.
 std::vector<std::string> write_captions(int64_t images, const CaptionRequest& request, const TextInput& input,
                                         int64_t most_tokens, const models::NextToken& next);
+
+// The captions that were written of a validation set, brought together from all processes as SampleRows does. A caption
+// is kept as `length` ids.
+class WrittenCaptions {
+ public:
+  WrittenCaptions(const TextInput& input, int64_t length) : input_(input), length_(length), ids_(length) {}
+  // Captions of a batch before which `before` samples of all processes came.
+  void add(const data::Batch& batch, int64_t before, const std::vector<std::string>& captions) {
+    ids_.add(batch, before, input_.encode(captions, length_));
+  }
+  void collect(const EvaluateOptions& options) { ids_.collect(options); }
+  const std::vector<int64_t>& indices() const { return ids_.indices(); }  // into the source, ascending
+  std::vector<std::string> captions() const;
+
+ private:
+  const TextInput& input_;
+  int64_t length_;
+  SampleRows ids_;
+};
 
 }  // namespace tessera::tasks

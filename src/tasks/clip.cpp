@@ -7,6 +7,7 @@
 #include "core/text.h"
 #include "models/two_tower.h"
 #include "nn/checkpoint.h"
+#include "tasks/image_streams.h"
 #include "tasks/paired.h"
 #include "tasks/paired_findings.h"
 #include "tasks/sample_rows.h"
@@ -17,7 +18,6 @@
 namespace tessera::tasks {
 namespace {
 
-constexpr int64_t kTextsAtOnce = 256;
 constexpr const char* kGroups = "caption_group";  // f64 []: equal for equal captions
 
 models::TextTowerConfig text_config(const ClipConfig& config, const TextInput& input) {
@@ -57,10 +57,7 @@ class Clip final : public Task, public PairedEmbedding {
     if (config_.text_dim % config_.text_heads != 0)
       fail_usage("task.text_dim = ", config_.text_dim,
                  ", must be a multiple of task.text_heads = ", config_.text_heads);
-    if (!setup.meta && config_.vocab_size > 0 && config_.vocab_size != input_.size())
-      fail_usage(setup.file.empty() ? "" : "'" + setup.file + "': ", "the tokeniser has ", input_.size(),
-                 " tokens, the model's token embedding ", config_.vocab_size,
-                 " rows: they must be equal; give the model's own tokeniser (--tokenizer FILE)");
+    if (!setup.meta && config_.vocab_size > 0) input_.check_rows(config_.vocab_size, setup.file);
     for (const std::string& pattern : templates()) fill_template(pattern, "");
     require_captions({train_.get(), validation_.get()}, "task clip");
     pair_ = setup.build([&] {
@@ -81,35 +78,14 @@ class Clip final : public Task, public PairedEmbedding {
   std::vector<BackbonePart> backbones() const override { return {{"", backbone_, spec_}}; }
   int64_t macs(int64_t side) const override { return backbone_->macs(side, side) + pair_->macs(); }
   std::string outputs() const override { return "projections and text tower"; }
-  Value metadata() const override {
-    Value out;
-    out.set("tokenizer", input_.definition());
-    return out;
-  }
-  bool takes_outputs_of(const Value& stored) const override {
-    const Value* tokenizer = stored.is_table() ? stored.find("tokenizer") : nullptr;
-    return tokenizer && *tokenizer == input_.definition();
-  }
+  Value metadata() const override { return input_.metadata(); }
+  bool takes_outputs_of(const Value& stored) const override { return input_.is_that_of(stored); }
 
   std::vector<StreamSpec> streams() const override {
-    const auto transform = [preprocess = preprocess_, augment = augment_, input = input_,
-                            length = config_.context_length,
-                            draw = config_.train_captions == TrainCaptions::drawn](int64_t side) {
-      data::Preprocess sized = preprocess;
-      sized.size = side;
-      return data::join_transforms(
-          {data::make_train_transform(sized, augment), make_text_transform(input, length, draw)});
-    };
-    return {{.name = "train", .source = train_, .transform = transform, .labelled = false}};
+    return {training_pairs(train_, preprocess_, augment_, input_, config_.context_length,
+                           config_.train_captions)};
   }
-  StreamSpec validation() const override {
-    const auto transform = [preprocess = preprocess_](int64_t side) {
-      data::Preprocess sized = preprocess;
-      sized.size = side;
-      return data::make_eval_transform(sized);
-    };
-    return {.name = "validation", .source = validation_, .transform = transform};
-  }
+  StreamSpec validation() const override { return validation_images(validation_, preprocess_); }
 
   // Which samples have equal captions.
   void prepare(std::span<data::Batch> batches, const StepKey&) const override {
@@ -220,25 +196,10 @@ Loss Clip::loss(const Inputs& inputs, const models::Context& context, Collective
 }
 
 torch::Tensor Clip::embed_texts(const std::vector<std::string>& texts, int64_t* cut) {
-  const torch::Device device = pair_->logit_scale.device();
-  int64_t shortened = 0;
-  std::vector<torch::Tensor> parts;
-  for (size_t first = 0; first < texts.size(); first += kTextsAtOnce) {
-    const size_t last = std::min(texts.size(), first + static_cast<size_t>(kTextsAtOnce));
-    std::vector<int32_t> ids;
-    for (size_t i = first; i < last; ++i) {
-      int64_t left = 0;
-      const auto own =
-          input_.fit(texts[i], config_.context_length, "text '" + printable(texts[i], 60) + "'", &left);
-      ids.insert(ids.end(), own.begin(), own.end());
-      shortened += left > 0;
-    }
-    const torch::Tensor tokens =
-        torch::tensor(ids, torch::kInt32).view({static_cast<int64_t>(last - first), config_.context_length});
-    parts.push_back(models::normalised_rows(pair_->text(tokens.to(device))));
-  }
-  if (cut) *cut = shortened;
-  return parts.empty() ? torch::zeros({0, config_.embed_dim}) : torch::cat(parts);
+  return embed_in_batches(input_, texts, config_.context_length, config_.embed_dim, cut,
+                          [&](const torch::Tensor& ids) {
+                            return models::normalised_rows(pair_->text(ids.to(pair_->logit_scale.device())));
+                          });
 }
 
 Findings Clip::evaluate(const EvaluateOptions& options) {

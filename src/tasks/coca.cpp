@@ -8,6 +8,7 @@
 #include "models/coca.h"
 #include "models/two_tower.h"
 #include "tasks/caption_model.h"
+#include "tasks/image_streams.h"
 #include "tasks/losses.h"
 #include "tasks/pair_loss.h"
 #include "tasks/paired.h"
@@ -16,8 +17,6 @@
 
 namespace tessera::tasks {
 namespace {
-
-constexpr size_t kTextsAtOnce = 256;
 
 class CocaTask final : public Task, public PairedEmbedding, public Captioner {
  public:
@@ -35,10 +34,7 @@ class CocaTask final : public Task, public PairedEmbedding, public Captioner {
                                              {config_.embed_dim, config_.pooler_heads, "embed_dim"}})
       if (width % heads != 0)
         fail_usage("task.", name, " = ", width, ", must be a multiple of the heads, ", heads);
-    if (!setup.meta && config_.vocab_size > 0 && config_.vocab_size != input_.size())
-      fail_usage("the tokeniser has ", input_.size(), " tokens, the model's token embedding ",
-                 config_.vocab_size,
-                 " rows: they must be equal; give the model's own tokeniser (--tokenizer FILE)");
+    if (!setup.meta && config_.vocab_size > 0) input_.check_rows(config_.vocab_size, setup.file);
     for (const std::string& pattern : templates()) fill_template(pattern, "");
     require_captions({train_.get(), validation_.get()}, "task coca");
     extent_ =
@@ -67,35 +63,14 @@ class CocaTask final : public Task, public PairedEmbedding, public Captioner {
     return backbone_->macs(side, side) + coca_->macs(image_token_extent(*backbone_, spec_, side).count);
   }
   std::string outputs() const override { return "pooler, text tower and decoder"; }
-  Value metadata() const override {
-    Value out;
-    out.set("tokenizer", input_.definition());
-    return out;
-  }
-  bool takes_outputs_of(const Value& stored) const override {
-    const Value* tokenizer = stored.is_table() ? stored.find("tokenizer") : nullptr;
-    return tokenizer && *tokenizer == input_.definition();
-  }
+  Value metadata() const override { return input_.metadata(); }
+  bool takes_outputs_of(const Value& stored) const override { return input_.is_that_of(stored); }
 
   std::vector<StreamSpec> streams() const override {
-    const auto transform = [preprocess = preprocess_, augment = augment_, input = input_,
-                            length = config_.context_length,
-                            draw = config_.train_captions == TrainCaptions::drawn](int64_t side) {
-      data::Preprocess sized = preprocess;
-      sized.size = side;
-      return data::join_transforms(
-          {data::make_train_transform(sized, augment), make_text_transform(input, length, draw)});
-    };
-    return {{.name = "train", .source = train_, .transform = transform, .labelled = false}};
+    return {training_pairs(train_, preprocess_, augment_, input_, config_.context_length,
+                           config_.train_captions)};
   }
-  StreamSpec validation() const override {
-    const auto transform = [preprocess = preprocess_](int64_t side) {
-      data::Preprocess sized = preprocess;
-      sized.size = side;
-      return data::make_eval_transform(sized);
-    };
-    return {.name = "validation", .source = validation_, .transform = transform};
-  }
+  StreamSpec validation() const override { return validation_images(validation_, preprocess_); }
 
   std::vector<MetricInfo> step_metrics() const override {
     return {{"accuracy", Unit::share}, {"caption_loss", Unit::number, false}};
@@ -184,25 +159,10 @@ Loss CocaTask::loss(const Inputs& inputs, const models::Context& context, Collec
 }
 
 torch::Tensor CocaTask::embed_texts(const std::vector<std::string>& texts, int64_t* cut) {
-  const torch::Device device = coca_->logit_scale.device();
-  int64_t shortened = 0;
-  std::vector<torch::Tensor> parts;
-  for (size_t first = 0; first < texts.size(); first += kTextsAtOnce) {
-    const size_t last = std::min(texts.size(), first + kTextsAtOnce);
-    std::vector<int32_t> ids;
-    for (size_t i = first; i < last; ++i) {
-      int64_t left = 0;
-      const auto own =
-          input_.fit(texts[i], config_.context_length, "text '" + printable(texts[i], 60) + "'", &left);
-      ids.insert(ids.end(), own.begin(), own.end());
-      shortened += left > 0;
-    }
-    const torch::Tensor tokens =
-        torch::tensor(ids, torch::kInt32).view({static_cast<int64_t>(last - first), config_.context_length});
-    parts.push_back(models::normalised_rows(coca_->text(tokens.to(device)).embed));
-  }
-  if (cut) *cut = shortened;
-  return parts.empty() ? torch::zeros({0, config_.embed_dim}) : torch::cat(parts);
+  return embed_in_batches(
+      input_, texts, config_.context_length, config_.embed_dim, cut, [&](const torch::Tensor& ids) {
+        return models::normalised_rows(coca_->text(ids.to(coca_->logit_scale.device())).embed);
+      });
 }
 
 Findings CocaTask::evaluate(const EvaluateOptions& options) {
@@ -210,7 +170,8 @@ Findings CocaTask::evaluate(const EvaluateOptions& options) {
   set_training(parts(), false);
   const double began = steady_seconds();
   const auto loader = options.open(validation());
-  SampleRows rows(config_.embed_dim), ids(config_.context_length);
+  SampleRows rows(config_.embed_dim);
+  WrittenCaptions written(input_, config_.context_length);
   const CaptionRequest request{.longest = config_.longest > 0 ? config_.longest : config_.context_length};
   each_batch(options, *loader, [&](data::Batch& loaded, int64_t before) {
     const StreamInputs batch = to_device(loaded, "validation", options.device, options.precision);
@@ -218,24 +179,14 @@ Findings CocaTask::evaluate(const EvaluateOptions& options) {
       const AutocastScope autocast(options.device, options.precision);
       const models::Coca::Side image = coca_->image(read(batch.at("image")));
       rows.add(loaded, before, models::normalised_rows(image.embed));
-      std::vector<int32_t> written;
-      for (const std::string& caption : captions_of(image.tokens, request)) {
-        const auto own = input_.fit(caption, config_.context_length, "a caption");
-        written.insert(written.end(), own.begin(), own.end());
-      }
-      ids.add(loaded, before, torch::tensor(written, torch::kInt32).view({loaded.size, -1}));
+      written.add(loaded, before, captions_of(image.tokens, request));
     }
   });
-  rows.collect(options), ids.collect(options);
+  rows.collect(options), written.collect(options);
   Findings out{.samples = rows.size()};
   out.broken = loader->bad_images();
   check(out.samples > 0, "there is no image to evaluate on");
-  std::vector<std::string> captions;
-  const torch::Tensor written = ids.rows().to(torch::kInt32).contiguous();
-  for (int64_t i = 0; i < written.size(0); ++i)
-    captions.push_back(
-        input_.decode({written[i].const_data_ptr<int32_t>(), static_cast<size_t>(written.size(1))}));
-  add_caption_scores(out, *validation_, ids.indices(), captions, config_.eval_captions);
+  add_caption_scores(out, *validation_, written.indices(), written.captions(), config_.eval_captions);
   add_retrieval(out, *validation_, rows, config_.eval_captions, templates(),
                 [&](const std::vector<std::string>& texts) {
                   const AutocastScope autocast(options.device, options.precision);

@@ -8,7 +8,6 @@
 #include "tasks/classify.h"
 #include "tasks/clip.h"
 #include "tasks/coca.h"
-#include "tasks/contrast.h"
 #include "tasks/darl.h"
 #include "tasks/detect.h"
 #include "tasks/detr.h"
@@ -26,9 +25,8 @@ namespace {
 
 std::vector<TaskKind>& table() {
   static std::vector<TaskKind> kinds = {
-      classify_kind(), mae_kind(),     darl_kind(),   dvae_kind(),     vae_kind(),
-      diffuse_kind(),  segment_kind(), detect_kind(), detr_kind(),     contrast_kind(),
-      clip_kind(),     coca_kind(),    simvlm_kind(), instruct_kind(),
+      classify_kind(), mae_kind(),  darl_kind(), dvae_kind(), vae_kind(),    diffuse_kind(),  segment_kind(),
+      detect_kind(),   detr_kind(), clip_kind(), coca_kind(), simvlm_kind(), instruct_kind(),
   };
   return kinds;
 }

@@ -8,6 +8,7 @@
 #include "core/text.h"
 #include "models/simvlm.h"
 #include "tasks/caption_model.h"
+#include "tasks/image_streams.h"
 #include "tasks/paired.h"
 #include "tasks/validation_pass.h"
 
@@ -56,35 +57,14 @@ class SimVlmTask final : public Task, public Captioner {
   std::vector<BackbonePart> backbones() const override { return {{"", backbone_, spec_}}; }
   int64_t macs(int64_t side) const override { return backbone_->macs(side, side) + text_->macs(); }
   std::string outputs() const override { return "text model"; }
-  Value metadata() const override {
-    Value out;
-    out.set("tokenizer", input_.definition());
-    return out;
-  }
-  bool takes_outputs_of(const Value& stored) const override {
-    const Value* tokenizer = stored.is_table() ? stored.find("tokenizer") : nullptr;
-    return tokenizer && *tokenizer == input_.definition();
-  }
+  Value metadata() const override { return input_.metadata(); }
+  bool takes_outputs_of(const Value& stored) const override { return input_.is_that_of(stored); }
 
   std::vector<StreamSpec> streams() const override {
-    const auto transform = [preprocess = preprocess_, augment = augment_, input = input_,
-                            length = config_.context_length,
-                            draw = config_.train_captions == TrainCaptions::drawn](int64_t side) {
-      data::Preprocess sized = preprocess;
-      sized.size = side;
-      return data::join_transforms(
-          {data::make_train_transform(sized, augment), make_text_transform(input, length, draw)});
-    };
-    return {{.name = "train", .source = train_, .transform = transform, .labelled = false}};
+    return {training_pairs(train_, preprocess_, augment_, input_, config_.context_length,
+                           config_.train_captions)};
   }
-  StreamSpec validation() const override {
-    const auto transform = [preprocess = preprocess_](int64_t side) {
-      data::Preprocess sized = preprocess;
-      sized.size = side;
-      return data::make_eval_transform(sized);
-    };
-    return {.name = "validation", .source = validation_, .transform = transform};
-  }
+  StreamSpec validation() const override { return validation_images(validation_, preprocess_); }
   void prepare(std::span<data::Batch> batches, const StepKey& key) const override;
 
   double weight(const Inputs& inputs) const override {
@@ -182,30 +162,20 @@ Findings SimVlmTask::evaluate(const EvaluateOptions& options) {
   set_training(parts(), false);
   const double began = steady_seconds();
   const auto loader = options.open(validation());
-  SampleRows ids(config_.context_length);
+  WrittenCaptions written(input_, config_.context_length);
   const CaptionRequest request{.longest = config_.longest > 0 ? config_.longest : config_.context_length};
   each_batch(options, *loader, [&](data::Batch& loaded, int64_t before) {
     const StreamInputs batch = to_device(loaded, "validation", options.device, options.precision);
-    std::vector<int32_t> written;
     {
       const AutocastScope autocast(options.device, options.precision);
-      for (const std::string& caption : captions_of(read(batch.at("image")), request)) {
-        const auto own = input_.fit(caption, config_.context_length, "a caption");
-        written.insert(written.end(), own.begin(), own.end());
-      }
+      written.add(loaded, before, captions_of(read(batch.at("image")), request));
     }
-    ids.add(loaded, before, torch::tensor(written, torch::kInt32).view({loaded.size, -1}));
   });
-  ids.collect(options);
-  Findings out{.samples = ids.size()};
+  written.collect(options);
+  Findings out{.samples = std::ssize(written.indices())};
   out.broken = loader->bad_images();
   check(out.samples > 0, "there is no image to evaluate on");
-  const torch::Tensor written = ids.rows().to(torch::kInt32).contiguous();
-  std::vector<std::string> captions;
-  for (int64_t i = 0; i < written.size(0); ++i)
-    captions.push_back(
-        input_.decode({written[i].const_data_ptr<int32_t>(), static_cast<size_t>(written.size(1))}));
-  add_caption_scores(out, *validation_, ids.indices(), captions, config_.eval_captions);
+  add_caption_scores(out, *validation_, written.indices(), written.captions(), config_.eval_captions);
   out.seconds = steady_seconds() - began;
   return out;
 }

@@ -9,6 +9,7 @@ namespace tessera::tasks {
 namespace {
 
 constexpr const char* kBytes = "bytes";
+constexpr int64_t kTextsAtOnce = 256;
 constexpr int32_t kByteStart = 257, kByteEnd = 258, kByteCount = 259;
 
 std::vector<int32_t> fit_bytes(std::string_view text, int64_t length, int64_t& cut) {
@@ -76,7 +77,37 @@ std::string TextInput::decode(std::span<const int32_t> ids) const {
   return is_utf8(out) ? out : printable(out, out.size());
 }
 
-Value TextInput::definition() const { return tokeniser_ ? Value(tokeniser_->definition()) : Value(kBytes); }
+torch::Tensor TextInput::encode(std::span<const std::string> texts, int64_t length, int64_t* cut) const {
+  const torch::Tensor all = torch::empty({std::ssize(texts), length}, torch::kInt32);
+  auto* to = all.mutable_data_ptr<int32_t>();
+  int64_t shortened = 0;
+  for (const std::string& one : texts) {
+    int64_t left = 0;
+    const std::vector<int32_t> ids = fit(one, length, "text '" + printable(one, 60) + "'", &left);
+    to = std::copy(ids.begin(), ids.end(), to);
+    shortened += left > 0;
+  }
+  if (cut) *cut = shortened;
+  return all;
+}
+
+Value TextInput::metadata() const {
+  Value out;
+  out.set("tokenizer", tokeniser_ ? Value(tokeniser_->definition()) : Value(kBytes));
+  return out;
+}
+
+bool TextInput::is_that_of(const Value& stored) const {
+  const Value* tokenizer = stored.is_table() ? stored.find("tokenizer") : nullptr;
+  return tokenizer && *tokenizer == *metadata().find("tokenizer");
+}
+
+void TextInput::check_rows(int64_t rows, const std::string& file) const {
+  if (rows != size())
+    fail_usage(file.empty() ? "" : "'" + file + "': ", "the tokeniser has ", size(),
+               " tokens, the model's token embedding ", rows,
+               " rows: they must be equal; give the model's own tokeniser (--tokenizer FILE)");
+}
 
 namespace {
 
@@ -109,6 +140,16 @@ class TextTransform final : public data::Transform {
 std::shared_ptr<const data::Transform> make_text_transform(const TextInput& input, int64_t length,
                                                            bool draw) {
   return std::make_shared<TextTransform>(input, length, draw);
+}
+
+torch::Tensor embed_in_batches(const TextInput& input, std::span<const std::string> texts, int64_t length,
+                               int64_t width, int64_t* cut,
+                               const std::function<torch::Tensor(const torch::Tensor& ids)>& embed) {
+  const torch::Tensor ids = input.encode(texts, length, cut);
+  std::vector<torch::Tensor> parts;
+  for (int64_t first = 0; first < ids.size(0); first += kTextsAtOnce)
+    parts.push_back(embed(ids.slice(0, first, std::min(ids.size(0), first + kTextsAtOnce))));
+  return parts.empty() ? torch::zeros({0, width}) : torch::cat(parts);
 }
 
 void require_captions(std::initializer_list<const data::Source*> sources, const std::string& who) {

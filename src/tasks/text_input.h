@@ -2,7 +2,10 @@
 // travels in the metadata of the weights.
 #pragma once
 
+#include "ops/torch.h"
+
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -34,8 +37,15 @@ class TextInput {
   // Text of ids up to the first end, without special tokens.
   std::string decode(std::span<const int32_t> ids) const;
 
-  // "tokenizer" of Task::metadata: its whole definition, or "bytes".
-  Value definition() const;
+  // Texts as int32 [texts, length], each as fit() gives it; `cut` takes how many were too long.
+  torch::Tensor encode(std::span<const std::string> texts, int64_t length, int64_t* cut = nullptr) const;
+
+  // Task::metadata of a task that reads texts with it: {"tokenizer": its whole definition, or "bytes"}.
+  Value metadata() const;
+  // Whether weights with this metadata were trained with the same tokeniser.
+  bool is_that_of(const Value& stored) const;
+  // A usage error unless a token embedding of so many rows, of this file or of none yet, is this tokeniser's.
+  void check_rows(int64_t rows, const std::string& file) const;
 
  private:
   std::optional<Tokeniser> tokeniser_;
@@ -44,6 +54,12 @@ class TextInput {
 // "tokens", i32 [length]: a caption of the sample as TextInput::fit gives it. Where there are several captions, one is drawn by the
 // sample's stream, or the first is taken.
 std::shared_ptr<const data::Transform> make_text_transform(const TextInput& input, int64_t length, bool draw);
+
+// Vectors [texts, width] of texts by `embed`, which takes int32 [some texts, length] as TextInput::encode gives them and
+// returns [some texts, width]; a few hundred texts at a time. `cut` takes how many texts were too long.
+torch::Tensor embed_in_batches(const TextInput& input, std::span<const std::string> texts, int64_t length,
+                               int64_t width, int64_t* cut,
+                               const std::function<torch::Tensor(const torch::Tensor& ids)>& embed);
 
 // A usage error unless the first sample of each source has a caption; null sources are passed over.
 void require_captions(std::initializer_list<const data::Source*> sources, const std::string& who);

@@ -88,10 +88,19 @@ void check_section(const Value& table, const std::string& to) {
     fail_usage(section, " is ", present->type_name(), ", must be a table");
 }
 
+// The first task of images and captions; its text tower was another one.
+void refuse_contrast(const Value& table) {
+  if (const Value* name = table.find("task.name"); name && *name == Value("contrast"))
+    fail_usage(
+        "task.name = \"contrast\" is now \"clip\": its text_length is context_length, two more for start and "
+        "end; weights of it are not read, train anew");
+}
+
 }  // namespace
 
 Value migrate_layer(Value table) {
   if (!table.is_table()) return table;
+  refuse_contrast(table);
   upgrade_soft_mask(table);
   for (const Moved& moved : kMoved) {
     const Value* old = table.find(moved.from);

@@ -88,6 +88,15 @@ TEST(Migrate, WhatIsOfTodayStaysAsItIs) {
   EXPECT_EQ(migrate_recipe(Value(3)), Value(3));
 }
 
+TEST(Migrate, ATaskThatIsNoMoreNamesTheOneThatReplacesIt) {
+  try {
+    migrate_recipe(toml("[task]\nname = \"contrast\"\ntext_length = 32\n"));
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("is now \"clip\""), std::string::npos) << error.what();
+  }
+}
+
 TEST(Migrate, NoEmptySectionIsLeft) {
   EXPECT_EQ(migrated("[train]\nloss = \"bce\"\n", "[task]\nloss = \"bce\"\n"), "");
   EXPECT_EQ(migrate_recipe(toml("[train]\nloss = \"bce\"\n")).find("train"), nullptr);

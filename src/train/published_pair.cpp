@@ -175,7 +175,7 @@ WeightsInfo describe_pair(const models::PublishedTowers& towers, const WeightFil
       !tokenizer.empty()
           ? tokenizer
           : beside(file, {"tokenizer.json", "vocab.json", "tokenizer.model", "bpe_simple_vocab_16e6.txt.gz"});
-  if (!found.empty()) info.task_metadata.set("tokenizer", tasks::TextInput(found, {}).definition());
+  if (!found.empty()) merge(info.task_metadata, tasks::TextInput(found, {}).metadata());
   return info;
 }
 

@@ -56,7 +56,9 @@ TEST_F(ParallelTest, MaskedImagesMakeTheSameWeights) {
 
 // Each process compares its own images and captions with those of all.
 TEST_F(ParallelTest, ImagesComparedWithTheCaptionsOfAllMakeTheSameWeights) {
-  use_task("[task]\nname = \"contrast\"\nembed_dim = 16\ntext_dim = 16\ntext_depth = 1\ntext_heads = 2\n");
+  use_task(
+      "[task]\nname = \"clip\"\nembed_dim = 16\ntext_dim = 16\ntext_depth = 1\ntext_heads = 2\n"
+      "context_length = 32\n");
   expect_same_runs({1, 2, 3}, {"train.steps=8"});
 }
 

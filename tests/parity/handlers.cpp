@@ -1,7 +1,6 @@
 // Which handler checks which golden. The first line that fits a case is taken; what belongs to later work is
 // skipped with its reason.
 #include "tests/parity/backbone_cases.h"
-#include "tests/parity/contrast_cases.h"
 #include "tests/parity/convnet_cases.h"
 #include "tests/parity/detection_case.h"
 #include "tests/parity/dvae_cases.h"
@@ -10,6 +9,7 @@
 #include "tests/parity/generative_cases.h"
 #include "tests/parity/language_cases.h"
 #include "tests/parity/model_case.h"
+#include "tests/parity/pair_cases.h"
 #include "tests/parity/segmentation_cases.h"
 #include "tests/parity/tokeniser_cases.h"
 

@@ -8,7 +8,7 @@
 #include "tasks/losses.h"
 #include "tasks/pair_loss.h"
 #include "tasks/zero_shot.h"
-#include "tests/parity/contrast_cases.h"
+#include "tests/parity/pair_cases.h"
 
 namespace tessera::parity {
 namespace {

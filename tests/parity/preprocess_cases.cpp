@@ -5,8 +5,8 @@
 #include "core/text.h"
 #include "data/framing.h"
 #include "data/transform.h"
-#include "tests/parity/contrast_cases.h"
 #include "tests/parity/image_case.h"
+#include "tests/parity/pair_cases.h"
 
 namespace tessera::parity {
 namespace {

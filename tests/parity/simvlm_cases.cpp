@@ -4,7 +4,7 @@
 #include "core/error.h"
 #include "models/simvlm.h"
 #include "nn/convolution.h"
-#include "tests/parity/contrast_cases.h"
+#include "tests/parity/pair_cases.h"
 #include "tests/parity/published_case.h"
 
 namespace tessera::parity {

@@ -7,7 +7,7 @@
 #include "models/two_tower_published.h"
 #include "tasks/pair_loss.h"
 #include "tasks/zero_shot.h"
-#include "tests/parity/contrast_cases.h"
+#include "tests/parity/pair_cases.h"
 #include "tests/parity/published_case.h"
 
 namespace tessera::parity {

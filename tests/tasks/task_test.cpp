@@ -35,8 +35,6 @@ constexpr TaskCase kCases[] = {
     {"darl", "", "loss", "Error by patch", "name = \"darl\""},
     {"darl", "objective = \"diffusion\"\ngamma = true\norder = \"nested\"\n", "loss", "Completions",
      "name = \"illama\"\nmask = \"before\""},
-    {"contrast", "embed_dim = 8\ntext_dim = 16\ntext_depth = 1\ntext_heads = 2\ntext_length = 24\n",
-     "caption_accuracy", "Curves"},
     {"segment",
      "channels = 8\nauxiliary_channels = 8\nblocks = [0, 1]\nfactors = [4, 1]\nauxiliary_index = 1\n"
      "scale = [32, 32]\nratio = [0.75, 1.5]\n",

@@ -1,0 +1,63 @@
+// The fused step against its composition, on views of a larger cache.
+#include "ops/cached_attention.h"
+
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "ops/attention.h"
+#include "ops/inference.h"
+
+namespace tessera::ops {
+namespace {
+
+TEST(CachedAttentionStep, FusedIsTheComposition) {
+  const torch::NoGradGuard no_grad;
+  torch::manual_seed(3);
+  for (const torch::ScalarType type : {torch::kFloat32, torch::kBFloat16})
+    for (const bool all : {false, true}) {
+      const auto draw = [&](std::vector<int64_t> shape) { return torch::randn(shape).to(type); };
+      const torch::Tensor q = draw({2, 6, 1, 20}), k = draw({2, 1, 2, 20}).transpose(1, 2),
+                          v = draw({2, 2, 1, 20});
+      const torch::Tensor keys = draw({2, 2, 16, 20}), values = draw({2, 2, 16, 20});
+      CachedAttentionOptions options;
+      if (all) {
+        const torch::Tensor angles = torch::randn({2, 10});
+        options.cos = angles.cos(), options.sin = angles.sin();
+        options.slopes = torch::rand({6});
+        options.seen = torch::rand({2, 11}) > 0.3;
+        options.window = 9;
+      }
+      const auto run = [&](bool fused) {
+        const InferenceScope scope({.fused = fused});
+        const torch::Tensor own_keys = keys.clone(), own_values = values.clone();
+        const torch::Tensor out =
+            cached_attention(q, k, v, own_keys.slice(2, 0, 11), own_values.slice(2, 0, 11), options);
+        return std::vector{out, own_keys, own_values};
+      };
+      const auto want = run(false), got = run(true);
+      // The composition rounds scores and weights to bfloat16 too.
+      const double tolerance = type == torch::kFloat32 ? 1e-5 : 0.03;
+      for (size_t i = 0; i < want.size(); ++i)
+        EXPECT_LT((want[i] - got[i]).abs().max().item<double>(), tolerance) << i << " " << all;
+    }
+}
+
+TEST(RotateHalves, IsTheRotationOfOtherPairs) {
+  const torch::Tensor x = torch::randn({2, 3, 5, 8}, torch::kFloat64),
+                      angles = torch::randn({5, 4}, torch::kFloat64);
+  const torch::Tensor cos = angles.cos(), sin = angles.sin(), order = torch::tensor({0, 4, 1, 5, 2, 6, 3, 7});
+  EXPECT_TRUE(torch::allclose(rotate_halves(x, cos, sin).index_select(3, order),
+                              rotate_pairs(x.index_select(3, order), cos, sin)));
+}
+
+TEST(CachedAttentionStep, RefusesShapesThatDoNotFit) {
+  const torch::NoGradGuard no_grad;
+  const torch::Tensor q = torch::zeros({1, 4, 1, 8}), k = torch::zeros({1, 2, 1, 8}),
+                      cache = torch::zeros({1, 2, 5, 8});
+  EXPECT_THROW(cached_attention(torch::zeros({1, 3, 1, 8}), k, k, cache, cache), Error);
+  EXPECT_THROW(cached_attention(q, torch::zeros({1, 2, 2, 8}), k, cache, cache), Error);
+  EXPECT_THROW(cached_attention(q, k, k, cache, cache, {.seen = torch::ones({1, 4}, torch::kBool)}), Error);
+}
+
+}  // namespace
+}  // namespace tessera::ops
