@@ -1,4 +1,5 @@
 // `tessera eval`: a trained model on a validation set.
+#include <algorithm>
 #include <filesystem>
 #include <iomanip>
 #include <iostream>
@@ -32,7 +33,7 @@ struct Options : MeasureOptions {
   std::string split = "validation", predictions, sizes, class_names;
   std::vector<std::string> settings;
   double crop = 0;
-  bool json = false, per_class = false;
+  bool json = false, per_class = false, bits = false;
 };
 
 // "photos", "photos/" and "$PWD/photos" are one set.
@@ -94,6 +95,7 @@ tasks::Findings evaluate_at(const Options& options, const data::Source& source, 
     return !interrupted();
   };
   if (options.per_class) how.blocks.emplace_back("classes");
+  if (options.bits) how.blocks.emplace_back("bits");
   if (!options.predictions.empty()) how.blocks.emplace_back("samples");
   tasks::move(opened.task->parts(), how.device, train::parameter_type(how.precision));
   tasks::Findings findings;
@@ -225,6 +227,9 @@ void evaluate(const Options& options) {
     std::optional<AtomicFile> predictions;  // what cannot be written is said before the work
     if (!options.predictions.empty()) predictions.emplace(options.predictions);
     const tasks::Findings findings = evaluate_at(options, *source, opened, size);
+    const auto is_bits = [](const tasks::Metric& metric) { return metric.info.name == "bits_per_dim"; };
+    if (options.bits && std::none_of(findings.metrics.begin(), findings.metrics.end(), is_bits))
+      fail_usage("--bits: the task of these weights measures no bits a dimension; task diffuse does");
     if (options.json) {
       std::cout << json_text(as_json(options, *source, findings, size)) << "\n";
     } else {
@@ -252,6 +257,8 @@ void add_eval(Arguments& command, Action& action) {
   command.add("--size", options->sizes, "input side in pixels, or several as 160,224,384 for a table");
   command.add("--crop", options->crop, "test-crop ratio (default: as the weights say)").range(0.01, 1.0);
   add_class_names(command, options->class_names);
+  command.flag("--bits", options->bits,
+               "of a generator also the bits a dimension of every image, some hundred passes each");
   command.flag("--per-class", options->per_class, "a table of precision, recall and F1 by class");
   command.add("--predictions", options->predictions, "write a CSV line for every sample to this file");
   command.add("--set", options->settings,

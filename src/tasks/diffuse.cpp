@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <limits>
 #include <numeric>
 #include <tuple>
 
@@ -10,6 +12,7 @@
 #include "core/text.h"
 #include "models/capability.h"
 #include "models/family.h"
+#include "tasks/generator_bits.h"
 #include "tasks/image_generator.h"
 #include "tasks/patch_pictures.h"
 #include "tasks/sample_rows.h"
@@ -59,6 +62,12 @@ std::optional<data::LatentInfo> latents_in(const Value& metadata) {
                           .channels = number("channels"),
                           .rows = number("rows"),
                           .columns = number("columns")};
+}
+
+// Without those of images that were not measured.
+std::vector<float> of_measured(std::vector<float> values) {
+  std::erase_if(values, [](float value) { return std::isnan(value); });
+  return values;
 }
 
 // What is drawn of one sample: its time, whether it forgets its class, its noise.
@@ -237,6 +246,7 @@ class Diffuse final : public Task {
   }
 
   Findings evaluate(const EvaluateOptions& options);
+  torch::Tensor measured_bits(const StreamInputs& batch, int64_t first, int64_t measured);
   void describe_levels(const SampleRows& rows, Findings& out) const;
   GenerateRequest request_for(int64_t first, int64_t count, const EvaluateOptions& options) const;
   std::vector<Image> draw(const GenerateRequest& request, const EvaluateOptions& options) const;
@@ -260,7 +270,8 @@ Findings Diffuse::evaluate(const EvaluateOptions& options) {
   set_training(parts(), false);
   const double began = steady_seconds();
   const auto loader = options.open(validation());
-  SampleRows rows(2);  // loss and noise level
+  const int64_t with_bits = options.wants("bits") ? std::numeric_limits<int64_t>::max() : config_.bits;
+  SampleRows rows(3);  // loss, noise level, bits a dimension
   Findings out;
   each_batch(options, *loader, [&](data::Batch& loaded, int64_t before) {
     const auto number = [&](int64_t sample) { return before + loaded.first + sample; };
@@ -279,20 +290,40 @@ Findings Diffuse::evaluate(const EvaluateOptions& options) {
       const AutocastScope autocast(options.device, options.precision);
       losses = each_loss(batch, {});
     }
-    rows.add(loaded, before,
-             torch::stack({losses, process().noise_share(batch.at("time")).to(losses.scalar_type())}, 1));
+    rows.add(
+        loaded, before,
+        torch::stack({losses.to(torch::kFloat64), process().noise_share(batch.at("time")).to(torch::kFloat64),
+                      measured_bits(batch, number(0), with_bits)},
+                     1));
   });
   out.broken = loader->bad_images();
   rows.collect(options);
   out.samples = rows.size();
   check(out.samples > 0, "there is no image to evaluate on");
   describe_levels(rows, out);
+  if (const std::vector<float> bits = of_measured(rows.column(2)); !bits.empty())
+    out.metrics.push_back(
+        {{"bits_per_dim", Unit::number, false},
+         std::accumulate(bits.begin(), bits.end(), 0.0) / static_cast<double>(bits.size())});
   if (fid_) out.metrics.push_back({{"fid", Unit::number, false}, measured_fid(options)});
   // Latents are no pictures: `tessera generate --vae` decodes them.
   if (options.wants("pictures") && config_.samples > 0 && !generator_.latents)
     out.blocks.emplace_back(drawn(options));
   out.seconds = steady_seconds() - began;
   return out;
+}
+
+// [batch] float64 of the images from number `first` on: not a number where `measured` of them came before.
+torch::Tensor Diffuse::measured_bits(const StreamInputs& batch, int64_t first, int64_t measured) {
+  const int64_t size = batch.at("label").size(0), count = std::clamp<int64_t>(measured - first, 0, size);
+  torch::Tensor bits = torch::full({size}, std::nan(""), torch::kFloat64);
+  if (count == 0) return bits;
+  std::vector<uint64_t> seeds(static_cast<size_t>(count));
+  std::iota(seeds.begin(), seeds.end(), static_cast<uint64_t>(first));
+  bits.slice(0, 0, count)
+      .copy_(bits_per_dimension(network(), process(), batch.at(input()).slice(0, 0, count),
+                                batch.at("label").slice(0, 0, count), seeds, generator_.latents ? 0 : 256));
+  return bits;
 }
 
 void Diffuse::describe_levels(const SampleRows& rows, Findings& out) const {

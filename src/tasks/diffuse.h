@@ -23,6 +23,7 @@ struct DiffuseConfig : ProcessConfig {
   double label_dropout = 0.1;
   int64_t samples = 16, sample_steps = 50;
   double sample_cfg = 1.5;
+  int64_t bits = 0;
   GeneratorFidConfig fid = {};
 
   template <class V>
@@ -33,6 +34,8 @@ struct DiffuseConfig : ProcessConfig {
     v("samples", samples, between(0, 256), "images that the report shows, in turn of each class");
     v("sample_steps", sample_steps, between(2, 100000), "steps of their sampler");
     v("sample_cfg", sample_cfg, between(0, 100), "guidance of these images, 1 = none");
+    v("bits", bits, between(0, 1 << 30),
+      "validation images whose bits a dimension are measured, some hundred passes each; 0 = none");
     v("fid", fid, "FID while it trains, of images that are drawn like those of the report");
   }
 };

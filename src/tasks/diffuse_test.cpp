@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "data/loader.h"
+#include "tasks/generator_bits.h"
 #include "tasks/image_generator.h"
 
 namespace tessera::tasks {
@@ -173,6 +174,46 @@ TEST(Diffuse, StrengthSaysHowMuchOfAnImageIsLeft) {
     const double far = (image - request.start).abs().mean().item<double>();
     EXPECT_GT(far, before);
     before = far;
+  }
+}
+
+// As it begins an interpolant's velocity is 0: noise is the image, and its bits those of a normal distribution. The
+// bound of diffusion then is that of steps which say nothing, far above.
+TEST(Diffuse, BitsOfANetworkThatSaysNothingAreThoseOfNoise) {
+  const auto task = make_task({{"process", "linear"}});
+  set_training(task->parts(), false);
+  const Generator& generator = *generator_of(*task);
+  const Tensor images = torch::rand({3, 3, kSide, kSide}) * 2 - 1,
+               labels = torch::tensor({0, 1, 2}, torch::kInt64);
+  const std::vector<uint64_t> seeds = {4, 5, 6};
+  const Tensor density = bits_per_dimension(*generator.network, *generator.process, images, labels, seeds, 0);
+  const Tensor want =
+      (0.5 * images.square().mean({1, 2, 3}) + 0.5 * std::log(2 * std::acos(-1.0))) / std::log(2.0);
+  EXPECT_LT((density - want).abs().max().item<double>(), 1e-5);
+  // Of stored levels, log2(255 / 2) more, and what spreading the values adds to their squares.
+  const Tensor levels =
+      bits_per_dimension(*generator.network, *generator.process, images, labels, seeds, 256);
+  EXPECT_LT((levels - want - std::log2(127.5)).abs().max().item<double>(), 1e-3);
+  EXPECT_FALSE(torch::equal(levels - std::log2(127.5), density));
+}
+
+TEST(Diffuse, BitsAreMeasuredOfTheFirstImages) {
+  for (const char* process : {"linear", "diffusion"}) {
+    const auto task = make_task({{"process", process}, {"steps", 40}, {"bits", 6}, {"samples", 0}});
+    const auto bits_of = [&](int64_t batch) {
+      EvaluateOptions options;
+      options.open = [&](const StreamSpec& stream) {
+        return std::make_unique<data::Loader>(
+            *stream.source, stream.transform(kSide),
+            data::LoaderConfig{.batch_size = batch, .shuffle = false, .drop_last = false});
+      };
+      const Findings findings = task->evaluators().at(0)->run(options);
+      for (const Metric& metric : findings.metrics)
+        if (metric.info.name == "bits_per_dim") return metric.value;
+      return std::nan("");
+    };
+    EXPECT_GT(bits_of(4), 0) << process;
+    EXPECT_NEAR(bits_of(4), bits_of(20), 1e-3 * bits_of(20)) << process;
   }
 }
 
