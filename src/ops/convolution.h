@@ -5,8 +5,8 @@
 //
 // norm, residual and relu may each be absent. Without gradients on a CPU the norm is folded into the weights,
 // which oneDNN lays out once (LibTorch's copy), and residual and relu happen while its results are in the
-// registers; a depthwise one of 7x7 cells runs on a kernel of our own (kernels/depthwise). Else ATen composes
-// it.
+// registers. A depthwise one of 7x7 cells runs on a kernel of our own (kernels/depthwise), and so does one of 3x3
+// cells, with gradients too, where that is faster (ops/winograd.h). Else ATen composes it.
 #pragma once
 
 #include <memory>
@@ -40,9 +40,10 @@ class ConvolutionCache {
   ConvolutionCache();
   ~ConvolutionCache();
   struct Packed {
-    torch::Tensor weight, bias;  // the weight is opaque, but for a depthwise kernel of our own
+    torch::Tensor weight, bias;  // the weight is opaque
   };
-  // `shape` of x as [batch, in, height, width], for which the layout is chosen; without a type for our own.
+  // For oneDNN: `shape` of x as [batch, in, height, width], for which the layout is chosen. Without a shape for
+  // kernels/winograd, without a type for kernels/depthwise.
   std::shared_ptr<const Packed> packed(const ConvolutionParameters& parameters, const ChannelNorm& norm,
                                        torch::ScalarType type, at::IntArrayRef shape);
 

@@ -8,9 +8,9 @@ namespace tessera::ops {
 
 // Whether they are for this convolution of x to results of `type` (float or bfloat16), on this machine. What is
 // asked for is the same for a sample alone and in any batch. Measured against oneDNN on Zen 4: in float they are
-// 1.6 to 3.8 times as fast from 8x8 cells on; in bfloat16, which oneDNN multiplies two at a time and Winograd's
-// form does not, 1.2 to 1.9 times where few tiles hang over the edge of the grid. With `training` weights are
-// transformed in each step, which small grids do not repay.
+// 1.5 to 3.8 times as fast from 8x8 cells on; in bfloat16, which oneDNN multiplies two at a time and Winograd's
+// form does not, 0.9 times (64 channels) to 1.9 times (512) where few tiles hang over the edge of the grid. With
+// `training` weights are transformed in each step, which small grids do not repay.
 bool winograd_applies(const torch::Tensor& x, const ConvolutionParameters& parameters, torch::ScalarType type,
                       bool training);
 

@@ -8,10 +8,9 @@
 //   tile = A^T [ sum_k (G weight G^T) * (B^T d B) ] A,      * of each of the 36 numbers by itself
 //
 // so 36 matrix products (tiles x in x out) replace 9 of 16 times as many rows: a quarter of the
-// multiply-adds. The points of interpolation are 0, +-sqrt(1/2), +-sqrt(2) and infinity, for which the error of
-// the float sums is about eight times that of the sum above (with 0, +-1, +-2 it is three times as large
-// again). Gradients: that of x is the same convolution with the weights rotated by half a circle and their
-// channels exchanged; that of the weights is  G^T [ sum_tiles (B^T d B) * (A dy A^T) ] G.
+// multiply-adds. The points of interpolation are 0, +-sqrt(1/2), +-sqrt(2) and infinity, whose matrices have smaller
+// numbers than those of 0, +-1, +-2 and so smaller errors of rounding. Gradients: that of x is the same
+// convolution with the weights rotated by half a circle and their channels exchanged; that of the weights is  G^T [ sum_tiles (B^T d B) * (A dy A^T) ] G.
 //
 // Arithmetic is in float whatever x and y are stored as: there is no narrower form, since rounding the
 // transformed numbers to bfloat16 or to whole numbers of 8 bits loses several bits more than rounding x. The same

@@ -110,7 +110,7 @@ const std::vector<Case>& cases() {
 std::string name(const Case& c, Isa isa) {
   return text(name_of(isa), " ", c.batch, " x ", c.rows, " x ", c.columns, ", ", c.in, " to ", c.out);
 }
-// The error of a float sum of 9 in products, eight times of it; half a unit of 8 bits where it is rounded.
+// A hundred roundings of a float, growing as a sum of 9 in numbers does; half a unit of 8 bits where it is stored so.
 double tolerance(const Case& c, const std::vector<double>& want, Element stored) {
   return 1e-5 * std::sqrt(9.0 * static_cast<double>(c.in)) +
          (stored == Element::bf16 ? testing::largest(want) / 256 : 0);
