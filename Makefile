@@ -59,6 +59,7 @@ bench: packages-mpi configure  ## speed beside the peers, reading pictures with 
 	bench/tables forms docs/performance.md bench/forms.sh $(abspath $(BUILD)) docs/images/vil-by-size.svg
 	bench/tables mlstm docs/performance.md bench/mlstm.sh $(abspath $(BUILD))
 	bench/tables optimiser docs/performance.md bench/optimiser.sh $(abspath $(BUILD))
+	bench/tables vision_language docs/performance.md bench/vision_language.sh $(abspath $(BUILD))
 	bench/tables processes docs/performance.md bench/processes.sh $(abspath $(BUILD)) $(TESSERA_BENCH_CIFAR10)
 ifdef TESSERA_BENCH_TILES
 	bench/tables data docs/performance.md bench/data.sh $(abspath $(BUILD)) $(TESSERA_BENCH_TILES)

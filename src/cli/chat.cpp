@@ -12,6 +12,7 @@
 #include "core/text.h"
 #include "data/image_files.h"
 #include "models/language_generation.h"
+#include "ops/inference.h"
 #include "text/conversation.h"
 #include "train/device.h"
 #include "train/open_language.h"
@@ -30,8 +31,8 @@ struct Options {
 
 torch::ScalarType dtype_of(const std::string& precision) {
   if (precision == "fp32") return torch::kFloat32;
-  if (precision == "bf16") return torch::kBFloat16;
-  fail_usage("--precision is '", printable(precision), "', must be fp32 or bf16");
+  if (precision == "bf16" || precision == "int8") return torch::kBFloat16;
+  fail_usage("--precision is '", printable(precision), "', must be fp32, bf16 or int8");
 }
 
 // The images as [images, tokens, dim] features, undefined without any.
@@ -200,6 +201,7 @@ void chat(const Options& options) {
   if (options.beams > 1 && options.temperature > 0) fail_usage("--beams and --temperature: choose one");
   train::use_threads(options.threads);
   const torch::NoGradGuard no_grad;
+  const ops::InferenceScope arithmetic({.int8 = options.precision == "int8"});
   const train::OpenedLanguage opened =
       train::open_language(options.weights, options.tokenizer, dtype_of(options.precision));
   for (const std::string& note : opened.notes) std::cerr << one_line(note) << "\n";
@@ -258,7 +260,7 @@ void add_chat(Arguments& command, Action& action) {
   command.add("--beams", options->beams, "search with so many beams").show_default().range(1, 256);
   command.add("--stop", options->stops, "words that end an answer");
   command.add("--seed", options->seed, "of what is drawn").show_default();
-  command.add("--precision", options->precision, "fp32 or bf16").show_default();
+  command.add("--precision", options->precision, "fp32, bf16 or int8").show_default();
   command.add("--threads", options->threads, "compute threads, 0 = all cores").show_default().range(0, 1024);
   command.flag("--json", options->json, "one JSON object an answer");
   action = [options] { chat(*options); };

@@ -45,6 +45,7 @@ void add_bench_train(Arguments&, Action&);
 void add_bench_linear(Arguments&, Action&);
 void add_bench_attention(Arguments&, Action&);
 void add_bench_mlstm(Arguments&, Action&);
+void add_bench_decode(Arguments&, Action&);
 void add_bench_data(Arguments&, Action&);
 void add_tokens_show(Arguments&, Action&);
 void add_tokens_train(Arguments&, Action&);
@@ -152,6 +153,8 @@ std::span<const Command> commands() {
        "tessera bench attention --batch 8 --tokens 197 --heads 6 --head-dim 64", add_bench_attention},
       {"bench mlstm", "the mLSTM cell, forward and backward, each form",
        "tessera bench mlstm --batch 1 --tokens 3136 --heads 4 --head-dim 96", add_bench_mlstm},
+      {"bench decode", "tokens a second of a language model, beside what reading its weights allows",
+       "tessera bench decode --precision int8 --prompt 512 --tokens 128", add_bench_decode},
       {"bench data", "the training loader on a folder of images", "tessera bench data photos/ --size 224",
        add_bench_data},
       {"doctor", "what is installed: libraries, instruction sets, threads, GPU", "tessera doctor",

@@ -7,6 +7,8 @@
 #include "core/text.h"
 #include "nn/relative_position.h"
 #include "ops/attention.h"
+#include "ops/cached_attention.h"
+#include "ops/inference.h"
 
 namespace tessera::models {
 namespace {
@@ -275,6 +277,26 @@ int64_t add_lora(torch::nn::Module& module, const LoraConfig& config) {
   return count;
 }
 
+std::array<torch::Tensor, 2> KeyValueCache::extended(int64_t block, const torch::Tensor& like) {
+  constexpr int64_t kRoom = 64;  // tokens at least, when there is no more room
+  const auto place = static_cast<size_t>(block);
+  const int64_t needed = length + like.size(2);
+  std::array<torch::Tensor, 2> out;
+  for (size_t i = 0; i < 2; ++i) {
+    std::vector<torch::Tensor>& list = i == 0 ? keys : values;
+    if (list.size() <= place) list.resize(place + 1);
+    torch::Tensor& kept = list[place];
+    if (!kept.defined() || kept.size(2) < needed) {
+      torch::Tensor larger = torch::empty(
+          {like.size(0), like.size(1), std::max(needed + kRoom, 2 * length), like.size(3)}, like.options());
+      if (kept.defined()) larger.slice(2, 0, length).copy_(kept.slice(2, 0, length));
+      kept = larger;
+    }
+    out[i] = kept.slice(2, 0, needed);
+  }
+  return out;
+}
+
 void KeyValueCache::select(const torch::Tensor& rows) {
   for (auto* list : {&keys, &values})
     for (torch::Tensor& tensor : *list)
@@ -284,8 +306,9 @@ void KeyValueCache::select(const torch::Tensor& rows) {
 // What all blocks share in one pass.
 struct LanguageModel::Shared {
   ops::AttentionOptions attention;
-  nn::Rotation rotation;
-  torch::Tensor places;  // int64 [batch, tokens] or [tokens]: positions of the new tokens
+  torch::Tensor cos, sin;            // [(batch, 1,) tokens, head_dim / 2], undefined: no rotation
+  ops::CachedAttentionOptions step;  // of one token that a cache stands before
+  torch::Tensor places;              // int64 [batch, tokens] or [tokens]: positions of the new tokens
 };
 
 LanguageModel::LanguageModel(const LanguageConfig& config) : config_(config.complete()) {
@@ -362,11 +385,12 @@ LanguageModel::Shared LanguageModel::shared_of(const TextInput& input, const tor
   Shared shared;
   shared.attention.causal = true;
   shared.attention.first_query = before;
-  shared.attention.window = config_.window;
+  shared.attention.window = shared.step.window = config_.window;
   if (input.mask.defined()) {
     check(input.mask.dim() == 2 && input.mask.size(0) == x.size(0) && input.mask.size(1) == keys,
           "the mask of a text is ", input.mask.sizes(), ", must be [", x.size(0), ", ", keys, "]");
     const torch::Tensor mask = input.mask.to(torch::kBool);
+    shared.step.seen = mask;
     shared.attention.bias = torch::zeros({x.size(0), 1, 1, keys}, x.options().requires_grad(false))
                                 .masked_fill_(~mask.view({x.size(0), 1, 1, keys}), kUnseen);
     shared.places = (mask.to(torch::kInt64).cumsum(1) - 1).clamp_min(0).slice(1, before);
@@ -382,12 +406,18 @@ LanguageModel::Shared LanguageModel::shared_of(const TextInput& input, const tor
     const torch::Tensor frequency = nn::rotary_frequencies(config_.head_dim, config_.theta, scaling, keys);
     const torch::Tensor angles =
         shared.places.to(torch::kCPU, torch::kFloat64).unsqueeze(-1) * frequency;  // [(batch,) tokens, pairs]
-    shared.rotation = {angles.dim() == 3 ? angles.unsqueeze(1) : angles, nn::rotary_magnitude(scaling)};
+    const torch::Tensor by_head = angles.dim() == 3 ? angles.unsqueeze(1) : angles;
+    const auto wide = x.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
+    const double magnitude = nn::rotary_magnitude(scaling);
+    shared.cos = (by_head.cos() * magnitude).to(x.device(), wide);
+    shared.sin = (by_head.sin() * magnitude).to(x.device(), wide);
+    if (tokens == 1) shared.step.cos = shared.cos.flatten(0, -2), shared.step.sin = shared.sin.flatten(0, -2);
   }
   if (form.positions == Positions::alibi) {
     // Counted from the last key: what is the same for all keys of a query changes nothing.
     const torch::Tensor behind = torch::arange(1 - keys, 1, integers).to(torch::kFloat64);
     const torch::Tensor slopes = nn::alibi_slopes(config_.heads).to(x.device());
+    shared.step.slopes = slopes;
     const torch::Tensor bias = (slopes.view({1, -1, 1, 1}) * behind).to(x.scalar_type());
     shared.attention.bias = shared.attention.bias.defined() ? shared.attention.bias + bias : bias;
   }
@@ -397,20 +427,20 @@ LanguageModel::Shared LanguageModel::shared_of(const TextInput& input, const tor
 torch::Tensor LanguageModel::attend(const Block& block, int64_t index, const torch::Tensor& x,
                                     const Shared& shared, KeyValueCache* cache) const {
   auto [q, k, v] = project(block, x);
-  if (shared.rotation.defined()) {
-    q = nn::rotate_split(q, shared.rotation);
-    k = nn::rotate_split(k, shared.rotation);
+  if (cache && x.size(1) == 1) {
+    const auto [keys, values] = cache->extended(index, k);
+    const torch::Tensor read = ops::cached_attention(q, k, v, keys, values, shared.step);
+    return block.out->forward(read.transpose(1, 2).flatten(2), {.residual = x});
+  }
+  if (shared.cos.defined()) {
+    q = ops::rotate_halves(q, shared.cos, shared.sin);
+    k = ops::rotate_halves(k, shared.cos, shared.sin);
   }
   if (cache) {
-    const auto place = static_cast<size_t>(index);
-    cache->keys.resize(blocks_.size());
-    cache->values.resize(blocks_.size());
-    if (cache->keys[place].defined()) {
-      k = torch::cat({cache->keys[place], k}, 2);
-      v = torch::cat({cache->values[place], v}, 2);
-    }
-    cache->keys[place] = k;
-    cache->values[place] = v;
+    const auto [keys, values] = cache->extended(index, k);
+    keys.slice(2, cache->length).copy_(k);
+    values.slice(2, cache->length).copy_(v);
+    k = keys, v = values;
   }
   if (const int64_t group = config_.heads / config_.kv_heads; group > 1) {
     k = k.repeat_interleave(group, 1);
@@ -420,14 +450,26 @@ torch::Tensor LanguageModel::attend(const Block& block, int64_t index, const tor
   return block.out->forward(read.transpose(1, 2).flatten(2), {.residual = x});
 }
 
+// silu(gate x) * up x, as one layer where nothing was added to either.
+torch::Tensor LanguageModel::gated(const Block& block, const nn::DeferredNorm& in) const {
+  const Projection &gate = block.gate, &up = block.up;
+  if (gate->adapted() || up->adapted() || gate->quantised() || up->quantised() || gate->bias.defined()) {
+    const torch::Tensor plain = in;
+    return torch::silu(gate->forward(plain)) * up->forward(plain);
+  }
+  const auto [x, norm] = up->seen(gate->seen(in));
+  ops::LinearParameters parameters = up->parameters_for(x);
+  parameters.activation = kernels::Activation::silu_gate;
+  parameters.gate = gate->parameters_for(x).weight;
+  return ops::linear(x, parameters, {}, *block.gated, norm);
+}
+
 torch::Tensor LanguageModel::feed_forward(const Block& block, const torch::Tensor& x) const {
   const nn::DeferredNorm normed = block.mlp_norm.before_linear(x);
   const Form& form = form_of(config_.kind);
   if (!block.gate)
     return block.down->forward(activate(block.up->forward(normed), form.activation), {.residual = x});
-  const torch::Tensor plain = normed;
-  return block.down->forward(torch::silu(block.gate->forward(plain)) * block.up->forward(plain),
-                             {.residual = x});
+  return block.down->forward(gated(block, normed), {.residual = x});
 }
 
 torch::Tensor LanguageModel::hidden(const TextInput& input) {
@@ -451,7 +493,9 @@ torch::Tensor LanguageModel::hidden(const TextInput& input) {
 }
 
 torch::Tensor LanguageModel::logits(const torch::Tensor& hidden) const {
-  return at::linear(hidden, head_.defined() ? head_ : embedding_);
+  const torch::Tensor& weight = head_.defined() ? head_ : embedding_;
+  if (ops::gradients_wanted()) return at::linear(hidden, weight);
+  return ops::linear(hidden, {.weight = weight}, {}, *head_cache_);
 }
 
 void LanguageModel::initialise(uint64_t seed) {

@@ -112,10 +112,13 @@ struct LoraConfig {
 // Returns how many; a usage error with the nearest name where a target is none.
 int64_t add_lora(torch::nn::Module& module, const LoraConfig& config);
 
-// Keys and values of the tokens that were read.
+// Keys and values of the tokens that were read, with room for more, so that a further token copies nothing.
 struct KeyValueCache {
-  std::vector<torch::Tensor> keys, values;  // of each block, [batch, kv_heads, tokens, head_dim], rotated
-  int64_t length = 0;                       // tokens
+  std::vector<torch::Tensor> keys, values;  // of each block, [batch, kv_heads, room, head_dim], rotated
+  int64_t length = 0;                       // tokens that all blocks have
+  // The keys and values of a block, [batch, kv_heads, length + tokens, head_dim], for the shape and dtype of the new
+  // ones; the last `tokens` places are to be written.
+  std::array<torch::Tensor, 2> extended(int64_t block, const torch::Tensor& like);
   // Rows of the batch in another order, or repeated.
   void select(const torch::Tensor& rows);
 };
@@ -155,6 +158,7 @@ class LanguageModel : public torch::nn::Module {
     Norm attention_norm, mlp_norm;
     Projection packed{nullptr}, q{nullptr}, k{nullptr}, v{nullptr}, out{nullptr};
     Projection gate{nullptr}, up{nullptr}, down{nullptr};
+    std::shared_ptr<ops::LinearCache> gated = std::make_shared<ops::LinearCache>();  // gate and up in one
   };
   struct Shared;  // of all blocks in one pass: mask, positions
   Block make_block(int64_t index);
@@ -162,12 +166,14 @@ class LanguageModel : public torch::nn::Module {
   torch::Tensor attend(const Block& block, int64_t index, const torch::Tensor& x, const Shared& shared,
                        KeyValueCache* cache) const;
   torch::Tensor feed_forward(const Block& block, const torch::Tensor& x) const;
+  torch::Tensor gated(const Block& block, const nn::DeferredNorm& x) const;
   Shared shared_of(const TextInput& input, const torch::Tensor& x) const;
 
   LanguageConfig config_;
   torch::Tensor embedding_, positions_, head_;
   Norm embedding_norm_, last_norm_;
   std::vector<Block> blocks_;
+  std::shared_ptr<ops::LinearCache> head_cache_ = std::make_shared<ops::LinearCache>();
 };
 
 // Adds a module at a dotted path below `root`, with plain modules on the way.

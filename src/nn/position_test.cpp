@@ -162,14 +162,6 @@ TEST(RopeMixed, PairsAreRotatedByBothAxes) {
   EXPECT_ANY_THROW(mixed_frequencies(2, 7));
 }
 
-TEST(RopeScaling, SplitLayoutIsTheSameRotationOfOtherPairs) {
-  const Tensor x = torch::randn({2, 3, 5, 8}, torch::kFloat64);
-  const Rotation rotation = rotation_1d(torch::arange(5, torch::kFloat64), 8);
-  const Tensor order = torch::tensor({0, 4, 1, 5, 2, 6, 3, 7});
-  EXPECT_TRUE(torch::allclose(rotate_split(x, rotation).index_select(3, order),
-                              rotate(x.index_select(3, order), rotation)));
-}
-
 // Row (dy + rows - 1) * (2 columns - 1) + dx + columns - 1 for a query dy below and dx to the right of its key; the
 // three rows behind are the class token's to patches, of patches to it, and to itself.
 TEST(RelativePosition, ATableHoldsABiasForEachOffset) {

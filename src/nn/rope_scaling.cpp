@@ -67,9 +67,4 @@ double rotary_magnitude(const RopeScaling& scaling) {
   return scaling.kind == RopeScalingKind::yarn ? 0.1 * std::log(scaling.factor) + 1 : 1;
 }
 
-torch::Tensor rotate_split(const torch::Tensor& x, const Rotation& rotation) {
-  const torch::Tensor pairs = x.unflatten(-1, {2, -1}).transpose(-2, -1).flatten(-2);
-  return rotate(pairs, rotation).unflatten(-1, {-1, 2}).transpose(-2, -1).flatten(-2);
-}
-
 }  // namespace tessera::nn

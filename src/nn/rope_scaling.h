@@ -34,10 +34,6 @@ torch::Tensor rotary_frequencies(int64_t channels, double theta, const RopeScali
 // The factor of yarn's cosines and sines (Rotation::magnitude): 0.1 ln(factor) + 1; 1 for the others.
 double rotary_magnitude(const RopeScaling& scaling);
 
-// Rotates channels (m, m + channels / 2) instead of adjacent ones, as LLaMA's weights in their usual form
-// need: x [batch, heads, tokens, channels], all channels.
-torch::Tensor rotate_split(const torch::Tensor& x, const Rotation& rotation);
-
 }  // namespace tessera::nn
 
 template <>

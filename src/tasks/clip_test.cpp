@@ -103,6 +103,24 @@ TEST(Clip, TheScaleStaysBelowAHundred) {
   EXPECT_NEAR(dynamic_cast<PairedEmbedding&>(*task).similarity_scale(), 100, 1e-9);
 }
 
+TEST(TextInput, VectorsStandInTheOrderOfTheirTexts) {
+  const TextInput bytes("bytes", {});
+  std::vector<std::string> texts;
+  for (int64_t i = 0; i < 600; ++i)
+    texts.emplace_back(static_cast<size_t>(1 + i * 7 % 29), static_cast<char>('a' + i % 26));
+  int64_t cut = -1, calls = 0;
+  const Tensor rows = embed_in_batches(bytes, texts, 20, 1, &cut, [&](const Tensor& ids) {
+    ++calls;
+    return ids.slice(1, 1, 2).to(torch::kFloat32);
+  });
+  ASSERT_EQ(rows.size(0), 600);
+  EXPECT_EQ(calls, 3);
+  EXPECT_GT(cut, 0);
+  for (int64_t i = 0; i < 600; ++i)
+    ASSERT_EQ(rows[i].item<float>(), static_cast<float>('a' + i % 26 + 1)) << i;
+  EXPECT_EQ(embed_in_batches(bytes, {}, 20, 4, &cut, {}).sizes(), (std::vector<int64_t>{0, 4}));
+}
+
 TEST(TextInput, BytesComeBack) {
   const TextInput bytes("bytes", {});
   int64_t cut = 0;

@@ -146,10 +146,14 @@ torch::Tensor embed_in_batches(const TextInput& input, std::span<const std::stri
                                int64_t width, int64_t* cut,
                                const std::function<torch::Tensor(const torch::Tensor& ids)>& embed) {
   const torch::Tensor ids = input.encode(texts, length, cut);
+  if (ids.size(0) == 0) return torch::zeros({0, width});
+  // Texts of about one length together: a tower computes nothing behind the longest of its batch.
+  const torch::Tensor order = ids.ne(input.pad()).sum(1).argsort(/*stable=*/true, 0);
   std::vector<torch::Tensor> parts;
   for (int64_t first = 0; first < ids.size(0); first += kTextsAtOnce)
-    parts.push_back(embed(ids.slice(0, first, std::min(ids.size(0), first + kTextsAtOnce))));
-  return parts.empty() ? torch::zeros({0, width}) : torch::cat(parts);
+    parts.push_back(embed(ids.index_select(0, order.slice(0, first, first + kTextsAtOnce))));
+  const torch::Tensor rows = torch::cat(parts);
+  return rows.index_select(0, order.argsort().to(rows.device()));
 }
 
 void require_captions(std::initializer_list<const data::Source*> sources, const std::string& who) {

@@ -23,6 +23,6 @@ std::string fill_template(const std::string& pattern, const std::string& name);
 torch::Tensor zero_shot_classes(const std::vector<std::string>& names,
                                 const std::vector<std::string>& templates,
                                 const std::function<torch::Tensor(const std::vector<std::string>&)>& embed,
-                                size_t at_once = 512);
+                                size_t at_once = 8192);
 
 }  // namespace tessera::tasks

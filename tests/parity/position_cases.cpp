@@ -5,6 +5,7 @@
 #include "nn/position.h"
 #include "nn/relative_position.h"
 #include "nn/rope_scaling.h"
+#include "ops/cached_attention.h"
 #include "tests/parity/backbone_cases.h"
 
 namespace tessera::parity {
@@ -139,7 +140,8 @@ CaseResult check_rotary_positions(const Golden& golden) {
   for (const std::string layout : {"interleaved", "half"}) {
     const auto rotated = [&](const char* name) {
       const torch::Tensor x = golden.tensor(std::string("input.") + name);
-      return layout == "half" ? nn::rotate_split(x, rotation) : nn::rotate(x, rotation);
+      return layout == "half" ? ops::rotate_halves(x, rotation.angles.cos(), rotation.angles.sin())
+                              : nn::rotate(x, rotation);
     };
     const torch::Tensor q = rotated("q"), k = rotated("k");
     close(layout + ".q", q);

@@ -1,7 +1,7 @@
 // Attention of one token to a cache, for one instruction set. Per-ISA.
 //
-// A head of keys at a time: its cache is read once from memory, and again from the processor's own for the further heads
-// of queries of its group.
+// A head of keys at a time, whose cache is read once for all heads of queries of its group: their scores first, of a
+// vector of keys at a time, then the sums of the values.
 #include "kernels/cached_attention/cached_attention.h"
 
 #include "kernels/rows.h"
@@ -10,7 +10,8 @@ namespace tessera::kernels::TESSERA_ISA {
 namespace {
 
 constexpr float kLog2E = 1.44269504f;
-constexpr int kChannels = 4;  // vectors of channels whose sums stay in registers
+// What stays in registers: the sums of so many vectors of channels for so many queries.
+constexpr int kChannels = W == 16 ? 4 : 2, kQueries = 3;
 
 // One sample and one head of keys.
 struct Unit {
@@ -54,88 +55,130 @@ void rotate(const Unit& unit, const void* x, Element from, void* to, Element int
   }
 }
 
-template <class T>
-TESSERA_INLINE float dot(const float* q, const T* k, int64_t dim) {
-  vf a = {}, b = {};
-  int64_t c = 0;
-  for (; c + 2 * W <= dim; c += 2 * W) {
-    a += load(q + c) * load(k + c);
-    b += load(q + c + W) * load(k + c + W);
-  }
-  for (; c < dim; c += W) a += get(q + c, dim - c) * get(k + c, dim - c);
-  return sum(a + b);
+// Lane i of the result has the sums of pairs of lanes that differ in bit H: of `a` where that bit of i is clear, else of
+// `b`.
+template <int H>
+TESSERA_INLINE vf merge_sums(vf a, vf b) {
+  const vi lane = lanes(), of_b = ((lane & H) != 0) & W;
+  return __builtin_shuffle(a, b, lane + of_b) + __builtin_shuffle(a, b, (lane ^ H) + of_b);
+}
+// Lane i: the sum of all lanes of v[i]; N = W.
+template <int N>
+TESSERA_INLINE vf sums_of(const vf* v) {
+  if constexpr (N == 1)
+    return v[0];
+  else
+    return merge_sums<N / 2>(sums_of<N / 2>(v), sums_of<N / 2>(v + N / 2));
 }
 
-// Scores in powers of 2, and the largest of them; of keys that are not seen -infinity.
+// q . k of W keys, or of fewer at the end.
 template <class T>
-float score_keys(const Unit& unit, const float* q, float slope, float* scores) {
+TESSERA_INLINE vf dot_keys(const float* q, const T* k, int64_t token, int64_t count, int64_t dim) {
+  vf sums[W];
+  for (int64_t j = 0; j < W; ++j) {
+    const T* row = k + (j < count ? j : 0) * token;
+    vf sum = {};
+    for (int64_t c = 0; c < dim; c += W) sum += get(q + c, dim - c) * get(row + c, dim - c);
+    sums[j] = sum;
+  }
+  return sums_of<W>(sums);
+}
+
+// Scores of the unit's queries, in powers of 2; of keys that are not seen -infinity. A block of keys is read by all
+// queries of the group while it is near.
+template <class T>
+void score_keys(const Unit& unit, int64_t group, const float* q, float* scores) {
   const CachedAttention& call = unit.call;
   const T* k = (const T*)row_of(call.k, unit.b, unit.head, 0);
-  float most = -__builtin_inff();
-  for (int64_t j = unit.first; j < call.keys; ++j) {
-    __builtin_prefetch(k + (j + 4) * call.k.token);
-    const float score = dot(q, k + j * call.k.token, call.dim) + slope * (float)(j + 1 - call.keys);
-    scores[j] = unit.seen && !unit.seen[j] ? -__builtin_inff() : score;
-    most = most > scores[j] ? most : scores[j];
-  }
-  return most;
-}
-
-// N vectors of channels of sum_j p_j v_j, divided by the sum of p.
-template <int N, class T>
-TESSERA_INLINE void sum_values(const Unit& unit, const T* v, const float* p, float factor, void* out,
-                               int64_t c) {
-  const CachedAttention& call = unit.call;
-  const int64_t left = call.dim - c;
-  vf even[N] = {}, odd[N] = {};
-  int64_t j = unit.first;
-  for (; j + 1 < call.keys; j += 2) {
-    const T *a = v + j * call.v.token + c, *b = a + call.v.token;
-#pragma GCC unroll 4
-    for (int n = 0; n < N; ++n) {
-      even[n] += p[j] * get(a + n * W, left - n * W);
-      odd[n] += p[j + 1] * get(b + n * W, left - n * W);
-    }
-  }
-  if (j < call.keys)
-#pragma GCC unroll 4
-    for (int n = 0; n < N; ++n) even[n] += p[j] * get(v + j * call.v.token + c + n * W, left - n * W);
-#pragma GCC unroll 4
-  for (int n = 0; n < N; ++n)
-    put_as(out, call.out.element, c + n * W, (even[n] + odd[n]) * factor, left - n * W);
-}
-
-template <class T>
-void read_values(const Unit& unit, const float* p, float factor, void* out) {
-  const T* v = (const T*)row_of(unit.call.v, unit.b, unit.head, 0);
-  int64_t c = 0;
-  for (; c + (kChannels - 1) * W < unit.call.dim; c += kChannels * W)
-    sum_values<kChannels>(unit, v, p, factor, out, c);
-  for (; c < unit.call.dim; c += W) sum_values<1>(unit, v, p, factor, out, c);
-}
-
-void attend_head(const Unit& unit, int64_t head, float* scratch) {
-  const CachedAttention& call = unit.call;
-  float *scores = scratch, *q = scratch + call.keys;
-  rotate(unit, row_of(call.q, unit.b, head), call.q.element, q, Element::f32, call.scale * kLog2E);
-  const float slope = call.slopes ? call.slopes[head] * kLog2E : 0;
-  const float most = call.k.element == Element::f32 ? score_keys<float>(unit, q, slope, scores)
-                                                    : score_keys<bf16>(unit, q, slope, scores);
-  void* out = row_of(call.out, unit.b, head, 0);
-  vf total = {};
-  const bool sees = most != -__builtin_inff();
   for (int64_t j = unit.first; j < call.keys; j += W) {
-    const int64_t left = call.keys - j;
+    const int64_t left = call.keys - j, count = left < W ? left : W;
+    for (int64_t g = 0; g < group; ++g) {
+      vf score = dot_keys(q + g * call.dim, k + j * call.k.token, call.k.token, count, call.dim);
+      if (call.slopes) {
+        const vi behind = lanes() + (int32_t)(j + 1 - call.keys);
+        score += call.slopes[unit.head * group + g] * kLog2E * __builtin_convertvector(behind, vf);
+      }
+      put(scores + g * call.keys + j, score, left);
+    }
+    if (unit.seen)
+      for (int64_t i = j; i < j + count; ++i)
+        if (!unit.seen[i])
+          for (int64_t g = 0; g < group; ++g) scores[g * call.keys + i] = -__builtin_inff();
+  }
+}
+
+// Scores become weights 2^(s - the largest); returns 1 / their sum, or 0 where no key is seen.
+float weigh(const Unit& unit, float* scores) {
+  const int64_t keys = unit.call.keys;
+  float most = -__builtin_inff();
+  for (int64_t j = unit.first; j < keys; ++j) most = most > scores[j] ? most : scores[j];
+  const bool sees = most != -__builtin_inff();
+  vf total = {};
+  for (int64_t j = unit.first; j < keys; j += W) {
+    const int64_t left = keys - j;
     vf p = sees ? exp2_below(get(scores + j, left) - most) : vf{};
     if (left < W) p = lanes() < (int32_t)left ? p : vf{};
     total += p;
     put(scores + j, p, left);
   }
-  const float factor = sees ? 1.0f / sum(total) : 0.0f;
-  if (call.v.element == Element::f32)
-    read_values<float>(unit, scores, factor, out);
-  else
-    read_values<bf16>(unit, scores, factor, out);
+  return sees ? 1.0f / sum(total) : 0.0f;
+}
+
+// N vectors of channels of sum_j p_j v_j for G queries, from channel c on; a row of values is read once for all of them.
+template <int G, int N, class T>
+TESSERA_INLINE void sum_values(const Unit& unit, const T* v, int64_t head, const float* p,
+                               const float* factors, int64_t c) {
+  const CachedAttention& call = unit.call;
+  const int64_t left = call.dim - c;
+  vf sums[G][N] = {};
+  for (int64_t j = unit.first; j < call.keys; ++j) {
+    const T* row = v + j * call.v.token + c;
+#pragma GCC unroll 4
+    for (int n = 0; n < N; ++n) {
+      const vf value = get(row + n * W, left - n * W);
+#pragma GCC unroll 4
+      for (int g = 0; g < G; ++g) sums[g][n] += p[g * call.keys + j] * value;
+    }
+  }
+#pragma GCC unroll 4
+  for (int g = 0; g < G; ++g)
+#pragma GCC unroll 4
+    for (int n = 0; n < N; ++n)
+      put_as(row_of(call.out, unit.b, head + g, 0), call.out.element, c + n * W, sums[g][n] * factors[g],
+             left - n * W);
+}
+template <int G, class T>
+void read_values(const Unit& unit, int64_t head, const float* p, const float* factors) {
+  const T* v = (const T*)row_of(unit.call.v, unit.b, unit.head, 0);
+  int64_t c = 0;
+  for (; c + (kChannels - 1) * W < unit.call.dim; c += kChannels * W)
+    sum_values<G, kChannels>(unit, v, head, p, factors, c);
+  for (; c < unit.call.dim; c += W) sum_values<G, 1>(unit, v, head, p, factors, c);
+}
+
+// All queries of the unit's group. `scratch` has a row of scores and one of channels for each.
+template <class K, class V>
+void attend_group(const Unit& unit, int64_t group, float* scratch) {
+  const CachedAttention& call = unit.call;
+  float *scores = scratch, *q = scratch + group * call.keys;
+  const int64_t head = unit.head * group;
+  for (int64_t g = 0; g < group; ++g)
+    rotate(unit, row_of(call.q, unit.b, head + g), call.q.element, q + g * call.dim, Element::f32,
+           call.scale * kLog2E);
+  score_keys<K>(unit, group, q, scores);
+  for (int64_t g = 0; g < group;) {
+    float factors[kQueries];
+    const int64_t count = group - g >= kQueries ? kQueries : group - g >= 2 ? 2 : 1;
+    for (int64_t i = 0; i < count; ++i) factors[i] = weigh(unit, scores + (g + i) * call.keys);
+    const float* p = scores + g * call.keys;
+    if (count == kQueries)
+      read_values<kQueries, V>(unit, head + g, p, factors);
+    else if (count == 2)
+      read_values<2, V>(unit, head + g, p, factors);
+    else
+      read_values<1, V>(unit, head + g, p, factors);
+    g += count;
+  }
 }
 
 void attend(const CachedAttention& call, int64_t begin, int64_t end, float* scratch) {
@@ -157,7 +200,15 @@ void attend(const CachedAttention& call, int64_t begin, int64_t end, float* scra
            call.k.element, 1);
     rotate(plain, row_of(call.new_v, b, head), call.new_v.element, row_of(call.v, b, head, newest),
            call.v.element, 1);
-    for (int64_t i = 0; i < group; ++i) attend_head(unit, head * group + i, scratch);
+    const bool wide_keys = call.k.element == Element::f32, wide_values = call.v.element == Element::f32;
+    if (wide_keys && wide_values)
+      attend_group<float, float>(unit, group, scratch);
+    else if (wide_keys)
+      attend_group<float, bf16>(unit, group, scratch);
+    else if (wide_values)
+      attend_group<bf16, float>(unit, group, scratch);
+    else
+      attend_group<bf16, bf16>(unit, group, scratch);
   }
 }
 

@@ -32,7 +32,7 @@ struct CachedAttention {
 void cached_attention(const CachedAttention& call);
 
 // An instruction set does the heads of keys [begin, end), numbered (sample, head). `scratch` holds
-// keys + dim floats.
+// keys + dim floats for each query of a group.
 struct CachedAttentionFunctions {
   void (*attend)(const CachedAttention& call, int64_t begin, int64_t end, float* scratch);
 };

@@ -31,7 +31,8 @@ void cached_attention(const CachedAttention& call) {
   const CachedAttentionFunctions& functions = choose(kTable);
   const int64_t work = call.heads / call.kv_heads * call.keys * call.dim;
   parallel_for(call.batch * call.kv_heads, 1 + kWorthSharing / work, [&](int64_t begin, int64_t end) {
-    const auto bytes = static_cast<size_t>(call.keys + call.dim) * sizeof(float);
+    const auto bytes =
+        static_cast<size_t>(call.heads / call.kv_heads * (call.keys + call.dim)) * sizeof(float);
     functions.attend(call, begin, end, static_cast<float*>(thread_scratch(ScratchFor::kernel, bytes)));
   });
 }

@@ -13,6 +13,8 @@ namespace {
 
 constexpr int64_t kBlockBytes = 384 * 1024;  // of ready rows: they stay in the second-level cache
 constexpr int64_t kTilesWorthSplitting = 4;  // a thread, else threads share the columns
+// Of few rows the weights' way from memory is what takes the time.
+constexpr int64_t kBytesWorthSharing = 1 << 19;
 
 // A thread's share: rows [row, row_end) of panels [panel, panel_end), but for the first tile of rows in
 // panels below `first_from`, and the last one from panel `last_until` on.
@@ -49,7 +51,10 @@ struct Job {
 };
 
 Job plan(const PackedLinearData& w, const LinearForward& call) {
-  const int64_t threads = call.rows * w.in * w.out < kLinearWorthSharing ? 1 : num_threads();
+  const int64_t matrices = w.activation == Activation::silu_gate ? 2 : 1;
+  const bool small = call.rows * w.in * w.out < kLinearWorthSharing &&
+                     matrices * w.words * w.panel * w.panels * 4 < kBytesWorthSharing;
+  const int64_t threads = small ? 1 : num_threads();
   const int64_t tiles = ceil_div(call.rows, w.tile_rows());
   const bool by_rows = tiles >= kTilesWorthSplitting * threads || tiles > w.panels;
   return {w, call, std::min(threads, by_rows ? tiles : w.panels), by_rows};
