@@ -15,6 +15,7 @@
 #include "core/toml.h"
 #include "parallel/world.h"
 #include "train/json_value.h"
+#include "train/memory.h"
 #include "train/trainer.h"
 
 namespace tessera::cli {
@@ -193,11 +194,14 @@ void print_plan(const train::PlannedRun& planned, bool json) {
             << (plan.images > 0 ? text(plan.images) : text(recipe.train.epochs, " times the set"));
   if (counted)
     std::cout << " (" << plan.samples << " in the set, " << plan.validation_samples << " for validation)";
-  std::cout << "\n# compute     " << compute_line(recipe, plan) << "\n# memory      about "
-            << human_bytes(plan.memory_bytes)
-            << " in one process at most: program, weights, gradients, optimiser, activations and loader\n"
-            << "# disk        " << human_bytes(plan.disk_bytes) << " at most, a checkpoint "
-            << human_bytes(plan.checkpoint_bytes) << ", free " << human_bytes(plan.free_bytes) << "\n";
+  std::cout
+      << "\n# compute     " << compute_line(recipe, plan) << "\n# memory      "
+      << (train::exceeds_memory(recipe, plan) ? "more than " : "about ") << human_bytes(plan.memory_bytes)
+      << (train::exceeds_memory(recipe, plan)
+              ? " in one process: weights, gradients and optimiser, more than this machine can try\n"
+              : " in one process at most: program, weights, gradients, optimiser, activations and loader\n")
+      << "# disk        " << human_bytes(plan.disk_bytes) << " at most, a checkpoint "
+      << human_bytes(plan.checkpoint_bytes) << ", free " << human_bytes(plan.free_bytes) << "\n";
 }
 
 void print_summary(const train::RunSummary& summary, const std::string& report, bool json) {

@@ -32,7 +32,9 @@ std::string word(const Json& record, const char* key, const std::string& where) 
   return found->get<std::string>();
 }
 
-std::vector<std::string> turns_of(const Json& record, const std::string& where) {
+}  // namespace
+
+std::vector<std::string> conversation_turns(const Json& record, const std::string& where) {
   std::vector<std::string> turns;
   if (record.contains("question")) {
     const auto answers = record.find("answers");
@@ -56,8 +58,6 @@ std::vector<std::string> turns_of(const Json& record, const std::string& where) 
   return turns;
 }
 
-}  // namespace
-
 Conversations::Conversations(const std::string& path, std::shared_ptr<const Source> images)
     : path_(path), images_(std::move(images)) {
   std::map<std::string, int64_t> places;
@@ -72,7 +72,7 @@ Conversations::Conversations(const std::string& path, std::shared_ptr<const Sour
     const auto place = places.find(without_extension(file_name(image)));
     if (place == places.end())
       fail(where, ": the image '", printable(image), "' is not among ", images_->describe());
-    records_.push_back({turns_of(record, where), place->second, 0});
+    records_.push_back({conversation_turns(record, where), place->second, 0});
     kinds.push_back(record.value("answer_type", ""));
   };
   const JsonLimits limits{kMostBytes, 16, 4096};

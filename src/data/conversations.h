@@ -6,12 +6,16 @@
 #pragma once
 
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
 #include "data/source.h"
 
 namespace tessera::data {
+
+// The turns of such an object, question and answer in turn. Throws Error naming `where`.
+std::vector<std::string> conversation_turns(const nlohmann::json& record, const std::string& where);
 
 // A sample for each conversation: its picture, in annotation.captions the turns (question, answer, question, …), and in
 // annotation.classes the number of its type among types().

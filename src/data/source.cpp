@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "data/source_conversations.h"
 #include "data/source_kinds.h"
 #include "io/remote_path.h"
 
@@ -17,6 +18,8 @@ constexpr SourceKind kKinds[] = {
     {"shapes objects", "shapes:task=detect,train=20000", is_shapes_objects_path, open_shapes_objects},
     {"COCO", "a folder with annotations/instances_train.json, or such a file", is_coco_path, open_coco},
     {"shapes", "shapes:train=20000,val=2000,size=32", is_shapes_path, open_shapes},
+    {"texts", "text:FOLDER, text:FILE.txt or text:FILE.jsonl", is_text_path, open_text},
+    {"conversations", "conversations:FILE.jsonl,IMAGES", is_conversations_path, open_conversations},
     {"latents", "a folder with latents.json", is_latents_path, open_latents},
     {"WebDataset", "train-{000..004}.tar.gz", is_webdataset_path, open_webdataset},
     {"COCO captions", "captions_train2017.json", is_coco_captions_path, open_coco_captions},

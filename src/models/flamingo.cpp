@@ -104,9 +104,9 @@ torch::Tensor GatedCrossAttentionImpl::forward(const torch::Tensor& x, const tor
 Flamingo::Flamingo(const FlamingoConfig& config, std::shared_ptr<Backbone> vision,
                    std::shared_ptr<LanguageModel> language)
     : config_(config), vision_(std::move(vision)), language_(std::move(language)) {
-  if (!dynamic_cast<TokenEncoder*>(vision_.get()))
+  if (vision_ && !dynamic_cast<TokenEncoder*>(vision_.get()))
     fail_usage("Flamingo reads tokens of an image tower with one grid throughout, such as vit");
-  register_module("vision_encoder", vision_);
+  if (vision_) register_module("vision_encoder", vision_);
   perceiver_ = register_module("perceiver", Resampler(config.resampler));
   register_module("lang_encoder", language_);
   for (int64_t i = 0; i < language_->config().depth; ++i) {
@@ -125,9 +125,11 @@ torch::Tensor Flamingo::media(const torch::Tensor& images) {
     const Encoded encoded = tower.encode(tower.tokenise(images.flatten(0, 2)));
     tokens = encoded.patches_of(encoded.tokens);
   }
-  const torch::Tensor by_image =
-      tokens.view({images.size(0) * images.size(1), images.size(2), -1, tokens.size(2)});
-  return perceiver_->forward(by_image).unflatten(0, {images.size(0), images.size(1)});
+  return resample(tokens.view({images.size(0), images.size(1), images.size(2), -1, tokens.size(2)}));
+}
+
+torch::Tensor Flamingo::resample(const torch::Tensor& tokens) {
+  return perceiver_->forward(tokens.flatten(0, 1)).unflatten(0, {tokens.size(0), tokens.size(1)});
 }
 
 torch::Tensor Flamingo::forward(const torch::Tensor& ids, const torch::Tensor& mask,

@@ -73,12 +73,15 @@ struct FlamingoConfig {
 
 class Flamingo : public torch::nn::Module {
  public:
+  // `vision` may be null: media() is then another one's work, by resample().
   Flamingo(const FlamingoConfig& config, std::shared_ptr<Backbone> vision,
            std::shared_ptr<LanguageModel> language);
 
   // Images [batch, images, frames, 3, height, width] -> latents [batch, images, latents, dim]. No gradient reaches the
   // tower.
   torch::Tensor media(const torch::Tensor& images);
+  // The same of the tower's tokens [batch, images, frames, tokens, width].
+  torch::Tensor resample(const torch::Tensor& tokens);
   // Logits [batch, tokens, vocabulary]; mask as TextInput has it.
   torch::Tensor forward(const torch::Tensor& ids, const torch::Tensor& mask, const torch::Tensor& media);
   // For generate(): `media` of each row of the prompt, the images of the prompt's ids.

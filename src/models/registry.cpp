@@ -5,6 +5,7 @@
 #include "models/dalle.h"
 #include "models/family.h"
 #include "models/heads/class_head.h"
+#include "models/no_backbone.h"
 #include "models/published_tag.h"
 #include "models/vitdet.h"
 #include "nn/init.h"
@@ -33,7 +34,7 @@ const std::vector<Family>& families() {
 
 const Family& find_family(const std::string& name) {
   std::vector<std::string> known;
-  for (const auto* table : {&families(), &codec_families()})
+  for (const auto* table : {&families(), &codec_families(), &imageless_families()})
     for (const Family& family : *table) {
       if (family.name == name) return family;
       known.push_back(family.name);
@@ -63,7 +64,7 @@ ModelSpec resolve_model(const std::string& name, const Value& overrides) {
     merge(settings, overrides);
     return ModelSpec{name, family.name, family.resolve(settings)};
   };
-  for (const auto* table : {&families(), &codec_families()})
+  for (const auto* table : {&families(), &codec_families(), &imageless_families()})
     for (const Family& family : *table) {
       if (family.name == name) return spec(family, Value());
       known.push_back(family.name);

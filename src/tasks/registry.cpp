@@ -13,7 +13,10 @@
 #include "tasks/detr.h"
 #include "tasks/diffuse.h"
 #include "tasks/dvae.h"
+#include "tasks/flamingo.h"
+#include "tasks/frozen.h"
 #include "tasks/instruct.h"
+#include "tasks/language.h"
 #include "tasks/mae.h"
 #include "tasks/segment.h"
 #include "tasks/simvlm.h"
@@ -27,6 +30,9 @@ std::vector<TaskKind>& table() {
   static std::vector<TaskKind> kinds = {
       classify_kind(), mae_kind(),  darl_kind(), dvae_kind(), vae_kind(),    diffuse_kind(),  segment_kind(),
       detect_kind(),   detr_kind(), clip_kind(), coca_kind(), simvlm_kind(), instruct_kind(),
+      classify_kind(), mae_kind(),      darl_kind(),     dvae_kind(),     vae_kind(),      diffuse_kind(),
+      segment_kind(),  detect_kind(),   detr_kind(),     contrast_kind(), clip_kind(),     coca_kind(),
+      simvlm_kind(),   instruct_kind(), language_kind(), frozen_kind(),   flamingo_kind(),
   };
   return kinds;
 }

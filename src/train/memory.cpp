@@ -6,7 +6,10 @@
 #include <algorithm>
 #include <memory>
 
+#include "core/memory.h"
 #include "train/device.h"
+#include "train/recipe.h"
+#include "train/trainer.h"
 
 namespace tessera::train {
 namespace {
@@ -50,6 +53,15 @@ torch::Tensor loss_of(tasks::Task& task, const tasks::Inputs& inputs, tasks::Pre
 }
 
 }  // namespace
+
+uint64_t weight_bytes(const Recipe& recipe, const RunPlan& plan) {
+  return static_cast<uint64_t>(plan.parameters) * (recipe.train.precision == RunPrecision::fp64 ? 8 : 4);
+}
+
+bool exceeds_memory(const Recipe& recipe, const RunPlan& plan) {
+  const uint64_t memory = main_memory_bytes();
+  return memory > 0 && weight_bytes(recipe, plan) > memory;
+}
 
 tasks::Inputs example_inputs(const tasks::Task& task, int64_t samples, int64_t side, torch::Device device,
                              tasks::Precision precision) {

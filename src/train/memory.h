@@ -7,6 +7,13 @@
 
 namespace tessera::train {
 
+struct Recipe;
+struct RunPlan;
+
+// Bytes of the weights in memory, and whether this machine has fewer.
+uint64_t weight_bytes(const Recipe& recipe, const RunPlan& plan);
+bool exceeds_memory(const Recipe& recipe, const RunPlan& plan);
+
 // What a pass allocates at its height besides weights and gradients: `fixed` and, for each sample,
 // `per_sample` bytes.
 struct ActivationBytes {

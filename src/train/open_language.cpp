@@ -11,7 +11,7 @@
 #include "io/file.h"
 #include "io/json.h"
 #include "io/weight_file.h"
-#include "tasks/instruct.h"
+#include "tasks/language_part.h"
 #include "train/json_value.h"
 #include "train/open_task.h"
 #include "train/weights.h"
@@ -152,16 +152,22 @@ OpenedLanguage open_run(const std::string& path, const std::string& tokenizer, t
   const OpenedTask opened = open_task(path);
   const auto* answers = dynamic_cast<const tasks::Answers*>(opened.task.get());
   if (!answers)
-    fail_usage("'", opened.file, "' answers no questions: it was trained for another task than instruct");
+    fail_usage("'", opened.file, "' holds no language model: it was trained for task ",
+               tasks::task_name(opened.info.task), ", which is neither instruct nor language");
   if (!tokenizer.empty())
     fail_usage("--tokenizer: '", opened.file, "' holds its own, which it was trained with");
   const tasks::AnsweringModel model = answers->answering_model();
   OpenedLanguage out;
   out.language = model.language;
-  out.llava = std::make_shared<models::Llava>(model.images, model.vision, model.language);
-  out.llava->share_projector(model.projector);
-  out.llava->to(dtype);
-  out.llava->eval();
+  if (model.vision) {
+    out.llava = std::make_shared<models::Llava>(model.images, model.vision, model.language);
+    out.llava->share_projector(model.projector);
+    out.llava->to(dtype);
+    out.llava->eval();
+  } else {
+    out.language->to(dtype);
+    out.language->eval();
+  }
   out.tokeniser = model.tokeniser;
   out.image_token = model.image_token;
   out.preprocess = opened.info.preprocess;

@@ -24,7 +24,7 @@ struct OpenedLanguage {
   std::vector<std::string> notes;                   // for people
 };
 
-// `path`: a run or weights file of the task instruct; or a folder with config.json (model_type gpt2, llama, qwen2, mistral, bloom, mpt or llava) and the weights in any
+// `path`: a run or weights file of the task instruct or language; or a folder with config.json (model_type gpt2, llama, qwen2, mistral, bloom, mpt or llava) and the weights in any
 // form, sharded too, or a weights file in such a folder. `tokenizer`: a file or folder instead of that one's own.
 // `dtype`: of the weights in memory; they are read tensor by tensor, so that memory holds them once. Throws Error:
 // names missing, left over, of another shape; a tokeniser with more tokens than the model has embeddings.

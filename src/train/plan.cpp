@@ -27,14 +27,20 @@ std::unique_ptr<tasks::Task> meta_task_of(const Recipe& recipe, const RunData& d
   return tasks::find_task(tasks::task_name(recipe.task)).make(setup);
 }
 
-void plan_steps(RunPlan& plan, const Recipe& recipe, const RunData& data) {
+// An epoch is one of the task's first stream, whose samples need not be those of the data: conversations about
+// images, windows of texts.
+void plan_steps(RunPlan& plan, const Recipe& recipe, const RunData& data, const tasks::Task& task) {
   const TrainConfig& train = recipe.train;
   plan.batch_size = train.batch_size;
   if (data.train) {
-    plan.samples = data.train->size();
-    plan.validation_samples = data.validation->size();
-    plan.train_data = data.train->describe();
-    plan.validation_data = data.validation->describe();
+    const auto samples = task.streams().at(0).source, validation = task.validation().source;
+    plan.samples = samples->size();
+    plan.validation_samples = validation->size();
+    plan.train_data = samples->describe();
+    plan.validation_data = validation->describe();
+    if (plan.samples < train.batch_size)
+      fail_usage("train.batch_size = ", train.batch_size,
+                 " is more than the training set holds: ", plan.train_data);
   }
   plan.steps_per_epoch = plan.samples / train.batch_size;
   constexpr int64_t kMostImages = int64_t{1} << 50;  // of a run: counts of them are multiplied further
@@ -61,10 +67,6 @@ void plan_model(RunPlan& plan, const tasks::Task& task, const Recipe& recipe) {
   const uint64_t size = recipe.train.precision == RunPrecision::fp64 ? 8 : 4;
   const auto all = static_cast<uint64_t>(plan.parameters),
              trained = static_cast<uint64_t>(plan.trainable_parameters);
-  const uint64_t memory = main_memory_bytes();
-  if (memory > 0 && size * all > memory)
-    fail_usage("the model has ", human_count(static_cast<double>(all)), " parameters, which take ",
-               human_bytes(size * all), "; this machine has ", human_bytes(memory), " of memory");
   const bool averaged = recipe.train.ema_decay > 0;
   const Value* amsgrad = recipe.optimiser.settings.find("amsgrad");
   const uint64_t moments = amsgrad && amsgrad->is_bool() && amsgrad->as_bool() ? 3 : 2;
@@ -116,9 +118,7 @@ uint64_t memory_of(const Recipe& recipe, const RunPlan& plan, const Compute& com
       kFragmentation * static_cast<double>(training.per_sample * std::max<int64_t>(0, samples - 2)) +
       static_cast<double>(evaluation.per_sample * validation.batch_size));
   // A checkpoint holds the average and the moments, which are not there yet, and the weights, which are.
-  const uint64_t weights =
-      static_cast<uint64_t>(plan.parameters) * (train.precision == RunPrecision::fp64 ? 8 : 4);
-  uint64_t bytes = now + plan.checkpoint_bytes - weights + activations;
+  uint64_t bytes = now + plan.checkpoint_bytes - weight_bytes(recipe, plan) + activations;
   for (const tasks::StreamSpec& stream : task.streams())
     bytes += loader_bytes(stream, loader_config(train, stream, true), side);
   return bytes + loader_bytes(task.validation(), validation, seen);
@@ -149,8 +149,8 @@ RunPlan plan_run(const Recipe& recipe, const RunData& data, const WeightsInfo& i
   plan.processes = processes;
   plan.threads = num_threads();
   plan.device = compute.device.str();
-  plan_steps(plan, recipe, data);
   const auto task = meta_task_of(recipe, data, info, compute);
+  plan_steps(plan, recipe, data, *task);
   plan_model(plan, *task, recipe);
   plan_compute(recipe, *task, plan);
   if (task->whole_batch() && recipe.train.accumulate > 1)
@@ -172,6 +172,13 @@ PlannedRun plan_training(const Recipe& recipe) {
   planned.missing_weights = missing_weights(recipe);
   const WeightsInfo info = describe_run(planned.recipe, data);
   planned.plan = plan_run(planned.recipe, data, info, compute, 1);
+  if (exceeds_memory(planned.recipe, planned.plan)) {
+    // Nothing can be tried here: weights, their average and moments, and the gradients.
+    const uint64_t size = recipe.train.precision == RunPrecision::fp64 ? 8 : 4;
+    planned.plan.memory_bytes =
+        planned.plan.checkpoint_bytes + size * static_cast<uint64_t>(planned.plan.trainable_parameters);
+    return planned;
+  }
   compute.device = torch::kCPU;
   tasks::TaskSetup setup = task_setup(planned.recipe, data, info, compute);
   setup.init = models::Init::skip;

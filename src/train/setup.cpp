@@ -5,13 +5,17 @@
 #include <sstream>
 
 #include "core/error.h"
+#include "core/memory.h"
 #include "core/text.h"
 #include "core/threads.h"
 #include "core/toml.h"
 #include "io/file.h"
 #include "io/remote_path.h"
+#include "tasks/language_part.h"
 #include "train/device.h"
 #include "train/load.h"
+#include "train/memory.h"
+#include "train/open_language.h"
 #include "train/select.h"
 
 namespace tessera::train {
@@ -96,9 +100,6 @@ RunData open_data(const Recipe& recipe, bool may_be_missing) {
     data.train = data::open_source(recipe.data, data::Split::train);
     data.validation = data::open_source(recipe.data, data::Split::validation);
     data::require_same_classes(*data.train, *data.validation);
-    if (data.train->size() < recipe.train.batch_size)
-      fail_usage("train.batch_size = ", recipe.train.batch_size,
-                 " is more than the training set holds: ", data.train->describe());
   } catch (const Error& error) {
     // Only data that are not there yet may be missing: what is wrong with those that are, the run would refuse too.
     const auto there = [](const std::string& path) {
@@ -194,8 +195,13 @@ RunTask build_task(const Recipe& recipe, const RunData& data, const WeightsInfo&
                    bool continued) {
   const bool pretrained = !recipe.model.pretrained.empty();
   tasks::TaskSetup setup = task_setup(recipe, data, info, compute);
-  // The weights of a run that is continued come from its checkpoint.
-  setup.init = continued || pretrained ? models::Init::skip : models::Init::draw;
+  // The weights of a run that is continued come from its checkpoint. Of pretrained ones only the backbone's need not be
+  // drawn: what the task adds begins anew where the file has none of it.
+  setup.init = continued ? models::Init::skip : models::Init::draw;
+  if (pretrained && !continued)
+    setup.make_backbone = [](const models::ModelSpec& spec) {
+      return models::build_backbone(spec, 0, models::Init::skip);
+    };
   setup.continued = continued;
   setup.open_classifier = open_classifier;
   setup.open_backbone = open_backbone;
@@ -208,6 +214,12 @@ RunTask build_task(const Recipe& recipe, const RunData& data, const WeightsInfo&
   const auto take = [&](const LoadReport& report) {
     run.notes.insert(run.notes.end(), report.lines.begin(), report.lines.end());
   };
+  auto* const language = dynamic_cast<tasks::LanguageBeginner*>(run.task.get());
+  if (const std::string path = language ? language->language_weights() : ""; !path.empty() && !continued) {
+    const OpenedLanguage opened = open_language(path, "", torch::kFloat32);
+    language->begin_language(*opened.language, opened.tokeniser.value());
+    run.notes.push_back(text("language model: as in ", opened.file));
+  }
   if (pretrained && !continued) {
     const WeightFile file(weights_file_of(recipe.model.pretrained));
     take(load_pretrained(*run.task, file));
@@ -292,6 +304,10 @@ Setup make_setup(const Recipe& recipe, bool continued, int64_t processes) {
   setup.data = open_data(recipe);
   const WeightsInfo info = describe_run(setup.recipe, setup.data);
   setup.plan = plan_run(setup.recipe, setup.data, info, setup.compute, processes);
+  if (exceeds_memory(setup.recipe, setup.plan))
+    fail_usage("the model has ", human_count(static_cast<double>(setup.plan.parameters)),
+               " parameters, which take ", human_bytes(weight_bytes(setup.recipe, setup.plan)),
+               "; this machine has ", human_bytes(main_memory_bytes()), " of memory");
   setup.model = build_task(setup.recipe, setup.data, info, setup.compute, continued);
   if (recipe.quantization.enabled() && !continued)
     set_activation_step_sizes(setup.recipe, setup.compute, *setup.model.task);

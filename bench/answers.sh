@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# Trains LLaVA, Frozen and Flamingo on the emoji set, all on one language model, and writes what they answer into
+# docs/results.md, between its two marks. About two hours on two idle cores.
+#
+#   bench/answers.sh DATA OUTPUT [TESSERA]
+#
+# DATA: the folder of the emoji set, with a folder `papers` of texts. A run that is there is continued or kept.
+set -euo pipefail
+data=$(realpath "$1") output=$(realpath -m "$2") tessera=$(realpath "${3:-build/tessera}")
+here=$(cd "$(dirname "$0")/.." && pwd)
+recipes=$here/recipes
+mkdir -p "$output" && cd "$output"
+for file in "$data"/*.tar.gz "$data"/*.jsonl "$data"/papers; do ln -sfn "$file" .; done
+
+train() { # RECIPE RUN
+  [ -e "runs/$2/model.safetensors" ] || "$tessera" train "$recipes/$1.toml" --output "runs/$2" --resume auto
+}
+[ -e tokenizer.json ] || "$tessera" tokens train papers/*.txt instruct-train.jsonl --size 2048 -o tokenizer.json
+train lm/papers lm
+[ -e runs/clip/model.safetensors ] ||
+  "$tessera" train "$recipes/clip/emoji.toml" --data 'train-{000..003}.tar.gz' --val-data val-000.tar.gz \
+    --output runs/clip --resume auto
+train llava/emoji_projector llava-1
+train llava/emoji_both llava
+train frozen/emoji frozen
+train flamingo/emoji flamingo
+
+for run in llava frozen flamingo; do
+  for set in pair style concept; do
+    "$tessera" eval --weights "runs/$run" --json \
+      --data "conversations:instruct-test-$set.jsonl,test-$set-000.tar.gz" >"$run-$set.json"
+  done
+done
+python3 - "$here/docs/results.md" <<'PYTHON'
+import json
+import sys
+
+BEGIN, END = "<!-- answers: begin -->", "<!-- answers: end -->"
+rows = ["| model | examples | images | set | " + " | ".join(("all", "yes or no", "colour", "kind", "name")) + " |",
+        "|---|---|---|---|---|---|---|---|---|"]
+for run in ("llava", "frozen", "flamingo"):
+    for split in ("pair", "style", "concept"):
+        found = json.load(open(f"{run}-{split}.json"))
+        for word, shots, images in (("", 0, "shown"), ("_2_shot", 2, "shown"), ("_4_shot", 4, "shown"), ("_blank", 0, "blank")):
+            if "exact" + word not in found:
+                continue
+            values = [found.get(f"exact{kind}{word}") for kind in ("", "_yesno", "_colour", "_kind", "_name")]
+            cells = ["–" if value is None else f"{100 * value:.1f} %" for value in values]
+            rows.append(f"| {run} | {shots} | {images} | {split} | " + " | ".join(cells) + " |")
+page = open(sys.argv[1]).read()
+before, rest = page.split(BEGIN)
+open(sys.argv[1], "w").write(before + BEGIN + "\n" + "\n".join(rows) + "\n" + END + rest.split(END)[1])
+PYTHON

@@ -1,0 +1,92 @@
+// Plain texts as a source: what is read, how it is shared out, and what is refused.
+#include <gtest/gtest.h>
+
+#include "data/data_testing.h"
+#include "io/tar.h"
+
+namespace tessera::data {
+namespace {
+
+std::unique_ptr<Source> open_texts(const std::string& path, Split split = Split::train, double share = 0) {
+  return open_source({.path = "text:" + path, .val_share = share}, split);
+}
+
+std::string words(const Source& source, int64_t index) {
+  return source.read(index).annotation.captions.at(0);
+}
+
+TEST(TextSource, EveryFormHoldsDocuments) {
+  const TemporaryFolder folder;
+  folder.write("a.txt", "one two");
+  folder.write("b/c.md", "three");
+  folder.write("b/picture.png", "no text");
+  folder.write("lines.jsonl",
+               "{\"text\": \"four\"}\n\n{\"captions\": [\"five\", \"six\"]}\n"
+               "{\"question\": \"seven?\", \"answers\": [\"eight\", \"8\"]}\n");
+  TarWriter shard(folder.path("d.tar.gz"));
+  shard.add("x.txt", "nine");
+  shard.add("x.png", "no text");
+  shard.commit();
+  const auto all = open_texts(folder.path());
+  std::vector<std::string> read;
+  for (int64_t i = 0; i < all->size(); ++i) read.push_back(words(*all, i));
+  EXPECT_EQ(read,
+            (std::vector<std::string>{"one two", "three", "nine", "four", "five\nsix", "seven?\neight"}));
+  EXPECT_EQ(words(*open_texts(folder.path("{a.txt,b}")), 1), "three");
+  EXPECT_EQ(all->class_labels(), nullptr);
+}
+
+TEST(TextSource, TheEndOfEachDocumentIsForValidation) {
+  const TemporaryFolder folder;
+  std::string content;
+  for (int i = 0; i < 100; ++i) content += std::to_string(i) + " ";
+  folder.write("a.txt", content);
+  const auto train = open_texts(folder.path("a.txt"), Split::train, 0.2),
+             validation = open_texts(folder.path("a.txt"), Split::validation, 0.2);
+  EXPECT_EQ(words(*train, 0) + words(*validation, 0), content);
+  EXPECT_NEAR(static_cast<double>(words(*validation, 0).size()), 0.2 * static_cast<double>(content.size()),
+              4);
+  EXPECT_NE(train->fingerprint(), validation->fingerprint());
+}
+
+TEST(TextSource, WhatCannotBeReadIsNamed) {
+  const TemporaryFolder folder;
+  folder.write("bytes.txt", "\xff\xfe");
+  EXPECT_EQ(error_of([&] { open_texts(folder.path("bytes.txt")); }, &folder),
+            "DIR/bytes.txt is not UTF-8 text");
+  folder.write("bad.jsonl", "{\"words\": 1}\n");
+  EXPECT_EQ(error_of([&] { open_texts(folder.path("bad.jsonl")); }, &folder),
+            "DIR/bad.jsonl line 1 has neither 'text' nor captions nor a conversation");
+  folder.write("list.jsonl", "[1]\n");
+  EXPECT_EQ(error_of([&] { open_texts(folder.path("list.jsonl")); }, &folder),
+            "DIR/list.jsonl line 1 is no JSON object");
+  folder.write("empty/readme.rst", "");
+  EXPECT_EQ(
+      error_of([&] { open_texts(folder.path("empty")); }, &folder),
+      "DIR/empty holds no texts: it must be a .txt, .md or .jsonl file, shards with such, or a folder of "
+      "these");
+  EXPECT_EQ(
+      error_of([&] { open_texts(folder.path("empty/readme.rst")); }, &folder),
+      "DIR/empty/readme.rst is no text: it must be a .txt, .md or .jsonl file, shards with such, or a folder "
+      "of these");
+}
+
+TEST(ConversationsSource, APathNamesTheFileAndItsImages) {
+  const TemporaryFolder folder;
+  folder.write("ask.jsonl",
+               "{\"image\": \"3\", \"question\": \"what?\", \"answers\": [\"a star\"]}\n"
+               "{\"image\": \"x/1.png\", \"question\": \"where?\", \"answers\": [\"here\"]}\n");
+  const std::string path = "conversations:" + folder.path("ask.jsonl") + ",shapes:train=8,val=8";
+  const auto asked = open_source({.val_path = path}, Split::validation);
+  ASSERT_EQ(asked->size(), 2);
+  const RawSample sample = asked->read(1);
+  EXPECT_EQ(sample.name, "shapes validation sample 1");
+  EXPECT_EQ(sample.annotation.captions, (std::vector<std::string>{"where?", "here"}));
+  EXPECT_EQ(
+      error_of([&] { open_source({.path = "conversations:" + folder.path("ask.jsonl")}, Split::train); },
+               &folder),
+      "data path 'conversations:DIR/ask.jsonl' must be conversations:FILE,IMAGES");
+}
+
+}  // namespace
+}  // namespace tessera::data

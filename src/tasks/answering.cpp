@@ -1,0 +1,241 @@
+#include "tasks/answering.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "core/clock.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "data/conversations.h"
+#include "models/capability.h"
+#include "tasks/conversation_input.h"
+#include "tasks/sample_rows.h"
+#include "tasks/validation_pass.h"
+#include "text/conversation.h"
+
+namespace tessera::tasks {
+namespace {
+
+using models::kIgnoredLabel;
+
+class Answering final : public Task, public Answers, public LanguageBeginner {
+ public:
+  Answering(const TaskSetup& setup, const AnsweringConfig& config, const std::string& who,
+            const std::function<std::shared_ptr<ImageReader>(
+                const AnsweringConfig&, const std::shared_ptr<models::Backbone>&)>& make_reader)
+      : config_(config),
+        preprocess_(setup.preprocess),
+        augment_(setup.augment),
+        spec_(setup.model),
+        tokeniser_(open_task_tokeniser(config_.tokenizer, setup, who)),
+        chat_(find_template(config_.chat)),
+        backbone_(setup.build_backbone(setup.model)) {
+    if (tokeniser_) config_.language.vocabulary = tokeniser_->size() + 1;
+    image_token_ = config_.language.vocabulary - 1;  // behind the tokeniser's own
+    if (config_.length > config_.language.context)
+      fail_usage("task.length = ", config_.length,
+                 ", the language model reads task.language.context = ", config_.language.context);
+    if (config_.eval_shots.empty()) fail_usage("task.eval_shots is empty: [0] measures without examples");
+    reader_ = setup.build([&] {
+      auto reader = make_reader(config_, backbone_);
+      if (setup.draws()) reader->initialise(setup.seed);
+      return reader;
+    });
+    train_ = about(who, config_.conversations, setup.train, "conversations");
+    validation_ =
+        about(who, config_.val_conversations.empty() ? config_.conversations : config_.val_conversations,
+              setup.validation, "val_conversations");
+  }
+
+  std::vector<Part> parts() const override { return {{"", backbone_}, {"", reader_}}; }
+  std::vector<BackbonePart> backbones() const override { return {{"", backbone_, spec_}}; }
+  int64_t macs(int64_t side) const override {
+    return backbone_->macs(side, side) + reader_->language()->macs(config_.length);
+  }
+  std::vector<StreamSpec> streams() const override {
+    return {{.name = "train",
+             .source = train_,
+             .transform = [this](int64_t side) { return transform(side, true, config_.shots); },
+             .labelled = false}};
+  }
+  StreamSpec validation() const override { return validation_with(config_.eval_shots.front()); }
+
+  std::vector<MetricInfo> step_metrics() const override { return {{"accuracy", Unit::share}}; }
+  bool weight_counts_samples() const override { return false; }
+  double weight(const Inputs& inputs) const override {
+    const torch::Tensor labels = inputs.at("labels");
+    const auto learned = (labels.slice(1, 1) != kIgnoredLabel).sum().item<int64_t>();
+    return static_cast<double>(std::max<int64_t>(1, learned));  // a piece may hold cut conversations alone
+  }
+  Loss loss(const Inputs& inputs, const models::Context& context, Collective&) override {
+    const torch::Tensor labels = inputs.at("labels").to(torch::kInt64);
+    const torch::Tensor scores = logits(inputs.at("image"), inputs.at("ids"), context);
+    const torch::Tensor wide = scores.scalar_type() == torch::kFloat64 ? scores : scores.to(torch::kFloat32);
+    const torch::Tensor right = wide.detach().slice(1, 0, -1).argmax(-1).eq(labels.slice(1, 1)).sum();
+    return {models::next_token_loss_sum(wide, labels), {{right.to(torch::kFloat32), weight(inputs)}}};
+  }
+
+  std::vector<std::unique_ptr<Evaluator>> evaluators() override {
+    return one_evaluator([this](const EvaluateOptions& options) { return evaluate(options); });
+  }
+  AnsweringModel answering_model() const override {
+    AnsweringModel model = reader_->answering_model(tokeniser_.value());
+    model.chat = config_.chat;
+    if (model.projector) model.vision = backbone_, model.image_token = image_token_;
+    return model;
+  }
+  std::string language_weights() const override { return config_.language_weights; }
+  void begin_language(const models::LanguageModel& stored, const Tokeniser& tokeniser) override {
+    copy_language_weights(stored, tokeniser, *reader_->language(), tokeniser_.value(),
+                          config_.language_weights);
+  }
+  MetricInfo main_metric() const override { return {"exact", Unit::share}; }
+  Value metadata() const override {
+    return tokeniser_ ? models::table({{"tokenizer", tokeniser_->definition()}}) : Value();
+  }
+
+ private:
+  static std::shared_ptr<const data::Conversations> about(const std::string& who, const std::string& path,
+                                                          const std::shared_ptr<const data::Source>& images,
+                                                          const char* key) {
+    if (!images) return nullptr;
+    if (auto given = std::dynamic_pointer_cast<const data::Conversations>(images)) return given;
+    if (path.empty())
+      fail_usage(who, " needs task.", key, ", LLaVA's .json or .jsonl about ", images->describe());
+    return std::make_shared<data::Conversations>(path, images);
+  }
+
+  StreamSpec validation_with(int64_t shots) const {
+    return {.name = "validation", .source = validation_, .transform = [this, shots](int64_t side) {
+              return transform(side, false, shots);
+            }};
+  }
+
+  std::shared_ptr<const data::Transform> transform(int64_t side, bool training, int64_t shots) const {
+    data::Preprocess sized = preprocess_;
+    sized.size = side;
+    return make_conversation_transform(
+        {.tokeniser = tokeniser_.value(),
+         .chat = chat_,
+         .length = config_.length,
+         .image_token = image_token_,
+         .per_image = reader_->per_image(side),
+         .shots = shots,
+         .examples = training ? train_ : validation_,
+         .learns_examples = training,
+         .training = training},
+        training ? data::make_train_transform(sized, augment_) : data::make_eval_transform(sized));
+  }
+
+  // Images of a sample and of its examples, one after another.
+  torch::Tensor logits(const torch::Tensor& images, const torch::Tensor& ids,
+                       const models::Context& context) {
+    return reader_->logits(images.dim() == 5 ? images.flatten(0, 1) : images, ids.to(torch::kInt64),
+                           image_token_, context);
+  }
+
+  Findings evaluate(const EvaluateOptions& options);
+  Findings measure(const EvaluateOptions& options, int64_t shots, bool blank);
+
+  AnsweringConfig config_;
+  data::Preprocess preprocess_;
+  data::AugmentConfig augment_;
+  models::ModelSpec spec_;
+  std::optional<Tokeniser> tokeniser_;
+  const ChatTemplate& chat_;
+  std::shared_ptr<models::Backbone> backbone_;
+  std::shared_ptr<ImageReader> reader_;
+  std::shared_ptr<const data::Conversations> train_, validation_;
+  int64_t image_token_ = 0;
+};
+
+// An answer is exact if each of its tokens is the likeliest behind those before it: the greedy answer is the very text.
+Findings Answering::measure(const EvaluateOptions& options, int64_t shots, bool blank) {
+  const double began = steady_seconds();
+  const auto loader = options.open(validation_with(shots));
+  SampleRows rows(4);  // loss, tokens, exact, type
+  each_batch(
+      options, *loader,
+      [&](data::Batch& loaded, int64_t before) {
+        const StreamInputs batch = to_device(loaded, "validation", options.device, options.precision);
+        const torch::Tensor labels = batch.at("labels").to(torch::kInt64).slice(1, 1);
+        const torch::Tensor images = blank ? torch::zeros_like(batch.at("image")) : batch.at("image");
+        torch::Tensor scores;
+        {
+          const AutocastScope autocast(options.device, options.precision);
+          scores = logits(images, batch.at("ids"), {}).slice(1, 0, -1);
+        }
+        const torch::Tensor learned = labels != kIgnoredLabel;
+        const torch::Tensor losses =
+            at::cross_entropy_loss(scores.to(torch::kFloat64).flatten(0, 1), labels.flatten(), {},
+                                   at::Reduction::None, kIgnoredLabel)
+                .view_as(labels);
+        const torch::Tensor wrong = (scores.argmax(-1).ne(labels) & learned).any(1);
+        rows.add(loaded, before,
+                 torch::stack({losses.sum(1), learned.sum(1).to(torch::kFloat64),
+                               (~wrong).to(torch::kFloat64), batch.at("type").to(torch::kFloat64)},
+                              1));
+      },
+      "answers");
+  rows.collect(options);
+  Findings out{.samples = rows.size()};
+  out.broken = loader->bad_images();
+  check(out.samples > 0, "there is no conversation to evaluate on");
+  const torch::Tensor all = rows.rows().to(torch::kFloat64);
+  const double loss = (all.select(1, 0).sum() / all.select(1, 1).sum().clamp_min(1)).item<double>();
+  out.metrics = {{{"exact", Unit::share}, all.select(1, 2).mean().item<double>()},
+                 {{"loss", Unit::number, false}, loss},
+                 {{"perplexity", Unit::number, false}, std::exp(loss)}};
+  const auto& types = validation_->types();
+  for (size_t i = 0; i < types.size() && types.size() > 1; ++i) {
+    const torch::Tensor own = all.select(1, 3) == static_cast<double>(i);
+    const std::string name = types[i].empty() ? "other" : types[i];
+    if (own.any().item<bool>())
+      out.metrics.push_back(
+          {{"exact_" + name, Unit::share}, all.select(1, 2).masked_select(own).mean().item<double>()});
+  }
+  out.seconds = steady_seconds() - began;
+  return out;
+}
+
+// The first number of examples gives the plain names; the others, and blank images, add a word behind.
+Findings Answering::evaluate(const EvaluateOptions& options) {
+  const torch::NoGradGuard no_grad;
+  set_training(parts(), false);
+  Findings out = measure(options, config_.eval_shots.front(), false);
+  const auto add = [&](Findings more, const std::string& word) {
+    for (Metric& metric : more.metrics) metric.info.name += word;
+    append(out, std::move(more));
+  };
+  for (size_t i = 1; i < config_.eval_shots.size(); ++i)
+    add(measure(options, config_.eval_shots[i], false), text("_", config_.eval_shots[i], "_shot"));
+  if (config_.measure_blank) add(measure(options, config_.eval_shots.front(), true), "_blank");
+  return out;
+}
+
+}  // namespace
+
+torch::Tensor embed_with_features(const models::LanguageModel& language, const torch::Tensor& ids,
+                                  int64_t image_token, const torch::Tensor& features) {
+  const torch::Tensor words = language.embed(ids), places = ids == image_token;
+  if (!places.any().item<bool>()) return words + features.sum() * 0;
+  return models::splice(words, places, features.flatten(0, 1));
+}
+
+std::shared_ptr<models::LanguageModel> make_language_model(const AnsweringConfig& config) {
+  auto model = std::make_shared<models::LanguageModel>(config.language);
+  if (config.lora_rank > 0)
+    models::add_lora(*model,
+                     {.rank = config.lora_rank, .alpha = config.lora_alpha, .targets = config.lora_targets});
+  return model;
+}
+
+std::unique_ptr<Task> make_answering_task(
+    const TaskSetup& setup, const AnsweringConfig& config, const std::string& who,
+    const std::function<std::shared_ptr<ImageReader>(
+        const AnsweringConfig& config, const std::shared_ptr<models::Backbone>& tower)>& make_reader) {
+  return std::make_unique<Answering>(setup, config, who, make_reader);
+}
+
+}  // namespace tessera::tasks

@@ -1,0 +1,105 @@
+#include "tasks/conversation_input.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "io/file.h"
+
+namespace tessera::tasks {
+namespace {
+
+constexpr int kMostTries = 16;
+
+// Fields of a transform that gives one image, for `count` of them.
+std::vector<data::Field> fields_for(const data::Transform& image, int64_t count, int64_t length) {
+  data::Field pixels = image.fields().at(0);
+  if (count > 1) pixels.shape.insert(pixels.shape.begin(), count);
+  return {pixels, {"ids", DType::i32, {length}}, {"labels", DType::i32, {length}}, {"type", DType::i32, {}}};
+}
+
+class ConversationTransform final : public data::Transform {
+ public:
+  ConversationTransform(const ConversationInput& input, std::shared_ptr<const data::Transform> image)
+      : input_(input),
+        image_(std::move(image)),
+        fields_(fields_for(*image_, 1 + input.shots, input.length)) {}
+  const std::vector<data::Field>& fields() const override { return fields_; }
+
+  void apply(const data::RawSample& sample, RandomStream& random,
+             std::span<const data::Slot> out) const override {
+    const int64_t pixels = image_->fields()[0].bytes();
+    Words words{out[1].as<int32_t>(), out[2].as<int32_t>()};
+    data::Slot image = out[0];
+    // Always the same examples for a sample of the validation set, whatever the run's seed.
+    const uint64_t key =
+        std::stoull(checksum_of(as_bytes(sample.name + join(sample.annotation.captions, "\n"))), nullptr, 16);
+    RandomStream fixed(key, "examples");
+    for (int64_t shot = 0; shot < input_.shots; ++shot) {
+      const data::RawSample example = draw(sample, input_.training ? random : fixed);
+      image_->apply(example, random, std::span(&image, 1));
+      image.data += pixels;
+      write(example, input_.learns_examples, words);
+    }
+    image_->apply(sample, random, std::span(&image, 1));
+    write(sample, true, words);
+    const int64_t places =
+        std::count(words.ids, words.ids + words.used, static_cast<int32_t>(input_.image_token));
+    check(places == (1 + input_.shots) * input_.per_image, sample.name, ": task.length = ", input_.length,
+          " has no place for the ", (1 + input_.shots) * input_.per_image, " tokens of its ",
+          input_.shots > 0 ? "images" : "image");
+    std::fill(words.ids + words.used, words.ids + input_.length, 0);
+    std::fill(words.labels + words.used, words.labels + input_.length, static_cast<int32_t>(kNotLearned));
+    *out[3].as<int32_t>() =
+        sample.annotation.classes.empty() ? 0 : static_cast<int32_t>(sample.annotation.classes[0]);
+  }
+
+ private:
+  struct Words {
+    int32_t *ids, *labels;
+    int64_t used = 0;
+  };
+
+  // Another conversation than the sample's own.
+  data::RawSample draw(const data::RawSample& sample, RandomStream& random) const {
+    for (int i = 0; i < kMostTries; ++i) {
+      data::RawSample example = input_.examples->read(
+          static_cast<int64_t>(random.below(static_cast<uint64_t>(input_.examples->size()))));
+      if (example.name != sample.name || example.annotation.captions != sample.annotation.captions)
+        return example;
+    }
+    fail(sample.name, ": there is no other conversation that could be an example of ",
+         input_.examples->describe());
+  }
+
+  void write(const data::RawSample& sample, bool learned, Words& words) const {
+    std::vector<Turn> turns;
+    for (const std::string& turn : sample.annotation.captions) turns.push_back({turns.size() % 2 == 0, turn});
+    if (!turns.empty() && turns[0].text.find(kImageWord) == std::string::npos)
+      turns[0].text = std::string(kImageWord) + "\n" + turns[0].text;
+    const TrainingText text = training_text(input_.tokeniser, input_.chat, turns);
+    const auto images = std::count(text.ids.begin(), text.ids.end(), kImageId);
+    check(images == 1, sample.name, ": its conversation holds '<image>' ", images, " times, must be once");
+    for (size_t i = 0; i < text.ids.size(); ++i) {
+      const bool image = text.ids[i] == kImageId;
+      for (int64_t copy = 0; copy < (image ? input_.per_image : 1) && words.used < input_.length; ++copy) {
+        words.ids[words.used] = static_cast<int32_t>(image ? input_.image_token : text.ids[i]);
+        words.labels[words.used++] = static_cast<int32_t>(image || !learned ? kNotLearned : text.labels[i]);
+      }
+    }
+  }
+
+  ConversationInput input_;
+  std::shared_ptr<const data::Transform> image_;
+  std::vector<data::Field> fields_;
+};
+
+}  // namespace
+
+std::shared_ptr<const data::Transform> make_conversation_transform(
+    const ConversationInput& input, std::shared_ptr<const data::Transform> image) {
+  check(input.shots == 0 || input.examples, "examples need conversations that they are drawn from");
+  return std::make_shared<ConversationTransform>(input, std::move(image));
+}
+
+}  // namespace tessera::tasks
