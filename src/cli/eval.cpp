@@ -167,7 +167,11 @@ Json as_json(const Options& options, const data::Source& source, const tasks::Fi
                {"samples", findings.samples}};
   for (const tasks::Metric& metric : findings.metrics) line[metric.info.name] = metric.value;
   line["images_per_second"] = static_cast<double>(findings.samples) / findings.seconds;
-  if (options.per_class) line["per_class"] = table_json(table_of(findings, "classes", "--per-class"));
+  if (options.per_class) {
+    line["per_class"] = table_json(table_of(findings, "classes", "--per-class"));
+    if (const auto* sizes = report::find_table(findings.blocks, "sizes"))
+      line["per_size"] = table_json(*sizes);
+  }
   return line;
 }
 
@@ -229,7 +233,10 @@ void evaluate(const Options& options) {
       std::cout << json_text(as_json(options, *source, findings, size)) << "\n";
     } else {
       print_row(findings, size, header);
-      if (options.per_class) print_table(table_of(findings, "classes", "--per-class"));
+      if (options.per_class) {
+        print_table(table_of(findings, "classes", "--per-class"));
+        if (const auto* objects = report::find_table(findings.blocks, "sizes")) print_table(*objects);
+      }
     }
     header = options.per_class;
     if (predictions) write_table(*predictions, table_of(findings, "samples", "--predictions"));
@@ -252,7 +259,8 @@ void add_eval(Arguments& command, Action& action) {
   command.add("--size", options->sizes, "input side in pixels, or several as 160,224,384 for a table");
   command.add("--crop", options->crop, "test-crop ratio (default: as the weights say)").range(0.01, 1.0);
   add_class_names(command, options->class_names);
-  command.flag("--per-class", options->per_class, "a table of precision, recall and F1 by class");
+  command.flag("--per-class", options->per_class,
+               "a table by class: precision, recall and F1, IoU, or AP; of objects one by size too");
   command.add("--predictions", options->predictions, "write a CSV line for every sample to this file");
   command.add("--set", options->settings,
               "a setting that changes no tensor instead of the model's own: --set model.rope_ntk=2");
