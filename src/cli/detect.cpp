@@ -6,6 +6,7 @@
 
 #include "cli/command.h"
 #include "cli/common.h"
+#include "cli/test_scales.h"
 #include "core/counted.h"
 #include "core/error.h"
 #include "core/interrupt.h"
@@ -15,7 +16,7 @@
 #include "data/image_files.h"
 #include "io/file.h"
 #include "io/image_write.h"
-#include "tasks/detect.h"
+#include "tasks/object_tiles.h"
 #include "train/device.h"
 #include "train/open_task.h"
 
@@ -26,82 +27,23 @@ namespace fs = std::filesystem;
 using tasks::FoundObject;
 
 struct Options {
-  std::string weights, overlay, results;
+  std::string weights, overlay, results, scales;
   std::vector<std::string> images;
   double threshold = 0.5;
   int64_t tile = 0, threads = 0;
-  bool json = false, raw = false;
+  bool json = false, raw = false, flip = false;
   std::string device = "auto", precision = "fp32";
 };
 
-// Places of tiles along a side: they overlap by a quarter, the last ends with the side.
-std::vector<int> tile_starts(int size, int tile) {
-  std::vector<int> starts;
-  for (int at = 0;; at += tile - tile / 4) {
-    if (at + tile >= size) {
-      starts.push_back(std::max(size - tile, 0));
-      return starts;
-    }
-    starts.push_back(at);
+// The views that --scales and --flip ask for; those of the recipe without them.
+void choose_views(tasks::ObjectFinder& finder, const Options& options) {
+  if (options.scales.empty() && !options.flip) return;
+  std::vector<tasks::TestView> views;
+  for (const double scale : options.scales.empty() ? std::vector{1.0} : parse_scales(options.scales)) {
+    views.push_back({scale, false});
+    if (options.flip) views.push_back({scale, true});
   }
-}
-
-Image part_of(const Image& image, int left, int top, int width, int height) {
-  Image out(width, height);
-  for (int y = 0; y < height; ++y) std::copy_n(image.row(top + y) + 3 * left, 3 * width, out.row(y));
-  return out;
-}
-
-// A mask of a tile as one of the whole image.
-RunLengths whole_mask(const RunLengths& part, int left, int top, int width, int height) {
-  const std::vector<uint8_t> mask = mask_of_runs(part);
-  std::vector<uint8_t> whole(static_cast<size_t>(width) * static_cast<size_t>(height));
-  for (int64_t y = 0; y < part.height; ++y)
-    std::copy_n(mask.begin() + y * part.width, part.width, whole.begin() + (top + y) * width + left);
-  return runs_of_mask(whole, height, width);
-}
-
-// Objects of one class of which the smaller lies mostly in the larger are one, the better of both: a tile beside sees a
-// part of what this one sees whole.
-std::vector<FoundObject> joined(std::vector<FoundObject> all) {
-  std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.score > b.score; });
-  std::vector<FoundObject> kept;
-  for (FoundObject& object : all) {
-    const double area = (object.right - object.left) * (object.bottom - object.top);
-    const bool known = std::any_of(kept.begin(), kept.end(), [&](const FoundObject& other) {
-      const double width = std::min(object.right, other.right) - std::max(object.left, other.left),
-                   height = std::min(object.bottom, other.bottom) - std::max(object.top, other.top);
-      const double smaller = std::min(area, (other.right - other.left) * (other.bottom - other.top));
-      return other.label == object.label && width > 0 && height > 0 && width * height > 0.5 * smaller;
-    });
-    if (!known) kept.push_back(std::move(object));
-  }
-  return kept;
-}
-
-std::vector<FoundObject> find_in_tiles(tasks::ObjectFinder& finder, const Image& image, int tile,
-                                       double threshold, torch::Device device, tasks::Precision precision) {
-  std::vector<FoundObject> all;
-  const int width = std::min(tile, image.width), height = std::min(tile, image.height);
-  for (const int top : tile_starts(image.height, tile))
-    for (const int left : tile_starts(image.width, tile)) {
-      for (FoundObject& object :
-           finder.find(part_of(image, left, top, width, height), threshold, device, precision)) {
-        // What a seam cuts is seen whole by the tile beside.
-        constexpr double kSeam = 2;
-        const bool cut = (left > 0 && object.left < kSeam) || (top > 0 && object.top < kSeam) ||
-                         (left + width < image.width && object.right > width - kSeam) ||
-                         (top + height < image.height && object.bottom > height - kSeam);
-        const bool small = object.right - object.left < tile / 4 && object.bottom - object.top < tile / 4;
-        if (cut && small) continue;
-        if (!object.mask.counts.empty())
-          object.mask = whole_mask(object.mask, left, top, image.width, image.height);
-        object.left += left, object.right += left, object.top += top, object.bottom += top;
-        all.push_back(std::move(object));
-      }
-      if (interrupted()) throw Error(ErrorKind::interrupted, "interrupted");
-    }
-  return joined(std::move(all));
+  finder.set_views(views);
 }
 
 class Printer {
@@ -170,6 +112,7 @@ void detect(const Options& options) {
   for (const std::string& note : opened.notes) std::cerr << one_line(note) << "\n";
   auto* finder = dynamic_cast<tasks::ObjectFinder*>(opened.task.get());
   if (!finder) fail_usage(opened.file, " finds no objects: it was trained for another task than detect");
+  choose_views(*finder, options);
   tasks::move(opened.task->parts(), device, train::parameter_type(precision));
   if (!options.overlay.empty() && !(images.size() == 1 && is_image_name(options.overlay)))
     fs::create_directories(options.overlay);
@@ -187,10 +130,10 @@ void detect(const Options& options) {
       std::cerr << "tessera: " << one_line(error.what()) << "\n";
       continue;
     }
-    const std::vector<FoundObject> found = options.tile > 0
-                                               ? find_in_tiles(*finder, image, static_cast<int>(options.tile),
-                                                               options.threshold, device, precision)
-                                               : finder->find(image, options.threshold, device, precision);
+    const std::vector<FoundObject> found =
+        options.tile > 0 ? tasks::find_in_tiles(*finder, image, static_cast<int>(options.tile),
+                                                options.threshold, device, precision)
+                         : finder->find(image, options.threshold, device, precision);
     if (interrupted()) throw Error(ErrorKind::interrupted, "interrupted");
     printer.print(file, found);
     if (!options.overlay.empty()) write_overlay(image, found, overlay_path(options, file, images.size()));
@@ -220,6 +163,9 @@ void add_detect(Arguments& command, Action& action) {
       .range(0.0, 1.0);
   command.add("--tile", options->tile, "large images: find in overlapping tiles of this side in pixels")
       .range(64, 16384);
+  command.add("--scales", options->scales,
+              "factors on the usual size whose results are merged: 0.75,1,1.25 (default: the recipe's)");
+  command.flag("--flip", options->flip, "each scale mirrored too");
   command.add("--overlay", options->overlay,
               "write the image with its objects drawn: a file, of several images a folder");
   command.add("--results", options->results, "write a file of results as COCO has them");

@@ -169,7 +169,11 @@ Json as_json(const Options& options, const data::Source& source, const tasks::Fi
                {"samples", findings.samples}};
   for (const tasks::Metric& metric : findings.metrics) line[metric.info.name] = metric.value;
   line["images_per_second"] = static_cast<double>(findings.samples) / findings.seconds;
-  if (options.per_class) line["per_class"] = table_json(table_of(findings, "classes", "--per-class"));
+  if (options.per_class) {
+    line["per_class"] = table_json(table_of(findings, "classes", "--per-class"));
+    if (const auto* sizes = report::find_table(findings.blocks, "sizes"))
+      line["per_size"] = table_json(*sizes);
+  }
   return line;
 }
 
@@ -234,7 +238,10 @@ void evaluate(const Options& options) {
       std::cout << json_text(as_json(options, *source, findings, size)) << "\n";
     } else {
       print_row(findings, size, header);
-      if (options.per_class) print_table(table_of(findings, "classes", "--per-class"));
+      if (options.per_class) {
+        print_table(table_of(findings, "classes", "--per-class"));
+        if (const auto* objects = report::find_table(findings.blocks, "sizes")) print_table(*objects);
+      }
     }
     header = options.per_class;
     if (predictions) write_table(*predictions, table_of(findings, "samples", "--predictions"));
@@ -259,7 +266,8 @@ void add_eval(Arguments& command, Action& action) {
   add_class_names(command, options->class_names);
   command.flag("--bits", options->bits,
                "of a generator also the bits a dimension of every image, some hundred passes each");
-  command.flag("--per-class", options->per_class, "a table of precision, recall and F1 by class");
+  command.flag("--per-class", options->per_class,
+               "a table by class: precision, recall and F1, IoU, or AP; of objects one by size too");
   command.add("--predictions", options->predictions, "write a CSV line for every sample to this file");
   command.add("--set", options->settings,
               "a setting that changes no tensor instead of the model's own: --set model.rope_ntk=2");

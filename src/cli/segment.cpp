@@ -7,6 +7,7 @@
 
 #include "cli/command.h"
 #include "cli/common.h"
+#include "cli/test_scales.h"
 #include "core/counted.h"
 #include "core/error.h"
 #include "core/interrupt.h"
@@ -44,14 +45,7 @@ tasks::SegmentInference inference_of(const Options& options, const tasks::Segmen
     how.scale = {}, how.scales = {1}, how.flip = false;
   }
   if (options.stride > 0) how.stride = options.stride;
-  if (!options.scales.empty()) {
-    how.scales.clear();
-    for (const std::string& part : split(options.scales, ',')) {
-      const auto factor = parse_double(trim(part));
-      if (!factor) fail_usage("--scales: '", part, "' is no number, as in 0.75,1,1.25");
-      how.scales.push_back(*factor);
-    }
-  }
+  if (!options.scales.empty()) how.scales = parse_scales(options.scales);
   if (options.flip) how.flip = true;
   check_inference(how);
   return how;

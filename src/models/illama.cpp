@@ -15,6 +15,7 @@
 #include "models/family.h"
 #include "models/masked_attention.h"
 #include "models/residual_block.h"
+#include "models/windows.h"
 #include "nn/init.h"
 #include "nn/patch_embed.h"
 #include "nn/position.h"
@@ -45,7 +46,7 @@ struct tessera::EnumNames<tessera::models::Positions> {
 namespace tessera::models {
 namespace {
 
-struct Config : IsotropicSettings {
+struct Config : IsotropicSettings, WindowSettings {
   NormKind norm = NormKind::rms;
   PlainMlp mlp = PlainMlp::swiglu;
   double mlp_ratio = 4;
@@ -83,6 +84,7 @@ struct Config : IsotropicSettings {
     v("init_std", init_std, above(0),
       "deviation of the truncated normal first weights; 0.02 is the published code's, Tables 12 to 15 print "
       "0.2");
+    visit_windows(v);
     visit_drop_path(v);
   }
 
@@ -102,6 +104,7 @@ struct Config : IsotropicSettings {
 
   void check() const {
     check_size();
+    check_windows(depth);
     if (soft_mask > 0 && mask == Mask::none)
       fail_usage("model.soft_mask = ", shortest(soft_mask), " with model.mask = \"none\": there is no mask");
     if (soft_mask > 0 && soft_mask_mode == RateMode::soft && soft_mask_cutoff == 0)
@@ -129,6 +132,7 @@ class ImageLlama final : public CausalBackbone, public MaskedAttention {
                                                          config.heads, config.qkv_bias));
       add_block(blocks_.back());
     }
+    add_conv_blocks(config, config.dim);
     norm_ = register_norm(*this, "norm", config.norm, config.dim);
   }
 
@@ -153,9 +157,10 @@ class ImageLlama final : public CausalBackbone, public MaskedAttention {
   }
 
   int64_t macs(int64_t height, int64_t width) const override {
-    const int64_t tokens = config_.patches(height, width) + 1;
-    int64_t total = patch_embed_->macs(height, width);
-    for (const auto& block : blocks_) total += block->macs(tokens);
+    const int64_t rows = height / config_.patch_size, columns = width / config_.patch_size;
+    int64_t total = patch_embed_->macs(height, width) + rows * columns * conv_block_macs();
+    for (size_t i = 0; i < blocks_.size(); ++i)
+      total += blocks_[i]->macs(rows, columns, config_.window_of(static_cast<int64_t>(i)), 1);
     return total;
   }
 
@@ -164,7 +169,14 @@ class ImageLlama final : public CausalBackbone, public MaskedAttention {
     if (config_.mask == Mask::none) return 0;
     const int64_t tokens = config_.patches(height, width) + 1;
     const int64_t seen = config_.mask == Mask::modified && !last() ? (tokens - 1) * config_.dim : 0;
-    return config_.depth * (causal_attention_saves(tokens, config_.dim) - seen);
+    int64_t total = 0;
+    for (int64_t i = 0; i < config_.depth; ++i) {
+      const int64_t side = config_.window_of(i);
+      total += side == 0 ? causal_attention_saves(tokens, config_.dim) - seen
+                         : window_count(height / config_.patch_size, width / config_.patch_size, side) *
+                               causal_attention_saves(side * side, config_.dim);
+    }
+    return total;
   }
 
   std::vector<std::string> no_weight_decay() const override { return {"pos_embed", "cls_token"}; }
@@ -191,18 +203,20 @@ class ImageLlama final : public CausalBackbone, public MaskedAttention {
     (last() ? tokens.behind : tokens.before) = 1;
     const int64_t count = x.size(1);
     if (config_.ropes()) tokens.extras.rotation = rotation(torch::arange(count, torch::kFloat64));
-    mask(tokens);
+    tokens.extras = masked(tokens.extras, count, last() ? count - 1 : 0, x);
     return tokens;
   }
 
   // The causal mask follows from the new order.
   Tokens keep(const Tokens& tokens, const torch::Tensor& index) const override {
     Tokens chosen = IsotropicBackbone::keep(tokens, index);
-    mask(chosen);
+    chosen.extras = masked(chosen.extras, chosen.count(), last() ? chosen.count() - 1 : 0, chosen.x);
     return chosen;
   }
+  std::string keep_refusal() const override { return window_refusal(); }
 
   std::string step_refusal() const override {
+    if (const std::string why = window_refusal(); !why.empty()) return why;
     switch (config_.mask) {
       case Mask::before:
         return "";
@@ -225,6 +239,7 @@ class ImageLlama final : public CausalBackbone, public MaskedAttention {
 
   void first_values(const std::string& name, const torch::Tensor& parameter,
                     const nn::Filler& fill) const override {
+    if (ConvBottleneck::first_values(name, parameter, fill)) return;
     if (name == "patch_embed.proj.weight")
       fill.fan_in_uniform(parameter[0].numel());
     else if (name == "patch_embed.proj.bias")
@@ -249,7 +264,13 @@ class ImageLlama final : public CausalBackbone, public MaskedAttention {
 
   torch::Tensor run_block(int64_t index, const torch::Tensor& x, const Tokens& tokens,
                           const Context& context) override {
-    return blocks_[static_cast<size_t>(index)]->forward(x, tokens.extras, context);
+    const auto& block = blocks_[static_cast<size_t>(index)];
+    const int64_t side = config_.window_of(index), count = side * side;
+    if (side == 0) return block->forward(x, tokens.extras, context);
+    // A window is a sequence of its own, row by row.
+    nn::AttentionExtras inside;
+    if (config_.ropes()) inside.rotation = rotation(torch::arange(count, torch::kFloat64));
+    return block->forward_in_windows(x, tokens, {side, masked(inside, count, -1, x)}, context);
   }
 
   torch::Tensor norm_tokens(const torch::Tensor& last_tokens) override { return norm_(last_tokens); }
@@ -273,23 +294,30 @@ class ImageLlama final : public CausalBackbone, public MaskedAttention {
     return last() ? moved.roll(-1, 1) : moved;
   }
 
-  void mask(Tokens& tokens) const {
-    if (config_.mask == Mask::none) return;
-    nn::AttentionExtras& extras = tokens.extras;
+  std::string window_refusal() const {
+    if (config_.window_size > 0) return "model.window_size cuts the whole map into windows";
+    return config_.conv_blocks.empty() ? "" : "model.conv_blocks read the neighbours of every patch";
+  }
+
+  // The same with the causal mask of `count` tokens, of which the modified one shows all to token `all_seeing` (-1 =
+  // none). `like` has the type and device of the tokens.
+  nn::AttentionExtras masked(nn::AttentionExtras extras, int64_t count, int64_t all_seeing,
+                             const torch::Tensor& like) const {
     // In evaluation the mask is the causal one; a soft share belongs to training.
     const double soft = is_training() ? soft_ : 0;
+    if (config_.mask == Mask::none) return extras;
     if (config_.mask == Mask::after) {
       extras.future_weight = soft;
     } else if (config_.mask == Mask::before && soft == 0) {
       extras.causal = true;
     } else {
-      const int64_t count = tokens.count();
-      const auto type = tokens.x.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
-      torch::Tensor seen = torch::ones({count, count}, tokens.x.options().dtype(type)).tril();
-      if (config_.mask == Mask::modified) seen.select(0, last() ? count - 1 : 0).fill_(1);
+      const auto type = like.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
+      torch::Tensor seen = torch::ones({count, count}, like.options().dtype(type)).tril();
+      if (config_.mask == Mask::modified && all_seeing >= 0) seen.select(0, all_seeing).fill_(1);
       // 0 where seen, log of the soft share (or -inf) elsewhere.
       extras.bias = torch::log(soft + (1 - soft) * seen);
     }
+    return extras;
   }
 
   Config config_;

@@ -1,6 +1,7 @@
 #include "models/isotropic.h"
 
 #include "core/error.h"
+#include "models/windows.h"
 #include "nn/checkpoint.h"
 
 namespace tessera::models {
@@ -82,6 +83,30 @@ void IsotropicBackbone::add_block(const std::shared_ptr<torch::nn::Module>& bloc
   blocks_.push_back(block);
 }
 
+void IsotropicBackbone::add_conv_blocks(const WindowSettings& windows, int64_t dim) {
+  convolutions_.resize(blocks_.size());
+  for (const int64_t index : windows.conv_blocks) {
+    const auto block = static_cast<size_t>(index);
+    convolutions_[block] = blocks_[block]->register_module("residual", std::make_shared<ConvBottleneck>(dim));
+  }
+}
+
+int64_t IsotropicBackbone::conv_block_macs() const {
+  int64_t total = 0;
+  for (const auto& convolutions : convolutions_) total += convolutions ? convolutions->macs() : 0;
+  return total;
+}
+
+// Tokens that are no patches stay as they are.
+torch::Tensor IsotropicBackbone::after_convolutions(int64_t index, const torch::Tensor& x,
+                                                    const TokenPlaces& places) const {
+  const auto block = static_cast<size_t>(index);
+  if (block >= convolutions_.size() || !convolutions_[block]) return x;
+  const torch::Tensor map = places.patches_of(x).unflatten(1, {places.rows, places.columns});
+  const torch::Tensor patches = convolutions_[block]->forward(map).flatten(1, 2);
+  return torch::cat({x.slice(1, 0, places.before), patches, x.slice(1, places.before + places.patches())}, 1);
+}
+
 torch::Tensor IsotropicBackbone::run(const Tokens& tokens, const Context& context,
                                      std::vector<torch::Tensor>* outputs) {
   check_condition(context, tokens.x.size(0));
@@ -89,7 +114,7 @@ torch::Tensor IsotropicBackbone::run(const Tokens& tokens, const Context& contex
   const bool recompute = checkpointing && is_training() && !context.taps;
   for (int64_t i = 0; i < block_count(); ++i) {
     const auto body = [this, i, tokens, context](const torch::Tensor& in) {
-      return run_block(i, in, tokens, context);
+      return after_convolutions(i, run_block(i, in, tokens, context), tokens);
     };
     if (recompute) {
       std::vector<torch::Tensor> read = blocks_[static_cast<size_t>(i)]->parameters();

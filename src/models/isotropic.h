@@ -36,6 +36,9 @@ struct IsotropicSettings : DropPathSettings {
   }
 };
 
+struct WindowSettings;
+class ConvBottleneck;
+
 class IsotropicBackbone : public Backbone, public TokenEncoder {
  public:
   torch::Tensor embed(const torch::Tensor& images, const Context& context) override;
@@ -62,6 +65,9 @@ class IsotropicBackbone : public Backbone, public TokenEncoder {
                              const Context& context) = 0;
   // Registers a block under "blocks".
   void add_block(const std::shared_ptr<torch::nn::Module>& block);
+  // Registers "residual" in the blocks that a bottleneck of convolutions follows; after all blocks.
+  void add_conv_blocks(const WindowSettings& windows, int64_t dim);
+  int64_t conv_block_macs() const;  // a patch
   // Runs all blocks; `outputs` takes the tokens after each.
   torch::Tensor run(const Tokens& tokens, const Context& context,
                     std::vector<torch::Tensor>* outputs = nullptr);
@@ -71,8 +77,10 @@ class IsotropicBackbone : public Backbone, public TokenEncoder {
   std::vector<torch::Tensor> maps_of(const std::vector<torch::Tensor>& outputs,
                                      const std::vector<int64_t>& blocks, const TokenPlaces& places) const;
   void check_blocks(const std::vector<int64_t>& blocks) const;
+  torch::Tensor after_convolutions(int64_t index, const torch::Tensor& x, const TokenPlaces& places) const;
 
   std::vector<std::shared_ptr<torch::nn::Module>> blocks_;
+  std::vector<std::shared_ptr<ConvBottleneck>> convolutions_;  // one a block, null where there is none
   torch::nn::ModuleList list_{nullptr};
 };
 

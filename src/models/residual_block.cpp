@@ -1,7 +1,10 @@
 #include "models/residual_block.h"
 
+#include "core/error.h"
+#include "models/windows.h"
 #include "nn/drop_path.h"
 #include "nn/init.h"
+#include "nn/window.h"
 
 namespace tessera::models {
 
@@ -66,6 +69,37 @@ torch::Tensor AttentionBlock::forward(const torch::Tensor& x, const nn::Attentio
       [&](const nn::DeferredNorm& normed, const nn::Epilogue& epilogue, const torch::Tensor& samples) {
         return attn_->forward(normed, nn::of_samples(extras, samples), epilogue);
       });
+}
+
+torch::Tensor AttentionBlock::forward_in_windows(const torch::Tensor& x, const TokenPlaces& places,
+                                                 const BlockWindows& windows, const Context& context) {
+  check(!places.kept.defined() && places.middle == 0, tap_name(), ": windows need all patches of the map");
+  nn::AttentionExtras inside = windows.inside;
+  inside.taps = context.taps;
+  inside.name = tap_name();
+  const int64_t side = windows.side, first = places.before, count = places.patches();
+  const auto attention = [&](const nn::DeferredNorm& deferred, const nn::Epilogue& epilogue,
+                             const torch::Tensor&) {
+    const torch::Tensor normed = deferred;
+    const torch::Tensor map =
+        normed.slice(1, first, first + count).unflatten(1, {places.rows, places.columns});
+    torch::Tensor mixed = attn_->mix(nn::to_windows(map, side, side), inside);
+    mixed = nn::from_windows(mixed, side, side, places.rows, places.columns).flatten(1, 2);
+    if (places.count() > count) {
+      const torch::Tensor others =
+          attn_->mix(torch::cat({normed.slice(1, 0, first), normed.slice(1, first + count)}, 1));
+      mixed = torch::cat({others.slice(1, 0, first), mixed, others.slice(1, first)}, 1);
+    }
+    return attn_->output(mixed, epilogue);
+  };
+  return apply(x, context, attention);
+}
+
+int64_t AttentionBlock::macs(int64_t rows, int64_t columns, int64_t side, int64_t others) const {
+  const int64_t tokens = rows * columns + others;
+  if (side == 0) return macs(tokens);
+  return tokens * mlp_macs() + window_count(rows, columns, side) * attn_->macs(side * side) +
+         (others > 0 ? attn_->macs(others) : 0);
 }
 
 torch::Tensor AttentionBlock::step(const torch::Tensor& x, const nn::Rotation& rotation,

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "models/encoder.h"
 #include "models/family.h"
 #include "models/model.h"
 #include "nn/attention.h"
@@ -61,15 +62,26 @@ class ResidualBlock : public torch::nn::Module {
   nn::PackedSwiGlu packed_{nullptr};
 };
 
+// A map's windows, inside which a block attends: see models/windows.h.
+struct BlockWindows {
+  int64_t side = 0;                 // of a window in patches
+  nn::AttentionExtras inside = {};  // of the tokens of one window: its rotation, its mask
+};
+
 // The block with attention among all tokens, parameters attn.qkv and attn.proj.
 class AttentionBlock : public ResidualBlock {
  public:
   AttentionBlock(const ResidualBlockOptions& options, int64_t heads, bool qkv_bias);
   torch::Tensor forward(const torch::Tensor& x, const nn::AttentionExtras& shared, const Context& context);
+  // The same with attention inside windows of the grid; other tokens attend among themselves.
+  torch::Tensor forward_in_windows(const torch::Tensor& x, const TokenPlaces& places,
+                                   const BlockWindows& windows, const Context& context);
   // One token more, x [batch, 1, dim] -> the same, rotated as given: it sees those whose keys and values
   // `state` holds, {} before the first, and itself, whose own are added there.
   torch::Tensor step(const torch::Tensor& x, const nn::Rotation& rotation, std::vector<torch::Tensor>& state);
   int64_t macs(int64_t tokens) const { return attn_->macs(tokens) + tokens * mlp_macs(); }
+  // With attention in windows of `side` patches (0 = none) and `others` tokens that are no patches.
+  int64_t macs(int64_t rows, int64_t columns, int64_t side, int64_t others) const;
 
  protected:
   nn::Attention attn_{nullptr};

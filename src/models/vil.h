@@ -16,6 +16,7 @@
 
 #include "models/causal_backbone.h"
 #include "models/vil_blocks.h"
+#include "models/windows.h"
 #include "nn/patch_embed.h"
 
 namespace tessera::models {
@@ -45,7 +46,7 @@ enum class VilNormEps { published, training };
 enum class VilCell { published, paper };
 enum class VilConvGrid { input, built };
 
-struct VilConfig : IsotropicSettings {
+struct VilConfig : IsotropicSettings, WindowSettings {
   int64_t stride = 0, inner_multiple = 1;
   double expansion = 2;
   VilMode mode = VilMode::classifier;
@@ -104,6 +105,7 @@ struct VilConfig : IsotropicSettings {
     v("norm_bias", norm_bias, "biases of the norms");
     v("proj_bias", proj_bias, "biases of the projections");
     v("conv_bias", conv_bias, "bias of the convolution");
+    visit_windows(v);
     v("drop_path", drop_path, from_to_below(0, 1), "rate of stochastic depth");
     v("drop_path_decay", drop_path_decay,
       "from 0 at the first group of blocks to drop_path at the last, else the same for all");

@@ -38,6 +38,12 @@ nn::MlstmLayerOptions layer_options(const VilConfig& config, const char* conv_na
           .init_values = config.init_values};
 }
 
+std::vector<int64_t> windows_of(const VilConfig& config) {
+  std::vector<int64_t> windows;
+  for (int64_t i = 0; i < config.depth; ++i) windows.push_back(config.window_of(i));
+  return windows;
+}
+
 VilStack stack_of(const VilConfig& config, bool pairs, const nn::MlstmLayerOptions& layer) {
   using Layout = VilStack::Layout;
   const Layout alternating = pairs ? Layout::pairs : Layout::singles;
@@ -47,7 +53,8 @@ VilStack stack_of(const VilConfig& config, bool pairs, const nn::MlstmLayerOptio
           .layout = config.traversal == VilTraversal::in_layer   ? Layout::in_layer
                     : config.traversal == VilTraversal::parallel ? Layout::parallel
                                                                  : alternating,
-          .drop_path = config.drop_path_rates(config.depth)};
+          .drop_path = config.drop_path_rates(config.depth),
+          .windows = windows_of(config)};
 }
 
 }  // namespace
@@ -94,6 +101,12 @@ void VilConfig::check() const {
     fail_usage("model.share_directions goes with traversal in_layer and more than one direction");
   if (conv_kind == MlstmConv::none && (!share_conv || value_conv))
     fail_usage("model.conv_kind = \"none\" leaves nothing for share_conv = false and value_conv");
+  check_windows(depth);
+  if ((window_size > 0 || !conv_blocks.empty()) && class_tokens() > 0)
+    fail_usage("model.pooling = \"", name_of(pooling), "\" puts class tokens among the patches, ",
+               "model.window_size and model.conv_blocks need patches alone");
+  if (window_size > 0 && conv_grid == VilConvGrid::built)
+    fail_usage("model.window_size goes with model.conv_grid = \"input\": windows have rows of their own");
   if (conv_grid == VilConvGrid::built && direction_count() > 2)
     fail_usage("model.conv_grid = \"built\" goes with directions uni or bi: columns need the image's grid");
 }
@@ -112,6 +125,7 @@ VilBackbone::VilBackbone(const VilConfig& config, const VilVersion& version)
     cls_tokens_ = register_parameter("cls_tokens", nn::zeros({1, number, config.dim}));
   units_ = make_units(stack_of(config, version.pairs, layer_));
   for (const auto& unit : units_) add_block(unit);
+  add_conv_blocks(config, config.dim);
   make_norms(version);
 }
 
@@ -159,6 +173,8 @@ Tokens VilBackbone::tokenise(const torch::Tensor& images, const Context&) {
 }
 
 std::string VilBackbone::keep_refusal() const {
+  if (config_.window_size > 0) return "model.window_size cuts the whole map into windows";
+  if (!config_.conv_blocks.empty()) return "model.conv_blocks read the neighbours of every patch";
   if (config_.conv_kind == nn::MlstmConv::grid)
     return "model.conv_kind = \"2d\" reads the neighbours of every patch";
   if (config_.direction_count() > 2)
@@ -167,6 +183,7 @@ std::string VilBackbone::keep_refusal() const {
 }
 
 std::string VilBackbone::step_refusal() const {
+  if (config_.window_size > 0 || !config_.conv_blocks.empty()) return keep_refusal();
   if (config_.directions != VilDirections::uni)
     return "model.directions = \"" + name_of(config_.directions) + "\" must be \"uni\"";
   if (config_.conv_kind == nn::MlstmConv::grid || config_.conv_kind == nn::MlstmConv::sequence)
@@ -281,14 +298,18 @@ torch::Tensor VilBackbone::read(const torch::Tensor& last, const TokenPlaces& pl
 
 int64_t VilBackbone::count_macs(int64_t height, int64_t width,
                                 const std::function<double(double tokens)>& cell) const {
-  const int64_t tokens = patch_embed_->rows(height) * patch_embed_->rows(width) + config_.class_tokens();
-  int64_t total = patch_embed_->macs(height, width);
-  for (const auto& unit : units_)
-    for (const nn::MlstmLayer& layer : unit->layers()) {
+  const int64_t rows = patch_embed_->rows(height), columns = patch_embed_->rows(width);
+  int64_t total = patch_embed_->macs(height, width) + rows * columns * conv_block_macs();
+  for (size_t i = 0; i < units_.size(); ++i) {
+    const int64_t side = config_.window_of(static_cast<int64_t>(i));
+    const int64_t sequences = side > 0 ? window_count(rows, columns, side) : 1;
+    const int64_t tokens = side > 0 ? side * side : rows * columns + config_.class_tokens();
+    for (const nn::MlstmLayer& layer : units_[i]->layers()) {
       const auto directions = static_cast<double>(layer->options().directions.size());
-      total += tokens * layer->macs_per_token() +
-               static_cast<int64_t>(directions * cell(static_cast<double>(tokens)));
+      total += sequences * (tokens * layer->macs_per_token() +
+                            static_cast<int64_t>(directions * cell(static_cast<double>(tokens))));
     }
+  }
   return total;
 }
 
@@ -323,7 +344,9 @@ torch::Tensor VilBackbone::fit(const std::string& name, const torch::Tensor& sto
   return nn::resample_grid(stored[0], rows_, columns_, nn::Resample::bicubic).unsqueeze(0);
 }
 
-void VilBackbone::first_values(const std::string& name, const torch::Tensor&, const nn::Filler& fill) const {
+void VilBackbone::first_values(const std::string& name, const torch::Tensor& parameter,
+                               const nn::Filler& fill) const {
+  if (ConvBottleneck::first_values(name, parameter, fill)) return;
   if (name == "pos_embed.embed" || name == "cls_tokens")
     fill.truncated_normal(0.02);
   else if (name == "patch_embed.proj.weight")

@@ -2,6 +2,7 @@
 
 #include "core/error.h"
 #include "nn/drop_path.h"
+#include "nn/window.h"
 
 namespace tessera::models {
 
@@ -19,7 +20,7 @@ Norm register_scaled_norm(torch::nn::Module& owner, const char* name, const VilB
 
 VilBlock::VilBlock(const VilBlockOptions& options, const std::vector<nn::Traversal>& directions,
                    double drop_path, int64_t index, std::string name)
-    : drop_path_(drop_path), index_(index), name_(std::move(name)) {
+    : drop_path_(drop_path), index_(index), window_(options.window), name_(std::move(name)) {
   norm_ = register_scaled_norm(*this, "norm", options, 1e-5);
   nn::MlstmLayerOptions layer = options.layer;
   layer.directions = directions;
@@ -28,7 +29,15 @@ VilBlock::VilBlock(const VilBlockOptions& options, const std::vector<nn::Travers
 
 torch::Tensor VilBlock::branch(const torch::Tensor& x, const nn::TokenGrid& grid, const Context& context,
                                const nn::Epilogue& epilogue) {
-  return layer_->forward(norm_.before_linear(x), grid, epilogue, context.taps, name_);
+  if (window_ == 0) return layer_->forward(norm_.before_linear(x), grid, epilogue, context.taps, name_);
+  // Each window is a grid of its own; what stands behind the layer is of the whole grid again.
+  check(grid.off_grid.empty() && !epilogue.scale.defined(), name_, ": windows hold patches alone");
+  const torch::Tensor normed = norm_.before_linear(x);
+  const torch::Tensor windows =
+      nn::to_windows(normed.unflatten(1, {grid.rows, grid.columns}), window_, window_);
+  const torch::Tensor mixed = layer_->forward(windows, {window_, window_}, {}, context.taps, name_);
+  const torch::Tensor y = nn::from_windows(mixed, window_, window_, grid.rows, grid.columns).flatten(1, 2);
+  return epilogue.residual.defined() ? epilogue.residual + y : y;
 }
 
 torch::Tensor VilBlock::forward(const torch::Tensor& x, const nn::TokenGrid& grid, const Context& context) {
@@ -93,9 +102,11 @@ std::vector<std::shared_ptr<VilUnit>> make_units(const VilStack& stack) {
   int64_t made = 0;  // blocks so far
   for (int64_t i = 0; i < stack.depth; ++i) {
     const double rate = stack.drop_path[static_cast<size_t>(i)];
+    VilBlockOptions options = stack.block;
+    options.window = stack.windows[static_cast<size_t>(i)];
     const std::string name = "blocks." + std::to_string(i);
     const auto block = [&](const std::vector<nn::Traversal>& directions, const std::string& inside) {
-      return std::make_shared<VilBlock>(stack.block, directions, rate, made++, name + inside);
+      return std::make_shared<VilBlock>(options, directions, rate, made++, name + inside);
     };
     const auto next_way = [&] { return ways[static_cast<size_t>(made) % ways.size()]; };
     VilGroup::Named named;

@@ -16,6 +16,7 @@ struct VilBlockOptions {
   NormKind norm = NormKind::layer;
   bool norm_bias = true;
   nn::MlstmLayerOptions layer = {};
+  int64_t window = 0;  // side of the windows that a block reads one by one, 0 = the whole grid
 };
 
 // A residual-scaled LayerNorm (xLSTM's), or an RMS norm.
@@ -48,7 +49,7 @@ class VilBlock final : public VilUnit {
 
  private:
   double drop_path_;
-  int64_t index_;
+  int64_t index_, window_;
   std::string name_;
   Norm norm_;
   nn::MlstmLayer layer_{nullptr};
@@ -76,6 +77,7 @@ struct VilStack {
   int64_t depth = 0, directions = 2;
   enum class Layout { pairs, singles, parallel, in_layer } layout = Layout::pairs;
   std::vector<double> drop_path = {};  // of each unit
+  std::vector<int64_t> windows = {};   // of each unit, as VilBlockOptions::window
 };
 std::vector<std::shared_ptr<VilUnit>> make_units(const VilStack& stack);
 

@@ -14,6 +14,7 @@
 #include "models/isotropic.h"
 #include "models/residual_block.h"
 #include "models/rotary.h"
+#include "models/windows.h"
 #include "nn/init.h"
 #include "nn/patch_embed.h"
 #include "nn/position.h"
@@ -42,7 +43,7 @@ struct tessera::EnumNames<tessera::models::RopeGrid> {
 namespace tessera::models {
 namespace {
 
-struct Config : IsotropicSettings, RotarySettings {
+struct Config : IsotropicSettings, RotarySettings, WindowSettings {
   static constexpr bool kHeadBatchNorm = true;
   int64_t mlp_hidden = 0;
   bool class_token = true, norm_before_mean = false, token_norm = false, final_norm = true, qkv_bias = true;
@@ -86,6 +87,7 @@ struct Config : IsotropicSettings, RotarySettings {
     v("rope_anchor", rope_anchor, above(0), "image height in pixels whose positions are not scaled");
     v("class_position", class_position,
       "x and y of the class token, -1 = what floor division gives for index -1");
+    visit_windows(v);
     visit_drop_path(v);
   }
 
@@ -103,6 +105,7 @@ struct Config : IsotropicSettings, RotarySettings {
   void check() const {
     check_size();
     check_rope(dim, heads);
+    check_windows(depth);
     if (norm_before_mean && class_token) fail_usage("model.norm_before_mean goes with class_token = false");
     if (token_norm && (class_token || norm_before_mean))
       fail_usage("model.token_norm goes with class_token = false and norm_before_mean = false");
@@ -135,20 +138,25 @@ class VisionLlama final : public IsotropicBackbone {
                                                          config.heads, config.qkv_bias));
       add_block(blocks_.back());
     }
+    add_conv_blocks(config, config.dim);
     if (config.peg) peg_ = register_module("peg", nn::ConditionalPositions(config.dim));
   }
 
   int64_t embed_width() const override { return config_.dim; }
   int64_t token_width() const override { return config_.dim; }
   std::string keep_refusal() const override {
+    if (config_.window_size > 0) return "model.window_size cuts the whole map into windows";
+    if (!config_.conv_blocks.empty()) return "model.conv_blocks read the neighbours of every patch";
     return peg_ ? "model.peg = true reads the neighbours of every patch" : "";
   }
 
   int64_t macs(int64_t height, int64_t width) const override {
     const int64_t patches = config_.patches(height, width);
     int64_t total = patch_embed_->macs(height, width);
-    for (const auto& block : blocks_) total += block->macs(patches + prefix_);
-    return total + (peg_ ? patches * peg_->macs() : 0);
+    const int64_t rows = height / config_.patch_size, columns = width / config_.patch_size;
+    for (size_t i = 0; i < blocks_.size(); ++i)
+      total += blocks_[i]->macs(rows, columns, config_.window_of(static_cast<int64_t>(i)), prefix_);
+    return total + patches * (conv_block_macs() + (peg_ ? peg_->macs() : 0));
   }
 
   std::vector<std::string> no_weight_decay() const override { return {"pos_embed", "cls_token"}; }
@@ -170,12 +178,13 @@ class VisionLlama final : public IsotropicBackbone {
     Tokens tokens;
     tokens.x = x;
     tokens.rows = rows, tokens.columns = columns, tokens.before = prefix_;
-    tokens.extras.rotation = rotation(rows, columns, images.size(2));
+    tokens.extras.rotation = rotation(rows, columns, images.size(2), prefix_);
     return tokens;
   }
 
   void first_values(const std::string& name, const torch::Tensor& parameter,
                     const nn::Filler& fill) const override {
+    if (ConvBottleneck::first_values(name, parameter, fill)) return;
     if (name.starts_with("patch_embed.proj."))
       fill.fan_in_uniform(config_.in_channels * config_.patch_size * config_.patch_size);
     else if (name.starts_with("peg.proj."))
@@ -187,7 +196,12 @@ class VisionLlama final : public IsotropicBackbone {
  protected:
   torch::Tensor run_block(int64_t index, const torch::Tensor& x, const Tokens& tokens,
                           const Context& context) override {
-    return blocks_[static_cast<size_t>(index)]->forward(x, tokens.extras, context);
+    const auto& block = blocks_[static_cast<size_t>(index)];
+    const int64_t side = config_.window_of(index);
+    if (side == 0) return block->forward(x, tokens.extras, context);
+    // A window's positions are those of an image of its size.
+    return block->forward_in_windows(
+        x, tokens, {side, {.rotation = rotation(side, side, side * config_.patch_size, 0)}}, context);
   }
 
   torch::Tensor after_block(int64_t index, const torch::Tensor& x, const Tokens& tokens) override {
@@ -215,7 +229,8 @@ class VisionLlama final : public IsotropicBackbone {
         .unsqueeze(0);
   }
 
-  nn::Rotation rotation(int64_t rows, int64_t columns, int64_t height) const {
+  // Of a map of these sides from an image of this height, behind `prefix` tokens that are no patches.
+  nn::Rotation rotation(int64_t rows, int64_t columns, int64_t height, int64_t prefix) const {
     const int64_t channels = config_.rope_channels(config_.dim, config_.heads), patches = rows * columns;
     if (channels == 0) return {};
     const double exponent =
@@ -226,10 +241,10 @@ class VisionLlama final : public IsotropicBackbone {
     if (config_.auto_scale) scale *= config_.rope_anchor / static_cast<double>(height);
     const bool square = config_.rope_grid == RopeGrid::square;
     const int64_t wide = square ? static_cast<int64_t>(std::sqrt(static_cast<double>(patches))) : columns;
-    nn::GridPositions at = nn::grid_positions(-prefix_, patches, wide);
+    nn::GridPositions at = nn::grid_positions(-prefix, patches, wide);
     at.x = at.x * scale;
     at.y = at.y * scale;
-    if (prefix_ && config_.rope == Rope::two_axes && config_.class_position != -1) {
+    if (prefix > 0 && config_.rope == Rope::two_axes && config_.class_position != -1) {
       at.x[0] = config_.class_position;
       at.y[0] = config_.class_position;
     }

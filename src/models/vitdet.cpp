@@ -6,8 +6,7 @@
 //   or: every block inside windows, and behind some (model.conv_blocks) a residual bottleneck of convolutions
 //   scores = softmax(q k^T / sqrt(d) + q . Rh + q . Rw),  Rh, Rw a learned vector for each offset of rows, of columns
 //
-// Windows are filled with zeros to the right and below, behind the norm; these tokens take part. A table of offsets
-// is interpolated for a map of another size, as the learned positions are.
+// A table of offsets is interpolated for a map of another size, as the learned positions are.
 #include "models/vitdet.h"
 
 #include <torch/nn/modules/container/modulelist.h>
@@ -16,9 +15,9 @@
 #include <cmath>
 
 #include "core/error.h"
-#include "models/detection/pyramid_neck.h"
 #include "models/family.h"
 #include "models/residual_block.h"
+#include "models/windows.h"
 #include "nn/checkpoint.h"
 #include "nn/init.h"
 #include "nn/patch_embed.h"
@@ -28,16 +27,19 @@
 namespace tessera::models {
 namespace {
 
-struct Config : DropPathSettings {
+struct Config : DropPathSettings, WindowSettings {
   Value image_size = 1024;
   int64_t patch_size = 16, dim = 768, depth = 12, heads = 12;
   double mlp_ratio = 4;
   bool qkv_bias = true, offset_vectors = true;
-  int64_t window_size = 14, position_grid = 14;
-  std::vector<int64_t> global_blocks = {2, 5, 8, 11}, conv_blocks = {};
+  int64_t position_grid = 14;
   bool class_position = true;
 
-  Config() { drop_path_decay = true; }
+  Config() {
+    drop_path_decay = true;
+    window_size = 14;
+    global_blocks = {2, 5, 8, 11};
+  }
 
   template <class V>
   void visit(V& v) {
@@ -49,10 +51,7 @@ struct Config : DropPathSettings {
     v("heads", heads, kHeads, "attention heads");
     v("mlp_ratio", mlp_ratio, kMlpRatio, "hidden width of the MLP as a multiple of the token's");
     v("qkv_bias", qkv_bias, "biases of q, k, v");
-    v("window_size", window_size, between(1, 1024), "patches along a side of a window");
-    v("global_blocks", global_blocks,
-      "blocks that attend over the whole map, counted from 0; the others in windows");
-    v("conv_blocks", conv_blocks, "blocks that a residual bottleneck of convolutions follows");
+    visit_windows(v);
     v("offset_vectors", offset_vectors,
       "a learned vector for each offset of rows and of columns (decomposed)");
     v("position_grid", position_grid, between(1, 1024),
@@ -66,12 +65,6 @@ struct Config : DropPathSettings {
     check_width(dim, heads);
     const Extent image = extent_of(image_size, "image_size");
     check_tokens(image.height / patch_size, image.width / patch_size, dim);
-  }
-  bool is_global(int64_t block) const {
-    return std::find(global_blocks.begin(), global_blocks.end(), block) != global_blocks.end();
-  }
-  bool has_convs(int64_t block) const {
-    return std::find(conv_blocks.begin(), conv_blocks.end(), block) != conv_blocks.end();
   }
 };
 
@@ -125,32 +118,6 @@ class MapAttention : public torch::nn::Module {
   torch::Tensor rows_, columns_;
 };
 
-// x + norm3(conv1x1(gelu(norm2(conv3x3(gelu(norm1(conv1x1 x)))))), half as wide inside.
-class Bottleneck : public torch::nn::Module {
- public:
-  explicit Bottleneck(int64_t dim) {
-    const int64_t inner = dim / 2;
-    conv1_ = add("1", {.in = dim, .out = inner, .kernel = 1});
-    conv2_ = add("2", {.in = inner, .out = inner, .kernel = 3, .padding = 1});
-    conv3_ = add("3", {.in = inner, .out = dim, .kernel = 1});
-  }
-  torch::Tensor forward(const torch::Tensor& x) {
-    torch::Tensor y = torch::gelu(norms_[0](conv1_->forward(x)));
-    y = torch::gelu(norms_[1](conv2_->forward(y)));
-    return x + norms_[2](conv3_->forward(y));
-  }
-  int64_t macs() const { return conv1_->macs() + conv2_->macs() + conv3_->macs(); }  // a token
-
- private:
-  nn::Conv2d add(const std::string& number, const nn::Conv2dOptions& options) {
-    nn::Conv2d conv = register_module("conv" + number, nn::Conv2d(options));
-    norms_.push_back(register_module("norm" + number, nn::LayerNorm(options.out)));
-    return conv;
-  }
-  nn::Conv2d conv1_{nullptr}, conv2_{nullptr}, conv3_{nullptr};
-  std::vector<nn::LayerNorm> norms_;
-};
-
 class MapBlock : public ResidualBlock {
  public:
   MapBlock(const Config& config, int64_t index, double drop_path)
@@ -160,13 +127,13 @@ class MapBlock : public ResidualBlock {
                        .drop_path = drop_path,
                        .index = index,
                        .name = "blocks." + std::to_string(index)}),
-        window_(config.is_global(index) ? 0 : config.window_size) {
+        window_(config.window_of(index)) {
     const Extent image = extent_of(config.image_size, "image_size");
     const Extent grid{image.height / config.patch_size, image.width / config.patch_size};
     attn_ = register_module(
         "attn", std::make_shared<MapAttention>(config, window_ > 0 ? Extent{window_, window_} : grid));
     if (config.has_convs(index))
-      residual_ = register_module("residual", std::make_shared<Bottleneck>(config.dim));
+      residual_ = register_module("residual", std::make_shared<ConvBottleneck>(config.dim));
   }
 
   // x [batch, rows, columns, dim] -> the same.
@@ -191,14 +158,13 @@ class MapBlock : public ResidualBlock {
     const int64_t tokens = rows * columns;
     int64_t total = tokens * (mlp_macs() + (residual_ ? residual_->macs() : 0));
     if (window_ == 0) return total + attn_->macs(tokens);
-    const auto windows = [&](int64_t side) { return (side + window_ - 1) / window_; };
-    return total + windows(rows) * windows(columns) * attn_->macs(window_ * window_);
+    return total + window_count(rows, columns, window_) * attn_->macs(window_ * window_);
   }
 
  private:
   int64_t window_;  // 0 = the whole map
   std::shared_ptr<MapAttention> attn_;
-  std::shared_ptr<Bottleneck> residual_;
+  std::shared_ptr<ConvBottleneck> residual_;
 };
 
 class VitDet final : public Backbone {
@@ -264,12 +230,9 @@ class VitDet final : public Backbone {
 
   void first_values(const std::string& name, const torch::Tensor& parameter,
                     const nn::Filler& fill) const override {
+    if (ConvBottleneck::first_values(name, parameter, fill)) return;
     if (name == "patch_embed.proj.weight")
       fill.fan_in_uniform(parameter[0].numel());
-    else if (parameter.dim() == 4)
-      fill.normal(std::sqrt(2.0 / static_cast<double>(parameter.select(1, 0).numel())));
-    else if (nn::ends_with(name, "residual.norm3.weight"))
-      fill.constant(0);
     else if (name == "pos_embed" || (parameter.dim() == 2 && name.find(".rel_pos_") == std::string::npos))
       fill.truncated_normal(0.02);
   }

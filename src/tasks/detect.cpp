@@ -3,12 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/clock.h"
 #include "core/error.h"
 #include "core/text.h"
-#include "tasks/detect_scores.h"
-#include "tasks/object_inputs.h"
-#include "tasks/validation_pass.h"
+#include "tasks/backbone_maps.h"
+#include "tasks/object_task.h"
 
 namespace tessera::tasks {
 
@@ -21,6 +19,7 @@ void DetectConfig::check() const {
     if (!(ratio > 0)) fail_usage("task.ratios holds ", tessera::shortest(ratio), ", must be positive");
   if (norm == models::ConvNormKind::batch)
     fail_usage("task.norm = \"batch\": a detector's heads have none or layer");
+  if (test_scales.empty()) fail_usage("task.test_scales is empty, must have a factor at least, such as 1.0");
 }
 
 namespace {
@@ -33,44 +32,25 @@ DetectConfig read_settings(const Value& settings) {
   return config;
 }
 
-// Maps of the backbone that the neck reads.
-struct BackboneMaps {
-  std::vector<int64_t> blocks, channels, strides;
-  bool one_grid = false;
-};
-
-BackboneMaps maps_of(const models::ModelSpec& spec, int64_t block_count) {
-  BackboneMaps maps;
-  const Value* dims = spec.settings.find("dims");
-  if (!dims) {
-    maps.one_grid = true;
-    maps.blocks = {block_count - 1};
-    maps.channels = {spec.settings.find("dim")->as_int()};
-    maps.strides = {spec.settings.find("patch_size")->as_int()};
-    return maps;
-  }
-  const Value* patch = spec.settings.find("patch_size");
-  for (size_t stage = 0; stage < dims->as_array().size(); ++stage) {
-    maps.blocks.push_back(static_cast<int64_t>(stage));
-    maps.channels.push_back(dims->as_array()[stage].as_int());
-    maps.strides.push_back((patch ? patch->as_int() : 4) << stage);
-  }
-  return maps;
+// All stages of a pyramid, the last block of one grid.
+BackboneMaps detector_maps(const models::ModelSpec& spec, int64_t block_count) {
+  const bool stages = spec.settings.find("dims") != nullptr;
+  return maps_of(spec, stages ? std::vector<int64_t>{} : std::vector{block_count - 1}, block_count);
 }
 
 std::shared_ptr<models::PyramidNeck> make_neck(const DetectConfig& config, const BackboneMaps& maps,
                                                const std::string& model) {
   const bool simple =
-      config.neck == DetectorNeck::simple || (config.neck == DetectorNeck::automatic && maps.one_grid);
+      config.neck == DetectorNeck::simple || (config.neck == DetectorNeck::automatic && !maps.stages);
   if (!simple) {
-    if (maps.one_grid)
+    if (!maps.stages)
       fail_usage("task.neck = \"fpn\" reads the stages of a model, ", model,
                  " has a single grid: use \"simple\"");
     return std::make_shared<models::Fpn>(models::FpnOptions{
-        .in = maps.channels, .strides = maps.strides, .width = config.width, .norm = config.norm});
+        .in = maps.widths, .strides = maps.strides, .width = config.width, .norm = config.norm});
   }
   models::SimplePyramidOptions options{
-      .in = maps.channels.back(), .stride = maps.strides.back(), .width = config.width};
+      .in = maps.widths.back(), .stride = maps.strides.back(), .width = config.width};
   // No map finer than four pixels a cell: small patches give fewer of them.
   std::erase_if(options.scales,
                 [&](double scale) { return static_cast<double>(options.stride) / scale < 4; });
@@ -101,38 +81,28 @@ models::DetectorOptions detector_options(const DetectConfig& config, const model
   return o;
 }
 
-class Detect final : public Task, public ObjectFinder {
+data::ObjectGeometry geometry_of(const DetectConfig& config) {
+  return {.shortest = config.shortest,
+          .longest = config.longest,
+          .jitter = config.jitter,
+          .flip = config.flip,
+          .masks = config.masks};
+}
+
+std::vector<TestView> views_of(const DetectConfig& config) {
+  std::vector<TestView> views;
+  for (const double scale : config.test_scales)
+    for (const bool mirrored : {false, true})
+      if (!mirrored || config.test_flip) views.push_back({scale, mirrored});
+  return views;
+}
+
+class Detect final : public ObjectTask {
  public:
-  explicit Detect(const TaskSetup& setup)
-      : config_(read_settings(setup.settings)),
-        preprocess_(setup.preprocess),
-        train_(setup.train),
-        validation_(setup.validation),
-        spec_(setup.model),
-        backbone_(setup.build_backbone(setup.model)),
-        classes_(setup, "task detect") {
-    maps_ = maps_of(spec_, backbone_->block_count());
-    detector_ = setup.build([&] {
-      auto neck = make_neck(config_, maps_, spec_.name);
-      const models::DetectorOptions options = detector_options(config_, *neck, std::ssize(classes_.names));
-      auto detector = std::make_shared<models::Detector>(options, std::move(neck));
-      if (setup.draws()) detector->initialise(setup.seed);
-      return detector;
-    });
-    geometry_ = {.shortest = config_.shortest,
-                 .longest = config_.longest,
-                 .jitter = config_.jitter,
-                 .flip = config_.flip,
-                 .masks = config_.masks};
-    check_outlines(train_.get());
-    check_outlines(validation_.get());
-  }
+  explicit Detect(const TaskSetup& setup) : Detect(setup, read_settings(setup.settings)) {}
 
   std::vector<Part> parts() const override { return {{"", backbone_}, {"", detector_}}; }
   std::vector<BackbonePart> backbones() const override { return {{"", backbone_, spec_}}; }
-  bool takes_outputs_of(const Value& metadata) const override {
-    return object_names_in(metadata) == classes_.names;
-  }
   std::vector<std::string> output_names() const override {
     std::vector<std::string> names;
     for (const auto& entry : detector_->named_parameters()) names.push_back(entry.key());
@@ -143,18 +113,6 @@ class Detect final : public Task, public ObjectFinder {
   }
   int64_t macs(int64_t side) const override {
     return backbone_->macs(side, side) + detector_->macs({side, side});
-  }
-
-  std::vector<StreamSpec> streams() const override {
-    return {{.name = "train",
-             .source = train_,
-             .transform = [this](int64_t side) { return transform(train_, side, true); },
-             .labelled = false}};
-  }
-  StreamSpec validation() const override {
-    return {.name = "validation", .source = validation_, .transform = [this](int64_t side) {
-              return transform(validation_, side, false);
-            }};
   }
 
   std::vector<MetricInfo> step_metrics() const override {
@@ -173,7 +131,7 @@ class Detect final : public Task, public ObjectFinder {
 
   Loss loss(const Inputs& inputs, const models::Context& context, Collective&) override {
     const torch::Tensor& images = inputs.at("image");
-    const auto pyramid = detector_->pyramid(backbone_->features(images, maps_.blocks, context));
+    const auto pyramid = pyramid_of(images, context);
     const auto count = static_cast<double>(images.size(0));
     Loss out;
     for (const auto& [name, value] : detector_->losses(
@@ -185,36 +143,42 @@ class Detect final : public Task, public ObjectFinder {
     return out;
   }
 
-  std::vector<std::unique_ptr<Evaluator>> evaluators() override {
-    return one_evaluator([this](const EvaluateOptions& options) { return evaluate(options); });
+ protected:
+  std::vector<std::vector<FoundObject>> find_in_batch(const torch::Tensor& images,
+                                                      const std::vector<Extent>& shown,
+                                                      const std::vector<Extent>& sizes,
+                                                      double score) override {
+    detector_->set_limits(score, config_.most);
+    const auto found = detector_->detect(pyramid_of(images), {images.size(2), images.size(3)}, shown);
+    std::vector<std::vector<FoundObject>> out;
+    for (size_t i = 0; i < found.size(); ++i) out.push_back(objects_of(found[i], shown[i], sizes[i]));
+    return out;
   }
-  MetricInfo main_metric() const override { return DetectionScores::main_metric(config_.masks); }
-  Value metadata() const override { return classes_.metadata(); }
-  std::string metadata_conflict(const Value& stored) const override {
-    return object_names_in(stored) == classes_.names ? "" : "the run began with other classes";
-  }
-
-  const std::vector<std::string>& object_classes() const override { return classes_.names; }
-  int64_t class_number(int64_t label) const override { return classes_.numbers[static_cast<size_t>(label)]; }
-  std::vector<FoundObject> find(const Image& image, double score, torch::Device device,
-                                Precision precision) override;
+  std::vector<FoundObject> find_in_views(const std::vector<ViewedImage>& views, Extent size,
+                                         double score) override;
+  int64_t side_unit() const override { return maps_.strides.back(); }
 
  private:
-  Findings evaluate(const EvaluateOptions& options);
+  Detect(const TaskSetup& setup, const DetectConfig& config)
+      : ObjectTask(setup, "task detect", geometry_of(config), config.score),
+        config_(config),
+        maps_(detector_maps(spec_, backbone_->block_count())) {
+    detector_ = setup.build([&] {
+      auto neck = make_neck(config_, maps_, spec_.name);
+      const models::DetectorOptions options = detector_options(config_, *neck, std::ssize(classes_.names));
+      auto detector = std::make_shared<models::Detector>(options, std::move(neck));
+      if (setup.draws()) detector->initialise(setup.seed);
+      return detector;
+    });
+    check_outlines(train_.get());
+    check_outlines(validation_.get());
+    set_views(views_of(config_));
+  }
 
   // Boxes alone make no masks.
   void check_outlines(const data::Source* source) const {
     if (config_.masks && source && !data::require_objects(*source, "task detect").has_outlines())
       fail_usage("task.masks: ", source->describe(), " has boxes without masks: set task.masks = false");
-  }
-
-  std::shared_ptr<const data::Transform> transform(const std::shared_ptr<const data::Source>& source,
-                                                   int64_t side, bool training) const {
-    data::Preprocess preprocess = preprocess_;
-    if (side > 0) preprocess.size = side;
-    data::ObjectGeometry geometry = geometry_;
-    geometry.training = training;
-    return data::make_object_transform(preprocess, geometry, source);
   }
 
   std::vector<models::DetectionTarget> targets(const Inputs& inputs) const {
@@ -263,67 +227,59 @@ class Detect final : public Task, public ObjectFinder {
     return out;
   }
 
-  std::vector<models::Detections> run(const torch::Tensor& images, const std::vector<Extent>& shown,
-                                      torch::Device device, Precision precision) {
-    const AutocastScope autocast(device, precision);
-    const auto pyramid = detector_->pyramid(backbone_->features(images, maps_.blocks));
-    return detector_->detect(pyramid, {images.size(2), images.size(3)}, shown);
+  std::vector<torch::Tensor> pyramid_of(const torch::Tensor& images, const models::Context& context = {}) {
+    return detector_->pyramid(backbone_->features(images, maps_.blocks, context));
   }
 
   DetectConfig config_;
-  data::Preprocess preprocess_;
-  data::ObjectGeometry geometry_;
-  std::shared_ptr<const data::Source> train_, validation_;
-  models::ModelSpec spec_;
-  std::shared_ptr<models::Backbone> backbone_;
   BackboneMaps maps_;
   std::shared_ptr<models::Detector> detector_;
-  ObjectClasses classes_;
 };
 
-Findings Detect::evaluate(const EvaluateOptions& options) {
-  const torch::NoGradGuard no_grad;
-  set_training(parts(), false);
-  const double began = steady_seconds();
-  const auto loader = options.open(validation());
-  DetectionScores scores(*validation_, data::require_objects(*validation_, "task detect"), config_.masks);
-  each_batch(options, *loader, [&](data::Batch& loaded, int64_t before) {
-    const StreamInputs batch = to_device(loaded, "validation", options.device, options.precision);
-    const std::vector<Extent> shown = shown_extents(batch.at("extent"));
-    const torch::Tensor sides = batch.at("extent").to(torch::kCPU).contiguous();
-    const auto found = run(batch.at("image"), shown, options.device, options.precision);
-    for (int64_t i = 0; i < loaded.size; ++i) {
-      const int64_t index = loaded.indices[static_cast<size_t>(i)];
-      if (index != before + loaded.first + i) continue;  // in the place of a broken image
-      const int64_t* own = sides.const_data_ptr<int64_t>() + 4 * i;
-      scores.add(index,
-                 objects_of(found[static_cast<size_t>(i)], shown[static_cast<size_t>(i)], {own[2], own[3]}));
-    }
-  });
-  Findings out;
-  out.broken = loader->bad_images();
-  scores.collect(options);
-  check(scores.size() > 0, "there is no image to evaluate on");
-  scores.report(options, out);
-  out.seconds = steady_seconds() - began;
-  return out;
+// The boxes with left and right exchanged, where the view is mirrored.
+torch::Tensor unmirrored(const torch::Tensor& boxes, const ViewedImage& view) {
+  if (!view.mirrored) return boxes;
+  const auto width = static_cast<double>(view.shown.width);
+  return torch::stack(
+      {width - boxes.select(1, 2), boxes.select(1, 1), width - boxes.select(1, 0), boxes.select(1, 3)}, 1);
 }
 
-std::vector<FoundObject> Detect::find(const Image& image, double score, torch::Device device,
-                                      Precision precision) {
-  const torch::NoGradGuard no_grad;
-  set_training(parts(), false);
-  const data::ImageView view = data::whole_view({image.height, image.width}, preprocess_.size, geometry_);
-  torch::Tensor input = torch::empty({1, 3, preprocess_.size, preprocess_.size});
-  data::write_view(image, view, data::parse_interpolation(preprocess_.interpolation),
-                   data::Normalisation(preprocess_.mean, preprocess_.std), input.data_ptr<float>());
-  const models::DetectorOptions before = detector_->options();
-  if (score >= 0) detector_->set_limits(score, before.box.most);
-  const Extent shown{view.shown_height(), view.shown_width()};
-  const torch::ScalarType type = precision == Precision::fp64 ? torch::kFloat64 : torch::kFloat32;
-  const auto found = run(input.to(device, type), {shown}, device, precision);
-  detector_->set_limits(before.box.score, before.box.most);
-  return objects_of(found[0], shown, {image.height, image.width});
+// Detections of all views on the image, of those that overlap the best; then every view's mask head on these boxes,
+// and the mean of their masks (detectron2's GeneralizedRCNNWithTTA).
+std::vector<FoundObject> Detect::find_in_views(const std::vector<ViewedImage>& views, Extent size,
+                                               double score) {
+  detector_->set_limits(score, config_.most);
+  const auto factors = [&](const ViewedImage& view, const torch::Tensor& boxes) {
+    const double across = static_cast<double>(size.width) / static_cast<double>(view.shown.width),
+                 down = static_cast<double>(size.height) / static_cast<double>(view.shown.height);
+    return torch::tensor({across, down, across, down}, boxes.options());
+  };
+  std::vector<std::vector<torch::Tensor>> pyramids;
+  std::vector<torch::Tensor> boxes, scores, labels;
+  for (const ViewedImage& view : views) {
+    pyramids.push_back(pyramid_of(view.pixels));
+    const models::Detections found =
+        detector_->detect(pyramids.back(), {view.pixels.size(2), view.pixels.size(3)}, {view.shown}).front();
+    boxes.push_back(unmirrored(found.boxes, view) * factors(view, found.boxes));
+    scores.push_back(found.scores), labels.push_back(found.labels);
+  }
+  models::Detections merged{torch::cat(boxes), torch::cat(scores), torch::cat(labels), {}};
+  torch::Tensor keep = ops::nms(merged.boxes, merged.scores, merged.labels, config_.nms);
+  keep = keep.slice(0, 0, std::min(config_.most, keep.size(0)));
+  for (torch::Tensor* values : {&merged.boxes, &merged.scores, &merged.labels})
+    *values = values->index_select(0, keep);
+  if (config_.masks) {
+    torch::Tensor sum;
+    for (size_t i = 0; i < views.size(); ++i) {
+      std::vector<models::Detections> seen{merged};
+      seen[0].boxes = unmirrored(merged.boxes / factors(views[i], merged.boxes), views[i]);
+      detector_->add_masks(pyramids[i], seen);
+      const torch::Tensor masks = views[i].mirrored ? seen[0].masks.flip(2) : seen[0].masks;
+      sum = sum.defined() ? sum + masks : masks;
+    }
+    merged.masks = sum / static_cast<double>(views.size());
+  }
+  return objects_of(merged, size, size);
 }
 
 }  // namespace

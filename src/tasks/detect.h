@@ -8,8 +8,6 @@
 // computes at a time.
 #pragma once
 
-#include "data/objects.h"
-#include "data/transform_objects.h"
 #include "models/detection/detector.h"
 #include "tasks/registry.h"
 
@@ -34,28 +32,11 @@ struct DetectConfig {
   double flip = 0.5;
   double score = 0.05, nms = 0.5;
   int64_t most = 100;
+  std::vector<double> test_scales = {1.0};
+  bool test_flip = false;
   template <class V>
   void visit(V& v);
   void check() const;
-};
-
-// What was found in an image, in its pixels.
-struct FoundObject {
-  double left = 0, top = 0, right = 0, bottom = 0, score = 0;
-  int64_t label = 0;
-  RunLengths mask = {};  // of the image's size; without a mask head none
-};
-
-// What a task does that finds objects in images of any size.
-class ObjectFinder {
- public:
-  virtual ~ObjectFinder() = default;
-  virtual const std::vector<std::string>& object_classes() const = 0;
-  // The number of a class in the files that it was learned from.
-  virtual int64_t class_number(int64_t label) const = 0;
-  // Best first. Those below `score` are left out; below 0: as trained.
-  virtual std::vector<FoundObject> find(const Image& image, double score, torch::Device device,
-                                        Precision precision) = 0;
 };
 
 TaskKind detect_kind();
@@ -112,6 +93,9 @@ void DetectConfig::visit(V& v) {
   v("score", score, Range{.low = 0, .high = 1}, "detections below it are left out");
   v("nms", nms, Range{.low = 0, .high = 1}, "of boxes of a class that overlap by more the best stays");
   v("most", most, between(1, 10000), "detections of an image, at most");
+  v("test_scales", test_scales, above_to(0, 16),
+    "factors on the usual size at which an image is looked at; what is found in all of them is merged");
+  v("test_flip", test_flip, "each of them mirrored too");
 }
 
 }  // namespace tessera::tasks

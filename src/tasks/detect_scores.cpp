@@ -1,6 +1,7 @@
 #include "tasks/detect_scores.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "core/error.h"
@@ -10,6 +11,8 @@
 
 namespace tessera::tasks {
 namespace {
+
+constexpr double kSure = 0.3;  // the lowest score of a detection that pictures and the confusion show
 
 // Numbers one behind the other in a string of bytes.
 class Writer {
@@ -38,6 +41,7 @@ class Reader {
   size_t at_ = 0;
 };
 
+std::string share_text(double value) { return value < 0 ? "-" : fixed(value, 4); }
 std::string percent(double value) { return value < 0 ? "-" : fixed(100 * value, 1) + " %"; }
 
 }  // namespace
@@ -74,14 +78,14 @@ void DetectionScores::collect(const EvaluateOptions& options) {
   }
 }
 
-eval::CocoScores DetectionScores::evaluate(eval::Overlap overlap) const {
-  std::vector<eval::CocoObject> truths, detections;
-  eval::CocoSettings settings;
-  settings.overlap = overlap;
-  for (int64_t k = 0; k < std::ssize(labels_.object_classes()); ++k) settings.categories.push_back(k);
+DetectionScores::Compared DetectionScores::compared(eval::Overlap overlap, int64_t image) const {
+  Compared all;
+  all.settings.overlap = overlap;
+  for (int64_t k = 0; k < std::ssize(labels_.object_classes()); ++k) all.settings.categories.push_back(k);
   const bool masks = overlap == eval::Overlap::masks;
   for (const auto& [index, objects] : found_) {
-    settings.images.push_back(index);
+    if (image >= 0 && index != image) continue;
+    all.settings.images.push_back(index);
     const data::Extent extent = labels_.image_extent(index);
     for (const data::ObjectAnnotation& object : labels_.objects(index)) {
       const data::Instance& box = object.box;
@@ -92,7 +96,7 @@ eval::CocoScores DetectionScores::evaluate(eval::Overlap overlap) const {
       if (masks)
         truth.mask =
             std::make_shared<RunLengths>(data::runs_of_outline(object.outline, extent.height, extent.width));
-      truths.push_back(std::move(truth));
+      all.truths.push_back(std::move(truth));
     }
     for (const FoundObject& o : objects) {
       eval::CocoObject found{
@@ -100,10 +104,15 @@ eval::CocoScores DetectionScores::evaluate(eval::Overlap overlap) const {
       found.score = o.score;
       found.area = masks ? static_cast<double>(area_of(o.mask)) : found.box.width * found.box.height;
       if (masks) found.mask = std::make_shared<RunLengths>(o.mask);
-      detections.push_back(std::move(found));
+      all.detections.push_back(std::move(found));
     }
   }
-  return eval::evaluate_coco(truths, detections, settings);
+  return all;
+}
+
+eval::CocoScores DetectionScores::evaluate(eval::Overlap overlap, int64_t image) const {
+  const Compared all = compared(overlap, image);
+  return eval::evaluate_coco(all.truths, all.detections, all.settings);
 }
 
 void DetectionScores::report(const EvaluateOptions& options, Findings& out) const {
@@ -124,8 +133,12 @@ void DetectionScores::report(const EvaluateOptions& options, Findings& out) cons
     add("ar1", scores.recall(0, -1, 0));
     add("ar10", scores.recall(0, -1, 1));
     add("ar100", scores.recall(0, -1, 2));
-    if (&prefix == &kinds.front().first && options.wants("classes")) add_classes(scores, out);
+    if (&prefix != &kinds.front().first || !(options.wants("classes") || options.wants("confusion")))
+      continue;
+    add_classes(scores, out);
+    add_sizes(scores, out);
   }
+  if (options.wants("confusion")) add_confusion(out);
   if (options.wants("pictures")) add_pictures(out);
 }
 
@@ -141,9 +154,9 @@ void DetectionScores::add_classes(const eval::CocoScores& scores, Findings& out)
   const std::vector<std::string>& names = labels_.object_classes();
   for (int64_t k = 0; k < std::ssize(names); ++k) {
     const std::string& name = names[static_cast<size_t>(k)];
-    table.rows.push_back({name, std::to_string(scores.truths(k)), percent(scores.precision(-1, 0, k)),
-                          percent(scores.precision(0, 0, k)), percent(scores.precision(5, 0, k)),
-                          percent(scores.recall(0, k))});
+    table.rows.push_back({name, std::to_string(scores.truths(k)), share_text(scores.precision(-1, 0, k)),
+                          share_text(scores.precision(0, 0, k)), share_text(scores.precision(5, 0, k)),
+                          share_text(scores.recall(0, k))});
     const std::vector<double> curve = scores.curve(0, k);
     if (curve.empty() || chart.curves.size() >= 8) continue;
     report::Curve line{.name = name};
@@ -156,16 +169,66 @@ void DetectionScores::add_classes(const eval::CocoScores& scores, Findings& out)
         report::ChartBlock{.heading = "Precision and recall", .charts = {std::move(chart)}});
 }
 
+void DetectionScores::add_sizes(const eval::CocoScores& scores, Findings& out) const {
+  report::TableBlock table{
+      .name = "sizes",
+      .heading = "Sizes",
+      .note = "By the area of an object in pixels, as annotated: small below 32 x 32, large above 96 x 96.",
+      .columns = {
+          {"size"}, {"objects", true}, {"AP", true}, {"AP50", true}, {"AP75", true}, {"AR100", true}}};
+  const std::vector<std::pair<double, double>> areas = eval::CocoSettings().areas;
+  const std::array names{"all", "small", "medium", "large"};
+  for (size_t a = 0; a < areas.size(); ++a) {
+    int64_t objects = 0;
+    for (const auto& [index, found] : found_)
+      for (const data::ObjectAnnotation& object : labels_.objects(index))
+        objects += !object.crowd && object.area >= areas[a].first && object.area <= areas[a].second;
+    const auto area = static_cast<int64_t>(a);
+    table.rows.push_back({names[a], std::to_string(objects), share_text(scores.precision(-1, area)),
+                          share_text(scores.precision(0, area)), share_text(scores.precision(5, area)),
+                          share_text(scores.recall(area))});
+  }
+  out.blocks.emplace_back(std::move(table));
+}
+
+// Boxes of any class are matched at an overlap of 0.5; the last row and column are "nothing": found where nothing is,
+// and not found.
+void DetectionScores::add_confusion(Findings& out) const {
+  constexpr size_t kMostClasses = 64;
+  report::Confusion confusion{.class_names = labels_.object_classes(), .counts = {}};
+  if (confusion.classes() >= kMostClasses) return;
+  const auto nothing = static_cast<int64_t>(confusion.classes());
+  confusion.class_names.emplace_back("nothing");
+  confusion.counts.assign(confusion.classes() * confusion.classes(), 0);
+  const auto count = [&](int64_t truth, int64_t found) {
+    ++confusion.counts[static_cast<size_t>(truth * (nothing + 1) + found)];
+  };
+  for (const auto& [index, objects] : found_) {
+    Compared image = compared(eval::Overlap::boxes, index);
+    std::erase_if(image.detections, [](const eval::CocoObject& found) { return found.score < kSure; });
+    image.settings.by_class = false;
+    const eval::CocoMatches matches =
+        eval::match_coco(image.truths, image.detections, image.settings, index, 0, 0.5);
+    const auto truth_of = [&](int64_t at) { return image.truths[static_cast<size_t>(at)].category; };
+    const auto found_of = [&](int64_t at) { return image.detections[static_cast<size_t>(at)].category; };
+    for (size_t d = 0; d < matches.detections.size(); ++d)
+      if (matches.of_detection[d] < 0)
+        count(nothing, found_of(matches.detections[d]));
+      else if (!matches.detection_ignored[d])
+        count(truth_of(matches.of_detection[d]), found_of(matches.detections[d]));
+    for (size_t t = 0; t < matches.truths.size(); ++t)
+      if (matches.of_truth[t] < 0 && !matches.truth_ignored[t]) count(truth_of(matches.truths[t]), nothing);
+  }
+  out.blocks.emplace_back(report::ConfusionBlock{std::move(confusion)});
+}
+
 // The images with the lowest AP50 of their own, what is there beside what was found.
 void DetectionScores::add_pictures(Findings& out) const {
   constexpr size_t kShown = 6;
-  constexpr double kSure = 0.3;
   constexpr int kSide = 320;
   std::vector<std::pair<double, int64_t>> order;
   for (const auto& [index, objects] : found_) {
-    DetectionScores one(source_, labels_, masks_);
-    one.found_[index] = objects;
-    const double ap = one.evaluate(eval::Overlap::boxes).precision(0);
+    const double ap = evaluate(eval::Overlap::boxes, index).precision(0);
     if (ap >= 0) order.emplace_back(ap, index);
   }
   std::sort(order.begin(), order.end());

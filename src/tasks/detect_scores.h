@@ -7,7 +7,7 @@
 
 #include "data/objects.h"
 #include "eval/coco.h"
-#include "tasks/detect.h"
+#include "tasks/object_finder.h"
 #include "tasks/task.h"
 
 namespace tessera::tasks {
@@ -27,7 +27,15 @@ class DetectionScores {
   static MetricInfo main_metric(bool masks);
 
  private:
-  eval::CocoScores evaluate(eval::Overlap overlap) const;
+  // What there is and what was found in one image, or in all of them (-1).
+  struct Compared {
+    std::vector<eval::CocoObject> truths, detections;
+    eval::CocoSettings settings;
+  };
+  Compared compared(eval::Overlap overlap, int64_t image = -1) const;
+  eval::CocoScores evaluate(eval::Overlap overlap, int64_t image = -1) const;
+  void add_sizes(const eval::CocoScores& scores, Findings& out) const;
+  void add_confusion(Findings& out) const;
   void add_classes(const eval::CocoScores& scores, Findings& out) const;
   void add_pictures(Findings& out) const;
 

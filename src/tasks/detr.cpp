@@ -3,15 +3,12 @@
 #include <algorithm>
 #include <numeric>
 
-#include "core/clock.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "nn/boxes.h"
-#include "tasks/detect.h"
-#include "tasks/detect_scores.h"
-#include "tasks/object_inputs.h"
+#include "tasks/backbone_maps.h"
+#include "tasks/object_task.h"
 #include "tasks/set_loss.h"
-#include "tasks/validation_pass.h"
 
 namespace tessera::tasks {
 namespace {
@@ -28,11 +25,6 @@ DetrTaskConfig read_settings(const Value& settings) {
   return config;
 }
 
-int64_t last_channels(const models::ModelSpec& spec) {
-  const Value* dims = spec.settings.find("dims");
-  return dims ? dims->as_array().back().as_int() : spec.settings.find("dim")->as_int();
-}
-
 // True right of and below what each image shows, [batch, height, width].
 Tensor padding_of(const std::vector<Extent>& shown, const Tensor& images) {
   const int64_t height = images.size(2), width = images.size(3);
@@ -42,33 +34,12 @@ Tensor padding_of(const std::vector<Extent>& shown, const Tensor& images) {
   return padding.to(images.device());
 }
 
-class DetrTask final : public Task, public ObjectFinder {
+class DetrTask final : public ObjectTask {
  public:
-  explicit DetrTask(const TaskSetup& setup)
-      : config_(read_settings(setup.settings)),
-        preprocess_(setup.preprocess),
-        train_(setup.train),
-        validation_(setup.validation),
-        spec_(setup.model),
-        backbone_(setup.build_backbone(setup.model)),
-        classes_(setup, "task detr") {
-    detr_ = setup.build([&] {
-      auto detr = std::make_shared<models::Detr>(config_, last_channels(spec_), std::ssize(classes_.names));
-      if (setup.draws()) detr->initialise(setup.seed);
-      return detr;
-    });
-    geometry_ = {.shortest = config_.shortest,
-                 .longest = config_.longest,
-                 .jitter = config_.jitter,
-                 .flip = config_.flip,
-                 .masks = false};
-  }
+  explicit DetrTask(const TaskSetup& setup) : DetrTask(setup, read_settings(setup.settings)) {}
 
   std::vector<Part> parts() const override { return {{kBackbone, backbone_}, {"", detr_}}; }
   std::vector<BackbonePart> backbones() const override { return {{kBackbone, backbone_, spec_}}; }
-  bool takes_outputs_of(const Value& metadata) const override {
-    return object_names_in(metadata) == classes_.names;
-  }
   std::vector<std::string> output_names() const override {
     return {"class_embed.weight", "class_embed.bias"};
   }
@@ -76,25 +47,9 @@ class DetrTask final : public Task, public ObjectFinder {
     return text("classifier of ", classes_.names.size(), " kinds of object");
   }
   int64_t macs(int64_t side) const override {
-    const Value* stride = spec_.settings.find("output_stride");
-    const Value *dims = spec_.settings.find("dims"), *patch = spec_.settings.find("patch_size");
-    int64_t cell = patch ? patch->as_int() : 4;
-    if (dims) cell <<= dims->as_array().size() - 1;
-    if (stride) cell = std::min(cell, stride->as_int());
+    const int64_t cell = maps_.strides.back();
     const int64_t cells = (side + cell - 1) / cell;
     return backbone_->macs(side, side) + detr_->macs(cells, cells);
-  }
-
-  std::vector<StreamSpec> streams() const override {
-    return {{.name = "train",
-             .source = train_,
-             .transform = [this](int64_t side) { return transform(train_, side, true); },
-             .labelled = false}};
-  }
-  StreamSpec validation() const override {
-    return {.name = "validation", .source = validation_, .transform = [this](int64_t side) {
-              return transform(validation_, side, false);
-            }};
   }
 
   std::vector<MetricInfo> step_metrics() const override {
@@ -108,22 +63,36 @@ class DetrTask final : public Task, public ObjectFinder {
   }
   Loss loss(const Inputs& inputs, const models::Context& context, Collective&) override;
 
-  std::vector<std::unique_ptr<Evaluator>> evaluators() override {
-    return one_evaluator([this](const EvaluateOptions& options) { return evaluate(options); });
+ protected:
+  std::vector<std::vector<FoundObject>> find_in_batch(const Tensor& images, const std::vector<Extent>& shown,
+                                                      const std::vector<Extent>& sizes,
+                                                      double score) override {
+    const models::Detr::Objects found = objects(images, shown);
+    std::vector<std::vector<FoundObject>> out;
+    for (size_t i = 0; i < sizes.size(); ++i) {
+      const auto row = static_cast<int64_t>(i);
+      out.push_back(found_in(found.logits[-1][row], found.boxes[-1][row], sizes[i], score));
+    }
+    return out;
   }
-  MetricInfo main_metric() const override { return DetectionScores::main_metric(/*masks=*/false); }
-  Value metadata() const override { return classes_.metadata(); }
-  std::string metadata_conflict(const Value& stored) const override {
-    return object_names_in(stored) == classes_.names ? "" : "the run began with other classes";
-  }
-
-  const std::vector<std::string>& object_classes() const override { return classes_.names; }
-  int64_t class_number(int64_t label) const override { return classes_.numbers[static_cast<size_t>(label)]; }
-  std::vector<FoundObject> find(const Image& image, double score, torch::Device device,
-                                Precision precision) override;
 
  private:
-  Findings evaluate(const EvaluateOptions& options);
+  DetrTask(const TaskSetup& setup, const DetrTaskConfig& config)
+      : ObjectTask(setup, "task detr",
+                   {.shortest = config.shortest,
+                    .longest = config.longest,
+                    .jitter = config.jitter,
+                    .flip = config.flip,
+                    .masks = false},
+                   config.score),
+        config_(config),
+        maps_(maps_of(spec_, {backbone_->block_count() - 1}, backbone_->block_count())) {
+    detr_ = setup.build([&] {
+      auto detr = std::make_shared<models::Detr>(config_, maps_.widths.back(), std::ssize(classes_.names));
+      if (setup.draws()) detr->initialise(setup.seed);
+      return detr;
+    });
+  }
 
   SetCosts costs() const {
     return {.label = config_.label_cost,
@@ -132,18 +101,9 @@ class DetrTask final : public Task, public ObjectFinder {
             .no_object = config_.no_object};
   }
 
-  std::shared_ptr<const data::Transform> transform(const std::shared_ptr<const data::Source>& source,
-                                                   int64_t side, bool training) const {
-    data::Preprocess preprocess = preprocess_;
-    if (side > 0) preprocess.size = side;
-    data::ObjectGeometry geometry = geometry_;
-    geometry.training = training;
-    return data::make_object_transform(preprocess, geometry, source);
-  }
-
   models::Detr::Objects objects(const Tensor& images, const std::vector<Extent>& shown,
                                 const models::Context& context = {}) {
-    const Tensor map = backbone_->features(images, {backbone_->block_count() - 1}, context).at(0);
+    const Tensor map = backbone_->features(images, maps_.blocks, context).at(0);
     return detr_->forward(map, padding_of(shown, images));
   }
 
@@ -193,12 +153,7 @@ class DetrTask final : public Task, public ObjectFinder {
   }
 
   DetrTaskConfig config_;
-  data::Preprocess preprocess_;
-  data::ObjectGeometry geometry_;
-  std::shared_ptr<const data::Source> train_, validation_;
-  models::ModelSpec spec_;
-  std::shared_ptr<models::Backbone> backbone_;
-  ObjectClasses classes_;
+  BackboneMaps maps_;
   std::shared_ptr<models::Detr> detr_;
 };
 
@@ -223,52 +178,6 @@ Loss DetrTask::loss(const Inputs& inputs, const models::Context& context, Collec
       out.terms.push_back({term.detach() * count, count});
   }
   return out;
-}
-
-Findings DetrTask::evaluate(const EvaluateOptions& options) {
-  const torch::NoGradGuard no_grad;
-  set_training(parts(), false);
-  const double began = steady_seconds();
-  const auto loader = options.open(validation());
-  DetectionScores scores(*validation_, data::require_objects(*validation_, "task detr"), /*masks=*/false);
-  each_batch(options, *loader, [&](data::Batch& loaded, int64_t before) {
-    const StreamInputs batch = to_device(loaded, "validation", options.device, options.precision);
-    const std::vector<Extent> shown = shown_extents(batch.at("extent"));
-    const Tensor sides = batch.at("extent").to(torch::kCPU).contiguous();
-    models::Detr::Objects found;
-    {
-      const AutocastScope autocast(options.device, options.precision);
-      found = objects(batch.at("image"), shown);
-    }
-    for (int64_t i = 0; i < loaded.size; ++i) {
-      const int64_t index = loaded.indices[static_cast<size_t>(i)];
-      if (index != before + loaded.first + i) continue;  // in the place of a broken image
-      const int64_t* own = sides.const_data_ptr<int64_t>() + 4 * i;
-      scores.add(index, found_in(found.logits[-1][i], found.boxes[-1][i], {own[2], own[3]}, config_.score));
-    }
-  });
-  Findings out;
-  out.broken = loader->bad_images();
-  scores.collect(options);
-  check(scores.size() > 0, "there is no image to evaluate on");
-  scores.report(options, out);
-  out.seconds = steady_seconds() - began;
-  return out;
-}
-
-std::vector<FoundObject> DetrTask::find(const Image& image, double score, torch::Device device,
-                                        Precision precision) {
-  const torch::NoGradGuard no_grad;
-  set_training(parts(), false);
-  const data::ImageView view = data::whole_view({image.height, image.width}, preprocess_.size, geometry_);
-  const Tensor input = torch::empty({1, 3, preprocess_.size, preprocess_.size});
-  data::write_view(image, view, data::parse_interpolation(preprocess_.interpolation),
-                   data::Normalisation(preprocess_.mean, preprocess_.std), input.data_ptr<float>());
-  const torch::ScalarType type = precision == Precision::fp64 ? torch::kFloat64 : torch::kFloat32;
-  const AutocastScope autocast(device, precision);
-  const auto found = objects(input.to(device, type), {{view.shown_height(), view.shown_width()}});
-  return found_in(found.logits[-1][0], found.boxes[-1][0], {image.height, image.width},
-                  score < 0 ? config_.score : score);
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 // map, trained by tasks/set_loss.h on the output of every decoder layer. No anchors, no suppression.
 #pragma once
 
-#include "data/transform_objects.h"
 #include "models/heads/detr.h"
 #include "tasks/registry.h"
 

@@ -11,6 +11,7 @@
 #include "models/family.h"
 #include "models/heads/feature_pyramid.h"
 #include "models/heads/segmentation_heads.h"
+#include "tasks/backbone_maps.h"
 #include "tasks/sample_rows.h"
 #include "tasks/segment_blocks.h"
 #include "tasks/validation_pass.h"
@@ -35,50 +36,6 @@ std::vector<std::string> names_in(const Value& metadata) {
   return names;
 }
 
-std::vector<int64_t> numbers_of(const Value& settings, const char* key) {
-  std::vector<int64_t> numbers;
-  if (const Value* list = settings.find(key); list && list->is_array())
-    for (const Value& one : list->as_array()) numbers.push_back(one.as_int());
-  return numbers;
-}
-
-int64_t number_of(const Value& settings, const char* key, int64_t otherwise) {
-  const Value* found = settings.find(key);
-  return found && found->is_int() ? found->as_int() : otherwise;
-}
-
-// What a model's settings say of its maps: `dims` has an entry a stage, `dim` is that of one grid throughout.
-struct MapPlan {
-  std::vector<int64_t> blocks, widths;
-  std::vector<double> cells;  // pixels along a side of a cell of each map, as the backbone gives it
-  bool stages = false;
-  int64_t unit = 1;  // what the sides of an image must be multiples of
-};
-
-MapPlan plan_maps(const models::ModelSpec& spec, const std::vector<int64_t>& asked, int64_t count) {
-  const Value& settings = spec.settings;
-  const std::vector<int64_t> dims = numbers_of(settings, "dims");
-  MapPlan plan;
-  plan.stages = !dims.empty();
-  const int64_t patch = number_of(settings, "patch_size", plan.stages ? 4 : 16);
-  plan.blocks = asked;
-  if (plan.blocks.empty())
-    for (int64_t i = 0; i < (plan.stages ? count : 4); ++i)
-      plan.blocks.push_back(plan.stages ? i : count * (i + 1) / 4 - 1);
-  for (const int64_t block : plan.blocks) {
-    if (block < 0 || block >= count)
-      fail_usage("task.blocks names ", block, ", ", spec.name, " has ", count,
-                 plan.stages ? " stages" : " blocks", ", counted from 0");
-    plan.widths.push_back(plan.stages ? dims.at(static_cast<size_t>(block)) : number_of(settings, "dim", 0));
-    plan.cells.push_back(static_cast<double>(patch) *
-                         (plan.stages ? static_cast<double>(int64_t{1} << block) : 1));
-  }
-  // Swin and ResNet pad by themselves; other pyramids halve whole grids, others cut whole patches.
-  const bool pads = spec.family == "swin" || spec.family == "resnet";
-  plan.unit = !plan.stages ? patch : pads ? 1 : patch << (dims.size() - 1);
-  return plan;
-}
-
 class Segment final : public Task, public Segmenter {
  public:
   explicit Segment(const TaskSetup& setup)
@@ -90,7 +47,7 @@ class Segment final : public Task, public Segmenter {
         spec_(setup.model),
         normalisation_(setup.preprocess.mean, setup.preprocess.std),
         backbone_(setup.build_backbone(setup.model)),
-        maps_(plan_maps(setup.model, config_.blocks, backbone_->block_count())) {
+        maps_(maps_of(setup.model, config_.blocks, backbone_->block_count())) {
     describe_classes(setup);
     check_augment();
     build_heads(setup);
@@ -162,8 +119,8 @@ class Segment final : public Task, public Segmenter {
   void describe_classes(const TaskSetup& setup);
   void check_augment() const;
   void build_heads(const TaskSetup& setup);
-  std::vector<torch::Tensor> maps_of(const torch::Tensor& images, const models::Context& context,
-                                     const models::GatherRows& gather = {}) {
+  std::vector<torch::Tensor> head_maps(const torch::Tensor& images, const models::Context& context,
+                                       const models::GatherRows& gather = {}) {
     const std::vector<torch::Tensor> maps = backbone_->features(images, maps_.blocks, context);
     return neck_ ? neck_->forward(maps, gather) : maps;
   }
@@ -177,7 +134,7 @@ class Segment final : public Task, public Segmenter {
   models::ModelSpec spec_;
   data::Normalisation normalisation_;
   std::shared_ptr<models::Backbone> backbone_;
-  MapPlan maps_;
+  BackboneMaps maps_;
   std::vector<double> cells_;  // pixels along a side of a cell of each map that the heads read
   std::shared_ptr<models::MapNeck> neck_;
   std::shared_ptr<models::SegmentationHead> head_, auxiliary_;
@@ -225,7 +182,7 @@ void Segment::build_heads(const TaskSetup& setup) {
     fail_usage("task.auxiliary_index = ", config_.auxiliary_index, ", there are ", maps_.blocks.size(),
                " maps, counted from 0");
   std::vector<int64_t> widths = maps_.widths;
-  cells_ = maps_.cells;
+  cells_.assign(maps_.strides.begin(), maps_.strides.end());
   const auto drawn = [&](auto made) {
     if (setup.draws()) made->initialise(setup.seed);
     return made;
@@ -271,7 +228,7 @@ int64_t Segment::macs(int64_t side) const {
     const auto cells = static_cast<int64_t>(static_cast<double>(side) / cell);
     sizes.emplace_back(cells, cells);
   }
-  const auto grid = static_cast<int64_t>(static_cast<double>(side) / maps_.cells.front());
+  const int64_t grid = side / maps_.strides.front();
   return backbone_->macs(side, side) + (neck_ ? neck_->macs(grid, grid) : 0) + head_->macs(sizes) +
          (auxiliary_ ? auxiliary_->macs(sizes) : 0);
 }
@@ -342,7 +299,7 @@ Loss Segment::loss(const Inputs& inputs, const models::Context& context, Collect
   models::GatherRows gather;
   if (config_.sync_batch_norm && main.whole > main.size)
     gather = [&](const torch::Tensor& rows) { return others.gather(rows, main.first, main.whole); };
-  const std::vector<torch::Tensor> maps = maps_of(images, context, gather);
+  const std::vector<torch::Tensor> maps = head_maps(images, context, gather);
   const torch::Tensor scores = head_->forward(maps, context, gather);
   torch::Tensor sum = pixel_loss(scores, labels);
   if (auxiliary_)
@@ -368,7 +325,7 @@ SegmentInference Segment::inference() const {
 Image Segment::segment_or_not(const Image& picture, const SegmentInference& how, bool& finite) {
   const auto score = [&](const torch::Tensor& images) {
     return score_padded(images, maps_.unit, [&](const torch::Tensor& padded) {
-      return head_->forward(maps_of(padded, {})).to(torch::kFloat32);
+      return head_->forward(head_maps(padded, {})).to(torch::kFloat32);
     });
   };
   const PixelModel model{.score = score,
@@ -390,7 +347,7 @@ Image Segment::segment(const Image& picture, const SegmentInference& how) {
 std::vector<Prediction> Segment::predict(const torch::Tensor& images, int64_t most) {
   const torch::Tensor best =
       score_padded(images, maps_.unit,
-                   [&](const torch::Tensor& padded) { return head_->forward(maps_of(padded, {})); })
+                   [&](const torch::Tensor& padded) { return head_->forward(head_maps(padded, {})); })
           .argmax(1)
           .cpu();
   std::vector<Prediction> out;

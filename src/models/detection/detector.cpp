@@ -130,6 +130,12 @@ std::vector<Detections> Detector::detect(const std::vector<torch::Tensor>& pyram
   return roi_heads_->detect(pyramid, images, rpn_->proposals(output, images, trace), trace);
 }
 
+void Detector::add_masks(const std::vector<torch::Tensor>& pyramid, std::vector<Detections>& found) {
+  check(options_.mask.on, "this detector has no mask head");
+  const torch::NoGradGuard no_grad;
+  roi_heads_->add_masks(pyramid, found);
+}
+
 Detections rescaled(const Detections& found, double across, double down, std::optional<Extent> clip) {
   Detections out = found;
   out.boxes = found.boxes * torch::tensor({across, down, across, down}, found.boxes.options());

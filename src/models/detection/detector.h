@@ -145,6 +145,9 @@ class Detector final : public torch::nn::Module {
   std::vector<Detections> detect(const std::vector<torch::Tensor>& pyramid, Extent padded,
                                  const std::vector<Extent>& images, DetectorTrace* trace = nullptr);
 
+  // The masks of boxes that were found elsewhere, an entry an image of the pyramid; with a mask head only.
+  void add_masks(const std::vector<torch::Tensor>& pyramid, std::vector<Detections>& found);
+
   const DetectorOptions& options() const { return options_; }
   // The options that may be changed when detecting.
   void set_limits(double score, int64_t most) { options_.box.score = score, options_.box.most = most; }

@@ -49,6 +49,7 @@ class Detector::RoiHeads final : public torch::nn::Module {
                      const Chooser& choose, DetectorTrace* trace);
   std::vector<Detections> detect(const std::vector<torch::Tensor>& maps, const std::vector<Extent>& images,
                                  std::vector<torch::Tensor> proposals, DetectorTrace* trace);
+  void add_masks(const std::vector<torch::Tensor>& maps, std::vector<Detections>& found);
   int64_t macs() const;
 
  private:
@@ -94,7 +95,6 @@ class Detector::RoiHeads final : public torch::nn::Module {
                             const std::vector<Assigned>& assigned,
                             const std::vector<DetectionTarget>& targets, DetectorTrace* trace);
   Detections select(const torch::Tensor& scores, const torch::Tensor& boxes, Extent image) const;
-  void add_masks(const std::vector<torch::Tensor>& maps, std::vector<Detections>& found);
   int64_t first_class() const { return options_.background_first ? 1 : 0; }
   bool is_cascade() const { return options_.box.stages.size() > 1; }
   std::string name_of(const char* loss, size_t stage) const;
