@@ -1,11 +1,15 @@
 // `tessera analyse attention`: the rank of attention matrices (Wang et al. 2024, Figures 4 and 11), how far heads look
-// (Dosovitskiy et al. 2021, Figure 7) and how evenly.
+// (Dosovitskiy et al. 2021, Figure 7) and how evenly; of Vision-LSTM the implicit attention of its cells and their states.
+#include <algorithm>
 #include <cmath>
 #include <iostream>
+#include <map>
 
 #include "analysis/attention.h"
+#include "analysis/implicit_attention.h"
 #include "cli/analysis_input.h"
 #include "cli/analysis_output.h"
+#include "cli/attention_taps.h"
 #include "cli/command.h"
 #include "core/counted.h"
 #include "core/error.h"
@@ -28,17 +32,21 @@ struct LayerSums {
   std::string name;
   // [heads], [heads, values], [heads], [heads] or undefined.
   torch::Tensor rank = {}, cumulative = {}, entropy = {}, distance = {};
+  // Norms of the state behind the last token, scaled by exp(-m), and m itself: [heads] each, of Vision-LSTM alone.
+  torch::Tensor c_norm = {}, n_norm = {}, m = {};
+  std::string walk = {};
   int64_t tokens = 0;
 };
 
 void add(torch::Tensor& sum, const torch::Tensor& more) { sum = sum.defined() ? sum + more : more; }
 
 // Attention of one layer for some images, [images (and windows), heads, queries, keys].
-void measure(const torch::Tensor& attention, const Options& options, const analysis::TokenLayout* layout,
-             double patch, double images, LayerSums& sums) {
+void measure(const torch::Tensor& matrix, bool implicit, const Options& options,
+             const analysis::TokenLayout* layout, double patch, double images, LayerSums& sums) {
+  const torch::Tensor attention = implicit ? analysis::magnitudes_of_sum_one(matrix) : matrix;
   // Windows of an image count as one: their mean.
   const double windows = static_cast<double>(attention.size(0)) / images;
-  const analysis::AttentionRank rank = analysis::attention_rank(attention, options.threshold);
+  const analysis::AttentionRank rank = analysis::attention_rank(matrix, options.threshold);
   add(sums.rank, rank.rank.to(torch::kFloat64).sum(0) / windows);
   add(sums.cumulative, rank.cumulative.sum(0) / windows);
   add(sums.entropy, analysis::attention_entropy(attention).mean(-1).sum(0) / windows);
@@ -48,13 +56,30 @@ void measure(const torch::Tensor& attention, const Options& options, const analy
     add(sums.distance, analysis::attention_distance(attention, *layout, patch).sum(0));
 }
 
+// "blocks.1.state_rev" of "blocks.1.mixing_rev".
+std::string state_of(const std::string& mixing) {
+  const std::string from = ".mixing";
+  std::string name = mixing;
+  return name.replace(name.rfind(from), from.size(), ".state");
+}
+
+void measure_state(const std::map<std::string, torch::Tensor>& kept, LayerSums& sums) {
+  const std::string state = state_of(sums.name);
+  add(sums.c_norm, kept.at(state + ".c").to(torch::kCPU, torch::kFloat64).norm(2, {2, 3}).sum(0));
+  add(sums.n_norm, kept.at(state + ".n").to(torch::kCPU, torch::kFloat64).norm(2, {2}).sum(0));
+  add(sums.m, kept.at(state + ".m").to(torch::kCPU, torch::kFloat64).sum(0));
+}
+
+const char* walk_name(analysis::Walk walk) {
+  return walk == analysis::Walk::forwards    ? "from the first"
+         : walk == analysis::Walk::backwards ? "from the last"
+                                             : "another way";
+}
+
 std::vector<LayerSums> measure_all(const Options& options, const AnalysedModel& model,
-                                   const AnalysedImages& images) {
+                                   const AnalysedImages& images, const AttentionTaps& taps) {
   std::vector<LayerSums> layers;
-  for (const std::string& name : taps_ending(model, images.images.slice(0, 0, 1), ".attention",
-                                             "attention that can be looked at: Vision-LSTM and convolutional "
-                                             "networks mix their tokens otherwise"))
-    layers.push_back({.name = name});
+  for (const std::string& name : taps.names) layers.push_back({.name = name});
   analysis::TokenLayout layout;
   double patch = 0;
   const bool placed = model.has_layout();
@@ -68,18 +93,24 @@ std::vector<LayerSums> measure_all(const Options& options, const AnalysedModel& 
   const torch::NoGradGuard no_grad;
   for (int64_t first = 0; first < images.count(); first += options.input.batch) {
     const torch::Tensor batch = images.images.slice(0, first, first + options.input.batch);
-    const auto kept =
-        model.tapped(batch, [](const std::string& name) { return name.ends_with(".attention"); });
+    const auto kept = model.tapped(batch, [&](const std::string& name) {
+      return taps.holds(name) || (taps.implicit && name.find(".state") != std::string::npos);
+    });
     for (LayerSums& layer : layers) {
       if (interrupted()) throw Error(ErrorKind::interrupted, "interrupted");
-      measure(kept.at(layer.name).to(torch::kCPU), options, placed ? &layout : nullptr, patch,
+      const torch::Tensor matrix = kept.at(layer.name).to(torch::kCPU);
+      measure(matrix, taps.implicit, options, placed ? &layout : nullptr, patch,
               static_cast<double>(batch.size(0)), layer);
+      if (!taps.implicit) continue;
+      measure_state(kept, layer);
+      if (first == 0) layer.walk = walk_name(analysis::walk_of(matrix));
     }
     progress.update(std::min(images.count(), first + options.input.batch), {});
   }
   progress.finish();
   for (LayerSums& layer : layers)
-    for (torch::Tensor* sum : {&layer.rank, &layer.cumulative, &layer.entropy, &layer.distance})
+    for (torch::Tensor* sum : {&layer.rank, &layer.cumulative, &layer.entropy, &layer.distance, &layer.c_norm,
+                               &layer.n_norm, &layer.m})
       if (sum->defined()) *sum = *sum / static_cast<double>(images.count());
   return layers;
 }
@@ -87,10 +118,6 @@ std::vector<LayerSums> measure_all(const Options& options, const AnalysedModel& 
 std::vector<double> numbers(const torch::Tensor& tensor) {
   const torch::Tensor wide = tensor.to(torch::kCPU, torch::kFloat64).contiguous();
   return {wide.const_data_ptr<double>(), wide.const_data_ptr<double>() + wide.numel()};
-}
-
-std::string layer_name(const std::string& tap) {
-  return "block " + tap.substr(7, tap.size() - 7 - std::string(".attention").size());
 }
 
 // One chart: a curve for the mean of the heads, faint dots of each head.
@@ -124,6 +151,32 @@ report::Drawing cumulative_chart(const std::vector<LayerSums>& layers) {
                                .y_max = 1});
 }
 
+// What each direction's states keep of an image.
+AnalysisSection states_section(const std::vector<LayerSums>& layers) {
+  AnalysisSection section{
+      .heading = "States",
+      .note =
+          "The cell's state behind the last token, means over heads and images: norms of the matrix c and of "
+          "the "
+          "vector n, both scaled by exp(-m), and m.",
+      .table = {.name = "states", .columns = {{"layer"}, {"walks"}, {"c", true}, {"n", true}, {"m", true}}}};
+  std::vector<report::Curve> curves;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const LayerSums& layer = layers[i];
+    const double c = layer.c_norm.mean().item<double>();
+    section.table.rows.push_back({layer_name(layer.name), layer.walk, fixed(c, 4),
+                                  fixed(layer.n_norm.mean().item<double>(), 4),
+                                  fixed(layer.m.mean().item<double>(), 4)});
+    auto curve = std::find_if(curves.begin(), curves.end(),
+                              [&](const report::Curve& known) { return known.name == layer.walk; });
+    if (curve == curves.end()) curve = curves.insert(curves.end(), {.name = layer.walk});
+    curve->points.push_back({static_cast<double>(i + 1), c});
+  }
+  section.drawings = {line_drawing(
+      curves, {.title = "Norm of the state by direction", .x_label = "layer", .y_label = "|c|"})};
+  return section;
+}
+
 AnalysisFindings findings_of(const Options& options, const AnalysedModel& model, const AnalysedImages& images,
                              const std::vector<LayerSums>& layers) {
   AnalysisFindings out;
@@ -151,6 +204,11 @@ AnalysisFindings findings_of(const Options& options, const AnalysedModel& model,
                                    {"rank_mean", layer.rank.mean().item<double>()},
                                    {"entropy", entropies}};
     if (layer.distance.defined()) line["distance_pixels"] = distances;
+    if (layer.c_norm.defined()) {
+      line["walk"] = layer.walk;
+      line["state_c"] = numbers(layer.c_norm), line["state_n"] = numbers(layer.n_norm);
+      line["state_m"] = numbers(layer.m);
+    }
     line["cumulative"] = numbers(layer.cumulative.mean(0));
     json.push_back(line);
   }
@@ -172,6 +230,7 @@ AnalysisFindings findings_of(const Options& options, const AnalysedModel& model,
       .drawings = {by_depth(layers, &LayerSums::entropy, "Entropy by layer", "nats")}};
   if (placed) looks.drawings.push_back(by_depth(layers, &LayerSums::distance, "Distance by layer", "pixels"));
   out.sections.push_back(std::move(looks));
+  if (layers[0].c_norm.defined()) out.sections.push_back(states_section(layers));
   out.json = {{"weights", model.file()},
               {"model", model.info().model.name},
               {"data", images.source},
@@ -187,7 +246,19 @@ void analyse(const Options& options) {
   AnalysisWriter writer(options.output);
   const AnalysedImages images = read_images(options.input, model);
   const Interruptible stretch;
-  writer.write(findings_of(options, model, images, measure_all(options, model, images)));
+  const AttentionTaps taps = attention_taps(model, images.images.slice(0, 0, 1));
+  if (taps.names.empty())
+    fail_usage(model.file(), ": ", model.info().model.name,
+               " has no attention that can be looked at: convolutional networks mix their tokens otherwise");
+  AnalysisFindings findings = findings_of(options, model, images, measure_all(options, model, images, taps));
+  if (taps.implicit) {
+    findings.title = "Implicit attention of " + model.info().model.name;
+    findings.sections[0].note +=
+        " The matrices are those by which the parallel form of each cell mixes its values; for entropy and "
+        "distance "
+        "their magnitudes count, rows of sum 1.";
+  }
+  writer.write(findings);
 }
 
 }  // namespace

@@ -1,10 +1,12 @@
 // `tessera analyse cost`: parameters and multiply-adds of models over resolutions, what a mask saves and how the cost grows, without
-// weights.
+// weights; and the bytes that activations take, measured.
 #include <algorithm>
 #include <cmath>
 #include <iostream>
 #include <map>
+#include <optional>
 
+#include "analysis/activations.h"
 #include "cli/analysis_output.h"
 #include "cli/command.h"
 #include "core/counted.h"
@@ -24,10 +26,12 @@ struct Options {
   AnalysisOutput output;
   std::vector<std::string> models, settings;
   std::string sizes = "224";
+  bool activations = false;
 };
 
 struct Cost {
   int64_t size = 0, macs = 0, exact = 0, masked = 0;
+  std::optional<analysis::ActivationBytes> activations = {};
   bool possible = true;
 };
 
@@ -41,17 +45,27 @@ struct Costed {
 // "blocks" of "blocks.3.attn.qkv.weight", "head" of "head.weight".
 std::string module_of(const std::string& name) { return name.substr(0, name.find('.')); }
 
-Costed cost_of(const std::string& name, const Value& settings, const std::vector<int64_t>& sizes) {
+analysis::ActivationBytes activations_of(const models::ModelSpec& spec, int64_t size) {
+  const auto model = models::build_classifier(spec, 0);
+  model->backbone->eval();
+  const Value* channels = spec.settings.find("in_channels");
+  return analysis::activation_bytes(*model, channels ? channels->as_int() : 3, size);
+}
+
+Costed cost_of(const std::string& name, const Value& settings, const std::vector<int64_t>& sizes,
+               bool activations) {
   Costed out{.name = name, .modules = {}, .costs = {}};
   for (const int64_t size : sizes) {
     Value own = settings;
     own.set("image_size", size);
     Cost cost{.size = size};
     try {
-      const auto model = models::meta_classifier(models::resolve_model(name, own));
+      const models::ModelSpec spec = models::resolve_model(name, own);
+      const auto model = models::meta_classifier(spec);
       cost.macs = model->macs(size, size), cost.exact = model->exact_macs(size, size);
       if (const auto* masked = dynamic_cast<const models::MaskedAttention*>(model->backbone.get()))
         cost.masked = cost.macs - masked->masked_out_macs(size, size);
+      if (activations) cost.activations = activations_of(spec, size);
       if (out.parameters == 0) {
         out.parameters = models::count_parameters(*model->backbone);
         for (const auto& item : model->backbone->named_parameters())
@@ -75,6 +89,45 @@ std::string growth(const std::vector<Cost>& costs, size_t i) {
   return fixed(std::log(static_cast<double>(costs[i].macs) / static_cast<double>(costs[i - 1].macs)) /
                    std::log(static_cast<double>(costs[i].size) / static_cast<double>(costs[i - 1].size)),
                2);
+}
+
+std::string mega(int64_t bytes) { return fixed(static_cast<double>(bytes) * 1e-6, 2); }
+
+// Activations of each model and size, and by block at the last size.
+void add_activations(const std::vector<Costed>& models, AnalysisFindings& out) {
+  AnalysisSection whole{
+      .heading = "Activations",
+      .note =
+          "Megabytes (10^6 bytes) that one image more takes in float32, measured: what is kept for the "
+          "gradients, and the most at a "
+          "time without gradients.",
+      .table = {.name = "activations",
+                .columns = {{"model"}, {"size", true}, {"training", true}, {"inference", true}}}};
+  AnalysisSection blocks{
+      .heading = "Activations by block",
+      .note = "At the last size: megabytes kept for the gradients between one block's end and the next.",
+      .table = {.name = "blocks", .columns = {{"model"}, {"place"}, {"training", true}}}};
+  std::vector<report::Curve> curves;
+  for (const Costed& model : models) {
+    report::Curve curve{.name = model.name};
+    const analysis::ActivationBytes* last = nullptr;
+    for (const Cost& cost : model.costs) {
+      if (!cost.activations) continue;
+      last = &*cost.activations;
+      whole.table.rows.push_back({model.name, text(cost.size), mega(last->training), mega(last->inference)});
+      curve.points.push_back({static_cast<double>(cost.size), static_cast<double>(last->training) * 1e-6});
+    }
+    if (last)
+      for (const analysis::KeptBytes& place : last->places)
+        blocks.table.rows.push_back({model.name, place.place, mega(place.bytes)});
+    curves.push_back(std::move(curve));
+  }
+  whole.drawings = {line_drawing(curves, {.title = "Activations for training over resolution",
+                                          .x_label = "side in pixels",
+                                          .y_label = "MB an image",
+                                          .log_y = true})};
+  out.sections.push_back(std::move(whole));
+  out.sections.push_back(std::move(blocks));
 }
 
 std::vector<int64_t> parse_sizes(const std::string& list) {
@@ -119,8 +172,10 @@ void analyse(const Options& options) {
                    .columns = {{"model"}, {"module"}, {"parameters", true}, {"share", true}}};
   std::vector<report::Curve> curves;
   auto json = Json::array();
+  std::vector<Costed> models;
   for (const std::string& name : options.models) {
-    const Costed costed = cost_of(name, settings, sizes);
+    models.push_back(cost_of(name, settings, sizes, options.activations));
+    const Costed& costed = models.back();
     report::Curve curve{.name = name};
     auto lines = Json::array();
     for (size_t i = 0; i < costed.costs.size(); ++i) {
@@ -132,6 +187,10 @@ void analyse(const Options& options) {
       curve.points.push_back({static_cast<double>(cost.size), static_cast<double>(cost.macs) * 1e-9});
       Json line = {{"size", cost.size}, {"macs", cost.macs}, {"exact_macs", cost.exact}};
       if (cost.masked > 0) line["masked_macs"] = cost.masked;
+      if (cost.activations) {
+        line["training_bytes"] = cost.activations->training;
+        line["inference_bytes"] = cost.activations->inference;
+      }
       lines.push_back(line);
     }
     Json model = {{"model", name}, {"parameters", costed.parameters}, {"sizes", lines}};
@@ -149,6 +208,7 @@ void analyse(const Options& options) {
                                             .y_label = "GMACs",
                                             .log_y = true})};
   out.sections = {std::move(section), std::move(modules)};
+  if (options.activations) add_activations(models, out);
   out.json = {{"models", json}};
   writer.write(out);
 }
@@ -160,6 +220,8 @@ void add_analyse_cost(Arguments& command, Action& action) {
   command.add("MODELS", options->models, "models by name, as `tessera models` lists them").required();
   command.add("--size", options->sizes, "input sides in pixels, as 160,224,384").show_default();
   command.add("--set", options->settings, "settings of the models: --set model.depth=6");
+  command.flag("--activations", options->activations,
+               "the bytes that activations take, by block, measured on a model with drawn weights");
   add_output_options(command, options->output);
   action = [options] { analyse(*options); };
 }

@@ -5,9 +5,11 @@
 #include <iostream>
 
 #include "analysis/attention.h"
+#include "analysis/implicit_attention.h"
 #include "analysis/maps.h"
 #include "cli/analysis_input.h"
 #include "cli/analysis_output.h"
+#include "cli/attention_taps.h"
 #include "cli/command.h"
 #include "core/counted.h"
 #include "core/error.h"
@@ -33,6 +35,10 @@ bool needs_attention(const std::string& method) {
          method == "attention_gradcam";
 }
 
+bool needs_gradient(const std::string& method) {
+  return method == "relevance" || method == "attention_gradcam";
+}
+
 // What one batch of images needs for all methods: taps with their gradients.
 class MapMaker {
  public:
@@ -40,15 +46,7 @@ class MapMaker {
       : options_(options), model_(model) {
     const bool placed = model.has_layout();
     if (placed) layout_ = model.layout(image);
-    std::vector<std::string> attention;
-    if (placed) {
-      const torch::NoGradGuard no_grad;
-      for (const auto& [name, value] :
-           model.tapped(image, [](const std::string& n) { return n.ends_with(".attention"); }))
-        attention.push_back(name);
-    }
-    std::sort(attention.begin(), attention.end(), by_number);
-    attention_ = attention;
+    if (placed) attention_ = attention_taps(model, image);
     // The last block's patches are read by nobody where a class token is: the one in front of it says more.
     const int64_t blocks = model.backbone().block_count();
     features_ = text("blocks.", std::max<int64_t>(0, blocks - (layout_.class_token >= 0 ? 2 : 1)));
@@ -93,13 +91,17 @@ class MapMaker {
                    join(kMethods, ", "), ")");
       if (!possible(method))
         fail_usage("--method ", method, ": ", model_.info().model.name,
-                   needs_attention(method) ? " has no attention over one sequence of tokens"
-                                           : " has no one grid of tokens");
+                   needs_attention(method) && attention_.names.empty()
+                       ? " has no attention over one sequence of tokens"
+                   : needs_gradient(method) ? "'s answers have no gradient to its implicit attention"
+                                            : " has no one grid of tokens");
       methods_.push_back(method);
     }
   }
   bool possible(const std::string& method) const {
-    if (needs_attention(method)) return !attention_.empty();
+    // The fused cell does not read its implicit attention, so answers have no gradient to it.
+    if (needs_gradient(method) && attention_.implicit) return false;
+    if (needs_attention(method)) return !attention_.names.empty();
     return method != "gradcam" || model_.has_layout();
   }
 
@@ -109,16 +111,14 @@ class MapMaker {
             torch::Tensor& features_gradient) const {
     const torch::AutoGradMode on(true);
     models::Taps taps;
-    taps.wanted = [this](const std::string& name) {
-      return name.ends_with(".attention") || name == features_;
-    };
+    taps.wanted = [this](const std::string& name) { return attention_.holds(name) || name == features_; };
     models::Context context;
     context.taps = &taps;
     const torch::Tensor leaf = images.detach().clone().requires_grad_();
     const torch::Tensor scores = model_.classifier().forward(leaf, context);
     const torch::Tensor chosen = scores.gather(1, classes.unsqueeze(1)).sum();
     std::vector<torch::Tensor> tapped;
-    for (const std::string& name : attention_) tapped.push_back(taps.kept.at(name));
+    for (const std::string& name : attention_.names) tapped.push_back(taps.kept.at(name));
     const auto at = taps.kept.find(features_);
     if (at != taps.kept.end()) tapped.push_back(at->second);
     if (tapped.empty()) return;
@@ -127,8 +127,11 @@ class MapMaker {
     const auto known = [&](size_t i) {
       return slopes[i].defined() ? slopes[i] : torch::zeros_like(tapped[i]);
     };
-    for (size_t i = 0; i < attention_.size(); ++i)
-      layers.push_back(tapped[i].detach()), gradients.push_back(known(i));
+    for (size_t i = 0; i < attention_.names.size(); ++i) {
+      const torch::Tensor weights = tapped[i].detach();
+      layers.push_back(attention_.implicit ? analysis::magnitudes_of_sum_one(weights) : weights);
+      gradients.push_back(known(i));
+    }
     if (at == taps.kept.end()) return;
     features = tapped.back().detach(), features_gradient = known(tapped.size() - 1);
   }
@@ -169,7 +172,8 @@ class MapMaker {
   const Options& options_;
   const AnalysedModel& model_;
   analysis::TokenLayout layout_;
-  std::vector<std::string> attention_, methods_;
+  AttentionTaps attention_;
+  std::vector<std::string> methods_;
   std::string features_;
 };
 

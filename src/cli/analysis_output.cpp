@@ -53,6 +53,7 @@ std::string page_of(const AnalysisFindings& findings) {
     page.drawings(section.drawings);
     page.pictures(section.pictures);
     if (!section.table.rows.empty()) page.table(section.table.columns, section.table.rows);
+    for (const report::Block& block : section.blocks) report::draw(page, block);
   }
   return page.finish();
 }
@@ -65,9 +66,21 @@ struct AnalysisWriter::Files {
 
 void add_output_options(Arguments& command, AnalysisOutput& output) {
   command.flag("--json", output.json, "one JSON object instead of tables");
+  add_file_options(command, output);
+}
+
+void add_file_options(Arguments& command, AnalysisOutput& output) {
   command.add("--csv", output.csv, "write the first table to this file");
   command.add("--svg", output.svg, "write the first drawing to this file");
   command.add("--report", output.report, "write a page with everything to this .html file");
+}
+
+void print_sections(const std::vector<AnalysisSection>& sections) {
+  for (const AnalysisSection& section : sections)
+    if (!section.table.columns.empty()) {
+      std::cout << "\n" << section.heading << "\n";
+      print_table(section.table);
+    }
 }
 
 report::Drawing line_drawing(const std::vector<report::Curve>& curves, report::ChartOptions options) {
@@ -89,21 +102,21 @@ AnalysisWriter::AnalysisWriter(const AnalysisOutput& output)
 AnalysisWriter::~AnalysisWriter() = default;
 
 void AnalysisWriter::write(const AnalysisFindings& findings) {
+  if (output_.json) {
+    std::cout << json_text(findings.json) << "\n";
+  } else {
+    std::cout << one_line(findings.title) << "\n" << one_line(findings.subtitle) << "\n";
+    print_sections(findings.sections);
+  }
+  write_files(findings);
+}
+
+void AnalysisWriter::write_files(const AnalysisFindings& findings) {
   const report::TableBlock* table = nullptr;
   const report::Drawing* drawing = nullptr;
   for (const AnalysisSection& section : findings.sections) {
     if (!table && !section.table.columns.empty()) table = &section.table;
     if (!drawing && !section.drawings.empty()) drawing = &section.drawings[0];
-  }
-  if (output_.json) {
-    std::cout << json_text(findings.json) << "\n";
-  } else {
-    std::cout << one_line(findings.title) << "\n" << one_line(findings.subtitle) << "\n";
-    for (const AnalysisSection& section : findings.sections)
-      if (!section.table.columns.empty()) {
-        std::cout << "\n" << section.heading << "\n";
-        print_table(section.table);
-      }
   }
   if (files_->csv) {
     if (!table) fail_usage("--csv: this analysis has no table");

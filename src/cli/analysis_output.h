@@ -17,15 +17,18 @@ struct AnalysisOutput {
   std::string csv, svg, report;
   bool json = false;
 };
-// --json, --csv, --svg, --report.
+// --csv, --svg, --report.
+void add_file_options(Arguments& command, AnalysisOutput& output);
+// The same with --json.
 void add_output_options(Arguments& command, AnalysisOutput& output);
 
-// A part of a page: drawings, then images, then a table, each of which may be missing.
+// A part of a page: drawings, then images, then a table, each of which may be missing; then blocks with headings of their own.
 struct AnalysisSection {
   std::string heading{}, note{};
   std::vector<report::Drawing> drawings{};
   std::vector<report::Picture> pictures{};
   report::TableBlock table{};
+  std::vector<report::Block> blocks{};
 };
 
 struct AnalysisFindings {
@@ -34,6 +37,9 @@ struct AnalysisFindings {
   std::vector<AnalysisSection> sections;
   nlohmann::ordered_json json = nlohmann::ordered_json::object();
 };
+
+// The tables of sections with their headings, to the terminal.
+void print_sections(const std::vector<AnalysisSection>& sections);
 
 // A line chart for both widths of screen.
 report::Drawing line_drawing(const std::vector<report::Curve>& curves, report::ChartOptions options);
@@ -48,6 +54,8 @@ class AnalysisWriter {
   AnalysisWriter(const AnalysisWriter&) = delete;
   // Tables to the terminal, or one JSON object; --csv gets the first table, --svg the first drawing.
   void write(const AnalysisFindings& findings);
+  // The files alone.
+  void write_files(const AnalysisFindings& findings);
 
  private:
   struct Files;

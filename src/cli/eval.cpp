@@ -1,5 +1,6 @@
-// `tessera eval`: a trained model on a validation set.
+// `tessera eval`: trained models on a validation set, at several sizes and with several settings side by side.
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <iomanip>
 #include <iostream>
@@ -8,7 +9,9 @@
 
 #include "cli/command.h"
 #include "cli/common.h"
+#include "cli/eval_rows.h"
 #include "cli/measure_options.h"
+#include "cli/real_labels.h"
 #include "core/clock.h"
 #include "core/config.h"
 #include "core/error.h"
@@ -17,10 +20,15 @@
 #include "core/text.h"
 #include "core/toml.h"
 #include "data/class_names.h"
+#include "data/corruption.h"
 #include "data/loader.h"
 #include "io/file.h"
+#include "io/safetensors.h"
+#include "io/weight_file.h"
+#include "tasks/class_evaluation.h"
 #include "tasks/soundness.h"
 #include "train/device.h"
+#include "train/load.h"
 #include "train/open_task.h"
 #include "train/recipe_files.h"
 
@@ -30,10 +38,23 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct Options : MeasureOptions {
-  std::string split = "validation", predictions, sizes, class_names;
-  std::vector<std::string> settings;
+  std::vector<std::string> weights, settings, varied;
+  std::string split = "validation", predictions, sizes, class_names, keep;
+  AnalysisOutput output;
+  PredictionSettings measured;
   double crop = 0;
-  bool json = false, per_class = false, bits = false;
+  int64_t crops = 1;
+  bool json = false, per_class = false, measures = false, flip = false, bits = false;
+  bool views() const { return crops > 1 || flip; }
+  bool wants_scores() const { return measures || measured.measures.temperature_share > 0; }
+};
+
+// One row to be measured.
+struct Setup {
+  std::string weights;
+  VariedSettings settings;
+  std::string precision;
+  Value model_settings;
 };
 
 // "photos", "photos/" and "$PWD/photos" are one set.
@@ -44,8 +65,9 @@ bool same_path(const std::string& one, const std::string& other) {
 
 // The set that the run was validated on, unless the command line names another one. Of another set all is
 // measured that it does not itself mark as training images: the run's share holds for the run's set.
-data::SourceConfig data_of(const Options& options, const train::WeightsInfo& info) {
-  data::SourceConfig config = data_of_run(options.weights, info);
+data::SourceConfig data_of(const Options& options, const std::string& weights,
+                           const train::WeightsInfo& info) {
+  data::SourceConfig config = data_of_run(weights, info);
   if (!options.data.path.empty() && !same_path(options.data.path, config.path)) {
     const std::string names = file_exists(config.class_names) ? config.class_names : "";
     config = {.path = options.data.path, .class_names = names};
@@ -54,8 +76,18 @@ data::SourceConfig data_of(const Options& options, const train::WeightsInfo& inf
   if (!options.data.val_path.empty()) config.val_path = options.data.val_path;
   if (!options.class_names.empty()) config.class_names = options.class_names;
   if (config.path.empty() && (config.val_path.empty() || options.split == "train"))
-    fail_usage(options.weights, ": says nothing about its data; give --data");
+    fail_usage(weights, ": says nothing about its data; give --data");
   return config;
+}
+
+// A folder of corruptions holds no classes but sets.
+void refuse_corruptions(const std::string& path) {
+  for (const std::string& name : data::corruption_names())
+    if (std::filesystem::is_directory(std::filesystem::path(path) / name / "1"))
+      fail_usage(path,
+                 " holds corruptions with their severities, as ImageNet-C does: measure it by `tessera "
+                 "analyse robustness --corrupted ",
+                 path, "`");
 }
 
 std::vector<int64_t> sizes_of(const Options& options, const train::WeightsInfo& info) {
@@ -70,10 +102,16 @@ std::vector<int64_t> sizes_of(const Options& options, const train::WeightsInfo& 
   return sizes;
 }
 
+tasks::ClassEvaluation& class_evaluation(tasks::Task& task, const std::string& file, const char* option) {
+  auto* evaluation = dynamic_cast<tasks::ClassEvaluation*>(&task);
+  if (!evaluation) fail_usage(option, ": ", file, " is of a task that gives no image one score a class");
+  return *evaluation;
+}
+
 // Images that cannot be decoded are left out and named among the findings.
-tasks::Findings evaluate_at(const Options& options, const data::Source& source, train::OpenedTask& opened,
-                            int64_t size) {
-  tasks::EvaluateOptions how = {.precision = tasks::parse_precision(options.precision),
+tasks::Findings evaluate_at(const Options& options, const Setup& setup, const data::Source& source,
+                            train::OpenedTask& opened, int64_t size) {
+  tasks::EvaluateOptions how = {.precision = tasks::parse_precision(setup.precision),
                                 .device = train::choose_device(options.device)};
   how.open = [&](tasks::StreamSpec stream) {
     data::LoaderConfig config;
@@ -97,11 +135,75 @@ tasks::Findings evaluate_at(const Options& options, const data::Source& source, 
   if (options.per_class) how.blocks.emplace_back("classes");
   if (options.bits) how.blocks.emplace_back("bits");
   if (!options.predictions.empty()) how.blocks.emplace_back("samples");
+  if (options.wants_scores()) how.blocks.emplace_back("scores");
+  if (!options.output.report.empty()) how.blocks.insert(how.blocks.end(), {"pictures", "confusion"});
+  if (options.views())
+    class_evaluation(*opened.task, opened.file, options.flip ? "--flip" : "--crops")
+        .set_views({options.crops, options.flip});
   tasks::move(opened.task->parts(), how.device, train::parameter_type(how.precision));
   tasks::Findings findings;
   for (const auto& evaluator : opened.task->evaluators()) tasks::append(findings, evaluator->run(how));
   progress.finish();
   return findings;
+}
+
+eval::Interval interval_of_share(double share, int64_t samples) {
+  return eval::wilson(std::llround(share * static_cast<double>(samples)), samples);
+}
+
+void add_real(const RealLabels& real, const data::Source& source, const tasks::ScoredSamples& scored,
+              EvaluatedRow& row) {
+  const auto sample = [&](int64_t i) -> const tasks::EvaluatedSample& {
+    return scored.rows[static_cast<size_t>(i)];
+  };
+  const RealLabels::Count count = real.count(
+      scored.samples, [&](int64_t i) { return source.read(sample(i).index).name; },
+      [&](int64_t i) { return sample(i).score.best; });
+  row.findings.metrics.push_back({{"real_top1", tasks::Unit::share}, count.share()});
+  row.intervals["real_top1"] = eval::wilson(count.right, count.counted);
+}
+
+// What only tasks with one class an image have: intervals, which images are right, measures of all scores.
+void add_class_findings(const Options& options, const RealLabels* real, const data::Source& source,
+                        train::OpenedTask& opened, EvaluatedRow& row) {
+  const bool asked = options.wants_scores() || real;
+  if (!asked && !dynamic_cast<tasks::ClassEvaluation*>(opened.task.get())) return;
+  const auto& evaluation = class_evaluation(*opened.task, opened.file,
+                                            real               ? "--real"
+                                            : options.measures ? "--measures"
+                                                               : "--temperature");
+  const tasks::ScoredSamples& scored = evaluation.last_scores();
+  if (scored.rows[0].score.label < 0) {
+    if (asked) fail_usage(opened.file, ": it gives images several classes, these measures need one");
+    return;
+  }
+  std::vector<int64_t> labels;
+  for (const tasks::EvaluatedSample& sample : scored.rows) {
+    row.hits.push_back(sample.score.right);
+    labels.push_back(sample.score.label);
+  }
+  for (const tasks::Metric& metric : row.findings.metrics)
+    if (metric.info.name.starts_with("top"))
+      row.intervals[metric.info.name] = interval_of_share(metric.value, row.findings.samples);
+  if (real) add_real(*real, source, scored, row);
+  if (!options.wants_scores()) return;
+  eval::PredictionOptions how = options.measured.measures;
+  how.seed = options.measured.draws();
+  row.measures = eval::measure_predictions({scored.scores, labels, scored.classes}, how);
+}
+
+// The file's weights with the temperature among their metadata, by which `predict` and `eval` divide scores.
+void keep_temperature(const Options& options, const std::string& weights, double fitted) {
+  const WeightFile file(train::weights_file_of(weights, options.raw));
+  if (file_exists(options.keep) && std::filesystem::equivalent(file.path(), options.keep))
+    fail_usage("--keep-temperature ", options.keep, " is the file that is read: choose another name");
+  train::WeightsInfo info = train::describe_weights(file, options.model);
+  const Value* before = info.task_metadata.find("temperature");
+  const double temperature = fitted * (before ? before->as_double() : 1);
+  info.task_metadata.set("temperature", temperature);
+  const auto meta = train::meta_task(info, file);
+  write_safetensors(options.keep, train::match_weights(*meta, file), train::weights_metadata(info));
+  std::cerr << one_line(options.keep) << ": the weights with temperature " << fixed(temperature, 4) << "\n";
 }
 
 const report::TableBlock& table_of(const tasks::Findings& findings, const char* name, const char* option) {
@@ -161,117 +263,239 @@ Json table_json(const report::TableBlock& table) {
   return out;
 }
 
-Json as_json(const Options& options, const data::Source& source, const tasks::Findings& findings,
-             int64_t size) {
-  Json line = {{"weights", options.weights},
-               {"data", source.describe()},
-               {"size", size},
-               {"samples", findings.samples}};
-  for (const tasks::Metric& metric : findings.metrics) line[metric.info.name] = metric.value;
-  line["images_per_second"] = static_cast<double>(findings.samples) / findings.seconds;
-  if (options.per_class) {
-    line["per_class"] = table_json(table_of(findings, "classes", "--per-class"));
-    if (const auto* sizes = report::find_table(findings.blocks, "sizes"))
-      line["per_size"] = table_json(*sizes);
-  }
-  return line;
-}
-
-void print_row(const tasks::Findings& findings, int64_t size, bool header) {
-  const auto column = [](const tasks::Metric& metric) {
-    return std::setw(static_cast<int>(std::max<size_t>(12, metric.info.name.size() + 2)));
-  };
-  if (header) {
-    std::cout << std::right << std::setw(6) << "size" << std::setw(9) << "samples";
-    for (const tasks::Metric& metric : findings.metrics) std::cout << column(metric) << metric.info.name;
-    std::cout << std::setw(11) << "images/s"
-              << "\n";
-  }
-  std::cout << std::right << std::setw(6) << size << std::setw(9) << findings.samples;
-  for (const tasks::Metric& metric : findings.metrics)
-    std::cout << column(metric)
-              << (metric.info.unit == tasks::Unit::share ? fixed(100 * metric.value, 2) + " %"
-                                                         : fixed(metric.value, 4));
-  std::cout << std::setw(11) << fixed(static_cast<double>(findings.samples) / findings.seconds, 0) << "\n";
-}
-
 // The model's settings among what --set says; there are no others.
-Value model_settings(const Options& options) {
+Value model_settings(const std::vector<std::string>& settings) {
   Value all;
-  for (const std::string& setting : options.settings) merge(all, train::parse_setting(setting));
+  for (const std::string& setting : settings) merge(all, train::parse_setting(setting));
   for (const auto& [section, values] : all.as_table())
     if (section != "model") fail_usage("--set ", section, ".…: only settings of the model, model.key=value");
   const Value* model = all.find("model");
   return model ? *model : Value();
 }
 
-void evaluate(const Options& options) {
-  train::use_threads_beside(options.loader_threads, options.threads);
-  train::OpenOptions how = {.model = options.model, .raw = options.raw, .settings = model_settings(options)};
-  if (!options.class_names.empty()) how.class_names = data::read_class_names(options.class_names);
-  const std::string file = train::weights_file_of(options.weights, options.raw);
-  const train::WeightsInfo info = train::describe_weights(WeightFile(file), options.model);
-  const auto sizes = sizes_of(options, info);
-  if (sizes.size() > 1 && !options.predictions.empty()) fail_usage("--predictions goes with one --size");
+std::vector<Setup> setups_of(const Options& options) {
+  std::vector<Setup> out;
+  for (const std::string& weights : options.weights)
+    for (const VariedSettings& varied : vary(options.varied)) {
+      Setup setup{weights, varied, options.precision, {}};
+      std::vector<std::string> settings = options.settings;
+      for (const auto& [key, value] : varied) {
+        if (key == "precision") {
+          tasks::parse_precision(value);  // an unknown one is said before the work
+          setup.precision = value;
+        } else {
+          settings.push_back(key + "=" + value);
+        }
+      }
+      setup.model_settings = model_settings(settings);
+      out.push_back(std::move(setup));
+    }
+  return out;
+}
+
+RowColumns columns_of(const std::vector<Setup>& setups) {
+  RowColumns columns;
+  for (const Setup& setup : setups) {
+    if (columns.weights.empty() || columns.weights.back() != setup.weights)
+      columns.weights.push_back(setup.weights);
+    columns.varied.resize(setup.settings.size());
+    for (size_t k = 0; k < setup.settings.size(); ++k) {
+      columns.varied[k].first = setup.settings[k].first;
+      if (setup.settings[k].second.size() > columns.varied[k].second.size())
+        columns.varied[k].second = setup.settings[k].second;
+    }
+  }
+  return columns;
+}
+
+void check_options(const Options& options) {
   if (std::filesystem::is_directory(options.predictions))
     fail_usage("--predictions ", options.predictions, " is a folder, must be a file to be written");
-  const data::Split which = options.split == "train" ? data::Split::train : data::Split::validation;
-  const train::SharedSource source = data::open_source(data_of(options, info), which);
-  how.validation = source, how.crop = options.crop;
-  if (!options.json)
-    std::cout << one_line(file) << ": " << one_line(info.model.name) << "\n"
-              << one_line(source->describe()) << "\n";
-  bool header = true;
-  data::BadImages broken;
-  const Interruptible stretch;
-  for (const int64_t size : sizes) {
-    how.size = size == info.preprocess.size ? 0 : size;
-    train::OpenedTask opened = train::open_task(options.weights, how);
-    for (const std::string& note : opened.notes) std::cerr << one_line(note) << "\n";
-    std::optional<AtomicFile> predictions;  // what cannot be written is said before the work
-    if (!options.predictions.empty()) predictions.emplace(options.predictions);
-    const tasks::Findings findings = evaluate_at(options, *source, opened, size);
-    const auto is_bits = [](const tasks::Metric& metric) { return metric.info.name == "bits_per_dim"; };
-    if (options.bits && std::none_of(findings.metrics.begin(), findings.metrics.end(), is_bits))
-      fail_usage("--bits: the task of these weights measures no bits a dimension; task diffuse does");
-    if (options.json) {
-      std::cout << json_text(as_json(options, *source, findings, size)) << "\n";
-    } else {
-      print_row(findings, size, header);
-      if (options.per_class) {
-        print_table(table_of(findings, "classes", "--per-class"));
-        if (const auto* objects = report::find_table(findings.blocks, "sizes")) print_table(*objects);
+  if (!options.keep.empty() && options.measured.measures.temperature_share <= 0)
+    fail_usage("--keep-temperature goes with --temperature SHARE, the images that it is fitted on");
+  if (!options.keep.empty() && !options.keep.ends_with(".safetensors"))
+    fail_usage("--keep-temperature '", options.keep, "' must end in .safetensors");
+  if (options.crops != 1 && options.crops != 5) fail_usage("--crops ", options.crops, ": there are 1 or 5");
+}
+
+// All rows, measured one after another on the set of the first weights.
+class Evaluation {
+ public:
+  explicit Evaluation(const Options& options)
+      : options_(options),
+        setups_(setups_of(options)),
+        columns_(columns_of(setups_)),
+        writer_(options.output) {
+    if (!options.measured.real.empty()) real_.emplace(options.measured.real);
+  }
+
+  void run() {
+    open_source();
+    const RowPrinter printer(columns_);
+    bool header = true;
+    for (const Setup& setup : setups_) {
+      const std::string file = train::weights_file_of(setup.weights, options_.raw);
+      const train::WeightsInfo info = train::describe_weights(WeightFile(file), options_.model);
+      const auto sizes = sizes_of(options_, info);
+      if (sizes.size() * setups_.size() > 1) {
+        if (!options_.predictions.empty()) fail_usage("--predictions goes with one --size");
+        if (!options_.keep.empty()) fail_usage("--keep-temperature goes with one --weights and one --size");
+      }
+      for (const int64_t size : sizes) {
+        const EvaluatedRow& row = measure(setup, info, size);
+        if (options_.json)
+          print_json(row);
+        else {
+          printer.print(row, header);
+          if (options_.per_class) print_classes(row.findings);
+        }
+        header = options_.per_class;
       }
     }
-    header = options.per_class;
-    if (predictions) write_table(*predictions, table_of(findings, "samples", "--predictions"));
-    broken = findings.broken;
-    if (!tasks::gives_numbers(findings, opened.task->main_metric()))
+    finish();
+  }
+
+ private:
+  static const report::TableBlock& classes_of(const tasks::Findings& findings) {
+    return table_of(findings, "classes", "--per-class");
+  }
+
+  static void print_classes(const tasks::Findings& findings) {
+    print_table(classes_of(findings));
+    if (const auto* sizes = report::find_table(findings.blocks, "sizes")) print_table(*sizes);
+  }
+
+  void open_source() {
+    const std::string& weights = options_.weights.at(0);
+    const std::string file = train::weights_file_of(weights, options_.raw);
+    const train::WeightsInfo info = train::describe_weights(WeightFile(file), options_.model);
+    const data::Split which = options_.split == "train" ? data::Split::train : data::Split::validation;
+    const data::SourceConfig config = data_of(options_, weights, info);
+    refuse_corruptions(config.val_path.empty() ? config.path : config.val_path);
+    source_ = data::open_source(config, which);
+    if (options_.json) return;
+    std::cout << one_line(file) << ": " << one_line(info.model.name);
+    if (columns_.weights.size() > 1) std::cout << ", and " << columns_.weights.size() - 1 << " more";
+    std::cout << "\n" << one_line(source_->describe()) << "\n";
+  }
+
+  const EvaluatedRow& measure(const Setup& setup, const train::WeightsInfo& info, int64_t size) {
+    train::OpenOptions how = {.model = options_.model, .raw = options_.raw, .settings = setup.model_settings};
+    if (!options_.class_names.empty()) how.class_names = data::read_class_names(options_.class_names);
+    how.validation = source_, how.crop = options_.crop;
+    how.size = size == info.preprocess.size ? 0 : size;
+    train::OpenedTask opened = train::open_task(setup.weights, how);
+    for (const std::string& note : opened.notes) std::cerr << one_line(note) << "\n";
+    std::optional<AtomicFile> predictions;  // what cannot be written is said before the work
+    if (!options_.predictions.empty()) predictions.emplace(options_.predictions);
+    EvaluatedRow row{.weights = setup.weights, .settings = setup.settings, .size = size};
+    row.findings = evaluate_at(options_, setup, *source_, opened, size);
+    const auto is_bits = [](const tasks::Metric& metric) { return metric.info.name == "bits_per_dim"; };
+    if (options_.bits && std::none_of(row.findings.metrics.begin(), row.findings.metrics.end(), is_bits))
+      fail_usage("--bits: the task of these weights measures no bits a dimension; task diffuse does");
+    if (!tasks::gives_numbers(row.findings, opened.task->main_metric()))
       fail(opened.file,
            ": the model's outputs are not finite: its training went astray, or the file is damaged");
+    if (predictions) write_table(*predictions, table_of(row.findings, "samples", "--predictions"));
+    add_class_findings(options_, real_ ? &*real_ : nullptr, *source_, opened, row);
+    if (!options_.keep.empty()) keep_temperature(options_, setup.weights, row.measures->temperature);
+    rows_.push_back(std::move(row));
+    return rows_.back();
   }
-  fail_on_broken(broken, source->size());
+
+  // Pairs need the same images.
+  bool paired(const EvaluatedRow& row) const {
+    return !row.hits.empty() && row.hits.size() == rows_[0].hits.size();
+  }
+
+  void print_json(const EvaluatedRow& row) const {
+    Json line = row_json(row, source_->describe());
+    if (rows_.size() > 1 && paired(row)) {
+      Json pairs = Json::array();
+      pairs_section({{"", rows_[0].hits}, {row.weights, row.hits}}, options_.measured.draws(), pairs);
+      pairs[0].erase("model");
+      line["beside_first"] = pairs[0];
+    }
+    if (options_.per_class) {
+      line["per_class"] = table_json(classes_of(row.findings));
+      if (const auto* sizes = report::find_table(row.findings.blocks, "sizes"))
+        line["per_size"] = table_json(*sizes);
+    }
+    std::cout << json_text(line) << "\n";
+  }
+
+  void finish() {
+    std::vector<AnalysisSection> sections = row_sections(rows_, columns_, options_.measured);
+    std::vector<NamedHits> hits;
+    for (const EvaluatedRow& row : rows_)
+      if (paired(row)) hits.push_back({row_label(row, rows_, columns_), row.hits});
+    if (hits.size() > 1) {
+      Json pairs = Json::array();
+      sections.insert(sections.begin() + 1, pairs_section(hits, options_.measured.draws(), pairs));
+    }
+    if (!options_.json) print_sections({sections.begin() + 1, sections.end()});
+    const EvaluatedRow& first = rows_.at(0);
+    AnalysisFindings out{
+        .title = text("Evaluation of ", rows_.size() > 1 ? text(rows_.size(), " rows") : first.weights),
+        .subtitle = source_->describe(),
+        .facts = {},
+        .sections = std::move(sections)};
+    writer_.write_files(out);
+    fail_on_broken(first.findings.broken, source_->size());
+  }
+
+  const Options& options_;
+  std::vector<Setup> setups_;
+  RowColumns columns_;
+  AnalysisWriter writer_;
+  std::optional<RealLabels> real_;
+  train::SharedSource source_;
+  std::vector<EvaluatedRow> rows_;
+};
+
+void evaluate(const Options& options) {
+  check_options(options);
+  train::use_threads_beside(options.loader_threads, options.threads);
+  const Interruptible stretch;
+  Evaluation(options).run();
 }
 
 }  // namespace
 
 void add_eval(Arguments& command, Action& action) {
   auto options = std::make_shared<Options>();
+  command
+      .add("-w,--weights,--pretrained", options->weights,
+           "weights files of any form, checkpoints or run directories; several are compared on the same "
+           "images")
+      .required();
   add_measure_options(command, *options);
   command.add("--split", options->split, "validation or train")
       .show_default()
       .one_of({"validation", "train"});
   command.add("--size", options->sizes, "input side in pixels, or several as 160,224,384 for a table");
+  command.add("--vary", options->varied,
+              "a row for each value: --vary model.rope_scale=1,0.5 precision=fp32,bf16");
   command.add("--crop", options->crop, "test-crop ratio (default: as the weights say)").range(0.01, 1.0);
+  command.add("--crops", options->crops, "5: the corners and the centre of each image, averaged")
+      .show_default()
+      .range(1, 5);
+  command.flag("--flip", options->flip, "each image and its mirror image, averaged");
   add_class_names(command, options->class_names);
   command.flag("--bits", options->bits,
                "of a generator also the bits a dimension of every image, some hundred passes each");
   command.flag("--per-class", options->per_class,
                "a table by class: precision, recall and F1, IoU, or AP; of objects one by size too");
+  command.flag("--measures", options->measures,
+               "balanced accuracy, kappa, MCC, AUROC, average precision, calibration, with their curves");
+  add_prediction_options(command, options->measured);
+  command.add("--keep-temperature", options->keep,
+              "write the weights with the fitted temperature to this .safetensors file");
   command.add("--predictions", options->predictions, "write a CSV line for every sample to this file");
   command.add("--set", options->settings,
               "a setting that changes no tensor instead of the model's own: --set model.rope_ntk=2");
-  command.flag("--json", options->json, "one JSON object a size");
+  command.flag("--json", options->json, "one JSON object a row");
+  add_file_options(command, options->output);
   action = [options] { evaluate(*options); };
 }
 

@@ -11,10 +11,6 @@
 namespace tessera::cli {
 
 void add_measure_options(Arguments& command, MeasureOptions& options) {
-  command
-      .add("-w,--weights,--pretrained", options.weights,
-           "a weights file of any form, a checkpoint or a run directory")
-      .required();
   command.add("--data", options.data.path, "the images (default: the data of the run's recipe)");
   command.add("--val-data", options.data.val_path, "the validation set, where it is another path");
   command.flag("--raw", options.raw, "checkpoints: the raw weights instead of their moving average");

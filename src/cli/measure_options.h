@@ -12,13 +12,13 @@
 namespace tessera::cli {
 
 struct MeasureOptions {
-  std::string weights, model, device = "auto", precision = "fp32";
+  std::string model, device = "auto", precision = "fp32";
   data::SourceConfig data;  // what --data and --val-data say, else empty
   int64_t batch = 64, threads = 0, loader_threads = 1;
   bool raw = false;
 };
 
-// --weights, --data, --val-data, --raw, --model, --batch-size, --loader-threads, --device, --precision, --threads.
+// --data, --val-data, --raw, --model, --batch-size, --loader-threads, --device, --precision, --threads.
 void add_measure_options(Arguments& command, MeasureOptions& options);
 
 // The data of the run that made the weights; an empty path where they do not say.

@@ -36,6 +36,7 @@ constexpr double kTemperature = 0.07;  // of DINO's votes
 constexpr int64_t kDraws = 5;          // of few labels
 
 struct Options : MeasureOptions {
+  std::string weights;
   std::string features = "mean", labels, report;
   int64_t neighbours = 20, per_class = 0, images = 0, size = 0, seed = 0;
   double cache = 4, lars_rate = 0.1, lars_smoothing = 0;
@@ -437,6 +438,10 @@ void probe(const Options& options) {
 
 void add_probe(Arguments& command, Action& action) {
   auto options = std::make_shared<Options>();
+  command
+      .add("-w,--weights,--pretrained", options->weights,
+           "a weights file of any form, a checkpoint or a run directory")
+      .required();
   add_measure_options(command, *options);
   command.add("--features", options->features, "mean, last, class, or several as mean,class").show_default();
   command.add("--neighbours", options->neighbours, "of the k-NN classifier").show_default().range(1, 10000);

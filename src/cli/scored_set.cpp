@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <iostream>
-#include <map>
 
 #include "cli/common.h"
 #include "cli/image_batches.h"
@@ -13,9 +12,8 @@
 #include "core/progress.h"
 #include "core/text.h"
 #include "core/toml.h"
-#include "data/class_names.h"
 #include "data/transform.h"
-#include "eval/classification.h"
+#include "eval/predictions.h"
 
 namespace tessera::cli {
 namespace {
@@ -35,71 +33,9 @@ class SpreadSource final : public data::Source {
   int64_t count_;
 };
 
-// The places of names in a list; -1 where one is not in it.
-std::vector<int64_t> places_in(const std::vector<std::string>& list, const std::vector<std::string>& names) {
-  std::map<std::string, int64_t> at;
-  for (size_t i = 0; i < list.size(); ++i) at.emplace(list[i], static_cast<int64_t>(i));
-  std::vector<int64_t> places;
-  for (const std::string& name : names) {
-    const auto found = at.find(name);
-    places.push_back(found == at.end() ? -1 : found->second);
-  }
-  return places;
-}
-
-bool complete(const std::vector<int64_t>& places) {
-  return std::find(places.begin(), places.end(), -1) == places.end();
-}
-
-// Names that are numbers of classes, each below `classes`.
-std::vector<int64_t> numbers_of(const std::vector<std::string>& names, int64_t classes) {
-  std::vector<int64_t> numbers;
-  for (const std::string& name : names) {
-    const auto number = parse_int(name);
-    numbers.push_back(number && *number >= 0 && *number < classes ? *number : -1);
-  }
-  return numbers;
-}
-
 }  // namespace
 
-ClassMapping map_classes(const std::vector<std::string>& model_names, int64_t model_classes,
-                         const std::vector<std::string>& set_names, const std::string& set) {
-  if (!model_names.empty()) {
-    const std::vector<int64_t> by_name = places_in(model_names, set_names);
-    if (complete(by_name)) return {by_name, set_names == model_names ? "the same classes" : "by name"};
-  }
-  if (const data::ImageNetClasses* known = data::imagenet_classes(model_classes)) {
-    for (const auto* list : {&known->synsets, &known->names}) {
-      const std::vector<int64_t> places = places_in(*list, set_names);
-      if (complete(places)) return {places, "by synset"};
-    }
-  }
-  const std::vector<int64_t> numbers = numbers_of(set_names, model_classes);
-  if (complete(numbers)) return {numbers, "by number"};
-  const std::vector<int64_t> places = places_in(model_names, set_names);
-  const auto missing = static_cast<size_t>(std::find(places.begin(), places.end(), -1) - places.begin());
-  const bool synset = set_names[missing].size() == 9 && set_names[missing][0] == 'n';
-  fail_usage(set, " has the class '", printable(set_names[missing]), "', which is none of the ",
-             model_classes, " of the weights", did_you_mean(set_names[missing], model_names),
-             synset && model_classes != 1000
-                 ? ": its names are ImageNet's synsets, which weights with 1000 classes know"
-                 : ": name the folders after the weights' classes, or after their numbers from 0");
-}
-
-std::vector<bool> ScoredSet::hits() const {
-  std::vector<bool> out;
-  for (int64_t i = 0; i < images(); ++i)
-    out.push_back(eval::best_class(row(i)) == labels[static_cast<size_t>(i)]);
-  return out;
-}
-
-std::vector<int64_t> ScoredSet::confusion() const {
-  std::vector<int64_t> counts(static_cast<size_t>(classes * classes));
-  for (int64_t i = 0; i < images(); ++i)
-    ++counts[static_cast<size_t>(labels[static_cast<size_t>(i)] * classes + eval::best_class(row(i)))];
-  return counts;
-}
+std::vector<bool> ScoredSet::hits() const { return eval::hits({logits, labels, classes}); }
 
 ScoredSet score_set(const AnalysedModel& model, const data::Source& source, int64_t batch, int64_t most,
                     const std::string& label) {
@@ -109,13 +45,15 @@ ScoredSet score_set(const AnalysedModel& model, const data::Source& source, int6
   if (source.size() == 0) fail(source.describe(), ": there is no image");
   ScoredSet out;
   out.class_names = labels.class_names(), out.source = source.describe();
-  const ClassMapping mapping =
-      map_classes(model.class_names(), model.classifier().classes(), out.class_names, source.describe());
+  const data::ClassMapping mapping = data::map_classes(model.class_names(), model.classifier().classes(),
+                                                       out.class_names, source.describe());
   out.mapping = mapping.how, out.classes = std::ssize(out.class_names);
   const torch::Tensor chosen = torch::tensor(mapping.model_class, torch::kInt64);
   const SpreadSource spread(source, most > 0 ? std::min(most, source.size()) : source.size());
   const auto transform = data::make_eval_transform(model.info().preprocess);
   const torch::Tensor parameter = model.backbone().parameters().at(0);
+  const Value* kept = model.info().task_metadata.find("temperature");
+  const double temperature = kept ? kept->as_double() : 1;
   const torch::InferenceMode inference;
   ProgressLine::Options bar;
   bar.label = label, bar.total = spread.size();
@@ -126,6 +64,7 @@ ScoredSet score_set(const AnalysedModel& model, const data::Source& source, int6
     const torch::Tensor scores = model.classifier()
                                      .forward(loaded->images.to(parameter.device(), parameter.scalar_type()))
                                      .to(torch::kCPU, torch::kFloat32)
+                                     .div(temperature)
                                      .index_select(1, chosen)
                                      .contiguous();
     const float* rows = scores.const_data_ptr<float>();

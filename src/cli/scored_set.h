@@ -7,20 +7,10 @@
 #include <vector>
 
 #include "cli/analysis_input.h"
+#include "data/class_mapping.h"
 #include "data/source.h"
 
 namespace tessera::cli {
-
-// Which of the model's classes each of a set's classes is.
-struct ClassMapping {
-  std::vector<int64_t> model_class;  // by the set's class
-  std::string how;                   // "the same classes", "by name", "by synset", "by number"
-};
-// Of classes of the same names; of ImageNet's by name or synset; of names that are the numbers of the model's classes
-// (ImageNet V2). A set may have fewer classes than the model (ImageNet-A, -R). A usage error that says which class is not among
-// the model's, and which mapping would fit.
-ClassMapping map_classes(const std::vector<std::string>& model_names, int64_t model_classes,
-                         const std::vector<std::string>& set_names, const std::string& set);
 
 // Scores for the set's own classes alone, in the order of the set; images that could not be read are missing.
 struct ScoredSet {
@@ -36,8 +26,6 @@ struct ScoredSet {
   }
   // Whether the highest score, the first of equals, is the label's.
   std::vector<bool> hits() const;
-  // counts[label][highest score].
-  std::vector<int64_t> confusion() const;
 };
 
 // At most `most` images evenly spread, 0 = all. Fails where none can be read, or an output is not finite.

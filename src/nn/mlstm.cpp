@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "ops/mlstm_mixer.h"
+#include "ops/mlstm_mixing.h"
 
 namespace tessera::nn {
 
@@ -163,20 +164,38 @@ ops::MlstmMixerParameters MlstmLayerImpl::parameters_of(const Branch& branch) {
   return p;
 }
 
+namespace {
+
+ops::MlstmMixerOptions mixer_options(const MlstmLayerOptions& layer, const Traversal& direction,
+                                     const TokenGrid& grid, double norm_eps) {
+  return {.heads = layer.heads,
+          .rows = direction.columns ? grid.columns : grid.rows,
+          .columns = direction.columns ? grid.rows : grid.columns,
+          .causal = layer.conv == MlstmConv::causal,
+          .reverse = direction.reversed,
+          .norm_eps = norm_eps,
+          .off_grid = grid.off_grid,
+          .paper_cell = layer.paper_cell,
+          .value_conv = layer.value_conv};
+}
+
+// The implicit attention of one direction, rows and columns as the image has its tokens.
+torch::Tensor mixing_of(const torch::Tensor& u, const ops::MlstmMixerParameters& p,
+                        const ops::MlstmMixerOptions& options, const TokenGrid& grid,
+                        const Traversal& direction) {
+  if (!direction.columns && !direction.mirrored) return ops::mlstm_mixing(u, p, options);
+  const torch::Tensor order = walk_order(grid, direction).to(u.device()), back = order.argsort();
+  return ops::mlstm_mixing(u.index_select(1, order), p, options).index_select(2, back).index_select(3, back);
+}
+
+}  // namespace
+
 torch::Tensor MlstmLayerImpl::mix(const Branch& branch, const torch::Tensor& u, const TokenGrid& grid,
                                   ops::MlstmState* last) const {
   const ops::MlstmMixerParameters p = parameters_of(branch);
   const Traversal& direction = branch.direction;
-  const ops::MlstmMixerOptions options{.heads = options_.heads,
-                                       .rows = direction.columns ? grid.columns : grid.rows,
-                                       .columns = direction.columns ? grid.rows : grid.columns,
-                                       .causal = options_.conv == MlstmConv::causal,
-                                       .reverse = direction.reversed,
-                                       .norm_eps = branch.cell->outnorm->eps(),
-                                       .off_grid = grid.off_grid,
-                                       .paper_cell = options_.paper_cell,
-                                       .value_conv = options_.value_conv,
-                                       .last = last};
+  ops::MlstmMixerOptions options = mixer_options(options_, direction, grid, branch.cell->outnorm->eps());
+  options.last = last;
   if (!direction.columns && !direction.mirrored) return ops::mlstm_mixer(u, p, options);
   const torch::Tensor order = walk_order(grid, direction).to(u.device());
   return ops::mlstm_mixer(u.index_select(1, order), p, options).index_select(1, order.argsort());
@@ -198,6 +217,13 @@ torch::Tensor MlstmLayerImpl::forward(const DeferredNorm& in, const TokenGrid& g
       tap(taps, at + ".c", state.c);
       tap(taps, at + ".n", state.n);
       tap(taps, at + ".m", state.m);
+    }
+    if (const std::string mixing = name + ".mixing" + kSuffixes[i]; taps && taps->wants(mixing)) {
+      const Branch& branch = branches_[i];
+      tap(taps, mixing,
+          mixing_of(u, parameters_of(branch),
+                    mixer_options(options_, branch.direction, grid, branch.cell->outnorm->eps()), grid,
+                    branch.direction));
     }
     sum = sum.defined() ? sum + y : y;
   }

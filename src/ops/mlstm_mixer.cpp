@@ -1,4 +1,5 @@
 #include "ops/mlstm_mixer.h"
+#include "ops/mlstm_mixing.h"
 
 #include <algorithm>
 #include <array>
@@ -71,10 +72,21 @@ torch::Tensor convolved(const torch::Tensor& x, const torch::Tensor& weight, con
   return x.index_copy(1, patches, seen.to(x.scalar_type()));
 }
 
-}  // namespace
+// Sums of the gates over the tokens need more bits than half precision has.
+torch::Tensor widened(const torch::Tensor& t) {
+  const bool half = t.scalar_type() == torch::kBFloat16 || t.scalar_type() == torch::kHalf;
+  return half ? t.to(torch::kFloat32) : t;
+}
 
-torch::Tensor mlstm_mixer_unfused(const torch::Tensor& u, const MlstmMixerParameters& p,
-                                  const MlstmMixerOptions& options) {
+// What the cell reads, and what passes it by, tokens in the order of the walk.
+struct CellInputs {
+  torch::Tensor q, k, v;  // [batch, heads, tokens, d]
+  torch::Tensor i, f;     // [batch, heads, tokens]
+  torch::Tensor a, z;     // [batch, tokens, inner]
+};
+
+CellInputs cell_inputs(const torch::Tensor& u, const MlstmMixerParameters& p,
+                       const MlstmMixerOptions& options) {
   const int64_t batch = u.size(0), tokens = u.size(1), inner = u.size(2) / 2, heads = options.heads;
   const torch::Tensor walked = options.reverse ? u.flip(1) : u;
   const torch::Tensor x = walked.slice(2, 0, inner).contiguous(), z = walked.slice(2, inner);
@@ -92,32 +104,49 @@ torch::Tensor mlstm_mixer_unfused(const torch::Tensor& u, const MlstmMixerParame
   const torch::Tensor v =
       headwise_linear(options.value_conv ? read(p.v_conv_weight, p.v_conv_bias) : x, p.v_weight, p.v_bias);
   const torch::Tensor seen = options.paper_cell ? x : torch::cat({q, k, v}, -1);
-  // Sums of the gates over the tokens need more bits than half precision has.
-  const auto wide = [](const torch::Tensor& t) {
-    const bool half = t.scalar_type() == torch::kBFloat16 || t.scalar_type() == torch::kHalf;
-    return half ? t.to(torch::kFloat32) : t;
-  };
-  const torch::Tensor i = wide(torch::linear(seen, p.input_weight, p.input_bias)).transpose(1, 2);
-  const torch::Tensor f = wide(torch::linear(seen, p.forget_weight, p.forget_bias)).transpose(1, 2);
+  const torch::Tensor i = widened(torch::linear(seen, p.input_weight, p.input_bias)).transpose(1, 2);
+  const torch::Tensor f = widened(torch::linear(seen, p.forget_weight, p.forget_bias)).transpose(1, 2);
   const auto by_head = [&](const torch::Tensor& t) {
-    return wide(t).view({batch, tokens, heads, inner / heads}).transpose(1, 2);
+    return widened(t).view({batch, tokens, heads, inner / heads}).transpose(1, 2);
   };
-  const MlstmOptions cell{.eps = options.paper_cell ? 0 : options.cell_eps,
-                          .exponential_forget = options.paper_cell};
+  return {by_head(q), by_head(k), by_head(v), i, f, a, z};
+}
+
+MlstmOptions cell_options(const MlstmMixerOptions& options) {
+  return {.eps = options.paper_cell ? 0 : options.cell_eps, .exponential_forget = options.paper_cell};
+}
+
+}  // namespace
+
+torch::Tensor mlstm_mixer_unfused(const torch::Tensor& u, const MlstmMixerParameters& p,
+                                  const MlstmMixerOptions& options) {
+  const int64_t batch = u.size(0), tokens = u.size(1), inner = u.size(2) / 2;
+  const CellInputs in = cell_inputs(u, p, options);
+  const MlstmOptions cell = cell_options(options);
   torch::Tensor h;
   if (options.last) {
-    const MlstmState start = mlstm_start(by_head(k), by_head(v));
-    const MlstmResult result = mlstm_chunkwise(by_head(q), by_head(k), by_head(v), i, f, tokens, start, cell);
+    const MlstmResult result =
+        mlstm_chunkwise(in.q, in.k, in.v, in.i, in.f, tokens, mlstm_start(in.k, in.v), cell);
     h = result.h;
     *options.last = result.last;
   } else {
-    h = mlstm_parallel(by_head(q), by_head(k), by_head(v), i, f, cell);
+    h = mlstm_parallel(in.q, in.k, in.v, in.i, in.f, cell);
   }
   h = h.transpose(1, 2).reshape({batch, tokens, inner}).to(u.scalar_type());
-  torch::Tensor y = headwise_norm(h, heads, p.norm_weight + 1, p.norm_bias, options.norm_eps);
-  if (p.skip.defined()) y = y + p.skip * a;
-  y = y * (options.paper_cell ? torch::sigmoid(z) : torch::silu(z));
+  torch::Tensor y = headwise_norm(h, options.heads, p.norm_weight + 1, p.norm_bias, options.norm_eps);
+  if (p.skip.defined()) y = y + p.skip * in.a;
+  y = y * (options.paper_cell ? torch::sigmoid(in.z) : torch::silu(in.z));
   return options.reverse ? y.flip(1) : y;
+}
+
+torch::Tensor mlstm_mixing(const torch::Tensor& u, const MlstmMixerParameters& p,
+                           const MlstmMixerOptions& options) {
+  const CellInputs in = cell_inputs(u, p, options);
+  // The cell is linear in its values: those of an identity give the matrix itself.
+  const torch::Tensor values =
+      torch::eye(u.size(1), in.q.options()).expand({u.size(0), options.heads, u.size(1), u.size(1)});
+  const torch::Tensor matrix = mlstm_parallel(in.q, in.k, values, in.i, in.f, cell_options(options));
+  return options.reverse ? matrix.flip({2, 3}) : matrix;
 }
 
 namespace {

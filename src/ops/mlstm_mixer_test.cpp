@@ -1,4 +1,5 @@
 #include "ops/mlstm_mixer.h"
+#include "ops/mlstm_mixing.h"
 
 #include <gtest/gtest.h>
 
@@ -276,6 +277,28 @@ TEST(MlstmMixer, ThePapersCellIsItsEquations) {
   }
   const torch::Tensor got = mlstm_mixer(u, p, {.heads = 1, .paper_cell = true});
   EXPECT_TRUE(torch::allclose(got[0], torch::stack(rows), 1e-9, 1e-11));
+}
+
+// h = matrix v, with the later tokens left out: what the layer adds to its skip and gate follows from the matrix.
+TEST(MlstmMixing, IsTheMatrixThatTheCellMultipliesItsValuesBy) {
+  for (const bool reverse : {false, true}) {
+    const Case c{"mixing", 2, 3, 4, 16, 2, 3, false, reverse, true};
+    MlstmMixerParameters p = parameters_of(c, torch::kFloat64);
+    const MlstmMixerOptions options{.heads = 2, .rows = 3, .columns = 4, .causal = false, .reverse = reverse};
+    const torch::Tensor u = torch::randn({2, 12, 32}, torch::kFloat64);
+    const torch::Tensor matrix = mlstm_mixing(u, p, options);
+    ASSERT_EQ(matrix.sizes(), (std::vector<int64_t>{2, 2, 12, 12}));
+    const torch::Tensor unseen = reverse ? matrix.tril(-1) : matrix.triu(1);
+    EXPECT_EQ(unseen.abs().max().item<double>(), 0);
+    const torch::Tensor x = u.slice(2, 0, 16), z = u.slice(2, 16);
+    const torch::Tensor v = headwise_linear(x, p.v_weight, p.v_bias).view({2, 12, 2, 8}).transpose(1, 2);
+    const torch::Tensor h = torch::matmul(matrix, v).transpose(1, 2).reshape({2, 12, 16});
+    // Without its skip the layer is the normed h behind its gate.
+    p.skip = torch::zeros_like(p.skip);
+    const torch::Tensor expected =
+        headwise_norm(h, 2, p.norm_weight + 1, p.norm_bias, options.norm_eps) * torch::silu(z);
+    EXPECT_TRUE(torch::allclose(mlstm_mixer_unfused(u, p, options), expected, 1e-9, 1e-12));
+  }
 }
 
 }  // namespace

@@ -163,18 +163,49 @@ size_t colour_index(const std::vector<Curve>& curves, size_t curve) {
                                            [](const Curve& c) { return !c.faint; }));
 }
 
-// Names in one row that ends at the right edge; the title has the left.
-void draw_legend(Svg& svg, const std::vector<Curve>& curves, const ChartOptions& options, double y) {
-  double x = options.width - 16;
-  const double stop = 16 + text_width(options.title, 13) + 24;
+struct LegendName {
+  size_t curve = 0;
+  std::string name;
+  double x = 0, y = 0;  // of its words; its colour stands 18 in front
+};
+struct Legend {
+  std::vector<LegendName> names;
+  double height = 0;  // of its rows below the title
+};
+
+// Names in the title's row, which ends at the right edge; where they do not fit, in as many rows from `below` on as they need: a chart on
+// a narrow screen must name its curves too.
+Legend legend_of(const std::vector<Curve>& curves, const ChartOptions& options, double below) {
+  constexpr double kEdge = 16, kColour = 18, kApart = 14, kRow = 18;
+  Legend row, rows;
+  double x = options.width - kEdge;
   for (size_t i = curves.size(); i-- > 0;) {
     if (curves[i].faint || curves[i].name.empty()) continue;
     const std::string name = fit_text(curves[i].name, 11, 130);
     x -= text_width(name, 11);
-    if (x - 18 < stop) return;
+    row.names.push_back({i, name, x, 22});
+    x -= kColour + kApart;
+  }
+  if (row.names.empty() || row.names.back().x - kColour >= kEdge + text_width(options.title, 13) + 24)
+    return row;
+  double left = kEdge, y = below;
+  for (size_t i = row.names.size(); i-- > 0;) {  // in the order of the curves
+    const size_t curve = row.names[i].curve;
+    const std::string name = fit_text(curves[curve].name, 11, options.width - 2 * kEdge - kColour);
+    const double width = kColour + text_width(name, 11);
+    if (left > kEdge && left + width > options.width - kEdge) left = kEdge, y += kRow;
+    rows.names.push_back({curve, name, left + kColour, y});
+    left += width + kApart;
+  }
+  rows.height = y - below + kRow;
+  return rows;
+}
+
+void draw_legend(Svg& svg, const Legend& legend, const std::vector<Curve>& curves) {
+  for (const auto& [curve, name, x, y] : legend.names) {
     svg.text(x, y, Svg::Anchor::start, "ink", name);
-    svg.rect(x - 18, y - 6, 12, 4, "", "rx=\"2\" fill=\"" + series_colour(colour_index(curves, i)) + "\"");
-    x -= 32;
+    svg.rect(x - 18, y - 6, 12, 4, "",
+             "rx=\"2\" fill=\"" + series_colour(colour_index(curves, curve)) + "\"");
   }
 }
 
@@ -232,7 +263,9 @@ Curve smoothed(const Curve& curve, size_t window) {
 }
 
 std::string line_chart(const std::vector<Curve>& curves, const ChartOptions& options) {
-  Svg svg(options.width, options.height, options.title);
+  const double top = options.y_label.empty() ? 40 : 52;
+  const Legend legend = legend_of(curves, options, top + 6);
+  Svg svg(options.width, options.height + legend.height, options.title);
   draw_frame(svg, options);
   Plane plane = plane_of(curves, options);
   if (plane.x.empty() || plane.y.empty()) {
@@ -246,15 +279,15 @@ std::string line_chart(const std::vector<Curve>& curves, const ChartOptions& opt
       options.log_y ? log_ticks(plane.y, options.percent) : ticks_of(plane.y, 5, options.percent);
   double labels = 0;
   for (const Tick& tick : y_ticks) labels = std::max(labels, text_width(tick.label, 11));
-  plane.left = 24 + labels, plane.top = options.y_label.empty() ? 40 : 52;
+  plane.left = 24 + labels, plane.top = top + legend.height;
   plane.width = options.width - plane.left - 20;
-  plane.height = options.height - plane.top - (options.x_label.empty() ? 28 : 44);
+  plane.height = options.height - top - (options.x_label.empty() ? 28 : 44);
   draw_axes(svg, plane, options, x_ticks_of(curves, plane), y_ticks);
   for (const bool faint : {true, false})
     for (size_t i = 0; i < curves.size(); ++i)
       if (curves[i].faint == faint)
         draw_curve(svg, curves[i], series_colour(colour_index(curves, i)), plane, options.percent);
-  draw_legend(svg, curves, options, 22);
+  draw_legend(svg, legend, curves);
   return svg.finish();
 }
 

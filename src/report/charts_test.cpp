@@ -40,6 +40,18 @@ Curve line(const std::string& name, int n) {
   return curve;
 }
 
+// On a telephone five models do not fit beside the title.
+TEST(LineChart, NamesEveryCurveHoweverNarrowItIs) {
+  std::vector<Curve> curves;
+  for (const char* name : {"vit", "vil", "illama", "visionllama_plain", "visionllama_pyramid"})
+    curves.push_back({.name = name, .points = {{0, 1}, {1, 2}}});
+  for (const double width : {320, 720}) {
+    const std::string svg =
+        line_chart(curves, {.title = "Accuracy over resolution", .y_label = "top-1", .width = width});
+    for (const Curve& curve : curves) EXPECT_NE(svg.find(">" + curve.name + "<"), std::string::npos) << width;
+  }
+}
+
 TEST(NiceTicks, AreRoundInsideAndAboutAsManyAsAsked) {
   EXPECT_EQ(nice_ticks(0, 10, 5), (std::vector<double>{0, 2, 4, 6, 8, 10}));
   EXPECT_EQ(nice_ticks(0, 1, 4), (std::vector<double>{0, 0.25, 0.5, 0.75, 1}));

@@ -1,13 +1,16 @@
 #include "tasks/classify.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "core/toml.h"
+#include "data/class_mapping.h"
 #include "data/class_names.h"
 #include "data/mix_batch.h"
+#include "tasks/class_evaluation.h"
 #include "tasks/classify_blocks.h"
 #include "tasks/score_accumulator.h"
 #include "tasks/validation_pass.h"
@@ -82,7 +85,7 @@ void check_teacher(const OpenedClassifier& teacher, const std::vector<int64_t>& 
 
 // --- the task
 
-class Classify final : public Task {
+class Classify final : public Task, public ClassEvaluation {
  public:
   explicit Classify(const TaskSetup& setup)
       : config_(read_settings(setup.settings)),
@@ -134,6 +137,7 @@ class Classify final : public Task {
     Value out;
     out.set("class_names", Value::Array(names_.begin(), names_.end()));
     out.set("multi_label", multi_label_);
+    if (temperature_ != 1) out.set("temperature", temperature_);
     return out;
   }
   std::string metadata_conflict(const Value& stored) const override;
@@ -145,6 +149,12 @@ class Classify final : public Task {
   }
 
   Findings evaluate(const EvaluateOptions& options);
+  void set_views(const TestViews& views) override;
+  const ScoredSamples& last_scores() const override { return scored_; }
+  const std::vector<std::string>& scored_classes() const override {
+    return mapping_.model_class.empty() ? names_ : set_names_;
+  }
+  const std::string& class_mapping() const override { return mapping_.how; }
 
  private:
   void describe_classes(const TaskSetup& setup);
@@ -163,6 +173,8 @@ class Classify final : public Task {
   torch::Tensor loss_sum(const torch::Tensor& scores, const Inputs& inputs) const;
   Term accuracy(const torch::Tensor& scores, const Inputs& inputs) const;
   torch::Tensor smoothed(const torch::Tensor& targets) const;
+  torch::Tensor scores_of_views(const torch::Tensor& images) const;
+  torch::Tensor scores_of_set(const torch::Tensor& images) const;
 
   ClassifyConfig config_;
   data::Preprocess preprocess_;
@@ -174,6 +186,11 @@ class Classify final : public Task {
   int64_t classes_;
   std::vector<std::string> names_;
   bool multi_label_ = false;
+  double temperature_ = 1;              // that scores are divided by before they are probabilities
+  std::vector<std::string> set_names_;  // of the validation set, where they are not all of names_ in order
+  data::ClassMapping mapping_{{}, "the same classes"};  // of those classes; empty where they are the same
+  TestViews views_;
+  ScoredSamples scored_;   // of the last evaluation
   torch::Tensor weights_;  // [classes] float64, undefined where all are 1
 };
 
@@ -190,6 +207,11 @@ void Classify::describe_classes(const TaskSetup& setup) {
   names_ = names_in(setup.metadata);
   const Value* several = setup.metadata.find("multi_label");
   multi_label_ = several && several->is_bool() && several->as_bool();
+  if (const Value* temperature = setup.metadata.find("temperature")) {
+    if (!temperature->is_number() || !(temperature->as_double() > 0))
+      fail(setup.file, ": tessera.temperature is ", toml_text(*temperature), ", must be a positive number");
+    temperature_ = temperature->as_double();
+  }
   if (validation_) check_validation(data::require_labels(*validation_, "task classify"), setup.file);
 }
 
@@ -197,19 +219,19 @@ void Classify::describe_classes(const TaskSetup& setup) {
 void Classify::check_validation(const data::ClassLabels& labels, const std::string& file) {
   const std::vector<std::string>& theirs = labels.class_names();
   if (data::same_classes(names_, theirs) && !names_.empty()) return;
-  if (told_by_count(names_)) names_.clear();                // data with other words for them are right
   if (names_.empty()) multi_label_ = labels.multi_label();  // weights of other programs do not say
-  if (classes_ != std::ssize(theirs))
-    fail(file, ": the model knows ", classes_, " classes, the data has ", theirs.size());
-  if (names_.empty()) {
+  if (!names_.empty() && std::ssize(names_) != classes_)
+    fail(file, ": its metadata name ", names_.size(), " classes, the model has ", classes_);
+  if (multi_label_ && classes_ != std::ssize(theirs))
+    fail(file, ": the model knows ", classes_, " classes, the data has ", theirs.size(),
+         " of several an image");
+  mapping_ = data::map_classes(names_, classes_, theirs, text(file, ": the data"));
+  if (mapping_.how == "in their order") {  // data with other words for them are right
+    mapping_.model_class.clear();
     names_ = theirs;
     return;
   }
-  if (names_.size() != theirs.size())
-    fail(file, ": its metadata name ", names_.size(), " classes, the model has ", classes_);
-  for (size_t i = 0; i < names_.size(); ++i)
-    if (names_[i] != theirs[i])
-      fail(file, ": class ", i, " is '", names_[i], "' in the model and '", theirs[i], "' in the data");
+  set_names_ = theirs;
 }
 
 void Classify::check_against_data(bool continued, bool balanced) const {
@@ -299,10 +321,13 @@ std::vector<StreamSpec> Classify::streams() const {
 }
 
 StreamSpec Classify::validation() const {
-  const auto transform = [preprocess = preprocess_, classes = classes_,
-                          several = multi_label_](int64_t side) {
+  const int64_t classes = mapping_.model_class.empty() ? classes_ : std::ssize(mapping_.model_class);
+  const auto transform = [preprocess = preprocess_, classes, several = multi_label_,
+                          crops = views_.crops](int64_t side) {
     data::Preprocess sized = preprocess;
     sized.size = side;
+    if (crops > 1)  // all that the test crop is cut from
+      sized.size = std::llround(static_cast<double>(side) / preprocess.crop), sized.crop = 1;
     return data::join_transforms(
         {data::make_eval_transform(sized), data::make_label_transform(classes, several)});
   };
@@ -388,29 +413,73 @@ Term Classify::accuracy(const torch::Tensor& scores, const Inputs& inputs) const
 
 // --- evaluation
 
+void Classify::set_views(const TestViews& views) {
+  check(views.crops == 1 || views.crops == 5, "test views: ", views.crops, " crops, there are 1 or 5");
+  if (multi_label_ && (views.crops > 1 || views.flip))
+    fail_usage("several views are averaged where an image has one class, these weights give it several");
+  if (views.crops > 1 && (preprocess_.crop >= 1 || preprocess_.crop_mode != "center"))
+    fail_usage("five crops need a test crop below 1 from the centre, the weights have crop ",
+               shortest(preprocess_.crop), ", ", preprocess_.crop_mode, ": say another with --crop");
+  views_ = views;
+}
+
+// log of the mean probability over the views; of one view its scores.
+torch::Tensor Classify::scores_of_views(const torch::Tensor& images) const {
+  if (views_.crops == 1 && !views_.flip) return model_->forward(images);
+  const int64_t whole = images.size(2), side = views_.crops == 1 ? whole : preprocess_.size;
+  std::vector<std::pair<int64_t, int64_t>> corners = {{0, 0}};
+  if (views_.crops > 1) {
+    const int64_t end = whole - side, middle = end / 2;
+    corners = {{0, 0}, {0, end}, {end, 0}, {end, end}, {middle, middle}};
+  }
+  torch::Tensor sum;
+  const auto add = [&](const torch::Tensor& view) {
+    const torch::Tensor likely = model_->forward(view.contiguous()).to(torch::kFloat32).softmax(-1);
+    sum = sum.defined() ? sum + likely : likely;
+  };
+  for (const auto& [top, left] : corners) {
+    const torch::Tensor view = images.slice(2, top, top + side).slice(3, left, left + side);
+    add(view);
+    if (views_.flip) add(view.flip({3}));
+  }
+  return (sum / static_cast<double>(std::ssize(corners) * (views_.flip ? 2 : 1))).log();
+}
+
+// [batch, classes of the set].
+torch::Tensor Classify::scores_of_set(const torch::Tensor& images) const {
+  const torch::Tensor all = scores_of_views(images);
+  check(all.dim() == 2 && all.size(0) == images.size(0) && all.size(1) == classes_, "the model gives ",
+        all.size(-1), " scores an image, its head has ", classes_);
+  torch::Tensor scores = all.to(torch::kCPU, torch::kFloat32);
+  if (temperature_ != 1) scores = scores / temperature_;
+  if (!mapping_.model_class.empty())
+    scores = scores.index_select(1, torch::tensor(mapping_.model_class, torch::kInt64));
+  return scores.contiguous();
+}
+
 Findings Classify::evaluate(const EvaluateOptions& options) {
   if (options.wants("classes") && multi_label_) fail_usage("a table of classes needs one class an image");
   const torch::NoGradGuard no_grad;
   set_training(parts(), false);
   const double began = steady_seconds();
   const auto loader = options.open(validation());
-  ScoreAccumulator scores(classes_, multi_label_, loader->batches_per_epoch());
+  const auto& names = scored_classes();
+  ScoreAccumulator scores(mapping_.model_class.empty() ? classes_ : std::ssize(names), multi_label_,
+                          loader->batches_per_epoch(), options.wants("scores"));
   each_batch(options, *loader, [&](data::Batch& loaded, int64_t before) {
     const StreamInputs batch = to_device(loaded, "validation", options.device, options.precision);
     torch::Tensor given;
     {
       const AutocastScope autocast(options.device, options.precision);
-      given = model_->forward(batch.at("image"));
+      given = scores_of_set(batch.at("image"));
     }
-    check(given.dim() == 2 && given.size(0) == loaded.size && given.size(1) == classes_, "the model gives ",
-          given.size(-1), " scores an image, the data has ", classes_, " classes");
-    scores.add(loaded, before, given.to(torch::kCPU, torch::kFloat32).contiguous());
+    scores.add(loaded, before, given);
   });
-  ScoredSamples found;
-  scores.finish(options, found);
-  Findings out{.samples = found.samples, .seconds = steady_seconds() - began, .metrics = found.metrics};
+  scored_ = {};
+  scores.finish(options, scored_);
+  Findings out{.samples = scored_.samples, .seconds = steady_seconds() - began, .metrics = scored_.metrics};
   out.broken = loader->bad_images();
-  out.blocks = classify_blocks(found, *validation_, names_, options);
+  out.blocks = classify_blocks(scored_, *validation_, names, options);
   return out;
 }
 
@@ -433,7 +502,7 @@ std::string Classify::metadata_conflict(const Value& stored) const {
 std::vector<Prediction> Classify::predict(const torch::Tensor& images, int64_t most) {
   if (classes_ == 0)
     fail("the weights hold no head, so they know no classes: they must have been trained to classify");
-  const torch::Tensor scores = model_->forward(images).to(torch::kFloat32).cpu();
+  const torch::Tensor scores = model_->forward(images).to(torch::kFloat32).cpu() / temperature_;
   const torch::Tensor probabilities = multi_label_ ? scores.sigmoid() : scores.softmax(1);
   const auto [values, indices] = probabilities.topk(std::min(most, probabilities.size(1)));
   std::vector<Prediction> out;

@@ -43,10 +43,11 @@ eval::SampleScore score_labels(std::span<const float> scores, std::span<const fl
 
 }  // namespace
 
-ScoreAccumulator::ScoreAccumulator(int64_t classes, bool multi_label, int64_t batches)
+ScoreAccumulator::ScoreAccumulator(int64_t classes, bool multi_label, int64_t batches, bool keep_scores)
     : classes_(static_cast<size_t>(classes)),
       batches_(static_cast<size_t>(batches)),
-      multi_label_(multi_label) {}
+      multi_label_(multi_label),
+      keep_scores_(keep_scores && !multi_label) {}
 
 void ScoreAccumulator::add(const data::Batch& batch, int64_t before, const torch::Tensor& scores) {
   const float* data = scores.const_data_ptr<float>();
@@ -54,7 +55,8 @@ void ScoreAccumulator::add(const data::Batch& batch, int64_t before, const torch
   if (rows_.empty()) {  // all at once: vectors that grow would take up to twice as much
     const size_t rows = batches_ * static_cast<size_t>(batch.size);
     rows_.reserve(rows);
-    if (multi_label_) scores_.reserve(rows * classes_), targets_.reserve(rows * classes_);
+    if (multi_label_ || keep_scores_) scores_.reserve(rows * classes_);
+    if (multi_label_) targets_.reserve(rows * classes_);
   }
   const auto labels = multi_label_ ? std::span<int64_t>() : batch.values<int64_t>("label");
   const auto targets = multi_label_ ? batch.values<float>("targets") : std::span<float>();
@@ -64,12 +66,13 @@ void ScoreAccumulator::add(const data::Batch& batch, int64_t before, const torch
     if (batch.indices[at] != before + batch.first + i) continue;
     kept.push_back(at);
     rows_.push_back({batch.indices[at], {}});
+    if (multi_label_ || keep_scores_)
+      scores_.insert(scores_.end(), data + at * classes_, data + (at + 1) * classes_);
     if (!multi_label_) {
       check(labels[at] >= 0 && labels[at] < static_cast<int64_t>(classes_), "sample ", batch.indices[at],
             " has label ", labels[at], ", must be 0 to ", classes_ - 1);
       continue;
     }
-    scores_.insert(scores_.end(), data + at * classes_, data + (at + 1) * classes_);
     for (size_t c = 0; c < classes_; ++c) targets_.push_back(targets[at * classes_ + c] > 0.5f);
   }
   const auto grain = static_cast<int64_t>(kWorthAThread / classes_) + 1;
@@ -84,7 +87,10 @@ void ScoreAccumulator::add(const data::Batch& batch, int64_t before, const torch
 
 void ScoreAccumulator::finish(const EvaluateOptions& options, ScoredSamples& out) {
   out.classes = static_cast<int64_t>(classes_);
+  check(!keep_scores_ || !options.gather, "scores are kept of one process alone");
   gather_rows(options, out);
+  if (keep_scores_)
+    out.scores = std::move(scores_);  // one process adds its samples in the order of the source
   check(out.samples > 0, "there is no image to evaluate on");
   if (multi_label_)
     measure_labels(options, out);

@@ -1,6 +1,6 @@
 // What is kept of a classifier's evaluation while it runs: not the scores, but what the metrics need of them.
 //
-// One class a sample: 64 bytes each. Several classes: the average precision of a class needs the order
+// One class a sample: 64 bytes each, and the scores where they are asked for, of one process. Several classes: the average precision of a class needs the order
 // of all its scores, so they are kept, 4.1 bytes a sample and class, by each process those of its own
 // samples.
 #pragma once
@@ -26,12 +26,13 @@ struct ScoredSamples {
   int64_t samples = 0, classes = 0;
   std::vector<Metric> metrics;
   std::vector<EvaluatedSample> rows;  // of all processes, in the order of the source
+  std::vector<float> scores = {};     // [samples, classes], where they were asked for
 };
 
 class ScoreAccumulator {
  public:
   // `batches` will be added, the first of them the largest.
-  ScoreAccumulator(int64_t classes, bool multi_label, int64_t batches);
+  ScoreAccumulator(int64_t classes, bool multi_label, int64_t batches, bool keep_scores = false);
 
   // Scores [batch size, classes] float32 on the CPU; `before` samples of all processes came before this
   // batch. Pictures that the loader put in the place of broken ones are passed over.
@@ -47,9 +48,9 @@ class ScoreAccumulator {
   std::string block_of(size_t first, size_t width) const;
 
   size_t classes_, batches_;
-  bool multi_label_;
+  bool multi_label_, keep_scores_;
   std::vector<EvaluatedSample> rows_;
-  std::vector<float> scores_;  // [rows, classes] where multi-label
+  std::vector<float> scores_;  // [rows, classes] where multi-label, or kept
   std::vector<bool> targets_;  // of the same
 };
 

@@ -1,12 +1,9 @@
 #include "train/memory.h"
 
-#include <c10/core/Allocator.h>
-#include <c10/util/ThreadLocalDebugInfo.h>
-
 #include <algorithm>
-#include <memory>
 
 #include "core/memory.h"
+#include "nn/allocations.h"
 #include "train/device.h"
 #include "train/recipe.h"
 #include "train/trainer.h"
@@ -14,27 +11,12 @@
 namespace tessera::train {
 namespace {
 
-// Counts what LibTorch's allocator hands out and takes back.
-class Recorder final : public c10::MemoryReportingInfoBase {
- public:
-  void reportMemoryUsage(void*, int64_t bytes, size_t, size_t, c10::Device) override {
-    alive_ += bytes;
-    peak_ = std::max(peak_, alive_);
-  }
-  bool memoryProfilingEnabled() const override { return true; }
-  int64_t peak() const { return peak_; }
-
- private:
-  int64_t alive_ = 0, peak_ = 0;
-};
-
 // `pass` is given the samples.
 template <class Pass>
 int64_t peak_of(const tasks::Inputs& inputs, const Pass& pass) {
-  const auto recorder = std::make_shared<Recorder>();
-  const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, recorder);
+  const nn::Allocations allocations;
   pass(inputs);
-  return recorder->peak();
+  return allocations.peak();
 }
 
 template <class Pass>
