@@ -80,7 +80,7 @@ std::span<const Command> commands() {
        "tessera detect photo.jpg --weights runs/mask_rcnn --overlay found.png", add_detect},
       {"features", "what a backbone makes of images, as arrays for other programs",
        "tessera features photos/ --weights runs/demo -o photos.npy", add_features},
-      {"generate", "images of a class out of noise, by a trained generator",
+      {"generate", "images of a class out of noise, or patch by patch, by a trained generator",
        "tessera generate --weights runs/shapes-dit --classes 0,3 --cfg 1.5 --steps 50 -o grid.png",
        add_generate},
       {"fid", "what generated images are worth beside real ones",

@@ -7,6 +7,7 @@
 
 #include "cli/command.h"
 #include "cli/common.h"
+#include "cli/drawn_patches.h"
 #include "core/counted.h"
 #include "core/error.h"
 #include "core/interrupt.h"
@@ -17,7 +18,6 @@
 #include "io/file.h"
 #include "io/image_write.h"
 #include "report/grid.h"
-#include "tasks/patch_drawing.h"
 #include "tasks/patch_pictures.h"
 #include "train/device.h"
 #include "train/open_task.h"
@@ -56,16 +56,6 @@ void check_request(const Options& options) {
     fail_usage("--folder ", options.folder, " is there already and not an empty folder");
 }
 
-tasks::DrawsPatches& drawer_of(const train::OpenedTask& opened) {
-  auto* drawer = dynamic_cast<tasks::DrawsPatches*>(opened.task.get());
-  if (!drawer)
-    fail_usage(opened.file, ": weights of task ", tasks::task_name(opened.info.task),
-               " draw no patches; task darl's do");
-  if (const std::string why = drawer->drawing_refusal(); !why.empty())
-    fail_usage(opened.file, ": these weights draw no images: ", why);
-  return *drawer;
-}
-
 Beginnings read_beginnings(const Options& options, const train::OpenedTask& opened) {
   Beginnings out;
   if (options.images.empty() && options.data.empty()) return out;
@@ -95,7 +85,7 @@ class Drawing {
   Drawing(const Options& options, const train::OpenedTask& opened)
       : options_(options),
         preprocess_(opened.info.preprocess),
-        drawer_(drawer_of(opened)),
+        drawer_(patch_drawer(opened)),
         beginnings_(read_beginnings(options, opened)) {
     const bool free = !beginnings_.images.defined();
     known_ =
@@ -115,18 +105,13 @@ class Drawing {
       const int64_t count = std::min(options_.batch, total - first);
       std::vector<uint64_t> seeds;
       for (int64_t i = 0; i < count; ++i) seeds.push_back(static_cast<uint64_t>(options_.seed + first + i));
-      tasks::DrawRequest request{.given = given(first, count).to(device, train::parameter_type(precision)),
-                                 .known = known_,
-                                 .steps = options_.steps,
-                                 .seeds = seeds};
+      tasks::DrawRequest request{
+          .given = given(first, count), .known = known_, .steps = options_.steps, .seeds = seeds};
       request.progress = [&](int64_t done) {
         progress.update(first * drawer_.patches() + done * count, {});
         return !interrupted();
       };
-      const tasks::AutocastScope autocast(device, precision);
-      const torch::Tensor images = drawer_.draw(request).to(torch::kCPU, torch::kFloat32);
-      if (!images.isfinite().all().item<bool>())
-        fail("the drawn pixels are not finite: the training of these weights went astray");
+      const torch::Tensor images = drawn_patches(drawer_, request, device, precision);
       for (int64_t i = 0; i < count; ++i) drawn_.push_back(tasks::picture_of(images[i], preprocess_));
     }
     progress.finish();

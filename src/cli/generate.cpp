@@ -8,6 +8,7 @@
 
 #include "cli/command.h"
 #include "cli/common.h"
+#include "cli/drawn_patches.h"
 #include "cli/generate_output.h"
 #include "core/clock.h"
 #include "core/counted.h"
@@ -32,6 +33,7 @@ namespace {
 
 constexpr double kUnset = -1;
 constexpr int64_t kMostImages = 10'000'000;
+constexpr int64_t kMostPatchSteps = 1000;
 
 struct Options {
   std::string weights, model, out, classes, part, vae;
@@ -99,20 +101,6 @@ std::vector<AskedImage> asked_images(const Options& options, const tasks::Genera
   return asked;
 }
 
-// "2/4": batches 1, 5, 9, … of 4 processes' work, counted from 0.
-struct Part {
-  int64_t index = 0, of = 1;
-};
-Part part_of(const std::string& words) {
-  if (words.empty()) return {};
-  const size_t slash = words.find('/');
-  const auto index = parse_int(words.substr(0, slash)),
-             of = slash == std::string::npos ? std::nullopt : parse_int(words.substr(slash + 1));
-  if (!index || !of || *of < 1 || *index < 1 || *index > *of)
-    fail_usage("--part '", printable(words), "', must be as 1/2: the first of two processes");
-  return {*index - 1, *of};
-}
-
 // --- images to begin with
 
 // [1, 3, height, width] as the network has them.
@@ -150,7 +138,7 @@ class Drawing {
         device_(train::choose_device(options.device)),
         precision_(tasks::parse_precision(options.precision)),
         asked_(asked_images(options, generator_)),
-        part_(part_of(options.part)) {
+        part_(drawn_part_of(options.part, options.out, options.resume)) {
     const models::Extent trained =
         models::extent_of(*opened.info.model.settings.find("image_size"), "image_size");
     height_ = options.size > 0 ? options.size : trained.height;
@@ -174,23 +162,16 @@ class Drawing {
     const Interruptible stretch;
     ProgressLine progress(std::cerr, {.label = "generate", .total = std::ssize(asked_), .now = {}});
     const double began = steady_seconds();
-    int64_t drawn = 0;
-    for (int64_t first = 0, number = 0; first < std::ssize(asked_); first += options_.batch, ++number) {
-      if (number % part_.of != part_.index) continue;
-      const int64_t last = std::min(first + options_.batch, std::ssize(asked_));
-      const std::span<const AskedImage> batch(asked_.data() + first, static_cast<size_t>(last - first));
-      // The whole batch or nothing of it is drawn again: the same numbers however often a run was cut off.
-      if (std::all_of(batch.begin(), batch.end(), [&](const AskedImage& one) { return output->has(one); }))
-        continue;
-      const tasks::Generated generated = draw(batch, progress, first);
-      evaluations_ = std::max(evaluations_, generated.evaluations);
-      for (size_t i = 0; i < batch.size(); ++i)
-        if (!output->has(batch[i])) {
-          output->add(batch[i], drawn_image(generated.images, static_cast<int64_t>(i)));
-          ++drawn;
-        }
-      progress.update(last, {});
-    }
+    const int64_t drawn = draw_missing(*output, asked_, options_.batch, part_,
+                                       [&](std::span<const AskedImage> batch, int64_t first) {
+                                         const tasks::Generated generated = draw(batch, progress, first);
+                                         evaluations_ = std::max(evaluations_, generated.evaluations);
+                                         std::vector<DrawnImage> images;
+                                         for (int64_t i = 0; i < std::ssize(batch); ++i)
+                                           images.push_back(drawn_image(generated.images, i));
+                                         progress.update(first + std::ssize(batch), {});
+                                         return images;
+                                       });
     output->finish();
     progress.finish();
     report(drawn, steady_seconds() - began);
@@ -204,12 +185,6 @@ class Drawing {
       fail_usage("--moments are drawn in a grid, -o must end in .png, .jpg or .webp");
     if (options_.inpaint.empty() && !options_.mask.empty()) fail_usage("--mask goes with --inpaint");
     if (!options_.start.empty() && !options_.inpaint.empty()) fail_usage("--start and --inpaint: choose one");
-    const bool folder = std::filesystem::path(options_.out).extension().empty();
-    if (part_.of > 1 && !folder) fail_usage("--part goes with a folder, '", options_.out, "' is one file");
-    if (part_.of > 1 && !options_.resume && std::filesystem::is_directory(options_.out) &&
-        !std::filesystem::is_empty(options_.out))
-      fail_usage("'", options_.out,
-                 "' holds files already: processes that draw into one folder are given --resume");
   }
 
   void check_output() const {
@@ -392,7 +367,7 @@ class Drawing {
   torch::Device device_;
   tasks::Precision precision_;
   std::vector<AskedImage> asked_;
-  Part part_;
+  DrawnPart part_;
   int64_t height_ = 0, width_ = 0, steps_ = 0, evaluations_ = 0;
   tasks::GenerateRequest request_;
   train::OpenedCodec codec_;
@@ -402,12 +377,56 @@ class Drawing {
   std::vector<torch::Tensor> moments_;  // of the batch that is drawn
 };
 
+// Options that only networks of task diffuse have, for weights that draw patch by patch.
+void refuse_noise_options(const Options& options, const std::string& file) {
+  const Options standard;
+  if (options.steps > kMostPatchSteps)
+    fail_usage("--steps ", options.steps, ": a patch has at most ", kMostPatchSteps, " noise levels");
+  const std::pair<const char*, bool> given[] = {
+      {"--classes", !options.classes.empty()},
+      {"--vae", !options.vae.empty()},
+      {"--cfg", options.cfg != standard.cfg},
+      {"--cfg-channels", options.cfg_channels != standard.cfg_channels},
+      {"--cfg-rescale", options.cfg_rescale != standard.cfg_rescale},
+      {"--cfg-from", options.cfg_from != standard.cfg_from},
+      {"--cfg-to", options.cfg_to != standard.cfg_to},
+      {"--sampler", options.sampler != standard.sampler},
+      {"--eta", options.eta != standard.eta},
+      {"--karras", options.karras},
+      {"--spacing", options.spacing != standard.spacing},
+      {"--diffusion", options.form != standard.form},
+      {"--last-step", options.last_step != standard.last_step},
+      {"--last-step-size", options.last_step_size != standard.last_step_size},
+      {"--clip", options.clip != standard.clip},
+      {"--size", options.size != standard.size},
+      {"--moments", options.moments != standard.moments},
+      {"--start", !options.start.empty()},
+      {"--inpaint", !options.inpaint.empty()},
+      {"--mask", !options.mask.empty()}};
+  for (const auto& [name, is_given] : given)
+    if (is_given)
+      fail_usage(name, " is for networks of task diffuse; '", file,
+                 "' draws patch by patch (an image is completed by `tessera complete`)");
+}
+
 void generate(const Options& options) {
   train::use_threads(options.threads);
   const train::OpenedTask opened =
       train::open_generator(options.weights, {.model = options.model, .raw = options.raw});
   for (const std::string& note : opened.notes) std::cerr << one_line(note) << "\n";
-  Drawing(options, opened).run();
+  if (tasks::generator_of(*opened.task)) return Drawing(options, opened).run();
+  refuse_noise_options(options, opened.file);
+  generate_patches({.out = options.out,
+                    .part = options.part,
+                    .count = options.count,
+                    .seed = options.seed,
+                    .batch = options.batch,
+                    .steps = options.steps,
+                    .resume = options.resume,
+                    .json = options.json,
+                    .device = options.device,
+                    .precision = options.precision},
+                   opened);
 }
 
 }  // namespace
@@ -416,7 +435,7 @@ void add_generate(Arguments& command, Action& action) {
   auto options = std::make_shared<Options>();
   command
       .add("-w,--weights,--pretrained", options->weights,
-           "weights of task diffuse, a published DiT or SiT, or a folder of diffusers")
+           "weights of task diffuse or darl, a published DiT or SiT, or a folder of diffusers")
       .required();
   command
       .add("-o,--output", options->out,
@@ -442,7 +461,9 @@ void add_generate(Arguments& command, Action& action) {
   command
       .add("--sampler", options->sampler, "how noise is taken away (default: ddpm, of interpolants dopri5)")
       .one_of(names_of<tasks::SamplerName>());
-  command.add("--steps", options->steps, "steps (default: 250 of ddpm and sde, else 50)")
+  command
+      .add("--steps", options->steps,
+           "steps (default: 250 of ddpm and sde, 100 for each patch of darl, else 50)")
       .range<int64_t>(1, 1'000'000);
   command.add("--eta", options->eta, "ddim: share of the chain's noise").show_default();
   command.flag("--karras", options->karras, "dpmpp, euler, heun: Karras' spacing of the noise");

@@ -84,8 +84,7 @@ class FolderOutput final : public GenerateOutput {
   std::string text_of(const AskedImage& asked) const {
     nlohmann::ordered_json one = nlohmann::ordered_json::parse(settings_);
     one["seed"] = asked.seed;
-    one["class"] = asked.label;
-    one["class_name"] = asked.caption;
+    if (!asked.caption.empty()) one["class"] = asked.label, one["class_name"] = asked.caption;
     return json_text(one);
   }
 
@@ -93,7 +92,7 @@ class FolderOutput final : public GenerateOutput {
   bool resume_;
 };
 
-// arr_0 uint8 [images, height, width, 3] and arr_1 int64 [images], as ADM's evaluation reads them. What is done lies
+// arr_0 uint8 [images, height, width, 3] and, where there are classes, arr_1 int64 [images], as ADM's evaluation reads them. What is done lies
 // beside, in OUT.partial, until all is.
 class BatchOutput final : public GenerateOutput {
  public:
@@ -133,8 +132,10 @@ class BatchOutput final : public GenerateOutput {
   void finish() override {
     out_.close();
     const auto count = static_cast<int64_t>(asked_.size());
-    ArrayFile file(path_,
-                   {{"arr_0", DType::u8, {count, height_, width_, 3}}, {"arr_1", DType::i64, {count}}});
+    const bool classes = !asked_.front().caption.empty();
+    std::vector<ArraySpec> arrays = {{"arr_0", DType::u8, {count, height_, width_, 3}}};
+    if (classes) arrays.push_back({"arr_1", DType::i64, {count}});
+    ArrayFile file(path_, arrays);
     std::ifstream in(partial_, std::ios::binary);
     in.seekg(static_cast<std::streamoff>(header_.size()));
     std::vector<char> one(each());
@@ -145,7 +146,7 @@ class BatchOutput final : public GenerateOutput {
     }
     std::vector<int64_t> labels;
     for (const AskedImage& asked : asked_) labels.push_back(asked.label);
-    file.write(bytes_of(labels.data(), labels.size() * sizeof(int64_t)));
+    if (classes) file.write(bytes_of(labels.data(), labels.size() * sizeof(int64_t)));
     file.commit();
     fs::remove(partial_);
   }
@@ -178,6 +179,39 @@ class ValuesOutput final : public GenerateOutput {
 };
 
 }  // namespace
+
+DrawnPart drawn_part_of(const std::string& words, const std::string& path, bool resume) {
+  if (words.empty()) return {};
+  const size_t slash = words.find('/');
+  const auto index = parse_int(words.substr(0, slash)),
+             of = slash == std::string::npos ? std::nullopt : parse_int(words.substr(slash + 1));
+  if (!index || !of || *of < 1 || *index < 1 || *index > *of)
+    fail_usage("--part '", printable(words), "', must be as 1/2: the first of two processes");
+  if (*of == 1) return {};
+  if (!fs::path(path).extension().empty()) fail_usage("--part goes with a folder, '", path, "' is one file");
+  if (!resume && fs::is_directory(path) && !fs::is_empty(path))
+    fail_usage("'", path, "' holds files already: processes that draw into one folder are given --resume");
+  return {*index - 1, *of};
+}
+
+int64_t draw_missing(GenerateOutput& output, const std::vector<AskedImage>& asked, int64_t batch,
+                     const DrawnPart& part, const DrawBatch& draw) {
+  int64_t added = 0;
+  for (int64_t first = 0, number = 0; first < std::ssize(asked); first += batch, ++number) {
+    if (number % part.of != part.index) continue;
+    const int64_t last = std::min(first + batch, std::ssize(asked));
+    const std::span<const AskedImage> some(asked.data() + first, static_cast<size_t>(last - first));
+    if (std::all_of(some.begin(), some.end(), [&](const AskedImage& one) { return output.has(one); }))
+      continue;
+    const std::vector<DrawnImage> drawn = draw(some, first);
+    for (size_t i = 0; i < some.size(); ++i)
+      if (!output.has(some[i])) {
+        output.add(some[i], drawn[i]);
+        ++added;
+      }
+  }
+  return added;
+}
 
 bool takes_values(const std::string& path) { return ArrayFile::knows(path) && !path.ends_with(".npz"); }
 

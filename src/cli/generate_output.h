@@ -4,7 +4,9 @@
 
 #include "ops/torch.h"
 
+#include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -17,7 +19,7 @@ struct AskedImage {
   int64_t index = 0;  // among all
   uint64_t seed = 0;
   int64_t label = 0;
-  std::string caption;  // its class in words
+  std::string caption;  // its class in words; empty of a generator that knows none
 };
 
 struct DrawnImage {
@@ -35,6 +37,21 @@ class GenerateOutput {
   // Puts the file in place.
   virtual void finish() = 0;
 };
+
+// Which batches one process draws: "2/4" are batches 1, 5, 9, … of four processes' work, counted from 0.
+struct DrawnPart {
+  int64_t index = 0, of = 1;
+};
+// Usage errors: words that are no such share; several parts of one file; several parts into a folder that holds files,
+// without `resume`.
+DrawnPart drawn_part_of(const std::string& words, const std::string& path, bool resume);
+
+// Asks `draw` for every batch of that part of which an image is missing, and adds those that are. A whole batch or nothing
+// of it is drawn: the same numbers however often a run was cut off. `first` is the batch's first image among all.
+// Returns how many were added.
+using DrawBatch = std::function<std::vector<DrawnImage>(std::span<const AskedImage> batch, int64_t first)>;
+int64_t draw_missing(GenerateOutput& output, const std::vector<AskedImage>& asked, int64_t batch,
+                     const DrawnPart& part, const DrawBatch& draw);
 
 // Whether a path of that ending takes the network's numbers.
 bool takes_values(const std::string& path);

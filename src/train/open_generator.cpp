@@ -13,6 +13,7 @@
 #include "io/json.h"
 #include "models/denoiser.h"
 #include "tasks/diffuse.h"
+#include "tasks/patch_drawing.h"
 #include "train/load.h"
 
 namespace tessera::train {
@@ -244,7 +245,7 @@ void describe_generator(WeightsInfo& info, const WeightFile& file) {
 OpenedTask open_generator(const std::string& path, const OpenOptions& options) {
   const std::string folder = diffusers_folder(path);
   OpenedTask opened = folder.empty() ? open_task(path, options) : open_diffusers(folder);
-  if (!tasks::generator_of(*opened.task))
+  if (!tasks::generator_of(*opened.task) && !dynamic_cast<tasks::DrawsPatches*>(opened.task.get()))
     fail_usage("'", opened.file, "' generates nothing: it was trained for task ",
                tasks::task_name(opened.info.task));
   return opened;
@@ -256,7 +257,9 @@ void save_diffusers(const OpenedTask& opened, const std::string& folder) {
   const Value& settings = opened.info.model.settings;
   const auto number = [&](const char* key) { return settings.find(key)->as_int(); };
   const tasks::Generator* generator = tasks::generator_of(*opened.task);
-  check(generator != nullptr, "'", opened.file, "' generates nothing");
+  if (!generator)
+    fail_usage("'", opened.file, "' was trained for task ", tasks::task_name(opened.info.task),
+               ": diffusers' DiTTransformer2DModel is a network of task diffuse");
   if (settings.find("llama")->as_bool() || !generator->process->diffusion())
     fail_usage("'", opened.file, "' is ", opened.info.model.name,
                ": diffusers' DiTTransformer2DModel has neither VisionLLaMA's blocks nor interpolants");

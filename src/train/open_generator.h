@@ -13,7 +13,8 @@ namespace tessera::train {
 void describe_generator(WeightsInfo& info, const WeightFile& file);
 
 // open_task, and folders of diffusers: a pipeline (model_index.json) or its transformer (config.json beside
-// diffusion_pytorch_model.safetensors), as DiTTransformer2DModel. A usage error where the weights generate nothing.
+// diffusion_pytorch_model.safetensors), as DiTTransformer2DModel. A usage error where the weights are neither of a generator (tasks::generator_of) nor of a
+// task that draws patches (tasks::DrawsPatches).
 OpenedTask open_generator(const std::string& path, const OpenOptions& options = {});
 
 // Whether the path is such a folder.

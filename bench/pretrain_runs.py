@@ -1,0 +1,154 @@
+"""What pre-training without labels is worth, in minutes of this machine: prints tables of docs/results.md.
+
+Parts: `cifar` pre-trains for 30 minutes and fine-tunes for 10, beside 10 and 40 minutes from drawn weights, by the ViT of
+recipes/compare; `scaling` compares validation loss and probe over eight sizes on the built-in images (45 minutes); `samples`
+trains a denoising DARL for 45 minutes on the built-in images and on CIFAR-10 and draws. A short trial of each run measures its
+images a second, from which its steps follow. A run that has its report is not done again.
+"""
+import argparse
+import json
+import pathlib
+import subprocess
+import sys
+import tomllib
+
+from rounds import head, row
+
+RECIPES = pathlib.Path(__file__).resolve().parent.parent / "recipes"
+SIZE = ["model.dim=96", "model.depth=4", "model.heads=3", "model.patch_size=4", "model.mlp_ratio=3.75"]
+# Pre-training of the table: its recipe, what is set besides, and what the classifier that starts from it needs.
+WAYS = {
+    "MAE": ("cifar10/vit_mae.toml", SIZE, []),
+    "MAE, VisionLLaMA": ("cifar10/visionllama_mae.toml", SIZE, ["model.name=visionllama"]),
+    "DARL, mean squared error": ("cifar10/darl_pretrain.toml", SIZE, ["model.name=darl"]),
+    "DARL, denoising": ("cifar10/darl_diffusion.toml", SIZE, ["model.name=darl"]),
+}
+
+
+class Runs:
+    def __init__(self, options):
+        self.options = options
+
+    def tessera(self, *words):
+        done = subprocess.run([self.options.program, *map(str, words)], capture_output=True, text=True)
+        if done.returncode != 0:
+            sys.exit(f"tessera {' '.join(map(str, words))}:\n{done.stderr.strip().splitlines()[-1]}")
+        return done.stdout
+
+    def json_of(self, *words):
+        return json.loads(self.tessera(*words, "--json"))
+
+    def train(self, name, recipe, settings, *words, steps=None):
+        """The run's folder; its settings and steps are part of what it is."""
+        folder = self.options.output / name
+        if (folder / "report.html").exists():
+            return folder
+        settings = [*settings, f"train.threads={self.options.threads}", f"train.seed={self.options.seed}"]
+        if steps:
+            settings += [f"train.steps={steps}"]
+        print(f"{name}: {steps or 'all'} steps", file=sys.stderr, flush=True)
+        self.tessera("train", RECIPES / recipe, "--output", folder, "--resume", "auto", *words, "--set", *settings)
+        return folder
+
+    def for_minutes(self, minutes, name, recipe, settings, *words):
+        """Trains for so many minutes, by the speed of a trial of 60 steps, the first third of which is left out."""
+        if (self.options.output / name / "report.html").exists():
+            return self.options.output / name
+        trial = self.train(name + "-trial", recipe, [*settings, "train.log_every=20", "train.eval_every=0",
+                                                     "schedule.warmup_epochs=0"], *words, steps=60)
+        lines = [json.loads(line) for line in (trial / "metrics.jsonl").read_text().splitlines()]
+        speeds = [line["images_per_second"] for line in lines if line["kind"] == "train"][1:]
+        batch = tomllib.loads((trial / "recipe.toml").read_text())["train"]["batch_size"]
+        speed = sum(speeds) / len(speeds)
+        print(f"{name}: {speed:.0f} images/s", file=sys.stderr, flush=True)
+        return self.train(name, recipe, settings, *words, steps=max(1, round(minutes * self.options.scale * 60 * speed / batch)))
+
+    def top1(self, folder):
+        return f"{100 * self.json_of('eval', '--weights', folder)['top1']:.1f} %"
+
+    def probe(self, folder):
+        """The best layer and its accuracy, of ridge regression on the mean of the patches."""
+        layers = self.json_of("probe", "--weights", folder, "--per-class", self.options.per_class)["layers"]
+        best = max(layers, key=lambda layer: layer["ridge_top1"])
+        return best["layer"], 100 * best["ridge_top1"]
+
+
+def cifar(runs):
+    data = ["--data", runs.options.data]
+    head("first weights", "minutes with labels", "top-1", "best layer of the probe", "ridge top-1")
+    for minutes in (10, 40):
+        folder = runs.for_minutes(minutes, f"scratch-{minutes}", "compare/vit.toml", [], *data)
+        row("drawn", minutes, runs.top1(folder), "", "")
+    untrained = [*SIZE, "optimiser.lr=0.0", "schedule.warmup_epochs=0", "train.eval_every=0"]
+    drawn = runs.train("drawn", "cifar10/vit_mae.toml", untrained, *data, steps=1)
+    layer, accuracy = runs.probe(drawn)
+    row("drawn, as they are", "", "", layer, f"{accuracy:.1f} %")
+    for number, (name, (recipe, settings, classifier)) in enumerate(WAYS.items()):
+        folder = runs.for_minutes(30, f"pretrained-{number}", recipe, settings, *data)
+        layer, accuracy = runs.probe(folder)
+        tuned = runs.for_minutes(10, f"tuned-{number}", "compare/vit.toml", classifier, *data, "--pretrained",
+                                 folder / "model.safetensors")
+        row(name, 10, runs.top1(tuned), layer, f"{accuracy:.1f} %")
+
+
+def ranks(values):
+    order = sorted(range(len(values)), key=values.__getitem__)
+    return [order.index(at) for at in range(len(values))]
+
+
+def scaling(runs):
+    folder = runs.options.output / "scaling"
+    if not (folder / "sweep.html").exists():
+        runs.tessera("sweep", RECIPES / "shapes/darl_scaling.toml", "--output", folder)
+    head("run", "validation loss", "best layer", "ridge top-1")
+    losses, accuracies = [], []
+    for run in sorted(folder.glob("*/seed-0")):
+        losses.append(runs.json_of("eval", "--weights", run)["loss"])
+        layer, accuracy = runs.probe(run)
+        accuracies.append(accuracy)
+        row(run.parent.name, f"{losses[-1]:.4f}", layer, f"{accuracy:.1f} %")
+    count = len(losses)
+    squares = sum((a - b) ** 2 for a, b in zip(ranks(losses), ranks(accuracies)))
+    print(f"\nRank correlation (Spearman) of loss and accuracy: {1 - 6 * squares / (count * (count * count - 1)):.2f}.")
+
+
+def samples(runs):
+    head("set", "objective", "images", "FID")
+    for name, data, recipe in (("shapes", "shapes:", "shapes/darl_samples.toml"),
+                               ("cifar10", runs.options.data, "cifar10/darl_samples.toml")):
+        reference = runs.options.classifier[name]
+        for objective in ("diffusion", "mse"):
+            settings = [] if objective == "diffusion" else ["task.objective=mse", "task.decoder=auto"]
+            folder = runs.for_minutes(45, f"samples-{name}-{objective}", recipe, settings, "--data", data)
+            drawn = folder / "drawn.npz"
+            if not drawn.exists():
+                runs.tessera("generate", "--weights", folder, "-n", runs.options.images, "--batch", 64, "-o", drawn)
+            runs.tessera("generate", "--weights", folder, "-n", 64, "--batch", 64, "-o", folder / "drawn.png")
+            runs.tessera("complete", "--weights", folder, "--data", data, "-n", 8, "--given", 0.5, "--steps", 100, "-o",
+                         folder / "completed.png")
+            found = runs.json_of("fid", drawn, "--reference", data, "--weights", reference, "--metrics", "fid")
+            row(name, objective, runs.options.images, f"{found['fid']:.2f}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--program", required=True)
+    parser.add_argument("--data", required=True, help="the shards of CIFAR-10")
+    parser.add_argument("--output", required=True, type=pathlib.Path)
+    parser.add_argument("--part", default="cifar", choices=("cifar", "scaling", "samples"))
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--scale", type=float, default=1, help="of all minutes")
+    parser.add_argument("--per-class", type=int, default=0, help="training images of the probe, 0 = all")
+    parser.add_argument("--images", type=int, default=1000, help="part samples: drawn for FID")
+    parser.add_argument("--classifier", nargs=2, metavar=("SHAPES", "CIFAR10"), default=("", ""),
+                        help="part samples: classifiers whose features measure FID")
+    options = parser.parse_args()
+    if options.part == "samples" and not all(options.classifier):
+        parser.error("--part samples needs --classifier: weights of a classifier of each set")
+    options.classifier = dict(zip(("shapes", "cifar10"), options.classifier))
+    {"cifar": cifar, "scaling": scaling, "samples": samples}[options.part](Runs(options))
+
+
+if __name__ == "__main__":
+    main()
