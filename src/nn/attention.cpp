@@ -1,6 +1,7 @@
 #include "nn/attention.h"
 
 #include "core/error.h"
+#include "nn/quantised_attention.h"
 #include "ops/attention.h"
 
 namespace tessera::nn {
@@ -77,6 +78,7 @@ torch::Tensor AttentionImpl::pack(const DeferredNorm& x) {
 }
 
 std::array<torch::Tensor, 3> AttentionImpl::unpack(const torch::Tensor& packed) {
+  check(!rounding_of(*this), "attention with learned step sizes reads whole sequences only");
   const torch::Tensor qkv = packed.permute({2, 0, 3, 1, 4});
   if (!q_norm_) return {qkv[0], qkv[1], qkv[2]};
   return {q_norm_(qkv[0]), k_norm_(qkv[1]), qkv[2]};
@@ -88,10 +90,20 @@ torch::Tensor AttentionImpl::split(const torch::Tensor& x) const {
 
 torch::Tensor AttentionImpl::mix(const DeferredNorm& x, const AttentionExtras& extras) {
   const torch::Tensor packed = pack(x);
+  if (AttentionRoundingImpl* rounding = rounding_of(*this)) {
+    const torch::Tensor qkv = packed.permute({2, 0, 3, 1, 4});
+    return merge(rounding->forward(qkv[0], qkv[1], qkv[2], extras));
+  }
   if (!q_norm_ && !tapped(extras) && !rotates_by_sample(extras))
     return ops::attention_packed(packed, options_of(extras));
   const auto [q, k, v] = unpack(packed);
   return merge(attend(q, k, v, extras));
+}
+
+void AttentionImpl::quantise(int64_t bits) {
+  // q and k get norms here, so an attention with norms of its own leaves them to the rounding.
+  check(!q_norm_, "attention with qk_norm has the norms that learned step sizes bring");
+  register_module("rounding", AttentionRounding(heads_, proj_->weight.size(0) / heads_, bits));
 }
 
 int64_t AttentionImpl::macs(int64_t tokens) const {

@@ -60,6 +60,10 @@ class AttentionImpl : public torch::nn::Module {
   torch::Tensor split(const torch::Tensor& x) const;
   static torch::Tensor merge(const torch::Tensor& attended) { return attended.transpose(1, 2).flatten(2); }
 
+  // From now on q, k, v and the probabilities are rounded to 2^bits learned levels, by a part `rounding`
+  // (nn/quantised_attention.h); whole sequences only.
+  void quantise(int64_t bits);
+
  private:
   torch::Tensor pack(const DeferredNorm& x);
   std::array<torch::Tensor, 3> unpack(const torch::Tensor& packed);

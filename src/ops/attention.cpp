@@ -8,6 +8,7 @@
 #include <initializer_list>
 #include <limits>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
@@ -71,9 +72,11 @@ torch::Tensor rotate_pairs(const torch::Tensor& x, const torch::Tensor& cos, con
   return channels == x.size(-1) ? rotated : torch::cat({rotated, x.slice(-1, channels)}, -1);
 }
 
-torch::Tensor attention_unfused(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v,
-                                const AttentionOptions& options, torch::Tensor* weights) {
-  check_shapes(q, k, v, options);
+namespace {
+
+// q and k rotated by their tables.
+std::pair<torch::Tensor, torch::Tensor> rotated_pair(const torch::Tensor& q, const torch::Tensor& k,
+                                                     const AttentionOptions& options) {
   const auto rotated = [](const torch::Tensor& x, int64_t first, const torch::Tensor& cos,
                           const torch::Tensor& sin) {
     if (!cos.defined()) return x;
@@ -84,17 +87,20 @@ torch::Tensor attention_unfused(const torch::Tensor& q, const torch::Tensor& k, 
     return rotate_pairs(x, table(cos), table(sin));
   };
   const bool own = options.key_cos.defined();
-  const torch::Tensor rq = rotated(q, options.first_query, options.cos, options.sin);
-  const torch::Tensor rk =
-      rotated(k, 0, own ? options.key_cos : options.cos, own ? options.key_sin : options.sin);
-  std::optional<torch::Tensor> bias;
-  if (options.bias.defined()) bias = repeated(options.bias, q.size(0)).to(rq.scalar_type());
-  const bool shifted = options.first_query > 0 || options.window > 0;
-  if (!weights && !shifted && options.future_weight == 1 && !(bias && options.causal))
-    return at::scaled_dot_product_attention(rq, rk, v, bias, 0, options.causal);
+  return {rotated(q, options.first_query, options.cos, options.sin),
+          rotated(k, 0, own ? options.key_cos : options.cos, own ? options.key_sin : options.sin)};
+}
+
+std::optional<torch::Tensor> bias_of(const AttentionOptions& options, const torch::Tensor& q) {
+  if (!options.bias.defined()) return std::nullopt;
+  return repeated(options.bias, q.size(0)).to(q.scalar_type());
+}
+
+// Softmax and masks of q and k that are rotated.
+torch::Tensor weights_of(const torch::Tensor& q, const torch::Tensor& k, const AttentionOptions& options) {
   const double scale = 1 / std::sqrt(static_cast<double>(q.size(3)));
-  torch::Tensor scores = torch::matmul(rq * scale, rk.transpose(-2, -1));
-  if (bias) scores = scores + *bias;
+  torch::Tensor scores = torch::matmul(q * scale, k.transpose(-2, -1));
+  if (const auto bias = bias_of(options, q)) scores = scores + *bias;
   const torch::Tensor mask = seen(options, q.size(2), k.size(2), q.device());
   torch::Tensor blind;  // queries that see no key at all: their sums are empty
   if (mask.defined()) {
@@ -108,6 +114,26 @@ torch::Tensor attention_unfused(const torch::Tensor& q, const torch::Tensor& k, 
         seen({.causal = true, .first_query = options.first_query}, q.size(2), k.size(2), q.device());
     p = torch::where(earlier, p, p * options.future_weight);
   }
+  return p;
+}
+
+}  // namespace
+
+torch::Tensor attention_weights(const torch::Tensor& q, const torch::Tensor& k,
+                                const AttentionOptions& options) {
+  check_shapes(q, k, k, options);
+  const auto [rq, rk] = rotated_pair(q, k, options);
+  return weights_of(rq, rk, options);
+}
+
+torch::Tensor attention_unfused(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v,
+                                const AttentionOptions& options, torch::Tensor* weights) {
+  check_shapes(q, k, v, options);
+  const auto [rq, rk] = rotated_pair(q, k, options);
+  const bool shifted = options.first_query > 0 || options.window > 0;
+  if (!weights && !shifted && options.future_weight == 1 && !(options.bias.defined() && options.causal))
+    return at::scaled_dot_product_attention(rq, rk, v, bias_of(options, rq), 0, options.causal);
+  const torch::Tensor p = weights_of(rq, rk, options);
   if (weights) *weights = p;
   return torch::matmul(p, v.to(p.scalar_type()));
 }

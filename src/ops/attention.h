@@ -37,6 +37,10 @@ torch::Tensor attention_packed(const torch::Tensor& qkv, const AttentionOptions&
 torch::Tensor attention_unfused(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v,
                                 const AttentionOptions& options = {}, torch::Tensor* weights = nullptr);
 
+// What v is multiplied by there, [batch, heads, queries, keys].
+torch::Tensor attention_weights(const torch::Tensor& q, const torch::Tensor& k,
+                                const AttentionOptions& options = {});
+
 // Rotates x [..., tokens, channels] by tables as above; the last axis of the tables is half of what is
 // rotated.
 torch::Tensor rotate_pairs(const torch::Tensor& x, const torch::Tensor& cos, const torch::Tensor& sin);

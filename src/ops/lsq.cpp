@@ -76,6 +76,19 @@ torch::Tensor learned_step_size_quantise(const torch::Tensor& x, const torch::Te
                     offset.defined() ? std::optional<torch::Tensor>(offset) : std::nullopt, sharing);
 }
 
+torch::Tensor zero_point_quantise(const torch::Tensor& x, const torch::Tensor& step_size,
+                                  const torch::Tensor& zero_point, const QuantisedRange& range,
+                                  int64_t sharing) {
+  const int64_t shared = sharing > 0 ? sharing : x.numel() / step_size.numel();
+  const double scale = 1 / std::sqrt(static_cast<double>(shared * range.high));
+  // The offset that the zero point stands for; what flows back through it is scaled as the rest of the step
+  // size's gradient is.
+  const torch::Tensor integer = zero_point + (zero_point.round() - zero_point).detach();
+  const torch::Tensor offset = -integer * step_size;
+  const torch::Tensor scaled = offset.detach() + (offset - offset.detach()) * scale;
+  return learned_step_size_quantise(x, step_size, range, scaled, shared);
+}
+
 torch::Tensor first_step_size(const torch::Tensor& x, const QuantisedRange& range, bool per_channel) {
   const torch::NoGradGuard no_grad;
   const double scale = 2 / std::sqrt(static_cast<double>(range.high));

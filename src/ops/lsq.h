@@ -29,6 +29,15 @@ torch::Tensor learned_step_size_quantise(const torch::Tensor& x, const torch::Te
                                          const QuantisedRange& range, const torch::Tensor& offset = {},
                                          int64_t sharing = 0);
 
+// With a zero point instead of an offset, as the code of Q-ViT (Li et al. 2022) has it:
+//   y = s (round(clamp(x / s + z, -Qn, Qp)) - z)              z: the integer nearest to `zero_point`
+//   dy/ds = -Qn - z below, Qp - z above, round(v) - v inside, v = x / s + z
+//   dy/dz = -s outside, 0 inside                             both times 1 / sqrt(N Qp)
+// `zero_point` broadcasts over x like the step size. The gradient comes out for all three.
+torch::Tensor zero_point_quantise(const torch::Tensor& x, const torch::Tensor& step_size,
+                                  const torch::Tensor& zero_point, const QuantisedRange& range,
+                                  int64_t sharing = 0);
+
 // The first step size: 2 mean|x| / sqrt(Qp), over the whole tensor or, with `per_channel`, over each x[i], in
 // a shape that broadcasts.
 torch::Tensor first_step_size(const torch::Tensor& x, const QuantisedRange& range, bool per_channel);

@@ -65,5 +65,37 @@ TEST(Lsq, AnOffsetMovesTheGrid) {
   EXPECT_EQ(offset.grad().item<double>(), 3);
 }
 
+// Values and gradients by their rules, element by element; a step size and a zero point for each of two heads.
+TEST(Lsq, AZeroPointMovesTheGridByWholeLevels) {
+  torch::manual_seed(2);
+  for (const int64_t bits : {2, 3, 8})
+    for (const bool sign : {true, false}) {
+      const QuantisedRange range = quantised_range(bits, sign);
+      const double low = -static_cast<double>(range.low), high = static_cast<double>(range.high);
+      const torch::Tensor x = (torch::randn({2, 31}, torch::kFloat64) * high / 3).requires_grad_();
+      const torch::Tensor steps = torch::tensor({{0.7}, {0.4}}, torch::kFloat64).requires_grad_();
+      const torch::Tensor zeros = torch::tensor({{0.6}, {-1.3}}, torch::kFloat64).requires_grad_();
+      const torch::Tensor weight = torch::randn({2, 31}, torch::kFloat64);
+      const torch::Tensor y = zero_point_quantise(x, steps, zeros, range, 31);
+      (y * weight).sum().backward();
+      for (int64_t h = 0; h < 2; ++h) {
+        const double s = steps[h].item<double>(), z = std::nearbyint(zeros[h].item<double>());
+        double to_step = 0, to_zero = 0;
+        for (int64_t i = 0; i < 31; ++i) {
+          const double v = x[h][i].item<double>() / s + z, w = weight[h][i].item<double>();
+          const bool inside = v > low && v < high;
+          const double level = std::nearbyint(std::clamp(v, low, high));
+          EXPECT_NEAR(y[h][i].item<double>(), s * (level - z), 1e-12);
+          EXPECT_EQ(x.grad()[h][i].item<double>(), inside ? w : 0.0);
+          to_step += w * (inside ? level - v : level - z);
+          to_zero += inside ? 0 : -s * w;
+        }
+        const double scale = 1 / std::sqrt(31 * high);
+        EXPECT_NEAR(steps.grad()[h].item<double>(), to_step * scale, 1e-11);
+        EXPECT_NEAR(zeros.grad()[h].item<double>(), to_zero * scale, 1e-11);
+      }
+    }
+}
+
 }  // namespace
 }  // namespace tessera::ops

@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+"""Two builds of tessera taking turns, for a change that must not cost speed: bench/builds.py BEFORE AFTER
+
+BEFORE and AFTER are build folders, or programs. Every round measures BEFORE, AFTER and BEFORE again, so that the table can
+set the change beside what the first build differs by from itself. Prints rows of Markdown; a case is named
+KIND:MODEL:PRECISION:BATCH, such as train:vil_tiny_patch16_224:bf16:8, and must be known to both builds.
+"""
+
+import argparse
+import pathlib
+import statistics
+import subprocess
+import sys
+
+from rounds import head, row, take_turns, tessera
+
+CASES = [f"{kind}:{model}:{precision}:8" for kind in ("train", "infer")
+         for model in ("deit3_small_patch16_224", "vil_tiny_patch16_224", "visionllama_small_patch16_224",
+                       "illama_tiny_patch16_224")
+         for precision in ("fp32", "bf16")]
+
+
+def program(path):
+    return str(path / "tessera" if path.is_dir() else path)
+
+
+def precision_option(build, kind):
+    """Older builds call it --dtype, and images_per_second images_per_s."""
+    told = subprocess.run([build, "bench", kind, "--help"], check=True, capture_output=True, text=True).stdout
+    return "precision" if "--precision" in told else "dtype"
+
+
+def compare(case, before, after, rounds, options):
+    kind, model, precision, batch = case.split(":")
+
+    def way(build):
+        named = {precision_option(build, kind): precision, **options}
+
+        def measure():
+            line = tessera(build, kind, model=model, batch=batch, **named)
+            return line["images_per_second" if "images_per_second" in line else "images_per_s"]
+
+        return measure
+
+    found = take_turns({"before": way(before), "after": way(after), "again": way(before)}, rounds, case)
+    change = [100 * (a / statistics.mean((b, c)) - 1) for b, a, c in zip(*found.values())]
+    itself = [100 * (c / b - 1) for b, c in zip(found["before"], found["again"])]
+    row(f"{kind} {model}", precision, f"{statistics.median(found['before'] + found['again']):.1f}",
+        f"{statistics.median(found['after']):.1f}", f"{statistics.median(change):+.1f} %",
+        f"{statistics.median(itself):+.1f} % ({min(itself):+.1f} to {max(itself):+.1f})")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("before", type=pathlib.Path)
+    parser.add_argument("after", type=pathlib.Path)
+    parser.add_argument("--cases", default=",".join(CASES), help="names with commas between; all by default")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--seconds", type=float, default=6, help="of each measurement")
+    parser.add_argument("--threads", type=int, default=0, help="0 = all cores")
+    given = parser.parse_args()
+    cases = given.cases.split(",")
+    for case in cases:
+        if case.count(":") != 3 or case.split(":")[0] not in ("train", "infer"):
+            sys.exit(f"bench/builds.py: case '{case}' must be train or infer:MODEL:PRECISION:BATCH")
+    head("", "precision", "before, images/s", "after, images/s", "change", "before beside itself")
+    for case in cases:
+        compare(case, program(given.before), program(given.after), given.rounds,
+                {"seconds": given.seconds, "threads": given.threads})
+
+
+main()
