@@ -52,7 +52,9 @@ void convert_elements(Tensors& tensors, const std::string& precision) {
     if (name != precision) continue;
     for (TensorView& view : tensors.views) {
       const torch::Tensor stored = train::to_tensor(view);
-      if (!stored.is_floating_point() || view.dtype == dtype || view.name.ends_with("_log_step")) continue;
+      if (!stored.is_floating_point() || view.dtype == dtype || view.name.ends_with("_log_step") ||
+          view.name.ends_with("_zero_point"))
+        continue;
       const torch::Tensor& converted = tensors.kept.emplace_back(stored.to(type));
       if (stored.isfinite().all().item<bool>() && !converted.isfinite().all().item<bool>())
         fail("tensor '", view.name, "' has numbers too large for ", name);

@@ -86,7 +86,12 @@ void check_train(const TrainConfig& t) {
 }
 
 void check_quantization(const QuantizationConfig& q) {
-  if (q.weights == 0 && q.activations == 0) return;
+  if (q.weights == 0 && q.activations == 0) {
+    if (q.form != QuantizationForm::linear)
+      fail_usage("quantization.form = \"", name_of(q.form),
+                 "\" needs quantization.weights and quantization.activations");
+    return;
+  }
   require(q.weights >= 2 && q.weights <= 16, "quantization.weights", q.weights,
           "2 to 16 bits, or 0 like activations");
   require(q.activations >= 2 && q.activations <= 16, "quantization.activations", q.activations,

@@ -228,10 +228,13 @@ RunTask build_task(const Recipe& recipe, const RunData& data, const WeightsInfo&
   if (!recipe.model.select_from.empty() && !continued)
     take(select_pretrained(*backbone.model, backbone.spec,
                            WeightFile(weights_file_of(recipe.model.select_from))));
-  if (recipe.quantization.enabled())
-    run.notes.push_back(text("quantised: ", quantise_blocks(*backbone.model, recipe.quantization),
-                             " layers, weights of ", recipe.quantization.weights, " bits, activations of ",
-                             recipe.quantization.activations));
+  if (recipe.quantization.enabled()) {
+    const QuantisedBlocks found = quantise_blocks(*backbone.model, recipe.quantization);
+    run.notes.push_back(text(
+        "quantised: ", found.linear, " layers, weights of ", recipe.quantization.weights,
+        " bits, activations of ", recipe.quantization.activations,
+        found.attention > 0 ? text("; q, k, v and probabilities of ", found.attention, " attentions") : ""));
+  }
   for (const tasks::BackbonePart& part : run.task->backbones())
     part.model->set_checkpointing(recipe.train.checkpoint_activations);
   tasks::move(run.parts, compute.device, parameter_type(compute.precision));

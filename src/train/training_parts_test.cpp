@@ -293,6 +293,33 @@ TEST_F(TrainingPartsTest, QuantisedTrainingLearnsItsStepsAndIsReadBackAsItWas) {
       "[quantization] i");
 }
 
+TEST_F(TrainingPartsTest, AttentionIsQuantisedInTheFormOfQVit) {
+  const std::vector<std::string> settings = {"model.name=illama",       "model.heads=2",
+                                             "quantization.weights=4",  "quantization.activations=4",
+                                             "quantization.form=q_vit", "train.checkpoint_steps=5"};
+  const RunSummary whole = run_training(tiny("whole", settings));
+  Stopper crash(3);  // the first one stands before the first step
+  EXPECT_THROW(run_training(tiny("parts", settings), {.observers = {&crash}}), Stop);
+  run_training(tiny("parts", settings), {.resume = Resume::required});
+  expect_same_weights(path("whole"), path("parts"));
+  int64_t roundings = 0;
+  for (const auto& [name, tensor] : weights("whole")) {
+    if (name.find(".attn.rounding.") == std::string::npos) continue;
+    EXPECT_TRUE(torch::isfinite(tensor).all().item<bool>()) << name;
+    if (name.ends_with("weights_signed")) EXPECT_EQ(tensor.item<float>(), 0) << name;
+    if (name.ends_with("q_signed")) EXPECT_EQ(tensor.item<float>(), 1) << name;
+    if (name.ends_with("_log_step")) ++roundings;
+  }
+  EXPECT_EQ(roundings, 2 * 4);  // two blocks of q, k, v and the probabilities
+
+  const train::Setup setup = make_setup(tiny("again", settings));
+  const OpenedTask opened = open_task(path("whole"), {.validation = setup.data.validation});
+  EXPECT_DOUBLE_EQ(evaluate(setup, *opened.task).metric("loss"), whole.final.metric("loss"));
+
+  EXPECT_EQ(error_of([&] { tiny("x", {"quantization.form=q_vit"}); }),
+            "tiny: quantization.form = \"q_vit\" needs quantization.weights and quantization.activations");
+}
+
 TEST_F(TrainingPartsTest, CheckpointedActivationsChangeNothing) {
   run_training(tiny("kept", {"train.precision=fp64"}));
   run_training(tiny("again", {"train.precision=fp64", "train.checkpoint_activations=true"}));
