@@ -18,6 +18,7 @@ constexpr SourceKind kKinds[] = {
     {"COCO", "a folder with annotations/instances_train.json, or such a file", is_coco_path, open_coco},
     {"shapes", "shapes:train=20000,val=2000,size=32", is_shapes_path, open_shapes},
     {"latents", "a folder with latents.json", is_latents_path, open_latents},
+    {"mask shards", "a folder with masks.json and shards", is_mask_shards_path, open_mask_shards},
     {"WebDataset", "train-{000..004}.tar.gz", is_webdataset_path, open_webdataset},
     {"COCO captions", "captions_train2017.json", is_coco_captions_path, open_coco_captions},
     {"table", "labels.csv, labels.tsv, labels.json or list.txt", is_table_path, open_table},
