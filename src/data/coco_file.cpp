@@ -325,6 +325,47 @@ std::vector<CocoResult> read_coco_results(const std::string& path) {
   return results;
 }
 
+namespace {
+
+Json json_of(const CocoAnnotation& a) {
+  Json line{{"id", a.number},
+            {"image_id", a.image},
+            {"category_id", a.category},
+            {"bbox", {a.box.left, a.box.top, a.box.width, a.box.height}},
+            {"area", a.area},
+            {"iscrowd", a.crowd ? 1 : 0}};
+  if (a.outline.has_runs())
+    line["segmentation"] = {{"size", {a.outline.runs.height, a.outline.runs.width}},
+                            {"counts", compress_runs(a.outline.runs)}};
+  else
+    line["segmentation"] = a.outline.polygons;
+  return line;
+}
+
+}  // namespace
+
+void write_coco(const std::string& path, const CocoFile& file) {
+  AtomicFile out(path);
+  const auto list = [&](const char* name, const auto& all, const auto& line_of) {
+    out.write(text("\"", name, "\": ["));
+    for (size_t i = 0; i < all.size(); ++i) out.write((i ? ",\n" : "\n") + line_of(all[i]).dump());
+    out.write(std::string_view("\n]"));
+  };
+  out.write(std::string_view("{"));
+  list("images", file.images, [](const CocoImage& image) {
+    return Json{
+        {"id", image.number}, {"file_name", image.file}, {"width", image.width}, {"height", image.height}};
+  });
+  out.write(std::string_view(",\n"));
+  list("categories", file.categories, [](const CocoCategory& category) {
+    return Json{{"id", category.number}, {"name", category.name}};
+  });
+  out.write(std::string_view(",\n"));
+  list("annotations", file.annotations, json_of);
+  out.write(std::string_view("}\n"));
+  out.commit();
+}
+
 void write_coco_results(const std::string& path, const std::vector<CocoResult>& results) {
   AtomicFile file(path);
   file.write(std::string_view("["));

@@ -45,6 +45,9 @@ struct CocoFile {
 // Fails, naming the file and the byte, where it is no JSON; and where it has no images, categories or annotations.
 CocoFile read_coco(const std::string& path);
 
+// Writes such a file; masks that are runs as compressed ones. `problems` and `dropped` are not part of it.
+void write_coco(const std::string& path, const CocoFile& file);
+
 // One line of a result file. Without a box it is that of the mask, without a mask there is none.
 struct CocoResult {
   int64_t image = 0, category = 0;

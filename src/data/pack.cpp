@@ -1,12 +1,15 @@
 #include "data/pack.h"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <cmath>
 #include <filesystem>
 #include <iomanip>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <sstream>
 #include <utility>
 
@@ -15,10 +18,15 @@
 #include "core/random.h"
 #include "core/text.h"
 #include "core/threads.h"
+#include "data/coco_file.h"
+#include "data/mask_labels.h"
+#include "data/objects.h"
 #include "data/partial_folder.h"
 #include "data/resize.h"
+#include "data/source_kinds.h"
 #include "io/file.h"
 #include "io/image.h"
+#include "io/index_png.h"
 #include "io/tar.h"
 
 namespace tessera::data {
@@ -89,29 +97,43 @@ Encoded encode(const RawSample& sample, const PackConfig& pack) {
 // Starts a shard whenever the last one is full.
 class ShardWriter {
  public:
-  ShardWriter(fs::path folder, std::string prefix, const PackConfig& pack, int64_t pictures,
-              PackReport& report)
-      : folder_(std::move(folder)), prefix_(std::move(prefix)), pack_(pack), report_(report) {
+  // `shown` is the folder's name in the report, "" for the packed folder itself.
+  ShardWriter(fs::path folder, std::string shown, std::string prefix, const PackConfig& pack,
+              int64_t pictures, PackReport& report)
+      : folder_(std::move(folder)),
+        shown_(std::move(shown)),
+        prefix_(std::move(prefix)),
+        pack_(pack),
+        report_(report) {
     const int64_t shards = (pictures + pack.shard_size - 1) / pack.shard_size;
     digits_ = std::max<int>(3, static_cast<int>(std::to_string(std::max<int64_t>(shards - 1, 0)).size()));
   }
 
-  void add(const Encoded& picture, const std::string& label_extension, const std::string& label) {
+  // A member beside the picture of its sample, by what its name ends in.
+  struct Beside {
+    std::string ending;
+    std::vector<std::byte> content;
+  };
+
+  // The name of the picture as a path through its shard: "train-000.tar/train000000000-a.jpg".
+  std::string add(const Encoded& picture, const std::vector<Beside>& others) {
     if (!writer_) {
       name_ = prefix_ + "-" + padded(shard_++, digits_) + (pack_.gzip ? ".tar.gz" : ".tar");
       writer_ = std::make_unique<TarWriter>((folder_ / name_).string());
     }
     const std::string key = prefix_ + padded(written_++, 9) + "-" + picture.stem;
     writer_->add(key + picture.extension, picture.bytes);
-    writer_->add(key + label_extension, label);
+    for (const Beside& other : others) writer_->add(key + other.ending, other.content);
+    const std::string path = name_ + "/" + key + picture.extension;
     if (++in_shard_ == pack_.shard_size) finish();
+    return path;
   }
 
   void finish() {
     if (!writer_) return;
     writer_->commit();
     writer_.reset();
-    report_.files.push_back(name_);
+    report_.files.push_back(shown_.empty() ? name_ : shown_ + "/" + name_);
     report_.pictures += in_shard_;
     report_.bytes += static_cast<int64_t>(fs::file_size(folder_ / name_));
     in_shard_ = 0;
@@ -119,54 +141,13 @@ class ShardWriter {
 
  private:
   fs::path folder_;
-  std::string prefix_, name_;
+  std::string shown_, prefix_, name_;
   const PackConfig& pack_;
   PackReport& report_;
   int digits_ = 3;
   int64_t shard_ = 0, written_ = 0, in_shard_ = 0;
   std::unique_ptr<TarWriter> writer_;
 };
-
-void pack_split(const Source& source, const std::string& prefix, const fs::path& folder,
-                const PackConfig& pack, PackReport& report, const std::function<void(int64_t)>& advance) {
-  const auto order = RandomStream(0, "pack").permutation(source.size());
-  const ClassLabels& labels = require_labels(source, "data pack");
-  ShardWriter writer(folder, prefix, pack, source.size(), report);
-  for (size_t first = 0; first < order.size(); first += kPiece) {
-    if (interrupted()) throw Error(ErrorKind::interrupted, "interrupted");
-    std::vector<Encoded> pictures(std::min<size_t>(kPiece, order.size() - first));
-    parallel_for(static_cast<int64_t>(pictures.size()), 1, [&](int64_t begin, int64_t end) {
-      for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) try {
-          const RawSample sample = source.read(order[first + i]);
-          pictures[i] = encode(sample, pack);
-          pictures[i].stem = stem_of(sample.name);
-        } catch (const Error& error) {
-          pictures[i].error = error.what();
-        }
-    });
-    for (size_t i = 0; i < pictures.size(); ++i) {
-      const int64_t index = order[first + i];
-      if (!pictures[i].error.empty()) {
-        if (!pack.skip_bad) fail(pictures[i].error, "; --skip-bad leaves such images out");
-        report.skipped.add(pictures[i].error);
-      } else if (labels.multi_label()) {
-        writer.add(pictures[i], ".json", nlohmann::json{{"labels", labels.labels(index)}}.dump());
-      } else {
-        writer.add(pictures[i], ".cls", std::to_string(labels.label(index)));
-      }
-    }
-    advance(static_cast<int64_t>(pictures.size()));
-  }
-  writer.finish();
-}
-
-void check_config(const PackConfig& pack) {
-  if (pack.output.empty()) fail_usage("no folder to write to");
-  if (pack.shard_size < 1) fail_usage("shard size is ", pack.shard_size, ", must be at least 1");
-  if (pack.resize < 0)
-    fail_usage("resize is ", pack.resize, ", must be at least 1 pixel, or 0 to keep sizes");
-  if (pack.quality < 1 || pack.quality > 100) fail_usage("quality is ", pack.quality, ", must be 1 to 100");
-}
 
 // One name a line must read back as it was.
 std::string class_lines(const std::vector<std::string>& classes) {
@@ -178,6 +159,161 @@ std::string class_lines(const std::vector<std::string>& classes) {
     lines += name + "\n";
   }
   return lines;
+}
+
+std::vector<std::byte> bytes_of(const std::string& content) {
+  const auto* first = reinterpret_cast<const std::byte*>(content.data());
+  return {first, first + content.size()};
+}
+
+// What a set's samples carry, and how it goes into shards.
+class Companions {
+ public:
+  virtual ~Companions() = default;
+  // Where the shards are written, below the packed folder: "" or "images".
+  virtual std::string folder() const { return ""; }
+  // Whether samples are shuffled, for readers that go through shards from front to back. Sets of dense prediction keep
+  // their order, so that a training from the shards is the same as one from the files.
+  virtual bool shuffled() const { return false; }
+  virtual std::vector<ShardWriter::Beside> beside(const RawSample& sample, int64_t index) const = 0;
+  // Behind the last sample of a split: `paths` of the pictures that were packed, by their index in the source.
+  virtual void finish_split(const fs::path& /*folder*/, const std::string& /*split*/,
+                            const std::map<int64_t, std::string>& /*paths*/, PackReport& /*report*/) {}
+  // Behind the last split.
+  virtual void finish(const fs::path& folder, PackReport& report) const = 0;
+};
+
+// KEY.cls or KEY.json, and classes.txt.
+class ClassCompanions final : public Companions {
+ public:
+  ClassCompanions(const Source& source, std::string lines)
+      : labels_(require_labels(source, "data pack")), lines_(std::move(lines)) {}
+  bool shuffled() const override { return true; }
+  std::vector<ShardWriter::Beside> beside(const RawSample&, int64_t index) const override {
+    if (labels_.multi_label())
+      return {{".json", bytes_of(nlohmann::json{{"labels", labels_.labels(index)}}.dump())}};
+    return {{".cls", bytes_of(std::to_string(labels_.label(index)))}};
+  }
+  void finish(const fs::path& folder, PackReport& report) const override {
+    write_text_atomic((folder / "classes.txt").string(), lines_);
+    report.files.emplace_back("classes.txt");
+  }
+
+ private:
+  const ClassLabels& labels_;
+  std::string lines_;
+};
+
+// KEY.mask.png, and masks.json with the names of the classes.
+class MaskCompanions final : public Companions {
+ public:
+  explicit MaskCompanions(const Source& source)
+      : classes_(require_masks(source, "data pack").mask_classes()) {
+    for (int64_t i = 0; i < 256; ++i) palette_.push_back(mask_colour(i));
+  }
+  std::vector<ShardWriter::Beside> beside(const RawSample& sample, int64_t) const override {
+    check(sample.annotation.mask.has_value(), sample.name, ": has no mask");
+    return {{".mask.png", encode_index_png(*sample.annotation.mask, palette_)}};
+  }
+  void finish(const fs::path& folder, PackReport& report) const override {
+    write_text_atomic((folder / kMaskMarker).string(), nlohmann::json{{"classes", classes_}}.dump() + "\n");
+    report.files.emplace_back(kMaskMarker);
+  }
+
+ private:
+  std::vector<std::string> classes_;
+  std::vector<std::array<uint8_t, 3>> palette_;
+};
+
+// annotations/instances_SPLIT.json beside images/SPLIT-000.tar, as COCO has them.
+class ObjectCompanions final : public Companions {
+ public:
+  explicit ObjectCompanions(const Source& source) : labels_(require_objects(source, "data pack")) {}
+  std::string folder() const override { return "images"; }
+  std::vector<ShardWriter::Beside> beside(const RawSample&, int64_t) const override { return {}; }
+  void finish_split(const fs::path& folder, const std::string& split,
+                    const std::map<int64_t, std::string>& paths, PackReport& report) override {
+    CocoFile file;
+    const auto& classes = labels_.object_classes();
+    for (int64_t k = 0; k < std::ssize(classes); ++k)
+      file.categories.push_back({labels_.class_number(k), classes[static_cast<size_t>(k)]});
+    for (const auto& [index, path] : paths) {
+      const Extent extent = labels_.image_extent(index);
+      const int64_t image = labels_.image_number(index);
+      file.images.push_back({.number = image, .height = extent.height, .width = extent.width, .file = path});
+      for (const ObjectAnnotation& object : labels_.objects(index)) {
+        const Instance& box = object.box;
+        file.annotations.push_back({.number = std::ssize(file.annotations) + 1,
+                                    .image = image,
+                                    .category = labels_.class_number(box.label),
+                                    .box = {box.left, box.top, box.right - box.left, box.bottom - box.top},
+                                    .area = object.area,
+                                    .crowd = object.crowd,
+                                    .outline = object.outline});
+      }
+    }
+    fs::create_directories(folder / "annotations");
+    const std::string name = "annotations/instances_" + split + ".json";
+    write_coco((folder / name).string(), file);
+    report.files.push_back(name);
+  }
+  void finish(const fs::path&, PackReport&) const override {}
+
+ private:
+  const ObjectLabels& labels_;
+};
+
+std::unique_ptr<Companions> companions_of(const Source& source) {
+  if (mask_labels(source)) return std::make_unique<MaskCompanions>(source);
+  if (object_labels(source)) return std::make_unique<ObjectCompanions>(source);
+  return std::make_unique<ClassCompanions>(source,
+                                           class_lines(require_labels(source, "data pack").class_names()));
+}
+
+void pack_split(const Source& source, const std::string& prefix, const fs::path& folder,
+                const PackConfig& pack, PackReport& report, const std::function<void(int64_t)>& advance) {
+  const std::unique_ptr<Companions> companions = companions_of(source);
+  std::vector<int64_t> order(static_cast<size_t>(source.size()));
+  std::iota(order.begin(), order.end(), 0);
+  if (companions->shuffled()) order = RandomStream(0, "pack").permutation(source.size());
+  const fs::path place = folder / companions->folder();
+  fs::create_directories(place);
+  ShardWriter writer(place, companions->folder(), prefix, pack, source.size(), report);
+  std::map<int64_t, std::string> paths;
+  for (size_t first = 0; first < order.size(); first += kPiece) {
+    if (interrupted()) throw Error(ErrorKind::interrupted, "interrupted");
+    std::vector<Encoded> pictures(std::min<size_t>(kPiece, order.size() - first));
+    std::vector<std::vector<ShardWriter::Beside>> beside(pictures.size());
+    parallel_for(static_cast<int64_t>(pictures.size()), 1, [&](int64_t begin, int64_t end) {
+      for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) try {
+          const RawSample sample = source.read(order[first + i]);
+          pictures[i] = encode(sample, pack);
+          pictures[i].stem = stem_of(sample.name);
+          beside[i] = companions->beside(sample, order[first + i]);
+        } catch (const Error& error) {
+          pictures[i].error = error.what();
+        }
+    });
+    for (size_t i = 0; i < pictures.size(); ++i) {
+      if (!pictures[i].error.empty()) {
+        if (!pack.skip_bad) fail(pictures[i].error, "; --skip-bad leaves such images out");
+        report.skipped.add(pictures[i].error);
+      } else {
+        paths[order[first + i]] = writer.add(pictures[i], beside[i]);
+      }
+    }
+    advance(static_cast<int64_t>(pictures.size()));
+  }
+  writer.finish();
+  companions->finish_split(folder, prefix, paths, report);
+}
+
+void check_config(const PackConfig& pack) {
+  if (pack.output.empty()) fail_usage("no folder to write to");
+  if (pack.shard_size < 1) fail_usage("shard size is ", pack.shard_size, ", must be at least 1");
+  if (pack.resize < 0)
+    fail_usage("resize is ", pack.resize, ", must be at least 1 pixel, or 0 to keep sizes");
+  if (pack.quality < 1 || pack.quality > 100) fail_usage("quality is ", pack.quality, ", must be 1 to 100");
 }
 
 }  // namespace
@@ -194,10 +330,17 @@ PackReport pack_data(const SourceConfig& config, const PackConfig& pack, const P
     total += source->size();
   }
   if (total == 0) fail(config.path, " has no images");
-  if (splits.train && splits.validation) require_same_classes(*splits.train, *splits.validation);
   const Source& any = splits.train ? *splits.train : *splits.validation;
-  const std::string classes =
-      class_lines(require_labels(any, "data pack").class_names());  // fails before the work
+  const std::unique_ptr<Companions> companions = companions_of(any);  // fails before the work
+  const bool dense = mask_labels(any) || object_labels(any);
+  if (dense && pack.resize > 0)
+    fail_usage("--resize is for images with classes alone: masks and objects keep the size of their image");
+  if (splits.train && splits.validation) {
+    if (mask_labels(any))
+      require_same_masks(*splits.train, *splits.validation);
+    else if (!dense)
+      require_same_classes(*splits.train, *splits.validation);
+  }
 
   const Interruptible stretch;  // the folder is not left behind
   PartialFolder folder(target);
@@ -210,8 +353,7 @@ PackReport pack_data(const SourceConfig& config, const PackConfig& pack, const P
     if (source != nullptr)
       pack_split(*source, source == splits.train.get() ? "train" : "val", folder.path(), pack, report,
                  advance);
-  write_text_atomic((folder.path() / "classes.txt").string(), classes);
-  report.files.emplace_back("classes.txt");
+  companions->finish(folder.path(), report);
   folder.put_in_place();
   return report;
 }

@@ -1,5 +1,6 @@
 // Writes any source as WebDataset shards: a folder with train-000.tar …, val-000.tar … and classes.txt,
-// which opens as `--data FOLDER`.
+// which opens as `--data FOLDER`. Images with masks have KEY.mask.png beside them and masks.json instead of classes.txt;
+// of images with objects the shards lie in images/, beside annotations/instances_train.json as COCO has it.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +29,8 @@ struct PackReport {
 
 // Every image is decoded once, so that no damaged one is packed. Encoded ones are copied byte for byte unless they are
 // shrunk (JPEG and WebP to JPEG, the others to PNG); raw pixels become PNG. Members are called after their place and
-// their file: train000000012-IMG_1.jpg. Within a split the order is shuffled once, the same every time. All is written into
+// their file: train000000012-IMG_1.jpg. Within a split the order is shuffled once, the same every time; with masks or
+// objects it stays, so that a training from the shards is the same as from the files. All is written into
 // FOLDER.partial, which is renamed at the end: the folder is there whole or not at all.
 PackReport pack_data(const SourceConfig& config, const PackConfig& pack, const Progress& progress = {});
 

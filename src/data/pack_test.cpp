@@ -6,8 +6,12 @@
 #include <map>
 #include <set>
 
+#include "core/text.h"
 #include "data/data_testing.h"
+#include "data/mask_labels.h"
+#include "data/objects.h"
 #include "io/image.h"
+#include "io/tar.h"
 
 namespace tessera::data {
 namespace {
@@ -228,6 +232,73 @@ TEST(PackData, AClassThatNoLineHoldsIsSaidBeforeTheWork) {
   EXPECT_NE(error_of([&] { pack_data(from, {.output = folder.path("out")}); }).find("classes.txt"),
             std::string::npos);
   EXPECT_FALSE(fs::exists(folder.path("out.partial")));
+}
+
+// A training from the shards must be the same as one from the set itself: images, masks and objects in their order.
+TEST(PackData, MasksAndObjectsComeBackInTheirOrder) {
+  const TemporaryFolder folder;
+  for (const char* kind : {"segment", "detect"})
+    for (const bool gzip : {false, true}) {
+      const SourceConfig from = {.path = text("shapes:task=", kind, ",train=9,val=3,size=32")};
+      const std::string out = folder.path(text(kind, gzip));
+      pack_data(from, {.output = out, .shard_size = 4, .gzip = gzip});
+      for (const Split split : {Split::train, Split::validation}) {
+        const auto before = open_source(from, split), after = open_source({.path = out}, split);
+        ASSERT_EQ(after->size(), before->size()) << kind;
+        for (int64_t i = 0; i < before->size(); ++i) {
+          const RawSample a = before->read(i), b = after->read(i);
+          EXPECT_EQ(decode_sample(a).pixels, decode_sample(b).pixels);
+          ASSERT_EQ(a.annotation.mask.has_value(), b.annotation.mask.has_value());
+          if (a.annotation.mask) {
+            EXPECT_EQ(a.annotation.mask->pixels, b.annotation.mask->pixels);
+          }
+          if (!object_labels(*before)) continue;
+          const auto &there = object_labels(*before)->objects(i),
+                     &here = require_objects(*after, "test").objects_of(b.name);
+          ASSERT_EQ(there.size(), here.size());
+          for (size_t k = 0; k < there.size(); ++k) {
+            EXPECT_EQ(there[k].box.label, here[k].box.label);
+            EXPECT_EQ(there[k].box.left, here[k].box.left);
+            EXPECT_EQ(there[k].box.bottom, here[k].box.bottom);
+            EXPECT_EQ(there[k].area, here[k].area);
+            EXPECT_EQ(runs_of_outline(there[k].outline, 32, 32), runs_of_outline(here[k].outline, 32, 32));
+          }
+        }
+        if (mask_labels(*before)) {
+          EXPECT_EQ(mask_labels(*before)->mask_classes(), require_masks(*after, "test").mask_classes());
+        }
+      }
+    }
+}
+
+TEST(PackData, MasksAndObjectsKeepTheirSize) {
+  const TemporaryFolder folder;
+  EXPECT_THROW(pack_data({.path = "shapes:task=segment,train=4,val=2,size=32"},
+                         {.output = folder.path("out"), .resize = 16}),
+               Error);
+  EXPECT_FALSE(fs::exists(folder.path("out")));
+}
+
+TEST(MaskShards, AMaskThatIsMissingAndAValueBeyondTheClassesAreNamed) {
+  const TemporaryFolder folder;
+  pack_data({.path = "shapes:task=segment,train=4,val=2,size=32"}, {.output = folder.path("set")});
+  {
+    TarWriter writer(folder.path("set/train-001.tar"));
+    writer.add("a.png", encode_png(gradient(4, 4, 0)));
+    writer.commit();
+  }
+  const auto problems = open_source_with_problems({.path = folder.path("set")}, Split::train)->problems();
+  ASSERT_EQ(problems.size(), 1u);
+  EXPECT_NE(problems[0].find("'a.png' has no mask a.mask.png"), std::string::npos) << problems[0];
+  folder.write("set/masks.json", "{\"classes\": [\"background\"]}");
+  fs::remove(folder.path("set/train-001.tar"));
+  try {
+    open_source({.path = folder.path("set")}, Split::train)->read(0);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("must be 0 to 0, or 255 for none"), std::string::npos)
+        << error.what();
+  }
 }
 
 }  // namespace

@@ -21,6 +21,7 @@ constexpr SourceKind kKinds[] = {
     {"texts", "text:FOLDER, text:FILE.txt or text:FILE.jsonl", is_text_path, open_text},
     {"conversations", "conversations:FILE.jsonl,IMAGES", is_conversations_path, open_conversations},
     {"latents", "a folder with latents.json", is_latents_path, open_latents},
+    {"mask shards", "a folder with masks.json and shards", is_mask_shards_path, open_mask_shards},
     {"WebDataset", "train-{000..004}.tar.gz", is_webdataset_path, open_webdataset},
     {"COCO captions", "captions_train2017.json", is_coco_captions_path, open_coco_captions},
     {"table", "labels.csv, labels.tsv, labels.json or list.txt", is_table_path, open_table},

@@ -1,5 +1,5 @@
 // Images with objects as COCO lays them out: a folder with annotations/instances_*.json and images beside, or such a
-// JSON file.
+// JSON file. Images may lie inside of tar shards, as `data pack` writes them: "file_name": "train-000.tar/a.jpg".
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -11,6 +11,7 @@
 #include "data/coco_file.h"
 #include "data/image_files.h"
 #include "data/objects.h"
+#include "data/shard_files.h"
 #include "data/source_kinds.h"
 
 namespace tessera::data {
@@ -131,7 +132,7 @@ class CocoSource final : public Source, public ObjectLabels {
 
   int64_t size() const override { return std::ssize(images_); }
   RawSample read(int64_t index) const override {
-    RawSample sample = read_image_file(full_path(index));
+    RawSample sample = image_of(full_path(index));
     for (const ObjectAnnotation& object : objects(index))
       if (!object.crowd) sample.annotation.instances.push_back(object.box);
     return sample;
@@ -176,11 +177,16 @@ class CocoSource final : public Source, public ObjectLabels {
   }
 
  private:
+  RawSample image_of(const std::string& path) const {
+    if (!ShardFiles::inside_shard(path)) return read_image_file(path);
+    return {printable(path, kMostNameBytes), files_.read(path, kMaxPictureBytes)};
+  }
   std::string full_path(int64_t index) const {
     return (fs::path(place_.images) / images_[static_cast<size_t>(index)].file).string();
   }
 
   Place place_;
+  ShardFiles files_;
   std::vector<CocoImage> images_;
   std::vector<std::string> classes_;
   std::vector<int64_t> numbers_;

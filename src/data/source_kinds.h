@@ -35,6 +35,7 @@ bool is_npz_path(const std::string& path);
 bool is_latents_path(const std::string& path);
 bool is_masks_path(const std::string& path);
 bool is_text_path(const std::string& path);
+bool is_mask_shards_path(const std::string& path);
 std::unique_ptr<Source> open_shapes_objects(const SourceConfig& config, Split split);
 std::unique_ptr<Source> open_coco(const SourceConfig& config, Split split);
 std::unique_ptr<Source> open_shapes(const SourceConfig& config, Split split);
@@ -48,6 +49,9 @@ std::unique_ptr<Source> open_npz(const SourceConfig& config, Split split);
 std::unique_ptr<Source> open_latents(const SourceConfig& config, Split split);
 std::unique_ptr<Source> open_masks(const SourceConfig& config, Split split);
 std::unique_ptr<Source> open_text(const SourceConfig& config, Split split);
+std::unique_ptr<Source> open_mask_shards(const SourceConfig& config, Split split);
+// Beside shards of images with masks: {"classes": [names]}.
+inline constexpr const char* kMaskMarker = "masks.json";
 
 // The path that holds this split: val_path for the held-out one where it is given.
 const std::string& path_of(const SourceConfig& config, Split split);

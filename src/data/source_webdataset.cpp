@@ -5,8 +5,6 @@
 // KEY.cls holds a class number, or a class name where names are known; KEY.json holds {"label": number or
 // name} or, for several classes a picture, {"labels": [...]}. Shards of pictures alone have no labels. Captions are
 // {"caption": …} or {"captions": […]} of KEY.json, else the lines of KEY.txt.
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <map>
@@ -21,6 +19,7 @@
 #include "core/text.h"
 #include "core/threads.h"
 #include "data/captions.h"
+#include "data/shard_files.h"
 #include "data/source_kinds.h"
 #include "data/source_labels.h"
 #include "io/file.h"
@@ -31,23 +30,6 @@ namespace tessera::data {
 namespace {
 
 namespace fs = std::filesystem;
-
-bool is_shard_name(std::string_view path) {
-  return path.ends_with(".tar") || path.ends_with(".tar.gz") || path.ends_with(".tgz");
-}
-
-// Shards in a folder, sorted by name.
-std::vector<std::string> shards_in(const std::string& folder) {
-  std::vector<std::string> shards;
-  std::error_code error;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
-    const std::string name = entry->path().filename().string();
-    if (is_shard_name(name) && !name.starts_with('.')) shards.push_back(entry->path().string());
-  }
-  if (error) fail(folder, " cannot be listed: ", error.message());
-  std::sort(shards.begin(), shards.end());
-  return shards;
-}
 
 struct ShardList {
   std::vector<std::string> paths;
@@ -92,27 +74,6 @@ struct Item {
     return multi() ? std::span<const int64_t>(labels) : std::span<const int64_t>(&label, 1);
   }
 };
-
-// An archive that both splits read is mapped, and where it is gzipped unpacked, once: while one of them has
-// it open, and as long as the file is the same.
-std::shared_ptr<const TarArchive> open_archive(const std::string& path) {
-  using Key = std::tuple<dev_t, ino_t, off_t, time_t, long>;
-  static std::mutex mutex;
-  static std::map<Key, std::weak_ptr<const TarArchive>> opened;
-  struct ::stat file {};
-  if (::stat(path.c_str(), &file) != 0) return std::make_shared<TarArchive>(path);  // which says why
-  const Key key = {file.st_dev, file.st_ino, file.st_size, file.st_mtim.tv_sec, file.st_mtim.tv_nsec};
-  {
-    const std::lock_guard lock(mutex);
-    std::erase_if(opened, [](const auto& entry) { return entry.second.expired(); });
-    if (const auto found = opened.find(key); found != opened.end())
-      if (auto archive = found->second.lock(); archive && archive->path() == path) return archive;
-  }
-  auto archive = std::make_shared<const TarArchive>(path);
-  const std::lock_guard lock(mutex);
-  opened[key] = archive;
-  return archive;
-}
 
 // A shard and what was found in it.
 struct Shard {
