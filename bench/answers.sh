@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# Trains LLaVA, Frozen and Flamingo on the emoji set, all on one language model, and writes what they answer into
-# docs/results.md, between its two marks. About two hours on two idle cores.
+# Trains LLaVA, Frozen and Flamingo on the emoji set, all on one language model, and prints a table of what they answer for
+# docs/results.md. About two hours on two idle cores.
 #
-#   bench/answers.sh DATA OUTPUT [TESSERA]
+#   bench/tables answers docs/results.md bench/answers.sh DATA OUTPUT [TESSERA]
 #
 # DATA: the folder of the emoji set, with a folder `papers` of texts. A run that is there is continued or kept.
 set -euo pipefail
 data=$(realpath "$1") output=$(realpath -m "$2") tessera=$(realpath "${3:-build/tessera}")
 here=$(cd "$(dirname "$0")/.." && pwd)
 recipes=$here/recipes
+exec 3>&1 >&2  # only the table goes to standard output
 mkdir -p "$output" && cd "$output"
 for file in "$data"/*.tar.gz "$data"/*.jsonl "$data"/papers; do ln -sfn "$file" .; done
 
@@ -31,11 +32,9 @@ for run in llava frozen flamingo; do
       --data "conversations:instruct-test-$set.jsonl,test-$set-000.tar.gz" >"$run-$set.json"
   done
 done
-python3 - "$here/docs/results.md" <<'PYTHON'
+python3 - >&3 <<'PYTHON'
 import json
-import sys
 
-BEGIN, END = "<!-- answers: begin -->", "<!-- answers: end -->"
 rows = ["| model | examples | images | set | " + " | ".join(("all", "yes or no", "colour", "kind", "name")) + " |",
         "|---|---|---|---|---|---|---|---|---|"]
 for run in ("llava", "frozen", "flamingo"):
@@ -47,7 +46,5 @@ for run in ("llava", "frozen", "flamingo"):
             values = [found.get(f"exact{kind}{word}") for kind in ("", "_yesno", "_colour", "_kind", "_name")]
             cells = ["–" if value is None else f"{100 * value:.1f} %" for value in values]
             rows.append(f"| {run} | {shots} | {images} | {split} | " + " | ".join(cells) + " |")
-page = open(sys.argv[1]).read()
-before, rest = page.split(BEGIN)
-open(sys.argv[1], "w").write(before + BEGIN + "\n" + "\n".join(rows) + "\n" + END + rest.split(END)[1])
+print("\n".join(rows))
 PYTHON
