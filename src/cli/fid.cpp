@@ -26,7 +26,7 @@ namespace {
 
 struct Options {
   std::string samples, reference, weights, out, model;
-  std::string split = "train", reference_split = "train", protocol = "tf", metrics = "fid,sfid,is";
+  std::string split = "all", reference_split = "all", protocol = "tf", metrics = "fid,sfid,is";
   int64_t count = 0, reference_count = 0, splits = 10, neighbours = 3, keep = 10000;
   int64_t subsets = 100, subset_size = 1000, seed = 0, batch = 32, threads = 0;
   bool json = false;
@@ -331,7 +331,9 @@ void add_fid(Arguments& command, Action& action) {
            "of fid, sfid, is, kid, pr (precision, recall, density, coverage), all")
       .show_default();
   command.add("-o,--output", options->out, "OUT.npz gets the statistics of SAMPLES, a reference for later");
-  command.add("--split", options->split, "of SAMPLES: train, validation, or all where it names no split")
+  command
+      .add("--split", options->split,
+           "of SAMPLES: train, validation, or all of a set that names no split (else its training images)")
       .show_default()
       .one_of({"train", "validation", "all"});
   command.add("--reference-split", options->reference_split, "the same of the reference")
