@@ -28,11 +28,9 @@ namespace {
 
 std::vector<TaskKind>& table() {
   static std::vector<TaskKind> kinds = {
-      classify_kind(), mae_kind(),      darl_kind(),     dvae_kind(),     vae_kind(),      diffuse_kind(),
-      segment_kind(),  detect_kind(),   detr_kind(),     clip_kind(),     coca_kind(),     simvlm_kind(),
-      instruct_kind(), classify_kind(), mae_kind(),      darl_kind(),     dvae_kind(),     vae_kind(),
-      diffuse_kind(),  segment_kind(),  detect_kind(),   detr_kind(),     contrast_kind(), clip_kind(),
-      coca_kind(),     simvlm_kind(),   instruct_kind(), language_kind(), frozen_kind(),   flamingo_kind(),
+      classify_kind(), mae_kind(),    darl_kind(),     dvae_kind(),     vae_kind(),  diffuse_kind(),
+      segment_kind(),  detect_kind(), detr_kind(),     clip_kind(),     coca_kind(), simvlm_kind(),
+      instruct_kind(), frozen_kind(), flamingo_kind(), language_kind(),
   };
   return kinds;
 }
