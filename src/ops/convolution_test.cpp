@@ -23,7 +23,7 @@ const Case kCases[] = {
     {40, 16, 1, 2, 0, 1, 1, true, false, false, false}, {17, 33, 3, 2, 1, 1, 1, true, false, true, false},
     {32, 32, 3, 1, 2, 2, 1, true, true, true, true},    {24, 24, 7, 1, 3, 1, 24, false, false, false, true},
     {16, 48, 2, 2, 0, 1, 1, false, false, false, true}, {8, 8, 3, 1, 1, 1, 1, false, true, false, false},
-    {80, 72, 3, 1, 1, 1, 1, true, true, true, true},    {66, 64, 3, 1, 1, 1, 1, false, false, true, false},
+    {144, 136, 3, 1, 1, 1, 1, true, true, true, true},  {66, 64, 3, 1, 1, 1, 1, false, false, true, false},
 };
 
 struct Layer {

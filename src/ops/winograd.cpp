@@ -69,7 +69,7 @@ bool winograd_applies(const torch::Tensor& x, const ConvolutionParameters& p, to
   if (bf16 && kernels::active_isa() >= kernels::Isa::amx) return false;
   const int64_t rows = x.size(1), columns = x.size(2), least = std::min(p.weight.size(0), p.weight.size(1));
   const int64_t least_cells = training ? 192 : 64;
-  if (rows * columns < least_cells || least < (bf16 ? 64 : 16)) return false;
+  if (rows * columns < least_cells || least < (bf16 ? 128 : 64)) return false;
   const auto whole = [](int64_t cells) { return (cells + 3) / 4 * 4; };
   const auto computed = static_cast<double>(whole(rows) * whole(columns)),
              wanted = static_cast<double>(rows * columns);
