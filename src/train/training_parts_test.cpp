@@ -306,8 +306,12 @@ TEST_F(TrainingPartsTest, AttentionIsQuantisedInTheFormOfQVit) {
   for (const auto& [name, tensor] : weights("whole")) {
     if (name.find(".attn.rounding.") == std::string::npos) continue;
     EXPECT_TRUE(torch::isfinite(tensor).all().item<bool>()) << name;
-    if (name.ends_with("weights_signed")) EXPECT_EQ(tensor.item<float>(), 0) << name;
-    if (name.ends_with("q_signed")) EXPECT_EQ(tensor.item<float>(), 1) << name;
+    if (name.ends_with("weights_signed")) {
+      EXPECT_EQ(tensor.item<float>(), 0) << name;
+    }
+    if (name.ends_with("q_signed")) {
+      EXPECT_EQ(tensor.item<float>(), 1) << name;
+    }
     if (name.ends_with("_log_step")) ++roundings;
   }
   EXPECT_EQ(roundings, 2 * 4);  // two blocks of q, k, v and the probabilities
