@@ -239,7 +239,7 @@ TEST(PackData, MasksAndObjectsComeBackInTheirOrder) {
   const TemporaryFolder folder;
   for (const char* kind : {"segment", "detect"})
     for (const bool gzip : {false, true}) {
-      const SourceConfig from = {.path = text("shapes:task=", kind, ",train=9,val=3,size=32")};
+      const SourceConfig from = {.path = text("shapes:task=", kind, ",train=9,val=3,size=64")};
       const std::string out = folder.path(text(kind, gzip));
       pack_data(from, {.output = out, .shard_size = 4, .gzip = gzip});
       for (const Split split : {Split::train, Split::validation}) {
@@ -261,7 +261,7 @@ TEST(PackData, MasksAndObjectsComeBackInTheirOrder) {
             EXPECT_EQ(there[k].box.left, here[k].box.left);
             EXPECT_EQ(there[k].box.bottom, here[k].box.bottom);
             EXPECT_EQ(there[k].area, here[k].area);
-            EXPECT_EQ(runs_of_outline(there[k].outline, 32, 32), runs_of_outline(here[k].outline, 32, 32));
+            EXPECT_EQ(runs_of_outline(there[k].outline, 64, 64), runs_of_outline(here[k].outline, 64, 64));
           }
         }
         if (mask_labels(*before)) {
@@ -273,8 +273,8 @@ TEST(PackData, MasksAndObjectsComeBackInTheirOrder) {
 
 TEST(PackData, MasksAndObjectsKeepTheirSize) {
   const TemporaryFolder folder;
-  EXPECT_THROW(pack_data({.path = "shapes:task=segment,train=4,val=2,size=32"},
-                         {.output = folder.path("out"), .resize = 16}),
+  EXPECT_THROW(pack_data({.path = "shapes:task=segment,train=4,val=2,size=64"},
+                         {.output = folder.path("out"), .resize = 32}),
                Error);
   EXPECT_FALSE(fs::exists(folder.path("out")));
 }
