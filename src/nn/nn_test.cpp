@@ -278,7 +278,8 @@ TEST(MlstmLayer, TapsTheStateOfEachDirection) {
   Taps taps;
   EXPECT_TRUE(
       torch::allclose(layer->forward(x, grid, {}, &taps, "here"), layer->forward(x, grid), 1e-4, 1e-5));
-  EXPECT_EQ(taps.kept.size(), 6u);
+  EXPECT_EQ(taps.kept.size(), 8u);  // three states and the matrix of the parallel form, each way
+  EXPECT_EQ(taps.kept.at("here.mixing_rev").sizes(), (std::vector<int64_t>{2, 2, 6, 6}));
   EXPECT_EQ(taps.kept.at("here.state.c").sizes(), (std::vector<int64_t>{2, 2, 8, 8}));
   EXPECT_EQ(taps.kept.at("here.state_rev.n").sizes(), (std::vector<int64_t>{2, 2, 8}));
   EXPECT_EQ(taps.kept.at("here.state.m").sizes(), (std::vector<int64_t>{2, 2}));
