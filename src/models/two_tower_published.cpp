@@ -165,6 +165,10 @@ PublishedTowers describe_towers(const PublishedShapes& tensors, const TowerHints
   out.family = resnet ? "resnet" : "vit";
   const Family& family = find_family(out.family);
   out.sources = two_tower_sources(names, resnet ? family.rename : nullptr);
+  if (hints.mean_of_patches && hints.norm_after_mean)
+    for (PublishedSource& source : out.sources)
+      if (const std::string norm = trunk("norm."); source.ours.starts_with(norm))
+        source.ours = trunk("fc_norm.") + source.ours.substr(norm.size());
   const Shapes shapes(out.sources, tensors);
   out.coca = shapes.has("text.cls_emb");
   out.siglip = shapes.has(trunk("attn_pool.latent"));
