@@ -14,6 +14,7 @@
 #include "models/language_generation.h"
 #include "ops/inference.h"
 #include "text/conversation.h"
+#include "train/adapter.h"
 #include "train/device.h"
 #include "train/open_language.h"
 
@@ -21,12 +22,12 @@ namespace tessera::cli {
 namespace {
 
 struct Options {
-  std::string weights, tokenizer, prompt, chat, precision = "fp32";
+  std::string weights, adapter, tokenizer, prompt, chat, precision = "fp32";
   std::vector<std::string> images, stops;
   int64_t max_tokens = 256, threads = 0, top_k = 0, beams = 1, no_repeat = 0;
   uint64_t seed = 0;
   double temperature = 0, top_p = 1, min_p = 0, repetition = 1;
-  bool json = false, raw = false;
+  bool json = false, raw = false, merge = false;
 };
 
 torch::ScalarType dtype_of(const std::string& precision) {
@@ -204,6 +205,8 @@ void chat(const Options& options) {
   const ops::InferenceScope arithmetic({.int8 = options.precision == "int8"});
   const train::OpenedLanguage opened =
       train::open_language(options.weights, options.tokenizer, dtype_of(options.precision));
+  if (options.merge && options.adapter.empty()) fail_usage("--merge goes with --adapter");
+  if (!options.adapter.empty()) train::read_adapter(*opened.language, options.adapter, options.merge);
   for (const std::string& note : opened.notes) std::cerr << one_line(note) << "\n";
   Chat conversation(options, opened);
   const auto ask = [&](const std::string& question) {
@@ -233,6 +236,8 @@ void add_chat(Arguments& command, Action& action) {
       .add("-w,--weights", options->weights,
            "a folder with config.json, weights and tokeniser, as language models are published")
       .required();
+  command.add("--adapter", options->adapter, "a folder with an adapter of the library PEFT (LoRA)");
+  command.flag("--merge", options->merge, "add the adapter to the weights once instead of at each token");
   command.add("--image", options->images, "images that the conversation is about");
   command.add("--prompt", options->prompt, "one question; without it a conversation, line by line");
   command.add("--tokenizer", options->tokenizer, "another tokeniser than the folder's");

@@ -49,6 +49,8 @@ void add_bench_decode(Arguments&, Action&);
 void add_bench_data(Arguments&, Action&);
 void add_tokens_show(Arguments&, Action&);
 void add_tokens_train(Arguments&, Action&);
+void add_adapter_save(Arguments&, Action&);
+void add_adapter_merge(Arguments&, Action&);
 void add_completion(Arguments&, Action&);
 void add_curves(Arguments&, Action&);
 void add_doctor(Arguments&, Action&);
@@ -141,6 +143,11 @@ std::span<const Command> commands() {
        "tessera tokens \"a photo of a cat\" --tokenizer tokenizer.json", add_tokens_show},
       {"tokens train", "learn a byte-level BPE from texts",
        "tessera tokens train papers/*.md --size 4096 -o tokenizer.json", add_tokens_train},
+      {"adapter save", "LoRA of a run as files of the library PEFT",
+       "tessera adapter save --weights runs/llava -o adapter/", add_adapter_save},
+      {"adapter merge", "a language model's weights changed by an adapter",
+       "tessera adapter merge --weights Llama-3.2-1B/ --adapter adapter/ -o merged.safetensors",
+       add_adapter_merge},
       {"data corrupt", "write a set under the corruptions of ImageNet-C or CIFAR-10-C",
        "tessera data corrupt shapes: -o corrupted --corruption fog,snow --severity 3", add_data_corrupt},
       {"bench infer", "images a second of a model on the CPU, beside what the machine can do",
@@ -167,6 +174,7 @@ std::span<const Command> commands() {
 }
 
 std::string_view group_summary(std::string_view group) {
+  if (group == "adapter") return "LoRA's files: out of runs, and into weights";
   if (group == "tokens") return "texts as tokens, and tokenisers of one's own";
   if (group == "data") return "look at, check, pack, encode and corrupt data sets";
   if (group == "analyse") return "look inside trained models";

@@ -1,0 +1,82 @@
+// `tessera adapter save|merge`: LoRA as the library PEFT's files, out of a run and into a model's weights.
+#include <iostream>
+
+#include "cli/command.h"
+#include "cli/common.h"
+#include "core/counted.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "tasks/language_part.h"
+#include "train/adapter.h"
+#include "train/open_language.h"
+#include "train/open_task.h"
+
+namespace tessera::cli {
+namespace {
+
+struct Options {
+  std::string weights, adapter, output;
+};
+
+// The recipe of a run says how its language model was adapted.
+models::LoraConfig lora_of(const Value& task) {
+  models::LoraConfig config;
+  if (const Value* rank = task.find("lora_rank"); rank && rank->is_int()) config.rank = rank->as_int();
+  if (const Value* alpha = task.find("lora_alpha"); alpha && alpha->is_number())
+    config.alpha = alpha->as_double();
+  if (const Value* targets = task.find("lora_targets"); targets && targets->is_array()) {
+    config.targets.clear();
+    for (const Value& name : targets->as_array()) config.targets.push_back(name.as_string());
+  }
+  return config;
+}
+
+void save(const Options& options) {
+  const train::OpenedTask opened = train::open_task(options.weights);
+  const auto* const answers = dynamic_cast<const tasks::Answers*>(opened.task.get());
+  if (!answers)
+    fail_usage("'", opened.file, "' holds no language model: it was trained for task ",
+               tasks::task_name(opened.info.task));
+  train::write_adapter(*answers->answering_model().language, lora_of(opened.info.task), opened.file,
+                       options.output);
+  std::cout << "written " << one_line(options.output) << ": adapter_config.json, adapter_model.safetensors\n";
+}
+
+void merge(const Options& options) {
+  if (!options.output.ends_with(".safetensors"))
+    fail_usage("'", options.output, "' must end in .safetensors");
+  const train::OpenedLanguage opened = train::open_language(options.weights, "", torch::kFloat32);
+  if (opened.llava)
+    fail_usage(opened.file, " reads images too: `tessera chat --adapter` has its adapter beside the weights");
+  const int64_t layers = train::read_adapter(*opened.language, options.adapter, /*merged=*/true);
+  train::NamedTensors tensors;
+  for (const auto& entry : opened.language->named_parameters())
+    tensors.emplace_back(entry.key(), entry.value());
+  train::save_tensors(options.output, tensors, {{"format", "pt"}});
+  std::cout << "written " << one_line(options.output) << ": " << counted(layers, "layer") << " of "
+            << one_line(opened.file) << " changed by " << one_line(options.adapter) << "\n";
+}
+
+}  // namespace
+
+void add_adapter_save(Arguments& command, Action& action) {
+  const auto options = std::make_shared<Options>();
+  command.add("-w,--weights", options->weights, "a run of task instruct, frozen or flamingo with LoRA")
+      .required();
+  command.add("-o,--output", options->output, "the folder to write").required();
+  action = [options] { save(*options); };
+}
+
+void add_adapter_merge(Arguments& command, Action& action) {
+  const auto options = std::make_shared<Options>();
+  command.add("-w,--weights", options->weights, "a folder with config.json and weights of a language model")
+      .required();
+  command
+      .add("--adapter", options->adapter, "a folder with adapter_config.json and adapter_model.safetensors")
+      .required();
+  command.add("-o,--output", options->output, "the weights file to write, under the published names")
+      .required();
+  action = [options] { merge(*options); };
+}
+
+}  // namespace tessera::cli

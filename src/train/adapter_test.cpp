@@ -1,0 +1,82 @@
+// LoRA adapters as files: there and back, merged or beside the weights, and what is refused.
+#include "train/adapter.h"
+
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "train/train_testing.h"
+#include "train/weights.h"
+
+namespace tessera::train {
+namespace {
+
+using models::LanguageModel;
+
+class Adapter : public TemporaryFolder {
+ protected:
+  static std::shared_ptr<LanguageModel> small() {
+    auto model = std::make_shared<LanguageModel>(models::LanguageConfig{
+        .vocabulary = 40, .dim = 24, .depth = 2, .heads = 4, .kv_heads = 2, .context = 32});
+    model->initialise(1);
+    return model;
+  }
+  static torch::Tensor logits(LanguageModel& model) {
+    const torch::NoGradGuard no_grad;
+    return model.forward({.ids = torch::arange(10).unsqueeze(0)});
+  }
+  // Writes an adapter that changes something; gives the logits of the model that has it.
+  torch::Tensor write(const models::LoraConfig& config) {
+    const auto model = small();
+    add_lora(*model, config);
+    const torch::NoGradGuard no_grad;
+    torch::manual_seed(2);
+    for (const auto& entry : model->named_parameters())
+      if (entry.key().find(".lora_") != std::string::npos)
+        entry.value().copy_(torch::randn_like(entry.value()));
+    write_adapter(*model, config, "base", path("adapter"));
+    return logits(*model);
+  }
+};
+
+TEST_F(Adapter, ItIsReadAsItWasWritten) {
+  for (const bool by_root : {false, true}) {
+    const torch::Tensor wanted =
+        write({.rank = 3, .alpha = 8, .by_root = by_root, .targets = {"q_proj", "up_proj"}});
+    const auto beside = small(), merged = small();
+    EXPECT_FALSE(torch::allclose(logits(*beside), wanted));
+    EXPECT_EQ(read_adapter(*beside, path("adapter"), false), 4);
+    EXPECT_TRUE(torch::equal(logits(*beside), wanted));
+    read_adapter(*merged, path("adapter"), true);
+    EXPECT_TRUE(torch::allclose(logits(*merged), wanted, 1e-4, 1e-4));
+    EXPECT_EQ(merged->named_parameters().size(), small()->named_parameters().size());
+  }
+}
+
+TEST_F(Adapter, WhatDoesNotFitIsNamed) {
+  write({.rank = 3, .alpha = 8, .targets = {"q_proj"}});
+  const auto change = [&](const char* key, const nlohmann::json& value) {
+    nlohmann::json config = nlohmann::json::parse(read_text(path("adapter/adapter_config.json")));
+    config[key] = value;
+    write_text_atomic(path("adapter/adapter_config.json"), config.dump());
+  };
+  const auto refusal = [&] { return error_of([&] { read_adapter(*small(), path("adapter"), false); }); };
+  change("target_modules", {"q_porj"});
+  EXPECT_NE(refusal().find("did you mean 'q_proj'?"), std::string::npos) << refusal();
+  change("target_modules", {"q_proj", "v_proj"});
+  EXPECT_NE(refusal().find("has no 'model.layers.0.self_attn.v_proj.lora_A.weight'"), std::string::npos)
+      << refusal();
+  change("target_modules", {"v_proj"});
+  EXPECT_NE(refusal().find("is no layer that adapter_config.json adapts"), std::string::npos) << refusal();
+  change("target_modules", {"q_proj"});
+  change("r", 4);
+  EXPECT_NE(refusal().find("is [3, 24], must be [4, 24]"), std::string::npos) << refusal();
+  change("r", 0);
+  EXPECT_NE(refusal().find("r must be a whole number from 1 to 4096"), std::string::npos) << refusal();
+  change("peft_type", "IA3");
+  EXPECT_NE(refusal().find("must be LORA"), std::string::npos) << refusal();
+  EXPECT_THROW(write_adapter(*small(), {}, "base", path("none")), Error);
+  EXPECT_FALSE(file_exists(path("none")));
+}
+
+}  // namespace
+}  // namespace tessera::train
