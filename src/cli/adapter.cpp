@@ -35,8 +35,8 @@ void save(const Options& options) {
   const train::OpenedTask opened = train::open_task(options.weights);
   const auto* const answers = dynamic_cast<const tasks::Answers*>(opened.task.get());
   if (!answers)
-    fail_usage("'", opened.file, "' holds no language model: it was trained for task ",
-               tasks::task_name(opened.info.task));
+    fail_usage("'", opened.file, "' was trained for task ", tasks::task_name(opened.info.task),
+               ", must be instruct, frozen or flamingo: they adapt a language model");
   train::write_adapter(*answers->answering_model().language, lora_of(opened.info.task), opened.file,
                        options.output);
   std::cout << "written " << one_line(options.output) << ": adapter_config.json, adapter_model.safetensors\n";
