@@ -11,6 +11,8 @@ namespace tessera::eval {
 namespace {
 
 constexpr int kCurveParts = 100;
+// Of a share times kCurveParts: 7 of 100 samples are 7.000000000000001 parts.
+constexpr double kRounding = 1e-9;
 
 ClassificationMeter meter_of(const LabelledScores& scores) {
   ClassificationMeter meter(scores.classes);
@@ -23,7 +25,8 @@ void add_roc(const std::vector<CurvePoint>& curve, std::vector<double>& sums) {
   size_t at = 0;
   double best = 0;
   for (int k = 0; k <= kCurveParts; ++k) {
-    for (; at < curve.size() && curve[at].x * kCurveParts <= k; ++at) best = std::max(best, curve[at].y);
+    for (; at < curve.size() && curve[at].x * kCurveParts <= k + kRounding; ++at)
+      best = std::max(best, curve[at].y);
     sums[static_cast<size_t>(k)] += best;
   }
 }
@@ -33,7 +36,8 @@ void add_precision(const std::vector<CurvePoint>& curve, std::vector<double>& su
   size_t at = 0;
   double best = 0;
   for (int k = kCurveParts; k >= 0; --k) {
-    for (; at < curve.size() && curve[at].x * kCurveParts >= k; ++at) best = std::max(best, curve[at].y);
+    for (; at < curve.size() && curve[at].x * kCurveParts >= k - kRounding; ++at)
+      best = std::max(best, curve[at].y);
     sums[static_cast<size_t>(k)] += best;
   }
 }

@@ -52,6 +52,31 @@ TEST(Predictions, AgreeWithTheirMetrics) {
   }
 }
 
+// k of 100 samples are the share k / 100 of a curve's axis, also where k / 100 * 100 is not k in floats.
+TEST(Predictions, CurvesStepAtTheHundredths) {
+  for (int64_t wrong = 0; wrong <= 100; ++wrong) {
+    // From the highest score of class 1 down: `wrong` samples of class 0, all of class 1, the rest of class 0.
+    Drawn drawn(0);
+    for (int64_t place = 0; place < 200; ++place) {
+      drawn.labels.push_back(place >= wrong && place < wrong + 100 ? 1 : 0);
+      const auto score = static_cast<float>(200 - place) / 100;
+      drawn.logits.insert(drawn.logits.end(), {-score, score});
+    }
+    const auto found = measure_predictions({drawn.logits, drawn.labels, 2}, {});
+    const double share = static_cast<double>(wrong) / 100;
+    for (size_t k = 0; k <= 100; ++k) {
+      // Of class 1 nothing in front of `wrong` / 100 and all from there on; of class 0 1 - share up to the end.
+      const auto at = static_cast<int64_t>(k);
+      const double of_one = at >= wrong ? 1 : 0, of_zero = at == 100 ? 1 : 1 - share;
+      EXPECT_NEAR(found.roc[k].y, (of_one + of_zero) / 2, 1e-12) << wrong << " at " << k;
+      // Precision of class 1 is highest with all of it; of class 0 it is 1 up to the wrong ones, which come last.
+      const double last = 100.0 / static_cast<double>(100 + wrong);
+      const double one = at == 0 ? 1 : last, zero = at <= 100 - wrong ? 1 : 0.5;
+      EXPECT_NEAR(found.precision_recall[k].y, (one + zero) / 2, 1e-12) << wrong << " at " << k;
+    }
+  }
+}
+
 // Logits five times too large: the temperature brings the error of the other samples down.
 TEST(Predictions, ATemperatureIsMeasuredOnTheRest) {
   const Drawn sure(3000, 5);
