@@ -66,7 +66,6 @@ Form form_of(torch::ScalarType type, at::IntArrayRef shape) {
 
 struct Key {
   std::array<Identity, 6> tensors;
-  Form form = Form::onednn;
   torch::ScalarType type = torch::kFloat32;
   bool operator==(const Key&) const = default;
 };
@@ -140,11 +139,15 @@ bool onednn_computes(const torch::Tensor& x, const ConvolutionParameters& p, tor
 
 }  // namespace
 
+// A layer that is shared by maps of several sizes, as in a detector, takes turns between forms: each has its weights.
 struct ConvolutionCache::State {
+  struct Entry {
+    Key key;
+    HeldStorages held;
+    std::shared_ptr<const Packed> packed;
+  };
   std::mutex mutex;
-  Key key;
-  HeldStorages held;
-  std::shared_ptr<const Packed> packed;
+  std::array<Entry, 3> of_form;
 };
 
 ConvolutionCache::ConvolutionCache() : state_(std::make_unique<State>()) {}
@@ -156,10 +159,11 @@ std::shared_ptr<const ConvolutionCache::Packed> ConvolutionCache::packed(const C
                                                                          at::IntArrayRef shape) {
   const Form form = form_of(type, shape);
   const std::array tensors = {&p.weight, &p.bias, &norm.mean, &norm.variance, &norm.weight, &norm.bias};
-  Key key{.tensors = {}, .form = form, .type = type};
+  Key key{.tensors = {}, .type = type};
   for (size_t i = 0; i < tensors.size(); ++i) key.tensors[i] = identity_of(*tensors[i]);
   const std::lock_guard lock(state_->mutex);
-  if (!state_->packed || !(state_->key == key)) {
+  State::Entry& entry = state_->of_form[static_cast<size_t>(form)];
+  if (!entry.packed || !(entry.key == key)) {
     const Profiled profiled("convolution packing");
     Packed made = form == Form::depthwise ? depthwise_weights(p) : folded(p, norm);
     if (form == Form::winograd) made.weight = winograd_weights(made.weight);
@@ -167,12 +171,12 @@ std::shared_ptr<const ConvolutionCache::Packed> ConvolutionCache::packed(const C
       made.weight = lay_out(made.weight.to(type), p, shape);
       if (made.bias.defined()) made.bias = made.bias.to(type);
     }
-    state_->packed = std::make_shared<const Packed>(std::move(made));
-    state_->key = key;
-    state_->held.clear();
-    for (const torch::Tensor* tensor : tensors) state_->held.add(*tensor);
+    entry.packed = std::make_shared<const Packed>(std::move(made));
+    entry.key = key;
+    entry.held.clear();
+    for (const torch::Tensor* tensor : tensors) entry.held.add(*tensor);
   }
-  return state_->packed;
+  return entry.packed;
 }
 
 namespace {

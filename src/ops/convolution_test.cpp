@@ -143,6 +143,25 @@ TEST(Convolution, GradientsOfThreeByThreeAreATens) {
   }
 }
 
+// A layer that reads maps of several sizes, where each size has its form: what is packed for one stays beside the other's.
+TEST(Convolution, FormsDoNotPackAgainInTurns) {
+  const torch::NoGradGuard no_grad;
+  const Layer layer = make(kCases[8], 14, 16);
+  ConvolutionCache cache;
+  const auto winograd = [&] {
+    return cache.packed(layer.parameters, layer.epilogue.norm, torch::kFloat32, {});
+  };
+  const auto onednn = [&] {
+    return cache.packed(layer.parameters, layer.epilogue.norm, torch::kFloat32, {2, 144, 5, 5});
+  };
+  const auto first = winograd(), second = onednn();
+  EXPECT_EQ(winograd(), first);
+  EXPECT_EQ(onednn(), second);
+  Tensor(layer.parameters.weight).add_(0.25);
+  EXPECT_NE(winograd(), first);
+  EXPECT_NE(onednn(), second);
+}
+
 // What is recomputed for a gradient is what was computed without one, and a frozen weight needs none.
 TEST(Convolution, RecomputesTheSameBits) {
   Layer layer = make(kCases[8], 14, 16);
