@@ -11,19 +11,32 @@
 namespace tessera::ops {
 namespace {
 
+void check_options(const torch::Tensor& q, int64_t keys, const CachedAttentionOptions& options) {
+  const int64_t batch = q.size(0), heads = q.size(1), dim = q.size(3);
+  const auto& [cos, sin, seen, slopes, window] = options;
+  const bool rotates = cos.defined() || sin.defined();
+  check(!rotates || (dim % 2 == 0 && cos.dim() == 2 && cos.sizes() == sin.sizes() && cos.size(1) == dim / 2 &&
+                     (cos.size(0) == 1 || cos.size(0) == batch)),
+        "cached attention: cosines are ", cos.sizes(), " and sines ", sin.sizes(), ", must be [1 or ", batch,
+        ", ", dim / 2, "]");
+  check(!seen.defined() || (seen.dim() == 2 && seen.size(0) == batch && seen.size(1) == keys &&
+                            seen.scalar_type() == torch::kBool),
+        "cached attention: seen is ", seen.sizes(), ", must be [", batch, ", ", keys, "] of bool");
+  check(!slopes.defined() || slopes.numel() == heads, "cached attention: slopes are ", slopes.sizes(),
+        ", must be [", heads, "]");
+  check(window >= 0, "cached attention: a window of ", window, " keys, must be 0 or more");
+}
+
 void check_shapes(const torch::Tensor& q, const torch::Tensor& new_k, const torch::Tensor& new_v,
                   const torch::Tensor& keys, const torch::Tensor& values,
                   const CachedAttentionOptions& options) {
   check(q.dim() == 4 && q.size(2) == 1 && keys.dim() == 4 && values.sizes() == keys.sizes() &&
-            keys.size(2) >= 1 && q.size(0) == keys.size(0) && q.size(3) == keys.size(3) &&
-            q.size(1) % keys.size(1) == 0 && new_k.sizes() == new_v.sizes() &&
+            keys.size(1) >= 1 && keys.size(2) >= 1 && q.size(0) == keys.size(0) &&
+            q.size(3) == keys.size(3) && q.size(1) % keys.size(1) == 0 && new_k.sizes() == new_v.sizes() &&
             new_k.sizes() == keys.slice(2, 0, 1).sizes(),
         "cached attention: q ", q.sizes(), ", new k ", new_k.sizes(), " and v ", new_v.sizes(), ", cache ",
         keys.sizes(), " and ", values.sizes());
-  check(!options.seen.defined() || (options.seen.dim() == 2 && options.seen.size(0) == q.size(0) &&
-                                    options.seen.size(1) == keys.size(2)),
-        "cached attention: seen is ", options.seen.sizes(), ", must be [", q.size(0), ", ", keys.size(2),
-        "]");
+  check_options(q, keys.size(2), options);
 }
 
 bool fuses(std::initializer_list<const torch::Tensor*> tensors) {
@@ -87,9 +100,9 @@ torch::Tensor cached_attention_unfused(const torch::Tensor& q, const torch::Tens
 torch::Tensor cached_attention(const torch::Tensor& q, const torch::Tensor& new_k, const torch::Tensor& new_v,
                                const torch::Tensor& keys, const torch::Tensor& values,
                                const CachedAttentionOptions& options) {
+  check_shapes(q, new_k, new_v, keys, values, options);
   if (!fuses({&q, &new_k, &new_v, &keys, &values}))
     return cached_attention_unfused(q, new_k, new_v, keys, values, options);
-  check_shapes(q, new_k, new_v, keys, values, options);
   const Profiled profiled("cached attention");
   const torch::Tensor out = torch::empty({q.size(0), 1, q.size(1), q.size(3)}, q.options()).transpose(1, 2);
   const torch::Tensor cos = floats(options.cos), sin = floats(options.sin), slopes = floats(options.slopes);

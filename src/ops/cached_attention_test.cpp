@@ -56,7 +56,19 @@ TEST(CachedAttentionStep, RefusesShapesThatDoNotFit) {
                       cache = torch::zeros({1, 2, 5, 8});
   EXPECT_THROW(cached_attention(torch::zeros({1, 3, 1, 8}), k, k, cache, cache), Error);
   EXPECT_THROW(cached_attention(q, torch::zeros({1, 2, 2, 8}), k, cache, cache), Error);
-  EXPECT_THROW(cached_attention(q, k, k, cache, cache, {.seen = torch::ones({1, 4}, torch::kBool)}), Error);
+  EXPECT_THROW(cached_attention(q, k.squeeze(2), k.squeeze(2), cache, cache), Error);
+  const auto refuses = [&](const CachedAttentionOptions& options) {
+    EXPECT_THROW(cached_attention(q, k, k, cache, cache, options), Error);
+  };
+  refuses({.seen = torch::ones({1, 4}, torch::kBool)});
+  refuses({.seen = torch::ones({1, 5}, torch::kInt64)});
+  const torch::Tensor angles = torch::zeros({1, 4}), short_angles = torch::zeros({1, 3});
+  refuses({.cos = angles});
+  refuses({.cos = short_angles, .sin = short_angles});
+  refuses({.cos = angles, .sin = short_angles});
+  refuses({.cos = torch::zeros({2, 4}), .sin = torch::zeros({2, 4})});
+  refuses({.slopes = torch::zeros({3})});
+  refuses({.window = -1});
 }
 
 }  // namespace

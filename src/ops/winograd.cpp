@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "core/error.h"
 #include "kernels/isa.h"
 #include "kernels/winograd/winograd.h"
 #include "ops/inference.h"
@@ -97,6 +98,8 @@ torch::Tensor winograd(const torch::Tensor& given, const torch::Tensor& transfor
                        const torch::Tensor& residual, bool relu) {
   const torch::Tensor x = given.contiguous();
   const torch::Tensor y = torch::empty({x.size(0), x.size(1), x.size(2), out}, x.options().dtype(type));
+  check(!residual.defined() || residual.sizes() == y.sizes(), "convolution: the residual is ",
+        residual.sizes(), ", must be ", y.sizes());
   const torch::Tensor added = residual.defined() ? residual.to(type).contiguous() : torch::Tensor();
   const Profiled profiled("convolution ", x.size(0) * x.size(1) * x.size(2), " x ", 9 * x.size(3), " -> ",
                           out);
