@@ -65,6 +65,7 @@ struct Config : DropPathSettings, WindowSettings {
     check_width(dim, heads);
     const Extent image = extent_of(image_size, "image_size");
     check_tokens(image.height / patch_size, image.width / patch_size, dim);
+    check_windows(depth);
   }
 };
 

@@ -17,9 +17,12 @@ bool holds(const std::vector<int64_t>& blocks, int64_t block) {
 void WindowSettings::check_windows(int64_t depth) const {
   for (const auto& [key, blocks] :
        {std::pair{"global_blocks", &global_blocks}, {"conv_blocks", &conv_blocks}})
-    for (const int64_t block : *blocks)
+    for (const int64_t block : *blocks) {
       if (block < 0 || block >= depth)
         fail_usage("model.", key, " names ", block, ", there are ", depth, " blocks, counted from 0");
+      if (std::count(blocks->begin(), blocks->end(), block) > 1)
+        fail_usage("model.", key, " names block ", block, " more than once");
+    }
 }
 
 int64_t WindowSettings::window_of(int64_t block) const {

@@ -130,10 +130,12 @@ TEST(Windows, ConvolutionsAddNothingAtFirstAndThenCarryAcrossWindows) {
 }
 
 TEST(Windows, RefusesBlocksThatThereAreNot) {
-  for (const char* key : {"global_blocks", "conv_blocks"})
-    EXPECT_THROW(
-        build({"visionllama", {{"class_token", false}}}, {{"window_size", 2}, {key, Value::Array{2}}}),
-        Error);
+  for (const Form& form : forms())
+    for (const char* key : {"global_blocks", "conv_blocks"})
+      for (const Value::Array& blocks : {Value::Array{2}, Value::Array{-1}, Value::Array{1, 1}}) {
+        const Value::Table windows = {{"window_size", 2}, {"global_blocks", Value::Array{}}, {key, blocks}};
+        EXPECT_THROW(build(form, windows), Error) << form.family << " " << key;
+      }
   EXPECT_THROW(build({"vil", {{"pooling", "cls_first"}}}, {{"window_size", 2}}), Error);
 }
 
