@@ -118,6 +118,7 @@ Flamingo::Flamingo(const FlamingoConfig& config, std::shared_ptr<Backbone> visio
 }
 
 torch::Tensor Flamingo::media(const torch::Tensor& images) {
+  check(vision_ != nullptr, "Flamingo has no image tower of its own: give resample() a tower's tokens");
   torch::Tensor tokens;
   {
     const torch::NoGradGuard no_grad;

@@ -131,14 +131,15 @@ TEST(Flamingo, ClosedGatesChangeNothing) {
                                                                  {"heads", 2},
                                                                  {"classes", 0}})),
                                      3);
-  Flamingo flamingo({.resampler = {.dim = 12, .depth = 1, .heads = 2, .head_dim = 4, .latents = 3},
-                     .gated = {.dim = 16, .media_dim = 12, .heads = 2, .head_dim = 4},
-                     .every = 2,
-                     .media_token = 5},
-                    vision, language);
+  const FlamingoConfig config{.resampler = {.dim = 12, .depth = 1, .heads = 2, .head_dim = 4, .latents = 3},
+                              .gated = {.dim = 16, .media_dim = 12, .heads = 2, .head_dim = 4},
+                              .every = 2,
+                              .media_token = 5};
+  Flamingo flamingo(config, vision, language);
   const torch::Tensor ids = some_ids(2, 8, 4), images = torch::ones({2, 2, 1, 3, 16, 16});
   EXPECT_TRUE(
       torch::equal(flamingo.forward(ids, {}, flamingo.media(images)), language->forward({.ids = ids})));
+  EXPECT_THROW(Flamingo(config, nullptr, language).media(images), Error);  // no tower of its own
 }
 
 TEST(Llava, CountsPlacesOfImages) {
