@@ -34,8 +34,11 @@ models::LoraConfig read_lora_config(const std::string& path) {
   check(config.is_object(), path, " is no object");
   if (const std::string kind = word_in(config, "peft_type", "LORA"); kind != "LORA")
     fail_usage(path, ": peft_type is '", printable(kind), "', must be LORA");
-  for (const char* key : {"use_dora", "fan_in_fan_out"})
-    if (flag_in(config, key)) fail_usage(path, ": ", key, " is not understood");
+  // fan_in_fan_out says how the layers of the model are stored, which it knows itself, as PEFT does.
+  if (flag_in(config, "use_dora")) fail_usage(path, ": use_dora is not understood");
+  for (const char* key : {"rank_pattern", "alpha_pattern"})
+    if (const auto found = config.find(key); found != config.end() && !found->is_null() && !found->empty())
+      fail_usage(path, ": ", key, " is not understood, all layers must have the same r and lora_alpha");
   if (const std::string bias = word_in(config, "bias", "none"); bias != "none")
     fail_usage(path, ": bias is '", printable(bias), "', must be none");
   models::LoraConfig lora;
@@ -64,6 +67,15 @@ std::string own_name(std::string name, const models::LanguageModel& model) {
   if (name.starts_with(kWrapper)) name = name.substr(std::string_view(kWrapper).size());
   if (const size_t at = name.find(".default.weight"); at != std::string::npos) name.erase(at, 8);
   return model.rename(name);
+}
+
+// Whether the adapted layers are stored as [in, out], GPT-2's way.
+bool adapts_in_out(const models::LanguageModel& model) {
+  for (const auto& module : model.modules(/*include_self=*/false))
+    if (const auto* projection = dynamic_cast<const models::ProjectionImpl*>(module.get());
+        projection && projection->adapted())
+      return projection->stored_in_out();
+  return false;
 }
 
 }  // namespace
@@ -104,7 +116,7 @@ void write_adapter(const models::LanguageModel& model, const models::LoraConfig&
   save_tensors(folder + kTensorFile, tensors, {{"format", "pt"}});
   const nlohmann::ordered_json description = {{"base_model_name_or_path", base},
                                               {"bias", "none"},
-                                              {"fan_in_fan_out", false},
+                                              {"fan_in_fan_out", adapts_in_out(model)},
                                               {"lora_alpha", config.alpha},
                                               {"lora_dropout", 0.0},
                                               {"peft_type", "LORA"},

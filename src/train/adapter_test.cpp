@@ -20,6 +20,9 @@ class Adapter : public TemporaryFolder {
     model->initialise(1);
     return model;
   }
+  nlohmann::json description() const {
+    return nlohmann::json::parse(read_text(path("adapter/adapter_config.json")));
+  }
   static torch::Tensor logits(LanguageModel& model) {
     const torch::NoGradGuard no_grad;
     return model.forward({.ids = torch::arange(10).unsqueeze(0)});
@@ -52,14 +55,49 @@ TEST_F(Adapter, ItIsReadAsItWasWritten) {
   }
 }
 
+// PEFT writes fan_in_fan_out = true for GPT-2, whose layers are stored as [in, out].
+TEST_F(Adapter, LayersOfGpt2AreTransposed) {
+  const auto gpt2 = [] {
+    auto model = std::make_shared<LanguageModel>(models::LanguageConfig{.kind = models::LanguageKind::gpt2,
+                                                                        .vocabulary = 40,
+                                                                        .dim = 24,
+                                                                        .depth = 2,
+                                                                        .heads = 4,
+                                                                        .context = 32});
+    model->initialise(1);
+    return model;
+  };
+  const auto adapted = gpt2();
+  const models::LoraConfig config{.rank = 3, .alpha = 8, .targets = {"c_attn", "c_proj"}};
+  add_lora(*adapted, config);
+  {
+    const torch::NoGradGuard no_grad;
+    torch::manual_seed(2);
+    for (const auto& entry : adapted->named_parameters())
+      if (entry.key().find(".lora_") != std::string::npos) entry.value().normal_();
+  }
+  write_adapter(*adapted, config, "base", path("adapter"));
+  EXPECT_EQ(description()["fan_in_fan_out"], true);
+  const auto beside = gpt2(), merged = gpt2();
+  EXPECT_EQ(read_adapter(*beside, path("adapter"), false), 6);  // c_proj is in attention and in the MLP
+  EXPECT_TRUE(torch::equal(logits(*beside), logits(*adapted)));
+  read_adapter(*merged, path("adapter"), true);
+  EXPECT_TRUE(torch::allclose(logits(*merged), logits(*adapted), 1e-4, 1e-4));
+}
+
 TEST_F(Adapter, WhatDoesNotFitIsNamed) {
   write({.rank = 3, .alpha = 8, .targets = {"q_proj"}});
   const auto change = [&](const char* key, const nlohmann::json& value) {
-    nlohmann::json config = nlohmann::json::parse(read_text(path("adapter/adapter_config.json")));
+    nlohmann::json config = description();
     config[key] = value;
     write_text_atomic(path("adapter/adapter_config.json"), config.dump());
   };
   const auto refusal = [&] { return error_of([&] { read_adapter(*small(), path("adapter"), false); }); };
+  EXPECT_EQ(description()["fan_in_fan_out"], false);
+  change("rank_pattern", nlohmann::json::object());  // PEFT writes empty ones
+  change("alpha_pattern", {{"layers.0.self_attn.q_proj", 4}});
+  EXPECT_NE(refusal().find("alpha_pattern is not understood"), std::string::npos) << refusal();
+  change("alpha_pattern", nullptr);
   change("target_modules", {"q_porj"});
   EXPECT_NE(refusal().find("did you mean 'q_proj'?"), std::string::npos) << refusal();
   change("target_modules", {"q_proj", "v_proj"});
