@@ -63,6 +63,27 @@ TEST(LanguageModel, CachedEqualsWhole) {
   }
 }
 
+// A cache has room for 64 tokens more whenever it is full; rows that change their places take theirs along.
+TEST(LanguageModel, ACacheGrowsAndIsReordered) {
+  const torch::NoGradGuard no_grad;
+  for (const LanguageKind kind : {LanguageKind::llama, LanguageKind::mistral, LanguageKind::mpt}) {
+    const auto model = model_of(kind);
+    torch::Tensor ids = some_ids(2, 200, 3), whole = model->forward({.ids = ids});
+    const torch::Tensor exchange = torch::tensor({1, 0});
+    KeyValueCache cache;
+    int64_t at = 0;
+    for (const int64_t count : {1, 63, 1, 1, 3, 1, 62, 1, 65, 1}) {
+      const torch::Tensor got = model->forward({.ids = ids.slice(1, at, at + count), .cache = &cache}),
+                          want = whole.slice(1, at, at + count);
+      EXPECT_LT((got - want).abs().max().item<double>() / want.abs().max().item<double>(), 1e-4)
+          << name_of(kind) << " at " << at;
+      at += count;
+      cache.select(exchange);
+      ids = ids.index_select(0, exchange), whole = whole.index_select(0, exchange);
+    }
+  }
+}
+
 // A row's draws do not depend on its batch.
 TEST(Generation, BatchOfOneOrSeveral) {
   const auto model = model_of(LanguageKind::llama);
