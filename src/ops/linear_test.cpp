@@ -213,56 +213,44 @@ std::vector<Tensor> gradients_of(const LinearParameters& p, const Tensor& x, con
   return gradients;
 }
 
-// Against float64, beside ATen's own in the same precision; of few rows and of enough to pack weights for.
-void expect_the_gradients(int64_t batch, const std::vector<kernels::Activation>& activations, bool scale) {
-  for (const bool bf16 : {false, true})
-    for (const auto activation : activations)
-      for (const bool bias : {true, false})
-        for (const bool epilogue : {true, false}) {
-          LinearParameters p = parameters_of(activation);
-          if (!bias || activation == kernels::Activation::silu_gate) p.bias = Tensor();
-          if (!epilogue || !scale) p.scale = Tensor();
-          const Tensor x = torch::randn({batch, 11, 50}),
-                       residual = epilogue ? torch::randn({batch, 11, 70}) : Tensor();
-          const auto gradients = [&](torch::ScalarType type, bool fused) {
-            return gradients_of(p, x, residual, type, bf16, fused);
-          };
-          const auto want = gradients(torch::kFloat64, false), got = gradients(torch::kFloat32, true),
-                     theirs = gradients(torch::kFloat32, false);
-          for (size_t i = 0; i < want.size(); ++i)
-            EXPECT_LT(relative(got[i], want[i]), 2 * relative(theirs[i], want[i]) + 1e-6)
-                << i << " bf16 " << bf16 << " activation " << static_cast<int>(activation) << " bias " << bias
-                << " epilogue " << epilogue;
-        }
-}
-
-TEST(LinearOp, GradientsAreThoseOfTheComposition) {
-  using enum kernels::Activation;
-  expect_the_gradients(3, {none, gelu, silu_gate, gelu_tanh}, true);
-  expect_the_gradients(100, {none}, false);
+// Against float64, beside ATen's own in the same precision, of a layer with these parts: the bias, and the residual with
+// the scale [70] or [batch, 70].
+struct Parts {
+  int64_t batch;
+  kernels::Activation activation;
+  bool bf16, bias, epilogue;
+};
+void expect_the_gradients(const Parts& with, const Tensor& scale) {
+  LinearParameters p = parameters_of(with.activation);
+  if (!with.bias || with.activation == kernels::Activation::silu_gate) p.bias = Tensor();
+  p.scale = scale;
+  const Tensor x = torch::randn({with.batch, 11, 50}),
+               residual = with.epilogue ? torch::randn({with.batch, 11, 70}) : Tensor();
+  const auto gradients = [&](torch::ScalarType type, bool fused) {
+    return gradients_of(p, x, residual, type, with.bf16, fused);
+  };
+  const auto want = gradients(torch::kFloat64, false), got = gradients(torch::kFloat32, true),
+             theirs = gradients(torch::kFloat32, false);
+  for (size_t i = 0; i < want.size(); ++i)
+    EXPECT_LT(relative(got[i], want[i]), 2 * relative(theirs[i], want[i]) + 1e-6)
+        << i << " batch " << with.batch << " activation " << static_cast<int>(with.activation) << " bf16 "
+        << with.bf16 << " bias " << with.bias << " epilogue " << with.epilogue;
 }
 
 // Of few rows, and of enough to pack weights for.
-TEST(LinearOp, GradientsOfScalesOfSamplesAreThoseOfTheComposition) {
-  for (const int64_t batch : {3, 100})
-    for (const bool bf16 : {false, true})
-      for (const bool bias : {true, false})
-        for (const bool epilogue : {true, false}) {
-          LinearParameters p = parameters_of(kernels::Activation::none);
-          if (!bias) p.bias = Tensor();
-          p.scale = torch::randn({batch, 70});
-          const Tensor x = torch::randn({batch, 11, 50}),
-                       residual = epilogue ? torch::randn({batch, 11, 70}) : Tensor();
-          const auto gradients = [&](torch::ScalarType type, bool fused) {
-            return gradients_of(p, x, residual, type, bf16, fused);
-          };
-          const auto want = gradients(torch::kFloat64, false), got = gradients(torch::kFloat32, true),
-                     theirs = gradients(torch::kFloat32, false);
-          for (size_t i = 0; i < want.size(); ++i)
-            EXPECT_LT(relative(got[i], want[i]), 2 * relative(theirs[i], want[i]) + 1e-6)
-                << i << " bf16 " << bf16 << " bias " << bias << " epilogue " << epilogue << " batch "
-                << batch;
-        }
+TEST(LinearOp, GradientsAreThoseOfTheComposition) {
+  using enum kernels::Activation;
+  torch::manual_seed(6);
+  const Tensor scale = torch::rand({70}) + 0.5;
+  for (const bool bf16 : {false, true})
+    for (const bool bias : {true, false})
+      for (const bool epilogue : {true, false}) {
+        for (const auto activation : {none, gelu, silu_gate, gelu_tanh})
+          expect_the_gradients({3, activation, bf16, bias, epilogue}, epilogue ? scale : Tensor());
+        expect_the_gradients({100, none, bf16, bias, epilogue}, {});
+        for (const int64_t batch : {3, 100})  // a scale for each sample
+          expect_the_gradients({batch, none, bf16, bias, epilogue}, torch::randn({batch, 70}));
+      }
 }
 
 TEST(LinearOp, FrozenParametersGetNoGradientAndTheOthersTheirs) {

@@ -101,25 +101,38 @@ TEST(Linear, ArithmeticsDifferByTheirRoundings) {
   EXPECT_GT(error(Arithmetic::int8), 1e-4);
 }
 
-// One number in, one out, and a weight of 1: the activation alone, at numbers that bfloat16 has.
-TEST(Linear, GeluIsExactFromEndToEnd) {
+// Calls look(x, y, whether arithmetic is coarse, implementation) for numbers that bfloat16 has: one number in, one out and
+// a weight of 1, so that y is the activation alone.
+template <class Look>
+void look_at_activation(Activation activation, const Look& look) {
   std::vector<float> x = {-8192, -96, 96, 8192};
   for (int i = -192; i <= 192; ++i) x.push_back(static_cast<float>(i) / 16);
   const auto rows = static_cast<int64_t>(x.size());
   for (const Arithmetic arithmetic : {Arithmetic::f32, Arithmetic::bf16})
     for (const LinearImplementation& implementation : linear_implementations(arithmetic)) {
       const bool coarse = arithmetic == Arithmetic::bf16;
-      Problem p({"", rows, 1, 1, Activation::gelu, false, false, false, 0, Element::f32,
+      Problem p({"", rows, 1, 1, activation, false, false, false, 0, Element::f32,
                  coarse ? Element::bf16 : Element::f32});
       p.weight[0] = 1;
       for (int64_t r = 0; r < rows; ++r) p.x.set(r, x[r]);
       const std::vector<double> y = p.run(implementation);
-      for (int64_t r = 0; r < rows; ++r) {
-        const double size = std::abs(x[r]), exact = x[r] * 0.5 * std::erfc(-x[r] / std::sqrt(2.0));
-        EXPECT_NEAR(y[r], exact, coarse ? 8e-5 + std::abs(exact) / 256 : 6e-8 + 1.2e-7 * size)
-            << implementation.name << ", " << x[r];
-      }
+      for (int64_t r = 0; r < rows; ++r) look(x[r], y[r], coarse, implementation.name);
     }
+}
+
+TEST(Linear, GeluIsExactFromEndToEnd) {
+  look_at_activation(Activation::gelu, [](double x, double y, bool coarse, const char* name) {
+    const double exact = x * 0.5 * std::erfc(-x / std::sqrt(2.0));
+    EXPECT_NEAR(y, exact, coarse ? 8e-5 + std::abs(exact) / 256 : 6e-8 + 1.2e-7 * std::abs(x))
+        << name << ", " << x;
+  });
+}
+
+TEST(Linear, GeluWithTanhIsExactFromEndToEnd) {
+  look_at_activation(Activation::gelu_tanh, [](double x, double y, bool coarse, const char* name) {
+    const double exact = x / (1 + std::exp(-2 * std::sqrt(2 / std::acos(-1.0)) * (x + 0.044715 * x * x * x)));
+    EXPECT_NEAR(y, exact, 1e-14 + std::abs(exact) * (coarse ? 1.0 / 256 + 7e-5 : 1e-5)) << name << ", " << x;
+  });
 }
 
 // Returns what the layer gives, and what it keeps of it in front of the activation.
@@ -354,29 +367,6 @@ TEST(Linear, ASampleDoesNotDependOnTheOthers) {
         linear_forward(packed, call);
       }
       EXPECT_EQ(p.results(), want) << implementation.name << static_cast<int>(arithmetic);
-    }
-}
-
-// One number in, one out, and a weight of 1, against the formula in double.
-TEST(Linear, GeluWithTanhIsExactFromEndToEnd) {
-  std::vector<float> x = {-8192, -96, 96, 8192};
-  for (int i = -192; i <= 192; ++i) x.push_back(static_cast<float>(i) / 16);
-  const auto rows = static_cast<int64_t>(x.size());
-  for (const Arithmetic arithmetic : {Arithmetic::f32, Arithmetic::bf16})
-    for (const LinearImplementation& implementation : linear_implementations(arithmetic)) {
-      const bool coarse = arithmetic == Arithmetic::bf16;
-      Problem p({"", rows, 1, 1, Activation::gelu_tanh, false, false, false, 0, Element::f32,
-                 coarse ? Element::bf16 : Element::f32});
-      p.weight[0] = 1;
-      for (int64_t r = 0; r < rows; ++r) p.x.set(r, x[r]);
-      const std::vector<double> y = p.run(implementation);
-      for (int64_t r = 0; r < rows; ++r) {
-        const double v = x[r],
-                     exact =
-                         v / (1 + std::exp(-2 * std::sqrt(2 / std::acos(-1.0)) * (v + 0.044715 * v * v * v)));
-        EXPECT_NEAR(y[r], exact, 1e-14 + std::abs(exact) * (coarse ? 1.0 / 256 + 7e-5 : 1e-5))
-            << implementation.name << ", " << v;
-      }
     }
 }
 
