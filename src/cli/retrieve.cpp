@@ -163,8 +163,10 @@ void retrieve(const Options& options) {
   std::vector<std::string> broken;
   const std::vector<torch::Tensor> rows = vectors_of(model, images, index, broken);
   std::vector<Hit> hits;
+  const tasks::PairedEmbedding& towers = model.embedding("retrieve");
   for (size_t i = 0; i < rows.size(); ++i)
-    if (rows[i].defined()) hits.push_back({i, rows[i].dot(query[0]).item<double>()});
+    if (rows[i].defined())
+      hits.push_back({i, towers.similarities(query, rows[i].unsqueeze(0)).item<double>()});
   const auto before = [](const Hit& a, const Hit& b) {
     return a.cosine != b.cosine ? a.cosine > b.cosine : a.place < b.place;
   };

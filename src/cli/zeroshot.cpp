@@ -60,14 +60,16 @@ void zeroshot(const Options& options) {
   const torch::InferenceMode inference;
   const Interruptible stretch;
   int64_t cut = 0;
-  const torch::Tensor classes = model.with_precision([&] {
-    return tasks::zero_shot_classes(names, templates_of(options, towers),
-                                    [&](const std::vector<std::string>& texts) {
-                                      int64_t shortened = 0;
-                                      torch::Tensor rows = towers.embed_texts(texts, &shortened);
-                                      cut += shortened;
-                                      return rows;
-                                    });
+  tasks::ClassRows classes;
+  classes.rows = model.with_precision([&] {
+    classes = tasks::class_rows(towers, names, templates_of(options, towers),
+                                [&](const std::vector<std::string>& texts) {
+                                  int64_t shortened = 0;
+                                  torch::Tensor rows = towers.embed_texts(texts, &shortened);
+                                  cut += shortened;
+                                  return rows;
+                                });
+    return classes.rows;
   });
   if (cut > 0) {
     const std::string line =
@@ -83,7 +85,7 @@ void zeroshot(const Options& options) {
     if (!torch::isfinite(rows).all().item<bool>())
       fail(model.opened().file,
            ": the model's outputs are not finite: its training went astray, or the file is damaged");
-    const auto [shares, best] = (scale * rows.mm(classes.t())).softmax(1).topk(top, 1);
+    const auto [shares, best] = (scale * classes.similarities(towers, rows)).softmax(1).topk(top, 1);
     for (size_t i = 0; i < errors.size(); ++i) {
       const auto row = static_cast<int64_t>(i);
       if (errors[i].empty())

@@ -127,6 +127,12 @@ torch::Tensor TextTower::read_places(const torch::Tensor& ids) const {
   return torch::full({ids.size(0)}, ids.size(1), ids.options().dtype(torch::kInt64));
 }
 
+torch::Tensor TextTower::text_places(const torch::Tensor& ids) const {
+  if (config_.pool == TextPool::last) return ids.ne(config_.pad_token);
+  const torch::Tensor places = torch::arange(ids.size(1), ids.options().dtype(torch::kInt64));
+  return places.unsqueeze(0) <= read_places(ids).unsqueeze(1);
+}
+
 torch::Tensor TextTower::forward(const torch::Tensor& ids, const Context& context) {
   if (config_.pool == TextPool::class_token) return project(read_coca(ids, context).pooled);
   const torch::Tensor places = read_places(ids);

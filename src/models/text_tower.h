@@ -82,6 +82,8 @@ class TextTower final : public torch::nn::Module {
   torch::Tensor encode(const torch::Tensor& ids, const torch::Tensor& seen = {}, const Context& context = {});
   // The place that is read, int64 [batch]; of class_token the number of tokens.
   torch::Tensor read_places(const torch::Tensor& ids) const;
+  // bool [batch, tokens]: the tokens of a text, up to the place that is read; all but padding where that is the last.
+  torch::Tensor text_places(const torch::Tensor& ids) const;
   torch::Tensor project(const torch::Tensor& x) const {
     return text_projection_ ? text_projection_->forward(x) : x;
   }

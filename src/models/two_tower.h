@@ -32,13 +32,19 @@ class TwoTower final : public torch::nn::Module {
   explicit TwoTower(const TwoTowerConfig& config);
   void initialise(uint64_t seed);
 
-  // The backbone's vector [batch, image_width] -> [batch, embed_dim]; not of length 1.
+  // The backbone's vector [batch, image_width], or tokens [batch, tokens, image_width] -> [batch, …, embed_dim]; not of
+  // length 1.
   torch::Tensor image(const torch::Tensor& embedded) const {
     return proj_ ? proj_->forward(embedded) : embedded;
   }
   // ids [batch, tokens] -> [batch, embed_dim]; not of length 1.
   torch::Tensor text(const torch::Tensor& ids, const Context& context = {}) {
     return text_->forward(ids, context);
+  }
+
+  // ids [batch, tokens] -> every token of the text in the space, [batch, tokens, embed_dim], not of length 1.
+  torch::Tensor text_tokens(const torch::Tensor& ids, const Context& context = {}) {
+    return text_->project(text_->encode(ids, {}, context));
   }
 
   // The factor of cosines: exp(logit_scale), a scalar with its graph.

@@ -7,7 +7,9 @@
 #include "core/text.h"
 #include "models/two_tower.h"
 #include "nn/checkpoint.h"
+#include "tasks/caption_model.h"
 #include "tasks/image_streams.h"
+#include "tasks/late_interaction.h"
 #include "tasks/paired.h"
 #include "tasks/paired_findings.h"
 #include "tasks/sample_rows.h"
@@ -60,10 +62,13 @@ class Clip final : public Task, public PairedEmbedding {
     if (!setup.meta && config_.vocab_size > 0) input_.check_rows(config_.vocab_size, setup.file);
     for (const std::string& pattern : templates()) fill_template(pattern, "");
     require_captions({train_.get(), validation_.get()}, "task clip");
+    if (by_tokens())
+      extent_ = image_token_extent(*backbone_, spec_,
+                                   setup.sides.empty() ? preprocess_.size : setup.sides.front());
     pair_ = setup.build([&] {
       auto pair = std::make_shared<models::TwoTower>(
           models::TwoTowerConfig{.text = text_config(config_, input_),
-                                 .image_width = backbone_->embed_width(),
+                                 .image_width = by_tokens() ? extent_.width : backbone_->embed_width(),
                                  .embed_dim = config_.embed_dim,
                                  .image_projection = config_.image_projection,
                                  .logit_bias = config_.loss == PairLossKind::sigmoid,
@@ -72,18 +77,40 @@ class Clip final : public Task, public PairedEmbedding {
       if (setup.draws()) pair->initialise(setup.seed);
       return pair;
     });
+    if (!compares_views()) return;
+    view_head_ = setup.build([&] {
+      auto head = std::make_shared<ViewHead>(backbone_->embed_width(), config_.views);
+      if (setup.draws()) head->initialise(setup.seed);
+      return head;
+    });
   }
 
-  std::vector<Part> parts() const override { return {{"", backbone_}, {"", pair_}}; }
+  std::vector<Part> parts() const override {
+    std::vector<Part> parts = {{"", backbone_}, {"", pair_}};
+    if (view_head_) parts.push_back({"image_mlp.", view_head_});  // SLIP's name
+    return parts;
+  }
   std::vector<BackbonePart> backbones() const override { return {{"", backbone_, spec_}}; }
-  int64_t macs(int64_t side) const override { return backbone_->macs(side, side) + pair_->macs(); }
+  int64_t macs(int64_t side) const override {
+    const int64_t image = backbone_->macs(side, side);
+    return image + pair_->macs() + (view_head_ ? 2 * (image + view_head_->macs()) : 0);
+  }
   std::string outputs() const override { return "projections and text tower"; }
   Value metadata() const override { return input_.metadata(); }
   bool takes_outputs_of(const Value& stored) const override { return input_.is_that_of(stored); }
 
   std::vector<StreamSpec> streams() const override {
-    return {training_pairs(train_, preprocess_, augment_, input_, config_.context_length,
-                           config_.train_captions)};
+    StreamSpec pairs = training_pairs(train_, preprocess_, augment_, input_, config_.context_length,
+                                      config_.train_captions);
+    if (!compares_views()) return {pairs};
+    pairs.transform = [pair = pairs.transform, preprocess = preprocess_,
+                       augment = config_.views.augment](int64_t side) {
+      data::Preprocess sized = preprocess;
+      sized.size = side;
+      return data::join_transforms(
+          {pair(side), data::make_views(data::make_train_transform(sized, augment), 2)});
+    };
+    return {pairs};
   }
   StreamSpec validation() const override { return validation_images(validation_, preprocess_); }
 
@@ -98,7 +125,12 @@ class Clip final : public Task, public PairedEmbedding {
     for (size_t i = 0; i < groups.size(); ++i) groups[i] = group_of(tokens.subspan(i * length, length));
   }
 
-  std::vector<MetricInfo> step_metrics() const override { return {{"accuracy", Unit::share}}; }
+  std::vector<MetricInfo> step_metrics() const override {
+    std::vector<MetricInfo> metrics = {{"accuracy", Unit::share}};
+    if (compares_views())
+      metrics.insert(metrics.end(), {{"view_loss", Unit::number, false}, {"view_accuracy", Unit::share}});
+    return metrics;
+  }
   bool whole_batch() const override { return true; }
   Loss loss(const Inputs& inputs, const models::Context& context, Collective& others) override;
   // A batch of one is tried when a run is planned; a step of one learns nothing.
@@ -115,8 +147,16 @@ class Clip final : public Task, public PairedEmbedding {
   MetricInfo main_metric() const override { return {"image_to_text_r1", Unit::share}; }
 
   torch::Tensor embed_images(const torch::Tensor& images) override {
-    return models::normalised_rows(pair_->image(backbone_->embed(images)));
+    return image_rows(images, {}).flatten(1);
   }
+  torch::Tensor similarities(const torch::Tensor& from, const torch::Tensor& to) const override {
+    if (!by_tokens()) return PairedEmbedding::similarities(from, to);
+    const auto tokens = [&](const torch::Tensor& rows) {
+      return rows.view({rows.size(0), -1, config_.embed_dim});
+    };
+    return late_similarities(tokens(from), tokens(to));
+  }
+  bool averages_prompts() const override { return !by_tokens(); }
   torch::Tensor embed_texts(const std::vector<std::string>& texts, int64_t* cut) override;
   double similarity_scale() const override { return pair_->scale().item<double>(); }
   std::vector<std::string> templates() const override {
@@ -125,6 +165,20 @@ class Clip final : public Task, public PairedEmbedding {
   }
 
  private:
+  bool by_tokens() const { return config_.similarity == PairSimilarity::tokens; }
+  bool compares_views() const { return config_.views.weight > 0; }
+  // Vectors [batch, embed_dim] of length 1, or tokens [batch, tokens, embed_dim], padding of texts as zeros.
+  torch::Tensor image_rows(const torch::Tensor& images, const models::Context& context) const {
+    return models::normalised_rows(pair_->image(
+        by_tokens() ? image_tokens(*backbone_, images, ImageTokens::patches, context)
+                    : backbone_->embed(images, context)));
+  }
+  torch::Tensor text_rows(const torch::Tensor& ids, const models::Context& context) const {
+    if (!by_tokens()) return models::normalised_rows(pair_->text(ids, context));
+    const torch::Tensor rows = models::normalised_rows(pair_->text_tokens(ids, context));
+    return rows * pair_->text_tower().text_places(ids).unsqueeze(2).to(rows.scalar_type());
+  }
+  ViewLoss compare_views(const Inputs& inputs, const models::Context& context, Collective& others) const;
   Findings evaluate(const EvaluateOptions& options);
   torch::Tensor in_pieces(int64_t count, torch::Device device, const std::vector<torch::Tensor>& parameters,
                           const std::function<torch::Tensor(int64_t first, int64_t last)>& embed) const;
@@ -136,7 +190,9 @@ class Clip final : public Task, public PairedEmbedding {
   std::shared_ptr<const data::Source> train_, validation_;
   models::ModelSpec spec_;
   std::shared_ptr<models::Backbone> backbone_;
+  TokenExtent extent_;  // of the image, where tokens are compared
   std::shared_ptr<models::TwoTower> pair_;
+  std::shared_ptr<ViewHead> view_head_;  // null without views
   int64_t whole_ = 2;  // samples of the newest step, of all processes
 };
 
@@ -168,13 +224,13 @@ Loss Clip::loss(const Inputs& inputs, const models::Context& context, Collective
       in_pieces(count, device, of_images, [this, pictures, context](int64_t begin, int64_t end) {
         models::Context own = context;
         own.first_sample += begin;
-        return models::normalised_rows(pair_->image(backbone_->embed(pictures.slice(0, begin, end), own)));
+        return image_rows(pictures.slice(0, begin, end), own);
       });
   const torch::Tensor texts = in_pieces(
       count, device, pair_->text_tower().parameters(), [this, tokens, context](int64_t begin, int64_t end) {
         models::Context own = context;
         own.first_sample += begin;
-        return models::normalised_rows(pair_->text(tokens.slice(0, begin, end), own));
+        return text_rows(tokens.slice(0, begin, end), own);
       });
   const torch::Tensor all_texts = others.gather(texts, first, whole);
   const torch::Tensor own =
@@ -185,21 +241,47 @@ Loss Clip::loss(const Inputs& inputs, const models::Context& context, Collective
     options.key_groups = others.gather(groups->unsqueeze(1), first, whole).squeeze(1);
   }
   const torch::Tensor scale = pair_->scale();
+  Loss out;
   if (config_.loss == PairLossKind::sigmoid) {
     const PairLoss pairs = sigmoid_pairs(images, all_texts, scale, pair_->logit_bias, own, options);
-    return {pairs.sum, {{pairs.right, static_cast<double>(count)}}};
+    out = {pairs.sum, {{pairs.right, static_cast<double>(count)}}};
+  } else {
+    const torch::Tensor all_images = others.gather(images, first, whole);
+    const PairLoss by_image = softmax_pairs(images, all_texts, scale, own, options),
+                   by_text = softmax_pairs(texts, all_images, scale, own, options);
+    out = {(by_image.sum + by_text.sum) / 2, {{by_image.right, static_cast<double>(count)}}};
   }
-  const torch::Tensor all_images = others.gather(images, first, whole);
-  const PairLoss by_image = softmax_pairs(images, all_texts, scale, own, options),
-                 by_text = softmax_pairs(texts, all_images, scale, own, options);
-  return {(by_image.sum + by_text.sum) / 2, {{by_image.right, static_cast<double>(count)}}};
+  if (!compares_views()) return out;
+  const ViewLoss views = compare_views(inputs, context, others);
+  out.sum = out.sum + config_.views.weight * views.sum;
+  for (const torch::Tensor& term : {views.sum.detach(), views.right})
+    out.terms.push_back({term, static_cast<double>(count)});
+  return out;
+}
+
+ViewLoss Clip::compare_views(const Inputs& inputs, const models::Context& context, Collective& others) const {
+  const int64_t first = inputs.main().first, whole = inputs.main().whole;
+  const auto view = [&](const char* field) {
+    const torch::Tensor pictures = inputs.at(field);
+    const torch::Tensor embedded =
+        in_pieces(pictures.size(0), pictures.device(), backbone_->parameters(),
+                  [this, pictures, context](int64_t begin, int64_t end) {
+                    models::Context own = context;
+                    own.first_sample += begin;
+                    return backbone_->embed(pictures.slice(0, begin, end), own);
+                  });
+    return view_head_->forward(embedded, whole, others);
+  };
+  return view_contrast(view("image_0"), view("image_1"), config_.views.temperature, first, whole, config_.chunk,
+                       others);
 }
 
 torch::Tensor Clip::embed_texts(const std::vector<std::string>& texts, int64_t* cut) {
-  return embed_in_batches(input_, texts, config_.context_length, config_.embed_dim, cut,
-                          [&](const torch::Tensor& ids) {
-                            return models::normalised_rows(pair_->text(ids.to(pair_->logit_scale.device())));
-                          });
+  const int64_t width = config_.embed_dim * (by_tokens() ? config_.context_length : 1);
+  return embed_in_batches(
+      input_, texts, config_.context_length, width, cut, [&](const torch::Tensor& ids) {
+        return text_rows(ids.to(pair_->logit_scale.device()), {}).flatten(1);
+      });
 }
 
 Findings Clip::evaluate(const EvaluateOptions& options) {
@@ -207,7 +289,7 @@ Findings Clip::evaluate(const EvaluateOptions& options) {
   set_training(parts(), false);
   const double began = steady_seconds();
   const auto loader = options.open(validation());
-  SampleRows images(config_.embed_dim);
+  SampleRows images(config_.embed_dim * (by_tokens() ? extent_.count : 1));
   each_batch(options, *loader, [&](data::Batch& loaded, int64_t before) {
     const StreamInputs batch = to_device(loaded, "validation", options.device, options.precision);
     {
@@ -219,7 +301,7 @@ Findings Clip::evaluate(const EvaluateOptions& options) {
   Findings out{.samples = images.size()};
   out.broken = loader->bad_images();
   check(out.samples > 0, "there is no image to evaluate on");
-  add_retrieval(out, *validation_, images, config_.eval_captions, templates(),
+  add_retrieval(out, *validation_, images, config_.eval_captions, *this,
                 [&](const std::vector<std::string>& texts) {
                   const AutocastScope autocast(options.device, options.precision);
                   return embed_texts(texts, nullptr);
@@ -233,7 +315,7 @@ Findings Clip::evaluate(const EvaluateOptions& options) {
 TaskKind clip_kind() {
   return {
       .name = "clip",
-      .summary = "images and captions in one space: CLIP, SigLIP, LiT, UniCL",
+      .summary = "images and captions in one space: CLIP, SigLIP, LiT, UniCL, SLIP, FILIP",
       .resolve =
           [](const Value& settings) { return write_config(read_config<ClipConfig>(settings, "task")); },
       .keys = [] { return describe_config(ClipConfig(), "task"); },

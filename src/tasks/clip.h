@@ -4,6 +4,9 @@
 //   u_i, v_i = vectors of length 1 of image i and of its caption
 //   softmax:   mean over i of  (-log softmax_j(s u_i . v_j)[i] - log softmax_j(s v_i . u_j)[i]) / 2
 //   sigmoid:   sum over all pairs of  -log sigmoid(z_ij (s u_i . v_j + b)), over the number of images
+// With similarity = "tokens" (Yao et al. 2022, FILIP) the similarity of their tokens stands for u_i . v_j
+// (late_interaction.h); with views.weight two more views of each image are compared with each other (Mu et al. 2022, SLIP:
+// view_contrast.h).
 // Every image is compared with every caption of the batch of all processes; the pairs are computed in chunks
 // (pair_loss.h). Batches that do not fit are embedded piece by piece and once more in the backward pass (Gao et al.
 // 2021, gradient caching): `piece` samples at a time, the same gradient.
@@ -13,12 +16,15 @@
 #include "tasks/pair_loss.h"
 #include "tasks/paired_findings.h"
 #include "tasks/registry.h"
+#include "tasks/view_contrast.h"
 
 namespace tessera::tasks {
 
 enum class PairLossKind { softmax, sigmoid };
+enum class PairSimilarity { vectors, tokens };
 struct ClipConfig {
   PairLossKind loss = PairLossKind::softmax;
+  PairSimilarity similarity = PairSimilarity::vectors;
   int64_t embed_dim = 512;
   bool image_projection = true;
   std::string tokenizer = "bytes";
@@ -35,11 +41,14 @@ struct ClipConfig {
   std::vector<std::string> templates = {"{}"};
   TrainCaptions train_captions = TrainCaptions::drawn;
   EvalCaptions eval_captions = EvalCaptions::first;
+  ViewConfig views;
 
   template <class V>
   void visit(V& v) {
     v("loss", loss, choice<PairLossKind>(),
       "softmax over the batch (CLIP), or a sigmoid for each pair (SigLIP)");
+    v("similarity", similarity, choice<PairSimilarity>(),
+      "of an image's vector and a text's (CLIP), or of each token to the one that fits it best (FILIP)");
     v("embed_dim", embed_dim, between(1, 65536), "width of the space that both towers map to");
     v("image_projection", image_projection,
       "a linear layer behind the image tower; without one it must be embed_dim wide");
@@ -74,6 +83,7 @@ struct ClipConfig {
       "of several captions one is drawn, or the first is taken");
     v("eval_captions", eval_captions, choice<EvalCaptions>(),
       "captions of a validation image that are searched");
+    v("views", views, "images that learn from themselves too (SLIP)");
   }
 };
 
@@ -84,6 +94,10 @@ TaskKind clip_kind();
 template <>
 struct tessera::EnumNames<tessera::tasks::PairLossKind> {
   static constexpr std::array names = {"softmax", "sigmoid"};
+};
+template <>
+struct tessera::EnumNames<tessera::tasks::PairSimilarity> {
+  static constexpr std::array names = {"vectors", "tokens"};
 };
 template <>
 struct tessera::EnumNames<tessera::tasks::EqualPairs> {

@@ -50,6 +50,8 @@ Inputs some_inputs(int64_t count) {
   }
   StreamInputs stream{.name = "train", .size = count, .first = 0, .whole = count, .fields = {}};
   stream.fields.push_back({"image", torch::randn({count, 3, 16, 16}, torch::kFloat64)});
+  for (const char* view : {"image_0", "image_1"})
+    stream.fields.push_back({view, torch::randn({count, 3, 16, 16}, torch::kFloat64)});
   stream.fields.push_back({"tokens", torch::tensor(ids, torch::kInt32).view({count, 12})});
   return {{stream}};
 }
@@ -82,6 +84,55 @@ TEST(Clip, PiecesGiveTheGradientOfTheWholeBatch) {
     for (const int64_t piece : {1, 3, 4, 10})
       expect_same(gradients_of(table({{"loss", loss}, {"piece", piece}, {"chunk", 3}})), whole);
   }
+}
+
+TEST(Clip, PiecesGiveTheGradientOfTokensAndOfViewsToo) {
+  const Value views = table({{"weight", 0.7}, {"hidden", 6}, {"dim", 4}});
+  for (const Value& settings : {table({{"similarity", "tokens"}}), table({{"views", views}}),
+                                table({{"similarity", "tokens"}, {"views", views}, {"loss", "sigmoid"}})}) {
+    const Found whole = gradients_of(settings);
+    for (const int64_t piece : {3, 4}) {
+      Value cut = settings;
+      merge(cut, table({{"piece", piece}, {"chunk", 3}}));
+      expect_same(gradients_of(cut), whole);
+    }
+  }
+}
+
+// Views add their loss, and nothing else of the step changes.
+TEST(Clip, ViewsAddTheirLoss) {
+  const auto loss_of = [](double weight) {
+    const auto task = make_task(
+        weight > 0 ? table({{"views", table({{"weight", weight}, {"hidden", 6}, {"dim", 4}})}}) : Value());
+    const Loss loss = task->loss(some_inputs(10), {.seed = 7, .step = 2}, Collective::alone());
+    EXPECT_EQ(loss.terms.size(), task->step_metrics().size());
+    const double views = weight > 0 ? loss.terms.at(1).sum.item<double>() : 0;
+    return std::pair(loss.sum.item<double>(), views);
+  };
+  const double without = loss_of(0).first;
+  for (const double weight : {0.5, 1.0}) {
+    const auto [loss, views] = loss_of(weight);
+    EXPECT_GT(views, 0);
+    EXPECT_NEAR(loss, without + weight * views, 1e-10);
+  }
+}
+
+// A text is found by its own rows, whatever stands behind its end.
+TEST(Clip, SimilaritiesOfTokensAreThoseOfTheLoss) {
+  const auto task = make_task(table({{"similarity", "tokens"}}));
+  set_training(task->parts(), false);
+  auto& model = dynamic_cast<PairedEmbedding&>(*task);
+  EXPECT_FALSE(model.averages_prompts());
+  const torch::NoGradGuard no_grad;
+  const Tensor texts = model.embed_texts({"a", "a longer text", "a"}).to(torch::kFloat64);
+  const Tensor images = model.embed_images(some_inputs(4).at("image"));
+  ASSERT_EQ(texts.sizes(), (std::vector<int64_t>{3, 12 * 8}));
+  ASSERT_EQ(images.sizes(), (std::vector<int64_t>{4, 4 * 8}));
+  const Tensor scores = model.similarities(images, texts);
+  EXPECT_EQ(scores.sizes(), (std::vector<int64_t>{4, 3}));
+  EXPECT_TRUE(torch::allclose(scores.select(1, 0), scores.select(1, 2)));
+  EXPECT_LT(scores.abs().max().item<double>(), 1 + 1e-9);
+  EXPECT_EQ(texts.view({3, 12, 8})[0].ne(0).any(1).sum().item<int64_t>(), 3);  // start, a, end
 }
 
 TEST(Clip, OnePairIsNoContrast) {

@@ -187,7 +187,7 @@ Findings CocaTask::evaluate(const EvaluateOptions& options) {
   out.broken = loader->bad_images();
   check(out.samples > 0, "there is no image to evaluate on");
   add_caption_scores(out, *validation_, written.indices(), written.captions(), config_.eval_captions);
-  add_retrieval(out, *validation_, rows, config_.eval_captions, templates(),
+  add_retrieval(out, *validation_, rows, config_.eval_captions, *this,
                 [&](const std::vector<std::string>& texts) {
                   const AutocastScope autocast(options.device, options.precision);
                   return embed_texts(texts, nullptr);

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "core/error.h"
+#include "tasks/late_interaction.h"
 
 namespace tessera::tasks {
 namespace {
@@ -24,12 +25,13 @@ struct Pairs {
   int64_t chunk = 128;
 
   bool sigmoid() const { return bias.numel() > 0; }
+  bool tokens() const { return queries.dim() == 3; }
 };
 
 // Some rows of the matrix of pairs.
 struct Rows {
   torch::Tensor queries;
-  torch::Tensor products;  // q . k
+  torch::Tensor products;  // q . k, or the similarity of their tokens
   torch::Tensor logits;    // with scale and bias; -inf where a pair is ignored
   torch::Tensor together;  // 1 for pairs that belong together, of softmax a distribution over the keys
   torch::Tensor ignored;   // bool, or undefined
@@ -38,7 +40,8 @@ struct Rows {
 Rows rows_of(const Pairs& pairs, int64_t first, int64_t last) {
   Rows rows;
   rows.queries = pairs.queries.slice(0, first, last);
-  rows.products = rows.queries.mm(pairs.keys.t());
+  rows.products =
+      pairs.tokens() ? late_similarities(rows.queries, pairs.keys) : rows.queries.mm(pairs.keys.t());
   rows.logits = rows.products * pairs.scale;
   if (pairs.sigmoid()) rows.logits = rows.logits + pairs.bias;
   const torch::Tensor own = pairs.own.slice(0, first, last).unsqueeze(1);
@@ -71,8 +74,10 @@ torch::Tensor finite_logits(const Rows& rows) {
 template <class Each>
 void each_chunk(const Pairs& pairs, const Each& each) {
   const int64_t count = pairs.queries.size(0);
-  for (int64_t first = 0; first < count; first += pairs.chunk) {
-    const int64_t last = std::min(count, first + pairs.chunk);
+  const int64_t chunk =
+      pairs.tokens() ? std::min(pairs.chunk, late_queries_at_once(pairs.queries, pairs.keys)) : pairs.chunk;
+  for (int64_t first = 0; first < count; first += chunk) {
+    const int64_t last = std::min(count, first + chunk);
     each(first, last, rows_of(pairs, first, last));
   }
 }
@@ -130,8 +135,13 @@ struct AllPairs : public torch::autograd::Function<AllPairs> {
       by_scale += (slope * rows.products).sum();
       if (pairs.sigmoid()) by_bias += slope.sum();
       slope = slope * pairs.scale;
-      by_query.push_back(slope.mm(pairs.keys));
-      by_key.addmm_(slope.t(), rows.queries);
+      if (pairs.tokens()) {
+        by_query.push_back(torch::zeros_like(rows.queries));
+        add_late_gradients(slope, rows.queries, pairs.keys, by_query.back(), by_key);
+      } else {
+        by_query.push_back(slope.mm(pairs.keys));
+        by_key.addmm_(slope.t(), rows.queries);
+      }
     });
     return {torch::cat(by_query), by_key, by_scale.view_as(pairs.scale),
             pairs.sigmoid() ? by_bias.view_as(pairs.bias) : torch::Tensor(), torch::Tensor()};
@@ -140,8 +150,10 @@ struct AllPairs : public torch::autograd::Function<AllPairs> {
 
 PairLoss all_pairs(const torch::Tensor& queries, const torch::Tensor& keys, const torch::Tensor& scale,
                    const torch::Tensor& bias, const torch::Tensor& own, const PairOptions& options) {
-  check(queries.dim() == 2 && keys.dim() == 2 && queries.size(1) == keys.size(1), "pairs of queries ",
-        queries.sizes(), " and keys ", keys.sizes(), ", both must be [rows, width] of one width");
+  check((queries.dim() == 2 || queries.dim() == 3) && keys.dim() == queries.dim() &&
+            queries.size(-1) == keys.size(-1),
+        "pairs of queries ", queries.sizes(), " and keys ", keys.sizes(),
+        ", both must be [rows, width], or [rows, tokens, width], of one width");
   check(own.dim() == 1 && own.size(0) == queries.size(0), "the keys that belong to ", queries.size(0),
         " queries are given as ", own.sizes());
   check(options.chunk > 0, "pairs in chunks of ", options.chunk, " rows, must be at least 1");

@@ -6,6 +6,9 @@
 //   sigmoid (Zhai et al. 2023, SigLIP, eq. 1):
 //     sum over pairs of  -log sigmoid(z_ij (s q_i . k_j + b)),   z_ij = 1 for a pair that belongs together, else -1
 //
+// Where queries and keys are [n, tokens, width], s q_i . k_j is s times the similarity of their tokens instead
+// (late_interaction.h: Yao et al. 2022, FILIP).
+//
 // A process that holds some rows of the batch gives those as queries and the rows of all processes as keys: the sums of
 // the processes add up to that of the whole batch.
 #pragma once
@@ -36,8 +39,9 @@ struct PairLoss {
   torch::Tensor right;  // queries whose best key is their own, without a graph
 };
 
-// Queries [n, width] and keys [m, width], both of length 1 a row; `own` int64 [n]: the key that belongs to each query;
-// scale and bias scalars (the scale itself, not its logarithm). Computed in float32, or float64 if the queries are.
+// Queries [n, width] and keys [m, width], both of length 1 a row, or tokens of both, [n, tokens, width]; `own` int64 [n]:
+// the key that belongs to each query; scale and bias scalars (the scale itself, not its logarithm). Computed in float32,
+// or float64 if the queries are.
 PairLoss softmax_pairs(const torch::Tensor& queries, const torch::Tensor& keys, const torch::Tensor& scale,
                        const torch::Tensor& own, const PairOptions& options = {});
 PairLoss sigmoid_pairs(const torch::Tensor& queries, const torch::Tensor& keys, const torch::Tensor& scale,

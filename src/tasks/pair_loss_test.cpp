@@ -3,9 +3,13 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <fstream>
+#include <string>
+
 #include "core/error.h"
 #include "models/two_tower.h"
 #include "ops/torch.h"
+#include "tasks/late_interaction.h"
 #include "tasks/losses.h"
 #include "tasks/zero_shot.h"
 
@@ -105,6 +109,96 @@ TEST(PairLoss, EqualCaptionsAreIgnoredOrBelongTogether) {
       c.gradients(
           sigmoid_pairs(c.images, c.texts, c.scale, c.bias, places(4), with(EqualPairs::ignored)).sum),
       c.gradients(-torch::log_sigmoid(pairs.masked_fill(others, INFINITY)).sum()));
+}
+
+// FILIP's similarities by its formula, with padding of different lengths (Yao et al. 2022, eq. 3 to 5).
+Tensor token_similarities(const Tensor& queries, const Tensor& keys, const std::vector<int64_t>& query_tokens,
+                          const std::vector<int64_t>& key_tokens) {
+  std::vector<Tensor> rows;
+  for (int64_t i = 0; i < queries.size(0); ++i) {
+    std::vector<Tensor> row;
+    for (int64_t j = 0; j < keys.size(0); ++j) {
+      const Tensor q = queries[i].slice(0, 0, query_tokens[static_cast<size_t>(i)]),
+                   k = keys[j].slice(0, 0, key_tokens[static_cast<size_t>(j)]);
+      row.push_back(std::get<0>(q.mm(k.t()).max(1)).mean());
+    }
+    rows.push_back(torch::stack(row));
+  }
+  return torch::stack(rows);
+}
+
+Tensor padded(const Tensor& tokens, const std::vector<int64_t>& lengths) {
+  const Tensor places = torch::arange(tokens.size(1)).unsqueeze(0);
+  const Tensor seen = places < torch::tensor(lengths).unsqueeze(1);
+  return models::normalised_rows(tokens) * seen.unsqueeze(2).to(tokens.scalar_type());
+}
+
+TEST(PairLoss, TokensAreComparedAsTheFormulaSays) {
+  torch::manual_seed(6);
+  const std::vector<int64_t> image_tokens(6, 4), text_tokens = {3, 5, 1, 2, 5, 4};
+  const Tensor images = torch::randn({6, 4, 7}, torch::kFloat64).requires_grad_(),
+               texts = torch::randn({6, 5, 7}, torch::kFloat64).requires_grad_(),
+               scale = torch::full({}, 5.0, torch::kFloat64).requires_grad_(),
+               bias = torch::full({}, -2.0, torch::kFloat64).requires_grad_();
+  const Tensor u = padded(images, image_tokens), v = padded(texts, text_tokens);
+  const auto gradients = [&](const Tensor& loss) {
+    return torch::autograd::grad({loss}, {images, texts, scale}, {}, /*retain_graph=*/true);
+  };
+  const Tensor by_image = token_similarities(u, v, image_tokens, text_tokens),
+               by_text = token_similarities(v, u, text_tokens, image_tokens);
+  const Tensor want = cross_entropy(scale * by_image, places(6), {.sum = true}) +
+                      2 * cross_entropy(scale * by_text, places(6), {.sum = true});
+  const Tensor signs = 2 * torch::eye(6, torch::kFloat64) - 1;
+  const Tensor want_sigmoid = -torch::log_sigmoid(signs * (scale * by_image + bias)).sum();
+  for (const int64_t chunk : {1, 4, 100}) {
+    const Tensor got = softmax_pairs(u, v, scale, places(6), {.chunk = chunk}).sum +
+                       2 * softmax_pairs(v, u, scale, places(6), {.chunk = chunk}).sum;
+    EXPECT_NEAR(got.item<double>(), want.item<double>(), 1e-12);
+    expect_same(gradients(got), gradients(want));
+    const Tensor sigmoid = sigmoid_pairs(u, v, scale, bias, places(6), {.chunk = chunk}).sum;
+    EXPECT_NEAR(sigmoid.item<double>(), want_sigmoid.item<double>(), 1e-12);
+    expect_same(gradients(sigmoid), gradients(want_sigmoid));
+  }
+  // Rows of a part of the batch against all, as a process has them.
+  const Tensor halves = softmax_pairs(u.slice(0, 0, 3), v, scale, places(6).slice(0, 0, 3)).sum +
+                        softmax_pairs(u.slice(0, 3), v, scale, places(6).slice(0, 3)).sum;
+  expect_same(gradients(halves), gradients(cross_entropy(scale * by_image, places(6), {.sum = true})));
+}
+
+// More keys than fit into one block of products.
+TEST(PairLoss, BlocksOfKeysGiveTheSameSimilarities) {
+  torch::manual_seed(7);
+  const Tensor queries = models::normalised_rows(torch::randn({40, 30, 4}, torch::kFloat64)),
+               keys = models::normalised_rows(torch::randn({300, 20, 4}, torch::kFloat64));
+  const Tensor want = std::get<0>(
+      torch::einsum("iad,jbd->ijab", {queries.slice(0, 0, 3), keys.slice(0, 200)}).max(3)).mean(2);
+  const Tensor got = late_similarities(queries, keys);
+  EXPECT_LT((got.slice(0, 0, 3).slice(1, 200) - want).abs().max().item<double>(), 1e-14);
+}
+
+// Bytes of resident memory, at the most since the last reset and now.
+int64_t status_bytes(const std::string& key) {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with(key)) return std::stoll(line.substr(key.size() + 1)) * 1024;
+  return -1;
+}
+
+TEST(PairLoss, LogitsOfALargeBatchTakeLittleMemory) {
+  const int64_t batch = 8192;
+  const Tensor images = models::normalised_rows(torch::randn({batch, 32})).requires_grad_(),
+               texts = models::normalised_rows(torch::randn({batch, 32})).requires_grad_(),
+               scale = torch::full({}, 10.0f).requires_grad_(), bias = torch::full({}, -5.0f).requires_grad_();
+  const auto both = [&](int64_t rows) {
+    const Tensor u = images.slice(0, 0, rows), v = texts.slice(0, 0, rows);
+    (softmax_pairs(u, v, scale, places(rows)).sum + sigmoid_pairs(u, v, scale, bias, places(rows)).sum)
+        .backward();
+  };
+  both(256);  // threads and their workspaces
+  if (!(std::ofstream("/proc/self/clear_refs") << 5).flush()) GTEST_SKIP() << "no peak of memory is kept here";
+  const int64_t before = status_bytes("VmRSS:");
+  both(batch);
+  EXPECT_LT(status_bytes("VmHWM:") - before, 64 << 20);  // all logits are 256 MB
 }
 
 TEST(PairLoss, CountsQueriesWhoseBestKeyIsTheirOwn) {

@@ -15,10 +15,17 @@ namespace tessera::tasks {
 class PairedEmbedding {
  public:
   virtual ~PairedEmbedding() = default;
-  // Images [batch, 3, height, width], prepared as the weights ask -> [batch, width] of length 1.
+  // Images [batch, 3, height, width], prepared as the weights ask -> rows [batch, width], vectors of length 1 where the
+  // model compares vectors.
   virtual torch::Tensor embed_images(const torch::Tensor& images) = 0;
-  // -> [texts, width] of length 1, on the model's device. `cut` takes how many texts were longer than is read.
+  // -> rows [texts, width] of the same kind, on the model's device. `cut` takes how many texts were longer than is read.
   virtual torch::Tensor embed_texts(const std::vector<std::string>& texts, int64_t* cut = nullptr) = 0;
+  // Similarities [from, to] of such rows: cosines, unless the model compares images and texts otherwise.
+  virtual torch::Tensor similarities(const torch::Tensor& from, const torch::Tensor& to) const {
+    return from.mm(to.t());
+  }
+  // Whether a class is the mean of the vectors of its prompts; else its similarity is the mean of theirs.
+  virtual bool averages_prompts() const { return true; }
   // What cosines are multiplied by for a softmax over texts.
   virtual double similarity_scale() const = 0;
   // Templates of class names that the model was trained or is measured with.

@@ -42,13 +42,16 @@ struct SearchedTexts {
   }
 };
 
-// Ranks of the best of the items that belong to each query, by cosines that are computed in chunks of queries.
-eval::RetrievalMeter ranks_of(const torch::Tensor& queries, const torch::Tensor& items,
+// Similarities [queries, items] of some rows.
+using Compare = std::function<torch::Tensor(const torch::Tensor& queries)>;
+
+// Ranks of the best of the items that belong to each query, by similarities that are computed in chunks of queries.
+eval::RetrievalMeter ranks_of(const torch::Tensor& queries, const Compare& compare,
                               const std::vector<std::vector<int64_t>>& relevant) {
   eval::RetrievalMeter meter;
   for (int64_t first = 0; first < queries.size(0); first += kRowsAtOnce) {
     const torch::Tensor scores =
-        queries.slice(0, first, std::min(queries.size(0), first + kRowsAtOnce)).mm(items.t()).contiguous();
+        compare(queries.slice(0, first, std::min(queries.size(0), first + kRowsAtOnce))).contiguous();
     for (int64_t i = 0; i < scores.size(0); ++i)
       meter.add(eval::rank_of_first({scores[i].const_data_ptr<float>(), static_cast<size_t>(scores.size(1))},
                                     relevant[static_cast<size_t>(first + i)]));
@@ -60,13 +63,15 @@ using Embed = std::function<torch::Tensor(const std::vector<std::string>&)>;
 
 // Classes by their names.
 void add_zero_shot(Findings& out, const data::ClassLabels& labels, const SampleRows& images,
-                   const std::vector<std::string>& templates, const Embed& embed) {
+                   const PairedEmbedding& model, const Embed& embed) {
   const std::vector<std::string>& names = labels.class_names();
   if (std::set<std::string>(names.begin(), names.end()).size() < names.size()) return;
-  const torch::Tensor classes = zero_shot_classes(names, templates, embed).to(torch::kCPU, torch::kFloat32);
+  ClassRows classes = class_rows(model, names, model.templates(), embed);
+  classes.rows = classes.rows.to(torch::kCPU, torch::kFloat32);
   std::vector<std::vector<int64_t>> own;
   for (const int64_t index : images.indices()) own.push_back({labels.label(index)});
-  const eval::RetrievalMeter meter = ranks_of(images.rows(), classes, own);
+  const eval::RetrievalMeter meter = ranks_of(
+      images.rows(), [&](const torch::Tensor& some) { return classes.similarities(model, some); }, own);
   out.metrics.push_back({{"zero_shot_top1", Unit::share}, meter.recall(1)});
   out.metrics.push_back({{"zero_shot_top5", Unit::share}, meter.recall(5)});
 }
@@ -74,12 +79,14 @@ void add_zero_shot(Findings& out, const data::ClassLabels& labels, const SampleR
 }  // namespace
 
 void add_retrieval(Findings& out, const data::Source& source, const SampleRows& images, EvalCaptions which,
-                   const std::vector<std::string>& templates, const Embed& embed) {
+                   const PairedEmbedding& model, const Embed& embed) {
   const SearchedTexts searched(source, images.indices(), which);
   const torch::Tensor texts = embed(searched.texts).to(torch::kCPU, torch::kFloat32), rows = images.rows();
   const bool finite = torch::isfinite(rows).all().item<bool>() && torch::isfinite(texts).all().item<bool>();
-  const eval::RetrievalMeter to_text = ranks_of(rows, texts, searched.of_image),
-                             to_image = ranks_of(texts, rows, searched.images);
+  const eval::RetrievalMeter to_text = ranks_of(
+      rows, [&](const torch::Tensor& some) { return model.similarities(some, texts); }, searched.of_image);
+  const eval::RetrievalMeter to_image = ranks_of(
+      texts, [&](const torch::Tensor& some) { return model.similarities(some, rows); }, searched.images);
   for (const auto& [name, meter] : {std::pair("image_to_text_r", &to_text), {"text_to_image_r", &to_image}})
     for (const int64_t k : {1, 5, 10})
       out.metrics.push_back({{name + std::to_string(k), Unit::share},
@@ -87,7 +94,7 @@ void add_retrieval(Findings& out, const data::Source& source, const SampleRows& 
   out.metrics.push_back({{"captions"}, static_cast<double>(searched.texts.size())});
   const data::ClassLabels* labels = source.class_labels();
   if (labels && !labels->multi_label() && labels->class_names().size() >= 2)
-    add_zero_shot(out, *labels, images, templates, embed);
+    add_zero_shot(out, *labels, images, model, embed);
 }
 
 void add_caption_scores(Findings& out, const data::Source& source, const std::vector<int64_t>& indices,

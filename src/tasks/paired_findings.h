@@ -8,6 +8,7 @@
 #include "core/config.h"
 #include "data/source.h"
 #include "tasks/findings.h"
+#include "tasks/paired.h"
 #include "tasks/sample_rows.h"
 
 namespace tessera::tasks {
@@ -18,10 +19,10 @@ enum class TrainCaptions { drawn, first };
 enum class EvalCaptions { first, all };
 
 // R@1, 5 and 10 from images to texts and back (image_to_text_r1, …), the number of distinct `captions`, and, where the
-// set has one class an image, zero_shot_top1 and top5 with these templates. `images` holds vectors of length 1, `embed`
-// gives those of texts. A text belongs to every image that has it. NaN where a vector is not finite.
+// set has one class an image, zero_shot_top1 and top5 with the model's templates. `images` holds the model's rows of
+// images, `embed` gives those of texts. A text belongs to every image that has it. NaN where a vector is not finite.
 void add_retrieval(Findings& out, const data::Source& source, const SampleRows& images, EvalCaptions which,
-                   const std::vector<std::string>& templates,
+                   const PairedEmbedding& model,
                    const std::function<torch::Tensor(const std::vector<std::string>&)>& embed);
 
 // cider, bleu4, rouge_l, and `exact`, the share of captions that are one of their references word for word; a table of

@@ -11,6 +11,7 @@ namespace {
 class Alone final : public Collective {
  public:
   torch::Tensor gather(const torch::Tensor& rows, int64_t, int64_t) override { return rows; }
+  torch::Tensor sum(const torch::Tensor& values) override { return values; }
 };
 
 class FunctionEvaluator final : public Evaluator {

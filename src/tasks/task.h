@@ -56,6 +56,8 @@ class Collective {
   // Rows [size, …] of this process, those of its samples, in their place among the `whole` of all of them:
   // [whole, …]. Gradients flow back to the process that gave the row.
   virtual torch::Tensor gather(const torch::Tensor& rows, int64_t first, int64_t whole) = 0;
+  // The sum over all processes of values of one shape; its gradient is the sum of theirs.
+  virtual torch::Tensor sum(const torch::Tensor& values) = 0;
   // Of one process alone.
   static Collective& alone();
 };

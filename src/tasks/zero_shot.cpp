@@ -1,10 +1,12 @@
 #include "tasks/zero_shot.h"
 
+#include <algorithm>
 #include <map>
 
 #include "core/error.h"
 #include "core/text.h"
 #include "models/two_tower.h"
+#include "tasks/paired.h"
 
 namespace tessera::tasks {
 
@@ -112,10 +114,11 @@ std::string fill_template(const std::string& pattern, const std::string& name) {
   return out + pattern.substr(begin);
 }
 
-torch::Tensor zero_shot_classes(const std::vector<std::string>& names,
-                                const std::vector<std::string>& templates,
-                                const std::function<torch::Tensor(const std::vector<std::string>&)>& embed,
-                                size_t at_once) {
+namespace {
+
+// Each class in each template; classes and templates that make no sense are usage errors.
+std::vector<std::string> prompts_of(const std::vector<std::string>& names,
+                                    const std::vector<std::string>& templates) {
   if (names.empty()) fail_usage("there is no class to choose from");
   if (templates.empty()) fail_usage("there is no template, such as \"a photo of a {}\"");
   std::map<std::string, size_t> places;
@@ -129,15 +132,45 @@ torch::Tensor zero_shot_classes(const std::vector<std::string>& names,
   std::vector<std::string> texts;
   for (const std::string& name : names)
     for (const std::string& pattern : templates) texts.push_back(fill_template(pattern, name));
+  return texts;
+}
+
+// [texts, width], at most `at_once` asked for at a time.
+torch::Tensor embed_all(const std::vector<std::string>& texts,
+                        const std::function<torch::Tensor(const std::vector<std::string>&)>& embed,
+                        size_t at_once) {
   std::vector<torch::Tensor> parts;
   for (size_t first = 0; first < texts.size(); first += at_once) {
     const size_t last = std::min(texts.size(), first + at_once);
     parts.push_back(embed({texts.begin() + static_cast<std::ptrdiff_t>(first),
                            texts.begin() + static_cast<std::ptrdiff_t>(last)}));
   }
-  const torch::Tensor all = torch::cat(parts);
+  return torch::cat(parts);
+}
+
+constexpr size_t kTextsAtOnce = 8192;
+
+}  // namespace
+
+torch::Tensor zero_shot_classes(const std::vector<std::string>& names,
+                                const std::vector<std::string>& templates,
+                                const std::function<torch::Tensor(const std::vector<std::string>&)>& embed,
+                                size_t at_once) {
+  const torch::Tensor all = embed_all(prompts_of(names, templates), embed, at_once);
   return class_vectors(
       all.view({static_cast<int64_t>(names.size()), static_cast<int64_t>(templates.size()), all.size(1)}));
+}
+
+torch::Tensor ClassRows::similarities(const PairedEmbedding& model, const torch::Tensor& images) const {
+  const torch::Tensor all = model.similarities(images, rows);
+  return all.view({all.size(0), -1, prompts}).mean(2);
+}
+
+ClassRows class_rows(const PairedEmbedding& model, const std::vector<std::string>& names,
+                     const std::vector<std::string>& templates,
+                     const std::function<torch::Tensor(const std::vector<std::string>&)>& embed) {
+  if (model.averages_prompts()) return {zero_shot_classes(names, templates, embed)};
+  return {embed_all(prompts_of(names, templates), embed, kTextsAtOnce), std::ssize(templates)};
 }
 
 }  // namespace tessera::tasks

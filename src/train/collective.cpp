@@ -37,6 +37,20 @@ struct GatherRows : torch::autograd::Function<GatherRows> {
   }
 };
 
+// What all processes made of the sum comes back to each of its terms.
+struct SumOfAll : torch::autograd::Function<SumOfAll> {
+  static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& values,
+                               int64_t world) {
+    context->saved_data["world"] = world;
+    return summed(*reinterpret_cast<parallel::World*>(world), values);
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    auto& world = *reinterpret_cast<parallel::World*>(context->saved_data["world"].toInt());
+    return {summed(world, gradients[0]), torch::Tensor()};
+  }
+};
+
 class WorldCollective final : public tasks::Collective {
  public:
   explicit WorldCollective(parallel::World& world) : world_(world) {}
@@ -44,6 +58,10 @@ class WorldCollective final : public tasks::Collective {
   torch::Tensor gather(const torch::Tensor& rows, int64_t first, int64_t whole) override {
     if (world_.size() == 1) return rows;
     return GatherRows::apply(rows, first, whole, reinterpret_cast<int64_t>(&world_));
+  }
+  torch::Tensor sum(const torch::Tensor& values) override {
+    if (world_.size() == 1) return values;
+    return SumOfAll::apply(values, reinterpret_cast<int64_t>(&world_));
   }
 
  private:
