@@ -251,8 +251,7 @@ std::vector<PublishedSource> two_tower_sources(const std::vector<std::string>& n
 }
 
 torch::Tensor assemble(const PublishedSource& source,
-                       const std::function<torch::Tensor(const std::string&)>& get,
-                       torch::IntArrayRef shape) {
+                       const std::function<torch::Tensor(const std::string&)>& get) {
   std::vector<torch::Tensor> parts;
   for (const PublishedRows& rows : source.parts) {
     torch::Tensor tensor = get(rows.name);
@@ -269,6 +268,13 @@ torch::Tensor assemble(const PublishedSource& source,
     check(whole.dim() == 2, "tensor '", source.parts[0].name, "' ", whole.sizes(), " must be a matrix");
     whole = whole.t();
   }
+  return whole;
+}
+
+torch::Tensor assemble(const PublishedSource& source,
+                       const std::function<torch::Tensor(const std::string&)>& get,
+                       torch::IntArrayRef shape) {
+  const torch::Tensor whole = assemble(source, get);
   check(c10::multiply_integers(shape) == whole.numel(), "tensor '", source.parts[0].name, "' has ",
         whole.sizes(), ", ", source.ours, " must be ", shape);
   return whole.reshape(shape);

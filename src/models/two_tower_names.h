@@ -32,6 +32,9 @@ std::vector<PublishedSource> two_tower_sources(
     const std::vector<std::string>& published,
     const std::function<std::string(const std::string&)>& backbone_name = {});
 
+// The tensor of ours from the published ones that `get` gives, as it is stored.
+torch::Tensor assemble(const PublishedSource& source,
+                       const std::function<torch::Tensor(const std::string&)>& get);
 // The tensor of ours, of the given shape, from the published ones that `get` gives.
 torch::Tensor assemble(const PublishedSource& source,
                        const std::function<torch::Tensor(const std::string&)>& get, torch::IntArrayRef shape);

@@ -321,7 +321,10 @@ TaskKind clip_kind() {
       .keys = [] { return describe_config(ClipConfig(), "task"); },
       .fit_model = [](Value& model, const Value&, const data::Source*) { model.set("classes", 0); },
       .make = [](const TaskSetup& setup) -> std::unique_ptr<Task> { return std::make_unique<Clip>(setup); },
-      .path_keys = {"tokenizer"}};
+      .path_keys = {"tokenizer"},
+      .model_keys = {"loss", "similarity", "embed_dim", "image_projection", "tokenizer", "vocab_size",
+                     "context_length", "text_dim", "text_depth", "text_heads", "text_hidden", "text_mlp",
+                     "text_norm_eps", "causal", "text_projection_bias", "text_pool", "text_end_token"}};
 }
 
 }  // namespace tessera::tasks

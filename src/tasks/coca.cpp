@@ -209,7 +209,10 @@ TaskKind coca_kind() {
       .make = [](const TaskSetup& setup) -> std::unique_ptr<Task> {
         return std::make_unique<CocaTask>(setup);
       },
-      .path_keys = {"tokenizer"}};
+      .path_keys = {"tokenizer"},
+      .model_keys = {"embed_dim", "tokenizer", "vocab_size", "context_length", "text_dim", "text_depth",
+                     "text_heads", "text_hidden", "text_mlp", "decoder_depth", "decoder_heads", "queries",
+                     "pooler_heads"}};
 }
 
 }  // namespace tessera::tasks

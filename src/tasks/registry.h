@@ -83,6 +83,9 @@ struct TaskKind {
   std::unique_ptr<Task> (*make)(const TaskSetup& setup);
   // Dotted keys of settings that are files: each machine may keep them elsewhere.
   std::vector<const char*> path_keys = {};
+  // Keys of settings that say which tensors there are and how they are read: with model.name = "auto" those of the
+  // pretrained file's task, where a recipe for the same task does not give them.
+  std::vector<const char*> model_keys = {};
 };
 
 const std::vector<TaskKind>& task_kinds();

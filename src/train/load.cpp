@@ -1,6 +1,7 @@
 #include "train/load.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <set>
 
@@ -11,6 +12,8 @@
 #include "models/heads/class_head.h"
 #include "models/input_channels.h"
 #include "models/neutral_parameters.h"
+#include "models/two_tower_names.h"
+#include "train/published_pair.h"
 #include "train/weights.h"
 #include "train/wrapped_names.h"
 
@@ -182,45 +185,85 @@ LoadReport load_weights(tasks::Task& task, const WeightFile& file) {
   return report;
 }
 
+namespace {
+
+// A tensor of a file under the task's name.
+struct Stored {
+  std::string published;  // its name in the file
+  std::vector<int64_t> shape;
+  bool floating = true;
+  std::function<torch::Tensor()> read;
+};
+
+// By the task's names. Of a published model of images and texts the image tower stands for the task's backbone.
+std::map<std::string, Stored> stored_tensors(const tasks::Task& task, const WeightFile& file, bool ours) {
+  std::map<std::string, Stored> stored;
+  std::vector<std::string> notes;
+  const auto pair = ours ? std::nullopt : published_pair(file, notes);
+  if (!pair) {
+    for (const auto& [name, view] : renamed(file, task))
+      stored[name] = {view->name, view->shape, is_floating(*view), [view = view] { return to_tensor(*view); }};
+    return stored;
+  }
+  std::map<std::string, const TensorView*> views;
+  for (const TensorView& view : file.tensors()) views[view.name] = &view;
+  for (const models::PublishedSource& source : pair->sources) {
+    const torch::Tensor whole = models::assemble(
+        source, [&](const std::string& published) { return to_tensor(*views.at(published)); });
+    stored[name_in_task(source)] = {source.parts[0].name, whole.sizes().vec(), whole.is_floating_point(),
+                                    [whole] { return whole; }};
+  }
+  // Positions, say, are stored without the axes of extent 1 that stand in front of ours.
+  for (const auto& [name, tensor] : tasks::named_state(task.parts())) {
+    const auto found = stored.find(name);
+    if (found == stored.end() || std::ssize(found->second.shape) >= tensor.dim()) continue;
+    std::vector<int64_t>& shape = found->second.shape;
+    shape.insert(shape.begin(), static_cast<size_t>(tensor.dim() - std::ssize(shape)), 1);
+    found->second.read = [read = found->second.read, shape] { return read().reshape(shape); };
+  }
+  return stored;
+}
+
+}  // namespace
+
 LoadReport load_pretrained(tasks::Task& task, const WeightFile& file) {
-  Views views = renamed(file, task);
   const WeightsInfo info = read_weights_info(file.metadata(), file.path());
+  std::map<std::string, Stored> stored = stored_tensors(task, file, info.ours);
   const std::set<std::string> added = added_names(task), neutral = neutral_names(task);
   const bool other_outputs = info.ours && !task.takes_outputs_of(info.task_metadata);
   std::vector<std::string> missing, wrong;
   std::vector<std::pair<torch::Tensor, torch::Tensor>> copies;  // only once everything is known to fit
   LoadReport report;
   for (const auto& [name, tensor] : tasks::named_state(task.parts())) {
-    const auto found = views.find(name);
-    const bool fits = found != views.end() && c10::IntArrayRef(found->second->shape) == tensor.sizes();
+    const auto found = stored.find(name);
+    const bool fits = found != stored.end() && c10::IntArrayRef(found->second.shape) == tensor.sizes();
     if (added.contains(name) && fits && !other_outputs) report.kept_outputs.push_back(name);
     if (added.contains(name) && (!fits || other_outputs)) {
       report.fresh.push_back(name);
-      if (found != views.end()) views.erase(found);
+      if (found != stored.end()) stored.erase(found);
       continue;
     }
-    if (found == views.end()) {
+    if (found == stored.end()) {
       (neutral.contains(name) ? report.neutral : missing).push_back(name);
       continue;
     }
-    const TensorView& view = *found->second;
-    torch::Tensor stored = to_tensor(view);
+    const Stored& view = found->second;
+    torch::Tensor value = view.read();
     // In the model's own type: half-precision numbers cannot be interpolated everywhere.
-    if (!fits && is_floating(view))
-      stored = fitted(task, name, stored.to(tensor.scalar_type()), tensor.sizes());
-    if (!stored.defined() || stored.sizes() != tensor.sizes() || !is_floating(view)) {
+    if (!fits && view.floating) value = fitted(task, name, value.to(tensor.scalar_type()), tensor.sizes());
+    if (!value.defined() || value.sizes() != tensor.sizes() || !view.floating) {
       wrong.push_back(text(name, " ", shape_text(view.shape), ", must be ", tensor.sizes()));
     } else {
       if (!fits)
         report.interpolated.push_back(text(name, " ", shape_text(view.shape), " to ", tensor.sizes()));
-      copies.emplace_back(tensor, stored);
+      copies.emplace_back(tensor, value);
     }
-    views.erase(found);
+    stored.erase(found);
   }
   if (!missing.empty() || !wrong.empty()) fail_mismatch(file.path(), task, missing, {}, wrong);
   const torch::NoGradGuard no_grad;
-  for (auto& [target, stored] : copies) target.copy_(stored);
-  for (const auto& left : views) report.left_over.push_back(left.second->name);
+  for (auto& [target, value] : copies) target.copy_(value);
+  for (const auto& left : stored) report.left_over.push_back(left.second.published);
   report.loaded = static_cast<int64_t>(copies.size());
   describe(report, file, task);
   return report;

@@ -268,6 +268,9 @@ WeightsInfo describe_weights(const WeightFile& file, const std::string& model, c
 
 data::Preprocess preprocess_of(const WeightFile& file, const std::string& model) {
   const WeightsInfo info = read_weights_info(file.metadata(), file.path());
+  std::vector<std::string> notes;
+  if (const auto pair = info.ours ? std::nullopt : published_pair(file, notes))
+    return preprocess_of_pair(*pair);
   return info.ours ? info.preprocess
                    : published_for(models::resolve_model(model), read_hub_config(file.path()));
 }

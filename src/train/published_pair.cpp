@@ -13,8 +13,10 @@
 #include "io/file.h"
 #include "io/json.h"
 #include "tasks/clip.h"
+#include "tasks/coca.h"
 #include "tasks/registry.h"
 #include "tasks/text_input.h"
+#include "train/load.h"
 
 namespace tessera::train {
 namespace {
@@ -98,7 +100,7 @@ models::PublishedShapes shapes_of(const WeightFile& file) {
   return shapes;
 }
 
-Value pair_settings(const models::PublishedTowers& towers) {
+Value clip_settings(const models::PublishedTowers& towers) {
   const models::TextTowerConfig& text = towers.towers.text;
   tasks::ClipConfig config;
   config.loss = towers.siglip ? tasks::PairLossKind::sigmoid : tasks::PairLossKind::softmax;
@@ -108,13 +110,43 @@ Value pair_settings(const models::PublishedTowers& towers) {
   config.text_hidden = text.hidden, config.text_mlp = text.mlp, config.text_norm_eps = text.norm_eps;
   config.causal = text.causal, config.text_projection_bias = text.projection_bias;
   config.text_pool = text.pool, config.text_end_token = text.end_token;
-  config.templates = {"a photo of a {}."};
-  Value settings = write_config(config);
-  settings.set("name", "clip");
+  return write_config(config);
+}
+
+Value coca_settings(const models::PublishedTowers& towers, const std::string& file) {
+  const models::CocaConfig& model = towers.captioner;
+  const models::TextTowerConfig& text = model.text;
+  if (model.decoder_hidden != text.hidden_width())
+    fail("'", file, "' holds a CoCa whose decoder has MLPs of ", model.decoder_hidden,
+         " channels, its text tower of ", text.hidden_width(), ": both must be of one width");
+  tasks::CocaTaskConfig config;
+  config.embed_dim = model.embed_dim, config.vocab_size = text.vocab_size;
+  config.context_length = text.context_length, config.text_dim = text.dim, config.text_depth = text.depth;
+  config.text_heads = text.heads, config.text_hidden = text.hidden, config.text_mlp = text.mlp;
+  config.decoder_depth = model.decoder_depth, config.decoder_heads = model.decoder_heads;
+  config.queries = model.queries, config.pooler_heads = model.pooler_heads;
+  return write_config(config);
+}
+
+// The settings of its task, but for the tokeniser.
+Value pair_settings(const models::PublishedTowers& towers, const std::string& file) {
+  Value settings = towers.coca ? coca_settings(towers, file) : clip_settings(towers);
+  settings.set("name", towers.coca ? "coca" : "clip");
+  settings.set("templates", Value::Array{Value("a photo of a {}.")});
   return settings;
 }
 
-data::Preprocess preparation_of(const models::PublishedTowers& towers) {
+std::string some_of(const std::vector<std::string>& names) {
+  constexpr size_t kShown = 4;
+  std::vector<std::string> shown(names.begin(),
+                                 names.begin() + static_cast<std::ptrdiff_t>(std::min(names.size(), kShown)));
+  std::string out = join(shown, ", ");
+  return names.size() > kShown ? out + text(" and ", names.size() - kShown, " more") : out;
+}
+
+}  // namespace
+
+data::Preprocess preprocess_of_pair(const models::PublishedTowers& towers) {
   data::Preprocess images;
   const Value* side = towers.image.find("image_size");
   if (side && side->is_int()) images.size = side->as_int();
@@ -129,15 +161,11 @@ data::Preprocess preparation_of(const models::PublishedTowers& towers) {
   return images;
 }
 
-std::string some_of(const std::vector<std::string>& names) {
-  constexpr size_t kShown = 4;
-  std::vector<std::string> shown(names.begin(),
-                                 names.begin() + static_cast<std::ptrdiff_t>(std::min(names.size(), kShown)));
-  std::string out = join(shown, ", ");
-  return names.size() > kShown ? out + text(" and ", names.size() - kShown, " more") : out;
+std::string name_in_task(const models::PublishedSource& source) {
+  return source.ours.starts_with(models::kImageTower)
+             ? source.ours.substr(std::string_view(models::kImageTower).size())
+             : source.ours;
 }
-
-}  // namespace
 
 std::optional<models::PublishedTowers> published_pair(const WeightFile& file,
                                                       std::vector<std::string>& notes) {
@@ -166,16 +194,19 @@ std::optional<models::PublishedTowers> published_pair(const WeightFile& file,
 
 WeightsInfo describe_pair(const models::PublishedTowers& towers, const WeightFile& file,
                           const std::string& tokenizer) {
-  if (towers.coca) fail_usage("'", file.path(), "' holds a CoCa: only its towers are known under this name");
   WeightsInfo info;
   info.model = {towers.family, towers.family, towers.image};
-  info.task = tasks::resolve_task(pair_settings(towers));
-  info.preprocess = preparation_of(towers);
+  Value settings = pair_settings(towers, file.path());
+  info.preprocess = preprocess_of_pair(towers);
   const std::string found =
       !tokenizer.empty()
           ? tokenizer
           : beside(file, {"tokenizer.json", "vocab.json", "tokenizer.model", "bpe_simple_vocab_16e6.txt.gz"});
-  if (!found.empty()) merge(info.task_metadata, tasks::TextInput(found, {}).metadata());
+  if (!found.empty()) {
+    settings.set("tokenizer", found);
+    merge(info.task_metadata, tasks::TextInput(found, {}).metadata());
+  }
+  info.task = tasks::resolve_task(settings);
   return info;
 }
 
@@ -184,10 +215,7 @@ LoadReport load_pair(tasks::Task& task, const WeightFile& file, const models::Pu
   for (const TensorView& view : file.tensors()) views[view.name] = &view;
   std::map<std::string, const models::PublishedSource*> sources;
   std::set<std::string> used;
-  for (const models::PublishedSource& source : towers.sources) {
-    const bool image = source.ours.starts_with(models::kImageTower);
-    sources[image ? source.ours.substr(std::string_view(models::kImageTower).size()) : source.ours] = &source;
-  }
+  for (const models::PublishedSource& source : towers.sources) sources[name_in_task(source)] = &source;
   std::vector<std::string> missing;
   LoadReport report;
   const torch::NoGradGuard no_grad;

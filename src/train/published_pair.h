@@ -8,7 +8,6 @@
 #include "io/weight_file.h"
 #include "models/two_tower_published.h"
 #include "tasks/task.h"
-#include "train/load.h"
 #include "train/weights.h"
 
 namespace tessera::train {
@@ -18,11 +17,18 @@ namespace tessera::train {
 std::optional<models::PublishedTowers> published_pair(const WeightFile& file,
                                                       std::vector<std::string>& notes);
 
+// Our name of a source's tensor in a task whose backbone has no prefix.
+std::string name_in_task(const models::PublishedSource& source);
+
+// The preparation of images that such models are published with.
+data::Preprocess preprocess_of_pair(const models::PublishedTowers& towers);
+
 // The task, model and preparation of images that stand for it. The tokeniser is `tokenizer` where it is given, else a
 // tokeniser's file beside the weights; without either the task can embed images alone, which it says when it is built.
 WeightsInfo describe_pair(const models::PublishedTowers& towers, const WeightFile& file,
                           const std::string& tokenizer);
 
+struct LoadReport;
 // All tensors of the task from the file; an error names those that are missing, left over or of another shape.
 LoadReport load_pair(tasks::Task& task, const WeightFile& file, const models::PublishedTowers& towers);
 

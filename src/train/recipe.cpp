@@ -107,27 +107,39 @@ std::string stored_recipe(const Value* output) {
 
 // What "auto" stands for: of the run in the output directory, if there is one, else of the pretrained file.
 // Preprocessing is theirs where the recipe says nothing else.
-void resolve_auto_model(Recipe& recipe, const Value* output, bool size_given) {
+// Returns the settings of its task.
+Value resolve_auto_model(Recipe& recipe, const Value* output, bool size_given) {
   const std::string& file = recipe.model.pretrained;
   if (file.empty())
     fail_usage(
         "model.name = \"auto\" stands for the model of model.pretrained, which is empty (--pretrained FILE)");
-  Value settings;
+  Value settings, task;
   if (const std::string run = stored_recipe(output); !run.empty()) {
     const Recipe stored = load_recipe(run);
     recipe.model.name = stored.model.name;
     settings = stored.model.settings;
     recipe.preprocess = stored.preprocess;
+    task = stored.task;
   } else {
     const WeightsInfo info = describe_weights(WeightFile(weights_file_of(file)));
     recipe.model.name = info.model.name;
     settings = info.model.settings;
     recipe.preprocess = info.preprocess;
+    task = info.task;
   }
   if (size_given)
     std::erase_if(settings.as_table(), [](const auto& entry) { return entry.first == "image_size"; });
   merge(settings, recipe.model.settings);
   recipe.model.settings = settings;
+  return task;
+}
+
+// What such a recipe leaves open of the model that its task adds, as the pretrained file has it, if that is of the same
+// task.
+void take_pretrained_task(Value& section, const Value& pretrained) {
+  if (tasks::task_name(section) != tasks::task_name(pretrained)) return;
+  for (const char* key : tasks::find_task(tasks::task_name(section)).model_keys)
+    if (const Value* found = pretrained.find(key); found && !section.find(key)) section.set(key, *found);
 }
 
 // Images are prepared as the pretrained weights saw them, where the recipe says nothing else, at the size that
@@ -188,8 +200,9 @@ Recipe read_recipe(const Value& stored, const std::string& where) {
     Recipe recipe;
     if (const Value* section = table.find("model")) recipe.model = read_model(*section);
     const bool size_given = table.find("preprocess.size") != nullptr;
+    Value pretrained_task;
     if (recipe.model.name == "auto")
-      resolve_auto_model(recipe, table.find("train.output"), size_given);
+      pretrained_task = resolve_auto_model(recipe, table.find("train.output"), size_given);
     else if (!recipe.model.pretrained.empty())
       take_pretrained_preprocess(recipe, table.find("train.output"));
     for_each_section(recipe, [&](const char* name, auto& config) {
@@ -197,7 +210,11 @@ Recipe read_recipe(const Value& stored, const std::string& where) {
     });
     if (const Value* section = table.find("optimiser")) recipe.optimiser = resolve_optimiser(*section);
     if (const Value* section = table.find("schedule")) recipe.schedule = resolve_schedule(*section);
-    if (const Value* section = table.find("task")) recipe.task = tasks::resolve_task(*section);
+    if (const Value* given = table.find("task")) {
+      Value section = *given;
+      if (pretrained_task.is_table() && section.is_table()) take_pretrained_task(section, pretrained_task);
+      recipe.task = tasks::resolve_task(section);
+    }
     check_train(recipe.train);
     check_quantization(recipe.quantization);
     require(recipe.preprocess.size >= 1 && recipe.preprocess.size <= 16384, "preprocess.size",
