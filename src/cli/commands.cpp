@@ -38,6 +38,7 @@ void add_data_info(Arguments&, Action&);
 void add_data_check(Arguments&, Action&);
 void add_data_pack(Arguments&, Action&);
 void add_data_encode(Arguments&, Action&);
+void add_data_instruct(Arguments&, Action&);
 void add_data_preview(Arguments&, Action&);
 void add_data_corrupt(Arguments&, Action&);
 void add_bench_infer(Arguments&, Action&);
@@ -137,6 +138,8 @@ std::span<const Command> commands() {
        add_data_pack},
       {"data encode", "images as latents of a VAE, for a training on them",
        "tessera data encode photos/ --weights runs/vae -o latents/", add_data_encode},
+      {"data instruct", "conversations about images, made of their labels and boxes",
+       "tessera data instruct coco/ -o instruct.jsonl", add_data_instruct},
       {"data preview", "some samples with their labels, in one image",
        "tessera data preview shapes: samples.png", add_data_preview},
       {"tokens show", "what a tokeniser makes of a text",

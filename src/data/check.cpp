@@ -12,6 +12,7 @@
 #include "core/interrupt.h"
 #include "core/threads.h"
 #include "data/captions.h"
+#include "data/conversations.h"
 #include "data/mask_labels.h"
 #include "io/image.h"
 
@@ -41,7 +42,8 @@ Look look_at(const Source& source, int64_t index) {
     const RawSample sample = source.read(index);
     look.name = sample.name;
     look.captioned = !sample.annotation.captions.empty();
-    look.captions = caption_problems(sample);
+    const auto* asked = dynamic_cast<const Conversations*>(&source);
+    look.captions = asked ? asked->problems_of(index) : caption_problems(sample);
     const auto* bytes = std::get_if<std::vector<std::byte>>(&sample.picture);
     XXH128_hash_t hash{};
     if (bytes != nullptr) {
@@ -84,6 +86,10 @@ class DuplicateFinder {
     const auto [found, is_new] = first_.try_emplace(look.low, Seen{look.high, place});
     if (is_new || found->second.high != look.high) return;
     const Place& first = found->second.place;
+    // Conversations about one image, which may be as many as there are.
+    if (first.source == place.source && dynamic_cast<const Conversations*>(place.source) &&
+        name(first) == name(place))
+      return;
     Lines& findings = first.held_out != place.held_out ? report_.leaks : report_.duplicates;
     if (findings.lines.size() == kMostLines) {
       ++findings.count;

@@ -3,7 +3,9 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/text.h"
 #include "core/threads.h"
+#include "data/conversations.h"
 #include "data/draw_objects.h"
 #include "data/info.h"
 #include "data/mask_labels.h"
@@ -54,6 +56,7 @@ void show_objects(const ObjectLabels& labels, int64_t index, PreviewCell& cell) 
 std::vector<PreviewCell> preview_cells(const Source& source, int64_t count, uint64_t seed, int side) {
   auto indices = draw_indices(source, count, seed);
   const ClassLabels* labels = source.class_labels();
+  const bool asked = dynamic_cast<const Conversations*>(&source) != nullptr;
   if (labels)
     std::stable_sort(indices.begin(), indices.end(),
                      [&](int64_t a, int64_t b) { return labels->labels(a) < labels->labels(b); });
@@ -73,7 +76,7 @@ std::vector<PreviewCell> preview_cells(const Source& source, int64_t count, uint
         cell.picture = decode_sample(sample);
         if (mask) cell.picture = overlay_mask(cell.picture, *mask);
         if (mask && !labels) cell.caption = mask_caption(source, *mask);
-        if (!labels && !sample.annotation.captions.empty()) cell.caption = sample.annotation.captions[0];
+        if (!labels && !sample.annotation.captions.empty()) cell.caption = asked ? join(sample.annotation.captions, " ") : sample.annotation.captions[0];
         if (const ObjectLabels* objects = object_labels(source)) show_objects(*objects, indices[i], cell);
         cell.picture = shrunk_to_fit(cell.picture, side);
       } catch (const Error& error) {

@@ -369,6 +369,31 @@ std::vector<std::string> shapes_captions(const ShapesWords& words) {
           "a " + colour + " " + shape, place + " stands a " + shape + with};
 }
 
+std::vector<std::string> shapes_question(const ShapesConfig& config, Split split, int64_t index,
+                                         int64_t number) {
+  const ShapesWords words = shapes_words(config, split, index);
+  switch (number) {
+    case 0:
+      return {"What does the picture show?", shapes_captions(words)[0]};
+    case 1:
+      return {"What colour is the " + words.shape + "?", words.colour};
+    case 2:
+      return {"Where is the " + words.shape + "?", words.place};
+    case 3:
+      return {"What shape is it?", words.shape};
+    case 4:
+      return {"What texture does the " + words.shape + " have?", words.texture};
+    default:
+      break;
+  }
+  RandomStream random = stream_of(config, split, index, 2);
+  const auto shapes = static_cast<uint64_t>(shape_names().size());
+  const auto own = static_cast<uint64_t>(shapes_label(config, split, index).shape);
+  const bool yes = random.chance(0.5);
+  const uint64_t asked = yes ? own : (own + 1 + random.below(shapes - 1)) % shapes;
+  return {"Is it a " + shape_names()[asked] + "?", yes ? "yes" : "no"};
+}
+
 Image draw_shapes(const ShapesConfig& config, Split split, int64_t index) {
   RandomStream random = stream_of(config, split, index, 0), grain = stream_of(config, split, index, 1);
   const auto side = static_cast<int>(config.size);

@@ -6,6 +6,7 @@
 // index) alone.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -62,6 +63,12 @@ struct ShapesWords {
 ShapesWords shapes_words(const ShapesConfig& config, Split split, int64_t index);
 // Four captions, the first of which says all of it: "a red star with stripes at the top left".
 std::vector<std::string> shapes_captions(const ShapesWords& words);
+
+// Questions with their answers that shapes_questions() gives, in this order, and the kinds of the answers.
+inline constexpr std::array kShapesQuestions = {"caption", "colour", "place", "shape", "texture", "yes_no"};
+// Question, answer. Whether the answer to the last kind is yes is drawn for each sample.
+std::vector<std::string> shapes_question(const ShapesConfig& config, Split split, int64_t index,
+                                         int64_t number);
 
 // [size, size, 3]; edges are smooth over one pixel.
 Image draw_shapes(const ShapesConfig& config, Split split, int64_t index);

@@ -3,13 +3,14 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "data/mask_labels.h"
+#include "data/questions.h"
 #include "data/shapes.h"
 #include "data/source_kinds.h"
 
 namespace tessera::data {
 namespace {
 
-class ShapesSource final : public LabelledSource {
+class ShapesSource final : public LabelledSource, public ImageQuestions {
  public:
   ShapesSource(const ShapesConfig& config, Split split)
       : config_(config),
@@ -42,6 +43,16 @@ class ShapesSource final : public LabelledSource {
   }
 
   const std::vector<std::string>& class_names() const override { return names_; }
+
+  int64_t questions_per_image() const override {
+    return config_.task == "text" ? std::ssize(kShapesQuestions) : 0;
+  }
+  std::vector<std::string> question_types() const override {
+    return {kShapesQuestions.begin(), kShapesQuestions.end()};
+  }
+  AskedImage ask(int64_t index, int64_t number) const override {
+    return {shapes_question(config_, split_, index, number), kShapesQuestions[static_cast<size_t>(number)]};
+  }
 
   uint64_t fingerprint() const override {
     Fingerprint print;

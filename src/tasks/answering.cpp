@@ -101,6 +101,7 @@ class Answering final : public Task, public Answers, public LanguageBeginner {
                                                           const char* key) {
     if (!images) return nullptr;
     if (auto given = std::dynamic_pointer_cast<const data::Conversations>(images)) return given;
+    if (path.empty() && data::image_questions(*images)) return std::make_shared<data::Conversations>(images);
     if (path.empty())
       fail_usage(who, " needs task.", key, ", LLaVA's .json or .jsonl about ", images->describe());
     return std::make_shared<data::Conversations>(path, images);
