@@ -75,8 +75,9 @@ void Coca::initialise(uint64_t seed) {
       });
 }
 
-Coca::Side Coca::image(const torch::Tensor& tokens) {
-  const torch::Tensor pooled = ln_post_(attn_pool_->forward(tokens));
+Coca::Side Coca::image(const torch::Tensor& tokens, const Context& context) {
+  const torch::Tensor pooled =
+      ln_post_(attn_pool_->forward(tokens, {.taps = context.taps, .name = "visual.attn_pool"}));
   return {proj_->forward(pooled.select(1, 0)), pooled.slice(1, 1)};
 }
 
@@ -96,6 +97,18 @@ torch::Tensor Coca::decode(const torch::Tensor& image_tokens, const torch::Tenso
             ->forward(x, image_tokens, {.taps = context.taps, .name = "text_decoder.cross_blocks." + number});
   }
   return vocabulary_->forward(decoder_norm_->before_linear(x));
+}
+
+torch::Tensor Coca::attention(const torch::Tensor& image_tokens, const torch::Tensor& ids) {
+  const std::string pool = "visual.attn_pool.attention",
+                    last = "text_decoder.cross_blocks." + std::to_string(blocks_->size() - 1) + ".attention";
+  Taps taps;
+  taps.wanted = [&](const std::string& name) { return name == pool || name == last; };
+  Context context;
+  context.taps = &taps;
+  decode(image(image_tokens, context).tokens, text(ids).tokens, context);
+  const torch::Tensor words = taps.kept.at(last)[0].mean(0), queries = taps.kept.at(pool)[0].mean(0);
+  return words.mm(queries.slice(0, 1));  // the first query is the image's vector
 }
 
 void Coca::bound_scale() {

@@ -56,11 +56,14 @@ class Coca final : public torch::nn::Module {
     torch::Tensor embed, tokens;
   };
   // The backbone's tokens [batch, tokens, image_width].
-  Side image(const torch::Tensor& tokens);
+  Side image(const torch::Tensor& tokens, const Context& context = {});
   Side text(const torch::Tensor& ids, const Context& context = {});  // ids [batch, tokens]
   // [batch, tokens, vocab_size]: what follows each token of the text.
   torch::Tensor decode(const torch::Tensor& image_tokens, const torch::Tensor& text_tokens,
                        const Context& context = {});
+  // What the last block's words attend to of the backbone's tokens [1, tokens, image_width], through the pooler's queries;
+  // mean of the heads, [tokens of the text, tokens of the image].
+  torch::Tensor attention(const torch::Tensor& image_tokens, const torch::Tensor& ids);
 
   torch::Tensor scale() const { return logit_scale.exp(); }
   void bound_scale();  // exp(logit_scale) between 1 and 100

@@ -142,6 +142,20 @@ torch::Tensor SimVlm::encoder_decoder(const torch::Tensor& image, const torch::T
   return decoder_norm_(x);
 }
 
+torch::Tensor SimVlm::attention(const torch::Tensor& image, const torch::Tensor& ids,
+                                const torch::Tensor& prefix, const torch::Tensor& valid) {
+  const std::string name = decoder_ ? text("decoder.", decoder_->size() - 1, ".cross.attention")
+                                    : text("layers.", layers_->size() - 1, ".attention");
+  Taps taps;
+  taps.wanted = [&](const std::string& tapped) { return tapped == name; };
+  Context context;
+  context.taps = &taps;
+  forward(image, ids, prefix, valid, context);
+  const torch::Tensor all = taps.kept.at(name)[0].mean(0);
+  const torch::Tensor words = decoder_ ? all : all.slice(0, config_.image_tokens);
+  return words.slice(1, 0, config_.image_tokens);
+}
+
 int64_t SimVlm::macs() const {
   const int64_t text = config_.context_length, all = text + config_.image_tokens;
   int64_t total = config_.image_tokens * proj_->macs() + text * config_.vocab_size * config_.dim;

@@ -39,6 +39,9 @@ class SimVlm final : public torch::nn::Module {
   // encoder-decoder the rows before it mean nothing.
   torch::Tensor forward(const torch::Tensor& image, const torch::Tensor& ids, const torch::Tensor& prefix,
                         const torch::Tensor& valid, const Context& context = {});
+  // What the words of one text attend to of its image in the last block, mean of the heads: [tokens, image_tokens].
+  torch::Tensor attention(const torch::Tensor& image, const torch::Tensor& ids, const torch::Tensor& prefix,
+                          const torch::Tensor& valid);
   int64_t macs() const;
   const SimVlmConfig& config() const { return config_; }
 

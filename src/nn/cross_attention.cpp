@@ -40,8 +40,8 @@ AttentionPoolerImpl::AttentionPoolerImpl(int64_t queries, int64_t width, int64_t
   ln_k_ = register_module("ln_k", LayerNorm(context_width, LayerNormOptions{.eps = norm_eps}));
 }
 
-torch::Tensor AttentionPoolerImpl::forward(const torch::Tensor& x) {
-  return attn_->forward(ln_q_->before_linear(query_.unsqueeze(0)), ln_k_->before_linear(x));
+torch::Tensor AttentionPoolerImpl::forward(const torch::Tensor& x, const AttentionExtras& extras) {
+  return attn_->forward(ln_q_->before_linear(query_.unsqueeze(0)), ln_k_->before_linear(x), extras);
 }
 
 }  // namespace tessera::nn

@@ -34,7 +34,8 @@ class AttentionPoolerImpl : public torch::nn::Module {
  public:
   AttentionPoolerImpl(int64_t queries, int64_t width, int64_t context_width, int64_t heads,
                       double norm_eps = 1e-5);
-  torch::Tensor forward(const torch::Tensor& x);  // [batch, tokens, context_width] -> [batch, queries, width]
+  // [batch, tokens, context_width] -> [batch, queries, width]; `extras` may hold taps.
+  torch::Tensor forward(const torch::Tensor& x, const AttentionExtras& extras = {});
   int64_t macs(int64_t tokens) const { return attn_->macs(query_.size(0), tokens); }
 
  private:

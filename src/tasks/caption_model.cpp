@@ -1,8 +1,10 @@
 #include "tasks/caption_model.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/error.h"
+#include "core/text.h"
 #include "models/encoder.h"
 
 namespace tessera::tasks {
@@ -50,6 +52,30 @@ std::vector<std::string> write_captions(int64_t images, const CaptionRequest& re
   search.repetition_penalty = request.repetition_penalty;
   search.shortest = 2;  // a caption of no token says nothing
   return texts_of(models::search_captions(images, search, next), input);
+}
+
+std::vector<WordAttention> word_attention(const torch::Tensor& weights, std::span<const int32_t> ids,
+                                          const TextInput& input) {
+  const int64_t patches = weights.size(1);
+  const auto side = static_cast<int64_t>(std::llround(std::sqrt(static_cast<double>(patches))));
+  if (side * side != patches)
+    fail_usage("the image's ", patches, " tokens are no square: their attention cannot be shown as a map");
+  const auto end = static_cast<size_t>(std::find(ids.begin(), ids.end(), input.end()) - ids.begin());
+  std::vector<WordAttention> words;
+  size_t before = 0;  // bytes of the text that earlier tokens stand for
+  for (size_t place = 1; place < end; ++place) {
+    const std::string text = input.decode(ids.first(place + 1));
+    const std::string added = before < text.size() ? text.substr(before) : "";
+    const bool begins = words.empty() || (!added.empty() && added[0] == ' ');
+    before = std::max(before, text.size());
+    const torch::Tensor row = weights[static_cast<int64_t>(place) - 1].to(torch::kCPU, torch::kFloat32);
+    if (begins) words.push_back({"", torch::zeros({patches})});
+    words.back().word += trim(added);
+    words.back().map += row;
+  }
+  for (WordAttention& word : words)
+    word.map = (word.map / word.map.sum().clamp_min(1e-30)).view({side, side});
+  return words;
 }
 
 std::vector<std::string> WrittenCaptions::captions() const { return texts_of(ids_.rows(), input_); }

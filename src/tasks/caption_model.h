@@ -4,6 +4,7 @@
 #include "ops/torch.h"
 
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,11 @@ TokenExtent image_token_extent(models::Backbone& backbone, const models::ModelSp
 // Texts that `next` writes about so many images.
 std::vector<std::string> write_captions(int64_t images, const CaptionRequest& request, const TextInput& input,
                                         int64_t most_tokens, const models::NextToken& next);
+
+// The words of a caption with their maps, from weights [tokens, patches] of any sum: row i is that of the token in place i,
+// which tells place i + 1. `ids` are the caption's, as TextInput::fit gives them. Patches fill a square.
+std::vector<WordAttention> word_attention(const torch::Tensor& weights, std::span<const int32_t> ids,
+                                          const TextInput& input);
 
 // The captions that were written of a validation set, brought together from all processes as SampleRows does. A caption
 // is kept as `length` ids.

@@ -104,6 +104,16 @@ class CocaTask final : public Task, public PairedEmbedding, public Captioner {
     return captions_of(coca_->image(read(images)).tokens, request);
   }
 
+  std::vector<WordAttention> attention(const torch::Tensor& image, const std::string& caption) override {
+    const std::vector<int32_t> ids = input_.fit(caption, config_.context_length, "the caption");
+    const torch::Tensor tokens = read(image);
+    const torch::Tensor all = coca_->attention(
+        tokens, torch::tensor(ids, torch::kInt64).unsqueeze(0).to(tokens.device()));
+    // In front of the patches may stand a class token.
+    return word_attention(all.slice(1, tokens.size(1) - image_tokens(*backbone_, image, ImageTokens::patches).size(1)),
+                          ids, input_);
+  }
+
  private:
   torch::Tensor read(const torch::Tensor& images, const models::Context& context = {}) {
     return image_tokens(*backbone_, images, ImageTokens::all, context);

@@ -38,9 +38,18 @@ struct CaptionRequest {
   std::string prompt = {};  // the caption begins with it; SimVLM alone
 };
 
+// Where a model looked in the image while it wrote a word.
+struct WordAttention {
+  std::string word;
+  torch::Tensor map;  // [rows, columns] of the image's patches, float32 on the CPU, of sum 1
+};
+
 class Captioner {
  public:
   virtual ~Captioner() = default;
+  // For the words of a caption, in their order: what its last layer that reads the image attends to, mean of the heads and of a
+  // word's tokens. `image` [1, 3, height, width].
+  virtual std::vector<WordAttention> attention(const torch::Tensor& image, const std::string& caption) = 0;
   // A caption for each image.
   virtual std::vector<std::string> caption(const torch::Tensor& images, const CaptionRequest& request) = 0;
 };

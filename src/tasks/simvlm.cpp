@@ -88,6 +88,16 @@ class SimVlmTask final : public Task, public Captioner {
     return captions_of(read(images), request);
   }
 
+  std::vector<WordAttention> attention(const torch::Tensor& image, const std::string& caption) override {
+    const std::vector<int32_t> ids = input_.fit(caption, config_.context_length, "the caption");
+    const torch::Tensor tokens = read(image);
+    const auto number = [&](int64_t value) {
+      return torch::full({1}, value, torch::TensorOptions(torch::kInt64).device(tokens.device()));
+    };
+    const torch::Tensor row = torch::tensor(ids, torch::kInt64).unsqueeze(0).to(tokens.device());
+    return word_attention(text_->attention(tokens, row, number(1), number(std::ssize(ids))), ids, input_);
+  }
+
  private:
   torch::Tensor read(const torch::Tensor& images, const models::Context& context = {}) {
     return image_tokens(*backbone_, images, ImageTokens::patches, context);
@@ -133,7 +143,11 @@ std::vector<std::string> SimVlmTask::captions_of(const torch::Tensor& tokens, co
   const torch::Device device = tokens.device();
   std::vector<int64_t> opening;  // tokens of the words that the caption begins with
   if (!request.prompt.empty()) {
-    const auto ids = input_.fit(request.prompt, config_.context_length, "the prompt");
+    int64_t cut = 0;
+    const auto ids = input_.fit(request.prompt, config_.context_length, "the prompt", &cut);
+    if (cut > 0)
+      fail_usage("the prompt is ", cut, " tokens longer than the ", config_.context_length - 2,
+                 " that the model reads");
     for (size_t i = 1; i < ids.size() && ids[i] != input_.end(); ++i) opening.push_back(ids[i]);
   }
   const auto start = static_cast<int64_t>(opening.size()) + 1;
