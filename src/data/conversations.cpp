@@ -28,7 +28,90 @@ std::string word(const Json& record, const char* key, const std::string& where) 
   return found->get<std::string>();
 }
 
+// "answers" of a question: texts, or objects with one.
+std::vector<std::string> answers_of(const Json& record, const std::string& where) {
+  const auto answers = record.find("answers");
+  if (answers == record.end() || !answers->is_array() || answers->empty())
+    fail(where, " has a question without 'answers'");
+  std::vector<std::string> all;
+  for (const Json& one : *answers) {
+    if (one.is_object())
+      all.push_back(word(one, "answer", where));
+    else if (one.is_string())
+      all.push_back(one.get<std::string>());
+    else
+      fail(where, ": 'answers' holds ", one.type_name(), ", must be texts");
+  }
+  return all;
+}
+
+// The number of the right one of the choices.
+int64_t right_of(const Json& record, const std::string& where) {
+  const auto answer = record.find("answer");
+  const auto count = std::ssize(record.at("choices"));
+  if (answer == record.end() || !answer->is_number_integer())
+    fail(where, " has choices without the number of the right one, 'answer'");
+  const auto right = answer->get<int64_t>();
+  if (right < 0 || right >= count)
+    fail(where, ": 'answer' is ", right, ", must be 0 to ", count - 1, ", the number of a choice");
+  return right;
+}
+
+// The question with its choices, as LLaVA 1.5 asks, and the letter of the right one.
+std::vector<std::string> choice_turns(const Json& record, const std::string& where) {
+  const Json& choices = record.at("choices");
+  constexpr size_t kMostChoices = 26;
+  if (!choices.is_array() || choices.size() < 2 || choices.size() > kMostChoices)
+    fail(where, ": 'choices' must be 2 to ", kMostChoices, " texts");
+  std::string question = word(record, "question", where);
+  if (const std::string hint = record.value("hint", ""); !hint.empty()) question = hint + "\n" + question;
+  for (size_t i = 0; i < choices.size(); ++i) {
+    if (!choices[i].is_string()) fail(where, ": 'choices' holds ", choices[i].type_name(), ", must be texts");
+    question += "\n" + choice_letter(i) + ". " + choices[i].get<std::string>();
+  }
+  question += "\nAnswer with the option's letter from the given choices directly.";
+  return {question, choice_letter(static_cast<size_t>(right_of(record, where)))};
+}
+
+// The last two parts of a path, where it has as many.
+std::string with_folder(const std::string& name) {
+  const size_t last = name.find_last_of("/:! ");
+  if (last == std::string::npos || last == 0) return name;
+  return conversation_image(name.substr(0, last)) + "/" + name.substr(last + 1);
+}
+
+// Images by their names without extension, and by those with their folder.
+class ImagePlaces {
+ public:
+  explicit ImagePlaces(const Source& images) : images_(images) {
+    for (int64_t i = 0; i < images.size(); ++i) {
+      const std::string name = without_extension(images.read(i).name);
+      for (auto& [places, key] : {std::pair(&by_name_, conversation_image(name)), {&by_folder_, with_folder(name)}})
+        if (const auto [found, is_new] = places->try_emplace(key, i); !is_new) found->second = kSeveral;
+    }
+  }
+  // -1 where there is none; an error that names `where` for a name that several have.
+  int64_t find(const std::string& image, const std::string& where) const {
+    const std::string name = without_extension(image);
+    if (const auto found = by_folder_.find(with_folder(name)); found != by_folder_.end() && found->second >= 0)
+      return found->second;
+    const auto found = by_name_.find(conversation_image(name));
+    if (found == by_name_.end()) return -1;
+    if (found->second == kSeveral)
+      fail(where, ": the image '", printable(image), "' may be any of several of that name among ",
+           images_.describe());
+    return found->second;
+  }
+
+ private:
+  static constexpr int64_t kSeveral = -2;
+  const Source& images_;
+  std::map<std::string, int64_t> by_name_, by_folder_;
+};
+
 }  // namespace
+
+std::string choice_letter(size_t choice) { return {static_cast<char>('A' + choice)}; }
 
 const ImageQuestions* image_questions(const Source& source) {
   const auto* asks = dynamic_cast<const ImageQuestions*>(&source);
@@ -43,11 +126,8 @@ std::string conversation_image(const std::string& sample_name) {
 std::vector<std::string> conversation_turns(const Json& record, const std::string& where) {
   std::vector<std::string> turns;
   if (record.contains("question")) {
-    const auto answers = record.find("answers");
-    if (answers == record.end() || !answers->is_array() || answers->empty() || !(*answers)[0].is_string())
-      fail(where, " has a question without 'answers'");
-    turns = {word(record, "question", where), (*answers)[0].get<std::string>()};
-    return turns;
+    if (record.contains("choices")) return choice_turns(record, where);
+    return {word(record, "question", where), answers_of(record, where)[0]};
   }
   const auto given = record.find("conversations");
   if (given == record.end() || !given->is_array())
@@ -66,38 +146,70 @@ std::vector<std::string> conversation_turns(const Json& record, const std::strin
 
 Conversations::Conversations(const std::string& path, std::shared_ptr<const Source> images)
     : path_(path), images_(std::move(images)) {
-  std::map<std::string, int64_t> places;
-  for (int64_t i = 0; i < images_->size(); ++i)
-    places.emplace(without_extension(conversation_image(images_->read(i).name)), i);
+  const ImagePlaces places(*images_);
   const std::string content = read_text(path, kMostBytes);
   checksum_ = checksum_of(as_bytes(content));
   std::vector<std::string> kinds;
-  const auto add = [&](const Json& record, const std::string& where) {
+  const auto add = [&](const Json& record, const std::string& image, int64_t place, const std::string& where) {
+    if (place < 0) fail(where, ": the image '", printable(image), "' is not among ", images_->describe());
+    Record made{.turns = conversation_turns(record, where), .image = place};
+    if (record.contains("choices") && record.contains("question")) {
+      made.choices = std::ssize(record.at("choices")), made.right = right_of(record, where);
+      has_choices_ = true;
+    } else if (record.contains("question")) {
+      made.answers = answers_of(record, where);
+      has_annotators_ = has_annotators_ || made.answers.size() > 1;
+    }
+    records_.push_back(std::move(made));
+    kinds.push_back(record.value("answer_type", ""));
+  };
+  const auto add_record = [&](const Json& record, const std::string& where) {
     check(record.is_object(), where, " is no JSON object");
     const std::string image = word(record, "image", where);
-    const auto place = places.find(without_extension(conversation_image(image)));
-    if (place == places.end())
-      fail(where, ": the image '", printable(image), "' is not among ", images_->describe());
-    records_.push_back({conversation_turns(record, where), place->second, 0});
-    kinds.push_back(record.value("answer_type", ""));
+    add(record, image, places.find(image, where), where);
   };
   const JsonLimits limits{kMostBytes, 16, 4096};
   if (lower(path).ends_with(".json")) {
-    const Json all = parse_json(content, path, limits);
-    check(all.is_array(), path, " must be an array of conversations");
-    for (size_t i = 0; i < all.size(); ++i) add(all[i], text(path, " entry ", i + 1));
+    const Json all = parse_json(content, path, {kMostBytes, 16, int64_t{1} << 20});
+    check(all.is_array() || all.is_object(), path, " must be an array of conversations");
+    for (size_t i = 0; all.is_array() && i < all.size(); ++i) add_record(all[i], text(path, " entry ", i + 1));
+    if (all.is_object())
+      for (const auto& [number, record] : all.items()) {
+        const std::string where = text(path, " entry '", printable(number, 40), "'");
+        check(record.is_object(), where, " is no JSON object");
+        const auto named = record.find("image");
+        const std::string image =
+            named != record.end() && named->is_string() ? number + "/" + named->get<std::string>() : "";
+        const int64_t place = image.empty() ? -1 : places.find(image, where);
+        if (place < 0)
+          ++left_out_;
+        else
+          add(record, image, place, where);
+      }
   } else {
     int64_t number = 0;
     for (const std::string& line : split(content, '\n')) {
       const std::string where = text(path, " line ", ++number);
-      if (!trim(line).empty()) add(parse_json(line, where, limits), where);
+      if (!trim(line).empty()) add_record(parse_json(line, where, limits), where);
     }
   }
-  check(!records_.empty(), path, " holds no conversations");
+  check(!records_.empty(), path, " holds no conversations",
+        left_out_ > 0 ? text(" about ", images_->describe()) : "");
   const std::set<std::string> distinct(kinds.begin(), kinds.end());
   types_.assign(distinct.begin(), distinct.end());
   for (size_t i = 0; i < records_.size(); ++i)
     records_[i].type = std::lower_bound(types_.begin(), types_.end(), kinds[i]) - types_.begin();
+}
+
+const std::vector<std::string>& Conversations::answers(int64_t index) const {
+  static const std::vector<std::string> none;
+  return asked_ ? none : records_[static_cast<size_t>(index)].answers;
+}
+int64_t Conversations::choices(int64_t index) const {
+  return asked_ ? 0 : records_[static_cast<size_t>(index)].choices;
+}
+int64_t Conversations::right_choice(int64_t index) const {
+  return asked_ ? 0 : records_[static_cast<size_t>(index)].right;
 }
 
 Conversations::Conversations(std::shared_ptr<const Source> images)
@@ -152,7 +264,8 @@ uint64_t Conversations::fingerprint() const {
 
 std::string Conversations::describe() const {
   return asked_ ? text(size(), " questions about ", images_->describe())
-                : text("conversations ", path_, ", ", records_.size(), " about ", images_->describe());
+                : text("conversations ", path_, ", ", records_.size(), " about ", images_->describe(),
+                       left_out_ > 0 ? text("; ", left_out_, " about no image of them left out") : "");
 }
 
 }  // namespace tessera::data

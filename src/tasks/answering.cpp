@@ -2,13 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <optional>
 
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "data/conversations.h"
+#include "eval/answers.h"
 #include "models/capability.h"
+#include "tasks/choice_source.h"
 #include "tasks/conversation_input.h"
 #include "tasks/sample_rows.h"
 #include "tasks/validation_pass.h"
@@ -138,6 +141,13 @@ class Answering final : public Task, public Answers, public LanguageBeginner {
 
   Findings evaluate(const EvaluateOptions& options);
   Findings measure(const EvaluateOptions& options, int64_t shots, bool blank);
+  // Share of questions with choices whose right one is the likeliest of them.
+  double right_choices(const EvaluateOptions& options, int64_t shots, bool blank);
+  // -log p of each row's answer, [batch].
+  torch::Tensor losses_of(const torch::Tensor& scores, const torch::Tensor& labels) const;
+  // What the model answers itself, token by token, in the place of each row's answer.
+  std::vector<std::string> answers_to(const torch::Tensor& images, const torch::Tensor& ids,
+                                      const torch::Tensor& labels);
 
   AnsweringConfig config_;
   data::Preprocess preprocess_;
@@ -151,11 +161,87 @@ class Answering final : public Task, public Answers, public LanguageBeginner {
   int64_t image_token_ = 0;
 };
 
+torch::Tensor Answering::losses_of(const torch::Tensor& scores, const torch::Tensor& labels) const {
+  return at::cross_entropy_loss(scores.to(torch::kFloat64).flatten(0, 1), labels.flatten(), {},
+                                at::Reduction::None, kIgnoredLabel)
+      .view_as(labels)
+      .sum(1);
+}
+
+std::vector<std::string> Answering::answers_to(const torch::Tensor& images, const torch::Tensor& ids,
+                                               const torch::Tensor& labels) {
+  constexpr int64_t kMostTokens = 16;  // answers of VQA are words
+  const torch::Tensor learned = labels.ne(kIgnoredLabel);
+  const torch::Tensor begins = learned.to(torch::kInt32).argmax(1);
+  // Each row ends as its own answer does.
+  const torch::Tensor last = labels.size(1) - 1 - learned.flip(1).to(torch::kInt32).argmax(1);
+  const torch::Tensor ends = labels.gather(1, last.unsqueeze(1)).squeeze(1);
+  const torch::Tensor places = torch::arange(ids.size(1), ids.options().dtype(torch::kInt64)).unsqueeze(0);
+  torch::Tensor read = ids.to(torch::kInt64).masked_fill(places >= begins.unsqueeze(1), 0);
+  const int64_t count = ids.size(0);
+  std::vector<std::vector<int32_t>> said(static_cast<size_t>(count));
+  std::vector<bool> done(static_cast<size_t>(count));
+  for (int64_t step = 0; step < kMostTokens; ++step) {
+    const torch::Tensor at = begins + step;
+    if (at.max().item<int64_t>() >= ids.size(1)) break;
+    const torch::Tensor scores = logits(images, read, {});
+    // The place of an image is no word.
+    const torch::Tensor next = scores.gather(1, (at - 1).view({-1, 1, 1}).expand({-1, 1, scores.size(2)}))
+                                   .squeeze(1)
+                                   .slice(1, 0, image_token_)
+                                   .argmax(1);
+    read = read.scatter(1, at.unsqueeze(1), next.unsqueeze(1));
+    bool all = true;
+    for (int64_t i = 0; i < count; ++i) {
+      const auto row = static_cast<size_t>(i);
+      const auto token = next[i].item<int64_t>();
+      done[row] = done[row] || token == ends[i].item<int64_t>();
+      if (!done[row]) said[row].push_back(static_cast<int32_t>(token));
+      all = all && done[row];
+    }
+    if (all) break;
+  }
+  std::vector<std::string> answers;
+  for (const auto& tokens : said) answers.emplace_back(trim(tokeniser_->decode(tokens)));
+  return answers;
+}
+
+double Answering::right_choices(const EvaluateOptions& options, int64_t shots, bool blank) {
+  const auto choices = std::make_shared<ChoiceSource>(validation_);
+  StreamSpec stream = validation_with(shots);
+  stream.source = choices;
+  const auto loader = options.open(stream);
+  SampleRows rows(1);
+  each_batch(
+      options, *loader,
+      [&](data::Batch& loaded, int64_t before) {
+        const StreamInputs batch = to_device(loaded, "validation", options.device, options.precision);
+        const torch::Tensor images = blank ? torch::zeros_like(batch.at("image")) : batch.at("image");
+        const AutocastScope autocast(options.device, options.precision);
+        rows.add(loaded, before,
+                 losses_of(logits(images, batch.at("ids"), {}).slice(1, 0, -1),
+                           batch.at("labels").to(torch::kInt64).slice(1, 1))
+                     .unsqueeze(1));
+      },
+      "choices");
+  rows.collect(options);
+  const std::vector<float> losses = rows.column(0);
+  std::map<int64_t, std::pair<float, int64_t>> best;  // of each question: the least loss and its choice
+  for (size_t i = 0; i < losses.size(); ++i) {
+    const auto [question, choice] = choices->asked(rows.indices()[i]);
+    const auto [found, is_new] = best.try_emplace(question, losses[i], choice);
+    if (!is_new && losses[i] < found->second.first) found->second = {losses[i], choice};
+  }
+  int64_t right = 0;
+  for (const auto& [question, choice] : best) right += choice.second == validation_->right_choice(question);
+  return static_cast<double>(right) / static_cast<double>(std::max<size_t>(1, best.size()));
+}
+
 // An answer is exact if each of its tokens is the likeliest behind those before it: the greedy answer is the very text.
 Findings Answering::measure(const EvaluateOptions& options, int64_t shots, bool blank) {
   const double began = steady_seconds();
   const auto loader = options.open(validation_with(shots));
-  SampleRows rows(4);  // loss, tokens, exact, type
+  SampleRows rows(5);  // loss, tokens, exact, type, accuracy of VQA or -1
   each_batch(
       options, *loader,
       [&](data::Batch& loaded, int64_t before) {
@@ -163,19 +249,23 @@ Findings Answering::measure(const EvaluateOptions& options, int64_t shots, bool 
         const torch::Tensor labels = batch.at("labels").to(torch::kInt64).slice(1, 1);
         const torch::Tensor images = blank ? torch::zeros_like(batch.at("image")) : batch.at("image");
         torch::Tensor scores;
+        torch::Tensor accuracy = torch::full({loaded.size}, -1.0, torch::kFloat64);
         {
           const AutocastScope autocast(options.device, options.precision);
           scores = logits(images, batch.at("ids"), {}).slice(1, 0, -1);
+          if (validation_->has_annotators()) {
+            const auto said = answers_to(images, batch.at("ids"), batch.at("labels").to(torch::kInt64));
+            for (size_t i = 0; i < said.size(); ++i)
+              if (const auto& given = validation_->answers(loaded.indices[i]); given.size() > 1)
+                accuracy[static_cast<int64_t>(i)] = eval::vqa_accuracy(said[i], given);
+          }
         }
         const torch::Tensor learned = labels != kIgnoredLabel;
-        const torch::Tensor losses =
-            at::cross_entropy_loss(scores.to(torch::kFloat64).flatten(0, 1), labels.flatten(), {},
-                                   at::Reduction::None, kIgnoredLabel)
-                .view_as(labels);
         const torch::Tensor wrong = (scores.argmax(-1).ne(labels) & learned).any(1);
         rows.add(loaded, before,
-                 torch::stack({losses.sum(1), learned.sum(1).to(torch::kFloat64),
-                               (~wrong).to(torch::kFloat64), batch.at("type").to(torch::kFloat64)},
+                 torch::stack({losses_of(scores, labels), learned.sum(1).to(torch::kFloat64),
+                               (~wrong).to(torch::kFloat64), batch.at("type").to(torch::kFloat64),
+                               accuracy.to(labels.device())},
                               1));
       },
       "answers");
@@ -196,6 +286,11 @@ Findings Answering::measure(const EvaluateOptions& options, int64_t shots, bool 
       out.metrics.push_back(
           {{"exact_" + name, Unit::share}, all.select(1, 2).masked_select(own).mean().item<double>()});
   }
+  if (const torch::Tensor scored = all.select(1, 4); scored.ge(0).any().item<bool>())
+    out.metrics.push_back(
+        {{"vqa_accuracy", Unit::share}, scored.masked_select(scored.ge(0)).mean().item<double>()});
+  if (validation_->has_choices())
+    out.metrics.push_back({{"choice", Unit::share}, right_choices(options, shots, blank)});
   out.seconds = steady_seconds() - began;
   return out;
 }
