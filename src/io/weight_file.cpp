@@ -1,5 +1,9 @@
 #include "io/weight_file.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdint>
 #include <optional>
 #include <variant>
 
@@ -62,5 +66,15 @@ WeightFile::WeightFile(const std::string& path, const std::string& key)
 }
 
 WeightFile::~WeightFile() = default;
+
+void WeightFile::forget(const TensorView& view) const {
+  // Views of an archive may lie in memory of its own, which would be lost.
+  if (std::holds_alternative<std::unique_ptr<TorchArchive>>(source_->file)) return;
+  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<uintptr_t>(view.bytes.data());
+  // Whole pages: those at the ends belong to neighbours too.
+  const uintptr_t first = (begin + page - 1) / page * page, last = (begin + view.bytes.size()) / page * page;
+  if (first < last) ::madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
+}
 
 }  // namespace tessera

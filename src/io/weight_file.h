@@ -25,6 +25,8 @@ class WeightFile {
   const Metadata& metadata() const { return metadata_; }  // empty for PyTorch archives
   // The views live as long as this object. Their bytes need not be aligned to the element.
   const std::vector<TensorView>& tensors() const { return tensors_; }
+  // The view's pages may leave memory, as it was copied: reading it again reads the file again. Of PyTorch archives nothing.
+  void forget(const TensorView& view) const;
 
  private:
   struct Source;

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 #include "io/io_testing.h"
 #include "io/safetensors_shards.h"
 
@@ -56,6 +58,36 @@ TEST_F(WeightFileTest, ShardsComeBackAsTheyWere) {
       EXPECT_EQ(as_text(got.bytes), as_text(want.bytes));
     }
   }
+}
+
+// Resident bytes of this process.
+int64_t resident() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("VmRSS:")) return std::stoll(line.substr(6)) * 1024;
+  return -1;
+}
+
+TEST_F(WeightFileTest, WhatIsForgottenIsReadAgain) {
+  const std::string large(32 << 20, 'x'), file = path("large.safetensors");
+  write_safetensors(file,
+                    {TensorView{"a", DType::u8, {std::ssize(large) - 7}, as_bytes(large).subspan(7)},
+                     TensorView{"b", DType::u8, {7}, as_bytes(large).first(7)}},
+                    {});
+  const WeightFile weights(file);
+  const auto sum = [&] {
+    int64_t total = 0;
+    for (const TensorView& view : weights.tensors())
+      for (const std::byte byte : view.bytes) total += static_cast<int64_t>(byte);
+    return total;
+  };
+  const int64_t before = resident(), first = sum(), held = resident() - before;
+  for (const TensorView& view : weights.tensors()) weights.forget(view);
+  if (held > 16 << 20) {
+    EXPECT_LT(resident() - before, held / 2);
+  }
+  EXPECT_EQ(sum(), first);
+  EXPECT_EQ(first, std::ssize(large) * 'x');
 }
 
 // New files beside old ones would be read as one set.

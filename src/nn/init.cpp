@@ -5,13 +5,15 @@
 
 #include "core/error.h"
 #include "core/threads.h"
+#include "nn/parameter_type.h"
 
 namespace tessera::nn {
 namespace {
 thread_local bool shapes_only = false;
+thread_local torch::ScalarType parameter_type = torch::kFloat32;
 
 torch::TensorOptions parameter_options() {
-  return torch::TensorOptions().dtype(torch::kFloat32).device(shapes_only ? torch::kMeta : torch::kCPU);
+  return torch::TensorOptions().dtype(parameter_type).device(shapes_only ? torch::kMeta : torch::kCPU);
 }
 }  // namespace
 
@@ -20,6 +22,8 @@ torch::Tensor ones(torch::IntArrayRef shape) { return torch::ones(shape, paramet
 
 ShapesOnly::ShapesOnly() : before_(shapes_only) { shapes_only = true; }
 ShapesOnly::~ShapesOnly() { shapes_only = before_; }
+ParameterType::ParameterType(torch::ScalarType type) : before_(parameter_type) { parameter_type = type; }
+ParameterType::~ParameterType() { parameter_type = before_; }
 bool ShapesOnly::active() { return shapes_only; }
 
 bool ends_with(const std::string& name, const std::string& ending) {

@@ -9,6 +9,7 @@
 #include "nn/init.h"
 #include "nn/mlstm.h"
 #include "nn/norm.h"
+#include "nn/parameter_type.h"
 #include "nn/patch_embed.h"
 #include "nn/position.h"
 #include "nn/relative_position.h"
@@ -68,6 +69,19 @@ TEST(ShapesOnly, TakesNoMemory) {
   LinearImpl huge(1 << 20, 1 << 20);
   EXPECT_TRUE(huge.weight.is_meta());
   EXPECT_EQ(huge.macs(), int64_t{1} << 40);
+}
+
+TEST(ParameterType, HoldsWithinItsScope) {
+  {
+    const ParameterType scope(torch::kBFloat16);
+    EXPECT_EQ(LinearImpl(2, 3).weight.scalar_type(), torch::kBFloat16);
+    {
+      const ParameterType inner(torch::kFloat64);
+      EXPECT_EQ(LayerNormImpl(2).weight.scalar_type(), torch::kFloat64);
+    }
+    EXPECT_EQ(LinearImpl(2, 3).bias.scalar_type(), torch::kBFloat16);
+  }
+  EXPECT_EQ(LinearImpl(2, 3).weight.scalar_type(), torch::kFloat32);
 }
 
 // ---- drop path

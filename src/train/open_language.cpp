@@ -11,6 +11,7 @@
 #include "io/file.h"
 #include "io/json.h"
 #include "io/weight_file.h"
+#include "nn/parameter_type.h"
 #include "tasks/language_part.h"
 #include "train/json_value.h"
 #include "train/open_task.h"
@@ -112,6 +113,7 @@ void load(torch::nn::Module& module, const WeightFile& file,
       fail("'", file.path(), "': tensor '", printable(view.name), "' is ", c10::IntArrayRef(view.shape),
            ", the model's is ", target.sizes());
     target.copy_(to_tensor(view).view(target.sizes()));
+    file.forget(view);
     reached[to.name] += 1;
   }
   for (const auto& entry : parameters)
@@ -202,6 +204,7 @@ OpenedLanguage open_language(const std::string& path, const std::string& tokeniz
   const models::LanguageConfig language_config = models::language_config_of(text_config, config_file);
   check_size(file, [&] { return models::count_parameters(models::LanguageModel(language_config)); });
 
+  const nn::ParameterType in_its_type(dtype);
   out.language = std::make_shared<models::LanguageModel>(language_config);
   torch::nn::Module* whole = out.language.get();
   std::function<TensorPlace(const std::string&)> place = [&](const std::string& name) {
