@@ -36,6 +36,19 @@ torch::ScalarType dtype_of(const std::string& precision) {
   fail_usage("--precision is '", printable(precision), "', must be fp32, bf16 or int8");
 }
 
+// What a model says may hold anything: but for line ends and tabs, characters that act on a terminal are shown as their numbers.
+std::string harmless(std::string_view said) {
+  std::string out;
+  size_t begin = 0;
+  for (size_t i = 0; i <= said.size(); ++i) {
+    if (i < said.size() && said[i] != '\n' && said[i] != '\t') continue;
+    out += printable(said.substr(begin, i - begin), said.size());
+    if (i < said.size()) out += said[i];
+    begin = i + 1;
+  }
+  return out;
+}
+
 // The images as [images, tokens, dim] features, undefined without any.
 torch::Tensor read_images(const Options& options, const train::OpenedLanguage& opened) {
   if (options.images.empty()) return {};
@@ -158,7 +171,7 @@ class Chat {
           out.end = "stop";
         }
       if (shows && out.text.size() > printed.size()) {
-        std::cout << out.text.substr(printed.size()) << std::flush;
+        std::cout << harmless(std::string_view(out.text).substr(printed.size())) << std::flush;
         printed = out.text;
       }
       return std::string_view(out.end) != "stop";
@@ -178,7 +191,8 @@ class Chat {
       }
     }
     if (std::string_view(out.end) != "stop" || options_.stops.empty()) out.text += stream.finish();
-    if (shows && out.text.size() > printed.size()) std::cout << out.text.substr(printed.size());
+    if (shows && out.text.size() > printed.size())
+      std::cout << harmless(std::string_view(out.text).substr(printed.size()));
     out.seconds = steady_seconds() - began;
     return out;
   }
