@@ -29,7 +29,7 @@ struct Options : PairedOptions {
   std::vector<std::string> words, folders;
   std::string image, output, index;
   int64_t top = 9, cell = 128;
-  bool json = false;
+  bool json = false, strict = false;
 };
 
 // Vectors of images by path, size and time of their last change, with the checksum of the weights that made them.
@@ -115,6 +115,7 @@ torch::Tensor query_of(const Options& options, const PairedModel& model) {
     int64_t cut = 0;
     torch::Tensor row =
         model.with_precision([&] { return towers.embed_texts({join(options.words, " ")}, &cut); });
+    if (cut > 0 && options.strict) fail_usage("the text is longer than the model reads (--strict)");
     if (cut > 0) std::cerr << "the text is longer than the model reads, its end is cut\n";
     return row;
   }
@@ -195,6 +196,7 @@ void add_retrieve(Arguments& command, Action& action) {
   command.add("--cell", options->cell, "side of an image in it, in pixels").show_default().range(16, 2048);
   command.add("--index", options->index, "file that keeps the images' vectors, for the next time");
   command.flag("--json", options->json, "one JSON object an image");
+  command.flag("--strict", options->strict, "refuse a text that is longer than the model reads");
   add_paired_options(command, *options);
   action = [options] { retrieve(*options); };
 }

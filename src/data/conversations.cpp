@@ -86,14 +86,16 @@ class ImagePlaces {
   explicit ImagePlaces(const Source& images) : images_(images) {
     for (int64_t i = 0; i < images.size(); ++i) {
       const std::string name = without_extension(images.read(i).name);
-      for (auto& [places, key] : {std::pair(&by_name_, conversation_image(name)), {&by_folder_, with_folder(name)}})
+      for (auto& [places, key] :
+           {std::pair(&by_name_, conversation_image(name)), {&by_folder_, with_folder(name)}})
         if (const auto [found, is_new] = places->try_emplace(key, i); !is_new) found->second = kSeveral;
     }
   }
   // -1 where there is none; an error that names `where` for a name that several have.
   int64_t find(const std::string& image, const std::string& where) const {
     const std::string name = without_extension(image);
-    if (const auto found = by_folder_.find(with_folder(name)); found != by_folder_.end() && found->second >= 0)
+    if (const auto found = by_folder_.find(with_folder(name));
+        found != by_folder_.end() && found->second >= 0)
       return found->second;
     const auto found = by_name_.find(conversation_image(name));
     if (found == by_name_.end()) return -1;
@@ -150,7 +152,8 @@ Conversations::Conversations(const std::string& path, std::shared_ptr<const Sour
   const std::string content = read_text(path, kMostBytes);
   checksum_ = checksum_of(as_bytes(content));
   std::vector<std::string> kinds;
-  const auto add = [&](const Json& record, const std::string& image, int64_t place, const std::string& where) {
+  const auto add = [&](const Json& record, const std::string& image, int64_t place,
+                       const std::string& where) {
     if (place < 0) fail(where, ": the image '", printable(image), "' is not among ", images_->describe());
     Record made{.turns = conversation_turns(record, where), .image = place};
     if (record.contains("choices") && record.contains("question")) {
@@ -172,7 +175,8 @@ Conversations::Conversations(const std::string& path, std::shared_ptr<const Sour
   if (lower(path).ends_with(".json")) {
     const Json all = parse_json(content, path, {kMostBytes, 16, int64_t{1} << 20});
     check(all.is_array() || all.is_object(), path, " must be an array of conversations");
-    for (size_t i = 0; all.is_array() && i < all.size(); ++i) add_record(all[i], text(path, " entry ", i + 1));
+    for (size_t i = 0; all.is_array() && i < all.size(); ++i)
+      add_record(all[i], text(path, " entry ", i + 1));
     if (all.is_object())
       for (const auto& [number, record] : all.items()) {
         const std::string where = text(path, " entry '", printable(number, 40), "'");
@@ -222,20 +226,25 @@ int64_t Conversations::size() const {
   return asked_ ? images_->size() * asked_->questions_per_image() : std::ssize(records_);
 }
 
+int64_t Conversations::image_words(int64_t index) const {
+  int64_t words = 0;
+  if (asked_) return words;
+  for (const std::string& said : records_[static_cast<size_t>(index)].turns)
+    for (size_t at = said.find(kImageWord); at != std::string::npos; at = said.find(kImageWord, at + 1))
+      ++words;
+  return words;
+}
+
 std::vector<std::string> Conversations::problems_of(int64_t index) const {
   std::vector<std::string> lines;
   if (asked_) return lines;
   const Record& record = records_[static_cast<size_t>(index)];
   const std::string where = images_->read(record.image).name + ": its conversation ";
-  int64_t places = 0;
-  for (size_t turn = 0; turn < record.turns.size(); ++turn) {
-    const std::string& said = record.turns[turn];
-    if (trim(said).empty()) lines.push_back(text(where, "has an empty turn, number ", turn + 1));
-    for (size_t at = said.find(kImageWord); at != std::string::npos; at = said.find(kImageWord, at + 1))
-      ++places;
-  }
-  // Without one the image stands in front of the first question.
-  if (places > 1) lines.push_back(text(where, "holds '", kImageWord, "' ", places, " times, must be once"));
+  for (size_t turn = 0; turn < record.turns.size(); ++turn)
+    if (trim(record.turns[turn]).empty())
+      lines.push_back(text(where, "has an empty turn, number ", turn + 1));
+  if (const int64_t words = image_words(index); words > 1)
+    lines.push_back(text(where, "holds '", kImageWord, "' ", words, " times, must be once"));
   return lines;
 }
 

@@ -50,6 +50,8 @@ class Conversations final : public Source {
   // Whether any question has several annotators, or choices.
   bool has_annotators() const { return has_annotators_; }
   bool has_choices() const { return has_choices_; }
+  // How often `<image>` stands in a conversation; without one the image stands in front of the first question.
+  int64_t image_words(int64_t index) const;
   // What a person should look at in a conversation, a line each, with the image's name: `<image>` more or less than once,
   // an empty turn.
   std::vector<std::string> problems_of(int64_t index) const;

@@ -21,16 +21,16 @@ constexpr const char* kAsksForDetail[] = {
     "Give a detailed description of the image.", "Describe everything that you see in this image."};
 
 struct Thing {
-  std::string name;                       // of its class
-  double x = 0.5, y = 0.5, share = 0;     // its middle and area, of the image
+  std::string name;                    // of its class
+  double x = 0.5, y = 0.5, share = 0;  // its middle and area, of the image
 };
 
 // All that is known of a sample.
 struct Facts {
-  std::vector<Thing> things;              // objects, the largest first
-  std::vector<std::string> classes;       // of the image as a whole
+  std::vector<Thing> things;         // objects, the largest first
+  std::vector<std::string> classes;  // of the image as a whole
   std::vector<std::string> captions;
-  std::vector<std::string> known;         // all classes of the set
+  std::vector<std::string> known;  // all classes of the set
 };
 
 std::string with_article(const std::string& name) {
@@ -40,9 +40,9 @@ std::string with_article(const std::string& name) {
 
 std::string plural(const std::string& name) {
   static const std::map<std::string, std::string> irregular = {
-      {"person", "people"}, {"man", "men"},       {"woman", "women"}, {"child", "children"}, {"mouse", "mice"},
-      {"sheep", "sheep"},   {"knife", "knives"},  {"fish", "fish"},   {"scissors", "scissors"},
-      {"skis", "skis"},     {"nucleus", "nuclei"}};
+      {"person", "people"},     {"man", "men"},     {"woman", "women"},   {"child", "children"},
+      {"mouse", "mice"},        {"sheep", "sheep"}, {"knife", "knives"},  {"fish", "fish"},
+      {"scissors", "scissors"}, {"skis", "skis"},   {"nucleus", "nuclei"}};
   if (const auto found = irregular.find(name); found != irregular.end()) return found->second;
   for (const char* ending : {"s", "x", "ch", "sh"})
     if (name.ends_with(ending)) return name + "es";
@@ -52,7 +52,7 @@ std::string plural(const std::string& name) {
 }
 
 std::string number_word(int64_t count) {
-  static constexpr const char* words[] = {"no",  "one", "two",   "three", "four", "five",
+  static constexpr const char* words[] = {"no",  "one",   "two",   "three", "four", "five",
                                           "six", "seven", "eight", "nine",  "ten"};
   return count < std::ssize(words) ? words[count] : std::to_string(count);
 }
@@ -82,7 +82,8 @@ std::string percent_of(double share) {
 }
 
 std::string sentence(std::string words) {
-  if (!words.empty() && words[0] >= 'a' && words[0] <= 'z') words[0] = static_cast<char>(words[0] - 'a' + 'A');
+  if (!words.empty() && words[0] >= 'a' && words[0] <= 'z')
+    words[0] = static_cast<char>(words[0] - 'a' + 'A');
   const bool ends = !words.empty() && std::string_view(".!?").find(words.back()) != std::string_view::npos;
   return ends ? words : words + ".";
 }
@@ -162,9 +163,11 @@ void ask_about_objects(const Facts& facts, RandomStream& random, std::vector<std
   say("What objects are in the image?", sentence("the image shows " + inventory(facts)));
   const auto& [name, count] = drawn(counts, random);
   say("How many " + plural(name) + " are there?",
-      count == 1 ? "There is one " + name + "." : "There are " + number_word(count) + " " + plural(name) + ".");
-  const Thing& largest = *std::find_if(facts.things.begin(), facts.things.end(),
-                                       [&, &wanted = name](const Thing& thing) { return thing.name == wanted; });
+      count == 1 ? "There is one " + name + "."
+                 : "There are " + number_word(count) + " " + plural(name) + ".");
+  const Thing& largest =
+      *std::find_if(facts.things.begin(), facts.things.end(),
+                    [&, &wanted = name](const Thing& thing) { return thing.name == wanted; });
   const std::string which = count == 1 ? "the " + name : "the largest " + name;
   say("Where is " + which + "?", sentence(which + " is " + place_of(largest)));
   std::vector<std::string> single;
@@ -246,29 +249,30 @@ std::vector<std::string> reasoning(const Facts& facts, RandomStream& random) {
   if (counts.size() >= 2) {
     const auto order = random.permutation(std::ssize(counts));
     const auto &a = counts[static_cast<size_t>(order[0])], &b = counts[static_cast<size_t>(order[1])];
-    const std::string numbers = sentence("there " + std::string(a.second == 1 ? "is " : "are ") +
-                                         counted_things(a.second, a.first) + " and " +
-                                         counted_things(b.second, b.first));
+    const std::string numbers =
+        sentence("there " + std::string(a.second == 1 ? "is " : "are ") + counted_things(a.second, a.first) +
+                 " and " + counted_things(b.second, b.first));
     able.push_back({"Are there more " + plural(a.first) + " than " + plural(b.first) + "? Explain.",
-                    numbers + " So " + (a.second > b.second    ? "yes."
-                                        : a.second < b.second ? "no."
-                                                              : "no, they are as many.")});
+                    numbers + " So " +
+                        (a.second > b.second   ? "yes."
+                         : a.second < b.second ? "no."
+                                               : "no, they are as many.")});
   }
   if (facts.things.size() == 1) {
     const Thing& only = facts.things[0];
     constexpr double kLarge = 0.2;
     able.push_back({"Is the " + only.name + " what this image is about? Explain.",
-                    only.share >= kLarge
-                        ? "Yes, most likely: it takes up " + percent_of(only.share) +
-                              " of the image, and nothing else is marked in it."
-                        : "Perhaps not: it takes up only " + percent_of(only.share) +
-                              " of the image, though nothing else is marked in it."});
+                    only.share >= kLarge ? "Yes, most likely: it takes up " + percent_of(only.share) +
+                                               " of the image, and nothing else is marked in it."
+                                         : "Perhaps not: it takes up only " + percent_of(only.share) +
+                                               " of the image, though nothing else is marked in it."});
   }
   const std::string other = facts.classes.size() == 1 ? absent_class(facts, random) : "";
   if (!other.empty())
     able.push_back({"Could this be " + with_article(other) + "? Explain.",
-                    "No: it is " + with_article(facts.classes[0]) + ", and an image of this set shows one of " +
-                        text(facts.known.size()) + " classes only."});
+                    "No: it is " + with_article(facts.classes[0]) +
+                        ", and an image of this set shows one of " + text(facts.known.size()) +
+                        " classes only."});
   return able.empty() ? std::vector<std::string>() : drawn(able, random);
 }
 

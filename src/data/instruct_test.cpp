@@ -88,8 +88,7 @@ TEST(Instruct, ItsFileIsReadAsConversations) {
       open_source({.path = "shapes:task=detect,train=5,val=5"}, Split::train);
   const auto all = all_of(*source);
   std::string lines;
-  for (size_t i = 0; i < all.size(); ++i)
-    lines += instruction_line(all[i], static_cast<int64_t>(i)) + "\n";
+  for (size_t i = 0; i < all.size(); ++i) lines += instruction_line(all[i], static_cast<int64_t>(i)) + "\n";
   write_text_atomic(folder.path("made.jsonl"), lines);
   const Conversations read(folder.path("made.jsonl"), source);
   ASSERT_EQ(read.size(), std::ssize(all));

@@ -76,7 +76,8 @@ std::vector<PreviewCell> preview_cells(const Source& source, int64_t count, uint
         cell.picture = decode_sample(sample);
         if (mask) cell.picture = overlay_mask(cell.picture, *mask);
         if (mask && !labels) cell.caption = mask_caption(source, *mask);
-        if (!labels && !sample.annotation.captions.empty()) cell.caption = asked ? join(sample.annotation.captions, " ") : sample.annotation.captions[0];
+        if (!labels && !sample.annotation.captions.empty())
+          cell.caption = asked ? join(sample.annotation.captions, " ") : sample.annotation.captions[0];
         if (const ObjectLabels* objects = object_labels(source)) show_objects(*objects, indices[i], cell);
         cell.picture = shrunk_to_fit(cell.picture, side);
       } catch (const Error& error) {

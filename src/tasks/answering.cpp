@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <optional>
 
@@ -99,15 +100,22 @@ class Answering final : public Task, public Answers, public LanguageBeginner {
   }
 
  private:
+  // What a training would stumble over later stops it here.
+  static std::shared_ptr<const data::Conversations> checked(std::shared_ptr<const data::Conversations> all) {
+    for (int64_t i = 0; i < all->size(); ++i)
+      if (all->image_words(i) > 1) fail(all->problems_of(i).back(), " (`tessera data check` lists all)");
+    return all;
+  }
+
   static std::shared_ptr<const data::Conversations> about(const std::string& who, const std::string& path,
                                                           const std::shared_ptr<const data::Source>& images,
                                                           const char* key) {
     if (!images) return nullptr;
-    if (auto given = std::dynamic_pointer_cast<const data::Conversations>(images)) return given;
+    if (auto given = std::dynamic_pointer_cast<const data::Conversations>(images)) return checked(given);
     if (path.empty() && data::image_questions(*images)) return std::make_shared<data::Conversations>(images);
     if (path.empty())
       fail_usage(who, " needs task.", key, ", LLaVA's .json or .jsonl about ", images->describe());
-    return std::make_shared<data::Conversations>(path, images);
+    return checked(std::make_shared<data::Conversations>(path, images));
   }
 
   StreamSpec validation_with(int64_t shots) const {
@@ -172,7 +180,7 @@ std::vector<std::string> Answering::answers_to(const torch::Tensor& images, cons
                                                const torch::Tensor& labels) {
   constexpr int64_t kMostTokens = 16;  // answers of VQA are words
   const torch::Tensor learned = labels.ne(kIgnoredLabel);
-  const torch::Tensor begins = learned.to(torch::kInt32).argmax(1);
+  const torch::Tensor begins = learned.to(torch::kInt32).argmax(1).clamp_min(1);
   // Each row ends as its own answer does.
   const torch::Tensor last = labels.size(1) - 1 - learned.flip(1).to(torch::kInt32).argmax(1);
   const torch::Tensor ends = labels.gather(1, last.unsqueeze(1)).squeeze(1);
@@ -217,11 +225,13 @@ double Answering::right_choices(const EvaluateOptions& options, int64_t shots, b
       [&](data::Batch& loaded, int64_t before) {
         const StreamInputs batch = to_device(loaded, "validation", options.device, options.precision);
         const torch::Tensor images = blank ? torch::zeros_like(batch.at("image")) : batch.at("image");
+        const torch::Tensor labels = batch.at("labels").to(torch::kInt64).slice(1, 1);
         const AutocastScope autocast(options.device, options.precision);
+        const torch::Tensor losses = losses_of(logits(images, batch.at("ids"), {}).slice(1, 0, -1), labels);
+        // An answer that was cut with its conversation is nobody's choice.
+        const torch::Tensor cut = labels.eq(kIgnoredLabel).all(1);
         rows.add(loaded, before,
-                 losses_of(logits(images, batch.at("ids"), {}).slice(1, 0, -1),
-                           batch.at("labels").to(torch::kInt64).slice(1, 1))
-                     .unsqueeze(1));
+                 losses.masked_fill(cut, std::numeric_limits<double>::infinity()).unsqueeze(1));
       },
       "choices");
   rows.collect(options);
@@ -233,7 +243,8 @@ double Answering::right_choices(const EvaluateOptions& options, int64_t shots, b
     if (!is_new && losses[i] < found->second.first) found->second = {losses[i], choice};
   }
   int64_t right = 0;
-  for (const auto& [question, choice] : best) right += choice.second == validation_->right_choice(question);
+  for (const auto& [question, choice] : best)
+    right += std::isfinite(choice.first) && choice.second == validation_->right_choice(question);
   return static_cast<double>(right) / static_cast<double>(std::max<size_t>(1, best.size()));
 }
 

@@ -2,13 +2,16 @@
 #include "tasks/answering.h"
 
 #include <gtest/gtest.h>
+#include <torch/optim/adam.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 
 #include "core/error.h"
+#include "core/text.h"
 #include "data/conversations.h"
 #include "tasks/conversation_input.h"
 
@@ -20,20 +23,24 @@ using models::table;
 constexpr const char* kTasks[] = {"instruct", "frozen", "flamingo"};
 constexpr int64_t kConversations = 8, kSide = 32;
 
-std::shared_ptr<const data::Conversations> conversations() {
+std::shared_ptr<const data::Conversations> conversations_of(const std::string& lines) {
   std::string pattern = (std::filesystem::temp_directory_path() / "tessera_tasks_XXXXXX").string();
   const int descriptor = ::mkstemp(pattern.data());
   check(descriptor >= 0, "no temporary file");
-  std::ofstream out(pattern);
-  for (int64_t i = 0; i < kConversations; ++i)
-    out << R"({"image": ")" << i << R"(", "question": "what is )" << i << R"(?", "answers": ["it is )"
-        << i * i << R"("], "answer_type": ")" << (i % 2 == 0 ? "even" : "odd") << "\"}\n";
-  out.close();
+  std::ofstream(pattern) << lines;
   const auto images = std::shared_ptr<const data::Source>(
       data::open_source({.path = "shapes:train=8,val=8"}, data::Split::train));
   auto made = std::make_shared<data::Conversations>(pattern, images);
   std::filesystem::remove(pattern);
   return made;
+}
+
+std::shared_ptr<const data::Conversations> conversations() {
+  std::ostringstream out;
+  for (int64_t i = 0; i < kConversations; ++i)
+    out << R"({"image": ")" << i << R"(", "question": "what is )" << i << R"(?", "answers": ["it is )"
+        << i * i << R"("], "answer_type": ")" << (i % 2 == 0 ? "even" : "odd") << "\"}\n";
+  return conversations_of(out.str());
 }
 
 TaskSetup some_setup(const char* name, const Value& settings = {}) {
@@ -105,6 +112,85 @@ TEST(Answering, ExamplesStandInFrontOfTheQuestion) {
   EXPECT_TRUE(torch::equal(measured.at("ids"), again.at("ids")));
   EXPECT_TRUE(torch::equal(measured.at("image"), again.at("image")));
   EXPECT_FALSE(torch::equal(batch_of(task->streams().at(0), 1).at("ids"), train.at("ids")));
+}
+
+EvaluateOptions validation_options() {
+  EvaluateOptions options;
+  options.open = [](const StreamSpec& stream) {
+    return std::make_unique<data::Loader>(
+        *stream.source, stream.transform(kSide),
+        data::LoaderConfig{.batch_size = 3, .shuffle = false, .drop_last = false});
+  };
+  return options;
+}
+
+// The likeliest letter of each question, each compared on its own with the task's loss.
+TEST(Answering, AChoiceIsTheLikeliestOfTheLetters) {
+  std::string lines;
+  for (int i = 0; i < 6; ++i)
+    lines += text(R"({"image": ")", i, R"(", "question": "which?", "hint": "look", "choices": ["x", "y", "z)",
+                  i, R"("], "answer": )", i % 3, "}\n");
+  const auto questions = conversations_of(lines);
+  EXPECT_TRUE(questions->has_choices());
+  EXPECT_EQ(
+      questions->read(4).annotation.captions,
+      (std::vector<std::string>{"look\nwhich?\nA. x\nB. y\nC. z4\nAnswer with the option's letter from the "
+                                "given choices directly.",
+                                "B"}));
+  TaskSetup setup = some_setup("instruct", table({{"length", 128}}));
+  setup.train = setup.validation = questions;
+  const auto task = make_task(setup, "instruct");
+  const Findings findings = task->evaluators().at(0)->run(validation_options());
+  const torch::NoGradGuard no_grad;
+  int right = 0;
+  for (int64_t i = 0; i < questions->size(); ++i) {
+    std::vector<double> losses;
+    for (const char* letter : {"A", "B", "C"}) {
+      const auto one = conversations_of(text(
+          R"({"image": ")", i,
+          R"(", "conversations": [{"from": "human", "value": "look\nwhich?\nA. x\nB. y\nC. z)", i,
+          R"(\nAnswer with the option's letter from the given choices directly."}, {"from": "gpt", "value": ")",
+          letter, "\"}]}\n"));
+      data::Loader loader(*one, task->validation().transform(kSide), {.batch_size = 1, .shuffle = false});
+      const StreamInputs batch = to_device(*loader.next(), "validation", torch::kCPU, Precision::fp32);
+      losses.push_back(task->loss({{batch}}, {}, Collective::alone()).sum.item<double>());
+    }
+    right += std::min_element(losses.begin(), losses.end()) - losses.begin() == i % 3;
+  }
+  EXPECT_NEAR(findings.metric("choice"), right / 6.0, 1e-9);
+}
+
+// The model writes its answers; once it is taught to say what the first annotator says, the others decide.
+TEST(Answering, AnswersOfSeveralAnnotatorsAreScoredAsVqaDoes) {
+  std::string lines;
+  for (int i = 0; i < 4; ++i)
+    lines +=
+        text(R"({"image": ")", i, R"(", "question": "how many?", "answers": [{"answer": "e"}, {"answer": ")",
+             i < 2 ? "e" : "f", R"("}, {"answer": "e"}, {"answer": "g"}]})", "\n");
+  TaskSetup setup = some_setup("instruct");
+  setup.train = setup.validation = conversations_of(lines);
+  const auto task = make_task(setup, "instruct");
+  const torch::NoGradGuard no_grad;
+  const Findings drawn = task->evaluators().at(0)->run(validation_options());
+  EXPECT_GE(drawn.metric("vqa_accuracy"), 0);
+  EXPECT_LE(drawn.metric("vqa_accuracy"), 1);
+  // Trained until it says it: then three, or two, of four annotators agree.
+  {
+    const torch::AutoGradMode with_gradients(true);
+    std::vector<torch::Tensor> trained;
+    for (const auto& [name, parameter] : named_parameters(task->parts())) trained.push_back(parameter);
+    torch::optim::Adam adam(trained, 1e-2);
+    for (int step = 0; step < 60; ++step) {
+      adam.zero_grad();
+      task->loss({{batch_of(task->streams().at(0))}}, {}, Collective::alone()).sum.backward();
+      adam.step();
+    }
+  }
+  const Findings taught = task->evaluators().at(0)->run(validation_options());
+  EXPECT_EQ(taught.metric("exact"), 1);
+  // e, e, e, g: of the others 2, 2, 2 and 3 say e. e, f, e, g: 1, 2, 1 and 2.
+  const double three = (2.0 / 3 * 3 + 1) / 4, two = (1.0 / 3 * 2 + 2.0 / 3 * 2) / 4;
+  EXPECT_NEAR(taught.metric("vqa_accuracy"), (three + two) / 2, 1e-6);
 }
 
 TEST(Answering, ATextWithoutImagesChangesNoLoss) {

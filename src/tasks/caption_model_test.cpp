@@ -40,12 +40,10 @@ TEST_P(Attention, EachWordHasAMapOfThePatches) {
   merge(all, settings);
   TaskSetup setup;
   setup.settings = kind.resolve(all);
-  setup.model = models::resolve_model("vit", table({{"image_size", 24},
-                                                    {"patch_size", 8},
-                                                    {"dim", 16},
-                                                    {"depth", 1},
-                                                    {"heads", 2},
-                                                    {"classes", 0}}));
+  setup.model = models::resolve_model(
+      "vit",
+      table(
+          {{"image_size", 24}, {"patch_size", 8}, {"dim", 16}, {"depth", 1}, {"heads", 2}, {"classes", 0}}));
   setup.preprocess.size = 24;
   const auto task = kind.make(setup);
   set_training(task->parts(), false);
@@ -64,18 +62,18 @@ TEST_P(Attention, EachWordHasAMapOfThePatches) {
   const auto other = writer.attention(image, "a red disc");
   EXPECT_EQ(other[2].word, "disc");
   EXPECT_TRUE(torch::allclose(words[1].map, other[1].map));
-  EXPECT_FALSE(torch::allclose(words[0].map, writer.attention(torch::randn_like(image), "a red star")[0].map));
+  EXPECT_FALSE(
+      torch::allclose(words[0].map, writer.attention(torch::randn_like(image), "a red star")[0].map));
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Captioners, Attention,
-    testing::Values(std::pair("coca", table({{"embed_dim", 8},
-                                             {"decoder_depth", 2},
-                                             {"decoder_heads", 2},
-                                             {"queries", 4},
-                                             {"pooler_heads", 2}})),
-                    std::pair("simvlm", table({{"decoder_depth", 0}})),
-                    std::pair("simvlm", table({{"decoder_depth", 1}}))));
+INSTANTIATE_TEST_SUITE_P(Captioners, Attention,
+                         testing::Values(std::pair("coca", table({{"embed_dim", 8},
+                                                                  {"decoder_depth", 2},
+                                                                  {"decoder_heads", 2},
+                                                                  {"queries", 4},
+                                                                  {"pooler_heads", 2}})),
+                                         std::pair("simvlm", table({{"decoder_depth", 0}})),
+                                         std::pair("simvlm", table({{"decoder_depth", 1}}))));
 
 }  // namespace
 }  // namespace tessera::tasks

@@ -11,7 +11,8 @@ namespace tessera::tasks {
 
 class ChoiceSource final : public data::Source {
  public:
-  explicit ChoiceSource(std::shared_ptr<const data::Conversations> questions) : questions_(std::move(questions)) {
+  explicit ChoiceSource(std::shared_ptr<const data::Conversations> questions)
+      : questions_(std::move(questions)) {
     for (int64_t i = 0; i < questions_->size(); ++i)
       for (int64_t choice = 0; choice < questions_->choices(i); ++choice) asked_.emplace_back(i, choice);
   }

@@ -60,11 +60,13 @@ class Clip final : public Task, public PairedEmbedding {
       fail_usage("task.text_dim = ", config_.text_dim,
                  ", must be a multiple of task.text_heads = ", config_.text_heads);
     if (!setup.meta && config_.vocab_size > 0) input_.check_rows(config_.vocab_size, setup.file);
+    if (setup.batch_size == 1)
+      fail_usage("task clip compares the pairs of a batch: train.batch_size is 1, must be at least 2");
     for (const std::string& pattern : templates()) fill_template(pattern, "");
     require_captions({train_.get(), validation_.get()}, "task clip");
     if (by_tokens())
-      extent_ = image_token_extent(*backbone_, spec_,
-                                   setup.sides.empty() ? preprocess_.size : setup.sides.front());
+      extent_ =
+          image_token_extent(*backbone_, spec_, setup.sides.empty() ? preprocess_.size : setup.sides.front());
     pair_ = setup.build([&] {
       auto pair = std::make_shared<models::TwoTower>(
           models::TwoTowerConfig{.text = text_config(config_, input_),
@@ -100,8 +102,8 @@ class Clip final : public Task, public PairedEmbedding {
   bool takes_outputs_of(const Value& stored) const override { return input_.is_that_of(stored); }
 
   std::vector<StreamSpec> streams() const override {
-    StreamSpec pairs = training_pairs(train_, preprocess_, augment_, input_, config_.context_length,
-                                      config_.train_captions);
+    StreamSpec pairs =
+        training_pairs(train_, preprocess_, augment_, input_, config_.context_length, config_.train_captions);
     if (!compares_views()) return {pairs};
     pairs.transform = [pair = pairs.transform, preprocess = preprocess_,
                        augment = config_.views.augment](int64_t side) {
@@ -169,9 +171,9 @@ class Clip final : public Task, public PairedEmbedding {
   bool compares_views() const { return config_.views.weight > 0; }
   // Vectors [batch, embed_dim] of length 1, or tokens [batch, tokens, embed_dim], padding of texts as zeros.
   torch::Tensor image_rows(const torch::Tensor& images, const models::Context& context) const {
-    return models::normalised_rows(pair_->image(
-        by_tokens() ? image_tokens(*backbone_, images, ImageTokens::patches, context)
-                    : backbone_->embed(images, context)));
+    return models::normalised_rows(
+        pair_->image(by_tokens() ? image_tokens(*backbone_, images, ImageTokens::patches, context)
+                                 : backbone_->embed(images, context)));
   }
   torch::Tensor text_rows(const torch::Tensor& ids, const models::Context& context) const {
     if (!by_tokens()) return models::normalised_rows(pair_->text(ids, context));
@@ -193,7 +195,7 @@ class Clip final : public Task, public PairedEmbedding {
   TokenExtent extent_;  // of the image, where tokens are compared
   std::shared_ptr<models::TwoTower> pair_;
   std::shared_ptr<ViewHead> view_head_;  // null without views
-  int64_t whole_ = 2;  // samples of the newest step, of all processes
+  int64_t whole_ = 2;                    // samples of the newest step, of all processes
 };
 
 // embed(first, last) of all samples; with pieces each is forgotten and computed once more for its gradient.
@@ -226,12 +228,12 @@ Loss Clip::loss(const Inputs& inputs, const models::Context& context, Collective
         own.first_sample += begin;
         return image_rows(pictures.slice(0, begin, end), own);
       });
-  const torch::Tensor texts = in_pieces(
-      count, device, pair_->text_tower().parameters(), [this, tokens, context](int64_t begin, int64_t end) {
-        models::Context own = context;
-        own.first_sample += begin;
-        return text_rows(tokens.slice(0, begin, end), own);
-      });
+  const torch::Tensor texts = in_pieces(count, device, pair_->text_tower().parameters(),
+                                        [this, tokens, context](int64_t begin, int64_t end) {
+                                          models::Context own = context;
+                                          own.first_sample += begin;
+                                          return text_rows(tokens.slice(0, begin, end), own);
+                                        });
   const torch::Tensor all_texts = others.gather(texts, first, whole);
   const torch::Tensor own =
       torch::arange(first, first + count, torch::TensorOptions(torch::kInt64).device(device));
@@ -263,25 +265,23 @@ ViewLoss Clip::compare_views(const Inputs& inputs, const models::Context& contex
   const int64_t first = inputs.main().first, whole = inputs.main().whole;
   const auto view = [&](const char* field) {
     const torch::Tensor pictures = inputs.at(field);
-    const torch::Tensor embedded =
-        in_pieces(pictures.size(0), pictures.device(), backbone_->parameters(),
-                  [this, pictures, context](int64_t begin, int64_t end) {
-                    models::Context own = context;
-                    own.first_sample += begin;
-                    return backbone_->embed(pictures.slice(0, begin, end), own);
-                  });
+    const torch::Tensor embedded = in_pieces(pictures.size(0), pictures.device(), backbone_->parameters(),
+                                             [this, pictures, context](int64_t begin, int64_t end) {
+                                               models::Context own = context;
+                                               own.first_sample += begin;
+                                               return backbone_->embed(pictures.slice(0, begin, end), own);
+                                             });
     return view_head_->forward(embedded, whole, others);
   };
-  return view_contrast(view("image_0"), view("image_1"), config_.views.temperature, first, whole, config_.chunk,
-                       others);
+  return view_contrast(view("image_0"), view("image_1"), config_.views.temperature, first, whole,
+                       config_.chunk, others);
 }
 
 torch::Tensor Clip::embed_texts(const std::vector<std::string>& texts, int64_t* cut) {
   const int64_t width = config_.embed_dim * (by_tokens() ? config_.context_length : 1);
-  return embed_in_batches(
-      input_, texts, config_.context_length, width, cut, [&](const torch::Tensor& ids) {
-        return text_rows(ids.to(pair_->logit_scale.device()), {}).flatten(1);
-      });
+  return embed_in_batches(input_, texts, config_.context_length, width, cut, [&](const torch::Tensor& ids) {
+    return text_rows(ids.to(pair_->logit_scale.device()), {}).flatten(1);
+  });
 }
 
 Findings Clip::evaluate(const EvaluateOptions& options) {
@@ -301,11 +301,16 @@ Findings Clip::evaluate(const EvaluateOptions& options) {
   Findings out{.samples = images.size()};
   out.broken = loader->bad_images();
   check(out.samples > 0, "there is no image to evaluate on");
+  int64_t cut = 0;
   add_retrieval(out, *validation_, images, config_.eval_captions, *this,
                 [&](const std::vector<std::string>& texts) {
                   const AutocastScope autocast(options.device, options.precision);
-                  return embed_texts(texts, nullptr);
+                  int64_t shortened = 0;
+                  torch::Tensor rows_of_texts = embed_texts(texts, &shortened);
+                  cut += shortened;
+                  return rows_of_texts;
                 });
+  if (cut > 0) out.metrics.push_back({{"texts_cut", Unit::number, false}, static_cast<double>(cut)});
   out.seconds = steady_seconds() - began;
   return out;
 }
@@ -321,10 +326,7 @@ TaskKind clip_kind() {
       .keys = [] { return describe_config(ClipConfig(), "task"); },
       .fit_model = [](Value& model, const Value&, const data::Source*) { model.set("classes", 0); },
       .make = [](const TaskSetup& setup) -> std::unique_ptr<Task> { return std::make_unique<Clip>(setup); },
-      .path_keys = {"tokenizer"},
-      .model_keys = {"loss", "similarity", "embed_dim", "image_projection", "tokenizer", "vocab_size",
-                     "context_length", "text_dim", "text_depth", "text_heads", "text_hidden", "text_mlp",
-                     "text_norm_eps", "causal", "text_projection_bias", "text_pool", "text_end_token"}};
+      .path_keys = {"tokenizer"}};
 }
 
 }  // namespace tessera::tasks

@@ -35,6 +35,8 @@ class CocaTask final : public Task, public PairedEmbedding, public Captioner {
       if (width % heads != 0)
         fail_usage("task.", name, " = ", width, ", must be a multiple of the heads, ", heads);
     if (!setup.meta && config_.vocab_size > 0) input_.check_rows(config_.vocab_size, setup.file);
+    if (setup.batch_size == 1)
+      fail_usage("task coca compares the pairs of a batch: train.batch_size is 1, must be at least 2");
     for (const std::string& pattern : templates()) fill_template(pattern, "");
     require_captions({train_.get(), validation_.get()}, "task coca");
     extent_ =
@@ -107,11 +109,12 @@ class CocaTask final : public Task, public PairedEmbedding, public Captioner {
   std::vector<WordAttention> attention(const torch::Tensor& image, const std::string& caption) override {
     const std::vector<int32_t> ids = input_.fit(caption, config_.context_length, "the caption");
     const torch::Tensor tokens = read(image);
-    const torch::Tensor all = coca_->attention(
-        tokens, torch::tensor(ids, torch::kInt64).unsqueeze(0).to(tokens.device()));
+    const torch::Tensor all =
+        coca_->attention(tokens, torch::tensor(ids, torch::kInt64).unsqueeze(0).to(tokens.device()));
     // In front of the patches may stand a class token.
-    return word_attention(all.slice(1, tokens.size(1) - image_tokens(*backbone_, image, ImageTokens::patches).size(1)),
-                          ids, input_);
+    return word_attention(
+        all.slice(1, tokens.size(1) - image_tokens(*backbone_, image, ImageTokens::patches).size(1)), ids,
+        input_);
   }
 
  private:
@@ -197,11 +200,16 @@ Findings CocaTask::evaluate(const EvaluateOptions& options) {
   out.broken = loader->bad_images();
   check(out.samples > 0, "there is no image to evaluate on");
   add_caption_scores(out, *validation_, written.indices(), written.captions(), config_.eval_captions);
+  int64_t cut = 0;
   add_retrieval(out, *validation_, rows, config_.eval_captions, *this,
                 [&](const std::vector<std::string>& texts) {
                   const AutocastScope autocast(options.device, options.precision);
-                  return embed_texts(texts, nullptr);
+                  int64_t shortened = 0;
+                  torch::Tensor rows_of_texts = embed_texts(texts, &shortened);
+                  cut += shortened;
+                  return rows_of_texts;
                 });
+  if (cut > 0) out.metrics.push_back({{"texts_cut", Unit::number, false}, static_cast<double>(cut)});
   out.seconds = steady_seconds() - began;
   return out;
 }
@@ -219,10 +227,7 @@ TaskKind coca_kind() {
       .make = [](const TaskSetup& setup) -> std::unique_ptr<Task> {
         return std::make_unique<CocaTask>(setup);
       },
-      .path_keys = {"tokenizer"},
-      .model_keys = {"embed_dim", "tokenizer", "vocab_size", "context_length", "text_dim", "text_depth",
-                     "text_heads", "text_hidden", "text_mlp", "decoder_depth", "decoder_heads", "queries",
-                     "pooler_heads"}};
+      .path_keys = {"tokenizer"}};
 }
 
 }  // namespace tessera::tasks

@@ -17,7 +17,7 @@ torch::Tensor seen_of(const torch::Tensor& rows) { return rows.ne(0).any(-1); }
 // The products of the tokens of all queries and some keys.
 struct Block {
   int64_t first = 0, last = 0;  // keys
-  torch::Tensor best, index;    // [queries, tokens, keys]: the largest product and the key's token that has it
+  torch::Tensor best, index;  // [queries, tokens, keys]: the largest product and the key's token that has it
 };
 
 // Calls `each` with every block of keys; padding of keys is never the best, but where there is nothing else.

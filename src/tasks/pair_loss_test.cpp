@@ -170,8 +170,9 @@ TEST(PairLoss, BlocksOfKeysGiveTheSameSimilarities) {
   torch::manual_seed(7);
   const Tensor queries = models::normalised_rows(torch::randn({40, 30, 4}, torch::kFloat64)),
                keys = models::normalised_rows(torch::randn({300, 20, 4}, torch::kFloat64));
-  const Tensor want = std::get<0>(
-      torch::einsum("iad,jbd->ijab", {queries.slice(0, 0, 3), keys.slice(0, 200)}).max(3)).mean(2);
+  const Tensor want =
+      std::get<0>(torch::einsum("iad,jbd->ijab", {queries.slice(0, 0, 3), keys.slice(0, 200)}).max(3))
+          .mean(2);
   const Tensor got = late_similarities(queries, keys);
   EXPECT_LT((got.slice(0, 0, 3).slice(1, 200) - want).abs().max().item<double>(), 1e-14);
 }
@@ -188,14 +189,16 @@ TEST(PairLoss, LogitsOfALargeBatchTakeLittleMemory) {
   const int64_t batch = 8192;
   const Tensor images = models::normalised_rows(torch::randn({batch, 32})).requires_grad_(),
                texts = models::normalised_rows(torch::randn({batch, 32})).requires_grad_(),
-               scale = torch::full({}, 10.0f).requires_grad_(), bias = torch::full({}, -5.0f).requires_grad_();
+               scale = torch::full({}, 10.0f).requires_grad_(),
+               bias = torch::full({}, -5.0f).requires_grad_();
   const auto both = [&](int64_t rows) {
     const Tensor u = images.slice(0, 0, rows), v = texts.slice(0, 0, rows);
     (softmax_pairs(u, v, scale, places(rows)).sum + sigmoid_pairs(u, v, scale, bias, places(rows)).sum)
         .backward();
   };
   both(256);  // threads and their workspaces
-  if (!(std::ofstream("/proc/self/clear_refs") << 5).flush()) GTEST_SKIP() << "no peak of memory is kept here";
+  if (!(std::ofstream("/proc/self/clear_refs") << 5).flush())
+    GTEST_SKIP() << "no peak of memory is kept here";
   const int64_t before = status_bytes("VmRSS:");
   both(batch);
   EXPECT_LT(status_bytes("VmHWM:") - before, 64 << 20);  // all logits are 256 MB

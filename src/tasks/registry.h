@@ -58,6 +58,7 @@ struct TaskSetup {
   std::function<OpenedClassifier(const std::string& path, int64_t side)> open_classifier = {};
   // Opens the backbone of any weights; empty where none may be opened.
   std::function<OpenedBackbone(const std::string& path)> open_backbone = {};
+  int64_t batch_size = 0;  // samples of a step of all processes; 0 = nothing is trained
 
   std::shared_ptr<models::Backbone> build_backbone(const models::ModelSpec& spec) const;
   // What `make` gives, without memory for its weights where only their names and shapes are asked for.
@@ -83,9 +84,6 @@ struct TaskKind {
   std::unique_ptr<Task> (*make)(const TaskSetup& setup);
   // Dotted keys of settings that are files: each machine may keep them elsewhere.
   std::vector<const char*> path_keys = {};
-  // Keys of settings that say which tensors there are and how they are read: with model.name = "auto" those of the
-  // pretrained file's task, where a recipe for the same task does not give them.
-  std::vector<const char*> model_keys = {};
 };
 
 const std::vector<TaskKind>& task_kinds();

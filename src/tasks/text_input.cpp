@@ -106,7 +106,8 @@ void TextInput::check_rows(int64_t rows, const std::string& file) const {
   if (rows != size())
     fail_usage(file.empty() ? "" : "'" + file + "': ", "the tokeniser has ", size(),
                " tokens, the model's token embedding ", rows,
-               " rows: they must be equal; give the model's own tokeniser (--tokenizer FILE)");
+               " rows: they must be equal; give the model's own tokeniser (--tokenizer FILE, in a recipe "
+               "task.tokenizer)");
 }
 
 namespace {

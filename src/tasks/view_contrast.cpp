@@ -38,10 +38,9 @@ ViewHead::ViewHead(int64_t width, const ViewConfig& config) {
 }
 
 void ViewHead::initialise(uint64_t seed) {
-  nn::initialise(*this, seed,
-                 [](const std::string&, const torch::Tensor& parameter, const nn::Filler& fill) {
-                   if (parameter.dim() == 2) fill.fan_in_uniform(parameter.size(1));
-                 });
+  nn::initialise(*this, seed, [](const std::string&, const torch::Tensor& parameter, const nn::Filler& fill) {
+    if (parameter.dim() == 2) fill.fan_in_uniform(parameter.size(1));
+  });
 }
 
 torch::Tensor ViewHead::forward(const torch::Tensor& x, int64_t whole, Collective& others) {

@@ -21,7 +21,8 @@ void expect_same(const std::vector<Tensor>& a, const std::vector<Tensor>& b) {
 Tensor simclr(const Tensor& a, const Tensor& b, double temperature) {
   const Tensor z = torch::cat({a, b});
   const int64_t count = a.size(0);
-  const Tensor logits = (z.mm(z.t()) / temperature).masked_fill(torch::eye(2 * count, torch::kBool), -INFINITY);
+  const Tensor logits =
+      (z.mm(z.t()) / temperature).masked_fill(torch::eye(2 * count, torch::kBool), -INFINITY);
   const Tensor other = (torch::arange(2 * count) + count).remainder(2 * count);
   return cross_entropy(logits, other, {.sum = true}) / 2;
 }
@@ -64,8 +65,8 @@ TEST(ViewContrast, TheHeadIsThreeLayersWithNormsOverTheBatch) {
     return in.mm(p["layer" + number + ".weight"].t()) + p["layer" + number + ".bias"];
   };
   const auto norm = [&](const Tensor& in, const std::string& number) {
-    return torch::batch_norm(in, p["bn" + number + ".weight"], p["bn" + number + ".bias"], {}, {}, true, 0, 1e-5,
-                             false);
+    return torch::batch_norm(in, p["bn" + number + ".weight"], p["bn" + number + ".bias"], {}, {}, true, 0,
+                             1e-5, false);
   };
   const Tensor want =
       models::normalised_rows(layer(norm(layer(norm(layer(x, "1"), "1").relu(), "2"), "2").relu(), "3"));

@@ -202,7 +202,8 @@ std::map<std::string, Stored> stored_tensors(const tasks::Task& task, const Weig
   const auto pair = ours ? std::nullopt : published_pair(file, notes);
   if (!pair) {
     for (const auto& [name, view] : renamed(file, task))
-      stored[name] = {view->name, view->shape, is_floating(*view), [view = view] { return to_tensor(*view); }};
+      stored[name] = {view->name, view->shape, is_floating(*view),
+                      [view = view] { return to_tensor(*view); }};
     return stored;
   }
   std::map<std::string, const TensorView*> views;

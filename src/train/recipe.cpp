@@ -107,25 +107,28 @@ std::string stored_recipe(const Value* output) {
 
 // What "auto" stands for: of the run in the output directory, if there is one, else of the pretrained file.
 // Preprocessing is theirs where the recipe says nothing else.
-// Returns the settings of its task.
+// Returns the settings of the task as which another program's file is opened; null for files of ours, whose task a recipe
+// describes itself.
 Value resolve_auto_model(Recipe& recipe, const Value* output, bool size_given) {
   const std::string& file = recipe.model.pretrained;
   if (file.empty())
     fail_usage(
         "model.name = \"auto\" stands for the model of model.pretrained, which is empty (--pretrained FILE)");
+  const auto describe = [&] { return describe_weights(WeightFile(weights_file_of(file))); };
+  const auto task_of = [](const WeightsInfo& info) { return info.ours ? Value() : info.task; };
   Value settings, task;
   if (const std::string run = stored_recipe(output); !run.empty()) {
     const Recipe stored = load_recipe(run);
     recipe.model.name = stored.model.name;
     settings = stored.model.settings;
     recipe.preprocess = stored.preprocess;
-    task = stored.task;
+    task = file_exists(file) ? task_of(describe()) : stored.task;
   } else {
-    const WeightsInfo info = describe_weights(WeightFile(weights_file_of(file)));
+    const WeightsInfo info = describe();
     recipe.model.name = info.model.name;
     settings = info.model.settings;
     recipe.preprocess = info.preprocess;
-    task = info.task;
+    task = task_of(info);
   }
   if (size_given)
     std::erase_if(settings.as_table(), [](const auto& entry) { return entry.first == "image_size"; });
@@ -136,10 +139,12 @@ Value resolve_auto_model(Recipe& recipe, const Value* output, bool size_given) {
 
 // What such a recipe leaves open of the model that its task adds, as the pretrained file has it, if that is of the same
 // task.
-void take_pretrained_task(Value& section, const Value& pretrained) {
-  if (tasks::task_name(section) != tasks::task_name(pretrained)) return;
-  for (const char* key : tasks::find_task(tasks::task_name(section)).model_keys)
-    if (const Value* found = pretrained.find(key); found && !section.find(key)) section.set(key, *found);
+Value with_pretrained_task(const Value& section, Value pretrained) {
+  if (!section.is_table() || !pretrained.is_table() ||
+      tasks::task_name(section) != tasks::task_name(pretrained))
+    return section;
+  merge(pretrained, section);
+  return pretrained;
 }
 
 // Images are prepared as the pretrained weights saw them, where the recipe says nothing else, at the size that
@@ -210,11 +215,8 @@ Recipe read_recipe(const Value& stored, const std::string& where) {
     });
     if (const Value* section = table.find("optimiser")) recipe.optimiser = resolve_optimiser(*section);
     if (const Value* section = table.find("schedule")) recipe.schedule = resolve_schedule(*section);
-    if (const Value* given = table.find("task")) {
-      Value section = *given;
-      if (pretrained_task.is_table() && section.is_table()) take_pretrained_task(section, pretrained_task);
-      recipe.task = tasks::resolve_task(section);
-    }
+    if (const Value* section = table.find("task"))
+      recipe.task = tasks::resolve_task(with_pretrained_task(*section, pretrained_task));
     check_train(recipe.train);
     check_quantization(recipe.quantization);
     require(recipe.preprocess.size >= 1 && recipe.preprocess.size <= 16384, "preprocess.size",

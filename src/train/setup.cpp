@@ -169,6 +169,7 @@ tasks::TaskSetup task_setup(const Recipe& recipe, const RunData& data, const Wei
   setup.preprocess = recipe.preprocess;
   setup.augment = recipe.augment;
   setup.sides = input_sizes(recipe);
+  setup.batch_size = recipe.train.batch_size;
   setup.balanced = recipe.train.balanced_sampling;
   setup.device = compute.device;
   setup.precision = compute.precision;
