@@ -197,7 +197,7 @@ TEST(PairLoss, LogitsOfALargeBatchTakeLittleMemory) {
     (softmax_pairs(u, v, scale, places(rows)).sum + sigmoid_pairs(u, v, scale, bias, places(rows)).sum)
         .backward();
   };
-  both(256);  // threads and their workspaces
+  both(256);                             // threads and their workspaces
   ::mallopt(M_MMAP_THRESHOLD, 1 << 20);  // what is freed leaves the process, and is not counted
   if (!(std::ofstream("/proc/self/clear_refs") << 5).flush())
     GTEST_SKIP() << "no peak of memory is kept here";
