@@ -272,16 +272,15 @@ class Dit final : public IsotropicBackbone, public Denoiser {
   }
 
  protected:
-  // Where nothing says otherwise an image is clean and of no class.
   torch::Tensor run_block(int64_t index, const torch::Tensor& x, const Tokens& tokens,
                           const Context& context) override {
-    Context conditioned = context;
-    if (!conditioned.condition.defined()) {
-      const auto options = torch::TensorOptions().device(x.device());
-      conditioned.condition = condition(torch::zeros({x.size(0)}, options),
-                                        torch::full({x.size(0)}, null_label(), options.dtype(torch::kInt64)));
-    }
-    return blocks_[static_cast<size_t>(index)]->forward(x, tokens.extras, conditioned);
+    return blocks_[static_cast<size_t>(index)]->forward(x, tokens.extras, context);
+  }
+  // Where nothing says otherwise an image is clean and of no class.
+  torch::Tensor usual_condition(const torch::Tensor& like) override {
+    const auto options = torch::TensorOptions().device(like.device());
+    return condition(torch::zeros({like.size(0)}, options),
+                     torch::full({like.size(0)}, null_label(), options.dtype(torch::kInt64)));
   }
   torch::Tensor norm_tokens(const torch::Tensor& last) override { return norm_without_weights(last); }
   torch::Tensor read(const torch::Tensor& last, const TokenPlaces&, const Context&) override {

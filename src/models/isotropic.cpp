@@ -107,9 +107,11 @@ torch::Tensor IsotropicBackbone::after_convolutions(int64_t index, const torch::
   return torch::cat({x.slice(1, 0, places.before), patches, x.slice(1, places.before + places.patches())}, 1);
 }
 
-torch::Tensor IsotropicBackbone::run(const Tokens& tokens, const Context& context,
+torch::Tensor IsotropicBackbone::run(const Tokens& tokens, const Context& given,
                                      std::vector<torch::Tensor>* outputs) {
-  check_condition(context, tokens.x.size(0));
+  check_condition(given, tokens.x.size(0));
+  Context context = given;
+  if (!context.condition.defined()) context.condition = usual_condition(tokens.x);
   torch::Tensor x = tokens.x;
   const bool recompute = checkpointing && is_training() && !context.taps;
   for (int64_t i = 0; i < block_count(); ++i) {

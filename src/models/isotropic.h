@@ -54,6 +54,8 @@ class IsotropicBackbone : public Backbone, public TokenEncoder {
   // One block on x [batch, tokens, width]; x may be recomputed for its gradient.
   virtual torch::Tensor run_block(int64_t index, const torch::Tensor& x, const Tokens& tokens,
                                   const Context& context) = 0;
+  // What blocks are conditioned on where the context says nothing; `like` has the batch and the device.
+  virtual torch::Tensor usual_condition(const torch::Tensor& /*like*/) { return {}; }
   // A layer behind a block that is not recomputed with it (conditional positions).
   virtual torch::Tensor after_block(int64_t /*index*/, const torch::Tensor& x, const Tokens& /*tokens*/) {
     return x;
