@@ -110,6 +110,27 @@ class Ddim final : public Sampler {
     return x;
   }
 
+  // x_t of x_before = sqrt(before) clean + sqrt(1 - before) noise, with both as the network tells them of x_t: solved by
+  // rounds of putting in what was found, from x_before itself on.
+  torch::Tensor walk_back(const Network& network, const torch::Tensor& result,
+                          const Walk& walk) const override {
+    if (draws_noise()) return Sampler::walk_back(network, result, walk);
+    constexpr int kRounds = 2;
+    torch::Tensor x = result;
+    for (int64_t step = steps() - 1; step >= walk.first; --step) {
+      const auto i = static_cast<size_t>(step);
+      const Level at = of_alpha(alphas_[i]), before = of_alpha(next_[i]);
+      const torch::Tensor behind = x;
+      for (int round = 0; round < kRounds; ++round) {
+        const torch::Tensor noise =
+            estimate(prediction_, network(x, time_of(static_cast<double>(times_[i]), x)), x, at).noise;
+        x = at.alpha * ((behind - before.sigma * noise) / before.alpha) + at.sigma * noise;
+      }
+      finish_step(walk, step, steps(), x);
+    }
+    return x;
+  }
+
  private:
   Prediction prediction_;
   DiscreteOptions options_;

@@ -92,6 +92,43 @@ TEST(DiscreteSampler, LevelsFallAndAWalkMayBeginInTheMiddle) {
   }
 }
 
+// Images of a normal distribution: the network is linear, and every x_t has one image.
+TEST(DiscreteSampler, WalksBackToWhereItCameFrom) {
+  constexpr double kSpread = 0.25;  // variance of the images
+  const std::vector<double> alphas = cumulative_alphas(make_betas({}));
+  torch::manual_seed(5);
+  const Tensor noise = torch::randn({2, 3, 4, 4}, torch::kFloat64);
+  for (const Prediction prediction : {Prediction::epsilon, Prediction::x0, Prediction::v}) {
+    const Network network = [&](const Tensor& x, const Tensor& time) {
+      const double left = alphas[static_cast<size_t>(time[0].item<double>())], a = std::sqrt(left),
+                   s = std::sqrt(1 - left), variance = left * kSpread + s * s;
+      const double clean = a * kSpread / variance, drawn = s / variance;
+      return x * (prediction == Prediction::x0  ? clean
+                  : prediction == Prediction::v ? a * drawn - s * clean
+                                                : drawn);
+    };
+    const auto error = [&](int64_t steps, int64_t first) {
+      const auto sampler =
+          make_discrete_sampler({}, {.prediction = prediction}, {.method = Method::ddim, .steps = steps});
+      Walk walk;
+      walk.first = first;
+      int64_t seen = 0;
+      walk.after = [&](int64_t, Tensor&) { ++seen; };
+      const Tensor result = sampler->run(network, noise, walk);
+      const Tensor back = sampler->walk_back(network, result, walk);
+      EXPECT_EQ(seen, 2 * (steps - first));
+      return (back - noise).abs().max().item<double>();
+    };
+    EXPECT_LT(error(100, 0), 0.02) << name_of(prediction);
+    EXPECT_LT(error(100, 0), error(10, 0)) << name_of(prediction);
+    EXPECT_LT(error(100, 60), 0.02) << name_of(prediction);
+  }
+  const auto drawing = make_discrete_sampler({}, {}, {.method = Method::ddim, .steps = 5, .eta = 1});
+  EXPECT_THROW(drawing->walk_back([](const Tensor& x, const Tensor&) { return x; }, noise, {}), Error);
+  const auto chain = make_discrete_sampler({}, {.variance = Variance::fixed_small}, {.steps = 5});
+  EXPECT_THROW(chain->walk_back([](const Tensor& x, const Tensor&) { return x; }, noise, {}), Error);
+}
+
 TEST(DiscreteSampler, NamesStepAndSampleThatIsNotFinite) {
   const auto sampler = make_discrete_sampler({}, {}, {.method = Method::ddim, .steps = 5});
   int64_t calls = 0;

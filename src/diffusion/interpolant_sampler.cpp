@@ -146,9 +146,7 @@ class OdeSampler final : public Sampler {
     return level_at(interpolant_.path(), times_[static_cast<size_t>(step)]);
   }
   torch::Tensor run(const Network& network, const torch::Tensor& start, const Walk& walk) const override {
-    const Slope slope = [&](const torch::Tensor& x, const torch::Tensor& t) {
-      return interpolant_.velocity(network(x, t), x, t);
-    };
+    const Slope slope = slope_of(network);
     torch::Tensor x = start;
     for (int64_t step = walk.first; step < steps(); ++step) {
       const auto i = static_cast<size_t>(step);
@@ -157,8 +155,25 @@ class OdeSampler final : public Sampler {
     }
     return x;
   }
+  torch::Tensor walk_back(const Network& network, const torch::Tensor& result,
+                          const Walk& walk) const override {
+    const Slope slope = slope_of(network);
+    torch::Tensor x = result;
+    for (int64_t step = steps() - 1; step >= walk.first; --step) {
+      const auto i = static_cast<size_t>(step);
+      x = integrate(slope, x, times_[i + 1], times_[i], options_);
+      finish_step(walk, step, steps(), x);
+    }
+    return x;
+  }
 
  private:
+  Slope slope_of(const Network& network) const {
+    return [this, &network](const torch::Tensor& x, const torch::Tensor& t) {
+      return interpolant_.velocity(network(x, t), x, t);
+    };
+  }
+
   Interpolant interpolant_;
   OdeOptions options_;
   std::vector<double> times_;

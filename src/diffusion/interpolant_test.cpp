@@ -71,6 +71,22 @@ TEST(InterpolantSampler, EndsAtTheImageThatTheNetworkKnows) {
   }
 }
 
+TEST(InterpolantSampler, WalksBackToWhereItCameFrom) {
+  const Interpolant interpolant({});
+  const Network network = [](const Tensor& x, const Tensor& t) { return x.sin() + 2 * beside(t, x) - 1; };
+  const Tensor x = normal({3, 1, 2, 2}, 7);
+  const auto error = [&](OdeMethod method, int64_t points) {
+    const auto sampler = make_ode_sampler(interpolant, {.method = method, .points = points});
+    Walk walk;
+    walk.first = 1;
+    return (sampler->walk_back(network, sampler->run(network, x, walk), walk) - x).abs().max().item<double>();
+  };
+  EXPECT_LT(error(OdeMethod::dopri5, 5), 5e-3);
+  for (const OdeMethod method : {OdeMethod::euler, OdeMethod::heun})
+    EXPECT_LT(error(method, 161), error(method, 11) / 8) << name_of(method);
+  EXPECT_THROW(make_sde_sampler(interpolant, {})->walk_back(network, x, {}), Error);
+}
+
 // Each sample has steps of its own: what else is in the batch does not matter.
 TEST(InterpolantSampler, DormandPrinceKnowsNoBatch) {
   const Interpolant interpolant({});

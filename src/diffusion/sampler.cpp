@@ -14,6 +14,12 @@ void finish_step(const Walk& walk, int64_t step, int64_t steps, torch::Tensor& x
   if (walk.after) walk.after(step, x);
 }
 
+torch::Tensor Sampler::walk_back(const Network&, const torch::Tensor&, const Walk&) const {
+  fail_usage(
+      "only samplers of an ordinary equation can be walked back: must be ddim with eta 0, or of interpolants "
+      "dopri5, heun or euler");
+}
+
 torch::Tensor time_of(double time, const torch::Tensor& x) {
   // In double: steps between two steps of the schedule reach the network as they are.
   return torch::full({x.size(0)}, time, torch::TensorOptions().dtype(torch::kFloat64).device(x.device()));

@@ -36,6 +36,11 @@ class Sampler {
   virtual bool draws_noise() const = 0;
   // x at the level of the first step -> the result. Fails where a sample stops being finite, naming step and sample.
   virtual torch::Tensor run(const Network& network, const torch::Tensor& x, const Walk& walk) const = 0;
+  // The ordinary equation from a result back to the level before step `walk.first`, as run() would make the result of
+  // what is found, but for an error that falls with the number of steps. `walk.after` sees what each step has found. A usage
+  // error of samplers that draw noise or solve no ordinary equation.
+  virtual torch::Tensor walk_back(const Network& network, const torch::Tensor& result,
+                                  const Walk& walk) const;
   // What noise is multiplied by before a walk from step 0 begins with it.
   virtual double start_scale() const { return 1; }
 };
