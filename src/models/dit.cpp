@@ -210,14 +210,16 @@ class Dit final : public IsotropicBackbone, public Denoiser {
   // --- generation
 
   torch::Tensor denoise(const torch::Tensor& x, const torch::Tensor& time, const torch::Tensor& labels,
-                        const Context& context) override {
+                        const Context& context, BlockReuse* reuse) override {
     check(time.dim() == 1 && time.size(0) == x.size(0) && labels.dim() == 1 && labels.size(0) == x.size(0) &&
               labels.scalar_type() == torch::kInt64,
           "times ", time.sizes(), " and labels ", labels.sizes(), " must be one a sample of ", x.size(0));
     const Tokens tokens = tokenise(x, context);
     Context conditioned = context;
     conditioned.condition = condition(time, labels);
-    const torch::Tensor out = output(run(tokens, conditioned), conditioned.condition, tokens);
+    const bool reuses = reuse && reuse->every > 1;
+    const torch::Tensor last = reuses ? run_reusing(tokens, conditioned, *reuse) : run(tokens, conditioned);
+    const torch::Tensor out = output(last, conditioned.condition, tokens);
     return config_.sigma == Sigma::dropped ? out.slice(1, 0, config_.channels) : out;
   }
   int64_t channels() const override { return config_.channels; }
@@ -288,6 +290,31 @@ class Dit final : public IsotropicBackbone, public Denoiser {
   }
 
  private:
+  // The blocks, but for a span that adds what it added last where that is young enough and of the same shape.
+  torch::Tensor run_reusing(const Tokens& tokens, const Context& context, BlockReuse& reuse) {
+    check(0 <= reuse.first && reuse.first < reuse.last && reuse.last <= block_count() && !is_training() &&
+              !context.taps,
+          "blocks ", reuse.first, " to ", reuse.last, " that are reused must be among the model's ",
+          block_count(), ", in inference without taps");
+    const auto run_span = [&](torch::Tensor x, int64_t first, int64_t last) {
+      for (int64_t i = first; i < last; ++i) x = run_block(i, x, tokens, context);
+      return x;
+    };
+    const torch::Tensor x = run_span(tokens.x, 0, reuse.first);
+    reuse.asked += block_count();
+    torch::Tensor behind;  // the span
+    if (reuse.age + 1 < reuse.every && reuse.added.defined() && reuse.added.sizes() == x.sizes()) {
+      behind = x + reuse.added;
+      ++reuse.age;
+      reuse.spared += reuse.last - reuse.first;
+    } else {
+      behind = run_span(x, reuse.first, reuse.last);
+      reuse.added = behind - x;
+      reuse.age = 0;
+    }
+    return run_span(behind, reuse.last, block_count());
+  }
+
   torch::Tensor condition(const torch::Tensor& time, const torch::Tensor& labels) {
     return time_->forward(time) + torch::embedding(label_table_, labels);
   }

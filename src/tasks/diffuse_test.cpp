@@ -159,6 +159,94 @@ TEST(Diffuse, KeepsWhatAMaskLeaves) {
   EXPECT_THROW(generate_images(*generator.network, *generator.process, request, torch::kCPU), Error);
 }
 
+// A pass that adds again what the blocks added to the same input says the same; what it spares is counted.
+TEST(Diffuse, ReusedBlocksAddWhatTheyAddedLast) {
+  const auto task = make_task({}, {{"depth", 4}});
+  enliven(*task);
+  set_training(task->parts(), false);
+  const torch::NoGradGuard no_grad;
+  const Generator& generator = *generator_of(*task);
+  torch::manual_seed(6);
+  const Tensor x = torch::randn({2, 3, kSide, kSide}), time = torch::tensor({500.0, 20.0}, torch::kFloat64),
+               labels = torch::tensor({0, 1}, torch::kInt64);
+  const Tensor plain = generator.network->denoise(x, time, labels);
+  models::BlockReuse reuse{.every = 3, .first = 1, .last = 3};
+  EXPECT_TRUE(torch::equal(plain, generator.network->denoise(x, time, labels, {}, &reuse)));
+  EXPECT_TRUE(torch::allclose(plain, generator.network->denoise(x, time, labels, {}, &reuse), 1e-4, 1e-5));
+  EXPECT_EQ(reuse.spared, 2);
+  // Another time: what was added before is not what would be; then the span runs anew.
+  const Tensor other = generator.network->denoise(x, time - 19, labels);
+  EXPECT_FALSE(
+      torch::allclose(other, generator.network->denoise(x, time - 19, labels, {}, &reuse), 1e-4, 1e-5));
+  EXPECT_TRUE(torch::equal(other, generator.network->denoise(x, time - 19, labels, {}, &reuse)));
+  // Tokens of another batch have nothing to add again.
+  const Tensor alone = generator.network->denoise(x.slice(0, 1), time.slice(0, 1), labels.slice(0, 1));
+  EXPECT_TRUE(torch::equal(
+      alone, generator.network->denoise(x.slice(0, 1), time.slice(0, 1), labels.slice(0, 1), {}, &reuse)));
+  EXPECT_EQ(reuse.asked, 5 * 4);
+  EXPECT_EQ(reuse.spared, 4);
+}
+
+TEST(Diffuse, ReuseSparesBlocksWhateverTheBatch) {
+  const auto task = make_task({}, {{"depth", 4}});
+  enliven(*task);
+  set_training(task->parts(), false);
+  const torch::NoGradGuard no_grad;
+  const Generator& generator = *generator_of(*task);
+  const auto draw = [&](std::vector<uint64_t> seeds, int64_t every) {
+    GenerateRequest request = request_of(generator, std::move(seeds), SamplerName::ddim, 7);
+    request.labels.fill_(3);
+    request.reuse = {.every = every, .first = 1, .last = 3};
+    return generate_images(*generator.network, *generator.process, request, torch::kCPU);
+  };
+  const Generated two = draw({4, 5}, 3), one = draw({5}, 3), all = draw({5}, 1);
+  EXPECT_EQ(one.blocks, 7 * 4);
+  EXPECT_EQ(one.spared_blocks, 4 * 2);  // of steps 1 to 7 the first, the fourth and the seventh run whole
+  EXPECT_LT((two.images[1] - one.images[0]).abs().max().item<double>(), 2.0 / 255);
+  EXPECT_FALSE(torch::allclose(one.images, all.images));
+  EXPECT_EQ(all.spared_blocks, 0);
+  GenerateRequest request = request_of(generator, {1}, SamplerName::heun, 4);
+  request.reuse = {.every = 2, .first = 1, .last = 3};
+  EXPECT_THROW(generate_images(*generator.network, *generator.process, request, torch::kCPU), Error);
+}
+
+// From a class to itself an image stays what it is, the nearer the more steps; to another class it changes.
+TEST(Diffuse, ClassToClassWalksBackToTheNoiseOfAnImage) {
+  for (const auto& [process, sampler] : {std::tuple{"diffusion", SamplerName::ddim},
+                                         {"linear", SamplerName::heun},
+                                         {"linear", SamplerName::euler},
+                                         {"gvp", SamplerName::dopri5}}) {
+    // A network that has learned nothing tells v well enough; the noise that it would tell is not that of any image.
+    const auto task = make_task({{"process", process}, {"predict", "v"}});
+    enliven(*task);
+    set_training(task->parts(), false);
+    const torch::NoGradGuard no_grad;
+    const Generator& generator = *generator_of(*task);
+    const auto difference = [&](int64_t from, int64_t to, int64_t steps) {
+      GenerateRequest request = request_of(generator, {1}, sampler, steps);
+      request.guidance.scale = 1;
+      request.sampler.clip = 0;
+      torch::manual_seed(8);
+      request.start = torch::rand({1, 3, kSide, kSide}) * 2 - 1;
+      request.start_labels = torch::full({1}, from, torch::kInt64);
+      request.labels = torch::full({1}, to, torch::kInt64);
+      const Tensor image =
+          generate_images(*generator.network, *generator.process, request, torch::kCPU).images;
+      return (image - request.start).abs().mean().item<double>();
+    };
+    const double few = difference(2, 2, 4), many = difference(2, 2, 40), other = difference(2, 5, 40);
+    EXPECT_LT(many, 0.05) << process << " " << name_of(sampler);
+    EXPECT_LE(many, few + 1e-5) << process << " " << name_of(sampler);
+    EXPECT_GT(other, many) << process << " " << name_of(sampler);
+  }
+  const auto task = make_task({});
+  const Generator& generator = *generator_of(*task);
+  GenerateRequest request = request_of(generator, {1}, SamplerName::ddpm, 4);
+  request.start = torch::zeros({1, 3, kSide, kSide});
+  request.start_labels = request.labels;
+  EXPECT_THROW(generate_images(*generator.network, *generator.process, request, torch::kCPU), Error);
+}
+
 // A short walk from an image stays nearer to it than a long one.
 TEST(Diffuse, StrengthSaysHowMuchOfAnImageIsLeft) {
   const auto task = make_task({{"process", "linear"}});

@@ -8,7 +8,11 @@
 namespace tessera::tasks {
 namespace {
 
-void check_request(const models::Denoiser& network, const GenerateRequest& request) {
+bool asks_several_times(SamplerName sampler) {
+  return sampler == SamplerName::heun || sampler == SamplerName::sde_heun || sampler == SamplerName::dopri5;
+}
+
+void check_request(const models::Denoiser& network, const GenerateRequest& request, SamplerName sampler) {
   const auto count = static_cast<int64_t>(request.seeds.size());
   check(count > 0 && request.labels.dim() == 1 && request.labels.size(0) == count, "labels ",
         request.labels.sizes(), " for ", count, " seeds");
@@ -29,6 +33,12 @@ void check_request(const models::Denoiser& network, const GenerateRequest& reque
   expect(request.known, "the image to keep", network.channels());
   expect(request.mask, "the mask", 1);
   check(request.known.defined() == request.mask.defined(), "an image to keep goes with a mask");
+  if (request.reuse.every > 1 && asks_several_times(sampler))
+    fail_usage("blocks are reused from step to step: sampler ", name_of(sampler),
+               " asks the network several times a step, must be another");
+  check(!request.start_labels.defined() ||
+            (request.start.defined() && request.start_labels.sizes() == request.labels.sizes()),
+        "classes ", request.start_labels.sizes(), " of images to begin with, for ", request.labels.sizes());
 }
 
 }  // namespace
@@ -47,17 +57,19 @@ torch::Tensor seeded_noise(std::span<const uint64_t> seeds, std::vector<int64_t>
 }
 
 diffusion::Network guided_network(models::Denoiser& network, const NoiseProcess& process,
-                                  const torch::Tensor& labels, const diffusion::Guidance& guidance) {
-  return [&network, &process, labels, guidance](const torch::Tensor& x, const torch::Tensor& time) {
+                                  const torch::Tensor& labels, const diffusion::Guidance& guidance,
+                                  models::BlockReuse* reuse) {
+  return [&network, &process, labels, guidance, reuse](const torch::Tensor& x, const torch::Tensor& time) {
     // Samplers keep their numbers in float; what the network makes of them may be rounded.
     const auto wide = [&](const torch::Tensor& output) { return output.to(x.scalar_type()); };
     const torch::Tensor share = process.noise_share(time);
     const torch::Tensor applies = (share >= guidance.from) & (share <= guidance.to);
-    if (!guidance.on() || !applies.any().item<bool>()) return wide(network.denoise(x, time, labels));
+    if (!guidance.on() || !applies.any().item<bool>())
+      return wide(network.denoise(x, time, labels, {}, reuse));
     const torch::Tensor none = torch::full_like(labels, network.null_label());
-    const std::vector<torch::Tensor> out =
-        wide(network.denoise(torch::cat({x, x}), torch::cat({time, time}), torch::cat({labels, none})))
-            .chunk(2);
+    const std::vector<torch::Tensor> out = wide(network.denoise(torch::cat({x, x}), torch::cat({time, time}),
+                                                                torch::cat({labels, none}), {}, reuse))
+                                               .chunk(2);
     const torch::Tensor mixed = diffusion::guided(out[0], out[1], guidance, x.size(1));
     return applies.all().item<bool>() ? mixed : torch::where(applies.view({-1, 1, 1, 1}), mixed, out[0]);
   };
@@ -65,7 +77,7 @@ diffusion::Network guided_network(models::Denoiser& network, const NoiseProcess&
 
 Generated generate_images(models::Denoiser& network, const NoiseProcess& process,
                           const GenerateRequest& request, torch::Device device) {
-  check_request(network, request);
+  check_request(network, request, process.resolved(request.sampler).sampler);
   const auto sampler = process.sampler(request.sampler);
   const int64_t steps = sampler->steps();
   const std::vector<int64_t> shape = {network.channels(), request.height, request.width};
@@ -78,15 +90,29 @@ Generated generate_images(models::Denoiser& network, const NoiseProcess& process
   const torch::Tensor known = there(request.known), mask = there(request.mask), start = there(request.start);
 
   Generated result;
-  const diffusion::Network counted = diffusion::counted(
-      guided_network(network, process, request.labels.to(device), request.guidance), result.evaluations);
+  models::BlockReuse reuse = request.reuse;
+  const auto network_for = [&](const torch::Tensor& labels, const diffusion::Guidance& guidance,
+                               models::BlockReuse* used) {
+    return diffusion::counted(guided_network(network, process, labels.to(device), guidance, used),
+                              result.evaluations);
+  };
+  const auto go_on = [&](int64_t step, const torch::Tensor& state) {
+    if (request.after && !request.after(step, steps, state))
+      throw Error(ErrorKind::interrupted, "interrupted");
+  };
   diffusion::Walk walk;
   torch::Tensor x = noise("first noise", 0);
   if (start.defined()) {
     const auto walked = static_cast<int64_t>(std::ceil(static_cast<double>(steps) * request.strength - 1e-9));
     walk.first = steps - std::clamp<int64_t>(walked, 1, steps);
     const diffusion::Level level = sampler->level(walk.first);
-    x = level.alpha * start + level.sigma * x;
+    if (request.start_labels.defined()) {
+      walk.after = [&](int64_t step, torch::Tensor&) { go_on(step, {}); };
+      x = sampler->walk_back(network_for(request.start_labels, {}, nullptr), start.expand_as(x).contiguous(),
+                             walk);
+    } else {
+      x = level.alpha * start + level.sigma * x;
+    }
   } else {
     x = x * sampler->start_scale();
   }
@@ -97,10 +123,10 @@ Generated generate_images(models::Denoiser& network, const NoiseProcess& process
       const torch::Tensor kept = level.alpha * known + level.sigma * noise("noise of what is kept", step);
       state = mask * state + (1 - mask) * kept;
     }
-    if (request.after && !request.after(step, steps, state))
-      throw Error(ErrorKind::interrupted, "interrupted");
+    go_on(step, state);
   };
-  result.images = sampler->run(counted, x, walk);
+  result.images = sampler->run(network_for(request.labels, request.guidance, &reuse), x, walk);
+  result.blocks = reuse.asked, result.spared_blocks = reuse.spared;
   return result;
 }
 
