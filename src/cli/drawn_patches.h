@@ -24,7 +24,8 @@ torch::Tensor drawn_patches(tasks::DrawsPatches& drawer, tasks::DrawRequest requ
 // What `tessera generate` asks of such a model.
 struct GeneratePatches {
   std::string out, part;
-  int64_t count = 0, seed = 0, batch = 0, steps = 0;  // count = 0: 16 images; steps = 0: 100 noise levels
+  int64_t count = 0, seed = 0, batch = 0, steps = 0,
+          shard_size = 0;  // count = 0: 16 images; steps = 0: 100 noise levels
   bool resume = false, json = false;
   std::string device, precision;
 };

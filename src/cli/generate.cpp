@@ -9,6 +9,7 @@
 #include "cli/command.h"
 #include "cli/common.h"
 #include "cli/drawn_patches.h"
+#include "cli/generate_options.h"
 #include "cli/generate_output.h"
 #include "core/clock.h"
 #include "core/counted.h"
@@ -31,53 +32,7 @@
 namespace tessera::cli {
 namespace {
 
-constexpr double kUnset = -1;
-constexpr int64_t kMostImages = 10'000'000;
-constexpr int64_t kMostPatchSteps = 1000;
-
-struct Options {
-  std::string weights, model, out, classes, part, vae;
-  bool raw = false, resume = false, karras = false, json = false;
-  int64_t count = 0, seed = 0, size = 0, batch = 16, threads = 0, steps = 0, cfg_channels = 0, moments = 0;
-  double cfg = 1.5, cfg_rescale = 0, cfg_from = 0, cfg_to = 1, eta = 0, last_step_size = 0.04, clip = kUnset,
-         strength = 0.7;
-  std::string sampler = "auto", spacing = "trailing", form = "sigma", last_step = "mean";
-  std::string start, inpaint, mask;
-  std::string device = "auto", precision = "fp32";
-};
-
 // --- what is asked for
-
-// "207,360", "0-9", names, or "none"; nothing stands for all classes.
-std::vector<int64_t> classes_of(const std::string& words, const tasks::Generator& generator) {
-  const int64_t count = generator.network->label_count();
-  std::vector<int64_t> classes;
-  const auto add = [&](int64_t one) {
-    if (one < 0 || one >= count) fail_usage("--classes: class ", one, ", must be 0 to ", count - 1);
-    classes.push_back(one);
-  };
-  if (words.empty())
-    for (int64_t i = 0; i < count; ++i) classes.push_back(i);
-  for (const std::string& word : words.empty() ? std::vector<std::string>() : split(words, ',')) {
-    const size_t dash = word.find('-', 1);
-    const auto first = parse_int(word.substr(0, dash)),
-               last = dash == std::string::npos ? first : parse_int(word.substr(dash + 1));
-    if (word == "none") {
-      classes.push_back(generator.network->null_label());
-    } else if (first && last) {
-      if (*last < *first || *last - *first >= count)
-        fail_usage("--classes: ", printable(word), " is no range of classes");
-      for (int64_t one = *first; one <= *last; ++one) add(one);
-    } else {
-      const auto& names = generator.class_names;
-      const auto found = std::find(names.begin(), names.end(), word);
-      if (found == names.end())
-        fail_usage("--classes: there is no class '", printable(word), "'", did_you_mean(word, names));
-      add(found - names.begin());
-    }
-  }
-  return classes;
-}
 
 std::string class_text(int64_t label, const tasks::Generator& generator) {
   if (label == generator.network->null_label()) return "none";
@@ -85,8 +40,8 @@ std::string class_text(int64_t label, const tasks::Generator& generator) {
   return at < generator.class_names.size() ? generator.class_names[at] : text("class ", label);
 }
 
-std::vector<AskedImage> asked_images(const Options& options, const tasks::Generator& generator) {
-  const std::vector<int64_t> classes = classes_of(options.classes, generator);
+std::vector<AskedImage> asked_images(const GenerateOptions& options, const tasks::Generator& generator) {
+  const std::vector<int64_t> classes = classes_of(options.classes, generator, "--classes");
   const int64_t count = options.count > 0         ? options.count
                         : options.classes.empty() ? std::min<int64_t>(std::ssize(classes), 16)
                                                   : std::ssize(classes);
@@ -131,7 +86,7 @@ torch::Tensor read_mask(const std::string& path, int64_t height, int64_t width) 
 
 class Drawing {
  public:
-  Drawing(const Options& options, const train::OpenedTask& opened)
+  Drawing(const GenerateOptions& options, const train::OpenedTask& opened)
       : options_(options),
         opened_(opened),
         generator_(*tasks::generator_of(*opened.task)),
@@ -141,10 +96,9 @@ class Drawing {
         part_(drawn_part_of(options.part, options.out, options.resume)) {
     const models::Extent trained =
         models::extent_of(*opened.info.model.settings.find("image_size"), "image_size");
-    height_ = options.size > 0 ? options.size : trained.height;
-    width_ = options.size > 0 ? options.size : trained.width;
-    const int64_t patch = opened.info.model.settings.find("patch_size")->as_int();
-    if (height_ % patch != 0) fail_usage("--size ", height_, ", must be whole patches of ", patch, " pixels");
+    const models::Extent size =
+        size_of(options.size, trained, opened.info.model.settings.find("patch_size")->as_int());
+    height_ = size.height, width_ = size.width;
     check_options();
     wants_values_ = takes_values(options_.out);
     open_vae();
@@ -157,7 +111,7 @@ class Drawing {
     const int64_t factor = codec_.codec && !wants_values_ ? codec_.codec->factor() : 1;
     const auto output =
         open_generate_output(options_.out, asked_, settings_text(), factor * width_, factor * height_,
-                             generator_.network->channels(), options_.resume);
+                             generator_.network->channels(), options_.resume, shards());
     const torch::InferenceMode inference;
     const Interruptible stretch;
     ProgressLine progress(std::cerr, {.label = "generate", .total = std::ssize(asked_), .now = {}});
@@ -166,6 +120,8 @@ class Drawing {
                                        [&](std::span<const AskedImage> batch, int64_t first) {
                                          const tasks::Generated generated = draw(batch, progress, first);
                                          evaluations_ = std::max(evaluations_, generated.evaluations);
+                                         blocks_ += generated.blocks;
+                                         spared_blocks_ += generated.spared_blocks;
                                          std::vector<DrawnImage> images;
                                          for (int64_t i = 0; i < std::ssize(batch); ++i)
                                            images.push_back(drawn_image(generated.images, i));
@@ -179,6 +135,11 @@ class Drawing {
 
  private:
   void check_options() const {
+    if (options_.start.empty() && !options_.from_class.empty()) fail_usage("--from-class goes with --start");
+    if (options_.start.empty() && options_.strength != GenerateOptions::kUnset)
+      fail_usage("--strength goes with --start");
+    if (options_.vae.empty() && options_.tile > 0) fail_usage("--tile goes with --vae");
+    check_shards(shards(), options_.out, options_.batch);
     if (options_.out.empty()) fail_usage("--output is empty, must name a grid (.png), a folder, or .npz");
     if (!options_.inpaint.empty() && options_.mask.empty()) fail_usage("--inpaint goes with --mask");
     if (options_.moments > 0 && !is_image_name(options_.out))
@@ -205,6 +166,9 @@ class Drawing {
     if (generator_.latents && generator_.latents->checksum != codec_.checksum)
       fail_usage("'", opened_.file, "' was trained on latents of ", generator_.latents->codec, " ",
                  generator_.latents->checksum, ", '", codec_.file, "' is another VAE, ", codec_.checksum);
+    if (options_.tile % codec_.codec->factor() != 0)
+      fail_usage("--tile ", options_.tile, ": the VAE takes multiples of ", codec_.codec->factor(),
+                 " pixels");
     scale_ = generator_.latents ? generator_.latents->scale : codec_.require_scale();
     codec_.model->to(device_);
   }
@@ -227,7 +191,12 @@ class Drawing {
 
   // Pixels of what the network made, in float32.
   torch::Tensor decoded(const torch::Tensor& images) const {
-    return codec_.codec ? codec_.codec->decode(images.to(torch::kFloat32) / scale_) : images;
+    if (!codec_.codec) return images;
+    const torch::Tensor latents = images.to(torch::kFloat32) / scale_;
+    if (options_.tile == 0) return codec_.codec->decode(latents);
+    return models::decode_in_tiles(
+        *codec_.codec, latents,
+        {.latent_side = options_.tile / codec_.codec->factor(), .image_side = options_.tile});
   }
 
   void fill_request() {
@@ -250,15 +219,24 @@ class Drawing {
     sampler.last_step = parse_enum<diffusion::LastStep>(options_.last_step, "--last-step");
     sampler.last_step_size = options_.last_step_size;
     sampler = generator_.process->resolved(sampler);
-    // Pixels lie within -1 and 1, latents do not.
-    const bool clips =
-        sampler.sampler == tasks::SamplerName::ddpm || sampler.sampler == tasks::SamplerName::ddim;
+    // Pixels lie within -1 and 1, latents do not; what is cut off cannot be walked back.
+    const bool clips = options_.from_class.empty() && (sampler.sampler == tasks::SamplerName::ddpm ||
+                                                       sampler.sampler == tasks::SamplerName::ddim);
     sampler.clip = options_.clip >= 0 ? options_.clip : clips && generator_.network->channels() == 3 ? 1 : 0;
     steps_ = generator_.process->sampler(sampler)->steps();  // what it refuses, before anything is written
     if (!options_.start.empty()) {
       request_.start = input_of(options_.start);
-      request_.strength = options_.strength;
+      request_.strength = options_.strength != GenerateOptions::kUnset ? options_.strength
+                          : options_.from_class.empty()                ? 0.7
+                                                                       : 1;
     }
+    if (!options_.from_class.empty()) {
+      const std::vector<int64_t> found = classes_of(options_.from_class, generator_, "--from-class");
+      if (found.size() != 1)
+        fail_usage("--from-class '", printable(options_.from_class), "', must be one class");
+      from_class_ = found.front();
+    }
+    request_.reuse = reuse_of(options_.reuse, options_.reuse_blocks, generator_.backbone->block_count());
     if (!options_.inpaint.empty()) {
       request_.known = input_of(options_.inpaint);
       request_.mask = input_mask(options_.mask);
@@ -293,7 +271,13 @@ class Drawing {
     for (const auto& [key, file] :
          {std::pair{"start", options_.start}, {"inpaint", options_.inpaint}, {"mask", options_.mask}})
       if (!file.empty()) out[key] = checksum_of(MappedFile(file).bytes());
-    if (!options_.start.empty()) out["strength"] = options_.strength;
+    if (!options_.start.empty()) out["strength"] = request_.strength;
+    if (!options_.from_class.empty()) out["from_class"] = from_class_;
+    if (options_.tile > 0) out["tile"] = options_.tile;
+    if (request_.reuse.every > 1)
+      out["reuse"] = {{"every", request_.reuse.every},
+                      {"first", request_.reuse.first},
+                      {"last", request_.reuse.last - 1}};
     return json_text(out);
   }
 
@@ -305,9 +289,10 @@ class Drawing {
       labels.push_back(one.label);
     }
     request_.labels = torch::tensor(labels, torch::kInt64);
+    if (from_class_ >= 0) request_.start_labels = torch::full_like(request_.labels, from_class_);
     moments_.clear();
     request_.after = [&](int64_t step, int64_t steps, const torch::Tensor& x) {
-      if (is_moment(step, steps)) moments_.push_back(x);
+      if (x.defined() && is_moment(step, steps)) moments_.push_back(x);
       progress.update(before, {{"step", text(step + 1, "/", steps)}});
       return !interrupted();
     };
@@ -324,7 +309,7 @@ class Drawing {
       return generated;
     } catch (const Error& error) {
       if (error.kind == ErrorKind::interrupted || error.kind == ErrorKind::usage) throw;
-      throw Error(error.kind, opened_.file + ": " + error.what());
+      throw Error(error.kind, text(opened_.file, ", images from ", before, " on: ", error.what()));
     }
   }
 
@@ -345,12 +330,19 @@ class Drawing {
     return drawn;
   }
 
+  ShardLayout shards() const {
+    return {.images = options_.shard_size,
+            .classes = generator_.network->label_count(),
+            .class_names = generator_.class_names};
+  }
+
   void report(int64_t drawn, double seconds) const {
     const std::string sampler = name_of(request_.sampler.sampler);
     if (options_.json) {
       nlohmann::ordered_json line = nlohmann::ordered_json::parse(settings_text());
       line["images"] = drawn;
       line["evaluations"] = evaluations_;
+      if (request_.reuse.every > 1) line["blocks"] = blocks_, line["spared_blocks"] = spared_blocks_;
       line["seconds"] = seconds;
       line["output"] = options_.out;
       std::cout << json_text(line) << "\n";
@@ -358,17 +350,21 @@ class Drawing {
     }
     std::cout << one_line(options_.out) << ": " << counted(drawn, "image") << " by "
               << counted(steps_, "step") << " of " << sampler << ", cfg " << shortest(options_.cfg) << ", "
-              << counted(evaluations_, "function evaluation") << " a batch, " << fixed(seconds, 1) << " s\n";
+              << counted(evaluations_, "function evaluation") << " a batch, ";
+    if (request_.reuse.every > 1)
+      std::cout << spared_blocks_ << " of " << counted(blocks_, "block evaluation") << " spared, ";
+    std::cout << fixed(seconds, 1) << " s\n";
   }
 
-  const Options& options_;
+  const GenerateOptions& options_;
   const train::OpenedTask& opened_;
   const tasks::Generator& generator_;
   torch::Device device_;
   tasks::Precision precision_;
   std::vector<AskedImage> asked_;
   DrawnPart part_;
-  int64_t height_ = 0, width_ = 0, steps_ = 0, evaluations_ = 0;
+  int64_t height_ = 0, width_ = 0, steps_ = 0, evaluations_ = 0, blocks_ = 0, spared_blocks_ = 0;
+  int64_t from_class_ = -1;  // class to class
   tasks::GenerateRequest request_;
   train::OpenedCodec codec_;
   data::Preprocess pixels_ = {.crop = 1, .mean = {0.5, 0.5, 0.5}, .std = {0.5, 0.5, 0.5}};  // of the VAE
@@ -377,39 +373,7 @@ class Drawing {
   std::vector<torch::Tensor> moments_;  // of the batch that is drawn
 };
 
-// Options that only networks of task diffuse have, for weights that draw patch by patch.
-void refuse_noise_options(const Options& options, const std::string& file) {
-  const Options standard;
-  if (options.steps > kMostPatchSteps)
-    fail_usage("--steps ", options.steps, ": a patch has at most ", kMostPatchSteps, " noise levels");
-  const std::pair<const char*, bool> given[] = {
-      {"--classes", !options.classes.empty()},
-      {"--vae", !options.vae.empty()},
-      {"--cfg", options.cfg != standard.cfg},
-      {"--cfg-channels", options.cfg_channels != standard.cfg_channels},
-      {"--cfg-rescale", options.cfg_rescale != standard.cfg_rescale},
-      {"--cfg-from", options.cfg_from != standard.cfg_from},
-      {"--cfg-to", options.cfg_to != standard.cfg_to},
-      {"--sampler", options.sampler != standard.sampler},
-      {"--eta", options.eta != standard.eta},
-      {"--karras", options.karras},
-      {"--spacing", options.spacing != standard.spacing},
-      {"--diffusion", options.form != standard.form},
-      {"--last-step", options.last_step != standard.last_step},
-      {"--last-step-size", options.last_step_size != standard.last_step_size},
-      {"--clip", options.clip != standard.clip},
-      {"--size", options.size != standard.size},
-      {"--moments", options.moments != standard.moments},
-      {"--start", !options.start.empty()},
-      {"--inpaint", !options.inpaint.empty()},
-      {"--mask", !options.mask.empty()}};
-  for (const auto& [name, is_given] : given)
-    if (is_given)
-      fail_usage(name, " is for networks of task diffuse; '", file,
-                 "' draws patch by patch (an image is completed by `tessera complete`)");
-}
-
-void generate(const Options& options) {
+void generate(const GenerateOptions& options) {
   train::use_threads(options.threads);
   const train::OpenedTask opened =
       train::open_generator(options.weights, {.model = options.model, .raw = options.raw});
@@ -422,6 +386,7 @@ void generate(const Options& options) {
                     .seed = options.seed,
                     .batch = options.batch,
                     .steps = options.steps,
+                    .shard_size = options.shard_size,
                     .resume = options.resume,
                     .json = options.json,
                     .device = options.device,
@@ -432,70 +397,8 @@ void generate(const Options& options) {
 }  // namespace
 
 void add_generate(Arguments& command, Action& action) {
-  auto options = std::make_shared<Options>();
-  command
-      .add("-w,--weights,--pretrained", options->weights,
-           "weights of task diffuse or darl, a published DiT or SiT, or a folder of diffusers")
-      .required();
-  command
-      .add("-o,--output", options->out,
-           "a grid (.png, .jpg, .webp), a folder of PNGs, a batch (.npz), or values (.npy, .safetensors)")
-      .required();
-  command.add("--vae", options->vae,
-              "the VAE that decodes latents: weights of task vae, or a folder of diffusers");
-  command.add("--classes", options->classes,
-              "numbers or names: 207,360 or 0-9 or star, in turn; none (default: all)");
-  command
-      .add("-n,--count", options->count,
-           "images (default: one of each class, at most 16 where none is named)")
-      .range<int64_t>(1, kMostImages);
-  command.add("--seed", options->seed, "seed of the first image; each has the next").show_default();
-  command.add("--cfg", options->cfg, "classifier-free guidance, 1 = none").show_default();
-  command.add("--cfg-channels", options->cfg_channels,
-              "guide the first so many channels (default: all, of latents 3)");
-  command.add("--cfg-rescale", options->cfg_rescale, "share that gets the deviation without guidance")
-      .show_default();
-  command.add("--cfg-from", options->cfg_from, "guide from this share of noise on, 0 is the image")
-      .show_default();
-  command.add("--cfg-to", options->cfg_to, "guide up to this share of noise, 1 is noise").show_default();
-  command
-      .add("--sampler", options->sampler, "how noise is taken away (default: ddpm, of interpolants dopri5)")
-      .one_of(names_of<tasks::SamplerName>());
-  command
-      .add("--steps", options->steps,
-           "steps (default: 250 of ddpm and sde, 100 for each patch of darl, else 50)")
-      .range<int64_t>(1, 1'000'000);
-  command.add("--eta", options->eta, "ddim: share of the chain's noise").show_default();
-  command.flag("--karras", options->karras, "dpmpp, euler, heun: Karras' spacing of the noise");
-  command.add("--spacing", options->spacing, "which steps of the schedule are taken")
-      .one_of(names_of<diffusion::Spacing>())
-      .show_default();
-  command.add("--diffusion", options->form, "sde: its coefficient")
-      .one_of(names_of<diffusion::DiffusionForm>())
-      .show_default();
-  command.add("--last-step", options->last_step, "sde: the step to the end")
-      .one_of(names_of<diffusion::LastStep>())
-      .show_default();
-  command.add("--last-step-size", options->last_step_size, "sde: how long it is").show_default();
-  command.add("--clip", options->clip,
-              "ddpm, ddim: clean images stay within +- this, 0 = not (default: 1 of pixels)");
-  command.add("--size", options->size, "side of the images in the network's own pixels (default: as trained)")
-      .range<int64_t>(1, 16384);
-  command.add("--moments", options->moments, "a row for each image: so many moments from noise to it")
-      .range<int64_t>(2, 64);
-  command.add("--start", options->start, "image to image: begin with this one under noise");
-  command.add("--strength", options->strength, "--start: share of the steps that are walked").show_default();
-  command.add("--inpaint", options->inpaint, "keep this image but for what --mask says");
-  command.add("--mask", options->mask, "image as large as those that are drawn: white is drawn anew");
-  command.flag("--resume", options->resume, "go on with a folder or .npz that an earlier run has begun");
-  command.add("--part", options->part, "2/4: this is the second of four processes that draw into one folder");
-  command.flag("--raw", options->raw, "checkpoints: the raw weights instead of their moving average");
-  command.add("--model", options->model, "model name, where weights of other programs do not tell");
-  command.flag("--json", options->json, "what was done as one JSON object");
-  command.add("--batch-size,--batch", options->batch, "images at a time")
-      .show_default()
-      .range<int64_t>(1, 4096);
-  add_compute_options(command, options->device, options->precision, options->threads);
+  auto options = std::make_shared<GenerateOptions>();
+  add_generate_options(command, *options);
   action = [options] { generate(*options); };
 }
 

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/common.h"
+#include "cli/generate_shards.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "io/array_file.h"
@@ -18,7 +19,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kTextKey = "tessera";
 constexpr size_t kMostInGrid = 1024;
 
 std::span<const std::byte> bytes_of(const void* data, size_t size) {
@@ -59,20 +59,20 @@ class FolderOutput final : public GenerateOutput {
       fail_usage("'", path_, "' is a file, must be a folder");
     if (!resume && fs::is_directory(path_) && !fs::is_empty(path_))
       fail_usage("'", path_, "' holds files already: --resume goes on, or name another folder");
-    fs::create_directories(path_);
   }
   bool has(const AskedImage& asked) override {
     if (!resume_ || !file_exists(name_of(asked))) return false;
-    const std::string found = png_text(read_file(name_of(asked)), kTextKey);
+    const std::string found = png_text(read_file(name_of(asked)), kImageTextKey);
     if (found.empty()) return false;  // not whole
-    if (found != text_of(asked))
+    if (found != image_text(settings_, asked))
       fail_usage("'", name_of(asked),
                  "' was drawn with other settings: --resume goes on with the same alone");
     return true;
   }
   void add(const AskedImage& asked, const DrawnImage& drawn) override {
-    write_file_atomic(name_of(asked),
-                      with_png_text(encode_image(drawn.picture, name_of(asked)), kTextKey, text_of(asked)));
+    fs::create_directories(path_);  // where the first image could not be drawn nothing is left
+    write_file_atomic(name_of(asked), with_png_text(encode_image(drawn.picture, name_of(asked)),
+                                                    kImageTextKey, image_text(settings_, asked)));
   }
   void finish() override {}
 
@@ -81,13 +81,6 @@ class FolderOutput final : public GenerateOutput {
     std::string number = std::to_string(asked.index);
     return path_ + "/" + std::string(number.size() < 6 ? 6 - number.size() : 0, '0') + number + ".png";
   }
-  std::string text_of(const AskedImage& asked) const {
-    nlohmann::ordered_json one = nlohmann::ordered_json::parse(settings_);
-    one["seed"] = asked.seed;
-    if (!asked.caption.empty()) one["class"] = asked.label, one["class_name"] = asked.caption;
-    return json_text(one);
-  }
-
   std::string path_, settings_;
   bool resume_;
 };
@@ -112,17 +105,13 @@ class BatchOutput final : public GenerateOutput {
         fail_usage("'", partial_, "' was drawn with other settings: --resume goes on with the same alone");
       done_ = static_cast<int64_t>((fs::file_size(partial_) - header_.size()) / each());
       fs::resize_file(partial_, header_.size() + static_cast<size_t>(done_) * each());
-      out_.open(partial_, std::ios::binary | std::ios::app);
-    } else {
-      if (!resume && file_exists(partial_))
-        fail_usage("'", partial_, "' is left of a run that did not end: --resume goes on, or remove it");
-      out_.open(partial_, std::ios::binary | std::ios::trunc);
-      out_ << header_;
+    } else if (!resume && file_exists(partial_)) {
+      fail_usage("'", partial_, "' is left of a run that did not end: --resume goes on, or remove it");
     }
-    check(out_.good(), "'", partial_, "' cannot be written");
   }
   bool has(const AskedImage& asked) override { return asked.index - asked_.front().index < done_; }
   void add(const AskedImage&, const DrawnImage& drawn) override {
+    if (!out_.is_open()) open();
     out_.write(reinterpret_cast<const char*>(drawn.picture.pixels.data()),
                static_cast<std::streamsize>(drawn.picture.pixels.size()));
     out_.flush();
@@ -153,6 +142,12 @@ class BatchOutput final : public GenerateOutput {
 
  private:
   size_t each() const { return static_cast<size_t>(width_ * height_ * 3); }
+  // Behind what an earlier run has left, else from the start.
+  void open() {
+    out_.open(partial_, std::ios::binary | (done_ > 0 ? std::ios::app : std::ios::trunc));
+    if (done_ == 0) out_ << header_;
+    check(out_.good(), "'", partial_, "' cannot be written");
+  }
 
   std::string path_, partial_;
   std::vector<AskedImage> asked_;
@@ -180,6 +175,13 @@ class ValuesOutput final : public GenerateOutput {
 
 }  // namespace
 
+std::string image_text(const std::string& settings, const AskedImage& asked) {
+  nlohmann::ordered_json one = nlohmann::ordered_json::parse(settings);
+  one["seed"] = asked.seed;
+  if (!asked.caption.empty()) one["class"] = asked.label, one["class_name"] = asked.caption;
+  return json_text(one);
+}
+
 DrawnPart drawn_part_of(const std::string& words, const std::string& path, bool resume) {
   if (words.empty()) return {};
   const size_t slash = words.find('/');
@@ -197,8 +199,9 @@ DrawnPart drawn_part_of(const std::string& words, const std::string& path, bool 
 int64_t draw_missing(GenerateOutput& output, const std::vector<AskedImage>& asked, int64_t batch,
                      const DrawnPart& part, const DrawBatch& draw) {
   int64_t added = 0;
-  for (int64_t first = 0, number = 0; first < std::ssize(asked); first += batch, ++number) {
-    if (number % part.of != part.index) continue;
+  const int64_t together = std::max(output.together(), batch);
+  for (int64_t first = 0; first < std::ssize(asked); first += batch) {
+    if (first / together % part.of != part.index) continue;
     const int64_t last = std::min(first + batch, std::ssize(asked));
     const std::span<const AskedImage> some(asked.data() + first, static_cast<size_t>(last - first));
     if (std::all_of(some.begin(), some.end(), [&](const AskedImage& one) { return output.has(one); }))
@@ -218,11 +221,13 @@ bool takes_values(const std::string& path) { return ArrayFile::knows(path) && !p
 std::unique_ptr<GenerateOutput> open_generate_output(const std::string& path,
                                                      const std::vector<AskedImage>& asked,
                                                      const std::string& settings, int64_t width,
-                                                     int64_t height, int64_t channels, bool resume) {
+                                                     int64_t height, int64_t channels, bool resume,
+                                                     const ShardLayout& shards) {
   if (is_image_name(path)) return std::make_unique<GridOutput>(path, asked.size());
   if (path.ends_with(".npz"))
     return std::make_unique<BatchOutput>(path, asked, settings, width, height, resume);
   if (takes_values(path)) return std::make_unique<ValuesOutput>(path, asked.size(), width, height, channels);
+  if (shards.images > 0) return open_shard_output(path, asked, settings, shards, resume);
   return std::make_unique<FolderOutput>(path, settings, resume);
 }
 
