@@ -6,6 +6,7 @@
 //   y  = x + attention(norm1(x))                   half of a head's channels by x, half by y
 //   x' = y + mlp(norm2(y))                         start stands at (-1, -1)
 //   scores = head(norm(x_L)[last patch])
+// With `codes` the tokens of a discrete autoencoder are embedded instead of pixels: E[token] for patches W + b (Table 16).
 // Two streams: g' = g + attention(query(norm1(g)); keys, values of the content) etc., all else shared.
 #include "models/darl.h"
 
@@ -18,6 +19,7 @@
 #include "models/input_channels.h"
 #include "models/masked_attention.h"
 #include "models/residual_block.h"
+#include "models/tokeniser.h"
 #include "nn/attention.h"
 #include "nn/init.h"
 #include "nn/linear.h"
@@ -55,6 +57,8 @@ struct Config : IsotropicSettings {
   Pooling pooling = Pooling::last;
   double rope_theta = 10000;
   bool rope_turns = false, interpolate = true, causal = false, two_stream = false;
+  int64_t codes = 0;
+  std::string tokeniser = {};
 
   Config() { dim = 768, heads = 12; }
 
@@ -72,6 +76,9 @@ struct Config : IsotropicSettings {
     v("causal", causal, "the class head's tokens see only those before them (pre-training always does)");
     v("pooling", pooling, choice<Pooling>(), "the head reads the last patch or the mean of all patches");
     v("two_stream", two_stream, "a query stream for pre-training with orders that change");
+    v("codes", codes, between(0, 1 << 20),
+      "reads the tokens of so many codes that `tokeniser` gives; 0 = pixels");
+    v("tokeniser", tokeniser, "weights of task dvae, or of DALL-E's encoder");
     visit_drop_path(v);
   }
 
@@ -82,6 +89,12 @@ struct Config : IsotropicSettings {
     const int64_t step = positions == Positions::rope_2d ? 4 : 2;
     if (two_stream && drop_path > 0)
       fail_usage("model.two_stream = true has no drop path: set model.drop_path = 0");
+    if ((codes > 0) == tokeniser.empty())
+      fail_usage(
+          "model.codes and model.tokeniser go together: the tokens that are read, and the weights that give ",
+          "them");
+    if (codes == 1 || (codes > 0 && in_channels != 3))
+      fail_usage("model.codes = ", codes, ", must be at least 2, of images with 3 channels");
     if (rotary() && dim / heads % step != 0)
       fail_usage("model.positions = \"", name_of(positions), "\" rotates ", dim / heads,
                  " channels a head, must be a multiple of ", step);
@@ -126,7 +139,7 @@ class Block final : public AttentionBlock {
   }
 };
 
-class Darl final : public CausalBackbone, public NextPatch, public MaskedAttention {
+class Darl final : public CausalBackbone, public NextPatch, public MaskedAttention, public ReadsTokens {
  public:
   explicit Darl(const Config& config) : config_(config) {
     rows_ = config.grid().height;
@@ -140,8 +153,13 @@ class Darl final : public CausalBackbone, public NextPatch, public MaskedAttenti
         list->push_back(query_projections_.back());
       }
     }
-    patch_embed_ = register_module(
-        "patch_embed", nn::Linear(config.in_channels * config.patch_size * config.patch_size, config.dim));
+    if (config.codes > 0) {
+      const auto embed = register_module("token_embed", std::make_shared<torch::nn::Module>());
+      token_embed_ = embed->register_parameter("weight", nn::zeros({config.codes, config.dim}));
+    } else {
+      patch_embed_ = register_module(
+          "patch_embed", nn::Linear(config.in_channels * config.patch_size * config.patch_size, config.dim));
+    }
     if (config.positions == Positions::learned)
       pos_embed_ = register_parameter("pos_embed", nn::zeros({1, rows_ * columns_, config.dim}));
     if (config.positions == Positions::rope_mixed)
@@ -159,7 +177,7 @@ class Darl final : public CausalBackbone, public NextPatch, public MaskedAttenti
 
   int64_t macs(int64_t height, int64_t width) const override {
     const int64_t patches = config_.patches(height, width);
-    int64_t total = patches * patch_embed_->macs();
+    int64_t total = patch_embed_ ? patches * patch_embed_->macs() : 0;  // the tokeniser is not counted
     for (const auto& block : blocks_) total += block->macs(patches + 1);
     return total;
   }
@@ -229,8 +247,16 @@ class Darl final : public CausalBackbone, public NextPatch, public MaskedAttenti
   }
   std::string next_refusal() const override { return ""; }
   torch::Tensor embed_patches(const torch::Tensor& images) const override {
+    check(!reads_tokens(), "a single patch has no token");
     return patch_embed_->forward(nn::patchify(images, config_.patch_size));
   }
+  int64_t input_codes() const override { return config_.codes; }
+  const std::string& input_tokeniser() const override { return config_.tokeniser; }
+  void set_tokens(TokensOf tokens, std::string checksum) override {
+    tokens_of_ = std::move(tokens);
+    tokens_checksum_ = std::move(checksum);
+  }
+  const std::string& tokens_checksum() const override { return tokens_checksum_; }
   torch::Tensor front_tokens() const override { return start_token_; }
 
   // As MAE (He et al. 2022), whose recipe the paper follows.
@@ -327,11 +353,20 @@ class Darl final : public CausalBackbone, public NextPatch, public MaskedAttenti
     return nn::rotation_halves(across, down, channels, config_.rope_theta);
   }
 
+  bool reads_tokens() const { return config_.codes > 0; }
+
+  // [batch, patches, dim] in raster order.
+  torch::Tensor embedded_tokens(const torch::Tensor& images, int64_t rows, int64_t columns) const {
+    check(static_cast<bool>(tokens_of_), "this model reads tokens, and nothing gives them: model.tokeniser '",
+          config_.tokeniser, "' was not opened");
+    return torch::embedding(token_embed_, tokens_of_(images, rows, columns));
+  }
+
   // [start, patches in order], all of them or without the last.
   Tokens arrange(const torch::Tensor& images, const torch::Tensor& order, bool all) const {
-    const torch::Tensor pixels = nn::patchify(images, config_.patch_size);
     const int64_t rows = images.size(2) / config_.patch_size, columns = images.size(3) / config_.patch_size;
-    torch::Tensor x = patch_embed_->forward(pixels);
+    torch::Tensor x = reads_tokens() ? embedded_tokens(images, rows, columns)
+                                     : patch_embed_->forward(nn::patchify(images, config_.patch_size));
     if (const torch::Tensor table = position_table(rows, columns); table.defined()) x = x + table;
     torch::Tensor places = order_or_raster(order, images.size(0), rows * columns);
     if (order.defined()) x = in_order(x, order);
@@ -349,8 +384,11 @@ class Darl final : public CausalBackbone, public NextPatch, public MaskedAttenti
   Config config_;
   int64_t rows_ = 0, columns_ = 0;
   torch::Tensor start_token_, query_token_, pos_embed_;
-  nn::MixedFrequencies mixed_;  // of positions = "rope_mixed"
-  nn::Linear patch_embed_{nullptr};
+  nn::MixedFrequencies mixed_;       // of positions = "rope_mixed"
+  nn::Linear patch_embed_{nullptr};  // of pixels
+  torch::Tensor token_embed_;        // of tokens
+  TokensOf tokens_of_;
+  std::string tokens_checksum_;
   std::vector<std::shared_ptr<Block>> blocks_;
   std::vector<nn::Linear> query_projections_;  // queries of the query stream, one a block
   nn::LayerNorm norm_{nullptr};

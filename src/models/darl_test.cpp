@@ -4,6 +4,8 @@
 
 #include "core/error.h"
 #include "models/models_testing.h"
+#include "models/tokeniser.h"
+#include "nn/patch_embed.h"
 
 namespace tessera::models {
 namespace {
@@ -59,6 +61,45 @@ TEST(Darl, ParametersFollowFromTheFormula) {
   EXPECT_EQ(parameters("darl-b16"), count(16, 768, 12));
   EXPECT_EQ(parameters("darl-l16"), count(16, 1024, 24));
   EXPECT_EQ(parameters("darl-h14"), count(14, 1280, 32));
+}
+
+// Tokens of patches by their mean, in 8 steps.
+Tensor mean_tokens(const Tensor& images, int64_t rows, int64_t columns) {
+  const Tensor means = nn::patchify(images, images.size(2) / rows).mean(-1);
+  EXPECT_EQ(means.size(1), rows * columns);
+  return (means * 2 + 4).floor().clamp(0, 7).to(torch::kInt64);
+}
+
+TEST(Darl, ReadsTokensInsteadOfPixels) {
+  const auto model = lively({{"codes", 8}, {"tokeniser", "somewhere"}});
+  auto& reader = dynamic_cast<ReadsTokens&>(*model->backbone);
+  const Tensor image = picture();
+  EXPECT_THROW(next_patch(*model).before_each_patch(image), Error);  // nothing gives tokens
+  reader.set_tokens(mean_tokens, "a");
+  const Tensor before = next_patch(*model).before_each_patch(image);
+  // Of a patch only its token counts, and only for the patches behind it.
+  Tensor shuffled = image.clone();
+  shuffled.slice(2, 4, 8).slice(3, 8, 12).copy_(shuffled.slice(2, 4, 8).slice(3, 8, 12).flip(3));
+  EXPECT_TRUE(torch::equal(before, next_patch(*model).before_each_patch(shuffled)));
+  const auto differ =
+      rows_that_differ(before, next_patch(*model).before_each_patch(with_patch_changed(image, 6)));
+  for (int64_t row = 0; row < 16; ++row) EXPECT_EQ(differ[static_cast<size_t>(row)], row > 6) << row;
+  // Codes that no image has get no gradient.
+  reader.set_tokens(
+      [](const Tensor& images, int64_t rows, int64_t columns) {
+        return torch::full({images.size(0), rows * columns}, 5, torch::kInt64);
+      },
+      "b");
+  EXPECT_EQ(reader.tokens_checksum(), "b");
+  model->forward(image, {}).sum().backward();
+  for (const auto& parameter : model->backbone->named_parameters()) {
+    if (parameter.key() != "token_embed.weight") continue;
+    const Tensor used = parameter.value().grad().abs().sum(1) > 0;
+    EXPECT_EQ(used.sum().item<int64_t>(), 1);
+    EXPECT_TRUE(used[5].item<bool>());
+  }
+  EXPECT_THROW(small({{"codes", 8}}), Error);
+  EXPECT_THROW(small({{"tokeniser", "somewhere"}}), Error);
 }
 
 // Row t may depend on the patches before it in the order, and does.

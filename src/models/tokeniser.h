@@ -5,6 +5,8 @@
 #include "ops/torch.h"
 
 #include <cstdint>
+#include <functional>
+#include <string>
 
 namespace tessera::models {
 
@@ -25,6 +27,22 @@ class Tokeniser {
   virtual torch::Tensor code_vectors() const { return {}; }
 
   torch::Tensor tokens(const torch::Tensor& pixels) { return tokens_of(code_outputs(pixels)); }
+};
+
+// The tokens of images [batch, 3, height, width] as they enter a model, one for each cell of a grid: int64
+// [batch, rows * columns].
+using TokensOf = std::function<torch::Tensor(const torch::Tensor& images, int64_t rows, int64_t columns)>;
+
+// A model that embeds the tokens of an image instead of its pixels, where its settings say so. The tokeniser is no
+// part of it: whoever builds the model hands over what gives tokens.
+class ReadsTokens {
+ public:
+  virtual ~ReadsTokens() = default;
+  virtual int64_t input_codes() const = 0;                 // 0 = the model reads pixels
+  virtual const std::string& input_tokeniser() const = 0;  // its weights
+  // With the check sum of those weights.
+  virtual void set_tokens(TokensOf tokens, std::string checksum) = 0;
+  virtual const std::string& tokens_checksum() const = 0;  // "" before
 };
 
 }  // namespace tessera::models

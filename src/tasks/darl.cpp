@@ -68,7 +68,7 @@ class Darl final : public Task, public DrawsPatches {
         spec_(setup.model),
         backbone_(setup.build_backbone(setup.model)),
         predictor_(backbone_, spec_, order_of(setup), "task darl"),
-        tokens_(setup, config_.tokeniser, "task.tokeniser", config_.codes) {
+        tokens_(setup, config_.tokeniser, "task.tokeniser", "task.codes", config_.codes) {
     if (config_.order == DarlOrder::random && !predictor_.knows_next_place())
       fail_usage(
           "task.order = \"random\" needs a model that is told which patch comes next: a darl model with ",
@@ -137,6 +137,9 @@ class Darl final : public Task, public DrawsPatches {
   }
   std::string drawing_refusal() const override {
     if (config_.objective == DarlObjective::tokens) return "they predict tokens, not pixels";
+    if (const auto* reader = dynamic_cast<const models::ReadsTokens*>(backbone_.get());
+        reader && reader->input_codes() > 0)
+      return "they read tokens, which are those of whole images";
     if (config_.normalise_pixels)
       return "they predict normalised pixels: means and deviations of the patches to come are not known";
     return "";
@@ -306,7 +309,7 @@ void Darl::show(const StreamInputs& batch, const DarlPass& passed, uint64_t seed
   if (config_.order != DarlOrder::random) out.blocks.emplace_back(order_of_patches());
   if (config_.objective == DarlObjective::tokens) return;
   out.blocks.emplace_back(predictions(batch, passed));
-  out.blocks.emplace_back(completions(batch, seed));
+  if (drawing_refusal().empty()) out.blocks.emplace_back(completions(batch, seed));
 }
 
 // The grid, each patch the lighter the later it comes.
@@ -371,7 +374,6 @@ report::PicturesBlock Darl::completions(const StreamInputs& batch, uint64_t seed
                               .note =
                                   "The first half of a validation image's patches, and the rest drawn "
                                   "patch by patch."};
-  if (config_.normalise_pixels) return {};  // means and deviations of the patches to come are not known
   const int64_t count = std::min(kDrawn, batch.size), known = predictor_.patches() / 2;
   const torch::Tensor given = batch.at("image").slice(0, 0, count);
   std::vector<uint64_t> seeds;

@@ -5,9 +5,11 @@
 
 namespace tessera::tasks {
 
-PatchTokens::PatchTokens(const TaskSetup& setup, std::string path, std::string key, int64_t codes)
+PatchTokens::PatchTokens(const TaskSetup& setup, std::string path, std::string key, std::string codes_key,
+                         int64_t codes)
     : path_(std::move(path)),
       key_(std::move(key)),
+      codes_key_(std::move(codes_key)),
       codes_(codes),
       preprocess_(setup.preprocess),
       open_(setup.open_backbone) {}
@@ -19,7 +21,7 @@ models::Tokeniser& PatchTokens::opened() {
     const auto& found =
         models::require<models::Tokeniser>(*opened.model, opened.spec.family, text(key_, " '", path_, "'"));
     if (found.codes() != codes_)
-      fail_usage(key_, " '", path_, "' has ", found.codes(), " codes, task.codes is ", codes_);
+      fail_usage(key_, " '", path_, "' has ", found.codes(), " codes, ", codes_key_, " is ", codes_);
     for (const torch::Tensor& parameter : opened.model->parameters()) parameter.set_requires_grad(false);
     opened.model->eval();
     tokeniser_ = std::move(opened);

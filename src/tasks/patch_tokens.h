@@ -1,4 +1,4 @@
-// Tokens of images as targets: what a trained tokeniser (task dvae, or DALL-E's encoder) says of each patch.
+// Tokens of images as targets or inputs: what a trained tokeniser (task dvae, or DALL-E's encoder) says of each patch.
 #pragma once
 
 #include <memory>
@@ -14,8 +14,9 @@ class PatchTokens {
  public:
   PatchTokens() = default;
   // Images will be normalised as `setup.preprocess` says. Usage errors name `key`, the setting that holds the
-  // path.
-  PatchTokens(const TaskSetup& setup, std::string path, std::string key, int64_t codes);
+  // path, and `codes_key`, that of the number of codes.
+  PatchTokens(const TaskSetup& setup, std::string path, std::string key, std::string codes_key,
+              int64_t codes);
 
   // One token for each patch of a grid, int64 [batch, rows * columns]: images [batch, 3, height, width] as they
   // enter a model are resized so that a token stands for a patch (as in BEiT, Bao et al. 2022).
@@ -25,7 +26,7 @@ class PatchTokens {
 
  private:
   models::Tokeniser& opened();
-  std::string path_, key_;
+  std::string path_, key_, codes_key_;
   int64_t codes_ = 0;
   data::Preprocess preprocess_;
   std::function<OpenedBackbone(const std::string&)> open_;

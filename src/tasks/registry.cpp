@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "models/tokeniser.h"
 #include "tasks/classify.h"
 #include "tasks/clip.h"
 #include "tasks/coca.h"
@@ -18,6 +19,7 @@
 #include "tasks/instruct.h"
 #include "tasks/language.h"
 #include "tasks/mae.h"
+#include "tasks/patch_tokens.h"
 #include "tasks/segment.h"
 #include "tasks/simvlm.h"
 #include "tasks/vae.h"
@@ -78,8 +80,18 @@ Value task_settings(Value section) {
 }
 
 std::shared_ptr<models::Backbone> TaskSetup::build_backbone(const models::ModelSpec& spec) const {
-  if (make_backbone) return make_backbone(spec);
-  return meta ? models::meta_backbone(spec) : models::build_backbone(spec, seed, init);
+  auto backbone = make_backbone ? make_backbone(spec)
+                  : meta        ? models::meta_backbone(spec)
+                                : models::build_backbone(spec, seed, init);
+  auto* reader = dynamic_cast<models::ReadsTokens*>(backbone.get());
+  if (reader && reader->input_codes() > 0 && !meta && open_backbone) {
+    const auto tokens = std::make_shared<PatchTokens>(*this, reader->input_tokeniser(), "model.tokeniser",
+                                                      "model.codes", reader->input_codes());
+    reader->set_tokens([tokens](const torch::Tensor& images, int64_t rows,
+                                int64_t columns) { return (*tokens)(images, rows, columns); },
+                       tokens->checksum());
+  }
+  return backbone;
 }
 
 }  // namespace tessera::tasks

@@ -7,6 +7,7 @@
 #include "core/text.h"
 #include "core/threads.h"
 #include "io/file.h"
+#include "models/tokeniser.h"
 #include "train/compute.h"
 #include "train/device.h"
 #include "train/memory.h"
@@ -102,6 +103,18 @@ uint64_t loader_bytes(const tasks::StreamSpec& stream, const data::LoaderConfig&
   return static_cast<uint64_t>((std::max(config.queue, config.threads) + 1) * config.batch_size) * sample;
 }
 
+// A model that reads tokens is tried with the first one alone: the weights that would give them may not be there yet.
+void read_no_tokens(const tasks::Task& task) {
+  for (const tasks::BackbonePart& part : task.backbones())
+    if (auto* reader = dynamic_cast<models::ReadsTokens*>(part.model.get()))
+      reader->set_tokens(
+          [](const torch::Tensor& images, int64_t rows, int64_t columns) {
+            return torch::zeros({images.size(0), rows * columns},
+                                torch::TensorOptions(torch::kInt64).device(images.device()));
+          },
+          "");
+}
+
 // The most memory that the run takes in one process: what this one holds after a pass over two samples
 // (program, LibTorch, weights, gradients, the kernels' workspace), and what a run has besides.
 uint64_t memory_of(const Recipe& recipe, const RunPlan& plan, const Compute& compute, tasks::Task& task) {
@@ -183,6 +196,7 @@ PlannedRun plan_training(const Recipe& recipe) {
   tasks::TaskSetup setup = task_setup(planned.recipe, data, info, compute);
   setup.init = models::Init::skip;
   const auto task = tasks::find_task(tasks::task_name(recipe.task)).make(setup);
+  read_no_tokens(*task);
   tasks::move(task->parts(), compute.device, parameter_type(compute.precision));
   {
     const torch::NoGradGuard no_grad;

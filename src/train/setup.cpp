@@ -11,6 +11,7 @@
 #include "core/toml.h"
 #include "io/file.h"
 #include "io/remote_path.h"
+#include "models/tokeniser.h"
 #include "tasks/language_part.h"
 #include "train/device.h"
 #include "train/load.h"
@@ -50,6 +51,10 @@ std::vector<std::pair<std::string, std::string>> fingerprints_of(const tasks::Ta
   streams.insert(streams.begin() + 1, task.validation());
   for (const tasks::StreamSpec& stream : streams)
     prints.emplace_back(stream.name + "_data", hex(stream.source->fingerprint()));
+  for (const tasks::BackbonePart& part : task.backbones())
+    if (const auto* reader = dynamic_cast<const models::ReadsTokens*>(part.model.get());
+        reader && reader->input_codes() > 0)
+      prints.emplace_back("input_tokeniser", reader->tokens_checksum());
   const auto others = task.fingerprints();
   prints.insert(prints.end(), others.begin(), others.end());
   return prints;
