@@ -26,7 +26,7 @@ namespace {
 
 struct Options {
   std::string samples, reference, weights, out, model;
-  std::string split = "all", reference_split = "all", protocol = "tf", metrics = "fid,sfid,is";
+  std::string split = "all", reference_split = "all", protocol, metrics = "fid,sfid,is";
   int64_t count = 0, reference_count = 0, splits = 10, neighbours = 3, keep = 10000;
   int64_t subsets = 100, subset_size = 1000, seed = 0, batch = 32, threads = 0;
   bool json = false;
@@ -275,11 +275,14 @@ void fid(const Options& options) {
   train::ExtractorOptions place{
       .model = options.model,
       .place = {train::choose_device(options.device), tasks::parse_precision(options.precision)}};
-  place.protocol = options.protocol == "tf"        ? models::FidProtocol::tf
-                   : options.protocol == "pytorch" ? models::FidProtocol::pytorch
-                                                   : models::FidProtocol::clean;
+  place.protocol = options.protocol == "pytorch" ? models::FidProtocol::pytorch
+                   : options.protocol == "clean" ? models::FidProtocol::clean
+                                                 : models::FidProtocol::tf;
   const train::OpenedExtractor opened = train::open_extractor(options.weights, place);
   for (const std::string& note : opened.notes) std::cerr << one_line(note) << "\n";
+  if (!opened.inception && !options.protocol.empty())
+    fail_usage("--protocol ", options.protocol, " prepares images for Inception-v3, '", options.weights,
+               "' is another model: its images are prepared as it was trained");
   check_extractor(options, *opened.extractor);
   if (from_statistics) {
     eval::require_same_origin(opened.extractor->origin(), "the samples", real.statistics.origin,
@@ -323,8 +326,7 @@ void add_fid(Arguments& command, Action& action) {
       .add("-w,--weights", options->weights,
            "Inception-v3 of FID (pt_inception-2015-12-05), or a model whose features are compared")
       .required();
-  command.add("--protocol", options->protocol, "Inception-v3: how images are prepared")
-      .show_default()
+  command.add("--protocol", options->protocol, "Inception-v3: how images are prepared (default: tf)")
       .one_of({"tf", "pytorch", "clean"});
   command
       .add("--metrics", options->metrics,
