@@ -7,6 +7,8 @@
 #include "core/interrupt.h"
 #include "core/text.h"
 #include "io/file.h"
+#include "report/block.h"
+#include "report/grid.h"
 #include "tasks/soundness.h"
 #include "train/trainer_run.h"
 
@@ -16,6 +18,18 @@ namespace {
 constexpr double kReadingSeconds = 0.5;  // between readings of the loss for observers
 constexpr const char* kFinalFile = "model.safetensors";
 constexpr const char* kBestFile = "best.safetensors";
+
+// The images that an evaluation has to show, for TensorBoard.
+void write_images(TensorBoardWriter& events, int64_t step, const std::vector<report::Block>& blocks) {
+  for (const report::Block& block : blocks) {
+    const auto* images = std::get_if<report::PicturesBlock>(&block);
+    if (!images || images->pictures.empty()) continue;
+    std::vector<report::Cell> cells;
+    for (const report::Picture& one : images->pictures)
+      cells.push_back({.picture = one.image, .caption = one.caption});
+    events.image("eval/" + images->heading, step, encode_png(report::image_grid(cells)));
+  }
+}
 
 // Puts the moving average into the model for as long as it lives.
 class AveragedWeights {
@@ -129,6 +143,7 @@ void Trainer::evaluate() {
   values.emplace_back("images_per_second",
                       static_cast<double>(last_evaluation_->samples) / last_evaluation_->seconds);
   write("eval", std::move(values));
+  if (leader()) write_images(*events_, state_.step, last_evaluation_->blocks);
   for (Observer* observer : options_.observers)
     observer->evaluated({state_.step, epoch(), last_evaluation_->samples, last_evaluation_->metrics,
                          new_best_, last_evaluation_->seconds});
