@@ -173,6 +173,17 @@ class ValuesOutput final : public GenerateOutput {
   ArrayFile file_;
 };
 
+// A folder may have a full stop in its name, but not the ending of another kind of file.
+void check_folder_name(const std::string& path) {
+  static const std::vector<std::string> others = {".gif", ".bmp", ".tif", ".tiff", ".tar",
+                                                  ".zip", ".pt",  ".pth", ".h5",   ".parquet"};
+  const std::string ending = lower(fs::path(path).extension().string());
+  if (std::find(others.begin(), others.end(), ending) != others.end())
+    fail_usage("-o '", path, "': images are not written as ", ending,
+               ", must be a grid (.png, .jpg, .webp), a ",
+               "batch (.npz), values (.npy, .safetensors) or a folder, of shards with --shard-size");
+}
+
 }  // namespace
 
 std::string image_text(const std::string& settings, const AskedImage& asked) {
@@ -227,6 +238,7 @@ std::unique_ptr<GenerateOutput> open_generate_output(const std::string& path,
   if (path.ends_with(".npz"))
     return std::make_unique<BatchOutput>(path, asked, settings, width, height, resume);
   if (takes_values(path)) return std::make_unique<ValuesOutput>(path, asked.size(), width, height, channels);
+  check_folder_name(path);
   if (shards.images > 0) return open_shard_output(path, asked, settings, shards, resume);
   return std::make_unique<FolderOutput>(path, settings, resume);
 }
