@@ -4,12 +4,14 @@
 #include <cmath>
 #include <iostream>
 #include <map>
+#include <optional>
 
 #include "analysis/attention.h"
 #include "analysis/implicit_attention.h"
 #include "cli/analysis_input.h"
 #include "cli/analysis_output.h"
 #include "cli/attention_taps.h"
+#include "cli/attention_terms.h"
 #include "cli/command.h"
 #include "core/counted.h"
 #include "core/error.h"
@@ -25,6 +27,7 @@ struct Options {
   AnalysisInput input;
   AnalysisOutput output;
   double threshold = 0.8;
+  bool terms = false;
 };
 
 // Sums over images, by head.
@@ -250,7 +253,14 @@ void analyse(const Options& options) {
   if (taps.names.empty())
     fail_usage(model.file(), ": ", model.info().model.name,
                " has no attention that can be looked at: convolutional networks mix their tokens otherwise");
+  std::optional<ScoreTermsFound> terms;
+  if (options.terms) terms = find_score_terms(model, images, taps, options.input.batch);
   AnalysisFindings findings = findings_of(options, model, images, measure_all(options, model, images, taps));
+  if (terms) {
+    for (size_t l = 0; l < terms->layers.size(); ++l)
+      findings.json["layers"][l]["terms"] = std::move(terms->layers[l]);
+    findings.sections.push_back(std::move(terms->section));
+  }
   if (taps.implicit) {
     findings.title = "Implicit attention of " + model.info().model.name;
     findings.sections[0].note +=
@@ -270,6 +280,8 @@ void add_analyse_attention(Arguments& command, Action& action) {
       .add("--threshold", options->threshold, "share of the sum of singular values that the rank stands for")
       .show_default()
       .range(0.01, 1.0);
+  command.flag("--terms", options->terms,
+               "also what the scores are made of: content, position, and one for the other");
   add_output_options(command, options->output);
   action = [options] { analyse(*options); };
 }

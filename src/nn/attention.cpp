@@ -7,9 +7,27 @@
 namespace tessera::nn {
 namespace {
 
-// The probabilities are wanted, and so the composition is.
+bool wants(const AttentionExtras& extras, const char* value) {
+  return extras.taps && extras.taps->wants(extras.name + value);
+}
+
+// What is inside is wanted, and so the composition is.
 bool tapped(const AttentionExtras& extras) {
-  return extras.taps && extras.taps->wants(extras.name + ".attention");
+  return wants(extras, ".attention") || wants(extras, ".queries") || wants(extras, ".keys");
+}
+
+void tap_rotation(const AttentionExtras& extras, const char* value, const Rotation& rotation) {
+  if (!rotation.defined() || !wants(extras, value)) return;
+  tap(extras.taps, extras.name + value,
+      torch::stack({rotation.angles.cos(), rotation.angles.sin()}) * rotation.magnitude);
+}
+
+void tap_operands(const torch::Tensor& q, const torch::Tensor& k, const AttentionExtras& extras) {
+  if (!extras.taps) return;
+  tap(extras.taps, extras.name + ".queries", q);
+  tap(extras.taps, extras.name + ".keys", k);
+  tap_rotation(extras, ".rotation", extras.rotation);
+  tap_rotation(extras, ".key_rotation", extras.key_rotation);
 }
 
 // Tables that the fused form does not take.
@@ -44,19 +62,29 @@ AttentionExtras of_samples(const AttentionExtras& extras, const torch::Tensor& s
   return chosen;
 }
 
-torch::Tensor attend(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v,
-                     const AttentionExtras& extras) {
+namespace {
+
+torch::Tensor attend_tapped(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v,
+                            const AttentionExtras& extras) {
   if (rotates_by_sample(extras)) {
     AttentionExtras rest = extras;
     rest.rotation = rest.key_rotation = {};
     const Rotation& keys = extras.key_rotation.defined() ? extras.key_rotation : extras.rotation;
-    return attend(rotate(q, extras.rotation), rotate(k, keys), v, rest);
+    return attend_tapped(rotate(q, extras.rotation), rotate(k, keys), v, rest);
   }
-  if (!tapped(extras)) return ops::attention(q, k, v, options_of(extras));
+  if (!wants(extras, ".attention")) return ops::attention(q, k, v, options_of(extras));
   torch::Tensor weights;
   const torch::Tensor attended = ops::attention_unfused(q, k, v, options_of(extras), &weights);
   tap(extras.taps, extras.name + ".attention", weights);
   return attended;
+}
+
+}  // namespace
+
+torch::Tensor attend(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v,
+                     const AttentionExtras& extras) {
+  tap_operands(q, k, extras);
+  return attend_tapped(q, k, v, extras);
 }
 
 AttentionImpl::AttentionImpl(int64_t width, int64_t heads, bool qkv_bias, bool qk_norm, bool proj_bias)

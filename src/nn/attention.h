@@ -23,7 +23,9 @@ struct AttentionExtras {
   torch::Tensor bias = {};
   bool causal = false;       // a token sees itself and what stands before it
   double future_weight = 1;  // factor of the probabilities of later tokens after the softmax (iLLaMA)
-  Taps* taps = nullptr;      // "<name>.attention": the probabilities, [batch, heads, queries, keys]
+  // "<name>.attention": the probabilities, [batch, heads, queries, keys]; "<name>.queries" and "<name>.keys", [batch,
+  // heads, tokens, d] before they are rotated; "<name>.rotation" and "<name>.key_rotation": cosines and sines, [2, …].
+  Taps* taps = nullptr;
   std::string name = {};
 };
 
