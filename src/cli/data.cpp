@@ -7,6 +7,7 @@
 
 #include "cli/command.h"
 #include "cli/common.h"
+#include "cli/preview_matches.h"
 #include "core/counted.h"
 #include "core/error.h"
 #include "core/progress.h"
@@ -318,7 +319,7 @@ void pack(const PackOptions& options) {
 // --- preview ---
 
 struct PreviewOptions : DataOptions {
-  std::string output, split = "train";
+  std::string output, split = "train", matches;
   int64_t count = 64, columns = 0, cell = 96, seed = 0;
 };
 
@@ -359,6 +360,15 @@ void preview(const PreviewOptions& options) {
     fail_usage("--count ", options.count, " with --cell ", options.cell,
                " make too large an image: take fewer or smaller ones");
   const std::string kind = preview_kind(options.output);
+  const report::GridOptions layout = {.columns = static_cast<int>(options.columns),
+                                      .cell = static_cast<int>(options.cell)};
+  if (!options.matches.empty()) {
+    const auto matched = matched_cells(options.matches, options.source, options.count, options.seed,
+                                       static_cast<int>(options.cell));
+    std::cout << one_line(write_preview(options.output, kind, matched, layout, options.source.path)) << ": "
+              << counted(std::ssize(matched), "image") << "\n";
+    return;
+  }
   const auto source = data::open_source(options.source, parse_split(options.split));
   std::vector<report::Cell> cells;
   bool by_number = false;
@@ -373,8 +383,6 @@ void preview(const PreviewOptions& options) {
     }
   }
   if (cells.empty()) fail(options.source.path, ": none of ", options.count, " images could be read");
-  const report::GridOptions layout = {.columns = static_cast<int>(options.columns),
-                                      .cell = static_cast<int>(options.cell)};
   std::cout << one_line(write_preview(options.output, kind, cells, layout, source->describe())) << ": "
             << cells.size() << " of " << counted(source->size(), "image") << "\n";
   if (by_number)
@@ -427,6 +435,9 @@ void add_data_preview(Arguments& command, Action& action) {
   command.add("--columns", options->columns, "columns of the grid (0: square)").show_default().range(0, 1000);
   command.add("--cell", options->cell, "side of an image in the grid").show_default().range(16, 1024);
   command.add("--seed", options->seed, "another seed draws other images").show_default();
+  command.add(
+      "--matches", options->matches,
+      "a recipe of task detect: its augmented images, with the anchors that are trained as each object");
   action = [options] { preview(*options); };
 }
 

@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "tasks/anchor_matching.h"
 #include "tasks/backbone_maps.h"
 #include "tasks/object_task.h"
 
@@ -97,7 +98,7 @@ std::vector<TestView> views_of(const DetectConfig& config) {
   return views;
 }
 
-class Detect final : public ObjectTask {
+class Detect final : public ObjectTask, public AnchorMatching {
  public:
   explicit Detect(const TaskSetup& setup) : Detect(setup, read_settings(setup.settings)) {}
 
@@ -141,6 +142,16 @@ class Detect final : public ObjectTask {
       out.terms.push_back({value.detach() * count, count});
     }
     return out;
+  }
+
+  std::vector<models::AnchorMatches> match_anchors(const Inputs& inputs) const override {
+    const torch::Tensor& images = inputs.at("image");
+    const std::vector<Extent> shown = shown_extents(inputs.at("extent"));
+    const std::vector<models::DetectionTarget> truths = targets(inputs);
+    std::vector<models::AnchorMatches> all;
+    for (size_t i = 0; i < shown.size(); ++i)
+      all.push_back(detector_->match_anchors({images.size(2), images.size(3)}, shown[i], truths[i].boxes));
+    return all;
   }
 
  protected:

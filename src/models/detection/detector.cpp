@@ -130,6 +130,10 @@ std::vector<Detections> Detector::detect(const std::vector<torch::Tensor>& pyram
   return roi_heads_->detect(pyramid, images, rpn_->proposals(output, images, trace), trace);
 }
 
+AnchorMatches Detector::match_anchors(Extent padded, Extent image, const torch::Tensor& truths) const {
+  return rpn_->matches(padded, image, truths);
+}
+
 void Detector::add_masks(const std::vector<torch::Tensor>& pyramid, std::vector<Detections>& found) {
   check(options_.mask.on, "this detector has no mask head");
   const torch::NoGradGuard no_grad;

@@ -115,6 +115,13 @@ Chooser choose_at_random(uint64_t seed, uint64_t step, int64_t first_image);
 // Scalars by name, in a fixed order; their sum is what is learned.
 using NamedLosses = std::vector<std::pair<std::string, torch::Tensor>>;
 
+// The anchors of one image that are trained as an object, and the object of each.
+struct AnchorMatches {
+  torch::Tensor anchors;       // [n, 4] on the host
+  std::vector<int64_t> truth;  // the object's number, 0 … objects - 1
+  int64_t all = 0;             // anchors of the image, those of background and those between included
+};
+
 // What happened on the way, for tests and pictures.
 struct DetectorTrace {
   std::vector<torch::Tensor> objectness, deltas;          // a level each, [batch, rows, columns, …]
@@ -144,6 +151,9 @@ class Detector final : public torch::nn::Module {
                      const Chooser& choose, DetectorTrace* trace = nullptr);
   std::vector<Detections> detect(const std::vector<torch::Tensor>& pyramid, Extent padded,
                                  const std::vector<Extent>& images, DetectorTrace* trace = nullptr);
+
+  // Which anchors an image within a batch padded to `padded` is trained on as objects; `truths` [k, 4].
+  AnchorMatches match_anchors(Extent padded, Extent image, const torch::Tensor& truths) const;
 
   // The masks of boxes that were found elsewhere, an entry an image of the pyramid; with a mask head only.
   void add_masks(const std::vector<torch::Tensor>& pyramid, std::vector<Detections>& found);

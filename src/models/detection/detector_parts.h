@@ -28,12 +28,17 @@ class Detector::Rpn final : public torch::nn::Module {
   NamedLosses losses(const Output& output, const std::vector<Extent>& images,
                      const std::vector<DetectionTarget>& targets, const Chooser& choose,
                      DetectorTrace* trace) const;
+  AnchorMatches matches(Extent padded, Extent image, const torch::Tensor& truths) const;
   // Of each image, best first, without gradients.
   std::vector<torch::Tensor> proposals(const Output& output, const std::vector<Extent>& images,
                                        DetectorTrace* trace) const;
   int64_t macs(Extent image) const;
 
  private:
+  // Of a level, [n, 4] on the host.
+  torch::Tensor anchors_of(int64_t level, Extent grid, Extent padded, torch::ScalarType type) const;
+  Matches match(const torch::Tensor& anchors, const torch::Tensor& truths, Extent image) const;
+
   const DetectorOptions& options_;
   std::vector<int64_t> strides_;
   std::vector<NormedConv> convs_;

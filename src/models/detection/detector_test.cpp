@@ -85,6 +85,29 @@ TEST(Detector, FindsTheSameAloneAndInABatch) {
   EXPECT_LE(together[0].boxes.select(1, 2).max().item<double>(), kImage.width);
 }
 
+// What match_anchors names is what the losses choose from.
+TEST(Detector, MatchedAnchorsAreThoseThatAreTrained) {
+  for (const DetectorCode code : {DetectorCode::torchvision, DetectorCode::detectron2, DetectorCode::mmdet}) {
+    DetectorOptions options = small(code);
+    options.rpn.batch = 4096, options.rpn.positives = 1;
+    const auto model = std::make_shared<Detector>(
+        options, std::make_shared<Fpn>(FpnOptions{.in = {5, 7}, .strides = {4, 8}, .width = 6}));
+    model->initialise(3);
+    model->train();
+    DetectorTrace trace;
+    const DetectionTarget truths = target(3);
+    model->losses(model->pyramid(maps(1)), kPadded, {kImage}, {truths}, choose_first(), &trace);
+    const AnchorMatches matched = model->match_anchors(kPadded, kImage, truths.boxes);
+    EXPECT_EQ(std::ssize(trace.positive_anchors[0]), matched.anchors.size(0));
+    EXPECT_EQ(matched.all, 3 * (16 * 16 + 8 * 8 + 4 * 4));
+    ASSERT_EQ(std::ssize(matched.truth), matched.anchors.size(0));
+    std::vector<bool> found(3);
+    for (const int64_t truth : matched.truth) found.at(static_cast<size_t>(truth)) = true;
+    EXPECT_EQ(found, std::vector<bool>(3, true));
+    EXPECT_EQ(model->match_anchors(kPadded, kImage, torch::zeros({0, 4})).anchors.size(0), 0);
+  }
+}
+
 TEST(Detector, DrawsDependOnTheImageAlone) {
   std::vector<int64_t> candidates;
   for (int64_t i = 0; i < 50; ++i) candidates.push_back(2 * i);

@@ -57,13 +57,9 @@ Detector::Rpn::Output Detector::Rpn::forward(const std::vector<torch::Tensor>& m
     torch::Tensor x = maps[level];
     for (NormedConv& conv : convs_) x = torch::relu((*conv)(x));
     const torch::Tensor logits = (*objectness_)(x), deltas = (*deltas_)(x);
-    const Extent grid{x.size(1), x.size(2)};
-    Extent stride{strides_[level], strides_[level]};
-    if (options_.code == DetectorCode::torchvision)
-      stride = {padded.height / grid.height, padded.width / grid.width};
     const torch::ScalarType type = x.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
     out.anchors.push_back(
-        options_.rpn.anchors.anchors(static_cast<int64_t>(level), grid, stride, type).to(x.device()));
+        anchors_of(static_cast<int64_t>(level), {x.size(1), x.size(2)}, padded, type).to(x.device()));
     out.logits.push_back(logits.reshape({x.size(0), -1}).to(type));
     out.deltas.push_back(deltas.reshape({x.size(0), -1, 4}).to(type));
     if (!trace) continue;
@@ -71,6 +67,14 @@ Detector::Rpn::Output Detector::Rpn::forward(const std::vector<torch::Tensor>& m
     trace->deltas.push_back(deltas);
   }
   return out;
+}
+
+torch::Tensor Detector::Rpn::anchors_of(int64_t level, Extent grid, Extent padded,
+                                        torch::ScalarType type) const {
+  Extent stride{strides_[static_cast<size_t>(level)], strides_[static_cast<size_t>(level)]};
+  if (options_.code == DetectorCode::torchvision)
+    stride = {padded.height / grid.height, padded.width / grid.width};
+  return options_.rpn.anchors.anchors(level, grid, stride, type);
 }
 
 namespace {
@@ -87,6 +91,36 @@ std::vector<int64_t> inside_image(const torch::Tensor& anchors, Extent image) {
 
 }  // namespace
 
+Matches Detector::Rpn::match(const torch::Tensor& anchors, const torch::Tensor& truths, Extent image) const {
+  const RpnOptions& rpn = options_.rpn;
+  if (!rpn.inside_only) return match_boxes(anchors, truths, rpn.match);
+  const std::vector<int64_t> inside = inside_image(anchors, image);
+  const Matches found =
+      match_boxes(anchors.index_select(0, index_tensor(inside, anchors.device())), truths, rpn.match);
+  Matches all{std::vector<int64_t>(static_cast<size_t>(anchors.size(0)), Matches::kBetween),
+              std::vector<int64_t>(static_cast<size_t>(anchors.size(0)), 0)};
+  for (size_t i = 0; i < inside.size(); ++i) all.truth[static_cast<size_t>(inside[i])] = found.truth[i];
+  return all;
+}
+
+AnchorMatches Detector::Rpn::matches(Extent padded, Extent image, const torch::Tensor& truths) const {
+  std::vector<torch::Tensor> levels;
+  for (size_t level = 0; level < strides_.size(); ++level)
+    levels.push_back(anchors_of(
+        static_cast<int64_t>(level),
+        {cells_of({padded.height, 1}, strides_[level]), cells_of({1, padded.width}, strides_[level])}, padded,
+        torch::kFloat64));
+  const torch::Tensor anchors = torch::cat(levels);
+  const Matches found = match(anchors, truths.to(torch::kFloat64), image);
+  AnchorMatches out{.anchors = {}, .truth = {}, .all = anchors.size(0)};
+  std::vector<int64_t> chosen;
+  for (int64_t i = 0; i < std::ssize(found.truth); ++i)
+    if (const int64_t truth = found.truth[static_cast<size_t>(i)]; truth >= 0)
+      chosen.push_back(i), out.truth.push_back(truth);
+  out.anchors = anchors.index_select(0, index_tensor(chosen, torch::kCPU));
+  return out;
+}
+
 NamedLosses Detector::Rpn::losses(const Output& output, const std::vector<Extent>& images,
                                   const std::vector<DetectionTarget>& targets, const Chooser& choose,
                                   DetectorTrace* trace) const {
@@ -98,16 +132,7 @@ NamedLosses Detector::Rpn::losses(const Output& output, const std::vector<Extent
   for (size_t image = 0; image < images.size(); ++image) {
     const auto number = static_cast<int64_t>(image);
     const torch::Tensor truths = targets[image].boxes.to(anchors.device(), anchors.scalar_type());
-    Matches matches = match_boxes(anchors, truths, rpn.match);
-    if (rpn.inside_only) {
-      const std::vector<int64_t> inside = inside_image(anchors, images[image]);
-      matches =
-          match_boxes(anchors.index_select(0, index_tensor(inside, anchors.device())), truths, rpn.match);
-      Matches all{std::vector<int64_t>(static_cast<size_t>(anchors.size(0)), Matches::kBetween),
-                  std::vector<int64_t>(static_cast<size_t>(anchors.size(0)), 0)};
-      for (size_t i = 0; i < inside.size(); ++i) all.truth[static_cast<size_t>(inside[i])] = matches.truth[i];
-      matches = std::move(all);
-    }
+    const Matches matches = match(anchors, truths, images[image]);
     const Sampled taken = sample(matches.truth, rpn.batch, rpn.positives, number, "anchors", choose);
     const torch::Tensor positive = index_tensor(taken.positives, anchors.device());
     std::vector<int64_t> both = taken.positives, truth_of;
