@@ -186,10 +186,14 @@ class Detect final : public ObjectTask, public AnchorMatching {
     set_views(views_of(config_));
   }
 
-  // Boxes alone make no masks.
+  // Boxes alone make no masks. A set without any object has neither.
   void check_outlines(const data::Source* source) const {
-    if (config_.masks && source && !data::require_objects(*source, "task detect").has_outlines())
-      fail_usage("task.masks: ", source->describe(), " has boxes without masks: set task.masks = false");
+    if (!config_.masks || !source) return;
+    const data::ObjectLabels& labels = data::require_objects(*source, "task detect");
+    if (labels.has_outlines()) return;
+    for (int64_t i = 0; i < source->size(); ++i)
+      if (!labels.objects(i).empty())
+        fail_usage("task.masks: ", source->describe(), " has boxes without masks: set task.masks = false");
   }
 
   std::vector<models::DetectionTarget> targets(const Inputs& inputs) const {
