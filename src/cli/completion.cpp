@@ -85,28 +85,32 @@ std::string quoted(const std::string& words) {
   return out + "'";
 }
 
+// Words are compared by their places: `train` in `tessera tokens train` is another command.
+constexpr const char* kFishFunctions =
+    "function __tessera_words\n  set -l words (commandline -opc)\n  set -e words[1]\n  printf '%s\\n' "
+    "$words\nend\n"
+    "function __tessera_after\n  set -l words (__tessera_words)\n  test \"$words\" = \"$argv\"\nend\n"
+    "function __tessera_in\n  set -l words (__tessera_words)\n  set -l count (count $argv)\n"
+    "  test (count $words) -ge $count; and test \"$words[1..$count]\" = \"$argv\"\nend\n";
+
 std::string fish(const std::vector<CommandWords>& commands) {
   const Tree tree = tree_of(commands);
   std::string out =
       "# fish: tessera completion fish | source, or write it to ~/.config/fish/completions/tessera.fish\n";
-  for (const auto& [group, words] : tree.second)
-    out += text("complete -c tessera -n __fish_use_subcommand -a ", group, " -d ",
-                quoted(std::string(group_summary(group))), "\n");
+  out += kFishFunctions;
+  const auto offer = [&](const std::string& after, const std::string& word, const std::string& summary) {
+    out += text("complete -c tessera -f -n '__tessera_after", after.empty() ? "" : " " + after, "' -a ", word,
+                " -d ", quoted(summary), "\n");
+  };
+  for (const auto& [group, words] : tree.second) offer("", group, std::string(group_summary(group)));
+  offer("", "help", "what a command does, with its options");
+  for (const std::string& first : tree.first) offer("help", first, "help");
   for (const CommandWords& command : commands) {
     const auto words = split(command.name, ' ');
-    std::string seen = "__fish_seen_subcommand_from " + words[0];
-    if (words.size() > 1) {
-      out +=
-          text("complete -c tessera -n '", seen, "; and not __fish_seen_subcommand_from ",
-               join(tree.second.at(words[0]), " "), "' -a ", words[1], " -d ", quoted(command.summary), "\n");
-      seen += "; and __fish_seen_subcommand_from " + words[1];
-    } else {
-      out += text("complete -c tessera -n __fish_use_subcommand -a ", words[0], " -d ",
-                  quoted(command.summary), "\n");
-    }
+    offer(words.size() > 1 ? words[0] : "", words.back(), command.summary);
     for (const CommandWords::Option& option : command.options)
-      out += text("complete -c tessera -n '", seen, "' -l ", option.name.substr(2), " -d ",
-                  quoted(option.help), "\n");
+      out += text("complete -c tessera -n '__tessera_in ", command.name, "' -l ", option.name.substr(2),
+                  " -d ", quoted(option.help), "\n");
   }
   return out;
 }
