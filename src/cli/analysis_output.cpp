@@ -49,7 +49,7 @@ std::string page_of(const AnalysisFindings& findings) {
   report::Page page(findings.title, findings.subtitle);
   page.facts(findings.facts);
   for (const AnalysisSection& section : findings.sections) {
-    page.section(section.heading, section.note);
+    if (!section.heading.empty()) page.section(section.heading, section.note);  // blocks open their own
     page.drawings(section.drawings);
     page.pictures(section.pictures);
     if (!section.table.rows.empty()) page.table(section.table.columns, section.table.rows);

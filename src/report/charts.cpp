@@ -272,6 +272,9 @@ std::string line_chart(const std::vector<Curve>& curves, const ChartOptions& opt
     svg.text(options.width / 2, options.height / 2, Svg::Anchor::middle, "label", "no data");
     return svg.finish();
   }
+  // Shares that are all the same: around them there is no -50 %.
+  if (options.percent && plane.y.low == plane.y.high && plane.y.low >= 0 && plane.y.low <= 1)
+    plane.y.low = 0, plane.y.high = 1;
   plane.x.widen(), plane.y.widen();
   if (!std::isfinite(options.y_min) && !options.log_y) plane.y.low -= plane.y.span() * 0.04;
   if (!std::isfinite(options.y_max)) plane.y.high += plane.y.span() * 0.04;

@@ -52,6 +52,17 @@ TEST(LineChart, NamesEveryCurveHoweverNarrowItIs) {
   }
 }
 
+// A first accuracy of 0 % stands on an axis of shares, not between -100 % and 100 %.
+TEST(LineChart, SharesThatAreAllTheSameStandBetweenNoneAndAll) {
+  for (const double value : {0.0, 0.25, 1.0}) {
+    const std::string svg = line_chart({{.name = "top1", .points = {{1, value}, {2, value}}}},
+                                       {.title = "Accuracy", .percent = true});
+    EXPECT_EQ(svg.find(">-"), std::string::npos) << value;
+    EXPECT_EQ(svg.find(">120 %<"), std::string::npos) << value;
+    for (const char* tick : {">0 %<", ">100 %<"}) EXPECT_NE(svg.find(tick), std::string::npos) << value;
+  }
+}
+
 TEST(NiceTicks, AreRoundInsideAndAboutAsManyAsAsked) {
   EXPECT_EQ(nice_ticks(0, 10, 5), (std::vector<double>{0, 2, 4, 6, 8, 10}));
   EXPECT_EQ(nice_ticks(0, 1, 4), (std::vector<double>{0, 0.25, 0.5, 0.75, 1}));

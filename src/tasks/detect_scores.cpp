@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 
+#include "core/counted.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "data/draw_objects.h"
@@ -151,6 +152,7 @@ void DetectionScores::add_classes(const eval::CocoScores& scores, Findings& out)
           {"class"}, {"objects", true}, {"AP", true}, {"AP50", true}, {"AP75", true}, {"AR100", true}}};
   report::Chart chart{
       .options = {.title = "Precision at each recall, IoU 0.5", .x_label = "recall", .y_label = "precision"}};
+  chart.options.percent = true, chart.options.y_min = 0, chart.options.y_max = 1;
   const std::vector<std::string>& names = labels_.object_classes();
   for (int64_t k = 0; k < std::ssize(names); ++k) {
     const std::string& name = names[static_cast<size_t>(k)];
@@ -253,8 +255,8 @@ void DetectionScores::add_pictures(Findings& out) const {
       if (o.score >= kSure)
         found.push_back(
             {o.left, o.top, o.right, o.bottom, o.label, o.mask.counts.empty() ? nullptr : &o.mask});
-    block.pictures.push_back(
-        {data::shrunk_to_fit(data::draw_objects(image, truths), kSide), text(truths.size(), " objects"), ""});
+    block.pictures.push_back({data::shrunk_to_fit(data::draw_objects(image, truths), kSide),
+                              counted(std::ssize(truths), "object"), ""});
     block.pictures.push_back({data::shrunk_to_fit(data::draw_objects(image, found), kSide),
                               text(found.size(), " found"), "AP50 " + percent(ap)});
   }
