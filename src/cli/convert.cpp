@@ -6,6 +6,7 @@
 #include "cli/command.h"
 #include "cli/common.h"
 #include "core/config.h"
+#include "core/counted.h"
 #include "core/error.h"
 #include "core/interrupt.h"
 #include "core/progress.h"
@@ -129,8 +130,8 @@ void add_calibration(Tensors& tensors, const Options& options, const WeightFile&
     std::erase_if(tensors.views, [&](const TensorView& view) { return view.name == name; });
     tensors.views.push_back(view_of(name, tensors.kept.emplace_back(step)));
   }
-  std::cout << "int8    a step for the inputs of " << steps.size() << " layers, from " << pictures
-            << " images of " << one_line(source->describe()) << "\n";
+  std::cout << "int8    a step for the inputs of " << counted(std::ssize(steps), "layer") << ", from "
+            << counted(pictures, "image") << " of " << one_line(source->describe()) << "\n";
 }
 
 // Folders of diffusers, in and out.
@@ -153,7 +154,8 @@ void run(const Options& options) {
   const WeightFile file(train::weights_file_of(options.in), options.key);
   if (fs::exists(options.out) && fs::equivalent(file.path(), options.out))
     fail_usage("'", options.out, "' is the file that is read: choose another name");
-  std::cout << one_line(file.path()) << ": " << file.form() << ", " << file.tensors().size() << " tensors\n";
+  std::cout << one_line(file.path()) << ": " << file.form() << ", "
+            << counted(std::ssize(file.tensors()), "tensor") << "\n";
 
   Value asked;
   for (const std::string& setting : options.preprocess) {
@@ -190,7 +192,9 @@ void run(const Options& options) {
               << ", images of " << info.preprocess.size << "\n";
     if (!ours || !options.preprocess.empty())
       std::cout << "pixels  " << train::preprocess_text(info.preprocess) << "\n";
-    if (const std::string line = ours ? "" : train::beside_line(file); !line.empty())
+    const bool classifier = !by_recipe && tasks::task_name(info.task) == tasks::task_kinds().front().name;
+    if (const std::string line = ours ? "" : train::beside_line(file, classifier ? info.model.family : "");
+        !line.empty())
       std::cout << line << "\n";
     metadata = train::weights_metadata(info);
     if (!options.calibrate.empty()) add_calibration(tensors, options, file, info);
@@ -217,8 +221,8 @@ void run(const Options& options) {
     write_safetensors(options.out, tensors.views, metadata, go_on);
   uint64_t bytes = 0;
   for (const TensorView& view : tensors.views) bytes += view.bytes.size();
-  std::cout << "written " << one_line(options.out) << ": " << tensors.views.size() << " tensors, "
-            << human_bytes(bytes) << "\n";
+  std::cout << "written " << one_line(options.out) << ": " << counted(std::ssize(tensors.views), "tensor")
+            << ", " << human_bytes(bytes) << "\n";
 }
 
 }  // namespace

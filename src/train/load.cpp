@@ -137,7 +137,8 @@ void describe(LoadReport& report, const WeightFile& file, const tasks::Task& tas
   if (!report.left_over.empty())
     report.lines.push_back(text("not used: ", counted(std::ssize(report.left_over), "tensor"), " (",
                                 some_of(report.left_over), ")"));
-  if (const std::string line = beside_line(file); !line.empty()) report.lines.push_back(line);
+  const std::string family = task.classifier() ? task.backbones().at(0).spec.family : "";
+  if (const std::string line = beside_line(file, family); !line.empty()) report.lines.push_back(line);
 }
 
 // The task's tensors in their order, from views under our names; every one must be there, and no other.
@@ -288,11 +289,22 @@ std::vector<std::string> our_names(const std::vector<TensorView>& tensors, const
   return ours;
 }
 
-std::string beside_line(const WeightFile& file) {
+std::string beside_line(const WeightFile& file, const std::string& family) {
   const UnwrappedNames found = unwrap_names(names_of(file.tensors()));
-  if (found.beside.empty()) return "";
-  return text("not of the model: ", found.beside.size(), " tensors (", some_of(found.beside),
-              "), whose names do not begin with ", found.prefix);
+  if (!found.beside.empty())
+    return text("not of the model: ", counted(std::ssize(found.beside), "tensor"), " (",
+                some_of(found.beside), "), whose names do not begin with ", found.prefix);
+  if (family.empty() || read_weights_info(file.metadata(), file.path()).ours) return "";
+  std::vector<std::string> other;
+  const std::vector<std::string> ours = our_names(file.tensors(), models::find_family(family));
+  for (size_t i = 0; i < ours.size(); ++i) {
+    const TensorView& view = file.tensors()[i];
+    // Masks, counts and indices follow from the model.
+    if (ours[i].empty() && is_floating(view) && !view.name.ends_with("attn_mask")) other.push_back(view.name);
+  }
+  if (other.empty()) return "";
+  return text("not of the model: ", counted(std::ssize(other), "tensor"), " (", some_of(other),
+              "), which belong to another part of what the file holds");
 }
 
 namespace {

@@ -42,8 +42,9 @@ LoadReport load_pretrained(tasks::Task& task, const WeightFile& file);
 // stands in front of them where the model was a part of something larger (wrapped_names.h).
 std::vector<std::string> our_names(const std::vector<TensorView>& tensors, const models::Family& family);
 
-// "not of the model: 2 tensors (loss.weight, …), …": what such a file holds besides; "" where it is nothing.
-std::string beside_line(const WeightFile& file);
+// "not of the model: 2 tensors (loss.weight, …), …": what such a file holds besides the model; "" where it is nothing. With
+// the family of a classifier also what belongs to another part of the file, as CLIP's text tower does.
+std::string beside_line(const WeightFile& file, const std::string& family);
 
 // Registered sizes that have exactly these tensors, by name and shape, but for the head. Of several that are
 // the same model under two names only the first.

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "core/config.h"
+#include "core/counted.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "core/toml.h"
@@ -26,6 +27,7 @@ namespace fs = std::filesystem;
 
 std::string weights_file_of(const std::string& path, bool raw) {
   if (!fs::is_directory(path)) {
+    if (raw && !file_exists(path)) fail("'", path, "' does not exist");
     if (raw) fail_usage("'", path, "' is a file: raw weights are those of a checkpoint or run directory");
     return path;
   }
@@ -114,8 +116,9 @@ void check_claimed_sides(const WeightFile& file, const WeightsInfo& info) {
 // A task as large as its metadata say must be in the file too: nothing is allocated on their word alone.
 void check_size(const tasks::Task& meta, const WeightFile& file, const models::ModelSpec& spec) {
   const int64_t stored = numbers_in(file), needed = tasks::count_parameters(meta.parts());
-  // Interpolated positions may be larger than what is stored, by far less than this.
-  if (needed / 4 > stored)
+  constexpr int64_t kHarmless = 1 << 24;  // numbers: 64 MB in float32
+  // Interpolated positions may be larger than what is stored, by far less than this, but for the smallest models.
+  if (needed / 4 > stored && needed > kHarmless)
     fail("'", file.path(), "' does not fit ", spec.name, ": it holds ",
          human_count(static_cast<double>(stored)), " numbers, the model has ",
          human_count(static_cast<double>(needed)), " parameters");
@@ -137,7 +140,8 @@ std::string infer_size_from_tensors(const WeightFile& file) {
   for (const TensorView& tensor : file.tensors())
     if (first.size() < kNamesShown) first.push_back(printable(tensor.name));
   fail("'", file.path(), "' holds no model of any family (`tessera models` lists them): its ",
-       file.tensors().size(), " tensors begin with ", join(first, ", "));
+       counted(std::ssize(file.tensors()), "tensor"), file.tensors().size() == 1 ? " is " : " begin with ",
+       join(first, ", "));
 }
 
 // As many classes as the head in the file has rows; none where it has no head.
@@ -325,9 +329,14 @@ OpenedTask open_task(const std::string& path, const OpenOptions& options) {
                                       " does not say which model it holds; its tensors are those of ",
                                       info.model.name));
   if (!info.ours)
-    opened.notes.push_back(text(opened.file, " says nothing of preprocessing; as published for ",
-                                info.model.name, ": ", preprocess_text(info.preprocess)));
-  if (const std::string line = info.ours ? "" : beside_line(file); !line.empty())
+    opened.notes.push_back(
+        text(opened.file,
+             read_hub_config(opened.file)
+                 ? std::string(": images are prepared as its config.json says: ")
+                 : text(" says nothing of preprocessing; as published for ", info.model.name, ": "),
+             preprocess_text(info.preprocess)));
+  if (const std::string line = info.ours ? "" : beside_line(file, classifier ? info.model.family : "");
+      !line.empty())
     opened.notes.push_back(line);
   if (!options.class_names.empty()) name_classes(info, options.class_names, opened.file);
   if (!options.settings.as_table().empty()) {

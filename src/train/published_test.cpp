@@ -109,6 +109,25 @@ TEST(WrappedNames, ArePrefixesInFrontOfThePatchEmbedding) {
             (Names{"", "patch_embed.proj.weight"}));
 }
 
+TEST_F(PublishedTest, TheTextTowerOfClipIsSaidToBeLeftOut) {
+  const Value small = Value(Value::Table{{"classes", 0}});
+  const auto model = models::meta_classifier(models::resolve_model("resnet50_clip", small));
+  NamedTensors tensors;
+  for (const auto& [name, tensor] : named_state(*model->backbone))
+    tensors.emplace_back("visual." + name, torch::zeros(tensor.sizes()));
+  tensors.emplace_back("visual.bn1.num_batches_tracked", torch::zeros({}, torch::kInt64));
+  const auto notes = [&] {
+    return open_task(saved("clip.safetensors", tensors), {.model = "resnet50_clip"}).notes;
+  };
+  for (const std::string& note : notes()) EXPECT_FALSE(note.starts_with("not of the model")) << note;
+  tensors.emplace_back("transformer.resblocks.0.ln_1.weight", torch::ones({64}));
+  tensors.emplace_back("logit_scale", torch::ones({}));
+  EXPECT_EQ(notes().back(),
+            "not of the model: 2 tensors (transformer.resblocks.0.ln_1.weight, logit_scale), which belong to "
+            "another "
+            "part of what the file holds");
+}
+
 TEST_F(PublishedTest, WrappedModelsAreReadAsTheyAre) {
   const NamedTensors plain = tensors_of("deit_tiny_patch16_224", 7);
   const auto read = [&](const NamedTensors& tensors) {
@@ -120,7 +139,7 @@ TEST_F(PublishedTest, WrappedModelsAreReadAsTheyAre) {
     wrapped.emplace_back("loss.weight", torch::zeros({7}));
     const OpenedTask opened = read(wrapped);
     EXPECT_EQ(opened.notes.back(),
-              "not of the model: 1 tensors (loss.weight), whose names do not begin with " + prefix);
+              "not of the model: 1 tensor (loss.weight), whose names do not begin with " + prefix);
   }
   // MMPretrain's words for the same layers.
   const NamedTensors theirs = renamed(plain, [](std::string name) {
