@@ -9,6 +9,7 @@
 
 #include "cli/command.h"
 #include "cli/common.h"
+#include "core/counted.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "io/weight_file.h"
@@ -147,8 +148,8 @@ void print_table(const WeightFile& file, const Options& options) {
     std::cout << "\n";
   }
   if (shown < file.tensors().size()) std::cout << shown << " of ";
-  std::cout << file.tensors().size() << " tensors, " << elements << " elements, " << human_bytes(bytes)
-            << "\n";
+  std::cout << counted(std::ssize(file.tensors()), "tensor") << ", " << counted(elements, "element") << ", "
+            << human_bytes(bytes) << "\n";
 }
 
 // A checkpoint or run directory: the weights files in it, by name.

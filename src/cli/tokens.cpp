@@ -7,6 +7,7 @@
 
 #include "cli/command.h"
 #include "cli/common.h"
+#include "core/counted.h"
 #include "core/error.h"
 #include "core/interrupt.h"
 #include "core/text.h"
@@ -61,7 +62,8 @@ void show(const ShowOptions& options) {
   for (size_t i = 0; i < encoding.ids.size(); ++i)
     std::cout << std::setw(8) << encoding.ids[i] << std::setw(8) << encoding.offsets[i].start << std::setw(8)
               << encoding.offsets[i].end << "  " << one_line(tokeniser.token(encoding.ids[i])) << "\n";
-  std::cout << encoding.ids.size() << " tokens (" << tokeniser.kind() << " of " << tokeniser.size() << ")\n";
+  std::cout << counted(std::ssize(encoding.ids), "token") << " (" << tokeniser.kind() << " of "
+            << tokeniser.size() << ")\n";
 }
 
 struct TrainOptions {

@@ -101,7 +101,8 @@ std::optional<double> parse_double(std::string_view digits) {
 
 std::string fixed(double value, int digits) {
   std::array<char, 64> buffer{};
-  const int n = std::snprintf(buffer.data(), buffer.size(), "%.*f", digits, value);
+  // Which sign a number that is none has depends on the processor.
+  const int n = std::snprintf(buffer.data(), buffer.size(), "%.*f", digits, std::isnan(value) ? NAN : value);
   return std::string(buffer.data(), static_cast<size_t>(std::min<int>(n, buffer.size() - 1)));
 }
 

@@ -9,12 +9,14 @@
 #include "data/left_out.h"
 #include "data/source_kinds.h"
 #include "io/file.h"
+#include "io/remote_path.h"
 
 namespace tessera::data {
 
 namespace fs = std::filesystem;
 
 RawSample read_image_file(const std::string& path) {
+  refuse_remote_path(path);
   std::error_code error;
   if (fs::is_other(fs::status(path, error)))
     fail("'", path, "' is a device or a pipe, must be a regular file");

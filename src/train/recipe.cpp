@@ -113,7 +113,8 @@ Value resolve_auto_model(Recipe& recipe, const Value* output, bool size_given) {
   const std::string& file = recipe.model.pretrained;
   if (file.empty())
     fail_usage(
-        "model.name = \"auto\" stands for the model of model.pretrained, which is empty (--pretrained FILE)");
+        "this recipe fine-tunes: give weights with --pretrained FILE (model.name = \"auto\" stands for their "
+        "model)");
   const auto describe = [&] { return describe_weights(WeightFile(weights_file_of(file))); };
   const auto task_of = [](const WeightsInfo& info) { return info.ours ? Value() : info.task; };
   Value settings, task;
