@@ -7,7 +7,8 @@
 //   x' = y + mlp(norm2(y))                         start stands at (-1, -1)
 //   scores = head(norm(x_L)[last patch])
 // With `codes` the tokens of a discrete autoencoder are embedded instead of pixels: E[token] for patches W + b (Table 16).
-// Two streams: g' = g + attention(query(norm1(g)); keys, values of the content) etc., all else shared.
+// Two streams: g' = g + attention(query(norm1(g)); keys, values of the content) etc., all else shared. Without a start
+// token the content that a query sees is that of XLNet's strictly lower mask; the first query sees nothing.
 #include "models/darl.h"
 
 #include <algorithm>
@@ -56,7 +57,7 @@ struct Config : IsotropicSettings {
   Positions positions = Positions::rope_2d;
   Pooling pooling = Pooling::last;
   double rope_theta = 10000;
-  bool rope_turns = false, interpolate = true, causal = false, two_stream = false;
+  bool rope_turns = false, interpolate = true, causal = false, two_stream = false, start_token = true;
   int64_t codes = 0;
   std::string tokeniser = {};
 
@@ -79,9 +80,14 @@ struct Config : IsotropicSettings {
     v("codes", codes, between(0, 1 << 20),
       "reads the tokens of so many codes that `tokeniser` gives; 0 = pixels");
     v("tokeniser", tokeniser, "weights of task dvae, or of DALL-E's encoder");
+    v("start_token", start_token,
+      "a learned token in front of the patches; false goes with two_stream: the query of the first patch "
+      "then sees "
+      "nothing (XLNet)");
     visit_drop_path(v);
   }
 
+  int64_t before() const { return start_token ? 1 : 0; }  // tokens in front of the patches
   bool rotary() const { return positions >= Positions::rope_1d; }
 
   void check() const {
@@ -95,6 +101,12 @@ struct Config : IsotropicSettings {
           "them");
     if (codes == 1 || (codes > 0 && in_channels != 3))
       fail_usage("model.codes = ", codes, ", must be at least 2, of images with 3 channels");
+    if (!start_token && !two_stream)
+      fail_usage(
+          "model.start_token = false goes with model.two_stream = true: nothing else stands before the first "
+          "patch");
+    if (!start_token && grid().height * grid().width < 2)
+      fail_usage("model.start_token = false needs two patches or more, model.image_size holds one");
     if (rotary() && dim / heads % step != 0)
       fail_usage("model.positions = \"", name_of(positions), "\" rotates ", dim / heads,
                  " channels a head, must be a multiple of ", step);
@@ -115,14 +127,20 @@ class Block final : public AttentionBlock {
                         .name = "blocks." + std::to_string(index)},
                        config.heads, /*qkv_bias=*/true) {}
 
-  // Both streams, causal: query t sees content 0 … t, of which the last is the patch before its own.
+  // Both streams, causal: query t sees content 0 … t, of which the last is the patch before its own. Content that is one
+  // shorter than the queries has no start token: query t sees content 0 … t - 1, the first none.
   // `query_projection` makes the query stream's queries.
   NextPatch::Streams two_streams(const NextPatch::Streams& in, nn::Linear& query_projection,
                                  const nn::Rotation& content_places, const nn::Rotation& query_places) {
     const auto [q, k_in, v] = attn_->project(norm1_.before_linear(in.content));
     const torch::Tensor k = nn::rotate(k_in, content_places);
+    const auto attend = [&](const torch::Tensor& queries) {
+      const int64_t blind = queries.size(2) - k.size(2);
+      const torch::Tensor seen = nn::attend(queries.slice(2, blind), k, v, {.causal = true});
+      return blind == 0 ? seen : torch::cat({torch::zeros_like(seen.slice(2, 0, blind)), seen}, 2);
+    };
     const auto stream = [&](const torch::Tensor& x, const torch::Tensor& queries) {
-      const torch::Tensor y = x + attn_->output(attn_->merge(nn::attend(queries, k, v, {.causal = true})));
+      const torch::Tensor y = x + attn_->output(attn_->merge(attend(queries)));
       return y + feed_forward(norm2_.before_linear(y), {});
     };
     return {stream(in.query,
@@ -130,11 +148,12 @@ class Block final : public AttentionBlock {
             stream(in.content, nn::rotate(q, content_places))};
   }
 
-  // One query x [batch, 1, dim] on the keys and values of `state`.
+  // One query x [batch, 1, dim] on the keys and values of `state`; an empty one gives it nothing.
   torch::Tensor query_step(const torch::Tensor& x, nn::Linear& query_projection, const nn::Rotation& at,
                            const std::vector<torch::Tensor>& state) {
     const torch::Tensor q = nn::rotate(attn_->split(query_projection(norm1_.before_linear(x))), at);
-    const torch::Tensor y = x + attn_->output(attn_->merge(nn::attend(q, state.at(0), state.at(1))));
+    const torch::Tensor seen = state.empty() ? torch::zeros_like(q) : nn::attend(q, state.at(0), state.at(1));
+    const torch::Tensor y = x + attn_->output(attn_->merge(seen));
     return y + feed_forward(norm2_.before_linear(y), {});
   }
 };
@@ -144,7 +163,7 @@ class Darl final : public CausalBackbone, public NextPatch, public MaskedAttenti
   explicit Darl(const Config& config) : config_(config) {
     rows_ = config.grid().height;
     columns_ = config.grid().width;
-    start_token_ = register_parameter("start_token", nn::zeros({1, 1, config.dim}));
+    if (config.start_token) start_token_ = register_parameter("start_token", nn::zeros({1, 1, config.dim}));
     if (config.two_stream) {
       query_token_ = register_parameter("query_token", nn::zeros({1, 1, config.dim}));
       const auto list = register_module("q_query", torch::nn::ModuleList());
@@ -178,12 +197,12 @@ class Darl final : public CausalBackbone, public NextPatch, public MaskedAttenti
   int64_t macs(int64_t height, int64_t width) const override {
     const int64_t patches = config_.patches(height, width);
     int64_t total = patch_embed_ ? patches * patch_embed_->macs() : 0;  // the tokeniser is not counted
-    for (const auto& block : blocks_) total += block->macs(patches + 1);
+    for (const auto& block : blocks_) total += block->macs(patches + config_.before());
     return total;
   }
 
   int64_t masked_out_macs(int64_t height, int64_t width) const override {
-    const int64_t tokens = config_.patches(height, width) + 1;
+    const int64_t tokens = config_.patches(height, width) + config_.before();
     return config_.causal ? config_.depth * causal_attention_saves(tokens, config_.dim) : 0;
   }
 
@@ -205,6 +224,8 @@ class Darl final : public CausalBackbone, public NextPatch, public MaskedAttenti
 
   torch::Tensor before_each_patch(const torch::Tensor& images, const torch::Tensor& order,
                                   const Context& context) override {
+    check(config_.start_token,
+          "without a start token only a query stream knows what is before the first patch");
     Tokens tokens = arrange(images, order, /*all=*/false);
     tokens.extras.causal = true;
     return norm_(run(tokens, context));
@@ -227,9 +248,11 @@ class Darl final : public CausalBackbone, public NextPatch, public MaskedAttenti
   bool has_two_streams() const override { return config_.two_stream; }
 
   torch::Tensor query_step(int64_t place, const Cache& cache) override {
-    check(config_.two_stream && cache.tokens > 0, "a query needs two streams and the start token before it");
+    check(config_.two_stream && cache.tokens >= config_.before(),
+          "a query needs two streams and the start token before it");
     torch::Tensor x = query_token_.expand({cache.batch, -1, -1});
-    if (const torch::Tensor position = position_at(place + 1); position.defined()) x = x + position;
+    if (const torch::Tensor position = position_at(place + config_.before()); position.defined())
+      x = x + position;
     const nn::Rotation at = rotation(torch::full({1}, place, torch::kInt64), rows_, columns_);
     for (size_t i = 0; i < blocks_.size(); ++i)
       x = blocks_[i]->query_step(x, query_projections_[i], at, cache.blocks[i]);
@@ -271,17 +294,19 @@ class Darl final : public CausalBackbone, public NextPatch, public MaskedAttenti
   }
 
  protected:
-  int64_t sequence_length() const override { return rows_ * columns_ + 1; }
+  int64_t sequence_length() const override { return rows_ * columns_ + config_.before(); }
 
   // The start token has none.
   torch::Tensor position_at(int64_t place) const override {
     const torch::Tensor table = position_table(rows_, columns_);
-    return place > 0 && table.defined() ? table.slice(1, place - 1, place) : torch::Tensor();
+    const int64_t patch = place - config_.before();
+    return patch >= 0 && table.defined() ? table.slice(1, patch, patch + 1) : torch::Tensor();
   }
 
   torch::Tensor step_block(int64_t index, const torch::Tensor& x, int64_t place,
                            std::vector<torch::Tensor>& state) override {
-    const nn::Rotation at = rotation(torch::full({1}, place - 1, torch::kInt64), rows_, columns_);
+    const nn::Rotation at =
+        rotation(torch::full({1}, place - config_.before(), torch::kInt64), rows_, columns_);
     return blocks_[static_cast<size_t>(index)]->step(x, at, state);
   }
 
@@ -293,7 +318,8 @@ class Darl final : public CausalBackbone, public NextPatch, public MaskedAttenti
   torch::Tensor norm_tokens(const torch::Tensor& last) override { return norm_(last); }
 
   torch::Tensor read(const torch::Tensor& x, const TokenPlaces&, const Context&) override {
-    return config_.pooling == Pooling::last ? norm_(x.select(1, -1)) : norm_(x).slice(1, 1).mean(1);
+    return config_.pooling == Pooling::last ? norm_(x.select(1, -1))
+                                            : norm_(x).slice(1, config_.before()).mean(1);
   }
 
  private:
@@ -321,9 +347,8 @@ class Darl final : public CausalBackbone, public NextPatch, public MaskedAttenti
     if (config_.positions == Positions::learned)
       return nn::resample_tokens(pos_embed_, 0, rows_, columns_, rows, columns, nn::Resample::bicubic);
     if (config_.positions != Positions::absolute) return {};
-    return nn::sincos_2d(rows, columns, config_.dim)
-        .unsqueeze(0)
-        .to(start_token_.device(), start_token_.scalar_type());
+    const torch::Tensor& like = reads_tokens() ? token_embed_ : patch_embed_->weight;
+    return nn::sincos_2d(rows, columns, config_.dim).unsqueeze(0).to(like.device(), like.scalar_type());
   }
 
   // The rotation of patches by their place in the raster, [tokens] or [batch, tokens]; -1 is the start token.
@@ -375,9 +400,10 @@ class Darl final : public CausalBackbone, public NextPatch, public MaskedAttenti
       places = places.slice(-1, 0, -1);
     }
     Tokens tokens;
-    tokens.x = torch::cat({start_token_.expand({images.size(0), -1, -1}), x}, 1);
-    tokens.rows = rows, tokens.columns = columns, tokens.before = 1;
-    tokens.extras.rotation = rotation(torch::constant_pad_nd(places, {1, 0}, -1), rows, columns);
+    tokens.x = config_.start_token ? torch::cat({start_token_.expand({images.size(0), -1, -1}), x}, 1) : x;
+    tokens.rows = rows, tokens.columns = columns, tokens.before = config_.before();
+    tokens.extras.rotation =
+        rotation(torch::constant_pad_nd(places, {config_.before(), 0}, -1), rows, columns);
     return tokens;
   }
 

@@ -23,7 +23,8 @@ class NextPatch {
                                           const nn::Context& context = {}) = 0;
   // Two streams (Yang et al. 2019, XLNet), for orders that change: a query that knows its place but not its
   // patch attends to the content of start and all patches before it. Both [batch, patches, dim], after the
-  // last norm; content row t holds the patch before order[t]. Needs the setting two_stream; no drop path.
+  // last norm; content row t holds the patch before order[t]. Needs the setting two_stream; no drop path. Without a start
+  // token (XLNet's strictly lower mask) content is [batch, patches - 1, dim] and row t holds patch order[t].
   struct Streams {
     torch::Tensor query, content;
   };

@@ -106,8 +106,8 @@ TEST(Darl, ReadsTokensInsteadOfPixels) {
 TEST(Darl, NoPatchSeesItselfOrALaterOne) {
   const Tensor image = picture();
   for (const bool random : {false, true})
-    for (const bool streams : {false, true}) {
-      const auto model = lively({{"two_stream", streams}});
+    for (const auto& [streams, start] : {std::pair(false, true), {true, true}, {true, false}}) {
+      const auto model = lively({{"two_stream", streams}, {"start_token", start}});
       torch::manual_seed(5);
       const Tensor order = random ? torch::randperm(16, torch::kInt64) : torch::arange(16, torch::kInt64);
       const auto rows = [&](const Tensor& x) {
@@ -139,6 +139,30 @@ TEST(Darl, AQueryDependsOnWhatWasSeenAndOnItsPlace) {
   EXPECT_FALSE(torch::allclose(a.select(1, 8), b.select(1, 8)));  // another target
   EXPECT_FALSE(torch::allclose(a.select(1, 1), c.select(1, 1)));  // other patches before
   EXPECT_ANY_THROW(next_patch(*lively({})).two_streams(picture(), order));
+}
+
+// XLNet's layout: with content t the patch t itself, query t sees content 0 … t - 1.
+TEST(Darl, WithoutAStartTokenTheFirstQuerySeesNothing) {
+  torch::manual_seed(5);
+  const Tensor images = torch::randn({2, 3, 16, 16}, torch::kFloat64),
+               order = torch::randperm(16, torch::kInt64);
+  for (const char* positions : {"none", "absolute", "learned", "rope_1d", "rope_2d", "rope_mixed"}) {
+    const auto model = lively({{"positions", positions}, {"two_stream", true}, {"start_token", false}});
+    const NextPatch::Streams streams = next_patch(*model).two_streams(images, order);
+    ASSERT_EQ(streams.query.size(1), 16);
+    ASSERT_EQ(streams.content.size(1), 15);
+    EXPECT_TRUE(torch::allclose(streams.query[0][0], streams.query[1][0])) << positions;  // of any image
+    EXPECT_FALSE(torch::allclose(streams.query[0][1], streams.query[1][1])) << positions;
+    Tensor loss = model->forward(images).square().sum() + streams.query.square().sum();
+    loss.backward();
+    for (const auto& entry : model->backbone->named_parameters()) {
+      EXPECT_NE(entry.key(), "start_token");
+      EXPECT_TRUE(entry.value().grad().defined() && entry.value().grad().abs().max().item<double>() > 0)
+          << positions << ": " << entry.key();
+    }
+  }
+  EXPECT_ANY_THROW(lively({{"start_token", false}}));
+  EXPECT_ANY_THROW(lively({{"two_stream", true}, {"start_token", false}, {"image_size", 4}}));  // one patch
 }
 
 // An order for each sample gives each what that order for all gives it.

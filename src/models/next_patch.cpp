@@ -61,7 +61,8 @@ torch::Tensor PatchPredictor::before_first(int64_t batch, const torch::Tensor& s
   std::iota(places.begin(), places.end(), int64_t{0});
   for (const int64_t patch : order_) places.push_back(front_ + patch);
   cache = causal_->start_at(batch, std::move(places));
-  if (front_ == 0) return start.expand({batch, 1, -1});
+  if (front_ == 0)
+    return knows_next_place() ? next_->query_step(order_.front(), cache) : start.expand({batch, 1, -1});
   const torch::Tensor front = causal_->front_tokens().expand({batch, -1, -1});
   torch::Tensor z;
   for (int64_t i = 0; i < front_; ++i) z = causal_->step(front.slice(1, i, i + 1), cache);

@@ -31,7 +31,7 @@ class PatchPredictor {
   int64_t rows() const { return rows_; }
   int64_t columns() const { return columns_; }
   // Whether a token stands in front of all patches; else `start` [1, 1, width] stands for what is known
-  // before the first.
+  // before the first, unless the trunk is told the next place.
   bool has_front() const;
   // Whether the trunk is told the place of the patch that comes next (models/darl.h): orders may then change.
   bool knows_next_place() const;

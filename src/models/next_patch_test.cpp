@@ -27,6 +27,7 @@ const std::vector<Case>& cases() {
       {"darl", {{"positions", "learned"}}},
       {"darl", {{"positions", "rope_1d"}, {"causal", true}}},
       {"darl", {{"two_stream", true}}},
+      {"darl", {{"two_stream", true}, {"start_token", false}}},
       {"darl", {{"two_stream", true}, {"positions", "absolute"}}},
       {"illama", {{"mask", "before"}}},
       {"illama", {{"mask", "before"}, {"class_token", "first"}}},

@@ -63,7 +63,7 @@ models::PatchDecoderOptions darl_decoder(const DarlConfig& config, const models:
           .heads = heads,
           .denoises = config.objective == DarlObjective::diffusion,
           .gamma = config.gamma,
-          .learns_start = !predictor.has_front()};
+          .learns_start = !predictor.has_front() && !predictor.knows_next_place()};
 }
 
 torch::Tensor DarlPass::each() const {
