@@ -97,9 +97,14 @@ class Lowercase : public Normaliser {
   void apply(AlignedText& text) const override { to_lower(text); }
 };
 
+// Unlike BERT's own stripping it takes spacing and enclosing marks away too.
 class StripAccents : public Normaliser {
  public:
-  void apply(AlignedText& text) const override { strip_accents(text); }
+  void apply(AlignedText& text) const override {
+    map_characters(text, [](char32_t c, const auto& put) {
+      if (!in_categories(c, category_mask("M"))) put(c);
+    });
+  }
 };
 
 class Strip : public Normaliser {

@@ -117,6 +117,12 @@ void read_trainer(std::string_view message, Model& model, const std::string& whe
           fail(where, ": the SentencePiece model is of type ", number, "; unigram (1) and bpe (2) are read");
         model.bpe = number == 2;
         break;
+      case 24:
+        if (number != 0)
+          fail(where,
+               ": the SentencePiece model ends words with its blanks (treat_whitespace_as_suffix); those "
+               "that begin with them are read");
+        break;
       case 35:
         model.byte_fallback = number != 0;
         break;
@@ -248,6 +254,7 @@ Json tree_of(const Model& model, const std::string& where) {
     inner["unk_id"] = unknown;
     inner["not_in_text"] = not_in_text;
     inner["user_defined"] = user_defined;
+    inner["single_precision"] = true;
     for (const Piece& piece : model.pieces) inner["vocab"].push_back({piece.text, piece.score});
   }
   return tree;

@@ -13,6 +13,10 @@ namespace {
 
 using Json = nlohmann::json;
 
+// What \w holds besides our patterns' \w in the expressions of tokenizers' own splitters: numerals that are letters,
+// letters in circles and squares, and the joiners of emoji.
+constexpr const char* kRustWord =
+    R"(\w\p{Nl}\x{24B6}-\x{24E9}\x{1F130}-\x{1F149}\x{1F150}-\x{1F169}\x{1F170}-\x{1F189}\x{200C}\x{200D})";
 constexpr const char* kGpt2 = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
 enum class Behaviour { removed, isolated, with_previous, with_next, contiguous };
@@ -258,7 +262,8 @@ std::unique_ptr<Splitter> make_splitter(const Json& settings, const std::string&
   if (type == "Metaspace") return std::make_unique<Metaspace>(settings, where);
   if (type == "WhitespaceSplit") return by_spaces();
   if (type == "Whitespace")
-    return std::make_unique<PatternSplit>(Pattern(R"(\w+|[^\w\s]+)", where), Behaviour::removed, true);
+    return std::make_unique<PatternSplit>(Pattern(text("[", kRustWord, "]+|[^\\s", kRustWord, "]+"), where),
+                                          Behaviour::removed, true);
   if (type == "Punctuation") return std::make_unique<CharacterSplit>(&is_punctuation, behaviour("Isolated"));
   if (type == "BertPreTokenizer")
     return in_turn(by_spaces(), std::make_unique<CharacterSplit>(&is_punctuation, Behaviour::isolated));

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
@@ -154,6 +156,42 @@ TEST(Tokeniser, UnigramTakesTheBestSum) {
   const Tokeniser tokeniser = Tokeniser::from_definition(tree.dump(), "f");
   EXPECT_EQ(tokeniser.encode("abb"), (std::vector<int32_t>{3, 2}));      // -3.5, not -4 nor -6
   EXPECT_EQ(tokeniser.encode("a??b"), (std::vector<int32_t>{1, 0, 2}));  // unknown ones that follow are one
+}
+
+// Each b costs less than half of what single precision can tell apart from 2, three of them more than the whole.
+TEST(Tokeniser, UnigramSumsInThePrecisionOfItsForm) {
+  const double step = std::ldexp(1.0, -22);
+  Json vocabulary = Json::array();
+  for (const auto& [piece, score] :
+       {std::pair<std::string, double>{"<unk>", -30}, {"a", -2}, {"b", -0.45f * step}, {"abbb", -2 - step}})
+    vocabulary.push_back(Json::array({piece, score}));
+  Json tree = {{"model", {{"type", "Unigram"}, {"unk_id", 0}, {"vocab", vocabulary}}}};
+  EXPECT_EQ(Tokeniser::from_definition(tree.dump(), "f").encode("abbb"), (std::vector<int32_t>{3}));
+  tree["model"]["single_precision"] = true;  // as SentencePiece
+  EXPECT_EQ(Tokeniser::from_definition(tree.dump(), "f").encode("abbb"), (std::vector<int32_t>{1, 2, 2, 2}));
+}
+
+TEST(Tokeniser, AccentsAreAllMarksButForBert) {
+  Json tree = {{"model",
+                {{"type", "WordLevel"},
+                 {"unk_token", "?"},
+                 {"vocab", {{"?", 0}, {"\u0915", 1}, {"\u0915\u093e", 2}}}}}};
+  const std::string text = "\u0915\u093e\u094d";  // a letter, a spacing mark, a mark that takes no space
+  tree["normalizer"] = {{"type", "StripAccents"}};
+  EXPECT_EQ(Tokeniser::from_definition(tree.dump(), "f").encode(text, false), (std::vector<int32_t>{1}));
+  tree["normalizer"] = {{"type", "BertNormalizer"}, {"strip_accents", true}, {"lowercase", false}};
+  EXPECT_EQ(Tokeniser::from_definition(tree.dump(), "f").encode(text, false), (std::vector<int32_t>{2}));
+}
+
+TEST(Tokeniser, WhitespaceKeepsJoinersWithWords) {
+  const Json tree = {{"pre_tokenizer", {{"type", "Whitespace"}}},
+                     {"model",
+                      {{"type", "WordPiece"},
+                       {"unk_token", "?"},
+                       {"continuing_subword_prefix", "##"},
+                       {"vocab", {{"?", 0}, {"\u200d", 1}, {"!", 2}, {"\u2163", 3}}}}}};
+  const Tokeniser tokeniser = Tokeniser::from_definition(tree.dump(), "w");
+  EXPECT_EQ(tokeniser.encode("!\u200d!\u2163!", false), (std::vector<int32_t>{2, 1, 2, 3, 2}));
 }
 
 TEST(Tokeniser, WordPieceTakesTheLongest) {

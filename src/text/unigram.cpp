@@ -17,7 +17,9 @@ constexpr double kUnknownPenalty = 10;  // below the worst token
 
 class Unigram : public PieceModel {
  public:
-  Unigram(const Json& settings, const std::string& where) : fuse_unknown_(settings.value("fuse_unk", true)) {
+  Unigram(const Json& settings, const std::string& where)
+      : fuse_unknown_(settings.value("fuse_unk", true)),
+        single_precision_(settings.value("single_precision", false)) {
     double lowest = std::numeric_limits<double>::infinity(), highest = -lowest;
     const Json& vocabulary = settings.at("vocab");
     std::set<int64_t> fixed;
@@ -60,8 +62,9 @@ class Unigram : public PieceModel {
       const double here = best[start].score;
       const auto offer = [&](size_t end, double score, int32_t id) {
         Best& target = best[end];
-        if (target.start == std::u32string_view::npos || here + score > target.score)
-          target = {here + score, id, start};
+        const double sum =
+            single_precision_ ? static_cast<double>(static_cast<float>(here + score)) : here + score;
+        if (target.start == std::u32string_view::npos || sum > target.score) target = {sum, id, start};
       };
       bool single = false;
       uint32_t node = 0;
@@ -132,6 +135,8 @@ class Unigram : public PieceModel {
     }
   };
   bool fuse_unknown_;
+  // SentencePiece keeps sums in single precision, which decides between ways of equal worth ("xxxx").
+  bool single_precision_;
   std::vector<double> scores_;
   std::set<int32_t> fixed_;
   double unknown_score_ = 0, highest_ = 0;
