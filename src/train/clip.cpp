@@ -67,12 +67,14 @@ double norm_of_powers(const std::vector<torch::Tensor>& flat, const std::vector<
 }
 
 // Adaptive clipping of one gradient: its norm by units (rows of the first dimension; a vector is one unit) is
-// held to `share` of the parameter's, which counts as at least 1e-3.
-void clip_adaptively(const torch::Tensor& parameter, torch::Tensor gradient, double share) {
+// held to `share` of the parameter's, which counts as at least 1e-3. Both norms are of order `power`.
+void clip_adaptively(const torch::Tensor& parameter, torch::Tensor gradient, double share, double power) {
+  if (gradient.numel() == 0) return;
   std::vector<int64_t> dims;
   for (int64_t d = 1; d < parameter.dim(); ++d) dims.push_back(d);
   const auto norm = [&](const torch::Tensor& t) {
-    return t.dim() <= 1 ? t.norm() : at::linalg_vector_norm(t, 2, dims, /*keepdim=*/true);
+    return t.dim() <= 1 ? at::linalg_vector_norm(t, power)
+                        : at::linalg_vector_norm(t, power, dims, /*keepdim=*/true);
   };
   const torch::Tensor allowed = norm(parameter).clamp_min(1e-3) * share, present = norm(gradient);
   gradient.mul_(
@@ -125,7 +127,8 @@ Clipped clip_gradients(const ClipConfig& config, const std::vector<torch::Tensor
     for (torch::Tensor gradient : gradients) gradient.clamp_(-config.value, config.value);
   } else if (config.mode == "agc") {
     for (const torch::Tensor& parameter : parameters)
-      if (parameter.grad().defined()) clip_adaptively(parameter.detach(), parameter.grad(), config.value);
+      if (parameter.grad().defined())
+        clip_adaptively(parameter.detach(), parameter.grad(), config.value, config.norm_type);
   }
   return clipped;
 }

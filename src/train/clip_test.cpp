@@ -65,6 +65,16 @@ TEST(Clip, AdaptiveClippingBoundsEachRowByItsParameters) {
   EXPECT_TRUE(torch::allclose(rows, allowed, 1e-12, 0));
 }
 
+TEST(Clip, AdaptiveClippingTakesTheNormsOfItsType) {
+  for (const double type : {1.0, 3.0, HUGE_VAL}) {
+    const auto parameters = some_parameters(torch::kFloat64);
+    clip_gradients({"agc", 0.01, type}, parameters);
+    const torch::Tensor rows = parameters[0].grad().norm(type, 1),
+                        allowed = parameters[0].detach().norm(type, 1) * 0.01;
+    EXPECT_TRUE(torch::allclose(rows, allowed, 1e-12, 0)) << type;
+  }
+}
+
 TEST(Clip, NotANumberShowsInNormAndScale) {
   for (const double type : {1.0, 2.0, 3.0, HUGE_VAL}) {
     const auto parameters = some_parameters(torch::kFloat32);
