@@ -89,6 +89,11 @@ void read_llama(const HubReader& hub, LanguageConfig& config) {
   const bool windowed = config.kind == LanguageKind::mistral ||
                         (config.kind == LanguageKind::qwen2 && hub.flag("use_sliding_window", false));
   if (windowed) config.window = hub.integer("sliding_window", 0);
+  // Below this block Qwen2's attention has no window; ours has it in all blocks or in none.
+  if (windowed && config.window > 0 && config.kind == LanguageKind::qwen2 &&
+      hub.integer("max_window_layers", 28) > 0)
+    fail_usage(hub.where(), ": max_window_layers is ", hub.integer("max_window_layers", 28),
+               ", must be 0 where use_sliding_window is true");
   read_rope(hub, config);
 }
 
@@ -110,6 +115,7 @@ LanguageConfig language_config_of(const Value& tree, const std::string& where) {
       hub.only("activation_function", {"gelu_new", "gelu_pytorch_tanh"});
       hub.only("scale_attn_weights", true);
       hub.only("scale_attn_by_inverse_layer_idx", false);
+      hub.only("tie_word_embeddings", true);
       break;
     case LanguageKind::bloom:
       config.dim = hub.integer("hidden_size", hub.integer("n_embed", 0));
@@ -117,6 +123,7 @@ LanguageConfig language_config_of(const Value& tree, const std::string& where) {
       config.heads = hub.integer("n_head", hub.integer("num_attention_heads", 0));
       config.eps = hub.number("layer_norm_epsilon", 1e-5);
       hub.only("apply_residual_connection_post_layernorm", false);
+      hub.only("tie_word_embeddings", true);
       break;
     case LanguageKind::mpt:  // `expansion_ratio` is not read: the published code has 4 whatever it says
       config.dim = hub.wanted("d_model");

@@ -4,6 +4,7 @@
 #include "models/flamingo.h"
 #include "models/language_generation.h"
 #include "models/llava.h"
+#include "models/seq2seq.h"
 
 namespace tessera::models {
 namespace {
@@ -85,6 +86,36 @@ TEST(LanguageModel, ACacheGrowsAndIsReordered) {
 }
 
 // A row's draws do not depend on its batch.
+// A published configuration that asks for what the models here do not compute is an error, not another model.
+TEST(LanguageConfig, RefusesWhatItDoesNotCompute) {
+  const auto message = [](const Value& config) {
+    try {
+      language_config_of(config, "config.json");
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  Value gpt2(Value::Table{
+      {"model_type", "gpt2"}, {"vocab_size", 23}, {"n_embd", 16}, {"n_layer", 1}, {"n_head", 2}});
+  EXPECT_EQ(message(gpt2), "");
+  gpt2.set("tie_word_embeddings", false);
+  EXPECT_NE(message(gpt2).find("tie_word_embeddings must be true"), std::string::npos);
+  Value qwen2(Value::Table{{"model_type", "qwen2"}, {"vocab_size", 23}, {"sliding_window", 4}});
+  EXPECT_EQ(message(qwen2), "");  // the window is off
+  qwen2.set("use_sliding_window", true);
+  EXPECT_NE(message(qwen2).find("max_window_layers is 28, must be 0"), std::string::npos);
+  qwen2.set("max_window_layers", 0);
+  EXPECT_EQ(message(qwen2), "");
+
+  Value t5(Value::Table{{"feed_forward_proj", "gated-gelu"}});
+  EXPECT_TRUE(t5_config_of(t5, "config.json").gated);
+  for (const char* kind : {"gelu", "gated-silu"}) {
+    t5.set("feed_forward_proj", kind);
+    EXPECT_THROW(t5_config_of(t5, "config.json"), Error) << kind;
+  }
+}
+
 TEST(Generation, BatchOfOneOrSeveral) {
   const auto model = model_of(LanguageKind::llama);
   const torch::Tensor prompt = some_ids(4, 3, 5);

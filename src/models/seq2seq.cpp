@@ -284,7 +284,10 @@ Seq2SeqConfig t5_config_of(const Value& hub, const std::string& where) {
   config.furthest = integer("relative_attention_max_distance", 128);
   const Value *feed = hub.find("feed_forward_proj"), *tied = hub.find("tie_word_embeddings"),
               *eps = hub.find("layer_norm_epsilon");
-  config.gated = feed && feed->is_string() && feed->as_string().starts_with("gated");
+  const std::string kind = feed && feed->is_string() ? feed->as_string() : "relu";
+  if (kind != "relu" && kind != "gated-gelu")
+    fail_usage(where, ": feed_forward_proj is \"", kind, "\", must be relu or gated-gelu");
+  config.gated = kind == "gated-gelu";
   config.tied = !tied || !tied->is_bool() || tied->as_bool();
   config.eps = eps && eps->is_number() ? eps->as_double() : 1e-6;
   return read_config<Seq2SeqConfig>(write_config(config), where);
