@@ -12,9 +12,10 @@ MaeDecoder::MaeDecoder(const MaeDecoderOptions& options) : options_(options) {
   mask_token_ = register_parameter("mask_token", nn::zeros({1, 1, dim}));
   embed_ = register_module("decoder_embed", nn::Linear(options.encoder_width, dim));
   blocks_ = register_module("decoder_blocks", torch::nn::ModuleList());
+  const auto hidden = static_cast<int64_t>(static_cast<double>(dim) * options.mlp_ratio);
   for (int64_t i = 0; i < options.depth; ++i)
     blocks_->push_back(std::make_shared<AttentionBlock>(
-        ResidualBlockOptions{.dim = dim, .mlp = MlpKind::gelu, .hidden = 4 * dim, .index = i}, options.heads,
+        ResidualBlockOptions{.dim = dim, .mlp = MlpKind::gelu, .hidden = hidden, .index = i}, options.heads,
         /*qkv_bias=*/true));
   norm_ = register_module("decoder_norm", nn::LayerNorm(dim));
   pred_ = register_module("decoder_pred", nn::Linear(dim, 3 * options.patch * options.patch));

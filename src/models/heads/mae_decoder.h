@@ -14,6 +14,7 @@ namespace tessera::models {
 
 struct MaeDecoderOptions {
   int64_t dim = 512, depth = 8, heads = 16;
+  double mlp_ratio = 4;  // hidden width of the MLPs as a multiple of dim
   int64_t encoder_width = 0;
   int64_t patch = 16, rows = 14, columns = 14;
   // Has a class token `cls_token` [1, 1, encoder_width] that joins the encoder's tokens behind its last layer,
