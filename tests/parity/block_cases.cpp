@@ -71,65 +71,168 @@ void check_part(Comparison& comparison, const Golden& golden, const std::string&
                      golden.tensor(part + "grad.input." + input), sharp);
 }
 
+// The shape of a parameter of a part.
+std::vector<int64_t> shape_of(const Golden& golden, const std::string& part, const std::string& parameter) {
+  return golden.view(part + "/param." + parameter).shape;
+}
+
+// How many heads a part has: what the config says, else the number, among the divisors of the width, whose result comes
+// nearest to the golden's `output` (parameters do not show it).
+int64_t heads_of(const Golden& golden, const std::string& part, int64_t width, const std::string& output,
+                 const std::function<torch::Tensor(int64_t heads)>& result) {
+  const Json& config = golden.config();
+  const Json& own = config.contains(part) && config.at(part).is_object() ? config.at(part) : config;
+  for (const char* key : {"num_heads", "heads", "n_head"})
+    if (own.contains(key) && own.at(key).is_number()) return own.at(key).get<int64_t>();
+  const torch::NoGradGuard no_grad;
+  const torch::Tensor want = golden.tensor(part + "/output." + output, torch::kFloat64);
+  int64_t best = 1;
+  double nearest = INFINITY;
+  for (int64_t heads = 1; heads <= width; ++heads) {
+    if (width % heads != 0) continue;
+    const double apart = (result(heads) - want).abs().max().item<double>();
+    if (apart < nearest) nearest = apart, best = heads;
+  }
+  return best;
+}
+
+// Fills a layer from a part's parameters, in float64.
+void fill(torch::nn::Module& layer, const Golden& golden, const std::string& part, const Sources& sources) {
+  layer.to(torch::kFloat64);
+  const torch::NoGradGuard no_grad;
+  for (const auto& entry : layer.named_parameters()) {
+    const auto found = sources.find(entry.key());
+    std::vector<torch::Tensor> pieces;
+    for (const std::string& one : found == sources.end() ? std::vector{entry.key()} : found->second)
+      pieces.push_back(golden.tensor(part + "/param." + one, torch::kFloat64));
+    entry.value().copy_(torch::cat(pieces).view(entry.value().sizes()));
+  }
+}
+
+// timm's Block: its layers under their names.
+class TimmBlock : public torch::nn::Module {
+ public:
+  TimmBlock(int64_t dim, int64_t heads, int64_t hidden, bool qkv_bias, bool scaled) {
+    norm1_ = register_module("norm1", nn::LayerNorm(dim));
+    attn_ = register_module("attn", nn::Attention(dim, heads, qkv_bias));
+    norm2_ = register_module("norm2", nn::LayerNorm(dim));
+    mlp_ = register_module("mlp", nn::Mlp(dim, hidden));
+    if (!scaled) return;
+    ls1_ = register_module("ls1", nn::LayerScale(dim, 1.0));
+    ls2_ = register_module("ls2", nn::LayerScale(dim, 1.0));
+  }
+  torch::Tensor forward(const torch::Tensor& x) {
+    const torch::Tensor y = x + scaled(ls1_, attn_->forward(norm1_->forward(x)));
+    return y + scaled(ls2_, mlp_->forward(norm2_->forward(y)));
+  }
+
+ private:
+  static torch::Tensor scaled(nn::LayerScale& scale, const torch::Tensor& x) {
+    return scale.is_empty() ? x : x * scale->gamma;
+  }
+  nn::LayerNorm norm1_{nullptr}, norm2_{nullptr};
+  nn::Attention attn_{nullptr};
+  nn::Mlp mlp_{nullptr};
+  nn::LayerScale ls1_{nullptr}, ls2_{nullptr};
+};
+
 }  // namespace
 
-// The layers that our backbones are made of; the file holds others too (convolutional and other gated MLPs;
-// the norms of q and k with another eps, which model_vit_gap_qknorm compares).
+// The layers that our backbones are made of; the file holds others too (convolutional and other gated MLPs, norms
+// over channels; the norms of q and k with another eps, which model_vit_gap_qknorm compares). Widths follow from the
+// shapes.
 CaseResult check_timm_layers(const Golden& golden) {
   const int64_t dim = golden.config()["dim"];
-  nn::Attention attention(dim, /*heads=*/4);
-  nn::Mlp mlp(dim, 2 * dim);
-  nn::PackedSwiGlu gated(dim, 3 * dim);
-  nn::RmsNorm norm(dim);
-  nn::PatchEmbed patches(4, dim);
+  const auto has = [&](const std::string& part) { return !golden.names(part + "/output.").empty(); };
+  const auto width = [&](const char* part, const char* parameter) {
+    return shape_of(golden, part, parameter).at(0);
+  };
   const auto y = [](auto& layer) {
     return [&](const Inputs& inputs) { return NamedOutputs{{"y", layer->forward(inputs.at("x"))}}; };
   };
   Comparison comparison;
-  for (const torch::ScalarType dtype : {torch::kFloat64, torch::kFloat32}) {
-    const auto check_layer = [&](const char* name, auto& layer, const Sources& sources = {}) {
+  const auto check_layer = [&](const char* name, auto& layer, const Sources& sources = {}) {
+    for (const torch::ScalarType dtype : {torch::kFloat64, torch::kFloat32})
       check_part(comparison, golden, name, layer.get(), y(layer), sources, dtype);
-    };
+  };
+  const auto searched = [&](const char* part, const auto& make) {
+    return heads_of(golden, part, dim, "y", [&](int64_t heads) {
+      auto layer = make(heads);
+      fill(*layer, golden, part, {});
+      return layer->forward(golden.tensor(std::string(part) + "/input.x", torch::kFloat64));
+    });
+  };
+  if (has("attention")) {
+    const bool bias = golden.has("attention/param.qkv.bias");
+    const auto make = [&](int64_t heads) { return nn::Attention(dim, heads, bias); };
+    nn::Attention attention = make(searched("attention", make));
     check_layer("attention", attention);
+  }
+  if (has("block")) {
+    const auto make = [&](int64_t heads) {
+      return std::make_shared<TimmBlock>(dim, heads, width("block", "mlp.fc1.weight"),
+                                         golden.has("block/param.attn.qkv.bias"),
+                                         golden.has("block/param.ls1.gamma"));
+    };
+    std::shared_ptr<TimmBlock> block = make(searched("block", make));
+    check_layer("block", block);
+  }
+  if (has("mlp_gelu")) {
+    nn::Mlp mlp(dim, width("mlp_gelu", "fc1.weight"));
     check_layer("mlp_gelu", mlp);
+  }
+  if (has("swiglu")) {
+    nn::PackedSwiGlu gated(dim, width("swiglu", "fc1_g.weight"));
     check_layer("swiglu", gated,
                 {{"w12.weight", {"fc1_g.weight", "fc1_x.weight"}},
                  {"w12.bias", {"fc1_g.bias", "fc1_x.bias"}},
                  {"w3.weight", {"fc2.weight"}},
                  {"w3.bias", {"fc2.bias"}}});
+  }
+  if (has("rmsnorm")) {
+    nn::RmsNorm norm(dim);
     check_layer("rmsnorm", norm);
+  }
+  if (has("patch_embed")) {
+    nn::PatchEmbed patches(shape_of(golden, "patch_embed", "proj.weight").at(2), dim);
     const auto rows = [&](const Inputs& inputs) {
       return NamedOutputs{{"y", patches->forward(inputs.at("x")).flatten(1, 2)}};
     };
-    check_part(comparison, golden, "patch_embed", patches.get(), rows, {}, dtype);
+    for (const torch::ScalarType dtype : {torch::kFloat64, torch::kFloat32})
+      check_part(comparison, golden, "patch_embed", patches.get(), rows, {}, dtype);
   }
   return comparison.result();
 }
 
-// timm's pooling by a learned query; positions of the tokens are the model's part. Pooling with queries of
-// another width (open_clip) and over a map (CLIP's ResNet) come with those models.
+// timm's pooling by a learned query; positions of the tokens are the model's part. Pooling over a map (CLIP's ResNet)
+// comes with that model, queries of another width with CoCa.
 CaseResult check_attention_pool(const Golden& golden) {
-  const Json& config = golden.config()["timm_latent"];
-  const int64_t width = config["in_features"];
-  nn::AttentionPool pool(nn::AttentionPoolOptions{
-      .width = width,
-      .heads = config["num_heads"],
-      .hidden = static_cast<int64_t>(static_cast<double>(width) * config["mlp_ratio"].get<double>()),
-      .norm_eps = 1e-5});
   Comparison comparison;
-  for (const torch::ScalarType dtype : {torch::kFloat64, torch::kFloat32}) {
-    const auto run = [&](const Inputs& inputs) {
-      const torch::Tensor positions = golden.tensor("timm_latent/param.pos_embed", dtype);
-      return NamedOutputs{{"y", pool->forward(inputs.at("x") + positions)}};
-    };
-    check_part(comparison, golden, "timm_latent", pool.get(), run, {}, dtype);
+  for (const auto& [part, config] : golden.config().items()) {
+    if (!part.starts_with("timm_latent")) continue;
+    const int64_t width = config["in_features"];
+    check(config.value("latent_len", 1) == 1 && !config.value("qk_norm", false), part,
+          ": our pooling has one query, and no norm of q and k");
+    nn::AttentionPool pool(nn::AttentionPoolOptions{
+        .width = width,
+        .heads = config["num_heads"],
+        .hidden = static_cast<int64_t>(static_cast<double>(width) * config.value("mlp_ratio", 4.0)),
+        .norm_eps = 1e-5});
+    for (const torch::ScalarType dtype : {torch::kFloat64, torch::kFloat32}) {
+      const auto run = [&, &part = part](const Inputs& inputs) {
+        const std::string positions = part + "/param.pos_embed";
+        const torch::Tensor x = inputs.at("x");
+        return NamedOutputs{
+            {"y", pool->forward(golden.has(positions) ? x + golden.tensor(positions, dtype) : x)}};
+      };
+      check_part(comparison, golden, part, pool.get(), run, {}, dtype);
+    }
   }
   return comparison.result();
 }
 
 // The scores of recurrent captioners with padded keys, scaled dot products, and PyTorch's causal attention.
 CaseResult check_classic_attention(const Golden& golden) {
-  constexpr int64_t width = 8, heads = 2, hidden = 6;
   const auto read_by = [](const auto& score) {
     return [score](const Inputs& inputs) {
       const torch::Tensor scores = score(inputs.at("q"), inputs.at("k"));
@@ -137,8 +240,11 @@ CaseResult check_classic_attention(const Golden& golden) {
       return NamedOutputs{{"context", attended.context}, {"weights", attended.weights}};
     };
   };
-  nn::AdditiveScores additive(width, width, hidden);
-  nn::GeneralScores general(width, width);
+  const std::vector<int64_t> of_queries = shape_of(golden, "additive", "W.weight"),
+                             of_keys = shape_of(golden, "additive", "U.weight"),
+                             both = shape_of(golden, "general", "W.weight");
+  nn::AdditiveScores additive(of_queries.at(1), of_keys.at(1), of_queries.at(0));
+  nn::GeneralScores general(both.at(1), both.at(0));
   const auto of = [](auto& layer) {
     return [&](const torch::Tensor& q, const torch::Tensor& k) { return layer->forward(q, k); };
   };
@@ -150,16 +256,22 @@ CaseResult check_classic_attention(const Golden& golden) {
     const torch::Tensor context = nn::attend(q, k, k, {.bias = bias, .taps = &taps, .name = "a"});
     return NamedOutputs{{"context", context.squeeze(1)}, {"weights", taps.kept["a.attention"].squeeze(1)}};
   };
+  const Sources names = {{"qkv.weight", {"in_proj_weight"}},
+                         {"qkv.bias", {"in_proj_bias"}},
+                         {"proj.weight", {"out_proj.weight"}},
+                         {"proj.bias", {"out_proj.bias"}}};
+  const int64_t width = shape_of(golden, "torch_mha_causal", "out_proj.weight").at(0);
+  const int64_t heads = heads_of(golden, "torch_mha_causal", width, "y", [&](int64_t tried) {
+    nn::Attention layer(width, tried);
+    fill(*layer, golden, "torch_mha_causal", names);
+    return layer->forward(golden.tensor("torch_mha_causal/input.x", torch::kFloat64), {.causal = true});
+  });
   nn::Attention attention(width, heads);
   const auto causal = [&](const Inputs& inputs) {
     nn::Taps taps;
     const torch::Tensor y = attention->forward(inputs.at("x"), {.causal = true, .taps = &taps, .name = "a"});
     return NamedOutputs{{"y", y}, {"weights", taps.kept["a.attention"].mean(1)}};
   };
-  const Sources names = {{"qkv.weight", {"in_proj_weight"}},
-                         {"qkv.bias", {"in_proj_bias"}},
-                         {"proj.weight", {"out_proj.weight"}},
-                         {"proj.bias", {"out_proj.bias"}}};
   Comparison comparison;
   for (const torch::ScalarType dtype : {torch::kFloat64, torch::kFloat32}) {
     check_part(comparison, golden, "additive", additive.get(), read_by(of(additive)), {}, dtype);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <numbers>
 
 #include "core/error.h"
@@ -43,8 +44,29 @@ torch::Tensor targets(const Golden& golden, const torch::Tensor& image, const to
   return (pixels - pixels.mean(-1, true)) / (pixels.var(-1, true, true) + 1e-6).sqrt();
 }
 
+// "nested_b2": its kind and the side of a block.
+std::pair<std::string, int64_t> order_of(const std::string& name) {
+  const size_t mark = name.rfind("_b");
+  if (mark == std::string::npos) return {name, 2};
+  return {name.substr(0, mark), std::stoll(name.substr(mark + 2))};
+}
+
 Golden beside(const Golden& golden, const std::string& name) {
   return read_golden(golden.directory.substr(0, golden.directory.rfind('/')), golden.folder, name);
+}
+
+// The case whose parameters a case takes: its own, those that its config names, or those of the case that its name
+// goes on from ("darl_mse" of "darl_mse_nested_b2").
+std::string holder_of_parameters(const Golden& golden) {
+  if (!golden.names("param.").empty()) return golden.name;
+  if (golden.config().contains("parameters")) return golden.config()["parameters"].get<std::string>();
+  for (std::string name = golden.name; name.find('_') != std::string::npos;) {
+    name = name.substr(0, name.rfind('_'));
+    if (std::filesystem::exists(golden.directory + "/" + name + ".safetensors") &&
+        !beside(golden, name).names("param.").empty())
+      return name;
+  }
+  return "darl_mse";
 }
 
 // The task's own trunk, order and decoder for a case of the denoising objective.
@@ -64,6 +86,9 @@ Denoising denoising_case(const Golden& golden, torch::ScalarType dtype) {
   out.config.decoder_depth = config["decoder_depth"].get<int64_t>();
   out.config.decoder_heads = config["heads"].get<int64_t>();
   out.config.gamma = config["gamma_cond"].get<bool>();
+  const auto [order, block] = order_of(config.value("order", "raster"));
+  out.config.order = parse_enum<tasks::DarlOrder>(order, "order");
+  out.config.block = block;
   out.trunk = models::build_backbone(spec, 0);
   const auto rows = config["grid"][0].get<int64_t>(), columns = config["grid"][1].get<int64_t>();
   out.predictor = std::make_shared<models::PatchPredictor>(
@@ -138,9 +163,7 @@ torch::Tensor seen_by(const torch::Tensor& rows, const torch::Tensor& image, con
 
 CaseResult check_darl_next_patch(const Golden& golden) {
   // Cases with another order share the parameters of the first.
-  const bool own = !golden.names("param.").empty();
-  const std::string root = golden.directory.substr(0, golden.directory.rfind('/'));
-  const Golden weights = read_golden(root, golden.folder, own ? golden.name : "darl_mse");
+  const Golden weights = beside(golden, holder_of_parameters(golden));
   const auto run = [&](models::Classifier& model, const auto& input) {
     const torch::Tensor image = input("image"), order = golden.tensor("input.order");
     const torch::Tensor z = dynamic_cast<models::NextPatch&>(*model.backbone).before_each_patch(image, order);

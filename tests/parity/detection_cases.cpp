@@ -19,6 +19,14 @@ using models::BoxCoder;
 
 constexpr torch::ScalarType kTypes[] = {torch::kFloat64, torch::kFloat32};
 
+// The case itself, or the first whose name begins so and that has the inputs which this one shares.
+SubCase with_inputs(const SubCase& at, const std::string& input, const std::string& kind) {
+  if (at.has(input)) return at;
+  for (const std::string& name : sub_cases(at.golden))
+    if (name.starts_with(kind) && at.golden.has(name + "/" + input)) return {at.golden, name + "/", at.dtype};
+  fail(at.prefix, ": no case has the inputs that it lacks");
+}
+
 torch::Tensor index_of(const std::vector<int64_t>& list) {
   return torch::tensor(at::ArrayRef<int64_t>(list), torch::kInt64);
 }
@@ -64,7 +72,7 @@ ops::RoiAlignOptions roi_options(const Json& config) {
 }
 
 void check_levels(Comparison& comparison, const SubCase& at, const Json& config) {
-  const SubCase inputs{at.golden, at.has("input.feats.0") ? at.prefix : "levels/", at.dtype};
+  const SubCase inputs = with_inputs(at, "input.feats.0", "");
   std::vector<torch::Tensor> maps, last, rois;
   std::vector<int64_t> strides;
   for (size_t i = 0; i < config.at("scales").size(); ++i) {
@@ -126,7 +134,7 @@ CaseResult check_roi_align(const Golden& golden) {
 void check_anchors(Comparison& comparison, const SubCase& at, const Json& all, const std::string& name) {
   const std::string kind = name.substr(0, name.find('_'));
   const Json& config = all.contains(name) ? all.at(name) : all.at(kind);
-  const Json& maps = all.at("torchvision").at("maps");
+  const Json& maps = config.contains("maps") ? config.at("maps") : all.at("torchvision").at("maps");
   models::AnchorOptions options;
   options.rounded = kind == "torchvision";
   options.ratios_first = kind != "detectron2";
@@ -157,7 +165,7 @@ void check_anchors(Comparison& comparison, const SubCase& at, const Json& all, c
 }
 
 void check_coder(Comparison& comparison, const SubCase& at, const Json& config) {
-  const SubCase inputs{at.golden, at.has("input.gt") ? at.prefix : "coder_w1/", at.dtype};
+  const SubCase inputs = with_inputs(at, "input.gt", "coder");
   const torch::Tensor truth = inputs.tensor("input.gt").requires_grad_(),
                       box = inputs.tensor("input.proposal").requires_grad_(),
                       delta = inputs.tensor("input.delta").requires_grad_();
@@ -173,6 +181,8 @@ void check_coder(Comparison& comparison, const SubCase& at, const Json& config) 
   at.compare(comparison, "grad.input.delta", delta.grad());
 }
 
+constexpr double kRpnLow = 0.3;  // the RPN's, where a case does not say
+
 // "match0_0.7_low": the truths of match0, from 0.7 on, those that are best for a truth besides.
 void check_matcher(Comparison& comparison, const SubCase& at, const std::string& name) {
   const std::vector<std::string> words = split(name, '_');
@@ -185,7 +195,9 @@ void check_matcher(Comparison& comparison, const SubCase& at, const std::string&
   models::MatchOptions options;
   options.high = std::stod(words[1]);
   const bool weak = words[2] == "low";
-  options.low = weak ? 0.3 : options.high;
+  const Json& said = at.golden.config().value(name, Json::object());
+  options.high = said.value("high", options.high);
+  options.low = said.value("low", weak ? kRpnLow : options.high);
   options.weak = weak ? models::WeakMatches::keep_own : models::WeakMatches::none;
   const torch::Tensor anchors = at.golden.tensor("torchvision/output.anchors"),
                       truths = at.golden.tensor(words[0] + "/input.gt");

@@ -430,18 +430,18 @@ NamedLoss focal_dice_loss(const Golden& golden, const std::string& name, torch::
   if (name.starts_with("seg_ce")) {
     const Tensor logits = leaf("seg_logits"), labels = golden.tensor("input.seg_target");
     const Tensor rows = logits.permute({0, 2, 3, 1}).flatten(0, 2), flat = labels.flatten();
-    constexpr int64_t kIgnored = 255;
-    if (name == "seg_ce") return {tasks::cross_entropy(rows, flat, {.ignore_index = kIgnored}), logits};
-    return {tasks::cross_entropy(rows, flat, {.ignore_index = kIgnored, .sum = true}) /
+    const int64_t ignored = config.value("ignore_index", int64_t{255});
+    if (name == "seg_ce") return {tasks::cross_entropy(rows, flat, {.ignore_index = ignored}), logits};
+    return {tasks::cross_entropy(rows, flat, {.ignore_index = ignored, .sum = true}) /
                 static_cast<double>(flat.numel()),
             logits};
   }
-  for (const auto& [kind_name, kind] : {std::pair("giou_loss_sum", nn::BoxLoss::generalised),
-                                        {"ciou_loss_sum", nn::BoxLoss::complete},
-                                        {"diou_loss_sum", nn::BoxLoss::distance}})
-    if (name == kind_name) {
-      const Tensor a = leaf("boxes1");
-      return {nn::box_loss(a, golden.tensor("input.boxes2", dtype), kind).sum(), a};
+  for (const auto& [kind_name, kind] : {std::pair("giou_loss_", nn::BoxLoss::generalised),
+                                        {"ciou_loss_", nn::BoxLoss::complete},
+                                        {"diou_loss_", nn::BoxLoss::distance}})
+    if (name.starts_with(kind_name)) {
+      const Tensor a = leaf("boxes1"), each = nn::box_loss(a, golden.tensor("input.boxes2", dtype), kind);
+      return {name.ends_with("_mean") ? each.mean() : each.sum(), a};
     }
   const Tensor logits = leaf("logits"), target = golden.tensor("input.target", dtype);
   if (name == "dice_hf") return {tasks::dice_loss(logits, target).sum() / boxes, logits};
@@ -455,6 +455,7 @@ NamedLoss focal_dice_loss(const Golden& golden, const std::string& name, torch::
   const auto number = [&](const std::string& prefix) { return std::stod(name.substr(prefix.size())); };
   if (name.starts_with("smooth_l1_beta"))
     return {torch::smooth_l1_loss(logits, target, at::Reduction::Mean, number("smooth_l1_beta")), logits};
+  if (name == "l1") return {torch::l1_loss(logits, target), logits};
   if (name.starts_with("huber_"))
     return {torch::huber_loss(logits, target, at::Reduction::Mean, number("huber_")), logits};
   return {};

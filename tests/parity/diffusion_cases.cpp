@@ -171,13 +171,15 @@ CaseResult check_diffusion_sampling(const Golden& golden) {
   const GaussianDiffusion diffusion =
       published_diffusion(config, config.value("timestep_respacing", Json("")));
   const GaussianDiffusion looped = published_diffusion(config, config.at("loop_respacing"));
+  const bool learns_variance = config.value("learn_sigma", true);
   // Analytic, of the step of the process that the network was trained on.
-  const auto output_at = [](const GaussianDiffusion& process, const torch::Tensor& x,
-                            const torch::Tensor& t) {
+  const auto output_at = [&](const GaussianDiffusion& process, const torch::Tensor& x,
+                             const torch::Tensor& t) {
     const torch::Tensor original =
         torch::tensor(process.schedule().timestep_map, torch::kInt64).index_select(0, t);
     const torch::Tensor at = original.to(x.scalar_type()).view({-1, 1, 1, 1});
-    return torch::cat({0.8 * x + 0.0005 * at, torch::tanh(0.3 * x - 0.1)}, 1);
+    const torch::Tensor mean = 0.8 * x + 0.0005 * at;
+    return learns_variance ? torch::cat({mean, torch::tanh(0.3 * x - 0.1)}, 1) : mean;
   };
   return compare_function(golden, [&](const Leaves& leaves) {
     const torch::NoGradGuard no_grad;

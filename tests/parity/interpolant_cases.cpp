@@ -62,12 +62,16 @@ CaseResult check_interpolant_paths(const Golden& golden) {
 }
 
 CaseResult check_interpolant_losses(const Golden& golden) {
+  const Json& config = golden.config();
   return compare_function(golden, [&](const Leaves& leaves) {
     NamedOutputs out;
     for (const std::string& key : golden.names("output.")) {
       const std::vector<std::string> parts = parts_of(key);
-      const Interpolant interpolant(
-          {.path = path_of(parts.at(1)), .field = field_of(parts.at(2)), .weight = weight_of(parts.at(3))});
+      const Interpolant interpolant({.path = path_of(parts.at(1)),
+                                     .field = field_of(parts.at(2)),
+                                     .weight = weight_of(parts.at(3)),
+                                     .train_end = config.value("train_eps", -1.0),
+                                     .sample_end = config.value("sample_eps", -1.0)});
       const Interpolant::Interval interval = interpolant.training_interval();
       if (parts[0] == "interval") {
         out[key] = pair(interval);

@@ -41,6 +41,8 @@ class TextCase {
     return golden_.tensor(prefix_ + "input." + name, dtype_);
   }
   bool has(const std::string& key) const { return golden_.has(prefix_ + key); }
+  // Names that begin so, with that cut off.
+  std::vector<std::string> names(const std::string& key) const { return golden_.names(prefix_ + key); }
   torch::Tensor tensor(const std::string& key) const { return golden_.tensor(prefix_ + key, dtype_); }
   // Compares output.<name>, and adds it to the loss where it has a loss_weight.
   void output(const std::string& name, const torch::Tensor& got);

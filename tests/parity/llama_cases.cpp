@@ -16,9 +16,10 @@ using Json = nlohmann::json;
 // Settings that the published classes name as timm does.
 Value common_settings(const Json& config) {
   static const std::map<std::string, std::string> names = {
-      {"img_size", "image_size"}, {"patch_size", "patch_size"}, {"num_classes", "classes"},
-      {"embed_dim", "dim"},       {"depth", "depth"},           {"num_heads", "heads"},
-      {"qkv_bias", "qkv_bias"},   {"mlp_ratio", "mlp_ratio"},   {"drop_path_rate", "drop_path"}};
+      {"img_size", "image_size"},     {"patch_size", "patch_size"}, {"num_classes", "classes"},
+      {"in_chans", "in_channels"},    {"embed_dim", "dim"},         {"depth", "depth"},
+      {"num_heads", "heads"},         {"qkv_bias", "qkv_bias"},     {"mlp_ratio", "mlp_ratio"},
+      {"drop_path_rate", "drop_path"}};
   Value settings;
   for (const auto& [key, ours] : names)
     if (config.contains(key)) settings.set(ours, to_value(config[key]));

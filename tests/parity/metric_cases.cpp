@@ -44,9 +44,13 @@ std::optional<double> metric_of(const std::string& key, const Logits& logits,
   if (const auto k = number_in(key, "top", "_ties_optimistic")) return meter.top(*k, Ties::optimistic);
   if (const auto k = number_in(key, "top", "_ties_pessimistic")) return meter.top(*k, Ties::pessimistic);
   if (const auto k = number_in(key, "top", "_lowest_index_wins")) return meter.top(*k);
-  if (const auto k = number_in(key, "timm_top", "_percent_rows20plus")) {
+  if (const size_t mark = key.find("_percent_rows");
+      mark != std::string::npos) {  // "timm_top5_percent_rows20plus"
+    const auto from = number_in(key.substr(mark), "_percent_rows", "plus"),
+               k = number_in(key.substr(0, mark), "timm_top");
+    if (!from || !k) return std::nullopt;
     eval::ClassificationMeter rest(logits.classes);
-    rest.add(logits.rows(20), logits.labels(20));
+    rest.add(logits.rows(*from), logits.labels(*from));
     return 100 * rest.top(*k);
   }
   if (const auto bins = number_in(key, "ece_")) return meter.calibration(*bins).ece;

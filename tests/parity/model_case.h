@@ -14,6 +14,7 @@ namespace tessera::parity {
 // express.
 models::ModelSpec vision_lstm_spec(const nlohmann::json& config);  // published VisionLSTM2
 models::ModelSpec vit_spec(const nlohmann::json& config);          // timm VisionTransformer
+models::ModelSpec swin_spec(const nlohmann::json& config);         // timm SwinTransformer
 
 models::ModelSpec visionllama_spec(const Golden& golden);      // published VisionLLaMA, plain
 models::ModelSpec illama_spec(const nlohmann::json& config);   // published iLLaMA

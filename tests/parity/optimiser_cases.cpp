@@ -30,7 +30,9 @@ std::string precision_name(torch::ScalarType dtype) {
 
 // An option that the published optimiser has and ours has not, switched on; "" if there is none.
 std::string unknown_option(const Json& config, const Value& known) {
-  static const std::set<std::string> ours = {"lr_per_step", "param_order"};
+  // The last ones choose how PyTorch computes, not what.
+  static const std::set<std::string> ours = {"lr_per_step", "param_order", "maximize",       "lr",
+                                             "foreach",     "fused",       "differentiable", "capturable"};
   for (const auto& [key, value] : config.items()) {
     const bool off = value.is_null() || value == false || value == 0;
     if (!ours.contains(key) && !known.find(key) && !off) return key;
@@ -53,6 +55,8 @@ CaseResult check_steps(const Golden& golden, const std::string& kind) {
   if (const std::string key = unknown_option(config, settings); !key.empty())
     return CaseResult::skip("option '" + key + "' is not one of ours");
   const train::OptimiserSpec spec = train::resolve_optimiser(settings);
+  const double sign =
+      config.value("maximize", false) ? -1 : 1;  // to climb is to descend against the gradient
   const auto names = config.at("param_order").get<std::vector<std::string>>();
   const auto rates = config.at("lr_per_step").get<std::vector<double>>();
   Comparison comparison;
@@ -65,7 +69,7 @@ CaseResult check_steps(const Golden& golden, const std::string& kind) {
     for (size_t step = 0; step < rates.size(); ++step) {
       const auto at = static_cast<int64_t>(step);
       for (auto& [name, parameter] : parameters)
-        parameter.mutable_grad() = golden.tensor("grad." + name, dtype)[at].clone();
+        parameter.mutable_grad() = golden.tensor("grad." + name, dtype)[at] * sign;
       optimiser->step(rates[step]);
       for (const auto& [name, parameter] : parameters)
         comparison.close(text(precision_name(dtype), name, " after step ", step + 1), parameter,

@@ -1,4 +1,6 @@
 // components/posenc_*, block_resample_pos_embed: absolute, relative and rotary positions.
+#include <regex>
+
 #include "core/error.h"
 #include "core/text.h"
 #include "nn/grid_rotary.h"
@@ -86,6 +88,8 @@ nn::RopeScaling rope_scaling(const nlohmann::json& wanted) {
   return {.kind = parse_enum<nn::RopeScalingKind>(params["rope_type"], "rope_type"),
           .factor = params["factor"],
           .trained = params.value("original_max_position_embeddings", most),
+          .fast = params.value("beta_fast", 32.0),
+          .slow = params.value("beta_slow", 1.0),
           .low_frequency = params.value("low_freq_factor", 1.0),
           .high_frequency = params.value("high_freq_factor", 4.0)};
 }
@@ -165,12 +169,22 @@ CaseResult check_rotary_positions(const Golden& golden) {
   }
   const auto& flat = config["scaled"]["timm2d"];
   const std::vector<int64_t> grid = flat["feat_hw"];
-  check_over_grid(comparison, golden, "timm2d_pixel", nn::rotation_over_grid(grid[0], grid[1], flat["dim"]));
-  // Positions as on the grid of 4 x 4 that the model was trained on.
+  nn::GridRotary pixels;
+  const std::string of_pixels = flat.value("pixel", "");
+  std::smatch number;
+  if (std::regex_search(of_pixels, number, std::regex("max_res=([0-9.]+)")))
+    pixels.resolution = std::stod(number[1]);
+  check_over_grid(comparison, golden, "timm2d_pixel",
+                  nn::rotation_over_grid(grid[0], grid[1], flat["dim"], pixels));
+  // "…, temperature 10000, ref_feat_shape [4,4]": positions as on the grid that the model was trained on.
+  nn::GridRotary cells{.frequencies = nn::GridFrequencies::cells, .trained_rows = 4, .trained_columns = 4};
+  const std::string told = flat.value("lang", "");
+  std::smatch found;
+  if (std::regex_search(told, found, std::regex("ref_feat_shape \\[(\\d+), ?(\\d+)\\]")))
+    cells.trained_rows = std::stoll(found[1]), cells.trained_columns = std::stoll(found[2]);
+  if (std::regex_search(told, found, std::regex("temperature ([0-9.]+)"))) cells.theta = std::stod(found[1]);
   check_over_grid(comparison, golden, "timm2d_lang",
-                  nn::rotation_over_grid(
-                      grid[0], grid[1], flat["dim"],
-                      {.frequencies = nn::GridFrequencies::cells, .trained_rows = 4, .trained_columns = 4}));
+                  nn::rotation_over_grid(grid[0], grid[1], flat["dim"], cells));
   return comparison.result();
 }
 

@@ -1,6 +1,7 @@
 // components/quant_lsq: quantisation with a learned step, values and gradients; components/quant_int8_linear:
 // a linear layer with weights of 8 bits an output and inputs of 8 bits a token; components/quant_torch_fake.
 #include <functional>
+#include <regex>
 
 #include "core/error.h"
 #include "ops/inference.h"
@@ -101,6 +102,29 @@ CaseResult check_int8_linear(const Golden& golden) {
   return comparison.result();
 }
 
+namespace {
+
+// What torch.fake_quantize was given; the case says it in its notes: "per tensor: scale 0.04, zero_point 10, range
+// 0..255; per channel axis 1, range -128..127".
+struct PublishedQuantiser {
+  explicit PublishedQuantiser(const Golden& golden) {
+    std::smatch found;
+    const std::string notes = golden.meta.value("notes", Json()).dump();
+    static const std::regex tensor("scale ([0-9.e-]+), zero_point (-?\\d+), range (-?\\d+)\\.\\.(-?\\d+)"),
+        channel("per channel[^;]*range (-?\\d+)\\.\\.(-?\\d+)");
+    if (std::regex_search(notes, found, tensor)) {
+      scale = std::stof(found[1]), zero = std::stoll(found[2]);
+      least = std::stoll(found[3]), most = std::stoll(found[4]);
+    }
+    if (std::regex_search(notes, found, channel))
+      channel_least = std::stoll(found[1]), channel_most = std::stoll(found[2]);
+  }
+  float scale = 0.04f;
+  int64_t zero = 10, least = 0, most = 255, channel_least = -128, channel_most = 127;
+};
+
+}  // namespace
+
 // torch.fake_quantize with zero points: integers of the range less the zero point. Where a number lies at
 // most half a step beyond the range its gradient passes there, in LSQ it does not.
 CaseResult check_fake_quantise(const Golden& golden) {
@@ -123,17 +147,19 @@ CaseResult check_fake_quantise(const Golden& golden) {
   const auto outside = [](const torch::Tensor& v, int64_t low, int64_t high) {
     return (v <= -low) | (v >= high);
   };
+  const PublishedQuantiser q(golden);
+  const int64_t low = q.zero - q.least, high = q.most - q.zero;
   check(
       "per_tensor",
-      [](const torch::Tensor& in) {
-        return ops::learned_step_size_quantise(in, torch::full({1}, 0.04f), {.low = 10, .high = 245});
+      [&](const torch::Tensor& in) {
+        return ops::learned_step_size_quantise(in, torch::full({1}, q.scale), {.low = low, .high = high});
       },
-      outside(x / 0.04f, 10, 245));
+      outside(x / q.scale, low, high));
   std::vector<torch::Tensor> beyond;
   std::vector<ops::QuantisedRange> ranges;
   for (int64_t c = 0; c < x.size(1); ++c) {
     const auto zero = zero_points[c].item<int64_t>();
-    ranges.push_back({.low = 128 + zero, .high = 127 - zero});
+    ranges.push_back({.low = zero - q.channel_least, .high = q.channel_most - zero});
     beyond.push_back(outside(x.select(1, c) / scales[c], ranges.back().low, ranges.back().high));
   }
   check(

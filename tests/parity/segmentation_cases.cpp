@@ -160,7 +160,14 @@ void check_segmenter_as(const Golden& golden, torch::ScalarType dtype, Compariso
                               .pool_sides = config.value("pool_scales", std::vector<int64_t>{1, 2, 3, 6}),
                               .dropout = 0});
   Json aux = config.value("aux", Json::object());
-  aux["channels"] = golden.view("param.auxiliary_head.convs.0.conv.weight").shape.at(0);
+  const auto convolution = [](int64_t i) { return text("param.auxiliary_head.convs.", i, ".conv.weight"); };
+  aux["channels"] = golden.view(convolution(0)).shape.at(0);
+  if (!aux.contains("num_convs")) {
+    int64_t count = 1;
+    while (golden.has(convolution(count))) ++count;
+    aux["num_convs"] = count;
+  }
+  aux["concat_input"] = golden.has("param.auxiliary_head.conv_cat.conv.weight");
   const auto auxiliary = std::make_shared<FcnHead>(auxiliary_options(aux, dims, classes));
   DenseCase dense(golden, "", {}, dtype);
   dense.add("backbone.", backbone);

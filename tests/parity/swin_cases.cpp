@@ -3,8 +3,6 @@
 #include "tests/parity/model_case.h"
 
 namespace tessera::parity {
-namespace {
-
 models::ModelSpec swin_spec(const nlohmann::json& config) {
   static const std::map<std::string, std::string> names = {
       {"in_chans", "in_channels"},    {"img_size", "image_size"}, {"patch_size", "patch_size"},
@@ -27,8 +25,6 @@ models::ModelSpec swin_spec(const nlohmann::json& config) {
   }
   return models::resolve_model("swin", settings);
 }
-
-}  // namespace
 
 CaseResult check_swin(const Golden& golden) {
   return compare_model(golden, swin_spec(golden.config()), [](models::Classifier& model, const auto& input) {

@@ -57,6 +57,11 @@ std::optional<models::ModelSpec> model_spec(const Golden& golden) {
   const Json& family = golden.meta.at("family");
   if (family == "vit") return vit_spec(golden.config());
   if (family == "vision_lstm") return vision_lstm_spec(golden.config());
+  if (family == "vision_llama_plain") return visionllama_spec(golden);
+  if (family == "vision_llama_pyramid") return pyramid_spec(golden.config());
+  if (family == "illama") return illama_spec(golden.config());
+  if (family == "swin") return swin_spec(golden.config());
+  if (family == "twins") return twins_spec(golden.config());
   return std::nullopt;
 }
 

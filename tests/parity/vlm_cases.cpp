@@ -39,6 +39,16 @@ std::shared_ptr<Backbone> clip_tower(const Json& config) {
                 {"pre_norm", true}});
 }
 
+// How many tokens of the text a generated row [1, tokens] begins with: those were given, or at least could have been.
+int64_t prompt_length(const torch::Tensor& text, const torch::Tensor& generated) {
+  const torch::Tensor whole = generated.flatten();
+  const int64_t most = std::min(text.size(0), whole.size(0) - 1);
+  int64_t length = 0;
+  while (length < most && text[length].item<int64_t>() == whole[length].item<int64_t>()) ++length;
+  check(length > 0, "the generated row does not begin with the text");
+  return length;
+}
+
 torch::Tensor mean_loss(const torch::Tensor& logits, const torch::Tensor& labels) {
   return next_token_loss_sum(logits, labels) / (labels.slice(1, 1) != kIgnoredLabel).sum();
 }
@@ -78,7 +88,7 @@ CaseResult check_llava(const Golden& golden) {
         }
     const torch::NoGradGuard no_grad;
     const torch::Tensor want = own.tensor("output.greedy_row0");
-    const int64_t prompt = 3 + features.size(1) + 2;
+    const int64_t prompt = prompt_length(ids[0], want);
     const torch::Tensor first = ids.slice(0, 0, 1).slice(1, 0, prompt);
     const int64_t images = (first == image_token).sum().item<int64_t>() / features.size(1);
     const GenerationOptions options{.max_new_tokens = want.size(1) - prompt,
@@ -123,7 +133,8 @@ CaseResult check_flamingo(const Golden& golden) {
     own.output("ce_loss", mean_loss(logits, own.input("labels")));
     own.gradients();
     const torch::NoGradGuard no_grad;
-    const torch::Tensor first = ids.slice(0, 0, 1).slice(1, 0, 12), want = own.tensor("output.greedy_row0");
+    const torch::Tensor want = own.tensor("output.greedy_row0"),
+                        first = ids.slice(0, 0, 1).slice(1, 0, prompt_length(ids[0], want));
     const auto next = model.next_token_model(first, media.slice(0, 0, 1), 1);
     own.tokens("greedy_row0", generate(next, first, {.max_new_tokens = want.size(1) - first.size(1)}).ids,
                -1);
