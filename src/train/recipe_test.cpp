@@ -161,7 +161,7 @@ TEST_F(RecipeTest, AutoTakesTheModelAndPreprocessingOfTheFile) {
   EXPECT_EQ(*larger.model.settings.find("image_size"), Value(64));
   EXPECT_EQ(*larger.model.settings.find("drop_path"), Value(0.1));
   EXPECT_EQ(larger.preprocess.interpolation, "bilinear");
-  EXPECT_NE(refusal("[model]\nname = \"auto\"\n").find("model.pretrained, which is empty"),
+  EXPECT_NE(refusal("[model]\nname = \"auto\"\n").find("give weights with --pretrained FILE"),
             std::string::npos);
 }
 

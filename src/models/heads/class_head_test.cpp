@@ -14,6 +14,7 @@ ModelSpec small(const char* family, Value::Table extra = {}) {
   const Value full = resolve_model(family).settings;
   Value all(Value::Table{{"image_size", 16}, {"classes", 3}});
   if (full.find("patch_size")) all.set("patch_size", 4);
+  if (full.find("global_blocks")) all.set("global_blocks", Value::Array{});
   const bool stages = full.find("dims") != nullptr;
   for (const char* key : {"dim", "heads", "depth"})
     if (!stages) all.set(key, key == std::string("dim") ? 16 : 2);
