@@ -37,6 +37,8 @@ inline ModelSpec tiny_spec(const Named& named, Value overrides = {}) {
   Value small;
   small.set("classes", 5);
   if (has("depth")) small.set("depth", 2);
+  // Those of the size are beyond two blocks.
+  if (has("global_blocks")) small.set("global_blocks", Value::Array{});
   if (has("channels")) small.set("channels", 3), small.set("labels", 4);    // pixels
   if (has("embed_dim")) small.set("heads", 4), small.set("embed_dim", 24);  // attention pooling
   if (has("dim") && has("heads")) small.set("dim", 8 * full.find("heads")->as_int());
