@@ -29,8 +29,8 @@ struct ScoreOperand {
   torch::Tensor cos = {}, sin = {};
 };
 
-// Of each query and key, scaled by 1 / sqrt(d): [images, windows, heads, queries, keys], float64. Their sum is the score
-// without biases.
+// The terms of each query and key, scaled by 1 / sqrt(d): [images, windows, heads, queries, keys], float64. Their sum is
+// the score without biases.
 struct ScoreTerms {
   torch::Tensor content, position, cross;
 };
