@@ -7,6 +7,7 @@
 #include "cli/command.h"
 #include "cli/common.h"
 #include "core/clock.h"
+#include "core/counted.h"
 #include "core/error.h"
 #include "core/interrupt.h"
 #include "core/text.h"
@@ -104,7 +105,8 @@ class Chat {
       ++named;
     const int64_t images = features_.size(0);
     if (named != 0 && named != images)
-      fail_usage("the question holds '<image>' ", named, " times, there are ", images, " images");
+      fail_usage("the question holds '<image>' ", counted(named, "time"), ", there are ",
+                 counted(images, "image"));
     std::string out = question;
     for (int64_t i = named; i < images; ++i) out = std::string(kImageWord) + "\n" + out;
     return out;

@@ -49,7 +49,7 @@ class Clip final : public Task, public PairedEmbedding {
  public:
   explicit Clip(const TaskSetup& setup)
       : config_(read_config<ClipConfig>(setup.settings, "task")),
-        input_(config_.tokenizer, setup.metadata),
+        input_(config_.tokenizer, setup.metadata, setup.train.get()),
         preprocess_(setup.preprocess),
         augment_(setup.augment),
         train_(setup.train),

@@ -53,7 +53,8 @@ struct ClipConfig {
     v("image_projection", image_projection,
       "a linear layer behind the image tower; without one it must be embed_dim wide");
     v("tokenizer", tokenizer,
-      "file of a tokeniser (tokenizer.json, vocab.json, tokenizer.model, CLIP's merges), or bytes");
+      "file of a tokeniser (tokenizer.json, vocab.json, tokenizer.model, CLIP's merges), bytes, or learned: "
+      "from the training captions");
     v("vocab_size", vocab_size, between(0, 1 << 24),
       "rows of the token embedding, 0 = as many as the tokeniser has ids");
     v("context_length", context_length, between(3, 65536),

@@ -185,5 +185,41 @@ TEST(TextInput, BytesComeBack) {
   EXPECT_THROW(TextInput("nowhere.json", {}), Error);
 }
 
+class Captions final : public data::Source {
+ public:
+  explicit Captions(std::vector<std::string> captions) : captions_(std::move(captions)) {}
+  int64_t size() const override { return std::ssize(captions_); }
+  data::RawSample read(int64_t index) const override {
+    data::RawSample sample;
+    sample.name = std::to_string(index);
+    if (const std::string& caption = captions_[static_cast<size_t>(index)]; !caption.empty())
+      sample.annotation.captions = {caption};
+    return sample;
+  }
+  uint64_t fingerprint() const override { return 0; }
+  std::string describe() const override { return "some captions"; }
+
+ private:
+  std::vector<std::string> captions_;
+};
+
+TEST(TextInput, LearnsATokeniserFromTheTrainingCaptions) {
+  const std::vector<std::string> texts = {"red heart", "green heart", "heart, red", "a green apple"};
+  const std::vector<std::string> turned(texts.rbegin(), texts.rend());
+  const Captions captions(texts), backwards(turned), none(std::vector<std::string>{""});
+  const TextInput learned("learned", {}, &captions), again("learned", {}, &backwards);
+  // What is learned does not depend on the order, and a word is one token wherever it stands.
+  EXPECT_TRUE(again.is_that_of(learned.metadata()));
+  EXPECT_EQ(learned.fit("heart heart", 6, "test"),
+            (std::vector<int32_t>{learned.start(), learned.fit("heart", 6, "test")[1],
+                                  learned.fit("heart", 6, "test")[1], learned.end(), learned.pad(),
+                                  learned.pad()}));
+  EXPECT_EQ(learned.decode(learned.fit("green heart, blue", 30, "test")), "green heart, blue");
+  // Weights carry it; without images there are ids for a description.
+  EXPECT_EQ(TextInput("learned", learned.metadata()).size(), learned.size());
+  EXPECT_EQ(TextInput("learned", {}).size(), TextInput::kLearnedTokens);
+  EXPECT_THROW(TextInput("learned", {}, &none), Error);
+}
+
 }  // namespace
 }  // namespace tessera::tasks

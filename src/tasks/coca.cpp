@@ -22,7 +22,7 @@ class CocaTask final : public Task, public PairedEmbedding, public Captioner {
  public:
   explicit CocaTask(const TaskSetup& setup)
       : config_(read_config<CocaTaskConfig>(setup.settings, "task")),
-        input_(config_.tokenizer, setup.metadata),
+        input_(config_.tokenizer, setup.metadata, setup.train.get()),
         preprocess_(setup.preprocess),
         augment_(setup.augment),
         train_(setup.train),

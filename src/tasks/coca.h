@@ -28,7 +28,8 @@ struct CocaTaskConfig {
     v("embed_dim", embed_dim, between(1, 65536),
       "width of the space, and of what the decoder reads of an image");
     v("tokenizer", tokenizer,
-      "file of a tokeniser (tokenizer.json, vocab.json, tokenizer.model, CLIP's merges), or bytes");
+      "file of a tokeniser (tokenizer.json, vocab.json, tokenizer.model, CLIP's merges), bytes, or learned: "
+      "from the training captions");
     v("vocab_size", vocab_size, between(0, 1 << 24),
       "rows of the token embedding, 0 = as many as the tokeniser has ids");
     v("context_length", context_length, between(3, 65536),

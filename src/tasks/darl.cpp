@@ -205,7 +205,7 @@ class Darl final : public Task, public DrawsPatches {
   }
 
   torch::Tensor bound_of(const StreamInputs& batch, const DarlPass& passed, int64_t first);
-  void show(const StreamInputs& batch, const DarlPass& passed, uint64_t seed, Findings& out);
+  void show(const StreamInputs& batch, const DarlPass& passed, const EvaluateOptions& options, Findings& out);
   report::PicturesBlock order_of_patches() const;
   report::PicturesBlock predictions(const StreamInputs& batch, const DarlPass& pass);
   report::PicturesBlock completions(const StreamInputs& batch, uint64_t seed);
@@ -238,7 +238,7 @@ Findings Darl::evaluate(const EvaluateOptions& options) {
       const AutocastScope autocast(options.device, options.precision);
       passed = pass(batch, {});
       if (config_.bound_draws > 0) bounds.add(loaded, before, bound_of(batch, passed, before + loaded.first));
-      if (before + loaded.first == 0 && options.wants("pictures")) show(batch, passed, options.seed, out);
+      if (before + loaded.first == 0 && options.wants("pictures")) show(batch, passed, options, out);
     }
     errors.add(loaded, before, passed.each());
     health.add(loaded, before, passed.z.mean(1));
@@ -305,11 +305,13 @@ torch::Tensor Darl::draw(const DrawRequest& request) {
                            patch_noise_of(request.seeds, given.size(2), given.options())));
 }
 
-void Darl::show(const StreamInputs& batch, const DarlPass& passed, uint64_t seed, Findings& out) {
+void Darl::show(const StreamInputs& batch, const DarlPass& passed, const EvaluateOptions& options,
+                Findings& out) {
   if (config_.order != DarlOrder::random) out.blocks.emplace_back(order_of_patches());
   if (config_.objective == DarlObjective::tokens) return;
   out.blocks.emplace_back(predictions(batch, passed));
-  if (drawing_refusal().empty()) out.blocks.emplace_back(completions(batch, seed));
+  if (options.wants("completions") && drawing_refusal().empty())
+    out.blocks.emplace_back(completions(batch, options.seed));
 }
 
 // The grid, each patch the lighter the later it comes.

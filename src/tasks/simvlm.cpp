@@ -22,7 +22,7 @@ class SimVlmTask final : public Task, public Captioner {
  public:
   explicit SimVlmTask(const TaskSetup& setup)
       : config_(read_config<SimVlmTaskConfig>(setup.settings, "task")),
-        input_(config_.tokenizer, setup.metadata),
+        input_(config_.tokenizer, setup.metadata, setup.train.get()),
         preprocess_(setup.preprocess),
         augment_(setup.augment),
         train_(setup.train),

@@ -21,7 +21,8 @@ struct SimVlmTaskConfig {
   template <class V>
   void visit(V& v) {
     v("tokenizer", tokenizer,
-      "file of a tokeniser (tokenizer.json, vocab.json, tokenizer.model, CLIP's merges), or bytes");
+      "file of a tokeniser (tokenizer.json, vocab.json, tokenizer.model, CLIP's merges), bytes, or learned: "
+      "from the training captions");
     v("context_length", context_length, between(3, 65536),
       "tokens of a caption that are read, with start and end");
     v("text_dim", text_dim, between(1, 65536), "width of the Transformer that reads image and text");

@@ -85,7 +85,7 @@ struct EvaluateOptions {
   // it equally often. Empty: this process is alone.
   std::function<std::vector<std::string>(const std::string& bytes)> gather = {};
   // Blocks that cost something are made only where they are asked for, by name: "classes", "samples",
-  // "pictures". Empty: none of them.
+  // "pictures", "completions" (images drawn patch by patch). Empty: none of them.
   std::vector<std::string> blocks = {};
   uint64_t seed = 0;  // chooses which pictures are shown
 

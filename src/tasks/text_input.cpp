@@ -4,13 +4,15 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "text/bpe_trainer.h"
 
 namespace tessera::tasks {
 namespace {
 
-constexpr const char* kBytes = "bytes";
+constexpr const char *kBytes = "bytes", *kLearned = "learned";
+constexpr int64_t kSamplesToLearnFrom = 100000;
 constexpr int64_t kTextsAtOnce = 256;
-constexpr int32_t kByteStart = 257, kByteEnd = 258, kByteCount = 259;
+constexpr int32_t kByteStart = 257, kByteEnd = 258;
 
 std::vector<int32_t> fit_bytes(std::string_view text, int64_t length, int64_t& cut) {
   const int64_t room = std::max<int64_t>(0, length - 2), kept = std::min(room, std::ssize(text));
@@ -23,13 +25,34 @@ std::vector<int32_t> fit_bytes(std::string_view text, int64_t length, int64_t& c
   return ids;
 }
 
+// The same captions give the same tokeniser on every process and after every interruption.
+Tokeniser learn_tokeniser(const data::Source& source) {
+  BpeTrainer trainer({.vocabulary = TextInput::kLearnedTokens,
+                      .special = {"<|startoftext|>", "<|endoftext|>"},
+                      .prefix_space = true});
+  const int64_t count = std::min<int64_t>(source.size(), kSamplesToLearnFrom);
+  for (int64_t i = 0; i < count; ++i) {
+    const data::RawSample sample = source.read(i);
+    for (const std::string& caption : sample.annotation.captions) {
+      if (!is_utf8(caption)) fail(sample.name, ": the caption is no UTF-8");
+      trainer.add(caption);
+    }
+  }
+  return Tokeniser::from_definition(trainer.learn(), "the tokeniser learned from captions");
+}
+
 }  // namespace
 
-TextInput::TextInput(const std::string& tokenizer, const Value& stored) {
+TextInput::TextInput(const std::string& tokenizer, const Value& stored, const data::Source* train) {
   const Value* kept = stored.is_table() ? stored.find("tokenizer") : nullptr;
   if (kept && kept->is_string()) {
     if (kept->as_string() != kBytes)
       tokeniser_ = Tokeniser::from_definition(kept->as_string(), "the weights' tokenizer");
+  } else if (tokenizer == kLearned && train) {
+    require_captions({train}, "task.tokenizer = \"learned\"");
+    tokeniser_ = learn_tokeniser(*train);
+  } else if (tokenizer == kLearned) {
+    bytes_size_ = kLearnedTokens;
   } else if (tokenizer != kBytes) {
     tokeniser_ = Tokeniser::load(tokenizer);
   }
@@ -38,7 +61,7 @@ TextInput::TextInput(const std::string& tokenizer, const Value& stored) {
                "\" has no token that begins or ends a text, as a text tower needs");
 }
 
-int64_t TextInput::size() const { return tokeniser_ ? tokeniser_->size() : kByteCount; }
+int64_t TextInput::size() const { return tokeniser_ ? tokeniser_->size() : bytes_size_; }
 int32_t TextInput::start() const { return tokeniser_ ? tokeniser_->special().begin : kByteStart; }
 int32_t TextInput::end() const { return tokeniser_ ? tokeniser_->special().end : kByteEnd; }
 // OpenCLIP fills up with 0 whatever the tokeniser says.

@@ -21,9 +21,13 @@ namespace tessera::tasks {
 
 class TextInput {
  public:
-  // "bytes": a byte is its value plus 1, 0 is padding, 257 begins and 258 ends a text. Else a file or folder that
-  // Tokeniser::load reads. `stored` is the metadata of weights: what they carry ("tokenizer") is taken instead.
-  TextInput(const std::string& tokenizer, const Value& stored);
+  static constexpr int64_t kLearnedTokens = 4096;
+
+  // "bytes": a byte is its value plus 1, 0 is padding, 257 begins and 258 ends a text. "learned": a byte-level BPE of at
+  // most kLearnedTokens, learned from the captions of `train`; without images it is bytes with so many ids, for
+  // descriptions. Else a file or folder that Tokeniser::load reads. `stored` is the metadata of weights: what they carry
+  // ("tokenizer") is taken instead.
+  TextInput(const std::string& tokenizer, const Value& stored, const data::Source* train = nullptr);
 
   int64_t size() const;  // ids are below
   int32_t start() const;
@@ -49,6 +53,7 @@ class TextInput {
 
  private:
   std::optional<Tokeniser> tokeniser_;
+  int64_t bytes_size_ = 259;  // ids without a tokeniser
 };
 
 // "tokens", i32 [length]: a caption of the sample as TextInput::fit gives it. Where there are several captions, one is drawn by the

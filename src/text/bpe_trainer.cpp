@@ -24,10 +24,11 @@ struct PairHash {
   }
 };
 
-const Json& byte_level() {
-  static const Json settings = {
-      {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", false}, {"use_regex", true}};
-  return settings;
+Json byte_level(bool prefix_space) {
+  return {{"type", "ByteLevel"},
+          {"add_prefix_space", prefix_space},
+          {"trim_offsets", false},
+          {"use_regex", true}};
 }
 
 struct Word {
@@ -107,12 +108,13 @@ class Pairs {
 }  // namespace
 
 struct BpeTrainer::Counter {
-  std::unique_ptr<Splitter> splitter = make_splitter(byte_level(), "the trainer of merges");
+  std::unique_ptr<Splitter> splitter;
   std::map<std::u32string, int64_t> words;  // in order: what is learned does not depend on that of the texts
 };
 
 BpeTrainer::BpeTrainer(const BpeTrainerOptions& options)
     : options_(options), counter_(std::make_shared<Counter>()) {
+  counter_->splitter = make_splitter(byte_level(options.prefix_space), "the trainer of merges");
   const int64_t least = 256 + std::ssize(options.special);
   if (options.vocabulary < least)
     fail_usage("a byte-level vocabulary of ", options.vocabulary,
@@ -185,9 +187,9 @@ std::string BpeTrainer::learn(const std::function<bool(int64_t)>& progress) {
   const Json tree = {{"version", "1.0"},
                      {"added_tokens", added},
                      {"normalizer", nullptr},
-                     {"pre_tokenizer", byte_level()},
+                     {"pre_tokenizer", byte_level(options_.prefix_space)},
                      {"post_processor", nullptr},
-                     {"decoder", byte_level()},
+                     {"decoder", byte_level(options_.prefix_space)},
                      {"model", {{"type", "BPE"}, {"vocab", vocabulary}, {"merges", merges}}}};
   return tree.dump();
 }

@@ -93,7 +93,8 @@ tasks::Findings Trainer::run_evaluation(bool last) {
     return !alone || !interrupted();  // several stop together, after the evaluation
   };
   if (!alone) options.gather = [&](const std::string& bytes) { return world_.gather(bytes); };
-  if (last && leader()) options.blocks = {"pictures", "confusion"};
+  if (leader()) options.blocks = {"pictures"};
+  if (last && leader()) options.blocks = {"pictures", "completions", "confusion"};
   options.seed = setup_.seed();
   tasks::Findings findings;
   for (const auto& evaluator : task_.evaluators()) tasks::append(findings, evaluator->run(options));
