@@ -14,7 +14,7 @@
 namespace tessera::cli {
 namespace {
 
-struct Options {
+struct AdapterOptions {
   std::string weights, adapter, output;
 };
 
@@ -31,7 +31,7 @@ models::LoraConfig lora_of(const Value& task) {
   return config;
 }
 
-void save(const Options& options) {
+void save(const AdapterOptions& options) {
   const train::OpenedTask opened = train::open_task(options.weights);
   const auto* const answers = dynamic_cast<const tasks::Answers*>(opened.task.get());
   if (!answers)
@@ -42,7 +42,7 @@ void save(const Options& options) {
   std::cout << "written " << one_line(options.output) << ": adapter_config.json, adapter_model.safetensors\n";
 }
 
-void merge(const Options& options) {
+void merge(const AdapterOptions& options) {
   if (!options.output.ends_with(".safetensors"))
     fail_usage("'", options.output, "' must end in .safetensors");
   const train::OpenedLanguage opened = train::open_language(options.weights, "", torch::kFloat32);
@@ -60,7 +60,7 @@ void merge(const Options& options) {
 }  // namespace
 
 void add_adapter_save(Arguments& command, Action& action) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<AdapterOptions>();
   command.add("-w,--weights", options->weights, "a run of task instruct, frozen or flamingo with LoRA")
       .required();
   command.add("-o,--output", options->output, "the folder to write").required();
@@ -68,7 +68,7 @@ void add_adapter_save(Arguments& command, Action& action) {
 }
 
 void add_adapter_merge(Arguments& command, Action& action) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<AdapterOptions>();
   command.add("-w,--weights", options->weights, "a folder with config.json and weights of a language model")
       .required();
   command

@@ -23,7 +23,7 @@
 namespace tessera::cli {
 namespace {
 
-struct Options {
+struct AnalyseAttentionOptions {
   AnalysisInput input;
   AnalysisOutput output;
   double threshold = 0.8;
@@ -44,7 +44,7 @@ struct LayerSums {
 void add(torch::Tensor& sum, const torch::Tensor& more) { sum = sum.defined() ? sum + more : more; }
 
 // Attention of one layer for some images, [images (and windows), heads, queries, keys].
-void measure(const torch::Tensor& matrix, bool implicit, const Options& options,
+void measure(const torch::Tensor& matrix, bool implicit, const AnalyseAttentionOptions& options,
              const analysis::TokenLayout* layout, double patch, double images, LayerSums& sums) {
   const torch::Tensor attention = implicit ? analysis::magnitudes_of_sum_one(matrix) : matrix;
   // Windows of an image count as one: their mean.
@@ -79,7 +79,7 @@ const char* walk_name(analysis::Walk walk) {
                                              : "another way";
 }
 
-std::vector<LayerSums> measure_all(const Options& options, const AnalysedModel& model,
+std::vector<LayerSums> measure_all(const AnalyseAttentionOptions& options, const AnalysedModel& model,
                                    const AnalysedImages& images, const AttentionTaps& taps) {
   std::vector<LayerSums> layers;
   for (const std::string& name : taps.names) layers.push_back({.name = name});
@@ -180,8 +180,8 @@ AnalysisSection states_section(const std::vector<LayerSums>& layers) {
   return section;
 }
 
-AnalysisFindings findings_of(const Options& options, const AnalysedModel& model, const AnalysedImages& images,
-                             const std::vector<LayerSums>& layers) {
+AnalysisFindings findings_of(const AnalyseAttentionOptions& options, const AnalysedModel& model,
+                             const AnalysedImages& images, const std::vector<LayerSums>& layers) {
   AnalysisFindings out;
   out.title = "Attention of " + model.info().model.name;
   out.subtitle = text(model.file(), "; ", counted(images.count(), "image"), " of ", images.source);
@@ -244,7 +244,7 @@ AnalysisFindings findings_of(const Options& options, const AnalysedModel& model,
   return out;
 }
 
-void analyse(const Options& options) {
+void analyse(const AnalyseAttentionOptions& options) {
   const AnalysedModel model(options.input);
   AnalysisWriter writer(options.output);
   const AnalysedImages images = read_images(options.input, model);
@@ -274,7 +274,7 @@ void analyse(const Options& options) {
 }  // namespace
 
 void add_analyse_attention(Arguments& command, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<AnalyseAttentionOptions>();
   add_input_options(command, options->input, 30);
   command
       .add("--threshold", options->threshold, "share of the sum of singular values that the rank stands for")

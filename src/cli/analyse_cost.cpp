@@ -22,7 +22,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct AnalyseCostOptions {
   AnalysisOutput output;
   std::vector<std::string> models, settings;
   std::string sizes = "224";
@@ -141,7 +141,7 @@ std::vector<int64_t> parse_sizes(const std::string& list) {
   return sizes;
 }
 
-void analyse(const Options& options) {
+void analyse(const AnalyseCostOptions& options) {
   const std::vector<int64_t> sizes = parse_sizes(options.sizes);
   Value all;
   for (const std::string& setting : options.settings) merge(all, train::parse_setting(setting));
@@ -216,7 +216,7 @@ void analyse(const Options& options) {
 }  // namespace
 
 void add_analyse_cost(Arguments& command, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<AnalyseCostOptions>();
   command.add("MODELS", options->models, "models by name, as `tessera models` lists them").required();
   command.add("--size", options->sizes, "input sides in pixels, as 160,224,384").show_default();
   command.add("--set", options->settings, "settings of the models: --set model.depth=6");

@@ -29,7 +29,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct AnalyseCuesOptions {
   AnalysisInput input;
   AnalysisOutput output;
   std::vector<std::string> weights;
@@ -80,7 +80,7 @@ CueSet shapes_set(const std::string& path) {
 }
 
 // From a file {"category": [classes]}; from one beside the images for ImageNet's 1000 classes; else by the classes' names.
-eval::CueMapping mapping_of(const Options& options, const AnalysedModel& model, bool shapes) {
+eval::CueMapping mapping_of(const AnalyseCuesOptions& options, const AnalysedModel& model, bool shapes) {
   const int64_t classes = model.classifier().classes();
   std::string file = options.mapping;
   if (file.empty() && classes == 1000)
@@ -119,7 +119,7 @@ eval::CueMapping mapping_of(const Options& options, const AnalysedModel& model, 
 }
 
 std::vector<eval::CueTrial> decide(const AnalysedModel& model, const CueSet& set,
-                                   const eval::CueMapping& mapping, const Options& options,
+                                   const eval::CueMapping& mapping, const AnalyseCuesOptions& options,
                                    const std::string& label) {
   const auto transform = data::make_eval_transform(model.info().preprocess);
   const torch::Tensor parameter = model.backbone().parameters().at(0);
@@ -167,7 +167,7 @@ Json counts_json(const eval::CueCounts& counts) {
 
 std::string share_text(double share) { return std::isfinite(share) ? fixed(share, 4) : ""; }
 
-void analyse(const Options& options) {
+void analyse(const AnalyseCuesOptions& options) {
   if (options.input.data.empty())
     fail_usage("--data: give the folder of the cue-conflict images, or shapes:cues=conflict");
   const bool shapes = options.input.data.starts_with("shapes");
@@ -246,7 +246,7 @@ void analyse(const Options& options) {
 }  // namespace
 
 void add_analyse_cues(Arguments& command, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<AnalyseCuesOptions>();
   options->input.count = 0, options->input.batch = 64;
   add_set_options(command, options->input, options->weights);
   command.add("--mapping", options->mapping,

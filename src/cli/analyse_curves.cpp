@@ -19,7 +19,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct AnalyseCurvesOptions {
   std::vector<std::string> runs;
   AnalysisOutput output;
 };
@@ -83,7 +83,7 @@ Run read_run(const std::string& path) {
   return run;
 }
 
-void analyse(const Options& options) {
+void analyse(const AnalyseCurvesOptions& options) {
   AnalysisWriter writer(options.output);
   std::vector<Run> runs;
   std::vector<Measure> measures;
@@ -142,7 +142,7 @@ void analyse(const Options& options) {
 }  // namespace
 
 void add_analyse_curves(Arguments& command, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<AnalyseCurvesOptions>();
   command.add("RUNS", options->runs, "directories of runs, or their metrics.jsonl").required();
   add_output_options(command, options->output);
   action = [options] { analyse(*options); };

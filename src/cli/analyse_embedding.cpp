@@ -18,7 +18,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct AnalyseEmbeddingOptions {
   AnalysisInput input;
   AnalysisOutput output;
   std::string method = "tsne";
@@ -26,7 +26,8 @@ struct Options {
   int64_t steps = 1000, seed = 0, queries = 6, neighbours = 5;
 };
 
-torch::Tensor embed(const Options& options, const AnalysedModel& model, const AnalysedImages& images) {
+torch::Tensor embed(const AnalyseEmbeddingOptions& options, const AnalysedModel& model,
+                    const AnalysedImages& images) {
   const torch::NoGradGuard no_grad;
   ProgressLine::Options bar;
   bar.label = "embedding", bar.total = images.count();
@@ -44,7 +45,7 @@ torch::Tensor embed(const Options& options, const AnalysedModel& model, const An
 }
 
 // Some images, each in front of those with the highest cosine similarity.
-AnalysisSection neighbours_of(const Options& options, const AnalysedModel& model,
+AnalysisSection neighbours_of(const AnalyseEmbeddingOptions& options, const AnalysedModel& model,
                               const AnalysedImages& images, const torch::Tensor& features,
                               const std::vector<std::string>& names) {
   AnalysisSection section{.heading = "Nearest neighbours",
@@ -71,7 +72,7 @@ AnalysisSection neighbours_of(const Options& options, const AnalysedModel& model
   return section;
 }
 
-void analyse(const Options& options) {
+void analyse(const AnalyseEmbeddingOptions& options) {
   const AnalysedModel model(options.input);
   AnalysisWriter writer(options.output);
   const AnalysedImages images = read_images(options.input, model);
@@ -123,7 +124,7 @@ void analyse(const Options& options) {
 }  // namespace
 
 void add_analyse_embedding(Arguments& command, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<AnalyseEmbeddingOptions>();
   options->input.batch = 32;
   add_input_options(command, options->input, 1000);
   command.add("--method", options->method, "tsne or pca").show_default().one_of({"tsne", "pca"});

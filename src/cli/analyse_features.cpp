@@ -22,7 +22,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct AnalyseFeaturesOptions {
   AnalysisInput input;
   AnalysisOutput output;
 };
@@ -35,7 +35,7 @@ struct Looked {
   std::vector<double> contribution;     // [height, width], of the last block
 };
 
-Looked look(const Options& options, const AnalysedModel& model, const AnalysedImages& images) {
+Looked look(const AnalyseFeaturesOptions& options, const AnalysedModel& model, const AnalysedImages& images) {
   const torch::AutoGradMode on(true);
   std::vector<int64_t> blocks;
   for (int64_t i = 0; i < model.backbone().block_count(); ++i) blocks.push_back(i);
@@ -85,7 +85,7 @@ report::Drawing field_drawing(const std::vector<double>& contribution, int64_t h
                                                     .column_label = "pixel"}));
 }
 
-void analyse(const Options& options) {
+void analyse(const AnalyseFeaturesOptions& options) {
   const AnalysedModel model(options.input);
   AnalysisWriter writer(options.output);
   const AnalysedImages images = read_images(options.input, model);
@@ -137,7 +137,7 @@ void analyse(const Options& options) {
 }  // namespace
 
 void add_analyse_features(Arguments& command, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<AnalyseFeaturesOptions>();
   add_input_options(command, options->input, 64);
   add_output_options(command, options->output);
   action = [options] { analyse(*options); };

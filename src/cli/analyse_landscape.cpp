@@ -25,7 +25,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct AnalyseLandscapeOptions {
   AnalysisInput input;
   AnalysisOutput output;
   std::string to, state, kind = "line";
@@ -107,7 +107,7 @@ std::vector<torch::Tensor> parameters_of(const AnalysedModel& other, const Analy
 // The points of a plane that a stopped run has left, and where it leaves them.
 class PlaneState {
  public:
-  PlaneState(const Options& options, const AnalysedModel& model, const AnalysedImages& images)
+  PlaneState(const AnalyseLandscapeOptions& options, const AnalysedModel& model, const AnalysedImages& images)
       : path_(options.state) {
     request_ = {{"weights", model.file()},  {"data", images.source},  {"images", images.count()},
                 {"points", options.points}, {"reach", options.reach}, {"seed", options.seed}};
@@ -200,7 +200,7 @@ struct Curvature {
   std::string how;
 };
 
-Curvature curvature_of(const Options& options, const analysis::Objective& objective) {
+Curvature curvature_of(const AnalyseLandscapeOptions& options, const analysis::Objective& objective) {
   const bool wide = objective.parameters.at(0).scalar_type() == torch::kFloat64;
   const auto how = wide ? analysis::HessianProduct::exact : analysis::HessianProduct::differences;
   Curvature found{.how = wide
@@ -226,7 +226,7 @@ Curvature curvature_of(const Options& options, const analysis::Objective& object
   return found;
 }
 
-void analyse(const Options& options) {
+void analyse(const AnalyseLandscapeOptions& options) {
   if (options.kind == "plane" && !options.to.empty())
     fail_usage("--to leads along a line: leave out --kind plane");
   if (!options.state.empty() && options.kind != "plane")
@@ -318,7 +318,7 @@ void analyse(const Options& options) {
 }  // namespace
 
 void add_analyse_landscape(Arguments& command, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<AnalyseLandscapeOptions>();
   options->input.batch = 128;
   add_input_options(command, options->input, 512);
   command.add("--kind", options->kind, "line or plane").show_default().one_of({"line", "plane"});

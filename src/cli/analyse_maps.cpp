@@ -23,7 +23,7 @@ namespace {
 const std::vector<std::string> kMethods = {"attention", "rollout",  "relevance", "attention_gradcam",
                                            "gradcam",   "gradient", "integrated"};
 
-struct Options {
+struct AnalyseMapsOptions {
   AnalysisInput input;
   AnalysisOutput output;
   std::string methods;
@@ -42,7 +42,7 @@ bool needs_gradient(const std::string& method) {
 // What one batch of images needs for all methods: taps with their gradients.
 class MapMaker {
  public:
-  MapMaker(const Options& options, const AnalysedModel& model, const torch::Tensor& image)
+  MapMaker(const AnalyseMapsOptions& options, const AnalysedModel& model, const torch::Tensor& image)
       : options_(options), model_(model) {
     const bool placed = model.has_layout();
     if (placed) layout_ = model.layout(image);
@@ -169,7 +169,7 @@ class MapMaker {
     return torch::adaptive_avg_pool2d(map.unsqueeze(1), {rows, columns}).squeeze(1);
   }
 
-  const Options& options_;
+  const AnalyseMapsOptions& options_;
   const AnalysedModel& model_;
   analysis::TokenLayout layout_;
   AttentionTaps attention_;
@@ -182,7 +182,7 @@ std::string class_text(const std::vector<std::string>& names, int64_t number) {
                                                    : text("class ", number);
 }
 
-void analyse(const Options& options) {
+void analyse(const AnalyseMapsOptions& options) {
   const AnalysedModel model(options.input);
   AnalysisWriter writer(options.output);
   const AnalysedImages images = read_images(options.input, model);
@@ -239,7 +239,7 @@ void analyse(const Options& options) {
 }  // namespace
 
 void add_analyse_maps(Arguments& command, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<AnalyseMapsOptions>();
   add_input_options(command, options->input, 16);
   command.add("--method", options->methods,
               "attention, rollout, relevance, attention_gradcam, gradcam, gradient, integrated; several with "

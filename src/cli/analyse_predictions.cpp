@@ -18,7 +18,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct AnalysePredictionsOptions {
   AnalysisInput input;
   AnalysisOutput output;
   PredictionSettings predictions;
@@ -40,7 +40,7 @@ double real_accuracy(const RealLabels& real, const ScoredSet& set) {
       .share();
 }
 
-std::vector<int64_t> sizes_of(const Options& options) {
+std::vector<int64_t> sizes_of(const AnalysePredictionsOptions& options) {
   if (options.sizes.empty()) return {options.input.size};
   std::vector<int64_t> sizes;
   for (const std::string& part : split(options.sizes, ',')) {
@@ -74,7 +74,7 @@ AnalysisSection sizes_section(const std::vector<Judged>& judged,
   return section;
 }
 
-void analyse(const Options& options) {
+void analyse(const AnalysePredictionsOptions& options) {
   const std::vector<int64_t> sizes = sizes_of(options);
   std::optional<RealLabels> real;
   if (!options.predictions.real.empty()) real.emplace(options.predictions.real);
@@ -132,7 +132,7 @@ void analyse(const Options& options) {
 }  // namespace
 
 void add_analyse_predictions(Arguments& command, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<AnalysePredictionsOptions>();
   options->input.count = 0, options->input.batch = 64;
   add_set_options(command, options->input, options->weights);
   add_prediction_options(command, options->predictions);

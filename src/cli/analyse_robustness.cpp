@@ -23,7 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct AnalyseRobustnessOptions {
   AnalysisInput input;
   AnalysisOutput output;
   std::vector<std::string> weights;
@@ -65,7 +65,7 @@ eval::CorruptionBaseline read_baseline(const std::string& name) {
 }
 
 // The folders of a set in ImageNet-C's layout, in the benchmark's order; others behind.
-std::vector<std::string> corruptions_in(const Options& options) {
+std::vector<std::string> corruptions_in(const AnalyseRobustnessOptions& options) {
   std::vector<std::string> names;
   if (!options.corruptions.empty()) {
     for (const std::string& part : split(options.corruptions, ',')) names.emplace_back(trim(part));
@@ -82,7 +82,7 @@ std::vector<std::string> corruptions_in(const Options& options) {
 }
 
 // Fails where it is missing or empty.
-std::string folder_of(const Options& options, const std::string& corruption, int severity) {
+std::string folder_of(const AnalyseRobustnessOptions& options, const std::string& corruption, int severity) {
   const fs::path folder = fs::path(options.corrupted) / corruption / std::to_string(severity);
   if (!fs::is_directory(folder) || fs::is_empty(folder))
     fail(folder.string(), fs::is_directory(folder) ? " is empty" : " is missing",
@@ -90,7 +90,7 @@ std::string folder_of(const Options& options, const std::string& corruption, int
   return folder.string();
 }
 
-std::shared_ptr<const data::Source> corrupted_set(const Options& options,
+std::shared_ptr<const data::Source> corrupted_set(const AnalyseRobustnessOptions& options,
                                                   const std::shared_ptr<const data::Source>& clean,
                                                   const std::string& corruption, int severity) {
   if (options.corrupted.empty())
@@ -115,7 +115,7 @@ double error_of(const ScoredSet& scored) {
   return static_cast<double>(std::count(hits.begin(), hits.end(), false)) / static_cast<double>(hits.size());
 }
 
-void analyse(const Options& options) {
+void analyse(const AnalyseRobustnessOptions& options) {
   const std::vector<int> severities = parse_severities(options.severities);
   const std::vector<std::string> corruptions = corruptions_in(options);
   for (const std::string& name : corruptions)
@@ -213,7 +213,7 @@ void analyse(const Options& options) {
 }  // namespace
 
 void add_analyse_robustness(Arguments& command, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<AnalyseRobustnessOptions>();
   options->input.count = 0, options->input.batch = 64;
   add_set_options(command, options->input, options->weights);
   command.add("--corrupted", options->corrupted,

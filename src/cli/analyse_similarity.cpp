@@ -15,14 +15,14 @@
 namespace tessera::cli {
 namespace {
 
-struct Options {
+struct AnalyseSimilarityOptions {
   AnalysisInput input;
   AnalysisOutput output;
   std::string other;
 };
 
 // What each block makes of an image: the mean over its places, [images, channels].
-std::vector<torch::Tensor> block_features(const Options& options, const AnalysedModel& model,
+std::vector<torch::Tensor> block_features(const AnalyseSimilarityOptions& options, const AnalysedModel& model,
                                           const AnalysedImages& images) {
   const torch::NoGradGuard no_grad;
   std::vector<int64_t> blocks;
@@ -46,7 +46,7 @@ std::vector<std::string> block_names(size_t count) {
   return names;
 }
 
-void analyse(const Options& options) {
+void analyse(const AnalyseSimilarityOptions& options) {
   const AnalysedModel model(options.input);
   AnalysisInput second_input = options.input;
   if (!options.other.empty()) second_input.weights = options.other;
@@ -113,7 +113,7 @@ void analyse(const Options& options) {
 }  // namespace
 
 void add_analyse_similarity(Arguments& command, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<AnalyseSimilarityOptions>();
   add_input_options(command, options->input, 256);
   command.add("--other", options->other, "weights of a second model, whose blocks are the columns");
   add_output_options(command, options->output);

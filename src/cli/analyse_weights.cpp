@@ -18,7 +18,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct AnalyseWeightsOptions {
   std::string weights, other;
   AnalysisOutput output;
   int64_t largest = 4096;
@@ -51,7 +51,7 @@ Spectrum spectrum_of(const torch::Tensor& tensor, int64_t largest) {
 
 std::string number(double value) { return std::isfinite(value) ? fixed(value, 4) : ""; }
 
-void analyse(const Options& options) {
+void analyse(const AnalyseWeightsOptions& options) {
   AnalysisWriter writer(options.output);
   const std::string file = train::weights_file_of(options.weights, options.raw);
   const auto own = tensors_of(file);
@@ -124,7 +124,7 @@ void analyse(const Options& options) {
 }  // namespace
 
 void add_analyse_weights(Arguments& command, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<AnalyseWeightsOptions>();
   command.add("-w,--weights", options->weights, "a weights file of any form, a checkpoint or a run directory")
       .required();
   command.add("--other", options->other, "a second checkpoint, for the change of every tensor");

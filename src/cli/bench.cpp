@@ -30,7 +30,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct BenchOptions {
   std::string model, device = "cpu", dtype = "fp32", impl = "fast", task = tasks::task_kinds().front().name;
   int64_t batch = 8, size = 224, threads = 0;
   double seconds = 6;
@@ -49,14 +49,14 @@ kernels::Arithmetic arithmetic_of(BenchDtype dtype) {
                                      : kernels::Arithmetic::int8;
 }
 
-models::ModelSpec spec_of(const Options& options) {
+models::ModelSpec spec_of(const BenchOptions& options) {
   Value settings{Value::Table{}};
   settings.set("image_size", options.size);
   return models::resolve_model(options.model, settings);
 }
 
 // The task with the standard settings, on no data.
-std::unique_ptr<tasks::Task> build_task(const Options& options, const torch::Device& device) {
+std::unique_ptr<tasks::Task> build_task(const BenchOptions& options, const torch::Device& device) {
   Value named;
   named.set("name", options.task);
   const tasks::TaskKind& kind = tasks::find_task(options.task);
@@ -158,7 +158,7 @@ struct Measured {
   std::optional<double> limit;
 };
 
-void report(const char* what, const Options& options, BenchDtype dtype, const Measured& measured,
+void report(const char* what, const BenchOptions& options, BenchDtype dtype, const Measured& measured,
             double gflop) {
   const auto& [seconds, peak_rss_mb, limit] = measured;
   const double images = static_cast<double>(options.batch) / median(seconds), achieved = gflop * images;
@@ -189,7 +189,7 @@ void report(const char* what, const Options& options, BenchDtype dtype, const Me
 }
 
 // Steps and products of the limit take turns, so that what else the machine does meets both.
-void measure(const char* what, const Options& options, const torch::Device& device, BenchDtype dtype,
+void measure(const char* what, const BenchOptions& options, const torch::Device& device, BenchDtype dtype,
              const Step& forward, const Step& once, double gflop) {
   constexpr double kPatience = 10;  // seconds more than asked for, for five rounds of slow steps
   const Step step = waited_for(once, device);
@@ -211,17 +211,17 @@ void measure(const char* what, const Options& options, const torch::Device& devi
     print_profile(step, std::max<int64_t>(3, static_cast<int64_t>(seconds.size()) / 2), limit);
 }
 
-ops::InferenceSettings settings_of(const Options& options, BenchDtype dtype) {
+ops::InferenceSettings settings_of(const BenchOptions& options, BenchDtype dtype) {
   return {.fused = options.impl == "fast", .int8 = dtype == BenchDtype::int8};
 }
 
-torch::Tensor images_for(const Options& options, int64_t channels, const torch::Device& device) {
+torch::Tensor images_for(const BenchOptions& options, int64_t channels, const torch::Device& device) {
   torch::manual_seed(0);
   return torch::randn({options.batch, channels, options.size, options.size}).to(device);
 }
 
 // A forward pass: of a generator the prediction for noised images, else the scores of a classifier.
-Step forward_step(const Options& options, models::Classifier& model, const torch::Device& device) {
+Step forward_step(const BenchOptions& options, models::Classifier& model, const torch::Device& device) {
   if (auto* network = dynamic_cast<models::Denoiser*>(model.backbone.get())) {
     const torch::Tensor x = images_for(options, network->channels(), device),
                         time = torch::linspace(0.05, 0.95, options.batch).to(device),
@@ -232,7 +232,7 @@ Step forward_step(const Options& options, models::Classifier& model, const torch
   return [&model, images = images_for(options, channels, device)] { model.forward(images); };
 }
 
-void infer(const Options& options) {
+void infer(const BenchOptions& options) {
   const BenchDtype dtype = parse_bench_dtype(options.dtype);
   const torch::Device device = train::choose_device(options.device);
   if (dtype == BenchDtype::int8 && !device.is_cpu())
@@ -254,7 +254,7 @@ void infer(const Options& options) {
           2e-9 * static_cast<double>(model->macs(options.size, options.size)));
 }
 
-void train_steps(const Options& options) {
+void train_steps(const BenchOptions& options) {
   const BenchDtype dtype = parse_bench_dtype(options.dtype);
   if (dtype == BenchDtype::int8) fail_usage("--precision int8: training takes fp32 or bf16");
   const torch::Device device = train::choose_device(options.device);
@@ -286,7 +286,7 @@ void train_steps(const Options& options) {
           6e-9 * static_cast<double>(task->macs(options.size)));
 }
 
-void add_options(Arguments& command, const std::shared_ptr<Options>& options, const char* dtypes) {
+void add_options(Arguments& command, const std::shared_ptr<BenchOptions>& options, const char* dtypes) {
   command.add("--model", options->model, "model name (`tessera models` lists them)").required();
   command.add("--batch-size,--batch", options->batch, "images at a time").show_default().range(1, 4096);
   command.add("--size", options->size, "side of the images in pixels").show_default().range(1, 8192);
@@ -304,13 +304,13 @@ void add_options(Arguments& command, const std::shared_ptr<Options>& options, co
 }  // namespace
 
 void add_bench_infer(Arguments& command, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<BenchOptions>();
   add_options(command, options, "fp32, bf16 or int8");
   action = [options] { infer(*options); };
 }
 
 void add_bench_train(Arguments& command, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<BenchOptions>();
   add_options(command, options, "fp32 or bf16");
   command.add("--task", options->task, "what is learned, with its standard settings").show_default();
   action = [options] { train_steps(*options); };

@@ -20,7 +20,7 @@
 namespace tessera::cli {
 namespace {
 
-struct Options {
+struct BenchDecodeOptions {
   std::string weights, precision = "bf16";
   int64_t prompt = 512, tokens = 128, batch = 1, rounds = 3, threads = 0;
   bool json = false;
@@ -33,7 +33,7 @@ models::LanguageConfig standard_model() {
   return config;
 }
 
-std::shared_ptr<models::LanguageModel> model_of(const Options& options, BenchDtype dtype) {
+std::shared_ptr<models::LanguageModel> model_of(const BenchDecodeOptions& options, BenchDtype dtype) {
   const torch::ScalarType type = dtype == BenchDtype::fp32 ? torch::kFloat32 : torch::kBFloat16;
   if (!options.weights.empty()) return train::open_language(options.weights, "", type).language;
   auto model = std::make_shared<models::LanguageModel>(standard_model());
@@ -45,7 +45,7 @@ std::shared_ptr<models::LanguageModel> model_of(const Options& options, BenchDty
 
 // Bytes that a step reads: every matrix that a token is multiplied with, and the keys and values of the prompt and of half
 // the tokens that are written.
-double bytes_a_step(const models::LanguageModel& model, const Options& options, BenchDtype dtype) {
+double bytes_a_step(const models::LanguageModel& model, const BenchDecodeOptions& options, BenchDtype dtype) {
   const models::LanguageConfig& config = model.config();
   const double bytes = dtype == BenchDtype::fp32 ? 4 : dtype == BenchDtype::bf16 ? 2 : 1;
   const double cache = 2.0 *
@@ -89,7 +89,7 @@ Round run_once(models::LanguageModel& model, const torch::Tensor& prompt, int64_
   return {read - start, steady_seconds() - read};
 }
 
-void decode(const Options& options) {
+void decode(const BenchDecodeOptions& options) {
   const BenchDtype dtype = parse_bench_dtype(options.precision);
   const int threads = train::use_threads(options.threads);
   const torch::NoGradGuard no_grad;
@@ -141,7 +141,7 @@ void decode(const Options& options) {
 }  // namespace
 
 void add_bench_decode(Arguments& command, Action& action) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<BenchDecodeOptions>();
   command.add("-w,--weights", options->weights,
               "a language model's folder (default: 134 million drawn weights, the sizes of SmolLM-135M)");
   command.add("--precision", options->precision, "fp32, bf16 or int8").show_default();

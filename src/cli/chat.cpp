@@ -22,7 +22,7 @@
 namespace tessera::cli {
 namespace {
 
-struct Options {
+struct ChatOptions {
   std::string weights, adapter, tokenizer, prompt, chat, precision = "fp32";
   std::vector<std::string> images, stops;
   int64_t max_tokens = 256, threads = 0, top_k = 0, beams = 1, no_repeat = 0;
@@ -51,7 +51,7 @@ std::string harmless(std::string_view said) {
 }
 
 // The images as [images, tokens, dim] features, undefined without any.
-torch::Tensor read_images(const Options& options, const train::OpenedLanguage& opened) {
+torch::Tensor read_images(const ChatOptions& options, const train::OpenedLanguage& opened) {
   if (options.images.empty()) return {};
   if (!opened.llava) fail_usage(opened.file, " reads no images: --image is for a model with an image tower");
   const auto transform = data::make_eval_transform(opened.preprocess);
@@ -71,7 +71,7 @@ torch::Tensor read_images(const Options& options, const train::OpenedLanguage& o
 // One conversation: its turns so far, and how the next answer is made.
 class Chat {
  public:
-  Chat(const Options& options, const train::OpenedLanguage& opened)
+  Chat(const ChatOptions& options, const train::OpenedLanguage& opened)
       : options_(options),
         opened_(opened),
         tokeniser_(*opened.tokeniser),
@@ -199,7 +199,7 @@ class Chat {
     return out;
   }
 
-  const Options& options_;
+  const ChatOptions& options_;
   const train::OpenedLanguage& opened_;
   const Tokeniser& tokeniser_;
   torch::Tensor features_;
@@ -214,7 +214,7 @@ void print_json(const std::string& question, const Chat::Answer& answer) {
   std::cout << json_text(line) << std::endl;
 }
 
-void chat(const Options& options) {
+void chat(const ChatOptions& options) {
   if (options.beams > 1 && options.temperature > 0) fail_usage("--beams and --temperature: choose one");
   train::use_threads(options.threads);
   const torch::NoGradGuard no_grad;
@@ -247,7 +247,7 @@ void chat(const Options& options) {
 }  // namespace
 
 void add_chat(Arguments& command, Action& action) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<ChatOptions>();
   command
       .add("-w,--weights", options->weights,
            "a folder with config.json, weights and tokeniser, as language models are published")

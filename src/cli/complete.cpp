@@ -27,7 +27,7 @@ namespace {
 
 constexpr int kCell = 96;  // pixels of an image in the sheet, at least
 
-struct Options {
+struct CompleteOptions {
   std::string weights, out, folder, data;
   std::vector<std::string> images;
   int64_t count = 8, samples = 4, steps = 1000, seed = 0, batch = 64, threads = 0;
@@ -43,7 +43,7 @@ struct Beginnings {
   std::vector<std::string> names = {};
 };
 
-void check_request(const Options& options) {
+void check_request(const CompleteOptions& options) {
   if (options.out.empty() && options.folder.empty())
     fail_usage("nothing to write: give -o SHEET.png, or --folder DIR for an image each");
   if (!options.out.empty() && !is_image_name(options.out))
@@ -56,7 +56,7 @@ void check_request(const Options& options) {
     fail_usage("--folder ", options.folder, " is there already and not an empty folder");
 }
 
-Beginnings read_beginnings(const Options& options, const train::OpenedTask& opened) {
+Beginnings read_beginnings(const CompleteOptions& options, const train::OpenedTask& opened) {
   Beginnings out;
   if (options.images.empty() && options.data.empty()) return out;
   std::unique_ptr<data::Source> source;
@@ -82,7 +82,7 @@ Beginnings read_beginnings(const Options& options, const train::OpenedTask& open
 
 class Drawing {
  public:
-  Drawing(const Options& options, const train::OpenedTask& opened)
+  Drawing(const CompleteOptions& options, const train::OpenedTask& opened)
       : options_(options),
         preprocess_(opened.info.preprocess),
         drawer_(patch_drawer(opened)),
@@ -165,7 +165,7 @@ class Drawing {
     fs::rename(part, options_.folder);
   }
 
-  const Options& options_;
+  const CompleteOptions& options_;
   data::Preprocess preprocess_;
   tasks::DrawsPatches& drawer_;
   Beginnings beginnings_;
@@ -174,7 +174,7 @@ class Drawing {
   std::vector<Image> drawn_;
 };
 
-void complete(const Options& options) {
+void complete(const CompleteOptions& options) {
   check_request(options);
   train::use_threads(options.threads);
   const train::OpenedTask opened = train::open_task(options.weights, {.raw = options.raw});
@@ -194,7 +194,7 @@ void complete(const Options& options) {
 }  // namespace
 
 void add_complete(Arguments& command, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<CompleteOptions>();
   command.add("-w,--weights", options->weights, "weights, a checkpoint or a run directory of task darl")
       .required();
   command.add("IMAGES", options->images,

@@ -30,7 +30,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Options {
+struct ConvertOptions {
   std::string in, out, model, key, precision, calibrate, class_names, recipe;
   std::vector<std::string> preprocess, settings;
   int64_t calibrate_images = 512;
@@ -90,7 +90,7 @@ std::vector<TensorView> fused_views(const std::vector<TensorView>& views, Tensor
 }
 
 // What the recipe of a task says of a file of another program: its model, its task and its preprocessing.
-train::WeightsInfo info_of_recipe(const Options& options, const WeightFile& file) {
+train::WeightsInfo info_of_recipe(const ConvertOptions& options, const WeightFile& file) {
   train::Recipe recipe = train::load_recipe(options.recipe, options.settings);
   train::WeightsInfo info = train::describe_run(recipe, {});
   const auto scores = std::find_if(file.tensors().begin(), file.tensors().end(), [](const TensorView& view) {
@@ -109,7 +109,7 @@ train::WeightsInfo info_of_recipe(const Options& options, const WeightFile& file
 }
 
 // The training pictures of a set, so many of them, in an order of the seed 0, prepared as the weights ask.
-void add_calibration(Tensors& tensors, const Options& options, const WeightFile& file,
+void add_calibration(Tensors& tensors, const ConvertOptions& options, const WeightFile& file,
                      const train::WeightsInfo& info) {
   const auto source = data::open_source({.path = options.calibrate}, data::Split::train);
   const int64_t pictures = std::min(options.calibrate_images, source->size());
@@ -135,7 +135,7 @@ void add_calibration(Tensors& tensors, const Options& options, const WeightFile&
 }
 
 // Folders of diffusers, in and out.
-void convert_generator(const Options& options) {
+void convert_generator(const ConvertOptions& options) {
   const train::OpenedTask opened = train::open_generator(options.in, {.model = options.model});
   std::cout << "model   " << one_line(opened.info.model.name) << "\n";
   if (options.diffusers)
@@ -145,7 +145,7 @@ void convert_generator(const Options& options) {
   std::cout << "written " << one_line(options.out) << "\n";
 }
 
-void run(const Options& options) {
+void run(const ConvertOptions& options) {
   if (options.diffusers || train::is_diffusers_folder(options.in)) return convert_generator(options);
   const bool sharded = options.out.ends_with(kShardIndexEnding);
   if (!sharded && !options.out.ends_with(".safetensors"))
@@ -228,7 +228,7 @@ void run(const Options& options) {
 }  // namespace
 
 void add_convert(Arguments& command, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ConvertOptions>();
   command
       .add("IN", options->in,
            "weights: .safetensors, .safetensors.index.json, PyTorch's .pth, .pt, .bin, .th; a run directory, "

@@ -15,7 +15,7 @@
 namespace tessera::cli {
 namespace {
 
-struct Options {
+struct CorruptOptions {
   data::SourceConfig source;
   data::CorruptConfig corrupt;
   std::string split = "validation", corruptions, severities = "1,2,3,4,5";
@@ -43,7 +43,7 @@ std::vector<std::string> parse_corruptions(const std::string& list) {
   return out;
 }
 
-void corrupt(Options options) {
+void corrupt(CorruptOptions options) {
   set_num_threads(static_cast<int>(options.threads));
   options.corrupt.corruptions = parse_corruptions(options.corruptions);
   options.corrupt.severities = parse_severities(options.severities);
@@ -73,7 +73,7 @@ void corrupt(Options options) {
 }  // namespace
 
 void add_data_corrupt(Arguments& command, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<CorruptOptions>();
   command.add("SET", options->source.path, "a folder, shards, a table, CIFAR or IDX files, shapes:…")
       .required();
   command.add("-o,--output", options->corrupt.output, "folder for CORRUPTION/SEVERITY/CLASS; must not exist")

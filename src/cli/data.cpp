@@ -278,7 +278,7 @@ ordered_json check_json(const data::CheckReport& report) {
   return json;
 }
 
-void check(const CheckOptions& options) {
+void check_set(const CheckOptions& options) {
   set_num_threads(static_cast<int>(options.threads));
   Watch watch("check");
   const data::CheckReport report = data::check_data(options.source, watch.callback());
@@ -408,7 +408,7 @@ void add_data_check(Arguments& command, Action& action) {
   add_data_options(command, *options);
   command.add("--show", options->show, "lines of each kind of problem").show_default().range(0, 1000);
   command.flag("--json", options->json, "one JSON object with up to 1000 lines of each kind");
-  action = [options] { check(*options); };
+  action = [options] { check_set(*options); };
 }
 
 void add_data_pack(Arguments& command, Action& action) {

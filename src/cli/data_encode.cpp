@@ -22,7 +22,7 @@
 namespace tessera::cli {
 namespace {
 
-struct Options {
+struct DataEncodeOptions {
   data::SourceConfig source;
   std::string weights, out;
   int64_t size = 0, batch = 16, shard_size = 10000, tile = 0, threads = 0;
@@ -66,7 +66,7 @@ class Spread {
 
 class Encoder {
  public:
-  Encoder(const Options& options, train::OpenedCodec& opened, int64_t size)
+  Encoder(const DataEncodeOptions& options, train::OpenedCodec& opened, int64_t size)
       : options_(options),
         codec_(*opened.codec),
         device_(train::choose_device(options.device)),
@@ -100,7 +100,7 @@ class Encoder {
     return torch::stack({latent.mean, latent.deviation()}, 1);
   }
 
-  const Options& options_;
+  const DataEncodeOptions& options_;
   models::LatentCodec& codec_;
   torch::Device device_;
   tasks::Precision precision_;
@@ -109,9 +109,10 @@ class Encoder {
 };
 
 // One split into shards, which are named after it.
-data::LatentShards encode_split(const Options& options, Encoder& encoder, const data::LatentInfo& info,
-                                const data::Source& source, const std::string& split,
-                                const std::string& folder, int workers, Spread* spread) {
+data::LatentShards encode_split(const DataEncodeOptions& options, Encoder& encoder,
+                                const data::LatentInfo& info, const data::Source& source,
+                                const std::string& split, const std::string& folder, int workers,
+                                Spread* spread) {
   data::LatentShards shards;
   const data::ClassLabels* labels = source.class_labels();
   ProgressLine::Options bar;
@@ -155,7 +156,7 @@ data::LatentShards encode_split(const Options& options, Encoder& encoder, const 
 
 // Latents are measured after all of them were made, so that the description is written last; the folder gets its name
 // only then.
-void encode(const Options& options) {
+void encode(const DataEncodeOptions& options) {
   if (std::filesystem::exists(options.out)) fail_usage("'", options.out, "' exists: name a new folder");
   const int workers = std::max(1, train::use_threads(options.threads) / 8);
   train::use_threads_beside(workers, options.threads);
@@ -221,7 +222,7 @@ void encode(const Options& options) {
 }  // namespace
 
 void add_data_encode(Arguments& command, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<DataEncodeOptions>();
   command.add("DATA", options->source.path, "a folder, shards, a table, CIFAR or IDX files, shapes:…")
       .required();
   command

@@ -18,14 +18,14 @@
 namespace tessera::cli {
 namespace {
 
-struct Options {
+struct DataInstructOptions {
   data::SourceConfig source;
   std::string output, split = "train";
   std::vector<std::string> kinds = names_of<data::ResponseKind>();
   int64_t seed = 0, threads = 0;
 };
 
-void instruct(const Options& options) {
+void instruct(const DataInstructOptions& options) {
   set_num_threads(static_cast<int>(options.threads));
   if (!options.output.ends_with(".jsonl") && !options.output.ends_with(".json"))
     fail_usage("'", options.output, "': the name must end in .jsonl or .json");
@@ -83,7 +83,7 @@ void instruct(const Options& options) {
 }  // namespace
 
 void add_data_instruct(Arguments& command, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<DataInstructOptions>();
   command
       .add("DATA", options->source.path, "images with boxes, classes or captions: COCO, a folder, shapes:…")
       .required();

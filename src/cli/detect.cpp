@@ -26,7 +26,7 @@ namespace {
 namespace fs = std::filesystem;
 using tasks::FoundObject;
 
-struct Options {
+struct DetectOptions {
   std::string weights, overlay, results, scales;
   std::vector<std::string> images;
   double threshold = 0.5;
@@ -36,7 +36,7 @@ struct Options {
 };
 
 // The views that --scales and --flip ask for; those of the recipe without them.
-void choose_views(tasks::ObjectFinder& finder, const Options& options) {
+void choose_views(tasks::ObjectFinder& finder, const DetectOptions& options) {
   if (options.scales.empty() && !options.flip) return;
   std::vector<tasks::TestView> views;
   for (const double scale : options.scales.empty() ? std::vector{1.0} : parse_scales(options.scales)) {
@@ -48,7 +48,7 @@ void choose_views(tasks::ObjectFinder& finder, const Options& options) {
 
 class Printer {
  public:
-  Printer(const Options& options, const tasks::ObjectFinder& finder, int64_t images)
+  Printer(const DetectOptions& options, const tasks::ObjectFinder& finder, int64_t images)
       : options_(options), finder_(finder), single_(images == 1) {}
 
   void print(const std::string& file, const std::vector<FoundObject>& found) const {
@@ -75,13 +75,13 @@ class Printer {
     }
     std::cout << json_text(line) << "\n";
   }
-  const Options& options_;
+  const DetectOptions& options_;
   const tasks::ObjectFinder& finder_;
   bool single_;
 };
 
 // Where the drawn image of a file goes: the file that was named, or one of its name in the folder that was.
-std::string overlay_path(const Options& options, const std::string& file, int64_t images) {
+std::string overlay_path(const DetectOptions& options, const std::string& file, int64_t images) {
   if (images == 1 && is_image_name(options.overlay)) return options.overlay;
   return (fs::path(options.overlay) / (fs::path(file).stem().string() + ".png")).string();
 }
@@ -99,7 +99,7 @@ int64_t image_number(const std::string& file, int64_t place) {
   return number.value_or(place + 1);
 }
 
-void detect(const Options& options) {
+void detect(const DetectOptions& options) {
   train::use_threads(options.threads);
   const data::ImageFiles images(options.images);
   for (const std::string& note : images.notes()) std::cerr << one_line(note) << "\n";
@@ -152,7 +152,7 @@ void detect(const Options& options) {
 }  // namespace
 
 void add_detect(Arguments& command, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<DetectOptions>();
   command
       .add("-w,--weights", options->weights,
            "weights of task detect: a file, a checkpoint or a run directory")

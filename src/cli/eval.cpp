@@ -136,7 +136,8 @@ tasks::Findings evaluate_at(const Options& options, const Setup& setup, const da
   if (options.bits) how.blocks.emplace_back("bits");
   if (!options.predictions.empty()) how.blocks.emplace_back("samples");
   if (options.wants_scores()) how.blocks.emplace_back("scores");
-  if (!options.output.report.empty()) how.blocks.insert(how.blocks.end(), {"pictures", "completions", "confusion"});
+  if (!options.output.report.empty())
+    how.blocks.insert(how.blocks.end(), {"pictures", "completions", "confusion"});
   if (options.views())
     class_evaluation(*opened.task, opened.file, options.flip ? "--flip" : "--crops")
         .set_views({options.crops, options.flip});

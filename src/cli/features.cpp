@@ -24,7 +24,7 @@ namespace {
 
 constexpr size_t kMostNameBytes = 16384;
 
-struct Options {
+struct FeaturesOptions {
   std::string weights, out, data, split = "validation", model;
   std::vector<std::string> images;
   int64_t layer = -1, size = 0, batch = 16, threads = 0;
@@ -33,7 +33,7 @@ struct Options {
   std::string device = "auto", precision = "fp32";
 };
 
-void check_request(const Options& options) {
+void check_request(const FeaturesOptions& options) {
   if (options.images.empty() == options.data.empty())
     fail_usage(options.images.empty() ? "no images: name files or folders, or a data source with --data"
                                       : "IMAGES and --data both name the images: give one");
@@ -41,7 +41,7 @@ void check_request(const Options& options) {
     fail_usage("'", options.out, "' must end in .npy, .npz or .safetensors");
 }
 
-std::unique_ptr<data::Source> open_images(const Options& options) {
+std::unique_ptr<data::Source> open_images(const FeaturesOptions& options) {
   if (options.data.empty()) {
     auto files = std::make_unique<data::ImageFiles>(options.images);
     for (const std::string& note : files->notes()) std::cerr << one_line(note) << "\n";
@@ -57,7 +57,7 @@ std::unique_ptr<data::Source> open_images(const Options& options) {
 // tokens; or the map of all tokens, [channels, rows, columns].
 class Extractor {
  public:
-  Extractor(const Options& options, const train::OpenedTask& opened)
+  Extractor(const FeaturesOptions& options, const train::OpenedTask& opened)
       : model_(*opened.task->backbones().at(0).model),
         tokens_(options.tokens),
         device_(train::choose_device(options.device)),
@@ -113,7 +113,7 @@ void write_names(AtomicFile& file, const data::Source& source, const ImageBatch&
   }
 }
 
-void extract(const Options& options) {
+void extract(const FeaturesOptions& options) {
   check_request(options);
   const int workers = std::max(1, train::use_threads(options.threads) / 8);
   train::use_threads_beside(workers, options.threads);
@@ -172,7 +172,7 @@ void extract(const Options& options) {
 }  // namespace
 
 void add_features(Arguments& command, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<FeaturesOptions>();
   command
       .add("-w,--weights,--pretrained", options->weights,
            "a weights file of any form, a checkpoint or a run directory")

@@ -24,7 +24,7 @@
 namespace tessera::cli {
 namespace {
 
-struct Options {
+struct FidOptions {
   std::string samples, reference, weights, out, model;
   std::string split = "all", reference_split = "all", protocol, metrics = "fid,sfid,is";
   int64_t count = 0, reference_count = 0, splits = 10, neighbours = 3, keep = 10000;
@@ -95,7 +95,7 @@ struct Measured {
   std::unique_ptr<tasks::GenerativeMeter> meter;  // null where statistics were read
 };
 
-Measured measure(const Options& options, const Metrics& metrics, tasks::FeatureExtractor& extractor,
+Measured measure(const FidOptions& options, const Metrics& metrics, tasks::FeatureExtractor& extractor,
                  const data::Source& source, const char* label, int workers, bool wants_score) {
   Measured out;
   out.described = source.describe();
@@ -148,7 +148,7 @@ void add_distances(std::vector<Line>& lines, const Metrics& metrics, const Measu
   }
 }
 
-void add_comparisons(std::vector<Line>& lines, const Metrics& metrics, const Options& options,
+void add_comparisons(std::vector<Line>& lines, const Metrics& metrics, const FidOptions& options,
                      const Measured& fake, const Measured& real) {
   if (!metrics.compares_samples()) return;
   const std::span<const float> a = real.meter->kept(), b = fake.meter->kept();
@@ -177,7 +177,7 @@ void add_comparisons(std::vector<Line>& lines, const Metrics& metrics, const Opt
   lines.push_back({"coverage", "", scores.coverage});
 }
 
-void add_score(std::vector<Line>& lines, const Options& options, const Measured& fake) {
+void add_score(std::vector<Line>& lines, const FidOptions& options, const Measured& fake) {
   if (!fake.score) return;
   lines.push_back({"is",
                    text("IS  ", plus_minus(fake.score->mean, fake.score->deviation, 4), "  (", options.splits,
@@ -195,8 +195,8 @@ void warn_of_bias(const eval::Gaussian& gaussian, const std::string& name, std::
            "with FIDs of as many samples"));
 }
 
-void print(const Options& options, const std::vector<Line>& lines, const Measured& fake, const Measured& real,
-           const std::vector<std::string>& notes) {
+void print(const FidOptions& options, const std::vector<Line>& lines, const Measured& fake,
+           const Measured& real, const std::vector<std::string>& notes) {
   const eval::FeatureOrigin& origin = fake.statistics.origin;
   if (!options.json) {
     for (const Line& line : lines)
@@ -220,7 +220,7 @@ void print(const Options& options, const std::vector<Line>& lines, const Measure
   std::cout << json_text(json, 2) << "\n";
 }
 
-Measured read_reference(const Options& options, const Metrics& metrics) {
+Measured read_reference(const FidOptions& options, const Metrics& metrics) {
   Measured out;
   out.statistics = eval::read_statistics(options.reference);
   const int64_t samples = out.statistics.pooled.samples;
@@ -232,7 +232,7 @@ Measured read_reference(const Options& options, const Metrics& metrics) {
   return out;
 }
 
-void check_request(const Options& options, const Metrics& metrics) {
+void check_request(const FidOptions& options, const Metrics& metrics) {
   if (options.reference.empty() && options.out.empty() && !metrics.score)
     fail_usage(
         "no reference: give real images or their statistics with --reference, or -o FILE.npz to write "
@@ -245,8 +245,8 @@ void check_request(const Options& options, const Metrics& metrics) {
 }
 
 // What was asked for by name must be there; of the default, and of "all", what the extractor does not have is left out.
-void check_extractor(const Options& options, const tasks::FeatureExtractor& extractor) {
-  if (options.metrics == Options().metrics) return;
+void check_extractor(const FidOptions& options, const tasks::FeatureExtractor& extractor) {
+  if (options.metrics == FidOptions().metrics) return;
   for (const std::string& name : split(options.metrics, ',')) {
     if (trim(name) == "sfid" && extractor.spatial_width() == 0)
       fail_usage("--metrics ", options.metrics, ": sFID compares spatial features of Inception-v3, '",
@@ -257,7 +257,7 @@ void check_extractor(const Options& options, const tasks::FeatureExtractor& extr
   }
 }
 
-void fid(const Options& options) {
+void fid(const FidOptions& options) {
   const Metrics metrics = parse_metrics(options.metrics);
   check_request(options, metrics);
   const int workers = std::max(1, train::use_threads(options.threads) / 8);
@@ -315,7 +315,7 @@ void fid(const Options& options) {
 }  // namespace
 
 void add_fid(Arguments& command, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<FidOptions>();
   command
       .add("SAMPLES", options->samples,
            "generated images: a folder, shards, an .npz batch as ADM writes them, any data source")

@@ -20,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct InspectOptions {
   std::string path, filter;
   bool json = false, stats = false;
 };
@@ -98,7 +98,7 @@ Stats stats_of(const TensorView& tensor) {
   return stats;
 }
 
-void print_json(const WeightFile& file, const Options& options) {
+void print_json(const WeightFile& file, const InspectOptions& options) {
   Json out;
   out["file"] = file.path();
   out["form"] = file.form();
@@ -120,7 +120,7 @@ void print_json(const WeightFile& file, const Options& options) {
   std::cout << json_text(out, 2) << "\n";
 }
 
-void print_table(const WeightFile& file, const Options& options) {
+void print_table(const WeightFile& file, const InspectOptions& options) {
   size_t width = 6, bytes = 0, shown = 0;
   int64_t elements = 0;
   for (const TensorView& tensor : file.tensors()) width = std::max(width, tensor.name.size());
@@ -169,7 +169,7 @@ std::vector<std::string> files_of(const std::string& path) {
 }  // namespace
 
 void add_inspect(Arguments& command, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<InspectOptions>();
   command.add("FILE", options->path, "a weights file of any form, a checkpoint or a run directory")
       .required();
   command.add("--filter", options->filter, "only tensors whose name holds this text");

@@ -22,7 +22,7 @@
 namespace tessera::cli {
 namespace {
 
-struct Options {
+struct PredictOptions {
   std::string weights;
   std::vector<std::string> images;
   int64_t top = 5, batch = 16, threads = 0;
@@ -33,7 +33,7 @@ struct Options {
 
 class Printer {
  public:
-  Printer(const Options& options, int64_t images) : options_(options), single_(images == 1) {}
+  Printer(const PredictOptions& options, int64_t images) : options_(options), single_(images == 1) {}
 
   void print(const std::string& file, const tasks::Prediction& prediction) {
     if (options_.json) return print_json(file, prediction);
@@ -72,11 +72,11 @@ class Printer {
     }
   }
 
-  const Options& options_;
+  const PredictOptions& options_;
   bool single_, headed_ = false;
 };
 
-void predict(const Options& options) {
+void predict(const PredictOptions& options) {
   if (options.json && options.csv) fail_usage("--json and --csv: choose one");
   if (options.top < 1) fail_usage("--top is ", options.top, ", must be at least 1");
   const int workers = std::max(1, train::use_threads(options.threads) / 8);  // a tenth of the work is theirs
@@ -127,7 +127,7 @@ void predict(const Options& options) {
 }  // namespace
 
 void add_predict(Arguments& command, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<PredictOptions>();
   command
       .add("-w,--weights,--pretrained", options->weights,
            "a weights file of any form, a checkpoint or a run directory")

@@ -28,14 +28,14 @@ using Json = nlohmann::ordered_json;
 
 constexpr int64_t kMostPixels = int64_t{1} << 30;  // of an image: windows are finished from top to bottom
 
-struct Options {
+struct SegmentOptions {
   std::string weights, output, scales, device = "auto", precision = "fp32";
   std::vector<std::string> images;
   bool overlay = false, json = false, whole = false, flip = false, raw = false;
   int64_t tile = 0, stride = 0, top = 5, threads = 0;
 };
 
-tasks::SegmentInference inference_of(const Options& options, const tasks::Segmenter& segmenter) {
+tasks::SegmentInference inference_of(const SegmentOptions& options, const tasks::Segmenter& segmenter) {
   tasks::SegmentInference how = segmenter.inference();
   if (options.whole && options.tile > 0) fail_usage("--whole and --tile: choose one");
   if (options.whole) how.slide = false;
@@ -56,7 +56,7 @@ struct Names {
 };
 
 // OUT is the mask of one image, or a folder for those of several.
-Names names_of(const Options& options, const std::string& image, bool single) {
+Names names_of(const SegmentOptions& options, const std::string& image, bool single) {
   const bool file = single && lower(options.output).ends_with(".png");
   const std::string stem = file ? options.output.substr(0, options.output.size() - 4)
                                 : (fs::path(options.output) / fs::path(image).stem()).string();
@@ -81,7 +81,7 @@ std::vector<std::pair<int64_t, int64_t>> counts_of(const Image& mask) {
   return counts;
 }
 
-void print(const Options& options, const std::string& image, const Names& names, const Image& mask,
+void print(const SegmentOptions& options, const std::string& image, const Names& names, const Image& mask,
            const std::vector<std::string>& classes) {
   const auto total = static_cast<double>(mask.pixels.size());
   Json line = {{"file", image}, {"width", mask.width}, {"height", mask.height}, {"mask", names.mask}};
@@ -100,7 +100,7 @@ void print(const Options& options, const std::string& image, const Names& names,
     std::cout << one_line(image) << ": " << join(words, ", ") << " in " << one_line(names.mask) << "\n";
 }
 
-void segment(const Options& options) {
+void segment(const SegmentOptions& options) {
   train::use_threads(options.threads);
   const bool piped = options.images.size() == 1 && options.images[0] == "-";
   const data::ImageFiles images(piped ? std::vector<std::string>() : options.images);
@@ -153,7 +153,7 @@ void segment(const Options& options) {
 }  // namespace
 
 void add_segment(Arguments& command, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<SegmentOptions>();
   command
       .add("-w,--weights", options->weights,
            "weights of task segment: a file, a checkpoint or a run directory")

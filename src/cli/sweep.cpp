@@ -16,7 +16,7 @@
 namespace tessera::cli {
 namespace {
 
-struct Options {
+struct SweepOptions {
   std::string file, output, data, sets, device, precision;
   std::vector<std::string> recipes, settings, final_settings;
   int64_t threads = -1;
@@ -177,7 +177,7 @@ void print_json(const std::vector<train::SweepRun>& runs) {
   std::cout << json_text(list) << "\n";
 }
 
-train::SweepOptions sweep_options(const Options& options) {
+train::SweepOptions sweep_options(const SweepOptions& options) {
   train::SweepOptions how;
   how.settings = options.settings;
   how.final_settings = options.final_settings;
@@ -188,7 +188,7 @@ train::SweepOptions sweep_options(const Options& options) {
   return how;
 }
 
-void run_sets(const Options& options, const train::Sweep& sweep, const train::SweepOptions& how) {
+void run_sets(const SweepOptions& options, const train::Sweep& sweep, const train::SweepOptions& how) {
   const auto starting = [](const std::string& set, int64_t number, int64_t count) {
     std::cerr << "set " << number << " of " << count << "  " << set << std::endl;
   };
@@ -204,7 +204,7 @@ void run_sets(const Options& options, const train::Sweep& sweep, const train::Sw
   if (failed > 0) fail("runs failed in ", failed, " of ", results.size(), " sets");
 }
 
-void run(const Options& options) {
+void run(const SweepOptions& options) {
   if (!options.sets.empty() && !options.data.empty())
     fail_usage("tessera sweep: --data and --sets both say where the images are: give one");
   const train::Sweep sweep = train::read_sweep(options.file, options.recipes);
@@ -250,7 +250,7 @@ void run(const Options& options) {
 }  // namespace
 
 void add_sweep(Arguments& command, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<SweepOptions>();
   command.add("FILE", options->file, "a TOML file with a recipe and a [grid] or [[points]]").required();
   command.add("RECIPE", options->recipes, "recipe files laid over the sweep's recipe, such as a scale");
   command.add("-o,--output", options->output, "folder for the runs and results.csv");

@@ -66,13 +66,13 @@ void show(const ShowOptions& options) {
             << tokeniser.size() << ")\n";
 }
 
-struct TrainOptions {
+struct TokenTrainingOptions {
   std::vector<std::string> files, special = {"<|endoftext|>"};
   std::string output;
   int64_t size = 8192, least = 2;
 };
 
-void train(const TrainOptions& options) {
+void train_tokeniser(const TokenTrainingOptions& options) {
   BpeTrainer trainer({.vocabulary = options.size, .least = options.least, .special = options.special});
   for (const std::string& file : options.files) {
     const std::string text = read_text(file, uint64_t{1} << 30);
@@ -108,7 +108,7 @@ void add_tokens_show(Arguments& command, Action& action) {
 }
 
 void add_tokens_train(Arguments& command, Action& action) {
-  const auto options = std::make_shared<TrainOptions>();
+  const auto options = std::make_shared<TokenTrainingOptions>();
   command.add("FILES", options->files, "texts, UTF-8").required();
   command.add("-o,--output", options->output, "the tokenizer.json to write").required();
   command.add("--size", options->size, "tokens in all").show_default().range(257, 1 << 20);
@@ -116,7 +116,7 @@ void add_tokens_train(Arguments& command, Action& action) {
       .show_default()
       .range(1, 1 << 20);
   command.add("--special", options->special, "tokens that are never cut").show_default();
-  action = [options] { train(*options); };
+  action = [options] { train_tokeniser(*options); };
 }
 
 }  // namespace tessera::cli

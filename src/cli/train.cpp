@@ -21,7 +21,7 @@
 namespace tessera::cli {
 namespace {
 
-struct Options {
+struct TrainOptions {
   std::string data, val_data, output, model, pretrained, device, precision, resume, on_bad_image, profile;
   std::vector<std::string> recipes, settings;
   int64_t threads = -1, max_bad = -1, epochs = -1, batch_size = -1;
@@ -102,7 +102,7 @@ train::Resume parse_resume(const Argument& option, const std::string& value) {
   fail_usage("--resume is '", value, "', must be auto (continue if there is something) or required");
 }
 
-train::Recipe recipe_of(const Options& options) {
+train::Recipe recipe_of(const TrainOptions& options) {
   std::vector<std::string> settings = options.settings;
   const auto set = [&](const char* key, const std::string& value) {
     if (!value.empty()) settings.push_back(text(key, "=", toml_text(Value(value))));
@@ -232,7 +232,7 @@ void print_summary(const train::RunSummary& summary, const std::string& report, 
             << "try      tessera eval --weights " << one_line(summary.model_file) << "\n";
 }
 
-void train_here(const Options& options, train::Resume resume, parallel::World& world) {
+void train_here(const TrainOptions& options, train::Resume resume, parallel::World& world) {
   const train::Recipe recipe = recipe_of(options);
   if (options.dry_run) {
     if (world.leader()) print_plan(train::plan_training(recipe), options.json);
@@ -260,7 +260,8 @@ void train_here(const Options& options, train::Resume resume, parallel::World& w
   world.abort(exit_code);
 }
 
-void train_together(const Options& options, train::Resume resume, std::unique_ptr<parallel::World> world) {
+void train_together(const TrainOptions& options, train::Resume resume,
+                    std::unique_ptr<parallel::World> world) {
   try {
     train_here(options, resume, *world);
   } catch (const Error& error) {
@@ -275,7 +276,7 @@ void train_together(const Options& options, train::Resume resume, std::unique_pt
   }
 }
 
-void run(const Options& options, train::Resume resume) {
+void run(const TrainOptions& options, train::Resume resume) {
   if (options.keys) {
     std::cout << train::describe_recipe_keys();
     return;
@@ -296,7 +297,7 @@ void run(const Options& options, train::Resume resume) {
 }  // namespace
 
 void add_train(Arguments& command, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<TrainOptions>();
   command.add("RECIPE", options->recipes, "a TOML file, as under recipes/; more of them are laid over it");
   command.add("--set", options->settings, "lay a value over the recipe: --set train.epochs=3 model.dim=96");
   command.add("--data", options->data, "where the images are (data.path)");

@@ -9,7 +9,7 @@ namespace {
 
 constexpr double kHalfPi = std::numbers::pi / 2;
 
-torch::Tensor mean_of_samples(const torch::Tensor& x) { return x.flatten(1).mean(1); }
+torch::Tensor mean_by_sample(const torch::Tensor& x) { return x.flatten(1).mean(1); }
 
 }  // namespace
 
@@ -151,13 +151,13 @@ Interpolant::Interval Interpolant::sde_interval(DiffusionForm form, double last_
 torch::Tensor Interpolant::loss(const torch::Tensor& output, const torch::Tensor& clean,
                                 const torch::Tensor& noise, const torch::Tensor& t) const {
   if (options_.field == Field::velocity)
-    return mean_of_samples((output - path_.velocity(clean, noise, t)).square());
+    return mean_by_sample((output - path_.velocity(clean, noise, t)).square());
   const torch::Tensor at = beside(t, clean), sigma = path_.sigma(at);
   torch::Tensor weight = torch::ones_like(sigma);
   if (options_.weight == LossWeight::velocity) weight = (path_.drift_variance(at) / sigma).square();
   if (options_.weight == LossWeight::likelihood) weight = path_.drift_variance(at) / sigma.square();
-  if (options_.field == Field::noise) return mean_of_samples(weight * (output - noise).square());
-  return mean_of_samples(weight * (output * sigma + noise).square());
+  if (options_.field == Field::noise) return mean_by_sample(weight * (output - noise).square());
+  return mean_by_sample(weight * (output * sigma + noise).square());
 }
 
 torch::Tensor Interpolant::velocity(const torch::Tensor& output, const torch::Tensor& x,

@@ -48,7 +48,7 @@ constexpr double kError[7] = {35.0 / 384 - 5179.0 / 57600,
                               11.0 / 84 - 187.0 / 2100,
                               -1.0 / 40};
 constexpr double kSafety = 0.9, kGrow = 10, kShrink = 0.2;
-constexpr int64_t kMostSteps = 100'000;
+constexpr int64_t kMostSolverSteps = 100'000;
 
 torch::Tensor root_mean_square(const torch::Tensor& x) { return x.flatten(1).square().mean(1).sqrt(); }
 
@@ -64,7 +64,7 @@ class DormandPrince {
     torch::Tensor t = torch::full({x.size(0)}, t0, times);
     torch::Tensor k = slope_(x, t);
     torch::Tensor h = first_step(x, t, k).to(torch::kFloat64).clamp_max(length);
-    for (int64_t step = 0; step < kMostSteps; ++step) {
+    for (int64_t step = 0; step < kMostSolverSteps; ++step) {
       const torch::Tensor left = (t1 - t) * sign_;
       const torch::Tensor going = left > 1e-12 * length;
       if (!going.any().item<bool>()) return x;
@@ -82,7 +82,8 @@ class DormandPrince {
       const torch::Tensor factor = (kSafety * error.clamp_min(1e-10).pow(-0.2)).clamp(kShrink, kGrow);
       h = torch::where(going, h * torch::where(taken, factor.clamp_min(1), factor), h);
     }
-    fail("sampler dopri5: no end after ", kMostSteps, " steps: the tolerances are too small for this model");
+    fail("sampler dopri5: no end after ", kMostSolverSteps,
+         " steps: the tolerances are too small for this model");
   }
 
  private:

@@ -15,7 +15,7 @@ using torch::Tensor;
 
 constexpr PathKind kPaths[] = {PathKind::linear, PathKind::gvp, PathKind::vp};
 
-Tensor normal(std::vector<int64_t> shape, uint64_t seed) {
+Tensor drawn_normal(std::vector<int64_t> shape, uint64_t seed) {
   torch::manual_seed(seed);
   return torch::randn(shape, torch::kFloat64);
 }
@@ -35,7 +35,7 @@ TEST(Path, SlopesAreThoseOfTheCurves) {
 }
 
 TEST(Path, VelocityScoreAndNoiseSayTheSame) {
-  const Tensor clean = normal({5, 2, 3, 3}, 1), noise = normal({5, 2, 3, 3}, 2),
+  const Tensor clean = drawn_normal({5, 2, 3, 3}, 1), noise = drawn_normal({5, 2, 3, 3}, 2),
                t = torch::linspace(0.1, 0.9, 5, torch::kFloat64);
   for (const PathKind kind : kPaths) {
     const Path path(kind);
@@ -49,8 +49,8 @@ TEST(Path, VelocityScoreAndNoiseSayTheSame) {
 
 // The velocity of all images being one image: every way leads there.
 TEST(InterpolantSampler, EndsAtTheImageThatTheNetworkKnows) {
-  const Tensor clean = normal({1, 2, 3, 3}, 3).clamp(-1, 1).expand({2, 2, 3, 3}),
-               noise = normal({2, 2, 3, 3}, 4);
+  const Tensor clean = drawn_normal({1, 2, 3, 3}, 3).clamp(-1, 1).expand({2, 2, 3, 3}),
+               noise = drawn_normal({2, 2, 3, 3}, 4);
   for (const PathKind kind : kPaths) {
     const Interpolant interpolant({.path = kind, .field = Field::velocity, .sample_end = 1e-3});
     const Path& path = interpolant.path();
@@ -60,7 +60,7 @@ TEST(InterpolantSampler, EndsAtTheImageThatTheNetworkKnows) {
     };
     const auto near = [&](const Sampler& sampler, const char* what) {
       Walk walk;
-      walk.noise = [&](int64_t step) { return normal({2, 2, 3, 3}, 100 + static_cast<uint64_t>(step)); };
+      walk.noise = [&](int64_t step) { return drawn_normal({2, 2, 3, 3}, 100 + static_cast<uint64_t>(step)); };
       const Tensor end = sampler.run(network, noise, walk);
       EXPECT_LT((end - clean).abs().max().item<double>(), 0.1) << name_of(kind) << " " << what;
     };
@@ -74,7 +74,7 @@ TEST(InterpolantSampler, EndsAtTheImageThatTheNetworkKnows) {
 TEST(InterpolantSampler, WalksBackToWhereItCameFrom) {
   const Interpolant interpolant({});
   const Network network = [](const Tensor& x, const Tensor& t) { return x.sin() + 2 * beside(t, x) - 1; };
-  const Tensor x = normal({3, 1, 2, 2}, 7);
+  const Tensor x = drawn_normal({3, 1, 2, 2}, 7);
   const auto error = [&](OdeMethod method, int64_t points) {
     const auto sampler = make_ode_sampler(interpolant, {.method = method, .points = points});
     Walk walk;
@@ -94,7 +94,7 @@ TEST(InterpolantSampler, DormandPrinceKnowsNoBatch) {
     return -x * (1 + 5 * beside(t, x)) + x.pow(2) / 9;
   };
   const Tensor x =
-      normal({4, 1, 2, 2}, 5) * torch::tensor({0.1, 1.0, 2.0, 3.0}, torch::kFloat64).view({4, 1, 1, 1});
+      drawn_normal({4, 1, 2, 2}, 5) * torch::tensor({0.1, 1.0, 2.0, 3.0}, torch::kFloat64).view({4, 1, 1, 1});
   const auto sampler = make_ode_sampler(interpolant, {.points = 3});
   const Tensor together = sampler->run(network, x, {});
   for (int64_t i = 0; i < 4; ++i)
@@ -109,7 +109,7 @@ TEST(InterpolantSampler, BitsAreThoseOfTheDensity) {
     const Tensor at = beside(t, x), variance = torch::full_like(at, kDeviation * kDeviation);
     return (at * variance - (1 - at)) / (at.square() * variance + (1 - at).square()) * x;
   };
-  const Tensor x = kDeviation * normal({3, 1, 4, 4}, 6), signs = normal({3, 1, 4, 4}, 7).sign();
+  const Tensor x = kDeviation * drawn_normal({3, 1, 4, 4}, 6), signs = drawn_normal({3, 1, 4, 4}, 7).sign();
   const Tensor bits =
       ode_bits(interpolant, network, x, signs, {.points = 2, .absolute = 1e-9, .relative = 1e-9});
   const Tensor nats = 0.5 * (x / kDeviation).square().flatten(1).mean(1) + std::log(kDeviation) +

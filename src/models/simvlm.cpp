@@ -42,7 +42,7 @@ class DecoderBlock : public torch::nn::Module {
 };
 
 // Added to the scores where `seen` bool [batch, queries or 1, keys] says so: 0, else -inf; [batch, 1, queries, keys].
-torch::Tensor bias_of(const torch::Tensor& seen, const torch::Tensor& like) {
+torch::Tensor prefix_bias(const torch::Tensor& seen, const torch::Tensor& like) {
   return torch::zeros(seen.sizes(), like.options().requires_grad(false))
       .masked_fill(~seen, -std::numeric_limits<float>::infinity())
       .unsqueeze(1);
@@ -109,7 +109,7 @@ torch::Tensor SimVlm::decoder_only(const torch::Tensor& image, const torch::Tens
   const torch::Tensor key = place.view({1, 1, -1}), query = place.view({1, -1, 1});
   const torch::Tensor seen =
       key.lt(column(prefix) + images).logical_or(key.le(query)).logical_and(key.lt(column(valid) + images));
-  const torch::Tensor bias = bias_of(seen, x);
+  const torch::Tensor bias = prefix_bias(seen, x);
   for (size_t i = 0; i < layers_->size(); ++i)
     x = std::dynamic_pointer_cast<TextBlock>(layers_->ptr(i))
             ->forward(x, {.bias = bias, .taps = context.taps, .name = "layers." + std::to_string(i)});
@@ -122,7 +122,7 @@ torch::Tensor SimVlm::encoder_decoder(const torch::Tensor& image, const torch::T
   const int64_t images = image.size(1), tokens = text.size(1);
   torch::Tensor read = torch::cat({image, text}, 1);
   const torch::Tensor all = torch::arange(images + tokens, prefix.options()).view({1, 1, -1});
-  const torch::Tensor known = bias_of(all.lt(column(prefix) + images), read);
+  const torch::Tensor known = prefix_bias(all.lt(column(prefix) + images), read);
   for (size_t i = 0; i < layers_->size(); ++i)
     read = std::dynamic_pointer_cast<TextBlock>(layers_->ptr(i))
                ->forward(read, {.bias = known, .taps = context.taps, .name = "layers." + std::to_string(i)});
@@ -131,7 +131,7 @@ torch::Tensor SimVlm::encoder_decoder(const torch::Tensor& image, const torch::T
   const torch::Tensor key = place.view({1, 1, -1}), query = place.view({1, -1, 1});
   const torch::Tensor before =
       key.le(query).logical_and(key.ge(column(prefix) - 1)).logical_and(key.lt(column(valid)));
-  const torch::Tensor own = bias_of(before.logical_or(key.eq(query)), text);
+  const torch::Tensor own = prefix_bias(before.logical_or(key.eq(query)), text);
   torch::Tensor x = text;
   for (size_t i = 0; i < decoder_->size(); ++i) {
     const std::string name = "decoder." + std::to_string(i);

@@ -98,7 +98,7 @@ torch::Tensor TextTower::run(torch::Tensor x, const nn::AttentionExtras& shared,
 namespace {
 
 // Added to the scores: -inf for keys that are not seen, [batch, 1, 1, keys].
-torch::Tensor bias_of(const torch::Tensor& seen, const torch::Tensor& like) {
+torch::Tensor padding_bias(const torch::Tensor& seen, const torch::Tensor& like) {
   return torch::zeros(seen.sizes(), like.options().requires_grad(false))
       .masked_fill(~seen, -std::numeric_limits<float>::infinity())
       .view({seen.size(0), 1, 1, seen.size(1)});
@@ -109,7 +109,7 @@ torch::Tensor bias_of(const torch::Tensor& seen, const torch::Tensor& like) {
 torch::Tensor TextTower::encode(const torch::Tensor& ids, const torch::Tensor& seen, const Context& context) {
   const torch::Tensor x = embedded(ids);
   nn::AttentionExtras extras{.causal = config_.causal};
-  if (seen.defined()) extras.bias = bias_of(seen, x);
+  if (seen.defined()) extras.bias = padding_bias(seen, x);
   return ln_final_(run(x, extras, context));
 }
 
@@ -148,7 +148,7 @@ TextTower::Coca TextTower::read_coca(const torch::Tensor& ids, const Context& co
   const torch::Tensor x = embedded(ids);
   const torch::Tensor first = torch::ones({ids.size(0), 1}, ids.options().dtype(torch::kBool));
   const torch::Tensor seen = torch::cat({first, ids.ne(config_.pad_token)}, 1);
-  const torch::Tensor last = run(x, {.bias = bias_of(seen, x), .causal = true}, context);
+  const torch::Tensor last = run(x, {.bias = padding_bias(seen, x), .causal = true}, context);
   return {ln_final_(last.select(1, ids.size(1))), last.slice(1, 0, ids.size(1))};
 }
 

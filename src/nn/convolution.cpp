@@ -6,7 +6,7 @@
 namespace tessera::nn {
 namespace {
 
-constexpr double kMomentum = 0.1;
+constexpr double kNormMomentum = 0.1;
 
 }  // namespace
 
@@ -39,7 +39,7 @@ torch::Tensor BatchNorm2dImpl::forward(const torch::Tensor& x) {
   if (update) mean = running_mean.clone(), variance = running_var.clone();
   if (!training) mean = running_mean, variance = running_var;
   const torch::Tensor y = torch::batch_norm(x.permute({0, 3, 1, 2}), weight, bias, mean, variance, training,
-                                            kMomentum, eps_, /*cudnn_enabled=*/true);
+                                            kNormMomentum, eps_, /*cudnn_enabled=*/true);
   if (update) {
     const torch::NoGradGuard no_grad;
     running_mean.copy_(mean), running_var.copy_(variance);

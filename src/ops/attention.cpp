@@ -147,9 +147,6 @@ bool attention_fuses(const torch::Tensor& q, const torch::Tensor& k, const torch
 
 namespace {
 
-kernels::Element element_of(const torch::Tensor& tensor) {
-  return tensor.scalar_type() == torch::kFloat32 ? kernels::Element::f32 : kernels::Element::bf16;
-}
 kernels::HeadRows heads_of(const torch::Tensor& x) {
   return {x.const_data_ptr(), element_of(x), x.stride(0), x.stride(1), x.stride(2)};
 }

@@ -49,9 +49,8 @@ bool fuses(std::initializer_list<const torch::Tensor*> tensors) {
 }
 
 template <class View>
-View view_of(const torch::Tensor& x) {
-  const auto element = x.scalar_type() == torch::kFloat32 ? kernels::Element::f32 : kernels::Element::bf16;
-  return {x.data_ptr(), element, x.stride(0), x.stride(1), x.stride(2)};
+View cache_view(const torch::Tensor& x) {
+  return {x.data_ptr(), element_of(x), x.stride(0), x.stride(1), x.stride(2)};
 }
 
 }  // namespace
@@ -110,10 +109,10 @@ torch::Tensor cached_attention(const torch::Tensor& q, const torch::Tensor& new_
   call.batch = q.size(0), call.heads = q.size(1), call.kv_heads = keys.size(1);
   call.keys = keys.size(2), call.dim = q.size(3);
   call.scale = 1 / std::sqrt(static_cast<float>(call.dim));
-  call.q = view_of<kernels::HeadRows>(q), call.new_k = view_of<kernels::HeadRows>(new_k),
-  call.new_v = view_of<kernels::HeadRows>(new_v);
-  call.k = view_of<kernels::HeadRowsOut>(keys), call.v = view_of<kernels::HeadRowsOut>(values);
-  call.out = view_of<kernels::HeadRowsOut>(out);
+  call.q = cache_view<kernels::HeadRows>(q), call.new_k = cache_view<kernels::HeadRows>(new_k),
+  call.new_v = cache_view<kernels::HeadRows>(new_v);
+  call.k = cache_view<kernels::HeadRowsOut>(keys), call.v = cache_view<kernels::HeadRowsOut>(values);
+  call.out = cache_view<kernels::HeadRowsOut>(out);
   if (cos.defined()) {
     call.cos = float_pointer(cos), call.sin = float_pointer(sin);
     call.angles_batch = cos.size(0) > 1 ? cos.stride(0) : 0;

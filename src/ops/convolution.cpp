@@ -64,10 +64,10 @@ Form form_of(torch::ScalarType type, at::IntArrayRef shape) {
   return shape.empty() ? Form::winograd : Form::onednn;
 }
 
-struct Key {
+struct ConvolutionKey {
   std::array<Identity, 6> tensors;
   torch::ScalarType type = torch::kFloat32;
-  bool operator==(const Key&) const = default;
+  bool operator==(const ConvolutionKey&) const = default;
 };
 
 // conv(x) * scale + shift as one convolution, in float.
@@ -142,7 +142,7 @@ bool onednn_computes(const torch::Tensor& x, const ConvolutionParameters& p, tor
 // A layer that is shared by maps of several sizes, as in a detector, takes turns between forms: each has its weights.
 struct ConvolutionCache::State {
   struct Entry {
-    Key key;
+    ConvolutionKey key;
     HeldStorages held;
     std::shared_ptr<const Packed> packed;
   };
@@ -159,7 +159,7 @@ std::shared_ptr<const ConvolutionCache::Packed> ConvolutionCache::packed(const C
                                                                          at::IntArrayRef shape) {
   const Form form = form_of(type, shape);
   const std::array tensors = {&p.weight, &p.bias, &norm.mean, &norm.variance, &norm.weight, &norm.bias};
-  Key key{.tensors = {}, .type = type};
+  ConvolutionKey key{.tensors = {}, .type = type};
   for (size_t i = 0; i < tensors.size(); ++i) key.tensors[i] = identity_of(*tensors[i]);
   const std::lock_guard lock(state_->mutex);
   State::Entry& entry = state_->of_form[static_cast<size_t>(form)];

@@ -11,11 +11,11 @@ thread_local InferenceSettings settings;
 
 bool is_bf16(const torch::Tensor& tensor) { return tensor.scalar_type() == torch::kBFloat16; }
 
+}  // namespace
+
 kernels::Element element_of(const torch::Tensor& tensor) {
   return is_bf16(tensor) ? kernels::Element::bf16 : kernels::Element::f32;
 }
-
-}  // namespace
 
 bool gradients_wanted() { return settings.gradients_follow || torch::GradMode::is_enabled(); }
 

@@ -34,6 +34,9 @@ class InferenceScope {
   InferenceSettings before_;
 };
 
+// How a float32 or bfloat16 tensor is stored, for the kernels.
+kernels::Element element_of(const torch::Tensor& tensor);
+
 // The arithmetic of a fused linear layer on x: int8 where the settings ask for it, bfloat16 under CPU
 // autocast or for bfloat16 tensors, else float. None where a gradient is wanted, off the CPU, for other
 // element types, or where the settings forbid it.

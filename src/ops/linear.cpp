@@ -20,15 +20,15 @@ namespace {
 
 using kernels::Activation;
 
-struct Key {
+struct LinearKey {
   std::array<Identity, 6> tensors;
   const kernels::LinearImplementation* implementation = nullptr;
   Activation activation = Activation::none;
   int64_t weight_bits = 8;
-  bool operator==(const Key&) const = default;
+  bool operator==(const LinearKey&) const = default;
 };
 
-kernels::MatrixView view_of(const torch::Tensor& matrix) {
+kernels::MatrixView matrix_view(const torch::Tensor& matrix) {
   if (!matrix.defined()) return {};
   return {matrix.const_data_ptr<float>(), kernels::Element::f32, matrix.stride(0), matrix.stride(1)};
 }
@@ -45,7 +45,7 @@ kernels::PackedLinear pack(const LinearParameters& p, const kernels::LinearImple
                       scale = floats(p.scale);
   kernels::LinearLayer layer;
   layer.in = weight.size(1), layer.out = weight.size(0);
-  layer.weight = view_of(weight), layer.gate = view_of(gate);
+  layer.weight = matrix_view(weight), layer.gate = matrix_view(gate);
   layer.activation = p.activation;
   layer.bias = float_pointer(bias), layer.scale = float_pointer(scale);
   const bool integer = implementation.arithmetic == kernels::Arithmetic::int8;
@@ -83,7 +83,7 @@ bool fits(const torch::Tensor& residual) {
 
 struct LinearCache::State {
   std::mutex mutex;
-  Key key;
+  LinearKey key;
   HeldStorages held;
   std::shared_ptr<const kernels::PackedLinear> packed;
 };
@@ -94,11 +94,11 @@ LinearCache::~LinearCache() = default;
 std::shared_ptr<const kernels::PackedLinear> LinearCache::packed(const LinearParameters& p,
                                                                  kernels::Arithmetic arithmetic) {
   const std::array tensors = {&p.weight, &p.bias, &p.gate, &p.scale, &p.weight_log_step, &p.input_log_step};
-  const Key key{{identity_of(p.weight), identity_of(p.bias), identity_of(p.gate), identity_of(p.scale),
-                 identity_of(p.weight_log_step), identity_of(p.input_log_step)},
-                &kernels::choose_linear(arithmetic),
-                p.activation,
-                p.weight_bits};
+  const LinearKey key{{identity_of(p.weight), identity_of(p.bias), identity_of(p.gate), identity_of(p.scale),
+                       identity_of(p.weight_log_step), identity_of(p.input_log_step)},
+                      &kernels::choose_linear(arithmetic),
+                      p.activation,
+                      p.weight_bits};
   const std::lock_guard lock(state_->mutex);
   if (!state_->packed || !(state_->key == key)) {
     const Profiled profiled("linear packing");

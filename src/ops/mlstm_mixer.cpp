@@ -158,10 +158,6 @@ Optional given(const torch::Tensor& tensor) {
 }
 const float* data_of(const Optional& tensor) { return tensor ? tensor->const_data_ptr<float>() : nullptr; }
 
-kernels::Element element_of(const torch::Tensor& tensor) {
-  return tensor.scalar_type() == torch::kFloat32 ? kernels::Element::f32 : kernels::Element::bf16;
-}
-
 kernels::MlstmMixerShape shape_of(const torch::Tensor& u, const MlstmMixerParameters& p,
                                   const MlstmMixerOptions& options) {
   kernels::MlstmMixerShape shape{};
@@ -221,13 +217,13 @@ kernels::MlstmMixerParametersOf<Pointer> pointers(const ParameterList& list,
 }
 
 template <class Pointer>
-kernels::TokenRowsOf<Pointer> rows_of(const torch::Tensor& tensor,
+kernels::TokenRowsOf<Pointer> token_rows(const torch::Tensor& tensor,
                                       Pointer data) {  // contiguous [batch, tokens, width]
   return {data, element_of(tensor), tensor.stride(0), tensor.stride(1)};
 }
-kernels::TokenRows rows_of(const torch::Tensor& tensor) { return rows_of(tensor, tensor.const_data_ptr()); }
-kernels::TokenRowsOut rows_to(const torch::Tensor& tensor) {
-  return rows_of(tensor, tensor.mutable_data_ptr());
+kernels::TokenRows token_rows(const torch::Tensor& tensor) { return token_rows(tensor, tensor.const_data_ptr()); }
+kernels::TokenRowsOut token_rows_to(const torch::Tensor& tensor) {
+  return token_rows(tensor, tensor.mutable_data_ptr());
 }
 
 struct FusedMixer : torch::autograd::Function<FusedMixer> {
@@ -252,7 +248,7 @@ struct FusedMixer : torch::autograd::Function<FusedMixer> {
     }
     const Profiled profiled("mlstm_mixer");
     kernels::mlstm_mixer_forward(
-        {shape, rows_of(u), pointers<const float*>(list, shape, data_of), rows_to(y), buffers});
+        {shape, token_rows(u), pointers<const float*>(list, shape, data_of), token_rows_to(y), buffers});
     return y;
   }
 
@@ -274,9 +270,9 @@ struct FusedMixer : torch::autograd::Function<FusedMixer> {
       return tensor ? tensor->mutable_data_ptr<float>() : nullptr;
     };
     const Profiled profiled("mlstm_mixer backward");
-    kernels::mlstm_mixer_backward({shape, rows_of(u), rows_of(dy),
+    kernels::mlstm_mixer_backward({shape, token_rows(u), token_rows(dy),
                                    pointers<const float*>(list, shape, data_of), saved_in(saved[1], saved[2]),
-                                   rows_to(du), pointers<float*>(dlist, shape, out)});
+                                   token_rows_to(du), pointers<float*>(dlist, shape, out)});
     torch::autograd::variable_list result{du, {}, {}};  // nothing for shape and keep
     for (const Optional& gradient : dlist) result.push_back(gradient.value_or(torch::Tensor()));
     return result;

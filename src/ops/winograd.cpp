@@ -14,10 +14,6 @@
 namespace tessera::ops {
 namespace {
 
-kernels::Element element_of(const torch::Tensor& tensor) {
-  return tensor.scalar_type() == torch::kBFloat16 ? kernels::Element::bf16 : kernels::Element::f32;
-}
-
 kernels::WinogradGrid grid_of(const torch::Tensor& x, int64_t out) {
   return {x.size(0), x.size(1), x.size(2), x.size(3), out};
 }

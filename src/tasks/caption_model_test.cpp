@@ -10,11 +10,7 @@
 namespace tessera::tasks {
 namespace {
 
-Value table(std::initializer_list<std::pair<std::string, Value>> entries) {
-  Value out;
-  for (const auto& [key, value] : entries) out.set(key, value);
-  return out;
-}
+using models::table;
 
 TEST(WordAttention, TokensOfAWordAreBroughtTogether) {
   const TextInput bytes("bytes", {});

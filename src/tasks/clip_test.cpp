@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
+#include "models/family.h"
 #include "models/model.h"
 #include "tasks/paired.h"
 #include "tasks/text_input.h"
@@ -11,13 +12,8 @@
 namespace tessera::tasks {
 namespace {
 
+using models::table;
 using torch::Tensor;
-
-Value table(std::initializer_list<std::pair<std::string, Value>> entries) {
-  Value out;
-  for (const auto& [key, value] : entries) out.set(key, value);
-  return out;
-}
 
 std::unique_ptr<Task> make_task(const Value& settings) {
   Value all = table(

@@ -253,7 +253,7 @@ TEST(Darl, BoundIsThatOfItsFormula) {
     return one.decoder->denoise(*condition, std::sqrt(gamma) * pixels + std::sqrt(1 - gamma) * e,
                                 torch::full({1, 16, 1}, gamma, torch::kFloat64));
   };
-  const auto below = [](double x) { return 0.5 * std::erfc(-x / std::sqrt(2.0)); };
+  const auto normal_below = [](double x) { return 0.5 * std::erfc(-x / std::sqrt(2.0)); };
   const int64_t patch = 3;
   double nats = 0;
   for (int64_t n = 0; n < 48; ++n) {
@@ -270,8 +270,8 @@ TEST(Darl, BoundIsThatOfItsFormula) {
     }
     const double bin = 1 / 255.0 / std[c], deviation = std::sqrt(0.2),
                  mu = clean(0.8, noises[0])[0][patch][n].item<double>(), byte = x * std[c] + mean[c];
-    const double upper = byte > 0.999 ? 1 : below((x + bin / 2 - mu) / deviation),
-                 lower = byte < 0.001 ? 0 : below((x - bin / 2 - mu) / deviation);
+    const double upper = byte > 0.999 ? 1 : normal_below((x + bin / 2 - mu) / deviation),
+                 lower = byte < 0.001 ? 0 : normal_below((x - bin / 2 - mu) / deviation);
     nats -= std::log(upper - lower);
   }
   EXPECT_NEAR(bits[0][patch].item<double>(), nats / 48 / std::log(2.0), 1e-9);

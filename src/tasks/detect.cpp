@@ -27,7 +27,7 @@ namespace {
 
 using models::Extent;
 
-DetectConfig read_settings(const Value& settings) {
+DetectConfig detector_settings(const Value& settings) {
   auto config = read_config<DetectConfig>(settings, "task");
   config.check();
   return config;
@@ -100,7 +100,7 @@ std::vector<TestView> views_of(const DetectConfig& config) {
 
 class Detect final : public ObjectTask, public AnchorMatching {
  public:
-  explicit Detect(const TaskSetup& setup) : Detect(setup, read_settings(setup.settings)) {}
+  explicit Detect(const TaskSetup& setup) : Detect(setup, detector_settings(setup.settings)) {}
 
   std::vector<Part> parts() const override { return {{"", backbone_}, {"", detector_}}; }
   std::vector<BackbonePart> backbones() const override { return {{"", backbone_, spec_}}; }
@@ -302,7 +302,7 @@ std::vector<FoundObject> Detect::find_in_views(const std::vector<ViewedImage>& v
 TaskKind detect_kind() {
   return {.name = "detect",
           .summary = "objects: their boxes, classes and masks (Mask R-CNN, Cascade R-CNN, ViTDet)",
-          .resolve = [](const Value& settings) { return write_config(read_settings(settings)); },
+          .resolve = [](const Value& settings) { return write_config(detector_settings(settings)); },
           .keys = [] { return describe_config(DetectConfig(), "task"); },
           .fit_model = [](Value& model, const Value&, const data::Source*) { model.set("classes", 0); },
           .make = [](const TaskSetup& setup) -> std::unique_ptr<Task> {

@@ -19,7 +19,7 @@ using torch::Tensor;
 // As the published files have it.
 constexpr const char* kBackbone = "backbone.0.body.";
 
-DetrTaskConfig read_settings(const Value& settings) {
+DetrTaskConfig detr_settings(const Value& settings) {
   auto config = read_config<DetrTaskConfig>(settings, "task");
   config.check("task");
   return config;
@@ -36,7 +36,7 @@ Tensor padding_of(const std::vector<Extent>& shown, const Tensor& images) {
 
 class DetrTask final : public ObjectTask {
  public:
-  explicit DetrTask(const TaskSetup& setup) : DetrTask(setup, read_settings(setup.settings)) {}
+  explicit DetrTask(const TaskSetup& setup) : DetrTask(setup, detr_settings(setup.settings)) {}
 
   std::vector<Part> parts() const override { return {{kBackbone, backbone_}, {"", detr_}}; }
   std::vector<BackbonePart> backbones() const override { return {{kBackbone, backbone_, spec_}}; }
@@ -185,7 +185,7 @@ Loss DetrTask::loss(const Inputs& inputs, const models::Context& context, Collec
 TaskKind detr_kind() {
   return {.name = "detr",
           .summary = "objects as a set that a Transformer predicts (DETR)",
-          .resolve = [](const Value& settings) { return write_config(read_settings(settings)); },
+          .resolve = [](const Value& settings) { return write_config(detr_settings(settings)); },
           .keys = [] { return describe_config(DetrTaskConfig(), "task"); },
           .fit_model = [](Value& model, const Value&, const data::Source*) { model.set("classes", 0); },
           .make = [](const TaskSetup& setup) -> std::unique_ptr<Task> {

@@ -20,7 +20,7 @@
 namespace tessera::tasks {
 namespace {
 
-constexpr int64_t kShown = 8;  // images of the report
+constexpr int64_t kDrawnImages = 8;  // images of the report
 constexpr int64_t kPixel = 3;
 
 std::vector<int64_t> integers_of(const Value& list) {
@@ -264,7 +264,7 @@ Findings Dvae::evaluate(const EvaluateOptions& options) {
 report::PicturesBlock Dvae::reconstructions(const torch::Tensor& images, const torch::Tensor& pixels) const {
   report::PicturesBlock block{.heading = "Reconstructions",
                               .note = "Validation images, and what the decoder makes of their tokens."};
-  for (int64_t i = 0; i < std::min(kShown, images.size(0)); ++i) {
+  for (int64_t i = 0; i < std::min(kDrawnImages, images.size(0)); ++i) {
     block.pictures.push_back({picture_of(images[i], preprocess_), "image", ""});
     block.pictures.push_back({picture_of(pixels[i], preprocess_), "decoded", ""});
   }

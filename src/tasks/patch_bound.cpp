@@ -12,7 +12,7 @@ namespace {
 constexpr double kLeastProbability = 1e-12;
 
 // P(standard normal < x).
-torch::Tensor below(const torch::Tensor& x) { return 0.5 * torch::erfc(-x / std::numbers::sqrt2); }
+torch::Tensor normal_below(const torch::Tensor& x) { return 0.5 * torch::erfc(-x / std::numbers::sqrt2); }
 
 // The clean patch as the decoder sees it at levels gamma [batch, patches, 1].
 torch::Tensor predicted(const PatchBound& bound, models::PatchDecoder& decoder,
@@ -29,8 +29,8 @@ torch::Tensor last_step(const PatchBound& bound, const torch::Tensor& pixels, co
   const double deviation = std::sqrt(1 - bound.gammas[1]);
   const auto device = pixels.device();
   const torch::Tensor half = bound.bin.to(device) / 2;
-  torch::Tensor upper = below((pixels + half - mean) / deviation),
-                lower = below((pixels - half - mean) / deviation);
+  torch::Tensor upper = normal_below((pixels + half - mean) / deviation),
+                lower = normal_below((pixels - half - mean) / deviation);
   upper = torch::where(pixels > (bound.highest.to(device) - half), torch::ones_like(upper), upper);
   lower = torch::where(pixels < (bound.lowest.to(device) + half), torch::zeros_like(lower), lower);
   return -(upper - lower).clamp_min(kLeastProbability).log().mean(-1);

@@ -1,27 +1,12 @@
 #include "tasks/sample_rows.h"
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 
 #include "core/error.h"
+#include "tasks/byte_rows.h"
 
 namespace tessera::tasks {
-namespace {
-
-template <class Element>
-std::string bytes_of(const std::vector<Element>& values) {
-  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(Element)};
-}
-
-template <class Element>
-void append(std::vector<Element>& values, std::string_view bytes) {
-  const size_t before = values.size();
-  values.resize(before + bytes.size() / sizeof(Element));
-  if (!bytes.empty()) std::memcpy(values.data() + before, bytes.data(), bytes.size());
-}
-
-}  // namespace
 
 void SampleRows::add(const data::Batch& batch, int64_t before, const torch::Tensor& rows) {
   check(rows.dim() == 2 && rows.size(0) == batch.size && rows.size(1) == width_, "rows of shape ",
@@ -43,8 +28,8 @@ void SampleRows::collect(const EvaluateOptions& options) {
   if (options.gather) {
     const auto all_indices = options.gather(bytes_of(indices)), all_values = options.gather(bytes_of(values));
     indices.clear(), values.clear();
-    for (const std::string& part : all_indices) append(indices, part);
-    for (const std::string& part : all_values) append(values, part);
+    for (const std::string& part : all_indices) append_bytes(indices, part);
+    for (const std::string& part : all_values) append_bytes(values, part);
   }
   std::vector<size_t> order(indices.size());
   std::iota(order.begin(), order.end(), size_t{0});

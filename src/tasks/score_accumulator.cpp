@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/threads.h"
 #include "eval/multilabel.h"
+#include "tasks/byte_rows.h"
 
 namespace tessera::tasks {
 namespace {
@@ -21,14 +22,6 @@ static_assert(std::is_trivially_copyable_v<EvaluatedSample>);
 std::vector<std::string> everyone(const EvaluateOptions& options, std::string bytes) {
   if (options.gather) return options.gather(bytes);
   return {std::move(bytes)};
-}
-
-// Behind what `values` holds.
-template <class Element>
-void append(std::vector<Element>& values, std::string_view bytes) {
-  const size_t before = values.size();
-  values.resize(before + bytes.size() / sizeof(Element));
-  if (!bytes.empty()) std::memcpy(values.data() + before, bytes.data(), bytes.size());
 }
 
 eval::SampleScore score_labels(std::span<const float> scores, std::span<const float> targets) {
@@ -101,7 +94,7 @@ void ScoreAccumulator::finish(const EvaluateOptions& options, ScoredSamples& out
 void ScoreAccumulator::gather_rows(const EvaluateOptions& options, ScoredSamples& out) {
   const std::string mine(reinterpret_cast<const char*>(rows_.data()), rows_.size() * sizeof(EvaluatedSample));
   out.rows.clear();
-  for (const std::string& part : everyone(options, mine)) append(out.rows, part);
+  for (const std::string& part : everyone(options, mine)) append_bytes(out.rows, part);
   std::sort(out.rows.begin(), out.rows.end(), [](const auto& a, const auto& b) { return a.index < b.index; });
   out.samples = static_cast<int64_t>(out.rows.size());
 }
@@ -137,8 +130,8 @@ void ScoreAccumulator::measure_labels(const EvaluateOptions& options, ScoredSamp
       std::vector<float> scores, targets;
       for (const std::string_view part : parts) {
         const size_t column = part.size() / (2 * width);
-        append(scores, part.substr(c * column, column));
-        append(targets, part.substr((width + c) * column, column));
+        append_bytes(scores, part.substr(c * column, column));
+        append_bytes(targets, part.substr((width + c) * column, column));
       }
       numbers = numbers && std::none_of(scores.begin(), scores.end(), [](float s) { return std::isnan(s); });
       by_class.push_back(eval::label_scores(scores, targets));

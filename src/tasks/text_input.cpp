@@ -11,7 +11,7 @@ namespace {
 
 constexpr const char *kBytes = "bytes", *kLearned = "learned";
 constexpr int64_t kSamplesToLearnFrom = 100000;
-constexpr int64_t kTextsAtOnce = 256;
+constexpr int64_t kTextsOfBatch = 256;
 constexpr int32_t kByteStart = 257, kByteEnd = 258;
 
 std::vector<int32_t> fit_bytes(std::string_view text, int64_t length, int64_t& cut) {
@@ -174,8 +174,8 @@ torch::Tensor embed_in_batches(const TextInput& input, std::span<const std::stri
   // Texts of about one length together: a tower computes nothing behind the longest of its batch.
   const torch::Tensor order = ids.ne(input.pad()).sum(1).argsort(/*stable=*/true, 0);
   std::vector<torch::Tensor> parts;
-  for (int64_t first = 0; first < ids.size(0); first += kTextsAtOnce)
-    parts.push_back(embed(ids.index_select(0, order.slice(0, first, first + kTextsAtOnce))));
+  for (int64_t first = 0; first < ids.size(0); first += kTextsOfBatch)
+    parts.push_back(embed(ids.index_select(0, order.slice(0, first, first + kTextsOfBatch))));
   const torch::Tensor rows = torch::cat(parts);
   return rows.index_select(0, order.argsort().to(rows.device()));
 }

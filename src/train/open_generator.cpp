@@ -22,7 +22,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kDiffusersWeights = "diffusion_pytorch_model.safetensors";
-constexpr JsonLimits kLimits = {.max_bytes = uint64_t{1} << 20, .max_depth = 8, .max_keys = 10'000};
+constexpr JsonLimits kGeneratorConfigLimits = {
+    .max_bytes = uint64_t{1} << 20, .max_depth = 8, .max_keys = 10'000};
 
 bool is_generator(const models::ModelSpec& spec) {
   return dynamic_cast<models::Denoiser*>(models::meta_backbone(spec).get()) != nullptr;
@@ -53,14 +54,15 @@ std::string diffusers_folder(const std::string& path) {
   return "";
 }
 
-nlohmann::json read_config_file(const std::string& path) {
-  const nlohmann::json config = parse_json(read_text(path, kLimits.max_bytes), path, kLimits);
+nlohmann::json read_generator_config(const std::string& path) {
+  const nlohmann::json config =
+      parse_json(read_text(path, kGeneratorConfigLimits.max_bytes), path, kGeneratorConfigLimits);
   check(config.is_object(), path, " is ", config.type_name(), ", must be an object");
   return config;
 }
 
 models::ModelSpec diffusers_spec(const std::string& path) {
-  const nlohmann::json config = read_config_file(path);
+  const nlohmann::json config = read_generator_config(path);
   const std::string kind = config.value("_class_name", "DiTTransformer2DModel");
   if (kind != "DiTTransformer2DModel" && kind != "Transformer2DModel")
     fail(path, ": the model is a ", printable(kind), ", must be a DiTTransformer2DModel");

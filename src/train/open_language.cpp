@@ -23,8 +23,9 @@ namespace {
 namespace fs = std::filesystem;
 using models::TensorPlace;
 
-constexpr JsonLimits kLimits = {.max_bytes = uint64_t{16} << 20, .max_depth = 16, .max_keys = 200'000};
-constexpr size_t kNamesShown = 4;
+constexpr JsonLimits kLanguageConfigLimits = {
+    .max_bytes = uint64_t{16} << 20, .max_depth = 16, .max_keys = 200'000};
+constexpr size_t kMissingShown = 4;
 
 // A configuration without its nulls, which say "as usual".
 nlohmann::json without_nulls(const nlohmann::json& tree) {
@@ -35,8 +36,9 @@ nlohmann::json without_nulls(const nlohmann::json& tree) {
   return out;
 }
 
-Value read_config_file(const std::string& path) {
-  const nlohmann::json tree = parse_json(read_text(path, kLimits.max_bytes), path, kLimits);
+Value read_language_config(const std::string& path) {
+  const nlohmann::json tree =
+      parse_json(read_text(path, kLanguageConfigLimits.max_bytes), path, kLanguageConfigLimits);
   check(tree.is_object(), path, " is ", tree.type_name(), ", must be an object");
   nlohmann::json plain = without_nulls(tree);
   for (const char* key : {"task_specific_params", "label2id", "id2label", "quantization_config", "auto_map"})
@@ -83,7 +85,7 @@ data::Preprocess clip_preprocess(int64_t size) {
 }
 
 std::string some_of(const std::vector<std::string>& names) {
-  const size_t shown = std::min(names.size(), kNamesShown);
+  const size_t shown = std::min(names.size(), kMissingShown);
   std::string out;
   for (size_t i = 0; i < shown; ++i) out += (i ? ", " : "") + printable(names[i], 100);
   return names.size() > shown ? text(out, " and ", names.size() - shown, " more") : out;
@@ -190,7 +192,7 @@ OpenedLanguage open_language(const std::string& path, const std::string& tokeniz
   const std::string config_file = (fs::path(folder) / "config.json").string();
   if (!file_exists(config_file))
     fail("'", path, "' is no language model: there is no config.json that says what it is");
-  const Value config = read_config_file(config_file);
+  const Value config = read_language_config(config_file);
   out.file = weights;
   const WeightFile file(out.file);
   const bool images = word_in(config, "model_type").starts_with("llava");

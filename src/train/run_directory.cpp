@@ -19,7 +19,7 @@ namespace {
 
 constexpr const char* kMetrics = "metrics.jsonl";
 constexpr const char* kRecipe = "recipe.toml";
-constexpr uint64_t kMostBytes = uint64_t{1} << 30;
+constexpr uint64_t kMostMetricsBytes = uint64_t{1} << 30;
 
 std::string line_of(const HistoryPoint& point) {
   Value line;
@@ -54,8 +54,8 @@ HistoryPoint point_of(std::string_view line, const std::string& where) {
 // A pipe in its place is refused, not waited for.
 std::string read_metrics(const std::string& path) {
   const MappedFile file(path);
-  if (file.bytes().size() > kMostBytes)
-    fail("'", path, "' has ", human_bytes(file.bytes().size()), ", at most ", human_bytes(kMostBytes),
+  if (file.bytes().size() > kMostMetricsBytes)
+    fail("'", path, "' has ", human_bytes(file.bytes().size()), ", at most ", human_bytes(kMostMetricsBytes),
          " are read");
   return std::string(as_text(file.bytes()));
 }

@@ -69,14 +69,14 @@ class Notes : public Observer {
   void note(const std::string& line) override { lines.push_back(line); }
 };
 
-struct Stop {};  // a crash
+struct StopSoon {};  // a crash
 
 // Crashes after so many checkpoints.
 class Stopper : public Observer {
  public:
   explicit Stopper(int64_t checkpoints) : left_(checkpoints) {}
   void checkpointed(const std::string&, uint64_t, double) override {
-    if (--left_ == 0) throw Stop();
+    if (--left_ == 0) throw StopSoon();
   }
 
  private:
@@ -126,7 +126,7 @@ TEST_F(TrainingPartsTest, BrokenPicturesAreToldOnceCountedAndLeftOutOfWhatIsMeas
                                              "train.log_every=100"};
   Notes first, second;
   Stopper stopper(3);
-  EXPECT_THROW(run_training(tiny("run", settings), {.observers = {&first, &stopper}}), Stop);
+  EXPECT_THROW(run_training(tiny("run", settings), {.observers = {&first, &stopper}}), StopSoon);
   const RunSummary summary =
       run_training(tiny("run", settings), {.resume = Resume::required, .observers = {&second}});
   const auto told = [](const Notes& notes, const char* what) {
@@ -190,7 +190,7 @@ TEST_F(TrainingPartsTest, PicturesGrowOverTheRun) {
     Stopper stopper(2);
     try {
       run_training(recipe, {.resume = Resume::automatic, .observers = {&stopper}});
-    } catch (const Stop&) {
+    } catch (const StopSoon&) {
     }
   }
   expect_same_history(path("whole"), path("parts"));
@@ -217,7 +217,7 @@ TEST_F(TrainingPartsTest, ATeacherIsFollowed) {
   EXPECT_FALSE(torch::equal(student.front().second, alone.front().second));
   // Continued, it goes on with the unlabelled pictures that would have come.
   Stopper stopper(3);
-  EXPECT_THROW(run_training(tiny("parts", settings), {.observers = {&stopper}}), Stop);
+  EXPECT_THROW(run_training(tiny("parts", settings), {.observers = {&stopper}}), StopSoon);
   run_training(tiny("parts", settings), {.resume = Resume::required});
   expect_same_weights(path("student"), path("parts"));
   // Not with a teacher that has become another.
@@ -262,7 +262,7 @@ TEST_F(TrainingPartsTest, QuantisedTrainingLearnsItsStepsAndIsReadBackAsItWas) {
                                              "quantization.activations=4", "train.checkpoint_steps=5"};
   const RunSummary whole = run_training(tiny("whole", settings));
   Stopper crash(3);  // the first one stands before the first step
-  EXPECT_THROW(run_training(tiny("parts", settings), {.observers = {&crash}}), Stop);
+  EXPECT_THROW(run_training(tiny("parts", settings), {.observers = {&crash}}), StopSoon);
   run_training(tiny("parts", settings), {.resume = Resume::required});
   expect_same_weights(path("whole"), path("parts"));
   expect_same_history(path("whole"), path("parts"));
@@ -299,7 +299,7 @@ TEST_F(TrainingPartsTest, AttentionIsQuantisedInTheFormOfQVit) {
                                              "quantization.form=q_vit", "train.checkpoint_steps=5"};
   const RunSummary whole = run_training(tiny("whole", settings));
   Stopper crash(3);  // the first one stands before the first step
-  EXPECT_THROW(run_training(tiny("parts", settings), {.observers = {&crash}}), Stop);
+  EXPECT_THROW(run_training(tiny("parts", settings), {.observers = {&crash}}), StopSoon);
   run_training(tiny("parts", settings), {.resume = Resume::required});
   expect_same_weights(path("whole"), path("parts"));
   int64_t roundings = 0;

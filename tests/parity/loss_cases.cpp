@@ -14,8 +14,8 @@ using Json = nlohmann::json;
 using tasks::CrossEntropyOptions;
 using tasks::SigmoidOptions;
 
-struct Tolerance {
-  explicit Tolerance(const Golden& golden) {
+struct LossTolerance {
+  explicit LossTolerance(const Golden& golden) {
     const Json given = golden.meta.value("tolerance", Json::object());
     relative = given.value("rtol", relative), absolute = given.value("atol", absolute);
   }
@@ -67,7 +67,7 @@ torch::Tensor named_loss(const Golden& golden, const std::string& name, const to
 std::string dtype_name(torch::ScalarType dtype) { return dtype == torch::kFloat64 ? "float64 " : "float32 "; }
 
 CaseResult check_classification(const Golden& golden) {
-  const Tolerance tolerance(golden);
+  const LossTolerance tolerance(golden);
   Comparison comparison;
   for (const torch::ScalarType dtype : {torch::kFloat64, torch::kFloat32})
     for (const std::string& name : golden.names("output.")) {
@@ -85,7 +85,7 @@ CaseResult check_classification(const Golden& golden) {
 }
 
 CaseResult check_distillation(const Golden& golden) {
-  const Tolerance tolerance(golden);
+  const LossTolerance tolerance(golden);
   const double alpha = golden.config().at("alpha").get<double>(),
                tau = golden.config().at("tau").get<double>();
   const std::vector<std::pair<std::string, tasks::Distillation>> kinds = {

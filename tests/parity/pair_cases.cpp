@@ -16,8 +16,8 @@ namespace {
 using Json = nlohmann::json;
 using torch::Tensor;
 
-struct Tolerance {
-  explicit Tolerance(const Golden& golden, torch::ScalarType dtype) {
+struct PairTolerance {
+  explicit PairTolerance(const Golden& golden, torch::ScalarType dtype) {
     const Json given = golden.meta.value("tolerance", Json::object());
     relative = given.value("rtol", 1e-5), absolute = given.value("atol", 1e-6);
     // Single precision is as good as it is.
@@ -49,7 +49,7 @@ CaseResult check_pair_losses(const Golden& golden) {
   Comparison compare;
   for (const torch::ScalarType dtype : {torch::kFloat64, torch::kFloat32})
     for (const int64_t chunk : {1, 4, 128}) {
-      const Tolerance tolerance(golden, dtype);
+      const PairTolerance tolerance(golden, dtype);
       const auto leaf = [&](const std::string& name) { return golden.tensor(name, dtype).requires_grad_(); };
       const auto close = [&](const std::string& name, const Tensor& got) {
         compare.close(in(dtype) + name, got, golden.tensor(name), tolerance.relative, tolerance.absolute);
@@ -109,7 +109,7 @@ class Ranks {
 
   // `kind` "clip" or "siglip"; local: a rank compares its own rows with all; detached: what others gave has no gradient.
   void run(Comparison& compare, const std::string& name, bool sigmoid, bool local, bool detached) {
-    const Tolerance tolerance(golden_, dtype_);
+    const PairTolerance tolerance(golden_, dtype_);
     const Json& results = golden_.config().at("results");
     const auto close = [&](const std::string& what, const Tensor& got, const Tensor& want) {
       compare.close(in(dtype_) + prefix_ + name + " " + what, got, want, tolerance.relative,
@@ -158,7 +158,7 @@ class Ranks {
 
   // One process with the whole batch.
   void run_alone(Comparison& compare, const std::string& name, bool sigmoid) {
-    const Tolerance tolerance(golden_, dtype_);
+    const PairTolerance tolerance(golden_, dtype_);
     const Json& want = golden_.config().at("results").at(prefix_ + name);
     const auto close = [&](const std::string& what, const Tensor& got, const Tensor& expected) {
       compare.close(in(dtype_) + prefix_ + name + " " + what, got, expected, tolerance.relative,

@@ -7,12 +7,10 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "models/heads/channel_order.h"
 
 namespace tessera::models {
 namespace {
-
-torch::Tensor channels_last(const torch::Tensor& map) { return map.permute({0, 2, 3, 1}); }
-torch::Tensor channels_first(const torch::Tensor& map) { return map.permute({0, 3, 1, 2}); }
 
 void check_factors(const std::vector<double>& factors) {
   for (const double factor : factors)

@@ -6,13 +6,11 @@
 
 #include "core/error.h"
 #include "core/random.h"
+#include "models/heads/channel_order.h"
 #include "nn/init.h"
 
 namespace tessera::models {
 namespace {
-
-torch::Tensor channels_last(const torch::Tensor& map) { return map.permute({0, 2, 3, 1}); }
-torch::Tensor channels_first(const torch::Tensor& map) { return map.permute({0, 3, 1, 2}); }
 
 // Maps with the channels last.
 torch::Tensor resized_to(const torch::Tensor& map, const torch::Tensor& other, bool align_corners) {
