@@ -63,8 +63,9 @@ void generate_patches(const GeneratePatches& options, const train::OpenedTask& o
       {"first_seed", options.seed}};
   const ShardLayout shards{.images = options.shard_size};
   check_shards(shards, options.out, options.batch);
-  const auto output = open_generate_output(options.out, asked, json_text(settings), width, height,
-                                           /*channels=*/3, options.resume, shards);
+  const auto output =
+      open_generate_output(options.out, asked, json_text(settings), {width, height, options.batch, part},
+                           /*channels=*/3, options.resume, shards);
   tasks::move(opened.task->parts(), device, train::parameter_type(precision));
   const torch::InferenceMode inference;
   const Interruptible stretch;

@@ -109,9 +109,9 @@ class Drawing {
 
   void run() {
     const int64_t factor = codec_.codec && !wants_values_ ? codec_.codec->factor() : 1;
-    const auto output =
-        open_generate_output(options_.out, asked_, settings_text(), factor * width_, factor * height_,
-                             generator_.network->channels(), options_.resume, shards());
+    const auto output = open_generate_output(options_.out, asked_, settings_text(),
+                                             {factor * width_, factor * height_, options_.batch, part_},
+                                             generator_.network->channels(), options_.resume, shards());
     const torch::InferenceMode inference;
     const Interruptible stretch;
     ProgressLine progress(std::cerr, {.label = "generate", .total = std::ssize(asked_), .now = {}});

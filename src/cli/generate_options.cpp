@@ -83,7 +83,8 @@ void add_generate_options(Arguments& command, GenerateOptions& options) {
   command.add("--reuse-blocks", options.reuse_blocks,
               "which, counted from 0: 2-9 (default: all but the first and the last)");
   command.flag("--resume", options.resume, "go on with a folder or .npz that an earlier run has begun");
-  command.add("--part", options.part, "2/4: this is the second of four processes that draw into one folder");
+  command.add("--part", options.part,
+              "2/4: this is the second of four processes that draw into one folder or .npz");
   command.add("--shard-size", options.shard_size, "folders: shards (.tar) of so many images instead of PNGs")
       .range<int64_t>(1, GenerateOptions::kMostImages);
   command.flag("--raw", options.raw, "checkpoints: the raw weights instead of their moving average");

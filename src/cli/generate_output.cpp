@@ -11,6 +11,7 @@
 #include "core/text.h"
 #include "io/array_file.h"
 #include "io/file.h"
+#include "io/file_lock.h"
 #include "io/image_write.h"
 #include "report/grid.h"
 
@@ -85,74 +86,122 @@ class FolderOutput final : public GenerateOutput {
   bool resume_;
 };
 
-// arr_0 uint8 [images, height, width, 3] and, where there are classes, arr_1 int64 [images], as ADM's evaluation reads them. What is done lies
-// beside, in OUT.partial, until all is.
+// What is drawn lies in a file of its own for each process, OUT.partial or OUT.partial-2-of-4: a line of settings, then the pixels of
+// its images, batch by batch.
+class PartialImages {
+ public:
+  PartialImages(const std::string& path, const DrawnPart& part, std::string settings, size_t image_bytes)
+      : path_(path + ".partial" + (part.of > 1 ? text("-", part.index + 1, "-of-", part.of) : "")),
+        header_(std::move(settings) + "\n"),
+        each_(image_bytes) {}
+
+  const std::string& path() const { return path_; }
+  bool exists() const { return file_exists(path_); }
+  size_t offset(int64_t image) const { return header_.size() + static_cast<size_t>(image) * each_; }
+  // Whole images in it; a usage error where it was drawn with other settings.
+  int64_t count() const {
+    if (!exists()) return 0;
+    std::ifstream file(path_, std::ios::binary);
+    std::string first;
+    std::getline(file, first);
+    if (first + "\n" != header_)
+      fail_usage("'", path_, "' was drawn with other settings: --resume goes on with the same alone");
+    return static_cast<int64_t>((fs::file_size(path_) - header_.size()) / each_);
+  }
+  // Behind its first `images`; from nothing where there are none.
+  std::ofstream append_after(int64_t images) const {
+    if (images > 0) fs::resize_file(path_, offset(images));
+    std::ofstream out(path_, std::ios::binary | (images > 0 ? std::ios::app : std::ios::trunc));
+    if (images == 0) out << header_;
+    check(out.good(), "'", path_, "' cannot be written");
+    return out;
+  }
+
+ private:
+  std::string path_, header_;
+  size_t each_;
+};
+
+// arr_0 uint8 [images, height, width, 3] and, where there are classes, arr_1 int64 [images], as ADM's evaluation reads them. Of several
+// processes the one that ends last puts the file together.
 class BatchOutput final : public GenerateOutput {
  public:
   BatchOutput(std::string path, const std::vector<AskedImage>& asked, const std::string& settings,
-              int64_t width, int64_t height, bool resume)
-      : path_(std::move(path)),
-        partial_(path_ + ".partial"),
-        asked_(asked),
-        width_(width),
-        height_(height),
-        header_(settings + "\n") {
-    if (resume && file_exists(partial_)) {
-      std::ifstream file(partial_, std::ios::binary);
-      std::string first;
-      std::getline(file, first);
-      if (first + "\n" != header_)
-        fail_usage("'", partial_, "' was drawn with other settings: --resume goes on with the same alone");
-      done_ = static_cast<int64_t>((fs::file_size(partial_) - header_.size()) / each());
-      fs::resize_file(partial_, header_.size() + static_cast<size_t>(done_) * each());
-    } else if (!resume && file_exists(partial_)) {
-      fail_usage("'", partial_, "' is left of a run that did not end: --resume goes on, or remove it");
-    }
+              const BatchLayout& layout, bool resume)
+      : path_(std::move(path)), asked_(asked), layout_(layout) {
+    for (int64_t i = 0; i < layout.part.of; ++i)
+      partials_.emplace_back(path_, DrawnPart{i, layout.part.of}, settings, each());
+    if (resume)
+      done_ = own().count();
+    else if (own().exists())
+      fail_usage("'", own().path(), "' is left of a run that did not end: --resume goes on, or remove it");
   }
-  bool has(const AskedImage& asked) override { return asked.index - asked_.front().index < done_; }
+  bool has(const AskedImage& asked) override {
+    return place_in_part(asked.index - asked_.front().index) < done_;
+  }
   void add(const AskedImage&, const DrawnImage& drawn) override {
-    if (!out_.is_open()) open();
+    if (!out_.is_open()) out_ = own().append_after(done_);
     out_.write(reinterpret_cast<const char*>(drawn.picture.pixels.data()),
                static_cast<std::streamsize>(drawn.picture.pixels.size()));
     out_.flush();
-    check(out_.good(), "'", partial_, "' cannot be written");
+    check(out_.good(), "'", own().path(), "' cannot be written");
     ++done_;
   }
   void finish() override {
     out_.close();
+    if (layout_.part.of == 1) return put_together();
+    const std::string lock = path_ + ".lock";
+    const FileLock one_at_a_time(lock);
+    const bool by_another = !own().exists() && file_exists(path_);
+    for (int64_t i = 0; i < layout_.part.of && !by_another; ++i)
+      if (partials_[static_cast<size_t>(i)].count() < images_of_part(i)) return;
+    if (!by_another) put_together();
+    fs::remove(lock);
+  }
+
+ private:
+  size_t each() const { return static_cast<size_t>(layout_.width * layout_.height * 3); }
+  const PartialImages& own() const { return partials_[static_cast<size_t>(layout_.part.index)]; }
+  int64_t part_of(int64_t image) const { return image / layout_.batch % layout_.part.of; }
+  int64_t place_in_part(int64_t image) const {
+    return image / (layout_.batch * layout_.part.of) * layout_.batch + image % layout_.batch;
+  }
+  int64_t images_of_part(int64_t part) const {
+    int64_t count = 0;
+    for (int64_t i = 0; i < std::ssize(asked_); ++i) count += part_of(i) == part;
+    return count;
+  }
+
+  void put_together() {
     const auto count = static_cast<int64_t>(asked_.size());
     const bool classes = !asked_.front().caption.empty();
-    std::vector<ArraySpec> arrays = {{"arr_0", DType::u8, {count, height_, width_, 3}}};
+    std::vector<ArraySpec> arrays = {{"arr_0", DType::u8, {count, layout_.height, layout_.width, 3}}};
     if (classes) arrays.push_back({"arr_1", DType::i64, {count}});
     ArrayFile file(path_, arrays);
-    std::ifstream in(partial_, std::ios::binary);
-    in.seekg(static_cast<std::streamoff>(header_.size()));
+    std::vector<std::ifstream> parts;
+    for (const PartialImages& partial : partials_) {
+      parts.emplace_back(partial.path(), std::ios::binary);
+      parts.back().seekg(static_cast<std::streamoff>(partial.offset(0)));
+    }
     std::vector<char> one(each());
     for (int64_t i = 0; i < count; ++i) {
-      in.read(one.data(), static_cast<std::streamsize>(one.size()));
-      check(in.good(), "'", partial_, "' is cut short");
+      const auto part = static_cast<size_t>(part_of(i));
+      parts[part].read(one.data(), static_cast<std::streamsize>(one.size()));
+      check(parts[part].good(), "'", partials_[part].path(), "' is cut short");
       file.write(bytes_of(one.data(), one.size()));
     }
     std::vector<int64_t> labels;
     for (const AskedImage& asked : asked_) labels.push_back(asked.label);
     if (classes) file.write(bytes_of(labels.data(), labels.size() * sizeof(int64_t)));
     file.commit();
-    fs::remove(partial_);
+    for (const PartialImages& partial : partials_) fs::remove(partial.path());
   }
 
- private:
-  size_t each() const { return static_cast<size_t>(width_ * height_ * 3); }
-  // Behind what an earlier run has left, else from the start.
-  void open() {
-    out_.open(partial_, std::ios::binary | (done_ > 0 ? std::ios::app : std::ios::trunc));
-    if (done_ == 0) out_ << header_;
-    check(out_.good(), "'", partial_, "' cannot be written");
-  }
-
-  std::string path_, partial_;
+  std::string path_;
   std::vector<AskedImage> asked_;
-  int64_t width_, height_, done_ = 0;
-  std::string header_;
+  BatchLayout layout_;
+  std::vector<PartialImages> partials_;
+  int64_t done_ = 0;
   std::ofstream out_;
 };
 
@@ -201,7 +250,9 @@ DrawnPart drawn_part_of(const std::string& words, const std::string& path, bool 
   if (!index || !of || *of < 1 || *index < 1 || *index > *of)
     fail_usage("--part '", printable(words), "', must be as 1/2: the first of two processes");
   if (*of == 1) return {};
-  if (!fs::path(path).extension().empty()) fail_usage("--part goes with a folder, '", path, "' is one file");
+  if (path.ends_with(".npz")) return {*index - 1, *of};
+  if (!fs::path(path).extension().empty())
+    fail_usage("--part goes with a folder or an .npz, '", path, "' is one file");
   if (!resume && fs::is_directory(path) && !fs::is_empty(path))
     fail_usage("'", path, "' holds files already: processes that draw into one folder are given --resume");
   return {*index - 1, *of};
@@ -231,13 +282,13 @@ bool takes_values(const std::string& path) { return ArrayFile::knows(path) && !p
 
 std::unique_ptr<GenerateOutput> open_generate_output(const std::string& path,
                                                      const std::vector<AskedImage>& asked,
-                                                     const std::string& settings, int64_t width,
-                                                     int64_t height, int64_t channels, bool resume,
+                                                     const std::string& settings, const BatchLayout& layout,
+                                                     int64_t channels, bool resume,
                                                      const ShardLayout& shards) {
   if (is_image_name(path)) return std::make_unique<GridOutput>(path, asked.size());
-  if (path.ends_with(".npz"))
-    return std::make_unique<BatchOutput>(path, asked, settings, width, height, resume);
-  if (takes_values(path)) return std::make_unique<ValuesOutput>(path, asked.size(), width, height, channels);
+  if (path.ends_with(".npz")) return std::make_unique<BatchOutput>(path, asked, settings, layout, resume);
+  if (takes_values(path))
+    return std::make_unique<ValuesOutput>(path, asked.size(), layout.width, layout.height, channels);
   check_folder_name(path);
   if (shards.images > 0) return open_shard_output(path, asked, settings, shards, resume);
   return std::make_unique<FolderOutput>(path, settings, resume);

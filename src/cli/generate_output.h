@@ -54,9 +54,15 @@ class GenerateOutput {
 struct DrawnPart {
   int64_t index = 0, of = 1;
 };
-// Usage errors: words that are no such share; several parts of one file; several parts into a folder that holds files,
-// without `resume`.
+// Usage errors: words that are no such share; several parts of one file other than an .npz; several parts into a folder that
+// holds files, without `resume`.
 DrawnPart drawn_part_of(const std::string& words, const std::string& path, bool resume);
+
+// What an .npz holds and who draws it: images of that size in batches of which one process draws a share.
+struct BatchLayout {
+  int64_t width = 0, height = 0, batch = 1;
+  DrawnPart part = {};
+};
 
 // The JSON that stands in an image's PNG under `kImageTextKey`: those settings with its seed and class.
 inline constexpr const char* kImageTextKey = "tessera";
@@ -73,12 +79,13 @@ int64_t draw_missing(GenerateOutput& output, const std::vector<AskedImage>& aske
 bool takes_values(const std::string& path);
 
 // The kind follows from the ending: .png, .jpg, .jpeg, .webp a grid; .npz; .npy and .safetensors the values; a path
-// without one of these a folder, of shards where `shards` says how large they are. `settings` is JSON of all that decides the images: it stands in each PNG of a folder or shard,
-// and another run may only be resumed with the same. Usage errors: a folder that holds images already.
+// without one of these a folder, of shards where `shards` says how large they are. `settings` is JSON of all that decides the
+// images: it stands in each PNG of a folder or shard, and another run may only be resumed with the same. Usage errors: a
+// folder that holds images already.
 std::unique_ptr<GenerateOutput> open_generate_output(const std::string& path,
                                                      const std::vector<AskedImage>& asked,
-                                                     const std::string& settings, int64_t width,
-                                                     int64_t height, int64_t channels, bool resume,
+                                                     const std::string& settings, const BatchLayout& layout,
+                                                     int64_t channels, bool resume,
                                                      const ShardLayout& shards = {});
 
 }  // namespace tessera::cli
