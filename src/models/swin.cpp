@@ -71,7 +71,7 @@ struct Config : PyramidSettings {
   template <class V>
   void visit(V& v) {
     visit_stages(v);
-    v("window_size", window_size, between(1, 1024), "cells along a side of a window");
+    v("window_size", window_size, between(1, 128), "cells along a side of a window");
     v("shift", shift, "shift the windows of every second block by half a window");
     v("relative_bias", relative_bias, "a learned bias for each offset between two cells of a window");
     v("positions", positions, choice<Positions>(), "absolute positions of the patches besides");

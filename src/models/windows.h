@@ -24,7 +24,7 @@ struct WindowSettings {
 
   template <class V>
   void visit_windows(V& v) {
-    v("window_size", window_size, between(0, 1024),
+    v("window_size", window_size, between(0, 128),
       "patches along a side of a window, 0 = all blocks see the whole map");
     v("global_blocks", global_blocks,
       "blocks that see the whole map, counted from 0; the others see windows");
