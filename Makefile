@@ -51,14 +51,16 @@ parity: configure  ## compare with a folder of goldens (TESSERA_GOLDENS=FOLDER)
 
 bench: packages-mpi configure  ## speed beside the peers, reading pictures with TESSERA_BENCH_TILES; into docs/performance.md
 	@cmake $(BUILD) >/dev/null
-	$(COMPILE) tessera loader_bench mlstm_bench optimiser_bench
+	$(COMPILE) tessera loader_bench mlstm_bench optimiser_bench roi_align_bench nms_bench
 	bench/tables infer docs/performance.md bench/infer.sh $(abspath $(BUILD))
 	bench/tables convnets docs/performance.md bench/convnets.sh $(abspath $(BUILD))
 	bench/tables vil docs/performance.md bench/vil.sh $(abspath $(BUILD))
+	bench/tables pretrain docs/performance.md bench/pretrain.sh $(abspath $(BUILD))
 	bench/tables generate docs/performance.md bench/generate.sh $(abspath $(BUILD))
 	bench/tables forms docs/performance.md bench/forms.sh $(abspath $(BUILD)) docs/images/vil-by-size.svg
 	bench/tables mlstm docs/performance.md bench/mlstm.sh $(abspath $(BUILD))
 	bench/tables optimiser docs/performance.md bench/optimiser.sh $(abspath $(BUILD))
+	bench/tables dense docs/performance.md bench/dense.sh $(abspath $(BUILD))
 	bench/tables vision_language docs/performance.md bench/vision_language.sh $(abspath $(BUILD))
 	bench/tables processes docs/performance.md bench/processes.sh $(abspath $(BUILD)) $(TESSERA_BENCH_CIFAR10)
 ifdef TESSERA_BENCH_TILES

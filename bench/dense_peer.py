@@ -31,7 +31,9 @@ LOWEST_SCORE = 0.001  # random weights are unsure; with it as many objects are f
 def processor_seconds(command):
     """Of a program that runs to its end, and what it printed."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"bench/dense_peer.py: {' '.join(command)}\n{done.stderr}")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, done.stdout
 

@@ -9,6 +9,7 @@ import time
 
 import torch
 
+import clip_peer
 from rounds import head, row, take_turns, tessera, times_faster
 
 
@@ -125,7 +126,7 @@ def tokenising(options):
         row(label, f"{min(results[name]):.2f}", f"{10 / min(results[name]):.1f}")
 
 
-PARTS = {"decode": decode, "image": image_tower, "tokens": tokenising}
+PARTS = {"decode": decode, "image": image_tower, "texts": clip_peer.texts, "step": clip_peer.step, "tokens": tokenising}
 
 
 def main():
