@@ -223,7 +223,7 @@ TEST(Encoder, SamplesOwnPlacesAreAsExactInSinglePrecision) {
   }
 }
 
-std::string encoder_error(const std::function<void()>& body) {
+std::string message_of(const std::function<void()>& body) {
   try {
     body();
   } catch (const Error& error) {
@@ -236,7 +236,7 @@ TEST(Encoder, RefusesWhatItCannotDo) {
   const Tensor index = chosen(9, true);
   const auto keeps = [&](const Form& form) {
     const auto model = build(form);
-    return encoder_error([&] { encoder_of(*model).keep(encoder_of(*model).tokenise(images()), index); });
+    return message_of([&] { encoder_of(*model).keep(encoder_of(*model).tokenise(images()), index); });
   };
   EXPECT_EQ(keeps({"visionllama", {{"peg", true}}}),
             "no patch can be left out: model.peg = true reads the neighbours of every patch");
@@ -247,11 +247,11 @@ TEST(Encoder, RefusesWhatItCannotDo) {
   const auto model = build({"vit", {}});
   TokenEncoder& encoder = encoder_of(*model);
   const Tokens tokens = encoder.tokenise(images());
-  EXPECT_NE(encoder_error([&] { encoder.keep(tokens, index + 20); }).find("there are 0 to 23"),
+  EXPECT_NE(message_of([&] { encoder.keep(tokens, index + 20); }).find("there are 0 to 23"),
             std::string::npos);
-  EXPECT_NE(encoder_error([&] { encoder.keep(tokens, index[0]); }).find("must be int64 [3, kept]"),
+  EXPECT_NE(message_of([&] { encoder.keep(tokens, index[0]); }).find("must be int64 [3, kept]"),
             std::string::npos);
-  EXPECT_NE(encoder_error([&] { encoder.encode(encoder.keep(tokens, index), {}, {0}); }).find("9 were kept"),
+  EXPECT_NE(message_of([&] { encoder.encode(encoder.keep(tokens, index), {}, {0}); }).find("9 were kept"),
             std::string::npos);
 }
 
@@ -259,23 +259,23 @@ TEST(Condition, IsRefusedByBlocksThatTakeNone) {
   const Context context{.condition = torch::zeros({kBatch, 8}, torch::kFloat64)};
   const auto vit = build({"vit", {}});
   const std::string refusal = "a condition [3, 8] was given to a model whose blocks take none";
-  EXPECT_EQ(encoder_error([&] { vit->backbone->embed(images(), context); }), refusal);
-  EXPECT_EQ(encoder_error([&] { encoder_of(*vit).encode(encoder_of(*vit).tokenise(images()), context); }),
+  EXPECT_EQ(message_of([&] { vit->backbone->embed(images(), context); }), refusal);
+  EXPECT_EQ(message_of([&] { encoder_of(*vit).encode(encoder_of(*vit).tokenise(images()), context); }),
             refusal);
   const auto swin = lively(resolve_model("swin", Value(Value::Table{{"dims", Value::Array{8, 16}},
                                                                     {"depths", Value::Array{1, 1}},
                                                                     {"heads", Value::Array{2, 2}},
                                                                     {"image_size", 16}})),
                            0.1);
-  EXPECT_EQ(encoder_error([&] { swin->backbone->embed(images(), context); }), refusal);
+  EXPECT_EQ(message_of([&] { swin->backbone->embed(images(), context); }), refusal);
 }
 
 TEST(Capability, ModelsWithoutItAreToldWhoHasIt) {
   const auto swin = meta_backbone(resolve_model("swin"));
-  EXPECT_EQ(encoder_error([&] { require<TokenEncoder>(*swin, "swin", "task mae"); }),
+  EXPECT_EQ(message_of([&] { require<TokenEncoder>(*swin, "swin", "task mae"); }),
             "task mae needs a model that encodes tokens that a task has chosen; swin cannot; these can: vit, "
             "vil, vil1, darl, illama, visionllama");
-  EXPECT_EQ(encoder_error([&] { require<NextPatch>(*swin, "swin", "task darl"); }),
+  EXPECT_EQ(message_of([&] { require<NextPatch>(*swin, "swin", "task darl"); }),
             "task darl needs a model that predicts each patch from those before it; swin cannot; these can: "
             "darl");
   const auto vit = meta_backbone(resolve_model("vit"));

@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
-#include "models/family.h"
 #include "models/illama.h"
 #include "models/models_testing.h"
 #include "models/twins_stages.h"
@@ -12,13 +11,15 @@ namespace {
 
 using torch::Tensor;
 
+Value settings(Value::Table entries) { return Value(std::move(entries)); }
+
 // A small model in float64 with every parameter well away from zero, in evaluation.
 std::shared_ptr<Classifier> small(const char* family, Value::Table extra = {}) {
   const bool stages = std::string(family) == "visionllama_pyramid" || std::string(family) == "twins_svt";
   const auto list = [](std::vector<int64_t> items) {
     return Value(Value::Array(items.begin(), items.end()));
   };
-  Value all = stages ? table({{"dims", list({8, 16})},
+  Value all = stages ? settings({{"dims", list({8, 16})},
                                  {"depths", list({2, 2})},
                                  {"heads", list({2, 2})},
                                  {"windows", list({3, 2})},
@@ -26,14 +27,14 @@ std::shared_ptr<Classifier> small(const char* family, Value::Table extra = {}) {
                                  {"patch_size", 2},
                                  {"image_size", 16},
                                  {"classes", 3}})
-                     : table({{"dim", 16},
+                     : settings({{"dim", 16},
                                  {"heads", 2},
                                  {"depth", 2},
                                  {"patch_size", 4},
                                  {"image_size", 16},
                                  {"classes", 3}});
   if (std::string(family) == "visionllama_pyramid") all.set("rope_anchor", Value::Array{8.0, 4.0});
-  merge(all, table(std::move(extra)));
+  merge(all, settings(std::move(extra)));
   return lively(resolve_model(family, all), 0.3);
 }
 
@@ -56,7 +57,7 @@ void copy_by_name(const Classifier& from, Classifier& to) {
   for (const auto& entry : from.backbone->named_parameters()) targets[entry.key()].copy_(entry.value());
 }
 
-bool near_to(const Tensor& a, const Tensor& b) { return torch::allclose(a, b, 1e-10, 1e-12); }
+bool close(const Tensor& a, const Tensor& b) { return torch::allclose(a, b, 1e-10, 1e-12); }
 
 Tensor tapped(Classifier& model, const Tensor& images, const std::string& name) {
   Taps taps{.wanted = [&](const std::string& one) { return one == name; }, .kept = {}};
@@ -73,10 +74,10 @@ TEST(ImageLlama, PaperFormNeverLooksAhead) {
   for (const int64_t block : {0, 1}) {
     const std::string name = "blocks." + std::to_string(block);
     const Tensor a = tapped(*paper, x, name), b = tapped(*paper, later, name);
-    EXPECT_TRUE(near_to(a.slice(1, 0, 15), b.slice(1, 0, 15))) << block;  // 16 patches and a class token
-    EXPECT_FALSE(near_to(a.slice(1, 15), b.slice(1, 15))) << block;
+    EXPECT_TRUE(close(a.slice(1, 0, 15), b.slice(1, 0, 15))) << block;  // 16 patches and a class token
+    EXPECT_FALSE(close(a.slice(1, 15), b.slice(1, 15))) << block;
     EXPECT_FALSE(
-        near_to(tapped(*published, x, name).slice(1, 0, 15), tapped(*published, later, name).slice(1, 0, 15)));
+        close(tapped(*published, x, name).slice(1, 0, 15), tapped(*published, later, name).slice(1, 0, 15)));
   }
 }
 
@@ -90,9 +91,9 @@ TEST(ImageLlama, PublishedFormLooksAheadThroughTheDenominatorOnly) {
   };
   const Tensor a = weights(*published, x), b = weights(*published, changed_at_the_end(x));
   const auto before_the_end = [](const Tensor& w) { return w.slice(2, 0, 15); };
-  EXPECT_FALSE(near_to(before_the_end(a), before_the_end(b)));
-  EXPECT_TRUE(near_to(before_the_end(a / a.sum(-1, true)), before_the_end(b / b.sum(-1, true))));
-  EXPECT_TRUE(near_to(a / a.sum(-1, true), weights(*paper, x)));
+  EXPECT_FALSE(close(before_the_end(a), before_the_end(b)));
+  EXPECT_TRUE(close(before_the_end(a / a.sum(-1, true)), before_the_end(b / b.sum(-1, true))));
+  EXPECT_TRUE(close(a / a.sum(-1, true), weights(*paper, x)));
   EXPECT_LE(a.sum(-1).max().item<double>(), 1 + 1e-12);
 }
 
@@ -100,7 +101,7 @@ TEST(ImageLlama, AClassTokenInFrontSeesNothingUnlessTheMaskIsModified) {
   const torch::NoGradGuard no_grad;
   const auto embeds_alike = [](const char* mask) {
     const auto model = small("illama", {{"mask", mask}, {"class_token", "first"}});
-    return near_to(model->backbone->embed(image()), model->backbone->embed(changed_at_the_end(image())));
+    return close(model->backbone->embed(image()), model->backbone->embed(changed_at_the_end(image())));
   };
   EXPECT_TRUE(embeds_alike("before"));  // the paper's attention collapse
   EXPECT_FALSE(embeds_alike("modified"));
@@ -118,18 +119,18 @@ TEST(ImageLlama, SoftMaskGoesFromBothDirectionsToCausal) {
   for (const char* mask : {"after", "before"}) {
     const auto soft = small("illama", {{"mask", mask}, {"soft_mask", 1.0}}),
                causal = small("illama", {{"mask", mask}});
-    EXPECT_TRUE(near_to(soft->forward(image()), causal->forward(image())));  // evaluation is always causal
+    EXPECT_TRUE(close(soft->forward(image()), causal->forward(image())));  // evaluation is always causal
     soft->backbone->train();
-    EXPECT_TRUE(near_to(soft->forward(image()), two_way->forward(image()))) << mask;
+    EXPECT_TRUE(close(soft->forward(image()), two_way->forward(image()))) << mask;
     const auto fading = small(
         "illama", {{"mask", mask}, {"soft_mask", 1.0}, {"soft_mask_mode", "soft"}, {"soft_mask_cutoff", 1}});
     fading->backbone->train();
-    EXPECT_TRUE(near_to(fading->forward(image()), two_way->forward(image()))) << mask;
+    EXPECT_TRUE(close(fading->forward(image()), two_way->forward(image()))) << mask;
     fading->backbone->before_step({.step = 1, .steps = 12, .steps_per_epoch = 6});
-    EXPECT_FALSE(near_to(fading->forward(image()), two_way->forward(image()))) << mask;
-    EXPECT_FALSE(near_to(fading->forward(image()), causal->forward(image()))) << mask;
+    EXPECT_FALSE(close(fading->forward(image()), two_way->forward(image()))) << mask;
+    EXPECT_FALSE(close(fading->forward(image()), causal->forward(image()))) << mask;
     fading->backbone->before_step({.step = 5, .steps = 12, .steps_per_epoch = 6});
-    EXPECT_TRUE(near_to(fading->forward(image()), causal->forward(image()))) << mask;
+    EXPECT_TRUE(close(fading->forward(image()), causal->forward(image()))) << mask;
   }
 }
 
@@ -146,8 +147,8 @@ TEST(ImageLlama, WithoutItsStepsIsVit) {
       "visionllama", {{"mlp", "gelu"}, {"rope", "none"}, {"init_values", 0.0}, {"positions", "learned"}});
   for (const auto& model : {illama, visionllama}) {
     copy_by_name(*vit, *model);
-    EXPECT_TRUE(near_to(model->forward(image()), vit->forward(image())));
-    EXPECT_TRUE(near_to(model->forward(image(24, 8)), vit->forward(image(24, 8))));
+    EXPECT_TRUE(close(model->forward(image()), vit->forward(image())));
+    EXPECT_TRUE(close(model->forward(image(24, 8)), vit->forward(image(24, 8))));
   }
 }
 
@@ -171,7 +172,7 @@ TEST(ImageLlama, EveryStepOfTheRoadmapChangesSomething) {
   };
   for (const Value::Table& step : steps) {
     const Tensor scores = small("illama", step)->forward(image());
-    for (const Tensor& other : seen) EXPECT_FALSE(near_to(scores, other));
+    for (const Tensor& other : seen) EXPECT_FALSE(close(scores, other));
     seen.push_back(scores);
   }
 }
@@ -182,19 +183,19 @@ TEST(VisionLlama, AutoScaledPositionsAreThePlainOnesAtTheAnchor) {
   const torch::NoGradGuard no_grad;
   const auto plain = small("visionllama"),
              scaled = small("visionllama", {{"auto_scale", true}, {"rope_anchor", 16.0}});
-  EXPECT_TRUE(near_to(plain->forward(image()), scaled->forward(image())));
-  EXPECT_FALSE(near_to(plain->forward(image(32, 32)), scaled->forward(image(32, 32))));
+  EXPECT_TRUE(close(plain->forward(image()), scaled->forward(image())));
+  EXPECT_FALSE(close(plain->forward(image(32, 32)), scaled->forward(image(32, 32))));
   const auto halved = small("visionllama", {{"rope_scale", 0.5}});
-  EXPECT_TRUE(near_to(halved->forward(image(32, 32)), scaled->forward(image(32, 32))));
+  EXPECT_TRUE(close(halved->forward(image(32, 32)), scaled->forward(image(32, 32))));
 }
 
 TEST(VisionLlama, OptionsAreTakenBackByTheirNeutralValues) {
   const torch::NoGradGuard no_grad;
   const Tensor plain = small("visionllama")->forward(image());
-  EXPECT_TRUE(near_to(
+  EXPECT_TRUE(close(
       small("visionllama", {{"rope_ntk_scale", 1.0}, {"rope_ntk_factor", 3.0}})->forward(image()), plain));
-  EXPECT_TRUE(near_to(small("visionllama", {{"rope_grid", "square"}})->forward(image()), plain));
-  EXPECT_TRUE(near_to(small("visionllama", {{"rope_ratio", 0.0}})->forward(image()),
+  EXPECT_TRUE(close(small("visionllama", {{"rope_grid", "square"}})->forward(image()), plain));
+  EXPECT_TRUE(close(small("visionllama", {{"rope_ratio", 0.0}})->forward(image()),
                     small("visionllama", {{"rope", "none"}})->forward(image())));
   for (const Value::Table& option : std::vector<Value::Table>{{{"rope_theta", 100.0}},
                                                               {{"rope", "1d"}},
@@ -202,7 +203,7 @@ TEST(VisionLlama, OptionsAreTakenBackByTheirNeutralValues) {
                                                               {{"rope_shared", false}},
                                                               {{"rope_ntk_scale", 2.0}},
                                                               {{"class_position", 0.0}}})
-    EXPECT_FALSE(near_to(small("visionllama", option)->forward(image()), plain));
+    EXPECT_FALSE(close(small("visionllama", option)->forward(image()), plain));
 }
 
 // --- stages
@@ -230,9 +231,9 @@ TEST(Twins, OneWindowIsGlobalAttention) {
   }
   const Tensor x = torch::randn({2, 4, 4, 8}, torch::kFloat64),
                wide = torch::randn({2, 4, 8, 8}, torch::kFloat64);
-  EXPECT_TRUE(near_to(local.forward(x, {}), global.forward(x, {})));
-  EXPECT_FALSE(near_to(local.forward(wide, {}), global.forward(wide, {})));
-  EXPECT_TRUE(near_to(local.forward(wide, {}).slice(2, 4), global.forward(wide.slice(2, 4), {})));
+  EXPECT_TRUE(close(local.forward(x, {}), global.forward(x, {})));
+  EXPECT_FALSE(close(local.forward(wide, {}), global.forward(wide, {})));
+  EXPECT_TRUE(close(local.forward(wide, {}).slice(2, 4), global.forward(wide.slice(2, 4), {})));
 }
 
 TEST(Twins, WindowsAreIndependent) {
@@ -268,7 +269,7 @@ TEST(VisionLlamaPyramid, KeysStandAtTheMeanOfTheirCells) {
       torch::manual_seed(2);
       for (Tensor& parameter : block->parameters()) parameter.copy_(torch::randn_like(parameter));
     }
-    return !near_to(published.forward(x, {}), mean.forward(x, {}));
+    return !close(published.forward(x, {}), mean.forward(x, {}));
   };
   EXPECT_FALSE(differs(4, 1));
   EXPECT_FALSE(differs(2, 2));
@@ -283,11 +284,11 @@ TEST(VisionLlamaPyramid, OptionsAreTakenBackByTheirNeutralValues) {
   const Tensor scores = plain->forward(image());
   // At the anchor nothing is scaled, in windows neither.
   const auto scaled = small(family, {{"auto_scale", true}, {"auto_scale_local", true}});
-  EXPECT_TRUE(near_to(scaled->forward(image()), scores));
-  EXPECT_FALSE(near_to(scaled->forward(image(24, 24)), plain->forward(image(24, 24))));
+  EXPECT_TRUE(close(scaled->forward(image()), scores));
+  EXPECT_FALSE(close(scaled->forward(image(24, 24)), plain->forward(image(24, 24))));
   EXPECT_FALSE(
-      near_to(scaled->forward(image(24, 24)), small(family, {{"auto_scale", true}})->forward(image(24, 24))));
-  EXPECT_TRUE(near_to(small(family, {{"rope_ratio", 0.0}})->forward(image()),
+      close(scaled->forward(image(24, 24)), small(family, {{"auto_scale", true}})->forward(image(24, 24))));
+  EXPECT_TRUE(close(small(family, {{"rope_ratio", 0.0}})->forward(image()),
                     small(family, {{"rope", "none"}})->forward(image())));
   for (const Value::Table& option : std::vector<Value::Table>{{{"rope_theta", 100.0}},
                                                               {{"rope", "1d"}},
@@ -297,7 +298,7 @@ TEST(VisionLlamaPyramid, OptionsAreTakenBackByTheirNeutralValues) {
                                                               {{"rope_keys", "mean"}},
                                                               {{"positions", "sincos"}},
                                                               {{"windows", Value::Array{3, 0}}}})
-    EXPECT_FALSE(near_to(small(family, option)->forward(image()), scores));
+    EXPECT_FALSE(close(small(family, option)->forward(image()), scores));
 }
 
 TEST(VisionLlamaPyramid, TakesSizesThatNoStageDivides) {
@@ -341,7 +342,7 @@ TEST(ConditionalPositions, GetTheirGradientWithCheckpointing) {
       ASSERT_TRUE(entry.value().grad().defined() && entry.value().grad().abs().max().item<double>() > 0)
           << family << " " << entry.key();
     const auto parameters = model->backbone->parameters();
-    for (size_t i = 0; i < plain.size(); ++i) EXPECT_TRUE(near_to(parameters[i].grad(), plain[i])) << i;
+    for (size_t i = 0; i < plain.size(); ++i) EXPECT_TRUE(close(parameters[i].grad(), plain[i])) << i;
   }
 }
 
@@ -364,9 +365,9 @@ TEST(RopeScaling, MakesRoomForLargerGridsOnly) {
       const Tensor unscaled = plain->forward(image(32, 24));
       for (const char* kind : kScalings) {
         const auto model = scaled(family, kind, {{"rope", rope}});
-        EXPECT_TRUE(near_to(model->forward(image()), plain->forward(image()))) << family << rope << kind;
-        EXPECT_TRUE(near_to(model->forward(image(8, 16)), plain->forward(image(8, 16)))) << family << kind;
-        EXPECT_FALSE(near_to(model->forward(image(32, 24)), unscaled)) << family << rope << kind;
+        EXPECT_TRUE(close(model->forward(image()), plain->forward(image()))) << family << rope << kind;
+        EXPECT_TRUE(close(model->forward(image(8, 16)), plain->forward(image(8, 16)))) << family << kind;
+        EXPECT_FALSE(close(model->forward(image(32, 24)), unscaled)) << family << rope << kind;
       }
     }
 }
@@ -375,7 +376,7 @@ TEST(RopeScaling, LinearIsAutoScaleFromTheBuiltSize) {
   const torch::NoGradGuard no_grad;
   const auto same = [](const char* family, Value::Table anchored) {
     const auto linear = scaled(family, "linear"), automatic = scaled(family, "none", std::move(anchored));
-    EXPECT_TRUE(near_to(linear->forward(image(32, 32)), automatic->forward(image(32, 32)))) << family;
+    EXPECT_TRUE(close(linear->forward(image(32, 32)), automatic->forward(image(32, 32)))) << family;
   };
   same("visionllama", {{"auto_scale", true}, {"rope_anchor", 16.0}});
   same("visionllama_pyramid", {{"auto_scale", true}});  // anchors: rows of the stages
@@ -420,7 +421,7 @@ TEST(HeadBatchNorm, StandsBetweenFeaturesAndHead) {
     const torch::NoGradGuard no_grad;
     const auto parameters = model->backbone->named_parameters();
     const torch::Tensor read = (model->backbone->embed(image(), {}) - mean) / (variance + 1e-6).sqrt();
-    EXPECT_TRUE(near_to(model->forward(image()),
+    EXPECT_TRUE(close(model->forward(image()),
                       torch::linear(read, parameters["head.weight"], parameters["head.bias"])))
         << family;
     model->reset_head(7);

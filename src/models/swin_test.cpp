@@ -22,18 +22,18 @@ std::shared_ptr<Classifier> lively(Value::Table entries) {
   return lively(resolve_model("swin", all), 0.2);
 }
 
-Tensor swin_picture(int64_t height = 8, int64_t width = 8) {
+Tensor picture(int64_t height = 8, int64_t width = 8) {
   torch::manual_seed(3);
   return torch::randn({1, 3, height, width}, torch::kFloat64);
 }
 
-// Cells of the first stage that change when the swin_picture's top left pixel does, [rows, columns].
+// Cells of the first stage that change when the picture's top left pixel does, [rows, columns].
 Tensor reached(const Classifier& model) {
   const torch::NoGradGuard no_grad;
-  Tensor changed = swin_picture();
+  Tensor changed = picture();
   changed[0].select(1, 0).select(1, 0).add_(1);
   const Tensor difference =
-      model.backbone->features(swin_picture(), {0})[0] - model.backbone->features(changed, {0})[0];
+      model.backbone->features(picture(), {0})[0] - model.backbone->features(changed, {0})[0];
   return (difference.abs().amax(1)[0] > 1e-12).to(torch::kInt64);
 }
 
@@ -56,8 +56,8 @@ TEST(Swin, OneWindowIsGlobalAttention) {
   };
   const auto knows_places = [&](Value::Table entries) {
     const auto model = lively(std::move(entries));
-    return !torch::allclose(model->backbone->features(moved(swin_picture()), {0})[0],
-                            moved(model->backbone->features(swin_picture(), {0})[0]));
+    return !torch::allclose(model->backbone->features(moved(picture()), {0})[0],
+                            moved(model->backbone->features(picture(), {0})[0]));
   };
   EXPECT_FALSE(knows_places({{"window_size", 8}, {"relative_bias", false}}));
   EXPECT_FALSE(knows_places({{"window_size", 20}, {"relative_bias", false}}));
@@ -73,7 +73,7 @@ TEST(Swin, TheBiasIsRelative) {
   for (const auto& entry : model->backbone->named_parameters())  // scores are the bias alone
     if (entry.key().find("attn.qkv") != std::string::npos) entry.value().zero_();
   Taps taps;
-  model->forward(swin_picture(), {.taps = &taps});
+  model->forward(picture(), {.taps = &taps});
   const Tensor scores = taps.kept.at("blocks.0.0.attention").log()[0].view({2, 8, 8, 8, 8});
   const auto at = [&](int64_t row, int64_t column, int64_t key_row, int64_t key_column) {
     const auto of = [&](int64_t r, int64_t c) {
@@ -89,10 +89,10 @@ TEST(Swin, TheBiasIsRelative) {
 TEST(Swin, TakesPicturesOfAnySize) {
   const auto model = lively({{"patch_size", 2}, {"image_size", 16}});
   const torch::NoGradGuard no_grad;
-  const auto maps = model->backbone->features(swin_picture(13, 21), {0, 1});
+  const auto maps = model->backbone->features(picture(13, 21), {0, 1});
   EXPECT_EQ(maps[0].sizes(), (std::vector<int64_t>{1, 8, 7, 11}));
   EXPECT_EQ(maps[1].sizes(), (std::vector<int64_t>{1, 16, 4, 6}));
-  EXPECT_TRUE(model->forward(swin_picture(13, 21)).isfinite().all().item<bool>());
+  EXPECT_TRUE(model->forward(picture(13, 21)).isfinite().all().item<bool>());
 }
 
 TEST(Swin, FitsTablesOfAnotherWindow) {

@@ -122,7 +122,7 @@ std::vector<double> factors_of(const Json& config) {
 }
 
 // Our settings for the Swin of either program.
-models::ModelSpec swin_spec(const Json& config, const char* form) {
+models::ModelSpec segmenter_trunk(const Json& config, const char* form) {
   const int64_t width = config.contains("embed_dims") ? config.at("embed_dims") : config.at("embed_dim");
   Value::Array dims;
   for (size_t stage = 0; stage < config.at("depths").size(); ++stage) dims.emplace_back(width << stage);
@@ -144,7 +144,7 @@ models::ModelSpec swin_spec(const Json& config, const char* form) {
 void check_segmenter_as(const Golden& golden, torch::ScalarType dtype, Comparison& comparison) {
   const Json& config = golden.config();
   const bool mmseg = golden.has("param.decode_head.conv_seg.weight");
-  const models::ModelSpec spec = swin_spec(config, mmseg ? "mmseg" : "transformers");
+  const models::ModelSpec spec = segmenter_trunk(config, mmseg ? "mmseg" : "transformers");
   const models::Family& family = models::find_family(spec.family);
   const auto backbone = models::build_backbone(spec, 0);
   const std::vector<int64_t> dims = [&] {
