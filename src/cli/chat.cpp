@@ -105,8 +105,8 @@ class Chat {
       ++named;
     const int64_t images = features_.size(0);
     if (named != 0 && named != images)
-      fail_usage("the question holds '<image>' ", counted(named, "time"), ", there are ",
-                 counted(images, "image"));
+      fail_usage("the question holds '<image>' ", counted(named, "time"),
+                 images == 1 ? ", there is " : ", there are ", counted(images, "image"));
     std::string out = question;
     for (int64_t i = named; i < images; ++i) out = std::string(kImageWord) + "\n" + out;
     return out;

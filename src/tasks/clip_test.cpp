@@ -206,6 +206,7 @@ TEST(TextInput, LearnsATokeniserFromTheTrainingCaptions) {
   const TextInput learned("learned", {}, &captions), again("learned", {}, &backwards);
   // What is learned does not depend on the order, and a word is one token wherever it stands.
   EXPECT_TRUE(again.is_that_of(learned.metadata()));
+  EXPECT_NE(learned.pad(), learned.start());
   EXPECT_EQ(learned.fit("heart heart", 6, "test"),
             (std::vector<int32_t>{learned.start(), learned.fit("heart", 6, "test")[1],
                                   learned.fit("heart", 6, "test")[1], learned.end(), learned.pad(),

@@ -28,7 +28,9 @@ std::vector<int32_t> fit_bytes(std::string_view text, int64_t length, int64_t& c
 // The same captions give the same tokeniser on every process and after every interruption.
 Tokeniser learn_tokeniser(const data::Source& source) {
   BpeTrainer trainer({.vocabulary = TextInput::kLearnedTokens,
-                      .special = {"<|startoftext|>", "<|endoftext|>"},
+                      .special = {"<pad>", "<|startoftext|>", "<|endoftext|>"},
+                      .begin = "<|startoftext|>",
+                      .end = "<|endoftext|>",
                       .prefix_space = true});
   const int64_t count = std::min<int64_t>(source.size(), kSamplesToLearnFrom);
   for (int64_t i = 0; i < count; ++i) {
@@ -59,6 +61,13 @@ TextInput::TextInput(const std::string& tokenizer, const Value& stored, const da
   if (tokeniser_ && (tokeniser_->special().end < 0 || tokeniser_->special().begin < 0))
     fail_usage("task.tokenizer = \"", tokenizer,
                "\" has no token that begins or ends a text, as a text tower needs");
+  if (tokeniser_) {
+    const std::vector<int32_t> ids = tokeniser_->fit("a", 16, pad()).ids;
+    if (std::find(ids.begin(), ids.end(), end()) == ids.end())
+      fail_usage("task.tokenizer = \"", tokenizer,
+                 "\" puts no token behind a text that ends it, as a text tower needs: ",
+                 "its tokenizer.json has no template");
+  }
 }
 
 int64_t TextInput::size() const { return tokeniser_ ? tokeniser_->size() : bytes_size_; }

@@ -31,6 +31,25 @@ Json byte_level(bool prefix_space) {
           {"use_regex", true}};
 }
 
+// [begin] text [end], as tokenizer.json says it.
+Json wrapping(const BpeTrainerOptions& options) {
+  if (options.begin.empty() && options.end.empty()) return nullptr;
+  Json single = Json::array(), known = Json::object();
+  const auto add = [&](const std::string& name) {
+    if (name.empty()) return;
+    const auto at = std::find(options.special.begin(), options.special.end(), name);
+    check(at != options.special.end(), "'", name, "' is put around texts, and is none of the special tokens");
+    single.push_back({{"SpecialToken", {{"id", name}, {"type_id", 0}}}});
+    known[name] = {{"id", name}, {"ids", {at - options.special.begin()}}, {"tokens", {name}}};
+  };
+  add(options.begin);
+  single.push_back({{"Sequence", {{"id", "A"}, {"type_id", 0}}}});
+  add(options.end);
+  Json pair = single;
+  pair.push_back({{"Sequence", {{"id", "B"}, {"type_id", 1}}}});
+  return {{"type", "TemplateProcessing"}, {"single", single}, {"pair", pair}, {"special_tokens", known}};
+}
+
 struct Word {
   std::vector<int32_t> symbols;
   int64_t count;
@@ -188,7 +207,7 @@ std::string BpeTrainer::learn(const std::function<bool(int64_t)>& progress) {
                      {"added_tokens", added},
                      {"normalizer", nullptr},
                      {"pre_tokenizer", byte_level(options_.prefix_space)},
-                     {"post_processor", nullptr},
+                     {"post_processor", wrapping(options_)},
                      {"decoder", byte_level(options_.prefix_space)},
                      {"model", {{"type", "BPE"}, {"vocab", vocabulary}, {"merges", merges}}}};
   return tree.dump();
