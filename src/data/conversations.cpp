@@ -73,6 +73,29 @@ std::vector<std::string> choice_turns(const Json& record, const std::string& whe
   return {question, choice_letter(static_cast<size_t>(right_of(record, where)))};
 }
 
+// The number that a name without extension ends in, as COCO's have it ("COCO_val2014_000000458752"); -1 without one.
+int64_t number_of(std::string_view name) {
+  size_t digits = 0;
+  while (digits < name.size() && name[name.size() - 1 - digits] >= '0' &&
+         name[name.size() - 1 - digits] <= '9')
+    ++digits;
+  return parse_int(name.substr(name.size() - digits)).value_or(-1);
+}
+
+int64_t integer(const Json& record, const char* key, const std::string& where) {
+  const auto found = record.find(key);
+  if (found == record.end() || !found->is_number_integer()) fail(where, " has no whole number '", key, "'");
+  return found->get<int64_t>();
+}
+
+// The array `key` of a file that is one object.
+const Json& entries_of(const Json& tree, const char* key, const std::string& path) {
+  const auto found = tree.is_object() ? tree.find(key) : tree.end();
+  if (!tree.is_object() || found == tree.end() || !found->is_array())
+    fail(path, " must be an object with an array '", key, "', as VQA's files are");
+  return *found;
+}
+
 // The last two parts of a path, where it has as many.
 std::string with_folder(const std::string& name) {
   const size_t last = name.find_last_of("/:! ");
@@ -80,12 +103,15 @@ std::string with_folder(const std::string& name) {
   return conversation_image(name.substr(0, last)) + "/" + name.substr(last + 1);
 }
 
+}  // namespace
+
 // Images by their names without extension, and by those with their folder.
 class ImagePlaces {
  public:
   explicit ImagePlaces(const Source& images) : images_(images) {
     for (int64_t i = 0; i < images.size(); ++i) {
       const std::string name = without_extension(images.read(i).name);
+      by_number_.try_emplace(number_of(name), i);
       for (auto& [places, key] :
            {std::pair(&by_name_, conversation_image(name)), {&by_folder_, with_folder(name)}})
         if (const auto [found, is_new] = places->try_emplace(key, i); !is_new) found->second = kSeveral;
@@ -104,14 +130,18 @@ class ImagePlaces {
            images_.describe());
     return found->second;
   }
+  // The image whose name ends in that number, -1 where there is none.
+  int64_t numbered(int64_t number) const {
+    const auto found = by_number_.find(number);
+    return found == by_number_.end() || number < 0 ? -1 : found->second;
+  }
 
  private:
   static constexpr int64_t kSeveral = -2;
   const Source& images_;
   std::map<std::string, int64_t> by_name_, by_folder_;
+  std::map<int64_t, int64_t> by_number_;
 };
-
-}  // namespace
 
 std::string choice_letter(size_t choice) { return {static_cast<char>('A' + choice)}; }
 
@@ -149,60 +179,102 @@ std::vector<std::string> conversation_turns(const Json& record, const std::strin
 Conversations::Conversations(const std::string& path, std::shared_ptr<const Source> images)
     : path_(path), images_(std::move(images)) {
   const ImagePlaces places(*images_);
-  const std::string content = read_text(path, kMostBytes);
+  Kinds kinds;
+  const size_t plus = file_exists(path) ? std::string::npos : path.find('+');
+  const std::string file = path.substr(0, plus);
+  const std::string content = read_text(file, kMostBytes);
   checksum_ = checksum_of(as_bytes(content));
-  std::vector<std::string> kinds;
-  const auto add = [&](const Json& record, const std::string& image, int64_t place,
-                       const std::string& where) {
-    if (place < 0) fail(where, ": the image '", printable(image), "' is not among ", images_->describe());
-    Record made{.turns = conversation_turns(record, where), .image = place};
-    if (record.contains("choices") && record.contains("question")) {
-      made.choices = std::ssize(record.at("choices")), made.right = right_of(record, where);
-      has_choices_ = true;
-    } else if (record.contains("question")) {
-      made.answers = answers_of(record, where);
-      has_annotators_ = has_annotators_ || made.answers.size() > 1;
-    }
-    records_.push_back(std::move(made));
-    kinds.push_back(record.value("answer_type", ""));
-  };
-  const auto add_record = [&](const Json& record, const std::string& where) {
-    check(record.is_object(), where, " is no JSON object");
-    const std::string image = word(record, "image", where);
-    add(record, image, places.find(image, where), where);
-  };
-  const JsonLimits limits{kMostBytes, 16, 4096};
-  if (lower(path).ends_with(".json")) {
-    const Json all = parse_json(content, path, {kMostBytes, 16, int64_t{1} << 20});
-    check(all.is_array() || all.is_object(), path, " must be an array of conversations");
-    for (size_t i = 0; all.is_array() && i < all.size(); ++i)
-      add_record(all[i], text(path, " entry ", i + 1));
-    if (all.is_object())
-      for (const auto& [number, record] : all.items()) {
-        const std::string where = text(path, " entry '", printable(number, 40), "'");
-        check(record.is_object(), where, " is no JSON object");
-        const auto named = record.find("image");
-        const std::string image =
-            named != record.end() && named->is_string() ? number + "/" + named->get<std::string>() : "";
-        const int64_t place = image.empty() ? -1 : places.find(image, where);
-        if (place < 0)
-          ++left_out_;
-        else
-          add(record, image, place, where);
-      }
-  } else {
-    int64_t number = 0;
-    for (const std::string& line : split(content, '\n')) {
-      const std::string where = text(path, " line ", ++number);
-      if (!trim(line).empty()) add_record(parse_json(line, where, limits), where);
-    }
-  }
+  if (plus != std::string::npos)
+    add_vqa(content, file, path.substr(plus + 1), places, kinds);
+  else if (lower(path).ends_with(".json"))
+    add_tree(parse_json(content, path, {kMostBytes, 16, int64_t{1} << 20}), places, kinds);
+  else
+    add_lines(content, places, kinds);
   check(!records_.empty(), path, " holds no conversations",
         left_out_ > 0 ? text(" about ", images_->describe()) : "");
   const std::set<std::string> distinct(kinds.begin(), kinds.end());
   types_.assign(distinct.begin(), distinct.end());
   for (size_t i = 0; i < records_.size(); ++i)
     records_[i].type = std::lower_bound(types_.begin(), types_.end(), kinds[i]) - types_.begin();
+}
+
+void Conversations::add(const Json& record, int64_t place, const std::string& where, Kinds& kinds) {
+  Record made{.turns = conversation_turns(record, where), .image = place};
+  if (record.contains("choices") && record.contains("question")) {
+    made.choices = std::ssize(record.at("choices")), made.right = right_of(record, where);
+    has_choices_ = true;
+  } else if (record.contains("question")) {
+    made.answers = answers_of(record, where);
+    has_annotators_ = has_annotators_ || made.answers.size() > 1;
+  }
+  records_.push_back(std::move(made));
+  kinds.push_back(record.value("answer_type", ""));
+}
+
+void Conversations::add_named(const Json& record, const ImagePlaces& places, const std::string& where,
+                              Kinds& kinds) {
+  check(record.is_object(), where, " is no JSON object");
+  const std::string image = word(record, "image", where);
+  const int64_t place = places.find(image, where);
+  if (place < 0) fail(where, ": the image '", printable(image), "' is not among ", images_->describe());
+  add(record, place, where, kinds);
+}
+
+void Conversations::add_lines(const std::string& content, const ImagePlaces& places, Kinds& kinds) {
+  int64_t number = 0;
+  for (const std::string& line : split(content, '\n')) {
+    const std::string where = text(path_, " line ", ++number);
+    if (!trim(line).empty())
+      add_named(parse_json(line, where, JsonLimits{kMostBytes, 16, 4096}), places, where, kinds);
+  }
+}
+
+void Conversations::add_tree(const Json& tree, const ImagePlaces& places, Kinds& kinds) {
+  check(tree.is_array() || tree.is_object(), path_, " must be an array of conversations");
+  if (tree.is_object() && tree.contains("questions"))
+    fail(path_, " holds VQA's questions: name the file of their answers behind it, ", path_, "+ANNOTATIONS");
+  for (size_t i = 0; tree.is_array() && i < tree.size(); ++i)
+    add_named(tree[i], places, text(path_, " entry ", i + 1), kinds);
+  if (!tree.is_object()) return;
+  for (const auto& [number, record] : tree.items()) {
+    const std::string where = text(path_, " entry '", printable(number, 40), "'");
+    check(record.is_object(), where, " is no JSON object");
+    const auto named = record.find("image");
+    const std::string image =
+        named != record.end() && named->is_string() ? number + "/" + named->get<std::string>() : "";
+    const int64_t place = image.empty() ? -1 : places.find(image, where);
+    place < 0 ? static_cast<void>(++left_out_) : add(record, place, where, kinds);
+  }
+}
+
+void Conversations::add_vqa(const std::string& questions, const std::string& questions_file,
+                            const std::string& answers_file, const ImagePlaces& places, Kinds& kinds) {
+  const JsonLimits limits{kMostBytes, 16, 4096};
+  const std::string answers = read_text(answers_file, kMostBytes);
+  checksum_ = checksum_of(as_bytes(text(checksum_, checksum_of(as_bytes(answers)))));
+  const Json answered = parse_json(answers, answers_file, limits);
+  std::map<int64_t, const Json*> by_question;
+  for (const Json& one : entries_of(answered, "annotations", answers_file)) {
+    check(one.is_object(), answers_file, ": an annotation is no object");
+    const int64_t number = integer(one, "question_id", answers_file);
+    check(by_question.try_emplace(number, &one).second, answers_file, ": question ", number, " stands twice");
+  }
+  const Json asked = parse_json(questions, questions_file, limits);
+  for (const Json& one : entries_of(asked, "questions", questions_file)) {
+    check(one.is_object(), questions_file, ": a question is no object");
+    const int64_t number = integer(one, "question_id", questions_file);
+    const std::string where = text(questions_file, " question ", number);
+    const int64_t place = places.numbered(integer(one, "image_id", where));
+    if (place < 0) {
+      ++left_out_;
+      continue;
+    }
+    const auto found = by_question.find(number);
+    if (found == by_question.end()) fail(where, " has no annotation in ", answers_file);
+    Json record = *found->second;
+    record["question"] = word(one, "question", where);
+    add(record, place, where, kinds);
+  }
 }
 
 const std::vector<std::string>& Conversations::answers(int64_t index) const {

@@ -4,7 +4,8 @@
 // (turns {"from": "human" or "gpt", "value": text}, the human's first), or `question` with `answers`, texts or VQA's objects
 // {"answer": text}, or `question` with `choices` and the number of the right one, `answer`, as ScienceQA has them (`hint` stands
 // in front); and perhaps `answer_type`. ScienceQA's problems.json is one object of such entries under their numbers, whose image
-// is NUMBER/image; those about none of the images are left out.
+// is NUMBER/image; those about none of the images are left out. VQA's two files are named as QUESTIONS+ANNOTATIONS, both .json; an
+// image is the one whose name ends in `image_id` (COCO_val2014_000000458752), questions about others are left out.
 // The image is found by its file name; where several have that, by its folder too.
 #pragma once
 
@@ -29,6 +30,8 @@ std::vector<std::string> conversation_turns(const nlohmann::json& record, const 
 
 // A sample for each conversation: its picture, in annotation.captions the turns (question, answer, question, …), and in
 // annotation.classes the number of its type among types().
+class ImagePlaces;
+
 class Conversations final : public Source {
  public:
   // Those that the images' source asks itself; a usage error that names it where it asks none.
@@ -61,6 +64,15 @@ class Conversations final : public Source {
     std::vector<std::string> turns, answers = {};
     int64_t image = 0, type = 0, choices = 0, right = 0;
   };
+  using Kinds = std::vector<std::string>;  // answer_type of each record
+  void add(const nlohmann::json& record, int64_t place, const std::string& where, Kinds& kinds);
+  void add_named(const nlohmann::json& record, const ImagePlaces& places, const std::string& where,
+                 Kinds& kinds);
+  void add_lines(const std::string& content, const ImagePlaces& places, Kinds& kinds);
+  void add_tree(const nlohmann::json& tree, const ImagePlaces& places, Kinds& kinds);
+  void add_vqa(const std::string& questions, const std::string& questions_file,
+               const std::string& answers_file, const ImagePlaces& places, Kinds& kinds);
+
   std::string path_, checksum_;
   std::shared_ptr<const Source> images_;
   const ImageQuestions* asked_ = nullptr;  // of the images' source, where there is no file

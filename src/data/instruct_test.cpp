@@ -122,6 +122,35 @@ TEST(Conversations, ProblemsAreNamed) {
   EXPECT_TRUE(asked.problems_of(1).empty());
 }
 
+TEST(Conversations, TheTwoFilesOfVqaGoTogether) {
+  const TemporaryFolder folder;
+  const std::string questions = folder.path("questions.json"), answers = folder.path("answers.json"),
+                    both = questions + "+" + answers;
+  const std::shared_ptr<Source> images = open_source({.path = "shapes:train=4,val=4"}, Split::train);
+  const auto write = [&](const std::string& asked, const std::string& answered) {
+    write_text_atomic(questions, R"({"task_type": "Open-Ended", "questions": [)" + asked + "]}");
+    write_text_atomic(answers, R"({"data_type": "mscoco", "annotations": [)" + answered + "]}");
+  };
+  const std::string first = R"({"question_id": 30, "image_id": 3, "question": "what?"})";
+  write(first + R"(, {"question_id": 90, "image_id": 9, "question": "of no image of ours"})",
+        R"({"question_id": 30, "image_id": 3, "answer_type": "other", "multiple_choice_answer": "star",)"
+        R"( "answers": [{"answer": "star", "answer_id": 1}, {"answer": "a star", "answer_id": 2}]})");
+  const Conversations asked(both, images);
+  ASSERT_EQ(asked.size(), 1);
+  EXPECT_EQ(asked.read(0).annotation.captions, (std::vector<std::string>{"what?", "star"}));
+  EXPECT_EQ(asked.read(0).name, images->read(3).name);
+  EXPECT_EQ(asked.answers(0), (std::vector<std::string>{"star", "a star"}));
+  EXPECT_EQ(asked.types(), (std::vector<std::string>{"other"}));
+  EXPECT_NE(asked.describe().find("1 about no image of them left out"), std::string::npos);
+  // Answers of other questions, and questions without the file of their answers.
+  EXPECT_THROW(Conversations(questions, images), Error);
+  write(first, R"({"question_id": 31, "answers": [{"answer": "star"}]})");
+  EXPECT_THROW(Conversations(both, images), Error);
+  const std::string twice = R"({"question_id": 30, "answers": [{"answer": "star"}]})";
+  write(first, twice + "," + twice);
+  EXPECT_THROW(Conversations(both, images), Error);
+}
+
 // The questions that the built-in set asks agree with its captions.
 TEST(Conversations, TheBuiltInSetAsksItself) {
   const std::shared_ptr<Source> images =
