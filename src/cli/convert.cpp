@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
+#include <optional>
 
 #include "cli/command.h"
 #include "cli/common.h"
@@ -13,6 +14,7 @@
 #include "core/text.h"
 #include "core/toml.h"
 #include "data/class_names.h"
+#include "data/coco_classes.h"
 #include "data/loader.h"
 #include "io/file.h"
 #include "io/safetensors_shards.h"
@@ -89,6 +91,15 @@ std::vector<TensorView> fused_views(const std::vector<TensorView>& views, Tensor
   return out;
 }
 
+// What the scores of a detector's file stand for, none where it has no such tensor: their last or first row is the background.
+std::optional<data::ObjectClassNames> object_classes_of(const WeightFile& file) {
+  for (const TensorView& view : file.tensors())
+    for (const char* scores : {"cls_score.weight", "fc_cls.weight", "class_embed.weight"})
+      if (view.name.ends_with(scores) && view.shape.size() == 2 && view.shape[0] > 1)
+        return data::published_object_classes(view.shape[0] - 1);
+  return std::nullopt;
+}
+
 // What the recipe of a task says of a file of another program: its model, its task and its preprocessing.
 train::WeightsInfo info_of_recipe(const ConvertOptions& options, const WeightFile& file) {
   train::Recipe recipe = train::load_recipe(options.recipe, options.settings);
@@ -104,6 +115,9 @@ train::WeightsInfo info_of_recipe(const ConvertOptions& options, const WeightFil
     Value::Array numbers;
     for (int64_t c = 0; c < scores->shape[0]; ++c) numbers.emplace_back(std::to_string(c));
     info.task_metadata.set("class_names", numbers);
+  } else if (const auto objects = object_classes_of(file)) {
+    info.task_metadata.set("class_names", Value::Array(objects->names.begin(), objects->names.end()));
+    info.task_metadata.set("class_numbers", Value::Array(objects->numbers.begin(), objects->numbers.end()));
   }
   return info;
 }

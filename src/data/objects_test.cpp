@@ -1,8 +1,11 @@
 // Objects from their files to the fields of a sample.
 #include "data/objects.h"
+#include "data/coco_classes.h"
 
 #include <gtest/gtest.h>
+
 #include <unistd.h>
+#include <set>
 
 #include <cmath>
 #include <filesystem>
@@ -207,6 +210,23 @@ TEST(ObjectTransform, FieldsHoldWhatIsSeen) {
             }
       }
     }
+  }
+}
+
+TEST(PublishedObjectClasses, CocoIsCountedInThreeWays) {
+  const ObjectClassNames things = published_object_classes(80), from_one = published_object_classes(90),
+                         from_zero = published_object_classes(91);
+  EXPECT_EQ(things.names.back(), "toothbrush");
+  EXPECT_EQ(things.numbers.back(), 90);
+  for (size_t k = 0; k < things.names.size(); ++k) {
+    const auto number = static_cast<size_t>(things.numbers[k]);
+    EXPECT_EQ(from_one.names[number - 1], things.names[k]);
+    EXPECT_EQ(from_zero.names[number], things.names[k]);
+    EXPECT_EQ(from_zero.numbers[number], things.numbers[k]);
+  }
+  for (const ObjectClassNames& each : {things, from_one, from_zero, published_object_classes(7)}) {
+    const std::set<std::string> distinct(each.names.begin(), each.names.end());
+    EXPECT_EQ(distinct.size(), each.numbers.size());
   }
 }
 

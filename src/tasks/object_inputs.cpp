@@ -2,6 +2,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "data/coco_classes.h"
 
 namespace tessera::tasks {
 
@@ -28,8 +29,10 @@ ObjectClasses::ObjectClasses(const TaskSetup& setup, std::string_view who) {
     if (names.empty() && setup.validation)
       names = data::require_objects(*setup.validation, who).object_classes();
   }
-  if (names.empty() && setup.file.empty())  // a run that is only described
-    for (int64_t k = 0; k < kClassesOfCoco; ++k) names.push_back(text("class ", k + 1));
+  if (names.empty() && setup.file.empty()) {  // a run that is only described
+    data::ObjectClassNames coco = data::published_object_classes(kClassesOfCoco);
+    names = std::move(coco.names), numbers = std::move(coco.numbers);
+  }
   if (names.empty()) fail_usage(who, " knows no classes: neither data nor ", setup.file, " name any");
   if (numbers.size() != names.size()) {
     numbers.clear();

@@ -92,13 +92,15 @@ double heads_by_tokens(const Value& settings) {
 // What a model computes on grows with the side of its images, which costs a file nothing to claim.
 void check_claimed_sides(const WeightFile& file, const WeightsInfo& info) {
   constexpr double kMostSide = 4096, kMostTokens = 1 << 17, kMostPairs = 1 << 27;
+  constexpr double kStemStride = 4;  // of convolutional families, which have no patches
   const Value& settings = info.model.settings;
   const double side =
       std::max(largest(settings, "image_size", "image_size"), static_cast<double>(info.preprocess.size));
   if (side > kMostSide)
     fail("'", file.path(), "': metadata: images of ", side, " pixels a side, must be at most ", kMostSide);
   const double stride = largest(settings, "stride", ""), patch = largest(settings, "patch_size", "");
-  const double cells = side / std::max(1.0, stride > 0 ? stride : patch), tokens = cells * cells;
+  const double cell = stride > 0 ? stride : patch > 0 ? patch : kStemStride;
+  const double cells = side / std::max(1.0, cell), tokens = cells * cells;
   if (tokens > kMostTokens)
     fail("'", file.path(), "': metadata: images of ", side, " pixels a side are ", tokens,
          " tokens, must be at most ", kMostTokens);
