@@ -20,6 +20,7 @@
 #include "io/safetensors_shards.h"
 #include "io/weight_file.h"
 #include "train/calibrate.h"
+#include "train/detr_names.h"
 #include "train/fused_names.h"
 #include "train/hub_config.h"
 #include "train/load.h"
@@ -74,14 +75,19 @@ TensorView view_of(const std::string& name, const torch::Tensor& floats) {
           {static_cast<const std::byte*>(floats.const_data_ptr()), floats.nbytes()}};
 }
 
-// The file's tensors with q, k and v of a projection in one, where the file has them apart (transformers).
+// The file's tensors with q, k and v of a projection in one, where the file has them apart (transformers); its DETR by the names
+// of the authors.
 std::vector<TensorView> fused_views(const std::vector<TensorView>& views, Tensors& tensors) {
   const auto apart = [](const TensorView& view) { return view.name.find(".query.") != std::string::npos; };
-  if (std::none_of(views.begin(), views.end(), apart)) return views;
+  const bool detr = std::any_of(views.begin(), views.end(), [](const TensorView& view) {
+    return train::is_transformers_detr(view.name);
+  });
+  if (!detr && std::none_of(views.begin(), views.end(), apart)) return views;
   train::NamedTensors named;
   for (const TensorView& view : views) named.emplace_back(view.name, train::to_tensor(view));
   std::vector<TensorView> out;
-  for (const auto& [name, tensor] : train::fuse_projections(named)) {
+  for (const auto& [name, tensor] :
+       detr ? train::detr_of_transformers(named) : train::fuse_projections(named)) {
     const auto same =
         std::find_if(views.begin(), views.end(), [&](const auto& view) { return view.name == name; });
     out.push_back(same != views.end()
@@ -94,7 +100,8 @@ std::vector<TensorView> fused_views(const std::vector<TensorView>& views, Tensor
 // What the scores of a detector's file stand for, none where it has no such tensor: their last or first row is the background.
 std::optional<data::ObjectClassNames> object_classes_of(const WeightFile& file) {
   for (const TensorView& view : file.tensors())
-    for (const char* scores : {"cls_score.weight", "fc_cls.weight", "class_embed.weight"})
+    for (const char* scores :
+         {"cls_score.weight", "fc_cls.weight", "class_embed.weight", "class_labels_classifier.weight"})
       if (view.name.ends_with(scores) && view.shape.size() == 2 && view.shape[0] > 1)
         return data::published_object_classes(view.shape[0] - 1);
   return std::nullopt;
@@ -196,7 +203,7 @@ void run(const ConvertOptions& options) {
     if (!options.class_names.empty() && !by_recipe)
       train::name_classes(info, data::read_class_names(options.class_names), file.path());
     const auto meta = train::meta_task(info, file);
-    tensors.views = train::match_weights(*meta, fused_views(file.tensors(), tensors), file.path());
+    tensors.views = train::match_weights(*meta, fused_views(file.tensors(), tensors), ours, file.path());
     const int64_t classes = info.model.settings.find("classes")->as_int();
     std::cout << "model   " << one_line(info.model.name) << (told && !by_recipe ? ", by its tensors" : "")
               << ", "

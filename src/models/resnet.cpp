@@ -388,7 +388,7 @@ class ResNet final : public PyramidBackbone {
 
 // PyTorch counts the batches that a norm has seen. Files of CLIP hold a text tower besides.
 std::string rename(const std::string& published) {
-  static constexpr std::string_view texts[] = {"transformer.", "token_embedding.", "ln_final."};
+  static constexpr std::string_view texts[] = {"transformer.resblocks.", "token_embedding.", "ln_final."};
   static constexpr std::string_view single[] = {
       "positional_embedding", "text_projection", "logit_scale", "attn_mask",
       "input_resolution",     "context_length",  "vocab_size"};

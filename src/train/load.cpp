@@ -54,11 +54,16 @@ Views renamed(const std::vector<TensorView>& tensors, const models::Family& fami
   return views;
 }
 
-Views renamed(const WeightFile& file, const tasks::Task& task) {
+Views renamed(const std::vector<TensorView>& tensors, bool ours, const tasks::Task& task,
+              const std::string& path) {
   std::set<std::string> own;
-  if (file.metadata().contains("tessera.model"))
+  if (ours)
     for (const auto& [name, tensor] : tasks::named_state(task.parts())) own.insert(name);
-  return renamed(file.tensors(), models::find_family(task.backbones().at(0).spec.family), file.path(), own);
+  return renamed(tensors, models::find_family(task.backbones().at(0).spec.family), path, own);
+}
+
+Views renamed(const WeightFile& file, const tasks::Task& task) {
+  return renamed(file.tensors(), file.metadata().contains("tessera.model"), task, file.path());
 }
 
 // Tensors of the task that are no backbone's own, and the heads in them.
@@ -171,9 +176,8 @@ std::vector<TensorView> match_weights(const tasks::Task& task, const WeightFile&
 }
 
 std::vector<TensorView> match_weights(const tasks::Task& task, const std::vector<TensorView>& tensors,
-                                      const std::string& path) {
-  return match_views(task, renamed(tensors, models::find_family(task.backbones().at(0).spec.family), path),
-                     path);
+                                      bool ours, const std::string& path) {
+  return match_views(task, renamed(tensors, ours, task, path), path);
 }
 
 LoadReport load_weights(tasks::Task& task, const WeightFile& file) {

@@ -26,9 +26,10 @@ struct LoadReport {
 // The file's tensors under the task's names, in its order (one on the meta device will do): missing,
 // left-over and wrongly shaped ones are an error that names the first few and their number.
 std::vector<TensorView> match_weights(const tasks::Task& task, const WeightFile& file);
-// The same for tensors that were read, and perhaps changed, before; `path` is named in errors.
+// The same for tensors that were read, and perhaps changed, before; `ours`: of a file of this program, whose names a family must not
+// take for another program's. `path` is named in errors.
 std::vector<TensorView> match_weights(const tasks::Task& task, const std::vector<TensorView>& tensors,
-                                      const std::string& path);
+                                      bool ours, const std::string& path);
 
 // Exactly the file's tensors into exactly the task's parts.
 LoadReport load_weights(tasks::Task& task, const WeightFile& file);
