@@ -205,15 +205,16 @@ void run(const ConvertOptions& options) {
     const auto meta = train::meta_task(info, file);
     tensors.views = train::match_weights(*meta, fused_views(file.tensors(), tensors), ours, file.path());
     const int64_t classes = info.model.settings.find("classes")->as_int();
+    const bool other_task = tasks::task_name(info.task) != tasks::task_kinds().front().name;
     std::cout << "model   " << one_line(info.model.name) << (told && !by_recipe ? ", by its tensors" : "")
               << ", "
-              << (by_recipe     ? text("task ", tasks::task_name(info.task), ", ", meta->outputs())
+              << (other_task    ? text("task ", tasks::task_name(info.task), ", ", meta->outputs())
                   : classes > 0 ? text(classes, " classes")
                                 : "no head")
               << ", images of " << info.preprocess.size << "\n";
     if (!ours || !options.preprocess.empty())
       std::cout << "pixels  " << train::preprocess_text(info.preprocess) << "\n";
-    const bool classifier = !by_recipe && tasks::task_name(info.task) == tasks::task_kinds().front().name;
+    const bool classifier = !by_recipe && !other_task;
     if (const std::string line = ours ? "" : train::beside_line(file, classifier ? info.model.family : "");
         !line.empty())
       std::cout << line << "\n";
