@@ -60,7 +60,9 @@ TEST(InterpolantSampler, EndsAtTheImageThatTheNetworkKnows) {
     };
     const auto near = [&](const Sampler& sampler, const char* what) {
       Walk walk;
-      walk.noise = [&](int64_t step) { return drawn_normal({2, 2, 3, 3}, 100 + static_cast<uint64_t>(step)); };
+      walk.noise = [&](int64_t step) {
+        return drawn_normal({2, 2, 3, 3}, 100 + static_cast<uint64_t>(step));
+      };
       const Tensor end = sampler.run(network, noise, walk);
       EXPECT_LT((end - clean).abs().max().item<double>(), 0.1) << name_of(kind) << " " << what;
     };

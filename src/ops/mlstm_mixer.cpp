@@ -218,10 +218,12 @@ kernels::MlstmMixerParametersOf<Pointer> pointers(const ParameterList& list,
 
 template <class Pointer>
 kernels::TokenRowsOf<Pointer> token_rows(const torch::Tensor& tensor,
-                                      Pointer data) {  // contiguous [batch, tokens, width]
+                                         Pointer data) {  // contiguous [batch, tokens, width]
   return {data, element_of(tensor), tensor.stride(0), tensor.stride(1)};
 }
-kernels::TokenRows token_rows(const torch::Tensor& tensor) { return token_rows(tensor, tensor.const_data_ptr()); }
+kernels::TokenRows token_rows(const torch::Tensor& tensor) {
+  return token_rows(tensor, tensor.const_data_ptr());
+}
 kernels::TokenRowsOut token_rows_to(const torch::Tensor& tensor) {
   return token_rows(tensor, tensor.mutable_data_ptr());
 }

@@ -14,7 +14,7 @@ struct BpeTrainerOptions {
   int64_t vocabulary = 8192;                             // tokens in all: special ones, 256 bytes, merges
   int64_t least = 2;                                     // pairs that occur less often are not merged
   std::vector<std::string> special = {"<|endoftext|>"};  // the first ids, in this order
-  std::string begin = {}, end = {};  // of the special ones: put around each text, if any
+  std::string begin = {}, end = {};                      // of the special ones: put around each text, if any
   bool prefix_space = false;  // a text's first word is spelled as one that follows a space
 };
 
