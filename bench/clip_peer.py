@@ -4,20 +4,13 @@ import json
 import pathlib
 import subprocess
 import tempfile
-import time
 
 import torch
 
-from rounds import head, row, take_turns, times_faster
+from rounds import head, row, seconds, take_turns, times_faster
 
 TEMPLATES = 80
 FEW, MANY = 1, 9  # classes: the difference of two runs leaves out what a program needs to start
-
-
-def seconds(way):
-    start = time.perf_counter()
-    way()
-    return time.perf_counter() - start
 
 
 def templates(words):
@@ -80,8 +73,9 @@ def own_step(options, precision):
     recipe = pathlib.Path(__file__).parent.parent / "recipes/clip/emoji.toml"
     with tempfile.TemporaryDirectory() as folder:
         run = pathlib.Path(folder) / "run"
-        subprocess.run([options.program, "train", str(recipe), "--data", "shapes:task=text,size=64,train=5120,val=128", "--output",
-                        str(run), "--threads", str(options.threads), "--set", "train.epochs=1", "train.eval_every=0", "schedule.warmup_steps=5",
+        subprocess.run([options.program, "train", str(recipe), "--data", "shapes:task=text,size=64,train=5120,val=128",
+                        "--output", str(run), "--threads", str(options.threads), "--set", "train.epochs=1",
+                        "train.eval_every=0", "schedule.warmup_steps=5",
                         f'train.precision="{precision}"', "train.log_every=10"],
                        check=True, capture_output=True)
         lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]

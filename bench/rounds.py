@@ -4,6 +4,7 @@ import json
 import statistics
 import subprocess
 import sys
+import time
 
 
 def tessera(program, kind, **options):
@@ -12,6 +13,13 @@ def tessera(program, kind, **options):
     for name, value in options.items():
         command += ["--" + name.replace("_", "-"), str(value)]
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def seconds(way, repeats=1):
+    start = time.perf_counter()
+    for _ in range(repeats):
+        way()
+    return (time.perf_counter() - start) / repeats
 
 
 def take_turns(ways, rounds, what):

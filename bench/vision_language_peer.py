@@ -5,19 +5,11 @@ import pathlib
 import statistics
 import subprocess
 import tempfile
-import time
 
 import torch
 
 import clip_peer
-from rounds import head, row, take_turns, tessera, times_faster
-
-
-def seconds(way, repeats=1):
-    start = time.perf_counter()
-    for _ in range(repeats):
-        way()
-    return (time.perf_counter() - start) / repeats
+from rounds import head, row, seconds, take_turns, tessera, times_faster
 
 
 def llama(dtype):

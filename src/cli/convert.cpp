@@ -97,7 +97,8 @@ std::vector<TensorView> fused_views(const std::vector<TensorView>& views, Tensor
   return out;
 }
 
-// What the scores of a detector's file stand for, none where it has no such tensor: their last or first row is the background.
+// The classes that the scores of a detector's file stand for; none where it has no such tensor. One row, the first or the last, is the
+// background.
 std::optional<data::ObjectClassNames> object_classes_of(const WeightFile& file) {
   for (const TensorView& view : file.tensors())
     for (const char* scores :

@@ -86,8 +86,8 @@ class FolderOutput final : public GenerateOutput {
   bool resume_;
 };
 
-// What is drawn lies in a file of its own for each process, OUT.partial or OUT.partial-2-of-4: a line of settings, then the pixels of
-// its images, batch by batch.
+// The images that one process has drawn so far, in a file of its own, OUT.partial or OUT.partial-2-of-4: it holds a line of settings,
+// then the pixels of the images, batch by batch.
 class PartialImages {
  public:
   PartialImages(const std::string& path, const DrawnPart& part, std::string settings, size_t image_bytes)

@@ -58,7 +58,7 @@ struct DrawnPart {
 // holds files, without `resume`.
 DrawnPart drawn_part_of(const std::string& words, const std::string& path, bool resume);
 
-// What an .npz holds and who draws it: images of that size in batches of which one process draws a share.
+// The size of the images of an .npz, and the share of its batches that one process draws.
 struct BatchLayout {
   int64_t width = 0, height = 0, batch = 1;
   DrawnPart part = {};

@@ -12,8 +12,8 @@ struct ObjectClassNames {
   std::vector<int64_t> numbers;  // category_id of COCO's annotation files
 };
 
-// Of a detector with so many classes besides the background: 80 (COCO's in their order), 90 and 91 (by category_id from 1 and from
-// 0, as torchvision and DETR count; "unused 12" where COCO has none), else "class 1", "class 2", ….
+// The names of a detector's `count` classes besides the background: COCO's in their order for 80, by category_id for 90 (from 1, as
+// torchvision counts) and 91 (from 0, as DETR does; "unused 12" stands where COCO has no class), else "class 1", "class 2", ….
 ObjectClassNames published_object_classes(int64_t count);
 
 }  // namespace tessera::data

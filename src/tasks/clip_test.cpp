@@ -204,7 +204,7 @@ TEST(TextInput, LearnsATokeniserFromTheTrainingCaptions) {
   const std::vector<std::string> turned(texts.rbegin(), texts.rend());
   const Captions captions(texts), backwards(turned), none(std::vector<std::string>{""});
   const TextInput learned("learned", {}, &captions), again("learned", {}, &backwards);
-  // What is learned does not depend on the order, and a word is one token wherever it stands.
+  // The tokeniser does not depend on the order of the captions, and a word is one token wherever it stands.
   EXPECT_TRUE(again.is_that_of(learned.metadata()));
   EXPECT_NE(learned.pad(), learned.start());
   EXPECT_EQ(learned.fit("heart heart", 6, "test"),
