@@ -6,6 +6,7 @@
 
 #include "cli/command.h"
 #include "cli/common.h"
+#include "core/config.h"
 #include "core/error.h"
 #include "core/progress.h"
 #include "core/text.h"
@@ -259,8 +260,8 @@ void add_sweep(Arguments& command, Action& action) {
   command.add("--data", options->data, "where the images are (data.path)");
   command.add("--sets", options->sets, "folder of the data sets that [sets] names: the sweep once for each");
   command.add("--device", options->device, "cpu, cuda or auto (train.device)");
-  command.add("--precision", options->precision, "fp32, bf16 or fp64 (train.precision)")
-      .one_of({"fp32", "bf16", "fp64"});
+  command.add("--precision", options->precision, "arithmetic of the run (train.precision)")
+      .one_of(tessera::names_of<train::RunPrecision>());
   command.add("--threads", options->threads, "compute threads, 0 = all cores (train.threads)").range(0, 1024);
   command.flag("--dry-run", options->dry_run, "list the runs");
   command.flag("--json", options->json, "the table as JSON");

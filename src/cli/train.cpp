@@ -9,6 +9,7 @@
 #include "cli/command.h"
 #include "cli/common.h"
 #include "cli/train_report.h"
+#include "core/config.h"
 #include "core/error.h"
 #include "core/progress.h"
 #include "core/text.h"
@@ -319,8 +320,8 @@ void add_train(Arguments& command, Action& action) {
   command.flag("--allow-other-threads", options->other_threads,
                "continue with another number of threads (no longer bit for bit)");
   command.add("--device", options->device, "cpu, cuda or auto (train.device)");
-  command.add("--precision", options->precision, "fp32, bf16 or fp64 (train.precision)")
-      .one_of({"fp32", "bf16", "fp64"});
+  command.add("--precision", options->precision, "arithmetic of the run (train.precision)")
+      .one_of(tessera::names_of<train::RunPrecision>());
   command.add("--threads", options->threads, "compute threads, 0 = all cores (train.threads)").range(0, 1024);
   command.add("--on-bad-image", options->on_bad_image, "replace or fail (train.on_bad_image)");
   command.add("--max-bad", options->max_bad, "broken images before the run is failed (train.max_bad)")
