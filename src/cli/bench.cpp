@@ -15,6 +15,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "kernels/linear/linear.h"
+#include "models/codec.h"
 #include "models/denoiser.h"
 #include "models/heads/class_head.h"
 #include "models/input_channels.h"
@@ -220,16 +221,34 @@ torch::Tensor images_for(const BenchOptions& options, int64_t channels, const to
   return torch::randn({options.batch, channels, options.size, options.size}).to(device);
 }
 
-// A forward pass: of a generator the prediction for noised images, else the scores of a classifier.
-Step forward_step(const BenchOptions& options, models::Classifier& model, const torch::Device& device) {
+struct ForwardPass {
+  Step step;
+  int64_t macs;  // of an image
+};
+
+// Of a generator the prediction for noised images, of an auto-encoder the decoding of latents, else the scores of a
+// classifier.
+ForwardPass forward_pass(const BenchOptions& options, models::Classifier& model,
+                         const torch::Device& device) {
+  if (auto* codec = dynamic_cast<models::LatentCodec*>(model.backbone.get())) {
+    const int64_t side = options.size / codec->factor();
+    if (side < 1 || options.size % codec->factor() != 0)
+      fail_usage("--size ", options.size, ": must be a multiple of ", codec->factor(),
+                 ", the pixels to a place of the latent");
+    torch::manual_seed(0);
+    const auto latents =
+        torch::randn({options.batch, codec->latent_channels(), side, side}).to(device);
+    return {[=] { codec->decode(latents); }, codec->decoding_macs(side, side)};
+  }
+  const int64_t macs = model.macs(options.size, options.size);
   if (auto* network = dynamic_cast<models::Denoiser*>(model.backbone.get())) {
     const torch::Tensor x = images_for(options, network->channels(), device),
                         time = torch::linspace(0.05, 0.95, options.batch).to(device),
                         labels = torch::arange(options.batch).remainder(network->label_count()).to(device);
-    return [=] { network->denoise(x, time, labels); };
+    return {[=] { network->denoise(x, time, labels); }, macs};
   }
   const int64_t channels = models::input_channels(spec_of(options).settings);
-  return [&model, images = images_for(options, channels, device)] { model.forward(images); };
+  return {[&model, images = images_for(options, channels, device)] { model.forward(images); }, macs};
 }
 
 void infer(const BenchOptions& options) {
@@ -245,13 +264,12 @@ void infer(const BenchOptions& options) {
   model->backbone->eval();
   const torch::InferenceMode inference;
   const ops::InferenceScope scope(settings_of(options, dtype));
-  const Step forward = forward_step(options, *model, device);
+  const ForwardPass forward = forward_pass(options, *model, device);
   const Step step = [&] {
     const tasks::AutocastScope autocast(device, precision_of(dtype));
-    forward();
+    forward.step();
   };
-  measure("infer", options, device, dtype, step, step,
-          2e-9 * static_cast<double>(model->macs(options.size, options.size)));
+  measure("infer", options, device, dtype, step, step, 2e-9 * static_cast<double>(forward.macs));
 }
 
 void train_steps(const BenchOptions& options) {

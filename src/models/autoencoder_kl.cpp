@@ -314,9 +314,12 @@ class AutoencoderKl final : public Backbone, public LatentCodec {
   int64_t block_count() const override { return std::ssize(config_.dims); }
 
   int64_t macs(int64_t height, int64_t width) const override {
-    const int64_t places = height * width / (factor() * factor());
-    return encoder_->macs(height * width) + decoder_->macs(places) +
-           places * (quant_conv_->macs() + post_quant_conv_->macs());
+    const int64_t rows = height / factor(), columns = width / factor();
+    return encoder_->macs(height * width) + rows * columns * quant_conv_->macs() +
+           decoding_macs(rows, columns);
+  }
+  int64_t decoding_macs(int64_t rows, int64_t columns) const override {
+    return decoder_->macs(rows * columns) + rows * columns * post_quant_conv_->macs();
   }
 
   // The attention's layers are 1x1 convolutions in CompVis' files.

@@ -39,6 +39,8 @@ class LatentCodec {
   virtual int64_t factor() const = 0;
   // What a generator's latents are multiplied by, so that their variance is about 1; 0 = not known.
   virtual double scaling_factor() const = 0;
+  // Multiply-adds of decoding a latent of so many places.
+  virtual int64_t decoding_macs(int64_t rows, int64_t columns) const = 0;
 
   LatentDistribution encode(const torch::Tensor& images) {
     return LatentDistribution::of_moments(moments(images));

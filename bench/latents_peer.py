@@ -1,0 +1,193 @@
+"""Decoding of latents, features of Inception-v3 and the Frechet distance: tessera beside diffusers and pytorch-fid, taking
+turns in one run. bench/latents.sh runs it.
+
+All weights are drawn here and exchanged, and what both programs make of them is compared before anything is timed.
+"""
+
+import argparse
+import json
+import pathlib
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+from unittest import mock
+
+import numpy
+import torch
+from PIL import Image
+
+import generate_peer
+from infer_peer import timed
+from rounds import head, row, seconds, take_turns, tessera, times_faster
+
+FEW, MANY = 16, 80  # images of the two runs whose difference is the time of features
+
+
+def said(*command):
+    return json.loads(subprocess.run([*map(str, command)], check=True, capture_output=True, text=True).stdout)
+
+
+class Decoding:
+    """A generator that draws noise, so that its latents and their pictures are both known."""
+
+    def __init__(self, options, folder):
+        from diffusers import AutoencoderKL
+
+        self.options, self.folder = options, folder
+        torch.manual_seed(0)
+        self.vae = AutoencoderKL(block_out_channels=(128, 256, 512, 512), layers_per_block=2, latent_channels=4,
+                                 down_block_types=("DownEncoderBlock2D",) * 4, up_block_types=("UpDecoderBlock2D",) * 4,
+                                 scaling_factor=0.18215).eval()
+        self.vae.save_pretrained(folder / "vae")
+        self.generator = generate_peer.create("dit_s_patch2", options.program, folder)[1]
+
+    def generate(self, name, *words):
+        out = self.folder / name
+        subprocess.run([self.options.program, "generate", "--weights", self.generator, "-o", out, "-n", "1", "--sampler", "ddim",
+                        "--steps", "1", "--cfg", "1", "--threads", str(self.options.threads), *words], check=True,
+                       capture_output=True)
+        return out
+
+    def check(self):
+        latents = numpy.load(self.generate("latents.npy"))
+        ours = numpy.load(self.generate("images.npz", "--vae", str(self.folder / "vae")))["arr_0"]
+        with torch.inference_mode():
+            theirs = self.vae.decode(torch.from_numpy(latents) / 0.18215).sample
+        theirs = (theirs * 127.5 + 127.5).clamp(0, 255).permute(0, 2, 3, 1).numpy()
+        apart = numpy.abs(theirs - ours).max()
+        if apart > 1:
+            sys.exit(f"decoded pictures differ by {apart:.2f} of 255")
+
+    def measure(self):
+        self.check()
+        for precision, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
+            vae, latents = self.vae.to(dtype), torch.randn(1, 4, 32, 32, dtype=dtype)
+
+            def decode(vae=vae, latents=latents):
+                with torch.inference_mode():
+                    vae.decode(latents)
+
+            ways = {"tessera": lambda precision=precision: tessera(self.options.program, "infer", model="autoencoder_kl_f8",
+                                                                   size=256, batch=1, precision=precision, seconds=4,
+                                                                   threads=self.options.threads),
+                    "diffusers": lambda decode=decode: {"images_per_second": 1 / timed(decode, 4)}}
+            results = take_turns(ways, self.options.rounds, f"decoding, {precision}")
+            rates = {way: [line["images_per_second"] for line in lines] for way, lines in results.items()}
+            limit = statistics.median(line["percent_of_limit"] for line in results["tessera"])
+            row("decoding to 256 x 256", precision, f"{statistics.median(rates['tessera']):.2f}",
+                f"{statistics.median(rates['diffusers']):.2f}", f"{times_faster(*rates.values()):.2f}",
+                f"{limit:.0f} % of the products' limit")
+
+    def memory(self):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+        took = seconds(lambda: self.generate("large.png", "--vae", str(self.folder / "vae"), "--size", "128", "--tile", "512"))
+        after = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+        told = "at most " if after == before else ""
+        row("a picture of 1024 x 1024 in tiles, drawn and decoded", "fp32", f"{took:.1f} s", "", "",
+            f"{told}{after / 1024:.0f} MB")
+
+
+class Features:
+    def __init__(self, options, folder):
+        import pytorch_fid.inception as published
+
+        self.options, self.folder = options, folder
+        torch.manual_seed(0)
+        # pytorch-fid's own network, with drawn weights where it would download them.
+        drawn = {}
+
+        def keep(network, state, *rest, **named):
+            for name, tensor in network.state_dict().items():
+                drawn[name] = tensor.clone() if tensor.dim() != 4 else torch.randn_like(tensor) * (2 / tensor[0].numel()) ** 0.5
+            return original(network, drawn, *rest, **named)
+
+        original = torch.nn.Module.load_state_dict
+        with mock.patch.object(published, "load_state_dict_from_url", lambda *_, **__: {}), \
+                mock.patch.object(torch.nn.Module, "load_state_dict", keep):
+            self.network = published.InceptionV3([published.InceptionV3.BLOCK_INDEX_BY_DIM[2048]]).eval()
+        torch.save(drawn, folder / "inception.pth")
+        generator = numpy.random.default_rng(0)
+        for count in (FEW, MANY):
+            (folder / str(count)).mkdir()
+            for i in range(count):
+                pixels = generator.integers(0, 256, (8, 8, 3), dtype=numpy.uint8)
+                Image.fromarray(pixels).resize((256, 256), Image.BICUBIC).save(folder / str(count) / f"{i:03}.png")
+
+    def ours(self, count, precision):
+        out = self.folder / f"{count}.npz"
+        out.unlink(missing_ok=True)
+        subprocess.run([self.options.program, "fid", self.folder / str(count), "--weights", self.folder / "inception.pth", "-o",
+                        out, "--protocol", "pytorch", "--metrics", "fid", "--batch-size", "16", "--threads",
+                        str(self.options.threads), "--precision", precision], check=True, capture_output=True)
+        return numpy.load(out)
+
+    def theirs(self, count):
+        from pytorch_fid.fid_score import calculate_activation_statistics
+
+        files = sorted((self.folder / str(count)).glob("*.png"))
+        return calculate_activation_statistics(files, self.network, batch_size=16, dims=2048, device="cpu", num_workers=0)
+
+    def rate(self, way):
+        return (MANY - FEW) / (seconds(lambda: way(MANY)) - seconds(lambda: way(FEW)))
+
+    def measure(self):
+        mean, covariance = self.theirs(FEW)
+        found = self.ours(FEW, "fp32")
+        apart = numpy.abs(found["mu"] - mean).max() / numpy.abs(mean).max()
+        if apart > 1e-3:
+            sys.exit(f"means of Inception's features differ by {apart:.2g} of the largest")
+        for precision in ("fp32", "bf16"):
+            ways = {"tessera": lambda precision=precision: self.rate(lambda count: self.ours(count, precision)),
+                    "pytorch-fid": lambda: self.rate(self.theirs)}
+            rates = take_turns(ways, self.options.rounds, f"Inception, {precision}")
+            row("Inception-v3, PNGs of 256 x 256", f"{precision} beside fp32", f"{statistics.median(rates['tessera']):.1f}",
+                f"{statistics.median(rates['pytorch-fid']):.1f}", f"{times_faster(*rates.values()):.2f}", "")
+
+    def distance(self):
+        generator = numpy.random.default_rng(1)
+        for name in ("first", "second"):
+            rows = generator.standard_normal((4096, 2048))
+            numpy.savez(self.folder / f"{name}.npz", mu=rows.mean(0), sigma=numpy.cov(rows, rowvar=False))
+
+        def ours():
+            return said(self.options.program, "fid", self.folder / "first.npz", "--reference", self.folder / "second.npz",
+                        "--weights", self.folder / "inception.pth", "--metrics", "fid", "--threads", self.options.threads,
+                        "--json")["fid"]
+
+        def theirs():
+            from pytorch_fid.fid_score import calculate_frechet_distance
+
+            first, second = (numpy.load(self.folder / f"{name}.npz") for name in ("first", "second"))
+            return float(calculate_frechet_distance(first["mu"], first["sigma"], second["mu"], second["sigma"]))
+
+        if abs(ours() - theirs()) > 1e-3 * abs(theirs()):
+            sys.exit(f"Frechet distances differ: {ours()} and {theirs()}")
+        times = take_turns({"tessera": lambda: seconds(ours), "pytorch-fid": lambda: seconds(theirs)}, self.options.rounds,
+                           "Frechet distance")
+        row("Frechet distance of two Gaussians, 2048 dimensions", "fp64", f"{statistics.median(times['tessera']):.1f} s",
+            f"{statistics.median(times['pytorch-fid']):.1f} s",
+            f"{times_faster(times['pytorch-fid'], times['tessera']):.2f}", "")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--program", required=True)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    head("", "precision", "tessera, images/s", "peer, images/s", "tessera is faster by", "")
+    with tempfile.TemporaryDirectory() as directory:
+        folder = pathlib.Path(directory)
+        features = Features(options, folder)
+        features.measure()
+        features.distance()
+        decoding = Decoding(options, folder)
+        decoding.measure()
+        decoding.memory()
+
+
+if __name__ == "__main__":
+    main()
