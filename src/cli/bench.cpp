@@ -236,8 +236,7 @@ ForwardPass forward_pass(const BenchOptions& options, models::Classifier& model,
       fail_usage("--size ", options.size, ": must be a multiple of ", codec->factor(),
                  ", the pixels to a place of the latent");
     torch::manual_seed(0);
-    const auto latents =
-        torch::randn({options.batch, codec->latent_channels(), side, side}).to(device);
+    const auto latents = torch::randn({options.batch, codec->latent_channels(), side, side}).to(device);
     return {[=] { codec->decode(latents); }, codec->decoding_macs(side, side)};
   }
   const int64_t macs = model.macs(options.size, options.size);

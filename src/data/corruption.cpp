@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "data/plane_loops.h"
 #include "data/planes.h"
 #include "data/resize.h"
 
@@ -63,7 +64,8 @@ void impulse_noise(Work& work) {
   need(work.draws.uniform_1, work.image.pixels.size(), "chances");
   need(work.draws.uniform_2, work.image.pixels.size(), "chances");
   each(work, [&](double& x, size_t i, size_t k) {
-    if (at(work.draws.uniform_1, i, k) <= work.c[0]) x = at(work.draws.uniform_2, i, k) <= 0.5 ? 1 : 0;
+    const double extreme = at(work.draws.uniform_2, i, k) <= 0.5 ? 1 : 0;
+    x = at(work.draws.uniform_1, i, k) <= work.c[0] ? extreme : x;
   });
 }
 
@@ -159,9 +161,11 @@ void snow(Work& work) {
   for (size_t i = 0; i < layer.values.size(); ++i) layer.values[i] = c[0] + c[1] * work.draws.normal_2d[i];
   layer = zoomed(layer, c[2]);
   for (double& flake : layer.values)  // as 8-bit numbers
-    flake = flake < c[3] ? 0 : std::floor(std::clamp(flake, 0.0, 1.0) * 255);
+    flake = flake < c[3] ? 0 : static_cast<double>(static_cast<int>(std::clamp(flake, 0.0, 1.0) * 255));
   layer = motion_blurred(layer, static_cast<int>(c[4]), c[5], work.draws.angle);
-  for (double& flake : layer.values) flake = std::nearbyint(flake) / 255;
+  constexpr double kNoFraction =
+      0x1.8p52;  // beside it a number has no place for a fraction, and is rounded to even
+  for (double& flake : layer.values) flake = ((flake + kNoFraction) - kNoFraction) / 255;
   for (size_t i = 0; i < layer.values.size(); ++i) {
     const double luma =
         0.299 * work.x[0].values[i] + 0.587 * work.x[1].values[i] + 0.114 * work.x[2].values[i];
@@ -235,9 +239,8 @@ void saturate(Work& work) {
 // c: factor of the distance from each channel's mean.
 void contrast(Work& work) {
   for (Plane& plane : work.x) {
-    double mean = 0;
-    for (const double value : plane.values) mean += value;
-    mean /= static_cast<double>(plane.values.size());
+    const double mean =
+        loops::sum_of(plane.values.data(), plane.values.size()) / static_cast<double>(plane.values.size());
     for (double& value : plane.values) value = (value - mean) * work.c[0] + mean;
   }
 }
@@ -299,18 +302,27 @@ void elastic_transform(Work& work) {
     return shifts;
   };
   const Plane right = field(work.draws.field_x), down = field(work.draws.field_y);
-  for (Plane& plane : work.x) {
-    Plane warped(height, width), out(height, width);
-    for (int y = 0; y < height; ++y)
+  // Both maps for the three channels together.
+  const auto move = [&](Edge edge, const auto& place_of) {
+    const Sampler sampler(height, width, edge);
+    Planes out = {Plane(height, width), Plane(height, width), Plane(height, width)};
+    for (int y = 0; y < height; ++y) {
+      const std::array<double*, 3> rows = {out[0].row(y), out[1].row(y), out[2].row(y)};
       for (int x = 0; x < width; ++x) {
-        const Place place = back(x, y);
-        warped.row(y)[x] = sample(plane, place.y, place.x, Edge::mirror_101);
+        const Place wanted = place_of(y, x);
+        const Sampler::Place place = sampler.at(wanted.y, wanted.x);
+        for (size_t k = 0; k < 3; ++k) rows[k][x] = place.of(work.x[k]);
       }
-    for (int y = 0; y < height; ++y)
-      for (int x = 0; x < width; ++x)
-        out.row(y)[x] = sample(warped, y + down.row(y)[x], x + right.row(y)[x], Edge::mirror);
-    plane = std::move(out);
-  }
+    }
+    work.x = std::move(out);
+  };
+  move(Edge::mirror_101, [&](int y, int x) { return back(x, y); });
+  const double* shift_x = right.values.data();
+  const double* shift_y = down.values.data();
+  move(Edge::mirror, [&](int y, int x) {
+    const ptrdiff_t cell = static_cast<ptrdiff_t>(y) * width + x;
+    return Place{x + shift_x[cell], y + shift_y[cell]};
+  });
 }
 
 using Corruption = void (*)(Work&);
@@ -344,9 +356,10 @@ std::vector<double> plasma_map(int side, double decay, std::span<const double> d
   check(side >= 2 && (side & (side - 1)) == 0 && std::ssize(draws) == plasma_draws(side), "plasma of ", side,
         " with ", draws.size(), " draws");
   std::vector<double> map(static_cast<size_t>(side) * static_cast<size_t>(side));
+  const auto last = static_cast<unsigned>(side - 1);  // side is a power of two
   const auto cell = [&](int y, int x) -> double& {
-    return map[static_cast<size_t>((y + side) % side) * static_cast<size_t>(side) +
-               static_cast<size_t>((x + side) % side)];
+    return map[static_cast<size_t>(static_cast<unsigned>(y) & last) * static_cast<size_t>(side) +
+               (static_cast<unsigned>(x) & last)];
   };
   double roughness = 100;
   size_t next = 0;
@@ -372,8 +385,10 @@ std::vector<double> plasma_map(int side, double decay, std::span<const double> d
   return map;
 }
 
-std::vector<double> corrupt_unrounded(const Image& image, const std::string& corruption,
-                                      Parameters parameters, const CorruptionDraws& draws) {
+namespace {
+
+Planes corrupted_planes(const Image& image, const std::string& corruption, Parameters parameters,
+                        const CorruptionDraws& draws) {
   const auto found = table().find(corruption);
   if (found == table().end())
     fail_usage("corruption '", printable(corruption), "' is not known",
@@ -384,19 +399,24 @@ std::vector<double> corrupt_unrounded(const Image& image, const std::string& cor
          " pixels a side");
   Work work{image, parameters, draws, planes_of(image)};
   found->second(work);
+  return std::move(work.x);
+}
+
+}  // namespace
+
+std::vector<double> corrupt_unrounded(const Image& image, const std::string& corruption,
+                                      Parameters parameters, const CorruptionDraws& draws) {
+  const Planes planes = corrupted_planes(image, corruption, parameters, draws);
   std::vector<double> out(image.pixels.size());
   for (size_t k = 0; k < 3; ++k)
-    for (size_t i = 0; i < work.x[k].values.size(); ++i)
-      out[3 * i + k] = std::clamp(work.x[k].values[i], 0.0, 1.0) * 255;
+    for (size_t i = 0; i < planes[k].values.size(); ++i)
+      out[3 * i + k] = std::clamp(planes[k].values[i], 0.0, 1.0) * 255;
   return out;
 }
 
 Image corrupt(const Image& image, const std::string& corruption, Parameters parameters,
               const CorruptionDraws& draws) {
-  const std::vector<double> numbers = corrupt_unrounded(image, corruption, parameters, draws);
-  Image out(image.width, image.height, 3);
-  for (size_t i = 0; i < numbers.size(); ++i) out.pixels[i] = static_cast<uint8_t>(numbers[i]);
-  return out;
+  return truncated(corrupted_planes(image, corruption, parameters, draws));
 }
 
 }  // namespace tessera::data

@@ -2,14 +2,58 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <optional>
 
 #include "core/error.h"
+#include "data/bulk_random.h"
 #include "data/corruption.h"
 #include "data/planes.h"
 #include "data/resize.h"
 
 namespace tessera::data {
 namespace {
+
+// Poisson numbers of one mean by inversion: the distribution in steps of 2^-32, and for each eighth bit of a word where its
+// search begins.
+class PoissonTable {
+ public:
+  static constexpr double kLargestMean = 100;
+  explicit PoissonTable(double mean) {
+    double chance = std::exp(-mean), sum = 0;
+    for (int64_t count = 0; sum * 0x1p32 < 0x1p32 - 1 && count < 1000; ++count) {
+      sum += chance, chance *= mean / static_cast<double>(count + 1);
+      below_.push_back(static_cast<uint32_t>(std::min(sum * 0x1p32, 0x1p32 - 1)));
+    }
+    below_.push_back(UINT32_MAX);
+    size_t count = 0;
+    for (uint32_t high = 0; high < begins_.size(); ++high) {
+      while (below_[count] < high << 24) ++count;
+      begins_[high] = static_cast<uint16_t>(count);
+    }
+  }
+  int64_t of(uint32_t word) const {
+    size_t count = begins_[word >> 24];
+    while (below_[count] < word) ++count;
+    return static_cast<int64_t>(count);
+  }
+
+ private:
+  std::vector<uint32_t> below_;  // 2^32 times the chance of at most so many
+  std::array<uint16_t, 256> begins_{};
+};
+
+// For each byte of an image a Poisson number whose mean is the byte's share of `photons`, of at most the tables' mean.
+std::vector<int64_t> poisson_of_bytes(std::span<const uint8_t> bytes, double photons, RandomStream& stream) {
+  std::array<std::optional<PoissonTable>, 256> tables;
+  const std::vector<uint32_t> words = bulk_words(stream, bytes.size());
+  std::vector<int64_t> counts(bytes.size());
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    std::optional<PoissonTable>& table = tables[bytes[i]];
+    if (!table) table.emplace(bytes[i] / 255.0 * photons);
+    counts[i] = table->of(words[i]);
+  }
+  return counts;
+}
 
 // A Poisson number: by products of uniform ones where the mean is small, else by transformed rejection (Hoermann 1993, PTRS).
 int64_t poisson(RandomStream& stream, double mean) {
@@ -47,17 +91,20 @@ Image cut_frost(const Image& frost, const Image& image, RandomStream& stream) {
   return cut(from, {left, top, image.width, image.height});
 }
 
+std::vector<double> plasma_numbers(int side, RandomStream& stream) {
+  return bulk_uniform(stream, static_cast<size_t>(plasma_draws(side)), -1, 1);
+}
+
 // Where there are no images of frost: ridges of a plasma map, smeared along a line, in a cold white.
 Image drawn_frost(const Image& image, RandomStream& stream) {
   const int side = plasma_side(image.height, image.width);
-  std::vector<double> draws(static_cast<size_t>(plasma_draws(side)));
-  for (double& draw : draws) draw = stream.uniform(-1, 1);
-  const std::vector<double> map = plasma_map(side, 1.6, draws);
+  const std::vector<double> map = plasma_map(side, 1.6, plasma_numbers(side, stream));
   Plane ridges(image.height, image.width);
   for (int y = 0; y < image.height; ++y)
     for (int x = 0; x < image.width; ++x) {
       const double value = map[static_cast<size_t>(y) * static_cast<size_t>(side) + static_cast<size_t>(x)];
-      ridges.row(y)[x] = std::pow(1 - std::abs(2 * value - 1), 3);
+      const double ridge = 1 - std::abs(2 * value - 1);
+      ridges.row(y)[x] = ridge * ridge * ridge;
     }
   const Plane crystals = motion_blurred(ridges, std::max(1, image.width / 32), 3, stream.uniform(-180, 180));
   Image frost(image.width, image.height, 3);
@@ -67,12 +114,6 @@ Image drawn_frost(const Image& image, RandomStream& stream) {
       frost.pixels[3 * i + c] =
           static_cast<uint8_t>(std::clamp(kColour[c] * (70 + 260 * crystals.values[i]), 0.0, 255.0));
   return frost;
-}
-
-std::vector<double> numbers(size_t count, const auto& draw) {
-  std::vector<double> out(count);
-  for (double& number : out) number = draw();
-  return out;
 }
 
 }  // namespace
@@ -86,16 +127,16 @@ int64_t plasma_draws(int side) { return static_cast<int64_t>(side) * side - 1; }
 CorruptionDraws draw_corruption(const std::string& corruption, std::span<const double> c, const Image& image,
                                 const FrostImages& frosts, RandomStream& stream) {
   const auto cells = static_cast<size_t>(image.width) * static_cast<size_t>(image.height);
-  const auto normal = [&] { return stream.normal(); };
-  const auto fraction = [&] { return stream.uniform(); };
-  const auto signed_one = [&] { return stream.uniform(-1, 1); };
   CorruptionDraws draws;
   if (corruption == "gaussian_noise" || corruption == "speckle_noise") {
-    draws.normal = numbers(3 * cells, normal);
+    draws.normal = bulk_normal(stream, 3 * cells);
   } else if (corruption == "shot_noise") {
-    for (const uint8_t byte : image.pixels) draws.counts.push_back(poisson(stream, byte / 255.0 * c[0]));
+    if (c[0] <= PoissonTable::kLargestMean)
+      draws.counts = poisson_of_bytes(image.pixels, c[0], stream);
+    else
+      for (const uint8_t byte : image.pixels) draws.counts.push_back(poisson(stream, byte / 255.0 * c[0]));
   } else if (corruption == "impulse_noise") {
-    draws.uniform_1 = numbers(3 * cells, fraction), draws.uniform_2 = numbers(3 * cells, fraction);
+    draws.uniform_1 = bulk_uniform(stream, 3 * cells), draws.uniform_2 = bulk_uniform(stream, 3 * cells);
   } else if (corruption == "glass_blur") {
     const auto reach = static_cast<int>(c[1]), rounds = static_cast<int>(c[2]);
     const int64_t steps = static_cast<int64_t>(std::max(0, image.height - 2 * reach)) *
@@ -107,18 +148,17 @@ CorruptionDraws draw_corruption(const std::string& corruption, std::span<const d
   } else if (corruption == "motion_blur") {
     draws.angle = stream.uniform(-45, 45);
   } else if (corruption == "snow") {
-    draws.normal_2d = numbers(cells, normal);
+    draws.normal_2d = bulk_normal(stream, cells);
     draws.angle = stream.uniform(-135, -45);
   } else if (corruption == "fog") {
-    draws.plasma =
-        numbers(static_cast<size_t>(plasma_draws(plasma_side(image.height, image.width))), signed_one);
+    draws.plasma = plasma_numbers(plasma_side(image.height, image.width), stream);
   } else if (corruption == "frost") {
     draws.frost = frosts.empty() ? drawn_frost(image, stream)
                                  : cut_frost(frosts[stream.below(frosts.size())], image, stream);
   } else if (corruption == "elastic_transform") {
     for (auto& point : draws.affine)
-      for (double& shift : point) shift = signed_one();
-    draws.field_x = numbers(cells, signed_one), draws.field_y = numbers(cells, signed_one);
+      for (double& shift : point) shift = stream.uniform(-1, 1);
+    draws.field_x = bulk_uniform(stream, cells, -1, 1), draws.field_y = bulk_uniform(stream, cells, -1, 1);
   }
   return draws;
 }

@@ -3,14 +3,20 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <iterator>
+
+#include "data/plane_loops.h"
 
 namespace tessera::data {
 namespace {
 
 Plane transposed(const Plane& plane) {
+  constexpr int kBlock = 16;  // cells a side, so that both stay in the nearest cache
   Plane out(plane.width, plane.height);
-  for (int y = 0; y < plane.height; ++y)
-    for (int x = 0; x < plane.width; ++x) out.row(x)[y] = plane.row(y)[x];
+  for (int top = 0; top < plane.height; top += kBlock)
+    for (int left = 0; left < plane.width; left += kBlock)
+      for (int x = left; x < std::min(left + kBlock, plane.width); ++x)
+        for (int y = top; y < std::min(top + kBlock, plane.height); ++y) out.row(x)[y] = plane.row(y)[x];
   return out;
 }
 
@@ -43,12 +49,11 @@ Plane filter_columns_folded(const Plane& plane, const std::vector<double>& weigh
   const std::vector<FoldedLine> lines = folded(weights, plane.height, edge);
   for (int y = 0; y < plane.height; ++y) {
     const FoldedLine& line = lines[static_cast<size_t>(y)];
-    double* to = out.row(y);
-    for (size_t k = 0; k < line.weights.size(); ++k) {
-      const double weight = line.weights[k];
-      const double* from = plane.row(line.first + static_cast<int>(k));
-      for (int x = 0; x < plane.width; ++x) to[x] += weight * from[x];
-    }
+    std::vector<const double*> rows;
+    for (size_t k = 0; k < line.weights.size(); ++k)
+      rows.push_back(plane.row(line.first + static_cast<int>(k)));
+    loops::weighted_sum(out.row(y), rows.data(), line.weights.data(), rows.size(),
+                        static_cast<size_t>(plane.width));
   }
   return out;
 }
@@ -59,16 +64,21 @@ Plane filter_columns(const Plane& plane, const std::vector<double>& weights, Edg
   const int radius = static_cast<int>(weights.size() / 2);
   if (radius >= plane.height) return filter_columns_folded(plane, weights, edge);
   Plane out(plane.height, plane.width);
+  std::vector<const double*> above(static_cast<size_t>(radius)), below(static_cast<size_t>(radius));
   for (int y = 0; y < plane.height; ++y) {
-    double* to = out.row(y);
-    const double* middle = plane.row(y);
-    for (int x = 0; x < plane.width; ++x) to[x] = middle[x] * weights[static_cast<size_t>(radius)];
     for (int k = radius; k > 0; --k) {
-      const double weight = weights[static_cast<size_t>(radius - k)];
-      const double* above = plane.row(inside(y - k, plane.height, edge));
-      const double* below = plane.row(inside(y + k, plane.height, edge));
-      for (int x = 0; x < plane.width; ++x) to[x] += (above[x] + below[x]) * weight;
+      const auto pair = static_cast<size_t>(radius - k);
+      above[pair] = plane.row(inside(y - k, plane.height, edge));
+      below[pair] = plane.row(inside(y + k, plane.height, edge));
     }
+    loops::symmetric_sum(out.row(y),
+                         {.middle = plane.row(y),
+                          .middle_weight = weights[static_cast<size_t>(radius)],
+                          .first = above.data(),
+                          .second = below.data(),
+                          .weights = weights.data(),
+                          .count = above.size()},
+                         static_cast<size_t>(plane.width));
   }
   return out;
 }
@@ -110,20 +120,22 @@ std::vector<Between> zoom_places(int length, double zoom) {
 }  // namespace
 
 Planes planes_of(const Image& image) {
-  Planes planes;
-  for (size_t c = 0; c < 3; ++c) {
-    planes[c] = Plane(image.height, image.width);
-    for (size_t i = 0; i < planes[c].values.size(); ++i)
-      planes[c].values[i] = image.pixels[3 * i + c] / 255.0;
-  }
+  static const std::array<double, 256> shares = [] {
+    std::array<double, 256> all{};
+    for (size_t byte = 0; byte < all.size(); ++byte) all[byte] = static_cast<double>(byte) / 255.0;
+    return all;
+  }();
+  const Plane empty(image.height, image.width);
+  Planes planes = {empty, empty, empty};
+  loops::split_channels(image.pixels.data(), shares.data(), planes[0].values.data(), planes[1].values.data(),
+                        planes[2].values.data(), empty.values.size());
   return planes;
 }
 
 Image truncated(const Planes& planes) {
   Image image(planes[0].width, planes[0].height, 3);
-  for (size_t c = 0; c < 3; ++c)
-    for (size_t i = 0; i < planes[c].values.size(); ++i)
-      image.pixels[3 * i + c] = static_cast<uint8_t>(std::clamp(planes[c].values[i] * 255, 0.0, 255.0));
+  loops::joined_channels(planes[0].values.data(), planes[1].values.data(), planes[2].values.data(),
+                         image.pixels.data(), planes[0].values.size());
   return image;
 }
 
@@ -159,7 +171,11 @@ Plane padded(const Plane& plane, int border, Edge edge) {
   for (int y = 0; y < out.height; ++y) {
     const double* from = plane.row(inside(y - border, plane.height, edge));
     double* to = out.row(y);
-    for (int x = 0; x < out.width; ++x) to[x] = from[inside(x - border, plane.width, edge)];
+    for (int x = 0; x < border; ++x) {
+      to[x] = from[inside(x - border, plane.width, edge)];
+      to[border + plane.width + x] = from[inside(plane.width + x, plane.width, edge)];
+    }
+    std::copy_n(from, plane.width, to + border);
   }
   return out;
 }
@@ -167,26 +183,27 @@ Plane padded(const Plane& plane, int border, Edge edge) {
 Plane filter_square(const Plane& plane, const std::vector<double>& kernel, int side, Edge edge) {
   const Plane wide = padded(plane, side / 2, edge);
   Plane out(plane.height, plane.width);
-  for (int y = 0; y < plane.height; ++y)
+  std::vector<double> weights;
+  std::copy_if(kernel.begin(), kernel.end(), std::back_inserter(weights), [](double w) { return w != 0; });
+  std::vector<const double*> rows;
+  for (int y = 0; y < plane.height; ++y) {
+    rows.clear();
     for (int ky = 0; ky < side; ++ky)
-      for (int kx = 0; kx < side; ++kx) {
-        const double weight = kernel[static_cast<size_t>(ky * side + kx)];
-        if (weight == 0) continue;
-        const double* from = wide.row(y + ky) + kx;
-        double* to = out.row(y);
-        for (int x = 0; x < plane.width; ++x) to[x] += weight * from[x];
-      }
+      for (int kx = 0; kx < side; ++kx)
+        if (kernel[static_cast<size_t>(ky * side + kx)] != 0) rows.push_back(wide.row(y + ky) + kx);
+    loops::weighted_sum(out.row(y), rows.data(), weights.data(), rows.size(),
+                        static_cast<size_t>(plane.width));
+  }
   return out;
 }
 
-double sample(const Plane& plane, double y, double x, Edge edge) {
-  const double top = std::floor(y), left = std::floor(x), down = y - top, right = x - left;
-  const auto at = [&](int dy, int dx) {
-    return plane.row(inside(static_cast<int>(top) + dy, plane.height,
-                            edge))[inside(static_cast<int>(left) + dx, plane.width, edge)];
-  };
-  return (1 - down) * ((1 - right) * at(0, 0) + right * at(0, 1)) +
-         down * ((1 - right) * at(1, 0) + right * at(1, 1));
+Sampler::Sampler(int height, int width, Edge edge) : height_(height), width_(width), edge_(edge) {}
+
+Sampler::Place Sampler::at_edge(int row, int column, double down, double right) const {
+  const int32_t above = inside(row, height_, edge_) * width_,
+                below = inside(row + 1, height_, edge_) * width_, before = inside(column, width_, edge_),
+                after = inside(column + 1, width_, edge_);
+  return {{above + before, above + after, below + before, below + after}, down, right};
 }
 
 Plane zoomed(const Plane& plane, double zoom) {
@@ -216,17 +233,20 @@ Plane motion_blurred(const Plane& plane, int radius, double sigma, double degree
     sum += weights.back();
   }
   const Plane wide = padded(plane, copies, Edge::repeat);
-  Plane out(plane.height, plane.width);
+  std::vector<ptrdiff_t> shifts;  // of the copies, in cells of `wide`
   for (int i = 0; i < copies; ++i) {
     const int dy = -static_cast<int>(std::ceil(i * down - 0.5)),
               dx = -static_cast<int>(std::ceil(i * right - 0.5));
     if (std::abs(dy) >= plane.height || std::abs(dx) >= plane.width) break;
-    const double weight = weights[static_cast<size_t>(i)] / sum;
-    for (int y = 0; y < plane.height; ++y) {
-      const double* from = wide.row(y - dy + copies) + copies - dx;
-      double* to = out.row(y);
-      for (int x = 0; x < plane.width; ++x) to[x] += weight * from[x];
-    }
+    weights[static_cast<size_t>(i)] /= sum;
+    shifts.push_back(static_cast<ptrdiff_t>(copies - dy) * wide.width + copies - dx);
+  }
+  Plane out(plane.height, plane.width);
+  std::vector<const double*> rows(shifts.size());
+  for (int y = 0; y < plane.height; ++y) {
+    for (size_t i = 0; i < shifts.size(); ++i) rows[i] = wide.row(y) + shifts[i];
+    loops::weighted_sum(out.row(y), rows.data(), weights.data(), rows.size(),
+                        static_cast<size_t>(plane.width));
   }
   return out;
 }

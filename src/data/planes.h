@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "io/image.h"
@@ -43,8 +44,36 @@ Plane gaussian(const Plane& plane, double sigma, double truncate, Edge edge);
 Plane filter_square(const Plane& plane, const std::vector<double>& kernel, int side, Edge edge);
 // With what is `border` cells beyond each edge.
 Plane padded(const Plane& plane, int border, Edge edge);
-// Between the cells around (y, x), linearly.
-double sample(const Plane& plane, double y, double x, Edge edge);
+// Between the cells around (y, x), linearly, for planes of one size.
+class Sampler {
+ public:
+  struct Place {
+    std::array<int32_t, 4> cells;  // above left, above right, below left, below right
+    double down, right;            // of the way to the next cell
+    double of(const Plane& plane) const {
+      const double* v = plane.values.data();
+      return (1 - down) * ((1 - right) * v[cells[0]] + right * v[cells[1]]) +
+             down * ((1 - right) * v[cells[2]] + right * v[cells[3]]);
+    }
+  };
+  Sampler(int height, int width, Edge edge);
+  Place at(double y, double x) const {
+    const auto floored = [](double v) {
+      const auto whole = static_cast<int>(v);
+      return whole - (v < whole ? 1 : 0);
+    };
+    const int row = floored(y), column = floored(x);
+    if (row < 0 || column < 0 || row + 1 >= height_ || column + 1 >= width_)
+      return at_edge(row, column, y - row, x - column);
+    const int32_t first = row * width_ + column;
+    return {{first, first + 1, first + width_, first + width_ + 1}, y - row, x - column};
+  }
+
+ private:
+  Place at_edge(int row, int column, double down, double right) const;
+  int height_, width_;
+  Edge edge_;
+};
 // The middle of the plane enlarged `zoom` times, linearly from corner to corner, in the plane's own size.
 Plane zoomed(const Plane& plane, double zoom);
 // Blurred along a line of that angle: the plane and its copies, shifted step by step, by half a Gaussian.

@@ -444,6 +444,7 @@ Image resize(const Image& image, int width, int height, Interpolation interpolat
 }
 
 Image resize(const Image& image, int width, int height, Interpolation interpolation) {
+  if (width == image.width && height == image.height) return image;
   return resize(image, width, height, interpolation,
                 {0, 0, static_cast<double>(image.width), static_cast<double>(image.height)});
 }

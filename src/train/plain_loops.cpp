@@ -5,13 +5,7 @@
 
 #include <algorithm>
 
-// Each loop is compiled for three instruction sets and the machine's own is taken at start-up. No contraction
-// to fused multiply-adds (ISO C++ mode), so the element-wise loops give the same bits on all three.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__)
-#define TESSERA_FOR_EACH_ISA __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define TESSERA_FOR_EACH_ISA
-#endif
+#include "core/each_isa.h"
 
 namespace tessera::train::plain {
 
