@@ -11,6 +11,7 @@
 #include <functional>
 #include <limits>
 #include <mutex>
+#include <numeric>
 #include <thread>
 #include <utility>
 
@@ -186,8 +187,38 @@ class MpiBackend final : public c10d::Backend {
       outputs[0][static_cast<size_t>(rank)].copy_(all[rank].view_as(outputs[0][static_cast<size_t>(rank)]));
     return work;
   }
+  // Rows to and from each process, by rank; logged as what travels from a process to the next one.
+  c10::intrusive_ptr<c10d::Work> alltoall_base(at::Tensor& output, at::Tensor& input,
+                                               std::vector<int64_t>& output_rows,
+                                               std::vector<int64_t>& input_rows,
+                                               const c10d::AllToAllOptions&) override {
+    const at::Tensor from = one({input}), to = one({output});
+    const Spread sent = spread(from, input_rows), received = spread(to, output_rows);
+    return thread_->begin(kRing, {to}, from.nbytes(), [=](MPI_Request* request) {
+      MPI_Ialltoallv(from.const_data_ptr(), sent.counts.data(), sent.begins.data(), type_of(from),
+                     to.mutable_data_ptr(), received.counts.data(), received.begins.data(), type_of(to),
+                     MPI_COMM_WORLD, request);
+    });
+  }
 
  private:
+  // Elements of a tensor by rank.
+  struct Spread {
+    std::vector<int> counts, begins;
+  };
+  Spread spread(const at::Tensor& tensor, const std::vector<int64_t>& rows) const {
+    const int64_t all = std::accumulate(rows.begin(), rows.end(), int64_t{0});
+    check(static_cast<int>(rows.size()) == getSize() && all == tensor.size(0), "MPI: ", tensor.size(0),
+          " rows are not the ", all, " of ", rows.size(), " processes");
+    const int64_t width = all > 0 ? tensor.numel() / all : 0;
+    Spread out;
+    int64_t begin = 0;
+    for (const int64_t own : rows) {
+      out.counts.push_back(static_cast<int>(own * width)), out.begins.push_back(static_cast<int>(begin));
+      begin += own * width;
+    }
+    return out;
+  }
   static at::Tensor one(const std::vector<at::Tensor>& tensors) {
     check(tensors.size() == 1, "MPI: a collective takes one tensor, not ", tensors.size());
     count_of(tensors[0]), type_of(tensors[0]);  // wrong ones fail here, not in the thread

@@ -102,6 +102,15 @@ std::vector<std::string> World::gather(const std::string& bytes) {
   return out;
 }
 
+std::function<void()> World::pass_on(const torch::Tensor& rows, const torch::Tensor& into) {
+  check(group_ != nullptr, "a process that is alone has no next one");
+  std::vector<int64_t> sent(static_cast<size_t>(size_)), received(static_cast<size_t>(size_));
+  sent[static_cast<size_t>((rank_ + 1) % size_)] = rows.size(0);
+  received[static_cast<size_t>((rank_ + size_ - 1) % size_)] = into.size(0);
+  torch::Tensor from = rows, to = into;
+  return [work = group_->backend->alltoall_base(to, from, received, sent, {})] { work->wait(); };
+}
+
 std::vector<Traffic> World::traffic() const {
   if (!group_) return {};
   if (group_->nccl) collect_nccl(*group_->nccl);

@@ -10,6 +10,7 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -17,9 +18,9 @@
 namespace tessera::parallel {
 
 // Kinds of collectives: the gradients' all-reduce, sums of measurements and decisions, the leader's bytes to
-// all, everyone's bytes to all.
+// all, everyone's bytes to all, rows from each process to the next.
 inline constexpr const char *kGradients = "gradients", *kSum = "sum", *kBroadcast = "broadcast",
-                            *kGather = "gather";
+                            *kGather = "gather", *kRing = "ring";
 
 // The calls and bytes of the collectives of one kind so far in this process.
 struct Traffic {
@@ -65,6 +66,10 @@ class World {
   std::string broadcast(const std::string& bytes);
   // Everyone's bytes by rank.
   std::vector<std::string> gather(const std::string& bytes);
+  // Begins to hand `rows` to the process of the next rank, which for the last is the first, and to fill `into` with those
+  // of the one before; the function that it returns waits for the end. Tensors as for sum, of one row or more in all
+  // but the first dimension; neither may change until then. An error where this process is alone.
+  std::function<void()> pass_on(const torch::Tensor& rows, const torch::Tensor& into);
   std::vector<Traffic> traffic() const;  // by kind, in alphabetical order
   // Between the two every collective of this process is kept; stop_recording() gives them.
   void start_recording();

@@ -213,10 +213,10 @@ torch::Tensor Clip::in_pieces(int64_t count, torch::Device device,
   return torch::cat(parts);
 }
 
-// Each process compares its own samples with those of all.
+// Each process compares its own samples with those of all, which come by as a ring.
 Loss Clip::loss(const Inputs& inputs, const models::Context& context, Collective& others) {
-  const int64_t first = inputs.main().first, whole = inputs.main().whole, count = inputs.size();
-  whole_ = whole;
+  const int64_t count = inputs.size();
+  whole_ = inputs.main().whole;
   const torch::Tensor pictures = inputs.at("image"), tokens = inputs.at("tokens");
   const torch::Device device = pictures.device();
   std::vector<torch::Tensor> of_images = backbone_->parameters();
@@ -234,23 +234,17 @@ Loss Clip::loss(const Inputs& inputs, const models::Context& context, Collective
                                           own.first_sample += begin;
                                           return text_rows(tokens.slice(0, begin, end), own);
                                         });
-  const torch::Tensor all_texts = others.gather(texts, first, whole);
-  const torch::Tensor own =
-      torch::arange(first, first + count, torch::TensorOptions(torch::kInt64).device(device));
-  PairOptions options{.equal = config_.equal_captions, .chunk = config_.chunk};
-  if (const torch::Tensor* groups = inputs.find(kGroups)) {
-    options.query_groups = *groups;
-    options.key_groups = others.gather(groups->unsqueeze(1), first, whole).squeeze(1);
-  }
+  const torch::Tensor own = torch::arange(count, torch::TensorOptions(torch::kInt64).device(device));
+  PairOptions options{.equal = config_.equal_captions, .chunk = config_.chunk, .others = &others};
+  if (const torch::Tensor* groups = inputs.find(kGroups)) options.query_groups = options.key_groups = *groups;
   const torch::Tensor scale = pair_->scale();
   Loss out;
   if (config_.loss == PairLossKind::sigmoid) {
-    const PairLoss pairs = sigmoid_pairs(images, all_texts, scale, pair_->logit_bias, own, options);
+    const PairLoss pairs = sigmoid_pairs(images, texts, scale, pair_->logit_bias, own, options);
     out = {pairs.sum, {{pairs.right, static_cast<double>(count)}}};
   } else {
-    const torch::Tensor all_images = others.gather(images, first, whole);
-    const PairLoss by_image = softmax_pairs(images, all_texts, scale, own, options),
-                   by_text = softmax_pairs(texts, all_images, scale, own, options);
+    const PairLoss by_image = softmax_pairs(images, texts, scale, own, options),
+                   by_text = softmax_pairs(texts, images, scale, own, options);
     out = {(by_image.sum + by_text.sum) / 2, {{by_image.right, static_cast<double>(count)}}};
   }
   if (!compares_views()) return out;
@@ -273,8 +267,8 @@ ViewLoss Clip::compare_views(const Inputs& inputs, const models::Context& contex
                                              });
     return view_head_->forward(embedded, whole, others);
   };
-  return view_contrast(view("image_0"), view("image_1"), config_.views.temperature, first, whole,
-                       config_.chunk, others);
+  return view_contrast(view("image_0"), view("image_1"), config_.views.temperature, first, config_.chunk,
+                       others);
 }
 
 torch::Tensor Clip::embed_texts(const std::vector<std::string>& texts, int64_t* cut) {

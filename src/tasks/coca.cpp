@@ -152,13 +152,10 @@ Loss CocaTask::loss(const Inputs& inputs, const models::Context& context, Collec
                            text = coca_->text(ids, context);
   const torch::Tensor images = models::normalised_rows(image.embed),
                       texts = models::normalised_rows(text.embed);
-  const torch::Tensor all_images = others.gather(images, first, whole),
-                      all_texts = others.gather(texts, first, whole);
-  const torch::Tensor own =
-      torch::arange(first, first + count, torch::TensorOptions(torch::kInt64).device(images.device()));
-  const PairOptions options{.chunk = config_.chunk};
-  const PairLoss by_image = softmax_pairs(images, all_texts, coca_->scale(), own, options),
-                 by_text = softmax_pairs(texts, all_images, coca_->scale(), own, options);
+  const torch::Tensor own = torch::arange(count, torch::TensorOptions(torch::kInt64).device(images.device()));
+  const PairOptions options{.chunk = config_.chunk, .others = &others};
+  const PairLoss by_image = softmax_pairs(images, texts, coca_->scale(), own, options),
+                 by_text = softmax_pairs(texts, images, coca_->scale(), own, options);
   const torch::Tensor logits = coca_->decode(image.tokens, text.tokens.slice(1, 0, ids.size(1) - 1), context);
   const torch::Tensor next = ids.slice(1, 1);
   const torch::Tensor captions =

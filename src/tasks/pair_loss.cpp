@@ -4,10 +4,13 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
+#include <functional>
 #include <limits>
+#include <vector>
 
 #include "core/error.h"
 #include "tasks/late_interaction.h"
+#include "tasks/task.h"
 
 namespace tessera::tasks {
 namespace {
@@ -18,52 +21,61 @@ using torch::autograd::variable_list;
 // The sums would be too coarse in bfloat16.
 using NoAutocast = c10::impl::ExcludeDispatchKeyGuard;
 
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
 // What every chunk needs to know.
 struct Pairs {
-  torch::Tensor queries, keys, scale, bias, own, query_groups, key_groups;  // bias of no elements: softmax
+  torch::Tensor queries, scale, bias, own, query_groups, key_groups;  // bias of no elements: softmax
   EqualPairs equal = EqualPairs::negatives;
   int64_t chunk = 128;
+  Collective* others = nullptr;
+  std::vector<int64_t> counts;  // keys of each process
 
   bool sigmoid() const { return bias.numel() > 0; }
   bool tokens() const { return queries.dim() == 3; }
 };
 
-// Some rows of the matrix of pairs.
+// The keys of one process.
+struct Block {
+  torch::Tensor keys, groups;
+  int64_t from = 0;  // its rank
+};
+
+// Some rows of the matrix of pairs, as far as a block goes.
 struct Rows {
   torch::Tensor queries;
   torch::Tensor products;  // q . k, or the similarity of their tokens
   torch::Tensor logits;    // with scale and bias; -inf where a pair is ignored
-  torch::Tensor together;  // 1 for pairs that belong together, of softmax a distribution over the keys
+  torch::Tensor together;  // 1 for pairs that belong together
   torch::Tensor ignored;   // bool, or undefined
 };
 
-Rows rows_of(const Pairs& pairs, int64_t first, int64_t last) {
+Rows rows_of(const Pairs& pairs, const Block& block, int64_t first, int64_t last) {
   Rows rows;
   rows.queries = pairs.queries.slice(0, first, last);
   rows.products =
-      pairs.tokens() ? late_similarities(rows.queries, pairs.keys) : rows.queries.mm(pairs.keys.t());
+      pairs.tokens() ? late_similarities(rows.queries, block.keys) : rows.queries.mm(block.keys.t());
   rows.logits = rows.products * pairs.scale;
   if (pairs.sigmoid()) rows.logits = rows.logits + pairs.bias;
-  const torch::Tensor own = pairs.own.slice(0, first, last).unsqueeze(1);
-  rows.together = torch::zeros_like(rows.products).scatter_(1, own, 1);
+  rows.together = torch::zeros_like(rows.products);
+  if (block.from == pairs.others->rank())
+    rows.together.scatter_(1, pairs.own.slice(0, first, last).unsqueeze(1), 1);
   if (pairs.equal == EqualPairs::negatives) return rows;
   const torch::Tensor equal =
-      pairs.query_groups.slice(0, first, last).unsqueeze(1).eq(pairs.key_groups.unsqueeze(0));
+      pairs.query_groups.slice(0, first, last).unsqueeze(1).eq(block.groups.unsqueeze(0));
   if (pairs.equal == EqualPairs::ignored) {
     rows.ignored = equal.logical_and(rows.together.eq(0));
-    rows.logits = rows.logits.masked_fill(rows.ignored, -std::numeric_limits<double>::infinity());
+    rows.logits = rows.logits.masked_fill(rows.ignored, -kInfinity);
     return rows;
   }
   rows.together = equal.logical_or(rows.together.ne(0)).to(rows.products.scalar_type());
-  if (!pairs.sigmoid()) rows.together = rows.together / rows.together.sum(1, true);
   return rows;
 }
 
 // z (s q . k + b); of pairs that are ignored infinity, whose loss and slope are 0.
 torch::Tensor signed_logits(const Rows& rows) {
   const torch::Tensor values = torch::where(rows.together.ne(0), rows.logits, -rows.logits);
-  return rows.ignored.defined() ? values.masked_fill(rows.ignored, std::numeric_limits<double>::infinity())
-                                : values;
+  return rows.ignored.defined() ? values.masked_fill(rows.ignored, kInfinity) : values;
 }
 
 // Of pairs that are ignored 0 instead of -inf: their products must not meet a weight of 0.
@@ -72,37 +84,105 @@ torch::Tensor finite_logits(const Rows& rows) {
 }
 
 template <class Each>
-void each_chunk(const Pairs& pairs, const Each& each) {
+void each_chunk(const Pairs& pairs, const Block& block, const Each& each) {
   const int64_t count = pairs.queries.size(0);
+  if (block.keys.size(0) == 0) return;
   const int64_t chunk =
-      pairs.tokens() ? std::min(pairs.chunk, late_queries_at_once(pairs.queries, pairs.keys)) : pairs.chunk;
+      pairs.tokens() ? std::min(pairs.chunk, late_queries_at_once(pairs.queries, block.keys)) : pairs.chunk;
   for (int64_t first = 0; first < count; first += chunk) {
     const int64_t last = std::min(count, first + chunk);
-    each(first, last, rows_of(pairs, first, last));
+    each(first, last, rows_of(pairs, block, first, last));
   }
 }
+
+// Keys of the process before `rank` in the ring.
+int64_t count_before(const Pairs& pairs, int64_t rank) {
+  const auto size = std::ssize(pairs.counts);
+  return pairs.counts[static_cast<size_t>((rank + size - 1) % size)];
+}
+
+// Calls `each` with the keys of every process: first with this one's, then with those of the one before it and so on. The
+// next block is on its way meanwhile.
+template <class Each>
+void each_block(const Pairs& pairs, const Block& own, const Each& each) {
+  const int64_t size = pairs.others->size();
+  Block block = own;
+  for (int64_t step = 0; step < size; ++step) {
+    std::function<torch::Tensor()> keys, groups;
+    if (step + 1 < size) {
+      const int64_t count = count_before(pairs, block.from);
+      keys = pairs.others->pass_on(block.keys, count);
+      if (block.groups.defined()) groups = pairs.others->pass_on(block.groups, count);
+    }
+    each(block);
+    if (keys) block = {keys(), groups ? groups() : torch::Tensor(), (block.from + size - 1) % size};
+  }
+}
+
+// How many keys each process has.
+std::vector<int64_t> counts_of_all(Collective& others, int64_t own) {
+  const torch::Tensor counts = torch::zeros({others.size()}, torch::kInt64);
+  counts[others.rank()] = own;
+  const torch::Tensor all = others.sum(counts);
+  return {all.const_data_ptr<int64_t>(), all.const_data_ptr<int64_t>() + all.numel()};
+}
+
+// What is known of the queries when all blocks have gone by, [queries] each.
+struct Collected {
+  torch::Tensor normaliser;  // logsumexp over the keys
+  torch::Tensor agreement;   // sum of the logits of keys that belong to the query
+  torch::Tensor belonging;   // their number
+  torch::Tensor own;         // logit of the query's own key
+  torch::Tensor right;       // bool: no key before is better or as good, and none behind is better
+
+  explicit Collected(const torch::Tensor& queries) {
+    const int64_t count = queries.size(0);
+    normaliser = torch::full({count}, -kInfinity, queries.options());
+    agreement = torch::zeros({count}, queries.options()), belonging = torch::zeros_like(agreement);
+    own = torch::zeros_like(agreement);
+    right = torch::ones({count}, queries.options().dtype(torch::kBool));
+  }
+  void add(const Pairs& pairs, const Block& block, int64_t first, int64_t last, const Rows& rows) {
+    const auto part = [&](const torch::Tensor& all) { return all.slice(0, first, last); };
+    if (!pairs.sigmoid()) {
+      part(normaliser).copy_(torch::logaddexp(part(normaliser), rows.logits.logsumexp(1)));
+      part(agreement).add_((finite_logits(rows) * rows.together).sum(1));
+      part(belonging).add_(rows.together.sum(1));
+    }
+    const torch::Tensor mine = part(pairs.own);
+    const int64_t rank = pairs.others->rank();
+    if (block.from == rank) {
+      part(own).copy_(rows.logits.gather(1, mine.unsqueeze(1)).squeeze(1));
+      part(right).logical_and_(rows.logits.argmax(1).eq(mine));
+    } else {
+      const torch::Tensor best = rows.logits.amax(1);
+      part(right).logical_and_(block.from < rank ? best.lt(part(own)) : best.le(part(own)));
+    }
+  }
+};
 
 struct AllPairs : public torch::autograd::Function<AllPairs> {
   static variable_list forward(AutogradContext* ctx, const torch::Tensor& queries, const torch::Tensor& keys,
                                const torch::Tensor& scale, const torch::Tensor& bias, const Pairs& plan) {
     const NoAutocast no_autocast(c10::autocast_dispatch_keyset);
     Pairs pairs = plan;
-    pairs.queries = queries, pairs.keys = keys, pairs.scale = scale, pairs.bias = bias;
-    torch::Tensor sum = torch::zeros({}, queries.options()), right = torch::zeros({}, queries.options());
-    std::vector<torch::Tensor> normalisers;
-    each_chunk(pairs, [&](int64_t first, int64_t last, const Rows& rows) {
-      if (pairs.sigmoid()) {
-        sum -= torch::log_sigmoid(signed_logits(rows)).sum();
-      } else {
-        normalisers.push_back(rows.logits.logsumexp(1));
-        sum += normalisers.back().sum() - (finite_logits(rows) * rows.together).sum();
-      }
-      right += rows.logits.argmax(1).eq(pairs.own.slice(0, first, last)).sum();
+    pairs.queries = queries, pairs.scale = scale, pairs.bias = bias;
+    torch::Tensor sum = torch::zeros({}, queries.options());
+    Collected collected(queries);
+    each_block(pairs, {keys, pairs.key_groups, pairs.others->rank()}, [&](const Block& block) {
+      each_chunk(pairs, block, [&](int64_t first, int64_t last, const Rows& rows) {
+        collected.add(pairs, block, first, last, rows);
+        if (pairs.sigmoid()) sum -= torch::log_sigmoid(signed_logits(rows)).sum();
+      });
     });
+    if (!pairs.sigmoid()) sum = (collected.normaliser - collected.agreement / collected.belonging).sum();
     ctx->save_for_backward({queries, keys, scale, bias, pairs.own, pairs.query_groups, pairs.key_groups,
-                            normalisers.empty() ? torch::Tensor() : torch::cat(normalisers)});
+                            collected.normaliser, collected.belonging});
     ctx->saved_data["equal"] = static_cast<int64_t>(pairs.equal);
     ctx->saved_data["chunk"] = pairs.chunk;
+    ctx->saved_data["others"] = reinterpret_cast<int64_t>(pairs.others);
+    ctx->saved_data["counts"] = pairs.counts;
+    torch::Tensor right = collected.right.sum().to(queries.scalar_type());
     ctx->mark_non_differentiable({right});
     return {sum, right};
   }
@@ -111,39 +191,51 @@ struct AllPairs : public torch::autograd::Function<AllPairs> {
     const NoAutocast no_autocast(c10::autocast_dispatch_keyset);
     const auto saved = ctx->get_saved_variables();
     const Pairs pairs{saved[0],
-                      saved[1],
                       saved[2],
                       saved[3],
                       saved[4],
                       saved[5],
                       saved[6],
                       static_cast<EqualPairs>(ctx->saved_data["equal"].toInt()),
-                      ctx->saved_data["chunk"].toInt()};
+                      ctx->saved_data["chunk"].toInt(),
+                      reinterpret_cast<Collective*>(ctx->saved_data["others"].toInt()),
+                      ctx->saved_data["counts"].toIntVector()};
+    const torch::Tensor &keys = saved[1], &normaliser = saved[7], &belonging = saved[8];
     const torch::Tensor& factor = gradients[0];
-    std::vector<torch::Tensor> by_query;
-    torch::Tensor by_key = torch::zeros_like(pairs.keys), by_scale = torch::zeros_like(factor),
-                  by_bias = torch::zeros_like(factor);
-    each_chunk(pairs, [&](int64_t first, int64_t last, const Rows& rows) {
-      torch::Tensor slope;  // of the sum by the logits
-      if (pairs.sigmoid()) {
-        const torch::Tensor wrong = torch::sigmoid(-signed_logits(rows));
-        slope = torch::where(rows.together.ne(0), -wrong, wrong);
-      } else {
-        slope = (rows.logits - saved[7].slice(0, first, last).unsqueeze(1)).exp() - rows.together;
-      }
-      slope = slope * factor;
-      by_scale += (slope * rows.products).sum();
-      if (pairs.sigmoid()) by_bias += slope.sum();
-      slope = slope * pairs.scale;
-      if (pairs.tokens()) {
-        by_query.push_back(torch::zeros_like(rows.queries));
-        add_late_gradients(slope, rows.queries, pairs.keys, by_query.back(), by_key);
-      } else {
-        by_query.push_back(slope.mm(pairs.keys));
-        by_key.addmm_(slope.t(), rows.queries);
-      }
+    const bool learns_keys = ctx->needs_input_grad(1), alone = pairs.others->size() == 1;
+    torch::Tensor by_query = torch::zeros_like(pairs.queries), by_scale = torch::zeros_like(factor),
+                  by_bias = torch::zeros_like(factor), by_key;
+    // What the processes before have made of a block's gradient comes behind the block itself.
+    std::function<torch::Tensor()> coming;
+    each_block(pairs, {keys, pairs.key_groups, pairs.others->rank()}, [&](const Block& block) {
+      by_key = torch::zeros_like(block.keys);
+      each_chunk(pairs, block, [&](int64_t first, int64_t last, const Rows& rows) {
+        torch::Tensor slope;  // of the sum by the logits
+        if (pairs.sigmoid()) {
+          const torch::Tensor wrong = torch::sigmoid(-signed_logits(rows));
+          slope = torch::where(rows.together.ne(0), -wrong, wrong);
+        } else {
+          const auto part = [&](const torch::Tensor& all) { return all.slice(0, first, last).unsqueeze(1); };
+          slope = (rows.logits - part(normaliser)).exp() - rows.together / part(belonging);
+        }
+        slope = slope * factor;
+        by_scale += (slope * rows.products).sum();
+        if (pairs.sigmoid()) by_bias += slope.sum();
+        slope = slope * pairs.scale;
+        torch::Tensor of_queries = by_query.slice(0, first, last);
+        if (pairs.tokens()) {
+          add_late_gradients(slope, rows.queries, block.keys, of_queries, by_key);
+        } else {
+          of_queries.addmm_(slope, block.keys);
+          if (learns_keys) by_key.addmm_(slope.t(), rows.queries);
+        }
+      });
+      if (!learns_keys || alone) return;
+      if (coming) by_key += coming();
+      coming = pairs.others->pass_on(by_key, count_before(pairs, block.from));
     });
-    return {torch::cat(by_query), by_key, by_scale.view_as(pairs.scale),
+    if (coming) by_key = coming();  // has been everywhere
+    return {by_query, learns_keys ? by_key : torch::Tensor(), by_scale.view_as(pairs.scale),
             pairs.sigmoid() ? by_bias.view_as(pairs.bias) : torch::Tensor(), torch::Tensor()};
   }
 };
@@ -166,6 +258,8 @@ PairLoss all_pairs(const torch::Tensor& queries, const torch::Tensor& keys, cons
   plan.own = own;
   if (grouped) plan.query_groups = options.query_groups, plan.key_groups = options.key_groups;
   plan.equal = options.equal, plan.chunk = options.chunk;
+  plan.others = options.others ? options.others : &Collective::alone();
+  plan.counts = counts_of_all(*plan.others, keys.size(0));
   const torch::ScalarType type = queries.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
   const auto raised = [&](const torch::Tensor& x) { return x.to(type); };
   const torch::Tensor no_bias = torch::zeros({0}, queries.options().dtype(type).requires_grad(false));

@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <fstream>
+#include <mutex>
 #include <string>
 
 #include "core/error.h"
@@ -12,6 +13,7 @@
 #include "ops/torch.h"
 #include "tasks/late_interaction.h"
 #include "tasks/losses.h"
+#include "tasks/ring_testing.h"
 #include "tasks/zero_shot.h"
 
 namespace tessera::tasks {
@@ -83,6 +85,101 @@ TEST(PairLoss, SharesOfProcessesAddUp) {
   }
 }
 
+Tensor padded(const Tensor& tokens, const std::vector<int64_t>& lengths) {
+  const Tensor places = torch::arange(tokens.size(1)).unsqueeze(0);
+  const Tensor seen = places < torch::tensor(lengths).unsqueeze(1);
+  return models::normalised_rows(tokens) * seen.unsqueeze(2).to(tokens.scalar_type());
+}
+
+// Loss and gradients of all processes of a ring, each of which has its rows of images and texts alone.
+struct Shares {
+  double loss = 0, right = 0;
+  std::vector<Tensor> images, texts;  // gradients by rank
+  Tensor scale = torch::zeros({}, torch::kFloat64), bias = torch::zeros({}, torch::kFloat64);
+  std::vector<Tensor> gradients() const { return {torch::cat(images), torch::cat(texts), scale, bias}; }
+};
+
+Shares in_a_ring(int64_t size, bool sigmoid, const Tensor& images, const Tensor& texts, const Tensor& groups,
+                 EqualPairs equal, int64_t chunk) {
+  Shares all;
+  all.images.resize(static_cast<size_t>(size)), all.texts.resize(static_cast<size_t>(size));
+  std::mutex mutex;
+  RingOfThreads::run(size, [&](Collective& others) {
+    const int64_t batch = images.size(0), rank = others.rank(), first = batch * rank / size,
+                  last = batch * (rank + 1) / size;
+    const Tensor u = images.slice(0, first, last).clone().requires_grad_(),
+                 v = texts.slice(0, first, last).clone().requires_grad_(),
+                 scale = torch::full({}, 9.0, torch::kFloat64).requires_grad_(),
+                 bias = torch::full({}, -3.0, torch::kFloat64).requires_grad_();
+    const Tensor own_groups = groups.slice(0, first, last);
+    const PairOptions options{.equal = equal,
+                              .query_groups = own_groups,
+                              .key_groups = own_groups,
+                              .chunk = chunk,
+                              .others = &others};
+    const Tensor own = places(last - first);
+    const PairLoss by_image =
+        sigmoid ? sigmoid_pairs(u, v, scale, bias, own, options) : softmax_pairs(u, v, scale, own, options);
+    Tensor loss = by_image.sum;
+    if (!sigmoid) loss = loss + 2 * softmax_pairs(v, u, scale, own, options).sum;
+    const auto gradients = torch::autograd::grad({loss}, {u, v, scale, bias}, {}, {}, false,
+                                                 /*allow_unused=*/true);
+    const std::lock_guard lock(mutex);
+    all.loss += loss.item<double>(), all.right += by_image.right.item<double>();
+    all.images[static_cast<size_t>(rank)] = gradients[0], all.texts[static_cast<size_t>(rank)] = gradients[1];
+    all.scale = all.scale + gradients[2];
+    if (sigmoid) all.bias = all.bias + gradients[3];
+  });
+  return all;
+}
+
+TEST(PairLoss, ARingOfProcessesGivesTheLossOfOne) {
+  const Case c(11);
+  const Tensor images = c.images.detach(), texts = c.texts.detach();
+  const Tensor groups = torch::arange(11, torch::kFloat64).remainder(4);
+  for (const bool sigmoid : {false, true})
+    for (const EqualPairs equal : {EqualPairs::negatives, EqualPairs::ignored, EqualPairs::positives}) {
+      SCOPED_TRACE(testing::Message() << "sigmoid " << sigmoid << ", equal " << static_cast<int>(equal));
+      const Shares whole = in_a_ring(1, sigmoid, images, texts, groups, equal, 100);
+      if (equal == EqualPairs::negatives && !sigmoid) {
+        const Tensor formula = cross_entropy(9 * images.mm(texts.t()), places(11), {.sum = true}) +
+                               2 * cross_entropy(9 * texts.mm(images.t()), places(11), {.sum = true});
+        EXPECT_NEAR(whole.loss, formula.item<double>(), 1e-12);
+      }
+      for (const int64_t size : {1, 2, 3, 4})
+        for (const int64_t chunk : {1, 2, 100}) {
+          const Shares got = in_a_ring(size, sigmoid, images, texts, groups, equal, chunk);
+          EXPECT_NEAR(got.loss, whole.loss, 1e-12);
+          EXPECT_EQ(got.right, whole.right);
+          expect_same(got.gradients(), whole.gradients());
+        }
+    }
+}
+
+TEST(PairLoss, ARingTakesTokensAndProcessesWithoutRows) {
+  torch::manual_seed(8);
+  const Tensor images = models::normalised_rows(torch::randn({6, 4, 7}, torch::kFloat64)),
+               texts = padded(torch::randn({6, 5, 7}, torch::kFloat64), {3, 5, 1, 2, 5, 4});
+  const auto same = [](const Tensor& u, const Tensor& v, int64_t size, bool sigmoid) {
+    const Tensor groups = places(u.size(0));
+    const Shares whole = in_a_ring(1, sigmoid, u, v, groups, EqualPairs::negatives, 100),
+                 got = in_a_ring(size, sigmoid, u, v, groups, EqualPairs::negatives, 2);
+    EXPECT_NEAR(got.loss, whole.loss, 1e-12);
+    expect_same(got.gradients(), whole.gradients());
+  };
+  for (const bool sigmoid : {false, true}) {
+    for (const int64_t size : {2, 3, 4}) same(images, texts, size, sigmoid);
+    same(images.select(1, 0).slice(0, 0, 3), texts.select(1, 0).slice(0, 0, 3), 4, sigmoid);
+  }
+}
+
+// Among equal keys the first of the batch counts, whichever process has it.
+TEST(PairLoss, OfEqualKeysTheFirstIsFoundInAnyRing) {
+  const Tensor images = torch::eye(4, torch::kFloat64).index_select(0, torch::tensor({0, 1, 0, 2, 0, 1}));
+  for (const int64_t size : {1, 2, 3, 4, 6})
+    EXPECT_EQ(in_a_ring(size, false, images, images, places(6), EqualPairs::negatives, 2).right, 3) << size;
+}
+
 TEST(PairLoss, EqualCaptionsAreIgnoredOrBelongTogether) {
   const Case c(4);
   const Tensor groups = torch::tensor({3.0, 1.0, 3.0, 2.0}, torch::kFloat64);
@@ -126,12 +223,6 @@ Tensor token_similarities(const Tensor& queries, const Tensor& keys, const std::
     rows.push_back(torch::stack(row));
   }
   return torch::stack(rows);
-}
-
-Tensor padded(const Tensor& tokens, const std::vector<int64_t>& lengths) {
-  const Tensor places = torch::arange(tokens.size(1)).unsqueeze(0);
-  const Tensor seen = places < torch::tensor(lengths).unsqueeze(1);
-  return models::normalised_rows(tokens) * seen.unsqueeze(2).to(tokens.scalar_type());
 }
 
 TEST(PairLoss, TokensAreComparedAsTheFormulaSays) {

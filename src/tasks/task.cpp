@@ -12,6 +12,11 @@ class Alone final : public Collective {
  public:
   torch::Tensor gather(const torch::Tensor& rows, int64_t, int64_t) override { return rows; }
   torch::Tensor sum(const torch::Tensor& values) override { return values; }
+  int64_t rank() const override { return 0; }
+  int64_t size() const override { return 1; }
+  std::function<torch::Tensor()> pass_on(const torch::Tensor& rows, int64_t) override {
+    return [rows] { return rows; };
+  }
 };
 
 class FunctionEvaluator final : public Evaluator {

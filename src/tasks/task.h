@@ -58,6 +58,13 @@ class Collective {
   virtual torch::Tensor gather(const torch::Tensor& rows, int64_t first, int64_t whole) = 0;
   // The sum over all processes of values of one shape; its gradient is the sum of theirs.
   virtual torch::Tensor sum(const torch::Tensor& values) = 0;
+  // The processes in the order of their samples are a ring: process `rank` of `size` hands things to the one behind it, the
+  // last to the first.
+  virtual int64_t rank() const = 0;
+  virtual int64_t size() const = 0;
+  // Begins to hand on `rows` [n, …]; the function that it returns waits for the `count` rows [count, …] that come from the
+  // process before. Without a graph; the rows stay as they are until then.
+  virtual std::function<torch::Tensor()> pass_on(const torch::Tensor& rows, int64_t count) = 0;
   // Of one process alone.
   static Collective& alone();
 };

@@ -52,19 +52,18 @@ torch::Tensor ViewHead::forward(const torch::Tensor& x, int64_t whole, Collectiv
 int64_t ViewHead::macs() const { return layer1_->macs() + layer2_->macs() + layer3_->macs(); }
 
 ViewLoss view_contrast(const torch::Tensor& a, const torch::Tensor& b, double temperature, int64_t first,
-                       int64_t whole, int64_t chunk, Collective& others) {
-  const torch::Tensor all_a = others.gather(a, first, whole), all_b = others.gather(b, first, whole);
-  const auto numbers = torch::TensorOptions(torch::kInt64).device(a.device());
-  const torch::Tensor own = torch::arange(first, first + a.size(0), numbers);
+                       int64_t chunk, Collective& others) {
+  const torch::Tensor own = torch::arange(a.size(0), torch::TensorOptions(torch::kInt64).device(a.device()));
   // A view is not compared with itself: among the keys it alone has the query's number.
-  const torch::Tensor images = torch::arange(whole, numbers);
+  const torch::Tensor images = first + own;
   const PairOptions options{.equal = EqualPairs::ignored,
-                            .query_groups = own,
+                            .query_groups = images,
                             .key_groups = torch::cat({-1 - images, images}),
-                            .chunk = chunk};
+                            .chunk = chunk,
+                            .others = &others};
   const torch::Tensor scale = torch::full({}, 1 / temperature, a.options().requires_grad(false));
-  const PairLoss of_a = softmax_pairs(a, torch::cat({all_b, all_a}), scale, own, options),
-                 of_b = softmax_pairs(b, torch::cat({all_a, all_b}), scale, own, options);
+  const PairLoss of_a = softmax_pairs(a, torch::cat({b, a}), scale, own, options),
+                 of_b = softmax_pairs(b, torch::cat({a, b}), scale, own, options);
   return {(of_a.sum + of_b.sum) / 2, of_a.right};
 }
 

@@ -63,8 +63,8 @@ struct ViewLoss {
   torch::Tensor sum;    // over this process' images, the mean of their two views, with its graph
   torch::Tensor right;  // images whose first view is nearest to their second, without a graph
 };
-// Views [batch, dim] of length 1 of this process' images, which are those from `first` on of `whole`.
+// Views [batch, dim] of length 1 of this process' images, which are those of all from `first` on.
 ViewLoss view_contrast(const torch::Tensor& a, const torch::Tensor& b, double temperature, int64_t first,
-                       int64_t whole, int64_t chunk, Collective& others);
+                       int64_t chunk, Collective& others);
 
 }  // namespace tessera::tasks

@@ -4,8 +4,11 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <numeric>
+
 #include "models/two_tower.h"
 #include "tasks/losses.h"
+#include "tasks/ring_testing.h"
 
 namespace tessera::tasks {
 namespace {
@@ -37,16 +40,33 @@ TEST(ViewContrast, IsTheFormulaWithItsGradients) {
     return torch::autograd::grad({loss}, {a, b}, {}, /*retain_graph=*/true);
   };
   for (const int64_t chunk : {1, 4, 128}) {
-    const Tensor got = view_contrast(u, v, 0.1, 0, 6, chunk, Collective::alone()).sum;
+    const Tensor got = view_contrast(u, v, 0.1, 0, chunk, Collective::alone()).sum;
     EXPECT_NEAR(got.item<double>(), want.item<double>(), 1e-12);
     expect_same(gradients(got), gradients(want));
   }
 }
 
+TEST(ViewContrast, ViewsOfAllProcessesComeByInARing) {
+  torch::manual_seed(2);
+  const Tensor a = models::normalised_rows(torch::randn({7, 5}, torch::kFloat64)),
+               b = models::normalised_rows(torch::randn({7, 5}, torch::kFloat64));
+  const Tensor want = simclr(a, b, 0.1);
+  for (const int64_t size : {2, 3, 4}) {
+    std::vector<double> sums(static_cast<size_t>(size));
+    RingOfThreads::run(size, [&](Collective& others) {
+      const int64_t first = 7 * others.rank() / size, last = 7 * (others.rank() + 1) / size;
+      sums[static_cast<size_t>(others.rank())] =
+          view_contrast(a.slice(0, first, last), b.slice(0, first, last), 0.1, first, 2, others)
+              .sum.item<double>();
+    });
+    EXPECT_NEAR(std::accumulate(sums.begin(), sums.end(), 0.0), want.item<double>(), 1e-12) << size;
+  }
+}
+
 TEST(ViewContrast, CountsViewsThatAreNearestToEachOther) {
   const Tensor a = torch::eye(4, torch::kFloat64);
-  EXPECT_EQ(view_contrast(a, a, 0.1, 0, 4, 3, Collective::alone()).right.item<double>(), 4);
-  EXPECT_EQ(view_contrast(a, a.roll(1, 0), 0.1, 0, 4, 3, Collective::alone()).right.item<double>(), 0);
+  EXPECT_EQ(view_contrast(a, a, 0.1, 0, 3, Collective::alone()).right.item<double>(), 4);
+  EXPECT_EQ(view_contrast(a, a.roll(1, 0), 0.1, 0, 3, Collective::alone()).right.item<double>(), 0);
 }
 
 TEST(ViewContrast, TheHeadIsThreeLayersWithNormsOverTheBatch) {

@@ -63,6 +63,18 @@ class WorldCollective final : public tasks::Collective {
     if (world_.size() == 1) return values;
     return SumOfAll::apply(values, reinterpret_cast<int64_t>(&world_));
   }
+  int64_t rank() const override { return world_.rank(); }
+  int64_t size() const override { return world_.size(); }
+  std::function<torch::Tensor()> pass_on(const torch::Tensor& rows, int64_t count) override {
+    const torch::Tensor sent = rows.detach().to(torch::kCPU).contiguous();
+    std::vector<int64_t> shape = rows.sizes().vec();
+    shape[0] = count;
+    const torch::Tensor into = torch::empty(shape, sent.options());
+    return [wait = world_.pass_on(sent, into), into, device = rows.device()] {
+      wait();
+      return into.to(device);
+    };
+  }
 
  private:
   parallel::World& world_;

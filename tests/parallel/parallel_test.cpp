@@ -59,7 +59,12 @@ TEST_F(ParallelTest, ImagesComparedWithTheCaptionsOfAllMakeTheSameWeights) {
   use_task(
       "[task]\nname = \"clip\"\nembed_dim = 16\ntext_dim = 16\ntext_depth = 1\ntext_heads = 2\n"
       "context_length = 32\n");
-  expect_same_runs({1, 2, 3}, {"train.steps=8"});
+  expect_same_runs({1, 2, 3, 4}, {"train.steps=8"});
+  expect_same_runs({1, 3, 4}, {"train.steps=6", "train.batch_size=26", "task.loss=sigmoid", "task.chunk=3",
+                               "task.piece=4", "task.equal_captions=positives", "task.views.weight=1",
+                               "task.views.hidden=8", "task.views.dim=8"});
+  // What goes round is counted.
+  for (const Json& line : metrics("run4", "train")) EXPECT_GT(line.at("ring_bytes"), 0);
 }
 
 // Products are rounded to bfloat16 alike; what differs is the order of sums of weights that stay in float32.
