@@ -16,6 +16,7 @@
 #include "data/captions.h"
 #include "data/check.h"
 #include "data/info.h"
+#include "data/interleaved.h"
 #include "data/mask_labels.h"
 #include "data/objects.h"
 #include "data/pack.h"
@@ -98,6 +99,11 @@ void print_captions(const data::CaptionStatistics& captions) {
             << counted(captions.images, "image") << ")\n";
 }
 
+void print_documents(const data::DocumentStatistics& documents) {
+  std::cout << "  text   " << counted(documents.documents, "document") << ", " << fixed(documents.images, 1)
+            << " images and " << fixed(documents.words, 1) << " words each\n";
+}
+
 void print_info(const data::Source& source, const data::PixelStatistics& pixels,
                 const data::CaptionStatistics& captions, const char* split) {
   std::cout << split << ": " << one_line(source.describe()) << "\n";
@@ -110,7 +116,10 @@ void print_info(const data::Source& source, const data::PixelStatistics& pixels,
             << " (of " << counted(pixels.images, "image") << ")\n"
             << "  mean   [" << numbers(pixels.mean) << "]\n  std    [" << numbers(pixels.std)
             << "]  (each image counts alike)\n";
-  print_captions(captions);
+  if (const auto documents = data::document_statistics(source); documents.documents > 0)
+    print_documents(documents);
+  else
+    print_captions(captions);
 }
 
 // A line a class of the masks with its share of the pixels, of as many samples as the statistics are taken of.
@@ -143,8 +152,9 @@ std::vector<int64_t> counts_of(const data::Source& source) {
 
 ordered_json info_json(const data::Source& source, const data::PixelStatistics& pixels,
                        const data::CaptionStatistics& captions) {
+  const auto images = data::document_images(source);
   ordered_json json = {{"description", source.describe()},
-                       {"images", source.size()},
+                       {"images", images ? images->size() : source.size()},
                        {"multi_label", source.class_labels() && source.class_labels()->multi_label()},
                        {"class_counts", counts_of(source)}};
   if (const data::MaskLabels* masks = data::mask_labels(source)) json["mask_classes"] = masks->mask_classes();
@@ -155,7 +165,10 @@ ordered_json info_json(const data::Source& source, const data::PixelStatistics& 
                     {"height", {pixels.height.least, pixels.height.most}},
                     {"median_width", pixels.width.median},
                     {"median_height", pixels.height.median}};
-  if (captions.images > 0)
+  if (const auto documents = data::document_statistics(source); documents.documents > 0)
+    json["documents"] = {
+        {"documents", documents.documents}, {"images", documents.images}, {"words", documents.words}};
+  else if (captions.images > 0)
     json["captions"] = {{"images", captions.images},
                         {"captions", captions.captions},
                         {"distinct", captions.distinct},
@@ -191,7 +204,8 @@ void info(const InfoOptions& options) {
   for (const auto* source : {splits.train.get(), splits.validation.get()}) {
     if (source == nullptr) continue;
     const char* split = source == splits.train.get() ? "train" : "validation";
-    const auto pixels = data::pixel_statistics(*source, options.sample);
+    const auto images = data::document_images(*source);
+    const auto pixels = data::pixel_statistics(images ? *images : *source, options.sample);
     const auto captions = data::caption_statistics(*source, options.sample);
     if (options.json) {
       json[split] = info_json(*source, pixels, captions);

@@ -13,6 +13,7 @@
 #include "core/threads.h"
 #include "data/captions.h"
 #include "data/conversations.h"
+#include "data/interleaved.h"
 #include "data/mask_labels.h"
 #include "io/image.h"
 
@@ -81,15 +82,15 @@ std::string classes_of(const Source& source, int64_t index) {
 class DuplicateFinder {
  public:
   explicit DuplicateFinder(CheckReport& report) : report_(report) {}
+  // Whether a source may have one image several times, as often as there are conversations about it.
+  void allow_repeats(bool repeats) { repeats_ = repeats; }
 
   void add(const Look& look, const Place& place) {
     const auto [found, is_new] = first_.try_emplace(look.low, Seen{look.high, place});
     if (is_new || found->second.high != look.high) return;
     const Place& first = found->second.place;
-    // Conversations about one image, which may be as many as there are.
-    if (first.source == place.source && dynamic_cast<const Conversations*>(place.source) &&
-        name(first) == name(place))
-      return;
+    // One image in several conversations or documents.
+    if (first.source == place.source && repeats_ && name(first) == name(place)) return;
     Lines& findings = first.held_out != place.held_out ? report_.leaks : report_.duplicates;
     if (findings.lines.size() == kMostLines) {
       ++findings.count;
@@ -111,6 +112,7 @@ class DuplicateFinder {
   static std::string name(const Place& place) { return place.source->read(place.index).name; }
 
   CheckReport& report_;
+  bool repeats_ = false;
   std::unordered_map<uint64_t, Seen> first_;
 };
 
@@ -179,15 +181,26 @@ CheckReport check_data(const SourceConfig& config, const Progress& progress) {
     } catch (const Error& error) {
       report.set.add(error.what());
     }
+  // Of documents all images are looked at, one by one, and then their texts.
+  const auto images_of = [](const std::unique_ptr<Source>& source) {
+    return source ? document_images(*source) : nullptr;
+  };
+  const std::unique_ptr<Source> train_images = images_of(splits.train),
+                                held_out_images = images_of(splits.validation);
+  const Source* const looked[] = {train_images ? train_images.get() : splits.train.get(),
+                                  held_out_images ? held_out_images.get() : splits.validation.get()};
   int64_t total = 0, done = 0;
-  for (const Source* source : {splits.train.get(), splits.validation.get()})
+  for (const Source* source : looked)
     if (source != nullptr) total += source->size();
   if (total == 0 && report.set.count == 0) report.set.add(config.path + " has no images");
   DuplicateFinder duplicates(report);
   const Interruptible stretch;
-  for (const Source* source : {splits.train.get(), splits.validation.get()}) {
+  for (const bool held_out : {false, true}) {
+    const Source* source = looked[held_out ? 1 : 0];
     if (source == nullptr) continue;
-    const bool held_out = source == splits.validation.get();
+    const auto* documents =
+        dynamic_cast<const Interleaved*>((held_out ? splits.validation : splits.train).get());
+    duplicates.allow_repeats(documents || dynamic_cast<const Conversations*>(source));
     SplitCheck split = describe_split(*source, held_out);
     std::vector<std::string> without;  // samples that have no caption, which says something where others have
     bool captioned = false;
@@ -214,6 +227,8 @@ CheckReport check_data(const SourceConfig& config, const Progress& progress) {
     }
     if (captioned)
       for (std::string& line : without) report.captions.add(std::move(line));
+    for (int64_t i = 0; documents && i < documents->size(); ++i)
+      for (std::string& line : documents->problems_of(i)) report.captions.add(std::move(line));
     report.splits.push_back(std::move(split));
   }
   return report;

@@ -19,6 +19,7 @@
 #include "core/text.h"
 #include "core/threads.h"
 #include "data/coco_file.h"
+#include "data/interleaved.h"
 #include "data/mask_labels.h"
 #include "data/objects.h"
 #include "data/partial_folder.h"
@@ -331,6 +332,8 @@ PackReport pack_data(const SourceConfig& config, const PackConfig& pack, const P
   }
   if (total == 0) fail(config.path, " has no images");
   const Source& any = splits.train ? *splits.train : *splits.validation;
+  if (document_images(any))
+    fail_usage(any.describe(), ": documents are not packed, shards of them are read as they are");
   const std::unique_ptr<Companions> companions = companions_of(any);  // fails before the work
   const bool dense = mask_labels(any) || object_labels(any);
   if (dense && pack.resize > 0)

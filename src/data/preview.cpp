@@ -8,6 +8,7 @@
 #include "data/conversations.h"
 #include "data/draw_objects.h"
 #include "data/info.h"
+#include "data/interleaved.h"
 #include "data/mask_labels.h"
 #include "data/objects.h"
 #include "data/resize.h"
@@ -57,6 +58,7 @@ std::vector<PreviewCell> preview_cells(const Source& source, int64_t count, uint
   auto indices = draw_indices(source, count, seed);
   const ClassLabels* labels = source.class_labels();
   const bool asked = dynamic_cast<const Conversations*>(&source) != nullptr;
+  const auto* documents = dynamic_cast<const Interleaved*>(&source);
   if (labels)
     std::stable_sort(indices.begin(), indices.end(),
                      [&](int64_t a, int64_t b) { return labels->labels(a) < labels->labels(b); });
@@ -77,7 +79,9 @@ std::vector<PreviewCell> preview_cells(const Source& source, int64_t count, uint
         if (mask) cell.picture = overlay_mask(cell.picture, *mask);
         if (mask && !labels) cell.caption = mask_caption(source, *mask);
         if (!labels && !sample.annotation.captions.empty())
-          cell.caption = asked ? join(sample.annotation.captions, " ") : sample.annotation.captions[0];
+          cell.caption = documents ? documents->line_of(indices[i])
+                         : asked   ? join(sample.annotation.captions, " ")
+                                   : sample.annotation.captions[0];
         if (const ObjectLabels* objects = object_labels(source)) show_objects(*objects, indices[i], cell);
         cell.picture = shrunk_to_fit(cell.picture, side);
       } catch (const Error& error) {

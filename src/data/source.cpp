@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "data/interleaved.h"
 #include "data/source_conversations.h"
 #include "data/source_kinds.h"
 #include "io/remote_path.h"
@@ -20,6 +21,8 @@ constexpr SourceKind kKinds[] = {
     {"shapes", "shapes:train=20000,val=2000,size=32", is_shapes_path, open_shapes},
     {"texts", "text:FOLDER, text:FILE.txt or text:FILE.jsonl", is_text_path, open_text},
     {"conversations", "conversations:FILE.jsonl,IMAGES", is_conversations_path, open_conversations},
+    {"interleaved", "interleaved:DOCS.jsonl or interleaved:docs-{000..004}.tar", is_interleaved_path,
+     open_interleaved},
     {"latents", "a folder with latents.json", is_latents_path, open_latents},
     {"mask shards", "a folder with masks.json and shards", is_mask_shards_path, open_mask_shards},
     {"WebDataset", "train-{000..004}.tar.gz", is_webdataset_path, open_webdataset},
