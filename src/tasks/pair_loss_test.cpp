@@ -173,6 +173,25 @@ TEST(PairLoss, ARingTakesTokensAndProcessesWithoutRows) {
   }
 }
 
+// A frozen tower's vectors go round without gradients.
+TEST(PairLoss, KeysThatLearnNothingGoRoundAlone) {
+  const Case c(7);
+  const Tensor images = c.images.detach(), texts = c.texts.detach();
+  const auto by_text = [&](int64_t size) {
+    std::vector<Tensor> gradients(static_cast<size_t>(size));
+    RingOfThreads::run(size, [&](Collective& others) {
+      const int64_t first = 7 * others.rank() / size, last = 7 * (others.rank() + 1) / size;
+      const Tensor v = texts.slice(0, first, last).clone().requires_grad_();
+      const PairOptions options{.chunk = 2, .others = &others};
+      softmax_pairs(v, images.slice(0, first, last), c.scale.detach(), places(last - first), options)
+          .sum.backward();
+      gradients[static_cast<size_t>(others.rank())] = v.grad();
+    });
+    return torch::cat(gradients);
+  };
+  for (const int64_t size : {2, 3}) expect_same({by_text(size)}, {by_text(1)});
+}
+
 // Among equal keys the first of the batch counts, whichever process has it.
 TEST(PairLoss, OfEqualKeysTheFirstIsFoundInAnyRing) {
   const Tensor images = torch::eye(4, torch::kFloat64).index_select(0, torch::tensor({0, 1, 0, 2, 0, 1}));
