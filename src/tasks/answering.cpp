@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "data/conversations.h"
+#include "data/interleaved.h"
 #include "eval/answers.h"
 #include "models/capability.h"
 #include "tasks/choice_source.h"
@@ -46,6 +47,8 @@ class Answering final : public Task, public Answers, public LanguageBeginner {
       if (setup.draws()) reader->initialise(setup.seed);
       return reader;
     });
+    train_documents_ = documents_in(who, setup.train);
+    validation_documents_ = documents_in(who, setup.validation);
     train_ = about(who, config_.conversations, setup.train, "conversations");
     validation_ =
         about(who, config_.val_conversations.empty() ? config_.conversations : config_.val_conversations,
@@ -58,12 +61,16 @@ class Answering final : public Task, public Answers, public LanguageBeginner {
     return backbone_->macs(side, side) + reader_->language()->macs(config_.length);
   }
   std::vector<StreamSpec> streams() const override {
+    if (train_documents_) return {document_stream(train_documents_, "train", true)};
     return {{.name = "train",
              .source = train_,
              .transform = [this](int64_t side) { return transform(side, true, config_.shots); },
              .labelled = false}};
   }
-  StreamSpec validation() const override { return validation_with(config_.eval_shots.front()); }
+  StreamSpec validation() const override {
+    if (validation_documents_) return document_stream(validation_documents_, "validation", false);
+    return validation_with(config_.eval_shots.front());
+  }
 
   std::vector<MetricInfo> step_metrics() const override { return {{"accuracy", Unit::share}}; }
   bool weight_counts_samples() const override { return false; }
@@ -94,7 +101,10 @@ class Answering final : public Task, public Answers, public LanguageBeginner {
     copy_language_weights(stored, tokeniser, *reader_->language(), tokeniser_.value(),
                           config_.language_weights);
   }
-  MetricInfo main_metric() const override { return {"exact", Unit::share}; }
+  MetricInfo main_metric() const override {
+    if (validation_documents_) return {"perplexity", Unit::number, false};
+    return {"exact", Unit::share};
+  }
   Value metadata() const override {
     return tokeniser_ ? models::table({{"tokenizer", tokeniser_->definition()}}) : Value();
   }
@@ -110,12 +120,45 @@ class Answering final : public Task, public Answers, public LanguageBeginner {
   static std::shared_ptr<const data::Conversations> about(const std::string& who, const std::string& path,
                                                           const std::shared_ptr<const data::Source>& images,
                                                           const char* key) {
-    if (!images) return nullptr;
+    if (!images || data::document_images(*images)) return nullptr;
     if (auto given = std::dynamic_pointer_cast<const data::Conversations>(images)) return checked(given);
     if (path.empty() && data::image_questions(*images)) return std::make_shared<data::Conversations>(images);
     if (path.empty())
       fail_usage(who, " needs task.", key, ", LLaVA's .json or .jsonl about ", images->describe());
     return checked(std::make_shared<data::Conversations>(path, images));
+  }
+
+  std::shared_ptr<const data::Interleaved> documents_in(
+      const std::string& who, const std::shared_ptr<const data::Source>& images) const {
+    auto documents = std::dynamic_pointer_cast<const data::Interleaved>(images);
+    if (documents && config_.document_images == 0)
+      fail_usage(who, " reads conversations about one image each, not ", documents->describe(),
+                 ": task flamingo learns such");
+    return documents;
+  }
+
+  StreamSpec document_stream(const std::shared_ptr<const data::Interleaved>& documents, const char* name,
+                             bool training) const {
+    return {
+        .name = name,
+        .source = documents,
+        .transform =
+            [this, documents, training](int64_t side) {
+              data::Preprocess sized = preprocess_;
+              sized.size = side;
+              const Tokeniser& tokeniser = tokeniser_.value();
+              const auto chunk = tokeniser.find("<|endofchunk|>");  // OpenFlamingo's
+              return make_document_transform(
+                  {.tokeniser = tokeniser,
+                   .length = config_.length,
+                   .images = config_.document_images,
+                   .image_token = image_token_,
+                   .end_of_chunk = chunk ? *chunk : separator_of(tokeniser, config_.tokenizer),
+                   .training = training,
+                   .documents = documents},
+                  training ? data::make_train_transform(sized, augment_) : data::make_eval_transform(sized));
+            },
+        .labelled = false};
   }
 
   StreamSpec validation_with(int64_t shots) const {
@@ -149,6 +192,7 @@ class Answering final : public Task, public Answers, public LanguageBeginner {
 
   Findings evaluate(const EvaluateOptions& options);
   Findings measure(const EvaluateOptions& options, int64_t shots, bool blank);
+  Findings measure_documents(const EvaluateOptions& options, bool blank);
   // Share of questions with choices whose right one is the likeliest of them.
   double right_choices(const EvaluateOptions& options, int64_t shots, bool blank);
   // -log p of each row's answer, [batch].
@@ -165,7 +209,8 @@ class Answering final : public Task, public Answers, public LanguageBeginner {
   const ChatTemplate& chat_;
   std::shared_ptr<models::Backbone> backbone_;
   std::shared_ptr<ImageReader> reader_;
-  std::shared_ptr<const data::Conversations> train_, validation_;
+  std::shared_ptr<const data::Conversations> train_, validation_;  // null where documents are read instead
+  std::shared_ptr<const data::Interleaved> train_documents_, validation_documents_;
   int64_t image_token_ = 0;
 };
 
@@ -306,18 +351,55 @@ Findings Answering::measure(const EvaluateOptions& options, int64_t shots, bool 
   return out;
 }
 
+// Of every token behind an image.
+Findings Answering::measure_documents(const EvaluateOptions& options, bool blank) {
+  const double began = steady_seconds();
+  const auto loader = options.open(validation());
+  SampleRows rows(3);  // loss, tokens, right
+  each_batch(
+      options, *loader,
+      [&](data::Batch& loaded, int64_t before) {
+        const StreamInputs batch = to_device(loaded, "validation", options.device, options.precision);
+        const torch::Tensor labels = batch.at("labels").to(torch::kInt64).slice(1, 1);
+        const torch::Tensor images = blank ? torch::zeros_like(batch.at("image")) : batch.at("image");
+        const AutocastScope autocast(options.device, options.precision);
+        const torch::Tensor scores = logits(images, batch.at("ids"), {}).slice(1, 0, -1);
+        const torch::Tensor right = scores.argmax(-1).eq(labels).sum(1);
+        rows.add(loaded, before,
+                 torch::stack({losses_of(scores, labels), labels.ne(kIgnoredLabel).sum(1).to(torch::kFloat64),
+                               right.to(torch::kFloat64)},
+                              1));
+      },
+      "documents");
+  rows.collect(options);
+  Findings out{.samples = rows.size()};
+  out.broken = loader->bad_images();
+  check(out.samples > 0, "there is no document to evaluate on");
+  const torch::Tensor sums = rows.rows().to(torch::kFloat64).sum(0);
+  const double tokens = std::max(1.0, sums[1].item<double>()), loss = sums[0].item<double>() / tokens;
+  out.metrics = {{{"perplexity", Unit::number, false}, std::exp(loss)},
+                 {{"loss", Unit::number, false}, loss},
+                 {{"accuracy", Unit::share}, sums[2].item<double>() / tokens}};
+  out.seconds = steady_seconds() - began;
+  return out;
+}
+
 // The first number of examples gives the plain names; the others, and blank images, add a word behind.
 Findings Answering::evaluate(const EvaluateOptions& options) {
   const torch::NoGradGuard no_grad;
   set_training(parts(), false);
-  Findings out = measure(options, config_.eval_shots.front(), false);
+  const auto first = [&](bool blank) {
+    return validation_documents_ ? measure_documents(options, blank)
+                                 : measure(options, config_.eval_shots.front(), blank);
+  };
+  Findings out = first(false);
   const auto add = [&](Findings more, const std::string& word) {
     for (Metric& metric : more.metrics) metric.info.name += word;
     append(out, std::move(more));
   };
-  for (size_t i = 1; i < config_.eval_shots.size(); ++i)
+  for (size_t i = 1; i < config_.eval_shots.size() && !validation_documents_; ++i)
     add(measure(options, config_.eval_shots[i], false), text("_", config_.eval_shots[i], "_shot"));
-  if (config_.measure_blank) add(measure(options, config_.eval_shots.front(), true), "_blank");
+  if (config_.measure_blank) add(first(true), "_blank");
   return out;
 }
 

@@ -18,6 +18,7 @@ struct AnsweringConfig {
   int64_t length = 128, shots = 0;
   std::vector<int64_t> eval_shots = {0};
   bool measure_blank = false;
+  int64_t document_images = 0;  // of a document, at most; 0: the task reads conversations alone
   models::LanguageConfig language{.vocabulary = 1, .dim = 256, .depth = 6, .heads = 4, .context = 512};
   int64_t lora_rank = 0;
   double lora_alpha = 16;

@@ -8,11 +8,16 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 
 #include "core/error.h"
 #include "core/text.h"
 #include "data/conversations.h"
+#include "data/interleaved.h"
+#include "io/file.h"
+#include "io/image_write.h"
 #include "tasks/conversation_input.h"
 
 namespace tessera::tasks {
@@ -203,6 +208,144 @@ TEST(Answering, ATextWithoutImagesChangesNoLoss) {
     for (FieldTensor& field : inputs.streams[0].fields)
       if (field.name == "image") field.values = field.values + 1;
     EXPECT_EQ(task->loss(inputs, {}, Collective::alone()).sum.item<double>(), loss) << name;
+  }
+}
+
+// Documents of some images and words each, in the form of OBELICS; the images are files of one colour.
+class DocumentFiles {
+ public:
+  explicit DocumentFiles(const std::vector<std::vector<std::string>>& texts) {
+    std::string pattern = (std::filesystem::temp_directory_path() / "tessera_tasks_XXXXXX").string();
+    check(::mkdtemp(pattern.data()) != nullptr, "no temporary folder");
+    folder_ = pattern;
+    std::ofstream lines(folder_ + "/docs.jsonl");
+    int shade = 0;
+    for (const auto& document : texts) {
+      nlohmann::json images = nlohmann::json::array(), words = nlohmann::json::array();
+      for (const std::string& part : document) {
+        if (&part != document.data()) {
+          Image image(8, 8);
+          image.pixels.assign(image.pixels.size(), static_cast<uint8_t>(shade += 10));
+          const std::string name = std::to_string(shade) + ".png";
+          write_file_atomic(folder_ + "/" + name, encode_image(image, name));
+          images.push_back(name), words.push_back(nullptr);
+        }
+        images.push_back(nullptr), words.push_back(part);
+      }
+      lines << nlohmann::json{{"images", images}, {"texts", words}}.dump() << "\n";
+    }
+  }
+  ~DocumentFiles() { std::filesystem::remove_all(folder_); }
+  DocumentFiles(const DocumentFiles&) = delete;
+  std::shared_ptr<const data::Interleaved> open() const {
+    return std::make_shared<data::Interleaved>(
+        data::SourceConfig{.path = "interleaved:" + folder_ + "/docs.jsonl", .val_share = 0},
+        data::Split::train);
+  }
+
+ private:
+  std::string folder_;
+};
+
+TaskSetup document_setup(const DocumentFiles& documents, const Value& settings) {
+  TaskSetup setup = some_setup("flamingo", settings);
+  setup.train = setup.validation = documents.open();
+  return setup;
+}
+
+// The tokens of a row: letters as they are, '#' for an image, '|' for the end of a text and for padding, '.' for what is not
+// learned.
+std::string row_of(const Task& task, const StreamInputs& batch, int64_t row, const char* field) {
+  const Tokeniser tokeniser = dynamic_cast<const Answers&>(task).answering_model().tokeniser;
+  std::string out;
+  const torch::Tensor values = batch.at(field)[row].to(torch::kInt64).contiguous();
+  for (int64_t i = 0; i < values.numel(); ++i) {
+    const auto id = static_cast<int32_t>(values.const_data_ptr<int64_t>()[i]);
+    const bool letter = id >= 0 && id != 257 && !tokeniser.is_special(id);
+    out += letter ? tokeniser.decode({&id, 1}) : id == kNotLearned ? "." : id == 257 ? "#" : "|";
+  }
+  return out;
+}
+
+TEST(Flamingo, DocumentsAreTextsBehindTheirImages) {
+  const DocumentFiles documents({{"in front", "one", "two"}, {"", "", "x"}});
+  const auto task =
+      make_task(document_setup(documents, table({{"length", 24}, {"document_images", 3}})), "flamingo");
+  data::Loader loader(*task->streams().at(0).source, task->streams().at(0).transform(kSide),
+                      {.batch_size = 2, .shuffle = false});
+  const StreamInputs batch = to_device(*loader.next(), "train", torch::kCPU, Precision::fp32);
+  EXPECT_EQ(row_of(*task, batch, 0, "ids"), "in front|#one|#two||||||");
+  EXPECT_EQ(row_of(*task, batch, 0, "labels"), "..........one|.two|.....");
+  EXPECT_EQ(row_of(*task, batch, 1, "ids"), "##x|||||||||||||||||||||");
+  EXPECT_EQ(row_of(*task, batch, 1, "labels"), "..x|....................");
+  ASSERT_EQ(batch.at("image").sizes(), (std::vector<int64_t>{2, 3, 3, kSide, kSide}));
+  EXPECT_EQ(batch.at("image")[0][2].abs().max().item<double>(), 0);  // no image
+  const auto shade = [&](int64_t row, int64_t image) {
+    return batch.at("image")[row][image][0][0][0].item<double>();
+  };
+  EXPECT_LT(shade(0, 0), shade(0, 1));
+  EXPECT_LT(shade(0, 1), shade(1, 0));
+}
+
+TEST(Flamingo, LongDocumentsAreCutToWindowsThatBeginAtAnImage) {
+  const DocumentFiles documents({{"a", "bb", "cc", "dd", "ee"}});
+  const auto window = [&](int64_t length, int64_t images, bool training, uint64_t seed) {
+    const auto task = make_task(
+        document_setup(documents, table({{"length", length}, {"document_images", images}})), "flamingo");
+    const StreamSpec stream = training ? task->streams().at(0) : task->validation();
+    data::Loader loader(*stream.source, stream.transform(kSide),
+                        {.batch_size = 1, .shuffle = false, .seed = seed});
+    return row_of(*task, to_device(*loader.next(), "train", torch::kCPU, Precision::fp32), 0, "ids");
+  };
+  EXPECT_EQ(window(18, 4, true, 0), "a|#bb|#cc|#dd|#ee|");
+  EXPECT_EQ(window(10, 4, false, 0), "#bb|#cc|#d");  // no place for more
+  EXPECT_EQ(window(18, 2, false, 0), "#bb|#cc|||||||||||");
+  std::set<std::string> drawn;
+  for (uint64_t seed = 0; seed < 40; ++seed) drawn.insert(window(8, 2, true, seed));
+  EXPECT_EQ(drawn, (std::set<std::string>{"#bb|#cc|", "#cc|#dd|", "#dd|#ee|", "#ee|||||"}));
+}
+
+// Places without an image are not computed, whatever stands there; a text sees the image in front of it and no other.
+TEST(Flamingo, ATextOfADocumentSeesTheImageBeforeIt) {
+  const DocumentFiles documents({{"", "one", "two"}, {"", "three"}});
+  const auto task =
+      make_task(document_setup(documents, table({{"length", 16}, {"document_images", 3}})), "flamingo");
+  const torch::NoGradGuard no_grad;
+  for (const auto& [name, parameter] : named_parameters(task->parts()))
+    if (name.ends_with("_gate")) parameter.fill_(1);
+  data::Loader loader(*task->streams().at(0).source, task->streams().at(0).transform(kSide),
+                      {.batch_size = 2, .shuffle = false});
+  const StreamInputs batch = to_device(*loader.next(), "train", torch::kCPU, Precision::fp32);
+  // The loss of the labels that are kept, with noise in an image.
+  const auto loss = [&](int64_t first, int64_t last, int64_t row, int64_t image) {
+    StreamInputs changed = batch;
+    for (FieldTensor& field : changed.fields) {
+      field.values = field.values.clone();
+      if (field.name == "labels") {
+        field.values.slice(1, 0, first).fill_(kNotLearned), field.values.slice(1, last).fill_(kNotLearned);
+        field.values[1 - row].fill_(kNotLearned);
+      }
+      if (field.name == "image" && image >= 0) field.values[row][image] += torch::rand({3, kSide, kSide});
+    }
+    return task->loss({{changed}}, {}, Collective::alone()).sum.item<double>();
+  };
+  EXPECT_EQ(row_of(*task, batch, 0, "ids"), "#one|#two|||||||");
+  EXPECT_NE(loss(1, 5, 0, 0), loss(1, 5, 0, -1));    // "one" and the first image
+  EXPECT_EQ(loss(1, 5, 0, 1), loss(1, 5, 0, -1));    // and the second
+  EXPECT_NE(loss(6, 10, 0, 1), loss(6, 10, 0, -1));  // "two" and the second
+  EXPECT_EQ(loss(0, 16, 1, 1), loss(0, 16, 1, -1));  // a place without an image
+  const Findings findings = task->evaluators().at(0)->run(validation_options());
+  EXPECT_EQ(findings.samples, 2);
+  EXPECT_NEAR(findings.metric("perplexity"), std::exp(findings.metric("loss")), 1e-6);
+  EXPECT_EQ(task->main_metric().name, "perplexity");
+}
+
+TEST(Flamingo, DocumentsAreForItAlone) {
+  const DocumentFiles documents({{"", "one"}, {"", "two"}});
+  for (const char* name : {"instruct", "frozen"}) {
+    TaskSetup setup = some_setup(name);
+    setup.train = documents.open();
+    EXPECT_THROW(make_task(setup, name), Error) << name;
   }
 }
 

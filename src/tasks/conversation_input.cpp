@@ -96,7 +96,87 @@ class ConversationTransform final : public data::Transform {
   std::vector<data::Field> fields_;
 };
 
+class DocumentTransform final : public data::Transform {
+ public:
+  DocumentTransform(const DocumentInput& input, std::shared_ptr<const data::Transform> image)
+      : input_(input), image_(std::move(image)) {
+    data::Field pixels = image_->fields().at(0);
+    pixels.shape.insert(pixels.shape.begin(), input.images);
+    fields_ = {pixels, {"ids", DType::i32, {input.length}}, {"labels", DType::i32, {input.length}}};
+  }
+  const std::vector<data::Field>& fields() const override { return fields_; }
+
+  void apply(const data::RawSample& sample, RandomStream& random,
+             std::span<const data::Slot> out) const override {
+    const Words words = words_of(sample.annotation.captions);
+    const Window window = window_of(words, random);
+    auto *ids = out[1].as<int32_t>(), *labels = out[2].as<int32_t>();
+    bool seen = false;
+    for (int64_t i = 0; i < input_.length; ++i) {
+      const bool inside = window.begin + i < window.end;
+      const int64_t id = inside ? words.ids[static_cast<size_t>(window.begin + i)] : 0;
+      const bool image = inside && id == input_.image_token;
+      seen = seen || image;
+      ids[i] = static_cast<int32_t>(id);
+      labels[i] = static_cast<int32_t>(inside && seen && !image ? id : kNotLearned);
+    }
+    const int64_t pixels = image_->fields()[0].bytes(), index = sample.annotation.classes.at(0);
+    data::Slot image = out[0];
+    for (int64_t k = window.first; k < window.last; ++k, image.data += pixels)
+      image_->apply(input_.documents->image(index, k), random, std::span(&image, 1));
+    std::fill(image.data, out[0].data + input_.images * pixels, std::byte{0});
+  }
+
+ private:
+  struct Words {
+    std::vector<int64_t> ids, images;  // images: their places among the ids
+  };
+  struct Window {
+    int64_t begin = 0, end = 0;   // ids
+    int64_t first = 0, last = 0;  // images
+  };
+
+  Words words_of(const std::vector<std::string>& texts) const {
+    Words words;
+    for (size_t i = 0; i < texts.size(); ++i) {
+      if (i > 0) {
+        words.images.push_back(std::ssize(words.ids));
+        words.ids.push_back(input_.image_token);
+      }
+      if (texts[i].empty()) continue;
+      const std::vector<int32_t> ids = input_.tokeniser.encode(texts[i], /*special=*/false);
+      words.ids.insert(words.ids.end(), ids.begin(), ids.end());
+      words.ids.push_back(input_.end_of_chunk);
+    }
+    return words;
+  }
+
+  Window window_of(const Words& words, RandomStream& random) const {
+    const int64_t tokens = std::ssize(words.ids), images = std::ssize(words.images);
+    Window window{0, tokens, 0, images};
+    if (tokens <= input_.length && images <= input_.images) return window;
+    if (input_.training) window.first = static_cast<int64_t>(random.below(static_cast<uint64_t>(images)));
+    window.begin = words.images[static_cast<size_t>(window.first)];
+    window.last = window.first + input_.images;
+    window.end = std::min(tokens, window.begin + input_.length);
+    if (window.last < images)
+      window.end = std::min(window.end, words.images[static_cast<size_t>(window.last)]);
+    window.last =
+        std::lower_bound(words.images.begin(), words.images.end(), window.end) - words.images.begin();
+    return window;
+  }
+
+  DocumentInput input_;
+  std::shared_ptr<const data::Transform> image_;
+  std::vector<data::Field> fields_;
+};
+
 }  // namespace
+
+std::shared_ptr<const data::Transform> make_document_transform(const DocumentInput& input,
+                                                               std::shared_ptr<const data::Transform> image) {
+  return std::make_shared<DocumentTransform>(input, std::move(image));
+}
 
 std::shared_ptr<const data::Transform> make_conversation_transform(
     const ConversationInput& input, std::shared_ptr<const data::Transform> image) {

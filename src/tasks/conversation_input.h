@@ -1,10 +1,12 @@
-// Conversations about images as numbers: the words with a place for each image, and the images.
+// Conversations about images, and documents with images among their texts, as numbers: the words with a place for each
+// image, and the images.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 
 #include "data/conversations.h"
+#include "data/interleaved.h"
 #include "data/transform.h"
 #include "text/conversation.h"
 #include "text/tokeniser.h"
@@ -29,5 +31,23 @@ struct ConversationInput {
 // Fails where the words have no place for the images.
 std::shared_ptr<const data::Transform> make_conversation_transform(
     const ConversationInput& input, std::shared_ptr<const data::Transform> image);
+
+// Documents (Alayrac et al. 2022, Flamingo, section 2.4): `end_of_chunk` stands behind the text of an image, where the next
+// image or the end of the document follows. What has more tokens or images than there is place for is cut to a window that
+// begins at an image, which is drawn in training and is the first one otherwise, and ends in front of the first image that
+// has no place.
+struct DocumentInput {
+  Tokeniser tokeniser;
+  int64_t length = 0;  // tokens of a sample
+  int64_t images = 1;  // of a sample, at most
+  int64_t image_token = 0, end_of_chunk = 0;
+  bool training = true;
+  std::shared_ptr<const data::Interleaved> documents = {};
+};
+
+// "image", f32 [images, 3, side, side], zeros where a sample has fewer; "ids" and "labels", i32 [length], as above: learned
+// is what stands behind an image of the sample.
+std::shared_ptr<const data::Transform> make_document_transform(const DocumentInput& input,
+                                                               std::shared_ptr<const data::Transform> image);
 
 }  // namespace tessera::tasks

@@ -55,12 +55,24 @@ class GatedImages final : public ImageReader {
   const std::shared_ptr<models::LanguageModel>& language() const override { return language_; }
   int64_t per_image(int64_t) const override { return 1; }
 
-  torch::Tensor logits(const torch::Tensor& images, const torch::Tensor& ids, int64_t,
+  torch::Tensor logits(const torch::Tensor& images, const torch::Tensor& ids, int64_t image_token,
                        const models::Context& context) override {
-    const models::Encoded encoded = encoder_.encode(encoder_.tokenise(images, context), context);
+    // Rows of documents have places for more images than they name: those are not computed, and no token sees them.
+    const int64_t places = images.size(0) / ids.size(0);
+    const torch::Tensor named =
+        (ids == image_token).sum(1, /*keepdim=*/true) > torch::arange(places, ids.options());
+    const bool some = named.any().item<bool>() && !named.all().item<bool>();
+    const torch::Tensor present = some ? named.flatten().nonzero().squeeze(1) : torch::Tensor();
+    const torch::Tensor shown = some ? images.index_select(0, present) : images;
+    const models::Encoded encoded = encoder_.encode(encoder_.tokenise(shown, context), context);
     const torch::Tensor features = encoded.patches_of(encoded.tokens).unsqueeze(1);  // one frame each
-    const torch::Tensor media = flamingo_->resample(features.unflatten(0, {ids.size(0), -1}));
-    return flamingo_->forward(ids, {}, media);
+    torch::Tensor media = flamingo_->resample(features.unsqueeze(0)).squeeze(0);     // [images, latents, dim]
+    if (some) {
+      std::vector<int64_t> shape = media.sizes().vec();
+      shape[0] = images.size(0);
+      media = torch::zeros(shape, media.options()).index_copy(0, present, media);
+    }
+    return flamingo_->forward(ids, {}, media.unflatten(0, {ids.size(0), places}));
   }
 
  private:

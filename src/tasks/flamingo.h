@@ -3,6 +3,8 @@
 //
 //   loss = - sum over the tokens of answers of log p(token | the image before it, all tokens before it)
 //
+// Interleaved documents (data/interleaved.h) are learned as well as conversations: `length` tokens at a time.
+//
 // Tower and language model are frozen by train.freeze; with all gates at 0 the language model is itself, to the bit.
 #pragma once
 
@@ -13,6 +15,7 @@ namespace tessera::tasks {
 struct FlamingoTaskConfig : AnsweringConfig {
   int64_t every = 4, latents = 64, resampler_depth = 6, resampler_heads = 8, cross_heads = 8, head_dim = 64,
           mlp_ratio = 4;
+  FlamingoTaskConfig() { document_images = 5; }
 
   template <class V>
   void visit(V& v) {
@@ -25,6 +28,8 @@ struct FlamingoTaskConfig : AnsweringConfig {
     v("head_dim", head_dim, between(1, 4096), "channels of a head of either");
     v("mlp_ratio", mlp_ratio, between(1, 64),
       "hidden width of either's feed-forward networks over its width");
+    v("document_images", document_images, between(1, 1024),
+      "images of an interleaved document that are read at a time");
   }
 };
 

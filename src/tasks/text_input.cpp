@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "data/interleaved.h"
 #include "text/bpe_trainer.h"
 
 namespace tessera::tasks {
@@ -190,6 +191,10 @@ torch::Tensor embed_in_batches(const TextInput& input, std::span<const std::stri
 }
 
 void require_captions(std::initializer_list<const data::Source*> sources, const std::string& who) {
+  for (const data::Source* source : sources)
+    if (source && data::document_images(*source))
+      fail_usage(who, " needs images with captions, not ", source->describe(),
+                 ": task flamingo learns documents");
   for (const data::Source* source : sources)
     if (source && source->size() > 0 && source->read(0).annotation.captions.empty())
       fail_usage(who, " needs captions, which ", source->describe(), " does not have");
