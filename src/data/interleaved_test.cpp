@@ -94,6 +94,13 @@ TEST(Interleaved, ShardsHoldTheirImages) {
   EXPECT_EQ(documents.document(0).name, folder.path("docs-000.tar") + ": x/1.json");
 }
 
+TEST(Interleaved, MayBeMeasuredOnImagesWithClasses) {
+  const TemporaryFolder folder;
+  const auto documents = open_documents(some_documents(folder)),
+             shapes = open_source({.path = "shapes:train=4,val=4"}, Split::validation);
+  EXPECT_NO_THROW(require_same_classes(*documents, *shapes));
+}
+
 TEST(Interleaved, AShareOfTheDocumentsIsForValidation) {
   const TemporaryFolder folder;
   folder.write("a.png", png(1));

@@ -105,6 +105,8 @@ RawSample read_annotated(const Source& source, int64_t index) {
 }
 
 void require_same_classes(const Source& train, const Source& validation) {
+  // Documents have no classes, and may be measured on images that have some.
+  if (document_images(train) || document_images(validation)) return;
   const auto labels = [](const Source& source) {
     const ClassLabels* classes = source.class_labels();
     return !classes ? "no label" : classes->multi_label() ? "several labels" : "one label";
