@@ -56,6 +56,18 @@ torch::Tensor seeded_noise(std::span<const uint64_t> seeds, std::vector<int64_t>
   return noise;
 }
 
+namespace {
+
+// What the walk is computed in: float64 where the weights are, else float32.
+torch::ScalarType numbers_for(const models::Denoiser& network) {
+  const auto* module = dynamic_cast<const torch::nn::Module*>(&network);
+  const auto weights = module ? module->parameters() : std::vector<torch::Tensor>();
+  return !weights.empty() && weights.front().scalar_type() == torch::kFloat64 ? torch::kFloat64
+                                                                              : torch::kFloat32;
+}
+
+}  // namespace
+
 diffusion::Network guided_network(models::Denoiser& network, const NoiseProcess& process,
                                   const torch::Tensor& labels, const diffusion::Guidance& guidance,
                                   models::BlockReuse* reuse) {
@@ -81,11 +93,12 @@ Generated generate_images(models::Denoiser& network, const NoiseProcess& process
   const auto sampler = process.sampler(request.sampler);
   const int64_t steps = sampler->steps();
   const std::vector<int64_t> shape = {network.channels(), request.height, request.width};
+  const torch::ScalarType numbers = numbers_for(network);
   const auto noise = [&](const char* purpose, int64_t draw) {
-    return seeded_noise(request.seeds, shape, purpose, static_cast<uint64_t>(draw)).to(device);
+    return seeded_noise(request.seeds, shape, purpose, static_cast<uint64_t>(draw)).to(device, numbers);
   };
   const auto there = [&](const torch::Tensor& image) {
-    return image.defined() ? image.to(device, torch::kFloat32) : image;
+    return image.defined() ? image.to(device, numbers) : image;
   };
   const torch::Tensor known = there(request.known), mask = there(request.mask), start = there(request.start);
 
