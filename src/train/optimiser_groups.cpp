@@ -130,9 +130,11 @@ std::vector<ParameterGroup> make_parameter_groups(const NamedTensors& parameters
   check_rules(options.rules, names);
   std::vector<ParameterGroup> groups;
   for (size_t i = 0; i < parameters.size(); ++i) {
-    const auto& [name, tensor] = parameters[i];
+    const std::string& name = parameters[i].first;
+    const torch::Tensor& tensor = parameters[i].second;
     const bool free_of_decay = tensor.dim() <= 1 || name.ends_with(".bias") ||
-                               std::find(exceptions.begin(), exceptions.end(), name) != exceptions.end();
+                               std::any_of(exceptions.begin(), exceptions.end(),
+                                           [&](const auto& pattern) { return matches(pattern, name); });
     double weight_decay = free_of_decay ? 0 : options.weight_decay;
     const double depth = static_cast<double>(top - layers[i]);
     double lr_scale =

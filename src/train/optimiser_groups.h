@@ -39,9 +39,10 @@ bool matches(const std::string& pattern, const std::string& name);
 
 struct GroupOptions {
   double weight_decay = 0.05;
-  double layer_decay = 1;                  // 1 = one learning rate for all
-  double min_scale = 0;                    // lower bound of a layer's scale
-  std::vector<std::string> no_decay = {};  // full names that take none, besides the one-dimensional ones
+  double layer_decay = 1;  // 1 = one learning rate for all
+  double min_scale = 0;    // lower bound of a layer's scale
+  // Names, or patterns as for matches(), that take none, besides the one-dimensional ones.
+  std::vector<std::string> no_decay = {};
   // In order: factors multiply, the last decay counts. One that matches nothing is a usage error.
   std::vector<ParameterRule> rules = {};
 };
