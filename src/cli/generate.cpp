@@ -222,7 +222,15 @@ class Drawing {
     // Pixels lie within -1 and 1, latents do not; what is cut off cannot be walked back.
     const bool clips = options_.from_class.empty() && (sampler.sampler == tasks::SamplerName::ddpm ||
                                                        sampler.sampler == tasks::SamplerName::ddim);
-    sampler.clip = options_.clip >= 0 ? options_.clip : clips && generator_.network->channels() == 3 ? 1 : 0;
+    sampler.threshold = options_.threshold;
+    if (sampler.threshold > 0 && options_.clip > 0)
+      fail_usage("--clip and --threshold both bound the images: must be one of them");
+    if (sampler.threshold > 0 && !options_.from_class.empty())
+      fail_usage("--threshold cuts off what --from-class has to walk back");
+    sampler.clip = sampler.threshold > 0                          ? 0
+                   : options_.clip >= 0                           ? options_.clip
+                   : clips && generator_.network->channels() == 3 ? 1
+                                                                  : 0;
     steps_ = generator_.process->sampler(sampler)->steps();  // what it refuses, before anything is written
     if (!options_.start.empty()) {
       request_.start = input_of(options_.start);
@@ -259,6 +267,7 @@ class Drawing {
     out["last_step"] = name_of(sampler.last_step);
     out["last_step_size"] = sampler.last_step_size;
     out["clip"] = sampler.clip;
+    if (sampler.threshold > 0) out["threshold"] = sampler.threshold;
     out["cfg"] = request_.guidance.scale;
     out["cfg_channels"] = request_.guidance.channels;
     out["cfg_rescale"] = request_.guidance.rescale;

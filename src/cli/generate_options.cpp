@@ -66,6 +66,9 @@ void add_generate_options(Arguments& command, GenerateOptions& options) {
   command.add("--last-step-size", options.last_step_size, "sde: how long it is").show_default();
   command.add("--clip", options.clip,
               "ddpm, ddim: clean images stay within +- this, 0 = not (default: 1 of pixels)");
+  command.add(
+      "--threshold", options.threshold,
+      "ddim, dpmpp: clean images stay within this quantile of their magnitudes (0.995), divided by it");
   command.add("--size", options.size,
               "side of the images in the network's own pixels, or HEIGHTxWIDTH (default: as trained)");
   command.add("--moments", options.moments, "a row for each image: so many moments from noise to it")
@@ -116,6 +119,7 @@ void refuse_noise_options(const GenerateOptions& options, const std::string& fil
       {"--last-step", options.last_step != standard.last_step},
       {"--last-step-size", options.last_step_size != standard.last_step_size},
       {"--clip", options.clip != standard.clip},
+      {"--threshold", options.threshold != standard.threshold},
       {"--size", options.size != standard.size},
       {"--moments", options.moments != standard.moments},
       {"--start", !options.start.empty()},

@@ -22,7 +22,7 @@ struct GenerateOptions {
   int64_t count = 0, seed = 0, batch = 16, threads = 0, steps = 0, cfg_channels = 0, moments = 0, reuse = 1,
           shard_size = 0, tile = 0;
   double cfg = 1.5, cfg_rescale = 0, cfg_from = 0, cfg_to = 1, eta = 0, last_step_size = 0.04, clip = kUnset,
-         strength = kUnset;
+         strength = kUnset, threshold = 0;
   std::string sampler = "auto", spacing = "trailing", form = "sigma", last_step = "mean";
   std::string start, inpaint, mask;
   std::string device = "auto", precision = "fp32";

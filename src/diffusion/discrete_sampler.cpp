@@ -1,9 +1,11 @@
 #include "diffusion/discrete_sampler.h"
 
+#include <algorithm>
 #include <cmath>
-#include <limits>
+#include <initializer_list>
 
 #include "core/error.h"
+#include "core/text.h"
 
 namespace tessera::diffusion {
 namespace {
@@ -23,6 +25,15 @@ Estimate estimate(Prediction prediction, const torch::Tensor& output, const torc
     default:
       return {(x - at.sigma * values) / at.alpha, values};
   }
+}
+
+// Dynamic thresholding (Saharia et al. 2022): within +-s and divided by it, s a quantile of each image's magnitudes.
+torch::Tensor thresholded(const torch::Tensor& clean, const DiscreteOptions& options) {
+  const torch::Tensor wide = clean.scalar_type() == torch::kFloat64 ? clean : clean.to(torch::kFloat32);
+  torch::Tensor s =
+      wide.flatten(1).abs().quantile(options.threshold, /*dim=*/1).clamp(1, options.threshold_most);
+  s = s.view({-1, 1, 1, 1});
+  return (torch::minimum(torch::maximum(wide, -s), s) / s).to(clean.scalar_type());
 }
 
 Level of_alpha(double alphas_cumprod) { return {std::sqrt(alphas_cumprod), std::sqrt(1 - alphas_cumprod)}; }
@@ -99,7 +110,10 @@ class Ddim final : public Sampler {
       const double left = alphas_[i], before = next_[i];
       Estimate e =
           estimate(prediction_, network(x, time_of(static_cast<double>(times_[i]), x)), x, of_alpha(left));
-      if (options_.clip > 0) e.clean = e.clean.clamp(-options_.clip, options_.clip);
+      if (options_.threshold > 0)
+        e.clean = thresholded(e.clean, options_);
+      else if (options_.clip > 0)
+        e.clean = e.clean.clamp(-options_.clip, options_.clip);
       const double variance = (1 - before) / (1 - left) * (1 - left / before);
       const double deviation = options_.eta * std::sqrt(std::max(variance, 0.0));
       x = std::sqrt(before) * e.clean +
@@ -138,7 +152,7 @@ class Ddim final : public Sampler {
   std::vector<double> alphas_, next_;
 };
 
-// --- DPM-Solver++
+// --- DPM-Solver and DPM-Solver++
 
 class DpmSolver final : public Sampler {
  public:
@@ -151,13 +165,13 @@ class DpmSolver final : public Sampler {
 
   torch::Tensor run(const Network& network, const torch::Tensor& start, const Walk& walk) const override {
     torch::Tensor x = start;
-    std::vector<torch::Tensor> clean;  // predictions so far, the newest last
+    std::vector<torch::Tensor> known;  // predictions so far, the newest last
     for (int64_t step = walk.first; step < steps(); ++step) {
       const double time = plan_.times[static_cast<size_t>(step)];
-      clean.push_back(estimate(prediction_, network(x, time_of(time, x)), x, level(step)).clean);
-      if (clean.size() > 3) clean.erase(clean.begin());
+      known.push_back(predicted(network(x, time_of(time, x)), x, step));
+      if (known.size() > 3) known.erase(known.begin());
       const int64_t order = order_at(step, step - walk.first);
-      x = advance(x, clean, step, order);
+      x = of_noise() ? advance_noise(x, known, step, order) : advance(x, known, step, order);
       if (draws_noise()) x = x + noise_scale(step) * walk.noise(step);
       finish_step(walk, step, steps(), x);
     }
@@ -168,6 +182,17 @@ class DpmSolver final : public Sampler {
   // log(alpha / sigma): infinite where there is no noise.
   double lambda(int64_t step) const { return -std::log(plan_.sigmas[static_cast<size_t>(step)]); }
   double gap(int64_t step) const { return lambda(step + 1) - lambda(step); }
+  bool of_noise() const { return options_.solver_of == SolverOf::noise; }
+
+  torch::Tensor predicted(const torch::Tensor& output, const torch::Tensor& x, int64_t step) const {
+    const Level at = level(step);
+    Estimate e = estimate(prediction_, output, x, at);
+    if (options_.threshold > 0) {
+      e.clean = thresholded(e.clean, options_);
+      if (of_noise()) e.noise = (x - at.alpha * e.clean) / at.sigma;
+    }
+    return of_noise() ? e.noise : e.clean;
+  }
 
   int64_t order_at(int64_t step, int64_t known) const {
     const bool few = options_.lower_order_final && steps() < 15;
@@ -179,7 +204,39 @@ class DpmSolver final : public Sampler {
   }
 
   double noise_scale(int64_t step) const {
-    return level(step + 1).sigma * std::sqrt(1 - std::exp(-2 * gap(step)));
+    const double h = gap(step);
+    return level(step + 1).sigma * std::sqrt(of_noise() ? std::expm1(2 * h) : -std::expm1(-2 * h));
+  }
+
+  // First and second difference over lambda of what the steps so far have predicted.
+  struct Differences {
+    torch::Tensor first, second, last;  // of a parabola; `last` of a line through the two newest
+  };
+  Differences differences(const std::vector<torch::Tensor>& known, int64_t step, int64_t order) const {
+    const double h = gap(step), r0 = gap(step - 1) / h;
+    const torch::Tensor& before = known[known.size() - 2];
+    Differences out;
+    out.last = (known.back() - before) / r0;
+    if (order < 3) return out;
+    const double r1 = gap(step - 2) / h;
+    const torch::Tensor earlier = (before - known[known.size() - 3]) / r1;
+    out.first = out.last + r0 / (r0 + r1) * (out.last - earlier);
+    out.second = (out.last - earlier) / (r0 + r1);
+    return out;
+  }
+
+  // The exact solution of the linear part; the noise taken as a polynomial of lambda of that order.
+  torch::Tensor advance_noise(const torch::Tensor& x, const std::vector<torch::Tensor>& noise, int64_t step,
+                              int64_t order) const {
+    const Level from = level(step), to = level(step + 1);
+    const double h = gap(step), grows = std::expm1(h), weight = to.sigma * (draws_noise() ? 2 : 1);
+    const torch::Tensor next = to.alpha / from.alpha * x - weight * grows * noise.back();
+    if (order == 1) return next;
+    const double first = grows / h - 1, second = (grows - h) / (h * h) - 0.5;
+    const Differences d = differences(noise, step, order);
+    if (order == 2)
+      return next - weight * (options_.form == SolverForm::midpoint ? 0.5 * grows : first) * d.last;
+    return next - weight * first * d.first - weight * second * d.second;
   }
 
   // The exact solution of the linear part; the clean image taken as a polynomial of lambda of that order.
@@ -190,19 +247,16 @@ class DpmSolver final : public Sampler {
     const double forgets = std::expm1(-k * h);              // exp(-k h) - 1
     double keeps = to.sigma / from.sigma;
     if (draws_noise()) keeps *= std::exp(-h);
-    const torch::Tensor& d0 = clean.back();
-    torch::Tensor next = keeps * x - to.alpha * forgets * d0;
+    const torch::Tensor next = keeps * x - to.alpha * forgets * clean.back();
     if (order == 1) return next;
     // phi functions of the first and second difference.
-    const double first = forgets / (k * h) + 1, second = (forgets + k * h) / (k * h * k * h) - 0.5;
-    const double r0 = gap(step - 1) / h;
-    const torch::Tensor d10 = (d0 - clean[clean.size() - 2]) / r0;
+    const double first = forgets / (k * h) + 1;
+    const Differences d = differences(clean, step, order);
     if (order == 2)
-      return next + to.alpha * (options_.form == SolverForm::midpoint ? -0.5 * forgets : first) * d10;
-    const double r1 = gap(step - 2) / h;
-    const torch::Tensor d11 = (clean[clean.size() - 2] - clean[clean.size() - 3]) / r1;
-    const torch::Tensor d1 = d10 + r0 / (r0 + r1) * (d10 - d11), d2 = (d10 - d11) / (r0 + r1);
-    return next + to.alpha * first * d1 - to.alpha * second * d2;
+      return next + to.alpha * (options_.form == SolverForm::midpoint ? -0.5 * forgets : first) * d.last;
+    // The series subtracts a half; diffusers adds it where noise is drawn, and is followed.
+    const double second = (forgets + k * h) / (k * h * k * h) + (draws_noise() ? 0.5 : -0.5);
+    return next + to.alpha * first * d.first - to.alpha * second * d.second;
   }
 
   Prediction prediction_;
@@ -256,7 +310,8 @@ class SigmaSampler final : public Sampler {
     const double time = step < steps() ? plan_.times[static_cast<size_t>(step)] : 0;
     const Level at = of_sigma(sigma);
     const torch::Tensor seen = x * at.alpha;
-    const Estimate e = estimate(prediction_, network(seen, time_of(time, x)), seen, at);
+    Estimate e = estimate(prediction_, network(seen, time_of(time, x)), seen, at);
+    if (options_.clip > 0) e.clean = e.clean.clamp(-options_.clip, options_.clip);
     return (x - e.clean) / sigma;
   }
 
@@ -264,6 +319,37 @@ class SigmaSampler final : public Sampler {
   DiscreteOptions options_;
   SigmaPlan plan_;
 };
+
+}  // namespace
+
+namespace {
+
+// Options of another method are refused, not left unread.
+void check_method(const DiscreteOptions& options) {
+  const Method method = options.method;
+  const auto only = [&](bool asked, const char* what, std::initializer_list<Method> methods) {
+    if (!asked || std::find(methods.begin(), methods.end(), method) != methods.end()) return;
+    std::vector<std::string> names;
+    for (const Method one : methods) names.push_back(name_of(one));
+    fail_usage(what, " goes with the sampler", names.size() > 1 ? "s " : " ", join(names, ", "), ", not ",
+               name_of(method));
+  };
+  using enum Method;
+  only(options.eta > 0, "eta", {ddim});
+  only(options.sigmas != SigmaSpacing::schedule, "a spacing of sigmas", {dpm, dpm_sde, euler, heun});
+  only(options.sigmas == SigmaSpacing::log_snr || options.solver_of == SolverOf::noise ||
+           options.least_log_snr > -DiscreteOptions::kUnbounded,
+       "log_snr, solver_of or least_log_snr", {dpm, dpm_sde});
+  only(options.log_linear || options.log_time, "log_linear or log_time", {euler});
+  only(options.threshold > 0, "threshold", {ddim, dpm, dpm_sde});
+  only(options.clip > 0, "clip", {ddpm, ddim, heun});
+  if (!(options.threshold >= 0 && options.threshold <= 1))
+    fail_usage("threshold = ", options.threshold, ", must be 0 to 1");
+  if (!(options.threshold_most >= 1))
+    fail_usage("threshold_most = ", options.threshold_most, ", must be at least 1");
+  if (options.solver_of == SolverOf::noise && options.final_sigma == FinalSigma::zero)
+    fail_usage("a solver of the noise cannot end without any: final_sigma must be minimum");
+}
 
 }  // namespace
 
@@ -277,13 +363,10 @@ std::unique_ptr<Sampler> make_discrete_sampler(const ScheduleOptions& schedule_o
                ": the schedule that the model was trained on");
   if (options.order < 1 || options.order > 3) fail_usage("order = ", options.order, ", must be 1 to 3");
   if (!(options.eta >= 0)) fail_usage("eta = ", options.eta, ", must be at least 0");
-  if (options.eta > 0 && options.method != Method::ddim)
-    fail_usage("eta goes with the sampler ddim, not ", name_of(options.method));
-  const bool by_sigma = options.method >= Method::dpm;
-  if (options.karras && (!by_sigma || options.method == Method::euler_ancestral))
-    fail_usage("Karras sigmas go with the samplers dpm, dpm_sde, euler and heun, not ",
-               name_of(options.method));
+  check_method(options);
   const std::vector<double> alphas = cumulative_alphas(betas);
+  if (-std::log(std::sqrt(1 / alphas.front() - 1)) < options.least_log_snr)
+    fail_usage("least_log_snr = ", options.least_log_snr, " leaves out every step of the schedule");
   if (alphas.back() <= 0 && network.prediction == Prediction::epsilon)
     fail_usage("a schedule whose last step holds no image goes with predictions of v or x0, not epsilon");
   switch (options.method) {

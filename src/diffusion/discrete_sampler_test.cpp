@@ -51,8 +51,53 @@ std::vector<DiscreteOptions> all_options() {
       for (const Method method : {Method::euler, Method::euler_ancestral, Method::heun})
         all.push_back({.method = method, .steps = steps, .spacing = spacing});
     }
+  using enum SigmaSpacing;
+  for (const SigmaSpacing sigmas : {karras, exponential, beta})
+    for (const Method method : {Method::dpm, Method::euler, Method::heun})
+      all.push_back({.method = method, .steps = 12, .spacing = Spacing::linspace, .sigmas = sigmas});
+  all.push_back({.method = Method::dpm, .steps = 9, .order = 3, .sigmas = log_snr});
+  all.push_back({.method = Method::dpm, .steps = 9, .least_log_snr = -4});
+  all.push_back({.method = Method::ddim, .steps = 9, .threshold = 0.9});
   for (const int64_t steps : {1, 10, 250}) all.push_back({.method = Method::ddpm, .steps = steps});
   return all;
+}
+
+// The quantile of every image's own magnitudes becomes 1, and nothing is larger.
+TEST(DiscreteSampler, DynamicThresholdsPushAnImageInwards) {
+  const Tensor image = torch::linspace(-3, 3, 61, torch::kFloat64).view({1, 1, 1, 61}), small = image / 6;
+  const Network network = [&](const Tensor& x, const Tensor&) { return torch::cat({image, small}).to(x); };
+  for (const Method method : {Method::ddim, Method::dpm})
+    for (const double most : {1.5, DiscreteOptions::kUnbounded}) {
+      const auto sampler =
+          make_discrete_sampler({}, {.prediction = Prediction::x0},
+                                {.method = method, .steps = 3, .threshold = 0.8, .threshold_most = most});
+      const Tensor end = sampler->run(network, torch::zeros({2, 1, 1, 61}, torch::kFloat64), {});
+      // Of 61 magnitudes in pairs 0, 0.1, 0.1, …, 3, 3 the 48th is 2.4.
+      const double s = std::min(2.4, most);
+      EXPECT_TRUE(torch::allclose(end[0], (image[0] / s).clamp(-1, 1))) << name_of(method) << " " << most;
+      EXPECT_TRUE(torch::allclose(end[1], small[0])) << "a small image stays as it is";
+    }
+}
+
+// Exact for a noise that never changes, whatever the order and form.
+TEST(DiscreteSampler, SolverOfTheNoiseTakesAConstantNoiseAwayExactly) {
+  torch::manual_seed(3);
+  const Tensor noise = torch::randn({2, 3, 4, 4}, torch::kFloat64), clean = torch::rand_like(noise);
+  const Network network = [&](const Tensor&, const Tensor&) { return noise; };
+  for (const int64_t order : {1, 2, 3})
+    for (const SolverForm form : {SolverForm::midpoint, SolverForm::heun}) {
+      const auto sampler = make_discrete_sampler({}, {},
+                                                 {.method = Method::dpm,
+                                                  .steps = 7,
+                                                  .order = order,
+                                                  .form = form,
+                                                  .final_sigma = FinalSigma::minimum,
+                                                  .solver_of = SolverOf::noise});
+      const auto at = [&](int64_t step) {
+        return sampler->level(step).alpha * clean + sampler->level(step).sigma * noise;
+      };
+      EXPECT_TRUE(torch::allclose(sampler->run(network, at(0), {}), at(7), 0, 1e-12)) << order;
+    }
 }
 
 // Whatever the way, it ends where the network always pointed.
@@ -161,7 +206,14 @@ TEST(DiscreteSampler, RefusesWhatDoesNotGoTogether) {
   EXPECT_TRUE(refused({}, {}, {.steps = 1001}));
   EXPECT_TRUE(refused({}, {}, {.steps = 0}));
   EXPECT_TRUE(refused({}, {}, {.method = Method::dpm, .eta = 0.5}));
-  EXPECT_TRUE(refused({}, {}, {.method = Method::ddim, .karras = true}));
+  EXPECT_TRUE(refused({}, {}, {.method = Method::ddim, .sigmas = SigmaSpacing::karras}));
+  EXPECT_TRUE(refused({}, {}, {.method = Method::euler_ancestral, .sigmas = SigmaSpacing::beta}));
+  EXPECT_TRUE(refused({}, {}, {.method = Method::euler, .sigmas = SigmaSpacing::log_snr}));
+  EXPECT_TRUE(refused({}, {}, {.method = Method::euler, .threshold = 0.9}));
+  EXPECT_TRUE(refused({}, {}, {.method = Method::ddim, .threshold = 1.5}));
+  EXPECT_TRUE(refused({}, {}, {.method = Method::dpm, .solver_of = SolverOf::noise}));
+  EXPECT_TRUE(refused({}, {}, {.method = Method::dpm, .least_log_snr = 10}));
+  EXPECT_TRUE(refused({}, {}, {.method = Method::euler, .clip = 1}));
   EXPECT_TRUE(refused({}, {}, {.method = Method::dpm, .order = 4}));
   EXPECT_TRUE(refused({.zero_terminal_snr = true}, {}, {.method = Method::ddim, .steps = 10}));
   EXPECT_FALSE(refused({.zero_terminal_snr = true}, {.prediction = Prediction::v},

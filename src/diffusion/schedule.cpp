@@ -20,12 +20,23 @@ std::vector<double> evenly(double from, double to, int64_t count) {
   return values;
 }
 
-std::vector<double> cosine_betas(int64_t steps) {
-  constexpr double kOffset = 0.008, kMost = 0.999;
-  const auto left = [](double share) {
-    const double c = std::cos((share + kOffset) / (1 + kOffset) * std::numbers::pi / 2);
-    return c * c;
-  };
+// What is left of an image after a share of the steps, up to a factor.
+double left_of(ScheduleKind kind, double share) {
+  constexpr double kOffset = 0.008;
+  if (kind == ScheduleKind::exponential) return std::exp(-12 * share);
+  if (kind == ScheduleKind::laplace) {
+    const double from_middle = 0.5 - share;
+    const double log_snr =
+        -0.5 * std::copysign(1.0, from_middle) * std::log(1 - 2 * std::abs(from_middle) + 1e-6);
+    return std::sqrt(1 / (1 + std::exp(-log_snr)));
+  }
+  const double c = std::cos((share + kOffset) / (1 + kOffset) * std::numbers::pi / 2);
+  return c * c;
+}
+
+std::vector<double> betas_of_left(ScheduleKind kind, int64_t steps) {
+  constexpr double kMost = 0.999;
+  const auto left = [kind](double share) { return left_of(kind, share); };
   std::vector<double> betas;
   const auto count = static_cast<double>(steps);
   for (int64_t i = 0; i < steps; ++i) {
@@ -71,9 +82,20 @@ std::vector<double> make_betas(const ScheduleOptions& options) {
       betas = mapped(evenly(std::sqrt(start), std::sqrt(end), options.steps),
                      [](double root) { return root * root; });
       break;
-    case ScheduleKind::cosine:
-      betas = cosine_betas(options.steps);
+    case ScheduleKind::sigmoid:
+      betas = mapped(evenly(-6, 6, options.steps),
+                     [&](double at) { return start + (end - start) / (1 + std::exp(-at)); });
       break;
+    case ScheduleKind::cosine:
+    case ScheduleKind::exponential:
+    case ScheduleKind::laplace:
+      betas = betas_of_left(options.kind, options.steps);
+      break;
+  }
+  if (!options.betas.empty()) {
+    if (std::ssize(options.betas) != options.steps)
+      fail_usage("a schedule of ", options.steps, " steps has ", options.betas.size(), " betas");
+    betas = options.betas;
   }
   for (const double beta : betas)
     if (!(beta > 0 && beta <= 1))

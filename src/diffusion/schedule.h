@@ -5,6 +5,9 @@
 //   linear         beta evenly spaced (Ho et al. 2020)
 //   scaled_linear  sqrt(beta) evenly spaced (Rombach et al. 2022)
 //   cosine         a_t = cos^2((t / T + 0.008) / 1.008 pi / 2) (Nichol & Dhariwal 2021)
+//   sigmoid        beta along a logistic function from -6 to 6 (Xu et al. 2022, "GeoDiff")
+//   exponential    a_t = exp(-12 t / T)
+//   laplace        a_t of levels log(alpha / sigma) that have a Laplace distribution (Hang et al. 2024)
 #pragma once
 
 #include <cstdint>
@@ -15,13 +18,14 @@
 
 namespace tessera::diffusion {
 
-enum class ScheduleKind { linear, scaled_linear, cosine };
+enum class ScheduleKind { linear, scaled_linear, cosine, sigmoid, exponential, laplace };
 
 struct ScheduleOptions {
   ScheduleKind kind = ScheduleKind::linear;
   int64_t steps = 1000;
-  // Of the two linear kinds; 0 = 0.0001 and 0.02 times 1000 / steps, as ADM and DiT have them.
+  // Of the linear kinds and sigmoid; 0 = 0.0001 and 0.02 times 1000 / steps, as ADM and DiT have them.
   double beta_start = 0, beta_end = 0;
+  std::vector<double> betas = {};  // as many as `steps`, instead of those of the kind
   bool zero_terminal_snr = false;  // nothing of the image is left after the last step (Lin et al. 2024)
 };
 
@@ -68,7 +72,8 @@ std::vector<double> min_snr_weights(const std::vector<double>& snr, double gamma
 
 template <>
 struct tessera::EnumNames<tessera::diffusion::ScheduleKind> {
-  static constexpr std::array names = {"linear", "scaled_linear", "cosine"};
+  static constexpr std::array names = {"linear",  "scaled_linear", "cosine",
+                                       "sigmoid", "exponential",   "laplace"};
 };
 template <>
 struct tessera::EnumNames<tessera::diffusion::Prediction> {

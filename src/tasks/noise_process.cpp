@@ -24,11 +24,13 @@ std::string list_of(const std::vector<SamplerName>& samplers) {
 }
 
 diffusion::DiscreteOptions discrete_options(const SamplerConfig& config) {
-  diffusion::DiscreteOptions options{.steps = config.steps,
-                                     .eta = config.eta,
-                                     .spacing = config.spacing,
-                                     .karras = config.karras,
-                                     .clip = config.clip};
+  diffusion::DiscreteOptions options{
+      .steps = config.steps,
+      .eta = config.eta,
+      .spacing = config.spacing,
+      .sigmas = config.karras ? diffusion::SigmaSpacing::karras : diffusion::SigmaSpacing::schedule,
+      .clip = config.clip,
+      .threshold = config.threshold};
   switch (config.sampler) {
     case SamplerName::ddim:
       options.method = Method::ddim;
@@ -136,6 +138,7 @@ std::unique_ptr<diffusion::Sampler> NoiseProcess::sampler(const SamplerConfig& a
   if (std::find(ours.begin(), ours.end(), config.sampler) == ours.end())
     fail_usage("sampler ", name_of(config.sampler), " is none of ", diffusion_ ? "diffusion" : "interpolants",
                ", by which these weights were trained: must be ", list_of(ours));
+  if (!diffusion_ && config.threshold > 0) fail_usage("threshold goes with samplers of diffusion");
   if (diffusion_)
     return diffusion::make_discrete_sampler(schedule(), diffusion_->options(), discrete_options(config));
   if (config.sampler == SamplerName::sde || config.sampler == SamplerName::sde_heun)

@@ -76,7 +76,9 @@ struct SamplerConfig {
   diffusion::DiffusionForm form = diffusion::DiffusionForm::sigma;  // sde
   diffusion::LastStep last_step = diffusion::LastStep::mean;        // sde
   double last_step_size = 0.04;                                     // sde
-  double clip = 0;  // ddpm, ddim: clean images are kept within +-clip, 0 = not
+  double clip = 0;  // ddpm, ddim, heun of diffusion: clean images are kept within +-clip, 0 = not
+  double threshold =
+      0;  // ddim, dpmpp: a share of dynamic thresholding (diffusion/discrete_sampler.h), 0 = none
 };
 
 class NoiseProcess {

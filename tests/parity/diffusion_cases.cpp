@@ -4,6 +4,7 @@
 #include "core/error.h"
 #include "diffusion/discrete_sampler.h"
 #include "diffusion/guidance.h"
+#include "tests/parity/config_reader.h"
 #include "tests/parity/generation_cases.h"
 #include "tests/parity/model_case.h"
 
@@ -72,29 +73,54 @@ torch::Tensor table_of(const Schedule& schedule, const std::string& name) {
 
 // --- as diffusers' schedulers take them
 
-ScheduleOptions diffusers_schedule(const Json& config) {
+ScheduleOptions diffusers_schedule(ConfigReader& config) {
+  static const std::map<std::string, ScheduleKind> kinds = {
+      {"linear", ScheduleKind::linear},   {"scaled_linear", ScheduleKind::scaled_linear},
+      {"exp", ScheduleKind::exponential}, {"squaredcos_cap_v2", ScheduleKind::cosine},
+      {"sigmoid", ScheduleKind::sigmoid}, {"laplace", ScheduleKind::laplace}};
+  const bool heun = config.value("class", "") == "HeunDiscreteScheduler";
   const std::string kind = config.value("beta_schedule", "linear");
-  return {.kind = kind == "squaredcos_cap_v2" ? ScheduleKind::cosine
-                  : kind == "scaled_linear"   ? ScheduleKind::scaled_linear
-                                              : ScheduleKind::linear,
-          .steps = config.value("num_train_timesteps", int64_t{1000}),
-          .beta_start = config.value("beta_start", 0.0001),
-          .beta_end = config.value("beta_end", 0.02),
+  check(kinds.contains(kind), "beta_schedule '", kind, "' is not known");
+  const auto betas = config.value("trained_betas", std::vector<double>());
+  const int64_t steps = config.value("num_train_timesteps", int64_t{1000});
+  return {.kind = kinds.at(kind),
+          .steps = betas.empty() ? steps : std::ssize(betas),
+          .beta_start = config.value("beta_start", heun ? 0.00085 : 0.0001),
+          .beta_end = config.value("beta_end", heun ? 0.012 : 0.02),
+          .betas = betas,
           .zero_terminal_snr = config.value("rescale_betas_zero_snr", false)};
 }
 
-Prediction diffusers_prediction(const Json& config) {
+Prediction diffusers_prediction(ConfigReader& config) {
   const std::string name = config.value("prediction_type", "epsilon");
+  check(name == "epsilon" || name == "sample" || name == "v_prediction", "prediction_type '", name,
+        "' is not known");
   return name == "v_prediction" ? Prediction::v : name == "sample" ? Prediction::x0 : Prediction::epsilon;
 }
 
-DiscreteOptions diffusers_options(const Json& config, const std::string& golden, int64_t steps) {
+SigmaSpacing diffusers_sigmas(ConfigReader& config) {
+  const bool karras = config.value("use_karras_sigmas", false), lu = config.value("use_lu_lambdas", false),
+             exponential = config.value("use_exponential_sigmas", false),
+             beta = config.value("use_beta_sigmas", false);
+  return karras        ? SigmaSpacing::karras
+         : lu          ? SigmaSpacing::log_snr
+         : exponential ? SigmaSpacing::exponential
+         : beta        ? SigmaSpacing::beta
+                       : SigmaSpacing::schedule;
+}
+
+DiscreteOptions diffusers_options(ConfigReader& config, const std::string& golden, int64_t steps) {
   DiscreteOptions options{.steps = steps};
   const bool ddim = golden.starts_with("model_diffusion_ddim");
   options.spacing = parse_enum<Spacing>(config.value("timestep_spacing", ddim ? "leading" : "linspace"),
                                         "timestep_spacing");
   options.steps_offset = config.value("steps_offset", int64_t{0});
-  options.karras = config.value("use_karras_sigmas", false);
+  options.sigmas = diffusers_sigmas(config);
+  if (config.value("thresholding", false)) {
+    options.threshold = config.value("dynamic_thresholding_ratio", 0.995);
+    options.threshold_most = config.value("sample_max_value", 1.0);
+  }
+  config.pass_over({"dynamic_thresholding_ratio", "sample_max_value", "clip_sample_range"});
   if (config.value("final_sigmas_type", "zero") == "sigma_min") options.final_sigma = FinalSigma::minimum;
   if (ddim) {
     options.method = Method::ddim;
@@ -104,8 +130,13 @@ DiscreteOptions diffusers_options(const Json& config, const std::string& golden,
     return options;
   }
   if (golden.starts_with("model_diffusion_dpm")) {
-    options.method =
-        config.value("algorithm_type", "dpmsolver++") == "sde-dpmsolver++" ? Method::dpm_sde : Method::dpm;
+    const std::string kind = config.value("algorithm_type", "dpmsolver++");
+    options.method = kind.starts_with("sde-") ? Method::dpm_sde : Method::dpm;
+    options.solver_of = kind.ends_with("++") ? SolverOf::clean : SolverOf::noise;
+    options.least_log_snr = config.value("lambda_min_clipped", options.least_log_snr);
+    check(!config.value("use_flow_sigmas", false) && !config.value("use_dynamic_shifting", false),
+          "DPM-Solver of flows is not ours");
+    config.pass_over({"flow_shift", "time_shift_type", "variance_type"});
     options.order = config.value("solver_order", int64_t{2});
     options.form = parse_enum<SolverForm>(config.value("solver_type", "midpoint"), "solver_type");
     options.lower_order_final = config.value("lower_order_final", true);
@@ -116,6 +147,11 @@ DiscreteOptions diffusers_options(const Json& config, const std::string& golden,
   options.method = name == "HeunDiscreteScheduler"             ? Method::heun
                    : name == "EulerAncestralDiscreteScheduler" ? Method::euler_ancestral
                                                                : Method::euler;
+  options.sigma_min = config.value("sigma_min", 0.0), options.sigma_max = config.value("sigma_max", 0.0);
+  options.log_linear = config.value("interpolation_type", "linear") == "log_linear";
+  options.log_time = config.value("timestep_type", "discrete") == "continuous" &&
+                     config.value("prediction_type", "epsilon") == "v_prediction";
+  if (config.value("clip_sample", false)) options.clip = config.value("clip_sample_range", 1.0);
   return options;
 }
 
@@ -218,8 +254,11 @@ CaseResult check_diffusers_samplers(const Golden& golden) {
   const auto steps = config.at("steps").get<int64_t>();
   Comparison comparison;
   for (const auto& [name, one] : config.at("cases").items()) {
-    const ScheduleOptions schedule = diffusers_schedule(one);
-    const DiscreteOptions options = diffusers_options(one, golden.name, steps);
+    ConfigReader config_of_one(one, name);
+    const ScheduleOptions schedule = diffusers_schedule(config_of_one);
+    const DiscreteOptions options = diffusers_options(config_of_one, golden.name, steps);
+    const Prediction prediction = diffusers_prediction(config_of_one);
+    config_of_one.finish();
     const std::vector<double> alphas = cumulative_alphas(make_betas(schedule));
     const auto compare_table = [&, &name = name](const char* key, const torch::Tensor& got) {
       const std::string full = name + "/output." + key;
@@ -227,7 +266,7 @@ CaseResult check_diffusers_samplers(const Golden& golden) {
     };
     compare_table("alphas_cumprod", doubles(alphas));
     const auto sampler = make_discrete_sampler(
-        schedule, {.prediction = diffusers_prediction(one), .variance = Variance::fixed_small}, options);
+        schedule, {.prediction = prediction, .variance = Variance::fixed_small}, options);
     compare_table("init_noise_sigma", doubles({sampler->start_scale()}));
     for (const torch::ScalarType dtype : {torch::kFloat64, torch::kFloat32}) {
       // The state before every call of the network, and the last.
@@ -239,8 +278,7 @@ CaseResult check_diffusers_samplers(const Golden& golden) {
         const size_t call = states.size();
         times.push_back(t[0].item<double>());
         if (options.method >= Method::dpm) {
-          const size_t at = options.method == Method::heun ? (call + 1) / 2 : call;
-          sigmas.push_back(plan.sigmas[at]);
+          sigmas.push_back(plan.sigmas[options.method == Method::heun ? (call + 1) / 2 : call]);
           states.push_back(by_sigma ? x * std::sqrt(sigmas.back() * sigmas.back() + 1) : x);
         } else {
           states.push_back(x);
@@ -252,7 +290,10 @@ CaseResult check_diffusers_samplers(const Golden& golden) {
       walk.noise = [&](int64_t step) { return noise[step]; };
       states.push_back(
           sampler->run(network, golden.tensor("input.init", dtype) * sampler->start_scale(), walk));
-      sigmas.push_back(plan.sigmas.back());
+      if (options.method == Method::heun)
+        sigmas.push_back(plan.sigmas.back());
+      else
+        sigmas = plan.sigmas;
       compare_table("timesteps", doubles(times));
       compare_table("sigmas", doubles(sigmas));
       const std::string key = name + "/output.trajectory";
@@ -273,7 +314,9 @@ CaseResult check_diffusion_weights(const Golden& golden) {
                      tolerance.value("atol", 1e-7));
   };
   for (const auto& [name, one] : config.at("schedules").items()) {
-    const std::vector<double> betas = make_betas(diffusers_schedule(one));
+    ConfigReader reader(one, name);
+    const std::vector<double> betas = make_betas(diffusers_schedule(reader));
+    reader.finish();
     const std::vector<double> alphas = cumulative_alphas(betas), snr = signal_to_noise(alphas);
     compare(name + "/output.alphas_cumprod", doubles(alphas));
     compare(name + "/output.snr", doubles(snr));
