@@ -24,6 +24,16 @@ class HubReader {
     if (!found->is_number()) fail_usage(where_, ": ", key, " is ", found->type_name(), ", must be a number");
     return found->as_double();
   }
+  std::vector<double> numbers(const char* key) const {
+    std::vector<double> out;
+    const Value* found = tree_.find(key);
+    if (!found || !found->is_array()) return out;
+    for (const Value& one : found->as_array()) {
+      if (!one.is_number()) fail_usage(where_, ": ", key, " holds ", one.type_name(), ", must be numbers");
+      out.push_back(one.as_double());
+    }
+    return out;
+  }
   // Fails where a setting has another value than those that the models here compute with.
   void only(const char* key, const std::vector<std::string>& values) const {
     const std::string given = word(key, values[0]);
@@ -63,13 +73,32 @@ void read_rope(const HubReader& hub, LanguageConfig& config) {
   if (!table) return;
   const HubReader rope(*table, hub.where());
   config.theta = rope.number("rope_theta", config.theta);
+  const double share = rope.number("partial_rotary_factor", hub.number("partial_rotary_factor", 1));
+  if (share != 1)
+    fail_usage(hub.where(), ": partial_rotary_factor is ", share, ", must be 1: all channels are rotated");
   const std::string type = rope.word("rope_type", rope.word("type", "default"));
   if (type == "default") return;
   config.rope_scaling = parse_enum<nn::RopeScalingKind>(type, hub.where() + ": rope_type");
-  config.rope_factor = rope.number("factor", 1);
+  config.rope_trained =
+      rope.number("original_max_position_embeddings",
+                  hub.number("original_max_position_embeddings", static_cast<double>(config.context)));
+  const bool longrope = config.rope_scaling == nn::RopeScalingKind::longrope;
+  config.rope_factor =
+      rope.number("factor", longrope ? static_cast<double>(config.context) / config.rope_trained : 1);
+  if (config.rope_scaling == nn::RopeScalingKind::yarn) {
+    config.rope_fast = rope.number("beta_fast", 32);
+    config.rope_slow = rope.number("beta_slow", 1);
+    config.rope_whole_pairs = rope.flag("truncate", true);
+    const double own = rope.number("mscale", 0), all = rope.number("mscale_all_dim", 0);
+    if (own != 0 && all != 0)
+      config.rope_magnitude =
+          nn::yarn_magnitude(config.rope_factor, own) / nn::yarn_magnitude(config.rope_factor, all);
+  }
+  config.rope_magnitude = rope.number("attention_factor", config.rope_magnitude);
+  config.rope_short = rope.numbers("short_factor");
+  config.rope_long = rope.numbers("long_factor");
   config.rope_low = rope.number("low_freq_factor", 1);
   config.rope_high = rope.number("high_freq_factor", 4);
-  config.rope_trained = rope.number("original_max_position_embeddings", static_cast<double>(config.context));
 }
 
 // What a configuration leaves out is as in LLaMA 7B: the published LLaVA 1.5 says no more than that it differs nowhere.

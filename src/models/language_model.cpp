@@ -1,5 +1,6 @@
 #include "models/language_model.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/error.h"
@@ -193,6 +194,20 @@ void register_at(torch::nn::Module& root, const std::string& path,
   at->register_module(names.back(), std::move(module));
 }
 
+nn::RopeScaling LanguageConfig::scaling() const {
+  return {.kind = rope_scaling,
+          .factor = rope_factor,
+          .trained = rope_trained,
+          .fast = rope_fast,
+          .slow = rope_slow,
+          .whole_pairs = rope_whole_pairs,
+          .low_frequency = rope_low,
+          .high_frequency = rope_high,
+          .short_factors = rope_short,
+          .long_factors = rope_long,
+          .magnitude = rope_magnitude};
+}
+
 LanguageConfig LanguageConfig::complete() const {
   LanguageConfig out = *this;
   const auto refuse = [](const auto&... parts) { fail_usage("language model: ", parts...); };
@@ -207,6 +222,15 @@ LanguageConfig LanguageConfig::complete() const {
   const Form& form = form_of(kind);
   if (form.positions == Positions::rotary && out.head_dim % 2 != 0)
     refuse("rotary positions need an even head_dim, it is ", out.head_dim);
+  const int64_t pairs = out.head_dim / 2;
+  if (rope_scaling == nn::RopeScalingKind::longrope)
+    for (const auto& [key, factors] : {std::pair("rope_short", &rope_short), {"rope_long", &rope_long}}) {
+      if (std::ssize(*factors) != pairs)
+        refuse(key, " has ", factors->size(), " divisors, must be ", pairs,
+               ", one for each pair of channels");
+      if (std::any_of(factors->begin(), factors->end(), [](double one) { return !(one > 0); }))
+        refuse(key, " must be above 0 throughout");
+    }
   if (form.packing != Packing::separate && (out.kv_heads != heads || out.head_dim * heads != dim))
     refuse(name_of(kind), " has as many heads of keys as of queries, dim / heads channels each");
   if (out.hidden == 0)
@@ -336,11 +360,7 @@ LanguageModel::Shared LanguageModel::shared_of(const TextInput& input, const tor
     shared.places = torch::arange(before, keys, integers);
   }
   if (form.positions == Positions::rotary) {
-    const nn::RopeScaling scaling{.kind = config_.rope_scaling,
-                                  .factor = config_.rope_factor,
-                                  .trained = config_.rope_trained,
-                                  .low_frequency = config_.rope_low,
-                                  .high_frequency = config_.rope_high};
+    const nn::RopeScaling scaling = config_.scaling();
     const torch::Tensor frequency = nn::rotary_frequencies(config_.head_dim, config_.theta, scaling, keys);
     const torch::Tensor angles =
         shared.places.to(torch::kCPU, torch::kFloat64).unsqueeze(-1) * frequency;  // [(batch,) tokens, pairs]

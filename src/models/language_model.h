@@ -44,7 +44,10 @@ struct LanguageConfig {
   int64_t context = 2048;                          // positions that it was trained with
   double eps = 1e-5, theta = 10000;
   nn::RopeScalingKind rope_scaling = nn::RopeScalingKind::none;
-  double rope_factor = 1, rope_trained = 0, rope_low = 1, rope_high = 4;
+  double rope_factor = 1, rope_trained = 0, rope_low = 1, rope_high = 4, rope_fast = 32, rope_slow = 1;
+  double rope_magnitude = 0;
+  bool rope_whole_pairs = true;
+  std::vector<double> rope_short = {}, rope_long = {};
   int64_t window = 0;
   bool tied = false;
   bool attention_bias = false, mlp_bias = false;  // besides those that the kind has
@@ -68,11 +71,19 @@ struct LanguageConfig {
     v("rope_trained", rope_trained, at_least(0), "positions before that");
     v("rope_low", rope_low, above(0), "llama3: low frequency factor");
     v("rope_high", rope_high, above(0), "llama3: high frequency factor");
+    v("rope_fast", rope_fast, above(0), "yarn: pairs that rotate more often in rope_trained positions stay");
+    v("rope_slow", rope_slow, above(0), "yarn: pairs that rotate more seldom are stretched by rope_factor");
+    v("rope_whole_pairs", rope_whole_pairs, "yarn: the ramp between those begins and ends at a pair");
+    v("rope_magnitude", rope_magnitude, at_least(0),
+      "yarn, longrope: factor of the rotation, 0 = what rope_factor makes it");
+    v("rope_short", rope_short, "longrope: a divisor for each pair, up to rope_trained positions");
+    v("rope_long", rope_long, "longrope: the same beyond");
     v("window", window, at_least(0), "nearest tokens that a token sees, 0 = all before it");
     v("tied", tied, "the output layer is the embedding");
     v("attention_bias", attention_bias, "biases of the layers around attention, besides those of the kind");
     v("mlp_bias", mlp_bias, "biases of the feed-forward network, besides those of the kind");
   }
+  nn::RopeScaling scaling() const;
   // With all zeros replaced; usage errors where settings contradict each other.
   LanguageConfig complete() const;
 };

@@ -18,8 +18,9 @@ void RotarySettings::check_rope(int64_t dim, int64_t heads, const std::string& w
   if (channels % step != 0)
     fail_usage("model.rope = \"", name_of(rope), "\" rotates ", channels, " channels", where,
                ", must be a multiple of ", step);
-  if (rope_scaling == Kind::dynamic)
-    fail_usage("model.rope_scaling = \"dynamic\" is for sequences that grow, images have \"ntk\"");
+  if (rope_scaling == Kind::dynamic || rope_scaling == Kind::longrope)
+    fail_usage("model.rope_scaling = \"", name_of(rope_scaling),
+               "\" is for sequences that grow, images have \"ntk\"");
   if (rope_scaling != Kind::none && rope_theta <= 1)
     fail_usage("model.rope_scaling needs model.rope_theta over 1, it is ", rope_theta);
   if (rope_scaling == Kind::ntk && rope != Rope::none && channels <= axis)

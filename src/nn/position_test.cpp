@@ -133,6 +133,24 @@ TEST(RopeScaling, FastPairsStayAndSlowOnesAreStretched) {
   for (const RopeScalingKind kind : {linear, ntk, dynamic, yarn, llama3})
     EXPECT_TRUE(torch::allclose(rotary_frequencies(32, 10000, {.kind = kind, .trained = 256}), plain))
         << name_of(kind);
+  // Between pairs instead of at them.
+  const RopeScaling between{.kind = yarn, .factor = 4, .trained = 256, .whole_pairs = false};
+  EXPECT_FALSE(torch::allclose(rotary_frequencies(32, 10000, between),
+                               rotary_frequencies(32, 10000, {.kind = yarn, .factor = 4, .trained = 256})));
+  RopeScaling longer{.kind = longrope,
+                     .factor = 4,
+                     .trained = 64,
+                     .short_factors = {1, 2, 3, 4},
+                     .long_factors = {5, 6, 7, 8}};
+  const Tensor few = rotary_frequencies(8, 10000);
+  EXPECT_TRUE(torch::allclose(few / rotary_frequencies(8, 10000, longer, 64),
+                              torch::tensor({1, 2, 3, 4}).to(torch::kFloat64)));
+  EXPECT_TRUE(torch::allclose(few / rotary_frequencies(8, 10000, longer, 65),
+                              torch::tensor({5, 6, 7, 8}).to(torch::kFloat64)));
+  EXPECT_DOUBLE_EQ(rotary_magnitude(longer), std::sqrt(4.0 / 3));  // ln 4 / ln 64 = 1 / 3
+  longer.magnitude = 1.5;
+  EXPECT_EQ(rotary_magnitude(longer), 1.5);
+  EXPECT_ANY_THROW(rotary_frequencies(6, 10000, longer));  // three pairs, four factors
   const RopeScaling growing{.kind = dynamic, .factor = 2, .trained = 64};
   EXPECT_TRUE(torch::allclose(rotary_frequencies(32, 10000, growing, 64), plain));
   EXPECT_LT(rotary_frequencies(32, 10000, growing, 65)[15].item<double>(), plain[15].item<double>());

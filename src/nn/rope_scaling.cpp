@@ -26,10 +26,11 @@ torch::Tensor yarn(const torch::Tensor& frequency, int64_t channels, double thet
   const auto pair = [&](double rotations) {
     return width * std::log(s.trained / (rotations * kFullRotation)) / (2 * std::log(theta));
   };
-  const double first = std::max(std::floor(pair(s.fast)), 0.0);
-  const double last = std::min(std::ceil(pair(s.slow)), width - 1);
+  const double from = pair(s.fast), to = pair(s.slow);
+  const double first = std::max(s.whole_pairs ? std::floor(from) : from, 0.0);
+  const double last = std::min(s.whole_pairs ? std::ceil(to) : to, width - 1);
   const torch::Tensor place = torch::arange(channels / 2, torch::kFloat64);
-  const torch::Tensor ramp = ((place - first) / std::max(last - first, 1e-3)).clamp(0, 1);
+  const torch::Tensor ramp = ((place - first) / (last == first ? 1e-3 : last - first)).clamp(0, 1);
   return blend(frequency, 1 - ramp, s.factor);
 }
 
@@ -37,6 +38,14 @@ torch::Tensor llama3(const torch::Tensor& frequency, const RopeScaling& s) {
   const torch::Tensor rotations = s.trained * frequency / kFullRotation;
   return blend(frequency, ((rotations - s.low_frequency) / (s.high_frequency - s.low_frequency)).clamp(0, 1),
                s.factor);
+}
+
+torch::Tensor longrope(const torch::Tensor& frequency, const RopeScaling& s, int64_t length) {
+  const bool is_long = static_cast<double>(length) > s.trained;
+  const std::vector<double>& factors = is_long ? s.long_factors : s.short_factors;
+  check(std::ssize(factors) == frequency.size(0), "rotary scaling 'longrope' has ", factors.size(),
+        is_long ? " long" : " short", " factors for ", frequency.size(0), " pairs of channels");
+  return frequency / torch::tensor(factors, torch::kFloat64);
 }
 
 }  // namespace
@@ -60,11 +69,20 @@ torch::Tensor rotary_frequencies(int64_t channels, double theta, const RopeScali
     const double reach = std::max(static_cast<double>(length), s.trained);
     return stretched(s.factor * reach / s.trained - (s.factor - 1));
   }
+  if (s.kind == RopeScalingKind::longrope) return longrope(frequency, s, length);
   return s.kind == RopeScalingKind::yarn ? yarn(frequency, channels, theta, s) : llama3(frequency, s);
 }
 
 double rotary_magnitude(const RopeScaling& scaling) {
-  return scaling.kind == RopeScalingKind::yarn ? 0.1 * std::log(scaling.factor) + 1 : 1;
+  const bool yarn = scaling.kind == RopeScalingKind::yarn;
+  if (!yarn && scaling.kind != RopeScalingKind::longrope) return 1;
+  if (scaling.magnitude > 0) return scaling.magnitude;
+  if (yarn) return yarn_magnitude(scaling.factor);
+  return scaling.factor > 1 ? std::sqrt(1 + std::log(scaling.factor) / std::log(scaling.trained)) : 1;
+}
+
+double yarn_magnitude(double factor, double weight) {
+  return factor > 1 ? 0.1 * weight * std::log(factor) + 1 : 1;
 }
 
 }  // namespace tessera::nn

@@ -9,6 +9,7 @@
 #include "nn/rope_scaling.h"
 #include "ops/cached_attention.h"
 #include "tests/parity/backbone_cases.h"
+#include "tests/parity/config_reader.h"
 
 namespace tessera::parity {
 namespace {
@@ -83,15 +84,27 @@ namespace {
 
 // Our settings for a scaling by the names of Hugging Face's rope_parameters.
 nn::RopeScaling rope_scaling(const nlohmann::json& wanted) {
-  const auto& params = wanted["params"];
+  ConfigReader params(wanted["params"], "rope_parameters");
   const double most = wanted["max_position_embeddings"];
-  return {.kind = parse_enum<nn::RopeScalingKind>(params["rope_type"], "rope_type"),
-          .factor = params["factor"],
-          .trained = params.value("original_max_position_embeddings", most),
-          .fast = params.value("beta_fast", 32.0),
-          .slow = params.value("beta_slow", 1.0),
-          .low_frequency = params.value("low_freq_factor", 1.0),
-          .high_frequency = params.value("high_freq_factor", 4.0)};
+  const std::string kind = params.at("rope_type");
+  nn::RopeScaling scaling;
+  if (kind != "default") scaling.kind = parse_enum<nn::RopeScalingKind>(kind, "rope_type");
+  scaling.trained = params.value("original_max_position_embeddings", most);
+  const bool longrope = scaling.kind == nn::RopeScalingKind::longrope;
+  scaling.factor = params.value("factor", longrope ? most / scaling.trained : 1.0);
+  scaling.fast = params.value("beta_fast", 32.0), scaling.slow = params.value("beta_slow", 1.0);
+  scaling.whole_pairs = params.value("truncate", true);
+  scaling.low_frequency = params.value("low_freq_factor", 1.0);
+  scaling.high_frequency = params.value("high_freq_factor", 4.0);
+  scaling.short_factors = params.value("short_factor", std::vector<double>());
+  scaling.long_factors = params.value("long_factor", std::vector<double>());
+  const double own = params.value("mscale", 0.0), all = params.value("mscale_all_dim", 0.0);
+  if (own != 0 && all != 0)
+    scaling.magnitude = nn::yarn_magnitude(scaling.factor, own) / nn::yarn_magnitude(scaling.factor, all);
+  scaling.magnitude = params.value("attention_factor", scaling.magnitude);
+  params.pass_over({"rope_theta", "partial_rotary_factor"});  // read beside the width of a head
+  params.finish();
+  return scaling;
 }
 
 // ".sin", ".cos" of timm's angles over a grid, and ".y", what it makes of ".x".
@@ -161,8 +174,10 @@ CaseResult check_rotary_positions(const Golden& golden) {
     if (!wanted.contains("params")) continue;
     const nn::RopeScaling scaling = rope_scaling(wanted);
     const int64_t length = wanted["seq_len"].is_null() ? 0 : wanted["seq_len"].get<int64_t>();
+    const auto channels_of_head = static_cast<int64_t>(wanted["head_dim"].get<double>() *
+                                                       wanted["params"].value("partial_rotary_factor", 1.0));
     close("scaled." + name + ".inv_freq",
-          nn::rotary_frequencies(wanted["head_dim"], wanted["params"]["rope_theta"], scaling, length));
+          nn::rotary_frequencies(channels_of_head, wanted["params"]["rope_theta"], scaling, length));
     const double magnitude = wanted["attention_factor"];
     comparison.holds(name + " magnitude", std::abs(nn::rotary_magnitude(scaling) - magnitude) < 1e-12,
                      "differs");
