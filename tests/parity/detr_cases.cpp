@@ -8,6 +8,7 @@
 #include "tasks/losses.h"
 #include "tasks/mask_losses.h"
 #include "tasks/set_loss.h"
+#include "tests/parity/config_reader.h"
 #include "tests/parity/model_case.h"
 
 namespace tessera::parity {
@@ -55,16 +56,28 @@ struct WholeDetr {
 
 constexpr const char* kBody = "backbone.0.body.";
 
+// `pre_norm` of the program's arguments, `normalize_before` of the class.
+bool pre_norm_of(ConfigReader& config) {
+  const bool argument = config.value("pre_norm", false);
+  return config.value("normalize_before", argument);
+}
+
+models::DetrActivation activation_of(const std::string& name) {
+  check(name == "relu" || name == "gelu", "DETR with ", name, " is not ours");
+  return name == "gelu" ? models::DetrActivation::gelu : models::DetrActivation::relu;
+}
+
 // `stored` is the prefix of the case that has the parameters.
 WholeDetr build_detr(const Golden& golden, const std::string& stored, bool dc5, torch::ScalarType dtype) {
-  const Json& config = golden.config();
+  ConfigReader config(golden.config(), "DETR");
   const auto width = [&](const std::string& layer) {
     return golden.tensor(stored + "param." + kBody + layer + ".weight").size(0);
   };
   Value::Array dims, depths;
-  for (size_t stage = 0; stage < config["resnet_blocks"].size(); ++stage) {
+  const Json& blocks = config.at("resnet_blocks");
+  for (size_t stage = 0; stage < blocks.size(); ++stage) {
     dims.push_back(width("layer" + std::to_string(stage + 1) + ".0.conv3"));
-    depths.push_back(config["resnet_blocks"][stage].get<int64_t>());
+    depths.push_back(blocks[stage].get<int64_t>());
   }
   const Value settings(Value::Table{{"dims", dims},
                                     {"depths", depths},
@@ -73,13 +86,22 @@ WholeDetr build_detr(const Golden& golden, const std::string& stored, bool dc5, 
                                     {"classes", 0}});
   WholeDetr out;
   out.backbone = models::build_backbone(models::resolve_model("resnet", settings), 0, models::Init::skip);
-  out.detr = std::make_shared<models::Detr>(models::DetrConfig{.embed_dim = config["d_model"],
-                                                               .num_heads = config["nhead"],
-                                                               .encoder_depth = config["enc_layers"],
-                                                               .decoder_depth = config["dec_layers"],
-                                                               .hidden = config["dim_feedforward"],
-                                                               .queries = config["num_queries"]},
-                                            dims.back().as_int(), config["num_classes"].get<int64_t>());
+  const models::DetrConfig detr{.embed_dim = config.at("d_model"),
+                                .num_heads = config.at("nhead"),
+                                .encoder_depth = config.at("enc_layers"),
+                                .decoder_depth = config.at("dec_layers"),
+                                .hidden = config.at("dim_feedforward"),
+                                .queries = config.at("num_queries"),
+                                .pre_norm = pre_norm_of(config),
+                                .activation = activation_of(config.value("activation", "relu"))};
+  const auto classes = config.at("num_classes").get<int64_t>();
+  const std::string positions = config.value("position_embedding", "sine");
+  check(positions == "sine" || positions == "v2", "DETR with ", positions, " positions is not ours");
+  // Said of the images and of what is done with the result, or read where the loss is.
+  config.pass_over(
+      {"width", "images", "post_process_sizes", "weights", "eos_coef", "dropout", "aux_loss", "dilation"});
+  config.finish();
+  out.detr = std::make_shared<models::Detr>(detr, dims.back().as_int(), classes);
   std::map<std::string, Tensor> all;
   const auto collect = [&](torch::nn::Module& module, const std::string& prefix) {
     module.to(dtype);
@@ -284,21 +306,26 @@ CaseResult check_detr(const Golden& golden) {
 }
 
 CaseResult check_detr_transformer(const Golden& golden) {
-  const Json& config = golden.config();
-  check(config["encoder_attention_heads"] == config["decoder_attention_heads"] &&
-            config["encoder_ffn_dim"] == config["decoder_ffn_dim"] && config["activation_function"] == "relu",
-        "DETR's encoder and decoder have the same heads and hidden width, and relu");
+  ConfigReader config(golden.config(), "DETR");
+  const models::DetrConfig wanted{.embed_dim = config.at("d_model"),
+                                  .num_heads = config.at("encoder_attention_heads"),
+                                  .encoder_depth = config.at("encoder_layers"),
+                                  .decoder_depth = config.at("decoder_layers"),
+                                  .hidden = config.at("encoder_ffn_dim"),
+                                  .queries = config.at("num_queries"),
+                                  .pre_norm = pre_norm_of(config),
+                                  .activation = activation_of(config.value("activation_function", "relu")),
+                                  .decoder_heads = config.at("decoder_attention_heads"),
+                                  .decoder_hidden = config.at("decoder_ffn_dim")};
+  const auto feature_channels = config.at("feature_channels").get<int64_t>(),
+             classes = config.at("num_labels").get<int64_t>();
+  config.pass_over({"dropout", "attention_dropout", "activation_dropout"});
+  config.finish();
   const Allowed allowed(golden);
   Comparison comparison;
   for (const torch::ScalarType dtype : {torch::kFloat64, torch::kFloat32}) {
     const std::string label = dtype == torch::kFloat64 ? "float64 " : "float32 ";
-    models::Detr detr({.embed_dim = config["d_model"],
-                       .num_heads = config["encoder_attention_heads"],
-                       .encoder_depth = config["encoder_layers"],
-                       .decoder_depth = config["decoder_layers"],
-                       .hidden = config["encoder_ffn_dim"],
-                       .queries = config["num_queries"]},
-                      config["feature_channels"], config["num_labels"]);
+    models::Detr detr(wanted, feature_channels, classes);
     detr.to(dtype);
     const auto parameters = detr.named_parameters();
     {
@@ -316,7 +343,7 @@ CaseResult check_detr_transformer(const Golden& golden) {
                                {"decoder", objects.decoded[-1]},
                                {"logits", objects.logits[-1]},
                                {"boxes", objects.boxes[-1]},
-                               {"position", models::padded_sine_positions(padding, config["d_model"],
+                               {"position", models::padded_sine_positions(padding, wanted.embed_dim,
                                                                           x.options().requires_grad(false))}};
     Tensor loss = torch::zeros({}, x.options().requires_grad(false));
     for (const std::string& name : golden.names("output.")) {

@@ -20,36 +20,47 @@ constexpr double kNormEps = 1e-5;
 
 nn::LayerNorm layer_norm(int64_t dim) { return nn::LayerNorm(dim, nn::LayerNormOptions{.eps = kNormEps}); }
 
-// What stands behind an attention in both kinds of layer: linear2(relu(linear1 x)).
+// What stands behind an attention in both kinds of layer: linear2(activation(linear1 x)). A part of a layer is
+// norm(x + part(x)), or x + part(norm(x)).
 class FeedForwardLayer : public torch::nn::Module {
  public:
-  explicit FeedForwardLayer(const DetrConfig& config) {
-    linear1_ = register_module("linear1", nn::Linear(config.embed_dim, config.hidden));
-    linear2_ = register_module("linear2", nn::Linear(config.hidden, config.embed_dim));
+  FeedForwardLayer(const DetrConfig& config, int64_t hidden)
+      : pre_norm_(config.pre_norm), gelu_(config.activation == DetrActivation::gelu) {
+    linear1_ = register_module("linear1", nn::Linear(config.embed_dim, hidden));
+    linear2_ = register_module("linear2", nn::Linear(hidden, config.embed_dim));
   }
   int64_t feed_forward_macs() const { return linear1_->macs() + linear2_->macs(); }
 
  protected:
-  Tensor feed_forward(const Tensor& x) {
-    return linear2_(torch::relu(linear1_(x)), nn::Epilogue{.residual = x});
+  template <class Part>
+  Tensor with_norm(const Tensor& x, nn::LayerNorm& norm, const Part& part) {
+    return pre_norm_ ? x + part(norm(x)) : norm(x + part(x));
+  }
+  Tensor feed_forward(const Tensor& x, nn::LayerNorm& norm) {
+    const Tensor inner = linear1_(pre_norm_ ? norm(x) : x);
+    const Tensor y = linear2_(gelu_ ? torch::gelu(inner) : torch::relu(inner), nn::Epilogue{.residual = x});
+    return pre_norm_ ? y : norm(y);
   }
 
  private:
+  bool pre_norm_, gelu_;
   nn::Linear linear1_{nullptr}, linear2_{nullptr};
 };
 
 class EncoderLayer final : public FeedForwardLayer {
  public:
-  explicit EncoderLayer(const DetrConfig& config) : FeedForwardLayer(config) {
+  explicit EncoderLayer(const DetrConfig& config) : FeedForwardLayer(config, config.hidden) {
     attention_ =
         register_module("self_attn", std::make_shared<InputAttention>(config.embed_dim, config.num_heads));
     norm1_ = register_module("norm1", layer_norm(config.embed_dim));
     norm2_ = register_module("norm2", layer_norm(config.embed_dim));
   }
-  Tensor forward(Tensor x, const Tensor& positions, const Tensor& bias) {
-    const Tensor placed = x + positions;
-    x = norm1_(x + attention_->forward(placed, placed, x, bias));
-    return norm2_(feed_forward(x));
+  Tensor forward(const Tensor& x, const Tensor& positions, const Tensor& bias) {
+    const Tensor read = with_norm(x, norm1_, [&](const Tensor& y) {
+      const Tensor placed = y + positions;
+      return attention_->forward(placed, placed, y, bias);
+    });
+    return feed_forward(read, norm2_);
   }
   int64_t macs(int64_t cells) const { return attention_->macs(cells, cells) + cells * feed_forward_macs(); }
 
@@ -60,20 +71,25 @@ class EncoderLayer final : public FeedForwardLayer {
 
 class DecoderLayer final : public FeedForwardLayer {
  public:
-  explicit DecoderLayer(const DetrConfig& config) : FeedForwardLayer(config) {
-    own_ = register_module("self_attn", std::make_shared<InputAttention>(config.embed_dim, config.num_heads));
-    across_ = register_module("multihead_attn",
-                              std::make_shared<InputAttention>(config.embed_dim, config.num_heads));
+  explicit DecoderLayer(const DetrConfig& config)
+      : FeedForwardLayer(config, config.decoder_hidden > 0 ? config.decoder_hidden : config.hidden) {
+    const int64_t heads = config.decoder_heads > 0 ? config.decoder_heads : config.num_heads;
+    own_ = register_module("self_attn", std::make_shared<InputAttention>(config.embed_dim, heads));
+    across_ = register_module("multihead_attn", std::make_shared<InputAttention>(config.embed_dim, heads));
     norm1_ = register_module("norm1", layer_norm(config.embed_dim));
     norm2_ = register_module("norm2", layer_norm(config.embed_dim));
     norm3_ = register_module("norm3", layer_norm(config.embed_dim));
   }
   Tensor forward(Tensor t, const Tensor& queries, const Tensor& memory, const Tensor& placed_memory,
                  const Tensor& bias) {
-    const Tensor asked = t + queries;
-    t = norm1_(t + own_->forward(asked, asked, t));
-    t = norm2_(t + across_->forward(t + queries, placed_memory, memory, bias));
-    return norm3_(feed_forward(t));
+    t = with_norm(t, norm1_, [&](const Tensor& y) {
+      const Tensor asked = y + queries;
+      return own_->forward(asked, asked, y);
+    });
+    t = with_norm(t, norm2_, [&](const Tensor& y) {
+      return across_->forward(y + queries, placed_memory, memory, bias);
+    });
+    return feed_forward(t, norm3_);
   }
   int64_t macs(int64_t queries, int64_t cells) const {
     return own_->macs(queries, queries) + across_->macs(queries, cells) + queries * feed_forward_macs();
@@ -148,6 +164,7 @@ class DetrTransformer final : public torch::nn::Module {
       encoder_.push_back(std::make_shared<EncoderLayer>(config));
       encoders->push_back(encoder_.back());
     }
+    if (config.pre_norm) encoded_norm_ = encoder->register_module("norm", layer_norm(config.embed_dim));
     const auto decoder = register_module("decoder", std::make_shared<torch::nn::Module>());
     const auto decoders = decoder->register_module("layers", torch::nn::ModuleList());
     for (int64_t i = 0; i < config.decoder_depth; ++i) {
@@ -159,7 +176,7 @@ class DetrTransformer final : public torch::nn::Module {
 
   Tensor encode(Tensor x, const Tensor& positions, const Tensor& bias) {
     for (const auto& layer : encoder_) x = layer->forward(x, positions, bias);
-    return x;
+    return encoded_norm_ ? encoded_norm_(x) : x;
   }
 
   // One norm for the outputs of all layers, [layers, batch, queries, dim].
@@ -184,7 +201,7 @@ class DetrTransformer final : public torch::nn::Module {
  private:
   std::vector<std::shared_ptr<EncoderLayer>> encoder_;
   std::vector<std::shared_ptr<DecoderLayer>> decoder_;
-  nn::LayerNorm norm_{nullptr};
+  nn::LayerNorm norm_{nullptr}, encoded_norm_{nullptr};
 };
 
 Detr::Detr(const DetrConfig& config, int64_t feature_channels, int64_t classes)
@@ -206,21 +223,23 @@ Detr::Detr(const DetrConfig& config, int64_t feature_channels, int64_t classes)
 
 // As published: Glorot for the Transformer's matrices, PyTorch's own for the rest of the layers.
 void Detr::initialise(uint64_t seed) {
-  nn::initialise(*this, seed,
-                 [this](const std::string& name, const Tensor& parameter, const nn::Filler& fill) {
-                   const bool attention = name.find("attn.") != std::string::npos;
-                   if (name == "query_embed.weight")
-                     fill.normal(1);
-                   else if (name.starts_with("transformer.") && parameter.dim() > 1)
-                     fill.xavier_uniform();
-                   else if (parameter.dim() > 1)
-                     fill.fan_in_uniform(parameter[0].numel());
-                   else if (nn::ends_with(name, "linear2.bias"))
-                     fill.fan_in_uniform(config_.hidden);
-                   else if (nn::ends_with(name, ".bias") && !attention &&
-                            name.find("norm") == std::string::npos && name != "input_proj.bias")
-                     fill.fan_in_uniform(config_.embed_dim);
-                 });
+  nn::initialise(
+      *this, seed, [this](const std::string& name, const Tensor& parameter, const nn::Filler& fill) {
+        const bool attention = name.find("attn.") != std::string::npos;
+        if (name == "query_embed.weight")
+          fill.normal(1);
+        else if (name.starts_with("transformer.") && parameter.dim() > 1)
+          fill.xavier_uniform();
+        else if (parameter.dim() > 1)
+          fill.fan_in_uniform(parameter[0].numel());
+        else if (nn::ends_with(name, "linear2.bias"))
+          fill.fan_in_uniform(config_.decoder_hidden > 0 && name.find(".decoder.") != std::string::npos
+                                  ? config_.decoder_hidden
+                                  : config_.hidden);
+        else if (nn::ends_with(name, ".bias") && !attention && name.find("norm") == std::string::npos &&
+                 name != "input_proj.bias")
+          fill.fan_in_uniform(config_.embed_dim);
+      });
 }
 
 Detr::Objects Detr::forward(const Tensor& map, const Tensor& padding) {

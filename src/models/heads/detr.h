@@ -6,6 +6,8 @@
 //   decoder layer   t <- norm(t + attention(t + q, t + q, t));  t <- norm(t + attention(t + q, m + p, m));
 //                   t <- norm(t + ffn(t)),  t from 0, q the queries, m the encoder's output
 //   p               sines and cosines of the place in the image, as shares of what is no padding
+// With pre_norm the norms stand before attention and ffn instead, x <- x + attention(norm(x) + p, norm(x) + p, norm(x)), and
+// behind the encoder is one more.
 #pragma once
 
 #include "ops/torch.h"
@@ -20,8 +22,15 @@
 
 namespace tessera::models {
 
+enum class DetrActivation { relu, gelu };
+
 struct DetrConfig {
   int64_t embed_dim = 256, num_heads = 8, encoder_depth = 6, decoder_depth = 6, hidden = 2048, queries = 100;
+  bool pre_norm = false;
+  // Of files by other authors: what stands in the feed-forward networks, and the decoder's own heads and hidden width
+  // (0 = the encoder's).
+  DetrActivation activation = DetrActivation::relu;
+  int64_t decoder_heads = 0, decoder_hidden = 0;
 
   template <class V>
   void visit(V& v) {
@@ -32,6 +41,7 @@ struct DetrConfig {
     v("decoder_depth", decoder_depth, between(1, 256), "layers of the decoder");
     v("hidden", hidden, between(1, 1 << 20), "hidden width of the feed-forward networks");
     v("queries", queries, between(1, 65536), "objects that an image may have");
+    v("pre_norm", pre_norm, "norms before attention and feed-forward network, not behind");
   }
   void check(const char* section) const;
 };
