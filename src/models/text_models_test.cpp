@@ -48,6 +48,19 @@ TEST(TextTower, WhatIsBehindTheEndIsNotRead) {
   }
 }
 
+TEST(TextTower, TheFirstPlaceSeesTheTextWhereNothingIsHidden) {
+  for (const bool causal : {true, false}) {
+    TextTowerConfig config = small(TextPool::first);
+    config.causal = causal;
+    const auto tower = ready(std::make_shared<TextTower>(config));
+    const Tensor ids = some_ids(), read = tower->forward(ids);
+    EXPECT_LT((tower->project(tower->encode(ids).select(1, 0)) - read).abs().max().item<double>(), 1e-12);
+    Tensor other = ids.clone();
+    other.select(1, 1).add_(1);
+    EXPECT_EQ(tower->forward(other).equal(read), causal);
+  }
+}
+
 TEST(TextTower, TooLongATextIsRefused) {
   const auto tower = ready(std::make_shared<TextTower>(small()));
   const Tensor ids = torch::arange(10, torch::kInt64).unsqueeze(0);

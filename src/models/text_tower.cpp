@@ -121,6 +121,8 @@ torch::Tensor TextTower::read_places(const torch::Tensor& ids) const {
       return ids.eq(config_.end_token).to(torch::kInt32).argmax(1);
     case TextPool::last:
       return torch::full({ids.size(0)}, ids.size(1) - 1, ids.options().dtype(torch::kInt64));
+    case TextPool::first:
+      return torch::zeros({ids.size(0)}, ids.options().dtype(torch::kInt64));
     case TextPool::class_token:
       break;
   }
@@ -128,7 +130,7 @@ torch::Tensor TextTower::read_places(const torch::Tensor& ids) const {
 }
 
 torch::Tensor TextTower::text_places(const torch::Tensor& ids) const {
-  if (config_.pool == TextPool::last) return ids.ne(config_.pad_token);
+  if (config_.pool == TextPool::last || config_.pool == TextPool::first) return ids.ne(config_.pad_token);
   const torch::Tensor places = torch::arange(ids.size(1), ids.options().dtype(torch::kInt64));
   return places.unsqueeze(0) <= read_places(ids).unsqueeze(1);
 }

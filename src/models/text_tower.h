@@ -50,8 +50,9 @@ inline nn::MlpForm form_of(TextMlp mlp) {
 }
 
 // Which token becomes the text's vector: the one of the largest id (OpenAI's and OpenCLIP's end of text), the first of
-// `end_token`, the last place whatever stands there (SigLIP), or a learned one behind all others (CoCa).
-enum class TextPool { largest, end_token, last, class_token };
+// `end_token`, the last place whatever stands there (SigLIP), a learned one behind all others (CoCa), or the first, which
+// sees the others only where `causal` is false.
+enum class TextPool { largest, end_token, last, class_token, first };
 
 struct TextTowerConfig {
   int64_t vocab_size = 49408, context_length = 77, dim = 512, heads = 8, depth = 12;
@@ -123,5 +124,5 @@ struct tessera::EnumNames<tessera::models::TextMlp> {
 };
 template <>
 struct tessera::EnumNames<tessera::models::TextPool> {
-  static constexpr std::array names = {"largest", "end_token", "last", "class_token"};
+  static constexpr std::array names = {"largest", "end_token", "last", "class_token", "first"};
 };

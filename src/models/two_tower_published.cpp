@@ -80,6 +80,18 @@ int64_t side_of(int64_t cells, const char* what) {
   return side;
 }
 
+double eps_of(double hint, bool siglip) { return hint > 0 ? hint : siglip ? 1e-6 : 1e-5; }
+
+// A side, or [rows, columns] where the configuration says so.
+Value image_size_of(const TowerHints& hints, int64_t cells, int64_t patch) {
+  constexpr const char* kWhat = "the image tower's positions";
+  if (hints.image_rows == hints.image_columns) return Value(side_of(cells, kWhat) * patch);
+  if (hints.image_rows / patch * (hints.image_columns / patch) != cells)
+    fail(kWhat, " are of ", cells, " cells, must be those of ", hints.image_rows, " x ", hints.image_columns,
+         " pixels in patches of ", patch);
+  return Value(Value::Array{hints.image_rows, hints.image_columns});
+}
+
 // The number of channels inside the MLP over its width; half a channel more stands over any rounding.
 double mlp_ratio(int64_t hidden, int64_t dim) {
   return hidden % dim == 0 ? static_cast<double>(hidden / dim)
@@ -91,7 +103,7 @@ Value vit_settings(const Shapes& shapes, const TowerHints& hints, bool siglip, b
                 patch = shapes.extent(trunk("patch_embed.proj.weight"), 2);
   const bool class_token = shapes.has(trunk("cls_token"));
   const int64_t cells = shapes.numel(trunk("pos_embed")) / dim - (class_token ? 1 : 0);
-  Value settings = table({{"image_size", side_of(cells, "the image tower's positions") * patch},
+  Value settings = table({{"image_size", image_size_of(hints, cells, patch)},
                           {"patch_size", patch},
                           {"dim", dim},
                           {"depth", shapes.count(trunk("blocks."))},
@@ -100,7 +112,7 @@ Value vit_settings(const Shapes& shapes, const TowerHints& hints, bool siglip, b
                           {"mlp", siglip             ? "gelu_tanh"
                                   : hints.quick_gelu ? "quick_gelu"
                                                      : "gelu"},
-                          {"norm_eps", siglip ? 1e-6 : 1e-5},
+                          {"norm_eps", eps_of(hints.image_eps, siglip)},
                           {"pre_norm", shapes.has(trunk("norm_pre.weight"))},
                           {"patch_bias", shapes.has(trunk("patch_embed.proj.bias"))},
                           {"class_token", class_token},
@@ -112,6 +124,8 @@ Value vit_settings(const Shapes& shapes, const TowerHints& hints, bool siglip, b
                                                               : "off"},
                           {"classes", 0}});
   if (coca) settings.set("final_norm", false);
+  if (const int64_t channels = shapes.extent(trunk("patch_embed.proj.weight"), 1); channels != 3)
+    settings.set("in_channels", channels);
   return settings;
 }
 
@@ -141,9 +155,11 @@ TextTowerConfig text_config(const Shapes& shapes, const TowerHints& hints, bool 
   text.heads = heads_of(hints.text_heads, text.dim);
   text.hidden = shapes.extent("text.blocks.0.mlp.fc1.weight", 0);
   text.mlp = siglip ? TextMlp::gelu_tanh : hints.quick_gelu ? TextMlp::quick_gelu : TextMlp::gelu;
-  text.norm_eps = siglip ? 1e-6 : 1e-5;
+  text.norm_eps = eps_of(hints.text_eps, siglip);
+  text.pad_token = hints.pad_token;
   text.causal = !siglip && !hints.text_sees_all;
   text.pool = coca                             ? TextPool::class_token
+              : hints.text_read_first          ? TextPool::first
               : siglip || hints.text_read_last ? TextPool::last
               : hints.end_token >= 0           ? TextPool::end_token
                                                : TextPool::largest;

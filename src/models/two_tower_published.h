@@ -17,11 +17,15 @@ namespace tessera::models {
 
 // What a file's configuration says; 0 = nothing.
 struct TowerHints {
+  double image_eps = 0, text_eps = 0;  // of the norms
+  int64_t pad_token = 0;
   int64_t image_heads = 0, text_heads = 0, pooler_heads = 0, decoder_heads = 0;
-  bool quick_gelu = false;  // OpenAI's weights
-  int64_t end_token = -1;   // the text is read at the first of these instead of at the largest id
-  bool text_read_last = false,
-       text_sees_all = false;  // the text is read at its last place; no place is hidden
+  int64_t image_rows = 0,
+          image_columns = 0;  // of a Transformer's images in pixels, where they are no squares
+  bool quick_gelu = false;    // OpenAI's weights
+  int64_t end_token = -1;     // the text is read at the first of these instead of at the largest id
+  // The text is read at its last place, or its first; no place is hidden.
+  bool text_read_last = false, text_read_first = false, text_sees_all = false;
   // The image is the mean of its patches' tokens, normed behind that mean or before.
   bool mean_of_patches = false, norm_after_mean = false;
 };

@@ -52,12 +52,18 @@ Json part_of(const Json& table, const char* key) {
   return table.is_object() && found != table.end() && found->is_object() ? *found : Json::object();
 }
 
+double eps_in(const Json& table) {
+  const auto found = table.find("layer_norm_eps");
+  return found != table.end() && found->is_number() ? found->get<double>() : 0;
+}
+
 // Hugging Face's config.json.
 models::TowerHints hints_of_config(const Json& config) {
   const Json image = part_of(config, "vision_config"), text = part_of(config, "text_config");
   models::TowerHints hints;
   hints.image_heads = number_in(image, "num_attention_heads");
   hints.text_heads = number_in(text, "num_attention_heads");
+  hints.image_eps = eps_in(image), hints.text_eps = eps_in(text);
   const auto activation = image.find("hidden_act");
   hints.quick_gelu = activation != image.end() && *activation == "quick_gelu";
   // Configurations of before 2023 say 2 and mean the largest id.
@@ -83,6 +89,12 @@ models::TowerHints hints_of_open_clip(const Json& config) {
   hints.quick_gelu = flag(model, "quick_gelu");
   hints.mean_of_patches = image.value("pool_type", Json()) == "avg";
   hints.norm_after_mean = flag(image, "final_ln_after_pool");
+  if (const auto size = image.find("image_size"); size != image.end() && size->is_array() &&
+                                                  size->size() == 2 && (*size)[0].is_number_integer() &&
+                                                  (*size)[1].is_number_integer())
+    hints.image_rows = (*size)[0].get<int64_t>(), hints.image_columns = (*size)[1].get<int64_t>();
+  hints.pad_token = number_in(text, "pad_id");
+  hints.text_read_first = text.value("pool_type", Json()) == "first";
   hints.text_read_last = text.value("pool_type", Json()) == "last";
   hints.text_sees_all = flag(text, "no_causal_mask");
   return hints;

@@ -7,6 +7,7 @@
 #include "models/two_tower_published.h"
 #include "tasks/pair_loss.h"
 #include "tasks/zero_shot.h"
+#include "tests/parity/config_reader.h"
 #include "tests/parity/pair_cases.h"
 #include "tests/parity/published_case.h"
 
@@ -16,35 +17,74 @@ namespace {
 using Json = nlohmann::json;
 using torch::Tensor;
 
-// What the shapes do not tell, from OpenCLIP's or Hugging Face's configuration.
-models::TowerHints hints_of(const Json& config) {
+// Hugging Face's configuration. Sizes are told by the tensors too.
+models::TowerHints hints_of_hub(const Json& config) {
   models::TowerHints hints;
-  const auto number = [](const Json& table, const char* key) {
-    return table.is_object() && table.contains(key) ? table.at(key).get<int64_t>() : int64_t{0};
-  };
-  if (config.contains("vision_config")) {
-    const Json &image = config.at("vision_config"), &text = config.at("text_config");
-    hints.image_heads = number(image, "num_attention_heads");
-    hints.text_heads = number(text, "num_attention_heads");
-    hints.quick_gelu = image.value("hidden_act", std::string()) == "quick_gelu";
-    // Files of before 2023 say 2 and mean the largest id.
-    if (const int64_t end = number(text, "eos_token_id"); end > 0 && end != 2) hints.end_token = end;
-    return hints;
-  }
-  const Json image = config.value("vision", Json::object()), text = config.value("text", Json::object()),
-             decoder = config.value("multimodal", Json::object());
-  if (image.contains("width") && image.at("width").is_number())
-    hints.image_heads = image.at("width").get<int64_t>() / image.value("head_width", int64_t{64});
-  if (image.contains("num_heads")) hints.image_heads = number(image, "num_heads");
-  hints.text_heads = number(text, "heads");
-  hints.decoder_heads = number(decoder, "heads");
-  hints.pooler_heads = image.value("attn_pooler_heads", int64_t{8});
-  hints.quick_gelu = config.value("quick_gelu", false);
-  hints.mean_of_patches = image.value("pool_type", "tok") == "avg";
-  hints.norm_after_mean = image.value("final_ln_after_pool", false);
-  hints.text_read_last = text.value("pool_type", "argmax") == "last";
-  hints.text_sees_all = text.value("no_causal_mask", false);
+  ConfigReader image(config.at("vision_config"), "vision_config"),
+      text(config.at("text_config"), "text_config");
+  for (ConfigReader* one : {&image, &text})
+    one->pass_over({"hidden_size", "intermediate_size", "num_hidden_layers", "max_position_embeddings",
+                    "vocab_size", "image_size", "patch_size", "num_channels", "projection_dim",
+                    "projection_size", "bos_token_id", "pad_token_id", "attention_dropout"});
+  hints.image_heads = image.value("num_attention_heads", int64_t{0});
+  hints.text_heads = text.value("num_attention_heads", int64_t{0});
+  const bool siglip = !text.has("eos_token_id") && !config.contains("logit_scale_init_value");
+  const char* usual = siglip ? "gelu_pytorch_tanh" : "quick_gelu";
+  const std::string activation = image.value("hidden_act", usual);
+  check(activation == text.value("hidden_act", usual), "the towers have different activations");
+  check(siglip == (activation == "gelu_pytorch_tanh"), "activation ", activation, " is not ours");
+  hints.quick_gelu = activation == "quick_gelu";
+  hints.image_eps = image.value("layer_norm_eps", 0.0), hints.text_eps = text.value("layer_norm_eps", 0.0);
+  // Files of before 2023 say 2 and mean the largest id.
+  if (const auto end = text.value("eos_token_id", int64_t{0}); end > 0 && end != 2) hints.end_token = end;
+  image.finish(), text.finish();
   return hints;
+}
+
+// OpenCLIP's configuration.
+models::TowerHints hints_of_open_clip(const Json& config) {
+  models::TowerHints hints;
+  const Json images = config.value("vision", Json::object()), texts = config.value("text", Json::object()),
+             decoders = config.value("multimodal", Json::object());
+  ConfigReader image(images, "vision"), text(texts, "text"), decoder(decoders, "multimodal");
+  // What the tensors tell, and what is asked of the outputs. Without CoCa's decoder an attentional pooler has no tensors of
+  // ours, and loading fails.
+  image.pass_over({"layers", "patch_size", "mlp_ratio", "img_size", "embed_dim", "depth", "no_ln_pre",
+                   "attentional_pool", "attn_pooler_queries", "output_tokens", "ls_init_value"});
+  text.pass_over({"context_length", "vocab_size", "width", "layers", "mlp_ratio", "embed_cls",
+                  "output_tokens", "proj_bias", "ls_init_value"});
+  decoder.pass_over({"context_length", "vocab_size", "width", "layers", "mlp_ratio"});
+  if (image.has("width") && image.at("width").is_number())
+    hints.image_heads = image.at("width").get<int64_t>() / image.value("head_width", int64_t{64});
+  if (image.has("num_heads")) hints.image_heads = image.at("num_heads");
+  image.pass_over({"head_width"});
+  hints.text_heads = text.value("heads", int64_t{0});
+  hints.decoder_heads = decoder.value("heads", int64_t{0});
+  hints.pooler_heads = image.value("attn_pooler_heads", int64_t{8});
+  if (image.has("image_size") && image.at("image_size").is_array())
+    hints.image_rows = image.at("image_size")[0], hints.image_columns = image.at("image_size")[1];
+  hints.quick_gelu = config.value("quick_gelu", false);
+  const std::string reads = image.value("pool_type", "tok"), at = text.value("pool_type", "argmax"),
+                    positions = image.value("pos_embed_type", "learnable");
+  check(reads == "tok" || reads == "avg", "an image tower read by '", reads, "' is not ours");
+  check(at == "argmax" || at == "last" || at == "first", "a text tower read at '", at, "' is not ours");
+  check(positions == "learnable" || positions == "sin_cos_2d", "positions '", positions, "' are not known");
+  hints.mean_of_patches = reads == "avg";
+  hints.norm_after_mean = image.value("final_ln_after_pool", false);
+  hints.text_read_last = at == "last", hints.text_read_first = at == "first";
+  hints.text_sees_all = text.value("no_causal_mask", false);
+  hints.pad_token = text.value("pad_id", int64_t{0});
+  if (text.has("norm_kwargs")) hints.text_eps = text.at("norm_kwargs").value("eps", 0.0);
+  if (text.has("act_kwargs"))
+    check(text.at("act_kwargs").value("approximate", "none") == "tanh",
+          "SigLIP's text tower has another GELU");
+  image.finish(), text.finish(), decoder.finish();
+  return hints;
+}
+
+// What the shapes do not tell.
+models::TowerHints hints_of(const Json& config) {
+  return config.contains("vision_config") ? hints_of_hub(config) : hints_of_open_clip(config);
 }
 
 struct Towers {
@@ -56,6 +96,9 @@ struct Towers {
   explicit Towers(const Golden& golden)
       : published(models::describe_towers(shapes_of(golden), hints_of(golden.config()))) {
     backbone = models::build_backbone({"", published.family, published.image}, 0);
+    // Positions by a formula are parameters of the published class too, but not trained.
+    if (golden.config().value("vision", Json::object()).value("pos_embed_type", "") == "sin_cos_2d")
+      backbone->named_parameters()["pos_embed"].set_requires_grad(false);
     if (published.coca)
       coca = std::make_shared<models::Coca>(published.captioner);
     else
