@@ -221,7 +221,7 @@ void info(const InfoOptions& options) {
     std::cout << json_text(json, 2) << "\n";
     return;
   }
-  if (!masks || !classes.empty())
+  if (!classes.empty())
     std::cout << "classes (" << (data::object_labels(first) ? "objects" : "images") << " in each split):\n";
   print_classes(classes, counts);
   if (problems > 0)
