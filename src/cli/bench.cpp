@@ -226,8 +226,7 @@ struct ForwardPass {
   int64_t macs;  // of an image
 };
 
-// Of a generator the prediction for noised images, of an auto-encoder the decoding of latents, else the scores of a
-// classifier.
+// A generator predicts for noised images, an auto-encoder decodes latents, any other model scores images.
 ForwardPass forward_pass(const BenchOptions& options, models::Classifier& model,
                          const torch::Device& device) {
   if (auto* codec = dynamic_cast<models::LatentCodec*>(model.backbone.get())) {

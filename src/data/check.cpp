@@ -181,7 +181,7 @@ CheckReport check_data(const SourceConfig& config, const Progress& progress) {
     } catch (const Error& error) {
       report.set.add(error.what());
     }
-  // Of documents all images are looked at, one by one, and then their texts.
+  // The images of documents are looked at one by one, and then their texts.
   const auto images_of = [](const std::unique_ptr<Source>& source) {
     return source ? document_images(*source) : nullptr;
   };

@@ -304,13 +304,13 @@ void elastic_transform(Work& work) {
   const Plane right = field(work.draws.field_x), down = field(work.draws.field_y);
   // Both maps for the three channels together.
   const auto move = [&](Edge edge, const auto& place_of) {
-    const Sampler sampler(height, width, edge);
+    const Interpolator between(height, width, edge);
     Planes out = {Plane(height, width), Plane(height, width), Plane(height, width)};
     for (int y = 0; y < height; ++y) {
       const std::array<double*, 3> rows = {out[0].row(y), out[1].row(y), out[2].row(y)};
       for (int x = 0; x < width; ++x) {
         const Place wanted = place_of(y, x);
-        const Sampler::Place place = sampler.at(wanted.y, wanted.x);
+        const Interpolator::Place place = between.at(wanted.y, wanted.x);
         for (size_t k = 0; k < 3; ++k) rows[k][x] = place.of(work.x[k]);
       }
     }

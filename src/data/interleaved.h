@@ -44,7 +44,8 @@ class Interleaved final : public Source {
   const Document& document(int64_t index) const { return documents_[static_cast<size_t>(index)]; }
   // An image of a document. Throws Error naming both.
   RawSample image(int64_t index, int64_t number) const;
-  // What a person should look at in its texts, a line each: no words at all, an image that stands twice, control characters.
+  // Says what a person should look at in its texts, a line each: no words at all, an image that stands twice, control
+  // characters.
   std::vector<std::string> problems_of(int64_t index) const;
   // Its texts, "<image>" in the places of the images.
   std::string line_of(int64_t index) const;

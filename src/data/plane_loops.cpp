@@ -8,7 +8,7 @@ namespace tessera::data::loops {
 namespace {
 
 constexpr size_t kChunk = 32;  // numbers whose sums stay in registers
-// Of any address; `auto` would lose that.
+// Eight numbers at any address. A variable must name the type: `auto` forgets that the address may be any.
 typedef double Eight __attribute__((vector_size(64), aligned(8), may_alias));
 
 }  // namespace

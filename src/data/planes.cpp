@@ -197,9 +197,9 @@ Plane filter_square(const Plane& plane, const std::vector<double>& kernel, int s
   return out;
 }
 
-Sampler::Sampler(int height, int width, Edge edge) : height_(height), width_(width), edge_(edge) {}
+Interpolator::Interpolator(int height, int width, Edge edge) : height_(height), width_(width), edge_(edge) {}
 
-Sampler::Place Sampler::at_edge(int row, int column, double down, double right) const {
+Interpolator::Place Interpolator::at_edge(int row, int column, double down, double right) const {
   const int32_t above = inside(row, height_, edge_) * width_,
                 below = inside(row + 1, height_, edge_) * width_, before = inside(column, width_, edge_),
                 after = inside(column + 1, width_, edge_);

@@ -44,8 +44,8 @@ Plane gaussian(const Plane& plane, double sigma, double truncate, Edge edge);
 Plane filter_square(const Plane& plane, const std::vector<double>& kernel, int side, Edge edge);
 // With what is `border` cells beyond each edge.
 Plane padded(const Plane& plane, int border, Edge edge);
-// Between the cells around (y, x), linearly, for planes of one size.
-class Sampler {
+// Values between the cells around (y, x), linearly, for planes of one size.
+class Interpolator {
  public:
   struct Place {
     std::array<int32_t, 4> cells;  // above left, above right, below left, below right
@@ -56,7 +56,7 @@ class Sampler {
              down * ((1 - right) * v[cells[2]] + right * v[cells[3]]);
     }
   };
-  Sampler(int height, int width, Edge edge);
+  Interpolator(int height, int width, Edge edge);
   Place at(double y, double x) const {
     const auto floored = [](double v) {
       const auto whole = static_cast<int>(v);

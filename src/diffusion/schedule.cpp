@@ -20,7 +20,7 @@ std::vector<double> evenly(double from, double to, int64_t count) {
   return values;
 }
 
-// What is left of an image after a share of the steps, up to a factor.
+// The function says what is left of an image after a share of the steps, up to a factor.
 double left_of(ScheduleKind kind, double share) {
   constexpr double kOffset = 0.008;
   if (kind == ScheduleKind::exponential) return std::exp(-12 * share);

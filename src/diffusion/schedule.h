@@ -23,7 +23,7 @@ enum class ScheduleKind { linear, scaled_linear, cosine, sigmoid, exponential, l
 struct ScheduleOptions {
   ScheduleKind kind = ScheduleKind::linear;
   int64_t steps = 1000;
-  // Of the linear kinds and sigmoid; 0 = 0.0001 and 0.02 times 1000 / steps, as ADM and DiT have them.
+  // The linear kinds and sigmoid go from one to the other; 0 = 0.0001 and 0.02 times 1000 / steps, as ADM and DiT have them.
   double beta_start = 0, beta_end = 0;
   std::vector<double> betas = {};  // as many as `steps`, instead of those of the kind
   bool zero_terminal_snr = false;  // nothing of the image is left after the last step (Lin et al. 2024)

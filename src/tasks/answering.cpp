@@ -195,6 +195,11 @@ class Answering final : public Task, public Answers, public LanguageBeginner {
   Findings measure_documents(const EvaluateOptions& options, bool blank);
   // Share of questions with choices whose right one is the likeliest of them.
   double right_choices(const EvaluateOptions& options, int64_t shots, bool blank);
+  // A batch to evaluate on: its images, blank where asked, the token behind each place, and the scores of that token.
+  struct Scored {
+    torch::Tensor images, labels, scores;
+  };
+  Scored score(const StreamInputs& batch, const EvaluateOptions& options, bool blank);
   // -log p of each row's answer, [batch].
   torch::Tensor losses_of(const torch::Tensor& scores, const torch::Tensor& labels) const;
   // What the model answers itself, token by token, in the place of each row's answer.
@@ -213,6 +218,15 @@ class Answering final : public Task, public Answers, public LanguageBeginner {
   std::shared_ptr<const data::Interleaved> train_documents_, validation_documents_;
   int64_t image_token_ = 0;
 };
+
+Answering::Scored Answering::score(const StreamInputs& batch, const EvaluateOptions& options, bool blank) {
+  const AutocastScope autocast(options.device, options.precision);
+  Scored out;
+  out.images = blank ? torch::zeros_like(batch.at("image")) : batch.at("image");
+  out.labels = batch.at("labels").to(torch::kInt64).slice(1, 1);
+  out.scores = logits(out.images, batch.at("ids"), {}).slice(1, 0, -1);
+  return out;
+}
 
 torch::Tensor Answering::losses_of(const torch::Tensor& scores, const torch::Tensor& labels) const {
   return at::cross_entropy_loss(scores.to(torch::kFloat64).flatten(0, 1), labels.flatten(), {},
@@ -269,10 +283,8 @@ double Answering::right_choices(const EvaluateOptions& options, int64_t shots, b
       options, *loader,
       [&](data::Batch& loaded, int64_t before) {
         const StreamInputs batch = to_device(loaded, "validation", options.device, options.precision);
-        const torch::Tensor images = blank ? torch::zeros_like(batch.at("image")) : batch.at("image");
-        const torch::Tensor labels = batch.at("labels").to(torch::kInt64).slice(1, 1);
-        const AutocastScope autocast(options.device, options.precision);
-        const torch::Tensor losses = losses_of(logits(images, batch.at("ids"), {}).slice(1, 0, -1), labels);
+        const Scored scored = score(batch, options, blank);
+        const torch::Tensor &labels = scored.labels, losses = losses_of(scored.scores, labels);
         // An answer that was cut with its conversation is nobody's choice.
         const torch::Tensor cut = labels.eq(kIgnoredLabel).all(1);
         rows.add(loaded, before,
@@ -302,19 +314,14 @@ Findings Answering::measure(const EvaluateOptions& options, int64_t shots, bool 
       options, *loader,
       [&](data::Batch& loaded, int64_t before) {
         const StreamInputs batch = to_device(loaded, "validation", options.device, options.precision);
-        const torch::Tensor labels = batch.at("labels").to(torch::kInt64).slice(1, 1);
-        const torch::Tensor images = blank ? torch::zeros_like(batch.at("image")) : batch.at("image");
-        torch::Tensor scores;
+        const auto [images, labels, scores] = score(batch, options, blank);
         torch::Tensor accuracy = torch::full({loaded.size}, -1.0, torch::kFloat64);
-        {
+        if (validation_->has_annotators()) {
           const AutocastScope autocast(options.device, options.precision);
-          scores = logits(images, batch.at("ids"), {}).slice(1, 0, -1);
-          if (validation_->has_annotators()) {
-            const auto said = answers_to(images, batch.at("ids"), batch.at("labels").to(torch::kInt64));
-            for (size_t i = 0; i < said.size(); ++i)
-              if (const auto& given = validation_->answers(loaded.indices[i]); given.size() > 1)
-                accuracy[static_cast<int64_t>(i)] = eval::vqa_accuracy(said[i], given);
-          }
+          const auto said = answers_to(images, batch.at("ids"), batch.at("labels").to(torch::kInt64));
+          for (size_t i = 0; i < said.size(); ++i)
+            if (const auto& given = validation_->answers(loaded.indices[i]); given.size() > 1)
+              accuracy[static_cast<int64_t>(i)] = eval::vqa_accuracy(said[i], given);
         }
         const torch::Tensor learned = labels != kIgnoredLabel;
         const torch::Tensor wrong = (scores.argmax(-1).ne(labels) & learned).any(1);
@@ -360,10 +367,7 @@ Findings Answering::measure_documents(const EvaluateOptions& options, bool blank
       options, *loader,
       [&](data::Batch& loaded, int64_t before) {
         const StreamInputs batch = to_device(loaded, "validation", options.device, options.precision);
-        const torch::Tensor labels = batch.at("labels").to(torch::kInt64).slice(1, 1);
-        const torch::Tensor images = blank ? torch::zeros_like(batch.at("image")) : batch.at("image");
-        const AutocastScope autocast(options.device, options.precision);
-        const torch::Tensor scores = logits(images, batch.at("ids"), {}).slice(1, 0, -1);
+        const auto [images, labels, scores] = score(batch, options, blank);
         const torch::Tensor right = scores.argmax(-1).eq(labels).sum(1);
         rows.add(loaded, before,
                  torch::stack({losses_of(scores, labels), labels.ne(kIgnoredLabel).sum(1).to(torch::kFloat64),

@@ -194,7 +194,7 @@ void require_captions(std::initializer_list<const data::Source*> sources, const 
   for (const data::Source* source : sources)
     if (source && data::document_images(*source))
       fail_usage(who, " needs images with captions, not ", source->describe(),
-                 ": task flamingo learns documents");
+                 ": a task that reads several images learns documents");
   for (const data::Source* source : sources)
     if (source && source->size() > 0 && source->read(0).annotation.captions.empty())
       fail_usage(who, " needs captions, which ", source->describe(), " does not have");
