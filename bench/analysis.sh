@@ -39,6 +39,10 @@ for model in "${models[@]}"; do
   run=$runs/$model/seed-0
   all+=("$run")
   step "predictions-$model" eval --weights "$run" --data "$data" --measures --temperature 0.2
+  baseline=()
+  [ -e "$output/robustness-vit.csv" ] && baseline=(--baseline "$output/robustness-vit.csv")
+  step "robustness-$model" analyse robustness --weights "$run" --data "$data" --corrupted "$output/cifar10c" \
+    --severity "$severities" "${baseline[@]}" --csv "$output/robustness-$model.csv"
   case $model in
     visionllama_pyramid) ;; # its stages have no one sequence of tokens
     *) step "attention-$model" analyse attention --weights "$run" --data "$data" --images "$rank_images" ;;
@@ -48,10 +52,6 @@ for model in "${models[@]}"; do
   step "maps-$model" analyse maps --weights "$run" --data "$data" --images "$map_images"
   step "plane-$model" analyse landscape --weights "$run" --data "$data" --images "$loss_images" --kind plane \
     --points "$points" --state "$output/plane-$model.state" --hessian "$hessian"
-  baseline=()
-  [ -e "$output/robustness-vit.csv" ] && baseline=(--baseline "$output/robustness-vit.csv")
-  step "robustness-$model" analyse robustness --weights "$run" --data "$data" --corrupted "$output/cifar10c" \
-    --severity "$severities" "${baseline[@]}" --csv "$output/robustness-$model.csv"
   [ -n "${TESSERA_CUES:-}" ] && step "cues-$model" analyse cues --weights "$run" --data "$TESSERA_CUES"
   shapes=$output/shapes-$model
   [ -e "$shapes/report.html" ] || "$build/tessera" train "$here/../recipes/compare/$model.toml" \

@@ -24,6 +24,7 @@
 #include "tasks/registry.h"
 #include "train/device.h"
 #include "train/memory.h"
+#include "train/open_task.h"
 #include "train/optimiser.h"
 
 namespace tessera::cli {
@@ -32,10 +33,12 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct BenchOptions {
-  std::string model, device = "cpu", dtype = "fp32", impl = "fast", task = tasks::task_kinds().front().name;
-  int64_t batch = 8, size = 224, threads = 0;
+  std::string model, weights, device = "cpu", dtype = "fp32", impl = "fast",
+                              task = tasks::task_kinds().front().name;
+  int64_t batch = 8, size = 0, threads = 0;
   double seconds = 6;
   bool json = false, profile = false;
+  models::ModelSpec trained;  // of --weights
 };
 
 double peak_rss_mb() {
@@ -51,9 +54,24 @@ kernels::Arithmetic arithmetic_of(BenchDtype dtype) {
 }
 
 models::ModelSpec spec_of(const BenchOptions& options) {
+  if (!options.weights.empty()) return options.trained;
   Value settings{Value::Table{}};
   settings.set("image_size", options.size);
   return models::resolve_model(options.model, settings);
+}
+
+// The model and the size that are measured, from --model or --weights.
+void choose_model(BenchOptions& options) {
+  if (options.model.empty() == options.weights.empty())
+    fail_usage("--model and --weights both name what is measured: give one (`tessera models` lists models)");
+  if (options.weights.empty()) {
+    if (options.size == 0) options.size = 224;
+    return;
+  }
+  const train::OpenedTask opened = train::open_task(options.weights, {.size = options.size});
+  options.trained = opened.info.model;
+  options.model = opened.info.model.name;
+  if (options.size == 0) options.size = opened.info.preprocess.size;
 }
 
 // The task with the standard settings, on no data.
@@ -303,9 +321,10 @@ void train_steps(const BenchOptions& options) {
 }
 
 void add_options(Arguments& command, const std::shared_ptr<BenchOptions>& options, const char* dtypes) {
-  command.add("--model", options->model, "model name (`tessera models` lists them)").required();
+  command.add("--model", options->model, "model name (`tessera models` lists them)");
   command.add("--batch-size,--batch", options->batch, "images at a time").show_default().range(1, 4096);
-  command.add("--size", options->size, "side of the images in pixels").show_default().range(1, 8192);
+  command.add("--size", options->size, "side of the images in pixels (default: 224, or as the weights say)")
+      .range(1, 8192);
   command.add("--device", options->device, "cpu, cuda or auto").show_default();
   command.add("--precision", options->dtype, dtypes).show_default();
   command.add("--impl", options->impl, "fast, or reference: the compositions of LibTorch's operations")
@@ -322,14 +341,21 @@ void add_options(Arguments& command, const std::shared_ptr<BenchOptions>& option
 void add_bench_infer(Arguments& command, Action& action) {
   auto options = std::make_shared<BenchOptions>();
   add_options(command, options, "fp32, bf16 or int8");
-  action = [options] { infer(*options); };
+  command.add("-w,--weights", options->weights, "a trained model instead: weights of any form, or a run");
+  action = [options] {
+    choose_model(*options);
+    infer(*options);
+  };
 }
 
 void add_bench_train(Arguments& command, Action& action) {
   auto options = std::make_shared<BenchOptions>();
   add_options(command, options, "fp32 or bf16");
   command.add("--task", options->task, "what is learned, with its standard settings").show_default();
-  action = [options] { train_steps(*options); };
+  action = [options] {
+    choose_model(*options);
+    train_steps(*options);
+  };
 }
 
 }  // namespace tessera::cli

@@ -15,6 +15,7 @@
 #include "core/counted.h"
 #include "core/error.h"
 #include "core/interrupt.h"
+#include "core/memory.h"
 #include "core/progress.h"
 #include "core/text.h"
 #include "data/image_files.h"
@@ -22,6 +23,7 @@
 #include "io/file.h"
 #include "io/image_write.h"
 #include "models/family.h"
+#include "ops/inference.h"
 #include "tasks/diffuse.h"
 #include "tasks/image_generator.h"
 #include "tasks/patch_pictures.h"
@@ -194,6 +196,11 @@ class Drawing {
     if (!codec_.codec) return images;
     const torch::Tensor latents = images.to(torch::kFloat32) / scale_;
     if (options_.tile == 0) return codec_.codec->decode(latents);
+    // Tiles are asked for where memory is short.
+    return_freed_memory();
+    ops::InferenceSettings sparing = ops::inference_settings();
+    sparing.keep_packed = false;
+    const ops::InferenceScope scope(sparing);
     return models::decode_in_tiles(
         *codec_.codec, latents,
         {.latent_side = options_.tile / codec_.codec->factor(), .image_side = options_.tile});

@@ -137,6 +137,18 @@ bool onednn_computes(const torch::Tensor& x, const ConvolutionParameters& p, tor
   return least > 1 && (type == torch::kFloat32 || kernels::machine().best >= kernels::Isa::avx512);
 }
 
+ConvolutionCache::Packed lay_out_for(Form form, const ConvolutionParameters& p, const ChannelNorm& norm,
+                                     torch::ScalarType type, at::IntArrayRef shape) {
+  const Profiled profiled("convolution packing");
+  ConvolutionCache::Packed made = form == Form::depthwise ? depthwise_weights(p) : folded(p, norm);
+  if (form == Form::winograd) made.weight = winograd_weights(made.weight);
+  if (form == Form::onednn) {
+    made.weight = lay_out(made.weight.to(type), p, shape);
+    if (made.bias.defined()) made.bias = made.bias.to(type);
+  }
+  return made;
+}
+
 }  // namespace
 
 // A layer that is shared by maps of several sizes, as in a detector, takes turns between forms: each has its weights.
@@ -158,20 +170,15 @@ std::shared_ptr<const ConvolutionCache::Packed> ConvolutionCache::packed(const C
                                                                          torch::ScalarType type,
                                                                          at::IntArrayRef shape) {
   const Form form = form_of(type, shape);
+  if (!inference_settings().keep_packed)
+    return std::make_shared<const Packed>(lay_out_for(form, p, norm, type, shape));
   const std::array tensors = {&p.weight, &p.bias, &norm.mean, &norm.variance, &norm.weight, &norm.bias};
   ConvolutionKey key{.tensors = {}, .type = type};
   for (size_t i = 0; i < tensors.size(); ++i) key.tensors[i] = identity_of(*tensors[i]);
   const std::lock_guard lock(state_->mutex);
   State::Entry& entry = state_->of_form[static_cast<size_t>(form)];
   if (!entry.packed || !(entry.key == key)) {
-    const Profiled profiled("convolution packing");
-    Packed made = form == Form::depthwise ? depthwise_weights(p) : folded(p, norm);
-    if (form == Form::winograd) made.weight = winograd_weights(made.weight);
-    if (form == Form::onednn) {
-      made.weight = lay_out(made.weight.to(type), p, shape);
-      if (made.bias.defined()) made.bias = made.bias.to(type);
-    }
-    entry.packed = std::make_shared<const Packed>(std::move(made));
+    entry.packed = std::make_shared<const Packed>(lay_out_for(form, p, norm, type, shape));
     entry.key = key;
     entry.held.clear();
     for (const torch::Tensor* tensor : tensors) entry.held.add(*tensor);

@@ -162,6 +162,22 @@ TEST(Convolution, FormsDoNotPackAgainInTurns) {
   EXPECT_NE(onednn(), second);
 }
 
+// Where memory is short nothing stays with the layer, and the result is the same.
+TEST(Convolution, KeepsNothingWhereMemoryIsShort) {
+  const torch::NoGradGuard no_grad;
+  for (const int64_t side : {5, 14}) {  // laid out for oneDNN, and transformed by Winograd
+    const Layer layer = make(kCases[8], side, side);
+    ConvolutionCache cache, other;
+    const Tensor kept = convolution(layer.x, layer.parameters, layer.epilogue, cache);
+    const InferenceScope sparing({.keep_packed = false});
+    EXPECT_TRUE(torch::equal(convolution(layer.x, layer.parameters, layer.epilogue, other), kept));
+    const auto packed = [&] {
+      return other.packed(layer.parameters, layer.epilogue.norm, torch::kFloat32, {});
+    };
+    EXPECT_NE(packed(), packed());
+  }
+}
+
 // What is recomputed for a gradient is what was computed without one, and a frozen weight needs none.
 TEST(Convolution, RecomputesTheSameBits) {
   Layer layer = make(kCases[8], 14, 16);

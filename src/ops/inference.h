@@ -17,6 +17,9 @@ struct InferenceSettings {
   // Linear layers in int8 and the products of attention on whole numbers
   // (kernels::AttentionForward::fixed_point), everything else as without it.
   bool int8 = false;
+  // False: convolutions lay out their weights for every call and keep nothing, where memory is short (Winograd's
+  // transformed weights are four times as large as the weights).
+  bool keep_packed = true;
 };
 const InferenceSettings& inference_settings();
 // Whether gradients are recorded, or will be asked for.
