@@ -229,11 +229,17 @@ double ClasswiseCalibration::mean() const {
 }
 
 Interval wilson(int64_t hits, int64_t samples, double deviations) {
+  return wilson_of_mean(samples > 0 ? static_cast<double>(hits) / static_cast<double>(samples) : 0, samples,
+                        deviations);
+}
+
+Interval wilson_of_mean(double mean, int64_t samples, double deviations) {
   if (samples <= 0) return {0, 1};
   const auto n = static_cast<double>(samples);
-  const double share = static_cast<double>(hits) / n, z2 = deviations * deviations;
-  const double middle = (share + z2 / (2 * n)) / (1 + z2 / n);
-  const double half = deviations / (1 + z2 / n) * std::sqrt(share * (1 - share) / n + z2 / (4 * n * n));
+  const double z2 = deviations * deviations;
+  const double middle = (mean + z2 / (2 * n)) / (1 + z2 / n);
+  const double half =
+      deviations / (1 + z2 / n) * std::sqrt(std::max(0.0, mean * (1 - mean)) / n + z2 / (4 * n * n));
   return {std::max(0.0, middle - half), std::min(1.0, middle + half)};
 }
 

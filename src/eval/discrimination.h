@@ -72,6 +72,9 @@ struct Interval {
 // Wilson's interval of a share `hits` / `samples` at 95 % (`deviations` 1.96); {0, 1} without samples.
 inline constexpr double kDeviations95 = 1.959963984540054;
 Interval wilson(int64_t hits, int64_t samples, double deviations = kDeviations95);
+// The same of a mean over samples that are each worth 0 to 1, as a sample's share of right answers is: it is never too narrow, for
+// such a mean varies at most as one of zeros and ones does.
+Interval wilson_of_mean(double mean, int64_t samples, double deviations = kDeviations95);
 
 // Two models on the same samples.
 struct PairedCounts {

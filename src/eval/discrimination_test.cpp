@@ -75,6 +75,16 @@ TEST(Wilson, HoldsTheShareAndNarrowsWithSamples) {
   EXPECT_EQ(wilson(0, 0).high, 1);
 }
 
+TEST(Wilson, OfAMeanIsThatOfAsManyHits) {
+  const Interval hits = wilson(9, 12), mean = wilson_of_mean(0.75, 12), between = wilson_of_mean(0.77, 12);
+  EXPECT_EQ(mean.low, hits.low);
+  EXPECT_EQ(mean.high, hits.high);
+  EXPECT_GT(between.low, hits.low);
+  EXPECT_GT(between.high, hits.high);
+  EXPECT_EQ(wilson_of_mean(1, 10).low, wilson(10, 10).low);
+  EXPECT_EQ(wilson_of_mean(0.5, 0).high, 1);
+}
+
 TEST(Paired, EqualModelsDoNotDiffer) {
   const std::vector<bool> hits = {true, false, true, true};
   const PairedCounts same = compare_hits(hits, hits);

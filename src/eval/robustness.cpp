@@ -5,7 +5,9 @@
 #include <limits>
 #include <utility>
 
+#include "core/counted.h"
 #include "core/error.h"
+#include "core/text.h"
 
 namespace tessera::eval {
 
@@ -31,21 +33,139 @@ const CorruptionBaseline& alexnet_on_imagenet_c() {
   return table;
 }
 
+namespace {
+
+// Where the columns of a baseline's table stand; -1: nowhere.
+struct BaselineColumns {
+  ptrdiff_t severities = -1, images = -1, error = -1;
+};
+
+BaselineColumns columns_of(const std::vector<std::string>& header, const std::string& name) {
+  BaselineColumns columns;
+  std::vector<std::string> others;
+  for (size_t c = 1; c < header.size(); ++c) {
+    const auto place = static_cast<ptrdiff_t>(c);
+    if (header[c] == "severities")
+      columns.severities = place;
+    else if (header[c] == "images")
+      columns.images = place;
+    else if (header[c] == "error")
+      columns.error = place;
+    else if (!(" " + header[c]).ends_with(" low") && !(" " + header[c]).ends_with(" high"))
+      others.push_back(printable(header[c]));
+  }
+  if (header[0] != "corruption" || (columns.error < 0 && others.empty()))
+    fail_usage(name, ": its first line must name the columns corruption and error, as --csv writes them");
+  if (columns.error < 0)
+    fail_usage(name, " holds the errors of ", counted(std::ssize(others), "model"), " (", join(others, ", "),
+               "), a baseline is one: write its table with that one as --weights");
+  return columns;
+}
+
+std::vector<std::string> cells_of(const std::string& line) {
+  std::vector<std::string> cells;
+  for (const std::string& cell : split(line, ',')) cells.emplace_back(trim(cell));
+  return cells;
+}
+
+// "1 3 5"; empty where it is none.
+std::vector<int> severities_in(const std::string& list) {
+  std::vector<int> out;
+  for (const std::string& part : split(list, ' ')) {
+    const auto severity = parse_int(part);
+    if (!severity || *severity < 1 || *severity > 5) return {};
+    out.push_back(static_cast<int>(*severity));
+  }
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+std::string severity_list(std::span<const int> severities) {
+  std::string out;
+  for (const int severity : severities) out += (out.empty() ? "" : ",") + std::to_string(severity);
+  return out;
+}
+
+}  // namespace
+
+CorruptionBaseline parse_baseline(std::string_view table, const std::string& name) {
+  CorruptionBaseline baseline{.name = name, .errors = {}, .clean = std::numeric_limits<double>::quiet_NaN()};
+  BaselineColumns columns;
+  int64_t number = 0;
+  bool first = true;
+  for (const std::string& line : split(table, '\n')) {
+    ++number;
+    if (trim(line).empty()) continue;
+    const std::vector<std::string> cells = cells_of(line);
+    if (std::exchange(first, false)) {
+      columns = columns_of(cells, name);
+      continue;
+    }
+    const auto cell = [&](ptrdiff_t column) {
+      return column >= 0 && column < std::ssize(cells) ? cells[static_cast<size_t>(column)] : std::string();
+    };
+    const auto error = parse_double(cell(columns.error));
+    if (!error || !(*error >= 0 && *error <= 1))
+      fail_usage(name, " line ", number, ": '", printable(line),
+                 "' must name a corruption and its error, 0 to 1");
+    const int64_t images = std::max<int64_t>(0, parse_int(cell(columns.images)).value_or(0));
+    if (cells[0] == "clean") {
+      baseline.clean = *error, baseline.clean_images = images;
+      continue;
+    }
+    if (columns.severities >= 0) {
+      const std::vector<int> severities = severities_in(cell(columns.severities));
+      if (severities.empty() || (!baseline.errors.empty() && severities != baseline.severities))
+        fail_usage(name, " line ", number, ": the severities '", printable(cell(columns.severities)),
+                   "' must be some of 1 to 5 as in '1 3 5', the same in every line");
+      baseline.severities = severities;
+    }
+    baseline.errors.push_back({cells[0], *error, images});
+  }
+  if (baseline.errors.empty()) fail_usage(name, ": holds no line with a corruption and its error");
+  return baseline;
+}
+
+const CorruptionError& baseline_error(const CorruptionBaseline& baseline, const std::string& corruption) {
+  const auto row = std::find_if(baseline.errors.begin(), baseline.errors.end(),
+                                [&](const auto& other) { return other.corruption == corruption; });
+  if (row == baseline.errors.end())
+    fail_usage("the baseline ", baseline.name, " has no error for '", printable(corruption),
+               "': measure it there too, or leave the corruption out");
+  if (!(row->error > 0))
+    fail_usage("the baseline ", baseline.name, " has the error 0 for '", printable(corruption),
+               "', by which nothing can be divided: leave the corruption out");
+  return *row;
+}
+
+void require_comparable(const CorruptionBaseline& baseline, std::span<const std::string> corruptions,
+                        std::span<const int> severities) {
+  if (!std::equal(severities.begin(), severities.end(), baseline.severities.begin(),
+                  baseline.severities.end()))
+    fail_usage("the errors of the baseline ", baseline.name, " are means over the severities ",
+               severity_list(baseline.severities), ", not ", severity_list(severities), ": give --severity ",
+               severity_list(baseline.severities), ", or a baseline measured at ", severity_list(severities));
+  for (const std::string& corruption : corruptions) baseline_error(baseline, corruption);
+}
+
+void require_as_many(const CorruptionBaseline& baseline, const std::string& what, int64_t images,
+                     int64_t of_baseline) {
+  if (images > 0 && of_baseline > 0 && images != of_baseline)
+    fail_usage("the baseline ", baseline.name, " was measured on ", counted(of_baseline, "image"), " (", what,
+               "), here are ", images, ": measure both on the same images");
+}
+
 MeanCorruptionError mean_corruption_error(std::span<const CorruptionError> errors, double clean,
                                           const CorruptionBaseline& baseline) {
   check(!errors.empty(), "mean corruption error: no corruption was measured");
   MeanCorruptionError result;
   const auto n = static_cast<double>(errors.size());
   for (const CorruptionError& mine : errors) {
-    const auto row = std::find_if(baseline.errors.begin(), baseline.errors.end(),
-                                  [&](const auto& other) { return other.corruption == mine.corruption; });
-    if (row == baseline.errors.end() || !(row->error > 0))
-      fail("the baseline ", baseline.name, " has no error for '", mine.corruption,
-           "': measure it there too, or leave the corruption out");
-    const double ce = mine.error / row->error;
-    result.corruption_errors.push_back({mine.corruption, ce});
+    const CorruptionError& row = baseline_error(baseline, mine.corruption);
+    const double ce = mine.error / row.error;
+    result.corruption_errors.push_back({mine.corruption, ce, mine.images});
     result.mce += ce / n;
-    result.relative_mce += (mine.error - clean) / (row->error - baseline.clean) / n;
+    result.relative_mce += (mine.error - clean) / (row.error - baseline.clean) / n;
     result.mean_error += mine.error / n;
   }
   return result;

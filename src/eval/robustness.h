@@ -6,6 +6,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace tessera::eval {
@@ -14,6 +15,7 @@ namespace tessera::eval {
 struct CorruptionError {
   std::string corruption;
   double error = 0;
+  int64_t images = 0;  // of each severity; 0: not known
 };
 
 // A baseline's mean error by corruption, and on clean images; NaN where it is not known.
@@ -21,10 +23,26 @@ struct CorruptionBaseline {
   std::string name;
   std::vector<CorruptionError> errors;
   double clean = 0;
+  int64_t clean_images = 0;                       // 0: not known
+  std::vector<int> severities = {1, 2, 3, 4, 5};  // that the errors are means over, ascending
 };
 // AlexNet on ImageNet-C, as the benchmark's code gives it, and its error on clean images, 43.5 % in the paper (torchvision's
 // weights, which the benchmark measured, have 56.522 % right).
 const CorruptionBaseline& alexnet_on_imagenet_c();
+
+// The table that `analyse robustness --csv` writes for one model: a header "corruption,…,error,…" and a line for each corruption,
+// that of clean images called "clean". "severities", as "1 3 5", and "images" may be missing: the first is then 1 to 5. A usage
+// error that names `name` and the line; tables of several models are refused.
+CorruptionBaseline parse_baseline(std::string_view table, const std::string& name);
+
+// The baseline's error under a corruption; a usage error that names it where there is none to divide by.
+const CorruptionError& baseline_error(const CorruptionBaseline& baseline, const std::string& corruption);
+// A usage error unless the baseline has all of these corruptions, and at these severities, ascending.
+void require_comparable(const CorruptionBaseline& baseline, std::span<const std::string> corruptions,
+                        std::span<const int> severities);
+// A usage error where both numbers of images are known and differ; `what`: "fog".
+void require_as_many(const CorruptionBaseline& baseline, const std::string& what, int64_t images,
+                     int64_t of_baseline);
 
 struct MeanCorruptionError {
   std::vector<CorruptionError> corruption_errors;  // CE: error / the baseline's, in the order of `errors`
@@ -32,7 +50,7 @@ struct MeanCorruptionError {
   double relative_mce = 0;  // mean of (error - clean) / (the baseline's error - its clean error)
   double mean_error = 0;    // not divided by a baseline
 };
-// Fails, naming it, on a corruption that the baseline has no row for. `clean`: the model's error on clean images; NaN: then
+// A usage error, naming it, on a corruption that the baseline has no row for. `clean`: the model's error on clean images; NaN: then
 // relative_mce is NaN too.
 MeanCorruptionError mean_corruption_error(std::span<const CorruptionError> errors, double clean,
                                           const CorruptionBaseline& baseline);
