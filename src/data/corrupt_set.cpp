@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "core/counted.h"
 #include "core/error.h"
 #include "core/interrupt.h"
 #include "core/text.h"
@@ -24,9 +25,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kPiece = 64;       // images in work at a time
-constexpr int kSmallImage = 64;      // up to this side CIFAR's parameters fit better than ImageNet's
-constexpr double kTestCrop = 0.875;  // ImageNet-C was made from the usual test crop
+constexpr int64_t kPiece = 64;         // images in work at a time
+constexpr int kSmallImage = 64;        // up to this side CIFAR's parameters fit better than ImageNet's
+constexpr size_t kMostKeptStem = 100;  // bytes
+constexpr double kTestCrop = 0.875;    // ImageNet-C was made from the usual test crop
 constexpr uint64_t kHashStart = 14695981039346656037u, kHashPrime = 1099511628211u;  // FNV-1a
 
 // "cat/IMG_1.jpg" of "photos/cat/IMG_1.jpg": what does not change with the place of the set.
@@ -61,12 +63,8 @@ std::string folder_of(const std::string& name) {
 
 // "000012-IMG_1": unlike any other image's, and in the order of the set.
 std::string file_stem(int64_t index, const std::string& name) {
-  std::string stem = fs::path(own_name(name)).stem().string().substr(0, 100);
-  for (char& c : stem)
-    if (static_cast<unsigned char>(c) < 0x80 && !std::isalnum(static_cast<unsigned char>(c)) && c != '-')
-      c = '_';
   std::ostringstream out;
-  out << std::setw(6) << std::setfill('0') << index << "-" << stem;
+  out << std::setw(6) << std::setfill('0') << index << "-" << kept_stem(name);
   return out.str();
 }
 
@@ -119,14 +117,16 @@ std::vector<std::string> checked(const CorruptConfig& config) {
   return corruptions;
 }
 
-const CorruptionParameters& parameters_for(const CorruptConfig& config, const Source& source) {
-  if (!config.parameters.empty()) return corruption_parameters(config.parameters);
-  int64_t side = config.size;
-  if (side == 0) {
-    const Image first = decode_sample(source.read(0));
-    side = std::min(first.width, first.height);
+// Without decoding; of sides 0 where the image cannot be read.
+Extent sides_of(const Source& source, int64_t index) {
+  try {
+    const RawSample sample = source.read(index);
+    if (const auto* image = std::get_if<Image>(&sample.picture)) return {image->height, image->width};
+    const ImageInfo info = image_info(std::get<std::vector<std::byte>>(sample.picture), sample.name);
+    return {info.height, info.width};
+  } catch (const Error&) {
+    return {0, 0};
   }
-  return side <= kSmallImage ? cifar_10_c_parameters() : imagenet_c_parameters();
 }
 
 }  // namespace
@@ -165,6 +165,59 @@ std::string CorruptedSource::describe() const {
               options_.parameters->name);
 }
 
+const CorruptionParameters& parameters_for(const std::string& name, int64_t size, const Source& source) {
+  if (!name.empty()) return corruption_parameters(name);
+  int64_t side = size;
+  if (side == 0) {
+    const Image first = decode_sample(source.read(0));
+    side = std::min(first.width, first.height);
+  }
+  return side <= kSmallImage ? cifar_10_c_parameters() : imagenet_c_parameters();
+}
+
+std::string published_name(const CorruptionParameters& parameters) {
+  return parameters.name == "cifar" ? "CIFAR-10-C" : "ImageNet-C";
+}
+
+void require_corruptible(const Source& source, int64_t most) {
+  const int64_t count = most > 0 ? std::min(most, source.size()) : source.size();
+  const auto place = [&](int64_t k) { return k * source.size() / count; };
+  std::vector<Extent> extents(static_cast<size_t>(count));
+  for (int64_t first = 0; first < count; first += kPiece) {
+    if (interrupted()) throw Error(ErrorKind::interrupted, "interrupted");
+    parallel_for(std::min(kPiece, count - first), 1, [&](int64_t begin, int64_t end) {
+      for (int64_t k = first + begin; k < first + end; ++k)
+        extents[static_cast<size_t>(k)] = sides_of(source, place(k));
+    });
+  }
+  int64_t small = 0, example = -1;
+  for (int64_t k = 0; k < count; ++k) {
+    const Extent& extent = extents[static_cast<size_t>(k)];
+    const int side = std::min(extent.width, extent.height);
+    if (side == 0 || side >= kLeastCorruptedSide) continue;
+    if (small++ == 0) example = k;
+  }
+  if (small == 0) return;
+  const Extent& extent = extents[static_cast<size_t>(example)];
+  fail(small, " of ", counted(count, "image"), small == 1 ? " is" : " are", " too small to be corrupted, as ",
+       source.read(place(example)).name, " of ", extent.width, "x", extent.height,
+       ": each must have at least ", kLeastCorruptedSide, " pixels a side");
+}
+
+std::string kept_stem(const std::string& name) {
+  std::string stem = fs::path(own_name(name)).stem().string().substr(0, kMostKeptStem);
+  for (char& c : stem)
+    if (static_cast<unsigned char>(c) < 0x80 && !std::isalnum(static_cast<unsigned char>(c)) && c != '-')
+      c = '_';
+  return stem;
+}
+
+std::string kept_stem_of_written(const std::string& file) {
+  const std::string stem = fs::path(file).stem().string();
+  const size_t number = stem.find_first_not_of("0123456789");
+  return number == std::string::npos || stem[number] != '-' ? stem : stem.substr(number + 1);
+}
+
 std::shared_ptr<const FrostImages> read_frosts(const std::string& folder) {
   const ImageFiles files({folder});
   auto frosts = std::make_shared<FrostImages>();
@@ -183,7 +236,7 @@ CorruptReport corrupt_set(std::shared_ptr<const Source> source, const CorruptCon
   if (source->size() == 0) fail(source->describe(), ": there is no image to corrupt");
   if (require_labels(*source, "data corrupt").multi_label())
     fail_usage("data corrupt writes one folder a class, images of ", source->describe(), " have several");
-  const CorruptionParameters& parameters = parameters_for(config, *source);
+  const CorruptionParameters& parameters = parameters_for(config.parameters, config.size, *source);
   const auto frosts = config.frost.empty() ? nullptr : read_frosts(config.frost);
   CorruptReport report{.parameters = parameters.name};
   const auto total = static_cast<int64_t>(corruptions.size() * config.severities.size()) * source->size();

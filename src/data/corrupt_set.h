@@ -46,6 +46,26 @@ class CorruptedSource final : public LabelledSource {
 
 // All images of a folder, decoded; fails where there is none.
 std::shared_ptr<const FrostImages> read_frosts(const std::string& folder);
+// What is said where there are none.
+inline constexpr const char* kDrawnFrost =
+    "frost is drawn, not photographed: --frost DIR takes images of it, and numbers then compare with "
+    "published "
+    "ones";
+
+// The parameters of that name; of "" those of CIFAR-10-C where `size`, or where it is 0 the shorter side of the first image, is at
+// most 64 pixels, else ImageNet-C's.
+const CorruptionParameters& parameters_for(const std::string& name, int64_t size, const Source& source);
+// "CIFAR-10-C" or "ImageNet-C".
+std::string published_name(const CorruptionParameters& parameters);
+
+// Fails, naming the first and how many there are, where some of `most` images evenly spread over a source (0: all) are too small
+// to be corrupted. Images that cannot be read are passed over.
+void require_corruptible(const Source& source, int64_t most = 0);
+
+// What of an image's name is kept in that of its corrupted file: "IMG_1" of "photos/cat/IMG_1.jpg".
+std::string kept_stem(const std::string& name);
+// The same of the file that corrupt_set wrote: "IMG_1" of "DIR/fog/1/cat/000012-IMG_1.png".
+std::string kept_stem_of_written(const std::string& file);
 
 struct CorruptConfig {
   std::string output;                         // the folder; must not exist or be empty

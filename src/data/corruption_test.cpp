@@ -127,5 +127,46 @@ TEST(CorruptSet, IsWrittenWholeOrNotAtAll) {
   EXPECT_FALSE(fs::exists(folder / "d"));
 }
 
+TEST(CorruptSet, AFileSaysWhichImageItWasMadeOf) {
+  for (const char* name :
+       {"photos/cat/IMG 1.jpg", "set.tar:cat/000012-a.b.png", "shapes validation sample 3"}) {
+    const std::string stem = kept_stem(name);
+    EXPECT_EQ(kept_stem_of_written("c/fog/1/cat/000007-" + stem + ".png"), stem);
+  }
+  EXPECT_EQ(kept_stem("photos/cat/IMG 1.jpg"), "IMG_1");
+  EXPECT_EQ(kept_stem_of_written("n01440764/ILSVRC2012_val_00000293.JPEG"), "ILSVRC2012_val_00000293");
+}
+
+TEST(CorruptSet, ParametersFollowTheSizeUnlessNamed) {
+  const auto small = open_source({.path = "shapes:train=10,val=20,size=32"}, Split::validation);
+  EXPECT_EQ(parameters_for("", 0, *small).name, "cifar");
+  EXPECT_EQ(parameters_for("", 224, *small).name, "imagenet");
+  EXPECT_EQ(parameters_for("imagenet", 0, *small).name, "imagenet");
+}
+
+TEST(CorruptSet, ASetWithAnImageTooSmallIsRefused) {
+  const TemporaryFolder folder;
+  const auto write = [&](const std::string& name, const Image& image) {
+    const std::vector<std::byte> bytes = encode_png(image);
+    folder.write(name, std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+  };
+  const auto refusal = [&](int64_t most) {
+    const auto source =
+        open_source({.path = folder.path("set"), .val_path = folder.path("set")}, Split::validation);
+    return error_of([&] { require_corruptible(*source, most); }, &folder);
+  };
+  write("set/cat/a.png", drawn(16, 40, 1));
+  write("set/dog/b.png", drawn(40, 16, 2));
+  folder.write("set/dog/broken.png", "\x89PNG\r\n\x1a\nand no more");  // its reader will say so
+  EXPECT_EQ(refusal(0), "no error");
+  write("set/dog/c.png", drawn(40, 15, 3));
+  write("set/dog/d.png", drawn(8, 8, 4));
+  EXPECT_EQ(
+      refusal(0),
+      "2 of 5 images are too small to be corrupted, as DIR/set/dog/c.png of 40x15: each must have at least "
+      "16 pixels a side");
+  EXPECT_EQ(refusal(1), "no error");  // that is a.png
+}
+
 }  // namespace
 }  // namespace tessera::data
