@@ -48,6 +48,9 @@ void corrupt(CorruptOptions options) {
   options.corrupt.corruptions = parse_corruptions(options.corruptions);
   options.corrupt.severities = parse_severities(options.severities);
   if (options.split == "all") options.source.val_share = 0;
+  // A set that names no split is taken whole, as --data of the analyses takes it.
+  if (options.split == "validation" && options.source.val_path.empty())
+    options.source.val_path = options.source.path;
   const std::shared_ptr<const data::Source> source = data::open_source(
       options.source, options.split == "validation" ? data::Split::validation : data::Split::train);
   std::unique_ptr<ProgressLine> line;
@@ -64,10 +67,7 @@ void corrupt(CorruptOptions options) {
   std::cout << one_line(options.corrupt.output) << ": " << counted(report.pictures, "image") << " of "
             << one_line(source->describe()) << ", parameters of "
             << (report.parameters == "cifar" ? "CIFAR-10-C" : "ImageNet-C") << "\n";
-  if (report.drawn_frost)
-    std::cout << "frost is drawn, not photographed: --frost DIR takes images of it, and numbers then compare "
-                 "with published "
-                 "ones\n";
+  if (report.drawn_frost) std::cout << data::kDrawnFrost << "\n";
 }
 
 }  // namespace
