@@ -171,6 +171,9 @@ void analyse(const AnalyseCuesOptions& options) {
   if (options.input.data.empty())
     fail_usage("--data: give the folder of the cue-conflict images, or shapes:cues=conflict");
   const bool shapes = options.input.data.starts_with("shapes");
+  if (std::error_code error; !shapes && !fs::exists(options.input.data, error))
+    fail("data path '", printable(options.input.data),
+         "' does not exist: give the folder of the cue-conflict images, or shapes:cues=conflict");
   const CueSet set = shapes ? shapes_set(options.input.data) : files_set(options.input.data);
   AnalysisWriter writer(options.output);
   const Interruptible stretch;

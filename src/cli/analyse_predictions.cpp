@@ -32,12 +32,15 @@ struct Judged {
   ScoredSet scored;
 };
 
-double real_accuracy(const RealLabels& real, const ScoredSet& set) {
-  return real
-      .count(
-          set.images(), [&](int64_t i) { return set.names[static_cast<size_t>(i)]; },
-          [&](int64_t i) { return eval::best_class(set.row(i)); })
-      .share();
+// The accuracy on ReaL labels with its interval, behind the other numbers.
+void add_real_accuracy(const RealLabels& real, const ScoredSet& set, eval::PredictionMeasures& measures) {
+  const RealLabels::Count count = real.count(
+      set.images(), [&](int64_t i) { return set.names[static_cast<size_t>(i)]; },
+      [&](int64_t i) { return eval::best_class(set.row(i)); });
+  const eval::Interval interval = eval::wilson(count.right, count.counted);
+  measures.numbers.emplace_back("real_top1", count.share());
+  measures.numbers.emplace_back("real_top1_low", interval.low);
+  measures.numbers.emplace_back("real_top1_high", interval.high);
 }
 
 std::vector<int64_t> sizes_of(const AnalysePredictionsOptions& options) {
@@ -90,8 +93,11 @@ void analyse(const AnalysePredictionsOptions& options) {
     for (const int64_t size : sizes) {
       AnalysisInput input = options.input;
       input.weights = weights, input.size = size;
-      const AnalysedModel model(input);
-      if (!source) source = open_set(input, model);
+      const AnalysedModel model(input, AnalysisPrecisions::all);
+      if (!source) {
+        source = open_set(input, model);
+        say_whose_set(input, options.weights, *source);
+      }
       const int64_t side = model.info().preprocess.size;
       const std::string file = sizes.size() > 1 ? text(weights, " at ", side) : weights;
       judged.push_back({model.info().model.name, weights, side,
@@ -101,7 +107,7 @@ void analyse(const AnalysePredictionsOptions& options) {
       measured.push_back({alone ? model.info().model.name : file,
                           eval::measure_predictions({set.logits, set.labels, set.classes}, measures)});
       hits.push_back({file, set.hits()});
-      if (real) measured.back().measures.numbers.emplace_back("real_top1", real_accuracy(*real, set));
+      if (real) add_real_accuracy(*real, set, measured.back().measures);
       if (set.names != judged[0].scored.names)
         fail(weights, ": other images could be read than for ", judged[0].file,
              ", and only the same can be compared");
@@ -118,7 +124,11 @@ void analyse(const AnalysePredictionsOptions& options) {
     line.update(measures_json(measured[m].measures));
     models.push_back(line);
   }
-  out.json = {{"data", set.source}, {"images", set.images()}, {"classes", set.mapping}, {"models", models}};
+  out.json = {{"data", set.source},
+              {"images", set.images()},
+              {"classes", set.mapping},
+              {"precision", options.input.precision},
+              {"models", models}};
   if (sizes.size() > 1) out.sections.push_back(sizes_section(judged, measured));
   if (judged.size() > 1) {
     auto pairs = Json::array();

@@ -75,15 +75,16 @@ void add_input_options(Arguments& command, AnalysisInput& input, int64_t count) 
   add_compute_options(command, input.device, input.precision, input.threads);
 }
 
-AnalysedModel::AnalysedModel(const AnalysisInput& input) {
+AnalysedModel::AnalysedModel(const AnalysisInput& input, AnalysisPrecisions allowed) {
   train::use_threads(input.threads);
   device_ = train::choose_device(input.device);
-  const tasks::Precision precision = tasks::parse_precision(input.precision);
-  if (precision != tasks::Precision::fp32 && precision != tasks::Precision::fp64)
-    fail_usage("--precision ", input.precision, ": an analysis computes in fp32 or fp64");
+  precision_ = tasks::parse_precision(input.precision);
+  if (allowed == AnalysisPrecisions::exact && precision_ != tasks::Precision::fp32 &&
+      precision_ != tasks::Precision::fp64)
+    fail_usage("--precision ", input.precision, ": this analysis computes in fp32 or fp64");
   opened_ = train::open_task(input.weights, {.model = input.model, .raw = input.raw, .size = input.size});
   for (const std::string& note : opened_.notes) std::cerr << one_line(note) << "\n";
-  tasks::move(opened_.task->parts(), device_, train::parameter_type(precision));
+  tasks::move(opened_.task->parts(), device_, train::parameter_type(precision_));
 }
 
 models::Classifier& AnalysedModel::classifier() const {

@@ -14,6 +14,7 @@
 #include "data/source.h"
 #include "models/heads/class_head.h"
 #include "models/model.h"
+#include "tasks/inputs.h"
 #include "train/open_task.h"
 
 namespace tessera::cli {
@@ -27,16 +28,21 @@ struct AnalysisInput {
 // --weights and where images come from; `count` images unless --images says otherwise.
 void add_input_options(Arguments& command, AnalysisInput& input, int64_t count);
 
+// What --precision may ask for: fp32 and fp64, where values inside a model are looked at, or all that scores can be computed in.
+enum class AnalysisPrecisions { exact, all };
+
 // A trained model in evaluation mode on its device.
 class AnalysedModel {
  public:
-  explicit AnalysedModel(const AnalysisInput& input);
+  explicit AnalysedModel(const AnalysisInput& input, AnalysisPrecisions allowed = AnalysisPrecisions::exact);
   models::Backbone& backbone() const { return *opened_.task->backbones().at(0).model; }
   // What gives classes scores; a usage error where the task has none.
   models::Classifier& classifier() const;
   const train::WeightsInfo& info() const { return opened_.info; }
   const train::OpenedTask& opened() const { return opened_; }
   const std::string& file() const { return opened_.file; }
+  torch::Device device() const { return device_; }
+  tasks::Precision precision() const { return precision_; }
   std::vector<std::string> class_names() const;  // empty where the weights name none
   // The places of tokens for images of that shape; a usage error where the model has no one sequence of tokens.
   analysis::TokenLayout layout(const torch::Tensor& images) const;
@@ -48,6 +54,7 @@ class AnalysedModel {
  private:
   train::OpenedTask opened_;
   torch::Device device_ = torch::kCPU;
+  tasks::Precision precision_ = tasks::Precision::fp32;
 };
 
 // Images that were prepared as the weights ask.

@@ -14,6 +14,8 @@
 #include "core/toml.h"
 #include "data/transform.h"
 #include "eval/predictions.h"
+#include "tasks/inputs.h"
+#include "train/device.h"
 
 namespace tessera::cli {
 namespace {
@@ -33,6 +35,13 @@ class SpreadSource final : public data::Source {
   int64_t count_;
 };
 
+// In the precision that was asked for.
+torch::Tensor scores_of(const AnalysedModel& model, const torch::Tensor& images) {
+  const torch::Tensor moved = images.to(model.device(), train::parameter_type(model.precision()));
+  const tasks::AutocastScope autocast(model.device(), model.precision());
+  return model.classifier().forward(moved);
+}
+
 }  // namespace
 
 std::vector<bool> ScoredSet::hits() const { return eval::hits({logits, labels, classes}); }
@@ -51,7 +60,6 @@ ScoredSet score_set(const AnalysedModel& model, const data::Source& source, int6
   const torch::Tensor chosen = torch::tensor(mapping.model_class, torch::kInt64);
   const SpreadSource spread(source, most > 0 ? std::min(most, source.size()) : source.size());
   const auto transform = data::make_eval_transform(model.info().preprocess);
-  const torch::Tensor parameter = model.backbone().parameters().at(0);
   const Value* kept = model.info().task_metadata.find("temperature");
   const double temperature = kept ? kept->as_double() : 1;
   const torch::InferenceMode inference;
@@ -61,8 +69,7 @@ ScoredSet score_set(const AnalysedModel& model, const data::Source& source, int6
   ImageBatches batches(spread, *transform, batch_that_fits(batch, model.info().preprocess.size), 1);
   while (const auto loaded = batches.next()) {
     if (interrupted()) throw Error(ErrorKind::interrupted, "interrupted");
-    const torch::Tensor scores = model.classifier()
-                                     .forward(loaded->images.to(parameter.device(), parameter.scalar_type()))
+    const torch::Tensor scores = scores_of(model, loaded->images)
                                      .to(torch::kCPU, torch::kFloat32)
                                      .div(temperature)
                                      .index_select(1, chosen)
@@ -99,6 +106,13 @@ std::shared_ptr<const data::Source> open_set(const AnalysisInput& input, const A
   if (!input.data.empty() && held_out) config.val_path = config.path;
   if (input.split == "all") config.val_share = 0;
   return data::open_source(config, held_out ? data::Split::validation : data::Split::train);
+}
+
+void say_whose_set(const AnalysisInput& input, const std::vector<std::string>& weights,
+                   const data::Source& source) {
+  if (weights.size() > 1 && input.data.empty())
+    std::cerr << "tessera: all weights are measured on the set of " << one_line(weights[0]) << ": "
+              << one_line(source.describe()) << "\n";
 }
 
 void add_set_options(Arguments& command, AnalysisInput& input, std::vector<std::string>& weights) {

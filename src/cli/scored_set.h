@@ -35,6 +35,10 @@ ScoredSet score_set(const AnalysedModel& model, const data::Source& source, int6
 // The set that the input names, or that of the run, opened.
 std::shared_ptr<const data::Source> open_set(const AnalysisInput& input, const AnalysedModel& model);
 
+// A line on stderr where several weights come without --data: all are then measured on the set of the first, this one.
+void say_whose_set(const AnalysisInput& input, const std::vector<std::string>& weights,
+                   const data::Source& source);
+
 // --weights, several, and the options of one set.
 void add_set_options(Arguments& command, AnalysisInput& input, std::vector<std::string>& weights);
 
