@@ -1,5 +1,6 @@
 // `tessera analyse similarity`: linear CKA (Kornblith et al. 2019) between the blocks of one model, or of two models, on the same
 // images.
+#include <algorithm>
 #include <iostream>
 
 #include "cli/analysis_input.h"
@@ -46,6 +47,22 @@ std::vector<std::string> block_names(size_t count) {
   return names;
 }
 
+// CKA says something of two models only where both looked at the same images. Names do not tell: two draws of the built-in set, or
+// two folders, may use the same ones.
+void check_same_images(const AnalysedModel& model, const AnalysedImages& images, const AnalysedModel& second,
+                       const AnalysedImages& others) {
+  if (images.checksums == others.checksums) return;
+  const auto [one, other] = std::mismatch(images.checksums.begin(), images.checksums.end(),
+                                          others.checksums.begin(), others.checksums.end());
+  const auto name = [](const AnalysedImages& set, auto at) {
+    return at == set.checksums.end() ? std::string("missing")
+                                     : "'" + set.names[static_cast<size_t>(at - set.checksums.begin())] + "'";
+  };
+  fail_usage("the sets of ", model.file(), " (", images.source, ") and ", second.file(), " (", others.source,
+             ") hold different images, the first of them ", name(images, one), " and ", name(others, other),
+             ", and only models of the same images can be compared: give one set to both by --data");
+}
+
 void analyse(const AnalyseSimilarityOptions& options) {
   const AnalysedModel model(options.input);
   AnalysisInput second_input = options.input;
@@ -53,18 +70,13 @@ void analyse(const AnalyseSimilarityOptions& options) {
   const AnalysedModel second(second_input);
   AnalysisWriter writer(options.output);
   const AnalysedImages images = read_images(options.input, model);
-  AnalysisInput same = second_input;  // the first model's set, whatever the second was trained on
-  if (same.images.empty() && same.data.empty() && !options.other.empty()) {
-    const AnalysedImages own = read_images(second_input, second);
-    if (own.names != images.names)
-      fail_usage("the sets of ", model.file(), " and ", second.file(),
-                 " are not the same images, and only the same can be compared: give --data");
-  }
   if (images.count() < 4)
     fail_usage("CKA of ", counted(images.count(), "image"), ": take at least 4 by --images");
+  // Prepared as the second model asks.
+  const AnalysedImages others = options.other.empty() ? images : read_images(second_input, second);
+  check_same_images(model, images, second, others);
   const Interruptible stretch;
   const auto rows = block_features(options, model, images);
-  const AnalysedImages others = options.other.empty() ? images : read_images(same, second);
   const auto columns = options.other.empty() ? rows : block_features(options, second, others);
 
   report::Matrix matrix{block_names(rows.size()), block_names(columns.size()), {}};

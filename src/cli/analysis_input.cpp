@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
+#include <span>
+#include <variant>
 
 #include "cli/common.h"
 #include "core/counted.h"
@@ -11,6 +13,7 @@
 #include "core/toml.h"
 #include "data/image_files.h"
 #include "data/transform.h"
+#include "io/file.h"
 #include "models/encoder.h"
 #include "train/device.h"
 
@@ -50,6 +53,14 @@ std::vector<int64_t> numbers_in(const std::string& name) {
   for (const std::string& part : split(name, '.'))
     if (const auto number = parse_int(part)) out.push_back(*number);
   return out;
+}
+
+// Of the file's bytes, or of the pixels with their shape where the set draws or keeps those.
+std::string raw_checksum(const data::RawSample& sample) {
+  if (const auto* bytes = std::get_if<std::vector<std::byte>>(&sample.picture)) return checksum_of(*bytes);
+  const Image& image = std::get<Image>(sample.picture);
+  return text(image.width, "x", image.height, "x", image.channels, " ",
+              checksum_of(std::as_bytes(std::span(image.pixels))));
 }
 
 }  // namespace
@@ -150,6 +161,7 @@ AnalysedImages read_images(const AnalysisInput& input, const AnalysedModel& mode
       transform->apply(sample, unused, {&slot, 1});
       rows.push_back(row);
       out.names.push_back(sample.name);
+      out.checksums.push_back(raw_checksum(sample));
       out.labels.push_back(labels && !labels->multi_label() ? labels->label(index) : -1);
     } catch (const Error& error) {
       std::cerr << "tessera: left out: " << one_line(error.what()) << "\n";

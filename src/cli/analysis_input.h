@@ -61,8 +61,9 @@ class AnalysedModel {
 struct AnalysedImages {
   torch::Tensor images;  // [count, 3, height, width] on the model's device
   std::vector<std::string> names;
-  std::vector<int64_t> labels;  // -1 where there is none
-  std::string source;           // described
+  std::vector<int64_t> labels;         // -1 where there is none
+  std::vector<std::string> checksums;  // of each as it was read, before it was prepared
+  std::string source;                  // described
   int64_t count() const { return images.size(0); }
 };
 // Of the files that the input names, or evenly spread over its set, or over that of the run. Fails where none can be read.
