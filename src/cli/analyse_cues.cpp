@@ -4,6 +4,7 @@
 #include <cmath>
 #include <filesystem>
 #include <iostream>
+#include <set>
 
 #include "cli/analysis_output.h"
 #include "cli/command.h"
@@ -22,6 +23,7 @@
 #include "eval/robustness.h"
 #include "io/file.h"
 #include "io/json.h"
+#include "report/dot_chart.h"
 
 namespace tessera::cli {
 namespace {
@@ -167,6 +169,43 @@ Json counts_json(const eval::CueCounts& counts) {
 
 std::string share_text(double share) { return std::isfinite(share) ? fixed(share, 4) : ""; }
 
+// Geirhos et al. 2019, Figure 4: a row for each category that any of the models met, all shape on the left, all texture on the right.
+AnalysisSection category_section(const std::vector<std::string>& weights,
+                                 const std::vector<eval::ShapeBias>& found) {
+  AnalysisSection section{
+      .heading = "By category",
+      .note = "Shape bias by the category of the shape; a line stands at that of all images."};
+  section.table = {.name = "categories", .columns = {{"category"}}};
+  std::set<std::string> categories;
+  for (const eval::ShapeBias& bias : found)
+    for (const auto& [category, counts] : bias.by_category) categories.insert(category);
+  std::vector<report::DotSeries> series;
+  for (size_t m = 0; m < found.size(); ++m) {
+    section.table.columns.push_back({weights[m], true});
+    series.push_back({.name = weights[m], .mean = found[m].all.shape_bias()});
+  }
+  for (const std::string& category : categories) {
+    std::vector<std::string> cells = {category};
+    for (size_t m = 0; m < found.size(); ++m) {
+      const auto own = found[m].by_category.find(category);
+      const double share = own == found[m].by_category.end() ? NAN : own->second.shape_bias();
+      series[m].shares.push_back(share);
+      cells.push_back(share_text(share));
+    }
+    section.table.rows.push_back(std::move(cells));
+  }
+  report::DotOptions chart{.title = "Shape or texture by category",
+                           .label = "share of decisions by shape",
+                           .left = "all shape",
+                           .right = "all texture",
+                           .falling = true};
+  const std::vector<std::string> rows(categories.begin(), categories.end());
+  const std::string wide = report::dot_chart(rows, series, chart);
+  chart.width = 320;
+  section.drawings = {{wide, report::dot_chart(rows, series, chart)}};
+  return section;
+}
+
 void analyse(const AnalyseCuesOptions& options) {
   if (options.input.data.empty())
     fail_usage("--data: give the folder of the cue-conflict images, or shapes:cues=conflict");
@@ -189,8 +228,6 @@ void analyse(const AnalyseCuesOptions& options) {
                            {"low", true},
                            {"high", true},
                            {"decided", true}}};
-  AnalysisSection each{.heading = "By category", .note = "Shape bias by the category of the shape."};
-  each.table = {.name = "categories", .columns = {{"category"}}};
   std::vector<eval::ShapeBias> found;
   auto json = Json::array();
   for (const std::string& weights : options.weights) {
@@ -213,36 +250,12 @@ void analyse(const AnalyseCuesOptions& options) {
     for (const auto& [category, counts] : bias.by_category)
       line["categories"][category] = counts_json(counts);
     json.push_back(std::move(line));
-    each.table.columns.push_back({weights, true});
     found.push_back(bias);
   }
-  std::vector<report::Curve> curves;
-  for (size_t m = 0; m < found.size(); ++m) {
-    report::Curve curve{.name = options.weights[m]};
-    double x = 0;
-    for (const auto& [category, counts] : found[0].by_category) {
-      const auto own = found[m].by_category.find(category);
-      curve.points.push_back({++x, own == found[m].by_category.end() ? NAN : own->second.shape_bias()});
-    }
-    curves.push_back(std::move(curve));
-  }
-  for (const auto& [category, counts] : found[0].by_category) {
-    std::vector<std::string> cells = {category};
-    for (const eval::ShapeBias& bias : found) {
-      const auto own = bias.by_category.find(category);
-      cells.push_back(own == bias.by_category.end() ? "" : share_text(own->second.shape_bias()));
-    }
-    each.table.rows.push_back(std::move(cells));
-  }
-  each.drawings = {line_drawing(curves, {.title = "Shape bias by category, in the order of the table",
-                                         .x_label = "category",
-                                         .y_label = "shape bias",
-                                         .y_min = 0,
-                                         .y_max = 1})};
   out.title = "Shape and texture";
   out.subtitle = text(set.source->describe(), "; trials whose two cues are one category are left out");
   out.json = {{"data", set.source->describe()}, {"models", json}};
-  out.sections = {std::move(all), std::move(each)};
+  out.sections = {std::move(all), category_section(options.weights, found)};
   writer.write(out);
 }
 
