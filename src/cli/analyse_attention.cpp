@@ -28,6 +28,7 @@ struct AnalyseAttentionOptions {
   AnalysisOutput output;
   double threshold = 0.8;
   bool terms = false;
+  std::string layer;
 };
 
 // Sums over images, by head.
@@ -138,20 +139,54 @@ report::Drawing by_depth(const std::vector<LayerSums>& layers, torch::Tensor Lay
   return line_drawing({mean, low, high}, {.title = title, .x_label = "layer", .y_label = label});
 }
 
-report::Drawing cumulative_chart(const std::vector<LayerSums>& layers) {
+report::Curve cumulative_curve(const std::string& name, const torch::Tensor& shares) {
+  report::Curve curve{.name = name};
+  const std::vector<double> values = numbers(shares);
+  for (size_t k = 0; k < values.size(); ++k) curve.points.push_back({static_cast<double>(k + 1), values[k]});
+  return curve;
+}
+
+report::Drawing cumulative_chart(const std::vector<report::Curve>& curves, const std::string& title) {
+  return line_drawing(curves,
+                      {.title = title, .x_label = "index", .y_label = "share", .y_min = 0, .y_max = 1});
+}
+
+// The mean of each layer's heads, and the heads of one layer (Wang et al. 2024, Figures 4 and 11).
+report::Drawing cumulative_by_layer(const std::vector<LayerSums>& layers) {
   std::vector<report::Curve> curves;
-  for (const LayerSums& layer : layers) {
-    report::Curve curve{.name = layer_name(layer.name)};
-    const std::vector<double> values = numbers(layer.cumulative.mean(0));
-    for (size_t k = 0; k < values.size(); ++k)
-      curve.points.push_back({static_cast<double>(k + 1), values[k]});
-    curves.push_back(std::move(curve));
+  for (const LayerSums& layer : layers)
+    curves.push_back(cumulative_curve(layer_name(layer.name), layer.cumulative.mean(0)));
+  return cumulative_chart(curves, "Singular values, summed up");
+}
+
+report::Drawing cumulative_by_head(const LayerSums& layer) {
+  std::vector<report::Curve> curves;
+  for (int64_t head = 0; head < layer.cumulative.size(0); ++head)
+    curves.push_back(cumulative_curve(text("head ", head), layer.cumulative[head]));
+  return cumulative_chart(curves, "Singular values of " + layer_name(layer.name) + " by head, summed up");
+}
+
+// The curve of each head, [heads][values].
+nlohmann::ordered_json by_head(const torch::Tensor& cumulative) {
+  auto heads = nlohmann::ordered_json::array();
+  for (int64_t head = 0; head < cumulative.size(0); ++head) heads.push_back(numbers(cumulative[head]));
+  return heads;
+}
+
+// The place among the layers of the one that --layer names, as the table does with or without "block ", or as a tap; the last one
+// where nothing is named.
+size_t chosen_layer(const AnalyseAttentionOptions& options, const AnalysedModel& model,
+                    const AttentionTaps& taps) {
+  if (options.layer.empty()) return taps.names.size() - 1;
+  std::vector<std::string> known;
+  for (size_t i = 0; i < taps.names.size(); ++i) {
+    const std::string name = layer_name(taps.names[i]);
+    known.push_back(name.substr(name.find(' ') + 1));
+    if (options.layer == known.back() || options.layer == name || options.layer == taps.names[i]) return i;
   }
-  return line_drawing(curves, {.title = "Singular values, summed up",
-                               .x_label = "index",
-                               .y_label = "share",
-                               .y_min = 0,
-                               .y_max = 1});
+  fail_usage("--layer '", printable(options.layer), "': ", model.info().model.name,
+             " has no attention in such a block", did_you_mean(options.layer, known), " (there are ",
+             join(known, ", "), ")");
 }
 
 // What each direction's states keep of an image.
@@ -181,7 +216,8 @@ AnalysisSection states_section(const std::vector<LayerSums>& layers) {
 }
 
 AnalysisFindings findings_of(const AnalyseAttentionOptions& options, const AnalysedModel& model,
-                             const AnalysedImages& images, const std::vector<LayerSums>& layers) {
+                             const AnalysedImages& images, const std::vector<LayerSums>& layers,
+                             size_t chosen) {
   AnalysisFindings out;
   out.title = "Attention of " + model.info().model.name;
   out.subtitle = text(model.file(), "; ", counted(images.count(), "image"), " of ", images.source);
@@ -213,6 +249,7 @@ AnalysisFindings findings_of(const AnalyseAttentionOptions& options, const Analy
       line["state_m"] = numbers(layer.m);
     }
     line["cumulative"] = numbers(layer.cumulative.mean(0));
+    line["cumulative_by_head"] = by_head(layer.cumulative);
     json.push_back(line);
   }
   out.facts = {
@@ -223,8 +260,11 @@ AnalysisFindings findings_of(const AnalyseAttentionOptions& options, const Analy
       .heading = "Rank",
       .note = text("The least number of singular values whose sum is ", options.threshold,
                    " of all, by head, mean over images."),
-      .drawings = {by_depth(layers, &LayerSums::rank, "Rank by layer", "rank"), cumulative_chart(layers)},
+      .drawings = {by_depth(layers, &LayerSums::rank, "Rank by layer", "rank"), cumulative_by_layer(layers)},
       .table = std::move(table)};
+  // What was asked for comes first: --svg writes it.
+  ranks.drawings.insert(options.layer.empty() ? ranks.drawings.end() : ranks.drawings.begin(),
+                        cumulative_by_head(layers[chosen]));
   out.sections.push_back(std::move(ranks));
   AnalysisSection looks{
       .heading = "Where heads look",
@@ -253,9 +293,11 @@ void analyse(const AnalyseAttentionOptions& options) {
   if (taps.names.empty())
     fail_usage(model.file(), ": ", model.info().model.name,
                " has no attention that can be looked at: convolutional networks mix their tokens otherwise");
+  const size_t chosen = chosen_layer(options, model, taps);
   std::optional<ScoreTermsFound> terms;
   if (options.terms) terms = find_score_terms(model, images, taps, options.input.batch);
-  AnalysisFindings findings = findings_of(options, model, images, measure_all(options, model, images, taps));
+  AnalysisFindings findings =
+      findings_of(options, model, images, measure_all(options, model, images, taps), chosen);
   if (terms) {
     for (size_t l = 0; l < terms->layers.size(); ++l)
       findings.json["layers"][l]["terms"] = std::move(terms->layers[l]);
@@ -280,6 +322,8 @@ void add_analyse_attention(Arguments& command, Action& action) {
       .add("--threshold", options->threshold, "share of the sum of singular values that the rank stands for")
       .show_default()
       .range(0.01, 1.0);
+  command.add("--layer", options->layer,
+              "block whose heads' singular values are drawn, as 3, or 1.0 of a pyramid (default: the last)");
   command.flag("--terms", options->terms,
                "also what the scores are made of: content, position, and one for the other");
   add_output_options(command, options->output);
