@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <iostream>
+#include <optional>
+#include <utility>
 
 #include "analysis/attention.h"
 #include "analysis/implicit_attention.h"
@@ -11,6 +13,7 @@
 #include "cli/analysis_output.h"
 #include "cli/attention_taps.h"
 #include "cli/command.h"
+#include "cli/model_places.h"
 #include "core/counted.h"
 #include "core/error.h"
 #include "core/interrupt.h"
@@ -50,6 +53,7 @@ class MapMaker {
     // The last block's patches are read by nobody where a class token is: the one in front of it says more.
     const int64_t blocks = model.backbone().block_count();
     features_ = text("blocks.", std::max<int64_t>(0, blocks - (layout_.class_token >= 0 ? 2 : 1)));
+    if (!placed) find_last_stage(image);
     choose_methods();
   }
 
@@ -78,6 +82,14 @@ class MapMaker {
   }
 
  private:
+  // Of models without one sequence of tokens: what the last stage's blocks leave, on a grid of its own.
+  void find_last_stage(const torch::Tensor& image) {
+    const torch::NoGradGuard no_grad;
+    places_.emplace(model_);
+    features_ = places_->last_block();
+    if (!features_.empty() && !places_->look(image, {features_}).at(0).map.defined()) features_.clear();
+  }
+
   void choose_methods() {
     if (options_.methods.empty()) {
       for (const std::string& method : kMethods)
@@ -94,7 +106,7 @@ class MapMaker {
                    needs_attention(method) && attention_.names.empty()
                        ? " has no attention over one sequence of tokens"
                    : needs_gradient(method) ? "'s answers have no gradient to its implicit attention"
-                                            : " has no one grid of tokens");
+                                            : " has no block whose values stand on a grid");
       methods_.push_back(method);
     }
   }
@@ -102,7 +114,7 @@ class MapMaker {
     // The fused cell does not read its implicit attention, so answers have no gradient to it.
     if (needs_gradient(method) && attention_.implicit) return false;
     if (needs_attention(method)) return !attention_.names.empty();
-    return method != "gradcam" || model_.has_layout();
+    return method != "gradcam" || !features_.empty();
   }
 
   // One pass with its gradients to all that is tapped.
@@ -139,7 +151,8 @@ class MapMaker {
   torch::Tensor on_grid(const torch::Tensor& patches) const {
     return patches.reshape({patches.size(0), layout_.rows, layout_.columns});
   }
-  torch::Tensor map_of_tokens(const torch::Tensor& tokens) const {  // [batch, tokens, width]
+  torch::Tensor map_of_block(const torch::Tensor& tokens) const {  // [batch, tokens, width]
+    if (places_) return places_->map_of(tokens);                   // [batch, rows, columns, width]
     return tokens.slice(1, layout_.first_patch, layout_.first_patch + layout_.patches())
         .transpose(1, 2)
         .reshape({tokens.size(0), tokens.size(2), layout_.rows, layout_.columns});
@@ -155,23 +168,34 @@ class MapMaker {
     if (method == "attention_gradcam")
       return on_grid(analysis::attention_gradcam(layers.back(), gradients.back(), layout_));
     if (method == "gradcam")
-      return analysis::gradcam(map_of_tokens(features), map_of_tokens(features_gradient));
+      return on_cells(analysis::gradcam(map_of_block(features), map_of_block(features_gradient)),
+                      images.size(2), images.size(3));
     if (method == "gradient") return by_patches(analysis::gradient_map(score_of(classes), images));
     return by_patches(
         analysis::integrated_gradients(score_of(classes), images, torch::zeros_like(images), options_.steps)
             .sum(1)
             .clamp_min(0));
   }
-  // A map of pixels as one of cells, so that all methods are measured on the same.
-  torch::Tensor by_patches(const torch::Tensor& map) const {
-    const int64_t rows = layout_.rows > 0 ? layout_.rows : std::max<int64_t>(1, map.size(1) / 16);
-    const int64_t columns = layout_.columns > 0 ? layout_.columns : std::max<int64_t>(1, map.size(2) / 16);
+  // The cells that all methods are measured on: the patches, or squares of 16 pixels where there are none.
+  std::pair<int64_t, int64_t> cells(int64_t height, int64_t width) const {
+    if (layout_.rows > 0) return {layout_.rows, layout_.columns};
+    return {std::max<int64_t>(1, height / 16), std::max<int64_t>(1, width / 16)};
+  }
+  torch::Tensor by_patches(const torch::Tensor& map) const {  // of pixels
+    const auto [rows, columns] = cells(map.size(1), map.size(2));
     return torch::adaptive_avg_pool2d(map.unsqueeze(1), {rows, columns}).squeeze(1);
+  }
+  // A stage's map for images of that size, whose grid is a coarser one.
+  torch::Tensor on_cells(const torch::Tensor& map, int64_t height, int64_t width) const {
+    const auto [rows, columns] = cells(height, width);
+    if (map.size(1) == rows && map.size(2) == columns) return map;
+    return torch::upsample_bilinear2d(map.unsqueeze(1), {rows, columns}, false).squeeze(1);
   }
 
   const AnalyseMapsOptions& options_;
   const AnalysedModel& model_;
   analysis::TokenLayout layout_;
+  std::optional<ModelPlaces> places_;  // of models without one sequence of tokens
   AttentionTaps attention_;
   std::vector<std::string> methods_;
   std::string features_;
