@@ -129,16 +129,51 @@ std::vector<double> loss_line(const Objective& objective, const Direction& direc
 std::vector<double> loss_plane(const Objective& objective, const Direction& first, const Direction& second,
                                const std::vector<double>& alphas, const Progress& progress,
                                std::vector<double> known) {
+  return loss_plane(objective, first, second, alphas, alphas, progress, std::move(known));
+}
+
+std::vector<double> loss_plane(const Objective& objective, const Direction& first, const Direction& second,
+                               const std::vector<double>& first_alphas,
+                               const std::vector<double>& second_alphas, const Progress& progress,
+                               std::vector<double> known) {
   check_same_shapes(first, objective.parameters);
   check_same_shapes(second, objective.parameters);
   KeptParameters kept(objective.parameters);
-  const size_t side = alphas.size(), total = side * side;
+  const size_t side = second_alphas.size(), total = first_alphas.size() * side;
   for (size_t point = known.size(); point < total; ++point) {
-    kept.move({{alphas[point / side], &first}, {alphas[point % side], &second}});
+    kept.move({{first_alphas[point / side], &first}, {second_alphas[point % side], &second}});
     known.push_back(loss_of(objective));
     if (!go_on(progress, known.size(), total)) break;
   }
   return known;
+}
+
+std::optional<PlaneThrough> plane_through(const std::vector<torch::Tensor>& origin,
+                                          const std::vector<torch::Tensor>& b,
+                                          const std::vector<torch::Tensor>& c) {
+  // Below this share of the distances what is left of an axis is the rounding of the weights.
+  constexpr double kRounding = 1e-5;
+  check_same_shapes(b, origin);
+  check_same_shapes(c, origin);
+  const torch::NoGradGuard no_grad;
+  const auto apart = [&](const std::vector<torch::Tensor>& point) {
+    Direction out;
+    for (size_t i = 0; i < point.size(); ++i)
+      out.push_back(point[i].to(torch::kFloat64) - origin[i].to(torch::kFloat64));
+    return flat(out);
+  };
+  torch::Tensor first = apart(b), second = apart(c);
+  PlaneThrough out;
+  const double to_c = second.norm().item<double>();
+  out.b_first = first.norm().item<double>();
+  if (!(out.b_first > 0 && to_c > 0)) return std::nullopt;
+  first = first / out.b_first;
+  out.c_first = first.dot(second).item<double>();
+  second = second - out.c_first * first;
+  out.c_second = second.norm().item<double>();
+  if (out.c_second <= kRounding * std::max(out.b_first, to_c)) return std::nullopt;
+  out.first = shaped(first, origin), out.second = shaped(second / out.c_second, origin);
+  return out;
 }
 
 std::vector<double> loss_between(const Objective& objective, const std::vector<torch::Tensor>& other,
@@ -180,11 +215,12 @@ torch::Tensor hessian_times(const Objective& objective, const torch::Tensor& vec
 }
 
 PowerIteration power_iteration(const Objective& objective, const torch::Tensor& start, int64_t steps,
-                               double tolerance, HessianProduct how, const Progress& progress) {
+                               double tolerance, HessianProduct how, const Progress& progress, double shift) {
   PowerIteration found{{}, start / start.norm()};
   for (int64_t i = 0; i < steps; ++i) {
-    const torch::Tensor product = hessian_times(objective, found.vector, how);
+    torch::Tensor product = hessian_times(objective, found.vector, how);
     found.rayleigh.push_back(found.vector.dot(product).item<double>());
+    if (shift != 0) product = product - shift * found.vector;
     const torch::Tensor length = product.norm();
     if (length.item<double>() == 0) break;  // a flat loss
     found.vector = product / length;
@@ -192,7 +228,7 @@ PowerIteration power_iteration(const Objective& objective, const torch::Tensor& 
     if (!go_on(progress, n, static_cast<size_t>(steps))) break;
     if (n > 1 &&
         std::abs(found.rayleigh[n - 1] - found.rayleigh[n - 2]) <=
-            tolerance * std::abs(found.rayleigh[n - 1]) &&
+            tolerance * std::abs(found.rayleigh[n - 1] - shift) &&
         tolerance > 0)
       break;
   }

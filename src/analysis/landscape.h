@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -55,6 +56,21 @@ std::vector<double> loss_line(const Objective& objective, const Direction& direc
 std::vector<double> loss_plane(const Objective& objective, const Direction& first, const Direction& second,
                                const std::vector<double>& alphas, const Progress& progress = {},
                                std::vector<double> known = {});
+// The same with other places along the second direction: loss[i * second_alphas.size() + j].
+std::vector<double> loss_plane(const Objective& objective, const Direction& first, const Direction& second,
+                               const std::vector<double>& first_alphas,
+                               const std::vector<double>& second_alphas, const Progress& progress = {},
+                               std::vector<double> known = {});
+// The plane through three points in the space of weights. Its directions are float64, orthogonal and of length 1, so that distances
+// on it are those of the weights: the origin stands at (0, 0), b at (b_first, 0), c at (c_first, c_second).
+struct PlaneThrough {
+  Direction first, second;
+  double b_first = 0, c_first = 0, c_second = 0;  // b_first and c_second are positive
+};
+// Nothing where the three stand on one line.
+std::optional<PlaneThrough> plane_through(const std::vector<torch::Tensor>& origin,
+                                          const std::vector<torch::Tensor>& b,
+                                          const std::vector<torch::Tensor>& c);
 // The loss at (1 - t) kept + t other.
 std::vector<double> loss_between(const Objective& objective, const std::vector<torch::Tensor>& other,
                                  const std::vector<double>& places, const Progress& progress = {});
@@ -72,11 +88,12 @@ struct PowerIteration {
   std::vector<double> rayleigh;  // v . H v before each update
   torch::Tensor vector;          // of length 1
 };
-// Tends to the eigenvalue of largest magnitude. `start` flat. Stops after `steps`, or where the quotient changes by less than
-// `tolerance` of itself.
+// Tends to the eigenvalue of largest magnitude, which may be negative; with a shift to the one farthest from it, so that a shift
+// by the least gives the largest. `start` flat. Stops after `steps`, or where the quotient changes by less than `tolerance` of its
+// distance from the shift.
 PowerIteration power_iteration(const Objective& objective, const torch::Tensor& start, int64_t steps,
                                double tolerance = 0, HessianProduct how = HessianProduct::exact,
-                               const Progress& progress = {});
+                               const Progress& progress = {}, double shift = 0);
 // z . H z for each row of `probes`; of rows of +-1 the mean is an estimate of the trace (Hutchinson).
 std::vector<double> trace_estimates(const Objective& objective, const torch::Tensor& probes,
                                     HessianProduct how = HessianProduct::exact);

@@ -43,6 +43,19 @@ TEST(Hessian, PowerIterationAndLanczosFindTheEnds) {
   EXPECT_NEAR(values.back(), 7, 1e-9);
 }
 
+// Where the least is the one of largest magnitude, power iteration finds it, and with a shift by it the largest.
+TEST(Hessian, AShiftByTheLeastGivesTheLargest) {
+  const Tensor weight = torch::ones({1, 3}, torch::kFloat64).requires_grad_();
+  const Tensor diagonal = torch::tensor({-9.0, 2.0, 5.0}, torch::kFloat64);
+  const Objective objective{{weight}, [&] { return (weight.square() * diagonal).sum() / 2; }};
+  const Tensor start = torch::ones(3, torch::kFloat64);
+  const double least = power_iteration(objective, start, 200, 1e-12).rayleigh.back();
+  EXPECT_NEAR(least, -9, 1e-6);
+  const auto shifted = power_iteration(objective, start, 200, 1e-12, HessianProduct::exact, {}, least);
+  EXPECT_NEAR(shifted.rayleigh.back(), 5, 1e-6);
+  EXPECT_NEAR(lanczos_values(objective, start, 3).back(), shifted.rayleigh.back(), 1e-6);
+}
+
 TEST(Hessian, OfAViTTwoWaysAgreeOnItsLargestEigenvalue) {
   Value settings;
   for (const auto& [key, value] : {std::pair{"dim", 16},
@@ -100,6 +113,42 @@ TEST(Landscape, AStoppedPlaneGoesOnWhereItWas) {
   EXPECT_EQ(stopped.size(), 4u);
   EXPECT_EQ(loss_plane(bowl.objective, one, two, alphas, {}, stopped),
             loss_plane(bowl.objective, one, two, alphas));
+}
+
+TEST(Landscape, APlaneThroughThreePointsHoldsAllOfThem) {
+  torch::manual_seed(4);
+  const std::vector<Tensor> origin = {torch::randn({3, 2}), torch::randn(4)},
+                            b = {torch::randn({3, 2}), torch::randn(4)},
+                            c = {torch::randn({3, 2}), torch::randn(4)};
+  const auto plane = plane_through(origin, b, c);
+  ASSERT_TRUE(plane.has_value());
+  const Tensor first = flat(plane->first), second = flat(plane->second);
+  EXPECT_NEAR(first.norm().item<double>(), 1, 1e-12);
+  EXPECT_NEAR(second.norm().item<double>(), 1, 1e-12);
+  EXPECT_NEAR(first.dot(second).item<double>(), 0, 1e-12);
+  // The values of float32 are exact in float64, in which all is computed.
+  const auto wide = [](const std::vector<Tensor>& point) { return flat(point).to(torch::kFloat64); };
+  EXPECT_TRUE(torch::allclose(wide(origin) + plane->b_first * first, wide(b), 0, 1e-12));
+  EXPECT_TRUE(
+      torch::allclose(wide(origin) + plane->c_first * first + plane->c_second * second, wide(c), 0, 1e-12));
+  EXPECT_GT(plane->b_first, 0);
+  EXPECT_GT(plane->c_second, 0);
+}
+
+TEST(Landscape, ThreePointsOnALineSpanNoPlane) {
+  const std::vector<Tensor> origin = {torch::zeros(3)}, b = {torch::ones(3)}, c = {torch::full(3, 2.5)};
+  EXPECT_FALSE(plane_through(origin, b, c).has_value());
+  EXPECT_FALSE(plane_through(origin, origin, c).has_value()) << "b is the origin";
+  EXPECT_FALSE(plane_through(origin, b, origin).has_value()) << "c is the origin";
+  EXPECT_FALSE(plane_through(origin, b, b).has_value());
+}
+
+TEST(Landscape, APlaneMayHaveOtherPlacesAlongItsSecondDirection) {
+  const Bowl bowl;
+  const Direction one = random_direction({bowl.weight}, 1, 0), two = random_direction({bowl.weight}, 1, 1);
+  const auto all = loss_plane(bowl.objective, one, two, {-1, 0, 0.5});
+  EXPECT_EQ(loss_plane(bowl.objective, one, two, {-1, 0.5}, {-1, 0, 0.5}),
+            (std::vector<double>{all[0], all[1], all[2], all[6], all[7], all[8]}));
 }
 
 TEST(Landscape, ANormalisedDirectionHasTheFiltersLengths) {

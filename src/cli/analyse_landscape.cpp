@@ -1,24 +1,22 @@
-// `tessera analyse landscape`: the loss along a line, over a plane or between two checkpoints (Li et al. 2018; Wang et al. 2024,
-// Figure 10), and the Hessian's largest eigenvalue and trace.
+// `tessera analyse landscape`: the loss along a line or over a plane, between checkpoints or in random directions (Li et al. 2018; Wang
+// et al. 2024, Figure 10; Garipov et al. 2018), and the Hessian's eigenvalues and trace.
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <iostream>
-#include <limits>
+#include <utility>
 
 #include "analysis/landscape.h"
 #include "cli/analysis_input.h"
 #include "cli/analysis_output.h"
 #include "cli/command.h"
+#include "cli/landscape_plane.h"
 #include "core/counted.h"
 #include "core/error.h"
 #include "core/interrupt.h"
 #include "core/progress.h"
 #include "core/random.h"
 #include "core/text.h"
-#include "io/file.h"
 #include "io/json.h"
-#include "report/matrix_chart.h"
 
 namespace tessera::cli {
 namespace {
@@ -28,7 +26,8 @@ using Json = nlohmann::ordered_json;
 struct AnalyseLandscapeOptions {
   AnalysisInput input;
   AnalysisOutput output;
-  std::string to, state, kind = "line";
+  std::vector<std::string> to;
+  std::string state, kind = "line";
   int64_t points = 25, seed = 0, hessian = 0, probes = 0;
   double reach = 1;
 };
@@ -104,38 +103,6 @@ std::vector<torch::Tensor> parameters_of(const AnalysedModel& other, const Analy
   return out;
 }
 
-// The points of a plane that a stopped run has left, and where it leaves them.
-class PlaneState {
- public:
-  PlaneState(const AnalyseLandscapeOptions& options, const AnalysedModel& model, const AnalysedImages& images)
-      : path_(options.state) {
-    request_ = {{"weights", model.file()},  {"data", images.source},  {"images", images.count()},
-                {"points", options.points}, {"reach", options.reach}, {"seed", options.seed}};
-    if (path_.empty() || !file_exists(path_)) return;
-    const Json stored = parse_json<Json>(read_text(path_), path_);
-    for (const auto& [key, value] : request_.items())
-      if (!stored.contains(key) || stored[key] != value)
-        fail_usage("--state ", path_, " is of another plane: its ", key, " is ",
-                   stored.contains(key) ? stored[key].dump() : "missing", ", here it is ", value.dump());
-    if (!stored.contains("losses") || !stored["losses"].is_array() ||
-        std::ssize(stored["losses"]) > options.points * options.points)
-      fail(path_, ": holds no losses of this plane");
-    for (const Json& loss : stored["losses"])
-      losses.push_back(loss.is_number() ? loss.get<double>() : std::numeric_limits<double>::quiet_NaN());
-  }
-  void save(const std::vector<double>& so_far) const {
-    if (path_.empty()) return;
-    Json state = request_;
-    state["losses"] = so_far;
-    write_text_atomic(path_, state.dump() + "\n");
-  }
-  std::vector<double> losses;
-
- private:
-  std::string path_;
-  Json request_;
-};
-
 // A bar that ends the work where the user does.
 class Watch {
  public:
@@ -172,30 +139,8 @@ AnalysisSection line_section(const std::vector<double>& places, const std::vecto
   return section;
 }
 
-AnalysisSection plane_section(const std::vector<double>& alphas, const std::vector<double>& losses) {
-  AnalysisSection section{
-      .heading = "Loss over a plane",
-      .note =
-          "Two filter-normalised directions through the weights, which are in the middle; the shade is the "
-          "logarithm of the loss."};
-  report::Matrix matrix;
-  section.table = {.name = "losses", .columns = {{"first", true}, {"second", true}, {"loss", true}}};
-  for (const double alpha : alphas)
-    matrix.rows.push_back(fixed(alpha, 2)), matrix.columns.push_back(fixed(alpha, 2));
-  for (size_t i = 0; i < losses.size(); ++i) {
-    matrix.values.push_back(std::log10(std::max(losses[i], 1e-12)));
-    section.table.rows.push_back(
-        {fixed(alphas[i / alphas.size()], 4), fixed(alphas[i % alphas.size()], 4), fixed(losses[i], 6)});
-  }
-  section.drawings = {same_drawing(report::matrix_chart(matrix, {.title = "Loss over a plane",
-                                                                 .note = "log10 of the loss",
-                                                                 .row_label = "first direction",
-                                                                 .column_label = "second"}))};
-  return section;
-}
-
 struct Curvature {
-  double largest = 0, trace = 0;
+  double magnitude = 0, largest = 0, trace = 0;  // the eigenvalue of largest magnitude, the largest one
   int64_t steps = 0;
   std::string how;
 };
@@ -210,12 +155,18 @@ Curvature curvature_of(const AnalyseLandscapeOptions& options, const analysis::O
     return analysis::flat(
         analysis::random_direction(objective.parameters, static_cast<uint64_t>(options.seed), number));
   };
-  Watch watch("hessian", options.hessian);
-  const auto power =
-      analysis::power_iteration(objective, drawn(1000), options.hessian, 1e-4, how, watch.callback());
-  watch.finish();
-  if (interrupted()) stop();
-  found.largest = power.rayleigh.back(), found.steps = std::ssize(power.rayleigh);
+  const auto eigenvalue = [&](uint64_t start, double shift) {
+    Watch watch("hessian", options.hessian);
+    const auto power = analysis::power_iteration(objective, drawn(start), options.hessian, 1e-4, how,
+                                                 watch.callback(), shift);
+    watch.finish();
+    if (interrupted()) stop();
+    found.steps += std::ssize(power.rayleigh);
+    return power.rayleigh.back();
+  };
+  found.magnitude = found.largest = eigenvalue(1000, 0);
+  // A negative one is the least of all, and the largest is the one farthest from it.
+  if (found.magnitude < 0) found.largest = eigenvalue(1001, found.magnitude);
   if (options.probes > 0) {
     std::vector<torch::Tensor> signs;
     for (int64_t i = 0; i < options.probes; ++i)
@@ -226,92 +177,188 @@ Curvature curvature_of(const AnalyseLandscapeOptions& options, const analysis::O
   return found;
 }
 
-void analyse(const AnalyseLandscapeOptions& options) {
-  if (options.kind == "plane" && !options.to.empty())
-    fail_usage("--to leads along a line: leave out --kind plane");
-  if (!options.state.empty() && options.kind != "plane")
-    fail_usage("--state keeps the points of --kind plane");
-  const AnalysedModel model(options.input);
-  AnalysisWriter writer(options.output);
-  std::vector<torch::Tensor> other;
-  if (!options.to.empty()) {
-    AnalysisInput second = options.input;
-    second.weights = options.to;
-    other = parameters_of(AnalysedModel(second), model);
+void add_curvature(const AnalyseLandscapeOptions& options, const analysis::Objective& objective,
+                   AnalysisFindings& out) {
+  const Curvature found = curvature_of(options, objective);
+  const std::string after = text("after ", counted(found.steps, "step"));
+  out.facts.push_back({"largest eigenvalue", fixed(found.largest, 4), after});
+  out.facts.push_back({"largest in magnitude", fixed(found.magnitude, 4), after});
+  AnalysisSection section{.heading = "Hessian", .note = "By " + found.how + "."};
+  section.table = {.name = "hessian", .columns = {{"quantity"}, {"value", true}}};
+  section.table.rows.push_back({"eigenvalue of largest magnitude", fixed(found.magnitude, 6)});
+  section.table.rows.push_back({"largest eigenvalue", fixed(found.largest, 6)});
+  out.json["hessian"] = {{"largest", found.largest},
+                         {"largest_magnitude", found.magnitude},
+                         {"steps", found.steps},
+                         {"by", found.how}};
+  if (options.probes > 0) {
+    section.table.rows.push_back(
+        {text("trace, from ", counted(options.probes, "probe")), fixed(found.trace, 6)});
+    out.json["hessian"]["trace"] = found.trace;
   }
-  const AnalysedImages images = read_images(options.input, model);
-  const ClassLoss loss(model, images, options.input.batch);
-  const analysis::Objective& objective = loss.objective;
-  const Interruptible stretch;
-  AnalysisFindings out;
-  out.title = "Loss landscape of " + model.info().model.name;
-  out.subtitle = text(model.file(), "; ", counted(images.count(), "image"), " of ", images.source);
-  const double here = analysis::loss_of(objective);
-  out.facts = {{"loss", fixed(here, 4), "at the weights"}};
-  out.json = {{"weights", model.file()}, {"data", images.source}, {"images", images.count()}, {"loss", here}};
-  const auto direction = [&](uint64_t number) {
+  out.sections.push_back(std::move(section));
+}
+
+void check_request(const AnalyseLandscapeOptions& options) {
+  const bool plane = options.kind == "plane";
+  if (options.to.size() > 2)
+    fail_usage("--to names ", options.to.size(),
+               " checkpoints, at most two: a line leads to one, a plane goes through --weights and two");
+  if (options.to.size() == 2 && !plane)
+    fail_usage(
+        "--to names two checkpoints, and a line leads to one: a plane through all three needs --kind "
+        "plane");
+  if (options.to.size() == 1 && plane)
+    fail_usage(
+        "--to names one checkpoint, and a plane goes through three: name a second one, or leave out "
+        "--kind plane for the line to it");
+  if (!options.state.empty() && !plane) fail_usage("--state keeps the points of --kind plane");
+}
+
+// What all parts of the analysis look at.
+struct Landscape {
+  const AnalyseLandscapeOptions& options;
+  const AnalysedModel& model;
+  const AnalysedImages& images;
+  const analysis::Objective& objective;
+  std::vector<std::vector<torch::Tensor>> others;  // the weights of each --to
+  double here = 0;                                 // the loss at the weights
+
+  // A random one of the filters' lengths.
+  analysis::Direction direction(uint64_t number) const {
     return analysis::normalised(
         analysis::random_direction(objective.parameters, static_cast<uint64_t>(options.seed), number),
         objective.parameters);
-  };
-  std::vector<double> places = evenly(-options.reach, options.reach, options.points), losses;
-  if (options.kind == "plane") {
-    PlaneState state(options, model, images);
-    Watch watch("plane", options.points * options.points);
-    const auto bar = watch.callback();
-    std::vector<double> so_far = state.losses;
-    const analysis::Direction first = direction(0), second = direction(1);
-    // A row at a time, so that a stopped run loses no more than one.
-    const auto side = static_cast<size_t>(options.points);
-    while (so_far.size() < side * side) {
-      const size_t row_end = (so_far.size() / side + 1) * side;
-      so_far = analysis::loss_plane(
-          objective, first, second, places,
-          [&](int64_t done, int64_t total) {
-            return bar(done, total) && done < static_cast<int64_t>(row_end);
-          },
-          so_far);
-      state.save(so_far);
-      if (interrupted()) stop();
-    }
-    watch.finish();
-    losses = so_far;
-    out.sections.push_back(plane_section(places, losses));
-  } else {
-    Watch watch("line", options.points);
-    if (!other.empty()) {
-      places = evenly(-0.25, 1.25, options.points);
-      losses = analysis::loss_between(objective, other, places, watch.callback());
-      out.sections.push_back(
-          line_section(places, losses, "Loss between two checkpoints", "share of the second"));
-      out.json["to"] = options.to;
-    } else {
-      losses = analysis::loss_line(objective, direction(0), places, watch.callback());
-      out.sections.push_back(
-          line_section(places, losses, "Loss along a filter-normalised direction", "step"));
-    }
-    watch.finish();
+  }
+};
+
+// Places evenly apart in a range of that length around the middle of low and high.
+std::vector<double> around(double low, double high, double length, int64_t points) {
+  const double middle = (low + high) / 2;
+  return evenly(middle - length / 2, middle + length / 2, points);
+}
+
+// The directions of the plane, and into `plane` its places and checkpoints.
+std::pair<analysis::Direction, analysis::Direction> directions_of(const Landscape& all, LossPlane& plane) {
+  const AnalyseLandscapeOptions& options = all.options;
+  if (all.others.empty()) {
+    plane.first = plane.second = evenly(-options.reach, options.reach, options.points);
+    return {all.direction(0), all.direction(1)};
+  }
+  const auto through = analysis::plane_through(all.objective.parameters, all.others[0], all.others[1]);
+  if (!through)
+    fail_usage("no one plane goes through ", all.model.file(), ", ", options.to[0], " and ", options.to[1],
+               ": they are on one line, or two of them are the same weights");
+  // Cells are squares, and a quarter of the extent is left on every side.
+  const double left = std::min(0.0, through->c_first), right = std::max(through->b_first, through->c_first);
+  const double length = 1.5 * std::max(right - left, through->c_second);
+  plane.first = around(left, right, length, options.points);
+  plane.second = around(0, through->c_second, length, options.points);
+  plane.marks = {{"A", all.model.file(), 0, 0, all.here},
+                 {"B", options.to[0], through->b_first, 0},
+                 {"C", options.to[1], through->c_first, through->c_second}};
+  for (size_t i = 1; i < plane.marks.size(); ++i)
+    plane.marks[i].loss = analysis::loss_plane(all.objective, through->first, through->second,
+                                               {plane.marks[i].first}, {plane.marks[i].second})
+                              .at(0);
+  return {through->first, through->second};
+}
+
+// What decides a plane's points, for --state.
+Json plane_key(const Landscape& all) {
+  const AnalyseLandscapeOptions& options = all.options;
+  Json key = losses_key(all.model, all.images, options.input.precision);
+  key["points"] = options.points;
+  if (all.others.empty()) {
+    key["reach"] = options.reach, key["seed"] = options.seed;
+    return key;
+  }
+  key["to"] = options.to;
+  for (const auto& weights : all.others) key["to_checksums"].push_back(checksum_of_tensors(weights));
+  return key;
+}
+
+std::vector<double> draw_plane(const Landscape& all, AnalysisFindings& out) {
+  const auto side = static_cast<size_t>(all.options.points);
+  const PlaneState state(all.options.state, plane_key(all), side * side);
+  LossPlane plane;
+  const auto [first, second] = directions_of(all, plane);
+  Watch watch("plane", all.options.points * all.options.points);
+  const auto bar = watch.callback();
+  plane.losses = state.losses();
+  // A row at a time, so that a stopped run loses no more than one.
+  while (plane.losses.size() < side * side) {
+    const size_t row_end = (plane.losses.size() / side + 1) * side;
+    plane.losses = analysis::loss_plane(
+        all.objective, first, second, plane.first, plane.second,
+        [&](int64_t done, int64_t total) { return bar(done, total) && done < static_cast<int64_t>(row_end); },
+        plane.losses);
+    state.save(plane.losses);
     if (interrupted()) stop();
   }
+  watch.finish();
+  for (AnalysisSection& section : plane_sections(plane)) out.sections.push_back(std::move(section));
+  out.json["places"] = plane.first;
+  if (!plane.marks.empty()) {
+    out.json["second_places"] = plane.second;
+    out.json["to"] = all.options.to;
+    for (const PlaneMark& mark : plane.marks)
+      out.json["checkpoints"].push_back({{"mark", mark.letter},
+                                         {"weights", mark.weights},
+                                         {"first", mark.first},
+                                         {"second", mark.second},
+                                         {"loss", mark.loss}});
+  }
+  return plane.losses;
+}
+
+std::vector<double> draw_line(const Landscape& all, AnalysisFindings& out) {
+  const AnalyseLandscapeOptions& options = all.options;
+  Watch watch("line", options.points);
+  std::vector<double> places, losses;
+  if (!all.others.empty()) {
+    places = evenly(-0.25, 1.25, options.points);
+    losses = analysis::loss_between(all.objective, all.others[0], places, watch.callback());
+    out.sections.push_back(
+        line_section(places, losses, "Loss between two checkpoints", "share of the second"));
+    out.json["to"] = options.to[0];
+  } else {
+    places = evenly(-options.reach, options.reach, options.points);
+    losses = analysis::loss_line(all.objective, all.direction(0), places, watch.callback());
+    out.sections.push_back(line_section(places, losses, "Loss along a filter-normalised direction", "step"));
+  }
+  watch.finish();
+  if (interrupted()) stop();
+  out.json["places"] = places;
+  return losses;
+}
+
+void analyse(const AnalyseLandscapeOptions& options) {
+  check_request(options);
+  const AnalysedModel model(options.input);
+  AnalysisWriter writer(options.output);
+  std::vector<std::vector<torch::Tensor>> others;
+  for (const std::string& weights : options.to) {
+    AnalysisInput other = options.input;
+    other.weights = weights;
+    others.push_back(parameters_of(AnalysedModel(other), model));
+  }
+  const AnalysedImages images = read_images(options.input, model);
+  const ClassLoss loss(model, images, options.input.batch);
+  const Interruptible stretch;
+  const double here = analysis::loss_of(loss.objective);
+  const Landscape all{options, model, images, loss.objective, std::move(others), here};
+  AnalysisFindings out;
+  out.title = "Loss landscape of " + model.info().model.name;
+  out.subtitle = text(model.file(), "; ", counted(images.count(), "image"), " of ", images.source);
+  out.facts = {{"loss", fixed(here, 4), "at the weights"}};
+  out.json = {{"weights", model.file()}, {"data", images.source}, {"images", images.count()}, {"loss", here}};
+  const std::vector<double> losses = options.kind == "plane" ? draw_plane(all, out) : draw_line(all, out);
   double rise = 0;
   for (const double value : losses) rise += (value - here) / static_cast<double>(losses.size());
   out.facts.push_back({"mean rise", fixed(rise, 4), "over what is drawn"});
-  out.json["places"] = places, out.json["losses"] = losses, out.json["mean_rise"] = rise;
-  if (options.hessian > 0) {
-    const Curvature found = curvature_of(options, objective);
-    out.facts.push_back(
-        {"largest eigenvalue", fixed(found.largest, 4), text("after ", counted(found.steps, "step"))});
-    AnalysisSection section{.heading = "Hessian", .note = "By " + found.how + "."};
-    section.table = {.name = "hessian", .columns = {{"quantity"}, {"value", true}}};
-    section.table.rows.push_back({"eigenvalue of largest magnitude", fixed(found.largest, 6)});
-    out.json["hessian"] = {{"largest", found.largest}, {"steps", found.steps}, {"by", found.how}};
-    if (options.probes > 0) {
-      section.table.rows.push_back(
-          {text("trace, from ", counted(options.probes, "probe")), fixed(found.trace, 6)});
-      out.json["hessian"]["trace"] = found.trace;
-    }
-    out.sections.push_back(std::move(section));
-  }
+  out.json["losses"] = losses, out.json["mean_rise"] = rise;
+  if (options.hessian > 0) add_curvature(options, loss.objective, out);
   writer.write(out);
 }
 
@@ -322,8 +369,10 @@ void add_analyse_landscape(Arguments& command, Action& action) {
   options->input.batch = 128;
   add_input_options(command, options->input, 512);
   command.add("--kind", options->kind, "line or plane").show_default().one_of({"line", "plane"});
-  command.add("--to", options->to,
-              "weights of a second checkpoint of the same architecture, at the line's other end");
+  command.add(
+      "--to", options->to,
+      "weights of a checkpoint of the same architecture, at the line's other end; of two, for a plane "
+      "through all three");
   command.add("--points", options->points, "on each axis").show_default().range(2, 200);
   command.add("--reach", options->reach, "how far the axes go, in lengths of the filters")
       .show_default()

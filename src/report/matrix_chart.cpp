@@ -79,6 +79,13 @@ std::string matrix_chart(const Matrix& matrix, const MatrixOptions& options) {
         svg.text(x + cell / 2, y + cell / 2 + 4, Svg::Anchor::middle, depth > 0.55 ? "light" : "ink",
                  fixed(value, options.digits), "pointer-events=\"none\"");
     }
+  // White with dark letters in both looks: what lies under them may be of any shade.
+  for (const MatrixMark& mark : options.marks) {
+    const double x = left + (mark.column + 0.5) * cell, y = top + (mark.row + 0.5) * cell;
+    svg.circle(x, y, 8, "fill=\"#fff\" stroke=\"#1c2230\"", mark.name);
+    svg.text(x, y + 4, Svg::Anchor::middle, "", mark.letter,
+             "font-size=\"11\" font-weight=\"600\" fill=\"#1c2230\" pointer-events=\"none\"");
+  }
   const std::string axes =
       options.row_label.empty() ? "" : "rows: " + options.row_label + "    columns: " + options.column_label;
   svg.text(left, bottom + 18, Svg::Anchor::start, "label", axes);

@@ -12,6 +12,12 @@ struct Matrix {
   std::vector<double> values{};                // [rows, columns]; a cell that is not finite stays empty
 };
 
+// A named point: where it stands among the cells, 0 being the middle of the first row and column.
+struct MatrixMark {
+  double row = 0, column = 0;
+  std::string letter{}, name{};  // in a small disc, and its tooltip
+};
+
 struct MatrixOptions {
   std::string title{}, note{};
   std::string row_label{}, column_label{};
@@ -20,6 +26,7 @@ struct MatrixOptions {
   double low = 0, high = 0;
   bool whole_range = true;  // take the matrix's own range instead of low and high
   int digits = 2;           // of the numbers in cells that are large enough for them
+  std::vector<MatrixMark> marks{};
 };
 
 // At most kMostMatrixCells cells; more are an error. Each cell has a tooltip.
