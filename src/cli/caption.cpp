@@ -18,7 +18,7 @@
 namespace tessera::cli {
 namespace {
 
-struct Options : PairedOptions {
+struct CaptionOptions : PairedOptions {
   std::vector<std::string> images;
   tasks::CaptionRequest request;
   std::string attention;
@@ -26,7 +26,7 @@ struct Options : PairedOptions {
 };
 
 // The image, and beside it what was looked at for each word.
-void draw_attention(const Options& options, const PairedModel& model, tasks::Captioner& writer,
+void draw_attention(const CaptionOptions& options, const PairedModel& model, tasks::Captioner& writer,
                     const torch::Tensor& image, const std::string& caption) {
   std::vector<tasks::WordAttention> words;
   model.with_precision([&] {
@@ -45,7 +45,7 @@ void draw_attention(const Options& options, const PairedModel& model, tasks::Cap
     write_file_atomic(options.attention, encode_image(report::image_grid(cells), options.attention));
 }
 
-void caption(const Options& options) {
+void caption(const CaptionOptions& options) {
   if (!options.attention.empty() && !is_image_name(options.attention) &&
       !lower(options.attention).ends_with(".svg"))
     fail_usage("'", options.attention, "': the name must end in .png, .jpg, .webp or .svg");
@@ -79,7 +79,7 @@ void caption(const Options& options) {
 }  // namespace
 
 void add_caption(Arguments& command, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<CaptionOptions>();
   command.add("IMAGES", options->images, "images, or folders of images").required();
   command
       .add("--beams", options->request.beams,

@@ -25,7 +25,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Options : PairedOptions {
+struct RetrieveOptions : PairedOptions {
   std::vector<std::string> words, folders;
   std::string image, output, index;
   int64_t top = 9, cell = 128;
@@ -109,7 +109,7 @@ std::vector<torch::Tensor> vectors_of(const PairedModel& model, const data::Imag
   return rows;
 }
 
-torch::Tensor query_of(const Options& options, const PairedModel& model) {
+torch::Tensor query_of(const RetrieveOptions& options, const PairedModel& model) {
   tasks::PairedEmbedding& towers = model.embedding("retrieve");
   if (options.image.empty()) {
     int64_t cut = 0;
@@ -133,7 +133,8 @@ struct Hit {
   double cosine = 0;
 };
 
-void write_grid(const Options& options, const data::ImageFiles& images, const std::vector<Hit>& hits) {
+void write_grid(const RetrieveOptions& options, const data::ImageFiles& images,
+                const std::vector<Hit>& hits) {
   std::vector<report::Cell> cells;
   for (const Hit& hit : hits)
     cells.push_back(
@@ -147,7 +148,7 @@ void write_grid(const Options& options, const data::ImageFiles& images, const st
     write_file_atomic(options.output, encode_image(report::image_grid(cells, layout), options.output));
 }
 
-void retrieve(const Options& options) {
+void retrieve(const RetrieveOptions& options) {
   if (options.words.empty() == options.image.empty())
     fail_usage(options.image.empty() ? "nothing to look for: give a text, or an image with --image"
                                      : "a text and --image both say what to look for: give one");
@@ -187,7 +188,7 @@ void retrieve(const Options& options) {
 }  // namespace
 
 void add_retrieve(Arguments& command, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<RetrieveOptions>();
   command.add("TEXT", options->words, "what the images should show");
   command.add("--image", options->image, "look for images like this one instead");
   command.add("--in", options->folders, "images, or folders of images, to look in").required();

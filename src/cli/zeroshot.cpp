@@ -16,27 +16,27 @@
 namespace tessera::cli {
 namespace {
 
-struct Options : PairedOptions {
+struct ZeroShotOptions : PairedOptions {
   std::vector<std::string> images, templates, names;
   std::string classes;
   int64_t top = 5;
   bool json = false, strict = false;
 };
 
-std::vector<std::string> class_names_of(const Options& options) {
+std::vector<std::string> class_names_of(const ZeroShotOptions& options) {
   if (options.classes.empty() == options.names.empty())
     fail_usage(options.classes.empty() ? "no classes: name a file with --classes, or each with --class"
                                        : "--classes and --class both name the classes: give one");
   return options.classes.empty() ? options.names : data::read_class_names(options.classes);
 }
 
-std::vector<std::string> templates_of(const Options& options, const tasks::PairedEmbedding& model) {
+std::vector<std::string> templates_of(const ZeroShotOptions& options, const tasks::PairedEmbedding& model) {
   if (options.templates.empty()) return model.templates();
   if (options.templates.size() == 1 && options.templates[0] == "imagenet") return tasks::imagenet_templates();
   return options.templates;
 }
 
-void print(const Options& options, const std::string& file, const torch::Tensor& shares,
+void print(const ZeroShotOptions& options, const std::string& file, const torch::Tensor& shares,
            const torch::Tensor& best, const std::vector<std::string>& names, bool single) {
   nlohmann::ordered_json line = {{"file", file}, {"predictions", nlohmann::ordered_json::array()}};
   if (!options.json && !single) std::cout << one_line(file) << "\n";
@@ -51,7 +51,7 @@ void print(const Options& options, const std::string& file, const torch::Tensor&
   if (options.json) std::cout << json_text(line) << "\n";
 }
 
-void zeroshot(const Options& options) {
+void zeroshot(const ZeroShotOptions& options) {
   const std::vector<std::string> names = class_names_of(options);
   const PairedModel model(options);
   tasks::PairedEmbedding& towers = model.embedding("zeroshot");
@@ -101,7 +101,7 @@ void zeroshot(const Options& options) {
 }  // namespace
 
 void add_zeroshot(Arguments& command, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ZeroShotOptions>();
   command.add("IMAGES", options->images, "images, or folders of images").required();
   command.add("--classes", options->classes, "file with one class name a line");
   command.add("--class", options->names, "the name of a class; repeat it");
