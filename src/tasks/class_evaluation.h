@@ -1,6 +1,8 @@
 // How the evaluation of a task that tells classes apart can be asked for more than its findings.
 #pragma once
 
+#include "data/transform.h"
+#include "models/heads/class_head.h"
 #include "tasks/score_accumulator.h"
 
 namespace tessera::tasks {
@@ -11,6 +13,12 @@ struct TestViews {
   int64_t crops = 1;  // 1 or 5
   bool flip = false;
 };
+// A usage error for views of several classes an image, and for crops that the preprocessing leaves no room for.
+void check_views(const TestViews& views, const data::Preprocess& preprocess, bool multi_label);
+// [images, classes]: log of the mean probability over the views of `side` pixels; of one view the model's scores. With
+// several crops the images are all that the test crop is cut from.
+torch::Tensor scores_of_views(models::Classifier& model, const torch::Tensor& images, const TestViews& views,
+                              int64_t side);
 
 // A task is one of these where it gives every image one score a class.
 class ClassEvaluation {

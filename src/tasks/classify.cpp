@@ -11,6 +11,7 @@
 #include "data/class_names.h"
 #include "data/mix_batch.h"
 #include "tasks/class_evaluation.h"
+#include "tasks/class_teacher.h"
 #include "tasks/classify_blocks.h"
 #include "tasks/score_accumulator.h"
 #include "tasks/validation_pass.h"
@@ -51,36 +52,6 @@ std::vector<std::string> names_in(const Value& metadata) {
 bool told_by_count(const std::vector<std::string>& names) {
   const data::ImageNetClasses* known = data::imagenet_classes(std::ssize(names));
   return known && names == known->names;
-}
-
-// --- the teacher
-
-// A trained model that shows its scores to the one in training.
-struct Teacher {
-  std::shared_ptr<models::Classifier> model;
-  torch::Tensor scale, shift;  // its input from the student's, [1, 3, 1, 1]; undefined: the same
-  std::string checksum;
-};
-
-torch::Tensor channels(const std::vector<double>& values, torch::TensorOptions options) {
-  return torch::tensor(values, options).reshape({1, -1, 1, 1});
-}
-
-// What does not fit is said before the run is begun.
-void check_teacher(const OpenedClassifier& teacher, const std::vector<int64_t>& sides, int64_t channels,
-                   int64_t classes) {
-  const torch::NoGradGuard no_grad;
-  for (const int64_t side : sides) {
-    torch::Tensor scores;
-    try {
-      scores = teacher.model->forward(torch::zeros({1, channels, side, side}));
-    } catch (const Error& error) {
-      fail_usage("task.distil.teacher '", teacher.file, "' cannot take images of ", side, ": ", error.what());
-    }
-    if (scores.size(-1) != classes)
-      fail_usage("task.distil.teacher '", teacher.file, "' tells ", scores.size(-1),
-                 " classes apart, the data has ", classes);
-  }
 }
 
 // --- the task
@@ -144,8 +115,8 @@ class Classify final : public Task, public ClassEvaluation {
   std::vector<Prediction> predict(const torch::Tensor& images, int64_t most) override;
   std::shared_ptr<models::Classifier> classifier() const override { return model_; }
   std::vector<std::pair<std::string, std::string>> fingerprints() const override {
-    if (!teacher_.model) return {};
-    return {{"teacher", teacher_.checksum}};
+    if (!teacher_) return {};
+    return {{"teacher", teacher_->checksum()}};
   }
 
   Findings evaluate(const EvaluateOptions& options);
@@ -173,7 +144,6 @@ class Classify final : public Task, public ClassEvaluation {
   torch::Tensor loss_sum(const torch::Tensor& scores, const Inputs& inputs) const;
   Term accuracy(const torch::Tensor& scores, const Inputs& inputs) const;
   torch::Tensor smoothed(const torch::Tensor& targets) const;
-  torch::Tensor scores_of_views(const torch::Tensor& images) const;
   torch::Tensor scores_of_set(const torch::Tensor& images) const;
 
   ClassifyConfig config_;
@@ -182,7 +152,7 @@ class Classify final : public Task, public ClassEvaluation {
   std::shared_ptr<const data::Source> train_, validation_, unlabelled_;
   models::ModelSpec spec_;
   std::shared_ptr<models::Classifier> model_;
-  Teacher teacher_;
+  std::optional<ClassTeacher> teacher_;
   int64_t classes_;
   std::vector<std::string> names_;
   bool multi_label_ = false;
@@ -279,17 +249,7 @@ void Classify::open_teacher(const TaskSetup& setup) {
   if (const auto theirs = names_in(opened.metadata);
       !theirs.empty() && !told_by_count(theirs) && theirs != names_)
     fail_usage("task.distil.teacher '", opened.file, "' was trained on other classes than the data has");
-  check_teacher(opened, setup.sides, std::ssize(preprocess_.mean), classes_);
-  teacher_.model = opened.model;
-  teacher_.checksum = opened.checksum;
-  const auto type = setup.precision == Precision::fp64 ? torch::kFloat64 : torch::kFloat32;
-  opened.model->backbone->to(setup.device, type);
-  const data::Preprocess& theirs = opened.preprocess;
-  if (theirs.mean == preprocess_.mean && theirs.std == preprocess_.std) return;
-  const auto options = torch::TensorOptions(setup.device).dtype(type);
-  const torch::Tensor deviation = channels(theirs.std, options);
-  teacher_.scale = channels(preprocess_.std, options) / deviation;
-  teacher_.shift = (channels(preprocess_.mean, options) - channels(theirs.mean, options)) / deviation;
+  teacher_.emplace(opened, setup, classes_);
 }
 
 // "head for 10 classes (a, b, c, d and 6 more)".
@@ -363,7 +323,7 @@ torch::Tensor Classify::loss_sum(const torch::Tensor& raw, const Inputs& inputs)
 }
 
 Loss Classify::loss(const Inputs& inputs, const models::Context& context, Collective&) {
-  if (teacher_.model) return distilled_loss(inputs, context);
+  if (teacher_) return distilled_loss(inputs, context);
   const torch::Tensor scores = model_->forward(inputs.at("image"), context);
   return {loss_sum(scores, inputs), {accuracy(scores.detach(), inputs)}};
 }
@@ -383,12 +343,7 @@ Loss Classify::distilled_loss(const Inputs& inputs, const models::Context& conte
     images = torch::cat({images, unlabelled->at("image")});
     judged = torch::cat({judged, model_->forward_heads(unlabelled->at("image"), others).back()});
   }
-  torch::Tensor shown;
-  {
-    const torch::NoGradGuard no_grad;
-    shown =
-        teacher_.model->forward(teacher_.scale.defined() ? images * teacher_.scale + teacher_.shift : images);
-  }
+  const torch::Tensor shown = teacher_->scores(images);
   check(judged.sizes() == shown.sizes(), "the teacher gives ", shown.size(-1), " scores an image, the model ",
         judged.size(-1));
   // The teacher's mean is over all images, the step's weight of this piece goes by its labelled ones.
@@ -414,40 +369,13 @@ Term Classify::accuracy(const torch::Tensor& scores, const Inputs& inputs) const
 // --- evaluation
 
 void Classify::set_views(const TestViews& views) {
-  check(views.crops == 1 || views.crops == 5, "test views: ", views.crops, " crops, there are 1 or 5");
-  if (multi_label_ && (views.crops > 1 || views.flip))
-    fail_usage("several views are averaged where an image has one class, these weights give it several");
-  if (views.crops > 1 && (preprocess_.crop >= 1 || preprocess_.crop_mode != "center"))
-    fail_usage("five crops need a test crop below 1 from the centre, the weights have crop ",
-               shortest(preprocess_.crop), ", ", preprocess_.crop_mode, ": say another with --crop");
+  check_views(views, preprocess_, multi_label_);
   views_ = views;
-}
-
-// log of the mean probability over the views; of one view its scores.
-torch::Tensor Classify::scores_of_views(const torch::Tensor& images) const {
-  if (views_.crops == 1 && !views_.flip) return model_->forward(images);
-  const int64_t whole = images.size(2), side = views_.crops == 1 ? whole : preprocess_.size;
-  std::vector<std::pair<int64_t, int64_t>> corners = {{0, 0}};
-  if (views_.crops > 1) {
-    const int64_t end = whole - side, middle = end / 2;
-    corners = {{0, 0}, {0, end}, {end, 0}, {end, end}, {middle, middle}};
-  }
-  torch::Tensor sum;
-  const auto add = [&](const torch::Tensor& view) {
-    const torch::Tensor likely = model_->forward(view.contiguous()).to(torch::kFloat32).softmax(-1);
-    sum = sum.defined() ? sum + likely : likely;
-  };
-  for (const auto& [top, left] : corners) {
-    const torch::Tensor view = images.slice(2, top, top + side).slice(3, left, left + side);
-    add(view);
-    if (views_.flip) add(view.flip({3}));
-  }
-  return (sum / static_cast<double>(std::ssize(corners) * (views_.flip ? 2 : 1))).log();
 }
 
 // [batch, classes of the set].
 torch::Tensor Classify::scores_of_set(const torch::Tensor& images) const {
-  const torch::Tensor all = scores_of_views(images);
+  const torch::Tensor all = scores_of_views(*model_, images, views_, preprocess_.size);
   check(all.dim() == 2 && all.size(0) == images.size(0) && all.size(1) == classes_, "the model gives ",
         all.size(-1), " scores an image, its head has ", classes_);
   torch::Tensor scores = all.to(torch::kCPU, torch::kFloat32);
