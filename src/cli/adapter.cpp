@@ -6,7 +6,6 @@
 #include "core/counted.h"
 #include "core/error.h"
 #include "core/text.h"
-#include "tasks/language_part.h"
 #include "train/adapter.h"
 #include "train/open_language.h"
 #include "train/open_task.h"
@@ -33,12 +32,8 @@ models::LoraConfig lora_of(const Value& task) {
 
 void save(const AdapterOptions& options) {
   const train::OpenedTask opened = train::open_task(options.weights);
-  const auto* const answers = dynamic_cast<const tasks::Answers*>(opened.task.get());
-  if (!answers)
-    fail_usage("'", opened.file, "' was trained for task ", tasks::task_name(opened.info.task),
-               ", must be instruct, frozen or flamingo: they adapt a language model");
-  train::write_adapter(*answers->answering_model().language, lora_of(opened.info.task), opened.file,
-                       options.output);
+  train::write_adapter(*train::require_answers(opened).answering_model().language, lora_of(opened.info.task),
+                       opened.file, options.output);
   std::cout << "written " << one_line(options.output) << ": adapter_config.json, adapter_model.safetensors\n";
 }
 

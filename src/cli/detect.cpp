@@ -111,7 +111,9 @@ void detect(const DetectOptions& options) {
   const train::OpenedTask opened = train::open_task(options.weights, {.raw = options.raw});
   for (const std::string& note : opened.notes) std::cerr << one_line(note) << "\n";
   auto* finder = dynamic_cast<tasks::ObjectFinder*>(opened.task.get());
-  if (!finder) fail_usage(opened.file, " finds no objects: it was trained for another task than detect");
+  if (!finder)
+    fail_usage("'", opened.file, "' was trained for task ", tasks::task_name(opened.info.task),
+               "; `tessera detect` needs weights of task detect or detr");
   choose_views(*finder, options);
   tasks::move(opened.task->parts(), device, train::parameter_type(precision));
   if (!options.overlay.empty() && !(images.size() == 1 && is_image_name(options.overlay)))

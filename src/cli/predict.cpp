@@ -1,6 +1,7 @@
 // `tessera predict IMAGES… --weights FILE`: what a model says of images, with nothing but a weights file.
 #include <algorithm>
 #include <iostream>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
@@ -31,9 +32,25 @@ struct PredictOptions {
   double crop = 0;
 };
 
-class Printer {
+// What the weights cannot do: a task knows neither their file nor the commands for other tasks.
+[[noreturn]] void refuse(const train::OpenedTask& opened, const Error& error) {
+  static const std::map<std::string, const char*> others = {
+      {"segment", "segment"},  {"detect", "detect"},  {"detr", "detect"},   {"clip", "zeroshot"},
+      {"coca", "caption"},     {"simvlm", "caption"}, {"instruct", "chat"}, {"language", "chat"},
+      {"diffuse", "generate"}, {"darl", "complete"}};
+  const std::string task = tasks::task_name(opened.info.task);
+  if (task == tasks::task_kinds().front().name || error.kind != ErrorKind::usage)
+    throw Error(error.kind, opened.file + ": " + error.what());
+  const auto other = others.find(task);
+  fail_usage("'", opened.file, "' was trained for task ", task, "; `tessera predict` needs weights of task ",
+             tasks::task_kinds().front().name,
+             other == others.end() ? "" : text(", `tessera ", other->second, "` takes these"));
+}
+
+class PredictionPrinter {
  public:
-  Printer(const PredictOptions& options, int64_t images) : options_(options), single_(images == 1) {}
+  PredictionPrinter(const PredictOptions& options, int64_t images)
+      : options_(options), single_(images == 1) {}
 
   void print(const std::string& file, const tasks::Prediction& prediction) {
     if (options_.json) return print_json(file, prediction);
@@ -92,7 +109,7 @@ void predict(const PredictOptions& options) {
   tasks::move(opened.task->parts(), device, train::parameter_type(precision));
   const auto transform = data::make_eval_transform(opened.info.preprocess);
   const torch::InferenceMode inference;
-  Printer printer(options, images.size());
+  PredictionPrinter printer(options, images.size());
 
   const int64_t at_once = batch_that_fits(options.batch, opened.info.preprocess.size);
   int64_t broken = 0;
@@ -104,8 +121,8 @@ void predict(const PredictOptions& options) {
       const tasks::AutocastScope autocast(device, precision);
       predictions =
           opened.task->predict(batch->images.to(device, train::parameter_type(precision)), options.top);
-    } catch (const Error& error) {  // what the weights cannot do: a task knows no files
-      throw Error(error.kind, opened.file + ": " + error.what());
+    } catch (const Error& error) {
+      refuse(opened, error);
     }
     if (interrupted()) throw Error(ErrorKind::interrupted, "interrupted");
     for (size_t i = 0; i < batch->errors.size(); ++i) {

@@ -12,9 +12,7 @@
 #include "io/json.h"
 #include "io/weight_file.h"
 #include "nn/parameter_type.h"
-#include "tasks/language_part.h"
 #include "train/json_value.h"
-#include "train/open_task.h"
 #include "train/weights.h"
 
 namespace tessera::train {
@@ -154,13 +152,9 @@ std::string chat_template_of(const Value& config, const Tokeniser& tokeniser, bo
 // Weights of a run of ours.
 OpenedLanguage open_run(const std::string& path, const std::string& tokenizer, torch::ScalarType dtype) {
   const OpenedTask opened = open_task(path);
-  const auto* answers = dynamic_cast<const tasks::Answers*>(opened.task.get());
-  if (!answers)
-    fail_usage("'", opened.file, "' holds no language model: it was trained for task ",
-               tasks::task_name(opened.info.task), ", which is neither instruct nor language");
+  const tasks::AnsweringModel model = require_answers(opened).answering_model();
   if (!tokenizer.empty())
     fail_usage("--tokenizer: '", opened.file, "' holds its own, which it was trained with");
-  const tasks::AnsweringModel model = answers->answering_model();
   OpenedLanguage out;
   out.language = model.language;
   if (model.vision) {
@@ -182,6 +176,12 @@ OpenedLanguage open_run(const std::string& path, const std::string& tokenizer, t
 }
 
 }  // namespace
+
+const tasks::Answers& require_answers(const OpenedTask& opened) {
+  if (const auto* answers = dynamic_cast<const tasks::Answers*>(opened.task.get())) return *answers;
+  fail_usage("'", opened.file, "' was trained for task ", tasks::task_name(opened.info.task),
+             ", which has no language model: it must be language, instruct, frozen or flamingo");
+}
 
 OpenedLanguage open_language(const std::string& path, const std::string& tokenizer, torch::ScalarType dtype) {
   const std::string weights = weights_file_of(path);

@@ -9,7 +9,9 @@
 
 #include "data/transform.h"
 #include "models/llava.h"
+#include "tasks/language_part.h"
 #include "text/tokeniser.h"
+#include "train/open_task.h"
 
 namespace tessera::train {
 
@@ -24,7 +26,10 @@ struct OpenedLanguage {
   std::vector<std::string> notes;                   // for people
 };
 
-// `path`: a run or weights file of the task instruct or language; or a folder with config.json (model_type gpt2, llama, qwen2, mistral, bloom, mpt or llava) and the weights in any
+// A task as what has a language model; a usage error that names it, and the tasks that have one.
+const tasks::Answers& require_answers(const OpenedTask& opened);
+
+// `path`: a run or weights file of a task with a language model; or a folder with config.json (model_type gpt2, llama, qwen2, mistral, bloom, mpt or llava) and the weights in any
 // form, sharded too, or a weights file in such a folder. `tokenizer`: a file or folder instead of that one's own.
 // `dtype`: of the weights in memory; they are read tensor by tensor, so that memory holds them once. Throws Error:
 // names missing, left over, of another shape; a tokeniser with more tokens than the model has embeddings.

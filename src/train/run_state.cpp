@@ -34,6 +34,14 @@ void check_data(const Value& stored, const Setup& setup, const std::string& wher
   }
 }
 
+// A run of another task has other parts and metadata: nothing else that differs is worth a word.
+void check_task(const Recipe& then, const Recipe& now) {
+  const std::string theirs = tasks::task_name(then.task), ours = tasks::task_name(now.task);
+  if (theirs != ours)
+    fail_usage("the run in '", now.train.output, "' is of task ", theirs, ", the recipe is of task ", ours,
+               ": continue it by its own recipe, or choose another --output");
+}
+
 void check_metadata(const Value& stored, const Setup& setup) {
   const Value* then = stored.find("task_metadata");
   if (!then) return;
@@ -106,9 +114,10 @@ RunState read_state(const Value& value, int64_t step, const std::string& where) 
 std::string check_same_run(const Value& manifest, const Setup& setup, bool allow_other_threads,
                            const std::string& where) {
   const Value stored = migrate_state(manifest);
-  check_metadata(stored, setup);
   const Recipe then =
       read_recipe(parse_toml(part(stored, "recipe", &Value::is_string, where).as_string(), where), where);
+  check_task(then, setup.recipe);
+  check_metadata(stored, setup);
   if (const std::string conflict = recipe_conflict(then, setup.recipe); !conflict.empty())
     fail_usage("the run cannot be continued with another recipe: ", conflict);
   check_data(stored, setup, where);
