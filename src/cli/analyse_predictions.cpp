@@ -5,6 +5,7 @@
 
 #include "cli/analysis_output.h"
 #include "cli/command.h"
+#include "cli/common.h"
 #include "cli/prediction_report.h"
 #include "cli/real_labels.h"
 #include "cli/scored_set.h"
@@ -101,7 +102,7 @@ void analyse(const AnalysePredictionsOptions& options) {
       const int64_t side = model.info().preprocess.size;
       const std::string file = sizes.size() > 1 ? text(weights, " at ", side) : weights;
       judged.push_back({model.info().model.name, weights, side,
-                        score_set(model, *source, input.batch, input.count, file)});
+                        score_set(model, *source, input.batch, input.count, file, input.classes_in_order)});
       const ScoredSet& set = judged.back().scored;
       const bool alone = options.weights.size() * sizes.size() == 1;
       measured.push_back({alone ? model.info().model.name : file,
@@ -145,6 +146,7 @@ void add_analyse_predictions(Arguments& command, Action& action) {
   auto options = std::make_shared<AnalysePredictionsOptions>();
   options->input.count = 0, options->input.batch = 64;
   add_set_options(command, options->input, options->weights);
+  add_classes_in_order(command, options->input.classes_in_order);
   add_prediction_options(command, options->predictions);
   command.add("--sizes", options->sizes, "several input sides as 160,224,384: a column each, and a curve");
   add_output_options(command, options->output);

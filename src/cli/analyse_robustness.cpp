@@ -239,15 +239,16 @@ RobustModel measure(const AnalysedModel& model, const AnalysisInput& input, cons
   out.name = model.info().model.name, out.file = input.weights;
   std::optional<ScoredSet> clean;
   if (sets.clean()) {
-    clean = score_set(model, *sets.clean(), input.batch, input.count, "clean");
+    clean = score_set(model, *sets.clean(), input.batch, input.count, "clean", input.classes_in_order);
     out.clean = measured_error(*clean);
     if (baseline) eval::require_as_many(*baseline, "clean", out.clean.images, baseline->clean_images);
   }
   for (const std::string& corruption : sets.corruptions()) {
     std::vector<MeasuredError> errors;
     for (const int severity : sets.severities()) {
-      const ScoredSet scored = score_set(model, *sets.corrupted(corruption, severity), input.batch,
-                                         input.count, text(corruption, " ", severity));
+      const ScoredSet scored =
+          score_set(model, *sets.corrupted(corruption, severity), input.batch, input.count,
+                    text(corruption, " ", severity), input.classes_in_order);
       if (clean) sets.require_same_images(*clean, scored, std::exchange(first, false));
       errors.push_back(measured_error(scored));
     }
@@ -423,6 +424,7 @@ void add_analyse_robustness(Arguments& command, Action& action) {
   auto options = std::make_shared<AnalyseRobustnessOptions>();
   options->input.count = 0, options->input.batch = 64;
   add_set_options(command, options->input, options->weights);
+  add_classes_in_order(command, options->input.classes_in_order);
   command.add("--corrupted", options->corrupted,
               "folder with CORRUPTION/SEVERITY, as `tessera data corrupt` or ImageNet-C have it (default: "
               "images of --data are "

@@ -23,7 +23,7 @@ struct AnalysisInput {
   std::string weights, model, data, split = "validation", device = "auto", precision = "fp32";
   std::vector<std::string> images;
   int64_t count = 30, size = 0, batch = 8, threads = 0;
-  bool raw = false;
+  bool raw = false, classes_in_order = false;
 };
 // --weights and where images come from; `count` images unless --images says otherwise.
 void add_input_options(Arguments& command, AnalysisInput& input, int64_t count);

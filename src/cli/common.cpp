@@ -36,6 +36,11 @@ void add_class_names(Arguments& command, std::string& file) {
   command.add("--class-names", file, "file with one class name a line (default: as the weights say)");
 }
 
+void add_classes_in_order(Arguments& command, bool& in_order) {
+  command.flag("--classes-in-order", in_order,
+               "the set's classes are the weights' one for one, whatever they are called");
+}
+
 std::string value_text(const tasks::Metric& metric) {
   return metric.info.unit == tasks::Unit::share ? fixed(100 * metric.value, 1) + " %"
                                                 : fixed(metric.value, 4);

@@ -16,6 +16,9 @@ void add_compute_options(Arguments& command, std::string& device, std::string& p
 // --class-names, of weights that do not say what their classes are called.
 void add_class_names(Arguments& command, std::string& file);
 
+// --classes-in-order, of a set that calls the weights' classes otherwise.
+void add_classes_in_order(Arguments& command, bool& in_order);
+
 // "95.4 %" of a share, "0.1234" of another number.
 std::string value_text(const tasks::Metric& metric);
 // "  top1 81.25 %  loss 0.6531".

@@ -19,6 +19,7 @@
 #include "core/progress.h"
 #include "core/text.h"
 #include "core/toml.h"
+#include "data/class_mapping.h"
 #include "data/class_names.h"
 #include "data/corruption.h"
 #include "data/loader.h"
@@ -44,7 +45,8 @@ struct Options : MeasureOptions {
   PredictionSettings measured;
   double crop = 0;
   int64_t crops = 1;
-  bool json = false, per_class = false, measures = false, flip = false, bits = false;
+  bool json = false, per_class = false, measures = false, flip = false, bits = false,
+       classes_in_order = false;
   bool views() const { return crops > 1 || flip; }
   bool wants_scores() const { return measures || measured.measures.temperature_share > 0; }
 };
@@ -316,6 +318,8 @@ void check_options(const Options& options) {
     fail_usage("--keep-temperature goes with --temperature SHARE, the images that it is fitted on");
   if (!options.keep.empty() && !options.keep.ends_with(".safetensors"))
     fail_usage("--keep-temperature '", options.keep, "' must end in .safetensors");
+  if (options.classes_in_order && !options.class_names.empty())
+    fail_usage("--classes-in-order and --class-names both say what the classes are called: give one");
   if (options.crops != 1 && options.crops != 5) fail_usage("--crops ", options.crops, ": there are 1 or 5");
 }
 
@@ -383,6 +387,7 @@ class Evaluation {
   const EvaluatedRow& measure(const Setup& setup, const train::WeightsInfo& info, int64_t size) {
     train::OpenOptions how = {.model = options_.model, .raw = options_.raw, .settings = setup.model_settings};
     if (!options_.class_names.empty()) how.class_names = data::read_class_names(options_.class_names);
+    if (options_.classes_in_order) how.class_names = set_classes(info, setup.weights);
     how.validation = source_, how.crop = options_.crop;
     how.size = size == info.preprocess.size ? 0 : size;
     train::OpenedTask opened = train::open_task(setup.weights, how);
@@ -402,6 +407,16 @@ class Evaluation {
     if (!options_.keep.empty()) keep_temperature(options_, setup.weights, row.measures->temperature);
     rows_.push_back(std::move(row));
     return rows_.back();
+  }
+
+  // The set's own classes, by which the weights' are then called.
+  std::vector<std::string> set_classes(const train::WeightsInfo& info, const std::string& weights) const {
+    const std::vector<std::string>& names =
+        data::require_labels(*source_, "--classes-in-order").class_names();
+    const Value* classes = info.model.settings.find("classes");
+    const int64_t known = classes && classes->is_int() ? classes->as_int() : 0;
+    data::map_classes({}, known, names, weights + ": the data", /*in_order=*/true);  // as many, or refused
+    return names;
   }
 
   // Pairs need the same images.
@@ -483,6 +498,7 @@ void add_eval(Arguments& command, Action& action) {
       .range(1, 5);
   command.flag("--flip", options->flip, "each image and its mirror image, averaged");
   add_class_names(command, options->class_names);
+  add_classes_in_order(command, options->classes_in_order);
   command.flag("--bits", options->bits,
                "of a generator also the bits a dimension of every image, some hundred passes each");
   command.flag("--per-class", options->per_class,

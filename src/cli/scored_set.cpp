@@ -47,7 +47,7 @@ torch::Tensor scores_of(const AnalysedModel& model, const torch::Tensor& images)
 std::vector<bool> ScoredSet::hits() const { return eval::hits({logits, labels, classes}); }
 
 ScoredSet score_set(const AnalysedModel& model, const data::Source& source, int64_t batch, int64_t most,
-                    const std::string& label) {
+                    const std::string& label, bool classes_in_order) {
   const data::ClassLabels& labels = data::require_labels(source, "this measurement");
   if (labels.multi_label())
     fail_usage(source.describe(), ": its images have several classes each, this measurement needs one");
@@ -55,7 +55,7 @@ ScoredSet score_set(const AnalysedModel& model, const data::Source& source, int6
   ScoredSet out;
   out.class_names = labels.class_names(), out.source = source.describe();
   const data::ClassMapping mapping = data::map_classes(model.class_names(), model.classifier().classes(),
-                                                       out.class_names, source.describe());
+                                                       out.class_names, source.describe(), classes_in_order);
   out.mapping = mapping.how, out.classes = std::ssize(out.class_names);
   const torch::Tensor chosen = torch::tensor(mapping.model_class, torch::kInt64);
   const SpreadSource spread(source, most > 0 ? std::min(most, source.size()) : source.size());

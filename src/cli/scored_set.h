@@ -30,7 +30,7 @@ struct ScoredSet {
 
 // At most `most` images evenly spread, 0 = all. Fails where none can be read, or an output is not finite.
 ScoredSet score_set(const AnalysedModel& model, const data::Source& source, int64_t batch, int64_t most,
-                    const std::string& label);
+                    const std::string& label, bool classes_in_order = false);
 
 // The set that the input names, or that of the run, opened.
 std::shared_ptr<const data::Source> open_set(const AnalysisInput& input, const AnalysedModel& model);

@@ -13,9 +13,11 @@ struct ClassMapping {
   std::string how;  // "the same classes", "by name", "by synset", "by number", "in their order"
 };
 // Of classes of the same names; of ImageNet's by name or synset; of names that are the numbers of the model's classes
-// (ImageNet V2); in their order where the model's classes have no names of their own and are as many. A set may have fewer classes than the model (ImageNet-A, -R). A usage error that says which class is not among
-// the model's, and which mapping would fit.
+// (ImageNet V2); in their order where the model's classes have no names of their own and are as many, or where
+// `in_order` asks for it. A set may have fewer classes than the model (ImageNet-A, -R). A usage error that says which
+// classes are not among the model's, which of them they may be, and which mapping would fit.
 ClassMapping map_classes(const std::vector<std::string>& model_names, int64_t model_classes,
-                         const std::vector<std::string>& set_names, const std::string& set);
+                         const std::vector<std::string>& set_names, const std::string& set,
+                         bool in_order = false);
 
 }  // namespace tessera::data

@@ -36,15 +36,47 @@ TEST(ClassMapping, TakesTheOrderWhereTheModelNamesNothing) {
   EXPECT_THROW(map_classes({}, 3, {"cat", "dog"}, "set"), Error);
 }
 
-TEST(ClassMapping, SaysWhichClassIsUnknownAndWhatWouldFit) {
+std::string refusal(const Names& model, int64_t classes, const Names& set, bool in_order = false) {
   try {
-    map_classes({"cat", "dog"}, 2, {"cat", "dogs"}, "set");
-    FAIL() << "a class that the model has not must be refused";
+    map_classes(model, classes, set, "set", in_order);
   } catch (const Error& error) {
-    const std::string words = error.what();
-    EXPECT_NE(words.find("'dogs'"), std::string::npos) << words;
-    EXPECT_NE(words.find("did you mean 'dog'"), std::string::npos) << words;
+    EXPECT_EQ(error.kind, ErrorKind::usage);
+    return error.what();
   }
+  return "a class that the model has not must be refused";
+}
+
+TEST(ClassMapping, SaysWhichClassIsUnknownAndWhatWouldFit) {
+  EXPECT_EQ(refusal({"cat", "dog", "emu", "owl"}, 4, {"cat", "dogs"}),
+            "set has the class 'dogs', which is none of the 4 of the weights (cat, dog, emu and 1 more), did "
+            "you mean "
+            "'dog'?: name the folders after the weights' classes, or after their numbers from 0");
+  // Several: each with the class that it may be, however that is written; as many as the model's are taken in order.
+  EXPECT_EQ(
+      refusal({"great white shark", "tench, Tinca tinca"}, 2, {"Great_White-Shark", "Tench"}),
+      "set has the class 'Great_White-Shark' and 1 more, which are none of the 2 of the weights (great white "
+      "shark, tench, Tinca tinca), did you mean 'great white shark' for 'Great_White-Shark', 'tench, Tinca "
+      "tinca' for 'Tench'?: name the folders after the weights' classes, or after their numbers from 0; or, "
+      "as "
+      "both have 2, take them one for one by --classes-in-order");
+  EXPECT_NE(refusal({}, 0, {"cat"}).find("no head"), std::string::npos);
+}
+
+TEST(ClassMapping, SaysWhichWeightsKnowSynsets) {
+  EXPECT_NE(refusal({"cat", "dog"}, 2, {"n01443537", "n15075141"})
+                .find("ImageNet's synsets, which weights with 1000 classes know"),
+            std::string::npos);
+  // Weights that were trained on folders of synsets, and a set with words for them.
+  EXPECT_NE(refusal({"n01440764", "n01443537"}, 2, {"tench"}).find("did you mean 'n01440764'?"),
+            std::string::npos);
+}
+
+TEST(ClassMapping, TakesTheOrderWhereItIsAskedFor) {
+  const ClassMapping mapping = map_classes({"cat", "dog"}, 2, {"Katze", "Hund"}, "set", true);
+  EXPECT_EQ(mapping.model_class, (Places{0, 1}));
+  EXPECT_EQ(mapping.how, "in their order");
+  EXPECT_EQ(refusal({"cat", "dog"}, 2, {"Katze"}, true),
+            "--classes-in-order: set has 1 class, the weights have 2");
 }
 
 }  // namespace
