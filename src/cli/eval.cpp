@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <iomanip>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -10,15 +9,15 @@
 #include "cli/command.h"
 #include "cli/common.h"
 #include "cli/eval_rows.h"
+#include "cli/eval_setups.h"
+#include "cli/eval_tables.h"
 #include "cli/measure_options.h"
 #include "cli/real_labels.h"
 #include "core/clock.h"
-#include "core/config.h"
 #include "core/error.h"
 #include "core/interrupt.h"
 #include "core/progress.h"
 #include "core/text.h"
-#include "core/toml.h"
 #include "data/class_mapping.h"
 #include "data/class_names.h"
 #include "data/corruption.h"
@@ -31,7 +30,6 @@
 #include "train/device.h"
 #include "train/load.h"
 #include "train/open_task.h"
-#include "train/recipe_files.h"
 
 namespace tessera::cli {
 namespace {
@@ -39,8 +37,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct Options : MeasureOptions {
-  std::vector<std::string> weights, settings, varied;
-  std::string split = "validation", predictions, sizes, class_names, keep;
+  std::vector<std::string> weights;
+  SetupRequest setups;
+  std::string split = "validation", predictions, class_names, keep;
   AnalysisOutput output;
   PredictionSettings measured;
   double crop = 0;
@@ -49,14 +48,6 @@ struct Options : MeasureOptions {
        classes_in_order = false;
   bool views() const { return crops > 1 || flip; }
   bool wants_scores() const { return measures || measured.measures.temperature_share > 0; }
-};
-
-// One row to be measured.
-struct Setup {
-  std::string weights;
-  VariedSettings settings;
-  std::string precision;
-  Value model_settings;
 };
 
 // "photos", "photos/" and "$PWD/photos" are one set.
@@ -92,18 +83,6 @@ void refuse_corruptions(const std::string& path) {
                  path, "`");
 }
 
-std::vector<int64_t> sizes_of(const Options& options, const train::WeightsInfo& info) {
-  if (options.sizes.empty()) return {info.preprocess.size};
-  std::vector<int64_t> sizes;
-  for (const std::string& part : split(options.sizes, ',')) {
-    const auto size = parse_int(trim(part));
-    if (!size || *size < 1 || *size > 8192)
-      fail_usage("--size: '", part, "' is no side in pixels (1 to 8192), as in 160,224,384");
-    sizes.push_back(*size);
-  }
-  return sizes;
-}
-
 tasks::ClassEvaluation& class_evaluation(tasks::Task& task, const std::string& file, const char* option) {
   auto* evaluation = dynamic_cast<tasks::ClassEvaluation*>(&task);
   if (!evaluation) fail_usage(option, ": ", file, " is of a task that gives no image one score a class");
@@ -111,7 +90,7 @@ tasks::ClassEvaluation& class_evaluation(tasks::Task& task, const std::string& f
 }
 
 // Images that cannot be decoded are left out and named among the findings.
-tasks::Findings evaluate_at(const Options& options, const Setup& setup, const data::Source& source,
+tasks::Findings evaluate_at(const Options& options, const EvalSetup& setup, const data::Source& source,
                             train::OpenedTask& opened, int64_t size) {
   tasks::EvaluateOptions how = {.precision = tasks::parse_precision(setup.precision),
                                 .device = train::choose_device(options.device)};
@@ -196,119 +175,17 @@ void add_class_findings(const Options& options, const RealLabels* real, const da
 }
 
 // The file's weights with the temperature among their metadata, by which `predict` and `eval` divide scores.
-void keep_temperature(const Options& options, const std::string& weights, double fitted) {
-  const WeightFile file(train::weights_file_of(weights, options.raw));
+void keep_temperature(const Options& options, const DescribedWeights& weights, double fitted) {
+  const WeightFile file(weights.file);
   if (file_exists(options.keep) && std::filesystem::equivalent(file.path(), options.keep))
     fail_usage("--keep-temperature ", options.keep, " is the file that is read: choose another name");
-  train::WeightsInfo info = train::describe_weights(file, options.model);
+  train::WeightsInfo info = weights.info;
   const Value* before = info.task_metadata.find("temperature");
   const double temperature = fitted * (before ? before->as_double() : 1);
   info.task_metadata.set("temperature", temperature);
   const auto meta = train::meta_task(info, file);
   write_safetensors(options.keep, train::match_weights(*meta, file), train::weights_metadata(info));
   std::cerr << one_line(options.keep) << ": the weights with temperature " << fixed(temperature, 4) << "\n";
-}
-
-const report::TableBlock& table_of(const tasks::Findings& findings, const char* name, const char* option) {
-  const report::TableBlock* table = report::find_table(findings.blocks, name);
-  if (!table) fail_usage(option, ": the task of these weights has no table of ", name);
-  return *table;
-}
-
-void write_table(AtomicFile& file, const report::TableBlock& table) {
-  std::string out;
-  for (size_t c = 0; c < table.columns.size(); ++c) out += (c ? "," : "") + table.columns[c].name;
-  for (const auto& row : table.rows) {
-    out += "\n";
-    for (size_t c = 0; c < row.size(); ++c) out += (c ? "," : "") + csv_field(row[c]);
-  }
-  file.write(out + "\n");
-  file.commit();
-}
-
-// Shares of the table as percentages, counts as they are.
-std::string as_percentage(const std::string& value) {
-  const auto share = value.find('.') != std::string::npos ? parse_double(value) : std::nullopt;
-  return share ? fixed(100 * *share, 1) : value;
-}
-
-void print_table(const report::TableBlock& table) {
-  size_t width = table.columns[0].name.size();
-  for (const auto& row : table.rows) width = std::max(width, one_line(row[0]).size());
-  const auto line = [&](const std::vector<std::string>& cells) {
-    std::cout << std::left << std::setw(static_cast<int>(width + 2)) << cells[0] << std::right;
-    for (size_t c = 1; c < cells.size(); ++c)
-      std::cout << std::setw(static_cast<int>(std::max<size_t>(9, table.columns[c].name.size() + 2)))
-                << cells[c];
-    std::cout << "\n";
-  };
-  std::vector<std::string> heads;
-  for (const report::Column& column : table.columns) heads.push_back(column.name);
-  std::cout << "\n";
-  line(heads);
-  for (const auto& row : table.rows) {
-    std::vector<std::string> cells = {one_line(row[0])};
-    for (size_t c = 1; c < row.size(); ++c) cells.push_back(as_percentage(row[c]));
-    line(cells);
-  }
-}
-
-// {"cat": {"samples": 10, "recall": 0.9}}, by the first column.
-Json table_json(const report::TableBlock& table) {
-  Json out = Json::object();
-  for (const auto& row : table.rows)
-    for (size_t c = 1; c < row.size(); ++c) {
-      const auto count = parse_int(row[c]);
-      const auto number = parse_double(row[c]);
-      Json& cell = out[row[0]][table.columns[c].name];
-      cell = count ? Json(*count) : number ? Json(*number) : Json(row[c]);
-    }
-  return out;
-}
-
-// The model's settings among what --set says; there are no others.
-Value model_settings(const std::vector<std::string>& settings) {
-  Value all;
-  for (const std::string& setting : settings) merge(all, train::parse_setting(setting));
-  for (const auto& [section, values] : all.as_table())
-    if (section != "model") fail_usage("--set ", section, ".…: only settings of the model, model.key=value");
-  const Value* model = all.find("model");
-  return model ? *model : Value();
-}
-
-std::vector<Setup> setups_of(const Options& options) {
-  std::vector<Setup> out;
-  for (const std::string& weights : options.weights)
-    for (const VariedSettings& varied : vary(options.varied)) {
-      Setup setup{weights, varied, options.precision, {}};
-      std::vector<std::string> settings = options.settings;
-      for (const auto& [key, value] : varied) {
-        if (key == "precision") {
-          tasks::parse_precision(value);  // an unknown one is said before the work
-          setup.precision = value;
-        } else {
-          settings.push_back(key + "=" + value);
-        }
-      }
-      setup.model_settings = model_settings(settings);
-      out.push_back(std::move(setup));
-    }
-  return out;
-}
-
-RowColumns columns_of(const std::vector<Setup>& setups) {
-  RowColumns columns;
-  for (const Setup& setup : setups) {
-    if (columns.weights.empty() || columns.weights.back() != setup.weights)
-      columns.weights.push_back(setup.weights);
-    columns.varied.resize(setup.settings.size());
-    for (size_t k = 0; k < setup.settings.size(); ++k) {
-      columns.varied[k].first = setup.settings[k].first;
-      if (setup.settings[k].second.size() > columns.varied[k].second.size())
-        columns.varied[k].second = setup.settings[k].second;
-    }
-  }
-  return columns;
 }
 
 void check_options(const Options& options) {
@@ -328,9 +205,11 @@ class Evaluation {
  public:
   explicit Evaluation(const Options& options)
       : options_(options),
-        setups_(setups_of(options)),
-        columns_(columns_of(setups_)),
+        weights_(describe_all(options.weights, options.model, options.raw)),
+        setups_(setups_of(options.setups, options.precision, weights_)),
+        columns_(columns_of(setups_, weights_)),
         writer_(options.output) {
+    check_rows();
     if (!options.measured.real.empty()) real_.emplace(options.measured.real);
   }
 
@@ -338,16 +217,9 @@ class Evaluation {
     open_source();
     const RowPrinter printer(columns_);
     bool header = true;
-    for (const Setup& setup : setups_) {
-      const std::string file = train::weights_file_of(setup.weights, options_.raw);
-      const train::WeightsInfo info = train::describe_weights(WeightFile(file), options_.model);
-      const auto sizes = sizes_of(options_, info);
-      if (sizes.size() * setups_.size() > 1) {
-        if (!options_.predictions.empty()) fail_usage("--predictions goes with one --size");
-        if (!options_.keep.empty()) fail_usage("--keep-temperature goes with one --weights and one --size");
-      }
-      for (const int64_t size : sizes) {
-        const EvaluatedRow& row = measure(setup, info, size);
+    for (const EvalSetup& setup : setups_)
+      for (const int64_t size : setup.sizes) {
+        const EvaluatedRow& row = measure(setup, size);
         if (options_.json)
           print_json(row);
         else {
@@ -356,13 +228,22 @@ class Evaluation {
         }
         header = options_.per_class;
       }
-    }
     finish();
   }
 
  private:
+  // Files of one row.
+  void check_rows() const {
+    size_t rows = 0;
+    for (const EvalSetup& setup : setups_) rows += setup.sizes.size();
+    if (rows > 1 && !options_.predictions.empty())
+      fail_usage("--predictions goes with one --weights and one --size");
+    if (rows > 1 && !options_.keep.empty())
+      fail_usage("--keep-temperature goes with one --weights and one --size");
+  }
+
   static const report::TableBlock& classes_of(const tasks::Findings& findings) {
-    return table_of(findings, "classes", "--per-class");
+    return named_table(findings, "classes", "--per-class");
   }
 
   static void print_classes(const tasks::Findings& findings) {
@@ -371,9 +252,7 @@ class Evaluation {
   }
 
   void open_source() {
-    const std::string& weights = options_.weights.at(0);
-    const std::string file = train::weights_file_of(weights, options_.raw);
-    const train::WeightsInfo info = train::describe_weights(WeightFile(file), options_.model);
+    const auto& [weights, file, info] = weights_.at(0);
     const data::Split which = options_.split == "train" ? data::Split::train : data::Split::validation;
     const data::SourceConfig config = data_of(options_, weights, info);
     refuse_corruptions(config.val_path.empty() ? config.path : config.val_path);
@@ -384,17 +263,18 @@ class Evaluation {
     std::cout << "\n" << one_line(source_->describe()) << "\n";
   }
 
-  const EvaluatedRow& measure(const Setup& setup, const train::WeightsInfo& info, int64_t size) {
+  const EvaluatedRow& measure(const EvalSetup& setup, int64_t size) {
+    const auto& [weights, file, info] = weights_[setup.weights];
     train::OpenOptions how = {.model = options_.model, .raw = options_.raw, .settings = setup.model_settings};
     if (!options_.class_names.empty()) how.class_names = data::read_class_names(options_.class_names);
-    if (options_.classes_in_order) how.class_names = set_classes(info, setup.weights);
+    if (options_.classes_in_order) how.class_names = set_classes(info, weights);
     how.validation = source_, how.crop = options_.crop;
     how.size = size == info.preprocess.size ? 0 : size;
-    train::OpenedTask opened = train::open_task(setup.weights, how);
+    train::OpenedTask opened = train::open_task(weights, how);
     for (const std::string& note : opened.notes) std::cerr << one_line(note) << "\n";
     std::optional<AtomicFile> predictions;  // what cannot be written is said before the work
     if (!options_.predictions.empty()) predictions.emplace(options_.predictions);
-    EvaluatedRow row{.weights = setup.weights, .settings = setup.settings, .size = size};
+    EvaluatedRow row{.weights = weights, .settings = setup.settings, .size = size};
     row.findings = evaluate_at(options_, setup, *source_, opened, size);
     const auto is_bits = [](const tasks::Metric& metric) { return metric.info.name == "bits_per_dim"; };
     if (options_.bits && std::none_of(row.findings.metrics.begin(), row.findings.metrics.end(), is_bits))
@@ -402,9 +282,10 @@ class Evaluation {
     if (!tasks::gives_numbers(row.findings, opened.task->main_metric()))
       fail(opened.file,
            ": the model's outputs are not finite: its training went astray, or the file is damaged");
-    if (predictions) write_table(*predictions, table_of(row.findings, "samples", "--predictions"));
+    if (predictions) write_table(*predictions, named_table(row.findings, "samples", "--predictions"));
     add_class_findings(options_, real_ ? &*real_ : nullptr, *source_, opened, row);
-    if (!options_.keep.empty()) keep_temperature(options_, setup.weights, row.measures->temperature);
+    if (!options_.keep.empty())
+      keep_temperature(options_, weights_[setup.weights], row.measures->temperature);
     rows_.push_back(std::move(row));
     return rows_.back();
   }
@@ -461,7 +342,8 @@ class Evaluation {
   }
 
   const Options& options_;
-  std::vector<Setup> setups_;
+  std::vector<DescribedWeights> weights_;
+  std::vector<EvalSetup> setups_;
   RowColumns columns_;
   AnalysisWriter writer_;
   std::optional<RealLabels> real_;
@@ -489,8 +371,8 @@ void add_eval(Arguments& command, Action& action) {
   command.add("--split", options->split, "validation or train")
       .show_default()
       .one_of({"validation", "train"});
-  command.add("--size", options->sizes, "input side in pixels, or several as 160,224,384 for a table");
-  command.add("--vary", options->varied,
+  command.add("--size", options->setups.sizes, "input side in pixels, or several as 160,224,384 for a table");
+  command.add("--vary", options->setups.varied,
               "a row for each value: --vary model.rope_scale=1,0.5 precision=fp32,bf16");
   command.add("--crop", options->crop, "test-crop ratio (default: as the weights say)").range(0.01, 1.0);
   command.add("--crops", options->crops, "5: the corners and the centre of each image, averaged")
@@ -509,7 +391,7 @@ void add_eval(Arguments& command, Action& action) {
   command.add("--keep-temperature", options->keep,
               "write the weights with the fitted temperature to this .safetensors file");
   command.add("--predictions", options->predictions, "write a CSV line for every sample to this file");
-  command.add("--set", options->settings,
+  command.add("--set", options->setups.settings,
               "a setting that changes no tensor instead of the model's own: --set model.rope_ntk=2");
   command.flag("--json", options->json, "one JSON object a row");
   add_file_options(command, options->output);

@@ -30,7 +30,8 @@ const eval::Interval* interval_of(const EvaluatedRow& row, const std::string& me
 std::string label_of(const EvaluatedRow& row, const RowColumns& columns) {
   std::string out = columns.weights.size() > 1 || row.settings.empty() ? row.weights : "";
   for (const auto& [key, value] : row.settings)
-    out += (out.empty() ? "" : ", ") + (key == "precision" ? value : key + "=" + value);
+    if (value != kUnvaried)
+      out += (out.empty() ? "" : ", ") + (key == "precision" ? value : key + "=" + value);
   return out;
 }
 
@@ -152,7 +153,8 @@ std::string row_label(const EvaluatedRow& row, const std::vector<EvaluatedRow>& 
 
 Json row_json(const EvaluatedRow& row, const std::string& data) {
   Json line = {{"weights", row.weights}, {"data", data}};
-  for (const auto& [key, value] : row.settings) line["settings"][key] = value;
+  for (const auto& [key, value] : row.settings)
+    if (value != kUnvaried) line["settings"][key] = value;
   line["size"] = row.size, line["samples"] = row.findings.samples;
   for (const tasks::Metric& metric : row.findings.metrics) {
     line[metric.info.name] = metric.value;

@@ -17,6 +17,8 @@ namespace tessera::cli {
 
 // What differs between rows besides weights and size: ("precision", "bf16"), ("model.rope_scale", "0.5").
 using VariedSettings = std::vector<std::pair<std::string, std::string>>;
+// In the place of a value where the model has no such setting.
+inline constexpr const char* kUnvaried = "-";
 // All combinations of lists KEY=VALUE,VALUE, the last key changing fastest; one empty combination of no list. A usage error for what
 // is not such a list, and for a key that is given twice.
 std::vector<VariedSettings> vary(const std::vector<std::string>& lists);

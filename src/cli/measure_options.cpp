@@ -7,6 +7,8 @@
 #include "core/counted.h"
 #include "core/error.h"
 #include "core/toml.h"
+#include "io/weight_file.h"
+#include "train/open_task.h"
 
 namespace tessera::cli {
 
@@ -18,6 +20,16 @@ void add_measure_options(Arguments& command, MeasureOptions& options) {
   command.add("--batch-size,--batch", options.batch, "images at a time").show_default().range(1, 65536);
   command.add("--loader-threads", options.loader_threads, "decoding threads").show_default().range(1, 256);
   add_compute_options(command, options.device, options.precision, options.threads);
+}
+
+std::vector<DescribedWeights> describe_all(const std::vector<std::string>& weights, const std::string& model,
+                                           bool raw) {
+  std::vector<DescribedWeights> out;
+  for (const std::string& one : weights) {
+    const std::string file = train::weights_file_of(one, raw);
+    out.push_back({one, file, train::describe_weights(WeightFile(file), model)});
+  }
+  return out;
 }
 
 data::SourceConfig data_of_run(const std::string& weights, const train::WeightsInfo& info) {

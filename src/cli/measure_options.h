@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "cli/arguments.h"
 #include "data/loader.h"
@@ -20,6 +21,15 @@ struct MeasureOptions {
 
 // --data, --val-data, --raw, --model, --batch-size, --loader-threads, --device, --precision, --threads.
 void add_measure_options(Arguments& command, MeasureOptions& options);
+
+// A file of weights with what it holds.
+struct DescribedWeights {
+  std::string weights;  // as the command line names it
+  std::string file;
+  train::WeightsInfo info;
+};
+std::vector<DescribedWeights> describe_all(const std::vector<std::string>& weights, const std::string& model,
+                                           bool raw);
 
 // The data of the run that made the weights; an empty path where they do not say.
 data::SourceConfig data_of_run(const std::string& weights, const train::WeightsInfo& info);
