@@ -6,6 +6,7 @@
 #include "cli/analysis_output.h"
 #include "cli/command.h"
 #include "cli/common.h"
+#include "cli/kept_temperature.h"
 #include "cli/prediction_report.h"
 #include "cli/real_labels.h"
 #include "cli/scored_set.h"
@@ -56,6 +57,16 @@ std::vector<int64_t> sizes_of(const AnalysePredictionsOptions& options) {
   return sizes;
 }
 
+// Without the images that a temperature of the weights was fitted on.
+std::shared_ptr<const data::Source> set_of(const AnalysePredictionsOptions& options,
+                                           const AnalysedModel& first) {
+  std::vector<std::string> notes;
+  const auto all = describe_all(options.weights, options.input.model, options.input.raw);
+  const auto set = without_fitted(open_set(options.input, first), all, notes);
+  for (const std::string& note : notes) std::cerr << one_line(note) << "\n";
+  return set;
+}
+
 // Accuracy over the input's side, a curve for each file.
 AnalysisSection sizes_section(const std::vector<Judged>& judged,
                               const std::vector<MeasuredPredictions>& measured) {
@@ -96,7 +107,7 @@ void analyse(const AnalysePredictionsOptions& options) {
       input.weights = weights, input.size = size;
       const AnalysedModel model(input, AnalysisPrecisions::all);
       if (!source) {
-        source = open_set(input, model);
+        source = set_of(options, model);
         say_whose_set(input, options.weights, *source);
       }
       const int64_t side = model.info().preprocess.size;
@@ -107,6 +118,8 @@ void analyse(const AnalysePredictionsOptions& options) {
       const bool alone = options.weights.size() * sizes.size() == 1;
       measured.push_back({alone ? model.info().model.name : file,
                           eval::measure_predictions({set.logits, set.labels, set.classes}, measures)});
+      if (const std::string line = search_end(measured.back().measures.temperature); !line.empty())
+        std::cerr << one_line(file) << ": " << line << "\n";
       hits.push_back({file, set.hits()});
       if (real) add_real_accuracy(*real, set, measured.back().measures);
       if (set.names != judged[0].scored.names)

@@ -11,6 +11,7 @@
 #include "cli/eval_rows.h"
 #include "cli/eval_setups.h"
 #include "cli/eval_tables.h"
+#include "cli/kept_temperature.h"
 #include "cli/measure_options.h"
 #include "cli/real_labels.h"
 #include "core/clock.h"
@@ -23,12 +24,9 @@
 #include "data/corruption.h"
 #include "data/loader.h"
 #include "io/file.h"
-#include "io/safetensors.h"
-#include "io/weight_file.h"
 #include "tasks/class_evaluation.h"
 #include "tasks/soundness.h"
 #include "train/device.h"
-#include "train/load.h"
 #include "train/open_task.h"
 
 namespace tessera::cli {
@@ -36,7 +34,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Options : MeasureOptions {
+struct EvalOptions : MeasureOptions {
   std::vector<std::string> weights;
   SetupRequest setups;
   std::string split = "validation", predictions, class_names, keep;
@@ -58,7 +56,7 @@ bool same_path(const std::string& one, const std::string& other) {
 
 // The set that the run was validated on, unless the command line names another one. Of another set all is
 // measured that it does not itself mark as training images: the run's share holds for the run's set.
-data::SourceConfig data_of(const Options& options, const std::string& weights,
+data::SourceConfig data_of(const EvalOptions& options, const std::string& weights,
                            const train::WeightsInfo& info) {
   data::SourceConfig config = data_of_run(weights, info);
   if (!options.data.path.empty() && !same_path(options.data.path, config.path)) {
@@ -90,7 +88,7 @@ tasks::ClassEvaluation& class_evaluation(tasks::Task& task, const std::string& f
 }
 
 // Images that cannot be decoded are left out and named among the findings.
-tasks::Findings evaluate_at(const Options& options, const EvalSetup& setup, const data::Source& source,
+tasks::Findings evaluate_at(const EvalOptions& options, const EvalSetup& setup, const data::Source& source,
                             train::OpenedTask& opened, int64_t size) {
   tasks::EvaluateOptions how = {.precision = tasks::parse_precision(setup.precision),
                                 .device = train::choose_device(options.device)};
@@ -145,16 +143,38 @@ void add_real(const RealLabels& real, const data::Source& source, const tasks::S
   row.intervals["real_top1"] = eval::wilson(count.right, count.counted);
 }
 
+// What the task of the weights cannot give is said before the work.
+void check_task(const EvalOptions& options, train::OpenedTask& opened) {
+  if (options.wants_scores() || !options.measured.real.empty())
+    class_evaluation(*opened.task, opened.file,
+                     !options.measured.real.empty() ? "--real"
+                     : options.measures             ? "--measures"
+                                                    : "--temperature");
+}
+
+// Whether a model tells classes apart nobody can see where there is one alone.
+void note_one_class(const tasks::Task& task, const data::Source& source) {
+  const data::ClassLabels* labels = source.class_labels();
+  if (!dynamic_cast<const tasks::ClassEvaluation*>(&task) || !labels || labels->multi_label() ||
+      source.size() < 2)
+    return;
+  const int64_t first = labels->label(0);
+  for (int64_t i = 1; i < source.size(); ++i)
+    if (labels->label(i) != first) return;
+  std::cerr << one_line(text("all ", source.size(), " images are of the class '",
+                             labels->class_names().at(static_cast<size_t>(first)),
+                             "': an accuracy on them says how often the weights name it, not how well they "
+                             "tell classes apart"))
+            << "\n";
+}
+
 // What only tasks with one class an image have: intervals, which images are right, measures of all scores.
-void add_class_findings(const Options& options, const RealLabels* real, const data::Source& source,
+void add_class_findings(const EvalOptions& options, const RealLabels* real, const data::Source& source,
                         train::OpenedTask& opened, EvaluatedRow& row) {
   const bool asked = options.wants_scores() || real;
-  if (!asked && !dynamic_cast<tasks::ClassEvaluation*>(opened.task.get())) return;
-  const auto& evaluation = class_evaluation(*opened.task, opened.file,
-                                            real               ? "--real"
-                                            : options.measures ? "--measures"
-                                                               : "--temperature");
-  const tasks::ScoredSamples& scored = evaluation.last_scores();
+  const auto* evaluation = dynamic_cast<tasks::ClassEvaluation*>(opened.task.get());
+  if (!evaluation) return;
+  const tasks::ScoredSamples& scored = evaluation->last_scores();
   if (scored.rows[0].score.label < 0) {
     if (asked) fail_usage(opened.file, ": it gives images several classes, these measures need one");
     return;
@@ -174,21 +194,7 @@ void add_class_findings(const Options& options, const RealLabels* real, const da
   row.measures = eval::measure_predictions({scored.scores, labels, scored.classes}, how);
 }
 
-// The file's weights with the temperature among their metadata, by which `predict` and `eval` divide scores.
-void keep_temperature(const Options& options, const DescribedWeights& weights, double fitted) {
-  const WeightFile file(weights.file);
-  if (file_exists(options.keep) && std::filesystem::equivalent(file.path(), options.keep))
-    fail_usage("--keep-temperature ", options.keep, " is the file that is read: choose another name");
-  train::WeightsInfo info = weights.info;
-  const Value* before = info.task_metadata.find("temperature");
-  const double temperature = fitted * (before ? before->as_double() : 1);
-  info.task_metadata.set("temperature", temperature);
-  const auto meta = train::meta_task(info, file);
-  write_safetensors(options.keep, train::match_weights(*meta, file), train::weights_metadata(info));
-  std::cerr << one_line(options.keep) << ": the weights with temperature " << fixed(temperature, 4) << "\n";
-}
-
-void check_options(const Options& options) {
+void check_options(const EvalOptions& options) {
   if (std::filesystem::is_directory(options.predictions))
     fail_usage("--predictions ", options.predictions, " is a folder, must be a file to be written");
   if (!options.keep.empty() && options.measured.measures.temperature_share <= 0)
@@ -203,7 +209,7 @@ void check_options(const Options& options) {
 // All rows, measured one after another on the set of the first weights.
 class Evaluation {
  public:
-  explicit Evaluation(const Options& options)
+  explicit Evaluation(const EvalOptions& options)
       : options_(options),
         weights_(describe_all(options.weights, options.model, options.raw)),
         setups_(setups_of(options.setups, options.precision, weights_)),
@@ -238,8 +244,9 @@ class Evaluation {
     for (const EvalSetup& setup : setups_) rows += setup.sizes.size();
     if (rows > 1 && !options_.predictions.empty())
       fail_usage("--predictions goes with one --weights and one --size");
-    if (rows > 1 && !options_.keep.empty())
-      fail_usage("--keep-temperature goes with one --weights and one --size");
+    if (options_.keep.empty()) return;
+    if (rows > 1) fail_usage("--keep-temperature goes with one --weights and one --size");
+    check_keep(options_.keep, weights_[0]);
   }
 
   static const report::TableBlock& classes_of(const tasks::Findings& findings) {
@@ -256,7 +263,10 @@ class Evaluation {
     const data::Split which = options_.split == "train" ? data::Split::train : data::Split::validation;
     const data::SourceConfig config = data_of(options_, weights, info);
     refuse_corruptions(config.val_path.empty() ? config.path : config.val_path);
-    source_ = data::open_source(config, which);
+    whole_ = data::open_source(config, which);
+    std::vector<std::string> notes;
+    source_ = without_fitted(whole_, weights_, notes);
+    for (const std::string& note : notes) std::cerr << one_line(note) << "\n";
     if (options_.json) return;
     std::cout << one_line(file) << ": " << one_line(info.model.name);
     if (columns_.weights.size() > 1) std::cout << ", and " << columns_.weights.size() - 1 << " more";
@@ -272,6 +282,8 @@ class Evaluation {
     how.size = size == info.preprocess.size ? 0 : size;
     train::OpenedTask opened = train::open_task(weights, how);
     for (const std::string& note : opened.notes) std::cerr << one_line(note) << "\n";
+    check_task(options_, opened);
+    if (rows_.empty()) note_one_class(*opened.task, *source_);
     std::optional<AtomicFile> predictions;  // what cannot be written is said before the work
     if (!options_.predictions.empty()) predictions.emplace(options_.predictions);
     EvaluatedRow row{.weights = weights, .settings = setup.settings, .size = size};
@@ -284,10 +296,20 @@ class Evaluation {
            ": the model's outputs are not finite: its training went astray, or the file is damaged");
     if (predictions) write_table(*predictions, named_table(row.findings, "samples", "--predictions"));
     add_class_findings(options_, real_ ? &*real_ : nullptr, *source_, opened, row);
-    if (!options_.keep.empty())
-      keep_temperature(options_, weights_[setup.weights], row.measures->temperature);
+    if (row.measures) finish_temperature(weights_[setup.weights], opened, row.measures->temperature);
     rows_.push_back(std::move(row));
     return rows_.back();
+  }
+
+  void finish_temperature(const DescribedWeights& weights, const train::OpenedTask& opened,
+                          double fitted) const {
+    if (const std::string line = search_end(fitted); !line.empty())
+      std::cerr << one_line(weights.weights) << ": " << line << "\n";
+    if (options_.keep.empty()) return;
+    const auto& evaluation = dynamic_cast<const tasks::ClassEvaluation&>(*opened.task);
+    keep_temperature(options_.keep, weights, fitted,
+                     fit_on(*whole_, *source_, evaluation.last_scores(),
+                            options_.measured.measures.temperature_share, options_.measured.seed));
   }
 
   // The set's own classes, by which the weights' are then called.
@@ -341,17 +363,17 @@ class Evaluation {
     fail_on_broken(first.findings.broken, source_->size());
   }
 
-  const Options& options_;
+  const EvalOptions& options_;
   std::vector<DescribedWeights> weights_;
   std::vector<EvalSetup> setups_;
   RowColumns columns_;
   AnalysisWriter writer_;
   std::optional<RealLabels> real_;
-  train::SharedSource source_;
+  train::SharedSource whole_, source_;  // what is named, and what of it no temperature was fitted on
   std::vector<EvaluatedRow> rows_;
 };
 
-void evaluate(const Options& options) {
+void evaluate(const EvalOptions& options) {
   check_options(options);
   train::use_threads_beside(options.loader_threads, options.threads);
   const Interruptible stretch;
@@ -361,7 +383,7 @@ void evaluate(const Options& options) {
 }  // namespace
 
 void add_eval(Arguments& command, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<EvalOptions>();
   command
       .add("-w,--weights,--pretrained", options->weights,
            "weights files of any form, checkpoints or run directories; several are compared on the same "

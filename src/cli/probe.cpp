@@ -17,6 +17,7 @@
 #include "core/progress.h"
 #include "core/random.h"
 #include "core/text.h"
+#include "data/chosen_samples.h"
 #include "io/file.h"
 #include "report/charts.h"
 #include "report/html.h"
@@ -35,7 +36,7 @@ constexpr int64_t kRankImages = 2048;  // whose features RankMe sees
 constexpr double kTemperature = 0.07;  // of DINO's votes
 constexpr int64_t kDraws = 5;          // of few labels
 
-struct Options : MeasureOptions {
+struct ProbeOptions : MeasureOptions {
   std::string weights;
   std::string features = "mean", labels, report;
   int64_t neighbours = 20, per_class = 0, images = 0, size = 0, seed = 0;
@@ -43,28 +44,9 @@ struct Options : MeasureOptions {
   bool json = false, lars = false, every_layer = false;
 };
 
-// Some samples of another source.
-class Chosen final : public data::LabelledSource {
- public:
-  Chosen(std::shared_ptr<const data::Source> whole, std::vector<int64_t> indices)
-      : whole_(std::move(whole)), indices_(std::move(indices)) {}
-  int64_t size() const override { return static_cast<int64_t>(indices_.size()); }
-  data::RawSample read(int64_t index) const override { return whole_->read(at(index)); }
-  int64_t label(int64_t index) const override { return labels().label(at(index)); }
-  const std::vector<std::string>& class_names() const override { return labels().class_names(); }
-  uint64_t fingerprint() const override { return whole_->fingerprint(); }
-  std::string describe() const override { return text(size(), " images of ", whole_->describe()); }
-
- private:
-  int64_t at(int64_t index) const { return indices_[static_cast<size_t>(index)]; }
-  const data::ClassLabels& labels() const { return *whole_->class_labels(); }
-  std::shared_ptr<const data::Source> whole_;
-  std::vector<int64_t> indices_;
-};
-
 // The images to learn from: at most `images` in all, and `per_class` of each class, drawn by the seed.
 std::shared_ptr<const data::Source> choose(std::shared_ptr<const data::Source> source,
-                                           const Options& options) {
+                                           const ProbeOptions& options) {
   const data::ClassLabels& labels = data::require_labels(*source, "tessera probe");
   if (labels.multi_label())
     fail_usage("tessera probe needs one class an image, ", source->describe(), " has several");
@@ -85,10 +67,11 @@ std::shared_ptr<const data::Source> choose(std::shared_ptr<const data::Source> s
                    labels.class_names()[static_cast<size_t>(c)], "' has ",
                    options.per_class - left[static_cast<size_t>(c)], " training images");
   std::sort(chosen.begin(), chosen.end());
-  return std::make_shared<Chosen>(std::move(source), std::move(chosen));
+  const std::string described = text(chosen.size(), " images of ", source->describe());
+  return std::make_shared<data::ChosenSamples>(std::move(source), std::move(chosen), described);
 }
 
-data::SourceConfig data_of(const Options& options, const train::WeightsInfo& info) {
+data::SourceConfig data_of(const ProbeOptions& options, const train::WeightsInfo& info) {
   data::SourceConfig config = data_of_run(options.weights, info);
   if (!options.data.path.empty()) config = options.data;
   if (!options.data.val_path.empty()) config.val_path = options.data.val_path;
@@ -96,7 +79,7 @@ data::SourceConfig data_of(const Options& options, const train::WeightsInfo& inf
   return config;
 }
 
-std::vector<tasks::FeatureToken> tokens_of(const Options& options) {
+std::vector<tasks::FeatureToken> tokens_of(const ProbeOptions& options) {
   std::vector<tasks::FeatureToken> tokens;
   for (const std::string& name : split(options.features, ','))
     tokens.push_back(parse_enum<tasks::FeatureToken>(std::string(trim(name)), "--features"));
@@ -104,7 +87,7 @@ std::vector<tasks::FeatureToken> tokens_of(const Options& options) {
 }
 
 // Numbers of labels a class, "1,5,20".
-std::vector<int64_t> label_counts(const Options& options) {
+std::vector<int64_t> label_counts(const ProbeOptions& options) {
   std::vector<int64_t> counts;
   if (options.labels.empty()) return counts;
   for (const std::string& part : split(options.labels, ',')) {
@@ -139,7 +122,7 @@ double share_right(const torch::Tensor& classes, const torch::Tensor& labels) {
   return classes.eq(labels).to(torch::kFloat64).mean().item<double>();
 }
 
-tasks::FeatureSet features_of(const Options& options, const train::OpenedTask& opened,
+tasks::FeatureSet features_of(const ProbeOptions& options, const train::OpenedTask& opened,
                               const data::Source& source, const char* label) {
   tasks::FeatureOptions how{.tokens = tokens_of(options),
                             .batch = options.batch,
@@ -172,7 +155,7 @@ std::vector<double> lambdas() {
 
 // What of a probe is the same for every layer.
 struct Probe {
-  const Options& options;
+  const ProbeOptions& options;
   const tasks::FeatureSet &train, &validation;
   int64_t classes;
 
@@ -235,7 +218,7 @@ FewLabels measure_few(const Probe& probe, size_t layer, int64_t labels) {
   return {labels, mean_of(ridge), deviation_of(ridge), mean_of(knn), deviation_of(knn)};
 }
 
-void measure(const Options& options, const tasks::FeatureSet& train, const tasks::FeatureSet& validation,
+void measure(const ProbeOptions& options, const tasks::FeatureSet& train, const tasks::FeatureSet& validation,
              int64_t classes, Result& result) {
   const Probe probe{options, train, validation, classes};
   for (size_t l = 0; l < train.layers.size(); ++l) {
@@ -267,7 +250,7 @@ std::string with_spread(double mean, double deviation) {
 
 // Columns that were measured: their heads, and a layer's values.
 struct Columns {
-  explicit Columns(const Options& options) {
+  explicit Columns(const ProbeOptions& options) {
     add("ridge top-1", [](const LayerResult& one) { return percent(one.ridge); });
     add("lambda", [](const LayerResult& one) { return text(one.lambda); });
     if (options.lars) add("LARS top-1", [](const LayerResult& one) { return percent(one.lars); });
@@ -282,7 +265,7 @@ struct Columns {
   std::vector<std::pair<std::string, Show>> all;
 };
 
-void print_table(const Options& options, const Result& result) {
+void print_table(const ProbeOptions& options, const Result& result) {
   const Columns columns(options);
   const auto width = [](const std::string& head) { return std::setw(static_cast<int>(head.size()) + 4); };
   std::cout << "layer     features ";
@@ -303,7 +286,7 @@ void print_table(const Options& options, const Result& result) {
               << with_spread(few.knn, few.knn_std) << "\n";
 }
 
-Json as_json(const Options& options, const Result& result, const std::string& data) {
+Json as_json(const ProbeOptions& options, const Result& result, const std::string& data) {
   Json layers = Json::array(), few = Json::array();
   for (const LayerResult& layer : result.layers) {
     Json one = {{"layer", layer.layer},
@@ -365,7 +348,8 @@ void write_few(report::Page& page, const Result& result) {
   page.table({{"labels a class", true}, {"ridge top-1", true}, {"weighted k-NN", true}}, rows);
 }
 
-void write_report(AtomicFile& file, const Options& options, const Result& result, const std::string& data) {
+void write_report(AtomicFile& file, const ProbeOptions& options, const Result& result,
+                  const std::string& data) {
   report::Page page("Probe of " + options.weights, data);
   const LayerResult& best = result.layers[result.best];
   page.facts({{"ridge top-1", percent(best.ridge), best.layer + ", " + best.token},
@@ -389,7 +373,7 @@ void write_report(AtomicFile& file, const Options& options, const Result& result
   file.commit();
 }
 
-void probe(const Options& options) {
+void probe(const ProbeOptions& options) {
   train::use_threads_beside(options.loader_threads, options.threads);
   label_counts(options);  // what is wrong with them is said before the work
   const std::string weights = train::weights_file_of(options.weights, options.raw);
@@ -437,7 +421,7 @@ void probe(const Options& options) {
 }  // namespace
 
 void add_probe(Arguments& command, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ProbeOptions>();
   command
       .add("-w,--weights,--pretrained", options->weights,
            "a weights file of any form, a checkpoint or a run directory")

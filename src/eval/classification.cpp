@@ -199,24 +199,27 @@ double nll(std::span<const float> logits, std::span<const int64_t> labels, int64
   return share(sum, static_cast<double>(labels.size()));
 }
 
-// The NLL is convex in b = 1 / temperature with derivative mean(E_p[x] - x_label): bisection on its sign, in
-// log b.
+// The NLL is convex in b = 1 / temperature with derivative mean(E_p[x - x_label]): bisection on its sign, in log b. Where
+// all probability is the label's it is 0 and falls no further, so that right scores end at the lowest temperature.
 double fit_temperature(std::span<const float> logits, std::span<const int64_t> labels, int64_t classes) {
   check_rows(logits, labels, classes);
-  const auto slope = [&](double b) {
+  const auto slope = [&](double log_b) {
+    const double b = std::exp(log_b);
     double sum = 0;
     for (size_t i = 0; i < labels.size(); ++i) {
       const auto x = row(logits, classes, i);
       const double log_sum = log_sum_exp(x, 1 / b);
-      for (const float v : x) sum += std::exp(static_cast<double>(v) * b - log_sum) * static_cast<double>(v);
-      sum -= static_cast<double>(x[static_cast<size_t>(labels[i])]);
+      const auto own = static_cast<double>(x[static_cast<size_t>(labels[i])]);
+      for (const float v : x)
+        sum += std::exp(static_cast<double>(v) * b - log_sum) * (static_cast<double>(v) - own);
     }
     return sum;
   };
-  double low = std::log(1e-3), high = std::log(1e3);
+  double low = -std::log(kHighestTemperature), high = -std::log(kLowestTemperature);
+  if (slope(low) >= 0) return kHighestTemperature;
   for (int i = 0; i < 50; ++i) {
     const double middle = (low + high) / 2;
-    (slope(std::exp(middle)) < 0 ? low : high) = middle;
+    (slope(middle) <= 0 ? low : high) = middle;
   }
   return std::exp(-(low + high) / 2);
 }

@@ -93,7 +93,8 @@ class ClassificationMeter {
 // Mean negative log-likelihood of logits / temperature.
 double nll(std::span<const float> logits, std::span<const int64_t> labels, int64_t classes,
            double temperature = 1);
-// The temperature in [0.001, 1000] with the smallest NLL.
+// The temperature between these with the smallest NLL.
+inline constexpr double kLowestTemperature = 1e-3, kHighestTemperature = 1e3;
 double fit_temperature(std::span<const float> logits, std::span<const int64_t> labels, int64_t classes);
 // Top-1 among the chosen classes alone, over the samples that belong to one of them (ImageNet-A and -R). 0 if
 // none does.

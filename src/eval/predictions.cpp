@@ -83,14 +83,23 @@ ChosenScores choose(const LabelledScores& scores, std::span<const int64_t> sampl
   return out;
 }
 
+int64_t set_aside(int64_t samples, const PredictionOptions& options) {
+  return std::llround(options.temperature_share * static_cast<double>(samples));
+}
+
+// Those that are set aside first.
+std::vector<int64_t> temperature_order(int64_t samples, const PredictionOptions& options) {
+  return RandomStream(options.seed, "temperature").permutation(samples);
+}
+
 void measure_temperature(const LabelledScores& scores, const PredictionOptions& options,
                          PredictionMeasures& out) {
   if (options.temperature_share <= 0) return;
-  const auto aside = std::llround(options.temperature_share * static_cast<double>(scores.samples()));
+  const int64_t aside = set_aside(scores.samples(), options);
   if (aside < 1 || aside >= scores.samples())
     fail_usage("--temperature ", options.temperature_share, " of ", counted(scores.samples(), "image"),
                " leaves ", aside < 1 ? "none to fit on" : "none to measure");
-  const auto order = RandomStream(options.seed, "temperature").permutation(scores.samples());
+  const auto order = temperature_order(scores.samples(), options);
   const std::span<const int64_t> all(order);
   const ChosenScores fitted = choose(scores, all.first(static_cast<size_t>(aside)));
   ChosenScores rest = choose(scores, all.subspan(static_cast<size_t>(aside)));
@@ -111,6 +120,12 @@ std::vector<bool> hits(const LabelledScores& scores) {
   for (int64_t i = 0; i < scores.samples(); ++i)
     out.push_back(best_class(scores.row(i)) == scores.labels[static_cast<size_t>(i)]);
   return out;
+}
+
+std::vector<int64_t> temperature_samples(int64_t samples, const PredictionOptions& options) {
+  std::vector<int64_t> order = temperature_order(samples, options);
+  order.resize(static_cast<size_t>(std::clamp<int64_t>(set_aside(samples, options), 0, samples)));
+  return order;
 }
 
 PredictionMeasures measure_predictions(const LabelledScores& scores, const PredictionOptions& options) {

@@ -42,6 +42,9 @@ struct PredictionMeasures {
   std::vector<CurvePoint> roc, precision_recall;
 };
 
+// The samples of so many that the temperature of measure_predictions() is fitted on, in the order drawn.
+std::vector<int64_t> temperature_samples(int64_t samples, const PredictionOptions& options);
+
 // Areas are means over the classes that have samples and are not alone; a usage error where all samples are of one class, or
 // where the share of the temperature leaves no sample to fit on or none to measure. A temperature is measured on the other
 // samples alone ("rest_…").

@@ -86,6 +86,34 @@ TEST(Predictions, ATemperatureIsMeasuredOnTheRest) {
   EXPECT_LT(all.at("rest_ece_scaled"), 0.5 * all.at("rest_ece"));
 }
 
+// Which images those were is found again from the options alone: fitted on their scores, the temperature is the same.
+TEST(Predictions, ATemperatureIsFittedOnTheSamplesThatAreNamed) {
+  const Drawn sure(200, 5);
+  const PredictionOptions options{.temperature_share = 0.3, .seed = 4};
+  std::vector<int64_t> named = temperature_samples(200, options);
+  Drawn aside(0);
+  for (const int64_t i : named) {
+    const auto row = sure.scores().row(i);
+    aside.logits.insert(aside.logits.end(), row.begin(), row.end());
+    aside.labels.push_back(sure.labels[static_cast<size_t>(i)]);
+  }
+  EXPECT_EQ(fit_temperature(aside.logits, aside.labels, 3),
+            measure_predictions(sure.scores(), options).temperature);
+  EXPECT_EQ(named.size(), 60u);
+  std::sort(named.begin(), named.end());
+  EXPECT_EQ(std::unique(named.begin(), named.end()), named.end());
+  EXPECT_TRUE(temperature_samples(200, {}).empty());
+}
+
+// Scores that are always right are never too sure, scores that are always wrong never flat enough.
+TEST(Predictions, ATemperatureEndsAtTheEndsOfItsSearch) {
+  const std::vector<float> logits = {1, 0, 0, 1};
+  const std::vector<int64_t> right = {0, 1}, wrong = {1, 0};
+  EXPECT_NEAR(fit_temperature(logits, right, 2) / kLowestTemperature, 1, 1e-9);
+  EXPECT_NEAR(fit_temperature(logits, wrong, 2) / kHighestTemperature, 1, 1e-9);
+  EXPECT_NEAR(fit_temperature(std::vector<float>(4), right, 2) / kHighestTemperature, 1, 1e-9);
+}
+
 TEST(Predictions, RefuseWhatHasNoAnswer) {
   Drawn drawn(6);
   EXPECT_THROW(measure_predictions(drawn.scores(), {.temperature_share = 0.01}), Error);
