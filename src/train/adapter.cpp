@@ -1,64 +1,21 @@
 #include "train/adapter.h"
 
-#include <filesystem>
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "core/error.h"
 #include "core/text.h"
 #include "io/file.h"
-#include "io/json.h"
 #include "io/safetensors.h"
+#include "train/adapter_config.h"
 #include "train/weights.h"
 
 namespace tessera::train {
 namespace {
 
-using Json = nlohmann::json;
-
 constexpr const char *kConfigFile = "/adapter_config.json", *kTensorFile = "/adapter_model.safetensors";
 constexpr const char* kWrapper = "base_model.model.";
-
-std::string word_in(const Json& config, const char* key, const std::string& otherwise) {
-  const auto found = config.find(key);
-  return found != config.end() && found->is_string() ? found->get<std::string>() : otherwise;
-}
-
-bool flag_in(const Json& config, const char* key) {
-  const auto found = config.find(key);
-  return found != config.end() && *found == true;
-}
-
-models::LoraConfig read_lora_config(const std::string& path) {
-  const Json config = parse_json(read_text(path), path);
-  check(config.is_object(), path, " is no object");
-  if (const std::string kind = word_in(config, "peft_type", "LORA"); kind != "LORA")
-    fail_usage(path, ": peft_type is '", printable(kind), "', must be LORA");
-  // fan_in_fan_out says how the layers of the model are stored, which it knows itself, as PEFT does.
-  if (flag_in(config, "use_dora")) fail_usage(path, ": use_dora is not understood");
-  for (const char* key : {"rank_pattern", "alpha_pattern"})
-    if (const auto found = config.find(key); found != config.end() && !found->is_null() && !found->empty())
-      fail_usage(path, ": ", key, " is not understood, all layers must have the same r and lora_alpha");
-  if (const std::string bias = word_in(config, "bias", "none"); bias != "none")
-    fail_usage(path, ": bias is '", printable(bias), "', must be none");
-  models::LoraConfig lora;
-  const auto rank = config.find("r"), targets = config.find("target_modules");
-  if (rank == config.end() || !rank->is_number_integer() || *rank < 1 || *rank > 4096)
-    fail(path, ": r must be a whole number from 1 to 4096");
-  lora.rank = rank->get<int64_t>();
-  const auto alpha = config.find("lora_alpha");
-  check(alpha != config.end() && alpha->is_number(), path, ": lora_alpha must be a number");
-  lora.alpha = alpha->get<double>();
-  lora.by_root = flag_in(config, "use_rslora");
-  lora.targets.clear();
-  if (targets != config.end() && targets->is_array())
-    for (const Json& name : *targets) {
-      check(name.is_string(), path, ": target_modules must be a list of names");
-      lora.targets.push_back(name.get<std::string>());
-    }
-  check(!lora.targets.empty(), path, ": target_modules must be a list of names");
-  return lora;
-}
 
 bool is_lora(const std::string& name) { return name.find(".lora_") != std::string::npos; }
 
@@ -66,7 +23,24 @@ bool is_lora(const std::string& name) { return name.find(".lora_") != std::strin
 std::string own_name(std::string name, const models::LanguageModel& model) {
   if (name.starts_with(kWrapper)) name = name.substr(std::string_view(kWrapper).size());
   if (const size_t at = name.find(".default.weight"); at != std::string::npos) name.erase(at, 8);
+  if (name.ends_with(".lora_magnitude_vector.weight")) name.resize(name.size() - 7);
   return model.rename(name);
+}
+
+// A target that no layer ends with is refused, and an adapter that changes nothing.
+int64_t adapt(models::LanguageModel& model, const AdapterConfig& config, const std::string& path) {
+  for (const std::string& target : config.targets()) {
+    const auto modules = model.named_modules(std::string(), /*include_self=*/false);
+    if (std::none_of(modules.begin(), modules.end(), [&](const auto& entry) {
+          return dynamic_cast<const models::ProjectionImpl*>(entry.value().get()) &&
+                 models::ends_with_name(entry.key(), target);
+        }))
+      models::fail_no_layer(model, target);
+  }
+  const int64_t layers =
+      models::adapt_layers(model, [&](const std::string& name) { return config.layer(name); });
+  check(layers > 0, path, ": target_modules and what leaves layers out choose no linear layer");
+  return layers;
 }
 
 // Whether the adapted layers are stored as [in, out], GPT-2's way.
@@ -83,7 +57,7 @@ bool adapts_in_out(const models::LanguageModel& model) {
 int64_t read_adapter(models::LanguageModel& model, const std::string& folder, bool merged) {
   const std::string tensors = folder + kTensorFile;
   const SafetensorsFile file(tensors);
-  const int64_t layers = models::add_lora(model, read_lora_config(folder + kConfigFile));
+  const int64_t layers = adapt(model, read_adapter_config(folder + kConfigFile), folder + kConfigFile);
   auto parameters = model.named_parameters();
   std::set<std::string> missing;
   for (const auto& entry : parameters)

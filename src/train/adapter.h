@@ -1,5 +1,5 @@
 // LoRA adapters in the form of the library PEFT: a folder with adapter_config.json and adapter_model.safetensors, whose
-// tensors are called base_model.model.LAYER.lora_A.weight and lora_B.weight.
+// tensors are called base_model.model.LAYER.lora_A.weight and lora_B.weight, with DoRA lora_magnitude_vector too.
 #pragma once
 
 #include <string>

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "train/adapter_config.h"
 #include "train/train_testing.h"
 #include "train/weights.h"
 
@@ -55,6 +56,54 @@ TEST_F(Adapter, ItIsReadAsItWasWritten) {
   }
 }
 
+// The settings with which adapters of PEFT choose layers, ranks and lengths.
+TEST_F(Adapter, PatternsGiveLayersTheirRanks) {
+  const AdapterConfig config(nlohmann::ordered_json::parse(R"json({"r": 4, "lora_alpha": 8, "target_modules":
+    "model\\.layers\\.\\d+\\.(self_attn\\.[qv]_proj|mlp\\.up_proj)", "exclude_modules": ["v_proj"], "layers_to_transform": [1, 2],
+    "rank_pattern": {"layers.2.self_attn.q_proj": 2, "q_proj": 3}, "alpha_pattern": {"up_\\w+": 5}, "use_dora": true})json"),
+                             "here");
+  const auto rank = [&](const char* name) { return config.layer(name) ? config.layer(name)->rank : 0; };
+  EXPECT_EQ(rank("model.layers.0.self_attn.q_proj"), 0);
+  EXPECT_EQ(rank("model.layers.1.self_attn.q_proj"), 3);
+  EXPECT_EQ(rank("model.layers.2.self_attn.q_proj"), 2);
+  EXPECT_EQ(rank("model.layers.12.self_attn.q_proj"), 0);
+  EXPECT_EQ(rank("model.layers.1.self_attn.v_proj"), 0);
+  EXPECT_EQ(rank("model.layers.1.mlp.up_proj"), 4);
+  EXPECT_EQ(config.layer("model.layers.1.mlp.up_proj")->alpha, 5);
+  EXPECT_TRUE(config.layer("model.layers.1.mlp.up_proj")->with_magnitude);
+}
+
+TEST_F(Adapter, LearnedLengthsAreReadAndMerged) {
+  write({.rank = 3, .alpha = 8, .targets = {"q_proj", "up_proj"}});
+  nlohmann::json changed = description();
+  changed["use_dora"] = true;
+  write_text_atomic(path("adapter/adapter_config.json"), changed.dump());
+  const auto refusal = error_of([&] { read_adapter(*small(), path("adapter"), false); });
+  EXPECT_NE(refusal.find("lora_magnitude_vector"), std::string::npos) << refusal;
+
+  const AdapterConfig config = read_adapter_config(path("adapter/adapter_config.json"));
+  const auto adapted = small();
+  const torch::Tensor before = logits(*adapted);
+  adapt_layers(*adapted, [&](const std::string& name) { return config.layer(name); });
+  for (const auto& entry : adapted->named_parameters())
+    if (entry.key().ends_with("lora_B.weight")) entry.value().detach().zero_();
+  EXPECT_TRUE(torch::allclose(logits(*adapted), before, 1e-5, 1e-5));
+  {
+    const torch::NoGradGuard no_grad;
+    for (const auto& entry : adapted->named_parameters())
+      if (entry.key().find(".lora_") != std::string::npos)
+        entry.value().add_(torch::randn_like(entry.value()));
+  }
+  write_adapter(*adapted, {.rank = 3, .alpha = 8, .targets = {"q_proj", "up_proj"}}, "base", path("adapter"));
+  write_text_atomic(path("adapter/adapter_config.json"), changed.dump());
+  const auto beside = small(), merged = small();
+  read_adapter(*beside, path("adapter"), false);
+  EXPECT_TRUE(torch::equal(logits(*beside), logits(*adapted)));
+  read_adapter(*merged, path("adapter"), true);
+  EXPECT_TRUE(torch::allclose(logits(*merged), logits(*adapted), 1e-4, 1e-4));
+  EXPECT_EQ(merged->named_parameters().size(), small()->named_parameters().size());
+}
+
 // PEFT writes fan_in_fan_out = true for GPT-2, whose layers are stored as [in, out].
 TEST_F(Adapter, LayersOfGpt2AreTransposed) {
   const auto gpt2 = [] {
@@ -95,9 +144,18 @@ TEST_F(Adapter, WhatDoesNotFitIsNamed) {
   const auto refusal = [&] { return error_of([&] { read_adapter(*small(), path("adapter"), false); }); };
   EXPECT_EQ(description()["fan_in_fan_out"], false);
   change("rank_pattern", nlohmann::json::object());  // PEFT writes empty ones
-  change("alpha_pattern", {{"layers.0.self_attn.q_proj", 4}});
-  EXPECT_NE(refusal().find("alpha_pattern is not understood"), std::string::npos) << refusal();
+  change("alpha_pattern", {{"layers.0.self_attn.q_proj", "four"}});
+  EXPECT_NE(refusal().find("alpha_pattern.layers.0.self_attn.q_proj must be a number"), std::string::npos)
+      << refusal();
+  change("alpha_pattern", {{"(q_proj", 4}});
+  EXPECT_NE(refusal().find("alpha_pattern.(q_proj"), std::string::npos) << refusal();
   change("alpha_pattern", nullptr);
+  change("modules_to_save", {"lm_head"});
+  EXPECT_NE(refusal().find("modules_to_save is not understood"), std::string::npos) << refusal();
+  change("modules_to_save", nullptr);
+  change("layers_to_transform", 7);
+  EXPECT_NE(refusal().find("choose no linear layer"), std::string::npos) << refusal();
+  change("layers_to_transform", nullptr);
   change("target_modules", {"q_porj"});
   EXPECT_NE(refusal().find("did you mean 'q_proj'?"), std::string::npos) << refusal();
   change("target_modules", {"q_proj", "v_proj"});

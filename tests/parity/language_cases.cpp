@@ -5,6 +5,7 @@
 #include "models/language_generation.h"
 #include "models/seq2seq.h"
 #include "tasks/losses.h"
+#include "train/adapter_config.h"
 
 namespace tessera::parity {
 
@@ -185,20 +186,19 @@ CaseResult check_decoder(const Golden& golden) {
 
 CaseResult check_lora(const Golden& golden) {
   Comparison comparison;
-  const Json& lora = golden.config().at("lora");
+  const train::AdapterConfig lora(nlohmann::ordered_json::parse(golden.config().at("lora").dump()),
+                                  "the golden's lora");
   for (const torch::ScalarType dtype : {torch::kFloat64, torch::kFloat32}) {
     TextCase own(comparison, golden, "", dtype);
     LanguageModel model(decoder_config(golden.config().at("base"), "llama"));
-    add_lora(model, {.rank = lora.at("r").get<int64_t>(),
-                     .alpha = lora.at("lora_alpha").get<double>(),
-                     .by_root = lora.value("use_rslora", false),
-                     .targets = lora.at("target_modules").get<std::vector<std::string>>()});
+    adapt_layers(model, [&](const std::string& name) { return lora.layer(name); });
     const std::string wrapper = "base_model.model.";
     own.load(model, [&](std::string name) {
       name = name.substr(wrapper.size());
       for (const char* part : {".base_layer", ".default"})
         if (const size_t at = name.find(part); at != std::string::npos)
           name.erase(at, std::string(part).size());
+      if (name.ends_with(".lora_magnitude_vector.weight")) name.resize(name.size() - 7);
       return TensorPlace{name};
     });
     own.output("logits", model.forward({.ids = own.input("ids")}));
