@@ -34,12 +34,10 @@ class HubReader {
     }
     return out;
   }
-  // Fails where a setting has another value than those that the models here compute with.
-  void only(const char* key, const std::vector<std::string>& values) const {
-    const std::string given = word(key, values[0]);
-    if (std::find(values.begin(), values.end(), given) == values.end())
-      fail_usage(where_, ": ", key, " is \"", given, "\", must be ", join(values, " or "));
+  Activation activation(const char* key, const std::string& otherwise) const {
+    return published_activation(word(key, otherwise), text(where_, ": ", key));
   }
+  // Fails where a setting has another value than the one that the models here compute with.
   void only(const char* key, bool value) const {
     if (flag(key, value) != value) fail_usage(where_, ": ", key, " must be ", value ? "true" : "false");
   }
@@ -114,7 +112,7 @@ void read_llama(const HubReader& hub, LanguageConfig& config) {
   config.tied = hub.flag("tie_word_embeddings", false);
   config.attention_bias = hub.flag("attention_bias", false);
   config.mlp_bias = hub.flag("mlp_bias", false);
-  hub.only("hidden_act", {"silu", "swish"});
+  config.activation = hub.activation("hidden_act", "silu");
   const bool windowed = config.kind == LanguageKind::mistral ||
                         (config.kind == LanguageKind::qwen2 && hub.flag("use_sliding_window", false));
   if (windowed) config.window = hub.integer("sliding_window", 0);
@@ -141,7 +139,7 @@ LanguageConfig language_config_of(const Value& tree, const std::string& where) {
       config.hidden = hub.integer("n_inner", 0);
       config.context = hub.integer("n_positions", 1024);
       config.eps = hub.number("layer_norm_epsilon", 1e-5);
-      hub.only("activation_function", {"gelu_new", "gelu_pytorch_tanh"});
+      config.activation = hub.activation("activation_function", "gelu_new");
       hub.only("scale_attn_weights", true);
       hub.only("scale_attn_by_inverse_layer_idx", false);
       hub.only("tie_word_embeddings", true);

@@ -19,7 +19,6 @@ constexpr double kInitialDeviation = 0.02;  // GPT-2's, and LLaMA's
 
 enum class Packing { separate, thirds, by_head };
 enum class Positions { learned, rotary, alibi };
-enum class Activation { silu_gated, gelu, gelu_tanh };
 
 // What a kind is, and what its files call it. Paths of blocks are below `block` + number.
 struct Form {
@@ -68,7 +67,7 @@ const Form& form_of(LanguageKind kind) {
                              false,
                              false,
                              false,
-                             Activation::silu_gated,
+                             Activation::silu,
                              false,
                              "model.embed_tokens",
                              "",
@@ -174,10 +173,6 @@ torch::Tensor table_at(torch::nn::Module& root, const std::string& path, int64_t
   return weight;
 }
 
-torch::Tensor activate(const torch::Tensor& x, Activation how) {
-  return torch::gelu(x, how == Activation::gelu_tanh ? "tanh" : "none");
-}
-
 }  // namespace
 
 void register_at(torch::nn::Module& root, const std::string& path,
@@ -233,8 +228,8 @@ LanguageConfig LanguageConfig::complete() const {
     }
   if (form.packing != Packing::separate && (out.kv_heads != heads || out.head_dim * heads != dim))
     refuse(name_of(kind), " has as many heads of keys as of queries, dim / heads channels each");
-  if (out.hidden == 0)
-    out.hidden = form.activation == Activation::silu_gated ? nn::llama_hidden(dim) : 4 * dim;
+  if (out.hidden == 0) out.hidden = *form.gate ? nn::llama_hidden(dim) : 4 * dim;
+  if (out.activation == Activation::published) out.activation = form.activation;
   out.tied = out.tied || form.tied;
   return out;
 }
@@ -408,12 +403,13 @@ torch::Tensor LanguageModel::attend(const Block& block, int64_t index, const tor
   return block.out->forward(read.transpose(1, 2).flatten(2), {.residual = x});
 }
 
-// silu(gate x) * up x, as one layer where nothing was added to either.
+// activation(gate x) * up x, as one layer where that is silu and nothing was added to either.
 torch::Tensor LanguageModel::gated(const Block& block, const nn::DeferredNorm& in) const {
   const Projection &gate = block.gate, &up = block.up;
-  if (gate->adapted() || up->adapted() || gate->quantised() || up->quantised() || gate->bias.defined()) {
+  if (gate->adapted() || up->adapted() || gate->quantised() || up->quantised() || gate->bias.defined() ||
+      config_.activation != Activation::silu) {
     const torch::Tensor plain = in;
-    return torch::silu(gate->forward(plain)) * up->forward(plain);
+    return activate(gate->forward(plain), config_.activation) * up->forward(plain);
   }
   const auto [x, norm] = up->seen(gate->seen(in));
   ops::LinearParameters parameters = up->parameters_for(x);
@@ -424,9 +420,8 @@ torch::Tensor LanguageModel::gated(const Block& block, const nn::DeferredNorm& i
 
 torch::Tensor LanguageModel::feed_forward(const Block& block, const torch::Tensor& x) const {
   const nn::DeferredNorm normed = block.mlp_norm.before_linear(x);
-  const Form& form = form_of(config_.kind);
   if (!block.gate)
-    return block.down->forward(activate(block.up->forward(normed), form.activation), {.residual = x});
+    return block.down->forward(activate(block.up->forward(normed), config_.activation), {.residual = x});
   return block.down->forward(gated(block, normed), {.residual = x});
 }
 

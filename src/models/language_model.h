@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "core/config.h"
+#include "models/activation.h"
 #include "models/family.h"
 #include "models/projection.h"
 #include "nn/linear.h"
@@ -49,6 +50,7 @@ struct LanguageConfig {
   bool rope_whole_pairs = true;
   std::vector<double> rope_short = {}, rope_long = {};
   int64_t window = 0;
+  Activation activation = Activation::published;
   bool tied = false;
   bool attention_bias = false, mlp_bias = false;  // besides those that the kind has
 
@@ -79,6 +81,8 @@ struct LanguageConfig {
     v("rope_short", rope_short, "longrope: a divisor for each pair, up to rope_trained positions");
     v("rope_long", rope_long, "longrope: the same beyond");
     v("window", window, at_least(0), "nearest tokens that a token sees, 0 = all before it");
+    v("activation", activation, choice<Activation>(),
+      "of the feed-forward network, published = what the kind has");
     v("tied", tied, "the output layer is the embedding");
     v("attention_bias", attention_bias, "biases of the layers around attention, besides those of the kind");
     v("mlp_bias", mlp_bias, "biases of the feed-forward network, besides those of the kind");

@@ -110,7 +110,9 @@ TEST(LanguageConfig, RefusesWhatItDoesNotCompute) {
 
   Value t5(Value::Table{{"feed_forward_proj", "gated-gelu"}});
   EXPECT_TRUE(t5_config_of(t5, "config.json").gated);
-  for (const char* kind : {"gelu", "gated-silu"}) {
+  t5.set("feed_forward_proj", "gated-silu");
+  EXPECT_EQ(t5_config_of(t5, "config.json").activation, Activation::silu);
+  for (const char* kind : {"mish", "gated-mish", "gated"}) {
     t5.set("feed_forward_proj", kind);
     EXPECT_THROW(t5_config_of(t5, "config.json"), Error) << kind;
   }

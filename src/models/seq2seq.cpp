@@ -58,7 +58,8 @@ TORCH_MODULE(JointAttention);
 
 class ClassicLayerImpl : public torch::nn::Module {
  public:
-  ClassicLayerImpl(const Seq2SeqConfig& config, bool decodes) : pre_norm_(config.pre_norm) {
+  ClassicLayerImpl(const Seq2SeqConfig& config, bool decodes)
+      : pre_norm_(config.pre_norm), activation_(config.feed_forward()) {
     const nn::LayerNormOptions norm{.eps = config.eps};
     self_ = register_module("self_attn", JointAttention(config.dim, config.heads));
     if (decodes) cross_ = register_module("multihead_attn", JointAttention(config.dim, config.heads));
@@ -78,13 +79,15 @@ class ClassicLayerImpl : public torch::nn::Module {
            [&](const torch::Tensor& y) { return self_->forward(y, y, bias, static_cast<bool>(cross_)); });
     if (cross_)
       branch(norm2_, [&](const torch::Tensor& y) { return cross_->forward(y, memory, memory_bias, false); });
-    branch(cross_ ? norm3_ : norm2_,
-           [&](const torch::Tensor& y) { return linear2_->forward(torch::relu(linear1_->forward(y))); });
+    branch(cross_ ? norm3_ : norm2_, [&](const torch::Tensor& y) {
+      return linear2_->forward(activate(linear1_->forward(y), activation_));
+    });
     return x;
   }
 
  private:
   bool pre_norm_;
+  Activation activation_;
   JointAttention self_{nullptr}, cross_{nullptr};
   nn::Linear linear1_{nullptr}, linear2_{nullptr};
   nn::LayerNorm norm1_{nullptr}, norm2_{nullptr}, norm3_{nullptr};
@@ -251,9 +254,8 @@ class T5 final : public Seq2Seq {
       x = attend(block.self, x, {}, bias, causal);
       if (memory.defined()) x = attend(block.cross, x, memory, memory_bias, false);
       const torch::Tensor normed = block.norm->forward(x);
-      const torch::Tensor inner = block.wi->forward(normed);
-      x = x + block.wo->forward(config_.gated ? torch::gelu(inner, "tanh") * block.wi_1->forward(normed)
-                                              : torch::relu(inner));
+      const torch::Tensor inner = activate(block.wi->forward(normed), config_.feed_forward());
+      x = x + block.wo->forward(config_.gated ? inner * block.wi_1->forward(normed) : inner);
     }
     return stack.norm->forward(x);
   }
@@ -285,9 +287,10 @@ Seq2SeqConfig t5_config_of(const Value& hub, const std::string& where) {
   const Value *feed = hub.find("feed_forward_proj"), *tied = hub.find("tie_word_embeddings"),
               *eps = hub.find("layer_norm_epsilon");
   const std::string kind = feed && feed->is_string() ? feed->as_string() : "relu";
-  if (kind != "relu" && kind != "gated-gelu")
-    fail_usage(where, ": feed_forward_proj is \"", kind, "\", must be relu or gated-gelu");
-  config.gated = kind == "gated-gelu";
+  config.gated = kind.starts_with("gated-");
+  // "gated-gelu" is the form by tanh, whatever "gelu" is alone.
+  const std::string activation = kind == "gated-gelu" ? "gelu_new" : config.gated ? kind.substr(6) : kind;
+  config.activation = published_activation(activation, where + ": feed_forward_proj");
   config.tied = !tied || !tied->is_bool() || tied->as_bool();
   config.eps = eps && eps->is_number() ? eps->as_double() : 1e-6;
   return read_config<Seq2SeqConfig>(write_config(config), where);

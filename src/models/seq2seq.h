@@ -40,7 +40,8 @@ struct Seq2SeqConfig {
   int64_t encoder_depth = 6, decoder_depth = 6;
   bool pre_norm = false;                 // transformer
   int64_t buckets = 32, furthest = 128;  // t5: of offsets
-  bool gated = false, tied = true;       // t5: 1.1 is gated and not tied
+  bool gated = false, tied = true;       // t5: 1.1 is gated, by gelu_tanh, and not tied
+  Activation activation = Activation::published;
   double eps = 1e-5;
 
   template <class V>
@@ -57,8 +58,14 @@ struct Seq2SeqConfig {
     v("buckets", buckets, between(4, 4096), "t5: buckets of offsets");
     v("furthest", furthest, between(2, 1 << 20), "t5: offset beyond which all share a bucket");
     v("gated", gated, "t5: gated GELU instead of ReLU");
+    v("activation", activation, choice<Activation>(),
+      "of the feed-forward networks, published = gelu_tanh where they are gated, else relu");
     v("tied", tied, "t5: the output layer is the embedding");
     v("eps", eps, above(0), "of the norms");
+  }
+  Activation feed_forward() const {
+    if (activation != Activation::published) return activation;
+    return gated ? Activation::gelu_tanh : Activation::relu;
   }
 };
 
