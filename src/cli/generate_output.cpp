@@ -13,6 +13,7 @@
 #include "io/file.h"
 #include "io/file_lock.h"
 #include "io/image_write.h"
+#include "io/npz.h"
 #include "report/grid.h"
 
 namespace tessera::cli {
@@ -122,22 +123,24 @@ class PartialImages {
   size_t each_;
 };
 
-// arr_0 uint8 [images, height, width, 3] and, where there are classes, arr_1 int64 [images], as ADM's evaluation reads them. Of several
-// processes the one that ends last puts the file together.
+// arr_0 uint8 [images, height, width, 3] and, where there are classes, arr_1 int64 [images], as ADM's evaluation reads them, and
+// what they were drawn with, as the bytes of `settings`. Of several processes the one that ends last puts the file together.
 class BatchOutput final : public GenerateOutput {
  public:
   BatchOutput(std::string path, const std::vector<AskedImage>& asked, const std::string& settings,
               const BatchLayout& layout, bool resume)
-      : path_(std::move(path)), asked_(asked), layout_(layout) {
+      : path_(std::move(path)), settings_(settings), asked_(asked), layout_(layout) {
     for (int64_t i = 0; i < layout.part.of; ++i)
       partials_.emplace_back(path_, DrawnPart{i, layout.part.of}, settings, each());
-    if (resume)
+    if (resume && !own().exists() && file_exists(path_))
+      check_finished(), finished_ = true;
+    else if (resume)
       done_ = own().count();
     else if (own().exists())
       fail_usage("'", own().path(), "' is left of a run that did not end: --resume goes on, or remove it");
   }
   bool has(const AskedImage& asked) override {
-    return place_in_part(asked.index - asked_.front().index) < done_;
+    return finished_ || place_in_part(asked.index - asked_.front().index) < done_;
   }
   void add(const AskedImage&, const DrawnImage& drawn) override {
     if (!out_.is_open()) out_ = own().append_after(done_);
@@ -148,6 +151,7 @@ class BatchOutput final : public GenerateOutput {
     ++done_;
   }
   void finish() override {
+    if (finished_) return;
     out_.close();
     if (layout_.part.of == 1) return put_together();
     const std::string lock = path_ + ".lock";
@@ -172,11 +176,33 @@ class BatchOutput final : public GenerateOutput {
     return count;
   }
 
+  // Empty where there are no classes.
+  std::vector<int64_t> labels() const {
+    std::vector<int64_t> labels;
+    for (const AskedImage& asked : asked_)
+      if (!asked.caption.empty()) labels.push_back(asked.label);
+    return labels;
+  }
+  // A usage error where the file that is there is not what this run would make.
+  void check_finished() const {
+    const NpzFile file(path_);
+    const auto holds = [&](const char* name, std::span<const std::byte> bytes) {
+      return file.holds(name) && std::ranges::equal(file.read(name).bytes, bytes);
+    };
+    const std::vector<int64_t> shape = {std::ssize(asked_), layout_.height, layout_.width, 3},
+                               wanted = labels();
+    if (!file.holds("arr_0") || file.read("arr_0").shape != shape ||
+        !holds(kSettings, bytes_of(settings_.data(), settings_.size())) ||
+        (!wanted.empty() && !holds("arr_1", bytes_of(wanted.data(), wanted.size() * sizeof(int64_t)))))
+      fail_usage("'", path_, "' was drawn with other settings: --resume goes on with the same alone");
+  }
+
   void put_together() {
     const auto count = static_cast<int64_t>(asked_.size());
-    const bool classes = !asked_.front().caption.empty();
+    const std::vector<int64_t> classes = labels();
     std::vector<ArraySpec> arrays = {{"arr_0", DType::u8, {count, layout_.height, layout_.width, 3}}};
-    if (classes) arrays.push_back({"arr_1", DType::i64, {count}});
+    if (!classes.empty()) arrays.push_back({"arr_1", DType::i64, {count}});
+    arrays.push_back({kSettings, DType::u8, {std::ssize(settings_)}});
     ArrayFile file(path_, arrays);
     std::vector<std::ifstream> parts;
     for (const PartialImages& partial : partials_) {
@@ -190,18 +216,19 @@ class BatchOutput final : public GenerateOutput {
       check(parts[part].good(), "'", partials_[part].path(), "' is cut short");
       file.write(bytes_of(one.data(), one.size()));
     }
-    std::vector<int64_t> labels;
-    for (const AskedImage& asked : asked_) labels.push_back(asked.label);
-    if (classes) file.write(bytes_of(labels.data(), labels.size() * sizeof(int64_t)));
+    file.write(bytes_of(classes.data(), classes.size() * sizeof(int64_t)));
+    file.write(bytes_of(settings_.data(), settings_.size()));
     file.commit();
     for (const PartialImages& partial : partials_) fs::remove(partial.path());
   }
 
-  std::string path_;
+  static constexpr const char* kSettings = "settings";
+  std::string path_, settings_;
   std::vector<AskedImage> asked_;
   BatchLayout layout_;
   std::vector<PartialImages> partials_;
   int64_t done_ = 0;
+  bool finished_ = false;  // by an earlier run
   std::ofstream out_;
 };
 

@@ -82,7 +82,8 @@ std::vector<int64_t> ddim_steps(int64_t schedule_steps, const DiscreteOptions& o
 
 template <>
 struct tessera::EnumNames<tessera::diffusion::Method> {
-  static constexpr std::array names = {"ddpm", "ddim", "dpm", "dpm_sde", "euler", "euler_ancestral", "heun"};
+  static constexpr std::array names = {"ddpm", "ddim", "dpmpp", "dpmpp_2m_sde", "euler", "euler_ancestral",
+                                       "heun"};
 };
 template <>
 struct tessera::EnumNames<tessera::diffusion::Spacing> {
