@@ -220,16 +220,44 @@ void print(const FidOptions& options, const std::vector<Line>& lines, const Meas
   std::cout << json_text(json, 2) << "\n";
 }
 
-Measured read_reference(const FidOptions& options, const Metrics& metrics) {
+Measured read_statistics_of(const std::string& path, const FidOptions& options, const Metrics& metrics) {
   Measured out;
-  out.statistics = eval::read_statistics(options.reference);
+  out.statistics = eval::read_statistics(path);
   const int64_t samples = out.statistics.pooled.samples;
-  out.described =
-      text("statistics ", options.reference, samples > 0 ? text(" of ", counted(samples, "image")) : "");
+  out.described = text("statistics ", path, samples > 0 ? text(" of ", counted(samples, "image")) : "");
   if (metrics.compares_samples())
-    fail_usage("--metrics ", options.metrics, ": KID, precision and recall compare images, and '",
-               options.reference, "' holds statistics alone");
+    fail_usage("--metrics ", options.metrics, ": KID, precision and recall compare images, and '", path,
+               "' holds statistics alone");
   return out;
+}
+
+void note_bias(const FidOptions& options, const Measured& fake, const Measured& real,
+               std::vector<std::string>& notes) {
+  warn_of_bias(fake.statistics.pooled, "the set of samples", notes);
+  if (!options.reference.empty()) warn_of_bias(real.statistics.pooled, "the reference", notes);
+  for (const std::string& note : notes) std::cerr << "tessera: " << one_line(note) << "\n";
+}
+
+// The distance of two files of statistics, which needs no network.
+void compare_statistics(const FidOptions& options, Metrics metrics) {
+  if (options.reference.empty() || !holds_statistics(options.reference) || !options.out.empty())
+    fail_usage("'", options.samples,
+               "' holds statistics: they are compared with other statistics alone, --reference FILE.npz");
+  if (metrics.score && options.metrics != FidOptions().metrics)
+    fail_usage("--metrics ", options.metrics, ": the Inception Score needs images, and '", options.samples,
+               "' holds statistics alone");
+  const Measured fake = read_statistics_of(options.samples, options, metrics),
+                 real = read_statistics_of(options.reference, options, metrics);
+  eval::require_same_origin(fake.statistics.origin, options.samples, real.statistics.origin,
+                            options.reference);
+  if (fake.statistics.pooled.width() != real.statistics.pooled.width())
+    fail("'", options.samples, "' holds features of ", fake.statistics.pooled.width(), " dimensions, '",
+         options.reference, "' of ", real.statistics.pooled.width());
+  std::vector<std::string> notes;
+  note_bias(options, fake, real, notes);
+  std::vector<Line> lines;
+  add_distances(lines, metrics, fake, real);
+  print(options, lines, fake, real, notes);
 }
 
 void check_request(const FidOptions& options, const Metrics& metrics) {
@@ -239,9 +267,8 @@ void check_request(const FidOptions& options, const Metrics& metrics) {
         "statistics");
   if (!options.out.empty() && !options.out.ends_with(".npz"))
     fail_usage("'", options.out, "' must end in .npz");
-  if (holds_statistics(options.samples))
-    fail_usage("'", options.samples,
-               "' holds statistics: SAMPLES must be images, statistics are a --reference");
+  if (options.weights.empty())
+    fail_usage("--weights is missing: features of images are compared, by Inception-v3 or another model");
 }
 
 // What was asked for by name must be there; of the default, and of "all", what the extractor does not have is left out.
@@ -259,6 +286,7 @@ void check_extractor(const FidOptions& options, const tasks::FeatureExtractor& e
 
 void fid(const FidOptions& options) {
   const Metrics metrics = parse_metrics(options.metrics);
+  if (holds_statistics(options.samples)) return compare_statistics(options, metrics);
   check_request(options, metrics);
   const int workers = std::max(1, train::use_threads(options.threads) / 8);
   train::use_threads_beside(workers, options.threads);
@@ -268,7 +296,7 @@ void fid(const FidOptions& options) {
   if (metrics.score && samples->size() < options.splits)
     fail_usage("--splits ", options.splits, ": there are ", counted(samples->size(), "sample"));
   Measured real;
-  if (from_statistics) real = read_reference(options, metrics);
+  if (from_statistics) real = read_statistics_of(options.reference, options, metrics);
   std::unique_ptr<data::Source> reference;
   if (!options.reference.empty() && !from_statistics)
     reference = open_images(options.reference, options.reference_split, options.reference_count);
@@ -299,9 +327,7 @@ void fid(const FidOptions& options) {
   const Measured fake = measure(options, metrics, *opened.extractor, *samples, "samples", workers, true);
   if (reference) real = measure(options, metrics, *opened.extractor, *reference, "reference", workers, false);
   std::vector<std::string> notes;
-  warn_of_bias(fake.statistics.pooled, "the set of samples", notes);
-  if (!options.reference.empty()) warn_of_bias(real.statistics.pooled, "the reference", notes);
-  for (const std::string& note : notes) std::cerr << "tessera: " << one_line(note) << "\n";
+  note_bias(options, fake, real, notes);
   std::vector<Line> lines;
   if (!options.reference.empty()) {
     add_distances(lines, metrics, fake, real);
@@ -318,14 +344,13 @@ void add_fid(Arguments& command, Action& action) {
   auto options = std::make_shared<FidOptions>();
   command
       .add("SAMPLES", options->samples,
-           "generated images: a folder, shards, an .npz batch as ADM writes them, any data source")
+           "generated images: a folder, shards, an .npz batch as ADM writes them, any data source; or "
+           "statistics of them")
       .required();
   command.add("--reference", options->reference,
               "real images, in the same forms; or statistics of them (.npz with mu and sigma)");
-  command
-      .add("-w,--weights", options->weights,
-           "Inception-v3 of FID (pt_inception-2015-12-05), or a model whose features are compared")
-      .required();
+  command.add("-w,--weights", options->weights,
+              "Inception-v3 of FID (pt_inception-2015-12-05), or a model whose features are compared");
   command.add("--protocol", options->protocol, "Inception-v3: how images are prepared (default: tf)")
       .one_of({"tf", "pytorch", "clean"});
   command
