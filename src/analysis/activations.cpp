@@ -7,12 +7,6 @@
 namespace tessera::analysis {
 namespace {
 
-// The outputs of blocks among the taps, "blocks.3", or "blocks.1.3" of a pyramid, and what the head reads.
-bool is_block(const std::string& tap) {
-  return tap == "embed" ||
-         (tap.starts_with("blocks.") && tap.find_first_not_of("0123456789.", 7) == std::string::npos);
-}
-
 // Bytes alive at each block's output, and at the end.
 std::vector<KeptBytes> alive_by_place(models::Classifier& model, const torch::Tensor& images) {
   const torch::AutoGradMode on(true);
@@ -20,7 +14,7 @@ std::vector<KeptBytes> alive_by_place(models::Classifier& model, const torch::Te
   std::vector<KeptBytes> out;
   models::Taps taps;
   taps.wanted = [&](const std::string& name) {  // asks for nothing, but is asked at every place
-    if (is_block(name)) out.push_back({name, allocations.alive()});
+    if (is_block_place(name)) out.push_back({name, allocations.alive()});
     return false;
   };
   const torch::Tensor scores = model.forward(images, {.taps = &taps});
@@ -36,6 +30,11 @@ int64_t inference_peak(models::Classifier& model, const torch::Tensor& images) {
 }
 
 }  // namespace
+
+bool is_block_place(const std::string& tap) {
+  return tap == "embed" ||
+         (tap.starts_with("blocks.") && tap.find_first_not_of("0123456789.", 7) == std::string::npos);
+}
 
 ActivationBytes activation_bytes(models::Classifier& model, int64_t channels, int64_t side) {
   const torch::Tensor one = torch::zeros({1, channels, side, side}),

@@ -1,12 +1,14 @@
 // `tessera analyse cost`: parameters and multiply-adds of models over resolutions, what a mask saves and how the cost grows, without
 // weights; and the bytes that activations take, measured.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <iostream>
 #include <map>
 #include <optional>
 
 #include "analysis/activations.h"
+#include "analysis/counted_products.h"
 #include "cli/analysis_output.h"
 #include "cli/command.h"
 #include "core/counted.h"
@@ -14,6 +16,7 @@
 #include "core/text.h"
 #include "models/heads/class_head.h"
 #include "models/masked_attention.h"
+#include "models/mlstm_cells.h"
 #include "models/model.h"
 #include "train/recipe_files.h"
 
@@ -26,12 +29,14 @@ struct AnalyseCostOptions {
   AnalysisOutput output;
   std::vector<std::string> models, settings;
   std::string sizes = "224";
-  bool activations = false;
+  bool activations = false, count = false;
 };
 
 struct Cost {
   int64_t size = 0, macs = 0, exact = 0, masked = 0;
   std::optional<analysis::ActivationBytes> activations = {};
+  std::vector<analysis::PlaceProducts> counted = {};
+  std::vector<int64_t> cells = {};  // of mLSTM cells, by kForms
   bool possible = true;
 };
 
@@ -41,6 +46,10 @@ struct Costed {
   std::map<std::string, int64_t> modules;  // parameters by the first words of their names
   std::vector<Cost> costs;
 };
+
+constexpr std::array kForms = {std::pair("recurrent", models::MlstmForm::recurrent),
+                               std::pair("chunkwise", models::MlstmForm::chunkwise),
+                               std::pair("parallel", models::MlstmForm::parallel)};
 
 // "blocks" of "blocks.3.attn.qkv.weight", "head" of "head.weight".
 std::string module_of(const std::string& name) { return name.substr(0, name.find('.')); }
@@ -52,8 +61,15 @@ analysis::ActivationBytes activations_of(const models::ModelSpec& spec, int64_t 
   return analysis::activation_bytes(*model, channels ? channels->as_int() : 3, size);
 }
 
+std::vector<analysis::PlaceProducts> counted_of(const models::ModelSpec& spec, int64_t size) {
+  const auto model = models::build_classifier(spec, 0);
+  model->backbone->to(torch::kFloat64);
+  const Value* channels = spec.settings.find("in_channels");
+  return analysis::count_products(*model, channels ? channels->as_int() : 3, size);
+}
+
 Costed cost_of(const std::string& name, const Value& settings, const std::vector<int64_t>& sizes,
-               bool activations) {
+               const AnalyseCostOptions& options) {
   Costed out{.name = name, .modules = {}, .costs = {}};
   for (const int64_t size : sizes) {
     Value own = settings;
@@ -65,7 +81,10 @@ Costed cost_of(const std::string& name, const Value& settings, const std::vector
       cost.macs = model->macs(size, size), cost.exact = model->exact_macs(size, size);
       if (const auto* masked = dynamic_cast<const models::MaskedAttention*>(model->backbone.get()))
         cost.masked = cost.macs - masked->masked_out_macs(size, size);
-      if (activations) cost.activations = activations_of(spec, size);
+      if (const auto* cells = dynamic_cast<const models::MlstmCells*>(model->backbone.get()))
+        for (const auto& [word, form] : kForms) cost.cells.push_back(cells->cell_macs(form, size, size));
+      if (options.activations) cost.activations = activations_of(spec, size);
+      if (options.count) cost.counted = counted_of(spec, size);
       if (out.parameters == 0) {
         out.parameters = models::count_parameters(*model->backbone);
         for (const auto& item : model->backbone->named_parameters())
@@ -130,6 +149,88 @@ void add_activations(const std::vector<Costed>& models, AnalysisFindings& out) {
   out.sections.push_back(std::move(blocks));
 }
 
+// The products that run, by what they multiply and, at the last size, by block.
+void add_counted(const std::vector<Costed>& models, AnalysisFindings& out) {
+  AnalysisSection whole{.heading = "What runs, counted",
+                        .note =
+                            "GMACs of the composed form, counted while it runs: products of activations with "
+                            "weights, convolutions, and "
+                            "products of activations with each other, which is attention's quadratic part or "
+                            "the cell of an mLSTM, in "
+                            "whole squares; attention matrices: megabytes (10^6 bytes) of all of them in "
+                            "float32. Fused kernels leave "
+                            "out what a mask hides and keep no matrix.",
+                        .table = {.name = "counted",
+                                  .columns = {{"model"},
+                                              {"size", true},
+                                              {"weights", true},
+                                              {"convolutions", true},
+                                              {"between tokens", true},
+                                              {"all", true},
+                                              {"formula", true},
+                                              {"attention matrices", true}}}};
+  AnalysisSection blocks{.heading = "Multiply-adds by block",
+                         .note = "At the last size, in GMACs: between one block's end and the next.",
+                         .table = {.name = "counted_blocks",
+                                   .columns = {{"model"},
+                                               {"place"},
+                                               {"weights", true},
+                                               {"convolutions", true},
+                                               {"between tokens", true},
+                                               {"all", true}}}};
+  for (const Costed& model : models) {
+    const Cost* last = nullptr;
+    for (const Cost& cost : model.costs) {
+      if (cost.counted.empty()) continue;
+      last = &cost;
+      const analysis::CountedProducts all = analysis::sum_of(cost.counted);
+      whole.table.rows.push_back({model.name, text(cost.size), giga(all.weights), giga(all.convolutions),
+                                  giga(all.between), giga(all.sum()), giga(cost.exact),
+                                  all.scores > 0 ? mega(4 * all.scores) : ""});
+    }
+    if (!last) continue;
+    for (const auto& [place, own] : last->counted)
+      blocks.table.rows.push_back(
+          {model.name, place, giga(own.weights), giga(own.convolutions), giga(own.between), giga(own.sum())});
+  }
+  out.sections.push_back(std::move(whole));
+  out.sections.push_back(std::move(blocks));
+}
+
+// Each form of the mLSTM by itself; nothing where no model has any.
+void add_forms(const std::vector<Costed>& models, AnalysisFindings& out) {
+  AnalysisSection section{
+      .heading = "mLSTM cells by form",
+      .note =
+          "GMACs of all cells alone: recurrent, chunkwise in chunks of 49 tokens as the paper counts them, "
+          "parallel; "
+          "share: of the whole model's, with the cells in that form.",
+      .table = {.name = "forms",
+                .columns = {{"model"}, {"size", true}, {"form"}, {"GMACs", true}, {"share", true}}}};
+  std::vector<report::Curve> curves;
+  for (const Costed& model : models) {
+    std::vector<report::Curve> own;
+    for (size_t form = 0; form < kForms.size(); ++form)
+      own.push_back({.name = model.name + ", " + kForms[form].first});
+    for (const Cost& cost : model.costs)
+      for (size_t form = 0; form < cost.cells.size(); ++form) {
+        const auto cell = static_cast<double>(cost.cells[form]),
+                   whole = static_cast<double>(cost.exact - cost.cells[1]) + cell;
+        section.table.rows.push_back({model.name, text(cost.size), kForms[form].first, giga(cost.cells[form]),
+                                      fixed(cell / whole, 4)});
+        own[form].points.push_back({static_cast<double>(cost.size), cell * 1e-9});
+      }
+    for (report::Curve& curve : own)
+      if (!curve.points.empty()) curves.push_back(std::move(curve));
+  }
+  if (curves.empty()) return;
+  section.drawings = {line_drawing(curves, {.title = "mLSTM cells over resolution",
+                                            .x_label = "side in pixels",
+                                            .y_label = "GMACs",
+                                            .log_y = true})};
+  out.sections.push_back(std::move(section));
+}
+
 std::vector<int64_t> parse_sizes(const std::string& list) {
   std::vector<int64_t> sizes;
   for (const std::string& part : split(list, ',')) {
@@ -174,7 +275,7 @@ void analyse(const AnalyseCostOptions& options) {
   auto json = Json::array();
   std::vector<Costed> models;
   for (const std::string& name : options.models) {
-    models.push_back(cost_of(name, settings, sizes, options.activations));
+    models.push_back(cost_of(name, settings, sizes, options));
     const Costed& costed = models.back();
     report::Curve curve{.name = name};
     auto lines = Json::array();
@@ -191,6 +292,16 @@ void analyse(const AnalyseCostOptions& options) {
         line["training_bytes"] = cost.activations->training;
         line["inference_bytes"] = cost.activations->inference;
       }
+      if (!cost.counted.empty()) {
+        const analysis::CountedProducts sums = analysis::sum_of(cost.counted);
+        line["counted"] = {{"weights", sums.weights},
+                           {"convolutions", sums.convolutions},
+                           {"between_tokens", sums.between},
+                           {"sum", sums.sum()},
+                           {"attention_matrix_numbers", sums.scores}};
+      }
+      for (size_t form = 0; form < cost.cells.size(); ++form)
+        line["mlstm_macs"][kForms[form].first] = cost.cells[form];
       lines.push_back(line);
     }
     Json model = {{"model", name}, {"parameters", costed.parameters}, {"sizes", lines}};
@@ -208,6 +319,8 @@ void analyse(const AnalyseCostOptions& options) {
                                             .y_label = "GMACs",
                                             .log_y = true})};
   out.sections = {std::move(section), std::move(modules)};
+  add_forms(models, out);
+  if (options.count) add_counted(models, out);
   if (options.activations) add_activations(models, out);
   out.json = {{"models", json}};
   writer.write(out);
@@ -220,6 +333,8 @@ void add_analyse_cost(Arguments& command, Action& action) {
   command.add("MODELS", options->models, "models by name, as `tessera models` lists them").required();
   command.add("--size", options->sizes, "input sides in pixels, as 160,224,384").show_default();
   command.add("--set", options->settings, "settings of the models: --set model.depth=6");
+  command.flag("--count", options->count,
+               "what runs, counted on a model with drawn weights: by weights, between tokens, by block");
   command.flag("--activations", options->activations,
                "the bytes that activations take, by block, measured on a model with drawn weights");
   add_output_options(command, options->output);

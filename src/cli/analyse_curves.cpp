@@ -1,5 +1,5 @@
 // `tessera analyse curves RUN…`: losses and metrics of several runs over each other, with the epoch at which a soft mask ends
-// marked (Wang et al. 2024, Figures 3 and 6).
+// marked (Wang et al. 2024, Figures 3 and 6), and what was reached for how much compute (Alkin et al. 2024, Figures 1 and 3).
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -29,16 +29,19 @@ struct Measure {
   bool operator==(const Measure&) const = default;
 };
 
+using Curves = std::vector<std::pair<Measure, report::Curve>>;
+
 struct Run {
   std::string name;
-  std::vector<std::pair<Measure, report::Curve>> curves;
+  Curves curves;           // over the epochs
+  Curves over_compute;     // evaluations over the multiply-adds until then
   double mask_ends = NAN;  // epoch
 };
 
 // What says how fast or how many, not how well.
 bool is_bookkeeping(const std::string& key) {
-  static const std::vector<std::string> names = {"kind",    "step",    "epoch",
-                                                 "seconds", "samples", "images_per_second"};
+  static const std::vector<std::string> names = {
+      "kind", "step", "epoch", "seconds", "samples", "images_per_second", "training_macs"};
   return std::find(names.begin(), names.end(), key) != names.end();
 }
 
@@ -53,11 +56,17 @@ double end_of_mask(const std::string& directory) {
                                                                   : NAN;
 }
 
+void add_point(Curves& curves, const Measure& measure, const std::string& run, report::Point point) {
+  auto found = std::find_if(curves.begin(), curves.end(), [&](const auto& c) { return c.first == measure; });
+  if (found == curves.end()) found = curves.insert(found, {measure, {.name = run}});
+  found->second.points.push_back(point);
+}
+
 Run read_run(const std::string& path) {
   const bool directory = std::filesystem::is_directory(path);
   const std::string file = directory ? path + "/metrics.jsonl" : path;
   if (!file_exists(file)) fail(path, ": no metrics.jsonl: give the directory of a run");
-  Run run{.name = path, .curves = {}};
+  Run run{.name = path, .curves = {}, .over_compute = {}};
   if (directory) run.mask_ends = end_of_mask(path);
   const auto lines = split(read_text(file, uint64_t{1} << 30), '\n');
   for (size_t i = 0; i < lines.size(); ++i) {
@@ -73,14 +82,39 @@ Run read_run(const std::string& path) {
     for (const auto& [key, value] : line.items()) {
       if (is_bookkeeping(key) || !value.is_number()) continue;
       const Measure measure{line.value("kind", ""), key};
-      auto found = std::find_if(run.curves.begin(), run.curves.end(),
-                                [&](const auto& c) { return c.first == measure; });
-      if (found == run.curves.end()) found = run.curves.insert(found, {measure, {.name = path}});
-      found->second.points.push_back({line["epoch"].get<double>(), value.get<double>()});
+      add_point(run.curves, measure, path, {line["epoch"].get<double>(), value.get<double>()});
+      if (const auto macs = line.find("training_macs"); macs != line.end() && macs->is_number())
+        add_point(run.over_compute, measure, path, {macs->get<double>() * 1e-12, value.get<double>()});
     }
   }
   if (run.curves.empty()) fail(path, ": nothing was measured yet");
   return run;
+}
+
+// A drawing for each measure of an evaluation; none where the runs do not say their compute.
+AnalysisSection compute_section(const std::vector<Run>& runs, const std::vector<Measure>& measures,
+                                Json& json) {
+  AnalysisSection section{
+      .heading = "Over the compute of the training",
+      .note = "Multiply-adds of all samples so far, forward and backward: what an evaluation had cost."};
+  for (const Measure& measure : measures) {
+    std::vector<report::Curve> curves;
+    Json line = {{"kind", measure.kind}, {"name", measure.name}, {"runs", Json::array()}};
+    for (const Run& run : runs)
+      for (const auto& [own, curve] : run.over_compute)
+        if (own == measure) {
+          auto points = Json::array();
+          for (const report::Point& point : curve.points) points.push_back({point.x, point.y});
+          line["runs"].push_back({{"run", run.name}, {"tera_macs", points}});
+          curves.push_back(curve);
+        }
+    if (curves.empty()) continue;
+    section.drawings.push_back(line_drawing(
+        curves,
+        {.title = "validation " + measure.name, .x_label = "10^12 multiply-adds", .y_label = measure.name}));
+    json.push_back(std::move(line));
+  }
+  return section;
 }
 
 void analyse(const AnalyseCurvesOptions& options) {
@@ -135,7 +169,10 @@ void analyse(const AnalyseCurvesOptions& options) {
     json.push_back(std::move(line));
   }
   out.sections = {std::move(last), std::move(charts)};
-  out.json = {{"measures", json}};
+  auto over_compute = Json::array();
+  AnalysisSection compute = compute_section(runs, measures, over_compute);
+  if (!compute.drawings.empty()) out.sections.push_back(std::move(compute));
+  out.json = {{"measures", json}, {"over_compute", over_compute}};
   writer.write(out);
 }
 

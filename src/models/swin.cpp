@@ -130,7 +130,8 @@ class WindowAttention : public torch::nn::Module {
   }
 
   int64_t macs(int64_t rows, int64_t columns) const {
-    return ceil_div(rows, window_.height) * ceil_div(columns, window_.width) * attention_->macs(cells());
+    const int64_t windows = ceil_div(rows, window_.height) * ceil_div(columns, window_.width);
+    return windows * attention_->mix_macs(cells()) + rows * columns * attention_->output_macs();
   }
 
   // A stored table of another window, moved to this one as the first published code does; undefined if it is

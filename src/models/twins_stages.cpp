@@ -111,7 +111,7 @@ int64_t TwinsBlock::macs(int64_t rows, int64_t columns) const {
   const int64_t mlp = rows * columns * mlp_macs();
   if (global_) return mlp + global_->macs(rows, columns);
   const int64_t windows = ((rows + window_ - 1) / window_) * ((columns + window_ - 1) / window_);
-  return mlp + windows * local_->macs(window_ * window_);
+  return mlp + windows * local_->mix_macs(window_ * window_) + rows * columns * local_->output_macs();
 }
 
 TwinsBackbone::StageEmbed::StageEmbed(int64_t patch, int64_t channels, int64_t width)

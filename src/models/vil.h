@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "models/causal_backbone.h"
+#include "models/mlstm_cells.h"
 #include "models/vil_blocks.h"
 #include "models/windows.h"
 #include "nn/patch_embed.h"
@@ -134,7 +135,7 @@ struct VilVersion {
   double token_eps, read_eps;
 };
 
-class VilBackbone : public CausalBackbone {
+class VilBackbone : public CausalBackbone, public MlstmCells {
  public:
   VilBackbone(const VilConfig& config, const VilVersion& version);
 
@@ -143,6 +144,7 @@ class VilBackbone : public CausalBackbone {
   std::vector<std::string> head_names() const override;
   int64_t macs(int64_t height, int64_t width) const override;
   int64_t exact_macs(int64_t height, int64_t width) const override;
+  int64_t cell_macs(MlstmForm form, int64_t height, int64_t width) const override;
   std::vector<std::string> no_weight_decay() const override { return {"pos_embed.embed", "cls_tokens"}; }
   torch::Tensor fit(const std::string& name, const torch::Tensor& stored) const override;
   void first_values(const std::string& name, const torch::Tensor& parameter,
@@ -174,6 +176,7 @@ class VilBackbone : public CausalBackbone {
   void make_norms(const VilVersion& version);
   // Multiply-adds with a cell that costs `cell(tokens)` in each direction.
   int64_t count_macs(int64_t height, int64_t width, const std::function<double(double tokens)>& cell) const;
+  double exact_cell(MlstmForm form, double tokens) const;  // of one direction of a layer
   nn::TokenGrid grid_of(const TokenPlaces& places) const;
   TokenPlaces built_places() const;                                   // of an image of image_size
   torch::Tensor position_table(int64_t rows, int64_t columns) const;  // [rows, columns, dim]

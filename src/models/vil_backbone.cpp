@@ -322,19 +322,28 @@ int64_t VilBackbone::macs(int64_t height, int64_t width) const {
   });
 }
 
-// Every product of the same chunks: inside a chunk scores, their sums' values; each token reads the state of
-// its head before the chunk and is written into it, but for the first chunk and the last.
-int64_t VilBackbone::exact_macs(int64_t height, int64_t width) const {
+// Every product. Of a chunk: inside it scores, their sums' values; each token reads the state of its head before the
+// chunk and is written into it, but for the first chunk and the last.
+double VilBackbone::exact_cell(MlstmForm form, double tokens) const {
   const auto heads = static_cast<double>(layer_.heads), d = static_cast<double>(layer_.inner) / heads;
-  return count_macs(height, width, [heads, d](double tokens) {
-    double total = 0;
-    for (double first = 0; first < tokens; first += kChunk) {
-      const double own = std::min(kChunk, tokens - first);
-      const double reads = first > 0 ? 1 : 0, writes = first + own < tokens ? 1 : 0;
-      total += own * (own + 1) * d + (reads + writes) * own * (d * d + d);
-    }
-    return heads * total;
-  });
+  if (form == MlstmForm::recurrent) return heads * tokens * 2 * (d * d + d);
+  if (form == MlstmForm::parallel) return heads * tokens * (tokens + 1) * d;
+  double total = 0;
+  for (double first = 0; first < tokens; first += kChunk) {
+    const double own = std::min(kChunk, tokens - first);
+    const double reads = first > 0 ? 1 : 0, writes = first + own < tokens ? 1 : 0;
+    total += own * (own + 1) * d + (reads + writes) * own * (d * d + d);
+  }
+  return heads * total;
+}
+
+int64_t VilBackbone::exact_macs(int64_t height, int64_t width) const {
+  return count_macs(height, width, [](double) { return 0; }) + cell_macs(MlstmForm::chunkwise, height, width);
+}
+
+int64_t VilBackbone::cell_macs(MlstmForm form, int64_t height, int64_t width) const {
+  return count_macs(height, width, [&](double tokens) { return exact_cell(form, tokens); }) -
+         count_macs(height, width, [](double) { return 0; });
 }
 
 torch::Tensor VilBackbone::fit(const std::string& name, const torch::Tensor& stored) const {

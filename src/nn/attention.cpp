@@ -134,8 +134,8 @@ void AttentionImpl::quantise(int64_t bits) {
   register_module("rounding", AttentionRounding(heads_, proj_->weight.size(0) / heads_, bits));
 }
 
-int64_t AttentionImpl::macs(int64_t tokens) const {
-  return tokens * (qkv_->macs() + proj_->macs()) + 2 * tokens * tokens * proj_->weight.size(0);
+int64_t AttentionImpl::mix_macs(int64_t tokens) const {
+  return tokens * qkv_->macs() + 2 * tokens * tokens * proj_->weight.size(0);
 }
 
 }  // namespace tessera::nn

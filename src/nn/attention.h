@@ -49,7 +49,9 @@ class AttentionImpl : public torch::nn::Module {
                         const Epilogue& epilogue = {}) {
     return output(mix(x, extras), epilogue);
   }
-  int64_t macs(int64_t tokens) const;
+  int64_t macs(int64_t tokens) const { return mix_macs(tokens) + tokens * output_macs(); }
+  int64_t mix_macs(int64_t tokens) const;                // of mix() over one sequence
+  int64_t output_macs() const { return proj_->macs(); }  // a token
   // The two halves of forward: what the heads attended to, side by side [batch, tokens, width]; and the
   // output from that, of any shape [..., width].
   torch::Tensor mix(const DeferredNorm& x, const AttentionExtras& extras = {});

@@ -143,6 +143,9 @@ void Trainer::evaluate() {
   values.emplace_back("samples", static_cast<double>(last_evaluation_->samples));
   values.emplace_back("images_per_second",
                       static_cast<double>(last_evaluation_->samples) / last_evaluation_->seconds);
+  if (const RunPlan& plan = setup_.plan; plan.total_macs > 0)
+    values.emplace_back("training_macs",
+                        plan.total_macs * static_cast<double>(state_.step) / static_cast<double>(plan.steps));
   write("eval", std::move(values));
   if (leader()) write_images(*events_, state_.step, last_evaluation_->blocks);
   for (Observer* observer : options_.observers)
