@@ -6,7 +6,8 @@
 # BUILD holds tessera; DATA the shards of CIFAR-10; RUNS what bench/compare.sh trained (RUNS/MODEL/seed-0). OUTPUT gets
 # NAME.json and NAME.html of every step; a step whose JSON is there is not done again, and a plane that was stopped goes
 # on. TESSERA_CUES names the folder of the cue-conflict images (else that step is left out), TESSERA_COMPARE some of the
-# models, TESSERA_QUICK=1 takes few images to try the script. Prints a Markdown table.
+# models, TESSERA_COMPARE_SET further settings of the trainings on shapes, TESSERA_QUICK=1 takes few images to try the
+# script. Prints a Markdown table.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 [ $# -eq 4 ] || { echo "usage: bench/analysis.sh BUILD DATA RUNS OUTPUT" >&2; exit 2; }
@@ -42,7 +43,7 @@ for model in "${models[@]}"; do
   baseline=()
   [ -e "$output/robustness-vit.csv" ] && baseline=(--baseline "$output/robustness-vit.csv")
   step "robustness-$model" analyse robustness --weights "$run" --data "$data" --corrupted "$output/cifar10c" \
-    --severity "$severities" "${baseline[@]}" --csv "$output/robustness-$model.csv"
+    --severity "$severities" --precision bf16 "${baseline[@]}" --csv "$output/robustness-$model.csv"
   case $model in
     visionllama_pyramid) ;; # its stages have no one sequence of tokens
     *) step "attention-$model" analyse attention --weights "$run" --data "$data" --images "$rank_images" ;;
@@ -56,12 +57,12 @@ for model in "${models[@]}"; do
   shapes=$output/shapes-$model
   [ -e "$shapes/report.html" ] || "$build/tessera" train "$here/../recipes/compare/$model.toml" \
     --data "shapes:cues=agree,train=$shape_images,val=1000" --output "$shapes" --resume auto \
-    --set model.classes=8 "train.epochs=$shape_epochs" >&2
+    --set model.classes=8 "train.epochs=$shape_epochs" ${TESSERA_COMPARE_SET:-} >&2
   step "shapes-cues-$model" analyse cues --weights "$shapes" --data shapes:cues=conflict,val=2000
 done
 step predictions-all eval --weights "${all[@]}" --data "$data" --measures
 case " ${models[*]} " in
   *" visionllama_plain "*) step sizes-visionllama_plain eval --weights "$runs/visionllama_plain/seed-0" --data "$data" \
-    --size 24,32,48,64 --vary model.auto_scale=false,true ;;
+    --size 24,32,48,64 --set model.rope_anchor=32 --vary model.auto_scale=false,true ;;
 esac
 exec python3 "$here/analysis_table.py" "$output" "${models[@]}"

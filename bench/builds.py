@@ -3,14 +3,18 @@
 
 BEFORE and AFTER are build folders, or programs. Every round measures BEFORE, AFTER and BEFORE again, so that the table can
 set the change beside what the first build differs by from itself. Prints rows of Markdown; a case is named
-KIND:MODEL:PRECISION:BATCH, such as train:vil_tiny_patch16_224:bf16:8, and must be known to both builds.
+KIND:MODEL:PRECISION:BATCH, such as train:vil_tiny_patch16_224:bf16:8, and must be known to both builds. --epoch RECIPE DATA
+measures `tessera train` itself instead: an epoch of a recipe that both builds can read, with its validation.
 """
 
 import argparse
+import json
 import pathlib
 import statistics
 import subprocess
 import sys
+import tempfile
+import time
 
 from rounds import head, row, take_turns, tessera
 
@@ -30,24 +34,39 @@ def precision_option(build, kind):
     return "precision" if "--precision" in told else "dtype"
 
 
-def compare(case, before, after, rounds, options):
-    kind, model, precision, batch = case.split(":")
-
-    def way(build):
-        named = {precision_option(build, kind): precision, **options}
-
-        def measure():
-            line = tessera(build, kind, model=model, batch=batch, **named)
-            return line["images_per_second" if "images_per_second" in line else "images_per_s"]
-
-        return measure
-
-    found = take_turns({"before": way(before), "after": way(after), "again": way(before)}, rounds, case)
+def compare(what, precision, measure, before, after, rounds):
+    """A row of the table: `measure` gives images/s of a build."""
+    found = take_turns({"before": lambda: measure(before), "after": lambda: measure(after), "again": lambda: measure(before)},
+                       rounds, what)
     change = [100 * (a / statistics.mean((b, c)) - 1) for b, a, c in zip(*found.values())]
     itself = [100 * (c / b - 1) for b, c in zip(found["before"], found["again"])]
-    row(f"{kind} {model}", precision, f"{statistics.median(found['before'] + found['again']):.1f}",
+    row(what, precision, f"{statistics.median(found['before'] + found['again']):.1f}",
         f"{statistics.median(found['after']):.1f}", f"{statistics.median(change):+.1f} %",
         f"{statistics.median(itself):+.1f} % ({min(itself):+.1f} to {max(itself):+.1f})")
+
+
+def bench_of(case, options):
+    kind, model, precision, batch = case.split(":")
+
+    def measure(build):
+        line = tessera(build, kind, model=model, batch=batch, **{precision_option(build, kind): precision}, **options)
+        return line["images_per_second" if "images_per_second" in line else "images_per_s"]
+
+    return f"{kind} {model}", precision, measure
+
+
+def epoch_of(recipe, data, threads):
+    def measure(build):
+        with tempfile.TemporaryDirectory() as folder:
+            words = [build, "train", recipe, "--data", data, "--output", folder + "/run", "--set", "train.epochs=1",
+                     f"train.threads={threads}"]
+            start = time.perf_counter()
+            subprocess.run(words, check=True, capture_output=True)
+            lines = [json.loads(line) for line in pathlib.Path(folder, "run/metrics.jsonl").read_text().splitlines()]
+            images = max(line["step"] for line in lines) * 128
+            return images / (time.perf_counter() - start)
+
+    return f"an epoch of {recipe}, its validation, start and report", "as it says", measure
 
 
 def main():
@@ -58,15 +77,19 @@ def main():
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=6, help="of each measurement")
     parser.add_argument("--threads", type=int, default=0, help="0 = all cores")
+    parser.add_argument("--epoch", nargs=2, metavar=("RECIPE", "DATA"), help="of batches of 128")
     given = parser.parse_args()
+    before, after = program(given.before), program(given.after)
     cases = given.cases.split(",")
     for case in cases:
         if case.count(":") != 3 or case.split(":")[0] not in ("train", "infer"):
             sys.exit(f"bench/builds.py: case '{case}' must be train or infer:MODEL:PRECISION:BATCH")
     head("", "precision", "before, images/s", "after, images/s", "change", "before beside itself")
+    if given.epoch:
+        compare(*epoch_of(*given.epoch, given.threads), before, after, given.rounds)
+        return
     for case in cases:
-        compare(case, program(given.before), program(given.after), given.rounds,
-                {"seconds": given.seconds, "threads": given.threads})
+        compare(*bench_of(case, {"seconds": given.seconds, "threads": given.threads}), before, after, given.rounds)
 
 
 main()

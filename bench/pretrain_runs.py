@@ -2,8 +2,10 @@
 
 Parts: `cifar` pre-trains for 30 minutes and fine-tunes for 10, beside 10 and 40 minutes from drawn weights, by the ViT of
 recipes/compare; `scaling` compares validation loss and probe over eight sizes on the built-in images (45 minutes); `samples`
-trains a denoising DARL for 45 minutes on the built-in images and on CIFAR-10 and draws. A short trial of each run measures its
-images a second, from which its steps follow. A run that has its report is not done again.
+trains a denoising DARL for 45 minutes on the built-in images and on CIFAR-10, draws, and measures what it drew beside real
+images, whole and with their patches shuffled (needs numpy and Pillow). A short trial of each run measures its images a second,
+from which its steps follow. A run that has its report is not done again, so that several calls with --ways or --sets can share
+the work.
 """
 import argparse
 import json
@@ -16,13 +18,19 @@ from rounds import head, row
 
 RECIPES = pathlib.Path(__file__).resolve().parent.parent / "recipes"
 SIZE = ["model.dim=96", "model.depth=4", "model.heads=3", "model.patch_size=4", "model.mlp_ratio=3.75"]
+# One direction, so that no token sees a later one: 4 layers, for a vil layer without its pair is about a Transformer's block.
+VIL = ["model.name=vil", "model.dim=96", "model.depth=4", "model.patch_size=4", "model.directions=uni",
+       "model.conv_kind=causal1d"]
 # Pre-training of the table: its recipe, what is set besides, and what the classifier that starts from it needs.
 WAYS = {
     "MAE": ("cifar10/vit_mae.toml", SIZE, []),
     "MAE, VisionLLaMA": ("cifar10/visionllama_mae.toml", SIZE, ["model.name=visionllama"]),
     "DARL, mean squared error": ("cifar10/darl_pretrain.toml", SIZE, ["model.name=darl"]),
     "DARL, denoising": ("cifar10/darl_diffusion.toml", SIZE, ["model.name=darl"]),
+    "next patch, Vision-LSTM": ("cifar10/vil_next_patch.toml", [], VIL),
 }
+SETS = ("shapes", "cifar10")
+PATCH = 4
 
 
 class Runs:
@@ -43,7 +51,8 @@ class Runs:
         folder = self.options.output / name
         if (folder / "report.html").exists():
             return folder
-        settings = [*settings, f"train.threads={self.options.threads}", f"train.seed={self.options.seed}"]
+        settings = [*settings, f"train.threads={self.options.threads}", f"train.seed={self.options.seed}",
+                    f"train.precision={self.options.precision}"]
         if steps:
             settings += [f"train.steps={steps}"]
         print(f"{name}: {steps or 'all'} steps", file=sys.stderr, flush=True)
@@ -84,9 +93,11 @@ def cifar(runs):
     layer, accuracy = runs.probe(drawn)
     row("drawn, as they are", "", "", layer, f"{accuracy:.1f} %")
     for number, (name, (recipe, settings, classifier)) in enumerate(WAYS.items()):
+        if str(number) not in runs.options.ways.split(","):
+            continue
         folder = runs.for_minutes(30, f"pretrained-{number}", recipe, settings, *data)
         layer, accuracy = runs.probe(folder)
-        tuned = runs.for_minutes(10, f"tuned-{number}", "compare/vit.toml", classifier, *data, "--pretrained",
+        tuned = runs.for_minutes(10, f"tuned-{number}", f"compare/{'vil' if classifier == VIL else 'vit'}.toml", classifier, *data, "--pretrained",
                                  folder / "model.safetensors")
         row(name, 10, runs.top1(tuned), layer, f"{accuracy:.1f} %")
 
@@ -112,22 +123,61 @@ def scaling(runs):
     print(f"\nRank correlation (Spearman) of loss and accuracy: {1 - 6 * squares / (count * (count * count - 1)):.2f}.")
 
 
+def real_images(runs, name, data):
+    """Two .npz batches as ADM writes them: the validation images, and those with their patches shuffled."""
+    import io
+    import tarfile
+
+    import numpy
+    from PIL import Image
+    whole, parts = runs.options.output / f"real-{name}.npz", runs.options.output / f"shuffled-{name}.npz"
+    if whole.exists() and parts.exists():
+        return whole, parts
+    shards = runs.options.output / f"packed-{name}"
+    if not shards.exists():
+        runs.tessera("data", "pack", data, "-o", shards)
+    images = []
+    for path in sorted([*shards.glob("val*.tar"), *shards.glob("test*.tar")]):
+        with tarfile.open(path) as shard:
+            for member in shard:
+                if member.name.rpartition(".")[2] in ("png", "jpg", "jpeg"):
+                    images.append(numpy.asarray(Image.open(io.BytesIO(shard.extractfile(member).read())).convert("RGB")))
+    images = numpy.stack(images)[: runs.options.images]
+    count, height, width, _ = images.shape
+    patches = images.reshape(count, height // PATCH, PATCH, width // PATCH, PATCH, 3).transpose(0, 1, 3, 2, 4, 5)
+    patches = patches.reshape(count, -1, PATCH, PATCH, 3)
+    random = numpy.random.default_rng(0)
+    patches = numpy.stack([one[random.permutation(len(one))] for one in patches])
+    shuffled = patches.reshape(count, height // PATCH, width // PATCH, PATCH, PATCH, 3).transpose(0, 1, 3, 2, 4, 5)
+    numpy.savez(whole, arr_0=images)
+    numpy.savez(parts, arr_0=shuffled.reshape(images.shape))
+    return whole, parts
+
+
 def samples(runs):
-    head("set", "objective", "images", "FID")
-    for name, data, recipe in (("shapes", "shapes:", "shapes/darl_samples.toml"),
-                               ("cifar10", runs.options.data, "cifar10/darl_samples.toml")):
-        reference = runs.options.classifier[name]
+    head("set", "images", "number", "FID", "precision", "recall")
+    for name in runs.options.sets.split(","):
+        data, recipe = "shapes:" if name == "shapes" else runs.options.data, f"{name}/darl_samples.toml"
+
+        def measure(what, images):
+            found = runs.json_of("fid", images, "--reference", data, "--reference-split", "train", "--weights",
+                                 runs.options.classifier[name], "--metrics", "fid,pr", "--threads", runs.options.threads)
+            row(name, what, runs.options.images, f"{found['fid']:.2f}", f"{found['precision']:.3f}", f"{found['recall']:.3f}")
+
+        whole, parts = real_images(runs, name, data)
+        measure("real, of the validation split", whole)
+        measure("those with shuffled patches", parts)
         for objective in ("diffusion", "mse"):
             settings = [] if objective == "diffusion" else ["task.objective=mse", "task.decoder=auto"]
             folder = runs.for_minutes(45, f"samples-{name}-{objective}", recipe, settings, "--data", data)
             drawn = folder / "drawn.npz"
+            compute = ["--batch", 64, "--threads", runs.options.threads]
             if not drawn.exists():
-                runs.tessera("generate", "--weights", folder, "-n", runs.options.images, "--batch", 64, "-o", drawn)
-            runs.tessera("generate", "--weights", folder, "-n", 64, "--batch", 64, "-o", folder / "drawn.png")
+                runs.tessera("generate", "--weights", folder, "-n", runs.options.images, *compute, "-o", drawn)
+            runs.tessera("generate", "--weights", folder, "-n", 64, *compute, "-o", folder / "drawn.png")
             runs.tessera("complete", "--weights", folder, "--data", data, "-n", 8, "--given", 0.5, "--steps", 100, "-o",
                          folder / "completed.png")
-            found = runs.json_of("fid", drawn, "--reference", data, "--weights", reference, "--metrics", "fid")
-            row(name, objective, runs.options.images, f"{found['fid']:.2f}")
+            measure(f"drawn by DARL, {objective}", drawn)
 
 
 def main():
@@ -137,7 +187,10 @@ def main():
     parser.add_argument("--output", required=True, type=pathlib.Path)
     parser.add_argument("--part", default="cifar", choices=("cifar", "scaling", "samples"))
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--precision", default="bf16", help="of all trainings")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--ways", default=",".join(map(str, range(len(WAYS)))), help="part cifar: numbers of its ways")
+    parser.add_argument("--sets", default=",".join(SETS), help="part samples: of shapes and cifar10")
     parser.add_argument("--scale", type=float, default=1, help="of all minutes")
     parser.add_argument("--per-class", type=int, default=0, help="training images of the probe, 0 = all")
     parser.add_argument("--images", type=int, default=1000, help="part samples: drawn for FID")
@@ -146,7 +199,7 @@ def main():
     options = parser.parse_args()
     if options.part == "samples" and not all(options.classifier):
         parser.error("--part samples needs --classifier: weights of a classifier of each set")
-    options.classifier = dict(zip(("shapes", "cifar10"), options.classifier))
+    options.classifier = dict(zip(SETS, options.classifier))
     {"cifar": cifar, "scaling": scaling, "samples": samples}[options.part](Runs(options))
 
 
