@@ -138,8 +138,8 @@ void keep_temperature(const std::string& keep, const DescribedWeights& weights, 
 
 std::string search_end(double temperature) {
   constexpr double kNear = 1.001;  // a bisection ends beside the end
-  const bool lowest =
-      temperature<eval::kLowestTemperature * kNear, highest = temperature> eval::kHighestTemperature / kNear;
+  const bool lowest = eval::kLowestTemperature * kNear > temperature;
+  const bool highest = temperature > eval::kHighestTemperature / kNear;
   if (!lowest && !highest) return "";
   return text("the fitted temperature ", lowest ? eval::kLowestTemperature : eval::kHighestTemperature,
               " is the ", lowest ? "lower" : "upper",

@@ -36,8 +36,11 @@ double names_width(const std::vector<std::string>& names) {
   return std::min(width, 120.0);
 }
 
-// Names so far apart that they can be read.
-size_t every(double cell) { return std::max<size_t>(1, static_cast<size_t>(std::ceil(13 / cell))); }
+// Names so far apart that they can be read: lines of text, or those at half a right angle.
+constexpr double kLine = 13, kSlantedLine = 18;
+size_t every(double cell, double apart) {
+  return std::max<size_t>(1, static_cast<size_t>(std::ceil(apart / cell)));
+}
 
 }  // namespace
 
@@ -55,10 +58,10 @@ std::string matrix_chart(const Matrix& matrix, const MatrixOptions& options) {
   Svg svg(options.width, bottom + 44, options.title);
   svg.text(16, 22, Svg::Anchor::start, "title", options.title);
   svg.text(16, 39, Svg::Anchor::start, "label", options.note);
-  for (size_t r = 0; r < rows; r += every(cell))
+  for (size_t r = 0; r < rows; r += every(cell, kLine))
     svg.text(left - 8, top + (static_cast<double>(r) + 0.5) * cell + 4, Svg::Anchor::end, "ink",
              fit_text(matrix.rows[r], 11, 120));
-  for (size_t c = 0; c < columns; c += every(cell)) {
+  for (size_t c = 0; c < columns; c += every(cell, kSlantedLine)) {
     const std::string place =
         pixels(left + (static_cast<double>(c) + 0.5) * cell + 3) + " " + pixels(top - 7);
     svg.text(0, 0, Svg::Anchor::start, "ink", fit_text(matrix.columns[c], 11, 120),

@@ -75,6 +75,16 @@ TEST(Rank, CountsTheDirectionsInUse) {
   EXPECT_NEAR(rankme(torch::ones({20, 8})), 1, 1e-3);
 }
 
+// Units in another order, all scaled or shifted, are the same representation; another one is not.
+TEST(Alignment, OfPermutedUnitsIsOne) {
+  torch::manual_seed(7);
+  const torch::Tensor x = torch::randn({40, 12}, torch::kFloat64);
+  const torch::Tensor permuted = x.index_select(1, torch::randperm(12)) * 3 + 1;
+  EXPECT_NEAR(linear_cka(x, permuted), 1, 1e-12);
+  EXPECT_NEAR(debiased_cka(x, permuted), 1, 1e-12);
+  EXPECT_LT(linear_cka(x, torch::randn_like(x)), 0.6);
+}
+
 TEST(Deviation, IsOneOnTheSphereAndZeroInACollapse) {
   torch::manual_seed(4);
   EXPECT_NEAR(feature_deviation(torch::randn({4000, 32})), 1, 0.02);
