@@ -60,7 +60,7 @@ for model in "${models[@]}"; do
     --set model.classes=8 "train.epochs=$shape_epochs" ${TESSERA_COMPARE_SET:-} >&2
   step "shapes-cues-$model" analyse cues --weights "$shapes" --data shapes:cues=conflict,val=2000
 done
-step predictions-all eval --weights "${all[@]}" --data "$data" --measures
+[ ${#models[@]} -eq 1 ] || step predictions-all eval --weights "${all[@]}" --data "$data" --measures
 case " ${models[*]} " in
   *" visionllama_plain "*) step sizes-visionllama_plain eval --weights "$runs/visionllama_plain/seed-0" --data "$data" \
     --size 24,32,48,64 --set model.rope_anchor=32 --vary model.auto_scale=false,true ;;

@@ -14,15 +14,11 @@
 // channel by channel. With `stage_norms` each stage's map has a norm of its own, which the next stage does not see.
 #include <torch/nn/modules/container/modulelist.h>
 
-#include <algorithm>
-#include <span>
-#include <string_view>
-#include <utility>
-
 #include "core/error.h"
 #include "core/text.h"
 #include "models/family.h"
 #include "models/pyramid.h"
+#include "models/swin_names.h"
 #include "nn/attention.h"
 #include "nn/drop_path.h"
 #include "nn/init.h"
@@ -401,75 +397,6 @@ class Swin final : public PyramidBackbone {
   std::vector<std::shared_ptr<PatchMerging>> merging_;
 };
 
-// "blocks.1.<old>.weight" with the new name in the place of the old, for the first of the pairs that is there.
-std::string with_parts(std::string name, std::span<const std::pair<const char*, const char*>> pairs) {
-  for (const auto& [old, fresh] : pairs)
-    if (const size_t at = name.find(old); at != std::string::npos)
-      return name.replace(at, std::string_view(old).size(), fresh);
-  return name;
-}
-
-// "2.downsample.…" of a form that merges at the end of a stage as "3.downsample.…"; other parts as they are.
-std::string merged_at_the_start(const std::string& part) {
-  const size_t dot = part.find('.');
-  const auto stage = parse_int(std::string_view(part).substr(0, dot));
-  if (!stage || dot == std::string::npos || !part.substr(dot).starts_with(".downsample.")) return part;
-  return std::to_string(*stage + 1) + part.substr(dot);
-}
-
-// mmseg's and mmdet's names.
-std::string from_mmseg(const std::string& published) {
-  static constexpr std::pair<const char*, const char*> parts[] = {
-      {".attn.w_msa.", ".attn."}, {".ffn.layers.0.0.", ".mlp.fc1."}, {".ffn.layers.1.", ".mlp.fc2."}};
-  return "layers." + with_parts(merged_at_the_start(published.substr(7)), parts);
-}
-
-// transformers' names; q, k and v are one tensor already.
-std::string from_transformers(const std::string& published) {
-  static constexpr std::pair<const char*, const char*> parts[] = {
-      {".layernorm_before.", ".norm1."},     {".layernorm_after.", ".norm2."},
-      {".attention.self.", ".attn."},        {".attention.output.dense.", ".attn.proj."},
-      {".intermediate.dense.", ".mlp.fc1."}, {".output.dense.", ".mlp.fc2."}};
-  return "layers." + with_parts(merged_at_the_start(published.substr(15)), parts);
-}
-
-// Index tables and masks follow from the sizes. The first published code (Microsoft's) has the head without
-// a module of its own.
-std::string rename(const std::string& published) {
-  static constexpr std::pair<const char*, const char*> first[] = {
-      {"embeddings.patch_embeddings.projection.", "patch_embed.proj."},
-      {"embeddings.norm.", "patch_embed.norm."},
-      {"patch_embed.projection.", "patch_embed.proj."}};
-  if (nn::ends_with(published, ".relative_position_index") || nn::ends_with(published, ".attn_mask"))
-    return "";
-  if (published == "head.weight" || published == "head.bias") return "head.fc" + published.substr(4);
-  if (published.starts_with("stages.")) return from_mmseg(published);
-  if (published.starts_with("encoder.layers.")) return from_transformers(published);
-  if (published.starts_with("hidden_states_norms.stage")) {  // counted from 1
-    const size_t number = std::string_view("hidden_states_norms.stage").size(),
-                 dot = published.find('.', number);
-    const auto stage = parse_int(published.substr(number, dot - number));
-    if (stage && dot != std::string::npos) return "norm" + std::to_string(*stage - 1) + published.substr(dot);
-  }
-  return with_parts(published, first);
-}
-
-// In the first published code the cells are merged at the end of a stage, in timm's at the start of the next:
-// layers.0 has a downsample in the former alone.
-void upgrade_names(std::vector<std::string>& names) {
-  static const std::string layers = "layers.", merging = ".downsample.";
-  const auto merges = [](const std::string& name) { return name.starts_with(layers + "0" + merging); };
-  if (std::none_of(names.begin(), names.end(), merges)) return;
-  for (std::string& name : names) {
-    const size_t dot = name.find('.', layers.size());
-    if (!name.starts_with(layers) || dot == std::string::npos ||
-        name.compare(dot, merging.size(), merging) != 0)
-      continue;
-    if (const auto stage = parse_int(std::string_view(name).substr(layers.size(), dot - layers.size())))
-      name = layers + std::to_string(*stage + 1) + name.substr(dot);
-  }
-}
-
 Value size(int64_t dim, int64_t deep, int64_t heads, Value extra = {}) {
   const auto doubling = [](int64_t first) { return Value::Array{first, 2 * first, 4 * first, 8 * first}; };
   Value settings =
@@ -494,8 +421,8 @@ Family swin_family() {
           {"swin_large_patch4_window7_224", {}, size(192, 18, 6)},
           {"swin_large_patch4_window12_384", {}, size(192, 18, 6, of_384()), whole()},
       },
-      rename);
-  family.upgrade_names = upgrade_names;
+      timm_swin_name);
+  family.upgrade_names = upgrade_swin_names;
   family.preprocess = table({{"crop", 0.9}});  // timm's configuration
   return family;
 }
