@@ -56,8 +56,8 @@ class Bench:
         self.times("ViT-S: rank of attention, all layers and heads, 30 images", "attention", *here, "--images", "30",
                    asked="20 s")
         self.times("ViT-S: CKA between all layers, 256 images", "similarity", *here, "--images", "256", asked="60 s with the next")
-        self.times("ViT-S: relevance, 256 images", "maps", *here, "--images", "256", "--method", "relevance", "--report",
-                   self.folder / "maps.html", asked="60 s with the one before")
+        self.times("ViT-S: relevance, 256 images", "maps", *here, "--images", "256", "--method", "relevance", "--portions", "0",
+                   "--report", self.folder / "maps.html", asked="60 s with the one before")
         took = seconds(lambda: self.run("analyse", "landscape", "--weights", self.options.run, "--data", self.options.cifar10,
                                         "--kind", "plane", "--points", "25", "--images", "512"))
         row("ViT of recipes/compare: a plane of 25 x 25 losses over 512 images", "fp32", f"{took:.0f} s", "240 s asked", "")

@@ -228,9 +228,12 @@ void analyse(const AnalyseMapsOptions& options) {
     const torch::Tensor classes = maker.classes_of(batch);
     const std::vector<torch::Tensor> maps = maker.maps(batch, classes);
     for (size_t m = 0; m < maps.size(); ++m) {
-      const auto faithful = analysis::faithfulness(maker.score_of(classes), batch, maps[m], options.portions);
-      deletion[m] += faithful.deletion.sum().item<double>() / static_cast<double>(images.count());
-      insertion[m] += faithful.insertion.sum().item<double>() / static_cast<double>(images.count());
+      if (options.portions > 0) {
+        const auto faithful =
+            analysis::faithfulness(maker.score_of(classes), batch, maps[m], options.portions);
+        deletion[m] += faithful.deletion.sum().item<double>() / static_cast<double>(images.count());
+        insertion[m] += faithful.insertion.sum().item<double>() / static_cast<double>(images.count());
+      }
       const torch::Tensor large = analysis::enlarged(maps[m], batch.size(2), batch.size(3));
       for (int64_t i = 0; i < batch.size(0) && first + i < options.pictures; ++i)
         shown.pictures.push_back({analysis::overlay(picture_of(batch[i], model.info().preprocess), large[i]),
@@ -248,13 +251,16 @@ void analyse(const AnalyseMapsOptions& options) {
   table.table = {.name = "methods", .columns = {{"method"}, {"deletion", true}, {"insertion", true}}};
   auto json = nlohmann::ordered_json::array();
   for (size_t m = 0; m < deletion.size(); ++m) {
+    json.push_back({{"method", maker.methods()[m]}});
+    if (options.portions == 0) continue;
     table.table.rows.push_back({maker.methods()[m], fixed(deletion[m], 4), fixed(insertion[m], 4)});
-    json.push_back({{"method", maker.methods()[m]}, {"deletion", deletion[m]}, {"insertion", insertion[m]}});
+    json.back()["deletion"] = deletion[m], json.back()["insertion"] = insertion[m];
   }
   AnalysisFindings out;
   out.title = "Maps of " + model.info().model.name;
   out.subtitle = text(model.file(), "; ", counted(images.count(), "image"), " of ", images.source);
-  out.sections = {std::move(table), std::move(shown)};
+  if (options.portions > 0) out.sections.push_back(std::move(table));
+  out.sections.push_back(std::move(shown));
   out.json = {
       {"weights", model.file()}, {"data", images.source}, {"images", images.count()}, {"methods", json}};
   writer.write(out);
@@ -272,7 +278,11 @@ void add_analyse_maps(Arguments& command, Action& action) {
   command.add("--class", options->shown_class, "the class in question (default: what the model says)")
       .range(0, 1000000);
   command.add("--steps", options->steps, "of integrated gradients").show_default().range(1, 10000);
-  command.add("--portions", options->portions, "of deletion and insertion").show_default().range(2, 1000);
+  command
+      .add("--portions", options->portions,
+           "of deletion and insertion, two predictions of each image for each; 0 = these are not measured")
+      .show_default()
+      .range(0, 1000);
   command.add("--pictures", options->pictures, "images shown on the page").show_default().range(0, 64);
   add_output_options(command, options->output);
   action = [options] { analyse(*options); };

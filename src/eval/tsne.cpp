@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/each_isa.h"
 #include "core/error.h"
 #include "core/random.h"
 #include "core/threads.h"
@@ -26,22 +27,28 @@ void distances_of(std::span<const float> points, int64_t count, int64_t width, i
   }
 }
 
+struct Entropy {
+  double value = 0, slope = 0;  // and its derivative by beta, -beta times the variance of the distances
+};
+
 // The entropy of exp(-beta d) over all but `self`, whose shares go to `shares`. Distances count from the nearest, so that
 // nothing underflows.
-double entropy_at(double beta, const std::vector<double>& distances, size_t self, double nearest,
-                  std::vector<double>& shares) {
-  double sum = 0, weighted = 0;
+Entropy entropy_at(double beta, const std::vector<double>& distances, size_t self, double nearest,
+                   std::vector<double>& shares) {
+  double sum = 0, weighted = 0, squares = 0;
   for (size_t j = 0; j < distances.size(); ++j) {
     const double apart = distances[j] - nearest;
     shares[j] = j == self ? 0 : std::exp(-beta * apart);
     sum += shares[j];
     weighted += shares[j] * apart;
+    squares += shares[j] * apart * apart;
   }
   for (double& share : shares) share /= sum;
-  return std::log(sum) + beta * weighted / sum;
+  const double mean = weighted / sum;
+  return {std::log(sum) + beta * mean, -beta * (squares / sum - mean * mean)};
 }
 
-// beta by bisection; the entropy falls as it grows.
+// beta by Newton's method, between bounds that the signs give; the entropy falls as it grows.
 double precision_for(double wanted, const std::vector<double>& distances, size_t self,
                      std::vector<double>& shares) {
   double nearest = std::numeric_limits<double>::infinity();
@@ -49,16 +56,21 @@ double precision_for(double wanted, const std::vector<double>& distances, size_t
     if (j != self) nearest = std::min(nearest, distances[j]);
   double low = 0, high = std::numeric_limits<double>::infinity(), beta = 1;
   for (int i = 0; i < 200; ++i) {
-    const double excess = entropy_at(beta, distances, self, nearest, shares) - wanted;
+    const Entropy found = entropy_at(beta, distances, self, nearest, shares);
+    const double excess = found.value - wanted;
     if (std::abs(excess) < 1e-12) break;
     (excess > 0 ? low : high) = beta;
-    beta = std::isinf(high) ? beta * 2 : (low + high) / 2;
+    const double newton = beta - excess / found.slope;
+    if (newton > low && newton < high && newton < 8 * beta)
+      beta = newton;
+    else
+      beta = std::isinf(high) ? beta * 2 : (low + high) / 2;
   }
   return beta;
 }
 
-// Sums are kept in as many parts as a register of the processor holds, so that the compiler may use one.
-constexpr size_t kLanes = 8;
+// Sums are kept in as many parts as the largest register of a processor holds, so that the compiler may use one.
+constexpr int64_t kLanes = 16;
 
 // What one step needs, in float: sums of (1 + d^2)^-1 and, for each point, of attraction and repulsion.
 struct Forces {
@@ -66,30 +78,53 @@ struct Forces {
   double normaliser = 0;
 };
 
+// Those of one point at (x, y), lane by lane.
+struct PointForces {
+  float attraction_x[kLanes] = {}, attraction_y[kLanes] = {};
+  float repulsion_x[kLanes] = {}, repulsion_y[kLanes] = {}, closeness[kLanes] = {};
+};
+
+// `joint`, `xs` and `ys` are of n points, n a multiple of the lanes.
+TESSERA_FOR_EACH_ISA void add_forces(const float* joint, const float* xs, const float* ys, int64_t n, float x,
+                                     float y, PointForces& sums) {
+  PointForces own = sums;  // in registers, which a reference is not
+  for (int64_t j = 0; j < n; j += kLanes)
+    for (int64_t lane = 0; lane < kLanes; ++lane) {
+      const float dx = x - xs[j + lane], dy = y - ys[j + lane], q = 1 / (1 + dx * dx + dy * dy);
+      const float pull = joint[j + lane] * q, push = q * q;
+      own.attraction_x[lane] += pull * dx, own.attraction_y[lane] += pull * dy;
+      own.repulsion_x[lane] += push * dx, own.repulsion_y[lane] += push * dy;
+      own.closeness[lane] += q;
+    }
+  sums = own;
+}
+
 Forces forces(std::span<const float> joint, const std::vector<float>& xs, const std::vector<float>& ys) {
-  const auto n = static_cast<int64_t>(xs.size());
+  const auto n = static_cast<int64_t>(xs.size()), whole = n / kLanes * kLanes;
   Forces out{std::vector<float>(2 * xs.size()), std::vector<float>(2 * xs.size())};
   std::vector<double> sums(xs.size());
   parallel_for(n, 16, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      const float x = xs[static_cast<size_t>(i)], y = ys[static_cast<size_t>(i)];
-      const float *p = joint.data() + i * n, *px = xs.data(), *py = ys.data();
-      float ax[kLanes] = {}, ay[kLanes] = {}, rx[kLanes] = {}, ry[kLanes] = {}, sum[kLanes] = {};
-      const auto add = [&](int64_t j, size_t lane) {
-        const float dx = x - px[j], dy = y - py[j], q = 1 / (1 + dx * dx + dy * dy);
-        const float pull = p[j] * q, push = q * q;
-        ax[lane] += pull * dx, ay[lane] += pull * dy;
-        rx[lane] += push * dx, ry[lane] += push * dy, sum[lane] += q;
-      };
-      int64_t j = 0;
-      for (; j + static_cast<int64_t>(kLanes) <= n; j += static_cast<int64_t>(kLanes))
-        for (size_t lane = 0; lane < kLanes; ++lane) add(j + static_cast<int64_t>(lane), lane);
-      for (; j < n; ++j) add(j, 0);
       const auto at = static_cast<size_t>(i);
-      for (size_t lane = 0; lane < kLanes; ++lane) {
-        out.attraction[at] += ax[lane], out.attraction[at + xs.size()] += ay[lane];
-        out.repulsion[at] += rx[lane], out.repulsion[at + xs.size()] += ry[lane];
-        sums[at] += static_cast<double>(sum[lane]);
+      const float* row = joint.data() + i * n;
+      const float x = xs[at], y = ys[at];
+      PointForces found;
+      add_forces(row, xs.data(), ys.data(), whole, x, y, found);
+      // What fills no register is filled up with points at the same place, which push nowhere, without affinity.
+      if (whole < n) {
+        float p[kLanes] = {}, px[kLanes], py[kLanes];
+        std::fill_n(px, kLanes, x), std::fill_n(py, kLanes, y);
+        std::copy_n(row + whole, n - whole, p);
+        std::copy_n(xs.data() + whole, n - whole, px), std::copy_n(ys.data() + whole, n - whole, py);
+        add_forces(p, px, py, kLanes, x, y, found);
+        sums[at] -= static_cast<double>(kLanes - (n - whole));
+      }
+      for (int64_t lane = 0; lane < kLanes; ++lane) {
+        out.attraction[at] += found.attraction_x[lane],
+            out.attraction[at + xs.size()] += found.attraction_y[lane];
+        out.repulsion[at] += found.repulsion_x[lane],
+            out.repulsion[at + xs.size()] += found.repulsion_y[lane];
+        sums[at] += static_cast<double>(found.closeness[lane]);
       }
       sums[at] -= 1;  // itself
     }
