@@ -47,6 +47,7 @@ struct Costed {
   std::vector<Cost> costs;
 };
 
+// The second one is the form of Backbone::exact_macs.
 constexpr std::array kForms = {std::pair("recurrent", models::MlstmForm::recurrent),
                                std::pair("chunkwise", models::MlstmForm::chunkwise),
                                std::pair("parallel", models::MlstmForm::parallel)};
