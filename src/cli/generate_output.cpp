@@ -179,8 +179,8 @@ class BatchOutput final : public GenerateOutput {
   // Empty where there are no classes.
   std::vector<int64_t> labels() const {
     std::vector<int64_t> labels;
-    for (const AskedImage& asked : asked_)
-      if (!asked.caption.empty()) labels.push_back(asked.label);
+    if (asked_.front().caption.empty()) return labels;
+    for (const AskedImage& asked : asked_) labels.push_back(asked.label);
     return labels;
   }
   // A usage error where the file that is there is not what this run would make.
