@@ -14,7 +14,7 @@ std::vector<KeptBytes> alive_by_place(models::Classifier& model, const torch::Te
   std::vector<KeptBytes> out;
   models::Taps taps;
   taps.wanted = [&](const std::string& name) {  // asks for nothing, but is asked at every place
-    if (is_block_place(name)) out.push_back({name, allocations.alive()});
+    if (name == "embed" || is_block_place(name)) out.push_back({name, allocations.alive()});
     return false;
   };
   const torch::Tensor scores = model.forward(images, {.taps = &taps});
@@ -32,8 +32,7 @@ int64_t inference_peak(models::Classifier& model, const torch::Tensor& images) {
 }  // namespace
 
 bool is_block_place(const std::string& tap) {
-  return tap == "embed" ||
-         (tap.starts_with("blocks.") && tap.find_first_not_of("0123456789.", 7) == std::string::npos);
+  return tap.starts_with("blocks.") && tap.find_first_not_of("0123456789.", 7) == std::string::npos;
 }
 
 ActivationBytes activation_bytes(models::Classifier& model, int64_t channels, int64_t side) {

@@ -24,7 +24,7 @@ struct ActivationBytes {
 // their gradients count.
 ActivationBytes activation_bytes(models::Classifier& model, int64_t channels, int64_t side);
 
-// The outputs of blocks among the taps, "blocks.3", or "blocks.1.3" of a pyramid, and what the head reads.
+// The outputs of blocks among the taps: "blocks.3", or "blocks.1.3" of a pyramid.
 bool is_block_place(const std::string& tap);
 
 }  // namespace tessera::analysis

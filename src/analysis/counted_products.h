@@ -24,8 +24,8 @@ struct PlaceProducts {
   CountedProducts products;
 };
 
-// Of one image of `side` pixels, as the model runs without fused kernels. It may lie on the meta device, where nothing is
-// computed and no size is too large. Weights must be float64, for which no family has a kernel of its own.
+// Counts those of one image of `side` pixels, as the model runs without fused kernels. Its weights must be float64, for
+// which no family has a kernel of its own.
 std::vector<PlaceProducts> count_products(models::Classifier& model, int64_t channels, int64_t side);
 
 CountedProducts sum_of(const std::vector<PlaceProducts>& places);

@@ -14,7 +14,7 @@ std::shared_ptr<models::Classifier> built(const std::string& name) {
   return model;
 }
 
-// What runs is what the formulas of the families say, at a side that no model was built for too.
+// The formulas of the families say what runs, at a side that no model was built for too.
 TEST(CountedProducts, EqualTheFormulas) {
   for (const char* name : {"vit_tiny_patch16_224", "deit3_small_patch16_224", "illama_tiny_patch16_224",
                            "visionllama_small_patch16_224", "visionllama_pyramid_small_224",

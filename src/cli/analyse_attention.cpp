@@ -262,7 +262,7 @@ AnalysisFindings findings_of(const AnalyseAttentionOptions& options, const Analy
                    " of all, by head, mean over images."),
       .drawings = {by_depth(layers, &LayerSums::rank, "Rank by layer", "rank"), cumulative_by_layer(layers)},
       .table = std::move(table)};
-  // What was asked for comes first: --svg writes it.
+  // --svg writes the first drawing: the one that was asked for.
   ranks.drawings.insert(options.layer.empty() ? ranks.drawings.end() : ranks.drawings.begin(),
                         cumulative_by_head(layers[chosen]));
   out.sections.push_back(std::move(ranks));

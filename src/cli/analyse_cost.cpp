@@ -111,6 +111,12 @@ std::string growth(const std::vector<Cost>& costs, size_t i) {
                2);
 }
 
+report::Drawing over_sides(const std::vector<report::Curve>& curves, const std::string& title,
+                           const std::string& y_label) {
+  return line_drawing(curves,
+                      {.title = title, .x_label = "side in pixels", .y_label = y_label, .log_y = true});
+}
+
 std::string mega(int64_t bytes) { return fixed(static_cast<double>(bytes) * 1e-6, 2); }
 
 // Activations of each model and size, and by block at the last size.
@@ -142,10 +148,7 @@ void add_activations(const std::vector<Costed>& models, AnalysisFindings& out) {
         blocks.table.rows.push_back({model.name, place.place, mega(place.bytes)});
     curves.push_back(std::move(curve));
   }
-  whole.drawings = {line_drawing(curves, {.title = "Activations for training over resolution",
-                                          .x_label = "side in pixels",
-                                          .y_label = "MB an image",
-                                          .log_y = true})};
+  whole.drawings = {over_sides(curves, "Activations for training over resolution", "MB an image")};
   out.sections.push_back(std::move(whole));
   out.sections.push_back(std::move(blocks));
 }
@@ -225,10 +228,7 @@ void add_forms(const std::vector<Costed>& models, AnalysisFindings& out) {
       if (!curve.points.empty()) curves.push_back(std::move(curve));
   }
   if (curves.empty()) return;
-  section.drawings = {line_drawing(curves, {.title = "mLSTM cells over resolution",
-                                            .x_label = "side in pixels",
-                                            .y_label = "GMACs",
-                                            .log_y = true})};
+  section.drawings = {over_sides(curves, "mLSTM cells over resolution", "GMACs")};
   out.sections.push_back(std::move(section));
 }
 
@@ -315,10 +315,7 @@ void analyse(const AnalyseCostOptions& options) {
     json.push_back(model);
     curves.push_back(std::move(curve));
   }
-  section.drawings = {line_drawing(curves, {.title = "Multiply-adds over resolution",
-                                            .x_label = "side in pixels",
-                                            .y_label = "GMACs",
-                                            .log_y = true})};
+  section.drawings = {over_sides(curves, "Multiply-adds over resolution", "GMACs")};
   out.sections = {std::move(section), std::move(modules)};
   add_forms(models, out);
   if (options.count) add_counted(models, out);

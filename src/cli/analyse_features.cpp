@@ -41,7 +41,7 @@ struct Looked {
   std::string contributed_to;
 };
 
-// What the chosen places make of a batch.
+// The chosen places of a model, which look at batches.
 class Places {
  public:
   Places(const AnalyseFeaturesOptions& options, const AnalysedModel& model) : model_(model) {

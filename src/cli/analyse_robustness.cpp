@@ -52,13 +52,6 @@ std::vector<int> severities_of(const AnalyseRobustnessOptions& options) {
   return out;
 }
 
-// "1,3,5" or "1 3 5".
-std::string listed(const std::vector<int>& severities, const char* separator) {
-  std::string out;
-  for (const int severity : severities) out += (out.empty() ? "" : separator) + std::to_string(severity);
-  return out;
-}
-
 // Those that are named; else the folders of a set in ImageNet-C's layout, in the benchmark's order with the extra ones behind. mCE,
 // for which a baseline is there, is over the benchmark's own.
 std::vector<std::string> corruptions_of(const AnalyseRobustnessOptions& options) {
@@ -189,7 +182,7 @@ class RobustnessSets {
     const fs::path folder = fs::path(options_.corrupted) / corruption / std::to_string(severity);
     if (!fs::is_directory(folder) || fs::is_empty(folder))
       fail(folder.string(), fs::is_directory(folder) ? " is empty" : " is missing",
-           ": every corruption must have the severities ", listed(severities_, ","),
+           ": every corruption must have the severities ", eval::severity_list(severities_, ","),
            "; --severity takes fewer");
     return folder.string();
   }
@@ -304,7 +297,7 @@ AnalysisSection errors_section(const std::vector<RobustModel>& models, const Rob
   };
   if (sets.clean()) row("clean", "", [](const RobustModel& m) { return m.clean; });
   for (size_t c = 0; c < sets.corruptions().size(); ++c)
-    row(sets.corruptions()[c], listed(sets.severities(), " "),
+    row(sets.corruptions()[c], eval::severity_list(sets.severities(), " "),
         [&](const RobustModel& m) { return m.errors[c]; });
   section.drawings = {severity_drawing(models, sets.severities())};
   return section;
@@ -379,7 +372,7 @@ AnalysisFindings findings_of(const std::vector<RobustModel>& models, const Robus
   out.title = models.size() == 1 ? "Robustness of " + models[0].name
                                  : text("Robustness of ", models.size(), " models");
   out.subtitle = text(sets.describe(), ", ", counted(std::ssize(sets.corruptions()), "corruption"),
-                      ", severities ", listed(sets.severities(), ","));
+                      ", severities ", eval::severity_list(sets.severities(), ","));
   out.sections.push_back(errors_section(models, sets));
   auto lines = Json::array();
   out.sections.push_back(means_section(models, sets, baseline, lines));

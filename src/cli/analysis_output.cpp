@@ -34,17 +34,6 @@ void print_table(const report::TableBlock& table) {
   for (const auto& row : table.rows) line([&](size_t c) { return row[c]; });
 }
 
-std::string csv_of(const report::TableBlock& table) {
-  std::string out;
-  for (size_t c = 0; c < table.columns.size(); ++c) out += (c ? "," : "") + csv_field(table.columns[c].name);
-  out += "\n";
-  for (const auto& row : table.rows) {
-    for (size_t c = 0; c < row.size(); ++c) out += (c ? "," : "") + csv_field(row[c]);
-    out += "\n";
-  }
-  return out;
-}
-
 std::string page_of(const AnalysisFindings& findings) {
   report::Page page(findings.title, findings.subtitle);
   page.facts(findings.facts);

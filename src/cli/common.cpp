@@ -77,6 +77,17 @@ int64_t batch_that_fits(int64_t asked, int64_t side) {
 
 std::string one_line(const std::string& name) { return printable(name, 1000); }
 
+std::string csv_of(const report::TableBlock& table) {
+  std::string out;
+  for (size_t c = 0; c < table.columns.size(); ++c) out += (c ? "," : "") + csv_field(table.columns[c].name);
+  out += "\n";
+  for (const auto& row : table.rows) {
+    for (size_t c = 0; c < row.size(); ++c) out += (c ? "," : "") + csv_field(row[c]);
+    out += "\n";
+  }
+  return out;
+}
+
 std::string csv_field(const std::string& field) {
   if (field.find_first_of(",\"\r\n") == std::string::npos) return field;
   std::string out = "\"";

@@ -37,5 +37,7 @@ std::string one_line(const std::string& name);
 
 // Quoted as RFC 4180 asks where the text needs it.
 std::string csv_field(const std::string& field);
+// A table with its heads, a line a row.
+std::string csv_of(const report::TableBlock& table);
 
 }  // namespace tessera::cli

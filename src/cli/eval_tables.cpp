@@ -26,13 +26,7 @@ const report::TableBlock& named_table(const tasks::Findings& findings, const cha
 }
 
 void write_table(AtomicFile& file, const report::TableBlock& table) {
-  std::string out;
-  for (size_t c = 0; c < table.columns.size(); ++c) out += (c ? "," : "") + table.columns[c].name;
-  for (const auto& row : table.rows) {
-    out += "\n";
-    for (size_t c = 0; c < row.size(); ++c) out += (c ? "," : "") + csv_field(row[c]);
-  }
-  file.write(out + "\n");
+  file.write(csv_of(table));
   file.commit();
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "analysis/activations.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "data/transform.h"
@@ -9,16 +10,11 @@
 namespace tessera::cli {
 namespace {
 
-// "blocks.3", or "blocks.1.3" of a pyramid.
-bool is_block_place(const std::string& name) {
-  return name.starts_with("blocks.") && name.find_first_not_of("0123456789.", 7) == std::string::npos;
-}
-
 // [batch and windows, heads, tokens, channels].
 bool is_operand(const std::string& name) { return name.ends_with(".queries") || name.ends_with(".keys"); }
 
 bool holds_features(const std::string& name) {
-  return name == "embed" || name == "tokens" || is_block_place(name) || is_operand(name);
+  return name == "embed" || name == "tokens" || analysis::is_block_place(name) || is_operand(name);
 }
 
 torch::Tensor empty_image(const AnalysedModel& model) {
@@ -48,7 +44,7 @@ ModelPlaces::ModelPlaces(const AnalysedModel& model) : model_(model) {
     const auto found = kept.find(name);
     if (found == kept.end()) continue;
     all_.push_back({name, found->second.sizes().vec(), holds_features(name)});
-    if (is_block_place(name)) last_block_ = name;
+    if (analysis::is_block_place(name)) last_block_ = name;
   }
   if (auto* encoder = dynamic_cast<models::TokenEncoder*>(&model.backbone()))
     tokens_ = static_cast<const models::TokenPlaces&>(encoder->tokenise(image));

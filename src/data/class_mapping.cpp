@@ -9,6 +9,7 @@
 
 #include "core/counted.h"
 #include "core/error.h"
+#include "core/some_of.h"
 #include "core/text.h"
 #include "data/class_names.h"
 
@@ -95,15 +96,6 @@ std::string meant(const std::vector<std::string>& missing, const std::vector<std
   return found.empty() ? "" : ", did you mean " + join(found, ", ") + "?";
 }
 
-// " (cat, dog, emu and 7 more)" or "".
-std::string some_of(const std::vector<std::string>& names) {
-  std::vector<std::string> shown;
-  for (size_t i = 0; i < std::min(names.size(), kShown); ++i) shown.push_back(printable(names[i], 40));
-  if (shown.empty()) return "";
-  return text(" (", join(shown, ", "),
-              names.size() > kShown ? text(" and ", names.size() - kShown, " more") : "", ")");
-}
-
 // Which mapping would fit.
 std::string remedy(int64_t model_classes, const std::vector<std::string>& set_names) {
   if (all_synsets(set_names))
@@ -126,7 +118,8 @@ std::string remedy(int64_t model_classes, const std::vector<std::string>& set_na
     if (places[i] < 0) missing.push_back(set_names[i]);
   fail_usage(set, " has the class '", printable(missing.at(0)), "'",
              missing.size() == 1 ? ", which is" : text(" and ", missing.size() - 1, " more, which are"),
-             " none of the ", model_classes, " of the weights", some_of(model_names),
+             " none of the ", model_classes, " of the weights",
+             model_names.empty() ? "" : text(" (", some_of(model_names, kShown, 40), ")"),
              meant(missing, model_names), ": ", remedy(model_classes, set_names));
 }
 

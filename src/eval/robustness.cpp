@@ -80,13 +80,13 @@ std::vector<int> severities_in(const std::string& list) {
   return out;
 }
 
-std::string severity_list(std::span<const int> severities) {
+}  // namespace
+
+std::string severity_list(std::span<const int> severities, const char* separator) {
   std::string out;
-  for (const int severity : severities) out += (out.empty() ? "" : ",") + std::to_string(severity);
+  for (const int severity : severities) out += (out.empty() ? "" : separator) + std::to_string(severity);
   return out;
 }
-
-}  // namespace
 
 CorruptionBaseline parse_baseline(std::string_view table, const std::string& name) {
   CorruptionBaseline baseline{.name = name, .errors = {}, .clean = std::numeric_limits<double>::quiet_NaN()};
@@ -143,8 +143,9 @@ void require_comparable(const CorruptionBaseline& baseline, std::span<const std:
   if (!std::equal(severities.begin(), severities.end(), baseline.severities.begin(),
                   baseline.severities.end()))
     fail_usage("the errors of the baseline ", baseline.name, " are means over the severities ",
-               severity_list(baseline.severities), ", not ", severity_list(severities), ": give --severity ",
-               severity_list(baseline.severities), ", or a baseline measured at ", severity_list(severities));
+               severity_list(baseline.severities, ","), ", not ", severity_list(severities, ","),
+               ": give --severity ", severity_list(baseline.severities, ","), ", or a baseline measured at ",
+               severity_list(severities, ","));
   for (const std::string& corruption : corruptions) baseline_error(baseline, corruption);
 }
 

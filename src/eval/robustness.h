@@ -37,6 +37,9 @@ CorruptionBaseline parse_baseline(std::string_view table, const std::string& nam
 
 // The baseline's error under a corruption; a usage error that names it where there is none to divide by.
 const CorruptionError& baseline_error(const CorruptionBaseline& baseline, const std::string& corruption);
+// "1,3,5" by a comma.
+std::string severity_list(std::span<const int> severities, const char* separator);
+
 // A usage error unless the baseline has all of these corruptions, and at these severities, ascending.
 void require_comparable(const CorruptionBaseline& baseline, std::span<const std::string> corruptions,
                         std::span<const int> severities);

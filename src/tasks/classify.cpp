@@ -5,6 +5,7 @@
 
 #include "core/clock.h"
 #include "core/error.h"
+#include "core/some_of.h"
 #include "core/text.h"
 #include "core/toml.h"
 #include "data/class_mapping.h"
@@ -254,10 +255,7 @@ void Classify::open_teacher(const TaskSetup& setup) {
 
 // "head for 10 classes (a, b, c, d and 6 more)".
 std::string Classify::outputs() const {
-  constexpr size_t kShown = 4;
-  const std::span shown = std::span(names_).first(std::min(names_.size(), kShown));
-  return text("head for ", names_.size(), " classes (", join(shown, ", "),
-              names_.size() > kShown ? text(" and ", names_.size() - kShown, " more") : "", ")");
+  return text("head for ", names_.size(), " classes (", some_of(names_), ")");
 }
 
 std::vector<StreamSpec> Classify::streams() const {

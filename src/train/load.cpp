@@ -7,6 +7,7 @@
 
 #include "core/counted.h"
 #include "core/error.h"
+#include "core/some_of.h"
 #include "core/text.h"
 #include "models/detection/detector.h"
 #include "models/heads/class_head.h"
@@ -20,18 +21,7 @@
 namespace tessera::train {
 namespace {
 
-constexpr size_t kNamesShown = 4;
-
 std::string shape_text(const std::vector<int64_t>& shape) { return text(c10::IntArrayRef(shape)); }
-
-// "a, b, c, d and 8 more".
-std::string some_of(const std::vector<std::string>& names) {
-  std::vector<std::string> shown(
-      names.begin(), names.begin() + static_cast<std::ptrdiff_t>(std::min(names.size(), kNamesShown)));
-  std::string out = join(shown, ", ");
-  if (names.size() > kNamesShown) out += text(" and ", names.size() - kNamesShown, " more");
-  return out;
-}
 
 std::vector<std::string> names_of(const std::vector<TensorView>& tensors) {
   std::vector<std::string> names;

@@ -7,6 +7,7 @@
 
 #include "core/counted.h"
 #include "core/error.h"
+#include "core/some_of.h"
 #include "core/text.h"
 #include "io/file.h"
 #include "io/json.h"
@@ -23,7 +24,6 @@ using models::TensorPlace;
 
 constexpr JsonLimits kLanguageConfigLimits = {
     .max_bytes = uint64_t{16} << 20, .max_depth = 16, .max_keys = 200'000};
-constexpr size_t kMissingShown = 4;
 
 // A configuration without its nulls, which say "as usual".
 nlohmann::json without_nulls(const nlohmann::json& tree) {
@@ -82,13 +82,6 @@ data::Preprocess clip_preprocess(int64_t size) {
   return preprocess;
 }
 
-std::string some_of(const std::vector<std::string>& names) {
-  const size_t shown = std::min(names.size(), kMissingShown);
-  std::string out;
-  for (size_t i = 0; i < shown; ++i) out += (i ? ", " : "") + printable(names[i], 100);
-  return names.size() > shown ? text(out, " and ", names.size() - shown, " more") : out;
-}
-
 // Copies every tensor of the file to its place; all of the module's must be reached.
 void load(torch::nn::Module& module, const WeightFile& file,
           const std::function<TensorPlace(const std::string&)>& place, std::vector<std::string>& notes) {
@@ -120,11 +113,12 @@ void load(torch::nn::Module& module, const WeightFile& file,
     if (!reached.contains(entry.key())) missing.push_back(entry.key());
   if (!missing.empty())
     fail("'", file.path(), "' does not fit its config.json: ", counted(std::ssize(missing), "tensor"),
-         " missing (", some_of(missing), ")",
-         left_over.empty() ? "" : text(", ", left_over.size(), " left over (", some_of(left_over), ")"));
+         " missing (", some_of(missing, 4, 100), ")",
+         left_over.empty() ? ""
+                           : text(", ", left_over.size(), " left over (", some_of(left_over, 4, 100), ")"));
   if (!left_over.empty())
     notes.push_back(
-        text("not used: ", counted(std::ssize(left_over), "tensor"), " (", some_of(left_over), ")"));
+        text("not used: ", counted(std::ssize(left_over), "tensor"), " (", some_of(left_over, 4, 100), ")"));
 }
 
 // The numbers that a model of this many parameters needs must be in its files: nothing is allocated on the word of a

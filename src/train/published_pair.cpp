@@ -9,6 +9,7 @@
 #include "core/config.h"
 #include "core/counted.h"
 #include "core/error.h"
+#include "core/some_of.h"
 #include "core/text.h"
 #include "io/file.h"
 #include "io/json.h"
@@ -143,17 +144,9 @@ Value coca_settings(const models::PublishedTowers& towers, const std::string& fi
 // The settings of its task, but for the tokeniser.
 Value pair_settings(const models::PublishedTowers& towers, const std::string& file) {
   Value settings = towers.coca ? coca_settings(towers, file) : clip_settings(towers);
-  settings.set("name", towers.coca ? "coca" : "clip");
+  settings.set("name", (towers.coca ? tasks::coca_kind() : tasks::clip_kind()).name);
   settings.set("templates", Value::Array{Value("a photo of a {}.")});
   return settings;
-}
-
-std::string some_of(const std::vector<std::string>& names) {
-  constexpr size_t kShown = 4;
-  std::vector<std::string> shown(names.begin(),
-                                 names.begin() + static_cast<std::ptrdiff_t>(std::min(names.size(), kShown)));
-  std::string out = join(shown, ", ");
-  return names.size() > kShown ? out + text(" and ", names.size() - kShown, " more") : out;
 }
 
 }  // namespace
