@@ -1,7 +1,6 @@
 // `tessera predict IMAGES… --weights FILE`: what a model says of images, with nothing but a weights file.
 #include <algorithm>
 #include <iostream>
-#include <map>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
@@ -32,19 +31,15 @@ struct PredictOptions {
   double crop = 0;
 };
 
-// What the weights cannot do: a task knows neither their file nor the commands for other tasks.
+// What the weights cannot do: a task does not know their file.
 [[noreturn]] void refuse(const train::OpenedTask& opened, const Error& error) {
-  static const std::map<std::string, const char*> others = {
-      {"segment", "segment"},  {"detect", "detect"},  {"detr", "detect"},   {"clip", "zeroshot"},
-      {"coca", "caption"},     {"simvlm", "caption"}, {"instruct", "chat"}, {"language", "chat"},
-      {"diffuse", "generate"}, {"darl", "complete"}};
-  const std::string task = tasks::task_name(opened.info.task);
-  if (task == tasks::task_kinds().front().name || error.kind != ErrorKind::usage)
+  const tasks::TaskKind &first = tasks::task_kinds().front(),
+                        &own = tasks::find_task(tasks::task_name(opened.info.task));
+  if (&own == &first || error.kind != ErrorKind::usage)
     throw Error(error.kind, opened.file + ": " + error.what());
-  const auto other = others.find(task);
-  fail_usage("'", opened.file, "' was trained for task ", task, "; `tessera predict` needs weights of task ",
-             tasks::task_kinds().front().name,
-             other == others.end() ? "" : text(", `tessera ", other->second, "` takes these"));
+  fail_usage("'", opened.file, "' was trained for task ", own.name,
+             "; `tessera predict` needs weights of task ", first.name,
+             own.command ? text(", `tessera ", own.command, "` takes these") : "");
 }
 
 class PredictionPrinter {

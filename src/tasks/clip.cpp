@@ -315,6 +315,7 @@ TaskKind clip_kind() {
   return {
       .name = "clip",
       .summary = "images and captions in one space: CLIP, SigLIP, LiT, UniCL, SLIP, FILIP",
+      .command = "zeroshot",
       .resolve =
           [](const Value& settings) { return write_config(read_config<ClipConfig>(settings, "task")); },
       .keys = [] { return describe_config(ClipConfig(), "task"); },

@@ -217,6 +217,7 @@ TaskKind coca_kind() {
   return {
       .name = "coca",
       .summary = "images and captions in one space, and captions written: CoCa",
+      .command = "caption",
       .resolve =
           [](const Value& settings) { return write_config(read_config<CocaTaskConfig>(settings, "task")); },
       .keys = [] { return describe_config(CocaTaskConfig(), "task"); },

@@ -406,6 +406,7 @@ TaskKind darl_kind() {
   return {
       .name = "darl",
       .summary = "autoregressive pre-training on patches, predicted or denoised",
+      .command = "complete",
       .resolve = [](const Value& settings) { return write_config(read_checked(settings)); },
       .keys = [] { return describe_config(DarlConfig(), "task"); },
       .fit_model = [](Value& model, const Value&, const data::Source*) { model.set("classes", 0); },

@@ -302,6 +302,7 @@ std::vector<FoundObject> Detect::find_in_views(const std::vector<ViewedImage>& v
 TaskKind detect_kind() {
   return {.name = "detect",
           .summary = "objects: their boxes, classes and masks (Mask R-CNN, Cascade R-CNN, ViTDet)",
+          .command = "detect",
           .resolve = [](const Value& settings) { return write_config(detector_settings(settings)); },
           .keys = [] { return describe_config(DetectConfig(), "task"); },
           .fit_model = [](Value& model, const Value&, const data::Source*) { model.set("classes", 0); },

@@ -185,6 +185,7 @@ Loss DetrTask::loss(const Inputs& inputs, const models::Context& context, Collec
 TaskKind detr_kind() {
   return {.name = "detr",
           .summary = "objects as a set that a Transformer predicts (DETR)",
+          .command = "detect",
           .resolve = [](const Value& settings) { return write_config(detr_settings(settings)); },
           .keys = [] { return describe_config(DetrTaskConfig(), "task"); },
           .fit_model = [](Value& model, const Value&, const data::Source*) { model.set("classes", 0); },

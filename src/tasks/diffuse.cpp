@@ -418,6 +418,7 @@ TaskKind diffuse_kind() {
   return {
       .name = "diffuse",
       .summary = "image generation: noise taken away step by step (DiT), or along an interpolant (SiT)",
+      .command = "generate",
       .resolve =
           [](const Value& settings) { return write_config(read_config<DiffuseConfig>(settings, "task")); },
       .keys = [] { return describe_config(DiffuseConfig(), "task"); },

@@ -68,6 +68,7 @@ TaskKind instruct_kind() {
   return {
       .name = "instruct",
       .summary = "answers to questions about images, by a language model",
+      .command = "chat",
       .resolve =
           [](const Value& settings) { return write_config(read_config<InstructConfig>(settings, "task")); },
       .keys = [] { return describe_config(InstructConfig(), "task"); },

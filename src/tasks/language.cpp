@@ -171,6 +171,7 @@ Findings Language::evaluate(const EvaluateOptions& options) {
 TaskKind language_kind() {
   return {.name = "language",
           .summary = "texts, each token from those before it, by a language model",
+          .command = "chat",
           .resolve =
               [](const Value& settings) {
                 return write_config(read_config<LanguageTaskConfig>(settings, "task"));

@@ -74,7 +74,8 @@ struct TaskSetup {
 // A row of the table in registry.cpp.
 struct TaskKind {
   const char* name;
-  const char* summary;  // one line for people
+  const char* summary;            // one line for people
+  const char* command = nullptr;  // of the program, that its weights are for where `predict` is not
   // All settings with their defaults, after laying `settings` over them, without "name"; usage errors.
   Value (*resolve)(const Value& settings);
   std::vector<KeyDescription> (*keys)();

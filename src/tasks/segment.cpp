@@ -471,6 +471,7 @@ void SegmentConfig::check() const {
 TaskKind segment_kind() {
   return {.name = "segment",
           .summary = "semantic segmentation: the class of every pixel",
+          .command = "segment",
           .resolve = [](const Value& settings) { return write_config(read_settings(settings)); },
           .keys = [] { return describe_config(SegmentConfig(), "task"); },
           .fit_model = [](Value& model, const Value&, const data::Source*) { model.set("classes", 0); },

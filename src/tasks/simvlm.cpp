@@ -200,6 +200,7 @@ TaskKind simvlm_kind() {
   return {
       .name = "simvlm",
       .summary = "captions written from images and their own beginnings: SimVLM",
+      .command = "caption",
       .resolve =
           [](const Value& settings) { return write_config(read_config<SimVlmTaskConfig>(settings, "task")); },
       .keys = [] { return describe_config(SimVlmTaskConfig(), "task"); },

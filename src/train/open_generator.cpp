@@ -33,7 +33,7 @@ bool is_generator(const models::ModelSpec& spec) {
 Value published_task(const models::ModelSpec& spec) {
   const Value* sigma = spec.settings.find("sigma");
   Value task;
-  task.set("name", "diffuse");
+  task.set("name", tasks::diffuse_kind().name);
   if (sigma && *sigma == Value("dropped")) task.set("process", "linear");
   return tasks::resolve_task(task);
 }
@@ -157,7 +157,7 @@ OpenedTask open_diffusers(const std::string& folder) {
   setup.metadata = info.task_metadata;
   setup.file = opened.file;
   setup.sides = {info.preprocess.size};
-  opened.task = tasks::find_task("diffuse").make(setup);
+  opened.task = tasks::find_task(tasks::diffuse_kind().name).make(setup);
   const torch::NoGradGuard no_grad;
   for (auto& [name, tensor] : tasks::named_state(opened.task->parts()))
     if (name != "pos_embed") torch::Tensor(tensor).copy_(stored.at(name));
