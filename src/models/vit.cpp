@@ -12,6 +12,7 @@
 #include "models/family.h"
 #include "models/isotropic.h"
 #include "models/neutral_parameters.h"
+#include "models/vit_config.h"
 #include "models/vit_names.h"
 #include "nn/attention.h"
 #include "nn/attention_pool.h"
@@ -26,128 +27,11 @@
 namespace tessera::models {
 namespace {
 
-enum class GlobalPool { token, avg, avgmax, max, map };
-enum class FcNorm { automatic, on, off };
-enum class Positions { learned, sincos, relative, alibi, none };
-
 constexpr const char* kBiasTable = "relative_position_bias_table";
-
-}  // namespace
-}  // namespace tessera::models
-
-template <>
-struct tessera::EnumNames<tessera::models::GlobalPool> {
-  static constexpr std::array names = {"token", "avg", "avgmax", "max", "map"};
-};
-template <>
-struct tessera::EnumNames<tessera::nn::MlpForm> {
-  static constexpr std::array names = {"gelu", "gelu_tanh", "quick_gelu", "relu", "silu", "swiglu_packed"};
-};
-template <>
-struct tessera::EnumNames<tessera::models::FcNorm> {
-  static constexpr std::array names = {"auto", "on", "off"};
-};
-template <>
-struct tessera::EnumNames<tessera::models::Positions> {
-  static constexpr std::array names = {"learned", "sincos", "relative", "alibi", "none"};
-};
-
-namespace tessera::models {
-namespace {
-
-struct Config : IsotropicSettings {
-  double mlp_ratio = 4;
-  nn::MlpForm mlp = nn::MlpForm::gelu;
-  NormKind norm = NormKind::layer;
-  double norm_eps = 1e-6;
-  bool qkv_bias = true, proj_bias = true, qk_norm = false;
-  double init_values = 0;
-  GlobalPool global_pool = GlobalPool::token;
-  FcNorm fc_norm = FcNorm::automatic;
-  bool final_norm = true;
-  bool class_token = true, no_embed_class = false, distilled = false;
-  int64_t reg_tokens = 0;
-  bool pre_norm = false, patch_bias = true;
-  Positions positions = Positions::learned;
-  bool relative_table = false, peg = false;
-
-  Config() { drop_path_decay = true; }
-
-  template <class V>
-  void visit(V& v) {
-    visit_size(v);
-    v("mlp_ratio", mlp_ratio, kMlpRatio, "hidden width of the MLP as a multiple of dim");
-    v("mlp", mlp, choice<nn::MlpForm>(),
-      "its activation; swiglu_packed: gate and up in one matrix, half of the hidden width each (DINOv2's "
-      "giant)");
-    v("norm", norm, choice<NormKind>(), "all norms");
-    v("norm_eps", norm_eps, above(0), "eps of all norms (CLIP: 1e-5)");
-    v("qkv_bias", qkv_bias, "biases of q, k, v");
-    v("proj_bias", proj_bias, "biases of the projection behind attention and of the MLP");
-    v("qk_norm", qk_norm, "normalise q and k in each head");
-    v("init_values", init_values, "first value of LayerScale, 0 = no LayerScale");
-    v("global_pool", global_pool, choice<GlobalPool>(),
-      "the head reads the class token, the mean or maximum of the patches, half their sum (avgmax), or what "
-      "a learned query reads (map, SigLIP)");
-    v("fc_norm", fc_norm, choice<FcNorm>(),
-      "norm after the pooling instead of before; auto: with avg, avgmax and max");
-    v("final_norm", final_norm, "a norm behind the last block, before or after the pooling");
-    v("class_token", class_token, "a learned token in front of the patches");
-    v("no_embed_class", no_embed_class, "no position for class and register tokens (DeiT III)");
-    v("distilled", distilled, "a distillation token with a head of its own (DeiT)");
-    v("reg_tokens", reg_tokens, between(0, 4096), "register tokens (Darcet et al. 2024)");
-    v("pre_norm", pre_norm, "a norm before the first block, no bias in the patch embedding (CLIP)");
-    v("patch_bias", patch_bias, "a bias of the patch embedding, where pre_norm is false");
-    v("positions", positions, choice<Positions>(),
-      "sincos: fixed; relative: a learned bias a head for row and column offsets, in each block; alibi: a "
-      "fixed bias that falls with the distance");
-    v("relative_table", relative_table,
-      "besides positions, in each block a learned bias a head for every offset of two patches, from 0 "
-      "(BEiT)");
-    v("peg", peg, "conditional positional encoding after the first block (CPVT)");
-    visit_drop_path(v);
-  }
-
-  void check() const {
-    check_size();
-    if (global_pool == GlobalPool::token && !class_token)
-      fail_usage("model.global_pool = \"token\" needs class_token = true");
-    if (positions == Positions::relative && global_pool == GlobalPool::token)
-      fail_usage(
-          "model.positions = \"relative\" needs a pooling of patches, such as global_pool = \"avg\": a class "
-          "token has no place, so that the last block would not learn any");
-    if (positions == Positions::sincos && dim % 4 != 0)
-      fail_usage("model.positions = \"sincos\" needs dim to be a multiple of 4");
-    if (relative_table && (distilled || reg_tokens > 0))
-      fail_usage(
-          "model.relative_table goes with distilled = false and reg_tokens = 0: its table has rows for one "
-          "class token");
-    if (relative_table && (positions == Positions::relative || positions == Positions::alibi))
-      fail_usage("model.relative_table with model.positions = \"", name_of(positions),
-                 "\": both are biases of offsets, must be one of them");
-    if (mlp == nn::MlpForm::swiglu_packed && (hidden() % 2 != 0 || global_pool == GlobalPool::map))
-      fail_usage("model.mlp = \"swiglu_packed\" goes with an even hidden width, it is ", hidden(),
-                 ", and not with global_pool = \"map\"");
-    if (qk_norm && (norm != NormKind::layer || norm_eps != 1e-6))
-      fail_usage("model.qk_norm goes with norm = \"layer\" and norm_eps = 1e-6");
-    if (hidden() < 1) fail_usage("model.mlp_ratio ", mlp_ratio, " leaves the MLP no hidden width");
-    if (distilled && (global_pool != GlobalPool::token || fc_norm == FcNorm::on || !final_norm ||
-                      no_embed_class || reg_tokens > 0))
-      fail_usage(
-          "model.distilled goes with global_pool = \"token\", a norm before it, positions for all tokens, "
-          "and no reg_tokens");
-  }
-
-  int64_t hidden() const { return static_cast<int64_t>(static_cast<double>(dim) * mlp_ratio); }
-  bool norm_after_pooling() const {
-    const bool of_all = global_pool != GlobalPool::token && global_pool != GlobalPool::map;
-    return fc_norm == FcNorm::on || (fc_norm == FcNorm::automatic && of_all);
-  }
-};
 
 class Block : public torch::nn::Module {
  public:
-  Block(const Config& config, int64_t index, double drop_path)
+  Block(const VitConfig& config, int64_t index, double drop_path)
       : index_(index), drop_path_(drop_path), name_("blocks." + std::to_string(index)) {
     norm1_ = register_norm(*this, "norm1", config.norm, config.dim, config.norm_eps);
     attn_ = register_module(
@@ -156,7 +40,7 @@ class Block : public torch::nn::Module {
     norm2_ = register_norm(*this, "norm2", config.norm, config.dim, config.norm_eps);
     mlp_ = register_module("mlp", nn::AnyMlp(config.mlp, config.dim, config.hidden(), config.proj_bias));
     if (config.init_values > 0) ls2_ = register_module("ls2", nn::LayerScale(config.dim, config.init_values));
-    if (config.positions == Positions::relative)
+    if (config.positions == VitPositions::relative)
       relative_ = register_module("relative_positions", nn::GridBias(config.heads));
     if (config.relative_table) {
       built_ = config.grid();
@@ -218,7 +102,7 @@ class Block : public torch::nn::Module {
 
 class Vit final : public IsotropicBackbone, public NeutralParameters {
  public:
-  explicit Vit(const Config& config) : config_(config) {
+  explicit Vit(const VitConfig& config) : config_(config) {
     rows_ = config.grid().height;
     columns_ = config.grid().width;
     prefix_ = (config.class_token ? 1 : 0) + (config.distilled ? 1 : 0) + config.reg_tokens;
@@ -226,9 +110,10 @@ class Vit final : public IsotropicBackbone, public NeutralParameters {
     if (config.reg_tokens > 0)
       reg_token_ = register_parameter("reg_token", nn::zeros({1, config.reg_tokens, config.dim}));
     const int64_t entries = rows_ * columns_ + position_prefix();
-    if (config.positions == Positions::learned)
+    if (config.positions == VitPositions::learned)
       pos_embed_ = register_parameter("pos_embed", nn::zeros({1, entries, config.dim}));
-    if (config.positions == Positions::sincos) pos_embed_ = register_buffer("pos_embed", fixed_positions());
+    if (config.positions == VitPositions::sincos)
+      pos_embed_ = register_buffer("pos_embed", fixed_positions());
     if (config.distilled) dist_token_ = register_parameter("dist_token", nn::zeros({1, 1, config.dim}));
     patch_embed_ = register_module("patch_embed",
                                    nn::PatchEmbed(config.patch_size, config.dim, config.patch_size,
@@ -244,7 +129,7 @@ class Vit final : public IsotropicBackbone, public NeutralParameters {
       return register_norm(*this, name, config.norm, config.dim, config.norm_eps);
     };
     if (config.final_norm && !config.norm_after_pooling()) norm_ = last_norm("norm");
-    if (config.global_pool == GlobalPool::map)
+    if (config.global_pool == VitPool::map)
       attn_pool_ = register_module(
           "attn_pool", nn::AttentionPool(nn::AttentionPoolOptions{.width = config.dim,
                                                                   .heads = config.heads,
@@ -352,7 +237,7 @@ class Vit final : public IsotropicBackbone, public NeutralParameters {
     Tokens tokens;
     tokens.x = norm_pre_ ? norm_pre_(x) : x;
     tokens.rows = rows, tokens.columns = columns, tokens.before = prefix_;
-    if (config_.positions == Positions::alibi)
+    if (config_.positions == VitPositions::alibi)
       tokens.extras.bias = nn::alibi_bias_2d(config_.heads, prefix_, rows, columns).to(x.options());
     return tokens;
   }
@@ -381,15 +266,15 @@ class Vit final : public IsotropicBackbone, public NeutralParameters {
   torch::Tensor pooled_tokens(const torch::Tensor& x) {
     const torch::Tensor patches = x.slice(1, prefix_);
     switch (config_.global_pool) {
-      case GlobalPool::avg:
+      case VitPool::avg:
         return patches.mean(1);
-      case GlobalPool::max:
+      case VitPool::max:
         return patches.amax(1);
-      case GlobalPool::avgmax:
+      case VitPool::avgmax:
         return (patches.mean(1) + patches.amax(1)) / 2;
-      case GlobalPool::map:
+      case VitPool::map:
         return attn_pool_(patches);
-      case GlobalPool::token:
+      case VitPool::token:
         break;
     }
     return x.select(1, 0);
@@ -404,7 +289,7 @@ class Vit final : public IsotropicBackbone, public NeutralParameters {
     return torch::cat({torch::zeros({position_prefix(), config_.dim}), table}).unsqueeze(0);
   }
 
-  Config config_;
+  VitConfig config_;
   int64_t rows_ = 0, columns_ = 0, prefix_ = 0;
   torch::Tensor cls_token_, dist_token_, reg_token_, pos_embed_;
   nn::PatchEmbed patch_embed_{nullptr};
@@ -495,7 +380,7 @@ Value distilled(int64_t dim, int64_t heads, Value extra = {}) {
 }  // namespace
 
 Family vit_family() {
-  return make_family<Vit, Config>(
+  return make_family<Vit, VitConfig>(
       "vit", "Vision Transformer, DeiT, DeiT III",
       {
           {"vit_tiny_patch16_224", {}, size(16, 192, 12, 3), augreg()},
