@@ -6,6 +6,7 @@
 #include <set>
 #include <unordered_set>
 
+#include "core/base64.h"
 #include "core/counted.h"
 #include "core/error.h"
 #include "core/text.h"
@@ -21,6 +22,7 @@ using Json = nlohmann::json;
 constexpr std::string_view kPrefix = "interleaved:";
 constexpr uint64_t kMostBytes = uint64_t{8} << 30;  // of all texts, which are held in memory
 constexpr size_t kMostImages = 4096;                // of a document
+constexpr const char* kBytes = "image_base64";
 constexpr JsonLimits kRecordLimits{.max_bytes = uint64_t{64} << 20, .max_depth = 16, .max_keys = 4096};
 
 const Json& list_of(const Json& record, const char* key, const std::string& where) {
@@ -49,11 +51,12 @@ class Writer {
     if (!last.empty()) last += between_;
     last += words;
   }
-  void add_image(const std::string& name, const std::string& where) {
+  void add_image(const std::string& name, const std::string& where, int64_t inside = -1) {
     if (name.empty()) fail(where, " names an image by an empty text");
     if (name.find('\0') != std::string::npos) fail(where, ": the name of an image holds a zero byte");
     if (document_.images.size() == kMostImages) fail(where, " has more than ", kMostImages, " images");
     document_.images.push_back(name), document_.texts.emplace_back();
+    document_.inside.push_back(inside);
   }
 
  private:
@@ -61,31 +64,42 @@ class Writer {
   const char* between_;
 };
 
-// An image of `image_info`: its name, and the number of the text that it stands in front of.
-std::pair<std::string, size_t> placed_image(const Json& entry, size_t texts, const std::string& where) {
+// An image of `image_info`: its name, whether its bytes are there, and the number of the text that it stands in front of.
+struct PlacedImage {
+  std::string name;
+  bool inside = false;
+  size_t text = 0;
+};
+
+PlacedImage placed_image(const Json& entry, size_t texts, const std::string& where) {
   if (!entry.is_object()) fail(where, " is ", entry.type_name(), ", must be an object");
-  const auto name = entry.find("image_name"), place = entry.find("matched_text_index");
-  if (name == entry.end() || !name->is_string()) fail(where, " has no text 'image_name'");
+  const auto name = entry.find("image_name"), place = entry.find("matched_text_index"),
+             bytes = entry.find(kBytes);
+  const bool inside = bytes != entry.end() && !bytes->is_null();
+  if (inside && !bytes->is_string())
+    fail(where, ": '", kBytes, "' is ", bytes->type_name(), ", must be a text");
+  if (name == entry.end() ? !inside : !name->is_string()) fail(where, " has no text 'image_name'");
   if (place == entry.end() || !place->is_number_integer())
     fail(where, " has no whole number 'matched_text_index'");
   const auto number = place->get<int64_t>();
   if (number < 0 || number >= static_cast<int64_t>(texts))
     fail(where, ": 'matched_text_index' is ", number, ", must be 0 to ", static_cast<int64_t>(texts) - 1,
          ", the number of a text");
-  return {name->get<std::string>(), static_cast<size_t>(number)};
+  return {name == entry.end() ? "in the record" : name->get<std::string>(), inside,
+          static_cast<size_t>(number)};
 }
 
 void read_mmc4(const Json& record, const std::string& where, Document& document) {
   const Json &texts = list_of(record, "text_list", where), &images = list_of(record, "image_info", where);
-  std::vector<std::vector<std::string>> in_front(texts.size());
+  std::vector<std::vector<std::pair<std::string, int64_t>>> in_front(texts.size());
   for (size_t i = 0; i < images.size(); ++i) {
-    const auto [name, place] =
+    const PlacedImage image =
         placed_image(images[i], texts.size(), text(where, ": 'image_info' entry ", i + 1));
-    in_front[place].push_back(name);
+    in_front[image.text].emplace_back(image.name, image.inside ? static_cast<int64_t>(i) : -1);
   }
   Writer writer(document, " ");  // its texts are sentences
   for (size_t i = 0; i < texts.size(); ++i) {
-    for (const std::string& image : in_front[i]) writer.add_image(image, where);
+    for (const auto& [image, inside] : in_front[i]) writer.add_image(image, where, inside);
     writer.add_text(text_at(texts, i, "text_list", where));
   }
 }
@@ -198,11 +212,13 @@ Interleaved::Interleaved(const SourceConfig& config, Split split) {
   documents_ = std::move(kept);
 }
 
-void Interleaved::add(Document document) {
+void Interleaved::add(Document document, std::string_view record, const std::shared_ptr<const void>& owner) {
   if (document.images.empty()) {
     ++left_out_;
     return;
   }
+  if (std::any_of(document.inside.begin(), document.inside.end(), [](int64_t entry) { return entry >= 0; }))
+    document.record = record, document.owner = owner;
   for (const auto* parts : {&document.texts, &document.images})
     for (const std::string& part : *parts) bytes_ += part.size();
   check(bytes_ <= kMostBytes, document.name, ": the texts up to here are more than ",
@@ -211,8 +227,8 @@ void Interleaved::add(Document document) {
 }
 
 void Interleaved::read_lines(const std::string& path, const std::string& image_root) {
-  const MappedFile file(path);
-  std::string_view content = as_text(file.bytes());
+  const auto file = std::make_shared<const MappedFile>(path);
+  std::string_view content = as_text(file->bytes());
   for (int64_t number = 1; !content.empty(); ++number) {
     const size_t end = std::min(content.find('\n'), content.size());
     const std::string_view line = trim(content.substr(0, end));
@@ -222,9 +238,10 @@ void Interleaved::read_lines(const std::string& path, const std::string& image_r
       Document document = read_document(parse_json(line, text(path, " line ", number), kRecordLimits),
                                         text(path, " line ", number));
       document.key = text(fs::path(path).filename().string(), " ", number);
-      for (std::string& image : document.images)
-        if (!is_address(image)) image = (fs::path(image_root) / image).string();
-      add(std::move(document));
+      for (size_t i = 0; i < document.images.size(); ++i)
+        if (std::string& image = document.images[i]; document.inside[i] < 0 && !is_address(image))
+          image = (fs::path(image_root) / image).string();
+      add(std::move(document), line, file);
     } catch (const Error& error) {
       problems_.add(error.what());
     }
@@ -240,14 +257,16 @@ void Interleaved::read_shard(const std::string& path) {
     if (!name.ends_with(".json")) continue;
     const std::string where = printable(text(path, ": ", name), kMostNameBytes);
     try {
-      Document document = read_document(parse_json(as_text(archive->bytes(m)), where, kRecordLimits), where);
+      const std::string_view record = as_text(archive->bytes(m));
+      Document document = read_document(parse_json(record, where, kRecordLimits), where);
       document.key = text(fs::path(path).filename().string(), " ", name);
       const size_t slash = name.rfind('/');
       const std::string folder(name.substr(0, slash == std::string_view::npos ? 0 : slash + 1));
-      for (std::string& image : document.images)
-        image =
-            text(path, "/", names.contains(folder + image) || !names.contains(image) ? folder : "", image);
-      add(std::move(document));
+      for (size_t i = 0; i < document.images.size(); ++i)
+        if (std::string& image = document.images[i]; document.inside[i] < 0)
+          image =
+              text(path, "/", names.contains(folder + image) || !names.contains(image) ? folder : "", image);
+      add(std::move(document), record, archive);
     } catch (const Error& error) {
       problems_.add(error.what());
     }
@@ -260,6 +279,15 @@ RawSample Interleaved::image(int64_t index, int64_t number) const {
   const auto wrong = [&](const std::string& what) {
     fail(from.name, ": its image '", printable(path), "' ", what);
   };
+  if (const int64_t entry = from.inside.at(static_cast<size_t>(number)); entry >= 0) {
+    const Json record = parse_json(from.record, from.name, kRecordLimits);
+    const auto& coded = record.at("image_info").at(static_cast<size_t>(entry)).at(kBytes);
+    auto picture = from_base64(coded.get_ref<const std::string&>());
+    if (!picture) wrong("is not base64");
+    if (picture->size() > kMaxPictureBytes)
+      wrong(text("has ", picture->size(), " bytes, at most ", kMaxPictureBytes, " are read"));
+    return {.name = text(from.name, " image ", number + 1), .picture = std::move(*picture)};
+  }
   std::error_code error;
   if (is_address(path)) wrong("is an address: fetch it first, and name the file");
   if (!ShardFiles::inside_shard(path)) {
@@ -302,15 +330,16 @@ std::vector<std::string> Interleaved::problems_of(int64_t index) const {
   }
   if (!words) lines.push_back(own.name + ": has no words");
   if (controls) lines.push_back(own.name + ": holds control characters");
-  for (const std::string& image : own.images)
-    if (!seen.insert(image).second) lines.push_back(text(own.name, ": shows '", printable(image), "' twice"));
+  for (size_t i = 0; i < own.images.size(); ++i)
+    if (const std::string& image = own.images[i]; own.inside[i] < 0 && !seen.insert(image).second)
+      lines.push_back(text(own.name, ": shows '", printable(image), "' twice"));
   return lines;
 }
 
 uint64_t Interleaved::fingerprint() const {
   Fingerprint print;
   for (const Document& one : documents_) {
-    print.add(one.key), print.add(one.texts);
+    print.add(one.key), print.add(one.texts), print.add(static_cast<int64_t>(one.record.size()));
     for (const std::string& image : one.images) print.add(fs::path(image).filename().string());
   }
   return print.value();

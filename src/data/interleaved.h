@@ -3,7 +3,7 @@
 // `interleaved:PATH`. PATH is a .jsonl file, tar shards, a folder of these, or several in braces. A line of a .jsonl file,
 // or a KEY.json of a shard, is a document in one of two forms:
 //   MMC4     {"text_list": [texts], "image_info": [{"image_name": file, "matched_text_index": i}, …]}: an image stands in
-//            front of its text
+//            front of its text; with "image_base64" its bytes are in the record, as OpenFlamingo converts it
 //   OBELICS  {"images": [file or null, …], "texts": [text or null, …]}: as long as each other, one of both at each place
 // Files of a .jsonl lie beside it, or in data.image_root, also inside of shards there ("images.tar/a.jpg"); those of a
 // KEY.json are members of its shard, in KEY's folder or by their whole name. Documents without any image are left out.
@@ -12,6 +12,7 @@
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "data/shard_files.h"
@@ -24,7 +25,11 @@ struct Document {
   std::string name;                 // "docs.jsonl line 3", "docs.tar: a.json"
   std::string key;                  // the same without folders: its place in a split
   std::vector<std::string> texts;   // in front of the first image, behind each of them; may be empty
-  std::vector<std::string> images;  // paths, one less than texts
+  std::vector<std::string> images;  // paths, or names of those in the record; one less than texts
+  std::vector<int64_t> inside;  // of each image its place in image_info where its bytes are there, else -1
+  // The record where it holds images; lives as long as `owner`.
+  std::string_view record = {};
+  std::shared_ptr<const void> owner = {};
 };
 
 // Texts and images as the record names them. Throws Error naming `where` and the field.
@@ -53,7 +58,7 @@ class Interleaved final : public Source {
  private:
   void read_lines(const std::string& path, const std::string& image_root);
   void read_shard(const std::string& path);
-  void add(Document document);
+  void add(Document document, std::string_view record, const std::shared_ptr<const void>& owner);
 
   std::string shown_;
   std::vector<Document> documents_;

@@ -5,6 +5,7 @@
 
 #include <set>
 
+#include "core/base64.h"
 #include "data/check.h"
 #include "data/data_testing.h"
 #include "data/preview.h"
@@ -92,6 +93,46 @@ TEST(Interleaved, ShardsHoldTheirImages) {
   EXPECT_EQ(shade_of(documents.image(0, 1)), 50);
   EXPECT_EQ(shade_of(documents.image(1, 0)), 50);
   EXPECT_EQ(documents.document(0).name, folder.path("docs-000.tar") + ": x/1.json");
+}
+
+// As OpenFlamingo converts MMC4: the bytes of an image as base64, in lines or in the members of a shard.
+TEST(Interleaved, ImagesMayBeInTheRecord) {
+  const TemporaryFolder folder;
+  folder.write("a.png", png(10));
+  const auto coded = [](uint8_t shade) {
+    const std::string bytes = png(shade);
+    return to_base64(std::as_bytes(std::span(bytes)));
+  };
+  const std::string record =
+      R"({"text_list": ["One.", "Two.", "Three."], "image_info": [{"image_base64": ")" + coded(40) +
+      R"(", "matched_text_index": 2, "image_name": "c.png"}, {"image_name": "a.png", "matched_text_index": 1}, )"
+      R"({"image_base64": ")" +
+      coded(50) + R"(", "matched_text_index": 0}]})";
+  const std::string shard = folder.path("docs.tar");
+  TarWriter writer(shard);
+  writer.add("x.json", record);
+  writer.add("a.png", png(10));
+  writer.commit();
+  for (const std::string& path : {folder.write("docs.jsonl", record + "\n"), shard}) {
+    const auto source = open_documents(path);
+    ASSERT_EQ(source->size(), 1) << path;
+    const Interleaved& documents = documents_in(*source);
+    EXPECT_EQ(documents.document(0).texts, (Strings{"", "One.", "Two.", "Three."}));
+    EXPECT_EQ(shade_of(documents.image(0, 0)), 50);
+    EXPECT_EQ(shade_of(documents.image(0, 1)), 10);
+    EXPECT_EQ(shade_of(documents.image(0, 2)), 40);
+    EXPECT_TRUE(documents.problems_of(0).empty());
+  }
+  const auto refusal = [&](const std::string& bytes) {
+    const std::string path =
+        folder.write("bad.jsonl", R"({"text_list": ["One."], "image_info": [{"image_base64": )" + bytes +
+                                      R"(, "matched_text_index": 0}]})"
+                                      "\n");
+    return error_of([&] { open_documents(path)->read(0); }, &folder);
+  };
+  EXPECT_EQ(refusal("\"?\""), "DIR/bad.jsonl line 1: its image 'in the record' is not base64");
+  EXPECT_EQ(refusal("3"),
+            "DIR/bad.jsonl line 1: 'image_info' entry 1: 'image_base64' is number, must be a text");
 }
 
 TEST(Interleaved, MayBeMeasuredOnImagesWithClasses) {

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <cstdio>
 
+#include "core/base64.h"
+
 namespace tessera::report {
 namespace {
 
@@ -74,27 +76,10 @@ std::string escape(std::string_view words) {
   return out;
 }
 
-std::string base64(std::span<const std::byte> bytes) {
-  constexpr char kAlphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string out;
-  out.reserve((bytes.size() + 2) / 3 * 4);
-  for (size_t i = 0; i < bytes.size(); i += 3) {
-    const size_t left = bytes.size() - i;
-    uint32_t group = std::to_integer<uint32_t>(bytes[i]) << 16;
-    if (left > 1) group |= std::to_integer<uint32_t>(bytes[i + 1]) << 8;
-    if (left > 2) group |= std::to_integer<uint32_t>(bytes[i + 2]);
-    out += kAlphabet[group >> 18];
-    out += kAlphabet[group >> 12 & 63];
-    out += left > 1 ? kAlphabet[group >> 6 & 63] : '=';
-    out += left > 2 ? kAlphabet[group & 63] : '=';
-  }
-  return out;
-}
-
 std::string data_uri(const Image& image) {
   const bool small = int64_t{image.width} * image.height < 128 * 128;
-  if (small || image.channels == 1) return "data:image/png;base64," + base64(encode_png(image));
-  return "data:image/jpeg;base64," + base64(encode_jpeg(image, 85));
+  if (small || image.channels == 1) return "data:image/png;base64," + to_base64(encode_png(image));
+  return "data:image/jpeg;base64," + to_base64(encode_jpeg(image, 85));
 }
 
 std::string compact(double value, int digits) {

@@ -1,8 +1,6 @@
 // Text inside markup, and pictures inside a page.
 #pragma once
 
-#include <cstddef>
-#include <span>
 #include <string>
 #include <string_view>
 
@@ -13,8 +11,6 @@ namespace tessera::report {
 // Text as it may stand between tags and inside double-quoted attributes, in XML and in HTML alike. Class
 // names and paths come from strangers: control characters and bytes that are no UTF-8 become U+FFFD.
 std::string escape(std::string_view words);
-
-std::string base64(std::span<const std::byte> bytes);
 
 // "data:image/png;base64,…"; PNG for small pictures and for one channel, JPEG (quality 85) from 128 x 128
 // pixels.

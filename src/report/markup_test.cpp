@@ -10,12 +10,6 @@
 namespace tessera::report {
 namespace {
 
-std::vector<std::byte> bytes_of(std::string_view words) {
-  std::vector<std::byte> bytes;
-  for (const char c : words) bytes.push_back(static_cast<std::byte>(c));
-  return bytes;
-}
-
 TEST(Escape, LeavesNothingThatMarkupWouldRead) {
   EXPECT_EQ(escape("a<b> & \"c\" 'd'"), "a&lt;b&gt; &amp; &quot;c&quot; &#39;d&#39;");
   EXPECT_EQ(escape("Zürich 東京 🐈"), "Zürich 東京 🐈");
@@ -32,18 +26,6 @@ TEST(Escape, ReplacesControlCharactersAndBrokenUtf8) {
   EXPECT_EQ(escape("\xF4\x90\x80\x80"), r + r + r + r);  // beyond U+10FFFF
   EXPECT_EQ(escape("\xEF\xBF\xBE"), r + r + r);          // U+FFFE is no character of XML
   EXPECT_EQ(escape("\xFFok"), r + "ok");
-}
-
-TEST(Base64, FollowsRfc4648) {
-  const std::pair<const char*, const char*> vectors[] = {{"", ""},
-                                                         {"f", "Zg=="},
-                                                         {"fo", "Zm8="},
-                                                         {"foo", "Zm9v"},
-                                                         {"foob", "Zm9vYg=="},
-                                                         {"fooba", "Zm9vYmE="},
-                                                         {"foobar", "Zm9vYmFy"}};
-  for (const auto& [plain, coded] : vectors) EXPECT_EQ(base64(bytes_of(plain)), coded);
-  EXPECT_EQ(base64(bytes_of("\xFF\xEF\xBE")), "/+++");
 }
 
 TEST(DataUri, ChoosesTheFormatByTheSize) {

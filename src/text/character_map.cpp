@@ -1,14 +1,12 @@
-// SentencePiece's precompiled map of characters (Kudo & Richardson 2018), and base64, in which it travels.
-#include <array>
+// SentencePiece's precompiled map of characters (Kudo & Richardson 2018).
 #include <cstring>
 
+#include "core/base64.h"
 #include "core/error.h"
 #include "text/normaliser.h"
 
 namespace tessera::tokens {
 namespace {
-
-constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 // A unit of the double array (Yata's Darts-clone): its label, whether a value hangs on it, and its offset.
 bool has_leaf(uint32_t unit) { return (unit >> 8 & 1) != 0; }
@@ -50,37 +48,10 @@ CharacterMap::Hit CharacterMap::find(std::string_view bytes, bool longest) const
   return hit;
 }
 
-std::string from_base64(std::string_view text, const std::string& where) {
-  std::array<int, 256> values{};
-  values.fill(-1);
-  for (size_t i = 0; i < kDigits.size(); ++i)
-    values[static_cast<unsigned char>(kDigits[i])] = static_cast<int>(i);
-  while (!text.empty() && text.back() == '=') text.remove_suffix(1);
-  std::string out;
-  uint32_t bits = 0;
-  int count = 0;
-  for (const char c : text) {
-    const int value = values[static_cast<unsigned char>(c)];
-    if (value < 0) fail(where, ": the precompiled character map is not base64");
-    bits = bits << 6 | static_cast<uint32_t>(value);
-    count += 6;
-    if (count < 8) continue;
-    count -= 8;
-    out += static_cast<char>(bits >> count & 0xFF);
-  }
-  return out;
-}
-
-std::string to_base64(std::string_view bytes) {
-  std::string out;
-  for (size_t i = 0; i < bytes.size(); i += 3) {
-    uint32_t bits = 0;
-    const size_t here = std::min<size_t>(3, bytes.size() - i);
-    for (size_t j = 0; j < 3; ++j)
-      bits = bits << 8 | (j < here ? static_cast<unsigned char>(bytes[i + j]) : 0);
-    for (size_t j = 0; j < 4; ++j) out += j <= here ? kDigits[bits >> (18 - 6 * j) & 63] : '=';
-  }
-  return out;
+CharacterMap CharacterMap::of_base64(std::string_view text, const std::string& where) {
+  const auto bytes = from_base64(text);
+  if (!bytes) fail(where, ": the precompiled character map is not base64");
+  return {std::string(reinterpret_cast<const char*>(bytes->data()), bytes->size()), where};
 }
 
 }  // namespace tessera::tokens

@@ -260,7 +260,7 @@ class SentencePiece : public Normaliser {
         collapse_(settings.value("remove_extra_whitespaces", true)),
         blank_(settings.value("escape_whitespaces", true) ? U'\u2581' : U' ') {
     const std::string map = settings.value("precompiled_charsmap", "");
-    if (!map.empty()) map_ = std::make_unique<CharacterMap>(from_base64(map, where), where);
+    if (!map.empty()) map_ = std::make_unique<CharacterMap>(CharacterMap::of_base64(map, where));
   }
 
   void apply(AlignedText& text) const override {
@@ -368,7 +368,7 @@ std::unique_ptr<Normaliser> make_normaliser(const Json& settings, const std::str
     return std::make_unique<Prepend>(to_code_points(settings.at("prepend").get<std::string>(), where));
   if (type == "Precompiled")
     return std::make_unique<Precompiled>(
-        CharacterMap(from_base64(settings.at("precompiled_charsmap").get<std::string>(), where), where));
+        CharacterMap::of_base64(settings.at("precompiled_charsmap").get<std::string>(), where));
   if (type == "Replace")
     return std::make_unique<Replace>(read_pattern(settings.at("pattern"), where),
                                      to_code_points(settings.at("content").get<std::string>(), where));

@@ -53,6 +53,8 @@ void prepend(AlignedText& text, std::u32string_view front);
 class CharacterMap {
  public:
   CharacterMap(std::string bytes, const std::string& where);
+  // As a tokenizer.json holds it.
+  static CharacterMap of_base64(std::string_view text, const std::string& where);
   struct Hit {
     std::string_view replacement;
     size_t length = 0;  // bytes that it stands for; 0: no hit
@@ -64,8 +66,5 @@ class CharacterMap {
   std::string replacements_;
   std::vector<uint32_t> units_;
 };
-
-std::string from_base64(std::string_view text, const std::string& where);
-std::string to_base64(std::string_view bytes);
 
 }  // namespace tessera::tokens

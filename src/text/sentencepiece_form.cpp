@@ -5,6 +5,7 @@
 #include <optional>
 #include <unordered_map>
 
+#include "core/base64.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "io/file.h"
@@ -225,7 +226,7 @@ Json tree_of(const Model& model, const std::string& where) {
                         {"remove_extra_whitespaces", model.remove_extra_whitespaces},
                         {"escape_whitespaces", model.escape_whitespaces}};
   if (!model.character_map.empty())
-    tree["normalizer"]["precompiled_charsmap"] = to_base64(model.character_map);
+    tree["normalizer"]["precompiled_charsmap"] = to_base64(std::as_bytes(std::span(model.character_map)));
   tree["pre_tokenizer"] = nullptr;
   // Models with a begin token (LLaMA) put it in front, the others (T5) end with the end token.
   tree["post_processor"] = nullptr;
