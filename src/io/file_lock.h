@@ -1,6 +1,7 @@
-// A lock between processes: one after the other.
+// A lock between processes: one after the other, or one alone.
 #pragma once
 
+#include <memory>
 #include <string>
 
 namespace tessera {
@@ -10,11 +11,14 @@ namespace tessera {
 class FileLock {
  public:
   explicit FileLock(const std::string& path);
+  // The same without waiting: null while another process holds it. A file system that knows no locks refuses nobody.
+  static std::unique_ptr<FileLock> try_lock(const std::string& path);
   ~FileLock();
   FileLock(const FileLock&) = delete;
   FileLock& operator=(const FileLock&) = delete;
 
  private:
+  explicit FileLock(int file) : file_(file) {}
   int file_;
 };
 

@@ -1,13 +1,9 @@
 #include "train/run_directory.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cmath>
-#include <cstring>
 #include <string_view>
 
 #include "core/error.h"
@@ -74,22 +70,14 @@ RunDirectory::RunDirectory(std::string path) : path_(std::move(path)) {
   while (path_.size() > 1 && path_.back() == '/') path_.pop_back();
 }
 
-RunDirectory::~RunDirectory() {
-  if (lock_ >= 0) ::close(lock_);  // gives the lock back too
-}
-
 bool RunDirectory::holds_run() const {
   return file_exists(file(kRecipe)) || file_exists(file("checkpoints"));
 }
 
 void RunDirectory::claim() {
   make_directories(path_);
-  const std::string name = file(".lock");
-  lock_ = ::open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  if (lock_ < 0) fail("cannot write '", name, "': ", std::strerror(errno));
-  // The system gives the lock back when the process ends, however it ends.
-  if (::flock(lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-    fail("run directory '", path_, "' is in use by another process");
+  lock_ = FileLock::try_lock(file(".lock"));
+  if (!lock_) fail("run directory '", path_, "' is in use by another process");
   remove_stale_temporaries(path_);
 }
 

@@ -18,6 +18,7 @@
 
 #include "core/value.h"
 #include "io/file.h"
+#include "io/file_lock.h"
 
 namespace tessera::train {
 
@@ -39,7 +40,6 @@ struct HistoryPoint {
 class RunDirectory {
  public:
   explicit RunDirectory(std::string path);
-  ~RunDirectory();
   RunDirectory(const RunDirectory&) = delete;
 
   const std::string& path() const { return path_; }
@@ -66,7 +66,7 @@ class RunDirectory {
 
  private:
   std::string path_;
-  int lock_ = -1;
+  std::unique_ptr<FileLock> lock_;
   std::unique_ptr<AppendFile> metrics_;
   uint64_t metrics_bytes_ = 0;
 };
