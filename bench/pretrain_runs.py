@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tomllib
 
+from chart import write_chart
 from rounds import head, row
 
 RECIPES = pathlib.Path(__file__).resolve().parent.parent / "recipes"
@@ -24,7 +25,7 @@ VIL = ["model.name=vil", "model.dim=96", "model.depth=4", "model.patch_size=4", 
 # Pre-training of the table: its recipe, what is set besides, and what the classifier that starts from it needs.
 WAYS = {
     "MAE": ("cifar10/vit_mae.toml", SIZE, []),
-    "MAE, VisionLLaMA": ("cifar10/visionllama_mae.toml", SIZE, ["model.name=visionllama"]),
+    "MAE, VisionLLaMA": ("cifar10/visionllama_mae.toml", SIZE, ["model.name=visionllama", "model.init_values=0"]),
     "DARL, mean squared error": ("cifar10/darl_pretrain.toml", SIZE, ["model.name=darl"]),
     "DARL, denoising": ("cifar10/darl_diffusion.toml", SIZE, ["model.name=darl"]),
     "next patch, Vision-LSTM": ("cifar10/vil_next_patch.toml", [], VIL),
@@ -59,10 +60,8 @@ class Runs:
         self.tessera("train", RECIPES / recipe, "--output", folder, "--resume", "auto", *words, "--set", *settings)
         return folder
 
-    def for_minutes(self, minutes, name, recipe, settings, *words):
-        """Trains for so many minutes, by the speed of a trial of 60 steps, the first third of which is left out."""
-        if (self.options.output / name / "report.html").exists():
-            return self.options.output / name
+    def steps_of(self, minutes, name, recipe, settings, *words):
+        """(steps, images in each) of so many minutes, by the speed of a trial of 60 steps, the first third of which is left out."""
         trial = self.train(name + "-trial", recipe, [*settings, "train.log_every=20", "train.eval_every=0",
                                                      "schedule.warmup_epochs=0"], *words, steps=60)
         lines = [json.loads(line) for line in (trial / "metrics.jsonl").read_text().splitlines()]
@@ -70,7 +69,13 @@ class Runs:
         batch = tomllib.loads((trial / "recipe.toml").read_text())["train"]["batch_size"]
         speed = sum(speeds) / len(speeds)
         print(f"{name}: {speed:.0f} images/s", file=sys.stderr, flush=True)
-        return self.train(name, recipe, settings, *words, steps=max(1, round(minutes * self.options.scale * 60 * speed / batch)))
+        return max(1, round(minutes * self.options.scale * 60 * speed / batch)), batch
+
+    def for_minutes(self, minutes, name, recipe, settings, *words):
+        if (self.options.output / name / "report.html").exists():
+            return self.options.output / name
+        steps, _ = self.steps_of(minutes, name, recipe, settings, *words)
+        return self.train(name, recipe, settings, *words, steps=steps)
 
     def top1(self, folder):
         return f"{100 * self.json_of('eval', '--weights', folder)['top1']:.1f} %"
@@ -97,8 +102,8 @@ def cifar(runs):
             continue
         folder = runs.for_minutes(30, f"pretrained-{number}", recipe, settings, *data)
         layer, accuracy = runs.probe(folder)
-        tuned = runs.for_minutes(10, f"tuned-{number}", f"compare/{'vil' if classifier == VIL else 'vit'}.toml", classifier, *data, "--pretrained",
-                                 folder / "model.safetensors")
+        tuned = runs.for_minutes(10, f"tuned-{number}", f"compare/{'vil' if classifier == VIL else 'vit'}.toml", classifier, *data,
+                                 "--pretrained", folder / "model.safetensors")
         row(name, 10, runs.top1(tuned), layer, f"{accuracy:.1f} %")
 
 
@@ -112,12 +117,16 @@ def scaling(runs):
     if not (folder / "sweep.html").exists():
         runs.tessera("sweep", RECIPES / "shapes/darl_scaling.toml", "--output", folder)
     head("run", "validation loss", "best layer", "ridge top-1")
-    losses, accuracies = [], []
+    losses, accuracies, points = [], [], []
     for run in sorted(folder.glob("*/seed-0")):
         losses.append(runs.json_of("eval", "--weights", run)["loss"])
         layer, accuracy = runs.probe(run)
         accuracies.append(accuracy)
-        row(run.parent.name, f"{losses[-1]:.4f}", layer, f"{accuracy:.1f} %")
+        width, depth, epochs = (word for word in run.parent.name.replace("_", " ").replace(",", "").split() if word.isdigit())
+        points.append((losses[-1], accuracy, f"{width} x {depth} ({epochs})"))
+        row(run.parent.name.replace("_", " "), f"{losses[-1]:.4f}", layer, f"{accuracy:.1f} %")
+    write_chart(runs.options.output / "scaling.svg",
+                [("Width x depth (epochs)", "validation loss", "ridge top-1, %", {"": points}, False)])
     count = len(losses)
     squares = sum((a - b) ** 2 for a, b in zip(ranks(losses), ranks(accuracies)))
     print(f"\nRank correlation (Spearman) of loss and accuracy: {1 - 6 * squares / (count * (count * count - 1)):.2f}.")
@@ -168,7 +177,7 @@ def samples(runs):
         measure("real, of the validation split", whole)
         measure("those with shuffled patches", parts)
         for objective in ("diffusion", "mse"):
-            settings = [] if objective == "diffusion" else ["task.objective=mse", "task.decoder=auto"]
+            settings = [] if objective == "diffusion" else ["task.objective=mse", "task.decoder=auto", "task.gamma=false"]
             folder = runs.for_minutes(45, f"samples-{name}-{objective}", recipe, settings, "--data", data)
             drawn = folder / "drawn.npz"
             compute = ["--batch", 64, "--threads", runs.options.threads]

@@ -6,6 +6,7 @@ import pathlib
 import subprocess
 import tempfile
 
+from chart import write_chart
 from rounds import head, row
 
 # Samplers of each kind of generator with the steps that they are tried with.
@@ -40,6 +41,7 @@ class Measurement:
     def print_row(self, *name, sampler, steps, cfg):
         evaluations, seconds, fid, precision, recall = self.of(sampler, steps, cfg)
         row(*name, evaluations, f"{seconds:.0f}", f"{fid:.3f}", f"{precision:.3f}", f"{recall:.3f}")
+        return fid, precision, recall
 
 
 def kind_of(options):
@@ -58,6 +60,7 @@ def main():
     parser.add_argument("--data", required=True)
     parser.add_argument("--images", type=int, default=5000)
     parser.add_argument("--batch", type=int, default=100)
+    parser.add_argument("--plot", help="file for FID, precision and recall by guidance (SVG)")
     parser.add_argument("--cfg", type=float, default=1.5, help="guidance in the table of samplers")
     options = parser.parse_args()
     samplers = kind_of(options)
@@ -70,8 +73,13 @@ def main():
         print("\nBy guidance:\n")
         head("guidance", "evaluations", "seconds", "FID", "precision", "recall")
         best = "dpmpp_2m" if samplers is CHAIN else "heun"
-        for cfg in (1, 1.25, 1.5, 2, 2.5, 3, 4):
-            measurement.print_row(cfg, sampler=best, steps=20, cfg=cfg)
+        scales = (1, 1.25, 1.5, 2, 2.5, 3, 4)
+        found = [measurement.print_row(cfg, sampler=best, steps=20, cfg=cfg) for cfg in scales]
+        if options.plot:
+            fid, precision, recall = ([(cfg, one[i]) for cfg, one in zip(scales, found)] for i in range(3))
+            write_chart(options.plot, [("FID", "guidance", "", {"": fid}, True),
+                                       ("Precision and recall", "guidance", "",
+                                        {"precision": precision, "recall": recall}, True)])
 
 
 if __name__ == "__main__":

@@ -5,9 +5,11 @@
 #   bench/samplers.sh BUILD RUN CLASSIFIER DATA
 #
 # RUN is a run of task diffuse, CLASSIFIER weights whose features FID compares, DATA the images it is measured against
-# (their validation split). TESSERA_BENCH_IMAGES (5000). TESSERA_PEER_PYTHON names a Python of 3.9 or later.
+# (their validation split). TESSERA_BENCH_IMAGES (5000). TESSERA_PLOT: file for FID, precision and recall by guidance
+# (SVG). TESSERA_PEER_PYTHON names a Python of 3.9 or later.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 build=${1:?usage: bench/samplers.sh BUILD RUN CLASSIFIER DATA}
 exec "${TESSERA_PEER_PYTHON:-python3}" "$here/samplers.py" --program "$build/tessera" --run "${2:?no RUN}" \
-  --classifier "${3:?no CLASSIFIER}" --data "${4:?no DATA}" --images "${TESSERA_BENCH_IMAGES:-5000}"
+  --classifier "${3:?no CLASSIFIER}" --data "${4:?no DATA}" --images "${TESSERA_BENCH_IMAGES:-5000}" \
+  ${TESSERA_PLOT:+--plot "$TESSERA_PLOT"}
