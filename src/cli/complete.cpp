@@ -31,7 +31,7 @@ struct CompleteOptions {
   std::string weights, out, folder, data;
   std::vector<std::string> images;
   int64_t count = 8, samples = 4, steps = 1000, seed = 0, batch = 64, threads = 0;
-  double given = 0.5;
+  double given = 0.5, temperature = 1;
   bool raw = false;
   std::string device = "auto", precision = "fp32";
 };
@@ -85,7 +85,7 @@ class Drawing {
   Drawing(const CompleteOptions& options, const train::OpenedTask& opened)
       : options_(options),
         preprocess_(opened.info.preprocess),
-        drawer_(patch_drawer(opened)),
+        drawer_(patch_drawer(opened, options.temperature)),
         beginnings_(read_beginnings(options, opened)) {
     const bool free = !beginnings_.images.defined();
     known_ =
@@ -105,8 +105,11 @@ class Drawing {
       const int64_t count = std::min(options_.batch, total - first);
       std::vector<uint64_t> seeds;
       for (int64_t i = 0; i < count; ++i) seeds.push_back(static_cast<uint64_t>(options_.seed + first + i));
-      tasks::DrawRequest request{
-          .given = given(first, count), .known = known_, .steps = options_.steps, .seeds = seeds};
+      tasks::DrawRequest request{.given = given(first, count),
+                                 .known = known_,
+                                 .steps = options_.steps,
+                                 .temperature = options_.temperature,
+                                 .seeds = seeds};
       request.progress = [&](int64_t done) {
         progress.update(first * drawer_.patches() + done * count, {});
         return !interrupted();
@@ -212,6 +215,7 @@ void add_complete(Arguments& command, Action& action) {
   command.add("--steps", options->steps, "noise levels of a patch's reverse chain")
       .show_default()
       .range(1, 1000);
+  add_temperature_option(command, options->temperature);
   command.add("--seed", options->seed, "of the first drawn image; the next one's is one more")
       .show_default()
       .range(0, 1000000000);

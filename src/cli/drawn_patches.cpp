@@ -28,13 +28,21 @@ std::vector<AskedImage> asked_images(const GeneratePatches& options) {
 
 }  // namespace
 
-tasks::DrawsPatches& patch_drawer(const train::OpenedTask& opened) {
+void add_temperature_option(Arguments& command, double& temperature) {
+  command.add("--temperature", temperature, "weights that draw tokens: below 1 likely ones are drawn oftener")
+      .show_default()
+      .range(0.01, 100.0);
+}
+
+tasks::DrawsPatches& patch_drawer(const train::OpenedTask& opened, double temperature) {
   auto* drawer = dynamic_cast<tasks::DrawsPatches*>(opened.task.get());
   if (!drawer)
     fail_usage(opened.file, ": weights of task ", tasks::task_name(opened.info.task),
                " draw no patches; task darl's do");
   if (const std::string why = drawer->drawing_refusal(); !why.empty())
     fail_usage(opened.file, ": these weights draw no images: ", why);
+  if (temperature != 1 && !drawer->draws_tokens())
+    fail_usage("--temperature is for weights that draw tokens; '", opened.file, "' draws pixels");
   return *drawer;
 }
 
@@ -49,7 +57,9 @@ torch::Tensor drawn_patches(tasks::DrawsPatches& drawer, tasks::DrawRequest requ
 }
 
 void generate_patches(const GeneratePatches& options, const train::OpenedTask& opened) {
-  tasks::DrawsPatches& drawer = patch_drawer(opened);
+  tasks::DrawsPatches& drawer = patch_drawer(opened, options.temperature);
+  if (drawer.draws_tokens() && options.steps > 0)
+    fail_usage("--steps is for weights that draw pixels; '", opened.file, "' draws a token for each patch");
   const DrawnPart part = drawn_part_of(options.part, options.out, options.resume);
   const torch::Device device = train::choose_device(options.device);
   const tasks::Precision precision = tasks::parse_precision(options.precision);
@@ -58,9 +68,12 @@ void generate_patches(const GeneratePatches& options, const train::OpenedTask& o
   const int64_t steps = options.steps > 0 ? options.steps : kStandardSteps;
   nlohmann::ordered_json settings = {
       {"model", opened.info.model.name}, {"weights", checksum_of(MappedFile(opened.file).bytes())},
-      {"size", {height, width}},         {"steps", steps},
-      {"precision", options.precision},  {"batch", options.batch},
-      {"first_seed", options.seed}};
+      {"size", {height, width}},         {"precision", options.precision},
+      {"batch", options.batch},          {"first_seed", options.seed}};
+  if (drawer.draws_tokens())
+    settings["temperature"] = options.temperature;
+  else
+    settings["steps"] = steps;
   const ShardLayout shards{.images = options.shard_size};
   check_shards(shards, options.out, options.batch);
   const auto output =
@@ -77,6 +90,7 @@ void generate_patches(const GeneratePatches& options, const train::OpenedTask& o
     tasks::DrawRequest request{.given = torch::zeros({std::ssize(batch), 3, height, width}),
                                .known = 0,
                                .steps = steps,
+                               .temperature = options.temperature,
                                .seeds = seeds};
     request.progress = [&](int64_t done) {
       progress.update(first, {{"patch", text(done, "/", drawer.patches())}});
@@ -101,8 +115,9 @@ void generate_patches(const GeneratePatches& options, const train::OpenedTask& o
     return;
   }
   std::cout << one_line(options.out) << ": " << counted(drawn, "image") << " of "
-            << counted(drawer.patches(), "patch", "patches") << ", " << counted(steps, "step") << " each, "
-            << fixed(seconds, 1) << " s\n";
+            << counted(drawer.patches(), "patch", "patches") << ", "
+            << (drawer.draws_tokens() ? "a token" : counted(steps, "step")) << " each, " << fixed(seconds, 1)
+            << " s\n";
 }
 
 }  // namespace tessera::cli

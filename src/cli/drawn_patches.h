@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/arguments.h"
 #include "cli/generate_output.h"
 #include "tasks/patch_drawing.h"
 #include "tasks/task.h"
@@ -13,8 +14,11 @@
 
 namespace tessera::cli {
 
-// The opened task as one that draws patches; usage errors name the file and why its weights draw no images.
-tasks::DrawsPatches& patch_drawer(const train::OpenedTask& opened);
+void add_temperature_option(Arguments& command, double& temperature);
+
+// The opened task as one that draws patches; usage errors name the file and why its weights draw no images, or not at a
+// temperature.
+tasks::DrawsPatches& patch_drawer(const train::OpenedTask& opened, double temperature);
 
 // The images of a request, [batch, 3, height, width] float32 on the CPU as the model has them, computed on this device
 // with this precision. Fails where a pixel is not finite.
@@ -26,6 +30,7 @@ struct GeneratePatches {
   std::string out, part;
   int64_t count = 0, seed = 0, batch = 0, steps = 0,
           shard_size = 0;  // count = 0: 16 images; steps = 0: 100 noise levels
+  double temperature = 1;  // of weights that draw tokens
   bool resume = false, json = false;
   std::string device, precision;
 };

@@ -394,7 +394,10 @@ void generate(const GenerateOptions& options) {
   const train::OpenedTask opened =
       train::open_generator(options.weights, {.model = options.model, .raw = options.raw});
   for (const std::string& note : opened.notes) std::cerr << one_line(note) << "\n";
-  if (tasks::generator_of(*opened.task)) return Drawing(options, opened).run();
+  if (tasks::generator_of(*opened.task)) {
+    refuse_patch_options(options, opened.file);
+    return Drawing(options, opened).run();
+  }
   refuse_noise_options(options, opened.file);
   generate_patches({.out = options.out,
                     .part = options.part,
@@ -403,6 +406,7 @@ void generate(const GenerateOptions& options) {
                     .batch = options.batch,
                     .steps = options.steps,
                     .shard_size = options.shard_size,
+                    .temperature = options.temperature,
                     .resume = options.resume,
                     .json = options.json,
                     .device = options.device,

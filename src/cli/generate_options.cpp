@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "cli/common.h"
+#include "cli/drawn_patches.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "diffusion/discrete_sampler.h"
@@ -52,6 +53,7 @@ void add_generate_options(Arguments& command, GenerateOptions& options) {
       .add("--steps", options.steps,
            "steps (default: 250 of ddpm and sde, 100 for each patch of darl, else 50)")
       .range<int64_t>(1, 1'000'000);
+  add_temperature_option(command, options.temperature);
   command.add("--eta", options.eta, "ddim: share of the chain's noise").show_default();
   command.flag("--karras", options.karras, "dpmpp, euler, heun: Karras' spacing of the noise");
   command.add("--spacing", options.spacing, "which steps of the schedule are taken")
@@ -134,6 +136,11 @@ void refuse_noise_options(const GenerateOptions& options, const std::string& fil
     if (is_given)
       fail_usage(name, " is for networks of task diffuse; '", file,
                  "' draws patch by patch (an image is completed by `tessera complete`)");
+}
+
+void refuse_patch_options(const GenerateOptions& options, const std::string& file) {
+  if (options.temperature != GenerateOptions().temperature)
+    fail_usage("--temperature is for weights that draw tokens; '", file, "' holds a network of task diffuse");
 }
 
 std::vector<int64_t> classes_of(const std::string& words, const tasks::Generator& generator,

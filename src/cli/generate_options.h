@@ -22,7 +22,7 @@ struct GenerateOptions {
   int64_t count = 0, seed = 0, batch = 16, threads = 0, steps = 0, cfg_channels = 0, moments = 0, reuse = 1,
           shard_size = 0, tile = 0;
   double cfg = 1.5, cfg_rescale = 0, cfg_from = 0, cfg_to = 1, eta = 0, last_step_size = 0.04, clip = kUnset,
-         strength = kUnset, threshold = 0;
+         strength = kUnset, threshold = 0, temperature = 1;
   std::string sampler = "auto", spacing = "trailing", form = "sigma", last_step = "mean";
   std::string start, inpaint, mask;
   std::string device = "auto", precision = "fp32";
@@ -30,8 +30,10 @@ struct GenerateOptions {
 
 void add_generate_options(Arguments& command, GenerateOptions& options);
 
-// Usage errors: what only networks of task diffuse have, asked of weights in `file` that draw patch by patch.
+// Usage errors: what only networks of task diffuse have, asked of weights in `file` that draw patch by patch, and the
+// reverse.
 void refuse_noise_options(const GenerateOptions& options, const std::string& file);
+void refuse_patch_options(const GenerateOptions& options, const std::string& file);
 
 // What the words of an option stand for; usage errors name it.
 //

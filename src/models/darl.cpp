@@ -280,6 +280,10 @@ class Darl final : public CausalBackbone, public NextPatch, public MaskedAttenti
     tokens_checksum_ = std::move(checksum);
   }
   const std::string& tokens_checksum() const override { return tokens_checksum_; }
+  torch::Tensor embed_tokens(const torch::Tensor& tokens) const override {
+    check(reads_tokens(), "a model that reads pixels embeds no tokens");
+    return torch::embedding(token_embed_, tokens).unsqueeze(1);
+  }
   torch::Tensor front_tokens() const override { return start_token_; }
 
   // As MAE (He et al. 2022), whose recipe the paper follows.

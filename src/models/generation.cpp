@@ -6,7 +6,6 @@
 #include <set>
 
 #include "core/error.h"
-#include "core/random.h"
 
 namespace tessera::models {
 namespace {
@@ -40,20 +39,9 @@ bool is_end(int64_t token, const std::vector<int64_t>& ends) {
   return std::find(ends.begin(), ends.end(), token) != ends.end();
 }
 
-// One token from a row of scores: the first whose share of the sum reaches a number drawn for this place.
 int64_t draw(const torch::Tensor& scores, uint64_t seed, int64_t row, int64_t position) {
-  const torch::Tensor shares = scores.to(torch::kCPU, torch::kFloat64).softmax(0).contiguous();
-  const double* at = shares.data_ptr<double>();
   RandomStream random(seed, "next_token", static_cast<uint64_t>(row), static_cast<uint64_t>(position));
-  double left = random.uniform();
-  int64_t last = 0;
-  for (int64_t i = 0; i < shares.numel(); ++i) {
-    if (at[i] <= 0) continue;
-    last = i;
-    left -= at[i];
-    if (left < 0) break;
-  }
-  return last;
+  return draw_token(scores, random);
 }
 
 Generated one_by_one(const NextTokenModel& model, const torch::Tensor& prompt,
@@ -190,6 +178,20 @@ class BeamSearch {
 };
 
 }  // namespace
+
+int64_t draw_token(const torch::Tensor& scores, RandomStream& random) {
+  const torch::Tensor shares = scores.to(torch::kCPU, torch::kFloat64).softmax(0).contiguous();
+  const double* at = shares.data_ptr<double>();
+  double left = random.uniform();
+  int64_t last = 0;
+  for (int64_t i = 0; i < shares.numel(); ++i) {
+    if (at[i] <= 0) continue;
+    last = i;
+    left -= at[i];
+    if (left < 0) break;
+  }
+  return last;
+}
 
 torch::Tensor penalise_repetition(const torch::Tensor& scores, const torch::Tensor& ids, double penalty) {
   const torch::Tensor own = scores.gather(1, ids);

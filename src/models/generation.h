@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/config.h"
+#include "core/random.h"
 
 namespace tessera::models {
 
@@ -42,6 +43,9 @@ torch::Tensor keep_top_p(const torch::Tensor& scores, double share);    // Holtz
 torch::Tensor keep_min_p(const torch::Tensor& scores, double share);    // Nguyen et al. 2024
 torch::Tensor keep_typical(const torch::Tensor& scores, double share);  // Meister et al. 2023
 torch::Tensor keep_epsilon(const torch::Tensor& scores, double least);  // Hewitt et al. 2022
+
+// One token from a row of scores [vocabulary]: the first with which their shares' sum exceeds a number drawn from `random`.
+int64_t draw_token(const torch::Tensor& scores, RandomStream& random);
 
 enum class EarlyStop { no, yes, never };
 

@@ -8,6 +8,7 @@
 #include "models/capability.h"
 #include "models/family.h"
 #include "models/input_channels.h"
+#include "models/tokeniser.h"
 #include "nn/patch_embed.h"
 
 namespace tessera::models {
@@ -71,7 +72,17 @@ torch::Tensor PatchPredictor::before_first(int64_t batch, const torch::Tensor& s
 
 torch::Tensor PatchPredictor::before_next(const torch::Tensor& pixels, Cache& cache) {
   const torch::Tensor image = pixels.view({-1, patch_, patch_, 3}).permute({0, 3, 1, 2}).contiguous();
-  const torch::Tensor z = causal_->step(causal_->embed_patches(image), cache);
+  return after(causal_->embed_patches(image), cache);
+}
+
+torch::Tensor PatchPredictor::before_next_token(const torch::Tensor& tokens, Cache& cache) {
+  const auto* reader = dynamic_cast<const ReadsTokens*>(trunk_.get());
+  check(reader != nullptr, "this trunk reads no tokens");
+  return after(reader->embed_tokens(tokens), cache);
+}
+
+torch::Tensor PatchPredictor::after(const torch::Tensor& embedded, Cache& cache) {
+  const torch::Tensor z = causal_->step(embedded, cache);
   return knows_next_place() ? next_->query_step(order_[static_cast<size_t>(cache.tokens - front_)], cache)
                             : z;
 }
@@ -89,14 +100,18 @@ torch::Tensor PatchPredictor::arranged(const torch::Tensor& raster, const torch:
   return index_.defined() ? raster.index_select(1, index_.to(raster.device())) : raster;
 }
 
+torch::Tensor PatchPredictor::in_raster(const torch::Tensor& rows, const torch::Tensor& orders) const {
+  if (orders.defined()) {
+    torch::Tensor index = orders.to(rows.device());
+    while (index.dim() < rows.dim()) index = index.unsqueeze(-1);
+    return torch::empty_like(rows).scatter_(1, index.expand_as(rows), rows);
+  }
+  return index_.defined() ? torch::empty_like(rows).index_copy_(1, index_.to(rows.device()), rows) : rows;
+}
+
 torch::Tensor PatchPredictor::to_images(const torch::Tensor& pixels, const torch::Tensor& orders) const {
-  torch::Tensor raster = pixels;
-  if (orders.defined())
-    raster = torch::empty_like(pixels).scatter_(1, orders.to(pixels.device()).unsqueeze(-1).expand_as(pixels),
-                                                pixels);
-  else if (index_.defined())
-    raster = torch::empty_like(pixels).index_copy_(1, index_.to(pixels.device()), pixels);
-  return raster.reshape({pixels.size(0), rows_, columns_, patch_, patch_, 3})
+  return in_raster(pixels, orders)
+      .reshape({pixels.size(0), rows_, columns_, patch_, patch_, 3})
       .permute({0, 5, 1, 3, 2, 4})
       .reshape({pixels.size(0), 3, rows_ * patch_, columns_ * patch_});
 }
@@ -126,6 +141,15 @@ torch::Tensor draw_patch(PatchDecoder& decoder, const torch::Tensor& z, const Pa
   return x.squeeze(1);
 }
 
+namespace {
+
+void go_on(const std::function<bool(int64_t done)>& progress, int64_t patches) {
+  if (progress && !progress(patches))
+    throw Error(ErrorKind::interrupted, text("interrupted after ", patches, " patches"));
+}
+
+}  // namespace
+
 torch::Tensor draw_patches(PatchPredictor& predictor, PatchDecoder& decoder, const torch::Tensor& given,
                            int64_t known, const PatchSampling& sampling, const PatchNoise& noise) {
   const torch::NoGradGuard no_grad;
@@ -135,11 +159,25 @@ torch::Tensor draw_patches(PatchPredictor& predictor, PatchDecoder& decoder, con
   for (int64_t t = 0; t < predictor.patches(); ++t) {
     patches.push_back(t < known ? given.select(1, t)
                                 : draw_patch(decoder, z, sampling, t, noise).to(given.scalar_type()));
-    if (sampling.progress && !sampling.progress(t + 1))
-      throw Error(ErrorKind::interrupted, text("interrupted after ", t + 1, " patches"));
+    go_on(sampling.progress, t + 1);
     if (t + 1 < predictor.patches()) z = predictor.before_next(patches.back(), cache);
   }
   return torch::stack(patches, 1);
+}
+
+torch::Tensor draw_tokens(PatchPredictor& predictor, PatchDecoder& decoder, const torch::Tensor& given,
+                          int64_t known, const ChooseTokens& choose,
+                          const std::function<bool(int64_t done)>& progress) {
+  const torch::NoGradGuard no_grad;
+  Cache cache;
+  std::vector<torch::Tensor> tokens;
+  torch::Tensor z = predictor.before_first(given.size(0), decoder.start(), cache);
+  for (int64_t t = 0; t < predictor.patches(); ++t) {
+    tokens.push_back(t < known ? given.select(1, t) : choose(t, decoder.forward(z).squeeze(1)));
+    go_on(progress, t + 1);
+    if (t + 1 < predictor.patches()) z = predictor.before_next_token(tokens.back(), cache);
+  }
+  return torch::stack(tokens, 1);
 }
 
 }  // namespace tessera::models

@@ -42,17 +42,21 @@ class PatchPredictor {
   torch::Tensor before_each_patch(const torch::Tensor& images, const torch::Tensor& start,
                                   const Context& context = {}, const torch::Tensor& orders = {});
   // The same with a cache, in evaluation mode: what is known before the first patch, and before the next one
-  // once the pixels of the current one [batch, 3 patch^2] are given. Both [batch, 1, width].
+  // once the pixels of the current one [batch, 3 patch^2] are given, or its tokens int64 [batch] where the trunk reads
+  // tokens. All [batch, 1, width].
   torch::Tensor before_first(int64_t batch, const torch::Tensor& start, Cache& cache);
   torch::Tensor before_next(const torch::Tensor& pixels, Cache& cache);
+  torch::Tensor before_next_token(const torch::Tensor& tokens, Cache& cache);
 
   // Pixels [batch, patches, 3 patch^2] of an image's patches in their order, and back to images.
   torch::Tensor in_order(const torch::Tensor& images, const torch::Tensor& orders = {}) const;
   torch::Tensor to_images(const torch::Tensor& pixels, const torch::Tensor& orders = {}) const;
-  // Rows [batch, patches, …] of the raster in their order.
+  // Rows [batch, patches, …] of the raster in their order, and back.
   torch::Tensor arranged(const torch::Tensor& raster, const torch::Tensor& orders = {}) const;
+  torch::Tensor in_raster(const torch::Tensor& rows, const torch::Tensor& orders = {}) const;
 
  private:
+  torch::Tensor after(const torch::Tensor& embedded, Cache& cache);
   std::shared_ptr<Backbone> trunk_;
   TokenEncoder* encoder_;
   CausalStep* causal_;
@@ -86,5 +90,13 @@ torch::Tensor draw_patch(PatchDecoder& decoder, const torch::Tensor& z, const Pa
 // [batch, patches, 3 patch^2], in sequence order; the others are drawn. The same shape and order.
 torch::Tensor draw_patches(PatchPredictor& predictor, PatchDecoder& decoder, const torch::Tensor& given,
                            int64_t known, const PatchSampling& sampling, const PatchNoise& noise);
+
+// Which tokens int64 [batch] patch t gets, by their scores [batch, codes].
+using ChooseTokens = std::function<torch::Tensor(int64_t patch, const torch::Tensor& scores)>;
+// The tokens of whole images, int64 [batch, patches] in sequence order, of a trunk that reads tokens and a decoder that
+// scores them: the first `known` are those of `given`, of that shape. `progress` as in PatchSampling.
+torch::Tensor draw_tokens(PatchPredictor& predictor, PatchDecoder& decoder, const torch::Tensor& given,
+                          int64_t known, const ChooseTokens& choose,
+                          const std::function<bool(int64_t done)>& progress);
 
 }  // namespace tessera::models

@@ -8,6 +8,8 @@
 
 #include "core/error.h"
 #include "models/models_testing.h"
+#include "models/tokeniser.h"
+#include "nn/patch_embed.h"
 
 namespace tessera::models {
 namespace {
@@ -61,10 +63,11 @@ Model build(const Case& one) {
 }
 
 std::shared_ptr<PatchDecoder> decoder_for(const PatchPredictor& predictor, PatchDecoderKind kind,
-                                          int64_t depth, bool denoises, bool gamma = false) {
+                                          int64_t depth, bool denoises, bool gamma = false,
+                                          int64_t outputs = kPixels) {
   auto decoder = std::make_shared<PatchDecoder>(PatchDecoderOptions{.kind = kind,
                                                                     .width = predictor.width(),
-                                                                    .pixels = kPixels,
+                                                                    .pixels = outputs,
                                                                     .depth = depth,
                                                                     .heads = 2,
                                                                     .denoises = denoises,
@@ -145,6 +148,41 @@ TEST(NextPatch, DrawingWithACacheIsDrawingWithout) {
       EXPECT_TRUE(torch::allclose(got, want, 1e-7, 1e-7))
           << one.family << " " << (got - want).abs().max().item<double>();
       EXPECT_TRUE(torch::equal(got.slice(1, 0, known), given.slice(1, 0, known)));
+    }
+}
+
+// Images whose patches are as bright as their tokens are large.
+TEST(NextPatch, DrawingTokensWithACacheIsDrawingWithout) {
+  const torch::NoGradGuard no_grad;
+  constexpr int64_t kCodes = 6;
+  for (const bool two_stream : {false, true})
+    for (const std::vector<int64_t>& order : orders()) {
+      const Model model =
+          build({"darl", {{"codes", kCodes}, {"tokeniser", "somewhere"}, {"two_stream", two_stream}}});
+      dynamic_cast<ReadsTokens&>(*model.trunk)
+          .set_tokens([](const Tensor& images, int64_t,
+                         int64_t) { return nn::patchify(images, 4).select(2, 0).to(torch::kInt64); },
+                      "a");
+      PatchPredictor predictor(model.trunk, model.spec, order, "this test");
+      const auto decoder = decoder_for(predictor, PatchDecoderKind::mlp, 1, false, false, kCodes);
+      torch::manual_seed(6);
+      const Tensor noise = torch::randn({kPatches, 2, kCodes}, torch::kFloat64);
+      const auto choose = [&](int64_t patch, const Tensor& scores) {
+        return (scores + noise[patch]).argmax(1);
+      };
+      const Tensor given = torch::randint(kCodes, {2, kPatches}, torch::kInt64);
+      const int64_t known = two_stream ? 0 : 5;
+      const Tensor got = draw_tokens(predictor, *decoder, given, known, choose, {});
+      Tensor want = given.clone();
+      for (int64_t t = known; t < kPatches; ++t) {
+        const Tensor images = predictor.to_images(
+            want.to(torch::kFloat64).unsqueeze(-1).expand({2, kPatches, kPixels}).contiguous());
+        const Tensor z = predictor.before_each_patch(images, decoder->start());
+        want.select(1, t).copy_(choose(t, decoder->forward(z).select(1, t)));
+      }
+      EXPECT_TRUE(torch::equal(got, want)) << two_stream;
+      EXPECT_TRUE(torch::equal(got.slice(1, 0, known), given.slice(1, 0, known)));
+      EXPECT_TRUE(torch::equal(predictor.arranged(predictor.in_raster(got)), got));
     }
 }
 

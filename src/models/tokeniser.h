@@ -29,6 +29,14 @@ class Tokeniser {
   torch::Tensor tokens(const torch::Tensor& pixels) { return tokens_of(code_outputs(pixels)); }
 };
 
+// The other half of a discrete autoencoder: what makes pictures of tokens.
+class DecodesTokens {
+ public:
+  virtual ~DecodesTokens() = default;
+  // Tokens int64 [batch, rows, columns] -> pixels [batch, 3, rows * cell, columns * cell] in [0, 1], of the tokeniser's cells.
+  virtual torch::Tensor pictures(const torch::Tensor& tokens) = 0;
+};
+
 // The tokens of images [batch, 3, height, width] as they enter a model, one for each cell of a grid: int64
 // [batch, rows * columns].
 using TokensOf = std::function<torch::Tensor(const torch::Tensor& images, int64_t rows, int64_t columns)>;
@@ -43,6 +51,8 @@ class ReadsTokens {
   // With the check sum of those weights.
   virtual void set_tokens(TokensOf tokens, std::string checksum) = 0;
   virtual const std::string& tokens_checksum() const = 0;  // "" before
+  // Tokens int64 [batch] as CausalStep::step() takes them: [batch, 1, width].
+  virtual torch::Tensor embed_tokens(const torch::Tensor& tokens) const = 0;
 };
 
 }  // namespace tessera::models

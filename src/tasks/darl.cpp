@@ -8,6 +8,7 @@
 #include "core/text.h"
 #include "core/threads.h"
 #include "models/family.h"
+#include "models/generation.h"
 #include "nn/patch_embed.h"
 #include "tasks/feature_health.h"
 #include "tasks/image_streams.h"
@@ -125,7 +126,7 @@ class Darl final : public Task, public DrawsPatches {
   }
   MetricInfo main_metric() const override { return {"loss", Unit::number, false}; }
   std::vector<std::pair<std::string, std::string>> fingerprints() const override {
-    if (config_.objective != DarlObjective::tokens) return {};
+    if (!draws_tokens()) return {};
     return {{"tokeniser", tokens_.checksum()}};
   }
 
@@ -136,14 +137,20 @@ class Darl final : public Task, public DrawsPatches {
     return {predictor_.rows() * predictor_.patch(), predictor_.columns() * predictor_.patch()};
   }
   std::string drawing_refusal() const override {
-    if (config_.objective == DarlObjective::tokens) return "they predict tokens, not pixels";
-    if (const auto* reader = dynamic_cast<const models::ReadsTokens*>(backbone_.get());
-        reader && reader->input_codes() > 0)
-      return "they read tokens, which are those of whole images";
+    const auto* reader = dynamic_cast<const models::ReadsTokens*>(backbone_.get());
+    const bool reads_tokens = reader && reader->input_codes() > 0;
+    if (draws_tokens()) {
+      if (!reads_tokens) return "they predict tokens but read pixels, which no token alone gives";
+      if (reader->tokens_checksum() != tokens_.checksum())
+        return "model.tokeniser and task.tokeniser are two, so that they do not read what they predict";
+      return tokens_.picture_refusal();
+    }
+    if (reads_tokens) return "they predict pixels but read tokens, which are those of whole images";
     if (config_.normalise_pixels)
       return "they predict normalised pixels: means and deviations of the patches to come are not known";
     return "";
   }
+  bool draws_tokens() const override { return config_.objective == DarlObjective::tokens; }
   torch::Tensor draw(const DrawRequest& request) override;
   torch::Tensor known_part(const torch::Tensor& images, int64_t known) override {
     torch::Tensor pixels = predictor_.in_order(images).clone();
@@ -182,8 +189,7 @@ class Darl final : public Task, public DrawsPatches {
   DarlPass pass(const StreamInputs& inputs, const models::Context& context) {
     DarlDraws draws{.orders = orders_of(inputs)};
     if (denoises()) draws.noise = inputs.at("noise"), draws.gamma = inputs.at("gamma");
-    if (config_.objective == DarlObjective::tokens)
-      draws.tokens = tokens_(inputs.at("image"), predictor_.rows(), predictor_.columns());
+    if (draws_tokens()) draws.tokens = tokens_(inputs.at("image"), predictor_.rows(), predictor_.columns());
     return darl_pass(config_, predictor_, *decoder_, inputs.at("image"), draws, context);
   }
   // Each sample's own, or undefined.
@@ -204,6 +210,7 @@ class Darl final : public Task, public DrawsPatches {
               [&](int64_t sample) { return RandomStream(0, "validation patch noise", number(sample)); });
   }
 
+  torch::Tensor draw_by_tokens(const DrawRequest& request);
   torch::Tensor bound_of(const StreamInputs& batch, const DarlPass& passed, int64_t first);
   void show(const StreamInputs& batch, const DarlPass& passed, const EvaluateOptions& options, Findings& out);
   report::PicturesBlock order_of_patches() const;
@@ -295,6 +302,7 @@ torch::Tensor Darl::draw(const DrawRequest& request) {
     fail_usage("these weights draw no images: ", why);
   check(request.given.size(0) == std::ssize(request.seeds), "each image that is drawn needs a seed");
   set_training(parts(), false);
+  if (draws_tokens()) return draw_by_tokens(request);
   const torch::Tensor given = predictor_.in_order(request.given);
   const models::PatchSampling sampling{
       .gammas = denoises() ? sampling_gammas(config_.schedule, request.steps) : std::vector<double>(),
@@ -305,11 +313,33 @@ torch::Tensor Darl::draw(const DrawRequest& request) {
                            patch_noise_of(request.seeds, given.size(2), given.options())));
 }
 
+// Known patches keep their pixels; what follows sees their tokens, made without what stands behind them.
+torch::Tensor Darl::draw_by_tokens(const DrawRequest& request) {
+  const int64_t batch = request.given.size(0), rows = predictor_.rows(), columns = predictor_.columns();
+  const auto [height, width] = image_size();
+  torch::Tensor known = torch::zeros({batch, patches()}, request.given.options().dtype(torch::kInt64));
+  if (request.known > 0)
+    known = predictor_.arranged(tokens_(known_part(request.given, request.known), rows, columns));
+  const auto choose = [&](int64_t patch, const torch::Tensor& scores) {
+    torch::Tensor tokens = torch::empty({batch}, torch::kInt64);
+    for (int64_t i = 0; i < batch; ++i) {
+      RandomStream stream(request.seeds[static_cast<size_t>(i)], "token", static_cast<uint64_t>(patch));
+      tokens[i] = models::draw_token(scores[i].to(torch::kFloat64) / request.temperature, stream);
+    }
+    return tokens.to(scores.device());
+  };
+  const torch::Tensor tokens =
+      models::draw_tokens(predictor_, *decoder_, known, request.known, choose, request.progress);
+  torch::Tensor pixels = predictor_.in_order(tokens_.images_of(
+      predictor_.in_raster(tokens).view({batch, rows, columns}), height, width, request.given.options()));
+  pixels.slice(1, 0, request.known).copy_(predictor_.in_order(request.given).slice(1, 0, request.known));
+  return predictor_.to_images(pixels);
+}
+
 void Darl::show(const StreamInputs& batch, const DarlPass& passed, const EvaluateOptions& options,
                 Findings& out) {
   if (config_.order != DarlOrder::random) out.blocks.emplace_back(order_of_patches());
-  if (config_.objective == DarlObjective::tokens) return;
-  out.blocks.emplace_back(predictions(batch, passed));
+  if (!draws_tokens()) out.blocks.emplace_back(predictions(batch, passed));
   if (options.wants("completions") && drawing_refusal().empty())
     out.blocks.emplace_back(completions(batch, options.seed));
 }

@@ -43,7 +43,7 @@ models::DvaeDecoderOptions decoder_options(const DvaeConfig& config, const model
   return options;
 }
 
-class Dvae final : public Task {
+class Dvae final : public Task, public models::DecodesTokens {
  public:
   explicit Dvae(const TaskSetup& setup)
       : config_(read_config<DvaeConfig>(setup.settings, "task")),
@@ -110,6 +110,7 @@ class Dvae final : public Task {
   }
   MetricInfo main_metric() const override { return {"loss", Unit::number, false}; }
   Findings evaluate(const EvaluateOptions& options);
+  torch::Tensor pictures(const torch::Tensor& tokens) override { return pixels_of(decode(tokens)); }
 
  private:
   // Of decoded outputs, [batch]: the loss of pixels, and the pixels themselves [batch, 3, height, width].

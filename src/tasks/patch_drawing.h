@@ -17,7 +17,8 @@ struct DrawRequest {
   // in which the model reads them, are kept, and the others drawn.
   torch::Tensor given = {};
   int64_t known = 0;
-  int64_t steps = 1000;  // of the reverse chain of each patch
+  int64_t steps = 1000;    // of the reverse chain of each patch
+  double temperature = 1;  // of weights that draw tokens
   std::span<const uint64_t> seeds =
       {};  // one an image: what it becomes, in whatever batch, follows from its own
   // Called after every patch with those done so far; returning false ends with ErrorKind::interrupted.
@@ -29,8 +30,10 @@ class DrawsPatches {
   virtual ~DrawsPatches() = default;
   virtual int64_t patches() const = 0;
   virtual std::array<int64_t, 2> image_size() const = 0;  // height, width
-  // Why these weights draw no images ("it predicts tokens"); empty if they do.
+  // Why these weights draw no images ("they predict normalised pixels"); empty if they do.
   virtual std::string drawing_refusal() const = 0;
+  // Whether a patch is drawn as a token, by its scores, so that there are no steps but a temperature.
+  virtual bool draws_tokens() const = 0;
   // The images of a request, [batch, 3, height, width].
   virtual torch::Tensor draw(const DrawRequest& request) = 0;
   // Those images with patches that are not known in the colour of zeros, which is that of the mean.

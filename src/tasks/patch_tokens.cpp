@@ -12,7 +12,8 @@ PatchTokens::PatchTokens(const TaskSetup& setup, std::string path, std::string k
       codes_key_(std::move(codes_key)),
       codes_(codes),
       preprocess_(setup.preprocess),
-      open_(setup.open_backbone) {}
+      open_(setup.open_backbone),
+      open_task_(setup.open_task) {}
 
 models::Tokeniser& PatchTokens::opened() {
   if (!tokeniser_.model) {
@@ -34,6 +35,29 @@ const std::string& PatchTokens::checksum() {
   return tokeniser_.checksum;
 }
 
+models::DecodesTokens* PatchTokens::decoder() {
+  if (!whole_ && open_task_) {
+    whole_ = open_task_(path_);
+    set_training(whole_->parts(), false);
+  }
+  return dynamic_cast<models::DecodesTokens*>(whole_.get());
+}
+
+std::string PatchTokens::picture_refusal() {
+  return decoder() ? ""
+                   : text(key_, " '", path_, "' holds an encoder alone, which makes no pictures of tokens");
+}
+
+torch::Tensor PatchTokens::images_of(const torch::Tensor& tokens, int64_t height, int64_t width,
+                                     const torch::TensorOptions& options) {
+  const torch::NoGradGuard no_grad;
+  models::DecodesTokens* decodes = decoder();
+  if (!decodes) fail_usage(picture_refusal());
+  move(whole_->parts(), options.device(), c10::typeMetaToScalarType(options.dtype()));
+  const torch::Tensor pixels = decodes->pictures(tokens).to(options);
+  return images_of_pixels(resized_pixels(pixels, height, width), preprocess_);
+}
+
 torch::Tensor PatchTokens::operator()(const torch::Tensor& images, int64_t rows, int64_t columns) {
   const torch::NoGradGuard no_grad;
   models::Tokeniser& tokeniser = opened();
@@ -45,11 +69,20 @@ torch::Tensor PatchTokens::operator()(const torch::Tensor& images, int64_t rows,
   return tokeniser.tokens(pixels).flatten(1);
 }
 
+namespace {
+
+torch::Tensor channels(const std::vector<double>& values, const torch::Tensor& like) {
+  return torch::tensor(values, torch::kFloat64).to(like.device(), like.scalar_type()).view({3, 1, 1});
+}
+
+}  // namespace
+
 torch::Tensor pixels_of(const torch::Tensor& images, const data::Preprocess& preprocess) {
-  const auto channels = [&](const std::vector<double>& values) {
-    return torch::tensor(values, torch::kFloat64).to(images.device(), images.scalar_type()).view({3, 1, 1});
-  };
-  return (images * channels(preprocess.std) + channels(preprocess.mean)).clamp(0, 1);
+  return (images * channels(preprocess.std, images) + channels(preprocess.mean, images)).clamp(0, 1);
+}
+
+torch::Tensor images_of_pixels(const torch::Tensor& pixels, const data::Preprocess& preprocess) {
+  return (pixels - channels(preprocess.mean, pixels)) / channels(preprocess.std, pixels);
 }
 
 torch::Tensor resized_pixels(const torch::Tensor& pixels, int64_t height, int64_t width) {

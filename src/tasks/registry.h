@@ -58,6 +58,8 @@ struct TaskSetup {
   std::function<OpenedClassifier(const std::string& path, int64_t side)> open_classifier = {};
   // Opens the backbone of any weights; empty where none may be opened.
   std::function<OpenedBackbone(const std::string& path)> open_backbone = {};
+  // Opens any weights as their task; empty where none may be opened.
+  std::function<std::shared_ptr<Task>(const std::string& path)> open_task = {};
   int64_t batch_size = 0;  // samples of a step of all processes; 0 = nothing is trained
 
   std::shared_ptr<models::Backbone> build_backbone(const models::ModelSpec& spec) const;

@@ -179,7 +179,7 @@ std::unique_ptr<tasks::Task> build_task(const WeightsInfo& info, bool meta, cons
   setup.metadata = info.task_metadata;
   setup.file = file;
   setup.sides = {info.preprocess.size};
-  if (!meta) setup.open_backbone = open_backbone;
+  if (!meta) setup.open_backbone = open_backbone, setup.open_task = open_whole_task;
   auto task = tasks::find_task(tasks::task_name(info.task)).make(setup);
   if (info.quantization.enabled()) quantise_blocks(*task->backbones().at(0).model, info.quantization);
   return task;
@@ -373,6 +373,8 @@ tasks::OpenedClassifier open_classifier(const std::string& path, int64_t side) {
           .file = opened.file,
           .checksum = checksum_of(MappedFile(opened.file).bytes())};
 }
+
+std::shared_ptr<tasks::Task> open_whole_task(const std::string& path) { return open_task(path).task; }
 
 tasks::OpenedBackbone open_backbone(const std::string& path) {
   const OpenedTask opened = open_task(path);

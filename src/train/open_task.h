@@ -72,6 +72,8 @@ std::unique_ptr<tasks::Task> read_task(const WeightFile& file, const WeightsInfo
 
 // A classifier for inputs of a side, as TaskSetup::open_classifier has it.
 tasks::OpenedClassifier open_classifier(const std::string& path, int64_t side);
+// Any weights, as TaskSetup::open_task has it.
+std::shared_ptr<tasks::Task> open_whole_task(const std::string& path);
 // The backbone of any task's weights, as TaskSetup::open_backbone has it.
 tasks::OpenedBackbone open_backbone(const std::string& path);
 

@@ -211,6 +211,7 @@ RunTask build_task(const Recipe& recipe, const RunData& data, const WeightsInfo&
   setup.continued = continued;
   setup.open_classifier = open_classifier;
   setup.open_backbone = open_backbone;
+  setup.open_task = open_whole_task;
   RunTask run;
   run.task = tasks::find_task(tasks::task_name(recipe.task)).make(setup);
   run.info = info;
