@@ -25,8 +25,9 @@ def curve(runs, name, recipe, llama):
     settings = [f"model.llama={str(llama).lower()}"]
     if not (folder / "report.html").exists():
         steps, batch = runs.steps_of(MINUTES, name, recipe, settings)
-        epochs = steps * batch / TRAINING_IMAGES
-        settings += [f"train.eval_every={epochs / POINTS:.4f}", f"task.fid.classifier={runs.options.classifier}",
+        part = steps // POINTS
+        steps, epoch = part * POINTS, TRAINING_IMAGES // batch
+        settings += [f"train.eval_every={part / epoch}", f"task.fid.classifier={runs.options.classifier}",
                      f"task.fid.samples={runs.options.images}"]
         runs.train(name, recipe, settings, steps=steps)
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]

@@ -63,7 +63,8 @@ class Runs:
     def steps_of(self, minutes, name, recipe, settings, *words):
         """(steps, images in each) of so many minutes, by the speed of a trial of 60 steps, the first third of which is left out."""
         trial = self.train(name + "-trial", recipe, [*settings, "train.log_every=20", "train.eval_every=0",
-                                                     "schedule.warmup_epochs=0"], *words, steps=60)
+                                                     "schedule.warmup_epochs=0", "schedule.warmup_steps=0"],
+                           *words, steps=60)
         lines = [json.loads(line) for line in (trial / "metrics.jsonl").read_text().splitlines()]
         speeds = [line["images_per_second"] for line in lines if line["kind"] == "train"][1:]
         batch = tomllib.loads((trial / "recipe.toml").read_text())["train"]["batch_size"]
