@@ -106,6 +106,22 @@ def cifar(runs):
         tuned = runs.for_minutes(10, f"tuned-{number}", f"compare/{'vil' if classifier == VIL else 'vit'}.toml", classifier, *data,
                                  "--pretrained", folder / "model.safetensors")
         row(name, 10, runs.top1(tuned), layer, f"{accuracy:.1f} %")
+    draw_masked(runs)
+
+
+def draw_masked(runs):
+    """mae-loss.svg: loss and nearest neighbours of the two masked auto-encoders by epoch, where both are there."""
+    loss, neighbours = {}, {}
+    for number, name in enumerate(("ViT", "VisionLLaMA")):
+        path = runs.options.output / f"pretrained-{number}" / "metrics.jsonl"
+        if not path.exists():
+            return
+        points = [line for line in map(json.loads, path.read_text().splitlines()) if line["kind"] == "eval"]
+        loss[name] = [(point["epoch"], point["loss"]) for point in points]
+        neighbours[name] = [(point["epoch"], 100 * point["knn"]) for point in points]
+    write_chart(runs.options.output / "mae-loss.svg",
+                [("Masked auto-encoding on CIFAR-10", "epoch", "loss on validation images", loss, True),
+                 ("Nearest neighbours", "epoch", "k-NN top-1, %", neighbours, True)])
 
 
 def ranks(values):
