@@ -9,16 +9,23 @@
 
 namespace tessera::models {
 
-TextBlock::TextBlock(int64_t dim, int64_t heads, int64_t hidden, nn::MlpForm mlp, double norm_eps) {
+TextBlock::TextBlock(int64_t dim, int64_t heads, int64_t hidden, nn::MlpForm mlp, double norm_eps,
+                     double init_values) {
   norm1_ = register_module("norm1", nn::LayerNorm(dim, nn::LayerNormOptions{.eps = norm_eps}));
   attn_ = register_module("attn", nn::Attention(dim, heads));
   norm2_ = register_module("norm2", nn::LayerNorm(dim, nn::LayerNormOptions{.eps = norm_eps}));
   mlp_ = register_module("mlp", nn::AnyMlp(mlp, dim, hidden));
+  if (init_values <= 0) return;
+  ls1_ = register_module("ls1", nn::LayerScale(dim, init_values));
+  ls2_ = register_module("ls2", nn::LayerScale(dim, init_values));
 }
 
 torch::Tensor TextBlock::forward(const torch::Tensor& x, const nn::AttentionExtras& extras) {
-  const torch::Tensor y = attn_->forward(norm1_->before_linear(x), extras, {.residual = x});
-  return mlp_->forward(norm2_->before_linear(y), {.residual = y});
+  const auto added_to = [](const torch::Tensor& residual, const nn::LayerScale& scale) {
+    return nn::Epilogue{.scale = scale ? scale->gamma : torch::Tensor(), .residual = residual};
+  };
+  const torch::Tensor y = attn_->forward(norm1_->before_linear(x), extras, added_to(x, ls1_));
+  return mlp_->forward(norm2_->before_linear(y), added_to(y, ls2_));
 }
 
 TokenEmbedding::TokenEmbedding(int64_t entries, int64_t dim) {
@@ -40,7 +47,7 @@ TextTower::TextTower(const TextTowerConfig& config) : config_(config) {
   blocks_ = register_module("blocks", torch::nn::ModuleList());
   for (int64_t i = 0; i < config.depth; ++i)
     blocks_->push_back(std::make_shared<TextBlock>(config.dim, config.heads, config.hidden_width(),
-                                                   form_of(config.mlp), config.norm_eps));
+                                                   form_of(config.mlp), config.norm_eps, config.init_values));
   ln_final_ =
       register_module("ln_final", nn::LayerNorm(config.dim, nn::LayerNormOptions{.eps = config.norm_eps}));
   if (config.embed_dim > 0)

@@ -20,15 +20,18 @@
 
 namespace tessera::models {
 
-// A pre-norm block over tokens. Parameters norm1, attn, norm2, mlp.
+// A pre-norm block over tokens. Parameters norm1, attn, norm2, mlp, and ls1, ls2 where `init_values`, their first value,
+// is above 0.
 class TextBlock : public torch::nn::Module {
  public:
-  TextBlock(int64_t dim, int64_t heads, int64_t hidden, nn::MlpForm mlp, double norm_eps);
+  TextBlock(int64_t dim, int64_t heads, int64_t hidden, nn::MlpForm mlp, double norm_eps,
+            double init_values = 0);
   torch::Tensor forward(const torch::Tensor& x, const nn::AttentionExtras& extras);
   int64_t macs(int64_t tokens) const { return attn_->macs(tokens) + tokens * mlp_->macs(); }
 
  private:
   nn::LayerNorm norm1_{nullptr}, norm2_{nullptr};
+  nn::LayerScale ls1_{nullptr}, ls2_{nullptr};
   nn::Attention attn_{nullptr};
   nn::AnyMlp mlp_{nullptr};
 };
@@ -59,6 +62,7 @@ struct TextTowerConfig {
   int64_t hidden = 0;  // width inside the MLP, 0 = 4 dim
   TextMlp mlp = TextMlp::gelu;
   double norm_eps = 1e-5;
+  double init_values = 0;  // of LayerScale, 0 = none
   bool causal = true;
   TextPool pool = TextPool::largest;
   int64_t end_token = 49407, pad_token = 0;

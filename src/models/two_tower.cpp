@@ -24,7 +24,10 @@ TwoTower::TwoTower(const TwoTowerConfig& config) : config_(config) {
                config.image_width, ", not ", config.embed_dim);
   }
   TextTowerConfig text = config.text;
-  text.embed_dim = config.embed_dim;
+  if (!config.text_projection && text.dim != config.embed_dim)
+    fail_usage("without a projection of texts the space must be as wide as the text tower, ", text.dim,
+               ", not ", config.embed_dim);
+  text.embed_dim = config.text_projection ? config.embed_dim : 0;
   text_ = register_module("text", std::make_shared<TextTower>(text));
 }
 

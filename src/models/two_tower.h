@@ -22,6 +22,7 @@ struct TwoTowerConfig {
   int64_t image_width = 0;       // of the backbone's vector
   int64_t embed_dim = 512;       // of the space
   bool image_projection = true;  // without one the backbone's vector must be embed_dim wide
+  bool text_projection = true;   // without one the text tower must be
   bool logit_bias = false;
   double first_scale = 1 / 0.07, first_bias = -10;  // exp(logit_scale) and logit_bias at first
 };

@@ -12,6 +12,9 @@ namespace {
 
 using Shape = std::vector<int64_t>;
 
+constexpr double kLayerScale =
+    1e-4;  // first value of LayerScale, where a file has it: its configurations' own
+
 // The name of a tensor of the image tower.
 template <class... Parts>
 std::string trunk(const Parts&... parts) {
@@ -109,9 +112,10 @@ Value vit_settings(const Shapes& shapes, const TowerHints& hints, bool siglip, b
                           {"depth", shapes.count(trunk("blocks."))},
                           {"heads", heads_of(hints.image_heads, dim)},
                           {"mlp_ratio", mlp_ratio(shapes.extent(trunk("blocks.0.mlp.fc1.weight"), 0), dim)},
-                          {"mlp", siglip             ? "gelu_tanh"
-                                  : hints.quick_gelu ? "quick_gelu"
-                                                     : "gelu"},
+                          {"mlp", siglip || hints.image_gelu_tanh ? "gelu_tanh"
+                                  : hints.quick_gelu              ? "quick_gelu"
+                                                                  : "gelu"},
+                          {"init_values", shapes.has(trunk("blocks.0.ls1.gamma")) ? kLayerScale : 0.0},
                           {"norm_eps", eps_of(hints.image_eps, siglip)},
                           {"pre_norm", shapes.has(trunk("norm_pre.weight"))},
                           {"patch_bias", shapes.has(trunk("patch_embed.proj.bias"))},
@@ -154,7 +158,10 @@ TextTowerConfig text_config(const Shapes& shapes, const TowerHints& hints, bool 
   text.depth = shapes.count("text.blocks.");
   text.heads = heads_of(hints.text_heads, text.dim);
   text.hidden = shapes.extent("text.blocks.0.mlp.fc1.weight", 0);
-  text.mlp = siglip ? TextMlp::gelu_tanh : hints.quick_gelu ? TextMlp::quick_gelu : TextMlp::gelu;
+  text.mlp = siglip || hints.text_gelu_tanh ? TextMlp::gelu_tanh
+             : hints.quick_gelu             ? TextMlp::quick_gelu
+                                            : TextMlp::gelu;
+  text.init_values = shapes.has("text.blocks.0.ls1.gamma") ? kLayerScale : 0;
   text.norm_eps = eps_of(hints.text_eps, siglip);
   text.pad_token = hints.pad_token;
   text.causal = !siglip && !hints.text_sees_all;
@@ -164,7 +171,8 @@ TextTowerConfig text_config(const Shapes& shapes, const TowerHints& hints, bool 
               : hints.end_token >= 0           ? TextPool::end_token
                                                : TextPool::largest;
   text.end_token = hints.end_token >= 0 ? hints.end_token : text.vocab_size - 1;
-  text.embed_dim = shapes.extent("text.text_projection.weight", 0);
+  text.embed_dim =
+      shapes.has("text.text_projection.weight") ? shapes.extent("text.text_projection.weight", 0) : 0;
   text.projection_bias = shapes.has("text.text_projection.bias");
   return text;
 }
@@ -196,10 +204,14 @@ PublishedTowers describe_towers(const PublishedShapes& tensors, const TowerHints
                                : shapes.extent(trunk("patch_embed.proj.weight"), 0);
   out.towers = {.text = text,
                 .image_width = width,
-                .embed_dim = text.embed_dim,
+                .embed_dim = text.embed_dim > 0 ? text.embed_dim : text.dim,
                 .image_projection = shapes.has("visual.head.proj.weight"),
+                .text_projection = text.embed_dim > 0,
                 .logit_bias = shapes.has("logit_bias")};
   if (!out.coca) return out;
+  if (hints.mean_of_patches)
+    fail_usage("CoCa's image is the first query of its pooler, pool_type must be \"tok\"");
+  if (text.init_values > 0) fail_usage("CoCa's text tower has no LayerScale here, the file's has");
   out.captioner = {.text = text,
                    .image_width = width,
                    .embed_dim = text.embed_dim,

@@ -23,7 +23,8 @@ struct TowerHints {
   int64_t image_rows = 0,
           image_columns = 0;  // of a Transformer's images in pixels, where they are no squares
   bool quick_gelu = false;    // OpenAI's weights
-  int64_t end_token = -1;     // the text is read at the first of these instead of at the largest id
+  bool image_gelu_tanh = false, text_gelu_tanh = false;
+  int64_t end_token = -1;  // the text is read at the first of these instead of at the largest id
   // The text is read at its last place, or its first; no place is hidden.
   bool text_read_last = false, text_read_first = false, text_sees_all = false;
   // The image is the mean of its patches' tokens, normed behind that mean or before.

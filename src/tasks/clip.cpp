@@ -28,6 +28,7 @@ models::TextTowerConfig text_config(const ClipConfig& config, const TextInput& i
   text.context_length = config.context_length;
   text.dim = config.text_dim, text.depth = config.text_depth, text.heads = config.text_heads;
   text.hidden = config.text_hidden, text.mlp = config.text_mlp, text.norm_eps = config.text_norm_eps;
+  text.init_values = config.text_init_values;
   text.causal = config.causal, text.projection_bias = config.text_projection_bias;
   text.pool = config.text_pool;
   text.end_token = config.text_end_token >= 0 ? config.text_end_token : input.end();
@@ -73,6 +74,7 @@ class Clip final : public Task, public PairedEmbedding {
                                  .image_width = by_tokens() ? extent_.width : backbone_->embed_width(),
                                  .embed_dim = config_.embed_dim,
                                  .image_projection = config_.image_projection,
+                                 .text_projection = config_.text_projection,
                                  .logit_bias = config_.loss == PairLossKind::sigmoid,
                                  .first_scale = 1 / config_.temperature,
                                  .first_bias = config_.first_bias});

@@ -26,12 +26,12 @@ struct ClipConfig {
   PairLossKind loss = PairLossKind::softmax;
   PairSimilarity similarity = PairSimilarity::vectors;
   int64_t embed_dim = 512;
-  bool image_projection = true;
+  bool image_projection = true, text_projection = true;
   std::string tokenizer = "bytes";
   int64_t vocab_size = 0;
   int64_t context_length = 77, text_dim = 512, text_depth = 12, text_heads = 8, text_hidden = 0;
   models::TextMlp text_mlp = models::TextMlp::gelu;
-  double text_norm_eps = 1e-5;
+  double text_norm_eps = 1e-5, text_init_values = 0;
   bool causal = true, text_projection_bias = false;
   models::TextPool text_pool = models::TextPool::largest;
   int64_t text_end_token = -1;
@@ -52,6 +52,8 @@ struct ClipConfig {
     v("embed_dim", embed_dim, between(1, 65536), "width of the space that both towers map to");
     v("image_projection", image_projection,
       "a linear layer behind the image tower; without one it must be embed_dim wide");
+    v("text_projection", text_projection,
+      "the same behind the text tower; without one it must be embed_dim wide");
     v("tokenizer", tokenizer,
       "file of a tokeniser (tokenizer.json, vocab.json, tokenizer.model, CLIP's merges), bytes, or learned: "
       "from the training captions");
@@ -66,6 +68,8 @@ struct ClipConfig {
     v("text_mlp", text_mlp, choice<models::TextMlp>(),
       "their activation; gelu_tanh: SigLIP, quick_gelu: OpenAI's CLIP");
     v("text_norm_eps", text_norm_eps, above(0), "eps of the text tower's norms (SigLIP: 1e-6)");
+    v("text_init_values", text_init_values, at_least(0),
+      "first value of LayerScale in the text tower, 0 = no LayerScale");
     v("causal", causal, "a token sees those before it alone (SigLIP: false)");
     v("text_projection_bias", text_projection_bias, "a bias behind the text tower (SigLIP: true)");
     v("text_pool", text_pool, choice<models::TextPool>(),

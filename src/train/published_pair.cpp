@@ -53,8 +53,8 @@ Json part_of(const Json& table, const char* key) {
   return table.is_object() && found != table.end() && found->is_object() ? *found : Json::object();
 }
 
-double eps_in(const Json& table) {
-  const auto found = table.find("layer_norm_eps");
+double eps_in(const Json& table, const char* key = "layer_norm_eps") {
+  const auto found = table.find(key);
   return found != table.end() && found->is_number() ? found->get<double>() : 0;
 }
 
@@ -97,6 +97,13 @@ models::TowerHints hints_of_open_clip(const Json& config) {
   hints.pad_token = number_in(text, "pad_id");
   hints.text_read_first = text.value("pool_type", Json()) == "first";
   hints.text_read_last = text.value("pool_type", Json()) == "last";
+  if (text.value("pool_type", Json()) == "eos") hints.end_token = number_in(text, "eos_id");
+  hints.image_eps = eps_in(part_of(image, "norm_kwargs"), "eps");
+  hints.text_eps = eps_in(part_of(text, "norm_kwargs"), "eps");
+  const auto takes_tanh = [](const Json& table) {
+    return part_of(table, "act_kwargs").value("approximate", Json()) == "tanh";
+  };
+  hints.image_gelu_tanh = takes_tanh(image), hints.text_gelu_tanh = takes_tanh(text);
   hints.text_sees_all = flag(text, "no_causal_mask");
   return hints;
 }
@@ -120,7 +127,9 @@ Value clip_settings(const models::PublishedTowers& towers) {
   config.embed_dim = towers.towers.embed_dim, config.image_projection = towers.towers.image_projection;
   config.vocab_size = text.vocab_size, config.context_length = text.context_length;
   config.text_dim = text.dim, config.text_depth = text.depth, config.text_heads = text.heads;
+  config.text_projection = towers.towers.text_projection;
   config.text_hidden = text.hidden, config.text_mlp = text.mlp, config.text_norm_eps = text.norm_eps;
+  config.text_init_values = text.init_values;
   config.causal = text.causal, config.text_projection_bias = text.projection_bias;
   config.text_pool = text.pool, config.text_end_token = text.end_token;
   return write_config(config);

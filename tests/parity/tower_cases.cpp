@@ -50,9 +50,10 @@ models::TowerHints hints_of_open_clip(const Json& config) {
   // What the tensors tell, and what is asked of the outputs. Without CoCa's decoder an attentional pooler has no tensors of
   // ours, and loading fails.
   image.pass_over({"layers", "patch_size", "mlp_ratio", "img_size", "embed_dim", "depth", "no_ln_pre",
-                   "attentional_pool", "attn_pooler_queries", "output_tokens", "ls_init_value"});
+                   "attentional_pool", "attn_pooler_queries", "output_tokens", "ls_init_value",
+                   "patch_dropout"});
   text.pass_over({"context_length", "vocab_size", "width", "layers", "mlp_ratio", "embed_cls",
-                  "output_tokens", "proj_bias", "ls_init_value"});
+                  "output_tokens", "proj_bias", "proj_type", "ls_init_value"});
   decoder.pass_over({"context_length", "vocab_size", "width", "layers", "mlp_ratio"});
   if (image.has("width") && image.at("width").is_number())
     hints.image_heads = image.at("width").get<int64_t>() / image.value("head_width", int64_t{64});
@@ -67,17 +68,23 @@ models::TowerHints hints_of_open_clip(const Json& config) {
   const std::string reads = image.value("pool_type", "tok"), at = text.value("pool_type", "argmax"),
                     positions = image.value("pos_embed_type", "learnable");
   check(reads == "tok" || reads == "avg", "an image tower read by '", reads, "' is not ours");
-  check(at == "argmax" || at == "last" || at == "first", "a text tower read at '", at, "' is not ours");
+  check(at == "argmax" || at == "last" || at == "first" || at == "eos", "a text tower read at '", at,
+        "' is not ours");
   check(positions == "learnable" || positions == "sin_cos_2d", "positions '", positions, "' are not known");
   hints.mean_of_patches = reads == "avg";
   hints.norm_after_mean = image.value("final_ln_after_pool", false);
   hints.text_read_last = at == "last", hints.text_read_first = at == "first";
   hints.text_sees_all = text.value("no_causal_mask", false);
   hints.pad_token = text.value("pad_id", int64_t{0});
-  if (text.has("norm_kwargs")) hints.text_eps = text.at("norm_kwargs").value("eps", 0.0);
-  if (text.has("act_kwargs"))
-    check(text.at("act_kwargs").value("approximate", "none") == "tanh",
-          "SigLIP's text tower has another GELU");
+  if (const auto end = text.value("eos_id", int64_t{0}); at == "eos") hints.end_token = end;
+  const auto eps = [](ConfigReader& tower) {
+    return tower.has("norm_kwargs") ? tower.at("norm_kwargs").value("eps", 0.0) : 0.0;
+  };
+  const auto takes_tanh = [](ConfigReader& tower) {
+    return tower.has("act_kwargs") && tower.at("act_kwargs").value("approximate", "none") == "tanh";
+  };
+  hints.image_eps = eps(image), hints.text_eps = eps(text);
+  hints.image_gelu_tanh = takes_tanh(image), hints.text_gelu_tanh = takes_tanh(text);
   image.finish(), text.finish(), decoder.finish();
   return hints;
 }
