@@ -9,7 +9,7 @@
 namespace tessera::tasks {
 namespace {
 
-constexpr int64_t kChunk = 1024;  // samples whose similarities to all others are in memory at a time
+constexpr int64_t kSimilarities = int64_t{16} << 20;  // that are in memory at a time
 
 torch::Tensor unit_rows(const torch::Tensor& features) {
   const torch::Tensor wide = features.to(torch::kCPU, torch::kFloat32);
@@ -126,10 +126,18 @@ torch::Tensor neighbour_classes(const torch::Tensor& train, const torch::Tensor&
     fail_usage(how.neighbours, " neighbours of ", train.size(0), " training images");
   const torch::Tensor bank = unit_rows(train).t().contiguous(), queries = unit_rows(test);
   const int64_t classes = labels.max().item<int64_t>() + 1;
-  std::vector<torch::Tensor> out;
-  for (int64_t begin = 0; begin < queries.size(0); begin += kChunk)
-    out.push_back(vote(queries.slice(0, begin, begin + kChunk).mm(bank), labels, classes, how));
-  return torch::cat(out);
+  // One buffer and one result: what is allocated between them would keep the heap from closing behind each piece.
+  const int64_t rows = std::clamp<int64_t>(kSimilarities / train.size(0), 1, 1024);
+  const torch::Tensor similarity =
+                          torch::empty({std::min(rows, queries.size(0)), train.size(0)}, torch::kFloat32),
+                      out = torch::empty({queries.size(0)}, torch::kInt64);
+  for (int64_t begin = 0; begin < queries.size(0); begin += rows) {
+    const torch::Tensor piece = queries.slice(0, begin, begin + rows);
+    torch::Tensor found = similarity.slice(0, 0, piece.size(0));
+    at::mm_out(found, piece, bank);
+    out.slice(0, begin, begin + rows).copy_(vote(found, labels, classes, how));
+  }
+  return out;
 }
 
 double neighbour_accuracy(const torch::Tensor& features, const torch::Tensor& labels, int64_t neighbours) {
