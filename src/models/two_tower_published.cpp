@@ -12,8 +12,8 @@ namespace {
 
 using Shape = std::vector<int64_t>;
 
-constexpr double kLayerScale =
-    1e-4;  // first value of LayerScale, where a file has it: its configurations' own
+// First value of LayerScale where a file has it: that of OpenCLIP's configurations.
+constexpr double kLayerScale = 1e-4;
 
 // The name of a tensor of the image tower.
 template <class... Parts>
