@@ -8,11 +8,10 @@ the steps of that time. FID at four points of each run, by the features of CLASS
 that several calls with --pairs can share the work.
 """
 import argparse
-import json
 import pathlib
 
 from chart import write_chart
-from pretrain_runs import Runs
+from recipe_runs import Runs
 from rounds import head, row
 
 PAIRS = {"DiT": "shapes/dit_llama.toml", "SiT": "shapes/sit_llama.toml"}
@@ -30,8 +29,7 @@ def curve(runs, name, recipe, llama):
         settings += [f"train.eval_every={part / epoch}", f"task.fid.classifier={runs.options.classifier}",
                      f"task.fid.samples={runs.options.images}"]
         runs.train(name, recipe, settings, steps=steps)
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    points = [(line["step"], line["fid"]) for line in lines if line["kind"] == "eval" and "fid" in line]
+    points = [(line["step"], line["fid"]) for line in runs.logged(folder, "eval") if "fid" in line]
     minutes = MINUTES * runs.options.scale
     return [(minutes * step / points[-1][0], step, fid) for step, fid in points]
 

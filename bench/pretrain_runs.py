@@ -8,16 +8,12 @@ from which its steps follow. A run that has its report is not done again, so tha
 the work.
 """
 import argparse
-import json
 import pathlib
-import subprocess
-import sys
-import tomllib
 
 from chart import write_chart
+from recipe_runs import RECIPES, Runs
 from rounds import head, row
 
-RECIPES = pathlib.Path(__file__).resolve().parent.parent / "recipes"
 SIZE = ["model.dim=96", "model.depth=4", "model.heads=3", "model.patch_size=4", "model.mlp_ratio=3.75"]
 # One direction, so that no token sees a later one: 4 layers, for a vil layer without its pair is about a Transformer's block.
 VIL = ["model.name=vil", "model.dim=96", "model.depth=4", "model.patch_size=4", "model.directions=uni",
@@ -34,78 +30,25 @@ SETS = ("shapes", "cifar10")
 PATCH = 4
 
 
-class Runs:
-    def __init__(self, options):
-        self.options = options
-
-    def tessera(self, *words):
-        done = subprocess.run([self.options.program, *map(str, words)], capture_output=True, text=True)
-        if done.returncode != 0:
-            sys.exit(f"tessera {' '.join(map(str, words))}:\n{done.stderr.strip().splitlines()[-1]}")
-        return done.stdout
-
-    def json_of(self, *words):
-        return json.loads(self.tessera(*words, "--json"))
-
-    def train(self, name, recipe, settings, *words, steps=None):
-        """The run's folder; its settings and steps are part of what it is."""
-        folder = self.options.output / name
-        if (folder / "report.html").exists():
-            return folder
-        settings = [*settings, f"train.threads={self.options.threads}", f"train.seed={self.options.seed}",
-                    f"train.precision={self.options.precision}"]
-        if steps:
-            settings += [f"train.steps={steps}"]
-        print(f"{name}: {steps or 'all'} steps", file=sys.stderr, flush=True)
-        self.tessera("train", RECIPES / recipe, "--output", folder, "--resume", "auto", *words, "--set", *settings)
-        return folder
-
-    def steps_of(self, minutes, name, recipe, settings, *words):
-        """(steps, images in each) of so many minutes, by the speed of a trial of 60 steps, the first third of which is left out."""
-        trial = self.train(name + "-trial", recipe, [*settings, "train.log_every=20", "train.eval_every=0",
-                                                     "schedule.warmup_epochs=0", "schedule.warmup_steps=0"],
-                           *words, steps=60)
-        lines = [json.loads(line) for line in (trial / "metrics.jsonl").read_text().splitlines()]
-        speeds = [line["images_per_second"] for line in lines if line["kind"] == "train"][1:]
-        batch = tomllib.loads((trial / "recipe.toml").read_text())["train"]["batch_size"]
-        speed = sum(speeds) / len(speeds)
-        print(f"{name}: {speed:.0f} images/s", file=sys.stderr, flush=True)
-        return max(1, round(minutes * self.options.scale * 60 * speed / batch)), batch
-
-    def for_minutes(self, minutes, name, recipe, settings, *words):
-        if (self.options.output / name / "report.html").exists():
-            return self.options.output / name
-        steps, _ = self.steps_of(minutes, name, recipe, settings, *words)
-        return self.train(name, recipe, settings, *words, steps=steps)
-
-    def top1(self, folder):
-        return f"{100 * self.json_of('eval', '--weights', folder)['top1']:.1f} %"
-
-    def probe(self, folder):
-        """The best layer and its accuracy, of ridge regression on the mean of the patches."""
-        layers = self.json_of("probe", "--weights", folder, "--per-class", self.options.per_class)["layers"]
-        best = max(layers, key=lambda layer: layer["ridge_top1"])
-        return best["layer"], 100 * best["ridge_top1"]
-
-
 def cifar(runs):
     data = ["--data", runs.options.data]
-    head("first weights", "minutes with labels", "top-1", "best layer of the probe", "ridge top-1")
+    head("first weights", "epochs without labels", "validation loss", "epochs with labels", "top-1", "best layer", "ridge top-1")
     for minutes in (10, 40):
         folder = runs.for_minutes(minutes, f"scratch-{minutes}", "compare/vit.toml", [], *data)
-        row("drawn", minutes, runs.top1(folder), "", "")
+        row("drawn", "", "", f"{runs.logged(folder, 'eval')[-1]['epoch']:.1f}", runs.top1(folder), "", "")
     untrained = [*SIZE, "optimiser.lr=0.0", "schedule.warmup_epochs=0", "train.eval_every=0"]
-    drawn = runs.train("drawn", "cifar10/vit_mae.toml", untrained, *data, steps=1)
-    layer, accuracy = runs.probe(drawn)
-    row("drawn, as they are", "", "", layer, f"{accuracy:.1f} %")
+    layer, accuracy = runs.probe(runs.train("drawn", "cifar10/vit_mae.toml", untrained, *data, steps=1), runs.options.per_class)
+    row("drawn, as they are", "", "", "", "", layer, f"{accuracy:.1f} %")
     for number, (name, (recipe, settings, classifier)) in enumerate(WAYS.items()):
         if str(number) not in runs.options.ways.split(","):
             continue
         folder = runs.for_minutes(30, f"pretrained-{number}", recipe, settings, *data)
-        layer, accuracy = runs.probe(folder)
+        layer, accuracy = runs.probe(folder, runs.options.per_class)
+        before = runs.logged(folder, "eval")[-1]
         tuned = runs.for_minutes(10, f"tuned-{number}", f"compare/{'vil' if classifier == VIL else 'vit'}.toml", classifier, *data,
                                  "--pretrained", folder / "model.safetensors")
-        row(name, 10, runs.top1(tuned), layer, f"{accuracy:.1f} %")
+        row(name, f"{before['epoch']:.1f}", f"{before['loss']:.3f}", f"{runs.logged(tuned, 'eval')[-1]['epoch']:.1f}",
+            runs.top1(tuned), layer, f"{accuracy:.1f} %")
     draw_masked(runs)
 
 
@@ -113,10 +56,10 @@ def draw_masked(runs):
     """mae-loss.svg: loss and nearest neighbours of the two masked auto-encoders by epoch, where both are there."""
     loss, neighbours = {}, {}
     for number, name in enumerate(("ViT", "VisionLLaMA")):
-        path = runs.options.output / f"pretrained-{number}" / "metrics.jsonl"
-        if not path.exists():
+        folder = runs.options.output / f"pretrained-{number}"
+        if not folder.exists():
             return
-        points = [line for line in map(json.loads, path.read_text().splitlines()) if line["kind"] == "eval"]
+        points = runs.logged(folder, "eval")
         loss[name] = [(point["epoch"], point["loss"]) for point in points]
         neighbours[name] = [(point["epoch"], 100 * point["knn"]) for point in points]
     write_chart(runs.options.output / "mae-loss.svg",
@@ -137,7 +80,7 @@ def scaling(runs):
     losses, accuracies, points = [], [], []
     for run in sorted(folder.glob("*/seed-0")):
         losses.append(runs.json_of("eval", "--weights", run)["loss"])
-        layer, accuracy = runs.probe(run)
+        layer, accuracy = runs.probe(run, runs.options.per_class)
         accuracies.append(accuracy)
         width, depth, epochs = (word for word in run.parent.name.replace("_", " ").replace(",", "").split() if word.isdigit())
         points.append((losses[-1], accuracy, f"{width} x {depth} ({epochs})"))
