@@ -6,7 +6,8 @@
 //             attention between them; norm, SiLU, 3x3 convolution
 //   decoder:  the same backwards, with a block more in a level, nearest neighbours doubling the grid
 //   block:    x + conv(silu(norm(conv(silu(norm x)))))
-// Group norms with eps 1e-6. A convolution that halves the grid pads right and bottom only. Tensors inside are
+// Stable Diffusion 3's has no 1x1 convolutions at the latent, whose mean is then less by a number (shift_factor); others leave
+// out the attention. Group norms with eps 1e-6. A convolution that halves the grid pads right and bottom only. Tensors inside are
 // [batch, rows, columns, channels].
 #include <torch/nn/modules/container/modulelist.h>
 
@@ -36,6 +37,8 @@ struct Config {
   int64_t latent_channels = 4;
   int64_t groups = 32;
   double scaling_factor = 0.18215;
+  double shift_factor = 0;
+  bool quant_conv = true, attention = true;
 
   template <class V>
   void visit(V& v) {
@@ -46,6 +49,10 @@ struct Config {
     v("groups", groups, between(1, 1024), "groups of channels of the norms");
     v("scaling_factor", scaling_factor, between(0, 1e6),
       "what a generator's latents are multiplied by, 0 = as their deviation says");
+    v("shift_factor", shift_factor, between(-1e6, 1e6),
+      "what is taken off latents and added before decoding");
+    v("quant_conv", quant_conv, "1x1 convolutions on both sides of the latent");
+    v("attention", attention, "attention between the middle's two residual blocks");
   }
 
   int64_t factor() const { return int64_t{1} << (dims.size() - 1); }
@@ -121,16 +128,17 @@ class PlaceAttention : public torch::nn::Module {
 
 class Middle : public torch::nn::Module {
  public:
-  Middle(int64_t width, int64_t groups) {
+  Middle(int64_t width, int64_t groups, bool attention) {
     first_ = register_module("block_1", std::make_shared<ResidualUnit>(width, width, groups));
-    attention_ = register_module("attn_1", std::make_shared<PlaceAttention>(width, groups));
+    if (attention) attention_ = register_module("attn_1", std::make_shared<PlaceAttention>(width, groups));
     second_ = register_module("block_2", std::make_shared<ResidualUnit>(width, width, groups));
   }
   torch::Tensor forward(const torch::Tensor& x) {
-    return second_->forward(attention_->forward(first_->forward(x)));
+    const torch::Tensor inner = first_->forward(x);
+    return second_->forward(attention_ ? attention_->forward(inner) : inner);
   }
   int64_t macs(int64_t places) const {
-    return places * (first_->macs() + second_->macs()) + attention_->macs(places);
+    return places * (first_->macs() + second_->macs()) + (attention_ ? attention_->macs(places) : 0);
   }
 
  private:
@@ -191,7 +199,7 @@ class Encoder : public torch::nn::Module {
                                   i + 1 == dims.size() ? Level::Resize::none : Level::Resize::down));
       down->push_back(levels_.back());
     }
-    mid_ = register_module("mid", std::make_shared<Middle>(dims.back(), config.groups));
+    mid_ = register_module("mid", std::make_shared<Middle>(dims.back(), config.groups, config.attention));
     norm_out_ = register_module("norm_out", nn::GroupNorm(dims.back(), config.groups, kEps));
     conv_out_ = register_module("conv_out", nn::Conv2d(conv(dims.back(), 2 * config.latent_channels, 3)));
   }
@@ -227,7 +235,7 @@ class Decoder : public torch::nn::Module {
   explicit Decoder(const Config& config) {
     const auto& dims = config.dims;
     conv_in_ = register_module("conv_in", nn::Conv2d(conv(config.latent_channels, dims.back(), 3)));
-    mid_ = register_module("mid", std::make_shared<Middle>(dims.back(), config.groups));
+    mid_ = register_module("mid", std::make_shared<Middle>(dims.back(), config.groups, config.attention));
     const auto up = register_module("up", torch::nn::ModuleList());  // counted from the finest level
     for (size_t i = 0; i < dims.size(); ++i) {
       levels_.push_back(std::make_shared<Level>(i + 1 == dims.size() ? dims[i] : dims[i + 1], dims[i],
@@ -266,11 +274,12 @@ class AutoencoderKl final : public Backbone, public LatentCodec {
   explicit AutoencoderKl(const Config& config)
       : config_(config),
         encoder_(register_module("encoder", std::make_shared<Encoder>(config))),
-        decoder_(register_module("decoder", std::make_shared<Decoder>(config))),
-        quant_conv_(register_module(
-            "quant_conv", nn::Conv2d(conv(2 * config.latent_channels, 2 * config.latent_channels, 1)))),
-        post_quant_conv_(register_module(
-            "post_quant_conv", nn::Conv2d(conv(config.latent_channels, config.latent_channels, 1)))) {
+        decoder_(register_module("decoder", std::make_shared<Decoder>(config))) {
+    const int64_t channels = config.latent_channels;
+    if (config.quant_conv) {
+      quant_conv_ = register_module("quant_conv", nn::Conv2d(conv(2 * channels, 2 * channels, 1)));
+      post_quant_conv_ = register_module("post_quant_conv", nn::Conv2d(conv(channels, channels, 1)));
+    }
     for (const auto& entry : named_parameters())
       if (entry.value().dim() > 1)
         fan_in_[entry.key().substr(0, entry.key().rfind('.'))] = entry.value()[0].numel();
@@ -281,13 +290,21 @@ class AutoencoderKl final : public Backbone, public LatentCodec {
               images.size(3) % factor() == 0 && images.numel() > 0,
           "images have shape ", images.sizes(),
           ", must be [batch, 3, height, width] with sides that are multiples of ", factor());
-    return quant_conv_->forward(encoder_->forward(images)).permute({0, 3, 1, 2});
+    torch::Tensor out = encoder_->forward(images);
+    if (quant_conv_) out = quant_conv_->forward(out);
+    out = out.permute({0, 3, 1, 2});
+    if (config_.shift_factor == 0) return out;
+    const std::vector<torch::Tensor> parts = out.chunk(2, 1);
+    return torch::cat({parts[0] - config_.shift_factor, parts[1]}, 1);
   }
   torch::Tensor decode(const torch::Tensor& latents) override {
     check(latents.dim() == 4 && latents.size(1) == latent_channels() && latents.numel() > 0,
           "latents have shape ", latents.sizes(), ", must be [batch, ", latent_channels(),
           ", rows, columns]");
-    return decoder_->forward(post_quant_conv_->forward(latents.permute({0, 2, 3, 1}))).permute({0, 3, 1, 2});
+    torch::Tensor x = latents.permute({0, 2, 3, 1});
+    if (config_.shift_factor != 0) x = x + config_.shift_factor;
+    if (post_quant_conv_) x = post_quant_conv_->forward(x);
+    return decoder_->forward(x).permute({0, 3, 1, 2});
   }
   int64_t latent_channels() const override { return config_.latent_channels; }
   int64_t factor() const override { return config_.factor(); }
@@ -315,11 +332,12 @@ class AutoencoderKl final : public Backbone, public LatentCodec {
 
   int64_t macs(int64_t height, int64_t width) const override {
     const int64_t rows = height / factor(), columns = width / factor();
-    return encoder_->macs(height * width) + rows * columns * quant_conv_->macs() +
+    return encoder_->macs(height * width) + (quant_conv_ ? rows * columns * quant_conv_->macs() : 0) +
            decoding_macs(rows, columns);
   }
   int64_t decoding_macs(int64_t rows, int64_t columns) const override {
-    return decoder_->macs(rows * columns) + rows * columns * post_quant_conv_->macs();
+    return decoder_->macs(rows * columns) +
+           (post_quant_conv_ ? rows * columns * post_quant_conv_->macs() : 0);
   }
 
   // The attention's layers are 1x1 convolutions in CompVis' files.
@@ -452,11 +470,13 @@ Value autoencoder_settings(const std::function<std::vector<int64_t>(const std::s
   int64_t depth = 0;
   while (depth < 64 && shape_of(text("encoder.down.0.block.", depth, ".conv1.weight")).size() == 4) ++depth;
   Value settings;
-  const int64_t latent = shape("post_quant_conv.weight")[0];
+  const int64_t latent = shape("decoder.conv_in.weight")[1];
   shape("encoder.down.0.block.0.conv1.weight");
   settings.set("dims", dims);
   settings.set("depth", depth);
   settings.set("latent_channels", latent);
+  settings.set("quant_conv", !shape_of("quant_conv.weight").empty());
+  settings.set("attention", !shape_of("encoder.mid.attn_1.q.weight").empty());
   return settings;
 }
 

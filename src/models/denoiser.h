@@ -36,6 +36,8 @@ class Denoiser {
   // Twice channels() where the model predicts variances too.
   virtual int64_t output_channels() const = 0;
   virtual int64_t label_count() const = 0;
+  // Without it, it was trained with every sample's class: no guidance.
+  virtual bool has_null_label() const { return true; }
   int64_t null_label() const { return label_count(); }
 };
 

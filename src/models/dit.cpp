@@ -43,7 +43,7 @@ constexpr double kLongestWave = 10000;
 
 struct Config : IsotropicSettings {
   int64_t channels = 4, labels = 1000;
-  bool llama = false;
+  bool llama = false, null_label = true;
   double mlp_ratio = 4, rope_theta = 10000;
   Sigma sigma = Sigma::learned;
 
@@ -54,6 +54,7 @@ struct Config : IsotropicSettings {
     visit_size(v);
     v("channels", channels, between(1, 4096), "channels of the input: 3 of pixels, 4 of latents");
     v("labels", labels, between(1, 1 << 24), "classes that an image can be asked for");
+    v("null_label", null_label, "an embedding of no class besides, for guidance");
     v("llama", llama, "VisionLLaMA's block: 2-D RoPE and SwiGLU");
     v("mlp_ratio", mlp_ratio, kMlpRatio, "hidden width of the MLP as a multiple of dim; not for llama");
     v("rope_theta", rope_theta, above(0), "base of the rotary frequencies");
@@ -195,7 +196,8 @@ class Dit final : public IsotropicBackbone, public Denoiser {
     time_ = register_module("t_embedder", std::make_shared<TimeEmbedder>(config.dim));
     const auto labels = register_module("y_embedder", std::make_shared<torch::nn::Module>());
     const auto table = labels->register_module("embedding_table", std::make_shared<torch::nn::Module>());
-    label_table_ = table->register_parameter("weight", nn::zeros({config.labels + 1, config.dim}));
+    label_table_ = table->register_parameter(
+        "weight", nn::zeros({config.labels + (config.null_label ? 1 : 0), config.dim}));
     const std::vector<double> rates = config.drop_path_rates(config.depth);
     for (int64_t i = 0; i < config.depth; ++i) {
       blocks_.push_back(std::make_shared<Block>(config, i, rates[static_cast<size_t>(i)]));
@@ -227,6 +229,7 @@ class Dit final : public IsotropicBackbone, public Denoiser {
     return config_.sigma == Sigma::learned ? 2 * config_.channels : config_.channels;
   }
   int64_t label_count() const override { return config_.labels; }
+  bool has_null_label() const override { return config_.null_label; }
 
   // --- a backbone
 
@@ -278,11 +281,12 @@ class Dit final : public IsotropicBackbone, public Denoiser {
                           const Context& context) override {
     return blocks_[static_cast<size_t>(index)]->forward(x, tokens.extras, context);
   }
-  // Where nothing says otherwise an image is clean and of no class.
+  // Where nothing says otherwise an image is clean and of no class, or of the first where there must be one.
   torch::Tensor usual_condition(const torch::Tensor& like) override {
     const auto options = torch::TensorOptions().device(like.device());
-    return condition(torch::zeros({like.size(0)}, options),
-                     torch::full({like.size(0)}, null_label(), options.dtype(torch::kInt64)));
+    return condition(
+        torch::zeros({like.size(0)}, options),
+        torch::full({like.size(0)}, config_.null_label ? null_label() : 0, options.dtype(torch::kInt64)));
   }
   torch::Tensor norm_tokens(const torch::Tensor& last) override { return norm_without_weights(last); }
   torch::Tensor read(const torch::Tensor& last, const TokenPlaces&, const Context&) override {

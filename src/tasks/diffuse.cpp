@@ -106,6 +106,9 @@ class Diffuse final : public Task {
     if (!generator_.class_names.empty() && std::ssize(generator_.class_names) != network().label_count())
       fail_usage("model.labels = ", network().label_count(), ", the data has ", generator_.class_names.size(),
                  " classes");
+    if (train_ && config_.label_dropout > 0 && !network().has_null_label())
+      fail_usage("task.label_dropout = ", config_.label_dropout,
+                 " needs a label for none (model.null_label), must be 0 without it");
     height_ = image.height, width_ = image.width;
     if (const auto& latents = generator_.latents;
         train_ && latents && (latents->rows != height_ || latents->columns != width_))
@@ -360,7 +363,7 @@ void Diffuse::describe_levels(const SampleRows& rows, Findings& out) const {
 GenerateRequest Diffuse::request_for(int64_t first, int64_t count, const EvaluateOptions& options) const {
   GenerateRequest request;
   request.height = height_, request.width = width_;
-  request.guidance = {.scale = config_.sample_cfg};
+  request.guidance = {.scale = network().has_null_label() ? config_.sample_cfg : 1};
   request.sampler = {.sampler = process().diffusion() ? SamplerName::ddim : SamplerName::euler,
                      .steps = config_.sample_steps,
                      .clip = process().diffusion() ? 1.0 : 0.0};

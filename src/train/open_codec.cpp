@@ -55,8 +55,17 @@ std::optional<Value> diffusers_settings(const std::string& file) {
     settings.set("dims", widths);
   }
   // Without one diffusers takes the default of its class, which is that of the settings.
-  if (const auto scale = config.find("scaling_factor"); scale != config.end() && scale->is_number())
-    settings.set("scaling_factor", scale->get<double>());
+  for (const char* number : {"scaling_factor", "shift_factor"})
+    if (const auto found = config.find(number); found != config.end() && found->is_number())
+      settings.set(number, found->get<double>());
+  const auto flag = [&](const char* name) {
+    const auto found = config.find(name);
+    return found == config.end() || !found->is_boolean() || found->get<bool>();
+  };
+  check(flag("use_quant_conv") == flag("use_post_quant_conv"), path,
+        ": use_quant_conv and use_post_quant_conv differ, must be equal");
+  settings.set("quant_conv", flag("use_quant_conv"));
+  settings.set("attention", flag("mid_block_add_attention"));
   return settings;
 }
 

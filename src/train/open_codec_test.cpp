@@ -67,6 +67,34 @@ TEST_F(OpenCodec, ReadsBothFormsOfDiffusersFolders) {
                            to_tensor(*file.find("param.decoder.up.1.upsample.conv.weight"))));
 }
 
+// As Stable Diffusion 3's: no convolutions at the latent, a shift; another without attention. Without the description the
+// tensors tell all but scale and shift.
+TEST_F(OpenCodec, ReadsOnesWithoutLatentConvolutionsOrAttention) {
+  const auto model =
+      models::build_backbone(small_spec("quant_conv = false\nattention = false\nshift_factor = 0.25"), 5);
+  NamedTensors tensors;
+  for (const auto& entry : model->named_parameters())
+    tensors.emplace_back(entry.key(), entry.value().detach());
+  make_directories(path("vae"));
+  save_tensors(path("vae/diffusion_pytorch_model.safetensors"), tensors);
+  const std::string described =
+      R"({"block_out_channels": [32, 64], "layers_per_block": 1, "sample_size": 16, "shift_factor": 0.25,
+          "mid_block_add_attention": false, "use_quant_conv": false, "use_post_quant_conv": )";
+  write_text_atomic(path("vae/config.json"), described + "false}");
+  const OpenedCodec opened = open_codec(path("vae"));
+  expect_same(*opened.model, *model);
+  const torch::NoGradGuard no_grad;
+  const torch::Tensor x = torch::rand({1, 3, 16, 16});
+  save_tensors(path("bare.safetensors"), tensors);
+  const OpenedCodec bare = open_codec(path("bare.safetensors"));
+  expect_same(*bare.model, *model);
+  const torch::Tensor latent = opened.codec->encode(x).mean, unshifted = bare.codec->encode(x).mean;
+  EXPECT_TRUE(torch::equal(latent, unshifted - 0.25));
+  EXPECT_TRUE(torch::allclose(opened.codec->decode(latent), bare.codec->decode(unshifted), 1e-4, 1e-4));
+  write_text_atomic(path("vae/config.json"), described + "true}");
+  EXPECT_NE(error_opening("vae").find("use_quant_conv and use_post_quant_conv differ"), std::string::npos);
+}
+
 // Attention as 1x1 convolutions, a prefix, and tensors of the rest of the model beside it.
 TEST_F(OpenCodec, ReadsWhatStandsInALatentDiffusionModel) {
   const auto model = models::build_backbone(small_spec(), 5);
@@ -106,7 +134,7 @@ TEST_F(OpenCodec, ReadsOurOwnWithTheScaleThatTrainingMeasured) {
 TEST_F(OpenCodec, SaysWhatIsWrong) {
   save_tensors(path("other.safetensors"), {{"x", torch::zeros({2})}});
   EXPECT_EQ(error_opening("other.safetensors"),
-            "'other.safetensors': holds no auto-encoder: it has no tensor 'post_quant_conv.weight' of 4 "
+            "'other.safetensors': holds no auto-encoder: it has no tensor 'decoder.conv_in.weight' of 4 "
             "dimensions");
   const auto model = models::build_backbone(small_spec(), 5);
   NamedTensors tensors;

@@ -269,6 +269,8 @@ void save_diffusers(const OpenedTask& opened, const std::string& folder) {
     fail_usage("'", opened.file, "' has mlp_ratio ", settings.find("mlp_ratio")->as_double(),
                ", diffusers' DiTTransformer2DModel has 4");
   const models::Denoiser& network = *generator->network;
+  if (!network.has_null_label())
+    fail_usage("'", opened.file, "' has no label for none, diffusers' DiTTransformer2DModel has one");
   const nlohmann::ordered_json config = {{"_class_name", "DiTTransformer2DModel"},
                                          {"activation_fn", "gelu-approximate"},
                                          {"attention_bias", true},

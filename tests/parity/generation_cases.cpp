@@ -26,6 +26,7 @@ models::ModelSpec denoiser_spec(const Golden& golden) {
   settings.set("heads", config.value("num_heads", int64_t{16}));
   settings.set("mlp_ratio", config.value("mlp_ratio", 4.0));
   settings.set("labels", config.value("num_classes", int64_t{1000}));
+  settings.set("null_label", config.value("class_dropout_prob", 0.1) > 0);
   settings.set("llama", llama);
   settings.set("sigma", !config.value("learn_sigma", true) ? "none" : interpolant ? "dropped" : "learned");
   return models::resolve_model("dit", settings);
