@@ -25,43 +25,60 @@ void look_up(const Table& table, Image& image, size_t first, size_t step) {
   for (size_t i = first; i < image.pixels.size(); i += step) image.pixels[i] = table[image.pixels[i]];
 }
 
-uint8_t rounded(double value) { return static_cast<uint8_t>(std::clamp(std::lround(value), 0L, 255L)); }
+// OpenCV divides by products with these, in twelve binary digits.
+struct Reciprocals {
+  std::array<int, 256> saturation{}, hue{};
+  Reciprocals() {
+    for (size_t i = 1; i < 256; ++i) {
+      saturation[i] = static_cast<int>(std::lround((255 << 12) / static_cast<double>(i)));
+      hue[i] = static_cast<int>(std::lround((180 << 12) / (6.0 * static_cast<double>(i))));
+    }
+  }
+};
+
+int twelve_digits_less(int value) { return (value + (1 << 11)) >> 12; }
 
 }  // namespace
 
 Image to_half_degree_hsv(const Image& image) {
   check(image.channels == 3, "HSV of an image of ", image.channels, " channels, must be 3");
+  static const Reciprocals one_over;
   Image out(image.width, image.height);
   for (size_t i = 0; i < image.pixels.size(); i += 3) {
     const int r = image.pixels[i], g = image.pixels[i + 1], b = image.pixels[i + 2];
     const int most = std::max({r, g, b}), range = most - std::min({r, g, b});
     uint8_t* hsv = &out.pixels[i];
-    hsv[2] = static_cast<uint8_t>(most);
-    hsv[1] = most == 0 ? uint8_t{0} : rounded(255.0 * range / most);
-    if (range == 0) {
-      hsv[0] = 0;
-      continue;
-    }
     const int sixths = most == r ? g - b : most == g ? b - r + 2 * range : r - g + 4 * range;
-    const long hue = std::lround(30.0 * sixths / range);
-    hsv[0] = static_cast<uint8_t>((hue + 180) % 180);
+    const int hue = twelve_digits_less(sixths * one_over.hue[static_cast<size_t>(range)]);
+    hsv[0] = static_cast<uint8_t>(hue < 0 ? hue + 180 : hue);
+    hsv[1] = static_cast<uint8_t>(twelve_digits_less(range * one_over.saturation[static_cast<size_t>(most)]));
+    hsv[2] = static_cast<uint8_t>(most);
   }
   return out;
 }
 
 Image from_half_degree_hsv(const Image& image) {
   check(image.channels == 3, "an image of ", image.channels, " channels is no HSV, must have 3");
+  // OpenCV takes a row in groups of 32 pixels, whose numbers it cuts off; those of the rest it rounds.
+  const int grouped = image.width / 32 * 32;
   Image out(image.width, image.height);
-  for (size_t i = 0; i < image.pixels.size(); i += 3) {
-    const double sixths = image.pixels[i] / 30.0, s = image.pixels[i + 1] / 255.0, v = image.pixels[i + 2];
-    const int sector = static_cast<int>(sixths) % 6;
-    const double within = sixths - std::floor(sixths);
-    const uint8_t full = image.pixels[i + 2], p = rounded(v * (1 - s)), q = rounded(v * (1 - s * within)),
-                  t = rounded(v * (1 - s * (1 - within)));
-    const std::array<std::array<uint8_t, 3>, 6> sectors = {
-        {{full, t, p}, {q, full, p}, {p, full, t}, {p, q, full}, {t, p, full}, {full, p, q}}};
-    std::copy_n(sectors[static_cast<size_t>(sector)].begin(), 3, &out.pixels[i]);
-  }
+  for (int y = 0; y < image.height; ++y)
+    for (int x = 0; x < image.width; ++x) {
+      const uint8_t* hsv = image.row(y) + 3 * x;
+      const float sixths = static_cast<float>(hsv[0]) * (6.0F / 180),
+                  s = static_cast<float>(hsv[1]) * (1.0F / 255),
+                  v = static_cast<float>(hsv[2]) * (1.0F / 255), whole = std::floor(sixths),
+                  within = sixths - whole;
+      const auto level = [&](float share) {
+        const float value = share * 255.0F;
+        return static_cast<uint8_t>(x < grouped ? value : std::nearbyint(value));
+      };
+      const uint8_t full = level(v), p = level(v * (1 - s)), q = level(v * (1 - s * within)),
+                    t = level(v * (1 - s * (1 - within)));
+      const std::array<std::array<uint8_t, 3>, 6> sectors = {
+          {{full, t, p}, {q, full, p}, {p, full, t}, {p, q, full}, {t, p, full}, {full, p, q}}};
+      std::copy_n(sectors[static_cast<size_t>(whole) % 6].begin(), 3, out.row(y) + 3 * x);
+    }
   return out;
 }
 
