@@ -64,6 +64,7 @@ std::vector<double> spaced_sigmas(SigmaSpacing spacing, double largest, double s
   return sigmas;
 }
 
+// As NumPy computes arange and linspace: a half is rounded to another whole number where a product is not quite it.
 // Descending steps below `end`, which is `total` but for noisy steps that are left out; `without_zero` says that the
 // spacings stop before step 0, `rounded` that linspace gives whole steps.
 std::vector<double> spaced(int64_t total, int64_t end, const DiscreteOptions& options, bool without_zero,
@@ -83,12 +84,13 @@ std::vector<double> spaced(int64_t total, int64_t end, const DiscreteOptions& op
       }
       case Spacing::trailing:
         // Where noisy steps are left out the others keep their distance, and there are fewer.
-        if (const double place = std::nearbyint(last - at * all / n); end == total || place >= 1)
+        if (const double place = std::nearbyint(last + at * ((last - all / n) - last));
+            end == total || place >= 1)
           times.push_back(place - 1);
         break;
       case Spacing::linspace: {
         const double parts = without_zero ? n : n - 1;
-        const double time = parts > 0 ? (last - 1) * (1 - at / parts) : (without_zero ? last - 1 : 0);
+        const double time = parts == 0 ? 0 : i == 0 ? last - 1 : (parts - at) * ((last - 1) / parts);
         times.push_back(rounded ? std::nearbyint(time) : time);
         break;
       }
