@@ -10,8 +10,7 @@
 // Any size of picture goes: a border that fills no patch, no window or no 2 x 2 cells is padded with zeros.
 // As in timm the map is shifted before it is padded, and a stage whose grid is not larger than a window has one
 // window of the grid's size. The published codes for dense prediction do otherwise (`form`): they pad first and
-// never shrink a window; transformers leaves out the shift where a window fills a side; mmseg and mmdet merge cells
-// channel by channel. With `stage_norms` each stage's map has a norm of its own, which the next stage does not see.
+// never shrink a window; mmseg and mmdet merge cells channel by channel. With `stage_norms` each stage's map has a norm of its own, which the next stage does not see.
 #include <torch/nn/modules/container/modulelist.h>
 
 #include "core/error.h"
@@ -36,7 +35,7 @@ constexpr double kEps = 1e-5;
 constexpr const char* kBiasTable = "relative_position_bias_table";
 
 enum class Positions { none, learned };
-enum class Form { timm, original, mmseg, transformers };
+enum class Form { timm, original, mmseg };
 
 }  // namespace
 }  // namespace tessera::models
@@ -47,7 +46,7 @@ struct tessera::EnumNames<tessera::models::Positions> {
 };
 template <>
 struct tessera::EnumNames<tessera::models::Form> {
-  static constexpr std::array names = {"timm", "original", "mmseg", "transformers"};
+  static constexpr std::array names = {"timm", "original", "mmseg"};
 };
 
 namespace tessera::models {
@@ -106,7 +105,7 @@ class WindowAttention : public torch::nn::Module {
   // x [batch, rows, columns, width] -> the same.
   torch::Tensor forward(const torch::Tensor& x, Taps* taps, const std::string& name,
                         const nn::Epilogue& epilogue) {
-    const bool shifted = (shift_.height > 0 || shift_.width > 0) && !fills_a_side(x);
+    const bool shifted = shift_.height > 0 || shift_.width > 0;
     const torch::Tensor whole =
         form_ == Form::timm ? x : nn::pad_to_multiple(x, window_.height, window_.width);
     const torch::Tensor rolled =
@@ -139,11 +138,6 @@ class WindowAttention : public torch::nn::Module {
 
  private:
   int64_t cells() const { return window_.height * window_.width; }
-
-  // transformers' rule: no shift where a side of the map is not longer than a window's.
-  bool fills_a_side(const torch::Tensor& x) const {
-    return form_ == Form::transformers && (x.size(1) <= window_.height || x.size(2) <= window_.width);
-  }
 
   // The bias of each pair of cells, [1, heads, cells, cells].
   torch::Tensor relative_bias() const {

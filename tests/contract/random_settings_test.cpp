@@ -148,7 +148,7 @@ Value random_settings(const std::string& family, Draw& draw) {
     settings.set("window_size", draw.of(1, 5));
     settings.set("shift", draw.coin());
     settings.set("relative_bias", draw.coin());
-    settings.set("form", draw.one_of({"timm", "original", "mmseg", "transformers"}));
+    settings.set("form", draw.one_of({"timm", "original", "mmseg"}));
     settings.set("stage_norms", draw.coin());
     settings.set("mlp_ratio", draw.one_of({1.0, 2.7}));
   } else {  // without a line of its own: the first size's tiny form

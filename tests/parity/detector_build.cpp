@@ -63,7 +63,7 @@ models::DetectorOptions torchvision_options(const Json& config) {
   o.rpn.after_nms_test = rpn.at("post_nms_top_n").at("test");
   o.rpn.nms = rpn.at("nms_thresh"), o.rpn.min_side = rpn.at("min_size");
   o.box.pool = box.at("pool"), o.box.sampling = box.at("sampling_ratio"), o.box.width = box.at("fc");
-  o.box.stages[0].iou = box.at("fg_iou");
+  o.box.stages[0].iou = box.at("fg_iou"), o.box.stages[0].low = box.at("bg_iou");
   o.box.stages[0].coder.weights = box.at("weights").get<std::array<double, 4>>();
   o.box.batch = box.at("batch_size_per_image"), o.box.positives = box.at("positive_fraction");
   o.box.score = box.at("score_thresh"), o.box.nms = box.at("nms_thresh"),
@@ -152,6 +152,7 @@ models::DetectorOptions mmdet_options(const Json& config) {
   for (size_t i = 0; i < heads.size(); ++i) {
     o.box.stages[i].coder = coder_of(heads[i].at("bbox_coder").at("target_stds"), true);
     o.box.stages[i].iou = rcnn[i].at("assigner").at("pos_iou_thr");
+    o.box.stages[i].low = rcnn[i].at("assigner").at("neg_iou_thr");
     o.box.stages[i].beta = beta_of(heads[i].at("loss_bbox"));
     if (cascade) o.box.stages[i].weight = roi.at("stage_loss_weights")[i];
   }

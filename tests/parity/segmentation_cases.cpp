@@ -1,6 +1,8 @@
 // components/seg_*: UperNet's heads, necks for plain backbones, whole segmenters.
 #include "tests/parity/segmentation_cases.h"
 
+#include <numeric>
+
 #include "core/error.h"
 #include "core/text.h"
 #include "models/heads/feature_pyramid.h"
@@ -36,7 +38,8 @@ std::string head_name(std::string name) {
 }
 
 models::FcnHeadOptions auxiliary_options(const Json& aux, const std::vector<int64_t>& in, int64_t classes) {
-  const int64_t index = aux.value("in_index", int64_t{2});
+  int64_t index = aux.value("in_index", int64_t{2});
+  if (index < 0) index += std::ssize(in);
   return {.in = in.at(static_cast<size_t>(index)),
           .channels = aux.at("channels"),
           .classes = classes,
@@ -53,8 +56,9 @@ struct Losses {
 };
 
 // A head's loss by mmseg's rules: over all pixels, over those that are labelled, or over the sum of their weights.
-Losses losses_of(const torch::Tensor& scores, const torch::Tensor& labels, const Json& options,
-                 int64_t ignored) {
+Losses losses_of(const torch::Tensor& small, const torch::Tensor& labels, const Json& options,
+                 int64_t ignored, bool align_corners) {
+  const torch::Tensor scores = tasks::resize_scores(small, labels.size(1), labels.size(2), align_corners);
   torch::Tensor weights;
   if (const auto given = options.find("class_weight"); given != options.end() && given->is_array())
     weights = torch::tensor(given->get<std::vector<double>>(), scores.options().requires_grad(false));
@@ -100,8 +104,9 @@ void check_head_case(const Golden& golden, const std::string& prefix, torch::Sca
     const Json options = config.value(name, Json::object());
     const int64_t ignored = config.value("ignore_index", kIgnored);
     const torch::Tensor labels = dense.input("label");
-    const Losses main = losses_of(outputs["logits"], labels, options, ignored),
-                 aux = losses_of(outputs["aux_logits"], labels, options, ignored);
+    const bool align = config.value("align_corners", false);
+    const Losses main = losses_of(outputs["logits"], labels, options, ignored, align),
+                 aux = losses_of(outputs["aux_logits"], labels, options, ignored, align);
     const torch::Tensor weighted = aux.loss * config.at("aux").value("loss_weight", 0.4);
     loss = main.loss + weighted;
     outputs.insert({{"decode.loss_ce", main.loss},
@@ -144,7 +149,7 @@ models::ModelSpec segmenter_trunk(const Json& config, const char* form) {
 void check_segmenter_as(const Golden& golden, torch::ScalarType dtype, Comparison& comparison) {
   const Json& config = golden.config();
   const bool mmseg = golden.has("param.decode_head.conv_seg.weight");
-  const models::ModelSpec spec = segmenter_trunk(config, mmseg ? "mmseg" : "transformers");
+  const models::ModelSpec spec = segmenter_trunk(config, mmseg ? "mmseg" : "original");
   const models::Family& family = models::find_family(spec.family);
   const auto backbone = models::build_backbone(spec, 0);
   const std::vector<int64_t> dims = [&] {
@@ -153,12 +158,14 @@ void check_segmenter_as(const Golden& golden, torch::ScalarType dtype, Compariso
     return widths;
   }();
   const int64_t classes = mmseg ? config.at("num_classes") : config.at("num_labels");
+  const bool align = config.value("align_corners", false);
   const auto head = std::make_shared<UperHead>(
       models::UperHeadOptions{.in = dims,
                               .channels = mmseg ? config.at("channels") : config.at("hidden_size"),
                               .classes = classes,
                               .pool_sides = config.value("pool_scales", std::vector<int64_t>{1, 2, 3, 6}),
-                              .dropout = 0});
+                              .dropout = 0,
+                              .align_corners = align});
   Json aux = config.value("aux", Json::object());
   const auto convolution = [](int64_t i) { return text("param.auxiliary_head.convs.", i, ".conv.weight"); };
   aux["channels"] = golden.view(convolution(0)).shape.at(0);
@@ -181,9 +188,11 @@ void check_segmenter_as(const Golden& golden, torch::ScalarType dtype, Compariso
   for (const auto& module : std::vector<std::shared_ptr<torch::nn::Module>>{backbone, head, auxiliary})
     module->eval();
   const torch::Tensor images = dense.input("x");
-  const std::vector<torch::Tensor> maps = backbone->features(images, {0, 1, 2, 3});
+  std::vector<int64_t> stages(dims.size());
+  std::iota(stages.begin(), stages.end(), 0);
+  const std::vector<torch::Tensor> maps = backbone->features(images, stages);
   const auto sized = [&](const torch::Tensor& scores) {
-    return tasks::resize_scores(scores, images.size(2), images.size(3));
+    return tasks::resize_scores(scores, images.size(2), images.size(3), align);
   };
   NamedOutputs outputs;
   for (size_t i = 0; i < maps.size(); ++i) outputs[text("feat", i)] = maps[i];
@@ -193,9 +202,10 @@ void check_segmenter_as(const Golden& golden, torch::ScalarType dtype, Compariso
   if (golden.has("input.label")) {
     const torch::Tensor labels = dense.input("label");
     const Json honest = {{"avg_non_ignore", true}};
-    const torch::Tensor seen = sized(static_cast<models::SegmentationHead&>(*auxiliary).forward(maps));
-    loss = losses_of(outputs["logits"], labels, honest, kIgnored).loss +
-           losses_of(seen, labels, honest, kIgnored).loss * config.value("auxiliary_loss_weight", 0.4);
+    const torch::Tensor seen = static_cast<models::SegmentationHead&>(*auxiliary).forward(maps);
+    const int64_t ignored = config.value("loss_ignore_index", config.value("ignore_index", kIgnored));
+    loss = losses_of(outputs["logits"], labels, honest, ignored, align).loss +
+           losses_of(seen, labels, honest, ignored, align).loss * config.value("auxiliary_loss_weight", 0.4);
     outputs["loss"] = loss;
   }
   dense.compare_outputs(comparison, outputs);

@@ -50,6 +50,7 @@ struct RpnOptions {
 struct BoxStage {
   BoxCoder coder = {.weights = {10, 10, 5, 5}};
   double iou = 0.5;   // from which on a box belongs to a ground truth
+  double low = -1;    // below which it is background, between the two neither; -1 = as iou
   double weight = 1;  // of its losses
   double beta = 0;
 };

@@ -200,7 +200,8 @@ Detector::RoiHeads::Assigned Detector::RoiHeads::assign(size_t stage, const torc
                                                         const Chooser& choose) const {
   const BoxHeadOptions& head = options_.box;
   const double iou = head.stages[stage].iou;
-  const MatchOptions rule{iou, iou, head.weak, iou};
+  const double low = head.stages[stage].low < 0 ? iou : head.stages[stage].low;
+  const MatchOptions rule{low, iou, head.weak, iou};
   const torch::Tensor truths = target.boxes.to(given.device(), given.scalar_type());
   const int64_t truth_count = truths.size(0), count = given.size(0);
   const bool is_mmdet = options_.code == DetectorCode::mmdet;
