@@ -107,7 +107,10 @@ CaseResult check_interpolant_samplers(const Golden& golden) {
       const std::string key = "output." + name;
       const std::vector<std::string> parts = parts_of(name);
       if (parts[0] == "interval") {
-        const Interpolant interpolant({.path = path_of(parts.at(2)), .field = field_of(parts.at(3))});
+        const Interpolant interpolant({.path = path_of(parts.at(2)),
+                                       .field = field_of(parts.at(3)),
+                                       .train_end = config.value("train_eps", -1.0),
+                                       .sample_end = config.value("sample_eps", -1.0)});
         compare(key, pair(parts[1] == "ode" ? interpolant.ode_interval()
                           : parts[1] == "ode_reverse"
                               ? interpolant.ode_interval(true)
@@ -115,7 +118,10 @@ CaseResult check_interpolant_samplers(const Golden& golden) {
                                                          config.at("last_step_size").get<double>())));
         continue;
       }
-      const Interpolant interpolant({.path = path_of(parts.at(1)), .field = field_of(parts.at(2))});
+      const Interpolant interpolant({.path = path_of(parts.at(1)),
+                                     .field = field_of(parts.at(2)),
+                                     .train_end = config.value("train_eps", -1.0),
+                                     .sample_end = config.value("sample_eps", -1.0)});
       std::unique_ptr<Sampler> sampler;
       std::vector<torch::Tensor> trajectory;
       const torch::Tensor start = golden.tensor("input.init", dtype);
