@@ -124,6 +124,7 @@ class Drawing {
                                          evaluations_ = std::max(evaluations_, generated.evaluations);
                                          blocks_ += generated.blocks;
                                          spared_blocks_ += generated.spared_blocks;
+                                         network_seconds_ += generated.network_seconds;
                                          std::vector<DrawnImage> images;
                                          for (int64_t i = 0; i < std::ssize(batch); ++i)
                                            images.push_back(drawn_image(generated.images, i));
@@ -360,6 +361,7 @@ class Drawing {
       line["evaluations"] = evaluations_;
       if (request_.reuse.every > 1) line["blocks"] = blocks_, line["spared_blocks"] = spared_blocks_;
       line["seconds"] = seconds;
+      line["network_seconds"] = network_seconds_;
       line["output"] = options_.out;
       std::cout << json_text(line) << "\n";
       return;
@@ -380,6 +382,7 @@ class Drawing {
   std::vector<AskedImage> asked_;
   DrawnPart part_;
   int64_t height_ = 0, width_ = 0, steps_ = 0, evaluations_ = 0, blocks_ = 0, spared_blocks_ = 0;
+  double network_seconds_ = 0;
   int64_t from_class_ = -1;  // class to class
   tasks::GenerateRequest request_;
   train::OpenedCodec codec_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/clock.h"
 #include "core/error.h"
 
 namespace tessera::tasks {
@@ -17,9 +18,12 @@ void check_request(const models::Denoiser& network, const GenerateRequest& reque
   check(count > 0 && request.labels.dim() == 1 && request.labels.size(0) == count, "labels ",
         request.labels.sizes(), " for ", count, " seeds");
   const int64_t low = request.labels.min().item<int64_t>(), high = request.labels.max().item<int64_t>();
-  if (low < 0 || high > network.null_label())
+  if (low < 0 || high > network.null_label() || (high == network.null_label() && !network.has_null_label()))
     fail_usage("class ", low < 0 ? low : high, " was asked for, must be 0 to ", network.label_count() - 1);
   request.guidance.check();
+  if (request.guidance.on() && !network.has_null_label())
+    fail_usage("cfg = ", request.guidance.scale,
+               ": the network has no embedding of no class (model.null_label = false), must be 1");
   if (!(request.strength > 0 && request.strength <= 1))
     fail_usage("strength = ", request.strength, ", must be above 0 and at most 1");
   const auto expect = [&](const torch::Tensor& image, const char* what, int64_t channels) {
@@ -106,8 +110,15 @@ Generated generate_images(models::Denoiser& network, const NoiseProcess& process
   models::BlockReuse reuse = request.reuse;
   const auto network_for = [&](const torch::Tensor& labels, const diffusion::Guidance& guidance,
                                models::BlockReuse* used) {
-    return diffusion::counted(guided_network(network, process, labels.to(device), guidance, used),
-                              result.evaluations);
+    return diffusion::counted(
+        [&result, guided = guided_network(network, process, labels.to(device), guidance, used)](
+            const torch::Tensor& state, const torch::Tensor& time) {
+          const double began = steady_seconds();
+          torch::Tensor out = guided(state, time);
+          result.network_seconds += steady_seconds() - began;
+          return out;
+        },
+        result.evaluations);
   };
   const auto go_on = [&](int64_t step, const torch::Tensor& state) {
     if (request.after && !request.after(step, steps, state))
