@@ -21,7 +21,9 @@ TRAINING_IMAGES, POINTS, MINUTES = 20000, 4, 20
 def curve(runs, name, recipe, llama):
     """(minutes, steps, FID) at the points of a run."""
     folder = runs.options.output / name
-    settings = [f"model.llama={str(llama).lower()}"]
+    # A constant rate, so that each point is where a shorter run would have ended.
+    settings = [f"model.llama={str(llama).lower()}", f"data.path=shapes:train={TRAINING_IMAGES},val=2000",
+                "schedule.name=constant"]
     if not (folder / "report.html").exists():
         steps, batch = runs.steps_of(MINUTES, name, recipe, settings)
         part = steps // POINTS
