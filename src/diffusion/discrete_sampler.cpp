@@ -114,6 +114,7 @@ class Ddim final : public Sampler {
         e.clean = thresholded(e.clean, options_);
       else if (options_.clip > 0)
         e.clean = e.clean.clamp(-options_.clip, options_.clip);
+      if (options_.noise_of_clean) e.noise = (x - std::sqrt(left) * e.clean) / std::sqrt(1 - left);
       const double variance = (1 - before) / (1 - left) * (1 - left / before);
       const double deviation = options_.eta * std::sqrt(std::max(variance, 0.0));
       x = std::sqrt(before) * e.clean +

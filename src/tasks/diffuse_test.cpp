@@ -325,6 +325,19 @@ TEST(Diffuse, LearnsWithinAFewSteps) {
   EXPECT_LT(last, 0.8 * first);
 }
 
+TEST(Diffuse, WithoutALabelForNoneThereIsNoGuidance) {
+  EXPECT_THROW(make_task({}, {{"null_label", false}}), Error);  // labels are dropped by default
+  const auto task = make_task({{"label_dropout", 0.0}}, {{"null_label", false}});
+  const Generator& generator = *generator_of(*task);
+  EXPECT_FALSE(generator.network->has_null_label());
+  GenerateRequest request = request_of(generator, {1}, SamplerName::ddim, 3);
+  EXPECT_THROW(generate_images(*generator.network, *generator.process, request, torch::kCPU), Error);
+  request.guidance.scale = 1;
+  EXPECT_EQ(generate_images(*generator.network, *generator.process, request, torch::kCPU).evaluations, 3);
+  request.labels.fill_(generator.network->null_label());
+  EXPECT_THROW(generate_images(*generator.network, *generator.process, request, torch::kCPU), Error);
+}
+
 TEST(Diffuse, RefusesWhatDoesNotGoTogether) {
   const auto message = [](const std::function<void()>& body) {
     try {
