@@ -282,7 +282,8 @@ data::Preprocess preprocess_of(const WeightFile& file, const std::string& model)
 }
 
 void name_classes(WeightsInfo& info, const std::vector<std::string>& names, const std::string& file) {
-  const int64_t classes = info.model.settings.find("classes")->as_int();
+  const Value* head = info.model.settings.find("classes");
+  const int64_t classes = head ? head->as_int() : 0;
   if (std::ssize(names) != classes)
     fail_usage(names.size(), " class names for '", file, "', whose model tells ", classes, " classes apart");
   info.task_metadata.set("class_names", Value::Array(names.begin(), names.end()));
