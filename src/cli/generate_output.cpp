@@ -134,8 +134,8 @@ class BatchOutput final : public GenerateOutput {
       partials_.emplace_back(path_, DrawnPart{i, layout.part.of}, settings, each());
     if (resume && !own().exists() && file_exists(path_))
       check_finished(), finished_ = true;
-    else if (resume)
-      done_ = own().count();
+    else if (resume && own().exists())
+      take(), done_ = own().count();
     else if (own().exists())
       fail_usage("'", own().path(), "' is left of a run that did not end: --resume goes on, or remove it");
   }
@@ -143,7 +143,7 @@ class BatchOutput final : public GenerateOutput {
     return finished_ || place_in_part(asked.index - asked_.front().index) < done_;
   }
   void add(const AskedImage&, const DrawnImage& drawn) override {
-    if (!out_.is_open()) out_ = own().append_after(done_);
+    if (!out_.is_open()) take(), out_ = own().append_after(done_);
     out_.write(reinterpret_cast<const char*>(drawn.picture.pixels.data()),
                static_cast<std::streamsize>(drawn.picture.pixels.size()));
     out_.flush();
@@ -164,6 +164,12 @@ class BatchOutput final : public GenerateOutput {
   }
 
  private:
+  // What was drawn so far is one process's to write.
+  void take() {
+    if (lock_) return;
+    lock_ = FileLock::try_lock(own().path());
+    if (!lock_) fail_usage("'", own().path(), "' is being written by another process, must be left to it");
+  }
   size_t each() const { return static_cast<size_t>(layout_.width * layout_.height * 3); }
   const PartialImages& own() const { return partials_[static_cast<size_t>(layout_.part.index)]; }
   int64_t part_of(int64_t image) const { return image / layout_.batch % layout_.part.of; }
@@ -227,6 +233,7 @@ class BatchOutput final : public GenerateOutput {
   std::vector<AskedImage> asked_;
   BatchLayout layout_;
   std::vector<PartialImages> partials_;
+  std::unique_ptr<FileLock> lock_;
   int64_t done_ = 0;
   bool finished_ = false;  // by an earlier run
   std::ofstream out_;
