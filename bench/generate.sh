@@ -13,7 +13,7 @@ python=$("$here/peer_python" "$build" generate "torch, diffusers, openvino" torc
 run=("$python" "$here/generate_peer.py" --program "$build/tessera" --rounds "${TESSERA_BENCH_ROUNDS:-5}")
 echo "| model | batch | precision | | images/s | of the limit | tessera is faster by |"
 echo "|---|---|---|---|---|---|---|"
-"${run[@]}"
+"${run[@]}" --precisions bf16,int8
 echo
 echo "Training steps:"
 echo

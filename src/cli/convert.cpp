@@ -205,8 +205,7 @@ void run(const ConvertOptions& options) {
       train::name_classes(info, data::read_class_names(options.class_names), file.path());
     const auto meta = train::meta_task(info, file);
     tensors.views = train::match_weights(*meta, fused_views(file.tensors(), tensors), ours, file.path());
-    const Value* head = info.model.settings.find("classes");  // an auto-encoder has none
-    const int64_t classes = head ? head->as_int() : 0;
+    const int64_t classes = train::class_count(info);
     const bool other_task = tasks::task_name(info.task) != tasks::task_kinds().front().name;
     std::cout << "model   " << one_line(info.model.name) << (told && !by_recipe ? ", by its tensors" : "")
               << ", "

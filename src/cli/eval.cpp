@@ -316,9 +316,8 @@ class Evaluation {
   std::vector<std::string> set_classes(const train::WeightsInfo& info, const std::string& weights) const {
     const std::vector<std::string>& names =
         data::require_labels(*source_, "--classes-in-order").class_names();
-    const Value* classes = info.model.settings.find("classes");
-    const int64_t known = classes && classes->is_int() ? classes->as_int() : 0;
-    data::map_classes({}, known, names, weights + ": the data", /*in_order=*/true);  // as many, or refused
+    data::map_classes({}, train::class_count(info), names, weights + ": the data",
+                      /*in_order=*/true);  // as many, or refused
     return names;
   }
 

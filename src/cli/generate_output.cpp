@@ -101,7 +101,8 @@ class PartialImages {
   size_t offset(int64_t image) const { return header_.size() + static_cast<size_t>(image) * each_; }
   // Whole images in it; a usage error where it was drawn with other settings.
   int64_t count() const {
-    if (!exists()) return 0;
+    if (!exists() || fs::file_size(path_) == 0)
+      return 0;  // empty: locked, and cut off before the first batch
     std::ifstream file(path_, std::ios::binary);
     std::string first;
     std::getline(file, first);
@@ -164,7 +165,7 @@ class BatchOutput final : public GenerateOutput {
   }
 
  private:
-  // What was drawn so far is one process's to write.
+  // Locks the file of what was drawn so far: one process alone writes it.
   void take() {
     if (lock_) return;
     lock_ = FileLock::try_lock(own().path());

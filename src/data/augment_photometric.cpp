@@ -25,7 +25,7 @@ void look_up(const Table& table, Image& image, size_t first, size_t step) {
   for (size_t i = first; i < image.pixels.size(); i += step) image.pixels[i] = table[image.pixels[i]];
 }
 
-// OpenCV divides by products with these, in twelve binary digits.
+// OpenCV divides by 1 to 255 by multiplying with a reciprocal that has twelve binary digits behind the point.
 struct Reciprocals {
   std::array<int, 256> saturation{}, hue{};
   Reciprocals() {
@@ -36,7 +36,7 @@ struct Reciprocals {
   }
 };
 
-int twelve_digits_less(int value) { return (value + (1 << 11)) >> 12; }
+int without_fraction(int value) { return (value + (1 << 11)) >> 12; }  // rounded
 
 }  // namespace
 
@@ -49,9 +49,9 @@ Image to_half_degree_hsv(const Image& image) {
     const int most = std::max({r, g, b}), range = most - std::min({r, g, b});
     uint8_t* hsv = &out.pixels[i];
     const int sixths = most == r ? g - b : most == g ? b - r + 2 * range : r - g + 4 * range;
-    const int hue = twelve_digits_less(sixths * one_over.hue[static_cast<size_t>(range)]);
+    const int hue = without_fraction(sixths * one_over.hue[static_cast<size_t>(range)]);
     hsv[0] = static_cast<uint8_t>(hue < 0 ? hue + 180 : hue);
-    hsv[1] = static_cast<uint8_t>(twelve_digits_less(range * one_over.saturation[static_cast<size_t>(most)]));
+    hsv[1] = static_cast<uint8_t>(without_fraction(range * one_over.saturation[static_cast<size_t>(most)]));
     hsv[2] = static_cast<uint8_t>(most);
   }
   return out;

@@ -64,7 +64,7 @@ std::vector<double> spaced_sigmas(SigmaSpacing spacing, double largest, double s
   return sigmas;
 }
 
-// As NumPy computes arange and linspace: a half is rounded to another whole number where a product is not quite it.
+// The products are those of NumPy's arange and linspace, since a time near a half is rounded by its last digit.
 // Descending steps below `end`, which is `total` but for noisy steps that are left out; `without_zero` says that the
 // spacings stop before step 0, `rounded` that linspace gives whole steps.
 std::vector<double> spaced(int64_t total, int64_t end, const DiscreteOptions& options, bool without_zero,

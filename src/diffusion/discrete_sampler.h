@@ -41,9 +41,9 @@ struct DiscreteOptions {
   Method method = Method::ddpm;
   int64_t steps = 250;
   std::string respacing = {};  // ddpm: instead of `steps`, as respace() takes it
+  double eta = 0;              // ddim: 0 draws no noise, 1 as much as the chain
   bool noise_of_clean =
-      false;  // ddim: the noise follows from the clean image as it was clipped (Nichol et al. 2021, GLIDE)
-  double eta = 0;     // ddim: 0 draws no noise, 1 as much as the chain
+      false;          // ddim: the noise is what the clipped image leaves of x (Nichol et al. 2021, GLIDE)
   int64_t order = 2;  // dpm, dpm_sde: 1 to 3
   SolverForm form = SolverForm::midpoint;
   bool lower_order_final = true,

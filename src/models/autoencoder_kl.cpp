@@ -6,9 +6,9 @@
 //             attention between them; norm, SiLU, 3x3 convolution
 //   decoder:  the same backwards, with a block more in a level, nearest neighbours doubling the grid
 //   block:    x + conv(silu(norm(conv(silu(norm x)))))
-// Stable Diffusion 3's has no 1x1 convolutions at the latent, whose mean is then less by a number (shift_factor); others leave
-// out the attention. Group norms with eps 1e-6. A convolution that halves the grid pads right and bottom only. Tensors inside are
-// [batch, rows, columns, channels].
+// Stable Diffusion 3's has no 1x1 convolutions at the latent, and a generator's latents are z less a number
+// (shift_factor); others leave out the attention. Group norms with eps 1e-6. A convolution that halves the grid pads
+// right and bottom only. Tensors inside are [batch, rows, columns, channels].
 #include <torch/nn/modules/container/modulelist.h>
 
 #include <algorithm>

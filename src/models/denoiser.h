@@ -36,7 +36,7 @@ class Denoiser {
   // Twice channels() where the model predicts variances too.
   virtual int64_t output_channels() const = 0;
   virtual int64_t label_count() const = 0;
-  // Without it, it was trained with every sample's class: no guidance.
+  // False where the network always saw a sample's class: it can then be asked for no image without one, nor guided.
   virtual bool has_null_label() const { return true; }
   int64_t null_label() const { return label_count(); }
 };

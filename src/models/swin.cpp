@@ -10,7 +10,8 @@
 // Any size of picture goes: a border that fills no patch, no window or no 2 x 2 cells is padded with zeros.
 // As in timm the map is shifted before it is padded, and a stage whose grid is not larger than a window has one
 // window of the grid's size. The published codes for dense prediction do otherwise (`form`): they pad first and
-// never shrink a window; mmseg and mmdet merge cells channel by channel. With `stage_norms` each stage's map has a norm of its own, which the next stage does not see.
+// never shrink a window; mmseg and mmdet merge cells channel by channel. With `stage_norms` each stage's map has a norm
+// of its own, which the next stage does not see.
 #include <torch/nn/modules/container/modulelist.h>
 
 #include "core/error.h"

@@ -36,9 +36,9 @@ struct GenerateRequest {
 };
 
 struct Generated {
-  torch::Tensor images;        // [images, channels, height, width] float, on the network's device
-  int64_t evaluations = 0;     // calls of the network
-  double network_seconds = 0;  // inside of them; on a GPU, which goes on by itself, until they are given
+  torch::Tensor images;                   // [images, channels, height, width] float, on the network's device
+  int64_t evaluations = 0;                // calls of the network
+  double network_seconds = 0;             // spent in them; a GPU goes on after a call has returned
   int64_t blocks = 0, spared_blocks = 0;  // of all calls, and those of them that did not run; 0 without reuse
 };
 

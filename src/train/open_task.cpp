@@ -281,9 +281,13 @@ data::Preprocess preprocess_of(const WeightFile& file, const std::string& model)
                    : published_for(models::resolve_model(model), read_hub_config(file.path()));
 }
 
+int64_t class_count(const WeightsInfo& info) {
+  const Value* classes = info.model.settings.find("classes");
+  return classes && classes->is_int() ? classes->as_int() : 0;
+}
+
 void name_classes(WeightsInfo& info, const std::vector<std::string>& names, const std::string& file) {
-  const Value* head = info.model.settings.find("classes");
-  const int64_t classes = head ? head->as_int() : 0;
+  const int64_t classes = class_count(info);
   if (std::ssize(names) != classes)
     fail_usage(names.size(), " class names for '", file, "', whose model tells ", classes, " classes apart");
   info.task_metadata.set("class_names", Value::Array(names.begin(), names.end()));

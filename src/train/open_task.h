@@ -58,6 +58,9 @@ WeightsInfo describe_weights(const WeightFile& file, const std::string& model = 
 // How the images of a file's weights were prepared: as it says, else as published for the model of that name.
 data::Preprocess preprocess_of(const WeightFile& file, const std::string& model);
 
+// How many classes a described file's model tells apart; 0 of one without a head for classes.
+int64_t class_count(const WeightsInfo& info);
+
 // Gives a described file these class names, of which there must be as many as it has classes.
 void name_classes(WeightsInfo& info, const std::vector<std::string>& names, const std::string& file);
 

@@ -35,9 +35,9 @@ class Tolerance {
       if (!gradient)
         return comparison.close(what, got, want, tolerance.value("rtol", 1e-4),
                                 tolerance.value("atol", 1e-5));
-      return comparison.close(what, got, want, tolerance.value("grad_rtol", 1e-3),
-                              tolerance.value("grad_atol", 1e-4) *
-                                  std::max(largest, (sharp_ ? 1e-3 : 1e-2) * largest_gradient()));
+      return comparison.close(
+          what, got, want, tolerance.value("grad_rtol", 1e-3),
+          tolerance.value("grad_atol", 1e-4) * std::max(largest, 1e-3 * largest_gradient()));
     }
     const double error = errors_.contains(key) ? errors_[key]["max_abs_err"].get<double>() : 0;
     // Sums that cancel (the input gate's bias) are zero up to rounding of what is summed.
