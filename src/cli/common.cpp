@@ -1,6 +1,7 @@
 #include "cli/common.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <iomanip>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -76,6 +77,12 @@ int64_t batch_that_fits(int64_t asked, int64_t side) {
 }
 
 std::string one_line(const std::string& name) { return printable(name, 1000); }
+
+void require_folder_of(const std::string& out) {
+  const std::filesystem::path folder = std::filesystem::path(out).parent_path();
+  if (!folder.empty() && !std::filesystem::is_directory(folder))
+    fail_usage("'", out, "' cannot be written: there is no folder '", folder.string(), "'");
+}
 
 std::string csv_of(const report::TableBlock& table) {
   std::string out;

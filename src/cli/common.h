@@ -35,6 +35,9 @@ int64_t batch_that_fits(int64_t asked, int64_t side);
 // A name from outside in a line or a column: newlines and control characters as \xNN.
 std::string one_line(const std::string& name);
 
+// A usage error, before any work, where the folder that a file is written into does not exist.
+void require_folder_of(const std::string& out);
+
 // Quoted as RFC 4180 asks where the text needs it.
 std::string csv_field(const std::string& field);
 // A table with its heads, a line a row.

@@ -21,6 +21,8 @@
 #include "io/weight_file.h"
 #include "train/calibrate.h"
 #include "train/detr_names.h"
+#include "train/diffusers_dit.h"
+#include "train/diffusers_folder.h"
 #include "train/fused_names.h"
 #include "train/hub_config.h"
 #include "train/load.h"
@@ -34,7 +36,7 @@ namespace {
 namespace fs = std::filesystem;
 
 struct ConvertOptions {
-  std::string in, out, model, key, precision, calibrate, class_names, recipe;
+  std::string in, out, model, key, precision, calibrate, class_names, recipe, vae;
   std::vector<std::string> preprocess, settings;
   int64_t calibrate_images = 512;
   double shard_gigabytes = 5;
@@ -160,15 +162,19 @@ void add_calibration(Tensors& tensors, const ConvertOptions& options, const Weig
 void convert_generator(const ConvertOptions& options) {
   const train::OpenedTask opened = train::open_generator(options.in, {.model = options.model});
   std::cout << "model   " << one_line(opened.info.model.name) << "\n";
-  if (options.diffusers)
-    train::save_diffusers(opened, options.out);
-  else
+  if (!options.diffusers)
     train::save_weights(options.out, tasks::named_state(opened.task->parts()), opened.info);
+  else if (options.vae.empty())
+    train::save_diffusers_dit(opened, options.out);
+  else
+    train::save_pipeline(opened, train::open_codec(options.vae), options.out);
   std::cout << "written " << one_line(options.out) << "\n";
 }
 
 void run(const ConvertOptions& options) {
-  if (options.diffusers || train::is_diffusers_folder(options.in)) return convert_generator(options);
+  if (!options.vae.empty() && !options.diffusers) fail_usage("--vae goes with --diffusers");
+  if (options.diffusers || !train::diffusers_part(options.in, "transformer").empty())
+    return convert_generator(options);
   const bool sharded = options.out.ends_with(kShardIndexEnding);
   if (!sharded && !options.out.ends_with(".safetensors"))
     fail_usage("'", options.out, "' must end in .safetensors, or in ", kShardIndexEnding,
@@ -279,6 +285,8 @@ void add_convert(Arguments& command, Action& action) {
                               .show_default()
                               .range(1, 1 << 20);
   command.flag("--diffusers", options->diffusers, "a DiT as a folder OUT that diffusers reads");
+  command.add("--vae", options->vae,
+              "--diffusers: the VAE of its latents; OUT is then a whole pipeline (DiTPipeline)");
   const Argument shard =
       command.add("--shard-size", options->shard_gigabytes, "GB of tensors in one of several files")
           .show_default()

@@ -1,11 +1,13 @@
 // `tessera fid SAMPLES --reference DATA --weights F`: what generated images are worth beside real ones.
 #include <algorithm>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
 #include "cli/common.h"
+#include "cli/fid_checkpoints.h"
 #include "cli/image_batches.h"
 #include "core/counted.h"
 #include "core/error.h"
@@ -18,19 +20,31 @@
 #include "io/file.h"
 #include "io/npz.h"
 #include "tasks/generative_meter.h"
+#include "tasks/generator_fid.h"
 #include "train/device.h"
 #include "train/open_extractor.h"
 
 namespace tessera::cli {
 namespace {
 
+namespace fs = std::filesystem;
+
 struct FidOptions {
   std::string samples, reference, weights, out, model;
   std::string split = "all", reference_split = "all", protocol, metrics = "fid,sfid,is";
   int64_t count = 0, reference_count = 0, splits = 10, neighbours = 3, keep = 10000;
   int64_t subsets = 100, subset_size = 1000, seed = 0, batch = 32, threads = 0;
-  bool json = false;
+  bool json = false, checkpoints = false;
+  CheckpointDrawing drawing;
   std::string device = "auto", precision = "fp32";
+
+  // Whether a metric was asked for by its name.
+  bool asks(const std::string& metric) const {
+    const std::vector<std::string> names = tessera::split(metrics, ',');
+    return metrics != FidOptions().metrics &&
+           std::any_of(names.begin(), names.end(),
+                       [&](const std::string& name) { return trim(name) == metric; });
+  }
 };
 
 struct Metrics {
@@ -60,6 +74,9 @@ bool holds_statistics(const std::string& path) {
   if (!path.ends_with(".npz") || !file_exists(path)) return false;
   return NpzFile(path).holds("mu");
 }
+
+// ADM's reference batches hold images beside the statistics of many more.
+bool holds_images(const std::string& path) { return NpzFile(path).holds("arr_0"); }
 
 // The first images of a source.
 class FirstImages final : public data::Source {
@@ -225,10 +242,16 @@ Measured read_statistics_of(const std::string& path, const FidOptions& options, 
   out.statistics = eval::read_statistics(path);
   const int64_t samples = out.statistics.pooled.samples;
   out.described = text("statistics ", path, samples > 0 ? text(" of ", counted(samples, "image")) : "");
-  if (metrics.compares_samples())
+  if (metrics.compares_samples() && (!holds_images(path) || options.weights.empty()))
     fail_usage("--metrics ", options.metrics, ": KID, precision and recall compare images, and '", path,
-               "' holds statistics alone");
+               "' holds statistics",
+               holds_images(path) ? ": features of its images need --weights" : " alone");
   return out;
+}
+
+void require_spatial(const FidOptions& options, const Measured& read, const std::string& path) {
+  if (!read.statistics.spatial && options.asks("sfid"))
+    fail_usage("--metrics ", options.metrics, ": '", path, "' holds no statistics of spatial features");
 }
 
 void note_bias(const FidOptions& options, const Measured& fake, const Measured& real,
@@ -248,6 +271,8 @@ void compare_statistics(const FidOptions& options, Metrics metrics) {
                "' holds statistics alone");
   const Measured fake = read_statistics_of(options.samples, options, metrics),
                  real = read_statistics_of(options.reference, options, metrics);
+  require_spatial(options, fake, options.samples);
+  require_spatial(options, real, options.reference);
   eval::require_same_origin(fake.statistics.origin, options.samples, real.statistics.origin,
                             options.reference);
   if (fake.statistics.pooled.width() != real.statistics.pooled.width())
@@ -261,32 +286,61 @@ void compare_statistics(const FidOptions& options, Metrics metrics) {
 }
 
 void check_request(const FidOptions& options, const Metrics& metrics) {
+  if (fs::is_directory(options.samples) && fs::is_empty(options.samples))
+    fail_usage("'", options.samples, "' is an empty folder, must hold images");
   if (options.reference.empty() && options.out.empty() && !metrics.score)
     fail_usage(
         "no reference: give real images or their statistics with --reference, or -o FILE.npz to write "
         "statistics");
   if (!options.out.empty() && !options.out.ends_with(".npz"))
     fail_usage("'", options.out, "' must end in .npz");
+  if (!options.out.empty()) require_folder_of(options.out);
   if (options.weights.empty())
     fail_usage("--weights is missing: features of images are compared, by Inception-v3 or another model");
 }
 
 // What was asked for by name must be there; of the default, and of "all", what the extractor does not have is left out.
 void check_extractor(const FidOptions& options, const tasks::FeatureExtractor& extractor) {
-  if (options.metrics == FidOptions().metrics) return;
-  for (const std::string& name : split(options.metrics, ',')) {
-    if (trim(name) == "sfid" && extractor.spatial_width() == 0)
-      fail_usage("--metrics ", options.metrics, ": sFID compares spatial features of Inception-v3, '",
-                 options.weights, "' holds another model");
-    if (trim(name) == "is" && extractor.classes() == 0)
-      fail_usage("--metrics ", options.metrics, ": the Inception Score needs classes, '", options.weights,
-                 "' tells none apart");
-  }
+  if (options.asks("sfid") && extractor.spatial_width() == 0)
+    fail_usage("--metrics ", options.metrics, ": sFID compares spatial features of Inception-v3, '",
+               options.weights, "' holds another model");
+  if (options.asks("is") && extractor.classes() == 0)
+    fail_usage("--metrics ", options.metrics, ": the Inception Score needs classes, '", options.weights,
+               "' tells none apart");
+}
+
+// The radius to the k-th neighbour needs more images than that.
+void check_neighbours(const FidOptions& options, const Metrics& metrics, const data::Source& source) {
+  const int64_t compared = std::min(options.keep, source.size());
+  if (metrics.manifold && compared <= options.neighbours)
+    fail_usage("--neighbours ", options.neighbours, ": only ", counted(compared, "image"), " of ",
+               source.describe(), " are compared, must be more than that");
+}
+
+// FID of images that each checkpoint of a run draws.
+void fid_over_checkpoints(const FidOptions& options) {
+  if (options.reference.empty() || options.weights.empty())
+    fail_usage("--checkpoints needs --reference, real images, and --weights, whose features are compared");
+  if (holds_statistics(options.reference))
+    fail_usage("--checkpoints compares with images, '", options.reference, "' holds statistics");
+  train::use_threads(options.threads);
+  const tasks::Precision precision = tasks::parse_precision(options.precision);
+  const std::vector<CheckpointFid> found =
+      measure_checkpoints(options.samples, options.drawing,
+                          options.count > 0 ? options.count : tasks::GeneratorFidConfig().samples,
+                          open_images(options.reference, options.reference_split, options.reference_count),
+                          options.weights, train::choose_device(options.device), precision);
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  for (const CheckpointFid& one : found) rows.push_back({{"step", one.step}, {"fid", one.fid}});
+  if (options.json) std::cout << json_text({{"run", options.samples}, {"checkpoints", rows}}) << "\n";
 }
 
 void fid(const FidOptions& options) {
+  if (options.checkpoints) return fid_over_checkpoints(options);
   const Metrics metrics = parse_metrics(options.metrics);
-  if (holds_statistics(options.samples)) return compare_statistics(options, metrics);
+  const bool images =
+      !holds_statistics(options.samples) || (holds_images(options.samples) && !options.weights.empty());
+  if (!images) return compare_statistics(options, metrics);
   check_request(options, metrics);
   const int workers = std::max(1, train::use_threads(options.threads) / 8);
   train::use_threads_beside(workers, options.threads);
@@ -298,8 +352,10 @@ void fid(const FidOptions& options) {
   Measured real;
   if (from_statistics) real = read_statistics_of(options.reference, options, metrics);
   std::unique_ptr<data::Source> reference;
-  if (!options.reference.empty() && !from_statistics)
+  if (!options.reference.empty() && (!from_statistics || metrics.compares_samples()))
     reference = open_images(options.reference, options.reference_split, options.reference_count);
+  check_neighbours(options, metrics, *samples);
+  if (reference) check_neighbours(options, metrics, *reference);
   train::ExtractorOptions place{
       .model = options.model,
       .place = {train::choose_device(options.device), tasks::parse_precision(options.precision)}};
@@ -313,6 +369,7 @@ void fid(const FidOptions& options) {
                "' is another model: its images are prepared as it was trained");
   check_extractor(options, *opened.extractor);
   if (from_statistics) {
+    require_spatial(options, real, options.reference);
     eval::require_same_origin(opened.extractor->origin(), "the samples", real.statistics.origin,
                               options.reference);
     if (real.statistics.pooled.width() != opened.extractor->width())
@@ -325,7 +382,13 @@ void fid(const FidOptions& options) {
 
   const torch::InferenceMode inference;
   const Measured fake = measure(options, metrics, *opened.extractor, *samples, "samples", workers, true);
-  if (reference) real = measure(options, metrics, *opened.extractor, *reference, "reference", workers, false);
+  if (reference) {
+    Measured measured = measure(options, metrics, *opened.extractor, *reference, "reference", workers, false);
+    if (from_statistics)
+      real.meter = std::move(measured.meter);  // distances are to the statistics, of more images
+    else
+      real = std::move(measured);
+  }
   std::vector<std::string> notes;
   note_bias(options, fake, real, notes);
   std::vector<Line> lines;
@@ -382,6 +445,9 @@ void add_fid(Arguments& command, Action& action) {
   command.add("--kid-subsets", options->subsets, "random subsets of KID").show_default().range(1, 100'000);
   command.add("--kid-subset-size", options->subset_size, "their size").show_default().range(2, 100'000);
   command.add("--seed", options->seed, "draws the subsets of KID").show_default();
+  command.flag("--checkpoints", options->checkpoints,
+               "SAMPLES is a run of task diffuse: FID of images that each of its checkpoints draws");
+  add_checkpoint_drawing(command, options->drawing);
   command.add("--model", options->model, "model name, where weights of other programs do not tell");
   command.flag("--json", options->json, "one JSON object");
   command.add("--batch-size", options->batch, "images at a time").show_default().range(1, 4096);

@@ -1,5 +1,6 @@
 // `tessera generate --weights FILE -o OUT`: images out of noise, by a trained generator.
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <iostream>
 #include <limits>
@@ -28,6 +29,7 @@
 #include "tasks/image_generator.h"
 #include "tasks/patch_pictures.h"
 #include "train/device.h"
+#include "train/diffusers_folder.h"
 #include "train/open_codec.h"
 #include "train/open_generator.h"
 
@@ -82,6 +84,12 @@ torch::Tensor read_mask(const std::string& path, int64_t height, int64_t width) 
   for (int64_t i = 0; i < height * width; ++i)
     value[i] = mask.pixels[static_cast<size_t>(i * mask.channels)] >= 128 ? 1.0F : 0.0F;
   return out;
+}
+
+// A pipeline of diffusers brings its VAE; "" where there is none.
+std::string vae_beside(const std::string& weights) {
+  const std::string folder = train::pipeline_of(weights) + "/vae";
+  return train::diffusers_weights(folder).empty() ? "" : folder;
 }
 
 // --- the run
@@ -141,9 +149,9 @@ class Drawing {
     if (options_.start.empty() && !options_.from_class.empty()) fail_usage("--from-class goes with --start");
     if (options_.start.empty() && options_.strength != GenerateOptions::kUnset)
       fail_usage("--strength goes with --start");
-    if (options_.vae.empty() && options_.tile > 0) fail_usage("--tile goes with --vae");
     check_shards(shards(), options_.out, options_.batch);
     if (options_.out.empty()) fail_usage("--output is empty, must name a grid (.png), a folder, or .npz");
+    require_folder_of(options_.out);
     if (!options_.inpaint.empty() && options_.mask.empty()) fail_usage("--inpaint goes with --mask");
     if (options_.moments > 0 && !is_image_name(options_.out))
       fail_usage("--moments are drawn in a grid, -o must end in .png, .jpg or .webp");
@@ -160,15 +168,13 @@ class Drawing {
 
   // The VAE that latents are decoded by, which must be the one that they were made with.
   void open_vae() {
-    if (options_.vae.empty()) return;
-    codec_ = train::open_codec(options_.vae);
+    const std::string path =
+        options_.vae.empty() && !wants_values_ ? vae_beside(options_.weights) : options_.vae;
+    if (path.empty() && options_.tile > 0) fail_usage("--tile goes with --vae");
+    if (path.empty()) return;
+    codec_ = train::open_codec(path);
     for (const std::string& note : codec_.notes) std::cerr << one_line(note) << "\n";
-    if (codec_.codec->latent_channels() != generator_.network->channels())
-      fail_usage("'", codec_.file, "' decodes latents of ", codec_.codec->latent_channels(), " channels, '",
-                 opened_.file, "' makes ", generator_.network->channels());
-    if (generator_.latents && generator_.latents->checksum != codec_.checksum)
-      fail_usage("'", opened_.file, "' was trained on latents of ", generator_.latents->codec, " ",
-                 generator_.latents->checksum, ", '", codec_.file, "' is another VAE, ", codec_.checksum);
+    train::require_codec(opened_, codec_);
     if (options_.tile % codec_.codec->factor() != 0)
       fail_usage("--tile ", options_.tile, ": the VAE takes multiples of ", codec_.codec->factor(),
                  " pixels");
@@ -226,7 +232,9 @@ class Drawing {
     sampler.form = parse_enum<diffusion::DiffusionForm>(options_.form, "--diffusion");
     sampler.last_step = parse_enum<diffusion::LastStep>(options_.last_step, "--last-step");
     sampler.last_step_size = options_.last_step_size;
+    sampler.respacing = options_.respacing;
     sampler = generator_.process->resolved(sampler);
+    refuse_others_options(options_, sampler.sampler, generator_.process->diffusion() != nullptr);
     // Pixels lie within -1 and 1, latents do not; what is cut off cannot be walked back.
     const bool clips = options_.from_class.empty() && (sampler.sampler == tasks::SamplerName::ddpm ||
                                                        sampler.sampler == tasks::SamplerName::ddim);
@@ -239,7 +247,8 @@ class Drawing {
                    : options_.clip >= 0                           ? options_.clip
                    : clips && generator_.network->channels() == 3 ? 1
                                                                   : 0;
-    steps_ = generator_.process->sampler(sampler)->steps();  // what it refuses, before anything is written
+    sampler_ = generator_.process->sampler(sampler);  // what it refuses, before anything is written
+    steps_ = sampler_->steps();
     if (!options_.start.empty()) {
       request_.start = input_of(options_.start);
       request_.strength = options_.strength != GenerateOptions::kUnset ? options_.strength
@@ -267,7 +276,10 @@ class Drawing {
     out["weights"] = checksum_of(MappedFile(opened_.file).bytes());
     out["size"] = {height_, width_};
     out["sampler"] = name_of(sampler.sampler);
-    out["steps"] = sampler.steps;
+    if (sampler.respacing.empty())
+      out["steps"] = sampler.steps;
+    else
+      out["respacing"] = sampler.respacing;
     out["eta"] = sampler.eta;
     out["karras"] = sampler.karras;
     out["spacing"] = name_of(sampler.spacing);
@@ -309,8 +321,8 @@ class Drawing {
     if (from_class_ >= 0) request_.start_labels = torch::full_like(request_.labels, from_class_);
     moments_.clear();
     request_.after = [&](int64_t step, int64_t steps, const torch::Tensor& x) {
-      if (x.defined() && is_moment(step, steps)) moments_.push_back(x);
-      progress.update(before, {{"step", text(step + 1, "/", steps)}});
+      if (x.defined() && is_moment(step, steps)) moments_.push_back(x / loudness(step + 1));
+      if (step >= 0) progress.update(before, {{"step", text(step + 1, "/", steps)}});
       return !interrupted();
     };
     try {
@@ -330,11 +342,17 @@ class Drawing {
     }
   }
 
-  // Evenly spaced over the walk, without its end, which is the image itself.
+  // Evenly spaced over the walk from its begin, step -1, without its end, which is the image itself.
   bool is_moment(int64_t step, int64_t steps) const {
-    for (int64_t i = 1; i < options_.moments; ++i)
-      if (step + 1 == i * steps / options_.moments && step + 1 < steps) return true;
+    for (int64_t i = 0; i + 1 < options_.moments; ++i)
+      if (step + 1 == i * steps / (options_.moments - 1) && step + 1 < steps) return true;
     return false;
+  }
+
+  // Some samplers begin with noise of a large deviation; a picture of it has at most 1.
+  double loudness(int64_t step) const {
+    const diffusion::Level level = sampler_->level(step);
+    return std::max(1.0, std::hypot(level.alpha, level.sigma));
   }
 
   DrawnImage drawn_image(const torch::Tensor& images, int64_t index) const {
@@ -385,6 +403,7 @@ class Drawing {
   double network_seconds_ = 0;
   int64_t from_class_ = -1;  // class to class
   tasks::GenerateRequest request_;
+  std::unique_ptr<diffusion::Sampler> sampler_;
   train::OpenedCodec codec_;
   data::Preprocess pixels_ = {.crop = 1, .mean = {0.5, 0.5, 0.5}, .std = {0.5, 0.5, 0.5}};  // of the VAE
   double scale_ = 1;

@@ -53,6 +53,8 @@ void add_generate_options(Arguments& command, GenerateOptions& options) {
       .add("--steps", options.steps,
            "steps (default: 250 of ddpm and sde, 100 for each patch of darl, else 50)")
       .range<int64_t>(1, 1'000'000);
+  command.add("--respacing", options.respacing,
+              "ddpm: so many steps of each part of the schedule, 10,15,20, or every n-th, ddim50");
   add_temperature_option(command, options.temperature);
   command.add("--eta", options.eta, "ddim: share of the chain's noise").show_default();
   command.flag("--karras", options.karras, "dpmpp, euler, heun: Karras' spacing of the noise");
@@ -117,6 +119,7 @@ void refuse_noise_options(const GenerateOptions& options, const std::string& fil
       {"--eta", options.eta != standard.eta},
       {"--karras", options.karras},
       {"--spacing", options.spacing != standard.spacing},
+      {"--respacing", !options.respacing.empty()},
       {"--diffusion", options.form != standard.form},
       {"--last-step", options.last_step != standard.last_step},
       {"--last-step-size", options.last_step_size != standard.last_step_size},
@@ -136,6 +139,33 @@ void refuse_noise_options(const GenerateOptions& options, const std::string& fil
     if (is_given)
       fail_usage(name, " is for networks of task diffuse; '", file,
                  "' draws patch by patch (an image is completed by `tessera complete`)");
+}
+
+void refuse_others_options(const GenerateOptions& options, tasks::SamplerName sampler, bool diffusion) {
+  using enum tasks::SamplerName;
+  const GenerateOptions standard;
+  const bool stochastic = sampler == sde || sampler == sde_heun;
+  struct Option {
+    const char *name, *whose;
+    bool given, read;
+  };
+  const Option all[] = {
+      {"--eta", "ddim", options.eta != standard.eta, diffusion},
+      {"--karras", "samplers of diffusion", options.karras, diffusion},
+      {"--clip", "samplers of diffusion", options.clip > 0, diffusion},
+      {"--threshold", "samplers of diffusion", options.threshold != standard.threshold, diffusion},
+      {"--spacing", "samplers of diffusion other than ddpm", options.spacing != standard.spacing,
+       diffusion && sampler != ddpm},
+      {"--respacing", "ddpm", !options.respacing.empty(), sampler == ddpm},
+      {"--diffusion", "sde and sde_heun", options.form != standard.form, stochastic},
+      {"--last-step", "sde and sde_heun", options.last_step != standard.last_step, stochastic},
+      {"--last-step-size", "sde and sde_heun", options.last_step_size != standard.last_step_size,
+       stochastic}};
+  for (const Option& one : all)
+    if (one.given && !one.read)
+      fail_usage(one.name, " is read by ", one.whose, ", not by ", name_of(sampler));
+  if (!options.respacing.empty() && options.steps > 0)
+    fail_usage("--respacing says the steps by itself, --steps ", options.steps, " does not go with it");
 }
 
 void refuse_patch_options(const GenerateOptions& options, const std::string& file) {

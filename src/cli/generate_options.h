@@ -17,7 +17,7 @@ struct GenerateOptions {
   static constexpr double kUnset = -1;  // what the weights decide
   static constexpr int64_t kMostImages = 10'000'000;
 
-  std::string weights, model, out, classes, part, vae, size, from_class, reuse_blocks;
+  std::string weights, model, out, classes, part, vae, size, from_class, reuse_blocks, respacing;
   bool raw = false, resume = false, karras = false, json = false;
   int64_t count = 0, seed = 0, batch = 16, threads = 0, steps = 0, cfg_channels = 0, moments = 0, reuse = 1,
           shard_size = 0, tile = 0;
@@ -34,6 +34,8 @@ void add_generate_options(Arguments& command, GenerateOptions& options);
 // reverse.
 void refuse_noise_options(const GenerateOptions& options, const std::string& file);
 void refuse_patch_options(const GenerateOptions& options, const std::string& file);
+// A usage error for options that the sampler does not read. What diffusion/ refuses by itself is left to it.
+void refuse_others_options(const GenerateOptions& options, tasks::SamplerName sampler, bool diffusion);
 
 // What the words of an option stand for; usage errors name it.
 //

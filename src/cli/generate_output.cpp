@@ -29,7 +29,8 @@ std::span<const std::byte> bytes_of(const void* data, size_t size) {
 
 class GridOutput final : public GenerateOutput {
  public:
-  GridOutput(std::string path, size_t count) : path_(std::move(path)) {
+  GridOutput(std::string path, size_t count, std::string settings)
+      : path_(std::move(path)), settings_(std::move(settings)) {
     if (count > kMostInGrid)
       fail_usage("a grid of ", count, " images was asked for, must be at most ", kMostInGrid,
                  ": name a folder or an .npz with -o");
@@ -43,11 +44,14 @@ class GridOutput final : public GenerateOutput {
   }
   void finish() override {
     const Image grid = report::image_grid(cells_, {.columns = columns_, .cell = std::max(side_, 128)});
-    write_file_atomic(path_, encode_image(grid, path_));
+    std::vector<std::byte> file = encode_image(grid, path_);
+    if (lower(fs::path(path_).extension().string()) == ".png")
+      file = with_png_text(std::move(file), kImageTextKey, settings_);
+    write_file_atomic(path_, file);
   }
 
  private:
-  std::string path_;
+  std::string path_, settings_;
   std::vector<report::Cell> cells_;
   int side_ = 0, columns_ = 0;
 };
@@ -320,7 +324,7 @@ std::unique_ptr<GenerateOutput> open_generate_output(const std::string& path,
                                                      const std::string& settings, const BatchLayout& layout,
                                                      int64_t channels, bool resume,
                                                      const ShardLayout& shards) {
-  if (is_image_name(path)) return std::make_unique<GridOutput>(path, asked.size());
+  if (is_image_name(path)) return std::make_unique<GridOutput>(path, asked.size(), settings);
   if (path.ends_with(".npz")) return std::make_unique<BatchOutput>(path, asked, settings, layout, resume);
   if (takes_values(path))
     return std::make_unique<ValuesOutput>(path, asked.size(), layout.width, layout.height, channels);

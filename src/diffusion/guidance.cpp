@@ -7,7 +7,8 @@
 namespace tessera::diffusion {
 
 void Guidance::check() const {
-  if (!(scale >= 0 && scale <= 1e6)) fail_usage("cfg = ", scale, ", must be at least 0");
+  if (!(scale >= 0 && scale <= 1e6))
+    fail_usage("cfg = ", scale, ", must be ", scale < 0 ? "at least 0" : "a number up to 1000000");
   if (!(rescale >= 0 && rescale <= 1)) fail_usage("cfg rescale = ", rescale, ", must be 0 to 1");
   if (!(from >= 0 && from <= to && to <= 1))
     fail_usage("cfg interval ", from, " to ", to, ", must lie within 0 (clean) and 1 (noise)");

@@ -272,16 +272,12 @@ std::unique_ptr<Sampler> make_sde_sampler(const Interpolant& interpolant, const 
       interpolant.sde_interval(options.form, options.last == LastStep::none ? 0 : options.last_size);
   if (options.form == DiffusionForm::sbdm && interval.from == 0 && interpolant.path().kind() != PathKind::vp)
     fail_usage("the diffusion form sbdm divides by zero at t = 0 on the path ",
-               name_of(interpolant.path().kind()),
-               ": choose another, such as sigma, or a sample_end above 0");
+               name_of(interpolant.path().kind()), ": choose another, such as sigma");
   // A score made of a velocity divides by sigma, which is asked for at the last point of the grid by the last step,
   // and by Heun's second stage.
   const bool asks_at_end = options.last != LastStep::none || options.method == SdeMethod::heun;
   if (interval.to >= 1 && asks_at_end)
-    fail_usage(
-        "the stochastic equation divides by zero at t = 1: choose a last step other than none, or a "
-        "sample_end "
-        "above 0");
+    fail_usage("the stochastic equation divides by zero at t = 1: choose a last step other than none");
   return std::make_unique<SdeSampler>(interpolant, options);
 }
 

@@ -12,9 +12,9 @@
 #include "core/text.h"
 #include "models/capability.h"
 #include "models/family.h"
+#include "tasks/feature_extractor.h"
 #include "tasks/generator_bits.h"
-#include "tasks/image_generator.h"
-#include "tasks/patch_pictures.h"
+#include "tasks/generator_pictures.h"
 #include "tasks/sample_rows.h"
 #include "tasks/validation_pass.h"
 
@@ -94,6 +94,7 @@ class Diffuse final : public Task {
     generator_.class_names = names_in(setup.metadata);
     generator_.latents = latents_in(setup.metadata);
     if (const auto* latents = data::as_latents(train_.get())) generator_.latents = latents->latents();
+    check_latents(setup.file);
     // A run that is only described: what has no three channels are latents.
     const models::Extent image = models::extent_of(*spec_.settings.find("image_size"), "image_size");
     if (!train_ && setup.file.empty() && !generator_.latents && network().channels() != 3) {
@@ -114,12 +115,8 @@ class Diffuse final : public Task {
         train_ && latents && (latents->rows != height_ || latents->columns != width_))
       fail_usage("model.image_size = ", height_, " and preprocess.size must be the side of the latents, ",
                  latents->rows, " x ", latents->columns);
-    if (!config_.fid.classifier.empty() && train_ && setup.open_classifier) {
-      if (generator_.latents)
-        fail_usage("task.fid.classifier: latents are no images; measure what `tessera generate --vae` draws");
-      fid_ = std::make_unique<GeneratorFid>(setup.open_classifier(config_.fid.classifier, height_), train_,
-                                            config_.fid.reference, config_.fid.samples);
-    }
+    open_pictures(setup);
+    if (train_ && !config_.fid.classifier.empty() && setup.open_extractor) open_fid(setup);
     for (const int64_t side : setup.sides)
       if (train_ && (side != height_ || side != width_))
         fail_usage("train.sizes holds ", side, ": task diffuse takes images of model.image_size = ", height_);
@@ -209,6 +206,43 @@ class Diffuse final : public Task {
         {std::move(images), data::make_label_transform(network().label_count(), /*multi_label=*/false)});
   }
 
+  // Latents without their VAE are not drawn. A run that is only described, and weights of one, open no files.
+  void open_pictures(const TaskSetup& setup) {
+    if (!config_.vae.empty() && train_ && !generator_.latents)
+      fail_usage("task.vae decodes latents, ", train_->describe(), " holds images");
+    const bool opens = train_ && setup.open_vae && !config_.vae.empty();
+    if (generator_.latents ? !opens : network().channels() != 3) return;
+    pictures_ = std::make_unique<GeneratorPictures>(
+        generator_, models::Extent{height_, width_}, opens ? setup.open_vae(config_.vae) : OpenedVae(),
+        PictureSettings{.steps = config_.sample_steps, .cfg = config_.sample_cfg}, "the run");
+  }
+  void open_fid(const TaskSetup& setup) {
+    if (!pictures_)
+      fail_usage(
+          "task.fid.classifier: latents are no images; task.vae must name their VAE, which decodes them");
+    if (generator_.latents && config_.fid.data.empty())
+      fail_usage("task.fid.data must name the real images, which the training latents are made of");
+    std::shared_ptr<const data::Source> real = train_;
+    if (!config_.fid.data.empty()) real = data::open_source({.path = config_.fid.data}, data::Split::train);
+    if (data::as_latents(real.get()))
+      fail_usage("task.fid.data: ", real->describe(), " holds latents, must hold images");
+    fid_ = std::make_unique<GeneratorFid>(setup.open_extractor, config_.fid, real);
+  }
+
+  // Latents of one VAE with one scale are trained on, measured and decoded.
+  void check_latents(const std::string& file) {
+    const auto* measured = data::as_latents(validation_.get());
+    if (!validation_ || (!measured && !generator_.latents)) return;
+    const std::string name = train_ ? train_->describe() : "'" + file + "'";
+    if (!generator_.latents && (train_ || network().channels() == 3))
+      fail_usage(name, " is of pixels, ", validation_->describe(), " holds latents");
+    if (!measured) fail_usage(name, " is of latents, ", validation_->describe(), " holds images");
+    if (generator_.latents)
+      data::require_same_codec(*generator_.latents, name, measured->latents(), validation_->describe());
+    else
+      generator_.latents = measured->latents();  // weights of other programs do not say theirs
+  }
+
   void check_data() const {
     if (!train_) return;
     if (data::require_labels(*train_, "task diffuse").multi_label())
@@ -251,10 +285,8 @@ class Diffuse final : public Task {
   Findings evaluate(const EvaluateOptions& options);
   torch::Tensor measured_bits(const StreamInputs& batch, int64_t first, int64_t measured);
   void describe_levels(const SampleRows& rows, Findings& out) const;
-  GenerateRequest request_for(int64_t first, int64_t count, const EvaluateOptions& options) const;
-  std::vector<Image> draw(const GenerateRequest& request, const EvaluateOptions& options) const;
-  double measured_fid(const EvaluateOptions& options) const;
-  report::PicturesBlock drawn(const EvaluateOptions& options) const;
+  double measured_fid(const EvaluateOptions& options);
+  report::PicturesBlock drawn(const EvaluateOptions& options);
 
   DiffuseConfig config_;
   data::Preprocess preprocess_;
@@ -263,7 +295,8 @@ class Diffuse final : public Task {
   models::ModelSpec spec_;
   int64_t height_ = 0, width_ = 0;
   Generator generator_;
-  std::unique_ptr<GeneratorFid> fid_;  // null where it is not measured
+  std::unique_ptr<GeneratorPictures> pictures_;  // null where there are latents without their VAE
+  std::unique_ptr<GeneratorFid> fid_;            // null where it is not measured
 };
 
 // Time and noise of a validation image depend on its number alone, so that losses of two steps compare; the times of
@@ -309,9 +342,7 @@ Findings Diffuse::evaluate(const EvaluateOptions& options) {
         {{"bits_per_dim", Unit::number, false},
          std::accumulate(bits.begin(), bits.end(), 0.0) / static_cast<double>(bits.size())});
   if (fid_) out.metrics.push_back({{"fid", Unit::number, false}, measured_fid(options)});
-  // Latents are no pictures: `tessera generate --vae` decodes them.
-  if (options.wants("pictures") && config_.samples > 0 && !generator_.latents)
-    out.blocks.emplace_back(drawn(options));
+  if (options.wants("pictures") && config_.samples > 0 && pictures_) out.blocks.emplace_back(drawn(options));
   out.seconds = steady_seconds() - began;
   return out;
 }
@@ -358,51 +389,23 @@ void Diffuse::describe_levels(const SampleRows& rows, Findings& out) const {
       .charts = {{.options = {.title = "loss", .x_label = "noise"}, .curves = {curve}}}});
 }
 
-// How images for the report and for FID are drawn: the same seeds every time, so that those of two steps compare;
-// classes in turn.
-GenerateRequest Diffuse::request_for(int64_t first, int64_t count, const EvaluateOptions& options) const {
-  GenerateRequest request;
-  request.height = height_, request.width = width_;
-  request.guidance = {.scale = network().has_null_label() ? config_.sample_cfg : 1};
-  request.sampler = {.sampler = process().diffusion() ? SamplerName::ddim : SamplerName::euler,
-                     .steps = config_.sample_steps,
-                     .clip = process().diffusion() ? 1.0 : 0.0};
-  if (process().diffusion()) request.sampler.steps = std::min(config_.sample_steps, config_.steps);
-  std::vector<int64_t> labels;
-  for (int64_t i = first; i < first + count; ++i) {
-    request.seeds.push_back(static_cast<uint64_t>(i));
-    labels.push_back(i % network().label_count());
-  }
-  request.labels = torch::tensor(labels, torch::kInt64);
-  request.after = [&options](int64_t, int64_t, const torch::Tensor&) {
-    return !options.progress || options.progress(0);
-  };
-  return request;
-}
-
-std::vector<Image> Diffuse::draw(const GenerateRequest& request, const EvaluateOptions& options) const {
-  const AutocastScope autocast(options.device, options.precision);
-  const torch::Tensor images = generate_images(network(), process(), request, options.device).images;
-  std::vector<Image> out;
-  for (int64_t i = 0; i < images.size(0); ++i) out.push_back(picture_of(images[i], preprocess_));
-  return out;
-}
-
-double Diffuse::measured_fid(const EvaluateOptions& options) const {
+double Diffuse::measured_fid(const EvaluateOptions& options) {
+  const auto alive = [&] { return !options.progress || options.progress(0); };
   return fid_->measure(
-      [&](int64_t first, int64_t count) { return draw(request_for(first, count, options), options); },
-      {options.device, options.precision}, [&] { return !options.progress || options.progress(0); });
+      [&](int64_t first, int64_t count) {
+        return pictures_->draw(first, count, options.device, options.precision, alive);
+      },
+      options.device, alive);
 }
 
-report::PicturesBlock Diffuse::drawn(const EvaluateOptions& options) const {
-  const GenerateRequest request = request_for(0, config_.samples, options);
-  const std::vector<Image> images = draw(request, options);
+report::PicturesBlock Diffuse::drawn(const EvaluateOptions& options) {
+  const std::vector<Image> images = pictures_->draw(0, config_.samples, options.device, options.precision,
+                                                    [&] { return !options.progress || options.progress(0); });
   report::PicturesBlock block{
       .heading = "Samples",
-      .note = text("Drawn by ", request.sampler.steps, " steps of ", name_of(request.sampler.sampler),
-                   " with guidance ", shortest(config_.sample_cfg), ", from the same noise every time.")};
+      .note = text("Drawn by ", pictures_->describe(), ", from the same noise every time.")};
   for (size_t i = 0; i < images.size(); ++i) {
-    const size_t label = i % static_cast<size_t>(network().label_count());
+    const auto label = static_cast<size_t>(pictures_->label(static_cast<int64_t>(i)));
     block.pictures.push_back(
         {images[i],
          label < generator_.class_names.size() ? generator_.class_names[label] : text("class ", label), ""});
@@ -442,7 +445,7 @@ TaskKind diffuse_kind() {
       .make = [](const TaskSetup& setup) -> std::unique_ptr<Task> {
         return std::make_unique<Diffuse>(setup);
       },
-      .path_keys = {"fid.classifier"}};
+      .path_keys = {"vae", "fid.classifier", "fid.data"}};
 }
 
 }  // namespace tessera::tasks

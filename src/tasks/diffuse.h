@@ -24,6 +24,7 @@ struct DiffuseConfig : ProcessConfig {
   int64_t samples = 16, sample_steps = 50;
   double sample_cfg = 1.5;
   int64_t bits = 0;
+  std::string vae = "";
   GeneratorFidConfig fid = {};
 
   template <class V>
@@ -36,6 +37,8 @@ struct DiffuseConfig : ProcessConfig {
     v("sample_cfg", sample_cfg, between(0, 100), "guidance of these images, 1 = none");
     v("bits", bits, between(0, 1 << 30),
       "validation images whose bits a dimension are measured, some hundred passes each; 0 = none");
+    v("vae", vae,
+      "stored latents: their VAE, which decodes the report's images and those of FID; empty: none are drawn");
     v("fid", fid, "FID while it trains, of images that are drawn like those of the report");
   }
 };

@@ -26,35 +26,33 @@ torch::Tensor prepared(const data::Transform& transform, const std::vector<Image
 
 }  // namespace
 
-GeneratorFid::GeneratorFid(OpenedClassifier classifier, std::shared_ptr<const data::Source> reference,
-                           int64_t most, int64_t samples)
-    : classifier_(std::move(classifier)), reference_(std::move(reference)), most_(most), samples_(samples) {
-  if (samples < 2 || most < 2)
-    fail_usage("FID of ", samples, " samples beside ", most, " real images: needs two each");
-}
+GeneratorFid::GeneratorFid(OpenExtractor open, const GeneratorFidConfig& config,
+                           std::shared_ptr<const data::Source> reference)
+    : open_(std::move(open)),
+      config_(config),
+      reference_(std::move(reference)),
+      extractor_(open_(config.classifier, {})) {}
 
-eval::Gaussian GeneratorFid::gaussian_of(FeatureExtractor& extractor, int64_t count, const Draw& images,
-                                         const std::function<bool()>& alive) const {
-  const auto transform = extractor.transform();
-  eval::Moments moments(extractor.width());
+eval::Gaussian GeneratorFid::gaussian_of(int64_t count, const Draw& images,
+                                         const std::function<bool()>& alive) {
+  const auto transform = extractor_->transform();
+  eval::Moments moments(extractor_->width());
   for (int64_t first = 0; first < count; first += kBatch) {
     if (alive && !alive()) throw Error(ErrorKind::interrupted, "interrupted while FID was measured");
     const std::vector<Image> batch = images(first, std::min(kBatch, count - first));
-    const torch::Tensor pooled = extractor.extract(prepared(*transform, batch)).pooled;
+    const torch::Tensor pooled = extractor_->extract(prepared(*transform, batch)).pooled;
     moments.add({pooled.const_data_ptr<float>(), static_cast<size_t>(pooled.numel())});
   }
   return moments.gaussian();
 }
 
-double GeneratorFid::measure(const Draw& draw, const ExtractorPlace& place,
-                             const std::function<bool()>& alive) {
-  const auto extractor =
-      make_backbone_extractor(classifier_.model->backbone, classifier_.model, classifier_.preprocess,
-                              classifier_.file, classifier_.checksum, place);
+double GeneratorFid::measure(const Draw& draw, torch::Device device, const std::function<bool()>& alive) {
+  if (device != device_) extractor_ = open_(config_.classifier, {.device = device});
+  device_ = device;
   if (real_.samples == 0) {
-    const int64_t count = std::min(most_, reference_->size());
+    const int64_t count = std::min(config_.reference, reference_->size());
     real_ = gaussian_of(
-        *extractor, count,
+        count,
         [&](int64_t first, int64_t images) {
           std::vector<Image> batch;
           for (int64_t i = first; i < first + images; ++i)
@@ -63,7 +61,7 @@ double GeneratorFid::measure(const Draw& draw, const ExtractorPlace& place,
         },
         alive);
   }
-  return eval::frechet_distance(real_, gaussian_of(*extractor, samples_, draw, alive));
+  return eval::frechet_distance(real_, gaussian_of(config_.samples, draw, alive));
 }
 
 }  // namespace tessera::tasks

@@ -140,6 +140,7 @@ Generated generate_images(models::Denoiser& network, const NoiseProcess& process
   } else {
     x = x * sampler->start_scale();
   }
+  go_on(-1, x);
   walk.noise = [&](int64_t step) { return noise("noise of a step", step); };
   walk.after = [&](int64_t step, torch::Tensor& state) {
     if (known.defined()) {

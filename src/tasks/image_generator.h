@@ -31,7 +31,8 @@ struct GenerateRequest {
   // What is to stay of an image: `known` as `start`, where `mask` [1 or images, 1, height, width] is 0.
   torch::Tensor known = {}, mask = {};
 
-  // Called after every step with x as it is then, undefined on the way back of class to class; returning false ends with ErrorKind::interrupted.
+  // Called with the noise that is begun with, as step -1, and after every step with x as it is then, undefined on the way
+  // back of class to class; returning false ends with ErrorKind::interrupted.
   std::function<bool(int64_t step, int64_t steps, const torch::Tensor& x)> after = {};
 };
 

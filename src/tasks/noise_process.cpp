@@ -26,6 +26,7 @@ std::string list_of(const std::vector<SamplerName>& samplers) {
 diffusion::DiscreteOptions discrete_options(const SamplerConfig& config) {
   diffusion::DiscreteOptions options{
       .steps = config.steps,
+      .respacing = config.respacing,
       .eta = config.eta,
       .spacing = config.spacing,
       .sigmas = config.karras ? diffusion::SigmaSpacing::karras : diffusion::SigmaSpacing::schedule,

@@ -69,9 +69,10 @@ enum class SamplerName {
 
 struct SamplerConfig {
   SamplerName sampler = SamplerName::automatic;
-  int64_t steps = 0;    // 0 = 250 of ddpm and the sde, 50 of the others
-  double eta = 0;       // ddim
-  bool karras = false;  // dpmpp, euler, heun of diffusion
+  int64_t steps = 0;           // 0 = 250 of ddpm and the sde, 50 of the others
+  std::string respacing = {};  // ddpm: instead of `steps`, as diffusion::respace takes it
+  double eta = 0;              // ddim
+  bool karras = false;         // dpmpp, euler, heun of diffusion
   diffusion::Spacing spacing = diffusion::Spacing::trailing;
   diffusion::DiffusionForm form = diffusion::DiffusionForm::sigma;  // sde
   diffusion::LastStep last_step = diffusion::LastStep::mean;        // sde

@@ -10,6 +10,7 @@
 #include "core/config.h"
 #include "data/source.h"
 #include "data/transform.h"
+#include "models/codec.h"
 #include "models/heads/class_head.h"
 #include "tasks/task.h"
 
@@ -30,6 +31,19 @@ struct OpenedBackbone {
   data::Preprocess preprocess;
   std::string file, checksum;
 };
+
+// A VAE that somebody else opened; without a codec where there is none.
+struct OpenedVae {
+  std::shared_ptr<models::Backbone> model;  // in evaluation mode, in float32
+  models::LatentCodec* codec = nullptr;     // the model as one
+  std::string file, checksum;
+};
+
+class FeatureExtractor;
+struct ExtractorPlace;
+// Opens weights whose features measure images.
+using OpenExtractor =
+    std::function<std::unique_ptr<FeatureExtractor>(const std::string& path, const ExtractorPlace& place)>;
 
 // All that a task is built from.
 struct TaskSetup {
@@ -60,6 +74,9 @@ struct TaskSetup {
   std::function<OpenedBackbone(const std::string& path)> open_backbone = {};
   // Opens any weights as their task; empty where none may be opened.
   std::function<std::shared_ptr<Task>(const std::string& path)> open_task = {};
+  // Open a VAE, and what measures images; empty where none may be opened.
+  std::function<OpenedVae(const std::string& path)> open_vae = {};
+  OpenExtractor open_extractor = {};
   int64_t batch_size = 0;  // samples of a step of all processes; 0 = nothing is trained
 
   std::shared_ptr<models::Backbone> build_backbone(const models::ModelSpec& spec) const;

@@ -8,9 +8,9 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "io/file.h"
-#include "io/json.h"
 #include "io/weight_file.h"
 #include "models/family.h"
+#include "train/diffusers_folder.h"
 #include "train/load.h"
 #include "train/weights.h"
 
@@ -22,21 +22,12 @@ namespace fs = std::filesystem;
 constexpr const char* kFamily = "autoencoder_kl";
 constexpr const char* kVariance = "latent_scale.running_var";  // of task vae
 
-// The file of a folder that diffusers writes; "" for other paths.
-std::string diffusers_file(const std::string& path) {
-  for (const char* folder : {"", "/vae"})
-    for (const char* name : {"/diffusion_pytorch_model.safetensors", "/diffusion_pytorch_model.bin"})
-      if (fs::is_directory(path) && file_exists(path + folder + name)) return path + folder + name;
-  return "";
-}
-
 // Settings in the config.json that diffusers writes beside the weights; nothing where there is none.
 std::optional<Value> diffusers_settings(const std::string& file) {
   const std::string path = (fs::path(file).parent_path() / "config.json").string();
   if (!fs::path(file).filename().string().starts_with("diffusion_pytorch_model") || !file_exists(path))
     return std::nullopt;
-  const nlohmann::json config = parse_json(read_text(path), path);
-  check(config.is_object(), path, " is ", config.type_name(), ", must be an object");
+  const nlohmann::json config = read_diffusers_config(path);
   if (const auto name = config.find("_class_name"); name != config.end() && *name != "AutoencoderKL")
     fail(path, ": describes ", printable(name->dump()), ", must be AutoencoderKL");
   Value settings;
@@ -121,6 +112,38 @@ void load(OpenedCodec& opened, const Views& views) {
   }
 }
 
+// The name of a tensor of ours as diffusers has it, whose decoder counts its levels from the coarsest.
+std::string diffusers_name(const std::string& ours, int64_t levels) {
+  static const std::map<std::string, std::string> words = {{"norm_out", "conv_norm_out"},
+                                                           {"nin_shortcut", "conv_shortcut"},
+                                                           {"down", "down_blocks"},
+                                                           {"downsample", "downsamplers.0"},
+                                                           {"upsample", "upsamplers.0"},
+                                                           {"block", "resnets"},
+                                                           {"mid", "mid_block"},
+                                                           {"block_1", "resnets.0"},
+                                                           {"block_2", "resnets.1"},
+                                                           {"attn_1", "attentions.0"},
+                                                           {"q", "to_q"},
+                                                           {"k", "to_k"},
+                                                           {"v", "to_v"},
+                                                           {"proj_out", "to_out.0"}};
+  std::vector<std::string> parts = split(ours, '.');
+  const bool attention = ours.find(".attn_1.") != std::string::npos;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    std::string& part = parts[i];
+    if (part == "up" && i + 1 < parts.size()) {
+      part = "up_blocks";
+      parts[i + 1] = std::to_string(levels - 1 - parse_int(parts[i + 1]).value_or(0));
+    } else if (part == "norm" && attention) {
+      part = "group_norm";
+    } else if (const auto word = words.find(part); word != words.end()) {
+      part = word->second;
+    }
+  }
+  return join(parts, ".");
+}
+
 }  // namespace
 
 double OpenedCodec::require_scale() const {
@@ -134,7 +157,7 @@ double OpenedCodec::require_scale() const {
 
 OpenedCodec open_codec(const std::string& path) {
   OpenedCodec opened;
-  const std::string diffusers = diffusers_file(path);
+  const std::string diffusers = diffusers_weights(diffusers_part(path, "vae"));
   opened.file = diffusers.empty() ? weights_file_of(path) : diffusers;
   const WeightFile file(opened.file);
   const WeightsInfo info = read_weights_info(file.metadata(), file.path());
@@ -165,6 +188,36 @@ OpenedCodec open_codec(const std::string& path) {
   opened.image_size = models::extent_of(*opened.spec.settings.find("image_size"), "image_size").height;
   opened.checksum = checksum_of(MappedFile(opened.file).bytes());
   return opened;
+}
+
+void save_diffusers_vae(const OpenedCodec& opened, double scale, const std::string& folder) {
+  const Value& settings = opened.spec.settings;
+  std::vector<int64_t> dims;
+  for (const Value& dim : settings.find("dims")->as_array()) dims.push_back(dim.as_int());
+  const auto times = [&](const char* block) { return std::vector<std::string>(dims.size(), block); };
+  const bool quant = settings.find("quant_conv")->as_bool();
+  const nlohmann::ordered_json config = {{"_class_name", "AutoencoderKL"},
+                                         {"act_fn", "silu"},
+                                         {"block_out_channels", dims},
+                                         {"down_block_types", times("DownEncoderBlock2D")},
+                                         {"in_channels", 3},
+                                         {"latent_channels", opened.codec->latent_channels()},
+                                         {"layers_per_block", settings.find("depth")->as_int()},
+                                         {"mid_block_add_attention", settings.find("attention")->as_bool()},
+                                         {"norm_num_groups", settings.find("groups")->as_int()},
+                                         {"out_channels", 3},
+                                         {"sample_size", opened.image_size},
+                                         {"scaling_factor", scale},
+                                         {"shift_factor", settings.find("shift_factor")->as_double()},
+                                         {"up_block_types", times("UpDecoderBlock2D")},
+                                         {"use_post_quant_conv", quant},
+                                         {"use_quant_conv", quant}};
+  NamedTensors tensors;
+  for (const auto& [name, tensor] : named_state(*opened.model))
+    tensors.emplace_back(diffusers_name(name, std::ssize(dims)), tensor.detach());
+  fs::create_directories(folder);
+  save_tensors(folder + "/diffusion_pytorch_model.safetensors", tensors);
+  write_text_atomic(folder + "/config.json", config.dump(2) + "\n");
 }
 
 }  // namespace tessera::train

@@ -29,4 +29,7 @@ struct OpenedCodec {
 // old or new names. Settings are those of the file or of the config.json beside it, else they follow from its tensors.
 OpenedCodec open_codec(const std::string& path);
 
+// What AutoencoderKL.from_pretrained of diffusers reads: config.json with this scale, and the weights.
+void save_diffusers_vae(const OpenedCodec& opened, double scale, const std::string& folder);
+
 }  // namespace tessera::train

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "train/open_codec.h"
 #include "train/open_task.h"
 
 namespace tessera::train {
@@ -12,16 +13,16 @@ namespace tessera::train {
 // process it was trained, as published. Nothing where the described model is no generator.
 void describe_generator(WeightsInfo& info, const WeightFile& file);
 
-// open_task, and folders of diffusers: a pipeline (model_index.json) or its transformer (config.json beside
-// diffusion_pytorch_model.safetensors), as DiTTransformer2DModel. A usage error where the weights are neither of a generator (tasks::generator_of) nor of a
-// task that draws patches (tasks::DrawsPatches).
+// open_task, and folders of diffusers: a pipeline (model_index.json) or its transformer (config.json beside its weights), as
+// DiTTransformer2DModel. A usage error where the weights are neither of a generator (tasks::generator_of) nor of a task that
+// draws patches (tasks::DrawsPatches).
 OpenedTask open_generator(const std::string& path, const OpenOptions& options = {});
 
-// Whether the path is such a folder.
-bool is_diffusers_folder(const std::string& path);
+// Usage errors unless the VAE is the one whose latents the generator makes, as far as the files say, or has as many channels.
+void require_codec(const OpenedTask& opened, const OpenedCodec& vae);
 
-// Writes a DiT as such a folder, which DiTTransformer2DModel.from_pretrained reads: config.json and the weights. A usage
-// error for what it cannot express: VisionLLaMA's blocks, interpolants.
-void save_diffusers(const OpenedTask& opened, const std::string& folder);
+// Writes a DiT on latents with its VAE as DiTPipeline.from_pretrained of diffusers reads them. A usage error for what
+// DiTTransformer2DModel cannot express (diffusers_dit.h).
+void save_pipeline(const OpenedTask& opened, const OpenedCodec& vae, const std::string& folder);
 
 }  // namespace tessera::train

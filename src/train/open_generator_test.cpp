@@ -9,6 +9,7 @@
 #include "io/io_testing.h"
 #include "models/models_testing.h"
 #include "tasks/diffuse.h"
+#include "train/diffusers_dit.h"
 
 namespace tessera::train {
 namespace {
@@ -25,6 +26,15 @@ class OpenGenerator : public TemporaryFolder {
                                                            {"classes", 0},
                                                            {"labels", 5},
                                                            {"llama", llama}}));
+  }
+  // Files of diffusers hold no positions: they are computed.
+  static auto with_computed_positions() {
+    auto model = models::lively(spec(false), 0.1);
+    model->backbone->to(torch::kFloat32);
+    const torch::NoGradGuard no_grad;
+    const auto fresh = models::build_classifier(spec(false), 1);
+    model->backbone->named_parameters()["pos_embed"].copy_(fresh->backbone->named_parameters()["pos_embed"]);
+    return model;
   }
   static NamedTensors tensors_of(const models::Classifier& model) {
     NamedTensors tensors;
@@ -111,13 +121,7 @@ NamedTensors as_diffusers(const NamedTensors& published, int64_t blocks) {
 }
 
 TEST_F(OpenGenerator, TakesFoldersOfDiffusers) {
-  const auto model = models::lively(spec(false), 0.1);
-  model->backbone->to(torch::kFloat32);
-  {
-    const torch::NoGradGuard no_grad;  // such files hold no positions: they are computed
-    const auto fresh = models::build_classifier(spec(false), 1);
-    model->backbone->named_parameters()["pos_embed"].copy_(fresh->backbone->named_parameters()["pos_embed"]);
-  }
+  const auto model = with_computed_positions();
   const std::string folder = path("pipeline") + "/transformer";
   std::filesystem::create_directories(folder);
   write_text_atomic(
@@ -134,7 +138,7 @@ TEST_F(OpenGenerator, TakesFoldersOfDiffusers) {
         torch::allclose(out_of(*opened.task->backbones()[0].model), out_of(*model->backbone), 1e-5, 1e-6));
   }
   // And writes them: the same tensors.
-  save_diffusers(open_generator(folder), path("written"));
+  save_diffusers_dit(open_generator(folder), path("written"));
   EXPECT_TRUE(torch::allclose(out_of(*open_generator(path("written")).task->backbones()[0].model),
                               out_of(*model->backbone), 1e-5, 1e-6));
   for (auto& [name, tensor] : tensors)
@@ -145,6 +149,48 @@ TEST_F(OpenGenerator, TakesFoldersOfDiffusers) {
   tensors.pop_back();
   save_tensors(file, tensors);
   EXPECT_NE(message_of([&] { open_generator(folder); }), "no error");
+}
+
+// A pipeline that save_pipeline writes is read with its process, its names and its VAE; a variant of half precision too.
+TEST_F(OpenGenerator, TakesPipelines) {
+  const auto model = with_computed_positions();
+  save_tensors(path("dit.safetensors"), tensors_of(*model));
+  WeightsInfo vae;
+  vae.model = models::resolve_model("autoencoder_kl", Value(Value::Table{{"dims", Value::Array{4, 8}},
+                                                                         {"groups", 2},
+                                                                         {"depth", 1},
+                                                                         {"scaling_factor", 0.5},
+                                                                         {"image_size", 16}}));
+  NamedTensors tensors;
+  for (const auto& [name, tensor] : named_state(*models::build_backbone(vae.model, 1)))
+    tensors.emplace_back(name, tensor.detach());
+  save_weights(path("vae.safetensors"), tensors, vae);
+  const OpenedCodec codec = open_codec(path("vae.safetensors"));
+  const std::string folder = path("pipeline"), transformer = folder + "/transformer/";
+  save_pipeline(open_generator(path("dit.safetensors"), {.model = "DiT-S/2"}), codec, folder);
+  write_text_atomic(folder + "/model_index.json",
+                    R"({"id2label": {"0": "a, one", "1": "b", "2": "c", "3": "d", "4": "e"}})");
+  write_text_atomic(folder + "/scheduler/scheduler_config.json",
+                    R"({"beta_schedule": "squaredcos_cap_v2", "prediction_type": "v_prediction",
+                        "num_train_timesteps": 40, "beta_start": 0.01, "beta_end": 0.02})");
+  EXPECT_EQ(open_codec(folder).require_scale(), 0.5);
+  for (const std::string& from : {folder, transformer}) {
+    const OpenedTask opened = open_generator(from);
+    EXPECT_TRUE(
+        torch::allclose(out_of(*opened.task->backbones()[0].model), out_of(*model->backbone), 1e-5, 1e-6));
+    const tasks::Generator& generator = *tasks::generator_of(*opened.task);
+    EXPECT_EQ(generator.process->config().predict, diffusion::Prediction::v);
+    EXPECT_EQ(generator.process->config().schedule, diffusion::ScheduleKind::cosine);
+    EXPECT_EQ(generator.process->config().steps, 40);
+    EXPECT_EQ(generator.class_names, (std::vector<std::string>{"a", "b", "c", "d", "e"}));
+  }
+  std::filesystem::rename(transformer + "diffusion_pytorch_model.safetensors",
+                          transformer + "diffusion_pytorch_model.fp16.safetensors");
+  EXPECT_EQ(open_generator(folder).file,
+            transformer.substr(0, transformer.size() - 1) + "/diffusion_pytorch_model.fp16.safetensors");
+  write_text_atomic(folder + "/scheduler/scheduler_config.json",
+                    R"({"_class_name": "FlowMatchEulerDiscreteScheduler"})");
+  EXPECT_NE(message_of([&] { open_generator(folder); }).find("denoising diffusion"), std::string::npos);
 }
 
 }  // namespace

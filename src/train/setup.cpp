@@ -16,6 +16,8 @@
 #include "train/device.h"
 #include "train/load.h"
 #include "train/memory.h"
+#include "train/open_codec.h"
+#include "train/open_extractor.h"
 #include "train/open_language.h"
 #include "train/select.h"
 
@@ -212,6 +214,14 @@ RunTask build_task(const Recipe& recipe, const RunData& data, const WeightsInfo&
   setup.open_classifier = open_classifier;
   setup.open_backbone = open_backbone;
   setup.open_task = open_whole_task;
+  setup.open_vae = [](const std::string& path) {
+    const OpenedCodec opened = open_codec(path);
+    return tasks::OpenedVae{
+        .model = opened.model, .codec = opened.codec, .file = opened.file, .checksum = opened.checksum};
+  };
+  setup.open_extractor = [](const std::string& path, const tasks::ExtractorPlace& place) {
+    return open_extractor(path, {.place = place}).extractor;
+  };
   RunTask run;
   run.task = tasks::find_task(tasks::task_name(recipe.task)).make(setup);
   run.info = info;

@@ -1,0 +1,75 @@
+#include "cli/fid_checkpoints.h"
+
+#include <iostream>
+
+#include "cli/common.h"
+#include "core/error.h"
+#include "core/interrupt.h"
+#include "core/text.h"
+#include "models/family.h"
+#include "tasks/generator_fid.h"
+#include "tasks/generator_pictures.h"
+#include "train/checkpoint.h"
+#include "train/open_codec.h"
+#include "train/open_extractor.h"
+#include "train/open_generator.h"
+
+namespace tessera::cli {
+
+void add_checkpoint_drawing(Arguments& command, CheckpointDrawing& drawing) {
+  command.add("--vae", drawing.vae, "--checkpoints: the VAE that decodes latents");
+  command
+      .add("--sampler", drawing.sampler,
+           "--checkpoints: how images are drawn (default: ddim, of interpolants euler)")
+      .one_of(names_of<tasks::SamplerName>());
+  command.add("--steps", drawing.steps, "--checkpoints: steps of it")
+      .show_default()
+      .range<int64_t>(1, 1'000'000);
+  command.add("--cfg", drawing.cfg, "--checkpoints: guidance, 1 = none").show_default().range(0.0, 1000.0);
+  command.flag("--raw", drawing.raw, "--checkpoints: the raw weights instead of their moving average");
+}
+
+std::vector<CheckpointFid> measure_checkpoints(const std::string& run, const CheckpointDrawing& drawing,
+                                               int64_t count, std::shared_ptr<const data::Source> reference,
+                                               const std::string& weights, torch::Device device,
+                                               tasks::Precision precision) {
+  const train::CheckpointStore store(run + "/checkpoints");
+  const std::vector<int64_t> steps = store.steps();
+  if (steps.empty())
+    fail_usage("'", run,
+               "' has no checkpoints: --checkpoints measures those of a run (train.keep_last keeps several)");
+  tasks::GeneratorFid fid(
+      [](const std::string& path, const tasks::ExtractorPlace& place) {
+        return train::open_extractor(path, {.place = place}).extractor;
+      },
+      {.classifier = weights, .samples = count, .reference = reference->size()}, reference);
+  train::OpenedCodec codec;
+  if (!drawing.vae.empty()) codec = train::open_codec(drawing.vae);
+  const Interruptible stretch;
+  const auto alive = [] { return !interrupted(); };
+  std::vector<CheckpointFid> found;
+  for (const int64_t step : steps) {
+    const train::OpenedTask opened = train::open_generator(store.directory_of(step), {.raw = drawing.raw});
+    const tasks::Generator* generator = tasks::generator_of(*opened.task);
+    if (!generator)
+      fail_usage("'", run, "' draws patch by patch: --checkpoints measures runs of task diffuse");
+    tasks::move(opened.task->parts(), device, train::parameter_type(precision));
+    const tasks::OpenedVae vae{
+        .model = codec.model, .codec = codec.codec, .file = codec.file, .checksum = codec.checksum};
+    tasks::GeneratorPictures pictures(
+        *generator, models::extent_of(*opened.info.model.settings.find("image_size"), "image_size"), vae,
+        {.sampler = parse_enum<tasks::SamplerName>(drawing.sampler, "--sampler"),
+         .steps = drawing.steps,
+         .cfg = drawing.cfg},
+        "'" + opened.file + "'");
+    const double value = fid.measure(
+        [&](int64_t first, int64_t images) { return pictures.draw(first, images, device, precision, alive); },
+        device, alive);
+    found.push_back({.step = step, .fid = value});
+    std::cerr << "step " << step << "  FID  " << fixed(value, 4) << "  (" << count << " images by "
+              << pictures.describe() << ")\n";
+  }
+  return found;
+}
+
+}  // namespace tessera::cli

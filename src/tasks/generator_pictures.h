@@ -1,0 +1,47 @@
+// Images that a generator draws to be looked at or measured: the same seeds every time, so that two of its states compare.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "io/image.h"
+#include "models/family.h"
+#include "tasks/diffuse.h"
+#include "tasks/image_generator.h"
+#include "tasks/registry.h"
+
+namespace tessera::tasks {
+
+struct PictureSettings {
+  SamplerName sampler = SamplerName::automatic;  // ddim, of interpolants Euler's method
+  int64_t steps = 50;                            // at most those of the schedule
+  double cfg = 1.5;                              // not taken where the network knows no image without a class
+};
+
+class GeneratorPictures {
+ public:
+  // `vae` decodes what a network of latents makes. Usage errors: none where there must be one, another than that of the
+  // latents, as far as they say.
+  GeneratorPictures(const Generator& generator, models::Extent size, OpenedVae vae,
+                    const PictureSettings& settings, const std::string& file);
+
+  // Those with the seeds `first` to `first + count - 1`, classes in turn. `alive` is asked after every step; false ends
+  // with ErrorKind::interrupted.
+  std::vector<Image> draw(int64_t first, int64_t count, torch::Device device, Precision precision,
+                          const std::function<bool()>& alive);
+  int64_t label(int64_t image) const { return image % generator_.network->label_count(); }
+  // "50 steps of ddim with guidance 1.5".
+  std::string describe() const;
+
+ private:
+  GenerateRequest request(int64_t first, int64_t count) const;
+
+  const Generator& generator_;
+  models::Extent size_;
+  OpenedVae vae_;
+  double scale_ = 1;
+  SamplerConfig sampler_;
+  double cfg_ = 1;
+};
+
+}  // namespace tessera::tasks
