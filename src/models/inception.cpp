@@ -120,11 +120,12 @@ torch::Tensor fid_resized(const torch::Tensor& images, FidProtocol protocol, tor
   check(
       images.dim() == 4 && images.size(1) == 3 && images.numel() > 0 && images.scalar_type() == torch::kUInt8,
       "images for Inception have shape ", images.sizes(), ", must be bytes [batch, 3, height, width]");
-  const torch::Tensor x = images.to(torch::kCPU, type);
-  if (protocol == FidProtocol::tf) return stretched(stretched(x, 2), 3);
+  // In double: places between pixels would be rounded at the size of the image's sides.
+  const torch::Tensor x = images.to(torch::kCPU, torch::kFloat64);
+  if (protocol == FidProtocol::tf) return stretched(stretched(x, 2), 3).to(type);
   if (protocol == FidProtocol::pytorch)
-    return at::upsample_bilinear2d(x, {kSide, kSide}, /*align_corners=*/false);
-  return at::_upsample_bicubic2d_aa(x, {kSide, kSide}, /*align_corners=*/false).clamp(0, 255);
+    return at::upsample_bilinear2d(x, {kSide, kSide}, /*align_corners=*/false).to(type);
+  return at::_upsample_bicubic2d_aa(x, {kSide, kSide}, /*align_corners=*/false).clamp(0, 255).to(type);
 }
 
 torch::Tensor fid_pixels(const torch::Tensor& images, FidProtocol protocol, torch::ScalarType type) {

@@ -55,7 +55,8 @@ namespace {
 
 struct Config : PyramidSettings {
   int64_t window_size = 7;
-  bool shift = true, relative_bias = true, stage_norms = false;
+  bool shift = true, relative_bias = true, patch_norm = true, stage_norms = false;
+  double block_norm_eps = kEps;
   Positions positions = Positions::none;
   Form form = Form::timm;
 
@@ -75,6 +76,9 @@ struct Config : PyramidSettings {
     v("qkv_bias", qkv_bias, "biases of q, k, v");
     v("form", form, choice<Form>(),
       "whose code is followed in padding, shifting and merging (dense prediction)");
+    v("patch_norm", patch_norm, "a norm behind the patch embedding");
+    v("block_norm_eps", block_norm_eps, above(0),
+      "eps of the blocks' norms (transformers' layer_norm_eps); other norms have 1e-5");
     v("stage_norms", stage_norms,
       "a norm for the map of every stage instead of the last alone (dense prediction)");
     visit_drop_path(v);
@@ -88,6 +92,10 @@ struct Config : PyramidSettings {
     if (patch_size > 64) fail_usage("model.patch_size = ", patch_size, ", must be 1 to 64");
   }
 };
+
+nn::LayerNorm layer_norm(int64_t width, double eps = kEps) {
+  return nn::LayerNorm(width, nn::LayerNormOptions{.eps = eps});
+}
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -183,11 +191,10 @@ struct BlockPlace {
 class SwinBlock : public torch::nn::Module {
  public:
   SwinBlock(const BlockPlace& place, const Config& config) : place_(place) {
-    const nn::LayerNormOptions options{.eps = kEps};
-    norm1_ = register_module("norm1", nn::LayerNorm(place.dim, options));
+    norm1_ = register_module("norm1", layer_norm(place.dim, config.block_norm_eps));
     attn_ = register_module(
         "attn", std::make_shared<WindowAttention>(place.dim, place.heads, place.window, place.shift, config));
-    norm2_ = register_module("norm2", nn::LayerNorm(place.dim, options));
+    norm2_ = register_module("norm2", layer_norm(place.dim, config.block_norm_eps));
     const auto hidden = static_cast<int64_t>(static_cast<double>(place.dim) * config.mlp_ratio);
     mlp_ = register_module("mlp", nn::Mlp(place.dim, hidden));
   }
@@ -220,8 +227,8 @@ class SwinBlock : public torch::nn::Module {
 // (mmseg): the four cells of a channel side by side, in the order (0, 0), (0, 1), (1, 0), (1, 1).
 class PatchMerging : public torch::nn::Module {
  public:
-  PatchMerging(int64_t in, int64_t out, bool by_channel) : by_channel_(by_channel) {
-    norm_ = register_module("norm", nn::LayerNorm(4 * in, nn::LayerNormOptions{.eps = kEps}));
+  PatchMerging(int64_t in, int64_t out, const Config& config) : by_channel_(config.form == Form::mmseg) {
+    norm_ = register_module("norm", layer_norm(4 * in));
     reduction_ = register_module("reduction", nn::Linear(4 * in, out, false));
   }
 
@@ -249,8 +256,7 @@ class Swin final : public PyramidBackbone {
     Extent grid = grid_of(image.height, image.width);
     patch_embed_ = register_module(
         "patch_embed", nn::PatchEmbed(config.patch_size, config.dims[0], 0, true, config.in_channels));
-    patch_norm_ = patch_embed_->register_module(
-        "norm", nn::LayerNorm(config.dims[0], nn::LayerNormOptions{.eps = kEps}));
+    if (config.patch_norm) patch_norm_ = patch_embed_->register_module("norm", layer_norm(config.dims[0]));
     if (config.positions == Positions::learned)
       absolute_ =
           register_parameter("absolute_pos_embed", nn::zeros({1, grid.height * grid.width, config.dims[0]}));
@@ -262,11 +268,9 @@ class Swin final : public PyramidBackbone {
       if (stage > 0) grid = {ceil_div(grid.height, 2), ceil_div(grid.width, 2)};
       layers->push_back(make_stage(stage, grid, rates, index));
     }
-    const nn::LayerNormOptions options{.eps = kEps};
     for (size_t stage = 0; config.stage_norms && stage < config.dims.size(); ++stage)
-      stage_norms_.push_back(
-          register_module("norm" + std::to_string(stage), nn::LayerNorm(config.dims[stage], options)));
-    if (!config.stage_norms) norm_ = register_module("norm", nn::LayerNorm(config.dims.back(), options));
+      stage_norms_.push_back(register_module("norm" + std::to_string(stage), layer_norm(config.dims[stage])));
+    if (!config.stage_norms) norm_ = register_module("norm", layer_norm(config.dims.back()));
   }
 
   std::vector<torch::Tensor> features(const torch::Tensor& images, const std::vector<int64_t>& stages,
@@ -340,7 +344,7 @@ class Swin final : public PyramidBackbone {
     const int64_t right = ceil_div(before.size(3), side) * side - before.size(3);
     const torch::Tensor images =
         below || right ? torch::constant_pad_nd(before, {0, right, 0, below}) : before;
-    const torch::Tensor x = patch_norm_(patch_embed_(images));
+    const torch::Tensor patches = patch_embed_(images), x = patch_norm_ ? patch_norm_(patches) : patches;
     if (!absolute_.defined()) return x;
     const torch::Tensor positions = nn::resample_tokens(absolute_, 0, built_.height, built_.width, x.size(1),
                                                         x.size(2), nn::Resample::bicubic);
@@ -357,8 +361,8 @@ class Swin final : public PyramidBackbone {
     const auto owner = std::make_shared<torch::nn::Module>();
     if (stage > 0)
       merging_.push_back(owner->register_module(
-          "downsample", std::make_shared<PatchMerging>(config_.dims[stage - 1], config_.dims[stage],
-                                                       config_.form == Form::mmseg)));
+          "downsample",
+          std::make_shared<PatchMerging>(config_.dims[stage - 1], config_.dims[stage], config_)));
     const auto blocks = owner->register_module("blocks", torch::nn::ModuleList());
     const int64_t side = config_.window_size;
     const bool whole = config_.pads_first();  // windows and shifts are the same whatever the grid

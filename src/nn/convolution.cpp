@@ -4,11 +4,6 @@
 #include "nn/init.h"
 
 namespace tessera::nn {
-namespace {
-
-constexpr double kNormMomentum = 0.1;
-
-}  // namespace
 
 Conv2dImpl::Conv2dImpl(const Conv2dOptions& options) : options_(options) {
   weight = register_parameter(
@@ -26,7 +21,7 @@ int64_t Conv2dImpl::extent(int64_t size) const {
   return (size + 2 * options_.padding - reach) / options_.stride + 1;
 }
 
-BatchNorm2dImpl::BatchNorm2dImpl(int64_t channels, double eps) : eps_(eps) {
+BatchNorm2dImpl::BatchNorm2dImpl(int64_t channels, const BatchNorm2dOptions& options) : options_(options) {
   weight = register_parameter("weight", ones({channels}));
   bias = register_parameter("bias", zeros({channels}));
   running_mean = register_buffer("running_mean", zeros({channels}));
@@ -39,7 +34,7 @@ torch::Tensor BatchNorm2dImpl::forward(const torch::Tensor& x) {
   if (update) mean = running_mean.clone(), variance = running_var.clone();
   if (!training) mean = running_mean, variance = running_var;
   const torch::Tensor y = torch::batch_norm(x.permute({0, 3, 1, 2}), weight, bias, mean, variance, training,
-                                            kNormMomentum, eps_, /*cudnn_enabled=*/true);
+                                            options_.momentum, options_.eps, /*cudnn_enabled=*/true);
   if (update) {
     const torch::NoGradGuard no_grad;
     running_mean.copy_(mean), running_var.copy_(variance);

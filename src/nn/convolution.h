@@ -31,21 +31,27 @@ class Conv2dImpl : public torch::nn::Module {
 };
 TORCH_MODULE(Conv2d);
 
+struct BatchNorm2dOptions {
+  double eps = 1e-5;
+  double momentum = 0.1;  // the share of a step in the running statistics
+};
+
 // Batch norm of each channel (Ioffe & Szegedy 2015): parameters weight, bias, buffers running_mean,
 // running_var. In training mean and (biased) variance are those of the samples that this process computes at
-// a time, and the running ones move towards them by a tenth (the variance as n / (n - 1) of it), once a step
+// a time, and the running ones move towards them by the momentum (the variance as n / (n - 1) of it), once a step
 // also where a block is recomputed; otherwise the running ones are taken. The trainer averages the running
 // ones over processes.
 class BatchNorm2dImpl : public torch::nn::Module {
  public:
-  explicit BatchNorm2dImpl(int64_t channels, double eps = 1e-5);
+  explicit BatchNorm2dImpl(int64_t channels, const BatchNorm2dOptions& options = {});
   torch::Tensor forward(const torch::Tensor& x);
   // The norm with its running statistics.
-  ops::ChannelNorm fixed() const { return {running_mean, running_var, weight, bias, eps_}; }
+  ops::ChannelNorm fixed() const { return {running_mean, running_var, weight, bias, options_.eps}; }
+  const BatchNorm2dOptions& options() const { return options_; }
   torch::Tensor weight, bias, running_mean, running_var;
 
  private:
-  double eps_;
+  BatchNorm2dOptions options_;
 };
 TORCH_MODULE(BatchNorm2d);
 

@@ -34,9 +34,8 @@ bool pre_norm_of(ConfigReader& config) {
   return config.value("normalize_before", argument);
 }
 
-models::DetrActivation activation_of(const std::string& name) {
-  check(name == "relu" || name == "gelu", "DETR with ", name, " is not ours");
-  return name == "gelu" ? models::DetrActivation::gelu : models::DetrActivation::relu;
+models::Activation activation_of(const std::string& name) {
+  return models::published_activation(name, "DETR");
 }
 
 // `stored` is the prefix of the case that has the parameters.

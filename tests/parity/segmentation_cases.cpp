@@ -37,7 +37,8 @@ std::string head_name(std::string name) {
   return same(name);
 }
 
-models::FcnHeadOptions auxiliary_options(const Json& aux, const std::vector<int64_t>& in, int64_t classes) {
+models::FcnHeadOptions auxiliary_options(const Json& aux, const std::vector<int64_t>& in, int64_t classes,
+                                         const nn::BatchNorm2dOptions& norm = {}) {
   int64_t index = aux.value("in_index", int64_t{2});
   if (index < 0) index += std::ssize(in);
   return {.in = in.at(static_cast<size_t>(index)),
@@ -48,7 +49,13 @@ models::FcnHeadOptions auxiliary_options(const Json& aux, const std::vector<int6
           .kernel = aux.value("kernel_size", int64_t{3}),
           .dilation = aux.value("dilation", int64_t{1}),
           .concat_input = aux.value("concat_input", false),
-          .dropout = 0};
+          .dropout = 0,
+          .norm = norm};
+}
+
+nn::BatchNorm2dOptions norm_of(const Json& config) {
+  const nn::BatchNorm2dOptions usual;
+  return {.eps = config.value("bn_eps", usual.eps), .momentum = config.value("bn_momentum", usual.momentum)};
 }
 
 struct Losses {
@@ -85,8 +92,10 @@ void check_head_case(const Golden& golden, const std::string& prefix, torch::Sca
                               .classes = classes,
                               .pool_sides = config.at("pool_scales").get<std::vector<int64_t>>(),
                               .dropout = 0,
-                              .align_corners = config.value("align_corners", false)});
-  const auto auxiliary = std::make_shared<FcnHead>(auxiliary_options(config.at("aux"), in, classes));
+                              .align_corners = config.value("align_corners", false),
+                              .norm = norm_of(config)});
+  const auto auxiliary =
+      std::make_shared<FcnHead>(auxiliary_options(config.at("aux"), in, classes, norm_of(config)));
   DenseCase dense(golden, prefix, {"eval/", "train/"}, dtype);
   dense.add("decode_head.", head);
   dense.add("auxiliary_head.", auxiliary);
@@ -138,12 +147,30 @@ models::ModelSpec segmenter_trunk(const Json& config, const char* form) {
   settings.set("window_size", to_value(config.at("window_size")));
   settings.set("mlp_ratio", config.at("mlp_ratio").get<double>());
   if (config.contains("qkv_bias")) settings.set("qkv_bias", config.at("qkv_bias").get<bool>());
+  settings.set("patch_norm", config.value("patch_norm", true));
+  settings.set("block_norm_eps", config.value("layer_norm_eps", 1e-5));
   if (config.contains("patch_size")) settings.set("patch_size", to_value(config.at("patch_size")));
   settings.set("image_size", to_value(config.at("input")));
   settings.set("form", form);
   settings.set("stage_norms", true);
   settings.set("classes", 0);
   return models::resolve_model("swin", settings);
+}
+
+// The auxiliary head as the golden's tensors tell it; null where it has none (transformers may leave it out).
+std::shared_ptr<FcnHead> stored_auxiliary(const Golden& golden, const std::vector<int64_t>& dims,
+                                          int64_t classes) {
+  Json aux = golden.config().value("aux", Json::object());
+  const auto convolution = [](int64_t i) { return text("param.auxiliary_head.convs.", i, ".conv.weight"); };
+  if (!golden.has(convolution(0))) return nullptr;
+  aux["channels"] = golden.view(convolution(0)).shape.at(0);
+  if (!aux.contains("num_convs")) {
+    int64_t count = 1;
+    while (golden.has(convolution(count))) ++count;
+    aux["num_convs"] = count;
+  }
+  aux["concat_input"] = golden.has("param.auxiliary_head.conv_cat.conv.weight");
+  return std::make_shared<FcnHead>(auxiliary_options(aux, dims, classes));
 }
 
 void check_segmenter_as(const Golden& golden, torch::ScalarType dtype, Comparison& comparison) {
@@ -166,27 +193,18 @@ void check_segmenter_as(const Golden& golden, torch::ScalarType dtype, Compariso
                               .pool_sides = config.value("pool_scales", std::vector<int64_t>{1, 2, 3, 6}),
                               .dropout = 0,
                               .align_corners = align});
-  Json aux = config.value("aux", Json::object());
-  const auto convolution = [](int64_t i) { return text("param.auxiliary_head.convs.", i, ".conv.weight"); };
-  aux["channels"] = golden.view(convolution(0)).shape.at(0);
-  if (!aux.contains("num_convs")) {
-    int64_t count = 1;
-    while (golden.has(convolution(count))) ++count;
-    aux["num_convs"] = count;
-  }
-  aux["concat_input"] = golden.has("param.auxiliary_head.conv_cat.conv.weight");
-  const auto auxiliary = std::make_shared<FcnHead>(auxiliary_options(aux, dims, classes));
+  const std::shared_ptr<FcnHead> auxiliary = stored_auxiliary(golden, dims, classes);
   DenseCase dense(golden, "", {}, dtype);
   dense.add("backbone.", backbone);
   dense.add("decode_head.", head);
-  dense.add("auxiliary_head.", auxiliary);
+  if (auxiliary) dense.add("auxiliary_head.", auxiliary);
   dense.load([&](const std::string& name) -> std::string {
     if (!name.starts_with("backbone.")) return head_name(name);
     const std::string ours = family.rename(name.substr(9));
     return ours.empty() ? ours : "backbone." + ours;
   });
   for (const auto& module : std::vector<std::shared_ptr<torch::nn::Module>>{backbone, head, auxiliary})
-    module->eval();
+    if (module) module->eval();
   const torch::Tensor images = dense.input("x");
   std::vector<int64_t> stages(dims.size());
   std::iota(stages.begin(), stages.end(), 0);
@@ -202,10 +220,13 @@ void check_segmenter_as(const Golden& golden, torch::ScalarType dtype, Compariso
   if (golden.has("input.label")) {
     const torch::Tensor labels = dense.input("label");
     const Json honest = {{"avg_non_ignore", true}};
-    const torch::Tensor seen = static_cast<models::SegmentationHead&>(*auxiliary).forward(maps);
     const int64_t ignored = config.value("loss_ignore_index", config.value("ignore_index", kIgnored));
-    loss = losses_of(outputs["logits"], labels, honest, ignored, align).loss +
-           losses_of(seen, labels, honest, ignored, align).loss * config.value("auxiliary_loss_weight", 0.4);
+    loss = losses_of(outputs["logits"], labels, honest, ignored, align).loss;
+    if (auxiliary)
+      loss = loss + losses_of(static_cast<models::SegmentationHead&>(*auxiliary).forward(maps), labels,
+                              honest, ignored, align)
+                            .loss *
+                        config.value("auxiliary_loss_weight", 0.4);
     outputs["loss"] = loss;
   }
   dense.compare_outputs(comparison, outputs);

@@ -25,7 +25,7 @@ nn::LayerNorm layer_norm(int64_t dim) { return nn::LayerNorm(dim, nn::LayerNormO
 class FeedForwardLayer : public torch::nn::Module {
  public:
   FeedForwardLayer(const DetrConfig& config, int64_t hidden)
-      : pre_norm_(config.pre_norm), gelu_(config.activation == DetrActivation::gelu) {
+      : pre_norm_(config.pre_norm), activation_(config.activation) {
     linear1_ = register_module("linear1", nn::Linear(config.embed_dim, hidden));
     linear2_ = register_module("linear2", nn::Linear(hidden, config.embed_dim));
   }
@@ -38,12 +38,13 @@ class FeedForwardLayer : public torch::nn::Module {
   }
   Tensor feed_forward(const Tensor& x, nn::LayerNorm& norm) {
     const Tensor inner = linear1_(pre_norm_ ? norm(x) : x);
-    const Tensor y = linear2_(gelu_ ? torch::gelu(inner) : torch::relu(inner), nn::Epilogue{.residual = x});
+    const Tensor y = linear2_(activate(inner, activation_), nn::Epilogue{.residual = x});
     return pre_norm_ ? y : norm(y);
   }
 
  private:
-  bool pre_norm_, gelu_;
+  bool pre_norm_;
+  Activation activation_;
   nn::Linear linear1_{nullptr}, linear2_{nullptr};
 };
 

@@ -17,19 +17,18 @@
 #include <vector>
 
 #include "core/config.h"
+#include "models/activation.h"
 #include "nn/convolution.h"
 #include "nn/linear.h"
 
 namespace tessera::models {
-
-enum class DetrActivation { relu, gelu };
 
 struct DetrConfig {
   int64_t embed_dim = 256, num_heads = 8, encoder_depth = 6, decoder_depth = 6, hidden = 2048, queries = 100;
   bool pre_norm = false;
   // Of files by other authors: what stands in the feed-forward networks, and the decoder's own heads and hidden width
   // (0 = the encoder's).
-  DetrActivation activation = DetrActivation::relu;
+  Activation activation = Activation::relu;
   int64_t decoder_heads = 0, decoder_hidden = 0;
 
   template <class V>

@@ -5,11 +5,10 @@
 namespace tessera::models {
 namespace {
 
-constexpr double kMomentum = 0.1, kEps = 1e-5;  // as nn::BatchNorm2d has them
-
 // Batch norm with the mean and variance over the samples of all processes. Each sample gives its own mean and
 // variance, which are brought together in the order of the batch: the same bits for any number of processes.
 torch::Tensor over_processes(nn::BatchNorm2dImpl& norm, const torch::Tensor& x, const GatherRows& gather) {
+  const auto& [eps, momentum] = norm.options();
   const torch::Tensor wide = x.scalar_type() == torch::kFloat64 ? x : x.to(torch::kFloat32);
   const torch::Tensor each_mean = wide.mean({1, 2}),
                       each_variance = (wide - each_mean.unsqueeze(1).unsqueeze(1)).square().mean({1, 2});
@@ -23,11 +22,11 @@ torch::Tensor over_processes(nn::BatchNorm2dImpl& norm, const torch::Tensor& x, 
   if (!nn::recomputing()) {
     const torch::NoGradGuard no_grad;
     const torch::Tensor n = count * (x.size(1) * x.size(2));
-    norm.running_mean.lerp_(mean.detach().to(norm.running_mean.scalar_type()), kMomentum);
+    norm.running_mean.lerp_(mean.detach().to(norm.running_mean.scalar_type()), momentum);
     norm.running_var.lerp_((variance.detach() * n / (n - 1).clamp_min(1)).to(norm.running_var.scalar_type()),
-                           kMomentum);
+                           momentum);
   }
-  return ((wide - mean) * ((variance + kEps).rsqrt() * norm.weight) + norm.bias).to(x.scalar_type());
+  return ((wide - mean) * ((variance + eps).rsqrt() * norm.weight) + norm.bias).to(x.scalar_type());
 }
 
 }  // namespace

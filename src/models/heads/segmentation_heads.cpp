@@ -21,20 +21,21 @@ torch::Tensor resized_to(const torch::Tensor& map, const torch::Tensor& other, b
 
 std::shared_ptr<ConvModule> add_to(const std::shared_ptr<torch::nn::ModuleListImpl>& list,
                                    std::vector<std::shared_ptr<ConvModule>>& keep, int64_t in, int64_t out,
-                                   int64_t kernel, int64_t dilation = 1) {
-  keep.push_back(std::make_shared<ConvModule>(in, out, kernel, dilation));
+                                   int64_t kernel, const nn::BatchNorm2dOptions& norm, int64_t dilation = 1) {
+  keep.push_back(std::make_shared<ConvModule>(in, out, kernel, norm, dilation));
   list->push_back(keep.back());
   return keep.back();
 }
 
 }  // namespace
 
-ConvModule::ConvModule(int64_t in, int64_t out, int64_t kernel, int64_t dilation) {
+ConvModule::ConvModule(int64_t in, int64_t out, int64_t kernel, const nn::BatchNorm2dOptions& norm,
+                       int64_t dilation) {
   conv_ = register_module(
       "conv",
       nn::Conv2d(nn::Conv2dOptions{
           .in = in, .out = out, .kernel = kernel, .padding = kernel / 2 * dilation, .dilation = dilation}));
-  bn_ = register_module("bn", nn::BatchNorm2d(out));
+  bn_ = register_module("bn", nn::BatchNorm2d(out, norm));
 }
 
 torch::Tensor ConvModule::forward(const torch::Tensor& x, const GatherRows& gather) {
@@ -80,20 +81,20 @@ UperHead::UperHead(const UperHeadOptions& options) : options_(options) {
   const auto pools = register_module("psp_modules", torch::nn::ModuleList());
   for (size_t i = 0; i < options.pool_sides.size(); ++i) {
     const auto owner = std::make_shared<torch::nn::Module>();  // 0 is the pooling, which has no parameters
-    pools_.push_back(owner->register_module("1", std::make_shared<ConvModule>(last, width, 1)));
+    pools_.push_back(owner->register_module("1", std::make_shared<ConvModule>(last, width, 1, options.norm)));
     pools->push_back(owner);
   }
   bottleneck_ = register_module(
       "bottleneck",
-      std::make_shared<ConvModule>(last + std::ssize(options.pool_sides) * width, width, int64_t{3}));
+      std::make_shared<ConvModule>(last + std::ssize(options.pool_sides) * width, width, 3, options.norm));
   const auto lateral = register_module("lateral_convs", torch::nn::ModuleList()),
              fpn = register_module("fpn_convs", torch::nn::ModuleList());
   for (size_t i = 0; i + 1 < options.in.size(); ++i) {
-    add_to(lateral, lateral_, options.in[i], width, 1);
-    add_to(fpn, fpn_, width, width, 3);
+    add_to(lateral, lateral_, options.in[i], width, 1, options.norm);
+    add_to(fpn, fpn_, width, width, 3, options.norm);
   }
   fpn_bottleneck_ = register_module(
-      "fpn_bottleneck", std::make_shared<ConvModule>(std::ssize(options.in) * width, width, int64_t{3}));
+      "fpn_bottleneck", std::make_shared<ConvModule>(std::ssize(options.in) * width, width, 3, options.norm));
 }
 
 torch::Tensor UperHead::pooled(const torch::Tensor& map, const GatherRows& gather) {
@@ -141,11 +142,12 @@ FcnHead::FcnHead(const FcnHeadOptions& options) : options_(options) {
     const auto list = register_module("convs", torch::nn::ModuleList());
     for (int64_t i = 0; i < options.convolutions; ++i)
       add_to(list, convs_, i == 0 ? options.in : options.channels, options.channels, options.kernel,
-             options.dilation);
+             options.norm, options.dilation);
   }
   if (options.concat_input)
-    joined_ = register_module("conv_cat", std::make_shared<ConvModule>(options.in + options.channels,
-                                                                       options.channels, options.kernel));
+    joined_ = register_module("conv_cat",
+                              std::make_shared<ConvModule>(options.in + options.channels, options.channels,
+                                                           options.kernel, options.norm));
 }
 
 torch::Tensor FcnHead::forward(const std::vector<torch::Tensor>& maps, const nn::Context& context,

@@ -20,7 +20,8 @@ namespace tessera::models {
 // relu(norm(conv(x))), maps with the channels last. Modules `conv` (without bias) and `bn`.
 class ConvModule : public torch::nn::Module {
  public:
-  ConvModule(int64_t in, int64_t out, int64_t kernel, int64_t dilation = 1);
+  ConvModule(int64_t in, int64_t out, int64_t kernel, const nn::BatchNorm2dOptions& norm,
+             int64_t dilation = 1);
   torch::Tensor forward(const torch::Tensor& x, const GatherRows& gather = {});
   int64_t macs() const { return conv_->macs(); }  // of one cell
 
@@ -57,6 +58,7 @@ struct UperHeadOptions {
   std::vector<int64_t> pool_sides = {1, 2, 3, 6};
   double dropout = 0.1;
   bool align_corners = false;
+  nn::BatchNorm2dOptions norm = {};
 };
 
 class UperHead final : public SegmentationHead {
@@ -80,6 +82,7 @@ struct FcnHeadOptions {
   int64_t kernel = 3, dilation = 1;
   bool concat_input = false;  // the map joins the result, through one more convolution
   double dropout = 0.1;
+  nn::BatchNorm2dOptions norm = {};
 };
 
 class FcnHead final : public SegmentationHead {
