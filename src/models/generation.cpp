@@ -50,8 +50,8 @@ Generated one_by_one(const NextTokenModel& model, const torch::Tensor& prompt,
   std::vector<bool> ended(static_cast<size_t>(rows), false);
   torch::Tensor ids = prompt, fresh = prompt;
   for (int64_t step = 0; step < options.max_new_tokens; ++step) {
-    const torch::Tensor scores =
-        apply_rules(model.next(fresh), ids, options.rules, options.ends, prompt.size(1), options.sample);
+    const torch::Tensor scores = apply_rules(model.next(fresh), ids, options.rules, options.ends,
+                                             prompt.size(1), options.sample, options.padding);
     std::vector<int64_t> tokens = row_of(scores.argmax(1).unsqueeze(0), 0);
     bool open = false;
     for (int64_t row = 0; row < rows; ++row) {
@@ -107,7 +107,10 @@ class BeamSearch {
     const int64_t kept =
         std::min(std::max<int64_t>(2, 1 + std::ssize(options_.ends)) * beams, beams * vocabulary);
     torch::Tensor logs = scores.to(torch::kCPU, torch::kFloat64).log_softmax(1);
-    logs = apply_rules(logs, open_.flatten(0, 1), options_.rules, options_.ends, prompt_, options_.sample);
+    const torch::Tensor padding =
+        options_.padding.defined() ? options_.padding.repeat_interleave(beams) : torch::Tensor();
+    logs = apply_rules(logs, open_.flatten(0, 1), options_.rules, options_.ends, prompt_, options_.sample,
+                       padding);
     const torch::Tensor sums =
         (logs.view({prompts_, beams, vocabulary}) + open_scores_.unsqueeze(2)).view({prompts_, -1});
     auto [best, place] = sums.topk(kept, 1);
@@ -131,7 +134,8 @@ class BeamSearch {
     return texts.gather(1, which.unsqueeze(2).expand({-1, -1, texts.size(2)}));
   }
 
-  // Of the candidates only the first `beams` may end here.
+  // Of the candidates only the first `beams` may end here. As Vaswani et al. (2017) search, a text that is cut off at the
+  // longest length counts only where none of its prompt's has ended.
   void keep_finished(const torch::Tensor& best, const torch::Tensor& texts, const torch::Tensor& ends,
                      int64_t step) {
     const int64_t beams = options_.beams;
@@ -140,6 +144,12 @@ class BeamSearch {
     torch::Tensor scores = best / length_divisor(static_cast<double>(step), options_);
     if (options_.early_stop == EarlyStop::yes) scores = scores + is_done_.all(1, true) * kOut;
     scores = scores + (~ended) * kOut + (~improvable_) * kOut;
+    if (options_.gnmt_length) {
+      torch::Tensor by_token = torch::zeros_like(ended);
+      for (const int64_t end : options_.ends) by_token = by_token | (texts.select(2, -1) == end);
+      const torch::Tensor any = is_done_.any(1, true) | (by_token & among_first).any(1, true);
+      scores = scores + (any & ~by_token) * kOut;
+    }
     const torch::Tensor padded =
         torch::cat({done_, torch::full({prompts_, beams, 1}, options_.pad, torch::kInt64)}, 2);
     const torch::Tensor all_scores = torch::cat({done_scores_, scores}, 1);
@@ -193,9 +203,19 @@ int64_t draw_token(const torch::Tensor& scores, RandomStream& random) {
   return last;
 }
 
-torch::Tensor penalise_repetition(const torch::Tensor& scores, const torch::Tensor& ids, double penalty) {
-  const torch::Tensor own = scores.gather(1, ids);
-  return scores.scatter(1, ids, torch::where(own < 0, own * penalty, own / penalty));
+torch::Tensor penalise_repetition(const torch::Tensor& scores, const torch::Tensor& ids, double penalty,
+                                  const torch::Tensor& padding) {
+  const int64_t vocabulary = scores.size(1);
+  torch::Tensor counted = ids;
+  if (padding.defined()) {  // no token at all, one behind the last
+    const torch::Tensor place = torch::arange(ids.size(1), ids.options()).unsqueeze(0);
+    counted = ids.masked_fill(place < padding.to(ids.device()).unsqueeze(1), vocabulary);
+  }
+  const torch::Tensor seen =
+      torch::zeros({scores.size(0), vocabulary + 1}, scores.options().dtype(torch::kBool))
+          .scatter_(1, counted, true)
+          .slice(1, 0, vocabulary);
+  return torch::where(seen, torch::where(scores < 0, scores * penalty, scores / penalty), scores);
 }
 
 torch::Tensor forbid_repeated_ngrams(const torch::Tensor& scores, const torch::Tensor& ids, int64_t length) {
@@ -257,12 +277,14 @@ torch::Tensor keep_epsilon(const torch::Tensor& scores, double least) {
 }
 
 torch::Tensor apply_rules(torch::Tensor scores, const torch::Tensor& ids, const TokenRules& rules,
-                          const std::vector<int64_t>& ends, int64_t prompt, bool draws) {
-  if (rules.repetition_penalty != 1) scores = penalise_repetition(scores, ids, rules.repetition_penalty);
+                          const std::vector<int64_t>& ends, int64_t prompt, bool draws,
+                          const torch::Tensor& padding) {
+  if (rules.repetition_penalty != 1)
+    scores = penalise_repetition(scores, ids, rules.repetition_penalty, padding);
   if (rules.no_repeat_ngram > 0) scores = forbid_repeated_ngrams(scores, ids, rules.no_repeat_ngram);
   if (!rules.bad_words.empty()) scores = forbid_words(scores, ids, rules.bad_words);
-  if (ids.size(1) < rules.min_length || ids.size(1) - prompt < rules.min_new_tokens)
-    scores = without(scores, ends);
+  const int64_t least = rules.min_new_tokens > 0 ? prompt + rules.min_new_tokens : rules.min_length;
+  if (ids.size(1) < least) scores = without(scores, ends);
   if (!draws) return scores;
   if (rules.temperature != 1) scores = scores / rules.temperature;
   if (rules.top_k > 0) scores = keep_top_k(scores, rules.top_k);

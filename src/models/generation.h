@@ -22,7 +22,7 @@ struct TokenRules {
   int64_t no_repeat_ngram = 0;    // no n-gram twice; 0 = off
   std::vector<std::vector<int64_t>> bad_words = {};
   int64_t min_length = 0;      // no end before the text, prompt included, has so many tokens
-  int64_t min_new_tokens = 0;  // no end before so many new tokens
+  int64_t min_new_tokens = 0;  // no end before so many new tokens; takes the place of min_length
   double temperature = 1;
   int64_t top_k = 0;  // 0 = all
   double top_p = 1, min_p = 0;
@@ -30,11 +30,14 @@ struct TokenRules {
 };
 
 // Scores float [rows, vocabulary] of the token behind ids [rows, tokens] (int64); removed tokens are -inf. `prompt`
-// tokens of them were given. `ends` end a text. `draws`: temperature and what follows it apply too.
+// tokens of them were given. `ends` end a text. `draws`: temperature and what follows it apply too. `padding` as below.
 torch::Tensor apply_rules(torch::Tensor scores, const torch::Tensor& ids, const TokenRules& rules,
-                          const std::vector<int64_t>& ends, int64_t prompt, bool draws);
+                          const std::vector<int64_t>& ends, int64_t prompt, bool draws,
+                          const torch::Tensor& padding = {});
 
-torch::Tensor penalise_repetition(const torch::Tensor& scores, const torch::Tensor& ids, double penalty);
+// `padding` int64 [rows]: tokens in front of each row that do not count; undefined = none.
+torch::Tensor penalise_repetition(const torch::Tensor& scores, const torch::Tensor& ids, double penalty,
+                                  const torch::Tensor& padding = {});
 torch::Tensor forbid_repeated_ngrams(const torch::Tensor& scores, const torch::Tensor& ids, int64_t length);
 torch::Tensor forbid_words(const torch::Tensor& scores, const torch::Tensor& ids,
                            const std::vector<std::vector<int64_t>>& words);
@@ -53,6 +56,7 @@ struct GenerationOptions {
   int64_t max_new_tokens = 64;
   std::vector<int64_t> ends = {};  // tokens that end a text
   int64_t pad = 0;                 // behind the end
+  torch::Tensor padding = {};      // int64 [prompts]: tokens of padding in front of each; undefined = none
   TokenRules rules = {};
   bool sample = false;  // draw from the scores, else take the largest
   uint64_t seed = 0;

@@ -57,6 +57,10 @@ class HubReader {
     const Value* found = tree_.find(key);
     return found && found->is_table() ? found : nullptr;
   }
+  const Value::Array* list(const char* key) const {
+    const Value* found = tree_.find(key);
+    return found && found->is_array() ? &found->as_array() : nullptr;
+  }
   const std::string& where() const { return where_; }
 
  private:
@@ -99,6 +103,17 @@ void read_rope(const HubReader& hub, LanguageConfig& config) {
   config.rope_high = rope.number("high_freq_factor", 4);
 }
 
+// The first of the blocks with a window, which must be the last ones; newer files list the kind of each.
+int64_t first_windowed(const HubReader& hub, int64_t depth) {
+  const Value::Array& types = *hub.list("layer_types");
+  const Value windowed("sliding_attention");
+  const auto first = std::find(types.begin(), types.end(), windowed);
+  if (std::ssize(types) != depth ||
+      std::any_of(first, types.end(), [&](const Value& one) { return one != windowed; }))
+    fail_usage(hub.where(), ": layer_types must name ", depth, " layers, those of sliding_attention last");
+  return first - types.begin();
+}
+
 // What a configuration leaves out is as in LLaMA 7B: the published LLaVA 1.5 says no more than that it differs nowhere.
 void read_llama(const HubReader& hub, LanguageConfig& config) {
   config.dim = hub.integer("hidden_size", 4096);
@@ -116,12 +131,21 @@ void read_llama(const HubReader& hub, LanguageConfig& config) {
   const bool windowed = config.kind == LanguageKind::mistral ||
                         (config.kind == LanguageKind::qwen2 && hub.flag("use_sliding_window", false));
   if (windowed) config.window = hub.integer("sliding_window", 0);
-  // Below this block Qwen2's attention has no window; ours has it in all blocks or in none.
-  if (windowed && config.window > 0 && config.kind == LanguageKind::qwen2 &&
-      hub.integer("max_window_layers", 28) > 0)
-    fail_usage(hub.where(), ": max_window_layers is ", hub.integer("max_window_layers", 28),
-               ", must be 0 where use_sliding_window is true");
+  if (windowed && config.kind == LanguageKind::qwen2)
+    config.window_from = std::min(hub.integer("max_window_layers", 28), config.depth);
+  if (windowed && hub.list("layer_types")) config.window_from = first_windowed(hub, config.depth);
   read_rope(hub, config);
+}
+
+// Values that stand for none are left out, as null.
+void read_mpt_attention(const HubReader& hub, LanguageConfig& config) {
+  const Value* table = hub.table("attn_config");
+  if (!table) return;
+  const HubReader attention(*table, hub.where());
+  config.clip_qkv = attention.number("clip_qkv", 0);
+  config.attention_scale = attention.number("softmax_scale", 0);
+  attention.only("alibi", true);
+  attention.only("qk_ln", false);
 }
 
 }  // namespace
@@ -140,17 +164,17 @@ LanguageConfig language_config_of(const Value& tree, const std::string& where) {
       config.context = hub.integer("n_positions", 1024);
       config.eps = hub.number("layer_norm_epsilon", 1e-5);
       config.activation = hub.activation("activation_function", "gelu_new");
-      hub.only("scale_attn_weights", true);
-      hub.only("scale_attn_by_inverse_layer_idx", false);
-      hub.only("tie_word_embeddings", true);
+      if (!hub.flag("scale_attn_weights", true)) config.attention_scale = 1;
+      config.scale_by_layer = hub.flag("scale_attn_by_inverse_layer_idx", false);
+      config.untied = !hub.flag("tie_word_embeddings", true);
       break;
     case LanguageKind::bloom:
       config.dim = hub.integer("hidden_size", hub.integer("n_embed", 0));
       config.depth = hub.integer("n_layer", hub.integer("num_hidden_layers", 0));
       config.heads = hub.integer("n_head", hub.integer("num_attention_heads", 0));
       config.eps = hub.number("layer_norm_epsilon", 1e-5);
-      hub.only("apply_residual_connection_post_layernorm", false);
-      hub.only("tie_word_embeddings", true);
+      config.norm_residual = hub.flag("apply_residual_connection_post_layernorm", false);
+      config.untied = !hub.flag("tie_word_embeddings", true);
       break;
     case LanguageKind::mpt:  // `expansion_ratio` is not read: the published code has 4 whatever it says
       config.dim = hub.wanted("d_model");
@@ -158,6 +182,8 @@ LanguageConfig language_config_of(const Value& tree, const std::string& where) {
       config.heads = hub.wanted("n_heads");
       config.context = hub.integer("max_seq_len", 2048);
       config.eps = hub.number("layer_norm_epsilon", 1e-5);
+      config.untied = !hub.flag("tie_word_embeddings", true);
+      read_mpt_attention(hub, config);
       break;
     default:
       read_llama(hub, config);

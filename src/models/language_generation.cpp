@@ -49,6 +49,8 @@ class Reader {
 
 }  // namespace
 
+torch::Tensor padding_of(const torch::Tensor& mask) { return (mask.to(torch::kInt64).cumsum(1) == 0).sum(1); }
+
 NextTokenModel next_token_model(LanguageModel& model, LanguagePrompt prompt, int64_t beams) {
   const auto reader = std::make_shared<Reader>(model, std::move(prompt), beams);
   return {.next = [reader](const torch::Tensor& fresh) { return reader->next(fresh); },

@@ -14,6 +14,9 @@ struct LanguagePrompt {
   bool cached = true;  // false: everything is read anew for each token
 };
 
+// How many tokens of padding stand in front of each row of a mask, as GenerationOptions::padding has them.
+torch::Tensor padding_of(const torch::Tensor& mask);
+
 // `model` must outlive the result; each row of the prompt is searched with so many beams.
 NextTokenModel next_token_model(LanguageModel& model, LanguagePrompt prompt, int64_t beams);
 

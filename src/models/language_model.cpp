@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "models/language_form.h"
 #include "nn/relative_position.h"
 #include "ops/attention.h"
 #include "ops/cached_attention.h"
@@ -17,141 +18,10 @@ namespace {
 constexpr double kUnseen = -1e9;
 constexpr double kInitialDeviation = 0.02;  // GPT-2's, and LLaMA's
 
-enum class Packing { separate, thirds, by_head };
-enum class Positions { learned, rotary, alibi };
-
-// What a kind is, and what its files call it. Paths of blocks are below `block` + number.
-struct Form {
-  NormKind norm;
-  bool norm_bias;
-  Positions positions;
-  Packing packing;
-  bool attention_bias, output_bias, mlp_bias, stored_in_out;
-  Activation activation;
-  bool tied;
-  const char *embedding, *positions_name, *embedding_norm, *block, *attention_norm, *qkv, *q, *k, *v, *out,
-      *mlp_norm, *gate, *up, *down, *last_norm;
-};
-
-const Form& form_of(LanguageKind kind) {
-  static const Form gpt2 = {NormKind::layer,
-                            true,
-                            Positions::learned,
-                            Packing::thirds,
-                            true,
-                            true,
-                            true,
-                            true,
-                            Activation::gelu_tanh,
-                            true,
-                            "transformer.wte",
-                            "transformer.wpe",
-                            "",
-                            "transformer.h.",
-                            "ln_1",
-                            "attn.c_attn",
-                            "",
-                            "",
-                            "",
-                            "attn.c_proj",
-                            "ln_2",
-                            "",
-                            "mlp.c_fc",
-                            "mlp.c_proj",
-                            "transformer.ln_f"};
-  static const Form llama = {NormKind::rms,
-                             false,
-                             Positions::rotary,
-                             Packing::separate,
-                             false,
-                             false,
-                             false,
-                             false,
-                             Activation::silu,
-                             false,
-                             "model.embed_tokens",
-                             "",
-                             "",
-                             "model.layers.",
-                             "input_layernorm",
-                             "",
-                             "self_attn.q_proj",
-                             "self_attn.k_proj",
-                             "self_attn.v_proj",
-                             "self_attn.o_proj",
-                             "post_attention_layernorm",
-                             "mlp.gate_proj",
-                             "mlp.up_proj",
-                             "mlp.down_proj",
-                             "model.norm"};
-  static const Form qwen2 = [] {
-    Form form = llama;
-    form.attention_bias = true;
-    return form;
-  }();
-  static const Form bloom = {NormKind::layer,
-                             true,
-                             Positions::alibi,
-                             Packing::by_head,
-                             true,
-                             true,
-                             true,
-                             false,
-                             Activation::gelu_tanh,
-                             true,
-                             "transformer.word_embeddings",
-                             "",
-                             "transformer.word_embeddings_layernorm",
-                             "transformer.h.",
-                             "input_layernorm",
-                             "self_attention.query_key_value",
-                             "",
-                             "",
-                             "",
-                             "self_attention.dense",
-                             "post_attention_layernorm",
-                             "",
-                             "mlp.dense_h_to_4h",
-                             "mlp.dense_4h_to_h",
-                             "transformer.ln_f"};
-  static const Form mpt = {NormKind::layer,
-                           false,
-                           Positions::alibi,
-                           Packing::thirds,
-                           false,
-                           false,
-                           false,
-                           false,
-                           Activation::gelu,
-                           true,
-                           "transformer.wte",
-                           "",
-                           "",
-                           "transformer.blocks.",
-                           "norm_1",
-                           "attn.Wqkv",
-                           "",
-                           "",
-                           "",
-                           "attn.out_proj",
-                           "norm_2",
-                           "",
-                           "ffn.up_proj",
-                           "ffn.down_proj",
-                           "transformer.norm_f"};
-  switch (kind) {
-    case LanguageKind::gpt2:
-      return gpt2;
-    case LanguageKind::qwen2:
-      return qwen2;
-    case LanguageKind::bloom:
-      return bloom;
-    case LanguageKind::mpt:
-      return mpt;
-    default:
-      return llama;
-  }
-}
+using Form = LanguageForm;
+using Packing = LanguageForm::Packing;
+using Positions = LanguageForm::Positions;
+const auto& form_of = language_form;
 
 Norm norm_at(torch::nn::Module& root, const std::string& path, const Form& form, int64_t width, double eps) {
   Norm norm;
@@ -230,7 +100,11 @@ LanguageConfig LanguageConfig::complete() const {
     refuse(name_of(kind), " has as many heads of keys as of queries, dim / heads channels each");
   if (out.hidden == 0) out.hidden = *form.gate ? nn::llama_hidden(dim) : 4 * dim;
   if (out.activation == Activation::published) out.activation = form.activation;
-  out.tied = out.tied || form.tied;
+  out.tied = !out.untied && (out.tied || form.tied);
+  if (out.norm_residual && form.norm != NormKind::layer)
+    refuse("norm_residual is BLOOM's, ", name_of(kind), " adds what stands before a norm");
+  if (out.window_from > out.depth)
+    refuse("window_from = ", window_from, ", the model has ", depth, " blocks");
   return out;
 }
 
@@ -314,25 +188,33 @@ torch::Tensor LanguageModel::embed(const torch::Tensor& ids) const {
 }
 
 // q, k and v [batch, heads or kv_heads, tokens, head_dim].
-std::array<torch::Tensor, 3> LanguageModel::project(const Block& block, const torch::Tensor& x) const {
+std::array<torch::Tensor, 3> LanguageModel::project(const Block& block, int64_t index,
+                                                    const torch::Tensor& x) const {
   const Form& form = form_of(config_.kind);
+  // Attention divides by the root of head_dim; what a model does otherwise is made of its queries.
+  const double by_layer = config_.scale_by_layer ? 1 / static_cast<double>(index + 1) : 1;
+  const double scale = config_.attention_scale == 0 ? by_layer
+                                                    : by_layer * config_.attention_scale *
+                                                          std::sqrt(static_cast<double>(config_.head_dim));
+  const auto queries = [&](const torch::Tensor& q) { return scale == 1 ? q : q * scale; };
   const auto heads_of = [&](const torch::Tensor& y) {
     return y.unflatten(-1, {-1, config_.head_dim}).transpose(1, 2);
   };
   const nn::DeferredNorm normed = block.attention_norm.before_linear(x);
   if (form.packing == Packing::separate) {
     const torch::Tensor plain = normed;
-    return {heads_of(block.q->forward(plain)), heads_of(block.k->forward(plain)),
+    return {queries(heads_of(block.q->forward(plain))), heads_of(block.k->forward(plain)),
             heads_of(block.v->forward(plain))};
   }
-  const torch::Tensor packed = block.packed->forward(normed);
+  torch::Tensor packed = block.packed->forward(normed);
+  if (config_.clip_qkv > 0) packed = packed.clamp(-config_.clip_qkv, config_.clip_qkv);
   if (form.packing == Packing::thirds) {
     const auto parts = packed.chunk(3, -1);
-    return {heads_of(parts[0]), heads_of(parts[1]), heads_of(parts[2])};
+    return {queries(heads_of(parts[0])), heads_of(parts[1]), heads_of(parts[2])};
   }
   const torch::Tensor by_head =
       packed.unflatten(-1, {config_.heads, 3, config_.head_dim}).permute({3, 0, 2, 1, 4});
-  return {by_head[0], by_head[1], by_head[2]};
+  return {queries(by_head[0]), by_head[1], by_head[2]};
 }
 
 LanguageModel::Shared LanguageModel::shared_of(const TextInput& input, const torch::Tensor& x) const {
@@ -342,7 +224,6 @@ LanguageModel::Shared LanguageModel::shared_of(const TextInput& input, const tor
   Shared shared;
   shared.attention.causal = true;
   shared.attention.first_query = before;
-  shared.attention.window = shared.step.window = config_.window;
   if (input.mask.defined()) {
     check(input.mask.dim() == 2 && input.mask.size(0) == x.size(0) && input.mask.size(1) == keys,
           "the mask of a text is ", input.mask.sizes(), ", must be [", x.size(0), ", ", keys, "]");
@@ -379,11 +260,16 @@ LanguageModel::Shared LanguageModel::shared_of(const TextInput& input, const tor
 
 torch::Tensor LanguageModel::attend(const Block& block, int64_t index, const torch::Tensor& x,
                                     const Shared& shared, KeyValueCache* cache) const {
-  auto [q, k, v] = project(block, x);
+  auto [q, k, v] = project(block, index, x);
+  const torch::Tensor residual =
+      config_.norm_residual ? torch::Tensor(block.attention_norm.before_linear(x)) : x;
+  const int64_t window = index < config_.window_from ? 0 : config_.window;
   if (cache && x.size(1) == 1) {
     const auto [keys, values] = cache->extended(index, k);
-    const torch::Tensor read = ops::cached_attention(q, k, v, keys, values, shared.step);
-    return block.out->forward(read.transpose(1, 2).flatten(2), {.residual = x});
+    ops::CachedAttentionOptions options = shared.step;
+    options.window = window;
+    const torch::Tensor read = ops::cached_attention(q, k, v, keys, values, options);
+    return block.out->forward(read.transpose(1, 2).flatten(2), {.residual = residual});
   }
   if (shared.cos.defined()) {
     q = ops::rotate_halves(q, shared.cos, shared.sin);
@@ -399,8 +285,10 @@ torch::Tensor LanguageModel::attend(const Block& block, int64_t index, const tor
     k = k.repeat_interleave(group, 1);
     v = v.repeat_interleave(group, 1);
   }
-  const torch::Tensor read = ops::attention(q.contiguous(), k.contiguous(), v.contiguous(), shared.attention);
-  return block.out->forward(read.transpose(1, 2).flatten(2), {.residual = x});
+  ops::AttentionOptions options = shared.attention;
+  options.window = window;
+  const torch::Tensor read = ops::attention(q.contiguous(), k.contiguous(), v.contiguous(), options);
+  return block.out->forward(read.transpose(1, 2).flatten(2), {.residual = residual});
 }
 
 // activation(gate x) * up x, as one layer where that is silu and nothing was added to either.
@@ -420,8 +308,10 @@ torch::Tensor LanguageModel::gated(const Block& block, const nn::DeferredNorm& i
 
 torch::Tensor LanguageModel::feed_forward(const Block& block, const torch::Tensor& x) const {
   const nn::DeferredNorm normed = block.mlp_norm.before_linear(x);
+  const torch::Tensor residual = config_.norm_residual ? torch::Tensor(block.mlp_norm.before_linear(x)) : x;
   if (!block.gate)
-    return block.down->forward(activate(block.up->forward(normed), config_.activation), {.residual = x});
+    return block.down->forward(activate(block.up->forward(normed), config_.activation),
+                               {.residual = residual});
   return block.down->forward(gated(block, normed), {.residual = x});
 }
 

@@ -51,7 +51,10 @@ struct LanguageConfig {
   std::vector<double> rope_short = {}, rope_long = {};
   int64_t window = 0;
   Activation activation = Activation::published;
-  bool tied = false;
+  bool tied = false, untied = false;
+  double attention_scale = 0, clip_qkv = 0;
+  bool scale_by_layer = false, norm_residual = false;
+  int64_t window_from = 0;
   bool attention_bias = false, mlp_bias = false;  // besides those that the kind has
 
   template <class V>
@@ -84,6 +87,12 @@ struct LanguageConfig {
     v("activation", activation, choice<Activation>(),
       "of the feed-forward network, published = what the kind has");
     v("tied", tied, "the output layer is the embedding");
+    v("untied", untied, "it is a layer of its own, where the kind ties it");
+    v("attention_scale", attention_scale, at_least(0), "of the scores of attention, 0 = 1 / sqrt(head_dim)");
+    v("scale_by_layer", scale_by_layer, "scores are divided by the number of the block too (GPT-2)");
+    v("clip_qkv", clip_qkv, at_least(0), "q, k and v stay within +- this, 0 = anywhere (MPT)");
+    v("norm_residual", norm_residual, "what is added to a branch is its norm's output (BLOOM)");
+    v("window_from", window_from, at_least(0), "first block that has the window (Qwen2)");
     v("attention_bias", attention_bias, "biases of the layers around attention, besides those of the kind");
     v("mlp_bias", mlp_bias, "biases of the feed-forward network, besides those of the kind");
   }
@@ -146,7 +155,7 @@ class LanguageModel : public torch::nn::Module {
   };
   struct Shared;  // of all blocks in one pass: mask, positions
   Block make_block(int64_t index);
-  std::array<torch::Tensor, 3> project(const Block& block, const torch::Tensor& x) const;
+  std::array<torch::Tensor, 3> project(const Block& block, int64_t index, const torch::Tensor& x) const;
   torch::Tensor attend(const Block& block, int64_t index, const torch::Tensor& x, const Shared& shared,
                        KeyValueCache* cache) const;
   torch::Tensor feed_forward(const Block& block, const torch::Tensor& x) const;

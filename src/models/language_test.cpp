@@ -96,17 +96,20 @@ TEST(LanguageConfig, RefusesWhatItDoesNotCompute) {
     }
     return std::string();
   };
-  Value gpt2(Value::Table{
-      {"model_type", "gpt2"}, {"vocab_size", 23}, {"n_embd", 16}, {"n_layer", 1}, {"n_head", 2}});
-  EXPECT_EQ(message(gpt2), "");
-  gpt2.set("tie_word_embeddings", false);
-  EXPECT_NE(message(gpt2).find("tie_word_embeddings must be true"), std::string::npos);
+  Value mpt(Value::Table{
+      {"model_type", "mpt"}, {"vocab_size", 23}, {"d_model", 16}, {"n_layers", 1}, {"n_heads", 2}});
+  EXPECT_EQ(message(mpt), "");
+  mpt.set("attn_config", Value::Table{{"qk_ln", true}});
+  EXPECT_NE(message(mpt).find("qk_ln must be false"), std::string::npos);
   Value qwen2(Value::Table{{"model_type", "qwen2"}, {"vocab_size", 23}, {"sliding_window", 4}});
   EXPECT_EQ(message(qwen2), "");  // the window is off
   qwen2.set("use_sliding_window", true);
-  EXPECT_NE(message(qwen2).find("max_window_layers is 28, must be 0"), std::string::npos);
-  qwen2.set("max_window_layers", 0);
-  EXPECT_EQ(message(qwen2), "");
+  qwen2.set("num_hidden_layers", 3);
+  EXPECT_EQ(language_config_of(qwen2, "config.json").window_from, 3);  // of 28 blocks, which it does not have
+  qwen2.set("layer_types", Value::Array{"full_attention", "sliding_attention", "sliding_attention"});
+  EXPECT_EQ(language_config_of(qwen2, "config.json").window_from, 1);
+  qwen2.set("layer_types", Value::Array{"sliding_attention", "full_attention", "sliding_attention"});
+  EXPECT_NE(message(qwen2).find("those of sliding_attention last"), std::string::npos);
 
   Value t5(Value::Table{{"feed_forward_proj", "gated-gelu"}});
   EXPECT_TRUE(t5_config_of(t5, "config.json").gated);

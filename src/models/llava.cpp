@@ -8,14 +8,43 @@
 
 namespace tessera::models {
 
-ProjectorImpl::ProjectorImpl(int64_t in, int64_t out, int64_t layers) {
-  linear_1_ = register_module("linear_1", nn::Linear(in, out));
-  if (layers > 1) linear_2_ = register_module("linear_2", nn::Linear(out, out));
+ProjectorImpl::ProjectorImpl(int64_t in, int64_t out, const ProjectorOptions& options)
+    : activation_(options.activation) {
+  linear_1_ = register_module("linear_1", nn::Linear(in, out, options.bias));
+  if (options.layers > 1) linear_2_ = register_module("linear_2", nn::Linear(out, out, options.bias));
 }
 
 torch::Tensor ProjectorImpl::forward(const torch::Tensor& features) const {
   const torch::Tensor y = linear_1_->forward(features);
-  return linear_2_ ? linear_2_->forward(torch::gelu(y)) : y;
+  return linear_2_ ? linear_2_->forward(activate(y, activation_)) : y;
+}
+
+// Layers are counted as transformers does: hidden state 0 is what enters block 0, negative ones from behind.
+LlavaConfig llava_config_of(const Value& hub, int64_t blocks, const std::string& where) {
+  LlavaConfig llava;
+  const auto from_behind = [&](const Value& layer) {
+    if (!layer.is_int())
+      fail_usage(where, ": vision_feature_layer holds ", layer.type_name(), ", must be integers");
+    return layer.as_int() < 0 ? layer.as_int() : layer.as_int() - blocks - 1;
+  };
+  if (const Value* layer = hub.find("vision_feature_layer"); layer && layer->is_array()) {
+    if (layer->as_array().empty()) fail_usage(where, ": vision_feature_layer names no layer");
+    for (const Value& one : layer->as_array()) llava.more_blocks.push_back(from_behind(one));
+    llava.select_block = llava.more_blocks.front();
+    llava.more_blocks.erase(llava.more_blocks.begin());
+  } else if (layer) {
+    llava.select_block = from_behind(*layer);
+  }
+  const auto word = [&](const char* key) {
+    const Value* found = hub.find(key);
+    return found && found->is_string() ? found->as_string() : std::string();
+  };
+  llava.class_token = word("vision_feature_select_strategy") == "full";
+  if (const std::string name = word("projector_hidden_act"); !name.empty())
+    llava.projector_activation = published_activation(name, where + ": projector_hidden_act");
+  if (const Value* bias = hub.find("multimodal_projector_bias"); bias && bias->is_bool())
+    llava.projector_bias = bias->as_bool();
+  return llava;
 }
 
 std::vector<int64_t> expand_image_tokens(const std::vector<int64_t>& ids, int64_t image_token,
@@ -44,25 +73,37 @@ Llava::Llava(const LlavaConfig& config, std::shared_ptr<Backbone> vision,
     : config_(config), vision_(std::move(vision)), language_(std::move(language)) {
   auto* const tokens = dynamic_cast<TokenEncoder*>(vision_.get());
   if (!tokens) fail_usage("LLaVA reads tokens of an image tower with one grid throughout, such as vit");
-  if (-config_.select_block > vision_->block_count())
-    fail_usage("select_block = ", config_.select_block, ": the image tower has ", vision_->block_count(),
-               " blocks");
+  std::vector<int64_t> blocks = {config_.select_block};
+  blocks.insert(blocks.end(), config_.more_blocks.begin(), config_.more_blocks.end());
+  for (const int64_t block : blocks)
+    if (block >= 0 || -block > vision_->block_count())
+      fail_usage("select_block = ", block, ": the image tower has ", vision_->block_count(), " blocks");
   register_module("vision", vision_);
-  projector_ =
-      register_module("multi_modal_projector",
-                      Projector(tokens->token_width(), language_->config().dim, config_.projector_layers));
+  projector_ = register_module("multi_modal_projector",
+                               Projector(std::ssize(blocks) * tokens->token_width(), language_->config().dim,
+                                         ProjectorOptions{.layers = config_.projector_layers,
+                                                          .activation = config_.projector_activation,
+                                                          .bias = config_.projector_bias}));
   register_module("language_model", language_);
 }
 
 torch::Tensor Llava::image_features(const torch::Tensor& images) {
   auto& tower = dynamic_cast<TokenEncoder&>(*vision_);
   Taps taps;
-  const std::string name = text("blocks.", vision_->block_count() + config_.select_block);
-  taps.wanted = [&](const std::string& given) { return given == name; };
+  std::vector<std::string> names = {text("blocks.", vision_->block_count() + config_.select_block)};
+  for (const int64_t block : config_.more_blocks)
+    names.push_back(text("blocks.", vision_->block_count() + block));
+  taps.wanted = [&](const std::string& given) {
+    return std::find(names.begin(), names.end(), given) != names.end();
+  };
   const Tokens tokens = tower.tokenise(images);
   tower.encode(tokens, {.taps = &taps});
-  const torch::Tensor all = taps.kept.at(name);
-  return projector_->forward(config_.class_token ? all : tokens.patches_of(all));
+  std::vector<torch::Tensor> features;
+  for (const std::string& name : names) {
+    const torch::Tensor& all = taps.kept.at(name);
+    features.push_back(config_.class_token ? all : tokens.patches_of(all));
+  }
+  return projector_->forward(features.size() == 1 ? features.front() : torch::cat(features, -1));
 }
 
 torch::Tensor Llava::embed(const torch::Tensor& ids, int64_t image_token,

@@ -20,15 +20,22 @@
 
 namespace tessera::models {
 
-// One or two layers with exact GELU between; parameters linear_1 and linear_2, as the published llava-hf files name
+struct ProjectorOptions {
+  int64_t layers = 2;  // 1: LLaVA's, 2: LLaVA 1.5's
+  Activation activation = Activation::gelu;
+  bool bias = true;
+};
+
+// One or two layers with an activation between; parameters linear_1 and linear_2, as the published llava-hf files name
 // them.
 class ProjectorImpl : public torch::nn::Module {
  public:
-  ProjectorImpl(int64_t in, int64_t out, int64_t layers);
+  ProjectorImpl(int64_t in, int64_t out, const ProjectorOptions& options = {});
   torch::Tensor forward(const torch::Tensor& features) const;
 
  private:
   nn::Linear linear_1_{nullptr}, linear_2_{nullptr};
+  Activation activation_;
 };
 TORCH_MODULE(Projector);
 
@@ -51,6 +58,11 @@ struct LlavaConfig {
       -2;  // tokens behind this block of the tower, counted from behind: -2 = the last but one
   bool class_token = false;  // keep it among the features
   int64_t projector_layers = 2;
+  // Of files by other authors: further blocks, whose tokens stand beside those of select_block, and the projector.
+  std::vector<int64_t> more_blocks = {};
+  Activation projector_activation = Activation::gelu;
+  bool projector_bias = true;
+
   template <class V>
   void visit(V& v) {
     v("select_block", select_block, between(-1000, -1),
@@ -59,6 +71,10 @@ struct LlavaConfig {
     v("projector_layers", projector_layers, between(1, 2), "1: LLaVA's, 2: LLaVA 1.5's");
   }
 };
+
+// What the config.json of a published LLaVA, whose tower has so many blocks, says besides its two models. Usage errors begin
+// with `where`.
+LlavaConfig llava_config_of(const Value& hub, int64_t blocks, const std::string& where);
 
 class Llava : public torch::nn::Module {
  public:

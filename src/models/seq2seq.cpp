@@ -160,7 +160,8 @@ class T5 final : public Seq2Seq {
     const torch::Tensor x = torch::embedding(embedding_, target);
     const torch::Tensor hidden = run(decoder_, x, mask, /*causal=*/true, memory, source_mask);
     if (head_.defined()) return at::linear(hidden, head_);
-    return at::linear(hidden / std::sqrt(static_cast<double>(config_.dim)), embedding_);
+    const double divisor = config_.unscaled ? 1 : std::sqrt(static_cast<double>(config_.dim));
+    return at::linear(hidden / divisor, embedding_);
   }
 
  private:
@@ -292,6 +293,8 @@ Seq2SeqConfig t5_config_of(const Value& hub, const std::string& where) {
   const std::string activation = kind == "gated-gelu" ? "gelu_new" : config.gated ? kind.substr(6) : kind;
   config.activation = published_activation(activation, where + ": feed_forward_proj");
   config.tied = !tied || !tied->is_bool() || tied->as_bool();
+  const Value* scaled = hub.find("scale_decoder_outputs");  // newer releases of transformers write it
+  config.unscaled = scaled && scaled->is_bool() && !scaled->as_bool();
   config.eps = eps && eps->is_number() ? eps->as_double() : 1e-6;
   return read_config<Seq2SeqConfig>(write_config(config), where);
 }

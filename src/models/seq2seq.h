@@ -41,6 +41,7 @@ struct Seq2SeqConfig {
   bool pre_norm = false;                 // transformer
   int64_t buckets = 32, furthest = 128;  // t5: of offsets
   bool gated = false, tied = true;       // t5: 1.1 is gated, by gelu_tanh, and not tied
+  bool unscaled = false;                 // t5
   Activation activation = Activation::published;
   double eps = 1e-5;
 
@@ -61,6 +62,7 @@ struct Seq2SeqConfig {
     v("activation", activation, choice<Activation>(),
       "of the feed-forward networks, published = gelu_tanh where they are gated, else relu");
     v("tied", tied, "t5: the output layer is the embedding");
+    v("unscaled", unscaled, "t5: a tied output layer gives what it computes, not divided by sqrt(dim)");
     v("eps", eps, above(0), "of the norms");
   }
   Activation feed_forward() const {

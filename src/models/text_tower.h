@@ -45,11 +45,11 @@ class TokenEmbedding : public torch::nn::Module {
 };
 
 // The activation of a text model's MLPs; a subset of nn::MlpForm.
-enum class TextMlp { gelu, gelu_tanh, quick_gelu };
+enum class TextMlp { gelu, gelu_tanh, quick_gelu, relu, silu };
 inline nn::MlpForm form_of(TextMlp mlp) {
-  return mlp == TextMlp::gelu        ? nn::MlpForm::gelu
-         : mlp == TextMlp::gelu_tanh ? nn::MlpForm::gelu_tanh
-                                     : nn::MlpForm::quick_gelu;
+  constexpr std::array forms = {nn::MlpForm::gelu, nn::MlpForm::gelu_tanh, nn::MlpForm::quick_gelu,
+                                nn::MlpForm::relu, nn::MlpForm::silu};
+  return forms[static_cast<size_t>(mlp)];
 }
 
 // Which token becomes the text's vector: the one of the largest id (OpenAI's and OpenCLIP's end of text), the first of
@@ -124,7 +124,7 @@ void first_values_of_text_block(const std::string& name, const torch::Tensor& pa
 
 template <>
 struct tessera::EnumNames<tessera::models::TextMlp> {
-  static constexpr std::array names = {"gelu", "gelu_tanh", "quick_gelu"};
+  static constexpr std::array names = {"gelu", "gelu_tanh", "quick_gelu", "relu", "silu"};
 };
 template <>
 struct tessera::EnumNames<tessera::models::TextPool> {

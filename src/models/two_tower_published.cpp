@@ -95,6 +95,16 @@ Value image_size_of(const TowerHints& hints, int64_t cells, int64_t patch) {
   return Value(Value::Array{hints.image_rows, hints.image_columns});
 }
 
+// Whether a border of the images fills no patch, which the published convolution leaves out.
+bool drops_border(const TowerHints& hints, int64_t cells, int64_t patch) {
+  const int64_t side = hints.image_side / patch;
+  return hints.image_side % patch != 0 && side * side == cells;
+}
+
+Activation activation_of(Activation told, bool siglip) {
+  return told != Activation::published ? told : siglip ? Activation::gelu_tanh : Activation::gelu;
+}
+
 // The number of channels inside the MLP over its width; half a channel more stands over any rounding.
 double mlp_ratio(int64_t hidden, int64_t dim) {
   return hidden % dim == 0 ? static_cast<double>(hidden / dim)
@@ -112,9 +122,8 @@ Value vit_settings(const Shapes& shapes, const TowerHints& hints, bool siglip, b
                           {"depth", shapes.count(trunk("blocks."))},
                           {"heads", heads_of(hints.image_heads, dim)},
                           {"mlp_ratio", mlp_ratio(shapes.extent(trunk("blocks.0.mlp.fc1.weight"), 0), dim)},
-                          {"mlp", siglip || hints.image_gelu_tanh ? "gelu_tanh"
-                                  : hints.quick_gelu              ? "quick_gelu"
-                                                                  : "gelu"},
+                          {"mlp", name_of(activation_of(hints.image_activation, siglip))},
+                          {"drop_border", drops_border(hints, cells, patch)},
                           {"init_values", shapes.has(trunk("blocks.0.ls1.gamma")) ? kLayerScale : 0.0},
                           {"norm_eps", eps_of(hints.image_eps, siglip)},
                           {"pre_norm", shapes.has(trunk("norm_pre.weight"))},
@@ -150,7 +159,8 @@ Value resnet_settings(const Shapes& shapes, const TowerHints& hints) {
                 {"classes", 0}});
 }
 
-TextTowerConfig text_config(const Shapes& shapes, const TowerHints& hints, bool siglip, bool coca) {
+TextTowerConfig text_config(const Shapes& shapes, const TowerHints& hints, bool with_siglip, bool coca) {
+  const bool siglip = with_siglip && !hints.text_told;
   TextTowerConfig text;
   text.vocab_size = shapes.extent("text.token_embedding.weight", 0);
   text.dim = shapes.extent("text.token_embedding.weight", 1);
@@ -158,9 +168,7 @@ TextTowerConfig text_config(const Shapes& shapes, const TowerHints& hints, bool 
   text.depth = shapes.count("text.blocks.");
   text.heads = heads_of(hints.text_heads, text.dim);
   text.hidden = shapes.extent("text.blocks.0.mlp.fc1.weight", 0);
-  text.mlp = siglip || hints.text_gelu_tanh ? TextMlp::gelu_tanh
-             : hints.quick_gelu             ? TextMlp::quick_gelu
-                                            : TextMlp::gelu;
+  text.mlp = parse_enum<TextMlp>(name_of(activation_of(hints.text_activation, siglip)), "the text tower");
   text.init_values = shapes.has("text.blocks.0.ls1.gamma") ? kLayerScale : 0;
   text.norm_eps = eps_of(hints.text_eps, siglip);
   text.pad_token = hints.pad_token;
@@ -199,6 +207,8 @@ PublishedTowers describe_towers(const PublishedShapes& tensors, const TowerHints
   const Value given =
       resnet ? resnet_settings(shapes, hints) : vit_settings(shapes, hints, out.siglip, out.coca);
   out.image = resolve_model(resnet ? "resnet50_clip" : "vit", given).settings;
+  if (const Value* drops = out.image.find("drop_border"); drops && drops->is_bool() && drops->as_bool())
+    out.image_side = hints.image_side;
   const TextTowerConfig text = text_config(shapes, hints, out.siglip, out.coca);
   const int64_t width = resnet ? shapes.extent(trunk("attnpool.c_proj.weight"), 0)
                                : shapes.extent(trunk("patch_embed.proj.weight"), 0);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/value.h"
+#include "models/activation.h"
 #include "models/coca.h"
 #include "models/two_tower.h"
 #include "models/two_tower_names.h"
@@ -22,8 +23,10 @@ struct TowerHints {
   int64_t image_heads = 0, text_heads = 0, pooler_heads = 0, decoder_heads = 0;
   int64_t image_rows = 0,
           image_columns = 0;  // of a Transformer's images in pixels, where they are no squares
-  bool quick_gelu = false;    // OpenAI's weights
-  bool image_gelu_tanh = false, text_gelu_tanh = false;
+  int64_t image_side = 0;     // of squares that are no whole number of patches: what is over is left out
+  // published: GELU, of SigLIP its approximation with tanh. OpenAI's weights have quick_gelu.
+  Activation image_activation = Activation::published, text_activation = Activation::published;
+  bool text_told = false;  // the text tower is as the other hints say, also where the images' is SigLIP's
   int64_t end_token = -1;  // the text is read at the first of these instead of at the largest id
   // The text is read at its last place, or its first; no place is hidden.
   bool text_read_last = false, text_read_first = false, text_sees_all = false;
@@ -36,9 +39,10 @@ struct PublishedTowers {
   std::string family;                    // of the image tower
   Value image;                           // its settings
   bool coca = false;
-  TwoTowerConfig towers;  // of CLIP and SigLIP; image_width is the backbone's
-  CocaConfig captioner;   // of CoCa
-  bool siglip = false;    // trained by pairs' sigmoids
+  TwoTowerConfig towers;   // of CLIP and SigLIP; image_width is the backbone's
+  CocaConfig captioner;    // of CoCa
+  bool siglip = false;     // trained by pairs' sigmoids
+  int64_t image_side = 0;  // that images are brought to; 0 = as the settings say
 };
 
 using PublishedShapes = std::vector<std::pair<std::string, std::vector<int64_t>>>;

@@ -217,8 +217,13 @@ class Vit final : public IsotropicBackbone, public NeutralParameters {
       fill.truncated_normal(0.02);
   }
 
+  torch::Tensor whole_patches(const torch::Tensor& images) const {
+    const int64_t patch = config_.patch_size;
+    return images.slice(2, 0, images.size(2) / patch * patch).slice(3, 0, images.size(3) / patch * patch);
+  }
+
   Tokens tokenise(const torch::Tensor& images, const Context&) override {
-    const torch::Tensor patches = patch_embed_(images);
+    const torch::Tensor patches = patch_embed_(config_.drop_border ? whole_patches(images) : images);
     const int64_t batch = patches.size(0), rows = patches.size(1), columns = patches.size(2);
     torch::Tensor x = patches.reshape({batch, rows * columns, config_.dim});
     torch::Tensor positions;

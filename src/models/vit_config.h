@@ -48,7 +48,7 @@ struct VitConfig : IsotropicSettings {
   bool final_norm = true;
   bool class_token = true, no_embed_class = false, distilled = false;
   int64_t reg_tokens = 0;
-  bool pre_norm = false, patch_bias = true;
+  bool pre_norm = false, patch_bias = true, drop_border = false;
   VitPositions positions = VitPositions::learned;
   bool relative_table = false, peg = false;
 
@@ -79,6 +79,9 @@ struct VitConfig : IsotropicSettings {
     v("reg_tokens", reg_tokens, between(0, 4096), "register tokens (Darcet et al. 2024)");
     v("pre_norm", pre_norm, "a norm before the first block, no bias in the patch embedding (CLIP)");
     v("patch_bias", patch_bias, "a bias of the patch embedding, where pre_norm is false");
+    v("drop_border", drop_border,
+      "images may be larger than a whole number of patches: what is over is left out (SigLIP at 384 in "
+      "patches of 14)");
     v("positions", positions, choice<VitPositions>(),
       "sincos: fixed; relative: a learned bias a head for row and column offsets, in each block; alibi: a "
       "fixed bias that falls with the distance");

@@ -216,9 +216,16 @@ torch::Tensor run_onednn(const torch::Tensor& x, const ConvolutionParameters& p,
 
 torch::Tensor convolution_unfused(const torch::Tensor& x, const ConvolutionParameters& p,
                                   const ConvolutionEpilogue& epilogue) {
-  return compose_epilogue(channels_last(torch::conv2d(channels_first(x), p.weight, p.bias, both(p.stride),
-                                                      both(p.padding), both(p.dilation), p.groups)),
-                          epilogue);
+  // A 1x1 convolution of few channels that steps over cells: LibTorch 2.11's gradient of its weights writes beyond its memory
+  // with several threads on AVX-512. Cells that are stepped over are left out before it.
+  const bool steps = p.stride > 1 && p.padding == 0 && p.groups == 1 && p.weight.size(1) < 16 &&
+                     p.weight.size(2) == 1 && p.weight.size(3) == 1;
+  const torch::Tensor cells =
+      steps ? x.slice(1, 0, x.size(1), p.stride).slice(2, 0, x.size(2), p.stride).contiguous() : x;
+  return compose_epilogue(
+      channels_last(torch::conv2d(channels_first(cells), p.weight, p.bias, both(steps ? 1 : p.stride),
+                                  both(p.padding), both(p.dilation), p.groups)),
+      epilogue);
 }
 
 torch::Tensor convolution(const torch::Tensor& x, const ConvolutionParameters& p,

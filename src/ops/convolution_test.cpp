@@ -101,6 +101,23 @@ TEST(Convolution, NoticesWhatChanges) {
   }
 }
 
+// The weights' gradient of LibTorch's own crashes for these sizes, with two threads on AVX-512.
+TEST(Convolution, StepsOverCellsOfFewChannels) {
+  for (const int64_t channels : {4, 6, 12}) {
+    const Tensor x = torch::randn({3, 17, 16, channels}, torch::kFloat64),
+                 weight = torch::randn({10, channels, 1, 1}, torch::kFloat64).requires_grad_();
+    ConvolutionCache cache;
+    const Tensor y =
+        convolution(x.to(torch::kFloat32), {.weight = weight.to(torch::kFloat32), .stride = 2}, {}, cache);
+    y.sum().backward();
+    const Tensor got = weight.grad().clone(), want = torch::conv2d(x.permute({0, 3, 1, 2}), weight, {}, 2);
+    weight.mutable_grad().zero_();
+    want.sum().backward();
+    EXPECT_TRUE(torch::allclose(y.to(torch::kFloat64), want.permute({0, 2, 3, 1}), 1e-4, 1e-4));
+    EXPECT_TRUE(torch::allclose(got, weight.grad(), 1e-4, 1e-3));
+  }
+}
+
 TEST(Convolution, GivesGradientsAndDoubles) {
   Layer layer = make(kCases[4], 6, 6);
   ConvolutionCache cache;

@@ -30,7 +30,8 @@ struct AnsweringConfig {
     v("val_conversations", val_conversations, "the same about the validation images");
     v("tokenizer", tokenizer, "tokenizer.json or another form, or bytes; it travels in the weights");
     v("template", chat,
-      "how turns become a text: short, v1, plain, llava_llama_2, mpt, llava_v0, chatml_direct, llama_3");
+      "how turns become a text: short, v1, vicuna_v1, llava_v1, plain, v0_plain, "
+      "llava_llama_2, mistral_instruct, mpt, llava_v0, chatml_direct, llama_3");
     v("length", length, between(2, 1 << 20), "tokens of a conversation, those of the image among them");
     v("shots", shots, between(0, 64),
       "examples in front of each conversation of training, with their images");

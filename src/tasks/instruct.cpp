@@ -18,9 +18,10 @@ class ProjectedImages final : public ImageReader {
     if (-config_.select_block > tower->block_count())
       fail_usage("task.images.select_block = ", config_.select_block, ", the tower has ",
                  tower->block_count(), " blocks");
-    projector_ = register_module(
-        "multi_modal_projector",
-        models::Projector(encoder_.token_width(), config.language.complete().dim, config_.projector_layers));
+    projector_ =
+        register_module("multi_modal_projector",
+                        models::Projector(encoder_.token_width(), config.language.complete().dim,
+                                          models::ProjectorOptions{.layers = config_.projector_layers}));
     language_ = register_module("language_model", make_language_model(config));
   }
 

@@ -54,20 +54,30 @@ int64_t number_in(const Value& tree, const char* key, int64_t otherwise) {
   return found && found->is_int() ? found->as_int() : otherwise;
 }
 
+double real_in(const Value& tree, const char* key, double otherwise) {
+  const Value* found = tree.find(key);
+  return found && found->is_number() ? found->as_double() : otherwise;
+}
+
 // CLIP's tower by its configuration; what it leaves out is as in CLIP ViT-B/32.
 std::shared_ptr<models::Backbone> clip_tower(const Value& config) {
   const int64_t dim = number_in(config, "hidden_size", 768);
-  const std::string activation = word_in(config, "hidden_act");
+  const std::string given = word_in(config, "hidden_act");
+  const auto activation =
+      models::published_activation(given.empty() ? "quick_gelu" : given, "vision_config: hidden_act");
+  const int64_t side = number_in(config, "image_size", 224),
+                patch = std::max<int64_t>(1, number_in(config, "patch_size", 32));
   const Value settings =
-      models::table({{"image_size", number_in(config, "image_size", 224)},
-                     {"patch_size", number_in(config, "patch_size", 32)},
+      models::table({{"image_size", side / patch * patch},
+                     {"patch_size", patch},
+                     {"drop_border", side % patch != 0},
                      {"dim", dim},
                      {"depth", number_in(config, "num_hidden_layers", 12)},
                      {"heads", number_in(config, "num_attention_heads", 12)},
                      {"mlp_ratio", static_cast<double>(number_in(config, "intermediate_size", 3072)) /
                                        static_cast<double>(dim)},
-                     {"mlp", activation.empty() ? "quick_gelu" : activation},
-                     {"norm_eps", 1e-5},
+                     {"mlp", name_of(activation)},
+                     {"norm_eps", real_in(config, "layer_norm_eps", 1e-5)},
                      {"pre_norm", true},
                      {"classes", 0}});
   return models::build_backbone(models::resolve_model("vit", settings), 0, models::Init::skip);
@@ -207,9 +217,8 @@ OpenedLanguage open_language(const std::string& path, const std::string& tokeniz
     return TensorPlace{out.language->rename(name)};
   };
   if (images) {
-    models::LlavaConfig llava;
-    llava.select_block = number_in(config, "vision_feature_layer", -2);
-    llava.class_token = word_in(config, "vision_feature_select_strategy") == "full";
+    const models::LlavaConfig llava =
+        models::llava_config_of(config, number_in(*vision_part, "num_hidden_layers", 12), config_file);
     out.llava = std::make_shared<models::Llava>(llava, clip_tower(*vision_part), out.language);
     whole = out.llava.get();
     place = [&](const std::string& name) { return models::llava_place(name, *out.language); };

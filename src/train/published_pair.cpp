@@ -65,8 +65,18 @@ models::TowerHints hints_of_config(const Json& config) {
   hints.image_heads = number_in(image, "num_attention_heads");
   hints.text_heads = number_in(text, "num_attention_heads");
   hints.image_eps = eps_in(image), hints.text_eps = eps_in(text);
-  const auto activation = image.find("hidden_act");
-  hints.quick_gelu = activation != image.end() && *activation == "quick_gelu";
+  hints.image_side = number_in(image, "image_size");
+  // What transformers writes leaves out what is as usual; SigLIP's is the approximation with tanh, which is known by its
+  // tensors.
+  const Json kind = config.value("model_type", Json());
+  const bool siglip = kind.is_string() && kind.get<std::string>().starts_with("siglip");
+  const auto activation = [&](const Json& tower) {
+    const auto found = tower.find("hidden_act");
+    if (found != tower.end() && found->is_string())
+      return models::published_activation(found->get<std::string>(), "hidden_act");
+    return siglip ? models::Activation::published : models::Activation::quick_gelu;
+  };
+  hints.image_activation = activation(image), hints.text_activation = activation(text);
   // Configurations of before 2023 say 2 and mean the largest id.
   if (const int64_t end = number_in(text, "eos_token_id"); end > 2) hints.end_token = end;
   return hints;
@@ -87,7 +97,7 @@ models::TowerHints hints_of_open_clip(const Json& config) {
     const auto found = table.find(key);
     return found != table.end() && found->is_boolean() && found->get<bool>();
   };
-  hints.quick_gelu = flag(model, "quick_gelu");
+  hints.text_told = !text.empty();
   hints.mean_of_patches = image.value("pool_type", Json()) == "avg";
   hints.norm_after_mean = flag(image, "final_ln_after_pool");
   if (const auto size = image.find("image_size"); size != image.end() && size->is_array() &&
@@ -103,7 +113,12 @@ models::TowerHints hints_of_open_clip(const Json& config) {
   const auto takes_tanh = [](const Json& table) {
     return part_of(table, "act_kwargs").value("approximate", Json()) == "tanh";
   };
-  hints.image_gelu_tanh = takes_tanh(image), hints.text_gelu_tanh = takes_tanh(text);
+  const auto activation = [&](const Json& tower) {
+    return takes_tanh(tower)           ? models::Activation::gelu_tanh
+           : flag(model, "quick_gelu") ? models::Activation::quick_gelu
+                                       : models::Activation::published;
+  };
+  hints.image_activation = activation(image), hints.text_activation = activation(text);
   hints.text_sees_all = flag(text, "no_causal_mask");
   return hints;
 }
@@ -164,6 +179,7 @@ data::Preprocess preprocess_of_pair(const models::PublishedTowers& towers) {
   data::Preprocess images;
   const Value* side = towers.image.find("image_size");
   if (side && side->is_int()) images.size = side->as_int();
+  if (towers.image_side > 0) images.size = towers.image_side;
   images.crop = 1;
   if (towers.siglip) {
     images.crop_mode = "squash";
@@ -190,16 +206,17 @@ std::optional<models::PublishedTowers> published_pair(const WeightFile& file,
   models::TowerHints hints = !own.empty()   ? hints_of_open_clip(read_config_file(own))
                              : !hub.empty() ? hints_of_config(read_config_file(hub))
                                             : models::TowerHints{};
-  if (is_openai(file)) hints.quick_gelu = true;
+  if (is_openai(file)) hints.image_activation = hints.text_activation = models::Activation::quick_gelu;
   try {
     models::PublishedTowers towers = models::describe_towers(shapes_of(file), hints);
+    const Value* quick = towers.image.find("mlp");
     notes.push_back(
         text(file.path(), " holds ",
              towers.coca     ? "a CoCa"
              : towers.siglip ? "a SigLIP"
                              : "a CLIP",
              own.empty() && hub.empty() ? " by its tensors; its activation is taken to be " : ", with ",
-             hints.quick_gelu ? "the quick form of GELU" : "GELU"));
+             quick && *quick == Value("quick_gelu") ? "the quick form of GELU" : "GELU"));
     return towers;
   } catch (const Error& error) {
     fail("'", file.path(), "': ", error.what());

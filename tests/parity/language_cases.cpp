@@ -12,11 +12,22 @@ namespace tessera::parity {
 using Json = nlohmann::json;
 using namespace models;
 
+namespace {
+
+Json without_nulls(const Json& tree) {
+  if (!tree.is_object()) return tree;
+  Json out = Json::object();
+  for (const auto& [key, value] : tree.items())
+    if (!value.is_null()) out[key] = without_nulls(value);
+  return out;
+}
+
+}  // namespace
+
 LanguageConfig decoder_config(Json config, const std::string& kind) {
   config["model_type"] = kind;
-  for (auto at = config.begin(); at != config.end();) at = at->is_null() ? config.erase(at) : std::next(at);
   config.erase("generate");
-  return language_config_of(to_value(config), "the golden's config");
+  return language_config_of(to_value(without_nulls(config)), "the golden's config");
 }
 
 namespace {
@@ -40,7 +51,7 @@ std::vector<int64_t> ends_of(const Json& config) {
 
 GenerationOptions generation_options(const Json& config, int64_t prompt) {
   GenerationOptions options;
-  options.max_new_tokens = config.contains("max_new_tokens")
+  options.max_new_tokens = config.contains("max_new_tokens") && config.at("max_new_tokens").is_number()
                                ? config.at("max_new_tokens").get<int64_t>()
                                : config.at("max_length").get<int64_t>() - prompt;
   options.ends = ends_of(config);
@@ -66,9 +77,11 @@ GenerationOptions generation_options(const Json& config, int64_t prompt) {
 void check_generated(TextCase& text_case, const std::string& name, LanguageModel& model,
                      const torch::Tensor& prompt, const torch::Tensor& mask, const GenerationOptions& options,
                      const std::string& scores = "") {
+  GenerationOptions padded = options;
+  if (mask.defined()) padded.padding = padding_of(mask);
   for (const bool cached : {true, false}) {
     const auto next = next_token_model(model, {.mask = mask, .cached = cached}, options.beams);
-    const Generated generated = generate(next, prompt, options);
+    const Generated generated = generate(next, prompt, padded);
     text_case.tokens(name, generated.ids, options.pad);
     if (!scores.empty() && text_case.has("output." + scores)) text_case.output(scores, generated.scores);
   }
@@ -93,11 +106,16 @@ void check_llama_generation(TextCase& own, LanguageModel& model, const Json& con
                             const torch::Tensor& ids) {
   GenerationOptions options{.max_new_tokens = 12, .ends = {config.at("eos").get<int64_t>()}};
   options.pad = config.at("pad").get<int64_t>();
-  // Rows that met the end token are shorter, or padded: the longest tells how many were asked for.
-  for (const char* key : {"generated.batch", "generated.row1"})
-    if (own.has(std::string("output.") + key))
-      options.max_new_tokens =
-          std::max(options.max_new_tokens, own.tensor(std::string("output.") + key).size(-1) - ids.size(1));
+  // Rows that met the end token are shorter, or padded: the longest tells how many were asked for, exactly where one has none.
+  for (const char* key : {"generated.batch", "generated.row1"}) {
+    if (!own.has(std::string("output.") + key)) continue;
+    const torch::Tensor rows = own.tensor(std::string("output.") + key);
+    const int64_t added = rows.size(-1) - ids.size(1);
+    const bool open =
+        (rows.view({-1, rows.size(-1)}).slice(1, ids.size(1)) != options.ends[0]).all(1).any().item<bool>();
+    options.max_new_tokens = open ? added : std::max(options.max_new_tokens, added);
+    if (open) break;
+  }
   if (own.has("output.generated.batch")) check_generated(own, "generated.batch", model, ids, {}, options);
   if (own.has("output.generated.row1"))
     check_generated(own, "generated.row1", model, ids.slice(0, 1, 2), {}, options);
@@ -105,7 +123,8 @@ void check_llama_generation(TextCase& own, LanguageModel& model, const Json& con
   for (const std::string& name : own.names("output.generated.beam")) {  // "3_row0"
     const std::string key = "generated.beam" + name;
     GenerationOptions beams = options;
-    beams.max_new_tokens = own.tensor("output." + key).size(-1) - row.size(1);
+    // Where all of its beams ended early the row is shorter than what was asked for.
+    beams.max_new_tokens = std::max<int64_t>(8, own.tensor("output." + key).size(-1) - row.size(1));
     beams.beams = number_in(name);
     check_generated(own, key, model, row, {}, beams);
   }
@@ -139,7 +158,9 @@ void check_one_decoder(Comparison& comparison, const Golden& golden, const std::
     if (mask.defined()) logits = logits * mask.unsqueeze(-1);  // what stands at padding has no meaning
     const std::string name = own.has("output.y") ? "y" : "logits";
     own.output(name, logits);
-    if (own.has("output.hidden")) own.output("hidden", config.kind == LanguageKind::gpt2 ? first : last);
+    // Of one block transformers gives what stands behind the last norm.
+    const bool behind_first = config.kind == LanguageKind::gpt2 && config.depth > 1;
+    if (own.has("output.hidden")) own.output("hidden", behind_first ? first : last);
     if (own.has("output.ce_loss")) own.output("ce_loss", next_token_loss(logits, own.input("labels")));
     if (own.has("output.padded.logits_valid")) {
       const torch::Tensor padded_mask = own.input("padded.mask").to(torch::kBool);
@@ -240,6 +261,7 @@ CaseResult check_t5(const Golden& golden) {
       for (const std::string& beams : own.names("output.beam")) {
         options.max_new_tokens = own.tensor("output.beam" + beams).size(1) - 1;
         options.beams = number_in(beams);
+        if (options.pad == 0 && !options.ends.empty()) options.pad = options.ends.front();  // as for decoders
         own.tokens("beam" + beams,
                    generate(next_token_model(*model, ids, mask, options.beams), start, options).ids,
                    options.pad);

@@ -18,7 +18,7 @@ using Json = nlohmann::json;
 using torch::Tensor;
 
 // Hugging Face's configuration. Sizes are told by the tensors too.
-models::TowerHints hints_of_hub(const Json& config) {
+models::TowerHints hints_of_hub(const Json& config, bool siglip) {
   models::TowerHints hints;
   ConfigReader image(config.at("vision_config"), "vision_config"),
       text(config.at("text_config"), "text_config");
@@ -28,15 +28,14 @@ models::TowerHints hints_of_hub(const Json& config) {
                     "projection_size", "bos_token_id", "pad_token_id", "attention_dropout"});
   hints.image_heads = image.value("num_attention_heads", int64_t{0});
   hints.text_heads = text.value("num_attention_heads", int64_t{0});
-  const bool siglip = !text.has("eos_token_id") && !config.contains("logit_scale_init_value");
   const char* usual = siglip ? "gelu_pytorch_tanh" : "quick_gelu";
-  const std::string activation = image.value("hidden_act", usual);
-  check(activation == text.value("hidden_act", usual), "the towers have different activations");
-  check(siglip == (activation == "gelu_pytorch_tanh"), "activation ", activation, " is not ours");
-  hints.quick_gelu = activation == "quick_gelu";
+  hints.image_activation = models::published_activation(image.value("hidden_act", usual), "vision_config");
+  hints.text_activation = models::published_activation(text.value("hidden_act", usual), "text_config");
+  hints.image_side = config.at("vision_config").value("image_size", int64_t{0});
   hints.image_eps = image.value("layer_norm_eps", 0.0), hints.text_eps = text.value("layer_norm_eps", 0.0);
   // Files of before 2023 say 2 and mean the largest id.
-  if (const auto end = text.value("eos_token_id", int64_t{0}); end > 0 && end != 2) hints.end_token = end;
+  if (const auto end = text.value("eos_token_id", int64_t{0}); end > 0 && end != 2 && !siglip)
+    hints.end_token = end;
   image.finish(), text.finish();
   return hints;
 }
@@ -64,7 +63,7 @@ models::TowerHints hints_of_open_clip(const Json& config) {
   hints.pooler_heads = image.value("attn_pooler_heads", int64_t{8});
   if (image.has("image_size") && image.at("image_size").is_array())
     hints.image_rows = image.at("image_size")[0], hints.image_columns = image.at("image_size")[1];
-  hints.quick_gelu = config.value("quick_gelu", false);
+  hints.text_told = config.contains("text");
   const std::string reads = image.value("pool_type", "tok"), at = text.value("pool_type", "argmax"),
                     positions = image.value("pos_embed_type", "learnable");
   check(reads == "tok" || reads == "avg", "an image tower read by '", reads, "' is not ours");
@@ -84,14 +83,21 @@ models::TowerHints hints_of_open_clip(const Json& config) {
     return tower.has("act_kwargs") && tower.at("act_kwargs").value("approximate", "none") == "tanh";
   };
   hints.image_eps = eps(image), hints.text_eps = eps(text);
-  hints.image_gelu_tanh = takes_tanh(image), hints.text_gelu_tanh = takes_tanh(text);
+  const auto activation = [&](ConfigReader& tower) {
+    return takes_tanh(tower)                   ? models::Activation::gelu_tanh
+           : config.value("quick_gelu", false) ? models::Activation::quick_gelu
+                                               : models::Activation::published;
+  };
+  hints.image_activation = activation(image), hints.text_activation = activation(text);
   image.finish(), text.finish(), decoder.finish();
   return hints;
 }
 
 // What the shapes do not tell.
-models::TowerHints hints_of(const Json& config) {
-  return config.contains("vision_config") ? hints_of_hub(config) : hints_of_open_clip(config);
+models::TowerHints hints_of(const Golden& golden) {
+  const Json& config = golden.config();
+  return config.contains("vision_config") ? hints_of_hub(config, golden.name.starts_with("model_siglip"))
+                                          : hints_of_open_clip(config);
 }
 
 struct Towers {
@@ -101,7 +107,7 @@ struct Towers {
   std::shared_ptr<models::Coca> coca;
 
   explicit Towers(const Golden& golden)
-      : published(models::describe_towers(shapes_of(golden), hints_of(golden.config()))) {
+      : published(models::describe_towers(shapes_of(golden), hints_of(golden))) {
     backbone = models::build_backbone({"", published.family, published.image}, 0);
     // Positions by a formula are parameters of the published class too, but not trained.
     if (golden.config().value("vision", Json::object()).value("pos_embed_type", "") == "sin_cos_2d")

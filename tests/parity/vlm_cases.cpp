@@ -26,17 +26,30 @@ std::shared_ptr<Backbone> clip_tower(const Json& config) {
   const auto dim = config.at(hub ? "hidden_size" : "width").get<int64_t>();
   const auto heads =
       hub ? config.at("num_attention_heads").get<int64_t>() : dim / config.at("head_width").get<int64_t>();
-  const std::string activation = config.value("hidden_act", "gelu");
-  return tower({{"image_size", config.at("image_size").get<int64_t>()},
-                {"patch_size", config.at("patch_size").get<int64_t>()},
+  const Activation activation =
+      published_activation(config.value("hidden_act", hub ? "quick_gelu" : "gelu"), "the tower");
+  const auto side = config.at("image_size").get<int64_t>(), patch = config.at("patch_size").get<int64_t>();
+  return tower({{"image_size", side / patch * patch},
+                {"patch_size", patch},
+                {"drop_border", side % patch != 0},
                 {"dim", dim},
                 {"depth", config.at(hub ? "num_hidden_layers" : "layers").get<int64_t>()},
                 {"heads", heads},
                 {"mlp_ratio",
                  hub ? ratio(config, "intermediate_size", "hidden_size") : config.value("mlp_ratio", 4.0)},
-                {"mlp", activation},
-                {"norm_eps", 1e-5},
+                {"mlp", name_of(activation)},
+                {"norm_eps", config.value("layer_norm_eps", 1e-5)},
                 {"pre_norm", true}});
+}
+
+// What transformers' config.json would say.
+Value llava_settings(const Json& config) {
+  Json hub = {{"vision_feature_layer", config.at("select_layer")},
+              {"vision_feature_select_strategy",
+               config.value("select", "patch").starts_with("full") ? "full" : "default"}};
+  for (const char* key : {"projector_hidden_act", "multimodal_projector_bias"})
+    if (config.contains(key)) hub[key] = config[key];
+  return to_value(hub);
 }
 
 // How many tokens of the text a generated row [1, tokens] begins with: those were given, or at least could have been.
@@ -61,11 +74,10 @@ CaseResult check_llava(const Golden& golden) {
   const auto image_token = config.at("image_token_id").get<int64_t>();
   for (const torch::ScalarType dtype : kBoth) {
     TextCase own(comparison, golden, "", dtype);
-    Llava model({.select_block = config.at("select_layer").get<int64_t>(),
-                 .class_token = config.value("select", "patch").find("without") == std::string::npos &&
-                                config.value("select", "patch").find("full") != std::string::npos},
-                clip_tower(config.at("vision")),
-                std::make_shared<LanguageModel>(decoder_config(config.at("text"), "llama")));
+    const auto vision = clip_tower(config.at("vision"));
+    Llava model(llava_config_of(llava_settings(config), vision->block_count(), "the golden's config"), vision,
+                std::make_shared<LanguageModel>(decoder_config(
+                    config.at("text"), config.at("text").value("model_type", std::string("llama")))));
     own.load(model, [&](const std::string& name) { return llava_place(name, model.language()); });
     const torch::Tensor ids = own.input("ids"), mask = own.input("mask").to(torch::kBool);
     const torch::Tensor features = model.image_features(own.input("image"));
@@ -149,7 +161,8 @@ CaseResult check_frozen(const Golden& golden) {
   for (const torch::ScalarType dtype : kBoth) {
     TextCase own(comparison, golden, "", dtype);
     Frozen model({.tokens = config.at("k").get<int64_t>()},
-                 tower({{"image_size", encoder.at("img_size").get<int64_t>()},
+                 tower({{"image_size", to_value(encoder.at("img_size"))},
+                        {"class_token", encoder.value("class_token", true)},
                         {"patch_size", encoder.at("patch_size").get<int64_t>()},
                         {"dim", encoder.at("embed_dim").get<int64_t>()},
                         {"depth", encoder.at("depth").get<int64_t>()},
@@ -229,7 +242,7 @@ CaseResult check_vision_language_parts(const Golden& golden) {
   for (const torch::ScalarType dtype : kBoth) {
     TextCase own(comparison, golden, "llava_mlp/", dtype);
     const torch::Tensor x = own.input("x"), want = own.tensor("output.y");
-    Projector model(x.size(-1), want.size(-1), 2);
+    Projector model(x.size(-1), want.size(-1));
     own.load(*model, [&](const std::string& name) {
       return TensorPlace{(name.starts_with("0.") ? "linear_1." : "linear_2.") + name.substr(2)};
     });
