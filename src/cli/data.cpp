@@ -7,6 +7,7 @@
 
 #include "cli/command.h"
 #include "cli/common.h"
+#include "cli/data_latents.h"
 #include "cli/preview_matches.h"
 #include "core/counted.h"
 #include "core/error.h"
@@ -204,6 +205,15 @@ void info(const InfoOptions& options) {
   for (const auto* source : {splits.train.get(), splits.validation.get()}) {
     if (source == nullptr) continue;
     const char* split = source == splits.train.get() ? "train" : "validation";
+    if (class_names_of(*source) == classes) counts.push_back(counts_of(*source));
+    if (const auto* latents = data::as_latents(source)) {
+      const LatentStatistics statistics = latent_statistics(*latents, options.sample);
+      if (options.json)
+        json[split] = latents_info_json(*latents, statistics);
+      else
+        print_latents(*latents, statistics, split);
+      continue;
+    }
     const auto images = data::document_images(*source);
     const auto pixels = data::pixel_statistics(images ? *images : *source, options.sample);
     const auto captions = data::caption_statistics(*source, options.sample);
@@ -214,7 +224,6 @@ void info(const InfoOptions& options) {
       print_info(*source, pixels, captions, split);
       if (masks) print_masks(*source, options.sample);
     }
-    if (class_names_of(*source) == classes) counts.push_back(counts_of(*source));
   }
   json["problems"] = problems;
   if (options.json) {
@@ -294,6 +303,8 @@ ordered_json check_json(const data::CheckReport& report) {
 
 void check_set(const CheckOptions& options) {
   set_num_threads(static_cast<int>(options.threads));
+  if (data::source_kind(options.source.path) == std::string("latents"))
+    return check_latents(options.source, options.show, options.json);
   Watch watch("check");
   const data::CheckReport report = data::check_data(options.source, watch.callback());
   watch.finish();
@@ -384,6 +395,9 @@ void preview(const PreviewOptions& options) {
     return;
   }
   const auto source = data::open_source(options.source, parse_split(options.split));
+  if (data::as_latents(source.get()))
+    fail_usage("'", options.source.path,
+               "' holds latents, which are no images: `tessera data info` describes them");
   std::vector<report::Cell> cells;
   bool by_number = false;
   for (data::PreviewCell& cell : data::preview_cells(
