@@ -6,7 +6,7 @@
 
 #include "cli/command.h"
 #include "cli/common.h"
-#include "cli/test_scales.h"
+#include "cli/test_views.h"
 #include "core/counted.h"
 #include "core/error.h"
 #include "core/interrupt.h"
@@ -34,17 +34,6 @@ struct DetectOptions {
   bool json = false, raw = false, flip = false;
   std::string device = "auto", precision = "fp32";
 };
-
-// The views that --scales and --flip ask for; those of the recipe without them.
-void choose_views(tasks::ObjectFinder& finder, const DetectOptions& options) {
-  if (options.scales.empty() && !options.flip) return;
-  std::vector<tasks::TestView> views;
-  for (const double scale : options.scales.empty() ? std::vector{1.0} : parse_scales(options.scales)) {
-    views.push_back({scale, false});
-    if (options.flip) views.push_back({scale, true});
-  }
-  finder.set_views(views);
-}
 
 class Printer {
  public:
@@ -114,7 +103,7 @@ void detect(const DetectOptions& options) {
   if (!finder)
     fail_usage("'", opened.file, "' was trained for task ", tasks::task_name(opened.info.task),
                "; `tessera detect` needs weights of task detect or detr");
-  choose_views(*finder, options);
+  choose_views(*finder, options.scales, options.flip);
   tasks::move(opened.task->parts(), device, train::parameter_type(precision));
   if (!options.overlay.empty() && !(images.size() == 1 && is_image_name(options.overlay)))
     fs::create_directories(options.overlay);

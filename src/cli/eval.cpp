@@ -14,6 +14,7 @@
 #include "cli/kept_temperature.h"
 #include "cli/measure_options.h"
 #include "cli/real_labels.h"
+#include "cli/test_views.h"
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/interrupt.h"
@@ -37,14 +38,14 @@ using Json = nlohmann::ordered_json;
 struct EvalOptions : MeasureOptions {
   std::vector<std::string> weights;
   SetupRequest setups;
-  std::string split = "validation", predictions, class_names, keep;
+  std::string split = "validation", predictions, class_names, keep, scales;
   AnalysisOutput output;
   PredictionSettings measured;
   double crop = 0;
   int64_t crops = 1;
   bool json = false, per_class = false, measures = false, flip = false, bits = false,
        classes_in_order = false;
-  bool views() const { return crops > 1 || flip; }
+  bool views() const { return crops > 1 || flip || !scales.empty(); }
   bool wants_scores() const { return measures || measured.measures.temperature_share > 0; }
 };
 
@@ -87,6 +88,23 @@ tasks::ClassEvaluation& class_evaluation(tasks::Task& task, const std::string& f
   return *evaluation;
 }
 
+// What --crops, --scales and --flip ask for.
+void look_several_times(const EvalOptions& options, train::OpenedTask& opened) {
+  auto* const segmenter = dynamic_cast<tasks::Segmenter*>(opened.task.get());
+  auto* const finder = dynamic_cast<tasks::ObjectFinder*>(opened.task.get());
+  if (options.crops == 1 && segmenter) {
+    tasks::SegmentInference how = segmenter->inference();
+    choose_views(how, options.scales, options.flip);
+    return segmenter->set_inference(how);
+  }
+  if (options.crops == 1 && finder) return choose_views(*finder, options.scales, options.flip);
+  if (!options.scales.empty())
+    fail_usage("--scales: ", opened.file,
+               " neither segments nor finds objects; --size measures at other sizes");
+  class_evaluation(*opened.task, opened.file, options.flip ? "--flip" : "--crops")
+      .set_views({options.crops, options.flip});
+}
+
 // Images that cannot be decoded are left out and named among the findings.
 tasks::Findings evaluate_at(const EvalOptions& options, const EvalSetup& setup, const data::Source& source,
                             train::OpenedTask& opened, int64_t size) {
@@ -117,9 +135,7 @@ tasks::Findings evaluate_at(const EvalOptions& options, const EvalSetup& setup, 
   if (options.wants_scores()) how.blocks.emplace_back("scores");
   if (!options.output.report.empty())
     how.blocks.insert(how.blocks.end(), {"pictures", "completions", "confusion"});
-  if (options.views())
-    class_evaluation(*opened.task, opened.file, options.flip ? "--flip" : "--crops")
-        .set_views({options.crops, options.flip});
+  if (options.views()) look_several_times(options, opened);
   tasks::move(opened.task->parts(), how.device, train::parameter_type(how.precision));
   tasks::Findings findings;
   for (const auto& evaluator : opened.task->evaluators()) tasks::append(findings, evaluator->run(how));
@@ -399,6 +415,8 @@ void add_eval(Arguments& command, Action& action) {
   command.add("--crops", options->crops, "5: the corners and the centre of each image, averaged")
       .show_default()
       .range(1, 5);
+  command.add("--scales", options->scales,
+              "of segmenters and detectors: the images at these sizes too, as 0.75,1,1.25, brought together");
   command.flag("--flip", options->flip, "each image and its mirror image, averaged");
   add_class_names(command, options->class_names);
   add_classes_in_order(command, options->classes_in_order);

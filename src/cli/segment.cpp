@@ -7,7 +7,7 @@
 
 #include "cli/command.h"
 #include "cli/common.h"
-#include "cli/test_scales.h"
+#include "cli/test_views.h"
 #include "core/counted.h"
 #include "core/error.h"
 #include "core/interrupt.h"
@@ -45,9 +45,7 @@ tasks::SegmentInference inference_of(const SegmentOptions& options, const tasks:
     how.scale = {}, how.scales = {1}, how.flip = false;
   }
   if (options.stride > 0) how.stride = options.stride;
-  if (!options.scales.empty()) how.scales = parse_scales(options.scales);
-  if (options.flip) how.flip = true;
-  check_inference(how);
+  choose_views(how, options.scales, options.flip);
   return how;
 }
 

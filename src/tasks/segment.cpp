@@ -110,6 +110,7 @@ class Segment final : public Task, public Segmenter {
 
   const std::vector<std::string>& mask_classes() const override { return names_; }
   SegmentInference inference() const override;
+  void set_inference(const SegmentInference& how) override { asked_ = how; }
   Image segment(const Image& picture, const SegmentInference& how) override;
 
   Findings evaluate(const EvaluateOptions& options);
@@ -139,6 +140,7 @@ class Segment final : public Task, public Segmenter {
   std::shared_ptr<models::MapNeck> neck_;
   std::shared_ptr<models::SegmentationHead> head_, auxiliary_;
   std::vector<std::string> names_;  // of the classes
+  std::optional<SegmentInference> asked_;
 };
 
 // --- what it is built from
@@ -312,6 +314,7 @@ Loss Segment::loss(const Inputs& inputs, const models::Context& context, Collect
 // --- inference
 
 SegmentInference Segment::inference() const {
+  if (asked_) return *asked_;
   SegmentInference how;
   how.slide = config_.test_mode == TestMode::slide;
   how.crop = config_.test_crop > 0 ? config_.test_crop : preprocess_.size;

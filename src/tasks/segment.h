@@ -117,8 +117,9 @@ class Segmenter {
  public:
   virtual ~Segmenter() = default;
   virtual const std::vector<std::string>& mask_classes() const = 0;
-  // As the recipe has it.
+  // As the recipe has it, or as set_inference() says; evaluation follows it too.
   virtual SegmentInference inference() const = 0;
+  virtual void set_inference(const SegmentInference& how) = 0;
   // The class of each pixel, one channel. Call it without gradients, the parts in evaluation mode. Fails where the
   // model's output is not finite.
   virtual Image segment(const Image& picture, const SegmentInference& how) = 0;
