@@ -1,16 +1,17 @@
 #!/bin/bash
-# Dense prediction beside transformers and torchvision, one thread; prints a table of docs/performance.md.
+# Dense prediction beside transformers, torchvision and pycocotools, one thread; prints a table of docs/performance.md.
 #
-#   bench/dense.sh BUILD [regions] [suppression] [upernet] [mask_rcnn]
+#   bench/dense.sh BUILD [regions] [suppression] [upernet] [mask_rcnn] [mask_rcnn_step] [detr] [average_precision]
 #
-# BUILD holds tessera, roi_align_bench and nms_bench. TESSERA_PEER_PYTHON names a Python that has torch, torchvision,
-# transformers and Pillow; without it an environment of its own is made under BUILD/peers (several GB).
+# BUILD holds tessera, roi_align_bench, nms_bench and coco_bench. TESSERA_PEER_PYTHON names a Python that has torch, torchvision,
+# transformers, pycocotools and Pillow; without it an environment of its own is made under BUILD/peers (several GB).
 # TESSERA_BENCH_ROUNDS (3).
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 build=${1:?usage: bench/dense.sh BUILD [PART ...]}
 shift
-python=$("$here/peer_python" "$build" dense "torchvision, transformers, PIL" torch torchvision transformers pillow numpy)
+python=$("$here/peer_python" "$build" dense "torchvision, transformers, pycocotools, PIL" torch torchvision transformers \
+  pycocotools pillow numpy)
 export OMP_NUM_THREADS=1
 exec "$python" "$here/dense_peer.py" --build "$build" --recipes "$here/../recipes" \
   --rounds "${TESSERA_BENCH_ROUNDS:-3}" "$@"

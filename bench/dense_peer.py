@@ -141,6 +141,114 @@ def mask_rcnn(options, folder):
                     f"{len(found[0]['objects'])} objects beside {len(wanted['boxes'])}")
 
 
+def mask_rcnn_step(options, folder):
+    """A training step of two images; ours is what further steps of a run add."""
+    import torchvision
+
+    size, steps = 256, 4
+    model = torchvision.models.detection.maskrcnn_resnet50_fpn(
+        weights=None, weights_backbone=None, num_classes=11, min_size=size, max_size=size).train()
+    optimiser = torch.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9)
+    images = [torch.rand(3, size, size) for _ in range(2)]
+    masks = torch.zeros(3, size, size, dtype=torch.uint8)
+    boxes = torch.tensor([[20.0, 30, 120, 140], [100, 50, 220, 200], [60, 150, 140, 240]])
+    for mask, (left, top, right, bottom) in zip(masks, boxes.int().tolist()):
+        mask[top:bottom, left:right] = 1
+    targets = [{"boxes": boxes, "labels": torch.tensor([1, 4, 9]), "masks": masks} for _ in images]
+
+    def step():
+        optimiser.zero_grad()
+        sum(model(images, targets).values()).backward()
+        optimiser.step()
+
+    theirs = fastest(step, options.rounds)
+    times = {1: [], 1 + steps: []}
+    for number in range(options.rounds):
+        for count in times:
+            out = os.path.join(folder, f"run-{number}-{count}")
+            seconds, _ = processor_seconds(
+                [options.program, "train", os.path.join(options.recipes, "mask_rcnn/resnet50_torchvision.toml"),
+                 "--output", out, "--threads", "1", "--set", f"preprocess.size={size}", f"task.shortest=[{size}]",
+                 f"task.longest={size}", "train.freeze=[]", "train.precision=fp32", "optimiser.lr=1e-4",
+                 f"data.path=shapes:task=detect,train={2 * count},val=2,size={size}", "train.batch_size=2",
+                 f"train.steps={count}", "train.eval_every=0"])
+            times[count].append(seconds)
+    ours = (min(times[1 + steps]) - min(times[1])) / steps
+    compare_seconds("a training step of Mask R-CNN R50-FPN, 2 images of 256 x 256", "fp32", ours, theirs, "")
+
+
+def detr(options, folder):
+    from transformers import DetrConfig, DetrForObjectDetection, ResNetConfig
+
+    model = DetrForObjectDetection(DetrConfig(
+        use_timm_backbone=False, use_pretrained_backbone=False, num_labels=91,
+        backbone_config=ResNetConfig(out_features=["stage4"]))).eval()
+    place = Workplace(options, folder, 512)
+    model.save_pretrained(os.path.join(folder, "peer"))
+    weights = place.convert(load_file(os.path.join(folder, "peer", "model.safetensors")),
+                            os.path.join(options.recipes, "detr/resnet50.toml"),
+                            ["task.shortest=[512]", "task.longest=512", "preprocess.size=512"])
+    for precision, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
+        ours, printed = place.own_seconds(
+            ["detect", "--weights", weights, "--threshold", str(LOWEST_SCORE), "--json"], precision)
+        images = place.tensor(0)
+        with torch.inference_mode():
+            peer = model.to(dtype)
+            theirs = fastest(lambda: peer(images.to(dtype)), options.rounds)
+            model.float()
+            wanted = model(images).logits.softmax(2)[0, :, :-1].max(1).values
+        best = json.loads(printed.splitlines()[0])["objects"][0]["score"]
+        compare_seconds("DETR-R50, 512 x 512 (transformers)", precision, ours, theirs,
+                        f"best score {best:.4f} beside {wanted.max().item():.4f}")
+
+
+def average_precision(options, folder):
+    """COCO's AP of boxes: 500 images of 80 classes with 50,000 detections."""
+    import contextlib
+    import io
+
+    from pycocotools.coco import COCO
+    from pycocotools.cocoeval import COCOeval
+
+    random = numpy.random.default_rng(0)
+    truths, found = [], []
+    for image in range(1, 501):
+        for _ in range(8):
+            width, height = random.uniform(10, 200, 2)
+            box = [*random.uniform(0, 300, 2).tolist(), width, height]
+            truths.append({"id": len(truths) + 1, "image_id": image, "category_id": int(random.integers(1, 81)),
+                           "bbox": box, "area": width * height, "iscrowd": 0})
+        for number in range(100):
+            near = truths[-1 - number % 8]
+            moved = (numpy.array(near["bbox"]) + random.normal(0, 15, 4)).clip(1).tolist()
+            wrong = number % 3 == 0
+            found.append({"image_id": image, "bbox": moved, "score": float(random.uniform()),
+                          "category_id": int(random.integers(1, 81)) if wrong else near["category_id"]})
+    paths = [os.path.join(folder, name) for name in ("truths.json", "found.json")]
+    sets = {"images": [{"id": i, "width": 640, "height": 640, "file_name": f"{i}.jpg"} for i in range(1, 501)],
+            "categories": [{"id": i, "name": str(i)} for i in range(1, 81)], "annotations": truths}
+    for path, content in zip(paths, (sets, found)):
+        with open(path, "w") as file:
+            json.dump(content, file)
+    done = subprocess.run([os.path.join(options.build, "bench", "coco_bench"), *paths, str(options.rounds)],
+                          check=True, capture_output=True, text=True)
+    ours, *own = map(float, done.stdout.split())
+    with contextlib.redirect_stdout(io.StringIO()):
+        coco = COCO(paths[0])
+        results = coco.loadRes(paths[1])
+        times = []
+        for _ in range(options.rounds):
+            evaluation = COCOeval(coco, results, "bbox")
+            start = time.process_time()
+            evaluation.evaluate()
+            evaluation.accumulate()
+            times.append(time.process_time() - start)
+        evaluation.summarize()
+    apart = max(abs(a - b) for a, b in zip(own, evaluation.stats))
+    compare_seconds("COCO AP, 50,000 boxes (pycocotools)", "fp64", ours, min(times),
+                    f"AP {own[0]:.6f}, {apart:.1e} apart at most")
+
+
 def regions(options, _):
     import torchvision
 
@@ -179,7 +287,8 @@ def suppression(options, _):
         compare_seconds("NMS of 5,000 boxes, " + name, "fp32", ours / 1e3, fastest(step, options.rounds), "")
 
 
-PARTS = {"regions": regions, "suppression": suppression, "upernet": upernet, "mask_rcnn": mask_rcnn}
+PARTS = {"regions": regions, "suppression": suppression, "upernet": upernet, "mask_rcnn": mask_rcnn,
+         "mask_rcnn_step": mask_rcnn_step, "detr": detr, "average_precision": average_precision}
 
 
 def main():

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/text.h"
+#include "text/unicode.h"
 
 namespace tessera::eval {
 namespace {
@@ -37,29 +38,32 @@ const std::map<std::string, std::string>& contractions() {
   return table;
 }
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_digit(char32_t c) { return tokens::category(c) == tokens::Category::Nd; }
+
+// What Python takes for white space.
+bool is_blank(char32_t c) { return tokens::is_space(c) || (c >= 0x1C && c <= 0x1F); }
 
 // A comma between digits.
-bool holds_grouped_number(std::string_view text) {
+bool holds_grouped_number(std::u32string_view text) {
   for (size_t i = 1; i + 1 < text.size(); ++i)
     if (text[i] == ',' && is_digit(text[i - 1]) && is_digit(text[i + 1])) return true;
   return false;
 }
 
-std::string without_punctuation(const std::string& text) {
-  constexpr std::string_view marks = ";/[]\"{}()=+\\_-><@`,?!";
+std::u32string without_punctuation(const std::u32string& text) {
+  constexpr std::u32string_view marks = U";/[]\"{}()=+\\_-><@`,?!";
   constexpr int kMostPeriods = 32;
   const bool grouped = holds_grouped_number(text);
-  std::string out = text;
-  for (const char mark : marks) {
-    const bool apart = text.find(std::string{mark, ' '}) != std::string::npos ||
-                       text.find(std::string{' ', mark}) != std::string::npos;
+  std::u32string out = text;
+  for (const char32_t mark : marks) {
+    const bool apart = text.find(std::u32string{mark, U' '}) != std::u32string::npos ||
+                       text.find(std::u32string{U' ', mark}) != std::u32string::npos;
     if (apart || grouped)
       std::erase(out, mark);
     else
-      std::replace(out.begin(), out.end(), mark, ' ');
+      std::replace(out.begin(), out.end(), mark, U' ');
   }
-  std::string kept;
+  std::u32string kept;
   int removed = 0;
   for (size_t i = 0; i < out.size(); ++i) {
     const bool goes =
@@ -70,15 +74,14 @@ std::string without_punctuation(const std::string& text) {
   return kept;
 }
 
-std::string plain_words(const std::string& text) {
+std::string plain_words(std::u32string_view text) {
   static const std::map<std::string, std::string> numbers = {
       {"none", "0"}, {"zero", "0"}, {"one", "1"},   {"two", "2"},   {"three", "3"}, {"four", "4"},
       {"five", "5"}, {"six", "6"},  {"seven", "7"}, {"eight", "8"}, {"nine", "9"},  {"ten", "10"}};
-  std::string spaced = lower(text);
-  for (char& c : spaced)
-    if (c == '\n' || c == '\t' || c == '\r' || c == '\v' || c == '\f') c = ' ';
+  std::u32string spaced = tokens::lower(text);
+  std::replace_if(spaced.begin(), spaced.end(), is_blank, U' ');
   std::vector<std::string> words;
-  for (std::string word : split(spaced, ' ')) {
+  for (std::string word : split(tokens::to_utf8(spaced), ' ')) {
     if (word.empty()) continue;
     if (const auto number = numbers.find(word); number != numbers.end()) word = number->second;
     if (word == "a" || word == "an" || word == "the") continue;
@@ -88,11 +91,13 @@ std::string plain_words(const std::string& text) {
   return join(words, " ");
 }
 
-std::string on_one_line(std::string_view answer) {
-  std::string out(answer);
-  for (char& c : out)
+std::u32string on_one_line(std::string_view answer) {
+  std::u32string out = tokens::to_code_points_lossy(answer);
+  for (char32_t& c : out)
     if (c == '\n' || c == '\t') c = ' ';
-  return std::string(trim(out));
+  while (!out.empty() && is_blank(out.back())) out.pop_back();
+  out.erase(out.begin(), std::find_if_not(out.begin(), out.end(), is_blank));
+  return out;
 }
 
 }  // namespace
@@ -105,7 +110,7 @@ double vqa_accuracy(std::string_view answer, std::span<const std::string> annota
   if (annotators.empty()) return 0;
   const bool differ = std::set<std::string>(annotators.begin(), annotators.end()).size() > 1;
   const auto shown = [&](std::string_view text) {
-    return plain_words(without_punctuation(std::string(text)));
+    return plain_words(without_punctuation(tokens::to_code_points_lossy(text)));
   };
   const std::string own = differ ? processed_answer(answer) : std::string(answer);
   std::vector<bool> equal;

@@ -15,6 +15,39 @@ TEST(CaptionTokens, WordsAreCutAsTheTreebankCutsThem) {
   EXPECT_EQ(caption_tokens(""), "");
 }
 
+TEST(CaptionTokens, NumbersAndAbbreviations) {
+  EXPECT_EQ(caption_tokens("No. 5 left at 5:00pm, Jan. 5."), "no. 5 left at 5:00 pm jan. 5");
+  EXPECT_EQ(caption_tokens("No. Approx. ten"), "no approx ten");
+  EXPECT_EQ(caption_tokens("2 1/2 cups, \u00bd for \u00a35 or \u20ac3"),
+            "2\u00a01/2 cups 1/2 for # 5 or $ 3");
+  EXPECT_EQ(caption_tokens("etc., a.b.c and p.m"), "etc. a.b.c and p.m");
+}
+
+TEST(CaptionTokens, Apostrophes) {
+  EXPECT_EQ(caption_tokens("cars of '57 in the '60s"), "cars of '57 in the '60s");
+  EXPECT_EQ(caption_tokens("rock'n'roll y'all Int'l"), "rock 'n' roll y' all int l");
+  EXPECT_EQ(caption_tokens("the 'new' one isn\u2019t"), "the new one is n't");
+}
+
+TEST(CaptionTokens, AddressesAndSigns) {
+  EXPECT_EQ(caption_tokens("http://a.b/c?d=e me@x.org C++ C#"), "http://a.b/c?d=e me@x.org c++ c#");
+  EXPECT_EQ(caption_tokens("=) :) ** ------- \u00ae &amp;"), "=-rrb- :-rrb- ** ------- \u00ae &");
+}
+
+TEST(CaptionTokens, LettersAreThoseOfUnicode) {
+  EXPECT_EQ(caption_tokens("\u00c9t\u00c9 \u041f\u0440"), "\u00e9t\u00e9 \u043f\u0440");
+  EXPECT_EQ(caption_tokens("a\U0001F600b so\u00adft \ufeffx\u200by\u3000z"), "a b soft x y z");
+}
+
+// What it costs is in proportion to its length.
+TEST(CaptionTokens, LongNonsenseEnds) {
+  for (const char* part : {"<a ", "a,", "a'", "&amp;", "1-", "www.", "\"", "a@"}) {
+    std::string text;
+    for (int i = 0; i < 5000; ++i) text += part;
+    EXPECT_NO_THROW(caption_tokens(text)) << part;
+  }
+}
+
 TEST(CaptionScores, TheReferenceItselfIsBest) {
   const std::vector<CaptionedImage> images = {{"a red disc on a table", {"a red disc on a table"}},
                                               {"two blue rings in the rain", {"two blue rings in the rain"}},

@@ -23,23 +23,81 @@ int windows_byte(char32_t c) {
   return c >= 0x80 && c < 0x100 ? static_cast<int>(c) : -1;
 }
 
-// "schÃ¶n" to "schön": two or three characters that are the bytes of one. Only for first bytes that begin no
-// word of a language that is written so.
+// The character whose bytes the text holds at `at`, one character a byte, and how many of them; 0 if none.
+size_t misread_character(std::u32string_view text, size_t at, char32_t& out) {
+  const int lead = windows_byte(text[at]);
+  const size_t length = lead < 0xC2 ? 0 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : lead < 0xF5 ? 4 : 0;
+  if (length == 0 || at + length > text.size()) return 0;
+  std::string bytes;
+  for (size_t i = at; i < at + length; ++i) {
+    const int byte = windows_byte(text[i]);
+    if (byte < 0) return 0;
+    bytes += static_cast<char>(byte);
+  }
+  const std::u32string one = to_code_points_lossy(bytes);
+  if (one.size() != 1 || one[0] == 0xFFFD) return 0;
+  out = one[0];
+  return length;
+}
+
+// Whether two characters begin no word of a language that is written with them: "Â" and "Ã" with any sign, "â" with one
+// of three, and the beginnings of "œ", "ﬁ" and letters of Vietnamese.
+bool is_certain(char32_t lead, char32_t second) {
+  switch (lead) {
+    case 0xC2:
+    case 0xC3:
+    case 0xE2:
+      return true;
+    case 0xC5:
+      return second == 0x2019 || second == 0x201C;
+    case 0xEF:
+      return second == 0xAC;
+    case 0xE1:
+      return second == 0xBA;
+    default:
+      return false;
+  }
+}
+
+// "schÃ¶n" to "schön": characters that are the bytes of one. A single one counts where it is certain, others where another
+// such character follows or stands before ("Ð¿Ñ€", not "é…”").
 std::u32string repair_encoding(std::u32string_view text) {
   std::u32string out;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char32_t lead = text[i];
-    const size_t length = lead == 0xC2 || lead == 0xC3 ? 2 : lead == 0xE2 ? 3 : 1;
-    std::string bytes;
-    for (size_t j = 0; j < length && length > 1 && i + j < text.size(); ++j)
-      if (const int byte = windows_byte(text[i + j]); byte >= 0) bytes += static_cast<char>(byte);
-    const std::u32string one = to_code_points_lossy(bytes);
-    if (length > 1 && bytes.size() == length && one.size() == 1 && one[0] != 0xFFFD) {
-      out += one;
-      i += length - 1;
-    } else {
-      out += lead;
+  bool behind_repair = false;
+  for (size_t i = 0; i < text.size();) {
+    char32_t c = 0, next = 0;
+    const size_t length = misread_character(text, i, c);
+    const bool certain = length == 4 || (length > 0 && is_certain(text[i], text[i + 1]));
+    if (length > 0 && (certain || behind_repair ||
+                       (i + length < text.size() && misread_character(text, i + length, next) > 0))) {
+      out += c;
+      i += length;
+      behind_repair = true;
+      continue;
     }
+    // The second byte of "à" is a blank that programs like to replace by a plain one.
+    const bool grave = behind_repair && text[i] == 0xC3 && i + 1 < text.size() && text[i + 1] == ' ';
+    out += grave ? U'\u00E0' : text[i];
+    behind_repair = false;
+    ++i;
+  }
+  return out;
+}
+
+// Without what sets colours in a terminal: "\x1b[31m".
+std::u32string without_terminal_escapes(std::u32string_view text) {
+  std::u32string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    size_t end = i + 2;
+    if (text[i] == 0x1B && end <= text.size() && text[i + 1] == '[') {
+      while (end < text.size() && ((text[end] >= '0' && text[end] <= '9') || text[end] == ';')) ++end;
+      const char32_t last = end < text.size() ? folded(text[end]) : 0;
+      if (last >= 'a' && last <= 'z') {
+        i = end;
+        continue;
+      }
+    }
+    out += text[i];
   }
   return out;
 }
@@ -53,27 +111,6 @@ bool is_unwanted_control(char32_t c) {
 bool wants_compatible(char32_t c) {
   return (c >= 0xFB00 && c <= 0xFB06) || (c >= 0xFF01 && c <= 0xFFEE) || c == 0x3000 || c == 0x132 ||
          c == 0x133 || c == 0x149 || (c >= 0x1C4 && c <= 0x1CC) || (c >= 0x1F1 && c <= 0x1F3);
-}
-
-std::u32string repaired(std::u32string_view text) {
-  std::u32string out;
-  for (const char32_t c : repair_encoding(text)) {
-    if (is_unwanted_control(c)) continue;
-    if (c == 0x2BC || (c >= 0x2018 && c <= 0x201B)) {
-      out += U'\'';
-    } else if (c >= 0x201C && c <= 0x201F) {
-      out += U'"';
-    } else if (c == 0x149) {
-      out += U"'n";
-    } else if (wants_compatible(c)) {
-      decompose(c, true, out);
-    } else {
-      out += c;
-    }
-  }
-  AlignedText text_with_places = aligned(out);
-  make_normaliser({{"type", "NFC"}}, "a caption")->apply(text_with_places);
-  return text_with_places.chars;
 }
 
 // Names that HTML knows without a semicolon too: Latin-1 from U+00A0 on, in order, and four more.
@@ -107,6 +144,8 @@ const std::map<std::u32string, Reference, std::less<>>& references() {
         {U"prime", {0x2032, true}}, {U"infin", {0x221E, true}}, {U"minus", {0x2212, true}},
         {U"ensp", {0x2002, true}},  {U"emsp", {0x2003, true}},  {U"thinsp", {0x2009, true}}};
     for (size_t i = 0; i < kLatin1.size(); ++i) all[kLatin1[i]] = {static_cast<char32_t>(0xA0 + i), false};
+    for (const char32_t* name : {U"AMP", U"LT", U"GT", U"QUOT", U"COPY", U"REG"})
+      all[name] = all.at(lower(std::u32string_view(name)));
     return all;
   }();
   return table;
@@ -146,6 +185,85 @@ size_t named_reference(std::u32string_view rest, char32_t& out) {
   return 0;
 }
 
+// The table for names that a shouting program wrote: "EACUTE" is "É".
+const std::map<std::u32string, char32_t, std::less<>>& capital_references() {
+  static const auto table = [] {
+    std::map<std::u32string, char32_t, std::less<>> all;
+    for (const auto& [name, reference] : references()) {
+      if (name != lower(std::u32string_view(name)) || reference.character == 0xDF) continue;
+      std::u32string capitals = name;
+      for (char32_t& c : capitals) c = c >= 'a' && c <= 'z' ? c - 32 : c;
+      const char32_t c = reference.character;
+      const bool has_capital = c >= 0xE0 && c < 0xFF && c != 0xF7;
+      if (!references().count(capitals)) all[capitals] = has_capital ? c - 32 : c == 0xFF ? 0x178 : c;
+    }
+    return all;
+  }();
+  return table;
+}
+
+// References that end in a semicolon, names in capitals among them.
+std::u32string resolve_closed_references(std::u32string_view text) {
+  constexpr size_t kLongest = 26;
+  std::u32string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    char32_t c = text[i];
+    if (c == '&') {
+      const std::u32string_view rest = text.substr(i + 1, kLongest);
+      const std::u32string_view name = rest.substr(0, rest.find(U';'));
+      size_t taken = 0;
+      if (name.size() < rest.size()) {
+        taken = std::max(numeric_reference(rest, c), named_reference(rest, c));
+        if (const auto found = capital_references().find(name); found != capital_references().end())
+          c = found->second, taken = name.size() + 1;
+      }
+      if (taken == name.size() + 1)
+        i += taken;
+      else
+        c = U'&';
+    }
+    out += c;
+  }
+  return out;
+}
+
+std::u32string repaired_once(std::u32string_view text) {
+  std::u32string windows = repair_encoding(text), out;
+  for (char32_t& c : windows)
+    if (c >= 0x80 && c < 0xA0) c = kWindows1252[c - 0x80];
+  for (const char32_t c : without_terminal_escapes(windows)) {
+    if (is_unwanted_control(c)) continue;
+    if (c == 0x2BC || (c >= 0x2018 && c <= 0x201B)) {
+      out += U'\'';
+    } else if (c >= 0x201C && c <= 0x201F) {
+      out += U'"';
+    } else if (c == 0x149) {
+      out += U"'n";
+    } else if (wants_compatible(c)) {
+      decompose(c, true, out);
+    } else {
+      out += c;
+    }
+  }
+  AlignedText text_with_places = aligned(out);
+  make_normaliser({{"type", "NFC"}}, "a caption")->apply(text_with_places);
+  return text_with_places.chars;
+}
+
+// Repairs until nothing changes, within reason: each may uncover another. A text with a "<" is markup, whose references
+// are left to it.
+std::u32string repaired(std::u32string_view text) {
+  constexpr int kMostRounds = 16;
+  const bool markup = text.find(U'<') != std::u32string_view::npos;
+  std::u32string now(text);
+  for (int round = 0; round < kMostRounds; ++round) {
+    std::u32string next = repaired_once(markup ? now : resolve_closed_references(now));
+    if (next == now) break;
+    now = std::move(next);
+  }
+  return now;
+}
+
 }  // namespace
 
 std::u32string resolve_references(std::u32string_view text) {
@@ -171,14 +289,7 @@ std::u32string clean_caption(std::u32string_view text) {
     else if (!out.empty() && out.back() != ' ')
       out += U' ';
   if (!out.empty() && out.back() == ' ') out.pop_back();
-  std::u32string small;
-  for (size_t i = 0; i < out.size(); ++i) {
-    const uint32_t letters = category_mask("L");
-    const bool last = out[i] == 0x3A3 && i > 0 && in_categories(out[i - 1], letters) &&
-                      (i + 1 == out.size() || !in_categories(out[i + 1], letters));
-    small += last ? std::u32string(1, 0x3C2) : lower(out[i]);
-  }
-  return small;
+  return lower(out);
 }
 
 }  // namespace tessera::tokens

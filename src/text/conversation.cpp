@@ -26,8 +26,12 @@ const std::vector<ChatTemplate>& templates() {
   static const std::string user = "<|im_start|>user\n", assistant = "<|im_start|>assistant\n";
   static const std::vector<ChatTemplate> all = {
       {"v1", vicuna, "USER", "ASSISTANT", TurnStyle::two, " ", "</s>"},
+      {"vicuna_v1", vicuna, "USER", "ASSISTANT", TurnStyle::two, " ", "</s>"},
+      {"llava_v1", llava_0, "USER", "ASSISTANT", TurnStyle::two, " ", "</s>"},
       {"plain", "", "", "", TurnStyle::plain, "\n", ""},
+      {"v0_plain", "", "", "", TurnStyle::plain, "\n", ""},
       {"llava_llama_2", llava_2, "USER", "ASSISTANT", TurnStyle::llama_2, "<s>", "</s>"},
+      {"mistral_instruct", "", "USER", "ASSISTANT", TurnStyle::llama_2, "", "</s>"},
       {"mpt", mpt, user, assistant, TurnStyle::mpt, "<|im_end|>", ""},
       {"llava_v0", llava_0, "Human", "Assistant", TurnStyle::single, "###", ""},
       {"chatml_direct", "<|im_start|>system\nAnswer the questions.", user, assistant, TurnStyle::mpt,

@@ -1,4 +1,6 @@
 // CLIP's merges, and GPT-2's pair of files.
+#include <unordered_set>
+
 #include "core/error.h"
 #include "core/text.h"
 #include "io/json.h"
@@ -76,6 +78,12 @@ Json read_pairs(std::string_view text, size_t most, const std::string& where) {
   return merges;
 }
 
+// Whether a token looks like a special one: "<|endoftext|>", "<image>", "[PAD]".
+bool is_bracketed(std::string_view token) {
+  return token.size() > 2 &&
+         ((token.front() == '<' && token.back() == '>') || (token.front() == '[' && token.back() == ']'));
+}
+
 }  // namespace
 
 Json clip_definition(std::string_view text, const std::string& where) {
@@ -109,12 +117,11 @@ Json merges_definition(std::string_view vocabulary_text, std::string_view merges
   if (vocabulary.contains("!</w>")) return clip_tree(std::move(vocabulary), std::move(merges), where);
   Json tree;
   tree["added_tokens"] = Json::array();
-  for (const auto& [token, id] : vocabulary.items()) {
-    const bool named = token.size() > 4 && token.starts_with("<|") && token.ends_with("|>");
-    if (named || token == "<s>" || token == "</s>" || token == "<pad>" || token == "<unk>" ||
-        token == "<mask>")
+  std::unordered_set<std::string> made;
+  for (const Json& pair : merges) made.insert(pair[0].get<std::string>() + pair[1].get<std::string>());
+  for (const auto& [token, id] : vocabulary.items())
+    if (is_bracketed(token) && !made.count(token))
       tree["added_tokens"].push_back(special_token(token, id.get<int64_t>()));
-  }
   tree["normalizer"] = nullptr;
   tree["pre_tokenizer"] = byte_level(true);
   tree["post_processor"] = nullptr;

@@ -6,6 +6,7 @@
 #include "core/text.h"
 #include "text/clip_text.h"
 #include "text/pattern.h"
+#include "text/splitter.h"
 
 namespace tessera::tokens {
 namespace {
@@ -19,48 +20,47 @@ class NormalForm : public Normaliser {
 
   void apply(AlignedText& text) const override {
     if (std::all_of(text.chars.begin(), text.chars.end(), [](char32_t c) { return c < 0x80; })) return;
-    AlignedText out;
+    std::vector<ChangedCharacter> out;
     std::u32string parts;
-    for (size_t i = 0; i < text.chars.size(); ++i) {
+    for (const char32_t c : text.chars) {
       parts.clear();
-      decompose(text.chars[i], compatible_, parts);
-      for (const char32_t c : parts) out.add(c, text.spans[i]);
+      decompose(c, compatible_, parts);
+      for (size_t i = 0; i < parts.size(); ++i) out.push_back({parts[i], i == 0 ? 0 : 1});
     }
     order(out);
-    text = compose_ ? composed_text(out) : std::move(out);
+    change(text, compose_ ? composed_text(out) : out);
   }
 
  private:
-  static void order(AlignedText& text) {
-    for (size_t i = 0; i < text.chars.size();) {
-      size_t end = i;
-      while (end < text.chars.size() && combining_class(text.chars[end]) != 0) ++end;
-      for (size_t a = i + 1; a < end; ++a)  // a stable sort of a few marks, with their places
-        for (size_t b = a; b > i && combining_class(text.chars[b - 1]) > combining_class(text.chars[b]);
-             --b) {
-          std::swap(text.chars[b - 1], text.chars[b]);
-          std::swap(text.spans[b - 1], text.spans[b]);
-        }
-      i = std::max(end, i + 1);
+  static void order(std::vector<ChangedCharacter>& text) {
+    const auto is_starter = [](const ChangedCharacter& one) { return combining_class(one.c) == 0; };
+    for (auto at = text.begin(); at != text.end();) {
+      at = std::find_if_not(at, text.end(), is_starter);
+      const auto end = std::find_if(at, text.end(), is_starter);
+      std::stable_sort(at, end, [](const ChangedCharacter& a, const ChangedCharacter& b) {
+        return combining_class(a.c) < combining_class(b.c);
+      });
+      at = end;
     }
   }
 
-  static AlignedText composed_text(const AlignedText& text) {
-    AlignedText out;
+  static std::vector<ChangedCharacter> composed_text(const std::vector<ChangedCharacter>& text) {
+    std::vector<ChangedCharacter> out;
     std::ptrdiff_t starter = -1;
     int last_class = 0;
-    for (size_t i = 0; i < text.chars.size(); ++i) {
-      const int mark = combining_class(text.chars[i]);
-      const bool free = starter >= 0 && (out.chars.size() == static_cast<size_t>(starter) + 1 ||
-                                         (last_class != 0 && last_class < mark));
-      const char32_t both = free ? composed(out.chars[static_cast<size_t>(starter)], text.chars[i]) : 0;
+    for (const ChangedCharacter& one : text) {
+      const int mark = combining_class(one.c);
+      const bool free =
+          starter >= 0 && (std::ssize(out) == starter + 1 || (last_class != 0 && last_class < mark));
+      const char32_t both = free ? composed(out[static_cast<size_t>(starter)].c, one.c) : 0;
       if (both) {
-        out.chars[static_cast<size_t>(starter)] = both;
+        ChangedCharacter& whole = out[static_cast<size_t>(starter)];
+        whole = {both, whole.change + one.change - 1};
         continue;
       }
-      if (mark == 0) starter = static_cast<std::ptrdiff_t>(out.chars.size());
+      if (mark == 0) starter = std::ssize(out);
       last_class = mark;
-      out.add(text.chars[i], text.spans[i]);
+      out.push_back(one);
     }
     return out;
   }
@@ -133,8 +133,8 @@ class Replace : public Normaliser {
     };
     while (const auto match = pattern_.find(text.chars, done)) {
       copy(match->start);
-      const TokenSpan span{text.spans[match->start].start, text.spans[match->end - 1].end};
-      for (const char32_t c : content_) out.add(c, span);
+      // The library gives all of the new text the place of the last character that it replaces.
+      for (const char32_t c : content_) out.add(c, text.spans[match->end - 1]);
       done = match->end;
     }
     if (done == 0) return;
@@ -185,8 +185,9 @@ class Bert : public Normaliser {
 
   void apply(AlignedText& text) const override {
     map_characters(text, [&](char32_t c, const auto& put) {
-      const bool blank = c == '\t' || c == '\n' || c == '\r' || is_space(c);
-      if (clean_ && !blank && (c == 0 || c == 0xFFFD || in_categories(c, category_mask("C")))) return;
+      const bool line_blank = c == '\t' || c == '\n' || c == '\r';
+      if (clean_ && !line_blank && (c == 0xFFFD || in_categories(c, kControls))) return;
+      const bool blank = line_blank || is_space(c);
       const bool ideograph = chinese_ && is_ideograph(c);
       if (ideograph) put(U' ');
       put(clean_ && blank ? U' ' : c);
@@ -205,6 +206,9 @@ class Bert : public Normaliser {
            (c >= 0x2A700 && c <= 0x2B73F) || (c >= 0x2B740 && c <= 0x2B81F) ||
            (c >= 0x2B920 && c <= 0x2CEAF) || (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F);
   }
+  // Not what Unicode has not assigned: it may be a character of tomorrow.
+  static constexpr uint32_t kControls =
+      bit(Category::Cc) | bit(Category::Cf) | bit(Category::Cs) | bit(Category::Co);
   bool clean_, chinese_, lowercase_, accents_;
 };
 
@@ -226,27 +230,32 @@ class Precompiled : public Normaliser {
   explicit Precompiled(CharacterMap map) : map_(std::move(map)) {}
 
   void apply(AlignedText& text) const override {
-    AlignedText out;
+    std::vector<ChangedCharacter> out;
     for (size_t i = 0; i < text.chars.size();) {
       size_t end = i + 1;
       while (end < text.chars.size() && extends(text.chars[end - 1], text.chars[end])) ++end;
-      const std::string whole = to_utf8(std::u32string_view(text.chars).substr(i, end - i));
-      const TokenSpan span{text.spans[i].start, text.spans[end - 1].end};
-      if (whole.size() < 6 && put(whole, span, out)) {
+      const std::u32string_view whole = std::u32string_view(text.chars).substr(i, end - i);
+      if (whole.size() < 6 && put(whole, out)) {
         i = end;
         continue;
       }
       for (; i < end; ++i)
-        if (!put(to_utf8({&text.chars[i], 1}), text.spans[i], out)) out.add(text.chars[i], text.spans[i]);
+        if (!put({&text.chars[i], 1}, out)) out.push_back({text.chars[i], 0});
     }
-    text = std::move(out);
+    change(text, out);
   }
 
  private:
-  bool put(const std::string& bytes, TokenSpan span, AlignedText& out) const {
+  bool put(std::u32string_view chars, std::vector<ChangedCharacter>& out) const {
+    const std::string bytes = to_utf8(chars);
+    if (bytes.size() >= 6) return false;
     const CharacterMap::Hit hit = map_.find(bytes, false);
     if (hit.length == 0) return false;
-    for (const char32_t c : to_code_points_lossy(hit.replacement)) out.add(c, span);
+    const std::u32string replacement = to_code_points_lossy(hit.replacement);
+    for (size_t i = 0; i < replacement.size(); ++i) out.push_back({replacement[i], i < chars.size() ? 0 : 1});
+    // What is removed counts with the character before it; at the front of a text the library forgets it.
+    if (replacement.size() < chars.size() && !out.empty())
+      out.back().change -= std::ssize(chars) - std::ssize(replacement);
     return true;
   }
   CharacterMap map_;
@@ -258,9 +267,12 @@ class SentencePiece : public Normaliser {
   SentencePiece(const Json& settings, const std::string& where)
       : prefix_(settings.value("add_dummy_prefix", true)),
         collapse_(settings.value("remove_extra_whitespaces", true)),
+        suffix_(settings.value("treat_whitespace_as_suffix", false)),
         blank_(settings.value("escape_whitespaces", true) ? U'\u2581' : U' ') {
     const std::string map = settings.value("precompiled_charsmap", "");
     if (!map.empty()) map_ = std::make_unique<CharacterMap>(CharacterMap::of_base64(map, where));
+    for (const Json& word : settings.value("user_defined", Json::array()))
+      user_defined_.insert(to_code_points(word.get<std::string>(), where), 0);
   }
 
   void apply(AlignedText& text) const override {
@@ -270,12 +282,13 @@ class SentencePiece : public Normaliser {
     std::u32string piece;
     TokenSpan span;
     const auto next = [&] {
+      const std::u32string_view rest = std::u32string_view(text.chars).substr(place);
+      const size_t kept = user_defined_.longest(rest).length;
       const CharacterMap::Hit hit =
-          map_ ? map_->find(std::string_view(bytes).substr(at), true) : CharacterMap::Hit{};
-      std::string one;
-      if (hit.length == 0) append_utf8(text.chars[place], one);
-      const size_t end = at + (hit.length ? hit.length : one.size());
-      piece = hit.length ? to_code_points_lossy(hit.replacement) : std::u32string(1, text.chars[place]);
+          map_ && kept == 0 ? map_->find(std::string_view(bytes).substr(at), true) : CharacterMap::Hit{};
+      piece = hit.length ? to_code_points_lossy(hit.replacement)
+                         : std::u32string(rest.substr(0, std::max<size_t>(kept, 1)));
+      const size_t end = at + (hit.length ? hit.length : to_utf8(piece).size());
       span.start = text.spans[place].start;
       for (std::string skipped; at < end && place < text.chars.size(); at += skipped.size(), ++place) {
         skipped.clear();
@@ -287,7 +300,7 @@ class SentencePiece : public Normaliser {
     while (place < text.chars.size()) {
       next();
       if (collapse_ && !begun && piece == U" ") continue;
-      if (!begun && prefix_) out.add(blank_, {span.start, span.start});
+      if (!begun && prefix_ && !suffix_) out.add(blank_, {span.start, span.start});
       begun = true;
       size_t skip = 0;
       while (blank_before && skip < piece.size() && piece[skip] == ' ') ++skip;
@@ -299,13 +312,20 @@ class SentencePiece : public Normaliser {
       out.chars.pop_back();
       out.spans.pop_back();
     }
+    if (begun && prefix_ && suffix_) out.add(blank_, {span.end, span.end});
     text = std::move(out);
   }
 
  private:
-  bool prefix_, collapse_;
+  bool prefix_, collapse_, suffix_;
   char32_t blank_;
   std::unique_ptr<CharacterMap> map_;
+  CharacterTrie user_defined_;
+};
+
+class ByteLevel : public Normaliser {
+ public:
+  void apply(AlignedText& text) const override { to_byte_characters(text); }
 };
 
 class ClipText : public Normaliser {
@@ -343,6 +363,20 @@ AlignedText aligned(std::u32string_view chars, int64_t first) {
   return out;
 }
 
+void change(AlignedText& text, const std::vector<ChangedCharacter>& changed) {
+  AlignedText out;
+  const TokenSpan front = text.spans.empty() ? TokenSpan{} : text.spans.front();
+  size_t used = 0;  // characters of the text that were handed out
+  for (const auto& [c, change] : changed) {
+    const bool own = change <= 0 && used < text.spans.size();
+    out.add(c, own        ? text.spans[used]
+               : used > 0 ? text.spans[used - 1]
+                          : TokenSpan{front.start, front.start});
+    if (own) used = std::min(used + 1 + static_cast<size_t>(-change), text.spans.size());
+  }
+  text = std::move(out);
+}
+
 void prepend(AlignedText& text, std::u32string_view front) {
   const TokenSpan span = text.spans.empty() ? TokenSpan{} : text.spans.front();
   text.chars.insert(0, front);
@@ -359,6 +393,7 @@ std::unique_ptr<Normaliser> make_normaliser(const Json& settings, const std::str
   if (type == "Lowercase") return std::make_unique<Lowercase>();
   if (type == "StripAccents") return std::make_unique<StripAccents>();
   if (type == "Nmt") return std::make_unique<Nmt>();
+  if (type == "ByteLevel") return std::make_unique<ByteLevel>();
   if (type == "BertNormalizer") return std::make_unique<Bert>(settings);
   if (type == "ClipText") return std::make_unique<ClipText>();
   if (type == "SentencePiece") return std::make_unique<SentencePiece>(settings, where);

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "text/character_trie.h"
 #include "text/tokeniser.h"
 #include "text/unicode.h"
 
@@ -37,13 +38,23 @@ class Normaliser {
 };
 
 // From an object of tokenizer.json ("type": "NFC", "NFD", "NFKC", "NFKD", "Lowercase", "Strip", "StripAccents",
-// "Replace", "Prepend", "Precompiled", "Nmt", "BertNormalizer", "Sequence"), and two types of ours:
+// "Replace", "Prepend", "Precompiled", "Nmt", "ByteLevel", "BertNormalizer", "Sequence"), and two types of ours:
 //   "SentencePiece": precompiled_charsmap (base64), add_dummy_prefix, remove_extra_whitespaces,
-//   escape_whitespaces: what a tokenizer.model says of white space, in its order of steps.
+//   escape_whitespaces, treat_whitespace_as_suffix, user_defined (words that pass unchanged): what a
+//   tokenizer.model says of white space, in its order of steps.
 //   "ClipText": what CLIP's own program does to a caption: text repaired, references of HTML resolved, white
 //   space to single blanks, lower case.
 // Null for a JSON null. Throws Error for another type, with `where` in front.
 std::unique_ptr<Normaliser> make_normaliser(const nlohmann::json& settings, const std::string& where);
+
+// A character of a changed text, as the tokenizers library counts: 0 if it stands for the next character of the
+// text as it was, -n if also for the n that follow it, above 0 if for none of its own.
+struct ChangedCharacter {
+  char32_t c;
+  int64_t change;
+};
+// Hands the places of `text` out to `changed` in sequence, whatever moved where.
+void change(AlignedText& text, const std::vector<ChangedCharacter>& changed);
 
 // Adds `text` in front, at the place of what it stands before.
 void prepend(AlignedText& text, std::u32string_view front);

@@ -1,12 +1,15 @@
 // Splitting expressions of tokenisers: the part of regular expressions that published files use.
 //
-// Alternation, groups (plain, "(?:", "(?i:", atomic "(?>"), classes with ranges, \p{…}, \s \d \w and their
-// opposites, greedy, lazy and possessive repeats, look-ahead, ^ and $. Matching backtracks, with a bound on
-// its steps, over code points. What is not understood is an error when the expression is read.
+// Alternation, groups (plain, "(?:", "(?i:", atomic "(?>"), classes with ranges, classes in them, their
+// intersections and POSIX names, \p{…} of general categories and East Asian scripts, \s \d \w \h and their
+// opposites, greedy, lazy and possessive repeats, look-ahead, ^ and $ (of a line), \A \z. Oniguruma decides what
+// they mean. Matching backtracks, with a bound on its steps, over code points. What is not understood is an
+// error when the expression is read.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -23,6 +26,7 @@ struct Match {
 
 class Pattern {
  public:
+  static constexpr size_t kMany = std::numeric_limits<size_t>::max();  // of a repeat without a limit
   // Throws Error naming `where` and the place in the expression that is not understood.
   Pattern(std::string_view expression, const std::string& where);
   // A pattern that matches exactly these characters.
@@ -30,6 +34,8 @@ class Pattern {
 
   // The first match that starts at `from` or later; empty matches are passed over.
   std::optional<Match> find(std::u32string_view text, size_t from) const;
+  // The end of the match that starts exactly at `at`; it may be empty.
+  std::optional<size_t> match_at(std::u32string_view text, size_t at) const;
 
   // A set of characters.
   struct Set {
@@ -40,13 +46,15 @@ class Pattern {
     uint32_t categories = 0;
     bool spaces = false, no_spaces = false;  // \s, \S
     bool negated = false, ignore_case = false;
+    std::vector<Set> any;           // classes within it: their characters belong to it
+    std::vector<Set> all;           // if there are some, what belongs to each of them, and nothing else
     std::array<bool, 128> ascii{};  // the answer for ASCII, once settled
 
     bool holds(char32_t c) const { return c < 128 ? ascii[c] : look_up(c); }
     bool look_up(char32_t c) const;
     void settle();
   };
-  enum class Op { set, repeat, split, jump, look, atomic, begin, end, match };
+  enum class Op { set, repeat, split, jump, look, atomic, line_begin, line_end, begin, end, match };
   // set: one character of sets[x]. repeat: sets[x], min to max times, by `mode`. split: try x, then y. jump: x.
   // look, atomic: the program at x up to its `match`, then y; `negated` for a look-ahead that must not match.
   struct Instruction {

@@ -43,14 +43,44 @@ TEST(Pattern, ClassesAndProperties) {
   EXPECT_EQ(all_matches(R"((?i)k)", "k K \u212A"), (Strings{"k", "K", "\u212A"}));
 }
 
+TEST(Pattern, ClassesWithinClasses) {
+  // BLOOM's published expression.
+  EXPECT_EQ(all_matches(R"( ?[^(\s|[.,!?…。，、।۔،])]+)", "ein Satz, (der)…"),
+            (Strings{"ein", " Satz", "der"}));
+  EXPECT_EQ(all_matches("[a[^b-z]]+", "abBA1"), (Strings{"a", "BA1"}));
+  EXPECT_EQ(all_matches(R"([\p{L}&&[^a-z]]+)", "aBÉc漢1"), (Strings{"BÉ", "漢"}));
+  EXPECT_EQ(all_matches(R"([^\p{L}&&[^a-z]]+)", "aBÉc1"), (Strings{"a", "c1"}));
+  EXPECT_EQ(all_matches(R"([\p{L}\p{N}&&[^\p{Han}]]+|\p{Han}+)", "日本go漢1"),
+            (Strings{"日本", "go", "漢", "1"}));
+  EXPECT_EQ(all_matches(R"([[:alpha:]]+|[[:digit:]_]+)", "ab1_!é"), (Strings{"ab", "1_", "é"}));
+  EXPECT_EQ(all_matches(R"([[:^alpha:]]+)", "ab1_c"), (Strings{"1_"}));
+  EXPECT_EQ(all_matches(R"(\h+)", "xyFace9g"), (Strings{"Face9"}));
+  EXPECT_EQ(all_matches(R"((?i)[[a-c]]+)", "aBCd"), (Strings{"aBC"}));
+}
+
+// What Oniguruma makes of them, which is not what Perl does.
+TEST(Pattern, RepeatsOfRepeats) {
+  EXPECT_EQ(all_matches(R"(\p{N}{1,3}+)", "12345 6"), (Strings{"12345", "6"}));  // of cl100k_base
+  EXPECT_EQ(all_matches("(?:ab){2}+", "abababab"), (Strings{"abababab"}));
+  EXPECT_EQ(all_matches("x{2,3}+", "xxxxx"), (Strings{"xxxxx"}));
+  EXPECT_EQ(all_matches("a{1,2}+a", "aaa"), (Strings{"aaa"}));  // it gives back
+  EXPECT_EQ(all_matches("a{2,3}?", "aaaa"), (Strings{"aa", "aa"}));
+  EXPECT_EQ(all_matches("xa{2}?", "xaa xa"), (Strings{"xaa", "x"}));  // an optional pair
+}
+
+TEST(Pattern, LinesAndEnds) {
+  EXPECT_EQ(all_matches("^a|a$", "a a\na\n"), (Strings{"a", "a", "a"}));
+  EXPECT_EQ(all_matches(R"(\Aa|a\z)", "a\na\na"), (Strings{"a", "a"}));
+}
+
 TEST(Pattern, LookAhead) {
   EXPECT_EQ(all_matches(R"(\s+(?!\S)|\s+)", "a   b "), (Strings{"  ", " ", " "}));
   EXPECT_EQ(all_matches("a(?=b)", "ab ac"), (Strings{"a"}));
 }
 
 TEST(Pattern, WhatIsNotUnderstoodIsNamed) {
-  for (const char* expression :
-       {"(a", "a)", "[a", "*a", "a{3,1}", "(?<=a)b", "[[a]]", "\\q", "\\p{Greek}", "[b-a]", "a{2000}"}) {
+  for (const char* expression : {"(a", "a)", "[a", "*a", "a{3,1}", "(?<=a)b", "[[a]", "[[:foo:]]", "\\q",
+                                 "\\p{Greek}", "[b-a]", "a{2000}"}) {
     try {
       Pattern(expression, "f.json");
       ADD_FAILURE() << expression << " was taken";

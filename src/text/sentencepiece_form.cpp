@@ -88,7 +88,7 @@ struct Piece {
 
 struct Model {
   std::vector<Piece> pieces;
-  bool bpe = false, byte_fallback = false;
+  bool bpe = false, byte_fallback = false, whitespace_as_suffix = false;
   int64_t unknown = 0, begin = 1, end = 2;
   std::string unknown_surface = " \u2047 ";
   std::string character_map;
@@ -119,10 +119,7 @@ void read_trainer(std::string_view message, Model& model, const std::string& whe
         model.bpe = number == 2;
         break;
       case 24:
-        if (number != 0)
-          fail(where,
-               ": the SentencePiece model ends words with its blanks (treat_whitespace_as_suffix); those "
-               "that begin with them are read");
+        model.whitespace_as_suffix = number != 0;
         break;
       case 35:
         model.byte_fallback = number != 0;
@@ -188,8 +185,10 @@ Json merges_of(const Model& model) {
   return merges;
 }
 
+// The symbols that BPE cuts out of a text before it merges. The unigram model lets them compete with other tokens.
 Json added_tokens(const Model& model) {
   Json out = Json::array();
+  if (!model.bpe) return out;
   for (size_t id = 0; id < model.pieces.size(); ++id) {
     const Piece& piece = model.pieces[id];
     if (piece.kind != Kind::user_defined || piece.text.empty()) continue;
@@ -212,19 +211,21 @@ Json tree_of(const Model& model, const std::string& where) {
   Json tree;
   tree["added_tokens"] = added_tokens(model);
   tree["special_tokens"] = Json::array();
-  Json not_in_text = Json::array(), user_defined = Json::array();
+  Json not_in_text = Json::array(), user_defined = Json::array(), kept = Json::array();
   for (size_t id = 0; id < model.pieces.size(); ++id) {
     const Kind kind = model.pieces[id].kind;
     if (kind == Kind::control) tree["special_tokens"].push_back(model.pieces[id].text);
     if (kind == Kind::user_defined)
-      user_defined.push_back(id);
+      user_defined.push_back(id), kept.push_back(model.pieces[id].text);
     else if (kind != Kind::normal)
       not_in_text.push_back(id);
   }
   tree["normalizer"] = {{"type", "SentencePiece"},
                         {"add_dummy_prefix", model.add_dummy_prefix},
                         {"remove_extra_whitespaces", model.remove_extra_whitespaces},
-                        {"escape_whitespaces", model.escape_whitespaces}};
+                        {"escape_whitespaces", model.escape_whitespaces},
+                        {"treat_whitespace_as_suffix", model.whitespace_as_suffix},
+                        {"user_defined", kept}};
   if (!model.character_map.empty())
     tree["normalizer"]["precompiled_charsmap"] = to_base64(std::as_bytes(std::span(model.character_map)));
   tree["pre_tokenizer"] = nullptr;

@@ -13,10 +13,10 @@ namespace {
 
 using Json = nlohmann::json;
 
-// What \w holds besides our patterns' \w in the expressions of tokenizers' own splitters: numerals that are letters,
-// letters in circles and squares, and the joiners of emoji.
+// What \w holds in the expressions of tokenizers' own splitters, which are not Oniguruma's: numerals that are letters,
+// letters in circles and squares, and the joiners of emoji among it.
 constexpr const char* kRustWord =
-    R"(\w\p{Nl}\x{24B6}-\x{24E9}\x{1F130}-\x{1F149}\x{1F150}-\x{1F169}\x{1F170}-\x{1F189}\x{200C}\x{200D})";
+    R"(\p{L}\p{M}\p{Nd}\p{Pc}\p{Nl}\x{24B6}-\x{24E9}\x{1F130}-\x{1F149}\x{1F150}-\x{1F169}\x{1F170}-\x{1F189}\x{200C}\x{200D})";
 constexpr const char* kGpt2 = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
 enum class Behaviour { removed, isolated, with_previous, with_next, contiguous };
@@ -145,20 +145,10 @@ class ByteLevel : public Splitter {
       for (AlignedText& piece : pieces)
         if (piece.chars.empty() || piece.chars[0] != ' ') prepend(piece, U" ");
     if (split_) split_->apply(pieces);
-    for (AlignedText& piece : pieces) to_bytes(piece);
+    for (AlignedText& piece : pieces) to_byte_characters(piece);
   }
 
  private:
-  static void to_bytes(AlignedText& piece) {
-    AlignedText out;
-    std::string bytes;
-    for (size_t i = 0; i < piece.chars.size(); ++i) {
-      bytes.clear();
-      append_utf8(piece.chars[i], bytes);
-      for (const char byte : bytes) out.add(byte_character(static_cast<unsigned char>(byte)), piece.spans[i]);
-    }
-    piece = std::move(out);
-  }
   bool add_prefix_space_;
   std::unique_ptr<PatternSplit> split_;
 };
@@ -196,6 +186,25 @@ class Metaspace : public Splitter {
   bool split_;
   char32_t mark_ = 0;
   std::string scheme_;
+};
+
+// Pieces of so many characters.
+class FixedLength : public Splitter {
+ public:
+  explicit FixedLength(size_t length) : length_(length) {}
+  void apply(std::vector<AlignedText>& pieces) const override {
+    std::vector<AlignedText> out;
+    for (const AlignedText& piece : pieces)
+      for (size_t start = 0; start < piece.chars.size();) {
+        const size_t end = start + std::min(length_, piece.chars.size() - start);
+        out.push_back(piece.part(start, end));
+        start = end;
+      }
+    pieces = std::move(out);
+  }
+
+ private:
+  size_t length_;
 };
 
 class Sequence : public Splitter {
@@ -247,6 +256,17 @@ int character_byte(char32_t c) {
   return c < table.size() ? table[c] : -1;
 }
 
+void to_byte_characters(AlignedText& text) {
+  AlignedText out;
+  std::string bytes;
+  for (size_t i = 0; i < text.chars.size(); ++i) {
+    bytes.clear();
+    append_utf8(text.chars[i], bytes);
+    for (const char byte : bytes) out.add(byte_character(static_cast<unsigned char>(byte)), text.spans[i]);
+  }
+  text = std::move(out);
+}
+
 std::unique_ptr<Splitter> make_splitter(const Json& settings, const std::string& where) {
   if (settings.is_null()) return nullptr;
   const std::string type = settings.at("type").get<std::string>();
@@ -267,6 +287,16 @@ std::unique_ptr<Splitter> make_splitter(const Json& settings, const std::string&
   if (type == "Punctuation") return std::make_unique<CharacterSplit>(&is_punctuation, behaviour("Isolated"));
   if (type == "BertPreTokenizer")
     return in_turn(by_spaces(), std::make_unique<CharacterSplit>(&is_punctuation, Behaviour::isolated));
+  if (type == "CharDelimiterSplit") {
+    const std::u32string delimiter = to_code_points(settings.at("delimiter").get<std::string>(), where);
+    if (delimiter.size() != 1) fail(where, ": the delimiter of a CharDelimiterSplit must be one character");
+    return std::make_unique<PatternSplit>(Pattern::literal(delimiter), Behaviour::removed, false);
+  }
+  if (type == "FixedLength") {
+    const auto length = settings.value("length", int64_t{5});
+    if (length < 1) fail(where, ": the length of a FixedLength is ", length, ", must be at least 1");
+    return std::make_unique<FixedLength>(static_cast<size_t>(length));
+  }
   if (type == "Digits")
     return std::make_unique<CharacterSplit>(
         &is_number, settings.value("individual_digits", false) ? Behaviour::isolated : Behaviour::contiguous);

@@ -18,11 +18,14 @@ class Splitter {
 };
 
 // From an object of tokenizer.json ("type": "ByteLevel", "Split", "Metaspace", "BertPreTokenizer", "Whitespace",
-// "WhitespaceSplit", "Digits", "Punctuation", "Sequence"). Null for a JSON null. Throws Error for another type.
+// "WhitespaceSplit", "CharDelimiterSplit", "FixedLength", "Digits", "Punctuation", "Sequence"). Null for a JSON null.
+// Throws Error for another type.
 std::unique_ptr<Splitter> make_splitter(const nlohmann::json& settings, const std::string& where);
 
 // The character that stands for a byte in a byte-level vocabulary (Radford et al. 2019), and back (-1: none).
 char32_t byte_character(unsigned char byte);
 int character_byte(char32_t c);
+// Each character becomes the characters of its bytes, at its place.
+void to_byte_characters(AlignedText& text);
 
 }  // namespace tessera::tokens

@@ -12,6 +12,7 @@
 #include "io/file.h"
 #include "io/gzip.h"
 #include "io/json.h"
+#include "text/character_trie.h"
 #include "text/decoder.h"
 #include "text/normaliser.h"
 #include "text/piece_model.h"
@@ -43,51 +44,49 @@ struct Section {
   int32_t id = -1;
 };
 
-bool is_word(char32_t c) { return c == '_' || in_categories(c, category_mask("L") | category_mask("N")); }
+bool is_word(char32_t c) {
+  return in_categories(
+      c, category_mask("L") | category_mask("M") | bit(Category::Nd) | bit(Category::Nl) | bit(Category::Pc));
+}
 
-// The added tokens by their first character, the longest first.
+// Added tokens in a text: from the left, the longest at each place.
 class AddedTokenFinder {
  public:
   void add(const AddedToken& token) {
-    auto& list = by_first_[token.content[0]];
-    list.push_back(token);
-    std::stable_sort(list.begin(), list.end(), [](const AddedToken& a, const AddedToken& b) {
-      return a.content.size() > b.content.size();
-    });
+    trie_.insert(token.content, static_cast<int32_t>(tokens_.size()));
+    tokens_.push_back(token);
   }
 
   void split(const AlignedText& text, std::vector<Section>& out) const {
+    const std::u32string_view chars = text.chars;
     size_t done = 0;
     const auto put_text = [&](size_t end) {
       if (end > done) out.push_back({text.part(done, end), -1});
     };
-    for (size_t at = 0; !by_first_.empty() && at < text.chars.size(); ++at) {
-      const AddedToken* token = find(text.chars, at);
-      if (!token) continue;
-      size_t start = at, end = at + token->content.size();
-      while (token->strip_left && start > done && is_space(text.chars[start - 1])) --start;
-      while (token->strip_right && end < text.chars.size() && is_space(text.chars[end])) ++end;
+    for (size_t at = 0; !tokens_.empty() && at < chars.size();) {
+      const CharacterTrie::Hit hit = trie_.longest(chars.substr(at));
+      size_t start = at, end = at + hit.length;
+      at += std::max<size_t>(hit.length, 1);  // what a token takes is passed over, even if it is then refused
+      if (hit.length == 0) continue;
+      const AddedToken& token = tokens_[static_cast<size_t>(hit.value)];
+      const bool inside =
+          (start > 0 && is_word(chars[start - 1])) || (end < chars.size() && is_word(chars[end]));
+      if (token.single_word && inside) continue;
+      // A token of blanks may lie in those that the one before it took: it is found again, unless it strips too.
+      const bool again = end <= done;
+      while (token.strip_left && start > done && is_space(chars[start - 1])) --start;
+      while (token.strip_right && !again && end < chars.size() && is_space(chars[end])) ++end;
+      if (token.strip_left) start = std::max(start, done);
       put_text(start);
-      out.push_back({text.part(start, end), token->id});
-      done = end;
-      at = end - 1;
+      if (start < end) out.push_back({text.part(start, end), token.id});
+      done = token.strip_right ? std::max(done, end) : end;
     }
-    put_text(text.chars.size());
+    put_text(chars.size());
   }
 
  private:
-  const AddedToken* find(std::u32string_view chars, size_t at) const {
-    const auto list = by_first_.find(chars[at]);
-    if (list == by_first_.end()) return nullptr;
-    for (const AddedToken& token : list->second) {
-      if (chars.substr(at, token.content.size()) != token.content) continue;
-      const size_t end = at + token.content.size();
-      const bool inside = (at > 0 && is_word(chars[at - 1])) || (end < chars.size() && is_word(chars[end]));
-      if (!token.single_word || !inside) return &token;
-    }
-    return nullptr;
-  }
-  std::unordered_map<char32_t, std::vector<AddedToken>> by_first_;
+  std::vector<AddedToken> tokens_;
+  CharacterTrie trie_;
 };
 
 }  // namespace
@@ -114,9 +113,10 @@ struct Tokeniser::State {
   void read_template(const json& settings, const std::string& where);
   void find_roles();
   std::vector<Section> sections(std::u32string_view chars) const;
-  void encode_pieces(const std::vector<AlignedText>& pieces, Encoding& out, bool offsets) const;
+  void encode_pieces(const std::vector<AlignedText>& pieces, Encoding& out, bool with_special,
+                     bool offsets) const;
   Encoding encode(std::string_view text, bool with_special, bool offsets) const;
-  TokenSpan trimmed(const AlignedText& piece, const PieceToken& token, bool first) const;
+  TokenSpan trimmed(const AlignedText& piece, size_t start, size_t end, bool first) const;
 };
 
 Tokeniser::State::State(const json& tree, const std::string& where) {
@@ -248,26 +248,29 @@ std::vector<Section> Tokeniser::State::sections(std::u32string_view chars) const
   return out;
 }
 
-TokenSpan Tokeniser::State::trimmed(const AlignedText& piece, const PieceToken& token, bool first) const {
-  TokenSpan span{piece.spans[token.start].start, piece.spans[token.end - 1].end};
+// The place of the characters from `start` to `end` of a piece, without the blanks at their ends.
+TokenSpan Tokeniser::State::trimmed(const AlignedText& piece, size_t start, size_t end, bool first) const {
+  TokenSpan span{piece.spans[start].start, piece.spans[end - 1].end};
   if (!trims_offsets) return span;
   const auto blank = [&](size_t i) {
     return piece.chars[i] == byte_character(' ') || is_space(piece.chars[i]);
   };
   int64_t left = 0, right = 0;
-  for (size_t i = token.start; i < token.end && blank(i); ++i) ++left;
-  for (size_t i = token.end; i > token.start && blank(i - 1); --i) ++right;
-  if (left > 0 && trims_for_prefix_space && (first || span.start == 0)) --left;
+  for (size_t i = start; i < end && blank(i); ++i) ++left;
+  for (size_t i = end; i > start && blank(i - 1); --i) ++right;
+  // A single blank in front of the text was put there; several were not.
+  if (left == 1 && trims_for_prefix_space && (first || span.start == 0)) left = 0;
   span.start = std::min(span.start + left, span.end);
-  span.end = std::max(span.end - right, span.start);
+  if (span.end >= right) span.end = std::max(span.end - right, span.start);
   return span;
 }
 
-void Tokeniser::State::encode_pieces(const std::vector<AlignedText>& pieces, Encoding& out,
+void Tokeniser::State::encode_pieces(const std::vector<AlignedText>& pieces, Encoding& out, bool with_special,
                                      bool offsets) const {
   // The same words come again: of a long text each is merged once.
   std::unordered_map<std::u32string, std::vector<PieceToken>> cache;
   std::vector<PieceToken> fresh;
+  const size_t front = with_special ? head.size() : 0;
   for (const AlignedText& piece : pieces) {
     if (piece.chars.empty()) continue;
     const std::vector<PieceToken>* found = &fresh;
@@ -284,7 +287,7 @@ void Tokeniser::State::encode_pieces(const std::vector<AlignedText>& pieces, Enc
       model->encode(piece.chars, fresh);
     }
     for (const PieceToken& token : *found) {
-      if (offsets) out.offsets.push_back(trimmed(piece, token, out.ids.empty()));
+      if (offsets) out.offsets.push_back(trimmed(piece, token.start, token.end, out.ids.size() == front));
       out.ids.push_back(token.id);
     }
   }
@@ -302,7 +305,7 @@ Encoding Tokeniser::State::encode(std::string_view text, bool with_special, bool
   std::vector<AlignedText> pieces;
   const auto flush = [&] {
     if (splitter) splitter->apply(pieces);
-    encode_pieces(pieces, out, offsets);
+    encode_pieces(pieces, out, with_special, offsets);
     pieces.clear();
   };
   for (Section& section : sections(chars)) {
@@ -311,8 +314,9 @@ Encoding Tokeniser::State::encode(std::string_view text, bool with_special, bool
       continue;
     }
     flush();
+    const bool first = out.ids.size() == (with_special ? head.size() : 0);
+    if (offsets) out.offsets.push_back(trimmed(section.text, 0, section.text.chars.size(), first));
     out.ids.push_back(section.id);
-    if (offsets) out.offsets.push_back({section.text.spans.front().start, section.text.spans.back().end});
   }
   flush();
   put_template(tail);

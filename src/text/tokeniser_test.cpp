@@ -183,6 +183,57 @@ TEST(Tokeniser, AccentsAreAllMarksButForBert) {
   EXPECT_EQ(Tokeniser::from_definition(tree.dump(), "f").encode(text, false), (std::vector<int32_t>{2}));
 }
 
+// The words that a normaliser and a way of splitting make, and their places.
+std::string pieces(const Json& normaliser, const Json& splitter, const std::string& text) {
+  std::vector<tokens::AlignedText> parts = {tokens::aligned(tokens::to_code_points(text, "a text"))};
+  if (const auto made = tokens::make_normaliser(normaliser, "n")) made->apply(parts[0]);
+  if (const auto made = tokens::make_splitter(splitter, "s")) made->apply(parts);
+  std::string out;
+  for (const tokens::AlignedText& part : parts) {
+    out += tokens::to_utf8(part.chars) + "[";
+    for (const TokenSpan& span : part.spans)
+      out += std::to_string(span.start) + std::to_string(span.end) + " ";
+    out.back() = ']';
+  }
+  return out;
+}
+
+TEST(Tokeniser, OtherWaysOfSplitting) {
+  EXPECT_EQ(pieces({}, {{"type", "CharDelimiterSplit"}, {"delimiter", "-"}}, "a--bc"), "a[01]bc[34 45]");
+  EXPECT_EQ(pieces({}, {{"type", "FixedLength"}, {"length", 2}}, "abc"), "ab[01 12]c[23]");
+  EXPECT_THROW(tokens::make_splitter({{"type", "FixedLength"}, {"length", 0}}, "s"), Error);
+  EXPECT_THROW(tokens::make_splitter({{"type", "CharDelimiterSplit"}, {"delimiter", ""}}, "s"), Error);
+}
+
+// Places are the library's: in sequence, whatever moved where.
+TEST(Tokeniser, PlacesBehindNormalForms) {
+  EXPECT_EQ(pieces({{"type", "NFD"}}, {}, "q\u0307\u0323x"), "q\u0323\u0307x[01 12 23 34]");
+  EXPECT_EQ(pieces({{"type", "NFC"}}, {}, "e\u0301x"), "éx[01 23]");
+  EXPECT_EQ(pieces({{"type", "NFKC"}}, {}, "ﬁx"), "fix[01 01 12]");
+  EXPECT_EQ(pieces({{"type", "ByteLevel"}}, {}, "é!"), "Ã©![01 01 12]");
+  EXPECT_EQ(pieces({{"type", "Replace"}, {"pattern", {{"String", "ab"}}}, {"content", "xyz"}}, {}, "cab"),
+            "cxyz[01 23 23 23]");
+  const Json bert = {{"type", "BertNormalizer"}, {"lowercase", false}};
+  EXPECT_EQ(pieces(bert, {}, "a\x0b\u0085\tb\U000e0080"), "a b\U000e0080[01 34 45 56]");
+}
+
+TEST(Tokeniser, AddedTokensStandAloneAndStripBlanks) {
+  Json tree = byte_level_tree();
+  tree["added_tokens"] = {
+      {{"id", 261}, {"content", "cat"}, {"special", true}, {"single_word", true}},
+      {{"id", 262}, {"content", "cater"}, {"special", true}, {"single_word", true}},
+      {{"id", 263}, {"content", "<m>"}, {"special", true}, {"lstrip", true}, {"rstrip", true}},
+      {{"id", 264}, {"content", "  "}, {"special", true}}};
+  tree["post_processor"] = {{"type", "ByteLevel"}, {"trim_offsets", true}, {"add_prefix_space", true}};
+  const Tokeniser tokeniser = Tokeniser::from_definition(tree.dump(), "f");
+  EXPECT_EQ(tokeniser.encode("!cat"), (std::vector<int32_t>{'!', 261}));
+  // The longest that fits is refused, and nothing within it is looked for.
+  for (const int32_t id : tokeniser.encode("caters")) EXPECT_LT(id, 261);
+  const Encoding encoding = tokeniser.encode_with_offsets("a <m>  ");
+  EXPECT_EQ(encoding.ids, (std::vector<int32_t>{'a', 263, 264}));  // two blanks are found again
+  EXPECT_EQ(encoding.offsets, (std::vector<TokenSpan>{{0, 1}, {2, 5}, {7, 7}}));
+}
+
 TEST(Tokeniser, WhitespaceKeepsJoinersWithWords) {
   const Json tree = {{"pre_tokenizer", {{"type", "Whitespace"}}},
                      {"model",
@@ -250,6 +301,12 @@ TEST(ClipText, Repairs) {
   EXPECT_EQ(clean(U"sch\u00C3\u00B6n caf\u00C9\u201D"), "schön café\"");
   EXPECT_EQ(clean(U"\u03A3\u0391\u03A3"), "σας");
   EXPECT_EQ(clean(U"&#x41;&bogus;&eacute"), "a&bogus;é");
+  EXPECT_EQ(clean(U"P&EACUTE;REZ &AMP; &amp;amp;amp;lt;"), "pérez & <");
+  EXPECT_EQ(clean(U"\x1b[31mred\x1b[0m"), "red");
+  EXPECT_EQ(clean(U"broken\u0085line \u009f"), "broken…line ÿ");
+  EXPECT_EQ(clean(U"\u00F0\u0178\u02DC\u20AC \u00D0\u00BF\u00D1\u20AC"), "😀 пр");
+  EXPECT_EQ(clean(U"\u00C3\u00A9\u00C3\u00A8\u00C3 "), "éèà");
+  EXPECT_EQ(clean(U"caf\u00E9\u201D\u2026 \u00C9COLE"), "café\"… école");  // none of these is misread
 }
 
 TEST(CharacterMap, DamagedBytesAreRefused) {

@@ -132,6 +132,29 @@ std::u32string lower(char32_t c) {
   return found == tables().lower.end() ? std::u32string(1, c) : found->second;
 }
 
+std::u32string lower(std::u32string_view text) {
+  constexpr char32_t kSigma = 0x3A3, kLastSigma = 0x3C2;
+  const auto is_letter = [](char32_t c) { return in_categories(c, category_mask("L")); };
+  const auto is_passed_over = [](char32_t c) {
+    return c == '\'' || c == 0x2019 ||
+           in_categories(c, bit(Category::Mn) | bit(Category::Me) | bit(Category::Cf));
+  };
+  std::u32string out;
+  out.reserve(text.size());
+  bool in_word = false;  // whether a letter stands before, marks and apostrophes aside
+  for (size_t i = 0; i < text.size(); ++i) {
+    size_t next = i + 1;
+    if (text[i] == kSigma && in_word) {
+      while (next < text.size() && is_passed_over(text[next])) ++next;
+      out += next < text.size() && is_letter(text[next]) ? lower(kSigma) : std::u32string(1, kLastSigma);
+    } else {
+      out += lower(text[i]);
+    }
+    if (!is_passed_over(text[i])) in_word = is_letter(text[i]);
+  }
+  return out;
+}
+
 char32_t folded(char32_t c) {
   if (c == 0x17F) return 's';
   const std::u32string small = lower(c);

@@ -54,6 +54,8 @@ bool is_punctuation(char32_t c);  // category P, and the symbols of ASCII, as BE
 
 // The lower-case form, which may be several characters.
 std::u32string lower(char32_t c);
+// The same of a text, whose last sigma of a word is "ς".
+std::u32string lower(std::u32string_view text);
 // The same of one character that stays one (itself where its lower case is longer); "ſ" counts as "s", so
 // that equal means equal but for case.
 char32_t folded(char32_t c);

@@ -1,10 +1,12 @@
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
 #include <set>
 
 #include "core/error.h"
 #include "core/text.h"
+#include "text/character_trie.h"
 #include "text/piece_model.h"
 #include "text/unicode.h"
 
@@ -20,7 +22,7 @@ class Unigram : public PieceModel {
   Unigram(const Json& settings, const std::string& where)
       : fuse_unknown_(settings.value("fuse_unk", true)),
         single_precision_(settings.value("single_precision", false)) {
-    double lowest = std::numeric_limits<double>::infinity(), highest = -lowest;
+    double lowest = std::numeric_limits<double>::infinity();
     const Json& vocabulary = settings.at("vocab");
     std::set<int64_t> fixed;
     if (const auto found = settings.find("user_defined"); found != settings.end())
@@ -32,14 +34,13 @@ class Unigram : public PieceModel {
       const Json& entry = vocabulary[static_cast<size_t>(id)];
       vocabulary_.add(entry.at(0).get<std::string>(), id, where);
       scores_.push_back(entry.at(1).get<double>());
-      if (left_out.count(id)) continue;
+      if (left_out.count(id) || fixed.count(id)) continue;
       lowest = std::min(lowest, scores_.back());
-      highest = std::max(highest, scores_.back());
+      highest_ = std::max(highest_, scores_.back());
     }
     for (const int64_t id : fixed)
       if (id >= 0 && id < std::ssize(scores_)) fixed_.insert(static_cast<int32_t>(id));
-    unknown_score_ = lowest - kUnknownPenalty;
-    highest_ = highest;
+    unknown_score_ = (std::isfinite(lowest) ? lowest : 0) - kUnknownPenalty;
     if (const auto found = settings.find("unk_id"); found != settings.end() && !found->is_null()) {
       const auto id = found->get<int64_t>();
       if (id < 0 || id >= std::ssize(scores_))
@@ -47,7 +48,7 @@ class Unigram : public PieceModel {
       unknown_ = static_cast<int32_t>(id);
     }
     for (int32_t id = 0; id < vocabulary_.size(); ++id)
-      if (!left_out.count(id)) insert(to_code_points(vocabulary_.token(id), where), id);
+      if (!left_out.count(id)) trie_.insert(to_code_points(vocabulary_.token(id), where), id);
     if (settings.value("byte_fallback", false)) read_bytes();
   }
 
@@ -67,13 +68,12 @@ class Unigram : public PieceModel {
         if (target.start == std::u32string_view::npos || sum > target.score) target = {sum, id, start};
       };
       bool single = false;
-      uint32_t node = 0;
+      uint32_t node = CharacterTrie::kRoot;
       for (size_t end = start; end < piece.size();) {
-        const auto next = children_.find(uint64_t{node} << 21 | piece[end]);
-        if (next == children_.end()) break;
-        node = next->second;
+        node = trie_.child(node, piece[end]);
+        if (node == CharacterTrie::kNone) break;
         ++end;
-        const int32_t id = ends_[node];
+        const int32_t id = trie_.value(node);
         if (id < 0) continue;
         const double length = static_cast<double>(end - start);
         offer(end, fixed_.count(id) ? length * highest_ - 0.1 : scores_[static_cast<size_t>(id)], id);
@@ -88,18 +88,6 @@ class Unigram : public PieceModel {
   }
 
  private:
-  void insert(std::u32string_view token, int32_t id) {
-    if (token.empty()) return;
-    uint32_t node = 0;
-    for (const char32_t c : token) {
-      const auto [at, fresh] =
-          children_.emplace(uint64_t{node} << 21 | c, static_cast<uint32_t>(ends_.size()));
-      if (fresh) ends_.push_back(-1);
-      node = at->second;
-    }
-    ends_[node] = id;
-  }
-
   void read_bytes() {
     constexpr std::string_view digits = "0123456789ABCDEF";
     for (size_t byte = 0; byte < 256; ++byte)
@@ -129,19 +117,13 @@ class Unigram : public PieceModel {
     }
   }
 
-  struct Hash {
-    size_t operator()(uint64_t value) const {
-      return static_cast<size_t>((value ^ value >> 31) * 0x9E3779B97F4A7C15u >> 7);
-    }
-  };
   bool fuse_unknown_;
   // SentencePiece keeps sums in single precision, which decides between ways of equal worth ("xxxx").
   bool single_precision_;
   std::vector<double> scores_;
   std::set<int32_t> fixed_;
-  double unknown_score_ = 0, highest_ = 0;
-  std::unordered_map<uint64_t, uint32_t, Hash> children_;  // of a node of the trie, by character
-  std::vector<int32_t> ends_ = {-1};                       // the token that ends at a node
+  double unknown_score_ = 0, highest_ = 0;  // of scores above 0: SentencePiece begins with almost nothing
+  CharacterTrie trie_;                      // ids by their tokens
   std::array<int32_t, 256> bytes_ = [] {
     std::array<int32_t, 256> none{};
     none.fill(-1);
