@@ -102,7 +102,7 @@ def upernet(options, folder):
     model.save_pretrained(os.path.join(folder, "peer"))  # under the published names, which differ from the modules'
     state = load_file(os.path.join(folder, "peer", "model.safetensors"))
     state = {name: tensor for name, tensor in state.items() if "swin.layernorm" not in name}  # not used
-    weights = place.convert(state, os.path.join(options.recipes, "upernet/swin_tiny.toml"), ["model.form=transformers"])
+    weights = place.convert(state, os.path.join(options.recipes, "upernet/swin_tiny.toml"), ["model.form=original"])
     for precision, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
         masks = os.path.join(folder, "masks-" + precision)
         ours, _ = place.own_seconds(["segment", "--weights", weights, "--whole", "--output", masks], precision)

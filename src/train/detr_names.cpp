@@ -5,12 +5,14 @@
 #include <string_view>
 
 #include "core/error.h"
+#include "core/text.h"
 
 namespace tessera::train {
 namespace {
 
 using Pair = std::pair<std::string_view, std::string_view>;
 
+constexpr std::string_view kBody = "backbone.0.body.";
 constexpr std::array<Pair, 8> kBeginnings = {{{"model.backbone.conv_encoder.model.", "backbone.0.body."},
                                               {"model.encoder.layers.", "transformer.encoder.layers."},
                                               {"model.decoder.layers.", "transformer.decoder.layers."},
@@ -32,10 +34,28 @@ std::string replaced(std::string name, size_t at, std::string_view old, std::str
   return name.replace(at, old.size(), by);
 }
 
+// transformers' own ResNet, which newer files have instead of timm's, as the authors' (torchvision's).
+std::string torchvision_name(const std::string& name, size_t body) {
+  const std::vector<std::string> parts = split(name.substr(body), '.');
+  const std::string& kind = parts.size() > 2 ? parts[parts.size() - 2] : parts.front();
+  const bool norm = kind == "normalization";
+  std::string ours;
+  if (parts.size() == 4 && parts[0] == "embedder") ours = norm ? "bn1" : "conv1";
+  if (parts.size() > 5 && parts[0] == "encoder" && parts[1] == "stages" && parts[3] == "layers") {
+    ours = text("layer", parse_int(parts[2]).value_or(0) + 1, ".", parts[4]);
+    if (parts[5] == "shortcut")
+      ours += norm ? ".downsample.1" : ".downsample.0";
+    else if (parts.size() > 6)
+      ours += text(norm ? ".bn" : ".conv", parse_int(parts[6]).value_or(0) + 1);
+  }
+  return ours.empty() ? name : name.substr(0, body) + ours + "." + parts.back();
+}
+
 std::string authors_name(const std::string& given) {
   std::string name = given;
   for (const auto& [old, by] : kBeginnings)
     if (name.starts_with(old)) name = replaced(name, 0, old, by);
+  if (name.starts_with(kBody)) return torchvision_name(name, kBody.size());
   if (!name.starts_with("transformer.")) return name;
   for (const auto& [old, by] : kParts) {
     const size_t at = name.find(old);

@@ -14,6 +14,13 @@ TEST(DetrNames, AreTheAuthors) {
   const auto add = [&](const std::string& name) { given.emplace_back(name, torch::randn({2, 3})); };
   const std::map<std::string, std::string> wanted = {
       {"model.backbone.conv_encoder.model.layer1.0.bn1.bias", "backbone.0.body.layer1.0.bn1.bias"},
+      {"model.backbone.conv_encoder.model.embedder.embedder.convolution.weight",
+       "backbone.0.body.conv1.weight"},
+      {"model.backbone.conv_encoder.model.embedder.embedder.normalization.bias", "backbone.0.body.bn1.bias"},
+      {"model.backbone.conv_encoder.model.encoder.stages.2.layers.5.layer.1.convolution.weight",
+       "backbone.0.body.layer3.5.conv2.weight"},
+      {"model.backbone.conv_encoder.model.encoder.stages.0.layers.0.shortcut.normalization.running_var",
+       "backbone.0.body.layer1.0.downsample.1.running_var"},
       {"model.encoder.layers.3.self_attn_layer_norm.weight", "transformer.encoder.layers.3.norm1.weight"},
       {"model.encoder.layers.3.final_layer_norm.weight", "transformer.encoder.layers.3.norm2.weight"},
       {"model.encoder.layers.3.fc2.bias", "transformer.encoder.layers.3.linear2.bias"},
