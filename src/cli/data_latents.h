@@ -12,11 +12,11 @@
 namespace tessera::cli {
 
 struct LatentStatistics {
-  int64_t samples = 0;            // that the following are of, at even distances
+  int64_t samples = 0;            // those that the following are of
   std::vector<double> mean, std;  // of each channel, as a generator is given them: scaled, noise included
   data::Lines broken = {};        // numbers that are none, deviations below 0
 };
-// Of at most so many latents of the source.
+// Reads at most so many latents of the source, at even distances.
 LatentStatistics latent_statistics(const data::LatentSource& source, int64_t most);
 
 void print_latents(const data::LatentSource& source, const LatentStatistics& statistics, const char* split);

@@ -325,11 +325,11 @@ void fid_over_checkpoints(const FidOptions& options) {
     fail_usage("--checkpoints compares with images, '", options.reference, "' holds statistics");
   train::use_threads(options.threads);
   const tasks::Precision precision = tasks::parse_precision(options.precision);
-  const std::vector<CheckpointFid> found =
-      measure_checkpoints(options.samples, options.drawing,
-                          options.count > 0 ? options.count : tasks::GeneratorFidConfig().samples,
-                          open_images(options.reference, options.reference_split, options.reference_count),
-                          options.weights, train::choose_device(options.device), precision);
+  const std::vector<CheckpointFid> found = measure_checkpoints(
+      options.samples, options.drawing,
+      options.count > 0 ? options.count : tasks::GeneratorFidConfig().samples,
+      open_images(options.reference, options.reference_split, options.reference_count), options.weights,
+      train::choose_device(options.device), precision, options.json ? std::cerr : std::cout);
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   for (const CheckpointFid& one : found) rows.push_back({{"step", one.step}, {"fid", one.fid}});
   if (options.json) std::cout << json_text({{"run", options.samples}, {"checkpoints", rows}}) << "\n";

@@ -1,6 +1,6 @@
 #include "cli/fid_checkpoints.h"
 
-#include <iostream>
+#include <ostream>
 
 #include "cli/common.h"
 #include "core/error.h"
@@ -32,17 +32,15 @@ void add_checkpoint_drawing(Arguments& command, CheckpointDrawing& drawing) {
 std::vector<CheckpointFid> measure_checkpoints(const std::string& run, const CheckpointDrawing& drawing,
                                                int64_t count, std::shared_ptr<const data::Source> reference,
                                                const std::string& weights, torch::Device device,
-                                               tasks::Precision precision) {
+                                               tasks::Precision precision, std::ostream& lines) {
   const train::CheckpointStore store(run + "/checkpoints");
   const std::vector<int64_t> steps = store.steps();
   if (steps.empty())
     fail_usage("'", run,
                "' has no checkpoints: --checkpoints measures those of a run (train.keep_last keeps several)");
-  tasks::GeneratorFid fid(
-      [](const std::string& path, const tasks::ExtractorPlace& place) {
-        return train::open_extractor(path, {.place = place}).extractor;
-      },
-      {.classifier = weights, .samples = count, .reference = reference->size()}, reference);
+  tasks::GeneratorFid fid(train::open_extractor_at,
+                          {.classifier = weights, .samples = count, .reference = reference->size()},
+                          reference);
   train::OpenedCodec codec;
   if (!drawing.vae.empty()) codec = train::open_codec(drawing.vae);
   const Interruptible stretch;
@@ -54,10 +52,9 @@ std::vector<CheckpointFid> measure_checkpoints(const std::string& run, const Che
     if (!generator)
       fail_usage("'", run, "' draws patch by patch: --checkpoints measures runs of task diffuse");
     tasks::move(opened.task->parts(), device, train::parameter_type(precision));
-    const tasks::OpenedVae vae{
-        .model = codec.model, .codec = codec.codec, .file = codec.file, .checksum = codec.checksum};
     tasks::GeneratorPictures pictures(
-        *generator, models::extent_of(*opened.info.model.settings.find("image_size"), "image_size"), vae,
+        *generator, models::extent_of(*opened.info.model.settings.find("image_size"), "image_size"),
+        codec.for_tasks(),
         {.sampler = parse_enum<tasks::SamplerName>(drawing.sampler, "--sampler"),
          .steps = drawing.steps,
          .cfg = drawing.cfg},
@@ -66,8 +63,8 @@ std::vector<CheckpointFid> measure_checkpoints(const std::string& run, const Che
         [&](int64_t first, int64_t images) { return pictures.draw(first, images, device, precision, alive); },
         device, alive);
     found.push_back({.step = step, .fid = value});
-    std::cerr << "step " << step << "  FID  " << fixed(value, 4) << "  (" << count << " images by "
-              << pictures.describe() << ")\n";
+    lines << "step " << step << "  FID  " << fixed(value, 4) << "  (" << count << " images by "
+          << pictures.describe() << ")" << std::endl;
   }
   return found;
 }

@@ -1,6 +1,7 @@
 // FID over the checkpoints of a run: `tessera fid RUN --checkpoints`.
 #pragma once
 
+#include <iosfwd>
 #include <memory>
 #include <string>
 #include <vector>
@@ -26,11 +27,11 @@ struct CheckpointFid {
 };
 
 // Of `count` images by each checkpoint of the run, the same seeds for all, beside the images of `reference`, with the
-// features of `weights`. A line to standard error for each as it is measured. Failures where the run has no checkpoints,
+// features of `weights`. A line for each as it is measured. Failures where the run has no checkpoints,
 // interruption by a signal between steps.
 std::vector<CheckpointFid> measure_checkpoints(const std::string& run, const CheckpointDrawing& drawing,
                                                int64_t count, std::shared_ptr<const data::Source> reference,
                                                const std::string& weights, torch::Device device,
-                                               tasks::Precision precision);
+                                               tasks::Precision precision, std::ostream& lines);
 
 }  // namespace tessera::cli

@@ -26,6 +26,7 @@
 #include "models/family.h"
 #include "ops/inference.h"
 #include "tasks/diffuse.h"
+#include "tasks/generator_pictures.h"
 #include "tasks/image_generator.h"
 #include "tasks/patch_pictures.h"
 #include "train/device.h"
@@ -174,7 +175,7 @@ class Drawing {
     if (path.empty()) return;
     codec_ = train::open_codec(path);
     for (const std::string& note : codec_.notes) std::cerr << one_line(note) << "\n";
-    train::require_codec(opened_, codec_);
+    tasks::require_codec(generator_, codec_.for_tasks(), "'" + opened_.file + "'");
     if (options_.tile % codec_.codec->factor() != 0)
       fail_usage("--tile ", options_.tile, ": the VAE takes multiples of ", codec_.codec->factor(),
                  " pixels");
@@ -187,7 +188,7 @@ class Drawing {
     if (!codec_.codec) return read_image(path, generator_.preprocess, height_, width_);
     const int64_t factor = codec_.codec->factor();
     const torch::NoGradGuard no_grad;
-    const torch::Tensor image = read_image(path, pixels_, factor * height_, factor * width_);
+    const torch::Tensor image = read_image(path, tasks::decoded_pixels(), factor * height_, factor * width_);
     return codec_.codec->encode(image.to(device_)).mean.cpu() * scale_;
   }
 
@@ -220,8 +221,8 @@ class Drawing {
                          .rescale = options_.cfg_rescale,
                          .from = options_.cfg_from,
                          .to = options_.cfg_to};
-    // The published guidance of latents leaves the fourth channel alone.
-    if (options_.cfg_channels == 0 && generator_.network->channels() == 4) request_.guidance.channels = 3;
+    if (options_.cfg_channels == 0)
+      request_.guidance.channels = tasks::published_guided_channels(*generator_.network);
     request_.guidance.check();
     tasks::SamplerConfig& sampler = request_.sampler;
     sampler.sampler = parse_enum<tasks::SamplerName>(options_.sampler, "--sampler");
@@ -357,7 +358,7 @@ class Drawing {
 
   DrawnImage drawn_image(const torch::Tensor& images, int64_t index) const {
     const auto picture = [&](const torch::Tensor& all) {
-      return tasks::picture_of(all[index], codec_.codec ? pixels_ : generator_.preprocess);
+      return tasks::picture_of(all[index], codec_.codec ? tasks::decoded_pixels() : generator_.preprocess);
     };
     if (wants_values_) return {{}, images[index]};
     DrawnImage drawn{picture(images), {}};
@@ -405,7 +406,6 @@ class Drawing {
   tasks::GenerateRequest request_;
   std::unique_ptr<diffusion::Sampler> sampler_;
   train::OpenedCodec codec_;
-  data::Preprocess pixels_ = {.crop = 1, .mean = {0.5, 0.5, 0.5}, .std = {0.5, 0.5, 0.5}};  // of the VAE
   double scale_ = 1;
   bool wants_values_ = false;
   std::vector<torch::Tensor> moments_;  // of the batch that is drawn

@@ -19,7 +19,7 @@ using tokens::Pattern;
 // No token is longer: what a hostile caption costs stays in proportion to its length.
 constexpr size_t kLongestToken = 256;
 
-// What becomes of the characters that a rule took.
+// An action says what becomes of the characters that a rule took.
 enum class Action {
   keep,
   drop,          // punctuation that the evaluation leaves out
@@ -57,11 +57,11 @@ std::vector<Form> word_forms() {
       {plain_sign + "(?i:n)" + plain_sign + "?|" + plain_sign + "(?i:em|till?|cause)|" + plain_sign +
            "[2-9]0(?i:s)",
        ""},
-      {"(?i:somethin|ol|dunkin)" + plain_sign + "|[lLdDjJ]" + plain_sign, ""},
+      {"(?i:dunkin|ol|somethin)" + plain_sign + "|[lLdDjJ]" + plain_sign, ""},
       {R"((?![IY])[A-Z])" + sign + R"(\p{L}{2,})", ""},  // a name such as K'Nex; not I'll, not Y'all
       // Between a vowel and another, or a capital: Hawai'i, ma'am.
       {R"(\p{L}+(?=[AEIOUYaeiouy])\p{L})" + sign + R"((?=[A-Zaeiou])\p{L}+)", ""},
-      {"(?i:c'mon|e'er|s'mores|ev'ry|li'l|nat'l|d'ye|nor'easter)", ""},
+      {"(?i:c'mon|d'ye|e'er|ev'ry|li'l|nat'l|nor'easter|s'mores)", ""},
       {"(?i:y)" + sign, R"(\p{L})"},
       {ending, "[^A-Za-z]", Action::apostrophe},
       {negation, "[^A-Za-z]", Action::apostrophe},
@@ -98,8 +98,8 @@ std::vector<Form> abbreviation_forms() {
   for (const std::string_view word : kAbbreviations) any.append(any.empty() ? "" : "|").append(word);
   return {
       {R"((?:(?i:(?:ed|ph)\.d|)" + any + ")|" + std::string(kStates) + R"()\.)", ""},
-      {R"([A-Za-z](?:\.[A-Za-z])*\.|(?i:(?:canada|sino|korean|eu|japan|non)-u\.s)\.)", ""},
-      {R"((?i:ca|figs?|prop|nos?|sect?s|arts?|bldg|pp|op)\.)", R"([ \x{A0}\n]?\p{Nd})"},
+      {R"([A-Za-z](?:\.[A-Za-z])*\.|(?i:(?:canada|eu|japan|korean|non|sino)-u\.s)\.)", ""},
+      {R"((?i:arts?|bldg|ca|figs?|nos?|op|pp|prop|sect?s)\.)", R"([ \x{A0}\n]?\p{Nd})"},
       {R"([\p{L}\p{M}\x{AD}][\p{L}\p{M}\x{AD}\p{Nd}]*(?:[-_.!?][\p{L}\p{M}\x{AD}\p{Nd}]+)*\.)",
        R"([,;:\x{3001}])"},
   };

@@ -134,7 +134,7 @@ class BeamSearch {
     return texts.gather(1, which.unsqueeze(2).expand({-1, -1, texts.size(2)}));
   }
 
-  // Of the candidates only the first `beams` may end here. As Vaswani et al. (2017) search, a text that is cut off at the
+  // Only the first `beams` of the candidates may end here. As Vaswani et al. (2017) search, a text that is cut off at the
   // longest length counts only where none of its prompt's has ended.
   void keep_finished(const torch::Tensor& best, const torch::Tensor& texts, const torch::Tensor& ends,
                      int64_t step) {

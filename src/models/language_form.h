@@ -1,4 +1,4 @@
-// What tells the published kinds of decoders apart, and what their files call their parts.
+// A form tells the published kinds of decoders apart, and says what their files call their parts.
 #pragma once
 
 #include "models/language_model.h"

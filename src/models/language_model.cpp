@@ -18,12 +18,11 @@ namespace {
 constexpr double kUnseen = -1e9;
 constexpr double kInitialDeviation = 0.02;  // GPT-2's, and LLaMA's
 
-using Form = LanguageForm;
 using Packing = LanguageForm::Packing;
 using Positions = LanguageForm::Positions;
-const auto& form_of = language_form;
 
-Norm norm_at(torch::nn::Module& root, const std::string& path, const Form& form, int64_t width, double eps) {
+Norm norm_at(torch::nn::Module& root, const std::string& path, const LanguageForm& form, int64_t width,
+             double eps) {
   Norm norm;
   if (form.norm == NormKind::rms) {
     norm.rms = nn::RmsNorm(width, eps);
@@ -84,7 +83,7 @@ LanguageConfig LanguageConfig::complete() const {
       refuse("dim = ", dim, " must be a multiple of heads = ", heads, ", or head_dim given");
     out.head_dim = dim / heads;
   }
-  const Form& form = form_of(kind);
+  const LanguageForm& form = language_form(kind);
   if (form.positions == Positions::rotary && out.head_dim % 2 != 0)
     refuse("rotary positions need an even head_dim, it is ", out.head_dim);
   const int64_t pairs = out.head_dim / 2;
@@ -143,7 +142,7 @@ struct LanguageModel::Shared {
 };
 
 LanguageModel::LanguageModel(const LanguageConfig& config) : config_(config.complete()) {
-  const Form& form = form_of(config_.kind);
+  const LanguageForm& form = language_form(config_.kind);
   embedding_ = table_at(*this, form.embedding, config_.vocabulary, config_.dim);
   if (form.positions == Positions::learned)
     positions_ = table_at(*this, form.positions_name, config_.context, config_.dim);
@@ -155,7 +154,7 @@ LanguageModel::LanguageModel(const LanguageConfig& config) : config_(config.comp
 }
 
 LanguageModel::Block LanguageModel::make_block(int64_t index) {
-  const Form& form = form_of(config_.kind);
+  const LanguageForm& form = language_form(config_.kind);
   const std::string path = text(form.block, index, ".");
   const auto projection = [&](const char* name, int64_t in, int64_t out, bool bias) {
     Projection layer(in, out, bias, form.stored_in_out);
@@ -190,7 +189,7 @@ torch::Tensor LanguageModel::embed(const torch::Tensor& ids) const {
 // q, k and v [batch, heads or kv_heads, tokens, head_dim].
 std::array<torch::Tensor, 3> LanguageModel::project(const Block& block, int64_t index,
                                                     const torch::Tensor& x) const {
-  const Form& form = form_of(config_.kind);
+  const LanguageForm& form = language_form(config_.kind);
   // Attention divides by the root of head_dim; what a model does otherwise is made of its queries.
   const double by_layer = config_.scale_by_layer ? 1 / static_cast<double>(index + 1) : 1;
   const double scale = config_.attention_scale == 0 ? by_layer
@@ -218,7 +217,7 @@ std::array<torch::Tensor, 3> LanguageModel::project(const Block& block, int64_t 
 }
 
 LanguageModel::Shared LanguageModel::shared_of(const TextInput& input, const torch::Tensor& x) const {
-  const Form& form = form_of(config_.kind);
+  const LanguageForm& form = language_form(config_.kind);
   const int64_t before = input.cache ? input.cache->length : 0, tokens = x.size(1), keys = before + tokens;
   const torch::TensorOptions integers = x.options().dtype(torch::kInt64).requires_grad(false);
   Shared shared;
@@ -344,7 +343,7 @@ torch::Tensor LanguageModel::logits(const torch::Tensor& hidden) const {
 void LanguageModel::initialise(uint64_t seed) {
   // Layers that end a residual branch start smaller, by the number of branches (Radford et al. 2019).
   const double branch = kInitialDeviation / std::sqrt(2.0 * static_cast<double>(config_.depth));
-  const Form& form = form_of(config_.kind);
+  const LanguageForm& form = language_form(config_.kind);
   const auto ends = [](const std::string& name, const char* path) {
     return name.ends_with(text(".", path, ".weight"));
   };
@@ -365,7 +364,7 @@ int64_t LanguageModel::macs(int64_t tokens) const {
 
 std::string LanguageModel::rename(const std::string& published) const {
   std::string name = published;
-  const Form& form = form_of(config_.kind);
+  const LanguageForm& form = language_form(config_.kind);
   // GPT-2's and BLOOM's own files begin below the "transformer." of ours.
   const std::string root = std::string(form.embedding).substr(0, std::string(form.embedding).find('.') + 1);
   const auto known = named_parameters();

@@ -58,7 +58,7 @@ struct LlavaConfig {
       -2;  // tokens behind this block of the tower, counted from behind: -2 = the last but one
   bool class_token = false;  // keep it among the features
   int64_t projector_layers = 2;
-  // Of files by other authors: further blocks, whose tokens stand beside those of select_block, and the projector.
+  // Files by other authors may read further blocks, whose tokens stand beside those of select_block, by another projector.
   std::vector<int64_t> more_blocks = {};
   Activation projector_activation = Activation::gelu;
   bool projector_bias = true;

@@ -12,7 +12,6 @@
 #include "core/text.h"
 #include "models/capability.h"
 #include "models/family.h"
-#include "tasks/feature_extractor.h"
 #include "tasks/generator_bits.h"
 #include "tasks/generator_pictures.h"
 #include "tasks/sample_rows.h"

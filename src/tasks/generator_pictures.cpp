@@ -7,15 +7,23 @@
 #include "tasks/patch_pictures.h"
 
 namespace tessera::tasks {
-namespace {
 
-// Auto-encoders have pixels between -1 and 1.
+void require_codec(const Generator& generator, const OpenedVae& vae, const std::string& file) {
+  if (vae.codec->latent_channels() != generator.network->channels())
+    fail_usage("'", vae.file, "' decodes latents of ", vae.codec->latent_channels(), " channels, ", file,
+               " makes ", generator.network->channels());
+  const auto& latents = generator.latents;
+  if (latents && latents->checksum != vae.checksum)
+    fail_usage(file, " was trained on latents of ", latents->codec, " ", latents->checksum, ", '", vae.file,
+               "' is another VAE, ", vae.checksum);
+}
+
 const data::Preprocess& decoded_pixels() {
   static const data::Preprocess pixels{.crop = 1, .mean = {0.5, 0.5, 0.5}, .std = {0.5, 0.5, 0.5}};
   return pixels;
 }
 
-}  // namespace
+int64_t published_guided_channels(const models::Denoiser& network) { return network.channels() == 4 ? 3 : 0; }
 
 GeneratorPictures::GeneratorPictures(const Generator& generator, models::Extent size, OpenedVae vae,
                                      const PictureSettings& settings, const std::string& file)
@@ -25,14 +33,8 @@ GeneratorPictures::GeneratorPictures(const Generator& generator, models::Extent 
   if (!vae_.codec && generator.network->channels() != 3)
     fail_usage(file, " makes latents, which are no images: their VAE must be named");
   if (vae_.codec) {
-    if (vae_.codec->latent_channels() != generator.network->channels())
-      fail_usage("'", vae_.file, "' decodes latents of ", vae_.codec->latent_channels(), " channels, ", file,
-                 " makes ", generator.network->channels());
-    const auto& latents = generator.latents;
-    if (latents && latents->checksum != vae_.checksum)
-      fail_usage(file, " has latents of ", latents->codec, " ", latents->checksum, ", '", vae_.file,
-                 "' is another VAE, ", vae_.checksum);
-    scale_ = latents ? latents->scale : vae_.codec->scaling_factor();
+    require_codec(generator, vae_, file);
+    scale_ = generator.latents ? generator.latents->scale : vae_.scale;
     if (!(scale_ > 0)) fail_usage("'", vae_.file, "' does not say the scale of its latents");
   }
   sampler_.sampler = settings.sampler != SamplerName::automatic ? settings.sampler
@@ -49,8 +51,7 @@ GeneratorPictures::GeneratorPictures(const Generator& generator, models::Extent 
 GenerateRequest GeneratorPictures::request(int64_t first, int64_t count) const {
   GenerateRequest request;
   request.height = size_.height, request.width = size_.width;
-  // The published guidance of latents leaves the fourth channel alone.
-  request.guidance = {.scale = cfg_, .channels = generator_.network->channels() == 4 ? 3 : 0};
+  request.guidance = {.scale = cfg_, .channels = published_guided_channels(*generator_.network)};
   request.sampler = sampler_;
   std::vector<int64_t> labels;
   for (int64_t i = first; i < first + count; ++i) {

@@ -18,10 +18,17 @@ struct PictureSettings {
   double cfg = 1.5;                              // not taken where the network knows no image without a class
 };
 
+// Usage errors unless the VAE has as many channels as the network makes, and is the one of its latents as far as those say.
+// `file` is the generator in errors: "'run/model.safetensors'".
+void require_codec(const Generator& generator, const OpenedVae& vae, const std::string& file);
+// Auto-encoders have pixels between -1 and 1.
+const data::Preprocess& decoded_pixels();
+// How many of the first channels are guided, 0 for all: the published guidance of latents leaves the fourth alone.
+int64_t published_guided_channels(const models::Denoiser& network);
+
 class GeneratorPictures {
  public:
-  // `vae` decodes what a network of latents makes. Usage errors: none where there must be one, another than that of the
-  // latents, as far as they say.
+  // `vae` decodes what a network of latents makes. Usage errors: none where there must be one, and those of require_codec().
   GeneratorPictures(const Generator& generator, models::Extent size, OpenedVae vae,
                     const PictureSettings& settings, const std::string& file);
 

@@ -36,6 +36,7 @@ struct OpenedBackbone {
 struct OpenedVae {
   std::shared_ptr<models::Backbone> model;  // in evaluation mode, in float32
   models::LatentCodec* codec = nullptr;     // the model as one
+  double scale = 0;                         // what latents are multiplied by; 0 = the file does not say
   std::string file, checksum;
 };
 

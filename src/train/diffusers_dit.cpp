@@ -85,6 +85,44 @@ NamedTensors diffusers_tensors(const WeightFile& file, const models::Family& fam
   return tensors;
 }
 
+// The tensors as diffusers has them: q, k and v apart, the embedders in every block, positions computed.
+NamedTensors as_diffusers(const NamedTensors& ours, int64_t blocks) {
+  static const std::vector<std::pair<std::string, std::string>> whole = {
+      {"x_embedder.proj.", "pos_embed.proj."},
+      {"final_layer.adaLN_modulation.1.", "proj_out_1."},
+      {"final_layer.linear.", "proj_out_2."}};
+  static const std::vector<std::pair<std::string, std::string>> embedders = {
+      {"t_embedder.mlp.0.", "timestep_embedder.linear_1."},
+      {"t_embedder.mlp.2.", "timestep_embedder.linear_2."},
+      {"y_embedder.embedding_table.", "class_embedder.embedding_table."}};
+  static const std::vector<std::pair<std::string, std::string>> inside = {
+      {".adaLN_modulation.1.", ".norm1.linear."},
+      {".attn.proj.", ".attn1.to_out.0."},
+      {".mlp.fc1.", ".ff.net.0.proj."},
+      {".mlp.fc2.", ".ff.net.2."}};
+  NamedTensors theirs;
+  for (const auto& [name, tensor] : ours) {
+    for (const auto& [from, to] : whole)
+      if (name.starts_with(from)) theirs.emplace_back(to + name.substr(from.size()), tensor);
+    for (const auto& [from, to] : embedders)
+      for (int64_t block = 0; block < blocks && name.starts_with(from); ++block)
+        theirs.emplace_back(text("transformer_blocks.", block, ".norm1.emb.", to, name.substr(from.size())),
+                            tensor);
+    if (!name.starts_with("blocks.")) continue;
+    if (const size_t at = name.find(".attn.qkv."); at != std::string::npos) {
+      const std::vector<torch::Tensor> thirds = tensor.chunk(3);
+      for (size_t third = 0; third < 3; ++third)
+        theirs.emplace_back(
+            "transformer_" + name.substr(0, at) + ".attn1.to_" + "qkv"[third] + "." + name.substr(at + 10),
+            thirds[third].contiguous());
+    }
+    for (const auto& [from, to] : inside)
+      if (const size_t at = name.find(from); at != std::string::npos)
+        theirs.emplace_back("transformer_" + name.substr(0, at) + to + name.substr(at + from.size()), tensor);
+  }
+  return theirs;
+}
+
 // The process of the scheduler, that of the published DiT where there is none; its names of the classes likewise.
 void describe_pipeline(WeightsInfo& info, const std::string& pipeline) {
   Value task = scheduler_settings(pipeline);
@@ -92,6 +130,7 @@ void describe_pipeline(WeightsInfo& info, const std::string& pipeline) {
   info.task = tasks::resolve_task(task);
   const int64_t classes = info.model.settings.find("labels")->as_int();
   std::vector<std::string> names = pipeline_class_names(pipeline, classes);
+  // Of 1000 classes the names are those that all weights here have, not the longer ones of DiT's pipelines.
   if (const data::ImageNetClasses* known = data::imagenet_classes(classes);
       known && (names.empty() || classes == 1000))
     names.assign(known->names.begin(), known->names.end());
@@ -141,48 +180,6 @@ OpenedTask open_diffusers_dit(const std::string& folder) {
                               process.steps, " steps", pipeline.empty() ? ", as published" : ""));
   return opened;
 }
-
-namespace {
-
-// The tensors as diffusers has them: q, k and v apart, the embedders in every block, positions computed.
-NamedTensors as_diffusers(const NamedTensors& ours, int64_t blocks) {
-  static const std::vector<std::pair<std::string, std::string>> whole = {
-      {"x_embedder.proj.", "pos_embed.proj."},
-      {"final_layer.adaLN_modulation.1.", "proj_out_1."},
-      {"final_layer.linear.", "proj_out_2."}};
-  static const std::vector<std::pair<std::string, std::string>> embedders = {
-      {"t_embedder.mlp.0.", "timestep_embedder.linear_1."},
-      {"t_embedder.mlp.2.", "timestep_embedder.linear_2."},
-      {"y_embedder.embedding_table.", "class_embedder.embedding_table."}};
-  static const std::vector<std::pair<std::string, std::string>> inside = {
-      {".adaLN_modulation.1.", ".norm1.linear."},
-      {".attn.proj.", ".attn1.to_out.0."},
-      {".mlp.fc1.", ".ff.net.0.proj."},
-      {".mlp.fc2.", ".ff.net.2."}};
-  NamedTensors theirs;
-  for (const auto& [name, tensor] : ours) {
-    for (const auto& [from, to] : whole)
-      if (name.starts_with(from)) theirs.emplace_back(to + name.substr(from.size()), tensor);
-    for (const auto& [from, to] : embedders)
-      for (int64_t block = 0; block < blocks && name.starts_with(from); ++block)
-        theirs.emplace_back(text("transformer_blocks.", block, ".norm1.emb.", to, name.substr(from.size())),
-                            tensor);
-    if (!name.starts_with("blocks.")) continue;
-    if (const size_t at = name.find(".attn.qkv."); at != std::string::npos) {
-      const std::vector<torch::Tensor> thirds = tensor.chunk(3);
-      for (size_t third = 0; third < 3; ++third)
-        theirs.emplace_back(
-            "transformer_" + name.substr(0, at) + ".attn1.to_" + "qkv"[third] + "." + name.substr(at + 10),
-            thirds[third].contiguous());
-    }
-    for (const auto& [from, to] : inside)
-      if (const size_t at = name.find(from); at != std::string::npos)
-        theirs.emplace_back("transformer_" + name.substr(0, at) + to + name.substr(at + from.size()), tensor);
-  }
-  return theirs;
-}
-
-}  // namespace
 
 void save_diffusers_dit(const OpenedTask& opened, const std::string& folder) {
   const Value& settings = opened.info.model.settings;

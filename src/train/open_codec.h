@@ -22,6 +22,10 @@ struct OpenedCodec {
 
   // Usage error where the scale is not known.
   double require_scale() const;
+  // What tasks are given of it.
+  tasks::OpenedVae for_tasks() const {
+    return {.model = model, .codec = codec, .scale = scale, .file = file, .checksum = checksum};
+  }
 };
 
 // `path`: weights of task vae (a file or its run), CompVis' checkpoints with or without what stands around their

@@ -48,4 +48,9 @@ OpenedExtractor open_extractor(const std::string& path, const ExtractorOptions& 
   return opened;
 }
 
+std::unique_ptr<tasks::FeatureExtractor> open_extractor_at(const std::string& path,
+                                                           const tasks::ExtractorPlace& place) {
+  return open_extractor(path, {.place = place}).extractor;
+}
+
 }  // namespace tessera::train

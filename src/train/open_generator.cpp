@@ -10,6 +10,7 @@
 #include "io/file.h"
 #include "models/denoiser.h"
 #include "tasks/diffuse.h"
+#include "tasks/generator_pictures.h"
 #include "tasks/patch_drawing.h"
 #include "train/diffusers_dit.h"
 #include "train/diffusers_folder.h"
@@ -87,19 +88,9 @@ OpenedTask open_generator(const std::string& path, const OpenOptions& options) {
   return opened;
 }
 
-void require_codec(const OpenedTask& opened, const OpenedCodec& vae) {
-  const tasks::Generator& generator = *tasks::generator_of(*opened.task);
-  if (vae.codec->latent_channels() != generator.network->channels())
-    fail_usage("'", vae.file, "' decodes latents of ", vae.codec->latent_channels(), " channels, '",
-               opened.file, "' makes ", generator.network->channels());
-  if (generator.latents && generator.latents->checksum != vae.checksum)
-    fail_usage("'", opened.file, "' was trained on latents of ", generator.latents->codec, " ",
-               generator.latents->checksum, ", '", vae.file, "' is another VAE, ", vae.checksum);
-}
-
 void save_pipeline(const OpenedTask& opened, const OpenedCodec& vae, const std::string& folder) {
   const tasks::Generator& generator = *tasks::generator_of(*opened.task);
-  require_codec(opened, vae);
+  tasks::require_codec(generator, vae.for_tasks(), "'" + opened.file + "'");
   save_diffusers_dit(opened, folder + "/transformer");
   save_diffusers_vae(vae, generator.latents ? generator.latents->scale : vae.require_scale(),
                      folder + "/vae");

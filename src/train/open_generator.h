@@ -18,9 +18,6 @@ void describe_generator(WeightsInfo& info, const WeightFile& file);
 // draws patches (tasks::DrawsPatches).
 OpenedTask open_generator(const std::string& path, const OpenOptions& options = {});
 
-// Usage errors unless the VAE is the one whose latents the generator makes, as far as the files say, or has as many channels.
-void require_codec(const OpenedTask& opened, const OpenedCodec& vae);
-
 // Writes a DiT on latents with its VAE as DiTPipeline.from_pretrained of diffusers reads them. A usage error for what
 // DiTTransformer2DModel cannot express (diffusers_dit.h).
 void save_pipeline(const OpenedTask& opened, const OpenedCodec& vae, const std::string& folder);

@@ -214,14 +214,8 @@ RunTask build_task(const Recipe& recipe, const RunData& data, const WeightsInfo&
   setup.open_classifier = open_classifier;
   setup.open_backbone = open_backbone;
   setup.open_task = open_whole_task;
-  setup.open_vae = [](const std::string& path) {
-    const OpenedCodec opened = open_codec(path);
-    return tasks::OpenedVae{
-        .model = opened.model, .codec = opened.codec, .file = opened.file, .checksum = opened.checksum};
-  };
-  setup.open_extractor = [](const std::string& path, const tasks::ExtractorPlace& place) {
-    return open_extractor(path, {.place = place}).extractor;
-  };
+  setup.open_vae = [](const std::string& path) { return open_codec(path).for_tasks(); };
+  setup.open_extractor = open_extractor_at;
   RunTask run;
   run.task = tasks::find_task(tasks::task_name(recipe.task)).make(setup);
   run.info = info;
