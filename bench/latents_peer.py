@@ -7,7 +7,6 @@ All weights are drawn here and exchanged, and what both programs make of them is
 import argparse
 import json
 import pathlib
-import resource
 import statistics
 import subprocess
 import sys
@@ -20,7 +19,7 @@ from PIL import Image
 
 import generate_peer
 from infer_peer import timed
-from rounds import head, row, seconds, take_turns, tessera, times_faster
+from rounds import head, row, run_watched, seconds, take_turns, tessera, times_faster
 
 FEW, MANY = 16, 80  # images of the two runs whose difference is the time of features
 
@@ -43,12 +42,13 @@ class Decoding:
         self.vae.save_pretrained(folder / "vae")
         self.generator = generate_peer.create("dit_s_patch2", options.program, folder)[1]
 
+    def command(self, name, *words):
+        return [self.options.program, "generate", "--weights", self.generator, "-o", self.folder / name, "-n", "1",
+                "--sampler", "ddim", "--steps", "1", "--cfg", "1", "--threads", str(self.options.threads), *map(str, words)]
+
     def generate(self, name, *words):
-        out = self.folder / name
-        subprocess.run([self.options.program, "generate", "--weights", self.generator, "-o", out, "-n", "1", "--sampler", "ddim",
-                        "--steps", "1", "--cfg", "1", "--threads", str(self.options.threads), *words], check=True,
-                       capture_output=True)
-        return out
+        subprocess.run(self.command(name, *words), check=True, capture_output=True)
+        return self.folder / name
 
     def check(self):
         latents = numpy.load(self.generate("latents.npy"))
@@ -81,12 +81,10 @@ class Decoding:
                 f"{limit:.0f} % of the products' limit")
 
     def memory(self):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-        took = seconds(lambda: self.generate("large.png", "--vae", str(self.folder / "vae"), "--size", "128", "--tile", "512"))
-        after = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-        told = "at most " if after == before else ""
-        row("a picture of 1024 x 1024 in tiles, drawn and decoded", "fp32", f"{took:.1f} s", "", "",
-            f"{told}{after / 1024:.0f} MB")
+        for tile in (512, 256):
+            took, peak = run_watched(self.command("large.png", "--vae", self.folder / "vae", "--size", 128, "--tile", tile))
+            row(f"a picture of 1024 x 1024, drawn and decoded with `--tile {tile}`", "fp32", f"{took:.1f} s", "", "",
+                f"{peak:.0f} MB")
 
 
 class Features:

@@ -2,28 +2,15 @@
 
 import argparse
 import json
-import os
 import pathlib
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 
-from rounds import head, row, tessera
+from rounds import head, row, run_watched, tessera
 
 MODEL = "vil_small_patch16_224"
-
-
-def run(command):
-    """Seconds and peak memory in MB of a process."""
-    start = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
-    seconds = time.perf_counter() - start
-    if os.waitstatus_to_exitcode(status):
-        sys.exit(f"predict.py: failed: {' '.join(map(str, command))}")
-    return seconds, usage.ru_maxrss / 1024
 
 
 def weights(program, folder):
@@ -49,12 +36,12 @@ def main():
                    str(options.threads), "--batch", str(options.batch), "--csv"]
         result = {"benchmark": "tessera predict, ViL-S", "threads": options.threads, "images": len(pictures)}
         for precision in ("fp32", "bf16"):
-            single = [run([*predict, "--precision", precision, pictures[0]]) for _ in range(options.rounds + 1)][1:]
+            single = [run_watched([*predict, "--precision", precision, pictures[0]]) for _ in range(options.rounds + 1)][1:]
             # The model alone before and after the folder, so that what else the machine does meets both.
             alone = lambda: tessera(options.program, "infer", model=MODEL, batch=options.batch, precision=precision,
                                     threads=options.threads, seconds=6)["images_per_second"]
             before = alone()
-            seconds, memory = run([*predict, "--precision", precision, options.pictures])
+            seconds, memory = run_watched([*predict, "--precision", precision, options.pictures])
             rate = (before + alone()) / 2
             result[precision] = {
                 "one_picture_seconds": round(statistics.median(s for s, _ in single), 3),

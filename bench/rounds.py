@@ -1,6 +1,7 @@
 """What the benchmarks share: `tessera bench` as a function, ways that take turns, rows of Markdown."""
 
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -20,6 +21,24 @@ def seconds(way, repeats=1):
     for _ in range(repeats):
         way()
     return (time.perf_counter() - start) / repeats
+
+
+def run_watched(command):
+    """Runs a command, whose output is dropped; seconds and peak memory in MB. The kernel's own account of a child that has
+    ended (ru_maxrss) begins with the memory of the process that started it, so the child is asked while it runs."""
+    start, peak = time.perf_counter(), 0
+    process = subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL)
+    while not os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+        try:
+            with open(f"/proc/{process.pid}/status") as status:
+                peak = max([peak] + [int(line.split()[1]) for line in status if line.startswith("VmHWM")])
+        except ProcessLookupError:
+            pass  # ended in between
+        time.sleep(0.005)
+    took = time.perf_counter() - start
+    if process.wait():
+        sys.exit(f"failed: {' '.join(map(str, command))}")
+    return took, peak / 1024
 
 
 def take_turns(ways, rounds, what):

@@ -270,8 +270,8 @@ void print_split(const data::SplitCheck& split) {
   std::cout << "  classes  " << split.classes.size() << ", of " << *least << " ('"
             << one_line(split.classes[static_cast<size_t>(least - split.class_counts.begin())]) << "') to "
             << *most << " ('"
-            << one_line(split.classes[static_cast<size_t>(most - split.class_counts.begin())])
-            << "') images\n";
+            << one_line(split.classes[static_cast<size_t>(most - split.class_counts.begin())]) << "') "
+            << (split.counts_objects ? "objects" : "images") << "\n";
 }
 
 ordered_json findings_json(const data::Lines& findings) {

@@ -127,6 +127,7 @@ SplitCheck describe_split(const Source& source, bool held_out) {
   if (const ObjectLabels* objects = object_labels(source)) {
     split.classes = objects->object_classes();
     split.class_counts = object_counts(source);
+    split.counts_objects = true;
   }
   return split;
 }

@@ -27,6 +27,7 @@ struct SplitCheck {
   int64_t pictures = 0, readable = 0;
   std::vector<std::string> classes;
   std::vector<int64_t> class_counts;
+  bool counts_objects = false;             // class_counts are those of objects, not of images
   std::map<std::string, int64_t> formats;  // "jpeg", "png", "webp", "pixels"
   // Readable pictures by their shorter side: the number of those from 2^k to 2^(k+1)-1 pixels.
   std::map<int, int64_t> sides;
