@@ -13,6 +13,50 @@
 namespace tessera::data {
 namespace {
 
+// --- Named classes ---
+
+TEST(Named, ClassesAreCaptionsAndSomeAreKeptFromTraining) {
+  const auto open = [](const std::string& path, Split split) {
+    return open_source({.path = path, .val_path = "named:shapes:train=20,val=30"}, split);
+  };
+  const std::string path = "named:without=disc,template=a {},template={} alone,shapes:train=60,val=5";
+  const auto all = open_source({.path = "shapes:train=60"}, Split::train), train = open(path, Split::train);
+  const int64_t discs = class_counts(*all)[0];
+  ASSERT_GT(discs, 0);
+  EXPECT_EQ(train->size(), 60 - discs);
+  EXPECT_EQ(class_counts(*train)[0], 0);
+  EXPECT_EQ(train->class_labels()->class_names(), all->class_labels()->class_names());
+  for (int64_t i = 0; i < train->size(); ++i) {
+    const std::string name = label_text(*train->class_labels(), i, ", ");
+    EXPECT_EQ(train->read(i).annotation.captions, (std::vector<std::string>{"a " + name, name + " alone"}));
+  }
+  EXPECT_NE(train->fingerprint(),
+            open("named:template=a {},template={} alone,shapes:train=60", Split::train)->fingerprint());
+  // Validation has every class, and captions of its own path.
+  const auto held_out = open(path, Split::validation);
+  EXPECT_EQ(held_out->size(), 30);
+  EXPECT_GT(class_counts(*held_out)[0], 0);
+  EXPECT_EQ(held_out->read(0).annotation.captions,
+            std::vector<std::string>{label_text(*held_out->class_labels(), 0, ", ")});
+  require_same_classes(*train, *held_out);
+}
+
+TEST(Named, WhatCannotBeIsNamed) {
+  const auto open = [](const std::string& path) {
+    return error_of([&] { open_source({.path = path}, Split::train); });
+  };
+  EXPECT_EQ(
+      open("named:without=disk,shapes:train=20"),
+      "without=disk: shapes train, 20 images of 32x32, 10 shapes has no such class, did you mean 'disc'?");
+  EXPECT_EQ(open("named:template=a,shapes"),
+            "data path 'named:template=a,shapes': the template 'a' has no {} for the class's name");
+  EXPECT_EQ(open("named:without=disc"),
+            "data path 'named:without=disc' must be named:[without=CLASS,][template=TEXT,]PATH");
+  EXPECT_EQ(open("named:shapes:task=segment"),
+            "named: needs a class for each image, which shapes train, 20000 images of 32x32 with masks, 11 "
+            "classes does not have");
+}
+
 // --- Which kind, which split ---
 
 TEST(OpenSource, AnUnknownPathListsTheKinds) {

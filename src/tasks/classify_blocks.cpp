@@ -65,15 +65,9 @@ report::PicturesBlock pictures_of(const ScoredSamples& scored, const data::Sourc
 
 // Of one class an image.
 report::TableBlock classes_of(const ScoredSamples& scored, const std::vector<std::string>& names) {
-  report::TableBlock table{.name = "classes"};
-  table.columns = {{"class"}, {"samples", true}, {"precision", true}, {"recall", true}, {"f1", true}};
   eval::ClassificationMeter meter(scored.classes);
   for (const EvaluatedSample& row : scored.rows) meter.add(row.score);
-  const auto scores = meter.per_class();
-  for (size_t c = 0; c < scores.size(); ++c)
-    table.rows.push_back({class_name(names, static_cast<int64_t>(c)), text(scores[c].samples),
-                          shortest(scores[c].precision), shortest(scores[c].recall), shortest(scores[c].f1)});
-  return table;
+  return class_table(meter, names);
 }
 
 report::TableBlock samples_of(const ScoredSamples& scored, const data::Source& source,
@@ -93,6 +87,17 @@ report::TableBlock samples_of(const ScoredSamples& scored, const data::Source& s
 }
 
 }  // namespace
+
+report::TableBlock class_table(const eval::ClassificationMeter& meter,
+                               const std::vector<std::string>& names) {
+  report::TableBlock table{.name = "classes"};
+  table.columns = {{"class"}, {"samples", true}, {"precision", true}, {"recall", true}, {"f1", true}};
+  const auto scores = meter.per_class();
+  for (size_t c = 0; c < scores.size(); ++c)
+    table.rows.push_back({class_name(names, static_cast<int64_t>(c)), text(scores[c].samples),
+                          shortest(scores[c].precision), shortest(scores[c].recall), shortest(scores[c].f1)});
+  return table;
+}
 
 std::string class_name(const std::vector<std::string>& names, int64_t index) {
   const auto i = static_cast<size_t>(index);

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "eval/classification.h"
 #include "tasks/score_accumulator.h"
 
 namespace tessera::tasks {
@@ -14,6 +15,9 @@ namespace tessera::tasks {
 std::vector<report::Block> classify_blocks(const ScoredSamples& scored, const data::Source& source,
                                            const std::vector<std::string>& class_names,
                                            const EvaluateOptions& options);
+
+// The table "classes": samples, precision, recall and F1 of each.
+report::TableBlock class_table(const eval::ClassificationMeter& meter, const std::vector<std::string>& names);
 
 // "cat", or "class 7" where classes have no names.
 std::string class_name(const std::vector<std::string>& names, int64_t index);

@@ -298,7 +298,7 @@ Findings Clip::evaluate(const EvaluateOptions& options) {
   out.broken = loader->bad_images();
   check(out.samples > 0, "there is no image to evaluate on");
   int64_t cut = 0;
-  add_retrieval(out, *validation_, images, config_.eval_captions, *this,
+  add_retrieval(out, *validation_, images, config_.eval_captions, *this, options,
                 [&](const std::vector<std::string>& texts) {
                   const AutocastScope autocast(options.device, options.precision);
                   int64_t shortened = 0;

@@ -198,7 +198,7 @@ Findings CocaTask::evaluate(const EvaluateOptions& options) {
   check(out.samples > 0, "there is no image to evaluate on");
   add_caption_scores(out, *validation_, written.indices(), written.captions(), config_.eval_captions);
   int64_t cut = 0;
-  add_retrieval(out, *validation_, rows, config_.eval_captions, *this,
+  add_retrieval(out, *validation_, rows, config_.eval_captions, *this, options,
                 [&](const std::vector<std::string>& texts) {
                   const AutocastScope autocast(options.device, options.precision);
                   int64_t shortened = 0;

@@ -7,7 +7,9 @@
 
 #include "core/text.h"
 #include "eval/captioning.h"
+#include "eval/classification.h"
 #include "eval/retrieval.h"
+#include "tasks/classify_blocks.h"
 #include "tasks/zero_shot.h"
 
 namespace tessera::tasks {
@@ -63,23 +65,31 @@ using Embed = std::function<torch::Tensor(const std::vector<std::string>&)>;
 
 // Classes by their names.
 void add_zero_shot(Findings& out, const data::ClassLabels& labels, const SampleRows& images,
-                   const PairedEmbedding& model, const Embed& embed) {
+                   const PairedEmbedding& model, const EvaluateOptions& options, const Embed& embed) {
   const std::vector<std::string>& names = labels.class_names();
   if (std::set<std::string>(names.begin(), names.end()).size() < names.size()) return;
   ClassRows classes = class_rows(model, names, model.templates(), embed);
   classes.rows = classes.rows.to(torch::kCPU, torch::kFloat32);
   std::vector<std::vector<int64_t>> own;
   for (const int64_t index : images.indices()) own.push_back({labels.label(index)});
-  const eval::RetrievalMeter meter = ranks_of(
-      images.rows(), [&](const torch::Tensor& some) { return classes.similarities(model, some); }, own);
+  eval::ClassificationMeter by_class(std::ssize(names));
+  int64_t seen = 0;
+  const auto compare = [&](const torch::Tensor& some) {
+    const torch::Tensor scores = classes.similarities(model, some).contiguous();
+    for (int64_t i = 0; options.wants("classes") && i < scores.size(0); ++i)
+      by_class.add({scores[i].const_data_ptr<float>(), names.size()}, own[static_cast<size_t>(seen++)]);
+    return scores;
+  };
+  const eval::RetrievalMeter meter = ranks_of(images.rows(), compare, own);
   out.metrics.push_back({{"zero_shot_top1", Unit::share}, meter.recall(1)});
   out.metrics.push_back({{"zero_shot_top5", Unit::share}, meter.recall(5)});
+  if (options.wants("classes")) out.blocks.emplace_back(class_table(by_class, names));
 }
 
 }  // namespace
 
 void add_retrieval(Findings& out, const data::Source& source, const SampleRows& images, EvalCaptions which,
-                   const PairedEmbedding& model, const Embed& embed) {
+                   const PairedEmbedding& model, const EvaluateOptions& options, const Embed& embed) {
   const SearchedTexts searched(source, images.indices(), which);
   const torch::Tensor texts = embed(searched.texts).to(torch::kCPU, torch::kFloat32), rows = images.rows();
   const bool finite = torch::isfinite(rows).all().item<bool>() && torch::isfinite(texts).all().item<bool>();
@@ -94,7 +104,7 @@ void add_retrieval(Findings& out, const data::Source& source, const SampleRows& 
   out.metrics.push_back({{"captions"}, static_cast<double>(searched.texts.size())});
   const data::ClassLabels* labels = source.class_labels();
   if (labels && !labels->multi_label() && labels->class_names().size() >= 2)
-    add_zero_shot(out, *labels, images, model, embed);
+    add_zero_shot(out, *labels, images, model, options, embed);
 }
 
 void add_caption_scores(Findings& out, const data::Source& source, const std::vector<int64_t>& indices,

@@ -19,10 +19,11 @@ enum class TrainCaptions { drawn, first };
 enum class EvalCaptions { first, all };
 
 // R@1, 5 and 10 from images to texts and back (image_to_text_r1, …), the number of distinct `captions`, and, where the
-// set has one class an image, zero_shot_top1 and top5 with the model's templates. `images` holds the model's rows of
-// images, `embed` gives those of texts. A text belongs to every image that has it. NaN where a vector is not finite.
+// set has one class an image, zero_shot_top1 and top5 with the model's templates, with the table "classes" where the options
+// want it. `images` holds the model's rows of images, `embed` gives those of texts. A text belongs to every image that has
+// it. NaN where a vector is not finite.
 void add_retrieval(Findings& out, const data::Source& source, const SampleRows& images, EvalCaptions which,
-                   const PairedEmbedding& model,
+                   const PairedEmbedding& model, const EvaluateOptions& options,
                    const std::function<torch::Tensor(const std::vector<std::string>&)>& embed);
 
 // cider, bleu4, rouge_l, and `exact`, the share of captions that are one of their references word for word; a table of
