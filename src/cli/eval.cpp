@@ -166,6 +166,14 @@ void check_task(const EvalOptions& options, train::OpenedTask& opened) {
                      !options.measured.real.empty() ? "--real"
                      : options.measures             ? "--measures"
                                                     : "--temperature");
+  const tasks::TaskKind& kind = tasks::find_task(tasks::task_name(opened.info.task));
+  const auto need = [&](bool asked, const char* option, std::string_view table) {
+    if (asked && std::ranges::find(kind.tables, table) == kind.tables.end())
+      fail_usage(option, ": the task of these weights, ", kind.name, ", has no table of ", table);
+  };
+  need(options.per_class, "--per-class", "classes");
+  need(!options.predictions.empty(), "--predictions", "samples");
+  need(options.bits, "--bits", "bits");
 }
 
 // Whether a model tells classes apart nobody can see where there is one alone.
@@ -304,9 +312,6 @@ class Evaluation {
     if (!options_.predictions.empty()) predictions.emplace(options_.predictions);
     EvaluatedRow row{.weights = weights, .settings = setup.settings, .size = size};
     row.findings = evaluate_at(options_, setup, *source_, opened, size);
-    const auto is_bits = [](const tasks::Metric& metric) { return metric.info.name == "bits_per_dim"; };
-    if (options_.bits && std::none_of(row.findings.metrics.begin(), row.findings.metrics.end(), is_bits))
-      fail_usage("--bits: the task of these weights measures no bits a dimension; task diffuse does");
     if (!tasks::gives_numbers(row.findings, opened.task->main_metric()))
       fail(opened.file,
            ": the model's outputs are not finite: its training went astray, or the file is damaged");

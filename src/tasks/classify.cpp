@@ -476,7 +476,8 @@ TaskKind classify_kind() {
           .make = [](const TaskSetup& setup) -> std::unique_ptr<Task> {
             return std::make_unique<Classify>(setup);
           },
-          .path_keys = {"distil.teacher", "distil.unlabelled"}};
+          .path_keys = {"distil.teacher", "distil.unlabelled"},
+          .tables = {"classes", "samples"}};
 }
 
 }  // namespace tessera::tasks

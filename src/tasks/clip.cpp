@@ -323,7 +323,8 @@ TaskKind clip_kind() {
       .keys = [] { return describe_config(ClipConfig(), "task"); },
       .fit_model = [](Value& model, const Value&, const data::Source*) { model.set("classes", 0); },
       .make = [](const TaskSetup& setup) -> std::unique_ptr<Task> { return std::make_unique<Clip>(setup); },
-      .path_keys = {"tokenizer"}};
+      .path_keys = {"tokenizer"},
+      .tables = {"classes"}};
 }
 
 }  // namespace tessera::tasks

@@ -225,7 +225,8 @@ TaskKind coca_kind() {
       .make = [](const TaskSetup& setup) -> std::unique_ptr<Task> {
         return std::make_unique<CocaTask>(setup);
       },
-      .path_keys = {"tokenizer"}};
+      .path_keys = {"tokenizer"},
+      .tables = {"classes", "samples"}};
 }
 
 }  // namespace tessera::tasks

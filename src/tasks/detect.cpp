@@ -300,15 +300,15 @@ std::vector<FoundObject> Detect::find_in_views(const std::vector<ViewedImage>& v
 }  // namespace
 
 TaskKind detect_kind() {
-  return {.name = "detect",
-          .summary = "objects: their boxes, classes and masks (Mask R-CNN, Cascade R-CNN, ViTDet)",
-          .command = "detect",
-          .resolve = [](const Value& settings) { return write_config(detector_settings(settings)); },
-          .keys = [] { return describe_config(DetectConfig(), "task"); },
-          .fit_model = [](Value& model, const Value&, const data::Source*) { model.set("classes", 0); },
-          .make = [](const TaskSetup& setup) -> std::unique_ptr<Task> {
-            return std::make_unique<Detect>(setup);
-          }};
+  return {
+      .name = "detect",
+      .summary = "objects: their boxes, classes and masks (Mask R-CNN, Cascade R-CNN, ViTDet)",
+      .command = "detect",
+      .resolve = [](const Value& settings) { return write_config(detector_settings(settings)); },
+      .keys = [] { return describe_config(DetectConfig(), "task"); },
+      .fit_model = [](Value& model, const Value&, const data::Source*) { model.set("classes", 0); },
+      .make = [](const TaskSetup& setup) -> std::unique_ptr<Task> { return std::make_unique<Detect>(setup); },
+      .tables = {"classes"}};
 }
 
 }  // namespace tessera::tasks

@@ -191,7 +191,8 @@ TaskKind detr_kind() {
           .fit_model = [](Value& model, const Value&, const data::Source*) { model.set("classes", 0); },
           .make = [](const TaskSetup& setup) -> std::unique_ptr<Task> {
             return std::make_unique<DetrTask>(setup);
-          }};
+          },
+          .tables = {"classes"}};
 }
 
 }  // namespace tessera::tasks

@@ -444,7 +444,8 @@ TaskKind diffuse_kind() {
       .make = [](const TaskSetup& setup) -> std::unique_ptr<Task> {
         return std::make_unique<Diffuse>(setup);
       },
-      .path_keys = {"vae", "fid.classifier", "fid.data"}};
+      .path_keys = {"vae", "fid.classifier", "fid.data"},
+      .tables = {"bits"}};
 }
 
 }  // namespace tessera::tasks

@@ -480,7 +480,8 @@ TaskKind segment_kind() {
           .fit_model = [](Value& model, const Value&, const data::Source*) { model.set("classes", 0); },
           .make = [](const TaskSetup& setup) -> std::unique_ptr<Task> {
             return std::make_unique<Segment>(setup);
-          }};
+          },
+          .tables = {"classes"}};
 }
 
 }  // namespace tessera::tasks

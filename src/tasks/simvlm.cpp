@@ -208,7 +208,8 @@ TaskKind simvlm_kind() {
       .make = [](const TaskSetup& setup) -> std::unique_ptr<Task> {
         return std::make_unique<SimVlmTask>(setup);
       },
-      .path_keys = {"tokenizer"}};
+      .path_keys = {"tokenizer"},
+      .tables = {"samples"}};
 }
 
 }  // namespace tessera::tasks
