@@ -80,8 +80,8 @@ class Answering final : public Task, public Answers, public LanguageBeginner {
     return static_cast<double>(std::max<int64_t>(1, learned));  // a piece may hold cut conversations alone
   }
   Loss loss(const Inputs& inputs, const models::Context& context, Collective&) override {
-    const torch::Tensor labels = inputs.at("labels").to(torch::kInt64);
-    const torch::Tensor scores = logits(inputs.at("image"), inputs.at("ids"), context);
+    const auto [ids, labels] = read_part(inputs.at("ids"), inputs.at("labels"));
+    const torch::Tensor scores = logits(inputs.at("image"), ids, context);
     const torch::Tensor wide = scores.scalar_type() == torch::kFloat64 ? scores : scores.to(torch::kFloat32);
     const torch::Tensor right = wide.detach().slice(1, 0, -1).argmax(-1).eq(labels.slice(1, 1)).sum();
     return {models::next_token_loss_sum(wide, labels), {{right.to(torch::kFloat32), weight(inputs)}}};
@@ -183,6 +183,17 @@ class Answering final : public Task, public Answers, public LanguageBeginner {
         training ? data::make_train_transform(sized, augment_) : data::make_eval_transform(sized));
   }
 
+  // Behind the last place of a batch that is learned or shows an image nothing is read: no word sees what comes later.
+  struct ReadPart {
+    torch::Tensor ids, labels;  // int64 [batch, places]
+  };
+  ReadPart read_part(const torch::Tensor& ids, const torch::Tensor& labels) const {
+    const torch::Tensor read = ids.eq(image_token_).logical_or(labels.ne(kIgnoredLabel)).any(0);
+    const auto behind = read.flip(0).to(torch::kInt32).argmax(0).item<int64_t>();
+    const int64_t places = std::max<int64_t>(2, ids.size(1) - behind);
+    return {ids.slice(1, 0, places).to(torch::kInt64), labels.slice(1, 0, places).to(torch::kInt64)};
+  }
+
   // Images of a sample and of its examples, one after another.
   torch::Tensor logits(const torch::Tensor& images, const torch::Tensor& ids,
                        const models::Context& context) {
@@ -223,8 +234,9 @@ Answering::Scored Answering::score(const StreamInputs& batch, const EvaluateOpti
   const AutocastScope autocast(options.device, options.precision);
   Scored out;
   out.images = blank ? torch::zeros_like(batch.at("image")) : batch.at("image");
-  out.labels = batch.at("labels").to(torch::kInt64).slice(1, 1);
-  out.scores = logits(out.images, batch.at("ids"), {}).slice(1, 0, -1);
+  const auto [ids, labels] = read_part(batch.at("ids"), batch.at("labels"));
+  out.labels = labels.slice(1, 1);
+  out.scores = logits(out.images, ids, {}).slice(1, 0, -1);
   return out;
 }
 
@@ -250,8 +262,9 @@ std::vector<std::string> Answering::answers_to(const torch::Tensor& images, cons
   std::vector<bool> done(static_cast<size_t>(count));
   for (int64_t step = 0; step < kMostTokens; ++step) {
     const torch::Tensor at = begins + step;
-    if (at.max().item<int64_t>() >= ids.size(1)) break;
-    const torch::Tensor scores = logits(images, read, {});
+    const auto longest = at.max().item<int64_t>();
+    if (longest >= ids.size(1)) break;
+    const torch::Tensor scores = logits(images, read.slice(1, 0, longest), {});
     // The place of an image is no word.
     const torch::Tensor next = scores.gather(1, (at - 1).view({-1, 1, 1}).expand({-1, 1, scores.size(2)}))
                                    .squeeze(1)
