@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <numeric>
+#include <tuple>
+#include <utility>
 
 #include "core/error.h"
 #include "core/text.h"
 #include "nn/boxes.h"
+#include "ops/roi_align.h"
 #include "tasks/backbone_maps.h"
 #include "tasks/object_task.h"
 #include "tasks/set_loss.h"
@@ -76,7 +79,37 @@ class DetrTask final : public ObjectTask {
     return out;
   }
 
+  // The objects of all views; of those of one class that overlap by half the surest.
+  std::vector<FoundObject> find_in_views(const std::vector<ViewedImage>& views, Extent size,
+                                         double score) override {
+    std::vector<FoundObject> all;
+    for (const ViewedImage& view : views) {
+      const models::Detr::Objects found = objects(view.pixels, {view.shown});
+      for (FoundObject& object : found_in(found.logits[-1][0], found.boxes[-1][0], size, score)) {
+        const auto width = static_cast<double>(size.width);
+        if (view.mirrored)
+          std::tie(object.left, object.right) = std::pair(width - object.right, width - object.left);
+        all.push_back(std::move(object));
+      }
+    }
+    const auto count = std::ssize(all);
+    Tensor boxes = torch::empty({count, 4}, torch::kFloat64), scores = torch::empty({count}, torch::kFloat64),
+           labels = torch::empty({count}, torch::kInt64);
+    for (int64_t i = 0; i < count; ++i) {
+      const FoundObject& object = all[static_cast<size_t>(i)];
+      boxes[i] = torch::tensor({object.left, object.top, object.right, object.bottom}, torch::kFloat64);
+      scores[i] = object.score, labels[i] = object.label;
+    }
+    const Tensor keep = ops::nms(boxes, scores, labels, kSameObject);
+    std::vector<FoundObject> out;
+    for (int64_t k = 0; k < std::min(config_.most, keep.size(0)); ++k)
+      out.push_back(std::move(all[static_cast<size_t>(keep[k].item<int64_t>())]));
+    return out;
+  }
+
  private:
+  static constexpr double kSameObject = 0.5;  // of two views: mmdet's test-time augmentation of detectors
+
   DetrTask(const TaskSetup& setup, const DetrTaskConfig& config)
       : ObjectTask(setup, "task detr",
                    {.shortest = config.shortest,

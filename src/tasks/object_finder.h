@@ -35,7 +35,6 @@ class ObjectFinder {
   // recipe, or in those that set_views() names.
   virtual std::vector<FoundObject> find(const Image& image, double score, torch::Device device,
                                         Precision precision) = 0;
-  // Several views, or one that is not the usual one, are a usage error of find() where the task has no use for them.
   virtual void set_views(const std::vector<TestView>& views) = 0;
 };
 

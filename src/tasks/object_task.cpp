@@ -68,10 +68,6 @@ void ObjectTask::set_views(const std::vector<TestView>& views) {
   views_ = views;
 }
 
-std::vector<FoundObject> ObjectTask::find_in_views(const std::vector<ViewedImage>&, models::Extent, double) {
-  fail_usage(who_, " looks at an image once: it has neither test scales nor flips");
-}
-
 ViewedImage ObjectTask::viewed(const Image& image, const TestView& view) const {
   const int64_t wanted = std::llround(static_cast<double>(preprocess_.size) * view.scale);
   const int64_t side =

@@ -52,9 +52,10 @@ class ObjectTask : public Task, public ObjectFinder {
                                                               const std::vector<models::Extent>& shown,
                                                               const std::vector<models::Extent>& sizes,
                                                               double score) = 0;
-  // The objects of one image that was looked at in several views. Tasks that know no such thing fail.
+  // The objects of one image that was looked at in several views: what is
+  // found twice is kept once.
   virtual std::vector<FoundObject> find_in_views(const std::vector<ViewedImage>& views, models::Extent size,
-                                                 double score);
+                                                 double score) = 0;
 
   // What the side of a larger or smaller view is a multiple of.
   virtual int64_t side_unit() const { return 32; }
