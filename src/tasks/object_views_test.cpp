@@ -62,7 +62,8 @@ TEST(ObjectViews, DetrFindsTheSameInAMirroredImage) {
   const auto task = detr_task();
   auto& finder = dynamic_cast<ObjectFinder&>(*task);
   finder.set_views({{1, false}, {1, true}, {0.5, false}, {0.5, true}});
-  const auto source = data::open_source({.path = "shapes:task=detect,size=64,train=8,val=8"}, data::Split::train);
+  const auto source =
+      data::open_source({.path = "shapes:task=detect,size=64,train=8,val=8"}, data::Split::train);
   for (int64_t i = 0; i < 3; ++i) {
     const Image image = data::decode_sample(source->read(i));
     const auto find = [&](const Image& of) { return finder.find(of, 0, torch::kCPU, Precision::fp32); };
@@ -80,10 +81,13 @@ TEST(ObjectViews, NoObjectOfDetrIsFoundTwice) {
   const auto task = detr_task();
   auto& finder = dynamic_cast<ObjectFinder&>(*task);
   finder.set_views({{1, false}, {1, true}});
-  const auto source = data::open_source({.path = "shapes:task=detect,size=64,train=8,val=8"}, data::Split::train);
+  const auto source =
+      data::open_source({.path = "shapes:task=detect,size=64,train=8,val=8"}, data::Split::train);
   const auto found = finder.find(data::decode_sample(source->read(0)), 0, torch::kCPU, Precision::fp32);
   ASSERT_GT(found.size(), 0u);
-  const auto box = [](const FoundObject& o) { return RunBox{o.left, o.top, o.right - o.left, o.bottom - o.top}; };
+  const auto box = [](const FoundObject& o) {
+    return RunBox{o.left, o.top, o.right - o.left, o.bottom - o.top};
+  };
   for (size_t a = 0; a < found.size(); ++a)
     for (size_t b = 0; b < a; ++b)
       if (found[a].label == found[b].label) {

@@ -4,6 +4,7 @@
 // vector of keys at a time, then the sums of the values.
 #include "kernels/cached_attention/cached_attention.h"
 
+#include "kernels/fetch.h"
 #include "kernels/rows.h"
 
 namespace tessera::kernels::TESSERA_ISA {
@@ -12,6 +13,9 @@ namespace {
 constexpr float kLog2E = 1.44269504f;
 // What stays in registers: the sums of so many vectors of channels for so many queries.
 constexpr int kChannels = W == 16 ? 4 : 2, kQueries = 3;
+
+// So many keys before they are read, they are asked for.
+constexpr int64_t kKeysAhead = 4 * W;
 
 // One sample and one head of keys.
 struct Unit {
@@ -92,6 +96,8 @@ void score_keys(const Unit& unit, int64_t group, const float* q, float* scores) 
   const T* k = (const T*)row_of(call.k, unit.b, unit.head, 0);
   for (int64_t j = unit.first; j < call.keys; j += W) {
     const int64_t left = call.keys - j, count = left < W ? left : W;
+    for (int64_t i = 0; i < W; ++i)
+      fetch<FetchFor::later>(k + (j + kKeysAhead + i) * call.k.token, call.dim * (int64_t)sizeof(T));
     for (int64_t g = 0; g < group; ++g) {
       vf score = dot_keys(q + g * call.dim, k + j * call.k.token, call.k.token, count, call.dim);
       if (call.slopes) {
@@ -110,8 +116,12 @@ void score_keys(const Unit& unit, int64_t group, const float* q, float* scores) 
 // Scores become weights 2^(s - the largest); returns 1 / their sum, or 0 where no key is seen.
 float weigh(const Unit& unit, float* scores) {
   const int64_t keys = unit.call.keys;
-  float most = -__builtin_inff();
-  for (int64_t j = unit.first; j < keys; ++j) most = most > scores[j] ? most : scores[j];
+  vf largest = splat(-__builtin_inff());
+  for (int64_t j = unit.first; j < keys; j += W) {
+    const vf score = get(scores + j, keys - j);
+    largest = max(largest, keys - j < W ? lanes() < (int32_t)(keys - j) ? score : largest : score);
+  }
+  const float most = highest(largest);
   const bool sees = most != -__builtin_inff();
   vf total = {};
   for (int64_t j = unit.first; j < keys; j += W) {
