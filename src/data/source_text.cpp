@@ -1,5 +1,5 @@
 // Plain texts: `text:PATH`. PATH is a document (.txt, .md), documents in a .jsonl file ({"text": …} a line, or captions,
-// or a conversation, whose turns become lines), shards whose .txt and .md members are documents, a folder of any of
+// or a conversation, whose turns become lines; of text:template=NAME,PATH each round is a document in that template), shards whose .txt and .md members are documents, a folder of any of
 // these with its folders, or several paths in braces.
 //
 // Without a validation set of its own the end of every document is the validation set, val_share of its bytes: a set
@@ -17,13 +17,14 @@
 #include "io/file.h"
 #include "io/json.h"
 #include "io/tar.h"
+#include "text/conversation.h"
 
 namespace tessera::data {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kPrefix = "text:";
+constexpr std::string_view kPrefix = "text:", kTemplate = "template=";
 constexpr uint64_t kMostBytes = uint64_t{8} << 30;  // of all documents, which are held in memory
 constexpr JsonLimits kLineLimits{.max_bytes = uint64_t{64} << 20, .max_depth = 16, .max_keys = 4096};
 
@@ -37,8 +38,25 @@ bool is_shard(std::string_view path) {
 }
 bool is_lines(std::string_view path) { return path.ends_with(".jsonl"); }
 
+// Where conversations are written in a template, each round is a document: what ends an answer there is what ends a
+// document. The word for an image goes.
+std::vector<std::string> rounds_in(const ChatTemplate& chat, const std::vector<std::string>& turns) {
+  std::vector<std::string> rounds;
+  for (size_t i = 0; i + 1 < turns.size(); i += 2) {
+    std::string question = turns[i];
+    if (const size_t at = question.find(kImageWord); at != std::string::npos)
+      question.erase(at, kImageWord.size());
+    rounds.push_back(conversation_text(chat, {{true, question}, {false, turns[i + 1]}}));
+    if (!chat.sep2.empty()) rounds.back().resize(rounds.back().size() - chat.sep2.size());
+  }
+  return rounds;
+}
+
 class DocumentReader {
  public:
+  // `chat` is null where the turns of a conversation are lines.
+  explicit DocumentReader(const ChatTemplate* chat) : chat_(chat) {}
+
   std::vector<Document> read(const std::string& path) {
     for (const std::string& one : expand_braces(path)) read_path(one);
     check(!documents_.empty(), path,
@@ -84,7 +102,11 @@ class DocumentReader {
       if (trim(line).empty()) continue;
       const nlohmann::json record = parse_json(line, where, kLineLimits);
       check(record.is_object(), where, " is no JSON object");
-      add(where, text_of(record, where));
+      if (chat_ && (record.contains("conversations") || record.contains("question")))
+        for (std::string& round : rounds_in(*chat_, conversation_turns(record, where)))
+          add(where, std::move(round));
+      else
+        add(where, text_of(record, where));
     }
   }
 
@@ -105,6 +127,7 @@ class DocumentReader {
     if (!trim(content).empty()) documents_.push_back({name, std::move(content)});
   }
 
+  const ChatTemplate* chat_;
   std::vector<Document> documents_;
   uint64_t bytes_ = 0;
 };
@@ -151,8 +174,16 @@ class TextSource final : public Source {
 bool is_text_path(const std::string& path) { return path.starts_with(kPrefix); }
 
 std::unique_ptr<Source> open_text(const SourceConfig& config, Split split) {
-  const std::string path = path_of(config, split).substr(kPrefix.size());
-  std::vector<Document> documents = DocumentReader().read(path);
+  std::string path = path_of(config, split).substr(kPrefix.size());
+  const ChatTemplate* chat = nullptr;
+  if (path.starts_with(kTemplate)) {
+    const size_t comma = path.find(',');
+    if (comma == std::string::npos)
+      fail_usage("data path '", kPrefix, path, "' must be text:template=NAME,PATH");
+    chat = &find_template(path.substr(kTemplate.size(), comma - kTemplate.size()));
+    path.erase(0, comma + 1);
+  }
+  std::vector<Document> documents = DocumentReader(chat).read(path);
   if (config.val_path.empty())
     for (Document& document : documents) {
       const size_t cut = cut_of(document.content, config.val_share);

@@ -49,6 +49,23 @@ TEST(TextSource, TheEndOfEachDocumentIsForValidation) {
   EXPECT_NE(train->fingerprint(), validation->fingerprint());
 }
 
+// As the tasks that answer questions write them, but for the image and what ends an answer: there the document ends.
+TEST(TextSource, ConversationsInATemplateAreADocumentARound) {
+  const TemporaryFolder folder;
+  folder.write("talk.jsonl",
+               R"({"image": "a.png", "conversations": [{"from": "human", "value": "<image>\nWhat is it?"}, )"
+               R"({"from": "gpt", "value": "a bell"}, {"from": "human", "value": "Its colour?"}, )"
+               R"({"from": "gpt", "value": "red"}]})"
+               "\n{\"text\": \"as it is\"}\n");
+  const auto source = open_texts("template=short," + folder.path("talk.jsonl"));
+  std::vector<std::string> documents;
+  for (int64_t i = 0; i < source->size(); ++i) documents.push_back(words(*source, i));
+  EXPECT_EQ(documents, (std::vector<std::string>{"USER: \nWhat is it? ASSISTANT: a bell",
+                                                 "USER: Its colour? ASSISTANT: red", "as it is"}));
+  EXPECT_TRUE(error_of([&] { open_texts("template=shrt," + folder.path("talk.jsonl")); }, &folder)
+                  .starts_with("there is no chat template 'shrt', did you mean 'short'?"));
+}
+
 TEST(TextSource, WhatCannotBeReadIsNamed) {
   const TemporaryFolder folder;
   folder.write("bytes.txt", "\xff\xfe");
