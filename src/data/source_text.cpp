@@ -1,6 +1,7 @@
 // Plain texts: `text:PATH`. PATH is a document (.txt, .md), documents in a .jsonl file ({"text": …} a line, or captions,
-// or a conversation, whose turns become lines; of text:template=NAME,PATH each round is a document in that template), shards whose .txt and .md members are documents, a folder of any of
-// these with its folders, or several paths in braces.
+// or a conversation, whose turns become lines; of `text:template=NAME,PATH` each of its rounds is a document in that
+// template), shards whose .txt and .md members are documents, a folder of any of these with its folders, or several
+// paths in braces.
 //
 // Without a validation set of its own the end of every document is the validation set, val_share of its bytes: a set
 // may be a few long documents.

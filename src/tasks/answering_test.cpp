@@ -368,11 +368,11 @@ TEST(Flamingo, WithGatesAtZeroItIsItsLanguageModelToTheBit) {
 
 // What stands behind the last answer of a batch costs nothing and changes nothing.
 TEST(Answering, PlacesBehindTheLastAnswerAreNotRead) {
-  const auto sum_of = [](int64_t length, int64_t* macs) {
+  const auto sum_of = [](int64_t length, int64_t* places) {
     const auto task = make_task(some_setup("instruct", table({{"length", length}})), "instruct");
     const StreamInputs batch = batch_of(task->streams().at(0));
     const torch::NoGradGuard no_grad;
-    *macs = batch.at("ids").size(1);
+    *places = batch.at("ids").size(1);
     return task->loss({{batch}}, {}, Collective::alone()).sum.item<double>();
   };
   int64_t narrow = 0, wide = 0;

@@ -14,8 +14,8 @@ constexpr int kProductRows = 4;  // 4 x 3 sums, 3 of B, 1 of A: all 16 registers
 #endif
 constexpr int kProductVectors = 3;
 constexpr int kPanel = kProductVectors * W;
-// So many words of K before they are read, B is asked for, into the second-level cache: of few rows it comes from memory, and
-// requests to the first-level cache are too few to be under way at a time (decoding is a fifth to a third slower with them).
+// So many words of K before they are read, B is asked for, into the second-level cache: of few rows it comes from
+// memory, and too few requests to the first-level cache are under way at a time (decoding is a fifth to a third slower).
 constexpr int kProductAhead = 32;
 
 template <class T>
