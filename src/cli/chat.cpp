@@ -159,6 +159,11 @@ class Chat {
       search.rules.bad_words.push_back({id});
     StreamDecoder stream(tokeniser_);
     std::string printed;
+    // The space between the template and an answer belongs to neither: the next turn would have two.
+    const auto add = [&](std::string piece) {
+      if (template_ && out.text.empty()) piece.erase(0, piece.find_first_not_of(" \n"));
+      out.text += piece;
+    };
     const auto is_end = [&](int64_t id) {
       return std::find(search.ends.begin(), search.ends.end(), id) != search.ends.end();
     };
@@ -166,7 +171,7 @@ class Chat {
       if (interrupted()) return out.end = "interrupted", false;
       if (is_end(tokens[0])) return out.end = "stop", true;
       ++out.tokens;
-      out.text += stream.push(static_cast<int32_t>(tokens[0]));
+      add(stream.push(static_cast<int32_t>(tokens[0])));
       for (const std::string& stop : options_.stops)
         if (const size_t at = out.text.find(stop); at != std::string::npos) {
           out.text.resize(at);
@@ -189,10 +194,10 @@ class Chat {
           break;
         }
         ++out.tokens;
-        out.text += stream.push(static_cast<int32_t>(id));
+        add(stream.push(static_cast<int32_t>(id)));
       }
     }
-    if (std::string_view(out.end) != "stop" || options_.stops.empty()) out.text += stream.finish();
+    if (std::string_view(out.end) != "stop" || options_.stops.empty()) add(stream.finish());
     if (shows && out.text.size() > printed.size())
       std::cout << harmless(std::string_view(out.text).substr(printed.size()));
     out.seconds = steady_seconds() - began;
