@@ -45,7 +45,6 @@ class OpenClip:
 
         torch.set_num_threads(1)
         torch.manual_seed(seed)
-        random.seed(seed)
         self.torch, self.draw = torch, random.Random(seed)
         self.tokens = open_clip.SimpleTokenizer(context_length=CONTEXT)
         self.model = open_clip.CLIP(192, {"image_size": 64, "patch_size": 8, "width": 192, "layers": 6, "head_width": 64},

@@ -32,8 +32,7 @@ MODELS = {
 }
 CIFAR = "clip/cifar10.toml"
 ANSWERS = ("caption", "colour", "place", "shape", "texture", "yes_no")
-COLUMNS = [("image to text R@1", "image_to_text_r1"), ("shape by name", "zero_shot_top1"), ("very captions", "exact_caption_text"),
-           ("CIDEr", "cider"), ("answers", "exact_answers"), ("images blank", "exact_blank")]
+HEADINGS = ("image to text R@1", "shape by name", "exact captions", "CIDEr", "exact answers", "images blank", "answers by kind, %")
 
 
 def trained(runs, name):
@@ -46,32 +45,31 @@ def trained(runs, name):
     return runs.for_minutes(minutes, f"shapes-{name}", recipe, [])
 
 
-def measured(name, found):
-    """What a run's numbers are called in the table: `exact` is a caption's of captioners and an answer's of the others."""
-    answers = name in ("frozen", "flamingo", "llava")
-    found["exact_answers" if answers else "exact_caption_text"] = found.get("exact")
-    values = []
-    for _, key in COLUMNS:
-        value = found.get(key)
-        values.append("" if value is None else f"{value:.2f}" if key == "cider" else f"{100 * value:.1f} %")
+def cells(found):
+    """`exact` is a share of captions where there is CIDEr, of answers elsewhere."""
+    def share(key):
+        return f"{100 * found[key]:.1f} %" if key in found else ""
+
+    writes = "cider" in found
     kinds = ", ".join(f"{kind.replace('_', ' ')} {100 * found[f'exact_{kind}']:.0f}" for kind in ANSWERS if f"exact_{kind}" in found)
-    return [*values, kinds]
+    return [share("image_to_text_r1"), share("zero_shot_top1"), share("exact") if writes else "",
+            f"{found['cider']:.2f}" if writes else "", "" if writes else share("exact"), share("exact_blank"), kinds]
 
 
 def shapes(runs, names):
-    head("model", "steps", *(title for title, _ in COLUMNS), "answers by kind, %")
+    head("model", "steps", *HEADINGS)
     for name in names:
         folder = trained(runs, name)
         if name in ("lm", "tower"):
             continue
         steps = runs.logged(folder, "train")[-1]["step"]
-        row(name, steps, *measured(name, runs.json_of("eval", "--weights", folder, "--threads", runs.options.threads)))
+        row(name, steps, *cells(runs.json_of("eval", "--weights", folder, "--threads", runs.options.threads)))
 
 
 def cifar(runs, folder, without):
-    named = "named:template=a photo of a {},"
-    train = ["--data", f"named:without={without},template=a photo of a {{}},{folder}/train-{{000..004}}.tar.gz",
-             "--val-data", f"{named}{folder}/test-000.tar.gz"]
+    template = "template=a photo of a {}"
+    train = ["--data", f"named:without={without},{template},{folder}/train-{{000..004}}.tar.gz",
+             "--val-data", f"named:{template},{folder}/test-000.tar.gz"]
     run = runs.for_minutes(MINUTES, f"cifar10-without-{without}", CIFAR, [], *train)
     found = runs.json_of("eval", "--weights", run, "--threads", runs.options.threads, "--per-class")
     print()
@@ -99,10 +97,7 @@ def main():
     os.chdir(options.output)  # the recipes name each other's runs by runs/shapes-NAME
     options.output = pathlib.Path("runs")
     runs = Runs(options)
-    if options.names or not folder:
-        shapes(runs, options.names or MODELS)
-    else:
-        shapes(runs, MODELS)
+    shapes(runs, options.names or MODELS)
     if folder:
         cifar(runs, folder, options.without)
 

@@ -366,7 +366,7 @@ TEST(Flamingo, WithGatesAtZeroItIsItsLanguageModelToTheBit) {
   EXPECT_FALSE(torch::equal(task->loss({{batch}}, {}, Collective::alone()).sum, alone));
 }
 
-// What stands behind the last answer of a batch costs nothing and changes nothing.
+// The places behind the last answer of a batch cost nothing and change nothing.
 TEST(Answering, PlacesBehindTheLastAnswerAreNotRead) {
   const auto sum_of = [](int64_t length, int64_t* places) {
     const auto task = make_task(some_setup("instruct", table({{"length", length}})), "instruct");

@@ -76,7 +76,7 @@ TEST(ObjectViews, DetrFindsTheSameInAMirroredImage) {
   }
 }
 
-// What two views find alike is kept once: no two objects of a class overlap by more than half.
+// An object that two views find is kept once: no two of a class overlap by more than half.
 TEST(ObjectViews, NoObjectOfDetrIsFoundTwice) {
   const auto task = detr_task();
   auto& finder = dynamic_cast<ObjectFinder&>(*task);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "core/text.h"
@@ -72,18 +73,19 @@ void add_zero_shot(Findings& out, const data::ClassLabels& labels, const SampleR
   classes.rows = classes.rows.to(torch::kCPU, torch::kFloat32);
   std::vector<std::vector<int64_t>> own;
   for (const int64_t index : images.indices()) own.push_back({labels.label(index)});
-  eval::ClassificationMeter by_class(std::ssize(names));
+  std::optional<eval::ClassificationMeter> by_class;
+  if (options.wants("classes")) by_class.emplace(std::ssize(names));
   int64_t seen = 0;
   const auto compare = [&](const torch::Tensor& some) {
     const torch::Tensor scores = classes.similarities(model, some).contiguous();
-    for (int64_t i = 0; options.wants("classes") && i < scores.size(0); ++i)
-      by_class.add({scores[i].const_data_ptr<float>(), names.size()}, own[static_cast<size_t>(seen++)]);
+    for (int64_t i = 0; by_class && i < scores.size(0); ++i)
+      by_class->add({scores[i].const_data_ptr<float>(), names.size()}, own[static_cast<size_t>(seen++)]);
     return scores;
   };
   const eval::RetrievalMeter meter = ranks_of(images.rows(), compare, own);
   out.metrics.push_back({{"zero_shot_top1", Unit::share}, meter.recall(1)});
   out.metrics.push_back({{"zero_shot_top5", Unit::share}, meter.recall(5)});
-  if (options.wants("classes")) out.blocks.emplace_back(class_table(by_class, names));
+  if (by_class) out.blocks.emplace_back(class_table(*by_class, names));
 }
 
 }  // namespace

@@ -105,7 +105,7 @@ struct TaskKind {
   std::unique_ptr<Task> (*make)(const TaskSetup& setup);
   // Dotted keys of settings that are files: each machine may keep them elsewhere.
   std::vector<const char*> path_keys = {};
-  // What an evaluation gives where EvaluateOptions::blocks name it, besides pictures: "classes", "samples", "bits".
+  // The evaluation gives these where EvaluateOptions::blocks name them, besides pictures: "classes", "samples", "bits".
   std::vector<const char*> tables = {};
 };
 
