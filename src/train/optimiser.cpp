@@ -16,7 +16,7 @@ namespace tessera::train {
 namespace {
 
 const std::vector<OptimiserKind>& kinds() {
-  static const std::vector<OptimiserKind> table = {adamw(), adam(), lamb(), lars(), sgd()};
+  static const std::vector<OptimiserKind> table = {adamw(), adam(), lamb(), lars(), muon(), sgd()};
   return table;
 }
 
@@ -87,8 +87,11 @@ void check_betas(const std::string& where, const std::vector<double>& betas) {
   for (const double beta : betas) check_setting(where, "betas", beta, 0, 1);
 }
 
-Optimiser::Optimiser(std::vector<ParameterGroup> groups, std::vector<std::string> state_names)
-    : groups_(std::move(groups)), state_names_(std::move(state_names)) {
+Optimiser::Optimiser(std::vector<ParameterGroup> groups, const std::vector<std::string>& state_names)
+    : Optimiser(std::move(groups), [&](const std::string&, const torch::Tensor&) { return state_names; }) {}
+
+Optimiser::Optimiser(std::vector<ParameterGroup> groups, const StateNames& state_names)
+    : groups_(std::move(groups)) {
   std::set<std::string> seen;
   for (const ParameterGroup& group : groups_)
     for (const auto& [name, parameter] : group.parameters) {
@@ -101,7 +104,8 @@ Optimiser::Optimiser(std::vector<ParameterGroup> groups, std::vector<std::string
       slot.lr_scale = group.lr_scale;
       slot.weight_decay = group.weight_decay;
       const torch::Tensor like = parameter.detach();
-      for (size_t i = 0; i < state_names_.size(); ++i) slot.state.push_back(torch::zeros_like(like));
+      slot.state_names = state_names(name, like);
+      for (size_t i = 0; i < slot.state_names.size(); ++i) slot.state.push_back(torch::zeros_like(like));
       slots_.push_back(std::move(slot));
     }
 }
@@ -160,8 +164,11 @@ void Optimiser::zero_grad() {
 
 NamedTensors Optimiser::state() const {
   NamedTensors tensors;
-  for (size_t i = 0; i < state_names_.size(); ++i)
-    for (const Slot& slot : slots_) tensors.emplace_back(state_names_[i] + "." + slot.name, slot.state[i]);
+  size_t most = 0;
+  for (const Slot& slot : slots_) most = std::max(most, slot.state.size());
+  for (size_t i = 0; i < most; ++i)
+    for (const Slot& slot : slots_)
+      if (i < slot.state.size()) tensors.emplace_back(slot.state_names[i] + "." + slot.name, slot.state[i]);
   for (const Slot& slot : slots_)
     if (slot.updates != steps_)
       tensors.emplace_back("updates." + slot.name, torch::tensor(slot.updates, torch::kInt64));
@@ -182,8 +189,8 @@ void Optimiser::load_state(int64_t steps, const NamedTensors& tensors) {
   std::vector<std::pair<torch::Tensor, torch::Tensor>> copies;
   std::vector<int64_t> updates;
   for (Slot& slot : slots_) {
-    for (size_t i = 0; i < state_names_.size(); ++i) {
-      const std::string name = state_names_[i] + "." + slot.name;
+    for (size_t i = 0; i < slot.state.size(); ++i) {
+      const std::string name = slot.state_names[i] + "." + slot.name;
       const torch::Tensor from = take(name);
       check(from.defined(), "optimiser state: tensor '", name, "' is missing");
       check(from.sizes() == slot.state[i].sizes(), "optimiser state: tensor '", name, "' has shape ",

@@ -11,6 +11,7 @@
 
 #include <torch/types.h>
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -34,7 +35,7 @@ struct OptimiserSettings {
 
   template <class V>
   void visit(V& v) {
-    v("name", name, "adamw, adam, lamb, lars or sgd"), v("lr", lr, "base learning rate");
+    v("name", name, "adamw, adam, lamb, lars, muon or sgd"), v("lr", lr, "base learning rate");
     v("lr_batch", lr_batch,
       "lr is for batches of so many: it is multiplied by batch_size / lr_batch; 0 = off");
     v("weight_decay", weight_decay, "of parameters with two or more dimensions");
@@ -83,12 +84,16 @@ class Optimiser {
     std::string name;
     torch::Tensor parameter, gradient;  // the gradient of the step in progress
     double lr_scale = 1, weight_decay = 0;
-    int64_t updates = 0;               // that this parameter has got, the one in progress included
-    std::vector<torch::Tensor> state;  // in the order of state_names
+    int64_t updates = 0;  // that this parameter has got, the one in progress included
+    std::vector<std::string> state_names;
+    std::vector<torch::Tensor> state;  // in their order
   };
   using Slots = std::vector<Slot*>;
 
-  Optimiser(std::vector<ParameterGroup> groups, std::vector<std::string> state_names);
+  Optimiser(std::vector<ParameterGroup> groups, const std::vector<std::string>& state_names);
+  // The same where parameters differ in what is kept of them.
+  using StateNames = std::function<std::vector<std::string>(const std::string& name, const torch::Tensor&)>;
+  Optimiser(std::vector<ParameterGroup> groups, const StateNames& state_names);
 
   // A factor on the gradients that depends on all of them (LAMB's global norm).
   virtual double rescale(const Slots&, double gradient_scale) { return gradient_scale; }
@@ -99,7 +104,6 @@ class Optimiser {
 
  private:
   std::vector<ParameterGroup> groups_;
-  std::vector<std::string> state_names_;
   std::vector<Slot> slots_;
   int64_t steps_ = 0;
   bool composition_ = false;

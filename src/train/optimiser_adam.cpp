@@ -1,116 +1,93 @@
-// AdamW (Loshchilov & Hutter, "Decoupled weight decay regularization", 2019) and Adam with L2 decay in the
-// gradient (Kingma & Ba, 2015), with the arithmetic of torch.optim.AdamW and torch.optim.Adam:
-//   m <- beta1 m + (1-beta1) g,  v <- beta2 v + (1-beta2) g^2
-//   p <- p - lr / (1-beta1^t) * m / (sqrt(v) / sqrt(1-beta2^t) + eps)
-// where t counts the parameter's own updates, and before it p <- (1 - lr wd) p, or for Adam g <- g + wd p. With
-// AMSGrad (Reddi et al., "On the convergence of Adam and beyond", 2018) the largest v so far stands for v.
+#include "train/optimiser_adam.h"
+
 #include "ops/torch.h"
 
 #include <cmath>
 
-#include "train/optimiser_kind.h"
 #include "train/plain_loops.h"
 
 namespace tessera::train {
-namespace {
-
-struct AdamConfig : OptimiserSettings {
-  std::vector<double> betas = {0.9, 0.999};
-  double eps = 1e-8;
-  bool amsgrad = false;
-
-  template <class V>
-  void visit(V& v) {
-    OptimiserSettings::visit(v);
-    v("betas", betas, "decay of the first and second moment"),
-        v("eps", eps, "added to the root of the second moment"),
-        v("amsgrad", amsgrad, "divide by the largest second moment so far");
-  }
-  void check(const std::string& where) const {
-    check_betas(where, betas);
-    check_setting(where, "eps", eps, 0, 1);
-  }
-};
 
 template <bool decoupled>
-class Adam final : public Optimiser {
- public:
-  Adam(const AdamConfig& config, std::vector<ParameterGroup> groups)
-      : Optimiser(std::move(groups), names_of_state(config)), config_(config) {}
+Adam<decoupled>::Adam(const AdamConfig& config, std::vector<ParameterGroup> groups)
+    : Optimiser(std::move(groups), names_of_state(config)), config_(config) {}
 
- private:
-  static std::vector<std::string> names_of_state(const AdamConfig& config) {
-    std::vector<std::string> names = {"exp_avg", "exp_avg_sq"};
-    if (config.amsgrad) names.emplace_back("max_exp_avg_sq");
-    return names;
-  }
-  double beta1() const { return config_.betas[0]; }
-  double beta2() const { return config_.betas[1]; }
-  double step_size(const Slot& slot, double lr) const {
-    return lr * slot.lr_scale / (1 - std::pow(beta1(), static_cast<double>(slot.updates)));
-  }
-  double root_bias2(const Slot& slot) const {
-    return std::sqrt(1 - std::pow(beta2(), static_cast<double>(slot.updates)));
-  }
-  static double decay(const Slot& slot, double lr) {
-    return decoupled ? 1 - lr * slot.lr_scale * slot.weight_decay : 1;
-  }
-  static double l2(const Slot& slot) { return decoupled ? 0 : slot.weight_decay; }
+template <bool decoupled>
+Adam<decoupled>::Adam(const AdamConfig& config, std::vector<ParameterGroup> groups,
+                      const StateNames& state_names)
+    : Optimiser(std::move(groups), state_names), config_(config) {}
 
-  void update_tensors(const Slots& slots, double lr, double gradient_scale) override {
-    std::vector<torch::Tensor> p, g, m, v, largest;
-    std::vector<torch::Scalar> decays, l2s, steps, roots;
-    for (const Slot* slot : slots) {
-      p.push_back(slot->parameter.detach()), g.push_back(slot->gradient);
-      m.push_back(slot->state[0]), v.push_back(slot->state[1]);
-      if (config_.amsgrad) largest.push_back(slot->state[2]);
-      decays.emplace_back(decay(*slot, lr)), l2s.emplace_back(l2(*slot));
-      steps.emplace_back(-step_size(*slot, lr)), roots.emplace_back(root_bias2(*slot));
-    }
-    if (gradient_scale != 1) g = at::_foreach_mul(g, gradient_scale);
-    if (decoupled)
-      at::_foreach_mul_(p, decays);
+template <bool decoupled>
+std::vector<std::string> Adam<decoupled>::names_of_state(const AdamConfig& config) {
+  std::vector<std::string> names = {"exp_avg", "exp_avg_sq"};
+  if (config.amsgrad) names.emplace_back("max_exp_avg_sq");
+  return names;
+}
+
+template <bool decoupled>
+double Adam<decoupled>::step_size(const Slot& slot, double lr) const {
+  return lr * slot.lr_scale / (1 - std::pow(beta1(), static_cast<double>(slot.updates)));
+}
+
+template <bool decoupled>
+double Adam<decoupled>::root_bias2(const Slot& slot) const {
+  return std::sqrt(1 - std::pow(beta2(), static_cast<double>(slot.updates)));
+}
+
+template <bool decoupled>
+void Adam<decoupled>::update_tensors(const Slots& slots, double lr, double gradient_scale) {
+  std::vector<torch::Tensor> p, g, m, v, largest;
+  std::vector<torch::Scalar> decays, l2s, steps, roots;
+  for (const Slot* slot : slots) {
+    p.push_back(slot->parameter.detach()), g.push_back(slot->gradient);
+    m.push_back(slot->state[0]), v.push_back(slot->state[1]);
+    if (config_.amsgrad) largest.push_back(slot->state[2]);
+    decays.emplace_back(decay(*slot, lr)), l2s.emplace_back(l2(*slot));
+    steps.emplace_back(-step_size(*slot, lr)), roots.emplace_back(root_bias2(*slot));
+  }
+  if (gradient_scale != 1) g = at::_foreach_mul(g, gradient_scale);
+  if (decoupled)
+    at::_foreach_mul_(p, decays);
+  else
+    g = at::_foreach_add(g, at::_foreach_mul(p, l2s));
+  at::_foreach_mul_(m, beta1());
+  at::_foreach_add_(m, g, 1 - beta1());
+  at::_foreach_mul_(v, beta2());
+  at::_foreach_addcmul_(v, g, g, 1 - beta2());
+  if (config_.amsgrad) at::_foreach_maximum_(largest, v);
+  auto denominator = at::_foreach_sqrt(config_.amsgrad ? largest : v);
+  at::_foreach_div_(denominator, roots);
+  at::_foreach_add_(denominator, config_.eps);
+  at::_foreach_addcdiv_(p, m, denominator, steps);
+}
+
+template <bool decoupled>
+void Adam<decoupled>::update_plain(const Slots& slots, double lr, double gradient_scale) {
+  std::vector<int64_t> sizes;
+  std::vector<plain::Adam> constants;
+  const auto f = [](double value) { return static_cast<float>(value); };
+  for (const Slot* slot : slots) {
+    sizes.push_back(slot->parameter.numel());
+    constants.push_back({f(gradient_scale), f(l2(*slot)), f(decay(*slot, lr)), f(beta1()), f(1 - beta1()),
+                         f(beta2()), f(1 - beta2()), f(step_size(*slot, lr)), f(root_bias2(*slot)),
+                         f(config_.eps)});
+  }
+  const auto blocks = plain::cut_into_blocks(sizes);
+  plain::for_each_block(blocks, [&](size_t i) {
+    const auto& [tensor, begin, end] = blocks[i];
+    const Slot& slot = *slots[tensor];
+    float* p = slot.parameter.data_ptr<float>() + begin;
+    const float* g = slot.gradient.const_data_ptr<float>() + begin;
+    float *m = slot.state[0].data_ptr<float>() + begin, *v = slot.state[1].data_ptr<float>() + begin;
+    if (config_.amsgrad)
+      plain::amsgrad(p, g, m, v, slot.state[2].data_ptr<float>() + begin, end - begin, constants[tensor]);
     else
-      g = at::_foreach_add(g, at::_foreach_mul(p, l2s));
-    at::_foreach_mul_(m, beta1());
-    at::_foreach_add_(m, g, 1 - beta1());
-    at::_foreach_mul_(v, beta2());
-    at::_foreach_addcmul_(v, g, g, 1 - beta2());
-    if (config_.amsgrad) at::_foreach_maximum_(largest, v);
-    auto denominator = at::_foreach_sqrt(config_.amsgrad ? largest : v);
-    at::_foreach_div_(denominator, roots);
-    at::_foreach_add_(denominator, config_.eps);
-    at::_foreach_addcdiv_(p, m, denominator, steps);
-  }
+      plain::adam(p, g, m, v, end - begin, constants[tensor]);
+  });
+}
 
-  void update_plain(const Slots& slots, double lr, double gradient_scale) override {
-    std::vector<int64_t> sizes;
-    std::vector<plain::Adam> constants;
-    const auto f = [](double value) { return static_cast<float>(value); };
-    for (const Slot* slot : slots) {
-      sizes.push_back(slot->parameter.numel());
-      constants.push_back({f(gradient_scale), f(l2(*slot)), f(decay(*slot, lr)), f(beta1()), f(1 - beta1()),
-                           f(beta2()), f(1 - beta2()), f(step_size(*slot, lr)), f(root_bias2(*slot)),
-                           f(config_.eps)});
-    }
-    const auto blocks = plain::cut_into_blocks(sizes);
-    plain::for_each_block(blocks, [&](size_t i) {
-      const auto& [tensor, begin, end] = blocks[i];
-      const Slot& slot = *slots[tensor];
-      float* p = slot.parameter.data_ptr<float>() + begin;
-      const float* g = slot.gradient.const_data_ptr<float>() + begin;
-      float *m = slot.state[0].data_ptr<float>() + begin, *v = slot.state[1].data_ptr<float>() + begin;
-      if (config_.amsgrad)
-        plain::amsgrad(p, g, m, v, slot.state[2].data_ptr<float>() + begin, end - begin, constants[tensor]);
-      else
-        plain::adam(p, g, m, v, end - begin, constants[tensor]);
-    });
-  }
-
-  AdamConfig config_;
-};
-
-}  // namespace
+template class Adam<true>;
+template class Adam<false>;
 
 OptimiserKind adamw() { return optimiser_kind<AdamConfig, Adam<true>>("adamw"); }
 

@@ -43,6 +43,7 @@ OptimiserKind adamw();  // optimiser_adam.cpp
 OptimiserKind adam();   // optimiser_adam.cpp
 OptimiserKind lamb();   // optimiser_lamb.cpp
 OptimiserKind lars();   // optimiser_sgd.cpp
+OptimiserKind muon();   // optimiser_muon.cpp
 OptimiserKind sgd();    // optimiser_sgd.cpp
 
 }  // namespace tessera::train

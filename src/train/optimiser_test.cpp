@@ -59,6 +59,8 @@ const std::vector<std::string> kEveryKind = {
     "name = 'sgd'\nnesterov = true",
     "name = 'sgd'\nmomentum = 0.5\ndampening = 0.3",
     "name = 'sgd'\nmomentum = 0",
+    "name = 'muon'",
+    "name = 'muon'\nscale = 'first'\nnesterov = false\nmomentum = 0.8\niterations = 3\nby_adamw = ['co*']",
 };
 
 // The loops on float32 may differ from the composition by rounding alone: both are compared to the
@@ -182,6 +184,38 @@ TEST(Optimiser, LambIsBlindToTheScaleOfLargeGradients) {
   EXPECT_TRUE(torch::allclose(a->parameters()[0], b->parameters()[0], 1e-12, 1e-14));
 }
 
+TEST(Optimiser, MuonTakesAStepOfAdamWsSizeInEveryDirectionOfAMatrix) {
+  auto muon = make("name = 'muon'\nweight_decay = 0\niterations = 5", some_groups(torch::kFloat64));
+  const auto before = muon->parameters()[0].detach().clone();
+  set_gradients(*muon, 1);
+  muon->step(1);
+  const torch::Tensor step = (before - muon->parameters()[0]).detach() / (0.2 * std::sqrt(257.0));
+  const torch::Tensor stretch = torch::linalg_svdvals(step);
+  EXPECT_GT(stretch.min().item<double>(), 0.5);  // the published bounds
+  EXPECT_LT(stretch.max().item<double>(), 1.5);
+}
+
+TEST(Optimiser, MuonKeepsOneStateOfAMatrixAndLeavesTheRestToAdamW) {
+  const auto name_them = [](ParameterGroup& group) {
+    group.parameters[0].first = "blocks.0.weight", group.parameters[1].first = "patch_embed.proj.weight";
+  };
+  auto groups = some_groups(), others = some_groups();
+  name_them(groups[0]), name_them(others[0]);
+  auto muon = make("name = 'muon'", groups), adamw = make("name = 'adamw'", others);
+  set_gradients(*muon, 1), set_gradients(*adamw, 1);
+  muon->step(0.01), adamw->step(0.01);
+  EXPECT_FALSE(torch::equal(muon->parameters()[0], adamw->parameters()[0]));
+  for (const size_t same : {1u, 3u, 4u})
+    EXPECT_TRUE(torch::equal(muon->parameters()[same], adamw->parameters()[same])) << same;
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : muon->state()) names.push_back(name);
+  EXPECT_EQ(names,
+            (std::vector<std::string>{"momentum_buffer.blocks.0.weight", "exp_avg.patch_embed.proj.weight",
+                                      "momentum_buffer.zero", "exp_avg.b", "exp_avg.g", "exp_avg.none",
+                                      "exp_avg_sq.patch_embed.proj.weight", "exp_avg_sq.b", "exp_avg_sq.g",
+                                      "exp_avg_sq.none"}));
+}
+
 TEST(Optimiser, AParameterWithoutGradientRestsAndKeepsItsOwnCount) {
   for (const std::string& kind : kEveryKind) {
     auto late = make(kind, some_groups()), fresh = make(kind, some_groups());
@@ -262,12 +296,14 @@ TEST(Optimiser, SettingsAreCompleteAndSlipsNameTheNearest) {
   const auto refusal = [](const std::string& toml) {
     return error_of([&] { resolve_optimiser(parse_toml(toml, "test")); });
   };
-  EXPECT_EQ(refusal("name = 'lamp'"),
-            "optimiser.name is 'lamp', must be one of adamw, adam, lamb, lars, sgd, did you mean 'lamb'?");
+  EXPECT_EQ(
+      refusal("name = 'lamp'"),
+      "optimiser.name is 'lamp', must be one of adamw, adam, lamb, lars, muon, sgd, did you mean 'lamb'?");
   EXPECT_EQ(refusal("name = 'adamw'\nbeta = [0.9, 0.95]"),
             "unknown key 'optimiser.beta', did you mean 'betas'?");
   EXPECT_EQ(refusal("betas = [0.9]"), "optimiser.betas has 1 numbers, must have 2");
   EXPECT_EQ(refusal("betas = [0.9, 1]"), "optimiser.betas is 1.0, must be at least 0.0 and below 1.0");
+  EXPECT_EQ(refusal("name = 'muon'\nscale = 'rms'"), "optimiser.scale is 'rms', must be adamw or first");
   EXPECT_EQ(refusal("lr = -1"), "optimiser.lr is -1.0, must be at least 0.0 and below inf");
   EXPECT_EQ(refusal("name = 3"), "optimiser.name is an integer, must be a string");
 }

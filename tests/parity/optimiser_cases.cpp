@@ -250,7 +250,7 @@ CaseResult check_optimiser(const Golden& golden) {
   if (is("grad_clip")) return check_clip(golden);
   if (is("model_ema")) return check_ema(golden);
   if (is("layer_decay")) return check_layer_decay(golden);
-  for (const char* kind : {"adamw", "adam", "lamb", "lars", "sgd"})
+  for (const char* kind : {"adamw", "adam", "lamb", "lars", "muon", "sgd"})
     if (is(kind)) return check_steps(golden, kind);
   return CaseResult::skip("this optimiser part comes with the training system");
 }
