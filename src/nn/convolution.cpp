@@ -21,6 +21,21 @@ int64_t Conv2dImpl::extent(int64_t size) const {
   return (size + 2 * options_.padding - reach) / options_.stride + 1;
 }
 
+DoublingConvolutionImpl::DoublingConvolutionImpl(int64_t in, int64_t out) {
+  weight = register_parameter("weight", nn::zeros({in, out, 2, 2}));
+  bias = register_parameter("bias", nn::zeros({out}));
+}
+
+// Outputs in the order of the new cells, so that they are laid side by side in whole rows of channels.
+torch::Tensor DoublingConvolutionImpl::forward(const torch::Tensor& x) const {
+  const int64_t batch = x.size(0), rows = x.size(1), columns = x.size(2), out = weight.size(1);
+  const torch::Tensor ordered = weight.permute({2, 3, 1, 0}).reshape({4 * out, weight.size(0)});
+  return ops::linear(x, {.weight = ordered, .bias = bias.repeat(4)}, {}, *cache_)
+      .view({batch, rows, columns, 2, 2 * out})
+      .transpose(2, 3)
+      .reshape({batch, 2 * rows, 2 * columns, out});
+}
+
 BatchNorm2dImpl::BatchNorm2dImpl(int64_t channels, const BatchNorm2dOptions& options) : options_(options) {
   weight = register_parameter("weight", ones({channels}));
   bias = register_parameter("bias", zeros({channels}));

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "ops/convolution.h"
+#include "ops/linear.h"
 
 namespace tessera::nn {
 
@@ -30,6 +31,20 @@ class Conv2dImpl : public torch::nn::Module {
   std::shared_ptr<ops::ConvolutionCache> cache_ = std::make_shared<ops::ConvolutionCache>();
 };
 TORCH_MODULE(Conv2d);
+
+// A transposed convolution that makes 2 x 2 cells of each: a linear layer with four outputs of each channel,
+// laid side by side. Parameters weight [in, out, 2, 2] and bias [out], zero until initialised.
+class DoublingConvolutionImpl : public torch::nn::Module {
+ public:
+  DoublingConvolutionImpl(int64_t in, int64_t out);
+  torch::Tensor forward(const torch::Tensor& x) const;  // [batch, 2 rows, 2 columns, out]
+  int64_t macs() const { return weight.numel(); }       // of one cell of x
+  torch::Tensor weight, bias;
+
+ private:
+  std::shared_ptr<ops::LinearCache> cache_ = std::make_shared<ops::LinearCache>();
+};
+TORCH_MODULE(DoublingConvolution);
 
 struct BatchNorm2dOptions {
   double eps = 1e-5;

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "nn/checkpoint.h"
 
 namespace tessera::nn {
@@ -70,6 +72,39 @@ TEST(Conv2d, ExtentsAreThoseOfItsResult) {
       const Tensor y = conv(torch::randn({1, size, size + 3, 2}));
       EXPECT_EQ(y.sizes(), (std::vector<int64_t>{1, conv->extent(size), conv->extent(size + 3), 3}));
     }
+}
+
+// Odd widths and maps, forward and backward, packed weights without gradients, and in half precision.
+TEST(DoublingConvolution, IsTorchsTransposedConvolution) {
+  for (const auto [in, out, rows, columns] :
+       std::vector<std::array<int64_t, 4>>{{3, 5, 1, 1}, {16, 7, 4, 3}, {33, 64, 5, 9}}) {
+    for (const auto dtype : {torch::kFloat64, torch::kFloat32}) {
+      DoublingConvolution doubling(in, out);
+      doubling->to(dtype);
+      draw(*doubling);
+      const Tensor x = torch::randn({2, rows, columns, in}, dtype).requires_grad_();
+      const Tensor weight = doubling->weight.detach().clone().requires_grad_(),
+                   bias = doubling->bias.detach().clone().requires_grad_(),
+                   other = x.detach().clone().requires_grad_();
+      const Tensor want =
+          torch::conv_transpose2d(other.permute({0, 3, 1, 2}), weight, bias, 2).permute({0, 2, 3, 1});
+      const Tensor got = doubling(x);
+      const double tolerance = dtype == torch::kFloat64 ? 1e-12 : 1e-4;
+      const auto near = [&](const Tensor& a, const Tensor& b) {
+        return torch::allclose(a, b, tolerance, tolerance);
+      };
+      EXPECT_TRUE(near(got, want));
+      const Tensor along = torch::randn(want.sizes(), dtype);
+      (got * along).sum().backward(), (want * along).sum().backward();
+      EXPECT_TRUE(near(x.grad(), other.grad()));
+      EXPECT_TRUE(near(doubling->weight.grad(), weight.grad()));
+      EXPECT_TRUE(near(doubling->bias.grad(), bias.grad()));
+      const torch::NoGradGuard no_grad;
+      EXPECT_TRUE(near(doubling(x), want));
+      doubling->weight.mul_(2);  // packed anew
+      EXPECT_TRUE(near(doubling(x) + bias, 2 * want));
+    }
+  }
 }
 
 }  // namespace

@@ -65,7 +65,7 @@ class Detector::RoiHeads final : public torch::nn::Module {
   };
   struct MaskHead {
     std::vector<NormedConv> convs;
-    Upsample up{nullptr};
+    nn::DoublingConvolution up{nullptr};
     NormedConv predictor{nullptr};
   };
   // The boxes of an image that a stage is trained on.

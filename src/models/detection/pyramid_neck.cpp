@@ -39,15 +39,6 @@ torch::Tensor NormedConvImpl::operator()(const torch::Tensor& x) {
   return batch_ ? batch_(y) : y;
 }
 
-UpsampleImpl::UpsampleImpl(int64_t in, int64_t out) {
-  weight = register_parameter("weight", nn::zeros({in, out, 2, 2}));
-  bias = register_parameter("bias", nn::zeros({out}));
-}
-
-torch::Tensor UpsampleImpl::operator()(const torch::Tensor& x) const {
-  return at::conv_transpose2d(x.permute({0, 3, 1, 2}), weight, bias, /*stride=*/2).permute({0, 2, 3, 1});
-}
-
 Fpn::Fpn(const FpnOptions& options) : options_(options) {
   check(!options.in.empty() && options.in.size() == options.strides.size(), "a feature pyramid needs maps");
   for (size_t i = 1; i < options.strides.size(); ++i)
@@ -121,13 +112,13 @@ SimplePyramid::SimplePyramid(const SimplePyramidOptions& options) : options_(opt
       return layers->register_module(std::to_string(number++), module);
     };
     if (scale >= 2) {
-      level.first = add(Upsample(channels, options.in / 2));
+      level.first = add(nn::DoublingConvolution(channels, options.in / 2));
       channels = options.in / 2;
     }
     if (scale == 4) {
       level.norm = add(nn::LayerNorm(channels));
       ++number;  // GELU
-      level.second = add(Upsample(channels, options.in / 4));
+      level.second = add(nn::DoublingConvolution(channels, options.in / 4));
       channels = options.in / 4;
     }
     if (scale < 1) ++number;  // pooling
@@ -144,8 +135,8 @@ std::vector<torch::Tensor> SimplePyramid::forward(const std::vector<torch::Tenso
   std::vector<torch::Tensor> out;
   for (Level& level : levels_) {
     torch::Tensor x = maps[0];
-    if (level.first) x = (*level.first)(x);
-    if (level.second) x = (*level.second)(torch::gelu(level.norm(x)));
+    if (level.first) x = level.first->forward(x);
+    if (level.second) x = level.second->forward(torch::gelu(level.norm(x)));
     if (level.scale < 1) x = torch::max_pool2d(x.permute({0, 3, 1, 2}), 2, 2).permute({0, 2, 3, 1});
     out.push_back((*level.smooth)((*level.narrow)(x)));
   }

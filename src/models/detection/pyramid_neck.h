@@ -32,15 +32,6 @@ class NormedConvImpl : public nn::Conv2dImpl {
 };
 TORCH_MODULE(NormedConv);
 
-// A transposed convolution of 2 x 2 cells and stride 2. Parameters weight [in, out, 2, 2], bias.
-class UpsampleImpl : public torch::nn::Module {
- public:
-  UpsampleImpl(int64_t in, int64_t out);
-  torch::Tensor operator()(const torch::Tensor& x) const;
-  torch::Tensor weight, bias;
-};
-TORCH_MODULE(Upsample);
-
 // Cells of a map of this stride.
 inline int64_t cells_of(Extent image, int64_t stride) {
   return ((image.height + stride - 1) / stride) * ((image.width + stride - 1) / stride);
@@ -104,7 +95,7 @@ class SimplePyramid final : public PyramidNeck {
  private:
   struct Level {
     double scale = 1;
-    Upsample first{nullptr}, second{nullptr};
+    nn::DoublingConvolution first{nullptr}, second{nullptr};
     nn::LayerNorm norm{nullptr};
     NormedConv narrow{nullptr}, smooth{nullptr};
   };

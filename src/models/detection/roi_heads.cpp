@@ -144,7 +144,7 @@ void Detector::RoiHeads::build_mask_head(int64_t width, torch::nn::Module& owner
   }
   owner.register_module("conv", convs);
   const int64_t upsampled = mask.upsampled > 0 ? mask.upsampled : mask.width;
-  head.up = owner.register_module("deconv", Upsample(in, upsampled));
+  head.up = owner.register_module("deconv", nn::DoublingConvolution(in, upsampled));
   head.predictor =
       owner.register_module("predictor", NormedConv(upsampled, options_.classes + first_class(), 1));
   mask_heads_.push_back(head);
@@ -191,7 +191,7 @@ Detector::RoiHeads::Predicted Detector::RoiHeads::run_stage(size_t stage,
 torch::Tensor Detector::RoiHeads::run_masks(MaskHead& head, const torch::Tensor& pooled) {
   torch::Tensor x = pooled.permute({0, 2, 3, 1});
   for (NormedConv& conv : head.convs) x = torch::relu((*conv)(x));
-  x = (*head.predictor)(torch::relu((*head.up)(x))).permute({0, 3, 1, 2});
+  x = (*head.predictor)(torch::relu(head.up->forward(x))).permute({0, 3, 1, 2});
   return x.to(x.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32);
 }
 

@@ -22,39 +22,28 @@ void check_count(size_t maps, size_t wanted, const char* who) {
   check(maps == wanted, who, " was given ", maps, " maps, must be ", wanted);
 }
 
-// A transposed convolution that makes 2x2 cells of each: parameters weight [in, out, 2, 2] and bias [out].
-class DoublingConvolution : public torch::nn::Module {
- public:
-  explicit DoublingConvolution(int64_t width) {
-    weight = register_parameter("weight", nn::zeros({width, width, 2, 2}));
-    bias = register_parameter("bias", nn::zeros({width}));
-  }
-  torch::Tensor forward(const torch::Tensor& x) const { return torch::conv_transpose2d(x, weight, bias, 2); }
-  torch::Tensor weight, bias;
-};
-
 }  // namespace
 
 // [doubling] or [doubling, norm, GELU, doubling], named by their places.
 class Feature2Pyramid::Upsample : public torch::nn::Module {
  public:
   Upsample(int64_t width, bool twice) {
-    first_ = register_module("0", std::make_shared<DoublingConvolution>(width));
+    first_ = register_module("0", nn::DoublingConvolution(width, width));
     if (!twice) return;
     norm_ = register_module("1", nn::BatchNorm2d(width));
-    second_ = register_module("3", std::make_shared<DoublingConvolution>(width));
+    second_ = register_module("3", nn::DoublingConvolution(width, width));
   }
   torch::Tensor forward(const torch::Tensor& map, const GatherRows& gather) {
-    const torch::Tensor x = first_->forward(map);
-    if (!second_) return x;
-    return second_->forward(torch::gelu(channels_first(normalise(norm_, channels_last(x), gather))));
+    const torch::Tensor x = first_->forward(channels_last(map));
+    if (!second_) return channels_first(x);
+    return channels_first(second_->forward(torch::gelu(normalise(norm_, x, gather))));
   }
   int64_t macs() const {  // of one cell that comes in
-    return first_->weight.numel() + (second_ ? 4 * second_->weight.numel() : 0);
+    return first_->macs() + (second_ ? 4 * second_->macs() : 0);
   }
 
  private:
-  std::shared_ptr<DoublingConvolution> first_, second_;
+  nn::DoublingConvolution first_{nullptr}, second_{nullptr};
   nn::BatchNorm2d norm_{nullptr};
 };
 
