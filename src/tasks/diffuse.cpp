@@ -141,10 +141,16 @@ class Diffuse final : public Task {
   std::string metadata_conflict(const Value& stored) const override {
     if (!takes_outputs_of(stored)) return "it was trained on other classes than the data has";
     const auto theirs = latents_in(stored);
-    const bool same = theirs.has_value() == generator_.latents.has_value() &&
-                      (!theirs || (theirs->checksum == generator_.latents->checksum &&
-                                   theirs->scale == generator_.latents->scale));
+    const bool same = theirs.has_value() == generator_.latents.has_value() && !of_another_vae(theirs);
     return same ? "" : "it was trained on latents of another VAE than the data are";
+  }
+  // VAEs that differ in their decoders alone have the same latents, so that this is no error.
+  std::string metadata_warning(const Value& stored) const override {
+    const auto theirs = latents_in(stored);
+    if (!of_another_vae(theirs)) return "";
+    return text("it was trained on latents of another VAE (", theirs->codec, ", scale ",
+                shortest(theirs->scale), ") than the data are (", generator_.latents->codec, ", scale ",
+                shortest(generator_.latents->scale), "): what it draws first is foreign to the data's VAE");
   }
 
   std::vector<StreamSpec> streams() const override {
@@ -189,6 +195,10 @@ class Diffuse final : public Task {
     data::Preprocess preprocess = preprocess_;
     preprocess.size = side;
     return preprocess;
+  }
+  bool of_another_vae(const std::optional<data::LatentInfo>& theirs) const {
+    return theirs && generator_.latents &&
+           (theirs->checksum != generator_.latents->checksum || theirs->scale != generator_.latents->scale);
   }
   // Field "image", or "latent" of stored latents.
   std::shared_ptr<const data::Transform> inputs_of(const std::shared_ptr<const data::Source>& source,

@@ -132,6 +132,10 @@ void describe(LoadReport& report, const WeightFile& file, const tasks::Task& tas
   if (!report.left_over.empty())
     report.lines.push_back(text("not used: ", counted(std::ssize(report.left_over), "tensor"), " (",
                                 some_of(report.left_over), ")"));
+  const WeightsInfo info = read_weights_info(file.metadata(), file.path());
+  if (const std::string warning = info.ours ? task.metadata_warning(info.task_metadata) : "";
+      !warning.empty())
+    report.lines.push_back(text("warning: '", file.path(), "': ", warning));
   const std::string family = task.classifier() ? task.backbones().at(0).spec.family : "";
   if (const std::string line = beside_line(file, family); !line.empty()) report.lines.push_back(line);
 }
