@@ -77,15 +77,18 @@ void reduce_zero_label(std::span<uint8_t> labels, uint8_t ignored) {
     if (label != ignored) label = label == 0 ? ignored : static_cast<uint8_t>(label - 1);
 }
 
-std::vector<Window> sliding_windows(int height, int width, int crop, int stride) {
+namespace {
+
+// A window that would reach over the end is moved back to where it fits, to a multiple of `unit`.
+std::vector<Window> windows_of(int height, int width, int crop, int stride, int unit) {
   check(height > 0 && width > 0 && crop > 0 && stride > 0, "windows of ", crop, " pixels, ", stride,
         " apart, over an image of ", width, "x", height);
   const auto along = [&](int side) {
     const int count = std::max(side - crop + stride - 1, 0) / stride + 1;
     std::vector<std::pair<int, int>> pieces;
     for (int i = 0; i < count; ++i) {
-      const int end = std::min(i * stride + crop, side);
-      pieces.emplace_back(std::max(end - crop, 0), end);
+      const int begin = std::min(i * stride, std::max(side - crop, 0) / unit * unit);
+      pieces.emplace_back(begin, i + 1 == count ? side : begin + crop);
     }
     return pieces;
   };
@@ -94,6 +97,16 @@ std::vector<Window> sliding_windows(int height, int width, int crop, int stride)
   for (const auto& [top, bottom] : along(height))
     for (const auto& [left, right] : columns) windows.push_back({top, bottom, left, right});
   return windows;
+}
+
+}  // namespace
+
+std::vector<Window> sliding_windows(int height, int width, int crop, int stride) {
+  return windows_of(height, width, crop, stride, /*unit=*/1);
+}
+
+std::vector<Window> aligned_windows(int height, int width, int crop, int stride) {
+  return windows_of(height, width, crop, stride, std::min(stride & -stride, 32));
 }
 
 }  // namespace tessera::eval

@@ -54,15 +54,23 @@ TEST(Segmentation, WindowsCoverEveryPixelAndStayInside) {
               width = static_cast<int>(random.integer(1, 60));
     const int crop = static_cast<int>(random.integer(1, 40)),
               stride = static_cast<int>(random.integer(1, crop));
-    std::vector<int> seen(static_cast<size_t>(height * width));
-    for (const Window& window : sliding_windows(height, width, crop, stride)) {
-      ASSERT_TRUE(window.top >= 0 && window.left >= 0 && window.bottom <= height && window.right <= width);
-      ASSERT_EQ(window.bottom - window.top, std::min(crop, height));
-      ASSERT_EQ(window.right - window.left, std::min(crop, width));
-      for (int y = window.top; y < window.bottom; ++y)
-        for (int x = window.left; x < window.right; ++x) ++seen[static_cast<size_t>(y * width + x)];
+    const int unit = std::min(stride & -stride, 32);
+    for (const bool aligned : {false, true}) {
+      std::vector<int> seen(static_cast<size_t>(height * width));
+      for (const Window& window :
+           (aligned ? aligned_windows : sliding_windows)(height, width, crop, stride)) {
+        ASSERT_TRUE(window.top >= 0 && window.left >= 0 && window.bottom <= height && window.right <= width);
+        for (const auto& [size, side] :
+             {std::pair(window.bottom - window.top, height), {window.right - window.left, width}}) {
+          ASSERT_GE(size, std::min(crop, side));
+          ASSERT_LT(size, std::min(crop, side) + (aligned ? unit : 1));
+        }
+        ASSERT_TRUE(!aligned || (window.top % unit == 0 && window.left % unit == 0));
+        for (int y = window.top; y < window.bottom; ++y)
+          for (int x = window.left; x < window.right; ++x) ++seen[static_cast<size_t>(y * width + x)];
+      }
+      for (const int count : seen) ASSERT_GT(count, 0);
     }
-    for (const int count : seen) ASSERT_GT(count, 0);
   }
 }
 

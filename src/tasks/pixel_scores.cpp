@@ -55,18 +55,53 @@ PixelCounts count_right_pixels(const torch::Tensor& scores, const torch::Tensor&
   return {(best.eq(labels.to(torch::kInt64)) & valid).sum(), valid.sum()};
 }
 
-torch::Tensor sliding_scores(const torch::Tensor& image, int crop, int stride, int64_t at_once,
+std::vector<eval::Window> WindowPlan::windows(int height, int width) const {
+  return fading ? eval::aligned_windows(height, width, crop, stride)
+                : eval::sliding_windows(height, width, crop, stride);
+}
+
+// Along a side with a neighbour 0 over the outer quarter of what overlaps, 1 over the inner, a slope between them: the
+// weights of two neighbours add up to 1. Where the image ends they stay 1.
+torch::Tensor WindowPlan::weights(const eval::Window& window, int height, int width,
+                                  const torch::TensorOptions& options) const {
+  const int overlap = crop - stride;
+  if (!fading || overlap == 0) return torch::ones({1, 1, 1, 1}, options);
+  const auto along = [&](int begin, int end, int side) {
+    const torch::Tensor place = torch::arange(end - begin, options) + 0.5;
+    const auto slope = [&](const torch::Tensor& distance) {
+      return ((distance - 0.25 * overlap) / (0.5 * overlap)).clamp(0, 1);
+    };
+    torch::Tensor weight = torch::ones_like(place);
+    if (begin > 0) weight = weight * slope(place);
+    if (end < side) weight = weight * slope(end - begin - place);
+    return weight;
+  };
+  return along(window.top, window.bottom, height).view({1, 1, -1, 1}) *
+         along(window.left, window.right, width).view({1, 1, 1, -1});
+}
+
+size_t end_of_equal_windows(const std::vector<eval::Window>& windows, size_t first, int64_t most) {
+  const auto size_of = [&](size_t i) {
+    return std::pair(windows[i].bottom - windows[i].top, windows[i].right - windows[i].left);
+  };
+  size_t end = first;
+  while (end < windows.size() && end - first < static_cast<size_t>(most) && size_of(end) == size_of(first))
+    ++end;
+  return end;
+}
+
+torch::Tensor sliding_scores(const torch::Tensor& image, const WindowPlan& plan, int64_t at_once,
                              const ScoreImages& score) {
   check(image.dim() == 4 && image.size(0) == 1, "an image to score has shape ", image.sizes(),
         ", must be [1, 3, height, width]");
-  const auto windows =
-      eval::sliding_windows(static_cast<int>(image.size(2)), static_cast<int>(image.size(3)), crop, stride);
+  const auto height = static_cast<int>(image.size(2)), width = static_cast<int>(image.size(3));
+  const std::vector<eval::Window> windows = plan.windows(height, width);
   const auto part = [](const torch::Tensor& of, const eval::Window& w) {
     return of.narrow(2, w.top, w.bottom - w.top).narrow(3, w.left, w.right - w.left);
   };
   torch::Tensor sum, count;
-  for (size_t first = 0; first < windows.size(); first += static_cast<size_t>(at_once)) {
-    const size_t end = std::min(windows.size(), first + static_cast<size_t>(at_once));
+  for (size_t first = 0; first < windows.size();) {
+    const size_t end = end_of_equal_windows(windows, first, at_once);
     std::vector<torch::Tensor> crops;
     for (size_t i = first; i < end; ++i) crops.push_back(part(image, windows[i]));
     const torch::Tensor scored = at_least_float(score(torch::cat(crops)));
@@ -75,9 +110,11 @@ torch::Tensor sliding_scores(const torch::Tensor& image, int crop, int stride, i
       count = torch::zeros({1, 1, image.size(2), image.size(3)}, scored.options());
     }
     for (size_t i = first; i < end; ++i) {
-      part(sum, windows[i]).add_(scored.narrow(0, static_cast<int64_t>(i - first), 1));
-      part(count, windows[i]).add_(1);
+      const torch::Tensor weight = plan.weights(windows[i], height, width, scored.options());
+      part(sum, windows[i]).add_(scored.narrow(0, static_cast<int64_t>(i - first), 1) * weight);
+      part(count, windows[i]).add_(weight);
     }
+    first = end;
   }
   return sum.div_(count);
 }

@@ -6,6 +6,8 @@
 #include <functional>
 #include <vector>
 
+#include "eval/segmentation.h"
+
 namespace tessera::tasks {
 
 // Scores [batch, classes, rows, columns] at another size, bilinear, corners not aligned.
@@ -32,9 +34,23 @@ PixelCounts count_right_pixels(const torch::Tensor& scores, const torch::Tensor&
 // Images [n, 3, height, width] to scores [n, classes, height, width].
 using ScoreImages = std::function<torch::Tensor(const torch::Tensor& images)>;
 
-// The scores of one image [1, 3, height, width] as means over sliding windows (eval::sliding_windows), of which
-// `at_once` of one size go through the model together.
-torch::Tensor sliding_scores(const torch::Tensor& image, int crop, int stride, int64_t at_once,
+// How windows cover an image: all count alike (mmseg's rule, eval::sliding_windows), or they are aligned and fade into
+// each other (eval::aligned_windows), so that pixels near a window's border, where the model sees half of what lies
+// around, count little or nothing.
+struct WindowPlan {
+  int crop = 512, stride = 341;
+  bool fading = false;
+  std::vector<eval::Window> windows(int height, int width) const;
+  // What a window's pixels count, [1, 1, rows, columns] or [1, 1, 1, 1].
+  torch::Tensor weights(const eval::Window& window, int height, int width,
+                        const torch::TensorOptions& options) const;
+};
+// The end of the windows from `first` on that have one size, at most `most` of them.
+size_t end_of_equal_windows(const std::vector<eval::Window>& windows, size_t first, int64_t most);
+
+// The scores of one image [1, 3, height, width] as weighted means over windows, of which `at_once` of one size go
+// through the model together.
+torch::Tensor sliding_scores(const torch::Tensor& image, const WindowPlan& plan, int64_t at_once,
                              const ScoreImages& score);
 
 // What several views of an image say together, [1, classes, height, width]: the mean of their probabilities (mmseg's

@@ -42,11 +42,14 @@ data::Extent size_at(const Image& picture, const SegmentInference& how, double f
   return data::fit_into({picture.height, picture.width}, {scaled(how.scale.at(0)), scaled(how.scale.at(1))});
 }
 
+WindowPlan plan_of(const SegmentInference& how) {
+  return {static_cast<int>(how.crop), static_cast<int>(how.stride), how.fading};
+}
+
 // Sums of the windows that still lack one below are kept; rows that no further window touches are written.
 Image in_bands(const PixelModel& model, const Image& picture, const SegmentInference& how, bool& finite) {
-  const int crop = static_cast<int>(how.crop);
-  const auto windows =
-      eval::sliding_windows(picture.height, picture.width, crop, static_cast<int>(how.stride));
+  const WindowPlan plan = plan_of(how);
+  const auto windows = plan.windows(picture.height, picture.width);
   Image mask(picture.width, picture.height, 1);
   torch::Tensor sum, count;  // of the rows from `top` on
   int top = 0;
@@ -64,27 +67,32 @@ Image in_bands(const PixelModel& model, const Image& picture, const SegmentInfer
       const int done = row.top - top;
       write_classes(sum.narrow(2, 0, done) / count.narrow(2, 0, done), top, mask, finite);
       for (torch::Tensor* band : {&sum, &count}) {
-        const torch::Tensor kept = band->narrow(2, done, height - done).clone();
-        band->zero_();
-        band->narrow(2, 0, height - done).copy_(kept);
+        const int64_t kept = band->size(2) - done;
+        const torch::Tensor next = torch::zeros({1, band->size(1), height, picture.width}, band->options());
+        next.narrow(2, 0, kept).copy_(band->narrow(2, done, kept));
+        *band = next;
       }
       top = row.top;
     }
-    for (; first < end; first += static_cast<size_t>(how.at_once)) {
+    while (first < end) {
       if (interrupted()) throw Error(ErrorKind::interrupted, "interrupted");
       std::vector<torch::Tensor> crops;
-      const size_t last = std::min(end, first + static_cast<size_t>(how.at_once));
+      const size_t last = std::min(end, end_of_equal_windows(windows, first, how.at_once));
       for (size_t i = first; i < last; ++i)
         crops.push_back(to_input(model, cut(picture, {windows[i].left, windows[i].top,
                                                       windows[i].right - windows[i].left, height})));
       const torch::Tensor scored = model.score(torch::cat(crops)).to(sum.scalar_type());
       for (size_t i = first; i < last; ++i) {
         const int left = windows[i].left, width = windows[i].right - left;
-        sum.narrow(3, left, width).add_(scored.narrow(0, static_cast<int64_t>(i - first), 1));
-        count.narrow(3, left, width).add_(1);
+        const torch::Tensor weight = plan.weights(windows[i], picture.height, picture.width, sum.options());
+        const auto add = [&](const torch::Tensor& to, const torch::Tensor& numbers) {
+          to.narrow(3, left, width).add_(numbers);
+        };
+        add(sum, scored.narrow(0, static_cast<int64_t>(i - first), 1) * weight);
+        add(count, weight);
       }
+      first = last;
     }
-    first = end;
   }
   write_classes(sum / count, top, mask, finite);
   return mask;
@@ -117,10 +125,8 @@ Image segment_image(const PixelModel& model, const Image& picture, const Segment
     for (const bool mirrored : {false, true}) {
       if (mirrored && !how.flip) continue;
       const torch::Tensor seen = mirrored ? image.flip({3}) : image;
-      torch::Tensor scores = how.slide
-                                 ? sliding_scores(seen, static_cast<int>(how.crop),
-                                                  static_cast<int>(how.stride), how.at_once, model.score)
-                                 : model.score(seen);
+      torch::Tensor scores =
+          how.slide ? sliding_scores(seen, plan_of(how), how.at_once, model.score) : model.score(seen);
       // Views are summed at the image's size one by one: a view's scores are many numbers.
       scores = resize_scores(mirrored ? scores.flip({3}) : scores, picture.height, picture.width);
       if (views.empty())

@@ -13,6 +13,7 @@ struct SegmentInference {
   bool slide = true;     // windows, or the whole image at once
   int64_t crop = 512;    // side of a window in pixels
   int64_t stride = 341;  // pixels between windows
+  bool fading = false;   // windows are aligned and fade into each other (WindowPlan), else all count alike
   // What an image is made to fit into before (mmcv's rule, data::fit_into); empty: it stays as it is.
   std::vector<int64_t> scale = {2048, 512};
   std::vector<double> scales = {1};  // factors on `scale` (or on the image), whose probabilities are averaged

@@ -53,11 +53,46 @@ TEST(PixelScores, OneWindowIsTheWhole) {
   const torch::Tensor image = torch::randn({1, 3, 9, 12}, torch::kFloat64),
                       weight = torch::randn({4, 3, 3, 3}, torch::kFloat64);
   const auto score = [&](const torch::Tensor& x) { return torch::conv2d(x, weight, {}, 1, 1); };
-  EXPECT_TRUE(torch::allclose(sliding_scores(image, 12, 5, 2, score), score(image)));
+  EXPECT_TRUE(torch::allclose(sliding_scores(image, {12, 5}, 2, score), score(image)));
   // Windows of single pixels see their neighbours as zeros wherever they lie, so all numbers at once are the same.
   for (const int64_t at_once : {1, 2, 100})
     EXPECT_TRUE(
-        torch::equal(sliding_scores(image, 5, 3, at_once, score), sliding_scores(image, 5, 3, 1, score)));
+        torch::equal(sliding_scores(image, {5, 3}, at_once, score), sliding_scores(image, {5, 3}, 1, score)));
+}
+
+// Windows that fade are the whole where the model looks no further than the part of a window that counts nothing,
+// and where its own cells lie alike: strides of 2 of a map with stride 2.
+TEST(PixelScores, FadingWindowsAreTheWholeOfALocalModel) {
+  torch::manual_seed(3);
+  const torch::Tensor image = torch::randn({1, 3, 41, 34}, torch::kFloat64),
+                      first = torch::randn({4, 3, 3, 3}, torch::kFloat64),
+                      second = torch::randn({5, 4, 3, 3}, torch::kFloat64);
+  const auto score = [&](const torch::Tensor& x) {
+    return score_padded(x, 2, [&](const torch::Tensor& padded) {
+      return torch::conv2d(torch::relu(torch::conv2d(padded, first, {}, 2, 1)), second, {}, 1, 1);
+    });
+  };
+  const torch::Tensor whole = score(image);
+  const auto apart = [&](const WindowPlan& plan) {
+    return (sliding_scores(image, plan, 3, score) - whole).abs().max().item<double>();
+  };
+  EXPECT_LT(apart({.crop = 40, .stride = 12, .fading = true}), 1e-12);
+  EXPECT_LT(apart({.crop = 36, .stride = 12, .fading = true}), 1e-12);
+  EXPECT_GT(apart({.crop = 36, .stride = 12, .fading = false}), 1e-3);
+}
+
+// The last window is moved back to where it fits, and overlaps by more.
+TEST(PixelScores, WeightsOfWindowsAddUpToOneOrMore) {
+  const WindowPlan plan{.crop = 12, .stride = 7, .fading = true};
+  for (const auto& [height, width] : {std::pair(40, 33), {12, 13}, {5, 7}, {1, 1}}) {
+    torch::Tensor sum = torch::zeros({1, 1, height, width}, torch::kFloat64);
+    for (const eval::Window& w : plan.windows(height, width))
+      sum.narrow(2, w.top, w.bottom - w.top)
+          .narrow(3, w.left, w.right - w.left)
+          .add_(plan.weights(w, height, width, torch::kFloat64));
+    EXPECT_GT(sum.min().item<double>(), 1 - 1e-12) << height << " x " << width;
+    EXPECT_TRUE(width < 19 || sum.slice(3, 0, 14).slice(2, 0, 14).max().item<double>() < 1 + 1e-12);
+  }
 }
 
 TEST(PixelScores, MirroredViewsAreMirroredBack) {
@@ -88,8 +123,8 @@ TEST(SegmentInference, BandsAreTheWhole) {
     bool finite = true;
     const Image whole = segment_image(pixel_model(normalisation), picture, how, finite);
     how.slide = true, how.crop = 12, how.stride = 5;
-    for (const int64_t at_once : {1, 4}) {
-      how.at_once = at_once;
+    for (const int64_t at_once : {1, 4, -4}) {
+      how.at_once = std::abs(at_once), how.fading = at_once < 0;
       EXPECT_EQ(segment_image(pixel_model(normalisation), picture, how, finite).pixels, whole.pixels);
     }
     how.flip = true;  // the other way, by views

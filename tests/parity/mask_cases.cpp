@@ -192,7 +192,7 @@ CaseResult check_sliding(const Golden& golden) {
       compare.close(name, got, golden.tensor("output." + name), 1e-5, 1e-5);
     };
     for (const int64_t at_once : {1, 3})
-      close("slide.logits", tasks::sliding_scores(x, crop, stride, at_once, score));
+      close("slide.logits", tasks::sliding_scores(x, {crop, stride}, at_once, score));
     torch::Tensor count = torch::zeros({1, 1, height, width}, dtype);
     for (const eval::Window& w :
          eval::sliding_windows(static_cast<int>(height), static_cast<int>(width), crop, stride))
@@ -206,7 +206,8 @@ CaseResult check_sliding(const Golden& golden) {
       const torch::Tensor scaled = tasks::resize_scores(x, side(height), side(width));
       for (const bool mirrored : {false, true})
         views.push_back(
-            {tasks::sliding_scores(mirrored ? scaled.flip({3}) : scaled, crop, stride, 2, score), mirrored});
+            {tasks::sliding_scores(mirrored ? scaled.flip({3}) : scaled, {crop, stride}, 2, score),
+             mirrored});
     }
     const torch::Tensor fused = tasks::fuse_views(views, height, width, tasks::Fusion::probabilities);
     close("msflip.mean_prob", fused);
