@@ -24,7 +24,7 @@ TEST_F(ParallelTest, WhatIsSummedOverABatchIsSummedOverAllProcesses) {
 TEST_F(ParallelTest, OptimisersOfWholeTensorsMakeTheSameWeights) {
   const std::vector<std::string> all = {"train.accumulate=2", "train.steps=8", "optimiser.layer_decay=0.7",
                                         "task.mixup.mode=elem", "train.ema_warmup=true"};
-  for (const char* optimiser : {"lamb", "lars"}) {
+  for (const char* optimiser : {"lamb", "lars", "muon"}) {
     SCOPED_TRACE(optimiser);
     auto settings = all;
     settings.push_back(std::string("optimiser.name=") + optimiser);
@@ -64,6 +64,14 @@ TEST_F(ParallelTest, ImagesComparedWithTheCaptionsOfAllMakeTheSameWeights) {
                                "task.piece=4", "task.equal_captions=positives"});
   // What goes round is counted.
   for (const Json& line : metrics("run4", "train")) EXPECT_GT(line.at("ring_bytes"), 0);
+}
+
+// Crops, dropped channels and the heads' batch norms are those of the whole batch.
+TEST_F(ParallelTest, SegmentedImagesMakeTheSameWeights) {
+  use_task(
+      "[task]\nname = \"segment\"\nchannels = 8\nauxiliary_channels = 8\nblocks = [0, 0, 1, 1]\n"
+      "scale = [32, 32]\ntest_mode = \"whole\"\n");
+  expect_same_runs({1, 2, 3}, {"train.steps=4", "data.path=shapes:task=segment,train=48,val=10,size=32"});
 }
 
 // Products are rounded to bfloat16 alike; what differs is the order of sums of weights that stay in float32.
