@@ -179,7 +179,8 @@ class Answering final : public Task, public Answers, public LanguageBeginner {
          .shots = shots,
          .examples = training ? train_ : validation_,
          .learns_examples = training,
-         .training = training},
+         .training = training,
+         .order = config_.question_order},
         training ? data::make_train_transform(sized, augment_) : data::make_eval_transform(sized));
   }
 

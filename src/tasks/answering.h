@@ -9,12 +9,14 @@
 #include <vector>
 
 #include "models/language_model.h"
+#include "tasks/conversation_input.h"
 #include "tasks/language_part.h"
 
 namespace tessera::tasks {
 
 struct AnsweringConfig {
   std::string conversations, val_conversations, tokenizer, language_weights, chat = "short";
+  QuestionOrder question_order = QuestionOrder::given;
   int64_t length = 128, shots = 0;
   std::vector<int64_t> eval_shots = {0};
   bool measure_blank = false;
@@ -32,6 +34,8 @@ struct AnsweringConfig {
     v("template", chat,
       "how turns become a text: short, v1, vicuna_v1, llava_v1, plain, v0_plain, "
       "llava_llama_2, mistral_instruct, mpt, llava_v0, chatml_direct, llama_3");
+    v("question_order", question_order, choice<QuestionOrder>(),
+      "of a conversation in training: given; drawn where no question builds on another");
     v("length", length, between(2, 1 << 20), "tokens of a conversation, those of the image among them");
     v("shots", shots, between(0, 64),
       "examples in front of each conversation of training, with their images");

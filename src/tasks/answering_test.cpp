@@ -119,6 +119,43 @@ TEST(Answering, ExamplesStandInFrontOfTheQuestion) {
   EXPECT_FALSE(torch::equal(batch_of(task->streams().at(0), 1).at("ids"), train.at("ids")));
 }
 
+// Each question comes first as often as the others; the image stays in front, questions keep their answers, and where a
+// conversation is measured its order stays.
+TEST(Answering, QuestionsComeInAnOrderThatIsDrawn) {
+  TaskSetup setup = some_setup("instruct", table({{"question_order", "drawn"}}));
+  setup.train = setup.validation = conversations_of(
+      R"({"id": "a", "image": "0", "conversations": [{"from": "human", "value": "<image>\na?"}, )"
+      R"({"from": "gpt", "value": "1"}, {"from": "human", "value": "b?"}, {"from": "gpt", "value": "2"}, )"
+      R"({"from": "human", "value": "c?"}, {"from": "gpt", "value": "3"}]})");
+  const auto task = make_task(setup, "instruct");
+  const auto text_of = [](const StreamInputs& batch) {
+    std::string text;
+    for (int64_t i = 0; i < batch.at("ids").size(1); ++i) {
+      const auto id = batch.at("ids")[0][i].item<int64_t>();
+      if (id == 257 && !text.ends_with('#')) text += '#';         // the places of the image
+      if (id > 0 && id < 256) text += static_cast<char>(id - 1);  // 0 pads
+    }
+    return text;
+  };
+  const std::string given = text_of(batch_of(task->validation()));
+  std::map<std::string, int> seen;
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    const std::string text = text_of(batch_of(task->streams().at(0), seed));
+    EXPECT_EQ(text.size(), given.size());
+    EXPECT_EQ(text.substr(0, text.find('#') + 2), given.substr(0, given.find('#') + 2)) << text;
+    for (const char* round : {"a?", "b?", "c?"}) {
+      const size_t at = text.find(round);
+      ASSERT_NE(at, std::string::npos) << text << " given " << given;
+      EXPECT_EQ(text.find_first_of("123", at), text.find(static_cast<char>(round[0] - 'a' + '1'), at))
+          << text;
+    }
+    ++seen[text];
+  }
+  EXPECT_EQ(seen.size(), 6u);
+  EXPECT_TRUE(seen.contains(given));
+  EXPECT_EQ(text_of(batch_of(task->validation(), 5)), given);
+}
+
 EvaluateOptions validation_options() {
   EvaluateOptions options;
   options.open = [](const StreamSpec& stream) {

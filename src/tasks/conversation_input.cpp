@@ -18,6 +18,25 @@ std::vector<data::Field> fields_for(const data::Transform& image, int64_t count,
   return {pixels, {"ids", DType::i32, {length}}, {"labels", DType::i32, {length}}, {"type", DType::i32, {}}};
 }
 
+// The rounds of a conversation, each a question with its answer, in an order that is drawn; the word for the image leaves
+// its line at the beginning or end of a question. As they were where it stands amid a question.
+void draw_order(std::vector<std::string>& turns, RandomStream& random) {
+  std::vector<std::string> bare = turns;
+  const std::string line(kImageWord);
+  for (std::string& turn : bare) {
+    if (turn.starts_with(line + "\n")) turn = turn.substr(line.size() + 1);
+    if (turn.ends_with("\n" + line)) turn.resize(turn.size() - line.size() - 1);
+    if (turn.find(kImageWord) != std::string::npos) return;
+  }
+  const auto rounds = std::ssize(bare) / 2;
+  const std::vector<int64_t> order = random.permutation(rounds);
+  for (int64_t i = 0; i < rounds; ++i)
+    for (int64_t side = 0; side < 2; ++side)
+      turns[static_cast<size_t>(2 * i + side)] =
+          bare[static_cast<size_t>(2 * order[static_cast<size_t>(i)] + side)];
+  if (std::ssize(bare) > 2 * rounds) turns.back() = bare.back();  // a question without an answer
+}
+
 class ConversationTransform final : public data::Transform {
  public:
   ConversationTransform(const ConversationInput& input, std::shared_ptr<const data::Transform> image)
@@ -41,10 +60,10 @@ class ConversationTransform final : public data::Transform {
       const data::RawSample example = draw(sample, input_.training ? random : fixed);
       image_->apply(example, random, std::span(&image, 1));
       image.data += pixels;
-      write(example, input_.learns_examples, words);
+      write(example, random, input_.learns_examples, words);
     }
     image_->apply(sample, random, std::span(&image, 1));
-    write(sample, true, words);
+    write(sample, random, true, words);
     const int64_t places =
         std::count(words.ids, words.ids + words.used, static_cast<int32_t>(input_.image_token));
     check(places == (1 + input_.shots) * input_.per_image, sample.name, ": task.length = ", input_.length,
@@ -74,9 +93,11 @@ class ConversationTransform final : public data::Transform {
          input_.examples->describe());
   }
 
-  void write(const data::RawSample& sample, bool learned, Words& words) const {
+  void write(const data::RawSample& sample, RandomStream& random, bool learned, Words& words) const {
+    std::vector<std::string> texts = sample.annotation.captions;
+    if (input_.training && input_.order == QuestionOrder::drawn) draw_order(texts, random);
     std::vector<Turn> turns;
-    for (const std::string& turn : sample.annotation.captions) turns.push_back({turns.size() % 2 == 0, turn});
+    for (const std::string& turn : texts) turns.push_back({turns.size() % 2 == 0, turn});
     if (!turns.empty() && turns[0].text.find(kImageWord) == std::string::npos)
       turns[0].text = std::string(kImageWord) + "\n" + turns[0].text;
     const TrainingText text = training_text(input_.tokeniser, input_.chat, turns);

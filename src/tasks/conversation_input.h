@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "core/config.h"
 #include "data/conversations.h"
 #include "data/interleaved.h"
 #include "data/transform.h"
@@ -12,6 +13,10 @@
 #include "text/tokeniser.h"
 
 namespace tessera::tasks {
+
+// The order of a conversation's questions in training: as they are, or drawn anew each time. A model that is asked one
+// question at a time must not learn to answer it from the answers before it.
+enum class QuestionOrder { given, drawn };
 
 struct ConversationInput {
   Tokeniser tokeniser;
@@ -24,6 +29,7 @@ struct ConversationInput {
   std::shared_ptr<const data::Conversations> examples = {};
   bool learns_examples = true;  // false: a loss is taken on the sample's own answers alone
   bool training = true;         // the examples are drawn anew in each epoch, else always the same
+  QuestionOrder order = QuestionOrder::given;
 };
 
 // "image", f32 [3, side, side], or with shots [1 + shots, 3, side, side], the sample's own last; "ids" and "labels", i32
@@ -51,3 +57,8 @@ std::shared_ptr<const data::Transform> make_document_transform(const DocumentInp
                                                                std::shared_ptr<const data::Transform> image);
 
 }  // namespace tessera::tasks
+
+template <>
+struct tessera::EnumNames<tessera::tasks::QuestionOrder> {
+  static constexpr std::array names = {"given", "drawn"};
+};
