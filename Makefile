@@ -51,7 +51,7 @@ parity: configure  ## compare with a folder of goldens (TESSERA_GOLDENS=FOLDER)
 
 bench: packages-mpi configure  ## speed beside the peers, reading pictures with TESSERA_BENCH_TILES; into docs/performance.md
 	@cmake $(BUILD) >/dev/null
-	$(COMPILE) tessera loader_bench mlstm_bench optimiser_bench roi_align_bench nms_bench
+	$(COMPILE) tessera loader_bench mlstm_bench optimiser_bench roi_align_bench nms_bench coco_bench
 	bench/tables infer docs/performance.md bench/infer.sh $(abspath $(BUILD))
 	bench/tables convnets docs/performance.md bench/convnets.sh $(abspath $(BUILD))
 	bench/tables vil docs/performance.md bench/vil.sh $(abspath $(BUILD))

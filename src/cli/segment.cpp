@@ -42,7 +42,6 @@ tasks::SegmentInference inference_of(const SegmentOptions& options, const tasks:
   if (options.tile > 0) {
     how.slide = true;
     how.crop = options.tile, how.stride = std::max<int64_t>(1, options.tile * 3 / 4), how.fading = true;
-    if (how.stride > 32) how.stride -= how.stride % 32;  // where the cells of every usual model begin
     how.scale = {}, how.scales = {1}, how.flip = false;
   }
   if (options.stride > 0) how.stride = options.stride;
@@ -167,9 +166,8 @@ void add_segment(Arguments& command, Action& action) {
   command.add("--top", options->top, "classes to name an image").show_default().range(1, 255);
   command
       .add("--tile", options->tile,
-           "windows of so many pixels at the image's own size that fade into each other over a quarter "
-           "(default: "
-           "as the weights' recipe says)")
+           "windows of so many pixels at the image's own size that fade into each other where they overlap, "
+           "by a quarter without --stride (default: as the weights' recipe says)")
       .range(1, 16384);
   command.add("--stride", options->stride, "pixels between windows").range(1, 16384);
   command.flag("--whole", options->whole, "the image at once, without windows");

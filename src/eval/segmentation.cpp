@@ -88,6 +88,8 @@ std::vector<Window> windows_of(int height, int width, int crop, int stride, int 
     std::vector<std::pair<int, int>> pieces;
     for (int i = 0; i < count; ++i) {
       const int begin = std::min(i * stride, std::max(side - crop, 0) / unit * unit);
+      // Moved back by less than a unit it begins where the one before does, and takes its place.
+      if (!pieces.empty() && pieces.back().first == begin) pieces.pop_back();
       pieces.emplace_back(begin, i + 1 == count ? side : begin + crop);
     }
     return pieces;
@@ -105,8 +107,9 @@ std::vector<Window> sliding_windows(int height, int width, int crop, int stride)
   return windows_of(height, width, crop, stride, /*unit=*/1);
 }
 
-std::vector<Window> aligned_windows(int height, int width, int crop, int stride) {
-  return windows_of(height, width, crop, stride, std::min(stride & -stride, 32));
+std::vector<Window> aligned_windows(int height, int width, int crop, int stride, int unit) {
+  check(unit > 0 && stride % unit == 0, "windows ", stride, " pixels apart, must be a multiple of ", unit);
+  return windows_of(height, width, crop, stride, unit);
 }
 
 }  // namespace tessera::eval

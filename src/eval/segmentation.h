@@ -50,8 +50,8 @@ struct Window {
 // Windows of `crop` pixels a side, `stride` apart, that cover an image; those at the far ends are moved back so that
 // they stay as large, and cut where the image is smaller. Row by row.
 std::vector<Window> sliding_windows(int height, int width, int crop, int stride);
-// The same where the cells of a model lie in every window as they would in the whole image: windows begin at multiples
-// of the largest power of two that divides `stride`, at most 32. Those at the far ends are as much larger.
-std::vector<Window> aligned_windows(int height, int width, int crop, int stride);
+// The same with windows that begin at multiples of `unit`, as the cells of a model do in the whole image. `stride` is a
+// multiple of it. The last windows of rows and columns are larger by what they were moved back.
+std::vector<Window> aligned_windows(int height, int width, int crop, int stride, int unit);
 
 }  // namespace tessera::eval

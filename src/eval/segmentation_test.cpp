@@ -54,11 +54,14 @@ TEST(Segmentation, WindowsCoverEveryPixelAndStayInside) {
               width = static_cast<int>(random.integer(1, 60));
     const int crop = static_cast<int>(random.integer(1, 40)),
               stride = static_cast<int>(random.integer(1, crop));
-    const int unit = std::min(stride & -stride, 32);
+    const int unit = std::min(stride & -stride, 32);  // the largest power of two that divides it, at most 32
     for (const bool aligned : {false, true}) {
       std::vector<int> seen(static_cast<size_t>(height * width));
-      for (const Window& window :
-           (aligned ? aligned_windows : sliding_windows)(height, width, crop, stride)) {
+      Window before{.top = -1};
+      for (const Window& window : aligned ? aligned_windows(height, width, crop, stride, unit)
+                                          : sliding_windows(height, width, crop, stride)) {
+        ASSERT_TRUE(window.top > before.top || (window.top == before.top && window.left > before.left));
+        before = window;
         ASSERT_TRUE(window.top >= 0 && window.left >= 0 && window.bottom <= height && window.right <= width);
         for (const auto& [size, side] :
              {std::pair(window.bottom - window.top, height), {window.right - window.left, width}}) {

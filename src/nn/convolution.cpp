@@ -2,6 +2,7 @@
 
 #include "nn/checkpoint.h"
 #include "nn/init.h"
+#include "ops/linear.h"
 
 namespace tessera::nn {
 
@@ -26,11 +27,13 @@ DoublingConvolutionImpl::DoublingConvolutionImpl(int64_t in, int64_t out) {
   bias = register_parameter("bias", nn::zeros({out}));
 }
 
-// Outputs in the order of the new cells, so that they are laid side by side in whole rows of channels.
+// Outputs are in the order of the new cells, which are then laid side by side in whole rows of channels. The weights in
+// that order are packed at every call: next to the product over all cells that is little.
 torch::Tensor DoublingConvolutionImpl::forward(const torch::Tensor& x) const {
   const int64_t batch = x.size(0), rows = x.size(1), columns = x.size(2), out = weight.size(1);
   const torch::Tensor ordered = weight.permute({2, 3, 1, 0}).reshape({4 * out, weight.size(0)});
-  return ops::linear(x, {.weight = ordered, .bias = bias.repeat(4)}, {}, *cache_)
+  ops::LinearCache packed;
+  return ops::linear(x, {.weight = ordered, .bias = bias.repeat(4)}, {}, packed)
       .view({batch, rows, columns, 2, 2 * out})
       .transpose(2, 3)
       .reshape({batch, 2 * rows, 2 * columns, out});

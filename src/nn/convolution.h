@@ -7,7 +7,6 @@
 #include <memory>
 
 #include "ops/convolution.h"
-#include "ops/linear.h"
 
 namespace tessera::nn {
 
@@ -40,9 +39,6 @@ class DoublingConvolutionImpl : public torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& x) const;  // [batch, 2 rows, 2 columns, out]
   int64_t macs() const { return weight.numel(); }       // of one cell of x
   torch::Tensor weight, bias;
-
- private:
-  std::shared_ptr<ops::LinearCache> cache_ = std::make_shared<ops::LinearCache>();
 };
 TORCH_MODULE(DoublingConvolution);
 

@@ -74,10 +74,10 @@ TEST(Conv2d, ExtentsAreThoseOfItsResult) {
     }
 }
 
-// Odd widths and maps, forward and backward, packed weights without gradients, and in half precision.
+// Odd widths and maps, forward and backward, with packed weights (many rows, or no gradients) and without.
 TEST(DoublingConvolution, IsTorchsTransposedConvolution) {
   for (const auto [in, out, rows, columns] :
-       std::vector<std::array<int64_t, 4>>{{3, 5, 1, 1}, {16, 7, 4, 3}, {33, 64, 5, 9}}) {
+       std::vector<std::array<int64_t, 4>>{{3, 5, 1, 1}, {16, 7, 4, 3}, {33, 64, 5, 9}, {32, 16, 24, 23}}) {
     for (const auto dtype : {torch::kFloat64, torch::kFloat32}) {
       DoublingConvolution doubling(in, out);
       doubling->to(dtype);
@@ -101,8 +101,12 @@ TEST(DoublingConvolution, IsTorchsTransposedConvolution) {
       EXPECT_TRUE(near(doubling->bias.grad(), bias.grad()));
       const torch::NoGradGuard no_grad;
       EXPECT_TRUE(near(doubling(x), want));
-      doubling->weight.mul_(2);  // packed anew
+      doubling->weight.mul_(2);
       EXPECT_TRUE(near(doubling(x) + bias, 2 * want));
+      EXPECT_EQ(doubling(x.narrow(0, 0, 0)).sizes(), (std::vector<int64_t>{0, 2 * rows, 2 * columns, out}));
+      if (dtype == torch::kFloat64) continue;
+      const Tensor half = doubling(x.detach().to(torch::kBFloat16));
+      EXPECT_TRUE(torch::allclose(half.to(dtype) + bias, 2 * want, 0.05, 0.3));
     }
   }
 }

@@ -49,6 +49,8 @@ class Answering final : public Task, public Answers, public LanguageBeginner {
     });
     train_documents_ = documents_in(who, setup.train);
     validation_documents_ = documents_in(who, setup.validation);
+    if (train_documents_ && config_.question_order == QuestionOrder::drawn)
+      fail_usage("task.question_order = drawn: documents have no questions, must be given");
     train_ = about(who, config_.conversations, setup.train, "conversations");
     validation_ =
         about(who, config_.val_conversations.empty() ? config_.conversations : config_.val_conversations,

@@ -119,7 +119,7 @@ TEST(Answering, ExamplesStandInFrontOfTheQuestion) {
   EXPECT_FALSE(torch::equal(batch_of(task->streams().at(0), 1).at("ids"), train.at("ids")));
 }
 
-// Each question comes first as often as the others; the image stays in front, questions keep their answers, and where a
+// Every order comes; the image stays in front, questions keep their answers, and where a
 // conversation is measured its order stays.
 TEST(Answering, QuestionsComeInAnOrderThatIsDrawn) {
   TaskSetup setup = some_setup("instruct", table({{"question_order", "drawn"}}));
@@ -154,6 +154,13 @@ TEST(Answering, QuestionsComeInAnOrderThatIsDrawn) {
   EXPECT_EQ(seen.size(), 6u);
   EXPECT_TRUE(seen.contains(given));
   EXPECT_EQ(text_of(batch_of(task->validation(), 5)), given);
+  setup.train = conversations_of(
+      R"({"id": "a", "image": "0", "conversations": [{"from": "human", "value": "look <image> here"}, )"
+      R"({"from": "gpt", "value": "1"}, {"from": "human", "value": "b?"}, {"from": "gpt", "value": "2"}]})");
+  const auto amid = make_task(setup, "instruct");
+  std::set<std::string> same;
+  for (uint64_t seed = 0; seed < 20; ++seed) same.insert(text_of(batch_of(amid->streams().at(0), seed)));
+  EXPECT_EQ(same.size(), 1u);
 }
 
 EvaluateOptions validation_options() {

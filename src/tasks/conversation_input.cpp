@@ -18,16 +18,23 @@ std::vector<data::Field> fields_for(const data::Transform& image, int64_t count,
   return {pixels, {"ids", DType::i32, {length}}, {"labels", DType::i32, {length}}, {"type", DType::i32, {}}};
 }
 
-// The rounds of a conversation, each a question with its answer, in an order that is drawn; the word for the image leaves
-// its line at the beginning or end of a question. As they were where it stands amid a question.
+// The rounds of a conversation, each a question with its answer, in an order that is drawn. The word for the image leaves
+// its line at the beginning or end of a question. The turns stay as they are where it stands elsewhere, or more than once.
 void draw_order(std::vector<std::string>& turns, RandomStream& random) {
-  std::vector<std::string> bare = turns;
   const std::string line(kImageWord);
-  for (std::string& turn : bare) {
-    if (turn.starts_with(line + "\n")) turn = turn.substr(line.size() + 1);
-    if (turn.ends_with("\n" + line)) turn.resize(turn.size() - line.size() - 1);
-    if (turn.find(kImageWord) != std::string::npos) return;
+  std::vector<std::string> bare = turns;
+  int64_t lines = 0;
+  for (size_t i = 0; i < bare.size(); i += 2) {
+    std::string& question = bare[i];
+    if (question.starts_with(line + "\n"))
+      ++lines, question = question.substr(line.size() + 1);
+    else if (question.ends_with("\n" + line))
+      ++lines, question.resize(question.size() - line.size() - 1);
   }
+  const bool elsewhere = std::any_of(bare.begin(), bare.end(), [](const std::string& turn) {
+    return turn.find(kImageWord) != std::string::npos;
+  });
+  if (lines > 1 || elsewhere) return;
   const auto rounds = std::ssize(bare) / 2;
   const std::vector<int64_t> order = random.permutation(rounds);
   for (int64_t i = 0; i < rounds; ++i)

@@ -148,9 +148,11 @@ class Diffuse final : public Task {
   std::string metadata_warning(const Value& stored) const override {
     const auto theirs = latents_in(stored);
     if (!of_another_vae(theirs)) return "";
-    return text("it was trained on latents of another VAE (", theirs->codec, ", scale ",
-                shortest(theirs->scale), ") than the data are (", generator_.latents->codec, ", scale ",
-                shortest(generator_.latents->scale), "): what it draws first is foreign to the data's VAE");
+    const auto name = [](const data::LatentInfo& vae) {
+      return text(vae.codec, " ", vae.checksum.substr(0, 8), ", scale ", shortest(vae.scale));
+    };
+    return text("it was trained on latents of another VAE (", name(*theirs), ") than the data are (",
+                name(*generator_.latents), "): its first samples will look wrong");
   }
 
   std::vector<StreamSpec> streams() const override {

@@ -56,16 +56,16 @@ PixelCounts count_right_pixels(const torch::Tensor& scores, const torch::Tensor&
 }
 
 std::vector<eval::Window> WindowPlan::windows(int height, int width) const {
-  return fading ? eval::aligned_windows(height, width, crop, stride)
-                : eval::sliding_windows(height, width, crop, stride);
+  if (!fading) return eval::sliding_windows(height, width, crop, stride);
+  return eval::aligned_windows(height, width, crop, step(), stride >= unit ? unit : 1);
 }
 
 // Along a side with a neighbour 0 over the outer quarter of what overlaps, 1 over the inner, a slope between them: the
 // weights of two neighbours add up to 1. Where the image ends they stay 1.
 torch::Tensor WindowPlan::weights(const eval::Window& window, int height, int width,
                                   const torch::TensorOptions& options) const {
-  const int overlap = crop - stride;
-  if (!fading || overlap == 0) return torch::ones({1, 1, 1, 1}, options);
+  const int overlap = crop - step();
+  if (!fading || overlap == 0) return {};
   const auto along = [&](int begin, int end, int side) {
     const torch::Tensor place = torch::arange(end - begin, options) + 0.5;
     const auto slope = [&](const torch::Tensor& distance) {
@@ -78,6 +78,15 @@ torch::Tensor WindowPlan::weights(const eval::Window& window, int height, int wi
   };
   return along(window.top, window.bottom, height).view({1, 1, -1, 1}) *
          along(window.left, window.right, width).view({1, 1, 1, -1});
+}
+
+void WindowPlan::add(const torch::Tensor& scores, const torch::Tensor& weights, const torch::Tensor& sum,
+                     const torch::Tensor& count) const {
+  sum.add_(weights.defined() ? scores * weights : scores);
+  if (weights.defined())
+    count.add_(weights);
+  else
+    count.add_(1);
 }
 
 size_t end_of_equal_windows(const std::vector<eval::Window>& windows, size_t first, int64_t most) {
@@ -110,9 +119,9 @@ torch::Tensor sliding_scores(const torch::Tensor& image, const WindowPlan& plan,
       count = torch::zeros({1, 1, image.size(2), image.size(3)}, scored.options());
     }
     for (size_t i = first; i < end; ++i) {
-      const torch::Tensor weight = plan.weights(windows[i], height, width, scored.options());
-      part(sum, windows[i]).add_(scored.narrow(0, static_cast<int64_t>(i - first), 1) * weight);
-      part(count, windows[i]).add_(weight);
+      plan.add(scored.narrow(0, static_cast<int64_t>(i - first), 1),
+               plan.weights(windows[i], height, width, scored.options()), part(sum, windows[i]),
+               part(count, windows[i]));
     }
     first = end;
   }

@@ -36,14 +36,23 @@ using ScoreImages = std::function<torch::Tensor(const torch::Tensor& images)>;
 
 // How windows cover an image: all count alike (mmseg's rule, eval::sliding_windows), or they are aligned and fade into
 // each other (eval::aligned_windows), so that pixels near a window's border, where the model sees half of what lies
-// around, count little or nothing.
+// around, count little or nothing. Fading windows begin at multiples of `unit`, to which their stride is rounded down,
+// unless the stride is smaller.
 struct WindowPlan {
   int crop = 512, stride = 341;
   bool fading = false;
+  int unit = 1;
+  int step() const {
+    return fading && stride >= unit ? stride - stride % unit : stride;
+  }  // pixels between windows
   std::vector<eval::Window> windows(int height, int width) const;
-  // What a window's pixels count, [1, 1, rows, columns] or [1, 1, 1, 1].
+  // What a window's pixels count, [1, 1, rows, columns]; undefined: 1 each.
   torch::Tensor weights(const eval::Window& window, int height, int width,
                         const torch::TensorOptions& options) const;
+  // Adds the scores of a window [1, classes, rows, columns] to their sum over the windows, and what they count to
+  // `count` [1, 1, rows, columns].
+  void add(const torch::Tensor& scores, const torch::Tensor& weights, const torch::Tensor& sum,
+           const torch::Tensor& count) const;
 };
 // The end of the windows from `first` on that have one size, at most `most` of them.
 size_t end_of_equal_windows(const std::vector<eval::Window>& windows, size_t first, int64_t most);

@@ -335,6 +335,7 @@ Image Segment::segment_or_not(const Image& picture, const SegmentInference& how,
                          .normalisation = &normalisation_,
                          .options = backbone_->parameters().at(0).options().requires_grad(false),
                          .classes = classes(),
+                         .unit = static_cast<int>(maps_.unit),
                          .interpolation = data::parse_interpolation(preprocess_.interpolation)};
   return segment_image(model, picture, how, finite);
 }

@@ -42,13 +42,13 @@ data::Extent size_at(const Image& picture, const SegmentInference& how, double f
   return data::fit_into({picture.height, picture.width}, {scaled(how.scale.at(0)), scaled(how.scale.at(1))});
 }
 
-WindowPlan plan_of(const SegmentInference& how) {
-  return {static_cast<int>(how.crop), static_cast<int>(how.stride), how.fading};
+WindowPlan plan_of(const PixelModel& model, const SegmentInference& how) {
+  return {static_cast<int>(how.crop), static_cast<int>(how.stride), how.fading, model.unit};
 }
 
 // Sums of the windows that still lack one below are kept; rows that no further window touches are written.
 Image in_bands(const PixelModel& model, const Image& picture, const SegmentInference& how, bool& finite) {
-  const WindowPlan plan = plan_of(how);
+  const WindowPlan plan = plan_of(model, how);
   const auto windows = plan.windows(picture.height, picture.width);
   Image mask(picture.width, picture.height, 1);
   torch::Tensor sum, count;  // of the rows from `top` on
@@ -84,12 +84,9 @@ Image in_bands(const PixelModel& model, const Image& picture, const SegmentInfer
       const torch::Tensor scored = model.score(torch::cat(crops)).to(sum.scalar_type());
       for (size_t i = first; i < last; ++i) {
         const int left = windows[i].left, width = windows[i].right - left;
-        const torch::Tensor weight = plan.weights(windows[i], picture.height, picture.width, sum.options());
-        const auto add = [&](const torch::Tensor& to, const torch::Tensor& numbers) {
-          to.narrow(3, left, width).add_(numbers);
-        };
-        add(sum, scored.narrow(0, static_cast<int64_t>(i - first), 1) * weight);
-        add(count, weight);
+        plan.add(scored.narrow(0, static_cast<int64_t>(i - first), 1),
+                 plan.weights(windows[i], picture.height, picture.width, sum.options()),
+                 sum.narrow(3, left, width), count.narrow(3, left, width));
       }
       first = last;
     }
@@ -126,7 +123,7 @@ Image segment_image(const PixelModel& model, const Image& picture, const Segment
       if (mirrored && !how.flip) continue;
       const torch::Tensor seen = mirrored ? image.flip({3}) : image;
       torch::Tensor scores =
-          how.slide ? sliding_scores(seen, plan_of(how), how.at_once, model.score) : model.score(seen);
+          how.slide ? sliding_scores(seen, plan_of(model, how), how.at_once, model.score) : model.score(seen);
       // Views are summed at the image's size one by one: a view's scores are many numbers.
       scores = resize_scores(mirrored ? scores.flip({3}) : scores, picture.height, picture.width);
       if (views.empty())

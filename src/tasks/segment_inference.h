@@ -29,6 +29,7 @@ struct PixelModel {
   const data::Normalisation* normalisation = nullptr;
   torch::TensorOptions options;  // device and type of its input
   int64_t classes = 0;
+  int unit = 1;                                                       // pixels of its coarsest cell
   data::Interpolation interpolation = data::Interpolation::bilinear;  // of images that are resized
 };
 

@@ -61,7 +61,7 @@ TEST(PixelScores, OneWindowIsTheWhole) {
 }
 
 // Windows that fade are the whole where the model looks no further than the part of a window that counts nothing,
-// and where its own cells lie alike: strides of 2 of a map with stride 2.
+// and where its cells lie in the windows as in the whole image.
 TEST(PixelScores, FadingWindowsAreTheWholeOfALocalModel) {
   torch::manual_seed(3);
   const torch::Tensor image = torch::randn({1, 3, 41, 34}, torch::kFloat64),
@@ -76,8 +76,9 @@ TEST(PixelScores, FadingWindowsAreTheWholeOfALocalModel) {
   const auto apart = [&](const WindowPlan& plan) {
     return (sliding_scores(image, plan, 3, score) - whole).abs().max().item<double>();
   };
-  EXPECT_LT(apart({.crop = 40, .stride = 12, .fading = true}), 1e-12);
-  EXPECT_LT(apart({.crop = 36, .stride = 12, .fading = true}), 1e-12);
+  EXPECT_LT(apart({.crop = 40, .stride = 12, .fading = true, .unit = 2}), 1e-12);
+  EXPECT_LT(apart({.crop = 36, .stride = 13, .fading = true, .unit = 2}), 1e-12);  // rounded down to 12
+  EXPECT_GT(apart({.crop = 36, .stride = 13, .fading = true, .unit = 1}), 1e-3);
   EXPECT_GT(apart({.crop = 36, .stride = 12, .fading = false}), 1e-3);
 }
 
@@ -85,11 +86,13 @@ TEST(PixelScores, FadingWindowsAreTheWholeOfALocalModel) {
 TEST(PixelScores, WeightsOfWindowsAddUpToOneOrMore) {
   const WindowPlan plan{.crop = 12, .stride = 7, .fading = true};
   for (const auto& [height, width] : {std::pair(40, 33), {12, 13}, {5, 7}, {1, 1}}) {
-    torch::Tensor sum = torch::zeros({1, 1, height, width}, torch::kFloat64);
-    for (const eval::Window& w : plan.windows(height, width))
-      sum.narrow(2, w.top, w.bottom - w.top)
-          .narrow(3, w.left, w.right - w.left)
-          .add_(plan.weights(w, height, width, torch::kFloat64));
+    const torch::Tensor sum = torch::zeros({1, 1, height, width}, torch::kFloat64), scores = sum.clone();
+    for (const eval::Window& w : plan.windows(height, width)) {
+      const auto part = [&](const torch::Tensor& of) {
+        return of.narrow(2, w.top, w.bottom - w.top).narrow(3, w.left, w.right - w.left);
+      };
+      plan.add(part(scores), plan.weights(w, height, width, torch::kFloat64), part(scores), part(sum));
+    }
     EXPECT_GT(sum.min().item<double>(), 1 - 1e-12) << height << " x " << width;
     EXPECT_TRUE(width < 19 || sum.slice(3, 0, 14).slice(2, 0, 14).max().item<double>() < 1 + 1e-12);
   }
@@ -123,13 +126,31 @@ TEST(SegmentInference, BandsAreTheWhole) {
     bool finite = true;
     const Image whole = segment_image(pixel_model(normalisation), picture, how, finite);
     how.slide = true, how.crop = 12, how.stride = 5;
-    for (const int64_t at_once : {1, 4, -4}) {
-      how.at_once = std::abs(at_once), how.fading = at_once < 0;
-      EXPECT_EQ(segment_image(pixel_model(normalisation), picture, how, finite).pixels, whole.pixels);
-    }
+    for (const bool fading : {true, false})
+      for (const int64_t at_once : {1, 4}) {
+        how.fading = fading, how.at_once = at_once;
+        EXPECT_EQ(segment_image(pixel_model(normalisation), picture, how, finite).pixels, whole.pixels);
+      }
     how.flip = true;  // the other way, by views
     EXPECT_EQ(segment_image(pixel_model(normalisation), picture, how, finite).pixels, whole.pixels);
     EXPECT_TRUE(finite);
+  }
+}
+
+// Windows of whole cells, of which the last ones are larger or take the place of those before.
+TEST(SegmentInference, AlignedBandsAreTheWhole) {
+  const data::Normalisation normalisation({0.5, 0.5, 0.5}, {0.25, 0.25, 0.25});
+  RandomStream random(5, "pixels");
+  PixelModel model = pixel_model(normalisation);
+  model.unit = 8;
+  for (int side = 1; side <= 60; ++side) {
+    Image picture(side, 61 - side);
+    for (uint8_t& value : picture.pixels) value = static_cast<uint8_t>(random.below(256));
+    SegmentInference how{.slide = false, .scale = {}};
+    bool finite = true;
+    const Image whole = segment_image(model, picture, how, finite);
+    how.slide = how.fading = true, how.crop = 12, how.stride = 9;
+    EXPECT_EQ(segment_image(model, picture, how, finite).pixels, whole.pixels) << side;
   }
 }
 

@@ -122,7 +122,8 @@ void describe(LoadReport& report, const WeightFile& file, const tasks::Task& tas
   if (!report.fresh.empty())
     report.lines.push_back(text("new ", task.outputs(), ": ", some_of(report.fresh)));
   // Only the number of classes says that such a head may stay: it may have been trained for others.
-  if (!report.kept_outputs.empty() && !read_weights_info(file.metadata(), file.path()).ours)
+  const WeightsInfo info = read_weights_info(file.metadata(), file.path());
+  if (!report.kept_outputs.empty() && !info.ours)
     report.lines.push_back(text("kept the file's ", task.outputs(), " (", some_of(report.kept_outputs),
                                 "), since the number of outputs is the same; the file does not name them"));
   if (!report.neutral.empty())
@@ -132,7 +133,6 @@ void describe(LoadReport& report, const WeightFile& file, const tasks::Task& tas
   if (!report.left_over.empty())
     report.lines.push_back(text("not used: ", counted(std::ssize(report.left_over), "tensor"), " (",
                                 some_of(report.left_over), ")"));
-  const WeightsInfo info = read_weights_info(file.metadata(), file.path());
   if (const std::string warning = info.ours ? task.metadata_warning(info.task_metadata) : "";
       !warning.empty())
     report.lines.push_back(text("warning: '", file.path(), "': ", warning));

@@ -5,11 +5,12 @@
 // where orthogonal(u) brings all singular values of a matrix near 1 by Newton-Schulz iterations. s is
 // 0.2 sqrt(max(rows, columns)), which gives the step the size of AdamW's (Liu et al., "Muon is scalable for
 // LLM training", 2025, section 2.2), or the first form's sqrt(max(1, rows / columns)).
-// Weights of linear layers and convolutions ([out, in x height x width]) are updated so; embeddings, heads and
-// whatever is no matrix by AdamW, with the same rate.
+// Weights of linear layers [out, in] and of convolutions [out, in x height x width] are updated so (of transposed
+// ones [in, out x height x width]); embeddings, heads and what is no matrix by AdamW, with the same rate.
 #include "ops/torch.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "core/error.h"
@@ -18,49 +19,61 @@
 #include "train/plain_loops.h"
 
 namespace tessera::train {
+enum class StepScale { adamw, first };
+}
+
+template <>
+struct tessera::EnumNames<tessera::train::StepScale> {
+  static constexpr std::array names = {"adamw", "first"};
+};
+
+namespace tessera::train {
 namespace {
+
+// Names of embeddings, positions, read-outs and codebooks in the families, heads and tasks.
+constexpr const char* kNoHiddenLayers[] = {"*embed*",          "*_embs",       "*wte.weight",
+                                           "*wpe.weight",      "*table*",      "*rel_pos_*",
+                                           "*latents",         "*query",       "*codebook*",
+                                           "*positions.*",     "*head.weight", "*head.fc.weight",
+                                           "fc.weight",        "*head_dist.*", "*projection",
+                                           "*_projection.*",   "*predictor.*", "*conv_seg.*",
+                                           "rpn.objectness.*", "rpn.deltas.*", "final_layer.linear.*",
+                                           "decoder_pred.*"};
 
 struct MuonConfig : AdamConfig {
   double momentum = 0.95;
   bool nesterov = true;
   int64_t iterations = 5;
-  std::string scale = "adamw";
-  std::vector<std::string> by_adamw = {"*embed*",       "*table*",      "wte.*",       "wpe.*",
-                                       "*head.weight",  "*predictor.*", "*conv_seg.*", "final_layer.linear.*",
-                                       "decoder_pred.*"};
+  StepScale scale = StepScale::adamw;
+  std::vector<std::string> by_adamw;
 
   template <class V>
   void visit(V& v) {
     AdamConfig::visit(v);
-    v("momentum", momentum, "decay of the gradients' mean"),
-        v("nesterov", nesterov, "look ahead along the mean");
-    v("iterations", iterations, "of Newton and Schulz");
-    v("scale", scale,
+    v("momentum", momentum, from_to_below(0, 1), "decay of the gradients' mean");
+    v("nesterov", nesterov, "look ahead along the mean");
+    v("iterations", iterations, between(1, 100), "Newton-Schulz iterations");
+    v("scale", scale, choice<StepScale>(),
       "size of a step: adamw, 0.2 sqrt(max(rows, columns)); or first, sqrt(max(1, rows / columns))");
-    v("by_adamw", by_adamw, "matrices that AdamW updates: patterns of names");
+    v("by_adamw", by_adamw,
+      "patterns of further parameters that AdamW updates, as it does embeddings and heads");
   }
-  void check(const std::string& where) const {
-    AdamConfig::check(where);
-    check_setting(where, "momentum", momentum, 0, 1);
-    check_setting(where, "iterations", static_cast<double>(iterations), 1, 101);
-    if (scale != "adamw" && scale != "first")
-      fail_usage(where, ".scale is '", scale, "', must be adamw or first");
-  }
-  // Whether the weight is a matrix for Muon. Depthwise kernels ([channels, 1, …]) mix no channels: none.
+  // Whether the parameter is a matrix for Muon. Depthwise kernels ([channels, 1, …]) mix no channels: none.
   bool orthogonalises(const std::string& parameter, const torch::Tensor& p) const {
+    const auto fits = [&](const auto& pattern) { return matches(pattern, parameter); };
     return (p.dim() == 2 || p.dim() >= 4) && p.size(1) > 1 && p.numel() > 0 &&
-           std::none_of(by_adamw.begin(), by_adamw.end(),
-                        [&](const std::string& pattern) { return matches(pattern, parameter); });
+           std::none_of(std::begin(kNoHiddenLayers), std::end(kNoHiddenLayers), fits) &&
+           std::none_of(by_adamw.begin(), by_adamw.end(), fits);
   }
 };
 
-// [rows, columns] -> the same singular vectors with values of about 1. Float32 is computed in bfloat16 on
-// devices, as published, and as it is on the CPU.
+// [rows, columns] -> the same singular vectors with values of about 1. Float32 is computed in bfloat16 on devices, as
+// published; the CPU computes in the matrix's own type.
 torch::Tensor orthogonal(const torch::Tensor& matrix, int64_t iterations) {
   constexpr double kLinear = 3.4445, kCubic = -4.7750, kQuintic = 2.0315;
   const bool tall = matrix.size(0) > matrix.size(1);
   torch::Tensor x = tall ? matrix.t() : matrix;
-  if (!x.device().is_cpu()) x = x.to(torch::kBFloat16);
+  if (!x.device().is_cpu() && x.scalar_type() == torch::kFloat32) x = x.to(torch::kBFloat16);
   x = x / x.norm().clamp_min(1e-7);
   for (int64_t i = 0; i < iterations; ++i) {
     const torch::Tensor gram = x.mm(x.t());
@@ -77,7 +90,14 @@ class Muon final : public Adam<true> {
                return config.orthogonalises(name, parameter) ? std::vector<std::string>{"momentum_buffer"}
                                                              : names_of_state(config);
              }),
-        config_(config) {}
+        config_(config) {
+    for (const std::string& pattern : config.by_adamw) {
+      bool found = false;
+      for (const ParameterGroup& group : this->groups())
+        for (const auto& [name, parameter] : group.parameters) found = found || matches(pattern, name);
+      if (!found) fail_usage("optimiser.by_adamw: no parameter matches '", pattern, "'");
+    }
+  }
 
  private:
   void update_tensors(const Slots& slots, double lr, double gradient_scale) override {
@@ -89,7 +109,7 @@ class Muon final : public Adam<true> {
   void update_plain(const Slots& slots, double lr, double gradient_scale) override {
     const auto [matrices, others] = split(slots);
     if (!others.empty()) Adam::update_plain(others, lr, gradient_scale);
-    // A thread takes whole matrices, so that the number of threads changes no sum.
+    // A thread takes whole matrices: where there are several, the number of threads changes no sum.
     parallel_for(std::ssize(matrices), 1, [&](int64_t begin, int64_t end) {
       const torch::NoGradGuard no_grad;
       for (int64_t i = begin; i < end; ++i)
@@ -111,8 +131,8 @@ class Muon final : public Adam<true> {
     mean.lerp_(g, rest);
     const torch::Tensor u = (config_.nesterov ? g.lerp(mean, config_.momentum) : mean).flatten(1);
     const auto rows = static_cast<double>(u.size(0)), columns = static_cast<double>(u.size(1));
-    const double scale = config_.scale == "adamw" ? 0.2 * std::sqrt(std::max(rows, columns))
-                                                  : std::sqrt(std::max(1.0, rows / columns));
+    const double scale = config_.scale == StepScale::adamw ? 0.2 * std::sqrt(std::max(rows, columns))
+                                                           : std::sqrt(std::max(1.0, rows / columns));
     p.mul_(1 - rate * slot.weight_decay);
     p.add_(orthogonal(u, config_.iterations).view(p.sizes()), -rate * scale);
   }

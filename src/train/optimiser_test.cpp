@@ -3,9 +3,12 @@
 #include <gtest/gtest.h>
 #include "ops/torch.h"
 
+#include <set>
+
 #include "core/error.h"
 #include "core/threads.h"
 #include "core/toml.h"
+#include "models/model.h"
 
 namespace tessera::train {
 namespace {
@@ -216,6 +219,34 @@ TEST(Optimiser, MuonKeepsOneStateOfAMatrixAndLeavesTheRestToAdamW) {
                                       "exp_avg_sq.none"}));
 }
 
+// Every family: heads and what takes no weight decay (positions, tokens, tables) belong to AdamW, most of the rest to Muon.
+TEST(Optimiser, MuonLeavesHeadsAndPositionsOfEveryFamilyToAdamW) {
+  for (const models::Family& family : models::families()) {
+    const auto model = models::meta_classifier(models::resolve_model(family.sizes.front().name));
+    const NamedTensors parameters = [&] {
+      NamedTensors all;
+      for (const auto& item : model->backbone->named_parameters()) all.emplace_back(item.key(), item.value());
+      return all;
+    }();
+    const auto muon = make("name = 'muon'", make_parameter_groups(parameters, {}));
+    std::set<std::string> matrices;
+    for (const auto& [name, tensor] : muon->state())
+      if (const std::string prefix = "momentum_buffer."; name.starts_with(prefix))
+        matrices.insert(name.substr(prefix.size()));
+    for (const std::string& name : model->head().tensor_names())
+      EXPECT_FALSE(matrices.contains(name)) << family.name << name;
+    for (const std::string& name : matrices)
+      for (const std::string& exception : model->backbone->no_weight_decay())
+        EXPECT_FALSE(matches(exception, name)) << family.name << " " << name;
+    int64_t all = 0, taken = 0;
+    for (const auto& [name, parameter] : parameters) {
+      all += parameter.numel();
+      taken += matrices.contains(name) ? parameter.numel() : 0;
+    }
+    EXPECT_GT(taken, all / 2) << family.name;
+  }
+}
+
 TEST(Optimiser, AParameterWithoutGradientRestsAndKeepsItsOwnCount) {
   for (const std::string& kind : kEveryKind) {
     auto late = make(kind, some_groups()), fresh = make(kind, some_groups());
@@ -303,14 +334,16 @@ TEST(Optimiser, SettingsAreCompleteAndSlipsNameTheNearest) {
             "unknown key 'optimiser.beta', did you mean 'betas'?");
   EXPECT_EQ(refusal("betas = [0.9]"), "optimiser.betas has 1 numbers, must have 2");
   EXPECT_EQ(refusal("betas = [0.9, 1]"), "optimiser.betas is 1.0, must be at least 0.0 and below 1.0");
-  EXPECT_EQ(refusal("name = 'muon'\nscale = 'rms'"), "optimiser.scale is 'rms', must be adamw or first");
+  EXPECT_EQ(refusal("name = 'muon'\nscale = 'rms'"), "optimiser.scale is 'rms', must be adamw, first");
   EXPECT_EQ(refusal("lr = -1"), "optimiser.lr is -1.0, must be at least 0.0 and below inf");
   EXPECT_EQ(refusal("name = 3"), "optimiser.name is an integer, must be a string");
 }
 
-TEST(Optimiser, AParameterInTwoGroupsIsRefused) {
+TEST(Optimiser, GroupsAndPatternsThatDoNotFitAreRefused) {
   auto groups = some_groups();
   groups[1].parameters.push_back(groups[0].parameters[0]);
+  EXPECT_EQ(error_of([&] { make("name = 'muon'\nby_adamw = ['w', 'text.*']", some_groups()); }),
+            "optimiser.by_adamw: no parameter matches 'text.*'");
   EXPECT_EQ(error_of([&] { make("name = 'sgd'", groups); }),
             "optimiser: parameter 'w' is in two groups or twice in one");
 }

@@ -158,8 +158,8 @@ int64_t SimplePyramid::macs(Extent image) const {
     const int64_t cells =
         cells_of(image, static_cast<int64_t>(static_cast<double>(options_.stride) / level.scale));
     total += cells * (level.narrow->macs() + level.smooth->macs());
-    if (level.first) total += cells_of(image, options_.stride) * level.first->weight.numel();
-    if (level.second) total += 4 * cells_of(image, options_.stride) * level.second->weight.numel();
+    if (level.first) total += cells_of(image, options_.stride) * level.first->macs();
+    if (level.second) total += 4 * cells_of(image, options_.stride) * level.second->macs();
   }
   return total;
 }

@@ -487,7 +487,7 @@ int64_t Detector::RoiHeads::macs() const {
   }
   const int64_t cells = options_.mask.pool * options_.mask.pool;
   for (const MaskHead& head : mask_heads_) {
-    int64_t each = cells * head.up->weight.numel() + 4 * cells * head.predictor->macs();
+    int64_t each = cells * head.up->macs() + 4 * cells * head.predictor->macs();
     for (const NormedConv& conv : head.convs) each += cells * conv->macs();
     total += box.most * each;
   }
