@@ -18,7 +18,7 @@ import statistics
 import tarfile
 import time
 
-from recipe_runs import Runs
+from recipe_runs import Runs, processor_seconds
 from rounds import head, row
 
 TESTS = ("pair", "style", "concept")
@@ -117,11 +117,19 @@ def ours(options, seed):
     options.seed = seed
     runs = Runs(options)
     data = ["--data", options.data / "train-{000..003}.tar.gz", "--val-data", options.data / "val-000.tar.gz"]
-    folder = runs.for_minutes(options.minutes, f"tessera-seed-{seed}", "clip/emoji.toml", ["train.eval_every=0"], *data)
-    result = {"pictures": runs.logged(folder, "train")[-1]["step"] * BATCH}
+    folder = options.output / f"tessera-seed-{seed}"
+    kept = options.output / f"tessera-seed-{seed}.json"
+    if kept.exists():
+        return json.loads(kept.read_text())
+    recipe = (folder.name, "clip/emoji.toml", ["train.eval_every=0"])
+    steps, batch = runs.steps_of(options.minutes, *recipe, *data)
+    used = processor_seconds()
+    runs.train(*recipe, *data, steps=steps)
+    result = {"pictures": steps * batch, "minutes": (processor_seconds() - used) / 60}
     for test in TESTS:
         found = runs.json_of("eval", "--weights", folder, "--data", options.data / f"test-{test}-000.tar.gz", "--threads", 1)
         result[test] = [found["image_to_text_r1"], found["image_to_text_r10"]]
+    kept.write_text(json.dumps(result))
     return result
 
 
@@ -136,15 +144,15 @@ def main():
     options = parser.parse_args()
     options.threads, options.precision, options.scale = 1, "bf16", 1
     options.output.mkdir(parents=True, exist_ok=True)
-    head("program", "seed", "pictures", *(f"{test}: R@1, R@10" for test in TESTS))
+    head("program", "seed", "processor minutes", "pictures", *(f"{test}: R@1, R@10" for test in TESTS))
     for name, measure in (("tessera", ours), ("OpenCLIP", peer)):
         if options.only and options.only != name.lower():
             continue
         results = [(seed, measure(options, seed)) for seed in map(int, options.seeds.split(","))]
         for seed, result in results:
-            row(name, seed, result["pictures"], *(f"{100 * result[t][0]:.1f}, {100 * result[t][1]:.0f} %" for t in TESTS))
+            row(name, seed, f"{result.get('minutes', options.minutes):.1f}", result["pictures"], *(f"{100 * result[t][0]:.1f}, {100 * result[t][1]:.0f} %" for t in TESTS))
         if len(results) > 1:
-            row(name, "mean", "", *(f"{100 * statistics.mean(r[t][0] for _, r in results):.1f} %" for t in TESTS))
+            row(name, "mean", "", "", *(f"{100 * statistics.mean(r[t][0] for _, r in results):.1f} %" for t in TESTS))
 
 
 if __name__ == "__main__":

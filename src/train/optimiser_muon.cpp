@@ -67,6 +67,8 @@ struct MuonConfig : AdamConfig {
   }
 };
 
+constexpr const char* kMean = "momentum_buffer";  // what is kept of a matrix
+
 // [rows, columns] -> the same singular vectors with values of about 1. Float32 is computed in bfloat16 on devices, as
 // published; the CPU computes in the matrix's own type.
 torch::Tensor orthogonal(const torch::Tensor& matrix, int64_t iterations) {
@@ -87,7 +89,7 @@ class Muon final : public Adam<true> {
   Muon(const MuonConfig& config, std::vector<ParameterGroup> groups)
       : Adam(config, std::move(groups),
              [&](const std::string& name, const torch::Tensor& parameter) {
-               return config.orthogonalises(name, parameter) ? std::vector<std::string>{"momentum_buffer"}
+               return config.orthogonalises(name, parameter) ? std::vector<std::string>{kMean}
                                                              : names_of_state(config);
              }),
         config_(config) {
@@ -117,10 +119,9 @@ class Muon final : public Adam<true> {
     });
   }
 
-  std::pair<Slots, Slots> split(const Slots& slots) const {
+  static std::pair<Slots, Slots> split(const Slots& slots) {
     std::pair<Slots, Slots> both;
-    for (Slot* slot : slots)
-      (config_.orthogonalises(slot->name, slot->parameter) ? both.first : both.second).push_back(slot);
+    for (Slot* slot : slots) (slot->state_names.front() == kMean ? both.first : both.second).push_back(slot);
     return both;
   }
 
