@@ -136,7 +136,7 @@ std::unique_ptr<Source> open_folder(const SourceConfig& config, Split split) {
   set.shown = set.root = place.root;
   set.classes = found;
   if (split == Split::validation && !place.by_share && !config.path.empty()) {
-    set.classes = required_classes(config);
+    if (const auto required = required_classes(config); !required.empty()) set.classes = required;
     const auto has = [](const std::vector<std::string>& names, const std::string& name) {
       return std::find(names.begin(), names.end(), name) != names.end();
     };

@@ -128,7 +128,8 @@ bool has_training_path(const SourceConfig& config) {
 
 std::vector<std::string> training_classes(const SourceConfig& config) {
   const auto source = open_source_with_problems(config, Split::train);
-  return require_labels(*source, config.path).class_names();
+  const ClassLabels* labels = source->class_labels();
+  return labels ? labels->class_names() : std::vector<std::string>();
 }
 
 void find_empty_classes(const std::string& where, const std::vector<std::string>& classes,

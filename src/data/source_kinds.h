@@ -99,7 +99,8 @@ inline constexpr size_t kMostNameBytes = 4096;
 // True if the held-out set is another path than the training set, so that its classes are those of that one.
 bool has_training_path(const SourceConfig& config);
 
-// The class names of the training split, for a held-out set that does not name its own.
+// The class names of the training split, for a held-out set that does not name its own; empty where the training split
+// has no classes (documents, images alone), so that the held-out set has its own.
 std::vector<std::string> training_classes(const SourceConfig& config);
 
 // Adds a line for each class that no sample has.

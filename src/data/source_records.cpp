@@ -77,9 +77,9 @@ std::unique_ptr<Source> make_record_source(RecordSet set, const SourceConfig& co
   if (!config.class_names.empty()) set.classes = read_class_names(config.class_names);
   const bool declared = !set.classes.empty();
   const bool beside = !by_share && config.val_path.empty();  // the training files lie in the same folder
-  if (!declared && split == Split::validation && (beside || has_training_path(config))) {
+  if (!declared && split == Split::validation && (beside || has_training_path(config)))
     set.classes = training_classes(config);
-  } else if (!declared) {
+  if (set.classes.empty()) {
     int64_t largest = -1;
     for (const Record& record : set.records) largest = std::max(largest, record.label);
     set.classes = numbered_classes(largest + 1);

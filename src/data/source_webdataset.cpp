@@ -331,7 +331,8 @@ class WebDatasetSource final : public LabelledSource {
 
   // For sets without class names: as many classes as the largest label of the training set says.
   std::vector<std::string> count_classes(const SourceConfig& config, Split split, bool beside) const {
-    if (split == Split::validation && (beside || has_training_path(config))) return training_classes(config);
+    if (split == Split::validation && (beside || has_training_path(config)))
+      if (std::vector<std::string> classes = training_classes(config); !classes.empty()) return classes;
     int64_t largest = -1;
     for (const Item& item : items_)
       for (const int64_t one : item.classes()) largest = std::max(largest, one);

@@ -171,6 +171,14 @@ TEST(WebDataset, WithoutNamesTheTrainingShardsCountTheClasses) {
             (std::vector<std::string>{"0", "1", "2"}));
   EXPECT_EQ(error_of([&] { open_source(config, Split::validation); }, &folder),
             "DIR/b/test.tar: d has label 3, must be 0 to 2");
+  // A training set without classes has none to give.
+  write_shard(folder, "a/alone.tar", {{"a.jpg", "a"}});
+  EXPECT_EQ(
+      labels_in(*open_source({.path = folder.path("a/alone.tar"), .val_path = folder.path("b/test.tar")},
+                             Split::validation))
+          .class_names(),
+      (std::vector<std::string>{"0", "1", "2", "3"}));
+  std::filesystem::remove(folder.path("a/alone.tar"));
   // Held-out shards in the same folder need not show every class.
   write_shard(folder, "a/val.tar", {{"e.jpg", "e"}, {"e.cls", "0"}});
   const SourceConfig beside = {.path = folder.path("a")};

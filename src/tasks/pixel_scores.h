@@ -42,11 +42,10 @@ struct WindowPlan {
   int crop = 512, stride = 341;
   bool fading = false;
   int unit = 1;
-  int step() const {
-    return fading && stride >= unit ? stride - stride % unit : stride;
-  }  // pixels between windows
+  // Windows are so many pixels apart.
+  int step() const { return fading && stride >= unit ? stride - stride % unit : stride; }
   std::vector<eval::Window> windows(int height, int width) const;
-  // What a window's pixels count, [1, 1, rows, columns]; undefined: 1 each.
+  // The weights of a window's pixels, [1, 1, rows, columns], are undefined where each counts 1.
   torch::Tensor weights(const eval::Window& window, int height, int width,
                         const torch::TensorOptions& options) const;
   // Adds the scores of a window [1, classes, rows, columns] to their sum over the windows, and what they count to

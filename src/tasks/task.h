@@ -172,7 +172,8 @@ class Task {
   virtual Value metadata() const { return {}; }
   // Why a run that kept `stored` metadata cannot go on with this task's; "" if it can.
   virtual std::string metadata_conflict(const Value& /*stored*/) const { return ""; }
-  // What a user should know who begins with the weights of a file that has `stored` metadata; "" if nothing.
+  // The result tells a user of surprises who begins with the weights of a file that has `stored` metadata; "" if there
+  // are none.
   virtual std::string metadata_warning(const Value& /*stored*/) const { return ""; }
   // Of images [batch, 3, height, width] that were prepared as the weights ask; at most `most` lines each. A
   // usage error where the task has nothing to say of single images.

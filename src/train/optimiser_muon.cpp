@@ -16,7 +16,6 @@
 #include "core/error.h"
 #include "core/threads.h"
 #include "train/optimiser_adam.h"
-#include "train/plain_loops.h"
 
 namespace tessera::train {
 enum class StepScale { adamw, first };
@@ -31,14 +30,14 @@ namespace tessera::train {
 namespace {
 
 // Names of embeddings, positions, read-outs and codebooks in the families, heads and tasks.
-constexpr const char* kNoHiddenLayers[] = {"*embed*",          "*_embs",       "*wte.weight",
-                                           "*wpe.weight",      "*table*",      "*rel_pos_*",
-                                           "*latents",         "*query",       "*codebook*",
-                                           "*positions.*",     "*head.weight", "*head.fc.weight",
-                                           "fc.weight",        "*head_dist.*", "*projection",
-                                           "*_projection.*",   "*predictor.*", "*conv_seg.*",
-                                           "rpn.objectness.*", "rpn.deltas.*", "final_layer.linear.*",
-                                           "decoder_pred.*"};
+constexpr const char* kEmbeddingsAndHeads[] = {"*embed*",          "*_embs",       "*wte.weight",
+                                               "*wpe.weight",      "*table*",      "*rel_pos_*",
+                                               "*latents",         "*query",       "*codebook*",
+                                               "*positions.*",     "*head.weight", "*head.fc.weight",
+                                               "fc.weight",        "*head_dist.*", "*projection",
+                                               "*_projection.*",   "*predictor.*", "*conv_seg.*",
+                                               "rpn.objectness.*", "rpn.deltas.*", "final_layer.linear.*",
+                                               "decoder_pred.*"};
 
 struct MuonConfig : AdamConfig {
   double momentum = 0.95;
@@ -62,7 +61,7 @@ struct MuonConfig : AdamConfig {
   bool orthogonalises(const std::string& parameter, const torch::Tensor& p) const {
     const auto fits = [&](const auto& pattern) { return matches(pattern, parameter); };
     return (p.dim() == 2 || p.dim() >= 4) && p.size(1) > 1 && p.numel() > 0 &&
-           std::none_of(std::begin(kNoHiddenLayers), std::end(kNoHiddenLayers), fits) &&
+           std::none_of(std::begin(kEmbeddingsAndHeads), std::end(kEmbeddingsAndHeads), fits) &&
            std::none_of(by_adamw.begin(), by_adamw.end(), fits);
   }
 };
