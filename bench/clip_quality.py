@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """CLIP from nothing on the emoji set beside OpenCLIP, equal time on one thread each; prints a table for docs/results.md.
 
-  PYTHON bench/clip_quality.py --program BUILD/tessera --data EMOJI --output runs/clip-quality [--minutes 20] [--seeds 0,1,2]
+  PYTHON bench/clip_quality.py --program BUILD/tessera --data EMOJI --output runs/clip-quality [--minutes 20] [--seeds 0,1,2] [NAME ...]
 
-PYTHON has torch, torchvision, open_clip and Pillow. EMOJI holds train-{000..003}.tar.gz and the tests. Ours is
-recipes/clip/emoji.toml, with the steps that a trial gives for the minutes; OpenCLIP has towers of the same size, its own
+PYTHON has torch, torchvision, open_clip and Pillow. EMOJI holds train-{000..003}.tar.gz and the tests. NAME is one of
+tessera (recipes/clip/emoji.toml), siglip, vil, visionllama, illama (the same with that loss or tower) and openclip; the
+default is tessera and openclip. Ours get the steps that a trial gives for the minutes; OpenCLIP has towers of the same size, its own
 tokeniser, its own crops (0.9 to 1) and its recipe (AdamW without decay of gains and biases, warm-up, cosine). A text is the
 name of its picture, and belongs to every picture of that name. A run that is done is not done again.
 """
@@ -21,6 +22,8 @@ import time
 from recipe_runs import Runs, processor_seconds
 from rounds import head, row
 
+RECIPES = {"tessera": "clip/emoji.toml", "siglip": "siglip/emoji.toml", "vil": "clip/emoji_vil.toml",
+           "visionllama": "clip/emoji_visionllama.toml", "illama": "clip/emoji_illama.toml"}
 TESTS = ("pair", "style", "concept")
 BATCH, CONTEXT, WARMUP = 128, 24, 100
 
@@ -103,7 +106,7 @@ class OpenClip:
         return [sum(name in [names[i] for i in found[:k]] for (_, _, name), found in zip(data, best)) / len(data) for k in (1, 10)]
 
 
-def peer(options, seed):
+def peer(options, _, seed):
     kept = options.output / f"openclip-seed-{seed}.json"
     if not kept.exists():
         model = OpenClip(seed)
@@ -113,15 +116,15 @@ def peer(options, seed):
     return json.loads(kept.read_text())
 
 
-def ours(options, seed):
+def ours(options, name, seed):
     options.seed = seed
     runs = Runs(options)
     data = ["--data", options.data / "train-{000..003}.tar.gz", "--val-data", options.data / "val-000.tar.gz"]
-    folder = options.output / f"tessera-seed-{seed}"
-    kept = options.output / f"tessera-seed-{seed}.json"
+    folder = options.output / f"{name}-seed-{seed}"
+    kept = options.output / f"{name}-seed-{seed}.json"
     if kept.exists():
         return json.loads(kept.read_text())
-    recipe = (folder.name, "clip/emoji.toml", ["train.eval_every=0"])
+    recipe = (folder.name, RECIPES[name], ["train.eval_every=0"])
     steps, batch = runs.steps_of(options.minutes, *recipe, *data)
     used = processor_seconds()
     runs.train(*recipe, *data, steps=steps)
@@ -140,15 +143,17 @@ def main():
     parser.add_argument("--output", required=True, type=pathlib.Path)
     parser.add_argument("--minutes", type=float, default=20)
     parser.add_argument("--seeds", default="0,1,2")
-    parser.add_argument("--only", choices=("tessera", "openclip"), help="of the two")
+    parser.add_argument("names", nargs="*", metavar="NAME", default=["tessera", "openclip"])
     options = parser.parse_args()
+    for name in options.names:
+        if name != "openclip" and name not in RECIPES:
+            parser.error(f"no model {name}; there are openclip, {', '.join(RECIPES)}")
     options.threads, options.precision, options.scale = 1, "bf16", 1
     options.output.mkdir(parents=True, exist_ok=True)
     head("program", "seed", "processor minutes", "pictures", *(f"{test}: R@1, R@10" for test in TESTS))
-    for name, measure in (("tessera", ours), ("OpenCLIP", peer)):
-        if options.only and options.only != name.lower():
-            continue
-        results = [(seed, measure(options, seed)) for seed in map(int, options.seeds.split(","))]
+    for name in options.names:
+        measure = ours if name in RECIPES else peer
+        results = [(seed, measure(options, name, seed)) for seed in map(int, options.seeds.split(","))]
         for seed, result in results:
             row(name, seed, f"{result.get('minutes', options.minutes):.1f}", result["pictures"], *(f"{100 * result[t][0]:.1f}, {100 * result[t][1]:.0f} %" for t in TESTS))
         if len(results) > 1:
