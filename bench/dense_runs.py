@@ -4,7 +4,8 @@
   bench/tables dense docs/results.md bench/dense_runs.py --program BUILD/tessera --data DIR --output runs/dense [NAME ...]
 
 DIR holds camvid, bccd-coco and nuclei-coco. Runs that are done are not done again, one that was interrupted goes on.
-Without names all are run, one after the other on all cores. The table has a row for every run that is done.
+Without names all are run, one after the other on all cores. The table has a row for every run that is done, and --plot FILE.svg
+draws what their validation found by epoch.
 """
 import argparse
 import dataclasses
@@ -12,6 +13,8 @@ import json
 import pathlib
 import subprocess
 import sys
+
+from chart import write_chart
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -100,6 +103,26 @@ def row(options, name, run):
     return f"| {link} | {options.seed} | {minutes:.0f} min | {result['samples']} | {', '.join(values)} | {run.target} |"
 
 
+def curve(options, name, key):
+    """Of a validation metric in percent, (epoch, value); empty where the run has none."""
+    path = folder_of(options, name) / "metrics.jsonl"
+    lines = map(json.loads, path.read_text().splitlines()) if path.exists() else []
+    return [(line["epoch"], 100 * line[key]) for line in lines if line["kind"] == "eval" and key in line]
+
+
+def plot(options):
+    """Segmenters by mIoU, detectors by the first of their metrics."""
+    panels = []
+    for title, unit, chosen in (("Segmentation", "mIoU on validation images, %", lambda key: key == "miou"),
+                                ("Detection", "AP50 of masks, else of boxes, on validation images, %", lambda key: key.endswith("ap50"))):
+        curves = {run.recipe: curve(options, name, run.metrics[0][1]) for name, run in RUNS.items()
+                  if run.metrics and chosen(run.metrics[0][1])}
+        curves = {name: points for name, points in curves.items() if points}
+        if curves:
+            panels.append((title, "epoch", unit, curves, True))
+    write_chart(options.plot, panels)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(RUNS))
@@ -107,6 +130,7 @@ def main():
     parser.add_argument("--data", required=True, type=pathlib.Path)
     parser.add_argument("--output", required=True, type=pathlib.Path)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--plot", type=pathlib.Path)
     parser.add_argument("--set", nargs="*", default=[], help="further settings of every training")
     options = parser.parse_args()
     unknown = [name for name in options.names if name not in RUNS]
@@ -118,6 +142,8 @@ def main():
     lines += [row(options, name, run) for name, run in RUNS.items()
               if run.metrics and (folder_of(options, name) / "report.html").exists()]
     print("\n".join(lines))
+    if options.plot:
+        plot(options)
 
 
 if __name__ == "__main__":
