@@ -58,28 +58,35 @@ void add_facts(report::TrainingReport& page, const train::RunSummary& summary) {
                         text(fixed(100 * summary.wait_share, 1), " % waiting for data")});
 }
 
-std::string capitalised(std::string name) {
+std::string title_of(std::string name) {
+  std::ranges::replace(name, '_', ' ');
   if (!name.empty()) name[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(name[0])));
   return name;
 }
 
-// The terms of the loss, the first beside the metric that says which weights are best; that one alone where
-// there are no terms.
+bool evaluated(const train::RunSummary& summary, const std::string& metric) {
+  return std::ranges::any_of(summary.final.metrics,
+                             [&](const tasks::Metric& one) { return one.info.name == metric; });
+}
+
+// The terms of the loss, each beside the validation's metric of its name; where there is none, the first stands beside
+// the metric that says which weights are best. That one is shown alone where no term stands beside it.
 void add_metric_charts(report::TrainingReport& page, const train::RunSummary& summary) {
   const tasks::MetricInfo& main = summary.main_metric;
   bool shown = main.name == "loss";
   for (const tasks::MetricInfo& term : summary.step_metrics) {
-    const bool together = !shown && term.unit == main.unit;
-    shown = shown || together;
-    add_chart(page, summary, term.name, together ? main.name : "",
-              {.title = capitalised(term.name),
-               .y_label = together ? main.name : term.name,
+    std::string beside = evaluated(summary, term.name) ? term.name : "";
+    if (beside.empty() && !shown && term.unit == main.unit) beside = main.name;
+    shown = shown || beside == main.name;
+    add_chart(page, summary, term.name, beside,
+              {.title = title_of(term.name),
+               .y_label = beside.empty() ? term.name : beside,
                .percent = term.unit == tasks::Unit::share});
   }
   if (!shown)
     add_chart(
         page, summary, "", main.name,
-        {.title = capitalised(main.name), .y_label = main.name, .percent = main.unit == tasks::Unit::share});
+        {.title = title_of(main.name), .y_label = main.name, .percent = main.unit == tasks::Unit::share});
 }
 
 }  // namespace

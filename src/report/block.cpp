@@ -80,12 +80,12 @@ struct Drawer {
     const Confusion& confusion = block.confusion;
     if (confusion.classes() == 0) return;
     check_confusion(confusion);
-    page.section("Mistakes", "Validation images: what each class was taken for.");
+    page.section("Mistakes", text("Validation ", block.counted, ": what each class was taken for."));
     page.large_drawing(confusion.classes() <= kMostClasses ? confusion_chart(confusion)
                                                            : frequent_mistakes(confusion));
-    page.section("Classes", "Hardest first.");
+    page.section("Recall and precision", "Of each class, hardest first.");
     page.table({{"class"},
-                {"images", true},
+                {block.counted, true},
                 {"found (recall)", true},
                 {"right (precision)", true},
                 {"most often taken for"}},

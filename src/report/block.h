@@ -37,6 +37,7 @@ struct PicturesBlock {
 
 struct ConfusionBlock {
   Confusion confusion{};
+  std::string counted = "images";  // what the matrix counts
 };
 
 struct TextBlock {

@@ -221,7 +221,7 @@ void DetectionScores::add_confusion(Findings& out) const {
     for (size_t t = 0; t < matches.truths.size(); ++t)
       if (matches.of_truth[t] < 0 && !matches.truth_ignored[t]) count(truth_of(matches.truths[t]), nothing);
   }
-  out.blocks.emplace_back(report::ConfusionBlock{std::move(confusion)});
+  out.blocks.emplace_back(report::ConfusionBlock{.confusion = std::move(confusion), .counted = "objects"});
 }
 
 // The images with the lowest AP50 of their own, what is there beside what was found.

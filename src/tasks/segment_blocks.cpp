@@ -40,7 +40,7 @@ report::TableBlock class_table(const eval::SegmentationScores& scores,
 
 report::ConfusionBlock pixel_confusion(const eval::SegmentationMeter& meter,
                                        const std::vector<std::string>& names) {
-  report::ConfusionBlock block;
+  report::ConfusionBlock block{.counted = "pixels"};
   if (names.size() > kMostTabled) return block;
   block.confusion.class_names = names;
   block.confusion.counts = meter.confusion();
