@@ -53,25 +53,38 @@ void plan_steps(RunPlan& plan, const Recipe& recipe, const RunData& data, const 
   plan.images = plan.steps * train.batch_size;
 }
 
+// What the optimiser keeps of these parameters, by tensors that have shapes alone.
+uint64_t optimiser_values(const OptimiserSpec& spec, const NamedTensors& parameters) {
+  ParameterGroup shapes;
+  for (const auto& [name, parameter] : parameters)
+    shapes.parameters.emplace_back(name,
+                                   torch::empty_like(parameter, parameter.options().device(torch::kMeta)));
+  uint64_t values = 0;
+  for (const auto& [name, state] : make_optimiser(spec, {std::move(shapes)})->state())
+    values += static_cast<uint64_t>(state.numel());
+  return values;
+}
+
 void plan_model(RunPlan& plan, const tasks::Task& task, const Recipe& recipe) {
   plan.model = task.backbones().at(0).spec.name;
   plan.macs = task.macs(recipe.preprocess.size);
   const auto& patterns = recipe.train.freeze;
+  NamedTensors trained;
   for (const auto& [name, parameter] : tasks::named_parameters(task.parts())) {
     plan.parameters += parameter.numel();
-    if (std::none_of(patterns.begin(), patterns.end(),
-                     [&](const auto& pattern) { return matches(pattern, name); }))
-      plan.trainable_parameters += parameter.numel();
+    if (std::any_of(patterns.begin(), patterns.end(),
+                    [&](const auto& pattern) { return matches(pattern, name); }))
+      continue;
+    plan.trainable_parameters += parameter.numel();
+    trained.emplace_back(name, parameter);
   }
-  // Weights, their average, and the moments of what is trained; then as many checkpoints as are ever there at
+  // Weights, their average, and what the optimiser keeps of those that are trained; then as many checkpoints as are ever there at
   // once: those kept, the best, the one being written; and the best and final weights.
   const uint64_t size = recipe.train.precision == RunPrecision::fp64 ? 8 : 4;
-  const auto all = static_cast<uint64_t>(plan.parameters),
-             trained = static_cast<uint64_t>(plan.trainable_parameters);
+  const auto all = static_cast<uint64_t>(plan.parameters);
   const bool averaged = recipe.train.ema_decay > 0;
-  const Value* amsgrad = recipe.optimiser.settings.find("amsgrad");
-  const uint64_t moments = amsgrad && amsgrad->is_bool() && amsgrad->as_bool() ? 3 : 2;
-  plan.checkpoint_bytes = size * (all * (averaged ? 2 : 1) + moments * trained) + (uint64_t{1} << 18);
+  plan.checkpoint_bytes =
+      size * (all * (averaged ? 2 : 1) + optimiser_values(recipe.optimiser, trained)) + (uint64_t{1} << 18);
   plan.disk_bytes = (static_cast<uint64_t>(recipe.train.keep_last) + 2) * plan.checkpoint_bytes +
                     2 * (size * all + (1 << 18));
   plan.free_bytes = free_disk_bytes(recipe.train.output);
@@ -130,7 +143,7 @@ uint64_t memory_of(const Recipe& recipe, const RunPlan& plan, const Compute& com
   const auto activations = static_cast<uint64_t>(
       kFragmentation * static_cast<double>(training.per_sample * std::max<int64_t>(0, samples - 2)) +
       static_cast<double>(evaluation.per_sample * validation.batch_size));
-  // A checkpoint holds the average and the moments, which are not there yet, and the weights, which are.
+  // A checkpoint holds the average and the optimiser's state, which are not there yet, and the weights, which are.
   uint64_t bytes = now + plan.checkpoint_bytes - weight_bytes(recipe, plan) + activations;
   for (const tasks::StreamSpec& stream : task.streams())
     bytes += loader_bytes(stream, loader_config(train, stream, true), side);
@@ -186,7 +199,7 @@ PlannedRun plan_training(const Recipe& recipe) {
   const WeightsInfo info = describe_run(planned.recipe, data);
   planned.plan = plan_run(planned.recipe, data, info, compute, 1);
   if (exceeds_memory(planned.recipe, planned.plan)) {
-    // Nothing can be tried here: weights, their average and moments, and the gradients.
+    // Nothing can be tried here: weights, their average, the optimiser's state, and the gradients.
     const uint64_t size = recipe.train.precision == RunPrecision::fp64 ? 8 : 4;
     planned.plan.memory_bytes =
         planned.plan.checkpoint_bytes + size * static_cast<uint64_t>(planned.plan.trainable_parameters);

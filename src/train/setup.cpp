@@ -1,6 +1,7 @@
 #include "train/setup.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <sstream>
 
@@ -310,6 +311,17 @@ Optimisation make_optimisation(const Recipe& recipe, const RunTask& model, const
 
 // --- all of it
 
+// A run that is short for its moving average ends with weights that are still the first ones in part; "" otherwise.
+std::string average_note(const TrainConfig& train, int64_t steps) {
+  constexpr double kMuch = 0.05;
+  if (train.ema_decay <= 0 || train.ema_warmup) return "";
+  const double first = std::pow(train.ema_decay, static_cast<double>(steps));
+  if (first < kMuch) return "";
+  return text(
+      "train.ema_decay = ", shortest(train.ema_decay), ": after ", steps, " steps ", fixed(100 * first, 0),
+      " % of the averaged weights are still the first ones; take a smaller decay or train.ema_warmup = true");
+}
+
 Setup make_setup(const Recipe& recipe, bool continued, int64_t processes) {
   if (const std::string missing = missing_weights(recipe); !continued && !missing.empty()) fail(missing);
   Setup setup;
@@ -327,6 +339,8 @@ Setup make_setup(const Recipe& recipe, bool continued, int64_t processes) {
     set_activation_step_sizes(setup.recipe, setup.compute, *setup.model.task);
   check_sizes(setup.recipe, *setup.model.task);
   setup.optimisation = make_optimisation(setup.recipe, setup.model, setup.plan);
+  if (const std::string line = average_note(recipe.train, setup.plan.steps); !line.empty())
+    setup.model.notes.push_back(line);
   return setup;
 }
 

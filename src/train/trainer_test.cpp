@@ -87,6 +87,20 @@ TEST_F(TrainerTest, ARunLeavesAllItsFiles) {
   EXPECT_EQ(values_of(evaluate(setup, *opened.task)), values_of(summary.final));
 }
 
+TEST_F(TrainerTest, AnAverageThatOutlastsTheRunIsNamed) {
+  const auto notes = [&](const std::vector<std::string>& settings) {
+    std::string all;
+    for (const std::string& line : make_setup(tiny("run", settings)).model.notes) all += line + "\n";
+    return all;
+  };
+  const std::string named = notes({"train.ema_decay=0.99", "train.ema_warmup=false"});
+  EXPECT_NE(named.find("% of the averaged weights are still the first ones"), std::string::npos) << named;
+  for (const char* other : {"train.ema_warmup=true", "train.ema_decay=0.5", "train.ema_decay=0"})
+    EXPECT_EQ(notes({"train.ema_decay=0.99", "train.ema_warmup=false", other}).find("still the first ones"),
+              std::string::npos)
+        << other;
+}
+
 TEST_F(TrainerTest, LearnsATinySetByHeart) {
   const RunSummary summary = run_training(
       tiny("run", {"train.epochs=40", "task.mixup.mixup=0", "task.mixup.cutmix=0", "augment.crop=centre",
@@ -419,6 +433,22 @@ TEST_F(TrainerTest, ThePlanIsKnownBeforehand) {
   const CheckpointStore store(path("run/checkpoints"));
   EXPECT_LE(store.bytes(), plan.disk_bytes);
   EXPECT_GE(plan.checkpoint_bytes, store.bytes() / store.steps().size());
+}
+
+TEST_F(TrainerTest, ThePlanCountsWhatTheOptimiserKeeps) {
+  const auto kept = [&](std::vector<std::string> settings) {
+    settings.emplace_back("train.ema_decay=0");
+    const RunPlan plan = plan_training(tiny("run", settings)).plan;
+    return (static_cast<double>(plan.checkpoint_bytes) - (1 << 18)) / static_cast<double>(plan.parameters) /
+               4 -
+           1;
+  };
+  EXPECT_DOUBLE_EQ(kept({"optimiser.name=adamw"}), 2);
+  EXPECT_DOUBLE_EQ(kept({"optimiser.name=adamw", "optimiser.amsgrad=true"}), 3);
+  EXPECT_DOUBLE_EQ(kept({"optimiser.name=sgd", "optimiser.momentum=0"}), 0);
+  const double muon = kept({"optimiser.name=muon"});  // one of a matrix, two of all else
+  EXPECT_GT(muon, 1);
+  EXPECT_LT(muon, 2);
 }
 
 TEST_F(TrainerTest, WithoutDataOrWeightsThePlanSaysWhatIsMissing) {
