@@ -26,6 +26,7 @@
 #include "data/loader.h"
 #include "io/file.h"
 #include "tasks/class_evaluation.h"
+#include "tasks/paired.h"
 #include "tasks/soundness.h"
 #include "train/device.h"
 #include "train/open_task.h"
@@ -42,7 +43,7 @@ struct EvalOptions : MeasureOptions {
   AnalysisOutput output;
   PredictionSettings measured;
   double crop = 0;
-  int64_t crops = 1;
+  int64_t crops = 1, beams = 1;
   bool json = false, per_class = false, measures = false, flip = false, bits = false,
        classes_in_order = false;
   bool views() const { return crops > 1 || flip || !scales.empty(); }
@@ -136,6 +137,7 @@ tasks::Findings evaluate_at(const EvalOptions& options, const EvalSetup& setup, 
   if (!options.output.report.empty())
     how.blocks.insert(how.blocks.end(), {"pictures", "completions", "confusion"});
   if (options.views()) look_several_times(options, opened);
+  if (options.beams > 1) dynamic_cast<tasks::Captioner&>(*opened.task).set_beams(options.beams);
   tasks::move(opened.task->parts(), how.device, train::parameter_type(how.precision));
   tasks::Findings findings;
   for (const auto& evaluator : opened.task->evaluators()) tasks::append(findings, evaluator->run(how));
@@ -174,6 +176,8 @@ void check_task(const EvalOptions& options, train::OpenedTask& opened) {
   need(options.per_class, "--per-class", "classes");
   need(!options.predictions.empty(), "--predictions", "samples");
   need(options.bits, "--bits", "bits");
+  if (options.beams > 1 && !dynamic_cast<tasks::Captioner*>(opened.task.get()))
+    fail_usage("--beams: the task of these weights, ", kind.name, ", writes no captions");
 }
 
 // Whether a model tells classes apart nobody can see where there is one alone.
@@ -423,6 +427,11 @@ void add_eval(Arguments& command, Action& action) {
   command.add("--scales", options->scales,
               "of segmenters and detectors: the images at these sizes too, as 0.75,1,1.25, brought together");
   command.flag("--flip", options->flip, "each image and its mirror image, averaged");
+  command
+      .add("--beams", options->beams,
+           "of tasks that write captions: texts that are followed at a time; 1 = the best token each time")
+      .show_default()
+      .range(1, 64);
   add_class_names(command, options->class_names);
   add_classes_in_order(command, options->classes_in_order);
   command.flag("--bits", options->bits,

@@ -182,7 +182,8 @@ Findings CocaTask::evaluate(const EvaluateOptions& options) {
   const auto loader = options.open(validation());
   SampleRows rows(config_.embed_dim);
   WrittenCaptions written(input_, config_.context_length);
-  const CaptionRequest request{.longest = config_.longest > 0 ? config_.longest : config_.context_length};
+  const CaptionRequest request{.beams = beams_,
+                               .longest = config_.longest > 0 ? config_.longest : config_.context_length};
   each_batch(options, *loader, [&](data::Batch& loaded, int64_t before) {
     const StreamInputs batch = to_device(loaded, "validation", options.device, options.precision);
     {

@@ -52,6 +52,11 @@ class Captioner {
   virtual std::vector<WordAttention> attention(const torch::Tensor& image, const std::string& caption) = 0;
   // A caption for each image.
   virtual std::vector<std::string> caption(const torch::Tensor& images, const CaptionRequest& request) = 0;
+  // Texts that evaluation follows at a time; 1 = the best token each time.
+  void set_beams(int64_t beams) { beams_ = beams; }
+
+ protected:
+  int64_t beams_ = 1;
 };
 
 }  // namespace tessera::tasks

@@ -177,7 +177,8 @@ Findings SimVlmTask::evaluate(const EvaluateOptions& options) {
   const double began = steady_seconds();
   const auto loader = options.open(validation());
   WrittenCaptions written(input_, config_.context_length);
-  const CaptionRequest request{.longest = config_.longest > 0 ? config_.longest : config_.context_length};
+  const CaptionRequest request{.beams = beams_,
+                               .longest = config_.longest > 0 ? config_.longest : config_.context_length};
   each_batch(options, *loader, [&](data::Batch& loaded, int64_t before) {
     const StreamInputs batch = to_device(loaded, "validation", options.device, options.precision);
     {
