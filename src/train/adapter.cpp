@@ -19,10 +19,11 @@ constexpr const char* kWrapper = "base_model.model.";
 
 bool is_lora(const std::string& name) { return name.find(".lora_") != std::string::npos; }
 
-// PEFT's word for a tensor as ours: without the wrapper, and without the adapter's own name.
+// PEFT's word for a tensor as ours: without the wrappers, and without the adapter's own name.
 std::string own_name(std::string name, const models::LanguageModel& model) {
   if (name.starts_with(kWrapper)) name = name.substr(std::string_view(kWrapper).size());
   if (const size_t at = name.find(".default.weight"); at != std::string::npos) name.erase(at, 8);
+  if (const size_t at = name.find(".base_layer."); at != std::string::npos) name.erase(at, 11);
   if (name.ends_with(".lora_magnitude_vector.weight")) name.resize(name.size() - 7);
   return model.rename(name);
 }
@@ -57,23 +58,30 @@ bool adapts_in_out(const models::LanguageModel& model) {
 int64_t read_adapter(models::LanguageModel& model, const std::string& folder, bool merged) {
   const std::string tensors = folder + kTensorFile;
   const SafetensorsFile file(tensors);
-  const int64_t layers = adapt(model, read_adapter_config(folder + kConfigFile), folder + kConfigFile);
+  const AdapterConfig config = read_adapter_config(folder + kConfigFile);
+  const int64_t layers = adapt(model, config, folder + kConfigFile);
   auto parameters = model.named_parameters();
-  std::set<std::string> missing;
+  std::set<std::string> missing, saved(config.saved().begin(), config.saved().end());
   for (const auto& entry : parameters)
     if (is_lora(entry.key())) missing.insert(entry.key());
   const torch::NoGradGuard no_grad;
   for (const TensorView& view : file.tensors()) {
     const std::string name = own_name(view.name, model);
-    torch::Tensor* target = is_lora(name) ? parameters.find(name) : nullptr;
-    if (!target) fail(tensors, ": '", printable(view.name), "' is no layer that adapter_config.json adapts");
+    torch::Tensor* target = is_lora(name) || config.replaces(name) ? parameters.find(name) : nullptr;
+    if (!target)
+      fail(tensors, ": '", printable(view.name),
+           "' is no layer of the model that adapter_config.json adapts or saves");
     if (target->sizes() != c10::IntArrayRef(view.shape))
       fail(tensors, ": '", printable(view.name), "' is ", c10::IntArrayRef(view.shape), ", must be ",
            target->sizes());
     target->copy_(to_tensor(view));
     missing.erase(name);
+    std::erase_if(saved,
+                  [&](const std::string& end) { return name.substr(0, name.rfind('.')).ends_with(end); });
   }
   if (!missing.empty()) fail(tensors, " has no '", *missing.begin(), "'");
+  if (!saved.empty())
+    fail(tensors, " has no tensor of '", printable(*saved.begin()), "', which is one of modules_to_save");
   if (merged)
     for (const auto& entry : model.named_modules(std::string(), /*include_self=*/false))
       if (auto* projection = dynamic_cast<models::ProjectionImpl*>(entry.value().get())) projection->merge();

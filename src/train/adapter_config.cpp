@@ -42,11 +42,11 @@ bool says_nothing(const Json& value) {
 void refuse_what_is_not_understood(const Json& config, const std::string& path) {
   if (const std::string kind = word_in(config, "peft_type", "LORA"); kind != "LORA")
     fail_usage(path, ": peft_type is '", printable(kind), "', must be LORA");
-  if (const std::string bias = word_in(config, "bias", "none"); bias != "none")
-    fail_usage(path, ": bias is '", printable(bias), "', must be none");
-  for (const char* key :
-       {"modules_to_save", "layer_replication", "layers_pattern", "lora_bias", "target_parameters",
-        "trainable_token_indices", "use_qalora", "use_bdlora", "alora_invocation_tokens"})
+  if (const std::string bias = word_in(config, "bias", "none");
+      bias != "none" && bias != "all" && bias != "lora_only")
+    fail_usage(path, ": bias is '", printable(bias), "', must be none, all or lora_only");
+  for (const char* key : {"layer_replication", "layers_pattern", "lora_bias", "target_parameters",
+                          "trainable_token_indices", "use_qalora", "use_bdlora", "alora_invocation_tokens"})
     if (const Json* value = value_of(config, key); value && !says_nothing(*value))
       fail_usage(path, ": ", key, " is not understood");
 }
@@ -120,6 +120,9 @@ AdapterConfig::AdapterConfig(const Json& config, const std::string& path) {
   change_.alpha = alpha_of(alpha ? *alpha : Json(), path, "lora_alpha");
   change_.by_root = flag_in(config, "use_rslora");
   change_.with_magnitude = flag_in(config, "use_dora");
+  biases_ = word_in(config, "bias", "none") != "none";
+  if (const Json* saved = value_of(config, "modules_to_save"); saved && !says_nothing(*saved))
+    saved_ = names_in(*saved, path, "modules_to_save");
 
   const Json* targets = value_of(config, "target_modules");
   check(targets, path, ": target_modules must be a list of names");
@@ -163,6 +166,15 @@ std::optional<models::LowRank> AdapterConfig::layer(const std::string& name) con
   if (const auto own = std::find_if(alphas_.begin(), alphas_.end(), fits); own != alphas_.end())
     change.alpha = own->second;
   return change;
+}
+
+bool AdapterConfig::replaces(const std::string& tensor) const {
+  const size_t dot = tensor.rfind('.');
+  if (dot == std::string::npos) return false;
+  if (biases_ && tensor.substr(dot) == ".bias") return true;
+  const std::string module = tensor.substr(0, dot);  // "norm" means input_layernorm too, as PEFT reads it
+  return std::any_of(saved_.begin(), saved_.end(),
+                     [&](const std::string& end) { return module.ends_with(end); });
 }
 
 AdapterConfig read_adapter_config(const std::string& path) {

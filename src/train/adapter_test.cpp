@@ -2,6 +2,7 @@
 #include "train/adapter.h"
 
 #include <nlohmann/json.hpp>
+#include <regex>
 
 #include "core/error.h"
 #include "train/adapter_config.h"
@@ -104,6 +105,49 @@ TEST_F(Adapter, LearnedLengthsAreReadAndMerged) {
   EXPECT_EQ(merged->named_parameters().size(), small()->named_parameters().size());
 }
 
+// Names as PEFT 0.21 writes them.
+TEST_F(Adapter, SavedModulesAndBiasesReplaceThoseOfTheModel) {
+  const auto biased = [] {
+    auto model = std::make_shared<LanguageModel>(models::LanguageConfig{.kind = models::LanguageKind::qwen2,
+                                                                        .vocabulary = 40,
+                                                                        .dim = 24,
+                                                                        .depth = 2,
+                                                                        .heads = 4,
+                                                                        .kv_heads = 2,
+                                                                        .context = 32});
+    model->initialise(1);
+    return model;
+  };
+  const models::LoraConfig lora{.rank = 3, .alpha = 8, .targets = {"q_proj"}};
+  const auto wanted = biased();
+  add_lora(*wanted, lora);
+  write_adapter(*wanted, lora, "base", path("adapter"));
+  NamedTensors tensors = read_tensors(SafetensorsFile(path("adapter/adapter_model.safetensors")));
+  const torch::NoGradGuard no_grad;
+  auto parameters = wanted->named_parameters();
+  for (const char* name : {"lm_head.weight", "model.layers.1.input_layernorm.weight", "model.norm.weight",
+                           "model.layers.0.self_attn.q_proj.base_layer.bias"}) {
+    const std::string own = std::regex_replace(name, std::regex("base_layer\\."), "");
+    torch::Tensor* parameter = parameters.find(own);
+    ASSERT_TRUE(parameter) << own;
+    parameter->add_(torch::randn_like(*parameter));
+    tensors.emplace_back(std::string("base_model.model.") + name, *parameter);
+  }
+  save_tensors(path("adapter/adapter_model.safetensors"), tensors, {{"format", "pt"}});
+  nlohmann::json config = description();
+  EXPECT_NE(error_of([&] {
+              read_adapter(*biased(), path("adapter"), false);
+            }).find("adapter_config.json adapts or saves"),
+            std::string::npos);
+  config["bias"] = "lora_only", config["modules_to_save"] = {"lm_head", "norm"};
+  write_text_atomic(path("adapter/adapter_config.json"), config.dump());
+  for (const bool merged : {false, true}) {
+    const auto read = biased();
+    EXPECT_EQ(read_adapter(*read, path("adapter"), merged), 2);
+    EXPECT_TRUE(torch::allclose(logits(*read), logits(*wanted), 1e-5, 1e-5));
+  }
+}
+
 // PEFT writes fan_in_fan_out = true for GPT-2, whose layers are stored as [in, out].
 TEST_F(Adapter, LayersOfGpt2AreTransposed) {
   const auto gpt2 = [] {
@@ -151,8 +195,12 @@ TEST_F(Adapter, WhatDoesNotFitIsNamed) {
   EXPECT_NE(refusal().find("alpha_pattern.(q_proj"), std::string::npos) << refusal();
   change("alpha_pattern", nullptr);
   change("modules_to_save", {"lm_head"});
-  EXPECT_NE(refusal().find("modules_to_save is not understood"), std::string::npos) << refusal();
+  EXPECT_NE(refusal().find("has no tensor of 'lm_head', which is one of modules_to_save"), std::string::npos)
+      << refusal();
   change("modules_to_save", nullptr);
+  change("bias", "some");
+  EXPECT_NE(refusal().find("bias is 'some', must be none, all or lora_only"), std::string::npos) << refusal();
+  change("bias", "none");
   change("layers_to_transform", 7);
   EXPECT_NE(refusal().find("choose no linear layer"), std::string::npos) << refusal();
   change("layers_to_transform", nullptr);
@@ -162,7 +210,8 @@ TEST_F(Adapter, WhatDoesNotFitIsNamed) {
   EXPECT_NE(refusal().find("has no 'model.layers.0.self_attn.v_proj.lora_A.weight'"), std::string::npos)
       << refusal();
   change("target_modules", {"v_proj"});
-  EXPECT_NE(refusal().find("is no layer that adapter_config.json adapts"), std::string::npos) << refusal();
+  EXPECT_NE(refusal().find("is no layer of the model that adapter_config.json adapts"), std::string::npos)
+      << refusal();
   change("target_modules", {"q_proj"});
   change("r", 4);
   EXPECT_NE(refusal().find("is [3, 24], must be [4, 24]"), std::string::npos) << refusal();
