@@ -119,7 +119,7 @@ class Chat {
   }
 
   std::vector<int64_t> end_tokens() const {
-    std::vector<int64_t> ends;
+    std::vector<int64_t> ends = opened_.end_tokens;
     for (const char* name : {"</s>", "<|endoftext|>", "<|end_of_text|>", "<|im_end|>", "<|eot_id|>", "<eos>"})
       if (const auto id = tokeniser_.find(name)) ends.push_back(*id);
     return ends;

@@ -145,6 +145,24 @@ void check_size(const WeightFile& file, const std::function<int64_t()>& count) {
          human_count(static_cast<double>(needed)), " parameters");
 }
 
+// `eos_token_id`, a number or several, of generation_config.json beside the weights, else of the configuration. Numbers that
+// no token has can end nothing and are left out.
+std::vector<int64_t> end_tokens_of(const std::string& folder, const Value& config, int64_t vocabulary) {
+  const std::string file = (fs::path(folder) / "generation_config.json").string();
+  const Value generation = file_exists(file) ? read_language_config(file) : Value(Value::Table());
+  const Value* named = generation.find("eos_token_id");
+  if (!named) named = config.find("eos_token_id");
+  std::vector<int64_t> ends;
+  const auto add = [&](const Value& id) {
+    if (id.is_int() && id.as_int() >= 0 && id.as_int() < vocabulary) ends.push_back(id.as_int());
+  };
+  if (named && named->is_array())
+    std::ranges::for_each(named->as_array(), add);
+  else if (named)
+    add(*named);
+  return ends;
+}
+
 std::string chat_template_of(const Value& config, const Tokeniser& tokeniser, bool images) {
   if (images) return "v1";
   if (tokeniser.find("<|im_start|>")) return "chatml_direct";
@@ -244,6 +262,7 @@ OpenedLanguage open_language(const std::string& path, const std::string& tokeniz
     if (!id) fail_usage(config_file, " has no image_token_index, and the tokeniser no '<image>'");
     out.image_token = *id;
   }
+  out.end_tokens = end_tokens_of(folder, text_config, language_config.vocabulary);
   out.chat_template = chat_template_of(config, *out.tokeniser, images);
   return out;
 }

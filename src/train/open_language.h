@@ -21,9 +21,10 @@ struct OpenedLanguage {
   std::optional<Tokeniser> tokeniser;               // none where none was found
   int64_t image_token = -1;                         // the id that stands for an image's features
   data::Preprocess preprocess;                      // of images
-  std::string chat_template;                        // a name of text/conversation.h, "" = plain continuation
-  std::string file;                                 // the weights file
-  std::vector<std::string> notes;                   // for people
+  std::vector<int64_t> end_tokens;  // that its files name as the end of a text; empty where none do
+  std::string chat_template;        // a name of text/conversation.h, "" = plain continuation
+  std::string file;                 // the weights file
+  std::vector<std::string> notes;   // for people
 };
 
 // A task as what has a language model; a usage error that names it, and the tasks that have one.
