@@ -190,25 +190,39 @@ class DetrTask final : public ObjectTask {
   std::shared_ptr<models::Detr> detr_;
 };
 
-// What the published losses are divided by is counted within the samples that a process computes at a time.
-Loss DetrTask::loss(const Inputs& inputs, const models::Context& context, Collective&) {
+// The published code divides boxes by the objects of all processes and classes by the weights of each; here both are
+// those of all samples that are computed at a time, so that the loss is the same whatever the number of processes.
+Loss DetrTask::loss(const Inputs& inputs, const models::Context& context, Collective& others) {
   const Tensor& images = inputs.at("image");
   const std::vector<Extent> shown = shown_extents(inputs.at("extent"));
   const std::vector<SetTargets> wanted = targets(inputs, shown);
   const models::Detr::Objects all = objects(images, shown, context);
-  const auto count = static_cast<double>(images.size(0));
   const int64_t layers = all.logits.size(0);
+  const auto exact = [](const Tensor& x) {
+    return x.scalar_type() == torch::kFloat64 ? x : x.to(torch::kFloat32);
+  };
   Loss out;
+  double count = 0, label_share = 0, box_share = 0;  // samples of all processes; what sums are multiplied by
   for (int64_t layer = config_.auxiliary ? 0 : layers - 1; layer < layers; ++layer) {
-    const Tensor logits = all.logits[layer].to(torch::kFloat32), boxes = all.boxes[layer].to(torch::kFloat32);
+    const Tensor logits = exact(all.logits[layer]), boxes = exact(all.boxes[layer]);
     const SetLoss part = set_loss(logits, boxes, wanted, match_sets(logits, boxes, wanted, costs()), costs());
-    const Tensor loss = config_.label_cost * part.mean_label() + config_.box_cost * part.mean_box() +
-                        config_.overlap_cost * part.mean_overlap();
-    out.sum = out.sum.defined() ? out.sum + loss * count : loss * count;
+    if (!out.sum.defined()) {  // every layer matches the same number of objects
+      const Tensor totals = others.sum(torch::tensor(
+          {static_cast<double>(images.size(0)), part.label_weight, static_cast<double>(part.objects)},
+          torch::kFloat64));
+      count = totals[0].item<double>();
+      if (const double weight = totals[1].item<double>(); weight > 0) label_share = count / weight;
+      box_share = count / std::max(1.0, totals[2].item<double>());
+    }
+    const Tensor label = part.label * label_share, box = part.box * box_share,
+                 overlap = part.overlap * box_share;
+    const Tensor loss = config_.label_cost * label + config_.box_cost * box + config_.overlap_cost * overlap;
+    out.sum = out.sum.defined() ? out.sum + loss : loss;
     if (layer + 1 < layers) continue;
-    for (const Tensor& term : {part.mean_label(), part.mean_box(), part.mean_overlap(),
-                               torch::tensor(part.label_error, logits.options().requires_grad(false))})
-      out.terms.push_back({term.detach() * count, count});
+    const auto own = static_cast<double>(images.size(0));
+    for (const Tensor& term :
+         {label, box, overlap, torch::tensor(part.label_error, logits.options().requires_grad(false)) * own})
+      out.terms.push_back({term.detach(), own});
   }
   return out;
 }

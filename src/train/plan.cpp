@@ -182,6 +182,12 @@ RunPlan plan_run(const Recipe& recipe, const RunData& data, const WeightsInfo& i
   if (task->whole_batch() && recipe.train.accumulate > 1)
     fail_usage("train.accumulate = ", recipe.train.accumulate, ": task ", tasks::task_name(recipe.task),
                " compares all samples of a step and cannot compute them in pieces");
+  // In each piece the processes may wait for each other.
+  const int64_t smallest = recipe.train.batch_size / processes;
+  if (processes > 1 && recipe.train.accumulate > std::max<int64_t>(1, smallest))
+    fail_usage("train.accumulate = ", recipe.train.accumulate, " must be at most ", smallest,
+               ", the least samples of a batch of ", recipe.train.batch_size, " that one of ", processes,
+               " processes has");
   if (data.train) {
     check_loading(*task, recipe, plan);
     schedule_of(recipe, plan);

@@ -74,6 +74,22 @@ TEST_F(ParallelTest, SegmentedImagesMakeTheSameWeights) {
   expect_same_runs({1, 2, 3}, {"train.steps=4", "data.path=shapes:task=segment,train=48,val=10,size=32"});
 }
 
+// Boxes are divided by the objects of all processes, classes by the weights of all.
+TEST_F(ParallelTest, DetectedSetsMakeTheSameWeights) {
+  use_task(
+      "[task]\nname = \"detr\"\nembed_dim = 16\nnum_heads = 2\nencoder_depth = 1\ndecoder_depth = 2\nhidden "
+      "= 32\n"
+      "queries = 5\njitter = [0.8, 1.5]\n");
+  expect_same_runs({1, 2, 3}, {"train.steps=4", "data.path=shapes:task=detect,train=48,val=10,size=64",
+                               "train.batch_size=10", "model.global_pool=avg", "model.class_token=false"});
+}
+
+// In each piece the processes wait for each other, so that all must have as many.
+TEST_F(ParallelTest, MorePiecesThanAProcessHasSamplesAreRefused) {
+  EXPECT_NE(run(2, "many", {"train.batch_size=10", "train.accumulate=6"}), 0);
+  EXPECT_NE(log("many").find("train.accumulate = 6 must be at most 5"), std::string::npos) << log("many");
+}
+
 // Products are rounded to bfloat16 alike; what differs is the order of sums of weights that stay in float32.
 TEST_F(ParallelTest, InBfloat16TheLossesAgree) {
   const std::vector<std::string> settings = {"train.precision=bf16", "train.accumulate=2", "train.steps=12"};
