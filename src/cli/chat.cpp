@@ -1,4 +1,6 @@
 // `tessera chat --weights FOLDER`: talks to a language model, about images where it reads them.
+#include <unistd.h>
+
 #include <algorithm>
 #include <iostream>
 #include <memory>
@@ -28,7 +30,7 @@ struct ChatOptions {
   int64_t max_tokens = 256, threads = 0, top_k = 0, beams = 1, no_repeat = 0;
   uint64_t seed = 0;
   double temperature = 0, top_p = 1, min_p = 0, repetition = 1;
-  bool json = false, raw = false, merge = false;
+  bool json = false, raw = false, merge = false, asks_once = false;
 };
 
 torch::ScalarType dtype_of(const std::string& precision) {
@@ -53,7 +55,7 @@ std::string harmless(std::string_view said) {
 // The images as [images, tokens, dim] features, undefined without any.
 torch::Tensor read_images(const ChatOptions& options, const train::OpenedLanguage& opened) {
   if (options.images.empty()) return {};
-  if (!opened.llava) fail_usage(opened.file, " reads no images: --image is for a model with an image tower");
+  if (!opened.llava) fail_usage(opened.file, " reads no images here: --image is for runs of task instruct and for published LLaVA");
   const auto transform = data::make_eval_transform(opened.preprocess);
   const data::ImageFiles files(options.images);
   std::vector<torch::Tensor> pixels;
@@ -87,35 +89,56 @@ class Chat {
     const char* end = "length";  // or "stop", "interrupted"
   };
 
+  // A question that cannot be answered leaves the conversation as it was.
   Answer answer(const std::string& question, bool shows) {
-    turns_.push_back({true, with_image_words(question)});
+    std::vector<Turn> turns = turns_;
+    turns.push_back({true, with_image_words(question)});
     const std::string text =
-        template_ ? conversation_text(*template_, with_images_first(turns_)) : all_words();
+        template_ ? conversation_text(*template_, with_images_first(turns)) : words_of(turns);
     Answer out = generate(encode_with_images(tokeniser_, text), shows);
-    turns_.push_back({false, out.text});
+    turns.push_back({false, out.text});
+    turns_ = std::move(turns);
     return out;
   }
 
  private:
-  // The first question is about all images that it does not name.
-  std::string with_image_words(const std::string& question) {
-    if (!features_.defined() || !turns_.empty()) return question;
+  // The first question is about all images that it does not name, later ones name none.
+  std::string with_image_words(const std::string& question) const {
     int64_t named = 0;
     for (size_t at = 0; (at = question.find(kImageWord, at)) != std::string::npos; at += kImageWord.size())
       ++named;
-    const int64_t images = features_.size(0);
+    const int64_t images = features_.defined() && turns_.empty() ? features_.size(0) : 0;
     if (named != 0 && named != images)
       fail_usage("the question holds '<image>' ", counted(named, "time"),
-                 images == 1 ? ", there is " : ", there are ", counted(images, "image"));
+                 images == 1 ? ", there is " : ", there are ", counted(images, "image"),
+                 features_.defined() && !turns_.empty() ? " more: the first question had them" : "");
     std::string out = question;
     for (int64_t i = named; i < images; ++i) out = std::string(kImageWord) + "\n" + out;
     return out;
   }
 
-  std::string all_words() const {
+  static std::string words_of(const std::vector<Turn>& turns) {
     std::string out;
-    for (const Turn& turn : turns_) out += turn.text;
+    for (const Turn& turn : turns) out += turn.text;
     return out;
+  }
+
+  // Ends the answer in front of the first word that ends it, if it holds one.
+  void cut_at_stop(Answer& out) const {
+    size_t first = std::string::npos;
+    for (const std::string& stop : options_.stops) first = std::min(first, out.text.find(stop));
+    if (first == std::string::npos) return;
+    out.text.resize(first);
+    out.end = "stop";
+  }
+
+  // How much of the text can be shown while it grows: its end may be the beginning of a word that ends the answer.
+  size_t certain(const std::string& text) const {
+    size_t held = 0;
+    for (const std::string& stop : options_.stops)
+      for (size_t part = std::min(stop.size() - 1, text.size()); part > held; --part)
+        if (text.ends_with(std::string_view(stop).substr(0, part))) held = part;
+    return text.size() - held;
   }
 
   std::vector<int64_t> end_tokens() const {
@@ -158,7 +181,7 @@ class Chat {
     for (int64_t id = tokeniser_.size(); id < opened_.language->config().vocabulary; ++id)
       search.rules.bad_words.push_back({id});
     StreamDecoder stream(tokeniser_);
-    std::string printed;
+    size_t printed = 0;  // bytes of the answer
     // The space between the template and an answer belongs to neither: the next turn would have two.
     const auto add = [&](std::string piece) {
       if (template_ && out.text.empty()) piece.erase(0, piece.find_first_not_of(" \n"));
@@ -172,14 +195,10 @@ class Chat {
       if (is_end(tokens[0])) return out.end = "stop", true;
       ++out.tokens;
       add(stream.push(static_cast<int32_t>(tokens[0])));
-      for (const std::string& stop : options_.stops)
-        if (const size_t at = out.text.find(stop); at != std::string::npos) {
-          out.text.resize(at);
-          out.end = "stop";
-        }
-      if (shows && out.text.size() > printed.size()) {
-        std::cout << harmless(std::string_view(out.text).substr(printed.size())) << std::flush;
-        printed = out.text;
+      cut_at_stop(out);
+      if (const size_t sure = certain(out.text); shows && sure > printed) {
+        std::cout << harmless(std::string_view(out.text).substr(printed, sure - printed)) << std::flush;
+        printed = sure;
       }
       return std::string_view(out.end) != "stop";
     };
@@ -195,11 +214,12 @@ class Chat {
         }
         ++out.tokens;
         add(stream.push(static_cast<int32_t>(id)));
+        cut_at_stop(out);
+        if (std::string_view(out.end) == "stop") break;
       }
     }
     if (std::string_view(out.end) != "stop" || options_.stops.empty()) add(stream.finish());
-    if (shows && out.text.size() > printed.size())
-      std::cout << harmless(std::string_view(out.text).substr(printed.size()));
+    if (shows && out.text.size() > printed) std::cout << harmless(std::string_view(out.text).substr(printed));
     out.seconds = steady_seconds() - began;
     return out;
   }
@@ -219,8 +239,19 @@ void print_json(const std::string& question, const Chat::Answer& answer) {
   std::cout << json_text(line) << std::endl;
 }
 
-void chat(const ChatOptions& options) {
+void check_options(const ChatOptions& options) {
   if (options.beams > 1 && options.temperature > 0) fail_usage("--beams and --temperature: choose one");
+  const bool draws = options.temperature > 0;
+  for (const auto& [given, name] :
+       {std::pair(options.top_k > 0, "--top-k"), {options.top_p != 1, "--top-p"}, {options.min_p > 0, "--min-p"}})
+    if (given && !draws) fail_usage(name, " says how tokens are drawn: it goes with --temperature");
+  if (std::ranges::find(options.stops, "") != options.stops.end())
+    fail_usage("--stop is empty, must be words that end an answer");
+  if (options.asks_once && trim(options.prompt).empty()) fail_usage("--prompt is empty, must be a question");
+}
+
+void chat(const ChatOptions& options) {
+  check_options(options);
   train::use_threads(options.threads);
   const torch::NoGradGuard no_grad;
   const ops::InferenceScope arithmetic({.int8 = options.precision == "int8"});
@@ -238,15 +269,26 @@ void chat(const ChatOptions& options) {
     else
       std::cout << std::endl;
     forget_interrupts();  // a signal ends the answer, not the conversation
+    return std::string_view(answer.end) != "interrupted";
   };
-  if (!options.prompt.empty()) return ask(options.prompt);
+  if (options.asks_once) {
+    if (!ask(options.prompt)) throw Error(ErrorKind::interrupted, "interrupted");
+    return;
+  }
   std::string line;
+  int64_t failed = 0;
   while (true) {
     if (!options.json) std::cout << "> " << std::flush;
     if (!std::getline(std::cin, line)) break;
-    if (!trim(line).empty()) ask(line);
+    if (!trim(line).empty()) try {
+        ask(line);
+      } catch (const Error& error) {  // the next question may be a better one
+        std::cerr << "tessera: " << one_line(error.what()) << "\n";
+        ++failed;
+      }
   }
   if (!options.json) std::cout << "\n";
+  if (failed > 0 && !isatty(STDIN_FILENO)) fail(counted(failed, "question"), " had no answer");
 }
 
 }  // namespace
@@ -255,12 +297,14 @@ void add_chat(Arguments& command, Action& action) {
   const auto options = std::make_shared<ChatOptions>();
   command
       .add("-w,--weights", options->weights,
-           "a folder with config.json, weights and tokeniser, as language models are published")
+           "a run of task language, instruct, frozen or flamingo; or a folder with config.json, weights and tokeniser, "
+           "as language models are published")
       .required();
   command.add("--adapter", options->adapter, "a folder with an adapter of the library PEFT (LoRA)");
   command.flag("--merge", options->merge, "add the adapter to the weights once instead of at each token");
   command.add("--image", options->images, "images that the conversation is about");
-  command.add("--prompt", options->prompt, "one question; without it a conversation, line by line");
+  const Argument prompt =
+      command.add("--prompt", options->prompt, "one question; without it a conversation, line by line");
   command.add("--tokenizer", options->tokenizer, "another tokeniser than the folder's");
   command.add(
       "--template", options->chat,
@@ -289,7 +333,10 @@ void add_chat(Arguments& command, Action& action) {
   command.add("--precision", options->precision, "fp32, bf16 or int8").show_default();
   command.add("--threads", options->threads, "compute threads, 0 = all cores").show_default().range(0, 1024);
   command.flag("--json", options->json, "one JSON object an answer");
-  action = [options] { chat(*options); };
+  action = [options, prompt] {
+    options->asks_once = prompt.given();
+    chat(*options);
+  };
 }
 
 }  // namespace tessera::cli

@@ -33,6 +33,8 @@ PairedModel::PairedModel(const PairedOptions& options) : options_(options) {
   train::OpenOptions how;
   how.raw = options.raw, how.tokenizer = options.tokenizer;
   opened_ = train::open_task(options.weights, how);
+  if (!options.tokenizer.empty() && opened_.info.ours)
+    fail_usage("--tokenizer: '", opened_.file, "' holds its own, which it was trained with");
   for (const std::string& note : opened_.notes) std::cerr << one_line(note) << "\n";
   tasks::move(opened_.task->parts(), device_, train::parameter_type(precision_));
 }

@@ -305,7 +305,7 @@ Generated generate(const NextTokenModel& model, const torch::Tensor& prompt, con
     fail_usage(options.returned, " texts were asked for, there are ", options.beams, " beams");
   if (options.rules.temperature <= 0)
     fail_usage("temperature = ", options.rules.temperature, ", must be above 0");
-  if (options.rules.top_p <= 0 || options.rules.top_p > 1)
+  if (!(options.rules.top_p > 0 && options.rules.top_p <= 1))
     fail_usage("top-p = ", options.rules.top_p, ", must be above 0 and at most 1");
   const torch::NoGradGuard no_grad;
   if (options.beams == 1) return one_by_one(model, prompt, options, first_row);

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "core/clock.h"
+#include "core/counted.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "data/conversations.h"
@@ -42,11 +43,14 @@ class Answering final : public Task, public Answers, public LanguageBeginner {
       fail_usage("task.length = ", config_.length,
                  ", the language model reads task.language.context = ", config_.language.context);
     if (config_.eval_shots.empty()) fail_usage("task.eval_shots is empty: [0] measures without examples");
+    if (config_.lora_rank > 0 && config_.lora_targets.empty())
+      fail_usage("task.lora_targets is empty: LoRA of task.lora_rank = ", config_.lora_rank, " adapts no layer");
     reader_ = setup.build([&] {
       auto reader = make_reader(config_, backbone_);
       if (setup.draws()) reader->initialise(setup.seed);
       return reader;
     });
+    check_length(setup.sides.empty() ? preprocess_.size : setup.sides.back());
     train_documents_ = documents_in(who, setup.train);
     validation_documents_ = documents_in(who, setup.validation);
     if (train_documents_ && config_.question_order == QuestionOrder::drawn)
@@ -148,7 +152,7 @@ class Answering final : public Task, public Answers, public LanguageBeginner {
             [this, documents, training](int64_t side) {
               data::Preprocess sized = preprocess_;
               sized.size = side;
-              const Tokeniser& tokeniser = tokeniser_.value();
+              const Tokeniser& tokeniser = this->tokeniser();
               const auto chunk = tokeniser.find("<|endofchunk|>");  // OpenFlamingo's
               return make_document_transform(
                   {.tokeniser = tokeniser,
@@ -169,11 +173,29 @@ class Answering final : public Task, public Answers, public LanguageBeginner {
             }};
   }
 
+  // Images of this side, and those of examples in front of a question, leave room for words.
+  void check_length(int64_t side) const {
+    constexpr int64_t kWords = 2;  // a token of the question, one of the answer
+    const int64_t shots =
+        std::max(config_.shots, *std::max_element(config_.eval_shots.begin(), config_.eval_shots.end()));
+    const int64_t taken = (shots + 1) * reader_->per_image(side);
+    if (config_.length < taken + kWords)
+      fail_usage("task.length = ", config_.length, ", must be at least ", taken + kWords,
+                 ": images alone take ", taken, " tokens",
+                 shots > 0 ? text(" with ", counted(shots, "example")) : "");
+  }
+
+  // A plan may be made without it; nothing can be read then.
+  const Tokeniser& tokeniser() const {
+    if (!tokeniser_) fail("task.tokenizer: cannot open '", config_.tokenizer, "'");
+    return *tokeniser_;
+  }
+
   std::shared_ptr<const data::Transform> transform(int64_t side, bool training, int64_t shots) const {
     data::Preprocess sized = preprocess_;
     sized.size = side;
     return make_conversation_transform(
-        {.tokeniser = tokeniser_.value(),
+        {.tokeniser = tokeniser(),
          .chat = chat_,
          .length = config_.length,
          .image_token = image_token_,

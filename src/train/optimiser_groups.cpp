@@ -159,7 +159,10 @@ std::vector<ParameterGroup> make_parameter_groups(const torch::nn::Module& modul
                                                   const GroupOptions& options) {
   NamedTensors all;  // the layers are counted in the whole model, also where some of it is frozen
   for (const auto& item : module.named_parameters()) all.emplace_back(item.key(), item.value());
-  std::vector<ParameterGroup> groups = make_parameter_groups(all, options);
+  return without_frozen(make_parameter_groups(all, options));
+}
+
+std::vector<ParameterGroup> without_frozen(std::vector<ParameterGroup> groups) {
   for (ParameterGroup& group : groups)
     std::erase_if(group.parameters, [](const auto& one) { return !one.second.requires_grad(); });
   std::erase_if(groups, [](const ParameterGroup& group) { return group.parameters.empty(); });

@@ -54,7 +54,9 @@ struct GroupOptions {
 std::vector<ParameterGroup> make_parameter_groups(const torch::nn::Module& module,
                                                   const GroupOptions& options);
 std::vector<ParameterGroup> make_parameter_groups(const NamedTensors& parameters,
-                                                  const GroupOptions& options);
+                                                  const GroupOptions& options);  // frozen ones too
+// The trainable parameters of groups, without groups that then hold none.
+std::vector<ParameterGroup> without_frozen(std::vector<ParameterGroup> groups);
 
 // The layer of each parameter for layer-wise decay (BEiT, MAE), from the published names: 0 is the stem
 // (patch embedding, tokens, positions), then the blocks in order; a final "norm" goes with the last block, a

@@ -294,11 +294,11 @@ Optimisation make_optimisation(const Recipe& recipe, const RunTask& model, const
     const bool output = std::find(outputs.begin(), outputs.end(), name) != outputs.end();
     (train.clip_mode == ClipMode::agc && output ? made.unclipped : made.clipped).push_back(parameter);
   }
-  made.optimiser =
-      make_optimiser(recipe.optimiser, make_parameter_groups(parameters, {.weight_decay = common.weight_decay,
+  made.optimiser = make_optimiser(
+      recipe.optimiser, without_frozen(make_parameter_groups(parameters, {.weight_decay = common.weight_decay,
                                                                           .layer_decay = common.layer_decay,
                                                                           .no_decay = no_decay,
-                                                                          .rules = common.groups}));
+                                                                          .rules = common.groups})));
   if (train.ema_decay > 0)
     made.ema =
         std::make_unique<Ema>(EmaConfig{.decay = train.ema_decay, .warmup = train.ema_warmup}, model.state);

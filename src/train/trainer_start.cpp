@@ -2,6 +2,7 @@
 // processes.
 #include <algorithm>
 #include <filesystem>
+#include <set>
 
 #include "core/error.h"
 #include "core/text.h"
@@ -145,7 +146,15 @@ void Trainer::restore(const StoredCheckpoint& stored) {
   const auto load = [&](const char* name) { return read_tensors(SafetensorsFile(stored.path(name))); };
   copy_tensors(load(kWeightsFile), model_.state, stored.path(kWeightsFile));
   if (optimisation_.ema) optimisation_.ema->load_state(state_.ema_updates, load(kEmaFile));
-  optimisation_.optimiser->load_state(state_.optimiser_steps, load(kOptimiserFile));
+  // Earlier versions kept moments of frozen parameters too, which nothing ever changed.
+  NamedTensors kept = load(kOptimiserFile);
+  std::set<std::string> frozen;
+  for (const auto& [name, parameter] : tasks::named_parameters(model_.parts))
+    if (!parameter.requires_grad()) frozen.insert(name);
+  std::erase_if(kept, [&](const auto& one) {  // "exp_avg.NAME"
+    return frozen.contains(one.first.substr(one.first.find('.') + 1));
+  });
+  optimisation_.optimiser->load_state(state_.optimiser_steps, kept);
   task_.load_state(state_.task);
   if (loss_scale_.on()) loss_scale_.load(state_.loss_scale, where);
   note(text("continuing from ", stored.directory));
