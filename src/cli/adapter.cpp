@@ -1,4 +1,5 @@
 // `tessera adapter save|merge`: LoRA as the library PEFT's files, out of a run and into a model's weights.
+#include <filesystem>
 #include <iostream>
 
 #include "cli/command.h"
@@ -6,6 +7,7 @@
 #include "core/counted.h"
 #include "core/error.h"
 #include "core/text.h"
+#include "io/file.h"
 #include "train/adapter.h"
 #include "train/open_language.h"
 #include "train/open_task.h"
@@ -37,9 +39,22 @@ void save(const AdapterOptions& options) {
   std::cout << "written " << one_line(options.output) << ": adapter_config.json, adapter_model.safetensors\n";
 }
 
+// What stands beside published weights and says how they are used.
+constexpr const char* kBesideWeights[] = {
+    "config.json",     "generation_config.json",  "tokenizer.json",    "tokenizer_config.json",
+    "tokenizer.model", "special_tokens_map.json", "added_tokens.json", "vocab.json",
+    "merges.txt"};
+
 void merge(const AdapterOptions& options) {
-  if (!options.output.ends_with(".safetensors"))
-    fail_usage("'", options.output, "' must end in .safetensors");
+  namespace fs = std::filesystem;
+  const bool alone = options.output.ends_with(".safetensors");
+  const fs::path given = options.weights, from = fs::is_directory(given) ? given : given.parent_path();
+  if (!file_exists((from / "config.json").string()))
+    fail_usage("'", options.weights,
+               "' has no config.json: a run has its adapter beside the weights, "
+               "`tessera chat --adapter`");
+  if (!alone && fs::exists(options.output) && !fs::is_empty(options.output))
+    fail_usage("'", options.output, "' must be a .safetensors file, or a folder that is new or empty");
   const train::OpenedLanguage opened = train::open_language(options.weights, "", torch::kFloat32);
   if (opened.llava)
     fail_usage(opened.file, " reads images too: `tessera chat --adapter` has its adapter beside the weights");
@@ -47,7 +62,12 @@ void merge(const AdapterOptions& options) {
   train::NamedTensors tensors;
   for (const auto& entry : opened.language->named_parameters())
     tensors.emplace_back(entry.key(), entry.value());
-  train::save_tensors(options.output, tensors, {{"format", "pt"}});
+  if (!alone) make_directories(options.output);
+  train::save_tensors(alone ? options.output : options.output + "/model.safetensors", tensors,
+                      {{"format", "pt"}});
+  for (const char* name : kBesideWeights)
+    if (!alone && file_exists((from / name).string()))
+      fs::copy_file(from / name, fs::path(options.output) / name);
   std::cout << "written " << one_line(options.output) << ": " << counted(layers, "layer") << " of "
             << one_line(opened.file) << " changed by " << one_line(options.adapter) << "\n";
 }
@@ -69,7 +89,10 @@ void add_adapter_merge(Arguments& command, Action& action) {
   command
       .add("--adapter", options->adapter, "a folder with adapter_config.json and adapter_model.safetensors")
       .required();
-  command.add("-o,--output", options->output, "the weights file to write, under the published names")
+  command
+      .add("-o,--output", options->output,
+           "the folder to write, with configuration and tokeniser, or a .safetensors file alone; published "
+           "names")
       .required();
   action = [options] { merge(*options); };
 }

@@ -55,7 +55,9 @@ std::string harmless(std::string_view said) {
 // The images as [images, tokens, dim] features, undefined without any.
 torch::Tensor read_images(const ChatOptions& options, const train::OpenedLanguage& opened) {
   if (options.images.empty()) return {};
-  if (!opened.llava) fail_usage(opened.file, " reads no images here: --image is for runs of task instruct and for published LLaVA");
+  if (!opened.llava)
+    fail_usage(opened.file,
+               " reads no images here: --image is for runs of task instruct and for published LLaVA");
   const auto transform = data::make_eval_transform(opened.preprocess);
   const data::ImageFiles files(options.images);
   std::vector<torch::Tensor> pixels;
@@ -242,8 +244,9 @@ void print_json(const std::string& question, const Chat::Answer& answer) {
 void check_options(const ChatOptions& options) {
   if (options.beams > 1 && options.temperature > 0) fail_usage("--beams and --temperature: choose one");
   const bool draws = options.temperature > 0;
-  for (const auto& [given, name] :
-       {std::pair(options.top_k > 0, "--top-k"), {options.top_p != 1, "--top-p"}, {options.min_p > 0, "--min-p"}})
+  for (const auto& [given, name] : {std::pair(options.top_k > 0, "--top-k"),
+                                    {options.top_p != 1, "--top-p"},
+                                    {options.min_p > 0, "--min-p"}})
     if (given && !draws) fail_usage(name, " says how tokens are drawn: it goes with --temperature");
   if (std::ranges::find(options.stops, "") != options.stops.end())
     fail_usage("--stop is empty, must be words that end an answer");
@@ -297,7 +300,8 @@ void add_chat(Arguments& command, Action& action) {
   const auto options = std::make_shared<ChatOptions>();
   command
       .add("-w,--weights", options->weights,
-           "a run of task language, instruct, frozen or flamingo; or a folder with config.json, weights and tokeniser, "
+           "a run of task language, instruct, frozen or flamingo; or a folder with config.json, weights and "
+           "tokeniser, "
            "as language models are published")
       .required();
   command.add("--adapter", options->adapter, "a folder with an adapter of the library PEFT (LoRA)");

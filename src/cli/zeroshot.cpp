@@ -5,6 +5,7 @@
 #include "cli/command.h"
 #include "cli/common.h"
 #include "cli/paired_images.h"
+#include "core/counted.h"
 #include "core/error.h"
 #include "core/interrupt.h"
 #include "core/text.h"
@@ -73,8 +74,9 @@ void zeroshot(const ZeroShotOptions& options) {
   });
   if (cut > 0) {
     const std::string line =
-        text(cut, " texts of classes are longer than the model reads, their ends are cut");
-    if (options.strict) fail(line, " (--strict)");
+        text(counted(cut, "text"), " of classes ", cut == 1 ? "is" : "are", " longer than the model reads, ",
+             cut == 1 ? "its end is cut" : "their ends are cut");
+    if (options.strict) fail_usage(line, " (--strict)");
     std::cerr << line << "\n";
   }
   const double scale = towers.similarity_scale();

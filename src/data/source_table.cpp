@@ -107,7 +107,13 @@ Columns find_columns(const CsvRow& first, const std::string& name) {
   if (columns.caption != kNone) return columns;
   for (size_t i = 0; i < titles.size(); ++i)
     if (i != columns.path && i != columns.split) columns.classes.push_back(i);
-  if (columns.classes.size() == 1) fail(name, " has no column titled 'label', nor two or more of 0 and 1");
+  if (columns.classes.size() == 1) {  // OpenCLIP's tables are of `filepath` and `title`
+    const size_t only = columns.classes.front();
+    if (titles[only] != "title" && titles[only] != "text")
+      fail(name, " has no column titled 'label' or 'caption', nor two or more of 0 and 1");
+    columns.caption = only;
+    columns.classes.clear();
+  }
   return columns;
 }
 

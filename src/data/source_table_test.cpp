@@ -264,8 +264,12 @@ TEST(Table, AFileThatIsNoTableIsNamed) {
       "images' files must be called so");
   const std::string headless = open("l.csv", "1.jpg,target\n2.jpg,other\n");
   EXPECT_EQ(headless.find("starts with titles"), std::string::npos) << headless;
+  folder.write("titled.csv", "filepath,title\na.jpg,a cat\nb.jpg,a dog\n");
+  const auto titled = open_source({.path = folder.path("titled.csv"), .val_share = 0}, Split::train);
+  folder.write("a.jpg", "x"), folder.write("b.jpg", "x");
+  EXPECT_EQ(titled->read(1).annotation.captions, std::vector<std::string>{"a dog"});
   EXPECT_EQ(open("l.csv", "path,other\n"),
-            "DIR/l.csv has no column titled 'label', nor two or more of 0 and 1");
+            "DIR/l.csv has no column titled 'label' or 'caption', nor two or more of 0 and 1");
   EXPECT_EQ(open("l.csv", "a,\xff\n"), "DIR/l.csv is not UTF-8 text");
   EXPECT_EQ(open("l.csv", "path,label,split\na,b,later\n"),
             "DIR/l.csv line 2: split is 'later', must be train, val or test");

@@ -44,7 +44,8 @@ class Answering final : public Task, public Answers, public LanguageBeginner {
                  ", the language model reads task.language.context = ", config_.language.context);
     if (config_.eval_shots.empty()) fail_usage("task.eval_shots is empty: [0] measures without examples");
     if (config_.lora_rank > 0 && config_.lora_targets.empty())
-      fail_usage("task.lora_targets is empty: LoRA of task.lora_rank = ", config_.lora_rank, " adapts no layer");
+      fail_usage("task.lora_targets is empty: LoRA of task.lora_rank = ", config_.lora_rank,
+                 " adapts no layer");
     reader_ = setup.build([&] {
       auto reader = make_reader(config_, backbone_);
       if (setup.draws()) reader->initialise(setup.seed);

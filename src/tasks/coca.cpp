@@ -39,8 +39,8 @@ class CocaTask final : public Task, public PairedEmbedding, public Captioner {
       fail_usage("task coca compares the pairs of a batch: train.batch_size is 1, must be at least 2");
     for (const std::string& pattern : templates()) fill_template(pattern, "");
     if (config_.longest > config_.context_length)
-      fail_usage("task.longest = ", config_.longest, ", must be at most task.context_length = ",
-                 config_.context_length);
+      fail_usage("task.longest = ", config_.longest,
+                 ", must be at most task.context_length = ", config_.context_length);
     require_captions({train_.get(), validation_.get()}, "task coca");
     extent_ =
         image_token_extent(*backbone_, spec_, setup.sides.empty() ? preprocess_.size : setup.sides.front());

@@ -33,8 +33,8 @@ class SimVlmTask final : public Task, public Captioner {
       fail_usage("task.text_dim = ", config_.text_dim,
                  ", must be a multiple of task.text_heads = ", config_.text_heads);
     if (config_.longest > config_.context_length)
-      fail_usage("task.longest = ", config_.longest, ", must be at most task.context_length = ",
-                 config_.context_length);
+      fail_usage("task.longest = ", config_.longest,
+                 ", must be at most task.context_length = ", config_.context_length);
     require_captions({train_.get(), validation_.get()}, "task simvlm");
     if (setup.sides.size() > 1)
       fail_usage("task simvlm has a learned position for each image token: train.sizes holds several sides");
