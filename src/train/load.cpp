@@ -121,6 +121,8 @@ void describe(LoadReport& report, const WeightFile& file, const tasks::Task& tas
   report.lines.push_back(loaded_line(report, file));
   if (!report.fresh.empty())
     report.lines.push_back(text("new ", task.outputs(), ": ", some_of(report.fresh)));
+  if (!report.reshaped.empty())
+    report.lines.push_back("begin anew, of another shape in the file: " + some_of(report.reshaped));
   // Only the number of classes says that such a head may stay: it may have been trained for others.
   const WeightsInfo info = read_weights_info(file.metadata(), file.path());
   if (!report.kept_outputs.empty() && !info.ours)
@@ -230,6 +232,7 @@ LoadReport load_pretrained(tasks::Task& task, const WeightFile& file) {
   const WeightsInfo info = read_weights_info(file.metadata(), file.path());
   std::map<std::string, Stored> stored = stored_tensors(task, file, info.ours);
   const std::set<std::string> added = added_names(task), neutral = neutral_names(task);
+  const std::vector<std::string> outputs = task.output_names();
   const bool other_outputs = info.ours && !task.takes_outputs_of(info.task_metadata);
   std::vector<std::string> missing, wrong;
   std::vector<std::pair<torch::Tensor, torch::Tensor>> copies;  // only once everything is known to fit
@@ -240,7 +243,11 @@ LoadReport load_pretrained(tasks::Task& task, const WeightFile& file) {
     if (added.contains(name) && fits && !other_outputs) report.kept_outputs.push_back(name);
     if (added.contains(name) && (!fits || other_outputs)) {
       report.fresh.push_back(name);
-      if (found != stored.end()) stored.erase(found);
+      if (found == stored.end()) continue;
+      if (!fits && std::find(outputs.begin(), outputs.end(), name) == outputs.end())
+        report.reshaped.push_back(
+            text(name, " ", shape_text(found->second.shape), ", here ", tensor.sizes()));
+      stored.erase(found);
       continue;
     }
     if (found == stored.end()) {
