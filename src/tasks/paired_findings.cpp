@@ -48,7 +48,8 @@ struct SearchedTexts {
 // Similarities [queries, items] of some rows.
 using Compare = std::function<torch::Tensor(const torch::Tensor& queries)>;
 
-// Ranks of the best of the items that belong to each query, by similarities that are computed in chunks of queries.
+// Ranks of the best of the items that belong to each query, by similarities that are computed in chunks of queries. Queries
+// to which nothing belongs, images without a caption, count neither way.
 eval::RetrievalMeter ranks_of(const torch::Tensor& queries, const Compare& compare,
                               const std::vector<std::vector<int64_t>>& relevant) {
   eval::RetrievalMeter meter;
@@ -56,8 +57,9 @@ eval::RetrievalMeter ranks_of(const torch::Tensor& queries, const Compare& compa
     const torch::Tensor scores =
         compare(queries.slice(0, first, std::min(queries.size(0), first + kRowsAtOnce))).contiguous();
     for (int64_t i = 0; i < scores.size(0); ++i)
-      meter.add(eval::rank_of_first({scores[i].const_data_ptr<float>(), static_cast<size_t>(scores.size(1))},
-                                    relevant[static_cast<size_t>(first + i)]));
+      if (const auto& own = relevant[static_cast<size_t>(first + i)]; !own.empty())
+        meter.add(eval::rank_of_first(
+            {scores[i].const_data_ptr<float>(), static_cast<size_t>(scores.size(1))}, own));
   }
   return meter;
 }

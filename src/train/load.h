@@ -12,10 +12,10 @@
 namespace tessera::train {
 
 struct LoadReport {
-  int64_t loaded = 0;                // tensors taken from the file
-  std::vector<std::string> fresh;    // parameters that kept their first values (a new head)
+  int64_t loaded = 0;                 // tensors taken from the file
+  std::vector<std::string> fresh;     // parameters that kept their first values (a new head)
   std::vector<std::string> reshaped;  // those of them, but for outputs, that the file has in another shape
-  std::vector<std::string> neutral;  // parameters that the file has not, whose first values change nothing
+  std::vector<std::string> neutral;   // parameters that the file has not, whose first values change nothing
   std::vector<std::string> kept_outputs;  // parameters of an old head that stay, since their shapes fit
   std::vector<std::string> left_over;     // tensors of the file that were not used
   std::vector<std::string> interpolated;  // "pos_embed [1, 197, 384] to [1, 65, 384]"
