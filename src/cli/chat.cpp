@@ -52,12 +52,12 @@ std::string harmless(std::string_view said) {
   return out;
 }
 
-// The images as [images, tokens, dim] features, undefined without any.
+// The images as [images, tokens, dim] features, or for a model that reads them in another way as pixels [images, 3, side,
+// side]; undefined without any.
 torch::Tensor read_images(const ChatOptions& options, const train::OpenedLanguage& opened) {
   if (options.images.empty()) return {};
-  if (!opened.llava)
-    fail_usage(opened.file,
-               " reads no images here: --image is for runs of task instruct and for published LLaVA");
+  if (!opened.llava && !opened.image_logits)
+    fail_usage(opened.file, " reads no images: --image is for a model with an image tower");
   const auto transform = data::make_eval_transform(opened.preprocess);
   const data::ImageFiles files(options.images);
   std::vector<torch::Tensor> pixels;
@@ -69,7 +69,19 @@ torch::Tensor read_images(const ChatOptions& options, const train::OpenedLanguag
     transform->apply(files.read(i), none, std::span(&slot, 1));
     pixels.push_back(image);
   }
-  return opened.llava->image_features(torch::stack(pixels).to(dtype_of(options.precision)));
+  const torch::Tensor all = torch::stack(pixels).to(dtype_of(options.precision));
+  return opened.llava ? opened.llava->image_features(all) : all;
+}
+
+// Reads everything again for each token: images that are no words of the language model have no cache.
+models::NextTokenModel uncached(const tasks::ImageLogits& logits, const torch::Tensor& images) {
+  const auto read = std::make_shared<torch::Tensor>();
+  return {.next =
+              [=](const torch::Tensor& fresh) {
+                *read = read->defined() ? torch::cat({*read, fresh}, 1) : fresh;
+                return logits(images.repeat({read->size(0), 1, 1, 1}), *read).select(1, -1);
+              },
+          .reorder = [=](const torch::Tensor& rows) { *read = read->index_select(0, rows); }};
 }
 
 // One conversation: its turns so far, and how the next answer is made.
@@ -152,7 +164,9 @@ class Chat {
 
   Answer generate(const std::vector<int64_t>& given, bool shows) {
     const double began = steady_seconds();
-    const int64_t per_image = features_.defined() ? features_.size(1) : 1;
+    const int64_t per_image = !features_.defined() ? 1
+                              : opened_.llava      ? features_.size(1)
+                                                   : opened_.per_image;
     std::vector<int64_t> ids = given;
     std::replace(ids.begin(), ids.end(), kImageId, opened_.image_token);
     if (features_.defined()) ids = models::expand_image_tokens(ids, opened_.image_token, per_image);
@@ -162,7 +176,8 @@ class Chat {
       fail_usage("the conversation has ", ids.size(), " tokens, the model reads ", context);
     const torch::Tensor prompt = torch::tensor(ids, torch::kInt64).unsqueeze(0);
     models::LanguagePrompt how;
-    if (features_.defined()) how.embedded = opened_.llava->embed(prompt, opened_.image_token, features_);
+    const bool in_words = features_.defined() && opened_.llava;
+    if (in_words) how.embedded = opened_.llava->embed(prompt, opened_.image_token, features_);
 
     Answer out;
     out.prompt_tokens = std::ssize(ids);
@@ -204,7 +219,9 @@ class Chat {
       }
       return std::string_view(out.end) != "stop";
     };
-    const auto next = models::next_token_model(*opened_.language, how, options_.beams);
+    const auto next = features_.defined() && !in_words
+                          ? uncached(opened_.image_logits, features_)
+                          : models::next_token_model(*opened_.language, how, options_.beams);
     const models::Generated generated = models::generate(next, prompt, search);
     if (options_.beams > 1) {
       const torch::Tensor row = generated.ids[0].slice(0, prompt.size(1)).contiguous();

@@ -100,7 +100,16 @@ class Answering final : public Task, public Answers, public LanguageBeginner {
   AnsweringModel answering_model() const override {
     AnsweringModel model = reader_->answering_model(tokeniser_.value());
     model.chat = config_.chat;
-    if (model.projector) model.vision = backbone_, model.image_token = image_token_;
+    model.image_token = image_token_;
+    if (model.projector) {
+      model.vision = backbone_;
+    } else {
+      model.per_image = reader_->per_image(preprocess_.size);
+      model.image_logits = [reader = reader_, token = image_token_](const torch::Tensor& images,
+                                                                    const torch::Tensor& ids) {
+        return reader->logits(images, ids, token, {});
+      };
+    }
     return model;
   }
   std::string language_weights() const override { return config_.language_weights; }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,6 +14,10 @@
 namespace tessera::tasks {
 
 // What such a task is made of, for a program that talks to it. Without a tower it reads no images.
+// Logits [rows, tokens, vocabulary] of ids [rows, tokens] in which the image token stands in the places of the images
+// [images, 3, height, width], in order over the rows.
+using ImageLogits = std::function<torch::Tensor(const torch::Tensor& images, const torch::Tensor& ids)>;
+
 struct AnsweringModel {
   std::shared_ptr<models::LanguageModel> language;
   Tokeniser tokeniser;
@@ -21,6 +26,9 @@ struct AnsweringModel {
   std::shared_ptr<models::Backbone> vision = {};
   models::Projector projector{nullptr};
   int64_t image_token = -1;
+  // Where images are no words of a projector (Frozen, Flamingo); it holds the model.
+  ImageLogits image_logits = {};
+  int64_t per_image = 0;  // places among the words that an image takes then
 };
 class Answers {
  public:

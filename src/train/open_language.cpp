@@ -185,8 +185,10 @@ OpenedLanguage open_run(const std::string& path, const std::string& tokenizer, t
     out.llava->to(dtype);
     out.llava->eval();
   } else {
-    out.language->to(dtype);
-    out.language->eval();
+    for (const tasks::Part& part : opened.task->parts()) part.module->to(dtype);
+    tasks::set_training(opened.task->parts(), false);
+    out.image_logits = model.image_logits;
+    out.per_image = model.per_image;
   }
   out.tokeniser = model.tokeniser;
   out.image_token = model.image_token;

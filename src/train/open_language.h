@@ -19,6 +19,8 @@ struct OpenedLanguage {
   std::shared_ptr<models::LanguageModel> language;  // in evaluation mode on the CPU
   std::shared_ptr<models::Llava> llava;             // with `language` in it; null for a model of texts alone
   std::optional<Tokeniser> tokeniser;               // none where none was found
+  tasks::ImageLogits image_logits;                  // of a model that reads images in another way; no cache
+  int64_t per_image = 0;                            // places that an image takes there
   int64_t image_token = -1;                         // the id that stands for an image's features
   data::Preprocess preprocess;                      // of images
   std::vector<int64_t> end_tokens;  // that its files name as the end of a text; empty where none do
