@@ -4,7 +4,6 @@ import pathlib
 import resource
 import subprocess
 import sys
-import time
 import tomllib
 
 RECIPES = pathlib.Path(__file__).resolve().parent.parent / "recipes"
@@ -47,18 +46,20 @@ class Runs:
     def steps_of(self, minutes, name, recipe, settings, *words):
         """(steps, images in each) of so many minutes, by the speed of a trial of 60 steps, the first third of which is left out.
 
-        With one thread minutes are those of the processor: what other programs took of it during the trial is added again.
+        With one thread minutes are those of the processor, whatever other programs take of it: the speed is that of the
+        whole trial, its start included, so that a run gets a little less than its due.
         """
-        began, used = time.time(), processor_seconds()
+        used = processor_seconds()
         trial = self.train(name + "-trial", recipe, [*settings, "train.log_every=20", "train.eval_every=0",
                                                      "schedule.warmup_epochs=0", "schedule.warmup_steps=0"],
                            *words, steps=60)
         speeds = [line["images_per_second"] for line in self.logged(trial, "train")][1:]
         batch = tomllib.loads((trial / "recipe.toml").read_text())["train"]["batch_size"]
-        speed = sum(speeds) / len(speeds)
         used = processor_seconds() - used
-        if self.options.threads == 1 and used > 1:
-            speed *= max(1, (time.time() - began) / used)
+        if self.options.threads == 1 and used > 1:  # a trial that was there already used none
+            speed = 60 * batch / used
+        else:
+            speed = sum(speeds) / len(speeds)
         print(f"{name}: {speed:.0f} images/s", file=sys.stderr, flush=True)
         return max(1, round(minutes * self.options.scale * 60 * speed / batch)), batch
 
