@@ -120,7 +120,10 @@ def plot(options):
         curves = {name: points for name, points in curves.items() if points}
         if curves:
             panels.append((title, "epoch", unit, curves, True))
-    write_chart(options.plot, panels)
+    if panels:
+        write_chart(options.plot, panels)
+    else:
+        print("nothing to plot: no run has validated", file=sys.stderr)
 
 
 def main():

@@ -56,8 +56,11 @@ class Runs:
         speeds = [line["images_per_second"] for line in self.logged(trial, "train")][1:]
         batch = tomllib.loads((trial / "recipe.toml").read_text())["train"]["batch_size"]
         used = processor_seconds() - used
-        if self.options.threads == 1 and used > 1:  # a trial that was there already used none
-            speed = 60 * batch / used
+        kept = trial / "processor_seconds"  # for a bench that is begun again
+        if used > 1:
+            kept.write_text(str(used))
+        if self.options.threads == 1 and kept.exists():
+            speed = 60 * batch / float(kept.read_text())
         else:
             speed = sum(speeds) / len(speeds)
         print(f"{name}: {speed:.0f} images/s", file=sys.stderr, flush=True)

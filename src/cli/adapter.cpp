@@ -40,20 +40,43 @@ void save(const AdapterOptions& options) {
 }
 
 // What stands beside published weights and says how they are used.
-constexpr const char* kBesideWeights[] = {
-    "config.json",     "generation_config.json",  "tokenizer.json",    "tokenizer_config.json",
-    "tokenizer.model", "special_tokens_map.json", "added_tokens.json", "vocab.json",
-    "merges.txt"};
+constexpr const char* kBesideWeights[] = {"config.json",         "generation_config.json",
+                                          "chat_template.jinja", "tokenizer.json",
+                                          "tokenizer.model",     "tokenizer_config.json",
+                                          "spiece.model",        "special_tokens_map.json",
+                                          "added_tokens.json",   "vocab.json",
+                                          "merges.txt",          "bpe_simple_vocab_16e6.txt.gz"};
+
+// The weights with what stands beside the old ones; all of it or nothing.
+void write_folder(const std::string& folder, const std::filesystem::path& from,
+                  const train::NamedTensors& tensors) {
+  namespace fs = std::filesystem;
+  const std::string unfinished = folder + ".writing";
+  fs::remove_all(unfinished);
+  try {
+    make_directories(unfinished);
+    for (const char* name : kBesideWeights)
+      if (file_exists((from / name).string())) fs::copy_file(from / name, fs::path(unfinished) / name);
+    train::save_tensors(unfinished + "/model.safetensors", tensors, {{"format", "pt"}});
+    fs::rename(unfinished, folder);
+  } catch (const std::exception& error) {
+    std::error_code ignored;
+    fs::remove_all(unfinished, ignored);
+    fail("cannot write '", folder, "': ", error.what());
+  }
+}
 
 void merge(const AdapterOptions& options) {
   namespace fs = std::filesystem;
   const bool alone = options.output.ends_with(".safetensors");
   const fs::path given = options.weights, from = fs::is_directory(given) ? given : given.parent_path();
+  if (!fs::exists(given)) fail("cannot open '", options.weights, "'");
   if (!file_exists((from / "config.json").string()))
     fail_usage("'", options.weights,
-               "' has no config.json: a run has its adapter beside the weights, "
-               "`tessera chat --adapter`");
-  if (!alone && fs::exists(options.output) && !fs::is_empty(options.output))
+               "' has no config.json that says what it is; of a run the adapter stays beside the "
+               "weights, `tessera chat --adapter`");
+  if (!alone && fs::exists(options.output) &&
+      !(fs::is_directory(options.output) && fs::is_empty(options.output)))
     fail_usage("'", options.output, "' must be a .safetensors file, or a folder that is new or empty");
   const train::OpenedLanguage opened = train::open_language(options.weights, "", torch::kFloat32);
   if (opened.llava)
@@ -62,12 +85,10 @@ void merge(const AdapterOptions& options) {
   train::NamedTensors tensors;
   for (const auto& entry : opened.language->named_parameters())
     tensors.emplace_back(entry.key(), entry.value());
-  if (!alone) make_directories(options.output);
-  train::save_tensors(alone ? options.output : options.output + "/model.safetensors", tensors,
-                      {{"format", "pt"}});
-  for (const char* name : kBesideWeights)
-    if (!alone && file_exists((from / name).string()))
-      fs::copy_file(from / name, fs::path(options.output) / name);
+  if (alone)
+    train::save_tensors(options.output, tensors, {{"format", "pt"}});
+  else
+    write_folder(options.output, from, tensors);
   std::cout << "written " << one_line(options.output) << ": " << counted(layers, "layer") << " of "
             << one_line(opened.file) << " changed by " << one_line(options.adapter) << "\n";
 }

@@ -137,13 +137,14 @@ class Chat {
     return out;
   }
 
-  // Ends the answer in front of the first word that ends it, if it holds one.
-  void cut_at_stop(Answer& out) const {
+  // Ends the answer in front of the first word that ends it. Whether it holds one.
+  bool cut_at_stop(Answer& out) const {
     size_t first = std::string::npos;
     for (const std::string& stop : options_.stops) first = std::min(first, out.text.find(stop));
-    if (first == std::string::npos) return;
+    if (first == std::string::npos) return false;
     out.text.resize(first);
     out.end = "stop";
+    return true;
   }
 
   // How much of the text can be shown while it grows: its end may be the beginning of a word that ends the answer.
@@ -199,6 +200,7 @@ class Chat {
       search.rules.bad_words.push_back({id});
     StreamDecoder stream(tokeniser_);
     size_t printed = 0;  // bytes of the answer
+    bool cut = false;    // a word of --stop came
     // The space between the template and an answer belongs to neither: the next turn would have two.
     const auto add = [&](std::string piece) {
       if (template_ && out.text.empty()) piece.erase(0, piece.find_first_not_of(" \n"));
@@ -212,7 +214,7 @@ class Chat {
       if (is_end(tokens[0])) return out.end = "stop", true;
       ++out.tokens;
       add(stream.push(static_cast<int32_t>(tokens[0])));
-      cut_at_stop(out);
+      cut = cut_at_stop(out);
       if (const size_t sure = certain(out.text); shows && sure > printed) {
         std::cout << harmless(std::string_view(out.text).substr(printed, sure - printed)) << std::flush;
         printed = sure;
@@ -233,11 +235,13 @@ class Chat {
         }
         ++out.tokens;
         add(stream.push(static_cast<int32_t>(id)));
-        cut_at_stop(out);
-        if (std::string_view(out.end) == "stop") break;
+        if (cut = cut_at_stop(out); cut) break;
       }
     }
-    if (std::string_view(out.end) != "stop" || options_.stops.empty()) add(stream.finish());
+    if (!cut) {
+      add(stream.finish());
+      cut_at_stop(out);
+    }
     if (shows && out.text.size() > printed) std::cout << harmless(std::string_view(out.text).substr(printed));
     out.seconds = steady_seconds() - began;
     return out;
@@ -281,14 +285,17 @@ void chat(const ChatOptions& options) {
   if (!options.adapter.empty()) train::read_adapter(*opened.language, options.adapter, options.merge);
   for (const std::string& note : opened.notes) std::cerr << one_line(note) << "\n";
   Chat conversation(options, opened);
+  struct ForgetsInterrupts {  // a signal ends the answer, not the conversation
+    ~ForgetsInterrupts() { forget_interrupts(); }
+  };
   const auto ask = [&](const std::string& question) {
+    const ForgetsInterrupts afterwards;
     const Interruptible until_a_signal;
     const Chat::Answer answer = conversation.answer(question, !options.json);
     if (options.json)
       print_json(question, answer);
     else
       std::cout << std::endl;
-    forget_interrupts();  // a signal ends the answer, not the conversation
     return std::string_view(answer.end) != "interrupted";
   };
   if (options.asks_once) {

@@ -110,7 +110,7 @@ int report(const Error& error) {
   constexpr size_t kLongestLine = 4000;
   const std::string line = printable(error.what(), kLongestLine);
   // What is said of a command names it, "tessera train: …", and the program with it.
-  std::cerr << (line.starts_with("tessera ") ? "" : "tessera: ") << line << "\n";
+  std::cerr << text(line.starts_with("tessera ") ? "" : "tessera: ", line, "\n");
   switch (error.kind) {
     case ErrorKind::usage:
       return 2;

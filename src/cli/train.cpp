@@ -256,8 +256,9 @@ void train_here(const TrainOptions& options, train::Resume resume, parallel::Wor
 [[noreturn]] void end_together(parallel::World& world, const std::string& line, int exit_code) {
   if (!world.leader()) std::this_thread::sleep_for(std::chrono::seconds(2));
   std::cout.flush();
-  std::cerr << "tessera: process " << world.rank() << " of " << world.size() << ": " << one_line(line)
-            << std::endl;
+  // At once, since what starts the processes writes there too.
+  std::cerr << text("tessera: process ", world.rank(), " of ", world.size(), ": ", one_line(line), "\n")
+            << std::flush;
   world.abort(exit_code);
 }
 

@@ -17,7 +17,7 @@ class RetrievalMeter {
  public:
   void add(int64_t rank) { ranks_.push_back(rank); }
   int64_t queries() const { return static_cast<int64_t>(ranks_.size()); }
-  // Share of queries whose rank is below k (R@k); queries without anything that belongs to them count as missed.
+  // Share of queries whose rank is below k (R@k); a rank of -1, where nothing belongs to a query, counts as missed.
   double recall(int64_t k) const;
   // The middle of the ranks counted from 1 (the lower of two), 0 without queries.
   int64_t median_rank() const;

@@ -51,9 +51,11 @@ class Answering final : public Task, public Answers, public LanguageBeginner {
       if (setup.draws()) reader->initialise(setup.seed);
       return reader;
     });
-    check_length(setup.sides.empty() ? preprocess_.size : setup.sides.back());
     train_documents_ = documents_in(who, setup.train);
     validation_documents_ = documents_in(who, setup.validation);
+    int64_t largest = preprocess_.size;
+    for (const int64_t side : setup.sides) largest = std::max(largest, side);
+    if (!train_documents_ && !validation_documents_) check_length(largest);
     if (train_documents_ && config_.question_order == QuestionOrder::drawn)
       fail_usage("task.question_order = drawn: documents have no questions, must be given");
     train_ = about(who, config_.conversations, setup.train, "conversations");

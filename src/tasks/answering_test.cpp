@@ -428,7 +428,9 @@ TEST(Answering, PlacesBehindTheLastAnswerAreNotRead) {
 TEST(Answering, SettingsThatMakeNoSenseAreRefused) {
   EXPECT_THROW(make_task(some_setup("flamingo", table({{"every", 3}})), "flamingo"), Error);
   EXPECT_THROW(make_task(some_setup("instruct", table({{"eval_shots", Value::Array{}}})), "instruct"), Error);
-  const auto cramped = make_task(some_setup("instruct", table({{"length", 3}})), "instruct");
+  // An image takes four places.
+  EXPECT_THROW(make_task(some_setup("instruct", table({{"length", 3}})), "instruct"), Error);
+  const auto cramped = make_task(some_setup("instruct", table({{"length", 6}})), "instruct");
   data::Loader loader(*cramped->streams().at(0).source, cramped->streams().at(0).transform(kSide),
                       {.batch_size = 4, .on_bad_image = data::OnBadImage::fail});
   EXPECT_THROW(loader.next(), Error);

@@ -13,11 +13,11 @@
 
 namespace tessera::tasks {
 
-// What such a task is made of, for a program that talks to it. Without a tower it reads no images.
 // Logits [rows, tokens, vocabulary] of ids [rows, tokens] in which the image token stands in the places of the images
 // [images, 3, height, width], in order over the rows.
 using ImageLogits = std::function<torch::Tensor(const torch::Tensor& images, const torch::Tensor& ids)>;
 
+// What such a task is made of, for a program that talks to it. Without a tower and without image_logits it reads no images.
 struct AnsweringModel {
   std::shared_ptr<models::LanguageModel> language;
   Tokeniser tokeniser;

@@ -53,6 +53,27 @@ bool adapts_in_out(const models::LanguageModel& model) {
   return false;
 }
 
+// PEFT trains a copy of a saved module: of an embedding that the output layer shares there would then be two.
+void check_saved(const models::LanguageModel& model, const AdapterConfig& config, const std::string& path) {
+  const auto parameters = model.named_parameters();
+  for (const std::string& saved : config.saved()) {
+    const auto held = [&](const auto& entry) {
+      const std::string& name = entry.key();
+      for (size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.', dot + 1))
+        if (std::string_view(name).substr(0, dot).ends_with(saved)) return true;
+      return false;
+    };
+    const auto found = std::find_if(parameters.begin(), parameters.end(), held);
+    const bool embedding = found != parameters.end() && found->value().dim() == 2 &&
+                           found->value().size(0) == model.config().vocabulary;
+    if (model.config().tied && (found == parameters.end() || embedding))
+      fail_usage(path, ": modules_to_save holds '", printable(saved),
+                 "', which the model has not apart from its tied embedding");
+    if (found == parameters.end())
+      fail_usage(path, ": modules_to_save holds '", printable(saved), "', which is no module of the model");
+  }
+}
+
 }  // namespace
 
 int64_t read_adapter(models::LanguageModel& model, const std::string& folder, bool merged) {
@@ -61,9 +82,10 @@ int64_t read_adapter(models::LanguageModel& model, const std::string& folder, bo
   const AdapterConfig config = read_adapter_config(folder + kConfigFile);
   const int64_t layers = adapt(model, config, folder + kConfigFile);
   auto parameters = model.named_parameters();
-  std::set<std::string> missing, saved(config.saved().begin(), config.saved().end());
+  check_saved(model, config, folder + kConfigFile);
+  std::set<std::string> missing;
   for (const auto& entry : parameters)
-    if (is_lora(entry.key())) missing.insert(entry.key());
+    if (is_lora(entry.key()) || config.replaces(entry.key())) missing.insert(entry.key());
   const torch::NoGradGuard no_grad;
   for (const TensorView& view : file.tensors()) {
     const std::string name = own_name(view.name, model);
@@ -76,12 +98,8 @@ int64_t read_adapter(models::LanguageModel& model, const std::string& folder, bo
            target->sizes());
     target->copy_(to_tensor(view));
     missing.erase(name);
-    std::erase_if(saved,
-                  [&](const std::string& end) { return name.substr(0, name.rfind('.')).ends_with(end); });
   }
   if (!missing.empty()) fail(tensors, " has no '", *missing.begin(), "'");
-  if (!saved.empty())
-    fail(tensors, " has no tensor of '", printable(*saved.begin()), "', which is one of modules_to_save");
   if (merged)
     for (const auto& entry : model.named_modules(std::string(), /*include_self=*/false))
       if (auto* projection = dynamic_cast<models::ProjectionImpl*>(entry.value().get())) projection->merge();

@@ -120,7 +120,8 @@ AdapterConfig::AdapterConfig(const Json& config, const std::string& path) {
   change_.alpha = alpha_of(alpha ? *alpha : Json(), path, "lora_alpha");
   change_.by_root = flag_in(config, "use_rslora");
   change_.with_magnitude = flag_in(config, "use_dora");
-  biases_ = word_in(config, "bias", "none") != "none";
+  const std::string biases = word_in(config, "bias", "none");
+  biases_ = biases == "all" ? Biases::all : biases == "lora_only" ? Biases::adapted : Biases::none;
   if (const Json* saved = value_of(config, "modules_to_save"); saved && !says_nothing(*saved))
     saved_ = names_in(*saved, path, "modules_to_save");
 
@@ -169,12 +170,18 @@ std::optional<models::LowRank> AdapterConfig::layer(const std::string& name) con
 }
 
 bool AdapterConfig::replaces(const std::string& tensor) const {
-  const size_t dot = tensor.rfind('.');
-  if (dot == std::string::npos) return false;
-  if (biases_ && tensor.substr(dot) == ".bias") return true;
-  const std::string module = tensor.substr(0, dot);  // "norm" means input_layernorm too, as PEFT reads it
-  return std::any_of(saved_.begin(), saved_.end(),
-                     [&](const std::string& end) { return module.ends_with(end); });
+  const size_t last = tensor.rfind('.');
+  if (last == std::string::npos) return false;
+  if (tensor.substr(last) == ".bias" &&
+      (biases_ == Biases::all || (biases_ == Biases::adapted && layer(tensor.substr(0, last)))))
+    return true;
+  for (size_t dot = tensor.find('.'); dot != std::string::npos; dot = tensor.find('.', dot + 1)) {
+    const std::string module = tensor.substr(0, dot);  // "norm" means input_layernorm too, as PEFT reads it
+    if (std::any_of(saved_.begin(), saved_.end(),
+                    [&](const std::string& end) { return module.ends_with(end); }))
+      return true;
+  }
+  return false;
 }
 
 AdapterConfig read_adapter_config(const std::string& path) {

@@ -24,8 +24,8 @@ class AdapterConfig {
   // layers_to_transform leave layers out; the first expression of rank_pattern and alpha_pattern that the end of the name
   // matches gives its rank and alpha.
   std::optional<models::LowRank> layer(const std::string& name) const;
-  // Whether the adapter's file may hold a tensor of the model ("lm_head.weight") in place of the model's own: one of a module
-  // whose name ends with one of modules_to_save, or a bias where `bias` is "all" or "lora_only".
+  // Whether the adapter's file holds a tensor of the model ("lm_head.weight") in place of the model's own: one in a module
+  // whose name ends with one of modules_to_save, or a bias where `bias` is "all" (of adapted layers: "lora_only").
   bool replaces(const std::string& tensor) const;
   const std::vector<std::string>& saved() const { return saved_; }  // modules_to_save
   // Names of target_modules; empty where it is an expression or all layers.
@@ -38,7 +38,9 @@ class AdapterConfig {
     bool hold(const std::string& name) const;
   };
   models::LowRank change_;
-  bool all_layers_ = false, biases_ = false;
+  enum class Biases { none, adapted, all };
+  bool all_layers_ = false;
+  Biases biases_ = Biases::none;
   std::vector<std::string> targets_, saved_;
   Names chosen_, excluded_;
   std::vector<int64_t> blocks_;  // numbers of blocks; empty: all

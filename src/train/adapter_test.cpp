@@ -2,7 +2,6 @@
 #include "train/adapter.h"
 
 #include <nlohmann/json.hpp>
-#include <regex>
 
 #include "core/error.h"
 #include "train/adapter_config.h"
@@ -124,14 +123,13 @@ TEST_F(Adapter, SavedModulesAndBiasesReplaceThoseOfTheModel) {
   write_adapter(*wanted, lora, "base", path("adapter"));
   NamedTensors tensors = read_tensors(SafetensorsFile(path("adapter/adapter_model.safetensors")));
   const torch::NoGradGuard no_grad;
-  auto parameters = wanted->named_parameters();
-  for (const char* name : {"lm_head.weight", "model.layers.1.input_layernorm.weight", "model.norm.weight",
-                           "model.layers.0.self_attn.q_proj.base_layer.bias"}) {
-    const std::string own = std::regex_replace(name, std::regex("base_layer\\."), "");
-    torch::Tensor* parameter = parameters.find(own);
-    ASSERT_TRUE(parameter) << own;
-    parameter->add_(torch::randn_like(*parameter));
-    tensors.emplace_back(std::string("base_model.model.") + name, *parameter);
+  for (const auto& entry : wanted->named_parameters()) {
+    const std::string& name = entry.key();
+    const bool bias = name.ends_with("q_proj.bias");
+    if (!bias && name.find("norm") == std::string::npos && name != "lm_head.weight") continue;
+    entry.value().add_(torch::randn_like(entry.value()));
+    const std::string written = bias ? name.substr(0, name.size() - 4) + "base_layer.bias" : name;
+    tensors.emplace_back("base_model.model." + written, entry.value());
   }
   save_tensors(path("adapter/adapter_model.safetensors"), tensors, {{"format", "pt"}});
   nlohmann::json config = description();
@@ -146,6 +144,11 @@ TEST_F(Adapter, SavedModulesAndBiasesReplaceThoseOfTheModel) {
     EXPECT_EQ(read_adapter(*read, path("adapter"), merged), 2);
     EXPECT_TRUE(torch::allclose(logits(*read), logits(*wanted), 1e-5, 1e-5));
   }
+  std::erase_if(tensors, [](const auto& one) { return one.first.ends_with("model.norm.weight"); });
+  save_tensors(path("adapter/adapter_model.safetensors"), tensors, {{"format", "pt"}});
+  EXPECT_NE(
+      error_of([&] { read_adapter(*biased(), path("adapter"), false); }).find("has no 'model.norm.weight'"),
+      std::string::npos);
 }
 
 // PEFT writes fan_in_fan_out = true for GPT-2, whose layers are stored as [in, out].
@@ -195,8 +198,9 @@ TEST_F(Adapter, WhatDoesNotFitIsNamed) {
   EXPECT_NE(refusal().find("alpha_pattern.(q_proj"), std::string::npos) << refusal();
   change("alpha_pattern", nullptr);
   change("modules_to_save", {"lm_head"});
-  EXPECT_NE(refusal().find("has no tensor of 'lm_head', which is one of modules_to_save"), std::string::npos)
-      << refusal();
+  EXPECT_NE(refusal().find("has no 'lm_head.weight'"), std::string::npos) << refusal();
+  change("modules_to_save", {"lm_haed"});
+  EXPECT_NE(refusal().find("'lm_haed', which is no module of the model"), std::string::npos) << refusal();
   change("modules_to_save", nullptr);
   change("bias", "some");
   EXPECT_NE(refusal().find("bias is 'some', must be none, all or lora_only"), std::string::npos) << refusal();

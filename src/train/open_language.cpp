@@ -264,7 +264,8 @@ OpenedLanguage open_language(const std::string& path, const std::string& tokeniz
     if (!id) fail_usage(config_file, " has no image_token_index, and the tokeniser no '<image>'");
     out.image_token = *id;
   }
-  out.end_tokens = end_tokens_of(folder, text_config, language_config.vocabulary);
+  out.end_tokens = end_tokens_of(folder, text_config.find("eos_token_id") ? text_config : config,
+                                 language_config.vocabulary);
   out.chat_template = chat_template_of(config, *out.tokeniser, images);
   return out;
 }

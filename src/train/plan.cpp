@@ -72,9 +72,9 @@ void plan_model(RunPlan& plan, const tasks::Task& task, const Recipe& recipe) {
   NamedTensors trained;
   for (const auto& [name, parameter] : tasks::named_parameters(task.parts())) {
     plan.parameters += parameter.numel();
-    if (std::any_of(patterns.begin(), patterns.end(),
-                    [&](const auto& pattern) { return matches(pattern, name); }))
-      continue;
+    const auto fits = [&](const auto& pattern) { return matches(pattern, name); };
+    // LoRA has frozen what it adapts.
+    if (!parameter.requires_grad() || std::any_of(patterns.begin(), patterns.end(), fits)) continue;
     plan.trainable_parameters += parameter.numel();
     trained.emplace_back(name, parameter);
   }
@@ -184,7 +184,7 @@ RunPlan plan_run(const Recipe& recipe, const RunData& data, const WeightsInfo& i
                " compares all samples of a step and cannot compute them in pieces");
   // In each piece the processes may wait for each other.
   const int64_t smallest = recipe.train.batch_size / processes;
-  if (processes > 1 && recipe.train.accumulate > std::max<int64_t>(1, smallest))
+  if (processes > 1 && smallest > 0 && recipe.train.accumulate > smallest)
     fail_usage("train.accumulate = ", recipe.train.accumulate, " must be at most ", smallest,
                ", the least samples of a batch of ", recipe.train.batch_size, " that one of ", processes,
                " processes has");

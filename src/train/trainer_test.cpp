@@ -11,6 +11,7 @@
 #include "train/open_task.h"
 #include "train/setup.h"
 #include "train/train_testing.h"
+#include "train/weights.h"
 
 namespace tessera::train {
 namespace {
@@ -85,6 +86,17 @@ TEST_F(TrainerTest, ARunLeavesAllItsFiles) {
   const train::Setup setup = make_setup(tiny("run"));
   const OpenedTask opened = open_task(summary.model_file, {.validation = setup.data.validation});
   EXPECT_EQ(values_of(evaluate(setup, *opened.task)), values_of(summary.final));
+}
+
+// Earlier versions kept moments of frozen parameters too.
+TEST_F(TrainerTest, MomentsOfFrozenParametersAreLeftOut) {
+  const std::vector<std::string> frozen = {"train.freeze=['patch_embed.*']", "train.ema_decay=0"};
+  run_training(tiny("run", frozen));
+  const std::string file = path("run/checkpoints/latest/optimiser.safetensors");
+  NamedTensors kept = read_tensors(SafetensorsFile(file));
+  for (const auto& [name, tensor] : kept) EXPECT_EQ(name.find("patch_embed"), std::string::npos) << name;
+  auto optimisation = make_setup(tiny("other", frozen)).optimisation;
+  EXPECT_EQ(optimisation.optimiser->parameters().size(), optimisation.trained.size());
 }
 
 TEST_F(TrainerTest, AnAverageThatOutlastsTheRunIsNamed) {
