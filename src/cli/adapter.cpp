@@ -39,7 +39,7 @@ void save(const AdapterOptions& options) {
   std::cout << "written " << one_line(options.output) << ": adapter_config.json, adapter_model.safetensors\n";
 }
 
-// What stands beside published weights and says how they are used.
+// These files stand beside published weights and say how they are used.
 constexpr const char* kBesideWeights[] = {"config.json",         "generation_config.json",
                                           "chat_template.jinja", "tokenizer.json",
                                           "tokenizer.model",     "tokenizer_config.json",

@@ -163,6 +163,27 @@ class Chat {
     return ends;
   }
 
+  // How an answer of at most `room` tokens is searched for.
+  models::GenerationOptions search_options(int64_t room) const {
+    models::GenerationOptions search;
+    search.max_new_tokens = std::min(options_.max_tokens, room);
+    search.ends = end_tokens();
+    search.seed = options_.seed;
+    search.sample = options_.temperature > 0;
+    search.beams = options_.beams;
+    search.rules = {.repetition_penalty = options_.repetition,
+                    .no_repeat_ngram = options_.no_repeat,
+                    .temperature = search.sample ? options_.temperature : 1,
+                    .top_k = options_.top_k,
+                    .top_p = options_.top_p,
+                    .min_p = options_.min_p};
+    if (opened_.image_token >= 0) search.rules.bad_words = {{opened_.image_token}};
+    // Published embeddings often have rows behind the last token.
+    for (int64_t id = tokeniser_.size(); id < opened_.language->config().vocabulary; ++id)
+      search.rules.bad_words.push_back({id});
+    return search;
+  }
+
   Answer generate(const std::vector<int64_t>& given, bool shows) {
     const double began = steady_seconds();
     const int64_t per_image = !features_.defined() ? 1
@@ -182,22 +203,7 @@ class Chat {
 
     Answer out;
     out.prompt_tokens = std::ssize(ids);
-    models::GenerationOptions search;
-    search.max_new_tokens = std::min(options_.max_tokens, context - std::ssize(ids));
-    search.ends = end_tokens();
-    search.seed = options_.seed;
-    search.sample = options_.temperature > 0;
-    search.beams = options_.beams;
-    search.rules = {.repetition_penalty = options_.repetition,
-                    .no_repeat_ngram = options_.no_repeat,
-                    .temperature = search.sample ? options_.temperature : 1,
-                    .top_k = options_.top_k,
-                    .top_p = options_.top_p,
-                    .min_p = options_.min_p};
-    if (opened_.image_token >= 0) search.rules.bad_words = {{opened_.image_token}};
-    // Published embeddings often have rows behind the last token.
-    for (int64_t id = tokeniser_.size(); id < opened_.language->config().vocabulary; ++id)
-      search.rules.bad_words.push_back({id});
+    models::GenerationOptions search = search_options(context - std::ssize(ids));
     StreamDecoder stream(tokeniser_);
     size_t printed = 0;  // bytes of the answer
     bool cut = false;    // a word of --stop came
@@ -325,8 +331,7 @@ void add_chat(Arguments& command, Action& action) {
   command
       .add("-w,--weights", options->weights,
            "a run of task language, instruct, frozen or flamingo; or a folder with config.json, weights and "
-           "tokeniser, "
-           "as language models are published")
+           "tokeniser, as language models are published")
       .required();
   command.add("--adapter", options->adapter, "a folder with an adapter of the library PEFT (LoRA)");
   command.flag("--merge", options->merge, "add the adapter to the weights once instead of at each token");

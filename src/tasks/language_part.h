@@ -17,7 +17,7 @@ namespace tessera::tasks {
 // [images, 3, height, width], in order over the rows.
 using ImageLogits = std::function<torch::Tensor(const torch::Tensor& images, const torch::Tensor& ids)>;
 
-// What such a task is made of, for a program that talks to it. Without a tower and without image_logits it reads no images.
+// These parts of such a task are for a program that talks to it. Without a tower and without image_logits it reads no images.
 struct AnsweringModel {
   std::shared_ptr<models::LanguageModel> language;
   Tokeniser tokeniser;

@@ -57,13 +57,8 @@ bool adapts_in_out(const models::LanguageModel& model) {
 void check_saved(const models::LanguageModel& model, const AdapterConfig& config, const std::string& path) {
   const auto parameters = model.named_parameters();
   for (const std::string& saved : config.saved()) {
-    const auto held = [&](const auto& entry) {
-      const std::string& name = entry.key();
-      for (size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.', dot + 1))
-        if (std::string_view(name).substr(0, dot).ends_with(saved)) return true;
-      return false;
-    };
-    const auto found = std::find_if(parameters.begin(), parameters.end(), held);
+    const auto found = std::find_if(parameters.begin(), parameters.end(),
+                                    [&](const auto& entry) { return stands_in(entry.key(), saved); });
     const bool embedding = found != parameters.end() && found->value().dim() == 2 &&
                            found->value().size(0) == model.config().vocabulary;
     if (model.config().tied && (found == parameters.end() || embedding))

@@ -112,6 +112,12 @@ int64_t block_of(const std::string& name) {
 
 }  // namespace
 
+bool stands_in(const std::string& tensor, const std::string& end) {
+  for (size_t dot = tensor.find('.'); dot != std::string::npos; dot = tensor.find('.', dot + 1))
+    if (std::string_view(tensor).substr(0, dot).ends_with(end)) return true;
+  return false;
+}
+
 AdapterConfig::AdapterConfig(const Json& config, const std::string& path) {
   check(config.is_object(), path, " is no object");
   refuse_what_is_not_understood(config, path);
@@ -175,13 +181,8 @@ bool AdapterConfig::replaces(const std::string& tensor) const {
   if (tensor.substr(last) == ".bias" &&
       (biases_ == Biases::all || (biases_ == Biases::adapted && layer(tensor.substr(0, last)))))
     return true;
-  for (size_t dot = tensor.find('.'); dot != std::string::npos; dot = tensor.find('.', dot + 1)) {
-    const std::string module = tensor.substr(0, dot);  // "norm" means input_layernorm too, as PEFT reads it
-    if (std::any_of(saved_.begin(), saved_.end(),
-                    [&](const std::string& end) { return module.ends_with(end); }))
-      return true;
-  }
-  return false;
+  return std::any_of(saved_.begin(), saved_.end(),
+                     [&](const std::string& end) { return stands_in(tensor, end); });
 }
 
 AdapterConfig read_adapter_config(const std::string& path) {

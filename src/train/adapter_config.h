@@ -13,6 +13,10 @@
 
 namespace tessera::train {
 
+// Whether the tensor stands in a module whose name ends so, at any depth. "norm" means input_layernorm too, as PEFT reads
+// modules_to_save.
+bool stands_in(const std::string& tensor, const std::string& end);
+
 class AdapterConfig {
  public:
   // What the file at `path` holds, checked. Throws Error: another kind of adapter than LoRA, a setting that changes what
@@ -24,8 +28,8 @@ class AdapterConfig {
   // layers_to_transform leave layers out; the first expression of rank_pattern and alpha_pattern that the end of the name
   // matches gives its rank and alpha.
   std::optional<models::LowRank> layer(const std::string& name) const;
-  // Whether the adapter's file holds a tensor of the model ("lm_head.weight") in place of the model's own: one in a module
-  // whose name ends with one of modules_to_save, or a bias where `bias` is "all" (of adapted layers: "lora_only").
+  // Whether the adapter's file holds a tensor of the model ("lm_head.weight") in place of the model's own: one that
+  // stands in one of modules_to_save, or a bias where `bias` is "all" (of adapted layers: "lora_only").
   bool replaces(const std::string& tensor) const;
   const std::vector<std::string>& saved() const { return saved_; }  // modules_to_save
   // Names of target_modules; empty where it is an expression or all layers.

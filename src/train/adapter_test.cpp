@@ -15,9 +15,15 @@ using models::LanguageModel;
 
 class Adapter : public TemporaryFolder {
  protected:
-  static std::shared_ptr<LanguageModel> small() {
-    auto model = std::make_shared<LanguageModel>(models::LanguageConfig{
-        .vocabulary = 40, .dim = 24, .depth = 2, .heads = 4, .kv_heads = 2, .context = 32});
+  static std::shared_ptr<LanguageModel> small(models::LanguageKind kind = models::LanguageKind::llama) {
+    auto model = std::make_shared<LanguageModel>(
+        models::LanguageConfig{.kind = kind,
+                               .vocabulary = 40,
+                               .dim = 24,
+                               .depth = 2,
+                               .heads = 4,
+                               .kv_heads = kind == models::LanguageKind::gpt2 ? 0 : 2,
+                               .context = 32});
     model->initialise(1);
     return model;
   }
@@ -106,17 +112,7 @@ TEST_F(Adapter, LearnedLengthsAreReadAndMerged) {
 
 // Names as PEFT 0.21 writes them.
 TEST_F(Adapter, SavedModulesAndBiasesReplaceThoseOfTheModel) {
-  const auto biased = [] {
-    auto model = std::make_shared<LanguageModel>(models::LanguageConfig{.kind = models::LanguageKind::qwen2,
-                                                                        .vocabulary = 40,
-                                                                        .dim = 24,
-                                                                        .depth = 2,
-                                                                        .heads = 4,
-                                                                        .kv_heads = 2,
-                                                                        .context = 32});
-    model->initialise(1);
-    return model;
-  };
+  const auto biased = [] { return small(models::LanguageKind::qwen2); };
   const models::LoraConfig lora{.rank = 3, .alpha = 8, .targets = {"q_proj"}};
   const auto wanted = biased();
   add_lora(*wanted, lora);
@@ -153,16 +149,7 @@ TEST_F(Adapter, SavedModulesAndBiasesReplaceThoseOfTheModel) {
 
 // PEFT writes fan_in_fan_out = true for GPT-2, whose layers are stored as [in, out].
 TEST_F(Adapter, LayersOfGpt2AreTransposed) {
-  const auto gpt2 = [] {
-    auto model = std::make_shared<LanguageModel>(models::LanguageConfig{.kind = models::LanguageKind::gpt2,
-                                                                        .vocabulary = 40,
-                                                                        .dim = 24,
-                                                                        .depth = 2,
-                                                                        .heads = 4,
-                                                                        .context = 32});
-    model->initialise(1);
-    return model;
-  };
+  const auto gpt2 = [] { return small(models::LanguageKind::gpt2); };
   const auto adapted = gpt2();
   const models::LoraConfig config{.rank = 3, .alpha = 8, .targets = {"c_attn", "c_proj"}};
   add_lora(*adapted, config);

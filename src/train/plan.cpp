@@ -53,7 +53,7 @@ void plan_steps(RunPlan& plan, const Recipe& recipe, const RunData& data, const 
   plan.images = plan.steps * train.batch_size;
 }
 
-// What the optimiser keeps of these parameters, by tensors that have shapes alone.
+// The optimiser keeps so many values of these parameters, for which tensors stand that have shapes alone.
 uint64_t optimiser_values(const OptimiserSpec& spec, const NamedTensors& parameters) {
   ParameterGroup shapes;
   for (const auto& [name, parameter] : parameters)
@@ -78,8 +78,8 @@ void plan_model(RunPlan& plan, const tasks::Task& task, const Recipe& recipe) {
     plan.trainable_parameters += parameter.numel();
     trained.emplace_back(name, parameter);
   }
-  // Weights, their average, and what the optimiser keeps of those that are trained; then as many checkpoints as are ever there at
-  // once: those kept, the best, the one being written; and the best and final weights.
+  // A checkpoint holds the weights, their average, and what the optimiser keeps of those that are trained. As many as are
+  // ever there at once take space: those kept, the best, the one being written; and the best and final weights.
   const uint64_t size = recipe.train.precision == RunPrecision::fp64 ? 8 : 4;
   const auto all = static_cast<uint64_t>(plan.parameters);
   const bool averaged = recipe.train.ema_decay > 0;

@@ -1,0 +1,63 @@
+// The plan of a run says beforehand what the run will take.
+#include "train/checkpoint.h"
+#include "train/setup.h"
+#include "train/train_testing.h"
+#include "train/trainer.h"
+
+namespace tessera::train {
+namespace {
+
+class PlanTest : public TemporaryFolder {};
+
+TEST_F(PlanTest, ThePlanIsKnownBeforehand) {
+  const PlannedRun planned = plan_training(tiny_recipe(path("run")));
+  const Recipe& recipe = planned.recipe;
+  const RunPlan& plan = planned.plan;
+  EXPECT_EQ(recipe.model.settings.find("classes")->as_int(), 10);
+  EXPECT_FALSE(file_exists(path("run")));
+  const RunSummary summary = run_training(tiny_recipe(path("run")));
+  EXPECT_EQ(plan.steps, summary.plan.steps);
+  EXPECT_EQ(plan.parameters, summary.plan.parameters);
+  EXPECT_GT(plan.training_macs, 2 * static_cast<double>(plan.macs));  // three times but for dropped paths
+  EXPECT_LT(plan.training_macs, 3 * static_cast<double>(plan.macs));
+  EXPECT_DOUBLE_EQ(plan.total_macs, plan.training_macs * static_cast<double>(plan.images));
+  const CheckpointStore store(path("run/checkpoints"));
+  EXPECT_LE(store.bytes(), plan.disk_bytes);
+  EXPECT_GE(plan.checkpoint_bytes, store.bytes() / store.steps().size());
+}
+
+TEST_F(PlanTest, ThePlanCountsWhatTheOptimiserKeeps) {
+  const auto kept = [&](std::vector<std::string> settings) {
+    settings.emplace_back("train.ema_decay=0");
+    const RunPlan plan = plan_training(tiny_recipe(path("run"), settings)).plan;
+    return (static_cast<double>(plan.checkpoint_bytes) - (1 << 18)) / static_cast<double>(plan.parameters) /
+               4 -
+           1;
+  };
+  EXPECT_DOUBLE_EQ(kept({"optimiser.name=adamw"}), 2);
+  EXPECT_DOUBLE_EQ(kept({"optimiser.name=adamw", "optimiser.amsgrad=true"}), 3);
+  EXPECT_DOUBLE_EQ(kept({"optimiser.name=sgd", "optimiser.momentum=0"}), 0);
+  const double muon = kept({"optimiser.name=muon"});  // one of a matrix, two of all else
+  EXPECT_GT(muon, 1);
+  EXPECT_LT(muon, 2);
+}
+
+TEST_F(PlanTest, WithoutDataOrWeightsThePlanSaysWhatIsMissing) {
+  const std::string weights = path("none.safetensors");
+  const auto planned = plan_training(
+      tiny_recipe(path("run"), {"data.path=nowhere", "model.classes=7", "model.pretrained=" + weights}));
+  EXPECT_EQ(planned.missing_data, "data path 'nowhere' does not exist");
+  EXPECT_NE(planned.missing_weights.find("'" + weights + "' does not exist"), std::string::npos);
+  EXPECT_EQ(planned.recipe.model.settings.find("classes")->as_int(), 7);
+  EXPECT_EQ(planned.plan.samples, 0);
+  EXPECT_EQ(planned.plan.total_macs, 0);
+  EXPECT_GT(planned.plan.training_macs, 0);
+  EXPECT_GT(planned.plan.parameters, 0);
+  EXPECT_GT(planned.plan.memory_bytes, planned.plan.checkpoint_bytes);
+  const std::string refused =
+      error_of([&] { make_setup(tiny_recipe(path("run"), {"model.pretrained=" + weights})); });
+  EXPECT_NE(refused.find("give weights with --pretrained FILE"), std::string::npos) << refused;
+}
+
+}  // namespace
+}  // namespace tessera::train
