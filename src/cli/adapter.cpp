@@ -78,8 +78,8 @@ void merge(const AdapterOptions& options) {
   if (!alone && fs::exists(options.output) &&
       !(fs::is_directory(options.output) && fs::is_empty(options.output)))
     fail_usage("'", options.output, "' must be a .safetensors file, or a folder that is new or empty");
-  const train::OpenedLanguage opened = train::open_language(options.weights, "", torch::kFloat32);
-  if (opened.llava)
+  const train::OpenedLanguage opened = train::open_decoder(options.weights, torch::kFloat32);
+  if (opened.images)
     fail_usage(opened.file, " reads images too: `tessera chat --adapter` has its adapter beside the weights");
   const int64_t layers = train::read_adapter(*opened.language, options.adapter, /*merged=*/true);
   train::NamedTensors tensors;

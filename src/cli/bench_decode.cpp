@@ -35,7 +35,7 @@ models::LanguageConfig standard_model() {
 
 std::shared_ptr<models::LanguageModel> model_of(const BenchDecodeOptions& options, BenchDtype dtype) {
   const torch::ScalarType type = dtype == BenchDtype::fp32 ? torch::kFloat32 : torch::kBFloat16;
-  if (!options.weights.empty()) return train::open_language(options.weights, "", type).language;
+  if (!options.weights.empty()) return train::open_decoder(options.weights, type).language;
   auto model = std::make_shared<models::LanguageModel>(standard_model());
   model->initialise(0);
   model->to(type);

@@ -15,6 +15,7 @@
 #include "core/text.h"
 #include "data/image_files.h"
 #include "models/language_generation.h"
+#include "models/llava.h"
 #include "ops/inference.h"
 #include "text/conversation.h"
 #include "train/adapter.h"
@@ -25,7 +26,8 @@ namespace tessera::cli {
 namespace {
 
 struct ChatOptions {
-  std::string weights, adapter, tokenizer, prompt, chat, precision = "fp32";
+  train::LanguageSource source;
+  std::string adapter, prompt, chat, precision = "fp32";
   std::vector<std::string> images, stops;
   int64_t max_tokens = 256, threads = 0, top_k = 0, beams = 1, no_repeat = 0;
   uint64_t seed = 0;
@@ -52,12 +54,10 @@ std::string harmless(std::string_view said) {
   return out;
 }
 
-// The images as [images, tokens, dim] features, or for a model that reads them in another way as pixels [images, 3, side,
-// side]; undefined without any.
+// What the model reads of the images, as models::ImageReading has it; undefined without any.
 torch::Tensor read_images(const ChatOptions& options, const train::OpenedLanguage& opened) {
   if (options.images.empty()) return {};
-  if (!opened.llava && !opened.image_logits)
-    fail_usage(opened.file, " reads no images: --image is for a model with an image tower");
+  if (!opened.images) fail_usage(opened.file, " reads no images: --image is for a model with an image tower");
   const auto transform = data::make_eval_transform(opened.preprocess);
   const data::ImageFiles files(options.images);
   std::vector<torch::Tensor> pixels;
@@ -69,19 +69,7 @@ torch::Tensor read_images(const ChatOptions& options, const train::OpenedLanguag
     transform->apply(files.read(i), none, std::span(&slot, 1));
     pixels.push_back(image);
   }
-  const torch::Tensor all = torch::stack(pixels).to(dtype_of(options.precision));
-  return opened.llava ? opened.llava->image_features(all) : all;
-}
-
-// Reads everything again for each token: images that are no words of the language model have no cache.
-models::NextTokenModel uncached(const tasks::ImageLogits& logits, const torch::Tensor& images) {
-  const auto read = std::make_shared<torch::Tensor>();
-  return {.next =
-              [=](const torch::Tensor& fresh) {
-                *read = read->defined() ? torch::cat({*read, fresh}, 1) : fresh;
-                return logits(images.repeat({read->size(0), 1, 1, 1}), *read).select(1, -1);
-              },
-          .reorder = [=](const torch::Tensor& rows) { *read = read->index_select(0, rows); }};
+  return opened.images->features(torch::stack(pixels).to(dtype_of(options.precision)));
 }
 
 // One conversation: its turns so far, and how the next answer is made.
@@ -103,8 +91,9 @@ class Chat {
     const char* end = "length";  // or "stop", "interrupted"
   };
 
-  // A question that cannot be answered leaves the conversation as it was.
+  // A question that cannot be answered leaves the conversation as it was. An encoder-decoder knows no earlier ones.
   Answer answer(const std::string& question, bool shows) {
+    if (opened_.encoder_decoder) return generate(source_ids(question), shows);
     std::vector<Turn> turns = turns_;
     turns.push_back({true, with_image_words(question)});
     const std::string text =
@@ -129,6 +118,16 @@ class Chat {
     std::string out = question;
     for (int64_t i = named; i < images; ++i) out = std::string(kImageWord) + "\n" + out;
     return out;
+  }
+
+  // The text that an encoder reads, which an end token ends.
+  std::vector<int64_t> source_ids(const std::string& text) const {
+    const std::vector<int32_t> ids = tokeniser_.encode(text);
+    std::vector<int64_t> read(ids.begin(), ids.end());
+    const std::vector<int64_t> ends = end_tokens();
+    if (!ends.empty() && (read.empty() || std::ranges::find(ends, read.back()) == ends.end()))
+      read.push_back(ends.front());
+    return read;
   }
 
   static std::string words_of(const std::vector<Turn>& turns) {
@@ -177,33 +176,40 @@ class Chat {
                     .top_k = options_.top_k,
                     .top_p = options_.top_p,
                     .min_p = options_.min_p};
-    if (opened_.image_token >= 0) search.rules.bad_words = {{opened_.image_token}};
+    if (opened_.images) search.rules.bad_words = {{opened_.images->image_token}};
     // Published embeddings often have rows behind the last token.
-    for (int64_t id = tokeniser_.size(); id < opened_.language->config().vocabulary; ++id)
+    for (int64_t id = tokeniser_.size(); id < opened_.vocabulary; ++id)
       search.rules.bad_words.push_back({id});
     return search;
   }
 
+  models::NextTokenModel model_of(const torch::Tensor& read) const {
+    if (opened_.encoder_decoder)
+      return models::next_token_model(*opened_.encoder_decoder, read, {}, options_.beams);
+    if (opened_.images) return opened_.images->begin(read, features_, options_.beams);
+    return models::next_token_model(*opened_.language, {}, options_.beams);
+  }
+
   Answer generate(const std::vector<int64_t>& given, bool shows) {
     const double began = steady_seconds();
-    const int64_t per_image = !features_.defined() ? 1
-                              : opened_.llava      ? features_.size(1)
-                                                   : opened_.per_image;
     std::vector<int64_t> ids = given;
-    std::replace(ids.begin(), ids.end(), kImageId, opened_.image_token);
-    if (features_.defined()) ids = models::expand_image_tokens(ids, opened_.image_token, per_image);
+    if (opened_.images) std::replace(ids.begin(), ids.end(), kImageId, opened_.images->image_token);
+    if (features_.defined())
+      ids =
+          models::expand_image_tokens(ids, opened_.images->image_token, opened_.images->places_of(features_));
     if (ids.empty()) fail_usage("the prompt is empty");
-    const int64_t context = opened_.language->config().context;
-    if (std::ssize(ids) >= context)
+    const int64_t context = opened_.context;
+    if (context > 0 && std::ssize(ids) >= context)
       fail_usage("the conversation has ", ids.size(), " tokens, the model reads ", context);
-    const torch::Tensor prompt = torch::tensor(ids, torch::kInt64).unsqueeze(0);
-    models::LanguagePrompt how;
-    const bool in_words = features_.defined() && opened_.llava;
-    if (in_words) how.embedded = opened_.llava->embed(prompt, opened_.image_token, features_);
+    const torch::Tensor read = torch::tensor(ids, torch::kInt64).unsqueeze(0);
+    // What the answer is written behind.
+    const torch::Tensor prompt =
+        opened_.encoder_decoder ? torch::full({1, 1}, opened_.start_token, torch::kInt64) : read;
 
     Answer out;
     out.prompt_tokens = std::ssize(ids);
-    models::GenerationOptions search = search_options(context - std::ssize(ids));
+    models::GenerationOptions search =
+        search_options(context > 0 ? context - std::ssize(ids) : options_.max_tokens);
     StreamDecoder stream(tokeniser_);
     size_t printed = 0;  // bytes of the answer
     bool cut = false;    // a word of --stop came
@@ -227,9 +233,7 @@ class Chat {
       }
       return std::string_view(out.end) != "stop";
     };
-    const auto next = features_.defined() && !in_words
-                          ? uncached(opened_.image_logits, features_)
-                          : models::next_token_model(*opened_.language, how, options_.beams);
+    const models::NextTokenModel next = model_of(read);
     const models::Generated generated = models::generate(next, prompt, search);
     if (options_.beams > 1) {
       const torch::Tensor row = generated.ids[0].slice(0, prompt.size(1)).contiguous();
@@ -285,9 +289,11 @@ void chat(const ChatOptions& options) {
   train::use_threads(options.threads);
   const torch::NoGradGuard no_grad;
   const ops::InferenceScope arithmetic({.int8 = options.precision == "int8"});
-  const train::OpenedLanguage opened =
-      train::open_language(options.weights, options.tokenizer, dtype_of(options.precision));
+  const train::OpenedLanguage opened = train::open_language(options.source, dtype_of(options.precision));
   if (options.merge && options.adapter.empty()) fail_usage("--merge goes with --adapter");
+  if (opened.encoder_decoder && !(options.chat.empty() && options.adapter.empty()))
+    fail_usage(options.chat.empty() ? "--adapter" : "--template", " is for decoders: ", opened.file,
+               " is an encoder-decoder");
   if (!options.adapter.empty()) train::read_adapter(*opened.language, options.adapter, options.merge);
   for (const std::string& note : opened.notes) std::cerr << one_line(note) << "\n";
   Chat conversation(options, opened);
@@ -329,16 +335,18 @@ void chat(const ChatOptions& options) {
 void add_chat(Arguments& command, Action& action) {
   const auto options = std::make_shared<ChatOptions>();
   command
-      .add("-w,--weights", options->weights,
-           "a run of task language, instruct, frozen or flamingo; or a folder with config.json, weights and "
-           "tokeniser, as language models are published")
+      .add("-w,--weights", options->source.weights,
+           "a run of task language, instruct, frozen or flamingo; a folder with config.json, weights and "
+           "tokeniser, as language models are published; or OpenFlamingo's checkpoint.pt")
       .required();
+  command.add("--language", options->source.language, "OpenFlamingo: the folder of its language model");
+  command.add("--tower", options->source.tower, "OpenFlamingo: weights of its image tower, CLIP's");
   command.add("--adapter", options->adapter, "a folder with an adapter of the library PEFT (LoRA)");
   command.flag("--merge", options->merge, "add the adapter to the weights once instead of at each token");
   command.add("--image", options->images, "images that the conversation is about");
   const Argument prompt =
       command.add("--prompt", options->prompt, "one question; without it a conversation, line by line");
-  command.add("--tokenizer", options->tokenizer, "another tokeniser than the folder's");
+  command.add("--tokenizer", options->source.tokenizer, "another tokeniser than the folder's");
   command.add(
       "--template", options->chat,
       "v1, plain, llava_llama_2, mpt, llava_v0, chatml_direct, llama_3 or short (default: the model's)");

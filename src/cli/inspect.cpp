@@ -156,9 +156,11 @@ void print_table(const WeightFile& file, const InspectOptions& options) {
 std::vector<std::string> files_of(const std::string& path) {
   if (!fs::is_directory(path)) return {path};
   std::vector<std::string> files;
-  for (const auto& entry : fs::directory_iterator(path))
-    if (entry.path().extension() == ".safetensors" || entry.path().filename() == "pytorch_model.bin")
-      files.push_back(entry.path().string());
+  for (const auto& entry : fs::directory_iterator(path)) {
+    const bool torch = entry.path().extension() == ".bin" &&
+                       entry.path().filename().string().find("pytorch_model") != std::string::npos;
+    if (entry.path().extension() == ".safetensors" || torch) files.push_back(entry.path().string());
+  }
   std::sort(files.begin(), files.end());
   if (const std::string newest = path + "/checkpoints/latest"; files.empty() && fs::is_directory(newest))
     return files_of(newest);

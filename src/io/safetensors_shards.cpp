@@ -1,8 +1,7 @@
 #include "io/safetensors_shards.h"
 
 #include <iomanip>
-#include <map>
-#include <set>
+#include <memory>
 #include <sstream>
 #include <utility>
 
@@ -26,43 +25,25 @@ bool is_plain_name(const std::string& name) {
   return !name.empty() && name[0] != '.' && name.find('/') == std::string::npos && printable(name) == name;
 }
 
-using WeightMap = std::map<std::string, std::set<std::string>>;  // the tensors of each file
-
-WeightMap read_weight_map(const nlohmann::json& index, const std::string& path) {
-  check(index.is_object(), path, " is ", index.type_name(), R"(, must be an object with a "weight_map")");
-  const auto map = index.find("weight_map");
-  check(map != index.end() && map->is_object(), path, R"(: has no object "weight_map")");
-  WeightMap files;
-  for (const auto& [tensor, file] : map->items()) {
-    check(file.is_string() && is_plain_name(file.get_ref<const std::string&>()), path, ": tensor '",
-          printable(tensor), "' must name a file of the same folder");
-    files[file.get<std::string>()].insert(tensor);
-    check(files.size() <= kMostFiles, path, ": names more than ", kMostFiles, " files");
-  }
-  return files;
-}
-
 }  // namespace
 
-ShardedSafetensors::ShardedSafetensors(const std::string& index_path) {
+ShardIndex read_shard_index(const std::string& index_path) {
   const auto index = parse_json(read_text(index_path, kIndexLimits.max_bytes), index_path, kIndexLimits);
-  WeightMap map = read_weight_map(index, index_path);
+  check(index.is_object(), index_path, " is ", index.type_name(),
+        R"(, must be an object with a "weight_map")");
+  const auto map = index.find("weight_map");
+  check(map != index.end() && map->is_object(), index_path, R"(: has no object "weight_map")");
+  ShardIndex out;
+  for (const auto& [tensor, file] : map->items()) {
+    check(file.is_string() && is_plain_name(file.get_ref<const std::string&>()), index_path, ": tensor '",
+          printable(tensor), "' must name a file of the same folder");
+    out.files[folder_of(index_path) + file.get<std::string>()].insert(tensor);
+    check(out.files.size() <= kMostFiles, index_path, ": names more than ", kMostFiles, " files");
+  }
   if (const auto texts = index.find("metadata"); texts != index.end() && texts->is_object())
     for (const auto& [key, value] : texts->items())
-      if (value.is_string()) metadata_.emplace(key, value.get<std::string>());
-  for (auto& [name, expected] : map) {
-    const SafetensorsFile& file =
-        *files_.emplace_back(std::make_unique<SafetensorsFile>(folder_of(index_path) + name));
-    for (const TensorView& tensor : file.tensors()) {
-      check(expected.erase(tensor.name) == 1, file.path(), ": holds tensor '", tensor.name, "', of which ",
-            index_path, " says otherwise");
-      tensors_.push_back(tensor);
-    }
-    if (!expected.empty())
-      fail(file.path(), ": lacks tensor '", printable(*expected.begin()), "', which ", index_path,
-           " says is in it");
-    metadata_.insert(file.metadata().begin(), file.metadata().end());
-  }
+      if (value.is_string()) out.metadata.emplace(key, value.get<std::string>());
+  return out;
 }
 
 void write_sharded_safetensors(const std::string& index_path, const std::vector<TensorView>& tensors,

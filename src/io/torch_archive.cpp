@@ -71,6 +71,15 @@ class Interpreter {
     for (const ZipEntry& entry : entries) entries_.emplace(entry.name, entry.bytes);
   }
 
+  // A TorchScript program: a tree of modules, of which nothing but the tensors is looked at.
+  TorchContent run_script() {
+    TorchGroup group;
+    visit_module(pickle_.root, "", 0, group);
+    check(!group.tensors.empty(), file_, ": is a TorchScript program without weights");
+    content_.groups.push_back(std::move(group));
+    return std::move(content_);
+  }
+
   TorchContent run() {
     visit(pickle_.root, "", 0);
     const bool beside = std::any_of(content_.groups.begin(), content_.groups.end(),
@@ -138,18 +147,43 @@ class Interpreter {
       const auto call = tensor_call(value);
       if (!call || at(key_place).kind != Kind::text) return;
       const std::string& name = at(key_place).text;
-      check(!name.empty() && name.size() <= kMaxName && printable(name, kMaxName) == name, file_,
-            ": a tensor has the name '", printable(name), "': must have 1 to ", kMaxName,
-            " bytes and no control characters");
-      check(names.insert(name).second, file_, ": '", name, "' stands twice in '", printable(key), "'");
-      check(++tensors_ <= kMaxTensors, file_, ": holds more than ", kMaxTensors, " tensors");
-      group.tensors.push_back(read_tensor(*call, name));
+      check(names.insert(name).second, file_, ": '", printable(name), "' stands twice in '", printable(key),
+            "'");
+      add_tensor(*call, name, group);
     });
     if (!group.tensors.empty()) content_.groups.push_back(std::move(group));
     for_each_entry(node, [&](uint32_t key_place, uint32_t value) {
       if (at(key_place).kind != Kind::text || !is_dictionary(at(value))) return;
       visit(value, key.empty() ? at(key_place).text : key + "." + at(key_place).text, depth + 1);
     });
+  }
+
+  // The state of an object of the program; nothing for any other node.
+  std::optional<uint32_t> module_state(uint32_t place) const {
+    const PickleNode& node = at(place);
+    if (!callee(node).starts_with("?__torch__.") || at(node.items[2]).kind != Kind::dict) return std::nullopt;
+    return node.items[2];
+  }
+
+  void visit_module(uint32_t place, const std::string& path, size_t depth, TorchGroup& group) {
+    constexpr size_t kMaxModules = 64;  // one in another
+    const auto state = module_state(place);
+    if (!state || depth > kMaxModules || !visited_.insert(place).second) return;
+    for_each_entry(at(*state), [&](uint32_t key_place, uint32_t value) {
+      if (at(key_place).kind != Kind::text) return;
+      const std::string name = path.empty() ? at(key_place).text : path + "." + at(key_place).text;
+      const auto call = tensor_call(value);
+      if (!call) return visit_module(value, name, depth + 1, group);
+      add_tensor(*call, name, group);
+    });
+  }
+
+  void add_tensor(uint32_t call, const std::string& name, TorchGroup& group) {
+    check(!name.empty() && name.size() <= kMaxName && printable(name, kMaxName) == name, file_,
+          ": a tensor has the name '", printable(name), "': must have 1 to ", kMaxName,
+          " bytes and no control characters");
+    check(++tensors_ <= kMaxTensors, file_, ": holds more than ", kMaxTensors, " tensors");
+    group.tensors.push_back(read_tensor(call, name));
   }
 
   // The call of _rebuild_tensor_v2 behind a value, through parameters and typed tensors; nothing if it is no
@@ -322,21 +356,25 @@ void check_form(std::span<const std::byte> bytes, const std::string& name) {
   fail(name, ": is no PyTorch file: must be a zip archive of PyTorch 1.6 or later");
 }
 
-// "archive/" of "archive/data.pkl".
-std::string archive_prefix(const std::vector<ZipEntry>& entries, const std::string& name) {
+// "archive/" of "archive/data.pkl"; a TorchScript program has its constants beside it.
+struct ArchiveForm {
+  std::string prefix;
+  bool script = false;
+};
+ArchiveForm archive_form(const std::vector<ZipEntry>& entries, const std::string& name) {
   std::optional<std::string> prefix;
+  bool script = false;
   for (const ZipEntry& entry : entries) {
     const size_t slash = entry.name.find('/');
     const std::string_view rest =
         std::string_view(entry.name).substr(slash == std::string::npos ? 0 : slash + 1);
-    check(rest != "constants.pkl", name,
-          ": is a TorchScript program, not a file of weights: save its state_dict()");
+    script = script || rest == "constants.pkl";
     if (rest != "data.pkl") continue;
     check(!prefix, name, ": holds two pickles");
     prefix = entry.name.substr(0, entry.name.size() - rest.size());
   }
   check(prefix.has_value(), name, ": is a zip archive, but not one of PyTorch: it has no data.pkl");
-  return *prefix;
+  return {*prefix, script};
 }
 
 }  // namespace
@@ -351,10 +389,13 @@ bool looks_like_torch(std::span<const std::byte> bytes) {
 TorchContent parse_torch_archive(std::span<const std::byte> bytes, const std::string& name) {
   check_form(bytes, name);
   const std::vector<ZipEntry> entries = index_zip(bytes, name);
-  const std::string prefix = archive_prefix(entries, name);
+  const auto [prefix, script] = archive_form(entries, name);
   std::span<const std::byte> pickle;
   for (const ZipEntry& entry : entries) {
-    check(entry.stored, name, ": zip entry '", printable(entry.name),
+    // A program's code is compressed, and not read.
+    const bool read =
+        !script || entry.name == prefix + "data.pkl" || entry.name.starts_with(prefix + "data/");
+    check(entry.stored || !read, name, ": zip entry '", printable(entry.name),
           "' is compressed, PyTorch stores its own as they are");
     if (entry.name == prefix + "data.pkl") pickle = entry.bytes;
     if (entry.name == prefix + "byteorder")
@@ -362,7 +403,8 @@ TorchContent parse_torch_archive(std::span<const std::byte> bytes, const std::st
             "-endian, must be little-endian");
   }
   const Pickle tree = read_pickle(pickle, text(name, ": data.pkl"), kAllowed);
-  return Interpreter(entries, prefix, tree, name, bytes.size()).run();
+  Interpreter interpreter(entries, prefix, tree, name, bytes.size());
+  return script ? interpreter.run_script() : interpreter.run();
 }
 
 TorchArchive::TorchArchive(const std::string& path)

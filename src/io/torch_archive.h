@@ -1,9 +1,10 @@
 // PyTorch's weight files (.pth, .pt, .bin, .th: a zip archive with a pickle in it), read without running
 // anything.
 //
+// Of a TorchScript program (OpenAI's files of CLIP) the tensors of its modules are read, by their paths, and no code.
 // Objects of other programs that a training script kept beside the weights ("state_dict" with a logger's
 // history) are left unread. Refused, each with a line that names the file and what is wrong: the old form
-// without a zip archive, TorchScript, pickles without a dictionary of weights of its own that name anything
+// without a zip archive, pickles without a dictionary of weights of its own that name anything
 // but tensors, containers and numbers (whole models, code), storages
 // that are missing, of another size, big endian or of an unknown type, tensors that reach outside of their
 // storage, more than 8 dimensions, sizes that overflow, tensors that expand to far more than the file holds.

@@ -17,9 +17,9 @@ namespace tessera {
 
 // Keeps the memory that the views look at.
 struct WeightFile::Source {
-  std::variant<std::monostate, std::unique_ptr<SafetensorsFile>, std::unique_ptr<ShardedSafetensors>,
-               std::unique_ptr<TorchArchive>>
-      file;
+  using Shards = std::vector<std::unique_ptr<WeightFile>>;
+  std::variant<std::monostate, std::unique_ptr<SafetensorsFile>, std::unique_ptr<TorchArchive>, Shards> file;
+  bool torch = false;  // a PyTorch archive, or such among the shards
 };
 
 namespace {
@@ -47,29 +47,48 @@ WeightFile::WeightFile(const std::string& path, const std::string& key)
     form_ = form_of(*archive, archive->choose(key));
     tensors_ = archive->weights(key);
     source_->file = std::move(archive);
+    source_->torch = true;
     return;
   }
   check(key.empty(), path, ": has no dictionary '", key, "': it is no PyTorch archive");
   if (is_index) {
-    auto shards = std::make_unique<ShardedSafetensors>(path);
-    form_ = text("safetensors in ", shards->files(), " files");
-    metadata_ = shards->metadata();
-    tensors_ = shards->tensors();
-    source_->file = std::move(shards);
-  } else {
-    auto file = std::make_unique<SafetensorsFile>(path);
-    form_ = "safetensors";
-    metadata_ = file->metadata();
-    tensors_ = file->tensors();
-    source_->file = std::move(file);
+    open_shards();
+    return;
   }
+  auto file = std::make_unique<SafetensorsFile>(path);
+  form_ = "safetensors";
+  metadata_ = file->metadata();
+  tensors_ = file->tensors();
+  source_->file = std::move(file);
+}
+
+// Tensors come file by file. Those that the index names and its file lacks are refused, and the other way round.
+void WeightFile::open_shards() {
+  ShardIndex index = read_shard_index(path_);
+  metadata_ = std::move(index.metadata);
+  Source::Shards shards;
+  for (auto& [name, expected] : index.files) {
+    check(!name.ends_with(".json"), path_, ": names '", printable(name), "', which is no file of weights");
+    const WeightFile& file = *shards.emplace_back(std::make_unique<WeightFile>(name));
+    source_->torch = source_->torch || file.source_->torch;
+    for (const TensorView& tensor : file.tensors()) {
+      check(expected.erase(tensor.name) == 1, name, ": holds tensor '", printable(tensor.name),
+            "', of which ", path_, " says otherwise");
+      tensors_.push_back(tensor);
+    }
+    if (!expected.empty())
+      fail(name, ": lacks tensor '", printable(*expected.begin()), "', which ", path_, " says is in it");
+    metadata_.insert(file.metadata().begin(), file.metadata().end());
+  }
+  form_ = text(source_->torch ? "PyTorch archives in " : "safetensors in ", shards.size(), " files");
+  source_->file = std::move(shards);
 }
 
 WeightFile::~WeightFile() = default;
 
 void WeightFile::forget(const TensorView& view) const {
   // Views of an archive may lie in memory of its own, which would be lost.
-  if (std::holds_alternative<std::unique_ptr<TorchArchive>>(source_->file)) return;
+  if (source_->torch) return;
   const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
   const auto begin = reinterpret_cast<uintptr_t>(view.bytes.data());
   // Whole pages: those at the ends belong to neighbours too.

@@ -1,4 +1,4 @@
-// A file of weights, whatever its form: safetensors, the index of several of them, or a PyTorch archive.
+// A file of weights, whatever its form: safetensors, a PyTorch archive, or the index of several of them.
 #pragma once
 
 #include <memory>
@@ -29,6 +29,8 @@ class WeightFile {
   void forget(const TensorView& view) const;
 
  private:
+  void open_shards();
+
   struct Source;
   std::string path_, form_;
   std::unique_ptr<Source> source_;

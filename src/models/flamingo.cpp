@@ -171,6 +171,16 @@ NextTokenModel Flamingo::next_token_model(const torch::Tensor& prompt, const tor
               }};
 }
 
+NextTokenModel Flamingo::begin(const torch::Tensor& prompt, const torch::Tensor& latents, int64_t beams) {
+  const int64_t rows = prompt.size(0);
+  const torch::Tensor media = latents.defined()
+                                  ? latents.unflatten(0, {rows, latents.size(0) / rows})
+                                  // No token sees these.
+                                  : torch::zeros({rows, 1, config_.resampler.latents, config_.resampler.dim},
+                                                 language_->embed(prompt.slice(1, 0, 1)).options());
+  return next_token_model(prompt, media, beams);
+}
+
 std::string flamingo_name(const std::string& published) {
   constexpr std::string_view tower = "vision_encoder.", gated = ".gated_cross_attn_layer.",
                              plain = ".decoder_layer.";

@@ -86,6 +86,9 @@ class Flamingo : public torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& ids, const torch::Tensor& mask, const torch::Tensor& media);
   // For generate(): `media` of each row of the prompt, the images of the prompt's ids.
   NextTokenModel next_token_model(const torch::Tensor& prompt, const torch::Tensor& media, int64_t beams);
+  // The same with the latents of all images that the prompt names, [images, latents, dim] in order over its rows;
+  // undefined where it names none.
+  NextTokenModel begin(const torch::Tensor& prompt, const torch::Tensor& latents, int64_t beams);
   LanguageModel& language() { return *language_; }
 
  private:

@@ -354,6 +354,18 @@ void LanguageModel::initialise(uint64_t seed) {
                  });
 }
 
+void LanguageModel::resize_vocabulary(int64_t tokens) {
+  const torch::NoGradGuard no_grad;
+  const int64_t kept = std::min(tokens, config_.vocabulary);
+  for (torch::Tensor* const table : {&embedding_, &head_}) {
+    if (!table->defined()) continue;
+    const torch::Tensor resized = torch::zeros({tokens, config_.dim}, table->options().requires_grad(false));
+    resized.slice(0, 0, kept).copy_(table->slice(0, 0, kept));
+    table->set_data(resized);
+  }
+  config_.vocabulary = tokens;
+}
+
 int64_t LanguageModel::macs(int64_t tokens) const {
   int64_t linear = config_.vocabulary * config_.dim;
   for (const auto& module : modules(false))

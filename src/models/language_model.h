@@ -141,6 +141,8 @@ class LanguageModel : public torch::nn::Module {
   torch::Tensor forward(const TextInput& input) { return logits(hidden(input)); }
 
   void initialise(uint64_t seed);
+  // For another number of tokens: the first rows of the embedding, and of an output layer of its own, stay; new ones are 0.
+  void resize_vocabulary(int64_t tokens);
   int64_t macs(int64_t tokens) const;  // of one text
 
   // A published name as this model has it; "" for tensors that it does not need (masks, tied heads, rotary tables).

@@ -86,10 +86,6 @@ class Llava : public torch::nn::Module {
   torch::Tensor embed(const torch::Tensor& ids, int64_t image_token, const torch::Tensor& features) const;
   LanguageModel& language() { return *language_; }
   Backbone& vision() { return *vision_; }
-  // Reads through this projector from now on, which others may hold too.
-  void share_projector(const Projector& projector) {
-    projector_ = replace_module("multi_modal_projector", projector);
-  }
 
  private:
   LlavaConfig config_;

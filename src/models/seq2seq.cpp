@@ -11,6 +11,7 @@ namespace tessera::models {
 namespace {
 
 constexpr double kUnseen = -1e9;
+using KeysValues = DecoderCache::KeysValues;
 
 // Added to the scores where keys are padding, [batch, 1, 1, keys]; undefined where none is.
 torch::Tensor padding_bias(const torch::Tensor& mask, const torch::Tensor& like) {
@@ -28,6 +29,14 @@ torch::Tensor split_heads(const torch::Tensor& x, int64_t channels) {
   return x.unflatten(-1, {-1, channels}).transpose(1, 2).contiguous();
 }
 
+// How many tokens a cache has in front of these.
+int64_t read_before(const DecoderCache* cache, const torch::Tensor& target) {
+  const int64_t before = cache ? cache->length : 0;
+  check(before == 0 || target.size(1) == 1, "behind the first ones a decoder reads one token at a time, not ",
+        target.size(1));
+  return before;
+}
+
 // ------------------------------------------------------------------------------------- the Transformer of 2017
 
 // torch.nn.MultiheadAttention: q, k and v in one matrix.
@@ -38,18 +47,17 @@ class JointAttentionImpl : public torch::nn::Module {
     bias_ = register_parameter("in_proj_bias", nn::zeros({3 * dim}));
     out_ = register_module("out_proj", nn::Linear(dim, dim));
   }
-  torch::Tensor forward(const torch::Tensor& x, const torch::Tensor& read, const torch::Tensor& bias,
+  KeysValues keys_and_values(const torch::Tensor& read) const { return {part(read, 1), part(read, 2)}; }
+  torch::Tensor forward(const torch::Tensor& x, const KeysValues& read, const torch::Tensor& bias,
                         bool causal) {
-    const auto weights = weight_.chunk(3), biases = bias_.chunk(3);
-    const auto part = [&](const torch::Tensor& from, size_t i) {
-      return split_heads(at::linear(from, weights[i], biases[i]), channels_);
-    };
-    const torch::Tensor y =
-        ops::attention(part(x, 0), part(read, 1), part(read, 2), {.bias = bias, .causal = causal});
+    const torch::Tensor y = ops::attention(part(x, 0), read[0], read[1], {.bias = bias, .causal = causal});
     return out_->forward(y.transpose(1, 2).flatten(2));
   }
 
  private:
+  torch::Tensor part(const torch::Tensor& from, size_t i) const {
+    return split_heads(at::linear(from, weight_.chunk(3)[i], bias_.chunk(3)[i]), channels_);
+  }
   int64_t channels_;
   torch::Tensor weight_, bias_;
   nn::Linear out_{nullptr};
@@ -70,15 +78,26 @@ class ClassicLayerImpl : public torch::nn::Module {
     if (decodes) norm3_ = register_module("norm3", nn::LayerNorm(config.dim, norm));
   }
 
-  torch::Tensor forward(torch::Tensor x, const torch::Tensor& bias, const torch::Tensor& memory,
-                        const torch::Tensor& memory_bias) {
+  // What the layers of one pass share.
+  struct Pass {
+    torch::Tensor bias, memory = {}, memory_bias = {};
+    bool causal = false;
+    DecoderCache* cache = nullptr;
+  };
+  torch::Tensor forward(torch::Tensor x, size_t index, const Pass& pass) {
     const auto branch = [&](nn::LayerNorm& norm, const auto& layer) {
       x = pre_norm_ ? x + layer(norm(x)) : norm(x + layer(x));
     };
-    branch(norm1_,
-           [&](const torch::Tensor& y) { return self_->forward(y, y, bias, static_cast<bool>(cross_)); });
+    branch(norm1_, [&](const torch::Tensor& y) {
+      const KeysValues own = self_->keys_and_values(y);
+      return self_->forward(y, pass.cache ? pass.cache->extended(index, own) : own, pass.bias, pass.causal);
+    });
     if (cross_)
-      branch(norm2_, [&](const torch::Tensor& y) { return cross_->forward(y, memory, memory_bias, false); });
+      branch(norm2_, [&](const torch::Tensor& y) {
+        const auto read = [&] { return cross_->keys_and_values(pass.memory); };
+        return cross_->forward(y, pass.cache ? pass.cache->of_memory(index, read) : read(), pass.memory_bias,
+                               false);
+      });
     branch(cross_ ? norm3_ : norm2_, [&](const torch::Tensor& y) {
       return linear2_->forward(activate(linear1_->forward(y), activation_));
     });
@@ -114,24 +133,32 @@ class Classic final : public Seq2Seq {
   }
 
   torch::Tensor encode(const torch::Tensor& source, const torch::Tensor& mask) override {
-    torch::Tensor x = embed(source);
-    const torch::Tensor bias = padding_bias(mask, x);
-    for (auto& layer : encoder_) x = layer->forward(x, bias, {}, {});
+    torch::Tensor x = embed(source, 0);
+    const ClassicLayerImpl::Pass pass{.bias = padding_bias(mask, x)};
+    for (size_t i = 0; i < encoder_.size(); ++i) x = encoder_[i]->forward(x, i, pass);
     return encoder_norm_(x);
   }
   torch::Tensor decode(const torch::Tensor& target, const torch::Tensor& mask, const torch::Tensor& memory,
-                       const torch::Tensor& source_mask) override {
-    torch::Tensor x = embed(target);
-    const torch::Tensor bias = padding_bias(mask, x), memory_bias = padding_bias(source_mask, x);
-    for (auto& layer : decoder_) x = layer->forward(x, bias, memory, memory_bias);
+                       const torch::Tensor& source_mask, DecoderCache* cache) override {
+    const int64_t before = read_before(cache, target);
+    torch::Tensor x = embed(target, before);
+    const ClassicLayerImpl::Pass pass{.bias = padding_bias(mask, x),
+                                      .memory = memory,
+                                      .memory_bias = padding_bias(source_mask, x),
+                                      .causal = before == 0,
+                                      .cache = cache};
+    for (size_t i = 0; i < decoder_.size(); ++i) x = decoder_[i]->forward(x, i, pass);
+    if (cache) cache->length += target.size(1);
     return at::linear(decoder_norm_(x), embedding_);
   }
 
  private:
-  torch::Tensor embed(const torch::Tensor& ids) const {
+  // Of tokens with so many before them.
+  torch::Tensor embed(const torch::Tensor& ids, int64_t before) const {
     const torch::Tensor x = torch::embedding(embedding_, ids) * std::sqrt(static_cast<double>(config_.dim));
-    return x +
-           nn::sinusoids(ids.size(1), config_.dim, nn::Waves::side_by_side).to(x.device(), x.scalar_type());
+    return x + nn::sinusoids(before + ids.size(1), config_.dim, nn::Waves::side_by_side)
+                   .slice(0, before)
+                   .to(x.device(), x.scalar_type());
   }
   Seq2SeqConfig config_;
   torch::Tensor embedding_;
@@ -153,12 +180,19 @@ class T5 final : public Seq2Seq {
 
   torch::Tensor encode(const torch::Tensor& source, const torch::Tensor& mask) override {
     const torch::Tensor x = torch::embedding(embedding_, source);
-    return run(encoder_, x, mask, /*causal=*/false, {}, {});
+    return run(encoder_, x, {.mask = mask});
   }
   torch::Tensor decode(const torch::Tensor& target, const torch::Tensor& mask, const torch::Tensor& memory,
-                       const torch::Tensor& source_mask) override {
+                       const torch::Tensor& source_mask, DecoderCache* cache) override {
     const torch::Tensor x = torch::embedding(embedding_, target);
-    const torch::Tensor hidden = run(decoder_, x, mask, /*causal=*/true, memory, source_mask);
+    const torch::Tensor hidden = run(decoder_, x,
+                                     {.mask = mask,
+                                      .memory = memory,
+                                      .memory_mask = source_mask,
+                                      .causal = true,
+                                      .before = read_before(cache, target),
+                                      .cache = cache});
+    if (cache) cache->length += target.size(1);
     if (head_.defined()) return at::linear(hidden, head_);
     const double divisor = config_.unscaled ? 1 : std::sqrt(static_cast<double>(config_.dim));
     return at::linear(hidden / divisor, embedding_);
@@ -227,33 +261,50 @@ class T5 final : public Seq2Seq {
     return stack;
   }
 
-  // [1, heads, tokens, tokens].
-  torch::Tensor offsets_bias(const torch::Tensor& table, int64_t tokens, bool causal) const {
-    const torch::Tensor place = torch::arange(tokens, torch::kInt64);
-    const torch::Tensor buckets = nn::relative_buckets(place.unsqueeze(0) - place.unsqueeze(1), !causal,
+  // Of `tokens` behind `before` ones, [1, heads, tokens, before + tokens].
+  torch::Tensor offsets_bias(const torch::Tensor& table, int64_t before, int64_t tokens, bool causal) const {
+    const torch::Tensor key = torch::arange(before + tokens, torch::kInt64), query = key.slice(0, before);
+    const torch::Tensor buckets = nn::relative_buckets(key.unsqueeze(0) - query.unsqueeze(1), !causal,
                                                        config_.buckets, config_.furthest);
     return torch::embedding(table, buckets.to(table.device())).permute({2, 0, 1}).unsqueeze(0);
   }
 
-  torch::Tensor attend(Attention& layer, const torch::Tensor& x, const torch::Tensor& memory,
-                       const torch::Tensor& bias, bool causal) {
-    const torch::Tensor normed = layer.norm->forward(x), read = memory.defined() ? memory : normed;
+  KeysValues keys_and_values(Attention& layer, const torch::Tensor& read) const {
+    return {split_heads(layer.k->forward(read), config_.head_dim),
+            split_heads(layer.v->forward(read), config_.head_dim)};
+  }
+
+  torch::Tensor attend(Attention& layer, const torch::Tensor& x, const torch::Tensor& normed,
+                       const KeysValues& read, const torch::Tensor& bias, bool causal) {
     // T5's scores are not divided: its first weights are small instead.
     const double undo = std::sqrt(static_cast<double>(config_.head_dim));
     const torch::Tensor y = ops::attention(split_heads(layer.q->forward(normed) * undo, config_.head_dim),
-                                           split_heads(layer.k->forward(read), config_.head_dim),
-                                           split_heads(layer.v->forward(read), config_.head_dim),
-                                           {.bias = bias, .causal = causal});
+                                           read[0], read[1], {.bias = bias, .causal = causal});
     return x + layer.o->forward(y.transpose(1, 2).flatten(2));
   }
 
-  torch::Tensor run(Stack& stack, torch::Tensor x, const torch::Tensor& mask, bool causal,
-                    const torch::Tensor& memory, const torch::Tensor& memory_mask) {
-    const torch::Tensor bias = sum_of(offsets_bias(stack.bias, x.size(1), causal), padding_bias(mask, x));
-    const torch::Tensor memory_bias = memory.defined() ? padding_bias(memory_mask, x) : torch::Tensor();
-    for (Block& block : stack.blocks) {
-      x = attend(block.self, x, {}, bias, causal);
-      if (memory.defined()) x = attend(block.cross, x, memory, memory_bias, false);
+  // What the blocks of a stack see beside their input.
+  struct Pass {
+    torch::Tensor mask = {}, memory = {}, memory_mask = {};
+    bool causal = false;
+    int64_t before = 0;  // tokens that the cache has
+    DecoderCache* cache = nullptr;
+  };
+  torch::Tensor run(Stack& stack, torch::Tensor x, const Pass& pass) {
+    const bool decodes = pass.memory.defined(), causal = pass.causal && pass.before == 0;
+    const torch::Tensor bias =
+        sum_of(offsets_bias(stack.bias, pass.before, x.size(1), pass.causal), padding_bias(pass.mask, x));
+    const torch::Tensor memory_bias = decodes ? padding_bias(pass.memory_mask, x) : torch::Tensor();
+    for (size_t i = 0; i < stack.blocks.size(); ++i) {
+      Block& block = stack.blocks[i];
+      const torch::Tensor self_normed = block.self.norm->forward(x);
+      const KeysValues own = keys_and_values(block.self, self_normed);
+      x = attend(block.self, x, self_normed, pass.cache ? pass.cache->extended(i, own) : own, bias, causal);
+      if (decodes) {
+        const auto read = [&] { return keys_and_values(block.cross, pass.memory); };
+        x = attend(block.cross, x, block.cross.norm->forward(x),
+                   pass.cache ? pass.cache->of_memory(i, read) : read(), memory_bias, false);
+      }
       const torch::Tensor normed = block.norm->forward(x);
       const torch::Tensor inner = activate(block.wi->forward(normed), config_.feed_forward());
       x = x + block.wo->forward(config_.gated ? inner * block.wi_1->forward(normed) : inner);
@@ -299,29 +350,63 @@ Seq2SeqConfig t5_config_of(const Value& hub, const std::string& where) {
   return read_config<Seq2SeqConfig>(write_config(config), where);
 }
 
+std::string t5_name(const std::string& published, const Seq2SeqConfig& config) {
+  if (published.ends_with(".embed_tokens.weight")) return "shared.weight";
+  if (published == "lm_head.weight" && config.tied) return "shared.weight";
+  // Old files hold a table there that nothing reads.
+  if (published == "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight") return "";
+  return published;
+}
+
 std::shared_ptr<Seq2Seq> make_seq2seq(const Seq2SeqConfig& config) {
   if (config.head_dim == 0) check_width(config.dim, config.heads);
   if (config.kind == Seq2SeqKind::t5) return std::make_shared<T5>(config);
   return std::make_shared<Classic>(config);
 }
 
+DecoderCache::KeysValues DecoderCache::extended(size_t block, const KeysValues& fresh) {
+  if (target.size() <= block) target.resize(block + 1);
+  KeysValues& kept = target[block];
+  for (size_t i = 0; i < kept.size(); ++i)
+    kept[i] = kept[i].defined() ? torch::cat({kept[i], fresh[i]}, 2) : fresh[i];
+  return kept;
+}
+
+DecoderCache::KeysValues DecoderCache::of_memory(size_t block, const std::function<KeysValues()>& read) {
+  if (memory.size() <= block) memory.resize(block + 1);
+  if (!memory[block][0].defined()) memory[block] = read();
+  return memory[block];
+}
+
+void DecoderCache::select(const torch::Tensor& rows) {
+  for (KeysValues& kept : target)
+    for (torch::Tensor& part : kept) part = part.index_select(0, rows);
+}
+
 NextTokenModel next_token_model(Seq2Seq& model, const torch::Tensor& source, const torch::Tensor& source_mask,
-                                int64_t beams) {
+                                int64_t beams, bool cached) {
   struct State {
     torch::Tensor memory, mask, target;
+    DecoderCache cache;
   };
   const auto state = std::make_shared<State>();
   const torch::NoGradGuard no_grad;
   state->memory = model.encode(source, source_mask).repeat_interleave(beams, 0);
   if (source_mask.defined()) state->mask = source_mask.repeat_interleave(beams, 0);
-  return {
-      .next =
-          [&model, state](const torch::Tensor& fresh) {
-            state->target = state->target.defined() ? torch::cat({state->target, fresh}, 1) : fresh;
-            const torch::Tensor logits = model.decode(state->target, {}, state->memory, state->mask);
-            return logits.select(1, -1);
-          },
-      .reorder = [state](const torch::Tensor& rows) { state->target = state->target.index_select(0, rows); }};
+  return {.next =
+              [&model, state, cached](const torch::Tensor& fresh) {
+                state->target =
+                    state->target.defined() && !cached ? torch::cat({state->target, fresh}, 1) : fresh;
+                return model
+                    .decode(state->target, {}, state->memory, state->mask, cached ? &state->cache : nullptr)
+                    .select(1, -1);
+              },
+          // Rows of one prompt have one memory.
+          .reorder =
+              [state](const torch::Tensor& rows) {
+                state->target = state->target.index_select(0, rows);
+                state->cache.select(rows);
+              }};
 }
 
 }  // namespace tessera::models

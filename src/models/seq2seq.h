@@ -14,7 +14,9 @@
 
 #include "ops/torch.h"
 
+#include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -71,22 +73,40 @@ struct Seq2SeqConfig {
   }
 };
 
-// From a config.json with model_type "t5".
+// From a config.json with model_type "t5" or "mt5".
 Seq2SeqConfig t5_config_of(const Value& hub, const std::string& where);
+// A published name of T5 as ours; of a copy of the embedding that of the embedding, "" for what is not needed.
+std::string t5_name(const std::string& published, const Seq2SeqConfig& config);
+
+// What a decoder keeps of what it has read, so that each token of the target, and the memory, is read once.
+struct DecoderCache {
+  using KeysValues = std::array<torch::Tensor, 2>;  // each [batch, heads, tokens, head_dim]
+  std::vector<KeysValues> target, memory;           // of each block
+  int64_t length = 0;                               // tokens of the target that all blocks have
+
+  // Of the target's tokens so far, and these.
+  KeysValues extended(size_t block, const KeysValues& fresh);
+  // Of the memory: what `read` gives the first time.
+  KeysValues of_memory(size_t block, const std::function<KeysValues()>& read);
+  // Row i goes on with what row rows[i] has read of the target, and with its own memory.
+  void select(const torch::Tensor& rows);
+};
 
 class Seq2Seq : public torch::nn::Module {
  public:
   // Masks are bool [batch, tokens], true for tokens that are there; undefined = all. Ids are int64 [batch, tokens].
   // [batch, tokens, dim] behind the encoder's last norm.
   virtual torch::Tensor encode(const torch::Tensor& source, const torch::Tensor& source_mask) = 0;
-  // Logits [batch, tokens, vocabulary] of what follows each token of the target.
+  // Logits [batch, tokens, vocabulary] of what follows each token of the target. With a cache these tokens stand behind
+  // those that it holds, without padding, and behind the first ones one token at a time.
   virtual torch::Tensor decode(const torch::Tensor& target, const torch::Tensor& target_mask,
-                               const torch::Tensor& memory, const torch::Tensor& source_mask) = 0;
+                               const torch::Tensor& memory, const torch::Tensor& source_mask,
+                               DecoderCache* cache = nullptr) = 0;
 };
 std::shared_ptr<Seq2Seq> make_seq2seq(const Seq2SeqConfig& config);
 
-// For generate(): the target is read anew each time. `model` must outlive the result.
+// For generate(). `model` must outlive the result. Not cached: the target is read anew for each token.
 NextTokenModel next_token_model(Seq2Seq& model, const torch::Tensor& source, const torch::Tensor& source_mask,
-                                int64_t beams);
+                                int64_t beams, bool cached = true);
 
 }  // namespace tessera::models

@@ -14,6 +14,8 @@
 #include "data/interleaved.h"
 #include "eval/answers.h"
 #include "models/capability.h"
+#include "models/language_generation.h"
+#include "models/llava.h"
 #include "tasks/choice_source.h"
 #include "tasks/conversation_input.h"
 #include "tasks/sample_rows.h"
@@ -100,19 +102,17 @@ class Answering final : public Task, public Answers, public LanguageBeginner {
     return one_evaluator([this](const EvaluateOptions& options) { return evaluate(options); });
   }
   AnsweringModel answering_model() const override {
-    AnsweringModel model = reader_->answering_model(tokeniser_.value());
-    model.chat = config_.chat;
-    model.image_token = image_token_;
-    if (model.projector) {
-      model.vision = backbone_;
-    } else {
-      model.per_image = reader_->per_image(preprocess_.size);
-      model.image_logits = [reader = reader_, token = image_token_](const torch::Tensor& images,
-                                                                    const torch::Tensor& ids) {
-        return reader->logits(images, ids, token, {});
-      };
-    }
-    return model;
+    const auto reader = reader_;
+    const int64_t token = image_token_;
+    return {.language = reader->language(),
+            .tokeniser = tokeniser_.value(),
+            .chat = config_.chat,
+            .images = models::ImageReading{
+                .image_token = token,
+                .among_words = reader->among_words(),
+                .features = [=](const torch::Tensor& images) { return reader->features(images, {}); },
+                .begin = [=](const torch::Tensor& prompt, const torch::Tensor& features,
+                             int64_t beams) { return reader->begin(prompt, features, token, beams); }}};
   }
   std::string language_weights() const override { return config_.language_weights; }
   void begin_language(const models::LanguageModel& stored, const Tokeniser& tokeniser) override {
@@ -464,6 +464,19 @@ torch::Tensor embed_with_features(const models::LanguageModel& language, const t
   const torch::Tensor words = language.embed(ids), places = ids == image_token;
   if (!places.any().item<bool>()) return words + features.sum() * 0;
   return models::splice(words, places, features.flatten(0, 1));
+}
+
+torch::Tensor ImageReader::logits(const torch::Tensor& images, const torch::Tensor& ids, int64_t image_token,
+                                  const models::Context& context) {
+  return language()->forward(
+      {.embedded = embed_with_features(*language(), ids, image_token, features(images, context))});
+}
+
+models::NextTokenModel ImageReader::begin(const torch::Tensor& prompt, const torch::Tensor& features,
+                                          int64_t image_token, int64_t beams) {
+  models::LanguagePrompt read;
+  if (features.defined()) read.embedded = embed_with_features(*language(), prompt, image_token, features);
+  return models::next_token_model(*language(), read, beams);
 }
 
 std::shared_ptr<models::LanguageModel> make_language_model(const AnsweringConfig& config) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "models/image_reading.h"
 #include "models/language_model.h"
 #include "tasks/conversation_input.h"
 #include "tasks/language_part.h"
@@ -59,14 +60,18 @@ class ImageReader : public torch::nn::Module {
   virtual const std::shared_ptr<models::LanguageModel>& language() const = 0;
   // Places among the words that an image of this side takes.
   virtual int64_t per_image(int64_t side) const = 0;
+  // What is read of images [images, 3, height, width]: [images, features, width].
+  virtual torch::Tensor features(const torch::Tensor& images, const models::Context& context) = 0;
+  // Whether each feature stands in the place of a word. The forms of logits() and begin() here are for those.
+  virtual bool among_words() const { return true; }
   // Logits [batch, tokens, vocabulary] of ids int64 [batch, tokens], where `image_token` stands in the places of the
   // images [images, 3, height, width], in order over the batch. In a batch that names no image at all the images change
   // nothing, but every parameter has a gradient.
   virtual torch::Tensor logits(const torch::Tensor& images, const torch::Tensor& ids, int64_t image_token,
-                               const models::Context& context) = 0;
-  virtual AnsweringModel answering_model(const Tokeniser& tokeniser) const {
-    return {.language = language(), .tokeniser = tokeniser};
-  }
+                               const models::Context& context);
+  // As models::ImageReading has it.
+  virtual models::NextTokenModel begin(const torch::Tensor& prompt, const torch::Tensor& features,
+                                       int64_t image_token, int64_t beams);
 };
 
 // The embeddings of the words with `features` [images, places, dim] in the places of the image token.

@@ -18,6 +18,7 @@
 #include "data/interleaved.h"
 #include "io/file.h"
 #include "io/image_write.h"
+#include "models/llava.h"
 #include "tasks/conversation_input.h"
 
 namespace tessera::tasks {

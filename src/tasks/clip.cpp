@@ -60,7 +60,8 @@ class Clip final : public Task, public PairedEmbedding {
     if (config_.text_dim % config_.text_heads != 0)
       fail_usage("task.text_dim = ", config_.text_dim,
                  ", must be a multiple of task.text_heads = ", config_.text_heads);
-    if (!setup.meta && config_.vocab_size > 0) input_.check_rows(config_.vocab_size, setup.file);
+    if (!setup.meta && config_.vocab_size > 0) input_.expect_rows(config_.vocab_size, setup.file);
+    if (setup.train || setup.validation) input_.check_rows();
     if (setup.batch_size == 1)
       fail_usage("task clip compares the pairs of a batch: train.batch_size is 1, must be at least 2");
     for (const std::string& pattern : templates()) fill_template(pattern, "");

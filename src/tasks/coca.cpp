@@ -34,7 +34,8 @@ class CocaTask final : public Task, public PairedEmbedding, public Captioner {
                                              {config_.embed_dim, config_.pooler_heads, "embed_dim"}})
       if (width % heads != 0)
         fail_usage("task.", name, " = ", width, ", must be a multiple of the heads, ", heads);
-    if (!setup.meta && config_.vocab_size > 0) input_.check_rows(config_.vocab_size, setup.file);
+    if (!setup.meta && config_.vocab_size > 0) input_.expect_rows(config_.vocab_size, setup.file);
+    if (setup.train || setup.validation) input_.check_rows();
     if (setup.batch_size == 1)
       fail_usage("task coca compares the pairs of a batch: train.batch_size is 1, must be at least 2");
     for (const std::string& pattern : templates()) fill_template(pattern, "");

@@ -55,6 +55,16 @@ class GatedImages final : public ImageReader {
   const std::shared_ptr<models::LanguageModel>& language() const override { return language_; }
   int64_t per_image(int64_t) const override { return 1; }
 
+  bool among_words() const override { return false; }
+  torch::Tensor features(const torch::Tensor& images, const models::Context& context) override {
+    const models::Encoded encoded = encoder_.encode(encoder_.tokenise(images, context), context);
+    const torch::Tensor tokens = encoded.patches_of(encoded.tokens).unsqueeze(1);  // one frame each
+    return flamingo_->resample(tokens.unsqueeze(0)).squeeze(0);
+  }
+  models::NextTokenModel begin(const torch::Tensor& prompt, const torch::Tensor& features, int64_t,
+                               int64_t beams) override {
+    return flamingo_->begin(prompt, features, beams);
+  }
   torch::Tensor logits(const torch::Tensor& images, const torch::Tensor& ids, int64_t image_token,
                        const models::Context& context) override {
     // Rows of documents have places for more images than they name: those are not computed, and no token sees them.
@@ -64,9 +74,7 @@ class GatedImages final : public ImageReader {
     const bool some = named.any().item<bool>() && !named.all().item<bool>();
     const torch::Tensor present = some ? named.flatten().nonzero().squeeze(1) : torch::Tensor();
     const torch::Tensor shown = some ? images.index_select(0, present) : images;
-    const models::Encoded encoded = encoder_.encode(encoder_.tokenise(shown, context), context);
-    const torch::Tensor features = encoded.patches_of(encoded.tokens).unsqueeze(1);  // one frame each
-    torch::Tensor media = flamingo_->resample(features.unsqueeze(0)).squeeze(0);     // [images, latents, dim]
+    torch::Tensor media = features(shown, context);
     if (some) {
       std::vector<int64_t> shape = media.sizes().vec();
       shape[0] = images.size(0);

@@ -22,10 +22,8 @@ class PrefixImages final : public ImageReader {
   const std::shared_ptr<models::LanguageModel>& language() const override { return language_; }
   int64_t per_image(int64_t) const override { return tokens_; }
 
-  torch::Tensor logits(const torch::Tensor& images, const torch::Tensor& ids, int64_t image_token,
-                       const models::Context& context) override {
-    const torch::Tensor prefix = map_->forward(tower_->embed(images, context)).unflatten(-1, {tokens_, -1});
-    return language_->forward({.embedded = embed_with_features(*language_, ids, image_token, prefix)});
+  torch::Tensor features(const torch::Tensor& images, const models::Context& context) override {
+    return map_->forward(tower_->embed(images, context)).unflatten(-1, {tokens_, -1});
   }
 
  private:

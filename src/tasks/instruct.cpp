@@ -37,8 +37,7 @@ class ProjectedImages final : public ImageReader {
     return (side / patch_) * (side / patch_) + (config_.class_token ? 1 : 0);
   }
 
-  torch::Tensor logits(const torch::Tensor& images, const torch::Tensor& ids, int64_t image_token,
-                       const models::Context& context) override {
+  torch::Tensor features(const torch::Tensor& images, const models::Context& context) override {
     models::Taps taps;
     const std::string name = text("blocks.", tower_->block_count() + config_.select_block);
     taps.wanted = [&](const std::string& tapped) { return tapped == name; };
@@ -47,11 +46,7 @@ class ProjectedImages final : public ImageReader {
     const models::Tokens tokens = encoder_.tokenise(images, tapped);
     encoder_.encode(tokens, tapped);
     const torch::Tensor all = taps.kept.at(name);
-    const torch::Tensor features = projector_->forward(config_.class_token ? all : tokens.patches_of(all));
-    return language_->forward({.embedded = embed_with_features(*language_, ids, image_token, features)});
-  }
-  AnsweringModel answering_model(const Tokeniser& tokeniser) const override {
-    return {.language = language_, .tokeniser = tokeniser, .images = config_, .projector = projector_};
+    return projector_->forward(config_.class_token ? all : tokens.patches_of(all));
   }
 
  private:

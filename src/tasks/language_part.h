@@ -2,33 +2,23 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 
-#include "models/llava.h"
+#include "models/image_reading.h"
+#include "models/language_model.h"
 #include "tasks/registry.h"
 #include "text/tokeniser.h"
 
 namespace tessera::tasks {
 
-// Logits [rows, tokens, vocabulary] of ids [rows, tokens] in which the image token stands in the places of the images
-// [images, 3, height, width], in order over the rows.
-using ImageLogits = std::function<torch::Tensor(const torch::Tensor& images, const torch::Tensor& ids)>;
-
-// These parts of such a task are for a program that talks to it. Without a tower and without image_logits it reads no images.
+// These parts of such a task are for a program that talks to it.
 struct AnsweringModel {
   std::shared_ptr<models::LanguageModel> language;
   Tokeniser tokeniser;
   std::string chat = {};  // name of its template; "" = texts are continued as they are
-  models::LlavaConfig images = {};
-  std::shared_ptr<models::Backbone> vision = {};
-  models::Projector projector{nullptr};
-  int64_t image_token = -1;
-  // Where images are no words of a projector (Frozen, Flamingo); it holds the model.
-  ImageLogits image_logits = {};
-  int64_t per_image = 0;  // places among the words that an image takes then
+  std::optional<models::ImageReading> images = {};  // holds the model; none where it reads texts alone
 };
 class Answers {
  public:

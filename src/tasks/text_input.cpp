@@ -83,6 +83,7 @@ int32_t TextInput::pad() const {
 
 std::vector<int32_t> TextInput::fit(std::string_view text, int64_t length, const std::string& where,
                                     int64_t* cut) const {
+  check_rows();
   if (!is_utf8(text)) fail(where, ": the text is no UTF-8");
   int64_t left = 0;
   std::vector<int32_t> ids;
@@ -98,6 +99,7 @@ std::vector<int32_t> TextInput::fit(std::string_view text, int64_t length, const
 }
 
 std::string TextInput::decode(std::span<const int32_t> ids) const {
+  check_rows();
   std::vector<int32_t> kept;
   for (const int32_t id : ids) {
     if (id == end()) break;
@@ -135,10 +137,10 @@ bool TextInput::is_that_of(const Value& stored) const {
   return tokenizer && *tokenizer == *metadata().find("tokenizer");
 }
 
-void TextInput::check_rows(int64_t rows, const std::string& file) const {
-  if (rows != size())
-    fail_usage(file.empty() ? "" : "'" + file + "': ", "the tokeniser has ", size(),
-               " tokens, the model's token embedding ", rows,
+void TextInput::check_rows() const {
+  if (rows_ > 0 && rows_ != size())
+    fail_usage(file_.empty() ? "" : "'" + file_ + "': ", "the tokeniser has ", size(),
+               " tokens, the model's token embedding ", rows_,
                " rows: they must be equal; give the model's own tokeniser (--tokenizer FILE, in a recipe "
                "task.tokenizer)");
 }

@@ -48,11 +48,16 @@ class TextInput {
   Value metadata() const;
   // Whether weights with this metadata were trained with the same tokeniser.
   bool is_that_of(const Value& stored) const;
-  // A usage error unless a token embedding of so many rows, of this file or of none yet, is this tokeniser's.
-  void check_rows(int64_t rows, const std::string& file) const;
+  // The token embedding of a file, or of none yet (""), has so many rows: unless they are this tokeniser's, texts are
+  // refused from now on. Images need no tokeniser.
+  void expect_rows(int64_t rows, const std::string& file) { rows_ = rows, file_ = file; }
+  // A usage error unless the rows are this tokeniser's.
+  void check_rows() const;
 
  private:
   std::optional<Tokeniser> tokeniser_;
+  int64_t rows_ = 0;  // that are expected; 0 = none are
+  std::string file_;
   int64_t bytes_size_ = 259;  // ids without a tokeniser
 };
 

@@ -440,6 +440,17 @@ const std::string& Tokeniser::kind() const { return state_->kind; }
 
 std::string Tokeniser::definition() const { return state_->definition; }
 
+Tokeniser Tokeniser::with_tokens(const std::vector<std::string>& added) const {
+  json tree = json::parse(definition());
+  json& tokens = tree["added_tokens"];
+  if (!tokens.is_array()) tokens = json::array();
+  int64_t next = size();
+  for (const std::string& token : added)
+    if (!find(token))
+      tokens.push_back({{"id", next++}, {"content", token}, {"special", true}, {"normalized", false}});
+  return from_definition(tree.dump(), "the tokeniser with further tokens");
+}
+
 StreamDecoder::StreamDecoder(Tokeniser tokeniser, bool skip_special)
     : tokeniser_(std::move(tokeniser)), skip_special_(skip_special) {}
 

@@ -68,6 +68,9 @@ class Tokeniser {
   const SpecialTokens& special() const;
   const std::string& kind() const;  // "BPE", "Unigram", "WordPiece", "WordLevel"
 
+  // With these special tokens behind its own; those that it has already stay what they are.
+  Tokeniser with_tokens(const std::vector<std::string>& added) const;
+
   // The whole tokeniser as one line of JSON, which from_definition() reads.
   std::string definition() const;
 

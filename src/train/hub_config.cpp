@@ -13,7 +13,8 @@
 namespace tessera::train {
 namespace {
 
-constexpr std::array kNames = {"model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"};
+constexpr std::array kNames = {"model.safetensors", "model.safetensors.index.json", "pytorch_model.bin",
+                               "pytorch_model.bin.index.json"};
 constexpr JsonLimits kLimits = {.max_bytes = uint64_t{16} << 20, .max_depth = 8, .max_keys = 200'000};
 
 std::string text_at(const nlohmann::json& table, const char* key) {

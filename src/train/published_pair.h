@@ -24,7 +24,7 @@ std::string name_in_task(const models::PublishedSource& source);
 data::Preprocess preprocess_of_pair(const models::PublishedTowers& towers);
 
 // The task, model and preparation of images that stand for it. The tokeniser is `tokenizer` where it is given, else a
-// tokeniser's file beside the weights; without either the task can embed images alone, which it says when it is built.
+// tokeniser's file beside the weights; without either the task reads images alone, and refuses texts.
 WeightsInfo describe_pair(const models::PublishedTowers& towers, const WeightFile& file,
                           const std::string& tokenizer);
 

@@ -228,7 +228,7 @@ RunTask build_task(const Recipe& recipe, const RunData& data, const WeightsInfo&
   };
   auto* const language = dynamic_cast<tasks::LanguageBeginner*>(run.task.get());
   if (const std::string path = language ? language->language_weights() : ""; !path.empty() && !continued) {
-    const OpenedLanguage opened = open_language(path, "", torch::kFloat32);
+    const OpenedLanguage opened = open_decoder(path, torch::kFloat32);
     language->begin_language(*opened.language, opened.tokeniser.value());
     run.notes.push_back(text("language model: as in ", opened.file));
   }

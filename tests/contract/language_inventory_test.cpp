@@ -26,11 +26,10 @@ struct Described {
 
 Described describe(const Json& config) {
   const auto kind = config.at("model_type").get<std::string>();
-  if (kind == "t5")
-    return {make_seq2seq(t5_config_of(value_of(config), "t5")), [](const std::string& name) {
-              const bool alias = name.ends_with(".embed_tokens.weight") || name == "lm_head.weight";
-              return TensorPlace{alias ? "shared.weight" : name};
-            }};
+  if (kind == "t5") {
+    const Seq2SeqConfig t5 = t5_config_of(value_of(config), "t5");
+    return {make_seq2seq(t5), [t5](const std::string& name) { return TensorPlace{t5_name(name, t5)}; }};
+  }
   const bool images = kind == "llava";
   const auto language = std::make_shared<LanguageModel>(
       language_config_of(value_of(images ? config.at("text_config") : config), kind));

@@ -257,14 +257,18 @@ CaseResult check_t5(const Golden& golden) {
       GenerationOptions options{.max_new_tokens = own.tensor("output.greedy").size(1) - 1,
                                 .ends = ends_of(given),
                                 .pad = given.at("pad_token_id").get<int64_t>()};
-      own.tokens("greedy", generate(next_token_model(*model, ids, mask, 1), start, options).ids, options.pad);
+      const auto search = [&](const std::string& output) {
+        for (const bool cached : {true, false})
+          own.tokens(output,
+                     generate(next_token_model(*model, ids, mask, options.beams, cached), start, options).ids,
+                     options.pad);
+      };
+      search("greedy");
       for (const std::string& beams : own.names("output.beam")) {
         options.max_new_tokens = own.tensor("output.beam" + beams).size(1) - 1;
         options.beams = number_in(beams);
         if (options.pad == 0 && !options.ends.empty()) options.pad = options.ends.front();  // as for decoders
-        own.tokens("beam" + beams,
-                   generate(next_token_model(*model, ids, mask, options.beams), start, options).ids,
-                   options.pad);
+        search("beam" + beams);
       }
     }
   return comparison.result();

@@ -1,11 +1,14 @@
-"""A folder with a small LLaMA, or with `llava` a small LLaVA, of random weights: config.json and model.safetensors."""
+"""A folder with a small model of random weights, config.json and model.safetensors: `tiny_language.py FOLDER TOKENS [KIND]`.
+
+KIND is llava or t5 instead of a LLaMA; or flamingo, what OpenFlamingo adds to that LLaMA and the tower of tiny_towers.py.
+"""
 import json
 import os
 import random
 import struct
 import sys
 
-folder, vocabulary, images = sys.argv[1], int(sys.argv[2]), len(sys.argv) > 3
+folder, vocabulary, kind = sys.argv[1], int(sys.argv[2]), (sys.argv[3:] or ["llama"])[0]
 draw = random.Random(1)
 dim, hidden, depth = 16, 24, 2
 text = {"model_type": "llama", "vocab_size": vocabulary, "hidden_size": dim, "intermediate_size": hidden,
@@ -21,7 +24,7 @@ for i in range(depth):
                layer + "mlp.gate_proj.weight": [hidden, dim], layer + "mlp.up_proj.weight": [hidden, dim],
                layer + "mlp.down_proj.weight": [dim, hidden], layer + "self_attn.rotary_emb.inv_freq": [4]}
 config = text
-if images:
+if kind == "llava":
     shapes = {"language_model." + name: shape for name, shape in shapes.items()}
     wide, mlp = 12, 20
     config = {"model_type": "llava", "text_config": text, "image_token_index": vocabulary - 1,
@@ -43,6 +46,35 @@ if images:
             shapes |= {layer + norm + ".weight": [wide], layer + norm + ".bias": [wide]}
         shapes |= {layer + "mlp.fc1.weight": [mlp, wide], layer + "mlp.fc1.bias": [mlp],
                    layer + "mlp.fc2.weight": [wide, mlp], layer + "mlp.fc2.bias": [wide]}
+elif kind == "t5":
+    config = {"model_type": "t5", "vocab_size": vocabulary, "d_model": dim, "d_kv": 8, "d_ff": hidden, "num_layers": depth,
+              "num_heads": 2, "feed_forward_proj": "relu", "decoder_start_token_id": 0, "eos_token_id": 1}
+    shapes = {"shared.weight": [vocabulary, dim], "encoder.embed_tokens.weight": [vocabulary, dim]}
+    for side, parts in (("encoder", ("SelfAttention",)), ("decoder", ("SelfAttention", "EncDecAttention"))):
+        shapes |= {f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias.weight": [32, 2],
+                   f"{side}.final_layer_norm.weight": [dim]}
+        for i in range(depth):
+            for j, part in enumerate(parts):
+                shapes |= {f"{side}.block.{i}.layer.{j}.{part}.{name}.weight": [dim, dim] for name in "qkvo"}
+            last = f"{side}.block.{i}.layer.{len(parts)}.DenseReluDense."
+            shapes |= {last + "wi.weight": [hidden, dim], last + "wo.weight": [dim, hidden]}
+            shapes |= {f"{side}.block.{i}.layer.{j}.layer_norm.weight": [dim] for j in range(len(parts) + 1)}
+elif kind == "flamingo":
+    wide, head = 64, 64  # the tower's tokens; OpenFlamingo's heads
+    shapes = {"perceiver.latents": [3, wide], "lang_encoder.model.embed_tokens.weight": [vocabulary, dim]}
+
+    def branches(path, names, norms, width, read):
+        for norm in norms:
+            shapes.update({path + norm + ".weight": [width], path + norm + ".bias": [width]})
+        shapes.update({path + names[0] + ".to_q.weight": [head, width], path + names[0] + ".to_kv.weight": [2 * head, read],
+                       path + names[0] + ".to_out.weight": [width, head], path + names[1] + ".1.weight": [4 * width, width],
+                       path + names[1] + ".3.weight": [width, 4 * width]})
+
+    branches("perceiver.layers.0.", "01", ("0.norm_media", "0.norm_latents", "1.0"), wide, wide)
+    shapes |= {"perceiver.norm.weight": [wide], "perceiver.norm.bias": [wide]}
+    gated = "lang_encoder.model.layers.1.gated_cross_attn_layer."
+    branches(gated, ("attn", "ff"), ("attn.norm", "ff.0"), dim, wide)
+    shapes |= {gated + "attn_gate": [1], gated + "ff_gate": [1]}
 header, body = {}, b""
 for name, shape in shapes.items():
     count = 1
