@@ -394,6 +394,10 @@ void move_directory(const std::string& fresh, const std::string& path) {
   sync_directory(parent_of(path));
 }
 
+bool link_file(const std::string& from, const std::string& to) {
+  return guarded(Operation::open, [&] { return ::link(from.c_str(), to.c_str()); }) == 0;
+}
+
 void replace_symlink(const std::string& target, const std::string& path) {
   const std::string temporary = text(path, temporary_suffix(), ::getpid(), "-0");
   ::unlink(temporary.c_str());

@@ -99,6 +99,8 @@ void sync_directory(const std::string& directory);
 void move_directory(const std::string& fresh, const std::string& path);
 // Makes `path` a symbolic link to `target`, replacing a link that is there by rename.
 void replace_symlink(const std::string& target, const std::string& path);
+// Gives a file a second name, so that both are one file. False where the file system, or the file, does not allow it.
+bool link_file(const std::string& from, const std::string& to);
 // Cuts a file to its first `size` bytes, and fsyncs it.
 void cut_file(const std::string& path, uint64_t size);
 // Makes a directory and its parents; no error if it is there.

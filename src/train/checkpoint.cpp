@@ -1,15 +1,19 @@
 #include "train/checkpoint.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <span>
+#include <utility>
 
 #include "core/error.h"
 #include "core/text.h"
 #include "io/file.h"
-#include "train/manifest.h"
 
 namespace tessera::train {
 namespace {
@@ -19,6 +23,7 @@ namespace fs = std::filesystem;
 constexpr const char* kManifest = "manifest.json";
 constexpr const char* kLatest = "latest";
 constexpr const char* kWriting = ".writing-";
+constexpr const char* kIndexEnding = ".index.json";
 
 std::string name_of(int64_t step) {
   char name[32];
@@ -58,6 +63,17 @@ Manifest read_manifest(const std::string& path) {
   return parse_manifest(as_text(file.bytes()), path);
 }
 
+// Names the file of each tensor, as several files of weights are read.
+ManifestFile write_index(const std::string& directory, const CheckpointFile& file) {
+  nlohmann::json map = nlohmann::json::object();
+  for (const auto& [name, tensor] : file.tensors) map[name] = file.name;
+  for (const auto& [name, tensor] : file.frozen) map[name] = kFrozenFile;
+  const std::string name = file.name + kIndexEnding,
+                    content = nlohmann::json({{"weight_map", std::move(map)}}).dump(1) + "\n";
+  write_text_atomic(directory + "/" + name, content);
+  return {name, std::ssize(content), checksum_of(std::as_bytes(std::span(content)))};
+}
+
 // The manifest goes first: what is half removed is not valid, and says so quickly.
 void remove_checkpoint(const std::string& directory) {
   remove_all(directory + "/" + kManifest);
@@ -73,8 +89,14 @@ std::string CheckpointStore::directory_of(int64_t step) const { return directory
 uint64_t CheckpointStore::bytes() const {
   uint64_t total = 0;
   std::error_code error;
-  for (fs::recursive_directory_iterator it(directory_, error), end; !error && it != end; it.increment(error))
-    if (it->is_regular_file(error) && !error) total += it->file_size(error);
+  std::set<std::pair<uint64_t, uint64_t>> linked;  // device and number of files that have several names
+  for (fs::recursive_directory_iterator it(directory_, error), end; !error && it != end;
+       it.increment(error)) {
+    struct stat status {};
+    if (::lstat(it->path().c_str(), &status) != 0 || !S_ISREG(status.st_mode)) continue;
+    if (status.st_nlink > 1 && !linked.insert({status.st_dev, status.st_ino}).second) continue;
+    total += static_cast<uint64_t>(status.st_size);
+  }
   return total;
 }
 
@@ -93,6 +115,25 @@ void CheckpointStore::prepare() {
   }
 }
 
+void CheckpointStore::share_frozen(const StoredCheckpoint& stored) {
+  frozen_.clear();
+  if (stored.frozen) frozen_.push_back({stored.path(kFrozenFile), *stored.frozen});
+}
+
+uint64_t CheckpointStore::put_frozen(const std::string& directory, const NamedTensors& tensors,
+                                     Manifest& manifest) {
+  const std::string path = directory + "/" + kFrozenFile;
+  if (frozen_.size() > 1)
+    for (const Frozen& kept : frozen_)
+      if (link_file(kept.path, path)) {
+        manifest.files.push_back(kept.file);
+        return 0;
+      }
+  const std::string xxh3 = save_tensors(path, tensors);
+  manifest.files.push_back({kFrozenFile, static_cast<int64_t>(fs::file_size(path)), xxh3});
+  return fs::file_size(path);
+}
+
 uint64_t CheckpointStore::save(int64_t step, const std::vector<CheckpointFile>& files, const Value& state) {
   make_directories(directory_);
   const std::string fresh = text(directory_of(step), kWriting, ::getpid());
@@ -107,9 +148,15 @@ uint64_t CheckpointStore::save(int64_t step, const std::vector<CheckpointFile>& 
       const uint64_t bytes = fs::file_size(path);
       manifest.files.push_back({file.name, static_cast<int64_t>(bytes), xxh3});
       total += bytes;
+      if (file.frozen.empty()) continue;
+      if (!file_exists(fresh + "/" + kFrozenFile)) total += put_frozen(fresh, file.frozen, manifest);
+      manifest.files.push_back(write_index(fresh, file));
     }
     write_text_atomic(fresh + "/" + kManifest, write_manifest(manifest));
     move_directory(fresh, directory_of(step));
+    for (const ManifestFile& file : manifest.files)
+      if (file.name == kFrozenFile) frozen_.push_back({directory_of(step) + "/" + kFrozenFile, file});
+    if (frozen_.size() > 2) frozen_.erase(frozen_.begin());
     point_latest(step);
     remove_all(fresh);  // what was replaced, if anything
     return total;
@@ -168,6 +215,10 @@ bool StoredCheckpoint::holds(const std::string& file) const {
   return std::find(files.begin(), files.end(), file) != files.end();
 }
 
+std::string StoredCheckpoint::weights_path(const std::string& file) const {
+  return path(holds(file + kIndexEnding) ? file + kIndexEnding : file);
+}
+
 StoredCheckpoint read_checkpoint(const std::string& directory) {
   const std::string where = directory + "/" + kManifest;
   if (!file_exists(where)) fail("'", directory, "' has no manifest.json: its writing was never finished");
@@ -180,6 +231,7 @@ StoredCheckpoint read_checkpoint(const std::string& directory) {
   for (const ManifestFile& file : manifest.files) {
     verify_file(directory, file);
     stored.files.push_back(file.name);
+    if (file.name == kFrozenFile) stored.frozen = file;
   }
   for (const char* needed : {kWeightsFile, kOptimiserFile})
     if (!stored.holds(needed)) fail("'", where, "' does not list ", needed);

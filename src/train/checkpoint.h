@@ -3,6 +3,10 @@
 //   checkpoints/step-000123/weights.safetensors  ema.safetensors  optimiser.safetensors  manifest.json
 //   checkpoints/latest -> step-000123
 //
+// Where much of the model is frozen, that stands in frozen.safetensors, of which a run writes two copies: each further
+// checkpoint has a hard link to that of the last but one, so that damage to one copy leaves every other checkpoint.
+// weights.safetensors has the rest, and an index beside, weights.safetensors.index.json, names both.
+//
 // Writing: everything goes into a directory beside ("step-000123.writing-PID"), each file flushed, fsynced
 // and checksummed; the manifest is renamed in last, the directory fsynced and renamed to its name, `latest`
 // replaced by rename. Only then are older ones removed. Reading verifies every size and checksum, that of the
@@ -18,6 +22,7 @@
 
 #include "core/value.h"
 #include "io/safetensors.h"
+#include "train/manifest.h"
 #include "train/weights.h"
 
 namespace tessera::train {
@@ -26,11 +31,14 @@ namespace tessera::train {
 inline constexpr const char* kWeightsFile = "weights.safetensors";
 inline constexpr const char* kEmaFile = "ema.safetensors";  // where there is a moving average
 inline constexpr const char* kOptimiserFile = "optimiser.safetensors";
+inline constexpr const char* kFrozenFile = "frozen.safetensors";  // where there is any
 
 struct CheckpointFile {
   std::string name;  // "weights.safetensors"
   NamedTensors tensors;
   Metadata metadata;
+  NamedTensors frozen =
+      {};  // what belongs to it and is the same in all checkpoints; of all files one and the same
 };
 
 struct StoredCheckpoint {
@@ -40,6 +48,9 @@ struct StoredCheckpoint {
   std::vector<std::string> files;
   std::string path(const std::string& file) const { return directory + "/" + file; }
   bool holds(const std::string& file) const;  // it is listed, and was verified
+  // A file of weights with what is frozen of them: its index where there is one.
+  std::string weights_path(const std::string& file) const;
+  std::optional<ManifestFile> frozen = {};  // as the manifest lists it
 };
 
 class CheckpointStore {
@@ -53,6 +64,9 @@ class CheckpointStore {
   // Writes and commits. A valid checkpoint of the same step is replaced only by the whole new one.
   // Returns the bytes written.
   uint64_t save(int64_t step, const std::vector<CheckpointFile>& files, const Value& state);
+
+  // The frozen weights of this checkpoint are those of the ones to come too.
+  void share_frozen(const StoredCheckpoint& stored);
 
   // Lets `latest` point to this step. save() does so; a writer may have been killed just before.
   void point_latest(int64_t step) const;
@@ -70,10 +84,18 @@ class CheckpointStore {
   void retain(int64_t newest_step, int64_t keep_last, int64_t best_step);
 
   std::string directory_of(int64_t step) const;
-  uint64_t bytes() const;  // of all that lies in the directory
+  uint64_t bytes() const;  // of all that lies in the directory, a file with several names once
 
  private:
+  struct Frozen {
+    std::string path;
+    ManifestFile file;
+  };
+  // Puts them into a directory; the bytes that were written.
+  uint64_t put_frozen(const std::string& directory, const NamedTensors& tensors, Manifest& manifest);
+
   std::string directory_;
+  std::vector<Frozen> frozen_;  // of the last two checkpoints, the older one first
 };
 
 // Reads one checkpoint directory, verifying sizes and checksums; an error names what is wrong.

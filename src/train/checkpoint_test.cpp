@@ -73,6 +73,54 @@ TEST_F(CheckpointTest, SavingAStepAgainReplacesIt) {
   EXPECT_EQ(store().steps().size(), 1u);
 }
 
+TEST_F(CheckpointTest, FrozenWeightsAreWrittenTwiceAndReadWithTheOthers) {
+  CheckpointStore kept = store();
+  const auto put = [&](CheckpointStore& into, int64_t step) {
+    const NamedTensors frozen = {{"f", torch::full({5000}, 7.0)}},
+                       own = {{"w", torch::full({3}, double(step))}};
+    return into.save(step,
+                     {{kWeightsFile, own, {{"k", "v"}}, frozen},
+                      {kOptimiserFile, {{"exp_avg.w", own[0].second}}, {}},
+                      {kEmaFile, own, {{"k", "v"}}, frozen}},
+                     Value(Value::Table()));
+  };
+  const auto file = [&](int64_t step) { return directory(step) + "/" + kFrozenFile; };
+  EXPECT_GT(put(kept, 1), 20000u);
+  EXPECT_GT(put(kept, 2), 20000u);
+  EXPECT_LT(put(kept, 3), 5000u);
+  EXPECT_LT(put(kept, 4), 5000u);
+  EXPECT_TRUE(fs::equivalent(file(1), file(3)));
+  EXPECT_TRUE(fs::equivalent(file(2), file(4)));
+  EXPECT_FALSE(fs::equivalent(file(3), file(4)));
+  EXPECT_LT(kept.bytes(), 2 * 20000u + 4 * 5000u);
+  // Another process goes on from the newest one; the others may be removed.
+  std::vector<std::string> notes;
+  const auto stored = store().newest(notes);
+  ASSERT_TRUE(stored.has_value());
+  CheckpointStore next = store();
+  next.share_frozen(*stored);
+  put(next, 5);
+  put(next, 6);
+  EXPECT_TRUE(fs::equivalent(file(4), file(6)));
+  next.retain(6, 1, -1);
+  EXPECT_LT(put(next, 7), 5000u);  // that of the last but one is gone
+  for (const char* name : {kWeightsFile, kEmaFile}) {
+    const StoredCheckpoint last = read_checkpoint(directory(7));
+    EXPECT_EQ(last.weights_path(name), last.path(name) + ".index.json");
+    EXPECT_EQ(last.weights_path(kOptimiserFile), last.path(kOptimiserFile));
+    const WeightFile all(last.weights_path(name));
+    EXPECT_EQ(all.metadata().at("k"), "v");
+    double sum = 0;
+    for (const auto& [key, tensor] : read_tensors(all)) sum += tensor.sum().item<double>();
+    EXPECT_EQ(sum, 7.0 * 5000 + 3 * 7);
+  }
+  // Without links it is written again.
+  fs::remove(file(6));
+  fs::remove(file(7));
+  EXPECT_GT(put(next, 8), 20000u);
+  EXPECT_EQ(read_checkpoint(directory(8)).step, 8);
+}
+
 TEST_F(CheckpointTest, DamageIsSaidAndTheOneBeforeUsed) {
   for (const int64_t step : {1, 2, 3, 4, 5, 6}) save(step, static_cast<double>(step));
   flip_bit(directory(6) + "/" + kOptimiserFile);

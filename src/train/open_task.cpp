@@ -34,7 +34,7 @@ std::string weights_file_of(const std::string& path, bool raw) {
   if (file_exists(path + "/manifest.json")) {
     const StoredCheckpoint checkpoint = read_checkpoint(path);
     const bool averaged = !raw && checkpoint.holds(kEmaFile);
-    return checkpoint.path(averaged ? kEmaFile : kWeightsFile);
+    return checkpoint.weights_path(averaged ? kEmaFile : kWeightsFile);
   }
   if (!raw)
     for (const char* name :

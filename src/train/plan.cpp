@@ -78,15 +78,20 @@ void plan_model(RunPlan& plan, const tasks::Task& task, const Recipe& recipe) {
     plan.trainable_parameters += parameter.numel();
     trained.emplace_back(name, parameter);
   }
-  // A checkpoint holds the weights, their average, and what the optimiser keeps of those that are trained. As many as are
-  // ever there at once take space: those kept, the best, the one being written; and the best and final weights.
+  // A checkpoint holds the weights, their average, and what the optimiser keeps of those that are trained, the first one
+  // what is frozen too. As many as are ever there at once take space: those kept, the best, the one being written; and the best and final weights.
   const uint64_t size = recipe.train.precision == RunPrecision::fp64 ? 8 : 4;
   const auto all = static_cast<uint64_t>(plan.parameters);
+  const int64_t frozen = plan.parameters - plan.trainable_parameters;
+  // Checkpoints share two copies of these, and a third one for a while after the run was continued.
+  const auto shared =
+      keeps_frozen_apart(frozen, plan.parameters) ? static_cast<uint64_t>(frozen) : uint64_t{0};
   const bool averaged = recipe.train.ema_decay > 0;
   plan.checkpoint_bytes =
-      size * (all * (averaged ? 2 : 1) + optimiser_values(recipe.optimiser, trained)) + (uint64_t{1} << 18);
+      size * ((all - shared) * (averaged ? 2 : 1) + optimiser_values(recipe.optimiser, trained)) +
+      (uint64_t{1} << 18);
   plan.disk_bytes = (static_cast<uint64_t>(recipe.train.keep_last) + 2) * plan.checkpoint_bytes +
-                    2 * (size * all + (1 << 18));
+                    3 * size * shared + 2 * (size * all + (1 << 18));
   plan.free_bytes = free_disk_bytes(recipe.train.output);
 }
 

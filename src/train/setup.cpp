@@ -251,11 +251,19 @@ RunTask build_task(const Recipe& recipe, const RunData& data, const WeightsInfo&
     part.model->set_checkpointing(recipe.train.checkpoint_activations);
   tasks::move(run.parts, compute.device, parameter_type(compute.precision));
   const NamedTensors parameters = tasks::named_parameters(run.parts);
-  if (const int64_t frozen = freeze_parameters(parameters, recipe.train.freeze); frozen > 0)
-    run.notes.push_back(text("frozen: ", frozen, " of ", parameters.size(), " parameter tensors"));
+  if (const int64_t count = freeze_parameters(parameters, recipe.train.freeze); count > 0)
+    run.notes.push_back(text("frozen: ", count, " of ", parameters.size(), " parameter tensors"));
   if (!continued && !pretrained && recipe.model.select_from.empty())
     check_something_learns(*run.task, run.parts);
   run.state = tasks::named_state(run.parts);
+  int64_t frozen = 0, all = 0;
+  for (const auto& [name, parameter] : parameters) {
+    all += parameter.numel();
+    if (parameter.requires_grad()) continue;
+    frozen += parameter.numel();
+    run.frozen.insert(name);
+  }
+  if (!keeps_frozen_apart(frozen, all)) run.frozen.clear();
   if (data.train) run.fingerprints = fingerprints_of(*run.task);
   return run;
 }

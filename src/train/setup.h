@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -33,8 +34,9 @@ struct RunData {
 struct RunTask {
   std::unique_ptr<tasks::Task> task;
   std::vector<tasks::Part> parts;
-  NamedTensors state;                                             // parameters and buffers of all parts
-  WeightsInfo info;                                               // what every weight file of the run says
+  NamedTensors state;            // parameters and buffers of all parts
+  std::set<std::string> frozen;  // of its parameters, where checkpoints keep those in a file of their own
+  WeightsInfo info;              // what every weight file of the run says
   std::vector<std::pair<std::string, std::string>> fingerprints;  // of the data and other files, by name
   std::vector<std::string> notes;  // for people: pretrained weights, frozen parameters
 };
@@ -92,6 +94,8 @@ std::vector<int64_t> input_sizes(const Recipe& recipe);
 
 // Turns off the gradient of every parameter that one of the patterns ("blocks.0.*") matches; returns their
 // number. A pattern that matches nothing is a usage error with the nearest name.
+// Whether checkpoints keep frozen weights in a file of their own, which they share: where they are a tenth of all or more.
+inline bool keeps_frozen_apart(int64_t frozen, int64_t all) { return frozen > 0 && frozen >= all / 10; }
 int64_t freeze_parameters(const NamedTensors& parameters, const std::vector<std::string>& patterns);
 
 }  // namespace tessera::train

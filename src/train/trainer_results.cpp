@@ -1,6 +1,8 @@
 // What a run evaluates, keeps on disk and tells.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <map>
 #include <span>
 
 #include "core/error.h"
@@ -71,6 +73,19 @@ std::string why_no_weights(const std::string& path) {
   } catch (const Error& error) {
     return error.what();
   }
+}
+
+// Whether a file that can be opened has these tensors, bit by bit.
+bool holds_the_same(const std::string& path, const NamedTensors& wanted) {
+  if (!why_no_weights(path).empty()) return false;
+  const NamedTensors held = read_tensors(SafetensorsFile(path));
+  const std::map<std::string, torch::Tensor> by_name(held.begin(), held.end());
+  return by_name.size() == wanted.size() && std::ranges::all_of(wanted, [&](const auto& one) {
+           const auto found = by_name.find(one.first);
+           return found != by_name.end() && found->second.scalar_type() == one.second.scalar_type() &&
+                  found->second.sizes() == one.second.sizes() &&
+                  std::memcmp(found->second.data_ptr(), one.second.data_ptr(), one.second.nbytes()) == 0;
+         });
 }
 
 Metrics values_of(const std::vector<tasks::Metric>& metrics) {
@@ -173,9 +188,15 @@ void Trainer::write_checkpoint() {
   state_.seconds = seconds();
   state_.metrics_bytes = directory_.sync_metrics();
   const Metadata metadata = weights_metadata(model_.info);
-  std::vector<CheckpointFile> files = {{kWeightsFile, model_.state, metadata},
+  const auto file_of = [&](const char* name, const NamedTensors& tensors) {
+    CheckpointFile file{.name = name, .tensors = {}, .metadata = metadata};
+    for (const auto& one : tensors)
+      (model_.frozen.contains(one.first) ? file.frozen : file.tensors).push_back(one);
+    return file;
+  };
+  std::vector<CheckpointFile> files = {file_of(kWeightsFile, model_.state),
                                        {kOptimiserFile, optimisation_.optimiser->state(), {}}};
-  if (optimisation_.ema) files.push_back({kEmaFile, optimisation_.ema->tensors(), metadata});
+  if (optimisation_.ema) files.push_back(file_of(kEmaFile, optimisation_.ema->tensors()));
   const uint64_t bytes = store_.save(state_.step, files, write_state(state_, setup_));
   for (Observer* observer : options_.observers)
     observer->checkpointed(store_.directory_of(state_.step), bytes, steady_seconds() - began);
@@ -196,12 +217,16 @@ void Trainer::restore_best() {
   const std::string best = directory_.file(kBestFile);
   try {
     const StoredCheckpoint from = read_checkpoint(store_.directory_of(state_.best_step));
-    const MappedFile wanted(from.path(optimisation_.ema ? kEmaFile : kWeightsFile));
-    if (file_exists(best) && checksum_of(MappedFile(best).bytes()) == checksum_of(wanted.bytes())) return;
+    const std::string file = from.weights_path(optimisation_.ema ? kEmaFile : kWeightsFile);
+    NamedTensors wanted;  // in the order in which evaluate() writes them
+    for (const auto& [name, tensor] : model_.state)
+      wanted.emplace_back(name, torch::empty_like(tensor, torch::kCPU));
+    copy_tensors(read_tensors(WeightFile(file)), wanted, file);
+    if (holds_the_same(best, wanted)) return;
     note(text("'", best, "' ",
               file_exists(best) ? "is not the file of step " : "is missing, the file of step ",
               state_.best_step, ": written again from ", from.directory));
-    write_file_atomic(best, wanted.bytes());
+    save_weights(best, wanted, model_.info);
   } catch (const Error& error) {
     if (const std::string why = why_no_weights(best); !why.empty())
       note(text("the best weights, of step ", state_.best_step, ", are lost: ", why, "; ", error.what()));

@@ -143,7 +143,8 @@ void Trainer::restore(const StoredCheckpoint& stored) {
          " are not where step ", state_.step, " ends, with ", setup_.plan.steps_per_epoch, " steps an epoch");
   seconds_before_ = state_.seconds;
   if (leader()) meter_.load_state(state_.meter);  // the sums are of all processes together
-  const auto load = [&](const char* name) { return read_tensors(SafetensorsFile(stored.path(name))); };
+  const auto load = [&](const char* name) { return read_tensors(WeightFile(stored.weights_path(name))); };
+  store_.share_frozen(stored);
   copy_tensors(load(kWeightsFile), model_.state, stored.path(kWeightsFile));
   if (optimisation_.ema) optimisation_.ema->load_state(state_.ema_updates, load(kEmaFile));
   // Earlier versions kept moments of frozen parameters too, which nothing ever changed.

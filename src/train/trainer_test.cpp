@@ -88,6 +88,40 @@ TEST_F(TrainerTest, ARunLeavesAllItsFiles) {
   EXPECT_EQ(values_of(evaluate(setup, *opened.task)), values_of(summary.final));
 }
 
+// Checkpoints share copies of them; the run, killed and continued, is the same, and all its files are whole.
+TEST_F(TrainerTest, FrozenWeightsStandInAFileOfTheirOwn) {
+  const std::vector<std::string> frozen = {"train.freeze=['patch_embed.*', 'blocks.0.*']",
+                                           "train.checkpoint_steps=3", "train.keep_last=3"};
+  const RunSummary whole = run_training(tiny("whole", frozen));
+  Watcher watcher;
+  watcher.crash_after_checkpoint = 3;
+  EXPECT_THROW(run_training(tiny("run", frozen), {.observers = {&watcher}}), Stop);
+  std::filesystem::remove(path("run/best.safetensors"));
+  run_training(tiny("run", frozen), {.resume = Resume::automatic});
+  const auto expect_same = [](const NamedTensors& a, const NamedTensors& b) {
+    ASSERT_EQ(a.size(), b.size());
+    for (size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(torch::equal(a[i].second, b[i].second)) << a[i].first;
+  };
+  for (const char* name : {"/model.safetensors", "/best.safetensors"})
+    expect_same(read_tensors(SafetensorsFile(path("run") + name)),
+                read_tensors(SafetensorsFile(path("whole") + name)));
+  const CheckpointStore store(path("run/checkpoints"));
+  const std::vector<int64_t> steps = store.steps();
+  ASSERT_GE(steps.size(), 3u);
+  const auto copy = [&](size_t behind) {
+    return store.directory_of(steps.at(steps.size() - 1 - behind)) + "/frozen.safetensors";
+  };
+  EXPECT_TRUE(std::filesystem::equivalent(copy(0), copy(2)));
+  EXPECT_FALSE(std::filesystem::equivalent(copy(0), copy(1)));
+  EXPECT_LE(store.bytes(), whole.plan.disk_bytes);
+  for (const auto& [name, tensor] :
+       read_tensors(SafetensorsFile(store.directory_of(steps.back()) + "/weights.safetensors")))
+    EXPECT_FALSE(name.starts_with("patch_embed.") || name.starts_with("blocks.0.")) << name;
+  // The last checkpoint is the final model.
+  const OpenedTask last = open_task(store.directory_of(steps.back())), final = open_task(whole.model_file);
+  expect_same(tasks::named_state(last.task->parts()), tasks::named_state(final.task->parts()));
+}
+
 // Earlier versions kept moments of frozen parameters too.
 TEST_F(TrainerTest, MomentsOfFrozenParametersAreLeftOut) {
   const std::vector<std::string> frozen = {"train.freeze=['patch_embed.*']", "train.ema_decay=0"};

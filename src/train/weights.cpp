@@ -174,11 +174,18 @@ torch::Tensor to_tensor(const TensorView& view) {
   return tensor;
 }
 
-NamedTensors read_tensors(const SafetensorsFile& file) {
+namespace {
+
+NamedTensors copies_of(const std::vector<TensorView>& views) {
   NamedTensors tensors;
-  for (const TensorView& view : file.tensors()) tensors.emplace_back(view.name, to_tensor(view));
+  for (const TensorView& view : views) tensors.emplace_back(view.name, to_tensor(view));
   return tensors;
 }
+
+}  // namespace
+
+NamedTensors read_tensors(const SafetensorsFile& file) { return copies_of(file.tensors()); }
+NamedTensors read_tensors(const WeightFile& file) { return copies_of(file.tensors()); }
 
 void copy_tensors(const NamedTensors& from, const NamedTensors& to, const std::string& where) {
   const std::map<std::string, torch::Tensor> stored(from.begin(), from.end());

@@ -16,6 +16,7 @@
 
 #include "data/transform.h"
 #include "io/safetensors.h"
+#include "io/weight_file.h"
 #include "models/model.h"
 #include "train/ema.h"
 #include "train/quantise.h"
@@ -43,6 +44,7 @@ WeightsInfo read_weights_info(const Metadata& metadata, const std::string& name)
 // A tensor of our own from a view of a file's bytes.
 torch::Tensor to_tensor(const TensorView& view);
 NamedTensors read_tensors(const SafetensorsFile& file);
+NamedTensors read_tensors(const WeightFile& file);
 // Copies by name; a tensor that is missing, unknown or of another shape is an error that names it and
 // `where`.
 void copy_tensors(const NamedTensors& from, const NamedTensors& to, const std::string& where);
