@@ -49,6 +49,7 @@ void caption(const CaptionOptions& options) {
   if (!options.attention.empty() && !is_image_name(options.attention) &&
       !lower(options.attention).ends_with(".svg"))
     fail_usage("'", options.attention, "': the name must end in .png, .jpg, .webp or .svg");
+  check_beams(options.request.search);
   const PairedModel model(options);
   tasks::Captioner& writer = model.captioner("caption");
   const data::ImageFiles images(options.images);
@@ -81,11 +82,7 @@ void caption(const CaptionOptions& options) {
 void add_caption(Arguments& command, Action& action) {
   auto options = std::make_shared<CaptionOptions>();
   command.add("IMAGES", options->images, "images, or folders of images").required();
-  command
-      .add("--beams", options->request.beams,
-           "texts that are followed at a time; 1 = the best token each time")
-      .show_default()
-      .range(1, 64);
+  add_beam_options(command, options->request.search);
   command.add("--longest", options->request.longest, "tokens at most (default: as many as the model reads)")
       .range(2, 65536);
   command

@@ -13,6 +13,7 @@
 #include "cli/eval_tables.h"
 #include "cli/kept_temperature.h"
 #include "cli/measure_options.h"
+#include "cli/paired_images.h"
 #include "cli/real_labels.h"
 #include "cli/test_views.h"
 #include "core/clock.h"
@@ -43,7 +44,9 @@ struct EvalOptions : MeasureOptions {
   AnalysisOutput output;
   PredictionSettings measured;
   double crop = 0;
-  int64_t crops = 1, beams = 1;
+  int64_t crops = 1;
+  tasks::CaptionBeams beams;
+  std::vector<std::string> templates;
   bool json = false, per_class = false, measures = false, flip = false, bits = false,
        classes_in_order = false;
   bool views() const { return crops > 1 || flip || !scales.empty(); }
@@ -137,7 +140,10 @@ tasks::Findings evaluate_at(const EvalOptions& options, const EvalSetup& setup, 
   if (!options.output.report.empty())
     how.blocks.insert(how.blocks.end(), {"pictures", "completions", "confusion"});
   if (options.views()) look_several_times(options, opened);
-  if (options.beams > 1) dynamic_cast<tasks::Captioner&>(*opened.task).set_beams(options.beams);
+  if (auto* const writer = dynamic_cast<tasks::Captioner*>(opened.task.get()))
+    writer->set_beams(options.beams);
+  if (!options.templates.empty())
+    dynamic_cast<tasks::PairedEmbedding&>(*opened.task).set_templates(options.templates);
   tasks::move(opened.task->parts(), how.device, train::parameter_type(how.precision));
   tasks::Findings findings;
   for (const auto& evaluator : opened.task->evaluators()) tasks::append(findings, evaluator->run(how));
@@ -161,6 +167,17 @@ void add_real(const RealLabels& real, const data::Source& source, const tasks::S
   row.intervals["real_top1"] = eval::wilson(count.right, count.counted);
 }
 
+bool has_classes_alone(const data::Source& source) {
+  return source.class_labels() && source.size() > 0 && source.read(0).annotation.captions.empty();
+}
+
+data::SourceConfig by_class_names(data::SourceConfig config, data::Split split) {
+  const bool own = split == data::Split::validation && !config.val_path.empty();
+  std::string& path = own ? config.val_path : config.path;
+  path = "named:" + path;
+  return config;
+}
+
 // What the task of the weights cannot give is said before the work.
 void check_task(const EvalOptions& options, train::OpenedTask& opened) {
   if (options.wants_scores() || !options.measured.real.empty())
@@ -176,8 +193,11 @@ void check_task(const EvalOptions& options, train::OpenedTask& opened) {
   need(options.per_class, "--per-class", "classes");
   need(!options.predictions.empty(), "--predictions", "samples");
   need(options.bits, "--bits", "bits");
-  if (options.beams > 1 && !dynamic_cast<tasks::Captioner*>(opened.task.get()))
+  check_beams(options.beams);
+  if (options.beams.beams > 1 && !dynamic_cast<tasks::Captioner*>(opened.task.get()))
     fail_usage("--beams: the task of these weights, ", kind.name, ", writes no captions");
+  if (!options.templates.empty() && !dynamic_cast<tasks::PairedEmbedding*>(opened.task.get()))
+    fail_usage("--templates: the task of these weights, ", kind.name, ", compares no texts with images");
 }
 
 // Whether a model tells classes apart nobody can see where there is one alone.
@@ -292,6 +312,8 @@ class Evaluation {
     const data::SourceConfig config = data_of(options_, weights, info);
     refuse_corruptions(config.val_path.empty() ? config.path : config.val_path);
     whole_ = data::open_source(config, which);
+    if (tasks::find_task(tasks::task_name(info.task)).names_classes && has_classes_alone(*whole_))
+      whole_ = data::open_source(by_class_names(config, which), which);
     std::vector<std::string> notes;
     source_ = without_fitted(whole_, weights_, notes);
     for (const std::string& note : notes) std::cerr << one_line(note) << "\n";
@@ -427,11 +449,11 @@ void add_eval(Arguments& command, Action& action) {
   command.add("--scales", options->scales,
               "of segmenters and detectors: the images at these sizes too, as 0.75,1,1.25, brought together");
   command.flag("--flip", options->flip, "each image and its mirror image, averaged");
-  command
-      .add("--beams", options->beams,
-           "of tasks that write captions: texts that are followed at a time; 1 = the best token each time")
-      .show_default()
-      .range(1, 64);
+  add_beam_options(command, options->beams);
+  command.add(
+      "--templates", options->templates,
+      "of models of images and texts: texts with {} for the name of a class, or imagenet for OpenAI's 80 "
+      "(default: the weights' own)");
   add_class_names(command, options->class_names);
   add_classes_in_order(command, options->classes_in_order);
   command.flag("--bits", options->bits,

@@ -69,6 +69,32 @@ torch::Tensor PairedModel::with_precision(const std::function<torch::Tensor()>& 
   return compute().to(torch::kCPU, torch::kFloat32);
 }
 
+void tell_cut(const tasks::CutTexts& cut, bool strict) {
+  if (cut.count == 0) return;
+  if (strict) fail_usage(cut.line(), " (--strict)");
+  std::cerr << cut.line() << "\n";
+}
+
+void add_beam_options(Arguments& command, tasks::CaptionBeams& beams) {
+  command
+      .add("--beams", beams.beams,
+           "of captions: texts that are followed at a time; 1 = the best token each time")
+      .show_default()
+      .range(1, 64);
+  command
+      .add("--beam-groups", beams.groups, "groups of beams that search on their own, as OpenCLIP's CoCa does")
+      .show_default()
+      .range(1, 64);
+  command.flag("--raw-scores", beams.raw_scores,
+               "compare beams by sums of scores, as OpenCLIP's CoCa does, not of log probabilities");
+}
+
+void check_beams(const tasks::CaptionBeams& beams) {
+  if (beams.beams % beams.groups != 0)
+    fail_usage("--beam-groups = ", beams.groups, ", must divide --beams = ", beams.beams);
+  if (beams.raw_scores && beams.beams == 1) fail_usage("--raw-scores compares beams: give --beams");
+}
+
 void fail_for_broken(const std::vector<std::string>& errors, int64_t images) {
   for (const std::string& error : errors) std::cerr << "tessera: " << one_line(error) << "\n";
   if (!errors.empty()) fail(errors.size(), " of ", counted(images, "image"), " could not be read");

@@ -48,6 +48,13 @@ class PairedModel {
   train::OpenedTask opened_;
 };
 
+// Says which texts are not read to their end; a usage error instead if `strict`.
+void tell_cut(const tasks::CutTexts& cut, bool strict);
+// --beams, --beam-groups and --raw-scores.
+void add_beam_options(Arguments& command, tasks::CaptionBeams& beams);
+// Usage errors: groups of different sizes, raw scores of one beam.
+void check_beams(const tasks::CaptionBeams& beams);
+
 // Names images that could not be read, then fails with their number; nothing where there are none.
 void fail_for_broken(const std::vector<std::string>& errors, int64_t images);
 

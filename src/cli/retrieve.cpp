@@ -112,11 +112,10 @@ std::vector<torch::Tensor> vectors_of(const PairedModel& model, const data::Imag
 torch::Tensor query_of(const RetrieveOptions& options, const PairedModel& model) {
   tasks::PairedEmbedding& towers = model.embedding("retrieve");
   if (options.image.empty()) {
-    int64_t cut = 0;
+    tasks::CutTexts cut;
     torch::Tensor row =
         model.with_precision([&] { return towers.embed_texts({join(options.words, " ")}, &cut); });
-    if (cut > 0 && options.strict) fail_usage("the text is longer than the model reads (--strict)");
-    if (cut > 0) std::cerr << "the text is longer than the model reads, its end is cut\n";
+    tell_cut(cut, options.strict);
     return row;
   }
   torch::Tensor row;

@@ -5,7 +5,6 @@
 #include "cli/command.h"
 #include "cli/common.h"
 #include "cli/paired_images.h"
-#include "core/counted.h"
 #include "core/error.h"
 #include "core/interrupt.h"
 #include "core/text.h"
@@ -31,12 +30,6 @@ std::vector<std::string> class_names_of(const ZeroShotOptions& options) {
   return options.classes.empty() ? options.names : data::read_class_names(options.classes);
 }
 
-std::vector<std::string> templates_of(const ZeroShotOptions& options, const tasks::PairedEmbedding& model) {
-  if (options.templates.empty()) return model.templates();
-  if (options.templates.size() == 1 && options.templates[0] == "imagenet") return tasks::imagenet_templates();
-  return options.templates;
-}
-
 void print(const ZeroShotOptions& options, const std::string& file, const torch::Tensor& shares,
            const torch::Tensor& best, const std::vector<std::string>& names, bool single) {
   nlohmann::ordered_json line = {{"file", file}, {"predictions", nlohmann::ordered_json::array()}};
@@ -60,25 +53,16 @@ void zeroshot(const ZeroShotOptions& options) {
   for (const std::string& note : images.notes()) std::cerr << one_line(note) << "\n";
   const torch::InferenceMode inference;
   const Interruptible stretch;
-  int64_t cut = 0;
+  if (!options.templates.empty()) towers.set_templates(options.templates);
+  tasks::CutTexts cut;
   tasks::ClassRows classes;
   classes.rows = model.with_precision([&] {
-    classes = tasks::class_rows(towers, names, templates_of(options, towers),
-                                [&](const std::vector<std::string>& texts) {
-                                  int64_t shortened = 0;
-                                  torch::Tensor rows = towers.embed_texts(texts, &shortened);
-                                  cut += shortened;
-                                  return rows;
-                                });
+    classes = tasks::class_rows(
+        towers, names, towers.templates(),
+        [&](const std::vector<std::string>& texts) { return towers.embed_texts(texts, &cut); });
     return classes.rows;
   });
-  if (cut > 0) {
-    const std::string line =
-        text(counted(cut, "text"), " of classes ", cut == 1 ? "is" : "are", " longer than the model reads, ",
-             cut == 1 ? "its end is cut" : "their ends are cut");
-    if (options.strict) fail_usage(line, " (--strict)");
-    std::cerr << line << "\n";
-  }
+  tell_cut(cut, options.strict);
   const double scale = towers.similarity_scale();
   const int64_t top = std::min<int64_t>(options.top, std::ssize(names));
   std::vector<std::string> broken;

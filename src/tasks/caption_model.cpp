@@ -48,7 +48,9 @@ std::vector<std::string> write_captions(int64_t images, const CaptionRequest& re
     fail_usage("captions of ", request.longest, " tokens: the model reads at most ", most_tokens);
   models::CaptionSearch search{.start = input.start(), .end = input.end(), .pad = input.pad()};
   search.longest = request.longest > 0 ? request.longest : most_tokens;
-  search.beams = request.beams;
+  search.beams = request.search.beams;
+  search.groups = request.search.groups;
+  search.raw_scores = request.search.raw_scores;
   search.repetition_penalty = request.repetition_penalty;
   search.shortest = 2;  // a caption of no token says nothing
   return texts_of(models::search_captions(images, search, next), input);

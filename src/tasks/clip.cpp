@@ -64,7 +64,7 @@ class Clip final : public Task, public PairedEmbedding {
     if (setup.train || setup.validation) input_.check_rows();
     if (setup.batch_size == 1)
       fail_usage("task clip compares the pairs of a batch: train.batch_size is 1, must be at least 2");
-    for (const std::string& pattern : templates()) fill_template(pattern, "");
+    set_templates(config_.templates);
     require_captions({train_.get(), validation_.get()}, "task clip");
     if (by_tokens())
       extent_ =
@@ -162,12 +162,8 @@ class Clip final : public Task, public PairedEmbedding {
     return late_similarities(tokens(from), tokens(to));
   }
   bool averages_prompts() const override { return !by_tokens(); }
-  torch::Tensor embed_texts(const std::vector<std::string>& texts, int64_t* cut) override;
+  torch::Tensor embed_texts(const std::vector<std::string>& texts, CutTexts* cut) override;
   double similarity_scale() const override { return pair_->scale().item<double>(); }
-  std::vector<std::string> templates() const override {
-    if (config_.templates.size() == 1 && config_.templates[0] == "imagenet") return imagenet_templates();
-    return config_.templates;
-  }
 
  private:
   bool by_tokens() const { return config_.similarity == PairSimilarity::tokens; }
@@ -274,7 +270,7 @@ ViewLoss Clip::compare_views(const Inputs& inputs, const models::Context& contex
                        others);
 }
 
-torch::Tensor Clip::embed_texts(const std::vector<std::string>& texts, int64_t* cut) {
+torch::Tensor Clip::embed_texts(const std::vector<std::string>& texts, CutTexts* cut) {
   const int64_t width = config_.embed_dim * (by_tokens() ? config_.context_length : 1);
   return embed_in_batches(input_, texts, config_.context_length, width, cut, [&](const torch::Tensor& ids) {
     return text_rows(ids.to(pair_->logit_scale.device()), {}).flatten(1);
@@ -298,16 +294,14 @@ Findings Clip::evaluate(const EvaluateOptions& options) {
   Findings out{.samples = images.size()};
   out.broken = loader->bad_images();
   check(out.samples > 0, "there is no image to evaluate on");
-  int64_t cut = 0;
+  CutTexts cut;
   add_retrieval(out, *validation_, images, config_.eval_captions, *this, options,
                 [&](const std::vector<std::string>& texts) {
                   const AutocastScope autocast(options.device, options.precision);
-                  int64_t shortened = 0;
-                  torch::Tensor rows_of_texts = embed_texts(texts, &shortened);
-                  cut += shortened;
-                  return rows_of_texts;
+                  return embed_texts(texts, &cut);
                 });
-  if (cut > 0) out.metrics.push_back({{"texts_cut", Unit::number, false}, static_cast<double>(cut)});
+  if (cut.count > 0)
+    out.metrics.push_back({{"texts_cut", Unit::number, false}, static_cast<double>(cut.count)});
   out.seconds = steady_seconds() - began;
   return out;
 }
@@ -325,7 +319,8 @@ TaskKind clip_kind() {
       .fit_model = [](Value& model, const Value&, const data::Source*) { model.set("classes", 0); },
       .make = [](const TaskSetup& setup) -> std::unique_ptr<Task> { return std::make_unique<Clip>(setup); },
       .path_keys = {"tokenizer"},
-      .tables = {"classes"}};
+      .tables = {"classes"},
+      .names_classes = true};
 }
 
 }  // namespace tessera::tasks

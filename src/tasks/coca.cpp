@@ -38,7 +38,7 @@ class CocaTask final : public Task, public PairedEmbedding, public Captioner {
     if (setup.train || setup.validation) input_.check_rows();
     if (setup.batch_size == 1)
       fail_usage("task coca compares the pairs of a batch: train.batch_size is 1, must be at least 2");
-    for (const std::string& pattern : templates()) fill_template(pattern, "");
+    set_templates(config_.templates);
     if (config_.longest > config_.context_length)
       fail_usage("task.longest = ", config_.longest,
                  ", must be at most task.context_length = ", config_.context_length);
@@ -99,12 +99,8 @@ class CocaTask final : public Task, public PairedEmbedding, public Captioner {
   torch::Tensor embed_images(const torch::Tensor& images) override {
     return models::normalised_rows(coca_->image(read(images)).embed);
   }
-  torch::Tensor embed_texts(const std::vector<std::string>& texts, int64_t* cut) override;
+  torch::Tensor embed_texts(const std::vector<std::string>& texts, CutTexts* cut) override;
   double similarity_scale() const override { return coca_->scale().item<double>(); }
-  std::vector<std::string> templates() const override {
-    if (config_.templates.size() == 1 && config_.templates[0] == "imagenet") return imagenet_templates();
-    return config_.templates;
-  }
   std::vector<std::string> caption(const torch::Tensor& images, const CaptionRequest& request) override {
     if (!request.prompt.empty()) fail_usage("a CoCa takes no words that its caption begins with (--prompt)");
     return captions_of(coca_->image(read(images)).tokens, request);
@@ -172,7 +168,7 @@ Loss CocaTask::loss(const Inputs& inputs, const models::Context& context, Collec
           {{by_image.right, static_cast<double>(count)}, {caption_sum.detach(), static_cast<double>(count)}}};
 }
 
-torch::Tensor CocaTask::embed_texts(const std::vector<std::string>& texts, int64_t* cut) {
+torch::Tensor CocaTask::embed_texts(const std::vector<std::string>& texts, CutTexts* cut) {
   return embed_in_batches(
       input_, texts, config_.context_length, config_.embed_dim, cut, [&](const torch::Tensor& ids) {
         return models::normalised_rows(coca_->text(ids.to(coca_->logit_scale.device())).embed);
@@ -186,7 +182,7 @@ Findings CocaTask::evaluate(const EvaluateOptions& options) {
   const auto loader = options.open(validation());
   SampleRows rows(config_.embed_dim);
   WrittenCaptions written(input_, config_.context_length);
-  const CaptionRequest request{.beams = beams_,
+  const CaptionRequest request{.search = beams_,
                                .longest = config_.longest > 0 ? config_.longest : config_.context_length};
   each_batch(options, *loader, [&](data::Batch& loaded, int64_t before) {
     const StreamInputs batch = to_device(loaded, "validation", options.device, options.precision);
@@ -202,16 +198,14 @@ Findings CocaTask::evaluate(const EvaluateOptions& options) {
   out.broken = loader->bad_images();
   check(out.samples > 0, "there is no image to evaluate on");
   add_caption_scores(out, *validation_, written.indices(), written.captions(), config_.eval_captions);
-  int64_t cut = 0;
+  CutTexts cut;
   add_retrieval(out, *validation_, rows, config_.eval_captions, *this, options,
                 [&](const std::vector<std::string>& texts) {
                   const AutocastScope autocast(options.device, options.precision);
-                  int64_t shortened = 0;
-                  torch::Tensor rows_of_texts = embed_texts(texts, &shortened);
-                  cut += shortened;
-                  return rows_of_texts;
+                  return embed_texts(texts, &cut);
                 });
-  if (cut > 0) out.metrics.push_back({{"texts_cut", Unit::number, false}, static_cast<double>(cut)});
+  if (cut.count > 0)
+    out.metrics.push_back({{"texts_cut", Unit::number, false}, static_cast<double>(cut.count)});
   out.seconds = steady_seconds() - began;
   return out;
 }
@@ -231,7 +225,8 @@ TaskKind coca_kind() {
         return std::make_unique<CocaTask>(setup);
       },
       .path_keys = {"tokenizer"},
-      .tables = {"classes", "samples"}};
+      .tables = {"classes", "samples"},
+      .names_classes = true};
 }
 
 }  // namespace tessera::tasks

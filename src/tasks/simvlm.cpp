@@ -180,7 +180,7 @@ Findings SimVlmTask::evaluate(const EvaluateOptions& options) {
   const double began = steady_seconds();
   const auto loader = options.open(validation());
   WrittenCaptions written(input_, config_.context_length);
-  const CaptionRequest request{.beams = beams_,
+  const CaptionRequest request{.search = beams_,
                                .longest = config_.longest > 0 ? config_.longest : config_.context_length};
   each_batch(options, *loader, [&](data::Batch& loaded, int64_t before) {
     const StreamInputs batch = to_device(loaded, "validation", options.device, options.precision);

@@ -112,17 +112,15 @@ std::string TextInput::decode(std::span<const int32_t> ids) const {
   return is_utf8(out) ? out : printable(out, out.size());
 }
 
-torch::Tensor TextInput::encode(std::span<const std::string> texts, int64_t length, int64_t* cut) const {
+torch::Tensor TextInput::encode(std::span<const std::string> texts, int64_t length, CutTexts* cut) const {
   const torch::Tensor all = torch::empty({std::ssize(texts), length}, torch::kInt32);
   auto* to = all.mutable_data_ptr<int32_t>();
-  int64_t shortened = 0;
   for (const std::string& one : texts) {
     int64_t left = 0;
     const std::vector<int32_t> ids = fit(one, length, "text '" + printable(one, 60) + "'", &left);
     to = std::copy(ids.begin(), ids.end(), to);
-    shortened += left > 0;
+    if (cut && left > 0) cut->add(one, left);
   }
-  if (cut) *cut = shortened;
   return all;
 }
 
@@ -179,7 +177,7 @@ std::shared_ptr<const data::Transform> make_text_transform(const TextInput& inpu
 }
 
 torch::Tensor embed_in_batches(const TextInput& input, std::span<const std::string> texts, int64_t length,
-                               int64_t width, int64_t* cut,
+                               int64_t width, CutTexts* cut,
                                const std::function<torch::Tensor(const torch::Tensor& ids)>& embed) {
   const torch::Tensor ids = input.encode(texts, length, cut);
   if (ids.size(0) == 0) return torch::zeros({0, width});

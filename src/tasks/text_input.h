@@ -15,6 +15,7 @@
 
 #include "core/value.h"
 #include "data/transform.h"
+#include "tasks/paired.h"
 #include "text/tokeniser.h"
 
 namespace tessera::tasks {
@@ -41,8 +42,8 @@ class TextInput {
   // Text of ids up to the first end, without special tokens.
   std::string decode(std::span<const int32_t> ids) const;
 
-  // Texts as int32 [texts, length], each as fit() gives it; `cut` takes how many were too long.
-  torch::Tensor encode(std::span<const std::string> texts, int64_t length, int64_t* cut = nullptr) const;
+  // Texts as int32 [texts, length], each as fit() gives it; those that were too long are added to `cut`.
+  torch::Tensor encode(std::span<const std::string> texts, int64_t length, CutTexts* cut = nullptr) const;
 
   // Task::metadata of a task that reads texts with it: {"tokenizer": its whole definition, or "bytes"}.
   Value metadata() const;
@@ -66,9 +67,9 @@ class TextInput {
 std::shared_ptr<const data::Transform> make_text_transform(const TextInput& input, int64_t length, bool draw);
 
 // Vectors [texts, width] of texts by `embed`, which takes int32 [some texts, length] as TextInput::encode gives them and
-// returns [some texts, width]; a few hundred texts at a time. `cut` takes how many texts were too long.
+// returns [some texts, width]; a few hundred texts at a time. Texts that were too long are added to `cut`.
 torch::Tensor embed_in_batches(const TextInput& input, std::span<const std::string> texts, int64_t length,
-                               int64_t width, int64_t* cut,
+                               int64_t width, CutTexts* cut,
                                const std::function<torch::Tensor(const torch::Tensor& ids)>& embed);
 
 // A usage error unless the first sample of each source has a caption; null sources are passed over.
