@@ -67,7 +67,7 @@ void generate_patches(const GeneratePatches& options, const train::OpenedTask& o
   const std::vector<AskedImage> asked = asked_images(options);
   const int64_t steps = options.steps > 0 ? options.steps : kStandardSteps;
   nlohmann::ordered_json settings = {
-      {"model", opened.info.model.name}, {"weights", checksum_of(MappedFile(opened.file).bytes())},
+      {"model", opened.info.model.name}, {"weights", checksum_of_weights(opened.file)},
       {"size", {height, width}},         {"precision", options.precision},
       {"batch", options.batch},          {"first_seed", options.seed}};
   if (drawer.draws_tokens())

@@ -312,8 +312,11 @@ class Evaluation {
     const data::SourceConfig config = data_of(options_, weights, info);
     refuse_corruptions(config.val_path.empty() ? config.path : config.val_path);
     whole_ = data::open_source(config, which);
-    if (tasks::find_task(tasks::task_name(info.task)).names_classes && has_classes_alone(*whole_))
+    if (tasks::find_task(tasks::task_name(info.task)).names_classes && has_classes_alone(*whole_)) {
+      std::cerr
+          << "images with classes and without captions: they are measured by the names of their classes\n";
       whole_ = data::open_source(by_class_names(config, which), which);
+    }
     std::vector<std::string> notes;
     source_ = without_fitted(whole_, weights_, notes);
     for (const std::string& note : notes) std::cerr << one_line(note) << "\n";
@@ -333,6 +336,9 @@ class Evaluation {
     train::OpenedTask opened = train::open_task(weights, how);
     for (const std::string& note : opened.notes) std::cerr << one_line(note) << "\n";
     check_task(options_, opened);
+    const data::ClassLabels* const labels = source_->class_labels();
+    if (!options_.templates.empty() && (!labels || labels->multi_label() || labels->class_names().size() < 2))
+      fail_usage("--templates: ", source_->describe(), " has no classes that names tell apart");
     if (rows_.empty()) note_one_class(*opened.task, *source_);
     std::optional<AtomicFile> predictions;  // what cannot be written is said before the work
     if (!options_.predictions.empty()) predictions.emplace(options_.predictions);

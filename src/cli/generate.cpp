@@ -274,7 +274,7 @@ class Drawing {
     const tasks::SamplerConfig& sampler = request_.sampler;
     nlohmann::ordered_json out;
     out["model"] = opened_.info.model.name;
-    out["weights"] = checksum_of(MappedFile(opened_.file).bytes());
+    out["weights"] = checksum_of_weights(opened_.file);
     out["size"] = {height_, width_};
     out["sampler"] = name_of(sampler.sampler);
     if (sampler.respacing.empty())

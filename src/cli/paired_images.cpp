@@ -72,7 +72,7 @@ torch::Tensor PairedModel::with_precision(const std::function<torch::Tensor()>& 
 void tell_cut(const tasks::CutTexts& cut, bool strict) {
   if (cut.count == 0) return;
   if (strict) fail_usage(cut.line(), " (--strict)");
-  std::cerr << cut.line() << "\n";
+  std::cerr << cut.line() << "; what is over is not read\n";
 }
 
 void add_beam_options(Arguments& command, tasks::CaptionBeams& beams) {

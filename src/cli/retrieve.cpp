@@ -160,7 +160,7 @@ void retrieve(const RetrieveOptions& options) {
   const torch::NoGradGuard no_grad;
   const Interruptible stretch;
   const torch::Tensor query = query_of(options, model);
-  Index index(options.index, checksum_of(MappedFile(model.opened().file).bytes()));
+  Index index(options.index, checksum_of_weights(model.opened().file));
   std::vector<std::string> broken;
   const std::vector<torch::Tensor> rows = vectors_of(model, images, index, broken);
   std::vector<Hit> hits;

@@ -32,6 +32,11 @@ struct TrainOptions {
 
 std::string percent(double share) { return fixed(100 * share, 1) + " %"; }
 
+// Of weights that are frozen.
+std::string shared_text(const train::RunPlan& plan) {
+  return plan.shared_bytes > 0 ? text(" besides ", human_bytes(plan.shared_bytes), " that all share") : "";
+}
+
 // The run as a person watches it: a bar on a terminal, lines in a file.
 class Watcher : public train::Observer {
  public:
@@ -46,7 +51,7 @@ class Watcher : public train::Observer {
     say(text("data     ", plan.train_data));
     say(text("validate ", plan.validation_data));
     say(text("plan     ", plan.steps, " steps of ", plan.batch_size, " images (", plan.steps_per_epoch,
-             " an epoch); disk: a checkpoint takes ", human_bytes(plan.checkpoint_bytes),
+             " an epoch); disk: a checkpoint takes ", human_bytes(plan.checkpoint_bytes), shared_text(plan),
              ", the run at most ", human_bytes(plan.disk_bytes), " of ", human_bytes(plan.free_bytes),
              " free"));
     ProgressLine::Options bar;
@@ -167,6 +172,7 @@ void print_plan(const train::PlannedRun& planned, bool json) {
                                                   {"memory_bytes", plan.memory_bytes},
                                                   {"disk_bytes", plan.disk_bytes},
                                                   {"checkpoint_bytes", plan.checkpoint_bytes},
+                                                  {"shared_bytes", plan.shared_bytes},
                                                   {"free_bytes", plan.free_bytes},
                                                   {"classes", classes_there},
                                                   {"missing_data", missing_data},
@@ -202,7 +208,8 @@ void print_plan(const train::PlannedRun& planned, bool json) {
               ? " in one process: weights, gradients and optimiser, more than this machine can try\n"
               : " in one process at most: program, weights, gradients, optimiser, activations and loader\n")
       << "# disk        " << human_bytes(plan.disk_bytes) << " at most, a checkpoint "
-      << human_bytes(plan.checkpoint_bytes) << ", free " << human_bytes(plan.free_bytes) << "\n";
+      << human_bytes(plan.checkpoint_bytes) << shared_text(plan) << ", free " << human_bytes(plan.free_bytes)
+      << "\n";
 }
 
 void print_summary(const train::RunSummary& summary, const std::string& report, bool json) {

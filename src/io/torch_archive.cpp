@@ -142,13 +142,10 @@ class Interpreter {
     if (depth > kMaxDepth || key.size() > kMaxName || !is_new(place)) return;
     const PickleNode& node = at(place);
     TorchGroup group{key, {}};
-    std::set<std::string_view> names;
     for_each_entry(node, [&](uint32_t key_place, uint32_t value) {
       const auto call = tensor_call(value);
       if (!call || at(key_place).kind != Kind::text) return;
       const std::string& name = at(key_place).text;
-      check(names.insert(name).second, file_, ": '", printable(name), "' stands twice in '", printable(key),
-            "'");
       add_tensor(*call, name, group);
     });
     if (!group.tensors.empty()) content_.groups.push_back(std::move(group));
@@ -171,8 +168,12 @@ class Interpreter {
     if (!state || depth > kMaxModules || !visited_.insert(place).second) return;
     for_each_entry(at(*state), [&](uint32_t key_place, uint32_t value) {
       if (at(key_place).kind != Kind::text) return;
-      const std::string name = path.empty() ? at(key_place).text : path + "." + at(key_place).text;
       const auto call = tensor_call(value);
+      if (!call && !module_state(value)) return;
+      const std::string& key = at(key_place).text;
+      check(path.size() + key.size() < kMaxName, file_, ": a module or tensor has a name of more than ",
+            kMaxName, " bytes");
+      const std::string name = path.empty() ? key : path + "." + key;
       if (!call) return visit_module(value, name, depth + 1, group);
       add_tensor(*call, name, group);
     });
@@ -182,6 +183,8 @@ class Interpreter {
     check(!name.empty() && name.size() <= kMaxName && printable(name, kMaxName) == name, file_,
           ": a tensor has the name '", printable(name), "': must have 1 to ", kMaxName,
           " bytes and no control characters");
+    check(names_.insert({group.key, name}).second, file_, ": '", printable(name), "' stands twice in '",
+          printable(group.key), "'");
     check(++tensors_ <= kMaxTensors, file_, ": holds more than ", kMaxTensors, " tensors");
     group.tensors.push_back(read_tensor(call, name));
   }
@@ -335,6 +338,7 @@ class Interpreter {
   std::unordered_map<std::string, std::span<const std::byte>> entries_;
   std::map<std::pair<std::string, std::string>, Storage> storages_;  // by type and key
   std::set<uint32_t> visited_;
+  std::set<std::pair<std::string, std::string>> names_;  // of tensors, with the key of their group
   size_t tensors_ = 0;
   TorchContent content_;
 };

@@ -199,6 +199,34 @@ TEST(TorchArchive, TensorsReachIntoTheirStorage) {
   EXPECT_EQ(content.copies.size(), 1u) << "what is contiguous is not copied";
 }
 
+// An object of a TorchScript program with this state.
+std::string module(const std::vector<std::pair<std::string, std::string>>& state) {
+  return G("__torch__", "M") + ")\x81" + dict(state) + "b";
+}
+
+std::string script(const std::string& root) {
+  return zip({{"m/data.pkl", pickle(root)}, {"m/constants.pkl", ""}, {"m/data/0", "abcdefghijklmnopqrstuvwx"}});
+}
+
+TEST(TorchArchive, TensorsOfAProgramHaveThePathsOfTheirModules) {
+  const std::string one = tensor(kFloats, 0, {6}, {1});
+  const std::string file =
+      script(module({{"training", "\x88"}, {"a", module({{"w", one}, {"name", S("x")}})}, {"b", one}}));
+  const auto content = parse_torch_archive(as_bytes(file), "f");
+  ASSERT_EQ(content.groups.size(), 1U);
+  ASSERT_EQ(content.groups[0].tensors.size(), 2U);
+  EXPECT_EQ(content.groups[0].tensors[0].name, "a.w");
+  EXPECT_EQ(content.groups[0].tensors[1].name, "b");
+  EXPECT_EQ(refusal(script(module({{"a.w", one}, {"a", module({{"w", one}})}}))),
+            "f: 'a.w' stands twice in ''");
+  EXPECT_EQ(refusal(script(module({{std::string(2000, 'x'), one}}))),
+            "f: a module or tensor has a name of more than 1024 bytes");
+  EXPECT_EQ(refusal(script(module({{"a", S("b")}}))), "f: is a TorchScript program without weights");
+  std::string deep = one;
+  for (int i = 0; i < 200; ++i) deep = module({{"m", deep}});
+  EXPECT_EQ(refusal(script(deep)), "f: is a TorchScript program without weights");
+}
+
 TEST(TorchArchive, RefusesTensorsThatDoNotFitTheirStorage) {
   const int64_t huge = int64_t{1} << 62;
   EXPECT_EQ(refused_tensor(kFloats, 0, {7}, {1}), "f: tensor 'a' reaches to element 6 of a storage of 6");

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <variant>
 
 #include "core/error.h"
@@ -85,6 +86,14 @@ void WeightFile::open_shards() {
 }
 
 WeightFile::~WeightFile() = default;
+
+std::string checksum_of_weights(const std::string& path) {
+  if (!path.ends_with(".json")) return checksum_of(MappedFile(path).bytes());
+  std::string all;
+  for (const auto& [file, tensors] : read_shard_index(path).files)
+    all += checksum_of(MappedFile(file).bytes());
+  return checksum_of(std::as_bytes(std::span(all)));
+}
 
 void WeightFile::forget(const TensorView& view) const {
   // Views of an archive may lie in memory of its own, which would be lost.

@@ -38,4 +38,7 @@ class WeightFile {
   std::vector<TensorView> tensors_;
 };
 
+// Tells the weights of files apart, whatever the form: the checksum of the file's content, or of those of its shards.
+std::string checksum_of_weights(const std::string& path);
+
 }  // namespace tessera

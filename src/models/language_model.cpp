@@ -354,6 +354,10 @@ void LanguageModel::initialise(uint64_t seed) {
                  });
 }
 
+std::string LanguageModel::embedding_name() const {
+  return std::string(language_form(config_.kind).embedding) + ".weight";
+}
+
 void LanguageModel::resize_vocabulary(int64_t tokens) {
   const torch::NoGradGuard no_grad;
   const int64_t kept = std::min(tokens, config_.vocabulary);

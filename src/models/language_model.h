@@ -145,6 +145,7 @@ class LanguageModel : public torch::nn::Module {
   void resize_vocabulary(int64_t tokens);
   int64_t macs(int64_t tokens) const;  // of one text
 
+  std::string embedding_name() const;  // of the parameter with a row for each token
   // A published name as this model has it; "" for tensors that it does not need (masks, tied heads, rotary tables).
   std::string rename(const std::string& published) const;
 

@@ -46,6 +46,7 @@ std::vector<std::string> write_captions(int64_t images, const CaptionRequest& re
                                         int64_t most_tokens, const models::NextToken& next) {
   if (request.longest > most_tokens)
     fail_usage("captions of ", request.longest, " tokens: the model reads at most ", most_tokens);
+  input.check_rows();
   models::CaptionSearch search{.start = input.start(), .end = input.end(), .pad = input.pad()};
   search.longest = request.longest > 0 ? request.longest : most_tokens;
   search.beams = request.search.beams;

@@ -15,9 +15,8 @@ void CutTexts::add(const std::string& text, int64_t lost) {
 
 std::string CutTexts::line() const {
   const std::string begins = text("'", printable(first, 60), "'"), by = counted(first_lost, "token");
-  if (count == 1) return text("the text ", begins, " is ", by, " longer than the model reads, its end is cut");
-  return text(count, " texts are longer than the model reads, their ends are cut; the first by ", by, ": ",
-              begins);
+  if (count == 1) return text("the text ", begins, " is ", by, " longer than the model reads");
+  return text(count, " texts are longer than the model reads, the first by ", by, ": ", begins);
 }
 
 void PairedEmbedding::set_templates(const std::vector<std::string>& given) {

@@ -17,7 +17,7 @@ struct CutTexts {
   std::string first = {};  // the first of them
   int64_t first_lost = 0;  // its tokens that are not read
   void add(const std::string& text, int64_t lost);
-  // "2 texts are longer than the model reads, their ends are cut; the first by 7 tokens: '…'"
+  // "2 texts are longer than the model reads, the first by 7 tokens: '…'"
   std::string line() const;
 };
 
@@ -51,8 +51,8 @@ class PairedEmbedding {
 struct CaptionBeams {
   int64_t beams = 1;   // texts that are followed at a time; 1 = the best token each time
   int64_t groups = 1;  // that search on their own, so many beams each as that leaves
-  bool raw_scores =
-      false;  // compared by sums of raw scores, as OpenCLIP's CoCa does, not of log probabilities
+  // Texts are compared by sums of raw scores, as OpenCLIP's CoCa does, not of log probabilities.
+  bool raw_scores = false;
 };
 
 struct CaptionRequest {

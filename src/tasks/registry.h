@@ -107,8 +107,8 @@ struct TaskKind {
   std::vector<const char*> path_keys = {};
   // The evaluation gives these where EvaluateOptions::blocks name them, besides pictures: "classes", "samples", "bits".
   std::vector<const char*> tables = {};
-  bool names_classes =
-      false;  // images with classes and without captions are measured by the names of their classes
+  // Images with classes and without captions are measured by the names of their classes.
+  bool names_classes = false;
 };
 
 const std::vector<TaskKind>& task_kinds();

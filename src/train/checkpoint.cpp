@@ -117,7 +117,21 @@ void CheckpointStore::prepare() {
 
 void CheckpointStore::share_frozen(const StoredCheckpoint& stored) {
   frozen_.clear();
-  if (stored.frozen) frozen_.push_back({stored.path(kFrozenFile), *stored.frozen});
+  if (!stored.frozen) return;
+  const std::string path = stored.path(kFrozenFile);
+  std::vector<int64_t> older = steps();
+  std::erase_if(older, [&](int64_t step) { return step >= stored.step; });
+  for (auto step = older.rbegin(); step != older.rend() && frozen_.empty(); ++step) {
+    const std::string directory = directory_of(*step), other = directory + "/" + kFrozenFile;
+    std::error_code none;
+    if (fs::equivalent(path, other, none) || none) continue;
+    try {
+      verify_file(directory, *stored.frozen);
+      frozen_.push_back({other, *stored.frozen});
+    } catch (const Error&) {  // damaged: it is written anew
+    }
+  }
+  frozen_.push_back({path, *stored.frozen});
 }
 
 uint64_t CheckpointStore::put_frozen(const std::string& directory, const NamedTensors& tensors,

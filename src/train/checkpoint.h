@@ -4,7 +4,8 @@
 //   checkpoints/latest -> step-000123
 //
 // Where much of the model is frozen, that stands in frozen.safetensors, of which a run writes two copies: each further
-// checkpoint has a hard link to that of the last but one, so that damage to one copy leaves every other checkpoint.
+// checkpoint has a hard link to that of the last but one, so that damage to one copy leaves every other checkpoint. A run
+// that keeps one checkpoint (train.keep_last = 1) goes on with one copy.
 // weights.safetensors has the rest, and an index beside, weights.safetensors.index.json, names both.
 //
 // Writing: everything goes into a directory beside ("step-000123.writing-PID"), each file flushed, fsynced
@@ -37,8 +38,8 @@ struct CheckpointFile {
   std::string name;  // "weights.safetensors"
   NamedTensors tensors;
   Metadata metadata;
-  NamedTensors frozen =
-      {};  // what belongs to it and is the same in all checkpoints; of all files one and the same
+  // What belongs to it and is the same in all checkpoints; all files of a checkpoint have the same.
+  NamedTensors frozen = {};
 };
 
 struct StoredCheckpoint {
@@ -65,7 +66,8 @@ class CheckpointStore {
   // Returns the bytes written.
   uint64_t save(int64_t step, const std::vector<CheckpointFile>& files, const Value& state);
 
-  // The frozen weights of this checkpoint are those of the ones to come too.
+  // The frozen weights of this checkpoint are those of the ones to come too, and so is the other copy, if an older
+  // checkpoint has it whole.
   void share_frozen(const StoredCheckpoint& stored);
 
   // Lets `latest` point to this step. save() does so; a writer may have been killed just before.

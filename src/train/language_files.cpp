@@ -60,7 +60,8 @@ double real_in(const Value& tree, const char* key, double otherwise) {
 
 void load_language(torch::nn::Module& module, const WeightFile& file,
                    const std::function<TensorPlace(const std::string&)>& place,
-                   std::vector<std::string>& notes, const std::function<bool(const std::string&)>& there) {
+                   std::vector<std::string>& notes, const std::function<bool(const std::string&)>& there,
+                   const std::string& misfit) {
   const torch::NoGradGuard no_grad;
   auto parameters = module.named_parameters();
   std::map<std::string, int64_t> reached;
@@ -88,8 +89,8 @@ void load_language(torch::nn::Module& module, const WeightFile& file,
   for (const auto& entry : parameters)
     if (!reached.contains(entry.key()) && !(there && there(entry.key()))) missing.push_back(entry.key());
   if (!missing.empty())
-    fail("'", file.path(), "' does not fit its config.json: ", counted(std::ssize(missing), "tensor"),
-         " missing (", some_of(missing, 4, 100), ")",
+    fail("'", file.path(), "' ", misfit, ": ", counted(std::ssize(missing), "tensor"), " missing (",
+         some_of(missing, 4, 100), ")",
          left_over.empty() ? ""
                            : text(", ", left_over.size(), " left over (", some_of(left_over, 4, 100), ")"));
   if (!left_over.empty())
@@ -97,16 +98,16 @@ void load_language(torch::nn::Module& module, const WeightFile& file,
         text("not used: ", counted(std::ssize(left_over), "tensor"), " (", some_of(left_over, 4, 100), ")"));
 }
 
-void check_language_size(const WeightFile& file, const std::function<int64_t()>& count) {
+void check_language_size(const WeightFile& file, const std::function<int64_t()>& count,
+                         const std::string& misfit) {
   int64_t stored = 0;
   for (const TensorView& view : file.tensors())
     stored += static_cast<int64_t>(view.bytes.size() / size_of(view.dtype));
   const nn::ShapesOnly shapes_only;
   const int64_t needed = count();
   if (needed / 4 > stored)
-    fail("'", file.path(), "' does not fit its config.json: it holds ",
-         human_count(static_cast<double>(stored)), " numbers, the model has ",
-         human_count(static_cast<double>(needed)), " parameters");
+    fail("'", file.path(), "' ", misfit, ": it holds ", human_count(static_cast<double>(stored)),
+         " numbers, the model has ", human_count(static_cast<double>(needed)), " parameters");
 }
 
 std::vector<int64_t> end_tokens_of(const std::string& folder, const Value& config, int64_t vocabulary) {

@@ -186,7 +186,7 @@ OpenedCodec open_codec(const std::string& path) {
     opened.scale = 1 / std::sqrt(value);
   }
   opened.image_size = models::extent_of(*opened.spec.settings.find("image_size"), "image_size").height;
-  opened.checksum = checksum_of(MappedFile(opened.file).bytes());
+  opened.checksum = checksum_of_weights(opened.file);
   return opened;
 }
 

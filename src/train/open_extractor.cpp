@@ -35,8 +35,8 @@ OpenedExtractor open_extractor(const std::string& path, const ExtractorOptions& 
           },
           "'" + file_name + "'");
       opened.inception = true;
-      opened.extractor = tasks::make_inception_extractor(
-          network, options.protocol, checksum_of(MappedFile(file_name).bytes()), options.place);
+      opened.extractor = tasks::make_inception_extractor(network, options.protocol,
+                                                         checksum_of_weights(file_name), options.place);
       return opened;
     }
   }
@@ -44,7 +44,7 @@ OpenedExtractor open_extractor(const std::string& path, const ExtractorOptions& 
   opened.notes = std::move(task.notes);
   opened.extractor = tasks::make_backbone_extractor(
       task.task->backbones().at(0).model, task.task->classifier(), task.info.preprocess, task.info.model.name,
-      checksum_of(MappedFile(task.file).bytes()), options.place);
+      checksum_of_weights(task.file), options.place);
   return opened;
 }
 

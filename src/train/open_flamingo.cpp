@@ -14,6 +14,9 @@ namespace tessera::train {
 namespace {
 
 constexpr int64_t kHeadDim = 64;  // of all that OpenFlamingo published
+constexpr int64_t kMostLayers = 4096;
+constexpr std::string_view kLanguage = "lang_encoder.";
+constexpr const char* kNotWhole = "is no whole OpenFlamingo";
 constexpr const char* kLatents = "perceiver.latents";
 
 using Shapes = std::map<std::string, std::vector<int64_t>>;
@@ -35,7 +38,9 @@ Shapes shapes_of(const WeightFile& file) {
 int64_t extent(const Shapes& shapes, const std::string& name, size_t axis, const std::string& file) {
   const auto found = shapes.find(name);
   if (found == shapes.end()) fail("'", file, "' is no OpenFlamingo: ", name, " is missing");
-  if (found->second.size() <= axis || found->second[axis] < 1)
+  if (std::ranges::find(found->second, 0) != found->second.end())
+    fail("'", file, "': tensor ", name, " holds nothing");
+  if (found->second.size() <= axis)
     fail("'", file, "': tensor ", name, " has ", found->second.size(), " axes, must have more than ", axis);
   return found->second[axis];
 }
@@ -44,10 +49,11 @@ int64_t extent(const Shapes& shapes, const std::string& name, size_t axis, const
 std::set<int64_t> numbers_behind(const Shapes& shapes, const std::string& prefix) {
   std::set<int64_t> numbers;
   for (auto found = shapes.lower_bound(prefix); found != shapes.end() && found->first.starts_with(prefix);
-       ++found)
-    if (const auto number = parse_int(
-            found->first.substr(prefix.size(), found->first.find('.', prefix.size()) - prefix.size())))
-      numbers.insert(*number);
+       ++found) {
+    const size_t end = found->first.find('.', prefix.size());
+    const auto number = parse_int(found->first.substr(prefix.size(), end - prefix.size()));
+    if (number && *number >= 0 && *number < kMostLayers) numbers.insert(*number);
+  }
   return numbers;
 }
 
@@ -82,15 +88,17 @@ models::FlamingoConfig config_of(const Shapes& shapes, const std::string& file) 
 
 // Rows of the embedding that the file brings; 0 where it brings none.
 int64_t embedding_rows(const Shapes& shapes, const models::LanguageModel& language) {
-  for (const auto& [name, shape] : shapes) {
-    constexpr std::string_view kLanguage = "lang_encoder.";
-    if (!name.starts_with(kLanguage) || shape.size() != 2) continue;
-    const std::string own = language.rename(name.substr(kLanguage.size()));
-    if (own.ends_with("wte.weight") || own.ends_with("embed_tokens.weight") ||
-        own.ends_with("word_embeddings.weight"))
+  for (const auto& [name, shape] : shapes)
+    if (name.starts_with(kLanguage) && shape.size() == 2 && shape[1] == language.config().dim &&
+        language.rename(name.substr(kLanguage.size())) == language.embedding_name())
       return shape[0];
-  }
   return 0;
+}
+
+// How many numbers the file must bring, without memory for them.
+int64_t count_added(const models::FlamingoConfig& config, int64_t blocks) {
+  return models::count_parameters(*models::Resampler(config.resampler)) +
+         blocks / config.every * models::count_parameters(*models::GatedCrossAttention(config.gated));
 }
 
 }  // namespace
@@ -134,6 +142,8 @@ OpenedLanguage open_flamingo(const LanguageSource& source, const WeightFile& fil
   if (tokens && tokens->token_width() != config.resampler.dim)
     fail_usage("--tower: '", tower.file, "' has tokens of ", tokens->token_width(), " channels, '",
                file.path(), "' was trained with ", config.resampler.dim);
+  check_language_size(
+      file, [&] { return count_added(config, out.language->config().depth); }, kNotWhole);
   tower.model->to(dtype);
   config.media_token = *out.tokeniser->find("<image>");
   const nn::ParameterType in_its_type(dtype);
@@ -142,7 +152,6 @@ OpenedLanguage open_flamingo(const LanguageSource& source, const WeightFile& fil
   load_language(
       *model, file,
       [&](const std::string& published) {
-        constexpr std::string_view kLanguage = "lang_encoder.";
         const std::string name = own_name(published);
         if (!name.starts_with(kLanguage)) return models::TensorPlace{name};
         const std::string own = out.language->rename(name.substr(kLanguage.size()));
@@ -150,8 +159,9 @@ OpenedLanguage open_flamingo(const LanguageSource& source, const WeightFile& fil
       },
       out.notes,
       [](const std::string& name) {
-        return name.starts_with("lang_encoder.") || name.starts_with("vision_encoder.");
-      });
+        return name.starts_with(kLanguage) || name.starts_with("vision_encoder.");
+      },
+      kNotWhole);
   model->eval();
   out.images = models::ImageReading{
       .image_token = config.media_token,

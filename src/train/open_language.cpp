@@ -1,5 +1,6 @@
 #include "train/open_language.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "core/error.h"
@@ -138,12 +139,14 @@ Value open_llava(const Folder& folder, OpenedLanguage& out) {
   Value text_config = *text_part;
   if (word_in(text_config, "model_type").empty()) text_config.set("model_type", "llama");
   const models::LanguageConfig config = models::language_config_of(text_config, folder.config_file);
-  check_language_size(folder.file, [&] { return models::count_parameters(models::LanguageModel(config)); });
-  out.language = std::make_shared<models::LanguageModel>(config);
-  const auto llava = std::make_shared<models::Llava>(
-      models::llava_config_of(folder.config, number_in(*vision_part, "num_hidden_layers", 12),
-                              folder.config_file),
-      clip_tower(*vision_part), out.language);
+  const models::LlavaConfig images = models::llava_config_of(
+      folder.config, number_in(*vision_part, "num_hidden_layers", 12), folder.config_file);
+  const auto make = [&] {
+    out.language = std::make_shared<models::LanguageModel>(config);
+    return std::make_shared<models::Llava>(images, clip_tower(*vision_part), out.language);
+  };
+  check_language_size(folder.file, [&] { return models::count_parameters(*make()); });
+  const auto llava = make();
   llava->to(folder.dtype);
   load_language(
       *llava, folder.file, [&](const std::string& name) { return models::llava_place(name, *out.language); },

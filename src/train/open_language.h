@@ -34,7 +34,7 @@ struct OpenedLanguage {
   std::shared_ptr<models::Seq2Seq> encoder_decoder;  // one that reads a text and writes another
   int64_t start_token = 0;                           // what that other text begins with, unseen
   std::optional<models::ImageReading> images;        // holds the model; none where it reads texts alone
-  std::optional<Tokeniser> tokeniser;                // none where none was found
+  std::optional<Tokeniser> tokeniser;                // always there once it is opened
   int64_t vocabulary = 0;                            // scores of a next token
   int64_t context = 0;                               // tokens that it reads at once; 0 = as many as there are
   data::Preprocess preprocess;                       // of images

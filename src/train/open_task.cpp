@@ -29,7 +29,10 @@ std::string weights_file_of(const std::string& path, bool raw) {
   if (!fs::is_directory(path)) {
     if (raw && !file_exists(path)) fail("'", path, "' does not exist");
     if (raw) fail_usage("'", path, "' is a file: raw weights are those of a checkpoint or run directory");
-    return path;
+    // A checkpoint's file, where another one has what is frozen.
+    const std::string index = path + ".index.json", name = fs::path(path).filename().string();
+    const bool checkpointed = name == kWeightsFile || name == kEmaFile;
+    return checkpointed && file_exists(index) ? index : path;
   }
   if (file_exists(path + "/manifest.json")) {
     const StoredCheckpoint checkpoint = read_checkpoint(path);
@@ -377,7 +380,7 @@ tasks::OpenedClassifier open_classifier(const std::string& path, int64_t side) {
           .metadata = opened.info.task_metadata,
           .preprocess = opened.info.preprocess,
           .file = opened.file,
-          .checksum = checksum_of(MappedFile(opened.file).bytes())};
+          .checksum = checksum_of_weights(opened.file)};
 }
 
 std::shared_ptr<tasks::Task> open_whole_task(const std::string& path) { return open_task(path).task; }
@@ -389,7 +392,7 @@ tasks::OpenedBackbone open_backbone(const std::string& path) {
           .spec = part.spec,
           .preprocess = opened.info.preprocess,
           .file = opened.file,
-          .checksum = checksum_of(MappedFile(opened.file).bytes())};
+          .checksum = checksum_of_weights(opened.file)};
 }
 
 }  // namespace tessera::train

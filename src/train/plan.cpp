@@ -78,20 +78,19 @@ void plan_model(RunPlan& plan, const tasks::Task& task, const Recipe& recipe) {
     plan.trainable_parameters += parameter.numel();
     trained.emplace_back(name, parameter);
   }
-  // A checkpoint holds the weights, their average, and what the optimiser keeps of those that are trained, the first one
-  // what is frozen too. As many as are ever there at once take space: those kept, the best, the one being written; and the best and final weights.
+  // A checkpoint holds the weights, their average, and what the optimiser keeps of those that are trained. As many as are
+  // ever there at once take space: those kept, the best, the one being written; two copies of what they share; and the
+  // best and final weights.
+  constexpr uint64_t kHeaders = 1 << 18;
   const uint64_t size = recipe.train.precision == RunPrecision::fp64 ? 8 : 4;
   const auto all = static_cast<uint64_t>(plan.parameters);
   const int64_t frozen = plan.parameters - plan.trainable_parameters;
-  // Checkpoints share two copies of these, and a third one for a while after the run was continued.
-  const auto shared =
-      keeps_frozen_apart(frozen, plan.parameters) ? static_cast<uint64_t>(frozen) : uint64_t{0};
-  const bool averaged = recipe.train.ema_decay > 0;
-  plan.checkpoint_bytes =
-      size * ((all - shared) * (averaged ? 2 : 1) + optimiser_values(recipe.optimiser, trained)) +
-      (uint64_t{1} << 18);
+  const uint64_t copies = recipe.train.ema_decay > 0 ? 2 : 1;
+  if (keeps_frozen_apart(frozen, plan.parameters)) plan.shared_bytes = size * static_cast<uint64_t>(frozen);
+  plan.state_bytes = size * (all * copies + optimiser_values(recipe.optimiser, trained)) + kHeaders;
+  plan.checkpoint_bytes = plan.state_bytes - copies * plan.shared_bytes;
   plan.disk_bytes = (static_cast<uint64_t>(recipe.train.keep_last) + 2) * plan.checkpoint_bytes +
-                    3 * size * shared + 2 * (size * all + (1 << 18));
+                    2 * plan.shared_bytes + 2 * (size * all + kHeaders);
   plan.free_bytes = free_disk_bytes(recipe.train.output);
 }
 
@@ -148,8 +147,8 @@ uint64_t memory_of(const Recipe& recipe, const RunPlan& plan, const Compute& com
   const auto activations = static_cast<uint64_t>(
       kFragmentation * static_cast<double>(training.per_sample * std::max<int64_t>(0, samples - 2)) +
       static_cast<double>(evaluation.per_sample * validation.batch_size));
-  // A checkpoint holds the average and the optimiser's state, which are not there yet, and the weights, which are.
-  uint64_t bytes = now + plan.checkpoint_bytes - weight_bytes(recipe, plan) + activations;
+  // The average and the optimiser's state are not there yet, the weights are.
+  uint64_t bytes = now + plan.state_bytes - weight_bytes(recipe, plan) + activations;
   for (const tasks::StreamSpec& stream : task.streams())
     bytes += loader_bytes(stream, loader_config(train, stream, true), side);
   return bytes + loader_bytes(task.validation(), validation, seen);
@@ -213,7 +212,7 @@ PlannedRun plan_training(const Recipe& recipe) {
     // Nothing can be tried here: weights, their average, the optimiser's state, and the gradients.
     const uint64_t size = recipe.train.precision == RunPrecision::fp64 ? 8 : 4;
     planned.plan.memory_bytes =
-        planned.plan.checkpoint_bytes + size * static_cast<uint64_t>(planned.plan.trainable_parameters);
+        planned.plan.state_bytes + size * static_cast<uint64_t>(planned.plan.trainable_parameters);
     return planned;
   }
   compute.device = torch::kCPU;

@@ -42,6 +42,20 @@ TEST_F(PlanTest, ThePlanCountsWhatTheOptimiserKeeps) {
   EXPECT_LT(muon, 2);
 }
 
+TEST_F(PlanTest, FrozenWeightsStandInMemoryAndOnceBesideTheCheckpoints) {
+  const auto plan_of = [&](std::vector<std::string> settings) {
+    settings.emplace_back("train.ema_decay=0.9");
+    return plan_training(tiny_recipe(path("run"), settings)).plan;
+  };
+  const RunPlan all = plan_of({}), some = plan_of({"train.freeze=['patch_embed.*', 'blocks.0.*']"});
+  const auto frozen = static_cast<uint64_t>(4 * (some.parameters - some.trainable_parameters));
+  EXPECT_EQ(all.shared_bytes, 0u);
+  EXPECT_EQ(some.shared_bytes, frozen);
+  EXPECT_EQ(all.state_bytes, all.checkpoint_bytes);
+  EXPECT_EQ(some.state_bytes, some.checkpoint_bytes + 2 * frozen);  // weights and average
+  EXPECT_EQ(all.state_bytes, some.state_bytes + 2 * frozen);        // the optimiser's
+}
+
 TEST_F(PlanTest, WithoutDataOrWeightsThePlanSaysWhatIsMissing) {
   const std::string weights = path("none.safetensors");
   const auto planned = plan_training(

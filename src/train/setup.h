@@ -92,10 +92,10 @@ int64_t input_size(const Recipe& recipe, const RunPlan& plan, int64_t epoch);
 // All sides of the run.
 std::vector<int64_t> input_sizes(const Recipe& recipe);
 
-// Turns off the gradient of every parameter that one of the patterns ("blocks.0.*") matches; returns their
-// number. A pattern that matches nothing is a usage error with the nearest name.
 // Whether checkpoints keep frozen weights in a file of their own, which they share: where they are a tenth of all or more.
 inline bool keeps_frozen_apart(int64_t frozen, int64_t all) { return frozen > 0 && frozen >= all / 10; }
+// Turns off the gradient of every parameter that one of the patterns ("blocks.0.*") matches; returns their
+// number. A pattern that matches nothing is a usage error with the nearest name.
 int64_t freeze_parameters(const NamedTensors& parameters, const std::vector<std::string>& patterns);
 
 }  // namespace tessera::train

@@ -30,7 +30,9 @@ struct RunPlan {
   int64_t steps = 0, steps_per_epoch = 0, batch_size = 0, images = 0;
   int threads = 1;
   int64_t processes = 1;
-  uint64_t checkpoint_bytes = 0;  // one checkpoint
+  uint64_t checkpoint_bytes = 0;  // one checkpoint, without what they share
+  uint64_t shared_bytes = 0;      // frozen weights that checkpoints share
+  uint64_t state_bytes = 0;       // in memory: weights, their average, and what the optimiser keeps
   uint64_t disk_bytes = 0;        // the most the run will hold at once
   uint64_t free_bytes = 0;        // on the output's file system
   uint64_t memory_bytes = 0;      // while training, of one process; plan_training alone finds it

@@ -1,8 +1,6 @@
 // What a run evaluates, keeps on disk and tells.
 #include <algorithm>
 #include <cmath>
-#include <cstring>
-#include <map>
 #include <span>
 
 #include "core/error.h"
@@ -75,16 +73,15 @@ std::string why_no_weights(const std::string& path) {
   }
 }
 
-// Whether a file that can be opened has these tensors, bit by bit.
-bool holds_the_same(const std::string& path, const NamedTensors& wanted) {
+// Whether a file that can be opened has the tensors of another one, bit by bit.
+bool holds_the_same(const std::string& path, const WeightFile& wanted) {
   if (!why_no_weights(path).empty()) return false;
-  const NamedTensors held = read_tensors(SafetensorsFile(path));
-  const std::map<std::string, torch::Tensor> by_name(held.begin(), held.end());
-  return by_name.size() == wanted.size() && std::ranges::all_of(wanted, [&](const auto& one) {
-           const auto found = by_name.find(one.first);
-           return found != by_name.end() && found->second.scalar_type() == one.second.scalar_type() &&
-                  found->second.sizes() == one.second.sizes() &&
-                  std::memcmp(found->second.data_ptr(), one.second.data_ptr(), one.second.nbytes()) == 0;
+  const SafetensorsFile held(path);
+  return held.tensors().size() == wanted.tensors().size() &&
+         std::ranges::all_of(wanted.tensors(), [&](const TensorView& one) {
+           const TensorView* const found = held.find(one.name);
+           return found && found->dtype == one.dtype && found->shape == one.shape &&
+                  std::ranges::equal(found->bytes, one.bytes);
          });
 }
 
@@ -217,15 +214,15 @@ void Trainer::restore_best() {
   const std::string best = directory_.file(kBestFile);
   try {
     const StoredCheckpoint from = read_checkpoint(store_.directory_of(state_.best_step));
-    const std::string file = from.weights_path(optimisation_.ema ? kEmaFile : kWeightsFile);
-    NamedTensors wanted;  // in the order in which evaluate() writes them
-    for (const auto& [name, tensor] : model_.state)
-      wanted.emplace_back(name, torch::empty_like(tensor, torch::kCPU));
-    copy_tensors(read_tensors(WeightFile(file)), wanted, file);
-    if (holds_the_same(best, wanted)) return;
+    const WeightFile kept(from.weights_path(optimisation_.ema ? kEmaFile : kWeightsFile));
+    if (holds_the_same(best, kept)) return;
     note(text("'", best, "' ",
               file_exists(best) ? "is not the file of step " : "is missing, the file of step ",
               state_.best_step, ": written again from ", from.directory));
+    NamedTensors wanted;  // in the order in which evaluate() writes them
+    for (const auto& [name, tensor] : model_.state)
+      wanted.emplace_back(name, torch::empty_like(tensor, torch::kCPU));
+    copy_tensors(read_tensors(kept), wanted, kept.path());
     save_weights(best, wanted, model_.info);
   } catch (const Error& error) {
     if (const std::string why = why_no_weights(best); !why.empty())
