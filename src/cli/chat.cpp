@@ -218,6 +218,10 @@ class Chat {
       if (template_ && out.text.empty()) piece.erase(0, piece.find_first_not_of(" \n"));
       out.text += piece;
     };
+    search.stopped = [&] {
+      if (interrupted()) out.end = "interrupted";
+      return interrupted();
+    };
     const auto is_end = [&](int64_t id) {
       return std::find(search.ends.begin(), search.ends.end(), id) != search.ends.end();
     };

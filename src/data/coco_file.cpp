@@ -1,6 +1,7 @@
 #include "data/coco_file.h"
 
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -297,6 +298,17 @@ CocoFile read_coco(const std::string& path) {
   const auto sections = read_elements(
       path, [&](const std::string& section, const Json& element) { reader.take(section, element); });
   return reader.finish(sections);
+}
+
+std::string coco_image_folder(const std::string& file) {
+  namespace fs = std::filesystem;
+  const fs::path path(file), folder = path.parent_path();
+  std::string split = path.stem().string();
+  if (const size_t mark = split.rfind('_'); mark != std::string::npos) split = split.substr(mark + 1);
+  for (const fs::path& base : {folder.parent_path(), folder})
+    for (const std::string& name : {split, std::string("images"), "images/" + split})
+      if (std::error_code error; fs::is_directory(base / name, error)) return (base / name).string();
+  return folder.string();
 }
 
 std::vector<CocoResult> read_coco_results(const std::string& path) {

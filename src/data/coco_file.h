@@ -45,6 +45,10 @@ struct CocoFile {
 // Fails, naming the file and the byte, where it is no JSON; and where it has no images, categories or annotations.
 CocoFile read_coco(const std::string& path);
 
+// Where the images of a file lie: beside it or one above, in "images", in the split's own name (that behind the last "_"
+// of the file's), or plainly there.
+std::string coco_image_folder(const std::string& file);
+
 // Writes such a file; masks that are runs as compressed ones. `problems` and `dropped` are not part of it.
 void write_coco(const std::string& path, const CocoFile& file);
 

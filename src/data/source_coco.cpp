@@ -59,18 +59,6 @@ struct Place {
   bool by_share = false;  // the split is a share of the file
 };
 
-// Where the images of a file lie: beside it or one above, in "images", in the split's own name, or plainly there.
-std::string image_folder(const SourceConfig& config, const std::string& file) {
-  if (!config.image_root.empty()) return config.image_root;
-  const fs::path path(file), folder = path.parent_path();
-  std::string split = path.stem().string();
-  if (const size_t mark = split.rfind('_'); mark != std::string::npos) split = split.substr(mark + 1);
-  for (const fs::path& base : {folder.parent_path(), folder})
-    for (const std::string& name : {split, std::string("images"), "images/" + split})
-      if (std::error_code error; fs::is_directory(base / name, error)) return (base / name).string();
-  return folder.string();
-}
-
 Place find_place(const SourceConfig& config, Split split) {
   const std::string& path = path_of(config, split);
   const bool own_path = !config.val_path.empty();
@@ -90,7 +78,7 @@ Place find_place(const SourceConfig& config, Split split) {
   } else {
     place.by_share = !own_path;
   }
-  place.images = image_folder(config, place.file);
+  place.images = config.image_root.empty() ? coco_image_folder(place.file) : config.image_root;
   return place;
 }
 

@@ -1,5 +1,5 @@
 // COCO captions (Chen et al. 2015): {"images": [{"id", "file_name"}], "annotations": [{"image_id", "caption"}]}. Images
-// lie beside the file, or in a folder `images` there, unless image_root says where.
+// lie where coco_image_folder says, unless image_root says where.
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "data/captions.h"
+#include "data/coco_file.h"
 #include "data/source_files.h"
 #include "data/source_kinds.h"
 #include "io/file.h"
@@ -75,11 +76,7 @@ std::unique_ptr<Source> open_coco_captions(const SourceConfig& config, Split spl
   FileSet set;
   set.shown = path;
   set.classes = {""};
-  const fs::path beside = fs::path(path).parent_path();
-  std::error_code error;
-  set.root = !config.image_root.empty()                   ? config.image_root
-             : fs::is_directory(beside / "images", error) ? (beside / "images").string()
-                                                          : beside.string();
+  set.root = config.image_root.empty() ? coco_image_folder(path) : config.image_root;
   ProblemList problems;
   std::map<int64_t, size_t> places;  // of an image's id
   const auto attempt = [&](const auto& read) {

@@ -205,7 +205,8 @@ std::string module(const std::vector<std::pair<std::string, std::string>>& state
 }
 
 std::string script(const std::string& root) {
-  return zip({{"m/data.pkl", pickle(root)}, {"m/constants.pkl", ""}, {"m/data/0", "abcdefghijklmnopqrstuvwx"}});
+  return zip(
+      {{"m/data.pkl", pickle(root)}, {"m/constants.pkl", ""}, {"m/data/0", "abcdefghijklmnopqrstuvwx"}});
 }
 
 TEST(TorchArchive, TensorsOfAProgramHaveThePathsOfTheirModules) {

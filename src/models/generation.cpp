@@ -92,6 +92,9 @@ class BeamSearch {
   Generated run() {
     torch::Tensor fresh = open_.flatten(0, 1);
     for (int64_t step = 1; step <= options_.max_new_tokens; ++step) {
+      if (options_.stopped && options_.stopped())
+        return {open_.slice(1, 0, options_.returned).flatten(0, 1),
+                open_scores_.slice(1, 0, options_.returned).flatten()};
       const torch::Tensor rows = advance(model_.next(fresh), step);
       if (finished(step)) break;
       model_.reorder(rows);

@@ -68,6 +68,8 @@ struct GenerationOptions {
   EarlyStop early_stop = EarlyStop::no;
   // Called with each new token of each row (greedy and sampling only); false ends the search.
   std::function<bool(const std::vector<int64_t>& tokens)> progress = {};
+  // Beams: asked before each token; true ends the search, whose best texts so far are given.
+  std::function<bool()> stopped = {};
 };
 
 // The model of a search. `next` reads the tokens `fresh` int64 [rows, tokens] behind what it has read (the prompt at

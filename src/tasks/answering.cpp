@@ -119,6 +119,7 @@ class Answering final : public Task, public Answers, public LanguageBeginner {
     copy_language_weights(stored, tokeniser, *reader_->language(), tokeniser_.value(),
                           config_.language_weights);
   }
+  bool refuses_other_shapes() const override { return true; }
   MetricInfo main_metric() const override {
     if (validation_documents_) return {"perplexity", Unit::number, false};
     return {"exact", Unit::share};

@@ -129,6 +129,9 @@ class Task {
   // Whether what the task adds to its backbones means the same in a file with these metadata (its class
   // names, say); otherwise it keeps its first values.
   virtual bool takes_outputs_of(const Value& /*metadata*/) const { return true; }
+  // Whether weights that hold a part of what the task adds in another shape are refused; else that part keeps its first
+  // values, and is named.
+  virtual bool refuses_other_shapes() const { return false; }
   // Tensors, by their names in files, that make outputs of features: a head. They keep their first values
   // where a file has none that fit, and adaptive clipping leaves their gradients alone.
   virtual std::vector<std::string> output_names() const { return {}; }

@@ -268,6 +268,9 @@ LoadReport load_pretrained(tasks::Task& task, const WeightFile& file) {
     stored.erase(found);
   }
   if (!missing.empty() || !wrong.empty()) fail_mismatch(file.path(), task, missing, {}, wrong);
+  if (task.refuses_other_shapes() && !report.reshaped.empty())
+    fail_usage("'", file.path(), "' holds parts of another size: ", some_of(report.reshaped, 2, 200),
+               "; settings of the task that made it must be those here, or its backbone alone be given");
   const torch::NoGradGuard no_grad;
   for (auto& [target, value] : copies) target.copy_(value);
   for (const auto& left : stored) report.left_over.push_back(left.second.published);
