@@ -4,16 +4,13 @@
 
 #include "core/error.h"
 #include "core/interrupt.h"
-#include "core/random.h"
 #include "core/text.h"
-#include "data/resize.h"
 #include "report/markup.h"
+#include "tasks/patch_pictures.h"
 
 namespace tessera::tasks {
 namespace {
 
-constexpr int kLongestSide = 160;      // of a picture in the grid
-constexpr int64_t kPictures = 24;      // in the grid
 constexpr int64_t kMostTabled = 4096;  // classes of a confusion matrix
 
 bool single_label(const ScoredSamples& scored) {
@@ -38,24 +35,17 @@ report::Picture picture_of(const data::Source& source, const EvaluatedSample& ro
   std::vector<std::string> label_names;
   for (const int64_t label : labels) label_names.push_back(class_name(names, label));
   const std::string sure = report::compact(row.score.confidence * 100, 3) + " % sure";
-  return {data::shrunk_to_fit(data::decode_sample(source.read(row.index)), kLongestSide),
-          class_name(names, row.score.best), right ? sure : sure + ", is " + join(label_names, ", "),
+  return {thumbnail_of(source, row.index), class_name(names, row.score.best),
+          right ? sure : sure + ", is " + join(label_names, ", "),
           right ? report::Picture::Mark::good : report::Picture::Mark::bad};
 }
 
-// The same ones in every run of a recipe. Pictures that cannot be read are left out.
 report::PicturesBlock pictures_of(const ScoredSamples& scored, const data::Source& source,
                                   const std::vector<std::string>& names, uint64_t seed) {
   report::PicturesBlock block{.heading = "Predictions"};
-  RandomStream random(seed, "report");
-  for (const int64_t row : random.permutation(scored.samples)) {
-    if (std::ssize(block.pictures) == kPictures) break;
-    try {
-      block.pictures.push_back(picture_of(source, scored.rows[static_cast<size_t>(row)], names));
-    } catch (const Error&) {
-      continue;
-    }
-  }
+  block.pictures = drawn_pictures(scored.samples, seed, [&](int64_t row) {
+    return picture_of(source, scored.rows[static_cast<size_t>(row)], names);
+  });
   const auto wrong = std::count_if(block.pictures.begin(), block.pictures.end(), [](const auto& picture) {
     return picture.mark == report::Picture::Mark::bad;
   });

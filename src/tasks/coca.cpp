@@ -197,7 +197,8 @@ Findings CocaTask::evaluate(const EvaluateOptions& options) {
   Findings out{.samples = rows.size()};
   out.broken = loader->bad_images();
   check(out.samples > 0, "there is no image to evaluate on");
-  add_caption_scores(out, *validation_, written.indices(), written.captions(), config_.eval_captions);
+  add_caption_scores(out, *validation_, written.indices(), written.captions(), config_.eval_captions,
+                     options);
   CutTexts cut;
   add_retrieval(out, *validation_, rows, config_.eval_captions, *this, options,
                 [&](const std::vector<std::string>& texts) {

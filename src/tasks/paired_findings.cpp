@@ -11,6 +11,7 @@
 #include "eval/classification.h"
 #include "eval/retrieval.h"
 #include "tasks/classify_blocks.h"
+#include "tasks/patch_pictures.h"
 #include "tasks/zero_shot.h"
 
 namespace tessera::tasks {
@@ -90,6 +91,24 @@ void add_zero_shot(Findings& out, const data::ClassLabels& labels, const SampleR
   if (by_class) out.blocks.emplace_back(class_table(*by_class, names));
 }
 
+// Framed green where the caption is one of its references.
+report::PicturesBlock captioned_pictures(const data::Source& source, const std::vector<int64_t>& indices,
+                                         const std::vector<std::string>& captions, EvalCaptions which,
+                                         uint64_t seed) {
+  report::PicturesBlock block{
+      .heading = "Captions",
+      .note = "Below each caption what the set says; framed green where they are one."};
+  block.pictures = drawn_pictures(std::ssize(indices), seed, [&](int64_t i) {
+    const auto place = static_cast<size_t>(i);
+    const std::vector<std::string> references = references_of(source, indices[place], which);
+    const bool right = std::ranges::find(references, captions[place]) != references.end();
+    return report::Picture{thumbnail_of(source, indices[place]), captions[place],
+                           references.empty() ? "" : references[0],
+                           right ? report::Picture::Mark::good : report::Picture::Mark::none};
+  });
+  return block;
+}
+
 }  // namespace
 
 void add_retrieval(Findings& out, const data::Source& source, const SampleRows& images, EvalCaptions which,
@@ -112,7 +131,8 @@ void add_retrieval(Findings& out, const data::Source& source, const SampleRows& 
 }
 
 void add_caption_scores(Findings& out, const data::Source& source, const std::vector<int64_t>& indices,
-                        const std::vector<std::string>& captions, EvalCaptions which) {
+                        const std::vector<std::string>& captions, EvalCaptions which,
+                        const EvaluateOptions& options) {
   std::vector<eval::CaptionedImage> images;
   report::TableBlock table{.name = "samples"};
   table.columns = {{"image"}, {"caption"}, {"reference"}};
@@ -133,6 +153,8 @@ void add_caption_scores(Findings& out, const data::Source& source, const std::ve
   out.metrics.push_back(
       {{"exact", Unit::share}, static_cast<double>(exact) / static_cast<double>(images.size())});
   out.blocks.emplace_back(std::move(table));
+  if (options.wants("pictures"))
+    out.blocks.emplace_back(captioned_pictures(source, indices, captions, which, options.seed));
 }
 
 }  // namespace tessera::tasks

@@ -27,9 +27,11 @@ void add_retrieval(Findings& out, const data::Source& source, const SampleRows& 
                    const std::function<torch::Tensor(const std::vector<std::string>&)>& embed);
 
 // cider, bleu4, rouge_l, and `exact`, the share of captions that are one of their references word for word; a table of
-// samples. `captions` of the images with these indices into the source.
+// samples, and pictures with their captions where the options want them. `captions` of the images with these indices into
+// the source.
 void add_caption_scores(Findings& out, const data::Source& source, const std::vector<int64_t>& indices,
-                        const std::vector<std::string>& captions, EvalCaptions which);
+                        const std::vector<std::string>& captions, EvalCaptions which,
+                        const EvaluateOptions& options);
 
 }  // namespace tessera::tasks
 

@@ -193,7 +193,8 @@ Findings SimVlmTask::evaluate(const EvaluateOptions& options) {
   Findings out{.samples = std::ssize(written.indices())};
   out.broken = loader->bad_images();
   check(out.samples > 0, "there is no image to evaluate on");
-  add_caption_scores(out, *validation_, written.indices(), written.captions(), config_.eval_captions);
+  add_caption_scores(out, *validation_, written.indices(), written.captions(), config_.eval_captions,
+                     options);
   out.seconds = steady_seconds() - began;
   return out;
 }
