@@ -54,7 +54,7 @@ std::string harmless(std::string_view said) {
   return out;
 }
 
-// What the model reads of the images, as models::ImageReading has it; undefined without any.
+// Gives what the model reads of the images, as models::ImageReading has it; undefined without any.
 torch::Tensor read_images(const ChatOptions& options, const train::OpenedLanguage& opened) {
   if (options.images.empty()) return {};
   if (!opened.images) fail_usage(opened.file, " reads no images: --image is for a model with an image tower");
@@ -202,7 +202,7 @@ class Chat {
     if (context > 0 && std::ssize(ids) >= context)
       fail_usage("the conversation has ", ids.size(), " tokens, the model reads ", context);
     const torch::Tensor read = torch::tensor(ids, torch::kInt64).unsqueeze(0);
-    // What the answer is written behind.
+    // The answer is written behind this.
     const torch::Tensor prompt =
         opened_.encoder_decoder ? torch::full({1, 1}, opened_.start_token, torch::kInt64) : read;
 

@@ -32,7 +32,7 @@ struct TrainOptions {
 
 std::string percent(double share) { return fixed(100 * share, 1) + " %"; }
 
-// Of weights that are frozen.
+// Says how much the checkpoints share; nothing where no weights are frozen.
 std::string shared_text(const train::RunPlan& plan) {
   return plan.shared_bytes > 0 ? text(" besides ", human_bytes(plan.shared_bytes), " that all share") : "";
 }

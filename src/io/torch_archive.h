@@ -1,7 +1,7 @@
 // PyTorch's weight files (.pth, .pt, .bin, .th: a zip archive with a pickle in it), read without running
 // anything.
 //
-// Of a TorchScript program (OpenAI's files of CLIP) the tensors of its modules are read, by their paths, and no code.
+// The tensors of a TorchScript program (OpenAI's files of CLIP) are read by the paths of their modules, its code is not.
 // Objects of other programs that a training script kept beside the weights ("state_dict" with a logger's
 // history) are left unread. Refused, each with a line that names the file and what is wrong: the old form
 // without a zip archive, pickles without a dictionary of weights of its own that name anything

@@ -13,7 +13,7 @@ namespace tessera::models {
 struct ImageReading {
   int64_t image_token = -1;  // the id in the places of an image
   bool among_words = true;   // each feature takes the place of a word; false: an image takes one place
-  // Of images [images, 3, height, width], what is read of them once: [images, features, width].
+  // Gives what is read once of images [images, 3, height, width]: [images, features, width].
   std::function<torch::Tensor(const torch::Tensor& images)> features = {};
   // For generate(): reads a prompt int64 [rows, tokens] that names these images, in order over its rows; `features` is
   // undefined where it names none.

@@ -78,7 +78,7 @@ class ClassicLayerImpl : public torch::nn::Module {
     if (decodes) norm3_ = register_module("norm3", nn::LayerNorm(config.dim, norm));
   }
 
-  // What the layers of one pass share.
+  // All layers of one pass share this.
   struct Pass {
     torch::Tensor bias, memory = {}, memory_bias = {};
     bool causal = false;
@@ -283,7 +283,7 @@ class T5 final : public Seq2Seq {
     return x + layer.o->forward(y.transpose(1, 2).flatten(2));
   }
 
-  // What the blocks of a stack see beside their input.
+  // The blocks of a stack see this beside their input.
   struct Pass {
     torch::Tensor mask = {}, memory = {}, memory_mask = {};
     bool causal = false;

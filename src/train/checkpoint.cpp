@@ -23,7 +23,6 @@ namespace fs = std::filesystem;
 constexpr const char* kManifest = "manifest.json";
 constexpr const char* kLatest = "latest";
 constexpr const char* kWriting = ".writing-";
-constexpr const char* kIndexEnding = ".index.json";
 
 std::string name_of(int64_t step) {
   char name[32];

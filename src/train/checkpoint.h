@@ -33,6 +33,7 @@ inline constexpr const char* kWeightsFile = "weights.safetensors";
 inline constexpr const char* kEmaFile = "ema.safetensors";  // where there is a moving average
 inline constexpr const char* kOptimiserFile = "optimiser.safetensors";
 inline constexpr const char* kFrozenFile = "frozen.safetensors";  // where there is any
+inline constexpr const char* kIndexEnding = ".index.json";        // behind the name of a file that shares it
 
 struct CheckpointFile {
   std::string name;  // "weights.safetensors"

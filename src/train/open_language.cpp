@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <utility>
 
 #include "core/error.h"
 #include "io/file.h"
@@ -129,8 +130,11 @@ void open_text_decoder(const Folder& folder, OpenedLanguage& out) {
   out.language->eval();
 }
 
-// Returns the configuration of its decoder.
-Value open_llava(const Folder& folder, OpenedLanguage& out) {
+struct LlavaParts {
+  std::shared_ptr<models::Llava> model;
+  Value text_config;  // of its decoder
+};
+LlavaParts open_llava(const Folder& folder, OpenedLanguage& out) {
   const Value *text_part = folder.config.find("text_config"),
               *vision_part = folder.config.find("vision_config");
   if (!text_part || !vision_part)
@@ -146,16 +150,23 @@ Value open_llava(const Folder& folder, OpenedLanguage& out) {
     return std::make_shared<models::Llava>(images, clip_tower(*vision_part), out.language);
   };
   check_language_size(folder.file, [&] { return models::count_parameters(*make()); });
-  const auto llava = make();
+  auto llava = make();
   llava->to(folder.dtype);
   load_language(
       *llava, folder.file, [&](const std::string& name) { return models::llava_place(name, *out.language); },
       out.notes);
   llava->eval();
-  out.images = reading_of(
-      llava, number_in(folder.config, "image_token_index", number_in(folder.config, "image_token_id", -1)));
   out.preprocess = clip_preprocess(number_in(*vision_part, "image_size", 224));
-  return text_config;
+  return {std::move(llava), std::move(text_config)};
+}
+
+// The configuration names it, else the tokeniser does.
+int64_t image_token_of(const Folder& folder, const Tokeniser& tokeniser) {
+  for (const char* key : {"image_token_index", "image_token_id"})
+    if (const int64_t id = number_in(folder.config, key, -1); id >= 0) return id;
+  const auto id = tokeniser.find("<image>");
+  if (!id) fail_usage(folder.config_file, " has no image_token_index, and the tokeniser no '<image>'");
+  return *id;
 }
 
 void read_tokeniser(const std::string& given, const std::string& folder, OpenedLanguage& out) {
@@ -181,22 +192,18 @@ OpenedLanguage open_folder(const LanguageSource& source, const WeightFile& file,
   const Folder folder{path, config_file, read_language_config(config_file), file, dtype};
   const std::string kind = word_in(folder.config, "model_type");
   const nn::ParameterType in_its_type(dtype);
-  Value text_config = folder.config;
+  LlavaParts llava{.model = nullptr, .text_config = folder.config};
   if (kind == "t5" || kind == "mt5")
     open_encoder_decoder(folder, out);
   else if (kind.starts_with("llava"))
-    text_config = open_llava(folder, out);
+    llava = open_llava(folder, out);
   else
     open_text_decoder(folder, out);
   if (out.language) note_extent(out);
   read_tokeniser(source.tokenizer, path, out);
-  if (out.images && out.images->image_token < 0) {
-    const auto id = out.tokeniser->find("<image>");
-    if (!id) fail_usage(config_file, " has no image_token_index, and the tokeniser no '<image>'");
-    out.images->image_token = *id;
-  }
-  out.end_tokens =
-      end_tokens_of(path, text_config.find("eos_token_id") ? text_config : folder.config, out.vocabulary);
+  if (llava.model) out.images = reading_of(llava.model, image_token_of(folder, *out.tokeniser));
+  out.end_tokens = end_tokens_of(
+      path, llava.text_config.find("eos_token_id") ? llava.text_config : folder.config, out.vocabulary);
   out.chat_template = chat_template_of(folder.config, *out.tokeniser, out.images.has_value());
   return out;
 }

@@ -30,7 +30,7 @@ std::string weights_file_of(const std::string& path, bool raw) {
     if (raw && !file_exists(path)) fail("'", path, "' does not exist");
     if (raw) fail_usage("'", path, "' is a file: raw weights are those of a checkpoint or run directory");
     // A checkpoint's file, where another one has what is frozen.
-    const std::string index = path + ".index.json", name = fs::path(path).filename().string();
+    const std::string index = path + kIndexEnding, name = fs::path(path).filename().string();
     const bool checkpointed = name == kWeightsFile || name == kEmaFile;
     return checkpointed && file_exists(index) ? index : path;
   }

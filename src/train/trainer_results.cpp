@@ -73,11 +73,11 @@ std::string why_no_weights(const std::string& path) {
   }
 }
 
-// Whether a file that can be opened has the tensors of another one, bit by bit.
+// Whether a file can be opened and has the metadata and the tensors of another one, bit by bit.
 bool holds_the_same(const std::string& path, const WeightFile& wanted) {
   if (!why_no_weights(path).empty()) return false;
   const SafetensorsFile held(path);
-  return held.tensors().size() == wanted.tensors().size() &&
+  return held.metadata() == wanted.metadata() && held.tensors().size() == wanted.tensors().size() &&
          std::ranges::all_of(wanted.tensors(), [&](const TensorView& one) {
            const TensorView* const found = held.find(one.name);
            return found && found->dtype == one.dtype && found->shape == one.shape &&
