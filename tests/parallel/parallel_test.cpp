@@ -84,6 +84,31 @@ TEST_F(ParallelTest, DetectedSetsMakeTheSameWeights) {
                                "train.batch_size=10", "model.global_pool=avg", "model.class_token=false"});
 }
 
+// A trained detector that takes one step of rate 0 finds what it found before, whatever the processes.
+TEST_F(ParallelTest, FoundObjectsDoNotDependOnTheProcesses) {
+  use_task(
+      "[task]\nname = \"detect\"\nmasks = false\nnorm = \"layer\"\nrpn_convs = 1\nbox_convs = 0\nbox_fcs = 1\n"
+      "width = 16\nbox_width = 32\nanchor_sizes = [16.0, 32.0, 64.0, 96.0]\nlevel_side = 64.0\nrpn_batch = 32\n"
+      "box_batch = 32\nproposals = 50\n");
+  const std::vector<std::string> detector = {"data.path=shapes:task=detect,train=240,val=50,size=64",
+                                             "preprocess.size=64", "augment.crop=none", "train.ema_decay=0",
+                                             "model.name=vitdet", "model.global_blocks=[1]",
+                                             "model.position_grid=8", "model.window_size=4"};
+  auto longer = detector;
+  longer.insert(longer.end(), {"train.steps=60", "optimiser.lr=0.003"});
+  ASSERT_EQ(run(1, "trained", longer), 0) << log("trained");
+  const Json want = metrics("trained", "eval").back();
+  EXPECT_GT(want.at("box_ap50"), 0.001);  // there is something to find
+  auto still = detector;
+  still.insert(still.end(), {"train.steps=1", "optimiser.lr=0", "schedule.warmup_steps=0"});
+  for (const int processes : {1, 2, 3}) {
+    const std::string name = "still" + std::to_string(processes);
+    ASSERT_EQ(run(processes, name, still, {"--pretrained", path("trained")}), 0) << log(name);
+    for (const char* key : {"box_ap", "box_ap50", "box_ap_small", "box_ar100", "samples"})
+      EXPECT_EQ(metrics(name, "eval").back().at(key), want.at(key)) << key << " of " << processes;
+  }
+}
+
 // In each piece the processes wait for each other, so that all must have as many.
 TEST_F(ParallelTest, MorePiecesThanAProcessHasSamplesAreRefused) {
   EXPECT_NE(run(2, "many", {"train.batch_size=10", "train.accumulate=6"}), 0);
