@@ -18,6 +18,7 @@
 #include "models/llava.h"
 #include "ops/inference.h"
 #include "text/conversation.h"
+#include "text/unicode.h"
 #include "train/adapter.h"
 #include "train/device.h"
 #include "train/open_language.h"
@@ -93,6 +94,7 @@ class Chat {
 
   // A question that cannot be answered leaves the conversation as it was. An encoder-decoder knows no earlier ones.
   Answer answer(const std::string& question, bool shows) {
+    tokens::to_code_points(question, "the question");  // fails where it is no UTF-8
     if (opened_.encoder_decoder) return generate(source_ids(question), shows);
     std::vector<Turn> turns = turns_;
     turns.push_back({true, with_image_words(question)});

@@ -8,6 +8,10 @@
 #include "cli/arguments.h"
 #include "tasks/findings.h"
 
+namespace tessera::data {
+struct Lines;
+}
+
 namespace tessera::cli {
 
 // --device, --precision, --threads.
@@ -37,6 +41,8 @@ std::string one_line(const std::string& name);
 
 // A usage error, before any work, where the folder that a file is written into does not exist.
 void require_folder_of(const std::string& out);
+// "TITLE: 3" and up to `show` of the lines, on standard output; nothing where there are none.
+void print_findings(const char* title, const data::Lines& findings, int64_t show);
 
 // Quoted as RFC 4180 asks where the text needs it.
 std::string csv_field(const std::string& field);

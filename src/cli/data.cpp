@@ -8,6 +8,7 @@
 #include "cli/command.h"
 #include "cli/common.h"
 #include "cli/data_latents.h"
+#include "cli/data_texts.h"
 #include "cli/preview_matches.h"
 #include "core/counted.h"
 #include "core/error.h"
@@ -214,6 +215,14 @@ void info(const InfoOptions& options) {
         print_latents(*latents, statistics, split);
       continue;
     }
+    if (json["kind"] == "texts") {
+      const TextStatistics statistics = text_statistics(*source);
+      if (options.json)
+        json[split] = texts_info_json(*source, statistics);
+      else
+        print_texts(*source, statistics, split);
+      continue;
+    }
     const auto images = data::document_images(*source);
     const auto pixels = data::pixel_statistics(images ? *images : *source, options.sample);
     const auto captions = data::caption_statistics(*source, options.sample);
@@ -243,15 +252,6 @@ void info(const InfoOptions& options) {
 struct CheckOptions : DataOptions {
   int64_t show = 20;
 };
-
-void print_findings(const char* title, const data::Lines& findings, int64_t show) {
-  if (findings.count == 0) return;
-  std::cout << title << ": " << findings.count << "\n";
-  const auto shown = std::min<int64_t>(show, static_cast<int64_t>(findings.lines.size()));
-  for (int64_t i = 0; i < shown; ++i)
-    std::cout << "  " << one_line(findings.lines[static_cast<size_t>(i)]) << "\n";
-  if (shown < findings.count) std::cout << "  … and " << findings.count - shown << " more\n";
-}
 
 void print_split(const data::SplitCheck& split) {
   std::cout << split.name << ": " << one_line(split.description) << "\n";
@@ -303,8 +303,9 @@ ordered_json check_json(const data::CheckReport& report) {
 
 void check_set(const CheckOptions& options) {
   set_num_threads(static_cast<int>(options.threads));
-  if (data::source_kind(options.source.path) == std::string("latents"))
-    return check_latents(options.source, options.show, options.json);
+  const std::string kind = data::source_kind(options.source.path);
+  if (kind == "latents") return check_latents(options.source, options.show, options.json);
+  if (kind == "texts") return check_texts(options.source, options.show, options.json);
   Watch watch("check");
   const data::CheckReport report = data::check_data(options.source, watch.callback());
   watch.finish();
@@ -394,6 +395,9 @@ void preview(const PreviewOptions& options) {
               << counted(std::ssize(matched), "image") << "\n";
     return;
   }
+  if (data::source_kind(options.source.path) == std::string("texts"))
+    fail_usage("'", options.source.path,
+               "' holds texts without images: `tessera data info` describes them");
   const auto source = data::open_source(options.source, parse_split(options.split));
   if (data::as_latents(source.get()))
     fail_usage("'", options.source.path,

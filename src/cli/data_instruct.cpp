@@ -29,6 +29,7 @@ void instruct(const DataInstructOptions& options) {
   set_num_threads(static_cast<int>(options.threads));
   if (!options.output.ends_with(".jsonl") && !options.output.ends_with(".json"))
     fail_usage("'", options.output, "': the name must end in .jsonl or .json");
+  require_folder_of(options.output);
   std::vector<bool> wanted(names_of<data::ResponseKind>().size());
   for (const std::string& kind : options.kinds)
     wanted[static_cast<size_t>(parse_enum<data::ResponseKind>(kind, "--kinds"))] = true;

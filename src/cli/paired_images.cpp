@@ -96,6 +96,7 @@ void check_beams(const tasks::CaptionBeams& beams) {
 }
 
 void fail_for_broken(const std::vector<std::string>& errors, int64_t images) {
+  if (images == 1 && errors.size() == 1) fail(errors[0]);
   for (const std::string& error : errors) std::cerr << "tessera: " << one_line(error) << "\n";
   if (!errors.empty()) fail(errors.size(), " of ", counted(images, "image"), " could not be read");
 }

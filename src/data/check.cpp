@@ -173,8 +173,11 @@ std::vector<std::string> OpenSplits::problems() const {
 
 CheckReport check_data(const SourceConfig& config, const Progress& progress) {
   CheckReport report;
-  const OpenSplits splits = open_splits(config);
+  OpenSplits splits = open_splits(config);
   for (const std::string& line : splits.problems()) report.set.add(line);
+  // Conversations in one file have no split: they are looked at once.
+  if (config.val_path.empty() && dynamic_cast<const Conversations*>(splits.train.get()))
+    splits.validation.reset();
   if (splits.train && splits.validation) try {
       require_same_classes(*splits.train, *splits.validation);
       if (mask_labels(*splits.train) || mask_labels(*splits.validation))

@@ -335,11 +335,10 @@ double Answering::right_choices(const EvaluateOptions& options, int64_t shots, b
       [&](data::Batch& loaded, int64_t before) {
         const StreamInputs batch = to_device(loaded, "validation", options.device, options.precision);
         const Scored scored = score(batch, options, blank);
-        const torch::Tensor &labels = scored.labels, losses = losses_of(scored.scores, labels);
+        const torch::Tensor losses = losses_of(scored.scores, scored.labels);
         // An answer that was cut with its conversation is nobody's choice.
-        const torch::Tensor cut = labels.eq(kIgnoredLabel).all(1);
-        rows.add(loaded, before,
-                 losses.masked_fill(cut, std::numeric_limits<double>::infinity()).unsqueeze(1));
+        constexpr double kNever = std::numeric_limits<double>::infinity();
+        rows.add(loaded, before, losses.masked_fill(batch.at("cut").gt(0), kNever).unsqueeze(1));
       },
       "choices");
   rows.collect(options);
@@ -356,11 +355,11 @@ double Answering::right_choices(const EvaluateOptions& options, int64_t shots, b
   return static_cast<double>(right) / static_cast<double>(std::max<size_t>(1, best.size()));
 }
 
-// An answer is exact if each of its tokens is the likeliest behind those before it: the greedy answer is the very text.
+// An answer is exact if each of its tokens is the likeliest behind those before it, and none was cut.
 Findings Answering::measure(const EvaluateOptions& options, int64_t shots, bool blank) {
   const double began = steady_seconds();
   const auto loader = options.open(validation_with(shots));
-  SampleRows rows(5);  // loss, tokens, exact, type, accuracy of VQA or -1
+  SampleRows rows(6);  // loss, tokens, exact, type, accuracy of VQA or -1, cut
   each_batch(
       options, *loader,
       [&](data::Batch& loaded, int64_t before) {
@@ -375,11 +374,12 @@ Findings Answering::measure(const EvaluateOptions& options, int64_t shots, bool 
               accuracy[static_cast<int64_t>(i)] = eval::vqa_accuracy(said[i], given);
         }
         const torch::Tensor learned = labels != kIgnoredLabel;
-        const torch::Tensor wrong = (scores.argmax(-1).ne(labels) & learned).any(1);
+        const torch::Tensor cut = batch.at("cut").gt(0);
+        const torch::Tensor wrong = (scores.argmax(-1).ne(labels) & learned).any(1) | cut;
         rows.add(loaded, before,
                  torch::stack({losses_of(scores, labels), learned.sum(1).to(torch::kFloat64),
                                (~wrong).to(torch::kFloat64), batch.at("type").to(torch::kFloat64),
-                               accuracy.to(labels.device())},
+                               accuracy.to(labels.device()), cut.to(torch::kFloat64)},
                               1));
       },
       "answers");
@@ -403,6 +403,8 @@ Findings Answering::measure(const EvaluateOptions& options, int64_t shots, bool 
   if (const torch::Tensor scored = all.select(1, 4); scored.ge(0).any().item<bool>())
     out.metrics.push_back(
         {{"vqa_accuracy", Unit::share}, scored.masked_select(scored.ge(0)).mean().item<double>()});
+  if (const double cut = all.select(1, 5).sum().item<double>(); cut > 0)
+    out.metrics.push_back({{"texts_cut", Unit::number, false}, cut});
   if (validation_->has_choices())
     out.metrics.push_back({{"choice", Unit::share}, right_choices(options, shots, blank)});
   out.seconds = steady_seconds() - began;

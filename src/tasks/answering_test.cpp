@@ -210,6 +210,29 @@ TEST(Answering, AChoiceIsTheLikeliestOfTheLetters) {
   EXPECT_NEAR(findings.metric("choice"), right / 6.0, 1e-9);
 }
 
+// Where a question fills the length, what the model says of it is not right, and nothing is learned of it.
+TEST(Answering, AnAnswerThatIsCutIsWrong) {
+  TaskSetup setup = some_setup("instruct", table({{"length", 26}}));
+  std::string lines;
+  for (int i = 0; i < 4; ++i) {
+    const std::string question = i == 0 ? "?" : "is it so far?";
+    lines += text(R"({"image": ")", i, R"(", "question": ")", question, R"(", "answers": ["y"]})", "\n");
+  }
+  setup.train = setup.validation = conversations_of(lines);
+  const auto task = make_task(setup, "instruct");
+  const Findings findings = task->evaluators().at(0)->run(validation_options());
+  EXPECT_EQ(findings.metric("texts_cut"), 3);
+  EXPECT_LE(findings.metric("exact"), 0.25);
+  data::Loader loader(*setup.train, task->streams().at(0).transform(kSide),
+                      {.batch_size = 4, .shuffle = false, .on_bad_image = data::OnBadImage::replace});
+  const StreamInputs batch = to_device(*loader.next(), "train", torch::kCPU, Precision::fp32);
+  EXPECT_TRUE((batch.at("cut") == 0).all().item<bool>());
+  ASSERT_EQ(loader.bad_images().count, 3);
+  EXPECT_NE(loader.bad_images().lines[0].find("task.length = 26 leaves no answer of its conversation of 38"),
+            std::string::npos)
+      << loader.bad_images().lines[0];
+}
+
 // The model writes its answers; once it is taught to say what the first annotator says, the others decide.
 TEST(Answering, AnswersOfSeveralAnnotatorsAreScoredAsVqaDoes) {
   std::string lines;

@@ -15,7 +15,8 @@ constexpr int kMostTries = 16;
 std::vector<data::Field> fields_for(const data::Transform& image, int64_t count, int64_t length) {
   data::Field pixels = image.fields().at(0);
   if (count > 1) pixels.shape.insert(pixels.shape.begin(), count);
-  return {pixels, {"ids", DType::i32, {length}}, {"labels", DType::i32, {length}}, {"type", DType::i32, {}}};
+  return {pixels, {"ids", DType::i32, {length}}, {"labels", DType::i32, {length}}, {"type", DType::i32, {}},
+          {"cut", DType::i32, {}}};
 }
 
 // The rounds of a conversation, each a question with its answer, in an order that is drawn. The word for the image leaves
@@ -76,16 +77,21 @@ class ConversationTransform final : public data::Transform {
     check(places == (1 + input_.shots) * input_.per_image, sample.name, ": task.length = ", input_.length,
           " has no place for the ", (1 + input_.shots) * input_.per_image, " tokens of its ",
           input_.shots > 0 ? "images" : "image");
+    check(!input_.training || std::any_of(words.labels, words.labels + words.used,
+                                          [](int32_t label) { return label != kNotLearned; }),
+          sample.name, ": task.length = ", input_.length, " leaves no answer of its conversation of ",
+          words.used + words.cut, " tokens");
     std::fill(words.ids + words.used, words.ids + input_.length, 0);
     std::fill(words.labels + words.used, words.labels + input_.length, static_cast<int32_t>(kNotLearned));
     *out[3].as<int32_t>() =
         sample.annotation.classes.empty() ? 0 : static_cast<int32_t>(sample.annotation.classes[0]);
+    *out[4].as<int32_t>() = static_cast<int32_t>(words.cut);
   }
 
  private:
   struct Words {
     int32_t *ids, *labels;
-    int64_t used = 0;
+    int64_t used = 0, cut = 0;
   };
 
   // Another conversation than the sample's own.
@@ -112,7 +118,11 @@ class ConversationTransform final : public data::Transform {
     check(images == 1, sample.name, ": its conversation holds '<image>' ", images, " times, must be once");
     for (size_t i = 0; i < text.ids.size(); ++i) {
       const bool image = text.ids[i] == kImageId;
-      for (int64_t copy = 0; copy < (image ? input_.per_image : 1) && words.used < input_.length; ++copy) {
+      for (int64_t copy = 0; copy < (image ? input_.per_image : 1); ++copy) {
+        if (words.used == input_.length) {
+          ++words.cut;
+          continue;
+        }
         words.ids[words.used] = static_cast<int32_t>(image ? input_.image_token : text.ids[i]);
         words.labels[words.used++] = static_cast<int32_t>(image || !learned ? kNotLearned : text.labels[i]);
       }

@@ -33,8 +33,8 @@ struct ConversationInput {
 };
 
 // "image", f32 [3, side, side], or with shots [1 + shots, 3, side, side], the sample's own last; "ids" and "labels", i32
-// [length]: cut or padded behind, labels kNotLearned where nothing is learned; "type", i32 []: the kind of answer.
-// Fails where the words have no place for the images.
+// [length]: cut or padded behind, labels kNotLearned where nothing is learned; "type", i32 []: the kind of answer; "cut", i32
+// []: tokens that had no place. Fails where the images have no place, and in training where no answer has one.
 std::shared_ptr<const data::Transform> make_conversation_transform(
     const ConversationInput& input, std::shared_ptr<const data::Transform> image);
 
