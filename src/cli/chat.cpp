@@ -12,11 +12,13 @@
 #include "core/counted.h"
 #include "core/error.h"
 #include "core/interrupt.h"
+#include "core/memory.h"
 #include "core/text.h"
 #include "data/image_files.h"
 #include "models/language_generation.h"
 #include "models/llava.h"
 #include "ops/inference.h"
+#include "ops/packed_only.h"
 #include "text/conversation.h"
 #include "text/unicode.h"
 #include "train/adapter.h"
@@ -295,6 +297,7 @@ void chat(const ChatOptions& options) {
   train::use_threads(options.threads);
   const torch::NoGradGuard no_grad;
   const ops::InferenceScope arithmetic({.int8 = options.precision == "int8"});
+  return_freed_memory(256 << 10);  // a weight goes back to the system once it is packed
   const train::OpenedLanguage opened = train::open_language(options.source, dtype_of(options.precision));
   if (options.merge && options.adapter.empty()) fail_usage("--merge goes with --adapter");
   if (opened.encoder_decoder && !(options.chat.empty() && options.adapter.empty()))
@@ -302,6 +305,8 @@ void chat(const ChatOptions& options) {
                " is an encoder-decoder");
   if (!options.adapter.empty()) train::read_adapter(*opened.language, options.adapter, options.merge);
   for (const std::string& note : opened.notes) std::cerr << one_line(note) << "\n";
+  keep_freed_memory();
+  const ops::PackedOnly memory;
   Chat conversation(options, opened);
   struct ForgetsInterrupts {  // a signal ends the answer, not the conversation
     ~ForgetsInterrupts() { forget_interrupts(); }

@@ -396,8 +396,7 @@ void preview(const PreviewOptions& options) {
     return;
   }
   if (data::source_kind(options.source.path) == std::string("texts"))
-    fail_usage("'", options.source.path,
-               "' holds texts without images: `tessera data info` describes them");
+    fail_usage("'", options.source.path, "' holds texts without images: `tessera data info` describes them");
   const auto source = data::open_source(options.source, parse_split(options.split));
   if (data::as_latents(source.get()))
     fail_usage("'", options.source.path,

@@ -75,9 +75,9 @@ void print_texts(const data::Source& source, const TextStatistics& statistics, c
 }
 
 nlohmann::ordered_json texts_info_json(const data::Source& source, const TextStatistics& statistics) {
-  return {{"description", source.describe()},   {"documents", statistics.documents},
-          {"distinct", statistics.distinct},    {"bytes", statistics.bytes},
-          {"words", statistics.words},          {"shortest", statistics.shortest},
+  return {{"description", source.describe()}, {"documents", statistics.documents},
+          {"distinct", statistics.distinct},  {"bytes", statistics.bytes},
+          {"words", statistics.words},        {"shortest", statistics.shortest},
           {"longest", statistics.longest}};
 }
 

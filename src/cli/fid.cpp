@@ -204,12 +204,17 @@ void add_score(std::vector<Line>& lines, const FidOptions& options, const Measur
 }
 
 // Features of fewer images than they have dimensions lie in a subspace: distances between such sets come out larger.
-void warn_of_bias(const eval::Gaussian& gaussian, const std::string& name, std::vector<std::string>& notes) {
-  if (gaussian.samples > gaussian.width() || gaussian.samples == 0) return;
-  notes.push_back(
-      text(name, " has ", counted(gaussian.samples, "sample"), ", fewer than the ", gaussian.width(),
-           " dimensions of a feature: its covariance is singular, and FID is biased upwards; compare only ",
-           "with FIDs of as many samples"));
+void warn_of_bias(int64_t samples, int64_t width, const std::string& name, std::vector<std::string>& notes) {
+  if (samples > width || samples == 0) return;
+  notes.push_back(text(
+      name, " has ", counted(samples, "sample"), samples < width ? ", fewer than the " : ", as many as the ",
+      width, " dimensions of a feature: its covariance is singular, and FID is biased upwards; compare only ",
+      "with FIDs of as many samples"));
+}
+
+void print_origin(const eval::FeatureOrigin& origin) {
+  std::cout << "extractor  " << one_line(origin.extractor) << "\n"
+            << "protocol   " << one_line(origin.protocol) << "\n";
 }
 
 void print(const FidOptions& options, const std::vector<Line>& lines, const Measured& fake,
@@ -220,8 +225,7 @@ void print(const FidOptions& options, const std::vector<Line>& lines, const Meas
       if (!line.words.empty()) std::cout << line.words << "\n";
     std::cout << "samples    " << one_line(fake.described) << "\n";
     if (!real.described.empty()) std::cout << "reference  " << one_line(real.described) << "\n";
-    std::cout << "extractor  " << one_line(origin.extractor) << "\n"
-              << "protocol   " << one_line(origin.protocol) << "\n";
+    print_origin(origin);
     if (!options.out.empty()) std::cout << "statistics of the samples in " << one_line(options.out) << "\n";
     return;
   }
@@ -256,8 +260,9 @@ void require_spatial(const FidOptions& options, const Measured& read, const std:
 
 void note_bias(const FidOptions& options, const Measured& fake, const Measured& real,
                std::vector<std::string>& notes) {
-  warn_of_bias(fake.statistics.pooled, "the set of samples", notes);
-  if (!options.reference.empty()) warn_of_bias(real.statistics.pooled, "the reference", notes);
+  const eval::Gaussian &drawn = fake.statistics.pooled, &truth = real.statistics.pooled;
+  warn_of_bias(drawn.samples, drawn.width(), "the set of samples", notes);
+  if (!options.reference.empty()) warn_of_bias(truth.samples, truth.width(), "the reference", notes);
   for (const std::string& note : notes) std::cerr << "tessera: " << one_line(note) << "\n";
 }
 
@@ -317,26 +322,60 @@ void check_neighbours(const FidOptions& options, const Metrics& metrics, const d
                source.describe(), " are compared, must be more than that");
 }
 
+// What --checkpoints would leave unread.
+void refuse_images_options(const FidOptions& options) {
+  const FidOptions standard;
+  const std::pair<const char*, bool> given[] = {
+      {"--protocol", !options.protocol.empty()},
+      {"--output", !options.out.empty()},
+      {"--metrics", options.metrics != standard.metrics && trim(options.metrics) != "fid"},
+      {"--split", options.split != standard.split},
+      {"--splits", options.splits != standard.splits},
+      {"--neighbours", options.neighbours != standard.neighbours},
+      {"--compared", options.keep != standard.keep},
+      {"--kid-subsets", options.subsets != standard.subsets},
+      {"--kid-subset-size", options.subset_size != standard.subset_size},
+      {"--seed", options.seed != standard.seed},
+      {"--model", !options.model.empty()},
+      {"--batch-size", options.batch != standard.batch}};
+  for (const auto& [name, is_given] : given)
+    if (is_given)
+      fail_usage(name, " does not go with --checkpoints, which draws images and measures FID alone");
+}
+
 // FID of images that each checkpoint of a run draws.
 void fid_over_checkpoints(const FidOptions& options) {
   if (options.reference.empty() || options.weights.empty())
     fail_usage("--checkpoints needs --reference, real images, and --weights, whose features are compared");
-  if (holds_statistics(options.reference))
+  if (holds_statistics(options.reference) && !holds_images(options.reference))
     fail_usage("--checkpoints compares with images, '", options.reference, "' holds statistics");
+  refuse_images_options(options);
   train::use_threads(options.threads);
   const tasks::Precision precision = tasks::parse_precision(options.precision);
-  const std::vector<CheckpointFid> found = measure_checkpoints(
-      options.samples, options.drawing,
-      options.count > 0 ? options.count : tasks::GeneratorFidConfig().samples,
-      open_images(options.reference, options.reference_split, options.reference_count), options.weights,
-      train::choose_device(options.device), precision, options.json ? std::cerr : std::cout);
-  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
-  for (const CheckpointFid& one : found) rows.push_back({{"step", one.step}, {"fid", one.fid}});
-  if (options.json) std::cout << json_text({{"run", options.samples}, {"checkpoints", rows}}) << "\n";
+  const int64_t count = options.count > 0 ? options.count : tasks::GeneratorFidConfig().samples;
+  const std::shared_ptr<const data::Source> reference =
+      open_images(options.reference, options.reference_split, options.reference_count);
+  const CheckpointFids found = measure_checkpoints(options.samples, options.drawing, count, reference,
+                                                   options.weights, train::choose_device(options.device),
+                                                   precision, options.json ? std::cerr : std::cout);
+  std::vector<std::string> notes;
+  warn_of_bias(count, found.width, "the set of samples", notes);
+  warn_of_bias(reference->size(), found.width, "the reference", notes);
+  for (const std::string& note : notes) std::cerr << "tessera: " << one_line(note) << "\n";
+  if (!options.json) return print_origin(found.origin);
+  nlohmann::ordered_json json = {{"run", options.samples}, {"checkpoints", nlohmann::ordered_json::array()}};
+  for (const CheckpointFid& one : found.checkpoints)
+    json["checkpoints"].push_back({{"step", one.step}, {"fid", one.fid}});
+  json["extractor"] = found.origin.extractor;
+  json["protocol"] = found.origin.protocol;
+  json["dimensions"] = found.width;
+  json["notes"] = notes;
+  std::cout << json_text(json) << "\n";
 }
 
 void fid(const FidOptions& options) {
   if (options.checkpoints) return fid_over_checkpoints(options);
+  refuse_checkpoint_drawing(options.drawing);
   const Metrics metrics = parse_metrics(options.metrics);
   const bool images =
       !holds_statistics(options.samples) || (holds_images(options.samples) && !options.weights.empty());

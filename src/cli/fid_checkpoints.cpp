@@ -1,6 +1,7 @@
 #include "cli/fid_checkpoints.h"
 
 #include <ostream>
+#include <utility>
 
 #include "cli/common.h"
 #include "core/error.h"
@@ -9,6 +10,7 @@
 #include "models/family.h"
 #include "tasks/generator_fid.h"
 #include "tasks/generator_pictures.h"
+#include "tasks/noise_process.h"
 #include "train/checkpoint.h"
 #include "train/open_codec.h"
 #include "train/open_extractor.h"
@@ -29,28 +31,55 @@ void add_checkpoint_drawing(Arguments& command, CheckpointDrawing& drawing) {
   command.flag("--raw", drawing.raw, "--checkpoints: the raw weights instead of their moving average");
 }
 
-std::vector<CheckpointFid> measure_checkpoints(const std::string& run, const CheckpointDrawing& drawing,
-                                               int64_t count, std::shared_ptr<const data::Source> reference,
-                                               const std::string& weights, torch::Device device,
-                                               tasks::Precision precision, std::ostream& lines) {
+void refuse_checkpoint_drawing(const CheckpointDrawing& drawing) {
+  const CheckpointDrawing standard;
+  const std::pair<const char*, bool> given[] = {{"--vae", !drawing.vae.empty()},
+                                                {"--sampler", drawing.sampler != standard.sampler},
+                                                {"--steps", drawing.steps != standard.steps},
+                                                {"--cfg", drawing.cfg != standard.cfg},
+                                                {"--raw", drawing.raw}};
+  for (const auto& [name, is_given] : given)
+    if (is_given) fail_usage(name, " goes with --checkpoints");
+}
+
+namespace {
+
+// The default is as many as there are, where there are fewer.
+void check_steps(const CheckpointDrawing& drawing, const tasks::NoiseProcess& process) {
+  const int64_t total = process.config().steps;
+  if (process.diffusion() && drawing.steps > total && drawing.steps != CheckpointDrawing().steps)
+    fail_usage("steps = ", drawing.steps, ", must be 1 to ", total,
+               ": the schedule that the model was trained on");
+}
+
+}  // namespace
+
+CheckpointFids measure_checkpoints(const std::string& run, const CheckpointDrawing& drawing, int64_t count,
+                                   std::shared_ptr<const data::Source> reference, const std::string& weights,
+                                   torch::Device device, tasks::Precision precision, std::ostream& lines) {
   const train::CheckpointStore store(run + "/checkpoints");
   const std::vector<int64_t> steps = store.steps();
   if (steps.empty())
     fail_usage("'", run,
                "' has no checkpoints: --checkpoints measures those of a run (train.keep_last keeps several)");
-  tasks::GeneratorFid fid(train::open_extractor_at,
-                          {.classifier = weights, .samples = count, .reference = reference->size()},
+  CheckpointFids found;
+  const auto open = [&found](const std::string& path, const tasks::ExtractorPlace& place) {
+    auto extractor = train::open_extractor_at(path, place);
+    found.origin = extractor->origin(), found.width = extractor->width();
+    return extractor;
+  };
+  tasks::GeneratorFid fid(open, {.classifier = weights, .samples = count, .reference = reference->size()},
                           reference);
   train::OpenedCodec codec;
   if (!drawing.vae.empty()) codec = train::open_codec(drawing.vae);
   const Interruptible stretch;
   const auto alive = [] { return !interrupted(); };
-  std::vector<CheckpointFid> found;
   for (const int64_t step : steps) {
     const train::OpenedTask opened = train::open_generator(store.directory_of(step), {.raw = drawing.raw});
     const tasks::Generator* generator = tasks::generator_of(*opened.task);
     if (!generator)
       fail_usage("'", run, "' draws patch by patch: --checkpoints measures runs of task diffuse");
+    check_steps(drawing, *generator->process);
     tasks::move(opened.task->parts(), device, train::parameter_type(precision));
     tasks::GeneratorPictures pictures(
         *generator, models::extent_of(*opened.info.model.settings.find("image_size"), "image_size"),
@@ -62,7 +91,7 @@ std::vector<CheckpointFid> measure_checkpoints(const std::string& run, const Che
     const double value = fid.measure(
         [&](int64_t first, int64_t images) { return pictures.draw(first, images, device, precision, alive); },
         device, alive);
-    found.push_back({.step = step, .fid = value});
+    found.checkpoints.push_back({.step = step, .fid = value});
     lines << "step " << step << "  FID  " << fixed(value, 4) << "  (" << count << " images by "
           << pictures.describe() << ")" << std::endl;
   }

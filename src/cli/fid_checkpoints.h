@@ -8,6 +8,7 @@
 
 #include "cli/command.h"
 #include "data/source.h"
+#include "eval/statistics_file.h"
 #include "tasks/inputs.h"
 
 namespace tessera::cli {
@@ -20,18 +21,24 @@ struct CheckpointDrawing {
   bool raw = false;
 };
 void add_checkpoint_drawing(Arguments& command, CheckpointDrawing& drawing);
+// A usage error for what of it is given without --checkpoints.
+void refuse_checkpoint_drawing(const CheckpointDrawing& drawing);
 
 struct CheckpointFid {
   int64_t step = 0;
   double fid = 0;
 };
+struct CheckpointFids {
+  std::vector<CheckpointFid> checkpoints;
+  eval::FeatureOrigin origin;  // of the features
+  int64_t width = 0;           // their dimensions
+};
 
 // Of `count` images by each checkpoint of the run, the same seeds for all, beside the images of `reference`, with the
-// features of `weights`. A line for each as it is measured. Failures where the run has no checkpoints,
-// interruption by a signal between steps.
-std::vector<CheckpointFid> measure_checkpoints(const std::string& run, const CheckpointDrawing& drawing,
-                                               int64_t count, std::shared_ptr<const data::Source> reference,
-                                               const std::string& weights, torch::Device device,
-                                               tasks::Precision precision, std::ostream& lines);
+// features of `weights`. A line for each as it is measured. Usage errors where the run has no checkpoints, or more steps are
+// asked for than its schedule has; interruption by a signal between steps.
+CheckpointFids measure_checkpoints(const std::string& run, const CheckpointDrawing& drawing, int64_t count,
+                                   std::shared_ptr<const data::Source> reference, const std::string& weights,
+                                   torch::Device device, tasks::Precision precision, std::ostream& lines);
 
 }  // namespace tessera::cli

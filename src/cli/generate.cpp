@@ -147,6 +147,7 @@ class Drawing {
 
  private:
   void check_options() const {
+    check_ranges(options_);
     if (options_.start.empty() && !options_.from_class.empty()) fail_usage("--from-class goes with --start");
     if (options_.start.empty() && options_.strength != GenerateOptions::kUnset)
       fail_usage("--strength goes with --start");
@@ -250,6 +251,9 @@ class Drawing {
                                                                   : 0;
     sampler_ = generator_.process->sampler(sampler);  // what it refuses, before anything is written
     steps_ = sampler_->steps();
+    if (options_.moments > steps_ + 1)
+      fail_usage("--moments ", options_.moments, ": a walk of ", counted(steps_, "step"), " has ", steps_ + 1,
+                 " moments, noise and image among them, must be at most that");
     if (!options_.start.empty()) {
       request_.start = input_of(options_.start);
       request_.strength = options_.strength != GenerateOptions::kUnset ? options_.strength
@@ -411,7 +415,14 @@ class Drawing {
   std::vector<torch::Tensor> moments_;  // of the batch that is drawn
 };
 
+// An .npz that is there is not written over, as a folder is not.
+void check_absent(const GenerateOptions& options) {
+  if (options.out.ends_with(".npz") && !options.resume && file_exists(options.out))
+    fail_usage("'", options.out, "' exists already: --resume goes on, or name another file");
+}
+
 void generate(const GenerateOptions& options) {
+  check_absent(options);
   train::use_threads(options.threads);
   const train::OpenedTask opened =
       train::open_generator(options.weights, {.model = options.model, .raw = options.raw});

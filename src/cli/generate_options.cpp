@@ -1,6 +1,7 @@
 #include "cli/generate_options.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "cli/common.h"
@@ -14,6 +15,68 @@ namespace tessera::cli {
 namespace {
 
 constexpr int64_t kMostPatchSteps = 1000, kMostSide = 16384;
+
+// The parts between commas. ImageNet's names hold commas themselves: "tench, Tinca tinca" are two synonyms.
+std::vector<std::string> parts_of(const std::string& words) {
+  std::vector<std::string> parts;
+  for (const std::string& part : split(words, ',')) parts.emplace_back(trim(part));
+  return parts;
+}
+
+// Classes by their names.
+class NamedClasses {
+ public:
+  explicit NamedClasses(const std::vector<std::string>& names) {
+    for (const std::string& name : names) {
+      synonyms_.push_back(parts_of(name));
+      longest_ = std::max(longest_, synonyms_.back().size());
+      spelled_.push_back(join(synonyms_.back(), ", "));
+    }
+  }
+
+  // The words of a list: its parts, but those that make a whole name together are one.
+  std::vector<std::string> words_of(const std::string& list) const {
+    const std::vector<std::string> parts = parts_of(list);
+    std::vector<std::string> words;
+    for (size_t i = 0; i < parts.size();) {
+      size_t length = std::min(longest_, parts.size() - i);
+      for (; length > 1; --length)
+        if (whole(some(parts, i, length)) >= 0) break;
+      words.push_back(some(parts, i, length));
+      i += length;
+    }
+    return words;
+  }
+
+  // The class of a whole name, or else of a synonym; usage errors name the option.
+  int64_t find(const std::string& word, const char* option) const {
+    if (const int64_t found = whole(word); found >= 0) return found;
+    std::vector<std::string> classes;
+    for (size_t i = 0; i < synonyms_.size(); ++i)
+      if (std::ranges::find(synonyms_[i], word) != synonyms_[i].end()) classes.push_back(std::to_string(i));
+    if (classes.size() > 1)
+      fail_usage(option, ": '", printable(word), "' names the classes ", join(classes, ", "),
+                 ", must be one of these numbers");
+    if (classes.size() == 1) return *parse_int(classes.front());
+    std::vector<std::string> known = spelled_;
+    for (const auto& names : synonyms_) known.insert(known.end(), names.begin(), names.end());
+    fail_usage(option, ": there is no class '", printable(word), "'", did_you_mean(word, known));
+  }
+
+ private:
+  static std::string some(const std::vector<std::string>& parts, size_t first, size_t count) {
+    const auto begin = parts.begin() + static_cast<std::ptrdiff_t>(first);
+    return join(std::vector<std::string>(begin, begin + static_cast<std::ptrdiff_t>(count)), ", ");
+  }
+  int64_t whole(const std::string& word) const {
+    const auto found = std::ranges::find(spelled_, word);
+    return found == spelled_.end() ? -1 : found - spelled_.begin();
+  }
+
+  std::vector<std::vector<std::string>> synonyms_;
+  std::vector<std::string> spelled_;
+  size_t longest_ = 1;
+};
 
 }  // namespace
 
@@ -168,6 +231,14 @@ void refuse_others_options(const GenerateOptions& options, tasks::SamplerName sa
     fail_usage("--respacing says the steps by itself, --steps ", options.steps, " does not go with it");
 }
 
+void check_ranges(const GenerateOptions& options) {
+  if (options.clip != GenerateOptions::kUnset && !(options.clip >= 0 && std::isfinite(options.clip)))
+    fail_usage("--clip ", shortest(options.clip), ", must be at least 0, which stands for none");
+  if (options.cfg_from > options.cfg_to)
+    fail_usage("--cfg-from = ", shortest(options.cfg_from),
+               " must be at most --cfg-to = ", shortest(options.cfg_to));
+}
+
 void refuse_patch_options(const GenerateOptions& options, const std::string& file) {
   if (options.temperature != GenerateOptions().temperature)
     fail_usage("--temperature is for weights that draw tokens; '", file, "' holds a network of task diffuse");
@@ -183,7 +254,8 @@ std::vector<int64_t> classes_of(const std::string& words, const tasks::Generator
   };
   if (words.empty())
     for (int64_t i = 0; i < count; ++i) classes.push_back(i);
-  for (const std::string& word : words.empty() ? std::vector<std::string>() : split(words, ',')) {
+  const NamedClasses named(generator.class_names);
+  for (const std::string& word : words.empty() ? std::vector<std::string>() : named.words_of(words)) {
     const size_t dash = word.find('-', 1);
     const auto first = parse_int(word.substr(0, dash)),
                last = dash == std::string::npos ? first : parse_int(word.substr(dash + 1));
@@ -196,11 +268,7 @@ std::vector<int64_t> classes_of(const std::string& words, const tasks::Generator
         fail_usage(option, ": ", printable(word), " is no range of classes");
       for (int64_t one = *first; one <= *last; ++one) add(one);
     } else {
-      const auto& names = generator.class_names;
-      const auto found = std::find(names.begin(), names.end(), word);
-      if (found == names.end())
-        fail_usage(option, ": there is no class '", printable(word), "'", did_you_mean(word, names));
-      add(found - names.begin());
+      add(named.find(word, option));
     }
   }
   return classes;

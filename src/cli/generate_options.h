@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -14,7 +15,7 @@
 namespace tessera::cli {
 
 struct GenerateOptions {
-  static constexpr double kUnset = -1;  // what the weights decide
+  static constexpr double kUnset = std::numeric_limits<double>::lowest();  // what the weights decide
   static constexpr int64_t kMostImages = 10'000'000;
 
   std::string weights, model, out, classes, part, vae, size, from_class, reuse_blocks, respacing;
@@ -34,12 +35,15 @@ void add_generate_options(Arguments& command, GenerateOptions& options);
 // reverse.
 void refuse_noise_options(const GenerateOptions& options, const std::string& file);
 void refuse_patch_options(const GenerateOptions& options, const std::string& file);
+// Usage errors: numbers that no weights can draw with.
+void check_ranges(const GenerateOptions& options);
 // A usage error for options that the sampler does not read. What diffusion/ refuses by itself is left to it.
 void refuse_others_options(const GenerateOptions& options, tasks::SamplerName sampler, bool diffusion);
 
 // What the words of an option stand for; usage errors name it.
 //
-// "207,360", "0-9", names, or "none"; nothing stands for all classes.
+// "207,360", "0-9", names, or "none"; nothing stands for all classes. A name of synonyms, "tench, Tinca tinca", is given
+// whole or as any of them.
 std::vector<int64_t> classes_of(const std::string& words, const tasks::Generator& generator,
                                 const char* option);
 // "256" or "256x384" (height, width); nothing for the side that was trained.

@@ -2,10 +2,22 @@
 
 #include <algorithm>
 #include <atomic>
+#include <iostream>
+#include <iterator>
 
 #include "core/error.h"
 
 namespace tessera::cli {
+
+GivenImages::GivenImages(const std::vector<std::string>& words)
+    : piped_(words.size() == 1 && words[0] == "-"), files_(piped_ ? std::vector<std::string>() : words) {}
+
+data::RawSample GivenImages::read(int64_t index) const {
+  if (!piped_) return files_.read(index);
+  const std::string content{std::istreambuf_iterator<char>(std::cin), {}};
+  const auto* bytes = reinterpret_cast<const std::byte*>(content.data());
+  return {piped_name_, std::vector<std::byte>(bytes, bytes + content.size())};
+}
 
 ImageBatches::ImageBatches(const data::Source& source, const data::Transform& transform, int64_t batch,
                            int workers)

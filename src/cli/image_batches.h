@@ -1,4 +1,5 @@
-// Images for a model that runs over them once, batch by batch, decoded by threads of their own beside it.
+// Images for a model that runs over them once: one by one as a command line names them, or batch by batch, decoded by
+// threads of their own beside it.
 #pragma once
 
 #include "ops/torch.h"
@@ -9,10 +10,32 @@
 #include <string>
 #include <vector>
 
+#include "data/image_files.h"
 #include "data/source.h"
 #include "data/transform.h"
 
 namespace tessera::cli {
+
+// Images and folders of images, or a single "-": the image on standard input, which can be read once.
+class GivenImages {
+ public:
+  explicit GivenImages(const std::vector<std::string>& words);
+
+  int64_t size() const { return piped_ ? 1 : files_.size(); }
+  // As they are shown and as outputs are named after them: standard input is "stdin".
+  const std::string& name(int64_t index) const {
+    return piped_ ? piped_name_ : files_.paths()[static_cast<size_t>(index)];
+  }
+  // Files that are read: none of standard input.
+  const std::vector<std::string>& paths() const { return files_.paths(); }
+  const std::vector<std::string>& notes() const { return files_.notes(); }
+  data::RawSample read(int64_t index) const;
+
+ private:
+  bool piped_;
+  std::string piped_name_ = "stdin";
+  data::ImageFiles files_;
+};
 
 struct ImageBatch {
   int64_t first = 0;                // place of its first image among all

@@ -2,17 +2,17 @@
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
 #include "cli/common.h"
+#include "cli/image_batches.h"
+#include "cli/output_places.h"
 #include "cli/test_views.h"
 #include "core/counted.h"
 #include "core/error.h"
 #include "core/interrupt.h"
 #include "core/text.h"
-#include "data/image_files.h"
 #include "data/mask_labels.h"
 #include "io/file.h"
 #include "io/index_png.h"
@@ -54,17 +54,24 @@ struct Names {
 };
 
 // OUT is the mask of one image, or a folder for those of several.
-Names names_of(const SegmentOptions& options, const std::string& image, bool single) {
-  const bool file = single && lower(options.output).ends_with(".png");
+Names names_of(const SegmentOptions& options, const std::string& image, bool file) {
   const std::string stem = file ? options.output.substr(0, options.output.size() - 4)
                                 : (fs::path(options.output) / fs::path(image).stem()).string();
   return {file ? options.output : stem + ".png", stem + "_overlay.png"};
 }
 
-data::RawSample standard_input() {
-  const std::string content{std::istreambuf_iterator<char>(std::cin), {}};
-  const auto* bytes = reinterpret_cast<const std::byte*>(content.data());
-  return {"stdin", std::vector<std::byte>(bytes, bytes + content.size())};
+// The names of all images' outputs, once none of them replaces an image or another output.
+std::vector<Names> checked_names(const SegmentOptions& options, const GivenImages& images) {
+  const bool file = names_output_file("--output", options.output, images.size(), {".png"});
+  std::vector<Names> names;
+  std::vector<OutputPlace> outputs;
+  for (int64_t i = 0; i < images.size(); ++i) {
+    names.push_back(names_of(options, images.name(i), file));
+    outputs.push_back({names.back().mask, "--output", images.name(i)});
+    if (options.overlay) outputs.push_back({names.back().overlay, "--output", images.name(i)});
+  }
+  check_output_places(images.paths(), outputs);
+  return names;
 }
 
 // The classes of a mask by their pixels, the most frequent first.
@@ -100,9 +107,9 @@ void print(const SegmentOptions& options, const std::string& image, const Names&
 
 void segment(const SegmentOptions& options) {
   train::use_threads(options.threads);
-  const bool piped = options.images.size() == 1 && options.images[0] == "-";
-  const data::ImageFiles images(piped ? std::vector<std::string>() : options.images);
+  const GivenImages images(options.images);
   for (const std::string& note : images.notes()) std::cerr << one_line(note) << "\n";
+  const std::vector<Names> outputs = checked_names(options, images);
   const torch::Device device = train::choose_device(options.device);
   const tasks::Precision precision = tasks::parse_precision(options.precision);
   const train::OpenedTask opened = train::open_task(options.weights, {.raw = options.raw});
@@ -115,35 +122,32 @@ void segment(const SegmentOptions& options) {
   tasks::move(opened.task->parts(), device, train::parameter_type(precision));
   std::vector<std::array<uint8_t, 3>> palette;
   for (int64_t c = 0; c < std::ssize(segmenter->mask_classes()); ++c) palette.push_back(data::mask_colour(c));
-  const int64_t count = piped ? 1 : images.size();
+  const int64_t count = images.size();
   const torch::InferenceMode inference;
   const Interruptible stretch;
   int64_t broken = 0;
   for (int64_t i = 0; i < count; ++i) {
     if (interrupted()) throw Error(ErrorKind::interrupted, "interrupted");
-    const std::string path = piped ? "stdin" : images.paths()[static_cast<size_t>(i)];
     Image picture;
     try {
-      const data::RawSample sample = piped ? standard_input() : images.read(i);
       DecodeOptions decode;
       decode.max_pixels = kMostPixels;
       decode.apply_exif = opened.info.preprocess.apply_exif;
-      picture = data::decode_sample(sample, decode);
+      picture = data::decode_sample(images.read(i), decode);
     } catch (const Error& error) {
+      if (count == 1) fail(error.what());
       ++broken;
       std::cerr << "tessera: " << one_line(error.what()) << "\n";
       continue;
     }
-    const Names names = names_of(options, path, count == 1);
+    const Names& names = outputs[static_cast<size_t>(i)];
     if (const fs::path folder = fs::path(names.mask).parent_path(); !folder.empty())
       fs::create_directories(folder);
-    if (names.mask == path || names.overlay == path)
-      fail_usage("'", path, "' would be written over: choose another --output");
     const tasks::AutocastScope autocast(device, precision);
     const Image mask = segmenter->segment(picture, how);
     write_file_atomic(names.mask, encode_index_png(mask, palette));
     if (options.overlay) write_file_atomic(names.overlay, encode_png(data::overlay_mask(picture, mask)));
-    print(options, path, names, mask, segmenter->mask_classes());
+    print(options, images.name(i), names, mask, segmenter->mask_classes());
   }
   if (broken > 0) fail(broken, " of ", counted(count, "image"), " could not be read");
 }

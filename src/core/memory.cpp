@@ -19,14 +19,16 @@ void keep_freed_memory() {
 #endif
 }
 
-void return_freed_memory() {
+void return_freed_memory(int large) {
 #ifdef __GLIBC__
   // NOLINTBEGIN(concurrency-mt-unsafe): these settings are single words that later allocations read
-  mallopt(M_MMAP_THRESHOLD, 4 << 20);
+  mallopt(M_MMAP_THRESHOLD, large);
   mallopt(M_TRIM_THRESHOLD, 64 << 20);
   mallopt(M_TOP_PAD, 1 << 20);
   malloc_trim(0);
   // NOLINTEND(concurrency-mt-unsafe)
+#else
+  (void)large;
 #endif
 }
 

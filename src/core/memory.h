@@ -11,10 +11,10 @@ namespace tessera {
 // setting.
 void keep_freed_memory();
 
-// The reverse, from now on: what is free goes back to the system, and so does every large block once it is freed. For
-// work whose few tensors are so large that fresh pages cost little beside the arithmetic on them, and whose gaps
-// between blocks of different sizes would otherwise come to several times the blocks themselves.
-void return_freed_memory();
+// The reverse, from now on: what is free goes back to the system, and so does every block of `large` bytes and more once
+// it is freed. For work whose few tensors are so large that fresh pages cost little beside the arithmetic on them, and
+// whose gaps between blocks of different sizes would otherwise come to several times the blocks themselves.
+void return_freed_memory(int large = 4 << 20);
 
 // The machine's main memory in bytes; 0 where the system does not say.
 uint64_t main_memory_bytes();

@@ -10,6 +10,7 @@
 #include "ops/attention.h"
 #include "ops/cached_attention.h"
 #include "ops/inference.h"
+#include "ops/packed_only.h"
 
 namespace tessera::models {
 namespace {
@@ -337,6 +338,7 @@ torch::Tensor LanguageModel::hidden(const TextInput& input) {
 torch::Tensor LanguageModel::logits(const torch::Tensor& hidden) const {
   const torch::Tensor& weight = head_.defined() ? head_ : embedding_;
   if (ops::gradients_wanted()) return at::linear(hidden, weight);
+  const ops::PackedOnly both(ops::packed_only() && head_.defined());  // embeddings are read as they are too
   return ops::linear(hidden, {.weight = weight}, {}, *head_cache_);
 }
 

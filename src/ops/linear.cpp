@@ -12,6 +12,7 @@
 #include "ops/identity.h"
 #include "ops/inference.h"
 #include "ops/lsq.h"
+#include "ops/packed_only.h"
 #include "ops/profile.h"
 #include "ops/samples.h"
 
@@ -94,17 +95,23 @@ LinearCache::~LinearCache() = default;
 std::shared_ptr<const kernels::PackedLinear> LinearCache::packed(const LinearParameters& p,
                                                                  kernels::Arithmetic arithmetic) {
   const std::array tensors = {&p.weight, &p.bias, &p.gate, &p.scale, &p.weight_log_step, &p.input_log_step};
-  const LinearKey key{{identity_of(p.weight), identity_of(p.bias), identity_of(p.gate), identity_of(p.scale),
-                       identity_of(p.weight_log_step), identity_of(p.input_log_step)},
-                      &kernels::choose_linear(arithmetic),
-                      p.activation,
-                      p.weight_bits};
+  const auto key_now = [&] {
+    return LinearKey{{identity_of(p.weight), identity_of(p.bias), identity_of(p.gate), identity_of(p.scale),
+                      identity_of(p.weight_log_step), identity_of(p.input_log_step)},
+                     &kernels::choose_linear(arithmetic),
+                     p.activation,
+                     p.weight_bits};
+  };
+  const LinearKey key = key_now();
   const std::lock_guard lock(state_->mutex);
   if (!state_->packed || !(state_->key == key)) {
     const Profiled profiled("linear packing");
+    check(!given_up(p.weight) && !given_up(p.gate),
+          "linear: the weight was given up when it was packed, for another arithmetic or layer");
     state_->packed.reset();
     state_->packed = std::make_shared<const kernels::PackedLinear>(pack(p, *key.implementation));
-    state_->key = key;
+    if (packed_only()) give_up(p.weight), give_up(p.gate);
+    state_->key = packed_only() ? key_now() : key;
     state_->held.clear();
     for (const torch::Tensor* tensor : tensors) state_->held.add(*tensor);
   }

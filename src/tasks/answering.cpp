@@ -36,7 +36,7 @@ class Answering final : public Task, public Answers, public LanguageBeginner {
         preprocess_(setup.preprocess),
         augment_(setup.augment),
         spec_(setup.model),
-        tokeniser_(open_task_tokeniser(config_.tokenizer, setup, who)),
+        tokeniser_(open_task_tokeniser(config_.tokenizer, config_.language.vocabulary, setup, who)),
         chat_(find_template(config_.chat)),
         backbone_(setup.build_backbone(setup.model)) {
     if (tokeniser_) config_.language.vocabulary = tokeniser_->size() + 1;

@@ -15,7 +15,10 @@ constexpr int kMostTries = 16;
 std::vector<data::Field> fields_for(const data::Transform& image, int64_t count, int64_t length) {
   data::Field pixels = image.fields().at(0);
   if (count > 1) pixels.shape.insert(pixels.shape.begin(), count);
-  return {pixels, {"ids", DType::i32, {length}}, {"labels", DType::i32, {length}}, {"type", DType::i32, {}},
+  return {pixels,
+          {"ids", DType::i32, {length}},
+          {"labels", DType::i32, {length}},
+          {"type", DType::i32, {}},
           {"cut", DType::i32, {}}};
 }
 

@@ -50,6 +50,8 @@ std::shared_ptr<models::PyramidNeck> make_neck(const DetectConfig& config, const
     return std::make_shared<models::Fpn>(models::FpnOptions{
         .in = maps.widths, .strides = maps.strides, .width = config.width, .norm = config.norm});
   }
+  if (maps.stages)
+    fail_usage("task.neck = \"simple\" reads a single grid, ", model, " has stages: use \"fpn\"");
   models::SimplePyramidOptions options{
       .in = maps.widths.back(), .stride = maps.strides.back(), .width = config.width};
   // No map finer than four pixels a cell: small patches give fewer of them.

@@ -32,7 +32,8 @@ class Language final : public Task, public Answers, public LanguageBeginner {
   explicit Language(const TaskSetup& setup)
       : config_(read_config<LanguageTaskConfig>(setup.settings, "task")),
         spec_(setup.model),
-        tokeniser_(open_task_tokeniser(config_.tokenizer, setup, "task language")),
+        tokeniser_(
+            open_task_tokeniser(config_.tokenizer, config_.language.vocabulary, setup, "task language")),
         backbone_(setup.build_backbone(setup.model)) {
     if (tokeniser_) config_.language.vocabulary = tokeniser_->size();
     if (config_.length > config_.language.context)

@@ -18,13 +18,16 @@ Tokeniser tokeniser_of_bytes() {
 
 }  // namespace
 
-std::optional<Tokeniser> open_task_tokeniser(const std::string& path, const TaskSetup& setup,
-                                             const std::string& who) {
+std::optional<Tokeniser> open_task_tokeniser(const std::string& path, int64_t vocabulary,
+                                             const TaskSetup& setup, const std::string& who) {
   if (const Value* stored = setup.metadata.find("tokenizer"); stored && stored->is_string())
     return Tokeniser::from_definition(stored->as_string(), setup.file + ": tokenizer");
   if (path.empty()) fail_usage(who, " needs task.tokenizer, a tokenizer.json or another form, or \"bytes\"");
   if (path == kBytes) return tokeniser_of_bytes();
-  if (setup.meta && !file_exists(path)) return std::nullopt;
+  if (setup.meta && !file_exists(path)) {
+    if (vocabulary > 1) return std::nullopt;
+    fail("task.tokenizer: cannot open '", path, "'");
+  }
   return Tokeniser::load(path);
 }
 

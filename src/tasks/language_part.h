@@ -27,9 +27,10 @@ class Answers {
 };
 
 // The tokeniser that the weights carry, else that of the file `path`; "bytes": a token for each byte and one that ends a
-// text. None for a plan on a machine that lacks the file. A usage error naming `who` where `path` is empty.
-std::optional<Tokeniser> open_task_tokeniser(const std::string& path, const TaskSetup& setup,
-                                             const std::string& who);
+// text. None for a plan on a machine that lacks the file, which counts with `vocabulary` tokens and needs more than one. A
+// usage error naming `who` where `path` is empty.
+std::optional<Tokeniser> open_task_tokeniser(const std::string& path, int64_t vocabulary,
+                                             const TaskSetup& setup, const std::string& who);
 
 // The id between documents: the token that ends a text, else the one that begins one. A usage error where the tokeniser
 // has neither.

@@ -45,7 +45,7 @@ TaskSetup some_setup(const Value& settings = {}) {
 }
 
 TEST(PackedTexts, EveryTokenButTheFirstIsPredictedOnce) {
-  const auto bytes = open_task_tokeniser("bytes", some_setup(), "test").value();
+  const auto bytes = open_task_tokeniser("bytes", 1, some_setup(), "test").value();
   const int32_t end = separator_of(bytes, "bytes");
   for (const int64_t length : {2, 3, 7, 8, 100}) {
     const auto texts = std::make_shared<Documents>(std::vector<std::string>{"abcdef", "gh", "ijk"});

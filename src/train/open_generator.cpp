@@ -8,6 +8,7 @@
 #include "core/text.h"
 #include "data/class_names.h"
 #include "io/file.h"
+#include "io/torch_archive.h"
 #include "models/denoiser.h"
 #include "tasks/diffuse.h"
 #include "tasks/generator_pictures.h"
@@ -37,6 +38,34 @@ Value published_task(const models::ModelSpec& spec) {
 void name_imagenet(WeightsInfo& info) {
   const data::ImageNetClasses* known = data::imagenet_classes(info.model.settings.find("labels")->as_int());
   if (known) info.task_metadata.set("class_names", Value::Array(known->names.begin(), known->names.end()));
+}
+
+constexpr const char* kAverage = "ema";
+
+// DiT's and SiT's training programs keep {model, ema, opt, args}: their samplers draw with the moving average. Whether a
+// file is such an archive, whose average has as many tensors as what is read of it otherwise.
+bool holds_average(const std::string& path) {
+  if (!file_exists(path) || path.ends_with(".json") || !looks_like_torch(MappedFile(path).bytes()))
+    return false;
+  const TorchArchive archive(path);
+  bool average = false, trained = false;
+  for (const TorchGroup& group : archive.groups()) {
+    average = average || group.key == kAverage;
+    trained = trained || group.key == "model";
+  }
+  return average && trained && archive.choose(kAverage).tensors.size() == archive.choose().tensors.size();
+}
+
+OpenedTask open_average(const std::string& path, const OpenOptions& options) {
+  OpenedTask opened;
+  opened.file = path;
+  const WeightFile file(path, kAverage);
+  opened.info = describe_weights(file, options.model);
+  opened.task = read_task(file, opened.info);
+  opened.notes.push_back(text(path, " holds the moving average, '", kAverage,
+                              "', beside 'model': images are drawn with '", kAverage,
+                              "' (`tessera convert --key model` takes the other out)"));
+  return opened;
 }
 
 }  // namespace
@@ -81,7 +110,10 @@ void describe_generator(WeightsInfo& info, const WeightFile& file) {
 
 OpenedTask open_generator(const std::string& path, const OpenOptions& options) {
   const std::string folder = diffusers_part(path, "transformer");
-  OpenedTask opened = folder.empty() ? open_task(path, options) : open_diffusers_dit(folder);
+  const std::string file = folder.empty() ? weights_file_of(path, options.raw) : "";
+  OpenedTask opened = !folder.empty()       ? open_diffusers_dit(folder)
+                      : holds_average(file) ? open_average(file, options)
+                                            : open_task(path, options);
   if (!tasks::generator_of(*opened.task) && !dynamic_cast<tasks::DrawsPatches*>(opened.task.get()))
     fail_usage("'", opened.file, "' generates nothing: it was trained for task ",
                tasks::task_name(opened.info.task));

@@ -87,13 +87,19 @@ TEST_F(ParallelTest, DetectedSetsMakeTheSameWeights) {
 // A trained detector that takes one step of rate 0 finds what it found before, whatever the processes.
 TEST_F(ParallelTest, FoundObjectsDoNotDependOnTheProcesses) {
   use_task(
-      "[task]\nname = \"detect\"\nmasks = false\nnorm = \"layer\"\nrpn_convs = 1\nbox_convs = 0\nbox_fcs = 1\n"
-      "width = 16\nbox_width = 32\nanchor_sizes = [16.0, 32.0, 64.0, 96.0]\nlevel_side = 64.0\nrpn_batch = 32\n"
+      "[task]\nname = \"detect\"\nmasks = false\nnorm = \"layer\"\nrpn_convs = 1\nbox_convs = 0\nbox_fcs = "
+      "1\n"
+      "width = 16\nbox_width = 32\nanchor_sizes = [16.0, 32.0, 64.0, 96.0]\nlevel_side = 64.0\nrpn_batch = "
+      "32\n"
       "box_batch = 32\nproposals = 50\n");
   const std::vector<std::string> detector = {"data.path=shapes:task=detect,train=240,val=50,size=64",
-                                             "preprocess.size=64", "augment.crop=none", "train.ema_decay=0",
-                                             "model.name=vitdet", "model.global_blocks=[1]",
-                                             "model.position_grid=8", "model.window_size=4"};
+                                             "preprocess.size=64",
+                                             "augment.crop=none",
+                                             "train.ema_decay=0",
+                                             "model.name=vitdet",
+                                             "model.global_blocks=[1]",
+                                             "model.position_grid=8",
+                                             "model.window_size=4"};
   auto longer = detector;
   longer.insert(longer.end(), {"train.steps=60", "optimiser.lr=0.003"});
   ASSERT_EQ(run(1, "trained", longer), 0) << log("trained");

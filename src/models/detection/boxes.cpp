@@ -55,8 +55,12 @@ torch::Tensor BoxCoder::encode(const torch::Tensor& boxes, const torch::Tensor& 
   return torch::stack(deltas, 1);
 }
 
+torch::Tensor by_class(const torch::Tensor& deltas) {
+  return deltas.view({deltas.size(0), deltas.size(1) / 4, 4});
+}
+
 torch::Tensor BoxCoder::decode(const torch::Tensor& deltas, const torch::Tensor& boxes) const {
-  const torch::Tensor all = deltas.view({deltas.size(0), -1, 4});
+  const torch::Tensor all = by_class(deltas);
   std::vector<torch::Tensor> low, high;
   for (const int64_t axis : {0, 1}) {
     const torch::Tensor side = (boxes.select(1, axis + 2) - boxes.select(1, axis)).unsqueeze(1);

@@ -16,6 +16,9 @@ torch::Tensor clip_boxes(const torch::Tensor& boxes, Extent image);
 // Numbers of the boxes with both sides at least `side`, or above it where `beyond`.
 torch::Tensor boxes_of_size(const torch::Tensor& boxes, double side, bool beyond = false);
 
+// Deltas [boxes, 4 classes] as [boxes, classes, 4]; of no boxes too.
+torch::Tensor by_class(const torch::Tensor& deltas);
+
 // Where a target lies from a box, in units of the box (Girshick et al. 2014):
 //   dx = wx (gx - px) / pw,  dw = ww log(gw / pw)
 // Decoding cuts dw and dh, divided by their weights, at log(1000 / 16), from below too where `both_sides` (mmdet).

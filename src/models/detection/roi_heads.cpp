@@ -251,8 +251,7 @@ std::vector<torch::Tensor> Detector::RoiHeads::refine(size_t stage, const Predic
   if (options_.box.per_class) {  // those of the likeliest class
     const torch::Tensor best =
         predicted.logits.slice(1, first_class(), first_class() + options_.classes).argmax(1) + first_class();
-    deltas =
-        deltas.view({deltas.size(0), -1, 4}).gather(1, best.view({-1, 1, 1}).expand({-1, 1, 4})).squeeze(1);
+    deltas = by_class(deltas).gather(1, best.view({-1, 1, 1}).expand({-1, 1, 4})).squeeze(1);
   }
   std::vector<torch::Tensor> refined;
   int64_t at = 0;
@@ -301,8 +300,7 @@ void Detector::RoiHeads::add_box_losses(NamedLosses& losses, size_t stage, const
                                    : 0 * predicted.logits.sum();
   torch::Tensor location = 0 * predicted.deltas.sum();
   if (!positive.empty()) {
-    const torch::Tensor rows =
-        predicted.deltas.view({at, -1, 4}).index_select(0, index_tensor(positive, device));
+    const torch::Tensor rows = by_class(predicted.deltas).index_select(0, index_tensor(positive, device));
     const torch::Tensor own =
         rows.gather(1, index_tensor(channel, device).view({-1, 1, 1}).expand({-1, 1, 4})).squeeze(1);
     location = location + smooth_l1_sum(own, torch::cat(goals), settings.beta) / static_cast<double>(at);
@@ -441,9 +439,8 @@ std::vector<Detections> Detector::RoiHeads::detect(const std::vector<torch::Tens
   int64_t at = 0;
   for (size_t image = 0; image < images.size(); ++image) {
     const int64_t count = proposals[image].size(0);
-    torch::Tensor boxes = options_.box.stages.back()
-                              .coder.decode(predicted.deltas.narrow(0, at, count), proposals[image])
-                              .view({count, -1, 4});
+    torch::Tensor boxes = by_class(
+        options_.box.stages.back().coder.decode(predicted.deltas.narrow(0, at, count), proposals[image]));
     if (options_.box.per_class) boxes = boxes.slice(1, first_class());
     found.push_back(select(scores.narrow(0, at, count), boxes, images[image]));
     at += count;
