@@ -11,7 +11,6 @@
 #include "ops/inference.h"
 #include "ops/lsq.h"
 #include "ops/norm.h"
-#include "ops/packed_only.h"
 
 namespace tessera::ops {
 namespace {
@@ -96,31 +95,6 @@ TEST(LinearOp, WeightsArePackedOnceAndAgainWhenTheyChange) {
 
 // Fake quantisation trains what int8 computes: the same integers, so that only the sums' rounding differs.
 // Numbers beyond the range on both sides are among them.
-// The weight's memory goes once it is packed, unless something else reads it.
-TEST(LinearOp, APackedWeightMayBeGivenUp) {
-  const LinearParameters p = parameters_of(kernels::Activation::silu_gate);
-  const LinearParameters shared = parameters_of(kernels::Activation::none);
-  const Tensor x = torch::randn({4, 50}), view = shared.weight.narrow(0, 0, 3);
-  const torch::NoGradGuard no_grad;
-  LinearCache cache, of_shared;
-  const LinearParameters kept{p.weight.clone(), {}, p.activation, p.gate.clone(), p.scale};
-  const LinearParameters gone{p.weight.clone(), {}, p.activation, p.gate.clone(), p.scale};
-  const Tensor want = linear(x, kept, {}, cache);
-  LinearCache alone;
-  {
-    const PackedOnly memory;
-    for (int i = 0; i < 2; ++i) EXPECT_TRUE(torch::equal(linear(x, gone, {}, alone), want));
-    linear(x, shared, {}, of_shared);
-    const PackedOnly both(false);
-    linear(x, kept, {}, cache);
-  }
-  EXPECT_TRUE(torch::equal(linear(x, gone, {}, alone), want));
-  EXPECT_TRUE(given_up(gone.weight) && given_up(gone.gate));
-  EXPECT_FALSE(given_up(kept.weight) || given_up(shared.weight));
-  const Autocast autocast;
-  EXPECT_THROW(linear(x, gone, {}, alone), Error);
-}
-
 TEST(LinearOp, LearnedStepsGiveTheIntegersOfFakeQuantisation) {
   torch::manual_seed(4);
   const Tensor x = torch::randn({40, 90}), w = torch::randn({70, 90}), none = torch::zeros({40, 70});
