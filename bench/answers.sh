@@ -21,6 +21,7 @@ train lm/papers lm
 [ -e runs/clip/model.safetensors ] ||
   "$tessera" train "$recipes/clip/emoji.toml" --data 'train-{000..003}.tar.gz' --val-data val-000.tar.gz \
     --output runs/clip --resume auto
+train llava/emoji_tower tower
 train llava/emoji_projector llava-1
 train llava/emoji_both llava
 train frozen/emoji frozen
