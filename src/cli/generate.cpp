@@ -426,12 +426,17 @@ void generate(const GenerateOptions& options) {
   train::use_threads(options.threads);
   const train::OpenedTask opened =
       train::open_generator(options.weights, {.model = options.model, .raw = options.raw});
-  for (const std::string& note : opened.notes) std::cerr << one_line(note) << "\n";
+  const auto print_notes = [&] {  // once nothing is refused
+    for (const std::string& note : opened.notes) std::cerr << one_line(note) << "\n";
+  };
   if (tasks::generator_of(*opened.task)) {
     refuse_patch_options(options, opened.file);
-    return Drawing(options, opened).run();
+    Drawing drawing(options, opened);
+    print_notes();
+    return drawing.run();
   }
   refuse_noise_options(options, opened.file);
+  print_notes();
   generate_patches({.out = options.out,
                     .part = options.part,
                     .count = options.count,
