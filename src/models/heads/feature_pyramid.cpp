@@ -22,6 +22,11 @@ void check_count(size_t maps, size_t wanted, const char* who) {
   check(maps == wanted, who, " was given ", maps, " maps, must be ", wanted);
 }
 
+// The largest of each `side` x `side` cells; of a map that has fewer, of all of them.
+torch::Tensor pooled(const torch::Tensor& map, int64_t side) {
+  return torch::max_pool2d(map, {std::min(side, map.size(2)), std::min(side, map.size(3))});
+}
+
 }  // namespace
 
 // [doubling] or [doubling, norm, GELU, doubling], named by their places.
@@ -70,7 +75,7 @@ std::vector<torch::Tensor> Feature2Pyramid::forward(const std::vector<torch::Ten
     else if (factor == 1)
       out.push_back(maps[i]);
     else
-      out.push_back(torch::max_pool2d(maps[i], factor == 0.5 ? 2 : 4));
+      out.push_back(pooled(maps[i], factor == 0.5 ? 2 : 4));
   }
   return out;
 }
