@@ -86,6 +86,11 @@ void require_folder_of(const std::string& out) {
     fail_usage("'", out, "' cannot be written: there is no folder '", folder.string(), "'");
 }
 
+void refuse_given(std::initializer_list<std::pair<const char*, bool>> options, const std::string& reason) {
+  for (const auto& [name, given] : options)
+    if (given) fail_usage(name, " ", reason);
+}
+
 void print_findings(const char* title, const data::Lines& findings, int64_t show) {
   if (findings.count == 0) return;
   std::cout << title << ": " << findings.count << "\n";

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <utility>
 
 #include "cli/arguments.h"
 #include "tasks/findings.h"
@@ -41,6 +43,8 @@ std::string one_line(const std::string& name);
 
 // A usage error, before any work, where the folder that a file is written into does not exist.
 void require_folder_of(const std::string& out);
+// A usage error "NAME REASON" of the first option that is given.
+void refuse_given(std::initializer_list<std::pair<const char*, bool>> options, const std::string& reason);
 // "TITLE: 3" and up to `show` of the lines, on standard output; nothing where there are none.
 void print_findings(const char* title, const data::Lines& findings, int64_t show);
 

@@ -25,7 +25,7 @@ int64_t words_of(std::string_view content) {
   return count;
 }
 
-// Documents may be long: what is remembered of one.
+// Stands for a document, which may be long, in what is remembered.
 std::string print_of(const std::string& content) { return checksum_of(as_bytes(trim(content))); }
 
 // Documents that were met, by their words: one that comes again is a finding.

@@ -325,22 +325,19 @@ void check_neighbours(const FidOptions& options, const Metrics& metrics, const d
 // What --checkpoints would leave unread.
 void refuse_images_options(const FidOptions& options) {
   const FidOptions standard;
-  const std::pair<const char*, bool> given[] = {
-      {"--protocol", !options.protocol.empty()},
-      {"--output", !options.out.empty()},
-      {"--metrics", options.metrics != standard.metrics && trim(options.metrics) != "fid"},
-      {"--split", options.split != standard.split},
-      {"--splits", options.splits != standard.splits},
-      {"--neighbours", options.neighbours != standard.neighbours},
-      {"--compared", options.keep != standard.keep},
-      {"--kid-subsets", options.subsets != standard.subsets},
-      {"--kid-subset-size", options.subset_size != standard.subset_size},
-      {"--seed", options.seed != standard.seed},
-      {"--model", !options.model.empty()},
-      {"--batch-size", options.batch != standard.batch}};
-  for (const auto& [name, is_given] : given)
-    if (is_given)
-      fail_usage(name, " does not go with --checkpoints, which draws images and measures FID alone");
+  refuse_given({{"--protocol", !options.protocol.empty()},
+                {"--output", !options.out.empty()},
+                {"--metrics", options.metrics != standard.metrics && trim(options.metrics) != "fid"},
+                {"--split", options.split != standard.split},
+                {"--splits", options.splits != standard.splits},
+                {"--neighbours", options.neighbours != standard.neighbours},
+                {"--compared", options.keep != standard.keep},
+                {"--kid-subsets", options.subsets != standard.subsets},
+                {"--kid-subset-size", options.subset_size != standard.subset_size},
+                {"--seed", options.seed != standard.seed},
+                {"--model", !options.model.empty()},
+                {"--batch-size", options.batch != standard.batch}},
+               "does not go with --checkpoints, which draws images and measures FID alone");
 }
 
 // FID of images that each checkpoint of a run draws.

@@ -1,7 +1,6 @@
 #include "cli/fid_checkpoints.h"
 
 #include <ostream>
-#include <utility>
 
 #include "cli/common.h"
 #include "core/error.h"
@@ -33,13 +32,12 @@ void add_checkpoint_drawing(Arguments& command, CheckpointDrawing& drawing) {
 
 void refuse_checkpoint_drawing(const CheckpointDrawing& drawing) {
   const CheckpointDrawing standard;
-  const std::pair<const char*, bool> given[] = {{"--vae", !drawing.vae.empty()},
-                                                {"--sampler", drawing.sampler != standard.sampler},
-                                                {"--steps", drawing.steps != standard.steps},
-                                                {"--cfg", drawing.cfg != standard.cfg},
-                                                {"--raw", drawing.raw}};
-  for (const auto& [name, is_given] : given)
-    if (is_given) fail_usage(name, " goes with --checkpoints");
+  refuse_given({{"--vae", !drawing.vae.empty()},
+                {"--sampler", drawing.sampler != standard.sampler},
+                {"--steps", drawing.steps != standard.steps},
+                {"--cfg", drawing.cfg != standard.cfg},
+                {"--raw", drawing.raw}},
+               "goes with --checkpoints");
 }
 
 namespace {

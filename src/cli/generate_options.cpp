@@ -170,38 +170,35 @@ void refuse_noise_options(const GenerateOptions& options, const std::string& fil
   const GenerateOptions standard;
   if (options.steps > kMostPatchSteps)
     fail_usage("--steps ", options.steps, ": a patch has at most ", kMostPatchSteps, " noise levels");
-  const std::pair<const char*, bool> given[] = {
-      {"--classes", !options.classes.empty()},
-      {"--vae", !options.vae.empty()},
-      {"--cfg", options.cfg != standard.cfg},
-      {"--cfg-channels", options.cfg_channels != standard.cfg_channels},
-      {"--cfg-rescale", options.cfg_rescale != standard.cfg_rescale},
-      {"--cfg-from", options.cfg_from != standard.cfg_from},
-      {"--cfg-to", options.cfg_to != standard.cfg_to},
-      {"--sampler", options.sampler != standard.sampler},
-      {"--eta", options.eta != standard.eta},
-      {"--karras", options.karras},
-      {"--spacing", options.spacing != standard.spacing},
-      {"--respacing", !options.respacing.empty()},
-      {"--diffusion", options.form != standard.form},
-      {"--last-step", options.last_step != standard.last_step},
-      {"--last-step-size", options.last_step_size != standard.last_step_size},
-      {"--clip", options.clip != standard.clip},
-      {"--threshold", options.threshold != standard.threshold},
-      {"--size", options.size != standard.size},
-      {"--moments", options.moments != standard.moments},
-      {"--start", !options.start.empty()},
-      {"--from-class", !options.from_class.empty()},
-      {"--strength", options.strength != standard.strength},
-      {"--tile", options.tile != standard.tile},
-      {"--reuse", options.reuse != standard.reuse},
-      {"--reuse-blocks", !options.reuse_blocks.empty()},
-      {"--inpaint", !options.inpaint.empty()},
-      {"--mask", !options.mask.empty()}};
-  for (const auto& [name, is_given] : given)
-    if (is_given)
-      fail_usage(name, " is for networks of task diffuse; '", file,
-                 "' draws patch by patch (an image is completed by `tessera complete`)");
+  refuse_given({{"--classes", !options.classes.empty()},
+                {"--vae", !options.vae.empty()},
+                {"--cfg", options.cfg != standard.cfg},
+                {"--cfg-channels", options.cfg_channels != standard.cfg_channels},
+                {"--cfg-rescale", options.cfg_rescale != standard.cfg_rescale},
+                {"--cfg-from", options.cfg_from != standard.cfg_from},
+                {"--cfg-to", options.cfg_to != standard.cfg_to},
+                {"--sampler", options.sampler != standard.sampler},
+                {"--eta", options.eta != standard.eta},
+                {"--karras", options.karras},
+                {"--spacing", options.spacing != standard.spacing},
+                {"--respacing", !options.respacing.empty()},
+                {"--diffusion", options.form != standard.form},
+                {"--last-step", options.last_step != standard.last_step},
+                {"--last-step-size", options.last_step_size != standard.last_step_size},
+                {"--clip", options.clip != standard.clip},
+                {"--threshold", options.threshold != standard.threshold},
+                {"--size", options.size != standard.size},
+                {"--moments", options.moments != standard.moments},
+                {"--start", !options.start.empty()},
+                {"--from-class", !options.from_class.empty()},
+                {"--strength", options.strength != standard.strength},
+                {"--tile", options.tile != standard.tile},
+                {"--reuse", options.reuse != standard.reuse},
+                {"--reuse-blocks", !options.reuse_blocks.empty()},
+                {"--inpaint", !options.inpaint.empty()},
+                {"--mask", !options.mask.empty()}},
+               "is for networks of task diffuse; '" + file +
+                   "' draws patch by patch (an image is completed by `tessera complete`)");
 }
 
 void refuse_others_options(const GenerateOptions& options, tasks::SamplerName sampler, bool diffusion) {

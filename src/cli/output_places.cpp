@@ -22,7 +22,7 @@ std::string place_of(const std::string& path) {
   return (error ? whole.lexically_normal() : place).string();
 }
 
-// What an output is made of, as an error says it.
+// Names what an output is made of, as an error says it.
 std::string origin_of(const OutputPlace& output) {
   return output.input.empty() ? output.option : "'" + output.input + "'";
 }

@@ -228,7 +228,7 @@ TEST(TorchArchive, NoCodeIsEverNamed) {
       "");
 }
 
-// What training programs keep beside the weights is neither run nor read, and does not hide them.
+// Objects that training programs keep beside the weights are neither run nor read, and do not hide them.
 TEST(TorchArchive, ObjectsBesideTheWeightsAreLeftUnread) {
   const std::string object =
       G("mmengine.logging.history_buffer", "HistoryBuffer") + ")\x81" + dict({{"_max_length", I(3)}}) + "b";

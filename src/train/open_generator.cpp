@@ -56,12 +56,10 @@ bool holds_average(const std::string& path) {
   return average && trained && archive.choose(kAverage).tensors.size() == archive.choose().tensors.size();
 }
 
-OpenedTask open_average(const std::string& path, const OpenOptions& options) {
-  OpenedTask opened;
-  opened.file = path;
-  const WeightFile file(path, kAverage);
-  opened.info = describe_weights(file, options.model);
-  opened.task = read_task(file, opened.info);
+// The average of such an archive, and a note that says so.
+OpenedTask open_average(const std::string& path, OpenOptions options) {
+  options.key = kAverage;
+  OpenedTask opened = open_task(path, options);
   opened.notes.push_back(text(path, " holds the moving average, '", kAverage,
                               "', beside 'model': images are drawn with '", kAverage,
                               "' (`tessera convert --key model` takes the other out)"));

@@ -323,7 +323,7 @@ std::unique_ptr<tasks::Task> read_task(const WeightFile& file, const WeightsInfo
 OpenedTask open_task(const std::string& path, const OpenOptions& options) {
   OpenedTask opened;
   opened.file = weights_file_of(path, options.raw);
-  const WeightFile file(opened.file);
+  const WeightFile file(opened.file, options.key);
   opened.info = describe_weights(file, options.model, options.tokenizer);
   WeightsInfo& info = opened.info;
   const bool classifier = tasks::task_name(info.task) == tasks::task_kinds().front().name;

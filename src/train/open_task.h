@@ -24,6 +24,7 @@ struct OpenedTask {
 };
 struct OpenOptions {
   std::string model = {};  // size name, for files of other programs
+  std::string key = {};    // PyTorch archives: which dictionary, "" = the usual one
   bool raw = false;        // checkpoints: the raw weights even where there is a moving average
   // Input side other than the trained one: positions follow by interpolation. 0 = as trained.
   int64_t size = 0;

@@ -143,6 +143,11 @@ TEST(Detector, NamesOfThreeCodesAreOurs) {
   for (const auto& entry : model->named_parameters()) EXPECT_EQ(detector_name(entry.key()), entry.key());
 }
 
+TEST(BoxCoder, NoBoxesHaveClassesToo) {
+  const torch::Tensor none = BoxCoder().decode(torch::zeros({0, 8}), torch::zeros({0, 4}));
+  EXPECT_EQ(by_class(none).sizes().vec(), (std::vector<int64_t>{0, 2, 4}));
+}
+
 TEST(Detector, RefusesMapsThatDoNotHalve) {
   EXPECT_THROW(Fpn(FpnOptions{.in = {4, 4}, .strides = {4, 16}}), Error);
   DetectorOptions options = small(DetectorCode::detectron2);
