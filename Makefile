@@ -30,7 +30,7 @@ SOURCES = git ls-files -- '*.h' '*.cpp' '*.cu'
 
 # ninja runs side by side; what stands here installs packages, one at a time.
 .NOTPARALLEL:
-.PHONY: build demo test parity bench soak sanitize fuzz format format-check lint install deps packages packages-lint packages-mpi packages-qemu torch configure clean help
+.PHONY: build demo test parity bench gpu soak sanitize fuzz format format-check lint install deps packages packages-lint packages-mpi packages-qemu torch configure clean help
 
 build: configure  ## the program, at build/tessera
 	$(COMPILE) tessera
@@ -68,6 +68,10 @@ ifdef TESSERA_BENCH_TILES
 	bench/tables predict docs/performance.md bench/predict.sh $(abspath $(BUILD)) $(TESSERA_BENCH_TILES)
 	$(if $(TESSERA_BENCH_CIFAR10),bench/tables waiting docs/performance.md bench/waiting.sh $(abspath $(BUILD)) $(TESSERA_BENCH_CIFAR10) $(TESSERA_BENCH_TILES))
 endif
+
+gpu: configure  ## every task on this machine's GPU beside its CPU, into GPU_RUNS=FOLDER (a new one)
+	$(COMPILE) tessera
+	tests/gpu/compare.py --program $(abspath $(BUILD))/tessera --output $(or $(GPU_RUNS),$(shell mktemp -d))
 
 soak: configure  ## training killed CRASHES=500 times, its checkpoints damaged, and resumed
 	$(COMPILE) crash_test

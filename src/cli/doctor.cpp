@@ -1,6 +1,5 @@
 // `tessera doctor`: what this machine and this build can do, in the words of a bug report.
 #include <ATen/Parallel.h>
-#include <torch/cuda.h>
 #include <torch/version.h>
 
 #include <fstream>
@@ -15,6 +14,7 @@
 #include "core/threads.h"
 #include "io/file.h"
 #include "kernels/linear/linear.h"
+#include "train/gpu_library.h"
 
 namespace tessera::cli {
 namespace {
@@ -53,8 +53,8 @@ std::string kernels_in_use() {
 }
 
 std::string gpu() {
-  if (!torch::cuda::is_available()) return "none (this build or this machine has no CUDA)";
-  return text(torch::cuda::device_count(), " CUDA device(s)");
+  if (!train::gpu_is_available()) return text("none (", train::why_no_gpu(), ")");
+  return text(train::num_gpus(), " CUDA device(s)");
 }
 
 // "1.2 GB, 800 MB available" (what programs may still take, file cache included).

@@ -68,18 +68,36 @@ class RoiAlignFunction : public torch::autograd::Function<RoiAlignFunction> {
   }
 };
 
-// The weights of one axis as a matrix [bins, size], with the samples of a bin added up.
-torch::Tensor axis_weights(double from, double to, const RoiAlignOptions& o, int64_t bins, int64_t size) {
-  torch::Tensor weights = torch::zeros({bins, size}, torch::kFloat64);
-  const auto side = kernels::roi_side(from, to, o.scale, o.aligned, o.sampling, bins);
-  auto at = weights.accessor<double, 2>();
-  for (int64_t p = 0; p < bins; ++p)
-    for (int64_t i = 0; i < side.count; ++i) {
-      const auto sample = kernels::roi_sample(side.at(p, i), size);
-      at[p][sample.low] += sample.low_weight;
-      at[p][sample.high] += sample.high_weight;
-    }
-  return weights / static_cast<double>(std::max<int64_t>(side.count, 1));
+// The weights of one axis as matrices [boxes, bins, size], with the samples of a bin added up. `boxes` are rows of `at`, float64
+// on the CPU, whose columns `from` and `from` + 2 hold the two ends.
+torch::Tensor axis_weights(const torch::Tensor& at, const std::vector<int64_t>& boxes, int64_t from,
+                           const RoiAlignOptions& o, int64_t bins, int64_t size) {
+  torch::Tensor weights = torch::zeros({static_cast<int64_t>(boxes.size()), bins, size}, torch::kFloat64);
+  auto to = weights.accessor<double, 3>();
+  const auto ends = at.accessor<double, 2>();
+  for (int64_t k = 0; k < to.size(0); ++k) {
+    const int64_t box = boxes[static_cast<size_t>(k)];
+    const auto side =
+        kernels::roi_side(ends[box][from], ends[box][from + 2], o.scale, o.aligned, o.sampling, bins);
+    const double share = 1 / static_cast<double>(std::max<int64_t>(side.count, 1));
+    for (int64_t p = 0; p < bins; ++p)
+      for (int64_t i = 0; i < side.count; ++i) {
+        const auto sample = kernels::roi_sample(side.at(p, i), size);
+        to[k][p][sample.low] += sample.low_weight * share;
+        to[k][p][sample.high] += sample.high_weight * share;
+      }
+  }
+  return weights;
+}
+
+// The boxes of one image, [channels, rows, columns] -> [boxes, channels, height, width]: two products for all of them.
+torch::Tensor pooled_from(const torch::Tensor& map, const torch::Tensor& rows, const torch::Tensor& columns) {
+  const int64_t boxes = rows.size(0), height = rows.size(1), width = columns.size(1), channels = map.size(0);
+  const torch::Tensor narrow = map.matmul(columns.flatten(0, 1).t())  // [channels, rows, boxes x width]
+                                   .view({channels, map.size(1), boxes, width})
+                                   .permute({2, 1, 0, 3})
+                                   .reshape({boxes, map.size(1), channels * width});
+  return rows.bmm(narrow).view({boxes, height, channels, width}).transpose(1, 2);
 }
 
 }  // namespace
@@ -89,15 +107,21 @@ torch::Tensor roi_align_unfused(const torch::Tensor& x, const torch::Tensor& box
   check_boxes(boxes, 5, "roi_align");
   const torch::Tensor host = boxes.to(torch::kCPU, torch::kFloat64).contiguous();
   const auto box = host.accessor<double, 2>();
+  if (host.size(0) == 0) return x.new_zeros({0, x.size(1), options.height, options.width}) + 0 * x.sum();
+  std::vector<std::vector<int64_t>> boxes_of(static_cast<size_t>(x.size(0)));
+  for (int64_t k = 0; k < host.size(0); ++k) boxes_of.at(static_cast<size_t>(box[k][0])).push_back(k);
+  torch::Tensor place =
+      torch::empty({host.size(0)}, torch::kInt64);  // of each box among those that are sorted by image
   std::vector<torch::Tensor> pooled;
-  for (int64_t k = 0; k < host.size(0); ++k) {
-    const torch::Tensor
-        rows = axis_weights(box[k][2], box[k][4], options, options.height, x.size(2)).to(x.options()),
-        columns = axis_weights(box[k][1], box[k][3], options, options.width, x.size(3)).to(x.options());
-    pooled.push_back(rows.matmul(x[static_cast<int64_t>(box[k][0])]).matmul(columns.t()));
+  for (int64_t image = 0, sorted = 0; image < x.size(0); ++image) {
+    const std::vector<int64_t>& own = boxes_of[static_cast<size_t>(image)];
+    if (own.empty()) continue;
+    pooled.push_back(
+        pooled_from(x[image], axis_weights(host, own, 2, options, options.height, x.size(2)).to(x.options()),
+                    axis_weights(host, own, 1, options, options.width, x.size(3)).to(x.options())));
+    for (const int64_t k : own) place.data_ptr<int64_t>()[k] = sorted++;
   }
-  if (pooled.empty()) return x.new_zeros({0, x.size(1), options.height, options.width}) + 0 * x.sum();
-  return torch::stack(pooled);
+  return torch::cat(pooled).index_select(0, place.to(x.device()));
 }
 
 torch::Tensor roi_align(const torch::Tensor& x, const torch::Tensor& boxes, const RoiAlignOptions& options) {

@@ -19,7 +19,7 @@ struct RoiAlignOptions {
 // -> [n, channels, height, width]. The gradient goes to x alone. Float and double on a CPU run on the kernel (lower
 // precision as float); elsewhere it is composed of ATen's operations.
 torch::Tensor roi_align(const torch::Tensor& x, const torch::Tensor& boxes, const RoiAlignOptions& options);
-// The composition: for each box a product with the weights of its rows and columns.
+// The composition: for the boxes of each image products with the weights of their rows and columns.
 torch::Tensor roi_align_unfused(const torch::Tensor& x, const torch::Tensor& boxes,
                                 const RoiAlignOptions& options);
 

@@ -337,11 +337,11 @@ Findings Diffuse::evaluate(const EvaluateOptions& options) {
       const AutocastScope autocast(options.device, options.precision);
       losses = each_loss(batch, {});
     }
-    rows.add(
-        loaded, before,
-        torch::stack({losses.to(torch::kFloat64), process().noise_share(batch.at("time")).to(torch::kFloat64),
-                      measured_bits(batch, number(0), with_bits)},
-                     1));
+    rows.add(loaded, before,
+             torch::stack({losses.to(torch::kCPU, torch::kFloat64),
+                           process().noise_share(batch.at("time")).to(torch::kCPU, torch::kFloat64),
+                           measured_bits(batch, number(0), with_bits)},
+                          1));
   });
   out.broken = loader->bad_images();
   rows.collect(options);

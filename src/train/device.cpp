@@ -1,7 +1,6 @@
 #include "train/device.h"
 
 #include <ATen/Parallel.h>
-#include <torch/cuda.h>
 
 #include <algorithm>
 
@@ -9,15 +8,14 @@
 #include "core/text.h"
 #include "core/threads.h"
 #include "parallel/gpus.h"
+#include "train/gpu_library.h"
 
 namespace tessera::train {
 namespace {
 
-int gpus_here() { return torch::cuda::is_available() ? static_cast<int>(torch::cuda::device_count()) : 0; }
-
 torch::Device cuda_device(const std::string& name) {
-  const int present = gpus_here();
-  if (present == 0) fail("device '", name, "': this build or this machine has no CUDA GPU, use --device cpu");
+  const int present = num_gpus();
+  if (present == 0) fail("device '", name, "': ", why_no_gpu(), ", use --device cpu");
   const int64_t index = name == "cuda" ? 0 : parse_int(std::string_view(name).substr(5)).value_or(-1);
   if (index < 0 || index >= present)
     fail_usage("device '", name, "': there are ", present, " CUDA GPUs, cuda:0 to cuda:", present - 1);
@@ -28,8 +26,7 @@ torch::Device cuda_device(const std::string& name) {
 
 torch::Device choose_device(const std::string& name) {
   if (name == "cpu") return torch::kCPU;
-  if (name == "auto")
-    return torch::cuda::is_available() ? torch::Device(torch::kCUDA, 0) : torch::Device(torch::kCPU);
+  if (name == "auto") return gpu_is_available() ? torch::Device(torch::kCUDA, 0) : torch::Device(torch::kCPU);
   if (name == "cuda" || name.starts_with("cuda:")) return cuda_device(name);
   fail_usage("device '", name, "', must be cpu, cuda, cuda:INDEX or auto");
 }
@@ -40,7 +37,7 @@ torch::Device choose_device(const std::string& name, parallel::World& world,
   if (name.starts_with("cuda:"))
     fail_usage("device '", name, "' is for one process; several take a GPU each: use --device cuda");
   const int gpu =
-      parallel::gpu_of(world.local_rank(), world.local_size(), parallel::has_nccl() ? gpus_here() : 0);
+      parallel::gpu_of(world.local_rank(), world.local_size(), parallel::has_nccl() ? num_gpus() : 0);
   std::string why = parallel::why_no_gpu_each(world.gather(gpu < 0 ? "" : parallel::name_of_gpu(gpu)));
   if (why.empty()) {
     world.take_gpu(gpu);
@@ -48,7 +45,7 @@ torch::Device choose_device(const std::string& name, parallel::World& world,
   }
   if (!parallel::has_nccl()) why = "this build is without NCCL";
   if (name == "cuda") fail_usage("device 'cuda': ", why, "; use --device cpu");
-  if (gpus_here() > 0) notes.push_back("training on the CPU: " + why);
+  if (num_gpus() > 0) notes.push_back("training on the CPU: " + why);
   return torch::kCPU;
 }
 
