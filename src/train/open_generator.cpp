@@ -40,6 +40,38 @@ void name_imagenet(WeightsInfo& info) {
   if (known) info.task_metadata.set("class_names", Value::Array(known->names.begin(), known->names.end()));
 }
 
+// The published sizes whose blocks a file has, as "DiT-S/8 or SiT-S/8"; "" where it has those of none.
+std::string published_with(const models::Family& family, const Value& settings) {
+  std::vector<std::string> names;
+  for (const models::Size& size : family.sizes) {
+    const auto same = [&](const char* key) { return *size.settings.find(key) == *settings.find(key); };
+    if (same("dim") && same("patch_size") && same("llama")) names.push_back(size.aliases.front());
+  }
+  return join(names, " or ");
+}
+
+// Blocks, channels and classes follow the file. Width, patch and form are what a name stands for, and with the width goes
+// the number of heads, which no tensor tells.
+void require_named_size(const WeightFile& file, const models::ModelSpec& named, const Value& found,
+                        const std::vector<int64_t>& patches) {
+  const models::Family& family = models::find_family(named.family);
+  const std::string is = published_with(family, found);
+  const std::string hint = is.empty() ? "" : ": its tensors are those of " + is;
+  const auto number = [&](const char* key) { return named.settings.find(key)->as_int(); };
+  const int64_t dim = number("dim"), patch = number("patch_size");
+  const bool by_family = named.name == family.name;  // says neither patch nor form
+  if (patches[0] != dim || (patches[2] != patch && !by_family))
+    fail("'", file.path(), "' is no ", named.name, ": tensor 'x_embedder.proj.weight' is ",
+         c10::IntArrayRef(patches), ", must be ",
+         c10::IntArrayRef({dim, patches[1], by_family ? patches[2] : patch, by_family ? patches[3] : patch}),
+         hint);
+  if (!by_family && *named.settings.find("llama") != *found.find("llama"))
+    fail("'", file.path(), "' is no ", named.name, ": its blocks have ",
+         found.find("llama")->as_bool() ? "'mlp.c_fc1.weight', must have 'mlp.fc1.weight'"
+                                        : "'mlp.fc1.weight', must have 'mlp.c_fc1.weight'",
+         hint);
+}
+
 constexpr const char* kAverage = "ema";
 
 // DiT's and SiT's training programs keep {model, ema, opt, args}: their samplers draw with the moving average. Whether a
@@ -99,6 +131,7 @@ void describe_generator(WeightsInfo& info, const WeightFile& file) {
   settings.set("image_size", side * patches[2]);
   settings.set("depth", blocks);
   settings.set("llama", llama);
+  require_named_size(file, info.model, settings, patches);
   if (last[0] == patches[1] * patches[2] * patches[2]) settings.set("sigma", "none");
   info.task = published_task(info.model);  // by the name that was asked for, before its sigma was looked at
   info.model.settings = models::resolve_model(info.model.name, settings).settings;

@@ -18,9 +18,10 @@ using torch::Tensor;
 
 class OpenGenerator : public TemporaryFolder {
  protected:
-  static models::ModelSpec spec(bool llama) {
+  // As wide as a size that has a name.
+  static models::ModelSpec spec(bool llama, int64_t dim = 384) {
     return models::resolve_model("dit", Value(Value::Table{{"image_size", 8},
-                                                           {"dim", 24},
+                                                           {"dim", dim},
                                                            {"depth", 2},
                                                            {"heads", 6},
                                                            {"classes", 0},
@@ -28,11 +29,11 @@ class OpenGenerator : public TemporaryFolder {
                                                            {"llama", llama}}));
   }
   // Files of diffusers hold no positions: they are computed.
-  static auto with_computed_positions() {
-    auto model = models::lively(spec(false), 0.1);
+  static auto with_computed_positions(int64_t dim = 384) {
+    auto model = models::lively(spec(false, dim), 0.1);
     model->backbone->to(torch::kFloat32);
     const torch::NoGradGuard no_grad;
-    const auto fresh = models::build_classifier(spec(false), 1);
+    const auto fresh = models::build_classifier(spec(false, dim), 1);
     model->backbone->named_parameters()["pos_embed"].copy_(fresh->backbone->named_parameters()["pos_embed"]);
     return model;
   }
@@ -69,6 +70,24 @@ TEST_F(OpenGenerator, TakesPublishedTensors) {
     EXPECT_EQ(opened.info.model.settings.find("labels")->as_int(), 5);
     EXPECT_TRUE(torch::equal(out_of(*opened.task->backbones()[0].model), out_of(*model->backbone)));
     EXPECT_EQ(tasks::generator_of(*opened.task)->process->diffusion()->schedule().steps(), 1000);
+  }
+}
+
+// A name of another size is refused by the tensor that tells, not drawn with.
+TEST_F(OpenGenerator, RefusesTheNameOfAnotherSize) {
+  const auto model = models::lively(spec(false), 0.1);
+  model->backbone->to(torch::kFloat32);
+  save_tensors(path("dit.safetensors"), tensors_of(*model));
+  const auto said = [&](const char* name) {
+    return message_of([&] { open_generator(path("dit.safetensors"), {.model = name}); });
+  };
+  EXPECT_EQ(said("dit"), "no error");
+  for (const auto& [name, wrong] :
+       {std::pair{"DiT-B/2", "is [384, 4, 2, 2], must be [768, 4, 2, 2]"},
+        {"SiT-S/8", "is [384, 4, 2, 2], must be [384, 4, 8, 8]"},
+        {"DiTLLaMA_S_2", "its blocks have 'mlp.fc1.weight', must have 'mlp.c_fc1.weight'"}}) {
+    EXPECT_NE(said(name).find(wrong), std::string::npos) << said(name);
+    EXPECT_NE(said(name).find("those of DiT-S/2 or SiT-S/2"), std::string::npos) << said(name);
   }
 }
 
@@ -121,7 +140,7 @@ NamedTensors as_diffusers(const NamedTensors& published, int64_t blocks) {
 }
 
 TEST_F(OpenGenerator, TakesFoldersOfDiffusers) {
-  const auto model = with_computed_positions();
+  const auto model = with_computed_positions(24);
   const std::string folder = path("pipeline") + "/transformer";
   std::filesystem::create_directories(folder);
   write_text_atomic(
