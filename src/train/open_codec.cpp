@@ -108,6 +108,9 @@ void load(OpenedCodec& opened, const Views& views) {
     if (!stored.defined() || stored.sizes() != target.sizes())
       fail("'", opened.file, "': tensor '", found->second->name, "' is ",
            c10::IntArrayRef(found->second->shape), ", must be ", target.sizes());
+    if (!stored.isfinite().all().item<bool>())
+      fail("'", opened.file, "': tensor '", found->second->name,
+           "' holds numbers that are not finite: no image can be made of them");
     torch::Tensor(target).copy_(stored);
   }
 }

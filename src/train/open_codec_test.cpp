@@ -147,6 +147,14 @@ TEST_F(OpenCodec, SaysWhatIsWrong) {
   save_tensors(path("part.safetensors"), tensors);
   EXPECT_EQ(error_opening("part.safetensors"),
             "'part.safetensors' holds no such auto-encoder: it has no tensor 'decoder.conv_out.bias'");
+  torch::Tensor bias = model->named_parameters()["decoder.conv_out.bias"].detach().clone();
+  bias[1] = std::numeric_limits<float>::quiet_NaN();
+  tensors.back() = {"decoder.conv_out.bias", bias};
+  save_tensors(path("part.safetensors"), tensors);
+  EXPECT_EQ(
+      error_opening("part.safetensors"),
+      "'part.safetensors': tensor 'decoder.conv_out.bias' holds numbers that are not finite: no image can "
+      "be made of them");
 }
 
 }  // namespace
