@@ -136,8 +136,10 @@ data::LatentShards encode_split(const DataEncodeOptions& options, Encoder& encod
       for (const std::string& error : batch->errors)
         if (!error.empty()) fail(error, "; `tessera data check` lists all such images");
       const torch::Tensor moments = encoder(batch->images);
-      check(moments.isfinite().all().item<bool>(), "image ", first + batch->first, " of ", split,
-            " or one of the next ", batch->images.size(0), " has a latent that is no number");
+      const torch::Tensor finite = moments.flatten(1).isfinite().all(1);
+      if (!finite.all().item<bool>())
+        fail("image ", first + batch->first + (~finite).nonzero()[0].item<int64_t>(), " of ", split,
+             " has a latent that is no number");
       if (spread) spread->add(moments.select(2, 0), moments.select(2, 1));
       file.write({static_cast<const std::byte*>(moments.const_data_ptr()), moments.nbytes()});
       progress.update(first + batch->first + moments.size(0), {});
