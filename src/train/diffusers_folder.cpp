@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <optional>
-#include <set>
 
 #include "core/error.h"
 #include "core/text.h"
@@ -138,16 +137,13 @@ std::vector<std::string> pipeline_class_names(const std::string& pipeline, int64
   const nlohmann::json index = read_diffusers_config(pipeline + kIndex);
   const auto labels = index.find("id2label");
   if (labels == index.end() || !labels->is_object()) return {};
-  std::vector<std::string> names, whole;
-  std::set<std::string> different;
+  std::vector<std::string> names;
   for (int64_t label = 0; label < classes; ++label) {
     const auto found = labels->find(std::to_string(label));
     if (found == labels->end() || !found->is_string()) return {};
-    whole.push_back(found->get<std::string>());
-    names.push_back(whole.back().substr(0, whole.back().find(',')));
-    different.insert(names.back());
+    names.push_back(found->get<std::string>());
   }
-  return std::ssize(different) == classes ? names : whole;  // two may share the first of their names
+  return names;
 }
 
 }  // namespace tessera::train

@@ -201,7 +201,7 @@ TEST_F(OpenGenerator, TakesPipelines) {
     EXPECT_EQ(generator.process->config().predict, diffusion::Prediction::v);
     EXPECT_EQ(generator.process->config().schedule, diffusion::ScheduleKind::cosine);
     EXPECT_EQ(generator.process->config().steps, 40);
-    EXPECT_EQ(generator.class_names, (std::vector<std::string>{"a", "b", "c", "d", "e"}));
+    EXPECT_EQ(generator.class_names, (std::vector<std::string>{"a, one", "b", "c", "d", "e"}));
   }
   std::filesystem::rename(transformer + "diffusion_pytorch_model.safetensors",
                           transformer + "diffusion_pytorch_model.fp16.safetensors");
