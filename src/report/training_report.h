@@ -22,5 +22,8 @@ struct TrainingReport {
 
 // The whole page as text; sections without content are left out.
 std::string render(const TrainingReport& report);
+// A page of render() with a block at its end that was measured afterwards, in the place of an older one of that `name`.
+std::string with_later_block(std::string page, const std::string& name, const Block& block,
+                             const std::string& heading);
 
 }  // namespace tessera::report

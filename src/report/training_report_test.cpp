@@ -43,6 +43,23 @@ TEST(TrainingReport, HoldsWhatItWasGiven) {
   EXPECT_EQ(std::count(xml.tags.begin(), xml.tags.end(), "svg"), 3);  // a chart in two widths, and the matrix
 }
 
+// FID over the checkpoints of a run comes after its report was written; a second time it takes the first one's place.
+TEST(TrainingReport, TakesABlockLater) {
+  const std::string page = render(small_report({"circle", "square", "star"}));
+  const auto block = [](const char* words) { return TextBlock{"FID over the checkpoints", words}; };
+  const std::string once =
+                        with_later_block(page, "checkpoints", block("round 1"), "FID over the checkpoints"),
+                    twice =
+                        with_later_block(once, "checkpoints", block("round 2"), "FID over the checkpoints");
+  const XmlReader xml(twice);
+  EXPECT_EQ(xml.problem, "");
+  EXPECT_NE(once.find("round 1"), std::string::npos);
+  EXPECT_EQ(twice.find("round 1"), std::string::npos);
+  EXPECT_NE(twice.find("<a href=\"#checkpoints\">FID over the checkpoints</a></nav>"), std::string::npos);
+  EXPECT_EQ(twice.size(), once.size());
+  EXPECT_THROW(with_later_block("no page", "checkpoints", block("round 1"), ""), Error);
+}
+
 // A telephone leaves about 304 pixels for a chart; what is scaled down to that must stay readable.
 TEST(TrainingReport, LettersOfChartsAreLargeEnoughOnATelephone) {
   const std::string page = render(small_report({"circle", "square", "star"}));
