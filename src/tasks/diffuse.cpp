@@ -84,6 +84,7 @@ class Diffuse final : public Task {
         train_(setup.train),
         validation_(setup.validation),
         spec_(setup.model) {
+    if (train_) refuse_unread_keys(config_);
     generator_.backbone = setup.build_backbone(setup.model);
     generator_.network =
         &models::require<models::Denoiser>(*generator_.backbone, spec_.family, "task diffuse");
@@ -424,6 +425,17 @@ report::PicturesBlock Diffuse::drawn(const EvaluateOptions& options) {
   return block;
 }
 
+// The data say how many; what the recipe says otherwise would be ignored. The family's own number is what stands there where
+// it says nothing.
+void follow_data(Value& model, const char* key, int64_t count, const char* what) {
+  const Value* given = model.find(key);
+  const Value standard = *models::resolve_model("dit").settings.find(key);
+  if (given && *given != standard && *given != Value(count))
+    fail_usage("model.", key, " = ", given->as_int(), " but there are ", count, " ", what,
+               ": must be that, or left out");
+  model.set(key, count);
+}
+
 }  // namespace
 
 const Generator* generator_of(const Task& task) {
@@ -445,9 +457,10 @@ TaskKind diffuse_kind() {
             const auto config = read_config<DiffuseConfig>(settings, "task");
             if (!train || !model.find("labels")) return;  // another kind of model is refused by name later
             const data::LatentSource* latents = data::as_latents(train);
-            model.set("channels", latents ? latents->latents().channels : 3);
+            follow_data(model, "channels", latents ? latents->latents().channels : 3,
+                        latents ? "channels of the latents" : "channels of an image");
             if (const data::ClassLabels* labels = train->class_labels())
-              model.set("labels", std::ssize(labels->class_names()));
+              follow_data(model, "labels", std::ssize(labels->class_names()), "classes of the data");
             // An interpolant has no variances; the published networks compute them all the same.
             const Value* sigma = model.find("sigma");
             if (config.process != Process::diffusion && sigma && *sigma == Value("learned"))

@@ -62,6 +62,15 @@ diffusion::DiscreteOptions discrete_options(const SamplerConfig& config) {
   return options;
 }
 
+// The published code leaves networks of a velocity no distance from t = 0, where the coefficient of sbdm is infinite: it
+// begins where networks of score and noise do.
+diffusion::Interpolant stochastic(const diffusion::Interpolant& interpolant, diffusion::DiffusionForm form) {
+  constexpr double kSampleEnd = 1e-3;
+  diffusion::InterpolantOptions options = interpolant.options();
+  if (form == diffusion::DiffusionForm::sbdm) options.sample_end = std::max(options.sample_end, kSampleEnd);
+  return diffusion::Interpolant(options);
+}
+
 diffusion::PathKind path_of(Process process) {
   return process == Process::vp    ? diffusion::PathKind::vp
          : process == Process::gvp ? diffusion::PathKind::gvp
@@ -69,6 +78,38 @@ diffusion::PathKind path_of(Process process) {
 }
 
 }  // namespace
+
+void refuse_unread_keys(const ProcessConfig& config) {
+  const ProcessConfig standard;
+  const bool diffusion = config.process == Process::diffusion;
+  struct Key {
+    const char* name;
+    bool set, of_diffusion;
+  };
+  const Key keys[] = {{"schedule", config.schedule != standard.schedule, true},
+                      {"steps", config.steps != standard.steps, true},
+                      {"beta_start", config.beta_start != standard.beta_start, true},
+                      {"beta_end", config.beta_end != standard.beta_end, true},
+                      {"zero_terminal_snr", config.zero_terminal_snr, true},
+                      {"predict", config.predict != standard.predict, true},
+                      {"min_snr", config.min_snr != standard.min_snr, true},
+                      {"field", config.field != standard.field, false},
+                      {"loss_weight", config.loss_weight != standard.loss_weight, false}};
+  for (const Key& key : keys)
+    if (key.set && key.of_diffusion != diffusion)
+      fail_usage("task.", key.name, " is of ", key.of_diffusion ? "diffusion" : "interpolants",
+                 " alone, and task.process = \"", name_of(config.process), "\": must be left out");
+}
+
+bool takes_own_steps(SamplerName sampler) { return sampler == SamplerName::dopri5; }
+
+void require_counted_steps(SamplerName sampler, int64_t steps) {
+  const diffusion::OdeOptions standard;
+  if (takes_own_steps(sampler))
+    fail_usage("steps = ", steps, ": ", name_of(sampler), " takes steps of its own, by its tolerances ",
+               standard.absolute, " and ", standard.relative,
+               "; must be left out, or the sampler heun or euler");
+}
 
 NoiseProcess::NoiseProcess(const ProcessConfig& config, bool learns_sigma) : config_(config) {
   if (config.process == Process::diffusion) {
@@ -144,14 +185,15 @@ std::unique_ptr<diffusion::Sampler> NoiseProcess::sampler(const SamplerConfig& a
     return diffusion::make_discrete_sampler(schedule(), diffusion_->options(), discrete_options(config));
   if (config.sampler == SamplerName::sde || config.sampler == SamplerName::sde_heun)
     return diffusion::make_sde_sampler(
-        *interpolant_, {.method = config.sampler == SamplerName::sde ? diffusion::SdeMethod::euler
-                                                                     : diffusion::SdeMethod::heun,
-                        .form = config.form,
-                        .last = config.last_step,
-                        .last_size = config.last_step_size,
-                        .points = config.steps});
+        stochastic(*interpolant_, config.form),
+        {.method =
+             config.sampler == SamplerName::sde ? diffusion::SdeMethod::euler : diffusion::SdeMethod::heun,
+         .form = config.form,
+         .last = config.last_step,
+         .last_size = config.last_step_size,
+         .points = config.steps});
   // A step of the fixed methods for each one asked for; dopri5 chooses its own, and a grid would only break them up.
-  const bool adaptive = config.sampler == SamplerName::dopri5;
+  const bool adaptive = takes_own_steps(config.sampler);
   return diffusion::make_ode_sampler(
       *interpolant_, {.method = adaptive                              ? diffusion::OdeMethod::dopri5
                                 : config.sampler == SamplerName::heun ? diffusion::OdeMethod::heun

@@ -50,6 +50,9 @@ struct ProcessConfig {
   }
 };
 
+// A usage error for a key of the other kind of process that is set all the same: nothing would read it.
+void refuse_unread_keys(const ProcessConfig& config);
+
 // Names as their users know them; `automatic` is ddpm for diffusion and dopri5 for interpolants.
 enum class SamplerName {
   automatic,
@@ -66,6 +69,11 @@ enum class SamplerName {
   sde,
   sde_heun
 };
+
+// A usage error for steps asked of a sampler that takes steps of its own.
+void require_counted_steps(SamplerName sampler, int64_t steps);
+// Whether it does.
+bool takes_own_steps(SamplerName sampler);
 
 struct SamplerConfig {
   SamplerName sampler = SamplerName::automatic;
