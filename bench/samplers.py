@@ -9,10 +9,10 @@ import tempfile
 from chart import write_chart
 from rounds import head, row
 
-# Samplers of each kind of generator with the steps that they are tried with.
+# Samplers of each kind of generator with the steps that they are tried with; None where a sampler takes its own.
 CHAIN = {"ddpm": (250, 50, 20), "ddim": (250, 50, 20, 10), "dpmpp": (20,), "dpmpp_2m": (20, 10, 5), "dpmpp_3m": (20, 10),
          "dpmpp_2m_sde": (20,), "euler": (20,), "euler_ancestral": (20,), "heun": (10,)}
-PATH = {"dopri5": (50,), "heun": (10, 5), "euler": (50, 20), "sde": (250, 50), "sde_heun": (50,)}
+PATH = {"dopri5": (None,), "heun": (10, 5), "euler": (50, 20), "sde": (250, 50), "sde_heun": (50,)}
 
 
 def said(command):
@@ -31,9 +31,10 @@ class Measurement:
         """(evaluations, seconds, FID, precision, recall) of so many images."""
         images = self.folder / "images.npz"
         images.unlink(missing_ok=True)
+        counted = () if steps is None else ("--steps", steps)
         drawn = said(self.program("generate", "--weights", self.options.run, "-o", images, "-n", self.options.images, "--batch",
-                                  self.options.batch, "--sampler", sampler, "--steps", steps, "--cfg", cfg, "--precision",
-                                  "bf16", "--json"))
+                                  self.options.batch, "--sampler", sampler, *counted, "--cfg", cfg, "--precision", "bf16",
+                                  "--json"))
         found = said(self.program("fid", images, "--reference", self.options.data, "--reference-split", "validation",
                                   "--weights", self.options.classifier, "--metrics", "fid,pr", "--json"))
         return drawn["evaluations"], drawn["seconds"], found["fid"], found["precision"], found["recall"]
@@ -69,7 +70,7 @@ def main():
         head("sampler", "steps", "evaluations", "seconds", "FID", "precision", "recall")
         for sampler, counts in samplers.items():
             for steps in counts:
-                measurement.print_row(sampler, steps, sampler=sampler, steps=steps, cfg=options.cfg)
+                measurement.print_row(sampler, steps or "its own", sampler=sampler, steps=steps, cfg=options.cfg)
         print("\nBy guidance:\n")
         head("guidance", "evaluations", "seconds", "FID", "precision", "recall")
         best = "dpmpp_2m" if samplers is CHAIN else "heun"

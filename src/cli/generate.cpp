@@ -281,10 +281,10 @@ class Drawing {
     out["weights"] = checksum_of_weights(opened_.file);
     out["size"] = {height_, width_};
     out["sampler"] = name_of(sampler.sampler);
-    if (sampler.respacing.empty())
-      out["steps"] = sampler.steps;
-    else
+    if (!sampler.respacing.empty())
       out["respacing"] = sampler.respacing;
+    else if (!tasks::takes_own_steps(sampler.sampler))
+      out["steps"] = sampler.steps;
     out["eta"] = sampler.eta;
     out["karras"] = sampler.karras;
     out["spacing"] = name_of(sampler.spacing);
@@ -338,6 +338,7 @@ class Drawing {
       }
       if (!wants_values_) {
         generated.images = decoded(generated.images);
+        if (codec_.codec) tasks::require_finite_images(generated.images, codec_.file);
         for (torch::Tensor& moment : moments_) moment = decoded(moment);
       }
       return generated;
@@ -389,9 +390,12 @@ class Drawing {
       std::cout << json_text(line) << "\n";
       return;
     }
-    std::cout << one_line(options_.out) << ": " << counted(drawn, "image") << " by "
-              << counted(steps_, "step") << " of " << sampler << ", cfg " << shortest(options_.cfg) << ", "
-              << counted(evaluations_, "function evaluation") << " a batch, ";
+    const std::string steps = tasks::takes_own_steps(request_.sampler.sampler)
+                                  ? text("steps that the tolerances of ", sampler, " set")
+                                  : text(counted(steps_, "step"), " of ", sampler);
+    std::cout << one_line(options_.out) << ": " << counted(drawn, "image") << " by " << steps << ", cfg "
+              << shortest(options_.cfg) << ", " << counted(evaluations_, "function evaluation")
+              << " a batch, ";
     if (request_.reuse.every > 1)
       std::cout << spared_blocks_ << " of " << counted(blocks_, "block evaluation") << " spared, ";
     std::cout << fixed(seconds, 1) << " s\n";

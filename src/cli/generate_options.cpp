@@ -224,6 +224,7 @@ void refuse_others_options(const GenerateOptions& options, tasks::SamplerName sa
   for (const Option& one : all)
     if (one.given && !one.read)
       fail_usage(one.name, " is read by ", one.whose, ", not by ", name_of(sampler));
+  if (options.steps > 0) tasks::require_counted_steps(sampler, options.steps);
   if (!options.respacing.empty() && options.steps > 0)
     fail_usage("--respacing says the steps by itself, --steps ", options.steps, " does not go with it");
 }

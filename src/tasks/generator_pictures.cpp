@@ -18,6 +18,13 @@ void require_codec(const Generator& generator, const OpenedVae& vae, const std::
                "' is another VAE, ", vae.checksum);
 }
 
+void require_finite_images(const torch::Tensor& images, const std::string& file) {
+  const torch::Tensor finite = images.flatten(1).isfinite().all(1);
+  if (!finite.all().item<bool>())
+    fail("'", file, "' decodes the latent of sample ", (~finite).nonzero()[0].item<int64_t>(),
+         " of the batch to numbers that are not finite");
+}
+
 const data::Preprocess& decoded_pixels() {
   static const data::Preprocess pixels{.crop = 1, .mean = {0.5, 0.5, 0.5}, .std = {0.5, 0.5, 0.5}};
   return pixels;
@@ -72,6 +79,7 @@ std::vector<Image> GeneratorPictures::draw(int64_t first, int64_t count, torch::
   if (vae_.codec) {
     vae_.model->to(device);
     images = vae_.codec->decode(images.to(torch::kFloat32) / scale_);
+    require_finite_images(images, vae_.file);
   }
   std::vector<Image> out;
   for (int64_t i = 0; i < images.size(0); ++i)
@@ -80,7 +88,8 @@ std::vector<Image> GeneratorPictures::draw(int64_t first, int64_t count, torch::
 }
 
 std::string GeneratorPictures::describe() const {
-  return text(sampler_.steps, " steps of ", name_of(sampler_.sampler), " with guidance ", shortest(cfg_));
+  const std::string steps = takes_own_steps(sampler_.sampler) ? "" : text(sampler_.steps, " steps of ");
+  return text(steps, name_of(sampler_.sampler), " with guidance ", shortest(cfg_));
 }
 
 }  // namespace tessera::tasks

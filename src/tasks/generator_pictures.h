@@ -21,6 +21,8 @@ struct PictureSettings {
 // Usage errors unless the VAE has as many channels as the network makes, and is the one of its latents as far as those say.
 // `file` is the generator in errors: "'run/model.safetensors'".
 void require_codec(const Generator& generator, const OpenedVae& vae, const std::string& file);
+// Fails unless all numbers of decoded images [batch, …] are finite, naming the first image that is not so and the VAE's file.
+void require_finite_images(const torch::Tensor& images, const std::string& file);
 // Auto-encoders have pixels between -1 and 1.
 const data::Preprocess& decoded_pixels();
 // How many of the first channels are guided, 0 for all: the published guidance of latents leaves the fourth alone.
