@@ -7,6 +7,7 @@
 
 #include "cli/common.h"
 #include "cli/generate_shards.h"
+#include "core/counted.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "io/array_file.h"
@@ -75,8 +76,12 @@ class FolderOutput final : public GenerateOutput {
                  "' was drawn with other settings: --resume goes on with the same alone");
     return true;
   }
+  std::string left() const override {
+    return added_ > 0 ? text("'", path_, "' keeps the ", counted(added_, "image"), " drawn before") : "";
+  }
   void add(const AskedImage& asked, const DrawnImage& drawn) override {
     fs::create_directories(path_);  // where the first image could not be drawn nothing is left
+    ++added_;
     write_file_atomic(name_of(asked), with_png_text(encode_image(drawn.picture, name_of(asked)),
                                                     kImageTextKey, image_text(settings_, asked)));
   }
@@ -89,6 +94,7 @@ class FolderOutput final : public GenerateOutput {
   }
   std::string path_, settings_;
   bool resume_;
+  int64_t added_ = 0;
 };
 
 // The images that one process has drawn so far, in a file of its own, OUT.partial or OUT.partial-2-of-4: it holds a line of settings,
@@ -143,6 +149,9 @@ class BatchOutput final : public GenerateOutput {
       take(), done_ = own().count();
     else if (own().exists())
       fail_usage("'", own().path(), "' is left of a run that did not end: --resume goes on, or remove it");
+  }
+  std::string left() const override {
+    return done_ > 0 ? text("'", own().path(), "' keeps the ", counted(done_, "image"), " drawn before") : "";
   }
   bool has(const AskedImage& asked) override {
     return finished_ || place_in_part(asked.index - asked_.front().index) < done_;
@@ -297,7 +306,9 @@ DrawnPart drawn_part_of(const std::string& words, const std::string& path, bool 
   return {*index - 1, *of};
 }
 
-int64_t draw_missing(GenerateOutput& output, const std::vector<AskedImage>& asked, int64_t batch,
+namespace {
+
+int64_t draw_batches(GenerateOutput& output, const std::vector<AskedImage>& asked, int64_t batch,
                      const DrawnPart& part, const DrawBatch& draw) {
   int64_t added = 0;
   const int64_t together = std::max(output.together(), batch);
@@ -315,6 +326,19 @@ int64_t draw_missing(GenerateOutput& output, const std::vector<AskedImage>& aske
       }
   }
   return added;
+}
+
+}  // namespace
+
+int64_t draw_missing(GenerateOutput& output, const std::vector<AskedImage>& asked, int64_t batch,
+                     const DrawnPart& part, const DrawBatch& draw) {
+  try {
+    return draw_batches(output, asked, batch, part, draw);
+  } catch (const Error& error) {
+    const std::string left = output.left();
+    if (left.empty()) throw;
+    throw Error(error.kind, text(error.what(), "; ", left, ": --resume goes on behind them"));
+  }
 }
 
 bool takes_values(const std::string& path) { return ArrayFile::knows(path) && !path.ends_with(".npz"); }
