@@ -160,7 +160,15 @@ void add_calibration(Tensors& tensors, const ConvertOptions& options, const Weig
 
 // Folders of diffusers, in and out.
 void convert_generator(const ConvertOptions& options) {
-  const train::OpenedTask opened = train::open_generator(options.in, {.model = options.model});
+  refuse_given({{"--preprocess", !options.preprocess.empty()},
+                {"--class-names", !options.class_names.empty()},
+                {"--precision", !options.precision.empty()},
+                {"--calibrate", !options.calibrate.empty()},
+                {"--recipe", !options.recipe.empty()},
+                {"--set", !options.settings.empty()}},
+               "does not go with folders of diffusers: convert to .safetensors first");
+  const train::OpenedTask opened =
+      train::open_generator(options.in, {.model = options.model, .key = options.key});
   std::cout << "model   " << one_line(opened.info.model.name) << "\n";
   if (!options.diffusers)
     train::save_weights(options.out, tasks::named_state(opened.task->parts()), opened.info);

@@ -142,9 +142,13 @@ void describe_generator(WeightsInfo& info, const WeightFile& file) {
 OpenedTask open_generator(const std::string& path, const OpenOptions& options) {
   const std::string folder = diffusers_part(path, "transformer");
   const std::string file = folder.empty() ? weights_file_of(path, options.raw) : "";
-  OpenedTask opened = !folder.empty()       ? open_diffusers_dit(folder)
-                      : holds_average(file) ? open_average(file, options)
-                                            : open_task(path, options);
+  for (const auto& [name, given] : {std::pair("--key", options.key), {"--model", options.model}})
+    if (!folder.empty() && !given.empty())
+      fail_usage(name, " ", printable(given), ": '", folder,
+                 "' is a folder of diffusers, which says itself what it holds: must be left out");
+  OpenedTask opened = !folder.empty()                              ? open_diffusers_dit(folder)
+                      : options.key.empty() && holds_average(file) ? open_average(file, options)
+                                                                   : open_task(path, options);
   if (!tasks::generator_of(*opened.task) && !dynamic_cast<tasks::DrawsPatches*>(opened.task.get()))
     fail_usage("'", opened.file, "' generates nothing: it was trained for task ",
                tasks::task_name(opened.info.task));
