@@ -8,17 +8,16 @@
 #include "cli/command.h"
 #include "cli/common.h"
 #include "cli/fid_checkpoints.h"
+#include "cli/fid_sources.h"
 #include "cli/image_batches.h"
 #include "core/counted.h"
 #include "core/error.h"
 #include "core/interrupt.h"
 #include "core/progress.h"
 #include "core/text.h"
-#include "data/latents.h"
 #include "data/source.h"
 #include "eval/statistics_file.h"
 #include "io/file.h"
-#include "io/npz.h"
 #include "tasks/generative_meter.h"
 #include "tasks/generator_fid.h"
 #include "train/device.h"
@@ -67,42 +66,6 @@ Metrics parse_metrics(const std::string& names) {
     out.manifold = out.manifold || word == "pr" || word == "all";
   }
   return out;
-}
-
-// Whether a path holds statistics instead of images.
-bool holds_statistics(const std::string& path) {
-  if (!path.ends_with(".npz") || !file_exists(path)) return false;
-  return NpzFile(path).holds("mu");
-}
-
-// ADM's reference batches hold images beside the statistics of many more.
-bool holds_images(const std::string& path) { return NpzFile(path).holds("arr_0"); }
-
-// The first images of a source.
-class FirstImages final : public data::Source {
- public:
-  FirstImages(std::unique_ptr<data::Source> inner, int64_t count)
-      : inner_(std::move(inner)), size_(count > 0 ? std::min(count, inner_->size()) : inner_->size()) {}
-  int64_t size() const override { return size_; }
-  data::RawSample read(int64_t index) const override { return inner_->read(index); }
-  uint64_t fingerprint() const override { return inner_->fingerprint(); }
-  std::string describe() const override {
-    return size_ < inner_->size() ? text("the first ", size_, " of ", inner_->describe())
-                                  : inner_->describe();
-  }
-
- private:
-  std::unique_ptr<data::Source> inner_;
-  int64_t size_;
-};
-
-std::unique_ptr<data::Source> open_images(const std::string& path, const std::string& split, int64_t count) {
-  data::SourceConfig config{.path = path};
-  if (split == "all") config.val_share = 0;
-  auto source =
-      data::open_source(config, split == "validation" ? data::Split::validation : data::Split::train);
-  if (data::as_latents(source.get())) fail_usage("'", path, "' holds latents: only images are measured");
-  return std::make_unique<FirstImages>(std::move(source), count);
 }
 
 struct Measured {
@@ -213,8 +176,9 @@ void warn_of_bias(int64_t samples, int64_t width, const std::string& name, std::
 }
 
 void print_origin(const eval::FeatureOrigin& origin) {
-  std::cout << "extractor  " << one_line(origin.extractor) << "\n"
-            << "protocol   " << one_line(origin.protocol) << "\n";
+  const auto said = [&](const std::string& words) { return origin.known() ? one_line(words) : "unknown"; };
+  std::cout << "extractor  " << said(origin.extractor) << "\n"
+            << "protocol   " << said(origin.protocol) << "\n";
 }
 
 void print(const FidOptions& options, const std::vector<Line>& lines, const Measured& fake,
@@ -234,8 +198,8 @@ void print(const FidOptions& options, const std::vector<Line>& lines, const Meas
   json["samples"] = {{"description", fake.described}, {"images", fake.statistics.pooled.samples}};
   if (!real.described.empty())
     json["reference"] = {{"description", real.described}, {"images", real.statistics.pooled.samples}};
-  json["extractor"] = origin.extractor;
-  json["protocol"] = origin.protocol;
+  json["extractor"] = origin.known() ? nlohmann::ordered_json(origin.extractor) : nullptr;
+  json["protocol"] = origin.known() ? nlohmann::ordered_json(origin.protocol) : nullptr;
   json["dimensions"] = fake.statistics.pooled.width();
   json["notes"] = notes;
   std::cout << json_text(json, 2) << "\n";
@@ -266,6 +230,24 @@ void note_bias(const FidOptions& options, const Measured& fake, const Measured& 
   for (const std::string& note : notes) std::cerr << "tessera: " << one_line(note) << "\n";
 }
 
+// Statistics of other programs do not say what made them. Those of `fake` are then taken for those of `real`.
+void note_origins(const FidOptions& options, Measured& fake, const Measured& real,
+                  std::vector<std::string>& notes) {
+  eval::FeatureOrigin& drawn = fake.statistics.origin;
+  const eval::FeatureOrigin& truth = real.statistics.origin;
+  const auto taken = [](const std::string& file, const std::string& other) {
+    return text("'", file, "' does not say its extractor and protocol: taken for those of '", other, "'");
+  };
+  if (!drawn.known() && !truth.known())
+    notes.push_back(text("neither '", options.samples, "' nor '", options.reference,
+                         "' says its extractor and protocol: the distance means something only where both ",
+                         "were made by the same"));
+  else if (!truth.known())
+    notes.push_back(taken(options.reference, options.samples));
+  else if (!drawn.known())
+    notes.push_back(taken(options.samples, options.reference)), drawn = truth;
+}
+
 // The distance of two files of statistics, which needs no network.
 void compare_statistics(const FidOptions& options, Metrics metrics) {
   if (options.reference.empty() || !holds_statistics(options.reference) || !options.out.empty())
@@ -274,8 +256,8 @@ void compare_statistics(const FidOptions& options, Metrics metrics) {
   if (metrics.score && options.metrics != FidOptions().metrics)
     fail_usage("--metrics ", options.metrics, ": the Inception Score needs images, and '", options.samples,
                "' holds statistics alone");
-  const Measured fake = read_statistics_of(options.samples, options, metrics),
-                 real = read_statistics_of(options.reference, options, metrics);
+  Measured fake = read_statistics_of(options.samples, options, metrics);
+  const Measured real = read_statistics_of(options.reference, options, metrics);
   require_spatial(options, fake, options.samples);
   require_spatial(options, real, options.reference);
   eval::require_same_origin(fake.statistics.origin, options.samples, real.statistics.origin,
@@ -284,6 +266,7 @@ void compare_statistics(const FidOptions& options, Metrics metrics) {
     fail("'", options.samples, "' holds features of ", fake.statistics.pooled.width(), " dimensions, '",
          options.reference, "' of ", real.statistics.pooled.width());
   std::vector<std::string> notes;
+  note_origins(options, fake, real, notes);
   note_bias(options, fake, real, notes);
   std::vector<Line> lines;
   add_distances(lines, metrics, fake, real);
@@ -351,11 +334,13 @@ void fid_over_checkpoints(const FidOptions& options) {
   const tasks::Precision precision = tasks::parse_precision(options.precision);
   const int64_t count = options.count > 0 ? options.count : tasks::GeneratorFidConfig().samples;
   const std::shared_ptr<const data::Source> reference =
-      open_images(options.reference, options.reference_split, options.reference_count);
+      open_measured_images(options.reference, options.reference_split, options.reference_count);
   const CheckpointFids found = measure_checkpoints(options.samples, options.drawing, count, reference,
                                                    options.weights, train::choose_device(options.device),
                                                    precision, options.json ? std::cerr : std::cout);
   std::vector<std::string> notes;
+  if (const std::string line = record_checkpoints(options.samples, found, count); !line.empty())
+    std::cerr << one_line(line) << "\n";
   warn_of_bias(count, found.width, "the set of samples", notes);
   warn_of_bias(reference->size(), found.width, "the reference", notes);
   for (const std::string& note : notes) std::cerr << "tessera: " << one_line(note) << "\n";
@@ -382,14 +367,14 @@ void fid(const FidOptions& options) {
   train::use_threads_beside(workers, options.threads);
   const bool from_statistics = !options.reference.empty() && holds_statistics(options.reference);
   // All that can be wrong with files is said before the work.
-  const auto samples = open_images(options.samples, options.split, options.count);
+  const auto samples = open_measured_images(options.samples, options.split, options.count);
   if (metrics.score && samples->size() < options.splits)
     fail_usage("--splits ", options.splits, ": there are ", counted(samples->size(), "sample"));
   Measured real;
   if (from_statistics) real = read_statistics_of(options.reference, options, metrics);
   std::unique_ptr<data::Source> reference;
   if (!options.reference.empty() && (!from_statistics || metrics.compares_samples()))
-    reference = open_images(options.reference, options.reference_split, options.reference_count);
+    reference = open_measured_images(options.reference, options.reference_split, options.reference_count);
   check_neighbours(options, metrics, *samples);
   if (reference) check_neighbours(options, metrics, *reference);
   train::ExtractorOptions place{

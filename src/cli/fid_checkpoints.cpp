@@ -1,12 +1,17 @@
 #include "cli/fid_checkpoints.h"
 
+#include <algorithm>
+#include <filesystem>
 #include <ostream>
 
 #include "cli/common.h"
 #include "core/error.h"
 #include "core/interrupt.h"
 #include "core/text.h"
+#include "io/file.h"
+#include "io/tensorboard.h"
 #include "models/family.h"
+#include "report/training_report.h"
 #include "tasks/generator_fid.h"
 #include "tasks/generator_pictures.h"
 #include "tasks/noise_process.h"
@@ -14,8 +19,14 @@
 #include "train/open_codec.h"
 #include "train/open_extractor.h"
 #include "train/open_generator.h"
+#include "train/run_directory.h"
 
 namespace tessera::cli {
+namespace {
+
+constexpr uint64_t kMostPageBytes = uint64_t{1} << 30;
+
+}  // namespace
 
 void add_checkpoint_drawing(Arguments& command, CheckpointDrawing& drawing) {
   command.add("--vae", drawing.vae, "--checkpoints: the VAE that decodes latents");
@@ -44,6 +55,8 @@ namespace {
 
 // The default is as many as there are, where there are fewer.
 void check_steps(const CheckpointDrawing& drawing, const tasks::NoiseProcess& process) {
+  if (drawing.steps != CheckpointDrawing().steps)
+    tasks::require_counted_steps(parse_enum<tasks::SamplerName>(drawing.sampler, "--sampler"), drawing.steps);
   const int64_t total = process.config().steps;
   if (process.diffusion() && drawing.steps > total && drawing.steps != CheckpointDrawing().steps)
     fail_usage("steps = ", drawing.steps, ", must be 1 to ", total,
@@ -90,10 +103,67 @@ CheckpointFids measure_checkpoints(const std::string& run, const CheckpointDrawi
         [&](int64_t first, int64_t images) { return pictures.draw(first, images, device, precision, alive); },
         device, alive);
     found.checkpoints.push_back({.step = step, .fid = value});
+    found.drawn_by = pictures.describe();
     lines << "step " << step << "  FID  " << fixed(value, 4) << "  (" << count << " images by "
-          << pictures.describe() << ")" << std::endl;
+          << found.drawn_by << ")" << std::endl;
   }
   return found;
+}
+
+namespace {
+
+constexpr const char *kHeading = "FID over the checkpoints", *kSection = "checkpoints";
+
+// Of the line of that step, or of the last one before it.
+double epoch_of(const std::vector<train::HistoryPoint>& history, int64_t step) {
+  double epoch = 0;
+  for (const train::HistoryPoint& point : history)
+    if (point.step <= step) epoch = std::max(epoch, point.epoch);
+  return epoch;
+}
+
+report::ChartBlock chart_of(const CheckpointFids& found, int64_t count) {
+  report::Curve curve{.name = "FID"};
+  for (const CheckpointFid& one : found.checkpoints)
+    curve.points.push_back({static_cast<double>(one.step), one.fid});
+  return {.heading = kHeading,
+          .note = text(count, " images by ", found.drawn_by, "; extractor ", found.origin.extractor,
+                       ", protocol ", found.origin.protocol),
+          .charts = {{.options = {.title = "FID", .x_label = "step"}, .curves = {curve}}}};
+}
+
+}  // namespace
+
+std::string record_checkpoints(const std::string& run, const CheckpointFids& found, int64_t count) {
+  train::RunDirectory directory(run);
+  const std::string metrics = directory.file("metrics.jsonl"), page = directory.file("report.html");
+  if (!file_exists(metrics)) return "";  // weights that were taken out of their run
+  try {
+    directory.claim();
+  } catch (const Error& error) {
+    return text("not written into the run: ", error.what());
+  }
+  const std::vector<train::HistoryPoint> history = train::read_history(run);
+  const int64_t last = found.checkpoints.back().step;
+  for (const std::string& note : directory.open_metrics(std::filesystem::file_size(metrics), last))
+    return text("not written into the run: ", note);
+  TensorBoardWriter events(directory.path(), last + 1);  // older events of the run stay
+  for (const CheckpointFid& one : found.checkpoints) {
+    directory.write({.kind = "checkpoint",
+                     .step = one.step,
+                     .epoch = epoch_of(history, one.step),
+                     .values = {{"fid", one.fid}, {"images", static_cast<double>(count)}}});
+    events.scalar("checkpoint/fid", one.step, one.fid);
+  }
+  directory.sync_metrics();
+  events.sync();
+  std::string places = "metrics.jsonl and TensorBoard's events";
+  if (file_exists(page)) {
+    write_text_atomic(page, report::with_later_block(read_text(page, kMostPageBytes), kSection,
+                                                     chart_of(found, count), kHeading));
+    places = "metrics.jsonl, TensorBoard's events and report.html";
+  }
+  return text("written into ", places, " of '", run, "'");
 }
 
 }  // namespace tessera::cli

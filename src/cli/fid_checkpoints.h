@@ -30,6 +30,7 @@ struct CheckpointFid {
 };
 struct CheckpointFids {
   std::vector<CheckpointFid> checkpoints;
+  std::string drawn_by;        // "50 steps of ddim with guidance 1.5"
   eval::FeatureOrigin origin;  // of the features
   int64_t width = 0;           // their dimensions
 };
@@ -40,5 +41,9 @@ struct CheckpointFids {
 CheckpointFids measure_checkpoints(const std::string& run, const CheckpointDrawing& drawing, int64_t count,
                                    std::shared_ptr<const data::Source> reference, const std::string& weights,
                                    torch::Device device, tasks::Precision precision, std::ostream& lines);
+
+// Writes them into the run: lines of kind "checkpoint" in metrics.jsonl, "checkpoint/fid" for TensorBoard, a section of the
+// report. A line for people says where they are, or why not: another process is at work in the run.
+std::string record_checkpoints(const std::string& run, const CheckpointFids& found, int64_t count);
 
 }  // namespace tessera::cli
