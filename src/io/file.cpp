@@ -22,6 +22,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "io/file_faults.h"
+#include "io/links.h"
 
 namespace tessera {
 namespace {
@@ -228,18 +229,6 @@ struct AtomicFile::State {
 namespace {
 
 std::atomic<int> temporaries_made = 0;  // of this process: their numbers
-
-// Where a file will lie that is written as `path`: what a symbolic link names, there or not.
-std::string behind_links(const std::string& path) {
-  constexpr int kMostLinks = 40;  // as the system follows
-  std::error_code nothing;
-  fs::path at = path;
-  for (int i = 0; i < kMostLinks && fs::is_symlink(at, nothing); ++i) {
-    const fs::path to = fs::read_symlink(at, nothing);
-    at = to.is_absolute() ? to : at.parent_path() / to;
-  }
-  return at.string();
-}
 
 }  // namespace
 

@@ -2,7 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <iterator>
+#include <sstream>
+
 #include "io/io_testing.h"
+#include "io/number_literals.h"
 
 namespace tessera {
 namespace {
@@ -44,6 +48,26 @@ TEST(Json, ANulIsAnErrorAndNotTheEnd) {
   EXPECT_EQ(refusal("{\"a\": 1}\0{\"b\": 2}"s), "f is not JSON: it goes wrong at byte 9");
   EXPECT_EQ(refusal("{\"a\0b\": 1}"s), "f is not JSON: it goes wrong at byte 4");
   EXPECT_EQ(refusal("\0"s), "f is not JSON: it goes wrong at byte 1");
+}
+
+std::string without_literals(const std::string& document) {
+  std::istringstream from(document);
+  NumberLiterals literals(from);
+  std::istream content(&literals);
+  return {std::istreambuf_iterator<char>(content), {}};
+}
+
+TEST(NumberLiterals, BecomeEmptyTextsOfTheSameLength) {
+  EXPECT_EQ(without_literals(R"([NaN,-Infinity, Infinity,-1,null])"), R"(["" ,""       , ""      ,-1,null])");
+  EXPECT_EQ(without_literals(R"({"NaN":"a\"NaN","b":NaN})"), R"({"NaN":"a\"NaN","b":"" })");
+  EXPECT_EQ(without_literals(""), "");
+  EXPECT_EQ(without_literals("-Infinit"), "-Infinit");
+  // Wherever it stands against the blocks that are read.
+  for (size_t before = (1 << 16) - 12; before < (1 << 16) + 2; ++before) {
+    const std::string blanks(before, ' ');
+    EXPECT_EQ(without_literals(blanks + "-Infinity]"), blanks + "\"\"       ]") << before;
+    EXPECT_EQ(without_literals(blanks + "\"\\\"NaN\""), blanks + "\"\\\"NaN\"") << before;
+  }
 }
 
 }  // namespace
