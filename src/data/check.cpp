@@ -15,6 +15,7 @@
 #include "data/conversations.h"
 #include "data/interleaved.h"
 #include "data/mask_labels.h"
+#include "data/transform.h"
 #include "io/image.h"
 
 #define XXH_INLINE_ALL
@@ -34,7 +35,8 @@ struct Look {
   uint64_t low = 0, high = 0;  // XXH3-128 of its bytes
   std::string name;
   bool captioned = false;
-  std::vector<std::string> captions;  // what is wrong with them
+  bool masked = false, labelled = false;  // whether it has a mask, and a pixel of a class in it
+  std::vector<std::string> captions;      // what is wrong with them
 };
 
 Look look_at(const Source& source, int64_t index) {
@@ -43,6 +45,10 @@ Look look_at(const Source& source, int64_t index) {
     const RawSample sample = source.read(index);
     look.name = sample.name;
     look.captioned = !sample.annotation.captions.empty();
+    if (const auto& mask = sample.annotation.mask) {
+      look.masked = true;
+      look.labelled = std::ranges::any_of(mask->pixels, [](uint8_t value) { return value != kIgnoredPixel; });
+    }
     const auto* asked = dynamic_cast<const Conversations*>(&source);
     look.captions = asked ? asked->problems_of(index) : caption_problems(sample);
     const auto* bytes = std::get_if<std::vector<std::byte>>(&sample.picture);
@@ -182,6 +188,8 @@ CheckReport check_data(const SourceConfig& config, const Progress& progress) {
       require_same_classes(*splits.train, *splits.validation);
       if (mask_labels(*splits.train) || mask_labels(*splits.validation))
         require_same_masks(*splits.train, *splits.validation);
+      if (object_labels(*splits.train) || object_labels(*splits.validation))
+        require_same_objects(*splits.train, *splits.validation);
     } catch (const Error& error) {
       report.set.add(error.what());
     }
@@ -207,7 +215,7 @@ CheckReport check_data(const SourceConfig& config, const Progress& progress) {
     duplicates.allow_repeats(documents || dynamic_cast<const Conversations*>(source));
     SplitCheck split = describe_split(*source, held_out);
     std::vector<std::string> without;  // samples that have no caption, which says something where others have
-    bool captioned = false;
+    bool captioned = false, masked = false, labelled = false;
     for (int64_t first = 0; first < source->size(); first += kPiece) {
       if (interrupted()) throw Error(ErrorKind::interrupted, "interrupted");
       std::vector<Look> looks(static_cast<size_t>(std::min(kPiece, source->size() - first)));
@@ -221,6 +229,7 @@ CheckReport check_data(const SourceConfig& config, const Progress& progress) {
         }
         count_look(looks[i], split);
         captioned = captioned || looks[i].captioned;
+        masked = masked || looks[i].masked, labelled = labelled || looks[i].labelled;
         if (!looks[i].captioned && without.size() < kMostLines)
           without.push_back(looks[i].name + ": has no caption");
         for (std::string& line : looks[i].captions) report.captions.add(std::move(line));
@@ -229,6 +238,7 @@ CheckReport check_data(const SourceConfig& config, const Progress& progress) {
       done += static_cast<int64_t>(looks.size());
       if (progress) progress(done, total);
     }
+    if (masked && !labelled) report.set.add(source->describe() + ": no mask has a pixel of a class");
     if (captioned)
       for (std::string& line : without) report.captions.add(std::move(line));
     for (int64_t i = 0; documents && i < documents->size(); ++i)

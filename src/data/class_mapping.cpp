@@ -158,4 +158,16 @@ ClassMapping map_classes(const std::vector<std::string>& model_names, int64_t mo
   refuse(model_names, model_classes, set_names, set);
 }
 
+std::string first_difference(const std::vector<std::string>& a, const std::string& in_a,
+                             const std::vector<std::string>& b, const std::string& in_b,
+                             const std::string& of_what) {
+  const auto name = [](const std::vector<std::string>& names, size_t i) {
+    return i < names.size() ? text("'", names[i], "'") : std::string("absent");
+  };
+  for (size_t i = 0; i < std::max(a.size(), b.size()); ++i)
+    if (name(a, i) != name(b, i))
+      return text("class ", i, of_what, " is ", name(a, i), " in ", in_a, ", but ", name(b, i), " in ", in_b);
+  return "";
+}
+
 }  // namespace tessera::data

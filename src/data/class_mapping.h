@@ -20,4 +20,10 @@ ClassMapping map_classes(const std::vector<std::string>& model_names, int64_t mo
                          const std::vector<std::string>& set_names, const std::string& set,
                          bool in_order = false);
 
+// How two lists of classes differ first, `of_what` behind its number: "class 1 is 'cat' in A, but absent in B"; "" where
+// they are equal.
+std::string first_difference(const std::vector<std::string>& a, const std::string& in_a,
+                             const std::vector<std::string>& b, const std::string& in_b,
+                             const std::string& of_what = "");
+
 }  // namespace tessera::data

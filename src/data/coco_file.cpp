@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "io/file.h"
+#include "io/number_literals.h"
 
 namespace tessera::data {
 namespace {
@@ -119,8 +120,10 @@ class ElementReader : public nlohmann::json_sax<Json> {
 std::set<std::string> read_elements(const std::string& path, const ElementReader::Take& take) {
   std::ifstream file(path, std::ios::binary);
   if (!file) fail(path, ": cannot be opened");
+  NumberLiterals literals(file);
+  std::istream content(&literals);
   ElementReader reader(take);
-  const bool whole = Json::sax_parse(file, &reader);
+  const bool whole = Json::sax_parse(content, &reader);
   if (!whole) fail(path, " ", reader.error());
   return reader.sections();
 }

@@ -4,8 +4,11 @@
 #include <array>
 #include <mutex>
 
+#include "core/counted.h"
 #include "core/error.h"
+#include "core/some_of.h"
 #include "core/threads.h"
+#include "data/class_mapping.h"
 #include "data/info.h"
 #include "data/transform.h"
 
@@ -28,19 +31,37 @@ const MaskLabels* mask_labels(const Source& source) { return dynamic_cast<const 
 
 const MaskLabels& require_masks(const Source& source, std::string_view who) {
   const MaskLabels* masks = mask_labels(source);
-  if (!masks) fail_usage(who, " needs a mask for each image, which ", source.describe(), " does not have");
-  return *masks;
+  if (masks) return *masks;
+  const ClassLabels* labels = source.class_labels();
+  const auto holds = [&](const char* folder) {
+    return labels && std::ranges::find(labels->class_names(), folder) != labels->class_names().end();
+  };
+  // A folder that lacks one of the two was taken for one of classes.
+  if (holds("images") || holds("annotations"))
+    fail_usage(
+        who, " needs a mask for each image: ", source.describe(), " is no set of masks, as ",
+        !holds("images") ? "images/ with the pictures is missing beside annotations/"
+        : holds("annotations")
+            ? "annotations/ beside images/ holds no .png"
+            : "annotations/ (or labels/, masks/) with a .png for each picture is missing beside images/");
+  fail_usage(who, " needs a mask for each image, which ", source.describe(),
+             " does not have; give a folder with images/ and annotations/, or leftImg8bit/ and gtFine/, a "
+             "set.toml, or shapes:task=segment");
 }
 
 void require_same_masks(const Source& train, const Source& validation) {
-  const auto &a = require_masks(train, "the task").mask_classes(),
-             &b = require_masks(validation, "the task").mask_classes();
-  for (size_t i = 0; i < std::max(a.size(), b.size()); ++i) {
-    if (i < a.size() && i < b.size() && a[i] == b[i]) continue;
-    fail("class ", i, " of the masks is ", i < a.size() ? "'" + a[i] + "'" : "absent", " in ",
-         train.describe(), ", but ", i < b.size() ? "'" + b[i] + "'" : "absent", " in ",
-         validation.describe());
-  }
+  const std::string difference = first_difference(
+      require_masks(train, "the task").mask_classes(), train.describe(),
+      require_masks(validation, "the task").mask_classes(), validation.describe(), " of the masks");
+  if (!difference.empty()) fail(difference);
+}
+
+void refuse_values(const std::string& mask, const std::map<int64_t, int64_t>& pixels,
+                   const std::string& classes, const std::string& hint) {
+  std::vector<std::string> values;
+  for (const auto& [value, count] : pixels) values.push_back(text(value, " (", counted(count, "pixel"), ")"));
+  fail(mask, ": ", values.size() == 1 ? "the value " : "the values ", some_of(values, 8), " mean",
+       values.size() == 1 ? "s" : "", " no class, must be ", classes, hint);
 }
 
 std::vector<int64_t> mask_pixels(const Source& source, int64_t count) {

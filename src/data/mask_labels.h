@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,6 +25,11 @@ const MaskLabels* mask_labels(const Source& source);
 const MaskLabels& require_masks(const Source& source, std::string_view who);
 // Fails, naming the first difference, unless both have masks of the same classes in the same order.
 void require_same_masks(const Source& train, const Source& validation);
+
+// Fails, naming the mask, for values that mean nothing: each with its pixels. `classes` says what they may be ("0 to 10, or
+// 255 for none"), `hint` what may be meant instead.
+[[noreturn]] void refuse_values(const std::string& mask, const std::map<int64_t, int64_t>& pixels,
+                                const std::string& classes, const std::string& hint = "");
 
 // Pixels of each class, and last those without one, in `count` samples drawn by seed 0. Samples that cannot be read
 // are left out.

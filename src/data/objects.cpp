@@ -1,6 +1,7 @@
 #include "data/objects.h"
 
 #include "core/error.h"
+#include "data/class_mapping.h"
 
 namespace tessera::data {
 
@@ -22,6 +23,13 @@ const ObjectLabels& require_objects(const Source& source, std::string_view who) 
     fail_usage(who, " needs the boxes of objects, which ", source.describe(),
                " does not have; give a file or folder in COCO's form, or shapes:task=detect");
   return *labels;
+}
+
+void require_same_objects(const Source& train, const Source& validation) {
+  const std::string difference = first_difference(
+      require_objects(train, "the task").object_classes(), train.describe(),
+      require_objects(validation, "the task").object_classes(), validation.describe(), " of the objects");
+  if (!difference.empty()) fail(difference);
 }
 
 }  // namespace tessera::data

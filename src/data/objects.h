@@ -44,5 +44,7 @@ const ObjectLabels* object_labels(const Source& source);
 std::vector<int64_t> object_counts(const Source& source);
 // A usage error that names the source and `who` needs them where it has none.
 const ObjectLabels& require_objects(const Source& source, std::string_view who);
+// Fails, naming the first class that differs.
+void require_same_objects(const Source& train, const Source& validation);
 
 }  // namespace tessera::data

@@ -77,6 +77,17 @@ TEST_F(CocoFiles, BadAnnotationsAreDroppedAndCounted) {
   EXPECT_EQ(dropped, 6);
 }
 
+// Python's json module writes these.
+TEST_F(CocoFiles, BoxesThatAreNoNumbersAreDroppedAndCounted) {
+  const CocoFile read = read_coco(write(file(
+      R"({"id":1,"image_id":7,"category_id":5,"bbox":[NaN,2,3,4]},{"id":2,"image_id":7,"category_id":5,"bbox":[1,2,Infinity,4]},)"
+      R"({"id":3,"image_id":7,"category_id":5,"bbox":[1,2,3,-Infinity]},)"
+      R"({"id":4,"image_id":7,"category_id":5,"bbox":[1,2,3,4],"area":NaN})")));
+  ASSERT_EQ(read.annotations.size(), 1u);
+  EXPECT_EQ(read.annotations[0].area, 12);
+  EXPECT_EQ(read.dropped, (std::map<std::string, int64_t>{{"a box or polygon that is not of numbers", 3}}));
+}
+
 TEST_F(CocoFiles, ProblemsAreNamed) {
   const CocoFile read = read_coco(write(file(
       R"({"id":1,"image_id":8,"category_id":5,"bbox":[1,2,3,4]},{"id":1,"image_id":7,"category_id":6,"bbox":[1,2,3,4]})")));
@@ -128,6 +139,49 @@ TEST_F(CocoFiles, AreASourceOfImages) {
     EXPECT_EQ(&labels.objects_of(sample.name), &labels.objects(i));
   }
   EXPECT_EQ(boxes, objects - (objects > 0));  // without the crowd
+}
+
+// Of a source of one image a.png of 24 x 10 pixels: what reading it says, without the folder.
+TEST_F(CocoFiles, SizesThatAreNotTheImagesAreNamed) {
+  write_file_atomic((folder_ / "images" / "a.png").string(), encode_image(Image(24, 10), "a.png"));
+  const auto refusal = [&](const std::string& size, const std::string& annotation) {
+    write(R"({"images":[{"id":7,"file_name":"a.png")" + size + R"(}],"annotations":[)" + annotation +
+          R"(],"categories":[{"id":5,"name":"dog"}]})");
+    std::string line =
+        message([&] { open_source({.path = folder_.string(), .val_share = 0}, Split::train)->read(0); });
+    for (size_t at; (at = line.find(folder_.string())) != std::string::npos;)
+      line.replace(at, folder_.string().size(), "DIR");
+    return line;
+  };
+  EXPECT_EQ(refusal(R"(,"width":24,"height":10)", ""), "no error");
+  EXPECT_EQ(refusal(R"(,"width":20,"height":10)", ""),
+            "DIR/annotations/instances_train.json: image 7: 'width' and 'height' say 20x10 pixels, its image "
+            "DIR/images/a.png has 24x10");
+  EXPECT_EQ(refusal("", R"({"id":3,"image_id":7,"category_id":5,"bbox":[1,2,3,4],)"
+                        R"("segmentation":{"size":[10,20],"counts":[100,100]}})"),
+            "DIR/annotations/instances_train.json: annotation 3: the mask has 20x10 pixels, its image "
+            "DIR/images/a.png has 24x10");
+}
+
+TEST_F(CocoFiles, TheFirstClassThatDiffersIsNamed) {
+  const auto categories = [](const std::string& second) {
+    return R"({"images":[{"id":7,"file_name":"a.png"}],"annotations":[],"categories":[{"id":1,"name":"dog"})" +
+           second + "]}";
+  };
+  const std::string train = write(categories(R"(,{"id":2,"name":"cat"})")),
+                    other = write(categories(R"(,{"id":3,"name":"cow"})"), "instances_other.json"),
+                    fewer = write(categories(""), "instances_fewer.json");
+  const auto open = [](const std::string& path) {
+    return open_source({.path = path, .val_share = 0}, Split::train);
+  };
+  require_same_objects(*open(train), *open(train));
+  EXPECT_NE(message([&] {
+              require_same_objects(*open(train), *open(other));
+            }).find("class 1 of the objects is 'cat' in COCO " + train),
+            std::string::npos);
+  EXPECT_NE(
+      message([&] { require_same_objects(*open(train), *open(fewer)); }).find("but absent in COCO " + fewer),
+      std::string::npos);
 }
 
 // A view moves a box and the outline around it alike.

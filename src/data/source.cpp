@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "data/class_mapping.h"
 #include "data/interleaved.h"
 #include "data/source_conversations.h"
 #include "data/source_kinds.h"
@@ -116,14 +117,10 @@ void require_same_classes(const Source& train, const Source& validation) {
     fail(train.describe(), " has ", labels(train), " an image, but ", validation.describe(), " has ",
          labels(validation));
   if (!train.class_labels() || !validation.class_labels()) return;
-  const auto &a = train.class_labels()->class_names(), &b = validation.class_labels()->class_names();
-  for (size_t i = 0; i < std::max(a.size(), b.size()); ++i) {
-    if (i < a.size() && i < b.size() && a[i] == b[i]) continue;
-    const std::string ours = i < a.size() ? "'" + a[i] + "'" : "absent",
-                      theirs = i < b.size() ? "'" + b[i] + "'" : "absent";
-    fail("class ", i, " is ", ours, " in ", train.describe(), ", but ", theirs, " in ",
-         validation.describe());
-  }
+  const std::string difference =
+      first_difference(train.class_labels()->class_names(), train.describe(),
+                       validation.class_labels()->class_names(), validation.describe());
+  if (!difference.empty()) fail(difference);
 }
 
 std::vector<int64_t> class_counts(const Source& source) {

@@ -13,6 +13,7 @@
 #include "data/objects.h"
 #include "data/shard_files.h"
 #include "data/source_kinds.h"
+#include "io/image.h"
 
 namespace tessera::data {
 namespace {
@@ -121,6 +122,7 @@ class CocoSource final : public Source, public ObjectLabels {
   int64_t size() const override { return std::ssize(images_); }
   RawSample read(int64_t index) const override {
     RawSample sample = image_of(full_path(index));
+    check_size(index, sample);
     for (const ObjectAnnotation& object : objects(index))
       if (!object.crowd) sample.annotation.instances.push_back(object.box);
     return sample;
@@ -165,6 +167,22 @@ class CocoSource final : public Source, public ObjectLabels {
   }
 
  private:
+  // Boxes and masks are in pixels of the image: another size in the file of annotations makes them wrong.
+  void check_size(int64_t index, const RawSample& sample) const {
+    const ImageInfo info = image_info(std::get<std::vector<std::byte>>(sample.picture), sample.name);
+    const auto require = [&](int64_t width, int64_t height, const auto&... what) {
+      const bool turned = info.orientation >= 5 && width == info.height && height == info.width;
+      if ((width != info.width || height != info.height) && !turned)
+        fail(place_.file, ": ", what..., " ", width, "x", height, " pixels, its image ", sample.name, " has ",
+             info.width, "x", info.height);
+    };
+    const CocoImage& image = images_[static_cast<size_t>(index)];
+    if (image.width > 0 && image.height > 0)
+      require(image.width, image.height, "image ", image.number, ": 'width' and 'height' say");
+    for (const ObjectAnnotation& object : objects(index))
+      if (const RunLengths& runs = object.outline.runs; object.outline.has_runs())
+        require(runs.width, runs.height, "annotation ", object.number, ": the mask has");
+  }
   RawSample image_of(const std::string& path) const {
     if (!ShardFiles::inside_shard(path)) return read_image_file(path);
     return {printable(path, kMostNameBytes), files_.read(path, kMaxPictureBytes)};

@@ -77,12 +77,13 @@ class MaskShards final : public Source, public MaskLabels {
     check(mask.width == info.width && mask.height == info.height, where, kMaskEnding, ": the mask has ",
           mask.width, "x", mask.height, " pixels, its image has ", info.width, "x", info.height);
     Image values(mask.width, mask.height, 1);
+    std::map<int64_t, int64_t> strange;  // pixels by value
     for (size_t i = 0; i < mask.values.size(); ++i) {
-      check(mask.values[i] < classes_.size() || mask.values[i] == kIgnoredPixel, where, kMaskEnding,
-            ": has a pixel of value ", mask.values[i], ", must be 0 to ", classes_.size() - 1,
-            ", or 255 for none");
+      if (mask.values[i] >= classes_.size() && mask.values[i] != kIgnoredPixel) ++strange[mask.values[i]];
       values.pixels[i] = static_cast<uint8_t>(mask.values[i]);
     }
+    if (!strange.empty())
+      refuse_values(where + kMaskEnding, strange, text("0 to ", classes_.size() - 1, ", or 255 for none"));
     sample.annotation.mask = std::move(values);
     return sample;
   }

@@ -329,23 +329,23 @@ class MaskSource final : public Source, public MaskLabels {
   // The class of each pixel, kIgnoredPixel where there is none. Values that mean nothing are an error.
   Image classes_of(const IndexImage& mask, const std::string& name) const {
     Image out(mask.width, mask.height, 1);
-    int64_t strange = 0, largest = 0;
+    std::map<int64_t, int64_t> strange;  // pixels by value
     for (size_t i = 0; i < mask.values.size(); ++i) {
       const uint16_t value = mask.values[i];
       const uint8_t to = table_[value];
       const bool none = value == layout_.config.ignore_index ||
                         (layout_.config.reduce_zero_label && value == 0) || !layout_.class_map.empty();
       out.pixels[i] = value == layout_.config.ignore_index ? kIgnoredPixel : to;
-      if (to == kIgnoredPixel && !none) ++strange, largest = std::max<int64_t>(largest, value);
+      if (to == kIgnoredPixel && !none) ++strange[value];
     }
-    if (strange == 0) return out;
+    if (strange.empty()) return out;
     const auto classes = std::ssize(layout_.classes);
     const int64_t first = layout_.config.reduce_zero_label ? 1 : 0;
-    fail(name, ": ", counted(strange, "pixel"), " with values up to ", largest, ", which are no classes (",
-         first, " to ", classes - 1 + first, ", or ", layout_.config.ignore_index, " for none)",
-         largest == classes && first == 0
-             ? ": is reduce_zero_label meant (0 is no class, classes count from 1)?"
-             : "");
+    refuse_values(name, strange,
+                  text(first, " to ", classes - 1 + first, ", or ", layout_.config.ignore_index, " for none"),
+                  strange.contains(classes) && first == 0
+                      ? ": is reduce_zero_label meant (0 is no class, classes count from 1)?"
+                      : "");
   }
 
   // The class of each value, kIgnoredPixel for those that have none.

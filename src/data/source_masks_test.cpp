@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "core/random.h"
+#include "data/check.h"
 #include "data/data_testing.h"
 #include "data/mask_labels.h"
 #include "data/source.h"
@@ -83,10 +84,41 @@ TEST_F(MaskFolder, WrongMasksAreNamed) {
   add("training", "d", Image(kWidth, kHeight));
   EXPECT_NE(message().find("d.png: the PNG has colours"), std::string::npos);
   add("training", "d", gray(3));
-  EXPECT_NE(message().find("108 pixels with values up to 3"), std::string::npos);
+  EXPECT_NE(
+      message().find("d.png: the value 3 (108 pixels) means no class, must be 0 to 2, or 255 for none: is"),
+      std::string::npos);
   EXPECT_NE(message().find("reduce_zero_label"), std::string::npos);
   add("training", "d", gray(77));
   EXPECT_EQ(message().find("reduce_zero_label"), std::string::npos);
+  Image several = gray(0);
+  several.pixels[0] = 9, several.pixels[1] = several.pixels[2] = 3;
+  add("training", "d", several);
+  EXPECT_NE(message().find("the values 3 (2 pixels), 9 (1 pixel) mean no class"), std::string::npos);
+}
+
+TEST_F(MaskFolder, AMissingFolderIsNamedToWhoNeedsMasks) {
+  const auto refusal = [&] {
+    try {
+      require_masks(*open(Split::train), "the task");
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(refusal(), "");
+  fs::rename(root_ / "annotations", root_ / "kept");
+  fs::remove_all(root_ / "kept");
+  EXPECT_NE(refusal().find("annotations/ (or labels/, masks/) with a .png for each picture is missing"),
+            std::string::npos);
+}
+
+TEST_F(MaskFolder, MasksWithoutAnyClassAreAProblemOfTheSet) {
+  CheckReport report = check_data({.path = root_.string()});
+  ASSERT_EQ(report.set.count, 1);
+  EXPECT_NE(report.set.lines[0].find("(validation), 1 image, 3 classes: no mask has a pixel of a class"),
+            std::string::npos);
+  add("validation", "e", gray(1));
+  EXPECT_EQ(check_data({.path = root_.string()}).set.count, 0);
 }
 
 TEST_F(MaskFolder, PicturesWithoutMasksAndTheReverseAreProblems) {

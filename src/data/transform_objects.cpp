@@ -92,6 +92,10 @@ class ObjectTransform final : public Transform {
       Rectangle box;
       std::vector<uint8_t> mask;
       const bool outlined = !object.outline.polygons.empty() || object.outline.has_runs();
+      if (const RunLengths& runs = object.outline.runs; object.outline.has_runs())
+        check(runs.width == view.width && runs.height == view.height, name, ": the mask of annotation ",
+              object.number, " has ", runs.width, "x", runs.height, " pixels, the image as it is read ",
+              view.width, "x", view.height, "; preprocess.apply_exif turns images as their files say");
       if (outlined) {
         const Outline seen = outline_in_view(object.outline, view);
         box = box_of_outline(seen);
