@@ -74,7 +74,8 @@ struct Drawer {
   void operator()(const PicturesBlock& block) const {
     if (block.pictures.empty()) return;
     page.section(block.heading, block.note);
-    page.pictures(block.pictures);
+    page.pictures(block.legend);
+    page.pictures(block.pictures, block.together);
   }
   void operator()(const ConfusionBlock& block) const {
     const Confusion& confusion = block.confusion;

@@ -30,9 +30,11 @@ struct TableBlock {
   std::vector<std::vector<std::string>> rows{};
 };
 
+// `legend` stands before the pictures, of which each `together` belong side by side.
 struct PicturesBlock {
   std::string heading{}, note{};
-  std::vector<Picture> pictures{};
+  std::vector<Picture> pictures{}, legend{};
+  size_t together = 1;
 };
 
 struct ConfusionBlock {

@@ -95,7 +95,7 @@ std::string confusion_chart(const Confusion& confusion, double width) {
   for (size_t truth = 0; truth < n; ++truth)
     for (size_t predicted = 0; predicted < n; ++predicted) draw_cell(svg, confusion, frame, truth, predicted);
   svg.text(frame.left + side / 2, frame.top + side + 22, Svg::Anchor::middle, "label",
-           "rows: true class    columns: predicted class");
+           "rows: true class, columns: predicted class");
   return svg.finish();
 }
 

@@ -40,6 +40,9 @@ section .facts{margin:16px 0 0}section .fact{background:var(--code)}
 .drawings.scrolled{overflow-x:auto}.drawings.scrolled svg{min-width:660px}
 .narrow{display:none}
 .pictures{display:grid;grid-template-columns:repeat(auto-fill,minmax(112px,1fr));gap:14px;margin-top:16px}
+.pictures.of2{grid-template-columns:repeat(auto-fill,minmax(min(238px,100%),1fr))}
+.pictures.of3{grid-template-columns:repeat(auto-fill,minmax(min(364px,100%),1fr))}
+.together{display:grid;grid-auto-flow:column;grid-auto-columns:minmax(0,1fr);gap:6px}
 figure{margin:0;font-size:12.5px;line-height:1.35;overflow-wrap:anywhere}
 figure img{display:block;width:100%;aspect-ratio:1;object-fit:contain;background:var(--code);border-radius:8px;
 border:1px solid var(--grid);margin-bottom:6px}
@@ -66,6 +69,9 @@ footer{color:var(--muted);font-size:13px;text-align:center}
 .pairs{grid-template-columns:1fr;gap:0}.pairs dd{margin-bottom:8px}}
 @media print{body{background:#fff}section,.fact{break-inside:avoid}.scroll,pre{max-height:none}}
 )";
+
+// The style has columns for as many pictures side by side.
+constexpr size_t kMostTogether = 3;
 
 std::string class_attribute(bool number) { return number ? " class=\"number\"" : ""; }
 
@@ -122,10 +128,17 @@ void Page::large_drawing(const std::string& svg) {
   body_ += text("<div class=\"drawings one scrolled\">", svg, "</div>\n");
 }
 
-void Page::pictures(const std::vector<Picture>& pictures) {
+void Page::pictures(const std::vector<Picture>& pictures, size_t together) {
   if (pictures.empty()) return;
-  body_ += "<div class=\"pictures\">\n";
-  for (const Picture& picture : pictures) body_ += figure(picture);
+  check(together >= 1 && together <= kMostTogether, together, " pictures side by side, must be 1 to ",
+        kMostTogether);
+  body_ += together == 1 ? std::string("<div class=\"pictures\">\n")
+                         : text("<div class=\"pictures of", together, "\">\n");
+  for (size_t first = 0; first < pictures.size(); first += together) {
+    if (together > 1) body_ += "<div class=\"together\">";
+    for (size_t i = first; i < std::min(first + together, pictures.size()); ++i) body_ += figure(pictures[i]);
+    if (together > 1) body_ += "</div>\n";
+  }
   body_ += "</div>\n";
 }
 

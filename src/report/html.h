@@ -45,7 +45,8 @@ class Page {
   void facts(const std::vector<Fact>& facts);           // a row of large numbers
   void drawings(const std::vector<Drawing>& drawings);  // side by side where there is room
   void large_drawing(const std::string& svg);           // on a small screen it keeps its size and is scrolled
-  void pictures(const std::vector<Picture>& pictures);  // a grid
+  // A grid; each `together` of them, such as an image and what is made of it, stay side by side.
+  void pictures(const std::vector<Picture>& pictures, size_t together = 1);
   void table(const std::vector<Column>& columns, const std::vector<std::vector<std::string>>& rows);
   void pairs(const std::vector<std::pair<std::string, std::string>>& names_and_values);
   void code(std::string_view words);

@@ -60,6 +60,25 @@ TEST(TrainingReport, TakesABlockLater) {
   EXPECT_THROW(with_later_block("no page", "checkpoints", block("round 1"), ""), Error);
 }
 
+TEST(TrainingReport, PicturesThatBelongTogetherStaySideBySide) {
+  PicturesBlock block{.heading = "Masks", .legend = {{Image(8, 8), "sky", ""}}, .together = 3};
+  for (int i = 0; i < 6; ++i) block.pictures.push_back({Image(8, 8), text("picture ", i), ""});
+  Page page("t");
+  draw(page, block);
+  const std::string markup = page.finish();
+  const XmlReader xml(markup);
+  EXPECT_EQ(xml.problem, "");
+  size_t groups = 0;
+  for (size_t at = 0; (at = markup.find("<div class=\"together\">", at)) != std::string::npos; ++at) ++groups;
+  EXPECT_EQ(groups, 2u);
+  const size_t second = markup.rfind("<div class=\"together\">");
+  EXPECT_LT(markup.find("picture 2"), second);
+  EXPECT_GT(markup.find("picture 3"), second);
+  EXPECT_LT(markup.find("sky"), markup.find("<div class=\"together\">"));
+  block.together = 4;
+  EXPECT_THROW(draw(page, block), Error);
+}
+
 // A telephone leaves about 304 pixels for a chart; what is scaled down to that must stay readable.
 TEST(TrainingReport, LettersOfChartsAreLargeEnoughOnATelephone) {
   const std::string page = render(small_report({"circle", "square", "star"}));

@@ -238,7 +238,8 @@ void DetectionScores::add_pictures(Findings& out) const {
   report::PicturesBlock block{.heading = "Worst images",
                               .note =
                                   "Validation images with the lowest AP50: what is there, and what was found "
-                                  "with a score of 0.3 or more."};
+                                  "with a score of 0.3 or more.",
+                              .together = 2};
   for (const auto& [ap, index] : order) {
     const Image image = data::decode_sample(source_.read(index));
     std::vector<data::DrawnObject> truths, found;

@@ -264,7 +264,8 @@ Findings Dvae::evaluate(const EvaluateOptions& options) {
 
 report::PicturesBlock Dvae::reconstructions(const torch::Tensor& images, const torch::Tensor& pixels) const {
   report::PicturesBlock block{.heading = "Reconstructions",
-                              .note = "Validation images, and what the decoder makes of their tokens."};
+                              .note = "Validation images, and what the decoder makes of their tokens.",
+                              .together = 2};
   for (int64_t i = 0; i < std::min(kDrawnImages, images.size(0)); ++i) {
     block.pictures.push_back({picture_of(images[i], preprocess_), "image", ""});
     block.pictures.push_back({picture_of(pixels[i], preprocess_), "decoded", ""});

@@ -176,7 +176,8 @@ Image Mae::to_picture(const torch::Tensor& pixels) const {
 report::PicturesBlock Mae::reconstructions(const StreamInputs& batch, const torch::Tensor& predicted) const {
   report::PicturesBlock block{
       .heading = "Reconstructions",
-      .note = "Validation images: whole, the visible patches, the masked ones predicted."};
+      .note = "Validation images: whole, the visible patches, the masked ones predicted.",
+      .together = 3};
   const torch::Tensor pixels = nn::patchify(batch.at("image"), patch_).to(torch::kFloat32);
   torch::Tensor filled = predicted.to(torch::kFloat32);
   if (config_.normalise_pixels) {

@@ -51,9 +51,10 @@ report::PicturesBlock segmented_pictures(const std::vector<SegmentedSample>& sam
                                          const data::Source& source, const std::vector<std::string>& names) {
   report::PicturesBlock block{
       .heading = "Masks",
-      .note = "Validation images, what was predicted, what is true; the worst ones last."};
+      .note = "Validation images, what was predicted, what is true; the worst ones last.",
+      .together = 3};
   for (size_t c = 0; c < names.size() && c < kMostTabled; ++c)
-    block.pictures.push_back({swatch(static_cast<int64_t>(c)), names[c], ""});
+    block.legend.push_back({swatch(static_cast<int64_t>(c)), names[c], ""});
   for (const SegmentedSample& one : samples) try {
       const data::RawSample sample = source.read(one.index);
       const Image picture = data::decode_sample(sample);

@@ -160,7 +160,8 @@ Findings Vae::evaluate(const EvaluateOptions& options) {
 
 report::PicturesBlock Vae::reconstructions(const torch::Tensor& images, const torch::Tensor& decoded) const {
   report::PicturesBlock block{.heading = "Reconstructions",
-                              .note = "Validation images, and each decoded from the mean of its latent."};
+                              .note = "Validation images, and each decoded from the mean of its latent.",
+                              .together = 2};
   for (int64_t i = 0; i < std::min(kReconstructions, images.size(0)); ++i) {
     block.pictures.push_back({picture_of(images[i], preprocess_), "image", ""});
     block.pictures.push_back({picture_of(decoded[i], preprocess_), "decoded", ""});

@@ -25,8 +25,9 @@ void write_images(TensorBoardWriter& events, int64_t step, const std::vector<rep
     const auto* images = std::get_if<report::PicturesBlock>(&block);
     if (!images || images->pictures.empty()) continue;
     std::vector<report::Cell> cells;
-    for (const report::Picture& one : images->pictures)
-      cells.push_back({.picture = one.image, .caption = one.caption});
+    for (const auto* pictures : {&images->legend, &images->pictures})
+      for (const report::Picture& one : *pictures)
+        cells.push_back({.picture = one.image, .caption = one.caption});
     events.image("eval/" + images->heading, step, encode_png(report::image_grid(cells)));
   }
 }
