@@ -2,6 +2,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "data/class_mapping.h"
 #include "data/coco_classes.h"
 
 namespace tessera::tasks {
@@ -39,10 +40,10 @@ ObjectClasses::ObjectClasses(const TaskSetup& setup, std::string_view who) {
     for (int64_t k = 0; k < std::ssize(names); ++k) numbers.push_back(k + 1);
   }
   if (!setup.validation) return;
-  const data::ObjectLabels& labels = data::require_objects(*setup.validation, who);
-  if (labels.object_classes() != names)
-    fail_usage(setup.validation->describe(), " has the classes ", join(labels.object_classes(), ", "),
-               ", must be ", join(names, ", "));
+  const std::string difference = data::first_difference(
+      names, setup.train ? setup.train->describe() : "the model",
+      data::require_objects(*setup.validation, who).object_classes(), setup.validation->describe());
+  if (!difference.empty()) fail_usage(difference);
 }
 
 Value ObjectClasses::metadata() const {

@@ -1,12 +1,14 @@
 #include "tasks/segment.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/text.h"
+#include "data/class_mapping.h"
 #include "data/mask_labels.h"
 #include "models/family.h"
 #include "models/heads/feature_pyramid.h"
@@ -157,10 +159,9 @@ void Segment::describe_classes(const TaskSetup& setup) {
       const std::vector<std::string>& theirs =
           data::require_masks(*validation_, "task segment").mask_classes();
       if (names_.empty()) names_ = theirs;
-      for (size_t i = 0; i < std::max(names_.size(), theirs.size()); ++i)
-        if (i >= names_.size() || i >= theirs.size() || names_[i] != theirs[i])
-          fail(setup.file, ": class ", i, " is ", i < names_.size() ? "'" + names_[i] + "'" : "absent",
-               " in the model and ", i < theirs.size() ? "'" + theirs[i] + "'" : "absent", " in the data");
+      const std::string difference =
+          data::first_difference(names_, "the model", theirs, validation_->describe());
+      if (!difference.empty()) fail(setup.file, ": ", difference);
     }
   }
   if (!config_.class_weights.empty() && std::ssize(config_.class_weights) != classes())
@@ -446,6 +447,8 @@ Findings Segment::evaluate(const EvaluateOptions& options) {
   add_counts_of_all(options, meter, samples);
   check(samples > 0, "there is no image to evaluate on");
   eval::SegmentationScores scores = meter.scores();
+  check(!std::isnan(scores.pixel_accuracy), validation_->describe(),
+        ": no mask has a pixel of a class, there is nothing to evaluate on");
   if (!finite) scores.mean_iou = std::numeric_limits<double>::quiet_NaN();
   out.samples = samples;
   out.metrics = {{main_metric(), scores.mean_iou},

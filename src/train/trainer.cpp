@@ -212,7 +212,8 @@ StepMeans Trainer::compute_gradients(const tasks::Inputs& inputs) {
     all = weight.item<double>();
   }
   StepMeans means;
-  means.loss_share = own / all;
+  // A step whose samples all count nothing, such as masks without a class, teaches nothing: its loss is 0.
+  means.loss_share = all > 0 ? own / all : 0;
   means.share = static_cast<double>(inputs.size()) / static_cast<double>(inputs.main().whole);
   for (int64_t i = 0; i < pieces; ++i) {
     const tasks::Inputs piece = pieces == 1 ? inputs : inputs.piece(i, pieces);
