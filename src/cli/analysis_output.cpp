@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "io/file.h"
+#include "report/heat_map.h"
 
 namespace tessera::cli {
 namespace {
@@ -32,6 +33,19 @@ void print_table(const report::TableBlock& table) {
   };
   line([&](size_t c) { return table.columns[c].name; });
   for (const auto& row : table.rows) line([&](size_t c) { return row[c]; });
+}
+
+// As an SVG: its own, else the first chart of its blocks, or the first matrix of classes; "" where there is none.
+std::string first_drawing(const AnalysisSection& section) {
+  if (!section.drawings.empty()) return section.drawings[0].wide;
+  for (const report::Block& block : section.blocks) {
+    if (const auto* charts = std::get_if<report::ChartBlock>(&block); charts && !charts->charts.empty())
+      return line_drawing(charts->charts[0].curves, charts->charts[0].options).wide;
+    const auto* matrix = std::get_if<report::ConfusionBlock>(&block);
+    const size_t classes = matrix ? matrix->confusion.classes() : 0;
+    if (classes > 0 && classes <= report::kMostClasses) return report::confusion_chart(matrix->confusion);
+  }
+  return "";
 }
 
 std::string page_of(const AnalysisFindings& findings) {
@@ -102,19 +116,20 @@ void AnalysisWriter::write(const AnalysisFindings& findings) {
 
 void AnalysisWriter::write_files(const AnalysisFindings& findings) {
   const report::TableBlock* table = nullptr;
-  const report::Drawing* drawing = nullptr;
+  std::string drawing;
   for (const AnalysisSection& section : findings.sections) {
     if (!table && !section.table.columns.empty()) table = &section.table;
-    if (!drawing && !section.drawings.empty()) drawing = &section.drawings[0];
+    if (drawing.empty()) drawing = first_drawing(section);
   }
+  // Both are said before a file is written.
+  if (files_->csv && !table) fail_usage("--csv: this analysis has no table");
+  if (files_->svg && drawing.empty()) fail_usage("--svg: this analysis has no drawing");
   if (files_->csv) {
-    if (!table) fail_usage("--csv: this analysis has no table");
     files_->csv->write(csv_of(*table));
     files_->csv->commit();
   }
   if (files_->svg) {
-    if (!drawing) fail_usage("--svg: this analysis has no drawing");
-    files_->svg->write(drawing->wide + "\n");
+    files_->svg->write(drawing + "\n");
     files_->svg->commit();
   }
   if (files_->report) {

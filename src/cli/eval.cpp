@@ -139,6 +139,7 @@ tasks::Findings evaluate_at(const EvalOptions& options, const EvalSetup& setup, 
   if (options.wants_scores()) how.blocks.emplace_back("scores");
   if (!options.output.report.empty())
     how.blocks.insert(how.blocks.end(), {"pictures", "completions", "confusion"});
+  if (!options.output.svg.empty()) how.blocks.emplace_back("confusion");
   if (options.views()) look_several_times(options, opened);
   if (auto* const writer = dynamic_cast<tasks::Captioner*>(opened.task.get()))
     writer->set_beams(options.beams);
@@ -292,6 +293,10 @@ class Evaluation {
     for (const EvalSetup& setup : setups_) rows += setup.sizes.size();
     if (rows > 1 && !options_.predictions.empty())
       fail_usage("--predictions goes with one --weights and one --size");
+    const tasks::TaskKind& kind = tasks::find_task(tasks::task_name(weights_[0].info.task));
+    if (rows == 1 && !options_.output.svg.empty() && !options_.wants_scores() &&
+        std::ranges::find(kind.tables, std::string_view("classes")) == kind.tables.end())
+      fail_usage("--svg: one row of task ", kind.name, " has no drawing; several --size have a curve");
     if (options_.keep.empty()) return;
     if (rows > 1) fail_usage("--keep-temperature goes with one --weights and one --size");
     check_keep(options_.keep, weights_[0]);

@@ -69,13 +69,15 @@ void ObjectTask::set_views(const std::vector<TestView>& views) {
 }
 
 ViewedImage ObjectTask::viewed(const Image& image, const TestView& view) const {
-  const int64_t wanted = std::llround(static_cast<double>(preprocess_.size) * view.scale);
+  // Of an image's usual side; the smallest image has a pixel.
+  const int64_t wanted =
+      std::max<int64_t>(1, std::llround(static_cast<double>(preprocess_.size) * view.scale));
   const int64_t side =
       view.scale == 1 ? preprocess_.size : (wanted + side_unit() - 1) / side_unit() * side_unit();
   const data::ObjectGeometry geometry = scaled(geometry_, view.scale);
   // An image that fits the usual square fits the scaled one; what the rounding of its side adds stays empty.
-  data::ImageView placed = data::whole_view({image.height, image.width},
-                                            view.scale == 1 ? side : std::max<int64_t>(1, wanted), geometry);
+  data::ImageView placed =
+      data::whole_view({image.height, image.width}, view.scale == 1 ? side : wanted, geometry);
   placed.out_width = placed.out_height = static_cast<int>(side);
   placed.mirrored = view.mirrored;
   ViewedImage out{
