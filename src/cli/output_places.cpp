@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "data/source.h"
+#include "io/links.h"
 
 namespace tessera::cli {
 namespace {
@@ -16,7 +17,7 @@ namespace fs = std::filesystem;
 // One text for all spellings of a path, of files that do not exist yet too.
 std::string place_of(const std::string& path) {
   std::error_code error;
-  const fs::path whole = fs::absolute(path, error);
+  const fs::path whole = fs::absolute(behind_links(path), error);
   if (error) return fs::path(path).lexically_normal().string();
   const fs::path place = fs::weakly_canonical(whole, error);
   return (error ? whole.lexically_normal() : place).string();
@@ -32,6 +33,18 @@ std::string origin_of(const OutputPlace& output) {
   fail_usage(origin_of(first), " and ", origin_of(second), " would both be written to '", second.path, "': ",
              images ? "give images whose names differ before the ending, or one call for each"
                     : "choose another " + second.option);
+}
+
+// A usage error where a part of the path is a file, so that no folder of that name can be.
+void check_folder(const std::string& option, const fs::path& folder) {
+  std::error_code error;
+  for (fs::path part = folder; !part.empty() && part != part.parent_path(); part = part.parent_path()) {
+    const fs::file_status status = fs::status(part, error);
+    if (fs::is_directory(status)) return;
+    if (fs::exists(status))
+      fail_usage(option, " '", folder.string(), "' cannot be a folder: '", part.string(),
+                 "' is a file, choose another name");
+  }
 }
 
 }  // namespace
@@ -61,10 +74,12 @@ bool names_output_file(const std::string& option, const std::string& out, int64_
   if (std::any_of(endings.begin(), endings.end(), ends_in)) {
     if (images > 1)
       fail_usage(option, " ", out, " is one file, there are ", images, " images: give a folder");
+    check_folder(option, fs::path(out).parent_path());
     return true;
   }
   if (data::has_picture_extension(out))
     fail_usage(option, " '", out, "' must end in ", join(endings, ", "), ", or be a folder");
+  check_folder(option, out);
   return false;
 }
 

@@ -19,8 +19,8 @@ struct OutputPlace {
 void check_output_places(const std::vector<std::string>& inputs, const std::vector<OutputPlace>& outputs);
 
 // Whether OUT names a file, by one of the endings (".png") that can be written, instead of a folder. A folder that is
-// there is one whatever its name. A usage error where it names a file and there are several images, or where it ends
-// as other image files do.
+// there is one whatever its name. A usage error where it names a file and there are several images, where it ends as
+// other image files do, or where the folder is a file or below one.
 bool names_output_file(const std::string& option, const std::string& out, int64_t images,
                        const std::vector<std::string>& endings);
 
