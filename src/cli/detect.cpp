@@ -8,6 +8,7 @@
 
 #include "cli/command.h"
 #include "cli/common.h"
+#include "cli/dense_weights.h"
 #include "cli/image_batches.h"
 #include "cli/output_places.h"
 #include "cli/test_views.h"
@@ -22,7 +23,6 @@
 #include "io/json.h"
 #include "tasks/object_tiles.h"
 #include "train/device.h"
-#include "train/open_task.h"
 
 namespace tessera::cli {
 namespace {
@@ -190,8 +190,8 @@ void detect(const DetectOptions& options) {
   const std::vector<int64_t> numbers = image_numbers(options, images);
   const torch::Device device = train::choose_device(options.device);
   const tasks::Precision precision = tasks::parse_precision(options.precision);
-  const train::OpenedTask opened = train::open_task(options.weights, {.raw = options.raw});
-  for (const std::string& note : opened.notes) std::cerr << one_line(note) << "\n";
+  const train::OpenedTask opened =
+      open_dense_weights(options.weights, options.raw, "recipes/mask_rcnn/resnet50_torchvision.toml");
   auto* finder = dynamic_cast<tasks::ObjectFinder*>(opened.task.get());
   if (!finder)
     fail_usage("'", opened.file, "' was trained for task ", tasks::task_name(opened.info.task),

@@ -6,6 +6,7 @@
 
 #include "cli/command.h"
 #include "cli/common.h"
+#include "cli/dense_weights.h"
 #include "cli/image_batches.h"
 #include "cli/output_places.h"
 #include "cli/test_views.h"
@@ -18,7 +19,6 @@
 #include "io/index_png.h"
 #include "tasks/segment.h"
 #include "train/device.h"
-#include "train/open_task.h"
 
 namespace tessera::cli {
 namespace {
@@ -112,8 +112,8 @@ void segment(const SegmentOptions& options) {
   const std::vector<Names> outputs = checked_names(options, images);
   const torch::Device device = train::choose_device(options.device);
   const tasks::Precision precision = tasks::parse_precision(options.precision);
-  const train::OpenedTask opened = train::open_task(options.weights, {.raw = options.raw});
-  for (const std::string& note : opened.notes) std::cerr << one_line(note) << "\n";
+  const train::OpenedTask opened =
+      open_dense_weights(options.weights, options.raw, "recipes/upernet/swin_tiny.toml");
   auto* segmenter = dynamic_cast<tasks::Segmenter*>(opened.task.get());
   if (!segmenter)
     fail_usage(opened.file, ": the weights are of task ", tasks::task_name(opened.info.task),

@@ -19,7 +19,7 @@ std::vector<double> parse_scales(const std::string& list) {
 }  // namespace
 
 void choose_views(tasks::SegmentInference& how, const std::string& scales, bool flip) {
-  if (!scales.empty()) how.scales = parse_scales(scales);
+  if (!scales.empty()) how.scales = parse_scales(scales), how.flip = flip;
   if (flip) how.flip = true;
   check_inference(how);
 }

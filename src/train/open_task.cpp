@@ -1,5 +1,6 @@
 #include "train/open_task.h"
 
+#include <array>
 #include <filesystem>
 
 #include "core/config.h"
@@ -132,10 +133,29 @@ void check_size(const tasks::Task& meta, const WeightFile& file, const models::M
 
 constexpr size_t kNamesShown = 3;
 
+// What other programs' segmenters and detectors have behind their backbone; "" where there is no such thing.
+std::string dense_heads(const WeightFile& file) {
+  constexpr std::array<std::pair<const char*, const char*>, 5> kinds = {
+      {{"decode_head.", "heads for masks"},
+       {"roi_head", "a detector's heads"},
+       {"proposal_generator.", "a detector's heads"},
+       {"rpn_head.", "a detector's heads"},
+       {"bbox_embed.", "a detector's heads"}}};
+  for (const TensorView& tensor : file.tensors())
+    for (const auto& [part, what] : kinds)
+      if (tensor.name.find(part) != std::string::npos) return what;
+  return "";
+}
+
 // The size that a file of another program must be: the one whose tensors it has.
 std::string infer_size_from_tensors(const WeightFile& file) {
   const std::vector<std::string> sizes = sizes_that_fit(file.tensors());
   if (sizes.size() == 1) return sizes.front();
+  if (const std::string heads = dense_heads(file); !heads.empty())
+    fail_usage(
+        "'", file.path(), "' has ", heads,
+        " and does not say which model it holds: write a file that "
+        "does by `tessera convert FILE OUT.safetensors --recipe RECIPE`, with the recipe of such a run");
   if (sizes.size() > 1)
     fail_usage("'", file.path(), "' does not say which model it holds, and its tensors are those of ",
                join(sizes, ", "), ": name it with --model");
