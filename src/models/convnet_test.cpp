@@ -116,6 +116,17 @@ TEST(ResNet, ReadsNamesOfClipAndPyTorch) {
   EXPECT_EQ(rename("visual.layer1.0.downsample.0.weight"), "layer1.0.downsample.0.weight");
   EXPECT_EQ(rename("visual.attnpool.positional_embedding"), "attnpool.positional_embedding");
   EXPECT_EQ(rename("layer1.0.bn1.num_batches_tracked"), "");
+  // detectron2's, with and without what stands in front of them, and OpenMMLab's.
+  EXPECT_EQ(rename("backbone.bottom_up.stem.conv1.weight"), "conv1.weight");
+  EXPECT_EQ(rename("stem.conv1.norm.running_mean"), "bn1.running_mean");
+  EXPECT_EQ(rename("res2.0.conv1.weight"), "layer1.0.conv1.weight");
+  EXPECT_EQ(rename("backbone.bottom_up.res5.12.conv3.norm.bias"), "layer4.12.bn3.bias");
+  EXPECT_EQ(rename("res3.0.shortcut.weight"), "layer2.0.downsample.0.weight");
+  EXPECT_EQ(rename("res3.0.shortcut.norm.weight"), "layer2.0.downsample.1.weight");
+  EXPECT_EQ(rename("stem.0.weight"), "conv1.weight");
+  EXPECT_EQ(rename("stem.4.bias"), "bn2.bias");
+  EXPECT_EQ(rename("stem.7.running_var"), "bn3.running_var");
+  EXPECT_EQ(rename("head.fc.weight"), "fc.weight");
   for (const char* text : {"positional_embedding", "logit_scale", "transformer.resblocks.0.ln_1.weight"})
     EXPECT_EQ(rename(text), "") << text;
   for (const char* name : {"resnet18", "resnet50", "resnet50_clip"})

@@ -10,7 +10,8 @@
 //
 // The grid is halved by the 3x3 convolution of a stage's first block (torchvision's v1.5), not by its first 1x1
 // one as the paper has it: 4.09 instead of 3.8 G multiply-adds. CLIP's form has three 3x3 convolutions as stem,
-// halves by averaging 2x2 cells in front of the 1x1 convolutions, and reads the map by attention of its mean.
+// halves by averaging 2x2 cells in front of the 1x1 convolutions, and reads the map by attention of its mean. Three such
+// convolutions and max pooling are the stem of v1c (He et al. 2019, "Bag of tricks", ResNet-C), which mmseg uses.
 #include <torch/nn/modules/container/modulelist.h>
 
 #include <array>
@@ -32,7 +33,7 @@ namespace tessera::models {
 namespace {
 
 enum class BlockKind { bottleneck, basic };
-enum class Stem { conv7, deep };
+enum class Stem { conv7, deep, deep_max };
 enum class Pooling { mean, attention };
 
 }  // namespace
@@ -44,7 +45,7 @@ struct tessera::EnumNames<tessera::models::BlockKind> {
 };
 template <>
 struct tessera::EnumNames<tessera::models::Stem> {
-  static constexpr std::array names = {"conv7", "deep"};
+  static constexpr std::array names = {"conv7", "deep", "deep_max"};
 };
 template <>
 struct tessera::EnumNames<tessera::models::Pooling> {
@@ -75,7 +76,8 @@ struct Config : DropPathSettings {
     v("dims", dims, kWidth, "channels that leave a stage");
     v("depths", depths, kDepth, "blocks of a stage");
     v("block", block, choice<BlockKind>(), "two 3x3 convolutions, or one between two of 1x1");
-    v("stem", stem, choice<Stem>(), "a 7x7 convolution and max pooling, or three of 3x3 and the mean (CLIP)");
+    v("stem", stem, choice<Stem>(),
+      "a 7x7 convolution and max pooling, or three of 3x3 and the mean (CLIP) or max pooling (v1c)");
     v("stem_dim", stem_dim, kHidden,
       "channels that leave the stem; 0: a quarter of dims[0], or dims[0] with block = \"basic\"");
     v("average_strides", average_strides, "halve the grid by means of 2x2 cells (CLIP)");
@@ -95,7 +97,7 @@ struct Config : DropPathSettings {
     for (const int64_t dim : dims)
       if (block == BlockKind::bottleneck && dim % kExpansion != 0)
         fail_usage("model.dims has ", dim, ", must be multiples of ", kExpansion, " for bottlenecks");
-    if (stem == Stem::deep && stem_width() % 2 != 0)
+    if (stem != Stem::conv7 && stem_width() % 2 != 0)
       fail_usage("the deep stem is ", stem_width(),
                  " channels wide, must be even: model.stem_dim, or a quarter of model.dims[0]");
     if (pooling == Pooling::attention) check_width(dims.back(), heads);
@@ -386,6 +388,39 @@ class ResNet final : public PyramidBackbone {
   std::shared_ptr<AttentionPool> pool_;
 };
 
+// detectron2's name of a tensor behind "stem." or "res2.": "conv1.weight", "conv1.norm.weight", "shortcut.norm.bias".
+std::string detectron_part(std::string_view part) {
+  const bool shortcut = part.starts_with("shortcut.");
+  const size_t dot = part.find('.');
+  const std::string_view which = part.substr(0, dot), rest = part.substr(dot + 1);
+  const bool norm = rest.starts_with("norm.");
+  if (shortcut) return norm ? text("downsample.1.", rest.substr(5)) : text("downsample.0.", rest);
+  return norm ? text("bn", which.substr(4), ".", rest.substr(5)) : text(which, ".", rest);
+}
+
+// mmseg's deep stem is one sequence of convolutions, norms and ReLU: "stem.3.weight" is its second convolution.
+std::string sequence_part(std::string_view part) {
+  const int64_t place = part[0] - '0';
+  const bool norm = place % 3 == 1;
+  return text(norm ? "bn" : "conv", place / 3 + 1, part.substr(1));
+}
+
+// Names of detectron2 ("backbone.bottom_up.res2.0.conv1.norm.weight") and of OpenMMLab's programs ("stem.0.weight",
+// "head.fc.weight"); others stay as they are.
+std::string as_torchvision(std::string_view name) {
+  constexpr std::string_view kBottomUp = "backbone.bottom_up.";
+  if (name.starts_with(kBottomUp)) name.remove_prefix(kBottomUp.size());
+  if (name.starts_with("head.fc.")) return std::string(name.substr(5));
+  if (name.starts_with("stem.conv1.")) return detectron_part(name.substr(5));
+  if (name.size() > 6 && name.starts_with("stem.") && name[5] >= '0' && name[5] <= '8' && name[6] == '.')
+    return sequence_part(name.substr(5));
+  const bool stage =
+      name.size() > 5 && name.starts_with("res") && name[3] >= '2' && name[3] <= '9' && name[4] == '.';
+  const size_t block = stage ? name.find('.', 5) : std::string_view::npos;
+  if (block == std::string_view::npos) return std::string(name);
+  return text("layer", name[3] - '1', name.substr(4, block - 3), detectron_part(name.substr(block + 1)));
+}
+
 // PyTorch counts the batches that a norm has seen. Files of CLIP hold a text tower besides.
 std::string rename(const std::string& published) {
   static constexpr std::string_view texts[] = {"transformer.resblocks.", "token_embedding.", "ln_final."};
@@ -397,7 +432,7 @@ std::string rename(const std::string& published) {
     if (published.starts_with(text)) return "";
   for (const std::string_view name : single)
     if (published == name) return "";
-  return published.starts_with("visual.") ? published.substr(7) : published;
+  return published.starts_with("visual.") ? published.substr(7) : as_torchvision(published);
 }
 
 Value::Array list(const std::vector<int64_t>& values) { return {values.begin(), values.end()}; }
@@ -407,6 +442,12 @@ Value plain(BlockKind block, const std::vector<int64_t>& depths) {
   return table({{"block", name_of(block)},
                 {"dims", list({first, 2 * first, 4 * first, 8 * first})},
                 {"depths", list(depths)}});
+}
+
+// mmseg's usual backbones.
+Value deep_stem(Value settings) {
+  settings.set("stem", "deep_max");
+  return settings;
 }
 
 Value clip(int64_t width, const std::vector<int64_t>& depths, int64_t embed_dim, int64_t image_size = 224) {
@@ -442,6 +483,8 @@ Family resnet_family() {
           {"resnet50", {}, plain(bottleneck, {3, 4, 6, 3})},
           {"resnet101", {}, plain(bottleneck, {3, 4, 23, 3})},
           {"resnet152", {}, plain(bottleneck, {3, 8, 36, 3})},
+          {"resnet50_v1c", {}, deep_stem(plain(bottleneck, {3, 4, 6, 3}))},
+          {"resnet101_v1c", {}, deep_stem(plain(bottleneck, {3, 4, 23, 3}))},
           {"resnet50_clip", {"RN50"}, clip(64, {3, 4, 6, 3}, 1024), clips},
           {"resnet101_clip", {"RN101"}, clip(64, {3, 4, 23, 3}, 512), clips},
           {"resnet50x4_clip", {"RN50x4"}, clip(80, {4, 6, 10, 6}, 640, 288), clips},

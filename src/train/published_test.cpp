@@ -104,6 +104,10 @@ TEST(WrappedNames, ArePrefixesInFrontOfThePatchEmbedding) {
                        "decode_head.classifier.bias", "decode_head.bottleneck.batch_norm.weight"}),
             (Names{"embeddings.patch_embeddings.projection.weight", "decode_head.conv_seg.bias",
                    "decode_head.bottleneck.bn.weight"}));
+  // A ResNet has no patch embedding; mmdet's heads stand beside it, torchvision's body is told by another name.
+  EXPECT_EQ(unwrapped({"backbone.conv1.weight", "backbone.layer1.0.conv1.weight", "rpn_head.rpn_cls.weight"}),
+            (Names{"conv1.weight", "layer1.0.conv1.weight", "rpn_head.rpn_cls.weight"}));
+  EXPECT_EQ(unwrapped({"backbone.body.layer1.0.conv1.weight"}), Names{"backbone.body.layer1.0.conv1.weight"});
   // An average beside the model is not taken for it.
   EXPECT_EQ(unwrapped({"ema.patch_embed.proj.weight", "model.patch_embed.proj.weight"}),
             (Names{"", "patch_embed.proj.weight"}));

@@ -12,11 +12,15 @@ namespace tessera::train {
 namespace {
 
 // The first layer, under the names of the published forms of all families.
-constexpr std::array kFirstLayers = {"patch_embed.proj.weight", "patch_embed.projection.weight",
-                                     "patch_embeds.0.proj.weight", "conv_proj.weight",
-                                     "embeddings.patch_embeddings.projection.weight"};
+constexpr std::array kFirstLayers = {"patch_embed.proj.weight",
+                                     "patch_embed.projection.weight",
+                                     "patch_embeds.0.proj.weight",
+                                     "conv_proj.weight",
+                                     "embeddings.patch_embeddings.projection.weight",
+                                     "layer1.0.conv1.weight"};
 constexpr std::array kWrappers = {"model", "module", "backbone", "encoder", "net", "network", "_orig_mod"};
-constexpr std::array kHeads = {"head.", "heads.", "head_dist.", "neck.", "decode_head.", "auxiliary_head."};
+constexpr std::array kHeads = {"head.",        "heads.",          "head_dist.", "neck.",
+                               "decode_head.", "auxiliary_head.", "rpn_head.",  "roi_head."};
 
 // "model.backbone." of "model.backbone.patch_embed.proj.weight"; nothing for other tensors and wrappers.
 std::optional<std::string> prefix_of(const std::string& name) {

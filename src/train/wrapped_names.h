@@ -14,7 +14,7 @@ struct UnwrappedNames {
       beside;  // names, as they stood, of tensors outside of the model (a loss, a teacher)
 };
 
-// The prefix is what stands in front of the patch embedding, as long as it is made of "model", "module",
+// The prefix is what stands in front of the patch embedding, or of a ResNet's first block, as long as it is made of "model", "module",
 // "backbone", "encoder", "net", "network" and "_orig_mod". Tensors that do not begin with it and are no head
 // are not the model's.
 UnwrappedNames unwrap_names(const std::vector<std::string>& names);
