@@ -1,6 +1,5 @@
 #include "cli/fid_checkpoints.h"
 
-#include <algorithm>
 #include <filesystem>
 #include <ostream>
 
@@ -114,12 +113,10 @@ namespace {
 
 constexpr const char *kHeading = "FID over the checkpoints", *kSection = "checkpoints";
 
-// Of the line of that step, or of the last one before it.
+// All steps are equally long.
 double epoch_of(const std::vector<train::HistoryPoint>& history, int64_t step) {
-  double epoch = 0;
-  for (const train::HistoryPoint& point : history)
-    if (point.step <= step) epoch = std::max(epoch, point.epoch);
-  return epoch;
+  if (history.empty() || history.back().step == 0) return 0;
+  return history.back().epoch * static_cast<double>(step) / static_cast<double>(history.back().step);
 }
 
 report::ChartBlock chart_of(const CheckpointFids& found, int64_t count) {

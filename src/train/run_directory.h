@@ -3,9 +3,9 @@
 //   recipe.toml  metrics.jsonl  events.*  checkpoints/  best.safetensors  model.safetensors  report.html
 //
 // metrics.jsonl holds a line each of kind "train" (every log_every steps: means since the line before),
-// "epoch" (means over the epoch) and "eval". Keys for which is_time_key() holds depend on the
-// clock (checkpoints come by it, and are exchanges too); all others are the same in every run of as many
-// processes.
+// "epoch" (means over the epoch), "eval", and "checkpoint" (measured when the run was over). Keys for which
+// is_time_key() holds depend on the clock (checkpoints come by it, and are exchanges too); all others are the
+// same in every run of as many processes.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ inline bool is_time_key(std::string_view key) {
 
 // One line of metrics.jsonl.
 struct HistoryPoint {
-  std::string kind;  // "train", "epoch" or "eval"
+  std::string kind;  // "train", "epoch", "eval" or "checkpoint"
   int64_t step = 0;
   double epoch = 0;  // with fractions
   Metrics values;
