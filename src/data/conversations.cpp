@@ -199,7 +199,7 @@ Conversations::Conversations(const std::string& path, std::shared_ptr<const Sour
 }
 
 void Conversations::add(const Json& record, int64_t place, const std::string& where, Kinds& kinds) {
-  Record made{.turns = conversation_turns(record, where), .image = place};
+  Record made{.where = where, .turns = conversation_turns(record, where), .image = place};
   if (record.contains("choices") && record.contains("question")) {
     made.choices = std::ssize(record.at("choices")), made.right = right_of(record, where);
     has_choices_ = true;
@@ -311,7 +311,8 @@ std::vector<std::string> Conversations::problems_of(int64_t index) const {
   std::vector<std::string> lines;
   if (asked_) return lines;
   const Record& record = records_[static_cast<size_t>(index)];
-  const std::string where = images_->read(record.image).name + ": its conversation ";
+  const std::string where =
+      text(record.where, ": the conversation about ", images_->read(record.image).name, " ");
   for (size_t turn = 0; turn < record.turns.size(); ++turn)
     if (trim(record.turns[turn]).empty())
       lines.push_back(text(where, "has an empty turn, number ", turn + 1));

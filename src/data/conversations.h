@@ -55,12 +55,13 @@ class Conversations final : public Source {
   bool has_choices() const { return has_choices_; }
   // How often `<image>` stands in a conversation; without one the image stands in front of the first question.
   int64_t image_words(int64_t index) const;
-  // What a person should look at in a conversation, a line each, with the image's name: `<image>` more or less than once,
-  // an empty turn.
+  // What a person should look at in a conversation, a line each, with its place in the file and the image's name: `<image>`
+  // more or less than once, an empty turn.
   std::vector<std::string> problems_of(int64_t index) const;
 
  private:
   struct Record {
+    std::string where;  // "FILE line 3"
     std::vector<std::string> turns, answers = {};
     int64_t image = 0, type = 0, choices = 0, right = 0;
   };

@@ -115,10 +115,11 @@ TEST(Conversations, ProblemsAreNamed) {
                     "\n");
   const std::shared_ptr<Source> images = open_source({.path = "shapes:train=4,val=4"}, Split::train);
   const Conversations asked(folder.path("ask.jsonl"), images);
+  const std::string where =
+      folder.path("ask.jsonl") + " line 1: the conversation about shapes train sample 1 ";
   EXPECT_EQ(asked.problems_of(0),
-            (std::vector<std::string>{"shapes train sample 1: its conversation has an empty turn, number 2",
-                                      "shapes train sample 1: its conversation holds '<image>' 2 times, must "
-                                      "be once"}));
+            (std::vector<std::string>{where + "has an empty turn, number 2",
+                                      where + "holds '<image>' 2 times, must be once"}));
   EXPECT_TRUE(asked.problems_of(1).empty());
 }
 
