@@ -213,11 +213,14 @@ class HeaderReader {
 
 // Files that people mistake for safetensors.
 const char* hint(std::string_view bytes) {
+  constexpr size_t kShown = 64;
   if (bytes.starts_with("version https://git-lfs"))
     return " (it is a Git LFS pointer: fetch the file itself)";
   if (bytes.starts_with("PK\x03\x04")) return " (it is a zip archive: a PyTorch file?)";
   if (bytes.starts_with("\x80\x02")) return " (it is a pickle: an old PyTorch file?)";
   if (bytes.starts_with("\x89HDF")) return " (it is an HDF5 file)";
+  if (trim(bytes.substr(0, kShown)).starts_with('{'))
+    return " (it is JSON: an index of shards has a name that ends in .json)";
   return "";
 }
 

@@ -131,6 +131,9 @@ TEST_F(SafetensorsTest, RefusesBrokenFrames) {
       {"version https://git-lfs.github.com/spec/v1\n",
        "f: says that its header has 2336927755350992246 bytes, at most 100000000 are allowed"
        " (it is a Git LFS pointer: fetch the file itself)"},
+      {"{\n  \"weight_map\": {}}",
+       "f: says that its header has 7594607335081773691 bytes, at most 100000000 are allowed"
+       " (it is JSON: an index of shards has a name that ends in .json)"},
   });
   EXPECT_TRUE(
       refusal(std::string("PK\x03\x04xxxxxxxx")).ends_with(" (it is a zip archive: a PyTorch file?)"));

@@ -37,12 +37,14 @@ std::string form_of(const TorchArchive& archive, const TorchGroup& chosen) {
               unread.empty() ? "" : text("; left unread: objects of ", join(unread, ", ")));
 }
 
+bool is_index_name(const std::string& path) { return lower(path).ends_with(".json"); }
+
 }  // namespace
 
 WeightFile::WeightFile(const std::string& path, const std::string& key)
     : path_(path), source_(std::make_unique<Source>()) {
   refuse_remote_path(path);
-  const bool is_index = path.ends_with(".json");
+  const bool is_index = is_index_name(path);
   if (!is_index && looks_like_torch(MappedFile(path).bytes())) {
     auto archive = std::make_unique<TorchArchive>(path);
     form_ = form_of(*archive, archive->choose(key));
@@ -69,7 +71,7 @@ void WeightFile::open_shards() {
   metadata_ = std::move(index.metadata);
   Source::Shards shards;
   for (auto& [name, expected] : index.files) {
-    check(!name.ends_with(".json"), path_, ": names '", printable(name), "', which is no file of weights");
+    check(!is_index_name(name), path_, ": names '", printable(name), "', which is no file of weights");
     const WeightFile& file = *shards.emplace_back(std::make_unique<WeightFile>(name));
     source_->torch = source_->torch || file.source_->torch;
     for (const TensorView& tensor : file.tensors()) {
@@ -88,7 +90,7 @@ void WeightFile::open_shards() {
 WeightFile::~WeightFile() = default;
 
 std::string checksum_of_weights(const std::string& path) {
-  if (!path.ends_with(".json")) return checksum_of(MappedFile(path).bytes());
+  if (!is_index_name(path)) return checksum_of(MappedFile(path).bytes());
   std::string all;
   for (const auto& [file, tensors] : read_shard_index(path).files)
     all += checksum_of(MappedFile(file).bytes());
