@@ -32,6 +32,10 @@ constexpr JsonLimits kLineLimits{.max_bytes = uint64_t{64} << 20, .max_depth = 1
 struct Document {
   std::string name, content;
 };
+struct Documents {
+  std::vector<Document> all;
+  std::vector<std::string> problems;  // what is no text, a line each
+};
 
 bool is_document(std::string_view path) { return path.ends_with(".txt") || path.ends_with(".md"); }
 bool is_shard(std::string_view path) {
@@ -58,12 +62,12 @@ class DocumentReader {
   // `chat` is null where the turns of a conversation are lines.
   explicit DocumentReader(const ChatTemplate* chat) : chat_(chat) {}
 
-  std::vector<Document> read(const std::string& path) {
+  Documents read(const std::string& path) {
     for (const std::string& one : expand_braces(path)) read_path(one);
-    check(!documents_.empty(), path,
+    check(!read_.all.empty() || !read_.problems.empty(), path,
           " holds no texts: it must be a .txt, .md or .jsonl file, shards with such, ",
           "or a folder of these");
-    return std::move(documents_);
+    return std::move(read_);
   }
 
  private:
@@ -101,14 +105,22 @@ class DocumentReader {
     for (const std::string& line : split(read_text(path, kMostBytes), '\n')) {
       const std::string where = text(path, " line ", ++number);
       if (trim(line).empty()) continue;
-      const nlohmann::json record = parse_json(line, where, kLineLimits);
-      check(record.is_object(), where, " is no JSON object");
-      if (chat_ && (record.contains("conversations") || record.contains("question")))
-        for (std::string& round : rounds_in(*chat_, conversation_turns(record, where)))
-          add(where, std::move(round));
-      else
-        add(where, text_of(record, where));
+      std::vector<std::string> contents;
+      try {
+        contents = texts_of(line, where);
+      } catch (const Error& error) {
+        read_.problems.emplace_back(error.what());
+      }
+      for (std::string& content : contents) add(where, std::move(content));
     }
+  }
+
+  std::vector<std::string> texts_of(const std::string& line, const std::string& where) const {
+    const nlohmann::json record = parse_json(line, where, kLineLimits);
+    check(record.is_object(), where, " is no JSON object");
+    if (chat_ && (record.contains("conversations") || record.contains("question")))
+      return rounds_in(*chat_, conversation_turns(record, where));
+    return {text_of(record, where)};
   }
 
   static std::string text_of(const nlohmann::json& record, const std::string& where) {
@@ -122,14 +134,17 @@ class DocumentReader {
   }
 
   void add(const std::string& name, std::string content) {
-    if (!is_utf8(content)) fail(name, " is not UTF-8 text");
+    if (!is_utf8(content)) {
+      read_.problems.push_back(name + " is not UTF-8 text");
+      return;
+    }
     bytes_ += content.size();
     check(bytes_ <= kMostBytes, name, ": the texts up to here are more than ", human_bytes(kMostBytes));
-    if (!trim(content).empty()) documents_.push_back({name, std::move(content)});
+    if (!trim(content).empty()) read_.all.push_back({name, std::move(content)});
   }
 
   const ChatTemplate* chat_;
-  std::vector<Document> documents_;
+  Documents read_;
   uint64_t bytes_ = 0;
 };
 
@@ -142,8 +157,10 @@ size_t cut_of(const std::string& content, double share) {
 
 class TextSource final : public Source {
  public:
-  TextSource(std::string path, std::vector<Document> documents)
-      : path_(std::move(path)), documents_(std::move(documents)) {
+  TextSource(std::string path, Documents documents)
+      : path_(std::move(path)),
+        documents_(std::move(documents.all)),
+        problems_(std::move(documents.problems)) {
     Fingerprint print;
     for (const Document& document : documents_) {
       bytes_ += document.content.size();
@@ -160,6 +177,7 @@ class TextSource final : public Source {
     return sample;
   }
   uint64_t fingerprint() const override { return fingerprint_; }
+  std::vector<std::string> problems() const override { return problems_; }
   std::string describe() const override {
     return text("texts ", path_, ", ", counted(size(), "document"), " of ", human_bytes(bytes_));
   }
@@ -167,6 +185,7 @@ class TextSource final : public Source {
  private:
   std::string path_;
   std::vector<Document> documents_;
+  std::vector<std::string> problems_;
   uint64_t bytes_ = 0, fingerprint_ = 0;
 };
 
@@ -184,14 +203,14 @@ std::unique_ptr<Source> open_text(const SourceConfig& config, Split split) {
     chat = &find_template(path.substr(kTemplate.size(), comma - kTemplate.size()));
     path.erase(0, comma + 1);
   }
-  std::vector<Document> documents = DocumentReader(chat).read(path);
+  Documents documents = DocumentReader(chat).read(path);
   if (config.val_path.empty())
-    for (Document& document : documents) {
+    for (Document& document : documents.all) {
       const size_t cut = cut_of(document.content, config.val_share);
       document.content =
           split == Split::train ? document.content.substr(0, cut) : document.content.substr(cut);
     }
-  std::erase_if(documents, [](const Document& document) { return trim(document.content).empty(); });
+  std::erase_if(documents.all, [](const Document& document) { return trim(document.content).empty(); });
   return std::make_unique<TextSource>(path, std::move(documents));
 }
 

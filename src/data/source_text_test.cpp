@@ -71,6 +71,12 @@ TEST(TextSource, WhatCannotBeReadIsNamed) {
   folder.write("bytes.txt", "\xff\xfe");
   EXPECT_EQ(error_of([&] { open_texts(folder.path("bytes.txt")); }, &folder),
             "DIR/bytes.txt is not UTF-8 text");
+  folder.write("good.txt", "words");
+  const auto some = open_source_with_problems(
+      {.path = "text:" + folder.path("{bytes,good}.txt"), .val_share = 0}, Split::train);
+  EXPECT_EQ(some->size(), 1);
+  ASSERT_EQ(some->problems().size(), 1U);
+  EXPECT_TRUE(some->problems()[0].ends_with("bytes.txt is not UTF-8 text"));
   folder.write("bad.jsonl", "{\"words\": 1}\n");
   EXPECT_EQ(error_of([&] { open_texts(folder.path("bad.jsonl")); }, &folder),
             "DIR/bad.jsonl line 1 has neither 'text' nor captions nor a conversation");
