@@ -9,11 +9,22 @@
 
 namespace tessera::cli {
 
-GivenImages::GivenImages(const std::vector<std::string>& words)
-    : piped_(words.size() == 1 && words[0] == "-"), files_(piped_ ? std::vector<std::string>() : words) {}
+GivenImages::GivenImages(const std::vector<std::string>& words) : files_(words) {
+  const auto& paths = files_.paths();
+  const auto times = std::count(paths.begin(), paths.end(), data::kStandardInput);
+  if (times > 1) fail_usage("'-' stands ", times, " times among the images: standard input can be read once");
+  if (times == 1)
+    piped_ = std::distance(paths.begin(), std::find(paths.begin(), paths.end(), data::kStandardInput));
+}
+
+std::vector<std::string> GivenImages::paths() const {
+  std::vector<std::string> paths = files_.paths();
+  std::erase(paths, data::kStandardInput);
+  return paths;
+}
 
 data::RawSample GivenImages::read(int64_t index) const {
-  if (!piped_) return files_.read(index);
+  if (index != piped_) return files_.read(index);
   const std::string content{std::istreambuf_iterator<char>(std::cin), {}};
   const auto* bytes = reinterpret_cast<const std::byte*>(content.data());
   return {piped_name_, std::vector<std::byte>(bytes, bytes + content.size())};

@@ -16,25 +16,25 @@
 
 namespace tessera::cli {
 
-// Images and folders of images, or a single "-": the image on standard input, which can be read once.
+// Images and folders of images, among them perhaps one "-": the image on standard input, which can be read once.
 class GivenImages {
  public:
   explicit GivenImages(const std::vector<std::string>& words);
 
-  int64_t size() const { return piped_ ? 1 : files_.size(); }
+  int64_t size() const { return files_.size(); }
   // As they are shown and as outputs are named after them: standard input is "stdin".
   const std::string& name(int64_t index) const {
-    return piped_ ? piped_name_ : files_.paths()[static_cast<size_t>(index)];
+    return index == piped_ ? piped_name_ : files_.paths()[static_cast<size_t>(index)];
   }
   // Files that are read: none of standard input.
-  const std::vector<std::string>& paths() const { return files_.paths(); }
+  std::vector<std::string> paths() const;
   const std::vector<std::string>& notes() const { return files_.notes(); }
   data::RawSample read(int64_t index) const;
 
  private:
-  bool piped_;
-  std::string piped_name_ = "stdin";
   data::ImageFiles files_;
+  int64_t piped_ = -1;  // the place of standard input
+  std::string piped_name_ = "stdin";
 };
 
 struct ImageBatch {

@@ -31,6 +31,8 @@ ImageFiles::ImageFiles(const std::vector<std::string>& paths) {
     else
       paths_.push_back(path);
     refusals_.resize(paths_.size());
+    if (path == kStandardInput)
+      refusals_.back() = "'-' is standard input, which this command does not read: name a file";
   }
 }
 

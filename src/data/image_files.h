@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "data/source.h"
@@ -13,10 +14,14 @@ namespace tessera::data {
 // would wait for ever) or longer than 256 MiB, before anything is allocated.
 RawSample read_image_file(const std::string& path);
 
+// The path that stands for standard input; a file of that name is "./-".
+inline constexpr std::string_view kStandardInput = "-";
+
 // Image files in the order given; of a folder all images below it, in the order of their names. What is
 // missing or cannot be read is an error of its own read() alone, so that the others can still be used.
 class ImageFiles final : public Source {
  public:
+  // Standard input is read() by none of them: a program that takes it reads it in its place.
   explicit ImageFiles(const std::vector<std::string>& paths);
 
   int64_t size() const override { return static_cast<int64_t>(paths_.size()); }
