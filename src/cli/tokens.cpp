@@ -12,10 +12,8 @@
 #include "core/interrupt.h"
 #include "core/text.h"
 #include "io/file.h"
-#include "io/safetensors.h"
 #include "text/bpe_trainer.h"
 #include "text/tokeniser.h"
-#include "train/weights.h"
 
 namespace tessera::cli {
 namespace {
@@ -41,17 +39,8 @@ std::vector<int32_t> read_ids(std::string list) {
   return ids;
 }
 
-// That of a file or folder of a tokeniser, or the one that travels in a weights file.
-Tokeniser tokeniser_of(const std::string& path) {
-  if (!path.ends_with(".safetensors")) return Tokeniser::load(path);
-  const train::WeightsInfo info = train::read_weights_info(SafetensorsFile(path).metadata(), path);
-  const Value* stored = info.task_metadata.find("tokenizer");
-  if (!stored || !stored->is_string()) fail(path, " holds no tokeniser: its task reads no texts");
-  return Tokeniser::from_definition(stored->as_string(), path + ": tokenizer");
-}
-
 void show(const ShowOptions& options) {
-  const Tokeniser tokeniser = tokeniser_of(options.tokenizer);
+  const Tokeniser tokeniser = Tokeniser::load(options.tokenizer);
   if (!options.decode.empty()) {
     std::cout << tokeniser.decode(read_ids(options.decode), /*skip_special=*/false) << "\n";
     return;
@@ -109,7 +98,7 @@ void add_tokens_show(Arguments& command, Action& action) {
   command
       .add("--tokenizer", options->tokenizer,
            "tokenizer.json, vocab.json or merges.txt, tokenizer.model, CLIP's list of merges, a folder "
-           "with one, or a weights file that holds one")
+           "with one, or weights or a run that hold one")
       .required();
   command.add("--file", options->file, "a file of text instead");
   command.add("--decode", options->decode, "the text of these numbers instead, \"320 1125\"");

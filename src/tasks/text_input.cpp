@@ -6,11 +6,12 @@
 #include "core/text.h"
 #include "data/interleaved.h"
 #include "text/bpe_trainer.h"
+#include "text/stored_tokeniser.h"
 
 namespace tessera::tasks {
 namespace {
 
-constexpr const char *kBytes = "bytes", *kLearned = "learned";
+constexpr const char *kBytes = kBytesTokeniser, *kLearned = "learned";
 constexpr int64_t kSamplesToLearnFrom = 100000;
 constexpr int64_t kTextsOfBatch = 256;
 constexpr int32_t kByteStart = 257, kByteEnd = 258;
@@ -56,7 +57,7 @@ TextInput::TextInput(const std::string& tokenizer, const Value& stored, const da
     tokeniser_ = learn_tokeniser(*train);
   } else if (tokenizer == kLearned) {
     bytes_size_ = kLearnedTokens;
-  } else if (tokenizer != kBytes) {
+  } else if (tokenizer != kBytes && stored_tokeniser(tokenizer) != kBytes) {
     tokeniser_ = Tokeniser::load(tokenizer);
   }
   if (tokeniser_ && (tokeniser_->special().end < 0 || tokeniser_->special().begin < 0))

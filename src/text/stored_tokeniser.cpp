@@ -1,0 +1,38 @@
+#include "text/stored_tokeniser.h"
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "io/file.h"
+#include "io/json.h"
+#include "io/safetensors.h"
+
+namespace tessera {
+namespace {
+
+constexpr const char *kSuffix = ".safetensors", *kKey = "tessera.tokenizer";
+constexpr JsonLimits kLimits = {uint64_t{256} << 20, 2, 1};
+
+// Those of a run's folder: the final weights, else the best.
+std::string weights_of(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  if (!fs::is_directory(path, ignored)) return path;
+  for (const char* name : {"model.safetensors", "best.safetensors"})
+    if (const std::string file = (fs::path(path) / name).string(); file_exists(file)) return file;
+  return "";
+}
+
+}  // namespace
+
+std::optional<std::string> stored_tokeniser(const std::string& path) {
+  const std::string file = weights_of(path);
+  if (!file.ends_with(kSuffix)) return std::nullopt;
+  const SafetensorsFile weights(file);
+  const auto found = weights.metadata().find(kKey);
+  if (found == weights.metadata().end()) return std::nullopt;
+  const nlohmann::json held = parse_json(found->second, file + ": " + kKey, kLimits);
+  return held.is_string() ? std::optional(held.get<std::string>()) : std::nullopt;
+}
+
+}  // namespace tessera
