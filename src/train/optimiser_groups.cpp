@@ -11,8 +11,10 @@
 #include <iterator>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "core/error.h"
+#include "core/some_of.h"
 #include "core/text.h"
 
 namespace tessera::train {
@@ -91,17 +93,38 @@ std::string_view final_norm_of(const std::vector<std::string>& names) {
 }
 
 void check_rules(const std::vector<ParameterRule>& rules, const std::vector<std::string>& names) {
-  for (const ParameterRule& rule : rules)
-    if (std::none_of(names.begin(), names.end(),
-                     [&](const auto& name) { return matches(rule.pattern, name); }))
-      fail_usage("optimiser.groups: no parameter matches '", rule.pattern, "'",
-                 did_you_mean(rule.pattern, names), " (`tessera inspect` lists the names)");
+  for (const ParameterRule& rule : rules) require_match("optimiser.groups", rule.pattern, names);
+}
+
+// "blocks.*" and "blocks.0.*" of "blocks.0.mlp": of so many levels, all where `levels` is 0.
+std::vector<std::string> patterns_of(const std::vector<std::string>& names, int levels) {
+  std::vector<std::string> patterns;
+  std::set<std::string> seen;
+  for (const std::string& name : names) {
+    size_t dot = name.find('.');
+    for (int level = 1; dot != std::string::npos && (levels == 0 || level <= levels); ++level) {
+      if (const std::string made = name.substr(0, dot) + ".*"; seen.insert(made).second)
+        patterns.push_back(made);
+      dot = name.find('.', dot + 1);
+    }
+  }
+  return patterns;
 }
 
 }  // namespace
 
 bool matches(const std::string& pattern, const std::string& name) {
   return fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
+}
+
+void require_match(const char* key, const std::string& pattern, const std::vector<std::string>& names) {
+  if (std::any_of(names.begin(), names.end(), [&](const auto& name) { return matches(pattern, name); }))
+    return;
+  std::vector<std::string> candidates = patterns_of(names, 0);
+  candidates.insert(candidates.end(), names.begin(), names.end());
+  std::string hint = did_you_mean(pattern, candidates);
+  if (hint.empty()) hint = "; there are " + some_of(patterns_of(names, 1), 8);
+  fail_usage(key, ": no parameter matches '", pattern, "'", hint, " (`tessera inspect` lists the names)");
 }
 
 std::vector<int64_t> layer_of_each(const std::vector<std::string>& names) {

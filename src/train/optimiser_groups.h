@@ -36,6 +36,9 @@ struct ParameterRule {
 
 // Whether a pattern of the shell ("blocks.0.*") is a parameter's name.
 bool matches(const std::string& pattern, const std::string& name);
+// A usage error unless one of the names matches; it names the recipe's `key` and the nearest pattern or name, or else
+// patterns of all names.
+void require_match(const char* key, const std::string& pattern, const std::vector<std::string>& names);
 
 struct GroupOptions {
   double weight_decay = 0.05;
