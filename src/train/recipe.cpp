@@ -105,21 +105,24 @@ std::string stored_recipe(const Value* output) {
   return !path.empty() && file_exists(path) ? path : "";
 }
 
-// What "auto" stands for: of the run in the output directory, if there is one, else of the pretrained file.
+// What "auto" stands for: of the run in the output directory, if there is one, which also names the pretrained file where
+// the recipe does not, else of the pretrained file.
 // Preprocessing is theirs where the recipe says nothing else.
 // Returns the settings of the task as which another program's file is opened; null for files of ours, whose task a recipe
 // describes itself.
 Value resolve_auto_model(Recipe& recipe, const Value* output, bool size_given) {
+  const std::string run = stored_recipe(output);
   const std::string& file = recipe.model.pretrained;
-  if (file.empty())
+  if (file.empty() && run.empty())
     fail_usage(
         "this recipe fine-tunes: give weights with --pretrained FILE (model.name = \"auto\" stands for their "
         "model)");
   const auto describe = [&] { return describe_weights(WeightFile(weights_file_of(file))); };
   const auto task_of = [](const WeightsInfo& info) { return info.ours ? Value() : info.task; };
   Value settings, task;
-  if (const std::string run = stored_recipe(output); !run.empty()) {
+  if (!run.empty()) {
     const Recipe stored = load_recipe(run);
+    if (file.empty()) recipe.model.pretrained = stored.model.pretrained;
     recipe.model.name = stored.model.name;
     settings = stored.model.settings;
     recipe.preprocess = stored.preprocess;

@@ -74,6 +74,12 @@ bool RunDirectory::holds_run() const {
   return file_exists(file(kRecipe)) || file_exists(file("checkpoints"));
 }
 
+void RunDirectory::require_no_run() const {
+  if (holds_run())
+    fail_usage("run directory '", path_, "' already holds a run: continue it with --resume, or choose ",
+               "another --output");
+}
+
 void RunDirectory::claim() {
   make_directories(path_);
   lock_ = FileLock::try_lock(file(".lock"));

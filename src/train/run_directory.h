@@ -46,6 +46,8 @@ class RunDirectory {
   std::string file(const std::string& name) const { return path_ + "/" + name; }
   // A run was started here before.
   bool holds_run() const;
+  // A usage error if one was.
+  void require_no_run() const;
 
   // Makes the folder and keeps other processes out until this object is gone; an error if one is at work in
   // it.

@@ -390,6 +390,8 @@ RunSummary run_training(const Recipe& recipe, const TrainOptions& options) {
                          !CheckpointStore(recipe.train.output + "/checkpoints").steps().empty();
   const std::unique_ptr<parallel::World> alone = options.world ? nullptr : parallel::World::alone();
   parallel::World& world = options.world ? *options.world : *alone;
+  // Said before anything else can be: "auto" stands for the model of a run that is there, which other weights need not fit.
+  if (options.resume == Resume::never && world.leader()) RunDirectory(recipe.train.output).require_no_run();
   Recipe shared = recipe;
   // Processes share the cores that they may run on; a launcher may have given each its own already.
   if (recipe.train.threads == 0 && world.size() > 1) {

@@ -13,11 +13,8 @@
 namespace tessera::train {
 
 void Trainer::claim_directory() {
-  const bool held_run = directory_.holds_run();
-  if (options_.resume == Resume::never && held_run)
-    fail_usage("run directory '", directory_.path(),
-               "' already holds a run: continue it with --resume, or choose ", "another --output");
-  if (options_.resume == Resume::required && !held_run)
+  if (options_.resume == Resume::never) directory_.require_no_run();
+  if (options_.resume == Resume::required && !directory_.holds_run())
     fail_usage("run directory '", directory_.path(), "' holds no run to continue");
   check_disk();
   directory_.claim();
