@@ -33,7 +33,7 @@ struct ChatOptions {
   std::string adapter, prompt, chat, precision = "fp32";
   std::vector<std::string> images, stops;
   int64_t max_tokens = 256, threads = 0, top_k = 0, beams = 1, no_repeat = 0;
-  uint64_t seed = 0;
+  int64_t seed = 0;
   double temperature = 0, top_p = 1, min_p = 0, repetition = 1;
   bool json = false, raw = false, merge = false, asks_once = false;
 };
@@ -171,7 +171,7 @@ class Chat {
     models::GenerationOptions search;
     search.max_new_tokens = std::min(options_.max_tokens, room);
     search.ends = end_tokens();
-    search.seed = options_.seed;
+    search.seed = static_cast<uint64_t>(options_.seed);
     search.sample = options_.temperature > 0;
     search.beams = options_.beams;
     search.rules = {.repetition_penalty = options_.repetition,
@@ -286,7 +286,10 @@ void check_options(const ChatOptions& options) {
   for (const auto& [given, name] : {std::pair(options.top_k > 0, "--top-k"),
                                     {options.top_p != 1, "--top-p"},
                                     {options.min_p > 0, "--min-p"}})
-    if (given && !draws) fail_usage(name, " says how tokens are drawn: it goes with --temperature");
+    if (given && options.beams > 1)
+      fail_usage("--beams and ", name, ": beams search, ", name, " says how tokens are drawn: choose one");
+    else if (given && !draws)
+      fail_usage(name, " says how tokens are drawn: it goes with --temperature");
   if (std::ranges::find(options.stops, "") != options.stops.end())
     fail_usage("--stop is empty, must be words that end an answer");
   if (options.asks_once && trim(options.prompt).empty()) fail_usage("--prompt is empty, must be a question");
@@ -381,7 +384,7 @@ void add_chat(Arguments& command, Action& action) {
       .range(0, 1024);
   command.add("--beams", options->beams, "search with so many beams").show_default().range(1, 256);
   command.add("--stop", options->stops, "words that end an answer");
-  command.add("--seed", options->seed, "of what is drawn").show_default();
+  command.add("--seed", options->seed, "of what is drawn").show_default().range(0, 1000000000);
   command.add("--precision", options->precision, "fp32, bf16 or int8").show_default();
   command.add("--threads", options->threads, "compute threads, 0 = all cores").show_default().range(0, 1024);
   command.flag("--json", options->json, "one JSON object an answer");
