@@ -153,7 +153,8 @@ void retrieve(const RetrieveOptions& options) {
                                      : "a text and --image both say what to look for: give one");
   if (!options.output.empty() && !is_image_name(options.output) && !lower(options.output).ends_with(".svg"))
     fail_usage("'", options.output, "': the name must end in .png, .jpg, .webp or .svg");
-  if (!options.output.empty()) require_folder_of(options.output);
+  for (const std::string& file : {options.output, options.index})
+    if (!file.empty()) require_folder_of(file);
   const data::ImageFiles images(options.folders);
   if (images.size() == 0) fail_usage("--in ", join(options.folders, " "), " holds no image");
   for (const std::string& note : images.notes()) std::cerr << one_line(note) << "\n";
