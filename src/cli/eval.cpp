@@ -23,6 +23,7 @@
 #include "core/text.h"
 #include "data/class_mapping.h"
 #include "data/class_names.h"
+#include "data/conversations.h"
 #include "data/corruption.h"
 #include "data/loader.h"
 #include "io/file.h"
@@ -74,6 +75,17 @@ data::SourceConfig data_of(const EvalOptions& options, const std::string& weight
   if (config.path.empty() && (config.val_path.empty() || options.split == "train"))
     fail_usage(weights, ": says nothing about its data; give --data");
   return config;
+}
+
+// A set that is not the run's own may ask questions about its images itself: then the run's file of questions is about
+// others.
+bool asks_its_own(const EvalOptions& options, const std::string& weights, const train::WeightsInfo& info,
+                  const data::Source& source) {
+  const Value* file = info.task.find("conversations");
+  if (!file || !data::image_questions(source)) return false;
+  const data::SourceConfig own = data_of_run(weights, info);
+  return !(options.data.val_path.empty() || same_path(options.data.val_path, own.val_path)) ||
+         !(options.data.path.empty() || same_path(options.data.path, own.path));
 }
 
 // A folder of corruptions holds no classes but sets.
@@ -322,6 +334,8 @@ class Evaluation {
           << "images with classes and without captions: they are measured by the names of their classes\n";
       whole_ = data::open_source(by_class_names(config, which), which);
     }
+    if (asks_its_own(options_, weights, info, *whole_))
+      whole_ = std::make_shared<data::Conversations>(whole_);
     std::vector<std::string> notes;
     source_ = without_fitted(whole_, weights_, notes);
     for (const std::string& note : notes) std::cerr << one_line(note) << "\n";
