@@ -94,6 +94,7 @@ void add_data_instruct(Arguments& command, Action& action) {
       .add("--val-share", options->source.val_share,
            "share for validation where the data has no split of its own")
       .show_default();
+  command.add("--image-root", options->source.image_root, "tables: folder that relative paths start from");
   command.add("--split", options->split, "train or validation")
       .show_default()
       .one_of({"train", "validation"});
