@@ -28,12 +28,17 @@ std::unique_ptr<tasks::Task> meta_task_of(const Recipe& recipe, const RunData& d
   return tasks::find_task(tasks::task_name(recipe.task)).make(setup);
 }
 
+// Texts without their tokeniser make no samples yet.
+bool can_be_counted(const RunData& data, const tasks::Task& task) {
+  return data.train && task.streams().at(0).source;
+}
+
 // An epoch is one of the task's first stream, whose samples need not be those of the data: conversations about
 // images, windows of texts.
 void plan_steps(RunPlan& plan, const Recipe& recipe, const RunData& data, const tasks::Task& task) {
   const TrainConfig& train = recipe.train;
   plan.batch_size = train.batch_size;
-  if (data.train) {
+  if (can_be_counted(data, task)) {
     const auto samples = task.streams().at(0).source, validation = task.validation().source;
     plan.samples = samples->size();
     plan.validation_samples = validation->size();
@@ -192,7 +197,7 @@ RunPlan plan_run(const Recipe& recipe, const RunData& data, const WeightsInfo& i
     fail_usage("train.accumulate = ", recipe.train.accumulate, " must be at most ", smallest,
                ", the least samples of a batch of ", recipe.train.batch_size, " that one of ", processes,
                " processes has");
-  if (data.train) {
+  if (can_be_counted(data, *task)) {
     check_loading(*task, recipe, plan);
     schedule_of(recipe, plan);
   }
@@ -208,6 +213,8 @@ PlannedRun plan_training(const Recipe& recipe) {
   planned.missing_weights = missing_weights(recipe);
   const WeightsInfo info = describe_run(planned.recipe, data);
   planned.plan = plan_run(planned.recipe, data, info, compute, 1);
+  if (data.train && planned.plan.samples == 0)
+    planned.missing_data = "task.tokenizer is not there, which says how many samples the texts make";
   if (exceeds_memory(planned.recipe, planned.plan)) {
     // Nothing can be tried here: weights, their average, the optimiser's state, and the gradients.
     const uint64_t size = recipe.train.precision == RunPrecision::fp64 ? 8 : 4;
