@@ -4,6 +4,7 @@
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "cli/command.h"
 #include "cli/common.h"
@@ -251,6 +252,7 @@ void info(const InfoOptions& options) {
 
 struct CheckOptions : DataOptions {
   int64_t show = 20;
+  std::string weights;
 };
 
 void print_split(const data::SplitCheck& split) {
@@ -304,11 +306,16 @@ ordered_json check_json(const data::CheckReport& report) {
 void check_set(const CheckOptions& options) {
   set_num_threads(static_cast<int>(options.threads));
   const std::string kind = data::source_kind(options.source.path);
+  if (!options.weights.empty() && (kind == "latents" || kind == "texts"))
+    fail_usage("--weights: '", options.source.path, "' holds no images with texts");
   if (kind == "latents") return check_latents(options.source, options.show, options.json);
   if (kind == "texts") return check_texts(options.source, options.show, options.json);
+  std::optional<TextReader> reader;
+  if (!options.weights.empty()) reader.emplace(options.weights);
   Watch watch("check");
-  const data::CheckReport report = data::check_data(options.source, watch.callback());
+  data::CheckReport report = data::check_data(options.source, watch.callback());
   watch.finish();
+  if (reader) reader->add_long_texts(options.source, report);
   if (options.json) {
     std::cout << json_text(check_json(report), 2) << "\n";
   } else {
@@ -438,6 +445,7 @@ void add_data_check(Arguments& command, Action& action) {
   auto options = std::make_shared<CheckOptions>();
   add_data_options(command, *options);
   command.add("--show", options->show, "lines of each kind of problem").show_default().range(0, 1000);
+  command.add("-w,--weights", options->weights, "weights whose model reads the texts: those too long for it");
   command.flag("--json", options->json, "one JSON object with up to 1000 lines of each kind");
   action = [options] { check_set(*options); };
 }

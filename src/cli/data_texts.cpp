@@ -8,7 +8,10 @@
 #include "cli/common.h"
 #include "core/counted.h"
 #include "core/error.h"
+#include "core/interrupt.h"
 #include "core/text.h"
+#include "data/conversations.h"
+#include "data/interleaved.h"
 #include "io/file.h"
 
 namespace tessera::cli {
@@ -81,10 +84,35 @@ nlohmann::ordered_json texts_info_json(const data::Source& source, const TextSta
           {"longest", statistics.longest}};
 }
 
+TextReader::TextReader(const std::string& weights)
+    : opened_(train::open_task(weights)), limit_(dynamic_cast<const tasks::TextLimit*>(opened_.task.get())) {
+  if (!limit_)
+    fail_usage("--weights: '", opened_.file, "' is of task ", tasks::task_name(opened_.info.task),
+               ", which reads no texts of images");
+}
+
+void TextReader::add_long_texts(const data::SourceConfig& config, data::CheckReport& report) const {
+  data::OpenSplits splits = data::open_splits(config);
+  if (config.val_path.empty() && dynamic_cast<const data::Conversations*>(splits.train.get()))
+    splits.validation.reset();  // one file without a split
+  const Interruptible stretch;
+  for (const auto* source : {splits.train.get(), splits.validation.get()})
+    for (int64_t i = 0; source && !data::document_images(*source) && i < source->size(); ++i) try {
+        if (interrupted()) throw Error(ErrorKind::interrupted, "interrupted");
+        const data::RawSample sample = source->read(i);
+        for (const tasks::LongText& one : limit_->long_texts(sample))
+          report.captions.add(one.line(sample.name));
+      } catch (const Error& error) {
+        if (error.kind != ErrorKind::failed) throw;  // the check has named it
+      }
+}
+
 void check_texts(const data::SourceConfig& config, int64_t show, bool as_json) {
   const data::OpenSplits splits = data::open_splits(config);
   if (!splits.errors.empty()) fail(splits.errors.front());
   nlohmann::ordered_json json = {{"ok", true}, {"splits", nlohmann::ordered_json::array()}};
+  data::Lines unread;
+  for (const std::string& line : splits.problems()) unread.add(line);
   MetDocuments met;
   for (const auto* source : {splits.train.get(), splits.validation.get()}) {
     if (source == nullptr) continue;
@@ -94,13 +122,15 @@ void check_texts(const data::SourceConfig& config, int64_t show, bool as_json) {
     json["splits"].push_back(texts_info_json(*source, statistics));
     if (!as_json) print_texts(*source, statistics, held_out ? "validation" : "train");
   }
-  const int64_t problems = met.repeats.count + met.leaks.count;
+  const int64_t problems = unread.count + met.repeats.count + met.leaks.count;
   json["ok"] = problems == 0;
+  json["unreadable"] = {{"count", unread.count}, {"lines", unread.lines}};
   json["duplicates"] = {{"count", met.repeats.count}, {"lines", met.repeats.lines}};
   json["leaks"] = {{"count", met.leaks.count}, {"lines", met.leaks.lines}};
   if (as_json) {
     std::cout << json_text(json, 2) << "\n";
   } else {
+    print_findings("unreadable texts", unread, show);
     print_findings("the same text in training and validation data", met.leaks, show);
     print_findings("the same text twice", met.repeats, show);
     if (problems == 0) std::cout << "nothing wrong found\n";

@@ -14,7 +14,6 @@
 #include "data/interleaved.h"
 #include "eval/answers.h"
 #include "models/capability.h"
-#include "models/language_generation.h"
 #include "models/llava.h"
 #include "tasks/choice_source.h"
 #include "tasks/conversation_input.h"
@@ -27,7 +26,7 @@ namespace {
 
 using models::kIgnoredLabel;
 
-class Answering final : public Task, public Answers, public LanguageBeginner {
+class Answering final : public Task, public Answers, public LanguageBeginner, public TextLimit {
  public:
   Answering(const TaskSetup& setup, const AnsweringConfig& config, const std::string& who,
             const std::function<std::shared_ptr<ImageReader>(
@@ -114,6 +113,10 @@ class Answering final : public Task, public Answers, public LanguageBeginner {
                 .begin = [=](const torch::Tensor& prompt, const torch::Tensor& features,
                              int64_t beams) { return reader->begin(prompt, features, token, beams); }}};
   }
+  std::vector<LongText> long_texts(const data::RawSample& sample) const override {
+    if (train_documents_) return {};  // of which windows are read
+    return long_conversation(sample, conversation_input(preprocess_.size, /*training=*/true, /*shots=*/0));
+  }
   std::string language_weights() const override { return config_.language_weights; }
   void begin_language(const models::LanguageModel& stored, const Tokeniser& tokeniser) override {
     copy_language_weights(stored, tokeniser, *reader_->language(), tokeniser_.value(),
@@ -165,7 +168,7 @@ class Answering final : public Task, public Answers, public LanguageBeginner {
             [this, documents, training](int64_t side) {
               data::Preprocess sized = preprocess_;
               sized.size = side;
-              const Tokeniser& tokeniser = this->tokeniser();
+              const Tokeniser tokeniser = this->tokeniser();
               const auto chunk = tokeniser.find("<|endofchunk|>");  // OpenFlamingo's
               return make_document_transform(
                   {.tokeniser = tokeniser,
@@ -198,27 +201,30 @@ class Answering final : public Task, public Answers, public LanguageBeginner {
                  shots > 0 ? text(" with ", counted(shots, "example")) : "");
   }
 
-  // A plan may be made without it; nothing can be read then.
-  const Tokeniser& tokeniser() const {
-    if (!tokeniser_) fail("task.tokenizer: cannot open '", config_.tokenizer, "'");
-    return *tokeniser_;
+  // A plan may be made without it: bytes then give fields their shapes, and nothing is read.
+  Tokeniser tokeniser() const {
+    return tokeniser_ ? *tokeniser_ : open_task_tokeniser("bytes", 0, {}, "").value();
   }
 
   std::shared_ptr<const data::Transform> transform(int64_t side, bool training, int64_t shots) const {
     data::Preprocess sized = preprocess_;
     sized.size = side;
     return make_conversation_transform(
-        {.tokeniser = tokeniser(),
-         .chat = chat_,
-         .length = config_.length,
-         .image_token = image_token_,
-         .per_image = reader_->per_image(side),
-         .shots = shots,
-         .examples = training ? train_ : validation_,
-         .learns_examples = training,
-         .training = training,
-         .order = config_.question_order},
+        conversation_input(side, training, shots),
         training ? data::make_train_transform(sized, augment_) : data::make_eval_transform(sized));
+  }
+
+  ConversationInput conversation_input(int64_t side, bool training, int64_t shots) const {
+    return {.tokeniser = tokeniser(),
+            .chat = chat_,
+            .length = config_.length,
+            .image_token = image_token_,
+            .per_image = reader_->per_image(side),
+            .shots = shots,
+            .examples = training ? train_ : validation_,
+            .learns_examples = training,
+            .training = training,
+            .order = config_.question_order};
   }
 
   // Behind the last place of a batch that is learned or shows an image nothing is read: no word sees what comes later.
@@ -461,34 +467,6 @@ Findings Answering::evaluate(const EvaluateOptions& options) {
 }
 
 }  // namespace
-
-torch::Tensor embed_with_features(const models::LanguageModel& language, const torch::Tensor& ids,
-                                  int64_t image_token, const torch::Tensor& features) {
-  const torch::Tensor words = language.embed(ids), places = ids == image_token;
-  if (!places.any().item<bool>()) return words + features.sum() * 0;
-  return models::splice(words, places, features.flatten(0, 1));
-}
-
-torch::Tensor ImageReader::logits(const torch::Tensor& images, const torch::Tensor& ids, int64_t image_token,
-                                  const models::Context& context) {
-  return language()->forward(
-      {.embedded = embed_with_features(*language(), ids, image_token, features(images, context))});
-}
-
-models::NextTokenModel ImageReader::begin(const torch::Tensor& prompt, const torch::Tensor& features,
-                                          int64_t image_token, int64_t beams) {
-  models::LanguagePrompt read;
-  if (features.defined()) read.embedded = embed_with_features(*language(), prompt, image_token, features);
-  return models::next_token_model(*language(), read, beams);
-}
-
-std::shared_ptr<models::LanguageModel> make_language_model(const AnsweringConfig& config) {
-  auto model = std::make_shared<models::LanguageModel>(config.language);
-  if (config.lora_rank > 0)
-    models::add_lora(*model,
-                     {.rank = config.lora_rank, .alpha = config.lora_alpha, .targets = config.lora_targets});
-  return model;
-}
 
 std::unique_ptr<Task> make_answering_task(
     const TaskSetup& setup, const AnsweringConfig& config, const std::string& who,

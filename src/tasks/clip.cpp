@@ -14,6 +14,7 @@
 #include "tasks/paired_findings.h"
 #include "tasks/sample_rows.h"
 #include "tasks/text_input.h"
+#include "tasks/text_limit.h"
 #include "tasks/validation_pass.h"
 #include "tasks/zero_shot.h"
 
@@ -46,7 +47,7 @@ double group_of(std::span<const int32_t> tokens) {
   return static_cast<double>(hash >> 12);
 }
 
-class Clip final : public Task, public PairedEmbedding {
+class Clip final : public Task, public PairedEmbedding, public TextLimit {
  public:
   explicit Clip(const TaskSetup& setup)
       : config_(read_config<ClipConfig>(setup.settings, "task")),
@@ -101,6 +102,9 @@ class Clip final : public Task, public PairedEmbedding {
     return image + pair_->macs() + (view_head_ ? 2 * (image + view_head_->macs()) : 0);
   }
   std::string outputs() const override { return "projections and text tower"; }
+  std::vector<LongText> long_texts(const data::RawSample& sample) const override {
+    return long_captions(sample, input_, config_.context_length);
+  }
   Value metadata() const override { return input_.metadata(); }
   bool takes_outputs_of(const Value& stored) const override { return input_.is_that_of(stored); }
 

@@ -12,13 +12,14 @@
 #include "tasks/losses.h"
 #include "tasks/pair_loss.h"
 #include "tasks/paired.h"
+#include "tasks/text_limit.h"
 #include "tasks/validation_pass.h"
 #include "tasks/zero_shot.h"
 
 namespace tessera::tasks {
 namespace {
 
-class CocaTask final : public Task, public PairedEmbedding, public Captioner {
+class CocaTask final : public Task, public PairedEmbedding, public Captioner, public TextLimit {
  public:
   explicit CocaTask(const TaskSetup& setup)
       : config_(read_config<CocaTaskConfig>(setup.settings, "task")),
@@ -69,6 +70,9 @@ class CocaTask final : public Task, public PairedEmbedding, public Captioner {
     return backbone_->macs(side, side) + coca_->macs(image_token_extent(*backbone_, spec_, side).count);
   }
   std::string outputs() const override { return "pooler, text tower and decoder"; }
+  std::vector<LongText> long_texts(const data::RawSample& sample) const override {
+    return long_captions(sample, input_, config_.context_length);
+  }
   Value metadata() const override { return input_.metadata(); }
   bool takes_outputs_of(const Value& stored) const override { return input_.is_that_of(stored); }
 

@@ -48,6 +48,15 @@ void draw_order(std::vector<std::string>& turns, RandomStream& random) {
   if (std::ssize(bare) > 2 * rounds) turns.back() = bare.back();  // a question without an answer
 }
 
+// An image that no turn names stands in front of the first question.
+std::vector<Turn> turns_about_image(const std::vector<std::string>& texts) {
+  std::vector<Turn> turns;
+  for (const std::string& one : texts) turns.push_back({turns.size() % 2 == 0, one});
+  if (!turns.empty() && turns[0].text.find(kImageWord) == std::string::npos)
+    turns[0].text = std::string(kImageWord) + "\n" + turns[0].text;
+  return turns;
+}
+
 class ConversationTransform final : public data::Transform {
  public:
   ConversationTransform(const ConversationInput& input, std::shared_ptr<const data::Transform> image)
@@ -99,6 +108,8 @@ class ConversationTransform final : public data::Transform {
 
   // Another conversation than the sample's own.
   data::RawSample draw(const data::RawSample& sample, RandomStream& random) const {
+    check(input_.examples != nullptr,
+          "examples need conversations that they are drawn from");  // a plan draws none
     for (int i = 0; i < kMostTries; ++i) {
       data::RawSample example = input_.examples->read(
           static_cast<int64_t>(random.below(static_cast<uint64_t>(input_.examples->size()))));
@@ -112,11 +123,7 @@ class ConversationTransform final : public data::Transform {
   void write(const data::RawSample& sample, RandomStream& random, bool learned, Words& words) const {
     std::vector<std::string> texts = sample.annotation.captions;
     if (input_.training && input_.order == QuestionOrder::drawn) draw_order(texts, random);
-    std::vector<Turn> turns;
-    for (const std::string& turn : texts) turns.push_back({turns.size() % 2 == 0, turn});
-    if (!turns.empty() && turns[0].text.find(kImageWord) == std::string::npos)
-      turns[0].text = std::string(kImageWord) + "\n" + turns[0].text;
-    const TrainingText text = training_text(input_.tokeniser, input_.chat, turns);
+    const TrainingText text = training_text(input_.tokeniser, input_.chat, turns_about_image(texts));
     const auto images = std::count(text.ids.begin(), text.ids.end(), kImageId);
     check(images == 1, sample.name, ": its conversation holds '<image>' ", images, " times, must be once");
     for (size_t i = 0; i < text.ids.size(); ++i) {
@@ -214,6 +221,15 @@ class DocumentTransform final : public data::Transform {
 
 }  // namespace
 
+std::vector<LongText> long_conversation(const data::RawSample& sample, const ConversationInput& input) {
+  const std::vector<std::string>& texts = sample.annotation.captions;
+  const TrainingText text = training_text(input.tokeniser, input.chat, turns_about_image(texts));
+  const auto images = std::count(text.ids.begin(), text.ids.end(), kImageId);
+  const int64_t tokens = std::ssize(text.ids) + images * (input.per_image - 1);
+  if (tokens <= input.length) return {};
+  return {{join(texts, " "), tokens - input.length}};
+}
+
 std::shared_ptr<const data::Transform> make_document_transform(const DocumentInput& input,
                                                                std::shared_ptr<const data::Transform> image) {
   return std::make_shared<DocumentTransform>(input, std::move(image));
@@ -221,7 +237,6 @@ std::shared_ptr<const data::Transform> make_document_transform(const DocumentInp
 
 std::shared_ptr<const data::Transform> make_conversation_transform(
     const ConversationInput& input, std::shared_ptr<const data::Transform> image) {
-  check(input.shots == 0 || input.examples, "examples need conversations that they are drawn from");
   return std::make_shared<ConversationTransform>(input, std::move(image));
 }
 

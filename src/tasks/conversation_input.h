@@ -4,11 +4,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "core/config.h"
 #include "data/conversations.h"
 #include "data/interleaved.h"
 #include "data/transform.h"
+#include "tasks/text_limit.h"
 #include "text/conversation.h"
 #include "text/tokeniser.h"
 
@@ -37,6 +39,9 @@ struct ConversationInput {
 // []: tokens that had no place. Fails where the images have no place, and in training where no answer has one.
 std::shared_ptr<const data::Transform> make_conversation_transform(
     const ConversationInput& input, std::shared_ptr<const data::Transform> image);
+
+// The sample's conversation where it has more tokens than `length`, its image's among them: none are counted of examples.
+std::vector<LongText> long_conversation(const data::RawSample& sample, const ConversationInput& input);
 
 // Documents (Alayrac et al. 2022, Flamingo, section 2.4): `end_of_chunk` stands behind the text of an image, where the next
 // image or the end of the document follows. What has more tokens or images than there is place for is cut to a window that

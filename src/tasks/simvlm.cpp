@@ -10,6 +10,7 @@
 #include "tasks/caption_model.h"
 #include "tasks/image_streams.h"
 #include "tasks/paired.h"
+#include "tasks/text_limit.h"
 #include "tasks/validation_pass.h"
 
 namespace tessera::tasks {
@@ -18,7 +19,7 @@ namespace {
 constexpr const char *kPrefix = "prefix",
                      *kValid = "valid";  // i64 []: tokens read in both directions, and all
 
-class SimVlmTask final : public Task, public Captioner {
+class SimVlmTask final : public Task, public Captioner, public TextLimit {
  public:
   explicit SimVlmTask(const TaskSetup& setup)
       : config_(read_config<SimVlmTaskConfig>(setup.settings, "task")),
@@ -60,6 +61,9 @@ class SimVlmTask final : public Task, public Captioner {
   std::vector<BackbonePart> backbones() const override { return {{"", backbone_, spec_}}; }
   int64_t macs(int64_t side) const override { return backbone_->macs(side, side) + text_->macs(); }
   std::string outputs() const override { return "text model"; }
+  std::vector<LongText> long_texts(const data::RawSample& sample) const override {
+    return long_captions(sample, input_, config_.context_length);
+  }
   Value metadata() const override { return input_.metadata(); }
   bool takes_outputs_of(const Value& stored) const override { return input_.is_that_of(stored); }
 

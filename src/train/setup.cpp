@@ -14,6 +14,7 @@
 #include "io/remote_path.h"
 #include "models/tokeniser.h"
 #include "tasks/language_part.h"
+#include "tasks/text_limit.h"
 #include "train/device.h"
 #include "train/load.h"
 #include "train/memory.h"
@@ -25,7 +26,8 @@
 namespace tessera::train {
 namespace {
 
-constexpr int64_t kFirstImages = 64;  // that set the step sizes of quantised activations
+constexpr int64_t kTextsLookedAt = 512;  // samples, before the first step
+constexpr int64_t kFirstImages = 64;     // that set the step sizes of quantised activations
 
 std::string hex(uint64_t value) {
   std::ostringstream out;
@@ -272,9 +274,7 @@ int64_t freeze_parameters(const NamedTensors& parameters, const std::vector<std:
   std::vector<std::string> names;
   for (const auto& parameter : parameters) names.push_back(parameter.first);
   for (const std::string& pattern : patterns) {
-    if (std::none_of(names.begin(), names.end(), [&](const auto& name) { return matches(pattern, name); }))
-      fail_usage("train.freeze: no parameter matches '", pattern, "'", did_you_mean(pattern, names),
-                 " (`tessera inspect` lists the names)");
+    require_match("train.freeze", pattern, names);
     for (const auto& [name, parameter] : parameters)
       if (matches(pattern, name)) parameter.set_requires_grad(false);
   }
@@ -347,6 +347,11 @@ Setup make_setup(const Recipe& recipe, bool continued, int64_t processes) {
     set_activation_step_sizes(setup.recipe, setup.compute, *setup.model.task);
   check_sizes(setup.recipe, *setup.model.task);
   setup.optimisation = make_optimisation(setup.recipe, setup.model, setup.plan);
+  if (const auto* limit = dynamic_cast<const tasks::TextLimit*>(setup.model.task.get()))
+    if (const std::string line =
+            tasks::long_texts_note(*limit, *setup.model.task->streams().at(0).source, kTextsLookedAt);
+        !line.empty())
+      setup.model.notes.push_back(line);
   if (const std::string line = average_note(recipe.train, setup.plan.steps); !line.empty())
     setup.model.notes.push_back(line);
   return setup;
