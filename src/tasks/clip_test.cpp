@@ -58,9 +58,9 @@ struct Found {
   std::vector<Tensor> gradients;
 };
 
-Found gradients_of(const Value& settings) {
+Found gradients_of(const Value& settings, int64_t count = 10) {
   const auto task = make_task(settings);
-  const Loss loss = task->loss(some_inputs(10), {.seed = 7, .step = 2}, Collective::alone());
+  const Loss loss = task->loss(some_inputs(count), {.seed = 7, .step = 2}, Collective::alone());
   loss.sum.backward();
   Found found{loss.sum.item<double>(), {}};
   for (const auto& [name, parameter] : named_parameters(task->parts()))
@@ -80,6 +80,21 @@ TEST(Clip, PiecesGiveTheGradientOfTheWholeBatch) {
     const Found whole = gradients_of(table({{"loss", loss}}));
     for (const int64_t piece : {1, 3, 4, 10})
       expect_same(gradients_of(table({{"loss", loss}, {"piece", piece}, {"chunk", 3}})), whole);
+  }
+}
+
+// As a step has it: the mean over the batch.
+Found mean_of(Found found, int64_t count) {
+  found.loss /= static_cast<double>(count);
+  for (Tensor& gradient : found.gradients) gradient = gradient / static_cast<double>(count);
+  return found;
+}
+
+TEST(Clip, PiecesGiveTheGradientOfALargeBatch) {
+  constexpr int64_t kBatch = 1024;
+  for (const char* loss : {"softmax", "sigmoid"}) {
+    const Found whole = mean_of(gradients_of(table({{"loss", loss}}), kBatch), kBatch);
+    expect_same(mean_of(gradients_of(table({{"loss", loss}, {"piece", 64}}), kBatch), kBatch), whole);
   }
 }
 

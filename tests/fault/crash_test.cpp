@@ -225,6 +225,22 @@ TEST_F(CrashTest, SoDoRunsWhoseCheckpointsShareFrozenWeights) {
   EXPECT_TRUE(fs::exists(path("parts/checkpoints/latest/frozen.safetensors")));
 }
 
+// A batch of pairs that is computed in pieces, images and captions drawn anew in each.
+TEST_F(CrashTest, SoDoBatchesThatAreComputedInPieces) {
+  std::string recipe = kRecipe;
+  const auto put = [&](const std::string& instead, const std::string& of) {
+    const size_t at = recipe.find(of);
+    ASSERT_NE(at, std::string::npos) << of;
+    recipe.replace(at, of.size(), instead);
+  };
+  put("[task]\nname = \"clip\"\nembed_dim = 16\ntext_dim = 16\ntext_depth = 1\ntext_heads = 2\n"
+      "context_length = 24\npiece = 3\n",
+      "[mixup]\ncutmix = 1.0\n");
+  put("shapes:train=96,val=16", "shapes:train=320,val=64");
+  write_text_atomic(path("recipe.toml"), recipe);
+  kill_and_continue(number_from("TESSERA_CRASHES", 10));
+}
+
 TEST_F(CrashTest, AFullDiskIsOneLineAndLosesNothing) {
   ASSERT_EQ(run("whole"), 0);
   for (const int operation : {1, 2, 5, 11, 24, 60}) {
