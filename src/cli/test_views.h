@@ -9,7 +9,7 @@
 
 namespace tessera::cli {
 
-// --scales "0.75,1,1.25" and --flip lie over what the recipe says. Usage errors name the part that is no number, and what
+// --scales "0.75,1,1.25" and --flip lie over what the recipe says; scales without --flip are not mirrored. Usage errors name the part that is no number, and what
 // the task refuses.
 void choose_views(tasks::SegmentInference& how, const std::string& scales, bool flip);
 void choose_views(tasks::ObjectFinder& finder, const std::string& scales, bool flip);
