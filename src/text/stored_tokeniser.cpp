@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "core/error.h"
 #include "io/file.h"
 #include "io/json.h"
 #include "io/safetensors.h"
@@ -33,6 +34,15 @@ std::optional<std::string> stored_tokeniser(const std::string& path) {
   if (found == weights.metadata().end()) return std::nullopt;
   const nlohmann::json held = parse_json(found->second, file + ": " + kKey, kLimits);
   return held.is_string() ? std::optional(held.get<std::string>()) : std::nullopt;
+}
+
+Tokeniser load_stored_tokeniser(const std::string& path) {
+  const auto stored = stored_tokeniser(path);
+  if (stored && *stored != kBytesTokeniser) return Tokeniser::from_definition(*stored, path + ": tokenizer");
+  if (stored) fail(path, " holds no tokeniser: its model reads bytes");
+  if (path.ends_with(kSuffix)) fail(path, " holds no tokeniser: its task reads no texts");
+  fail(path, " holds no tokeniser: tokenizer.json, vocab.json with merges.txt, tokenizer.model, ",
+       "or the weights of a run");
 }
 
 }  // namespace tessera

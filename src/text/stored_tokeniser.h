@@ -4,6 +4,8 @@
 #include <optional>
 #include <string>
 
+#include "text/tokeniser.h"
+
 namespace tessera {
 
 // What stands for a model that reads bytes.
@@ -12,5 +14,8 @@ inline constexpr const char* kBytesTokeniser = "bytes";
 // What a weights file (.safetensors), or the weights in the folder of a run, hold as their tokeniser: a definition as
 // Tokeniser::from_definition reads it, or kBytesTokeniser. None where the path is neither, or they hold none.
 std::optional<std::string> stored_tokeniser(const std::string& path);
+
+// The same ready for use; an error that names the path where there is none.
+Tokeniser load_stored_tokeniser(const std::string& path);
 
 }  // namespace tessera

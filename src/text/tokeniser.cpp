@@ -350,21 +350,6 @@ Tokeniser Tokeniser::from_bytes(std::span<const std::byte> bytes, const std::str
   return Tokeniser(std::make_shared<const State>(sentencepiece_definition(bytes, where), where));
 }
 
-namespace {
-
-// That of weights, or of a run's folder.
-Tokeniser load_stored(const std::string& path) {
-  const auto stored = stored_tokeniser(path);
-  if (stored && *stored != kBytesTokeniser) return Tokeniser::from_definition(*stored, path + ": tokenizer");
-  if (stored) fail(path, " holds no tokeniser: its model reads bytes");
-  if (path.ends_with(".safetensors")) fail(path, " holds no tokeniser: its task reads no texts");
-  fail(
-      path,
-      " holds no tokeniser: tokenizer.json, vocab.json with merges.txt, tokenizer.model, or a run's weights");
-}
-
-}  // namespace
-
 Tokeniser Tokeniser::load(const std::string& given) {
   namespace fs = std::filesystem;
   std::string path = given;
@@ -373,10 +358,10 @@ Tokeniser Tokeniser::load(const std::string& given) {
                                           "bpe_simple_vocab_16e6.txt.gz"};
     const auto* const found = std::find_if(
         kNames.begin(), kNames.end(), [&](const char* name) { return fs::exists(fs::path(given) / name); });
-    if (found == kNames.end()) return load_stored(given);
+    if (found == kNames.end()) return load_stored_tokeniser(given);
     path = (fs::path(given) / *found).string();
   }
-  if (path.ends_with(".safetensors")) return load_stored(path);
+  if (path.ends_with(".safetensors")) return load_stored_tokeniser(path);
   const std::string name = fs::path(path).filename().string();
   if (name == "merges.txt") path = (fs::path(path).parent_path() / "vocab.json").string();
   const auto bytes = read_file(path, kMaxFile);
