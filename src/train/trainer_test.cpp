@@ -401,9 +401,10 @@ TEST_F(TrainerTest, FrozenParametersStayAsTheyAre) {
       EXPECT_EQ(torch::equal(before, after), frozen) << run << " " << name;
     }
   }
-  EXPECT_EQ(error_of([&] { make_setup(tiny("x", {"train.freeze=[\"block.0.*\"]"})); }),
-            "train.freeze: no parameter matches 'block.0.*', did you mean 'blocks.0.*'? (`tessera inspect` lists "
-            "the names)");
+  EXPECT_EQ(
+      error_of([&] { make_setup(tiny("x", {"train.freeze=[\"block.0.*\"]"})); }),
+      "train.freeze: no parameter matches 'block.0.*', did you mean 'blocks.0.*'? (`tessera inspect` lists "
+      "the names)");
   EXPECT_NE(error_of([&] { make_setup(tiny("x", {"train.freeze=[\"*\"]"})); }).find("nothing to train"),
             std::string::npos);
 }
