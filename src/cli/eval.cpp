@@ -287,12 +287,9 @@ class Evaluation {
     for (const EvalSetup& setup : setups_)
       for (const int64_t size : setup.sizes) {
         const EvaluatedRow& row = measure(setup, size);
-        if (options_.json)
-          print_json(row);
-        else {
-          printer.print(row, header);
-          if (options_.per_class) print_classes(row.findings);
-        }
+        if (options_.json) print_json(row);
+        if (!options_.json) printer.print(row, header);
+        if (!options_.json && options_.per_class) print_classes(row.findings);
         header = options_.per_class;
       }
     finish();
@@ -306,8 +303,8 @@ class Evaluation {
     if (rows > 1 && !options_.predictions.empty())
       fail_usage("--predictions goes with one --weights and one --size");
     const tasks::TaskKind& kind = tasks::find_task(tasks::task_name(weights_[0].info.task));
-    if (rows == 1 && !options_.output.svg.empty() && !options_.wants_scores() &&
-        std::ranges::find(kind.tables, std::string_view("classes")) == kind.tables.end())
+    const bool has_classes = std::ranges::count(kind.tables, std::string_view("classes")) > 0;
+    if (rows == 1 && !options_.output.svg.empty() && !options_.wants_scores() && !has_classes)
       fail_usage("--svg: one row of task ", kind.name, " has no drawing; several --size have a curve");
     if (options_.keep.empty()) return;
     if (rows > 1) fail_usage("--keep-temperature goes with one --weights and one --size");
