@@ -21,11 +21,6 @@
 #include "train/run_directory.h"
 
 namespace tessera::cli {
-namespace {
-
-constexpr uint64_t kMostPageBytes = uint64_t{1} << 30;
-
-}  // namespace
 
 void add_checkpoint_drawing(Arguments& command, CheckpointDrawing& drawing) {
   command.add("--vae", drawing.vae, "--checkpoints: the VAE that decodes latents");
@@ -112,6 +107,7 @@ CheckpointFids measure_checkpoints(const std::string& run, const CheckpointDrawi
 namespace {
 
 constexpr const char *kHeading = "FID over the checkpoints", *kSection = "checkpoints";
+constexpr uint64_t kMostPageBytes = uint64_t{1} << 30;
 
 // All steps are equally long.
 double epoch_of(const std::vector<train::HistoryPoint>& history, int64_t step) {

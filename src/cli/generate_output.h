@@ -45,7 +45,7 @@ class GenerateOutput {
   // Whether an earlier run has left this image whole.
   virtual bool has(const AskedImage& asked) = 0;
   virtual void add(const AskedImage& asked, const DrawnImage& drawn) = 0;
-  // What of it --resume finds after an error, in words; "" where nothing is left.
+  // Says in words what of it --resume finds after an error; "" where nothing is left.
   virtual std::string left() const { return ""; }
   // Puts the file in place.
   virtual void finish() = 0;

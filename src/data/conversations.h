@@ -55,7 +55,7 @@ class Conversations final : public Source {
   bool has_choices() const { return has_choices_; }
   // How often `<image>` stands in a conversation; without one the image stands in front of the first question.
   int64_t image_words(int64_t index) const;
-  // What a person should look at in a conversation, a line each, with its place in the file and the image's name: `<image>`
+  // Lists what a person should look at in a conversation, a line each, with its place in the file and the image's name: `<image>`
   // more or less than once, an empty turn.
   std::vector<std::string> problems_of(int64_t index) const;
 

@@ -141,7 +141,7 @@ TEST_F(CocoFiles, AreASourceOfImages) {
   EXPECT_EQ(boxes, objects - (objects > 0));  // without the crowd
 }
 
-// Of a source of one image a.png of 24 x 10 pixels: what reading it says, without the folder.
+// Reads a source of one image a.png of 24 x 10 pixels and returns what that says, without the folder.
 TEST_F(CocoFiles, SizesThatAreNotTheImagesAreNamed) {
   write_file_atomic((folder_ / "images" / "a.png").string(), encode_image(Image(24, 10), "a.png"));
   const auto refusal = [&](const std::string& size, const std::string& annotation) {
