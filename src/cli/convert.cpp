@@ -20,6 +20,7 @@
 #include "io/safetensors_shards.h"
 #include "io/weight_file.h"
 #include "train/calibrate.h"
+#include "train/detectron_weights.h"
 #include "train/detr_names.h"
 #include "train/diffusers_dit.h"
 #include "train/diffusers_folder.h"
@@ -40,7 +41,7 @@ struct ConvertOptions {
   std::vector<std::string> preprocess, settings;
   int64_t calibrate_images = 512;
   double shard_gigabytes = 5;
-  bool diffusers = false;
+  bool diffusers = false, bgr = false;
 };
 
 // The tensors to write, and the memory of those that were converted.
@@ -97,6 +98,23 @@ std::vector<TensorView> fused_views(const std::vector<TensorView>& views, Tensor
                       : view_of(name, tensors.kept.emplace_back(tensor.to(torch::kFloat32).contiguous())));
   }
   return out;
+}
+
+// The file's tensors with the statistics that its norms lack, and with --bgr its first convolution turned.
+std::vector<TensorView> completed_views(const WeightFile& file, bool bgr, Tensors& tensors) {
+  std::vector<TensorView> views = file.tensors();
+  const train::NamedTensors statistics = train::absent_statistics(views);
+  for (const auto& [name, tensor] : statistics)
+    views.push_back(view_of(name, tensors.kept.emplace_back(tensor)));
+  if (!statistics.empty())
+    std::cout << "norms   " << std::ssize(statistics) / 2
+              << " of scale and shift alone: means of 0 and variances of 1 stand for their statistics\n";
+  if (!bgr) return views;
+  const auto [turned, tensor] = train::turned_first_convolution(views, file.path());
+  for (TensorView& view : views)
+    if (view.name == turned) view = view_of(turned, tensors.kept.emplace_back(tensor.to(torch::kFloat32)));
+  std::cout << "colours '" << printable(turned) << "' takes red first now\n";
+  return views;
 }
 
 // The classes that the scores of a detector's file stand for; none where it has no such tensor. One row, the first or the last, is the
@@ -165,6 +183,7 @@ void convert_generator(const ConvertOptions& options) {
                 {"--precision", !options.precision.empty()},
                 {"--calibrate", !options.calibrate.empty()},
                 {"--recipe", !options.recipe.empty()},
+                {"--bgr", options.bgr},
                 {"--set", !options.settings.empty()}},
                "does not go with folders of diffusers: convert to .safetensors first");
   const train::OpenedTask opened =
@@ -207,6 +226,8 @@ void run(const ConvertOptions& options) {
   Tensors tensors;
   Metadata metadata = file.metadata();
   const bool by_recipe = !options.recipe.empty();
+  if (options.bgr && ours)
+    fail_usage("--bgr: '", options.in, "' was written by tessera, whose images are red first");
   if (by_recipe && (ours || !options.model.empty()))
     fail_usage("--recipe ", options.recipe,
                ours ? ": the file says itself what it holds" : " and --model: choose one");
@@ -218,7 +239,9 @@ void run(const ConvertOptions& options) {
     if (!options.class_names.empty() && !by_recipe)
       train::name_classes(info, data::read_class_names(options.class_names), file.path());
     const auto meta = train::meta_task(info, file);
-    tensors.views = train::match_weights(*meta, fused_views(file.tensors(), tensors), ours, file.path());
+    tensors.views = train::match_weights(
+        *meta, fused_views(ours ? file.tensors() : completed_views(file, options.bgr, tensors), tensors),
+        ours, file.path());
     const int64_t classes = train::class_count(info);
     const bool other_task = tasks::task_name(info.task) != tasks::task_kinds().front().name;
     std::cout << "model   " << one_line(info.model.name) << (told && !by_recipe ? ", by its tensors" : "")
@@ -238,8 +261,9 @@ void run(const ConvertOptions& options) {
   } else if (!options.calibrate.empty()) {
     fail_usage("--calibrate runs the model: name it with --model (see `tessera models`)");
   } else {
-    for (const auto& [name, given] : {std::pair("--preprocess", !options.preprocess.empty()),
-                                      std::pair("--class-names", !options.class_names.empty())})
+    for (const auto& [name, given] :
+         {std::pair("--preprocess", !options.preprocess.empty()), std::pair("--bgr", options.bgr),
+          std::pair("--class-names", !options.class_names.empty())})
       if (given) fail_usage(name, " is kept with a known model: name it with --model");
     tensors.views = file.tensors();
     std::cout << "model   " << (sizes.empty() ? "unknown" : join(sizes, " or "))
@@ -268,7 +292,8 @@ void add_convert(Arguments& command, Action& action) {
   auto options = std::make_shared<ConvertOptions>();
   command
       .add("IN", options->in,
-           "weights: .safetensors, .safetensors.index.json, PyTorch's .pth, .pt, .bin, .th; a run directory, "
+           "weights: .safetensors, .safetensors.index.json, PyTorch's .pth, .pt, .bin, .th; numpy's arrays "
+           "in a .pkl; a run directory, "
            "a checkpoint or a model hub's folder")
       .required();
   command.add("OUT", options->out, "NAME.safetensors, or NAME.safetensors.index.json for several files")
@@ -283,6 +308,10 @@ void add_convert(Arguments& command, Action& action) {
   command.add("--key", options->key, "PyTorch archives: which dictionary, as model_ema");
   command.add("--preprocess", options->preprocess,
               "how images are prepared, where not as published: --preprocess crop=1.0 mean=[0.5,0.5,0.5]");
+  command.flag("--bgr", options->bgr,
+               "the file's network takes blue first (Caffe, detectron2's model zoo): its first convolution "
+               "is turned, so that images "
+               "and --preprocess are red first");
   add_class_names(command, options->class_names);
   command.add("--precision", options->precision, "element type of the numbers (default: as they are)")
       .one_of({"fp32", "bf16", "fp16"});

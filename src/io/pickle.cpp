@@ -28,9 +28,11 @@ class Machine {
       : bytes_(bytes), where_(where), allowed_(allowed) {}
 
   Pickle run() {
-    check(bytes_.size() <= kMaxBytes, where_, ": a pickle of ", bytes_.size(), " bytes, at most ", kMaxBytes,
-          " are read");
-    while (!stopped_) step();
+    while (!stopped_) {
+      step();
+      check(at_ - raw_ <= kMaxBytes, where_, ": a pickle of ", bytes_.size() - raw_, " bytes, at most ",
+            kMaxBytes, " are read");
+    }
     check(at_ == bytes_.size(), where_, ": bytes after the end of the pickle at byte ", at_);
     return std::move(pickle_);
   }
@@ -201,8 +203,13 @@ class Machine {
     stopped_ = true;
   }
 
+  void push_raw(size_t size_bytes) {
+    const std::string_view content = take(number(size_bytes));
+    raw_ += content.size();
+    stack_.push_back(make({.kind = Kind::bytes, .raw = content}));
+  }
   void push_integer_of(uint64_t value) { push(Kind::integer, static_cast<int64_t>(value)); }
-  void push_content(Kind kind, size_t size_bytes) { push(kind, take(number(size_bytes))); }
+  void push_text(size_t size_bytes) { push(Kind::text, take(number(size_bytes))); }
 
   void read_global() {
     const std::string_view module = line();
@@ -245,6 +252,7 @@ class Machine {
   std::vector<size_t> marks_;  // heights of the stack
   std::unordered_map<uint64_t, uint32_t> memo_;
   size_t at_ = 0, opcode_at_ = 0;
+  size_t raw_ = 0;  // bytes that nodes look at
   bool stopped_ = false;
 };
 
@@ -264,12 +272,13 @@ const Machine::Opcode Machine::kOpcodes[] = {
     {'J', "BININT", [](Machine& m) { m.push_integer(4); }},
     {0x8A, "LONG1", [](Machine& m) { m.push_integer(m.number(1)); }},
     {'G', "BINFLOAT", [](Machine& m) { m.push_real(); }},
-    {'X', "BINUNICODE", [](Machine& m) { m.push_content(Kind::text, 4); }},
-    {0x8C, "SHORT_BINUNICODE", [](Machine& m) { m.push_content(Kind::text, 1); }},
-    {'T', "BINSTRING", [](Machine& m) { m.push_content(Kind::bytes, 4); }},
-    {'U', "SHORT_BINSTRING", [](Machine& m) { m.push_content(Kind::bytes, 1); }},
-    {'B', "BINBYTES", [](Machine& m) { m.push_content(Kind::bytes, 4); }},
-    {'C', "SHORT_BINBYTES", [](Machine& m) { m.push_content(Kind::bytes, 1); }},
+    {'X', "BINUNICODE", [](Machine& m) { m.push_text(4); }},
+    {0x8C, "SHORT_BINUNICODE", [](Machine& m) { m.push_text(1); }},
+    {'T', "BINSTRING", [](Machine& m) { m.push_raw(4); }},
+    {'U', "SHORT_BINSTRING", [](Machine& m) { m.push_raw(1); }},
+    {'B', "BINBYTES", [](Machine& m) { m.push_raw(4); }},
+    {0x8E, "BINBYTES8", [](Machine& m) { m.push_raw(8); }},
+    {'C', "SHORT_BINBYTES", [](Machine& m) { m.push_raw(1); }},
     // Tuples, lists, sets and dictionaries.
     {')', "EMPTY_TUPLE", [](Machine& m) { m.push(Kind::tuple); }},
     {0x85, "TUPLE1", [](Machine& m) { m.push_tuple(1); }},
@@ -318,7 +327,6 @@ const Machine::Opcode Machine::kOpcodes[] = {
     {0x84, "EXT4", nullptr},
     {0x8B, "LONG4", nullptr},
     {0x8D, "BINUNICODE8", nullptr},
-    {0x8E, "BINBYTES8", nullptr},
     {0x91, "FROZENSET", nullptr},
     {0x92, "NEWOBJ_EX", nullptr},
     {0x96, "BYTEARRAY8", nullptr},

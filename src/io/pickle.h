@@ -24,7 +24,7 @@ struct PickleNode {
     integer,     // integer; those beyond 64 bits are of kind `text`, in hexadecimal
     real,        // real
     text,        // text: well-formed UTF-8
-    bytes,       // text
+    bytes,       // raw
     list,        // items
     tuple,       // items
     set,         // items
@@ -37,6 +37,7 @@ struct PickleNode {
   int64_t integer = 0;
   double real = 0;
   std::string text = {};
+  std::string_view raw = {};  // in the pickle itself: weights may be most of it
   std::vector<uint32_t> items = {};
 };
 
@@ -47,8 +48,8 @@ struct Pickle {
   const PickleNode& at(uint32_t place) const { return nodes[place]; }
 };
 
-// Throws Error with `where` (file and entry) in front. At most 64 MiB are read, and at most 4 M nodes are
-// made.
+// Throws Error with `where` (file and entry) in front. Besides the contents of `bytes` nodes, at most 64 MiB are read, and at
+// most 4 M nodes are made. The nodes look into `bytes`, which must outlive them.
 Pickle read_pickle(std::span<const std::byte> bytes, const std::string& where,
                    std::span<const std::string_view> allowed_globals);
 

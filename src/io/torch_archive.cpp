@@ -11,6 +11,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "io/numpy_pickle.h"
 #include "io/pickle.h"
 #include "io/zip.h"
 
@@ -47,12 +48,15 @@ constexpr std::string_view kAllowed[] = {
     // what training scripts keep beside the weights
     "argparse.Namespace", "torch.device", "torch.float64", "torch.float32", "torch.float16", "torch.bfloat16",
     "torch.int64", "torch.int32", "torch.int16", "torch.int8", "torch.uint8", "torch.bool",
-    "numpy.core.multiarray.scalar", "numpy._core.multiarray.scalar", "numpy.dtype", "_codecs.encode"};
+    "numpy.core.multiarray.scalar", "numpy._core.multiarray.scalar", "_codecs.encode",
+    // numpy's arrays
+    "numpy.core.multiarray._reconstruct", "numpy._core.multiarray._reconstruct", "numpy.ndarray",
+    "numpy.dtype"};
 
 // Where the weights stand in the files that people publish, the likeliest first.
 constexpr const char* kUsualKeys[] = {
     "state_dict", "model",  "model_state_dict", "module",         "net",     "network", "backbone",
-    "weights",    "params", "model_ema",        "state_dict_ema", "teacher", ""};
+    "weights",    "params", "model_ema",        "state_dict_ema", "teacher", "blobs",   ""};
 
 struct Storage {
   DType dtype = DType::f32;
@@ -77,6 +81,13 @@ class Interpreter {
     visit_module(pickle_.root, "", 0, group);
     check(!group.tensors.empty(), file_, ": is a TorchScript program without weights");
     content_.groups.push_back(std::move(group));
+    return std::move(content_);
+  }
+
+  TorchContent run_arrays() {
+    visit(pickle_.root, "", 0);
+    content_.arrays_alone = true;
+    content_.unread = pickle_.unknown;
     return std::move(content_);
   }
 
@@ -144,15 +155,22 @@ class Interpreter {
     TorchGroup group{key, {}};
     for_each_entry(node, [&](uint32_t key_place, uint32_t value) {
       const auto call = tensor_call(value);
-      if (!call || at(key_place).kind != Kind::text) return;
-      const std::string& name = at(key_place).text;
-      add_tensor(*call, name, group);
+      const auto name = name_of(at(key_place));
+      if (call && name) add_tensor(*call, *name, group);
     });
     if (!group.tensors.empty()) content_.groups.push_back(std::move(group));
     for_each_entry(node, [&](uint32_t key_place, uint32_t value) {
-      if (at(key_place).kind != Kind::text || !is_dictionary(at(value))) return;
-      visit(value, key.empty() ? at(key_place).text : key + "." + at(key_place).text, depth + 1);
+      const auto name = name_of(at(key_place));
+      if (name && is_dictionary(at(value))) visit(value, key.empty() ? *name : key + "." + *name, depth + 1);
     });
+  }
+
+  // A key that is a text; Python 2 wrote bytes.
+  static std::optional<std::string> name_of(const PickleNode& key) {
+    if (key.kind == Kind::text) return key.text;
+    if (key.kind == Kind::bytes && key.raw.size() <= kMaxName && is_utf8(key.raw))
+      return std::string(key.raw);
+    return std::nullopt;
   }
 
   // The state of an object of the program; nothing for any other node.
@@ -189,9 +207,10 @@ class Interpreter {
     group.tensors.push_back(read_tensor(call, name));
   }
 
-  // The call of _rebuild_tensor_v2 behind a value, through parameters and typed tensors; nothing if it is no
+  // The call of _rebuild_tensor_v2 behind a value, through parameters and typed tensors, or an array of numpy; nothing if it is no
   // tensor.
   std::optional<uint32_t> tensor_call(uint32_t place) const {
+    if (is_numpy_array(pickle_, place)) return place;
     for (int wraps = 0; wraps < 4; ++wraps) {
       const PickleNode& node = at(place);
       const std::string_view name = callee(node);
@@ -274,6 +293,7 @@ class Interpreter {
   // (storage, offset, shape, strides, requires_grad, hooks, …); offset and strides count elements.
   TensorView read_tensor(uint32_t call, const std::string& name) {
     const std::string where = text(file_, ": tensor '", printable(name), "'");
+    if (is_numpy_array(pickle_, call)) return read_array(call, name, where);
     const auto& arguments = tensor_arguments(call);
     check(arguments.size() >= 4 && at(arguments[1]).kind == Kind::integer, where, " is of an unknown form");
     const Storage& from = storage(arguments[0], where);
@@ -303,6 +323,18 @@ class Interpreter {
     out.bytes = contiguous
                     ? from.bytes.subspan(static_cast<size_t>(offset * width), static_cast<size_t>(bytes))
                     : copy(from, offset, out.shape, strides, static_cast<uint64_t>(bytes), where);
+    return out;
+  }
+
+  TensorView read_array(uint32_t place, const std::string& name, const std::string& where) {
+    const NumpyArray array = read_numpy_array(pickle_, place, where);
+    check(array.shape.size() <= kMaxDims, where, " has more than ", kMaxDims, " dimensions");
+    TensorView out{name, array.dtype, array.shape, array.bytes};
+    if (!array.column_major || array.bytes.empty()) return out;
+    std::vector<int64_t> strides;
+    int64_t elements = 1;
+    for (const int64_t extent : array.shape) strides.push_back(std::exchange(elements, elements * extent));
+    out.bytes = copy({array.dtype, array.bytes}, 0, array.shape, strides, array.bytes.size(), where);
     return out;
   }
 
@@ -343,18 +375,24 @@ class Interpreter {
   TorchContent content_;
 };
 
-// Everything that is not a zip archive gets a line of its own.
+// A pickle alone: dictionaries of numpy's arrays.
+TorchContent parse_pickle(std::span<const std::byte> bytes, const std::string& name) {
+  const Pickle tree = read_pickle(bytes, name, kAllowed);
+  TorchContent content = Interpreter({}, "", tree, name, bytes.size()).run_arrays();
+  check(!content.groups.empty(), name,
+        ": is a bare pickle without arrays of numpy, which can run code when Python loads it: "
+        "torch.save(model.state_dict(), FILE) with PyTorch 1.6 or later");
+  return content;
+}
+
+// Everything that is neither a zip archive nor a pickle gets a line of its own.
 void check_form(std::span<const std::byte> bytes, const std::string& name) {
   const std::string_view start = as_text(bytes.first(std::min<size_t>(bytes.size(), 64)));
   if (start.starts_with("PK")) return;
   if (start.starts_with(std::string_view("\x80\x02\x8A\x0A\x6C\xFC\x9C\x46\xF9\x20\x6A\xA8\x50\x19", 14)))
     fail(name,
          ": is in PyTorch's old form (before 1.6, no zip archive); load it there and torch.save() it again");
-  if (start.starts_with('\x80'))
-    fail(name,
-         ": is a bare pickle, which can run code when Python loads it: torch.save(model.state_dict(), FILE) "
-         "with "
-         "PyTorch 1.6 or later");
+  if (start.starts_with('\x80')) return;
   if (start.starts_with("version https://git-lfs"))
     fail(name, ": is a Git LFS pointer: fetch the file itself");
   fail(name, ": is no PyTorch file: must be a zip archive of PyTorch 1.6 or later");
@@ -392,6 +430,7 @@ bool looks_like_torch(std::span<const std::byte> bytes) {
 
 TorchContent parse_torch_archive(std::span<const std::byte> bytes, const std::string& name) {
   check_form(bytes, name);
+  if (as_text(bytes).starts_with('\x80')) return parse_pickle(bytes, name);
   const std::vector<ZipEntry> entries = index_zip(bytes, name);
   const auto [prefix, script] = archive_form(entries, name);
   std::span<const std::byte> pickle;

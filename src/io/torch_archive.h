@@ -1,6 +1,8 @@
 // PyTorch's weight files (.pth, .pt, .bin, .th: a zip archive with a pickle in it), read without running
 // anything.
 //
+// Dictionaries of numpy's arrays are read likewise, from such an archive or from a pickle alone (detectron2's and Detectron's
+// .pkl).
 // The tensors of a TorchScript program (OpenAI's files of CLIP) are read by the paths of their modules, its code is not.
 // Objects of other programs that a training script kept beside the weights ("state_dict" with a logger's
 // history) are left unread. Refused, each with a line that names the file and what is wrong: the old form
@@ -32,6 +34,7 @@ struct TorchContent {
   std::vector<TorchGroup> groups;
   // Copies of the tensors that do not lie contiguous in the file; views may point in here.
   std::vector<std::unique_ptr<std::byte[]>> copies;
+  bool arrays_alone = false;        // a pickle of numpy's arrays, no archive
   std::vector<std::string> unread;  // classes and functions of other programs that it names, the first few
 };
 
@@ -44,10 +47,12 @@ class TorchArchive {
 
   const std::string& path() const { return path_; }
   const std::vector<TorchGroup>& groups() const { return content_.groups; }
+  // The form as people are told it.
+  const char* form() const { return content_.arrays_alone ? "pickle of numpy's arrays" : "PyTorch archive"; }
   const std::vector<std::string>& unread() const { return content_.unread; }
   // The dictionary under `key` ("model_ema"). Without a key: the first of "state_dict", "model",
   // "model_state_dict", "module", "net", "network", "backbone", "weights", "params", "model_ema",
-  // "state_dict_ema", "teacher", "" that exists, or the only one. An error lists the keys there are.
+  // "state_dict_ema", "teacher", "blobs", "" that exists, or the only one. An error lists the keys there are.
   const TorchGroup& choose(const std::string& key = "") const;
   // Its weights. A prefix that all names share because the model was wrapped ("module.", "_orig_mod.") is
   // taken off. The views live as long as this object.

@@ -294,8 +294,8 @@ TEST(TorchArchive, BombsOfManyThingsAreRefused) {
             "f: data.pkl: damaged pickle at byte 4194306: it builds too many things");
   EXPECT_EQ(refusal(archive("\x80\x04}" + std::string((4 << 20) + 10, '\x94') + ".")),
             "f: data.pkl: damaged pickle at byte 4194307: it remembers too many things");
-  EXPECT_EQ(refusal(archive(std::string((64 << 20) + 1, 'N'))),
-            "f: data.pkl: a pickle of 67108865 bytes, at most 67108864 are read");
+  EXPECT_EQ(refusal(archive(pickle(S(std::string(64 << 20, 'N'))))),
+            "f: data.pkl: a pickle of 67108872 bytes, at most 67108864 are read");
   // Dictionaries that hold the one before twice: 2^40 paths, each dictionary is looked at once.
   std::string doubled = "}q\x01";
   for (int i = 0; i < 40; ++i)
@@ -427,10 +427,9 @@ TEST(TorchArchive, OtherArchivesAreNamed) {
   EXPECT_EQ(refusal(zip({{"m/data.pkl", pickle("}")}, {.name = "m/data/0", .content = "x", .method = 8}})),
             "f: zip entry 'm/data/0' is compressed, PyTorch stores its own as they are");
   EXPECT_EQ(refusal(zip({{"m/data.pkl", pickle("}")}, {"n/data.pkl", pickle("}")}})), "f: holds two pickles");
-  EXPECT_EQ(
-      refusal("\x80\x04}."),
-      "f: is a bare pickle, which can run code when Python loads it: torch.save(model.state_dict(), FILE) "
-      "with PyTorch 1.6 or later");
+  EXPECT_EQ(refusal("\x80\x04}."),
+            "f: is a bare pickle without arrays of numpy, which can run code when Python loads it: "
+            "torch.save(model.state_dict(), FILE) with PyTorch 1.6 or later");
   EXPECT_EQ(refusal(""), "f: is no PyTorch file: must be a zip archive of PyTorch 1.6 or later");
 }
 

@@ -53,6 +53,37 @@ TEST(TorchArchive, FindsTheWeightsOfATrainingCheckpoint) {
           "checkpoint.pth: has no weights under 'model', must be one of 'state_dict', 'state_dict_ema'");
 }
 
+// detectron2's model zoo; protocol 3 has its texts in bytes of another form.
+TEST(TorchArchive, ReadsArraysOfNumpyFromAPickle) {
+  for (const std::string name : {"arrays_protocol3.pkl", "arrays_protocol4.pkl"}) {
+    const TorchArchive archive(kFolder + name);
+    EXPECT_EQ(keys_of(archive), std::vector<std::string>{"model"});
+    expect_same(archive.weights(), "arrays.safetensors");
+    EXPECT_EQ(archive.form(), std::string("pickle of numpy's arrays"));
+  }
+}
+
+TEST(TorchArchive, RefusesArraysThatAreNotWhatTheySay) {
+  const std::string whole = read_text(kFolder + "arrays_protocol3.pkl");
+  const auto said = [&](std::string_view from, std::string_view to) {
+    std::string changed = whole;
+    changed.replace(changed.find(from), from.size(), to);
+    return error_of([&] { parse_torch_archive(as_bytes(changed), "f"); });
+  };
+  using namespace std::string_view_literals;
+  const std::string plain = "f: tensor 'plain' ",
+                    type = plain + "has elements of numpy's type 'U4', which are not read";
+  EXPECT_EQ(said("f4", "U4"), type);
+  EXPECT_EQ(said("X\x01\0\0\0<"sv, "X\x01\0\0\0>"sv),
+            plain + "has big-endian numbers, must be little-endian");
+  EXPECT_EQ(said("K\x02K\x03"sv, "K\x02K\x04"sv), plain + "has 24 bytes, its shape needs 32");
+  EXPECT_EQ(said("K\x02K\x03"sv, "K\x02N"sv), plain + "has a shape of an unknown form");
+  EXPECT_EQ(said("K\x02K\x03"sv, "J\xFF\xFF\xFF\x7FJ\xFF\xFF\xFF\x7F"sv),
+            plain + "has a size that overflows");
+  for (size_t size = 0; size < whole.size(); ++size)
+    EXPECT_NE(error_of([&] { parse_torch_archive(as_bytes(whole.substr(0, size)), "f"); }), "") << size;
+}
+
 // OpenAI's files of CLIP are such programs.
 TEST(TorchArchive, ReadsTheWeightsOfATorchScriptProgram) {
   const TorchArchive archive(kFolder + "script.pt");

@@ -26,13 +26,13 @@ struct WeightFile::Source {
 namespace {
 
 std::string form_of(const TorchArchive& archive, const TorchGroup& chosen) {
-  if (archive.groups().size() == 1 && chosen.key.empty()) return "PyTorch archive";
+  if (archive.groups().size() == 1 && chosen.key.empty()) return archive.form();
   std::vector<std::string> unread;
   for (const std::string& name : archive.unread()) unread.push_back(printable(name));
   std::vector<std::string> others;
   for (const TorchGroup& group : archive.groups())
     if (&group != &chosen && others.size() < 4) others.push_back("'" + printable(group.key) + "'");
-  return text("PyTorch archive, '", printable(chosen.key), "'",
+  return text(archive.form(), ", '", printable(chosen.key), "'",
               others.empty() ? "" : text("; it also has ", join(others, ", ")),
               unread.empty() ? "" : text("; left unread: objects of ", join(unread, ", ")));
 }

@@ -98,6 +98,21 @@ TEST(ResNet, LastNormsStartAtZeroOnDemand) {
   EXPECT_EQ(starts_at("resnet50_clip", true, "bn3.weight"), 1);  // the stem's
 }
 
+// The paper's form, which Caffe and detectron2's model zoo have.
+TEST(ResNet, TheFirstConvolutionOfABlockHalvesTheGridWhereAsked) {
+  const auto build = [](bool first) { return lively(small("resnet50", {{"stride_first", first}}), 0.1); };
+  const auto usual = build(false), paper = build(true);
+  const torch::Tensor x = image(64, 64);
+  const auto a = usual->backbone->features(x, {0, 1}), b = paper->backbone->features(x, {0, 1});
+  EXPECT_EQ(a[1].sizes(), b[1].sizes());
+  EXPECT_TRUE(torch::equal(a[0], b[0])) << "nothing is halved in the first stage";
+  EXPECT_FALSE(torch::equal(a[1], b[1]));
+  const auto published =
+      meta_classifier(resolve_model("resnet50", Value(Value::Table{{"stride_first", true}})));
+  EXPECT_NEAR(static_cast<double>(published->macs(224, 224)) * 1e-9, 3.86, 0.01);
+  EXPECT_THROW(build_classifier(small("resnet18", {{"stride_first", true}}), 1), Error);
+}
+
 TEST(ResNet, StatisticsAreOfAllSamplesUnderDropPath) {
   const auto statistics = [](double rate) {
     const auto model = build_classifier(
@@ -123,6 +138,17 @@ TEST(ResNet, ReadsNamesOfClipAndPyTorch) {
   EXPECT_EQ(rename("backbone.bottom_up.res5.12.conv3.norm.bias"), "layer4.12.bn3.bias");
   EXPECT_EQ(rename("res3.0.shortcut.weight"), "layer2.0.downsample.0.weight");
   EXPECT_EQ(rename("res3.0.shortcut.norm.weight"), "layer2.0.downsample.1.weight");
+  EXPECT_EQ(rename("conv1_w"), "conv1.weight");  // Caffe's
+  EXPECT_EQ(rename("conv1_b"), "");
+  EXPECT_EQ(rename("res_conv1_bn_s"), "bn1.weight");
+  EXPECT_EQ(rename("res2_0_branch2a_w"), "layer1.0.conv1.weight");
+  EXPECT_EQ(rename("res5_12_branch2c_bn_b"), "layer4.12.bn3.bias");
+  EXPECT_EQ(rename("res3_0_branch1_bn_riv"), "layer2.0.downsample.1.running_var");
+  EXPECT_EQ(rename("res2_0_branch2b_bn_running_mean"), "layer1.0.bn2.running_mean");
+  EXPECT_EQ(rename("res2_0_branch2b_bn_gamma"), "layer1.0.bn2.weight");
+  EXPECT_EQ(rename("fc1000_b"), "fc.bias");
+  EXPECT_EQ(rename("pred_w"), "fc.weight");
+  EXPECT_EQ(rename("res2_0_branch2a_w_momentum"), "");
   EXPECT_EQ(rename("stem.0.weight"), "conv1.weight");
   EXPECT_EQ(rename("stem.4.bias"), "bn2.bias");
   EXPECT_EQ(rename("stem.7.running_var"), "bn3.running_var");

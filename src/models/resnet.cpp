@@ -8,8 +8,8 @@
 //   stem:         convolution of 7x7 cells and max pooling, each halving the grid
 //   scores = fc(mean over the cells of x_L)
 //
-// The grid is halved by the 3x3 convolution of a stage's first block (torchvision's v1.5), not by its first 1x1
-// one as the paper has it: 4.09 instead of 3.8 G multiply-adds. CLIP's form has three 3x3 convolutions as stem,
+// The grid is halved by the 3x3 convolution of a stage's first block (torchvision's v1.5), or by its first 1x1 one as
+// the paper has it (`stride_first`): 4.09 and 3.8 G multiply-adds. CLIP's form has three 3x3 convolutions as stem,
 // halves by averaging 2x2 cells in front of the 1x1 convolutions, and reads the map by attention of its mean. Three such
 // convolutions and max pooling are the stem of v1c (He et al. 2019, "Bag of tricks", ResNet-C), which mmseg uses.
 #include <torch/nn/modules/container/modulelist.h>
@@ -22,6 +22,7 @@
 #include "core/error.h"
 #include "models/family.h"
 #include "models/pyramid.h"
+#include "models/resnet_names.h"
 #include "nn/attention.h"
 #include "nn/convolution.h"
 #include "nn/drop_path.h"
@@ -63,7 +64,7 @@ struct Config : DropPathSettings {
   std::vector<int64_t> dims = {256, 512, 1024, 2048}, depths = {3, 4, 6, 3};
   BlockKind block = BlockKind::bottleneck;
   Stem stem = Stem::conv7;
-  bool average_strides = false, zero_init_last = true;
+  bool stride_first = false, average_strides = false, zero_init_last = true;
   Pooling pooling = Pooling::mean;
   int64_t heads = 32, embed_dim = 1024, output_stride = 32, stem_dim = 0;
 
@@ -80,6 +81,9 @@ struct Config : DropPathSettings {
       "a 7x7 convolution and max pooling, or three of 3x3 and the mean (CLIP) or max pooling (v1c)");
     v("stem_dim", stem_dim, kHidden,
       "channels that leave the stem; 0: a quarter of dims[0], or dims[0] with block = \"basic\"");
+    v("stride_first", stride_first,
+      "bottlenecks: the first 1x1 convolution halves the grid (the paper, Caffe, detectron2's zoo), not the "
+      "3x3 one");
     v("average_strides", average_strides, "halve the grid by means of 2x2 cells (CLIP)");
     v("pooling", pooling, choice<Pooling>(), "the vector for the head: mean, or attention of it (CLIP)");
     v("heads", heads, kHeads, "heads of attention pooling");
@@ -100,6 +104,9 @@ struct Config : DropPathSettings {
     if (stem != Stem::conv7 && stem_width() % 2 != 0)
       fail_usage("the deep stem is ", stem_width(),
                  " channels wide, must be even: model.stem_dim, or a quarter of model.dims[0]");
+    if (stride_first && (block == BlockKind::basic || average_strides))
+      fail_usage("model.stride_first goes with bottlenecks whose convolutions halve the grid, not with ",
+                 average_strides ? "model.average_strides" : "model.block = \"basic\"");
     if (pooling == Pooling::attention) check_width(dims.back(), heads);
   }
 
@@ -144,8 +151,10 @@ class ResidualUnit : public torch::nn::Module {
     } else {
       const int64_t inner = out / kExpansion;
       if (average) cells_ = stride;
-      add(in, inner, 1, 1, 1);
-      add(inner, inner, 3, stride / cells_, dilation);
+      const bool first = config.stride_first;
+      strided_ = first ? 0 : 1;
+      add(in, inner, 1, first ? stride : 1, 1);
+      add(inner, inner, 3, first ? 1 : stride / cells_, dilation);
       add(inner, out, 1, 1, 1);
     }
     if (stride > 1 || in != out)
@@ -170,7 +179,7 @@ class ResidualUnit : public torch::nn::Module {
     const Extent out = grid(in);
     int64_t total = downsample_ ? out.height * out.width * downsample_->conv->macs() : 0;
     for (size_t i = 0; i < convs_.size(); ++i) {
-      const bool before = i == 0 ? convs_.size() == 3 : i + 1 < convs_.size() && cells_ > 1;
+      const bool before = cells_ > 1 ? i < 2 : i < strided_;
       const Extent at = before ? in : out;
       total += at.height * at.width * convs_[i]->macs();
     }
@@ -203,7 +212,8 @@ class ResidualUnit : public torch::nn::Module {
   }
 
   BlockPlace place_;
-  int64_t cells_ = 1;  // side of the means that halve the grid, 1 = a convolution halves it
+  int64_t cells_ = 1;   // side of the means that halve the grid, 1 = a convolution halves it
+  size_t strided_ = 0;  // which convolution that is
   std::vector<nn::Conv2d> convs_;
   std::vector<nn::BatchNorm2d> norms_;
   std::shared_ptr<Downsample> downsample_;
@@ -388,53 +398,6 @@ class ResNet final : public PyramidBackbone {
   std::shared_ptr<AttentionPool> pool_;
 };
 
-// detectron2's name of a tensor behind "stem." or "res2.": "conv1.weight", "conv1.norm.weight", "shortcut.norm.bias".
-std::string detectron_part(std::string_view part) {
-  const bool shortcut = part.starts_with("shortcut.");
-  const size_t dot = part.find('.');
-  const std::string_view which = part.substr(0, dot), rest = part.substr(dot + 1);
-  const bool norm = rest.starts_with("norm.");
-  if (shortcut) return norm ? text("downsample.1.", rest.substr(5)) : text("downsample.0.", rest);
-  return norm ? text("bn", which.substr(4), ".", rest.substr(5)) : text(which, ".", rest);
-}
-
-// mmseg's deep stem is one sequence of convolutions, norms and ReLU: "stem.3.weight" is its second convolution.
-std::string sequence_part(std::string_view part) {
-  const int64_t place = part[0] - '0';
-  const bool norm = place % 3 == 1;
-  return text(norm ? "bn" : "conv", place / 3 + 1, part.substr(1));
-}
-
-// Names of detectron2 ("backbone.bottom_up.res2.0.conv1.norm.weight") and of OpenMMLab's programs ("stem.0.weight",
-// "head.fc.weight"); others stay as they are.
-std::string as_torchvision(std::string_view name) {
-  constexpr std::string_view kBottomUp = "backbone.bottom_up.";
-  if (name.starts_with(kBottomUp)) name.remove_prefix(kBottomUp.size());
-  if (name.starts_with("head.fc.")) return std::string(name.substr(5));
-  if (name.starts_with("stem.conv1.")) return detectron_part(name.substr(5));
-  if (name.size() > 6 && name.starts_with("stem.") && name[5] >= '0' && name[5] <= '8' && name[6] == '.')
-    return sequence_part(name.substr(5));
-  const bool stage =
-      name.size() > 5 && name.starts_with("res") && name[3] >= '2' && name[3] <= '9' && name[4] == '.';
-  const size_t block = stage ? name.find('.', 5) : std::string_view::npos;
-  if (block == std::string_view::npos) return std::string(name);
-  return text("layer", name[3] - '1', name.substr(4, block - 3), detectron_part(name.substr(block + 1)));
-}
-
-// PyTorch counts the batches that a norm has seen. Files of CLIP hold a text tower besides.
-std::string rename(const std::string& published) {
-  static constexpr std::string_view texts[] = {"transformer.resblocks.", "token_embedding.", "ln_final."};
-  static constexpr std::string_view single[] = {
-      "positional_embedding", "text_projection", "logit_scale", "attn_mask",
-      "input_resolution",     "context_length",  "vocab_size"};
-  if (nn::ends_with(published, ".num_batches_tracked")) return "";
-  for (const std::string_view text : texts)
-    if (published.starts_with(text)) return "";
-  for (const std::string_view name : single)
-    if (published == name) return "";
-  return published.starts_with("visual.") ? published.substr(7) : as_torchvision(published);
-}
-
 Value::Array list(const std::vector<int64_t>& values) { return {values.begin(), values.end()}; }
 
 Value plain(BlockKind block, const std::vector<int64_t>& depths) {
@@ -491,7 +454,7 @@ Family resnet_family() {
           {"resnet50x16_clip", {"RN50x16"}, clip(96, {6, 8, 18, 8}, 768, 384), clips},
           {"resnet50x64_clip", {"RN50x64"}, clip(128, {3, 15, 36, 10}, 1024, 448), clips},
       },
-      rename);
+      resnet_name);
   family.preprocess = table({{"crop", 0.95}});
   return family;
 }

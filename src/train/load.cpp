@@ -289,7 +289,11 @@ std::vector<std::string> our_names(const std::vector<TensorView>& tensors, const
   });
   constexpr std::string_view kBody = "backbone.body.";  // torchvision's word for the backbone alone
   for (size_t i = 0; detector && i < theirs.size(); ++i) {
-    if (const std::string part = models::detector_name(theirs[i]); !part.empty())
+    // Older files of detectron2 hold what its code knows: anchors, and the means of pixels.
+    if (theirs[i].find(".cell_anchors.") != std::string::npos || theirs[i] == "pixel_mean" ||
+        theirs[i] == "pixel_std")
+      ours[i].clear();
+    else if (const std::string part = models::detector_name(theirs[i]); !part.empty())
       ours[i] = part;
     else if (theirs[i].starts_with(kBody))
       ours[i] = family.rename(theirs[i].substr(kBody.size()));

@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "core/threads.h"
 #include "core/toml.h"
+#include "models/heads/class_head.h"
 #include "models/model.h"
 
 namespace tessera::train {
@@ -293,7 +294,7 @@ TEST(Optimiser, ASavedStateContinuesBitForBit) {
   }
 }
 
-std::string error_of(const std::function<void()>& body) {
+std::string optimiser_error(const std::function<void()>& body) {
   try {
     body();
   } catch (const Error& error) {
@@ -308,11 +309,11 @@ TEST(Optimiser, AStateThatDoesNotFitIsRefusedByName) {
   missing.erase(missing.begin());
   extra.emplace_back("exp_avg.head", torch::zeros({3}));
   shape[0].second = torch::zeros({257, 130});
-  EXPECT_EQ(error_of([&] { optimiser->load_state(1, missing); }),
+  EXPECT_EQ(optimiser_error([&] { optimiser->load_state(1, missing); }),
             "optimiser state: tensor 'exp_avg.w' is missing");
-  EXPECT_EQ(error_of([&] { optimiser->load_state(1, extra); }),
+  EXPECT_EQ(optimiser_error([&] { optimiser->load_state(1, extra); }),
             "optimiser state: tensor 'exp_avg.head' belongs to no parameter of this optimiser");
-  EXPECT_EQ(error_of([&] { optimiser->load_state(1, shape); }),
+  EXPECT_EQ(optimiser_error([&] { optimiser->load_state(1, shape); }),
             "optimiser state: tensor 'exp_avg.w' has shape [257, 130], must be [130, 257]");
   EXPECT_EQ(optimiser->steps(), 0);
 }
@@ -325,7 +326,7 @@ TEST(Optimiser, SettingsAreCompleteAndSlipsNameTheNearest) {
   EXPECT_EQ(resolve_optimiser(spec.settings).settings, spec.settings);
   EXPECT_EQ(resolve_optimiser(Value()).common.name, "adamw");
   const auto refusal = [](const std::string& toml) {
-    return error_of([&] { resolve_optimiser(parse_toml(toml, "test")); });
+    return optimiser_error([&] { resolve_optimiser(parse_toml(toml, "test")); });
   };
   EXPECT_EQ(
       refusal("name = 'lamp'"),
@@ -342,9 +343,9 @@ TEST(Optimiser, SettingsAreCompleteAndSlipsNameTheNearest) {
 TEST(Optimiser, GroupsAndPatternsThatDoNotFitAreRefused) {
   auto groups = some_groups();
   groups[1].parameters.push_back(groups[0].parameters[0]);
-  EXPECT_EQ(error_of([&] { make("name = 'muon'\nby_adamw = ['w', 'text.*']", some_groups()); }),
+  EXPECT_EQ(optimiser_error([&] { make("name = 'muon'\nby_adamw = ['w', 'text.*']", some_groups()); }),
             "optimiser.by_adamw: no parameter matches 'text.*'");
-  EXPECT_EQ(error_of([&] { make("name = 'sgd'", groups); }),
+  EXPECT_EQ(optimiser_error([&] { make("name = 'sgd'", groups); }),
             "optimiser: parameter 'w' is in two groups or twice in one");
 }
 

@@ -58,3 +58,16 @@ vit = timm.models.vision_transformer.VisionTransformer(
     img_size=32, patch_size=8, embed_dim=32, depth=2, num_heads=2, num_classes=7)
 half = {name: value.half() for name, value in vit.state_dict().items()}
 torch.save({"model": half, "epoch": 3, "args": argparse.Namespace(lr=1e-3)}, "vit.pth")
+
+# Arrays as detectron2's model zoo keeps them.
+import pickle  # noqa: E402
+
+plain = np.random.default_rng(1).standard_normal((2, 3)).astype("f4")
+arrays = {
+    "plain": plain, "turned": np.asfortranarray(plain), "half": plain.astype("f2"), "wide": plain.astype("f8"),
+    "count": np.array(7), "none": np.zeros((0, 3), "f4"), "bytes": np.arange(5, dtype="u1")}
+zoo = {"model": arrays, "__author__": "Detectron2 Model Zoo", "matching_heuristics": True, "iteration": np.float64(3)}
+for protocol in (3, 4):
+    with open(f"arrays_protocol{protocol}.pkl", "wb") as file:
+        pickle.dump(zoo, file, protocol=protocol)
+save_file({name: torch.tensor(array) for name, array in arrays.items()}, "arrays.safetensors")

@@ -1,0 +1,21 @@
+// What files of detectron2's model zoo, and of Detectron and Caffe before it, have otherwise than PyTorch's.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "io/safetensors.h"
+#include "train/fused_names.h"
+
+namespace tessera::train {
+
+// The statistics of a ResNet's norms that are kept as scale and shift alone, under the file's names: means of 0 and variances of 1,
+// with which a batch norm computes what they do. None where the file has statistics.
+NamedTensors absent_statistics(const std::vector<TensorView>& views);
+
+// The convolution that reads the image, for channels in the opposite order: [out, 3, rows, columns] under its name. Throws Error
+// with `path` where there is none or more than one.
+NamedTensors::value_type turned_first_convolution(const std::vector<TensorView>& views,
+                                                  const std::string& path);
+
+}  // namespace tessera::train
