@@ -4,6 +4,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <sstream>
 #include <unordered_map>
 
 #include "cli/command.h"
@@ -21,6 +22,7 @@
 #include "io/file.h"
 #include "io/image_write.h"
 #include "io/json.h"
+#include "io/number_literals.h"
 #include "tasks/object_tiles.h"
 #include "train/device.h"
 
@@ -104,7 +106,10 @@ void write_overlay(const Image& image, const std::vector<FoundObject>& found, co
 class AnnotatedIds {
  public:
   explicit AnnotatedIds(std::string path) : path_(std::move(path)) {
-    const nlohmann::json all = parse_json(read_text(path_, kMostIdBytes), path_, {.max_bytes = kMostIdBytes});
+    std::istringstream file(read_text(path_, kMostIdBytes));
+    NumberLiterals literals(file);
+    const std::string content{std::istreambuf_iterator<char>(&literals), {}};
+    const nlohmann::json all = parse_json(content, path_, {.max_bytes = kMostIdBytes});
     if (!all.is_object() || !all.contains("images") || !all["images"].is_array())
       fail(path_, " has no list 'images', as COCO's files have");
     const nlohmann::json& images = all["images"];

@@ -168,6 +168,12 @@ OpenSplits open_splits(const SourceConfig& config) {
   return splits;
 }
 
+// A set of masks or boxes whose annotations are missing looks like a folder of classes.
+bool is_images_alone(const Source& source) {
+  const ClassLabels* labels = source.class_labels();
+  return labels && labels->class_names() == std::vector<std::string>{"images"};
+}
+
 std::vector<std::string> OpenSplits::problems() const {
   std::vector<std::string> lines = errors;
   std::set<std::string> seen(lines.begin(), lines.end());
@@ -181,6 +187,10 @@ CheckReport check_data(const SourceConfig& config, const Progress& progress) {
   CheckReport report;
   OpenSplits splits = open_splits(config);
   for (const std::string& line : splits.problems()) report.set.add(line);
+  if (splits.train && is_images_alone(*splits.train))
+    report.set.add(text(config.path,
+                        ": its folder images/ is read as a class of that name; masks of images belong into ",
+                        "annotations/ beside it, boxes into annotations/instances_train.json"));
   // Conversations in one file have no split: they are looked at once.
   if (config.val_path.empty() && dynamic_cast<const Conversations*>(splits.train.get()))
     splits.validation.reset();
