@@ -29,6 +29,7 @@
 #include "train/load.h"
 #include "train/open_generator.h"
 #include "train/open_task.h"
+#include "train/program_names.h"
 #include "train/setup.h"
 
 namespace tessera::cli {
@@ -37,7 +38,7 @@ namespace {
 namespace fs = std::filesystem;
 
 struct ConvertOptions {
-  std::string in, out, model, key, precision, calibrate, class_names, recipe, vae;
+  std::string in, out, model, key, precision, calibrate, class_names, recipe, vae, names;
   std::vector<std::string> preprocess, settings;
   int64_t calibrate_images = 512;
   double shard_gigabytes = 5;
@@ -150,6 +151,22 @@ train::WeightsInfo info_of_recipe(const ConvertOptions& options, const WeightFil
   return info;
 }
 
+// The tensors by the names of another program, which reads no metadata of ours.
+Metadata rename_for_program(Tensors& tensors, const std::string& program, const train::WeightsInfo& info) {
+  train::NamedTensors ours;
+  for (const TensorView& view : tensors.views) ours.emplace_back(view.name, train::to_tensor(view));
+  tensors.views.clear();
+  for (const auto& [name, tensor] : train::as_program(ours, program, info)) {
+    const torch::Tensor& kept = tensors.kept.emplace_back(tensor.contiguous());
+    tensors.views.push_back({name,
+                             train::element_type(kept, name),
+                             kept.sizes().vec(),
+                             {static_cast<const std::byte*>(kept.const_data_ptr()), kept.nbytes()}});
+  }
+  std::cout << "names   those of " << program << "\n";
+  return {{"format", "pt"}};
+}
+
 // The training pictures of a set, so many of them, in an order of the seed 0, prepared as the weights ask.
 void add_calibration(Tensors& tensors, const ConvertOptions& options, const WeightFile& file,
                      const train::WeightsInfo& info) {
@@ -184,6 +201,7 @@ void convert_generator(const ConvertOptions& options) {
                 {"--calibrate", !options.calibrate.empty()},
                 {"--recipe", !options.recipe.empty()},
                 {"--bgr", options.bgr},
+                {"--names", !options.names.empty()},
                 {"--set", !options.settings.empty()}},
                "does not go with folders of diffusers: convert to .safetensors first");
   const train::OpenedTask opened =
@@ -226,6 +244,8 @@ void run(const ConvertOptions& options) {
   Tensors tensors;
   Metadata metadata = file.metadata();
   const bool by_recipe = !options.recipe.empty();
+  if (!options.names.empty() && !options.calibrate.empty())
+    fail_usage("--names ", options.names, " and --calibrate: no other program reads fixed scales");
   if (options.bgr && ours)
     fail_usage("--bgr: '", options.in, "' was written by tessera, whose images are red first");
   if (by_recipe && (ours || !options.model.empty()))
@@ -258,6 +278,7 @@ void run(const ConvertOptions& options) {
       std::cout << line << "\n";
     metadata = train::weights_metadata(info);
     if (!options.calibrate.empty()) add_calibration(tensors, options, file, info);
+    if (!options.names.empty()) metadata = rename_for_program(tensors, options.names, info);
   } else if (!options.calibrate.empty()) {
     fail_usage("--calibrate runs the model: name it with --model (see `tessera models`)");
   } else {
@@ -308,6 +329,8 @@ void add_convert(Arguments& command, Action& action) {
   command.add("--key", options->key, "PyTorch archives: which dictionary, as model_ema");
   command.add("--preprocess", options->preprocess,
               "how images are prepared, where not as published: --preprocess crop=1.0 mean=[0.5,0.5,0.5]");
+  command.add("--names", options->names, "names of another program, for weights of segment, detect and detr")
+      .one_of(train::named_programs());
   command.flag("--bgr", options->bgr,
                "the file's network takes blue first (Caffe, detectron2's model zoo): its first convolution "
                "is turned, so that images "

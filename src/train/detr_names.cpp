@@ -93,4 +93,45 @@ NamedTensors detr_of_transformers(const NamedTensors& tensors) {
   return out;
 }
 
+namespace {
+
+std::string transformers_name(std::string name) {
+  const bool encoder = name.starts_with("transformer.encoder."),
+             layer = name.find(".layers.") != std::string::npos;
+  if (name.starts_with("transformer.") && layer)
+    for (const auto& [theirs, authors] : kParts) {
+      const std::string last = text(".norm", encoder ? 2 : 3, ".");
+      const bool is_last = theirs == ".final_layer_norm.";
+      const std::string_view old = is_last ? std::string_view(last) : authors;
+      const size_t at = name.find(old);
+      // The second norm of an encoder's layer is its last one.
+      if (at == std::string::npos || (encoder && theirs == ".encoder_attn_layer_norm.")) continue;
+      name.replace(at, old.size(), theirs);
+      break;
+    }
+  for (const auto& [theirs, authors] : kBeginnings)
+    if (name.starts_with(authors)) return name.replace(0, authors.size(), theirs);
+  return name;
+}
+
+}  // namespace
+
+NamedTensors transformers_of_detr(const NamedTensors& tensors) {
+  static const std::string whole = ".in_proj_";
+  NamedTensors out;
+  for (const auto& [name, tensor] : tensors) {
+    const size_t at = name.find(whole);
+    if (at == std::string::npos) {
+      out.emplace_back(transformers_name(name), tensor);
+      continue;
+    }
+    const auto rows = tensor.chunk(3);
+    for (size_t i = 0; i < 3; ++i)
+      out.emplace_back(transformers_name(
+                           text(name.substr(0, at), ".", "qkv"[i], "_proj.", name.substr(at + whole.size()))),
+                       rows[i].contiguous());
+  }
+  return out;
+}
+
 }  // namespace tessera::train

@@ -44,14 +44,6 @@ torch::ScalarType scalar_type(DType dtype) {
   fail("unknown element type");
 }
 
-DType dtype_of(const torch::Tensor& tensor, const std::string& name) {
-  for (const DType dtype : {DType::f64, DType::f32, DType::f16, DType::bf16, DType::i64, DType::i32,
-                            DType::i16, DType::i8, DType::u8, DType::boolean})
-    if (scalar_type(dtype) == tensor.scalar_type()) return dtype;
-  fail("tensor '", name, "': element type ", c10::toString(tensor.scalar_type()),
-       " has no place in safetensors");
-}
-
 // Entries that are not the task's own.
 constexpr std::array kCommon = {"tessera.model", "tessera.task", "tessera.preprocess", "tessera.recipe",
                                 "tessera.quantization"};
@@ -78,6 +70,14 @@ models::ModelSpec read_model_spec(const std::string& json, const std::string& wh
 
 }  // namespace
 
+DType element_type(const torch::Tensor& tensor, const std::string& name) {
+  for (const DType dtype : {DType::f64, DType::f32, DType::f16, DType::bf16, DType::i64, DType::i32,
+                            DType::i16, DType::i8, DType::u8, DType::boolean})
+    if (scalar_type(dtype) == tensor.scalar_type()) return dtype;
+  fail("tensor '", name, "': element type ", c10::toString(tensor.scalar_type()),
+       " has no place in safetensors");
+}
+
 // --- writing
 
 std::string save_tensors(const std::string& path, const NamedTensors& tensors, const Metadata& metadata) {
@@ -86,7 +86,7 @@ std::string save_tensors(const std::string& path, const NamedTensors& tensors, c
   for (const auto& [name, tensor] : tensors) {
     const torch::Tensor& plain = kept.emplace_back(tensor.detach().to(torch::kCPU).contiguous());
     views.push_back({name,
-                     dtype_of(plain, name),
+                     element_type(plain, name),
                      plain.sizes().vec(),
                      {static_cast<const std::byte*>(plain.const_data_ptr()), plain.nbytes()}});
   }

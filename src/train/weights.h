@@ -34,6 +34,9 @@ struct WeightsInfo {
   bool ours = false;   // the metadata are Tessera's
 };
 
+// How a file stores the elements of a tensor; an error that names it where safetensors has no such type.
+DType element_type(const torch::Tensor& tensor, const std::string& name);
+
 // Writes tensors of any device in their own dtype. Returns the file's XXH3-64.
 std::string save_tensors(const std::string& path, const NamedTensors& tensors, const Metadata& metadata = {});
 std::string save_weights(const std::string& path, const NamedTensors& tensors, const WeightsInfo& info);
