@@ -85,8 +85,8 @@ class Interpreter {
   }
 
   TorchContent run_arrays() {
-    visit(pickle_.root, "", 0);
     content_.arrays_alone = true;
+    visit(pickle_.root, "", 0);
     content_.unread = pickle_.unknown;
     return std::move(content_);
   }
@@ -210,7 +210,8 @@ class Interpreter {
   // The call of _rebuild_tensor_v2 behind a value, through parameters and typed tensors, or an array of numpy; nothing if it is no
   // tensor.
   std::optional<uint32_t> tensor_call(uint32_t place) const {
-    if (is_numpy_array(pickle_, place)) return place;
+    // Beside PyTorch's tensors arrays are statistics of a training.
+    if (content_.arrays_alone && is_numpy_array(pickle_, place)) return place;
     for (int wraps = 0; wraps < 4; ++wraps) {
       const PickleNode& node = at(place);
       const std::string_view name = callee(node);

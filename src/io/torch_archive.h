@@ -1,8 +1,7 @@
 // PyTorch's weight files (.pth, .pt, .bin, .th: a zip archive with a pickle in it), read without running
 // anything.
 //
-// Dictionaries of numpy's arrays are read likewise, from such an archive or from a pickle alone (detectron2's and Detectron's
-// .pkl).
+// Dictionaries of numpy's arrays are read from a pickle alone (detectron2's and Detectron's .pkl), not from an archive.
 // The tensors of a TorchScript program (OpenAI's files of CLIP) are read by the paths of their modules, its code is not.
 // Objects of other programs that a training script kept beside the weights ("state_dict" with a logger's
 // history) are left unread. Refused, each with a line that names the file and what is wrong: the old form

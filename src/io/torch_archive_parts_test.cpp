@@ -120,6 +120,15 @@ TEST(TorchArchive, TensorsReachIntoTheirStorage) {
   EXPECT_EQ(content.copies.size(), 1u) << "what is contiguous is not copied";
 }
 
+TEST(TorchArchive, ArraysOfNumpyBesideTensorsAreLeftUnread) {
+  const std::string array = G("numpy.core.multiarray", "_reconstruct") + ")R";
+  const std::string file = archive(pickle(dict({{"history", array}, {"a", tensor(kFloats, 0, {6}, {1})}})));
+  const auto content = parse_torch_archive(as_bytes(file), "f");
+  ASSERT_EQ(content.groups.size(), 1U);
+  ASSERT_EQ(content.groups[0].tensors.size(), 1U);
+  EXPECT_EQ(content.groups[0].tensors[0].name, "a");
+}
+
 // An object of a TorchScript program with this state.
 std::string module(const std::vector<std::pair<std::string, std::string>>& state) {
   return G("__torch__", "M") + ")\x81" + dict(state) + "b";

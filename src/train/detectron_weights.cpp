@@ -22,7 +22,8 @@ constexpr std::array<NormNames, 2> kNorms = {
 bool is_of_resnet(std::string_view name) {
   constexpr std::string_view kBottomUp = "backbone.bottom_up.";
   if (name.starts_with(kBottomUp)) name.remove_prefix(kBottomUp.size());
-  return name.starts_with("res") || name.starts_with("stem.");
+  const bool stage = name.size() > 3 && name.starts_with("res") && name[3] >= '2' && name[3] <= '5';
+  return stage || name.starts_with("stem.conv1.") || name.starts_with("res_conv1_");
 }
 
 }  // namespace
@@ -41,8 +42,8 @@ NamedTensors absent_statistics(const std::vector<TensorView>& views) {
   return statistics;
 }
 
-NamedTensors::value_type turned_first_convolution(const std::vector<TensorView>& views,
-                                                  const std::string& path) {
+std::pair<std::string, torch::Tensor> turned_first_convolution(const std::vector<TensorView>& views,
+                                                               const std::string& path) {
   const auto reads_image = [](const TensorView& view) {
     return view.shape.size() == 4 && view.shape[1] == 3 && !view.name.ends_with("_momentum");
   };

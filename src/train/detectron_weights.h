@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "io/safetensors.h"
@@ -15,7 +16,7 @@ NamedTensors absent_statistics(const std::vector<TensorView>& views);
 
 // The convolution that reads the image, for channels in the opposite order: [out, 3, rows, columns] under its name. Throws Error
 // with `path` where there is none or more than one.
-NamedTensors::value_type turned_first_convolution(const std::vector<TensorView>& views,
-                                                  const std::string& path);
+std::pair<std::string, torch::Tensor> turned_first_convolution(const std::vector<TensorView>& views,
+                                                               const std::string& path);
 
 }  // namespace tessera::train
