@@ -1,3 +1,4 @@
+#include "core/error.h"
 #include "fuzz/fuzz.h"
 #include "io/torch_archive.h"
 
@@ -39,14 +40,18 @@ void look_at(const tessera::TorchContent& content) {
 
 }  // namespace
 
-// A whole archive if it starts like one, else the pickle of one.
+// A whole archive if it starts like one, else the pickle of one, and a pickle alone.
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   return tessera::fuzz_one(data, size, [](std::span<const std::byte> bytes) {
     if (tessera::as_text(bytes).starts_with("PK")) {
       look_at(tessera::parse_torch_archive(bytes, "f"));
     } else {
       const std::string archive = archive_around(tessera::as_text(bytes));
-      look_at(tessera::parse_torch_archive(tessera::as_bytes(archive), "f"));
+      try {
+        look_at(tessera::parse_torch_archive(tessera::as_bytes(archive), "f"));
+      } catch (const tessera::Error&) {
+      }
+      look_at(tessera::parse_torch_archive(bytes, "f"));
     }
   });
 }

@@ -15,4 +15,7 @@ int num_gpus();
 // Why there is no GPU, in words that end a message: "this machine has no NVIDIA driver (libcuda.so.1)"; empty where there is one.
 std::string why_no_gpu();
 
+// The same where the machine has NVIDIA's driver all the same, so that a GPU may be expected; empty without a driver.
+std::string why_gpu_is_idle();
+
 }  // namespace tessera::train

@@ -14,6 +14,7 @@
 #include "tasks/soundness.h"
 #include "train/collective.h"
 #include "train/device.h"
+#include "train/gpu_library.h"
 #include "train/picture_sheet.h"
 #include "train/trainer_run.h"
 
@@ -401,7 +402,10 @@ RunSummary run_training(const Recipe& recipe, const TrainOptions& options) {
     shared.train.threads = std::max(1, available_cores() / sharing);
   }
   std::vector<std::string> notes;
-  if (world.size() > 1) shared.train.device = choose_device(recipe.train.device, world, notes).str();
+  if (world.size() > 1)
+    shared.train.device = choose_device(recipe.train.device, world, notes).str();
+  else if (const std::string why = recipe.train.device == "auto" ? why_gpu_is_idle() : ""; !why.empty())
+    notes.push_back("training on the CPU: " + why);
   Setup setup = make_setup(shared, continued, world.size());
   setup.recipe.train.device = recipe.train.device;    // the number of a GPU is this process' own
   setup.recipe.train.threads = recipe.train.threads;  // and so is its share of the cores
