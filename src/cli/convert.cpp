@@ -72,11 +72,11 @@ void convert_elements(Tensors& tensors, const std::string& precision) {
   }
 }
 
-TensorView view_of(const std::string& name, const torch::Tensor& floats) {
+TensorView view_of(const std::string& name, const torch::Tensor& tensor) {
   return {name,
-          DType::f32,
-          floats.sizes().vec(),
-          {static_cast<const std::byte*>(floats.const_data_ptr()), floats.nbytes()}};
+          train::element_type(tensor, name),
+          tensor.sizes().vec(),
+          {static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()}};
 }
 
 // The file's tensors with q, k and v of a projection in one, where the file has them apart (transformers); its DETR by the names
@@ -156,13 +156,8 @@ Metadata rename_for_program(Tensors& tensors, const std::string& program, const 
   train::NamedTensors ours;
   for (const TensorView& view : tensors.views) ours.emplace_back(view.name, train::to_tensor(view));
   tensors.views.clear();
-  for (const auto& [name, tensor] : train::as_program(ours, program, info)) {
-    const torch::Tensor& kept = tensors.kept.emplace_back(tensor.contiguous());
-    tensors.views.push_back({name,
-                             train::element_type(kept, name),
-                             kept.sizes().vec(),
-                             {static_cast<const std::byte*>(kept.const_data_ptr()), kept.nbytes()}});
-  }
+  for (const auto& [name, tensor] : train::as_program(ours, program, info))
+    tensors.views.push_back(view_of(name, tensors.kept.emplace_back(tensor.contiguous())));
   std::cout << "names   those of " << program << "\n";
   return {{"format", "pt"}};
 }

@@ -1,4 +1,4 @@
-// What files of detectron2's model zoo, and of Detectron and Caffe before it, have otherwise than PyTorch's.
+// Files of detectron2's model zoo, and of Detectron and Caffe before it, differ from PyTorch's in norms and colours.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 namespace tessera::train {
 
 // The statistics of a ResNet's norms that are kept as scale and shift alone, under the file's names: means of 0 and variances of 1,
-// with which a batch norm computes what they do. None where the file has statistics.
+// with which a batch norm computes what they do, to its epsilon (5e-6). None where the file has statistics.
 NamedTensors absent_statistics(const std::vector<TensorView>& views);
 
 // The convolution that reads the image, for channels in the opposite order: [out, 3, rows, columns] under its name. Throws Error

@@ -117,20 +117,8 @@ std::string transformers_name(std::string name) {
 }  // namespace
 
 NamedTensors transformers_of_detr(const NamedTensors& tensors) {
-  static const std::string whole = ".in_proj_";
-  NamedTensors out;
-  for (const auto& [name, tensor] : tensors) {
-    const size_t at = name.find(whole);
-    if (at == std::string::npos) {
-      out.emplace_back(transformers_name(name), tensor);
-      continue;
-    }
-    const auto rows = tensor.chunk(3);
-    for (size_t i = 0; i < 3; ++i)
-      out.emplace_back(transformers_name(
-                           text(name.substr(0, at), ".", "qkv"[i], "_proj.", name.substr(at + whole.size()))),
-                       rows[i].contiguous());
-  }
+  NamedTensors out = split_projections(tensors, ".in_proj_", {".q_proj.", ".k_proj.", ".v_proj."});
+  for (auto& [name, tensor] : out) name = transformers_name(name);
   return out;
 }
 

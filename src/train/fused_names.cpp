@@ -29,4 +29,20 @@ NamedTensors fuse_projections(const NamedTensors& tensors) {
   return out;
 }
 
+NamedTensors split_projections(const NamedTensors& tensors, std::string_view whole,
+                               const std::array<std::string_view, 3>& parts) {
+  NamedTensors out;
+  for (const auto& [name, tensor] : tensors) {
+    const size_t at = name.find(whole);
+    if (at == std::string::npos) {
+      out.emplace_back(name, tensor);
+      continue;
+    }
+    const auto rows = tensor.chunk(3);
+    for (size_t i = 0; i < 3; ++i)
+      out.emplace_back(std::string(name).replace(at, whole.size(), parts[i]), rows[i].contiguous());
+  }
+  return out;
+}
+
 }  // namespace tessera::train

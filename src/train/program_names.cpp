@@ -35,7 +35,7 @@ int64_t taken_number(std::string_view& name) {
   return *number;
 }
 
-// What stands behind a convolution: its own numbers, or those of its norm, under the words of a program that has both in a module.
+// Names what stands behind a convolution, its own numbers or those of its norm, by the words of a program that has both in a module.
 std::string in_module(std::string_view rest, std::string_view conv, std::string_view norm) {
   return takes(rest, kNorm) ? text(norm, rest) : text(conv, rest);
 }
@@ -160,7 +160,8 @@ std::string box_head_of(std::string_view rest, const std::string& program, const
 }
 
 std::string box_predictor_of(std::string_view rest, const std::string& program, const Counted& counted) {
-  const std::string stage = counted.box_heads ? text(taken_number(rest), ".") : (taken_number(rest), "");
+  const int64_t number = taken_number(rest);
+  const std::string stage = counted.box_heads ? text(number, ".") : "";
   if (program != "mmdet") return text("roi_heads.box_predictor.", stage, rest);
   const bool scores = takes(rest, "cls_score.");
   if (!scores) takes(rest, "bbox_pred.");
@@ -218,23 +219,6 @@ std::string segmenter_name_of(const std::string& ours, const std::string& progra
 
 // --- all
 
-// One tensor of q, k and v as three, rows in this order; `whole` in a name is replaced by each of `parts`.
-NamedTensors apart(const NamedTensors& tensors, std::string_view whole,
-                   const std::array<std::string_view, 3>& parts) {
-  NamedTensors out;
-  for (const auto& [name, tensor] : tensors) {
-    const size_t at = name.find(whole);
-    if (at == std::string::npos) {
-      out.emplace_back(name, tensor);
-      continue;
-    }
-    const auto rows = tensor.chunk(3);
-    for (size_t i = 0; i < 3; ++i)
-      out.emplace_back(std::string(name).replace(at, whole.size(), parts[i]), rows[i].contiguous());
-  }
-  return out;
-}
-
 using Naming = std::function<std::string(const std::string&)>;
 
 // Every tensor under its new name, which load.h must read as the old one.
@@ -252,7 +236,21 @@ NamedTensors renamed_to(const NamedTensors& ours, const Naming& naming, const st
   return out;
 }
 
-// What weights of each task may be written for.
+// A backbone's weights compute in a program what they do here only where it follows that program's code.
+void check_backbone(const models::ModelSpec& model, const std::string& program) {
+  const Value *form = model.settings.find("form"), *first = model.settings.find("stride_first");
+  if (model.family == "swin" && program != "detectron2") {
+    const std::string is = form && form->is_string() ? form->as_string() : "timm",
+                      must = program == "transformers" ? "original" : "mmseg";
+    if (is != must)
+      fail_usage("model.form is '", is, "', whose weights compute something else in ", program, ", must be '",
+                 must, "'");
+  }
+  if (program == "torchvision" && first && first->is_bool() && first->as_bool())
+    fail_usage("model.stride_first is true, torchvision's ResNet halves the grid in its 3x3 convolutions");
+}
+
+// Lists the programs that weights of a task may be written for.
 std::vector<std::string> programs_of(const WeightsInfo& info) {
   const std::string task = tasks::task_name(info.task);
   if (task == "detr") return {"detr", "transformers"};
@@ -277,6 +275,7 @@ NamedTensors as_program(const NamedTensors& ours, const std::string& program, co
     fail_usage("weights of task ", tasks::task_name(info.task), " of this recipe have no form of ", program,
                possible.empty() ? "" : ", must be " + join(possible, " or "));
   const models::ModelSpec& model = info.model;
+  check_backbone(model, program);
   if (program == "detr") return ours;
   if (tasks::task_name(info.task) == "detr") return transformers_of_detr(ours);
   const Counted counted = counted_in(ours);
@@ -286,8 +285,8 @@ NamedTensors as_program(const NamedTensors& ours, const std::string& program, co
   };
   NamedTensors named = renamed_to(ours, naming, program, model);
   if (program != "transformers") return named;
-  return apart(named, ".attention.self.qkv.",
-               {".attention.self.query.", ".attention.self.key.", ".attention.self.value."});
+  return split_projections(named, ".attention.self.qkv.",
+                           {".attention.self.query.", ".attention.self.key.", ".attention.self.value."});
 }
 
 }  // namespace tessera::train

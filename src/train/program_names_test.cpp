@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 
 #include "core/error.h"
@@ -89,6 +90,9 @@ TEST(ProgramNames, SegmentersHaveThoseOfMmseg) {
   EXPECT_TRUE(has(names_in(weights_of("upernet/shapes.toml", {"model.stem=deep_max"}), "mmseg"),
                   "backbone.stem.7.weight"));
   EXPECT_FALSE(names_in(weights_of("upernet/camvid.toml", {}), "mmseg").empty());
+  // The order of the cells that are merged, and padding, are not the same in the three codes.
+  EXPECT_THROW(names_in(weights_of(recipe, {"model.form=original"}), "mmseg"), Error);
+  EXPECT_THROW(names_in(weights_of(recipe, {"model.form=timm"}), "transformers"), Error);
 }
 
 TEST(ProgramNames, DetrGoesToTransformersAndBack) {
