@@ -48,8 +48,7 @@ constexpr const char* kBesideWeights[] = {"config.json",         "generation_con
                                           "merges.txt",          "bpe_simple_vocab_16e6.txt.gz"};
 
 // The weights with what stands beside the old ones; all of it or nothing.
-void write_folder(const std::string& folder, const std::filesystem::path& from,
-                  const train::NamedTensors& tensors) {
+void write_folder(const std::string& folder, const std::filesystem::path& from, const NamedTensors& tensors) {
   namespace fs = std::filesystem;
   const std::string unfinished = folder + ".writing";
   fs::remove_all(unfinished);
@@ -82,7 +81,7 @@ void merge(const AdapterOptions& options) {
   if (opened.images)
     fail_usage(opened.file, " reads images too: `tessera chat --adapter` has its adapter beside the weights");
   const int64_t layers = train::read_adapter(*opened.language, options.adapter, /*merged=*/true);
-  train::NamedTensors tensors;
+  NamedTensors tensors;
   for (const auto& entry : opened.language->named_parameters())
     tensors.emplace_back(entry.key(), entry.value());
   if (alone)

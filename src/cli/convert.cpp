@@ -87,7 +87,7 @@ std::vector<TensorView> fused_views(const std::vector<TensorView>& views, Tensor
     return train::is_transformers_detr(view.name);
   });
   if (!detr && std::none_of(views.begin(), views.end(), apart)) return views;
-  train::NamedTensors named;
+  NamedTensors named;
   for (const TensorView& view : views) named.emplace_back(view.name, train::to_tensor(view));
   std::vector<TensorView> out;
   for (const auto& [name, tensor] :
@@ -104,7 +104,7 @@ std::vector<TensorView> fused_views(const std::vector<TensorView>& views, Tensor
 // The file's tensors with the statistics that its norms lack, and with --bgr its first convolution turned.
 std::vector<TensorView> completed_views(const WeightFile& file, bool bgr, Tensors& tensors) {
   std::vector<TensorView> views = file.tensors();
-  const train::NamedTensors statistics = train::absent_statistics(views);
+  const NamedTensors statistics = train::absent_statistics(views);
   for (const auto& [name, tensor] : statistics)
     views.push_back(view_of(name, tensors.kept.emplace_back(tensor)));
   if (!statistics.empty())
@@ -153,7 +153,7 @@ train::WeightsInfo info_of_recipe(const ConvertOptions& options, const WeightFil
 
 // The tensors by the names of another program, which reads no metadata of ours.
 Metadata rename_for_program(Tensors& tensors, const std::string& program, const train::WeightsInfo& info) {
-  train::NamedTensors ours;
+  NamedTensors ours;
   for (const TensorView& view : tensors.views) ours.emplace_back(view.name, train::to_tensor(view));
   tensors.views.clear();
   for (const auto& [name, tensor] : train::as_program(ours, program, info))

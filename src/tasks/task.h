@@ -15,6 +15,7 @@
 #include "core/value.h"
 #include "data/loader.h"
 #include "models/model.h"
+#include "nn/named_tensors.h"
 #include "tasks/findings.h"
 #include "tasks/inputs.h"
 
@@ -187,7 +188,6 @@ class Task {
   virtual std::vector<std::pair<std::string, std::string>> fingerprints() const { return {}; }
 };
 
-using NamedTensors = std::vector<std::pair<std::string, torch::Tensor>>;
 // Parameters, then buffers, of all parts, under their names in files.
 NamedTensors named_state(const std::vector<Part>& parts);
 NamedTensors named_parameters(const std::vector<Part>& parts);

@@ -9,7 +9,7 @@
 #include "io/file.h"
 #include "io/safetensors.h"
 #include "train/adapter_config.h"
-#include "train/weights.h"
+#include "train/tensors.h"
 
 namespace tessera::train {
 namespace {

@@ -10,8 +10,8 @@
 
 #include "data/loader.h"
 #include "models/model.h"
+#include "nn/named_tensors.h"
 #include "tasks/task.h"
-#include "train/ema.h"
 
 namespace tessera::train {
 

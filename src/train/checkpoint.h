@@ -24,7 +24,7 @@
 #include "core/value.h"
 #include "io/safetensors.h"
 #include "train/manifest.h"
-#include "train/weights.h"
+#include "train/tensors.h"
 
 namespace tessera::train {
 

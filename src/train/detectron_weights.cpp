@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "core/error.h"
-#include "train/weights.h"
+#include "train/tensors.h"
 
 namespace tessera::train {
 namespace {

@@ -17,13 +17,6 @@ void EmaConfig::check(const std::string& where) const {
     fail_usage(where, ".decay is ", shortest(decay), ", must be at least 0 and below 1");
 }
 
-NamedTensors named_state(const torch::nn::Module& module) {
-  NamedTensors tensors;
-  for (const auto& item : module.named_parameters()) tensors.emplace_back(item.key(), item.value());
-  for (const auto& item : module.named_buffers()) tensors.emplace_back(item.key(), item.value());
-  return tensors;
-}
-
 Ema::Ema(const EmaConfig& config, const NamedTensors& model) : config_(config) {
   config.check();
   for (const auto& [name, tensor] : model) average_.emplace_back(name, tensor.detach().clone());

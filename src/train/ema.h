@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <string>
 
-#include "train/optimiser_groups.h"
+#include "nn/named_tensors.h"
 
 namespace tessera::train {
 
@@ -20,9 +20,6 @@ struct EmaConfig {
   bool warmup = false;
   void check(const std::string& where = "ema") const;
 };
-
-// Parameters, then buffers, by name.
-NamedTensors named_state(const torch::nn::Module& module);
 
 class Ema {
  public:

@@ -4,14 +4,11 @@
 #include <array>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
-#include "ops/torch.h"
+#include "nn/named_tensors.h"
 
 namespace tessera::train {
-
-using NamedTensors = std::vector<std::pair<std::string, torch::Tensor>>;
 
 // "X.query.Y", "X.key.Y" and "X.value.Y" (transformers) as one "X.qkv.Y", rows one behind the other, at the place of
 // the query; where one of the three is missing they stay as they are.

@@ -12,7 +12,7 @@
 #include "io/json.h"
 #include "nn/parameter_type.h"
 #include "train/json_value.h"
-#include "train/weights.h"
+#include "train/tensors.h"
 
 namespace tessera::train {
 namespace {

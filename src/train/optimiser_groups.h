@@ -1,19 +1,12 @@
 // Which parameters take weight decay, and which learn more slowly.
 #pragma once
 
-#include <torch/types.h>
-
 #include <string>
-#include <utility>
 #include <vector>
 
-namespace torch::nn {
-class Module;
-}
+#include "nn/named_tensors.h"
 
 namespace tessera::train {
-
-using NamedTensors = std::vector<std::pair<std::string, torch::Tensor>>;
 
 struct ParameterGroup {
   NamedTensors parameters;

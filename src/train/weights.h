@@ -9,17 +9,12 @@
 //   tessera.KEY           JSON: what the task says of itself, such as tessera.class_names
 #pragma once
 
-#include "ops/torch.h"
-
 #include <string>
-#include <vector>
 
 #include "data/transform.h"
-#include "io/safetensors.h"
-#include "io/weight_file.h"
 #include "models/model.h"
-#include "train/ema.h"
 #include "train/quantise.h"
+#include "train/tensors.h"
 
 namespace tessera::train {
 
@@ -34,22 +29,10 @@ struct WeightsInfo {
   bool ours = false;   // the metadata are Tessera's
 };
 
-// How a file stores the elements of a tensor; an error that names it where safetensors has no such type.
-DType element_type(const torch::Tensor& tensor, const std::string& name);
-
-// Writes tensors of any device in their own dtype. Returns the file's XXH3-64.
-std::string save_tensors(const std::string& path, const NamedTensors& tensors, const Metadata& metadata = {});
+// Returns the XXH3-64 of the file.
 std::string save_weights(const std::string& path, const NamedTensors& tensors, const WeightsInfo& info);
 Metadata weights_metadata(const WeightsInfo& info);
 // `name` in front of errors. Metadata of another program give ours = false.
 WeightsInfo read_weights_info(const Metadata& metadata, const std::string& name);
-
-// A tensor of our own from a view of a file's bytes.
-torch::Tensor to_tensor(const TensorView& view);
-NamedTensors read_tensors(const SafetensorsFile& file);
-NamedTensors read_tensors(const WeightFile& file);
-// Copies by name; a tensor that is missing, unknown or of another shape is an error that names it and
-// `where`.
-void copy_tensors(const NamedTensors& from, const NamedTensors& to, const std::string& where);
 
 }  // namespace tessera::train

@@ -19,7 +19,7 @@ TEST_P(EveryFile, HoldsSettingsAndWeights) {
   const auto model = build_classifier(spec, 1);
   train::WeightsInfo info;
   info.model = spec;
-  train::save_weights(path("m.safetensors"), train::named_state(*model->backbone), info);
+  train::save_weights(path("m.safetensors"), named_state(*model->backbone), info);
   const train::OpenedTask opened = train::open_task(path("m.safetensors"));
   EXPECT_EQ(first_difference(opened.info.model.settings, spec.settings), "");
   const torch::NoGradGuard no_grad;
@@ -44,7 +44,7 @@ class EveryFamily : public testing::TestWithParam<Named> {};
 
 std::vector<TensorView> tensors_of(const ModelSpec& spec) {
   std::vector<TensorView> tensors;
-  for (const auto& [name, tensor] : train::named_state(*meta_classifier(spec)->backbone))
+  for (const auto& [name, tensor] : named_state(*meta_classifier(spec)->backbone))
     tensors.push_back({name, DType::f32, tensor.sizes().vec(), {}});
   return tensors;
 }

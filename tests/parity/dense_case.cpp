@@ -42,7 +42,7 @@ std::vector<std::pair<std::string, torch::Tensor>> DenseCase::stored(const std::
       others_;  // a case with parameters of its own has its own buffers, or none
   if (kind == "buffer." && !golden_.names(prefix_ + "param.").empty()) others.clear();
   for (size_t i = 0; golden_.names(from + kind).empty() && i < others.size(); ++i) from = others[i];
-  train::NamedTensors tensors;
+  NamedTensors tensors;
   for (const std::string& name : golden_.names(from + kind))
     if (kind != "grad." || !name.starts_with("input."))
       tensors.emplace_back(name, golden_.tensor(from + kind + name, dtype_));

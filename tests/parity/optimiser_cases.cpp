@@ -61,7 +61,7 @@ CaseResult check_steps(const Golden& golden, const std::string& kind) {
   const auto rates = config.at("lr_per_step").get<std::vector<double>>();
   Comparison comparison;
   for (const torch::ScalarType dtype : {torch::kFloat64, torch::kFloat32}) {
-    train::NamedTensors parameters;
+    NamedTensors parameters;
     for (const std::string& name : names)
       parameters.emplace_back(name, golden.tensor("param." + name, dtype)[0].clone().requires_grad_());
     const auto optimiser = train::make_optimiser(
@@ -182,7 +182,7 @@ CaseResult check_ema(const Golden& golden) {
   Comparison comparison;
   for (const torch::ScalarType dtype : {torch::kFloat64, torch::kFloat32}) {
     const auto model_at = [&](int64_t t) {
-      train::NamedTensors model;
+      NamedTensors model;
       for (const std::string& name : golden.names("model."))
         model.emplace_back(name, golden.tensor("model." + name, dtype)[t].clone());
       return model;
@@ -202,7 +202,7 @@ CaseResult check_ema(const Golden& golden) {
 // groups of equal rate and decay, such as two layers at the least scale, are one group of ours.
 void check_groups(Comparison& comparison, const Golden& golden, const std::string& model,
                   const Json& wanted) {
-  train::NamedTensors parameters;
+  NamedTensors parameters;
   for (const auto& [name, dims] : wanted.at("ndim").items())
     parameters.emplace_back(name, torch::zeros(std::vector<int64_t>(dims.get<size_t>(), 1)));
   train::GroupOptions options = {.weight_decay = wanted.at("weight_decay").get<double>(),
