@@ -8,7 +8,7 @@
 
 #include "core/error.h"
 #include "core/threads.h"
-#include "data/coco_file.h"
+#include "data/sources/coco_file.h"
 #include "eval/coco.h"
 
 namespace tessera {

@@ -4,7 +4,7 @@
 #include <iostream>
 #include <map>
 
-#include "data/coco_file.h"
+#include "data/sources/coco_file.h"
 
 namespace tessera {
 namespace {

@@ -7,12 +7,12 @@
 
 #include "core/error.h"
 #include "core/text.h"
-#include "io/file.h"
-#include "io/weight_file.h"
-#include "models/model.h"
+#include "io/files/file.h"
+#include "io/weights/weight_file.h"
+#include "models/base/model.h"
+#include "open/open_task.h"
 #include "report/charts.h"
-#include "train/open_task.h"
-#include "train/run_directory.h"
+#include "runs/run_directory.h"
 #include "train/sweep.h"
 
 namespace {

@@ -9,7 +9,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
-#include "data/loader_bench.h"
+#include "data/loading/loader_timing.h"
 
 namespace {
 

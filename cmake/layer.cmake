@@ -1,10 +1,17 @@
-# tessera_layer(NAME SOURCES ... [ALONE ...] [LINK ...] [TORCH]): one static library for one folder under src/.
-#   LINK   the lower layers and outside libraries it may know
-#   TORCH  the folder is built on LibTorch (shares the one precompiled header). LibTorch costs each compilation four seconds
-#          before the first line of ours, so that eight files are compiled together (TESSERA_UNITY); a name without
-#          linkage must then be the only one of its group.
-#   ALONE  sources that are compiled by themselves: families, each of which has a Config of its own, or tests with a Case
-# tessera_test(NAME SOURCES ... [ALONE ...] [LINK ...] [TORCH]): the folder's one test executable, found by CTest.
+# One folder under src/ is one target. A hall is a folder of rooms, and its library holds the objects of all of them.
+#
+# tessera_layer(NAME [ROOMS …] [SOURCES …] [ALONE …] [GENERATED …] [LINK …] [TORCH]): the static library of src/NAME.
+#   ROOMS      sub-folders, each an object library tessera_NAME_ROOM of its own
+#   LINK       the lower layers and outside libraries that it includes
+#   TORCH      the folder is built on LibTorch and shares the one precompiled header
+#   ALONE      sources that are compiled by themselves, since names without linkage would meet those of another file
+#   GENERATED  sources that the build writes
+#   SOURCES    instead of all that the folder has, for a folder whose build decides; its tests are then declared too
+# tessera_test(NAME SOURCES … [ALONE …] [LINK …] [TORCH] [TIMEOUT SECONDS]): a test executable, found by CTest.
+#
+# Sources are found by their names: x_test.cpp is a test, x_bench.cpp a benchmark with a target of its own. Each folder with
+# tests has one test executable, NAME_test or NAME_ROOM_test. Files are compiled in groups (TESSERA_UNITY), since a header of
+# LibTorch costs four seconds before the first line.
 function(tessera_settings target torch)
   target_compile_features(${target} PUBLIC cxx_std_20)
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Werror -fopenmp)
@@ -13,21 +20,61 @@ function(tessera_settings target torch)
   if(torch)
     target_link_libraries(${target} PUBLIC tessera::torch)
     target_precompile_headers(${target} REUSE_FROM torch_pch)
-    set_target_properties(${target} PROPERTIES UNITY_BUILD ${TESSERA_UNITY} UNITY_BUILD_BATCH_SIZE 8)
-    # A file that a group includes is taken for a header, whose classes may have no members of unnamed namespaces.
-    target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
   endif()
 endfunction()
 
+function(tessera_grouped target)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${TESSERA_UNITY} UNITY_BUILD_BATCH_SIZE 8)
+  # A file that a group includes is taken for a header, whose classes may have no members of unnamed namespaces.
+  target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
+endfunction()
+
+# Sources and tests of one folder, relative to the current one.
+function(tessera_find_sources folder sources tests)
+  file(GLOB found CONFIGURE_DEPENDS RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} ${folder}/*.cpp)
+  set(of_tests ${found})
+  list(FILTER of_tests INCLUDE REGEX "_test\\.cpp$")
+  list(FILTER found EXCLUDE REGEX "(_test|_bench|/main)\\.cpp$")
+  set(${sources} ${found} PARENT_SCOPE)
+  set(${tests} ${of_tests} PARENT_SCOPE)
+endfunction()
+
 function(tessera_layer name)
-  cmake_parse_arguments(arg "TORCH" "" "SOURCES;ALONE;LINK" ${ARGN})
-  add_library(tessera_${name} STATIC ${arg_SOURCES} ${arg_ALONE})
+  cmake_parse_arguments(arg "TORCH" "" "ROOMS;SOURCES;ALONE;GENERATED;LINK" ${ARGN})
   set_source_files_properties(${arg_ALONE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  set(torch)
+  if(arg_TORCH)
+    set(torch TORCH)
+  endif()
+  tessera_find_sources(. sources tests)
+  if(arg_SOURCES)
+    set(sources ${arg_SOURCES})
+    set(tests)
+  endif()
+  add_library(tessera_${name} STATIC ${sources} ${arg_GENERATED})
+  foreach(room IN LISTS arg_ROOMS)
+    tessera_find_sources(${room} room_sources room_tests)
+    string(REPLACE "/" "_" room_name ${name}_${room})
+    add_library(tessera_${room_name} OBJECT ${room_sources})
+    tessera_settings(tessera_${room_name} "${arg_TORCH}")
+    tessera_grouped(tessera_${room_name})
+    target_link_libraries(tessera_${room_name} PUBLIC ${arg_LINK})
+    target_sources(tessera_${name} PRIVATE $<TARGET_OBJECTS:tessera_${room_name}>)
+    if(room_tests)
+      tessera_test(${room_name}_test ${torch} SOURCES ${room_tests} LINK tessera_${name})
+    endif()
+  endforeach()
   add_library(tessera::${name} ALIAS tessera_${name})
-  set_target_properties(tessera_${name} PROPERTIES EXPORT_NAME ${name})
-  tessera_settings(tessera_${name} ${arg_TORCH})
+  set_target_properties(tessera_${name} PROPERTIES EXPORT_NAME ${name} LINKER_LANGUAGE CXX)
+  tessera_settings(tessera_${name} "${arg_TORCH}")
+  if(NOT arg_SOURCES)
+    tessera_grouped(tessera_${name})
+  endif()
   target_link_libraries(tessera_${name} PUBLIC ${arg_LINK})
   set_property(GLOBAL APPEND PROPERTY TESSERA_LAYERS tessera_${name})
+  if(tests)
+    tessera_test(${name}_test ${torch} SOURCES ${tests} LINK tessera_${name})
+  endif()
 endfunction()
 
 function(tessera_test name)
@@ -37,7 +84,10 @@ function(tessera_test name)
   cmake_parse_arguments(arg "TORCH" "TIMEOUT" "SOURCES;ALONE;LINK" ${ARGN})
   add_executable(${name} ${arg_SOURCES} ${arg_ALONE})
   set_source_files_properties(${arg_ALONE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
-  tessera_settings(${name} ${arg_TORCH})
+  tessera_settings(${name} "${arg_TORCH}")
+  if(arg_TORCH)
+    tessera_grouped(${name})
+  endif()
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_compile_definitions(${name} PRIVATE TESSERA_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data")
   target_link_libraries(${name} PRIVATE ${arg_LINK} GTest::gtest GTest::gtest_main)

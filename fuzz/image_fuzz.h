@@ -2,9 +2,9 @@
 #pragma once
 
 #include "fuzz/fuzz.h"
-#include "io/file.h"
-#include "io/image.h"
-#include "io/image_codec.h"
+#include "io/files/file.h"
+#include "io/images/image.h"
+#include "io/images/image_codec.h"
 
 inline tessera::Image decode_with(std::span<const std::byte> bytes, const tessera::DecodeOptions& options,
                                   bool own_huffman, std::string& error) {

@@ -1,5 +1,5 @@
 #include "fuzz/fuzz.h"
-#include "io/index_png.h"
+#include "io/images/index_png.h"
 
 // A mask that is read has as many numbers as its header says, and 8-bit ones come back from a palette.
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -1,7 +1,7 @@
-#include "train/manifest.h"
+#include "runs/manifest.h"
 
 #include "fuzz/fuzz.h"
-#include "io/file.h"
+#include "io/files/file.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   return tessera::fuzz_one(data, size, [](std::span<const std::byte> bytes) {

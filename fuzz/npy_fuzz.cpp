@@ -1,5 +1,5 @@
 #include "fuzz/fuzz.h"
-#include "io/npz.h"
+#include "io/files/npz.h"
 
 // The header of an array, and the length that it claims.
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

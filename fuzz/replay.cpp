@@ -4,7 +4,7 @@
 #include <iostream>
 
 #include "fuzz/fuzz.h"
-#include "io/file.h"
+#include "io/files/file.h"
 
 int main(int count, char** arguments) {
   int files = 0;

@@ -1,5 +1,5 @@
 #include "fuzz/fuzz.h"
-#include "io/tar.h"
+#include "io/files/tar.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   return tessera::fuzz_one(data, size, [](std::span<const std::byte> bytes) {

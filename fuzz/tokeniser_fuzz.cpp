@@ -1,6 +1,6 @@
 #include "core/text.h"
 #include "fuzz/fuzz.h"
-#include "io/file.h"
+#include "io/files/file.h"
 #include "text/tokeniser.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

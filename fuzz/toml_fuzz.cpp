@@ -1,6 +1,6 @@
 #include "core/toml.h"
 #include "fuzz/fuzz.h"
-#include "io/file.h"
+#include "io/files/file.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   return tessera::fuzz_one(data, size, [](std::span<const std::byte> bytes) {

@@ -1,6 +1,6 @@
 #include "core/error.h"
 #include "fuzz/fuzz.h"
-#include "io/torch_archive.h"
+#include "io/weights/torch_archive.h"
 
 namespace {
 

@@ -2,9 +2,9 @@
 #include <iostream>
 
 #include "core/error.h"
-#include "data/image_files.h"
-#include "data/transform.h"
-#include "train/open_task.h"
+#include "data/base/image_files.h"
+#include "data/transforms/transform.h"
+#include "open/open_task.h"
 
 int main(int argc, char** argv) try {
   if (argc < 3) tessera::fail_usage("usage: classify WEIGHTS IMAGE…");

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "models/model.h"
+#include "models/base/model.h"
 
 namespace tessera::analysis {
 namespace {

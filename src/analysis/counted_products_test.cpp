@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "models/mlstm_cells.h"
-#include "models/model.h"
+#include "models/base/mlstm_cells.h"
+#include "models/base/model.h"
 
 namespace tessera::analysis {
 namespace {

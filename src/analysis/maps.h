@@ -7,7 +7,7 @@
 
 #include <functional>
 
-#include "io/image.h"
+#include "io/images/image.h"
 
 namespace tessera::analysis {
 

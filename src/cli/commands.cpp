@@ -1,5 +1,5 @@
 // The table of subcommands: adding one is its file and a line here.
-#include "cli/command.h"
+#include "cli/base/command.h"
 #include "core/error.h"
 
 namespace tessera::cli {

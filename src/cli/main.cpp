@@ -1,4 +1,4 @@
-#include "cli/command.h"
+#include "cli/base/command.h"
 #include "core/memory.h"
 
 int main(int argc, char** argv) {

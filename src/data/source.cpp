@@ -1,15 +1,15 @@
-#include "data/source.h"
+#include "data/base/source.h"
 
 #include <algorithm>
 #include <filesystem>
 
 #include "core/error.h"
 #include "core/text.h"
-#include "data/class_mapping.h"
-#include "data/interleaved.h"
-#include "data/source_conversations.h"
-#include "data/source_kinds.h"
-#include "io/remote_path.h"
+#include "data/base/class_mapping.h"
+#include "data/base/source_kinds.h"
+#include "data/sources/interleaved.h"
+#include "data/sources/source_conversations.h"
+#include "io/files/remote_path.h"
 
 namespace tessera::data {
 namespace {

@@ -1,13 +1,13 @@
-#include "data/latents.h"
+#include "data/sources/latents.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstring>
 
-#include "data/data_testing.h"
-#include "io/array_file.h"
-#include "io/file.h"
+#include "data/base/data_testing.h"
+#include "io/files/file.h"
+#include "io/weights/array_file.h"
 
 namespace tessera::data {
 namespace {

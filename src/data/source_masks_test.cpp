@@ -4,14 +4,14 @@
 
 #include "core/error.h"
 #include "core/random.h"
-#include "data/check.h"
-#include "data/data_testing.h"
-#include "data/mask_labels.h"
-#include "data/source.h"
-#include "data/transform.h"
-#include "data/transform_masks.h"
-#include "io/file.h"
-#include "io/index_png.h"
+#include "data/base/data_testing.h"
+#include "data/base/source.h"
+#include "data/tools/check.h"
+#include "data/transforms/mask_labels.h"
+#include "data/transforms/transform.h"
+#include "data/transforms/transform_masks.h"
+#include "io/files/file.h"
+#include "io/images/index_png.h"
 
 namespace tessera::data {
 namespace {

@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
-#include "data/data_testing.h"
-#include "data/source.h"
+#include "data/base/data_testing.h"
+#include "data/base/source.h"
 
 namespace tessera::data {
 namespace {

@@ -1,8 +1,8 @@
 // Plain texts as a source: what is read, how it is shared out, and what is refused.
 #include <gtest/gtest.h>
 
-#include "data/data_testing.h"
-#include "io/tar.h"
+#include "data/base/data_testing.h"
+#include "io/files/tar.h"
 
 namespace tessera::data {
 namespace {

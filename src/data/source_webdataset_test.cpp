@@ -3,11 +3,11 @@
 #include <fstream>
 #include <set>
 
-#include "data/data_testing.h"
-#include "data/source.h"
-#include "data/source_kinds.h"
-#include "io/file.h"
-#include "io/tar.h"
+#include "data/base/data_testing.h"
+#include "data/base/source.h"
+#include "data/base/source_kinds.h"
+#include "io/files/file.h"
+#include "io/files/tar.h"
 
 namespace tessera::data {
 namespace {

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "io/run_lengths.h"
+#include "io/images/run_lengths.h"
 
 namespace tessera::eval {
 

@@ -4,9 +4,9 @@
 
 #include "core/error.h"
 #include "core/text.h"
-#include "io/array_file.h"
-#include "io/json.h"
-#include "io/npz.h"
+#include "io/files/json.h"
+#include "io/files/npz.h"
+#include "io/weights/array_file.h"
 
 namespace tessera::eval {
 namespace {

@@ -1,7 +1,7 @@
 #include "eval/statistics_file.h"
 
-#include "io/array_file.h"
-#include "io/io_testing.h"
+#include "io/files/io_testing.h"
+#include "io/weights/array_file.h"
 
 namespace tessera::eval {
 namespace {

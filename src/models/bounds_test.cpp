@@ -7,8 +7,8 @@
 #include <limits>
 
 #include "core/error.h"
+#include "models/base/model.h"
 #include "models/heads/class_head.h"
-#include "models/model.h"
 
 namespace tessera::models {
 namespace {

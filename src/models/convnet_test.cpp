@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
-#include "models/models_testing.h"
+#include "models/backbones/models_testing.h"
 
 namespace tessera::models {
 namespace {

@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
-#include "models/denoiser.h"
-#include "models/models_testing.h"
+#include "models/backbones/models_testing.h"
+#include "models/base/denoiser.h"
 #include "ops/inference.h"
 
 namespace tessera::models {

@@ -1,10 +1,10 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
-#include "models/flamingo.h"
-#include "models/language_generation.h"
-#include "models/llava.h"
-#include "models/seq2seq.h"
+#include "models/language/flamingo.h"
+#include "models/language/language_generation.h"
+#include "models/language/llava.h"
+#include "models/language/seq2seq.h"
 
 namespace tessera::models {
 namespace {

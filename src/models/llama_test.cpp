@@ -2,9 +2,9 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
-#include "models/illama.h"
-#include "models/models_testing.h"
-#include "models/twins_stages.h"
+#include "models/backbones/illama.h"
+#include "models/backbones/models_testing.h"
+#include "models/backbones/twins_stages.h"
 
 namespace tessera::models {
 namespace {

@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "models/encoder.h"
+#include "models/backbones/vil.h"
+#include "models/base/encoder.h"
 #include "models/heads/class_head.h"
-#include "models/vil.h"
 #include "nn/position.h"
 #include "nn/relative_position.h"
 

@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "models/base/masked_attention.h"
 #include "models/heads/class_head.h"
-#include "models/masked_attention.h"
 
 namespace tessera::models {
 namespace {

@@ -2,10 +2,10 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
-#include "models/caption_search.h"
-#include "models/coca.h"
-#include "models/simvlm.h"
-#include "models/two_tower_names.h"
+#include "models/language/caption_search.h"
+#include "models/names/two_tower_names.h"
+#include "models/pairs/coca.h"
+#include "models/pairs/simvlm.h"
 
 namespace tessera::models {
 namespace {

@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "models/base/model.h"
 #include "models/heads/class_head.h"
-#include "models/model.h"
 
 namespace tessera::models {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "io/image.h"
+#include "io/images/image.h"
 
 namespace tessera::report {
 

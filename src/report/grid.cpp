@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "core/error.h"
-#include "data/resize.h"
+#include "data/transforms/resize.h"
 #include "report/markup.h"
 #include "report/svg.h"
 

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "io/image.h"
+#include "io/images/image.h"
 #include "report/font.h"
 
 namespace tessera::report {

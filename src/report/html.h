@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "io/image.h"
+#include "io/images/image.h"
 
 namespace tessera::report {
 

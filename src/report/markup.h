@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "io/image.h"
+#include "io/images/image.h"
 
 namespace tessera::report {
 

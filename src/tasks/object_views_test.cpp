@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <array>
 
-#include "data/source.h"
-#include "models/family.h"
-#include "tasks/object_finder.h"
-#include "tasks/registry.h"
+#include "data/base/source.h"
+#include "models/base/family.h"
+#include "tasks/base/registry.h"
+#include "tasks/dense/object_finder.h"
 
 namespace tessera::tasks {
 namespace {

@@ -3,7 +3,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
-#include "io/json.h"
+#include "io/files/json.h"
 #include "text/splitter.h"
 #include "text/tokeniser_forms.h"
 #include "text/unicode.h"

@@ -8,7 +8,7 @@
 #include "core/base64.h"
 #include "core/error.h"
 #include "core/text.h"
-#include "io/file.h"
+#include "io/files/file.h"
 #include "text/normaliser.h"
 #include "text/tokeniser_forms.h"
 #include "text/unicode.h"

@@ -4,9 +4,9 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
-#include "io/file.h"
-#include "io/json.h"
-#include "io/safetensors.h"
+#include "io/files/file.h"
+#include "io/files/json.h"
+#include "io/weights/safetensors.h"
 
 namespace tessera {
 namespace {

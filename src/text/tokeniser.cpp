@@ -9,9 +9,9 @@
 
 #include "core/error.h"
 #include "core/text.h"
-#include "io/file.h"
-#include "io/gzip.h"
-#include "io/json.h"
+#include "io/files/file.h"
+#include "io/files/gzip.h"
+#include "io/files/json.h"
 #include "text/character_trie.h"
 #include "text/decoder.h"
 #include "text/normaliser.h"

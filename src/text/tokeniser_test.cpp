@@ -9,7 +9,7 @@
 #include "core/error.h"
 #include "core/random.h"
 #include "core/text.h"
-#include "io/gzip.h"
+#include "io/files/gzip.h"
 #include "text/bpe_trainer.h"
 #include "text/clip_text.h"
 #include "text/conversation.h"

@@ -8,8 +8,8 @@
 
 #include "core/error.h"
 #include "core/text.h"
-#include "io/file.h"
-#include "io/gzip.h"
+#include "io/files/file.h"
+#include "io/files/gzip.h"
 
 extern const unsigned char tessera_unicode[];
 extern const size_t tessera_unicode_size;

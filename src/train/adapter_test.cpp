@@ -1,12 +1,12 @@
 // LoRA adapters as files: there and back, merged or beside the weights, and what is refused.
-#include "train/adapter.h"
+#include "weights/adapter.h"
 
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
-#include "train/adapter_config.h"
+#include "open/weights.h"
 #include "train/train_testing.h"
-#include "train/weights.h"
+#include "weights/adapter_config.h"
 
 namespace tessera::train {
 namespace {

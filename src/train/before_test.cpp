@@ -6,7 +6,7 @@
 
 #include "core/toml.h"
 #include "models/heads/class_head.h"
-#include "train/open_task.h"
+#include "open/open_task.h"
 #include "train/train_testing.h"
 
 namespace tessera::train {

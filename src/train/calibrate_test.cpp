@@ -1,10 +1,10 @@
 // Step sizes of int8 found from pictures, and what becomes of predictions.
-#include "train/calibrate.h"
+#include "open/calibrate.h"
 
 #include <cmath>
 
 #include "nn/linear.h"
-#include "train/open_task.h"
+#include "open/open_task.h"
 #include "train/setup.h"
 #include "train/train_testing.h"
 

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "parallel/world.h"
-#include "tasks/task.h"
+#include "tasks/base/task.h"
 
 namespace tessera::train {
 

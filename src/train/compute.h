@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "models/model.h"
-#include "tasks/task.h"
-#include "train/recipe.h"
+#include "models/base/model.h"
+#include "recipe/recipe.h"
+#include "tasks/base/task.h"
 #include "train/trainer.h"
 
 namespace tessera::train {

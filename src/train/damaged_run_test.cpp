@@ -6,8 +6,8 @@
 #include <fstream>
 
 #include "core/interrupt.h"
-#include "train/checkpoint.h"
-#include "train/manifest.h"
+#include "runs/checkpoint.h"
+#include "runs/manifest.h"
 #include "train/train_testing.h"
 
 namespace tessera::train {

@@ -4,8 +4,8 @@
 
 #include "core/memory.h"
 #include "nn/allocations.h"
-#include "train/device.h"
-#include "train/recipe.h"
+#include "open/device.h"
+#include "recipe/recipe.h"
 #include "train/trainer.h"
 
 namespace tessera::train {

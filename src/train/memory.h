@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "tasks/task.h"
+#include "tasks/base/task.h"
 
 namespace tessera::train {
 

@@ -1,4 +1,4 @@
-#include "train/migrate.h"
+#include "weights/migrate.h"
 
 #include "core/text.h"
 #include "core/toml.h"

@@ -1,9 +1,9 @@
 // What a model is shown, for people.
 #pragma once
 
-#include "data/loader.h"
-#include "data/transform.h"
-#include "io/image.h"
+#include "data/loading/loader.h"
+#include "data/transforms/transform.h"
+#include "io/images/image.h"
 
 namespace tessera::train {
 

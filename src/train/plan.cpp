@@ -6,10 +6,10 @@
 #include "core/memory.h"
 #include "core/text.h"
 #include "core/threads.h"
-#include "io/file.h"
-#include "models/tokeniser.h"
+#include "io/files/file.h"
+#include "models/base/tokeniser.h"
+#include "open/device.h"
 #include "train/compute.h"
-#include "train/device.h"
 #include "train/memory.h"
 #include "train/setup.h"
 

@@ -1,5 +1,5 @@
 // The plan of a run says beforehand what the run will take.
-#include "train/checkpoint.h"
+#include "runs/checkpoint.h"
 #include "train/setup.h"
 #include "train/train_testing.h"
 #include "train/trainer.h"

@@ -1,4 +1,4 @@
-#include "train/program_names.h"
+#include "open/program_names.h"
 
 #include <gtest/gtest.h>
 
@@ -7,11 +7,11 @@
 
 #include "core/error.h"
 #include "core/toml.h"
-#include "models/model.h"
-#include "tasks/registry.h"
-#include "train/detr_names.h"
-#include "train/open_task.h"
+#include "models/base/model.h"
+#include "open/open_task.h"
+#include "tasks/base/registry.h"
 #include "train/setup.h"
+#include "weights/detr_names.h"
 
 namespace tessera::train {
 namespace {

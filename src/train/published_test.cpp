@@ -2,15 +2,15 @@
 #include <gtest/gtest.h>
 
 #include "core/config.h"
-#include "data/class_names.h"
-#include "io/io_testing.h"
+#include "data/base/class_names.h"
+#include "io/files/io_testing.h"
 #include "models/heads/class_head.h"
-#include "train/hub_config.h"
-#include "train/load.h"
-#include "train/open_task.h"
-#include "train/recipe.h"
-#include "train/weights.h"
-#include "train/wrapped_names.h"
+#include "open/load.h"
+#include "open/open_task.h"
+#include "open/weights.h"
+#include "recipe/recipe.h"
+#include "weights/hub_config.h"
+#include "weights/wrapped_names.h"
 
 namespace tessera::train {
 namespace {

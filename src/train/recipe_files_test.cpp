@@ -1,4 +1,4 @@
-#include "train/recipe_files.h"
+#include "recipe/recipe_files.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <sstream>
 
 #include "core/text.h"
-#include "train/recipe.h"
+#include "recipe/recipe.h"
 #include "train/sweep.h"
 #include "train/train_testing.h"
 

@@ -1,13 +1,13 @@
-#include "train/recipe.h"
+#include "recipe/recipe.h"
 
 #include <gtest/gtest.h>
 
 #include <filesystem>
 
 #include "core/toml.h"
+#include "open/weights.h"
 #include "train/sweep.h"
 #include "train/train_testing.h"
-#include "train/weights.h"
 
 namespace tessera::train {
 namespace {

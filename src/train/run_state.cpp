@@ -3,7 +3,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "core/toml.h"
-#include "train/migrate.h"
+#include "weights/migrate.h"
 
 namespace tessera::train {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "core/value.h"
-#include "data/loader.h"
+#include "data/loading/loader.h"
 #include "train/setup.h"
 
 namespace tessera::train {

@@ -7,16 +7,16 @@
 #include <string>
 #include <vector>
 
-#include "data/loader.h"
-#include "tasks/registry.h"
-#include "train/clip.h"
-#include "train/ema.h"
-#include "train/open_task.h"
-#include "train/optimiser.h"
-#include "train/recipe.h"
-#include "train/schedule.h"
+#include "data/loading/loader.h"
+#include "open/open_task.h"
+#include "open/weights.h"
+#include "optim/clip.h"
+#include "optim/ema.h"
+#include "optim/optimiser.h"
+#include "optim/schedule.h"
+#include "recipe/recipe.h"
+#include "tasks/base/registry.h"
 #include "train/trainer.h"
-#include "train/weights.h"
 
 namespace tessera::train {
 

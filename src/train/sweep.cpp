@@ -9,9 +9,9 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "core/toml.h"
-#include "io/file.h"
-#include "train/json_value.h"
-#include "train/recipe_files.h"
+#include "io/files/file.h"
+#include "io/files/json_value.h"
+#include "recipe/recipe_files.h"
 
 namespace tessera::train {
 namespace {

@@ -5,7 +5,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "core/toml.h"
-#include "io/file.h"
+#include "io/files/file.h"
 
 namespace tessera::train {
 namespace {

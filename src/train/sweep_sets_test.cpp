@@ -4,8 +4,8 @@
 #include <filesystem>
 
 #include "core/text.h"
-#include "io/image.h"
-#include "io/io_testing.h"
+#include "io/files/io_testing.h"
+#include "io/images/image.h"
 
 #include "train/train_testing.h"
 

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "core/toml.h"
-#include "io/file.h"
-#include "io/io_testing.h"
-#include "train/checkpoint.h"
+#include "io/files/file.h"
+#include "io/files/io_testing.h"
+#include "runs/checkpoint.h"
 #include "train/setup.h"
 #include "train/trainer.h"
 

@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "parallel/world.h"
-#include "tasks/task.h"
-#include "train/recipe.h"
-#include "train/run_directory.h"
+#include "recipe/recipe.h"
+#include "runs/run_directory.h"
+#include "tasks/base/task.h"
 
 namespace tessera::train {
 

@@ -6,10 +6,10 @@
 #include "core/error.h"
 #include "core/interrupt.h"
 #include "core/text.h"
-#include "io/file.h"
+#include "io/files/file.h"
 #include "report/block.h"
 #include "report/grid.h"
-#include "tasks/soundness.h"
+#include "tasks/base/soundness.h"
 #include "train/trainer_run.h"
 
 namespace tessera::train {

@@ -10,11 +10,11 @@
 #include <string>
 
 #include "core/clock.h"
-#include "io/tensorboard.h"
+#include "io/files/tensorboard.h"
+#include "optim/loss_scale.h"
 #include "parallel/data_parallel.h"
-#include "train/checkpoint.h"
-#include "train/loss_scale.h"
-#include "train/meter.h"
+#include "runs/checkpoint.h"
+#include "runs/meter.h"
 #include "train/run_state.h"
 #include "train/setup.h"
 #include "train/trainer.h"

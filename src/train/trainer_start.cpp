@@ -7,7 +7,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "core/toml.h"
-#include "io/file.h"
+#include "io/files/file.h"
 #include "train/trainer_run.h"
 
 namespace tessera::train {

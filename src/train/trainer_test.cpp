@@ -7,11 +7,11 @@
 
 #include "core/interrupt.h"
 #include "core/threads.h"
-#include "train/checkpoint.h"
-#include "train/open_task.h"
+#include "open/open_task.h"
+#include "open/weights.h"
+#include "runs/checkpoint.h"
 #include "train/setup.h"
 #include "train/train_testing.h"
-#include "train/weights.h"
 
 namespace tessera::train {
 namespace {

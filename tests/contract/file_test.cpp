@@ -2,12 +2,12 @@
 #include <gtest/gtest.h>
 #include <torch/optim/adamw.h>
 
-#include "data/loader.h"
-#include "io/io_testing.h"
-#include "tasks/registry.h"
+#include "data/loading/loader.h"
+#include "io/files/io_testing.h"
+#include "open/load.h"
+#include "open/open_task.h"
+#include "tasks/base/registry.h"
 #include "tests/contract/tiny.h"
-#include "train/load.h"
-#include "train/open_task.h"
 
 namespace tessera::models {
 namespace {

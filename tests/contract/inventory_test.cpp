@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "io/file.h"
+#include "io/files/file.h"
 #include "tests/contract/tiny.h"
 
 namespace tessera::models {

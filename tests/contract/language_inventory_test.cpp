@@ -4,10 +4,10 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "io/file.h"
-#include "models/llava.h"
-#include "models/seq2seq.h"
-#include "train/json_value.h"
+#include "io/files/file.h"
+#include "io/files/json_value.h"
+#include "models/language/llava.h"
+#include "models/language/seq2seq.h"
 
 namespace tessera::models {
 namespace {

@@ -4,8 +4,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "io/file.h"
-#include "models/two_tower_published.h"
+#include "io/files/file.h"
+#include "weights/two_tower_published.h"
 
 namespace tessera::models {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "models/denoiser.h"
+#include "models/base/denoiser.h"
 #include "models/heads/class_head.h"
 
 namespace tessera::models {

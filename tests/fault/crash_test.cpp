@@ -19,8 +19,8 @@
 #include <thread>
 
 #include "core/random.h"
-#include "io/file.h"
-#include "io/io_testing.h"
+#include "io/files/file.h"
+#include "io/files/io_testing.h"
 
 namespace tessera {
 namespace {
@@ -68,7 +68,7 @@ class CrashTest : public TemporaryFolder {
  protected:
   void SetUp() override { write_text_atomic(path("recipe.toml"), kRecipe); }
 
-  // Starts the program; its output goes to RUN.log. `fault` is for io/file_faults.h.
+  // Starts the program; its output goes to RUN.log. `fault` is for io/files/file_faults.h.
   pid_t start(const std::string& run, const std::string& fault = "") const {
     const pid_t child = ::fork();
     if (child != 0) return child;

@@ -9,9 +9,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "io/file.h"
-#include "io/io_testing.h"
-#include "io/safetensors.h"
+#include "io/files/file.h"
+#include "io/files/io_testing.h"
+#include "io/weights/safetensors.h"
 
 namespace tessera {
 namespace {

@@ -1,8 +1,9 @@
-// The layers of the house, checked: every #include under src/ goes down, or stays in its own folder.
+// Checks the layers: every #include under src/ goes to a lower hall, or stays in its own.
 //
-// A folder may include folders of a lower level. Folders of one level do not know each other. A folder that
-// is free of LibTorch includes neither LibTorch nor a folder built on it. ops, nn and models never touch
-// files, so never io.
+// A hall is a folder under src/, a room is a folder in a hall. A hall includes halls of a lower level, never one of its own
+// level. A hall that is free of LibTorch includes neither LibTorch nor a hall built on it. ops, nn, models and diffusion
+// never touch files, so never io. A room includes its hall's `base` and the siblings listed in kSiblings. The top of a hall
+// includes all its rooms. Tests may include every room of their hall.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -30,10 +31,30 @@ const std::map<std::string, Layer> kLayers = {
     {"ops", {2, false}}, {"text", {2, true}},
     {"nn", {3, false}},
     {"models", {4, false}}, {"diffusion", {4, false}}, {"data", {4, true}}, {"eval", {4, true}},
-    {"report", {5, true}},
+    {"report", {5, true}}, {"weights", {5, false}},
     {"tasks", {6, false}}, {"parallel", {6, false}}, {"analysis", {6, false}},
-    {"train", {7, false}}, {"serve", {7, false}},
-    {"cli", {8, false}},
+    {"runs", {7, false}},
+    {"open", {8, false}}, {"optim", {8, false}},
+    {"recipe", {9, false}},
+    {"train", {10, false}},
+    {"answer", {11, false}},
+    {"serve", {12, false}},
+    {"cli", {13, false}},
+};
+// The rooms of each hall, and what a room includes besides `base` and itself.
+const std::map<std::string, std::vector<std::string>> kSiblings = {
+    {"io/files", {}}, {"io/images", {"files"}}, {"io/weights", {"files"}},
+    {"kernels/attention", {}}, {"kernels/cached_attention", {}}, {"kernels/depthwise", {}}, {"kernels/linear", {}},
+    {"kernels/mlstm", {}}, {"kernels/mlstm_mixer", {"mlstm"}}, {"kernels/nms", {}}, {"kernels/paste_mask", {}},
+    {"kernels/roi_align", {}}, {"kernels/winograd", {}},
+    {"data/base", {}}, {"data/transforms", {}}, {"data/sources", {"transforms"}}, {"data/loading", {"transforms"}},
+    {"data/tools", {"sources", "transforms"}},
+    {"models/base", {}}, {"models/heads", {}}, {"models/detection", {}}, {"models/names", {}},
+    {"models/backbones", {"heads", "names"}}, {"models/language", {}}, {"models/pairs", {}},
+    {"tasks/base", {}}, {"tasks/classify", {}}, {"tasks/pretrain", {}}, {"tasks/generate", {}}, {"tasks/dense", {}},
+    {"tasks/pairs", {}}, {"tasks/language", {}},
+    {"cli/base", {}}, {"cli/run", {}}, {"cli/measure", {}}, {"cli/images", {}}, {"cli/analyse", {}}, {"cli/data", {}},
+    {"cli/bench", {}},
 };
 // clang-format on
 const std::vector<std::string> kNeverTouchFiles = {"ops", "nn", "models", "diffusion"};
@@ -64,8 +85,28 @@ bool is_torch(const std::string& path) {
   return starts_with_any(path, {"torch/", "ATen/", "c10/", "caffe2/"});
 }
 
-// Why a file of `from` may not include `include`; empty if it may.
-std::string objection(const std::string& from, const Include& include, bool is_test) {
+// The folder of a path from src/: "data/sources", or "core".
+std::string folder_of(const std::string& path) { return path.substr(0, path.find_last_of('/')); }
+
+// The room of a folder: "sources" of "data/sources", "" at the top of a hall.
+std::string room_of(const std::string& folder) {
+  const size_t slash = folder.find('/');
+  return slash == std::string::npos ? "" : folder.substr(slash + 1);
+}
+
+// Returns why a room may not include a file of its own hall, or "".
+std::string room_objection(const std::string& from, const std::string& to) {
+  const std::string room = room_of(from), other = room_of(to);
+  if (room.empty() || room == other) return "";
+  if (other.empty()) return from.starts_with("kernels/") ? "" : from + " is below the top of its hall";
+  const std::vector<std::string>& siblings = kSiblings.at(from);
+  if (other == "base" || std::count(siblings.begin(), siblings.end(), other)) return "";
+  return from + " does not list " + to + " as a sibling";
+}
+
+// Returns why a file of the folder `place` may not include `include`, or "".
+std::string objection(const std::string& place, const Include& include, bool is_test) {
+  const std::string from = place.substr(0, place.find('/'));
   const Layer& layer = kLayers.at(from);
   if (is_torch(include.path)) return layer.torch_free ? from + " is free of LibTorch" : "";
   if (starts_with_any(include.path, {"gtest/", "gmock/", "tests/"}))
@@ -74,10 +115,10 @@ std::string objection(const std::string& from, const Include& include, bool is_t
   if (!kLayers.count(to) || to == include.path)
     return include.quoted ? "project headers are included by their path from src/" : "";
   if (!include.quoted) return "project headers are included with quotes";
-  if (to == from) return "";
+  if (to == from) return is_test ? "" : room_objection(place, folder_of(include.path));
   const Layer& below = kLayers.at(to);
-  if (below.level > layer.level) return from + " stands below " + to;
-  if (below.level == layer.level) return from + " and " + to + " stand on one level";
+  if (below.level > layer.level) return from + " is below " + to;
+  if (below.level == layer.level) return from + " and " + to + " are of one level";
   if (layer.torch_free && !below.torch_free) return from + " is free of LibTorch, " + to + " is built on it";
   if (to == "io" && std::count(kNeverTouchFiles.begin(), kNeverTouchFiles.end(), from))
     return from + " never touches files";
@@ -90,14 +131,17 @@ bool is_test_file(const std::string& path) {
   return std::regex_search(stem, std::regex("(^|_)test(ing)?$"));
 }
 
-// Objections to one file, as "path:line: includes X: why". `path` starts from src/.
+// Returns the objections to one file, as "path:line: includes X: why". `path` starts from src/.
 std::vector<std::string> check_file(const std::string& path, const std::string& source) {
   const std::string from = path.substr(0, path.find('/'));
   if (!kLayers.count(from)) return {path + ": folder '" + from + "' is missing in the table of layers"};
+  const std::string place = folder_of(path);
+  if (place != from && !kSiblings.count(place))
+    return {path + ": folder '" + place + "' is missing in the table of rooms"};
   const bool is_test = is_test_file(path);
   std::vector<std::string> objections;
   for (const Include& include : includes_of(source)) {
-    const std::string why = objection(from, include, is_test);
+    const std::string why = objection(place, include, is_test);
     if (!why.empty())
       objections.push_back(path + ":" + std::to_string(include.line) + ": includes " + include.path + ": " +
                            why);
@@ -134,27 +178,39 @@ struct Planted {
 
 TEST(Layers, PlantedIncludesAreCaught) {
   const Planted planted[] = {
-      {"core/text.cpp", "#include \"io/file.h\"\n", "core stands below io"},
-      {"tasks/classify.cpp", "#include \"train/trainer.h\"\n", "tasks stands below train"},
-      {"data/source.h", "  #  include \"models/model.h\"\n", "data and models stand on one level"},
-      {"tasks/task.h", "#include \"parallel/world.h\"\n", "tasks and parallel stand on one level"},
-      {"models/vit.cpp", "#include \"io/safetensors.h\"\n", "models never touches files"},
+      {"core/text.cpp", "#include \"io/files/file.h\"\n", "core is below io"},
+      {"tasks/classify/classify.cpp", "#include \"train/trainer.h\"\n", "tasks is below train"},
+      {"data/base/source.h", "  #  include \"models/base/model.h\"\n", "data and models are of one level"},
+      {"tasks/base/task.h", "#include \"parallel/world.h\"\n", "tasks and parallel are of one level"},
+      {"models/backbones/vit.cpp", "#include \"io/weights/safetensors.h\"\n", "models never touches files"},
       {"core/random.h", "#include <torch/torch.h>\n", "core is free of LibTorch"},
       {"report/svg.cpp", "#include <ATen/ATen.h>\n", "report is free of LibTorch"},
-      {"report/svg.cpp", "#include \"tasks/task.h\"\n", "report stands below tasks"},
-      {"data/source.h", "#include \"ops/torch.h\"\n", "built on it"},
-      {"io/file.cpp", "#include \"file.h\"\n", "by their path from src/"},
-      {"io/file.cpp", "#include \"../core/error.h\"\n", "by their path from src/"},
-      {"io/file.cpp", "#include <core/error.h>\n", "with quotes"},
-      {"io/file.cpp", "#include <gtest/gtest.h>\n", "only a test"},
-      {"utils/all.h", "\n", "missing in the table"},
-      {"io/file_test.cpp", "#include <gtest/gtest.h>\n#include \"tests/arrays.h\"\n", ""},
-      {"models/vit.cpp", "#include <torch/torch.h>\n#include \"nn/linear.h\"\n#include \"core/text.h\"\n",
-       ""},
-      {"io/io_testing.h", "#include <gtest/gtest.h>\n", ""},
+      {"report/svg.cpp", "#include \"tasks/base/task.h\"\n", "report is below tasks"},
+      {"data/base/source.h", "#include \"ops/torch.h\"\n", "built on it"},
+      {"io/files/file.cpp", "#include \"file.h\"\n", "by their path from src/"},
+      {"io/files/file.cpp", "#include \"../core/error.h\"\n", "by their path from src/"},
+      {"io/files/file.cpp", "#include <core/error.h>\n", "with quotes"},
+      {"io/files/file.cpp", "#include <gtest/gtest.h>\n", "only a test"},
+      {"utils/all.h", "\n", "missing in the table of layers"},
+      {"data/utils/all.h", "\n", "missing in the table of rooms"},
+      {"data/base/source.cpp", "#include \"data/sources/latents.h\"\n",
+       "data/base does not list data/sources"},
+      {"tasks/dense/segment.cpp", "#include \"tasks/classify/classify.h\"\n",
+       "tasks/dense does not list tasks/classify"},
+      {"cli/images/predict.cpp", "#include \"cli/measure/eval.h\"\n", "cli/images does not list cli/measure"},
+      {"models/base/model.h", "#include \"models/registry.h\"\n", "models/base is below the top of its hall"},
+      {"weights/load.cpp", "#include \"tasks/base/task.h\"\n", "weights is below tasks"},
+      {"train/trainer.h", "#include \"serve/server.h\"\n", "train is below serve"},
+      {"data/tools/check.cpp", "#include \"data/sources/latents.h\"\n#include \"data/base/source.h\"\n", ""},
+      {"data/source.cpp", "#include \"data/sources/latents.h\"\n", ""},
+      {"data/base/field_test.cpp", "#include \"data/loading/loader.h\"\n", ""},
+      {"io/files/file_test.cpp", "#include <gtest/gtest.h>\n#include \"tests/arrays.h\"\n", ""},
+      {"models/backbones/vit.cpp",
+       "#include <torch/torch.h>\n#include \"nn/linear.h\"\n#include \"core/text.h\"\n", ""},
+      {"io/files/io_testing.h", "#include <gtest/gtest.h>\n", ""},
       {"kernels/testing.h", "#include <gtest/gtest.h>\n", ""},
-      {"models/vit.cpp", "// #include \"train/trainer.h\"\n", ""},
-      {"cli/main.cpp", "#include <vector>\n#include <CLI/CLI.hpp>\n#include \"cli/command.h\"\n", ""},
+      {"models/backbones/vit.cpp", "// #include \"train/trainer.h\"\n", ""},
+      {"cli/main.cpp", "#include <vector>\n#include <CLI/CLI.hpp>\n#include \"cli/base/command.h\"\n", ""},
   };
   for (const Planted& p : planted) {
     const auto objections = check_file(p.path, p.source);
@@ -168,9 +224,9 @@ TEST(Layers, PlantedIncludesAreCaught) {
 }
 
 TEST(Layers, AnObjectionNamesFileAndLine) {
-  const auto objections = check_file("core/text.cpp", "// text\n\n#include \"cli/command.h\"\n");
+  const auto objections = check_file("core/text.cpp", "// text\n\n#include \"cli/base/command.h\"\n");
   ASSERT_EQ(objections.size(), 1u);
-  EXPECT_EQ(objections.front(), "core/text.cpp:3: includes cli/command.h: core stands below cli");
+  EXPECT_EQ(objections.front(), "core/text.cpp:3: includes cli/base/command.h: core is below cli");
 }
 
 }  // namespace

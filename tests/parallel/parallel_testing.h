@@ -12,9 +12,9 @@
 #include <nlohmann/json.hpp>
 
 #include "core/text.h"
-#include "io/file.h"
-#include "io/io_testing.h"
-#include "io/safetensors.h"
+#include "io/files/file.h"
+#include "io/files/io_testing.h"
+#include "io/weights/safetensors.h"
 
 namespace tessera::parallel_testing {
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "core/dtype.h"
-#include "io/safetensors.h"
+#include "io/weights/safetensors.h"
 
 namespace tessera::parity {
 

@@ -6,9 +6,9 @@
 
 #include "core/error.h"
 #include "core/text.h"
-#include "data/coco_file.h"
-#include "data/geometry_map.h"
-#include "data/resize.h"
+#include "data/base/geometry_map.h"
+#include "data/sources/coco_file.h"
+#include "data/transforms/resize.h"
 #include "eval/coco.h"
 #include "tests/parity/detection_case.h"
 #include "tests/parity/image_case.h"

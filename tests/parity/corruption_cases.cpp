@@ -3,7 +3,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
-#include "data/corruption.h"
+#include "data/tools/corruption.h"
 #include "tests/parity/evaluation_cases.h"
 #include "tests/parity/image_case.h"
 

@@ -1,5 +1,5 @@
 // components/darl_*: the trunk with the next-patch objective, two streams, rotary positions, orders.
-#include "models/darl.h"
+#include "models/backbones/darl.h"
 
 #include <torch/csrc/autograd/autograd.h>
 
@@ -9,10 +9,10 @@
 #include <numbers>
 
 #include "core/error.h"
-#include "models/next_patch.h"
+#include "models/backbones/next_patch.h"
 #include "nn/patch_embed.h"
 #include "nn/rope.h"
-#include "tasks/darl.h"
+#include "tasks/pretrain/darl.h"
 #include "tests/parity/model_case.h"
 
 namespace tessera::parity {

@@ -4,7 +4,7 @@
 #include <set>
 
 #include "core/error.h"
-#include "train/fused_names.h"
+#include "weights/fused_names.h"
 
 namespace tessera::parity {
 

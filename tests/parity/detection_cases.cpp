@@ -6,8 +6,8 @@
 
 #include "core/error.h"
 #include "core/text.h"
-#include "data/outline.h"
-#include "io/run_lengths.h"
+#include "data/base/outline.h"
+#include "io/images/run_lengths.h"
 #include "models/detection/boxes.h"
 #include "nn/boxes.h"
 

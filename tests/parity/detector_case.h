@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "models/model.h"
+#include "models/base/model.h"
 #include "tests/parity/detection_case.h"
 
 namespace tessera::parity {

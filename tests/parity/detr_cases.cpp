@@ -3,7 +3,7 @@
 
 #include "core/error.h"
 #include "models/heads/detr.h"
-#include "tasks/set_loss.h"
+#include "tasks/dense/set_loss.h"
 #include "tests/parity/config_reader.h"
 #include "tests/parity/detr_tolerance.h"
 #include "tests/parity/model_case.h"

@@ -1,8 +1,8 @@
 #include "tests/parity/dvae_cases.h"
 
 #include "core/error.h"
-#include "models/codebook.h"
-#include "models/tokeniser.h"
+#include "models/base/codebook.h"
+#include "models/base/tokeniser.h"
 #include "tests/parity/model_case.h"
 
 namespace tessera::parity {

@@ -3,8 +3,8 @@
 
 #include "core/error.h"
 #include "diffusion/guidance.h"
-#include "models/denoiser.h"
-#include "models/family.h"
+#include "models/base/denoiser.h"
+#include "models/base/family.h"
 #include "tests/parity/model_case.h"
 
 namespace tessera::parity {

@@ -6,13 +6,13 @@
 #include <set>
 
 #include "core/error.h"
-#include "data/source.h"
+#include "data/base/source.h"
 #include "eval/frechet.h"
 #include "eval/generative.h"
 #include "eval/statistics_file.h"
-#include "io/npz.h"
-#include "models/codec.h"
-#include "models/inception.h"
+#include "io/files/npz.h"
+#include "models/backbones/inception.h"
+#include "models/base/codec.h"
 #include "tests/parity/model_case.h"
 
 namespace tessera::parity {

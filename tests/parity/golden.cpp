@@ -1,9 +1,9 @@
 #include <filesystem>
 
 #include "core/error.h"
-#include "io/file.h"
+#include "io/files/file.h"
+#include "open/weights.h"
 #include "tests/parity/case.h"
-#include "train/weights.h"
 
 namespace tessera::parity {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "data/draws.h"
-#include "io/image.h"
+#include "data/base/draws.h"
+#include "io/images/image.h"
 #include "tests/parity/case.h"
 
 namespace tessera::parity {

@@ -4,12 +4,12 @@
 
 #include "core/error.h"
 #include "core/text.h"
-#include "data/geometry.h"
-#include "data/mixup.h"
-#include "data/resize.h"
-#include "data/transform.h"
-#include "io/file.h"
-#include "io/image.h"
+#include "data/base/geometry.h"
+#include "data/transforms/mixup.h"
+#include "data/transforms/resize.h"
+#include "data/transforms/transform.h"
+#include "io/files/file.h"
+#include "io/images/image.h"
 #include "tests/parity/case.h"
 #include "tests/parity/image_case.h"
 

@@ -2,10 +2,10 @@
 
 #include "core/error.h"
 #include "core/text.h"
-#include "models/language_generation.h"
-#include "models/seq2seq.h"
-#include "tasks/losses.h"
-#include "train/adapter_config.h"
+#include "models/language/language_generation.h"
+#include "models/language/seq2seq.h"
+#include "tasks/base/losses.h"
+#include "weights/adapter_config.h"
 
 namespace tessera::parity {
 

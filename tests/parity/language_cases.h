@@ -4,7 +4,7 @@
 
 #include <functional>
 
-#include "models/llava.h"
+#include "models/language/llava.h"
 #include "tests/parity/case.h"
 #include "tests/parity/model_case.h"
 

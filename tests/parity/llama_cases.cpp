@@ -2,8 +2,8 @@
 #include <regex>
 
 #include "core/error.h"
-#include "models/encoder.h"
-#include "models/illama.h"
+#include "models/backbones/illama.h"
+#include "models/base/encoder.h"
 #include "nn/linear.h"
 #include "nn/norm.h"
 #include "tests/parity/model_case.h"

@@ -3,7 +3,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
-#include "tasks/losses.h"
+#include "tasks/base/losses.h"
 #include "tests/parity/case.h"
 #include "tests/parity/model_case.h"
 

@@ -1,10 +1,10 @@
 // models/vllama_mae_*, components/model_mae_vit, loss_mae_pixel: a step of masked pre-training under the published
 // names.
 #include "core/error.h"
-#include "models/encoder.h"
+#include "models/base/encoder.h"
 #include "nn/linear.h"
 #include "nn/patch_embed.h"
-#include "tasks/mae.h"
+#include "tasks/pretrain/mae.h"
 #include "tests/parity/model_case.h"
 
 namespace tessera::parity {

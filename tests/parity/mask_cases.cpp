@@ -4,10 +4,10 @@
 
 #include "core/error.h"
 #include "core/text.h"
-#include "data/augment_photometric.h"
-#include "data/segmentation_crop.h"
+#include "data/transforms/augment_photometric.h"
+#include "data/transforms/segmentation_crop.h"
 #include "eval/segmentation.h"
-#include "tasks/pixel_scores.h"
+#include "tasks/dense/pixel_scores.h"
 #include "tests/parity/image_case.h"
 #include "tests/parity/segmentation_cases.h"
 

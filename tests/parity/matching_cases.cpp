@@ -1,9 +1,9 @@
 // components/loss_detr_set, loss_hungarian, loss_focal_dice: predictions matched with objects, and the losses of detectors.
 #include "eval/assignment.h"
 #include "nn/boxes.h"
-#include "tasks/losses.h"
-#include "tasks/mask_losses.h"
-#include "tasks/set_loss.h"
+#include "tasks/base/losses.h"
+#include "tasks/dense/mask_losses.h"
+#include "tasks/dense/set_loss.h"
 #include "tests/parity/detr_tolerance.h"
 #include "tests/parity/model_case.h"
 

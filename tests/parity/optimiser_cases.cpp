@@ -3,12 +3,12 @@
 #include <set>
 
 #include "core/error.h"
+#include "optim/clip.h"
+#include "optim/ema.h"
+#include "optim/optimiser.h"
+#include "optim/schedule.h"
 #include "tests/parity/case.h"
 #include "tests/parity/model_case.h"
-#include "train/clip.h"
-#include "train/ema.h"
-#include "train/optimiser.h"
-#include "train/schedule.h"
 
 namespace tessera::parity {
 namespace {

@@ -5,9 +5,9 @@
 #include "core/text.h"
 #include "eval/captioning.h"
 #include "eval/retrieval.h"
-#include "tasks/losses.h"
-#include "tasks/pair_loss.h"
-#include "tasks/zero_shot.h"
+#include "tasks/base/losses.h"
+#include "tasks/base/zero_shot.h"
+#include "tasks/pairs/pair_loss.h"
 #include "tests/parity/pair_cases.h"
 
 namespace tessera::parity {

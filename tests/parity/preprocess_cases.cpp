@@ -3,8 +3,8 @@
 
 #include "core/error.h"
 #include "core/text.h"
-#include "data/framing.h"
-#include "data/transform.h"
+#include "data/transforms/framing.h"
+#include "data/transforms/transform.h"
 #include "tests/parity/image_case.h"
 #include "tests/parity/pair_cases.h"
 

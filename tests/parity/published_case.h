@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "models/two_tower_names.h"
+#include "models/names/two_tower_names.h"
 #include "tests/parity/case.h"
 
 namespace tessera::parity {

@@ -1,7 +1,7 @@
 // components/metric_representation: what features are worth, and how alike two sets of them are.
 #include "core/error.h"
 #include "core/text.h"
-#include "tasks/representation.h"
+#include "tasks/base/representation.h"
 #include "tests/parity/model_case.h"
 
 namespace tessera::parity {

@@ -7,7 +7,7 @@
 #include "core/text.h"
 #include "models/heads/feature_pyramid.h"
 #include "models/heads/segmentation_heads.h"
-#include "tasks/pixel_scores.h"
+#include "tasks/dense/pixel_scores.h"
 #include "tests/parity/dense_case.h"
 
 namespace tessera::parity {

@@ -2,7 +2,7 @@
 #include <torch/nn/modules/container/modulelist.h>
 
 #include "core/error.h"
-#include "models/simvlm.h"
+#include "models/pairs/simvlm.h"
 #include "nn/convolution.h"
 #include "tests/parity/pair_cases.h"
 #include "tests/parity/published_case.h"

@@ -1,15 +1,15 @@
 // components/model_clip_tiny, model_clip_hf, model_siglip_hf, model_siglip_openclip, model_coca_tiny, generate_coca,
 // zeroshot_prompts: OpenCLIP's and Hugging Face's models, loaded through their own names.
 #include "core/error.h"
-#include "models/capability.h"
-#include "models/caption_search.h"
-#include "models/encoder.h"
-#include "models/two_tower_published.h"
-#include "tasks/pair_loss.h"
-#include "tasks/zero_shot.h"
+#include "models/base/capability.h"
+#include "models/base/encoder.h"
+#include "models/language/caption_search.h"
+#include "tasks/base/zero_shot.h"
+#include "tasks/pairs/pair_loss.h"
 #include "tests/parity/config_reader.h"
 #include "tests/parity/pair_cases.h"
 #include "tests/parity/published_case.h"
+#include "weights/two_tower_published.h"
 
 namespace tessera::parity {
 namespace {

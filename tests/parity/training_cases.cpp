@@ -5,12 +5,12 @@
 #include <optional>
 
 #include "core/error.h"
-#include "tasks/losses.h"
+#include "optim/clip.h"
+#include "optim/optimiser.h"
+#include "optim/schedule.h"
+#include "tasks/base/losses.h"
 #include "tests/parity/case.h"
 #include "tests/parity/model_case.h"
-#include "train/clip.h"
-#include "train/optimiser.h"
-#include "train/schedule.h"
 
 namespace tessera::parity {
 namespace {

@@ -1,6 +1,6 @@
 #include "core/error.h"
-#include "models/flamingo.h"
-#include "models/llava.h"
+#include "models/language/flamingo.h"
+#include "models/language/llava.h"
 #include "tests/parity/language_cases.h"
 
 namespace tessera::parity {

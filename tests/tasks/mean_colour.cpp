@@ -1,7 +1,7 @@
 // A whole task in one file: an image's mean colour from a backbone's vector.
 #include "tests/tasks/mean_colour.h"
-#include "tasks/registry.h"
-#include "tasks/sample_rows.h"
+#include "tasks/base/registry.h"
+#include "tasks/base/sample_rows.h"
 
 namespace tessera::tasks {
 namespace {

@@ -1,7 +1,7 @@
 // The task that tests bring themselves.
 #pragma once
 
-#include "tasks/registry.h"
+#include "tasks/base/registry.h"
 
 namespace tessera::tasks {
 

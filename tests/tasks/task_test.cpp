@@ -8,13 +8,13 @@
 #include <filesystem>
 #include <fstream>
 
-#include "cli/command.h"
+#include "cli/base/command.h"
 #include "core/text.h"
-#include "io/file.h"
-#include "io/io_testing.h"
-#include "io/safetensors.h"
+#include "io/files/file.h"
+#include "io/files/io_testing.h"
+#include "io/weights/safetensors.h"
+#include "open/open_task.h"
 #include "tests/tasks/mean_colour.h"
-#include "train/open_task.h"
 #include "train/trainer.h"
 
 namespace tessera {

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "models/family.h"
+#include "models/base/family.h"
 
 namespace tessera::models {
 

@@ -22,8 +22,8 @@
 #include <utility>
 #include <vector>
 
+#include "models/base/pyramid_neck.h"
 #include "models/detection/boxes.h"
-#include "models/detection/pyramid_neck.h"
 #include "nn/init.h"
 #include "ops/roi_align.h"
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "models/model.h"
+#include "models/base/model.h"
 #include "nn/batch_norm.h"
 #include "nn/linear.h"
 

@@ -4,7 +4,7 @@
 //   x0 = conv1x1(codes' vectors)
 //   a block: x' = id(x) + g conv3x3(relu conv3x3(relu conv3x3(relu conv1x1(relu x)))),  g = 1 / blocks^2
 //   outputs = conv1x1(relu x_L)
-// Names of parameters follow the encoder's (models/dalle.cpp).
+// Names of parameters follow the encoder's (models/backbones/dalle.cpp).
 #pragma once
 
 #include "ops/torch.h"

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "models/residual_block.h"
+#include "models/base/residual_block.h"
 #include "nn/linear.h"
 #include "nn/norm.h"
 

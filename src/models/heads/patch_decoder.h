@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "core/config.h"
-#include "models/residual_block.h"
+#include "models/base/residual_block.h"
 #include "nn/linear.h"
 #include "nn/norm.h"
 

@@ -1,0 +1,153 @@
+// `tessera analyse similarity`: linear CKA (Kornblith et al. 2019) between the blocks, or other places, of one model or of two, on
+// the same images.
+#include <algorithm>
+#include <optional>
+
+#include "cli/analyse/model_places.h"
+#include "cli/base/analysis_input.h"
+#include "cli/base/analysis_output.h"
+#include "cli/base/command.h"
+#include "core/counted.h"
+#include "core/error.h"
+#include "core/interrupt.h"
+#include "core/text.h"
+#include "report/matrix_chart.h"
+#include "tasks/base/representation.h"
+
+namespace tessera::cli {
+namespace {
+
+struct AnalyseSimilarityOptions {
+  AnalysisInput input;
+  AnalysisOutput output;
+  PlaceOptions places;
+  std::string other;
+};
+
+// What each block, or each place that --tap names, makes of an image: the mean over its places, [images, channels].
+struct NamedFeatures {
+  std::vector<std::string> names;
+  std::vector<torch::Tensor> values;
+};
+
+NamedFeatures features_of_all(const AnalyseSimilarityOptions& options, const AnalysedModel& model,
+                              const AnalysedImages& images) {
+  const torch::NoGradGuard no_grad;
+  const bool by_name = !options.places.taps.empty();
+  std::optional<ModelPlaces> places;
+  if (by_name) places.emplace(model);
+  NamedFeatures out;
+  if (by_name) out.names = places->chosen(options.places.taps);
+  std::vector<int64_t> blocks;
+  for (int64_t i = 0; !by_name && i < model.backbone().block_count(); ++i)
+    blocks.push_back(i), out.names.push_back(text("block ", i));
+  std::vector<std::vector<torch::Tensor>> parts(out.names.size());
+  for (int64_t first = 0; first < images.count(); first += options.input.batch) {
+    if (interrupted()) throw Error(ErrorKind::interrupted, "interrupted");
+    const torch::Tensor batch = images.images.slice(0, first, first + options.input.batch);
+    std::vector<torch::Tensor> means;
+    if (by_name)
+      for (const PlaceFeatures& place : places->look(batch, out.names)) means.push_back(place.mean);
+    else
+      for (const torch::Tensor& map : model.backbone().features(batch, blocks))
+        means.push_back(map.mean({2, 3}));
+    for (size_t i = 0; i < means.size(); ++i) parts[i].push_back(means[i].to(torch::kCPU, torch::kFloat64));
+  }
+  for (const auto& part : parts) out.values.push_back(torch::cat(part));
+  return out;
+}
+
+// CKA says something of two models only where both looked at the same images. Names do not tell: two draws of the built-in set, or
+// two folders, may use the same ones.
+void check_same_images(const AnalysedModel& model, const AnalysedImages& images, const AnalysedModel& second,
+                       const AnalysedImages& others) {
+  if (images.checksums == others.checksums) return;
+  const auto [one, other] = std::mismatch(images.checksums.begin(), images.checksums.end(),
+                                          others.checksums.begin(), others.checksums.end());
+  const auto name = [](const AnalysedImages& set, auto at) {
+    return at == set.checksums.end() ? std::string("missing")
+                                     : "'" + set.names[static_cast<size_t>(at - set.checksums.begin())] + "'";
+  };
+  fail_usage("the sets of ", model.file(), " (", images.source, ") and ", second.file(), " (", others.source,
+             ") hold different images, the first of them ", name(images, one), " and ", name(others, other),
+             ", and only models of the same images can be compared: give one set to both by --data");
+}
+
+void analyse(const AnalyseSimilarityOptions& options) {
+  const AnalysedModel model(options.input);
+  AnalysisInput second_input = options.input;
+  if (!options.other.empty()) second_input.weights = options.other;
+  const AnalysedModel second(second_input);
+  AnalysisWriter writer(options.output);
+  if (options.places.list) return writer.write(ModelPlaces(model).findings());
+  const AnalysedImages images = read_images(options.input, model);
+  if (images.count() < 4)
+    fail_usage("CKA of ", counted(images.count(), "image"), ": take at least 4 by --images");
+  // Prepared as the second model asks.
+  const AnalysedImages others = options.other.empty() ? images : read_images(second_input, second);
+  check_same_images(model, images, second, others);
+  const bool by_name = !options.places.taps.empty();
+  if (by_name && !options.other.empty())
+    ModelPlaces(second).chosen(options.places.taps);  // said before the first model's work
+  const Interruptible stretch;
+  const NamedFeatures rows = features_of_all(options, model, images);
+  const NamedFeatures columns = options.other.empty() ? rows : features_of_all(options, second, others);
+
+  report::Matrix matrix{rows.names, columns.names, {}};
+  report::TableBlock table{.name = "similarity", .columns = {{by_name ? "place" : "block"}}};
+  for (const std::string& name : matrix.columns) table.columns.push_back({name, true});
+  auto json = nlohmann::ordered_json::array();
+  for (size_t r = 0; r < rows.values.size(); ++r) {
+    std::vector<std::string> cells = {matrix.rows[r]};
+    auto line = nlohmann::ordered_json::array();
+    for (const torch::Tensor& column : columns.values) {
+      const double value = tasks::linear_cka(rows.values[r], column);
+      matrix.values.push_back(value);
+      cells.push_back(fixed(value, 3));
+      line.push_back(value);
+    }
+    table.rows.push_back(cells);
+    json.push_back(line);
+  }
+  AnalysisFindings out;
+  out.title =
+      options.other.empty()
+          ? (by_name ? "Similarity of places of " : "Similarity of the blocks of ") + model.info().model.name
+          : "Similarity of " + model.info().model.name + " and " + second.info().model.name;
+  out.subtitle = text(model.file(), options.other.empty() ? "" : " and " + second.file(), "; ",
+                      counted(images.count(), "image"), " of ", images.source);
+  AnalysisSection section{.heading = "Linear CKA",
+                          .note =
+                              "Of the mean over each block's places: 1 where one is a rotation of the other, "
+                              "0 where they share nothing.",
+                          .table = std::move(table)};
+  section.drawings.push_back(
+      same_drawing(report::matrix_chart(matrix, {.title = "Linear CKA",
+                                                 .row_label = model.info().model.name,
+                                                 .column_label = second.info().model.name,
+                                                 .low = 0,
+                                                 .high = 1,
+                                                 .whole_range = false})));
+  out.sections.push_back(std::move(section));
+  out.json = {{"weights", model.file()},
+              {"other", second.file()},
+              {"data", images.source},
+              {"images", images.count()},
+              {"rows", rows.names},
+              {"columns", columns.names},
+              {"cka", json}};
+  writer.write(out);
+}
+
+}  // namespace
+
+void add_analyse_similarity(Arguments& command, Action& action) {
+  auto options = std::make_shared<AnalyseSimilarityOptions>();
+  add_input_options(command, options->input, 256);
+  command.add("--other", options->other, "weights of a second model, whose blocks are the columns");
+  add_place_options(command, options->places);
+  add_output_options(command, options->output);
+  action = [options] { analyse(*options); };
+}
+
+}  // namespace tessera::cli

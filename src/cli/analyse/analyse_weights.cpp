@@ -1,0 +1,141 @@
+// `tessera analyse weights`: norms and spectra of every tensor, and how far two checkpoints are apart.
+#include <algorithm>
+#include <cmath>
+#include <iostream>
+#include <map>
+
+#include "cli/base/analysis_output.h"
+#include "cli/base/command.h"
+#include "core/counted.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "io/weights/weight_file.h"
+#include "open/open_task.h"
+#include "open/weights.h"
+
+namespace tessera::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct AnalyseWeightsOptions {
+  std::string weights, other;
+  AnalysisOutput output;
+  int64_t largest = 4096;
+  bool raw = false;
+};
+
+std::map<std::string, torch::Tensor> tensors_of(const std::string& file) {
+  const WeightFile weights(file);
+  std::map<std::string, torch::Tensor> out;
+  for (const TensorView& view : weights.tensors()) {
+    const torch::Tensor tensor = train::to_tensor(view);
+    if (tensor.is_floating_point() && tensor.numel() > 0) out[view.name] = tensor.to(torch::kFloat64);
+  }
+  return out;
+}
+
+struct Spectrum {
+  double largest = NAN, stable_rank = NAN;  // |W|_F^2 / s_max^2
+};
+
+// Of a tensor as a matrix of its first axis; sides above the limit would take minutes and are left out.
+Spectrum spectrum_of(const torch::Tensor& tensor, int64_t largest) {
+  if (tensor.dim() < 2) return {};
+  const torch::Tensor matrix = tensor.flatten(1);
+  if (std::min(matrix.size(0), matrix.size(1)) > largest) return {};
+  const torch::Tensor values = torch::linalg_svdvals(matrix);
+  const double first = values[0].item<double>();
+  return {first, first > 0 ? values.square().sum().item<double>() / (first * first) : 0};
+}
+
+std::string number(double value) { return std::isfinite(value) ? fixed(value, 4) : ""; }
+
+void analyse(const AnalyseWeightsOptions& options) {
+  AnalysisWriter writer(options.output);
+  const std::string file = train::weights_file_of(options.weights, options.raw);
+  const auto own = tensors_of(file);
+  std::map<std::string, torch::Tensor> others;
+  if (!options.other.empty()) others = tensors_of(train::weights_file_of(options.other, options.raw));
+  const bool paired = !options.other.empty();
+  AnalysisFindings out;
+  out.title = "Weights";
+  out.subtitle = paired ? file + " beside " + options.other : file;
+  AnalysisSection section{.heading = "Tensors",
+                          .note = "Stable rank: the squared norm over the squared largest singular value."};
+  section.table = {.name = "weights",
+                   .columns = {{"tensor"},
+                               {"shape"},
+                               {"norm", true},
+                               {"deviation", true},
+                               {"largest singular value", true},
+                               {"stable rank", true}}};
+  if (paired) section.table.columns.insert(section.table.columns.end(), {{"change", true}, {"cosine", true}});
+  report::Curve norms{.name = "norm / root of the count"}, changes{.name = "change"};
+  auto json = Json::array();
+  int64_t place = 0, shared = 0;
+  for (const auto& [name, tensor] : own) {
+    const Spectrum spectrum = spectrum_of(tensor, options.largest);
+    const double norm = tensor.norm().item<double>(),
+                 deviation = tensor.numel() > 1 ? tensor.std().item<double>() : 0;
+    std::vector<std::string> cells = {name,
+                                      text(tensor.sizes()),
+                                      number(norm),
+                                      number(deviation),
+                                      number(spectrum.largest),
+                                      number(spectrum.stable_rank)};
+    Json line = {{"tensor", name}, {"shape", tensor.sizes().vec()}, {"norm", norm}, {"deviation", deviation}};
+    if (std::isfinite(spectrum.largest))
+      line["largest_singular_value"] = spectrum.largest, line["stable_rank"] = spectrum.stable_rank;
+    norms.points.push_back(
+        {static_cast<double>(++place), norm / std::sqrt(static_cast<double>(tensor.numel()))});
+    if (paired) {
+      const auto other = others.find(name);
+      const bool fits = other != others.end() && other->second.sizes() == tensor.sizes();
+      double change = NAN, cosine = NAN;
+      if (fits) {
+        ++shared;
+        const double length = other->second.norm().item<double>();
+        change = norm > 0 ? (other->second - tensor).norm().item<double>() / norm : NAN;
+        cosine =
+            norm > 0 && length > 0 ? (other->second * tensor).sum().item<double>() / (norm * length) : NAN;
+        line["change"] = change, line["cosine"] = cosine;
+        changes.points.push_back({static_cast<double>(place), change});
+      }
+      cells.push_back(number(change)), cells.push_back(number(cosine));
+    }
+    section.table.rows.push_back(std::move(cells));
+    json.push_back(std::move(line));
+  }
+  if (own.empty()) fail(file, ": holds no weights");
+  if (paired && shared == 0)
+    fail_usage(file, " and ", options.other,
+               " share no tensor of one name and shape: both must be one architecture");
+  section.drawings = {line_drawing(
+      paired ? std::vector{changes} : std::vector{norms},
+      {.title = paired ? "Change by tensor, |other - own| / |own|" : "Root mean square by tensor",
+       .x_label = "tensor, in the order of the table",
+       .y_label = ""})};
+  out.json = {{"weights", file}, {"other", options.other}, {"tensors", json}};
+  out.sections = {std::move(section)};
+  writer.write(out);
+}
+
+}  // namespace
+
+void add_analyse_weights(Arguments& command, Action& action) {
+  auto options = std::make_shared<AnalyseWeightsOptions>();
+  command.add("-w,--weights", options->weights, "a weights file of any form, a checkpoint or a run directory")
+      .required();
+  command.add("--other", options->other, "a second checkpoint, for the change of every tensor");
+  command
+      .add("--largest", options->largest,
+           "shorter side of the largest matrix whose singular values are computed")
+      .show_default()
+      .range(1, 1000000);
+  command.flag("--raw", options->raw, "checkpoints: the raw weights instead of their moving average");
+  add_output_options(command, options->output);
+  action = [options] { analyse(*options); };
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,47 @@
+// The plane of `tessera analyse landscape`: what makes it this plane and no other, the points that a stopped run has left, and its
+// drawing.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/base/analysis_input.h"
+#include "cli/base/analysis_output.h"
+
+namespace tessera::cli {
+
+// XXH3-64 of the tensors' values, in their order.
+std::string checksum_of_tensors(const std::vector<torch::Tensor>& tensors);
+// What the losses of a model over images depend on: its weights and buffers and the images as it is fed them, by their checksums,
+// with the words that tell people what differs.
+nlohmann::ordered_json losses_key(const AnalysedModel& model, const AnalysedImages& images,
+                                  const std::string& precision);
+
+// A file of the losses so far with the request that they are of. No path: nothing is kept.
+class PlaneState {
+ public:
+  // Reads what is there; a usage error where it is of another request, an error where it holds more than `most` losses.
+  PlaneState(std::string path, nlohmann::ordered_json request, size_t most);
+  void save(const std::vector<double>& so_far) const;
+  const std::vector<double>& losses() const { return losses_; }
+
+ private:
+  std::string path_;
+  nlohmann::ordered_json request_;
+  std::vector<double> losses_;
+};
+
+// A checkpoint on the plane.
+struct PlaneMark {
+  std::string letter, weights;
+  double first = 0, second = 0, loss = 0;
+};
+struct LossPlane {
+  std::vector<double> first, second;  // places along the directions
+  std::vector<double> losses;         // [first, second]
+  std::vector<PlaneMark> marks;       // of a plane through checkpoints
+};
+std::vector<AnalysisSection> plane_sections(const LossPlane& plane);
+
+}  // namespace tessera::cli

@@ -1,0 +1,57 @@
+// The named places inside a model (its taps), and what those that hold features make of images.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/base/analysis_input.h"
+#include "cli/base/analysis_output.h"
+#include "models/base/encoder.h"
+
+namespace tessera::cli {
+
+struct Place {
+  std::string name;            // "blocks.3", "blocks.3.queries", "embed"
+  std::vector<int64_t> shape;  // of its values for one image
+  bool features = false;  // channels that describe an image; else weights between tokens, states, rotations
+};
+
+struct PlaceFeatures {
+  torch::Tensor map;   // [batch, channels, rows, columns]; undefined where its values stand on no grid
+  torch::Tensor mean;  // [batch, channels], over the map, or over all tokens and windows
+};
+
+class ModelPlaces {
+ public:
+  // From a pass over one empty image of the size that the weights ask for.
+  explicit ModelPlaces(const AnalysedModel& model);
+  const std::vector<Place>& all() const { return all_; }         // in the order of the network
+  const std::string& last_block() const { return last_block_; }  // "" where no block is a place
+  // The places that "blocks.3,embed" names, in that order. A usage error with the nearest name where there is none of that name, or
+  // where it holds no features.
+  std::vector<std::string> chosen(const std::string& names) const;
+  // One pass over a batch; gradients flow where they are asked for.
+  std::vector<PlaceFeatures> look(const torch::Tensor& images, const std::vector<std::string>& names) const;
+  // The values of a block on its grid, [batch, channels, rows, columns]; undefined where they stand on none.
+  torch::Tensor map_of(const torch::Tensor& values) const;
+  // All of them as a table, for --list-taps.
+  AnalysisFindings findings() const;
+
+ private:
+  PlaceFeatures features_of(const std::string& name, const torch::Tensor& values, int64_t batch) const;
+
+  const AnalysedModel& model_;
+  std::vector<Place> all_;
+  std::string last_block_;
+  std::optional<models::TokenPlaces> tokens_;  // of models with one sequence of tokens
+};
+
+// --tap and --list-taps.
+struct PlaceOptions {
+  std::string taps;
+  bool list = false;
+};
+void add_place_options(Arguments& command, PlaceOptions& options);
+
+}  // namespace tessera::cli

@@ -1,0 +1,56 @@
+// A temperature that is kept in a file of weights, with the images that it was fitted on: no number is measured on
+// those.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/base/measure_options.h"
+#include "core/config.h"
+#include "tasks/base/score_accumulator.h"
+
+namespace tessera::cli {
+
+// An entry of the metadata "temperature_fits", which has one for each fit, the first fit first: `temperature` is the
+// product of all. Which images it was is drawn again from these numbers.
+struct TemperatureFit {
+  std::string data;                      // fingerprint of the set; "" where a file does not say
+  double share = 0;                      // of the images that no earlier fit took
+  int64_t seed = 0;                      // draws them
+  std::vector<int64_t> unreadable = {};  // images of the set that could not be decoded then
+  template <class V>
+  void visit(V& v) {
+    v("data", data);
+    v("share", share, between(0, 1), "of the images that were left");
+    v("seed", seed);
+    v("unreadable", unreadable, at_least(0), "images");
+  }
+};
+
+// The images of a set that temperatures of these weights were fitted on, by their indices. `file` is named in errors.
+std::vector<int64_t> fitted_images(const Value& task_metadata, const data::Source& set,
+                                   const std::string& file);
+
+// The set without the images that a temperature of any of the weights was fitted on, with a line for each that has
+// such; the set itself where there are none. A usage error where no image is left.
+std::shared_ptr<const data::Source> without_fitted(std::shared_ptr<const data::Source> set,
+                                                   const std::vector<DescribedWeights>& weights,
+                                                   std::vector<std::string>& notes);
+
+// A fit on a share of the images that were scored, out of `whole` or of what without_fitted() left of it (`measured`).
+TemperatureFit fit_on(const data::Source& whole, const data::Source& measured,
+                      const tasks::ScoredSamples& scored, double share, int64_t seed);
+
+// Whether `keep` can be written, before any work: a usage error where it is the file that is read.
+void check_keep(const std::string& keep, const DescribedWeights& weights);
+
+// The weights with the temperature, times one that they have, among their metadata, by which scores are divided.
+void keep_temperature(const std::string& keep, const DescribedWeights& weights, double fitted,
+                      const TemperatureFit& fit);
+
+// What there is to say of a fitted temperature that is the end of its search; else "".
+std::string search_end(double temperature);
+
+}  // namespace tessera::cli

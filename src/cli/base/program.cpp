@@ -1,0 +1,224 @@
+// Parsing, help, and the one place where errors become lines and exit codes.
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <map>
+#include <memory>
+
+#include "cli/base/command.h"
+#include "cli/base/completion.h"
+#include "core/error.h"
+#include "core/interrupt.h"
+#include "core/out_of_memory.h"
+#include "core/printable_stream.h"
+#include "core/text.h"
+
+namespace tessera::cli {
+namespace {
+
+struct Program {
+  CLI::App app{"Vision backbones built like language models: train, evaluate, predict, analyse.", "tessera"};
+  std::map<CLI::App*, Action> actions;
+};
+
+// Finds or makes the group app ("data") that a two-word command lives in.
+CLI::App* group_of(CLI::App& app, const std::string& group) {
+  for (CLI::App* existing : app.get_subcommands([](const CLI::App*) { return true; }))
+    if (existing->get_name() == group) return existing;
+  CLI::App* made = app.add_subcommand(group, std::string(group_summary(group)));
+  made->require_subcommand(1);
+  made->footer(text("Each command explains itself: tessera ", group, " COMMAND --help"));
+  return made;
+}
+
+void declare(Program& program) {
+  program.app.require_subcommand(1);
+  program.app.set_help_flag("-h,--help", "this help");
+  program.app.footer("Each command explains itself: tessera help COMMAND, or tessera COMMAND --help");
+  for (const Command& command : commands()) {
+    const std::string name = command.name;
+    const size_t space = name.find(' ');
+    CLI::App* parent =
+        space == std::string::npos ? &program.app : group_of(program.app, name.substr(0, space));
+    CLI::App* app =
+        parent->add_subcommand(space == std::string::npos ? name : name.substr(space + 1), command.summary);
+    app->footer(text("Example:\n  ", command.example));
+    Arguments arguments(*app);
+    command.add(arguments, program.actions[app]);
+  }
+}
+
+CLI::App* deepest(CLI::App& app) {
+  const auto chosen = app.get_subcommands();
+  return chosen.empty() ? &app : deepest(*chosen.front());
+}
+
+// What the user could have typed here instead of `word`.
+std::vector<std::string> possible_words(const CLI::App& app, bool option) {
+  std::vector<std::string> words;
+  if (option)
+    for (const CLI::Option* known : app.get_options())
+      for (const std::string& name : known->get_lnames()) words.push_back("--" + name);
+  else
+    for (const CLI::App* known : app.get_subcommands([](const CLI::App*) { return true; }))
+      words.push_back(known->get_name());
+  return words;
+}
+
+std::string full_name(const CLI::App& app) {
+  const CLI::App* parent = app.get_parent();
+  return parent ? full_name(*parent) + " " + app.get_name() : app.get_name();
+}
+
+// The parser's own sentences, as we say such things.
+std::string plain_words(const CLI::ParseError& error) {
+  std::string message = error.what();
+  for (char& c : message)
+    if (c == '\n') c = ' ';
+  const std::string words(trim(message));
+  const auto behind = [&](std::string_view start) { return words.substr(start.size()); };
+  if (error.get_name() == "RequiredError" && words.ends_with(" is required"))
+    return words.substr(0, words.size() - std::string_view(" is required").size()) + " is missing";
+  if (words.starts_with("Could not convert: ")) {  // "--seed = x"
+    const std::string rest = behind("Could not convert: ");
+    const size_t sign = rest.find(" = ");
+    if (sign != std::string::npos)
+      return text(rest.substr(0, sign), " is '", rest.substr(sign + 3), "', must be a number");
+  }
+  // "--top: is 'x', must be …": our own checks, behind the name of their option.
+  if (const size_t at = words.find(": is '"); at != std::string::npos)
+    return words.substr(0, at) + words.substr(at + 1);
+  return words;
+}
+
+// One line for what the parser did not understand.
+std::string usage_line(CLI::App& app, const CLI::ParseError& error) {
+  const CLI::App& at = *deepest(app);
+  const std::vector<std::string> extras = at.remaining(true);
+  if (!extras.empty()) {
+    const std::string word = split(extras.front(), '=').front();
+    const bool option = word.starts_with("-");
+    return text(full_name(at), ": unknown ", option ? "option" : "argument", " '", word, "'",
+                did_you_mean(word, possible_words(at, option)));
+  }
+  if (error.get_name() == "RequiredError" && !possible_words(at, false).empty())
+    return text(full_name(at), ": say which: ", join(possible_words(at, false), ", "));
+  return text(full_name(at), ": ", plain_words(error));
+}
+
+int report(const Error& error) {
+  std::cout.flush();
+  constexpr size_t kLongestLine = 4000;
+  const std::string line = printable(error.what(), kLongestLine);
+  // What is said of a command names it, "tessera train: …", and the program with it.
+  std::cerr << text(line.starts_with("tessera ") ? "" : "tessera: ", line, "\n");
+  switch (error.kind) {
+    case ErrorKind::usage:
+      return 2;
+    case ErrorKind::interrupted:
+      return 130;
+    default:
+      return 1;
+  }
+}
+
+// An unknown first word is the commonest slip; the parser would call it a missing subcommand.
+void check_command_word(CLI::App& app, int argc, const char* const* argv) {
+  CLI::App* at = &app;
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    const auto words = possible_words(*at, false);
+    if (words.empty() || word.starts_with("-")) return;
+    if (std::find(words.begin(), words.end(), word) == words.end())
+      fail_usage("unknown command '", word, "'", did_you_mean(word, words), " `", full_name(*at),
+                 " --help` lists the commands");
+    at = at->get_subcommand(word);
+  }
+}
+
+// The parser would take a file's name such as '[2020]' for a list. Last word first, as it wants them.
+std::vector<std::string> parser_words(int argc, const char* const* argv) {
+  std::vector<std::string> words;
+  for (int i = argc - 1; i > 0; --i) {
+    const std::string word = argv[i];
+    words.push_back(word.starts_with("[") && word.ends_with("]") ? "./" + word : word);
+  }
+  return words;
+}
+
+// `tessera help data check` is `tessera data check --help`, `tessera --version` is `tessera version`, `tessera tokens TEXT`
+// is `tessera tokens show TEXT`.
+std::vector<const char*> spelled_out(int argc, const char* const* argv) {
+  std::vector<const char*> words(argv, argv + argc);
+  const std::string_view first = argc > 1 ? argv[1] : "";
+  if (first == "--version" && argc == 2) words[1] = "version";
+  const std::string_view second = argc > 2 ? argv[2] : "";
+  if (first == "tokens" && argc > 2 && second != "show" && second != "train" && second != "--help")
+    words.insert(words.begin() + 2, "show");
+  if (first == "help") {
+    words.erase(words.begin() + 1);
+    words.push_back("--help");
+  }
+  return words;
+}
+
+int run_parsed(Program& program, int argc, const char* const* argv) {
+  if (argc == 1) {
+    std::cout << program.app.help();
+    return 0;
+  }
+  check_command_word(program.app, argc, argv);
+  try {
+    program.app.parse(parser_words(argc, argv));
+  } catch (const CLI::CallForHelp&) {
+    std::cout << program.app.help();  // of the command that was named, with its full name
+    return 0;
+  } catch (const CLI::ParseError& error) {
+    fail_usage(usage_line(program.app, error), " (`", full_name(*deepest(program.app)),
+               " --help` lists the options)");
+  }
+  program.actions.at(deepest(program.app))();
+  std::cout.flush();
+  if (!std::cout) fail("standard output: cannot write (is the disk full?)");
+  return 0;
+}
+
+}  // namespace
+
+std::vector<CommandWords> command_words() {
+  Program program;
+  declare(program);
+  std::vector<CommandWords> all;
+  for (const Command& command : commands()) {
+    CLI::App* app = &program.app;
+    for (const std::string& word : split(command.name, ' ')) app = app->get_subcommand(word);
+    CommandWords words{command.name, command.summary, {}};
+    for (const CLI::Option* option : app->get_options())
+      for (const std::string& name : option->get_lnames())
+        words.options.push_back({"--" + name, option->get_description()});
+    all.push_back(std::move(words));
+  }
+  return all;
+}
+
+int run_program(int argc, const char* const* argv) {
+  const PrintableStream out(std::cout), err(std::cerr);
+  try {
+    catch_interrupts();
+    Program program;
+    declare(program);
+    const std::vector<const char*> words = spelled_out(argc, argv);
+    return run_parsed(program, static_cast<int>(words.size()), words.data());
+  } catch (const Error& error) {
+    return report(error);
+  } catch (const std::exception& error) {
+    if (const auto wanted = failed_allocation(error))
+      return report(
+          Error(ErrorKind::failed,
+                out_of_memory_line(*wanted, "a smaller batch or size, or --precision bf16, needs less")));
+    // LibTorch's messages carry a stack trace after the first line.
+    const std::string message = error.what();
+    return report(Error(ErrorKind::failed, message.substr(0, message.find('\n'))));
+  }
+}
+
+}  // namespace tessera::cli

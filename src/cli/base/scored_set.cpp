@@ -1,0 +1,135 @@
+#include "cli/base/scored_set.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iostream>
+
+#include "cli/base/common.h"
+#include "cli/base/image_batches.h"
+#include "core/counted.h"
+#include "core/error.h"
+#include "core/interrupt.h"
+#include "core/progress.h"
+#include "core/text.h"
+#include "core/toml.h"
+#include "data/transforms/transform.h"
+#include "eval/predictions.h"
+#include "open/device.h"
+#include "tasks/base/inputs.h"
+
+namespace tessera::cli {
+namespace {
+
+// Some of a source's samples, evenly spread.
+class SpreadSource final : public data::Source {
+ public:
+  SpreadSource(const data::Source& source, int64_t count) : source_(source), count_(count) {}
+  int64_t size() const override { return count_; }
+  int64_t place(int64_t index) const { return index * source_.size() / count_; }
+  data::RawSample read(int64_t index) const override { return source_.read(place(index)); }
+  uint64_t fingerprint() const override { return source_.fingerprint(); }
+  std::string describe() const override { return source_.describe(); }
+
+ private:
+  const data::Source& source_;
+  int64_t count_;
+};
+
+// In the precision that was asked for.
+torch::Tensor scores_of(const AnalysedModel& model, const torch::Tensor& images) {
+  const torch::Tensor moved = images.to(model.device(), train::parameter_type(model.precision()));
+  const tasks::AutocastScope autocast(model.device(), model.precision());
+  return model.classifier().forward(moved);
+}
+
+}  // namespace
+
+std::vector<bool> ScoredSet::hits() const { return eval::hits({logits, labels, classes}); }
+
+ScoredSet score_set(const AnalysedModel& model, const data::Source& source, int64_t batch, int64_t most,
+                    const std::string& label, bool classes_in_order) {
+  const data::ClassLabels& labels = data::require_labels(source, "this measurement");
+  if (labels.multi_label())
+    fail_usage(source.describe(), ": its images have several classes each, this measurement needs one");
+  if (source.size() == 0) fail(source.describe(), ": there is no image");
+  ScoredSet out;
+  out.class_names = labels.class_names(), out.source = source.describe();
+  const data::ClassMapping mapping = data::map_classes(model.class_names(), model.classifier().classes(),
+                                                       out.class_names, source.describe(), classes_in_order);
+  out.mapping = mapping.how, out.classes = std::ssize(out.class_names);
+  const torch::Tensor chosen = torch::tensor(mapping.model_class, torch::kInt64);
+  const SpreadSource spread(source, most > 0 ? std::min(most, source.size()) : source.size());
+  const auto transform = data::make_eval_transform(model.info().preprocess);
+  const Value* kept = model.info().task_metadata.find("temperature");
+  const double temperature = kept ? kept->as_double() : 1;
+  const torch::InferenceMode inference;
+  ProgressLine::Options bar;
+  bar.label = label, bar.total = spread.size();
+  ProgressLine progress(std::cerr, bar);
+  ImageBatches batches(spread, *transform, batch_that_fits(batch, model.info().preprocess.size), 1);
+  while (const auto loaded = batches.next()) {
+    if (interrupted()) throw Error(ErrorKind::interrupted, "interrupted");
+    const torch::Tensor scores = scores_of(model, loaded->images)
+                                     .to(torch::kCPU, torch::kFloat32)
+                                     .div(temperature)
+                                     .index_select(1, chosen)
+                                     .contiguous();
+    const float* rows = scores.const_data_ptr<float>();
+    for (size_t i = 0; i < loaded->errors.size(); ++i) {
+      if (!loaded->errors[i].empty()) {
+        progress.print("tessera: left out: " + one_line(loaded->errors[i]));
+        continue;
+      }
+      const float* row = rows + static_cast<int64_t>(i) * out.classes;
+      if (!std::isfinite(*std::max_element(row, row + out.classes)))
+        fail(model.file(),
+             ": the model's outputs are not finite: its training went astray, or the file is damaged");
+      out.logits.insert(out.logits.end(), row, row + out.classes);
+      out.labels.push_back(labels.label(spread.place(loaded->first + static_cast<int64_t>(i))));
+      out.names.push_back(loaded->names[i]);
+    }
+    progress.update(loaded->first + std::ssize(loaded->errors), {});
+  }
+  progress.finish();
+  if (out.labels.empty()) fail(out.source, ": none of ", counted(spread.size(), "image"), " could be read");
+  return out;
+}
+
+std::shared_ptr<const data::Source> open_set(const AnalysisInput& input, const AnalysedModel& model) {
+  data::SourceConfig config{.path = input.data};
+  if (input.data.empty() && !model.info().recipe.empty()) {
+    const Value recipe = parse_toml(model.info().recipe, model.file());
+    if (const Value* table = recipe.find("data")) config = read_config<data::SourceConfig>(*table, "data");
+  }
+  if (config.path.empty()) fail_usage(model.file(), ": says nothing about its data; give --data");
+  const bool held_out = input.split == "validation";
+  if (!input.data.empty() && held_out) config.val_path = config.path;
+  if (input.split == "all") config.val_share = 0;
+  return data::open_source(config, held_out ? data::Split::validation : data::Split::train);
+}
+
+void say_whose_set(const AnalysisInput& input, const std::vector<std::string>& weights,
+                   const data::Source& source) {
+  if (weights.size() > 1 && input.data.empty())
+    std::cerr << "tessera: all weights are measured on the set of " << one_line(weights[0]) << ": "
+              << one_line(source.describe()) << "\n";
+}
+
+void add_set_options(Arguments& command, AnalysisInput& input, std::vector<std::string>& weights) {
+  command.add("-w,--weights", weights, "weights files, checkpoints or run directories, one or several")
+      .required();
+  command.add("--data", input.data, "the images (default: the data of the first run's recipe)");
+  command.add("--split", input.split, "validation, train, or all where the set names no split")
+      .show_default()
+      .one_of({"validation", "train", "all"});
+  command.add("--images", input.count, "images at most, evenly spread over the set (0: all)")
+      .show_default()
+      .range(0, 1000000000);
+  command.add("--size", input.size, "input side in pixels (default: as the weights say)").range(1, 8192);
+  command.flag("--raw", input.raw, "checkpoints: the raw weights instead of their moving average");
+  command.add("--model", input.model, "model name, where weights of other programs do not tell");
+  command.add("--batch-size", input.batch, "images at a time").show_default().range(1, 65536);
+  add_compute_options(command, input.device, input.precision, input.threads);
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,45 @@
+// A classifier's scores of a whole set, with the set's classes found among the model's own.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cli/base/analysis_input.h"
+#include "data/base/class_mapping.h"
+#include "data/base/source.h"
+
+namespace tessera::cli {
+
+// Scores for the set's own classes alone, in the order of the set; images that could not be read are missing.
+struct ScoredSet {
+  int64_t classes = 0;
+  std::vector<float> logits;       // [images, classes]
+  std::vector<int64_t> labels;     // by the set's classes
+  std::vector<std::string> names;  // of images
+  std::vector<std::string> class_names;
+  std::string source, mapping;
+  int64_t images() const { return static_cast<int64_t>(labels.size()); }
+  std::span<const float> row(int64_t image) const {
+    return std::span(logits).subspan(static_cast<size_t>(image * classes), static_cast<size_t>(classes));
+  }
+  // Whether the highest score, the first of equals, is the label's.
+  std::vector<bool> hits() const;
+};
+
+// At most `most` images evenly spread, 0 = all. Fails where none can be read, or an output is not finite.
+ScoredSet score_set(const AnalysedModel& model, const data::Source& source, int64_t batch, int64_t most,
+                    const std::string& label, bool classes_in_order = false);
+
+// The set that the input names, or that of the run, opened.
+std::shared_ptr<const data::Source> open_set(const AnalysisInput& input, const AnalysedModel& model);
+
+// A line on stderr where several weights come without --data: all are then measured on the set of the first, this one.
+void say_whose_set(const AnalysisInput& input, const std::vector<std::string>& weights,
+                   const data::Source& source);
+
+// --weights, several, and the options of one set.
+void add_set_options(Arguments& command, AnalysisInput& input, std::vector<std::string>& weights);
+
+}  // namespace tessera::cli

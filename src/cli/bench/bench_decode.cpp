@@ -1,0 +1,159 @@
+// `tessera bench decode`: how fast a language model reads a prompt and continues it, beside what reading its weights once
+// a token allows on this machine in the same run.
+#include <algorithm>
+#include <cstring>
+#include <iomanip>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "cli/base/command.h"
+#include "cli/bench/bench_limit.h"
+#include "core/clock.h"
+#include "core/error.h"
+#include "core/random.h"
+#include "core/threads.h"
+#include "models/language/language_model.h"
+#include "open/device.h"
+#include "open/open_language.h"
+#include "ops/inference.h"
+
+namespace tessera::cli {
+namespace {
+
+struct BenchDecodeOptions {
+  std::string weights, precision = "bf16";
+  int64_t prompt = 512, tokens = 128, batch = 1, rounds = 3, threads = 0;
+  bool json = false;
+};
+
+// Without weights of the user's: a LLaMA of 134 million parameters (the sizes of SmolLM-135M), drawn.
+models::LanguageConfig standard_model() {
+  models::LanguageConfig config{.vocabulary = 49152, .dim = 576, .depth = 30, .heads = 9, .kv_heads = 3};
+  config.hidden = 1536, config.tied = true;
+  return config;
+}
+
+std::shared_ptr<models::LanguageModel> model_of(const BenchDecodeOptions& options, BenchDtype dtype) {
+  const torch::ScalarType type = dtype == BenchDtype::fp32 ? torch::kFloat32 : torch::kBFloat16;
+  if (!options.weights.empty()) return train::open_decoder(options.weights, type).language;
+  auto model = std::make_shared<models::LanguageModel>(standard_model());
+  model->initialise(0);
+  model->to(type);
+  model->eval();
+  return model;
+}
+
+// Bytes that a step reads: every matrix that a token is multiplied with, and the keys and values of the prompt and of half
+// the tokens that are written.
+double bytes_a_step(const models::LanguageModel& model, const BenchDecodeOptions& options, BenchDtype dtype) {
+  const models::LanguageConfig& config = model.config();
+  const double bytes = dtype == BenchDtype::fp32 ? 4 : dtype == BenchDtype::bf16 ? 2 : 1;
+  const double cache = 2.0 *
+                       static_cast<double>(config.depth * config.kv_heads * config.head_dim * options.batch) *
+                       (static_cast<double>(options.prompt) + static_cast<double>(options.tokens) / 2);
+  return static_cast<double>(model.macs(1)) * bytes + cache * (dtype == BenchDtype::fp32 ? 4 : 2);
+}
+
+// Seconds to read so many bytes once with all threads: the library's search for a byte that is not there runs at the
+// speed of the memory.
+class MemoryReader {
+ public:
+  explicit MemoryReader(double bytes) : memory_(static_cast<size_t>(bytes), 1) {}
+  double operator()() const {
+    const double start = steady_seconds();
+    const auto pieces = static_cast<int64_t>(num_threads());
+    parallel_for(pieces, 1, [&](int64_t begin, int64_t end) {
+      const size_t from = memory_.size() * static_cast<size_t>(begin) / static_cast<size_t>(pieces),
+                   to = memory_.size() * static_cast<size_t>(end) / static_cast<size_t>(pieces);
+      check(!std::memchr(memory_.data() + from, 2, to - from), "the memory that is read has changed");
+    });
+    return steady_seconds() - start;
+  }
+
+ private:
+  std::vector<unsigned char> memory_;
+};
+
+constexpr int kReadings = 3;  // of the memory in a round: one may meet another program's
+
+struct Round {
+  double prefill, decode;  // seconds
+};
+
+Round run_once(models::LanguageModel& model, const torch::Tensor& prompt, int64_t tokens) {
+  models::KeyValueCache cache;
+  const double start = steady_seconds();
+  torch::Tensor next =
+      model.logits(model.hidden({.ids = prompt, .cache = &cache}).select(1, -1)).argmax(-1, true);
+  const double read = steady_seconds();
+  for (int64_t i = 0; i < tokens; ++i)
+    next = model.logits(model.hidden({.ids = next, .cache = &cache}).select(1, -1)).argmax(-1, true);
+  return {read - start, steady_seconds() - read};
+}
+
+void decode(const BenchDecodeOptions& options) {
+  const BenchDtype dtype = parse_bench_dtype(options.precision);
+  const int threads = train::use_threads(options.threads);
+  const torch::NoGradGuard no_grad;
+  const ops::InferenceScope scope({.int8 = dtype == BenchDtype::int8});
+  const auto model = model_of(options, dtype);
+  const models::LanguageConfig& config = model->config();
+  if (options.prompt + options.tokens > config.context)
+    fail_usage("--prompt ", options.prompt, " and --tokens ", options.tokens, ": the model reads ",
+               config.context, " tokens");
+  RandomStream random(0, "prompt");
+  torch::Tensor prompt = torch::empty({options.batch, options.prompt}, torch::kInt64);
+  for (int64_t i = 0; i < prompt.numel(); ++i)
+    prompt.data_ptr<int64_t>()[i] = random.integer(0, config.vocabulary - 1);
+  run_once(*model, prompt, 2);  // packs the weights
+  const double bytes = bytes_a_step(*model, options, dtype);
+  const MemoryReader memory(bytes);
+  std::vector<double> prefill, step, reading;
+  for (int64_t round = 0; round < options.rounds; ++round) {
+    const Round one = run_once(*model, prompt, options.tokens);
+    prefill.push_back(one.prefill), step.push_back(one.decode / static_cast<double>(options.tokens));
+    for (int i = 0; i < kReadings; ++i) reading.push_back(memory());
+  }
+  const auto fastest = [](const std::vector<double>& seconds) {
+    return *std::min_element(seconds.begin(), seconds.end());
+  };
+  const double rows = static_cast<double>(options.batch);
+  const nlohmann::ordered_json line = {
+      {"bench", "decode"},
+      {"precision", name_of(dtype)},
+      {"batch", options.batch},
+      {"prompt", options.prompt},
+      {"tokens", options.tokens},
+      {"threads", threads},
+      {"rounds", options.rounds},
+      {"prefill_tokens_per_second", rows * static_cast<double>(options.prompt) / fastest(prefill)},
+      {"tokens_per_second", rows / fastest(step)},
+      {"ms_per_step", 1e3 * fastest(step)},
+      {"mb_per_step", 1e-6 * bytes},
+      {"memory_gb_per_second", 1e-9 * bytes / fastest(reading)},
+      {"percent_of_memory_bound", 100 * fastest(reading) / fastest(step)}};
+  if (options.json)
+    std::cout << line.dump() << std::endl;
+  else
+    for (const auto& [key, value] : line.items())
+      std::cout << std::left << std::setw(28) << key
+                << (value.is_string() ? value.get<std::string>() : value.dump()) << "\n";
+}
+
+}  // namespace
+
+void add_bench_decode(Arguments& command, Action& action) {
+  const auto options = std::make_shared<BenchDecodeOptions>();
+  command.add("-w,--weights", options->weights,
+              "a language model's folder (default: 134 million drawn weights, the sizes of SmolLM-135M)");
+  command.add("--precision", options->precision, "fp32, bf16 or int8").show_default();
+  command.add("--prompt", options->prompt, "tokens that are read first").show_default().range(1, 1 << 20);
+  command.add("--tokens", options->tokens, "tokens that are written").show_default().range(1, 1 << 20);
+  command.add("--batch-size,--batch", options->batch, "texts at a time").show_default().range(1, 4096);
+  command.add("--rounds", options->rounds, "how often; the fastest counts").show_default().range(1, 1000);
+  command.add("--threads", options->threads, "compute threads, 0 = all cores").show_default().range(0, 1024);
+  command.flag("--json", options->json, "one JSON line");
+  action = [options] { decode(*options); };
+}
+
+}  // namespace tessera::cli

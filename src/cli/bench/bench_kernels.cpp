@@ -1,0 +1,396 @@
+// `tessera bench linear|attention|mlstm|data`: one part alone, each form of it.
+#include <algorithm>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "cli/base/command.h"
+#include "cli/bench/bench_limit.h"
+#include "core/error.h"
+#include "data/loading/loader_timing.h"
+#include "kernels/attention/attention.h"
+#include "kernels/bench.h"
+#include "kernels/linear/linear.h"
+#include "kernels/mlstm/mlstm.h"
+#include "open/device.h"
+#include "ops/mlstm.h"
+
+namespace tessera::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Shape {
+  int64_t batch = 1, tokens = 3136, heads = 4, head_dim = 96;
+  int64_t rows = 1576, in = 384, out = 1536;
+  std::string activation = "none";
+  bool norm = false, residual = false;  // around a linear layer
+  bool causal = false, rope = false;    // of attention
+  int64_t window = 0;
+  int64_t threads = 0;
+  double seconds = 3;
+  bool json = false;
+};
+
+using Form = kernels::bench::Candidate;
+
+// `gflop` of each form, or empty.
+void print(const Shape& shape, Json line, const std::vector<Form>& forms, const std::vector<double>& gflop) {
+  const std::vector<kernels::bench::Timing> timings = kernels::bench::measure(forms, shape.seconds);
+  for (size_t i = 0; i < forms.size(); ++i) {
+    const double seconds = timings[i].median;
+    Json result = {{"ms", seconds * 1e3}};
+    if (i < gflop.size()) result["gflops"] = gflop[i] / seconds;
+    line["forms"][forms[i].name] = result;
+  }
+  std::cout << (shape.json ? line.dump() : line.dump(2)) << "\n";
+}
+
+const std::vector<std::string> kActivations = {"none", "gelu", "silu_gate"};  // kernels::Activation's
+
+// A layer with random numbers, and what stands around it.
+struct LinearTensors {
+  explicit LinearTensors(const Shape& shape) : s(shape) {
+    const auto matrix = [](const torch::Tensor& m) {
+      return kernels::MatrixView{m.const_data_ptr(), kernels::Element::f32, m.size(1), 1};
+    };
+    layer = {s.in, s.out, matrix(w), b.const_data_ptr<float>()};
+    const auto at = std::find(kActivations.begin(), kActivations.end(), s.activation) - kActivations.begin();
+    layer.activation = static_cast<kernels::Activation>(at);
+    if (gated()) layer.gate = matrix(g);
+    norm.weight = norm_weight.const_data_ptr<float>();
+  }
+  bool gated() const { return s.activation == "silu_gate"; }
+  void run(const kernels::PackedLinear& weights) const {
+    kernels::LinearForward call;
+    call.rows = s.rows, call.x = {x.const_data_ptr(), kernels::Element::f32, s.in};
+    call.y = {y.mutable_data_ptr(), kernels::Element::f32, s.out};
+    if (s.norm) call.norm = &norm;
+    if (s.residual) call.residual = {residual.const_data_ptr(), kernels::Element::f32, s.out};
+    kernels::linear_forward(weights, call);
+  }
+  Shape s;
+  torch::Tensor x = torch::randn({s.rows, s.in}), w = torch::randn({s.out, s.in}), g = torch::randn_like(w),
+                b = torch::randn({s.out}), residual = torch::randn({s.rows, s.out}),
+                y = torch::empty_like(residual), norm_weight = torch::ones({s.in});
+  kernels::RowNorm norm;
+  kernels::LinearLayer layer;
+};
+
+void linear(const Shape& s) {
+  const int threads = train::use_threads(s.threads);
+  const torch::NoGradGuard no_grad;
+  const LinearTensors tensors(s);
+  const int64_t outputs = tensors.gated() ? 2 * s.out : s.out;
+  std::vector<Form> forms;
+  for (const BenchDtype dtype : {BenchDtype::fp32, BenchDtype::bf16, BenchDtype::int8}) {
+    for (const auto& implementation :
+         kernels::linear_implementations(static_cast<kernels::Arithmetic>(dtype))) {
+      if (implementation.isa < kernels::Isa::avx2) continue;
+      const auto weights = std::make_shared<kernels::PackedLinear>(tensors.layer, implementation);
+      forms.push_back(
+          {text(name_of(dtype), " ", implementation.name), [&tensors, weights] { tensors.run(*weights); }});
+    }
+    // The product alone: the limit.
+    forms.push_back({text(name_of(dtype), " oneDNN"),
+                     [product = LimitProduct(dtype, s.rows, s.in, outputs)] { product(); }});
+  }
+  const double gflop = 2e-9 * static_cast<double>(s.rows * s.in * outputs);
+  print(s,
+        {{"bench", "linear"},
+         {"rows", s.rows},
+         {"in", s.in},
+         {"out", s.out},
+         {"activation", s.activation},
+         {"norm", s.norm},
+         {"residual", s.residual},
+         {"threads", threads}},
+        forms, std::vector<double>(forms.size(), gflop));
+}
+
+// [batch, tokens, heads, d] in memory, seen by kernels.
+kernels::HeadRows in(const torch::Tensor& t) {
+  return {t.const_data_ptr(),
+          t.scalar_type() == torch::kFloat32 ? kernels::Element::f32 : kernels::Element::bf16, t.stride(0),
+          t.stride(2), t.stride(1)};
+}
+kernels::HeadRowsOut out(const torch::Tensor& t) {
+  const kernels::HeadRows rows = in(t);
+  return {t.mutable_data_ptr(), rows.element, rows.batch, rows.head, rows.token};
+}
+kernels::Gates gate(const torch::Tensor& t) {
+  return {t.const_data_ptr<float>(), t.stride(0), t.stride(2), t.stride(1)};
+}
+kernels::GatesOut gate_out(const torch::Tensor& t) {
+  return {t.mutable_data_ptr<float>(), t.stride(0), t.stride(2), t.stride(1)};
+}
+
+template <class Functions>
+Json describe(const char* what, const kernels::Table<Functions>& table, const Shape& s, int threads) {
+  return {{"bench", what},     {"kernel", kernels::name_of(kernels::choose_entry(table).isa)},
+          {"batch", s.batch},  {"tokens", s.tokens},
+          {"heads", s.heads},  {"head_dim", s.head_dim},
+          {"threads", threads}};
+}
+
+// Adjacent pairs of x [batch, tokens, heads, d] rotated by `angles` [tokens, d / 2].
+torch::Tensor rotated(const torch::Tensor& x, const torch::Tensor& angles) {
+  const torch::Tensor pairs = torch::view_as_complex(x.to(torch::kFloat32).unflatten(-1, {-1, 2}));
+  const torch::Tensor rotation = torch::polar(torch::ones_like(angles), angles).unsqueeze(1);
+  return torch::view_as_real(pairs * rotation).flatten(-2).to(x.scalar_type());
+}
+
+// What attention does beside softmax(q k^T) v, for the kernel and for LibTorch.
+struct AttentionExtras {
+  explicit AttentionExtras(const Shape& s) : causal(s.causal) {
+    mask.causal = s.causal, mask.window = s.window;
+    if (s.rope) {
+      const torch::Tensor places = torch::arange(s.tokens, torch::kFloat32).unsqueeze(1);
+      angles = places * torch::pow(1e-4, torch::arange(s.head_dim / 2) * 2.0 / s.head_dim).unsqueeze(0);
+      cos = angles.cos().contiguous(), sin = angles.sin().contiguous();
+      rotary = {cos.const_data_ptr<float>(), sin.const_data_ptr<float>(), 0, s.head_dim / 2, s.head_dim / 2};
+    }
+    if (s.window > 0) {
+      const torch::Tensor at = torch::arange(s.tokens), away = at.unsqueeze(1) - at.unsqueeze(0);
+      seen = away.abs() < s.window;
+      if (s.causal) seen = seen & (away >= 0);
+    }
+  }
+  torch::Tensor in_libtorch(torch::Tensor q, torch::Tensor k, const torch::Tensor& v) const {
+    if (angles.defined()) q = rotated(q, angles), k = rotated(k, angles);
+    return at::scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2),
+                                            seen.defined() ? std::optional(seen) : std::nullopt, 0.0,
+                                            causal && !seen.defined());
+  }
+  bool causal;
+  kernels::AttentionMask mask;
+  kernels::Rotary rotary;
+  torch::Tensor angles, cos, sin, seen;
+};
+
+void attention(const Shape& s) {
+  if (s.rope && s.head_dim % 2 != 0)
+    fail_usage("--rope rotates pairs of channels: --head-dim ", s.head_dim, " must be even");
+  const int threads = train::use_threads(s.threads);
+  const torch::NoGradGuard no_grad;
+  std::vector<Form> forms;
+  const kernels::AttentionShape shape{s.batch,  s.heads,    s.tokens,
+                                      s.tokens, s.head_dim, 1 / std::sqrt(static_cast<float>(s.head_dim))};
+  const torch::Tensor lse = torch::empty({s.batch, s.heads, s.tokens});
+  const AttentionExtras extras(s);
+  for (const auto type : {torch::kFloat32, torch::kBFloat16}) {
+    const std::string name = type == torch::kFloat32 ? "fp32" : "bf16";
+    const auto make = [&] { return torch::randn({s.batch, s.tokens, s.heads, s.head_dim}).to(type); };
+    const torch::Tensor q = make(), k = make(), v = make(), o = make(), d = make(), dq = make(), dk = make(),
+                        dv = make();
+    const auto forward = [=] {
+      kernels::attention_forward({shape,
+                                  extras.mask,
+                                  in(q),
+                                  in(k),
+                                  in(v),
+                                  out(o),
+                                  extras.rotary,
+                                  extras.rotary,
+                                  {},
+                                  lse.mutable_data_ptr<float>()});
+    };
+    forms.push_back({name + " forward", forward});
+    forms.push_back({name + " forward and backward", [=] {
+                       forward();
+                       kernels::attention_backward({shape,
+                                                    extras.mask,
+                                                    in(q),
+                                                    in(k),
+                                                    in(v),
+                                                    in(o),
+                                                    lse.const_data_ptr<float>(),
+                                                    in(d),
+                                                    out(dq),
+                                                    out(dk),
+                                                    out(dv),
+                                                    extras.rotary,
+                                                    extras.rotary,
+                                                    {}});
+                     }});
+    forms.push_back({name + " forward, LibTorch", [=] { extras.in_libtorch(q, k, v); }});
+  }
+  Json line = describe("attention", kernels::attention_table(), s, threads);
+  const bool pairs = kernels::attention_bf16_pairs() && kernels::bf16_pairs_are_faster(kernels::active_isa());
+  line["kernel_bf16"] = pairs ? kernels::name_of(kernels::active_isa()) : line["kernel"].get<std::string>();
+  line.update({{"causal", s.causal}, {"window", s.window}, {"rope", s.rope}});
+  print(s, line, forms, {});
+}
+
+// The cell's inputs and outputs [batch, tokens, heads, head dim] in one element type, gates in float.
+struct MlstmTensors {
+  MlstmTensors(const Shape& s, torch::ScalarType type)
+      : shape{s.batch, s.heads, s.tokens, s.head_dim, s.head_dim} {
+    for (torch::Tensor* t : {&q, &k, &v, &h, &dh, &dq, &dk, &dv})
+      *t = (torch::randn({s.batch, s.tokens, s.heads, s.head_dim}) * 0.1).to(type);
+    i = torch::randn({s.batch, s.tokens, s.heads}), f = i + 4, di = i.clone(), df = i.clone();
+    normaliser = torch::empty({s.batch, s.heads, s.tokens}), sign = normaliser.clone();
+  }
+  kernels::MlstmForward forward() const {
+    kernels::MlstmForward call{};
+    call.shape = shape;
+    call.q = in(q), call.k = in(k), call.v = in(v);
+    call.igate = gate(i), call.fgate = gate(f);
+    call.h = out(h);
+    call.normaliser = normaliser.mutable_data_ptr<float>();
+    call.row_sign = sign.mutable_data_ptr<float>();
+    return call;
+  }
+  kernels::MlstmBackward backward() const {
+    kernels::MlstmBackward call{};
+    call.shape = shape;
+    call.q = in(q), call.k = in(k), call.v = in(v);
+    call.igate = gate(i), call.fgate = gate(f);
+    call.h = in(h), call.dh = in(dh);
+    call.normaliser = normaliser.const_data_ptr<float>();
+    call.row_sign = sign.const_data_ptr<float>();
+    call.dq = out(dq), call.dk = out(dk), call.dv = out(dv);
+    call.digate = gate_out(di), call.dfgate = gate_out(df);
+    return call;
+  }
+  kernels::MlstmShape shape;
+  torch::Tensor q, k, v, h, dh, dq, dk, dv, i, f, di, df, normaliser, sign;
+};
+
+std::vector<Form> chunkwise_forms(const std::string& name, const MlstmTensors& t) {
+  return {{name + " forward", [t] { kernels::mlstm_forward(t.forward()); }},
+          {name + " forward and backward", [t] {
+             kernels::mlstm_forward(t.forward());
+             kernels::mlstm_backward(t.backward());
+           }}};
+}
+
+// Streaming: one token after another, the state in place.
+Form recurrent_form(const MlstmTensors& t) {
+  const auto [batch, heads, tokens, key_dim, value_dim, reverse, eps, chunk] = t.shape;
+  const torch::Tensor c = torch::zeros({batch, heads, key_dim, value_dim}),
+                      n = torch::zeros({batch, heads, key_dim}), m = torch::zeros({batch, heads});
+  std::vector<kernels::MlstmForward> steps;
+  for (int64_t token = 0; token < tokens; ++token) {
+    const auto at = [token](const torch::Tensor& all) { return all.narrow(1, token, 1); };
+    kernels::MlstmForward step = t.forward();
+    step.q = in(at(t.q)), step.k = in(at(t.k)), step.v = in(at(t.v));
+    step.igate = gate(at(t.i)), step.fgate = gate(at(t.f));
+    step.h = out(at(t.h));
+    step.normaliser = step.row_sign = nullptr;
+    step.shape.tokens = 1;
+    step.last = {c.mutable_data_ptr<float>(), n.mutable_data_ptr<float>(), m.mutable_data_ptr<float>()};
+    step.initial = {step.last.c, step.last.n, step.last.m};
+    steps.push_back(step);
+  }
+  return {"recurrent forward", [t, c, n, m, steps] {
+            for (const torch::Tensor& state : {c, n, m}) state.zero_();
+            for (const kernels::MlstmForward& step : steps) kernels::mlstm_forward(step);
+          }};
+}
+
+std::vector<Form> parallel_forms(const MlstmTensors& t) {
+  std::vector<torch::Tensor> inputs;
+  for (const torch::Tensor& x : {t.q, t.k, t.v, t.i, t.f}) inputs.push_back(x.transpose(1, 2).contiguous());
+  const auto forward = [](const std::vector<torch::Tensor>& x) {
+    return ops::mlstm_parallel(x[0], x[1], x[2], x[3], x[4]);
+  };
+  return {{"parallel forward",
+           [=] {
+             const torch::NoGradGuard no_grad;
+             forward(inputs);
+           }},
+          {"parallel forward and backward", [=] {
+             std::vector<torch::Tensor> leaves;
+             for (const torch::Tensor& x : inputs) leaves.push_back(x.detach().requires_grad_());
+             forward(leaves).sum().backward();
+           }}};
+}
+
+void mlstm(const Shape& s) {
+  const int threads = train::use_threads(s.threads);
+  const MlstmTensors floats(s, torch::kFloat32);
+  std::vector<Form> forms = chunkwise_forms("chunkwise", floats);
+  const auto add = [&](std::vector<Form> more) { forms.insert(forms.end(), more.begin(), more.end()); };
+  add(chunkwise_forms("chunkwise bf16", MlstmTensors(s, torch::kBFloat16)));
+  forms.push_back(recurrent_form(floats));
+  // The parallel form holds several matrices of tokens x tokens.
+  if (static_cast<double>(s.batch * s.heads) * static_cast<double>(s.tokens) * static_cast<double>(s.tokens) <
+      2e8)
+    add(parallel_forms(floats));
+  print(s, describe("mlstm", kernels::mlstm_table(), s, threads), forms, {});
+}
+
+void add_common(Arguments& command, const std::shared_ptr<Shape>& shape) {
+  command.add("--threads", shape->threads, "compute threads, 0 = all cores").show_default().range(0, 1024);
+  command.add("--seconds", shape->seconds, "how long to measure").show_default().range(0.0, 3600.0);
+  command.flag("--json", shape->json, "one JSON line");
+}
+
+void size_option(Arguments& command, const char* name, int64_t& value, const char* what) {
+  command.add(name, value, what).show_default().range(1, 1 << 20);
+}
+
+std::shared_ptr<Shape> add_heads(Arguments& command) {
+  auto shape = std::make_shared<Shape>();
+  size_option(command, "--batch", shape->batch, "sequences");
+  size_option(command, "--tokens", shape->tokens, "length of a sequence");
+  size_option(command, "--heads", shape->heads, "heads");
+  size_option(command, "--head-dim", shape->head_dim, "channels of a head");
+  add_common(command, shape);
+  return shape;
+}
+
+}  // namespace
+
+void add_bench_linear(Arguments& command, Action& action) {
+  auto shape = std::make_shared<Shape>();
+  size_option(command, "--rows", shape->rows, "rows of x");
+  size_option(command, "--in", shape->in, "columns of x");
+  size_option(command, "--out", shape->out, "columns of the result");
+  command.add("--activation", shape->activation, "behind the product; silu_gate makes two products")
+      .show_default()
+      .one_of(kActivations);
+  command.flag("--norm", shape->norm, "a LayerNorm before the product");
+  command.flag("--residual", shape->residual, "added to the result");
+  add_common(command, shape);
+  action = [shape] { linear(*shape); };
+}
+
+void add_bench_attention(Arguments& command, Action& action) {
+  const auto shape = add_heads(command);
+  command.flag("--causal", shape->causal, "a token sees itself and what stands before it");
+  command.add("--window", shape->window, "a token sees those less than so far away, 0 = all")
+      .show_default()
+      .range(0, 1 << 20);
+  command.flag("--rope", shape->rope, "queries and keys rotated by their position");
+  action = [shape] { attention(*shape); };
+}
+
+void add_bench_mlstm(Arguments& command, Action& action) {
+  const auto shape = add_heads(command);
+  action = [shape] { mlstm(*shape); };
+}
+
+void add_bench_data(Arguments& command, Action& action) {
+  auto folder = std::make_shared<std::string>();
+  auto config = std::make_shared<data::LoaderBenchConfig>();
+  auto json = std::make_shared<bool>(false);
+  command.add("FOLDER", *folder, "a folder of classes").required();
+  size_option(command, "--size", config->size, "side of the crops in pixels");
+  size_option(command, "--batch-size,--batch", config->batch, "images at a time");
+  size_option(command, "--threads", config->threads, "decoding threads");
+  command.flag("--json", *json, "one JSON line");
+  action = [folder, config, json] {
+    data::time_loader(*folder, *config);  // brings the files into memory
+    const data::LoaderPass pass = data::time_loader(*folder, *config);
+    const Json line = {{"bench", "data"},
+                       {"images", pass.images},
+                       {"size", config->size},
+                       {"threads", config->threads},
+                       {"images_per_second", static_cast<double>(pass.images) / pass.seconds},
+                       {"cpu_ms_an_image", pass.cpu_seconds * 1e3 / static_cast<double>(pass.images)}};
+    std::cout << (*json ? line.dump() : line.dump(2)) << "\n";
+  };
+}
+
+}  // namespace tessera::cli

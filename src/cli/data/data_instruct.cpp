@@ -1,0 +1,109 @@
+// `tessera data instruct DATA -o FILE`: conversations about images, made of their labels and boxes.
+#include <algorithm>
+#include <iostream>
+#include <memory>
+#include <vector>
+
+#include "cli/base/command.h"
+#include "cli/base/common.h"
+#include "core/counted.h"
+#include "core/error.h"
+#include "core/interrupt.h"
+#include "core/progress.h"
+#include "core/text.h"
+#include "core/threads.h"
+#include "data/tools/instruct.h"
+#include "io/files/file.h"
+
+namespace tessera::cli {
+namespace {
+
+struct DataInstructOptions {
+  data::SourceConfig source;
+  std::string output, split = "train";
+  std::vector<std::string> kinds = names_of<data::ResponseKind>();
+  int64_t seed = 0, threads = 0;
+};
+
+void instruct(const DataInstructOptions& options) {
+  set_num_threads(static_cast<int>(options.threads));
+  if (!options.output.ends_with(".jsonl") && !options.output.ends_with(".json"))
+    fail_usage("'", options.output, "': the name must end in .jsonl or .json");
+  require_folder_of(options.output);
+  std::vector<bool> wanted(names_of<data::ResponseKind>().size());
+  for (const std::string& kind : options.kinds)
+    wanted[static_cast<size_t>(parse_enum<data::ResponseKind>(kind, "--kinds"))] = true;
+  const auto source = data::open_source(
+      options.source, options.split == "train" ? data::Split::train : data::Split::validation);
+  data::require_something_to_say(*source);
+  const Interruptible stretch;
+  ProgressLine::Options bar;
+  bar.label = "instruct", bar.total = source->size();
+  ProgressLine progress(std::cerr, bar);
+  constexpr int64_t kPiece = 1024;  // images between two looks at interrupts
+  std::vector<std::string> lines, broken;
+  std::vector<int64_t> counts(wanted.size());
+  int64_t without = 0;
+  for (int64_t first = 0; first < source->size(); first += kPiece) {
+    if (interrupted()) throw Error(ErrorKind::interrupted, "interrupted");
+    std::vector<std::vector<data::Instruction>> made(
+        static_cast<size_t>(std::min(kPiece, source->size() - first)));
+    std::vector<std::string> errors(made.size());
+    parallel_for(std::ssize(made), 1, [&](int64_t begin, int64_t end) {
+      for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) try {
+          made[i] = data::instructions_of(*source, first + static_cast<int64_t>(i),
+                                          static_cast<uint64_t>(options.seed));
+        } catch (const Error& error) {
+          errors[i] = error.what();
+        }
+    });
+    for (size_t i = 0; i < made.size(); ++i) {
+      if (!errors[i].empty()) broken.push_back(errors[i]);
+      without += errors[i].empty() && made[i].empty();
+      for (const data::Instruction& one : made[i]) {
+        if (!wanted[static_cast<size_t>(one.kind)]) continue;
+        ++counts[static_cast<size_t>(one.kind)];
+        lines.push_back(data::instruction_line(one, std::ssize(lines)));
+      }
+    }
+    progress.update(first + std::ssize(made), {});
+  }
+  progress.finish();
+  if (!broken.empty()) fail(broken[0], broken.size() > 1 ? text(" (and ", broken.size() - 1, " more)") : "");
+  if (lines.empty()) fail(source->describe(), ": there is nothing to say of any image");
+  const bool array = options.output.ends_with(".json");
+  write_text_atomic(options.output, array ? "[" + join(lines, ",\n") + "]\n" : join(lines, "\n") + "\n");
+  std::vector<std::string> parts;
+  for (size_t kind = 0; kind < counts.size(); ++kind)
+    if (wanted[kind])
+      parts.push_back(text(counts[kind], " ", name_of(static_cast<data::ResponseKind>(kind))));
+  std::cout << one_line(options.output) << ": " << counted(std::ssize(lines), "conversation") << " about "
+            << counted(source->size() - without, "image") << " (" << join(parts, ", ") << ")\n";
+}
+
+}  // namespace
+
+void add_data_instruct(Arguments& command, Action& action) {
+  auto options = std::make_shared<DataInstructOptions>();
+  command
+      .add("DATA", options->source.path, "images with boxes, classes or captions: COCO, a folder, shapes:…")
+      .required();
+  command.add("-o,--output", options->output, "file to write: .jsonl or .json").required();
+  command.add("--val-data", options->source.val_path, "the validation set, where it is another path");
+  command
+      .add("--val-share", options->source.val_share,
+           "share for validation where the data has no split of its own")
+      .show_default();
+  command.add("--image-root", options->source.image_root, "tables: folder that relative paths start from");
+  command.add("--split", options->split, "train or validation")
+      .show_default()
+      .one_of({"train", "validation"});
+  command.add("--kinds", options->kinds, "kinds of response: conversation, detail, reasoning (default: all)");
+  command.add("--seed", options->seed, "another seed asks other questions").show_default();
+  command.add("--threads", options->threads, "threads (0: as many as there are cores)")
+      .show_default()
+      .range(0, 1024);
+  action = [options] { instruct(*options); };
+}
+
+}  // namespace tessera::cli

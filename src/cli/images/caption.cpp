@@ -1,0 +1,101 @@
+// `tessera caption IMAGES… --weights FILE`: a text about each image.
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "analysis/maps.h"
+#include "cli/base/analysis_input.h"
+#include "cli/base/command.h"
+#include "cli/base/common.h"
+#include "cli/base/paired_images.h"
+#include "core/error.h"
+#include "core/interrupt.h"
+#include "core/text.h"
+#include "data/base/image_files.h"
+#include "io/files/file.h"
+#include "io/images/image_write.h"
+#include "report/grid.h"
+
+namespace tessera::cli {
+namespace {
+
+struct CaptionOptions : PairedOptions {
+  std::vector<std::string> images;
+  tasks::CaptionRequest request;
+  std::string attention;
+  bool json = false;
+};
+
+// The image, and beside it what was looked at for each word.
+void draw_attention(const CaptionOptions& options, const PairedModel& model, tasks::Captioner& writer,
+                    const torch::Tensor& image, const std::string& caption) {
+  std::vector<tasks::WordAttention> words;
+  model.with_precision([&] {
+    words = writer.attention(image, caption);
+    return torch::zeros({});
+  });
+  const Image picture = picture_of(image[0].to(torch::kCPU, torch::kFloat32), model.opened().info.preprocess);
+  std::vector<report::Cell> cells = {{picture, caption}};
+  for (const tasks::WordAttention& word : words) {
+    const torch::Tensor map = analysis::enlarged(word.map.unsqueeze(0), picture.height, picture.width)[0];
+    cells.push_back({analysis::overlay(picture, map), word.word});
+  }
+  if (lower(options.attention).ends_with(".svg"))
+    write_text_atomic(options.attention, report::svg_grid(cells));
+  else
+    write_file_atomic(options.attention, encode_image(report::image_grid(cells), options.attention));
+}
+
+void caption(const CaptionOptions& options) {
+  if (!options.attention.empty() && !is_image_name(options.attention) &&
+      !lower(options.attention).ends_with(".svg"))
+    fail_usage("'", options.attention, "': the name must end in .png, .jpg, .webp or .svg");
+  check_beams(options.request.search);
+  const PairedModel model(options);
+  tasks::Captioner& writer = model.captioner("caption");
+  const data::ImageFiles images(options.images);
+  for (const std::string& note : images.notes()) std::cerr << one_line(note) << "\n";
+  if (!options.attention.empty() && images.size() != 1)
+    fail_usage("--attention shows the words of one image, there are ", images.size());
+  const torch::NoGradGuard no_grad;
+  const Interruptible stretch;
+  std::vector<std::string> broken;
+  model.run(images, [&](int64_t first, const torch::Tensor& batch, const std::vector<std::string>& errors) {
+    const std::vector<std::string> captions = writer.caption(batch, options.request);
+    for (size_t i = 0; i < errors.size(); ++i) {
+      const std::string& file = images.paths()[static_cast<size_t>(first) + i];
+      if (!errors[i].empty())
+        broken.push_back(errors[i]);
+      else if (!options.attention.empty())
+        draw_attention(options, model, writer, batch, captions[i]);
+      if (!errors[i].empty()) continue;
+      if (options.json)
+        std::cout << json_text({{"file", file}, {"caption", captions[i]}}) << "\n";
+      else
+        std::cout << (images.size() > 1 ? one_line(file) + ": " : "") << one_line(captions[i]) << "\n";
+    }
+  });
+  fail_for_broken(broken, images.size());
+}
+
+}  // namespace
+
+void add_caption(Arguments& command, Action& action) {
+  auto options = std::make_shared<CaptionOptions>();
+  command.add("IMAGES", options->images, "images, or folders of images").required();
+  add_beam_options(command, options->request.search);
+  command.add("--longest", options->request.longest, "tokens at most (default: as many as the model reads)")
+      .range(2, 65536);
+  command
+      .add("--repetition-penalty", options->request.repetition_penalty,
+           "what scores of tokens that are there already are divided by")
+      .show_default()
+      .range(1.0, 100.0);
+  command.add("--prompt", options->request.prompt, "words that the text begins with (SimVLM)");
+  command.add("--attention", options->attention,
+              "file for where the model looked, word by word: .png, .jpg, .webp or .svg; of one image");
+  command.flag("--json", options->json, "one JSON object an image");
+  add_paired_options(command, *options);
+  action = [options] { caption(*options); };
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,262 @@
+// `tessera detect IMAGES… --weights FILE`: the objects in images, as lines, as an image with them drawn, as COCO's JSON.
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <sstream>
+#include <unordered_map>
+
+#include "cli/base/command.h"
+#include "cli/base/common.h"
+#include "cli/base/dense_weights.h"
+#include "cli/base/image_batches.h"
+#include "cli/base/output_places.h"
+#include "cli/base/test_views.h"
+#include "core/counted.h"
+#include "core/error.h"
+#include "core/interrupt.h"
+#include "core/text.h"
+#include "data/sources/coco_file.h"
+#include "data/sources/draw_objects.h"
+#include "io/files/file.h"
+#include "io/files/json.h"
+#include "io/files/number_literals.h"
+#include "io/images/image_write.h"
+#include "open/device.h"
+#include "tasks/dense/object_tiles.h"
+
+namespace tessera::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using tasks::FoundObject;
+
+constexpr uint64_t kMostIdBytes = uint64_t{512} << 20;  // of a file of annotations
+
+struct DetectOptions {
+  std::string weights, overlay, results, ids, scales;
+  std::vector<std::string> images;
+  double threshold = 0.5;
+  int64_t tile = 0, threads = 0;
+  bool json = false, raw = false, flip = false;
+  std::string device = "auto", precision = "fp32";
+};
+
+class Printer {
+ public:
+  Printer(const DetectOptions& options, const tasks::ObjectFinder& finder, int64_t images)
+      : options_(options), finder_(finder), single_(images == 1) {}
+
+  void print(const std::string& file, const std::vector<FoundObject>& found) const {
+    if (options_.json) return print_json(file, found);
+    if (!single_) std::cout << one_line(file) << "\n";
+    for (const FoundObject& o : found)
+      std::cout << fixed(100 * o.score, 1) << " %  " << one_line(name(o)) << "  at " << fixed(o.left, 0)
+                << "," << fixed(o.top, 0) << " to " << fixed(o.right, 0) << "," << fixed(o.bottom, 0) << "\n";
+    std::cout << counted(std::ssize(found), "object") << "\n";
+  }
+
+ private:
+  const std::string& name(const FoundObject& o) const {
+    return finder_.object_classes()[static_cast<size_t>(o.label)];
+  }
+  void print_json(const std::string& file, const std::vector<FoundObject>& found) const {
+    nlohmann::ordered_json line = {{"file", file}, {"objects", nlohmann::ordered_json::array()}};
+    for (const FoundObject& o : found) {
+      nlohmann::ordered_json one = {
+          {"class", name(o)}, {"score", o.score}, {"box", {o.left, o.top, o.right, o.bottom}}};
+      if (!o.mask.counts.empty())
+        one["mask"] = {{"size", {o.mask.height, o.mask.width}}, {"counts", compress_runs(o.mask)}};
+      line["objects"].push_back(one);
+    }
+    std::cout << json_text(line) << "\n";
+  }
+  const DetectOptions& options_;
+  const tasks::ObjectFinder& finder_;
+  bool single_;
+};
+
+// Where the drawn images go: the file that was named, or files of the images' names in the folder that was. None where
+// none are asked for. A usage error where they or the results would replace an image or each other.
+std::vector<std::string> checked_overlays(const DetectOptions& options, const GivenImages& images) {
+  const bool file =
+      names_output_file("--overlay", options.overlay, images.size(), {".png", ".jpg", ".jpeg", ".webp"});
+  std::vector<std::string> overlays, inputs = images.paths();
+  std::vector<OutputPlace> outputs;
+  for (int64_t i = 0; i < images.size() && !options.overlay.empty(); ++i) {
+    const std::string name = fs::path(images.name(i)).stem().string() + ".png";
+    overlays.push_back(file ? options.overlay : (fs::path(options.overlay) / name).string());
+    outputs.push_back({overlays.back(), "--overlay", images.name(i)});
+  }
+  if (!options.results.empty()) outputs.push_back({options.results, "--results"});
+  if (!options.ids.empty()) inputs.push_back(options.ids);
+  check_output_places(inputs, outputs);
+  return overlays;
+}
+
+void write_overlay(const Image& image, const std::vector<FoundObject>& found, const std::string& path) {
+  std::vector<data::DrawnObject> drawn;
+  for (const FoundObject& o : found)
+    drawn.push_back({o.left, o.top, o.right, o.bottom, o.label, o.mask.counts.empty() ? nullptr : &o.mask});
+  write_file_atomic(path, encode_image(data::draw_objects(image, drawn), path));
+}
+
+// The images of a file of COCO's, by the last part of their file_name.
+class AnnotatedIds {
+ public:
+  explicit AnnotatedIds(std::string path) : path_(std::move(path)) {
+    std::istringstream file(read_text(path_, kMostIdBytes));
+    NumberLiterals literals(file);
+    const std::string content{std::istreambuf_iterator<char>(&literals), {}};
+    const nlohmann::json all = parse_json(content, path_, {.max_bytes = kMostIdBytes});
+    if (!all.is_object() || !all.contains("images") || !all["images"].is_array())
+      fail(path_, " has no list 'images', as COCO's files have");
+    const nlohmann::json& images = all["images"];
+    for (size_t i = 0; i < images.size(); ++i) add(images[i], text(path_, ": image ", i));
+  }
+
+  // Where several have that name, of the one of the longest file_name that the path ends in.
+  int64_t id_of(const std::string& image) const {
+    std::vector<Entry> found;
+    const std::string whole = "/" + fs::path(image).lexically_normal().generic_string();
+    const auto [first, last] = by_name_.equal_range(fs::path(image).filename().string());
+    for (auto entry = first; entry != last; ++entry) found.push_back(entry->second);
+    if (found.size() > 1) {
+      std::erase_if(found, [&](const Entry& entry) { return !whole.ends_with("/" + entry.file); });
+      size_t longest = 0;
+      for (const Entry& entry : found) longest = std::max(longest, entry.file.size());
+      std::erase_if(found, [&](const Entry& entry) { return entry.file.size() < longest; });
+    }
+    if (found.empty())
+      fail_usage("--ids ", path_, " has no image of the name '", image,
+                 "': give the file of annotations of these images");
+    if (found.size() > 1)
+      fail_usage("--ids ", path_, " has ", found.size(), " images of the name '", image, "', must have one");
+    return found[0].id;
+  }
+
+ private:
+  struct Entry {
+    std::string file;
+    int64_t id;
+  };
+  void add(const nlohmann::json& image, const std::string& where) {
+    if (!image.is_object() || !image.contains("id") || !image["id"].is_number_integer())
+      fail(where, " has no whole number 'id'");
+    if (!image.contains("file_name") || !image["file_name"].is_string())
+      fail(where, " has no text 'file_name'");
+    const fs::path file = fs::path(image["file_name"].get<std::string>()).lexically_normal();
+    by_name_.emplace(file.filename().string(), Entry{file.generic_string(), image["id"].get<int64_t>()});
+  }
+
+  std::string path_;
+  std::unordered_multimap<std::string, Entry> by_name_;
+};
+
+// COCO knows images by numbers: those that --ids says, else that of the file's name where it is one, else its place in
+// the list. None where there are no results to write.
+std::vector<int64_t> image_numbers(const DetectOptions& options, const GivenImages& images) {
+  std::vector<int64_t> numbers;
+  if (options.results.empty()) return numbers;
+  std::optional<AnnotatedIds> ids;
+  if (!options.ids.empty()) ids.emplace(options.ids);
+  std::unordered_map<int64_t, int64_t> places;
+  for (int64_t i = 0; i < images.size(); ++i) {
+    const std::string& file = images.name(i);
+    numbers.push_back(ids ? ids->id_of(file) : parse_int(fs::path(file).stem().string()).value_or(i + 1));
+    if (const auto [other, first] = places.try_emplace(numbers.back(), i); !first)
+      fail_usage("--results: '", images.name(other->second), "' and '", file, "' would both be image ",
+                 numbers.back(), ": ",
+                 ids ? "give each image once"
+                     : "say the id of each by --ids FILE, or give them names of other numbers");
+  }
+  return numbers;
+}
+
+void add_results(const tasks::ObjectFinder& finder, const std::vector<FoundObject>& found, int64_t image,
+                 std::vector<data::CocoResult>& results) {
+  for (const FoundObject& o : found)
+    results.push_back({.image = image,
+                       .category = finder.class_number(o.label),
+                       .score = o.score,
+                       .box = {o.left, o.top, o.right - o.left, o.bottom - o.top},
+                       .has_box = true,
+                       .mask = o.mask});
+}
+
+void detect(const DetectOptions& options) {
+  train::use_threads(options.threads);
+  if (!options.ids.empty() && options.results.empty())
+    fail_usage("--ids ", options.ids, " goes with --results FILE, which is missing");
+  const GivenImages images(options.images);
+  for (const std::string& note : images.notes()) std::cerr << one_line(note) << "\n";
+  const std::vector<std::string> overlays = checked_overlays(options, images);
+  const std::vector<int64_t> numbers = image_numbers(options, images);
+  const torch::Device device = train::choose_device(options.device);
+  const tasks::Precision precision = tasks::parse_precision(options.precision);
+  const train::OpenedTask opened =
+      open_dense_weights(options.weights, options.raw, "recipes/mask_rcnn/resnet50_torchvision.toml");
+  auto* finder = dynamic_cast<tasks::ObjectFinder*>(opened.task.get());
+  if (!finder)
+    fail_usage("'", opened.file, "' was trained for task ", tasks::task_name(opened.info.task),
+               "; `tessera detect` needs weights of task detect or detr");
+  choose_views(*finder, options.scales, options.flip);
+  tasks::move(opened.task->parts(), device, train::parameter_type(precision));
+  if (!overlays.empty() && overlays[0] != options.overlay) fs::create_directories(options.overlay);
+  const Printer printer(options, *finder, images.size());
+  std::vector<data::CocoResult> results;
+  int64_t broken = 0;
+  const Interruptible stretch;
+  for (int64_t i = 0; i < images.size(); ++i) {
+    Image image;
+    try {
+      image = data::decode_sample(images.read(i), {.apply_exif = opened.info.preprocess.apply_exif});
+    } catch (const Error& error) {
+      if (images.size() == 1) fail(error.what());
+      ++broken;
+      std::cerr << "tessera: " << one_line(error.what()) << "\n";
+      continue;
+    }
+    const std::vector<FoundObject> found =
+        options.tile > 0 ? tasks::find_in_tiles(*finder, image, static_cast<int>(options.tile),
+                                                options.threshold, device, precision)
+                         : finder->find(image, options.threshold, device, precision);
+    if (interrupted()) throw Error(ErrorKind::interrupted, "interrupted");
+    printer.print(images.name(i), found);
+    if (!overlays.empty()) write_overlay(image, found, overlays[static_cast<size_t>(i)]);
+    if (!numbers.empty()) add_results(*finder, found, numbers[static_cast<size_t>(i)], results);
+  }
+  if (!options.results.empty() && broken < images.size()) data::write_coco_results(options.results, results);
+  if (broken > 0) fail(broken, " of ", counted(images.size(), "image"), " could not be read");
+}
+
+}  // namespace
+
+void add_detect(Arguments& command, Action& action) {
+  auto options = std::make_shared<DetectOptions>();
+  command
+      .add("-w,--weights", options->weights,
+           "weights of task detect: a file, a checkpoint or a run directory")
+      .required();
+  command.add("IMAGES", options->images, "images, folders of images, or - for standard input").required();
+  command.add("--threshold", options->threshold, "objects below this score are left out")
+      .show_default()
+      .range(0.0, 1.0);
+  command.add("--tile", options->tile, "large images: find in overlapping tiles of this side in pixels")
+      .range(64, 16384);
+  command.add("--scales", options->scales,
+              "factors on the usual size whose results are merged: 0.75,1,1.25 (default: the recipe's)");
+  command.flag("--flip", options->flip, "each scale mirrored too");
+  command.add("--overlay", options->overlay,
+              "write the image with its objects drawn: a file, of several images a folder");
+  command.add("--results", options->results, "write a file of results as COCO has them");
+  command.add("--ids", options->ids,
+              "--results: a COCO annotation file that says the id of each image by its file_name");
+  command.flag("--json", options->json, "one JSON object an image");
+  command.flag("--raw", options->raw, "checkpoints: the raw weights instead of their moving average");
+  add_compute_options(command, options->device, options->precision, options->threads);
+  action = [options] { detect(*options); };
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,123 @@
+#include "cli/images/drawn_patches.h"
+
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "cli/base/common.h"
+#include "core/clock.h"
+#include "core/counted.h"
+#include "core/error.h"
+#include "core/interrupt.h"
+#include "core/progress.h"
+#include "core/text.h"
+#include "io/files/file.h"
+#include "open/device.h"
+#include "tasks/base/patch_pictures.h"
+
+namespace tessera::cli {
+namespace {
+
+constexpr int64_t kStandardCount = 16, kStandardSteps = 100;
+
+std::vector<AskedImage> asked_images(const GeneratePatches& options) {
+  std::vector<AskedImage> asked;
+  for (int64_t i = 0; i < (options.count > 0 ? options.count : kStandardCount); ++i)
+    asked.push_back({.index = i, .seed = static_cast<uint64_t>(options.seed + i), .caption = ""});
+  return asked;
+}
+
+}  // namespace
+
+void add_temperature_option(Arguments& command, double& temperature) {
+  command.add("--temperature", temperature, "weights that draw tokens: below 1 likely ones are drawn oftener")
+      .show_default()
+      .range(0.01, 100.0);
+}
+
+tasks::DrawsPatches& patch_drawer(const train::OpenedTask& opened, double temperature) {
+  auto* drawer = dynamic_cast<tasks::DrawsPatches*>(opened.task.get());
+  if (!drawer)
+    fail_usage(opened.file, ": weights of task ", tasks::task_name(opened.info.task),
+               " draw no patches; task darl's do");
+  if (const std::string why = drawer->drawing_refusal(); !why.empty())
+    fail_usage(opened.file, ": these weights draw no images: ", why);
+  if (temperature != 1 && !drawer->draws_tokens())
+    fail_usage("--temperature is for weights that draw tokens; '", opened.file, "' draws pixels");
+  return *drawer;
+}
+
+torch::Tensor drawn_patches(tasks::DrawsPatches& drawer, tasks::DrawRequest request, torch::Device device,
+                            tasks::Precision precision) {
+  request.given = request.given.to(device, train::parameter_type(precision));
+  const tasks::AutocastScope autocast(device, precision);
+  const torch::Tensor images = drawer.draw(request).to(torch::kCPU, torch::kFloat32);
+  if (!images.isfinite().all().item<bool>())
+    fail("the drawn pixels are not finite: the training of these weights went astray");
+  return images;
+}
+
+void generate_patches(const GeneratePatches& options, const train::OpenedTask& opened) {
+  tasks::DrawsPatches& drawer = patch_drawer(opened, options.temperature);
+  if (drawer.draws_tokens() && options.steps > 0)
+    fail_usage("--steps is for weights that draw pixels; '", opened.file, "' draws a token for each patch");
+  const DrawnPart part = drawn_part_of(options.part, options.out, options.resume);
+  const torch::Device device = train::choose_device(options.device);
+  const tasks::Precision precision = tasks::parse_precision(options.precision);
+  const auto [height, width] = drawer.image_size();
+  const std::vector<AskedImage> asked = asked_images(options);
+  const int64_t steps = options.steps > 0 ? options.steps : kStandardSteps;
+  nlohmann::ordered_json settings = {
+      {"model", opened.info.model.name}, {"weights", checksum_of_weights(opened.file)},
+      {"size", {height, width}},         {"precision", options.precision},
+      {"batch", options.batch},          {"first_seed", options.seed}};
+  if (drawer.draws_tokens())
+    settings["temperature"] = options.temperature;
+  else
+    settings["steps"] = steps;
+  const ShardLayout shards{.images = options.shard_size};
+  check_shards(shards, options.out, options.batch);
+  const auto output =
+      open_generate_output(options.out, asked, json_text(settings), {width, height, options.batch, part},
+                           /*channels=*/3, options.resume, shards);
+  tasks::move(opened.task->parts(), device, train::parameter_type(precision));
+  const torch::InferenceMode inference;
+  const Interruptible stretch;
+  ProgressLine progress(std::cerr, {.label = "generate", .total = std::ssize(asked), .now = {}});
+  const double began = steady_seconds();
+  const auto draw = [&](std::span<const AskedImage> batch, int64_t first) {
+    std::vector<uint64_t> seeds;
+    for (const AskedImage& one : batch) seeds.push_back(one.seed);
+    tasks::DrawRequest request{.given = torch::zeros({std::ssize(batch), 3, height, width}),
+                               .known = 0,
+                               .steps = steps,
+                               .temperature = options.temperature,
+                               .seeds = seeds};
+    request.progress = [&](int64_t done) {
+      progress.update(first, {{"patch", text(done, "/", drawer.patches())}});
+      return !interrupted();
+    };
+    const torch::Tensor images = drawn_patches(drawer, request, device, precision);
+    std::vector<DrawnImage> drawn;
+    for (int64_t i = 0; i < images.size(0); ++i)
+      drawn.push_back({tasks::picture_of(images[i], opened.info.preprocess), images[i]});
+    progress.update(first + std::ssize(batch), {});
+    return drawn;
+  };
+  const int64_t drawn = draw_missing(*output, asked, options.batch, part, draw);
+  output->finish();
+  progress.finish();
+  const double seconds = steady_seconds() - began;
+  if (options.json) {
+    settings["images"] = drawn;
+    settings["seconds"] = seconds;
+    settings["output"] = options.out;
+    std::cout << json_text(settings) << "\n";
+    return;
+  }
+  std::cout << one_line(options.out) << ": " << counted(drawn, "image") << " of "
+            << counted(drawer.patches(), "patch", "patches") << ", "
+            << (drawer.draws_tokens() ? "a token" : counted(steps, "step")) << " each, " << fixed(seconds, 1)
+            << " s\n";
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,203 @@
+// `tessera features IMAGES… --weights FILE -o OUT`: what a backbone makes of images, for other programs.
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <limits>
+#include <memory>
+
+#include "cli/base/command.h"
+#include "cli/base/common.h"
+#include "cli/base/image_batches.h"
+#include "core/error.h"
+#include "core/interrupt.h"
+#include "core/progress.h"
+#include "core/text.h"
+#include "data/base/image_files.h"
+#include "data/transforms/transform.h"
+#include "io/files/file.h"
+#include "io/weights/array_file.h"
+#include "open/device.h"
+#include "open/open_task.h"
+
+namespace tessera::cli {
+namespace {
+
+constexpr size_t kMostNameBytes = 16384;
+
+struct FeaturesOptions {
+  std::string weights, out, data, split = "validation", model;
+  std::vector<std::string> images;
+  int64_t layer = -1, size = 0, batch = 16, threads = 0;
+  double crop = 0;
+  bool tokens = false, raw = false;
+  std::string device = "auto", precision = "fp32";
+};
+
+void check_request(const FeaturesOptions& options) {
+  if (options.images.empty() == options.data.empty())
+    fail_usage(options.images.empty() ? "no images: name files or folders, or a data source with --data"
+                                      : "IMAGES and --data both name the images: give one");
+  if (!ArrayFile::knows(options.out))
+    fail_usage("'", options.out, "' must end in .npy, .npz or .safetensors");
+}
+
+std::unique_ptr<data::Source> open_images(const FeaturesOptions& options) {
+  if (options.data.empty()) {
+    auto files = std::make_unique<data::ImageFiles>(options.images);
+    for (const std::string& note : files->notes()) std::cerr << one_line(note) << "\n";
+    return files;
+  }
+  data::SourceConfig config{.path = options.data};
+  if (options.split == "all") config.val_share = 0;
+  return data::open_source(config,
+                           options.split == "validation" ? data::Split::validation : data::Split::train);
+}
+
+// The extractor gives for each image the vector that the class head reads, or of a chosen block the mean of its
+// tokens; or the map of all tokens, [channels, rows, columns].
+class Extractor {
+ public:
+  Extractor(const FeaturesOptions& options, const train::OpenedTask& opened)
+      : model_(*opened.task->backbones().at(0).model),
+        tokens_(options.tokens),
+        device_(train::choose_device(options.device)),
+        precision_(tasks::parse_precision(options.precision)) {
+    const int64_t blocks = model_.block_count();
+    if (options.layer >= blocks)
+      fail_usage("--layer ", options.layer, ": ", opened.info.model.name, " has the blocks 0 to ",
+                 blocks - 1);
+    block_ = options.layer >= 0 ? options.layer : tokens_ ? blocks - 1 : -1;
+    tasks::move(opened.task->parts(), device_, train::parameter_type(precision_));
+  }
+
+  // float32 on the CPU, contiguous.
+  torch::Tensor operator()(const torch::Tensor& images) {
+    const torch::Tensor moved = images.to(device_, train::parameter_type(precision_));
+    torch::Tensor out;
+    {
+      const tasks::AutocastScope autocast(device_, precision_);
+      out = block_ < 0 ? model_.embed(moved) : model_.features(moved, {block_}).at(0);
+    }
+    if (block_ >= 0 && !tokens_) out = out.mean({2, 3});
+    return out.to(torch::kCPU, torch::kFloat32).contiguous();
+  }
+
+ private:
+  models::Backbone& model_;
+  bool tokens_;
+  torch::Device device_;
+  tasks::Precision precision_;
+  int64_t block_ = -1;
+};
+
+// The classes of all samples where each has one and the file has room for them.
+std::vector<int64_t> labels_of(const data::Source& source, const std::string& out) {
+  const data::ClassLabels* classes = source.class_labels();
+  std::vector<int64_t> labels;
+  if (!classes || classes->multi_label() || !ArrayFile::holds_several(out)) return labels;
+  for (int64_t i = 0; i < source.size(); ++i) labels.push_back(classes->label(i));
+  return labels;
+}
+
+std::string names_file(const std::string& out) {
+  return std::filesystem::path(out).replace_extension(".txt").string();
+}
+
+// A line each, in the order of the rows.
+void write_names(AtomicFile& file, const data::Source& source, const ImageBatch& batch) {
+  const auto* files = dynamic_cast<const data::ImageFiles*>(&source);
+  for (size_t i = 0; i < batch.names.size(); ++i) {
+    const auto place = static_cast<size_t>(batch.first) + i;
+    const std::string& name = files ? files->paths()[place] : batch.names[i];
+    file.write(printable(name.empty() ? text("image ", place) : name, kMostNameBytes) + "\n");
+  }
+}
+
+void extract(const FeaturesOptions& options) {
+  check_request(options);
+  const int workers = std::max(1, train::use_threads(options.threads) / 8);
+  train::use_threads_beside(workers, options.threads);
+  const auto source = open_images(options);
+  const train::OpenedTask opened = train::open_task(
+      options.weights,
+      {.model = options.model, .raw = options.raw, .size = options.size, .crop = options.crop});
+  for (const std::string& note : opened.notes) std::cerr << one_line(note) << "\n";
+  const auto transform = data::make_eval_transform(opened.info.preprocess);
+  const torch::InferenceMode inference;
+  Extractor extractor(options, opened);
+
+  std::vector<int64_t> shape = transform->fields().at(0).shape;
+  shape.insert(shape.begin(), 1);
+  shape = extractor(torch::zeros(shape)).sizes().vec();
+  shape[0] = source->size();
+  const std::vector<int64_t> labels = labels_of(*source, options.out);
+  std::vector<ArraySpec> arrays = {{"features", DType::f32, shape}};
+  if (!labels.empty()) arrays.push_back({"labels", DType::i64, {std::ssize(labels)}});
+  AtomicFile names(names_file(options.out));
+  ArrayFile out(options.out, arrays);
+
+  ProgressLine::Options bar;
+  bar.label = "features";
+  bar.total = source->size();
+  ProgressLine progress(std::cerr, bar);
+  int64_t broken = 0;
+  const Interruptible stretch;
+  ImageBatches batches(*source, *transform, options.batch, workers);
+  while (const auto batch = batches.next()) {
+    torch::Tensor rows = extractor(batch->images);
+    for (size_t i = 0; i < batch->errors.size(); ++i) {
+      if (batch->errors[i].empty()) continue;
+      ++broken;
+      progress.print("tessera: " + one_line(batch->errors[i]));
+      rows[static_cast<int64_t>(i)].fill_(std::numeric_limits<float>::quiet_NaN());
+    }
+    if (interrupted())
+      throw Error(ErrorKind::interrupted, "interrupted: '" + options.out + "' is not written");
+    out.write({static_cast<const std::byte*>(rows.const_data_ptr()), rows.nbytes()});
+    write_names(names, *source, *batch);
+    progress.update(batch->first + rows.size(0), {});
+  }
+  progress.finish();
+  out.write(std::as_bytes(std::span(labels)));
+  names.commit();
+  out.commit();
+  std::cout << "features " << c10::IntArrayRef(shape) << (labels.empty() ? "" : " and labels") << " of "
+            << opened.info.model.name << " in " << options.out << ", names in " << names_file(options.out)
+            << "\n";
+  if (broken > 0)
+    fail(broken, " of ", source->size(), " images could not be read: their rows in ", options.out,
+         " are NaN");
+}
+
+}  // namespace
+
+void add_features(Arguments& command, Action& action) {
+  auto options = std::make_shared<FeaturesOptions>();
+  command
+      .add("-w,--weights,--pretrained", options->weights,
+           "a weights file of any form, a checkpoint or a run directory")
+      .required();
+  command.add("IMAGES", options->images, "images, or folders of images; or --data");
+  command.add("-o,--output", options->out, "OUT.npy, OUT.npz or OUT.safetensors; OUT.txt gets the names")
+      .required();
+  command.add("--data", options->data, "a data source, as --data of `tessera train`; its labels go along");
+  command
+      .add("--split", options->split, "of the data source: validation, train, or all where it names no split")
+      .show_default()
+      .one_of({"validation", "train", "all"});
+  command
+      .add("--layer", options->layer,
+           "block, counted from 0, instead of what the class head reads: the mean of its tokens")
+      .range(0, 100000);
+  command.flag("--tokens", options->tokens,
+               "all tokens of the last block, or of --layer: [channels, rows, columns]");
+  command.add("--size", options->size, "input side in pixels (default: as the weights say)").range(1, 8192);
+  command.add("--crop", options->crop, "test-crop ratio (default: as the weights say)").range(0.01, 1.0);
+  command.flag("--raw", options->raw, "checkpoints: the raw weights instead of their moving average");
+  command.add("--model", options->model, "model name, where weights of other programs do not tell");
+  command.add("--batch-size", options->batch, "images at a time").show_default().range(1, 4096);
+  add_compute_options(command, options->device, options->precision, options->threads);
+  action = [options] { extract(*options); };
+}
+
+}  // namespace tessera::cli

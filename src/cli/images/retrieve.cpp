@@ -1,0 +1,206 @@
+// `tessera retrieve TEXT --weights FILE --in FOLDER`: the images that fit a text, or another image, best first.
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "cli/base/command.h"
+#include "cli/base/common.h"
+#include "cli/base/paired_images.h"
+#include "core/counted.h"
+#include "core/error.h"
+#include "core/interrupt.h"
+#include "core/text.h"
+#include "data/base/image_files.h"
+#include "data/transforms/resize.h"
+#include "io/files/file.h"
+#include "io/images/image_write.h"
+#include "io/weights/safetensors.h"
+#include "open/weights.h"
+#include "report/grid.h"
+
+namespace tessera::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct RetrieveOptions : PairedOptions {
+  std::vector<std::string> words, folders;
+  std::string image, output, index;
+  int64_t top = 9, cell = 128;
+  bool json = false, strict = false;
+};
+
+// Vectors of images by path, size and time of their last change, with the checksum of the weights that made them.
+class Index {
+ public:
+  Index(const std::string& path, const std::string& weights) : path_(path), weights_(weights) {
+    if (path.empty() || !file_exists(path)) return;
+    const SafetensorsFile file(path);
+    const auto found = file.metadata().find("tessera.index");
+    if (found == file.metadata().end())
+      fail_usage("--index ", path, " is there and is no index: name another file");
+    const auto made_by = file.metadata().find("tessera.weights");
+    if (made_by == file.metadata().end() || made_by->second != weights)
+      return;  // of other weights: made anew
+    const std::vector<std::string> keys = split(found->second, '\n');
+    for (const auto& [name, tensor] : train::read_tensors(file))
+      if (name == "vectors" && tensor.dim() == 2 && tensor.size(0) == std::ssize(keys))
+        for (size_t i = 0; i < keys.size(); ++i) kept_[keys[i]] = tensor[static_cast<int64_t>(i)];
+  }
+
+  static std::string key(const std::string& path) {
+    std::error_code error;
+    const auto bytes = fs::file_size(path, error);
+    const auto changed = fs::last_write_time(path, error);
+    return text(fs::absolute(path).lexically_normal().string(), "|", bytes, "|",
+                changed.time_since_epoch().count());
+  }
+  // Undefined where the image is not known, or its path holds a line end.
+  torch::Tensor find(const std::string& path) const {
+    const auto found = kept_.find(key(path));
+    return found == kept_.end() ? torch::Tensor() : found->second;
+  }
+  void add(const std::string& path, const torch::Tensor& vector) {
+    if (path.find('\n') == std::string::npos) kept_[key(path)] = vector.clone(), changed_ = true;
+  }
+  void write() const {
+    if (path_.empty() || !changed_) return;
+    std::vector<std::string> keys;
+    std::vector<torch::Tensor> rows;
+    for (const auto& [key, row] : kept_) keys.push_back(key), rows.push_back(row);
+    train::save_tensors(path_, {{"vectors", torch::stack(rows)}},
+                        {{"tessera.index", join(keys, "\n")}, {"tessera.weights", weights_}});
+  }
+
+ private:
+  std::string path_, weights_;
+  std::map<std::string, torch::Tensor> kept_;
+  bool changed_ = false;
+};
+
+// Rows of all images, undefined for those that cannot be read.
+std::vector<torch::Tensor> vectors_of(const PairedModel& model, const data::ImageFiles& images, Index& index,
+                                      std::vector<std::string>& broken) {
+  std::vector<torch::Tensor> rows;
+  std::vector<std::string> fresh;
+  std::vector<size_t> places;
+  for (const std::string& path : images.paths()) {
+    rows.push_back(index.find(path));
+    if (!rows.back().defined()) fresh.push_back(path), places.push_back(rows.size() - 1);
+  }
+  if (fresh.empty()) return rows;
+  const data::ImageFiles unknown(fresh);
+  tasks::PairedEmbedding& towers = model.embedding("retrieve");
+  model.run(unknown, [&](int64_t first, const torch::Tensor& batch, const std::vector<std::string>& errors) {
+    const torch::Tensor made = towers.embed_images(batch).to(torch::kCPU, torch::kFloat32);
+    for (size_t i = 0; i < errors.size(); ++i) {
+      const size_t place = static_cast<size_t>(first) + i;
+      if (!errors[i].empty()) {
+        broken.push_back(errors[i]);
+        continue;
+      }
+      rows[places[place]] = made[static_cast<int64_t>(i)].clone();
+      index.add(fresh[place], rows[places[place]]);
+    }
+  });
+  index.write();
+  return rows;
+}
+
+torch::Tensor query_of(const RetrieveOptions& options, const PairedModel& model) {
+  tasks::PairedEmbedding& towers = model.embedding("retrieve");
+  if (options.image.empty()) {
+    tasks::CutTexts cut;
+    torch::Tensor row =
+        model.with_precision([&] { return towers.embed_texts({join(options.words, " ")}, &cut); });
+    tell_cut(cut, options.strict);
+    return row;
+  }
+  torch::Tensor row;
+  model.run(data::ImageFiles({options.image}),
+            [&](int64_t, const torch::Tensor& batch, const std::vector<std::string>& errors) {
+              if (!errors[0].empty()) fail(errors[0]);
+              row = towers.embed_images(batch).to(torch::kCPU, torch::kFloat32);
+            });
+  return row;
+}
+
+struct Hit {
+  size_t place = 0;
+  double cosine = 0;
+};
+
+void write_grid(const RetrieveOptions& options, const data::ImageFiles& images,
+                const std::vector<Hit>& hits) {
+  std::vector<report::Cell> cells;
+  for (const Hit& hit : hits)
+    cells.push_back(
+        {data::shrunk_to_fit(data::decode_sample(images.read(static_cast<int64_t>(hit.place))),
+                             static_cast<int>(options.cell)),
+         text(fixed(hit.cosine, 3), " ", fs::path(images.paths()[hit.place]).filename().string())});
+  const report::GridOptions layout = {.cell = static_cast<int>(options.cell)};
+  if (lower(options.output).ends_with(".svg"))
+    write_text_atomic(options.output, report::svg_grid(cells, layout));
+  else
+    write_file_atomic(options.output, encode_image(report::image_grid(cells, layout), options.output));
+}
+
+void retrieve(const RetrieveOptions& options) {
+  if (options.words.empty() == options.image.empty())
+    fail_usage(options.image.empty() ? "nothing to look for: give a text, or an image with --image"
+                                     : "a text and --image both say what to look for: give one");
+  if (!options.output.empty() && !is_image_name(options.output) && !lower(options.output).ends_with(".svg"))
+    fail_usage("'", options.output, "': the name must end in .png, .jpg, .webp or .svg");
+  for (const std::string& file : {options.output, options.index})
+    if (!file.empty()) require_folder_of(file);
+  const data::ImageFiles images(options.folders);
+  if (images.size() == 0) fail_usage("--in ", join(options.folders, " "), " holds no image");
+  for (const std::string& note : images.notes()) std::cerr << one_line(note) << "\n";
+  const PairedModel model(options);
+  const torch::NoGradGuard no_grad;
+  const Interruptible stretch;
+  const torch::Tensor query = query_of(options, model);
+  Index index(options.index, checksum_of_weights(model.opened().file));
+  std::vector<std::string> broken;
+  const std::vector<torch::Tensor> rows = vectors_of(model, images, index, broken);
+  std::vector<Hit> hits;
+  const tasks::PairedEmbedding& towers = model.embedding("retrieve");
+  for (size_t i = 0; i < rows.size(); ++i)
+    if (rows[i].defined())
+      hits.push_back({i, towers.similarities(query, rows[i].unsqueeze(0)).item<double>()});
+  const auto before = [](const Hit& a, const Hit& b) {
+    return a.cosine != b.cosine ? a.cosine > b.cosine : a.place < b.place;
+  };
+  std::sort(hits.begin(), hits.end(), before);
+  hits.resize(std::min(hits.size(), static_cast<size_t>(options.top)));
+  for (const Hit& hit : hits) {
+    const std::string& file = images.paths()[hit.place];
+    if (options.json)
+      std::cout << json_text({{"file", file}, {"cosine", hit.cosine}}) << "\n";
+    else
+      std::cout << fixed(hit.cosine, 4) << "  " << one_line(file) << "\n";
+  }
+  if (!options.output.empty() && !hits.empty()) write_grid(options, images, hits);
+  fail_for_broken(broken, images.size());
+}
+
+}  // namespace
+
+void add_retrieve(Arguments& command, Action& action) {
+  auto options = std::make_shared<RetrieveOptions>();
+  command.add("TEXT", options->words, "what the images should show");
+  command.add("--image", options->image, "look for images like this one instead");
+  command.add("--in", options->folders, "images, or folders of images, to look in").required();
+  command.add("--top", options->top, "images to show").show_default().range(1, 100'000);
+  command.add("-o,--output", options->output, "the images side by side: .png, .jpg, .webp or .svg");
+  command.add("--cell", options->cell, "side of an image in it, in pixels").show_default().range(16, 2048);
+  command.add("--index", options->index, "file that keeps the images' vectors, for the next time");
+  command.flag("--json", options->json, "one JSON object an image");
+  command.flag("--strict", options->strict, "refuse a text that is longer than the model reads");
+  add_paired_options(command, *options);
+  action = [options] { retrieve(*options); };
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,186 @@
+// `tessera segment IMAGES… --weights FILE -o OUT`: the class of every pixel, as an index PNG and laid over the image.
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "cli/base/command.h"
+#include "cli/base/common.h"
+#include "cli/base/dense_weights.h"
+#include "cli/base/image_batches.h"
+#include "cli/base/output_places.h"
+#include "cli/base/test_views.h"
+#include "core/counted.h"
+#include "core/error.h"
+#include "core/interrupt.h"
+#include "core/text.h"
+#include "data/transforms/mask_labels.h"
+#include "io/files/file.h"
+#include "io/images/index_png.h"
+#include "open/device.h"
+#include "tasks/dense/segment.h"
+
+namespace tessera::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr int64_t kMostPixels = int64_t{1} << 30;  // of an image: windows are finished from top to bottom
+
+struct SegmentOptions {
+  std::string weights, output, scales, device = "auto", precision = "fp32";
+  std::vector<std::string> images;
+  bool overlay = false, json = false, whole = false, flip = false, raw = false;
+  int64_t tile = 0, stride = 0, top = 5, threads = 0;
+};
+
+tasks::SegmentInference inference_of(const SegmentOptions& options, const tasks::Segmenter& segmenter) {
+  tasks::SegmentInference how = segmenter.inference();
+  if (options.whole && options.tile > 0) fail_usage("--whole and --tile: choose one");
+  if (options.whole) how.slide = false;
+  if (options.tile > 0) {
+    how.slide = true;
+    how.crop = options.tile, how.stride = std::max<int64_t>(1, options.tile * 3 / 4), how.fading = true;
+    how.scale = {}, how.scales = {1}, how.flip = false;
+  }
+  if (options.stride > 0) how.stride = options.stride;
+  choose_views(how, options.scales, options.flip);
+  return how;
+}
+
+struct Names {
+  std::string mask, overlay;
+};
+
+// OUT is the mask of one image, or a folder for those of several.
+Names names_of(const SegmentOptions& options, const std::string& image, bool file) {
+  const std::string stem = file ? options.output.substr(0, options.output.size() - 4)
+                                : (fs::path(options.output) / fs::path(image).stem()).string();
+  return {file ? options.output : stem + ".png", stem + "_overlay.png"};
+}
+
+// The names of all images' outputs, once none of them replaces an image or another output.
+std::vector<Names> checked_names(const SegmentOptions& options, const GivenImages& images) {
+  const bool file = names_output_file("--output", options.output, images.size(), {".png"});
+  std::vector<Names> names;
+  std::vector<OutputPlace> outputs;
+  for (int64_t i = 0; i < images.size(); ++i) {
+    names.push_back(names_of(options, images.name(i), file));
+    outputs.push_back({names.back().mask, "--output", images.name(i)});
+    if (options.overlay) outputs.push_back({names.back().overlay, "--output", images.name(i)});
+  }
+  check_output_places(images.paths(), outputs);
+  return names;
+}
+
+// The classes of a mask by their pixels, the most frequent first.
+std::vector<std::pair<int64_t, int64_t>> counts_of(const Image& mask) {
+  std::vector<int64_t> pixels(256);
+  for (const uint8_t value : mask.pixels) ++pixels[value];
+  std::vector<std::pair<int64_t, int64_t>> counts;
+  for (int64_t c = 0; c < 256; ++c)
+    if (pixels[static_cast<size_t>(c)] > 0) counts.emplace_back(c, pixels[static_cast<size_t>(c)]);
+  std::stable_sort(counts.begin(), counts.end(),
+                   [](const auto& a, const auto& b) { return a.second > b.second; });
+  return counts;
+}
+
+void print(const SegmentOptions& options, const std::string& image, const Names& names, const Image& mask,
+           const std::vector<std::string>& classes) {
+  const auto total = static_cast<double>(mask.pixels.size());
+  Json line = {{"file", image}, {"width", mask.width}, {"height", mask.height}, {"mask", names.mask}};
+  if (options.overlay) line["overlay"] = names.overlay;
+  line["classes"] = Json::array();
+  std::vector<std::string> words;
+  for (const auto& [index, pixels] : counts_of(mask)) {
+    const std::string& name = classes[static_cast<size_t>(index)];
+    const double share = static_cast<double>(pixels) / total;
+    line["classes"].push_back({{"class", name}, {"index", index}, {"pixels", pixels}, {"share", share}});
+    if (std::ssize(words) < options.top) words.push_back(one_line(name) + " " + fixed(100 * share, 1) + " %");
+  }
+  if (options.json)
+    std::cout << json_text(line) << "\n";
+  else
+    std::cout << one_line(image) << ": " << join(words, ", ") << " in " << one_line(names.mask) << "\n";
+}
+
+void segment(const SegmentOptions& options) {
+  train::use_threads(options.threads);
+  const GivenImages images(options.images);
+  for (const std::string& note : images.notes()) std::cerr << one_line(note) << "\n";
+  const std::vector<Names> outputs = checked_names(options, images);
+  const torch::Device device = train::choose_device(options.device);
+  const tasks::Precision precision = tasks::parse_precision(options.precision);
+  const train::OpenedTask opened =
+      open_dense_weights(options.weights, options.raw, "recipes/upernet/swin_tiny.toml");
+  auto* segmenter = dynamic_cast<tasks::Segmenter*>(opened.task.get());
+  if (!segmenter)
+    fail_usage(opened.file, ": the weights are of task ", tasks::task_name(opened.info.task),
+               ", `tessera segment` needs those of task segment");
+  const tasks::SegmentInference how = inference_of(options, *segmenter);
+  tasks::move(opened.task->parts(), device, train::parameter_type(precision));
+  std::vector<std::array<uint8_t, 3>> palette;
+  for (int64_t c = 0; c < std::ssize(segmenter->mask_classes()); ++c) palette.push_back(data::mask_colour(c));
+  const int64_t count = images.size();
+  const torch::InferenceMode inference;
+  const Interruptible stretch;
+  int64_t broken = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    if (interrupted()) throw Error(ErrorKind::interrupted, "interrupted");
+    Image picture;
+    try {
+      DecodeOptions decode;
+      decode.max_pixels = kMostPixels;
+      decode.apply_exif = opened.info.preprocess.apply_exif;
+      picture = data::decode_sample(images.read(i), decode);
+    } catch (const Error& error) {
+      if (count == 1) fail(error.what());
+      ++broken;
+      std::cerr << "tessera: " << one_line(error.what()) << "\n";
+      continue;
+    }
+    const Names& names = outputs[static_cast<size_t>(i)];
+    if (const fs::path folder = fs::path(names.mask).parent_path(); !folder.empty())
+      fs::create_directories(folder);
+    const tasks::AutocastScope autocast(device, precision);
+    const Image mask = segmenter->segment(picture, how);
+    write_file_atomic(names.mask, encode_index_png(mask, palette));
+    if (options.overlay) write_file_atomic(names.overlay, encode_png(data::overlay_mask(picture, mask)));
+    print(options, images.name(i), names, mask, segmenter->mask_classes());
+  }
+  if (broken > 0) fail(broken, " of ", counted(count, "image"), " could not be read");
+}
+
+}  // namespace
+
+void add_segment(Arguments& command, Action& action) {
+  auto options = std::make_shared<SegmentOptions>();
+  command
+      .add("-w,--weights", options->weights,
+           "weights of task segment: a file, a checkpoint or a run directory")
+      .required();
+  command.add("IMAGES", options->images, "images, folders of images, or - for standard input").required();
+  command
+      .add("-o,--output", options->output,
+           "NAME.png for one image, else a folder: a PNG of class indices an image, with a palette")
+      .required();
+  command.flag("--overlay", options->overlay, "also NAME_overlay.png: the mask laid over the image");
+  command.flag("--json", options->json, "one JSON object an image");
+  command.add("--top", options->top, "classes to name an image").show_default().range(1, 255);
+  command
+      .add("--tile", options->tile,
+           "windows of so many pixels at the image's own size that fade into each other where they overlap, "
+           "by a quarter without --stride (default: as the weights' recipe says)")
+      .range(1, 16384);
+  command.add("--stride", options->stride, "pixels between windows").range(1, 16384);
+  command.flag("--whole", options->whole, "the image at once, without windows");
+  command.add("--scales", options->scales,
+              "factors on the image's size whose results are averaged: 0.75,1,1.25");
+  command.flag("--flip", options->flip, "each scale mirrored too");
+  command.flag("--raw", options->raw, "checkpoints: the raw weights instead of their moving average");
+  add_compute_options(command, options->device, options->precision, options->threads);
+  action = [options] { segment(*options); };
+}
+
+}  // namespace tessera::cli

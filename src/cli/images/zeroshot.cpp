@@ -1,0 +1,104 @@
+// `tessera zeroshot IMAGES… --weights FILE --classes FILE`: classes that are nothing but names.
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "cli/base/command.h"
+#include "cli/base/common.h"
+#include "cli/base/paired_images.h"
+#include "core/error.h"
+#include "core/interrupt.h"
+#include "core/text.h"
+#include "data/base/class_names.h"
+#include "data/base/image_files.h"
+#include "io/files/file.h"
+#include "tasks/base/zero_shot.h"
+
+namespace tessera::cli {
+namespace {
+
+struct ZeroShotOptions : PairedOptions {
+  std::vector<std::string> images, templates, names;
+  std::string classes;
+  int64_t top = 5;
+  bool json = false, strict = false;
+};
+
+std::vector<std::string> class_names_of(const ZeroShotOptions& options) {
+  if (options.classes.empty() == options.names.empty())
+    fail_usage(options.classes.empty() ? "no classes: name a file with --classes, or each with --class"
+                                       : "--classes and --class both name the classes: give one");
+  return options.classes.empty() ? options.names : data::read_class_names(options.classes);
+}
+
+void print(const ZeroShotOptions& options, const std::string& file, const torch::Tensor& shares,
+           const torch::Tensor& best, const std::vector<std::string>& names, bool single) {
+  nlohmann::ordered_json line = {{"file", file}, {"predictions", nlohmann::ordered_json::array()}};
+  if (!options.json && !single) std::cout << one_line(file) << "\n";
+  for (int64_t rank = 0; rank < best.size(0); ++rank) {
+    const auto place = static_cast<size_t>(best[rank].item<int64_t>());
+    const double share = shares[rank].item<double>();
+    if (options.json)
+      line["predictions"].push_back({{"class", names[place]}, {"share", share}});
+    else
+      std::cout << fixed(100 * share, 2) << " %  " << one_line(names[place]) << "\n";
+  }
+  if (options.json) std::cout << json_text(line) << "\n";
+}
+
+void zeroshot(const ZeroShotOptions& options) {
+  const std::vector<std::string> names = class_names_of(options);
+  const PairedModel model(options);
+  tasks::PairedEmbedding& towers = model.embedding("zeroshot");
+  const data::ImageFiles images(options.images);
+  for (const std::string& note : images.notes()) std::cerr << one_line(note) << "\n";
+  const torch::InferenceMode inference;
+  const Interruptible stretch;
+  if (!options.templates.empty()) towers.set_templates(options.templates);
+  tasks::CutTexts cut;
+  tasks::ClassRows classes;
+  classes.rows = model.with_precision([&] {
+    classes = tasks::class_rows(
+        towers, names, towers.templates(),
+        [&](const std::vector<std::string>& texts) { return towers.embed_texts(texts, &cut); });
+    return classes.rows;
+  });
+  tell_cut(cut, options.strict);
+  const double scale = towers.similarity_scale();
+  const int64_t top = std::min<int64_t>(options.top, std::ssize(names));
+  std::vector<std::string> broken;
+  model.run(images, [&](int64_t first, const torch::Tensor& batch, const std::vector<std::string>& errors) {
+    const torch::Tensor rows = towers.embed_images(batch).to(torch::kCPU, torch::kFloat32);
+    if (!torch::isfinite(rows).all().item<bool>())
+      fail(model.opened().file,
+           ": the model's outputs are not finite: its training went astray, or the file is damaged");
+    const auto [shares, best] = (scale * classes.similarities(towers, rows)).softmax(1).topk(top, 1);
+    for (size_t i = 0; i < errors.size(); ++i) {
+      const auto row = static_cast<int64_t>(i);
+      if (errors[i].empty())
+        print(options, images.paths()[static_cast<size_t>(first + row)], shares[row], best[row], names,
+              images.size() == 1);
+      else
+        broken.push_back(errors[i]);
+    }
+  });
+  fail_for_broken(broken, images.size());
+}
+
+}  // namespace
+
+void add_zeroshot(Arguments& command, Action& action) {
+  auto options = std::make_shared<ZeroShotOptions>();
+  command.add("IMAGES", options->images, "images, or folders of images").required();
+  command.add("--classes", options->classes, "file with one class name a line");
+  command.add("--class", options->names, "the name of a class; repeat it");
+  command.add("--templates", options->templates,
+              "texts with {} for the name, \"a photo of a {}\", or imagenet for OpenAI's 80 (default: the "
+              "weights' own)");
+  command.add("--top", options->top, "classes to show an image").show_default().range(1, 1'000'000);
+  command.flag("--json", options->json, "one JSON object an image");
+  command.flag("--strict", options->strict, "refuse texts that are longer than the model reads");
+  add_paired_options(command, *options);
+  action = [options] { zeroshot(*options); };
+}
+
+}  // namespace tessera::cli

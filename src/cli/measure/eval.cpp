@@ -1,0 +1,498 @@
+// `tessera eval`: trained models on a validation set, at several sizes and with several settings side by side.
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "cli/base/command.h"
+#include "cli/base/common.h"
+#include "cli/base/kept_temperature.h"
+#include "cli/base/measure_options.h"
+#include "cli/base/paired_images.h"
+#include "cli/base/real_labels.h"
+#include "cli/base/test_views.h"
+#include "cli/measure/eval_rows.h"
+#include "cli/measure/eval_setups.h"
+#include "cli/measure/eval_tables.h"
+#include "core/clock.h"
+#include "core/error.h"
+#include "core/interrupt.h"
+#include "core/progress.h"
+#include "core/text.h"
+#include "data/base/class_mapping.h"
+#include "data/base/class_names.h"
+#include "data/loading/loader.h"
+#include "data/sources/conversations.h"
+#include "data/tools/corruption.h"
+#include "io/files/file.h"
+#include "open/device.h"
+#include "open/open_task.h"
+#include "tasks/base/paired.h"
+#include "tasks/base/soundness.h"
+#include "tasks/classify/class_evaluation.h"
+
+namespace tessera::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct EvalOptions : MeasureOptions {
+  std::vector<std::string> weights;
+  SetupRequest setups;
+  std::string split = "validation", predictions, class_names, keep, scales;
+  AnalysisOutput output;
+  PredictionSettings measured;
+  double crop = 0;
+  int64_t crops = 1;
+  tasks::CaptionBeams beams;
+  std::vector<std::string> templates;
+  bool json = false, per_class = false, measures = false, flip = false, bits = false,
+       classes_in_order = false;
+  bool views() const { return crops > 1 || flip || !scales.empty(); }
+  bool wants_scores() const { return measures || measured.measures.temperature_share > 0; }
+};
+
+// "photos", "photos/" and "$PWD/photos" are one set.
+bool same_path(const std::string& one, const std::string& other) {
+  std::error_code ignored;
+  return one == other || std::filesystem::equivalent(one, other, ignored);
+}
+
+// The set that the run was validated on, unless the command line names another one. Of another set all is
+// measured that it does not itself mark as training images: the run's share holds for the run's set.
+data::SourceConfig data_of(const EvalOptions& options, const std::string& weights,
+                           const train::WeightsInfo& info) {
+  data::SourceConfig config = data_of_run(weights, info);
+  if (!options.data.path.empty() && !same_path(options.data.path, config.path)) {
+    const std::string names = file_exists(config.class_names) ? config.class_names : "";
+    config = {.path = options.data.path, .class_names = names};
+    if (options.split == "validation") config.val_path = config.path;
+  }
+  if (!options.data.val_path.empty()) config.val_path = options.data.val_path;
+  if (!options.class_names.empty()) config.class_names = options.class_names;
+  if (config.path.empty() && (config.val_path.empty() || options.split == "train"))
+    fail_usage(weights, ": says nothing about its data; give --data");
+  return config;
+}
+
+// A set that is not the run's own may ask questions about its images itself: then the run's file of questions is about
+// others.
+bool asks_its_own(const EvalOptions& options, const std::string& weights, const train::WeightsInfo& info,
+                  const data::Source& source) {
+  const Value* file = info.task.find("conversations");
+  if (!file || !data::image_questions(source)) return false;
+  const data::SourceConfig own = data_of_run(weights, info);
+  return !(options.data.val_path.empty() || same_path(options.data.val_path, own.val_path)) ||
+         !(options.data.path.empty() || same_path(options.data.path, own.path));
+}
+
+// A folder of corruptions holds no classes but sets.
+void refuse_corruptions(const std::string& path) {
+  for (const std::string& name : data::corruption_names())
+    if (std::filesystem::is_directory(std::filesystem::path(path) / name / "1"))
+      fail_usage(path,
+                 " holds corruptions with their severities, as ImageNet-C does: measure it by `tessera "
+                 "analyse robustness --corrupted ",
+                 path, "`");
+}
+
+tasks::ClassEvaluation& class_evaluation(tasks::Task& task, const std::string& file, const char* option) {
+  auto* evaluation = dynamic_cast<tasks::ClassEvaluation*>(&task);
+  if (!evaluation) fail_usage(option, ": ", file, " is of a task that gives no image one score a class");
+  return *evaluation;
+}
+
+// What --crops, --scales and --flip ask for.
+void look_several_times(const EvalOptions& options, train::OpenedTask& opened) {
+  auto* const segmenter = dynamic_cast<tasks::Segmenter*>(opened.task.get());
+  auto* const finder = dynamic_cast<tasks::ObjectFinder*>(opened.task.get());
+  if (options.crops == 1 && segmenter) {
+    tasks::SegmentInference how = segmenter->inference();
+    choose_views(how, options.scales, options.flip);
+    return segmenter->set_inference(how);
+  }
+  if (options.crops == 1 && finder) return choose_views(*finder, options.scales, options.flip);
+  if (!options.scales.empty())
+    fail_usage("--scales: ", opened.file,
+               " neither segments nor finds objects; --size measures at other sizes");
+  class_evaluation(*opened.task, opened.file, options.flip ? "--flip" : "--crops")
+      .set_views({options.crops, options.flip});
+}
+
+// Images that cannot be decoded are left out and named among the findings.
+tasks::Findings evaluate_at(const EvalOptions& options, const EvalSetup& setup, const data::Source& source,
+                            train::OpenedTask& opened, int64_t size) {
+  tasks::EvaluateOptions how = {.precision = tasks::parse_precision(setup.precision),
+                                .device = train::choose_device(options.device)};
+  how.open = [&](tasks::StreamSpec stream) {
+    data::LoaderConfig config;
+    config.batch_size = batch_that_fits(options.batch, size);
+    config.threads = options.loader_threads;
+    config.shuffle = false;
+    config.drop_last = false;
+    config.max_bad = stream.source->size();
+    return std::make_unique<data::Loader>(*stream.source, stream.transform(size), config);
+  };
+  ProgressLine::Options bar;
+  bar.label = text("evaluate at ", size);
+  bar.total = source.size();
+  ProgressLine progress(std::cerr, bar);
+  const auto start = steady_seconds();
+  how.progress = [&](int64_t done) {
+    const double rate = static_cast<double>(done) / (steady_seconds() - start);
+    progress.update(done, {{"images/s", fixed(rate, 0)}});
+    return !interrupted();
+  };
+  if (options.per_class) how.blocks.emplace_back("classes");
+  if (options.bits) how.blocks.emplace_back("bits");
+  if (!options.predictions.empty()) how.blocks.emplace_back("samples");
+  if (options.wants_scores()) how.blocks.emplace_back("scores");
+  if (!options.output.report.empty())
+    how.blocks.insert(how.blocks.end(), {"pictures", "completions", "confusion"});
+  if (!options.output.svg.empty()) how.blocks.emplace_back("confusion");
+  if (options.views()) look_several_times(options, opened);
+  if (auto* const writer = dynamic_cast<tasks::Captioner*>(opened.task.get()))
+    writer->set_beams(options.beams);
+  if (!options.templates.empty())
+    dynamic_cast<tasks::PairedEmbedding&>(*opened.task).set_templates(options.templates);
+  tasks::move(opened.task->parts(), how.device, train::parameter_type(how.precision));
+  tasks::Findings findings;
+  for (const auto& evaluator : opened.task->evaluators()) tasks::append(findings, evaluator->run(how));
+  progress.finish();
+  return findings;
+}
+
+eval::Interval interval_of_share(double share, int64_t samples) {
+  return eval::wilson(std::llround(share * static_cast<double>(samples)), samples);
+}
+
+void add_real(const RealLabels& real, const data::Source& source, const tasks::ScoredSamples& scored,
+              EvaluatedRow& row) {
+  const auto sample = [&](int64_t i) -> const tasks::EvaluatedSample& {
+    return scored.rows[static_cast<size_t>(i)];
+  };
+  const RealLabels::Count count = real.count(
+      scored.samples, [&](int64_t i) { return source.read(sample(i).index).name; },
+      [&](int64_t i) { return sample(i).score.best; });
+  row.findings.metrics.push_back({{"real_top1", tasks::Unit::share}, count.share()});
+  row.intervals["real_top1"] = eval::wilson(count.right, count.counted);
+}
+
+bool has_classes_alone(const data::Source& source) {
+  return source.class_labels() && source.size() > 0 && source.read(0).annotation.captions.empty();
+}
+
+data::SourceConfig by_class_names(data::SourceConfig config, data::Split split) {
+  const bool own = split == data::Split::validation && !config.val_path.empty();
+  std::string& path = own ? config.val_path : config.path;
+  path = "named:" + path;
+  return config;
+}
+
+// What the task of the weights cannot give is said before the work.
+void check_task(const EvalOptions& options, train::OpenedTask& opened) {
+  if (options.wants_scores() || !options.measured.real.empty())
+    class_evaluation(*opened.task, opened.file,
+                     !options.measured.real.empty() ? "--real"
+                     : options.measures             ? "--measures"
+                                                    : "--temperature");
+  const tasks::TaskKind& kind = tasks::find_task(tasks::task_name(opened.info.task));
+  const auto need = [&](bool asked, const char* option, std::string_view table) {
+    if (asked && std::ranges::find(kind.tables, table) == kind.tables.end())
+      fail_usage(option, ": the task of these weights, ", kind.name, ", has no table of ", table);
+  };
+  need(options.per_class, "--per-class", "classes");
+  need(!options.predictions.empty(), "--predictions", "samples");
+  need(options.bits, "--bits", "bits");
+  check_beams(options.beams);
+  if (options.beams.beams > 1 && !dynamic_cast<tasks::Captioner*>(opened.task.get()))
+    fail_usage("--beams: the task of these weights, ", kind.name, ", writes no captions");
+  if (!options.templates.empty() && !dynamic_cast<tasks::PairedEmbedding*>(opened.task.get()))
+    fail_usage("--templates: the task of these weights, ", kind.name, ", compares no texts with images");
+}
+
+// Whether a model tells classes apart nobody can see where there is one alone.
+void note_one_class(const tasks::Task& task, const data::Source& source) {
+  const data::ClassLabels* labels = source.class_labels();
+  if (!dynamic_cast<const tasks::ClassEvaluation*>(&task) || !labels || labels->multi_label() ||
+      source.size() < 2)
+    return;
+  const int64_t first = labels->label(0);
+  for (int64_t i = 1; i < source.size(); ++i)
+    if (labels->label(i) != first) return;
+  std::cerr << one_line(text("all ", source.size(), " images are of the class '",
+                             labels->class_names().at(static_cast<size_t>(first)),
+                             "': an accuracy on them says how often the weights name it, not how well they "
+                             "tell classes apart"))
+            << "\n";
+}
+
+// What only tasks with one class an image have: intervals, which images are right, measures of all scores.
+void add_class_findings(const EvalOptions& options, const RealLabels* real, const data::Source& source,
+                        train::OpenedTask& opened, EvaluatedRow& row) {
+  const bool asked = options.wants_scores() || real;
+  const auto* evaluation = dynamic_cast<tasks::ClassEvaluation*>(opened.task.get());
+  if (!evaluation) return;
+  const tasks::ScoredSamples& scored = evaluation->last_scores();
+  if (scored.rows[0].score.label < 0) {
+    if (asked) fail_usage(opened.file, ": it gives images several classes, these measures need one");
+    return;
+  }
+  std::vector<int64_t> labels;
+  for (const tasks::EvaluatedSample& sample : scored.rows) {
+    row.hits.push_back(sample.score.right);
+    labels.push_back(sample.score.label);
+  }
+  for (const tasks::Metric& metric : row.findings.metrics)
+    if (metric.info.name.starts_with("top"))
+      row.intervals[metric.info.name] = interval_of_share(metric.value, row.findings.samples);
+  if (real) add_real(*real, source, scored, row);
+  if (!options.wants_scores()) return;
+  eval::PredictionOptions how = options.measured.measures;
+  how.seed = options.measured.draws();
+  row.measures = eval::measure_predictions({scored.scores, labels, scored.classes}, how);
+}
+
+void check_options(const EvalOptions& options) {
+  if (std::filesystem::is_directory(options.predictions))
+    fail_usage("--predictions ", options.predictions, " is a folder, must be a file to be written");
+  if (!options.keep.empty() && options.measured.measures.temperature_share <= 0)
+    fail_usage("--keep-temperature goes with --temperature SHARE, the images that it is fitted on");
+  if (!options.keep.empty() && !options.keep.ends_with(".safetensors"))
+    fail_usage("--keep-temperature '", options.keep, "' must end in .safetensors");
+  if (options.classes_in_order && !options.class_names.empty())
+    fail_usage("--classes-in-order and --class-names both say what the classes are called: give one");
+  if (options.crops != 1 && options.crops != 5) fail_usage("--crops ", options.crops, ": there are 1 or 5");
+}
+
+// All rows, measured one after another on the set of the first weights.
+class Evaluation {
+ public:
+  explicit Evaluation(const EvalOptions& options)
+      : options_(options),
+        weights_(describe_all(options.weights, options.model, options.raw)),
+        setups_(setups_of(options.setups, options.precision, weights_)),
+        columns_(columns_of(setups_, weights_)),
+        writer_(options.output) {
+    check_rows();
+    if (!options.measured.real.empty()) real_.emplace(options.measured.real);
+  }
+
+  void run() {
+    open_source();
+    const RowPrinter printer(columns_);
+    bool header = true;
+    for (const EvalSetup& setup : setups_)
+      for (const int64_t size : setup.sizes) {
+        const EvaluatedRow& row = measure(setup, size);
+        if (options_.json) print_json(row);
+        if (!options_.json) printer.print(row, header);
+        if (!options_.json && options_.per_class) print_classes(row.findings);
+        header = options_.per_class;
+      }
+    finish();
+  }
+
+ private:
+  // Files of one row.
+  void check_rows() const {
+    size_t rows = 0;
+    for (const EvalSetup& setup : setups_) rows += setup.sizes.size();
+    if (rows > 1 && !options_.predictions.empty())
+      fail_usage("--predictions goes with one --weights and one --size");
+    const tasks::TaskKind& kind = tasks::find_task(tasks::task_name(weights_[0].info.task));
+    const bool has_classes = std::ranges::count(kind.tables, std::string_view("classes")) > 0;
+    if (rows == 1 && !options_.output.svg.empty() && !options_.wants_scores() && !has_classes)
+      fail_usage("--svg: one row of task ", kind.name, " has no drawing; several --size have a curve");
+    if (options_.keep.empty()) return;
+    if (rows > 1) fail_usage("--keep-temperature goes with one --weights and one --size");
+    check_keep(options_.keep, weights_[0]);
+  }
+
+  static const report::TableBlock& classes_of(const tasks::Findings& findings) {
+    return named_table(findings, "classes", "--per-class");
+  }
+
+  static void print_classes(const tasks::Findings& findings) {
+    print_table(classes_of(findings));
+    if (const auto* sizes = report::find_table(findings.blocks, "sizes")) print_table(*sizes);
+  }
+
+  void open_source() {
+    const auto& [weights, file, info] = weights_.at(0);
+    const data::Split which = options_.split == "train" ? data::Split::train : data::Split::validation;
+    const data::SourceConfig config = data_of(options_, weights, info);
+    refuse_corruptions(config.val_path.empty() ? config.path : config.val_path);
+    whole_ = data::open_source(config, which);
+    if (tasks::find_task(tasks::task_name(info.task)).names_classes && has_classes_alone(*whole_)) {
+      std::cerr
+          << "images with classes and without captions: they are measured by the names of their classes\n";
+      whole_ = data::open_source(by_class_names(config, which), which);
+    }
+    if (asks_its_own(options_, weights, info, *whole_))
+      whole_ = std::make_shared<data::Conversations>(whole_);
+    std::vector<std::string> notes;
+    source_ = without_fitted(whole_, weights_, notes);
+    for (const std::string& note : notes) std::cerr << one_line(note) << "\n";
+    if (options_.json) return;
+    std::cout << one_line(file) << ": " << one_line(info.model.name);
+    if (columns_.weights.size() > 1) std::cout << ", and " << columns_.weights.size() - 1 << " more";
+    std::cout << "\n" << one_line(source_->describe()) << "\n";
+  }
+
+  const EvaluatedRow& measure(const EvalSetup& setup, int64_t size) {
+    const auto& [weights, file, info] = weights_[setup.weights];
+    train::OpenOptions how = {.model = options_.model, .raw = options_.raw, .settings = setup.model_settings};
+    if (!options_.class_names.empty()) how.class_names = data::read_class_names(options_.class_names);
+    if (options_.classes_in_order) how.class_names = set_classes(info, weights);
+    how.validation = source_, how.crop = options_.crop;
+    how.size = size == info.preprocess.size ? 0 : size;
+    train::OpenedTask opened = train::open_task(weights, how);
+    for (const std::string& note : opened.notes) std::cerr << one_line(note) << "\n";
+    check_task(options_, opened);
+    const data::ClassLabels* const labels = source_->class_labels();
+    if (!options_.templates.empty() && (!labels || labels->multi_label() || labels->class_names().size() < 2))
+      fail_usage("--templates: ", source_->describe(), " has no classes that names tell apart");
+    if (rows_.empty()) note_one_class(*opened.task, *source_);
+    std::optional<AtomicFile> predictions;  // what cannot be written is said before the work
+    if (!options_.predictions.empty()) predictions.emplace(options_.predictions);
+    EvaluatedRow row{.weights = weights, .settings = setup.settings, .size = size};
+    row.findings = evaluate_at(options_, setup, *source_, opened, size);
+    if (!tasks::gives_numbers(row.findings, opened.task->main_metric()))
+      fail(opened.file,
+           ": the model's outputs are not finite: its training went astray, or the file is damaged");
+    if (predictions) write_table(*predictions, named_table(row.findings, "samples", "--predictions"));
+    add_class_findings(options_, real_ ? &*real_ : nullptr, *source_, opened, row);
+    if (row.measures) finish_temperature(weights_[setup.weights], opened, row.measures->temperature);
+    rows_.push_back(std::move(row));
+    return rows_.back();
+  }
+
+  void finish_temperature(const DescribedWeights& weights, const train::OpenedTask& opened,
+                          double fitted) const {
+    if (const std::string line = search_end(fitted); !line.empty())
+      std::cerr << one_line(weights.weights) << ": " << line << "\n";
+    if (options_.keep.empty()) return;
+    const auto& evaluation = dynamic_cast<const tasks::ClassEvaluation&>(*opened.task);
+    keep_temperature(options_.keep, weights, fitted,
+                     fit_on(*whole_, *source_, evaluation.last_scores(),
+                            options_.measured.measures.temperature_share, options_.measured.seed));
+  }
+
+  // The set's own classes, by which the weights' are then called.
+  std::vector<std::string> set_classes(const train::WeightsInfo& info, const std::string& weights) const {
+    const std::vector<std::string>& names =
+        data::require_labels(*source_, "--classes-in-order").class_names();
+    data::map_classes({}, train::class_count(info), names, weights + ": the data",
+                      /*in_order=*/true);  // as many, or refused
+    return names;
+  }
+
+  // Pairs need the same images.
+  bool paired(const EvaluatedRow& row) const {
+    return !row.hits.empty() && row.hits.size() == rows_[0].hits.size();
+  }
+
+  void print_json(const EvaluatedRow& row) const {
+    Json line = row_json(row, source_->describe());
+    if (rows_.size() > 1 && paired(row)) {
+      Json pairs = Json::array();
+      pairs_section({{"", rows_[0].hits}, {row.weights, row.hits}}, options_.measured.draws(), pairs);
+      pairs[0].erase("model");
+      line["beside_first"] = pairs[0];
+    }
+    if (options_.per_class) {
+      line["per_class"] = table_json(classes_of(row.findings));
+      if (const auto* sizes = report::find_table(row.findings.blocks, "sizes"))
+        line["per_size"] = table_json(*sizes);
+    }
+    std::cout << json_text(line) << "\n";
+  }
+
+  void finish() {
+    std::vector<AnalysisSection> sections = row_sections(rows_, columns_, options_.measured);
+    std::vector<NamedHits> hits;
+    for (const EvaluatedRow& row : rows_)
+      if (paired(row)) hits.push_back({row_label(row, rows_, columns_), row.hits});
+    if (hits.size() > 1) {
+      Json pairs = Json::array();
+      sections.insert(sections.begin() + 1, pairs_section(hits, options_.measured.draws(), pairs));
+    }
+    if (!options_.json) print_sections({sections.begin() + 1, sections.end()});
+    const EvaluatedRow& first = rows_.at(0);
+    AnalysisFindings out{
+        .title = text("Evaluation of ", rows_.size() > 1 ? text(rows_.size(), " rows") : first.weights),
+        .subtitle = source_->describe(),
+        .facts = {},
+        .sections = std::move(sections)};
+    writer_.write_files(out);
+    fail_on_broken(first.findings.broken, source_->size());
+  }
+
+  const EvalOptions& options_;
+  std::vector<DescribedWeights> weights_;
+  std::vector<EvalSetup> setups_;
+  RowColumns columns_;
+  AnalysisWriter writer_;
+  std::optional<RealLabels> real_;
+  train::SharedSource whole_, source_;  // what is named, and what of it no temperature was fitted on
+  std::vector<EvaluatedRow> rows_;
+};
+
+void evaluate(const EvalOptions& options) {
+  check_options(options);
+  train::use_threads_beside(options.loader_threads, options.threads);
+  const Interruptible stretch;
+  Evaluation(options).run();
+}
+
+}  // namespace
+
+void add_eval(Arguments& command, Action& action) {
+  auto options = std::make_shared<EvalOptions>();
+  command
+      .add("-w,--weights,--pretrained", options->weights,
+           "weights files of any form, checkpoints or run directories; several are compared on the same "
+           "images")
+      .required();
+  add_measure_options(command, *options);
+  command.add("--split", options->split, "validation or train")
+      .show_default()
+      .one_of({"validation", "train"});
+  command.add("--size", options->setups.sizes, "input side in pixels, or several as 160,224,384 for a table");
+  command.add("--vary", options->setups.varied,
+              "a row for each value: --vary model.rope_scale=1,0.5 precision=fp32,bf16");
+  command.add("--crop", options->crop, "test-crop ratio (default: as the weights say)").range(0.01, 1.0);
+  command.add("--crops", options->crops, "5: the corners and the centre of each image, averaged")
+      .show_default()
+      .range(1, 5);
+  command.add("--scales", options->scales,
+              "of segmenters and detectors: the images at these sizes too, as 0.75,1,1.25, brought together");
+  command.flag("--flip", options->flip, "each image and its mirror image, averaged");
+  add_beam_options(command, options->beams);
+  command.add(
+      "--templates", options->templates,
+      "of models of images and texts: texts with {} for the name of a class, or imagenet for OpenAI's 80 "
+      "(default: the weights' own)");
+  add_class_names(command, options->class_names);
+  add_classes_in_order(command, options->classes_in_order);
+  command.flag("--bits", options->bits,
+               "of a generator also the bits a dimension of every image, some hundred passes each");
+  command.flag("--per-class", options->per_class,
+               "a table by class: precision, recall and F1, IoU, or AP; of objects one by size too");
+  command.flag("--measures", options->measures,
+               "balanced accuracy, kappa, MCC, AUROC, average precision, calibration, with their curves");
+  add_prediction_options(command, options->measured);
+  command.add("--keep-temperature", options->keep,
+              "write the weights with the fitted temperature to this .safetensors file");
+  command.add("--predictions", options->predictions, "write a CSV line for every sample to this file");
+  command.add("--set", options->setups.settings,
+              "a setting that changes no tensor instead of the model's own: --set model.rope_ntk=2");
+  command.flag("--json", options->json, "one JSON object a row");
+  add_file_options(command, options->output);
+  action = [options] { evaluate(*options); };
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,157 @@
+#include "cli/measure/eval_setups.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "recipe/recipe_files.h"
+#include "tasks/base/inputs.h"
+
+namespace tessera::cli {
+namespace {
+
+constexpr std::string_view kModelSection = "model.";
+constexpr int64_t kMostPixels = 8192;  // of an image's side
+
+std::vector<int64_t> parse_sizes(const std::string& list) {
+  std::vector<int64_t> sizes;
+  for (const std::string& part : split(list, ',')) {
+    const auto size = parse_int(trim(part));
+    if (!size || *size < 1 || *size > kMostPixels)
+      fail_usage("--size: '", part, "' is no side in pixels (1 to ", kMostPixels, "), as in 160,224,384");
+    sizes.push_back(*size);
+  }
+  return sizes;
+}
+
+// The model's settings among what --set says; there are no others.
+Value model_settings(const std::vector<std::string>& settings) {
+  Value all;
+  for (const std::string& setting : settings) merge(all, train::parse_setting(setting));
+  for (const auto& [section, values] : all.as_table())
+    if (section != "model") fail_usage("--set ", section, ".…: only settings of the model, model.key=value");
+  const Value* model = all.find("model");
+  return model ? *model : Value();
+}
+
+// "model.rope_ntk" of a model that has it, and what is no setting of a model.
+bool knows(const DescribedWeights& weights, const std::string& key) {
+  return !key.starts_with(kModelSection) ||
+         weights.info.model.settings.find(key.substr(kModelSection.size())) != nullptr;
+}
+
+void add_keys(const Value& table, const std::string& before, std::vector<std::string>& keys) {
+  for (const auto& [key, value] : table.as_table()) {
+    keys.push_back(before + key);
+    if (value.is_table()) add_keys(value, before + key + ".", keys);
+  }
+}
+
+void check_keys(const VariedSettings& varied, const std::vector<DescribedWeights>& weights) {
+  for (const auto& [name, value] : varied) {
+    const std::string& key = name;
+    if (std::any_of(weights.begin(), weights.end(), [&](const auto& one) { return knows(one, key); }))
+      continue;
+    std::vector<std::string> known;
+    for (const DescribedWeights& one : weights) add_keys(one.info.model.settings, "", known);
+    const auto near = nearest(key.substr(kModelSection.size()), known);
+    fail_usage(
+        "--vary ", printable(key), ": ",
+        weights.size() > 1 ? "none of these models has such a setting" : "the model has no such setting",
+        near ? text(", did you mean '", kModelSection, *near, "'?") : "");
+  }
+}
+
+// All combinations, with the settings that these weights lack left as they are.
+std::vector<VariedSettings> varied_for(const DescribedWeights& weights, std::vector<VariedSettings> all) {
+  std::vector<VariedSettings> out;
+  for (VariedSettings& one : all) {
+    for (auto& [key, value] : one)
+      if (!knows(weights, key)) value = kUnvaried;
+    if (std::find(out.begin(), out.end(), one) == out.end()) out.push_back(std::move(one));
+  }
+  return out;
+}
+
+// Why a model of these settings cannot have images of this side; "" if it can.
+std::string refusal_of_side(const models::Family& family, Value settings, int64_t side) {
+  settings.set("image_size", side);
+  try {
+    family.resolve(settings);
+    return "";
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+void check_side(const models::Family& family, const Value& settings, int64_t size) {
+  constexpr int64_t kFarthest = 1024;  // the largest patch
+  const std::string why = refusal_of_side(family, settings, size);
+  if (why.empty()) return;
+  for (int64_t apart = 1; apart <= kFarthest; ++apart)
+    for (const int64_t side : {size - apart, size + apart})
+      if (side >= 1 && side <= kMostPixels && refusal_of_side(family, settings, side).empty())
+        fail_usage("--size ", size, ": ", why, "; the nearest size that works is ", side);
+  fail_usage("--size ", size, ": ", why);
+}
+
+// As opening the weights would, but before anything is read.
+void check_setup(const EvalSetup& setup, const train::WeightsInfo& info) {
+  const models::Family& family = models::find_family(info.model.family);
+  Value settings = info.model.settings;
+  if (!setup.model_settings.as_table().empty()) {
+    merge(settings, setup.model_settings);
+    settings = family.resolve(settings);
+  }
+  if (!settings.find("image_size")) return;
+  for (const int64_t size : setup.sizes)
+    if (size != info.preprocess.size) check_side(family, settings, size);
+}
+
+}  // namespace
+
+std::vector<EvalSetup> setups_of(const SetupRequest& request, const std::string& precision,
+                                 const std::vector<DescribedWeights>& weights) {
+  const std::vector<VariedSettings> all = vary(request.varied);
+  check_keys(all.at(0), weights);
+  const std::vector<int64_t> sizes =
+      request.sizes.empty() ? std::vector<int64_t>() : parse_sizes(request.sizes);
+  std::vector<EvalSetup> out;
+  for (size_t w = 0; w < weights.size(); ++w)
+    for (const VariedSettings& varied : varied_for(weights[w], all)) {
+      EvalSetup setup{
+          .weights = w, .settings = varied, .precision = precision, .model_settings = {}, .sizes = sizes};
+      std::vector<std::string> settings = request.settings;
+      for (const auto& [key, value] : varied) {
+        if (value == kUnvaried) continue;
+        if (key == "precision") {
+          tasks::parse_precision(value);  // an unknown one is said before the work
+          setup.precision = value;
+        } else {
+          settings.push_back(key + "=" + value);
+        }
+      }
+      setup.model_settings = model_settings(settings);
+      if (sizes.empty()) setup.sizes = {weights[w].info.preprocess.size};
+      check_setup(setup, weights[w].info);
+      out.push_back(std::move(setup));
+    }
+  return out;
+}
+
+RowColumns columns_of(const std::vector<EvalSetup>& setups, const std::vector<DescribedWeights>& weights) {
+  RowColumns columns;
+  for (const DescribedWeights& one : weights) columns.weights.push_back(one.weights);
+  for (const EvalSetup& setup : setups) {
+    columns.varied.resize(setup.settings.size());
+    for (size_t k = 0; k < setup.settings.size(); ++k) {
+      columns.varied[k].first = setup.settings[k].first;
+      if (setup.settings[k].second.size() > columns.varied[k].second.size())
+        columns.varied[k].second = setup.settings[k].second;
+    }
+  }
+  return columns;
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,49 @@
+// FID over the checkpoints of a run: `tessera fid RUN --checkpoints`.
+#pragma once
+
+#include <iosfwd>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/base/command.h"
+#include "data/base/source.h"
+#include "eval/statistics_file.h"
+#include "tasks/base/inputs.h"
+
+namespace tessera::cli {
+
+// How the images of a checkpoint are drawn.
+struct CheckpointDrawing {
+  std::string vae, sampler = "auto";
+  int64_t steps = 50;
+  double cfg = 1.5;
+  bool raw = false;
+};
+void add_checkpoint_drawing(Arguments& command, CheckpointDrawing& drawing);
+// A usage error for what of it is given without --checkpoints.
+void refuse_checkpoint_drawing(const CheckpointDrawing& drawing);
+
+struct CheckpointFid {
+  int64_t step = 0;
+  double fid = 0;
+};
+struct CheckpointFids {
+  std::vector<CheckpointFid> checkpoints;
+  std::string drawn_by;        // "50 steps of ddim with guidance 1.5"
+  eval::FeatureOrigin origin;  // of the features
+  int64_t width = 0;           // their dimensions
+};
+
+// Of `count` images by each checkpoint of the run, the same seeds for all, beside the images of `reference`, with the
+// features of `weights`. A line for each as it is measured. Usage errors where the run has no checkpoints, or more steps are
+// asked for than its schedule has; interruption by a signal between steps.
+CheckpointFids measure_checkpoints(const std::string& run, const CheckpointDrawing& drawing, int64_t count,
+                                   std::shared_ptr<const data::Source> reference, const std::string& weights,
+                                   torch::Device device, tasks::Precision precision, std::ostream& lines);
+
+// Writes them into the run: lines of kind "checkpoint" in metrics.jsonl, "checkpoint/fid" for TensorBoard, a section of the
+// report. A line for people says where they are, or why not: another process is at work in the run.
+std::string record_checkpoints(const std::string& run, const CheckpointFids& found, int64_t count);
+
+}  // namespace tessera::cli

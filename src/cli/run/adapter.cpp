@@ -1,0 +1,120 @@
+// `tessera adapter save|merge`: LoRA as the library PEFT's files, out of a run and into a model's weights.
+#include <filesystem>
+#include <iostream>
+
+#include "cli/base/command.h"
+#include "cli/base/common.h"
+#include "core/counted.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "io/files/file.h"
+#include "open/open_language.h"
+#include "open/open_task.h"
+#include "weights/adapter.h"
+
+namespace tessera::cli {
+namespace {
+
+struct AdapterOptions {
+  std::string weights, adapter, output;
+};
+
+// The recipe of a run says how its language model was adapted.
+models::LoraConfig lora_of(const Value& task) {
+  models::LoraConfig config;
+  if (const Value* rank = task.find("lora_rank"); rank && rank->is_int()) config.rank = rank->as_int();
+  if (const Value* alpha = task.find("lora_alpha"); alpha && alpha->is_number())
+    config.alpha = alpha->as_double();
+  if (const Value* targets = task.find("lora_targets"); targets && targets->is_array()) {
+    config.targets.clear();
+    for (const Value& name : targets->as_array()) config.targets.push_back(name.as_string());
+  }
+  return config;
+}
+
+void save(const AdapterOptions& options) {
+  const train::OpenedTask opened = train::open_task(options.weights);
+  train::write_adapter(*train::require_answers(opened).answering_model().language, lora_of(opened.info.task),
+                       opened.file, options.output);
+  std::cout << "written " << one_line(options.output) << ": adapter_config.json, adapter_model.safetensors\n";
+}
+
+// These files stand beside published weights and say how they are used.
+constexpr const char* kBesideWeights[] = {"config.json",         "generation_config.json",
+                                          "chat_template.jinja", "tokenizer.json",
+                                          "tokenizer.model",     "tokenizer_config.json",
+                                          "spiece.model",        "special_tokens_map.json",
+                                          "added_tokens.json",   "vocab.json",
+                                          "merges.txt",          "bpe_simple_vocab_16e6.txt.gz"};
+
+// The weights with what stands beside the old ones; all of it or nothing.
+void write_folder(const std::string& folder, const std::filesystem::path& from, const NamedTensors& tensors) {
+  namespace fs = std::filesystem;
+  const std::string unfinished = folder + ".writing";
+  fs::remove_all(unfinished);
+  try {
+    make_directories(unfinished);
+    for (const char* name : kBesideWeights)
+      if (file_exists((from / name).string())) fs::copy_file(from / name, fs::path(unfinished) / name);
+    train::save_tensors(unfinished + "/model.safetensors", tensors, {{"format", "pt"}});
+    fs::rename(unfinished, folder);
+  } catch (const std::exception& error) {
+    std::error_code ignored;
+    fs::remove_all(unfinished, ignored);
+    fail("cannot write '", folder, "': ", error.what());
+  }
+}
+
+void merge(const AdapterOptions& options) {
+  namespace fs = std::filesystem;
+  const bool alone = options.output.ends_with(".safetensors");
+  const fs::path given = options.weights, from = fs::is_directory(given) ? given : given.parent_path();
+  if (!fs::exists(given)) fail("cannot open '", options.weights, "'");
+  if (!file_exists((from / "config.json").string()))
+    fail_usage("'", options.weights,
+               "' has no config.json that says what it is; of a run the adapter stays beside the "
+               "weights, `tessera chat --adapter`");
+  if (!alone && fs::exists(options.output) &&
+      !(fs::is_directory(options.output) && fs::is_empty(options.output)))
+    fail_usage("'", options.output, "' must be a .safetensors file, or a folder that is new or empty");
+  const train::OpenedLanguage opened = train::open_decoder(options.weights, torch::kFloat32);
+  if (opened.images)
+    fail_usage(opened.file, " reads images too: `tessera chat --adapter` has its adapter beside the weights");
+  const int64_t layers = train::read_adapter(*opened.language, options.adapter, /*merged=*/true);
+  NamedTensors tensors;
+  for (const auto& entry : opened.language->named_parameters())
+    tensors.emplace_back(entry.key(), entry.value());
+  if (alone)
+    train::save_tensors(options.output, tensors, {{"format", "pt"}});
+  else
+    write_folder(options.output, from, tensors);
+  std::cout << "written " << one_line(options.output) << ": " << counted(layers, "layer") << " of "
+            << one_line(opened.file) << " changed by " << one_line(options.adapter) << "\n";
+}
+
+}  // namespace
+
+void add_adapter_save(Arguments& command, Action& action) {
+  const auto options = std::make_shared<AdapterOptions>();
+  command.add("-w,--weights", options->weights, "a run of task instruct, frozen or flamingo with LoRA")
+      .required();
+  command.add("-o,--output", options->output, "the folder to write").required();
+  action = [options] { save(*options); };
+}
+
+void add_adapter_merge(Arguments& command, Action& action) {
+  const auto options = std::make_shared<AdapterOptions>();
+  command.add("-w,--weights", options->weights, "a folder with config.json and weights of a language model")
+      .required();
+  command
+      .add("--adapter", options->adapter, "a folder with adapter_config.json and adapter_model.safetensors")
+      .required();
+  command
+      .add("-o,--output", options->output,
+           "the folder to write, with configuration and tokeniser, or a .safetensors file alone; published "
+           "names")
+      .required();
+  action = [options] { merge(*options); };
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,357 @@
+// `tessera convert IN OUT`: weights of any form as safetensors that say what they hold.
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <optional>
+
+#include "cli/base/command.h"
+#include "cli/base/common.h"
+#include "core/config.h"
+#include "core/counted.h"
+#include "core/error.h"
+#include "core/interrupt.h"
+#include "core/progress.h"
+#include "core/text.h"
+#include "core/toml.h"
+#include "data/base/class_names.h"
+#include "data/base/coco_classes.h"
+#include "data/loading/loader.h"
+#include "io/files/file.h"
+#include "io/weights/safetensors_shards.h"
+#include "io/weights/weight_file.h"
+#include "open/calibrate.h"
+#include "open/diffusers_dit.h"
+#include "open/load.h"
+#include "open/open_generator.h"
+#include "open/open_task.h"
+#include "open/program_names.h"
+#include "train/setup.h"
+#include "weights/detectron_weights.h"
+#include "weights/detr_names.h"
+#include "weights/diffusers_folder.h"
+#include "weights/fused_names.h"
+#include "weights/hub_config.h"
+
+namespace tessera::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct ConvertOptions {
+  std::string in, out, model, key, precision, calibrate, class_names, recipe, vae, names;
+  std::vector<std::string> preprocess, settings;
+  int64_t calibrate_images = 512;
+  double shard_gigabytes = 5;
+  bool diffusers = false, bgr = false;
+};
+
+// The tensors to write, and the memory of those that were converted.
+struct Tensors {
+  std::vector<TensorView> views;
+  std::vector<torch::Tensor> kept;
+};
+
+void convert_elements(Tensors& tensors, const std::string& precision) {
+  static const std::vector<std::tuple<std::string, DType, torch::ScalarType>> types = {
+      {"fp32", DType::f32, torch::kFloat32},
+      {"bf16", DType::bf16, torch::kBFloat16},
+      {"fp16", DType::f16, torch::kFloat16}};
+  for (const auto& [name, dtype, type] : types) {
+    if (name != precision) continue;
+    for (TensorView& view : tensors.views) {
+      const torch::Tensor stored = train::to_tensor(view);
+      if (!stored.is_floating_point() || view.dtype == dtype || view.name.ends_with("_log_step") ||
+          view.name.ends_with("_zero_point"))
+        continue;
+      const torch::Tensor& converted = tensors.kept.emplace_back(stored.to(type));
+      if (stored.isfinite().all().item<bool>() && !converted.isfinite().all().item<bool>())
+        fail("tensor '", view.name, "' has numbers too large for ", name);
+      view.dtype = dtype;
+      view.bytes = {static_cast<const std::byte*>(converted.const_data_ptr()), converted.nbytes()};
+    }
+  }
+}
+
+TensorView view_of(const std::string& name, const torch::Tensor& tensor) {
+  return {name,
+          train::element_type(tensor, name),
+          tensor.sizes().vec(),
+          {static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()}};
+}
+
+// The file's tensors with q, k and v of a projection in one, where the file has them apart (transformers); its DETR by the names
+// of the authors.
+std::vector<TensorView> fused_views(const std::vector<TensorView>& views, Tensors& tensors) {
+  const auto apart = [](const TensorView& view) { return view.name.find(".query.") != std::string::npos; };
+  const bool detr = std::any_of(views.begin(), views.end(), [](const TensorView& view) {
+    return train::is_transformers_detr(view.name);
+  });
+  if (!detr && std::none_of(views.begin(), views.end(), apart)) return views;
+  NamedTensors named;
+  for (const TensorView& view : views) named.emplace_back(view.name, train::to_tensor(view));
+  std::vector<TensorView> out;
+  for (const auto& [name, tensor] :
+       detr ? train::detr_of_transformers(named) : train::fuse_projections(named)) {
+    const auto same =
+        std::find_if(views.begin(), views.end(), [&](const auto& view) { return view.name == name; });
+    out.push_back(same != views.end()
+                      ? *same
+                      : view_of(name, tensors.kept.emplace_back(tensor.to(torch::kFloat32).contiguous())));
+  }
+  return out;
+}
+
+// The file's tensors with the statistics that its norms lack, and with --bgr its first convolution turned.
+std::vector<TensorView> completed_views(const WeightFile& file, bool bgr, Tensors& tensors) {
+  std::vector<TensorView> views = file.tensors();
+  const NamedTensors statistics = train::absent_statistics(views);
+  for (const auto& [name, tensor] : statistics)
+    views.push_back(view_of(name, tensors.kept.emplace_back(tensor)));
+  if (!statistics.empty())
+    std::cout << "norms   " << std::ssize(statistics) / 2
+              << " of scale and shift alone: means of 0 and variances of 1 stand for their statistics\n";
+  if (!bgr) return views;
+  const auto [turned, tensor] = train::turned_first_convolution(views, file.path());
+  for (TensorView& view : views)
+    if (view.name == turned) view = view_of(turned, tensors.kept.emplace_back(tensor.to(torch::kFloat32)));
+  std::cout << "colours '" << printable(turned) << "' takes red first now\n";
+  return views;
+}
+
+// The classes that the scores of a detector's file stand for; none where it has no such tensor. One row, the first or the last, is the
+// background.
+std::optional<data::ObjectClassNames> object_classes_of(const WeightFile& file) {
+  for (const TensorView& view : file.tensors())
+    for (const char* scores :
+         {"cls_score.weight", "fc_cls.weight", "class_embed.weight", "class_labels_classifier.weight"})
+      if (view.name.ends_with(scores) && view.shape.size() == 2 && view.shape[0] > 1)
+        return data::published_object_classes(view.shape[0] - 1);
+  return std::nullopt;
+}
+
+// What the recipe of a task says of a file of another program: its model, its task and its preprocessing.
+train::WeightsInfo info_of_recipe(const ConvertOptions& options, const WeightFile& file) {
+  train::Recipe recipe = train::load_recipe(options.recipe, options.settings);
+  train::WeightsInfo info = train::describe_run(recipe, {});
+  const auto scores = std::find_if(file.tensors().begin(), file.tensors().end(), [](const TensorView& view) {
+    return view.name.ends_with("decode_head.conv_seg.weight") ||
+           view.name.ends_with("decode_head.classifier.weight");
+  });
+  if (!options.class_names.empty()) {
+    const std::vector<std::string> names = data::read_class_names(options.class_names);
+    info.task_metadata.set("class_names", Value::Array(names.begin(), names.end()));
+  } else if (scores != file.tensors().end() && !scores->shape.empty()) {
+    Value::Array numbers;
+    for (int64_t c = 0; c < scores->shape[0]; ++c) numbers.emplace_back(std::to_string(c));
+    info.task_metadata.set("class_names", numbers);
+  } else if (const auto objects = object_classes_of(file)) {
+    info.task_metadata.set("class_names", Value::Array(objects->names.begin(), objects->names.end()));
+    info.task_metadata.set("class_numbers", Value::Array(objects->numbers.begin(), objects->numbers.end()));
+  }
+  return info;
+}
+
+// The tensors by the names of another program, which reads no metadata of ours.
+Metadata rename_for_program(Tensors& tensors, const std::string& program, const train::WeightsInfo& info) {
+  NamedTensors ours;
+  for (const TensorView& view : tensors.views) ours.emplace_back(view.name, train::to_tensor(view));
+  tensors.views.clear();
+  for (const auto& [name, tensor] : train::as_program(ours, program, info))
+    tensors.views.push_back(view_of(name, tensors.kept.emplace_back(tensor.contiguous())));
+  std::cout << "names   those of " << program << "\n";
+  return {{"format", "pt"}};
+}
+
+// The training pictures of a set, so many of them, in an order of the seed 0, prepared as the weights ask.
+void add_calibration(Tensors& tensors, const ConvertOptions& options, const WeightFile& file,
+                     const train::WeightsInfo& info) {
+  const auto source = data::open_source({.path = options.calibrate}, data::Split::train);
+  const int64_t pictures = std::min(options.calibrate_images, source->size());
+  if (pictures == 0) fail_usage("--calibrate ", options.calibrate, ": no images");
+  data::Loader loader(*source, data::make_eval_transform(info.preprocess),
+                      {.batch_size = std::min<int64_t>(pictures, 32), .drop_last = false});
+  ProgressLine::Options bar;
+  bar.label = "calibrate";
+  bar.total = pictures;
+  ProgressLine progress(std::cerr, bar);
+  const auto task = train::read_task(file, info);
+  const auto steps = train::calibrate(*task, loader, pictures, [&](int64_t done) {
+    progress.update(done, {});
+    return !interrupted();
+  });
+  progress.finish();
+  for (const auto& [name, step] : steps) {
+    std::erase_if(tensors.views, [&](const TensorView& view) { return view.name == name; });
+    tensors.views.push_back(view_of(name, tensors.kept.emplace_back(step)));
+  }
+  std::cout << "int8    a step for the inputs of " << counted(std::ssize(steps), "layer") << ", from "
+            << counted(pictures, "image") << " of " << one_line(source->describe()) << "\n";
+}
+
+// Folders of diffusers, in and out.
+void convert_generator(const ConvertOptions& options) {
+  refuse_given({{"--preprocess", !options.preprocess.empty()},
+                {"--class-names", !options.class_names.empty()},
+                {"--precision", !options.precision.empty()},
+                {"--calibrate", !options.calibrate.empty()},
+                {"--recipe", !options.recipe.empty()},
+                {"--bgr", options.bgr},
+                {"--names", !options.names.empty()},
+                {"--set", !options.settings.empty()}},
+               "does not go with folders of diffusers: convert to .safetensors first");
+  const train::OpenedTask opened =
+      train::open_generator(options.in, {.model = options.model, .key = options.key});
+  std::cout << "model   " << one_line(opened.info.model.name) << "\n";
+  if (!options.diffusers)
+    train::save_weights(options.out, tasks::named_state(opened.task->parts()), opened.info);
+  else if (options.vae.empty())
+    train::save_diffusers_dit(opened, options.out);
+  else
+    train::save_pipeline(opened, train::open_codec(options.vae), options.out);
+  std::cout << "written " << one_line(options.out) << "\n";
+}
+
+void run(const ConvertOptions& options) {
+  if (!options.vae.empty() && !options.diffusers) fail_usage("--vae goes with --diffusers");
+  if (options.diffusers || !train::diffusers_part(options.in, "transformer").empty())
+    return convert_generator(options);
+  const bool sharded = options.out.ends_with(kShardIndexEnding);
+  if (!sharded && !options.out.ends_with(".safetensors"))
+    fail_usage("'", options.out, "' must end in .safetensors, or in ", kShardIndexEnding,
+               " for several files");
+  const WeightFile file(train::weights_file_of(options.in), options.key);
+  if (fs::exists(options.out) && fs::equivalent(file.path(), options.out))
+    fail_usage("'", options.out, "' is the file that is read: choose another name");
+  std::cout << one_line(file.path()) << ": " << file.form() << ", "
+            << counted(std::ssize(file.tensors()), "tensor") << "\n";
+
+  Value asked;
+  for (const std::string& setting : options.preprocess) {
+    const size_t equals = setting.find('=');
+    if (equals == std::string::npos)
+      fail_usage("--preprocess '", setting, "': must be key=value, such as crop=1.0");
+    asked.set(setting.substr(0, equals), parse_toml_value(setting.substr(equals + 1)));
+  }
+  const bool ours = train::read_weights_info(file.metadata(), file.path()).ours;
+  const auto hub = ours ? std::nullopt : train::read_hub_config(file.path());
+  const bool told = !ours && options.model.empty() && !hub;
+  const auto sizes = told ? train::sizes_that_fit(file.tensors()) : std::vector{options.model};
+  Tensors tensors;
+  Metadata metadata = file.metadata();
+  const bool by_recipe = !options.recipe.empty();
+  if (!options.names.empty() && !options.calibrate.empty())
+    fail_usage("--names ", options.names, " and --calibrate: no other program reads fixed scales");
+  if (options.bgr && ours)
+    fail_usage("--bgr: '", options.in, "' was written by tessera, whose images are red first");
+  if (by_recipe && (ours || !options.model.empty()))
+    fail_usage("--recipe ", options.recipe,
+               ours ? ": the file says itself what it holds" : " and --model: choose one");
+  if (sizes.size() == 1 || by_recipe) {
+    train::WeightsInfo info =
+        by_recipe ? info_of_recipe(options, file) : train::describe_weights(file, sizes.front());
+    info.preprocess = read_config(asked, "preprocess", info.preprocess);
+    data::make_eval_transform(info.preprocess);  // checks it
+    if (!options.class_names.empty() && !by_recipe)
+      train::name_classes(info, data::read_class_names(options.class_names), file.path());
+    const auto meta = train::meta_task(info, file);
+    tensors.views = train::match_weights(
+        *meta, fused_views(ours ? file.tensors() : completed_views(file, options.bgr, tensors), tensors),
+        ours, file.path());
+    const int64_t classes = train::class_count(info);
+    const bool other_task = tasks::task_name(info.task) != tasks::task_kinds().front().name;
+    std::cout << "model   " << one_line(info.model.name) << (told && !by_recipe ? ", by its tensors" : "")
+              << ", "
+              << (other_task    ? text("task ", tasks::task_name(info.task), ", ", meta->outputs())
+                  : classes > 0 ? text(classes, " classes")
+                                : "no head")
+              << ", images of " << info.preprocess.size << "\n";
+    if (!ours || !options.preprocess.empty())
+      std::cout << "pixels  " << train::preprocess_text(info.preprocess) << "\n";
+    const bool classifier = !by_recipe && !other_task;
+    if (const std::string line = ours ? "" : train::beside_line(file, classifier ? info.model.family : "");
+        !line.empty())
+      std::cout << line << "\n";
+    metadata = train::weights_metadata(info);
+    if (!options.calibrate.empty()) add_calibration(tensors, options, file, info);
+    if (!options.names.empty()) metadata = rename_for_program(tensors, options.names, info);
+  } else if (!options.calibrate.empty()) {
+    fail_usage("--calibrate runs the model: name it with --model (see `tessera models`)");
+  } else {
+    for (const auto& [name, given] :
+         {std::pair("--preprocess", !options.preprocess.empty()), std::pair("--bgr", options.bgr),
+          std::pair("--class-names", !options.class_names.empty())})
+      if (given) fail_usage(name, " is kept with a known model: name it with --model");
+    tensors.views = file.tensors();
+    std::cout << "model   " << (sizes.empty() ? "unknown" : join(sizes, " or "))
+              << ": names stay as they are; with --model they become those of `tessera predict`\n";
+  }
+  convert_elements(tensors, options.precision);
+  const Interruptible stretch;
+  const auto go_on = [&] {
+    if (interrupted())
+      throw Error(ErrorKind::interrupted, "interrupted: '" + options.out + "' is not written");
+  };
+  if (sharded)
+    write_sharded_safetensors(options.out, tensors.views, metadata,
+                              static_cast<uint64_t>(options.shard_gigabytes * 1e9), go_on);
+  else
+    write_safetensors(options.out, tensors.views, metadata, go_on);
+  uint64_t bytes = 0;
+  for (const TensorView& view : tensors.views) bytes += view.bytes.size();
+  std::cout << "written " << one_line(options.out) << ": " << counted(std::ssize(tensors.views), "tensor")
+            << ", " << human_bytes(bytes) << "\n";
+}
+
+}  // namespace
+
+void add_convert(Arguments& command, Action& action) {
+  auto options = std::make_shared<ConvertOptions>();
+  command
+      .add("IN", options->in,
+           "weights: .safetensors, .safetensors.index.json, PyTorch's .pth, .pt, .bin, .th; numpy's arrays "
+           "in a .pkl; a run directory, "
+           "a checkpoint or a model hub's folder")
+      .required();
+  command.add("OUT", options->out, "NAME.safetensors, or NAME.safetensors.index.json for several files")
+      .required();
+  command.add("--model", options->model,
+              "model name (see `tessera models`), where the file does not tell by itself");
+  command.add(
+      "--recipe", options->recipe,
+      "files of other programs that hold more than a classifier (mmseg's, transformers' UperNet): the recipe "
+      "of such a run");
+  command.add("--set", options->settings, "settings of the recipe: --set model.form=mmseg");
+  command.add("--key", options->key, "PyTorch archives: which dictionary, as model_ema");
+  command.add("--preprocess", options->preprocess,
+              "how images are prepared, where not as published: --preprocess crop=1.0 mean=[0.5,0.5,0.5]");
+  command.add("--names", options->names, "names of another program, for weights of segment, detect and detr")
+      .one_of(train::named_programs());
+  command.flag("--bgr", options->bgr,
+               "the file's network takes blue first (Caffe, detectron2's model zoo): its first convolution "
+               "is turned, so that images "
+               "and --preprocess are red first");
+  add_class_names(command, options->class_names);
+  command.add("--precision", options->precision, "element type of the numbers (default: as they are)")
+      .one_of({"fp32", "bf16", "fp16"});
+  command.add("--calibrate", options->calibrate,
+              "images (as --data of `tessera train`) that set fixed scales for --precision int8 of eval "
+              "and predict");
+  const Argument images = command.add("--calibrate-images", options->calibrate_images, "so many of them")
+                              .show_default()
+                              .range(1, 1 << 20);
+  command.flag("--diffusers", options->diffusers, "a DiT as a folder OUT that diffusers reads");
+  command.add("--vae", options->vae,
+              "--diffusers: the VAE of its latents; OUT is then a whole pipeline (DiTPipeline)");
+  const Argument shard =
+      command.add("--shard-size", options->shard_gigabytes, "GB of tensors in one of several files")
+          .show_default()
+          .range(1e-6, 1e6);
+  action = [options, images, shard] {
+    if (images.given() && options->calibrate.empty()) fail_usage("--calibrate-images goes with --calibrate");
+    if (shard.given() && !options->out.ends_with(kShardIndexEnding))
+      fail_usage("--shard-size goes with an OUT that ends in ", kShardIndexEnding);
+    run(*options);
+  };
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,113 @@
+// `tessera curves RUN`: the numbers of metrics.jsonl as a table, or all of them as CSV.
+#include <algorithm>
+#include <filesystem>
+#include <iomanip>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "cli/base/command.h"
+#include "cli/base/common.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "io/files/file.h"
+#include "io/files/json.h"
+
+namespace tessera::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr uint64_t kMostBytes = uint64_t{1} << 30;
+
+struct Curves {
+  std::vector<Json> lines;
+  std::vector<std::string> columns;  // the keys of all lines, in the order in which they come up
+};
+
+// A run directory, or its metrics.jsonl. A last line that was cut short is left out, as a run that goes on would.
+Curves read_curves(const std::string& path, bool evaluations_only) {
+  namespace fs = std::filesystem;
+  const std::string file = fs::is_directory(path) ? path + "/metrics.jsonl" : path;
+  if (!file_exists(file)) fail(path, ": no metrics.jsonl: give the directory of a run");
+  Curves curves;
+  int number = 0;
+  const auto lines = split(read_text(file, kMostBytes), '\n');
+  for (const std::string& line : lines) {
+    ++number;
+    if (trim(line).empty()) continue;
+    Json parsed;
+    try {
+      parsed = parse_json<Json>(line, text(file, " line ", number));
+    } catch (const Error&) {
+      if (number == static_cast<int>(lines.size())) break;
+      throw;
+    }
+    check(parsed.is_object(), file, " line ", number, ": no JSON object");
+    if (evaluations_only && parsed.value("kind", "") != "eval") continue;
+    for (const auto& [key, ignored] : parsed.items())
+      if (std::find(curves.columns.begin(), curves.columns.end(), key) == curves.columns.end())
+        curves.columns.push_back(key);
+    curves.lines.push_back(std::move(parsed));
+  }
+  return curves;
+}
+
+// Empty where a line has no such value, or one that is no number (null stands for it).
+std::string cell(const Json& line, const std::string& column) {
+  const auto found = line.find(column);
+  if (found == line.end() || found->is_null()) return "";
+  return found->is_string() ? found->get<std::string>() : found->dump();
+}
+
+void print_csv(const Curves& curves) {
+  for (size_t c = 0; c < curves.columns.size(); ++c)
+    std::cout << (c ? "," : "") << csv_field(curves.columns[c]);
+  std::cout << "\n";
+  for (const Json& line : curves.lines) {
+    for (size_t c = 0; c < curves.columns.size(); ++c)
+      std::cout << (c ? "," : "") << csv_field(cell(line, curves.columns[c]));
+    std::cout << "\n";
+  }
+}
+
+void print_table(const Curves& curves) {
+  const auto shown = [](const Json& line, const std::string& column) {
+    const auto found = line.find(column);
+    return found != line.end() && found->is_number_float() ? fixed(found->get<double>(), 4)
+                                                           : cell(line, column);
+  };
+  std::vector<std::string> columns = curves.columns;
+  std::erase(columns, "kind");
+  std::vector<size_t> widths;
+  for (const std::string& column : columns) {
+    size_t width = column.size();
+    for (const Json& line : curves.lines) width = std::max(width, shown(line, column).size());
+    widths.push_back(width);
+  }
+  for (size_t c = 0; c < columns.size(); ++c)
+    std::cout << (c ? "  " : "") << std::setw(static_cast<int>(widths[c])) << columns[c];
+  std::cout << "\n";
+  for (const Json& line : curves.lines) {
+    for (size_t c = 0; c < columns.size(); ++c)
+      std::cout << (c ? "  " : "") << std::setw(static_cast<int>(widths[c])) << shown(line, columns[c]);
+    std::cout << "\n";
+  }
+}
+
+}  // namespace
+
+void add_curves(Arguments& command, Action& action) {
+  auto path = std::make_shared<std::string>();
+  auto csv = std::make_shared<bool>(false);
+  command.add("RUN", *path, "the directory of a run, or its metrics.jsonl").required();
+  command.flag("--csv", *csv, "every line of training and validation as CSV");
+  action = [path, csv] {
+    const Curves curves = read_curves(*path, !*csv);
+    if (curves.lines.empty()) fail(*path, ": nothing was measured yet");
+    *csv ? print_csv(curves) : print_table(curves);
+  };
+}
+
+}  // namespace tessera::cli

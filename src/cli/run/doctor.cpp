@@ -1,0 +1,104 @@
+// `tessera doctor`: what this machine and this build can do, in the words of a bug report.
+#include <ATen/Parallel.h>
+#include <torch/version.h>
+
+#include <fstream>
+#include <iomanip>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "cli/base/command.h"
+#include "cli/base/version.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "core/threads.h"
+#include "io/files/file.h"
+#include "kernels/linear/linear.h"
+#include "open/gpu_library.h"
+
+namespace tessera::cli {
+namespace {
+
+using Facts = std::vector<std::pair<std::string, std::string>>;
+
+// "model name" and "flags" of the first processor.
+std::string cpu_field(const std::string& field) {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with(field)) continue;
+    const size_t colon = line.find(':');
+    return colon == std::string::npos ? "" : std::string(trim(std::string_view(line).substr(colon + 1)));
+  }
+  return "unknown";
+}
+
+std::string instruction_sets() {
+  const std::string flags = " " + cpu_field("flags") + " ";
+  std::string out;
+  for (const char* name : {"sse4_2", "avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vl",
+                           "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_bf16", "amx_int8"})
+    if (flags.find(text(" ", name, " ")) != std::string::npos)
+      out += (out.empty() ? "" : " ") + std::string(name);
+  return out.empty() ? "none known" : out;
+}
+
+// Which set the kernels are for, and what linear layers take in each precision.
+std::string kernels_in_use() {
+  using kernels::Arithmetic;
+  const auto linear = [](Arithmetic arithmetic) { return kernels::choose_linear(arithmetic).name; };
+  return text("for ", kernels::name_of(kernels::active_isa()), " (TESSERA_ISA chooses another set",
+              kernels::machine().tiles_refused ? "; the system does not grant AMX to this process" : "",
+              "); linear fp32 ", linear(Arithmetic::f32), ", bf16 ", linear(Arithmetic::bf16), ", int8 ",
+              linear(Arithmetic::int8));
+}
+
+std::string gpu() {
+  if (!train::gpu_is_available()) return text("none (", train::why_no_gpu(), ")");
+  return text(train::num_gpus(), " CUDA device(s)");
+}
+
+// "1.2 GB, 800 MB available" (what programs may still take, file cache included).
+std::string memory() {
+  std::ifstream file("/proc/meminfo");
+  uint64_t total = 0, available = 0;
+  for (std::string name, unit; file >> name;) {
+    uint64_t kilobytes = 0;
+    file >> kilobytes;
+    std::getline(file, unit);
+    if (name == "MemTotal:") total = kilobytes * 1024;
+    if (name == "MemAvailable:") available = kilobytes * 1024;
+  }
+  return text(human_bytes(total), ", ", human_bytes(available), " available");
+}
+
+Facts facts() {
+  return {{"tessera", program_version()},
+          {"compiler", text("GCC ", __VERSION__)},
+          {"LibTorch", TORCH_VERSION},
+          {"processor", cpu_field("model name")},
+          {"instruction sets", instruction_sets()},
+          {"kernels", kernels_in_use()},
+          {"cores", std::to_string(available_cores())},
+          {"threads", text(num_threads(), " (LibTorch ", at::get_num_threads(), ")")},
+          {"memory", memory()},
+          {"disk here", human_bytes(free_disk_bytes(".")) + " free"},
+          {"GPU", gpu()}};
+}
+
+}  // namespace
+
+void add_doctor(Arguments& command, Action& action) {
+  auto json = std::make_shared<bool>(false);
+  command.flag("--json", *json, "one JSON object");
+  action = [json] {
+    nlohmann::ordered_json object;
+    for (const auto& [name, value] : facts())
+      if (*json)
+        object[name] = value;
+      else
+        std::cout << std::left << std::setw(18) << name << value << "\n";
+    if (*json) std::cout << object.dump(2) << "\n";
+  };
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,188 @@
+// `tessera inspect FILE`: what a weights file or a checkpoint holds, without building a model.
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <iomanip>
+#include <iostream>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "cli/base/command.h"
+#include "cli/base/common.h"
+#include "core/counted.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "io/weights/weight_file.h"
+
+namespace tessera::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+struct InspectOptions {
+  std::string path, filter;
+  bool json = false, stats = false;
+};
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+  std::vector<std::string> sides;
+  for (const int64_t side : shape) sides.push_back(std::to_string(side));
+  return "[" + join(sides, ", ") + "]";
+}
+
+double element(const TensorView& tensor, size_t i) {
+  const std::byte* at = tensor.bytes.data() + i * size_of(tensor.dtype);
+  const auto load = [at]<class T>(T value) {
+    std::memcpy(&value, at, sizeof value);
+    return value;
+  };
+  switch (tensor.dtype) {
+    case DType::f64:
+      return load(double{});
+    case DType::f32:
+      return load(float{});
+    case DType::bf16: {
+      const uint32_t bits = static_cast<uint32_t>(load(uint16_t{})) << 16;
+      float value;
+      std::memcpy(&value, &bits, sizeof value);
+      return value;
+    }
+    case DType::f16: {
+      const uint16_t bits = load(uint16_t{});
+      const int exponent = bits >> 10 & 31, fraction = bits & 1023;
+      const double sign = bits >> 15 ? -1 : 1;
+      if (exponent == 31) return fraction ? std::numeric_limits<double>::quiet_NaN() : sign * INFINITY;
+      return sign * (exponent ? std::ldexp(1024 + fraction, exponent - 25) : std::ldexp(fraction, -24));
+    }
+    case DType::i64:
+      return static_cast<double>(load(int64_t{}));
+    case DType::i32:
+      return load(int32_t{});
+    case DType::i16:
+      return load(int16_t{});
+    case DType::i8:
+      return load(int8_t{});
+    default:
+      return load(uint8_t{});
+  }
+}
+
+struct Stats {
+  double min = INFINITY, max = -INFINITY, mean = 0, deviation = 0;
+  size_t not_finite = 0;
+};
+
+Stats stats_of(const TensorView& tensor) {
+  Stats stats;
+  const size_t count = tensor.bytes.size() / size_of(tensor.dtype);
+  double sum = 0, squares = 0;
+  for (size_t i = 0; i < count; ++i) {
+    const double value = element(tensor, i);
+    if (!std::isfinite(value)) {
+      ++stats.not_finite;
+      continue;
+    }
+    stats.min = std::min(stats.min, value);
+    stats.max = std::max(stats.max, value);
+    sum += value;
+    squares += value * value;
+  }
+  const auto finite = static_cast<double>(count - stats.not_finite);
+  if (finite > 0) {
+    stats.mean = sum / finite;
+    stats.deviation = std::sqrt(std::max(0.0, squares / finite - stats.mean * stats.mean));
+  } else {
+    stats.min = stats.max = 0;
+  }
+  return stats;
+}
+
+void print_json(const WeightFile& file, const InspectOptions& options) {
+  Json out;
+  out["file"] = file.path();
+  out["form"] = file.form();
+  out["metadata"] = file.metadata();
+  out["tensors"] = Json::array();
+  for (const TensorView& tensor : file.tensors()) {
+    if (tensor.name.find(options.filter) == std::string::npos) continue;
+    Json row = {{"name", tensor.name}, {"dtype", safetensors_name(tensor.dtype)}, {"shape", tensor.shape}};
+    if (options.stats) {
+      const Stats stats = stats_of(tensor);
+      row["min"] = stats.min;
+      row["max"] = stats.max;
+      row["mean"] = stats.mean;
+      row["std"] = stats.deviation;
+      row["not_finite"] = stats.not_finite;
+    }
+    out["tensors"].push_back(row);
+  }
+  std::cout << json_text(out, 2) << "\n";
+}
+
+void print_table(const WeightFile& file, const InspectOptions& options) {
+  size_t width = 6, bytes = 0, shown = 0;
+  int64_t elements = 0;
+  for (const TensorView& tensor : file.tensors()) width = std::max(width, tensor.name.size());
+  std::cout << one_line(file.path()) << ": " << file.form() << "\n";
+  for (const auto& [key, value] : file.metadata()) {
+    const std::string line = value.substr(0, value.find('\n'));
+    std::cout << "  " << printable(key) << ": " << printable(line, 100)
+              << (line.size() < value.size() ? " …" : "") << "\n";
+  }
+  for (const TensorView& tensor : file.tensors()) {
+    if (tensor.name.find(options.filter) == std::string::npos) continue;
+    const size_t count = tensor.bytes.size() / size_of(tensor.dtype);
+    ++shown;
+    elements += static_cast<int64_t>(count);
+    bytes += tensor.bytes.size();
+    std::cout << "  " << std::left << std::setw(static_cast<int>(width) + 2) << tensor.name << std::setw(6)
+              << safetensors_name(tensor.dtype) << std::setw(options.stats ? 22 : 0)
+              << shape_text(tensor.shape);
+    if (options.stats) {
+      const Stats stats = stats_of(tensor);
+      std::cout << " min " << fixed(stats.min, 4) << "  max " << fixed(stats.max, 4) << "  mean "
+                << fixed(stats.mean, 4) << "  std " << fixed(stats.deviation, 4);
+      if (stats.not_finite) std::cout << "  NOT FINITE: " << stats.not_finite;
+    }
+    std::cout << "\n";
+  }
+  if (shown < file.tensors().size()) std::cout << shown << " of ";
+  std::cout << counted(std::ssize(file.tensors()), "tensor") << ", " << counted(elements, "element") << ", "
+            << human_bytes(bytes) << "\n";
+}
+
+// A checkpoint or run directory: the weights files in it, by name.
+std::vector<std::string> files_of(const std::string& path) {
+  if (!fs::is_directory(path)) return {path};
+  std::vector<std::string> files;
+  for (const auto& entry : fs::directory_iterator(path)) {
+    const bool torch = entry.path().extension() == ".bin" &&
+                       entry.path().filename().string().find("pytorch_model") != std::string::npos;
+    if (entry.path().extension() == ".safetensors" || torch) files.push_back(entry.path().string());
+  }
+  std::sort(files.begin(), files.end());
+  if (const std::string newest = path + "/checkpoints/latest"; files.empty() && fs::is_directory(newest))
+    return files_of(newest);
+  if (files.empty()) fail(path, ": no .safetensors file or pytorch_model.bin in this folder");
+  return files;
+}
+
+}  // namespace
+
+void add_inspect(Arguments& command, Action& action) {
+  auto options = std::make_shared<InspectOptions>();
+  command.add("FILE", options->path, "a weights file of any form, a checkpoint or a run directory")
+      .required();
+  command.add("--filter", options->filter, "only tensors whose name holds this text");
+  command.flag("--stats", options->stats, "minimum, maximum, mean and deviation of every tensor");
+  command.flag("--json", options->json, "JSON, one object a file");
+  action = [options] {
+    for (const std::string& path : files_of(options->path)) {
+      const WeightFile file(path);
+      options->json ? print_json(file, *options) : print_table(file, *options);
+    }
+  };
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,119 @@
+// `tessera models`: every backbone by name, with parameters and multiply-adds.
+#include <fnmatch.h>
+
+#include <algorithm>
+#include <iomanip>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "cli/base/command.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "models/base/codec.h"
+#include "models/base/masked_attention.h"
+#include "models/heads/class_head.h"
+
+namespace tessera::cli {
+namespace {
+
+struct Row {
+  std::string name, family;
+  std::vector<std::string> aliases;
+  int64_t parameters = 0, macs = 0, size = 0;
+  int64_t exact_macs = 0;       // where the paper counts otherwise than what is carried out, else 0
+  int64_t masked_out_macs = 0;  // those of `macs` that a mask makes needless
+};
+
+// Only shapes are asked for, so the model is made without memory for its weights.
+Row describe(const models::Family& family, const models::Size& published) {
+  const models::ModelSpec spec = models::resolve_model(published.name);
+  const Value* image_size = spec.settings.find("image_size");
+  const int64_t size = image_size && image_size->is_int() ? image_size->as_int() : 224;
+  const auto model = models::meta_classifier(spec);
+  Row row{published.name,          family.name, published.aliases, models::count_parameters(*model->backbone),
+          model->macs(size, size), size};
+  if (const int64_t exact = model->exact_macs(size, size); exact != row.macs) row.exact_macs = exact;
+  if (const auto* masked = dynamic_cast<const models::MaskedAttention*>(model->backbone.get()))
+    row.masked_out_macs = masked->masked_out_macs(size, size);
+  return row;
+}
+
+// A codec has no class head; its multiply-adds are those of encoding and decoding an image.
+Row describe_codec(const models::Family& family, const models::Size& published) {
+  const models::ModelSpec spec = models::resolve_model(published.name);
+  const int64_t size = spec.settings.find("image_size")->as_int();
+  const auto model = models::meta_backbone(spec);
+  return {published.name,          family.name, published.aliases, models::count_parameters(*model),
+          model->macs(size, size), size};
+}
+
+// Whether a name that the model goes by holds the text, or is of its pattern where it has a * or ?.
+bool holds(const models::Family& family, const models::Size& size, const std::string& wanted) {
+  const bool pattern = wanted.find_first_of("*?[") != std::string::npos;
+  const auto in = [&](const std::string& name) {
+    return pattern ? fnmatch(wanted.c_str(), name.c_str(), 0) == 0 : name.find(wanted) != std::string::npos;
+  };
+  return in(size.name) || in(family.name) || std::any_of(size.aliases.begin(), size.aliases.end(), in);
+}
+
+void print_table(const std::vector<Row>& rows) {
+  size_t longest_name = 5, longest_family = 6;
+  for (const Row& row : rows) {
+    longest_name = std::max(longest_name, row.name.size());
+    longest_family = std::max(longest_family, row.family.size());
+  }
+  const auto column = static_cast<int>(longest_name + 2), beside = static_cast<int>(longest_family);
+  std::cout << std::left << std::setw(column) << "model" << std::setw(beside) << "family" << std::right
+            << std::setw(14) << "parameters" << std::setw(10) << "GMACs" << std::setw(7) << "size"
+            << "\n";
+  for (const Row& row : rows)
+    std::cout << std::left << std::setw(column) << row.name << std::setw(beside) << row.family << std::right
+              << std::setw(14) << row.parameters << std::setw(10)
+              << fixed(static_cast<double>(row.macs) * 1e-9, 2) << std::setw(7) << row.size << "\n";
+}
+
+// The names that published weights and other programs have for each model.
+void print_names(const std::vector<Row>& rows) {
+  for (const Row& row : rows)
+    std::cout << row.name << (row.aliases.empty() ? "" : ": ") << join(row.aliases, ", ") << "\n";
+}
+
+void print_json(const std::vector<Row>& rows) {
+  for (const Row& row : rows) {
+    nlohmann::ordered_json line;
+    line["name"] = row.name;
+    line["family"] = row.family;
+    line["aliases"] = row.aliases;
+    line["parameters"] = row.parameters;
+    line["gmacs"] = static_cast<double>(row.macs) * 1e-9;
+    if (row.exact_macs > 0) line["gmacs_exact"] = static_cast<double>(row.exact_macs) * 1e-9;
+    if (row.masked_out_macs > 0)
+      line["gmacs_masked"] = static_cast<double>(row.macs - row.masked_out_macs) * 1e-9;
+    line["size"] = row.size;
+    std::cout << line.dump() << "\n";
+  }
+}
+
+}  // namespace
+
+void add_models(Arguments& command, Action& action) {
+  auto filter = std::make_shared<std::string>();
+  auto json = std::make_shared<bool>(false);
+  auto names = std::make_shared<bool>(false);
+  command.add("NAME", *filter, "only models whose name, alias or family holds this text, or is like 'vit_*'");
+  command.flag("--pretrained-names", *names, "the names that published weights of each model go by");
+  command.flag("--json", *json, "one JSON object a line");
+  action = [filter, json, names] {
+    std::vector<Row> rows;
+    for (const models::Family& family : models::families())
+      for (const models::Size& size : family.sizes)
+        if (holds(family, size, *filter)) rows.push_back(describe(family, size));
+    for (const models::Family& family : models::codec_families())
+      for (const models::Size& size : family.sizes)
+        if (holds(family, size, *filter)) rows.push_back(describe_codec(family, size));
+    if (rows.empty()) fail_usage("no model's name holds '", *filter, "': `tessera models` lists all");
+    *json ? print_json(rows) : *names ? print_names(rows) : print_table(rows);
+  };
+}
+
+}  // namespace tessera::cli

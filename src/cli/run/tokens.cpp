@@ -1,0 +1,122 @@
+// `tessera tokens TEXT`: what a tokeniser makes of a text. `tessera tokens train FILES`: a tokeniser of one's own.
+#include <algorithm>
+#include <iomanip>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/base/command.h"
+#include "cli/base/common.h"
+#include "core/counted.h"
+#include "core/error.h"
+#include "core/interrupt.h"
+#include "core/text.h"
+#include "io/files/file.h"
+#include "text/bpe_trainer.h"
+#include "text/tokeniser.h"
+
+namespace tessera::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct ShowOptions {
+  std::string text, tokenizer, file, decode;
+  bool no_special = false, json = false;
+};
+
+// The numbers of "320 1125" or "320,1125".
+std::vector<int32_t> read_ids(std::string list) {
+  std::replace(list.begin(), list.end(), ',', ' ');
+  std::vector<int32_t> ids;
+  for (const std::string& word : split(list, ' ')) {
+    if (word.empty()) continue;
+    const auto id = parse_int(word);
+    if (!id || *id < 0 || *id > INT32_MAX)
+      fail_usage("--decode: '", printable(word), "' is not the number of a token");
+    ids.push_back(static_cast<int32_t>(*id));
+  }
+  return ids;
+}
+
+void show(const ShowOptions& options) {
+  const Tokeniser tokeniser = Tokeniser::load(options.tokenizer);
+  if (!options.decode.empty()) {
+    std::cout << tokeniser.decode(read_ids(options.decode), /*skip_special=*/false) << "\n";
+    return;
+  }
+  if (options.text.empty() == options.file.empty()) fail_usage("give either TEXT or --file");
+  const std::string text = options.file.empty() ? options.text : read_text(options.file, uint64_t{256} << 20);
+  const Encoding encoding = tokeniser.encode_with_offsets(text, !options.no_special);
+  if (options.json) {
+    Json names = Json::array(), offsets = Json::array();
+    for (size_t i = 0; i < encoding.ids.size(); ++i) {
+      names.push_back(tokeniser.token(encoding.ids[i]));
+      offsets.push_back({encoding.offsets[i].start, encoding.offsets[i].end});
+    }
+    const Json line = {
+        {"ids", encoding.ids}, {"tokens", names}, {"offsets", offsets}, {"size", tokeniser.size()}};
+    std::cout << json_text(line) << "\n";
+    return;
+  }
+  for (size_t i = 0; i < encoding.ids.size(); ++i)
+    std::cout << std::setw(8) << encoding.ids[i] << std::setw(8) << encoding.offsets[i].start << std::setw(8)
+              << encoding.offsets[i].end << "  " << one_line(tokeniser.token(encoding.ids[i])) << "\n";
+  std::cout << counted(std::ssize(encoding.ids), "token") << " (" << tokeniser.kind() << " of "
+            << tokeniser.size() << ")\n";
+}
+
+struct TokenTrainingOptions {
+  std::vector<std::string> files, special = {"<|endoftext|>"};
+  std::string output;
+  int64_t size = 8192, least = 2;
+};
+
+void train_tokeniser(const TokenTrainingOptions& options) {
+  BpeTrainer trainer({.vocabulary = options.size, .least = options.least, .special = options.special});
+  for (const std::string& file : options.files) {
+    const std::string text = read_text(file, uint64_t{1} << 30);
+    if (!is_utf8(text)) fail(file, " is not UTF-8 text");
+    trainer.add(text);
+  }
+  const Interruptible until_a_signal;
+  const std::string definition = trainer.learn([](int64_t) { return !interrupted(); });
+  const Tokeniser tokeniser = Tokeniser::from_definition(definition, options.output);
+  write_text_atomic(options.output, definition);
+  std::cout << options.output << ": " << tokeniser.size() << " tokens";
+  if (tokeniser.size() < options.size)
+    std::cout << " (" << options.size << " were asked for: no pair more occurs " << options.least
+              << " times)";
+  std::cout << "\n";
+}
+
+}  // namespace
+
+void add_tokens_show(Arguments& command, Action& action) {
+  const auto options = std::make_shared<ShowOptions>();
+  command.add("TEXT", options->text, "a text");
+  command
+      .add("--tokenizer", options->tokenizer,
+           "tokenizer.json, vocab.json or merges.txt, tokenizer.model, CLIP's list of merges, a folder "
+           "with one, or weights or a run that hold one")
+      .required();
+  command.add("--file", options->file, "a file of text instead");
+  command.add("--decode", options->decode, "the text of these numbers instead, \"320 1125\"");
+  command.flag("--no-special", options->no_special, "without the tokens that begin and end a text");
+  command.flag("--json", options->json, "one JSON object");
+  action = [options] { show(*options); };
+}
+
+void add_tokens_train(Arguments& command, Action& action) {
+  const auto options = std::make_shared<TokenTrainingOptions>();
+  command.add("FILES", options->files, "texts, UTF-8").required();
+  command.add("-o,--output", options->output, "the tokenizer.json to write").required();
+  command.add("--size", options->size, "tokens in all").show_default().range(257, 1 << 20);
+  command.add("--least", options->least, "times that a pair must occur to be merged")
+      .show_default()
+      .range(1, 1 << 20);
+  command.add("--special", options->special, "tokens that are never cut").show_default();
+  action = [options] { train_tokeniser(*options); };
+}
+
+}  // namespace tessera::cli

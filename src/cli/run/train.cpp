@@ -1,0 +1,344 @@
+// `tessera train RECIPE...`: the run, its progress, and the report at its end.
+#include <algorithm>
+#include <chrono>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <thread>
+
+#include "cli/base/command.h"
+#include "cli/base/common.h"
+#include "cli/base/train_report.h"
+#include "core/config.h"
+#include "core/error.h"
+#include "core/progress.h"
+#include "core/text.h"
+#include "core/toml.h"
+#include "io/files/json_value.h"
+#include "parallel/world.h"
+#include "train/memory.h"
+#include "train/trainer.h"
+
+namespace tessera::cli {
+namespace {
+
+struct TrainOptions {
+  std::string data, val_data, output, model, pretrained, device, precision, resume, on_bad_image, profile;
+  std::vector<std::string> recipes, settings;
+  int64_t threads = -1, max_bad = -1, epochs = -1, batch_size = -1;
+  double lr = -1, crop = -1;
+  bool dry_run = false, json = false, other_threads = false, keys = false;
+};
+
+std::string percent(double share) { return fixed(100 * share, 1) + " %"; }
+
+// Says how much the checkpoints share; nothing where no weights are frozen.
+std::string shared_text(const train::RunPlan& plan) {
+  return plan.shared_bytes > 0 ? text(" besides ", human_bytes(plan.shared_bytes), " that all share") : "";
+}
+
+// The run as a person watches it: a bar on a terminal, lines in a file.
+class Watcher : public train::Observer {
+ public:
+  void started(const train::RunPlan& plan, int64_t first_step) override {
+    say(text("model    ", plan.model, ": ", human_count(static_cast<double>(plan.parameters)), " parameters",
+             plan.trainable_parameters < plan.parameters
+                 ? text(" (", human_count(static_cast<double>(plan.trainable_parameters)), " trained)")
+                 : "",
+             ", ", human_count(static_cast<double>(plan.macs)), " multiply-adds an image, on ", plan.device,
+             plan.processes > 1 ? text(" in ", plan.processes, " processes") : "", " with ", plan.threads,
+             " threads"));
+    say(text("data     ", plan.train_data));
+    say(text("validate ", plan.validation_data));
+    say(text("plan     ", plan.steps, " steps of ", plan.batch_size, " images (", plan.steps_per_epoch,
+             " an epoch); disk: a checkpoint takes ", human_bytes(plan.checkpoint_bytes), shared_text(plan),
+             ", the run at most ", human_bytes(plan.disk_bytes), " of ", human_bytes(plan.free_bytes),
+             " free"));
+    ProgressLine::Options bar;
+    bar.label = "train";
+    bar.total = plan.steps;
+    bar.start = first_step;
+    bar_ = std::make_unique<ProgressLine>(std::cerr, bar);
+    step_ = first_step;
+  }
+
+  void progressed(const train::StepProgress& at) override {
+    step_ = at.step;
+    if (!bar_) return;
+    fields_ = {{"loss", fixed(at.loss, 3)}};
+    for (const tasks::Metric& metric : at.metrics) fields_.emplace_back(metric.info.name, value_text(metric));
+    fields_.emplace_back("images/s", fixed(at.images_per_second, 0));
+    fields_.emplace_back("wait", percent(at.wait_share));
+    bar_->update(at.step, fields_);
+  }
+
+  void evaluating(int64_t done, int64_t samples) override {
+    if (bar_) bar_->update(step_, {{"evaluating", text(done, " of ", samples)}});
+  }
+
+  void evaluated(const train::EvaluationReport& report) override {
+    if (bar_) bar_->update(step_, fields_);
+    say(text("epoch ", report.epoch, "  step ", report.step, "  validation:", metrics_text(report.metrics),
+             report.best ? "  (best so far)" : ""));
+  }
+
+  void note(const std::string& line) override { say(line); }
+
+  void done() {
+    if (bar_) bar_->finish();
+    bar_.reset();
+  }
+
+ private:
+  void say(const std::string& line) {
+    if (bar_)
+      bar_->print(line);
+    else
+      std::cerr << one_line(line) << "\n";
+  }
+  std::unique_ptr<ProgressLine> bar_;
+  int64_t step_ = 0;
+  ProgressLine::Fields fields_;  // of that step
+};
+
+train::Resume parse_resume(const Argument& option, const std::string& value) {
+  if (!option.given()) return train::Resume::never;
+  if (value.empty() || value == "auto") return train::Resume::automatic;
+  if (value == "required") return train::Resume::required;
+  fail_usage("--resume is '", value, "', must be auto (continue if there is something) or required");
+}
+
+train::Recipe recipe_of(const TrainOptions& options) {
+  std::vector<std::string> settings = options.settings;
+  const auto set = [&](const char* key, const std::string& value) {
+    if (!value.empty()) settings.push_back(text(key, "=", toml_text(Value(value))));
+  };
+  set("data.path", options.data);
+  set("data.val_path", options.val_data);
+  set("train.output", options.output);
+  set("model.name", options.model);
+  set("model.pretrained", options.pretrained);
+  set("train.device", options.device);
+  set("train.precision", options.precision);
+  if (options.epochs >= 0) settings.push_back(text("train.epochs=", options.epochs));
+  if (options.batch_size >= 0) settings.push_back(text("train.batch_size=", options.batch_size));
+  if (options.lr >= 0) settings.push_back("optimiser.lr=" + shortest(options.lr));
+  if (options.crop >= 0) settings.push_back("preprocess.crop=" + shortest(options.crop));
+  set("train.on_bad_image", options.on_bad_image);
+  if (options.max_bad >= 0) settings.push_back(text("train.max_bad=", options.max_bad));
+  if (options.threads >= 0) settings.push_back(text("train.threads=", options.threads));
+  return train::load_recipe(options.recipes, settings);
+}
+
+std::string compute_line(const train::Recipe& recipe, const train::RunPlan& plan) {
+  const bool total = plan.total_macs > 0;
+  const double of_an_image = plan.training_macs * static_cast<double>(recipe.train.epochs);
+  return text(human_count(total ? plan.total_macs : of_an_image), " multiply-adds",
+              total ? "" : " for each image of the set",
+              ": three times the forward pass, dropped paths left out");
+}
+
+// Of the training set; none where it has no classes, or is not there.
+std::vector<std::string> classes_of(const train::PlannedRun& planned) {
+  if (!planned.missing_data.empty()) return {};
+  const auto source = data::open_source(planned.recipe.data, data::Split::train);
+  return source->class_labels() ? source->class_labels()->class_names() : std::vector<std::string>();
+}
+
+// "3 (cat, dog, owl)", or the first few of many.
+std::string classes_line(const std::vector<std::string>& names) {
+  constexpr size_t kShown = 12;
+  const std::span shown = std::span(names).first(std::min(names.size(), kShown));
+  return text(names.size(), " (", printable(join(shown, ", "), 400), names.size() > kShown ? ", …)" : ")");
+}
+
+void print_plan(const train::PlannedRun& planned, bool json) {
+  const auto& [recipe, plan, missing_data, missing_weights] = planned;
+  const std::vector<std::string> classes_there = classes_of(planned);
+  if (json) {
+    const auto table = nlohmann::ordered_json::parse(train::json_text(train::recipe_table(recipe)));
+    const nlohmann::ordered_json total_macs =
+        plan.total_macs > 0 ? nlohmann::ordered_json(plan.total_macs) : nullptr;
+    std::cout << json_text(nlohmann::ordered_json{{"recipe", table},
+                                                  {"parameters", plan.parameters},
+                                                  {"trained_parameters", plan.trainable_parameters},
+                                                  {"steps", plan.steps},
+                                                  {"steps_per_epoch", plan.steps_per_epoch},
+                                                  {"images", plan.images},
+                                                  {"samples", plan.samples},
+                                                  {"validation", plan.validation_samples},
+                                                  {"training_macs", plan.training_macs},
+                                                  {"total_macs", total_macs},
+                                                  {"memory_bytes", plan.memory_bytes},
+                                                  {"disk_bytes", plan.disk_bytes},
+                                                  {"checkpoint_bytes", plan.checkpoint_bytes},
+                                                  {"shared_bytes", plan.shared_bytes},
+                                                  {"free_bytes", plan.free_bytes},
+                                                  {"classes", classes_there},
+                                                  {"missing_data", missing_data},
+                                                  {"missing_weights", missing_weights}})
+              << "\n";
+    return;
+  }
+  const bool counted = missing_data.empty();
+  std::cout << write_toml(train::recipe_table(recipe)) << "\n";
+  if (!counted) std::cout << "# data        " << one_line(missing_data) << " (--data DIR)\n";
+  if (!missing_weights.empty()) std::cout << "# weights     " << one_line(missing_weights) << "\n";
+  const Value* classes = recipe.model.settings.find("classes");
+  const bool assumed = !counted && classes && classes->is_int() && classes->as_int() > 0;
+  if (!classes_there.empty()) std::cout << "# classes     " << classes_line(classes_there) << "\n";
+  std::cout << "# parameters  " << plan.parameters << " (" << plan.trainable_parameters << " trained)"
+            << (assumed ? text(", with ", classes->as_int(), " classes") : "") << "\n"
+            << "# steps       ";
+  if (counted)
+    std::cout << plan.steps << " (" << plan.steps_per_epoch << " an epoch)\n";
+  else if (plan.steps > 0)
+    std::cout << plan.steps << "\n";
+  else
+    std::cout << recipe.train.epochs << " epochs in batches of " << plan.batch_size
+              << "; how many steps the data will tell\n";
+  std::cout << "# images      "
+            << (plan.images > 0 ? text(plan.images) : text(recipe.train.epochs, " times the set"));
+  if (counted)
+    std::cout << " (" << plan.samples << " in the set, " << plan.validation_samples << " for validation)";
+  std::cout
+      << "\n# compute     " << compute_line(recipe, plan) << "\n# memory      "
+      << (train::exceeds_memory(recipe, plan) ? "more than " : "about ") << human_bytes(plan.memory_bytes)
+      << (train::exceeds_memory(recipe, plan)
+              ? " in one process: weights, gradients and optimiser, more than this machine can try\n"
+              : " in one process at most: program, weights, gradients, optimiser, activations and loader\n")
+      << "# disk        " << human_bytes(plan.disk_bytes) << " at most, a checkpoint "
+      << human_bytes(plan.checkpoint_bytes) << shared_text(plan) << ", free " << human_bytes(plan.free_bytes)
+      << "\n";
+}
+
+void print_summary(const train::RunSummary& summary, const std::string& report, bool json) {
+  if (json) {
+    nlohmann::ordered_json line = {
+        {"output", summary.output}, {"model", summary.model_file}, {"report", report}};
+    for (const tasks::Metric& metric : summary.final.metrics) line[metric.info.name] = metric.value;
+    line["best_step"] = summary.best_step;
+    line["images_per_second"] = summary.images_per_second;
+    line["wait_share"] = summary.wait_share;
+    line["seconds"] = summary.seconds;
+    line["bad_images"] = summary.bad_images;
+    for (const parallel::Traffic& kind : summary.exchanges)
+      line["exchanges"][kind.kind] = {
+          {"calls", kind.calls}, {"bytes", kind.bytes}, {"seconds", kind.seconds}};
+    std::cout << json_text(line) << "\n";
+    return;
+  }
+  std::cout << "validation" << metrics_text(summary.final.metrics) << "\n"
+            << "trained  " << human_duration(summary.seconds) << ", " << fixed(summary.images_per_second, 0)
+            << " images/s, " << percent(summary.wait_share) << " of the time waiting for data\n";
+  for (const parallel::Traffic& kind : summary.exchanges)
+    std::cout << "exchange " << kind.kind << ": " << kind.calls << " times, "
+              << human_bytes(static_cast<uint64_t>(kind.bytes)) << ", " << fixed(kind.seconds, 2) << " s\n";
+  if (summary.bad_images) std::cout << "images that could not be read: " << summary.bad_images << "\n";
+  std::cout << "weights  " << one_line(summary.model_file) << "\n"
+            << "report   " << one_line(report) << "\n"
+            << "try      tessera eval --weights " << one_line(summary.model_file) << "\n";
+}
+
+void train_here(const TrainOptions& options, train::Resume resume, parallel::World& world) {
+  const train::Recipe recipe = recipe_of(options);
+  if (options.dry_run) {
+    if (world.leader()) print_plan(train::plan_training(recipe), options.json);
+    return;
+  }
+  Watcher watcher;
+  train::TrainOptions how = {.resume = resume,
+                             .allow_other_threads = options.other_threads,
+                             .observers = {},
+                             .world = &world,
+                             .profile = options.profile};
+  if (world.leader()) how.observers = {&watcher};
+  const train::RunSummary summary = train::run_training(recipe, how);
+  watcher.done();
+  if (world.leader()) print_summary(summary, write_training_report(recipe, summary), options.json);
+}
+
+// One process' failure is the end of all of them. Most failures come to all alike: then the leader is given
+// the time to say it alone.
+[[noreturn]] void end_together(parallel::World& world, const std::string& line, int exit_code) {
+  if (!world.leader()) std::this_thread::sleep_for(std::chrono::seconds(2));
+  std::cout.flush();
+  // At once, since what starts the processes writes there too.
+  std::cerr << text("tessera: process ", world.rank(), " of ", world.size(), ": ", one_line(line), "\n")
+            << std::flush;
+  world.abort(exit_code);
+}
+
+void train_together(const TrainOptions& options, train::Resume resume,
+                    std::unique_ptr<parallel::World> world) {
+  try {
+    train_here(options, resume, *world);
+  } catch (const Error& error) {
+    if (error.kind != ErrorKind::interrupted)
+      end_together(*world, error.what(), error.kind == ErrorKind::usage ? 2 : 1);
+    if (world->leader()) throw;
+    world.reset();
+    std::exit(130);  // the leader says it for all
+  } catch (const std::exception& error) {
+    const std::string message = error.what();
+    end_together(*world, message.substr(0, message.find('\n')), 1);
+  }
+}
+
+void run(const TrainOptions& options, train::Resume resume) {
+  if (options.keys) {
+    std::cout << train::describe_recipe_keys();
+    return;
+  }
+  if (options.recipes.empty()) {
+    for (const std::string& setting : options.settings)
+      if (setting.find('=') == std::string::npos)
+        fail_usage("tessera train: '", setting, "' stands among the values of --set: put RECIPE first");
+    fail_usage("tessera train: RECIPE is missing, for example recipes/demo.toml");
+  }
+  auto world = parallel::World::join();
+  if (world->size() > 1)
+    train_together(options, resume, std::move(world));
+  else
+    train_here(options, resume, *world);
+}
+
+}  // namespace
+
+void add_train(Arguments& command, Action& action) {
+  auto options = std::make_shared<TrainOptions>();
+  command.add("RECIPE", options->recipes, "a TOML file, as under recipes/; more of them are laid over it");
+  command.add("--set", options->settings, "lay a value over the recipe: --set train.epochs=3 model.dim=96");
+  command.add("--data", options->data, "where the images are (data.path)");
+  command.add("--val-data", options->val_data,
+              "the validation set, where it is another path (data.val_path)");
+  command.add("-o,--output", options->output, "run directory (train.output)");
+  command.add("--model", options->model, "a name of `tessera models` (model.name)");
+  command.add("--pretrained", options->pretrained, "weights of any form to start from (model.pretrained)");
+  command.add("--epochs", options->epochs, "passes over the training images (train.epochs)")
+      .range(1, 1000000);
+  command.add("--lr", options->lr, "learning rate (optimiser.lr)").range(0.0, 1e6);
+  command.add("--batch-size", options->batch_size, "images a step (train.batch_size)").range(1, 1 << 20);
+  command.add("--crop", options->crop, "test-crop ratio (preprocess.crop)").range(0.01, 1.0);
+  const Argument resume =
+      command
+          .add("--resume", options->resume,
+               "continue the run in the output directory: auto (else start anew), required")
+          .optional_value();
+  command.flag("--allow-other-threads", options->other_threads,
+               "continue with another number of threads (no longer bit for bit)");
+  command.add("--device", options->device, "cpu, cuda or auto (train.device)");
+  command.add("--precision", options->precision, "arithmetic of the run (train.precision)")
+      .one_of(tessera::names_of<train::RunPrecision>());
+  command.add("--threads", options->threads, "compute threads, 0 = all cores (train.threads)").range(0, 1024);
+  command.add("--on-bad-image", options->on_bad_image, "replace or fail (train.on_bad_image)");
+  command.add("--max-bad", options->max_bad, "broken images before the run is failed (train.max_bad)")
+      .range(0, 1000000000);
+  command.add("--profile", options->profile, "file for a Chrome trace of ten steps (chrome://tracing)");
+  command.flag("--dry-run", options->dry_run, "print the resolved recipe and what the run would take");
+  command.flag("--help-recipe", options->keys, "every recipe key with its default and meaning");
+  command.flag("--json", options->json, "the result as one JSON object");
+  action = [options, resume] { run(*options, parse_resume(resume, options->resume)); };
+}
+
+}  // namespace tessera::cli

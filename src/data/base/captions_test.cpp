@@ -1,0 +1,76 @@
+#include "data/base/captions.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "data/base/data_testing.h"
+
+namespace tessera::data {
+namespace {
+
+using Texts = std::vector<std::string>;
+
+TEST(Captions, LinesAreTrimmedAndEmptyOnesDropped) {
+  EXPECT_EQ(captions_of_lines(" a dog \r\n\n two dogs", "x"), (Texts{"a dog", "two dogs"}));
+  EXPECT_TRUE(captions_of_lines("", "x").empty());
+  EXPECT_THROW(captions_of_lines("a \xff dog", "x"), Error);
+}
+
+TEST(Captions, JsonHasOneOrSeveral) {
+  EXPECT_EQ(captions_of_json(nlohmann::json::parse(R"({"caption": "a"})"), "x"), Texts{"a"});
+  EXPECT_EQ(captions_of_json(nlohmann::json::parse(R"({"captions": ["a", "b"]})"), "x"), (Texts{"a", "b"}));
+  EXPECT_TRUE(captions_of_json(nlohmann::json::parse(R"({"label": 3})"), "x").empty());
+  EXPECT_THROW(captions_of_json(nlohmann::json::parse(R"({"captions": [3]})"), "x"), Error);
+  EXPECT_THROW(captions_of_json(nlohmann::json::parse(R"({"caption": []})"), "x"), Error);
+}
+
+TEST(Captions, ProblemsAreNamed) {
+  RawSample sample{"s", Image(), {}};
+  sample.annotation.captions = {"a dog", "", "a dog", "a\x01 b"};
+  EXPECT_EQ(caption_problems(sample).size(), 3u);
+  sample.annotation.captions = {"a dog", "a cat"};
+  EXPECT_TRUE(caption_problems(sample).empty());
+}
+
+TEST(CaptionFiles, LinesOfOnePathAreOneSample) {
+  const TemporaryFolder folder;
+  const std::string table =
+      folder.write("t.csv", "path,caption\na.png,one\nb.png,\"two, three\"\na.png,four\n");
+  const auto source = open_source_with_problems({.path = table, .val_path = table}, Split::train);
+  EXPECT_EQ(source->size(), 2);
+  EXPECT_EQ(source->class_labels(), nullptr);
+  EXPECT_TRUE(source->problems().empty());
+}
+
+TEST(CaptionFiles, AnEmptyCaptionOfATableIsNamed) {
+  const TemporaryFolder folder;
+  const std::string table = folder.write("t.csv", "path,caption\na.png, \n");
+  EXPECT_EQ(open_source_with_problems({.path = table, .val_path = table}, Split::train)->problems().size(),
+            1u);
+}
+
+TEST(CaptionFiles, CocoCaptionsNameWhatIsWrong) {
+  const TemporaryFolder folder;
+  const std::string path = folder.write("captions.json", R"({
+    "images": [{"id": 1, "file_name": "a.png"}, {"id": 2, "file_name": "b.png"}, {"id": 1, "file_name": "c.png"}],
+    "annotations": [{"image_id": 1, "caption": "one"}, {"image_id": 1, "caption": "two"}, {"image_id": 9, "caption": "x"},
+                    {"image_id": 2, "caption": " "}]})");
+  EXPECT_EQ(source_kind(path), "COCO captions");
+  const auto source = open_source_with_problems({.path = path, .val_path = path}, Split::train);
+  EXPECT_EQ(source->size(), 2);
+  // An id twice, a caption of no image, an empty one, an image without any.
+  EXPECT_EQ(source->problems().size(), 4u);
+}
+
+TEST(Captions, StatisticsCountDistinctOnes) {
+  const auto source = open_source({.path = "shapes:train=40,val=8"}, Split::train);
+  const CaptionStatistics found = caption_statistics(*source, 40);
+  EXPECT_EQ(found.images, 40);
+  EXPECT_GT(found.captions, found.distinct);
+  EXPECT_GT(found.words, 2);
+}
+
+}  // namespace
+}  // namespace tessera::data

@@ -1,0 +1,41 @@
+// Some samples of another source.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "data/base/source.h"
+
+namespace tessera::data {
+
+class ChosenSamples final : public LabelledSource {
+ public:
+  // `whole` has classes; `indices` are of its samples, in the order in which they stand here. `description` says in a
+  // line what was chosen.
+  ChosenSamples(std::shared_ptr<const Source> whole, std::vector<int64_t> indices, std::string description)
+      : whole_(std::move(whole)),
+        labels_(require_labels(*whole_, "a choice of samples")),
+        indices_(std::move(indices)),
+        description_(std::move(description)) {}
+
+  int64_t size() const override { return static_cast<int64_t>(indices_.size()); }
+  RawSample read(int64_t index) const override { return whole_->read(index_in_whole(index)); }
+  int64_t label(int64_t index) const override { return labels_.label(index_in_whole(index)); }
+  std::vector<int64_t> labels(int64_t index) const override { return labels_.labels(index_in_whole(index)); }
+  bool multi_label() const override { return labels_.multi_label(); }
+  const std::vector<std::string>& class_names() const override { return labels_.class_names(); }
+  uint64_t fingerprint() const override;  // of the whole and the choice
+  std::string describe() const override { return description_; }
+
+  int64_t index_in_whole(int64_t index) const { return indices_.at(static_cast<size_t>(index)); }
+
+ private:
+  std::shared_ptr<const Source> whole_;
+  const ClassLabels& labels_;
+  std::vector<int64_t> indices_;
+  std::string description_;
+};
+
+}  // namespace tessera::data

@@ -1,0 +1,88 @@
+#include "data/base/class_names.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <set>
+#include <span>
+#include <string_view>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "io/files/file.h"
+#include "io/files/gzip.h"
+
+// imagenet_classes.txt.gz: a line for each synset in the order of their numbers, "01440764 7 tench, Tinca
+// tinca". The second word has a bit (hexadecimal) for each of kLists that the synset is in.
+extern const unsigned char tessera_imagenet_classes[];
+extern const size_t tessera_imagenet_classes_size;
+
+namespace tessera::data {
+namespace {
+
+constexpr std::array<int64_t, 4> kLists = {1000, 21841, 21843, 11221};
+
+const std::string& imagenet_table() {
+  static const std::string table = [] {
+    const std::span packed(tessera_imagenet_classes, tessera_imagenet_classes_size);
+    return std::string(as_text(inflate_gzip(std::as_bytes(packed), "ImageNet's class names")));
+  }();
+  return table;
+}
+
+void tell_apart(ImageNetClasses& classes) {
+  std::map<std::string_view, int> count;
+  for (const std::string& name : classes.names) ++count[name];
+  std::vector<size_t> shared;
+  for (size_t i = 0; i < classes.names.size(); ++i)
+    if (count[classes.names[i]] > 1) shared.push_back(i);
+  for (const size_t i : shared) classes.names[i] += " (" + classes.synsets[i] + ")";
+}
+
+ImageNetClasses read_list(size_t list) {
+  ImageNetClasses out;
+  const std::string_view digits = "0123456789abcdef";
+  for (const std::string& line : split(imagenet_table(), '\n')) {
+    if (line.empty() || (digits.find(line.at(9)) >> list & 1) == 0) continue;
+    out.synsets.push_back("n" + line.substr(0, 8));
+    out.names.push_back(line.substr(11));
+  }
+  tell_apart(out);
+  return out;
+}
+
+}  // namespace
+
+std::vector<std::string> read_class_names(const std::string& path) {
+  const std::string content = read_text(path, uint64_t{16} << 20);
+  if (!is_utf8(content)) fail(path, " is not UTF-8 text");
+  std::vector<std::string> names;
+  const size_t mark = content.starts_with("\xEF\xBB\xBF") ? 3 : 0;  // byte order
+  for (const std::string& line : split(std::string_view(content).substr(mark), '\n'))
+    names.emplace_back(trim(line));
+  while (!names.empty() && names.back().empty()) names.pop_back();
+  if (names.empty()) fail(path, " holds no class names");
+  std::set<std::string> seen;
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (names[i].empty()) fail(path, " line ", i + 1, " is blank, must be a class name");
+    if (!seen.insert(names[i]).second) fail(path, " line ", i + 1, " repeats the class '", names[i], "'");
+  }
+  return names;
+}
+
+const ImageNetClasses* imagenet_classes(int64_t count) {
+  const auto* list = std::find(kLists.begin(), kLists.end(), count);
+  if (list == kLists.end()) return nullptr;
+  static const std::array<ImageNetClasses, kLists.size()> lists = {read_list(0), read_list(1), read_list(2),
+                                                                   read_list(3)};
+  return &lists[static_cast<size_t>(list - kLists.begin())];
+}
+
+bool same_classes(const std::vector<std::string>& one, const std::vector<std::string>& other) {
+  if (one == other) return true;
+  const ImageNetClasses* known = one.size() == other.size() ? imagenet_classes(std::ssize(one)) : nullptr;
+  return known && ((one == known->names && other == known->synsets) ||
+                   (one == known->synsets && other == known->names));
+}
+
+}  // namespace tessera::data

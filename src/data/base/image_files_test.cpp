@@ -1,0 +1,42 @@
+#include "data/base/image_files.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+
+#include "data/base/data_testing.h"
+
+namespace tessera::data {
+namespace {
+
+TEST(ImageFiles, StandInTheOrderGivenFoldersByName) {
+  const TemporaryFolder folder;
+  const std::string late = folder.write("z.png", "z"), b = folder.write("in/b.JPG", "b"),
+                    a = folder.write("in/a/c.webp", "c");
+  folder.write("in/notes.txt", "no image");
+  const ImageFiles images({late, folder.path("in"), "missing.png"});
+  EXPECT_EQ(images.paths(), (std::vector<std::string>{late, a, b, "missing.png"}));
+  EXPECT_EQ(std::get<std::vector<std::byte>>(images.read(2).picture), std::vector<std::byte>{std::byte{'b'}});
+  EXPECT_EQ(images.describe(), "4 image files");
+}
+
+// Each of these would fill the memory or wait for ever.
+TEST(ImageFiles, WhatIsNoImageFileIsRefusedBeforeItIsRead) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directory(folder.path("empty"));
+  std::filesystem::resize_file(folder.write("large.png", ""), uint64_t{3} << 30);
+  ASSERT_EQ(::mkfifo(folder.path("pipe.png").c_str(), 0600), 0);
+  const ImageFiles images({folder.path("large.png"), folder.path("pipe.png"), "/dev/zero",
+                           folder.path("missing.png"), folder.path("empty")});
+  ASSERT_EQ(images.size(), 5);
+  const auto refusal = [&](int64_t index) { return error_of([&] { images.read(index); }, &folder); };
+  EXPECT_EQ(refusal(0), "'DIR/large.png' has 3221225472 bytes, at most 268435456 bytes are read here");
+  EXPECT_EQ(refusal(1), "'DIR/pipe.png' is a device or a pipe, must be a regular file");
+  EXPECT_EQ(refusal(2), "'/dev/zero' is a device or a pipe, must be a regular file");
+  EXPECT_EQ(refusal(3), "cannot open 'DIR/missing.png': No such file or directory");
+  EXPECT_EQ(refusal(4), "'DIR/empty' holds no image");
+}
+
+}  // namespace
+}  // namespace tessera::data

@@ -1,0 +1,47 @@
+// Sources whose samples are files of their own: what ImageFolder and tables share. Internal to this folder.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "data/base/source.h"
+
+namespace tessera::data {
+
+struct FileSet {
+  std::string shown;               // the path that was given
+  std::string root;                // paths start here, unless they are absolute
+  std::vector<std::string> paths;  // [size]
+  bool multi_label = false;
+  std::vector<int64_t> labels;                     // [size]; -1 each where multi-label
+  std::vector<std::vector<int64_t>> label_lists;   // [size] where multi-label, else empty
+  std::vector<std::vector<std::string>> captions;  // [size] where there are captions, else empty
+  std::vector<std::string> classes;
+  std::vector<std::string> problems;
+  std::string left_out;  // files of the folder that are no images, counted; "" where there are none
+
+  std::vector<int64_t> counts() const;            // samples of each class
+  void keep(const std::vector<int64_t>& chosen);  // drops the others
+};
+
+class FileSource : public LabelledSource {
+ public:
+  explicit FileSource(FileSet set) : set_(std::move(set)) {}
+  virtual const char* kind() const = 0;
+
+  int64_t size() const override { return static_cast<int64_t>(set_.paths.size()); }
+  RawSample read(int64_t index) const override;
+  int64_t label(int64_t index) const override { return set_.labels[static_cast<size_t>(index)]; }
+  std::vector<int64_t> labels(int64_t index) const override;
+  bool multi_label() const override { return set_.multi_label; }
+  const std::vector<std::string>& class_names() const override { return set_.classes; }
+  uint64_t fingerprint() const override;  // looks up the size of every file
+  std::string describe() const override;
+  std::vector<std::string> problems() const override { return set_.problems; }
+
+ private:
+  std::string full_path(int64_t index) const;
+  FileSet set_;
+};
+
+}  // namespace tessera::data

@@ -1,0 +1,84 @@
+#include "data/base/source_labels.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "core/error.h"
+#include "core/text.h"
+
+namespace tessera::data {
+
+ClassNames::ClassNames(std::vector<std::string> names) : names_(std::move(names)) {
+  for (size_t i = 0; i < names_.size(); ++i) places_.emplace(names_[i], static_cast<int64_t>(i));
+}
+
+std::string ClassNames::hint(std::string_view name) const {
+  return hints_left_->fetch_sub(1) > 0 ? did_you_mean(name, names_) : "";
+}
+
+int64_t ClassNames::find(std::string_view name) const {
+  const auto found = places_.find(name);
+  return found == places_.end() ? -1 : found->second;
+}
+
+namespace {
+
+std::string shortened(std::string_view content) {
+  constexpr size_t kMost = 40;
+  return printable(content.substr(0, kMost)) + (content.size() > kMost ? "…" : "");
+}
+
+int64_t checked_number(int64_t number, const std::string& where) {
+  if (number < 0 || number >= kMostClasses)
+    fail(where, " has label ", number, ", must be 0 to the number of classes less one");
+  return number;
+}
+
+int64_t read_json_one(const nlohmann::json& value, const ClassNames& names, const std::string& where) {
+  if (value.is_number_unsigned()) {
+    const auto number = value.get<uint64_t>();
+    return checked_number(number > INT64_MAX ? INT64_MAX : static_cast<int64_t>(number), where);
+  }
+  if (value.is_number_integer()) return checked_number(value.get<int64_t>(), where);
+  if (!value.is_string())
+    fail(where, ": a label is ", value.type_name(), ", must be a whole number or a class name");
+  return read_label(value.get_ref<const std::string&>(), LabelText::name_first, names, where);
+}
+
+}  // namespace
+
+int64_t read_label(std::string_view content, LabelText kind, const ClassNames& names,
+                   const std::string& where) {
+  const std::string_view word = trim(content);
+  const auto number = parse_int(word);
+  if (number && kind == LabelText::number_first) return checked_number(*number, where);
+  const int64_t named = names.find(word);
+  if (named >= 0) return named;
+  if (number) return checked_number(*number, where);
+  if (names.names().empty())
+    fail(where, " has label '", shortened(word), "', must be a whole number: no class names are given");
+  fail(where, " has label '", shortened(word), "', which is no class", names.hint(word));
+}
+
+Label read_json_label(const nlohmann::json& object, const ClassNames& names, const std::string& where) {
+  if (!object.is_object()) fail(where, " is ", object.type_name(), ", must be an object with a 'label'");
+  if (const auto one = object.find("label"); one != object.end()) {
+    if (!one->is_array()) return {{read_json_one(*one, names, where)}, false};
+    fail(where, ": 'label' is an array; several labels stand under 'labels'");
+  }
+  const auto several = object.find("labels");
+  if (several == object.end()) fail(where, " has neither 'label' nor 'labels'");
+  if (!several->is_array()) fail(where, ": 'labels' is ", several->type_name(), ", must be an array");
+  std::vector<int64_t> classes;
+  for (const auto& value : *several) classes.push_back(read_json_one(value, names, where));
+  return several_labels(std::move(classes));
+}
+
+Label several_labels(std::vector<int64_t> classes) {
+  std::sort(classes.begin(), classes.end());
+  classes.erase(std::unique(classes.begin(), classes.end()), classes.end());
+  return {std::move(classes), true};
+}
+
+}  // namespace tessera::data

@@ -1,0 +1,94 @@
+#include "data/base/source_records.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/counted.h"
+#include "core/error.h"
+
+namespace tessera::data {
+namespace {
+
+class RecordSource final : public LabelledSource {
+ public:
+  explicit RecordSource(RecordSet set) : set_(std::move(set)) {}
+
+  int64_t size() const override { return static_cast<int64_t>(set_.records.size()); }
+  RawSample read(int64_t index) const override {
+    const Record& record = set_.records[static_cast<size_t>(index)];
+    return {text(set_.files[record.file].path, ": record ", record.number), set_.picture(record)};
+  }
+  int64_t label(int64_t index) const override { return set_.records[static_cast<size_t>(index)].label; }
+  const std::vector<std::string>& class_names() const override { return set_.classes; }
+
+  uint64_t fingerprint() const override {
+    Fingerprint print;
+    print.add(set_.classes);
+    for (const RecordFile& file : set_.files)
+      print.add({reinterpret_cast<const char*>(file.bytes.data()), file.bytes.size()});
+    for (const Record& record : set_.records) {
+      print.add(static_cast<int64_t>(record.file));
+      print.add(record.number);
+      print.add(record.label);
+    }
+    return print.value();
+  }
+
+  std::string describe() const override {
+    return text(set_.kind, " ", set_.shown, ", ", counted(size(), "image"), ", ",
+                counted(static_cast<int64_t>(set_.classes.size()), "class", "classes"));
+  }
+  std::vector<std::string> problems() const override { return set_.problems.lines(); }
+
+  void drop_out_of_range() {
+    const auto classes = static_cast<int64_t>(set_.classes.size());
+    std::erase_if(set_.records, [&](const Record& record) {
+      const bool wrong = record.label < 0 || record.label >= classes;
+      if (wrong)
+        set_.problems.add(set_.files[record.file].path, ": record ", record.number, " has label ",
+                          record.label, ", must be 0 to ", classes - 1);
+      return wrong;
+    });
+  }
+
+  void keep_share(const SourceConfig& config, Split split) {
+    std::vector<std::string> names;
+    std::vector<int64_t> labels;
+    for (const Record& record : set_.records) {
+      names.push_back(text(record.file, " ", record.number));
+      labels.push_back(record.label);
+    }
+    std::vector<Record> kept;
+    for (const int64_t i : select_split(config, split, names, labels))
+      kept.push_back(set_.records[static_cast<size_t>(i)]);
+    set_.records = std::move(kept);
+  }
+
+  void find_empty() { find_empty_classes(set_.shown, set_.classes, class_counts(*this), set_.problems); }
+
+ private:
+  RecordSet set_;
+};
+
+}  // namespace
+
+std::unique_ptr<Source> make_record_source(RecordSet set, const SourceConfig& config, Split split,
+                                           bool by_share) {
+  if (!config.class_names.empty()) set.classes = read_class_names(config.class_names);
+  const bool declared = !set.classes.empty();
+  const bool beside = !by_share && config.val_path.empty();  // the training files lie in the same folder
+  if (!declared && split == Split::validation && (beside || has_training_path(config)))
+    set.classes = training_classes(config);
+  if (set.classes.empty()) {
+    int64_t largest = -1;
+    for (const Record& record : set.records) largest = std::max(largest, record.label);
+    set.classes = numbered_classes(largest + 1);
+  }
+  auto source = std::make_unique<RecordSource>(std::move(set));
+  source->drop_out_of_range();
+  if (by_share) source->keep_share(config, split);
+  if (declared && split == Split::train) source->find_empty();
+  return source;
+}
+
+}  // namespace tessera::data

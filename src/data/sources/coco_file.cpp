@@ -1,0 +1,400 @@
+#include "data/sources/coco_file.h"
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "io/files/file.h"
+#include "io/files/number_literals.h"
+
+namespace tessera::data {
+namespace {
+
+using Json = nlohmann::json;
+
+// Builds one element of a list at a time and hands it over: `section` is the key that the list stands under, empty for
+// a list at the top.
+class ElementReader : public nlohmann::json_sax<Json> {
+ public:
+  using Take = std::function<void(const std::string& section, const Json& element)>;
+  explicit ElementReader(Take take) : take_(std::move(take)) {}
+
+  bool null() override { return value(Json()); }
+  bool boolean(bool v) override { return value(v); }
+  bool number_integer(number_integer_t v) override { return value(v); }
+  bool number_unsigned(number_unsigned_t v) override { return value(v); }
+  bool number_float(number_float_t v, const string_t&) override { return value(v); }
+  bool string(string_t& v) override { return value(std::move(v)); }
+  bool binary(binary_t&) override { return false; }
+  bool start_object(std::size_t) override { return open(Json::object()); }
+  bool start_array(std::size_t) override { return open(Json::array()); }
+  bool end_object() override { return close(); }
+  bool end_array() override { return close(); }
+  bool key(string_t& name) override {
+    if (!stack_.empty())
+      key_ = std::move(name);
+    else if (depth_ == 1)
+      section_ = std::move(name);
+    return true;
+  }
+  bool parse_error(std::size_t position, const std::string&,
+                   const nlohmann::detail::exception& error) override {
+    // Behind the position nlohmann repeats it in words.
+    const std::string what = error.what();
+    const size_t mark = what.find("syntax error");
+    error_ = text("is no JSON from byte ", position,
+                  " on: ", mark == std::string::npos ? what : what.substr(mark));
+    return false;
+  }
+  const std::string& error() const { return error_; }
+  const std::set<std::string>& sections() const { return sections_; }
+
+ private:
+  static constexpr size_t kDeepest = 16;
+
+  // Whether an element of a list begins here.
+  bool at_element() const { return stack_.empty() && in_list_ && depth_ == list_depth_; }
+
+  bool open(Json empty) {
+    const bool list = empty.is_array();
+    if (!stack_.empty()) {
+      if (stack_.size() >= kDeepest) {
+        error_ = "is nested too deep";
+        return false;
+      }
+      stack_.push_back(place(std::move(empty)));
+    } else if (at_element()) {
+      element_ = std::move(empty);
+      stack_.push_back(&element_);
+    } else if (list && !in_list_ && depth_ <= 1) {
+      in_list_ = true, list_depth_ = depth_ + 1;
+      sections_.insert(section_);
+    }
+    if (++depth_ > 64) {
+      error_ = "is nested too deep";
+      return false;
+    }
+    return true;
+  }
+  bool close() {
+    --depth_;
+    if (!stack_.empty()) {
+      stack_.pop_back();
+      if (stack_.empty()) take_(section_, element_);
+    } else if (in_list_ && depth_ < list_depth_) {
+      in_list_ = false;
+    }
+    return true;
+  }
+  bool value(Json v) {
+    if (!stack_.empty()) place(std::move(v));
+    return true;
+  }
+  Json* place(Json v) {
+    Json& to = *stack_.back();
+    if (to.is_array()) {
+      to.push_back(std::move(v));
+      return &to.back();
+    }
+    Json& entry = to[key_];
+    entry = std::move(v);
+    return &entry;
+  }
+
+  Take take_;
+  Json element_;
+  std::vector<Json*> stack_;
+  std::string section_, key_, error_;
+  std::set<std::string> sections_;
+  size_t depth_ = 0, list_depth_ = 0;
+  bool in_list_ = false;
+};
+
+std::set<std::string> read_elements(const std::string& path, const ElementReader::Take& take) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) fail(path, ": cannot be opened");
+  NumberLiterals literals(file);
+  std::istream content(&literals);
+  ElementReader reader(take);
+  const bool whole = Json::sax_parse(content, &reader);
+  if (!whole) fail(path, " ", reader.error());
+  return reader.sections();
+}
+
+int64_t whole_number(const Json& element, const char* key, const std::string& where) {
+  const auto found = element.find(key);
+  check(found != element.end() && found->is_number_integer(), where, ": '", key, "' is ",
+        found == element.end() ? "missing" : found->type_name(), ", must be a whole number");
+  return found->get<int64_t>();
+}
+
+// The reason why a thing is left out.
+struct Dropped {
+  std::string reason;
+};
+
+double number(const Json& value) {
+  if (!value.is_number() || !std::isfinite(value.get<double>()))
+    throw Dropped{"a box or polygon that is not of numbers"};
+  return value.get<double>();
+}
+
+RunBox box_of(const Json& value) {
+  if (!value.is_array() || value.size() != 4) throw Dropped{"a box that is not of 4 numbers"};
+  return {number(value[0]), number(value[1]), number(value[2]), number(value[3])};
+}
+
+RunLengths runs_of(const Json& value) {
+  try {
+    const auto size = value.at("size").get<std::vector<int64_t>>();
+    check(size.size() == 2, "a mask's size is not of 2 numbers");
+    const Json& counts = value.at("counts");
+    if (counts.is_string()) return parse_runs(counts.get<std::string>(), size[0], size[1]);
+    return checked_runs(counts.get<std::vector<uint32_t>>(), size[0], size[1]);
+  } catch (const std::exception&) {
+    throw Dropped{"runs that do not fill their mask"};
+  }
+}
+
+Outline outline_of(const Json& value) {
+  Outline outline;
+  if (value.is_object()) {
+    outline.runs = runs_of(value);
+  } else if (value.is_array()) {
+    for (const Json& polygon : value) {
+      if (!polygon.is_array() || polygon.size() < 6 || polygon.size() % 2 != 0)
+        throw Dropped{"a polygon of fewer than 3 points"};
+      std::vector<double>& points = outline.polygons.emplace_back();
+      points.reserve(polygon.size());
+      for (const Json& at : polygon) {
+        points.push_back(number(at));
+        if (std::abs(points.back()) > kFarthestPoint) throw Dropped{"a polygon far outside of its image"};
+      }
+    }
+  }
+  return outline;
+}
+
+// One file as it is read: images and categories may stand behind the annotations.
+class Reader {
+ public:
+  explicit Reader(std::string path) : path_(std::move(path)) {}
+
+  void take(const std::string& section, const Json& element) {
+    if (section == "images" && element.is_object()) add_image(element);
+    if (section == "categories" && element.is_object()) add_category(element);
+    if (section == "annotations" && element.is_object()) add_annotation(element);
+  }
+
+  CocoFile finish(const std::set<std::string>& sections) {
+    for (const char* name : {"images", "annotations", "categories"})
+      if (!sections.contains(name))
+        fail(path_, " has no list '", name, "'; COCO's files have images, annotations and categories");
+    std::erase_if(file_.annotations, [&](const CocoAnnotation& a) { return !belongs(a); });
+    return std::move(file_);
+  }
+
+ private:
+  template <class... Parts>
+  void problem(const Parts&... parts) {
+    constexpr size_t kMost = 1000;
+    if (file_.problems.size() < kMost) file_.problems.push_back(text(path_, ": ", parts...));
+  }
+
+  void add_image(const Json& element) {
+    CocoImage image;
+    image.number = whole_number(element, "id", text(path_, ": image ", file_.images.size()));
+    const std::string where = text(path_, ": image ", image.number);
+    const auto name = element.find("file_name");
+    if (name != element.end() && name->is_string()) image.file = name->get<std::string>();
+    if (element.contains("width")) image.width = whole_number(element, "width", where);
+    if (element.contains("height")) image.height = whole_number(element, "height", where);
+    if (!images_.emplace(image.number, file_.images.size()).second)
+      problem("the image number ", image.number, " stands twice");
+    file_.images.push_back(std::move(image));
+  }
+
+  void add_category(const Json& element) {
+    CocoCategory category;
+    category.number = whole_number(element, "id", text(path_, ": category ", file_.categories.size()));
+    const auto name = element.find("name");
+    category.name = name != element.end() && name->is_string() ? name->get<std::string>()
+                                                               : std::to_string(category.number);
+    if (!categories_.insert(category.number).second)
+      problem("the category number ", category.number, " stands twice");
+    file_.categories.push_back(std::move(category));
+  }
+
+  void add_annotation(const Json& element) {
+    CocoAnnotation a;
+    const std::string where = text(path_, ": annotation ", file_.annotations.size());
+    if (element.contains("id")) a.number = whole_number(element, "id", where);
+    a.image = whole_number(element, "image_id", where);
+    a.category = whole_number(element, "category_id", where);
+    if (element.contains("id") && !numbers_.insert(a.number).second)
+      problem("the annotation number ", a.number, " stands twice");
+    try {
+      const auto crowd = element.find("iscrowd");
+      if (crowd != element.end())
+        a.crowd = crowd->is_boolean() ? crowd->get<bool>() : crowd->is_number() && *crowd != 0;
+      const auto outline = element.find("segmentation");
+      if (outline != element.end()) a.outline = outline_of(*outline);
+      const auto box = element.find("bbox");
+      if (box != element.end()) {
+        a.box = box_of(*box);
+      } else {
+        const Rectangle around = box_of_outline(a.outline);
+        a.box = {around.left, around.top, around.right - around.left, around.bottom - around.top};
+      }
+      if (!(a.box.width > 0 && a.box.height > 0)) throw Dropped{"a box without area"};
+      const auto area = element.find("area");
+      a.area = area != element.end() && area->is_number() ? area->get<double>() : a.box.width * a.box.height;
+      file_.annotations.push_back(std::move(a));
+    } catch (const Dropped& dropped) {
+      ++file_.dropped[dropped.reason];
+    }
+  }
+
+  bool belongs(const CocoAnnotation& a) {
+    const auto image = images_.find(a.image);
+    if (image == images_.end()) {
+      problem("annotation ", a.number, " is of the image ", a.image, ", which is not in the list of images");
+      return false;
+    }
+    if (!categories_.contains(a.category)) {
+      problem("annotation ", a.number, " is of the category ", a.category,
+              ", which is not in the list of categories");
+      return false;
+    }
+    const CocoImage& of = file_.images[image->second];
+    if (of.width > 0 && of.height > 0) {
+      if (a.box.left >= static_cast<double>(of.width) || a.box.top >= static_cast<double>(of.height) ||
+          a.box.left + a.box.width <= 0 || a.box.top + a.box.height <= 0) {
+        ++file_.dropped["a box outside of its image"];
+        return false;
+      }
+      if (a.outline.has_runs() && (a.outline.runs.width != of.width || a.outline.runs.height != of.height)) {
+        ++file_.dropped["a mask of another size than its image"];
+        return false;
+      }
+    }
+    return true;
+  }
+
+  std::string path_;
+  CocoFile file_;
+  std::unordered_map<int64_t, size_t> images_;
+  std::unordered_set<int64_t> categories_, numbers_;
+};
+
+}  // namespace
+
+CocoFile read_coco(const std::string& path) {
+  Reader reader(path);
+  const auto sections = read_elements(
+      path, [&](const std::string& section, const Json& element) { reader.take(section, element); });
+  return reader.finish(sections);
+}
+
+std::string coco_image_folder(const std::string& file) {
+  namespace fs = std::filesystem;
+  const fs::path path(file), folder = path.parent_path();
+  std::string split = path.stem().string();
+  if (const size_t mark = split.rfind('_'); mark != std::string::npos) split = split.substr(mark + 1);
+  for (const fs::path& base : {folder.parent_path(), folder})
+    for (const std::string& name : {split, std::string("images"), "images/" + split})
+      if (std::error_code error; fs::is_directory(base / name, error)) return (base / name).string();
+  return folder.string();
+}
+
+std::vector<CocoResult> read_coco_results(const std::string& path) {
+  std::vector<CocoResult> results;
+  read_elements(path, [&](const std::string& section, const Json& element) {
+    if (!section.empty() || !element.is_object())
+      fail(path, " is no list of results; COCO's result files are one list");
+    const std::string where = text(path, ": result ", results.size());
+    CocoResult result;
+    result.image = whole_number(element, "image_id", where);
+    result.category = whole_number(element, "category_id", where);
+    const auto score = element.find("score");
+    check(score != element.end() && score->is_number(), where, ": 'score' is missing or no number");
+    result.score = score->get<double>();
+    try {
+      if (const auto mask = element.find("segmentation"); mask != element.end()) result.mask = runs_of(*mask);
+      if (const auto box = element.find("bbox"); box != element.end())
+        result.box = box_of(*box), result.has_box = true;
+    } catch (const Dropped& dropped) {
+      fail(where, " has ", dropped.reason);
+    }
+    if (!result.has_box && result.mask.counts.empty()) fail(where, " has neither a box nor a mask");
+    if (!result.has_box) result.box = bounds_of(result.mask);
+    results.push_back(std::move(result));
+  });
+  return results;
+}
+
+namespace {
+
+Json json_of(const CocoAnnotation& a) {
+  Json line{{"id", a.number},
+            {"image_id", a.image},
+            {"category_id", a.category},
+            {"bbox", {a.box.left, a.box.top, a.box.width, a.box.height}},
+            {"area", a.area},
+            {"iscrowd", a.crowd ? 1 : 0}};
+  if (a.outline.has_runs())
+    line["segmentation"] = {{"size", {a.outline.runs.height, a.outline.runs.width}},
+                            {"counts", compress_runs(a.outline.runs)}};
+  else
+    line["segmentation"] = a.outline.polygons;
+  return line;
+}
+
+}  // namespace
+
+void write_coco(const std::string& path, const CocoFile& file) {
+  AtomicFile out(path);
+  const auto list = [&](const char* name, const auto& all, const auto& line_of) {
+    out.write(text("\"", name, "\": ["));
+    for (size_t i = 0; i < all.size(); ++i) out.write((i ? ",\n" : "\n") + line_of(all[i]).dump());
+    out.write(std::string_view("\n]"));
+  };
+  out.write(std::string_view("{"));
+  list("images", file.images, [](const CocoImage& image) {
+    return Json{
+        {"id", image.number}, {"file_name", image.file}, {"width", image.width}, {"height", image.height}};
+  });
+  out.write(std::string_view(",\n"));
+  list("categories", file.categories, [](const CocoCategory& category) {
+    return Json{{"id", category.number}, {"name", category.name}};
+  });
+  out.write(std::string_view(",\n"));
+  list("annotations", file.annotations, json_of);
+  out.write(std::string_view("}\n"));
+  out.commit();
+}
+
+void write_coco_results(const std::string& path, const std::vector<CocoResult>& results) {
+  AtomicFile file(path);
+  file.write(std::string_view("["));
+  for (size_t i = 0; i < results.size(); ++i) {
+    const CocoResult& result = results[i];
+    Json line{{"image_id", result.image}, {"category_id", result.category}, {"score", result.score}};
+    if (result.has_box) line["bbox"] = {result.box.left, result.box.top, result.box.width, result.box.height};
+    if (!result.mask.counts.empty())
+      line["segmentation"] = {{"size", {result.mask.height, result.mask.width}},
+                              {"counts", compress_runs(result.mask)}};
+    file.write(std::string_view((i ? ",\n" : "\n") + line.dump()));
+  }
+  file.write(std::string_view("\n]\n"));
+  file.commit();
+}
+
+}  // namespace tessera::data

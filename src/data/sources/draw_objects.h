@@ -1,0 +1,20 @@
+// Objects drawn over their image.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "io/images/image.h"
+#include "io/images/run_lengths.h"
+
+namespace tessera::data {
+
+// Boxes, masks and classes drawn over an image; a class has its colour, told apart without colour vision too.
+struct DrawnObject {
+  double left = 0, top = 0, right = 0, bottom = 0;
+  int64_t label = 0;
+  const RunLengths* mask = nullptr;  // of the image's size
+};
+Image draw_objects(const Image& image, const std::vector<DrawnObject>& objects);
+
+}  // namespace tessera::data

@@ -1,0 +1,90 @@
+#include "data/sources/shard_files.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <tuple>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "io/files/file.h"
+
+namespace tessera::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Where the name of the member begins in a path that goes through a shard; npos if it goes through none.
+size_t member_start(std::string_view path) {
+  for (size_t slash = path.find('/'); slash != std::string_view::npos; slash = path.find('/', slash + 1))
+    if (is_shard_name(path.substr(0, slash))) return slash + 1;
+  return std::string_view::npos;
+}
+
+}  // namespace
+
+bool is_shard_name(std::string_view path) {
+  return path.ends_with(".tar") || path.ends_with(".tar.gz") || path.ends_with(".tgz");
+}
+
+// Shards in a folder, sorted by name.
+std::vector<std::string> shards_in(const std::string& folder) {
+  std::vector<std::string> shards;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (is_shard_name(name) && !name.starts_with('.')) shards.push_back(entry->path().string());
+  }
+  if (error) fail(folder, " cannot be listed: ", error.message());
+  std::sort(shards.begin(), shards.end());
+  return shards;
+}
+
+std::shared_ptr<const TarArchive> open_archive(const std::string& path) {
+  using Key = std::tuple<dev_t, ino_t, off_t, time_t, long>;
+  static std::mutex mutex;
+  static std::map<Key, std::weak_ptr<const TarArchive>> opened;
+  struct ::stat file {};
+  if (::stat(path.c_str(), &file) != 0) return std::make_shared<TarArchive>(path);  // which says why
+  const Key key = {file.st_dev, file.st_ino, file.st_size, file.st_mtim.tv_sec, file.st_mtim.tv_nsec};
+  {
+    const std::lock_guard lock(mutex);
+    std::erase_if(opened, [](const auto& entry) { return entry.second.expired(); });
+    if (const auto found = opened.find(key); found != opened.end())
+      if (auto archive = found->second.lock(); archive && archive->path() == path) return archive;
+  }
+  auto archive = std::make_shared<const TarArchive>(path);
+  const std::lock_guard lock(mutex);
+  opened[key] = archive;
+  return archive;
+}
+
+bool ShardFiles::inside_shard(std::string_view path) { return member_start(path) != std::string_view::npos; }
+
+const ShardFiles::Shard& ShardFiles::shard(const std::string& path) const {
+  const std::lock_guard lock(mutex_);
+  std::unique_ptr<const Shard>& known = shards_[path];
+  if (!known) {
+    auto opened = std::make_unique<Shard>();
+    opened->archive = open_archive(path);
+    const auto& members = opened->archive->members();
+    for (size_t m = 0; m < members.size(); ++m) opened->members.emplace(members[m].name, m);
+    known = std::move(opened);
+  }
+  return *known;
+}
+
+std::vector<std::byte> ShardFiles::read(const std::string& path, uint64_t most) const {
+  const size_t start = member_start(path);
+  if (start == std::string::npos) return read_file(path, most);
+  const std::string archive = path.substr(0, start - 1), name = path.substr(start);
+  const Shard& inside = shard(archive);
+  const auto member = inside.members.find(name);
+  check(member != inside.members.end(), archive, ": has no member '", printable(name), "'");
+  const auto bytes = inside.archive->bytes(member->second);
+  if (bytes.size() > most) fail(path, " has ", bytes.size(), " bytes, at most ", most, " are read");
+  return {bytes.begin(), bytes.end()};
+}
+
+}  // namespace tessera::data

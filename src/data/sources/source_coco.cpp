@@ -1,0 +1,230 @@
+// Images with objects as COCO lays them out: a folder with annotations/instances_*.json and images beside, or such a
+// JSON file. Images may lie inside of tar shards, as `data pack` writes them: "file_name": "train-000.tar/a.jpg".
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <unordered_map>
+
+#include "core/counted.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "data/base/image_files.h"
+#include "data/base/objects.h"
+#include "data/base/source_kinds.h"
+#include "data/sources/coco_file.h"
+#include "data/sources/shard_files.h"
+#include "io/images/image.h"
+
+namespace tessera::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+// annotations/instances_WORD….json of a folder, of the first word that has one; "" if there is none.
+std::string instances_file(const std::string& folder, const std::vector<std::string>& words) {
+  std::vector<std::string> found;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(fs::path(folder) / "annotations", error))
+    found.push_back(entry.path().filename().string());
+  std::sort(found.begin(), found.end());
+  for (const std::string& word : words)
+    for (const std::string& name : found)
+      if (name.starts_with("instances_" + word) && name.ends_with(".json"))
+        return (fs::path(folder) / "annotations" / name).string();
+  return "";
+}
+
+// Whether a JSON file begins or ends as one of COCO's with objects.
+bool looks_like_coco(const std::string& path) {
+  const std::string name = fs::path(path).filename().string();
+  if (name.starts_with("instances")) return true;
+  std::ifstream file(path, std::ios::binary);
+  std::string head(1 << 16, '\0'), tail(1 << 16, '\0');
+  file.read(head.data(), std::ssize(head));
+  head.resize(static_cast<size_t>(file.gcount()));
+  file.clear();
+  file.seekg(0, std::ios::end);
+  const auto size = static_cast<int64_t>(file.tellg());
+  file.seekg(std::max<int64_t>(size - std::ssize(tail), 0));
+  file.read(tail.data(), std::ssize(tail));
+  tail.resize(static_cast<size_t>(file.gcount()));
+  const std::string both = head + tail;
+  const size_t first = head.find_first_not_of(" \t\r\n");
+  return first != std::string::npos && head[first] == '{' &&
+         both.find("\"categories\"") != std::string::npos &&
+         (both.find("\"bbox\"") != std::string::npos || both.find("\"segmentation\"") != std::string::npos);
+}
+
+struct Place {
+  std::string file = {}, images = {};
+  bool by_share = false;  // the split is a share of the file
+};
+
+Place find_place(const SourceConfig& config, Split split) {
+  const std::string& path = path_of(config, split);
+  const bool own_path = !config.val_path.empty();
+  Place place{.file = path};
+  std::error_code error;
+  if (fs::is_directory(path, error)) {
+    const std::string train = instances_file(path, {"train"}),
+                      held_out = instances_file(path, {"val", "minival", "test"});
+    if (split == Split::validation) {
+      place.file = !held_out.empty() ? held_out : train;
+      place.by_share = held_out.empty() && !own_path;
+    } else {
+      if (train.empty()) fail(path, " has no annotations/instances_train*.json");
+      place.file = train;
+      place.by_share = held_out.empty() && !own_path;
+    }
+  } else {
+    place.by_share = !own_path;
+  }
+  place.images = config.image_root.empty() ? coco_image_folder(place.file) : config.image_root;
+  return place;
+}
+
+class CocoSource final : public Source, public ObjectLabels {
+ public:
+  CocoSource(CocoFile file, Place place, const std::vector<int64_t>& chosen) : place_(std::move(place)) {
+    std::sort(file.categories.begin(), file.categories.end(),
+              [](const CocoCategory& a, const CocoCategory& b) { return a.number < b.number; });
+    std::unordered_map<int64_t, int64_t> labels, images;
+    for (const CocoCategory& category : file.categories) {
+      labels[category.number] = std::ssize(classes_);
+      classes_.push_back(category.name);
+      numbers_.push_back(category.number);
+    }
+    for (const int64_t i : chosen) {
+      images[file.images[static_cast<size_t>(i)].number] = std::ssize(images_);
+      images_.push_back(std::move(file.images[static_cast<size_t>(i)]));
+    }
+    objects_.resize(images_.size());
+    for (CocoAnnotation& a : file.annotations) {
+      const auto image = images.find(a.image);
+      if (image == images.end()) continue;
+      ObjectAnnotation object{.box = {a.box.left, a.box.top, a.box.left + a.box.width,
+                                      a.box.top + a.box.height, labels.at(a.category)},
+                              .crowd = a.crowd,
+                              .area = a.area,
+                              .outline = std::move(a.outline),
+                              .number = a.number};
+      if (object.outline.polygons.empty() && !object.outline.has_runs()) outlines_ = false;
+      ++count_;
+      objects_[static_cast<size_t>(image->second)].push_back(std::move(object));
+    }
+    outlines_ = outlines_ && count_ > 0;
+    problems_ = std::move(file.problems);
+    for (const auto& [reason, count] : file.dropped)
+      left_out_ += text(left_out_.empty() ? "" : ", ", count, " with ", reason);
+    for (int64_t i = 0; i < size(); ++i) by_name_[full_path(i)] = i;
+  }
+
+  int64_t size() const override { return std::ssize(images_); }
+  RawSample read(int64_t index) const override {
+    RawSample sample = image_of(full_path(index));
+    check_size(index, sample);
+    for (const ObjectAnnotation& object : objects(index))
+      if (!object.crowd) sample.annotation.instances.push_back(object.box);
+    return sample;
+  }
+  uint64_t fingerprint() const override {
+    Fingerprint print;
+    print.add("coco 1");
+    print.add(classes_);
+    for (int64_t i = 0; i < size(); ++i) {
+      print.add(images_[static_cast<size_t>(i)].file);
+      for (const ObjectAnnotation& object : objects(i)) {
+        print.add(object.box.label);
+        print.add(static_cast<int64_t>(object.crowd));
+        for (const double side : {object.box.left, object.box.top, object.box.right, object.box.bottom})
+          print.add(static_cast<int64_t>(side * 1000));
+      }
+    }
+    return print.value();
+  }
+  std::string describe() const override {
+    return text("COCO ", place_.file, ", ", counted(size(), "image"), ", ", counted(count_, "object"), " of ",
+                counted(std::ssize(classes_), "class", "classes"), outlines_ ? " with masks" : "",
+                left_out_.empty() ? "" : "; left out: ", left_out_);
+  }
+  std::vector<std::string> problems() const override { return problems_; }
+
+  const std::vector<std::string>& object_classes() const override { return classes_; }
+  bool has_outlines() const override { return outlines_; }
+  const std::vector<ObjectAnnotation>& objects(int64_t index) const override {
+    return objects_[static_cast<size_t>(index)];
+  }
+  const std::vector<ObjectAnnotation>& objects_of(const std::string& name) const override {
+    const auto found = by_name_.find(name);
+    check(found != by_name_.end(), name, ": is no image of ", place_.file);
+    return objects(found->second);
+  }
+  int64_t image_number(int64_t index) const override { return images_[static_cast<size_t>(index)].number; }
+  int64_t class_number(int64_t label) const override { return numbers_[static_cast<size_t>(label)]; }
+  Extent image_extent(int64_t index) const override {
+    const CocoImage& image = images_[static_cast<size_t>(index)];
+    return {static_cast<int>(image.height), static_cast<int>(image.width)};
+  }
+
+ private:
+  // Boxes and masks are in pixels of the image: another size in the file of annotations makes them wrong.
+  void check_size(int64_t index, const RawSample& sample) const {
+    const ImageInfo info = image_info(std::get<std::vector<std::byte>>(sample.picture), sample.name);
+    const auto require = [&](int64_t width, int64_t height, const auto&... what) {
+      const bool turned = info.orientation >= 5 && width == info.height && height == info.width;
+      if ((width != info.width || height != info.height) && !turned)
+        fail(place_.file, ": ", what..., " ", width, "x", height, " pixels, its image ", sample.name, " has ",
+             info.width, "x", info.height);
+    };
+    const CocoImage& image = images_[static_cast<size_t>(index)];
+    if (image.width > 0 && image.height > 0)
+      require(image.width, image.height, "image ", image.number, ": 'width' and 'height' say");
+    for (const ObjectAnnotation& object : objects(index))
+      if (const RunLengths& runs = object.outline.runs; object.outline.has_runs())
+        require(runs.width, runs.height, "annotation ", object.number, ": the mask has");
+  }
+  RawSample image_of(const std::string& path) const {
+    if (!ShardFiles::inside_shard(path)) return read_image_file(path);
+    return {printable(path, kMostNameBytes), files_.read(path, kMaxPictureBytes)};
+  }
+  std::string full_path(int64_t index) const {
+    return (fs::path(place_.images) / images_[static_cast<size_t>(index)].file).string();
+  }
+
+  Place place_;
+  ShardFiles files_;
+  std::vector<CocoImage> images_;
+  std::vector<std::string> classes_;
+  std::vector<int64_t> numbers_;
+  std::vector<std::vector<ObjectAnnotation>> objects_;
+  std::unordered_map<std::string, int64_t> by_name_;
+  std::vector<std::string> problems_;
+  std::string left_out_;
+  int64_t count_ = 0;
+  bool outlines_ = true;
+};
+
+}  // namespace
+
+bool is_coco_path(const std::string& path) {
+  std::error_code error;
+  if (fs::is_directory(path, error))
+    return !instances_file(path, {"train", "val", "minival", "test"}).empty();
+  return lower(path).ends_with(".json") && fs::is_regular_file(path, error) && looks_like_coco(path);
+}
+
+std::unique_ptr<Source> open_coco(const SourceConfig& config, Split split) {
+  Place place = find_place(config, split);
+  CocoFile file = read_coco(place.file);
+  std::vector<std::string> names;
+  for (const CocoImage& image : file.images) {
+    if (image.file.empty()) fail(place.file, ": image ", image.number, " has no 'file_name'");
+    names.push_back(image.file);
+  }
+  std::vector<int64_t> chosen(names.size());
+  for (size_t i = 0; i < chosen.size(); ++i) chosen[i] = static_cast<int64_t>(i);
+  if (place.by_share) chosen = select_split(config, split, names, std::vector<int64_t>(names.size(), 0));
+  return std::make_unique<CocoSource>(std::move(file), std::move(place), chosen);
+}
+
+}  // namespace tessera::data

@@ -1,0 +1,383 @@
+// Images with the class of every pixel in PNG files of their own, for semantic segmentation.
+//
+//   DIR/images/training/a.jpg     DIR/annotations/training/a.png           ADE20K, CamVid; also train, labels, masks
+//   DIR/leftImg8bit/train/x/a_leftImg8bit.png, DIR/gtFine/train/x/a_gtFine_labelIds.png               Cityscapes
+//   set.toml                                                                what the two do not say: MaskSetConfig
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "core/config.h"
+#include "core/counted.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "core/toml.h"
+#include "data/base/class_names.h"
+#include "data/base/source_kinds.h"
+#include "data/transforms/mask_labels.h"
+#include "data/transforms/transform.h"
+#include "io/files/file.h"
+#include "io/images/index_png.h"
+
+namespace tessera::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A set that is laid out otherwise. Paths start where the file lies.
+struct MaskSetConfig {
+  std::string images = "images", masks = "annotations";
+  std::string image_suffix, mask_suffix = ".png";
+  std::string train, validation;  // folders in both; "" = as they are usually called
+  bool reduce_zero_label = false;
+  int64_t ignore_index = 255;
+  std::string class_names = "classes.txt";
+  Value class_map = Value(Value::Table());
+
+  template <class V>
+  void visit(V& v) {
+    v("images", images, "folder of the images");
+    v("masks", masks, "folder of the masks");
+    v("image_suffix", image_suffix, "what an image's name ends in; empty = any image's");
+    v("mask_suffix", mask_suffix, "what its mask's name ends in instead");
+    v("train", train, "folder of the training split in both");
+    v("validation", validation, "folder of the validation split in both");
+    v("reduce_zero_label", reduce_zero_label, "0 is no class, and classes are counted from 1 (ADE20K)");
+    v("ignore_index", ignore_index, between(0, 65535), "value of pixels without a class");
+    v("class_names", class_names, "file with one class name a line");
+    v("class_map", class_map,
+      "value in the file = class, or -1 for none; values that are not named have none");
+  }
+};
+
+struct Layout {
+  std::string shown, images, masks;  // folders of all splits
+  MaskSetConfig config;
+  std::map<int64_t, int64_t> class_map;  // empty: values are classes
+  std::vector<std::string> classes;
+  std::string fixed_split;  // folder that the path itself named
+};
+
+// Cityscapes' 19 classes of evaluation, and their numbers in *_labelIds.png.
+constexpr std::array<std::pair<int64_t, const char*>, 19> kCityscapes = {{{7, "road"},
+                                                                          {8, "sidewalk"},
+                                                                          {11, "building"},
+                                                                          {12, "wall"},
+                                                                          {13, "fence"},
+                                                                          {17, "pole"},
+                                                                          {19, "traffic light"},
+                                                                          {20, "traffic sign"},
+                                                                          {21, "vegetation"},
+                                                                          {22, "terrain"},
+                                                                          {23, "sky"},
+                                                                          {24, "person"},
+                                                                          {25, "rider"},
+                                                                          {26, "car"},
+                                                                          {27, "truck"},
+                                                                          {28, "bus"},
+                                                                          {31, "train"},
+                                                                          {32, "motorcycle"},
+                                                                          {33, "bicycle"}}};
+
+bool is_folder(const fs::path& path) {
+  std::error_code error;
+  return fs::is_directory(path, error);
+}
+
+// Whether a .png lies in the folder or in one of its folders: annotations/ of COCO sets hold JSON alone.
+bool holds_png(const fs::path& folder, int depth = 0) {
+  std::error_code error;
+  std::vector<fs::path> folders;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    if (lower(entry->path().extension().string()) == ".png") return true;
+    std::error_code ignored;
+    if (entry->is_directory(ignored)) folders.push_back(entry->path());
+  }
+  return depth < 2 && std::any_of(folders.begin(), folders.end(),
+                                  [&](const fs::path& inner) { return holds_png(inner, depth + 1); });
+}
+
+constexpr std::array kMaskFolders = {"annotations", "labels", "masks"};
+
+// The folder of masks beside images/ in `root`, with what comes behind it; "" if there is none.
+std::string masks_beside_images(const fs::path& root, const fs::path& split = "") {
+  for (const char* name : kMaskFolders)
+    if (is_folder(root / name / split) && holds_png(root / name / split)) return (root / name).string();
+  return "";
+}
+
+std::optional<Layout> ade_layout(const std::string& path) {
+  const fs::path root = path;
+  Layout layout;
+  layout.shown = path;
+  if (is_folder(root / "images") && !masks_beside_images(root).empty()) {
+    layout.images = (root / "images").string(), layout.masks = masks_beside_images(root);
+    return layout;
+  }
+  // DIR/images/SPLIT names a split.
+  const fs::path split = root.has_filename() ? root : root.parent_path(), images = split.parent_path();
+  if (images.filename() != "images") return std::nullopt;
+  layout.masks = masks_beside_images(images.parent_path(), split.filename());
+  if (layout.masks.empty()) return std::nullopt;
+  layout.images = images.string(), layout.fixed_split = split.filename().string();
+  return layout;
+}
+
+std::optional<Layout> cityscapes_layout(const std::string& path) {
+  const fs::path root = path;
+  if (!is_folder(root / "leftImg8bit") || !is_folder(root / "gtFine")) return std::nullopt;
+  Layout layout;
+  layout.shown = path;
+  layout.images = (root / "leftImg8bit").string(), layout.masks = (root / "gtFine").string();
+  layout.config.image_suffix = "_leftImg8bit.png", layout.config.mask_suffix = "_gtFine_labelIds.png";
+  for (size_t i = 0; i < kCityscapes.size(); ++i) {
+    layout.class_map[kCityscapes[i].first] = static_cast<int64_t>(i);
+    layout.classes.emplace_back(kCityscapes[i].second);
+  }
+  return layout;
+}
+
+// The second column of ADE20K's objectInfo150.txt or sceneparsing list: the last one of a line, its first word.
+std::vector<std::string> ade_names(const std::string& path) {
+  std::vector<std::string> names;
+  for (const std::string& line : split(read_text(path), '\n')) {
+    const std::vector<std::string> columns = split(line, '\t');
+    if (columns.size() < 2 || !parse_int(trim(columns[0]))) continue;
+    names.emplace_back(trim(split(columns.back(), ',').front()));
+  }
+  return names;
+}
+
+std::optional<Layout> described_layout(const std::string& path) {
+  if (!path.ends_with(".toml")) return std::nullopt;
+  Layout layout;
+  layout.shown = path;
+  layout.config = read_config<MaskSetConfig>(parse_toml(read_text(path), path), path);
+  const fs::path root = fs::path(path).parent_path();
+  layout.images = (root / layout.config.images).string(),
+  layout.masks = (root / layout.config.masks).string();
+  for (const std::string* folder : {&layout.images, &layout.masks})
+    if (!is_folder(*folder)) fail(path, ": there is no folder '", *folder, "'");
+  if (!layout.config.class_map.is_table()) fail_usage(path, ": class_map must be a table of value = class");
+  for (const auto& [from, to] : layout.config.class_map.as_table()) {
+    const auto value = parse_int(from);
+    if (!value || *value < 0 || *value > 65535 || !to.is_int())
+      fail_usage(path, ": class_map: '", printable(from),
+                 "' must be a value of 0 to 65535, and its class a number");
+    layout.class_map[*value] = to.as_int();
+  }
+  return layout;
+}
+
+std::vector<std::string> class_names_of(const Layout& layout, const SourceConfig& config) {
+  if (!config.class_names.empty()) return read_class_names(config.class_names);
+  if (!layout.classes.empty()) return layout.classes;
+  const fs::path root = fs::path(layout.images).parent_path();
+  const bool described = layout.shown.ends_with(".toml");
+  const std::string file =
+      ((described ? fs::path(layout.shown).parent_path() : root) / layout.config.class_names).string();
+  if (file_exists(file)) return read_class_names(file);
+  if (const std::string ade = (root / "objectInfo150.txt").string(); file_exists(ade)) return ade_names(ade);
+  fail_usage(layout.shown, ": says nothing of its classes: put their names, one a line, into '", file,
+             "' or give data.class_names");
+}
+
+Layout layout_of(const SourceConfig& config, Split split) {
+  const std::string& path = path_of(config, split);
+  std::optional<Layout> layout = described_layout(path);
+  if (!layout) layout = cityscapes_layout(path);
+  if (!layout) layout = ade_layout(path);
+  check(layout.has_value(), path, ": holds no images with masks");
+  layout->classes = class_names_of(*layout, config);
+  const bool ade20k = file_exists((fs::path(layout->images).parent_path() / "objectInfo150.txt").string());
+  if (ade20k && !layout->shown.ends_with(".toml")) layout->config.reduce_zero_label = true;
+  if (layout->classes.empty() || layout->classes.size() > 255)
+    fail_usage(path, ": has ", layout->classes.size(), " classes, masks may have 1 to 255");
+  const auto classes = std::ssize(layout->classes);
+  for (const auto& [value, to] : layout->class_map)
+    if (to < -1 || to >= classes)
+      fail_usage(path, ": class_map gives the value ", value, " the class ", to, ", must be -1 (none) to ",
+                 classes - 1);
+  return *layout;
+}
+
+struct SplitFolder {
+  std::string name;  // below both folders, "" where the set has no splits
+  bool by_share = false;
+};
+
+SplitFolder folder_of(const Layout& layout, const SourceConfig& config, Split split) {
+  if (!layout.fixed_split.empty()) return {layout.fixed_split, false};
+  const bool train = split == Split::train;
+  if (const std::string& named = train ? layout.config.train : layout.config.validation; !named.empty())
+    return {named, false};
+  static const std::vector<std::string> training = {"training", "train"},
+                                        validation = {"validation", "val", "valid", "test"};
+  const auto find = [&](const std::vector<std::string>& names) -> std::string {
+    for (const std::string& name : names)
+      if (is_folder(fs::path(layout.images) / name)) return name;
+    return "";
+  };
+  const std::string own = find(train ? training : validation);
+  if (!own.empty()) return {own, false};
+  const std::string other = find(training);
+  return {other, config.val_path.empty()};  // a share of the training images, or of a set without folders
+}
+
+// Names of the files below a folder that end in `suffix` (any image's where it is empty), without it, sorted; the full
+// name beside each.
+std::map<std::string, std::string> files_below(const fs::path& folder, const std::string& suffix) {
+  std::map<std::string, std::string> found;
+  std::error_code error;
+  for (fs::recursive_directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    std::error_code ignored;
+    if (entry->is_directory(ignored)) continue;
+    const std::string name = fs::relative(entry->path(), folder, ignored).generic_string();
+    if (entry->path().filename().string().starts_with('.')) continue;
+    if (!suffix.empty() ? !name.ends_with(suffix) : !has_picture_extension(name)) continue;
+    const size_t ending = suffix.empty() ? entry->path().extension().string().size() : suffix.size();
+    found.emplace(name.substr(0, name.size() - ending), name);
+  }
+  if (error) fail(folder.string(), " cannot be listed: ", error.message());
+  return found;
+}
+
+struct Pair {
+  std::string image, mask;  // full paths
+};
+
+class MaskSource final : public Source, public MaskLabels {
+ public:
+  MaskSource(Layout layout, const SourceConfig& config, Split split)
+      : layout_(std::move(layout)), table_(value_table()) {
+    const SplitFolder folder = folder_of(layout_, config, split);
+    const fs::path images = fs::path(layout_.images) / folder.name,
+                   masks = fs::path(layout_.masks) / folder.name;
+    if (!is_folder(masks))
+      fail(layout_.shown, ": has the images ", images.string(), " but no ", masks.string());
+    auto masks_by_name = files_below(masks, layout_.config.mask_suffix);
+    std::vector<std::string> names;
+    for (const auto& [name, file] : files_below(images, layout_.config.image_suffix)) {
+      const auto mask = masks_by_name.find(name);
+      if (mask == masks_by_name.end()) {
+        problems_.add((images / file).string(), " has no mask ", (masks / name).string(),
+                      layout_.config.mask_suffix);
+        continue;
+      }
+      pairs_.push_back({(images / file).string(), (masks / mask->second).string()});
+      names.push_back(name);
+      masks_by_name.erase(mask);
+    }
+    for (const auto& [name, file] : masks_by_name)
+      problems_.add((masks / file).string(), " is the mask of no image in ", images.string());
+    if (folder.by_share) {
+      std::vector<Pair> chosen;
+      for (const int64_t i : select_split(config, split, names, std::vector<int64_t>(names.size(), -1)))
+        chosen.push_back(pairs_[static_cast<size_t>(i)]);
+      pairs_ = std::move(chosen);
+    }
+    place_ = folder.name;
+  }
+
+  int64_t size() const override { return std::ssize(pairs_); }
+  const std::vector<std::string>& mask_classes() const override { return layout_.classes; }
+  std::vector<std::string> problems() const override { return problems_.lines(); }
+
+  RawSample read(int64_t index) const override {
+    const Pair& pair = pairs_[static_cast<size_t>(index)];
+    RawSample sample;
+    sample.name = printable(pair.image, kMostNameBytes);
+    std::vector<std::byte> bytes = read_file(pair.image, kMaxPictureBytes);
+    const ImageInfo info = image_info(bytes, sample.name);
+    const std::string mask_name = printable(pair.mask, kMostNameBytes);
+    const IndexImage mask = decode_index_png(read_file(pair.mask, kMaxPictureBytes), mask_name);
+    check(mask.width == info.width && mask.height == info.height, mask_name, ": the mask has ", mask.width,
+          "x", mask.height, " pixels, its image ", sample.name, " has ", info.width, "x", info.height);
+    sample.annotation.mask = classes_of(mask, mask_name);
+    sample.picture = std::move(bytes);
+    return sample;
+  }
+
+  uint64_t fingerprint() const override {
+    Fingerprint print;
+    print.add("masks 1");
+    print.add(layout_.classes);
+    print.add(int64_t{layout_.config.reduce_zero_label});
+    print.add(layout_.config.ignore_index);
+    for (const auto& [from, to] : layout_.class_map) print.add(from), print.add(to);
+    for (const Pair& pair : pairs_)
+      for (const std::string* file : {&pair.image, &pair.mask}) {
+        std::error_code error;
+        print.add(fs::path(*file).filename().string());
+        print.add(static_cast<int64_t>(fs::file_size(*file, error)));
+      }
+    return print.value();
+  }
+
+  std::string describe() const override {
+    return text("masks ", layout_.shown,
+                place_.empty() || !layout_.fixed_split.empty() ? "" : " (" + place_ + ")", ", ",
+                counted(size(), "image"), ", ", layout_.classes.size(), " classes",
+                layout_.config.reduce_zero_label ? ", 0 is none" : "");
+  }
+
+ private:
+  // The class of each pixel, kIgnoredPixel where there is none. Values that mean nothing are an error.
+  Image classes_of(const IndexImage& mask, const std::string& name) const {
+    Image out(mask.width, mask.height, 1);
+    std::map<int64_t, int64_t> strange;  // pixels by value
+    for (size_t i = 0; i < mask.values.size(); ++i) {
+      const uint16_t value = mask.values[i];
+      const uint8_t to = table_[value];
+      const bool none = value == layout_.config.ignore_index ||
+                        (layout_.config.reduce_zero_label && value == 0) || !layout_.class_map.empty();
+      out.pixels[i] = value == layout_.config.ignore_index ? kIgnoredPixel : to;
+      if (to == kIgnoredPixel && !none) ++strange[value];
+    }
+    if (strange.empty()) return out;
+    const auto classes = std::ssize(layout_.classes);
+    const int64_t first = layout_.config.reduce_zero_label ? 1 : 0;
+    refuse_values(name, strange,
+                  text(first, " to ", classes - 1 + first, ", or ", layout_.config.ignore_index, " for none"),
+                  strange.contains(classes) && first == 0
+                      ? ": is reduce_zero_label meant (0 is no class, classes count from 1)?"
+                      : "");
+  }
+
+  // The class of each value, kIgnoredPixel for those that have none.
+  std::vector<uint8_t> value_table() const {
+    std::vector<uint8_t> table(65536, kIgnoredPixel);
+    if (!layout_.class_map.empty()) {
+      for (const auto& [from, to] : layout_.class_map)
+        if (to >= 0) table[static_cast<size_t>(from)] = static_cast<uint8_t>(to);
+      return table;
+    }
+    const size_t first = layout_.config.reduce_zero_label ? 1 : 0;
+    for (size_t c = 0; c < layout_.classes.size(); ++c) table[c + first] = static_cast<uint8_t>(c);
+    return table;
+  }
+
+  Layout layout_;
+  std::vector<uint8_t> table_;
+  std::string place_;
+  std::vector<Pair> pairs_;
+  ProblemList problems_;
+};
+
+}  // namespace
+
+bool is_masks_path(const std::string& path) {
+  std::error_code error;
+  if (path.ends_with(".toml")) return fs::exists(path, error);
+  return cityscapes_layout(path).has_value() || ade_layout(path).has_value();
+}
+
+std::unique_ptr<Source> open_masks(const SourceConfig& config, Split split) {
+  return std::make_unique<MaskSource>(layout_of(config, split), config, split);
+}
+
+}  // namespace tessera::data

@@ -1,0 +1,446 @@
+// Tables of paths and labels: CSV, TSV, JSON and plain lists, one label a picture or several.
+//
+// CSV, TSV: two columns, or a header that names them: `path` (or file, filename, image) and
+//   label (or class, target)  a number or a name; "cat|dog" makes the table multi-label, as does the title
+//                             `labels`
+//   several other columns     0 or 1 each: multi-label, the titles are the classes
+//   caption                   a text about the picture; lines of one path are its captions
+//   split                     optional: train, or val, validation, valid, test
+// JSON: a list of {"path": …, "label": … or "labels": […], "caption": … or "captions": […], "split": …}.
+// TXT: a line "path label" a picture, as the lists of VTAB-1k (train800.txt) have it.
+// Without a column, an entry or a word for labels there are none.
+// Labels are class numbers if all of them are and no class names are given, otherwise names; those of the
+// training table, sorted, are the classes.
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "data/base/captions.h"
+#include "data/base/source_files.h"
+#include "data/base/source_kinds.h"
+#include "data/base/source_labels.h"
+#include "data/sources/source_csv.h"
+#include "io/files/file.h"
+#include "io/files/json.h"
+
+namespace tessera::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uint64_t kMostTableBytes = uint64_t{512} << 20;
+
+struct Row {
+  std::string where;  // "labels.csv line 7"
+  std::string path;
+  std::vector<std::string> labels;
+  bool numbers = false;  // JSON: the labels are numbers, whatever the classes are called
+  std::optional<Split> split;
+  std::vector<std::string> captions = {};
+};
+
+struct Table {
+  std::vector<Row> rows;
+  bool multi = false;
+  bool has_split = false;
+  bool labelled = true;
+  bool captioned = false;
+  std::vector<std::string> classes;  // where the columns are the classes
+  ProblemList problems;
+};
+
+std::optional<Split> parse_split(const std::string& word) {
+  const std::string name = lower(trim(word));
+  if (name == "train") return Split::train;
+  if (name == "val" || name == "validation" || name == "valid" || name == "test") return Split::validation;
+  return std::nullopt;
+}
+
+// --- CSV and TSV ---
+
+constexpr size_t kNone = SIZE_MAX;
+
+// The place of the first title that is one of the words.
+size_t find_column(const std::vector<std::string>& titles, std::initializer_list<const char*> words) {
+  for (size_t i = 0; i < titles.size(); ++i)
+    for (const char* word : words)
+      if (titles[i] == word) return i;
+  return kNone;
+}
+
+struct Columns {
+  bool header = true;
+  size_t count = 2, path = 0, label = 1, split = kNone, caption = kNone;
+  bool labels_title = false;
+  std::vector<size_t> classes;  // columns of 0 and 1
+};
+
+Columns find_columns(const CsvRow& first, const std::string& name) {
+  Columns columns;
+  std::vector<std::string> titles;
+  for (const std::string& field : first.fields) titles.push_back(lower(trim(field)));
+  columns.count = titles.size();
+  columns.path = find_column(titles, {"path", "file", "filename", "filepath", "image"});
+  const auto label = find_column(titles, {"label", "labels", "class", "target"});
+  if (columns.path == kNone) {
+    if (label != kNone && !has_picture_extension(titles[0]))
+      fail(name, " starts with titles, '", printable(titles[0], 60),
+           "' and so on, but none of them is 'path': the ", "column of the images' files must be called so");
+    if (titles.size() != 2)
+      fail(name, " has ", titles.size(),
+           " columns and no title 'path'; must have two (path, label) or such a header");
+    columns = {};
+    columns.header = false;
+    return columns;
+  }
+  columns.label = label;
+  columns.split = find_column(titles, {"split"});
+  columns.caption = find_column(titles, {"caption", "captions"});
+  if (columns.label != kNone) {
+    columns.labels_title = titles[columns.label] == "labels";
+    return columns;
+  }
+  if (columns.caption != kNone) return columns;
+  for (size_t i = 0; i < titles.size(); ++i)
+    if (i != columns.path && i != columns.split) columns.classes.push_back(i);
+  if (columns.classes.size() == 1) {  // OpenCLIP's tables are of `filepath` and `title`
+    const size_t only = columns.classes.front();
+    if (titles[only] != "title" && titles[only] != "text")
+      fail(name, " has no column titled 'label' or 'caption', nor two or more of 0 and 1");
+    columns.caption = only;
+    columns.classes.clear();
+  }
+  return columns;
+}
+
+// The titles of the columns of a row that hold a 1; nothing, with the reason noted, if one holds neither 0
+// nor 1.
+std::optional<std::vector<std::string>> marked_classes(const CsvRow& row, const Columns& columns,
+                                                       Table& table, const std::string& where) {
+  std::vector<std::string> marked;
+  for (size_t i = 0; i < columns.classes.size(); ++i) {
+    const std::string_view cell = trim(row.fields[columns.classes[i]]);
+    if (cell != "0" && cell != "1") {
+      table.problems.add(where, ": column '", table.classes[i], "' holds '", cell, "', must be 0 or 1");
+      return std::nullopt;
+    }
+    if (cell == "1") marked.push_back(table.classes[i]);
+  }
+  return marked;
+}
+
+std::vector<std::string> label_words(const std::string& cell) {
+  std::vector<std::string> words;
+  for (const std::string& word : split(cell, '|'))
+    if (!trim(word).empty()) words.emplace_back(trim(word));
+  return words;
+}
+
+Table read_csv(const std::string& path) {
+  const std::string content = read_text(path, kMostTableBytes);
+  if (!is_utf8(content)) fail(path, " is not UTF-8 text");
+  const auto rows = parse_csv(content, lower(path).ends_with(".tsv") ? '\t' : ',', path);
+  if (rows.empty()) fail(path, " is empty");
+  const Columns columns = find_columns(rows[0], path);
+  Table table;
+  table.multi = columns.labels_title || !columns.classes.empty();
+  table.has_split = columns.split != kNone;
+  table.labelled = columns.label != kNone || !columns.classes.empty();
+  table.captioned = columns.caption != kNone;
+  for (const size_t column : columns.classes) table.classes.emplace_back(trim(rows[0].fields[column]));
+  for (size_t i = columns.header ? 1 : 0; i < rows.size(); ++i) {
+    const CsvRow& row = rows[i];
+    Row entry;
+    entry.where = text(path, " line ", row.line);
+    if (row.fields.size() != columns.count) {
+      table.problems.add(entry.where, " has ", row.fields.size(), " columns, must have ", columns.count);
+      continue;
+    }
+    entry.path = row.fields[columns.path];
+    if (table.captioned) {
+      entry.captions = captions_of_lines(row.fields[columns.caption], entry.where);
+      if (entry.captions.empty()) table.problems.add(entry.where, " has an empty caption");
+    }
+    if (table.has_split) entry.split = parse_split(row.fields[columns.split]);
+    if (table.has_split && !entry.split) {
+      table.problems.add(entry.where, ": split is '", row.fields[columns.split],
+                         "', must be train, val or test");
+      continue;
+    }
+    if (!columns.classes.empty()) {
+      auto marked = marked_classes(row, columns, table, entry.where);
+      if (!marked) continue;
+      entry.labels = std::move(*marked);
+    } else if (table.labelled) {
+      entry.labels = label_words(row.fields[columns.label]);
+      if (row.fields[columns.label].find('|') != std::string::npos) table.multi = true;
+    }
+    table.rows.push_back(std::move(entry));
+  }
+  return table;
+}
+
+// --- JSON ---
+
+// One label of JSON as text.
+std::string label_text(const nlohmann::json& value, const std::string& where, bool& is_number) {
+  is_number = value.is_number_integer();
+  if (is_number) return value.dump();
+  if (!value.is_string())
+    fail(where, ": a label is ", value.type_name(), ", must be a whole number or a class name");
+  std::string word(trim(value.get_ref<const std::string&>()));
+  if (word.empty()) fail(where, " has an empty label");
+  return word;
+}
+
+Row read_json_row(const nlohmann::json& object, const std::string& where, Table& table) {
+  Row row;
+  row.where = where;
+  if (!object.is_object())
+    fail(where, " is ", object.type_name(), R"(, must be an object such as {"path": …, "label": …})");
+  const auto path = object.find("path"), label = object.find("label"), labels = object.find("labels"),
+             split = object.find("split");
+  if (path == object.end() || !path->is_string()) fail(where, " has no text 'path'");
+  row.path = path->get<std::string>();
+  row.captions = captions_of_json(object, where);
+  table.captioned = table.captioned || !row.captions.empty();
+  if (table.labelled && (label == object.end()) == (labels == object.end()))
+    fail(where, " must have either 'label' or 'labels'");
+  if (!table.labelled) {
+    // Pictures alone.
+  } else if (label != object.end()) {
+    row.labels.push_back(label_text(*label, where, row.numbers));
+  } else {
+    table.multi = true;
+    if (!labels->is_array()) fail(where, ": 'labels' is ", labels->type_name(), ", must be an array");
+    for (size_t i = 0; i < labels->size(); ++i) {
+      bool is_number = false;
+      row.labels.push_back(label_text((*labels)[i], where, is_number));
+      if (i > 0 && is_number != row.numbers) fail(where, ": 'labels' mixes numbers and names");
+      row.numbers = is_number;
+    }
+  }
+  if (split != object.end()) {
+    table.has_split = true;
+    if (split->is_string()) row.split = parse_split(split->get<std::string>());
+    if (!row.split) fail(where, ": 'split' must be \"train\", \"val\" or \"test\"");
+  }
+  return row;
+}
+
+Table read_json(const std::string& path) {
+  const auto list =
+      parse_json(read_text(path, kMostTableBytes), path, {.max_bytes = kMostTableBytes, .max_depth = 4});
+  if (!list.is_array())
+    fail(path, " is ", list.type_name(), R"(, must be a list of {"path": …, "label": …})");
+  Table table;
+  table.labelled = list.empty() || std::any_of(list.begin(), list.end(), [](const nlohmann::json& entry) {
+                     return !entry.is_object() || entry.contains("label") || entry.contains("labels");
+                   });
+  for (size_t i = 0; i < list.size(); ++i) try {
+      table.rows.push_back(read_json_row(list[i], text(path, " entry ", i), table));
+    } catch (const Error& error) {
+      table.problems.add(error.what());
+    }
+  for (const Row& row : table.rows)
+    if (table.has_split && !row.split) table.problems.add(row.where, " has no 'split', unlike others");
+  return table;
+}
+
+// --- Lists ---
+
+bool is_list(const std::string& path) { return lower(path).ends_with(".txt"); }
+
+// The label is the last word of a line: paths may hold spaces.
+Table read_list(const std::string& path) {
+  const std::string content = read_text(path, kMostTableBytes);
+  if (!is_utf8(content)) fail(path, " is not UTF-8 text");
+  Table table;
+  int64_t number = 0;
+  const std::vector<std::string> lines = split(content, '\n');
+  // A line that ends in a picture's name has no label behind it.
+  table.labelled = std::any_of(lines.begin(), lines.end(), [](const std::string& line) {
+    return !trim(line).empty() && !has_picture_extension(trim(line));
+  });
+  for (const std::string& line : lines) {
+    ++number;
+    const std::string_view words = trim(line);
+    if (words.empty()) continue;
+    Row row;
+    row.where = text(path, " line ", number);
+    if (!table.labelled) {
+      row.path = words;
+      table.rows.push_back(std::move(row));
+      continue;
+    }
+    const size_t gap = words.find_last_of(" \t");
+    if (gap == std::string_view::npos) {
+      table.problems.add(row.where, " is '", printable(words.substr(0, 60)), "', must be a path and a label");
+      continue;
+    }
+    row.path = trim(words.substr(0, gap));
+    row.labels.emplace_back(words.substr(gap + 1));
+    table.rows.push_back(std::move(row));
+  }
+  if (number == 0 || (table.rows.empty() && table.problems.lines().empty())) fail(path, " is empty");
+  return table;
+}
+
+// Lines of one path, each with a caption, become one sample.
+void gather_captions(Table& table) {
+  std::map<std::string, size_t> places;
+  std::vector<Row> rows;
+  for (Row& row : table.rows) {
+    const auto [found, is_new] = places.try_emplace(row.path, rows.size());
+    if (is_new) {
+      rows.push_back(std::move(row));
+      continue;
+    }
+    Row& first = rows[found->second];
+    if (row.labels != first.labels || row.split != first.split)
+      table.problems.add(row.where, " has another label or split than ", first.where,
+                         ", which names the same image");
+    first.captions.insert(first.captions.end(), row.captions.begin(), row.captions.end());
+  }
+  table.rows = std::move(rows);
+}
+
+Table read_table(const std::string& path) {
+  Table table = is_list(path)                    ? read_list(path)
+                : lower(path).ends_with(".json") ? read_json(path)
+                                                 : read_csv(path);
+  if (table.captioned) gather_captions(table);
+  return table;
+}
+
+// --- Classes ---
+
+bool all_numbers(const Table& table) {
+  for (const Row& row : table.rows)
+    for (const std::string& label : row.labels)
+      if (!parse_int(label)) return false;
+  return true;
+}
+
+// A number would be taken for a place among the sorted names, which nobody counted.
+void refuse_numbers(const Table& table) {
+  for (const Row& row : table.rows)
+    if (row.numbers)
+      fail(row.where, " has the number ", row.labels[0],
+           " as its label, others have names; must be numbers or names in all, or give class_names");
+}
+
+// The classes that a training table stands for.
+ClassNames classes_of(const Table& table, const SourceConfig& config) {
+  if (!config.class_names.empty()) return ClassNames(read_class_names(config.class_names));
+  if (!table.classes.empty()) return ClassNames(table.classes);
+  std::set<std::string> words;
+  for (const Row& row : table.rows) words.insert(row.labels.begin(), row.labels.end());
+  if (!all_numbers(table)) {
+    refuse_numbers(table);
+    return ClassNames({words.begin(), words.end()});
+  }
+  int64_t largest = -1;
+  for (const std::string& word : words) {
+    const int64_t number = parse_int(word).value_or(-1);
+    if (number < kMostClasses) largest = std::max(largest, number);
+  }
+  return ClassNames(numbered_classes(largest + 1));
+}
+
+// Of two lists of numbers: those of both, since 800 pictures need not show every class that 200 others do.
+// Nothing where `other` is no list or one of them has names.
+std::optional<ClassNames> classes_of_both(const Table& table, const SourceConfig& config,
+                                          const std::string& other) {
+  if (!config.class_names.empty() || !is_list(other) || !is_table_path(other)) return std::nullopt;
+  const Table theirs = read_list(other);
+  if (!all_numbers(table) || !all_numbers(theirs)) return std::nullopt;
+  ClassNames a = classes_of(table, config), b = classes_of(theirs, config);
+  return a.names().size() < b.names().size() ? b : a;
+}
+
+int64_t class_of(const std::string& label, const Row& row, const ClassNames& classes) {
+  const auto kind = row.numbers ? LabelText::number_first : LabelText::name_first;
+  const int64_t number = read_label(label, kind, classes, row.where);
+  const auto count = static_cast<int64_t>(classes.names().size());
+  if (number >= count) fail(row.where, " has label ", number, ", must be 0 to ", count - 1);
+  return number;
+}
+
+void add_row(const Row& row, const ClassNames& classes, bool captioned, FileSet& set) {
+  if (row.path.empty()) fail(row.where, " has an empty path");
+  if (row.path.find('\0') != std::string::npos) fail(row.where, ": the path holds a zero byte");
+  if (row.labels.empty() && !set.multi_label) fail(row.where, " has no label");
+  std::vector<int64_t> numbers;
+  for (const std::string& label : row.labels) numbers.push_back(class_of(label, row, classes));
+  set.labels.push_back(set.multi_label ? -1 : numbers[0]);
+  set.paths.push_back(row.path);
+  if (set.multi_label) set.label_lists.push_back(several_labels(std::move(numbers)).classes);
+  if (captioned) set.captions.push_back(row.captions);
+}
+
+class TableSource final : public FileSource {
+ public:
+  using FileSource::FileSource;
+  const char* kind() const override { return "table"; }
+};
+
+}  // namespace
+
+bool is_table_path(const std::string& path) {
+  const std::string name = lower(path);
+  std::error_code error;
+  return (name.ends_with(".csv") || name.ends_with(".tsv") || name.ends_with(".json") || is_list(name)) &&
+         fs::is_regular_file(path, error);
+}
+
+std::unique_ptr<Source> open_table(const SourceConfig& config, Split split) {
+  const std::string& path = path_of(config, split);
+  const bool own_path = !config.val_path.empty();
+  Table table = read_table(path);
+  if (!table.labelled)
+    for (Row& row : table.rows) row.labels = {"0"};
+  FileSet set;
+  set.multi_label = table.multi;
+  set.shown = path;
+  set.root = config.image_root.empty() ? fs::path(path).parent_path().string() : config.image_root;
+  ClassNames classes;
+  const std::string& other = split == Split::train ? config.val_path : config.path;
+  if (!table.labelled) {
+    classes = ClassNames({""});
+  } else if (const auto both = is_list(path) ? classes_of_both(table, config, other) : std::nullopt) {
+    classes = *both;
+  } else if (split == Split::train || !has_training_path(config)) {
+    classes = classes_of(table, config);
+  } else {
+    const auto train = open_source_with_problems(config, Split::train);
+    const ClassLabels& labels = require_labels(*train, path);
+    classes = ClassNames(labels.class_names());
+    set.multi_label = labels.multi_label();
+    if (table.multi && !set.multi_label)
+      fail(path, " has several labels an image, ", train->describe(), " has one");
+  }
+  // Under a path of its own a table that marks nothing for this split is taken whole.
+  const auto marked = [&](const Row& row) { return row.split == split; };
+  const bool whole =
+      !table.has_split || (own_path && std::none_of(table.rows.begin(), table.rows.end(), marked));
+  for (const Row& row : table.rows) try {
+      if (whole || marked(row)) add_row(row, classes, table.captioned, set);
+    } catch (const Error& error) {
+      table.problems.add(error.what());
+    }
+  set.classes = classes.names();
+  if (!own_path && !table.has_split) set.keep(select_split(config, split, set.paths, set.labels));
+  if (table.labelled && split == Split::train && (!config.class_names.empty() || !table.classes.empty()))
+    find_empty_classes(path, set.classes, set.counts(), table.problems);
+  set.problems = table.problems.lines();
+  auto source = std::make_unique<TableSource>(std::move(set));
+  if (!table.labelled) return without_labels(std::move(source));
+  return source;
+}
+
+}  // namespace tessera::data

@@ -1,0 +1,217 @@
+// Plain texts: `text:PATH`. PATH is a document (.txt, .md), documents in a .jsonl file ({"text": …} a line, or captions,
+// or a conversation, whose turns become lines; of `text:template=NAME,PATH` each of its rounds is a document in that
+// template), shards whose .txt and .md members are documents, a folder of any of these with its folders, or several
+// paths in braces.
+//
+// Without a validation set of its own the end of every document is the validation set, val_share of its bytes: a set
+// may be a few long documents.
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "core/counted.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "data/base/captions.h"
+#include "data/base/source_kinds.h"
+#include "data/sources/conversations.h"
+#include "io/files/file.h"
+#include "io/files/json.h"
+#include "io/files/tar.h"
+#include "text/conversation.h"
+
+namespace tessera::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kPrefix = "text:", kTemplate = "template=";
+constexpr uint64_t kMostBytes = uint64_t{8} << 30;  // of all documents, which are held in memory
+constexpr JsonLimits kLineLimits{.max_bytes = uint64_t{64} << 20, .max_depth = 16, .max_keys = 4096};
+
+struct Document {
+  std::string name, content;
+};
+struct Documents {
+  std::vector<Document> all;
+  std::vector<std::string> problems;  // what is no text, a line each
+};
+
+bool is_document(std::string_view path) { return path.ends_with(".txt") || path.ends_with(".md"); }
+bool is_shard(std::string_view path) {
+  return path.ends_with(".tar") || path.ends_with(".tar.gz") || path.ends_with(".tgz");
+}
+bool is_lines(std::string_view path) { return path.ends_with(".jsonl"); }
+
+// Where conversations are written in a template, each round is a document: what ends an answer there is what ends a
+// document. The word for an image goes.
+std::vector<std::string> rounds_in(const ChatTemplate& chat, const std::vector<std::string>& turns) {
+  std::vector<std::string> rounds;
+  for (size_t i = 0; i + 1 < turns.size(); i += 2) {
+    std::string question = turns[i];
+    if (const size_t at = question.find(kImageWord); at != std::string::npos)
+      question.erase(at, kImageWord.size());
+    rounds.push_back(conversation_text(chat, {{true, question}, {false, turns[i + 1]}}));
+    if (!chat.sep2.empty()) rounds.back().resize(rounds.back().size() - chat.sep2.size());
+  }
+  return rounds;
+}
+
+class DocumentReader {
+ public:
+  // `chat` is null where the turns of a conversation are lines.
+  explicit DocumentReader(const ChatTemplate* chat) : chat_(chat) {}
+
+  Documents read(const std::string& path) {
+    for (const std::string& one : expand_braces(path)) read_path(one);
+    check(!read_.all.empty() || !read_.problems.empty(), path,
+          " holds no texts: it must be a .txt, .md or .jsonl file, shards with such, ",
+          "or a folder of these");
+    return std::move(read_);
+  }
+
+ private:
+  void read_path(const std::string& path) {
+    std::error_code error;
+    if (fs::is_directory(path, error)) return read_folder(path);
+    if (is_shard(path)) return read_shard(path);
+    if (is_lines(path)) return read_lines(path);
+    if (!is_document(path) && file_exists(path))
+      fail_usage(
+          path, " is no text: it must be a .txt, .md or .jsonl file, shards with such, or a folder of these");
+    add(path, read_text(path, kMostBytes));
+  }
+
+  void read_folder(const std::string& folder) {
+    std::vector<std::string> paths;
+    for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+      const std::string path = entry.path().string();
+      if (entry.is_regular_file() && (is_document(path) || is_shard(path) || is_lines(path)))
+        paths.push_back(path);
+    }
+    std::sort(paths.begin(), paths.end());
+    for (const std::string& path : paths) read_path(path);
+  }
+
+  void read_shard(const std::string& path) {
+    const TarArchive shard(path);
+    for (size_t i = 0; i < shard.members().size(); ++i)
+      if (is_document(shard.members()[i].name))
+        add(text(path, ": ", shard.members()[i].name), std::string(as_text(shard.bytes(i))));
+  }
+
+  void read_lines(const std::string& path) {
+    int64_t number = 0;
+    for (const std::string& line : split(read_text(path, kMostBytes), '\n')) {
+      const std::string where = text(path, " line ", ++number);
+      if (trim(line).empty()) continue;
+      std::vector<std::string> contents;
+      try {
+        contents = texts_of(line, where);
+      } catch (const Error& error) {
+        read_.problems.emplace_back(error.what());
+      }
+      for (std::string& content : contents) add(where, std::move(content));
+    }
+  }
+
+  std::vector<std::string> texts_of(const std::string& line, const std::string& where) const {
+    const nlohmann::json record = parse_json(line, where, kLineLimits);
+    check(record.is_object(), where, " is no JSON object");
+    if (chat_ && (record.contains("conversations") || record.contains("question")))
+      return rounds_in(*chat_, conversation_turns(record, where));
+    return {text_of(record, where)};
+  }
+
+  static std::string text_of(const nlohmann::json& record, const std::string& where) {
+    if (const auto found = record.find("text"); found != record.end() && found->is_string())
+      return found->get<std::string>();
+    if (std::vector<std::string> captions = captions_of_json(record, where); !captions.empty())
+      return join(captions, "\n");
+    if (record.contains("conversations") || record.contains("question"))
+      return join(conversation_turns(record, where), "\n");
+    fail(where, " has neither 'text' nor captions nor a conversation");
+  }
+
+  void add(const std::string& name, std::string content) {
+    if (!is_utf8(content)) {
+      read_.problems.push_back(name + " is not UTF-8 text");
+      return;
+    }
+    bytes_ += content.size();
+    check(bytes_ <= kMostBytes, name, ": the texts up to here are more than ", human_bytes(kMostBytes));
+    if (!trim(content).empty()) read_.all.push_back({name, std::move(content)});
+  }
+
+  const ChatTemplate* chat_;
+  Documents read_;
+  uint64_t bytes_ = 0;
+};
+
+// The first byte of the last `share` of a text, at the beginning of a word.
+size_t cut_of(const std::string& content, double share) {
+  const auto wanted = static_cast<size_t>((1 - share) * static_cast<double>(content.size()));
+  const size_t space = content.find_first_of(" \n", wanted);
+  return share > 0 && space != std::string::npos ? space : content.size();
+}
+
+class TextSource final : public Source {
+ public:
+  TextSource(std::string path, Documents documents)
+      : path_(std::move(path)),
+        documents_(std::move(documents.all)),
+        problems_(std::move(documents.problems)) {
+    Fingerprint print;
+    for (const Document& document : documents_) {
+      bytes_ += document.content.size();
+      print.add(document.content);
+    }
+    fingerprint_ = print.value();
+  }
+
+  int64_t size() const override { return std::ssize(documents_); }
+  RawSample read(int64_t index) const override {
+    const Document& document = documents_.at(static_cast<size_t>(index));
+    RawSample sample{.name = document.name};
+    sample.annotation.captions = {document.content};
+    return sample;
+  }
+  uint64_t fingerprint() const override { return fingerprint_; }
+  std::vector<std::string> problems() const override { return problems_; }
+  std::string describe() const override {
+    return text("texts ", path_, ", ", counted(size(), "document"), " of ", human_bytes(bytes_));
+  }
+
+ private:
+  std::string path_;
+  std::vector<Document> documents_;
+  std::vector<std::string> problems_;
+  uint64_t bytes_ = 0, fingerprint_ = 0;
+};
+
+}  // namespace
+
+bool is_text_path(const std::string& path) { return path.starts_with(kPrefix); }
+
+std::unique_ptr<Source> open_text(const SourceConfig& config, Split split) {
+  std::string path = path_of(config, split).substr(kPrefix.size());
+  const ChatTemplate* chat = nullptr;
+  if (path.starts_with(kTemplate)) {
+    const size_t comma = path.find(',');
+    if (comma == std::string::npos)
+      fail_usage("data path '", kPrefix, path, "' must be text:template=NAME,PATH");
+    chat = &find_template(path.substr(kTemplate.size(), comma - kTemplate.size()));
+    path.erase(0, comma + 1);
+  }
+  Documents documents = DocumentReader(chat).read(path);
+  if (config.val_path.empty())
+    for (Document& document : documents.all) {
+      const size_t cut = cut_of(document.content, config.val_share);
+      document.content =
+          split == Split::train ? document.content.substr(0, cut) : document.content.substr(cut);
+    }
+  std::erase_if(documents.all, [](const Document& document) { return trim(document.content).empty(); });
+  return std::make_unique<TextSource>(path, std::move(documents));
+}
+
+}  // namespace tessera::data

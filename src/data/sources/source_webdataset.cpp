@@ -1,0 +1,380 @@
+// WebDataset: tar shards, plain or gzipped, in which the members KEY.jpg (.jpeg, .png, .webp, .gif, .bmp, .tiff) and
+// KEY.cls or KEY.json make a sample. `train-{000..004}.tar.gz` names several shards, a folder of shards those that start
+// with train (or val, test). Class names stand in classes.txt beside the shards.
+//
+// KEY.cls holds a class number, or a class name where names are known; KEY.json holds {"label": number or
+// name} or, for several classes a picture, {"labels": [...]}. Shards of pictures alone have no labels. Captions are
+// {"caption": …} or {"captions": […]} of KEY.json, else the lines of KEY.txt.
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <span>
+#include <tuple>
+
+#include "core/counted.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "core/threads.h"
+#include "data/base/captions.h"
+#include "data/base/source_kinds.h"
+#include "data/base/source_labels.h"
+#include "data/sources/shard_files.h"
+#include "io/files/file.h"
+#include "io/files/json.h"
+#include "io/files/tar.h"
+
+namespace tessera::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct ShardList {
+  std::vector<std::string> paths;
+  bool by_share = false;
+  bool beside = false;  // held out, with the shards to train on in the same folder
+};
+
+// What a split is made of. In a folder, shards called train… are for training and val…, test… held out; where
+// no shard says so, all are shared out.
+ShardList find_shards(const SourceConfig& config, Split split) {
+  const std::string& path = path_of(config, split);
+  const bool own_path = !config.val_path.empty();
+  std::error_code too_long;  // a list in braces may be longer than a name
+  if (!fs::is_directory(path, too_long)) return {expand_braces(path), !own_path};
+  const auto all = shards_in(path);
+  std::vector<std::string> train, held_out, others;
+  for (const std::string& shard : all) {
+    const std::string name = lower(fs::path(shard).filename().string());
+    const bool out = name.starts_with("val") || name.starts_with("test");
+    (out ? held_out : name.starts_with("train") ? train : others).push_back(shard);
+  }
+  if (split == Split::validation && !held_out.empty())
+    return {held_out, false, !own_path && !(train.empty() && others.empty())};
+  if (split == Split::validation && own_path) return {all, false};
+  if (train.empty() && others.empty())
+    fail(path, " has shards for validation (", fs::path(held_out[0]).filename().string(),
+         ") but none to train on");
+  return {train.empty() ? others : train, !own_path && held_out.empty()};
+}
+
+constexpr uint32_t kNoMember = UINT32_MAX;
+
+// One sample; its key is the name of its picture.
+struct Item {
+  uint32_t shard = 0, picture = 0;              // picture: the member
+  int64_t label = -1;                           // -1 where multi-label
+  std::vector<int64_t> labels;                  // where multi-label
+  uint32_t text = kNoMember, json = kNoMember;  // members that captions may stand in
+
+  bool multi() const { return label < 0; }
+  std::span<const int64_t> classes() const {
+    return multi() ? std::span<const int64_t>(labels) : std::span<const int64_t>(&label, 1);
+  }
+};
+
+// A shard and what was found in it.
+struct Shard {
+  std::shared_ptr<const TarArchive> archive;
+  std::vector<Item> items;
+  bool labelled = false;  // some sample has a label; else items are pictures alone, of class 0
+  ProblemList problems;
+};
+
+// The member's name up to the first dot of its last part, and what follows it.
+std::pair<std::string_view, std::string> split_member_name(std::string_view name) {
+  const size_t slash = name.rfind('/');
+  const size_t dot = name.find('.', slash == std::string_view::npos ? 0 : slash + 1);
+  if (dot == std::string_view::npos) return {name, ""};
+  return {name.substr(0, dot), lower(name.substr(dot))};
+}
+
+// The members of one sample.
+struct Parts {
+  static constexpr size_t kNone = SIZE_MAX;
+  size_t picture = kNone, number = kNone, json = kNone, text = kNone;
+};
+
+// Whether a .json is there for its captions: it names no label, and says something or stands beside a .txt.
+bool is_caption_json(const TarArchive& archive, const Parts& parts, const std::string& where) {
+  if (parts.json == Parts::kNone) return false;
+  try {
+    const auto object = parse_json(as_text(archive.bytes(parts.json)), where);
+    return object.is_object() && !object.contains("label") && !object.contains("labels") &&
+           (parts.text != Parts::kNone || object.contains("caption") || object.contains("captions"));
+  } catch (const Error&) {
+    return false;  // is named where its label is read
+  }
+}
+
+uint32_t member_of(size_t part) { return part == Parts::kNone ? kNoMember : static_cast<uint32_t>(part); }
+
+void read_json(std::string_view content, const ClassNames& names, const std::string& where, Item& item) {
+  Label label = read_json_label(parse_json(content, where), names, where);
+  if (label.multi)
+    item.labels = std::move(label.classes);
+  else
+    item.label = label.classes[0];
+}
+
+Shard read_shard(const std::string& path, uint32_t number, const ClassNames& names) {
+  Shard shard;
+  shard.archive = open_archive(path);
+  std::vector<std::pair<std::string_view, Parts>> samples;  // in the order of the archive
+  std::map<std::string_view, size_t> place;
+  const auto& members = shard.archive->members();
+  for (size_t m = 0; m < members.size(); ++m) {
+    const auto [key, extension] = split_member_name(members[m].name);
+    const bool is_picture = extension.find('.', 1) == std::string::npos && has_picture_extension(extension);
+    if (!is_picture && extension != ".cls" && extension != ".json" && extension != ".txt") continue;
+    const auto [found, is_new] = place.try_emplace(key, samples.size());
+    if (is_new) samples.emplace_back(key, Parts{});
+    Parts& parts = samples[found->second].second;
+    size_t& part = is_picture             ? parts.picture
+                   : extension == ".cls"  ? parts.number
+                   : extension == ".json" ? parts.json
+                                          : parts.text;
+    if (part != Parts::kNone)
+      shard.problems.add(path, ": '", key, "' has two ", is_picture ? "images" : extension);
+    else
+      part = m;
+  }
+  const auto has_label = [&](const auto& sample) {
+    const auto& [key, parts] = sample;
+    return parts.number != Parts::kNone ||
+           (parts.json != Parts::kNone &&
+            !is_caption_json(*shard.archive, parts, text(path, ": ", key, ".json")));
+  };
+  shard.labelled = std::any_of(samples.begin(), samples.end(), has_label);
+  for (const auto& [key, parts] : samples) {
+    const std::string where = text(path, ": ", key);
+    const bool labelled = shard.labelled && has_label(std::pair(key, parts));
+    if (parts.picture == Parts::kNone) {
+      if (parts.text != Parts::kNone || parts.json != Parts::kNone || parts.number != Parts::kNone)
+        shard.problems.add(where, labelled ? " has a label" : " has a caption",
+                           " but no image (.jpg, .png, .webp, .gif, .bmp or .tiff)");
+    } else if (!shard.labelled) {
+      shard.items.push_back({number,
+                             static_cast<uint32_t>(parts.picture),
+                             0,
+                             {},
+                             member_of(parts.text),
+                             member_of(parts.json)});
+    } else if (!labelled) {
+      shard.problems.add(where, " has an image but no .cls or .json");
+    } else {
+      try {
+        Item item{number,
+                  static_cast<uint32_t>(parts.picture),
+                  -1,
+                  {},
+                  member_of(parts.text),
+                  member_of(parts.json)};
+        if (parts.number != Parts::kNone)
+          item.label = read_label(as_text(shard.archive->bytes(parts.number)), LabelText::number_first, names,
+                                  where + ".cls");
+        else
+          read_json(as_text(shard.archive->bytes(parts.json)), names, where + ".json", item);
+        shard.items.push_back(std::move(item));
+      } catch (const Error& error) {
+        shard.problems.add(error.what());
+      }
+    }
+  }
+  return shard;
+}
+
+class WebDatasetSource final : public LabelledSource {
+ public:
+  WebDatasetSource(const SourceConfig& config, Split split) : shown_(path_of(config, split)) {
+    const ShardList list = find_shards(config, split);
+    const ClassNames names = find_class_names(config, list.paths.front());
+    read_shards(list.paths, names);
+    if (!labelled_)
+      classes_ = {""};
+    else
+      classes_ = names.names().empty() ? count_classes(config, split, list.beside) : names.names();
+    drop_out_of_range();
+    if (list.by_share) {
+      std::vector<std::string> keys;
+      std::vector<int64_t> labels;
+      std::set<std::string_view> seen;
+      for (const Item& item : items_) {
+        const std::string_view key = key_of(item);  // other shards may have other pictures under it
+        keys.push_back(seen.insert(key).second ? std::string(key) : text(item.shard, "/", key));
+        labels.push_back(item.label);
+      }
+      std::vector<Item> kept;
+      for (const int64_t i : select_split(config, split, keys, labels))
+        kept.push_back(std::move(items_[static_cast<size_t>(i)]));
+      items_ = std::move(kept);
+    }
+    if (split == Split::train && labelled_ && !names.names().empty())
+      find_empty_classes(shown_, classes_, class_counts(*this), problems_);
+  }
+
+  int64_t size() const override { return static_cast<int64_t>(items_.size()); }
+
+  RawSample read(int64_t index) const override {
+    const Item& item = items_[static_cast<size_t>(index)];
+    const TarArchive& archive = *archives_[item.shard];
+    const auto bytes = archive.bytes(item.picture);
+    std::string name =
+        printable(text(archive.path(), ": ", archive.members()[item.picture].name), kMostNameBytes);
+    if (bytes.size() > kMaxPictureBytes)
+      fail(name, " has ", bytes.size(), " bytes, at most ", kMaxPictureBytes, " are read");
+    RawSample sample{std::move(name), std::vector<std::byte>(bytes.begin(), bytes.end())};
+    sample.annotation.captions = captions(archive, item, sample.name);
+    return sample;
+  }
+
+  int64_t label(int64_t index) const override { return items_[static_cast<size_t>(index)].label; }
+  std::vector<int64_t> labels(int64_t index) const override {
+    const auto classes = items_[static_cast<size_t>(index)].classes();
+    return {classes.begin(), classes.end()};
+  }
+  bool multi_label() const override { return multi_; }
+  bool labelled() const { return labelled_; }
+  const std::vector<std::string>& class_names() const override { return classes_; }
+
+  uint64_t fingerprint() const override {
+    Fingerprint print;
+    print.add(classes_);
+    for (const Item& item : items_) {
+      print.add(key_of(item));
+      print.add(static_cast<int64_t>(archives_[item.shard]->members()[item.picture].size));
+      for (const int64_t one : item.classes()) print.add(one);
+      const auto size_of = [&](uint32_t member) {
+        return member == kNoMember ? 0 : static_cast<int64_t>(archives_[item.shard]->members()[member].size);
+      };
+      if (item.text != kNoMember || (!labelled_ && item.json != kNoMember))
+        print.add(size_of(item.text)), print.add(size_of(item.json));
+    }
+    return print.value();
+  }
+
+  std::string describe() const override {
+    return text("WebDataset ", shown_, ", ", counted(static_cast<int64_t>(archives_.size()), "shard"), ", ",
+                counted(size(), "image"), ", ",
+                counted(static_cast<int64_t>(classes_.size()), "class", "classes"));
+  }
+  std::vector<std::string> problems() const override { return problems_.lines(); }
+
+ private:
+  static std::vector<std::string> captions(const TarArchive& archive, const Item& item,
+                                           const std::string& where) {
+    if (item.json != kNoMember) {
+      auto found = captions_of_json(parse_json(as_text(archive.bytes(item.json)), where), where);
+      if (!found.empty()) return found;
+    }
+    if (item.text == kNoMember) return {};
+    return captions_of_lines(as_text(archive.bytes(item.text)), where);
+  }
+
+  std::string_view key_of(const Item& item) const {
+    return split_member_name(archives_[item.shard]->members()[item.picture].name).first;
+  }
+
+  // The file that was named, or classes.txt beside the shards or beside the training shards; may hold
+  // nothing.
+  static ClassNames find_class_names(const SourceConfig& config, const std::string& shard) {
+    if (!config.class_names.empty()) return ClassNames(read_class_names(config.class_names));
+    std::vector<fs::path> places = {fs::path(shard).parent_path()};
+    if (is_webdataset_path(config.path)) {
+      std::error_code too_long;
+      places.push_back(fs::is_directory(config.path, too_long) ? fs::path(config.path)
+                                                               : fs::path(config.path).parent_path());
+    }
+    for (const fs::path& place : places)
+      if (fs::exists(place / "classes.txt"))
+        return ClassNames(read_class_names((place / "classes.txt").string()));
+    return {};
+  }
+
+  void read_shards(const std::vector<std::string>& paths, const ClassNames& names) {
+    std::vector<Shard> shards(paths.size());
+    std::vector<std::string> broken(paths.size());
+    parallel_for(static_cast<int64_t>(paths.size()), 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) try {
+          shards[static_cast<size_t>(i)] =
+              read_shard(paths[static_cast<size_t>(i)], static_cast<uint32_t>(i), names);
+        } catch (const Error& error) {
+          broken[static_cast<size_t>(i)] = error.what();
+        }
+    });
+    const auto any = [&](bool labelled) {
+      return std::any_of(shards.begin(), shards.end(), [&](const Shard& shard) {
+        return shard.labelled == labelled && (labelled || !shard.items.empty());
+      });
+    };
+    labelled_ = any(true) || !any(false);
+    for (size_t i = 0; i < shards.size(); ++i) {
+      if (!broken[i].empty()) problems_.add(broken[i]);
+      problems_.add(shards[i].problems);
+      archives_.push_back(std::move(shards[i].archive));
+      for (Item& item : shards[i].items) {
+        if (labelled_ && !shards[i].labelled) {
+          problems_.add(paths[i], ": ", key_of(item), " has a picture but no .cls or .json");
+          continue;
+        }
+        if (items_.empty()) multi_ = item.multi();
+        if (item.multi() != multi_)
+          problems_.add(paths[i], ": ", key_of(item), multi_ ? " has one label" : " has a list of labels",
+                        ", unlike the samples before it");
+        else
+          items_.push_back(std::move(item));
+      }
+    }
+  }
+
+  // For sets without class names: as many classes as the largest label of the training set says.
+  std::vector<std::string> count_classes(const SourceConfig& config, Split split, bool beside) const {
+    if (split == Split::validation && (beside || has_training_path(config)))
+      if (std::vector<std::string> classes = training_classes(config); !classes.empty()) return classes;
+    int64_t largest = -1;
+    for (const Item& item : items_)
+      for (const int64_t one : item.classes()) largest = std::max(largest, one);
+    return numbered_classes(largest + 1);
+  }
+
+  void drop_out_of_range() {
+    std::vector<Item> kept;
+    for (Item& item : items_) {
+      const auto classes = item.classes();
+      const auto wrong = std::find_if(classes.begin(), classes.end(), [&](int64_t one) {
+        return one >= static_cast<int64_t>(classes_.size());
+      });
+      if (wrong == classes.end())
+        kept.push_back(std::move(item));
+      else
+        problems_.add(archives_[item.shard]->path(), ": ", key_of(item), " has label ", *wrong,
+                      ", must be 0 to ", static_cast<int64_t>(classes_.size()) - 1);
+    }
+    items_ = std::move(kept);
+  }
+
+  std::string shown_;
+  std::vector<std::shared_ptr<const TarArchive>> archives_;  // null where a shard is broken
+  std::vector<Item> items_;
+  std::vector<std::string> classes_;
+  bool multi_ = false, labelled_ = true;
+  ProblemList problems_;
+};
+
+}  // namespace
+
+bool is_webdataset_path(const std::string& path) {
+  std::error_code error;
+  if (fs::is_directory(path, error)) return !shards_in(path).empty();
+  return is_shard_name(path);
+}
+
+std::unique_ptr<Source> open_webdataset(const SourceConfig& config, Split split) {
+  auto source = std::make_unique<WebDatasetSource>(config, split);
+  if (!source->labelled()) return without_labels(std::move(source));
+  return source;
+}
+
+}  // namespace tessera::data

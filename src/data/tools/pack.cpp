@@ -1,0 +1,364 @@
+#include "data/tools/pack.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cmath>
+#include <filesystem>
+#include <iomanip>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <sstream>
+#include <utility>
+
+#include "core/error.h"
+#include "core/interrupt.h"
+#include "core/random.h"
+#include "core/text.h"
+#include "core/threads.h"
+#include "data/base/objects.h"
+#include "data/base/source_kinds.h"
+#include "data/sources/coco_file.h"
+#include "data/sources/interleaved.h"
+#include "data/tools/partial_folder.h"
+#include "data/transforms/mask_labels.h"
+#include "data/transforms/resize.h"
+#include "io/files/file.h"
+#include "io/files/tar.h"
+#include "io/images/image.h"
+#include "io/images/index_png.h"
+
+namespace tessera::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kPiece = 128;  // pictures encoded at a time
+
+std::string padded(int64_t number, int width) {
+  std::ostringstream out;
+  out << std::setw(width) << std::setfill('0') << number;
+  return out.str();
+}
+
+// An image as it goes into a shard.
+struct Encoded {
+  std::vector<std::byte> bytes;
+  std::string extension, error, stem = {};
+};
+
+// What a member of a shard is called after its file: "IMG_1" of "photos/cat/IMG 1.jpg". Keys end at their first full
+// stop, and tools for shards expect few other characters.
+std::string stem_of(const std::string& name) {
+  constexpr size_t kMostBytes = 60;
+  const size_t slash = name.find_last_of('/'), start = slash == std::string::npos ? 0 : slash + 1;
+  const size_t dot = name.rfind('.');
+  std::string stem =
+      name.substr(start, dot != std::string::npos && dot > start ? dot - start : std::string::npos);
+  for (char& c : stem)
+    if (static_cast<unsigned char>(c) < 0x80 && !std::isalnum(static_cast<unsigned char>(c)) && c != '-')
+      c = '_';
+  if (stem.size() > kMostBytes) {
+    size_t end = kMostBytes;
+    while (end > 0 && (static_cast<unsigned char>(stem[end]) & 0xC0) == 0x80)
+      --end;  // not inside a character
+    stem.resize(end);
+  }
+  return stem;
+}
+
+Image shrunk(const Image& image, int64_t side) {
+  const int shorter = std::min(image.width, image.height);
+  const double ratio = static_cast<double>(side) / shorter;
+  const auto scaled = [&](int length) { return std::max(1, static_cast<int>(std::lround(length * ratio))); };
+  return resize(image, scaled(image.width), scaled(image.height), Interpolation::bicubic);
+}
+
+Encoded encode(const RawSample& sample, const PackConfig& pack) {
+  const auto* bytes = std::get_if<std::vector<std::byte>>(&sample.picture);
+  if (bytes == nullptr) {
+    const Image& image = std::get<Image>(sample.picture);
+    const bool large = pack.resize > 0 && std::min(image.width, image.height) > pack.resize;
+    return {encode_png(large ? shrunk(image, pack.resize) : image), ".png", ""};
+  }
+  const ImageInfo info = image_info(*bytes, sample.name);
+  const std::string extension = info.format == "jpeg" ? ".jpg" : "." + info.format;
+  if (pack.resize <= 0 || std::min(info.width, info.height) <= pack.resize) {
+    decode_image(*bytes, sample.name);  // throws where it is damaged
+    return {*bytes, extension, ""};
+  }
+  const Image small = shrunk(decode_image(*bytes, sample.name), pack.resize);
+  if (info.format != "jpeg" && info.format != "webp")
+    return {encode_png(small, info.orientation), ".png", ""};
+  return {encode_jpeg(small, static_cast<int>(pack.quality), info.orientation), ".jpg", ""};
+}
+
+// Starts a shard whenever the last one is full.
+class ShardWriter {
+ public:
+  // `shown` is the folder's name in the report, "" for the packed folder itself.
+  ShardWriter(fs::path folder, std::string shown, std::string prefix, const PackConfig& pack,
+              int64_t pictures, PackReport& report)
+      : folder_(std::move(folder)),
+        shown_(std::move(shown)),
+        prefix_(std::move(prefix)),
+        pack_(pack),
+        report_(report) {
+    const int64_t shards = (pictures + pack.shard_size - 1) / pack.shard_size;
+    digits_ = std::max<int>(3, static_cast<int>(std::to_string(std::max<int64_t>(shards - 1, 0)).size()));
+  }
+
+  // A member beside the picture of its sample, by what its name ends in.
+  struct Beside {
+    std::string ending;
+    std::vector<std::byte> content;
+  };
+
+  // The name of the picture as a path through its shard: "train-000.tar/train000000000-a.jpg".
+  std::string add(const Encoded& picture, const std::vector<Beside>& others) {
+    if (!writer_) {
+      name_ = prefix_ + "-" + padded(shard_++, digits_) + (pack_.gzip ? ".tar.gz" : ".tar");
+      writer_ = std::make_unique<TarWriter>((folder_ / name_).string());
+    }
+    const std::string key = prefix_ + padded(written_++, 9) + "-" + picture.stem;
+    writer_->add(key + picture.extension, picture.bytes);
+    for (const Beside& other : others) writer_->add(key + other.ending, other.content);
+    const std::string path = name_ + "/" + key + picture.extension;
+    if (++in_shard_ == pack_.shard_size) finish();
+    return path;
+  }
+
+  void finish() {
+    if (!writer_) return;
+    writer_->commit();
+    writer_.reset();
+    report_.files.push_back(shown_.empty() ? name_ : shown_ + "/" + name_);
+    report_.pictures += in_shard_;
+    report_.bytes += static_cast<int64_t>(fs::file_size(folder_ / name_));
+    in_shard_ = 0;
+  }
+
+ private:
+  fs::path folder_;
+  std::string shown_, prefix_, name_;
+  const PackConfig& pack_;
+  PackReport& report_;
+  int digits_ = 3;
+  int64_t shard_ = 0, written_ = 0, in_shard_ = 0;
+  std::unique_ptr<TarWriter> writer_;
+};
+
+// One name a line must read back as it was.
+std::string class_lines(const std::vector<std::string>& classes) {
+  std::string lines;
+  for (const std::string& name : classes) {
+    if (name.empty() || name != trim(name) || name.find('\n') != std::string::npos)
+      fail("the class '", name,
+           "' cannot stand on a line of classes.txt: blanks around it or a line end in it");
+    lines += name + "\n";
+  }
+  return lines;
+}
+
+std::vector<std::byte> bytes_of(const std::string& content) {
+  const auto* first = reinterpret_cast<const std::byte*>(content.data());
+  return {first, first + content.size()};
+}
+
+// What a set's samples carry, and how it goes into shards.
+class Companions {
+ public:
+  virtual ~Companions() = default;
+  // Where the shards are written, below the packed folder: "" or "images".
+  virtual std::string folder() const { return ""; }
+  // Whether samples are shuffled, for readers that go through shards from front to back. Sets of dense prediction keep
+  // their order, so that a training from the shards is the same as one from the files.
+  virtual bool shuffled() const { return false; }
+  virtual std::vector<ShardWriter::Beside> beside(const RawSample& sample, int64_t index) const = 0;
+  // Behind the last sample of a split: `paths` of the pictures that were packed, by their index in the source.
+  virtual void finish_split(const fs::path& /*folder*/, const std::string& /*split*/,
+                            const std::map<int64_t, std::string>& /*paths*/, PackReport& /*report*/) {}
+  // Behind the last split.
+  virtual void finish(const fs::path& folder, PackReport& report) const = 0;
+};
+
+// KEY.cls or KEY.json, and classes.txt.
+class ClassCompanions final : public Companions {
+ public:
+  ClassCompanions(const Source& source, std::string lines)
+      : labels_(require_labels(source, "data pack")), lines_(std::move(lines)) {}
+  bool shuffled() const override { return true; }
+  std::vector<ShardWriter::Beside> beside(const RawSample&, int64_t index) const override {
+    if (labels_.multi_label())
+      return {{".json", bytes_of(nlohmann::json{{"labels", labels_.labels(index)}}.dump())}};
+    return {{".cls", bytes_of(std::to_string(labels_.label(index)))}};
+  }
+  void finish(const fs::path& folder, PackReport& report) const override {
+    write_text_atomic((folder / "classes.txt").string(), lines_);
+    report.files.emplace_back("classes.txt");
+  }
+
+ private:
+  const ClassLabels& labels_;
+  std::string lines_;
+};
+
+// KEY.mask.png, and masks.json with the names of the classes.
+class MaskCompanions final : public Companions {
+ public:
+  explicit MaskCompanions(const Source& source)
+      : classes_(require_masks(source, "data pack").mask_classes()) {
+    for (int64_t i = 0; i < 256; ++i) palette_.push_back(mask_colour(i));
+  }
+  std::vector<ShardWriter::Beside> beside(const RawSample& sample, int64_t) const override {
+    check(sample.annotation.mask.has_value(), sample.name, ": has no mask");
+    return {{".mask.png", encode_index_png(*sample.annotation.mask, palette_)}};
+  }
+  void finish(const fs::path& folder, PackReport& report) const override {
+    write_text_atomic((folder / kMaskMarker).string(), nlohmann::json{{"classes", classes_}}.dump() + "\n");
+    report.files.emplace_back(kMaskMarker);
+  }
+
+ private:
+  std::vector<std::string> classes_;
+  std::vector<std::array<uint8_t, 3>> palette_;
+};
+
+// annotations/instances_SPLIT.json beside images/SPLIT-000.tar, as COCO has them.
+class ObjectCompanions final : public Companions {
+ public:
+  explicit ObjectCompanions(const Source& source) : labels_(require_objects(source, "data pack")) {}
+  std::string folder() const override { return "images"; }
+  std::vector<ShardWriter::Beside> beside(const RawSample&, int64_t) const override { return {}; }
+  void finish_split(const fs::path& folder, const std::string& split,
+                    const std::map<int64_t, std::string>& paths, PackReport& report) override {
+    CocoFile file;
+    const auto& classes = labels_.object_classes();
+    for (int64_t k = 0; k < std::ssize(classes); ++k)
+      file.categories.push_back({labels_.class_number(k), classes[static_cast<size_t>(k)]});
+    for (const auto& [index, path] : paths) {
+      const Extent extent = labels_.image_extent(index);
+      const int64_t image = labels_.image_number(index);
+      file.images.push_back({.number = image, .height = extent.height, .width = extent.width, .file = path});
+      for (const ObjectAnnotation& object : labels_.objects(index)) {
+        const Instance& box = object.box;
+        file.annotations.push_back({.number = std::ssize(file.annotations) + 1,
+                                    .image = image,
+                                    .category = labels_.class_number(box.label),
+                                    .box = {box.left, box.top, box.right - box.left, box.bottom - box.top},
+                                    .area = object.area,
+                                    .crowd = object.crowd,
+                                    .outline = object.outline});
+      }
+    }
+    fs::create_directories(folder / "annotations");
+    const std::string name = "annotations/instances_" + split + ".json";
+    write_coco((folder / name).string(), file);
+    report.files.push_back(name);
+  }
+  void finish(const fs::path&, PackReport&) const override {}
+
+ private:
+  const ObjectLabels& labels_;
+};
+
+std::unique_ptr<Companions> companions_of(const Source& source) {
+  if (mask_labels(source)) return std::make_unique<MaskCompanions>(source);
+  if (object_labels(source)) return std::make_unique<ObjectCompanions>(source);
+  return std::make_unique<ClassCompanions>(source,
+                                           class_lines(require_labels(source, "data pack").class_names()));
+}
+
+void pack_split(const Source& source, const std::string& prefix, const fs::path& folder,
+                const PackConfig& pack, PackReport& report, const std::function<void(int64_t)>& advance) {
+  const std::unique_ptr<Companions> companions = companions_of(source);
+  std::vector<int64_t> order(static_cast<size_t>(source.size()));
+  std::iota(order.begin(), order.end(), 0);
+  if (companions->shuffled()) order = RandomStream(0, "pack").permutation(source.size());
+  const fs::path place = folder / companions->folder();
+  fs::create_directories(place);
+  ShardWriter writer(place, companions->folder(), prefix, pack, source.size(), report);
+  std::map<int64_t, std::string> paths;
+  for (size_t first = 0; first < order.size(); first += kPiece) {
+    if (interrupted()) throw Error(ErrorKind::interrupted, "interrupted");
+    std::vector<Encoded> pictures(std::min<size_t>(kPiece, order.size() - first));
+    std::vector<std::vector<ShardWriter::Beside>> beside(pictures.size());
+    parallel_for(static_cast<int64_t>(pictures.size()), 1, [&](int64_t begin, int64_t end) {
+      for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) try {
+          const RawSample sample = source.read(order[first + i]);
+          pictures[i] = encode(sample, pack);
+          pictures[i].stem = stem_of(sample.name);
+          beside[i] = companions->beside(sample, order[first + i]);
+        } catch (const Error& error) {
+          pictures[i].error = error.what();
+        }
+    });
+    for (size_t i = 0; i < pictures.size(); ++i) {
+      if (!pictures[i].error.empty()) {
+        if (!pack.skip_bad) fail(pictures[i].error, "; --skip-bad leaves such images out");
+        report.skipped.add(pictures[i].error);
+      } else {
+        paths[order[first + i]] = writer.add(pictures[i], beside[i]);
+      }
+    }
+    advance(static_cast<int64_t>(pictures.size()));
+  }
+  writer.finish();
+  companions->finish_split(folder, prefix, paths, report);
+}
+
+void check_config(const PackConfig& pack) {
+  if (pack.output.empty()) fail_usage("no folder to write to");
+  if (pack.shard_size < 1) fail_usage("shard size is ", pack.shard_size, ", must be at least 1");
+  if (pack.resize < 0)
+    fail_usage("resize is ", pack.resize, ", must be at least 1 pixel, or 0 to keep sizes");
+  if (pack.quality < 1 || pack.quality > 100) fail_usage("quality is ", pack.quality, ", must be 1 to 100");
+}
+
+}  // namespace
+
+PackReport pack_data(const SourceConfig& config, const PackConfig& pack, const Progress& progress) {
+  check_config(pack);
+  const std::string target = folder_to_write(pack.output);
+  const OpenSplits splits = open_splits(config);
+  if (!splits.errors.empty()) fail(splits.errors[0]);
+  int64_t total = 0, done = 0;
+  for (const Source* source : {splits.train.get(), splits.validation.get()}) {
+    if (source == nullptr) continue;
+    if (const auto problems = source->problems(); !problems.empty()) fail(problems[0]);
+    total += source->size();
+  }
+  if (total == 0) fail(config.path, " has no images");
+  const Source& any = splits.train ? *splits.train : *splits.validation;
+  if (document_images(any))
+    fail_usage(any.describe(), ": documents are not packed, shards of them are read as they are");
+  const std::unique_ptr<Companions> companions = companions_of(any);  // fails before the work
+  const bool dense = mask_labels(any) || object_labels(any);
+  if (dense && pack.resize > 0)
+    fail_usage("--resize is for images with classes alone: masks and objects keep the size of their image");
+  if (splits.train && splits.validation) {
+    if (mask_labels(any))
+      require_same_masks(*splits.train, *splits.validation);
+    else if (!dense)
+      require_same_classes(*splits.train, *splits.validation);
+  }
+
+  const Interruptible stretch;  // the folder is not left behind
+  PartialFolder folder(target);
+  PackReport report;
+  const auto advance = [&](int64_t count) {
+    done += count;
+    if (progress) progress(done, total);
+  };
+  for (const Source* source : {splits.train.get(), splits.validation.get()})
+    if (source != nullptr)
+      pack_split(*source, source == splits.train.get() ? "train" : "val", folder.path(), pack, report,
+                 advance);
+  companions->finish(folder.path(), report);
+  folder.put_in_place();
+  return report;
+}
+
+}  // namespace tessera::data

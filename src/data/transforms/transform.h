@@ -1,0 +1,110 @@
+// From a raw sample to its fields: decode, crop, resize, flip, augment, normalise; masks and boxes move
+// along.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/random.h"
+#include "data/base/field.h"
+#include "data/base/source.h"
+#include "data/transforms/augment_erase.h"
+#include "data/transforms/resize.h"
+
+namespace tessera::data {
+
+// How pictures become tensors at test time; stored with the weights so that predict always does the same.
+struct Preprocess {
+  int64_t size = 224;   // pictures enter the model as [channels, size, size]
+  double crop = 0.875;  // test crop: the short side is resized to size / crop, then the centre is cut
+  std::string interpolation = "bicubic";
+  std::vector<double> mean = {0.485, 0.456, 0.406}, std = {0.229, 0.224, 0.225};
+  std::string crop_mode = "center";  // center, squash or border (see geometry.h)
+  bool apply_exif = false;
+  template <class V>
+  void visit(V& v) {
+    v("size", size, "side of the square input in pixels");
+    v("crop", crop, "test crop ratio: the short side becomes size / crop");
+    v("interpolation", interpolation, "bicubic, bilinear or lanczos, antialiased as Pillow does");
+    v("mean", mean, "per channel, of values in [0, 1]; as many as the image has channels");
+    v("std", std, "per channel");
+    v("crop_mode", crop_mode,
+      "test crop: center, squash (proportions are lost) or border (padded, nothing is cut)");
+    v("apply_exif", apply_exif, "orient images as their EXIF orientation says");
+  }
+};
+
+// Training-time augmentation of one picture.
+struct AugmentConfig {
+  // random_resized; padded (short side to size, padded, cut at random: CIFAR's usual one, and DeiT III's
+  // simple random crop with reflect); center (as in testing)
+  std::string crop = "random_resized";
+  std::vector<double> scale = {0.08, 1.0}, ratio = {0.75, 4.0 / 3};
+  int64_t padding = 4;                    // `padded`: pixels on each side before the random cut
+  std::string padding_mode = "constant";  // constant (black) or reflect
+  double flip = 0.5;
+  std::string auto_augment;    // RandAugment or AutoAugment, as timm writes them: "rand-m9-mstd0.5-inc1"
+  bool three_augment = false;  // DeiT III: one of gray, solarized, blurred
+  std::vector<double> color_jitter;  // brightness, contrast, saturation and, if given, hue
+  EraseConfig erase;
+  std::string decode = "exact";  // exact, or fast (JPEG scaled in the DCT)
+  template <class V>
+  void visit(V& v) {
+    v("crop", crop, "random_resized, padded or center");
+    v("scale", scale, "random_resized: share of the area");
+    v("ratio", ratio, "random_resized: aspect ratio");
+    v("padding", padding, "padded: pixels on each side");
+    v("padding_mode", padding_mode, "padded: constant or reflect");
+    v("flip", flip, "probability of a horizontal flip");
+    v("auto_augment", auto_augment, "RandAugment or AutoAugment in timm's notation, as rand-m9-mstd0.5-inc1");
+    v("three_augment", three_augment, "one of grayscale, solarize and Gaussian blur (DeiT III)");
+    v("color_jitter", color_jitter, "brightness, contrast, saturation[, hue]: factors from 1 - x to 1 + x");
+    v("erase", erase, "random erasing");
+    v("decode", decode, "exact, or fast (JPEG scaled while decoding)");
+  }
+};
+
+// From a sample to the values of its fields. Has no state: threads share it.
+class Transform {
+ public:
+  virtual ~Transform() = default;
+  virtual const std::vector<Field>& fields() const = 0;
+  // Writes the fields in their order, one slot each. `random` is this sample's own stream. A sample that
+  // lacks what a field needs (a mask, a caption) is an error that names it.
+  virtual void apply(const RawSample& sample, RandomStream& random, std::span<const Slot> out) const = 0;
+};
+
+// What moves together with the image.
+struct JointFields {
+  bool mask = false;       // "mask", u8 [height, width]: classes, kIgnoredPixel where the image shows nothing
+  int64_t most_boxes = 0;  // > 0: "boxes", f32 [most_boxes, 5], ragged: left, top, right, bottom, class
+  double least_visible = 0;  // share of a box's area that must be left for it to be kept
+};
+inline constexpr uint8_t kIgnoredPixel = 255;
+
+// "image", f32 [channels, height, width], normalised, channels as preprocess.mean has numbers; and the joint fields. Usage errors name the key that makes no
+// sense, also an augmentation that moves pixels in ways that masks and boxes cannot follow.
+std::shared_ptr<const Transform> make_eval_transform(const Preprocess& preprocess,
+                                                     const JointFields& joint = {});
+// Another input than preprocess.size squared.
+std::shared_ptr<const Transform> make_eval_transform(const Preprocess& preprocess, int64_t height,
+                                                     int64_t width, const JointFields& joint = {});
+std::shared_ptr<const Transform> make_train_transform(const Preprocess& preprocess,
+                                                      const AugmentConfig& augment,
+                                                      const JointFields& joint = {});
+
+// "label", i64 []: the sample's class; where `multi_label` "targets", f32 [classes], 1 for each of its classes
+// and 0 for the others.
+std::shared_ptr<const Transform> make_label_transform(int64_t classes, bool multi_label);
+
+// All fields of all transforms; each draws from the sample's stream after those before it.
+std::shared_ptr<const Transform> join_transforms(std::vector<std::shared_ptr<const Transform>> parts);
+
+// `count` views of a sample, each transformed with draws of its own; fields "image_0", "image_1", ….
+std::shared_ptr<const Transform> make_views(std::shared_ptr<const Transform> transform, int64_t count);
+
+}  // namespace tessera::data

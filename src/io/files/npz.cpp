@@ -1,0 +1,233 @@
+#include "io/files/npz.h"
+
+#include <zlib.h>
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+
+#include "core/error.h"
+#include "core/text.h"
+
+namespace tessera {
+namespace {
+
+constexpr size_t kMostDimensions = 8;
+constexpr uint64_t kMostHeader = 65536;
+constexpr size_t kPieceBytes = size_t{1} << 20;
+constexpr uint64_t kMostRatio = 1040;  // deflate's own limit is 1032
+
+std::string_view ending() { return ".npy"; }
+
+// The value of a key in the dictionary that NumPy writes: {'descr': '<f8', 'fortran_order': False, 'shape': (3, 4), }.
+std::string_view value_of(std::string_view words, std::string_view key, const std::string& where) {
+  const std::string quoted = text("'", key, "':");
+  const size_t at = words.find(quoted);
+  check(at != std::string_view::npos, where, ": the header of the array has no ", key);
+  std::string_view rest = trim(words.substr(at + quoted.size()));
+  const size_t end = rest.starts_with('(') ? rest.find(')') : rest.find(',');
+  check(end != std::string_view::npos, where, ": the header of the array has no end after ", key);
+  return rest.starts_with('(') ? rest.substr(1, end - 1) : trim(rest.substr(0, end));
+}
+
+DType dtype_of(std::string_view descr, const std::string& where) {
+  static constexpr std::pair<std::string_view, DType> known[] = {
+      {"'<f8'", DType::f64}, {"'<f4'", DType::f32}, {"'<f2'", DType::f16},
+      {"'<i8'", DType::i64}, {"'<i4'", DType::i32}, {"'<i2'", DType::i16},
+      {"'|i1'", DType::i8},  {"'|u1'", DType::u8},  {"'|b1'", DType::boolean}};
+  for (const auto& [name, dtype] : known)
+    if (descr == name) return dtype;
+  fail(where, ": elements of type ", printable(descr), " are not read; it must be a little-endian number");
+}
+
+std::vector<int64_t> shape_of(std::string_view tuple, const std::string& where) {
+  std::vector<int64_t> shape;
+  for (const std::string& part : split(tuple, ',')) {
+    const std::string_view digits = trim(part);
+    if (digits.empty()) continue;  // behind the last comma
+    const auto extent = parse_int(digits);
+    check(extent && *extent >= 0, where, ": '", printable(digits), "' is no extent of an array");
+    shape.push_back(*extent);
+  }
+  check(shape.size() <= kMostDimensions, where, ": an array of ", shape.size(), " dimensions, at most ",
+        kMostDimensions, " are read");
+  return shape;
+}
+
+uint32_t crc(uint32_t sum, std::span<const std::byte> bytes) {
+  return static_cast<uint32_t>(::crc32_z(sum, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
+}
+
+// A deflated entry's bytes in a file without a name.
+std::shared_ptr<const MappedFile> inflated(const ZipEntry& entry, const std::string& where) {
+  check(entry.unpacked / kMostRatio <= entry.bytes.size() + 1, where, ": ", entry.bytes.size(),
+        " bytes cannot be deflated from ", entry.unpacked);
+  TemporaryFile file(text("unpacking ", where));
+  z_stream stream{};
+  check(inflateInit2(&stream, -15) == Z_OK, where, ": not enough memory to inflate");
+  const std::unique_ptr<z_stream, int (*)(z_stream*)> ending_of(&stream,
+                                                                [](z_stream* s) { return inflateEnd(s); });
+  std::vector<std::byte> piece(kPieceBytes);
+  std::span<const std::byte> left = entry.bytes;
+  uint64_t made = 0;
+  uint32_t sum = 0;
+  for (int result = Z_OK; result != Z_STREAM_END;) {
+    if (stream.avail_in == 0 && !left.empty()) {
+      const size_t now = std::min(left.size(), kPieceBytes);
+      stream.next_in = reinterpret_cast<Bytef*>(const_cast<std::byte*>(left.data()));
+      stream.avail_in = static_cast<uInt>(now);
+      left = left.subspan(now);
+    }
+    stream.next_out = reinterpret_cast<Bytef*>(piece.data());
+    stream.avail_out = static_cast<uInt>(piece.size());
+    result = inflate(&stream, Z_NO_FLUSH);
+    const size_t count = piece.size() - stream.avail_out;
+    check(result == Z_OK || result == Z_STREAM_END, where, ": its deflated bytes are damaged or truncated");
+    made += count;
+    check(made <= entry.unpacked, where, ": unpacks to more than the ", entry.unpacked,
+          " bytes that the archive says");
+    const auto bytes = std::span<const std::byte>(piece).first(count);
+    sum = crc(sum, bytes);
+    file.write(bytes);
+  }
+  check(made == entry.unpacked, where, ": unpacks to ", made, " bytes, the archive says ", entry.unpacked);
+  check(sum == entry.sum, where, ": its check sum is wrong, the file is damaged");
+  return std::make_shared<const MappedFile>(file.map());
+}
+
+// Column-major numbers in row-major order.
+std::shared_ptr<std::vector<std::byte>> transposed(std::span<const std::byte> bytes,
+                                                   const std::vector<int64_t>& shape, size_t size) {
+  auto out = std::make_shared<std::vector<std::byte>>(bytes.size());
+  std::vector<int64_t> place(shape.size(), 0);
+  for (size_t from = 0; from < bytes.size(); from += size) {
+    int64_t to = 0;
+    for (size_t d = 0; d < shape.size(); ++d) to = to * shape[d] + place[d];
+    std::memcpy(out->data() + static_cast<size_t>(to) * size, bytes.data() + from, size);
+    for (size_t d = 0; d < shape.size(); ++d) {  // the first extent runs fastest
+      if (++place[d] < shape[d]) break;
+      place[d] = 0;
+    }
+  }
+  return out;
+}
+
+template <class Number>
+std::vector<double> doubles(const NpzArray& array) {
+  std::vector<double> out(static_cast<size_t>(array.numel()));
+  for (size_t i = 0; i < out.size(); ++i) {
+    Number number;
+    std::memcpy(&number, array.bytes.data() + i * sizeof(Number), sizeof(Number));
+    out[i] = static_cast<double>(number);
+  }
+  return out;
+}
+
+}  // namespace
+
+NpyHeader parse_npy_header(std::span<const std::byte> bytes, const std::string& where) {
+  const auto at = [&](size_t i) { return std::to_integer<uint64_t>(bytes[i]); };
+  check(bytes.size() >= 10 && as_text(bytes.first(6)) == "\x93NUMPY", where, ": is no array of NumPy");
+  const uint64_t version = at(6);
+  check(version >= 1 && version <= 3, where, ": NumPy's format ", version, " is not known, must be 1 to 3");
+  const size_t front = version == 1 ? 10 : 12;
+  check(bytes.size() >= front, where, ": is truncated");
+  uint64_t length = at(8) | at(9) << 8;
+  if (version > 1) length |= at(10) << 16 | at(11) << 24;
+  check(length <= kMostHeader, where, ": a header of ", length, " bytes, at most ", kMostHeader, " are read");
+  check(length <= bytes.size() - front, where, ": is truncated in its header");
+  const std::string_view words = as_text(bytes.subspan(front, length));
+  NpyHeader header;
+  header.bytes = front + length;
+  header.dtype = dtype_of(value_of(words, "descr", where), where);
+  const std::string_view order = value_of(words, "fortran_order", where);
+  check(order == "True" || order == "False", where, ": fortran_order is ", printable(order),
+        ", must be True or False");
+  header.fortran_order = order == "True";
+  header.shape = shape_of(value_of(words, "shape", where), where);
+  uint64_t expected = size_of(header.dtype);
+  for (const int64_t extent : header.shape)
+    check(!__builtin_mul_overflow(expected, static_cast<uint64_t>(extent), &expected), where,
+          ": the size of the array overflows");
+  check(expected == bytes.size() - header.bytes, where, ": the array needs ", expected, " bytes, there are ",
+        bytes.size() - header.bytes);
+  return header;
+}
+
+NpzFile::NpzFile(const std::string& path) : path_(path), file_(std::make_shared<const MappedFile>(path)) {
+  entries_ = index_zip(file_->bytes(), path);
+}
+
+std::vector<std::string> NpzFile::names() const {
+  std::vector<std::string> out;
+  for (const ZipEntry& entry : entries_)
+    if (entry.name.ends_with(ending()))
+      out.push_back(entry.name.substr(0, entry.name.size() - ending().size()));
+  return out;
+}
+
+bool NpzFile::holds(const std::string& name) const {
+  return std::any_of(entries_.begin(), entries_.end(),
+                     [&](const ZipEntry& entry) { return entry.name == name + std::string(ending()); });
+}
+
+NpzArray NpzFile::read(const std::string& name) const {
+  const auto entry = std::find_if(entries_.begin(), entries_.end(), [&](const ZipEntry& other) {
+    return other.name == name + std::string(ending());
+  });
+  if (entry == entries_.end())
+    fail("'", path_, "' has no array '", printable(name), "', it holds ", printable(join(names(), ", ")));
+  const std::string where = text("'", path_, "': array '", printable(name), "'");
+  check(entry->stored || entry->method == 8, where, ": is compressed by method ", entry->method,
+        ", must be stored or deflated");
+  NpzArray array;
+  array.name = name;
+  std::span<const std::byte> bytes = entry->bytes;
+  array.memory = file_;
+  if (!entry->stored) {
+    const auto unpacked = inflated(*entry, where);
+    bytes = unpacked->bytes();
+    array.memory = unpacked;
+  } else {
+    check(crc(0, bytes) == entry->sum, where, ": its check sum is wrong, the file is damaged");
+  }
+  const NpyHeader header = parse_npy_header(bytes, where);
+  array.dtype = header.dtype;
+  array.shape = header.shape;
+  array.bytes = bytes.subspan(header.bytes);
+  if (header.fortran_order && array.shape.size() > 1) {
+    const auto rows = transposed(array.bytes, array.shape, size_of(array.dtype));
+    array.bytes = *rows;
+    array.memory = rows;
+  }
+  return array;
+}
+
+std::vector<double> NpzFile::read_doubles(const std::string& name, std::vector<int64_t>& shape,
+                                          int64_t most) const {
+  const NpzArray array = read(name);
+  check(array.numel() <= most, "'", path_, "': array '", printable(name), "' has ", array.numel(),
+        " numbers, at most ", most, " are read here");
+  shape = array.shape;
+  switch (array.dtype) {
+    case DType::f64:
+      return doubles<double>(array);
+    case DType::f32:
+      return doubles<float>(array);
+    case DType::i64:
+      return doubles<int64_t>(array);
+    case DType::i32:
+      return doubles<int32_t>(array);
+    case DType::i16:
+      return doubles<int16_t>(array);
+    case DType::i8:
+      return doubles<int8_t>(array);
+    case DType::u8:
+      return doubles<uint8_t>(array);
+    default:
+      fail("'", path_, "': array '", printable(name),
+           "' holds neither floats of 32 or 64 bits nor whole numbers");
+  }
+}
+
+}  // namespace tessera

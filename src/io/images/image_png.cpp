@@ -1,0 +1,194 @@
+// PNG through libpng, with its transformations set so that the pixels are Pillow's.
+#include <png.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <csetjmp>
+#include <cstring>
+#include <vector>
+
+#include "core/error.h"
+#include "io/images/image_codec.h"
+
+namespace tessera::codec {
+
+namespace {
+
+constexpr size_t kHeaderBytes = 8 + 25;  // signature and IHDR
+
+// libpng reports an error by a call that must not return; it is C, so control leaves it by longjmp.
+struct Reading {
+  Bytes rest;
+  std::jmp_buf escape;
+  char message[160] = "";
+  bool truncated = false;
+};
+
+[[noreturn]] void on_error(png_structp png, png_const_charp message) {
+  auto* reading = static_cast<Reading*>(png_get_error_ptr(png));
+  std::strncpy(reading->message, message, sizeof(reading->message) - 1);
+  std::longjmp(reading->escape, 1);
+}
+void on_warning(png_structp, png_const_charp) {}
+
+void read_bytes(png_structp png, png_bytep to, size_t count) {
+  auto* reading = static_cast<Reading*>(png_get_io_ptr(png));
+  if (count > reading->rest.size()) {
+    reading->truncated = true;
+    png_error(png, "the file ends before the image does");
+  }
+  std::memcpy(to, reading->rest.data(), count);
+  reading->rest = reading->rest.subspan(count);
+}
+
+// Runs `step`; false if libpng gave up. `step` may hold nothing that needs a destructor.
+template <class Step>
+[[gnu::noinline]] bool guarded(Reading& reading, Step&& step) {
+  if (setjmp(reading.escape)) return false;
+  step();
+  return true;
+}
+
+class Reader {
+ public:
+  Reader(Bytes bytes, const std::string& name) : name_(name) {
+    reading_.rest = bytes;
+    png_ = png_create_read_struct(PNG_LIBPNG_VER_STRING, &reading_, on_error, on_warning);
+    info_ = png_ ? png_create_info_struct(png_) : nullptr;
+    if (!info_) png_destroy_read_struct(&png_, nullptr, nullptr);
+    check(info_, name_, ": no memory to decode a PNG");
+  }
+  ~Reader() { png_destroy_read_struct(&png_, &info_, nullptr); }
+  Reader(const Reader&) = delete;
+
+  void decode(const Box& box, Image& out) {
+    start();
+    out.reshape(box.width, box.height);
+    const size_t stride = png_get_rowbytes(png_, info_);
+    const size_t height = png_get_image_height(png_, info_);
+    const bool interlaced = passes_ > 1;
+    lines_.resize(stride * (interlaced ? height : 1));
+    for (int pass = 0; pass < passes_; ++pass) {
+      for (size_t y = 0; y < height; ++y) {
+        uint8_t* line = lines_.data() + (interlaced ? stride * y : 0);
+        run([&] { png_read_row(png_, line, nullptr); });
+        if (pass == passes_ - 1) copy(line, static_cast<int>(y), box, out);
+      }
+    }
+  }
+
+ private:
+  template <class Step>
+  void run(Step&& step) {
+    if (guarded(reading_, step)) return;
+    if (reading_.truncated) fail(name_, ": truncated PNG, the file ends before the image does");
+    fail(name_, ": broken PNG (", reading_.message, ")");
+  }
+
+  void start() {
+    run([this] {
+      png_set_read_fn(png_, &reading_, read_bytes);
+      png_set_user_limits(png_, PNG_UINT_31_MAX,
+                          PNG_UINT_31_MAX);  // the number of pixels is bounded by the caller
+      png_set_chunk_cache_max(png_, 128);
+      png_set_chunk_malloc_max(png_, 8 << 20);
+      png_set_keep_unknown_chunks(png_, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);  // no profiles, texts, gamma
+      png_read_info(png_, info_);
+      const int type = png_get_color_type(png_, info_), depth = png_get_bit_depth(png_, info_);
+      wide_gray_ = type == PNG_COLOR_TYPE_GRAY && depth == 16;
+      if (type == PNG_COLOR_TYPE_PALETTE) png_set_palette_to_rgb(png_);
+      if (type == PNG_COLOR_TYPE_GRAY && depth < 8) png_set_expand_gray_1_2_4_to_8(png_);
+      if (depth == 16 && !wide_gray_) png_set_strip_16(png_);
+      png_set_strip_alpha(png_);
+      if (!(type & PNG_COLOR_MASK_COLOR) && !wide_gray_) png_set_gray_to_rgb(png_);
+      passes_ = png_set_interlace_handling(png_);
+      png_read_update_info(png_, info_);
+    });
+  }
+
+  void copy(const uint8_t* line, int y, const Box& box, Image& out) const {
+    if (y < box.top || y >= box.top + box.height) return;
+    uint8_t* to = out.row(y - box.top);
+    if (!wide_gray_) {
+      std::memcpy(to, line + static_cast<ptrdiff_t>(box.left) * 3, static_cast<size_t>(box.width) * 3);
+      return;
+    }
+    // 16-bit gray is clipped at 255, not scaled: Pillow's I;16 to RGB.
+    const uint8_t* from = line + static_cast<ptrdiff_t>(box.left) * 2;
+    for (int x = 0; x < box.width; ++x, from += 2, to += 3) to[0] = to[1] = to[2] = from[0] ? 255 : from[1];
+  }
+
+  const std::string& name_;
+  Reading reading_;
+  png_structp png_ = nullptr;
+  png_infop info_ = nullptr;
+  std::vector<uint8_t> lines_;
+  int passes_ = 1;
+  bool wide_gray_ = false;
+};
+
+}  // namespace
+
+ImageInfo png_info(Bytes bytes, const std::string& name) {
+  check(bytes.size() >= kHeaderBytes, name, ": truncated PNG, the file ends in its headers");
+  check(std::memcmp(bytes.data() + 12, "IHDR", 4) == 0, name, ": broken PNG (no header)");
+  const uint32_t width = big_endian32(bytes, 16), height = big_endian32(bytes, 20);
+  check(width <= PNG_UINT_31_MAX && height <= PNG_UINT_31_MAX, name, ": broken PNG (size ", width, "x",
+        height, ")");
+  ImageInfo info{static_cast<int>(width), static_cast<int>(height), "png", 1};
+  for (size_t at = 8; at + 12 <= bytes.size();) {  // length, kind, data, checksum
+    const size_t length = big_endian32(bytes, at);
+    if (length > bytes.size() - at - 12) break;
+    if (std::memcmp(bytes.data() + at + 4, "eXIf", 4) == 0) {
+      info.orientation = exif_orientation(bytes.subspan(at + 8, length));
+      break;
+    }
+    at += 12 + length;
+  }
+  return info;
+}
+
+void decode_png(Bytes bytes, const std::string& name, const Box& box, Image& out) {
+  Reader(bytes, name).decode(box, out);
+}
+
+}  // namespace tessera::codec
+
+namespace tessera {
+
+namespace {
+
+// A chunk behind the header, which libpng's simple interface has no words for.
+void insert_exif(std::vector<std::byte>& png, int orientation) {
+  constexpr std::ptrdiff_t kBehindHeader = 33;  // signature and IHDR
+  const auto exif = codec::exif_block(orientation);
+  std::vector<uint8_t> chunk = {0, 0, 0, static_cast<uint8_t>(exif.size()), 'e', 'X', 'I', 'f'};
+  chunk.insert(chunk.end(), exif.begin(), exif.end());
+  const auto sum = crc32(0, chunk.data() + 4, static_cast<uInt>(chunk.size() - 4));
+  for (const int shift : {24, 16, 8, 0}) chunk.push_back(static_cast<uint8_t>(sum >> shift));
+  const auto* bytes = reinterpret_cast<const std::byte*>(chunk.data());
+  png.insert(png.begin() + kBehindHeader, bytes, bytes + chunk.size());
+}
+
+}  // namespace
+
+std::vector<std::byte> encode_png(const Image& image, int orientation) {
+  check(image.width > 0 && image.height > 0, "cannot write ", image.width, "x", image.height,
+        " pixels as PNG");
+  check(image.channels == 1 || image.channels == 3, "cannot write ", image.channels,
+        " channels as PNG, must be 1 or 3");
+  png_image header{};
+  header.version = PNG_IMAGE_VERSION;
+  header.width = static_cast<png_uint_32>(image.width);
+  header.height = static_cast<png_uint_32>(image.height);
+  header.format = image.channels == 1 ? PNG_FORMAT_GRAY : PNG_FORMAT_RGB;
+  png_alloc_size_t size = PNG_IMAGE_PNG_SIZE_MAX(header);
+  std::vector<std::byte> bytes(size);
+  const int ok = png_image_write_to_memory(&header, bytes.data(), &size, 0, image.pixels.data(), 0, nullptr);
+  check(ok != 0, "cannot write PNG: ", header.message);
+  bytes.resize(size);
+  if (orientation != 1) insert_exif(bytes, orientation);
+  return bytes;
+}
+
+}  // namespace tessera

@@ -1,0 +1,110 @@
+#include "io/weights/weight_file.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <variant>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "io/files/remote_path.h"
+#include "io/weights/safetensors_shards.h"
+#include "io/weights/torch_archive.h"
+
+namespace tessera {
+
+// Keeps the memory that the views look at.
+struct WeightFile::Source {
+  using Shards = std::vector<std::unique_ptr<WeightFile>>;
+  std::variant<std::monostate, std::unique_ptr<SafetensorsFile>, std::unique_ptr<TorchArchive>, Shards> file;
+  bool torch = false;  // a PyTorch archive, or such among the shards
+};
+
+namespace {
+
+std::string form_of(const TorchArchive& archive, const TorchGroup& chosen) {
+  if (archive.groups().size() == 1 && chosen.key.empty()) return archive.form();
+  std::vector<std::string> unread;
+  for (const std::string& name : archive.unread()) unread.push_back(printable(name));
+  std::vector<std::string> others;
+  for (const TorchGroup& group : archive.groups())
+    if (&group != &chosen && others.size() < 4) others.push_back("'" + printable(group.key) + "'");
+  return text(archive.form(), ", '", printable(chosen.key), "'",
+              others.empty() ? "" : text("; it also has ", join(others, ", ")),
+              unread.empty() ? "" : text("; left unread: objects of ", join(unread, ", ")));
+}
+
+bool is_index_name(const std::string& path) { return lower(path).ends_with(".json"); }
+
+}  // namespace
+
+WeightFile::WeightFile(const std::string& path, const std::string& key)
+    : path_(path), source_(std::make_unique<Source>()) {
+  refuse_remote_path(path);
+  const bool is_index = is_index_name(path);
+  if (!is_index && looks_like_torch(MappedFile(path).bytes())) {
+    auto archive = std::make_unique<TorchArchive>(path);
+    form_ = form_of(*archive, archive->choose(key));
+    tensors_ = archive->weights(key);
+    source_->file = std::move(archive);
+    source_->torch = true;
+    return;
+  }
+  check(key.empty(), path, ": has no dictionary '", key, "': it is no PyTorch archive");
+  if (is_index) {
+    open_shards();
+    return;
+  }
+  auto file = std::make_unique<SafetensorsFile>(path);
+  form_ = "safetensors";
+  metadata_ = file->metadata();
+  tensors_ = file->tensors();
+  source_->file = std::move(file);
+}
+
+// Tensors come file by file. Those that the index names and its file lacks are refused, and the other way round.
+void WeightFile::open_shards() {
+  ShardIndex index = read_shard_index(path_);
+  metadata_ = std::move(index.metadata);
+  Source::Shards shards;
+  for (auto& [name, expected] : index.files) {
+    check(!is_index_name(name), path_, ": names '", printable(name), "', which is no file of weights");
+    const WeightFile& file = *shards.emplace_back(std::make_unique<WeightFile>(name));
+    source_->torch = source_->torch || file.source_->torch;
+    for (const TensorView& tensor : file.tensors()) {
+      check(expected.erase(tensor.name) == 1, name, ": holds tensor '", printable(tensor.name),
+            "', of which ", path_, " says otherwise");
+      tensors_.push_back(tensor);
+    }
+    if (!expected.empty())
+      fail(name, ": lacks tensor '", printable(*expected.begin()), "', which ", path_, " says is in it");
+    metadata_.insert(file.metadata().begin(), file.metadata().end());
+  }
+  form_ = text(source_->torch ? "PyTorch archives in " : "safetensors in ", shards.size(), " files");
+  source_->file = std::move(shards);
+}
+
+WeightFile::~WeightFile() = default;
+
+std::string checksum_of_weights(const std::string& path) {
+  if (!is_index_name(path)) return checksum_of(MappedFile(path).bytes());
+  std::string all;
+  for (const auto& [file, tensors] : read_shard_index(path).files)
+    all += checksum_of(MappedFile(file).bytes());
+  return checksum_of(std::as_bytes(std::span(all)));
+}
+
+void WeightFile::forget(const TensorView& view) const {
+  // Views of an archive may lie in memory of its own, which would be lost.
+  if (source_->torch) return;
+  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<uintptr_t>(view.bytes.data());
+  // Whole pages: those at the ends belong to neighbours too.
+  const uintptr_t first = (begin + page - 1) / page * page, last = (begin + view.bytes.size()) / page * page;
+  if (first < last) ::madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
+}
+
+}  // namespace tessera

@@ -1,0 +1,229 @@
+// The two versions of Vision-LSTM but for the layout of their blocks and the order of their last norms. The
+// families are in vil.cpp and vil1.cpp.
+//
+//   x = patches W + positions, with class tokens among them where the head reads those
+//   x' = x + layer(norm(x))                              alternating: each block has its own direction
+//   x' = x + sum over directions of layer_d(norm_d(x))   parallel (Vision-LSTM, eq. 15)
+//   x' = x + layer(norm(x)), the layer summing its directions    in_layer (the training source)
+#pragma once
+
+#include <array>
+#include <cmath>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "models/backbones/vil_blocks.h"
+#include "models/base/causal_backbone.h"
+#include "models/base/mlstm_cells.h"
+#include "models/base/windows.h"
+#include "nn/patch_embed.h"
+
+namespace tessera::models {
+
+// classifier, or features: a model without a class head (VilBackbone::published_features).
+enum class VilMode { classifier, features };
+// The tokens that the head reads (Table 5): the first and last side by side, or their mean; the mean of all
+// patches, of the (up to) four in the middle, the one in the middle; or class tokens side by side. In mode
+// features the published class gives all tokens, or a map.
+enum class VilPooling {
+  bilateral_flatten,
+  bilateral_avg,
+  mean,
+  center_mean,
+  middle,
+  cls_first,
+  cls_last,
+  cls_bilateral,
+  cls_middle,
+  cls_middle_bilateral,
+  none,
+  to_image
+};
+enum class VilDirections { uni, bi, quad, oct };  // Figure 4
+enum class VilTraversal { alternating, parallel, in_layer };
+enum class VilNormEps { published, training };
+enum class VilCell { published, paper };
+enum class VilConvGrid { input, built };
+
+struct VilConfig : IsotropicSettings, WindowSettings {
+  int64_t stride = 0, inner_multiple = 1;
+  double expansion = 2;
+  VilMode mode = VilMode::classifier;
+  VilPooling pooling = VilPooling::bilateral_flatten;
+  VilDirections directions = VilDirections::bi;
+  VilTraversal traversal = VilTraversal::alternating;
+  bool positions = true, legacy_norm = true;
+  NormKind norm = NormKind::layer;
+  VilNormEps norm_eps = VilNormEps::published;
+  VilCell cell = VilCell::published;
+  nn::MlstmConv conv_kind = nn::MlstmConv::grid;
+  VilConvGrid conv_grid = VilConvGrid::input;
+  int64_t conv_kernel = 3;
+  bool share_conv = true, value_conv = false, share_directions = false;
+  bool skip = true, norm_bias = true, proj_bias = true, conv_bias = true;
+  double init_values = 0;
+
+  VilConfig() { heads = 4; }
+
+  template <class V>
+  void visit(V& v) {
+    v("image_size", image_size, "side in pixels, or [height, width]");
+    v("in_channels", in_channels, kInChannels, "channels of an image: 3, 1 for grey ones, or more bands");
+    v("patch_size", patch_size, kPatchSize, "side of a patch in pixels");
+    v("stride", stride, between(0, kPatchSize.high),
+      "step between patches in pixels, 0 = patch_size (no overlap)");
+    v("dim", dim, between(2, kWidth.high), "width of a token");
+    v("depth", depth, kDepth,
+      "vil: pairs of blocks, vil1: blocks; traversal parallel or in_layer: groups of all directions");
+    v("heads", heads, kHeads, "heads of the mLSTM cell");
+    v("inner_multiple", inner_multiple, kWidth,
+      "the cell's width is expansion * dim rounded up to a multiple of this");
+    v("expansion", expansion, between(0.25, 64),
+      "width of the cell as a multiple of dim (the training source's proj_factor)");
+    v("mode", mode, choice<VilMode>(), "features: all tokens (pooling none) or a map (to_image), no head");
+    v("pooling", pooling, choice<VilPooling>(), "Table 5: tokens that the head reads");
+    v("directions", directions, choice<VilDirections>(), "Figure 4");
+    v("traversal", traversal, choice<VilTraversal>(),
+      "one direction a block, a block for each with outputs summed (eq. 15), or all between one pair of "
+      "projections (the training source)");
+    v("positions", positions, "learned absolute positions");
+    v("legacy_norm", legacy_norm, "a second norm before the head, as in the published training");
+    v("norm", norm, choice<NormKind>(), "in the blocks and before the head");
+    v("norm_eps", norm_eps, choice<VilNormEps>(),
+      "of the last two norms: of the inference code, or as the weights were trained");
+    v("cell", cell, choice<VilCell>(), "paper: eq. 3 to 9 (ops/mlstm_mixer.h)");
+    v("conv_kind", conv_kind, choice<nn::MlstmConv>(), "depthwise convolution before q and k (Table 4)");
+    v("conv_grid", conv_grid, choice<VilConvGrid>(),
+      "rows of the 2d convolution: the image's, or those of image_size whatever the image (published code)");
+    v("conv_kernel", conv_kernel, between(1, 255), "side of the convolution");
+    v("share_conv", share_conv, "one convolution for q and k (and v), else one for each");
+    v("value_conv", value_conv, "v reads the convolution too");
+    v("share_directions", share_directions, "traversal in_layer: the same weights in all directions");
+    v("init_values", init_values, at_least(0), "first values of the layer scale, 0 = none");
+    v("skip", skip, "learnable skip from the convolution to the output");
+    v("norm_bias", norm_bias, "biases of the norms");
+    v("proj_bias", proj_bias, "biases of the projections");
+    v("conv_bias", conv_bias, "bias of the convolution");
+    visit_windows(v);
+    v("drop_path", drop_path, from_to_below(0, 1), "rate of stochastic depth");
+    v("drop_path_decay", drop_path_decay,
+      "from 0 at the first group of blocks to drop_path at the last, else the same for all");
+  }
+  void check() const;  // relations between settings
+
+  int64_t direction_count() const { return int64_t{1} << static_cast<int64_t>(directions); }
+  int64_t inner() const {  // of the cell
+    return static_cast<int64_t>(
+               std::ceil(expansion * static_cast<double>(dim) / static_cast<double>(inner_multiple))) *
+           inner_multiple;
+  }
+  // The places of class tokens among the patches of a grid.
+  TokenPlaces places(int64_t rows, int64_t columns) const;
+  int64_t class_tokens() const;
+  int64_t read_width() const;  // of the vector that the head reads
+};
+
+// The differences between the published codes of the two versions.
+struct VilVersion {
+  bool pairs;                 // blocks.N holds two blocks by the names of their directions, else one
+  const char* conv_name;      // of the convolution's module
+  const char* token_norm;     // over all tokens after the last block: residual scale, biases as norm_bias
+  const char* read_norm;      // over the vector that the head reads: plain, with bias
+  bool token_norm_is_legacy;  // which of the two legacy_norm = false takes away
+  double token_eps, read_eps;
+};
+
+class VilBackbone : public CausalBackbone, public MlstmCells {
+ public:
+  VilBackbone(const VilConfig& config, const VilVersion& version);
+
+  int64_t embed_width() const override { return config_.read_width(); }
+  int64_t token_width() const override { return config_.dim; }
+  std::vector<std::string> head_names() const override;
+  int64_t macs(int64_t height, int64_t width) const override;
+  int64_t exact_macs(int64_t height, int64_t width) const override;
+  int64_t cell_macs(MlstmForm form, int64_t height, int64_t width) const override;
+  std::vector<std::string> no_weight_decay() const override { return {"pos_embed.embed", "cls_tokens"}; }
+  torch::Tensor fit(const std::string& name, const torch::Tensor& stored) const override;
+  void first_values(const std::string& name, const torch::Tensor& parameter,
+                    const nn::Filler& fill) const override;
+  Tokens tokenise(const torch::Tensor& images, const Context& context) override;
+  std::string keep_refusal() const override;
+  std::string step_refusal() const override;
+  std::string next_refusal() const override;
+  torch::Tensor embed_patches(const torch::Tensor& images) const override;
+  torch::Tensor front_tokens() const override;
+  // The output of the published class in mode features: all tokens after both last norms, [batch, tokens,
+  // dim], or with pooling to_image as a map [batch, dim, rows, columns]. Fails in mode classifier.
+  torch::Tensor published_features(const torch::Tensor& images, const Context& context = {});
+
+ protected:
+  int64_t sequence_length() const override { return built_places().count(); }
+  torch::Tensor position_at(int64_t place) const override;
+  torch::Tensor step_block(int64_t index, const torch::Tensor& x, int64_t place,
+                           std::vector<torch::Tensor>& state) override;
+  torch::Tensor run_block(int64_t index, const torch::Tensor& x, const Tokens& tokens,
+                          const Context& context) override;
+  torch::Tensor norm_tokens(const torch::Tensor& last) override;
+  torch::Tensor read(const torch::Tensor& last, const TokenPlaces& places, const Context& context) override;
+
+ private:
+  struct PositionTable : torch::nn::Module {
+    torch::Tensor embed;  // [1, rows, columns, dim]
+  };
+  void make_norms(const VilVersion& version);
+  // Multiply-adds with a cell that costs `cell(tokens)` in each direction.
+  int64_t count_macs(int64_t height, int64_t width, const std::function<double(double tokens)>& cell) const;
+  double exact_cell(MlstmForm form, double tokens) const;  // of one direction of a layer
+  nn::TokenGrid grid_of(const TokenPlaces& places) const;
+  TokenPlaces built_places() const;                                   // of an image of image_size
+  torch::Tensor position_table(int64_t rows, int64_t columns) const;  // [rows, columns, dim]
+
+  VilConfig config_;
+  nn::MlstmLayerOptions layer_;  // of every layer, but for its directions
+  int64_t rows_ = 0, columns_ = 0;
+  nn::PatchEmbed patch_embed_{nullptr};
+  std::shared_ptr<PositionTable> pos_embed_;
+  torch::Tensor cls_tokens_;  // [1, number, dim]
+  std::vector<std::shared_ptr<VilUnit>> units_;
+  Norm token_norm_, read_norm_;
+};
+
+}  // namespace tessera::models
+
+template <>
+struct tessera::EnumNames<tessera::models::VilMode> {
+  static constexpr std::array names = {"classifier", "features"};
+};
+template <>
+struct tessera::EnumNames<tessera::models::VilPooling> {
+  static constexpr std::array names = {
+      "bilateral_flatten", "bilateral_avg", "mean",       "center_mean",          "middle", "cls_first",
+      "cls_last",          "cls_bilateral", "cls_middle", "cls_middle_bilateral", "none",   "to_image"};
+};
+template <>
+struct tessera::EnumNames<tessera::models::VilDirections> {
+  static constexpr std::array names = {"uni", "bi", "quad", "oct"};
+};
+template <>
+struct tessera::EnumNames<tessera::models::VilTraversal> {
+  static constexpr std::array names = {"alternating", "parallel", "in_layer"};
+};
+template <>
+struct tessera::EnumNames<tessera::models::VilNormEps> {
+  static constexpr std::array names = {"published", "training"};
+};
+template <>
+struct tessera::EnumNames<tessera::models::VilCell> {
+  static constexpr std::array names = {"published", "paper"};
+};
+template <>
+struct tessera::EnumNames<tessera::nn::MlstmConv> {
+  static constexpr std::array names = {"2d", "conv1d", "causal1d", "none"};
+};
+template <>
+struct tessera::EnumNames<tessera::models::VilConvGrid> {
+  static constexpr std::array names = {"input", "built"};
+};

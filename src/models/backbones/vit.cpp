@@ -1,0 +1,444 @@
+// Vision Transformer (Dosovitskiy et al. 2021, "An image is worth 16x16 words"), with what DeiT (Touvron et
+// al. 2021), DeiT III (2022), CPVT (Chu et al. 2021, conditional positions) and BEiT (Bao et al. 2022, relative
+// positions) add. Names of parameters and sizes are timm's, of the table of relative positions BEiT's.
+//
+//   x_0 = [class token; patches W] + positions
+//   y   = x + gamma_1 * attention(norm(x))          x' = y + gamma_2 * mlp(norm(y))
+//   scores = head(norm(x_L)[class token])           or head(norm(mean or maximum of the patches' tokens))
+//                                                   or head(attention pooling of the patches of norm(x_L))
+#include <cmath>
+
+#include "core/error.h"
+#include "models/backbones/vit_config.h"
+#include "models/base/family.h"
+#include "models/base/isotropic.h"
+#include "models/base/neutral_parameters.h"
+#include "models/names/vit_names.h"
+#include "nn/attention.h"
+#include "nn/attention_pool.h"
+#include "nn/drop_path.h"
+#include "nn/init.h"
+#include "nn/mlp.h"
+#include "nn/norm.h"
+#include "nn/patch_embed.h"
+#include "nn/position.h"
+#include "nn/relative_position.h"
+
+namespace tessera::models {
+namespace {
+
+constexpr const char* kBiasTable = "relative_position_bias_table";
+
+class Block : public torch::nn::Module {
+ public:
+  Block(const VitConfig& config, int64_t index, double drop_path)
+      : index_(index), drop_path_(drop_path), name_("blocks." + std::to_string(index)) {
+    norm1_ = register_norm(*this, "norm1", config.norm, config.dim, config.norm_eps);
+    attn_ = register_module(
+        "attn", nn::Attention(config.dim, config.heads, config.qkv_bias, config.qk_norm, config.proj_bias));
+    if (config.init_values > 0) ls1_ = register_module("ls1", nn::LayerScale(config.dim, config.init_values));
+    norm2_ = register_norm(*this, "norm2", config.norm, config.dim, config.norm_eps);
+    mlp_ = register_module("mlp", nn::AnyMlp(config.mlp, config.dim, config.hidden(), config.proj_bias));
+    if (config.init_values > 0) ls2_ = register_module("ls2", nn::LayerScale(config.dim, config.init_values));
+    if (config.positions == VitPositions::relative)
+      relative_ = register_module("relative_positions", nn::GridBias(config.heads));
+    if (config.relative_table) {
+      built_ = config.grid();
+      class_token_ = config.class_token;
+      table_ = attn_->register_parameter(
+          kBiasTable,
+          nn::zeros({nn::offset_bias_rows(built_.height, built_.width, class_token_), config.heads}));
+    }
+  }
+
+  // x [batch, tokens, dim], placed and biased as `tokens` says.
+  torch::Tensor forward(const torch::Tensor& x, const Tokens& tokens, const Context& context) {
+    const nn::AttentionExtras extras{.bias = bias(tokens), .taps = context.taps, .name = name_};
+    const auto add = [&](const torch::Tensor& to, const nn::LayerScale& scale, int64_t layer,
+                         const auto& branch) {
+      return nn::residual(to, scale ? scale->gamma : torch::Tensor(), drop_path_, is_training(), layer,
+                          context, branch);
+    };
+    const torch::Tensor y =
+        add(x, ls1_, 2 * index_,
+            [&](const torch::Tensor& kept, const nn::Epilogue& epilogue, const torch::Tensor& samples) {
+              return attn_->forward(norm1_.before_linear(kept), nn::of_samples(extras, samples), epilogue);
+            });
+    return add(y, ls2_, 2 * index_ + 1, [&](const torch::Tensor& kept, const nn::Epilogue& epilogue) {
+      return mlp_->forward(norm2_.before_linear(kept), epilogue);
+    });
+  }
+
+  int64_t macs(int64_t tokens) const { return attn_->macs(tokens) + tokens * mlp_->macs(); }
+
+ private:
+  // The bias of the scores: the block's own and that which all blocks are told.
+  torch::Tensor bias(const Tokens& tokens) {
+    if (!relative_ && !table_.defined()) return tokens.extras.bias;
+    torch::Tensor own =
+        relative_ ? relative_(tokens.before, tokens.rows, tokens.columns) : of_offsets(tokens);
+    if (tokens.kept.defined()) own = bias_at_places(own, tokens.on_the_grid());
+    return tokens.extras.bias.defined() ? own + tokens.extras.bias : own;
+  }
+
+  torch::Tensor of_offsets(const Tokens& tokens) const {
+    const torch::Tensor table = nn::resample_offset_bias(table_, built_.height, built_.width, tokens.rows,
+                                                         tokens.columns, class_token_);
+    return nn::offset_bias(table, tokens.rows, tokens.columns, class_token_);
+  }
+
+  int64_t index_;
+  double drop_path_;
+  std::string name_;
+  Norm norm1_, norm2_;
+  nn::Attention attn_{nullptr};
+  nn::AnyMlp mlp_{nullptr};
+  nn::LayerScale ls1_{nullptr}, ls2_{nullptr};
+  nn::GridBias relative_{nullptr};
+  torch::Tensor table_;  // of relative_table, for the grid that the model was built for
+  Extent built_;
+  bool class_token_ = false;
+};
+
+class Vit final : public IsotropicBackbone, public NeutralParameters {
+ public:
+  explicit Vit(const VitConfig& config) : config_(config) {
+    rows_ = config.grid().height;
+    columns_ = config.grid().width;
+    prefix_ = (config.class_token ? 1 : 0) + (config.distilled ? 1 : 0) + config.reg_tokens;
+    if (config.class_token) cls_token_ = register_parameter("cls_token", nn::zeros({1, 1, config.dim}));
+    if (config.reg_tokens > 0)
+      reg_token_ = register_parameter("reg_token", nn::zeros({1, config.reg_tokens, config.dim}));
+    const int64_t entries = rows_ * columns_ + position_prefix();
+    if (config.positions == VitPositions::learned)
+      pos_embed_ = register_parameter("pos_embed", nn::zeros({1, entries, config.dim}));
+    if (config.positions == VitPositions::sincos)
+      pos_embed_ = register_buffer("pos_embed", fixed_positions());
+    if (config.distilled) dist_token_ = register_parameter("dist_token", nn::zeros({1, 1, config.dim}));
+    patch_embed_ = register_module("patch_embed",
+                                   nn::PatchEmbed(config.patch_size, config.dim, config.patch_size,
+                                                  config.patch_bias && !config.pre_norm, config.in_channels));
+    if (config.pre_norm)
+      norm_pre_ = register_norm(*this, "norm_pre", config.norm, config.dim, config.norm_eps);
+    const std::vector<double> rates = config.drop_path_rates(config.depth);
+    for (int64_t i = 0; i < config.depth; ++i) {
+      blocks_.push_back(std::make_shared<Block>(config, i, rates[static_cast<size_t>(i)]));
+      add_block(blocks_.back());
+    }
+    const auto last_norm = [&](const char* name) {
+      return register_norm(*this, name, config.norm, config.dim, config.norm_eps);
+    };
+    if (config.final_norm && !config.norm_after_pooling()) norm_ = last_norm("norm");
+    if (config.global_pool == VitPool::map)
+      attn_pool_ = register_module(
+          "attn_pool", nn::AttentionPool(nn::AttentionPoolOptions{.width = config.dim,
+                                                                  .heads = config.heads,
+                                                                  .hidden = config.hidden(),
+                                                                  .mlp = config.mlp,
+                                                                  .rms = config.norm == NormKind::rms,
+                                                                  .norm_eps = config.norm_eps}));
+    if (config.final_norm && config.norm_after_pooling()) fc_norm_ = last_norm("fc_norm");
+    if (config.peg) peg_ = register_module("peg", nn::ConditionalPositions(config.dim));
+  }
+
+  // The class token, and the distillation token for the head that learns from the teacher.
+  std::vector<torch::Tensor> read_outs(const torch::Tensor& images, const Context& context) override {
+    if (!config_.distilled) return Backbone::read_outs(images, context);
+    const Tokens tokens = tokenise(images, context);
+    const torch::Tensor last = run(tokens, context), x = norm_(last);
+    if (context.taps) tap(context.taps, "embed", read(last, tokens, context));
+    return {x.select(1, 0), x.select(1, 1)};
+  }
+  std::vector<std::string> head_names() const override {
+    return config_.distilled ? std::vector<std::string>{"head", "head_dist"} : Backbone::head_names();
+  }
+
+  int64_t embed_width() const override { return config_.dim; }
+  int64_t token_width() const override { return config_.dim; }
+
+  int64_t macs(int64_t height, int64_t width) const override {
+    const int64_t tokens = config_.patches(height, width) + prefix_;
+    int64_t total = patch_embed_->macs(height, width);
+    for (const auto& block : blocks_) total += block->macs(tokens);
+    return total + (attn_pool_ ? attn_pool_->macs(tokens - prefix_) : 0) +
+           (peg_ ? config_.patches(height, width) * peg_->macs() : 0);
+  }
+
+  std::string keep_refusal() const override {
+    return peg_ ? "model.peg = true reads the neighbours of every patch" : "";
+  }
+
+  std::vector<std::string> no_weight_decay() const override {
+    std::vector<std::string> names{"pos_embed", "cls_token", "dist_token", "reg_token"};
+    for (const auto& entry : named_parameters())
+      if (entry.key().find(".relative_positions.") != std::string::npos) names.push_back(entry.key());
+    for (const std::string& table : neutral_names()) names.push_back(table);
+    return names;
+  }
+
+  // Tables of relative positions are 0 at first: a ViT without them is fine-tuned with them (Alkin et al. 2024,
+  // section B.5).
+  std::vector<std::string> neutral_names() const override {
+    std::vector<std::string> names;
+    for (const auto& entry : named_parameters())
+      if (nn::ends_with(entry.key(), kBiasTable)) names.push_back(entry.key());
+    return names;
+  }
+
+  torch::Tensor fit(const std::string& name, const torch::Tensor& stored) const override {
+    if (config_.relative_table && nn::ends_with(name, kBiasTable))
+      return nn::fit_offset_bias(stored, rows_, columns_, config_.heads, config_.class_token);
+    if (name != "pos_embed" || !pos_embed_.defined()) return {};
+    const int64_t width = config_.dim;
+    if (stored.dim() == 4 && stored.size(3) == width) {  // [1, rows, columns, width], no prefix
+      const torch::Tensor grid =
+          nn::resample_grid(stored[0], rows_, columns_, nn::Resample::bicubic_antialias);
+      const torch::Tensor moved = grid.reshape({1, rows_ * columns_, width});
+      return moved.sizes() == pos_embed_.sizes() ? moved : torch::Tensor();
+    }
+    return nn::fit_square_tokens(stored, position_prefix(), rows_, columns_, width,
+                                 nn::Resample::bicubic_antialias);
+  }
+
+  // timm's: truncated normal for linear layers and positions, PyTorch's own for the patch embedding.
+  void first_values(const std::string& name, const torch::Tensor& parameter,
+                    const nn::Filler& fill) const override {
+    if (name == "pos_embed" || name == "dist_token")
+      fill.truncated_normal(0.02);
+    else if (name == "cls_token" || name == "reg_token")
+      fill.normal(1e-6);
+    else if (name == "patch_embed.proj.weight")
+      fill.fan_in_uniform(parameter[0].numel());
+    else if (name == "attn_pool.latent")
+      fill.truncated_normal(1 / std::sqrt(static_cast<double>(config_.dim)));
+    else if (name.starts_with("peg.proj."))
+      fill.fan_in_uniform(9);
+    else if (parameter.dim() == 2 && !nn::ends_with(name, kBiasTable))
+      fill.truncated_normal(0.02);
+  }
+
+  torch::Tensor whole_patches(const torch::Tensor& images) const {
+    const int64_t patch = config_.patch_size;
+    return images.slice(2, 0, images.size(2) / patch * patch).slice(3, 0, images.size(3) / patch * patch);
+  }
+
+  Tokens tokenise(const torch::Tensor& images, const Context&) override {
+    const torch::Tensor patches = patch_embed_(config_.drop_border ? whole_patches(images) : images);
+    const int64_t batch = patches.size(0), rows = patches.size(1), columns = patches.size(2);
+    torch::Tensor x = patches.reshape({batch, rows * columns, config_.dim});
+    torch::Tensor positions;
+    if (pos_embed_.defined())
+      positions = nn::resample_tokens(pos_embed_, position_prefix(), rows_, columns_, rows, columns,
+                                      nn::Resample::bicubic_antialias);
+    if (positions.defined() && config_.no_embed_class) x = x + positions;
+    std::vector<torch::Tensor> parts;
+    for (const torch::Tensor& token : {cls_token_, dist_token_, reg_token_})
+      if (token.defined()) parts.push_back(token.expand({batch, -1, -1}));
+    if (!parts.empty()) {
+      parts.push_back(x);
+      x = torch::cat(parts, 1);
+    }
+    if (positions.defined() && !config_.no_embed_class) x = x + positions;
+    Tokens tokens;
+    tokens.x = norm_pre_ ? norm_pre_(x) : x;
+    tokens.rows = rows, tokens.columns = columns, tokens.before = prefix_;
+    if (config_.positions == VitPositions::alibi)
+      tokens.extras.bias = nn::alibi_bias_2d(config_.heads, prefix_, rows, columns).to(x.options());
+    return tokens;
+  }
+
+ protected:
+  torch::Tensor run_block(int64_t index, const torch::Tensor& x, const Tokens& tokens,
+                          const Context& context) override {
+    return blocks_[static_cast<size_t>(index)]->forward(x, tokens, context);
+  }
+
+  torch::Tensor after_block(int64_t index, const torch::Tensor& x, const Tokens& tokens) override {
+    if (!peg_ || index > 0) return x;
+    return torch::cat({x.slice(1, 0, prefix_), peg_(x.slice(1, prefix_), tokens.rows, tokens.columns)}, 1);
+  }
+
+  torch::Tensor norm_tokens(const torch::Tensor& last) override { return norm_ ? norm_(last) : last; }
+
+  torch::Tensor read(const torch::Tensor& last, const TokenPlaces&, const Context& context) override {
+    const torch::Tensor x = norm_tokens(last);
+    tap(context.taps, "tokens", x);
+    const torch::Tensor pooled = config_.distilled ? (x.select(1, 0) + x.select(1, 1)) / 2 : pooled_tokens(x);
+    return fc_norm_ ? fc_norm_(pooled) : pooled;
+  }
+
+ private:
+  torch::Tensor pooled_tokens(const torch::Tensor& x) {
+    const torch::Tensor patches = x.slice(1, prefix_);
+    switch (config_.global_pool) {
+      case VitPool::avg:
+        return patches.mean(1);
+      case VitPool::max:
+        return patches.amax(1);
+      case VitPool::avgmax:
+        return (patches.mean(1) + patches.amax(1)) / 2;
+      case VitPool::map:
+        return attn_pool_(patches);
+      case VitPool::token:
+        break;
+    }
+    return x.select(1, 0);
+  }
+
+  int64_t position_prefix() const { return config_.no_embed_class ? 0 : prefix_; }
+
+  // The fixed table, with zeros for the tokens in front.
+  torch::Tensor fixed_positions() const {
+    if (nn::ShapesOnly::active()) return nn::zeros({1, rows_ * columns_ + position_prefix(), config_.dim});
+    const torch::Tensor table = nn::sincos_2d(rows_, columns_, config_.dim);
+    return torch::cat({torch::zeros({position_prefix(), config_.dim}), table}).unsqueeze(0);
+  }
+
+  VitConfig config_;
+  int64_t rows_ = 0, columns_ = 0, prefix_ = 0;
+  torch::Tensor cls_token_, dist_token_, reg_token_, pos_embed_;
+  nn::PatchEmbed patch_embed_{nullptr};
+  Norm norm_pre_, norm_, fc_norm_;
+  nn::AttentionPool attn_pool_{nullptr};
+  std::vector<std::shared_ptr<Block>> blocks_;
+  nn::ConditionalPositions peg_{nullptr};
+};
+
+Value size(int64_t patch, int64_t dim, int64_t depth, int64_t heads, Value extra = {}) {
+  Value settings = table({{"patch_size", patch}, {"dim", dim}, {"depth", depth}, {"heads", heads}});
+  merge(settings, extra);
+  return settings;
+}
+
+Value of_384() { return table({{"image_size", 384}}); }
+
+// LayerScale from 1e-6, no position for the class token.
+Value deit3(int64_t patch, int64_t dim, int64_t depth, int64_t heads, Value extra = {}) {
+  Value settings = size(patch, dim, depth, heads,
+                        table({{"no_embed_class", true}, {"init_values", 1e-6}, {"drop_path_decay", false}}));
+  merge(settings, extra);
+  return settings;
+}
+
+// Attention pooling in place of a class token, no class head.
+Value siglip(int64_t image, int64_t patch, int64_t dim, int64_t depth, int64_t heads, double mlp_ratio = 4) {
+  return size(patch, dim, depth, heads,
+              table({{"image_size", image},
+                     {"mlp_ratio", mlp_ratio},
+                     {"class_token", false},
+                     {"global_pool", "map"},
+                     {"classes", 0}}));
+}
+
+// CPVT-GAP: conditional positions alone, the mean of the normed patches as in the authors' Twins.
+Value cpvt_gap(int64_t dim, int64_t heads) {
+  return size(16, dim, 12, heads,
+              table({{"positions", "none"},
+                     {"peg", true},
+                     {"class_token", false},
+                     {"global_pool", "avg"},
+                     {"fc_norm", "off"}}));
+}
+
+// LayerScale from 1e-5, images of 518 pixels, no class head; with registers: Darcet et al. 2024.
+Value dinov2(int64_t dim, int64_t depth, int64_t heads, int64_t registers = 0) {
+  return size(14, dim, depth, heads,
+              table({{"image_size", 518},
+                     {"init_values", 1e-5},
+                     {"reg_tokens", registers},
+                     {"no_embed_class", registers > 0},
+                     {"classes", 0}}));
+}
+Value dinov2_giant(int64_t registers = 0) {
+  Value settings = dinov2(1536, 40, 24, registers);
+  settings.set("mlp_ratio", 2.66667 * 2);
+  settings.set("mlp", "swiglu_packed");
+  return settings;
+}
+
+// Registers and the mean of the patches, no class token.
+Value registers_and_mean(int64_t dim, int64_t heads) {
+  return size(16, dim, 12, heads,
+              table({{"image_size", 256},
+                     {"class_token", false},
+                     {"no_embed_class", true},
+                     {"reg_tokens", 4},
+                     {"global_pool", "avg"}}));
+}
+
+// The test crops of timm's configurations: 0.9, and the whole image at 384.
+Value most() { return table({{"crop", 0.9}}); }
+Value whole() { return table({{"crop", 1.0}}); }
+// timm's weights of AugReg, and the original ones, see pixels from -1 to 1.
+Value augreg(Value crop = most()) {
+  const Value half = Value::Array{0.5, 0.5, 0.5};
+  merge(crop, table({{"mean", half}, {"std", half}}));
+  return crop;
+}
+
+Value distilled(int64_t dim, int64_t heads, Value extra = {}) {
+  Value settings = size(16, dim, 12, heads, table({{"distilled", true}}));
+  merge(settings, extra);
+  return settings;
+}
+
+}  // namespace
+
+Family vit_family() {
+  return make_family<Vit, VitConfig>(
+      "vit", "Vision Transformer, DeiT, DeiT III",
+      {
+          {"vit_tiny_patch16_224", {}, size(16, 192, 12, 3), augreg()},
+          {"vit_tiny_patch16_384", {}, size(16, 192, 12, 3, of_384()), augreg(whole())},
+          {"vit_small_patch16_224", {}, size(16, 384, 12, 6), augreg()},
+          {"vit_small_patch16_384", {}, size(16, 384, 12, 6, of_384()), augreg(whole())},
+          {"vit_small_patch32_224", {}, size(32, 384, 12, 6), augreg()},
+          {"vit_small_patch32_384", {}, size(32, 384, 12, 6, of_384()), augreg(whole())},
+          {"vit_base_patch8_224", {}, size(8, 768, 12, 12), augreg()},
+          {"vit_base_patch16_224", {}, size(16, 768, 12, 12), augreg()},
+          {"vit_base_patch16_384", {}, size(16, 768, 12, 12, of_384()), augreg(whole())},
+          {"vit_base_patch32_224", {}, size(32, 768, 12, 12), augreg()},
+          {"vit_base_patch32_384", {}, size(32, 768, 12, 12, of_384()), augreg(whole())},
+          {"vit_large_patch16_224", {}, size(16, 1024, 24, 16), augreg()},
+          {"vit_large_patch16_384", {}, size(16, 1024, 24, 16, of_384()), augreg(whole())},
+          {"vit_large_patch32_384", {}, size(32, 1024, 24, 16, of_384()), augreg(whole())},
+          {"vit_huge_patch14_224", {}, size(14, 1280, 32, 16, table({{"classes", 0}})), augreg()},
+          {"deit_tiny_patch16_224", {}, size(16, 192, 12, 3), most()},
+          {"deit_small_patch16_224", {}, size(16, 384, 12, 6), most()},
+          {"deit_base_patch16_224", {}, size(16, 768, 12, 12), most()},
+          {"deit_base_patch16_384", {}, size(16, 768, 12, 12, of_384()), whole()},
+          {"deit_tiny_distilled_patch16_224", {}, distilled(192, 3), most()},
+          {"deit_small_distilled_patch16_224", {}, distilled(384, 6), most()},
+          {"deit_base_distilled_patch16_224", {}, distilled(768, 12), most()},
+          {"deit_base_distilled_patch16_384", {}, distilled(768, 12, of_384()), whole()},
+          {"deit3_tiny_patch16_224",  // of the Vision-LSTM authors: fixed positions, LayerScale from 1e-4
+           {"deit3-tiny", "deit3-tiny-e400"},
+           size(16, 192, 12, 3,
+                table({{"positions", "sincos"}, {"no_embed_class", true}, {"init_values", 1e-4}})),
+           whole()},
+          {"deit3_small_patch16_224", {}, deit3(16, 384, 12, 6), most()},
+          {"deit3_small_patch16_384", {}, deit3(16, 384, 12, 6, of_384()), whole()},
+          {"deit3_medium_patch16_224", {}, deit3(16, 512, 12, 8), most()},
+          {"deit3_base_patch16_224", {}, deit3(16, 768, 12, 12), most()},
+          {"deit3_base_patch16_384", {}, deit3(16, 768, 12, 12, of_384()), whole()},
+          {"deit3_large_patch16_224", {}, deit3(16, 1024, 24, 16), most()},
+          {"deit3_large_patch16_384", {}, deit3(16, 1024, 24, 16, of_384()), whole()},
+          {"deit3_huge_patch14_224", {}, deit3(14, 1280, 32, 16), most()},
+          {"vit_base_patch16_siglip_224", {}, siglip(224, 16, 768, 12, 12), augreg()},
+          {"vit_large_patch16_siglip_256", {}, siglip(256, 16, 1024, 24, 16), augreg()},
+          {"vit_so400m_patch14_siglip_224", {}, siglip(224, 14, 1152, 27, 16, 3.7362), augreg()},
+          {"vit_small_patch14_dinov2", {}, dinov2(384, 12, 6), whole()},
+          {"vit_base_patch14_dinov2", {}, dinov2(768, 12, 12), whole()},
+          {"vit_large_patch14_dinov2", {}, dinov2(1024, 24, 16), whole()},
+          {"vit_giant_patch14_dinov2", {}, dinov2_giant(), whole()},
+          {"vit_small_patch14_reg4_dinov2", {}, dinov2(384, 12, 6, 4), whole()},
+          {"vit_base_patch14_reg4_dinov2", {}, dinov2(768, 12, 12, 4), whole()},
+          {"vit_large_patch14_reg4_dinov2", {}, dinov2(1024, 24, 16, 4), whole()},
+          {"vit_giant_patch14_reg4_dinov2", {}, dinov2_giant(4), whole()},
+          {"vit_base_patch16_reg4_gap_256", {}, registers_and_mean(768, 12), augreg()},
+          {"cpvt_small_gap_patch16_224", {"cpvt_small_gap"}, cpvt_gap(384, 6)},
+      },
+      timm_vit_name);
+}
+
+}  // namespace tessera::models

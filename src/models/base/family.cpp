@@ -1,0 +1,57 @@
+#include "models/base/family.h"
+
+#include "core/error.h"
+#include "nn/drop_path.h"
+
+namespace tessera::models {
+
+Extent extent_of(const Value& setting, const char* name) {
+  Extent extent;
+  if (setting.is_int()) {
+    extent = {setting.as_int(), setting.as_int()};
+  } else if (setting.is_array() && setting.as_array().size() == 2 && setting.as_array()[0].is_int() &&
+             setting.as_array()[1].is_int()) {
+    extent = {setting.as_array()[0].as_int(), setting.as_array()[1].as_int()};
+  } else {
+    fail_usage("model.", name, " must be a number of pixels or [height, width]");
+  }
+  if (extent.height < 1 || extent.width < 1 || extent.height > 65536 || extent.width > 65536)
+    fail_usage("model.", name, " is ", extent.height, " x ", extent.width, ", both sides must be 1 to 65536");
+  return extent;
+}
+
+void check_grid(const Value& image_size, int64_t patch_size) {
+  const Extent image = extent_of(image_size, "image_size");
+  if (patch_size < 1 || image.height % patch_size != 0 || image.width % patch_size != 0)
+    fail_usage("model.image_size ", image.height, " x ", image.width,
+               " must be a multiple of model.patch_size ", patch_size);
+  check_tokens(image.height / patch_size, image.width / patch_size, 1);
+}
+
+void check_tokens(int64_t rows, int64_t columns, int64_t dim) {
+  constexpr int64_t kMostTokens = int64_t{1} << 20, kMostChannels = int64_t{1} << 28;
+  if (rows > kMostTokens / columns)
+    fail_usage("model.image_size makes more than ", kMostTokens, " tokens: ", rows, " x ", columns);
+  if (rows * columns > kMostChannels / dim)
+    fail_usage("model.image_size makes more than ", kMostChannels, " numbers in tokens of ", dim,
+               " channels: ", rows, " x ", columns, " of them");
+}
+
+void check_width(int64_t dim, int64_t heads) {
+  if (dim % heads != 0) fail_usage("model.dim ", dim, " must be a positive multiple of model.heads ", heads);
+}
+
+std::vector<double> DropPathSettings::drop_path_rates(int64_t depth) const {
+  return nn::drop_path_rates(drop_path, depth, drop_path_decay);
+}
+
+Norm register_norm(torch::nn::Module& owner, const char* name, NormKind kind, int64_t width, double eps) {
+  Norm norm;
+  if (kind == NormKind::rms)
+    norm.rms = owner.register_module(name, nn::RmsNorm(width, eps));
+  else
+    norm.layer = owner.register_module(name, nn::LayerNorm(width, nn::LayerNormOptions{.eps = eps}));
+  return norm;
+}
+
+}  // namespace tessera::models

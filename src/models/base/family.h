@@ -1,0 +1,135 @@
+// Tools of the family files: a typed config becomes a Family; settings that several families have.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/config.h"
+#include "models/base/model.h"
+#include "nn/norm.h"
+
+namespace tessera::models {
+
+// Each family file defines one of these; registry.cpp lists them.
+Family vit_family();
+Family vil_family();
+Family vil1_family();
+Family darl_family();
+Family illama_family();
+Family visionllama_family();
+Family visionllama_pyramid_family();
+Family twins_family();
+Family swin_family();
+Family resnet_family();
+Family convnext_family();
+Family dit_family();
+
+struct Extent {
+  int64_t height = 0, width = 0;
+};
+
+// Reads a setting that is a side ("224") or [height, width]; both must be positive.
+Extent extent_of(const Value& setting, const char* name);
+
+// Relations that several families check between their settings; usage errors that name the keys.
+void check_grid(const Value& image_size, int64_t patch_size);  // both sides whole patches
+void check_width(int64_t dim, int64_t heads);                  // dim a multiple of heads
+// No more tokens, and no more channels in all of them together, than a machine can hold.
+void check_tokens(int64_t rows, int64_t columns, int64_t dim);
+
+// Ranges of the settings that a model's size depends on. No published model comes near them; what a file claims
+// to hold stays small enough to be described.
+inline constexpr Range kDepth = between(1, 1000);       // blocks of a model, or of a stage
+inline constexpr Range kWidth = between(1, 65536);      // channels of a token
+inline constexpr Range kHeads = between(1, 4096);       // attention heads
+inline constexpr Range kInChannels = between(1, 64);    // of an image
+inline constexpr Range kPatchSize = between(1, 1024);   // pixels
+inline constexpr Range kMlpRatio = above_to(0, 256);    // hidden width of an MLP over that of a token
+inline constexpr Range kHidden = between(0, 1 << 22);   // hidden width of an MLP, 0 = by its ratio
+inline constexpr Range kClasses = between(0, 1 << 24);  // outputs of a class head, 0 = no head
+
+// Stochastic depth, the last settings of almost every family.
+struct DropPathSettings {
+  double drop_path = 0;
+  bool drop_path_decay = false;
+
+  template <class V>
+  void visit_drop_path(V& v) {
+    v("drop_path", drop_path, from_to_below(0, 1), "rate of stochastic depth");
+    v("drop_path_decay", drop_path_decay,
+      "from 0 at the first block to drop_path at the last, else the same for all");
+  }
+  std::vector<double> drop_path_rates(int64_t depth) const;  // of each block
+};
+
+// A LayerNorm or RMSNorm, as a setting chooses.
+enum class NormKind { layer, rms };
+struct Norm {
+  nn::LayerNorm layer{nullptr};
+  nn::RmsNorm rms{nullptr};
+  torch::Tensor operator()(const torch::Tensor& x) { return layer ? layer(x) : rms(x); }
+  nn::DeferredNorm before_linear(const torch::Tensor& x) const {
+    return layer ? layer->before_linear(x) : rms->before_linear(x);
+  }
+  explicit operator bool() const { return layer || rms; }
+};
+Norm register_norm(torch::nn::Module& owner, const char* name, NormKind kind, int64_t width,
+                   double eps = 1e-6);
+
+// A settings table from pairs, for the lists of sizes: table({{"dim", 192}, {"heads", 3}}).
+inline Value table(Value::Table entries) { return Value(std::move(entries)); }
+
+// A family's settings with those of the class head among them, where they have always stood: `classes` before
+// the width (dim or dims), and at the end `head_batch_norm`, where Config has kHeadBatchNorm.
+template <class Config>
+struct SettingsWithHead {
+  Config backbone;
+  int64_t classes = 1000;
+  bool head_batch_norm = false;
+
+  template <class V>
+  void visit(V& v) {
+    auto each = [&](const char* key, auto& field, const auto&... rest) {
+      const std::string name = key;
+      if (name == "dim" || name == "dims")
+        v("classes", classes, kClasses, "outputs of the class head, 0 = no head");
+      v(key, field, rest...);
+    };
+    backbone.visit(each);
+    if constexpr (requires { Config::kHeadBatchNorm; })
+      v("head_batch_norm", head_batch_norm,
+        "batch norm without parameters before the head (MAE's linear probing)");
+  }
+};
+
+// The family of a backbone class that is built from one config: Config has visit() and check(); Model(const
+// Config&).
+template <class Model, class Config>
+Family make_family(
+    std::string name, std::string summary, std::vector<Size> sizes,
+    std::function<std::string(const std::string&)> rename = [](const std::string& n) { return n; }) {
+  Family family;
+  family.name = std::move(name);
+  family.summary = std::move(summary);
+  const auto read = [](const Value& table) {
+    auto settings = read_config<SettingsWithHead<Config>>(table, "model");
+    settings.backbone.check();
+    return settings;
+  };
+  family.build = [read](const Value& settings) -> std::shared_ptr<Backbone> {
+    return std::make_shared<Model>(read(settings).backbone);
+  };
+  family.resolve = [read](const Value& settings) { return write_config(read(settings)); };
+  family.sizes = std::move(sizes);
+  family.rename = std::move(rename);
+  return family;
+}
+
+}  // namespace tessera::models
+
+template <>
+struct tessera::EnumNames<tessera::models::NormKind> {
+  static constexpr std::array names = {"layer", "rms"};
+};

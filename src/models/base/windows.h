@@ -1,0 +1,57 @@
+// Plain backbones with windows, as ViTDet has them (Li, Mao, Girshick & He 2022, "Exploring plain vision transformer
+// backbones for object detection"): most blocks mix the tokens of a window, a few those of the whole map; or all blocks
+// mix windows, and behind some a residual bottleneck of convolutions carries what they found across.
+//
+// Windows are filled with zeros to the right and below, behind the norm; these tokens take part. Inside a window tokens
+// are read row by row, positions are those of a map of the window's size. Tokens that are no patches are a window of
+// their own.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "models/base/family.h"
+#include "models/base/pyramid_neck.h"
+#include "nn/init.h"
+
+namespace tessera::models {
+
+// A family's Config derives from this and calls visit_windows() and check_windows().
+struct WindowSettings {
+  int64_t window_size = 0;
+  std::vector<int64_t> global_blocks = {}, conv_blocks = {};
+
+  template <class V>
+  void visit_windows(V& v) {
+    v("window_size", window_size, between(0, 128),
+      "patches along a side of a window, 0 = all blocks see the whole map");
+    v("global_blocks", global_blocks,
+      "blocks that see the whole map, counted from 0; the others see windows");
+    v("conv_blocks", conv_blocks, "blocks that a residual bottleneck of convolutions follows");
+  }
+  void check_windows(int64_t depth) const;
+  // The side of the windows of a block; 0 = the whole map.
+  int64_t window_of(int64_t block) const;
+  bool has_convs(int64_t block) const;
+};
+
+// x + norm3(conv1x1(gelu(norm2(conv3x3(gelu(norm1(conv1x1 x)))))), half as wide inside; x [batch, rows, columns, dim].
+class ConvBottleneck : public torch::nn::Module {
+ public:
+  explicit ConvBottleneck(int64_t dim);
+  torch::Tensor forward(const torch::Tensor& x);
+  int64_t macs() const { return conv1_->macs() + conv2_->macs() + conv3_->macs(); }  // a token
+  // First values of one of its parameters: the whole adds nothing at first. False for a parameter of something else.
+  static bool first_values(const std::string& name, const torch::Tensor& parameter, const nn::Filler& fill);
+
+ private:
+  nn::Conv2d add(const std::string& number, const nn::Conv2dOptions& options);
+  nn::Conv2d conv1_{nullptr}, conv2_{nullptr}, conv3_{nullptr};
+  std::vector<nn::LayerNorm> norms_;
+};
+
+// Windows of `side` cells that a map of these sides is cut into.
+int64_t window_count(int64_t rows, int64_t columns, int64_t side);
+
+}  // namespace tessera::models

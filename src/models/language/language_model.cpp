@@ -1,0 +1,396 @@
+#include "models/language/language_model.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "models/language/language_form.h"
+#include "nn/relative_position.h"
+#include "ops/attention.h"
+#include "ops/cached_attention.h"
+#include "ops/inference.h"
+#include "ops/packed_only.h"
+
+namespace tessera::models {
+namespace {
+
+// Far below any score, but no infinity: a padded token that sees nothing reads the mean, not NaN.
+constexpr double kUnseen = -1e9;
+constexpr double kInitialDeviation = 0.02;  // GPT-2's, and LLaMA's
+
+using Packing = LanguageForm::Packing;
+using Positions = LanguageForm::Positions;
+
+Norm norm_at(torch::nn::Module& root, const std::string& path, const LanguageForm& form, int64_t width,
+             double eps) {
+  Norm norm;
+  if (form.norm == NormKind::rms) {
+    norm.rms = nn::RmsNorm(width, eps);
+    register_at(root, path, norm.rms.ptr());
+  } else {
+    norm.layer = nn::LayerNorm(width, nn::LayerNormOptions{.eps = eps, .bias = form.norm_bias});
+    register_at(root, path, norm.layer.ptr());
+  }
+  return norm;
+}
+
+// A module that is one matrix called "weight".
+torch::Tensor table_at(torch::nn::Module& root, const std::string& path, int64_t rows, int64_t width) {
+  auto holder = std::make_shared<torch::nn::Module>();
+  torch::Tensor weight = holder->register_parameter("weight", nn::zeros({rows, width}));
+  register_at(root, path, holder);
+  return weight;
+}
+
+}  // namespace
+
+void register_at(torch::nn::Module& root, const std::string& path,
+                 std::shared_ptr<torch::nn::Module> module) {
+  torch::nn::Module* at = &root;
+  const std::vector<std::string> names = split(path, '.');
+  for (size_t i = 0; i + 1 < names.size(); ++i) {
+    const auto children = at->named_children();
+    if (const auto* found = children.find(names[i]))
+      at = found->get();
+    else
+      at = at->register_module(names[i], std::make_shared<torch::nn::Module>()).get();
+  }
+  at->register_module(names.back(), std::move(module));
+}
+
+nn::RopeScaling LanguageConfig::scaling() const {
+  return {.kind = rope_scaling,
+          .factor = rope_factor,
+          .trained = rope_trained,
+          .fast = rope_fast,
+          .slow = rope_slow,
+          .whole_pairs = rope_whole_pairs,
+          .low_frequency = rope_low,
+          .high_frequency = rope_high,
+          .short_factors = rope_short,
+          .long_factors = rope_long,
+          .magnitude = rope_magnitude};
+}
+
+LanguageConfig LanguageConfig::complete() const {
+  LanguageConfig out = *this;
+  const auto refuse = [](const auto&... parts) { fail_usage("language model: ", parts...); };
+  if (out.kv_heads == 0) out.kv_heads = heads;
+  if (out.heads % out.kv_heads != 0)
+    refuse("heads = ", heads, " must be a multiple of kv_heads = ", out.kv_heads);
+  if (out.head_dim == 0) {
+    if (dim % heads != 0)
+      refuse("dim = ", dim, " must be a multiple of heads = ", heads, ", or head_dim given");
+    out.head_dim = dim / heads;
+  }
+  const LanguageForm& form = language_form(kind);
+  if (form.positions == Positions::rotary && out.head_dim % 2 != 0)
+    refuse("rotary positions need an even head_dim, it is ", out.head_dim);
+  const int64_t pairs = out.head_dim / 2;
+  if (rope_scaling == nn::RopeScalingKind::longrope)
+    for (const auto& [key, factors] : {std::pair("rope_short", &rope_short), {"rope_long", &rope_long}}) {
+      if (std::ssize(*factors) != pairs)
+        refuse(key, " has ", factors->size(), " divisors, must be ", pairs,
+               ", one for each pair of channels");
+      if (std::any_of(factors->begin(), factors->end(), [](double one) { return !(one > 0); }))
+        refuse(key, " must be above 0 throughout");
+    }
+  if (form.packing != Packing::separate && (out.kv_heads != heads || out.head_dim * heads != dim))
+    refuse(name_of(kind), " has as many heads of keys as of queries, dim / heads channels each");
+  if (out.hidden == 0) out.hidden = *form.gate ? nn::llama_hidden(dim) : 4 * dim;
+  if (out.activation == Activation::published) out.activation = form.activation;
+  out.tied = !out.untied && (out.tied || form.tied);
+  if (out.norm_residual && form.norm != NormKind::layer)
+    refuse("norm_residual is BLOOM's, ", name_of(kind), " adds what stands before a norm");
+  if (out.window_from > out.depth)
+    refuse("window_from = ", window_from, ", the model has ", depth, " blocks");
+  return out;
+}
+
+std::array<torch::Tensor, 2> KeyValueCache::extended(int64_t block, const torch::Tensor& like) {
+  constexpr int64_t kRoom = 64;  // tokens at least, when there is no more room
+  const auto place = static_cast<size_t>(block);
+  const int64_t needed = length + like.size(2);
+  std::array<torch::Tensor, 2> out;
+  for (size_t i = 0; i < 2; ++i) {
+    std::vector<torch::Tensor>& list = i == 0 ? keys : values;
+    if (list.size() <= place) list.resize(place + 1);
+    torch::Tensor& kept = list[place];
+    if (!kept.defined() || kept.size(2) < needed) {
+      torch::Tensor larger = torch::empty(
+          {like.size(0), like.size(1), std::max(needed + kRoom, 2 * length), like.size(3)}, like.options());
+      if (kept.defined()) larger.slice(2, 0, length).copy_(kept.slice(2, 0, length));
+      kept = larger;
+    }
+    out[i] = kept.slice(2, 0, needed);
+  }
+  return out;
+}
+
+void KeyValueCache::select(const torch::Tensor& rows) {
+  for (auto* list : {&keys, &values})
+    for (torch::Tensor& tensor : *list)
+      if (tensor.defined()) tensor = tensor.index_select(0, rows);
+}
+
+// What all blocks share in one pass.
+struct LanguageModel::Shared {
+  ops::AttentionOptions attention;
+  torch::Tensor cos, sin;            // [(batch, 1,) tokens, head_dim / 2], undefined: no rotation
+  ops::CachedAttentionOptions step;  // of one token that a cache stands before
+  torch::Tensor places;              // int64 [batch, tokens] or [tokens]: positions of the new tokens
+};
+
+LanguageModel::LanguageModel(const LanguageConfig& config) : config_(config.complete()) {
+  const LanguageForm& form = language_form(config_.kind);
+  embedding_ = table_at(*this, form.embedding, config_.vocabulary, config_.dim);
+  if (form.positions == Positions::learned)
+    positions_ = table_at(*this, form.positions_name, config_.context, config_.dim);
+  if (*form.embedding_norm)
+    embedding_norm_ = norm_at(*this, form.embedding_norm, form, config_.dim, config_.eps);
+  for (int64_t i = 0; i < config_.depth; ++i) blocks_.push_back(make_block(i));
+  last_norm_ = norm_at(*this, form.last_norm, form, config_.dim, config_.eps);
+  if (!config_.tied) head_ = table_at(*this, "lm_head", config_.vocabulary, config_.dim);
+}
+
+LanguageModel::Block LanguageModel::make_block(int64_t index) {
+  const LanguageForm& form = language_form(config_.kind);
+  const std::string path = text(form.block, index, ".");
+  const auto projection = [&](const char* name, int64_t in, int64_t out, bool bias) {
+    Projection layer(in, out, bias, form.stored_in_out);
+    register_at(*this, path + name, layer.ptr());
+    return layer;
+  };
+  const int64_t dim = config_.dim, q_width = config_.heads * config_.head_dim,
+                kv_width = config_.kv_heads * config_.head_dim;
+  const bool attention_bias = form.attention_bias || config_.attention_bias,
+             mlp_bias = form.mlp_bias || config_.mlp_bias;
+  Block block;
+  block.attention_norm = norm_at(*this, path + form.attention_norm, form, dim, config_.eps);
+  if (form.packing == Packing::separate) {
+    block.q = projection(form.q, dim, q_width, attention_bias);
+    block.k = projection(form.k, dim, kv_width, attention_bias);
+    block.v = projection(form.v, dim, kv_width, attention_bias);
+  } else {
+    block.packed = projection(form.qkv, dim, 3 * dim, attention_bias);
+  }
+  block.out = projection(form.out, q_width, dim, form.output_bias || config_.attention_bias);
+  block.mlp_norm = norm_at(*this, path + form.mlp_norm, form, dim, config_.eps);
+  if (*form.gate) block.gate = projection(form.gate, dim, config_.hidden, mlp_bias);
+  block.up = projection(form.up, dim, config_.hidden, mlp_bias);
+  block.down = projection(form.down, config_.hidden, dim, mlp_bias);
+  return block;
+}
+
+torch::Tensor LanguageModel::embed(const torch::Tensor& ids) const {
+  return torch::embedding(embedding_, ids);
+}
+
+// q, k and v [batch, heads or kv_heads, tokens, head_dim].
+std::array<torch::Tensor, 3> LanguageModel::project(const Block& block, int64_t index,
+                                                    const torch::Tensor& x) const {
+  const LanguageForm& form = language_form(config_.kind);
+  // Attention divides by the root of head_dim; what a model does otherwise is made of its queries.
+  const double by_layer = config_.scale_by_layer ? 1 / static_cast<double>(index + 1) : 1;
+  const double scale = config_.attention_scale == 0 ? by_layer
+                                                    : by_layer * config_.attention_scale *
+                                                          std::sqrt(static_cast<double>(config_.head_dim));
+  const auto queries = [&](const torch::Tensor& q) { return scale == 1 ? q : q * scale; };
+  const auto heads_of = [&](const torch::Tensor& y) {
+    return y.unflatten(-1, {-1, config_.head_dim}).transpose(1, 2);
+  };
+  const nn::DeferredNorm normed = block.attention_norm.before_linear(x);
+  if (form.packing == Packing::separate) {
+    const torch::Tensor plain = normed;
+    return {queries(heads_of(block.q->forward(plain))), heads_of(block.k->forward(plain)),
+            heads_of(block.v->forward(plain))};
+  }
+  torch::Tensor packed = block.packed->forward(normed);
+  if (config_.clip_qkv > 0) packed = packed.clamp(-config_.clip_qkv, config_.clip_qkv);
+  if (form.packing == Packing::thirds) {
+    const auto parts = packed.chunk(3, -1);
+    return {queries(heads_of(parts[0])), heads_of(parts[1]), heads_of(parts[2])};
+  }
+  const torch::Tensor by_head =
+      packed.unflatten(-1, {config_.heads, 3, config_.head_dim}).permute({3, 0, 2, 1, 4});
+  return {queries(by_head[0]), by_head[1], by_head[2]};
+}
+
+LanguageModel::Shared LanguageModel::shared_of(const TextInput& input, const torch::Tensor& x) const {
+  const LanguageForm& form = language_form(config_.kind);
+  const int64_t before = input.cache ? input.cache->length : 0, tokens = x.size(1), keys = before + tokens;
+  const torch::TensorOptions integers = x.options().dtype(torch::kInt64).requires_grad(false);
+  Shared shared;
+  shared.attention.causal = true;
+  shared.attention.first_query = before;
+  if (input.mask.defined()) {
+    check(input.mask.dim() == 2 && input.mask.size(0) == x.size(0) && input.mask.size(1) == keys,
+          "the mask of a text is ", input.mask.sizes(), ", must be [", x.size(0), ", ", keys, "]");
+    const torch::Tensor mask = input.mask.to(torch::kBool);
+    shared.step.seen = mask;
+    shared.attention.bias = torch::zeros({x.size(0), 1, 1, keys}, x.options().requires_grad(false))
+                                .masked_fill_(~mask.view({x.size(0), 1, 1, keys}), kUnseen);
+    shared.places = (mask.to(torch::kInt64).cumsum(1) - 1).clamp_min(0).slice(1, before);
+  } else {
+    shared.places = torch::arange(before, keys, integers);
+  }
+  if (form.positions == Positions::rotary) {
+    const nn::RopeScaling scaling = config_.scaling();
+    const torch::Tensor frequency = nn::rotary_frequencies(config_.head_dim, config_.theta, scaling, keys);
+    const torch::Tensor angles =
+        shared.places.to(torch::kCPU, torch::kFloat64).unsqueeze(-1) * frequency;  // [(batch,) tokens, pairs]
+    const torch::Tensor by_head = angles.dim() == 3 ? angles.unsqueeze(1) : angles;
+    const auto wide = x.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
+    const double magnitude = nn::rotary_magnitude(scaling);
+    shared.cos = (by_head.cos() * magnitude).to(x.device(), wide);
+    shared.sin = (by_head.sin() * magnitude).to(x.device(), wide);
+    if (tokens == 1) shared.step.cos = shared.cos.flatten(0, -2), shared.step.sin = shared.sin.flatten(0, -2);
+  }
+  if (form.positions == Positions::alibi) {
+    // Counted from the last key: what is the same for all keys of a query changes nothing.
+    const torch::Tensor behind = torch::arange(1 - keys, 1, integers).to(torch::kFloat64);
+    const torch::Tensor slopes = nn::alibi_slopes(config_.heads).to(x.device());
+    shared.step.slopes = slopes;
+    const torch::Tensor bias = (slopes.view({1, -1, 1, 1}) * behind).to(x.scalar_type());
+    shared.attention.bias = shared.attention.bias.defined() ? shared.attention.bias + bias : bias;
+  }
+  return shared;
+}
+
+torch::Tensor LanguageModel::attend(const Block& block, int64_t index, const torch::Tensor& x,
+                                    const Shared& shared, KeyValueCache* cache) const {
+  auto [q, k, v] = project(block, index, x);
+  const torch::Tensor residual =
+      config_.norm_residual ? torch::Tensor(block.attention_norm.before_linear(x)) : x;
+  const int64_t window = index < config_.window_from ? 0 : config_.window;
+  if (cache && x.size(1) == 1) {
+    const auto [keys, values] = cache->extended(index, k);
+    ops::CachedAttentionOptions options = shared.step;
+    options.window = window;
+    const torch::Tensor read = ops::cached_attention(q, k, v, keys, values, options);
+    return block.out->forward(read.transpose(1, 2).flatten(2), {.residual = residual});
+  }
+  if (shared.cos.defined()) {
+    q = ops::rotate_halves(q, shared.cos, shared.sin);
+    k = ops::rotate_halves(k, shared.cos, shared.sin);
+  }
+  if (cache) {
+    const auto [keys, values] = cache->extended(index, k);
+    keys.slice(2, cache->length).copy_(k);
+    values.slice(2, cache->length).copy_(v);
+    k = keys, v = values;
+  }
+  if (const int64_t group = config_.heads / config_.kv_heads; group > 1) {
+    k = k.repeat_interleave(group, 1);
+    v = v.repeat_interleave(group, 1);
+  }
+  ops::AttentionOptions options = shared.attention;
+  options.window = window;
+  const torch::Tensor read = ops::attention(q.contiguous(), k.contiguous(), v.contiguous(), options);
+  return block.out->forward(read.transpose(1, 2).flatten(2), {.residual = residual});
+}
+
+// activation(gate x) * up x, as one layer where that is silu and nothing was added to either.
+torch::Tensor LanguageModel::gated(const Block& block, const nn::DeferredNorm& in) const {
+  const Projection &gate = block.gate, &up = block.up;
+  if (gate->adapted() || up->adapted() || gate->quantised() || up->quantised() || gate->bias.defined() ||
+      config_.activation != Activation::silu) {
+    const torch::Tensor plain = in;
+    return activate(gate->forward(plain), config_.activation) * up->forward(plain);
+  }
+  const auto [x, norm] = up->seen(gate->seen(in));
+  ops::LinearParameters parameters = up->parameters_for(x);
+  parameters.activation = kernels::Activation::silu_gate;
+  parameters.gate = gate->parameters_for(x).weight;
+  return ops::linear(x, parameters, {}, *block.gated, norm);
+}
+
+torch::Tensor LanguageModel::feed_forward(const Block& block, const torch::Tensor& x) const {
+  const nn::DeferredNorm normed = block.mlp_norm.before_linear(x);
+  const torch::Tensor residual = config_.norm_residual ? torch::Tensor(block.mlp_norm.before_linear(x)) : x;
+  if (!block.gate)
+    return block.down->forward(activate(block.up->forward(normed), config_.activation),
+                               {.residual = residual});
+  return block.down->forward(gated(block, normed), {.residual = x});
+}
+
+torch::Tensor LanguageModel::hidden(const TextInput& input) {
+  torch::Tensor x = input.embedded.defined() ? input.embedded : embed(input.ids);
+  const Shared shared = shared_of(input, x);
+  if (positions_.defined()) {
+    const int64_t before = input.cache ? input.cache->length : 0;
+    check(before + x.size(1) <= config_.context, "a text of ", before + x.size(1),
+          " tokens is longer than the ", config_.context, " positions of the model");
+    x = x + torch::embedding(positions_, shared.places);
+  }
+  if (embedding_norm_) x = embedding_norm_(x);
+  for (int64_t i = 0; i < config_.depth; ++i) {
+    if (input.before_block) x = input.before_block(i, x);
+    const Block& block = blocks_[static_cast<size_t>(i)];
+    x = feed_forward(block, attend(block, i, x, shared, input.cache));
+    if (input.after_block) input.after_block(i, x);
+  }
+  if (input.cache) input.cache->length += x.size(1);
+  return last_norm_(x);
+}
+
+torch::Tensor LanguageModel::logits(const torch::Tensor& hidden) const {
+  const torch::Tensor& weight = head_.defined() ? head_ : embedding_;
+  if (ops::gradients_wanted()) return at::linear(hidden, weight);
+  const ops::PackedOnly both(ops::packed_only() && head_.defined());  // embeddings are read as they are too
+  return ops::linear(hidden, {.weight = weight}, {}, *head_cache_);
+}
+
+void LanguageModel::initialise(uint64_t seed) {
+  // Layers that end a residual branch start smaller, by the number of branches (Radford et al. 2019).
+  const double branch = kInitialDeviation / std::sqrt(2.0 * static_cast<double>(config_.depth));
+  const LanguageForm& form = language_form(config_.kind);
+  const auto ends = [](const std::string& name, const char* path) {
+    return name.ends_with(text(".", path, ".weight"));
+  };
+  nn::initialise(*this, seed,
+                 [&](const std::string& name, const torch::Tensor& parameter, const nn::Filler& fill) {
+                   if (parameter.dim() < 2 || name.find("lora_B") != std::string::npos) return;
+                   fill.normal(ends(name, form.out) || ends(name, form.down) ? branch : kInitialDeviation);
+                 });
+}
+
+std::string LanguageModel::embedding_name() const {
+  return std::string(language_form(config_.kind).embedding) + ".weight";
+}
+
+void LanguageModel::resize_vocabulary(int64_t tokens) {
+  const torch::NoGradGuard no_grad;
+  const int64_t kept = std::min(tokens, config_.vocabulary);
+  for (torch::Tensor* const table : {&embedding_, &head_}) {
+    if (!table->defined()) continue;
+    const torch::Tensor resized = torch::zeros({tokens, config_.dim}, table->options().requires_grad(false));
+    resized.slice(0, 0, kept).copy_(table->slice(0, 0, kept));
+    table->set_data(resized);
+  }
+  config_.vocabulary = tokens;
+}
+
+int64_t LanguageModel::macs(int64_t tokens) const {
+  int64_t linear = config_.vocabulary * config_.dim;
+  for (const auto& module : modules(false))
+    if (const auto* projection = dynamic_cast<const ProjectionImpl*>(module.get()))
+      linear += projection->weight.numel();
+  return tokens * linear + config_.depth * config_.heads * config_.head_dim * tokens * tokens;
+}
+
+std::string LanguageModel::rename(const std::string& published) const {
+  std::string name = published;
+  const LanguageForm& form = language_form(config_.kind);
+  // GPT-2's and BLOOM's own files begin below the "transformer." of ours.
+  const std::string root = std::string(form.embedding).substr(0, std::string(form.embedding).find('.') + 1);
+  const auto known = named_parameters();
+  if (!known.contains(name) && known.contains(root + name)) name = root + name;
+  if (known.contains(name)) return name;
+  const bool mask = name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") ||
+                    name.ends_with("rotary_emb.inv_freq") || (config_.tied && name == "lm_head.weight");
+  return mask ? "" : name;
+}
+
+}  // namespace tessera::models

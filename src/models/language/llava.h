@@ -1,0 +1,131 @@
+// LLaVA (Liu et al. 2023, "Visual instruction tuning"; 1.5: Liu et al. 2024, "Improved baselines"), and Frozen
+// (Tsimpoukelli et al. 2021, "Multimodal few-shot learning with frozen language models").
+//
+//   H_image = W g(image)            g: patch tokens behind an inner block of the tower; W: a layer, or (1.5) two with
+//                                   GELU between
+//   p(answer | image, question)     the language model on H_image in the place of "<image>" among the words
+//
+// Frozen's image is one vector, mapped to a few tokens in front of the text.
+#pragma once
+
+#include "ops/torch.h"
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "models/base/encoder.h"
+#include "models/language/language_model.h"
+
+namespace tessera::models {
+
+struct ProjectorOptions {
+  int64_t layers = 2;  // 1: LLaVA's, 2: LLaVA 1.5's
+  Activation activation = Activation::gelu;
+  bool bias = true;
+};
+
+// One or two layers with an activation between; parameters linear_1 and linear_2, as the published llava-hf files name
+// them.
+class ProjectorImpl : public torch::nn::Module {
+ public:
+  ProjectorImpl(int64_t in, int64_t out, const ProjectorOptions& options = {});
+  torch::Tensor forward(const torch::Tensor& features) const;
+
+ private:
+  nn::Linear linear_1_{nullptr}, linear_2_{nullptr};
+  Activation activation_;
+};
+TORCH_MODULE(Projector);
+
+// Token ids with each image token repeated `per_image` times, one for each feature that takes its place.
+std::vector<int64_t> expand_image_tokens(const std::vector<int64_t>& ids, int64_t image_token,
+                                         int64_t per_image);
+// Embeddings [batch, tokens, dim] with those at `places` (bool [batch, tokens]) replaced by the rows of features
+// [count, dim] in order over the batch. Fails unless there are as many places as rows.
+torch::Tensor splice(const torch::Tensor& embedded, const torch::Tensor& places,
+                     const torch::Tensor& features);
+
+// Labels with this value are not learned.
+inline constexpr int64_t kIgnoredLabel = -100;
+// The sum over all labelled tokens of the cross entropy of each from those before it: logits [batch, tokens,
+// vocabulary], labels int64 [batch, tokens]; label t is compared with the logits of t - 1.
+torch::Tensor next_token_loss_sum(const torch::Tensor& logits, const torch::Tensor& labels);
+
+struct LlavaConfig {
+  int64_t select_block =
+      -2;  // tokens behind this block of the tower, counted from behind: -2 = the last but one
+  bool class_token = false;  // keep it among the features
+  int64_t projector_layers = 2;
+  // Files by other authors may read further blocks, whose tokens stand beside those of select_block, by another projector.
+  std::vector<int64_t> more_blocks = {};
+  Activation projector_activation = Activation::gelu;
+  bool projector_bias = true;
+
+  template <class V>
+  void visit(V& v) {
+    v("select_block", select_block, between(-1000, -1),
+      "block of the image tower that is read, from the last (-1)");
+    v("class_token", class_token, "its class token is one of the features");
+    v("projector_layers", projector_layers, between(1, 2), "1: LLaVA's, 2: LLaVA 1.5's");
+  }
+};
+
+// What the config.json of a published LLaVA, whose tower has so many blocks, says besides its two models. Usage errors begin
+// with `where`.
+LlavaConfig llava_config_of(const Value& hub, int64_t blocks, const std::string& where);
+
+class Llava : public torch::nn::Module {
+ public:
+  Llava(const LlavaConfig& config, std::shared_ptr<Backbone> vision, std::shared_ptr<LanguageModel> language);
+
+  // [images, 3, height, width] -> [images, tokens, dim of the language model].
+  torch::Tensor image_features(const torch::Tensor& images);
+  // The words' embeddings with the features in the places of the image token.
+  torch::Tensor embed(const torch::Tensor& ids, int64_t image_token, const torch::Tensor& features) const;
+  LanguageModel& language() { return *language_; }
+  Backbone& vision() { return *vision_; }
+
+ private:
+  LlavaConfig config_;
+  std::shared_ptr<Backbone> vision_;         // "vision"
+  Projector projector_{nullptr};             // "multi_modal_projector"
+  std::shared_ptr<LanguageModel> language_;  // "language_model"
+};
+
+// A tensor of ours from a published one: the whole, or one of several equal parts along its first axis.
+struct TensorPlace {
+  std::string name;  // "" = not needed
+  int64_t part = 0, parts = 1;
+};
+// Names of CLIP's image tower, below its prefix, as the files of openai/clip-vit-* ("encoder.layers.0.…") or of
+// OpenCLIP ("transformer.resblocks.0.…") have them -> those of the family vit.
+TensorPlace clip_vision_place(const std::string& published);
+// Names in LLaVA's files: llava-hf's, those of newer releases of transformers, and liuhaotian's own -> ours.
+TensorPlace llava_place(const std::string& published, const LanguageModel& language);
+
+struct FrozenConfig {
+  int64_t tokens = 2;  // that stand for an image
+};
+class Frozen : public torch::nn::Module {
+ public:
+  Frozen(const FrozenConfig& config, std::shared_ptr<Backbone> vision,
+         std::shared_ptr<LanguageModel> language);
+  torch::Tensor prefix(const torch::Tensor& images);  // [batch, tokens, dim]
+  // Logits [batch, prefix + tokens, vocabulary]; mask bool [batch, tokens] of the text.
+  torch::Tensor forward(const torch::Tensor& prefix, const torch::Tensor& ids, const torch::Tensor& mask);
+  LanguageModel& language() { return *language_; }
+
+ private:
+  int64_t tokens_;
+  std::shared_ptr<Backbone> vision_;         // "encoder"
+  nn::Linear map_{nullptr};                  // "map"
+  std::shared_ptr<LanguageModel> language_;  // "lm"
+};
+
+// Which keys a token of a prefix language model sees (SimVLM): tokens of the prefix see the whole prefix, those behind
+// it the prefix and what stands before them. bool [total, total], row = query.
+torch::Tensor prefix_mask(int64_t prefix, int64_t total);
+
+}  // namespace tessera::models

@@ -1,0 +1,84 @@
+// CoCa (Yu et al. 2022, "CoCa: contrastive captioners are image-text foundation models"): two towers that are compared
+// as CLIP's are, and a decoder that writes the caption.
+//
+//   p_0, p_1 … = pooler(backbone tokens)         queries read the image (section 3.2); p_0 is the image's vector
+//   t, c       = text tower(caption)              a causal Transformer; c is its class token
+//   logits     = decoder(t, p_1 …)                blocks of causal attention, each followed by attention to the image
+//   loss       = l_contrast CLIP(p_0, c) + l_caption mean of -log p(t_{i+1} | t_1 … t_i, image)       (eq. 4)
+//
+// As OpenCLIP has it; its names: models/names/two_tower_names.h.
+#pragma once
+
+#include <torch/nn/modules/container/modulelist.h>
+
+#include <vector>
+
+#include "models/pairs/text_tower.h"
+#include "nn/cross_attention.h"
+
+namespace tessera::models {
+
+struct CocaConfig {
+  TextTowerConfig text;                     // its pool is class_token
+  int64_t image_width = 0;                  // of the backbone's tokens
+  int64_t embed_dim = 512;                  // of the space, and of what the decoder reads of the image
+  int64_t queries = 256, pooler_heads = 8;  // of the pooler, the first one for the image's vector
+  int64_t decoder_depth = 12, decoder_heads = 8;
+  int64_t decoder_hidden = 0;  // width inside its MLPs, 0 = that of the text's
+  double first_scale = 1 / 0.07;
+};
+
+// Attention to the image, then an MLP. Parameters norm1, norm_context, attn, norm2, mlp.
+class CrossBlock : public torch::nn::Module {
+ public:
+  CrossBlock(int64_t dim, int64_t context_width, int64_t heads, int64_t hidden, nn::MlpForm mlp,
+             double norm_eps);
+  torch::Tensor forward(const torch::Tensor& x, const torch::Tensor& context,
+                        const nn::AttentionExtras& extras);
+  int64_t macs(int64_t tokens, int64_t keys) const {
+    return attn_->macs(tokens, keys) + tokens * mlp_->macs();
+  }
+
+ private:
+  nn::LayerNorm norm1_{nullptr}, norm_context_{nullptr}, norm2_{nullptr};
+  nn::CrossAttention attn_{nullptr};
+  nn::AnyMlp mlp_{nullptr};
+};
+
+// Everything but the backbone.
+class Coca final : public torch::nn::Module {
+ public:
+  explicit Coca(const CocaConfig& config);
+  void initialise(uint64_t seed);
+
+  // A side of the pair: its vector [batch, embed_dim], not of length 1, and the tokens that the decoder reads.
+  struct Side {
+    torch::Tensor embed, tokens;
+  };
+  // The backbone's tokens [batch, tokens, image_width].
+  Side image(const torch::Tensor& tokens, const Context& context = {});
+  Side text(const torch::Tensor& ids, const Context& context = {});  // ids [batch, tokens]
+  // [batch, tokens, vocab_size]: what follows each token of the text.
+  torch::Tensor decode(const torch::Tensor& image_tokens, const torch::Tensor& text_tokens,
+                       const Context& context = {});
+  // What the last block's words attend to of the backbone's tokens [1, tokens, image_width], through the pooler's queries;
+  // mean of the heads, [tokens of the text, tokens of the image].
+  torch::Tensor attention(const torch::Tensor& image_tokens, const torch::Tensor& ids);
+
+  torch::Tensor scale() const { return logit_scale.exp(); }
+  void bound_scale();  // exp(logit_scale) between 1 and 100
+  int64_t macs(int64_t image_tokens) const;
+  const CocaConfig& config() const { return config_; }
+
+  torch::Tensor logit_scale;
+
+ private:
+  CocaConfig config_;
+  nn::AttentionPooler attn_pool_{nullptr};
+  nn::LayerNorm ln_post_{nullptr}, decoder_norm_{nullptr};
+  nn::Linear proj_{nullptr}, vocabulary_{nullptr};
+  std::shared_ptr<TextTower> text_;
+  torch::nn::ModuleList blocks_{nullptr}, cross_blocks_{nullptr};
+};
+
+}  // namespace tessera::models

@@ -1,0 +1,72 @@
+// SimVLM (Wang et al. 2022, "SimVLM: simple visual language model pretraining with weak supervision"): one loss, the
+// next token of a text whose beginning, with the image, is read in both directions (PrefixLM, eq. 3).
+//
+//   x_0 = [image tokens W + image positions; token embedding + text positions]
+//   decoder only:     one stack; image and prefix see each other, what follows sees all that stands before it
+//   encoder-decoder:  the encoder reads image and prefix; the decoder reads the text from the last token of the prefix
+//                     on, and by cross attention what the encoder made (the form of the paper)
+//   logits = norm(x_L) E^T                    E the token embedding
+//
+// There is no published code.
+#pragma once
+
+#include <torch/nn/modules/container/modulelist.h>
+
+#include "models/pairs/text_tower.h"
+#include "nn/cross_attention.h"
+
+namespace tessera::models {
+
+struct SimVlmConfig {
+  int64_t vocab_size = 32000, context_length = 64, dim = 512, heads = 8, depth = 8;
+  int64_t decoder_depth = 8;  // 0 = decoder only
+  int64_t hidden = 0;         // width inside the MLP, 0 = 4 dim
+  double norm_eps = 1e-5;
+  int64_t image_width = 0, image_tokens = 0;  // of the backbone's tokens
+
+  int64_t hidden_width() const { return hidden > 0 ? hidden : 4 * dim; }
+};
+
+// Everything but the backbone.
+class SimVlm final : public torch::nn::Module {
+ public:
+  explicit SimVlm(const SimVlmConfig& config);
+  void initialise(uint64_t seed);
+
+  // image [batch, image_tokens, image_width], the backbone's; ids int64 [batch, tokens]; `prefix` and `valid` int64
+  // [batch]: the first tokens that are read in both directions (encoder-decoder: at least 1), and those that are no
+  // padding. -> [batch, tokens, vocab_size]: what follows each token from the last one of the prefix on; of an
+  // encoder-decoder the rows before it mean nothing.
+  torch::Tensor forward(const torch::Tensor& image, const torch::Tensor& ids, const torch::Tensor& prefix,
+                        const torch::Tensor& valid, const Context& context = {});
+  // What the words of one text attend to of its image in the last block, mean of the heads: [tokens, image_tokens].
+  torch::Tensor attention(const torch::Tensor& image, const torch::Tensor& ids, const torch::Tensor& prefix,
+                          const torch::Tensor& valid);
+  int64_t macs() const;
+  const SimVlmConfig& config() const { return config_; }
+
+ private:
+  torch::Tensor entered(const torch::Tensor& image, const torch::Tensor& text) const;
+  torch::Tensor decoder_only(const torch::Tensor& image, const torch::Tensor& text,
+                             const torch::Tensor& prefix, const torch::Tensor& valid, const Context& context);
+  torch::Tensor encoder_decoder(const torch::Tensor& image, const torch::Tensor& text,
+                                const torch::Tensor& prefix, const torch::Tensor& valid,
+                                const Context& context);
+
+  SimVlmConfig config_;
+  nn::Linear proj_{nullptr};
+  torch::Tensor image_positions_, text_positions_;
+  std::shared_ptr<TokenEmbedding> token_;
+  torch::nn::ModuleList layers_{nullptr}, decoder_{nullptr};
+  nn::LayerNorm norm_{nullptr}, decoder_norm_{nullptr};
+};
+
+// -log p of the tokens that follow, those from the last one of the prefix on: the sum, a scalar with its graph, and
+// their number. ids, prefix and valid as above, logits [batch, tokens, vocab].
+struct PrefixLoss {
+  torch::Tensor sum, count;
+};
+PrefixLoss prefix_loss(const torch::Tensor& logits, const torch::Tensor& ids, const torch::Tensor& prefix,
+                       const torch::Tensor& valid);
+
+}  // namespace tessera::models

@@ -1,0 +1,69 @@
+// Images and texts in one space: CLIP (Radford et al. 2021) and SigLIP (Zhai et al. 2023), with any backbone for images.
+//
+//   u = backbone(image) W_image            v = text tower(caption)
+//   logits = exp(logit_scale) u' v'^T + logit_bias, u' and v' of length 1; the bias is SigLIP's
+//
+// Names of parameters are OpenCLIP's for towers of timm: visual.trunk.* (the backbone, a module of its own),
+// visual.head.proj, text.*, logit_scale, logit_bias. Other published names: models/names/two_tower_names.h.
+#pragma once
+
+#include <string>
+
+#include "models/base/model.h"
+#include "models/pairs/text_tower.h"
+#include "nn/linear.h"
+
+namespace tessera::models {
+
+inline constexpr const char* kImageTower = "visual.trunk.";  // stands in front of the backbone's names
+
+struct TwoTowerConfig {
+  TextTowerConfig text;
+  int64_t image_width = 0;       // of the backbone's vector
+  int64_t embed_dim = 512;       // of the space
+  bool image_projection = true;  // without one the backbone's vector must be embed_dim wide
+  bool text_projection = true;   // without one the text tower must be
+  bool logit_bias = false;
+  double first_scale = 1 / 0.07, first_bias = -10;  // exp(logit_scale) and logit_bias at first
+};
+
+// Everything but the backbone.
+class TwoTower final : public torch::nn::Module {
+ public:
+  explicit TwoTower(const TwoTowerConfig& config);
+  void initialise(uint64_t seed);
+
+  // The backbone's vector [batch, image_width], or tokens [batch, tokens, image_width] -> [batch, …, embed_dim]; not of
+  // length 1.
+  torch::Tensor image(const torch::Tensor& embedded) const {
+    return proj_ ? proj_->forward(embedded) : embedded;
+  }
+  // ids [batch, tokens] -> [batch, embed_dim]; not of length 1.
+  torch::Tensor text(const torch::Tensor& ids, const Context& context = {}) {
+    return text_->forward(ids, context);
+  }
+
+  // ids [batch, tokens] -> every token of the text in the space, [batch, tokens, embed_dim], not of length 1.
+  torch::Tensor text_tokens(const torch::Tensor& ids, const Context& context = {}) {
+    return text_->project(text_->encode(ids, {}, context));
+  }
+
+  // The factor of cosines: exp(logit_scale), a scalar with its graph.
+  torch::Tensor scale() const { return logit_scale.exp(); }
+  TextTower& text_tower() { return *text_; }
+  int64_t macs() const { return text_->macs() + (proj_ ? proj_->macs() : 0); }
+  // Keeps exp(logit_scale) between 1 and 100, after every step (Radford et al. 2021, section 2.5).
+  void bound_scale();
+
+  torch::Tensor logit_scale, logit_bias;  // scalars; the bias is undefined without one
+
+ private:
+  TwoTowerConfig config_;
+  nn::Linear proj_{nullptr};
+  std::shared_ptr<TextTower> text_;
+};
+
+// Rows of length 1.
+torch::Tensor normalised_rows(const torch::Tensor& x);
+
+}  // namespace tessera::models

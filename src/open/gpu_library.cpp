@@ -1,0 +1,63 @@
+#include "open/gpu_library.h"
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <dlfcn.h>
+#include <torch/cuda.h>
+
+#include <filesystem>
+
+#include "core/text.h"
+
+namespace tessera::train {
+namespace {
+
+// The folder that the running libtorch_cpu.so was loaded from.
+std::filesystem::path library_folder() {
+  Dl_info info;
+  if (dladdr(reinterpret_cast<void*>(&at::get_num_threads), &info) == 0 || info.dli_fname == nullptr)
+    return {};
+  return std::filesystem::path(info.dli_fname).parent_path();
+}
+
+struct Loaded {
+  bool driver = true;
+  std::string why_not;  // what keeps the GPU half from being loaded; empty where it is there
+};
+
+// The GPU half has to be there before LibTorch is asked for a GPU the first time, since LibTorch remembers the answer.
+Loaded load_gpu_half() {
+  if (dlopen("libcuda.so.1", RTLD_LAZY) == nullptr)
+    return {false, "this machine has no NVIDIA driver (libcuda.so.1)"};
+  const std::filesystem::path library = library_folder() / "libtorch_cuda.so";
+  if (!std::filesystem::exists(library))
+    return {true, text("LibTorch in ", library.parent_path(), " is without its GPU half (libtorch_cuda.so)")};
+  if (dlopen(library.c_str(), RTLD_LAZY | RTLD_GLOBAL) == nullptr)
+    return {true, text("LibTorch's GPU half does not load (", dlerror(), ")")};
+  return {};
+}
+
+const Loaded& loaded() {
+  static const Loaded it = load_gpu_half();
+  return it;
+}
+
+}  // namespace
+
+bool gpu_is_available() {
+  if (!loaded().why_not.empty() || !torch::cuda::is_available()) return false;
+  // fp32 says float32: LibTorch would round what convolutions read to the 10 bits of TF32.
+  at::globalContext().setAllowTF32CuDNN(false);
+  return true;
+}
+
+int num_gpus() { return gpu_is_available() ? static_cast<int>(torch::cuda::device_count()) : 0; }
+
+std::string why_gpu_is_idle() { return loaded().driver && !gpu_is_available() ? why_no_gpu() : ""; }
+
+std::string why_no_gpu() {
+  if (!loaded().why_not.empty()) return loaded().why_not;
+  return torch::cuda::is_available() ? "" : "the NVIDIA driver shows this process no GPU";
+}
+
+}  // namespace tessera::train

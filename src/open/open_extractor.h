@@ -1,0 +1,31 @@
+// An extractor of features from a file of weights.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tasks/generate/feature_extractor.h"
+
+namespace tessera::train {
+
+struct ExtractorOptions {
+  models::FidProtocol protocol = models::FidProtocol::tf;  // of Inception-v3
+  std::string model = {};                                  // size name, for files of other programs
+  tasks::ExtractorPlace place = {};
+};
+
+struct OpenedExtractor {
+  std::unique_ptr<tasks::FeatureExtractor> extractor;
+  bool inception = false;
+  std::vector<std::string> notes;  // for people
+};
+
+// `path` holds Inception-v3 of FID (pt_inception-2015-12-05, told by its tensors), or what open_task reads.
+OpenedExtractor open_extractor(const std::string& path, const ExtractorOptions& options = {});
+
+// The extractor alone, as TaskSetup::open_extractor has it.
+std::unique_ptr<tasks::FeatureExtractor> open_extractor_at(const std::string& path,
+                                                           const tasks::ExtractorPlace& place);
+
+}  // namespace tessera::train

@@ -1,0 +1,183 @@
+#include "open/open_language.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "models/language/flamingo.h"
+#include "nn/parameter_type.h"
+#include "weights/language_files.h"
+
+namespace tessera::train {
+namespace {
+
+constexpr int64_t kHeadDim = 64;  // of all that OpenFlamingo published
+constexpr int64_t kMostLayers = 4096;
+constexpr std::string_view kLanguage = "lang_encoder.";
+constexpr const char* kNotWhole = "is no whole OpenFlamingo";
+constexpr const char* kLatents = "perceiver.latents";
+
+using Shapes = std::map<std::string, std::vector<int64_t>>;
+
+// Tensors as models::Flamingo names them, but for those of the language model, which stand below "lang_encoder." with
+// their published names; without what DataParallel puts in front.
+std::string own_name(std::string_view published) {
+  constexpr std::string_view kWrapped = "module.";
+  if (published.starts_with(kWrapped)) published.remove_prefix(kWrapped.size());
+  return models::flamingo_name(std::string(published));
+}
+
+Shapes shapes_of(const WeightFile& file) {
+  Shapes shapes;
+  for (const TensorView& view : file.tensors()) shapes[own_name(view.name)] = view.shape;
+  return shapes;
+}
+
+int64_t extent(const Shapes& shapes, const std::string& name, size_t axis, const std::string& file) {
+  const auto found = shapes.find(name);
+  if (found == shapes.end()) fail("'", file, "' is no OpenFlamingo: ", name, " is missing");
+  if (std::ranges::find(found->second, 0) != found->second.end())
+    fail("'", file, "': tensor ", name, " holds nothing");
+  if (found->second.size() <= axis)
+    fail("'", file, "': tensor ", name, " has ", found->second.size(), " axes, must have more than ", axis);
+  return found->second[axis];
+}
+
+// The numbers between a prefix and the next dot.
+std::set<int64_t> numbers_behind(const Shapes& shapes, const std::string& prefix) {
+  std::set<int64_t> numbers;
+  for (auto found = shapes.lower_bound(prefix); found != shapes.end() && found->first.starts_with(prefix);
+       ++found) {
+    const size_t end = found->first.find('.', prefix.size());
+    const auto number = parse_int(found->first.substr(prefix.size(), end - prefix.size()));
+    if (number && *number >= 0 && *number < kMostLayers) numbers.insert(*number);
+  }
+  return numbers;
+}
+
+// What the shapes of the file say.
+models::FlamingoConfig config_of(const Shapes& shapes, const std::string& file) {
+  const std::set<int64_t> layers = numbers_behind(shapes, "perceiver.layers."),
+                          gated = numbers_behind(shapes, "gated_cross_attn_layers.");
+  if (layers.empty() || gated.empty())
+    fail("'", file, "' is no OpenFlamingo: it has no ",
+         layers.empty() ? "layers of a resampler" : "gated layers");
+  const std::string resampler = "perceiver.layers.0.",
+                    first = text("gated_cross_attn_layers.", *gated.begin(), ".");
+  const auto at = [&](const std::string& name, size_t axis) { return extent(shapes, name, axis, file); };
+  models::FlamingoConfig config;
+  config.resampler = {.dim = at(kLatents, 1),
+                      .depth = std::ssize(layers),
+                      .heads = at(resampler + "0.to_q.weight", 0) / kHeadDim,
+                      .head_dim = kHeadDim,
+                      .latents = at(kLatents, 0),
+                      .mlp_ratio = at(resampler + "1.1.weight", 0) / at(kLatents, 1),
+                      .frames = shapes.contains("perceiver.frame_embs") ? at("perceiver.frame_embs", 0) : 0};
+  config.gated = {.dim = at(first + "attn.norm.weight", 0),
+                  .media_dim = at(first + "attn.to_kv.weight", 1),
+                  .heads = at(first + "attn.to_q.weight", 0) / kHeadDim,
+                  .head_dim = kHeadDim,
+                  .mlp_ratio = at(first + "ff.1.weight", 0) / at(first + "attn.norm.weight", 0)};
+  config.every = *gated.begin() + 1;
+  if (config.resampler.heads < 1 || config.gated.heads < 1)
+    fail("'", file, "': its attention is narrower than a head of ", kHeadDim, " channels");
+  return config;
+}
+
+// Rows of the embedding that the file brings; 0 where it brings none.
+int64_t embedding_rows(const Shapes& shapes, const models::LanguageModel& language) {
+  for (const auto& [name, shape] : shapes)
+    if (name.starts_with(kLanguage) && shape.size() == 2 && shape[1] == language.config().dim &&
+        language.rename(name.substr(kLanguage.size())) == language.embedding_name())
+      return shape[0];
+  return 0;
+}
+
+// How many numbers the file must bring, without memory for them.
+int64_t count_added(const models::FlamingoConfig& config, int64_t blocks) {
+  return models::count_parameters(*models::Resampler(config.resampler)) +
+         blocks / config.every * models::count_parameters(*models::GatedCrossAttention(config.gated));
+}
+
+}  // namespace
+
+bool is_open_flamingo(const WeightFile& file) {
+  return std::ranges::any_of(file.tensors(),
+                             [](const TensorView& view) { return own_name(view.name) == kLatents; });
+}
+
+OpenedLanguage open_flamingo(const LanguageSource& source, const WeightFile& file, torch::ScalarType dtype) {
+  if (source.language.empty() || source.tower.empty())
+    fail_usage("'", file.path(),
+               "' holds what OpenFlamingo adds to two other models: name the folder of its ",
+               "language model with --language and the weights of its image tower with --tower");
+  const Shapes shapes = shapes_of(file);
+  models::FlamingoConfig config = config_of(shapes, file.path());
+  OpenedLanguage out = open_language({.weights = source.language, .tokenizer = source.tokenizer}, dtype);
+  if (!out.language || out.images) fail_usage("--language: '", out.file, "' is no decoder of texts alone");
+  // As OpenFlamingo's code adds them, before it gives the model as many embeddings.
+  const bool padded = out.tokeniser->special().pad >= 0;
+  out.tokeniser =
+      out.tokeniser->with_tokens(padded ? std::vector<std::string>{"<|endofchunk|>", "<image>"}
+                                        : std::vector<std::string>{"<|endofchunk|>", "<image>", "<PAD>"});
+  const int64_t rows = embedding_rows(shapes, *out.language);
+  if (rows > 0 && rows < out.tokeniser->size())
+    fail("'", file.path(), "' has embeddings for ", rows, " tokens, the tokeniser of '", source.language,
+         "' ", out.tokeniser->size(), " with those of OpenFlamingo: it was trained with another");
+  out.language->resize_vocabulary(rows > 0 ? rows : out.tokeniser->size());
+  if (rows == 0)
+    out.notes.push_back(
+        text("'", file.path(), "' brings no embeddings: those of <image> and <|endofchunk|> are 0"));
+  if (config.gated.dim != out.language->config().dim)
+    fail_usage("--language: '", out.file, "' has tokens of ", out.language->config().dim, " channels, '",
+               file.path(), "' was trained with ", config.gated.dim);
+  if (config.every > out.language->config().depth)
+    fail_usage("--language: '", out.file, "' has ", out.language->config().depth, " blocks, '", file.path(),
+               "' was trained with at least ", config.every);
+
+  const tasks::OpenedBackbone tower = open_backbone(source.tower);
+  const auto* const tokens = dynamic_cast<const models::TokenEncoder*>(tower.model.get());
+  if (tokens && tokens->token_width() != config.resampler.dim)
+    fail_usage("--tower: '", tower.file, "' has tokens of ", tokens->token_width(), " channels, '",
+               file.path(), "' was trained with ", config.resampler.dim);
+  check_language_size(
+      file, [&] { return count_added(config, out.language->config().depth); }, kNotWhole);
+  tower.model->to(dtype);
+  config.media_token = *out.tokeniser->find("<image>");
+  const nn::ParameterType in_its_type(dtype);
+  const auto model = std::make_shared<models::Flamingo>(config, tower.model, out.language);
+  model->to(dtype);
+  load_language(
+      *model, file,
+      [&](const std::string& published) {
+        const std::string name = own_name(published);
+        if (!name.starts_with(kLanguage)) return models::TensorPlace{name};
+        const std::string own = out.language->rename(name.substr(kLanguage.size()));
+        return models::TensorPlace{own.empty() ? "" : std::string(kLanguage) + own};
+      },
+      out.notes,
+      [](const std::string& name) {
+        return name.starts_with(kLanguage) || name.starts_with("vision_encoder.");
+      },
+      kNotWhole);
+  model->eval();
+  out.images = models::ImageReading{
+      .image_token = config.media_token,
+      .among_words = false,
+      .features =
+          [model](const torch::Tensor& images) {
+            return model->media(images.unsqueeze(0).unsqueeze(2)).squeeze(0);  // one frame each
+          },
+      .begin = [model](const torch::Tensor& prompt, const torch::Tensor& features,
+                       int64_t beams) { return model->begin(prompt, features, beams); }};
+  out.preprocess = tower.preprocess;
+  out.vocabulary = out.language->config().vocabulary;
+  out.end_tokens.push_back(*out.tokeniser->find("<|endofchunk|>"));
+  out.chat_template.clear();
+  out.file = file.path();
+  return out;
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,418 @@
+#include "open/open_task.h"
+
+#include <array>
+#include <filesystem>
+
+#include "core/config.h"
+#include "core/counted.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "core/toml.h"
+#include "data/base/class_names.h"
+#include "io/files/file.h"
+#include "models/base/published_tag.h"
+#include "models/heads/class_head.h"
+#include "open/calibrate.h"
+#include "open/load.h"
+#include "open/open_generator.h"
+#include "open/published_pair.h"
+#include "runs/checkpoint.h"
+#include "weights/hub_config.h"
+
+namespace tessera::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+}  // namespace
+
+std::string weights_file_of(const std::string& path, bool raw) {
+  if (!fs::is_directory(path)) {
+    if (raw && !file_exists(path)) fail("'", path, "' does not exist");
+    if (raw) fail_usage("'", path, "' is a file: raw weights are those of a checkpoint or run directory");
+    // A checkpoint's file, where another one has what is frozen.
+    const std::string index = path + kIndexEnding, name = fs::path(path).filename().string();
+    const bool checkpointed = name == kWeightsFile || name == kEmaFile;
+    return checkpointed && file_exists(index) ? index : path;
+  }
+  if (file_exists(path + "/manifest.json")) {
+    const StoredCheckpoint checkpoint = read_checkpoint(path);
+    const bool averaged = !raw && checkpoint.holds(kEmaFile);
+    return checkpoint.weights_path(averaged ? kEmaFile : kWeightsFile);
+  }
+  if (!raw)
+    for (const char* name :
+         {"model.safetensors", "best.safetensors", "model.safetensors.index.json", "pytorch_model.bin",
+          "pytorch_model.bin.index.json", "open_clip_model.safetensors", "open_clip_pytorch_model.bin"})
+      if (file_exists(path + "/" + name)) return path + "/" + name;
+  std::vector<std::string> notes;
+  if (const auto checkpoint = CheckpointStore(path + "/checkpoints").newest(notes))
+    return weights_file_of(checkpoint->directory, raw);
+  fail("'", path, "' holds no weights: it must be a weights file, a run directory or a checkpoint directory",
+       notes.empty() ? "" : "; ", notes.empty() ? "" : notes.front());
+}
+
+namespace {
+
+int64_t numbers_in(const WeightFile& file) {
+  int64_t numbers = 0;
+  for (const TensorView& view : file.tensors())
+    numbers += static_cast<int64_t>(view.bytes.size() / size_of(view.dtype));
+  return numbers;
+}
+
+double largest(const Value& settings, const char* one, const char* several) {
+  double value = 0;
+  if (const Value* found = settings.find(one); found && found->is_int())
+    value = static_cast<double>(found->as_int());
+  if (const Value* list = settings.find(several); list && list->is_array())
+    for (const Value& item : list->as_array())
+      if (item.is_int()) value = std::max(value, static_cast<double>(item.as_int()));
+  return value;
+}
+
+// Before even the outline is built from what a file says of itself: a block of any family has more numbers
+// than the square of its width, and as many blocks must be in the file.
+void check_claims(const WeightFile& file, const models::ModelSpec& spec) {
+  const double width = largest(spec.settings, "dim", "dims"),
+               blocks = largest(spec.settings, "depth", "depths");
+  if (blocks > static_cast<double>(file.tensors().size()) ||
+      width * width > 4 * static_cast<double>(numbers_in(file)))
+    fail("'", file.path(), "' does not fit ", spec.name, ": it holds ", file.tensors().size(), " tensors of ",
+         human_count(static_cast<double>(numbers_in(file))), " numbers, the model would have ", blocks,
+         " blocks of width ", width);
+}
+
+// The most heads of a stage, by the share of the first stage's tokens that it has.
+double heads_by_tokens(const Value& settings) {
+  double most = largest(settings, "heads", ""), share = 1;
+  if (const Value* list = settings.find("heads"); list && list->is_array())
+    for (const Value& heads : list->as_array()) {
+      most = std::max(most, share * heads.as_double());
+      share /= 4;
+    }
+  return std::max(1.0, most);
+}
+
+// What a model computes on grows with the side of its images, which costs a file nothing to claim.
+void check_claimed_sides(const WeightFile& file, const WeightsInfo& info) {
+  constexpr double kMostSide = 4096, kMostTokens = 1 << 17, kMostPairs = 1 << 27;
+  constexpr double kStemStride = 4;  // of convolutional families, which have no patches
+  const Value& settings = info.model.settings;
+  const double side =
+      std::max(largest(settings, "image_size", "image_size"), static_cast<double>(info.preprocess.size));
+  if (side > kMostSide)
+    fail("'", file.path(), "': metadata: images of ", side, " pixels a side, must be at most ", kMostSide);
+  const double stride = largest(settings, "stride", ""), patch = largest(settings, "patch_size", "");
+  const double cell = stride > 0 ? stride : patch > 0 ? patch : kStemStride;
+  const double cells = side / std::max(1.0, cell), tokens = cells * cells;
+  if (tokens > kMostTokens)
+    fail("'", file.path(), "': metadata: images of ", side, " pixels a side are ", tokens,
+         " tokens, must be at most ", kMostTokens);
+  // Biases of pairs of tokens, where the family lays them out: of all tokens, or of a window's in each window.
+  const Value* positions = settings.find("positions");
+  const bool biased = positions && (*positions == Value("alibi") || *positions == Value("relative"));
+  const double window = std::min(cells, largest(settings, "window_size", ""));
+  const double pairs =
+      std::max(biased ? tokens * tokens : 0, tokens * window * window) * heads_by_tokens(settings);
+  if (pairs > kMostPairs)
+    fail("'", file.path(), "': metadata: images of ", side, " pixels a side need ", human_count(pairs),
+         " biases of pairs of tokens, must be at most ", human_count(kMostPairs));
+}
+
+// A task as large as its metadata say must be in the file too: nothing is allocated on their word alone.
+void check_size(const tasks::Task& meta, const WeightFile& file, const models::ModelSpec& spec) {
+  const int64_t stored = numbers_in(file), needed = tasks::count_parameters(meta.parts());
+  constexpr int64_t kHarmless = 1 << 24;  // numbers: 64 MB in float32
+  // Interpolated positions may be larger than what is stored, by far less than this, but for the smallest models.
+  if (needed / 4 > stored && needed > kHarmless)
+    fail("'", file.path(), "' does not fit ", spec.name, ": it holds ",
+         human_count(static_cast<double>(stored)), " numbers, the model has ",
+         human_count(static_cast<double>(needed)), " parameters");
+}
+
+constexpr size_t kNamesShown = 3;
+
+// What other programs' segmenters and detectors have behind their backbone; "" where there is no such thing.
+std::string dense_heads(const WeightFile& file) {
+  constexpr std::array<std::pair<const char*, const char*>, 5> kinds = {
+      {{"decode_head.", "heads for masks"},
+       {"roi_head", "a detector's heads"},
+       {"proposal_generator.", "a detector's heads"},
+       {"rpn_head.", "a detector's heads"},
+       {"bbox_embed.", "a detector's heads"}}};
+  for (const TensorView& tensor : file.tensors())
+    for (const auto& [part, what] : kinds)
+      if (tensor.name.find(part) != std::string::npos) return what;
+  return "";
+}
+
+// The size that a file of another program must be: the one whose tensors it has.
+std::string infer_size_from_tensors(const WeightFile& file) {
+  const std::vector<std::string> sizes = sizes_that_fit(file.tensors());
+  if (sizes.size() == 1) return sizes.front();
+  if (const std::string heads = dense_heads(file); !heads.empty())
+    fail_usage(
+        "'", file.path(), "' has ", heads,
+        " and does not say which model it holds: write a file that "
+        "does by `tessera convert FILE OUT.safetensors --recipe RECIPE`, with the recipe of such a run");
+  if (sizes.size() > 1)
+    fail_usage("'", file.path(), "' does not say which model it holds, and its tensors are those of ",
+               join(sizes, ", "), ": name it with --model");
+  if (!families_alike(file.tensors()).empty())
+    fail_usage("'", file.path(),
+               "' does not say which model it holds: name it with --model (see `tessera models`)");
+  std::vector<std::string> first;
+  for (const TensorView& tensor : file.tensors())
+    if (first.size() < kNamesShown) first.push_back(printable(tensor.name));
+  fail("'", file.path(), "' holds no model of any family (`tessera models` lists them): its ",
+       counted(std::ssize(file.tensors()), "tensor"), file.tensors().size() == 1 ? " is " : " begin with ",
+       join(first, ", "));
+}
+
+// As many classes as the head in the file has rows; none where it has no head.
+int64_t classes_in(const WeightFile& file, const models::ModelSpec& spec) {
+  Value one_class = spec.settings;
+  one_class.set("classes", 1);
+  const auto model = models::meta_classifier(models::resolve_model(spec.name, one_class));
+  const std::vector<std::string>& head = model->head().tensor_names();
+  const std::vector<TensorView>& tensors = file.tensors();
+  const std::vector<std::string> names = our_names(tensors, models::find_family(spec.family));
+  for (size_t i = 0; i < names.size(); ++i)
+    if (std::find(head.begin(), head.end(), names[i]) != head.end() && !tensors[i].shape.empty())
+      return tensors[i].shape[0];
+  return 0;
+}
+
+// The first line of what LibTorch says; the rest is a stack trace.
+std::string first_line(const std::string& message) { return message.substr(0, message.find('\n')); }
+
+std::vector<std::string> names_in(const WeightFile& file, const WeightsInfo& info) {
+  return our_names(file.tensors(), models::find_family(info.model.family));
+}
+
+std::unique_ptr<tasks::Task> build_task(const WeightsInfo& info, bool meta, const SharedSource& validation,
+                                        const std::string& file = "") {
+  tasks::TaskSetup setup;
+  setup.settings = tasks::task_settings(info.task);
+  setup.model = info.model;
+  setup.init = models::Init::skip;
+  setup.meta = meta;
+  setup.validation = validation;
+  setup.preprocess = info.preprocess;
+  setup.metadata = info.task_metadata;
+  setup.file = file;
+  setup.sides = {info.preprocess.size};
+  if (!meta) setup.open_backbone = open_backbone, setup.open_task = open_whole_task;
+  auto task = tasks::find_task(tasks::task_name(info.task)).make(setup);
+  if (info.quantization.enabled()) quantise_blocks(*task->backbones().at(0).model, info.quantization);
+  return task;
+}
+
+// Ready to be loaded from the file.
+std::unique_ptr<tasks::Task> build_for(const WeightFile& file, const WeightsInfo& info,
+                                       const SharedSource& validation) {
+  check_claims(file, info.model);
+  try {
+    check_size(*meta_task(info), file, info.model);
+    auto task = build_task(info, /*meta=*/false, validation, file.path());
+    add_input_step_sizes(*task->backbones().at(0).model, names_in(file, info));
+    return task;
+  } catch (const c10::Error& error) {
+    fail("'", file.path(), "': the model it describes cannot be built: ", first_line(error.what()));
+  }
+}
+
+void finish(tasks::Task& task, const WeightFile& file) {
+  check_input_step_sizes(*task.backbones().at(0).model, file.path());
+  tasks::set_training(task.parts(), false);
+}
+
+// Whether `name` is the model's family, its size, or another name of that size; a model that was described by
+// its settings alone is taken for any size of its family.
+bool is_of(const models::ModelSpec& model, const std::string& name) {
+  if (name == model.name) return true;
+  const models::ModelSpec asked = models::resolve_model(name);
+  if (asked.family != model.family) return false;
+  if (name == asked.family || model.name == model.family) return true;
+  return asked.settings == models::resolve_model(model.name).settings;
+}
+
+// The architecture that a config.json names; one that is none of ours is said, with its name.
+std::string known_model(const HubConfig& hub, const WeightFile& file) {
+  try {
+    return models::resolve_model(hub.model).name;
+  } catch (const Error&) {
+    fail("'", file.path(), "' holds ", printable(hub.model),
+         " (by the config.json beside it), which is no model of any family (`tessera models` lists them)");
+  }
+}
+
+// As the model's name says; a config.json of the same architecture knows better.
+data::Preprocess published_for(const models::ModelSpec& model, const std::optional<HubConfig>& hub) {
+  const auto size_of = [](const std::string& name) { return models::split_published_name(name).size; };
+  Value keys = models::published_preprocess(model);
+  if (hub && size_of(hub->model) == size_of(model.name)) merge(keys, hub->preprocess);
+  return read_config<data::Preprocess>(keys, "preprocess");
+}
+
+}  // namespace
+
+std::string preprocess_text(const data::Preprocess& preprocess) {
+  std::vector<std::string> parts;
+  const Value table = write_config(preprocess);
+  for (const char* key : {"size", "crop", "crop_mode", "interpolation", "mean", "std"})
+    parts.push_back(text(key, " ", toml_text(*table.find(key))));
+  return join(parts, ", ");
+}
+
+WeightsInfo describe_weights(const WeightFile& file, const std::string& model, const std::string& tokenizer) {
+  WeightsInfo info = read_weights_info(file.metadata(), file.path());
+  if (info.ours) {
+    if (!model.empty() && !is_of(info.model, model))
+      fail_usage("'", file.path(), "' holds ", info.model.name, ", not ", model);
+    check_claims(file, info.model);
+    check_claimed_sides(file, info);
+    return info;
+  }
+  std::vector<std::string> notes;
+  if (model.empty())
+    if (const auto pair = published_pair(file, notes)) return describe_pair(*pair, file, tokenizer);
+  const auto hub = read_hub_config(file.path());
+  const std::string name = !model.empty() ? model
+                           : hub          ? known_model(*hub, file)
+                                          : infer_size_from_tensors(file);
+  info.model = models::resolve_model(name);
+  const int64_t classes = classes_in(file, info.model);
+  info.model.settings.set("classes", classes);
+  info.preprocess = published_for(info.model, hub);
+  if (const Value* size = info.model.settings.find("image_size"); size && size->is_int())
+    info.preprocess.size = size->as_int();
+  if (hub && std::ssize(hub->class_names) == classes && classes > 0)
+    name_classes(info, hub->class_names, file.path());
+  else if (const data::ImageNetClasses* known = data::imagenet_classes(classes))
+    name_classes(info, known->names, file.path());
+  describe_generator(info, file);
+  return info;
+}
+
+data::Preprocess preprocess_of(const WeightFile& file, const std::string& model) {
+  const WeightsInfo info = read_weights_info(file.metadata(), file.path());
+  std::vector<std::string> notes;
+  if (const auto pair = info.ours ? std::nullopt : published_pair(file, notes))
+    return preprocess_of_pair(*pair);
+  return info.ours ? info.preprocess
+                   : published_for(models::resolve_model(model), read_hub_config(file.path()));
+}
+
+int64_t class_count(const WeightsInfo& info) {
+  const Value* classes = info.model.settings.find("classes");
+  return classes && classes->is_int() ? classes->as_int() : 0;
+}
+
+void name_classes(WeightsInfo& info, const std::vector<std::string>& names, const std::string& file) {
+  const int64_t classes = class_count(info);
+  if (std::ssize(names) != classes)
+    fail_usage(names.size(), " class names for '", file, "', whose model tells ", classes, " classes apart");
+  info.task_metadata.set("class_names", Value::Array(names.begin(), names.end()));
+}
+
+std::unique_ptr<tasks::Task> meta_task(const WeightsInfo& info) {
+  return build_task(info, /*meta=*/true, nullptr);
+}
+
+std::unique_ptr<tasks::Task> meta_task(const WeightsInfo& info, const WeightFile& file) {
+  auto task = meta_task(info);
+  add_input_step_sizes(*task->backbones().at(0).model, names_in(file, info));
+  return task;
+}
+
+std::unique_ptr<tasks::Task> read_task(const WeightFile& file, const WeightsInfo& info,
+                                       const SharedSource& validation) {
+  auto task = build_for(file, info, validation);
+  std::vector<std::string> notes;
+  const bool classifier = tasks::task_name(info.task) == tasks::task_kinds().front().name;
+  if (const auto pair = info.ours || classifier ? std::nullopt : published_pair(file, notes))
+    load_pair(*task, file, *pair);
+  else
+    load_weights(*task, file);
+  finish(*task, file);
+  return task;
+}
+
+OpenedTask open_task(const std::string& path, const OpenOptions& options) {
+  OpenedTask opened;
+  opened.file = weights_file_of(path, options.raw);
+  const WeightFile file(opened.file, options.key);
+  opened.info = describe_weights(file, options.model, options.tokenizer);
+  WeightsInfo& info = opened.info;
+  const bool classifier = tasks::task_name(info.task) == tasks::task_kinds().front().name;
+  if (!info.ours && !classifier) {
+    published_pair(file, opened.notes);
+    if (options.size != 0 && options.size != info.preprocess.size)
+      fail_usage("'", opened.file, "': a published model of images and texts is opened at its own size, ",
+                 info.preprocess.size);
+  }
+  if (!info.ours && classifier && options.model.empty())
+    opened.notes.push_back(read_hub_config(opened.file)
+                               ? text(opened.file, " holds ", info.model.name, " (config.json beside it)")
+                               : text(opened.file,
+                                      " does not say which model it holds; its tensors are those of ",
+                                      info.model.name));
+  if (!info.ours)
+    opened.notes.push_back(
+        text(opened.file,
+             read_hub_config(opened.file)
+                 ? std::string(": images are prepared as its config.json says: ")
+                 : text(" says nothing of preprocessing; as published for ", info.model.name, ": "),
+             preprocess_text(info.preprocess)));
+  if (const std::string line = info.ours ? "" : beside_line(file, classifier ? info.model.family : "");
+      !line.empty())
+    opened.notes.push_back(line);
+  if (!options.class_names.empty()) name_classes(info, options.class_names, opened.file);
+  if (!options.settings.as_table().empty()) {
+    Value settings = info.model.settings;
+    merge(settings, options.settings);
+    info.model = models::resolve_model(info.model.name, settings);
+  }
+  if (options.crop > 0) info.preprocess.crop = options.crop;
+  if (options.size == 0) {
+    opened.task = read_task(file, info, options.validation);
+    return opened;
+  }
+  info.model.settings.set("image_size", options.size);
+  info.preprocess.size = options.size;
+  opened.task = build_for(file, info, options.validation);
+  const LoadReport report = load_pretrained(*opened.task, file);
+  for (const std::string& change : report.interpolated)
+    opened.notes.push_back("positions interpolated: " + change);
+  finish(*opened.task, file);
+  return opened;
+}
+
+tasks::OpenedClassifier open_classifier(const std::string& path, int64_t side) {
+  const OpenedTask opened = open_task(path, {.size = side});
+  const auto model = opened.task->classifier();
+  if (!model)
+    fail_usage("'", opened.file, "' tells no classes apart: it was trained for task ",
+               tasks::task_name(opened.info.task));
+  return {.model = model,
+          .metadata = opened.info.task_metadata,
+          .preprocess = opened.info.preprocess,
+          .file = opened.file,
+          .checksum = checksum_of_weights(opened.file)};
+}
+
+std::shared_ptr<tasks::Task> open_whole_task(const std::string& path) { return open_task(path).task; }
+
+tasks::OpenedBackbone open_backbone(const std::string& path) {
+  const OpenedTask opened = open_task(path);
+  const tasks::BackbonePart part = opened.task->backbones().at(0);
+  return {.model = part.model,
+          .spec = part.spec,
+          .preprocess = opened.info.preprocess,
+          .file = opened.file,
+          .checksum = checksum_of_weights(opened.file)};
+}
+
+}  // namespace tessera::train

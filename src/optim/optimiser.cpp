@@ -1,0 +1,214 @@
+#include "optim/optimiser.h"
+
+#include "ops/torch.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "optim/optimiser_kind.h"
+#include "optim/plain_tensors.h"
+
+namespace tessera::train {
+namespace {
+
+const std::vector<OptimiserKind>& kinds() {
+  static const std::vector<OptimiserKind> table = {adamw(), adam(), lamb(), lars(), muon(), sgd()};
+  return table;
+}
+
+const OptimiserKind& find_kind(const std::string& name, const std::string& where) {
+  for (const OptimiserKind& kind : kinds())
+    if (kind.name == name) return kind;
+  const auto names = optimiser_names();
+  fail_usage(where, ".name is '", name, "', must be one of ", join(names, ", "), did_you_mean(name, names));
+}
+
+}  // namespace
+
+std::vector<std::string> optimiser_names() {
+  std::vector<std::string> names;
+  for (const OptimiserKind& kind : kinds()) names.emplace_back(kind.name);
+  return names;
+}
+
+std::vector<KeyDescription> optimiser_keys(const std::string& name) {
+  return find_kind(name, "optimiser").keys;
+}
+
+OptimiserSpec resolve_optimiser(const Value& settings, const std::string& where) {
+  OptimiserSpec spec;
+  if (!settings.is_table()) fail_usage(where, " is ", settings.type_name(), ", must be a table");
+  if (const Value* name = settings.find("name")) {
+    if (!name->is_string()) fail_usage(where, ".name is ", name->type_name(), ", must be a string");
+    spec.common.name = name->as_string();
+  }
+  spec.settings = find_kind(spec.common.name, where).resolve(settings, where);
+  auto copy = [&](const char* key, auto& field, const char*) {
+    using Field = std::decay_t<decltype(field)>;
+    const Value& value = *spec.settings.find(key);
+    if constexpr (std::is_same_v<Field, double>)
+      field = value.as_double();
+    else if constexpr (std::is_same_v<Field, std::string>)
+      field = value.as_string();
+    else
+      config_detail::read_field(field, value, where + "." + key);
+  };
+  spec.common.visit(copy);
+  check_setting(where, "lr", spec.common.lr, 0, HUGE_VAL);
+  check_setting(where, "lr_batch", spec.common.lr_batch, 0, HUGE_VAL);
+  check_setting(where, "weight_decay", spec.common.weight_decay, 0, HUGE_VAL);
+  if (!(spec.common.layer_decay > 0 && spec.common.layer_decay <= 1))
+    fail_usage(where, ".layer_decay is ", shortest(spec.common.layer_decay),
+               ", must be above 0 and at most 1");
+  for (const ParameterRule& rule : spec.common.groups) {
+    if (rule.pattern.empty()) fail_usage(where, ".groups: a group without a pattern");
+    check_setting(where + ".groups", "lr_scale", rule.lr_scale, 0, HUGE_VAL);
+    check_setting(where + ".groups", "weight_decay", rule.weight_decay, -HUGE_VAL, HUGE_VAL);
+  }
+  return spec;
+}
+
+std::unique_ptr<Optimiser> make_optimiser(const OptimiserSpec& spec, std::vector<ParameterGroup> groups) {
+  return find_kind(spec.common.name, "optimiser").make(spec.settings, std::move(groups));
+}
+
+void check_setting(const std::string& where, const char* key, double value, double low, double below) {
+  if (!(value >= low && value < below))
+    fail_usage(where, ".", key, " is ", shortest(value), ", must be at least ", shortest(low), " and below ",
+               shortest(below));
+}
+
+void check_betas(const std::string& where, const std::vector<double>& betas) {
+  if (betas.size() != 2) fail_usage(where, ".betas has ", betas.size(), " numbers, must have 2");
+  for (const double beta : betas) check_setting(where, "betas", beta, 0, 1);
+}
+
+Optimiser::Optimiser(std::vector<ParameterGroup> groups, const std::vector<std::string>& state_names)
+    : Optimiser(std::move(groups), [&](const std::string&, const torch::Tensor&) { return state_names; }) {}
+
+Optimiser::Optimiser(std::vector<ParameterGroup> groups, const StateNames& state_names)
+    : groups_(std::move(groups)) {
+  std::set<std::string> seen;
+  for (const ParameterGroup& group : groups_)
+    for (const auto& [name, parameter] : group.parameters) {
+      check(seen.insert(name).second, "optimiser: parameter '", name, "' is in two groups or twice in one");
+      check(parameter.defined() && parameter.is_floating_point(), "optimiser: parameter '", name,
+            "' is not a floating-point tensor");
+      Slot slot;
+      slot.name = name;
+      slot.parameter = parameter;
+      slot.lr_scale = group.lr_scale;
+      slot.weight_decay = group.weight_decay;
+      const torch::Tensor like = parameter.detach();
+      slot.state_names = state_names(name, like);
+      for (size_t i = 0; i < slot.state_names.size(); ++i) slot.state.push_back(torch::zeros_like(like));
+      slots_.push_back(std::move(slot));
+    }
+}
+
+std::vector<torch::Tensor> Optimiser::parameters() const {
+  std::vector<torch::Tensor> all;
+  for (const Slot& slot : slots_) all.push_back(slot.parameter);
+  return all;
+}
+
+void Optimiser::step(double lr, double gradient_scale) {
+  const torch::NoGradGuard no_grad;
+  ++steps_;
+  const auto fits = [&](const Slot& slot) {
+    if (composition_ || !plain::is_plain(slot.parameter) || !plain::is_plain(slot.gradient)) return false;
+    return std::all_of(slot.state.begin(), slot.state.end(), [&](const torch::Tensor& state) {
+      return plain::is_plain(state) && plain::same_layout(state, slot.parameter);
+    });
+  };
+  Slots all, flat, others;
+  for (Slot& slot : slots_) {
+    slot.gradient = slot.parameter.grad();
+    if (!slot.gradient.defined()) continue;
+    check(slot.gradient.layout() == torch::kStrided, "optimiser: the gradient of '", slot.name,
+          "' is sparse");
+    ++slot.updates;
+    all.push_back(&slot);
+    if (!fits(slot)) {
+      others.push_back(&slot);
+      continue;
+    }
+    flat.push_back(&slot);
+    // The loops walk memory: a gradient of another order of dimensions is first laid out like its parameter.
+    if (!plain::same_layout(slot.gradient, slot.parameter))
+      slot.gradient = torch::empty_like(slot.parameter.detach()).copy_(slot.gradient);
+  }
+  const double scale = rescale(all, gradient_scale);
+  if (!flat.empty()) update_plain(flat, lr, scale);
+  // One by one on the CPU, where temporaries as large as the model cost more than calls; all at once
+  // elsewhere.
+  Slots elsewhere;
+  for (Slot* slot : others)
+    if (slot->parameter.device().is_cpu())
+      update_tensors({slot}, lr, scale);
+    else
+      elsewhere.push_back(slot);
+  if (!elsewhere.empty()) update_tensors(elsewhere, lr, scale);
+  // The loops write past the tensors' own methods: views and saved graphs must still notice.
+  for (Slot* slot : flat) slot->parameter.unsafeGetTensorImpl()->bump_version();
+  for (Slot* slot : all) slot->gradient.reset();
+}
+
+void Optimiser::zero_grad() {
+  for (Slot& slot : slots_) slot.parameter.mutable_grad().reset();
+}
+
+NamedTensors Optimiser::state() const {
+  NamedTensors tensors;
+  size_t most = 0;
+  for (const Slot& slot : slots_) most = std::max(most, slot.state.size());
+  for (size_t i = 0; i < most; ++i)
+    for (const Slot& slot : slots_)
+      if (i < slot.state.size()) tensors.emplace_back(slot.state_names[i] + "." + slot.name, slot.state[i]);
+  for (const Slot& slot : slots_)
+    if (slot.updates != steps_)
+      tensors.emplace_back("updates." + slot.name, torch::tensor(slot.updates, torch::kInt64));
+  return tensors;
+}
+
+void Optimiser::load_state(int64_t steps, const NamedTensors& tensors) {
+  const torch::NoGradGuard no_grad;
+  check(steps >= 0, "optimiser state: step count is ", steps);
+  std::map<std::string, torch::Tensor> given(tensors.begin(), tensors.end());
+  const auto take = [&](const std::string& name) {
+    const auto found = given.find(name);
+    torch::Tensor tensor = found == given.end() ? torch::Tensor() : found->second;
+    if (found != given.end()) given.erase(found);
+    return tensor;
+  };
+  // Everything is checked before anything is changed.
+  std::vector<std::pair<torch::Tensor, torch::Tensor>> copies;
+  std::vector<int64_t> updates;
+  for (Slot& slot : slots_) {
+    for (size_t i = 0; i < slot.state.size(); ++i) {
+      const std::string name = slot.state_names[i] + "." + slot.name;
+      const torch::Tensor from = take(name);
+      check(from.defined(), "optimiser state: tensor '", name, "' is missing");
+      check(from.sizes() == slot.state[i].sizes(), "optimiser state: tensor '", name, "' has shape ",
+            from.sizes(), ", must be ", slot.state[i].sizes());
+      copies.emplace_back(slot.state[i], from);
+    }
+    const torch::Tensor count = take("updates." + slot.name);
+    check(!count.defined() || (count.scalar_type() == torch::kInt64 && count.numel() == 1),
+          "optimiser state: 'updates.", slot.name, "' must be one int64");
+    updates.push_back(count.defined() ? count.item<int64_t>() : steps);
+    check(updates.back() >= 0 && updates.back() <= steps, "optimiser state: 'updates.", slot.name, "' is ",
+          updates.back(), ", must be 0 to ", steps);
+  }
+  check(given.empty(), "optimiser state: tensor '", given.empty() ? "" : given.begin()->first,
+        "' belongs to no parameter of this optimiser");
+  for (auto& [to, from] : copies) to.copy_(from);
+  for (size_t i = 0; i < slots_.size(); ++i) slots_[i].updates = updates[i];
+  steps_ = steps;
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,195 @@
+#include "optim/optimiser_groups.h"
+
+#include "ops/torch.h"
+
+#include <fnmatch.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <iterator>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "core/error.h"
+#include "core/some_of.h"
+#include "core/text.h"
+
+namespace tessera::train {
+namespace {
+
+bool starts_with_part(std::string_view name, std::string_view part) {
+  return name.starts_with(part) &&
+         (name.size() == part.size() || name[part.size()] == '.' || part.back() == '.');
+}
+
+// Where a parameter lies in depth: {0} the stem, {1, stage, block} a block, {2} the head.
+using Place = std::array<int64_t, 3>;
+constexpr Place kStem = {0, 0, 0}, kHead = {2, 0, 0};
+constexpr int64_t kEnd = INT64_MAX;  // behind all stages, or all blocks of a stage
+
+Place place_of(const std::string& name) {
+  static constexpr std::string_view stems[] = {"cls_token",
+                                               "dist_token",
+                                               "reg_token",
+                                               "mask_token",
+                                               "pos_embed",
+                                               "pos_drop",
+                                               "patch_embed",
+                                               "norm_pre",
+                                               "start_token",
+                                               "patch_embeds.0",
+                                               "cls_tokens",
+                                               "pos_embeds.0",
+                                               "absolute_pos_embed",
+                                               "peg",
+                                               "query_token",
+                                               "stem",
+                                               "conv1",
+                                               "conv2",
+                                               "conv3",
+                                               "bn1",
+                                               "bn2",
+                                               "bn3",
+                                               "x_embedder",
+                                               "t_embedder",
+                                               "y_embedder"};
+  for (const std::string_view stem : stems)
+    if (starts_with_part(name, stem)) return kStem;
+  const auto parts = split(name, '.');
+  static constexpr std::string_view stacks[] = {"blocks",    "layers",     "stages", "patch_embeds",
+                                                "pos_block", "pos_embeds", "pegs",   "q_query"};
+  // The numbers on the way name stage and block: "layers.1.blocks.0.…", "blocks.3.…", "blocks.0.1.…",
+  // "layer2.0.…". What belongs to a stage but to none of its blocks ("layers.1.downsample") goes with the
+  // stage's first.
+  Place place = {1, 0, 0};
+  size_t found = 0;
+  const auto stage = parts[0].starts_with("layer") ? parse_int(parts[0].substr(5)) : std::nullopt;
+  if (stage)
+    place[++found] = *stage;
+  else if (std::find(std::begin(stacks), std::end(stacks), parts[0]) == std::end(stacks))
+    return kHead;
+  for (size_t i = 1; i < parts.size() && i < 4 && found < 2 && parts[i] != "downsample"; ++i)
+    if (const auto number = parse_int(parts[i])) place[++found] = *number;
+  return found == 0 ? kHead : place;
+}
+
+// A norm behind blocks has no layer of its own, it goes with the last of them: `final_norm` of all blocks,
+// "norm_list.2" of those of a stage.
+std::optional<Place> blocks_before(const std::string& name, std::string_view final_norm) {
+  if (starts_with_part(name, final_norm)) return Place{1, kEnd, kEnd};
+  if (!name.starts_with("norm_list.")) return std::nullopt;
+  return Place{1, parse_int(split(name, '.')[1]).value_or(kEnd), kEnd};
+}
+
+// Vision-LSTM has two last norms: the first is of all tokens, the second of the vector that the head reads.
+std::string_view final_norm_of(const std::vector<std::string>& names) {
+  for (const std::string& name : names)
+    for (const std::string_view norm : {"norm", "legacy_norm"})
+      if (starts_with_part(name, norm)) return norm;
+  return "norm";
+}
+
+void check_rules(const std::vector<ParameterRule>& rules, const std::vector<std::string>& names) {
+  for (const ParameterRule& rule : rules) require_match("optimiser.groups", rule.pattern, names);
+}
+
+// "blocks.*" and "blocks.0.*" of "blocks.0.mlp": of so many levels, all where `levels` is 0.
+std::vector<std::string> patterns_of(const std::vector<std::string>& names, int levels) {
+  std::vector<std::string> patterns;
+  std::set<std::string> seen;
+  for (const std::string& name : names) {
+    size_t dot = name.find('.');
+    for (int level = 1; dot != std::string::npos && (levels == 0 || level <= levels); ++level) {
+      if (const std::string made = name.substr(0, dot) + ".*"; seen.insert(made).second)
+        patterns.push_back(made);
+      dot = name.find('.', dot + 1);
+    }
+  }
+  return patterns;
+}
+
+}  // namespace
+
+bool matches(const std::string& pattern, const std::string& name) {
+  return fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
+}
+
+void require_match(const char* key, const std::string& pattern, const std::vector<std::string>& names) {
+  if (std::any_of(names.begin(), names.end(), [&](const auto& name) { return matches(pattern, name); }))
+    return;
+  std::vector<std::string> candidates = patterns_of(names, 0);
+  candidates.insert(candidates.end(), names.begin(), names.end());
+  std::string hint = did_you_mean(pattern, candidates);
+  if (hint.empty()) hint = "; there are " + some_of(patterns_of(names, 1), 8);
+  fail_usage(key, ": no parameter matches '", pattern, "'", hint, " (`tessera inspect` lists the names)");
+}
+
+std::vector<int64_t> layer_of_each(const std::vector<std::string>& names) {
+  const std::string_view final_norm = final_norm_of(names);
+  std::map<Place, int64_t> layers;
+  for (const std::string& name : names)
+    if (!blocks_before(name, final_norm)) layers[place_of(name)] = 0;
+  int64_t next = 0;
+  for (auto& [place, layer] : layers) layer = next++;
+  std::vector<int64_t> result;
+  for (const std::string& name : names) {
+    const auto behind = blocks_before(name, final_norm);
+    const auto after = layers.upper_bound(behind ? *behind : place_of(name));
+    result.push_back(after == layers.begin() ? 0 : std::prev(after)->second);
+  }
+  return result;
+}
+
+std::vector<ParameterGroup> make_parameter_groups(const NamedTensors& parameters,
+                                                  const GroupOptions& options) {
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : parameters) names.push_back(name);
+  const std::vector<int64_t> layers = layer_of_each(names);
+  const int64_t top = layers.empty() ? 0 : *std::max_element(layers.begin(), layers.end());
+  const auto& exceptions = options.no_decay;
+  check_rules(options.rules, names);
+  std::vector<ParameterGroup> groups;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const std::string& name = parameters[i].first;
+    const torch::Tensor& tensor = parameters[i].second;
+    const bool free_of_decay = tensor.dim() <= 1 || name.ends_with(".bias") ||
+                               std::any_of(exceptions.begin(), exceptions.end(),
+                                           [&](const auto& pattern) { return matches(pattern, name); });
+    double weight_decay = free_of_decay ? 0 : options.weight_decay;
+    const double depth = static_cast<double>(top - layers[i]);
+    double lr_scale =
+        options.layer_decay == 1 ? 1 : std::max(options.min_scale, std::pow(options.layer_decay, depth));
+    for (const ParameterRule& rule : options.rules) {
+      if (!matches(rule.pattern, name)) continue;
+      lr_scale *= rule.lr_scale;
+      if (rule.weight_decay >= 0) weight_decay = rule.weight_decay;
+    }
+    const auto group = std::find_if(groups.begin(), groups.end(), [&](const ParameterGroup& g) {
+      return g.lr_scale == lr_scale && g.weight_decay == weight_decay;
+    });
+    if (group == groups.end())
+      groups.push_back({{parameters[i]}, lr_scale, weight_decay});
+    else
+      group->parameters.push_back(parameters[i]);
+  }
+  return groups;
+}
+
+std::vector<ParameterGroup> make_parameter_groups(const torch::nn::Module& module,
+                                                  const GroupOptions& options) {
+  NamedTensors all;  // the layers are counted in the whole model, also where some of it is frozen
+  for (const auto& item : module.named_parameters()) all.emplace_back(item.key(), item.value());
+  return without_frozen(make_parameter_groups(all, options));
+}
+
+std::vector<ParameterGroup> without_frozen(std::vector<ParameterGroup> groups) {
+  for (ParameterGroup& group : groups)
+    std::erase_if(group.parameters, [](const auto& one) { return !one.second.requires_grad(); });
+  std::erase_if(groups, [](const ParameterGroup& group) { return group.parameters.empty(); });
+  return groups;
+}
+
+}  // namespace tessera::train

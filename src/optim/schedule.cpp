@@ -1,0 +1,359 @@
+#include "optim/schedule.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include "core/config.h"
+#include "core/error.h"
+#include "core/text.h"
+
+namespace tessera::train {
+namespace {
+
+constexpr double kPi = 3.14159265358979323846;
+
+double half_cosine(double share) { return 0.5 * (1 + std::cos(kPi * share)); }
+
+// What every schedule has: its name and a linear warm-up, given in epochs or in steps.
+struct WarmupConfig {
+  std::string name;
+  double warmup_epochs = 0;
+  int64_t warmup_steps = 0;
+  double warmup_lr = 0;
+
+  template <class V>
+  void visit(V& v) {
+    v("name", name, "cosine, mae_cosine, timm_cosine, step, linear or constant");
+    v("warmup_epochs", warmup_epochs, "length of the warm-up in epochs");
+    v("warmup_steps", warmup_steps, "or in steps");
+    v("warmup_lr", warmup_lr, "rate that the warm-up starts from");
+  }
+  void check(const std::string& where) const {
+    if (!(warmup_epochs >= 0))
+      fail_usage(where, ".warmup_epochs is ", shortest(warmup_epochs), ", must not be negative");
+    if (warmup_steps < 0) fail_usage(where, ".warmup_steps is ", warmup_steps, ", must not be negative");
+    if (!(warmup_lr >= 0)) fail_usage(where, ".warmup_lr is ", shortest(warmup_lr), ", must not be negative");
+    if (warmup_epochs > 0 && warmup_steps > 0)
+      fail_usage(where, " has both warmup_epochs and warmup_steps, give one of them");
+  }
+  double in_epochs(const ScheduleSpan& span) const {
+    return warmup_steps > 0 ? static_cast<double>(warmup_steps) / static_cast<double>(span.steps_per_epoch)
+                            : warmup_epochs;
+  }
+  double in_steps(const ScheduleSpan& span) const {
+    return warmup_steps > 0 ? static_cast<double>(warmup_steps)
+                            : std::round(warmup_epochs * static_cast<double>(span.steps_per_epoch));
+  }
+};
+
+// Time in a schedule's unit: steps, or whole epochs.
+struct Clock {
+  Clock(const ScheduleSpan& s, const WarmupConfig& config, bool in_epochs)
+      : span(s), per_epoch(in_epochs), warmup(in_epochs ? config.in_epochs(s) : config.in_steps(s)) {}
+  double at(int64_t step) const {
+    return static_cast<double>(per_epoch ? step / span.steps_per_epoch : step);
+  }
+  double length() const {
+    return per_epoch ? std::ceil(static_cast<double>(span.steps) / static_cast<double>(span.steps_per_epoch))
+                     : static_cast<double>(span.steps);
+  }
+  double from_epochs(double epochs) const {
+    return per_epoch ? epochs : std::round(epochs * static_cast<double>(span.steps_per_epoch));
+  }
+  ScheduleSpan span;
+  bool per_epoch;
+  double warmup;
+};
+
+struct CosineConfig : WarmupConfig {
+  double min_lr = 0;
+  bool per_epoch = false;
+
+  template <class V>
+  void visit(V& v) {
+    WarmupConfig::visit(v);
+    v("min_lr", min_lr, "rate at the end"), v("per_epoch", per_epoch, "change the rate between epochs only");
+  }
+  void check(const std::string& where) const {
+    WarmupConfig::check(where);
+    if (!(min_lr >= 0)) fail_usage(where, ".min_lr is ", shortest(min_lr), ", must not be negative");
+  }
+};
+
+class Cosine final : public Schedule {
+ public:
+  Cosine(const CosineConfig& config, const ScheduleSpan& span)
+      : c_(config), clock_(span, config, config.per_epoch) {}
+  double rate(int64_t step) const override {
+    const double t = clock_.at(step), lr = clock_.span.lr, rest = clock_.length() - clock_.warmup;
+    if (t < clock_.warmup) return c_.warmup_lr + (lr - c_.warmup_lr) * std::min(1.0, (t + 1) / clock_.warmup);
+    return c_.min_lr +
+           (lr - c_.min_lr) * half_cosine(std::min(1.0, (t - clock_.warmup) / std::max(rest, 1.0)));
+  }
+
+ private:
+  CosineConfig c_;
+  Clock clock_;
+};
+
+struct LinearConfig : WarmupConfig {
+  double min_lr = 0;
+
+  template <class V>
+  void visit(V& v) {
+    WarmupConfig::visit(v);
+    v("min_lr", min_lr, "rate at the end");
+  }
+  void check(const std::string& where) const {
+    WarmupConfig::check(where);
+    if (!(min_lr >= 0)) fail_usage(where, ".min_lr is ", shortest(min_lr), ", must not be negative");
+  }
+};
+
+// Down in a straight line behind the warm-up (mmseg's polynomial of power 1).
+class Linear final : public Schedule {
+ public:
+  Linear(const LinearConfig& config, const ScheduleSpan& span) : c_(config), clock_(span, config, false) {}
+  double rate(int64_t step) const override {
+    const double t = clock_.at(step), lr = clock_.span.lr, rest = clock_.length() - clock_.warmup;
+    if (t < clock_.warmup) return c_.warmup_lr + (lr - c_.warmup_lr) * std::min(1.0, (t + 1) / clock_.warmup);
+    return c_.min_lr + (lr - c_.min_lr) * (1 - std::min(1.0, (t - clock_.warmup) / std::max(rest, 1.0)));
+  }
+
+ private:
+  LinearConfig c_;
+  Clock clock_;
+};
+
+struct MaeCosineConfig : WarmupConfig {
+  double min_lr = 0;
+
+  template <class V>
+  void visit(V& v) {
+    WarmupConfig::visit(v);
+    v("min_lr", min_lr, "rate at the end");
+  }
+  void check(const std::string& where) const {
+    WarmupConfig::check(where);
+    if (!(min_lr >= 0)) fail_usage(where, ".min_lr is ", shortest(min_lr), ", must not be negative");
+  }
+};
+
+class MaeCosine final : public Schedule {
+ public:
+  MaeCosine(const MaeCosineConfig& config, const ScheduleSpan& span)
+      : c_(config), span_(span), warmup_(config.in_epochs(span)) {}
+  double rate(int64_t step) const override {
+    const auto epochs = [&](int64_t s) {
+      return static_cast<double>(s) / static_cast<double>(span_.steps_per_epoch);
+    };
+    const double e = epochs(step), rest = epochs(span_.steps) - warmup_;
+    if (e < warmup_) return c_.warmup_lr + (span_.lr - c_.warmup_lr) * e / warmup_;
+    return c_.min_lr +
+           (span_.lr - c_.min_lr) * half_cosine(rest > 0 ? std::min(1.0, (e - warmup_) / rest) : 1);
+  }
+
+ private:
+  MaeCosineConfig c_;
+  ScheduleSpan span_;
+  double warmup_;
+};
+
+struct TimmCosineConfig : WarmupConfig {
+  double min_lr = 0;
+  bool per_epoch = true, warmup_prefix = false;
+  double cycle_epochs = 0, cycle_mul = 1, cycle_decay = 1, k_decay = 1;
+  int64_t cycle_limit = 1;
+
+  template <class V>
+  void visit(V& v) {
+    WarmupConfig::visit(v);
+    v("min_lr", min_lr, "rate at the end"), v("per_epoch", per_epoch, "change the rate between epochs only");
+    v("warmup_prefix", warmup_prefix, "start the cosine after the warm-up instead of beside it");
+    v("cycle_epochs", cycle_epochs, "length of the first cosine; 0 = the whole run");
+    v("cycle_mul", cycle_mul, "each cycle's length over that of the one before");
+    v("cycle_decay", cycle_decay, "each cycle's top over that of the one before");
+    v("cycle_limit", cycle_limit, "number of cycles, min_lr after them"),
+        v("k_decay", k_decay, "exponent of time");
+  }
+  void check(const std::string& where) const {
+    WarmupConfig::check(where);
+    if (!(min_lr >= 0)) fail_usage(where, ".min_lr is ", shortest(min_lr), ", must not be negative");
+    if (!(cycle_epochs >= 0))
+      fail_usage(where, ".cycle_epochs is ", shortest(cycle_epochs), ", must not be negative");
+    if (!(cycle_mul >= 1)) fail_usage(where, ".cycle_mul is ", shortest(cycle_mul), ", must be at least 1");
+    if (!(k_decay > 0)) fail_usage(where, ".k_decay is ", shortest(k_decay), ", must be above 0");
+    if (!(cycle_decay > 0)) fail_usage(where, ".cycle_decay is ", shortest(cycle_decay), ", must be above 0");
+    if (cycle_limit < 1) fail_usage(where, ".cycle_limit is ", cycle_limit, ", must be at least 1");
+  }
+};
+
+class TimmCosine final : public Schedule {
+ public:
+  TimmCosine(const TimmCosineConfig& config, const ScheduleSpan& span)
+      : c_(config), clock_(span, config, config.per_epoch) {
+    first_ = config.cycle_epochs > 0 ? clock_.from_epochs(config.cycle_epochs)
+                                     : clock_.length() - (config.warmup_prefix ? clock_.warmup : 0);
+    first_ = std::max(first_, 1.0);
+  }
+  double rate(int64_t step) const override {
+    double t = clock_.at(step);
+    const double lr = clock_.span.lr;
+    if (t < clock_.warmup) return c_.warmup_lr + t * (lr - c_.warmup_lr) / clock_.warmup;
+    if (c_.warmup_prefix) t -= clock_.warmup;
+    double cycle, length = first_, within;
+    if (c_.cycle_mul == 1) {
+      cycle = std::floor(t / first_);
+      within = t - cycle * first_;
+    } else {
+      cycle = std::floor(std::log(1 - t / first_ * (1 - c_.cycle_mul)) / std::log(c_.cycle_mul));
+      length = std::pow(c_.cycle_mul, cycle) * first_;
+      within = t - (1 - std::pow(c_.cycle_mul, cycle)) / (1 - c_.cycle_mul) * first_;
+    }
+    if (cycle >= static_cast<double>(c_.cycle_limit)) return c_.min_lr;
+    const double top = lr * std::pow(c_.cycle_decay, cycle);
+    return c_.min_lr +
+           (top - c_.min_lr) * half_cosine(std::pow(within, c_.k_decay) / std::pow(length, c_.k_decay));
+  }
+
+ private:
+  TimmCosineConfig c_;
+  Clock clock_;
+  double first_;
+};
+
+struct StepConfig : WarmupConfig {
+  double every_epochs = 30, factor = 0.1;
+  std::vector<double> milestones;
+
+  template <class V>
+  void visit(V& v) {
+    WarmupConfig::visit(v);
+    v("every_epochs", every_epochs, "epochs between two drops, unless milestones are given");
+    v("milestones", milestones, "epochs of the drops, ascending"), v("factor", factor, "of each drop");
+  }
+  void check(const std::string& where) const {
+    WarmupConfig::check(where);
+    if (!(every_epochs > 0))
+      fail_usage(where, ".every_epochs is ", shortest(every_epochs), ", must be above 0");
+    if (!(factor > 0)) fail_usage(where, ".factor is ", shortest(factor), ", must be above 0");
+    if (!std::is_sorted(milestones.begin(), milestones.end())) fail_usage(where, ".milestones must ascend");
+  }
+};
+
+class StepDecay final : public Schedule {
+ public:
+  StepDecay(const StepConfig& config, const ScheduleSpan& span)
+      : c_(config), span_(span), warmup_(config.in_epochs(span)) {}
+  double rate(int64_t step) const override {
+    const auto epoch = static_cast<double>(step / span_.steps_per_epoch);
+    if (epoch < warmup_) return c_.warmup_lr + epoch * (span_.lr - c_.warmup_lr) / warmup_;
+    const auto passed =
+        std::upper_bound(c_.milestones.begin(), c_.milestones.end(), epoch) - c_.milestones.begin();
+    const double drops =
+        c_.milestones.empty() ? std::floor(epoch / c_.every_epochs) : static_cast<double>(passed);
+    return span_.lr * std::pow(c_.factor, drops);
+  }
+
+ private:
+  StepConfig c_;
+  ScheduleSpan span_;
+  double warmup_;
+};
+
+class Constant final : public Schedule {
+ public:
+  Constant(const WarmupConfig& config, const ScheduleSpan& span) : c_(config), clock_(span, config, false) {}
+  double rate(int64_t step) const override {
+    const double t = clock_.at(step), lr = clock_.span.lr;
+    return t < clock_.warmup ? c_.warmup_lr + (lr - c_.warmup_lr) * (t + 1) / clock_.warmup : lr;
+  }
+
+ private:
+  WarmupConfig c_;
+  Clock clock_;
+};
+
+struct Kind {
+  const char* name;
+  std::vector<KeyDescription> keys;
+  std::function<Value(const Value&, const std::string&)> resolve;
+  std::function<std::unique_ptr<Schedule>(const Value&, const ScheduleSpan&, const std::string&)> make;
+};
+
+template <class Config, class Implementation>
+Kind kind(const char* name) {
+  const auto read = [name](const Value& settings, const std::string& where) {
+    Config named;
+    named.name = name;
+    const Config config = read_config<Config>(settings, where, named);
+    config.check(where);
+    return config;
+  };
+  Config named;
+  named.name = name;
+  return {
+      name, describe_config(named, "schedule"),
+      [read](const Value& settings, const std::string& where) { return write_config(read(settings, where)); },
+      [read](const Value& settings, const ScheduleSpan& span, const std::string& where) {
+        const Config config = read(settings, where);
+        const double warmup = config.in_epochs(span) * static_cast<double>(span.steps_per_epoch);
+        if (warmup > static_cast<double>(span.steps))
+          fail_usage(where, ": the warm-up is ", shortest(warmup), " steps, longer than the run of ",
+                     span.steps);
+        return std::unique_ptr<Schedule>(std::make_unique<Implementation>(config, span));
+      }};
+}
+
+// A new schedule is its config, its class and one line here.
+const std::vector<Kind>& kinds() {
+  static const std::vector<Kind> table = {
+      kind<CosineConfig, Cosine>("cosine"),
+      kind<MaeCosineConfig, MaeCosine>("mae_cosine"),
+      kind<TimmCosineConfig, TimmCosine>("timm_cosine"),
+      kind<StepConfig, StepDecay>("step"),
+      kind<LinearConfig, Linear>("linear"),
+      kind<WarmupConfig, Constant>("constant"),
+  };
+  return table;
+}
+
+const Kind& find_named(const std::string& name, const std::string& where) {
+  for (const Kind& entry : kinds())
+    if (entry.name == name) return entry;
+  const auto names = schedule_names();
+  fail_usage(where, ".name is '", name, "', must be one of ", join(names, ", "), did_you_mean(name, names));
+}
+
+const Kind& find_kind(const Value& settings, const std::string& where) {
+  if (!settings.is_table()) fail_usage(where, " is ", settings.type_name(), ", must be a table");
+  const Value* value = settings.find("name");
+  if (value && !value->is_string()) fail_usage(where, ".name is ", value->type_name(), ", must be a string");
+  return find_named(value ? value->as_string() : "cosine", where);
+}
+
+}  // namespace
+
+std::vector<std::string> schedule_names() {
+  std::vector<std::string> names;
+  for (const Kind& entry : kinds()) names.emplace_back(entry.name);
+  return names;
+}
+
+std::vector<KeyDescription> schedule_keys(const std::string& name) {
+  return find_named(name, "schedule").keys;
+}
+
+Value resolve_schedule(const Value& settings, const std::string& where) {
+  return find_kind(settings, where).resolve(settings, where);
+}
+
+std::unique_ptr<Schedule> make_schedule(const Value& settings, const ScheduleSpan& span,
+                                        const std::string& where) {
+  check(span.steps_per_epoch > 0 && span.steps >= 0, where, ": a run of ", span.steps, " steps, ",
+        span.steps_per_epoch, " an epoch");
+  return find_kind(settings, where).make(settings, span, where);
+}
+
+}  // namespace tessera::train

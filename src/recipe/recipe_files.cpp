@@ -1,0 +1,124 @@
+#include "recipe/recipe_files.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "core/toml.h"
+#include "io/files/file.h"
+#include "recipe/recipe.h"
+#include "weights/migrate.h"
+
+namespace tessera::train {
+namespace {
+
+constexpr size_t kMostLevels = 8;  // of bases
+constexpr int64_t kMostFiles = 100;
+constexpr uint64_t kMostBytes = 1 << 20;
+
+// Laying one way to say how long to train over a recipe takes the other way back.
+void drop_rival(Value& base, const Value& over) {
+  Value* train = base.find("train");
+  if (!train || !train->is_table()) return;
+  const auto take_back = [&](const char* given, const char* rival) {
+    const Value* value = over.find(given);
+    if (value && *value != Value(0))
+      std::erase_if(train->as_table(), [&](const auto& entry) { return entry.first == rival; });
+  };
+  take_back("train.epochs", "steps");
+  take_back("train.steps", "epochs");
+}
+
+std::vector<std::string> names_of(const Value& base, const std::string& path) {
+  if (base.is_string()) return {base.as_string()};
+  const char* rule = "must be a file name or a list of file names";
+  if (!base.is_array()) fail_usage(path, ": base is ", base.type_name(), ", ", rule);
+  std::vector<std::string> names;
+  for (const Value& name : base.as_array()) {
+    if (!name.is_string()) fail_usage(path, ": base holds ", name.type_name(), ", ", rule);
+    names.push_back(name.as_string());
+  }
+  return names;
+}
+
+class FileReader {
+ public:
+  Value read(const std::string& path) {
+    if (std::find(chain_.begin(), chain_.end(), path) != chain_.end())
+      fail_usage(path, ": its bases lead back to it, must not go in a circle: ", join(chain_, " -> "), " -> ",
+                 path);
+    if (chain_.size() > kMostLevels)
+      fail_usage(path, ": more than ", kMostLevels, " levels of bases, from ", chain_.front(), " on");
+    if (++files_ > kMostFiles) fail_usage(path, ": more than ", kMostFiles, " files based on one another");
+    Value table;
+    bool opened = false;
+    try {
+      const std::string content = read_text(path, kMostBytes);
+      opened = true;
+      table = migrate_layer(parse_toml(content, path));
+    } catch (const Error& error) {  // a file that is missing is a failure, what stands in it a wrong request
+      const std::string asked = chain_.empty() ? "" : text(" (a base of ", chain_.back(), ")");
+      throw Error(opened ? ErrorKind::usage : ErrorKind::failed, text("the recipe: ", error.what(), asked));
+    }
+    const Value* base = table.find("base");
+    if (!base) return table;
+    const auto folder = std::filesystem::path(path).parent_path();
+    Value merged;
+    chain_.push_back(path);
+    for (const std::string& name : names_of(*base, path))
+      apply_overrides(merged, read((folder / name).lexically_normal().string()));
+    chain_.pop_back();
+    std::erase_if(table.as_table(), [](const auto& entry) { return entry.first == "base"; });
+    apply_overrides(merged, table);
+    return merged;
+  }
+
+ private:
+  std::vector<std::string> chain_;  // of the files that are being read, each a base of the one before
+  int64_t files_ = 0;
+};
+
+std::vector<std::string> dotted_keys() {
+  std::vector<std::string> keys;
+  const Value all = recipe_table(Recipe());
+  for (const auto& [section, table] : all.as_table())
+    for (const auto& [key, value] : table.as_table()) keys.push_back(section + "." + key);
+  return keys;
+}
+
+}  // namespace
+
+void apply_overrides(Value& base, const Value& over) {
+  drop_rival(base, over);
+  merge_layers(base, over);
+}
+
+Value read_based(const std::string& path) { return FileReader().read(path); }
+
+Value read_based(const std::vector<std::string>& paths) {
+  Value merged;
+  for (const std::string& path : paths) apply_overrides(merged, read_based(path));
+  return merged;
+}
+
+Value parse_setting(const std::string& setting) {
+  const size_t equals = setting.find('=');
+  if (equals == std::string::npos || equals == 0)
+    fail_usage("--set '", setting, "': must be section.key=value, such as train.epochs=10");
+  const std::string key(trim(std::string_view(setting).substr(0, equals)));
+  if (key.find('.') == std::string::npos) fail_usage("unknown key '", key, "'", section_hint(key));
+  Value table;
+  table.set(key, parse_toml_value(trim(std::string_view(setting).substr(equals + 1))));
+  return table;
+}
+
+std::string section_hint(const std::string& key) {
+  std::vector<std::string> matches;
+  for (const std::string& known : dotted_keys())
+    if (known.ends_with("." + key)) matches.push_back(known);
+  if (matches.empty()) return did_you_mean(key, dotted_keys());
+  return text(", did you mean '", join(matches, "' or '"), "'?");
+}
+
+}  // namespace tessera::train

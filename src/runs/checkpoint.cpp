@@ -1,0 +1,254 @@
+#include "runs/checkpoint.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <span>
+#include <utility>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "io/files/file.h"
+
+namespace tessera::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kManifest = "manifest.json";
+constexpr const char* kLatest = "latest";
+constexpr const char* kWriting = ".writing-";
+
+std::string name_of(int64_t step) {
+  char name[32];
+  std::snprintf(name, sizeof name, "step-%06lld", static_cast<long long>(step));
+  return name;
+}
+
+// The step of a committed directory's name.
+std::optional<int64_t> step_of(const std::string& name) {
+  if (!name.starts_with("step-")) return std::nullopt;
+  const auto step = parse_int(std::string_view(name).substr(5));
+  if (!step || *step < 0 || name_of(*step) != name) return std::nullopt;
+  return step;
+}
+
+std::vector<std::string> entries(const std::string& directory) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error))
+    names.push_back(it->path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+void verify_file(const std::string& directory, const ManifestFile& listed) {
+  const std::string path = directory + "/" + listed.name;
+  const MappedFile file(path);
+  if (static_cast<int64_t>(file.bytes().size()) != listed.bytes)
+    fail("'", path, "' has ", file.bytes().size(), " bytes, its manifest says ", listed.bytes);
+  if (checksum_of(file.bytes()) != listed.xxh3)
+    fail("'", path, "' is damaged: its checksum is not the manifest's");
+}
+
+// A pipe in its place is refused, not waited for.
+Manifest read_manifest(const std::string& path) {
+  const MappedFile file(path);
+  return parse_manifest(as_text(file.bytes()), path);
+}
+
+// Names the file of each tensor, as several files of weights are read.
+ManifestFile write_index(const std::string& directory, const CheckpointFile& file) {
+  nlohmann::json map = nlohmann::json::object();
+  for (const auto& [name, tensor] : file.tensors) map[name] = file.name;
+  for (const auto& [name, tensor] : file.frozen) map[name] = kFrozenFile;
+  const std::string name = file.name + kIndexEnding,
+                    content = nlohmann::json({{"weight_map", std::move(map)}}).dump(1) + "\n";
+  write_text_atomic(directory + "/" + name, content);
+  return {name, std::ssize(content), checksum_of(std::as_bytes(std::span(content)))};
+}
+
+// The manifest goes first: what is half removed is not valid, and says so quickly.
+void remove_checkpoint(const std::string& directory) {
+  remove_all(directory + "/" + kManifest);
+  remove_all(directory);
+}
+
+}  // namespace
+
+CheckpointStore::CheckpointStore(std::string directory) : directory_(std::move(directory)) {}
+
+std::string CheckpointStore::directory_of(int64_t step) const { return directory_ + "/" + name_of(step); }
+
+uint64_t CheckpointStore::bytes() const {
+  uint64_t total = 0;
+  std::error_code error;
+  std::set<std::pair<uint64_t, uint64_t>> linked;  // device and number of files that have several names
+  for (fs::recursive_directory_iterator it(directory_, error), end; !error && it != end;
+       it.increment(error)) {
+    struct stat status {};
+    if (::lstat(it->path().c_str(), &status) != 0 || !S_ISREG(status.st_mode)) continue;
+    if (status.st_nlink > 1 && !linked.insert({status.st_dev, status.st_ino}).second) continue;
+    total += static_cast<uint64_t>(status.st_size);
+  }
+  return total;
+}
+
+void CheckpointStore::prepare() {
+  make_directories(directory_);
+  remove_stale_temporaries(directory_);
+  for (const std::string& name : entries(directory_)) {
+    const size_t writing = name.find(kWriting);
+    if (writing == std::string::npos || !step_of(name.substr(0, writing))) continue;
+    const std::string path = directory_ + "/" + name, target = directory_ + "/" + name.substr(0, writing);
+    // On file systems without an exchange of names a killed writer may leave the old one aside.
+    if (name.ends_with(".old") && !file_exists(target))
+      move_directory(path, target);
+    else
+      remove_all(path);
+  }
+}
+
+void CheckpointStore::share_frozen(const StoredCheckpoint& stored) {
+  frozen_.clear();
+  if (!stored.frozen) return;
+  const std::string path = stored.path(kFrozenFile);
+  std::vector<int64_t> older = steps();
+  std::erase_if(older, [&](int64_t step) { return step >= stored.step; });
+  for (auto step = older.rbegin(); step != older.rend() && frozen_.empty(); ++step) {
+    const std::string directory = directory_of(*step), other = directory + "/" + kFrozenFile;
+    std::error_code none;
+    if (fs::equivalent(path, other, none) || none) continue;
+    try {
+      verify_file(directory, *stored.frozen);
+      frozen_.push_back({other, *stored.frozen});
+    } catch (const Error&) {  // damaged: it is written anew
+    }
+  }
+  frozen_.push_back({path, *stored.frozen});
+}
+
+uint64_t CheckpointStore::put_frozen(const std::string& directory, const NamedTensors& tensors,
+                                     Manifest& manifest) {
+  const std::string path = directory + "/" + kFrozenFile;
+  if (frozen_.size() > 1)
+    for (const Frozen& kept : frozen_)
+      if (link_file(kept.path, path)) {
+        manifest.files.push_back(kept.file);
+        return 0;
+      }
+  const std::string xxh3 = save_tensors(path, tensors);
+  manifest.files.push_back({kFrozenFile, static_cast<int64_t>(fs::file_size(path)), xxh3});
+  return fs::file_size(path);
+}
+
+uint64_t CheckpointStore::save(int64_t step, const std::vector<CheckpointFile>& files, const Value& state) {
+  make_directories(directory_);
+  const std::string fresh = text(directory_of(step), kWriting, ::getpid());
+  remove_all(fresh);
+  try {
+    make_directories(fresh);
+    uint64_t total = 0;
+    Manifest manifest{.step = step, .files = {}, .state = state};
+    for (const CheckpointFile& file : files) {
+      const std::string path = fresh + "/" + file.name;
+      const std::string xxh3 = save_tensors(path, file.tensors, file.metadata);
+      const uint64_t bytes = fs::file_size(path);
+      manifest.files.push_back({file.name, static_cast<int64_t>(bytes), xxh3});
+      total += bytes;
+      if (file.frozen.empty()) continue;
+      if (!file_exists(fresh + "/" + kFrozenFile)) total += put_frozen(fresh, file.frozen, manifest);
+      manifest.files.push_back(write_index(fresh, file));
+    }
+    write_text_atomic(fresh + "/" + kManifest, write_manifest(manifest));
+    move_directory(fresh, directory_of(step));
+    for (const ManifestFile& file : manifest.files)
+      if (file.name == kFrozenFile) frozen_.push_back({directory_of(step) + "/" + kFrozenFile, file});
+    if (frozen_.size() > 2) frozen_.erase(frozen_.begin());
+    point_latest(step);
+    remove_all(fresh);  // what was replaced, if anything
+    return total;
+  } catch (...) {
+    try {
+      remove_all(fresh);
+    } catch (const Error&) {  // the first error is the one to tell; prepare() removes it next time
+    }
+    throw;
+  }
+}
+
+void CheckpointStore::point_latest(int64_t step) const {
+  replace_symlink(name_of(step), directory_ + "/" + kLatest);
+}
+
+std::vector<int64_t> CheckpointStore::steps() const {
+  std::vector<int64_t> found;
+  std::error_code nothing;
+  for (const std::string& name : entries(directory_))
+    if (const auto step = step_of(name); step && fs::is_directory(directory_ + "/" + name, nothing))
+      found.push_back(*step);
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+std::optional<StoredCheckpoint> CheckpointStore::newest(std::vector<std::string>& notes,
+                                                        const Accept& accept) const {
+  const std::vector<int64_t> found = steps();
+  for (auto step = found.rbegin(); step != found.rend(); ++step) {
+    try {
+      StoredCheckpoint stored = read_checkpoint(directory_of(*step));
+      if (accept) accept(stored);
+      return stored;
+    } catch (const Error& error) {
+      notes.push_back(text("checkpoint ", name_of(*step), " is not usable: ", error.what()));
+    }
+  }
+  return std::nullopt;
+}
+
+void CheckpointStore::retain(int64_t newest_step, int64_t keep_last, int64_t best_step) {
+  std::vector<int64_t> older;
+  for (const int64_t step : steps()) {
+    if (step < newest_step) older.push_back(step);
+    // What claims to be newer was found damaged when the run was continued.
+    if (step > newest_step) remove_checkpoint(directory_of(step));
+  }
+  const auto count = static_cast<int64_t>(older.size());
+  for (int64_t i = 0; i < count - (keep_last - 1); ++i)
+    if (const int64_t step = older[static_cast<size_t>(i)]; step != best_step)
+      remove_checkpoint(directory_of(step));
+}
+
+bool StoredCheckpoint::holds(const std::string& file) const {
+  return std::find(files.begin(), files.end(), file) != files.end();
+}
+
+std::string StoredCheckpoint::weights_path(const std::string& file) const {
+  return path(holds(file + kIndexEnding) ? file + kIndexEnding : file);
+}
+
+StoredCheckpoint read_checkpoint(const std::string& directory) {
+  const std::string where = directory + "/" + kManifest;
+  if (!file_exists(where)) fail("'", directory, "' has no manifest.json: its writing was never finished");
+  Manifest manifest = read_manifest(where);
+  StoredCheckpoint stored{
+      .directory = directory, .step = manifest.step, .state = std::move(manifest.state), .files = {}};
+  const auto named = step_of(fs::path(directory).filename().string());  // `latest` names none
+  if (named && *named != stored.step)
+    fail("'", where, "' is of step ", stored.step, ", its directory is named after another one");
+  for (const ManifestFile& file : manifest.files) {
+    verify_file(directory, file);
+    stored.files.push_back(file.name);
+    if (file.name == kFrozenFile) stored.frozen = file;
+  }
+  for (const char* needed : {kWeightsFile, kOptimiserFile})
+    if (!stored.holds(needed)) fail("'", where, "' does not list ", needed);
+  return stored;
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,63 @@
+// Running means of the loss and the task's metrics, kept on the device so that a step never waits for them.
+#pragma once
+
+#include "ops/torch.h"
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/value.h"
+#include "runs/run_directory.h"
+
+namespace tessera::train {
+
+// Means over what this process computed of a step, scalars on the device without their graph, and its share
+// of the whole step.
+struct StepMeans {
+  torch::Tensor loss;
+  std::vector<torch::Tensor> terms;
+  double loss_share = 1;  // by what the loss counts
+  double share = 1;       // by samples
+};
+
+class Meter {
+ public:
+  // Sums a float64 tensor over all processes, in place; empty: one process.
+  using Reduce = std::function<void(const torch::Tensor&)>;
+
+  // `names` of the task's terms; "loss" comes before them, "grad_norm" behind them where it is measured.
+  Meter(std::vector<std::string> names, torch::Device device, bool with_gradient_norm);
+
+  void add(const StepMeans& means, double gradient_norm);
+  // Means since the last new_interval(); waits for the device. Empty before the first add().
+  Metrics interval(const Reduce& reduce = {}) const;
+  // Means over the epoch so far, the interval in progress included.
+  Metrics epoch(const Reduce& reduce = {}) const;
+  void new_interval();
+  void new_epoch();
+
+  // The sums themselves: a resumed run goes on with the same bits.
+  Value state(const Reduce& reduce = {}) const;
+  void load_state(const Value& state);
+
+ private:
+  struct Sums {
+    torch::Tensor values;  // [names] float64
+    double gradient_norm = 0;
+    double steps = 0;  // of several processes each has a share
+  };
+  Sums zero() const;
+  static Sums reduced(const Sums& sums, const Reduce& reduce);
+  Metrics means(const Sums& sums) const;
+  Value state_of(const Sums& sums) const;
+  Sums sums_of(const Value& state) const;
+
+  std::vector<std::string> names_;
+  torch::Device device_;
+  bool with_gradient_norm_;
+  Sums interval_, before_;  // before_: of this epoch, up to the interval in progress
+};
+
+}  // namespace tessera::train

@@ -1,0 +1,50 @@
+#include "tasks/base/class_teacher.h"
+
+#include "core/error.h"
+
+namespace tessera::tasks {
+namespace {
+
+torch::Tensor channels(const std::vector<double>& values, torch::TensorOptions options) {
+  return torch::tensor(values, options).reshape({1, -1, 1, 1});
+}
+
+// What does not fit is said before the run is begun.
+void check_teacher(const OpenedClassifier& teacher, const std::vector<int64_t>& sides, int64_t channels,
+                   int64_t classes) {
+  const torch::NoGradGuard no_grad;
+  for (const int64_t side : sides) {
+    torch::Tensor scores;
+    try {
+      scores = teacher.model->forward(torch::zeros({1, channels, side, side}));
+    } catch (const Error& error) {
+      fail_usage("task.distil.teacher '", teacher.file, "' cannot take images of ", side, ": ", error.what());
+    }
+    if (scores.size(-1) != classes)
+      fail_usage("task.distil.teacher '", teacher.file, "' tells ", scores.size(-1),
+                 " classes apart, the data has ", classes);
+  }
+}
+
+}  // namespace
+
+// The teacher sees the student's images, normalised as it was trained.
+ClassTeacher::ClassTeacher(const OpenedClassifier& opened, const TaskSetup& setup, int64_t classes)
+    : model_(opened.model), checksum_(opened.checksum) {
+  const data::Preprocess &ours = setup.preprocess, &theirs = opened.preprocess;
+  check_teacher(opened, setup.sides, std::ssize(ours.mean), classes);
+  const auto type = setup.precision == Precision::fp64 ? torch::kFloat64 : torch::kFloat32;
+  model_->backbone->to(setup.device, type);
+  if (theirs.mean == ours.mean && theirs.std == ours.std) return;
+  const auto options = torch::TensorOptions(setup.device).dtype(type);
+  const torch::Tensor deviation = channels(theirs.std, options);
+  scale_ = channels(ours.std, options) / deviation;
+  shift_ = (channels(ours.mean, options) - channels(theirs.mean, options)) / deviation;
+}
+
+torch::Tensor ClassTeacher::scores(const torch::Tensor& images) const {
+  const torch::NoGradGuard no_grad;
+  return model_->forward(scale_.defined() ? images * scale_ + shift_ : images);
+}
+
+}  // namespace tessera::tasks

@@ -1,0 +1,130 @@
+#include "tasks/base/inputs.h"
+
+#include <ATen/autocast_mode.h>
+
+#include <algorithm>
+#include <array>
+
+#include "core/error.h"
+#include "core/text.h"
+
+namespace tessera::tasks {
+
+Precision parse_precision(const std::string& name) {
+  static const std::array<std::string, 5> known = {"fp32", "bf16", "fp64", "int8", "fp16"};
+  for (size_t i = 0; i < known.size(); ++i)
+    if (name == known[i]) return static_cast<Precision>(i);
+  fail_usage("precision '", name, "', must be ", join(known, ", "), did_you_mean(name, known));
+}
+
+namespace {
+
+torch::ScalarType scalar_type(DType dtype) {
+  switch (dtype) {
+    case DType::f32:
+      return torch::kFloat32;
+    case DType::f64:
+      return torch::kFloat64;
+    case DType::i64:
+      return torch::kInt64;
+    case DType::i32:
+      return torch::kInt32;
+    case DType::u8:
+      return torch::kUInt8;
+    default:
+      fail("a batch has no fields of this element type");
+  }
+}
+
+// On the column's memory, which the tensor holds.
+torch::Tensor adopt(const data::Column& column, int64_t batch) {
+  std::vector<int64_t> shape = column.field.shape;
+  if (column.field.ragged)
+    shape.at(0) = column.offsets.back();
+  else
+    shape.insert(shape.begin(), batch);
+  const auto keep = [memory = column.memory.shared()](void*) {};
+  return torch::from_blob(column.memory.data(), shape, keep,
+                          torch::TensorOptions(scalar_type(column.field.dtype)));
+}
+
+torch::Tensor on_device(const torch::Tensor& values, torch::Device device, Precision precision) {
+  const bool wide = precision == Precision::fp64 && values.is_floating_point();
+  const torch::ScalarType type = wide ? torch::kFloat64 : values.scalar_type();
+  if (device.is_cpu()) return values.to(type);
+  return values.pin_memory().to(torch::TensorOptions(device).dtype(type), /*non_blocking=*/true);
+}
+
+}  // namespace
+
+const torch::Tensor* StreamInputs::find(std::string_view field) const {
+  const auto found = std::find_if(fields.begin(), fields.end(), [&](auto& f) { return f.name == field; });
+  return found == fields.end() ? nullptr : &found->values;
+}
+
+const torch::Tensor& StreamInputs::at(std::string_view field) const {
+  if (const torch::Tensor* values = find(field)) return *values;
+  std::vector<std::string> names;
+  for (const FieldTensor& one : fields) names.push_back(one.name);
+  fail("the stream '", name, "' has no field '", field, "', it has ", join(names, ", "));
+}
+
+StreamInputs StreamInputs::piece(int64_t index, int64_t count) const {
+  const int64_t begin = size * index / count, end = size * (index + 1) / count;
+  StreamInputs cut{name, end - begin, first + begin, whole, {}};
+  for (const FieldTensor& field : fields) {
+    if (field.offsets.empty()) {
+      cut.fields.push_back({field.name, field.values.narrow(0, begin, end - begin)});
+      continue;
+    }
+    std::vector<int64_t> offsets(field.offsets.begin() + begin, field.offsets.begin() + end + 1);
+    const int64_t from = offsets.front();
+    for (int64_t& offset : offsets) offset -= from;
+    cut.fields.push_back({field.name, field.values.narrow(0, from, offsets.back()), std::move(offsets)});
+  }
+  return cut;
+}
+
+const StreamInputs* Inputs::stream(std::string_view name) const {
+  const auto found = std::find_if(streams.begin(), streams.end(), [&](auto& s) { return s.name == name; });
+  return found == streams.end() ? nullptr : &*found;
+}
+
+Inputs Inputs::piece(int64_t index, int64_t count) const {
+  Inputs cut;
+  for (const StreamInputs& stream : streams) cut.streams.push_back(stream.piece(index, count));
+  return cut;
+}
+
+StreamInputs to_device(const data::Batch& batch, const std::string& stream, torch::Device device,
+                       Precision precision) {
+  StreamInputs out{stream, batch.size, batch.first, batch.whole, {}};
+  for (const data::Column& column : batch.columns)
+    out.fields.push_back(
+        {column.field.name, on_device(adopt(column, batch.size), device, precision), column.offsets});
+  return out;
+}
+
+AutocastScope::AutocastScope(torch::Device device, Precision precision)
+    : device_(device.type()), on_(precision != Precision::fp32 && precision != Precision::fp64) {
+  if (!on_) return;
+  if (precision == Precision::int8) {
+    if (!device.is_cpu()) fail_usage("precision 'int8' is for the CPU; on a GPU use bf16");
+    ops::InferenceSettings settings = ops::inference_settings();
+    settings.int8 = true;
+    int8_.emplace(settings);
+  }
+  was_enabled_ = at::autocast::is_autocast_enabled(device_);
+  at::autocast::set_autocast_enabled(device_, true);
+  at::autocast::set_autocast_dtype(device_, precision == Precision::fp16 ? torch::kHalf : torch::kBFloat16);
+  at::autocast::increment_nesting();
+}
+
+AutocastScope::~AutocastScope() {
+  if (!on_) return;
+  // The cache holds this step's copies of the weights.
+  if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+  at::autocast::set_autocast_enabled(device_, was_enabled_);
+}
+
+}  // namespace tessera::tasks

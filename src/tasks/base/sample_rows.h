@@ -1,0 +1,34 @@
+// A row of numbers for each validation sample, brought together from all processes in the order of the
+// source: metrics made of them are the same bits whatever the number of processes.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "tasks/base/task.h"
+
+namespace tessera::tasks {
+
+class SampleRows {
+ public:
+  explicit SampleRows(int64_t width) : width_(width) {}
+
+  // Rows [batch, width] of any floating type, of a batch before which `before` samples of all processes came.
+  // Images that the loader put in the place of broken ones are passed over.
+  void add(const data::Batch& batch, int64_t before, const torch::Tensor& rows);
+  // Brings all rows together; every process then holds the same.
+  void collect(const EvaluateOptions& options);
+
+  int64_t size() const { return static_cast<int64_t>(indices_.size()); }
+  const std::vector<int64_t>& indices() const { return indices_; }  // into the source, ascending
+  std::vector<float> column(int64_t index) const;
+  // [size, width] float32 on the CPU.
+  torch::Tensor rows() const;
+
+ private:
+  int64_t width_;
+  std::vector<int64_t> indices_;
+  std::vector<float> values_;
+};
+
+}  // namespace tessera::tasks

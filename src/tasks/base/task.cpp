@@ -1,0 +1,101 @@
+#include "tasks/base/task.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "core/error.h"
+
+namespace tessera::tasks {
+namespace {
+
+class Alone final : public Collective {
+ public:
+  torch::Tensor gather(const torch::Tensor& rows, int64_t, int64_t) override { return rows; }
+  torch::Tensor sum(const torch::Tensor& values) override { return values; }
+  int64_t rank() const override { return 0; }
+  int64_t size() const override { return 1; }
+  std::function<torch::Tensor()> pass_on(const torch::Tensor& rows, int64_t) override {
+    return [rows] { return rows; };
+  }
+};
+
+class FunctionEvaluator final : public Evaluator {
+ public:
+  explicit FunctionEvaluator(std::function<Findings(const EvaluateOptions&)> run) : run_(std::move(run)) {}
+  std::string name() const override { return "eval"; }
+  Findings run(const EvaluateOptions& options) override { return run_(options); }
+
+ private:
+  std::function<Findings(const EvaluateOptions&)> run_;
+};
+
+}  // namespace
+
+std::vector<std::unique_ptr<Evaluator>> one_evaluator(
+    std::function<Findings(const EvaluateOptions& options)> run) {
+  std::vector<std::unique_ptr<Evaluator>> all;
+  all.push_back(std::make_unique<FunctionEvaluator>(std::move(run)));
+  return all;
+}
+
+Collective& Collective::alone() {
+  static Alone one;
+  return one;
+}
+
+double Findings::metric(const std::string& name) const {
+  for (const Metric& metric : metrics)
+    if (metric.info.name == name) return metric.value;
+  fail("evaluation: no metric '", name, "'");
+}
+
+void append(Findings& findings, Findings more) {
+  if (findings.metrics.empty()) {
+    findings = std::move(more);
+    return;
+  }
+  std::move(more.metrics.begin(), more.metrics.end(), std::back_inserter(findings.metrics));
+  std::move(more.blocks.begin(), more.blocks.end(), std::back_inserter(findings.blocks));
+  std::move(more.broken.lines.begin(), more.broken.lines.end(), std::back_inserter(findings.broken.lines));
+  findings.broken.count += more.broken.count;
+}
+
+bool EvaluateOptions::wants(const std::string& block) const {
+  return std::find(blocks.begin(), blocks.end(), block) != blocks.end();
+}
+
+std::vector<Prediction> Task::predict(const torch::Tensor&, int64_t) {
+  fail_usage("these weights were not trained to say anything of single images");
+}
+
+NamedTensors named_parameters(const std::vector<Part>& parts) {
+  NamedTensors tensors;
+  for (const Part& part : parts)
+    for (const auto& item : part.module->named_parameters())
+      tensors.emplace_back(part.prefix + item.key(), item.value());
+  return tensors;
+}
+
+NamedTensors named_state(const std::vector<Part>& parts) {
+  NamedTensors tensors = named_parameters(parts);
+  for (const Part& part : parts)
+    for (const auto& item : part.module->named_buffers())
+      tensors.emplace_back(part.prefix + item.key(), item.value());
+  return tensors;
+}
+
+void set_training(const std::vector<Part>& parts, bool on) {
+  for (const Part& part : parts) part.module->train(on);
+}
+
+void move(const std::vector<Part>& parts, torch::Device device, torch::ScalarType type) {
+  for (const Part& part : parts) part.module->to(device, type);
+}
+
+int64_t count_parameters(const std::vector<Part>& parts) {
+  int64_t count = 0;
+  for (const auto& [name, tensor] : named_parameters(parts)) count += tensor.numel();
+  return count;
+}
+
+}  // namespace tessera::tasks

@@ -1,0 +1,483 @@
+#include "tasks/classify/classify.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/clock.h"
+#include "core/error.h"
+#include "core/some_of.h"
+#include "core/text.h"
+#include "core/toml.h"
+#include "data/base/class_mapping.h"
+#include "data/base/class_names.h"
+#include "data/transforms/mix_batch.h"
+#include "tasks/base/class_teacher.h"
+#include "tasks/base/classify_blocks.h"
+#include "tasks/base/score_accumulator.h"
+#include "tasks/base/validation_pass.h"
+#include "tasks/classify/class_evaluation.h"
+
+namespace tessera::tasks {
+namespace {
+
+// --- settings
+
+void check_class_weights(const Value& weights) {
+  const char* rule =
+      "task.class_weights must be \"none\", \"balanced\" or a list of one positive number a class";
+  if (weights.is_string() && (weights.as_string() == "none" || weights.as_string() == "balanced")) return;
+  if (!weights.is_array() || weights.as_array().empty()) fail_usage(rule, ", is ", toml_text(weights));
+  for (const Value& weight : weights.as_array())
+    if (!weight.is_number() || !(weight.as_double() > 0)) fail_usage(rule, ", one is ", toml_text(weight));
+}
+
+ClassifyConfig read_settings(const Value& settings) {
+  auto config = read_config<ClassifyConfig>(settings, "task");
+  config.check();
+  return config;
+}
+
+std::vector<std::string> names_in(const Value& metadata) {
+  std::vector<std::string> names;
+  if (const Value* list = metadata.find("class_names")) {
+    if (!list->is_array()) fail("tessera.class_names is ", list->type_name(), ", must be an array");
+    for (const Value& name : list->as_array()) {
+      if (!name.is_string()) fail("tessera.class_names holds ", name.type_name(), ", must hold strings");
+      names.push_back(name.as_string());
+    }
+  }
+  return names;
+}
+
+// ImageNet's names, which files of other programs get by the number of their classes alone.
+bool told_by_count(const std::vector<std::string>& names) {
+  const data::ImageNetClasses* known = data::imagenet_classes(std::ssize(names));
+  return known && names == known->names;
+}
+
+// --- the task
+
+class Classify final : public Task, public ClassEvaluation {
+ public:
+  explicit Classify(const TaskSetup& setup)
+      : config_(read_settings(setup.settings)),
+        preprocess_(setup.preprocess),
+        augment_(setup.augment),
+        train_(setup.train),
+        validation_(setup.validation),
+        spec_(setup.model),
+        model_(std::make_shared<models::Classifier>(setup.build_backbone(setup.model),
+                                                    models::class_head_options(setup.model), setup.seed)),
+        classes_(model_->classes()) {
+    describe_classes(setup);
+    check_against_data(setup.continued, setup.balanced);
+    if (train_) weigh_classes(data::require_labels(*train_, "task classify"));
+    if (!config_.distil.unlabelled.empty()) open_unlabelled();
+    if (!config_.distil.teacher.empty() && setup.open_classifier) open_teacher(setup);
+  }
+
+  std::vector<Part> parts() const override { return {{"", model_->backbone}}; }
+  std::vector<BackbonePart> backbones() const override { return {{"", model_->backbone, spec_}}; }
+  bool takes_outputs_of(const Value& metadata) const override {
+    return data::same_classes(names_in(metadata), names_);
+  }
+  std::vector<std::string> output_names() const override { return model_->head().tensor_names(); }
+  std::string outputs() const override;
+  int64_t macs(int64_t side) const override { return model_->macs(side, side); }
+
+  std::vector<StreamSpec> streams() const override;
+  StreamSpec validation() const override;
+  void prepare(std::span<data::Batch> batches, const StepKey& key) const override {
+    if (!config_.mixup.enabled()) return;
+    RandomStream random(key.seed, "mixup", static_cast<uint64_t>(key.step));
+    data::mix_batch(config_.mixup, classes_, random, batches[0]);
+  }
+
+  std::vector<MetricInfo> step_metrics() const override { return {{"accuracy", Unit::share}}; }
+  double weight(const Inputs& inputs) const override {
+    if (!weighs_labels(inputs)) return Task::weight(inputs);
+    return weights_.index_select(0, inputs.at("label").to(torch::kCPU)).sum().item<double>();
+  }
+  bool weight_counts_samples() const override { return !weights_.defined() || multi_label_; }
+  Loss loss(const Inputs& inputs, const models::Context& context, Collective& others) override;
+
+  std::vector<std::unique_ptr<Evaluator>> evaluators() override {
+    return one_evaluator([this](const EvaluateOptions& options) { return evaluate(options); });
+  }
+  MetricInfo main_metric() const override { return {multi_label_ ? "map" : "top1", Unit::share}; }
+  Value metadata() const override {
+    Value out;
+    out.set("class_names", Value::Array(names_.begin(), names_.end()));
+    out.set("multi_label", multi_label_);
+    if (temperature_ != 1) out.set("temperature", temperature_);
+    return out;
+  }
+  std::string metadata_conflict(const Value& stored) const override;
+  std::vector<Prediction> predict(const torch::Tensor& images, int64_t most) override;
+  std::shared_ptr<models::Classifier> classifier() const override { return model_; }
+  std::vector<std::pair<std::string, std::string>> fingerprints() const override {
+    if (!teacher_) return {};
+    return {{"teacher", teacher_->checksum()}};
+  }
+
+  Findings evaluate(const EvaluateOptions& options);
+  void set_views(const TestViews& views) override;
+  const ScoredSamples& last_scores() const override { return scored_; }
+  const std::vector<std::string>& scored_classes() const override {
+    return mapping_.model_class.empty() ? names_ : set_names_;
+  }
+  const std::string& class_mapping() const override { return mapping_.how; }
+
+ private:
+  void describe_classes(const TaskSetup& setup);
+  void check_validation(const data::ClassLabels& labels, const std::string& file);
+  void check_against_data(bool continued, bool balanced) const;
+  void weigh_classes(const data::ClassLabels& labels);
+  void open_unlabelled();
+  void open_teacher(const TaskSetup& setup);
+
+  // Class weights act on labels; mixed targets are weighed inside their loss, and counted as samples.
+  bool weighs_labels(const Inputs& inputs) const {
+    return weights_.defined() && !multi_label_ && !inputs.find("targets") && !uses_bce();
+  }
+  bool uses_bce() const { return config_.loss == ClassifyLoss::bce || multi_label_; }
+  Loss distilled_loss(const Inputs& inputs, const models::Context& context);
+  torch::Tensor loss_sum(const torch::Tensor& scores, const Inputs& inputs) const;
+  Term accuracy(const torch::Tensor& scores, const Inputs& inputs) const;
+  torch::Tensor smoothed(const torch::Tensor& targets) const;
+  torch::Tensor scores_of_set(const torch::Tensor& images) const;
+
+  ClassifyConfig config_;
+  data::Preprocess preprocess_;
+  data::AugmentConfig augment_;
+  std::shared_ptr<const data::Source> train_, validation_, unlabelled_;
+  models::ModelSpec spec_;
+  std::shared_ptr<models::Classifier> model_;
+  std::optional<ClassTeacher> teacher_;
+  int64_t classes_;
+  std::vector<std::string> names_;
+  bool multi_label_ = false;
+  double temperature_ = 1;              // that scores are divided by before they are probabilities
+  std::vector<std::string> set_names_;  // of the validation set, where they are not all of names_ in order
+  data::ClassMapping mapping_{{}, "the same classes"};  // of those classes; empty where they are the same
+  TestViews views_;
+  ScoredSamples scored_;   // of the last evaluation
+  torch::Tensor weights_;  // [classes] float64, undefined where all are 1
+};
+
+// --- what it is built from
+
+// The data decide; without them what the weights say.
+void Classify::describe_classes(const TaskSetup& setup) {
+  const data::Source* source = train_ ? train_.get() : nullptr;
+  if (const data::ClassLabels* labels = source ? source->class_labels() : nullptr) {
+    names_ = labels->class_names();
+    multi_label_ = labels->multi_label();
+    return;
+  }
+  names_ = names_in(setup.metadata);
+  const Value* several = setup.metadata.find("multi_label");
+  multi_label_ = several && several->is_bool() && several->as_bool();
+  if (const Value* temperature = setup.metadata.find("temperature")) {
+    if (!temperature->is_number() || !(temperature->as_double() > 0))
+      fail(setup.file, ": tessera.temperature is ", toml_text(*temperature), ", must be a positive number");
+    temperature_ = temperature->as_double();
+  }
+  if (validation_) check_validation(data::require_labels(*validation_, "task classify"), setup.file);
+}
+
+// A model that was trained on other classes would be measured against the wrong names.
+void Classify::check_validation(const data::ClassLabels& labels, const std::string& file) {
+  const std::vector<std::string>& theirs = labels.class_names();
+  if (data::same_classes(names_, theirs) && !names_.empty()) return;
+  if (names_.empty()) multi_label_ = labels.multi_label();  // weights of other programs do not say
+  if (!names_.empty() && std::ssize(names_) != classes_)
+    fail(file, ": its metadata name ", names_.size(), " classes, the model has ", classes_);
+  if (multi_label_ && classes_ != std::ssize(theirs))
+    fail(file, ": the model knows ", classes_, " classes, the data has ", theirs.size(),
+         " of several an image");
+  mapping_ = data::map_classes(names_, classes_, theirs, text(file, ": the data"));
+  if (mapping_.how == "in their order") {  // data with other words for them are right
+    mapping_.model_class.clear();
+    names_ = theirs;
+    return;
+  }
+  set_names_ = theirs;
+}
+
+void Classify::check_against_data(bool continued, bool balanced) const {
+  if (multi_label_ && config_.loss == ClassifyLoss::cross_entropy)
+    fail_usage("loss cross_entropy needs one class an image, the data has several: use bce");
+  if (config_.label_smoothing > 0 && multi_label_)
+    fail_usage("task.label_smoothing = ", shortest(config_.label_smoothing),
+               " is for one class an image, the data has several");
+  if (config_.target_threshold >= 0 && multi_label_ && !continued)
+    fail_usage("task.target_threshold = ", shortest(config_.target_threshold),
+               " is for one class an image, the data has several");
+  if (balanced && config_.class_weights != Value("none"))
+    fail_usage("train.balanced_sampling and task.class_weights both even out the classes: give one");
+  if (!config_.distil.teacher.empty() && multi_label_)
+    fail_usage("task.distil.teacher needs one class an image, the data has several");
+}
+
+void Classify::weigh_classes(const data::ClassLabels& labels) {
+  const Value& asked = config_.class_weights;
+  std::vector<double> weights;
+  const size_t classes = labels.class_names().size();
+  if (asked.is_array()) {
+    for (const Value& weight : asked.as_array()) weights.push_back(weight.as_double());
+    if (weights.size() != classes)
+      fail_usage("task.class_weights has ", weights.size(), " numbers, the data has ", classes, " classes");
+  } else if (asked.as_string() == "balanced") {
+    if (multi_label_) fail_usage("task.class_weights = \"balanced\" needs one class an image");
+    for (const int64_t count : data::class_counts(*train_))  // inversely to a class's share
+      weights.push_back(static_cast<double>(train_->size()) /
+                        static_cast<double>(static_cast<int64_t>(classes) * std::max<int64_t>(count, 1)));
+  }
+  if (!weights.empty()) weights_ = torch::tensor(weights, torch::kFloat64);
+}
+
+void Classify::open_unlabelled() {
+  unlabelled_ = data::open_source({.path = config_.distil.unlabelled, .val_share = 0}, data::Split::train);
+  if (unlabelled_->size() < config_.distil.unlabelled_batch)
+    fail_usage("task.distil.unlabelled_batch = ", config_.distil.unlabelled_batch,
+               " is more than the set holds: ", unlabelled_->describe());
+}
+
+// The teacher sees the student's images, normalised as it was trained.
+void Classify::open_teacher(const TaskSetup& setup) {
+  const OpenedClassifier opened = setup.open_classifier(config_.distil.teacher, preprocess_.size);
+  if (const auto theirs = names_in(opened.metadata);
+      !theirs.empty() && !told_by_count(theirs) && theirs != names_)
+    fail_usage("task.distil.teacher '", opened.file, "' was trained on other classes than the data has");
+  teacher_.emplace(opened, setup, classes_);
+}
+
+// "head for 10 classes (a, b, c, d and 6 more)".
+std::string Classify::outputs() const {
+  return text("head for ", names_.size(), " classes (", some_of(names_), ")");
+}
+
+std::vector<StreamSpec> Classify::streams() const {
+  const auto images = [preprocess = preprocess_, augment = augment_](int64_t side) {
+    data::Preprocess sized = preprocess;
+    sized.size = side;
+    return data::make_train_transform(sized, augment);
+  };
+  const auto labelled = [images, classes = classes_, several = multi_label_](int64_t side) {
+    return data::join_transforms({images(side), data::make_label_transform(classes, several)});
+  };
+  std::vector<StreamSpec> streams = {
+      {.name = "train", .source = train_, .transform = labelled, .pairs = config_.mixup.enabled()}};
+  if (unlabelled_)
+    streams.push_back({.name = "unlabelled",
+                       .source = unlabelled_,
+                       .transform = images,
+                       .batch_size = config_.distil.unlabelled_batch,
+                       .labelled = false});
+  return streams;
+}
+
+StreamSpec Classify::validation() const {
+  const int64_t classes = mapping_.model_class.empty() ? classes_ : std::ssize(mapping_.model_class);
+  const auto transform = [preprocess = preprocess_, classes, several = multi_label_,
+                          crops = views_.crops](int64_t side) {
+    data::Preprocess sized = preprocess;
+    sized.size = side;
+    if (crops > 1)  // all that the test crop is cut from
+      sized.size = std::llround(static_cast<double>(side) / preprocess.crop), sized.crop = 1;
+    return data::join_transforms(
+        {data::make_eval_transform(sized), data::make_label_transform(classes, several)});
+  };
+  return {.name = "validation", .source = validation_, .transform = transform};
+}
+
+// --- the loss
+
+// Mixed targets are smoothed after mixing; the two are linear, so the order does not matter.
+torch::Tensor Classify::smoothed(const torch::Tensor& targets) const {
+  const double s = config_.label_smoothing;
+  return s == 0 ? targets : targets * (1 - s) + s / static_cast<double>(classes_);
+}
+
+// Summed over what weight() counts.
+torch::Tensor Classify::loss_sum(const torch::Tensor& raw, const Inputs& inputs) const {
+  const torch::Tensor scores = raw.scalar_type() == torch::kFloat64 ? raw : raw.to(torch::kFloat32);
+  const torch::Tensor weights = weights_.defined() ? weights_.to(scores.options()) : torch::Tensor();
+  const torch::Tensor* soft = inputs.find("targets");
+  if (uses_bce()) {
+    SigmoidOptions options;
+    options.label_smoothing = config_.label_smoothing;  // of labels; mixed targets are smoothed here
+    if (soft && !multi_label_ && config_.target_threshold >= 0)
+      options.target_threshold = config_.target_threshold;
+    options.weight = weights;
+    // Several classes an image are yes or no each: smoothing would take from the sure no's.
+    const torch::Tensor targets = !soft ? inputs.at("label") : multi_label_ ? *soft : smoothed(*soft);
+    return sigmoid_cross_entropy(scores, targets, options) * static_cast<double>(inputs.size());
+  }
+  if (soft) return soft_cross_entropy_each(scores, smoothed(*soft), weights).sum();
+  return cross_entropy(scores, inputs.at("label"),
+                       {.label_smoothing = config_.label_smoothing, .class_weights = weights, .sum = true});
+}
+
+Loss Classify::loss(const Inputs& inputs, const models::Context& context, Collective&) {
+  if (teacher_) return distilled_loss(inputs, context);
+  const torch::Tensor scores = model_->forward(inputs.at("image"), context);
+  return {loss_sum(scores, inputs), {accuracy(scores.detach(), inputs)}};
+}
+
+// (1 - alpha) loss of the labelled images + alpha distillation on all. A model with a head for the teacher
+// (DeiT) uses it.
+Loss Classify::distilled_loss(const Inputs& inputs, const models::Context& context) {
+  const torch::Tensor& labelled = inputs.at("image");
+  const std::vector<torch::Tensor> heads = model_->forward_heads(labelled, context);
+  const StreamInputs* unlabelled = inputs.stream("unlabelled");
+  torch::Tensor images = labelled, judged = heads.back();
+  double all = static_cast<double>(inputs.main().whole);  // images of the step, of all processes
+  if (unlabelled) all += static_cast<double>(unlabelled->whole);
+  if (unlabelled && unlabelled->size > 0) {  // a small piece may have none
+    models::Context others = context;
+    others.first_sample = inputs.main().whole + unlabelled->first;
+    images = torch::cat({images, unlabelled->at("image")});
+    judged = torch::cat({judged, model_->forward_heads(unlabelled->at("image"), others).back()});
+  }
+  const torch::Tensor shown = teacher_->scores(images);
+  check(judged.sizes() == shown.sizes(), "the teacher gives ", shown.size(-1), " scores an image, the model ",
+        judged.size(-1));
+  // The teacher's mean is over all images, the step's weight of this piece goes by its labelled ones.
+  const double share = static_cast<double>(inputs.main().whole) / all * static_cast<double>(images.size(0)) /
+                       static_cast<double>(inputs.size());
+  const torch::Tensor distilled =
+      distillation(judged, shown.to(judged.scalar_type()), config_.distil.kind, config_.distil.tau) *
+      (share * weight(inputs));
+  const double alpha = config_.distil.alpha;
+  return {loss_sum(heads.front(), inputs) * (1 - alpha) + distilled * alpha,
+          {accuracy(heads.front().detach(), inputs)}};
+}
+
+// Share of images whose best class is the target's; several classes: share of right decisions.
+Term Classify::accuracy(const torch::Tensor& scores, const Inputs& inputs) const {
+  const torch::Tensor* targets = inputs.find("targets");
+  if (multi_label_)
+    return {(scores > 0).eq(*targets > 0.5).to(torch::kFloat32).sum(), static_cast<double>(scores.numel())};
+  const torch::Tensor labels = targets ? targets->argmax(1) : inputs.at("label");
+  return {scores.argmax(1).eq(labels).to(torch::kFloat32).sum(), static_cast<double>(inputs.size())};
+}
+
+// --- evaluation
+
+void Classify::set_views(const TestViews& views) {
+  check_views(views, preprocess_, multi_label_);
+  views_ = views;
+}
+
+// [batch, classes of the set].
+torch::Tensor Classify::scores_of_set(const torch::Tensor& images) const {
+  const torch::Tensor all = scores_of_views(*model_, images, views_, preprocess_.size);
+  check(all.dim() == 2 && all.size(0) == images.size(0) && all.size(1) == classes_, "the model gives ",
+        all.size(-1), " scores an image, its head has ", classes_);
+  torch::Tensor scores = all.to(torch::kCPU, torch::kFloat32);
+  if (temperature_ != 1) scores = scores / temperature_;
+  if (!mapping_.model_class.empty())
+    scores = scores.index_select(1, torch::tensor(mapping_.model_class, torch::kInt64));
+  return scores.contiguous();
+}
+
+Findings Classify::evaluate(const EvaluateOptions& options) {
+  if (options.wants("classes") && multi_label_) fail_usage("a table of classes needs one class an image");
+  const torch::NoGradGuard no_grad;
+  set_training(parts(), false);
+  const double began = steady_seconds();
+  const auto loader = options.open(validation());
+  const auto& names = scored_classes();
+  ScoreAccumulator scores(mapping_.model_class.empty() ? classes_ : std::ssize(names), multi_label_,
+                          loader->batches_per_epoch(), options.wants("scores"));
+  each_batch(options, *loader, [&](data::Batch& loaded, int64_t before) {
+    const StreamInputs batch = to_device(loaded, "validation", options.device, options.precision);
+    torch::Tensor given;
+    {
+      const AutocastScope autocast(options.device, options.precision);
+      given = scores_of_set(batch.at("image"));
+    }
+    scores.add(loaded, before, given);
+  });
+  scored_ = {};
+  scores.finish(options, scored_);
+  Findings out{.samples = scored_.samples, .seconds = steady_seconds() - began, .metrics = scored_.metrics};
+  out.broken = loader->bad_images();
+  out.blocks = classify_blocks(scored_, *validation_, names, options);
+  return out;
+}
+
+// Which class is there only once.
+std::string Classify::metadata_conflict(const Value& stored) const {
+  const std::vector<std::string> then = names_in(stored);
+  if (then == names_) return "";
+  const auto only_in = [](const std::vector<std::string>& a, const std::vector<std::string>& b) {
+    const auto found = std::find_if(
+        a.begin(), a.end(), [&](const auto& name) { return std::find(b.begin(), b.end(), name) == b.end(); });
+    return found == a.end() ? std::string() : *found;
+  };
+  const std::string gone = only_in(then, names_), fresh = only_in(names_, then);
+  return text(train_ ? train_->describe() : "", ": the data has ", names_.size(), " classes, the run had ",
+              then.size(), gone.empty() ? "" : text(": class '", gone, "' is gone"),
+              fresh.empty() ? "" : text(": class '", fresh, "' is new"),
+              gone.empty() && fresh.empty() ? ", in another order" : "");
+}
+
+std::vector<Prediction> Classify::predict(const torch::Tensor& images, int64_t most) {
+  if (classes_ == 0)
+    fail("the weights hold no head, so they know no classes: they must have been trained to classify");
+  const torch::Tensor scores = model_->forward(images).to(torch::kFloat32).cpu() / temperature_;
+  const torch::Tensor probabilities = multi_label_ ? scores.sigmoid() : scores.softmax(1);
+  const auto [values, indices] = probabilities.topk(std::min(most, probabilities.size(1)));
+  std::vector<Prediction> out;
+  for (int64_t i = 0; i < images.size(0); ++i) {
+    Prediction lines;
+    for (int64_t rank = 0; rank < values.size(1); ++rank) {
+      const auto probability = static_cast<double>(values[i][rank].item<float>());
+      const int64_t index = indices[i][rank].item<int64_t>();
+      const std::string name = class_name(names_, index), percent = fixed(100 * probability, 2);
+      lines.push_back(
+          {{{"class", name}, {"index", index}, {"probability", probability}},
+           std::string(percent.size() < 7 ? 7 - percent.size() : 0, ' ') + percent + " %  " + name});
+    }
+    out.push_back(std::move(lines));
+  }
+  return out;
+}
+
+// --- the row of the registry
+
+void fit_model(Value& model_settings, const Value&, const data::Source* train) {
+  if (train)
+    model_settings.set("classes", std::ssize(data::require_labels(*train, "task classify").class_names()));
+}
+
+}  // namespace
+
+void ClassifyConfig::check() const {
+  check_class_weights(class_weights);
+  if (target_threshold >= 0 && (loss != ClassifyLoss::bce || label_smoothing > 0))
+    fail_usage("task.target_threshold goes with task.loss = \"bce\" and without task.label_smoothing");
+  if (distil.unlabelled.empty() != (distil.unlabelled_batch == 0))
+    fail_usage(
+        "task.distil.unlabelled and task.distil.unlabelled_batch belong together: give both or neither");
+  if (distil.teacher.empty() && !distil.unlabelled.empty())
+    fail_usage("task.distil.unlabelled needs task.distil.teacher: nobody else judges images without a label");
+}
+
+TaskKind classify_kind() {
+  return {.name = "classify",
+          .summary = "one class, or several, for each image",
+          .resolve = [](const Value& settings) { return write_config(read_settings(settings)); },
+          .keys = [] { return describe_config(ClassifyConfig(), "task"); },
+          .fit_model = fit_model,
+          .make = [](const TaskSetup& setup) -> std::unique_ptr<Task> {
+            return std::make_unique<Classify>(setup);
+          },
+          .path_keys = {"distil.teacher", "distil.unlabelled"},
+          .tables = {"classes", "samples"}};
+}
+
+}  // namespace tessera::tasks

@@ -1,0 +1,81 @@
+// Classification: one class an image, mixed (soft) targets, or several classes an image.
+//
+// A sample is an image with its class (or its classes); the head gives one score a class. Loss: cross entropy
+// with label smoothing and class weights, or binary cross entropy a class; with a teacher, (1 - alpha) of it
+// and alpha of what the teacher shows. Metrics: top-1 and top-5 accuracy and loss; several classes: mean
+// average precision.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/config.h"
+#include "data/transforms/mixup.h"
+#include "tasks/base/losses.h"
+#include "tasks/base/registry.h"
+
+namespace tessera::tasks {
+
+enum class ClassifyLoss { automatic, cross_entropy, bce };
+
+// [task.distil]: a trained model that shows its scores to the one in training (Hinton et al. 2015; Touvron et
+// al. 2021).
+struct DistilConfig {
+  std::string teacher;
+  Distillation kind = Distillation::hard;
+  double alpha = 0.5, tau = 1;
+  std::string unlabelled;
+  int64_t unlabelled_batch = 0;
+  template <class V>
+  void visit(V& v);
+};
+
+struct ClassifyConfig {
+  ClassifyLoss loss = ClassifyLoss::automatic;
+  double target_threshold = -1;
+  double label_smoothing = 0;
+  Value class_weights = "none";
+  data::MixupConfig mixup;
+  DistilConfig distil;
+  template <class V>
+  void visit(V& v);
+  void check() const;  // what no range of one key says
+};
+
+TaskKind classify_kind();
+
+}  // namespace tessera::tasks
+
+namespace tessera {
+template <>
+struct EnumNames<tasks::ClassifyLoss> {
+  static constexpr std::array names = {"auto", "cross_entropy", "bce"};
+};
+template <>
+struct EnumNames<tasks::Distillation> {
+  static constexpr std::array names = {"hard", "soft", "batchmean"};
+};
+}  // namespace tessera
+
+template <class V>
+void tessera::tasks::DistilConfig::visit(V& v) {
+  v("teacher", teacher, "weights file or run directory of a trained model, empty = none");
+  v("kind", kind, choice<Distillation>(),
+    "hard: the teacher's best class; soft: DeiT's; batchmean: soft, divided by the batch only");
+  v("alpha", alpha, between(0, 1), "share of the teacher in the loss");
+  v("tau", tau, above(0), "temperature of soft distillation");
+  v("unlabelled", unlabelled, "images that only the teacher judges: any kind of set, its labels unread");
+  v("unlabelled_batch", unlabelled_batch, at_least(0), "of them a step, besides the batch");
+}
+
+template <class V>
+void tessera::tasks::ClassifyConfig::visit(V& v) {
+  v("loss", loss, choice<ClassifyLoss>(), "auto: cross entropy, or bce where an image has several classes");
+  v("target_threshold", target_threshold, below(1),
+    "bce: mixed targets above it count as 1, all others as 0 (DeiT III: 0); negative = as they are");
+  v("label_smoothing", label_smoothing, from_to_below(0, 1), "share of the target spread over all classes");
+  v("class_weights", class_weights, "none, balanced, or one number a class");
+  v("mixup", mixup, "mixup and CutMix");
+  v("distil", distil, "a trained model as a teacher");
+}

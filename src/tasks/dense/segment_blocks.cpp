@@ -1,0 +1,73 @@
+#include "tasks/dense/segment_blocks.h"
+
+#include <cmath>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "data/transforms/mask_labels.h"
+#include "data/transforms/resize.h"
+
+namespace tessera::tasks {
+namespace {
+
+constexpr int kLongestSide = 320;   // of a picture
+constexpr size_t kMostTabled = 64;  // classes of a confusion matrix
+constexpr int kSwatch = 24;         // side of a colour of the legend
+
+std::string share_text(double share) { return std::isnan(share) ? "-" : fixed(share, 4); }
+
+Image swatch(int64_t index) {
+  Image image(kSwatch, kSwatch);
+  const auto colour = data::mask_colour(index);
+  for (size_t i = 0; i < image.pixels.size(); ++i) image.pixels[i] = colour[i % 3];
+  return image;
+}
+
+}  // namespace
+
+report::TableBlock class_table(const eval::SegmentationScores& scores,
+                               const std::vector<std::string>& names) {
+  report::TableBlock table{
+      .name = "classes", .heading = "Classes", .note = "Over the pixels of the whole set."};
+  table.columns = {{"class"}, {"pixels", true}, {"iou", true}, {"accuracy", true}, {"dice", true}};
+  for (size_t c = 0; c < scores.classes.size(); ++c) {
+    const eval::SegmentationClass& one = scores.classes[c];
+    table.rows.push_back({c < names.size() ? names[c] : text("class ", c), text(one.labelled),
+                          share_text(one.iou), share_text(one.accuracy), share_text(one.dice)});
+  }
+  return table;
+}
+
+report::ConfusionBlock pixel_confusion(const eval::SegmentationMeter& meter,
+                                       const std::vector<std::string>& names) {
+  report::ConfusionBlock block{.counted = "pixels"};
+  if (names.size() > kMostTabled) return block;
+  block.confusion.class_names = names;
+  block.confusion.counts = meter.confusion();
+  return block;
+}
+
+report::PicturesBlock segmented_pictures(const std::vector<SegmentedSample>& samples,
+                                         const data::Source& source, const std::vector<std::string>& names) {
+  report::PicturesBlock block{
+      .heading = "Masks",
+      .note = "Validation images, what was predicted, what is true; the worst ones last.",
+      .together = 3};
+  for (size_t c = 0; c < names.size() && c < kMostTabled; ++c)
+    block.legend.push_back({swatch(static_cast<int64_t>(c)), names[c], ""});
+  for (const SegmentedSample& one : samples) try {
+      const data::RawSample sample = source.read(one.index);
+      const Image picture = data::decode_sample(sample);
+      const auto shown = [&](const Image& image) { return data::shrunk_to_fit(image, kLongestSide); };
+      const std::string right = fixed(100 * one.right, 1) + " % of the pixels right";
+      block.pictures.push_back({shown(picture), "image", ""});
+      block.pictures.push_back({shown(data::overlay_mask(picture, one.predicted)), "predicted", right});
+      block.pictures.push_back(
+          {shown(data::overlay_mask(picture, sample.annotation.mask.value())), "true", ""});
+    } catch (const Error&) {
+      continue;  // an image that cannot be read any longer
+    }
+  return block;
+}
+
+}  // namespace tessera::tasks

@@ -1,0 +1,149 @@
+#include "tasks/dense/segment_inference.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/error.h"
+#include "core/interrupt.h"
+#include "core/text.h"
+#include "data/transforms/segmentation_crop.h"
+#include "eval/segmentation.h"
+
+namespace tessera::tasks {
+namespace {
+
+torch::Tensor to_input(const PixelModel& model, const Image& picture) {
+  torch::Tensor planes = torch::empty({1, 3, picture.height, picture.width}, torch::kFloat32);
+  data::normalise(picture, *model.normalisation, planes.mutable_data_ptr<float>());
+  return planes.to(model.options);
+}
+
+// Scores [1, classes, rows, width].
+void write_classes(const torch::Tensor& scores, int top, Image& mask, bool& finite) {
+  const auto [largest, index] = scores.max(1);
+  finite = finite && largest.sum().isfinite().item<bool>();
+  const torch::Tensor best = index.to(torch::kUInt8).cpu().contiguous();
+  std::memcpy(mask.row(top), best.const_data_ptr<uint8_t>(), best.nbytes());
+}
+
+Image resized_to(const Image& picture, data::Extent size, data::Interpolation interpolation) {
+  if (size.height == picture.height && size.width == picture.width) return picture;
+  return data::resize(picture, size.width, size.height, interpolation);
+}
+
+// The size of the picture at a factor.
+data::Extent size_at(const Image& picture, const SegmentInference& how, double factor) {
+  const auto scaled = [&](int64_t side) {
+    return std::max<int64_t>(1, static_cast<int64_t>(static_cast<double>(side) * factor));
+  };
+  if (how.scale.empty())
+    return {std::max(1, static_cast<int>(picture.height * factor + 0.5)),
+            std::max(1, static_cast<int>(picture.width * factor + 0.5))};
+  return data::fit_into({picture.height, picture.width}, {scaled(how.scale.at(0)), scaled(how.scale.at(1))});
+}
+
+WindowPlan plan_of(const PixelModel& model, const SegmentInference& how) {
+  return {static_cast<int>(how.crop), static_cast<int>(how.stride), how.fading, model.unit};
+}
+
+// Sums of the windows that still lack one below are kept; rows that no further window touches are written.
+Image in_bands(const PixelModel& model, const Image& picture, const SegmentInference& how, bool& finite) {
+  const WindowPlan plan = plan_of(model, how);
+  const auto windows = plan.windows(picture.height, picture.width);
+  Image mask(picture.width, picture.height, 1);
+  torch::Tensor sum, count;  // of the rows from `top` on
+  int top = 0;
+  for (size_t first = 0; first < windows.size();) {
+    size_t end = first;
+    while (end < windows.size() && windows[end].top == windows[first].top) ++end;
+    const eval::Window& row = windows[first];
+    const int height = row.bottom - row.top;
+    if (!sum.defined()) {
+      const auto options =
+          model.options.dtype(model.options.dtype() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32);
+      sum = torch::zeros({1, model.classes, height, picture.width}, options);
+      count = torch::zeros({1, 1, height, picture.width}, options);
+    } else if (row.top > top) {  // the rows above are finished
+      const int done = row.top - top;
+      write_classes(sum.narrow(2, 0, done) / count.narrow(2, 0, done), top, mask, finite);
+      for (torch::Tensor* band : {&sum, &count}) {
+        const int64_t kept = band->size(2) - done;
+        const torch::Tensor next = torch::zeros({1, band->size(1), height, picture.width}, band->options());
+        next.narrow(2, 0, kept).copy_(band->narrow(2, done, kept));
+        *band = next;
+      }
+      top = row.top;
+    }
+    while (first < end) {
+      if (interrupted()) throw Error(ErrorKind::interrupted, "interrupted");
+      std::vector<torch::Tensor> crops;
+      const size_t last = std::min(end, end_of_equal_windows(windows, first, how.at_once));
+      for (size_t i = first; i < last; ++i)
+        crops.push_back(to_input(model, cut(picture, {windows[i].left, windows[i].top,
+                                                      windows[i].right - windows[i].left, height})));
+      const torch::Tensor scored = model.score(torch::cat(crops)).to(sum.scalar_type());
+      for (size_t i = first; i < last; ++i) {
+        const int left = windows[i].left, width = windows[i].right - left;
+        plan.add(scored.narrow(0, static_cast<int64_t>(i - first), 1),
+                 plan.weights(windows[i], picture.height, picture.width, sum.options()),
+                 sum.narrow(3, left, width), count.narrow(3, left, width));
+      }
+      first = last;
+    }
+  }
+  write_classes(sum / count, top, mask, finite);
+  return mask;
+}
+
+}  // namespace
+
+void check_inference(const SegmentInference& how) {
+  if (how.crop < 1 || how.crop > 16384) fail_usage("windows of ", how.crop, " pixels, must be 1 to 16384");
+  if (how.stride < 1 || how.stride > how.crop)
+    fail_usage("windows ", how.stride, " pixels apart, must be 1 to their side, ", how.crop);
+  if (!how.scale.empty() && (how.scale.size() != 2 || how.scale[0] < 1 || how.scale[1] < 1))
+    fail_usage("the test scale must be two sides in pixels, or empty");
+  if (how.scales.empty()) fail_usage("inference needs a scale at least, such as 1.0");
+  for (const double factor : how.scales)
+    if (!(factor > 0 && factor <= 16))
+      fail_usage("a test scale is ", shortest(factor), ", must be above 0 and at most 16");
+}
+
+Image segment_image(const PixelModel& model, const Image& picture, const SegmentInference& how,
+                    bool& finite) {
+  const bool one_view = how.scales.size() == 1 && !how.flip;
+  const data::Extent first = size_at(picture, how, how.scales.front());
+  if (one_view && how.slide && first.height == picture.height && first.width == picture.width)
+    return in_bands(model, picture, how, finite);
+  std::vector<ScoredView> views;
+  for (const double factor : how.scales) {
+    const torch::Tensor image =
+        to_input(model, resized_to(picture, size_at(picture, how, factor), model.interpolation));
+    for (const bool mirrored : {false, true}) {
+      if (mirrored && !how.flip) continue;
+      const torch::Tensor seen = mirrored ? image.flip({3}) : image;
+      torch::Tensor scores =
+          how.slide ? sliding_scores(seen, plan_of(model, how), how.at_once, model.score) : model.score(seen);
+      // Views are summed at the image's size one by one: a view's scores are many numbers.
+      scores = resize_scores(mirrored ? scores.flip({3}) : scores, picture.height, picture.width);
+      if (views.empty())
+        views.push_back({one_view ? scores : scores.softmax(1)});
+      else
+        views.front().scores.add_(scores.softmax(1));
+    }
+  }
+  Image mask(picture.width, picture.height, 1);
+  write_classes(views.front().scores, 0, mask, finite);
+  return mask;
+}
+
+torch::Tensor score_padded(const torch::Tensor& images, int64_t unit, const ScoreImages& score) {
+  const int64_t height = images.size(2), width = images.size(3);
+  const int64_t below = (unit - height % unit) % unit, right = (unit - width % unit) % unit;
+  const torch::Tensor padded =
+      below > 0 || right > 0 ? torch::constant_pad_nd(images, {0, right, 0, below}) : images;
+  const torch::Tensor scores = resize_scores(score(padded), height + below, width + right);
+  return scores.narrow(2, 0, height).narrow(3, 0, width);
+}
+
+}  // namespace tessera::tasks

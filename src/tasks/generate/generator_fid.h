@@ -1,0 +1,53 @@
+// FID of a generator while it trains, by the features of trained weights or of Inception-v3.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "core/config.h"
+#include "data/base/source.h"
+#include "eval/frechet.h"
+#include "io/images/image.h"
+#include "tasks/base/registry.h"
+#include "tasks/generate/feature_extractor.h"
+
+namespace tessera::tasks {
+
+struct GeneratorFidConfig {
+  std::string classifier = "", data = "";
+  int64_t samples = 1000, reference = 10000;
+  template <class V>
+  void visit(V& v) {
+    v("classifier", classifier,
+      "weights whose features measure FID at every evaluation, or Inception-v3's; empty: it is not measured");
+    v("data", data, "real images to compare with, as `train --data`; empty: the training images");
+    v("samples", samples, between(2, 1'000'000), "images that are drawn for it");
+    v("reference", reference, between(2, 10'000'000), "real images that they are compared with, at most");
+  }
+};
+
+class GeneratorFid {
+ public:
+  // Real images are `reference`, at most so many of them at even distances; they are read once, when the first FID is
+  // asked for. The weights are opened at once; a usage error where they measure nothing.
+  GeneratorFid(OpenExtractor open, const GeneratorFidConfig& config,
+               std::shared_ptr<const data::Source> reference);
+
+  // The distance to the images that `draw` gives: those numbered `first` to `first + count - 1`. `alive` is asked
+  // between batches; false ends with ErrorKind::interrupted.
+  using Draw = std::function<std::vector<Image>(int64_t first, int64_t count)>;
+  double measure(const Draw& draw, torch::Device device, const std::function<bool()>& alive);
+
+ private:
+  eval::Gaussian gaussian_of(int64_t count, const Draw& images, const std::function<bool()>& alive);
+
+  OpenExtractor open_;
+  GeneratorFidConfig config_;
+  std::shared_ptr<const data::Source> reference_;
+  std::unique_ptr<FeatureExtractor> extractor_;
+  torch::Device device_ = torch::kCPU;
+  eval::Gaussian real_;
+};
+
+}  // namespace tessera::tasks

@@ -1,0 +1,158 @@
+#include "tasks/generate/image_generator.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/clock.h"
+#include "core/error.h"
+
+namespace tessera::tasks {
+namespace {
+
+bool asks_several_times(SamplerName sampler) {
+  return sampler == SamplerName::heun || sampler == SamplerName::sde_heun || sampler == SamplerName::dopri5;
+}
+
+void check_request(const models::Denoiser& network, const GenerateRequest& request, SamplerName sampler) {
+  const auto count = static_cast<int64_t>(request.seeds.size());
+  check(count > 0 && request.labels.dim() == 1 && request.labels.size(0) == count, "labels ",
+        request.labels.sizes(), " for ", count, " seeds");
+  const int64_t low = request.labels.min().item<int64_t>(), high = request.labels.max().item<int64_t>();
+  if (low < 0 || high > network.null_label() || (high == network.null_label() && !network.has_null_label()))
+    fail_usage("class ", low < 0 ? low : high, " was asked for, must be 0 to ", network.label_count() - 1);
+  request.guidance.check();
+  if (request.guidance.on() && !network.has_null_label())
+    fail_usage("cfg = ", request.guidance.scale,
+               ": the network has no embedding of no class (model.null_label = false), must be 1");
+  if (!(request.strength > 0 && request.strength <= 1))
+    fail_usage("strength = ", request.strength, ", must be above 0 and at most 1");
+  const auto expect = [&](const torch::Tensor& image, const char* what, int64_t channels) {
+    if (image.defined() &&
+        (image.dim() != 4 || image.size(1) != channels || image.size(2) != request.height ||
+         image.size(3) != request.width || (image.size(0) != count && image.size(0) != 1)))
+      fail_usage(what, " is ", image.sizes(), ", must be [", count, ", ", channels, ", ", request.height,
+                 ", ", request.width, "]");
+  };
+  expect(request.start, "the image to begin with", network.channels());
+  expect(request.known, "the image to keep", network.channels());
+  expect(request.mask, "the mask", 1);
+  check(request.known.defined() == request.mask.defined(), "an image to keep goes with a mask");
+  if (request.reuse.every > 1 && asks_several_times(sampler))
+    fail_usage("blocks are reused from step to step: sampler ", name_of(sampler),
+               " asks the network several times a step, must be another");
+  check(!request.start_labels.defined() ||
+            (request.start.defined() && request.start_labels.sizes() == request.labels.sizes()),
+        "classes ", request.start_labels.sizes(), " of images to begin with, for ", request.labels.sizes());
+}
+
+}  // namespace
+
+torch::Tensor seeded_noise(std::span<const uint64_t> seeds, std::vector<int64_t> shape, const char* purpose,
+                           uint64_t draw) {
+  shape.insert(shape.begin(), static_cast<int64_t>(seeds.size()));
+  torch::Tensor noise = torch::empty(shape, torch::kFloat32);
+  const int64_t each = seeds.empty() ? 0 : noise[0].numel();
+  auto* value = noise.data_ptr<float>();
+  for (const uint64_t seed : seeds) {
+    RandomStream stream(seed, purpose, draw);
+    for (int64_t i = 0; i < each; ++i) *value++ = static_cast<float>(stream.normal());
+  }
+  return noise;
+}
+
+namespace {
+
+// What the walk is computed in: float64 where the weights are, else float32.
+torch::ScalarType numbers_for(const models::Denoiser& network) {
+  const auto* module = dynamic_cast<const torch::nn::Module*>(&network);
+  const auto weights = module ? module->parameters() : std::vector<torch::Tensor>();
+  return !weights.empty() && weights.front().scalar_type() == torch::kFloat64 ? torch::kFloat64
+                                                                              : torch::kFloat32;
+}
+
+}  // namespace
+
+diffusion::Network guided_network(models::Denoiser& network, const NoiseProcess& process,
+                                  const torch::Tensor& labels, const diffusion::Guidance& guidance,
+                                  models::BlockReuse* reuse) {
+  return [&network, &process, labels, guidance, reuse](const torch::Tensor& x, const torch::Tensor& time) {
+    // Samplers keep their numbers in float; what the network makes of them may be rounded.
+    const auto wide = [&](const torch::Tensor& output) { return output.to(x.scalar_type()); };
+    const torch::Tensor share = process.noise_share(time);
+    const torch::Tensor applies = (share >= guidance.from) & (share <= guidance.to);
+    if (!guidance.on() || !applies.any().item<bool>())
+      return wide(network.denoise(x, time, labels, {}, reuse));
+    const torch::Tensor none = torch::full_like(labels, network.null_label());
+    const std::vector<torch::Tensor> out = wide(network.denoise(torch::cat({x, x}), torch::cat({time, time}),
+                                                                torch::cat({labels, none}), {}, reuse))
+                                               .chunk(2);
+    const torch::Tensor mixed = diffusion::guided(out[0], out[1], guidance, x.size(1));
+    return applies.all().item<bool>() ? mixed : torch::where(applies.view({-1, 1, 1, 1}), mixed, out[0]);
+  };
+}
+
+Generated generate_images(models::Denoiser& network, const NoiseProcess& process,
+                          const GenerateRequest& request, torch::Device device) {
+  check_request(network, request, process.resolved(request.sampler).sampler);
+  const auto sampler = process.sampler(request.sampler);
+  const int64_t steps = sampler->steps();
+  const std::vector<int64_t> shape = {network.channels(), request.height, request.width};
+  const torch::ScalarType numbers = numbers_for(network);
+  const auto noise = [&](const char* purpose, int64_t draw) {
+    return seeded_noise(request.seeds, shape, purpose, static_cast<uint64_t>(draw)).to(device, numbers);
+  };
+  const auto there = [&](const torch::Tensor& image) {
+    return image.defined() ? image.to(device, numbers) : image;
+  };
+  const torch::Tensor known = there(request.known), mask = there(request.mask), start = there(request.start);
+
+  Generated result;
+  models::BlockReuse reuse = request.reuse;
+  const auto network_for = [&](const torch::Tensor& labels, const diffusion::Guidance& guidance,
+                               models::BlockReuse* used) {
+    return diffusion::counted(
+        [&result, guided = guided_network(network, process, labels.to(device), guidance, used)](
+            const torch::Tensor& state, const torch::Tensor& time) {
+          const double began = steady_seconds();
+          torch::Tensor out = guided(state, time);
+          result.network_seconds += steady_seconds() - began;
+          return out;
+        },
+        result.evaluations);
+  };
+  const auto go_on = [&](int64_t step, const torch::Tensor& state) {
+    if (request.after && !request.after(step, steps, state))
+      throw Error(ErrorKind::interrupted, "interrupted");
+  };
+  diffusion::Walk walk;
+  torch::Tensor x = noise("first noise", 0);
+  if (start.defined()) {
+    const auto walked = static_cast<int64_t>(std::ceil(static_cast<double>(steps) * request.strength - 1e-9));
+    walk.first = steps - std::clamp<int64_t>(walked, 1, steps);
+    const diffusion::Level level = sampler->level(walk.first);
+    if (request.start_labels.defined()) {
+      walk.after = [&](int64_t step, torch::Tensor&) { go_on(step, {}); };
+      x = sampler->walk_back(network_for(request.start_labels, {}, nullptr), start.expand_as(x).contiguous(),
+                             walk);
+    } else {
+      x = level.alpha * start + level.sigma * x;
+    }
+  } else {
+    x = x * sampler->start_scale();
+  }
+  go_on(-1, x);
+  walk.noise = [&](int64_t step) { return noise("noise of a step", step); };
+  walk.after = [&](int64_t step, torch::Tensor& state) {
+    if (known.defined()) {
+      const diffusion::Level level = sampler->level(step + 1);
+      const torch::Tensor kept = level.alpha * known + level.sigma * noise("noise of what is kept", step);
+      state = mask * state + (1 - mask) * kept;
+    }
+    go_on(step, state);
+  };
+  result.images = sampler->run(network_for(request.labels, request.guidance, &reuse), x, walk);
+  result.blocks = reuse.asked, result.spared_blocks = reuse.spared;
+  return result;
+}
+
+}  // namespace tessera::tasks

@@ -1,0 +1,37 @@
+// How a language model reads an image among its words.
+#include "models/language/language_generation.h"
+#include "models/language/llava.h"
+#include "models/language/projection.h"
+#include "tasks/language/answering.h"
+
+namespace tessera::tasks {
+
+torch::Tensor embed_with_features(const models::LanguageModel& language, const torch::Tensor& ids,
+                                  int64_t image_token, const torch::Tensor& features) {
+  const torch::Tensor words = language.embed(ids), places = ids == image_token;
+  if (!places.any().item<bool>()) return words + features.sum() * 0;
+  return models::splice(words, places, features.flatten(0, 1));
+}
+
+torch::Tensor ImageReader::logits(const torch::Tensor& images, const torch::Tensor& ids, int64_t image_token,
+                                  const models::Context& context) {
+  return language()->forward(
+      {.embedded = embed_with_features(*language(), ids, image_token, features(images, context))});
+}
+
+models::NextTokenModel ImageReader::begin(const torch::Tensor& prompt, const torch::Tensor& features,
+                                          int64_t image_token, int64_t beams) {
+  models::LanguagePrompt read;
+  if (features.defined()) read.embedded = embed_with_features(*language(), prompt, image_token, features);
+  return models::next_token_model(*language(), read, beams);
+}
+
+std::shared_ptr<models::LanguageModel> make_language_model(const AnsweringConfig& config) {
+  auto model = std::make_shared<models::LanguageModel>(config.language);
+  if (config.lora_rank > 0)
+    models::add_lora(*model,
+                     {.rank = config.lora_rank, .alpha = config.lora_alpha, .targets = config.lora_targets});
+  return model;
+}
+
+}  // namespace tessera::tasks

@@ -1,0 +1,85 @@
+#include "tasks/language/instruct.h"
+
+#include "core/error.h"
+#include "core/text.h"
+#include "models/base/capability.h"
+
+namespace tessera::tasks {
+namespace {
+
+class ProjectedImages final : public ImageReader {
+ public:
+  ProjectedImages(const InstructConfig& config, const models::ModelSpec& spec,
+                  const std::shared_ptr<models::Backbone>& tower)
+      : config_(config.images),
+        patch_(spec.settings.find("patch_size") ? spec.settings.find("patch_size")->as_int() : 1),
+        tower_(tower),
+        encoder_(models::require<models::TokenEncoder>(*tower, spec.family, "task instruct")) {
+    if (-config_.select_block > tower->block_count())
+      fail_usage("task.images.select_block = ", config_.select_block, ", the tower has ",
+                 tower->block_count(), " blocks");
+    projector_ =
+        register_module("multi_modal_projector",
+                        models::Projector(encoder_.token_width(), config.language.complete().dim,
+                                          models::ProjectorOptions{.layers = config_.projector_layers}));
+    language_ = register_module("language_model", make_language_model(config));
+  }
+
+  void initialise(uint64_t seed) override {
+    language_->initialise(seed);
+    nn::initialise(*projector_, seed,
+                   [](const std::string&, const torch::Tensor& parameter, const nn::Filler& fill) {
+                     if (parameter.dim() == 2) fill.fan_in_uniform(parameter.size(1));
+                   });
+  }
+  const std::shared_ptr<models::LanguageModel>& language() const override { return language_; }
+  int64_t per_image(int64_t side) const override {
+    return (side / patch_) * (side / patch_) + (config_.class_token ? 1 : 0);
+  }
+
+  torch::Tensor features(const torch::Tensor& images, const models::Context& context) override {
+    models::Taps taps;
+    const std::string name = text("blocks.", tower_->block_count() + config_.select_block);
+    taps.wanted = [&](const std::string& tapped) { return tapped == name; };
+    models::Context tapped = context;
+    tapped.taps = &taps;
+    const models::Tokens tokens = encoder_.tokenise(images, tapped);
+    encoder_.encode(tokens, tapped);
+    const torch::Tensor all = taps.kept.at(name);
+    return projector_->forward(config_.class_token ? all : tokens.patches_of(all));
+  }
+
+ private:
+  models::LlavaConfig config_;
+  int64_t patch_;
+  std::shared_ptr<models::Backbone> tower_;
+  models::TokenEncoder& encoder_;
+  models::Projector projector_{nullptr};
+  std::shared_ptr<models::LanguageModel> language_;
+};
+
+}  // namespace
+
+TaskKind instruct_kind() {
+  return {
+      .name = "instruct",
+      .summary = "answers to questions about images, by a language model",
+      .command = "chat",
+      .resolve =
+          [](const Value& settings) { return write_config(read_config<InstructConfig>(settings, "task")); },
+      .keys = [] { return describe_config(InstructConfig(), "task"); },
+      .fit_model = [](Value& model, const Value&, const data::Source*) { model.set("classes", 0); },
+      .make = [](const TaskSetup& setup) -> std::unique_ptr<Task> {
+        const auto config = read_config<InstructConfig>(setup.settings, "task");
+        return make_answering_task(
+            setup, config, "task instruct",
+            [&](const AnsweringConfig& complete, const std::shared_ptr<models::Backbone>& tower) {
+              InstructConfig all = config;
+              static_cast<AnsweringConfig&>(all) = complete;
+              return std::make_shared<ProjectedImages>(all, setup.model, tower);
+            });
+      },
+      .path_keys = kAnsweringPaths};
+}
+
+}  // namespace tessera::tasks

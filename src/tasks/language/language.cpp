@@ -1,0 +1,191 @@
+#include "tasks/language/language.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/clock.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "models/base/no_backbone.h"
+#include "tasks/base/sample_rows.h"
+#include "tasks/base/validation_pass.h"
+#include "tasks/language/language_part.h"
+#include "tasks/language/packed_texts.h"
+#include "text/conversation.h"
+
+namespace tessera::tasks {
+namespace {
+
+// A field "language_model" of its own: the names in files are those of the task instruct, which goes on from them.
+class LanguagePart final : public torch::nn::Module {
+ public:
+  explicit LanguagePart(const models::LanguageConfig& config)
+      : model_(register_module("language_model", std::make_shared<models::LanguageModel>(config))) {}
+  const std::shared_ptr<models::LanguageModel>& model() const { return model_; }
+
+ private:
+  std::shared_ptr<models::LanguageModel> model_;
+};
+
+class Language final : public Task, public Answers, public LanguageBeginner {
+ public:
+  explicit Language(const TaskSetup& setup)
+      : config_(read_config<LanguageTaskConfig>(setup.settings, "task")),
+        spec_(setup.model),
+        tokeniser_(
+            open_task_tokeniser(config_.tokenizer, config_.language.vocabulary, setup, "task language")),
+        backbone_(setup.build_backbone(setup.model)) {
+    if (tokeniser_) config_.language.vocabulary = tokeniser_->size();
+    if (config_.length > config_.language.context)
+      fail_usage("task.length = ", config_.length,
+                 ", the language model reads task.language.context = ", config_.language.context);
+    part_ = setup.build([&] {
+      auto part = std::make_shared<LanguagePart>(config_.language);
+      if (setup.draws()) part->model()->initialise(setup.seed);
+      return part;
+    });
+    train_ = packed(setup.train);
+    validation_ = packed(setup.validation);
+  }
+
+  std::vector<Part> parts() const override { return {{"", part_}}; }
+  std::vector<BackbonePart> backbones() const override { return {{"", backbone_, spec_}}; }
+  std::string outputs() const override { return "language model"; }
+  int64_t macs(int64_t) const override { return part_->model()->macs(config_.length); }
+  std::vector<StreamSpec> streams() const override {
+    return {{.name = "train",
+             .source = train_,
+             .transform = [this](int64_t) { return make_window_transform(config_.length); },
+             .labelled = false}};
+  }
+  StreamSpec validation() const override {
+    return {.name = "validation", .source = validation_, .transform = [this](int64_t) {
+              return make_window_transform(config_.length);
+            }};
+  }
+
+  std::vector<MetricInfo> step_metrics() const override { return {{"accuracy", Unit::share}}; }
+  bool weight_counts_samples() const override { return false; }
+  double weight(const Inputs& inputs) const override {
+    return static_cast<double>((inputs.at("ids").slice(1, 1) >= 0).sum().item<int64_t>());
+  }
+  Loss loss(const Inputs& inputs, const models::Context&, Collective&) override {
+    const Scored scored = score(inputs.at("ids"));
+    const torch::Tensor right = (scored.logits.detach().argmax(-1) == scored.labels).sum();
+    return {at::cross_entropy_loss(scored.logits.flatten(0, 1), scored.labels.flatten(), {},
+                                   at::Reduction::Sum, kNotLearned),
+            {{right.to(torch::kFloat32), weight(inputs)}}};
+  }
+
+  std::vector<std::unique_ptr<Evaluator>> evaluators() override {
+    return one_evaluator([this](const EvaluateOptions& options) { return evaluate(options); });
+  }
+  MetricInfo main_metric() const override { return {"perplexity", Unit::number, false}; }
+  AnsweringModel answering_model() const override {
+    return {.language = part_->model(), .tokeniser = tokeniser_.value()};
+  }
+  std::string language_weights() const override { return config_.language_weights; }
+  void begin_language(const models::LanguageModel& stored, const Tokeniser& tokeniser) override {
+    copy_language_weights(stored, tokeniser, *part_->model(), tokeniser_.value(), config_.language_weights);
+  }
+  Value metadata() const override {
+    return tokeniser_ ? models::table({{"tokenizer", tokeniser_->definition()}}) : Value();
+  }
+
+ private:
+  struct Scored {
+    torch::Tensor logits, labels;  // [batch, length, vocabulary] in float32 or float64; int64 [batch, length]
+  };
+
+  // Each token of a window but its first, from those before it.
+  Scored score(const torch::Tensor& given) {
+    const torch::Tensor ids = given.to(torch::kInt64);
+    torch::Tensor logits = part_->model()->forward({.ids = ids.slice(1, 0, -1).clamp_min(0)});
+    if (logits.scalar_type() != torch::kFloat64) logits = logits.to(torch::kFloat32);
+    return {logits, ids.slice(1, 1).contiguous()};
+  }
+
+  std::shared_ptr<const PackedTexts> packed(const std::shared_ptr<const data::Source>& texts) const {
+    if (!texts || !tokeniser_) return nullptr;
+    if (texts->size() > 0 && texts->read(0).annotation.captions.empty())
+      fail_usage("task language needs texts, such as data.path = \"text:FOLDER\"; ", texts->describe(),
+                 " has none");
+    return std::make_shared<PackedTexts>(texts, *tokeniser_, separator_of(*tokeniser_, config_.tokenizer),
+                                         config_.length);
+  }
+
+  Findings evaluate(const EvaluateOptions& options);
+
+  LanguageTaskConfig config_;
+  models::ModelSpec spec_;
+  std::optional<Tokeniser> tokeniser_;
+  std::shared_ptr<models::Backbone> backbone_;
+  std::shared_ptr<LanguagePart> part_;
+  std::shared_ptr<const PackedTexts> train_, validation_;
+};
+
+Findings Language::evaluate(const EvaluateOptions& options) {
+  const torch::NoGradGuard no_grad;
+  set_training(parts(), false);
+  const double began = steady_seconds();
+  const auto loader = options.open(validation());
+  SampleRows rows(3);  // loss, tokens, right ones
+  each_batch(
+      options, *loader,
+      [&](data::Batch& loaded, int64_t before) {
+        const StreamInputs batch = to_device(loaded, "validation", options.device, options.precision);
+        Scored scored;
+        {
+          const AutocastScope autocast(options.device, options.precision);
+          scored = score(batch.at("ids"));
+        }
+        const torch::Tensor learned = scored.labels >= 0;
+        const torch::Tensor losses =
+            at::cross_entropy_loss(scored.logits.to(torch::kFloat64).flatten(0, 1), scored.labels.flatten(),
+                                   {}, at::Reduction::None, kNotLearned)
+                .view_as(scored.labels);
+        const torch::Tensor right = (scored.logits.argmax(-1) == scored.labels) & learned;
+        rows.add(
+            loaded, before,
+            torch::stack(
+                {losses.sum(1), learned.sum(1).to(torch::kFloat64), right.sum(1).to(torch::kFloat64)}, 1));
+      },
+      "windows");
+  rows.collect(options);
+  Findings out{.samples = rows.size()};
+  out.broken = loader->bad_images();
+  check(out.samples > 0, "there is no text to evaluate on");
+  const torch::Tensor sums = rows.rows().to(torch::kFloat64).sum(0);
+  const double total = sums[0].item<double>(), tokens = std::max(1.0, sums[1].item<double>());
+  // Tokens of one tokeniser stand for more text than those of another: bits a byte compare across them.
+  const double bits = total / std::log(2.0) / static_cast<double>(validation_->bytes());
+  out.metrics = {{main_metric(), std::exp(total / tokens)},
+                 {{"loss", Unit::number, false}, total / tokens},
+                 {{"bits_per_byte", Unit::number, false}, bits},
+                 {{"accuracy", Unit::share}, sums[2].item<double>() / tokens}};
+  out.seconds = steady_seconds() - began;
+  return out;
+}
+
+}  // namespace
+
+TaskKind language_kind() {
+  return {.name = "language",
+          .summary = "texts, each token from those before it, by a language model",
+          .command = "chat",
+          .resolve =
+              [](const Value& settings) {
+                return write_config(read_config<LanguageTaskConfig>(settings, "task"));
+              },
+          .keys = [] { return describe_config(LanguageTaskConfig(), "task"); },
+          .fit_model = [](Value& model, const Value&, const data::Source*) { model.set("classes", 0); },
+          .make = [](const TaskSetup& setup) -> std::unique_ptr<Task> {
+            if (setup.model.family != models::kNoBackbone)
+              fail_usage("task language reads no images: model.name = \"", setup.model.name, "\", must be \"",
+                         models::kNoBackbone, "\"");
+            return std::make_unique<Language>(setup);
+          },
+          .path_keys = {"tokenizer", "language_weights"}};
+}
+
+}  // namespace tessera::tasks

@@ -1,0 +1,32 @@
+// Language modelling on text alone (Radford et al. 2019, GPT-2): a decoder predicts each token from those before it.
+//
+//   loss = - sum over tokens of log p(token | all tokens before it in its window)
+//
+// Texts are packed: one row of tokens, cut into windows of one length, in an order that follows from seed and epoch.
+#pragma once
+
+#include <string>
+
+#include "models/language/language_model.h"
+#include "tasks/base/registry.h"
+
+namespace tessera::tasks {
+
+struct LanguageTaskConfig {
+  std::string tokenizer = "bytes", language_weights;
+  int64_t length = 256;
+  models::LanguageConfig language{.vocabulary = 1, .dim = 256, .depth = 6, .heads = 4, .context = 512};
+
+  template <class V>
+  void visit(V& v) {
+    v("tokenizer", tokenizer, "tokenizer.json or another form, or bytes; it travels in the weights");
+    v("length", length, between(2, 1 << 20), "tokens of a window, each predicted from those before it");
+    v("language", language, "the language model; its vocabulary follows from the tokeniser");
+    v("language_weights", language_weights,
+      "its first weights: a run of this task, or a folder of a published model; empty: drawn");
+  }
+};
+
+TaskKind language_kind();
+
+}  // namespace tessera::tasks

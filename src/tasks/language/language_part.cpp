@@ -1,0 +1,65 @@
+#include "tasks/language/language_part.h"
+
+#include "core/error.h"
+#include "io/files/file.h"
+#include "text/bpe_trainer.h"
+
+namespace tessera::tasks {
+namespace {
+
+constexpr const char* kBytes = "bytes";
+
+// Byte-level merges of which there are none.
+Tokeniser tokeniser_of_bytes() {
+  BpeTrainer trainer({.vocabulary = 257, .least = 2, .special = {"<|endoftext|>"}});
+  trainer.add("a");
+  return Tokeniser::from_definition(trainer.learn(), kBytes);
+}
+
+}  // namespace
+
+std::optional<Tokeniser> open_task_tokeniser(const std::string& path, int64_t vocabulary,
+                                             const TaskSetup& setup, const std::string& who) {
+  if (const Value* stored = setup.metadata.find("tokenizer"); stored && stored->is_string())
+    return Tokeniser::from_definition(stored->as_string(), setup.file + ": tokenizer");
+  if (path.empty()) fail_usage(who, " needs task.tokenizer, a tokenizer.json or another form, or \"bytes\"");
+  if (path == kBytes) return tokeniser_of_bytes();
+  // A model that is neither drawn nor goes on from a run is described alone, for a plan.
+  const bool described = setup.meta || (!setup.draws() && !setup.continued);
+  if (described && !file_exists(path)) {
+    if (vocabulary > 1) return std::nullopt;
+    fail("task.tokenizer: cannot open '", path, "'");
+  }
+  return Tokeniser::load(path);
+}
+
+int32_t separator_of(const Tokeniser& tokeniser, const std::string& path) {
+  const SpecialTokens& special = tokeniser.special();
+  for (const int32_t id : {special.end, special.begin})
+    if (id >= 0) return id;
+  if (const auto id = tokeniser.find("<|endoftext|>")) return *id;
+  fail_usage("task.tokenizer = \"", path, "\" has no token that ends a text, such as <|endoftext|>");
+}
+
+void copy_language_weights(const models::LanguageModel& stored, const Tokeniser& theirs,
+                           models::LanguageModel& model, const Tokeniser& tokeniser,
+                           const std::string& path) {
+  if (theirs.definition() != tokeniser.definition())
+    fail_usage("task.language_weights = \"", path, "\": its tokeniser is another one than task.tokenizer");
+  const torch::NoGradGuard no_grad;
+  const auto parameters = stored.named_parameters();
+  const int64_t vocabulary = stored.config().vocabulary;
+  for (const auto& entry : model.named_parameters()) {
+    if (entry.key().find(".lora_") != std::string::npos) continue;
+    const torch::Tensor* found = parameters.find(entry.key());
+    torch::Tensor target = entry.value();
+    if (found && found->dim() == 2 && found->size(0) == vocabulary && target.size(0) > vocabulary)
+      target = target.slice(0, 0, vocabulary);
+    if (!found || found->sizes() != target.sizes())
+      fail_usage("task.language_weights = \"", path, "\" does not fit task.language: '", entry.key(), "' is ",
+                 target.sizes(), ", there ", found ? text("it is ", found->sizes()) : "it is missing");
+    target.copy_(*found);
+  }
+}
+
+}  // namespace tessera::tasks

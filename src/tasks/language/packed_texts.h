@@ -1,0 +1,44 @@
+// Texts as one row of tokens, cut into windows of one length: what a language model is trained and measured on.
+//
+//   [end] document [end] document … [end]        window i: tokens i * length … (i + 1) * length, both included
+//
+// Neighbouring windows share a token, so that every token but the first is predicted exactly once.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "data/base/source.h"
+#include "data/transforms/transform.h"
+#include "text/tokeniser.h"
+
+namespace tessera::tasks {
+
+// A sample for each window: its length + 1 ids stand in annotation.classes, fewer in the last one.
+class PackedTexts final : public data::Source {
+ public:
+  // `texts`: captions of its samples are documents. `separator`: the id around each. Documents are encoded by several
+  // threads, in their order whatever their number. Throws Error for texts that give no window.
+  PackedTexts(std::shared_ptr<const data::Source> texts, const Tokeniser& tokeniser, int32_t separator,
+              int64_t length);
+
+  int64_t size() const override;
+  data::RawSample read(int64_t index) const override;
+  uint64_t fingerprint() const override;
+  std::string describe() const override;
+  int64_t bytes() const { return bytes_; }  // of all documents
+  int64_t tokens() const { return std::ssize(ids_); }
+
+ private:
+  std::shared_ptr<const data::Source> texts_;
+  int64_t length_, bytes_ = 0;
+  std::string checksum_;
+  std::vector<int32_t> ids_;
+};
+
+// "ids", i32 [length + 1]: the tokens of a window; kNotLearned behind its last.
+std::shared_ptr<const data::Transform> make_window_transform(int64_t length);
+
+}  // namespace tessera::tasks

@@ -1,0 +1,330 @@
+#include "tasks/pairs/clip.h"
+
+#include <algorithm>
+
+#include "core/clock.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "models/pairs/two_tower.h"
+#include "nn/checkpoint.h"
+#include "tasks/base/image_streams.h"
+#include "tasks/base/paired.h"
+#include "tasks/base/paired_findings.h"
+#include "tasks/base/sample_rows.h"
+#include "tasks/base/text_input.h"
+#include "tasks/base/text_limit.h"
+#include "tasks/base/validation_pass.h"
+#include "tasks/base/zero_shot.h"
+#include "tasks/pairs/caption_model.h"
+#include "tasks/pairs/late_interaction.h"
+
+namespace tessera::tasks {
+namespace {
+
+constexpr const char* kGroups = "caption_group";  // f64 []: equal for equal captions
+
+models::TextTowerConfig text_config(const ClipConfig& config, const TextInput& input) {
+  models::TextTowerConfig text;
+  text.vocab_size = config.vocab_size > 0 ? config.vocab_size : input.size();
+  text.context_length = config.context_length;
+  text.dim = config.text_dim, text.depth = config.text_depth, text.heads = config.text_heads;
+  text.hidden = config.text_hidden, text.mlp = config.text_mlp, text.norm_eps = config.text_norm_eps;
+  text.init_values = config.text_init_values;
+  text.causal = config.causal, text.projection_bias = config.text_projection_bias;
+  text.pool = config.text_pool;
+  text.end_token = config.text_end_token >= 0 ? config.text_end_token : input.end();
+  text.pad_token = input.pad();
+  // The largest id is the end of a text in CLIP's vocabulary, and not in every other one.
+  if (text.pool == models::TextPool::largest && config.vocab_size == 0 && input.end() != input.size() - 1)
+    text.pool = models::TextPool::end_token;
+  return text;
+}
+
+// A number of the tokens that is the same for equal captions, exact in a float64.
+double group_of(std::span<const int32_t> tokens) {
+  uint64_t hash = 14695981039346656037u;
+  for (const int32_t token : tokens) hash = (hash ^ static_cast<uint64_t>(token)) * 1099511628211u;
+  return static_cast<double>(hash >> 12);
+}
+
+class Clip final : public Task, public PairedEmbedding, public TextLimit {
+ public:
+  explicit Clip(const TaskSetup& setup)
+      : config_(read_config<ClipConfig>(setup.settings, "task")),
+        input_(config_.tokenizer, setup.metadata, setup.train.get()),
+        preprocess_(setup.preprocess),
+        augment_(setup.augment),
+        train_(setup.train),
+        validation_(setup.validation),
+        spec_(setup.model),
+        backbone_(setup.build_backbone(setup.model)) {
+    if (config_.text_dim % config_.text_heads != 0)
+      fail_usage("task.text_dim = ", config_.text_dim,
+                 ", must be a multiple of task.text_heads = ", config_.text_heads);
+    if (!setup.meta && config_.vocab_size > 0) input_.expect_rows(config_.vocab_size, setup.file);
+    if (setup.train || setup.validation) input_.check_rows();
+    if (setup.batch_size == 1)
+      fail_usage("task clip compares the pairs of a batch: train.batch_size is 1, must be at least 2");
+    set_templates(config_.templates);
+    require_captions({train_.get(), validation_.get()}, "task clip");
+    if (by_tokens())
+      extent_ =
+          image_token_extent(*backbone_, spec_, setup.sides.empty() ? preprocess_.size : setup.sides.front());
+    pair_ = setup.build([&] {
+      auto pair = std::make_shared<models::TwoTower>(
+          models::TwoTowerConfig{.text = text_config(config_, input_),
+                                 .image_width = by_tokens() ? extent_.width : backbone_->embed_width(),
+                                 .embed_dim = config_.embed_dim,
+                                 .image_projection = config_.image_projection,
+                                 .text_projection = config_.text_projection,
+                                 .logit_bias = config_.loss == PairLossKind::sigmoid,
+                                 .first_scale = 1 / config_.temperature,
+                                 .first_bias = config_.first_bias});
+      if (setup.draws()) pair->initialise(setup.seed);
+      return pair;
+    });
+    if (!compares_views()) return;
+    view_head_ = setup.build([&] {
+      auto head = std::make_shared<ViewHead>(backbone_->embed_width(), config_.views);
+      if (setup.draws()) head->initialise(setup.seed);
+      return head;
+    });
+  }
+
+  std::vector<Part> parts() const override {
+    std::vector<Part> parts = {{"", backbone_}, {"", pair_}};
+    if (view_head_) parts.push_back({"image_mlp.", view_head_});  // SLIP's name
+    return parts;
+  }
+  std::vector<BackbonePart> backbones() const override { return {{"", backbone_, spec_}}; }
+  int64_t macs(int64_t side) const override {
+    const int64_t image = backbone_->macs(side, side);
+    return image + pair_->macs() + (view_head_ ? 2 * (image + view_head_->macs()) : 0);
+  }
+  std::string outputs() const override { return "projections and text tower"; }
+  std::vector<LongText> long_texts(const data::RawSample& sample) const override {
+    return long_captions(sample, input_, config_.context_length);
+  }
+  Value metadata() const override { return input_.metadata(); }
+  bool takes_outputs_of(const Value& stored) const override { return input_.is_that_of(stored); }
+
+  std::vector<StreamSpec> streams() const override {
+    StreamSpec pairs =
+        training_pairs(train_, preprocess_, augment_, input_, config_.context_length, config_.train_captions);
+    if (!compares_views()) return {pairs};
+    pairs.transform = [pair = pairs.transform, preprocess = preprocess_,
+                       augment = config_.views.augment](int64_t side) {
+      data::Preprocess sized = preprocess;
+      sized.size = side;
+      return data::join_transforms(
+          {pair(side), data::make_views(data::make_train_transform(sized, augment), 2)});
+    };
+    return {pairs};
+  }
+  StreamSpec validation() const override { return validation_images(validation_, preprocess_); }
+
+  // Which samples have equal captions.
+  void prepare(std::span<data::Batch> batches, const StepKey&) const override {
+    if (config_.equal_captions == EqualPairs::negatives) return;
+    data::Batch& batch = batches[0];
+    const std::span<int32_t> tokens = batch.values<int32_t>("tokens");
+    const auto length = static_cast<size_t>(config_.context_length);
+    const std::span<double> groups =
+        batch.add({.name = kGroups, .dtype = DType::f64, .shape = {}}).values<double>();
+    for (size_t i = 0; i < groups.size(); ++i) groups[i] = group_of(tokens.subspan(i * length, length));
+  }
+
+  std::vector<MetricInfo> step_metrics() const override {
+    std::vector<MetricInfo> metrics = {{"accuracy", Unit::share}};
+    if (compares_views())
+      metrics.insert(metrics.end(), {{"view_loss", Unit::number, false}, {"view_accuracy", Unit::share}});
+    return metrics;
+  }
+  bool whole_batch() const override { return true; }
+  Loss loss(const Inputs& inputs, const models::Context& context, Collective& others) override;
+  // A batch of one is tried when a run is planned; a step of one learns nothing.
+  void after_step(const models::TrainingStep&) override {
+    if (whole_ < 2)
+      fail_usage("task clip compares the pairs of a batch: train.batch_size is ", whole_,
+                 ", must be at least 2");
+    pair_->bound_scale();
+  }
+
+  std::vector<std::unique_ptr<Evaluator>> evaluators() override {
+    return one_evaluator([this](const EvaluateOptions& options) { return evaluate(options); });
+  }
+  MetricInfo main_metric() const override { return {"image_to_text_r1", Unit::share}; }
+
+  torch::Tensor embed_images(const torch::Tensor& images) override {
+    return image_rows(images, {}).flatten(1);
+  }
+  torch::Tensor similarities(const torch::Tensor& from, const torch::Tensor& to) const override {
+    if (!by_tokens()) return PairedEmbedding::similarities(from, to);
+    const auto tokens = [&](const torch::Tensor& rows) {
+      return rows.view({rows.size(0), -1, config_.embed_dim});
+    };
+    return late_similarities(tokens(from), tokens(to));
+  }
+  bool averages_prompts() const override { return !by_tokens(); }
+  torch::Tensor embed_texts(const std::vector<std::string>& texts, CutTexts* cut) override;
+  double similarity_scale() const override { return pair_->scale().item<double>(); }
+
+ private:
+  bool by_tokens() const { return config_.similarity == PairSimilarity::tokens; }
+  bool compares_views() const { return config_.views.weight > 0; }
+  // Vectors [batch, embed_dim] of length 1, or tokens [batch, tokens, embed_dim], padding of texts as zeros.
+  torch::Tensor image_rows(const torch::Tensor& images, const models::Context& context) const {
+    return models::normalised_rows(
+        pair_->image(by_tokens() ? image_tokens(*backbone_, images, ImageTokens::patches, context)
+                                 : backbone_->embed(images, context)));
+  }
+  torch::Tensor text_rows(const torch::Tensor& ids, const models::Context& context) const {
+    if (!by_tokens()) return models::normalised_rows(pair_->text(ids, context));
+    const torch::Tensor rows = models::normalised_rows(pair_->text_tokens(ids, context));
+    return rows * pair_->text_tower().text_places(ids).unsqueeze(2).to(rows.scalar_type());
+  }
+  ViewLoss compare_views(const Inputs& inputs, const models::Context& context, Collective& others) const;
+  Findings evaluate(const EvaluateOptions& options);
+  torch::Tensor in_pieces(int64_t count, torch::Device device, const std::vector<torch::Tensor>& parameters,
+                          const std::function<torch::Tensor(int64_t first, int64_t last)>& embed) const;
+
+  ClipConfig config_;
+  TextInput input_;
+  data::Preprocess preprocess_;
+  data::AugmentConfig augment_;
+  std::shared_ptr<const data::Source> train_, validation_;
+  models::ModelSpec spec_;
+  std::shared_ptr<models::Backbone> backbone_;
+  TokenExtent extent_;  // of the image, where tokens are compared
+  std::shared_ptr<models::TwoTower> pair_;
+  std::shared_ptr<ViewHead> view_head_;  // null without views
+  int64_t whole_ = 2;                    // samples of the newest step, of all processes
+};
+
+// embed(first, last) of all samples; with pieces each is forgotten and computed once more for its gradient.
+torch::Tensor Clip::in_pieces(int64_t count, torch::Device device,
+                              const std::vector<torch::Tensor>& parameters,
+                              const std::function<torch::Tensor(int64_t, int64_t)>& embed) const {
+  if (config_.piece == 0 || config_.piece >= count || !torch::GradMode::is_enabled()) return embed(0, count);
+  const torch::Tensor nothing = torch::zeros({1}, torch::TensorOptions(device));
+  std::vector<torch::Tensor> parts;
+  for (int64_t first = 0; first < count; first += config_.piece) {
+    const int64_t last = std::min(count, first + config_.piece);
+    parts.push_back(nn::checkpoint([embed, first, last](const torch::Tensor&) { return embed(first, last); },
+                                   nothing, parameters));
+  }
+  return torch::cat(parts);
+}
+
+// Each process compares its own samples with those of all, which come by as a ring.
+Loss Clip::loss(const Inputs& inputs, const models::Context& context, Collective& others) {
+  const int64_t count = inputs.size();
+  whole_ = inputs.main().whole;
+  const torch::Tensor pictures = inputs.at("image"), tokens = inputs.at("tokens");
+  const torch::Device device = pictures.device();
+  std::vector<torch::Tensor> of_images = backbone_->parameters();
+  for (const auto& entry : pair_->named_parameters())
+    if (entry.key().starts_with("visual.")) of_images.push_back(entry.value());
+  const torch::Tensor images =
+      in_pieces(count, device, of_images, [this, pictures, context](int64_t begin, int64_t end) {
+        models::Context own = context;
+        own.first_sample += begin;
+        return image_rows(pictures.slice(0, begin, end), own);
+      });
+  const torch::Tensor texts = in_pieces(count, device, pair_->text_tower().parameters(),
+                                        [this, tokens, context](int64_t begin, int64_t end) {
+                                          models::Context own = context;
+                                          own.first_sample += begin;
+                                          return text_rows(tokens.slice(0, begin, end), own);
+                                        });
+  const torch::Tensor own = torch::arange(count, torch::TensorOptions(torch::kInt64).device(device));
+  PairOptions options{.equal = config_.equal_captions, .chunk = config_.chunk, .others = &others};
+  if (const torch::Tensor* groups = inputs.find(kGroups)) options.query_groups = options.key_groups = *groups;
+  const torch::Tensor scale = pair_->scale();
+  Loss out;
+  if (config_.loss == PairLossKind::sigmoid) {
+    const PairLoss pairs = sigmoid_pairs(images, texts, scale, pair_->logit_bias, own, options);
+    out = {pairs.sum, {{pairs.right, static_cast<double>(count)}}};
+  } else {
+    const PairLoss by_image = softmax_pairs(images, texts, scale, own, options),
+                   by_text = softmax_pairs(texts, images, scale, own, options);
+    out = {(by_image.sum + by_text.sum) / 2, {{by_image.right, static_cast<double>(count)}}};
+  }
+  if (!compares_views()) return out;
+  const ViewLoss views = compare_views(inputs, context, others);
+  out.sum = out.sum + config_.views.weight * views.sum;
+  for (const torch::Tensor& term : {views.sum.detach(), views.right})
+    out.terms.push_back({term, static_cast<double>(count)});
+  return out;
+}
+
+ViewLoss Clip::compare_views(const Inputs& inputs, const models::Context& context, Collective& others) const {
+  const int64_t first = inputs.main().first, whole = inputs.main().whole;
+  const auto view = [&](const char* field) {
+    const torch::Tensor pictures = inputs.at(field);
+    const torch::Tensor embedded = in_pieces(pictures.size(0), pictures.device(), backbone_->parameters(),
+                                             [this, pictures, context](int64_t begin, int64_t end) {
+                                               models::Context own = context;
+                                               own.first_sample += begin;
+                                               return backbone_->embed(pictures.slice(0, begin, end), own);
+                                             });
+    return view_head_->forward(embedded, whole, others);
+  };
+  return view_contrast(view("image_0"), view("image_1"), config_.views.temperature, first, config_.chunk,
+                       others);
+}
+
+torch::Tensor Clip::embed_texts(const std::vector<std::string>& texts, CutTexts* cut) {
+  const int64_t width = config_.embed_dim * (by_tokens() ? config_.context_length : 1);
+  return embed_in_batches(input_, texts, config_.context_length, width, cut, [&](const torch::Tensor& ids) {
+    return text_rows(ids.to(pair_->logit_scale.device()), {}).flatten(1);
+  });
+}
+
+Findings Clip::evaluate(const EvaluateOptions& options) {
+  const torch::NoGradGuard no_grad;
+  set_training(parts(), false);
+  const double began = steady_seconds();
+  const auto loader = options.open(validation());
+  SampleRows images(config_.embed_dim * (by_tokens() ? extent_.count : 1));
+  each_batch(options, *loader, [&](data::Batch& loaded, int64_t before) {
+    const StreamInputs batch = to_device(loaded, "validation", options.device, options.precision);
+    {
+      const AutocastScope autocast(options.device, options.precision);
+      images.add(loaded, before, embed_images(batch.at("image")));
+    }
+  });
+  images.collect(options);
+  Findings out{.samples = images.size()};
+  out.broken = loader->bad_images();
+  check(out.samples > 0, "there is no image to evaluate on");
+  CutTexts cut;
+  add_retrieval(out, *validation_, images, config_.eval_captions, *this, options,
+                [&](const std::vector<std::string>& texts) {
+                  const AutocastScope autocast(options.device, options.precision);
+                  return embed_texts(texts, &cut);
+                });
+  if (cut.count > 0)
+    out.metrics.push_back({{"texts_cut", Unit::number, false}, static_cast<double>(cut.count)});
+  out.seconds = steady_seconds() - began;
+  return out;
+}
+
+}  // namespace
+
+TaskKind clip_kind() {
+  return {
+      .name = "clip",
+      .summary = "images and captions in one space: CLIP, SigLIP, LiT, UniCL, SLIP, FILIP",
+      .command = "zeroshot",
+      .resolve =
+          [](const Value& settings) { return write_config(read_config<ClipConfig>(settings, "task")); },
+      .keys = [] { return describe_config(ClipConfig(), "task"); },
+      .fit_model = [](Value& model, const Value&, const data::Source*) { model.set("classes", 0); },
+      .make = [](const TaskSetup& setup) -> std::unique_ptr<Task> { return std::make_unique<Clip>(setup); },
+      .path_keys = {"tokenizer"},
+      .tables = {"classes"},
+      .names_classes = true};
+}
+
+}  // namespace tessera::tasks

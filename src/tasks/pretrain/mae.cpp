@@ -1,0 +1,243 @@
+#include "tasks/pretrain/mae.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "core/clock.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "models/base/capability.h"
+#include "models/base/encoder.h"
+#include "models/base/family.h"
+#include "models/base/input_channels.h"
+#include "nn/patch_embed.h"
+#include "tasks/base/feature_health.h"
+#include "tasks/base/image_streams.h"
+#include "tasks/base/patch_pictures.h"
+#include "tasks/base/sample_rows.h"
+#include "tasks/base/validation_pass.h"
+#include "tasks/pretrain/patch_orders.h"
+
+namespace tessera::tasks {
+namespace {
+
+constexpr int64_t kReconstructions = 8;  // images that are shown
+
+class Mae final : public Task {
+ public:
+  explicit Mae(const TaskSetup& setup)
+      : config_(read_config<MaeConfig>(setup.settings, "task")),
+        preprocess_(setup.preprocess),
+        augment_(setup.augment),
+        train_(setup.train),
+        validation_(setup.validation),
+        spec_(setup.model),
+        backbone_(setup.build_backbone(setup.model)),
+        encoder_(&models::require<models::TokenEncoder>(*backbone_, spec_.family, "task mae")) {
+    if (const std::string why = encoder_->keep_refusal(); !why.empty())
+      fail_usage("task mae leaves out patches, which ", spec_.name, " cannot do without: ", why);
+    models::require_colours(spec_.settings, "task mae");
+    const models::Extent image = models::extent_of(*spec_.settings.find("image_size"), "image_size");
+    patch_ = spec_.settings.find("patch_size")->as_int();
+    rows_ = image.height / patch_, columns_ = image.width / patch_;
+    if (config_.decoder_dim % config_.decoder_heads != 0 || config_.decoder_dim % 4 != 0)
+      fail_usage("task.decoder_dim = ", config_.decoder_dim,
+                 ", must be a multiple of 4 and of task.decoder_heads = ", config_.decoder_heads);
+    models::check_tokens(rows_, columns_, config_.decoder_dim);
+    visible_ = static_cast<int64_t>(static_cast<double>(patches()) * (1 - config_.mask_ratio));
+    if (visible_ < 1 || visible_ == patches())
+      fail_usage("task.mask_ratio = ", shortest(config_.mask_ratio), " ",
+                 visible_ < 1 ? "keeps none of the " : "masks none of the ", patches(), " patches");
+    if (config_.late_class_token && backbone_->named_parameters().contains("cls_token"))
+      fail_usage("task.late_class_token: ", spec_.name, " has a class token of its own");
+    for (const int64_t side : setup.sides)
+      if (side != image.height || side != image.width)
+        fail_usage("train.sizes holds ", side,
+                   ": task mae takes images of model.image_size = ", image.height);
+    decoder_ = setup.build([&] {
+      auto decoder = std::make_shared<models::MaeDecoder>(
+          models::MaeDecoderOptions{.dim = config_.decoder_dim,
+                                    .depth = config_.decoder_depth,
+                                    .heads = config_.decoder_heads,
+                                    .encoder_width = encoder_->token_width(),
+                                    .patch = patch_,
+                                    .rows = rows_,
+                                    .columns = columns_,
+                                    .late_class_token = config_.late_class_token,
+                                    .rows_first = config_.late_class_token});
+      if (setup.draws()) decoder->initialise(setup.seed);
+      return decoder;
+    });
+  }
+
+  std::vector<Part> parts() const override { return {{"", backbone_}, {"", decoder_}}; }
+  std::vector<BackbonePart> backbones() const override { return {{"", backbone_, spec_}}; }
+  // The encoder runs on the visible patches alone.
+  int64_t macs(int64_t side) const override {
+    return backbone_->macs(side, side) * visible_ / patches() + decoder_->macs();
+  }
+
+  std::vector<StreamSpec> streams() const override {
+    return {training_images(train_, preprocess_, augment_)};
+  }
+  StreamSpec validation() const override { return validation_images(validation_, preprocess_); }
+  // Field "order": the visible patches of each sample, then the masked ones.
+  void prepare(std::span<data::Batch> batches, const StepKey& key) const override {
+    draw_orders(batches[0], patches(), "mask", key);
+  }
+
+  Loss loss(const Inputs& inputs, const models::Context& context, Collective&) override {
+    const torch::Tensor &images = inputs.at("image"), &order = inputs.at("order");
+    return {each_loss(predict_pixels(images, order, context), images, order).sum(), {}};
+  }
+
+  std::vector<std::unique_ptr<Evaluator>> evaluators() override {
+    return one_evaluator([this](const EvaluateOptions& options) { return evaluate(options); });
+  }
+  MetricInfo main_metric() const override { return {"loss", Unit::number, false}; }
+
+  Findings evaluate(const EvaluateOptions& options);
+
+ private:
+  torch::Tensor predict_pixels(const torch::Tensor& images, const torch::Tensor& order,
+                               const models::Context& context) {
+    return mae_pass(*encoder_, *decoder_, images, order, visible_, context).predicted;
+  }
+  torch::Tensor each_loss(const torch::Tensor& predicted, const torch::Tensor& images,
+                          const torch::Tensor& order) const {
+    return mae_loss(predicted, mae_targets(images, patch_, config_.normalise_pixels),
+                    order.slice(1, visible_));
+  }
+  int64_t patches() const { return rows_ * columns_; }
+
+  report::PicturesBlock reconstructions(const StreamInputs& batch, const torch::Tensor& predicted) const;
+  Image to_picture(const torch::Tensor& pixels) const;
+
+  MaeConfig config_;
+  data::Preprocess preprocess_;
+  data::AugmentConfig augment_;
+  std::shared_ptr<const data::Source> train_, validation_;
+  models::ModelSpec spec_;
+  std::shared_ptr<models::Backbone> backbone_;
+  models::TokenEncoder* encoder_;
+  int64_t patch_ = 16, rows_ = 14, columns_ = 14, visible_ = 0;
+  std::shared_ptr<models::MaeDecoder> decoder_;
+};
+
+// The masks of a validation image depend on its number alone, so that losses of two steps compare.
+Findings Mae::evaluate(const EvaluateOptions& options) {
+  const torch::NoGradGuard no_grad;
+  set_training(parts(), false);
+  const double began = steady_seconds();
+  const auto loader = options.open(validation());
+  SampleRows losses(1);
+  FeatureHealth health(encoder_->token_width());
+  Findings out;
+  each_batch(options, *loader, [&](data::Batch& loaded, int64_t before) {
+    add_orders(loaded, patches(), [&](int64_t sample) {
+      return RandomStream(0, "validation mask", static_cast<uint64_t>(before + loaded.first + sample));
+    });
+    const StreamInputs batch = to_device(loaded, "validation", options.device, options.precision);
+    torch::Tensor predicted;
+    {
+      const AutocastScope autocast(options.device, options.precision);
+      predicted = predict_pixels(batch.at("image"), batch.at("order"), {});
+      if (health.wants(before)) {
+        const models::Encoded whole_images = encoder_->encode(encoder_->tokenise(batch.at("image")));
+        health.add(loaded, before, whole_images.patches_of(whole_images.tokens).mean(1));
+      }
+    }
+    losses.add(loaded, before, each_loss(predicted, batch.at("image"), batch.at("order")).unsqueeze(1));
+    if (before + loaded.first == 0 && options.wants("pictures"))
+      out.blocks.emplace_back(reconstructions(batch, predicted));
+  });
+  out.broken = loader->bad_images();
+  losses.collect(options);
+  out.samples = losses.size();
+  check(out.samples > 0, "there is no image to evaluate on");
+  double sum = 0;
+  for (const float loss : losses.column(0)) sum += static_cast<double>(loss);
+  out.metrics = {{main_metric(), sum / static_cast<double>(out.samples)}};
+  health.finish(options, validation_.get(), out);
+  out.seconds = steady_seconds() - began;
+  return out;
+}
+
+// [patches, 3 patch^2] as they entered the model.
+Image Mae::to_picture(const torch::Tensor& pixels) const {
+  return picture_of(pixels.view({rows_, columns_, patch_, patch_, 3})
+                        .permute({4, 0, 2, 1, 3})
+                        .reshape({3, rows_ * patch_, columns_ * patch_}),
+                    preprocess_);
+}
+
+// Each image as it is, as the encoder saw it, and with the masked patches predicted.
+report::PicturesBlock Mae::reconstructions(const StreamInputs& batch, const torch::Tensor& predicted) const {
+  report::PicturesBlock block{
+      .heading = "Reconstructions",
+      .note = "Validation images: whole, the visible patches, the masked ones predicted.",
+      .together = 3};
+  const torch::Tensor pixels = nn::patchify(batch.at("image"), patch_).to(torch::kFloat32);
+  torch::Tensor filled = predicted.to(torch::kFloat32);
+  if (config_.normalise_pixels) {
+    const torch::Tensor mean = pixels.mean(-1, true), variance = pixels.var(-1, true, true);
+    filled = filled * (variance + 1e-6).sqrt() + mean;
+  }
+  for (int64_t i = 0; i < std::min(kReconstructions, batch.size); ++i) {
+    const torch::Tensor masked = batch.at("order")[i].slice(0, visible_);
+    torch::Tensor seen = pixels[i].clone(), guess = pixels[i].clone();
+    seen.index_fill_(0, masked, 0);
+    guess.index_copy_(0, masked, filled[i].index_select(0, masked));
+    block.pictures.push_back({to_picture(pixels[i]), "image", ""});
+    block.pictures.push_back({to_picture(seen), "visible", ""});
+    block.pictures.push_back({to_picture(guess), "predicted", ""});
+  }
+  return block;
+}
+
+}  // namespace
+
+MaePass mae_pass(models::TokenEncoder& encoder, models::MaeDecoder& decoder, const torch::Tensor& images,
+                 const torch::Tensor& order, int64_t visible, const models::Context& context) {
+  const models::Tokens tokens = encoder.tokenise(images, context);
+  const models::Encoded encoded = encoder.encode(encoder.keep(tokens, order.narrow(1, 0, visible)), context);
+  torch::Tensor front;
+  if (const std::vector<int64_t> others = encoded.others(); !others.empty())
+    front = encoded.tokens.index_select(1, torch::tensor(others, torch::kInt64).to(encoded.tokens.device()));
+  if (decoder.class_token().defined()) {
+    const torch::Tensor late = encoder.last_norm(decoder.class_token().to(encoded.last.scalar_type()))
+                                   .expand({images.size(0), -1, -1});
+    front = front.defined() ? torch::cat({late, front}, 1) : late;
+  }
+  const torch::Tensor seen = encoded.patches_of(encoded.tokens);
+  MaePass pass{.latent = front.defined() ? torch::cat({front, seen}, 1) : seen};
+  pass.predicted = decoder.forward(front, seen, order.argsort(1, /*descending=*/false), context);
+  return pass;
+}
+
+torch::Tensor mae_targets(const torch::Tensor& images, int64_t patch, bool normalise) {
+  const torch::Tensor pixels = nn::patchify(images, patch);
+  if (!normalise) return pixels;
+  const torch::Tensor mean = pixels.mean(-1, true), variance = pixels.var(-1, true, true);
+  return (pixels - mean) / (variance + 1e-6).sqrt();
+}
+
+torch::Tensor mae_loss(const torch::Tensor& predicted, const torch::Tensor& targets,
+                       const torch::Tensor& masked) {
+  const torch::Tensor wide =
+      predicted.scalar_type() == torch::kFloat64 ? predicted : predicted.to(torch::kFloat32);
+  return (wide - targets).square().mean(-1).gather(1, masked).mean(1);
+}
+
+TaskKind mae_kind() {
+  return {
+      .name = "mae",
+      .summary = "masked auto-encoding: pre-training on images without labels",
+      .resolve = [](const Value& settings) { return write_config(read_config<MaeConfig>(settings, "task")); },
+      .keys = [] { return describe_config(MaeConfig(), "task"); },
+      .fit_model = [](Value& model, const Value&, const data::Source*) { model.set("classes", 0); },
+      .make = [](const TaskSetup& setup) -> std::unique_ptr<Task> { return std::make_unique<Mae>(setup); }};
+}
+
+}  // namespace tessera::tasks

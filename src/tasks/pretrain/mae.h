@@ -1,0 +1,55 @@
+// Masked auto-encoding (He et al. 2022, "Masked autoencoders are scalable vision learners"): the encoder sees
+// a part of the patches, a light decoder predicts the pixels of the others.
+//
+//   visible, masked = a random split of the patches, masked a share `mask_ratio` of them
+//   y = decoder([encoder(visible) W, mask tokens] in the order of the grid + positions)
+//   loss = mean over masked patches of mean over pixels of (y - t)^2
+// t are the patch's pixels; with `normalise_pixels` less their mean and divided by their deviation.
+//
+// A sample is an image. Any backbone that can do without some of its patches (models/base/encoder.h) is an
+// encoder. The decoder's parameters have the names of the published files.
+#pragma once
+
+#include "models/base/encoder.h"
+#include "models/heads/mae_decoder.h"
+#include "tasks/base/registry.h"
+
+namespace tessera::tasks {
+
+struct MaeConfig {
+  double mask_ratio = 0.75;
+  bool normalise_pixels = true;
+  int64_t decoder_dim = 512, decoder_depth = 8, decoder_heads = 16;
+  bool late_class_token = false;
+  template <class V>
+  void visit(V& v) {
+    v("mask_ratio", mask_ratio, Range{.low = 0, .high = 1, .without_low = true, .without_high = true},
+      "share of the patches that the encoder does not see");
+    v("normalise_pixels", normalise_pixels, "predict each patch less its mean, divided by its deviation");
+    v("decoder_dim", decoder_dim, between(4, 65536), "width of the decoder's tokens");
+    v("decoder_depth", decoder_depth, between(0, 1000), "blocks of the decoder");
+    v("decoder_heads", decoder_heads, between(1, 1024), "attention heads of the decoder");
+    v("late_class_token", late_class_token,
+      "VisionLLaMA's code: a class token joins the patches behind the last block, before its norm, and the "
+      "decoder's positions tell the row first");
+  }
+};
+
+// One pass over images. `order` [batch, patches] int64 names the patches of the grid, the first `visible` of
+// which the encoder sees.
+struct MaePass {
+  torch::Tensor latent =
+      {};  // [batch, tokens, width], after the last norm: those in front, the visible patches
+  torch::Tensor predicted = {};  // [batch, patches, 3 patch^2], in the order of the grid
+};
+MaePass mae_pass(models::TokenEncoder& encoder, models::MaeDecoder& decoder, const torch::Tensor& images,
+                 const torch::Tensor& order, int64_t visible, const models::Context& context);
+// What is predicted, [batch, patches, 3 patch^2].
+torch::Tensor mae_targets(const torch::Tensor& images, int64_t patch, bool normalise);
+// The loss of each sample over its masked patches [batch, masked] int64: [batch].
+torch::Tensor mae_loss(const torch::Tensor& predicted, const torch::Tensor& targets,
+                       const torch::Tensor& masked);
+
+TaskKind mae_kind();
+
+}  // namespace tessera::tasks

@@ -1,0 +1,125 @@
+#include "weights/adapter.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "io/files/file.h"
+#include "io/weights/safetensors.h"
+#include "weights/adapter_config.h"
+#include "weights/tensors.h"
+
+namespace tessera::train {
+namespace {
+
+constexpr const char *kConfigFile = "/adapter_config.json", *kTensorFile = "/adapter_model.safetensors";
+constexpr const char* kWrapper = "base_model.model.";
+
+bool is_lora(const std::string& name) { return name.find(".lora_") != std::string::npos; }
+
+// PEFT's word for a tensor as ours: without the wrappers, and without the adapter's own name.
+std::string own_name(std::string name, const models::LanguageModel& model) {
+  if (name.starts_with(kWrapper)) name = name.substr(std::string_view(kWrapper).size());
+  if (const size_t at = name.find(".default.weight"); at != std::string::npos) name.erase(at, 8);
+  if (const size_t at = name.find(".base_layer."); at != std::string::npos) name.erase(at, 11);
+  if (name.ends_with(".lora_magnitude_vector.weight")) name.resize(name.size() - 7);
+  return model.rename(name);
+}
+
+// A target that no layer ends with is refused, and an adapter that changes nothing.
+int64_t adapt(models::LanguageModel& model, const AdapterConfig& config, const std::string& path) {
+  for (const std::string& target : config.targets()) {
+    const auto modules = model.named_modules(std::string(), /*include_self=*/false);
+    if (std::none_of(modules.begin(), modules.end(), [&](const auto& entry) {
+          return dynamic_cast<const models::ProjectionImpl*>(entry.value().get()) &&
+                 models::ends_with_name(entry.key(), target);
+        }))
+      models::fail_no_layer(model, target);
+  }
+  const int64_t layers =
+      models::adapt_layers(model, [&](const std::string& name) { return config.layer(name); });
+  check(layers > 0, path, ": target_modules and what leaves layers out choose no linear layer");
+  return layers;
+}
+
+// Whether the adapted layers are stored as [in, out], GPT-2's way.
+bool adapts_in_out(const models::LanguageModel& model) {
+  for (const auto& module : model.modules(/*include_self=*/false))
+    if (const auto* projection = dynamic_cast<const models::ProjectionImpl*>(module.get());
+        projection && projection->adapted())
+      return projection->stored_in_out();
+  return false;
+}
+
+// PEFT trains a copy of a saved module: of an embedding that the output layer shares there would then be two.
+void check_saved(const models::LanguageModel& model, const AdapterConfig& config, const std::string& path) {
+  const auto parameters = model.named_parameters();
+  for (const std::string& saved : config.saved()) {
+    const auto found = std::find_if(parameters.begin(), parameters.end(),
+                                    [&](const auto& entry) { return stands_in(entry.key(), saved); });
+    const bool embedding = found != parameters.end() && found->value().dim() == 2 &&
+                           found->value().size(0) == model.config().vocabulary;
+    if (model.config().tied && (found == parameters.end() || embedding))
+      fail_usage(path, ": modules_to_save holds '", printable(saved),
+                 "', which the model has not apart from its tied embedding");
+    if (found == parameters.end())
+      fail_usage(path, ": modules_to_save holds '", printable(saved), "', which is no module of the model");
+  }
+}
+
+}  // namespace
+
+int64_t read_adapter(models::LanguageModel& model, const std::string& folder, bool merged) {
+  const std::string tensors = folder + kTensorFile;
+  const SafetensorsFile file(tensors);
+  const AdapterConfig config = read_adapter_config(folder + kConfigFile);
+  const int64_t layers = adapt(model, config, folder + kConfigFile);
+  auto parameters = model.named_parameters();
+  check_saved(model, config, folder + kConfigFile);
+  std::set<std::string> missing;
+  for (const auto& entry : parameters)
+    if (is_lora(entry.key()) || config.replaces(entry.key())) missing.insert(entry.key());
+  const torch::NoGradGuard no_grad;
+  for (const TensorView& view : file.tensors()) {
+    const std::string name = own_name(view.name, model);
+    torch::Tensor* target = is_lora(name) || config.replaces(name) ? parameters.find(name) : nullptr;
+    if (!target)
+      fail(tensors, ": '", printable(view.name),
+           "' is no layer of the model that adapter_config.json adapts or saves");
+    if (target->sizes() != c10::IntArrayRef(view.shape))
+      fail(tensors, ": '", printable(view.name), "' is ", c10::IntArrayRef(view.shape), ", must be ",
+           target->sizes());
+    target->copy_(to_tensor(view));
+    missing.erase(name);
+  }
+  if (!missing.empty()) fail(tensors, " has no '", *missing.begin(), "'");
+  if (merged)
+    for (const auto& entry : model.named_modules(std::string(), /*include_self=*/false))
+      if (auto* projection = dynamic_cast<models::ProjectionImpl*>(entry.value().get())) projection->merge();
+  return layers;
+}
+
+void write_adapter(const models::LanguageModel& model, const models::LoraConfig& config,
+                   const std::string& base, const std::string& folder) {
+  NamedTensors tensors;
+  for (const auto& entry : model.named_parameters())
+    if (is_lora(entry.key())) tensors.emplace_back(kWrapper + entry.key(), entry.value());
+  if (tensors.empty()) fail_usage("'", base, "' has no layer with LoRA: task.lora_rank was 0");
+  make_directories(folder);
+  save_tensors(folder + kTensorFile, tensors, {{"format", "pt"}});
+  const nlohmann::ordered_json description = {{"base_model_name_or_path", base},
+                                              {"bias", "none"},
+                                              {"fan_in_fan_out", adapts_in_out(model)},
+                                              {"lora_alpha", config.alpha},
+                                              {"lora_dropout", 0.0},
+                                              {"peft_type", "LORA"},
+                                              {"r", config.rank},
+                                              {"target_modules", config.targets},
+                                              {"task_type", "CAUSAL_LM"},
+                                              {"use_rslora", config.by_root}};
+  write_text_atomic(folder + kConfigFile, description.dump(2) + "\n");
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,45 @@
+// What the readers of published language models share (open_language.h): their configurations, and weights that come tensor
+// by tensor.
+#pragma once
+
+#include "ops/torch.h"
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/value.h"
+#include "io/weights/weight_file.h"
+#include "models/language/llava.h"
+
+namespace tessera::train {
+
+// A config.json without what is null in it, which says "as usual", and without what no reader asks for.
+Value read_language_config(const std::string& path);
+
+// Entries of it; those of another type are as absent.
+std::string word_in(const Value& tree, const char* key);  // "" where it is absent
+int64_t number_in(const Value& tree, const char* key, int64_t otherwise);
+double real_in(const Value& tree, const char* key, double otherwise);
+
+// What is said of weights that are not those of the model.
+inline constexpr const char* kMisfit = "does not fit its config.json";
+
+// Copies every tensor of the file to its place; all of the module's must be reached, but for those that are `there`
+// already. `notes` takes a line about tensors that have none.
+void load_language(torch::nn::Module& module, const WeightFile& file,
+                   const std::function<models::TensorPlace(const std::string&)>& place,
+                   std::vector<std::string>& notes, const std::function<bool(const std::string&)>& there = {},
+                   const std::string& misfit = kMisfit);
+
+// The numbers that a model of this many parameters needs must be in its files: nothing is allocated on the word of a
+// configuration alone.
+void check_language_size(const WeightFile& file, const std::function<int64_t()>& count,
+                         const std::string& misfit = kMisfit);
+
+// `eos_token_id`, a number or several, of generation_config.json in the folder, else of the configuration. Numbers that
+// no token has can end nothing and are left out.
+std::vector<int64_t> end_tokens_of(const std::string& folder, const Value& config, int64_t vocabulary);
+
+}  // namespace tessera::train

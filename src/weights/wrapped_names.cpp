@@ -1,0 +1,95 @@
+#include "weights/wrapped_names.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "core/text.h"
+
+namespace tessera::train {
+namespace {
+
+// The first layer, under the names of the published forms of all families.
+constexpr std::array kFirstLayers = {"patch_embed.proj.weight",
+                                     "patch_embed.projection.weight",
+                                     "patch_embeds.0.proj.weight",
+                                     "conv_proj.weight",
+                                     "embeddings.patch_embeddings.projection.weight",
+                                     "layer1.0.conv1.weight"};
+constexpr std::array kWrappers = {"model", "module", "backbone", "encoder", "net", "network", "_orig_mod"};
+constexpr std::array kHeads = {"head.",        "heads.",          "head_dist.", "neck.",
+                               "decode_head.", "auxiliary_head.", "rpn_head.",  "roi_head."};
+
+// "model.backbone." of "model.backbone.patch_embed.proj.weight"; nothing for other tensors and wrappers.
+std::optional<std::string> prefix_of(const std::string& name) {
+  for (const std::string_view first : kFirstLayers) {
+    if (!name.ends_with(first)) continue;
+    const std::string prefix = name.substr(0, name.size() - first.size());
+    if (prefix.empty()) return prefix;
+    if (!prefix.ends_with('.')) return std::nullopt;
+    for (const std::string& part : split(std::string_view(prefix).substr(0, prefix.size() - 1), '.'))
+      if (std::find(kWrappers.begin(), kWrappers.end(), part) == kWrappers.end()) return std::nullopt;
+    return prefix;
+  }
+  return std::nullopt;
+}
+
+// "head.weight" behind any part of the prefix: a head stands beside its backbone.
+std::optional<std::string> head_name(std::string_view name, std::string_view prefix) {
+  while (true) {
+    for (const std::string_view head : kHeads)
+      if (name.starts_with(head)) return std::string(name);
+    const size_t dot = prefix.find('.');
+    if (dot == std::string_view::npos || !name.starts_with(prefix.substr(0, dot + 1))) return std::nullopt;
+    name.remove_prefix(dot + 1);
+    prefix.remove_prefix(dot + 1);
+  }
+}
+
+// Heads of dense prediction as mmseg names them: transformers has other words for norms and scores, and BEiT's and MAE's
+// files hold the neck inside the backbone. PyTorch counts the batches that a norm has seen: "".
+std::string head_as_mmseg(std::string name) {
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 2> necks = {
+      {{"fpn1.", "neck.upsample_4x."}, {"fpn2.", "neck.upsample_2x."}}};
+  for (const auto& [theirs, ours] : necks)
+    if (name.starts_with(theirs)) name.replace(0, theirs.size(), ours);
+  const bool head = name.starts_with("decode_head.") || name.starts_with("auxiliary_head.");
+  if (!head && !name.starts_with("neck.")) return name;
+  if (name.ends_with(".num_batches_tracked")) return "";
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 2> parts = {
+      {{".batch_norm.", ".bn."}, {".classifier.", ".conv_seg."}}};
+  for (const auto& [theirs, ours] : parts)
+    if (const size_t at = name.find(theirs); head && at != std::string::npos)
+      name.replace(at, theirs.size(), ours);
+  return name;
+}
+
+}  // namespace
+
+UnwrappedNames unwrap_names(const std::vector<std::string>& names) {
+  std::optional<std::string> prefix;
+  for (const std::string& name : names)
+    if (const auto found = prefix_of(name); found && (!prefix || found->size() < prefix->size()))
+      prefix = found;
+  UnwrappedNames out{names, prefix.value_or(""), {}};
+  if (out.prefix.empty()) {
+    for (std::string& name : out.names) name = head_as_mmseg(name);
+    return out;
+  }
+  for (std::string& name : out.names) {
+    if (name.starts_with(out.prefix)) {
+      name.erase(0, out.prefix.size());
+    } else if (const auto head = head_name(name, out.prefix)) {
+      name = *head;
+    } else {
+      out.beside.push_back(name);
+      name.clear();
+    }
+    name = head_as_mmseg(name);
+  }
+  return out;
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,266 @@
+#!/usr/bin/env python3
+"""Measures the sources: sizes, prose, and whether two commits have the same code.
+
+  tools/house.py sizes                  files, functions and rooms over their limits, with the counts
+  tools/house.py prose [BASE]           markers of unclear English in 1,000 words; fails over 1 in a file that differs from BASE
+  tools/house.py sample SEED            40 comments and 20 paragraphs of the docs, drawn by a seed, to read
+  tools/house.py same BASE [FOLDER …]   fails if code differs from BASE by more than comments, includes and layout
+"""
+import os
+import random
+import re
+import subprocess
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+SOURCE = re.compile(r"\.(h|cpp|cu|cuh|inc)$")
+TEST = re.compile(r"(^|_|/)test(ing)?\.(h|cpp)$")
+MOST_FILES, MOST_LINES, FEW_LINES, MOST_FUNCTION = 25, 500, 30, 60
+MOST_MARKERS = 1.0  # in 1,000 words
+
+# Words that a reader of English stumbles over, by the rules of CONTRIBUTING.md.
+MARKERS = [re.compile(pattern, re.I) for pattern in (
+    r"\bbehind\b", r"\bbesides?\b", r"\bin front of\b", r"\bbut for\b",
+    r"\b(stands?|stood|standing)\b(?! (alone|out\b))", r"\b(lies|lie|lay|lying)\b",
+    r"\b(says?|said|tells?|told|knows?|knew|asks?|asked|wants?|wanted)\b",
+    r"\bso (many|much)\b(?! (as|that))", r"\b(of|with|from|for|to|by|than|in|on|as|beside|behind|and|or|is|are) what\b",
+    r"^what (?!\b(is|are|do|does|if|to)\b)", r"\bof which\b", r"\bwhose\b", r"\bas far as\b", r"\banew\b", r"\bnothing but\b",
+    r"\bof one's own\b", r"\bat hand\b", r"\b(is|are) there\b(?!\?)",
+    r"\bwhere (there|it|they|none|nothing|that|this|these|both|one|neither) (is|are|has|have|was|does|do|can|may|must)\b",
+    r"(^|[.:;] )Of (a|an|the|its|their|several|two|all|each|one|such)\b", r"\bby itself alone\b", r"\bdearer\b",
+)]
+
+
+def files(*folders):
+    """Returns the tracked and new files below `folders`, without what git ignores."""
+    command = ["git", "ls-files", "-co", "--exclude-standard", "--", *folders]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\n")
+    return sorted({name for name in listed if name and os.path.isfile(os.path.join(ROOT, name))})
+
+
+def read(name):
+    with open(os.path.join(ROOT, name), encoding="utf-8") as file:
+        return file.read()
+
+
+TOKEN = re.compile(
+    r'(?P<comment>//[^\n]*|/\*.*?\*/)|(?P<raw>R"(?P<mark>[^(\s]*)\(.*?\)(?P=mark)")'
+    r'|(?P<string>"(?:[^"\\\n]|\\.)*")|(?P<char>\'(?:[^\'\\\n]|\\.)+\')|(?P<include>^[ \t]*#[ \t]*include[^\n]*)'
+    r"|(?P<word>\w+)|(?P<mark2>[^\s\w])", re.S | re.M)
+
+
+def tokens(source):
+    for match in TOKEN.finditer(source):
+        yield match.lastgroup if match.lastgroup != "mark" else "raw", match
+
+
+def comments(source):
+    """Yields each comment as (line, text); lines that follow one another are one comment."""
+    text, first, last = [], 0, -2
+    for kind, match in tokens(source):
+        if kind != "comment":
+            continue
+        line = source.count("\n", 0, match.start()) + 1
+        alone = source[source.rfind("\n", 0, match.start()) + 1:match.start()].strip() == ""
+        words = re.sub(r"^(//+|/\*+|\*/)\s?|\*/$", "", match.group("comment")).strip()
+        if words.startswith(("clang-format", "NOLINT", "---")):
+            continue
+        if text and alone and line == last + 1:
+            text.append(words)
+        else:
+            if text:
+                yield first, " ".join(text)
+            text, first = [words], line
+        last = line if alone else -2
+    if text:
+        yield first, " ".join(text)
+
+
+def messages(source):
+    """Yields the string literals for people as (line, text); neighbours are joined as the compiler joins them."""
+    joined, first, end = "", 0, None
+    for kind, match in tokens(source):
+        if kind == "comment":
+            continue
+        if kind == "string":
+            if end is None:
+                joined, first = "", source.count("\n", 0, match.start()) + 1
+            joined, end = joined + match.group("string")[1:-1], match.end()
+        elif end is not None:
+            if joined.count(" ") >= 2:
+                yield first, joined
+            end = None
+
+
+def paragraphs(source):
+    """Yields the paragraphs and table rows of a Markdown page, without code."""
+    source = re.sub(r"^(```|~~~).*?^\1[^\n]*$", lambda match: "\n" * match.group(0).count("\n"), source, flags=re.S | re.M)
+    line = 1
+    for block in re.split(r"(\n\s*\n|\n(?=[|#*-]))", source):
+        plain = re.sub(r"`[^`]*`", "x", block).strip()
+        if len(plain.split()) > 3:
+            yield line + (len(block) - len(block.lstrip("\n"))), plain
+        line += block.count("\n")
+
+
+def prose_of(name):
+    source = read(name)
+    if name.endswith(".md"):
+        return list(paragraphs(source))
+    if name.endswith((".toml", ".py", ".sh", ".cmake", ".txt")) or "." not in os.path.basename(name):
+        lines = ((i + 1, line.strip().lstrip("# ")) for i, line in enumerate(source.split("\n")) if line.strip().startswith("#"))
+        return [(i, text) for i, text in lines if not text.startswith("!")]
+    found = list(comments(source))
+    return found if TEST.search(name) else found + list(messages(source))
+
+
+def prose_files():
+    for name in files("src", "docs", "recipes", "README.md", "CONTRIBUTING.md", "CHANGELOG.md"):
+        if SOURCE.search(name) or name.endswith((".md", ".toml")):
+            yield name
+
+
+def markers_in(name):
+    words, found = 0, []
+    for line, text in prose_of(name):
+        words += len(text.split())
+        for marker in MARKERS:
+            found += [(line, match.group(0), text) for match in marker.finditer(text)]
+    return words, found
+
+
+def prose(base):
+    differing = None
+    if base:
+        changed = subprocess.run(["git", "diff", "--name-only", base], cwd=ROOT, capture_output=True, text=True, check=True)
+        differing = set(changed.stdout.split("\n"))
+    total, by_folder, failed = [0, 0], {}, False
+    for name in prose_files():
+        words, found = markers_in(name)
+        total = [total[0] + words, total[1] + len(found)]
+        folder = "/".join(name.split("/")[:-1]) or "."
+        counts = by_folder.setdefault(folder, [0, 0])
+        counts[0] += words
+        counts[1] += len(found)
+        # One marker is no rate: a short file may have one.
+        if differing is not None and name in differing and len(found) > max(1, words * MOST_MARKERS / 1000):
+            failed = True
+            for line, marker, _ in found:
+                print(f"{name}:{line}: '{marker}'")
+    if differing is None:
+        for folder, (words, count) in sorted(by_folder.items()):
+            print(f"{1000 * count / max(1, words):6.1f}  {count:5d} of {words:6d}  {folder}")
+    print(f"{1000 * total[1] / max(1, total[0]):.2f} markers in 1,000 words ({total[1]} of {total[0]})")
+    return 1 if failed else 0
+
+
+def functions(source):
+    """Yields (line, name, lines) of function bodies: a `{` at the end of a line that holds a `)` at depth zero of braces."""
+    lines = source.split("\n")
+    opened = None
+    for i, line in enumerate(lines):
+        indent = len(line) - len(line.lstrip())
+        if opened is None:
+            if re.search(r"\)[^;=]*\{$", line) and not re.match(r"\s*(if|for|while|switch|else|namespace|struct|class|\}|TEST)", line):
+                start = i
+                while start > 0 and "(" not in line and "(" not in lines[start]:
+                    start -= 1
+                name = re.search(r"([\w:~]+)\(", lines[start])
+                if name and indent <= 2:
+                    opened = (i, indent, name.group(1))
+        elif line.startswith(" " * opened[1] + "}") and indent == opened[1]:
+            yield opened[0] + 1, opened[2], i - opened[0] + 1
+            opened = None
+
+
+def sizes():
+    rooms, small, large, lengths, long_ones, total = {}, [], [], [], [], 0
+    for name in files("src"):
+        if not SOURCE.search(name) or TEST.search(name):
+            continue
+        source = read(name)
+        count = source.count("\n")
+        total += count
+        if name.endswith((".cpp", ".cu")):
+            folder = os.path.dirname(name)
+            rooms[folder] = rooms.get(folder, 0) + 1
+        if count < FEW_LINES:
+            small.append((count, name))
+        if count > MOST_LINES:
+            large.append((count, name))
+        for line, function, length in functions(source):
+            lengths.append(length)
+            if length > MOST_FUNCTION:
+                long_ones.append((length, f"{name}:{line} {function}"))
+    lengths.sort()
+    crowded = [(count, room) for room, count in rooms.items() if count > MOST_FILES]
+    print(f"lines without tests        {total}")
+    print(f"rooms over {MOST_FILES} sources       {len(crowded)}")
+    print(f"files over {MOST_LINES} lines        {len(large)}")
+    print(f"files under {FEW_LINES} lines        {len(small)}")
+    print(f"functions: median, p90, p99, longest  {', '.join(str(lengths[int(q * (len(lengths) - 1))]) for q in (0.5, 0.9, 0.99, 1))}")
+    print(f"functions over {MOST_FUNCTION} lines     {len(long_ones)}")
+    for count, place in sorted(crowded + large + long_ones, reverse=True):
+        print(f"  {count:5d}  {place}")
+    return 1 if crowded or large else 0
+
+
+def sample(seed):
+    draw = random.Random(seed)
+    found = [(name, line, text) for name in files("src") if SOURCE.search(name) and not TEST.search(name)
+             for line, text in comments(read(name)) if len(text.split()) > 5]
+    pages = [(name, line, text) for name in files("docs", "README.md", "CONTRIBUTING.md") if name.endswith(".md")
+             for line, text in paragraphs(read(name)) if not text.startswith("|") and len(text.split()) > 12]
+    for name, line, text in draw.sample(found, 40) + draw.sample(pages, 20):
+        print(f"{name}:{line}\n  {text}\n")
+    return 0
+
+
+def code_of(source):
+    return [match.group(0) for kind, match in tokens(source) if kind not in ("comment", "include")]
+
+
+def same(base, folders):
+    """Compares the code of all files that differ from `base`, by names that git follows through moves."""
+    command = ["git", "diff", "--name-status", "-M40%", base, "--", *(folders or ["src"])]
+    rows = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip().split("\n")
+    differ, compared = 0, 0
+    for row in filter(None, rows):
+        kind, *names = row.split("\t")
+        if not SOURCE.search(names[-1]):
+            continue
+        if kind[0] in "AD":
+            print(f"{names[0]}: only on one side")
+            differ += 1
+            continue
+        before = subprocess.run(["git", "show", f"{base}:{names[0]}"], cwd=ROOT, capture_output=True, text=True, check=True)
+        compared += 1
+        old, new = code_of(before.stdout), code_of(read(names[-1]))
+        if old != new:
+            differ += 1
+            at = next((i for i, pair in enumerate(zip(old, new)) if pair[0] != pair[1]), min(len(old), len(new)))
+            print(f"{names[-1]}: {' '.join(old[at:at + 8])} -> {' '.join(new[at:at + 8])}")
+    print(f"{compared} files compared, {differ} differ")
+    return 1 if differ else 0
+
+
+def main(arguments):
+    if arguments[:1] == ["sizes"]:
+        return sizes()
+    if arguments[:1] == ["prose"]:
+        return prose(arguments[1] if len(arguments) > 1 else "")
+    if arguments[:1] == ["markers"]:
+        for name in arguments[1:]:
+            for line, marker, text in markers_in(name)[1]:
+                print(f"{name}:{line}: '{marker}': {text[:160]}")
+        return 0
+    if arguments[:1] == ["sample"] and len(arguments) == 2:
+        return sample(int(arguments[1]))
+    if arguments[:1] == ["same"] and len(arguments) > 1:
+        return same(arguments[1], arguments[2:])
+    print(__doc__, file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
