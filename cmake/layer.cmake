@@ -20,6 +20,7 @@ function(tessera_settings target torch)
   if(torch)
     target_link_libraries(${target} PUBLIC tessera::torch)
     target_precompile_headers(${target} REUSE_FROM torch_pch)
+    target_compile_options(${target} PRIVATE ${TESSERA_TORCH_OPTIMISATION})
   endif()
 endfunction()
 

@@ -48,7 +48,7 @@ double translate(double share, const OpSettings& s, bool negative) {
 double translate_share(double share, const OpSettings& s, bool negative) {
   return signed_by(share * s.translate_share, negative);
 }
-double between(double low, double high, double share) {
+double interpolate(double low, double high, double share) {
   return std::clamp(low + (high - low) * share, low, high);
 }
 
@@ -131,11 +131,11 @@ const Op kOps[] = {
      [](const Work& w) {
        move(w, {1, 0, 0, 0, 1, w.argument * w.image.height});
      }},
-    {"Desaturate", [](double s, const OpSettings&, bool) { return between(0.5, 1, s); },
+    {"Desaturate", [](double s, const OpSettings&, bool) { return interpolate(0.5, 1, s); },
      [](const Work& w) { adjust_saturation(w.image, std::clamp(1 - w.argument, 0.0, 1.0)); }},
-    {"GaussianBlur", [](double s, const OpSettings&, bool) { return between(0.1, 2, s); },
+    {"GaussianBlur", [](double s, const OpSettings&, bool) { return interpolate(0.1, 2, s); },
      [](const Work& w) { w.image = gaussian_blur(w.image, w.argument); }},
-    {"GaussianBlurRand", [](double s, const OpSettings&, bool) { return between(0, 1, s); },
+    {"GaussianBlurRand", [](double s, const OpSettings&, bool) { return interpolate(0, 1, s); },
      [](const Work& w) { w.image = gaussian_blur(w.image, w.draws.uniform(0.1, 2 * w.argument)); }},
 };
 
