@@ -10,9 +10,9 @@ namespace tessera {
 // small Vision-LSTM). For programs, at their start; no effect if the C library has no such setting.
 void keep_freed_memory();
 
-// The reverse, from now on: what is free goes back to the system, and so does every block of `large` bytes and more once
-// it is freed. For work whose few tensors are so large that fresh pages cost little beside the arithmetic on them, and
-// whose gaps between blocks of different sizes would otherwise come to several times the blocks themselves.
+// Reverses this: returns free memory to the system, and from now on every freed block of at least `large`
+// bytes. For work on a few tensors so large that fresh pages cost little next to the arithmetic on them.
+// Fragmentation would otherwise take several times the memory of the blocks.
 void return_freed_memory(int large = 4 << 20);
 
 // Returns the machine's main memory in bytes, or 0 if unknown.

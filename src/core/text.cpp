@@ -68,8 +68,7 @@ std::optional<std::string> nearest(std::string_view name, std::span<const std::s
   for (const std::string& candidate : candidates) {
     const size_t longer = std::max(name.size(), candidate.size()),
                  shorter = std::min(name.size(), candidate.size());
-    if (longer - shorter >= best_distance || longer > kLongestWord)
-      continue;  // at least as many edits
+    if (longer - shorter >= best_distance || longer > kLongestWord) continue;  // at least as many edits
     const size_t distance = edit_distance(lower(name), lower(candidate));
     const bool anything_left = distance < std::max(name.size(), candidate.size());
     if (distance < best_distance && anything_left) {

@@ -397,16 +397,16 @@ TEST(Zip, RefusesWhatItDoesNotKnowAndWhatLies) {
   EXPECT_EQ(with([](Member&) {}), "");
   EXPECT_EQ(with([](Member& m) { m.flags = 1; }), "f: zip entry 'a' is encrypted");
   EXPECT_EQ(with([](Member& m) { m.name = m.local_name = "b"; }),
-            "f: zip entry 'b' stands twice in the directory");
+            "f: zip entry 'b' occurs twice in the directory");
   EXPECT_EQ(with([](Member& m) { m.local_name = "x"; }),
             "f: zip entry 'a' has another name in its own header");
   EXPECT_EQ(with([](Member& m) { m.local_name = "long"; }),
             "f: zip entry 'a' has another name in its own header");
   EXPECT_EQ(with([](Member& m) { m.size = 11; }), "f: zip entry 'b' overlaps 'a'");
   EXPECT_EQ(with([](Member& m) { m.size = 1000; }),
-            "f: zip entry 'a' has 1000 bytes, they would lie outside of the file");
+            "f: zip entry 'a' has 1000 bytes and would end outside the file");
   EXPECT_EQ(with([](Member& m) { m.size = ~uint64_t{0}, m.wide = true; }),
-            "f: zip entry 'a' has 18446744073709551615 bytes, they would lie outside of the file");
+            "f: zip entry 'a' has 18446744073709551615 bytes and would end outside the file");
   EXPECT_EQ(with([](Member& m) { m.at = 5; }), "f: zip entry 'a' has no header of its own at byte 5");
   EXPECT_EQ(with([](Member& m) { m.at = ~uint64_t{0} - 3, m.wide = true; }),
             "f: zip entry 'a' has no header of its own at byte 18446744073709551612");
@@ -420,7 +420,7 @@ TEST(Zip, RefusesWhatItDoesNotKnowAndWhatLies) {
   EXPECT_EQ(zip_refusal(many), "f: the zip directory has 47 bytes, too few for 32513 entries");
   std::string far = zip({a});
   far[far.size() - 3] = '\x7F';
-  EXPECT_EQ(zip_refusal(far), "f: the zip directory lies outside of the file");
+  EXPECT_EQ(zip_refusal(far), "f: the zip directory is outside the file");
 }
 
 TEST(Zip, NoTruncationIsTakenForAWhole) {
