@@ -101,7 +101,7 @@ void check_box(const Box& box, int width, int height, const std::string& name) {
         width, "x", height);
 }
 
-// A null `wanted` is the whole image.
+// Decodes the box, or the whole image if it is null.
 void decode(Bytes bytes, const std::string& name, const Box* wanted, const DecodeOptions& options,
             Image& out) {
   const int s = options.scale;
