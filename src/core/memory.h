@@ -6,7 +6,7 @@
 namespace tessera {
 
 // Keeps freed blocks in the process instead of returning them to the system. Training allocates the same
-// large tensors in every step, and fresh pages cost more than the arithmetic on them (a fifth of a step of a
+// large tensors in every step. Fresh pages cost more than the arithmetic on them (a fifth of a step of a
 // small Vision-LSTM). For programs, at their start; no effect if the C library has no such setting.
 void keep_freed_memory();
 
